@@ -1,0 +1,64 @@
+# What a newcomer needs: `make demo` and `make test`. Both set up .venv by themselves.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+DEMO   := demo
+
+.PHONY: demo test lint bench picture schemas wheel clean
+
+demo: $(VENV)/run.stamp ## convert a sample job, and say what to open
+	rm -rf $(DEMO)
+	$(BIN)/chopper-convert --quiet --demo $(DEMO)/profiles
+	$(BIN)/chopper-convert $(DEMO)/profiles -o $(DEMO)/job.pftrace -o $(DEMO)/et/ -O mode=gpu
+	$(BIN)/chopper-check $(DEMO)/et/profiles
+	$(BIN)/chopper-analyze $(DEMO)/profiles --quiet temporal
+	@echo
+	@echo "Open $(DEMO)/job.pftrace at https://ui.perfetto.dev (nothing is uploaded)."
+	@echo "A simulator such as ASTRA-sim runs $(DEMO)/et/profiles.*.et."
+
+test: $(VENV)/test.stamp ## all tests, on all cores
+	$(BIN)/python -P -m pytest -n auto --dist worksteal -q
+
+lint: $(VENV)/dev.stamp ## style, types, layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/test.stamp ## speed and memory, as ratios to json.load of the same file
+	$(BIN)/python tests/benchmarks/convert.py
+
+picture: $(VENV)/test.stamp ## the picture of the README, by Perfetto's UI in Chromium
+	$(BIN)/python -m pip install --quiet playwright
+	$(BIN)/python tests/support/picture.py tests/demo/picture.png
+
+schemas: $(VENV)/dev.stamp ## compile the .proto files
+	$(BIN)/python -m grpc_tools.protoc -Ischemas --descriptor_set_out=schemas/chakra_et.binpb schemas/chakra_et.proto
+
+wheel: $(VENV)/dev.stamp ## sdist, and the wheel that comes of it
+	rm -rf dist
+	$(BIN)/python -m build --quiet
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/check-wheel-contents --toplevel chopper_interop --package chopper_interop dist/*.whl
+
+clean:
+	rm -rf $(VENV) $(DEMO) bench build dist *.egg-info
+
+$(VENV)/pip.stamp:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	touch $@
+
+$(VENV)/run.stamp: $(VENV)/pip.stamp pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable .
+	touch $@
+
+# mlc-chakra asks for packages that only its converter needs and that hold back pandas
+$(VENV)/test.stamp: $(VENV)/run.stamp
+	$(BIN)/python -m pip install --quiet --group test
+	$(BIN)/python -m pip install --quiet --no-deps "mlc-chakra==1.0.0"
+	touch $@
+
+$(VENV)/dev.stamp: $(VENV)/test.stamp
+	$(BIN)/python -m pip install --quiet --group dev
+	touch $@

@@ -1,0 +1,25 @@
+"""Questions asked of a trace: one module for each.
+
+``chopper_interop.analyses()`` lists them, those of plug-ins too: the package has the name that
+the public function should have, so it can be called.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class _Analyses(ModuleType):
+    def __call__(self) -> dict[str, Callable[..., Any]]:
+        """Analyses by name; plug-ins that do not load are left out."""
+        from chopper_interop import registry
+
+        return registry.working_analyses()
+
+
+sys.modules[__name__].__class__ = _Analyses

@@ -1,0 +1,55 @@
+"""chopper-interop: profiles of a GPU training job as one annotated execution-trace graph.
+
+import chopper_interop as ci
+
+trace = ci.read("RUN/")                      # Kineto, rocprofv3, amd-smi … of one job
+ci.write(trace, "job.pftrace")               # for Perfetto's UI
+ci.write(trace, "et/")                       # Chakra ETs for a simulator
+ci.analyze(trace, "temporal").to_pandas()
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from chopper_interop.errors import ChopperError
+
+if TYPE_CHECKING:
+    from chopper_interop.pipeline import analyze, convert, read, write
+    from chopper_interop.registry import formats
+    from chopper_interop.registry import working_analyses as analyses
+    from chopper_interop.trace import Trace
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ChopperError",
+    "Trace",
+    "analyses",
+    "analyze",
+    "convert",
+    "formats",
+    "read",
+    "write",
+]
+
+
+_HOMES = {
+    "Trace": "trace",
+    "analyze": "pipeline",
+    "convert": "pipeline",
+    "formats": "registry",
+    "read": "pipeline",
+    "write": "pipeline",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load what is heavy when it is first used, so that commands start quickly."""
+    from importlib import import_module
+
+    if name == "analyses":  # the package of that name lists what there is when it is called
+        return import_module("chopper_interop.analyses")
+    if name in _HOMES:
+        return getattr(import_module(f"chopper_interop.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

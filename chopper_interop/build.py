@@ -1,0 +1,338 @@
+"""Making traces: rows in any order in, a `Trace` in its order out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from chopper_interop import arrow, nest
+from chopper_interop.schemas import hub
+from chopper_interop.schemas.kinds import LaneKind
+from chopper_interop.schemas.meta import Meta
+from chopper_interop.trace import Text, Trace, empty
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import TypeAlias
+
+    import numpy.typing as npt
+
+    Array = npt.NDArray[Any]
+    Column: TypeAlias = Array | pa.Array | pa.ChunkedArray | int | float | str
+
+NESTING = (LaneKind.THREAD, LaneKind.GPU_ANNOTATION)
+"""Lanes on which what lies within something was called from there."""
+
+
+@dataclass
+class TraceBuilder:
+    """Collects rows while a source is read; `finish` sorts them and makes the trace.
+
+    Rows of `nodes` may come in any order and many batches. Every method that adds nodes gives the
+    number of the first, and edges and counters refer to nodes by these numbers.
+    """
+
+    meta: Meta = field(default_factory=Meta)
+    _lanes: dict[tuple[int, int, int, int], tuple[int, str]] = field(default_factory=dict)
+    _groups: dict[str, tuple[int, dict[str, Any]]] = field(default_factory=dict)
+    _series: dict[tuple[Any, ...], int] = field(default_factory=dict)
+    _nodes: list[pa.Table] = field(default_factory=list)
+    _edges: list[pa.Table] = field(default_factory=list)
+    _samples: list[pa.Table] = field(default_factory=list)
+    _counters: list[pa.Table] = field(default_factory=list)
+    _text: list[Array] = field(default_factory=list)
+    _rows: int = 0
+
+    def lane(self, rank: int, kind: LaneKind, number: int, name: str, device: int = -1) -> int:
+        """Row of a lane, made at its first mention; its first name stays."""
+        key = (int(rank), int(device), int(kind), int(number))
+        return self._lanes.setdefault(key, (len(self._lanes), name))[0]
+
+    def group(
+        self, name: str, ranks: Iterable[int], description: str = "", backend: str = ""
+    ) -> int:
+        """Row of a process group, made at its first mention."""
+        row = {
+            "name": name,
+            "description": description,
+            "backend": backend,
+            "ranks": [int(r) for r in ranks],
+        }
+        return self._groups.setdefault(name, (len(self._groups), row))[0]
+
+    def series(
+        self,
+        rank: int,
+        name: str,
+        unit: str,
+        source: str,
+        *,
+        device: int = -1,
+        uncertainty_ns: int = 0,
+    ) -> int:
+        """Row of a series, made at its first mention."""
+        key = (int(rank), int(device), name, unit, source, int(uncertainty_ns))
+        return self._series.setdefault(key, len(self._series))
+
+    def nodes(  # noqa: PLR0913 # the columns that every reader has
+        self,
+        *,
+        kind: Column,
+        name: Column,
+        rank: Column,
+        lane: Column,
+        ts: Array,
+        dur: Column,
+        correlation: Column = -1,
+        args: tuple[Array, Array] | None = None,
+        **annotations: Column,
+    ) -> int:
+        """Add nodes; the number of the first.
+
+        Parameters
+        ----------
+        kind, name, rank, lane, dur, correlation
+            Columns as long as `ts`, or one value for all.
+        ts
+            Starts, nanoseconds on the clock of `meta`.
+        args
+            Where each node's arguments begin in the text that `text` was given, and their lengths.
+        **annotations
+            Further columns, most often those of `hub.ANNOTATIONS`.
+        """
+        n = len(ts)
+        values = {
+            "kind": kind,
+            "name": name,
+            "rank": rank,
+            "lane": lane,
+            "ts": ts,
+            "dur": dur,
+            "parent": -1,
+            "correlation": correlation,
+            "args_at": args[0] if args else 0,
+            "args_len": args[1] if args else 0,
+        }
+        columns = {c.name: _column(values[c.name], c.type, n) for c in hub.NODES}
+        for key, value in annotations.items():
+            columns[key] = _column(value, hub.ANNOTATION_TYPES.get(key), n)
+        self._nodes.append(pa.table(columns))
+        first, self._rows = self._rows, self._rows + n
+        return first
+
+    def text(self, buffer: Array) -> int:
+        """Add bytes that hold arguments of nodes; where they begin in the trace's text."""
+        start = sum(len(b) for b in self._text)
+        self._text.append(buffer)
+        return start
+
+    def edges(self, src: Array, dst: Array, kind: int) -> None:
+        """Add dependencies between nodes, by the numbers that `nodes` gave."""
+        self._edges.append(_table("edges", {"src": src, "dst": dst, "kind": int(kind)}, len(src)))
+
+    def samples(self, series: Column, ts: Array, value: Array) -> None:
+        """Add samples; times in nanoseconds on the clock of `meta`."""
+        self._samples.append(
+            _table("samples", {"series": series, "ts": ts, "value": value}, len(ts))
+        )
+
+    def counters(self, node: Array, name: Column, value: Array) -> None:
+        """Add hardware counters of nodes, by the numbers that `nodes` gave."""
+        self._counters.append(
+            _table("counters", {"node": node, "name": name, "value": value}, len(node))
+        )
+
+    def finish(self) -> Trace:
+        """The trace of all that was added."""
+        nodes = _concat("nodes", self._nodes)
+        samples = _concat("samples", self._samples)
+        lanes = self._lane_table()
+        origin = _origin(nodes, samples)
+        nodes, new_row = _sorted_nodes(nodes, lanes)
+        edges = _renumbered(_concat("edges", self._edges), ("src", "dst"), new_row)
+        counters = _renumbered(_concat("counters", self._counters), ("node",), new_row)
+        groups = [row for _, row in self._groups.values()]
+        return Trace(
+            nodes=_minus(nodes, origin),
+            edges=edges,
+            lanes=lanes,
+            series=self._series_table(),
+            samples=_minus(_sorted_samples(samples), origin),
+            counters=arrow.take(
+                counters, np.argsort(arrow.numbers(counters["node"]), kind="stable")
+            ),
+            groups=_group_table(groups),
+            meta=replace(self.meta, origin_ns=origin),
+            text=Text(tuple(self._text)),
+        )
+
+    def _lane_table(self) -> pa.Table:
+        keys = list(self._lanes)
+        columns = {
+            "rank": [k[0] for k in keys],
+            "device": [k[1] for k in keys],
+            "kind": [k[2] for k in keys],
+            "number": [k[3] for k in keys],
+            "name": [name for _, name in self._lanes.values()],
+        }
+        return _table("lanes", columns, len(keys))
+
+    def _series_table(self) -> pa.Table:
+        names = ("rank", "device", "name", "unit", "source", "uncertainty_ns")
+        columns = {n: [key[i] for key in self._series] for i, n in enumerate(names)}
+        return _table("series", columns, len(self._series))
+
+
+def _group_table(groups: Sequence[dict[str, Any]]) -> pa.Table:
+    columns = {c.name: [group[c.name] for group in groups] for c in hub.GROUPS}
+    kind = hub.schema("groups").field("ranks").type
+    columns["ranks"] = arrow.lists(columns["ranks"], kind)
+    return _table("groups", columns, len(groups))
+
+
+def concat(traces: Sequence[Trace], meta: Meta) -> Trace:
+    """One trace of several: references renumbered, clocks' origins joined, nodes in order.
+
+    Parameters
+    ----------
+    traces
+        Traces whose clocks agree. Equal process groups (name and ranks) become one.
+    meta
+        What is known of the whole; its origin is set here.
+    """
+    if len(traces) == 1:
+        return replace(traces[0], meta=replace(meta, origin_ns=traces[0].meta.origin_ns))
+    traces = sorted(traces, key=lambda t: t.ranks[0] if t.nodes.num_rows else -1)
+    groups, group_rows = _joined_groups(traces)
+    parts: dict[str, list[pa.Table]] = {name: [] for name in hub.TABLES}
+    first = dict.fromkeys((*hub.TABLES, "text"), 0)
+    for trace, rows in zip(traces, group_rows, strict=True):
+        shift = {"node": first["nodes"], "src": first["nodes"], "dst": first["nodes"]}
+        shift |= {"parent": first["nodes"], "lane": first["lanes"], "series": first["series"]}
+        shift |= {"args_at": first["text"]}
+        for name in hub.TABLES:
+            table = getattr(trace, name)
+            if name in ("nodes", "samples"):
+                table = _minus(table, -trace.meta.origin_ns)
+            if name == "nodes":
+                table = _regrouped(table, rows)
+            parts[name].append(_shifted(table, shift))
+            first[name] += table.num_rows
+        first["text"] += int(trace.text.starts[-1])
+    text = Text(tuple(buffer for trace in traces for buffer in trace.text.buffers))
+    tables = {name: _concat(name, parts[name]) for name in hub.TABLES}
+    return _reordered(tables | {"groups": groups}, meta, text)
+
+
+def _reordered(tables: dict[str, pa.Table], meta: Meta, text: Text) -> Trace:
+    """A trace of tables with absolute times and nodes that may be out of order."""
+    nodes = tables["nodes"]
+    rank, ts, dur = (arrow.numbers(nodes[c]) for c in ("rank", "ts", "dur"))
+    origin = _origin(nodes, tables["samples"])
+    order = nest.time_order(rank, ts, dur)
+    if not np.array_equal(order, np.arange(len(order))):
+        new_row = np.empty(len(order), np.int32)
+        new_row[order] = np.arange(len(order), dtype=np.int32)
+        tables["nodes"] = _renumbered(arrow.take(nodes, order), ("parent",), new_row)
+        tables["edges"] = _renumbered(tables["edges"], ("src", "dst"), new_row)
+        tables["counters"] = _renumbered(tables["counters"], ("node",), new_row)
+    tables["nodes"] = _minus(tables["nodes"], origin)
+    tables["samples"] = _minus(tables["samples"], origin)
+    return Trace(**tables, meta=replace(meta, origin_ns=origin), text=text)
+
+
+def _column(value: Any, declared: pa.DataType | None, n: int) -> pa.Array:
+    if isinstance(value, str | int | float | np.generic):
+        if declared is not None and pa.types.is_dictionary(declared):
+            return arrow.dictionary(np.zeros(n, np.int32), [str(value)])
+        value = np.full(n, value)
+    return arrow.column(value, declared)
+
+
+def _table(name: str, columns: dict[str, Any], n: int) -> pa.Table:
+    arrays = [_column(columns[c.name], c.type, n) for c in hub.TABLES[name]]
+    return pa.table(arrays, schema=hub.schema(name))
+
+
+def _concat(name: str, tables: list[pa.Table]) -> pa.Table:
+    """Tables one after the other; columns that some lack are null there."""
+    if not tables:
+        return empty(name)
+    table = tables[0]
+    if len(tables) > 1:
+        table = pa.concat_tables(tables, promote_options="default").unify_dictionaries()
+    arrays = [c if c.num_chunks == 1 else c.combine_chunks() for c in table.columns]
+    core = hub.schema(name)
+    fields = [core.field(f.name) if f.name in core.names else f for f in table.schema]
+    return pa.table(arrays, schema=pa.schema(fields))
+
+
+def _origin(nodes: pa.Table, samples: pa.Table) -> int:
+    ts = arrow.numbers((nodes if nodes.num_rows else samples)["ts"])
+    return int(ts.min()) if ts.size else 0
+
+
+def _sorted_nodes(nodes: pa.Table, lanes: pa.Table) -> tuple[pa.Table, Array]:
+    """Nodes in order with their parents, and the new row of each old one."""
+    rank, ts, dur = (arrow.numbers(nodes[c]) for c in ("rank", "ts", "dur"))
+    order = nest.time_order(rank, ts, dur)
+    new_row = np.empty(len(order), np.int32)
+    new_row[order] = np.arange(len(order), dtype=np.int32)
+    nodes = arrow.take(nodes, order)
+    nests = np.isin(arrow.numbers(lanes["kind"]), [int(k) for k in NESTING])
+    parent = nest.parents(arrow.numbers(nodes["lane"]), ts[order], dur[order], nests)
+    return arrow.replaced(nodes, "parent", parent), new_row
+
+
+def _sorted_samples(samples: pa.Table) -> pa.Table:
+    order = np.lexsort((arrow.numbers(samples["ts"]), arrow.numbers(samples["series"])))
+    return arrow.take(samples, order)
+
+
+def _renumbered(table: pa.Table, references: Iterable[str], new_row: Array) -> pa.Table:
+    for name in references:
+        old = arrow.numbers(table[name])
+        values = np.where(old >= 0, new_row[old], -1) if len(new_row) else old
+        table = arrow.replaced(table, name, values)
+    return table
+
+
+def _shifted(table: pa.Table, by: dict[str, int]) -> pa.Table:
+    for name in table.column_names:
+        if by.get(name):
+            values = arrow.numbers(table[name])
+            table = arrow.replaced(table, name, np.where(values >= 0, values + by[name], -1))
+    return table
+
+
+def _minus(table: pa.Table, origin: int) -> pa.Table:
+    return arrow.replaced(table, "ts", arrow.numbers(table["ts"]) - origin)
+
+
+def _joined_groups(traces: Sequence[Trace]) -> tuple[pa.Table, list[Array]]:
+    """Process groups of all traces, and for each trace the new row of each of its groups."""
+    rows: dict[tuple[str, tuple[int, ...]], int] = {}
+    table: list[dict[str, Any]] = []
+    mapping = []
+    for trace in traces:
+        mine = []
+        for group in trace.groups.to_pylist():
+            key = (group["name"], tuple(group["ranks"]))
+            if key not in rows:
+                rows[key] = len(table)
+                table.append(group)
+            mine.append(rows[key])
+        mapping.append(np.array(mine, np.int32))
+    return _group_table(table), mapping
+
+
+def _regrouped(nodes: pa.Table, rows: Array) -> pa.Table:
+    at = nodes.schema.get_field_index("group")
+    if at < 0 or not len(rows):
+        return nodes
+    old = nodes["group"].combine_chunks()
+    new = arrow.array(rows).take(old)  # nulls stay null
+    return nodes.set_column(at, nodes.schema.field(at), new)

@@ -1,0 +1,200 @@
+"""Tables and progress on the terminal; everything but results goes to stderr."""
+
+from __future__ import annotations
+
+import csv
+import os
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TextIO
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from chopper_interop import progress, registry
+from chopper_interop.issues import IssueLog, Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from chopper_interop.result import Result
+    from chopper_interop.sources import Inventory
+    from chopper_interop.trace import Trace
+
+_SHOWN_SKIPS = 20
+_NO_TERMINAL = 240
+
+
+def _errors() -> Console:
+    return _console(sys.stderr)
+
+
+def _console(stream: TextIO) -> Console:
+    """A terminal's own width; lines are left whole where there is none."""
+    return Console(file=stream, highlight=False, width=None if stream.isatty() else _NO_TERMINAL)
+
+
+def show_inventory(inventory: Inventory, *, quiet: bool) -> None:
+    """What was recognised, as what, and what was skipped and why."""
+    if quiet:
+        return
+    table = _table("source", "what it is")
+    near = _common_folder(
+        [s.paths[0] for s in inventory.sources] + [p for p, _ in inventory.skipped]
+    )
+    for source in inventory.sources:
+        table.add_row(escape(str(near(source.label))), source.converter.description)
+    for path, why in inventory.skipped[:_SHOWN_SKIPS]:
+        table.add_row(f"[dim]{escape(near(str(path)))}[/dim]", f"[dim]skipped: {escape(why)}[/dim]")
+    more = len(inventory.skipped) - _SHOWN_SKIPS
+    if more > 0:
+        table.add_row("[dim]…[/dim]", f"[dim]{more} more files skipped[/dim]")
+    _errors().print(table)
+
+
+def show_summary(trace: Trace, log: IssueLog, outputs: list[str], *, on_loss: str) -> None:
+    """What was made, and what was lost or assumed."""
+    console = _errors()
+    issues = sorted(log, key=lambda i: (_SEVERITIES.index(i.severity), i.code))
+    if on_loss == "ignore":
+        issues = [i for i in issues if i.severity is Severity.ERROR]
+    if issues:
+        table = _table("", "count", "what", "for example")
+        for code, same in _by_code(issues).items():
+            first = same[0]
+            style = _STYLES[first.severity]
+            count = f"{sum(i.count for i in same):,}"
+            example = next((i.example for i in same if i.example), "")
+            table.add_row(f"[{style}]{first.severity.value}[/{style}]", count,
+                          f"{escape(first.meaning)} [dim]({code})[/dim]", escape(example))  # fmt: skip
+        console.print(table)
+    ranks = len(trace.ranks)
+    console.print(
+        f"{trace.nodes.num_rows:,} nodes, {trace.edges.num_rows:,} edges, "
+        f"{trace.samples.num_rows:,} samples of {ranks} rank{'s' if ranks != 1 else ''} "
+        f"→ {', '.join(outputs)}"
+    )
+
+
+def _common_folder(paths: list[Path]) -> Callable[[str], str]:
+    """What shortens paths by the folder that all of them lie in."""
+    if len(paths) < 2:  # noqa: PLR2004 # one has no folder in common
+        return str
+    common = os.path.commonpath([path.parent for path in paths])
+    return lambda text: text.removeprefix(common).lstrip("/\\") or text
+
+
+_SEVERITIES = (Severity.ERROR, Severity.LOSS, Severity.INFO)
+_STYLES = {Severity.ERROR: "bold red", Severity.LOSS: "yellow", Severity.INFO: "dim"}
+
+
+def _by_code(issues: list[Any]) -> dict[str, list[Any]]:
+    groups: dict[str, list[Any]] = {}
+    for issue in issues:
+        groups.setdefault(issue.code, []).append(issue)
+    return groups
+
+
+def show_formats() -> None:
+    """All formats, what they are read or written from, and their options, on stdout."""
+    table = _table("format", "what it is", "read", "written", "options")
+    for name, found in registry.converters().items():
+        if isinstance(found, registry.Broken):
+            table.add_row(name, f"does not load: {found.reason}", "", "", "")
+            continue
+        functions = [f for f in (found.read, found.write) if f]
+        options = {n: p for f in functions for n, p in registry.options(f).items()}
+        told = ", ".join(f"{n}={p.default}" for n, p in options.items())
+        written = " ".join(found.suffixes) if found.write else ""
+        table.add_row(name, found.description, "yes" if found.read else "", written, told)
+    _console(sys.stdout).print(table)
+
+
+def show_results(results: list[Result]) -> None:
+    """Rows of each analysis as a table on stdout."""
+    console = _console(sys.stdout)
+    for result in results:
+        table = _table(*result.rows.column_names, title=result.analysis)
+        for row in result.rows.to_pylist():
+            table.add_row(*(_shown(value) for value in row.values()))
+        console.print(table)
+        for name, text in result.conventions.items():
+            console.print(f"[dim]{name}: {text}[/dim]")
+
+
+def write_csv(results: list[Result], folder: Path) -> None:
+    """A CSV file for each analysis."""
+    from chopper_interop import outputs
+
+    with outputs.folder(folder, owns=("*.csv",)) as where:
+        for result in results:
+            with (where / f"{result.analysis}.csv").open("w", newline="") as file:
+                writer = csv.writer(file)
+                writer.writerow(result.rows.column_names)
+                writer.writerows(row.values() for row in result.rows.to_pylist())
+
+
+def show_findings(findings: Any, *, quiet: bool) -> None:
+    """What a check found, on stdout."""
+    if quiet:
+        return
+    console = _console(sys.stdout)
+    for finding in findings.found:
+        console.print(f"{'stops' if finding.stops else 'note'}: {finding}")
+    console.print(findings.verdict)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return "" if value is None else str(value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
+
+
+def _table(*columns: str, title: str | None = None) -> Table:
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        right = column == "count" or column.endswith(("_ns", "_share", "_mhz"))
+        table.add_column(column, justify="right" if right else "left", overflow="fold")
+    return table
+
+
+@contextmanager
+def progress_shown(*, quiet: bool) -> Iterator[None]:
+    """Bars on stderr while what is inside runs; nothing if stderr is no terminal."""
+    if quiet or not sys.stderr.isatty():
+        yield
+        return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    bars = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[done]}"),
+        TimeElapsedColumn(),
+        console=_errors(),
+        transient=True,
+    )
+    with bars, progress.reporting(_Bars(bars)):
+        yield
+
+
+class _Bars:
+    """Reports progress to rich."""
+
+    def __init__(self, bars: Any) -> None:
+        self.bars = bars
+        self.tasks: dict[str, tuple[Any, str]] = {}
+
+    def start(self, task: str, total: int, unit: str) -> None:
+        """Begin a task."""
+        self.tasks[task] = (self.bars.add_task(task, total=total, done=""), unit)
+
+    def advance(self, task: str, amount: int) -> None:
+        """Note what is done of it."""
+        number, unit = self.tasks[task]
+        self.bars.advance(number, amount)
+        done = self.bars.tasks[number].completed
+        told = f"{done / 1e6:,.1f} MB" if unit == "bytes" else f"{done:,.0f} {unit}"
+        self.bars.update(number, done=told)

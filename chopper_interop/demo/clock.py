@@ -1,0 +1,218 @@
+"""The core clock of each GPU: a controller that holds filtered power at a target.
+
+Every control tick the power of the tick before is averaged and filtered; the clock falls when the
+filtered power lies above the GPU's target and rises when it lies below, within the limits and in
+fixed increments. Heat lowers target and highest clock of a GPU by a constant factor, and a slow
+random drift takes off a little more. Only kernels of the compute stream draw dynamic power, so
+that the clock can be followed along that stream alone.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numba
+import numpy as np
+
+from chopper_interop.demo import noise
+from chopper_interop.demo.parameters import MIN_MHZ, PEAK_MHZ, WINDOW_START_NS
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from chopper_interop.demo.parameters import DemoParameters
+
+    Array = npt.NDArray[Any]
+
+TICK_NS: Final = 1_000_000
+LEAD_NS: Final = 4_000_000_000
+"""Time before the profiled window over which the clock is followed, and after it."""
+QUANTUM_MHZ: Final = 5
+TARGET_W: Final = 600.0
+IDLE_W: Final = 170.0
+DYNAMIC_W: Final = 780.0
+"""Power above idle at `PEAK_MHZ` with the matrix cores busy all the time."""
+POWER_EXPONENT: Final = 2.4
+IDLE_ACTIVITY: Final = 0.06
+_FILTER = 0.18
+_GAIN = 0.10
+_DRIFT_MEMORY = 0.995
+_DRIFT_SPREAD = 0.0010
+_WARMING = 0.002
+AMBIENT_C: Final = 34.0
+HEAT_C_PER_W: Final = 0.062
+
+# Columns of `Clock.state`.
+_CONTROL, _POWER, _DRIFT, _ACTIVE_NS, _BUSY_NS, _HEAT = range(6)
+
+
+class Clock(NamedTuple):
+    """State and history of the clocks, one row a GPU.
+
+    Parameters
+    ----------
+    origin_ns
+        Unix time at which tick 0 begins.
+    now_ns, tick
+        How far the history is known, and the tick in which that lies.
+    state
+        What the controller remembers.
+    highest_mhz, target_w
+        Limits of the GPU.
+    mhz, power_w, socket_w, busy, heat_w, throttled
+        History by tick: clock, mean power, filtered power, share of time with a kernel on the
+        compute stream, power filtered over a long time, whether power held the clock down.
+    seed
+        Of the drift.
+    """
+
+    origin_ns: Array
+    now_ns: Array
+    tick: Array
+    state: Array
+    highest_mhz: Array
+    target_w: Array
+    mhz: Array
+    power_w: Array
+    socket_w: Array
+    busy: Array
+    heat_w: Array
+    throttled: Array
+    seed: int
+
+
+def make_clock(p: DemoParameters, slow_factor: float, window_ns: float) -> Clock:
+    """Clocks at the beginning of their history, `LEAD_NS` before the window.
+
+    Parameters
+    ----------
+    slow_factor
+        Clock of the straggler as a share of that of the others.
+    window_ns
+        Longest that the window can last, nanoseconds.
+    """
+    ranks = range(p.ranks)
+    phase = [int(noise.uniform(p.seed, noise.GPU_OFFSET, r, 0, 0) * TICK_NS) for r in ranks]
+    cool = [1 - 0.006 * noise.uniform(p.seed, noise.GPU_OFFSET, r, 1, 0) for r in ranks]
+    factor = np.array([slow_factor if r == p.slow_rank else cool[r] for r in ranks])
+    origin = np.array([WINDOW_START_NS - LEAD_NS - offset for offset in phase], dtype=np.int64)
+    shape = (p.ranks, int(window_ns + 2 * LEAD_NS) // TICK_NS + 2)
+    state = np.zeros((p.ranks, 6))
+    highest = np.floor(p.peak_mhz * factor)
+    highest[factor == factor.max()] = p.peak_mhz
+    state[:, _CONTROL] = np.minimum(1900.0 * factor, highest)
+    state[:, _POWER] = state[:, _HEAT] = TARGET_W
+    mhz = np.full(shape, MIN_MHZ, dtype=np.int32)
+    mhz[:, 0] = state[:, _CONTROL]
+    return Clock(
+        origin_ns=origin,
+        now_ns=origin.copy(),
+        tick=np.zeros(p.ranks, dtype=np.int64),
+        state=state,
+        highest_mhz=highest,
+        target_w=IDLE_W + (TARGET_W - IDLE_W) * factor**POWER_EXPONENT,
+        mhz=mhz,
+        power_w=np.zeros(shape),
+        socket_w=np.zeros(shape),
+        busy=np.zeros(shape),
+        heat_w=np.zeros(shape),
+        throttled=np.zeros(shape),
+        seed=p.seed,
+    )
+
+
+@numba.njit(cache=True, nogil=True)
+def _control(clock: Clock, gpu: int) -> None:
+    """Close the tick: note its power, choose the clock of the next."""
+    k, state = clock.tick[gpu], clock.state[gpu]
+    activity = state[_ACTIVE_NS] / TICK_NS
+    share = clock.mhz[gpu, k] / PEAK_MHZ
+    watts = IDLE_W + DYNAMIC_W * activity * share**POWER_EXPONENT
+    state[_POWER] += _FILTER * (watts - state[_POWER])
+    state[_HEAT] += _WARMING * (watts - state[_HEAT])
+    clock.power_w[gpu, k], clock.socket_w[gpu, k] = watts, state[_POWER]
+    clock.busy[gpu, k], clock.heat_w[gpu, k] = state[_BUSY_NS] / TICK_NS, state[_HEAT]
+    clock.throttled[gpu, k] = state[_POWER] > clock.target_w[gpu]
+    state[_ACTIVE_NS] = state[_BUSY_NS] = 0.0
+    wanted = state[_CONTROL] * (1.0 + _GAIN * (1.0 - state[_POWER] / clock.target_w[gpu]))
+    state[_CONTROL] = min(max(wanted, MIN_MHZ), clock.highest_mhz[gpu])
+    draw = noise.normal(clock.seed, noise.CLOCK_DRIFT, gpu, k, 0)
+    state[_DRIFT] = _DRIFT_MEMORY * state[_DRIFT] + _DRIFT_SPREAD * draw
+    drifted = state[_CONTROL] * (1.0 - abs(state[_DRIFT]))
+    mhz = QUANTUM_MHZ * math.floor(drifted / QUANTUM_MHZ + 0.5)
+    clock.tick[gpu] = k + 1
+    clock.mhz[gpu, k + 1] = min(max(mhz, MIN_MHZ), clock.highest_mhz[gpu])
+
+
+@numba.njit(cache=True, nogil=True)
+def spend(clock: Clock, gpu: int, until_ns: int, activity: float, busy: float) -> None:
+    """Follow the clock up to a time, during which the GPU is active and busy to these shares."""
+    state = clock.state[gpu]
+    while clock.now_ns[gpu] < until_ns:
+        tick_end = clock.origin_ns[gpu] + (clock.tick[gpu] + 1) * TICK_NS
+        stop = min(until_ns, tick_end)
+        state[_ACTIVE_NS] += activity * (stop - clock.now_ns[gpu])
+        state[_BUSY_NS] += busy * (stop - clock.now_ns[gpu])
+        clock.now_ns[gpu] = stop
+        if stop == tick_end:
+            _control(clock, gpu)
+
+
+@numba.njit(cache=True, nogil=True)
+def law_ns(slope: Array, fixed: Array, mhz: float) -> float:
+    """Time of a kernel by its segments at a constant clock, nanoseconds."""
+    longest = 0.0
+    for i in range(len(slope)):
+        longest = max(longest, slope[i] / mhz + fixed[i])
+    return longest
+
+
+@numba.njit(cache=True, nogil=True)
+def whole_ns(time_ns: float) -> int:
+    """Round a duration to whole nanoseconds, at least one."""
+    return max(1, math.floor(time_ns + 0.5))
+
+
+@numba.njit(cache=True, nogil=True)
+def run_kernel(
+    clock: Clock, gpu: int, start_ns: int, law: Array, factor: float, activity: float
+) -> int:
+    """Time at which a kernel ends that starts at `start_ns`, integrating over the clock.
+
+    Parameters
+    ----------
+    law
+        Rows a and b of its segments.
+    factor
+        Noise of this instance.
+    activity
+        Share of the dynamic power that it draws.
+    """
+    spend(clock, gpu, start_ns, IDLE_ACTIVITY, 0.0)
+    progress = 0.0
+    while True:
+        now = clock.now_ns[gpu]
+        whole = law_ns(law[0], law[1], clock.mhz[gpu, clock.tick[gpu]]) * factor
+        rest = (1.0 - progress) * whole
+        tick_end = clock.origin_ns[gpu] + (clock.tick[gpu] + 1) * TICK_NS
+        if now + rest <= tick_end:
+            end: int = max(now + math.floor(rest + 0.5), start_ns + 1)
+            spend(clock, gpu, end, activity, 1.0)
+            return end
+        progress += (tick_end - now) / whole
+        spend(clock, gpu, tick_end, activity, 1.0)
+
+
+def mean_mhz(clock: Clock, gpu: int, start_ns: Array, end_ns: Array) -> Array:
+    """Clock averaged over time, MHz, for intervals of at least one nanosecond."""
+    area = np.concatenate([[0], np.cumsum(clock.mhz[gpu].astype(np.int64) * TICK_NS)])
+
+    def integral(time_ns: Array) -> Array:
+        elapsed = time_ns - clock.origin_ns[gpu]
+        tick = elapsed // TICK_NS
+        result: Array = area[tick] + clock.mhz[gpu, tick] * (elapsed - tick * TICK_NS)
+        return result
+
+    result: Array = (integral(end_ns) - integral(start_ns)) / (end_ns - start_ns)
+    return result

@@ -1,0 +1,197 @@
+"""The critical path: what the end of a window waited for, back to the window's start.
+
+Each instant is the maximum of its constraints; the path follows the one that was reached last.
+Where two are equal, the operation before on the stream goes first, then the event, then the launch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numba
+import numpy as np
+
+from chopper_interop.demo.program import COLLECTIVE, SYNC
+from chopper_interop.demo.schedule import EVENT_LATENCY_NS, SYNC_LATENCY_NS
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from chopper_interop.demo.program import Program
+    from chopper_interop.demo.schedule import Tables, Timeline
+
+    Array = npt.NDArray[Any]
+
+KINDS: Final = (
+    "kernel",
+    "collective",
+    "memcpy",
+    "memset",
+    "host",
+    "runtime",
+    "handover",
+    "launch_latency",
+    "event_latency",
+    "sync_latency",
+)
+_HOST: Final = 4
+_RUNTIME: Final = 5
+_HANDOVER: Final = 6
+_LAUNCH_LATENCY: Final = 7
+_EVENT_LATENCY: Final = 8
+_SYNC_LATENCY: Final = 9
+
+# Where the walk is: at a mark, at the end of an operation, or at the start of one that waited.
+_ON_HOST: Final = 0
+_ON_GPU: Final = 1
+_AFTER_EVENT: Final = 2
+_AFTER_LAUNCH: Final = 3
+
+
+@dataclass(frozen=True)
+class CriticalPath:
+    """Pieces in the order of time, which tile the window without gap or overlap.
+
+    Parameters
+    ----------
+    kind
+        Index into `KINDS`.
+    rank, step
+        Where the piece belongs; steps count from 0.
+    item
+        GPU operation of the program for kernels, copies and latencies before them; event for host
+        pieces and for the latency after a wait, -1 for time outside of any event.
+    ts_ns, dur_ns
+        Unix time and duration.
+    """
+
+    kind: Array
+    rank: Array
+    step: Array
+    item: Array
+    ts_ns: Array
+    dur_ns: Array
+
+
+@dataclass(frozen=True)
+class HostSpans:
+    """For each mark the innermost event of the time before it, and the kind of that time."""
+
+    event: Array
+    kind: Array
+
+
+def host_spans(program: Program) -> HostSpans:
+    """Find what the host does before each mark."""
+    kinds = []
+    for mark in program.marks:
+        runtime = mark.span >= 0 and program.events[mark.span].category == "cuda_runtime"
+        kinds.append(_HANDOVER if mark.handover else _RUNTIME if runtime else _HOST)
+    events = np.array([mark.span for mark in program.marks], dtype=np.int64)
+    return HostSpans(events, np.array(kinds, dtype=np.int64))
+
+
+def critical_path(
+    tables: Tables, timeline: Timeline, spans: HostSpans, steps: range
+) -> CriticalPath:
+    """Path over all ranks from the first start to the last end of some consecutive steps.
+
+    Parameters
+    ----------
+    steps
+        Steps of the window, counted from 0.
+    """
+    begin = int(timeline.mark_ns[:, steps.start, 0].min())
+    rank = int(timeline.mark_ns[:, steps.stop - 1, -1].argmax())
+    limit = len(steps) * (len(tables.action) + 2 * len(tables.kind)) * 2
+    out = np.zeros((limit, 5), dtype=np.int64)
+    end = (rank, steps.stop - 1, begin)
+    count = _walk(tables, timeline, spans.event, spans.kind, end, out)
+    if count < 0:
+        raise AssertionError("the critical path does not reach the start of its window")
+    kind, where, step, item, ts = out[:count][::-1].T
+    end_ns = int(timeline.mark_ns[rank, steps.stop - 1, -1])
+    return _merged(CriticalPath(kind, where, step, item, ts, np.diff(ts, append=end_ns)))
+
+
+def _merged(path: CriticalPath) -> CriticalPath:
+    """Join neighbours that are the same thing, and drop what takes no time."""
+    lasting = path.dur_ns > 0
+    rows = np.stack([path.kind, path.rank, path.step, path.item], axis=1)[lasting]
+    new = np.ones(len(rows), dtype=bool)
+    new[1:] = (rows[1:] != rows[:-1]).any(axis=1)
+    ts = path.ts_ns[lasting][new]
+    end_ns = path.ts_ns[-1] + path.dur_ns[-1]
+    kind, rank, step, item = rows[new].T
+    return CriticalPath(kind, rank, step, item, ts, np.diff(ts, append=end_ns))
+
+
+@numba.njit(cache=True, nogil=True)
+def _before(timeline: Timeline, rank: int, step: int, mark: int, begin_ns: int) -> int:
+    """Time of the mark before; the window's begin if there is none."""
+    if mark:
+        begin_ns = timeline.mark_ns[rank, step, mark - 1]
+    elif step:
+        begin_ns = timeline.mark_ns[rank, step - 1, -1]
+    return begin_ns
+
+
+@numba.njit(cache=True, nogil=True)
+def _last_to_start(timeline: Timeline, step: int, op: int) -> int:
+    """Find the member of a collective that started last, the lowest rank of equals."""
+    last = 0
+    for rank in range(len(timeline.start_ns)):
+        if timeline.start_ns[rank, step, op] > timeline.start_ns[last, step, op]:
+            last = rank
+    return last
+
+
+@numba.njit(cache=True, nogil=True)
+def _cause(t: Tables, timeline: Timeline, rank: int, step: int, op: int) -> tuple[int, int, int]:
+    """Find what an operation waited for: the state that follows, step and operation."""
+    start, previous, event = timeline.start_ns[rank, step, op], t.previous[op], t.waits_for[op]
+    if previous >= 0 and timeline.end_ns[rank, step, previous] == start:
+        return _ON_GPU, step, previous
+    if previous < 0 and step:
+        tail = t.tail[t.stream[op]]
+        if timeline.end_ns[rank, step - 1, tail] == start:
+            return _ON_GPU, step - 1, tail
+    if event >= 0 and timeline.end_ns[rank, step, event] + EVENT_LATENCY_NS == start:
+        return _AFTER_EVENT, step, event
+    return _AFTER_LAUNCH, step, op
+
+
+@numba.njit(cache=True, nogil=True)
+def _walk(
+    t: Tables, timeline: Timeline, event: Array, kind: Array, end: tuple[int, int, int], out: Array
+) -> int:
+    """Write the pieces last to first as rows (kind, rank, step, item, begin); their number."""
+    rank, step, begin = end
+    mark, op, waiting, count, state = len(t.action) - 1, -1, -1, 0, _ON_HOST
+    now = timeline.mark_ns[rank, step, mark]
+    while now > begin and count < len(out):
+        out[count, 1], out[count, 2] = rank, step
+        if state == _ON_HOST:
+            piece, item = kind[mark], event[mark]
+            op = t.operand[mark] if t.action[mark] == SYNC else -1
+            if op >= 0 and timeline.end_ns[rank, step, op] + SYNC_LATENCY_NS == now:
+                piece, state, now = _SYNC_LATENCY, _ON_GPU, now - SYNC_LATENCY_NS
+            else:
+                now = _before(timeline, rank, step, mark, begin)
+                step, mark = (step, mark - 1) if mark else (step - 1, len(t.action) - 1)
+        elif state == _ON_GPU:
+            if t.kind[op] == COLLECTIVE:
+                rank = _last_to_start(timeline, step, op)
+                out[count, 1] = rank
+            piece, item, now = t.kind[op], op, timeline.start_ns[rank, step, op]
+            state, step, cause = _cause(t, timeline, rank, step, op)
+            waiting, op = op, cause
+        elif state == _AFTER_EVENT:
+            piece, item, state, now = _EVENT_LATENCY, waiting, _ON_GPU, now - EVENT_LATENCY_NS
+        else:
+            piece, item, state, mark = _LAUNCH_LATENCY, op, _ON_HOST, t.mark[op]
+            now = timeline.mark_ns[rank, step, mark]
+        out[count, 0], out[count, 3], out[count, 4] = piece, item, max(now, begin)
+        count += 1
+    return count if now <= begin else -1

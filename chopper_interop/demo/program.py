@@ -1,0 +1,344 @@
+"""One step of the job as a program: what the host does in order, and what it puts on the GPU.
+
+The host's work is a chain of *marks*, the instants at which an operator or a runtime call begins
+or ends; each mark costs time after the one before it. GPU operations hang on marks. As every rank
+runs the same program and every dependency is known while it is written, the dependency graph of a
+step is one small template; times are the only thing that differs between steps and ranks.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from chopper_interop.demo.kernels import Kernel
+    from chopper_interop.demo.tensors import Argument
+
+MAIN: Final = 0
+AUTOGRAD: Final = 1
+COMPUTE: Final = 0
+COMM: Final = 1
+
+# What a mark does, besides passing time.
+NOTHING: Final = 0
+LAUNCH: Final = 1
+SYNC: Final = 2
+
+# What a GPU operation is.
+KERNEL: Final = 0
+COLLECTIVE: Final = 1
+MEMCPY: Final = 2
+MEMSET: Final = 3
+
+HANDOVER_NS: Final = 9_000
+"""From the end of one host thread's work until the thread that it wakes runs."""
+_GAP_PYTHON = 6_500
+_GAP_ENGINE = 1_400
+_GAP_INSIDE = 900
+_TAIL = 700
+_BEFORE_CALL = {"hipExtModuleLaunchKernel": 7_500, "hipExtLaunchKernel": 6_000}
+_CALL_NS = {
+    "hipLaunchKernel": 4_200,
+    "hipExtLaunchKernel": 6_000,
+    "hipExtModuleLaunchKernel": 4_500,
+    "hipModuleLaunchKernel": 4_300,
+    "hipMemcpyWithStream": 9_000,
+    "hipMemsetAsync": 4_800,
+    "hipStreamWaitEvent": 2_600,
+    "hipEventRecord": 2_200,
+    "hipStreamSynchronize": 1_800,
+    "hipGetDevicePropertiesR0600": 450,
+    "hipStreamIsCapturing": 600,
+    "hipStreamGetCaptureInfo_v2": 500,
+    "hipStreamGetDevice": 250,
+    "hipEventDestroy": 600,
+}
+COPY_BYTES_PER_NS = {"HtoD": 24.0, "DtoH": 24.0, "Device": 2500.0}
+_COPY_LATENCY_NS = {"HtoD": 3_500.0, "DtoH": 3_900.0, "Device": 3_000.0}
+
+
+@dataclass
+class Event:
+    """Something with a begin and an end on a host thread (instants have only a begin).
+
+    Parameters
+    ----------
+    category
+        "cpu_op", "user_annotation", "cuda_runtime" or "memory".
+    begin, end
+        Marks.
+    parent, operator, annotation
+        The innermost event, cpu_op and user_annotation around it on its thread, -1 for none.
+    arguments
+        Recorded inputs of an operator.
+    sequence
+        Number of the autograd node within the step, -1 for none.
+    extra
+        Further fields, in order: of a collective, of a runtime call, of an allocation.
+    gpu
+        GPU operation that a runtime call launches, -1 for none.
+    """
+
+    category: str
+    name: str
+    thread: int
+    begin: int
+    parent: int
+    operator: int
+    annotation: int
+    end: int = -1
+    arguments: Sequence[Argument] | None = None
+    sequence: int = -1
+    backward: bool = False
+    extra: dict[str, Any] = field(default_factory=dict)
+    gpu: int = -1
+
+
+@dataclass
+class GpuOp:
+    """One operation on a stream of the GPU.
+
+    Parameters
+    ----------
+    kind
+        `KERNEL`, `COLLECTIVE`, `MEMCPY` or `MEMSET`.
+    kernel
+        Row of the program's kernels, -1 for copies and fills.
+    mark
+        Mark after which, plus the launch latency, it can start.
+    previous
+        Operation before it on its stream, -1 if that belongs to the step before.
+    waits_for
+        Operation of the other stream that an event makes it wait for, -1 for none.
+    call
+        Event of the runtime call.
+    fixed_ns
+        Time of a copy or fill, nanoseconds.
+    """
+
+    kind: int
+    stream: int
+    kernel: int
+    mark: int
+    previous: int
+    waits_for: int
+    call: int
+    fixed_ns: float = 0.0
+    bytes: int = 0
+    copy: str = ""
+
+
+@dataclass
+class Mark:
+    """An instant of the host: `cost_ns` after the mark before it, inside the event `span`."""
+
+    thread: int
+    cost_ns: int
+    span: int
+    action: int = NOTHING
+    operand: int = -1
+    handover: bool = False
+
+
+@dataclass
+class Program:
+    """The step: marks, events and GPU operations in program order, and the kernels they use."""
+
+    marks: list[Mark] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    gpu: list[GpuOp] = field(default_factory=list)
+    kernels: list[Kernel] = field(default_factory=list)
+    collectives: list[int] = field(default_factory=list)
+    flows: list[tuple[int, int]] = field(default_factory=list)
+    sequences: int = 0
+
+
+class Writer:
+    """Writes a `Program` in the order in which the host would run it."""
+
+    def __init__(self) -> None:
+        self.program = Program()
+        self.thread = MAIN
+        self.stacks: tuple[list[int], list[int]] = ([], [])
+        self._rows: dict[Kernel, int] = {}
+        self._last = {COMPUTE: -1, COMM: -1}
+        self._pending = {COMPUTE: -1, COMM: -1}
+        self._forward: dict[int, int] = {}
+
+    @property
+    def last(self) -> dict[int, int]:
+        """Latest operation of each stream, which an event recorded now stands for."""
+        return dict(self._last)
+
+    def _mark(self, cost_ns: int, action: int = NOTHING, operand: int = -1) -> int:
+        stack = self.stacks[self.thread]
+        span = stack[-1] if stack else -1
+        self.program.marks.append(Mark(self.thread, cost_ns, span, action, operand))
+        return len(self.program.marks) - 1
+
+    def _gap(self) -> int:
+        stack = self.stacks[self.thread]
+        if stack and self.program.events[stack[-1]].category != "user_annotation":
+            return _GAP_INSIDE
+        return _GAP_PYTHON if self.thread == MAIN or stack else _GAP_ENGINE
+
+    def _innermost(self, category: str) -> int:
+        events = self.program.events
+        found = (i for i in reversed(self.stacks[self.thread]) if events[i].category == category)
+        return next(found, -1)
+
+    def _event(self, category: str, name: str, gap_ns: int) -> int:
+        stack = self.stacks[self.thread]
+        event = Event(
+            category,
+            name,
+            self.thread,
+            begin=self._mark(gap_ns),
+            parent=stack[-1] if stack else -1,
+            operator=self._innermost("cpu_op"),
+            annotation=self._innermost("user_annotation"),
+        )
+        self.program.events.append(event)
+        return len(self.program.events) - 1
+
+    @contextmanager
+    def _scope(self, row: int, tail_ns: int) -> Iterator[int]:
+        self.stacks[self.thread].append(row)
+        yield row
+        self.program.events[row].end = self._mark(tail_ns)
+        self.stacks[self.thread].pop()
+
+    @contextmanager
+    def annotation(
+        self, name: str, arguments: Sequence[Argument] | None = None, gap_ns: int = 3_000
+    ) -> Iterator[int]:
+        """Open a user annotation (``record_function``) around what follows."""
+        row = self._event("user_annotation", name, gap_ns)
+        self.program.events[row].arguments = arguments
+        with self._scope(row, 1_800):
+            yield row
+
+    @contextmanager
+    def op(
+        self,
+        name: str,
+        arguments: Sequence[Argument] | None = None,
+        sequence: int = -1,
+        *,
+        gap_ns: int = 0,
+        **extra: Any,
+    ) -> Iterator[int]:
+        """Open an operator around what follows."""
+        row = self._event("cpu_op", name, gap_ns or self._gap())
+        event = self.program.events[row]
+        event.arguments, event.sequence, event.extra = arguments, sequence, extra
+        if sequence >= 0:
+            self._forward[sequence] = row
+        with self._scope(row, _TAIL):
+            yield row
+
+    def leaf(self, name: str, arguments: Sequence[Argument], sequence: int = -1) -> int:
+        """Write an operator that calls nothing."""
+        with self.op(name, arguments, sequence) as row:
+            pass
+        return row
+
+    def node(self) -> int:
+        """Make an autograd node; its number."""
+        self.program.sequences += 1
+        return self.program.sequences - 1
+
+    @contextmanager
+    def backward(self, name: str, sequence: int, arguments: Sequence[Argument]) -> Iterator[int]:
+        """Open the engine's evaluation of a node, with the flow from its forward operator."""
+        with self.op(f"autograd::engine::evaluate_function: {name}", None) as outer:
+            with self.op(name, arguments) as inner:
+                yield inner
+            for row in (outer, inner):
+                event = self.program.events[row]
+                event.sequence, event.backward = sequence, True
+        if sequence >= 0:
+            self.program.flows.append((self._forward[sequence], inner))
+
+    def hand_over(self, thread: int) -> None:
+        """Let another host thread go on; this one sleeps."""
+        self.thread = thread
+        self.program.marks.append(Mark(thread, HANDOVER_NS, -1, handover=True))
+
+    def think(self, cost_ns: int) -> None:
+        """Time that Python spends between operators."""
+        self._mark(cost_ns)
+
+    def memory(self, size: int, **fields: int) -> None:
+        """Write the instant of an allocation (`size` > 0) or release, bytes."""
+        row = self._event("memory", "[memory]", 350)
+        self.program.events[row].extra = {"bytes": size, **fields}
+
+    def call(self, api: str, **extra: Any) -> int:
+        """Write a runtime call that launches nothing."""
+        row = self._event("cuda_runtime", api, 1_200)
+        self.program.events[row].extra = extra
+        with self._scope(row, _CALL_NS[api]):
+            pass
+        return row
+
+    def launch(self, kernel: Kernel, stream: int = COMPUTE) -> int:
+        """Write a launch; the number of the GPU operation."""
+        row = self._rows.setdefault(kernel, len(self._rows))
+        if row == len(self.program.kernels):
+            self.program.kernels.append(kernel)
+        call = self._event("cuda_runtime", kernel.api, _BEFORE_CALL.get(kernel.api, 1_700))
+        with self._scope(call, _CALL_NS[kernel.api]):
+            pass
+        kind = COLLECTIVE if kernel.kind == "collective" else KERNEL
+        return self._enqueue(GpuOp(kind, stream, row, len(self.program.marks) - 1, -1, -1, call))
+
+    def _enqueue(self, op: GpuOp) -> int:
+        """Put an operation at the end of its stream, behind the event that the stream waits for."""
+        program, row = self.program, len(self.program.gpu)
+        op.previous, op.waits_for = self._last[op.stream], self._pending[op.stream]
+        program.gpu.append(op)
+        program.events[op.call].gpu = row
+        program.marks[op.mark].action, program.marks[op.mark].operand = LAUNCH, row
+        self._last[op.stream], self._pending[op.stream] = row, -1
+        if op.kind == COLLECTIVE:
+            program.collectives.append(row)
+        return row
+
+    def copy(self, api: str, direction: str, size: int) -> None:
+        """Write a copy, which the host waits for, or a fill on the compute stream."""
+        kind = MEMSET if direction == "Device" else MEMCPY
+        time_ns = _COPY_LATENCY_NS[direction] + size / COPY_BYTES_PER_NS[direction]
+        call = self._event("cuda_runtime", api, 1_700)
+        self.program.events[call].extra = {"copy": direction, "bytes": size}
+        begin = len(self.program.marks) - 1
+        with self._scope(call, _CALL_NS[api]):
+            pass
+        mark = begin if kind == MEMCPY else begin + 1
+        op = GpuOp(kind, COMPUTE, -1, mark, -1, -1, call, time_ns, size, direction)
+        row = self._enqueue(op)
+        if kind == MEMCPY:
+            end = self.program.marks[-1]
+            end.action, end.operand = SYNC, row
+
+    def synchronize(self) -> None:
+        """Wait on the host until the compute stream has nothing left to do."""
+        self.call("hipStreamSynchronize")
+        end = self.program.marks[-1]
+        end.action, end.operand = SYNC, self._last[COMPUTE]
+
+    def record(self, *, visible: bool) -> None:
+        """Write the record of an event, of which the trace may show nothing but the time."""
+        if visible:
+            self.call("hipEventRecord")
+        else:
+            self.think(_CALL_NS["hipEventRecord"])
+
+    def wait(self, stream: int, op: int) -> None:
+        """Make a stream wait for an operation of the other stream."""
+        self.call("hipStreamWaitEvent")
+        self._pending[stream] = max(self._pending[stream], op)

@@ -1,0 +1,96 @@
+"""Everything that can go wrong, one class and one exit status for each kind of fault.
+
+A message is one line: where (file, row or byte), what is wrong, what to do about it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import os
+
+
+class ChopperError(Exception):
+    """A fault that the user can act upon; the commands print it and exit with `exit_status`.
+
+    Parameters
+    ----------
+    message
+        What is wrong.
+    path
+        The file or folder concerned.
+    at
+        The place in it: "row 12", "byte 4096".
+    hint
+        What to do about it.
+    """
+
+    exit_status = 1
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str | os.PathLike[str] | None = None,
+        at: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.path = path
+        self.at = at
+        self.hint = hint
+
+    def __str__(self) -> str:
+        where = ", ".join(str(part) for part in (self.path, self.at) if part is not None)
+        line = f"{where}: {self.message}" if where else self.message
+        return f"{line} ({self.hint})" if self.hint else line
+
+
+class UsageError(ChopperError):
+    """An option or argument that makes no sense."""
+
+    exit_status = 2
+
+
+class UnknownFormatError(ChopperError):
+    """No converter knows the file, or no converter has that name."""
+
+    exit_status = 3
+
+
+class ReadError(ChopperError):
+    """The input is of a known format but cannot be read."""
+
+    exit_status = 4
+
+
+class AmbiguousRunError(ChopperError):
+    """The inputs hold more than one run, so that no single job can be made of them."""
+
+    exit_status = 5
+
+
+class WriteError(ChopperError):
+    """The output cannot be written."""
+
+    exit_status = 6
+
+
+class LossError(ChopperError):
+    """Something was lost and the user asked for that to be a failure (``--on-loss error``)."""
+
+    exit_status = 7
+
+
+class SchemaError(ChopperError):
+    """A table does not have the columns or types that the hub declares."""
+
+    exit_status = 8
+
+
+class MissingExtraError(ChopperError):
+    """An optional package is needed and not installed."""
+
+    exit_status = 9

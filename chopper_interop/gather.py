@@ -1,0 +1,106 @@
+"""Small column operations that Arrow and numpy lack or do slowly."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chopper_interop import arrow
+from chopper_interop.compiled import jit
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    Array = npt.NDArray[Any]
+
+
+def distinct(*columns: Array) -> tuple[Array, Array]:
+    """Distinct rows of integer columns.
+
+    Returns
+    -------
+    first
+        Row of the first occurrence of each distinct row, in order of occurrence.
+    code
+        For each row, which of the distinct ones it is.
+    """
+    code = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        encoded = arrow.array(np.asarray(column, np.int64)).dictionary_encode()
+        both = code * len(encoded.dictionary) + arrow.numbers(encoded)
+        code = arrow.numbers(arrow.array(both).dictionary_encode()).astype(np.int64)
+    count = int(code.max()) + 1 if len(code) else 0
+    first = np.full(count, len(code), np.int64)
+    np.minimum.at(first, code, np.arange(len(code)))
+    return first, code
+
+
+def ranges(buffers: Sequence[Array], starts: Array, at: Array, length: Array) -> Array:
+    """Byte ranges of a text that lies in several buffers, one behind the other.
+
+    Parameters
+    ----------
+    buffers, starts
+        The text's pieces, and where each begins in it.
+    at, length
+        The ranges; none crosses from one piece into the next.
+    """
+    target = np.cumsum(length) - length
+    out = np.empty(int(np.sum(length)), np.uint8)
+    which = np.searchsorted(starts, at, "right") - 1
+    for piece, buffer in enumerate(buffers):
+        mine = np.flatnonzero((which == piece) & (length > 0))
+        _copy(buffer, at[mine] - starts[piece], target[mine], length[mine], out)
+    return out
+
+
+@jit
+def _copy(buffer: Array, source: Array, target: Array, length: Array, out: Array) -> None:
+    for row in range(len(source)):
+        for k in range(length[row]):
+            out[target[row] + k] = buffer[source[row] + k]
+
+
+def lists(key: Array, value: Array, n: int) -> tuple[Array, Array]:
+    """Values by key: those of key k are ``values[first[k]:first[k + 1]]``.
+
+    Returns
+    -------
+    first, values
+        `first` has n + 1 entries; equal keys keep their order.
+    """
+    order = np.argsort(key, kind="stable")
+    return np.searchsorted(key[order], np.arange(n + 1)), value[order]
+
+
+@jit
+def unreached(waits: Array, first: Array, after: Array) -> Array:
+    """Which nodes of a graph never become free: those on circles, and all behind them.
+
+    Parameters
+    ----------
+    waits
+        How many nodes each depends on.
+    first, after
+        Nodes that depend on node i: ``after[first[i]:first[i + 1]]``.
+    """
+    n = len(waits)
+    left = waits.copy()
+    stack = np.empty(n, np.int64)
+    top = 0
+    for i in range(n):
+        if left[i] == 0:
+            stack[top] = i
+            top += 1
+    while top:
+        top -= 1
+        i = stack[top]
+        for e in range(first[i], first[i + 1]):
+            left[after[e]] -= 1
+            if left[after[e]] == 0:
+                stack[top] = after[e]
+                top += 1
+    return left > 0

@@ -1,0 +1,229 @@
+"""Bytes of an input file, whatever it was packed with.
+
+The packing is told by the first bytes, never by the name: gzip (several members, rubbish behind
+the last), xz, bzip2, zstd or none; and text in UTF-8 or UTF-16 with a byte order mark.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from chopper_interop.errors import ReadError
+from chopper_interop.issues import Fault, IssueLog, Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    import numpy.typing as npt
+
+    Bytes = npt.NDArray[np.uint8]
+
+HEAD = 64 * 1024
+"""Bytes of a file that a converter gets to see in `sniff`, after unpacking."""
+BLOCK = 1 << 16
+"""Packed bytes handed over at a time; the result then stays in the processor's cache."""
+
+CUT_SHORT = Fault(
+    "compressed-data-cut-short",
+    Severity.LOSS,
+    "The compressed file ends too early; what came before its end was read.",
+)
+RUBBISH = Fault(
+    "bytes-behind-compressed-data",
+    Severity.INFO,
+    "Bytes behind the end of the compressed data were left out.",
+)
+
+
+class _Decompressor(Protocol):
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def decompress(self, data: bytes, /) -> bytes: ...
+
+
+def _gzip() -> _Decompressor:
+    from isal import isal_zlib
+
+    made: _Decompressor = isal_zlib.decompressobj(wbits=31)
+    return made
+
+
+def _xz() -> _Decompressor:
+    import lzma
+
+    return lzma.LZMADecompressor()
+
+
+def _bzip2() -> _Decompressor:
+    import bz2
+
+    return bz2.BZ2Decompressor()
+
+
+PACKINGS: dict[bytes, Callable[[], _Decompressor] | None] = {
+    b"\x1f\x8b": _gzip,
+    b"\xfd7zXZ\x00": _xz,
+    b"BZh": _bzip2,
+    b"\x28\xb5\x2f\xfd": None,  # zstd, which pyarrow unpacks as a stream
+}
+"""First bytes → what unpacks them."""
+
+
+def read(path: Path, issues: IssueLog | None = None) -> Bytes:
+    """All bytes of a file, unpacked and as UTF-8; a plain file is mapped, not copied.
+
+    Parameters
+    ----------
+    path
+        The file.
+    issues
+        Where to note rubbish behind compressed data or its early end.
+
+    Raises
+    ------
+    ReadError
+        It cannot be opened, or nothing of it can be unpacked.
+    """
+    raw = _mapped(path)
+    magic = _packing(bytes(raw[:8]))
+    data = raw if magic is None else _unpacked(path, raw, magic, issues or IssueLog())
+    return _utf8(path, data)
+
+
+def head(path: Path) -> bytes:
+    """First bytes of a file, unpacked and as UTF-8: what converters sniff at."""
+    raw = _mapped(path)
+    magic = _packing(bytes(raw[:8]))
+    if magic is None:
+        return bytes(_utf8(path, raw[:HEAD], partial=True))
+    found, issues = bytearray(), IssueLog()
+    for block in _blocks(path, raw, magic, issues):
+        found += block
+        if len(found) >= HEAD:
+            break
+    if not found and any(issues):
+        raise ReadError("nothing of its compressed data can be unpacked", path=path)
+    return bytes(_utf8(path, np.frombuffer(found[:HEAD], np.uint8), partial=True))
+
+
+def sha256(path: Path) -> str:
+    """Digest of a file as it lies on disk."""
+    with path.open("rb") as file:
+        digest = hashlib.sha256()
+        while block := file.read(16 * BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _mapped(path: Path) -> Bytes:
+    try:
+        with path.open("rb") as file:
+            if not path.stat().st_size:
+                return np.empty(0, np.uint8)
+            return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY), np.uint8)
+    except (OSError, ValueError) as error:
+        raise ReadError(f"cannot be opened: {_reason(error)}", path=path) from error
+
+
+def _packing(first: bytes) -> bytes | None:
+    return next((magic for magic in PACKINGS if first.startswith(magic)), None)
+
+
+def _unpacked(path: Path, raw: Bytes, magic: bytes, issues: IssueLog) -> Bytes:
+    """All unpacked bytes, in one buffer that grows as needed."""
+    out = np.empty(_expected_size(raw, magic), np.uint8)
+    used = 0
+    for block in _blocks(path, raw, magic, issues):
+        if used + len(block) > len(out):
+            grown = np.empty(max(2 * len(out), used + len(block)), np.uint8)
+            grown[:used] = out[:used]
+            out = grown
+        out[used : used + len(block)] = np.frombuffer(block, np.uint8)
+        used += len(block)
+    return out[:used]
+
+
+def _expected_size(raw: Bytes, magic: bytes) -> int:
+    """Gzip states the unpacked size, modulo 4 GiB, in its last four bytes."""
+    if magic == b"\x1f\x8b" and len(raw) > len(b"size"):
+        stated = int.from_bytes(bytes(raw[-4:]), "little")
+        if len(raw) <= stated <= 1000 * len(raw):
+            return stated
+    return 8 * len(raw) + 64
+
+
+def _blocks(path: Path, raw: Bytes, magic: bytes, issues: IssueLog) -> Iterator[bytes]:
+    make = PACKINGS[magic]
+    try:
+        yield from _members(raw, magic, make, issues) if make else _zstd(raw, issues)
+    except ImportError:
+        raise
+    except Exception as error:
+        raise ReadError(
+            f"its compressed data is damaged: {_reason(error)}",
+            path=path,
+            hint="unpack it with its own tool to see how much can be saved",
+        ) from error
+
+
+def _members(
+    raw: Bytes, magic: bytes, make: Callable[[], _Decompressor], issues: IssueLog
+) -> Iterator[bytes]:
+    """Blocks of all members of a file; between members, `at` is the next one's start."""
+    at, n = 0, len(raw)
+    while at < n:
+        member = make()
+        while not member.eof and at < n:
+            taken = raw[at : at + BLOCK].tobytes()
+            at += len(taken)
+            yield member.decompress(taken)
+        if not member.eof:
+            issues.add(CUT_SHORT)
+            return
+        at -= len(member.unused_data)
+        rest = raw[at:]
+        if rest.size and bytes(rest[: len(magic)]) != magic:
+            if rest.any():  # zeros are padding of tapes and file systems
+                issues.add(RUBBISH, rest.size)
+            return
+
+
+def _zstd(raw: Bytes, issues: IssueLog) -> Iterator[bytes]:
+    import pyarrow as pa
+
+    stream = pa.CompressedInputStream(pa.BufferReader(pa.py_buffer(raw)), "zstd")
+    while True:
+        try:
+            block = stream.read(BLOCK)
+        except OSError:
+            issues.add(CUT_SHORT)
+            return
+        if not block:
+            return
+        yield block
+
+
+def _utf8(path: Path, data: Bytes, *, partial: bool = False) -> Bytes:
+    start = bytes(data[:3])
+    if start == b"\xef\xbb\xbf":
+        return data[3:]
+    if start[:2] not in (b"\xff\xfe", b"\xfe\xff"):
+        return data
+    if partial:
+        data = data[: len(data) // 2 * 2]
+    try:
+        text = data.tobytes().decode("utf-16", errors="ignore" if partial else "strict")
+    except UnicodeDecodeError as error:
+        raise ReadError(f"it begins as UTF-16 but is not: {error.reason}", path=path) from error
+    return np.frombuffer(bytearray(text.encode()), np.uint8)
+
+
+def _reason(error: BaseException) -> Any:
+    return getattr(error, "strerror", None) or error

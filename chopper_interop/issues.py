@@ -1,0 +1,103 @@
+"""Faults as data: what a reader could not take over as it stood travels with the trace.
+
+Each kind of fault is declared once, as a `Fault`, in the module that can raise it; what was met
+in a file is an `Issue`. Faults with ``events=True`` count input events that did not become a
+node of their own, so that for every source
+
+    events in = nodes + sum of the counts of its issues with ``events``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import TYPE_CHECKING, SupportsInt
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+
+class Severity(str, Enum):
+    """How much a fault matters."""
+
+    INFO = "info"
+    """Nothing is lost: it was put elsewhere, or assumed and said so."""
+    LOSS = "loss"
+    """Something of the input is not in the trace."""
+    ERROR = "error"
+    """The trace is wrong in a way that the user must know."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One kind of fault.
+
+    Parameters
+    ----------
+    code
+        Stable name, lower case with hyphens.
+    severity
+        See `Severity`.
+    meaning
+        One sentence for the user.
+    events
+        Whether its count is one of input events that did not become nodes.
+    """
+
+    code: str
+    severity: Severity
+    meaning: str
+    events: bool = False
+
+
+@dataclass(frozen=True)
+class Issue:
+    """A fault that was met, how often, and one example of it."""
+
+    code: str
+    severity: Severity
+    meaning: str
+    count: int
+    example: str = ""
+    events: bool = False
+    source: str = ""
+
+
+@dataclass
+class IssueLog:
+    """Collects issues while a source is read or written; equal codes of one source add up."""
+
+    source: str = ""
+    _issues: dict[tuple[str, str], Issue] = field(default_factory=dict)
+
+    def add(self, fault: Fault, count: SupportsInt = 1, example: str = "") -> None:
+        """Note `count` occurrences of `fault`; a count of 0 notes nothing."""
+        if int(count):
+            self.extend(
+                [
+                    Issue(
+                        fault.code,
+                        fault.severity,
+                        fault.meaning,
+                        int(count),
+                        example,
+                        fault.events,
+                        self.source,
+                    )
+                ]
+            )
+
+    def extend(self, issues: Iterable[Issue]) -> None:
+        """Take over issues from elsewhere."""
+        for issue in issues:
+            key = (issue.source, issue.code)
+            seen = self._issues.get(key)
+            known = seen.count if seen is not None else 0
+            self._issues[key] = replace(seen or issue, count=known + issue.count)
+
+    def __iter__(self) -> Iterator[Issue]:
+        return iter(self._issues.values())
+
+    def events(self) -> int:
+        """Input events that did not become nodes."""
+        return sum(issue.count for issue in self if issue.events)

@@ -1,0 +1,393 @@
+"""One job out of many sources: which rank and device each belongs to, and what joins what.
+
+A fragment is the trace of one source. The fragments of the timing run become the job's nodes;
+those of counter passes give their counters to them; telemetry gives its series to their ranks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import count, pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chopper_interop import align, arrow
+from chopper_interop.build import concat
+from chopper_interop.errors import AmbiguousRunError, ReadError
+from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.schemas.kinds import GPU_WORK
+from chopper_interop.schemas.meta import ASSUMED, BOOTTIME, REALTIME, Device, Meta, Offset, Rank
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    import pyarrow as pa
+
+    from chopper_interop.sources import SourceFiles
+    from chopper_interop.trace import Trace
+
+    Array = npt.NDArray[Any]
+
+RANKS_BY_ORDER = Fault(
+    "ranks-by-order",
+    Severity.INFO,
+    "Processes that do not say their rank were numbered by device, then by process id.",
+)
+SAME_EVENTS = Fault(
+    "same-events-twice",
+    Severity.INFO,
+    "A file that holds the same events as others was left out.",
+)
+DEVICES_BY_ORDER = Fault(
+    "devices-by-order",
+    Severity.INFO,
+    "Sources number the GPUs differently; they were matched in ascending order.",
+)
+DEVICES_UNKNOWN = Fault(
+    "telemetry-of-unknown-device",
+    Severity.INFO,
+    "Which rank computes on which GPU of the telemetry is not known: its lanes stand by "
+    "themselves.",
+)
+CLOCK_UNRELATED = Fault(
+    "clock-unrelated",
+    Severity.LOSS,
+    "Samples on a clock of which no source tells the relation to the trace's were left out.",
+)
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """The trace of one source."""
+
+    files: SourceFiles
+    trace: Trace
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is a counter pass."""
+        return bool(self.trace.counters.num_rows)
+
+    @property
+    def window_ns(self) -> tuple[int, int]:
+        """First start and last end of its nodes, on its clock."""
+        origin = self.trace.meta.origin_ns
+        ts = self.trace.array("ts")
+        return int(ts.min()) + origin, int((ts + self.trace.array("dur")).max()) + origin
+
+
+def assemble(fragments: list[Fragment], name: str) -> Trace:
+    """One trace of all fragments.
+
+    Parameters
+    ----------
+    fragments
+        Traces of the sources, in the order in which they were found.
+    name
+        What to call the job.
+
+    Raises
+    ------
+    AmbiguousRunError
+        They are of more than one run.
+    ReadError
+        There is nothing in them.
+    """
+    issues = IssueLog("job")
+    timed = [f for f in fragments if f.trace.nodes.num_rows]
+    telemetry = [f for f in fragments if not f.trace.nodes.num_rows and f.trace.samples.num_rows]
+    if not timed and not telemetry:
+        raise ReadError(
+            "there are no events and no samples in what was given", hint=_first_loss(fragments)
+        )
+    timing, passes = _timing_and_passes(timed)
+    timing = _without_copies(timing, issues)
+    timing = _with_ranks(timing, issues)
+    offsets = _offsets(fragments)
+    timing = _on_one_clock(timing, offsets)
+    meta = _meta(name, timing + passes + telemetry, timing, offsets)
+    trace = concat([f.trace for f in timing], meta) if timing else None
+    if trace is None:
+        trace = concat(
+            [f.trace for f in telemetry], replace(meta, clock=telemetry[0].trace.meta.clock)
+        )
+        return _finished(trace, fragments, [], issues)
+    for fragment in passes:
+        log = IssueLog(str(fragment.files.paths[0]))
+        mapping = _pass_devices(trace, fragment, issues)
+        trace = align.join_counters(trace, fragment.trace, mapping, log)
+        issues.extend(log)
+    devices = [d for f in timing + passes for d in f.trace.meta.devices]
+    trace = _with_telemetry(trace, telemetry, devices, issues)
+    return _finished(trace, fragments, passes, issues)
+
+
+def _first_loss(fragments: list[Fragment]) -> str | None:
+    """What became of the input, for a job in which nothing is left of it."""
+    issues = (issue for f in fragments for issue in f.trace.meta.issues)
+    return next((i.meaning.rstrip(".") for i in issues if i.severity is Severity.LOSS), None)
+
+
+def _finished(
+    trace: Trace, fragments: list[Fragment], passes: list[Fragment], issues: IssueLog
+) -> Trace:
+    """The trace with sources and issues of all fragments; no node came from a counter pass."""
+    joined = {id(fragment) for fragment in passes}
+    collected = IssueLog()
+    for fragment in fragments:
+        collected.extend(fragment.trace.meta.issues)
+    collected.extend(issues)
+    sources = tuple(
+        replace(s, nodes=0) if id(f) in joined else s
+        for f in fragments
+        for s in f.trace.meta.sources
+    )
+    return trace.with_meta(issues=tuple(collected), sources=sources)
+
+
+def _timing_and_passes(timed: list[Fragment]) -> tuple[list[Fragment], list[Fragment]]:
+    """The fragments whose times hold, and the counter passes beside them.
+
+    Without a run of its own for timing, the first counter pass is it.
+    """
+    realtime = [f for f in timed if f.trace.meta.clock == REALTIME]
+    if realtime:
+        return realtime, [f for f in timed if f not in realtime]
+    plain = [f for f in timed if not f.counts]
+    if plain:
+        return plain, [f for f in timed if f not in plain]
+    first = min((f.trace.meta.run for f in timed), default="")
+    return (
+        [f for f in timed if f.trace.meta.run == first],
+        [f for f in timed if f.trace.meta.run != first],
+    )
+
+
+def _without_copies(timing: list[Fragment], issues: IssueLog) -> list[Fragment]:
+    """Drop fragments whose events others hold too; refuse two different ones of one rank."""
+    kept: list[Fragment] = []
+    owner: dict[int, Fragment] = {}
+    for fragment in sorted(timing, key=lambda f: len(f.trace.ranks)):
+        known = [r for r in fragment.trace.meta.ranks if r.known_by != ASSUMED]
+        clashes = [r.rank for r in known if r.rank in owner]
+        whole = len(clashes) == len(fragment.trace.ranks)
+        if clashes and whole and all(_same_events(fragment, owner[r], r) for r in clashes):
+            issues.add(SAME_EVENTS, 1, fragment.files.label)
+            continue
+        if clashes:
+            _refuse(owner[clashes[0]], fragment, clashes[0])
+        owner |= {r.rank: fragment for r in known}
+        kept.append(fragment)
+    return [f for f in timing if f in kept]
+
+
+def _same_events(a: Fragment, b: Fragment, rank: int) -> bool:
+    """Whether both have the same GPU work, or without any the same nodes, for a rank."""
+    return np.array_equal(_fingerprint(a.trace, rank), _fingerprint(b.trace, rank))
+
+
+def _fingerprint(trace: Trace, rank: int) -> Array:
+    mine = trace.array("rank") == rank
+    work = mine & np.isin(trace.array("kind"), [int(k) for k in GPU_WORK])
+    which = work if work.any() else mine
+    ts = trace.array("ts")[which] + trace.meta.origin_ns
+    return np.stack([ts, trace.array("dur")[which]])
+
+
+def _refuse(first: Fragment, second: Fragment, rank: int) -> None:
+    raise AmbiguousRunError(
+        f"both {first.files.label} and {second.files.label} hold rank {rank}, with other events",
+        hint="these are two runs or two windows of one: give the files of one of them",
+    )
+
+
+def _with_ranks(timing: list[Fragment], issues: IssueLog) -> list[Fragment]:
+    """Number the ranks of fragments that do not say theirs."""
+    silent = [f for f in timing if all(r.known_by == ASSUMED for r in f.trace.meta.ranks)]
+    if len(timing) == 1 or not silent:
+        return timing
+    for earlier, later in pairwise(silent):
+        (start, stop), (start_2, stop_2) = earlier.window_ns, later.window_ns
+        if max(start, start_2) >= min(stop, stop_2):
+            raise AmbiguousRunError(
+                f"{earlier.files.label} and {later.files.label} do not overlap in time and neither "
+                "says its rank",
+                hint="these are two runs: give the files of one of them",
+            )
+    taken = {r for f in timing if f not in silent for r in f.trace.ranks}
+    free = (n for n in count() if n not in taken)
+    order = sorted(silent, key=lambda f: (_device_of(f), _pid_of(f)))
+    numbers = {id(f): [next(free) for _ in f.trace.meta.ranks] for f in order}
+    issues.add(RANKS_BY_ORDER, len(silent))
+    return [
+        replace(f, trace=_renumbered(f.trace, numbers[id(f)])) if id(f) in numbers else f
+        for f in timing
+    ]
+
+
+def _device_of(fragment: Fragment) -> int:
+    return min((r.device for r in fragment.trace.meta.ranks), default=-1)
+
+
+def _pid_of(fragment: Fragment) -> int:
+    return min((r.pid for r in fragment.trace.meta.ranks), default=-1)
+
+
+def _renumbered(trace: Trace, numbers: list[int]) -> Trace:
+    """The trace with its ranks, in ascending order, under other numbers."""
+    old = np.array(sorted(r.rank for r in trace.meta.ranks), np.int32)
+    new = np.array(numbers, np.int32)
+
+    def renumbered(table: pa.Table) -> pa.Table:
+        rank = arrow.numbers(table["rank"])
+        values = np.where(rank < 0, rank, new[np.searchsorted(old, np.maximum(rank, 0))])
+        return arrow.replaced(table, "rank", values)
+
+    renamed = dict(zip(old.tolist(), numbers, strict=True))
+    ranks = tuple(replace(r, rank=renamed[r.rank]) for r in trace.meta.ranks)
+    return replace(
+        trace,
+        nodes=renumbered(trace.nodes),
+        lanes=renumbered(trace.lanes),
+        series=renumbered(trace.series),
+        meta=replace(trace.meta, ranks=ranks),
+    )
+
+
+def _offsets(fragments: list[Fragment]) -> tuple[Offset, ...]:
+    """Relations of clocks that any source tells, as seen from real time."""
+    return tuple(
+        offset
+        for f in fragments
+        if f.trace.meta.clock == REALTIME
+        for offset in f.trace.meta.offsets
+    )[:1]
+
+
+def _on_one_clock(timing: list[Fragment], offsets: tuple[Offset, ...]) -> list[Fragment]:
+    """Bring fragments on the time since boot to real time, where the relation is known."""
+    boot = next((o for o in offsets if o.clock == BOOTTIME), None)
+    if boot is None:
+        return timing
+    return [
+        replace(f, trace=_moved(f.trace, boot)) if f.trace.meta.clock == BOOTTIME else f
+        for f in timing
+    ]
+
+
+def _moved(trace: Trace, offset: Offset) -> Trace:
+    origin = trace.meta.origin_ns + offset.offset_ns
+    return trace.with_meta(origin_ns=origin, clock=REALTIME)
+
+
+def _meta(
+    name: str, fragments: list[Fragment], timing: list[Fragment], offsets: tuple[Offset, ...]
+) -> Meta:
+    ranks: dict[int, Rank] = {}
+    for f in timing:
+        ranks |= {r.rank: r for r in f.trace.meta.ranks}
+    devices = {d: None for f in timing for d in f.trace.meta.devices}
+    facts: dict[str, str] = {}
+    for f in fragments:
+        facts |= f.trace.meta.facts
+    clocks = {f.trace.meta.clock for f in timing}
+    return Meta(
+        job=name,
+        clock=REALTIME if REALTIME in clocks else min(clocks, default=REALTIME),
+        offsets=offsets,
+        ranks=tuple(ranks[r] for r in sorted(ranks)),
+        devices=tuple(devices),
+        facts=facts,
+    )
+
+
+def _pass_devices(trace: Trace, fragment: Fragment, issues: IssueLog) -> dict[int, int]:
+    """Device of a counter pass → device of the timing run."""
+    used = _used_devices(trace)
+    theirs = _used_devices(fragment.trace)
+    ordinal = {d.device: d.ordinal for d in fragment.trace.meta.devices if d.ordinal >= 0}
+    ours = {d.ordinal: d.device for d in trace.meta.devices if d.ordinal >= 0}
+    by_ordinal = {d: ours.get(n, -1) if ours else n for d, n in ordinal.items() if d in theirs}
+    agents = not ours and _are_agents(trace, {d for d in used if d >= 0}, ordinal)
+    if not agents and set(by_ordinal) == set(theirs) and set(by_ordinal.values()) <= set(used):
+        return by_ordinal
+    if agents and set(theirs) <= set(used):
+        return {d: d for d in theirs}
+    if len(theirs) == len(used):
+        issues.add(DEVICES_BY_ORDER, len(used), f"{theirs} as {used}")
+        return dict(zip(theirs, used, strict=True))
+    return {}
+
+
+def _are_agents(trace: Trace, used: set[int], ordinal: dict[int, int]) -> bool:
+    """Whether the timing run numbers its GPUs as HSA agents, among which CPUs come first.
+
+    PyTorch does so with roctracer; with rocprofiler-sdk it counts GPUs alone.
+    """
+    fits = used <= set(ordinal) if ordinal else 0 not in used
+    counts_gpus = "rocprofiler-sdk_version" in trace.meta.facts
+    return fits and not (counts_gpus and used <= set(ordinal.values()))
+
+
+def _used_devices(trace: Trace) -> list[int]:
+    kinds = trace.array("kind")
+    work = np.isin(kinds, [int(k) for k in GPU_WORK])
+    devices = trace.array("device", "lanes")[trace.array("lane")[work]]
+    return [int(d) for d in np.unique(devices)]
+
+
+def _with_telemetry(
+    trace: Trace, telemetry: list[Fragment], devices: list[Device], issues: IssueLog
+) -> Trace:
+    """Add the series of telemetry, under the ranks whose GPUs they are of."""
+    parts = [trace]
+    for fragment in telemetry:
+        series = _related(fragment.trace, trace, issues)
+        if series is not None:
+            parts.append(_with_owners(series, trace, devices, issues))
+    return concat(parts, trace.meta)
+
+
+def _related(telemetry: Trace, trace: Trace, issues: IssueLog) -> Trace | None:
+    """Telemetry on the clock of the trace; None if that is not known."""
+    if telemetry.meta.clock == trace.meta.clock:
+        return telemetry
+    offset = next((o for o in telemetry.meta.offsets if o.clock == trace.meta.clock), None)
+    if offset is None:
+        issues.add(CLOCK_UNRELATED, telemetry.samples.num_rows, telemetry.meta.sources[0].path)
+        return None
+    moved = telemetry.meta.origin_ns - offset.offset_ns
+    return telemetry.with_meta(origin_ns=moved, clock=trace.meta.clock)
+
+
+def _with_owners(telemetry: Trace, trace: Trace, devices: list[Device], issues: IssueLog) -> Trace:
+    """Telemetry whose series belong to the ranks that compute on its devices."""
+    device = telemetry.array("device", "series")
+    theirs = [int(d) for d in np.unique(device[device >= 0])]
+    owners = {r.device: r.rank for r in trace.meta.ranks if r.device >= 0}
+    mapping = _telemetry_devices(theirs, sorted(owners), devices)
+    if mapping is None:
+        issues.add(DEVICES_UNKNOWN, len(theirs), telemetry.meta.sources[0].path)
+        return telemetry
+    rank = np.array([owners.get(mapping.get(int(d), -2), -1) for d in device], np.int32)
+    mapped = np.array([mapping.get(int(d), int(d)) for d in device], np.int32)
+    series = telemetry.series
+    for name, values in (("rank", rank), ("device", np.where(rank >= 0, mapped, device))):
+        series = arrow.replaced(series, name, values)
+    return replace(telemetry, series=series)
+
+
+def _telemetry_devices(
+    theirs: list[int], used: list[int], devices: list[Device]
+) -> dict[int, int] | None:
+    """Telemetry's index of a GPU → the trace's number of that device; None if it is not known.
+
+    Telemetry counts GPUs; a trace may count agents of which some are processors. A source that
+    tells both numbers settles it, else there must be as many of the one as of the other.
+    """
+    ordinals = {d.ordinal: d.device for d in devices if d.ordinal >= 0}
+    if ordinals and set(used) <= set(ordinals.values()):
+        return {t: ordinals[t] for t in theirs if t in ordinals}
+    if len(theirs) == len(used):
+        return dict(zip(theirs, used, strict=True))
+    return {t: t for t in theirs} if 0 in used and set(used) <= set(theirs) else None

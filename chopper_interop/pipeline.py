@@ -1,0 +1,185 @@
+"""Reading and writing: the whole way from files to a job's trace and on to files."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from dataclasses import replace
+from os import PathLike, cpu_count, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from chopper_interop import annotate, inputs, job, progress, registry, sources
+from chopper_interop.errors import LossError, UnknownFormatError, UsageError
+from chopper_interop.issues import Issue, Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from chopper_interop.registry import Converter
+    from chopper_interop.sources import Inventory, SourceFiles
+    from chopper_interop.trace import Trace
+
+PathArg = str | PathLike[str]
+_TASK = "reading"
+
+
+def read(
+    *paths: PathArg, from_format: str | None = None, name: str | None = None, **options: Any
+) -> Trace:
+    """Read everything that is given as one job.
+
+    Parameters
+    ----------
+    *paths
+        Files and folders. What lies in folders and is of no known format is skipped.
+    from_format
+        Name of the format of all of them, instead of looking.
+    name
+        What to call the job; by default after the first path.
+    **options
+        Options of readers (see ``formats()``); each goes to the readers that take it.
+
+    Returns
+    -------
+    Trace
+        Sources, and what was lost or assumed, are in its `meta`.
+
+    Raises
+    ------
+    ChopperError
+        Of a class that says what kind of fault; nothing is half read in silence.
+    """
+    given = [Path(p) for p in paths]
+    if not given:
+        raise UsageError("nothing was given to read")
+    return read_inventory(sources.find(given, from_format), name or job_name(given[0]), options)
+
+
+def read_inventory(inventory: Inventory, name: str, options: dict[str, Any]) -> Trace:
+    """Read the sources that were found, as one job."""
+    if not inventory.sources:
+        skipped = "; ".join(f"{path.name}: {why}" for path, why in inventory.skipped[:3])
+        raise UnknownFormatError(f"there is nothing to read here ({skipped or 'no files'})")
+    readers = [source.converter.reader for source in inventory.sources]
+    for option in registry.unknown_options(readers, options):
+        raise UsageError(f"no reader of these sources takes an option {option!r}")
+    progress.start(_TASK, sum(source.size for source in inventory.sources), "bytes")
+    fragments = _read_all(inventory.sources, options)
+    return annotate.annotate(job.assemble(fragments, name))
+
+
+def write(
+    trace: Trace, path: PathArg, *, to_format: str | None = None, **options: Any
+) -> tuple[Issue, ...]:
+    """Write a trace.
+
+    Parameters
+    ----------
+    trace
+        Any trace.
+    path
+        File or folder to write; its ending chooses the format.
+    to_format
+        Name of the format, over the ending.
+    **options
+        Options of the writer (see ``formats()``).
+
+    Returns
+    -------
+    tuple of Issue
+        What was lost or changed by writing it in this format.
+    """
+    converter = writer(path, to_format)
+    function = converter.writer
+    for option in registry.unknown_options([function], options):
+        raise UsageError(f"writing {converter.name} takes no option {option!r}")
+    issues = function(trace, Path(path), **registry.chosen_options(function, options))
+    return tuple(issues or ())
+
+
+def convert(
+    inputs_: PathArg | Sequence[PathArg],
+    outputs: PathArg | Sequence[PathArg],
+    *,
+    on_loss: str = "warn",
+) -> Trace:
+    """Read once, write as often as there are outputs.
+
+    Parameters
+    ----------
+    inputs_
+        Files and folders of one job.
+    outputs
+        Files and folders to write.
+    on_loss
+        "error" to raise `LossError` before anything is written if something was lost.
+    """
+    targets = [outputs] if isinstance(outputs, str | PathLike) else list(outputs)
+    given = [inputs_] if isinstance(inputs_, str | PathLike) else list(inputs_)
+    for target in targets:
+        writer(target, None)
+    trace = read(*given)
+    refuse_losses(trace, on_loss)
+    for target in targets:
+        write(trace, target)
+    return trace
+
+
+def analyze(trace: Trace, analysis: str, **options: Any) -> Any:
+    """Ask a question of a trace.
+
+    Parameters
+    ----------
+    trace
+        Any trace.
+    analysis
+        Name of the analysis (see ``analyses()``).
+    **options
+        Its options.
+    """
+    function = registry.analysis(analysis)
+    for option in registry.unknown_options([function], options):
+        raise UsageError(f"analysis {analysis} takes no option {option!r}")
+    return function(trace, **registry.chosen_options(function, options))
+
+
+def writer(path: PathArg, to_format: str | None) -> Converter:
+    """The converter that writes to this path."""
+    if to_format is None:
+        folder = "/" if Path(path).is_dir() else ""
+        return registry.writer_for(fspath(path) + folder)
+    found = registry.converter(to_format)
+    _ = found.writer  # refused before anything is read
+    return found
+
+
+def refuse_losses(trace: Trace, on_loss: str) -> None:
+    """Raise `LossError` if `on_loss` is "error" and the trace lost something."""
+    lost = [i for i in trace.meta.issues if i.severity is not Severity.INFO]
+    if on_loss == "error" and lost:
+        told = "; ".join(f"{i.count} {i.code}" for i in lost)
+        raise LossError(f"something was lost: {told}", hint="--on-loss warn writes all the same")
+
+
+def _read_all(found: Iterable[SourceFiles], options: dict[str, Any]) -> list[job.Fragment]:
+    """Traces of all sources: threads, as the loops over events run without Python's lock."""
+    with ThreadPoolExecutor(max_workers=cpu_count()) as pool:
+        futures = [pool.submit(copy_context().run, _read_one, s, options) for s in found]
+        return [future.result() for future in futures]
+
+
+def _read_one(source: SourceFiles, options: dict[str, Any]) -> job.Fragment:
+    function = source.converter.reader
+    trace = function(list(source.paths), **registry.chosen_options(function, options))
+    about = trace.meta.sources
+    if len(source.paths) == 1 and len(about) == 1:  # a trace read back tells of files long gone
+        about = (replace(about[0], sha256=inputs.sha256(source.paths[0])),)
+    progress.advance(_TASK, source.size)
+    return job.Fragment(source, trace.with_meta(sources=about))
+
+
+def job_name(path: Path) -> str:
+    """What to call the job of a file or folder: its name without endings."""
+    path = path.resolve()
+    return (path.name if path.is_dir() else path.name.split(".")[0]) or "job"

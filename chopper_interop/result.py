@@ -1,0 +1,44 @@
+"""What an analysis gives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class Result:
+    """Rows of a table and a summary, units in the names of both.
+
+    Parameters
+    ----------
+    analysis
+        Name of the analysis.
+    rows
+        One row for each rank, kernel, … that was asked about.
+    summary
+        Figures of the whole.
+    conventions
+        Window, policies and what was left out: what one must know to compare the figures.
+    """
+
+    analysis: str
+    rows: pa.Table
+    summary: dict[str, Any] = field(default_factory=dict)
+    conventions: dict[str, str] = field(default_factory=dict)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The rows as pandas."""
+        return self.rows.to_pandas()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "summary": self.summary,
+            "conventions": self.conventions,
+            "rows": self.rows.to_pylist(),
+        }

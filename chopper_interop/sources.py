@@ -1,0 +1,158 @@
+"""Finding the sources of a job: which files there are, what each is, which belong together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from chopper_interop import inputs, registry
+from chopper_interop.errors import ReadError, UnknownFormatError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from chopper_interop.registry import Converter
+
+
+@dataclass(frozen=True)
+class SourceFiles:
+    """Files that are read together, by one converter."""
+
+    converter: Converter
+    paths: tuple[Path, ...]
+
+    @property
+    def label(self) -> str:
+        """What people call it: its first file."""
+        more = f" (+{len(self.paths) - 1})" if len(self.paths) > 1 else ""
+        return f"{self.paths[0]}{more}"
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk."""
+        return sum(path.stat().st_size for path in self.paths)
+
+
+@dataclass
+class Inventory:
+    """What was found.
+
+    Parameters
+    ----------
+    sources
+        What will be read.
+    skipped
+        Files that will not, each with the reason.
+    """
+
+    sources: list[SourceFiles] = field(default_factory=list)
+    skipped: list[tuple[Path, str]] = field(default_factory=list)
+
+
+def find(given: Iterable[Path], format_name: str | None = None) -> Inventory:
+    """Sources among files and folders.
+
+    A file that is given by name must be of a known format; what lies in a folder may be anything,
+    and is skipped with the reason.
+
+    Parameters
+    ----------
+    given
+        Files and folders; folders are searched all the way down.
+    format_name
+        Take all files as of this format instead of looking at them.
+
+    Raises
+    ------
+    ReadError
+        A path does not exist.
+    UnknownFormatError
+        A file given by name is of no known format, or nothing is.
+    """
+    inventory = Inventory()
+    claimed: dict[str, list[Path]] = {}
+    for path, named in _files(given):
+        found = _recognised(path, named=named, format_name=format_name, inventory=inventory)
+        if found is not None:
+            claimed.setdefault(found.name, []).append(path)
+    for name, paths in sorted(claimed.items()):
+        converter = registry.converter(name)
+        groups = converter.group(paths) if converter.group else [[path] for path in paths]
+        inventory.sources += [SourceFiles(converter, tuple(group)) for group in groups]
+    taken = {path for source in inventory.sources for path in source.paths}
+    inventory.skipped = [(path, why) for path, why in inventory.skipped if path not in taken]
+    _leave_outputs_out(inventory)
+    return inventory
+
+
+def _files(given: Iterable[Path]) -> Iterator[tuple[Path, bool]]:
+    """Each file once, and whether it was given by name."""
+    seen = set()
+    for path in given:
+        if not path.exists():
+            raise ReadError("there is no such file or folder", path=path)
+        named = not path.is_dir()
+        for file in [path] if named else _below(path):
+            identity = file.resolve()
+            if identity not in seen:
+                seen.add(identity)
+                yield file, named
+
+
+def _below(folder: Path) -> list[Path]:
+    return sorted(
+        path
+        for path in folder.rglob("*")
+        if path.is_file() and not any(p.startswith(".") for p in path.relative_to(folder).parts)
+    )
+
+
+def _recognised(
+    path: Path, *, named: bool, format_name: str | None, inventory: Inventory
+) -> Converter | None:
+    if format_name is not None:
+        return _reader(format_name)
+    reason = ""
+    try:
+        head = inputs.head(path)
+    except ReadError as error:
+        if named:
+            raise
+        head, reason = b"", error.message
+    found = registry.sniffed(head) if head else []
+    if len(found) == 1 and found[0].read is not None:
+        return found[0]
+    reason = reason or _why_not(found, head)
+    if named:
+        hint = None if found else "name its format with --from if you know it"
+        raise UnknownFormatError(reason, path=path, hint=hint)
+    inventory.skipped.append((path, reason))
+    return None
+
+
+def _reader(name: str) -> Converter:
+    found = registry.converter(name)
+    _ = found.reader  # refused where there is none
+    return found
+
+
+def _why_not(found: list[Converter], head: bytes) -> str:
+    if not head.strip():
+        return "it is empty"
+    if not found:
+        return "no format that is known here"
+    if len(found) > 1:
+        return f"it could be {' or '.join(c.name for c in found)}"
+    return f"{found[0].description}: {found[0].not_read_because}"
+
+
+def _leave_outputs_out(inventory: Inventory) -> None:
+    """Beside profiles, files that a conversion wrote are outputs of an earlier run."""
+    derived = [source for source in inventory.sources if source.converter.derived]
+    if len(derived) < len(inventory.sources):
+        inventory.sources = [s for s in inventory.sources if not s.converter.derived]
+        inventory.skipped += [
+            (s.paths[0], f"{s.converter.name}: made from profiles such as those beside it")
+            for s in derived
+        ]

@@ -1,0 +1,272 @@
+"""The hub: a job's profile as a handful of Arrow tables.
+
+Readers make a `Trace`, writers and analyses take one, nobody changes one: `annotate` and
+friends give a new `Trace` that shares all columns it did not touch. pandas and networkx are
+views on it, never its storage.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from chopper_interop import arrow, gather
+from chopper_interop.errors import SchemaError, UsageError
+from chopper_interop.schemas import hub
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import networkx as nx
+    import numpy.typing as npt
+    import pandas as pd
+
+    from chopper_interop.schemas.meta import Meta
+
+    Array = npt.NDArray[Any]
+
+
+def empty(table: str) -> pa.Table:
+    """A table of the hub without rows."""
+    schema = hub.schema(table)
+    return pa.table([pa.nulls(0, field.type) for field in schema], schema=schema)
+
+
+@dataclass(frozen=True)
+class Text:
+    """The bytes that `args_at` points into: buffers of all sources, as if one behind the other.
+
+    Parameters
+    ----------
+    buffers
+        Arrays of uint8, most often the input files themselves as they were read.
+    """
+
+    buffers: tuple[Array, ...] = ()
+
+    @cached_property
+    def starts(self) -> Array:
+        """Where each buffer begins, and the whole length."""
+        return np.cumsum([0, *(len(b) for b in self.buffers)])
+
+    def block(self, at: Array, length: Array) -> tuple[Array, Array]:
+        """One buffer that holds all these ranges, and where in it each begins.
+
+        Costs nothing if they lie in one buffer of the text; else they are copied into one.
+        """
+        used = at[length > 0]
+        if not used.size:
+            return np.zeros(1, np.uint8), np.zeros(len(at), np.int64)
+        which = np.searchsorted(self.starts, [used.min(), used.max()], "right") - 1
+        if which[0] == which[1]:
+            return self.buffers[which[0]], np.where(length > 0, at - self.starts[which[0]], 0)
+        copied = gather.ranges(self.buffers, self.starts, at, length)
+        return copied, np.cumsum(length) - length
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A job's profile; see `chopper_interop.schemas.hub` for the tables' columns.
+
+    Nodes are ordered by (rank, ts, longest first), so that a rank is a contiguous slice.
+    """
+
+    nodes: pa.Table
+    edges: pa.Table
+    lanes: pa.Table
+    series: pa.Table
+    samples: pa.Table
+    counters: pa.Table
+    groups: pa.Table
+    meta: Meta
+    text: Text = field(default_factory=Text)
+
+    def __post_init__(self) -> None:
+        for name in hub.TABLES:
+            _check(name, getattr(self, name))
+
+    def __repr__(self) -> str:
+        parts = ", ".join(f"{n} {getattr(self, n).num_rows:,}" for n in hub.TABLES)
+        return f"Trace({self.meta.job!r}: {parts}; ranks {list(self.ranks)})"
+
+    @property
+    def ranks(self) -> list[int]:
+        """Ranks that have nodes, ascending."""
+        return [int(r) for r in np.unique(self.array("rank"))]
+
+    @property
+    def span_ns(self) -> int:
+        """From the first start to the last end."""
+        if not self.nodes.num_rows:
+            return 0
+        ts = self.array("ts")
+        return int((ts + self.array("dur")).max() - ts.min())
+
+    def array(self, column: str, table: str = "nodes") -> Array:
+        """Core column as numpy, without a copy; a dictionary column gives its codes."""
+        return arrow.numbers(getattr(self, table)[column])
+
+    def names(self) -> list[str]:
+        """Texts of the node names: ``names()[array("name")[i]]`` is node i's name."""
+        chunks = self.nodes["name"].chunks
+        return list(chunks[0].dictionary.to_pylist()) if chunks else []
+
+    def annotated(self, column: str) -> Array:
+        """Annotation column as numpy of objects or floats, None/NaN where unknown.
+
+        Parameters
+        ----------
+        column
+            Name of a nodes column; one that is absent gives all None.
+        """
+        if column not in self.nodes.column_names:
+            return np.full(self.nodes.num_rows, None, dtype=object)
+        return arrow.objects(self.nodes[column])
+
+    def args(self, node: int) -> dict[str, Any]:
+        """What the source said of a node beyond the hub's columns; empty if no proper JSON."""
+        at, length = int(self.array("args_at")[node]), int(self.array("args_len")[node])
+        if not length:
+            return {}
+        import msgspec
+
+        buffer = int(np.searchsorted(self.text.starts, at, "right")) - 1
+        at -= int(self.text.starts[buffer])
+        try:
+            return dict(msgspec.json.decode(self.text.buffers[buffer][at : at + length].tobytes()))
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return {}
+
+    def annotate(self, **columns: Any) -> Trace:
+        """Trace with these nodes columns added or replaced.
+
+        Parameters
+        ----------
+        **columns
+            Name → Arrow array or what `pyarrow.array` takes, one value a node. Columns declared
+            in `hub.ANNOTATIONS` are cast to their declared type.
+        """
+        nodes = self.nodes
+        for name, values in columns.items():
+            array = arrow.column(values, hub.ANNOTATION_TYPES.get(name))
+            at = nodes.schema.get_field_index(name)
+            nodes = (
+                nodes.append_column(name, array)
+                if at < 0
+                else nodes.set_column(at, nodes.schema.field(at), array)
+            )
+        return replace(self, nodes=nodes)
+
+    def with_edges(self, src: Array, dst: Array, kind: int) -> Trace:
+        """Trace with further edges of an `EdgeKind`, from nodes `src` to nodes `dst`."""
+        columns = {"src": src, "dst": dst, "kind": np.full(len(src), int(kind), np.uint8)}
+        schema = self.edges.schema
+        arrays = [arrow.column(columns[field.name], field.type) for field in schema]
+        more = pa.table(arrays, schema=schema)
+        return replace(self, edges=pa.concat_tables([self.edges, more]).combine_chunks())
+
+    def with_meta(self, **changes: Any) -> Trace:
+        """Trace with these fields of `meta` replaced."""
+        return replace(self, meta=replace(self.meta, **changes))
+
+    def rank(self, rank: int) -> Trace:
+        """One rank alone: its nodes renumbered from 0, edges within it, its series.
+
+        Lanes and groups stay whole, so that references to them hold.
+        """
+        ranks = self.array("rank")
+        start, stop = (int(np.searchsorted(ranks, rank, side)) for side in ("left", "right"))
+        if start == stop:
+            raise UsageError(f"the trace has no rank {rank}", hint=f"it has {self.ranks}")
+        mine = np.flatnonzero(self.array("rank", "series") == rank)
+        renumber = np.full(self.series.num_rows, -1, np.int32)
+        renumber[mine] = np.arange(len(mine), dtype=np.int32)
+        owner = renumber[self.array("series", "samples")]
+        samples = arrow.take(self.samples, owner >= 0)
+        return replace(
+            self,
+            nodes=_shift(self.nodes.slice(start, stop - start), {"parent": -start}),
+            edges=_within(self.edges, ("src", "dst"), start, stop),
+            counters=_within(self.counters, ("node",), start, stop),
+            series=arrow.take(self.series, mine),
+            samples=arrow.replaced(samples, "series", owner[owner >= 0]),
+        )
+
+    def to_pandas(self, table: str = "nodes") -> pd.DataFrame:
+        """A table as pandas, kinds by name; of nodes, without where their arguments lie."""
+        from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
+
+        data = getattr(self, table)
+        if table == "nodes":
+            data = data.drop_columns(["args_at", "args_len"])
+        frame = data.to_pandas(split_blocks=True)
+        kinds = {"nodes": Kind, "edges": EdgeKind, "lanes": LaneKind}.get(table)
+        if kinds is not None:
+            frame["kind"] = frame["kind"].map({int(k): k.name.lower() for k in kinds})
+        return frame
+
+    def to_networkx(
+        self, *, rank: int | None = None, max_nodes: int = 1_000_000
+    ) -> nx.DiGraph[int]:
+        """The recorded dependencies as a networkx graph; node id = row number.
+
+        Parameters
+        ----------
+        rank
+            This rank alone, all if None.
+        max_nodes
+            Refuse beyond this: networkx takes 1.5 kB a node.
+        """
+        import networkx as nx
+
+        trace = self if rank is None else self.rank(rank)
+        if trace.nodes.num_rows > max_nodes:
+            raise UsageError(
+                f"{trace.nodes.num_rows:,} nodes are more than max_nodes={max_nodes:,}",
+                hint="choose a rank or raise max_nodes",
+            )
+        graph: nx.DiGraph[int] = nx.DiGraph()
+        frame = trace.to_pandas()
+        columns = [str(column) for column in frame]
+        rows = zip(*(frame[column] for column in columns), strict=True)
+        graph.add_nodes_from(
+            (i, dict(zip(columns, row, strict=True))) for i, row in enumerate(rows)
+        )
+        edges = trace.to_pandas("edges")
+        graph.add_edges_from(
+            (src, dst, {"kind": kind})
+            for src, dst, kind in edges[["src", "dst", "kind"]].itertuples(index=False)
+        )
+        return graph
+
+
+def _check(table: str, data: pa.Table) -> None:
+    for column in hub.TABLES[table]:
+        at = data.schema.get_field_index(column.name)
+        if at < 0:
+            raise SchemaError(f"{table} has no column {column.name!r}")
+        if data.schema.field(at).type != column.type:
+            found = data.schema.field(at).type
+            raise SchemaError(f"{table}.{column.name} is {found}, not {column.type}")
+
+
+def _shift(table: pa.Table, by: dict[str, int]) -> pa.Table:
+    """Add to references that are not -1."""
+    for column, amount in by.items():
+        values = arrow.numbers(table[column])
+        table = arrow.replaced(table, column, np.where(values >= 0, values + amount, -1))
+    return table
+
+
+def _within(table: pa.Table, references: Iterable[str], start: int, stop: int) -> pa.Table:
+    """Rows whose references all lie in [start, stop), renumbered from start."""
+    names = list(references)
+    keep = np.ones(table.num_rows, bool)
+    for name in names:
+        values = arrow.numbers(table[name])
+        keep &= (values >= start) & (values < stop)
+    return _shift(arrow.take(table, keep), dict.fromkeys(names, -start))

@@ -1,0 +1,91 @@
+"""Protocol buffers' wire format in numba: what the encoders of hot messages are made of.
+
+Every function writes at `i` of a byte array and gives the offset behind what it wrote; the
+callers see to it that there is room.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chopper_interop.compiled import jit
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Bytes = npt.NDArray[np.uint8]
+
+VARINT, FIXED64, LENGTH = 0, 1, 2
+"""Wire types."""
+
+
+def tag(field: int, wire_type: int) -> int:
+    """The number that goes before a field's value."""
+    return field << 3 | wire_type
+
+
+@jit
+def varint(out: Bytes, i: int, value: int) -> int:
+    """A varint; negative numbers take ten bytes, as int64 does."""
+    rest = np.uint64(value)
+    while rest >= np.uint64(128):
+        out[i] = np.uint8(rest & np.uint64(127)) | np.uint8(128)
+        rest >>= np.uint64(7)
+        i += 1
+    out[i] = np.uint8(rest)
+    return i + 1
+
+
+@jit
+def padded(out: Bytes, i: int, size: int, value: int) -> None:
+    """A varint that takes `size` bytes, more than it needs: for lengths known afterwards."""
+    rest = np.uint64(value)
+    for k in range(size - 1):
+        out[i + k] = np.uint8(rest & np.uint64(127)) | np.uint8(128)
+        rest >>= np.uint64(7)
+    out[i + size - 1] = np.uint8(rest)
+
+
+@jit
+def varint_size(value: int) -> int:
+    """Bytes that `varint` takes."""
+    rest, size = np.uint64(value) >> np.uint64(7), 1
+    while rest:
+        rest >>= np.uint64(7)
+        size += 1
+    return size
+
+
+@jit
+def fixed64(out: Bytes, i: int, value: int) -> int:
+    """Eight bytes, little end first."""
+    rest = np.uint64(value)
+    for k in range(8):
+        out[i + k] = np.uint8(rest & np.uint64(255))
+        rest >>= np.uint64(8)
+    return i + 8
+
+
+@jit
+def copied(out: Bytes, i: int, data: Bytes, start: int, stop: int) -> int:
+    """Bytes as they are."""
+    # an index that cannot be below 0 is not asked whether it is: the loop becomes one of words
+    source, target = np.uint64(start), np.uint64(i)
+    for k in range(np.uint64(stop - start)):
+        out[target + k] = data[source + k]
+    return i + stop - start
+
+
+@jit
+def number(out: Bytes, i: int, key: int, value: int) -> int:
+    """A field of an integer type, `key` being its tag."""
+    return varint(out, varint(out, i, key), value)
+
+
+@jit
+def text(out: Bytes, i: int, key: int, data: Bytes, start: int, stop: int) -> int:
+    """A field of bytes or text, `key` being its tag."""
+    i = varint(out, varint(out, i, key), stop - start)
+    return copied(out, i, data, start, stop)

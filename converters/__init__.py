@@ -1,0 +1,1 @@
+"""Formats: one module, or one family of modules with a common first word, for each."""

@@ -1,0 +1,195 @@
+"""amd-smi's CSV as rows: headers that come again, lists in cells, rows that break off."""
+
+from __future__ import annotations
+
+import csv
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chopper_interop.converters import amd_smi_faults as faults
+from chopper_interop.converters.amd_smi_cells import Column, Rows, column_of_texts
+
+if TYPE_CHECKING:
+    from chopper_interop.issues import Fault, IssueLog
+
+OWN = ("timestamp", "gpu", "xcp")
+"""Columns that say which row it is."""
+
+HEADER = re.compile(r"^(?:(?:timestamp,)?gpu(?:,|\s*$)|error,code\s*$)", re.MULTILINE)
+"""How headers begin."""
+_DATA = re.compile(r"\d")
+_NOT_TOLD = -1
+LATEST_S = 4_000_000_000
+"""Epoch seconds beyond which nanoseconds with room for sums leave 64 bits (2096)."""
+_ERROR_HEADER = ("error", "code")
+_PROCESS = {"pid", "name"}
+
+_METRIC = {"edge", "hotspot"}
+_MONITOR = {
+    "power_usage",
+    "hotspot_temperature",
+    "memory_temperature",
+    "gfx",
+    "gfx_clk",
+    "gfx_clock",
+    "mem_clock",
+    "encoder",
+    "decoder",
+    "vram_used",
+    "pviol",
+    "pcie_bw",
+    "single_bit_ecc",
+}
+
+
+@dataclass
+class _Block:
+    """Rows below equal headers."""
+
+    names: tuple[str, ...]
+    rows: list[int] = field(default_factory=list)
+    cells: list[list[str]] = field(default_factory=list)
+    of_processes: bool = False
+
+    def __post_init__(self) -> None:
+        self.of_processes = set(self.names) >= _PROCESS
+
+    def columns(self) -> list[Column]:
+        keys = keys_of(self.names)
+        row = np.array(self.rows, np.int64)
+        return [
+            column_of_texts(key, row, texts)
+            for key, name, texts in zip(
+                keys, self.names, zip(*self.cells, strict=True), strict=True
+            )
+            if name not in OWN
+        ]
+
+
+class _Reader:
+    def __init__(self, text: str, issues: IssueLog) -> None:
+        self.issues = issues
+        self.lines = text.split("\n")
+        self.blocks: dict[tuple[str, ...], _Block] = {}
+        self.block: _Block | None = None
+        self.own: list[tuple[int, int, int]] = []
+        self.events = 0
+
+    def read(self) -> Rows:
+        last = len(self.lines) - 1
+        for number, line in enumerate(self.lines):
+            stripped = line.strip()
+            if stripped:
+                self._line(stripped, f"line {number + 1}", whole=number < last)
+        columns = [c for b in self.blocks.values() if b.rows for c in b.columns()]
+        own = np.array(self.own, np.int64).reshape(-1, len(OWN))
+        return Rows(own[:, 0], own[:, 1], own[:, 2], columns, self.events)
+
+    def _line(self, line: str, at: str, *, whole: bool) -> None:
+        header = HEADER.match(line) is not None
+        if not whole and (header or (self._watched and not _DATA.match(line))):
+            self.issues.add(faults.FILE_CUT, 1, at)
+        elif header:
+            names = tuple(name.strip() for name in cells_of(line))
+            self.block = self.blocks.setdefault(names, _Block(names))
+        elif self.block and self.block.names == _ERROR_HEADER:
+            self._lost(faults.ERROR, line)
+        elif not _DATA.match(line):
+            self.issues.add(faults.NOT_A_ROW, 1, line[:80])
+        elif self.block is None:
+            self._lost(faults.NO_HEADER, at)
+        elif self.block.of_processes:
+            self._lost(faults.PROCESS, at)
+        else:
+            self._row(self.block, line, at, whole=whole)
+
+    @property
+    def _watched(self) -> bool:
+        return bool(self.block and self.block.names[:1] == OWN[:1])
+
+    def _row(self, block: _Block, line: str, at: str, *, whole: bool) -> None:
+        cells = cells_of(line)
+        if len(cells) != len(block.names):
+            cells = with_lists_joined(cells)
+        if len(cells) != len(block.names) or line.count('"') % 2:
+            self._lost(faults.CUT, f"{at}: {len(cells)} cells for {len(block.names)} columns")
+            return
+        by_name = dict(zip(block.names, cells, strict=True))
+        stamp, gpu, xcp = (_integer(by_name.get(name, "")) for name in OWN)
+        if gpu == _NOT_TOLD:
+            self._lost(faults.NO_GPU, at)
+            return
+        if not whole and stamp != _NOT_TOLD:  # a stream that was cut, not a file that was edited
+            self.issues.add(faults.CELL_CUT, 1, at)
+            cells[-1] = ""
+        block.rows.append(len(self.own))
+        block.cells.append(cells)
+        self.own.append((stamp, gpu, xcp))
+        self.events += 1
+
+    def _lost(self, fault: Fault, example: str) -> None:
+        self.events += 1
+        self.issues.add(fault, 1, example[:80])
+
+
+def read(text: str, issues: IssueLog) -> Rows:
+    """Rows of a CSV file.
+
+    Parameters
+    ----------
+    text
+        The file.
+    issues
+        Where rows that cannot be read are counted.
+    """
+    return _Reader(text, issues).read()
+
+
+def cells_of(line: str) -> list[str]:
+    """Cells of one line; what a writer left open ends with the line."""
+    try:
+        return next(csv.reader([line]), [])
+    except csv.Error:
+        return line.split(",")
+
+
+def with_lists_joined(cells: list[str]) -> list[str]:
+    """Cells of a row whose lists stand without quotes, as amd-smi of 2022 wrote them."""
+    joined: list[str] = []
+    for cell in cells:
+        if joined and joined[-1].startswith("[") and not joined[-1].endswith("]"):
+            joined[-1] += "," + cell
+        else:
+            joined.append(cell)
+    return joined
+
+
+def keys_of(names: tuple[str, ...]) -> list[str]:
+    """Keys of the columns below a header: names that mean two things, told by those beside.
+
+    `mem` is a temperature in ``metric`` and a utilisation in ``monitor``. In a full ``metric``
+    the fan's `speed` overwrote that of PCIe, although it stands in PCIe's place.
+    """
+    there = set(names)
+    meant: dict[str, str] = {}
+    if there & _METRIC:
+        meant["mem"] = "temperature.mem"
+    elif there & _MONITOR:
+        meant["mem"] = "monitor.mem"
+    if "gfx_usage" in there:
+        meant["mem_usage"] = "usage.mem_usage"
+    if "rpm" in there:
+        meant |= {name: f"fan.{name}" for name in ("speed", "max", "usage")}
+    elif "width" in there:
+        meant["speed"] = "pcie.speed"
+    return [meant.get(name, name) for name in names]
+
+
+def _integer(cell: str) -> int:
+    cell = cell.strip()
+    if not (cell.isascii() and cell.isdigit() and len(cell) <= len(str(LATEST_S))):
+        return _NOT_TOLD
+    return int(cell) if int(cell) <= LATEST_S else _NOT_TOLD

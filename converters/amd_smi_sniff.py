@@ -1,0 +1,204 @@
+"""Which of amd-smi's outputs a file is, by how it begins.
+
+Every command prints one of three forms, CSV, JSON or text for people, and may print messages in
+front of it: the line ``'CTRL' + 'C' to stop watching output:`` of a watch, warnings, what the
+loader says of a library.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+
+from chopper_interop.converters import amd_smi_csv, amd_smi_json, amd_smi_tables
+
+
+class Output(Enum):
+    """What amd-smi wrote."""
+
+    SAMPLES = "metric or monitor as CSV or JSON"
+    STATIC = "static, list, topology, xgmi, process, partition, firmware"
+    TEXT = "the form for people"
+    NOTHING = "errors, or nothing but messages"
+
+
+_WATCHING = "'CTRL' + 'C' to stop watching output:"
+_MESSAGE = re.compile(r"'CTRL' \+ 'C'|WARNING|\S*libamd_smi\S*[: ]|Unable to find libamd_smi")
+_MESSAGES_AT_MOST = 50
+
+_SECTIONS = frozenset(
+    {
+        "usage",
+        "power",
+        "clock",
+        "temperature",
+        "pcie",
+        "ecc",
+        "ecc_block",
+        "ecc_blocks",
+        "fan",
+        "voltage_curve",
+        "overdrive",
+        "mem_overdrive",
+        "perf_level",
+        "xgmi_err",
+        "voltage",
+        "energy",
+        "mem_usage",
+        "throttle",
+        "gpu_board",
+        "base_board",
+    }
+)
+"""Sections of ``metric``."""
+_STATIC = frozenset(
+    {
+        "asic",
+        "bus",
+        "vbios",
+        "ifwi",
+        "limit",
+        "driver",
+        "board",
+        "ras",
+        "soc_pstate",
+        "xgmi_plpd",
+        "process_isolation",
+        "numa",
+        "vram",
+        "cache_info",
+        "bdf",
+        "gpu_bdf",
+        "uuid",
+        "gpu_uuid",
+        "links",
+        "link_metrics",
+        "link_status",
+        "link_port_status",
+        "process_list",
+        "process_info",
+        "fw_list",
+        "fw_id",
+        "fw_version",
+        "retired",
+        "pending",
+        "un_res",
+        "pid",
+        "market_name",
+        "vendor_id",
+        "vendor_name",
+        "accelerator_type",
+        "accelerator_profile_index",
+        "memory_partition_caps",
+        "current_compute_partition",
+    }
+)
+"""Keys of GPUs, and columns, in what is not sampled."""
+_ENVELOPES = frozenset(
+    {
+        "xgmi_metric",
+        "current_partition",
+        "memory_partition",
+        "partition_profiles",
+        "partition_resources",
+        "topology",
+    }
+)
+"""Keys around lists of GPUs in what is not sampled."""
+_PEOPLE = (
+    re.compile(r"(?:TIMESTAMP: \d+\s+)?GPU: \d+\s+(?:TIMESTAMP: \d+\s+)?[A-Z][A-Z0-9_ ]*:"),
+    re.compile(
+        r"(?:TIMESTAMP +)?GPU +(?:XCP +)?(?:POWER|GPU_T|MEM_T|GFX|MEM|ENC|DEC|VRAM|PVIOL|SI)"
+    ),
+    re.compile(r"\+-+\+\s*\| AMD-SMI "),
+)
+_FIRST_KEY = re.compile(r'\{\s*"(\w+)"\s*:')
+_GPU_DATA = re.compile(rf'"{amd_smi_json.COMBINED}"\s*:\s*')
+_TOKEN = re.compile(r'"((?:[^"\\]|\\.)*)"(\s*:)?|[{}\[\]]')
+
+
+def output_of(head: bytes) -> Output | None:
+    """What amd-smi output a file is that begins so; None if it is none.
+
+    Parameters
+    ----------
+    head
+        First bytes of the file, unpacked. May end anywhere.
+    """
+    text = head.decode("utf-8", "replace").lstrip("\ufeff")
+    body, watched = _without_messages(text)
+    if not body:
+        return Output.NOTHING if watched else None
+    if body[0] in "[{":
+        return _of_json(body)
+    if amd_smi_csv.HEADER.match(body):
+        return _of_csv(body)
+    return Output.TEXT if any(form.match(body) for form in _PEOPLE) else None
+
+
+def _without_messages(text: str) -> tuple[str, bool]:
+    """The text behind the messages, and whether the line of a watch was among them."""
+    text, watched = text.lstrip(), False
+    for _ in range(_MESSAGES_AT_MOST):
+        if not _MESSAGE.match(text):
+            break
+        watched |= text.startswith(_WATCHING)
+        text = text.partition("\n")[2].lstrip()
+    return text, watched
+
+
+def _of_csv(body: str) -> Output | None:
+    line, _, rest = body.partition("\n")
+    names = tuple(name.strip() for name in amd_smi_csv.cells_of(line.strip()))
+    if names == ("error", "code"):
+        behind = next((r for r in rest.split("\n") if r.startswith(("gpu,", "timestamp,"))), None)
+        return _of_csv(behind) if behind else Output.NOTHING
+    if _STATIC & set(names):
+        return Output.STATIC
+    known = any(amd_smi_tables.meaning(key) for key in amd_smi_csv.keys_of(names))
+    return Output.SAMPLES if known else None
+
+
+def _of_json(body: str) -> Output | None:
+    """By the first key of the outermost object, and by the keys of the first GPU's."""
+    first = _FIRST_KEY.match(body)
+    name = first.group(1) if first else ""
+    if name in _ENVELOPES:
+        return Output.STATIC
+    if name == "error":
+        return Output.NOTHING if '"code"' in body else None
+    if first and name != "gpu":
+        envelope = _GPU_DATA.search(body)
+        if name not in amd_smi_json.PARTS or not envelope:
+            return None
+        body = body[envelope.end() :]
+    return _of_gpu(_keys_of_first_object(body), body)
+
+
+def _of_gpu(keys: set[str], body: str) -> Output | None:
+    if "gpu" not in keys:
+        return None
+    sampled = bool(keys & _SECTIONS) or any(
+        amd_smi_tables.meaning("monitor.mem" if key == "mem" else key) for key in keys
+    )
+    others = keys & _STATIC
+    beside = sampled and others <= {"process_list"}  # monitor -q
+    if (others and not beside) or '"frequency_levels"' in body:
+        return Output.STATIC
+    return Output.SAMPLES if sampled else None
+
+
+def _keys_of_first_object(body: str) -> set[str]:
+    """Keys of the first object that lies in nothing but lists, as far as the text goes."""
+    inside = 0
+    keys: set[str] = set()
+    for token in _TOKEN.finditer(body):
+        if token.group() in ("{", "["):
+            inside += 1 if inside or token.group() == "{" else 0
+        elif token.group() in ("}", "]"):
+            inside -= 1
+            if inside <= 0:
+                break
+        elif token.group(2) and inside == 1:
+            keys.add(token.group(1))
+    return keys

@@ -1,0 +1,356 @@
+"""What amd-smi calls its values in versions 5.7.1 to 7.x, and what the lanes are called here.
+
+A key is the name of a CSV column. Paths of JSON are made into the same names (see `amd_smi_json`),
+and names that mean two things, depending on where they stand, got a prefix: ``temperature.mem``
+and ``monitor.mem``, ``pcie.speed`` and ``fan.speed``. The first entry that matches a key holds.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Kind(Enum):
+    """How the values of a lane are to be taken."""
+
+    GAUGE = "every value is a sample"
+    STEADY = "limits and counts of faults: a sample where the value changes, and the first"
+    STATE = "two words, which are 0 and 1"
+    RESIDENCY = "firmware intervals in which something held the clock down, since boot"
+    TICKS = "firmware intervals since boot, which residencies are shares of"
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One entry of the table.
+
+    Parameters
+    ----------
+    key
+        Regular expression that the whole key matches. Group ``n`` numbers instances, ``xcp`` is a
+        partition, ``what`` goes into the name.
+    name
+        Name of the lane; ``{what}`` stands for that group.
+    unit
+        Unit of the lane; None to take whatever unit stands beside the value.
+    kind
+        See `Kind`.
+    part
+        What an instance is (``XCD``): the name then ends in ``XCD 3``, if there is more than one.
+    each
+        What the elements of a list are.
+    bare
+        Unit of values that stand without one; by default that of the lane.
+    decimal
+        The same for values with a decimal point.
+    """
+
+    key: str
+    name: str
+    unit: str | None = ""
+    kind: Kind = Kind.GAUGE
+    part: str = ""
+    each: str = ""
+    bare: str = ""
+    decimal: str = ""
+
+
+@dataclass(frozen=True)
+class Name:
+    """What a key means.
+
+    Parameters
+    ----------
+    lane
+        The entry of the table.
+    base
+        Name without the instance.
+    full
+        Name with it.
+    """
+
+    lane: Lane
+    base: str
+    full: str
+
+
+CAUSES = {
+    "prochot": "PROCHOT",
+    "ppt": "PPT",
+    "socket_thermal": "socket thermal",
+    "vr_thermal": "VR thermal",
+    "hbm_thermal": "HBM thermal",
+    "gfx_clk_below_host_limit": "gfx clock below host limit",
+    "gfx_clk_below_host_limit_power": "gfx clock below host limit by power",
+    "gfx_clk_below_host_limit_thermal": "gfx clock below host limit by heat",
+    "total_gfx_clk_below_host_limit": "gfx clock below host limit in total",
+    "low_utilization": "low utilization",
+}
+"""Why a clock is held down, by the name that amd-smi uses since 6.3."""
+
+MONITOR_CAUSES = {
+    "pviol": "ppt",
+    "tviol": "socket_thermal",
+    "phot_tviol": "prochot",
+    "vr_tviol": "vr_thermal",
+    "hbm_tviol": "hbm_thermal",
+    "gfx_clkviol": "gfx_clk_below_host_limit",
+    "gfxclk_pviol": "gfx_clk_below_host_limit_power",
+    "gfxclk_tviol": "gfx_clk_below_host_limit_thermal",
+    "gfxclk_totalviol": "total_gfx_clk_below_host_limit",
+    "low_utilviol": "low_utilization",
+}
+"""What ``amd-smi monitor`` calls the same."""
+
+SHARE, ACTIVITY, STATUS = "throttle share ", "throttle activity ", "throttle status "
+"""Lanes of a cause: share of the time between two samples, by the residencies; what amd-smi
+itself measures over 100 ms; whether it holds now."""
+
+_XCP = r"(?:_xcp_(?P<xcp>\d+))?"
+
+
+def _throttle() -> list[Lane]:
+    lanes = [Lane("accumulation_counter", "accumulation counter", kind=Kind.TICKS)]
+    for key, cause in CAUSES.items():
+        residency = f"{key}_accumulated{_XCP}"
+        lanes += [
+            Lane(residency, SHARE + cause, "%", Kind.RESIDENCY, each="XCD"),
+            Lane(f"{key}_violation_activity{_XCP}", ACTIVITY + cause, "%", each="XCD"),
+            Lane(f"{key}_violation_status{_XCP}", STATUS + cause, "", Kind.STATE, each="XCD"),
+        ]
+    for column, key in MONITOR_CAUSES.items():
+        lanes.append(Lane(column, ACTIVITY + CAUSES[key], "%", each="XCD"))
+    lanes.append(Lane("tviol_active", STATUS + CAUSES["socket_thermal"], "", Kind.STATE))
+    lanes.append(Lane("throttle_status", "throttle status", "", Kind.STATE))
+    return lanes
+
+
+def _clock(key: str, name: str, part: str = "") -> list[Lane]:
+    """Lanes of a clock whose keys are ``<key>_clk``, ``<key>_min_clk``, ``<key>_max_clk``."""
+    return [
+        Lane(f"{key}_(?:cur_)?clk", name, "MHz", part=part),
+        Lane(f"{key}_(?P<what>min|max)_clk", name + " {what}", "MHz", Kind.STEADY, part),
+        Lane(f"{key}_sleep_clk", name + " in sleep", "MHz", Kind.STEADY, part),
+    ]
+
+
+_CLOCKS = [
+    Lane(r"(?:gfx_)?cur_clk|gfx_clock|gfx_clk", "gfx clock", "MHz"),
+    Lane(r"(?P<what>min|max)_clk", "gfx clock {what}", "MHz", Kind.STEADY),
+    Lane(r"sleep_clk", "gfx clock in sleep", "MHz", Kind.STEADY),
+    Lane(r"mem_clock", "memory clock", "MHz"),
+    Lane(r"vclock|encoder_clock", "vclk", "MHz"),
+    Lane(r"dclock|decoder_clock", "dclk", "MHz"),
+    Lane(r"uclk_aid_aid_(?P<n>\d+)", "memory clock", "MHz", part="AID"),
+    Lane(r"socclks_mid_mid_(?P<n>\d+)", "soc clock", "MHz", part="MID"),
+    *_clock(r"gfx_(?P<n>\d+)", "gfx clock", "XCD"),
+    *_clock(r"gfx", "gfx clock"),
+    *_clock(r"(?:mem|MEM)(?:_(?P<n>\d+))?", "memory clock"),
+    *_clock(r"fclk_(?P<n>\d+)", "fabric clock"),
+    *_clock(r"socclk_(?P<n>\d+)", "soc clock"),
+    *_clock(r"(?:vclk_|VCLK)(?P<n>\d+)", "vclk"),
+    *_clock(r"(?:dclk_|DCLK)(?P<n>\d+)", "dclk"),
+]
+
+_POWER = [
+    Lane(r"(?:current_|average_)?socket_power|current_power|power_usage", "socket power", "W"),
+    Lane(r"power_limit|max_power", "power limit", "W", Kind.STEADY),
+    Lane(r"ubb_power", "UBB power", "W"),
+    Lane(r"(?:current_)?(?P<what>gfx|soc|mem)_voltage", "voltage {what}", "mV"),
+    Lane(r"vddboard", "voltage board", "mV"),
+    Lane(r"total_energy_consumption", "energy", "J"),
+]
+
+_USAGE = [
+    Lane(r"gfx_activity|gfx_usage|gfx", "GFX activity", "%"),
+    Lane(r"umc_activity|usage\.mem_usage|monitor\.mem", "memory activity", "%"),
+    Lane(r"mm_activity|mm_ip_usage|mm_usage_list", "multimedia activity", "%"),
+    Lane(r"vcn_activity", "VCN activity", "%"),
+    Lane(r"jpeg_activity", "JPEG activity", "%"),
+    Lane(rf"gfx_busy_inst{_XCP}", "GFX busy", "%", each="XCD"),
+    Lane(rf"jpeg_busy{_XCP}", "JPEG busy", "%", each="engine"),
+    Lane(rf"vcn_busy{_XCP}", "VCN busy", "%", each="engine"),
+    Lane(r"encoder", "encoder activity", "%"),
+    Lane(r"decoder", "decoder activity", "%"),
+]
+
+_TEMPERATURE = [
+    Lane(r"edge", "temperature edge", "°C"),
+    Lane(r"hotspot|hotspot_temperature", "temperature hotspot", "°C"),
+    Lane(r"temperature\.mem|memory_temperature", "temperature memory", "°C"),
+    Lane(r"hbm_stacks", "temperature HBM stack", "°C"),
+    Lane(r"(?P<what>mid|aid)", "temperature {what}", "°C"),
+    Lane(rf"xcd{_XCP}", "temperature", "°C", each="XCD"),
+    Lane(r"(?P<what>(?:NODE|UBB|OAM|RETIMER|IBC|VDD)[A-Z0-9_]*)", "temperature {what}", "°C"),
+]
+
+_PCIE = r"l0_to_recovery|replay_roll_over|nak_sent|nak_received|lc_perf_other_end_recovery"
+_ERRORS = r"correctable|uncorrectable|deferred"
+_OTHERS = [
+    Lane(r"width|current_lanes", "PCIe width"),
+    Lane(r"pcie\.speed|current_speed", "PCIe speed", "GT/s"),
+    Lane(r"bandwidth|pcie_bw", "PCIe bandwidth", "Mb/s"),
+    Lane(r"current_bandwidth_(?P<what>sent|received)", "PCIe bandwidth {what}", "Mb/s"),
+    Lane(r"max_packet_size", "PCIe packet size max", "B", Kind.STEADY),
+    Lane(r"replay_count|pcie_replay", "PCIe replay count", "", Kind.STEADY),
+    Lane(rf"(?P<what>{_PCIE})(?:_count)?", "PCIe {what} count", "", Kind.STEADY),
+    Lane(r"single_bit_ecc", "ECC total correctable", "", Kind.STEADY),
+    Lane(r"double_bit_ecc", "ECC total uncorrectable", "", Kind.STEADY),
+    Lane(rf"(?P<what>(?:\w+_)?(?:{_ERRORS}))(?:_count)?", "ECC {what}", "", Kind.STEADY),
+    Lane(r"fan\.speed", "fan speed"),
+    Lane(r"fan\.max", "fan speed max", "", Kind.STEADY),
+    Lane(r"fan\.usage", "fan usage", "%"),
+    Lane(r"rpm", "fan rotation", "RPM"),
+    Lane(r"point_(?P<n>\d+)_frequency", "voltage curve frequency", "MHz", Kind.STEADY, "point"),
+    Lane(r"point_(?P<n>\d+)_voltage", "voltage curve voltage", "mV", Kind.STEADY, "point"),
+    Lane(r"(?P<what>overdrive|mem_overdrive)", "{what}", "%", Kind.STEADY),
+]
+
+_MEMORY = [
+    Lane(r"vram_used", "VRAM used", "B", bare="MB", decimal="GB"),
+    Lane(r"vram_free", "VRAM free", "B", bare="MB", decimal="GB"),
+    Lane(r"vram_total", "VRAM total", "B", Kind.STEADY, bare="MB", decimal="GB"),
+    Lane(r"vram_percent", "VRAM used share", "%"),
+    Lane(r"(?P<what>used|free)_vram", "VRAM {what}", "B", bare="MB"),
+    Lane(r"total_vram", "VRAM total", "B", Kind.STEADY, bare="MB"),
+    Lane(r"(?P<what>used|free)_visible_vram", "visible VRAM {what}", "B", bare="MB"),
+    Lane(r"total_visible_vram", "visible VRAM total", "B", Kind.STEADY, bare="MB"),
+    Lane(r"(?P<what>used|free)_gtt", "GTT {what}", "B", bare="MB"),
+    Lane(r"total_gtt", "GTT total", "B", Kind.STEADY, bare="MB"),
+]
+
+LANES: tuple[Lane, ...] = (
+    *_POWER,
+    *_USAGE,
+    *_CLOCKS,
+    *_TEMPERATURE,
+    *_throttle(),
+    *_MEMORY,
+    *_OTHERS,
+)
+"""All keys that are known. ``MB`` and ``GB`` of amd-smi are powers of 1024; the default
+``monitor`` of 6.4 and later gives GB with one decimal, every other form whole MB."""
+
+WORDS = {
+    "mem": "memory",
+    "mid": "MID",
+    "aid": "AID",
+    "l0_to_recovery": "L0 to recovery",
+    "replay_roll_over": "replay rollover",
+    "nak_sent": "NAK sent",
+    "nak_received": "NAK received",
+    "lc_perf_other_end_recovery": "other end recovery",
+    "mem_overdrive": "memory overdrive",
+}
+"""Parts of keys → how they are put in names; others lose their underscores."""
+
+STATES = {
+    "ACTIVE": 1.0,
+    "NOT ACTIVE": 0.0,
+    "TRUE": 1.0,
+    "FALSE": 0.0,
+    "THROTTLED": 1.0,
+    "UNTHROTTLED": 0.0,
+}
+"""Words of `Kind.STATE` lanes, in upper case."""
+
+ABSENT = re.compile(r"|[\[(]?(N/A|Not Supported|Not Applicable)[\])]?( .*)?", re.IGNORECASE)
+"""How a value says that there is none: empty, ``N/A``, ``N/A mV``, ``[Not Supported]``."""
+
+SENTINELS = frozenset({65535.0, 4294967295.0, 18446744073709551615.0})
+"""Largest numbers of 16, 32 and 64 bits, which mean the same (5.7.1, and gpu_metrics)."""
+
+WIDE_SENTINELS = SENTINELS - {65535.0}
+"""Those of values that do count beyond 16 bits."""
+
+COUNTING = frozenset({Kind.STEADY, Kind.RESIDENCY, Kind.TICKS})
+"""Kinds that `WIDE_SENTINELS` are for, beside values in joules and bytes."""
+
+_K = 1024.0
+UNITS: dict[str, tuple[str, float]] = {
+    "W": ("W", 1.0),
+    "mW": ("W", 1e-3),
+    "uW": ("W", 1e-6),
+    "kW": ("W", 1e3),
+    "mV": ("mV", 1.0),
+    "V": ("mV", 1e3),
+    "Hz": ("MHz", 1e-6),
+    "kHz": ("MHz", 1e-3),
+    "KHz": ("MHz", 1e-3),
+    "MHz": ("MHz", 1.0),
+    "Mhz": ("MHz", 1.0),
+    "GHz": ("MHz", 1e3),
+    "C": ("°C", 1.0),
+    "°C": ("°C", 1.0),
+    "%": ("%", 1.0),
+    "uJ": ("J", 1e-6),
+    "mJ": ("J", 1e-3),
+    "J": ("J", 1.0),
+    "kJ": ("J", 1e3),
+    "2^-16 J": ("J", 2.0**-16),
+    "B": ("B", 1.0),
+    "KB": ("B", _K),
+    "MB": ("B", _K**2),
+    "GB": ("B", _K**3),
+    "TB": ("B", _K**4),
+    "KiB": ("B", _K),
+    "MiB": ("B", _K**2),
+    "GiB": ("B", _K**3),
+    "TiB": ("B", _K**4),
+    "Kb/s": ("Mb/s", 1e-3),
+    "Mb/s": ("Mb/s", 1.0),
+    "Gb/s": ("Mb/s", 1e3),
+    "0.1 GT/s": ("GT/s", 0.1),
+    "MT/s": ("GT/s", 1e-3),
+    "GT/s": ("GT/s", 1.0),
+    "RPM": ("RPM", 1.0),
+    "rpm": ("RPM", 1.0),
+}
+"""Unit beside a value → the lane's unit and what to multiply by."""
+
+VIOLATION_KEYS = re.compile(r".*_violation_(status|activity).*|.*_accumulated.*|.*viol")
+"""Keys of values for which amd-smi waits 100 ms for each GPU."""
+
+
+def meaning(key: str, lanes: tuple[Lane, ...] = LANES) -> Name | None:
+    """What a key means; None if the table does not know it.
+
+    Parameters
+    ----------
+    key
+        Name of a column.
+    lanes
+        The table.
+    """
+    for lane in lanes:
+        found = re.fullmatch(lane.key, key)
+        if found:
+            return _named(lane, found.groupdict())
+    return None
+
+
+def unknown(key: str) -> Name:
+    """A lane under the key's own name, in whatever unit stands beside its values."""
+    return Name(Lane(re.escape(key), key, None), key, key)
+
+
+def _named(lane: Lane, groups: dict[str, str | None]) -> Name:
+    what = groups.get("what") or ""
+    base = lane.name.format(
+        what=WORDS.get(what, what if what.isupper() else what.replace("_", " "))
+    )
+    if groups.get("xcp") is not None:
+        base += f" XCP {groups['xcp']}"
+    if groups.get("n") is None:
+        return Name(lane, base, base)
+    return Name(lane, base, " ".join(p for p in (base, lane.part, groups["n"]) if p))
+
+
+def factor(unit: str, lane_unit: str) -> float | None:
+    """What to multiply a value by; None if its unit is not known or of something else."""
+    if unit == lane_unit:
+        return 1.0
+    known = UNITS.get(unit)
+    return known[1] if known and known[0] == lane_unit else None

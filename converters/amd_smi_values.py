@@ -1,0 +1,157 @@
+"""Cells as numbers in the units of their lanes: what is absent, a word, or in a unit unknown."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chopper_interop.converters import amd_smi_faults as faults
+from chopper_interop.converters import amd_smi_tables as tables
+from chopper_interop.converters.amd_smi_tables import Kind, Lane, Name
+from chopper_interop.issues import Fault
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from chopper_interop.converters.amd_smi_cells import Cell, Column, Item
+    from chopper_interop.issues import IssueLog
+
+    Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Values of one lane of all GPUs.
+
+    Parameters
+    ----------
+    key
+        Column that they come from.
+    name
+        What it means.
+    full
+        Name of the lane, with instance and element.
+    unit
+        Its unit.
+    value
+        One a row, NaN where unknown.
+    """
+
+    key: str
+    name: Name
+    full: str
+    unit: str
+    value: Array
+
+
+def readings(column: Column, name: Name, rows: int, issues: IssueLog) -> list[Reading]:
+    """Lanes of a column: one, or one for each element of its lists; those without any are left out.
+
+    Parameters
+    ----------
+    column
+        The column.
+    name
+        What its key means.
+    rows
+        Rows of the table.
+    issues
+        Where cells that are no number of that lane are counted.
+    """
+    uses = np.bincount(column.code, minlength=len(column.distinct))
+    listed = any(c.listed and len(c.items) > 0 for c in column.distinct)
+    numbers: dict[tuple[int, str], list[tuple[int, float]]] = defaultdict(list)
+    amiss: Counter[Fault] = Counter()
+    examples: dict[Fault, str] = {}
+    for code, cell in enumerate(column.distinct):
+        for place, item in enumerate(cell.items):
+            value = number(item, name.lane)
+            if isinstance(value, Fault):
+                amiss[value] += int(uses[code])
+                examples.setdefault(value, f"{column.key}: {item.value} {item.unit}".strip())
+            elif value is not None and uses[code]:
+                unit = name.lane.unit if name.lane.unit is not None else _shown(item.unit)
+                numbers[place, unit].append((code, value))
+    for fault, count in amiss.items():
+        issues.add(fault, count, examples[fault][:80])
+    return [
+        Reading(
+            column.key, name, _full(name, place, listed=listed), unit, _dense(column, found, rows)
+        )
+        for (place, unit), found in sorted(numbers.items())
+    ]
+
+
+def number(item: Item, lane: Lane) -> float | Fault | None:
+    """The number that an item stands for, in the lane's unit; None if it says that there is none.
+
+    A word, a stand-in for "not available" or a unit of something else gives the fault of it.
+    """
+    value = _plain(item, lane)
+    if value is None or isinstance(value, Fault):
+        return value
+    if value in sentinels(lane):
+        return faults.SENTINEL
+    if lane.unit is None:
+        return value
+    decimal = lane.decimal if isinstance(item.value, str) and "." in item.value else ""
+    scale = tables.factor(item.unit or decimal or lane.bare or lane.unit, lane.unit)
+    return faults.UNIT if scale is None else value * scale
+
+
+def sentinels(lane: Lane) -> frozenset[float]:
+    """Numbers that mean "not available" in a lane."""
+    wide = lane.kind in tables.COUNTING or lane.unit in ("J", "B")
+    return tables.WIDE_SENTINELS if wide else tables.SENTINELS
+
+
+def _plain(item: Item, lane: Lane) -> float | Fault | None:
+    value = item.value
+    if value is None:
+        return None
+    if isinstance(value, str):
+        if tables.ABSENT.fullmatch(value.strip()):
+            return None
+        if lane.kind is Kind.STATE and value.strip().upper() in tables.STATES:
+            return tables.STATES[value.strip().upper()]
+        try:
+            value = float(value)
+        except ValueError:
+            return faults.TEXT
+    value = float(value)
+    return value if math.isfinite(value) else None
+
+
+def _shown(unit: str) -> str:
+    """A unit that is taken as it stands, but for the ways to write a degree."""
+    return "°C" if unit == "C" else unit
+
+
+def _full(name: Name, place: int, *, listed: bool) -> str:
+    if not listed:
+        return name.full
+    return " ".join(part for part in (name.full, name.lane.each, str(place)) if part)
+
+
+def _dense(column: Column, found: list[tuple[int, float]], rows: int) -> Array:
+    of_code = np.full(len(column.distinct), np.nan)
+    codes, values = zip(*found, strict=True)
+    of_code[list(codes)] = values
+    dense = np.full(rows, np.nan)
+    dense[column.row] = of_code[column.code]
+    return dense
+
+
+def has_violations(cells: list[Cell], key: str) -> bool:
+    """Whether a column holds violations, which amd-smi takes 100 ms a GPU to measure."""
+    if not tables.VIOLATION_KEYS.fullmatch(key):
+        return False
+    return any(
+        not (isinstance(i.value, str) and tables.ABSENT.fullmatch(i.value))
+        for c in cells
+        for i in c.items
+    )

@@ -1,0 +1,163 @@
+"""Chakra ETs: one file a rank, which a simulator runs to the end and with the right time.
+
+Read by feeders of versions 1 and 3, whose demands differ (types of attributes, which dependencies
+count); what is written here satisfies both. Plain files: the newer feeder reads no gzip.
+"""
+
+from __future__ import annotations
+
+import json
+from glob import escape
+from typing import IO, TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from chopper_interop import outputs, progress
+from chopper_interop.converters import chakra_comms, chakra_encode, chakra_plan
+from chopper_interop.converters.chakra_attributes import attributes
+from chopper_interop.converters.chakra_read import group, read, sniff
+from chopper_interop.errors import UsageError, WriteError
+from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.registry import Converter
+from chopper_interop.schemas.chakra import VERSION, NodeType, message
+from chopper_interop.wire import varint
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy.typing as npt
+
+    from chopper_interop.trace import Trace
+
+    Array = npt.NDArray[Any]
+
+MODES = ("full", "gpu")
+RENUMBERED = Fault(
+    "ranks-renumbered",
+    Severity.INFO,
+    "Simulators count ranks from 0 without a hole, so the ETs do; the rank is in their metadata.",
+)
+
+_CHUNK = 4 << 20
+_TASK = "writing ETs"
+Mode = Literal["full", "gpu"]
+
+
+def write(trace: Trace, path: Path, *, mode: Mode = "full") -> IssueLog:
+    """Write ``path/<job>.<rank>.et`` for each rank and ``path/<job>.comm_groups.json``.
+
+    A path that ends in ``.et`` names the job as well: ``runs/a.et`` gives ``runs/a.0.et``, ….
+
+    Parameters
+    ----------
+    trace
+        A trace with GPU work.
+    path
+        A folder; other files in it stay.
+    mode
+        "full": host operations and GPU work. "gpu": GPU work alone, with the waits for the host
+        as nodes of their own; on these ASTRA-sim gives its statistics.
+
+    Returns
+    -------
+    IssueLog
+        What of the communication goes out with its measured time only.
+
+    Raises
+    ------
+    UsageError
+        There is no such mode.
+    WriteError
+        There is nothing to write, or no room.
+    """
+    if mode not in MODES:
+        raise UsageError(f"mode={mode}: there are {' and '.join(MODES)}")
+    folder, job = (path.parent, path.stem) if path.suffix == ".et" else (path, trace.meta.job)
+    issues = IssueLog("ET")
+    ranks = trace.ranks
+    if not ranks:
+        raise WriteError("the trace has no nodes to make ETs of", path=path)
+    numbering = {rank: number for number, rank in enumerate(ranks)}
+    issues.add(RENUMBERED, sum(r != n for r, n in numbering.items()), f"ranks {ranks[:8]}")
+    comms = chakra_comms.communications(trace, numbering, issues)
+    host = mode == "full"
+    starts = [chakra_plan.first_start(trace.rank(r), host=host) for r in ranks]
+    progress.start(_TASK, trace.nodes.num_rows, "events")
+    owns = (f"{escape(job)}.[0-9]*.et", f"{escape(job)}.comm_groups.json")
+    with outputs.folder(folder, owns=owns) as where:
+        for rank in ranks:
+            with (where / f"{job}.{numbering[rank]}.et").open("wb") as stream:
+                one = trace.rank(rank)
+                plan = chakra_plan.plan(one, host=host, origin_ns=min(starts))
+                _write_rank(stream, one, plan, _part(trace, rank, comms), rank, mode)
+                progress.advance(_TASK, one.nodes.num_rows)
+        groups = {str(k): v for k, v in comms.groups.items()}
+        (where / f"{job}.comm_groups.json").write_text(json.dumps(groups, indent=1))
+    return issues
+
+
+def _part(trace: Trace, rank: int, comms: chakra_comms.Comms) -> dict[str, Array]:
+    """What is known of one rank's communication."""
+    rows = trace.array("rank")
+    start, stop = np.searchsorted(rows, [rank, rank + 1])
+    return {n: v[start:stop] for n, v in vars(comms).items() if n != "groups"}
+
+
+def _write_rank(
+    stream: IO[bytes],
+    trace: Trace,
+    plan: chakra_plan.Plan,
+    comms: dict[str, Array],
+    rank: int,
+    mode: str,
+) -> None:
+    _write_metadata(stream, trace, rank, mode)
+    strings, name, numbers, words = attributes(trace, plan, comms)
+    table = chakra_encode.texts(strings)
+    of_work = np.where(plan.row >= 0, comms["node_type"][plan.row], 0)
+    nodes = chakra_encode.Nodes(
+        type=np.where(of_work > 0, of_work, int(NodeType.COMP)),
+        name=name,
+        start_us=(np.maximum(plan.start_ns, 0) + 500) // 1000,
+        slot_us=plan.slot_us,
+        dep_first=plan.dep_first,
+        dep=plan.dep,
+    )
+    out, scratch = np.empty(_CHUNK, np.uint8), np.empty(_CHUNK, np.uint8)
+    done = 0
+    while done < len(nodes.type):
+        size, reached = chakra_encode.nodes_from(out, done, nodes, table, numbers, words, scratch)
+        if reached == done:  # a name of megabytes
+            room = chakra_encode.room_for(done, nodes, table, numbers, words)
+            out, scratch = np.empty(2 * room, np.uint8), np.empty(2 * room + 2, np.uint8)
+        stream.write(out[:size].data)
+        done = reached
+
+
+def _write_metadata(stream: IO[bytes], trace: Trace, rank: int, mode: str) -> None:
+    meta = message("GlobalMetadata")(version=VERSION)
+    told = {"job": trace.meta.job, "mode": mode, "written_by": "chopper-interop"}
+    for name, text in told.items():
+        meta.attr.add(name=name, string_val=text)
+    meta.attr.add(name="rank", int64_val=rank)
+    meta.attr.add(name="origin_ns", int64_val=trace.meta.origin_ns)
+    raw = meta.SerializeToString()
+    length = np.empty(10, np.uint8)
+    stream.write(length[: varint(length, 0, len(raw))].tobytes())
+    stream.write(raw)
+
+
+CHAKRA = Converter(
+    name="chakra",
+    description="Chakra execution traces, one a rank (MLCommons)",
+    versions="schema of 2023 (chakra 1.0.0); read by feeders 1 and 3, ASTRA-sim 2",
+    suffixes=(".et", "/"),
+    sniff=sniff,
+    group=group,
+    read=read,
+    write=write,
+    folder=True,
+    derived=True,
+    carries="operations with exact times and dependencies, collectives with kind, size and group, "
+    "sends paired with receives, counters and annotations as attributes",
+)

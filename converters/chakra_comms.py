@@ -1,0 +1,251 @@
+"""Communication of a job as a simulator can run it: matched across ranks, sized, numbered.
+
+A simulator joins the k-th collective of a group on one rank with the k-th on the others and never
+ends if they differ in kind or size or if a rank is missing; it never says so. So only what is
+sure to match is given out as the collective that it is. Whatever else communicates keeps its
+measured time: it goes out as a broadcast, which simulators only time and do not join.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chopper_interop import arrow
+from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.schemas.chakra import CommType, NodeType
+from chopper_interop.schemas.kinds import Collective, Kind
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from chopper_interop.trace import Trace
+
+    Array = npt.NDArray[Any]
+
+TIMED_UNKNOWN = Fault(
+    "comm-timed-unknown",
+    Severity.INFO,
+    "Communication of unknown kind or size goes into the ET with its measured time only.",
+)
+TIMED_KIND = Fault(
+    "comm-timed-kind",
+    Severity.INFO,
+    "Collectives that simulators cannot run (barrier, reduce, gather, scatter) go into the ET "
+    "with their measured time only.",
+)
+TIMED_ABSENT = Fault(
+    "comm-timed-rank-absent",
+    Severity.INFO,
+    "Collectives with ranks that are not in the trace go into the ET with their measured time only.",
+)
+TIMED_UNMATCHED = Fault(
+    "comm-timed-unmatched",
+    Severity.LOSS,
+    "Collectives without a counterpart on every rank (a window's edge) go into the ET with their "
+    "measured time only.",
+)
+UNEVEN = Fault(
+    "comm-size-uneven",
+    Severity.INFO,
+    "Ranks put different amounts into an all-to-all; the ET has their mean, and each rank's own "
+    "in `bytes`.",
+)
+
+SIMULATED: dict[str, CommType] = {
+    Collective.ALL_REDUCE: CommType.ALL_REDUCE,
+    Collective.ALL_GATHER: CommType.ALL_GATHER,
+    Collective.REDUCE_SCATTER: CommType.REDUCE_SCATTER,
+    Collective.ALL_TO_ALL: CommType.ALL_TO_ALL,
+}
+"""Collectives that are joined across ranks."""
+
+_TIMED = (Collective.BROADCAST,)
+"""Collectives whose measured time is all that a simulator uses anyway."""
+_SMALLEST = 4
+"""Bytes below which simulators loop for ever."""
+
+
+@dataclass
+class Comms:
+    """What goes into the ETs about communication, a value for each row of the trace's nodes.
+
+    Parameters
+    ----------
+    groups
+        Number of a group → its ranks, as numbered in the ETs.
+    node_type
+        A `NodeType`; 0 for what does not communicate.
+    comm_type
+        A `CommType` of collectives.
+    size
+        Bytes that this rank puts in.
+    group
+        Number of the group in the file of groups; 0 for all ranks.
+    src, dst, tag
+        Ends of sends and receives, and what pairs them.
+    """
+
+    groups: dict[int, list[int]]
+    node_type: Array
+    comm_type: Array
+    size: Array
+    group: Array
+    src: Array
+    dst: Array
+    tag: Array
+
+
+def communications(trace: Trace, numbering: dict[int, int], issues: IssueLog) -> Comms:
+    """Match the communication of a trace across its ranks.
+
+    Parameters
+    ----------
+    trace
+        All ranks of a job.
+    numbering
+        Rank → its number in the ETs.
+    issues
+        Where it is noted what could not be matched.
+    """
+    n = trace.nodes.num_rows
+    comms = Comms({}, *np.zeros((7, n), np.int64))
+    rows = np.flatnonzero(trace.array("kind") == Kind.COMM)
+    kinds = trace.annotated("collective")[rows]
+    sizes = _numbers(trace, "bytes", rows)
+    comms.node_type[rows] = NodeType.COMM_COLL
+    comms.comm_type[rows] = CommType.BROADCAST
+    comms.size[rows] = np.maximum(np.where(sizes >= 0, sizes, 0), _SMALLEST)
+    known = np.array([k in SIMULATED for k in kinds], bool) & (sizes >= 0)
+    _note_timed(kinds, sizes, issues)
+    _match_collectives(trace, comms, rows[known], kinds[known], numbering, issues)
+    _pair(trace, comms, rows, kinds, sizes, numbering, issues)
+    return comms
+
+
+def _note_timed(kinds: Array, sizes: Array, issues: IssueLog) -> None:
+    p2p = (Collective.SEND, Collective.RECV)
+    unknown = [
+        k is None or k == Collective.SEND_RECV or (s < 0 and (k in SIMULATED or k in p2p))
+        for k, s in zip(kinds, sizes, strict=True)
+    ]
+    other = [
+        k is not None and k not in SIMULATED and k not in (*_TIMED, *p2p, Collective.SEND_RECV)
+        for k in kinds
+    ]
+    issues.add(TIMED_UNKNOWN, sum(unknown))
+    issues.add(
+        TIMED_KIND, sum(other), str(next((k for k, o in zip(kinds, other, strict=True) if o), ""))
+    )
+
+
+def _numbers(trace: Trace, column: str, rows: Array) -> Array:
+    """Integers of an annotation column; -1 where unknown."""
+    if column not in trace.nodes.column_names:
+        return np.full(len(rows), -1, np.int64)
+    data = arrow.numbers(trace.nodes[column], -1)
+    return np.asarray(data)[rows].astype(np.int64)
+
+
+def _match_collectives(
+    trace: Trace,
+    comms: Comms,
+    rows: Array,
+    kinds: Array,
+    numbering: dict[int, int],
+    issues: IssueLog,
+) -> None:
+    """Give collectives that have a counterpart on every rank of their group their real kind."""
+    group = _numbers(trace, "group", rows)
+    members = [g["ranks"] for g in trace.groups.to_pylist()]
+    numbers: dict[tuple[int, ...], int] = {}
+    everyone = tuple(sorted(numbering))
+    for g in np.unique(group):
+        ranks = tuple(members[g]) if g >= 0 and members[g] else everyone
+        mine = rows[group == g]
+        if len(ranks) == 1 or not set(ranks) <= set(everyone):
+            issues.add(TIMED_ABSENT, len(mine), f"ranks {list(ranks)[:8]} of {list(everyone)[:8]}")
+            continue
+        number = 0
+        if tuple(sorted(ranks)) != everyone:
+            number = numbers.setdefault(tuple(ranks), len(numbers) + 1)
+            comms.groups[number] = [numbering[r] for r in ranks]
+        matched = _matched(trace, comms, mine, kinds[group == g], ranks)
+        issues.add(TIMED_UNMATCHED, len(mine) - matched.size)
+        _give(comms, matched, trace, number, issues)
+    if not comms.groups:
+        comms.groups[1] = [numbering[r] for r in everyone]
+
+
+def _matched(
+    trace: Trace, comms: Comms, rows: Array, kinds: Array, ranks: tuple[int, ...]
+) -> Array:
+    """Rows of collectives that every rank has, one row of the result for each rank.
+
+    Ranks whose windows differ agree at the end or at the beginning: the longer of the common
+    endings and beginnings of their sequences is taken.
+    """
+    rank = trace.array("rank")[rows]
+    size = np.where(kinds == Collective.ALL_TO_ALL, 0, comms.size[rows])  # may be uneven
+    sequences = []
+    for r in ranks:
+        mine = rows[rank == r]
+        told = list(zip(kinds[rank == r], size[rank == r].tolist(), strict=True))
+        sequences.append((mine, told))
+    tail = _common([told[::-1] for _, told in sequences])
+    head = _common([told for _, told in sequences])
+    if tail >= head:
+        return np.stack([mine[len(mine) - tail :] for mine, _ in sequences])
+    return np.stack([mine[:head] for mine, _ in sequences])
+
+
+def _common(sequences: list[list[Any]]) -> int:
+    """Length of the beginning that all sequences share."""
+    shortest = min(len(s) for s in sequences)
+    for k in range(shortest):
+        if any(s[k] != sequences[0][k] for s in sequences):
+            return k
+    return shortest
+
+
+def _give(comms: Comms, matched: Array, trace: Trace, number: int, issues: IssueLog) -> None:
+    if not matched.size:
+        return
+    kinds = trace.annotated("collective")[matched[0]]
+    sizes = comms.size[matched]
+    uneven = (sizes != sizes[0]).any(axis=0)
+    issues.add(UNEVEN, int(uneven.sum()))
+    common = np.where(uneven, np.rint(sizes.mean(axis=0)).astype(np.int64), sizes[0])
+    comms.comm_type[matched] = [int(SIMULATED[k]) for k in kinds]
+    comms.size[matched] = np.maximum(common, _SMALLEST)
+    comms.group[matched] = number
+
+
+def _pair(  # noqa: PLR0913, PLR0917 # columns of one table
+    trace: Trace,
+    comms: Comms,
+    rows: Array,
+    kinds: Array,
+    sizes: Array,
+    numbering: dict[int, int],
+    issues: IssueLog,
+) -> None:
+    """Pair the k-th send from one rank to another with the k-th receive there."""
+    peer, rank = _numbers(trace, "peer", rows), trace.array("rank")[rows]
+    ends: dict[tuple[int, int], tuple[list[int], list[int]]] = {}
+    for i in np.flatnonzero(np.isin(kinds.astype(str), [Collective.SEND, Collective.RECV])):
+        sends = kinds[i] == Collective.SEND
+        a, b = (rank[i], peer[i]) if sends else (peer[i], rank[i])
+        if sizes[i] >= 0:
+            ends.setdefault((int(a), int(b)), ([], []))[0 if sends else 1].append(int(i))
+    for (a, b), (sent, received) in ends.items():
+        inside = a in numbering and b in numbering and a != b
+        pairs = list(zip(sent, received, strict=False)) if inside else []
+        pairs = [(s, r) for s, r in pairs if sizes[s] == sizes[r]]
+        issues.add(TIMED_UNMATCHED, len(sent) + len(received) - 2 * len(pairs))
+        for tag, (s, r) in enumerate(pairs):
+            both = rows[[s, r]]
+            comms.node_type[both] = [NodeType.COMM_SEND, NodeType.COMM_RECV]
+            comms.src[both], comms.dst[both], comms.tag[both] = numbering[a], numbering[b], tag

@@ -1,0 +1,387 @@
+"""The schedule of an ET: which nodes, what each waits for, how long it holds its slot.
+
+A simulator such as ASTRA-sim has, for each rank, one slot for host operations, one for compute
+and one for communication on the GPU. It knows no streams and no clock: a node starts when what
+it depends on has ended and its slot is free. So that the measured time comes out,
+
+* work that runs beside other work of its slot counts with the time by which it prolongs it;
+* waits that no record explains become nodes of their own (`Kind.HOST_GAP`);
+* work that starts after something on the other slot ended depends on that;
+* host operations are cut into the pieces between the starts of two of them, for they nest.
+
+Times are exact nanoseconds; a simulator counts microseconds, so each gap also takes up what
+rounding has made of the nodes before it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chopper_interop.compiled import jit
+from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind, Kind, LaneKind
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from chopper_interop.trace import Trace
+
+    Array = npt.NDArray[Any]
+
+HOST_KINDS = (Kind.CPU_OP, Kind.ANNOTATION, Kind.RUNTIME, Kind.DRIVER, Kind.API)
+"""Kinds of host operations that become nodes; Python frames only say who called these."""
+
+_COMPUTE, _COMM = 0, 1
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Nodes of one rank's ET, in order of start; dependencies point to earlier rows.
+
+    Parameters
+    ----------
+    row
+        Row of the trace's nodes; -1 for a gap.
+    of
+        For a gap, the row of the host operation whose own time it is; else -1.
+    start_ns, duration_ns
+        As measured, from the job's start.
+    slot_us
+        Microseconds for which the node holds its slot.
+    on_host
+        Whether it is a host operation.
+    dep_first, dep
+        Dependencies of node i are ``dep[dep_first[i]:dep_first[i + 1]]``.
+    """
+
+    row: Array
+    of: Array
+    start_ns: Array
+    duration_ns: Array
+    slot_us: Array
+    on_host: Array
+    dep_first: Array
+    dep: Array
+
+
+def plan(trace: Trace, *, host: bool, origin_ns: int) -> Plan:
+    """The schedule of a trace of one rank.
+
+    Parameters
+    ----------
+    trace
+        Nodes of a single rank.
+    host
+        Whether host operations are part of it; else their absence shows as gaps.
+    origin_ns
+        When the job starts, on the trace's `ts` axis: before that nothing is simulated.
+    """
+    kind, ts, dur = (trace.array(c) for c in ("kind", "ts", "dur"))
+    gpu = np.flatnonzero(np.isin(kind, [int(k) for k in GPU_WORK]))
+    ts = ts - origin_ns
+    hosted = _host_rows(trace) if host else np.empty(0, np.int64)
+    launch = _launches(trace, hosted)
+    gpu_part = _gpu_schedule(
+        ts[gpu],
+        dur[gpu],
+        np.where(kind[gpu] == Kind.COMM, _COMM, _COMPUTE),
+        trace.array("lane")[gpu],
+        (launch[gpu] >= 0) if host else np.zeros(len(gpu), np.bool_),
+        len(trace.lanes),
+    )
+    host_part = _host_schedule(ts[hosted], dur[hosted], _open_around(trace, hosted))
+    return _joined(gpu, hosted, gpu_part, host_part, launch, ts, dur)
+
+
+def first_start(trace: Trace, *, host: bool) -> int:
+    """When the first node that a plan would hold starts."""
+    kinds = GPU_WORK + (HOST_KINDS if host else ())
+    ts = trace.array("ts")[np.isin(trace.array("kind"), [int(k) for k in kinds])]
+    return int(ts.min()) if ts.size else 0
+
+
+def _host_rows(trace: Trace) -> Array:
+    """Host operations, in order of start; those of the profiler's own lanes are none."""
+    threads = trace.array("kind", "lanes") == LaneKind.THREAD
+    kinds = np.isin(trace.array("kind"), [int(k) for k in HOST_KINDS])
+    return np.flatnonzero(kinds & threads[trace.array("lane")])
+
+
+def _launches(trace: Trace, hosted: Array) -> Array:
+    """For each node, the launching host operation if that is part of the plan; else -1."""
+    call = np.full(trace.nodes.num_rows, -1, np.int64)
+    drawn = trace.array("kind", "edges") == EdgeKind.LAUNCH
+    src, dst = (trace.array(c, "edges")[drawn] for c in ("src", "dst"))
+    planned = np.zeros(trace.nodes.num_rows, np.bool_)
+    planned[hosted] = True
+    call[dst] = np.where(planned[src], src, -1)
+    return call
+
+
+def _open_around(trace: Trace, hosted: Array) -> Array:
+    """For each host operation, the position of the one around it on its thread; -1 if none."""
+    position = np.full(trace.nodes.num_rows, -1, np.int64)
+    position[hosted] = np.arange(len(hosted))
+    return _nearest(trace.array("parent").astype(np.int64), position)[hosted]
+
+
+@jit
+def _nearest(parent: Array, position: Array) -> Array:
+    """For each node, the position of the innermost node around it that has one."""
+    around = np.full(len(parent), -1, np.int64)
+    for i in range(len(parent)):
+        p = parent[i]
+        if p >= 0:
+            around[i] = position[p] if position[p] >= 0 else around[p]
+    return around
+
+
+@jit
+def _micros(ns: int) -> int:
+    return (ns + 500) // 1000
+
+
+@jit
+def _gpu_schedule(
+    ts: Array, dur: Array, slot: Array, lane: Array, paced: Array, lanes: int
+) -> tuple[Array, ...]:
+    """Slot times, dependencies and gaps of GPU work in order of start.
+
+    `paced` work has its launch in the plan, so that no gap is needed before it.
+
+    Returns
+    -------
+    slot_us
+        For each piece of work.
+    before, across
+        Numbers of the work that it waits for: the one before it on its stream, and the one on the
+        other slot; -1 if none.
+    gap_ns, gap_us, gap_after
+        For each piece of work, the gap before it: when it starts, how long it lasts, and the work
+        on the compute slot that it follows; -1 if there is none.
+    """
+    n = len(ts)
+    slot_us = np.zeros(n, np.int64)
+    gap_after = np.full(n, -1, np.int64)
+    before = np.full(n, -1, np.int64)
+    across = np.full(n, -1, np.int64)
+    gap_ns = np.full(n, -1, np.int64)
+    gap_us = np.full(n, -1, np.int64)
+    stream_last = np.full(lanes, -1, np.int64)
+    busy_until = np.zeros(2, np.int64)  # exact, of each slot
+    free_at = np.zeros(2, np.int64)  # simulated microseconds, of each slot
+    ended = np.zeros(n, np.int64)  # simulated microseconds
+    done_end = np.zeros(2, np.int64)  # latest end of finished work of each slot
+    done = np.full(2, -1, np.int64)
+    latest = np.full(2, -1, np.int64)  # work that ends last, of each slot
+    running = np.zeros((2, n), np.int64)
+    count = np.zeros(2, np.int64)
+    for i in range(n):
+        s, start = slot[i], ts[i]
+        other = 1 - s
+        k = 0
+        while k < count[other]:  # what of the other slot has ended by now
+            r = running[other, k]
+            if ts[r] + dur[r] <= start:
+                if ts[r] + dur[r] >= done_end[other]:
+                    done_end[other], done[other] = ts[r] + dur[r], r
+                count[other] -= 1
+                running[other, k] = running[other, count[other]]
+            else:
+                k += 1
+        before[i] = stream_last[lane[i]]
+        ready = free_at[s]
+        if before[i] >= 0:
+            ready = max(ready, ended[before[i]])
+        known_until = busy_until[s]
+        if done[other] >= 0 and done_end[other] > busy_until[s]:
+            across[i] = done[other]
+            known_until = done_end[other]
+            ready = max(ready, ended[done[other]])
+        if not paced[i] and start > known_until:
+            # a gap holds the compute slot, so there must be room for it
+            begin = max(known_until, busy_until[_COMPUTE])
+            missing = _micros(start) - max(ready, free_at[_COMPUTE])
+            if begin < start and missing > 0:
+                gap_ns[i], gap_us[i], gap_after[i] = begin, missing, latest[_COMPUTE]
+                busy_until[_COMPUTE] = start
+                free_at[_COMPUTE] = max(ready, free_at[_COMPUTE]) + missing
+                ready = free_at[_COMPUTE]
+        elif paced[i]:
+            ready = max(ready, _micros(start))
+        end = start + dur[i]
+        alone = end - max(start, min(busy_until[s], end))
+        slot_us[i] = _micros(dur[i]) if alone == dur[i] else _micros(max(alone, 0))
+        ended[i] = ready + slot_us[i]
+        free_at[s] = max(free_at[s], ended[i])
+        if end >= busy_until[s]:
+            busy_until[s], latest[s] = end, i
+        stream_last[lane[i]] = i
+        running[s, count[s]] = i
+        count[s] += 1
+    return slot_us, before, across, gap_ns, gap_us, gap_after
+
+
+@jit
+def _host_schedule(ts: Array, dur: Array, around: Array) -> tuple[Array, Array, Array, Array]:
+    """One chain of all host operations, in order of start, that fills the time between them.
+
+    Returns
+    -------
+    slot_us
+        For each operation, the time until it ends or the next one starts.
+    gap_ns, gap_us, gap_of
+        For each operation, the gap before it: when it starts, how long it lasts (-1 if there is
+        none), and the operation whose own time it is (-1 if no one's).
+    """
+    n = len(ts)
+    slot_us = np.zeros(n, np.int64)
+    gap_ns = np.full(n, -1, np.int64)
+    gap_us = np.full(n, -1, np.int64)
+    gap_of = np.full(n, -1, np.int64)
+    now = 0
+    for i in range(n):
+        filled = 0 if i == 0 else min(ts[i - 1] + dur[i - 1], ts[i])
+        if _micros(ts[i]) > now and filled < ts[i]:
+            gap_ns[i], gap_us[i] = filled, _micros(ts[i]) - now
+            now += gap_us[i]
+            p = i - 1
+            while p >= 0 and ts[p] + dur[p] <= filled:
+                p = around[p]
+            gap_of[i] = p
+        stop = ts[i] + dur[i]
+        if i + 1 < n:
+            stop = min(stop, ts[i + 1])
+        slot_us[i] = max(_micros(stop) - now, 0)
+        now += slot_us[i]
+    return slot_us, gap_ns, gap_us, gap_of
+
+
+def _joined(
+    gpu: Array,
+    hosted: Array,
+    gpu_part: tuple[Array, ...],
+    host_part: tuple[Array, ...],
+    launch: Array,
+    ts: Array,
+    dur: Array,
+) -> Plan:
+    """Both halves and their gaps as one list in order of start."""
+    slot_us, before, across, gap_ns, gap_us, gap_after = gpu_part
+    host_us, host_gap_ns, host_gap_us, host_gap_of = host_part
+    g, h = len(gpu), len(hosted)
+    gpu_gaps, host_gaps = np.flatnonzero(gap_us >= 0), np.flatnonzero(host_gap_us >= 0)
+    work = np.concatenate([gpu, hosted])
+    none = np.full(len(gpu_gaps) + len(host_gaps), -1, np.int64)
+    gap_start = np.concatenate([gap_ns[gpu_gaps], host_gap_ns[host_gaps]])
+    owner = host_gap_of[host_gaps]
+    mine = np.where(owner >= 0, hosted[owner] if h else -1, -1)
+    gap_stop = np.concatenate([ts[gpu[gpu_gaps]], ts[hosted[host_gaps]]])
+    columns = {
+        "row": np.concatenate([work, none]),
+        "of": np.concatenate(
+            [np.full(g + h, -1, np.int64), np.full(len(gpu_gaps), -1, np.int64), mine]
+        ),
+        "start_ns": np.concatenate([ts[work], gap_start]),
+        "duration_ns": np.concatenate([dur[work], gap_stop - gap_start]),
+        "slot_us": np.concatenate([slot_us, host_us, gap_us[gpu_gaps], host_gap_us[host_gaps]]),
+        "on_host": np.arange(g + h + len(none)) >= g,
+    }
+    columns["on_host"][g + h : g + h + len(gpu_gaps)] = False
+    waits = (before, across, gap_after)
+    src, dst = _dependencies(gpu, hosted, waits, gpu_gaps, host_gaps, launch)
+    return _ordered(columns, src, dst, is_gap=np.arange(len(columns["row"])) >= g + h)
+
+
+def _dependencies(
+    gpu: Array,
+    hosted: Array,
+    waits: tuple[Array, Array, Array],
+    gpu_gaps: Array,
+    host_gaps: Array,
+    launch: Array,
+) -> tuple[Array, Array]:
+    """Edges between the rows of `_joined`: GPU work, host operations, gaps of both."""
+    before, across, gap_after = waits
+    g, h = len(gpu), len(hosted)
+    number = np.arange(g)
+    position = np.full(len(launch), -1, np.int64)
+    position[hosted] = np.arange(h)
+    called = np.where(launch[gpu] >= 0, position[launch[gpu]] + g, -1)
+    gap = g + h + np.arange(len(gpu_gaps))
+    host_gap = g + h + len(gpu_gaps) + np.arange(len(host_gaps))
+    chain = np.arange(g, g + h)
+    previous = np.concatenate([[-1], chain[:-1]]) if h else chain
+    pairs = [
+        (before, number),
+        (across, number),
+        (called, number),
+        (before[gpu_gaps], gap),
+        (across[gpu_gaps], gap),
+        (gap_after[gpu_gaps], gap),
+        (gap, number[gpu_gaps]),
+        (previous, chain),
+        (previous[host_gaps], host_gap),
+        (host_gap, chain[host_gaps]),
+    ]
+    src = np.concatenate([s for s, _ in pairs])
+    dst = np.concatenate([d for _, d in pairs])
+    return src[src >= 0], dst[src >= 0]
+
+
+def _ordered(columns: dict[str, Array], src: Array, dst: Array, is_gap: Array) -> Plan:
+    """Rows by start, a gap before what starts with it; dependencies renumbered and listed."""
+    row = columns["row"]
+    order = np.lexsort((row, ~is_gap, columns["start_ns"]))
+    order = _dependencies_first(order, src, dst)
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    src, dst = place[src], place[dst]
+    by_node = np.lexsort((src, dst))
+    src, dst = src[by_node], dst[by_node]
+    new = np.concatenate([[True], (np.diff(src) != 0) | (np.diff(dst) != 0)])[: len(src)]
+    src, dst = src[new], dst[new]
+    first = np.searchsorted(dst, np.arange(len(order) + 1))
+    return Plan(**{n: c[order] for n, c in columns.items()}, dep_first=first, dep=src)
+
+
+def _dependencies_first(order: Array, src: Array, dst: Array) -> Array:
+    """The order itself, or the nearest to it in which no dependency points forward.
+
+    Clocks of host and device differ by microseconds, so work may seem to start before its launch.
+    """
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    if (place[src] < place[dst]).all():
+        return order
+    by_source = np.argsort(src, kind="stable")
+    first = np.searchsorted(src[by_source], np.arange(len(order) + 1))
+    return _topological(place, first, dst[by_source])
+
+
+@jit
+def _topological(place: Array, first: Array, dst: Array) -> Array:
+    """Kahn's order, taking of all that is ready the one that comes first in `place`."""
+    n = len(place)
+    waiting = np.zeros(n, np.int64)
+    for d in dst:
+        waiting[d] += 1
+    by_place = np.empty(n, np.int64)
+    for i in range(n):
+        by_place[place[i]] = i
+    heap = [place[i] for i in range(n) if waiting[i] == 0]
+    heapq.heapify(heap)
+    order = np.empty(n, np.int64)
+    k = 0
+    while heap:
+        i = by_place[heapq.heappop(heap)]
+        order[k] = i
+        k += 1
+        for e in range(first[i], first[i + 1]):
+            waiting[dst[e]] -= 1
+            if waiting[dst[e]] == 0:
+                heapq.heappush(heap, place[dst[e]])
+    return order[:k]

@@ -1,0 +1,324 @@
+"""PyTorch profiler traces: Kineto's JSON, in all versions since 2020, of any vendor's GPUs.
+
+Format: reference is libkineto's ``output_json.cpp``; what differs between versions and vendors
+stands in `kineto_tables`. A file is read in passes over columns: `kineto_events` makes columns of
+the text, here they become nodes, `kineto_links` ties GPU work to its launch and backward to
+forward operators, `kineto_comms` says what communicates, `kineto_samples` makes counter lanes.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chopper_interop import arrow, gather
+from chopper_interop.build import TraceBuilder
+from chopper_interop.converters import (
+    kineto_comms,
+    kineto_events,
+    kineto_links,
+    kineto_ranks,
+    kineto_samples,
+)
+from chopper_interop.converters.kineto_json import write
+from chopper_interop.converters.kineto_tables import ON_DEVICE
+from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.jsonscan import BAD_TIME, HAS_DUR, HAS_TS
+from chopper_interop.registry import Converter
+from chopper_interop.schemas.kinds import CALLS, GPU_WORK, Kind, LaneKind
+from chopper_interop.schemas.meta import Device, Meta, Source
+from chopper_interop.schemas.names import COMM_KERNEL
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy.typing as npt
+    import pyarrow as pa
+
+    from chopper_interop.converters.kineto_events import TraceFile
+    from chopper_interop.trace import Trace
+
+    Array = npt.NDArray[Any]
+
+NO_TIME = Fault(
+    "event-without-time", Severity.LOSS, "Events without a start were left out.", events=True
+)
+BAD_DURATION = Fault(
+    "duration-not-a-number", Severity.LOSS, "Durations that are no number were taken as 0."
+)
+NEGATIVE_DURATION = Fault("duration-negative", Severity.LOSS, "Negative durations were taken as 0.")
+OTHER_PHASE = Fault(
+    "event-phase-unknown",
+    Severity.LOSS,
+    "Events of a phase (`ph`) that PyTorch does not write were left out.",
+    events=True,
+)
+OTHER_CATEGORY = Fault(
+    "category-unknown", Severity.INFO, "Events of a category not known here are kept as `other`."
+)
+METADATA = Fault(
+    "metadata-event", Severity.INFO, "Names of processes and threads became lanes.", events=True
+)
+FLOW = Fault(
+    "flow-event",
+    Severity.INFO,
+    "Arrows were made into edges, or found again from correlation ids.",
+    events=True,
+)
+
+_KNOWN_PHASES = "XiIRMstfC"
+_TOOL_KEYS = {
+    "roctracer_version": "roctracer",
+    "rocprofiler-sdk_version": "rocprofiler-sdk",
+    "cupti_version": "CUPTI",
+}
+
+
+def sniff(head: bytes) -> bool:
+    """Whether a file that begins so is a Kineto trace."""
+    return kineto_events.header_of(head)
+
+
+def read(paths: list[Path], *, rank: int | None = None) -> Trace:
+    """Read one Kineto file.
+
+    Parameters
+    ----------
+    paths
+        The file, alone in a list.
+    rank
+        Rank to give it, over what it says itself. Not for files that hold several ranks.
+
+    Returns
+    -------
+    Trace
+        Of one rank, or of several if another tool fused several ranks into the file.
+
+    Raises
+    ------
+    ReadError
+        It cannot be read at all. What is lost otherwise is counted in ``meta.issues``.
+    """
+    (path,) = paths
+    issues = IssueLog(str(path))
+    file = kineto_events.load(path, issues)
+    owners = kineto_ranks.owners(file, rank, issues)
+    chosen = _nodes_among(file, issues)
+    builder = TraceBuilder(_meta(file, owners))
+    _add_nodes(builder, file, owners, chosen, issues)
+    kineto_samples.add(builder, file, owners, issues)
+    trace = kineto_links.link(builder.finish(), file, owners, issues)
+    trace = kineto_comms.annotate(trace, file, issues)
+    source = replace(trace.meta.sources[0], events=_events_in(file), nodes=trace.nodes.num_rows)
+    return trace.with_meta(issues=tuple(issues), sources=(source,))
+
+
+def _events_in(file: TraceFile) -> int:
+    return len(file.rows) + file.events.malformed
+
+
+def _nodes_among(file: TraceFile, issues: IssueLog) -> Array:
+    """Rows of the events that become nodes; the rest is counted."""
+    timed = (file.rows["has"] & HAS_TS) != 0
+    instant = file.phase("i", "I", "R") & ~kineto_samples.is_memory(file)
+    candidates = file.phase("X") | instant
+    issues.add(METADATA, np.count_nonzero(file.phase("M")))
+    issues.add(FLOW, np.count_nonzero(file.phase("s", "t", "f")))
+    other = ~file.phase(*_KNOWN_PHASES)
+    issues.add(OTHER_PHASE, np.count_nonzero(other), _example(file, other))
+    lost = candidates & ~timed
+    issues.add(NO_TIME, np.count_nonzero(lost), _example(file, lost))
+    return np.flatnonzero(candidates & timed)
+
+
+def _example(file: TraceFile, which: Array) -> str:
+    """Where and what the first of the chosen events is."""
+    rows = np.flatnonzero(which)
+    if not rows.size:
+        return ""
+    return f"{file.name(rows[0])[:60]!r} at byte {file.rows[rows[0]]['at']}"
+
+
+def _add_nodes(
+    builder: TraceBuilder,
+    file: TraceFile,
+    owners: kineto_ranks.Owners,
+    chosen: Array,
+    issues: IssueLog,
+) -> None:
+    rows = file.rows[chosen]
+    kind = _kinds(file, chosen, issues)
+    correlation = _correlations(file, chosen, kind, fused=owners.fused)
+    on_device = np.isin(kind, [int(k) for k in ON_DEVICE])
+    builder.nodes(
+        kind=kind,
+        name=_names(file, rows["name"]),
+        rank=owners.rank[chosen],
+        lane=_lanes(builder, file, owners, chosen, kind, on_device),
+        ts=rows["ts"] + file.base_ns,
+        dur=_durations(file, chosen, issues),
+        correlation=correlation,
+        bytes=_payload(file, chosen, kind),
+        args=(builder.text(file.events.buffer) + rows["args_at"], rows["args_len"]),
+    )
+
+
+def _kinds(file: TraceFile, chosen: Array, issues: IssueLog) -> Array:
+    kind = file.kind[chosen].copy()
+    names = file.rows["name"][chosen]
+    comm = np.array([COMM_KERNEL.match(t) is not None for t in [*file.texts, ""]])
+    kind[(kind == Kind.KERNEL) & comm[names]] = Kind.COMM
+    instant = file.rows["ph"][chosen] != ord("X")
+    kind[instant] = Kind.INSTANT
+    unknown = kind == 0
+    issues.add(OTHER_CATEGORY, np.count_nonzero(unknown), _example_of(file, chosen[unknown]))
+    kind[unknown] = Kind.OTHER
+    return kind
+
+
+def _example_of(file: TraceFile, rows: Array) -> str:
+    return f"{file.name(rows[0])[:60]!r} at byte {file.rows[rows[0]]['at']}" if rows.size else ""
+
+
+def _names(file: TraceFile, numbers: Array) -> pa.DictionaryArray:
+    """Names as a dictionary of those that nodes have, and no other text of the file."""
+    used = np.unique(numbers)
+    code = np.full(len(file.texts) + 1, -1, np.int32)
+    code[used] = np.arange(len(used), dtype=np.int32)
+    texts = [file.texts[i] if i >= 0 else "" for i in used.tolist()]
+    return arrow.dictionary(code[numbers], texts)
+
+
+def _durations(file: TraceFile, chosen: Array, issues: IssueLog) -> Array:
+    rows = file.rows[chosen]
+    dur = np.where(rows["has"] & HAS_DUR, rows["dur"], 0)
+    span = rows["ph"] == ord("X")
+    bad = span & (((rows["has"] & HAS_DUR) == 0) | ((rows["has"] & BAD_TIME) != 0))
+    issues.add(BAD_DURATION, np.count_nonzero(bad), _example_of(file, chosen[bad]))
+    negative = dur < 0
+    issues.add(NEGATIVE_DURATION, np.count_nonzero(negative), _example_of(file, chosen[negative]))
+    return np.maximum(dur, 0)
+
+
+def _correlations(file: TraceFile, chosen: Array, kind: Array, *, fused: bool) -> Array:
+    """Correlation ids of calls and GPU work; a fused file keeps the original ones aside."""
+    tied = np.isin(kind, [int(k) for k in (*CALLS, *GPU_WORK, Kind.GPU_SYNC)])
+    keys = ("correlation_raw", "correlation") if fused else ("correlation",)
+    values, found = file.numbers(chosen[tied], *keys)
+    best = np.full(values.shape[1], -1, np.int64)
+    for value, present in zip(values[::-1], found[::-1], strict=True):
+        best = np.where(present, value, best)
+    correlation = np.full(len(chosen), -1, np.int64)
+    correlation[tied] = best
+    return correlation
+
+
+def _payload(file: TraceFile, chosen: Array, kind: Array) -> pa.Array:
+    """Bytes that copies and fills move."""
+    moves = np.isin(kind, [int(Kind.MEMCPY), int(Kind.MEMSET)])
+    values, found = file.numbers(chosen[moves], "bytes")
+    payload = np.zeros(len(chosen), np.int64)
+    unknown = np.ones(len(chosen), bool)
+    payload[moves], unknown[moves] = values[0], ~found[0]
+    return arrow.array(payload, mask=unknown)
+
+
+_DEVICE_LANES = {
+    int(Kind.GPU_ANNOTATION): LaneKind.GPU_ANNOTATION,
+    int(Kind.GPU_SYNC): LaneKind.GPU_SYNC,
+}
+_PROFILER_KINDS = (Kind.SPAN, Kind.OVERHEAD)
+
+
+def _lanes(
+    builder: TraceBuilder,
+    file: TraceFile,
+    owners: kineto_ranks.Owners,
+    chosen: Array,
+    kind: Array,
+    on_device: Array,
+) -> Array:
+    """Lane of each node: streams by device and stream, host threads by thread id."""
+    rows = file.rows[chosen]
+    device = np.where(on_device, owners.raw_pid[chosen], -1)
+    number = rows["tid"].copy()
+    values, found = file.numbers(chosen[on_device], "device", "stream")
+    device[on_device] = np.where(found[0], values[0], device[on_device])
+    number[on_device] = np.where(found[1], values[1], number[on_device])
+    rank = owners.rank[chosen].astype(np.int64)
+    lane_kind = np.full(len(chosen), int(LaneKind.THREAD), np.int64)
+    profiler = np.isin(kind, [int(k) for k in _PROFILER_KINDS]) | (rows["pid"] <= _LABELLED)
+    lane_kind[profiler & ~on_device] = LaneKind.PROFILER
+    lane_kind[on_device] = LaneKind.STREAM
+    for of_kind, lane in _DEVICE_LANES.items():
+        lane_kind[kind == of_kind] = lane
+    first, code = gather.distinct(rank, device, lane_kind, number)
+    names = kineto_ranks.thread_names(file)
+    lanes = [
+        builder.lane(
+            int(rank[i]),
+            LaneKind(int(lane_kind[i])),
+            int(number[i]),
+            _lane_name(LaneKind(int(lane_kind[i])), int(number[i]), names, file, rows[i]),
+            int(device[i]),
+        )
+        for i in first.tolist()
+    ]
+    return np.array(lanes, np.int32)[code]
+
+
+_LABELLED = -(1 << 61)
+"""Below this, a pid or tid is a text of the file."""
+
+
+def _lane_name(
+    kind: LaneKind, number: int, names: dict[tuple[int, int], str], file: TraceFile, row: Any
+) -> str:
+    label = file.labels.get(number)
+    if kind is LaneKind.STREAM:
+        return f"stream {label if label is not None else number}"
+    if kind is LaneKind.GPU_ANNOTATION:
+        return f"annotations of stream {number}"
+    if kind is LaneKind.GPU_SYNC:
+        return f"waits of stream {number}" if number >= 0 else "waits of the device"
+    given = names.get((int(row["pid"]), int(row["tid"])))
+    return label or given or ("profiler" if label == "" else f"thread {number}")
+
+
+def _meta(file: TraceFile, owners: kineto_ranks.Owners) -> Meta:
+    header = file.header
+    host = str(header.get("host_name", ""))
+    properties = header.get("deviceProperties")
+    devices = tuple(
+        Device(host, int(d.get("id", i)), str(d.get("name", "")), "kineto")
+        for i, d in enumerate(properties if isinstance(properties, list) else [])
+        if isinstance(d, dict)
+    )
+    tools = [f"{tool} {header[key]}" for key, tool in _TOOL_KEYS.items() if key in header]
+    facts = {k: str(v) for k, v in header.items() if isinstance(v, str | int | float)}
+    return Meta(
+        job=re.split(r"[.]", file.path.name)[0],
+        ranks=tuple(replace(r, host=host) if host else r for r in owners.ranks),
+        devices=devices,
+        sources=(Source(str(file.path), "kineto", " ".join(tools), size=file.path.stat().st_size),),
+        facts={k: v for k, v in facts.items() if k not in _NOT_FACTS},
+    )
+
+
+_NOT_FACTS = ("traceName", "displayTimeUnit", "baseTimeNanoseconds", "schemaVersion", "username")
+
+KINETO = Converter(
+    name="kineto",
+    description="PyTorch profiler trace (Kineto JSON)",
+    versions="schema 1: 2020 legacy lists, torch 1.8.1 to 2.9, CUPTI, roctracer, rocprofiler-sdk",
+    suffixes=(".json", ".json.gz"),
+    sniff=sniff,
+    read=read,
+    write=write,
+    carries="operators, annotations, Python stacks, runtime and driver calls, kernels, copies, "
+    "fills, waits, memory and other counters, collectives with sizes and groups, launches, "
+    "forward to backward",
+)

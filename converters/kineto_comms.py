@@ -1,0 +1,248 @@
+"""What the communication kernels of a Kineto file do: kind, group, sizes, sequence, peer.
+
+The facts stand in the arguments of the host operator ``record_param_comms`` around the launch,
+and on NVIDIA also on the kernel. Names by version of PyTorch: ``Collective name``, ``In msg
+nelems``, ``dtype``, ``Group size`` since 2.2; group name, description and ranks since 2.4; ``Src
+Rank``/``Dst Rank`` since 2.5; ``Seq`` since 2.11. Older files say it only by the annotation
+``nccl:all_reduce`` and its input shapes, or by the kernel's name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from chopper_interop import arrow
+from chopper_interop.build import TraceBuilder
+from chopper_interop.converters.kineto_tables import collective, element_bytes
+from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.schemas.kinds import Collective, EdgeKind, Kind
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    import pyarrow as pa
+
+    from chopper_interop.converters.kineto_events import TraceFile
+    from chopper_interop.trace import Trace
+
+    Array = npt.NDArray[Any]
+    Facts = dict[str, Any]
+
+UNTYPED = Fault(
+    "collective-unknown",
+    Severity.INFO,
+    "Communication kernels of which neither metadata nor name says what they do.",
+)
+UNSIZED = Fault(
+    "collective-size-unknown",
+    Severity.INFO,
+    "Communication kernels of which the file does not say how much they move.",
+)
+
+PARAMETERS = "record_param_comms"
+_ANNOTATIONS = ("nccl:", "rccl:", "c10d::")
+_CUT_LIST = "..."
+"""PyTorch writes the first 30 ranks of a group and then this."""
+
+
+def annotate(trace: Trace, file: TraceFile, issues: IssueLog) -> Trace:
+    """Add the columns collective, group, seq, peer, dtype, bytes and out_bytes."""
+    kernels = np.flatnonzero(trace.array("kind") == Kind.COMM)
+    groups = _Groups(file.header)
+    if kernels.size:
+        trace = _annotated(trace, kernels, groups, issues)
+    return replace(trace, groups=groups.table())
+
+
+def _annotated(trace: Trace, kernels: Array, groups: _Groups, issues: IssueLog) -> Trace:
+    names = trace.names()
+    launch = _launch_of(trace, kernels)
+    facts = [
+        _facts(trace, names, int(node), int(call))
+        for node, call in zip(kernels, launch, strict=True)
+    ]
+    kinds = [f.get("collective") for f in facts]
+    sizes = [f.get("bytes") for f in facts]
+    issues.add(UNTYPED, kinds.count(None))
+    issues.add(UNSIZED, sum(s is None for s, k in zip(sizes, kinds, strict=True) if k))
+    columns = {
+        "collective": kinds,
+        "group": [groups.row(f, typed=k is not None) for f, k in zip(facts, kinds, strict=True)],
+        "seq": [f.get("seq") for f in facts],
+        "peer": [f.get("peer") for f in facts],
+        "dtype": [f.get("dtype") for f in facts],
+        "out_bytes": [f.get("out_bytes") for f in facts],
+    }
+    n = trace.nodes.num_rows
+    told = {name: v for name, v in columns.items() if any(value is not None for value in v)}
+    spread = {name: _spread(n, kernels, values) for name, values in told.items()}
+    payload = arrow.numbers(trace.nodes["bytes"], -1).copy()
+    payload[kernels] = [-1 if size is None else size for size in sizes]
+    spread["bytes"] = arrow.array(payload, mask=payload < 0)
+    return trace.annotate(**spread)
+
+
+def _spread(n: int, rows: Array, values: list[Any]) -> pa.Array:
+    """A column of n numbers or texts that holds `values` at `rows` and nulls elsewhere."""
+    texts = [value for value in values if isinstance(value, str)]
+    known = rows[[value is not None for value in values]]
+    mask = np.ones(n, np.bool_)
+    mask[known] = False
+    numbers = np.zeros(n, np.int64)
+    if not texts:
+        numbers[known] = [value for value in values if value is not None]
+        return arrow.array(numbers, mask=mask)
+    distinct = list(dict.fromkeys(texts))
+    code = {text: k for k, text in enumerate(distinct)}
+    numbers[known] = [code[text] for text in texts]
+    return arrow.dictionary(numbers, distinct, mask=mask)
+
+
+def _launch_of(trace: Trace, kernels: Array) -> Array:
+    """The call that launched each kernel; -1 if it is not recorded."""
+    launches = trace.array("kind", "edges") == EdgeKind.LAUNCH
+    src, dst = (trace.array(c, "edges")[launches] for c in ("src", "dst"))
+    call = np.full(trace.nodes.num_rows, -1, np.int64)
+    call[dst] = src
+    return call[kernels]
+
+
+def _facts(trace: Trace, names: list[str], kernel: int, call: int) -> Facts:
+    """All that is known of one kernel's communication, the best source first."""
+    code, parent = trace.array("name"), trace.array("parent")
+    around = []
+    node = int(parent[call]) if call >= 0 else -1
+    while node >= 0:
+        around.append(node)
+        if names[code[node]] == PARAMETERS:
+            break
+        node = int(parent[node])
+    told = [trace.args(n) for n in (kernel, *around[::-1])]
+    stated = next((_stated(args) for args in told if "Collective name" in args), {})
+    facts: Facts = {}
+    for node, args in zip(around[::-1], told[1:], strict=True):
+        name = names[code[node]]
+        if name.startswith(_ANNOTATIONS) or name == PARAMETERS:
+            facts = _merged(facts, _shown(name, args))
+    facts = _merged(stated, facts)
+    return _merged(facts, {"collective": collective(names[code[kernel]])})
+
+
+def _merged(first: Facts, second: Facts) -> Facts:
+    return second | {k: v for k, v in first.items() if v is not None}
+
+
+def _stated(args: Facts) -> Facts:
+    """Facts of a set of arguments that has ``Collective name``."""
+    dtype = str(args.get("dtype", ""))
+    size = element_bytes(dtype)
+    kind = collective(str(args["Collective name"]))
+    peer = args.get("Dst Rank" if kind == Collective.SEND else "Src Rank")
+    return {
+        "collective": kind,
+        "dtype": dtype or None,
+        "bytes": _times(args.get("In msg nelems"), size),
+        "out_bytes": _times(args.get("Out msg nelems"), size),
+        "seq": _sequence(args),
+        "peer": peer if kind in (Collective.SEND, Collective.RECV) else None,
+        "group_name": args.get("Process Group Name"),
+        "group_description": args.get("Process Group Description"),
+        "group_ranks": _ranks(args),
+        "group_size": args.get("Group size"),
+    }
+
+
+def _times(elements: Any, size: int | None) -> int | None:
+    return elements * size if isinstance(elements, int) and size is not None else None
+
+
+def _sequence(args: Facts) -> int | None:
+    """``Seq``, or in torch 2.4 the second of the operator's inputs."""
+    if isinstance(args.get("Seq"), int):
+        return int(args["Seq"])
+    inputs = args.get("Concrete Inputs")
+    second = inputs[1] if isinstance(inputs, list) and len(inputs) > 1 else ""
+    return int(second) if isinstance(second, str) and second.isdigit() else None
+
+
+def _ranks(args: Facts) -> tuple[int, ...] | None:
+    """Global ranks of the group, from their list or from start, stride and size."""
+    listed = args.get("Process Group Ranks")
+    if isinstance(listed, str) and _CUT_LIST not in listed:
+        try:
+            listed = msgspec.json.decode(listed)
+        except msgspec.DecodeError:
+            listed = None
+    if isinstance(listed, list) and listed:
+        return tuple(int(r) for r in listed)
+    start, stride, size = (
+        args.get(k) for k in ("Global rank start", "Global rank stride", "Group size")
+    )
+    if isinstance(start, int) and isinstance(stride, int) and isinstance(size, int) and stride > 0:
+        return tuple(range(start, start + stride * size, stride))
+    return None
+
+
+def _shown(name: str, args: Facts) -> Facts:
+    """Facts of an operator or annotation: its name, and the shapes and types of its inputs.
+
+    ``record_param_comms`` itself says in its first input what was communicated; its sequence
+    number may stand there even where the kernel carries everything else.
+    """
+    facts: Facts = {"seq": _sequence(args)} if name == PARAMETERS else {}
+    if name != PARAMETERS:
+        facts["collective"] = collective(name)
+    dims, types = args.get("Input Dims"), args.get("Input type")
+    if name.startswith("c10d::") or not isinstance(dims, list) or not isinstance(types, list):
+        return facts
+    total = 0
+    for shape, dtype in zip(dims[:1], types[:1], strict=False):
+        size = element_bytes(str(dtype))
+        if size is None or not isinstance(shape, list) or not shape:
+            return facts
+        if not all(isinstance(extent, int) for extent in shape):
+            return facts
+        total += int(np.prod(shape, dtype=np.int64)) * size
+    return facts | {"bytes": total, "dtype": str(types[0]).rsplit("::", 1)[-1]} if dims else facts
+
+
+class _Groups:
+    """Process groups of the header and those that collectives name."""
+
+    def __init__(self, header: Facts) -> None:
+        self.builder = TraceBuilder()
+        info = header.get("distributedInfo")
+        info = info if isinstance(info, dict) else {}
+        self.backend = str(info.get("backend", ""))
+        size = info.get("world_size")
+        self.world = tuple(range(size)) if isinstance(size, int) else ()
+        listed = info.get("pg_config")
+        for group in listed if isinstance(listed, list) else []:
+            if isinstance(group, dict):
+                self._configured(group)
+
+    def _configured(self, group: Facts) -> None:
+        ranks = _ranks({"Process Group Ranks": group.get("ranks")})
+        self.builder.group(
+            str(group.get("pg_name", "")),
+            ranks or self.world,
+            str(group.get("pg_desc", "")),
+            str(group.get("backend_config", self.backend)),
+        )
+
+    def row(self, facts: Facts, *, typed: bool) -> int | None:
+        """Row of the group of a collective; the whole job if it does not say which."""
+        name = facts.get("group_name")
+        if not typed:
+            return None
+        ranks = facts.get("group_ranks") or self.world
+        if name is None:
+            name = "" if tuple(ranks) == self.world else str(list(ranks))
+        description = str(facts.get("group_description") or "")
+        return self.builder.group(str(name), ranks, description, self.backend)
+
+    def table(self) -> pa.Table:
+        return self.builder.finish().groups

@@ -1,0 +1,219 @@
+"""A Kineto file as columns: events, header, and who is who among pids and tids."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from chopper_interop import inputs, jsonscan
+from chopper_interop.converters.kineto_tables import CATEGORIES
+from chopper_interop.errors import ReadError
+from chopper_interop.issues import Fault, IssueLog, Severity
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy.typing as npt
+
+    from chopper_interop.schemas.kinds import Kind
+
+    Array = npt.NDArray[Any]
+
+MALFORMED = Fault(
+    "event-malformed",
+    Severity.LOSS,
+    "Pieces of the file that are no proper JSON object were left out.",
+    events=True,
+)
+NOT_CLOSED = Fault(
+    "file-not-closed",
+    Severity.LOSS,
+    "The file breaks off: events that were still to come are missing.",
+)
+HEADER_BROKEN = Fault(
+    "header-malformed", Severity.LOSS, "A part of the file's header is no proper JSON."
+)
+
+_LIST, _QUOTE, _COLON = b'[":'
+
+
+@dataclass(frozen=True)
+class TraceFile:
+    """One Kineto file.
+
+    Parameters
+    ----------
+    path
+        Where it lies.
+    header
+        Everything beside ``traceEvents``.
+    events
+        The events as `jsonscan` found them; pids and tids that were texts are resolved.
+    kind
+        For each event, its `Kind`; 0 where its category is not known.
+    texts
+        The distinct strings of the events.
+    labels
+        Made-up id → text, for pids and tids that are no numbers.
+    """
+
+    path: Path
+    header: dict[str, Any]
+    events: jsonscan.Events
+    kind: Array
+    texts: list[str]
+    labels: dict[int, str]
+
+    @property
+    def rows(self) -> Array:
+        """The events' rows (`jsonscan.EVENT`)."""
+        return self.events.rows
+
+    @property
+    def base_ns(self) -> int:
+        """What the events' times count from, epoch nanoseconds."""
+        return int(self.header.get("baseTimeNanoseconds") or 0)
+
+    def phase(self, *letters: str) -> Array:
+        """Which events are of these phases (``ph``)."""
+        return np.isin(self.rows["ph"], [ord(letter) for letter in letters])
+
+    def numbers(self, which: Array, *keys: str) -> tuple[Array, Array]:
+        """Integer arguments of the events at these rows; see `jsonscan.extract`."""
+        rows = self.rows[which]
+        return jsonscan.extract(self.events.buffer, rows["args_at"], rows["args_len"], keys)
+
+    def args(self, row: int) -> dict[str, Any]:
+        """All arguments of one event; empty where they are no proper JSON."""
+        event = self.rows[row]
+        raw = bytes(self.events.buffer[event["args_at"] : event["args_at"] + event["args_len"]])
+        try:
+            return dict(msgspec.json.decode(raw)) if raw else {}
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return {}
+
+    def name(self, row: int) -> str:
+        """Name of one event."""
+        number = int(self.rows[row]["name"])
+        return self.texts[number] if number >= 0 else ""
+
+
+def load(path: Path, issues: IssueLog) -> TraceFile:
+    """Read one file, noting what was lost.
+
+    Raises
+    ------
+    ReadError
+        It holds no list of events, or an empty one.
+    """
+    buffer = inputs.read(path, issues)
+    header, events = _walk(path, buffer, issues)
+    _note_losses(events, issues)
+    if not len(events.rows):
+        raise ReadError(
+            "it holds no events", path=path, hint="was the profiler stopped before it was exported?"
+        )
+    texts = events.texts()
+    labels = _resolve_ids(events.rows, texts)
+    kinds = np.array([CATEGORIES.get(t.lower(), 0) for t in texts] + [0], np.uint8)
+    return TraceFile(path, header, events, kinds[events.rows["cat"]], texts, labels)
+
+
+def header_of(head: bytes) -> bool:
+    """Whether a file that begins so is a trace of events as Kineto or Chrome write it."""
+    start = head.lstrip()
+    if start[:1] == b"[":
+        return re.match(rb'\[\s*\{[^{}]*"ph"\s*:\s*"', start) is not None
+    return start[:1] == b"{" and any(key in head for key in _TELLING)
+
+
+_TELLING = (b'"traceEvents"', b'"schemaVersion"', b'"deviceProperties"', b'"baseTimeNanoseconds"')
+
+
+def _walk(path: Path, buffer: Array, issues: IssueLog) -> tuple[dict[str, Any], jsonscan.Events]:
+    """Header and events of a file in object or list form."""
+    n = len(buffer)
+    i = jsonscan.blank(buffer, 0, n)
+    if i == n:
+        raise ReadError("it is empty", path=path)
+    if buffer[i] == _LIST:
+        return {}, jsonscan.scan(buffer, i)
+    header: dict[str, Any] = {}
+    events = None
+    i += 1
+    while True:
+        member = _member(buffer, i, n)
+        if member is None:
+            break
+        key, value = member
+        if key == "traceEvents" and value < n and buffer[value] == _LIST:
+            events = jsonscan.scan(buffer, value)
+            i = events.end
+            continue
+        i = jsonscan.skip_value(buffer, value, n) if value < n else -1
+        if i < 0:
+            issues.add(HEADER_BROKEN, example=key)
+            break
+        _take(header, key, bytes(buffer[value:i]), issues)
+    if events is None:
+        raise ReadError(
+            "it has no list `traceEvents`",
+            path=path,
+            at=f"byte {i}" if i > 0 else None,
+            hint="it is no trace of the PyTorch profiler, or its writer was interrupted",
+        )
+    return header, events
+
+
+def _member(buffer: Array, i: int, n: int) -> tuple[str, int] | None:
+    """Key and offset of the value of the next member of the top-level object; None at its end."""
+    i = jsonscan.blank(buffer, i, n)
+    if i < n and buffer[i] == ord(","):
+        i = jsonscan.blank(buffer, i + 1, n)
+    if i >= n or buffer[i] != _QUOTE:
+        return None
+    end = jsonscan.skip_string(buffer, i, n)
+    colon = jsonscan.blank(buffer, end, n) if end > 0 else n
+    if colon >= n or buffer[colon] != _COLON:
+        return None
+    key = jsonscan.unescape(bytes(buffer[i + 1 : end - 1]))
+    return key, jsonscan.blank(buffer, colon + 1, n)
+
+
+def _take(header: dict[str, Any], key: str, raw: bytes, issues: IssueLog) -> None:
+    try:
+        header[key] = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        issues.add(HEADER_BROKEN, example=key)
+
+
+def _note_losses(events: jsonscan.Events, issues: IssueLog) -> None:
+    at = f"byte {events.malformed_at[0]}" if events.malformed_at else ""
+    issues.add(MALFORMED, events.malformed, at)
+    if not events.closed:
+        issues.add(NOT_CLOSED, example=f"byte {events.end}")
+
+
+def _resolve_ids(rows: Array, texts: list[str]) -> dict[int, str]:
+    """Make numbers of pids and tids that are texts; the texts of those that say no number."""
+    labels: dict[int, str] = {}
+    for field in ("pid", "tid", "id"):
+        values = rows[field]
+        textual = values < jsonscan.TEXT + len(texts)
+        for value in np.unique(values[textual]):
+            text = texts[int(value) - jsonscan.TEXT]
+            number = re.fullmatch(r"(?:stream\s+)?(-?\d+|0x[0-9a-fA-F]+)\s*", text)
+            if number:
+                rows[field][values == value] = int(number.group(1), 0)
+            else:
+                labels[int(value)] = text
+    return labels
+
+
+def category_is(file: TraceFile, *kinds: Kind) -> Array:
+    """Which events are of these kinds by their category."""
+    return np.isin(file.kind, [int(k) for k in kinds])

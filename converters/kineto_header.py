@@ -1,0 +1,102 @@
+"""What stands before and behind the events of a Kineto file."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from chopper_interop.trace import Trace
+
+_OWN_KEYS = {
+    "schemaVersion",
+    "deviceProperties",
+    "distributedInfo",
+    "displayTimeUnit",
+    "baseTimeNanoseconds",
+    "traceEvents",
+    "traceName",
+}
+"""Keys that are no facts."""
+
+
+def head(trace: Trace, ranks: list[int], base_ns: int) -> bytes:
+    """Everything up to the first event.
+
+    Parameters
+    ----------
+    trace
+        The trace.
+    ranks
+        The ranks in the file.
+    base_ns
+        What the events' times count from, epoch nanoseconds.
+    """
+    hosts = {r.host for r in trace.meta.ranks if r.rank in ranks}
+    content: dict[str, Any] = {"schemaVersion": 1, "deviceProperties": _devices(trace, hosts)}
+    if len(hosts - {""}) == 1:
+        content["host_name"] = max(hosts)
+    for name, value in trace.meta.facts.items():
+        if name not in _OWN_KEYS:
+            content[name] = int(value) if _is_number(value) else value
+    content["distributedInfo"] = _distributed(trace, ranks)
+    content |= {"displayTimeUnit": "ms", "baseTimeNanoseconds": base_ns}
+    return _json(content)[:-1] + b',\n"traceEvents":[\n'
+
+
+def tail(name: str) -> bytes:
+    """Everything behind the last event."""
+    return b'\n],\n"traceName":' + _json(name) + b"}\n"
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and str(int(text[:18])) == text
+
+
+def _devices(trace: Trace, hosts: set[str]) -> list[dict[str, Any]]:
+    """GPUs of these ranks' machines, each number once."""
+    devices: dict[int, dict[str, Any]] = {}
+    for device in trace.meta.devices:
+        if device.host in ("", *hosts):
+            devices.setdefault(device.device, {"id": device.device, "name": device.name})
+    return list(devices.values())
+
+
+def _distributed(trace: Trace, ranks: list[int]) -> dict[str, Any]:
+    """Rank, number of ranks and process groups.
+
+    A group of which nobody knows the members says that nobody knows the number of ranks.
+    """
+    groups = _groups(trace, ranks)
+    info: dict[str, Any] = {"backend": next((g["backend"] for g in groups if g["backend"]), "")}
+    if len(ranks) == 1:
+        info["rank"] = ranks[0]
+    known = {*trace.ranks, *(rank for g in groups for rank in g["ranks"])}
+    if known and all(g["ranks"] for g in groups):
+        info["world_size"] = max(known) + 1
+    info["pg_count"] = len(groups)
+    info["pg_config"] = [
+        {
+            "pg_name": g["name"],
+            "pg_desc": g["description"],
+            "backend_config": g["backend"],
+            "pg_size": len(g["ranks"]),
+            "ranks": g["ranks"],
+        }
+        for g in groups
+    ]
+    return info
+
+
+def _groups(trace: Trace, ranks: list[int]) -> list[dict[str, Any]]:
+    """Process groups, of each name one: that of a rank in the file, where several have it."""
+    chosen: dict[str, dict[str, Any]] = {}
+    for group in trace.groups.to_pylist():
+        first = chosen.setdefault(group["name"], group)
+        if not set(ranks) & set(first["ranks"]) and set(ranks) & set(group["ranks"]):
+            chosen[group["name"]] = group
+    return list(chosen.values())
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()

@@ -1,0 +1,105 @@
+"""Counter lanes of a Kineto file: memory as the allocator saw it, hardware counters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chopper_interop import gather
+from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.jsonscan import HAS_TS
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from chopper_interop.build import TraceBuilder
+    from chopper_interop.converters.kineto_events import TraceFile
+    from chopper_interop.converters.kineto_ranks import Owners
+
+    Array = npt.NDArray[Any]
+
+SAMPLED = Fault(
+    "event-as-sample",
+    Severity.INFO,
+    "Memory instants and counter events became samples of counter lanes.",
+    events=True,
+)
+NO_SAMPLE = Fault(
+    "counter-event-without-number",
+    Severity.LOSS,
+    "Counter events and memory instants without a time or a number were left out.",
+    events=True,
+)
+
+SOURCE = "PyTorch"
+_MEMORY = "[memory]"
+_LANES = (("Total Allocated", "memory allocated"), ("Total Reserved", "memory reserved"))
+_CPU = 0
+
+
+def is_memory(file: TraceFile) -> Array:
+    """Which events tell of an allocation or release."""
+    number = file.texts.index(_MEMORY) if _MEMORY in file.texts else -2
+    return (file.rows["name"] == number) & file.phase("i", "I", "R")
+
+
+def add(builder: TraceBuilder, file: TraceFile, owners: Owners, issues: IssueLog) -> None:
+    """Add the samples of memory instants and counter events."""
+    memory = np.flatnonzero(is_memory(file))
+    timed = (file.rows["has"][memory] & HAS_TS) != 0
+    taken = _add_memory(builder, file, owners, memory[timed])
+    counters = np.flatnonzero(file.phase("C"))
+    taken += sum(_add_counter(builder, file, owners, row) for row in counters.tolist())
+    issues.add(SAMPLED, taken)
+    issues.add(NO_SAMPLE, len(memory) + len(counters) - taken)
+
+
+def _add_memory(builder: TraceBuilder, file: TraceFile, owners: Owners, rows: Array) -> int:
+    """Add what the allocator held; before 2022 only changes were told, which are summed."""
+    keys = ("Device Type", "Device Id", "Bytes", *(key for key, _ in _LANES))
+    values, found = file.numbers(rows, *keys)
+    ts = file.rows["ts"][rows] + file.base_ns
+    computes_on = {r.rank: r.device for r in owners.ranks}
+    own = np.array([computes_on[r] for r in owners.rank[rows].tolist()], np.int64)
+    device = np.where(values[0] == _CPU, -1, np.where(own >= 0, own, values[1]))
+    first, code = gather.distinct(owners.rank[rows], device)
+    for group, row in enumerate(first.tolist()):
+        mine = code == group
+        where = (int(owners.rank[rows][row]), int(device[row]))
+        totals = [mine & f for f in found[3:]]
+        if any(t.any() for t in totals):
+            for (_, name), which, value in zip(_LANES, totals, values[3:], strict=True):
+                _series(builder, where, name, ts[which], value[which])
+        else:
+            mine &= found[2]
+            name = "memory allocated since the start"
+            _series(builder, where, name, ts[mine], np.cumsum(values[2][mine]))
+    return int(found[2:].any(axis=0).sum())
+
+
+def _series(
+    builder: TraceBuilder, where: tuple[int, int], name: str, ts: Array, value: Array
+) -> None:
+    if ts.size:
+        rank, device = where
+        series = builder.series(rank, name, "B", SOURCE, device=device)
+        builder.samples(series, ts, value.astype(np.float64))
+
+
+def _add_counter(builder: TraceBuilder, file: TraceFile, owners: Owners, row: int) -> bool:
+    """Add a counter event: one sample of each of its values that is a number."""
+    event = file.rows[row]
+    numbers = {
+        key: float(value)
+        for key, value in file.args(row).items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }
+    if not numbers or not event["has"] & HAS_TS:
+        return False
+    ts = np.array([int(event["ts"]) + file.base_ns])
+    for key, value in numbers.items():
+        name = " ".join(part for part in (file.name(row), key) if part)
+        series = builder.series(int(owners.rank[row]), name, "", SOURCE)
+        builder.samples(series, ts, np.array([value]))
+    return True

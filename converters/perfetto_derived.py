@@ -1,0 +1,68 @@
+"""Iterations and phases of a GPU as slices of their own: made of annotation columns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chopper_interop import arrow
+from chopper_interop.converters.perfetto_tracks import ITERATIONS, PHASES
+from chopper_interop.schemas.kinds import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
+    from chopper_interop.trace import Trace
+
+    Array = npt.NDArray[Any]
+    Track = tuple[int, int, str, Array, Array, list[str]]
+
+
+def derived_slices(trace: Trace) -> Iterator[Track]:
+    """Tracks of a trace's GPUs.
+
+    Yields
+    ------
+    rank, device, track name, ts, dur, names
+        Slices in order that do not overlap: a stretch of kernels of one iteration or phase lasts
+        from its first start to its last end, or to where the next begins.
+    """
+    columns = [(ITERATIONS, "iteration"), (PHASES, "phase")]
+    present = [(track, c) for track, c in columns if c in trace.nodes.column_names]
+    kernels = np.flatnonzero(trace.array("kind") == Kind.KERNEL)
+    if not present or not kernels.size:
+        return
+    device = trace.array("device", "lanes")[trace.array("lane")[kernels]]
+    rank = trace.array("rank")[kernels]
+    for track, column in present:
+        code, texts = _coded(trace, column)
+        for r in np.unique(rank):
+            for d in np.unique(device[rank == r]):
+                mine = kernels[(rank == r) & (device == d)]
+                yield from _stretches(trace, int(r), int(d), track, mine, code[mine], texts)
+
+
+def _coded(trace: Trace, column: str) -> tuple[Array, list[str]]:
+    """Codes of an annotation column, -1 where unknown, and the names that they stand for."""
+    data = arrow.flat(trace.nodes[column]).dictionary_encode()
+    label = "iteration {}" if column == "iteration" else "{}"
+    texts = [label.format(value) for value in data.dictionary.to_pylist()]
+    return arrow.numbers(data, -1), texts
+
+
+def _stretches(  # noqa: PLR0913, PLR0917 # columns of one table
+    trace: Trace, rank: int, device: int, track: str, nodes: Array, code: Array, texts: list[str]
+) -> Iterator[Track]:
+    nodes, code = nodes[code >= 0], code[code >= 0]
+    if not nodes.size:
+        return
+    ts = trace.array("ts")[nodes]
+    end = ts + trace.array("dur")[nodes]
+    first = np.flatnonzero(np.diff(code, prepend=-1))
+    stop = np.maximum.reduceat(end, first)
+    start = ts[first]
+    stop[:-1] = np.minimum(stop[:-1], start[1:])
+    yield rank, device, track, start, stop - start, [texts[c] for c in code[first]]

@@ -1,0 +1,267 @@
+"""Tables of rocprofv3's JSON records: the same columns as its CSV files have."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from chopper_interop import gather
+from chopper_interop.converters import rocprof_records as records
+from chopper_interop.converters import rocprof_tables as tables
+from chopper_interop.converters.rocprof_rows import Rows, dictionary, interned
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+    import pyarrow as pa
+
+    Array = npt.NDArray[Any]
+
+LISTS: dict[str, tables.Format] = {
+    "kernel_dispatch": tables.KERNELS,
+    "hip_api": tables.CALLS,
+    "hsa_api": tables.CALLS,
+    "marker_api": tables.CALLS,
+    "rccl_api": tables.CALLS,
+    "rocdecode_api": tables.CALLS,
+    "rocjpeg_api": tables.CALLS,
+    "rocshmem_api": tables.CALLS,
+    "hipfile_api": tables.CALLS,
+    "ompt": tables.CALLS,
+    "memory_copy": tables.COPIES,
+    "memory_allocation": tables.ALLOCATIONS,
+    "scratch_memory": tables.SCRATCH,
+    "hip_graph": tables.GRAPHS,
+}
+"""Lists of ``buffer_records`` → their tables; those that are not named here become `OTHERS`."""
+SAMPLES = ("pc_sample", "spm")
+"""How the names of lists of samples begin."""
+MARKERS = "marker_api"
+
+_LARGEST = (1 << 63) - 1
+_DISPATCHES = msgspec.json.Decoder(list[records.Dispatch])
+_OPERATIONS = msgspec.json.Decoder(list[records.Operation])
+_OTHERS = msgspec.json.Decoder(list[records.Other])
+_COUNTED = msgspec.json.Decoder(list[records.Counted])
+_RAW = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+class Tables:
+    """Makes tables of the records of one process.
+
+    Parameters
+    ----------
+    process
+        The process.
+    where
+        What to call the file in examples.
+    """
+
+    def __init__(self, process: records.Process, where: str) -> None:
+        self.process = process
+        self.where = where
+        self.agent = {
+            a.id.handle: f"Agent {a.logical_node_id if a.logical_node_id >= 0 else a.node_id}"
+            for a in process.agents
+        }
+        self.symbol = {s.kernel_id: s for s in process.kernel_symbols}
+        self.renamed = {p.key: p.value for p in process.strings.correlation_id.external}
+
+    def rows(self, name: str, raw: msgspec.Raw) -> Rows:
+        """A list of ``buffer_records`` as a table."""
+        form = LISTS.get(name, tables.OTHERS)
+        if form is tables.KERNELS:
+            return self.dispatches(form, _DISPATCHES.decode(raw))
+        if form is tables.OTHERS:
+            return self._others(name, raw)
+        return self._operations(form, name, _OPERATIONS.decode(raw))
+
+    def dispatches(self, form: tables.Format, found: Sequence[records.Dispatch]) -> Rows:
+        """A table of kernels."""
+        info = [r.dispatch_info for r in found]
+        numbers = {
+            "thread": _integers([r.thread_id for r in found]),
+            "correlation": _integers([r.correlation_id.internal for r in found]),
+            "start": _integers([r.start_timestamp for r in found]),
+            "end": _integers([r.end_timestamp for r in found]),
+            "dispatch": _integers([i.dispatch_id for i in info]),
+            "kernel_id": _integers([i.kernel_id for i in info]),
+            "queue": _integers([i.queue_id.handle for i in info]),
+            "scratch": _integers([i.private_segment_size for i in info]),
+            "group_segment": _integers([i.group_segment_size for i in info]),
+        }
+        for axis in "xyz":
+            numbers[f"grid_{axis}"] = _integers([getattr(i.grid_size, axis) for i in info])
+            numbers[f"workgroup_{axis}"] = _integers(
+                [getattr(i.workgroup_size, axis) for i in info]
+            )
+        known = self._optional(numbers, found)
+        name, registers = self._kernels(numbers["kernel_id"], found)
+        return Rows(
+            form,
+            len(found),
+            numbers | registers,
+            known,
+            {"agent": self._agents([i.agent_id.handle for i in info]), "name": name},
+            where=self.where,
+        )
+
+    def counted(self, raw: msgspec.Raw) -> tuple[Rows, Array, pa.DictionaryArray, Array]:
+        """Records of ``counter_collection``.
+
+        Returns
+        -------
+        dispatches, dispatch, name, value
+            A row for each dispatch; and for each counter of each, the number of its dispatch, its
+            name, and the sum over its instances.
+        """
+        found = _COUNTED.decode(raw)
+        rows = self.dispatches(tables.COUNTERS, [r.dispatch_data for r in found])
+        numbers = {**rows.numbers, "thread": _integers([r.thread_id for r in found])}
+        rows = replace(rows, numbers=numbers, known=self._optional(numbers, found))
+        agent = [r.dispatch_data.dispatch_info.agent_id.handle for r in found]
+        count = np.array([len(r.records) for r in found], np.int64)
+        owner = np.repeat(np.arange(len(found)), count)
+        counter = _integers([v.counter_id.handle for r in found for v in r.records])
+        value = np.array([v.value for r in found for v in r.records], np.float64)
+        first, code = gather.distinct(owner, counter)
+        total = np.bincount(code, value, minlength=len(first)) if len(code) else np.empty(0)
+        name = self._counters(_integers(agent)[owner[first]], counter[first])
+        return rows, owner[first], name, total
+
+    def _kernels(
+        self, kernel: Array, found: Sequence[records.Dispatch]
+    ) -> tuple[pa.DictionaryArray, dict[str, Array]]:
+        """Names of kernels, and the registers that each takes."""
+        distinct, code = np.unique(kernel, return_inverse=True)
+        symbols = [self.symbol.get(int(k), records.Symbol(int(k))) for k in distinct]
+        columns = ("arch_vgpr_count", "accum_vgpr_count", "sgpr_count")
+        registers = {
+            tables.COLUMNS[c]: np.array([getattr(s, c) for s in symbols], np.int64)[code]
+            for c in columns
+        }
+        if self.renamed:
+            plain = [_name(symbols[k]) for k in code.tolist()]
+            pairs = zip(found, plain, strict=True)
+            texts = [self.renamed.get(r.correlation_id.external, name) for r, name in pairs]
+            return interned(texts), registers
+        return dictionary(code, [_name(s) for s in symbols]), registers
+
+    def _operations(
+        self, form: tables.Format, name: str, found: Sequence[records.Operation]
+    ) -> Rows:
+        numbers = {
+            "thread": _integers([r.thread_id for r in found]),
+            "correlation": _integers([r.correlation_id.internal for r in found]),
+            "start": _integers([r.start_timestamp for r in found]),
+            "end": _integers([r.end_timestamp for r in found]),
+        }
+        texts = self._texts(name, found)
+        raw: dict[str, list[bytes]] = {}
+        if form is tables.CALLS:
+            raw = {
+                key: [bytes(getattr(r, key)) for r in found]
+                for key in ("args", "retval")
+                if any(getattr(r, key) for r in found)
+            }
+        elif form is tables.COPIES:
+            numbers["size"] = _integers([r.bytes for r in found])
+            texts["source_agent"] = self._agents([r.src_agent_id.handle for r in found])
+            texts["destination_agent"] = self._agents([r.dst_agent_id.handle for r in found])
+        else:
+            numbers["size"] = _integers([r.allocation_size for r in found])
+            numbers["queue"] = _integers([r.queue_id.handle for r in found])
+            numbers["flags"] = _integers([r.flags for r in found])
+            texts["agent"] = self._agents([r.agent_id.handle for r in found])
+            texts["address"] = interned([_address(r.address) for r in found])
+        known = self._optional(numbers, found)
+        return Rows(form, len(found), numbers, known, texts, raw=raw, where=self.where)
+
+    def _others(self, name: str, raw: msgspec.Raw) -> Rows:
+        """Records of an unknown kind: what they say stays as it is."""
+        found = _OTHERS.decode(raw)
+        texts = self._texts(name, found)
+        start = [r.start_timestamp or r.timestamp for r in found]
+        numbers = {
+            "start": _integers(start),
+            "end": _integers([r.end_timestamp or s for r, s in zip(found, start, strict=True)]),
+        }
+        whole = [bytes(r) for r in _RAW.decode(raw)]
+        return Rows(
+            tables.OTHERS, len(found), numbers, texts=texts, raw={"record": whole}, where=self.where
+        )
+
+    def _optional(self, numbers: dict[str, Array], found: Sequence[Any]) -> dict[str, Array]:
+        """Add the columns that only newer versions write; where they are known."""
+        known = {}
+        if any(r.stream_id is not None for r in found):
+            known["stream"] = np.array([r.stream_id is not None for r in found])
+            numbers["stream"] = _integers([r.stream_id.handle if r.stream_id else 0 for r in found])
+        for name in ("graph_exec_id", "graph_node_id"):
+            value = [_plain(getattr(r, name, None)) for r in found]
+            if any(value):
+                known[name] = np.array([bool(v) for v in value])
+                numbers[name] = _integers(value)
+        return known
+
+    def _texts(self, name: str, found: Sequence[Any]) -> dict[str, pa.DictionaryArray]:
+        """Names of the operations of a list, and the kind that the file gives it."""
+        names = self.process.strings.buffer_records
+        kind, operation = (_integers([getattr(r, k) for r in found]) for k in ("kind", "operation"))
+        first, code = gather.distinct(kind, operation)
+        domains, titles = [], []
+        for k, o in zip(kind[first].tolist(), operation[first].tolist(), strict=True):
+            told = names[k] if 0 <= k < len(names) else records.KindNames()
+            domains.append(told.kind or name.upper())
+            known = 0 <= o < len(told.operations)
+            titles.append(told.operations[o] if known else f"{name} {o}")
+        titled = dictionary(code, titles)
+        messages = {p.key: p.value for p in self.process.strings.marker_api}
+        if name == MARKERS and messages:
+            ids = [r.correlation_id.internal for r in found]
+            pairs = zip(ids, titled.to_pylist(), strict=True)
+            titled = interned([messages.get(i, title) for i, title in pairs])
+        return {"domain": dictionary(code, domains), "name": titled}
+
+    def _agents(self, handles: list[int]) -> pa.DictionaryArray:
+        distinct, code = np.unique(_integers(handles), return_inverse=True)
+        return dictionary(code, [self.agent.get(int(h), "") for h in distinct])
+
+    def _counters(self, agent: Array, counter: Array) -> pa.DictionaryArray:
+        """Names of counters, which agents number each for itself."""
+        of = {(c.agent_id.handle, c.id.handle): c.name for c in self.process.counters}
+        anywhere = {c.id.handle: c.name for c in self.process.counters}
+        first, code = gather.distinct(agent, counter)
+        pairs = zip(agent[first].tolist(), counter[first].tolist(), strict=True)
+        names = [of.get((a, c)) or anywhere.get(c) or f"counter {c}" for a, c in pairs]
+        return interned(dictionary(code, names).to_pylist())
+
+
+def _integers(values: list[Any]) -> Array:
+    """Whole numbers; those with all bits set, which stand for none, as -1."""
+    try:
+        return np.array(values, np.int64)
+    except OverflowError:
+        return np.array([v if v <= _LARGEST else -1 for v in values], np.int64)
+
+
+def _name(symbol: records.Symbol) -> str:
+    names = (symbol.formatted_kernel_name, symbol.demangled_kernel_name, symbol.kernel_name)
+    return next((n for n in names if n), f"kernel {symbol.kernel_id}")
+
+
+def _plain(value: Any) -> int:
+    """A number that may stand in an object."""
+    if isinstance(value, dict):
+        value = value.get("handle", value.get("id", 0))
+    return value if isinstance(value, int) else 0
+
+
+def _address(value: Any) -> str:
+    if isinstance(value, dict):
+        value = value.get("handle", "")
+    return f"0x{value:016x}" if isinstance(value, int) else str(value or "")

@@ -1,0 +1,98 @@
+"""A trace of rocprofv3's tables, whatever files they came from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chopper_interop.build import TraceBuilder
+from chopper_interop.converters.rocprof_counters import Counts, attach
+from chopper_interop.converters.rocprof_lanes import Lanes
+from chopper_interop.converters.rocprof_nodes import Nodes, link
+from chopper_interop.converters.rocprof_tables import COPIES, KERNELS
+from chopper_interop.schemas.meta import BOOTTIME, Meta, Source
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    import numpy.typing as npt
+
+    from chopper_interop.converters.rocprof_agents import Numbering
+    from chopper_interop.converters.rocprof_owners import Owners
+    from chopper_interop.converters.rocprof_rows import Rows
+    from chopper_interop.issues import IssueLog
+    from chopper_interop.trace import Trace
+
+    Array = npt.NDArray[Any]
+
+TOOL = "rocprofv3"
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What one run of one or several processes left.
+
+    Parameters
+    ----------
+    paths
+        Its files.
+    format
+        Name of the format.
+    events
+        How many events the files hold.
+    owners
+        Whose the rows are.
+    numbering
+        How devices are numbered.
+    tables
+        Its tables but those of counters, each with the process and device of its rows.
+    counts
+        Counters of dispatches.
+    run
+        Name of the run if it is one of counters.
+    """
+
+    paths: Sequence[Path]
+    format: str
+    events: int
+    owners: Owners
+    numbering: Numbering
+    tables: list[tuple[Rows, Array, Array]]
+    counts: list[Counts] = field(default_factory=list)
+    run: str = ""
+
+
+def trace_of(recording: Recording, issues: IssueLog) -> Trace:
+    """Make the trace: counters after kernels, to which they go, and edges at the end."""
+    builder = TraceBuilder(_meta(recording))
+    rank = recording.owners.rank
+    work = [t for t in recording.tables if t[0].form in (KERNELS, COPIES)]
+    work += [(c.dispatches, c.process, c.device) for c in recording.counts]
+    lanes = Lanes(builder, [(rank[p].astype(np.int64), d, rows) for rows, p, d in work])
+    nodes = Nodes(builder, lanes, rank, issues)
+    for rows, process, device in recording.tables:
+        nodes.add(rows, process, device)
+    for counts in recording.counts:
+        attach(nodes, counts)
+    link(nodes)
+    trace = builder.finish()
+    source = replace(trace.meta.sources[0], nodes=trace.nodes.num_rows)
+    return trace.with_meta(issues=tuple(issues), sources=(source,))
+
+
+def _meta(recording: Recording) -> Meta:
+    paths = recording.paths
+    size = sum(path.stat().st_size for path in paths)
+    source = Source(str(paths[0]), recording.format, TOOL, size=size, events=recording.events)
+    return Meta(
+        job=paths[0].parent.name or TOOL,
+        clock=BOOTTIME,
+        run=recording.run,
+        ranks=recording.owners.ranks,
+        devices=recording.numbering.devices(),
+        sources=(source,),
+        facts=recording.numbering.facts(),
+    )

@@ -1,0 +1,1 @@
+"""What things are: the hub's tables, wire formats, device figures. No behaviour."""

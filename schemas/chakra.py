@@ -1,0 +1,55 @@
+"""Chakra's messages, in a pool of their own.
+
+A generated module would register its file in the process-wide pool, where the one that
+MLCommons' package brings collides with it.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+VERSION = "1.0.0"
+"""Of the schema, as `GlobalMetadata.version` states it."""
+
+
+class NodeType(IntEnum):
+    """What a node of an ET is."""
+
+    INVALID = 0
+    METADATA = 1
+    MEM_LOAD = 2
+    MEM_STORE = 3
+    COMP = 4
+    COMM_SEND = 5
+    COMM_RECV = 6
+    COMM_COLL = 7
+
+
+class CommType(IntEnum):
+    """Kind of a collective in an ET (``comm_type``)."""
+
+    ALL_REDUCE = 0
+    REDUCE = 1
+    ALL_GATHER = 2
+    GATHER = 3
+    SCATTER = 4
+    BROADCAST = 5
+    ALL_TO_ALL = 6
+    REDUCE_SCATTER = 7
+    REDUCE_SCATTER_BLOCK = 8
+    BARRIER = 9
+
+
+@cache
+def message(name: str) -> Any:
+    """Class of a message: "Node", "GlobalMetadata", …"""
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    raw = files("chopper_interop.schemas").joinpath("chakra_et.binpb").read_bytes()
+    pool = descriptor_pool.DescriptorPool()
+    for file in descriptor_pb2.FileDescriptorSet.FromString(raw).file:
+        pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"ChakraProtoMsg.{name}"))

@@ -1,0 +1,128 @@
+"""The hub's tables: every column with its type, unit and meaning.
+
+Row number = id. Times are int64 nanoseconds; `ts` counts from `Meta.origin_ns`. References to
+rows of other tables are int32 with -1 for none, so that core columns hold no nulls and reach
+numpy without a copy. Annotation columns are nullable and present only where something is known.
+
+What a source said of a node and no column holds stays as text: `args_at` and `args_len` are a
+byte range of `Trace.text`, most often of the very bytes that were read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+NAME = pa.dictionary(pa.int32(), pa.string())
+"""Interned text."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table.
+
+    Parameters
+    ----------
+    name
+        Its name.
+    type
+        Its Arrow type.
+    meaning
+        One sentence for people.
+    unit
+        Unit of its values, "" for counts, names and references.
+    """
+
+    name: str
+    type: pa.DataType
+    meaning: str
+    unit: str = ""
+
+
+NODES = (
+    Column("kind", pa.uint8(), "What it is, a number of schemas.kinds.Kind."),
+    Column("name", NAME, "Name as the source wrote it."),
+    Column("rank", pa.int32(), "Global rank of the process."),
+    Column("lane", pa.int32(), "Row of `lanes`: the thread, stream or queue it ran on."),
+    Column("ts", pa.int64(), "Start, since the trace's origin.", "ns"),
+    Column("dur", pa.int64(), "Duration.", "ns"),
+    Column("parent", pa.int32(), "Row of `nodes`: innermost node of its thread around it."),
+    Column("correlation", pa.int64(), "What ties GPU work to its launch; -1 if none."),
+    Column("args_at", pa.int64(), "What else the source said, a JSON object: where in the text."),
+    Column("args_len", pa.int32(), "Its length; 0 if there is none.", "B"),
+)
+
+ANNOTATIONS = (
+    Column("iteration", pa.int32(), "Training step by the profiler's own number."),
+    Column("phase", NAME, "forward, backward or optimizer."),
+    Column("collective", NAME, "Kind of communication, a name of schemas.kinds.Collective."),
+    Column("group", pa.int32(), "Row of `groups`: the process group that communicates."),
+    Column("seq", pa.int64(), "Sequence number of the collective within its group."),
+    Column("peer", pa.int32(), "Global rank at the other end of a send or receive."),
+    Column("dtype", NAME, "Element type of what is communicated."),
+    Column("bytes", pa.int64(), "Bytes copied, set or allocated; of a collective, put in.", "B"),
+    Column("out_bytes", pa.int64(), "Bytes that a collective gives this rank.", "B"),
+    Column("gfxclk_mhz", pa.float64(), "Mean core clock while it ran, by telemetry.", "MHz"),
+    Column("power_w", pa.float64(), "Mean power of the GPU while it ran, by telemetry.", "W"),
+    Column("temperature_c", pa.float64(), "Mean hotspot temperature while it ran.", "°C"),
+)
+
+EDGES = (
+    Column("src", pa.int32(), "Row of `nodes`: what comes first."),
+    Column("dst", pa.int32(), "Row of `nodes`: what depends on it."),
+    Column("kind", pa.uint8(), "Why, a number of schemas.kinds.EdgeKind."),
+)
+
+LANES = (
+    Column("rank", pa.int32(), "Global rank of the process."),
+    Column("device", pa.int32(), "Device as the source numbers it; -1 on the host."),
+    Column("kind", pa.uint8(), "What it is, a number of schemas.kinds.LaneKind."),
+    Column("number", pa.int64(), "Thread id, stream id or handle, queue id."),
+    Column("name", pa.string(), "Name for people."),
+)
+
+SERIES = (
+    Column("rank", pa.int32(), "Global rank it belongs to; -1 if it is the node's."),
+    Column("device", pa.int32(), "Device as the source numbers it; -1 on the host."),
+    Column("name", pa.string(), "What is measured."),
+    Column("unit", pa.string(), "Unit of its samples."),
+    Column("source", pa.string(), "Tool that measured it; groups the lanes of a picture."),
+    Column("uncertainty_ns", pa.int64(), "A sample's time is known to plus or minus this.", "ns"),
+)
+
+SAMPLES = (
+    Column("series", pa.int32(), "Row of `series`."),
+    Column("ts", pa.int64(), "Time, since the trace's origin.", "ns"),
+    Column("value", pa.float64(), "Value, in the series' unit."),
+)
+
+COUNTERS = (
+    Column("node", pa.int32(), "Row of `nodes`: the dispatch that was counted."),
+    Column("name", NAME, "Hardware counter, as the tool names it."),
+    Column("value", pa.float64(), "Sum over all instances."),
+)
+
+GROUPS = (
+    Column("name", pa.string(), "Name of the process group as the framework gives it."),
+    Column("description", pa.string(), "Its description (default_pg), or empty."),
+    Column("backend", pa.string(), "Library that communicates, or empty."),
+    Column("ranks", pa.list_(pa.int32()), "Global ranks of its members, in group order."),
+)
+
+TABLES: dict[str, tuple[Column, ...]] = {
+    "nodes": NODES,
+    "edges": EDGES,
+    "lanes": LANES,
+    "series": SERIES,
+    "samples": SAMPLES,
+    "counters": COUNTERS,
+    "groups": GROUPS,
+}
+
+ANNOTATION_TYPES = {column.name: column.type for column in ANNOTATIONS}
+
+
+def schema(table: str) -> pa.Schema:
+    """Arrow schema of the core columns of `table`."""
+    return pa.schema([pa.field(c.name, c.type, nullable=False) for c in TABLES[table]])

@@ -1,0 +1,121 @@
+"""Kinds of nodes, edges and lanes."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Kind(IntEnum):
+    """What a node is. The numbers are stored: append, never renumber."""
+
+    CPU_OP = 1
+    """An operator of the framework on a host thread (``aten::mm``)."""
+    ANNOTATION = 2
+    """A range named by the user on a host thread (``record_function``, roctx)."""
+    PYTHON = 3
+    """A Python function or an ``nn.Module`` call."""
+    RUNTIME = 4
+    """A call of the HIP or CUDA runtime."""
+    DRIVER = 5
+    """A call of the driver layer (CUDA driver, HSA)."""
+    API = 6
+    """A call of another library (RCCL, rocDecode, rocJPEG)."""
+    KERNEL = 7
+    """A kernel on a GPU that computes."""
+    COMM = 8
+    """A kernel on a GPU that communicates: a collective, a send or a receive."""
+    MEMCPY = 9
+    """A copy on a GPU queue or copy engine."""
+    MEMSET = 10
+    """A fill on a GPU queue."""
+    GPU_ANNOTATION = 11
+    """A user's range as it reached a GPU queue."""
+    GPU_SYNC = 12
+    """A wait of a queue, context or event that the profiler recorded."""
+    ALLOCATION = 13
+    """An allocation or release of memory, scratch included."""
+    INSTANT = 14
+    """A moment without duration."""
+    OVERHEAD = 15
+    """Time of the profiler itself."""
+    SPAN = 16
+    """A profiler's own bracket around what it recorded."""
+    HOST_GAP = 17
+    """A wait that no record names, made explicit for replay."""
+    OTHER = 18
+    """Something of a category that the hub has no kind for."""
+
+
+GPU_WORK = (Kind.KERNEL, Kind.COMM, Kind.MEMCPY, Kind.MEMSET)
+"""Kinds that keep a GPU busy."""
+
+CALLS = (Kind.RUNTIME, Kind.DRIVER)
+"""Kinds that can launch GPU work."""
+
+
+class EdgeKind(IntEnum):
+    """Why a node depends on another. The numbers are stored: append, never renumber."""
+
+    CALL = 1
+    """Caller → callee on one thread (derived from `parent`)."""
+    ORDER = 2
+    """A thread's previous operation → the next (derived from lanes)."""
+    LAUNCH = 3
+    """Runtime call → the GPU work that it put on a queue."""
+    STREAM = 4
+    """A queue's previous work → the next (derived from lanes)."""
+    EVENT = 5
+    """Work before an event record → work behind the wait for it."""
+    SYNC = 6
+    """GPU work → the host call that waited for it."""
+    FWDBWD = 7
+    """Forward operator → its backward operator."""
+    COMM = 8
+    """Members of one collective, or send → receive."""
+    DATA = 9
+    """Producer of a tensor → its consumer."""
+    DEPENDENCY = 10
+    """A dependency of which the source does not say the kind."""
+
+
+class LaneKind(IntEnum):
+    """What a lane is. The numbers are stored: append, never renumber."""
+
+    THREAD = 1
+    """A host thread; `number` is its id."""
+    STREAM = 2
+    """A stream of a device; `number` is its id or handle."""
+    QUEUE = 3
+    """A hardware queue of a device, where streams are not known."""
+    COPY = 4
+    """A copy engine or direction of a device."""
+    GPU_ANNOTATION = 5
+    """Users' ranges as they reached a stream."""
+    GPU_SYNC = 6
+    """Recorded waits of a stream or device."""
+    MEMORY = 7
+    """Allocations and releases of a device's memory."""
+    PROFILER = 8
+    """What the profiler says of itself."""
+
+
+GPU_LANES = (LaneKind.STREAM, LaneKind.QUEUE, LaneKind.COPY)
+"""Lanes on which `GPU_WORK` runs."""
+
+
+class Collective:
+    """Canonical names of communication, as MPI and NCCL documents use them."""
+
+    ALL_REDUCE = "all_reduce"
+    REDUCE = "reduce"
+    ALL_GATHER = "all_gather"
+    GATHER = "gather"
+    SCATTER = "scatter"
+    BROADCAST = "broadcast"
+    ALL_TO_ALL = "all_to_all"
+    REDUCE_SCATTER = "reduce_scatter"
+    BARRIER = "barrier"
+    SEND = "send"
+    RECV = "recv"
+    SEND_RECV = "send_recv"
+    """Point-to-point of which the direction is not known (one kernel may do both)."""

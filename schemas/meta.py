@@ -1,0 +1,88 @@
+"""What is known of a trace as a whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from chopper_interop.issues import Issue
+
+REALTIME = "realtime"
+"""Nanoseconds since 1970-01-01 UTC."""
+BOOTTIME = "boottime"
+"""Nanoseconds since the node was booted, sleep included (Linux ``CLOCK_BOOTTIME``)."""
+
+ASSUMED = "assumed"
+"""`Rank.known_by` of a rank that nothing in the source tells."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file, or a set of files that one tool wrote together."""
+
+    path: str
+    format: str
+    tool: str = ""
+    """Tool and version, as far as the files say."""
+    sha256: str = ""
+    size: int = 0
+    """Bytes on disk."""
+    events: int = 0
+    """Input events: nodes + what the issues with ``events`` count."""
+    nodes: int = 0
+    """Nodes that came from it."""
+
+
+@dataclass(frozen=True)
+class Rank:
+    """A process of the job."""
+
+    rank: int
+    host: str = ""
+    pid: int = -1
+    device: int = -1
+    """The device that it computes on, as its source numbers devices."""
+    known_by: str = ASSUMED
+    """What tells its number: "header", "name", "labels", "user", or nothing: "assumed"."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """A GPU."""
+
+    host: str
+    device: int
+    """Number by the source: HIP ordinal, HSA agent or telemetry index."""
+    name: str = ""
+    source: str = ""
+    ordinal: int = -1
+    """Its place among the node's GPUs, if the source tells it beside `device`."""
+
+
+@dataclass(frozen=True)
+class Offset:
+    """How another clock of the node relates to the trace's clock."""
+
+    clock: str
+    offset_ns: int
+    """Time on the trace's clock minus time on `clock`."""
+    uncertainty_ns: int = 0
+
+
+@dataclass(frozen=True)
+class Meta:
+    """What is known of a trace as a whole."""
+
+    job: str = "job"
+    origin_ns: int = 0
+    """The time, on `clock`, of `ts` = 0."""
+    clock: str = REALTIME
+    offsets: tuple[Offset, ...] = ()
+    """Other clocks of which the sources told the relation."""
+    run: str = ""
+    """Which of several runs of a program it is: the name of a counter pass, or empty."""
+    ranks: tuple[Rank, ...] = ()
+    devices: tuple[Device, ...] = ()
+    sources: tuple[Source, ...] = ()
+    issues: tuple[Issue, ...] = ()
+    facts: dict[str, str] = field(default_factory=dict)
+    """Versions of tools and drivers, and the like."""

@@ -1,0 +1,111 @@
+"""Kineto to Perfetto against a JSON library that only parses the same file.
+
+Both run as whole processes, by turns, so that a busy machine slows both; figures are medians, and
+what counts is their ratio. Usage: ``python tests/benchmarks/convert.py [FILE] [ROUNDS]``; without a
+file it takes the 4-rank trace of ../shared/data, or makes one of that size.
+"""
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+REAL = Path(__file__).resolve().parents[3] / "shared/data/pytorch/ddp_resnet_4rank_amd"
+PARSE = "import gzip, json, sys; f = sys.argv[1]; json.load((gzip.open if f.endswith('gz') else open)(f))"
+CONVERT = "import sys; from chopper_interop.cli import convert_main; sys.exit(convert_main())"
+
+
+def process(code: str, *arguments: str) -> tuple[float, float]:
+    """Wall seconds and peak MiB of a Python process."""
+    start = time.perf_counter()
+    pid = subprocess.Popen([sys.executable, "-c", code, *arguments]).pid
+    _, status, usage = os.wait4(pid, 0)
+    if status:
+        sys.exit(f"it failed: {code}")
+    return time.perf_counter() - start, usage.ru_maxrss / 1024
+
+
+def stages(path: Path, out: Path) -> dict[str, float]:
+    """Seconds of each stage of the second conversion within one process."""
+    from chopper_interop import annotate, inputs, job, jsonscan, pipeline
+
+    spent = dict.fromkeys(("unpack", "scan", "join, annotate", "write"), 0.0)
+
+    def timed(stage: str, owner: object, name: str) -> None:
+        function = getattr(owner, name)
+
+        def measured(*args, **kwargs):
+            start = time.perf_counter()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                spent[stage] += time.perf_counter() - start
+
+        setattr(owner, name, measured)
+
+    pipeline.write(pipeline.read(path), out)
+    timed("unpack", inputs, "read")
+    timed("scan", jsonscan, "scan")
+    timed("join, annotate", job, "assemble")
+    timed("join, annotate", annotate, "annotate")
+    start = time.perf_counter()
+    trace = pipeline.read(path)
+    read = time.perf_counter() - start
+    timed("write", pipeline, "write")
+    pipeline.write(trace, out)
+    told = spent["unpack"] + spent["scan"] + spent["join, annotate"]
+    found = {
+        "unpack": spent["unpack"],
+        "scan": spent["scan"],
+        "nodes, edges, collectives": read - told,
+        "join, annotate": spent["join, annotate"],
+        "write Perfetto": spent["write"],
+    }
+    return found | {"events": trace.meta.sources[0].events, "bytes": int(trace.text.starts[-1])}
+
+
+def sample(folder: Path) -> Path:
+    """A trace of about the size of the real one: one rank of a longer job."""
+    from chopper_interop.demo import make_demo
+
+    made = make_demo(folder / "job", ranks=1, layers=16, steps=12, recorder_hz=0, counter_steps=0)
+    return next((made / "kineto").glob("*.json.gz"))
+
+
+def main() -> None:
+    """Print the ratios, the rates and the share of each stage."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        real = REAL / "merged_all_events.json.gz"
+        path = Path(sys.argv[1]) if len(sys.argv) > 1 else real if real.exists() else sample(folder)
+        rounds = int(sys.argv[2]) if len(sys.argv) > 2 else 5
+        out = folder / "job.pftrace"
+        process(CONVERT, "-q", str(path), "-o", str(out))  # compile, fill the file cache
+        parse, convert = [], []
+        for _ in range(rounds):
+            parse.append(process(PARSE, str(path)))
+            convert.append(process(CONVERT, "-q", str(path), "-o", str(out)))
+        seconds, memory = (
+            [statistics.median(column) for column in zip(*runs, strict=True)]
+            for runs in (parse, convert)
+        )
+        (parse_s, parse_mib), (convert_s, convert_mib) = seconds, memory
+        print(f"{path.name}, median of {rounds}:")
+        print(f"  json.load        {parse_s:6.2f} s  {parse_mib:7.0f} MiB")
+        print(f"  chopper-convert  {convert_s:6.2f} s  {convert_mib:7.0f} MiB")
+        print(f"  ratio            {convert_s / parse_s:6.2f}    {convert_mib / parse_mib:7.2f}")
+        found = stages(path, out)
+        events, size = found.pop("events"), found.pop("bytes")
+        total = sum(found.values())
+        print(
+            f"  warm, in one process: {size / 1e6 / total:.0f} MB/s, {events / total:,.0f} events/s"
+        )
+        for stage, spent in found.items():
+            print(f"    {stage:26} {spent:5.2f} s  {100 * spent / total:3.0f} %")
+
+
+if __name__ == "__main__":
+    main()

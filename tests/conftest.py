@@ -1,0 +1,42 @@
+"""Fixtures of all tests."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("chopper", deadline=None)  # the first call compiles
+settings.load_profile("chopper")
+
+SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of real inputs beside the project, which a plain clone does not have."""
+    if not SHARED.is_dir():
+        pytest.skip("real inputs (../shared/data) are not here")
+    return SHARED
+
+
+@pytest.fixture(scope="session")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small sample job: 2 ranks, 2 layers, 2 steps."""
+    from chopper_interop.demo import make_demo
+
+    folder = tmp_path_factory.mktemp("demo") / "job"
+    return make_demo(folder, ranks=2, layers=2, steps=2, recorder_hz=200, straggler=1)
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Run a command in this process; its exit status, stdout and stderr."""
+    from chopper_interop import cli
+
+    def command(name: str, *arguments: object) -> tuple[int, str, str]:
+        status = getattr(cli, f"{name}_main")([str(a) for a in arguments])
+        said = capsys.readouterr()
+        return status, said.out, said.err
+
+    return command

@@ -1,0 +1,247 @@
+"""ETs that simulators run to the end, with the time that was measured."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from schedule import attributes, messages, replay_us
+
+import chopper_interop as ci
+from chopper_interop.converters import chakra_check
+from chopper_interop.schemas.chakra import CommType, NodeType
+from chopper_interop.schemas.kinds import GPU_WORK, Kind
+
+chakra = pytest.importorskip("chakra", reason="MLCommons' package (mlc-chakra) is not installed")
+
+JOBS = {
+    "dlrm": "pytorch/dlrm_8rank_v100",
+    "ddp": "pytorch/ddp_resnet_4rank_amd",
+    "torchrec": "pytorch/torchrec_4rank_v100",
+}
+
+
+def measured_ns(trace: ci.Trace, mode: str) -> int:
+    """From the first start to the last end of what the mode takes over."""
+    kinds = [*GPU_WORK]
+    if mode == "full":
+        kinds += [Kind.CPU_OP, Kind.ANNOTATION, Kind.RUNTIME, Kind.DRIVER]
+    which = np.isin(trace.array("kind"), [int(k) for k in kinds])
+    ts, dur = trace.array("ts")[which], trace.array("dur")[which]
+    return int((ts + dur).max() - ts.min())
+
+
+@pytest.mark.parametrize("mode", ["gpu", "full"])
+@pytest.mark.parametrize("job", JOBS)
+def test_real_jobs_run_to_the_end_in_the_measured_time(
+    shared: Path, tmp_path: Path, job: str, mode: str, run
+) -> None:
+    trace = ci.read(shared / JOBS[job])
+    ci.write(trace, tmp_path / f"{job}.et", mode=mode)
+    status, told, _ = run("check", tmp_path / job)
+    assert status == 0, told
+    longest = 0
+    for number, rank in enumerate(trace.ranks):
+        metadata, nodes = messages(tmp_path / f"{job}.{number}.et")
+        assert metadata.version
+        longest = max(longest, replay_us(nodes))
+        work = trace.rank(rank)
+        on_gpu = np.isin(work.array("kind"), [int(k) for k in GPU_WORK])
+        gpu = [n for n in nodes if attributes(n)["kind"] in ("kernel", "comm", "memcpy", "memset")]
+        assert len(gpu) == np.count_nonzero(on_gpu)
+        total = sum(attributes(n)["duration_ns"] for n in gpu)
+        assert total == int(work.array("dur")[on_gpu].sum())
+    assert longest * 1000 == pytest.approx(measured_ns(trace, mode), rel=0.005)
+
+
+def test_what_both_feeders_need_of_every_node(shared: Path, tmp_path: Path) -> None:
+    trace = ci.read(shared / JOBS["ddp"])
+    ci.write(trace, tmp_path / "job.et")
+    groups = json.loads((tmp_path / "job.comm_groups.json").read_text())
+    assert groups == {"1": [0, 1, 2, 3]}
+    told = []
+    for rank in range(4):
+        _, nodes = messages(tmp_path / f"job.{rank}.et")
+        assert [n.id for n in nodes] == list(range(len(nodes)))
+        starts = [attributes(n)["start_ns"] for n in nodes]
+        assert starts == sorted(starts)
+        for node in nodes:
+            assert all(parent < node.id for parent in node.data_deps)
+            assert not node.ctrl_deps
+            kinds = {a.name: a.WhichOneof("value") for a in node.attr}
+            assert kinds["is_cpu_op"] == "bool_val"
+            assert kinds["start_ns"] == kinds["duration_ns"] == "int64_val"
+            if node.type == NodeType.COMM_COLL:
+                assert kinds["comm_type"] == kinds["comm_size"] == "int64_val"
+                assert kinds["pg_name"] == "string_val"
+        collectives = [attributes(n) for n in nodes if n.type == NodeType.COMM_COLL]
+        joined = [c for c in collectives if c["comm_type"] == CommType.ALL_REDUCE]
+        told.append([(c["comm_type"], c["comm_size"], c["seq"]) for c in joined])
+        assert {c["collective"] for c in collectives} == {"all_reduce", "broadcast"}
+    assert len(told[0]) == 15
+    assert told == [told[0]] * 4
+
+
+def test_streams_are_chained(demo: Path, tmp_path: Path) -> None:
+    ci.write(ci.read(demo / "kineto"), tmp_path / "job.et", mode="gpu")
+    _, nodes = messages(tmp_path / "job.0.et")
+    last: dict[int, int] = {}
+    for node in nodes:
+        stream = attributes(node).get("stream")
+        if stream is not None:
+            assert stream not in last or last[stream] in node.data_deps
+            last[stream] = node.id
+
+
+def test_own_files_read_back(demo: Path, tmp_path: Path) -> None:
+    trace = ci.read(demo / "kineto")
+    ci.write(trace, tmp_path / "et" / "job.et")
+    again = ci.read(tmp_path / "et")
+    for rank in trace.ranks:
+        a, b = trace.rank(rank), again.rank(rank)
+        a_gpu, b_gpu = (np.isin(t.array("kind"), [int(k) for k in GPU_WORK]) for t in (a, b))
+        first = [t.array("ts")[g].min() for t, g in ((a, a_gpu), (b, b_gpu))]
+        for column in ("ts", "dur", "kind", "correlation"):
+            shift = first if column == "ts" else (0, 0)
+            left, right = a.array(column)[a_gpu] - shift[0], b.array(column)[b_gpu] - shift[1]
+            assert np.array_equal(left, right), column
+        names = [np.array(t.names())[t.array("name")[g]] for t, g in ((a, a_gpu), (b, b_gpu))]
+        assert np.array_equal(*names)
+        for column in ("collective", "bytes", "seq", "phase", "iteration"):
+            assert list(a.annotated(column)[a_gpu].astype(str)) == list(
+                b.annotated(column)[b_gpu].astype(str)
+            ), column
+
+
+def test_an_et_of_mlcommons_converter_is_read(shared: Path) -> None:
+    path = shared / "chakra" / "feeder_tests_chakra.0.et"
+    trace = ci.read(path)
+    _, nodes = messages(path)
+    ids = {n.id for n in nodes}
+    dangling = sum(p not in ids for n in nodes for p in [*n.data_deps, *n.ctrl_deps])
+    issues = {i.code: i.count for i in trace.meta.issues}
+    assert trace.nodes.num_rows == len(nodes)
+    assert issues["et-dependency-dangling"] == dangling
+    assert int(trace.array("dur").sum()) == sum(n.duration_micros for n in nodes) * 1000
+    assert trace.array("ts").max() > 0  # it has no starts, so they follow from dependencies
+    assert issues["et-times-scheduled"] == len(nodes)
+
+
+def make_et(folder: Path, ranks: list[list[dict]], groups: dict | None = None) -> Path:
+    """ETs of a few nodes, written by MLCommons' own writer."""
+    from chakra.schema.protobuf.et_def_pb2 import GlobalMetadata, Node
+    from chakra.src.third_party.utils.protolib import encodeMessage
+
+    for rank, described in enumerate(ranks):
+        with (folder / f"job.{rank}.et").open("wb") as file:
+            encodeMessage(file, GlobalMetadata(version="0.0.4"))
+            for number, about in enumerate(described):
+                node = Node(id=about.pop("id", number), name=f"n{number}", duration_micros=5)
+                node.type = about.pop("type", NodeType.COMP)
+                node.data_deps.extend(about.pop("deps", []))
+                about.setdefault("is_cpu_op", ("bool_val", False))
+                for name, (kind, value) in about.items():
+                    node.attr.add(name=name, **{kind: value})
+                encodeMessage(file, node)
+    if groups is not None:
+        (folder / "job.comm_groups.json").write_text(json.dumps(groups))
+    return folder / "job"
+
+
+def coll(size: int = 1024, kind: CommType = CommType.ALL_REDUCE, **more) -> dict:
+    told = {"comm_type": ("int64_val", int(kind)), "comm_size": ("int64_val", size)}
+    return {"type": NodeType.COMM_COLL, **told, **more}
+
+
+def p2p(kind: NodeType, src: int, dst: int, tag: int = 0, size: int = 64, **more) -> dict:
+    ends = {"comm_src": src, "comm_dst": dst, "comm_tag": tag}
+    told = {name: ("int32_val", value) for name, value in ends.items()}
+    return {"type": kind, "comm_size": ("int64_val", size), **told, **more}
+
+
+SEND, RECV = NodeType.COMM_SEND, NodeType.COMM_RECV
+GROUP = {"pg_name": ("string_val", "1")}
+
+FAULTS = {
+    "fine": ([[{}, coll(deps=[0])], [{}, coll(deps=[0])]], None, None),
+    "group": ([[coll(**GROUP)], [coll(**GROUP)], [{}]], {"1": [0, 1]}, None),
+    "pair": ([[p2p(SEND, 0, 1)], [p2p(RECV, 0, 1)]], None, None),
+    "broadcast on one rank": ([[coll(kind=CommType.BROADCAST)], [{}]], None, None),
+    "absent": ([[coll()], [{}]], None, "1 collectives and rank 1 0"),
+    "size": ([[coll(8)], [coll(16)]], None, "8 bytes on rank 0 and ALL_REDUCE of 16"),
+    "kind": ([[coll()], [coll(kind=CommType.ALL_GATHER)]], None, "ALL_GATHER"),
+    "order": ([[coll(8), coll(16, deps=[0])], [coll(16), coll(8, deps=[0])]], None, "collective 0"),
+    "no such id": ([[{"deps": [7]}], [{}]], None, "do not exist"),
+    "circle": ([[{"deps": [1]}, {"deps": [0]}], [{}]], None, "in circles"),
+    "itself": ([[{"deps": [0]}], [{}]], None, "on themselves"),
+    "twice": ([[{"id": 3}, {"id": 3}], [{}]], None, "ids occur twice"),
+    "lone receive": ([[{}], [p2p(RECV, 0, 1)]], None, "receives without a send"),
+    "other tag": ([[p2p(SEND, 0, 1)], [p2p(RECV, 0, 1, tag=2)]], None, "receives without a send"),
+    "to itself": ([[p2p(SEND, 0, 0), p2p(RECV, 0, 0)], [{}]], None, "to itself"),
+    "no such rank": ([[p2p(SEND, 0, 5)], [{}]], None, "ranks that are not there"),
+    "zero bytes": ([[coll(0)], [coll(0)]], None, "0 bytes"),
+    "tiny gather": ([[coll(2, CommType.ALL_GATHER)]] * 2, None, "less than 4 bytes"),
+    "barrier": ([[coll(kind=CommType.BARRIER)]] * 2, None, "does not support"),
+    "on host": ([[coll(is_cpu_op=("bool_val", True))]] * 2, None, "is_cpu_op"),
+    "text": ([[coll(comm_size=("string_val", "8"))]] * 2, None, "type that the feeder refuses"),
+    "group of one": ([[coll(**GROUP)], [{}]], {"1": [0]}, "group of one"),
+    "no such group": ([[coll(**GROUP)], [coll(**GROUP)]], None, "not in the file of groups"),
+    "outsider": ([[coll(**GROUP)], [coll(**GROUP)], [{}]], {"1": [0, 2]}, "are not in it"),
+    "group name": ([[coll(pg_name=("string_val", "default_pg"))]] * 2, None, "no decimal number"),
+    "metadata": ([[{"type": NodeType.METADATA}], [{}]], None, "METADATA"),
+    "no type": ([[{"type": NodeType.INVALID}], [{}]], None, "without a valid type"),
+    "across": (
+        [
+            [coll(**GROUP), coll(pg_name=("string_val", "2"), deps=[0])],
+            [coll(pg_name=("string_val", "2")), coll(**GROUP, deps=[0])],
+        ],
+        {"1": [0, 1], "2": [1, 0]},
+        "wait for each other",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_check_says_what_a_simulator_does_not(tmp_path: Path, name: str, run) -> None:
+    ranks, groups, said = FAULTS[name]
+    copies = [[dict(node) for node in rank] for rank in ranks]
+    status, told, _ = run("check", make_et(tmp_path, copies, groups))
+    assert status == (0 if said is None else 1), told
+    assert said is None or said in told
+
+
+def test_check_of_files_that_are_none(tmp_path: Path, run) -> None:
+    status, _, told = run("check", tmp_path / "job")
+    assert status == 4
+    assert "there is no such file" in told
+    (tmp_path / "job.0.et").write_bytes(b"\xff" * 40)
+    status, told, _ = run("check", tmp_path / "job")
+    assert status == 1
+    assert "breaks off" in told
+
+
+def test_a_file_cut_short_is_noticed(tmp_path: Path, run) -> None:
+    prefix = make_et(tmp_path, [[{}, {}], [{}, {}]])
+    path = prefix.with_name("job.1.et")
+    path.write_bytes(path.read_bytes()[:-3])
+    assert run("check", prefix)[0] == 1
+    assert chakra_check.check(prefix).found[0].where == "job.1.et"
+
+
+def test_ranks_with_a_hole_are_renumbered(demo: Path, tmp_path: Path, run) -> None:
+    one = ci.read(demo / "kineto").rank(1)
+    issues = ci.write(one, tmp_path / "job.et", mode="gpu")
+    assert "ranks-renumbered" in {i.code for i in issues}
+    metadata, _ = messages(tmp_path / "job.0.et")
+    assert {a.name: a.int64_val for a in metadata.attr if a.name == "rank"} == {"rank": 1}
+    assert run("check", tmp_path / "job")[0] == 0
+
+
+def test_an_earlier_run_leaves_no_ranks_behind(demo: Path, tmp_path: Path) -> None:
+    trace = ci.read(demo / "kineto")
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "other.0.et").write_text("another job's")
+    ci.write(trace, tmp_path / "job.et")
+    ci.write(trace.rank(0), tmp_path / "job.et")
+    left = sorted(p.name for p in tmp_path.iterdir())
+    assert left == ["job.0.et", "job.comm_groups.json", "notes.txt", "other.0.et"]

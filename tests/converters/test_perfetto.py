@@ -1,0 +1,299 @@
+"""What Perfetto's trace processor sees is what the hub holds, to the nanosecond."""
+
+import gzip
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from trace_processor import TraceProcessor
+
+import chopper_interop as ci
+from chopper_interop.build import TraceBuilder
+from chopper_interop.converters import perfetto, perfetto_encode
+from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
+from chopper_interop.schemas.meta import BOOTTIME, Meta
+from chopper_interop.testing.strategies import traces
+
+EPOCH = 1_767_189_312_000_000_000
+INSIDE = "where category != 'derived'"
+
+
+def written(trace: ci.Trace, folder: Path, **options) -> TraceProcessor:
+    path = folder / "job.pftrace"
+    ci.write(trace, path, **options)
+    return TraceProcessor(path)
+
+
+def one_lane(
+    spans: list[tuple[int, int]], kind: Kind = Kind.CPU_OP, lane: LaneKind = LaneKind.THREAD
+) -> ci.Trace:
+    """A trace of spans (start, duration) on one lane, named by their numbers."""
+    builder = TraceBuilder()
+    device = 0 if lane is LaneKind.STREAM else -1
+    row = builder.lane(0, lane, 7, "lane", device)
+    names = [f"n{i}" for i in range(len(spans))]
+    ts = np.array([s for s, _ in spans], np.int64) + EPOCH
+    dur = np.array([d for _, d in spans], np.int64)
+    builder.nodes(kind=int(kind), name=names, rank=0, lane=row, ts=ts, dur=dur)
+    return builder.finish()
+
+
+SPANS = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 8)), min_size=1, max_size=14)
+
+
+@settings(max_examples=60)
+@given(SPANS, st.sampled_from([(Kind.CPU_OP, LaneKind.THREAD), (Kind.KERNEL, LaneKind.STREAM)]))
+def test_no_overlap_bends_a_duration(tmp_path_factory, spans, kinds) -> None:
+    perfetto = written(one_lane(spans, *kinds), tmp_path_factory.mktemp("x"))
+    seen = {name: (ts, dur) for name, ts, dur in perfetto.query("select name, ts, dur from slice")}
+    assert seen == {f"n{i}": (EPOCH + s, d) for i, (s, d) in enumerate(spans)}
+    assert perfetto.losses() == {}
+    tracks = perfetto.query("select distinct t.name from slice s join track t on s.track_id = t.id")
+    assert {name for (name,) in tracks} <= {None, "lane"} | {"lane (compute)"}
+
+
+def test_deep_nesting_is_kept(tmp_path: Path) -> None:
+    deep = [(i, 4000 - 2 * i) for i in range(1200)]
+    perfetto = written(one_lane(deep), tmp_path)
+    ((count, total),) = perfetto.query("select count(*), sum(dur) from slice")
+    assert (count, total) == (1200, sum(d for _, d in deep))
+    assert perfetto.losses() == {}
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@given(traces())
+def test_any_trace_arrives_whole(tmp_path_factory, trace: ci.Trace) -> None:
+    perfetto = written(trace, tmp_path_factory.mktemp("x"), all_samples=True)
+    assert perfetto.losses() == {}
+    names, code = trace.names(), trace.array("name")
+    origin = trace.meta.origin_ns
+    ours = Counter(
+        (names[c], int(t) + origin, int(d))
+        for c, t, d in zip(code, trace.array("ts"), trace.array("dur"), strict=True)
+    )
+    theirs = Counter(
+        (name or "", ts, dur)
+        for name, ts, dur in perfetto.query(f"select name, ts, dur from slice {INSIDE}")  # noqa: S608
+    )
+    plain = Counter({(n.split("\0")[0], t, d): c for (n, t, d), c in ours.items()})
+    assert theirs in (ours, plain)  # a text may end at NUL
+    drawn = np.isin(trace.array("kind", "edges"), [int(k) for k in perfetto_arrows()])
+    ((arrows,),) = perfetto.query("select count(*) from flow")
+    assert arrows == np.count_nonzero(drawn)
+    seen = Counter(
+        perfetto.query(
+            "select c.ts, value from counter c join track t on t.id = c.track_id "
+            "join track p on p.id = t.parent_id where p.name != 'hardware counters'"
+        )
+    )
+    ts = trace.array("ts", "samples") + origin
+    values = trace.array("value", "samples")
+    finite = np.isfinite(values)
+    assert sum(seen.values()) == len(values)
+    expected = Counter(zip(ts[finite].tolist(), values[finite].tolist(), strict=True))
+    assert not expected - seen
+
+
+def perfetto_arrows() -> tuple[EdgeKind, ...]:
+    return perfetto.ARROWS
+
+
+def test_an_arrow_ties_each_launch_to_its_kernel(demo: Path, tmp_path: Path) -> None:
+    trace = ci.read(demo / "kineto")
+    seen = written(trace, tmp_path).query(
+        "select o.name, i.name, o.ts, i.ts from flow "
+        "join slice o on o.id = slice_out join slice i on i.id = slice_in "
+        "where i.category in ('kernel', 'communication')"
+    )
+    kinds = trace.array("kind", "edges")
+    src, dst = (trace.array(c, "edges") for c in ("src", "dst"))
+    names, code, ts = trace.names(), trace.array("name"), trace.array("ts")
+    gpu = np.isin(trace.array("kind")[dst], [int(Kind.KERNEL), int(Kind.COMM)])
+    expected = Counter(
+        (names[code[s]], names[code[d]], int(ts[s]), int(ts[d]))
+        for s, d in zip(src[gpu], dst[gpu], strict=True)
+    )
+    assert (kinds[gpu] == EdgeKind.LAUNCH).all()
+    origin = trace.meta.origin_ns
+    assert Counter((a, b, s - origin, t - origin) for a, b, s, t in seen) == expected
+
+
+ARGUMENTS = {
+    "External id": 7,
+    "negative": -(2**40),
+    "huge": 2**64 - 1,
+    "beyond": 2**70,
+    "real": 0.1,
+    "tiny": 1.5e-12,
+    "exact": 21.125,
+    "yes": True,
+    "nothing": None,
+    "text": "short",
+    "long": "Cijk_Ailk_Bljk_BBS_BH_MT64x64x64_MI16x16x16_1",
+    "escaped": 'a "quoted" \\ text\n',
+    "grid": [304, 1, 1],
+    "nested": {"a": [1, {"b": "c"}]},
+    "with.dot": 1,
+    "": "no name",
+}
+
+
+def test_arguments_keep_their_types(tmp_path: Path) -> None:
+    trace = with_arguments([json.dumps(ARGUMENTS).encode()] * 3)
+    perfetto = written(trace, tmp_path)
+    assert perfetto.losses() == {}
+    rows = perfetto.query(
+        "select key, int_value, string_value, real_value from args "
+        "join slice using (arg_set_id) where slice.name = 'n2'"
+    )
+    seen = {
+        key.removeprefix("debug."): next((v for v in values if v is not None), None)
+        for key, *values in rows
+    }
+    assert seen["External id"] == 7
+    assert seen["negative"] == -(2**40)
+    assert seen["huge"] == -1  # the processor shows unsigned numbers as signed
+    assert seen["real"] == 0.1
+    assert seen["tiny"] == 1.5e-12
+    assert seen["exact"] == 21.125
+    assert seen["yes"] == 1
+    assert seen["nothing"] == "null"
+    assert seen["text"] == "short"
+    assert seen["long"] == ARGUMENTS["long"]
+    assert seen["escaped"] == ARGUMENTS["escaped"]
+    assert [seen[f"grid[{k}]"] for k in range(3)] == [304, 1, 1]
+    assert seen["nested.a[1].b"] == "c"
+    assert seen["with_dot"] == 1
+    assert float(seen["beyond"]) == pytest.approx(2**70)
+
+
+def with_arguments(raws: list[bytes]) -> ci.Trace:
+    builder = TraceBuilder()
+    lane = builder.lane(0, LaneKind.THREAD, 1, "main")
+    start = builder.text(np.frombuffer(bytearray(b"".join(raws)), np.uint8))
+    length = np.array([len(r) for r in raws], np.int32)
+    at = start + np.cumsum(length) - length
+    n = len(raws)
+    builder.nodes(
+        kind=int(Kind.CPU_OP), name=[f"n{i}" for i in range(n)], rank=0, lane=lane,
+        ts=np.arange(n) * 10 + EPOCH, dur=np.full(n, 5), args=(at, length),
+    )  # fmt: skip
+    return builder.finish()
+
+
+@given(
+    st.integers(-(2**64), 2**65)
+    | st.floats(1e-250, 1e250)
+    | st.floats(allow_nan=False, allow_infinity=False)
+)
+def test_numbers_are_encoded_as_python_reads_them(value) -> None:
+    text = json.dumps(value).encode()
+    out, (scratch,) = np.zeros(200, np.uint8), [np.zeros(200, np.uint8)]
+    buffer = np.frombuffer(bytearray(b'{"k":' + text + b"}"), np.uint8)
+    from chopper_interop.interning import interned
+
+    keys, texts = interned(4, 1), interned(4, 1)
+    size = perfetto_encode._arguments(out, 0, buffer, 0, len(buffer), scratch, keys, texts)
+    from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
+
+    (annotation,) = proto.TrackEvent.FromString(out[:size].tobytes()).debug_annotations
+    kind = annotation.WhichOneof("value")
+    told = getattr(annotation, kind)
+    if kind == "string_value":  # too large for a number of the format
+        assert isinstance(value, int) or not 1e-260 < abs(value) < 1e260
+        told = json.loads(told)
+    assert told == value
+
+
+def test_arguments_longer_than_a_chunk(tmp_path: Path) -> None:
+    raws = [b"{}", json.dumps({"stack": "x" * (6 << 20)}).encode(), b'{"a": 1}']
+    perfetto = written(with_arguments(raws), tmp_path)
+    ((length,),) = perfetto.query("select max(length(string_value)) from args")
+    assert length == 6 << 20
+    assert perfetto.query("select count(*) from slice") == [(3,)]
+
+
+def test_more_texts_than_are_told_once(tmp_path: Path) -> None:
+    raws = [
+        json.dumps({f"key {i}": f"a text that is told once {i}"}).encode() for i in range(40000)
+    ]
+    perfetto = written(with_arguments(raws), tmp_path)
+    assert perfetto.losses() == {}
+    rows = perfetto.query(
+        "select count(distinct key), count(distinct string_value) from args "
+        "where key like 'debug.key %'"
+    )
+    assert rows == [(40000, 40000)]
+
+
+def test_layout_and_counters_of_the_sample_job(demo: Path, tmp_path: Path) -> None:
+    trace = ci.read(demo)
+    perfetto = written(trace, tmp_path)
+    assert perfetto.losses() == {}
+    processes = perfetto.query("select name, pid from process where name is not null order by pid")
+    assert {"rank 0", "rank 1"} <= {name for name, _ in processes}
+    tracks = dict(
+        perfetto.query(
+            "select c.name, p.name from track c join track p on c.parent_id = p.id "
+            "where p.name like 'GPU %'"
+        )
+    )
+    assert {"iterations", "phases"} <= set(tracks)
+    assert any(name.startswith("stream") and "(compute)" in name for name in tracks)
+    assert any(name.startswith("stream") and "(communication)" in name for name in tracks)
+    units = perfetto.query("select name, unit from counter_track where name = 'socket power'")
+    assert set(units) == {("socket power", "W")}
+    derived = perfetto.query("select name from slice where category = 'derived'")
+    assert {"forward", "backward", "optimizer"} <= {name for (name,) in derived}
+
+
+def test_clock_is_real_time_and_exact(demo: Path, tmp_path: Path) -> None:
+    trace = ci.read(demo / "kineto")
+    perfetto = written(trace, tmp_path)
+    assert perfetto.query("select min(ts) from slice") == [(trace.meta.origin_ns,)]
+    assert perfetto.query("select clock_name from clock_snapshot limit 1") == [("REALTIME",)]
+
+
+def test_time_since_boot_stays_time_since_boot(tmp_path: Path) -> None:
+    trace = one_lane([(0, 5)]).with_meta(clock=BOOTTIME)
+    perfetto = written(trace, tmp_path)
+    assert perfetto.query("select ts, dur from slice") == [(EPOCH, 5)]
+    assert perfetto.losses() == {}
+
+
+def test_gzipped_is_the_same(demo: Path, tmp_path: Path) -> None:
+    trace = ci.read(demo / "kineto")
+    ci.write(trace, tmp_path / "a.pftrace")
+    ci.write(trace, tmp_path / "b.pftrace.gz")
+    plain = (tmp_path / "a.pftrace").read_bytes()
+    assert gzip.decompress((tmp_path / "b.pftrace.gz").read_bytes()) == plain
+
+
+def test_without_arguments_and_derived_tracks(demo: Path, tmp_path: Path) -> None:
+    perfetto = written(ci.read(demo / "kineto"), tmp_path, args=False, derived=False)
+    assert perfetto.query("select count(*) from slice where category = 'derived'") == [(0,)]
+    assert perfetto.query("select count(*) from args where key = 'debug.External id'") == [(0,)]
+
+
+def test_two_ranks_with_one_process_id(tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    from chopper_interop.build import concat
+    from chopper_interop.schemas.meta import Rank
+
+    first = one_lane([(0, 5)])
+    one = pa.array([1], pa.int32())
+    lanes = first.lanes.set_column(0, first.lanes.schema.field(0), one)
+    nodes = first.nodes.set_column(2, first.nodes.schema.field(2), one)
+    second = replace(first, lanes=lanes, nodes=nodes)
+    ranks = (Rank(0, "host-a", 100), Rank(1, "host-b", 100))
+    trace = concat([first, second], Meta(ranks=ranks))
+    perfetto = written(trace, tmp_path)
+    names = perfetto.query("select name from process where name like 'rank %' order by name")
+    assert names == [("rank 0 on host-a",), ("rank 1 on host-b",)]
+    assert perfetto.query("select count(*), sum(dur) from slice") == [(2, 10)]

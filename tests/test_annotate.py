@@ -1,0 +1,98 @@
+"""Iterations, phases and telemetry of nodes."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kineto_files import call, kernel, span, write
+
+import chopper_interop as ci
+from chopper_interop.annotate import annotate
+from chopper_interop.build import TraceBuilder
+from chopper_interop.schemas.kinds import Kind, LaneKind
+
+
+def step(number: int, ts: float, dur: float) -> dict:
+    return span("user_annotation", f"ProfilerStep#{number}", ts, dur)
+
+
+def launched(number: int, ts: float, gpu: float, tid: int = 100) -> list[dict]:
+    events = [call("hipLaunchKernel", ts, 1, number), kernel(f"k{number}", gpu, 4, number)]
+    events[0]["tid"] = tid
+    return events
+
+
+def by_name(trace: ci.Trace, column: str) -> dict[str, object]:
+    names = [trace.names()[c] for c in trace.array("name")]
+    values = [None if pd.isna(v) else v for v in trace.annotated(column)]
+    return dict(zip(names, values, strict=True))
+
+
+def test_gpu_work_belongs_to_the_iteration_that_launched_it(tmp_path: Path) -> None:
+    events = [step(7, 0, 50), step(8, 50, 50), *launched(1, 10, 60), *launched(2, 60, 120)]
+    trace = ci.read(write(tmp_path / "t.json", [*events, kernel("lost", 70, 1, 99)]))
+    told = by_name(trace, "iteration")
+    assert (told["k1"], told["k2"], told["lost"]) == (7, 8, None)
+
+
+def test_phases_by_names_threads_and_order(tmp_path: Path) -> None:
+    engine = "autograd::engine::evaluate_function: AddmmBackward0"
+    events = [
+        step(7, 0, 100),
+        span("cpu_op", "aten::linear", 5, 10), *launched(1, 8, 20),
+        span("cpu_op", engine, 30, 10, tid=200), *launched(2, 33, 45, tid=200),
+        *launched(3, 38, 60, tid=200),  # within it by time, on its thread
+        span("cpu_op", "hook", 42, 1, tid=200), *launched(6, 42, 65, tid=200),
+        span("cpu_op", engine, 50, 5, tid=200),
+        span("cpu_op", "aten::norm", 70, 5), *launched(4, 71, 80),  # clipping
+        span("user_annotation", "Optimizer.step#Adam.step", 80, 10), *launched(5, 85, 95),
+    ]  # fmt: skip
+    told = by_name(ci.read(write(tmp_path / "t.json", events)), "phase")
+    assert [told[f"k{i}"] for i in (1, 2, 3, 6, 4, 5)] == [
+        "forward", "backward", "backward", "backward", "optimizer", "optimizer",
+    ]  # fmt: skip
+
+
+def test_without_training_there_are_no_phases(tmp_path: Path) -> None:
+    events = [step(7, 0, 100), span("cpu_op", "aten::linear", 5, 10), *launched(1, 8, 20)]
+    trace = ci.read(write(tmp_path / "t.json", events))
+    assert "phase" not in trace.nodes.column_names
+
+
+def test_phases_of_real_training(shared: Path) -> None:
+    trace = ci.read(shared / "pytorch" / "ddp_resnet_4rank_amd" / "rank0.json.gz")
+    frame = trace.to_pandas()
+    work = frame[frame["kind"].isin(["kernel", "comm"])]
+    assert work["phase"].notna().mean() > 0.97
+    counts = work["phase"].value_counts()
+    assert counts["backward"] > counts["forward"] > counts["optimizer"] > 0
+
+
+SAMPLES = st.lists(st.tuples(st.integers(1, 9), st.integers(-50, 50)), min_size=1, max_size=12).map(
+    lambda steps: (np.cumsum([s for s, _ in steps]), np.array([float(v) for _, v in steps]))
+)
+
+
+@given(SAMPLES, st.lists(st.tuples(st.integers(0, 60), st.integers(0, 25)), min_size=1, max_size=8))
+def test_means_of_telemetry_are_those_of_every_nanosecond(samples, spans) -> None:
+    ts, values = samples
+    builder = TraceBuilder()
+    lane = builder.lane(0, LaneKind.STREAM, 0, "s", 0)
+    start = np.array([s for s, _ in spans])
+    dur = np.array([d for _, d in spans])
+    builder.nodes(kind=int(Kind.KERNEL), name="k", rank=0, lane=lane, ts=start, dur=dur)
+    builder.samples(builder.series(0, "socket power", "W", "x", device=0), ts, values)
+    trace = annotate(builder.finish())
+    offset = trace.meta.origin_ns
+    held = {t: values[np.flatnonzero(ts <= t)[-1]] for t in range(int(ts[0]), int(ts[-1]) + 1)}
+    told = trace.annotated("power_w")
+    for t, d, mean in zip(trace.array("ts") + offset, trace.array("dur"), told, strict=True):
+        inside = ts[0] <= t and t + d <= ts[-1]
+        if not inside:
+            assert mean is None or np.isnan(mean)
+        else:
+            moments = range(int(t), int(t + d)) if d else [int(t)]
+            assert mean == pytest.approx(np.mean([held[m] for m in moments]))

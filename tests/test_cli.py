@@ -1,0 +1,235 @@
+"""The commands: what they say, how they end, and that nothing half-written is left."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from kineto_files import BASE, kernel, span, write
+
+import chopper_interop as ci
+from chopper_interop import cli, errors
+
+
+def sample(folder: Path, name: str = "rank0.json") -> Path:
+    info = {"distributedInfo": {"rank": 0, "world_size": 1}}
+    events = [span("cpu_op", "aten::mm", 1, 9), kernel("k", 4, 5, 0)]
+    return write(folder / name, events, baseTimeNanoseconds=BASE, **info)
+
+
+HEAVY = ("numpy", "pyarrow", "pandas", "numba", "networkx", "perfetto", "rich")
+
+
+@pytest.mark.parametrize("command", ["convert", "analyze", "check"])
+def test_help_comes_at_once(command: str) -> None:
+    code = (
+        f"import sys; from chopper_interop import cli\n"
+        f"try: cli.{command}_main(['--help'])\n"
+        f"except SystemExit as end: assert end.code == 0\n"
+        f"loaded = [m for m in {HEAVY} if m in sys.modules]\n"
+        f"assert not loaded, loaded"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert f"chopper-{command}" in done.stdout
+
+
+def test_import_is_light_and_the_public_names_are_all_there() -> None:
+    code = (
+        f"import sys, chopper_interop as ci\n"
+        f"assert not [m for m in {HEAVY} if m in sys.modules]\n"
+        f"assert [n for n in ci.__all__ if getattr(ci, n) is None] == []\n"
+        f"import chopper_interop.analyses.temporal\n"
+        f"assert 'temporal' in ci.analyses()\n"
+        f"assert ci.convert.__name__ == 'convert'"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert set(ci.__all__) == {
+        "ChopperError", "Trace", "analyses", "analyze", "convert", "formats", "read", "write",
+    }  # fmt: skip
+
+
+def test_read_once_and_written_many_times(tmp_path: Path, run) -> None:
+    source = sample(tmp_path)
+    outputs = [tmp_path / "a.pftrace", tmp_path / "b.pftrace.gz", tmp_path / "et"]
+    out = [x for o in outputs[:2] for x in ("-o", o)] + ["-o", f"{outputs[2]}/"]
+    status, stdout, told = run("convert", source, *out)
+    assert status == 0
+    assert stdout == ""
+    assert all(o.exists() for o in outputs)
+    assert (tmp_path / "et" / "rank0.0.et").exists()
+    assert "2 nodes, 0 edges, 0 samples of 1 rank" in told
+
+
+def test_quiet(tmp_path: Path, run) -> None:
+    assert run("convert", "-q", sample(tmp_path), "-o", tmp_path / "a.pftrace") == (0, "", "")
+
+
+STATUS = {
+    "usage": (["{dir}", "-o", "{dir}/x.pftrace", "-O", "colour=red"], 2),
+    "bad option": (["{dir}", "-o", "{dir}/x.pftrace", "-O", "args=perhaps"], 2),
+    "no equals": (["{dir}", "-o", "{dir}/x.pftrace", "-O", "args"], 2),
+    "no output": (["{dir}"], 2),
+    "unknown format": (["{dir}/notes.txt", "-o", "{dir}/x.pftrace"], 3),
+    "unknown ending": (["{dir}", "-o", "{dir}/x.docx"], 3),
+    "unknown name": (["{dir}", "-o", "{dir}/x", "--to", "perfeto"], 3),
+    "not readable": (["{dir}", "--from", "perfetto", "-o", "{dir}/x.pftrace"], 3),
+    "absent": (["{dir}/absent", "-o", "{dir}/x.pftrace"], 4),
+    "damaged": (["{dir}/cut.json.gz", "-o", "{dir}/x.pftrace"], 4),
+    "not writable": (["{dir}", "-o", "/dev/null/x.pftrace"], 6),
+    "bad mode": (["{dir}", "-o", "{dir}/x.et", "-O", "mode=warp"], 2),
+}
+
+
+@pytest.mark.parametrize("name", STATUS)
+def test_a_fault_is_one_line_and_a_status(tmp_path: Path, name: str, run) -> None:
+    sample(tmp_path)
+    (tmp_path / "notes.txt").write_text("hello")
+    (tmp_path / "cut.json.gz").write_bytes(b"\x1f\x8b\x08\x00rubbish")
+    before = sorted(p.name for p in tmp_path.iterdir())
+    arguments, status = STATUS[name]
+    ended, _, told = run("convert", "-q", *(a.format(dir=tmp_path) for a in arguments))
+    assert ended == status, told
+    assert told.count("\n") == 1
+    assert told.startswith("chopper-convert: error: ")
+    assert sorted(p.name for p in tmp_path.iterdir()) == before
+
+
+def test_every_class_of_error_has_its_own_status() -> None:
+    classes = [errors.ChopperError, *errors.ChopperError.__subclasses__()]
+    assert len({c.exit_status for c in classes}) == len(classes)
+
+
+def test_near_names_are_proposed(tmp_path: Path, run) -> None:
+    told = run("convert", "-q", sample(tmp_path), "-o", tmp_path / "x", "--to", "perfeto")[2]
+    assert "did you mean 'perfetto'?" in told
+
+
+def test_losses_can_be_failures(tmp_path: Path, run) -> None:
+    path = sample(tmp_path)
+    path.write_bytes(path.read_bytes()[:-2])
+    out = tmp_path / "x.pftrace"
+    assert run("convert", path, "-o", out, "--on-loss", "error")[0] == 7
+    assert not out.exists()
+    status, _, told = run("convert", path, "-o", out)
+    assert status == 0
+    assert "loss" in told
+    assert "file-not-closed" in told
+    assert "file-not-closed" not in run("convert", path, "-o", out, "--on-loss", "ignore")[2]
+
+
+def test_analyze_as_table_json_and_csv(tmp_path: Path, run) -> None:
+    path = sample(tmp_path)
+    status, table, _ = run("analyze", path, "temporal")
+    assert status == 0
+    assert "busy_ns" in table
+    status, stdout, told = run("analyze", path, "--json")
+    result = json.loads(stdout)["temporal"]
+    assert (status, told) == (0, "")
+    assert result["rows"][0]["busy_ns"] == 5000
+    assert result["summary"]["busy_ns"] == 5000
+    assert run("analyze", path, "temporal", "--csv", tmp_path / "csv")[0] == 0
+    lines = (tmp_path / "csv" / "temporal.csv").read_text().splitlines()
+    assert lines[0].startswith("rank,span_ns,busy_ns,")
+    assert lines[1].startswith("0,5000,5000,")
+
+
+def test_options_may_stand_anywhere(tmp_path: Path, run) -> None:
+    source = sample(tmp_path)
+    status, out, said = run("analyze", source, "--quiet", "temporal", "--on-loss", "error")
+    assert (status, said) == (0, "")
+    assert "temporal" in out
+    missing, output = tmp_path / "none.json", tmp_path / "a.pftrace"
+    status, _, said = run("convert", source, "-o", output, "-q", missing)
+    assert (status, said.count("none.json")) == (errors.ReadError.exit_status, 1)
+
+
+def test_analyze_of_what_is_neither(run) -> None:
+    status, _, told = run("analyze", "temporl")
+    assert status == 3
+    assert "did you mean 'temporal'?" in told
+
+
+def test_formats_are_listed(run) -> None:
+    status, stdout, _ = run("convert", "--formats")
+    assert status == 0
+    for name in ("kineto", "perfetto", "chakra", "parquet", "rocprofv3-csv", "amd-smi"):
+        assert name in stdout
+
+
+def test_demo_and_back(tmp_path: Path, run) -> None:
+    folder = tmp_path / "job"
+    status, _, told = run("convert", "--demo", folder, "-O", "ranks=1", "-O", "layers=1")
+    assert status == 0
+    assert f"chopper-convert {folder} -o" in told
+    assert run("convert", "-q", "--demo", folder, "-O", "rank=1")[0] == 2
+    assert run("convert", "-q", folder, "-o", tmp_path / "x.pftrace")[0] == 0
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_conversion_leaves_nothing(tmp_path: Path, how: signal.Signals) -> None:
+    """It is stopped while it writes into a pipe that nobody reads, so it cannot have ended."""
+    source = tmp_path / "in"
+    source.mkdir()
+    events = [span("cpu_op", f"op {i % 50}", i, 1, args={"n": i}) for i in range(200_000)]
+    write(source / "rank0.json", events)
+    out = tmp_path / "out"
+    code = (
+        "import sys, time\n"
+        "from chopper_interop import cli, progress\n"
+        "told = progress.advance\n"
+        "def slow(task, amount):\n"
+        "    told(task, amount)\n"
+        "    if 'writing' in task: print('writing', flush=True); time.sleep(60)\n"
+        "progress.advance = slow\n"
+        f"sys.exit(cli.convert_main([{str(source)!r}, '-q', '-o', '{out}/job.pftrace',"
+        f" '-o', '{out}/et/']))"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    with process:
+        assert process.stdout.readline() == "writing\n"
+        during = [p.name for p in out.iterdir()]
+        process.send_signal(how)
+        deadline = time.monotonic() + 30
+        while process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+        told = process.stderr.read()
+    assert process.returncode == cli.INTERRUPTED
+    assert told == "chopper-convert: interrupted, nothing half-written is left\n"
+    assert during == [n for n in during if n.startswith(".") and n.endswith(".part")] != []
+    assert list(out.iterdir()) == []
+
+
+def test_an_output_is_replaced_only_when_the_new_one_is_whole(tmp_path: Path, run) -> None:
+    out = tmp_path / "x.pftrace"
+    out.write_text("old")
+    path = sample(tmp_path)
+    path.write_text("{")
+    assert run("convert", "-q", "--from", "kineto", path, "-o", out)[0] == 4
+    assert out.read_text() == "old"
+    sample(tmp_path)
+    assert run("convert", "-q", path, "-o", out)[0] == 0
+    assert out.read_bytes()[:1] == b"\n"
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path, run) -> None:
+    path = sample(tmp_path)
+    (tmp_path / "taken").write_text("a file")
+    status, _, told = run("convert", "-q", path, "-o", f"{tmp_path}/taken/")
+    assert status == 6, told
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_that_may_not_be_read(tmp_path: Path, run) -> None:
+    path = sample(tmp_path)
+    path.chmod(0)
+    status, _, told = run("convert", "-q", path, "-o", tmp_path / "x.pftrace")
+    assert status == 4
+    assert "Permission denied" in told

@@ -1,0 +1,99 @@
+"""Whatever a file was packed with, its bytes come out, and what is lost is said."""
+
+import bz2
+import gzip
+import lzma
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chopper_interop import inputs
+from chopper_interop.errors import ReadError
+from chopper_interop.issues import IssueLog
+
+TEXT = b'{"traceEvents": []}' * 5000
+
+
+def read(path: Path, data: bytes) -> tuple[bytes, dict[str, int]]:
+    path.write_bytes(data)
+    log = IssueLog()
+    return inputs.read(path, log).tobytes(), {issue.code: issue.count for issue in log}
+
+
+def zstd(data: bytes) -> bytes:
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as stream:
+        stream.write(data)
+    return sink.getvalue().to_pybytes()
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, lzma.compress, bz2.compress, zstd])
+def test_packing_is_told_by_content(tmp_path: Path, pack) -> None:
+    assert read(tmp_path / "wrong.suffix", pack(TEXT)) == (TEXT, {})
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, lzma.compress, bz2.compress, zstd])
+def test_members_are_put_together(tmp_path: Path, pack) -> None:
+    assert read(tmp_path / "x", pack(TEXT) + pack(b"more")) == (TEXT + b"more", {})
+
+
+def test_rubbish_behind_compressed_data_is_counted(tmp_path: Path) -> None:
+    text, issues = read(tmp_path / "x", gzip.compress(TEXT) + b"rubbish")
+    assert text == TEXT
+    assert issues == {"bytes-behind-compressed-data": 7}
+
+
+def test_zeros_behind_compressed_data_are_padding(tmp_path: Path) -> None:
+    assert read(tmp_path / "x", gzip.compress(TEXT) + bytes(512)) == (TEXT, {})
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, lzma.compress, bz2.compress, zstd])
+def test_early_end_keeps_what_came_before(tmp_path: Path, pack) -> None:
+    packed = pack(TEXT)
+    text, issues = read(tmp_path / "x", packed[:-5])
+    assert TEXT.startswith(text)
+    assert issues == {"compressed-data-cut-short": 1}
+
+
+def test_damage_is_one_line_with_the_file(tmp_path: Path) -> None:
+    packed = bytearray(gzip.compress(TEXT, mtime=0))
+    packed[20:30] = b"0123456789"
+    path = tmp_path / "x.json.gz"
+    path.write_bytes(packed)
+    with pytest.raises(ReadError, match="damaged") as caught:
+        inputs.read(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_byte_order_marks(tmp_path: Path, encoding: str) -> None:
+    text = "gpu,température\n0,45 °C\n"
+    assert read(tmp_path / "x", text.encode(encoding))[0] == text.encode()
+    assert inputs.head(tmp_path / "x") == text.encode()
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(ReadError, match="No such file"):
+        inputs.read(tmp_path / "absent")
+
+
+def test_head_is_bounded(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(gzip.compress(bytes(10 * inputs.HEAD)))
+    assert len(inputs.head(path)) == inputs.HEAD
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_raise_anything_else(tmp_path_factory, data: bytes) -> None:
+    path = tmp_path_factory.mktemp("x") / "x"
+    for magic in (b"", *inputs.PACKINGS):
+        path.write_bytes(magic + data)
+        try:
+            inputs.read(path)
+        except ReadError as error:
+            assert str(path) in str(error)  # noqa: PT017 - raising is allowed, not required

@@ -1,0 +1,63 @@
+"""What is installed is what is in the checkout, under one name."""
+
+from importlib.metadata import distributions, entry_points
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+tomllib = pytest.importorskip("tomllib", reason="tomllib is in Python from 3.11 on")
+
+ROOT = Path(__file__).resolve().parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+FOLDERS = PROJECT["tool"]["setuptools"]["package-dir"]
+
+
+def test_every_package_of_the_checkout_is_listed() -> None:
+    """A package that is not listed is missing from the wheel, and only from the wheel."""
+    homes = {folder: name for name, folder in FOLDERS.items()}
+    found = set()
+    for top, home in homes.items():
+        for module in (ROOT / top).rglob("*.py"):
+            inner = module.parent.relative_to(ROOT / top)
+            if not any((ROOT / top / Path(*inner.parts[:k])).is_symlink() for k in range(1, 9)):
+                found.add(".".join((home, *inner.parts)))
+    assert found == set(PROJECT["tool"]["setuptools"]["packages"])
+
+
+def test_links_of_the_checkout_point_to_the_folders() -> None:
+    for name in ("schemas", "converters", "analyses"):
+        assert (ROOT / "chopper_interop" / name).resolve() == ROOT / name
+
+
+@pytest.mark.parametrize("name", ["chakra_et.proto", "chakra_et.binpb"])
+def test_resources_are_installed(name: str) -> None:
+    assert files("chopper_interop.schemas").joinpath(name).is_file()
+    assert files("chopper_interop").joinpath("py.typed").is_file()
+
+
+@pytest.mark.parametrize("group", ["chopper_interop.converters", "chopper_interop.analyses"])
+def test_entry_points_are_those_of_the_checkout_and_load(group: str) -> None:
+    declared = PROJECT["project"]["entry-points"][group]
+    ours = {p.name: p for p in entry_points(group=group) if p.dist.name == "chopper-interop"}
+    assert {name: point.value for name, point in ours.items()} == declared
+    for point in ours.values():
+        assert point.load() is not None
+
+
+def test_nothing_else_at_the_top_of_site_packages() -> None:
+    installed = [d for d in distributions(name="chopper-interop") if d.read_text("RECORD")]
+    listed = [path for found in installed for path in found.files or []]
+    assert listed
+    tops = {path.parts[0] for path in listed if path.suffix == ".py"}
+    assert tops <= {"chopper_interop"} | {t for t in tops if t.startswith("__editable__")}
+
+
+def test_the_compiled_schema_says_what_the_text_says() -> None:
+    from chopper_interop.schemas.chakra import message
+
+    text = (ROOT / "schemas" / "chakra_et.proto").read_text()
+    for name in ("Node", "AttributeProto", "GlobalMetadata", "IOInfo"):
+        body = text.split(f"message {name} {{")[1].split("\n}")[0]
+        told = {f"{f.name} = {f.number};" for f in message(name).DESCRIPTOR.fields}
+        assert all(line in body for line in told)

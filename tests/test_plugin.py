@@ -1,0 +1,152 @@
+"""A package of somebody else's adds a format and an analysis, and a broken one hinders nobody."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from chopper_interop.testing import check_analysis, check_converter
+
+PLUGIN = Path(__file__).parent / "plugin"
+TOY = """#chopper-toy 1
+rank,thread,name,start_us,duration_us
+0,17,step,0,20
+0,17,load batch,0.5,12.25
+0,17,"compute, all",13,6.001
+1,18,step,0.25,19
+"""
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """Folder in which the plug-in lies as pip installs it, beside one that does not load."""
+    target = tmp_path_factory.mktemp("site")
+    source = tmp_path_factory.mktemp("source")
+    for file in PLUGIN.iterdir():
+        if file.is_file():
+            (source / file.name).write_bytes(file.read_bytes())
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    offline = ["--no-index", "--no-deps", "--no-build-isolation", "--target", str(target)]
+    subprocess.run([*pip, *offline, str(source)], check=True, capture_output=True, text=True)
+    _install_broken(target)
+    return target
+
+
+def _install_broken(target):
+    """What pip leaves of a package whose module raises when it is imported."""
+    (target / "chopper_shards.py").write_text("raise RuntimeError('glass everywhere')\n")
+    about = target / "chopper_shards-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: chopper-shards\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(
+        "[chopper_interop.converters]\nshards = chopper_shards:SHARDS\n"
+        "[chopper_interop.analyses]\nshards_count = chopper_shards:count\n"
+    )
+
+
+@pytest.fixture
+def run(installed, tmp_path):
+    """Run a command of ours in a process that sees the plug-ins."""
+    (tmp_path / "a.toy.csv").write_text(TOY)
+
+    def command(name, *arguments):
+        code = f"import sys; from chopper_interop.cli import {name}; sys.exit({name}())"
+        return subprocess.run(
+            [sys.executable, "-c", code, *arguments],
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": str(installed)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    return command
+
+
+def _plugin():
+    spec = importlib.util.spec_from_file_location("chopper_toy", PLUGIN / "chopper_toy.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_format_is_listed_with_its_options(run):
+    shown = run("convert_main", "--formats")
+    assert shown.returncode == 0
+    line = next(line for line in shown.stdout.splitlines() if line.strip().startswith("toy"))
+    assert "toy ranges (CSV)" in line
+    assert "shift_us=0" in line
+
+
+def test_broken_plugin_is_listed_as_broken_with_the_reason(run):
+    shown = run("convert_main", "--formats")
+    line = next(line for line in shown.stdout.splitlines() if line.strip().startswith("shards"))
+    assert "RuntimeError: glass everywhere" in line
+    assert "kineto" in shown.stdout
+
+
+def test_broken_plugin_says_why_when_it_is_asked_for(run):
+    asked = run("convert_main", "a.toy.csv", "-o", "a.out", "--to", "shards")
+    assert asked.returncode == 3
+    assert "glass everywhere" in asked.stderr
+    assert "Traceback" not in asked.stderr
+
+
+def test_file_of_the_format_becomes_a_perfetto_trace(run, tmp_path):
+    from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
+
+    made = run("convert_main", "a.toy.csv", "-o", "a.pftrace")
+    assert made.returncode == 0, made.stderr
+    trace = proto.Trace.FromString((tmp_path / "a.pftrace").read_bytes())
+    names = {
+        entry.iid: entry.name
+        for packet in trace.packet
+        for entry in packet.interned_data.event_names
+    }
+    begun = [
+        (names[packet.track_event.name_iid], packet.timestamp)
+        for packet in trace.packet
+        if packet.track_event.type == proto.TrackEvent.TYPE_SLICE_BEGIN
+    ]
+    assert sorted(begun) == [
+        ("compute, all", 13_000),
+        ("load batch", 500),
+        ("step", 0),
+        ("step", 250),
+    ]
+
+
+def test_option_of_the_reader_is_taken_and_typed(run, tmp_path):
+    made = run("convert_main", "a.toy.csv", "-o", "b.toy.csv", "-O", "shift_us=7")
+    assert made.returncode == 0, made.stderr
+    starts = [line.split(",")[-2] for line in (tmp_path / "b.toy.csv").read_text().splitlines()[2:]]
+    assert starts == ["7", "7.5", "20", "7.25"]
+    refused = run("convert_main", "a.toy.csv", "-o", "b.toy.csv", "-O", "shift_us=soon")
+    assert refused.returncode == 2
+    assert "soon" in refused.stderr
+
+
+def test_analysis_runs_beside_ours(run):
+    asked = run("analyze_main", "a.toy.csv", "toy_longest", "--json", "-O", "top=2")
+    assert asked.returncode == 0, asked.stderr
+    answer = json.loads(asked.stdout)["toy_longest"]
+    assert answer["rows"] == [
+        {"name": "step", "dur_ns": 20_000},
+        {"name": "step", "dur_ns": 19_000},
+    ]
+    assert answer["summary"] == {"nodes": 4}
+
+
+def test_converter_passes_the_acceptance_test(tmp_path):
+    (tmp_path / "a.toy.csv").write_text(TOY)
+    check_converter(_plugin().TOY, tmp_path / "a.toy.csv")
+
+
+def test_analysis_passes_the_acceptance_test(tmp_path):
+    (tmp_path / "a.toy.csv").write_text(TOY)
+    plugin = _plugin()
+    check_analysis(plugin.toy_longest, plugin.read([tmp_path / "a.toy.csv"]))
