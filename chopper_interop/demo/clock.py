@@ -12,9 +12,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import numba
 import numpy as np
 
+from chopper_interop.compiled import jit
 from chopper_interop.demo import noise
 from chopper_interop.demo.parameters import MIN_MHZ, PEAK_MHZ, WINDOW_START_NS
 
@@ -122,7 +122,7 @@ def make_clock(p: DemoParameters, slow_factor: float, window_ns: float) -> Clock
     )
 
 
-@numba.njit(cache=True, nogil=True)
+@jit
 def _control(clock: Clock, gpu: int) -> None:
     """Close the tick: note its power, choose the clock of the next."""
     k, state = clock.tick[gpu], clock.state[gpu]
@@ -145,7 +145,7 @@ def _control(clock: Clock, gpu: int) -> None:
     clock.mhz[gpu, k + 1] = min(max(mhz, MIN_MHZ), clock.highest_mhz[gpu])
 
 
-@numba.njit(cache=True, nogil=True)
+@jit
 def spend(clock: Clock, gpu: int, until_ns: int, activity: float, busy: float) -> None:
     """Follow the clock up to a time, during which the GPU is active and busy to these shares."""
     state = clock.state[gpu]
@@ -159,7 +159,7 @@ def spend(clock: Clock, gpu: int, until_ns: int, activity: float, busy: float) -
             _control(clock, gpu)
 
 
-@numba.njit(cache=True, nogil=True)
+@jit
 def law_ns(slope: Array, fixed: Array, mhz: float) -> float:
     """Time of a kernel by its segments at a constant clock, nanoseconds."""
     longest = 0.0
@@ -168,13 +168,13 @@ def law_ns(slope: Array, fixed: Array, mhz: float) -> float:
     return longest
 
 
-@numba.njit(cache=True, nogil=True)
+@jit
 def whole_ns(time_ns: float) -> int:
     """Round a duration to whole nanoseconds, at least one."""
     return max(1, math.floor(time_ns + 0.5))
 
 
-@numba.njit(cache=True, nogil=True)
+@jit
 def run_kernel(
     clock: Clock, gpu: int, start_ns: int, law: Array, factor: float, activity: float
 ) -> int:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import numba
 import numpy as np
 
+from chopper_interop.compiled import jit
 from chopper_interop.demo import noise
 from chopper_interop.demo.catalogue import spread, stream
 from chopper_interop.demo.clock import QUANTUM_MHZ, law_ns, whole_ns
@@ -135,7 +135,7 @@ def pass_begin_ns(p: DemoParameters, number: int, rank: int) -> int:
     return p.boottime_ns + number * _BETWEEN_PASSES_NS + 731_003 * rank
 
 
-@numba.njit(cache=True, nogil=True)
+@jit
 def _serialise(
     law: Array,
     highest_mhz: float,

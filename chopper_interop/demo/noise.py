@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from typing import Final
 
-import numba
 import numpy as np
+
+from chopper_interop.compiled import jit
 
 HOST_COST: Final = 1
 KERNEL_TIME: Final = 2
@@ -29,7 +30,7 @@ _S11, _S27, _S30, _S31 = np.uint64(11), np.uint64(27), np.uint64(30), np.uint64(
 _TO_UNIT = 1.0 / (1 << 53)
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@jit
 def _mix(z: int) -> int:
     z = (z ^ (z >> _S30)) * _MIX_1
     z = (z ^ (z >> _S27)) * _MIX_2
@@ -37,7 +38,7 @@ def _mix(z: int) -> int:
     return mixed
 
 
-@numba.njit(cache=True, nogil=True)
+@jit
 def bits(seed: int, purpose: int, a: int, b: int, c: int) -> int:
     """64 random bits, the same for the same arguments."""
     z = _mix(np.uint64(seed) * _WEYL + np.uint64(purpose))
@@ -46,13 +47,13 @@ def bits(seed: int, purpose: int, a: int, b: int, c: int) -> int:
     return _mix(z + np.uint64(c) * _WEYL)
 
 
-@numba.njit(cache=True, nogil=True)
+@jit
 def uniform(seed: int, purpose: int, a: int, b: int, c: int) -> float:
     """Draw from [0, 1)."""
     return float(bits(seed, purpose, a, b, c) >> _S11) * _TO_UNIT
 
 
-@numba.njit(cache=True, nogil=True)
+@jit
 def normal(seed: int, purpose: int, a: int, b: int, c: int) -> float:
     """Draw from the standard normal distribution."""
     word = bits(seed, purpose, a, b, c)
@@ -61,7 +62,7 @@ def normal(seed: int, purpose: int, a: int, b: int, c: int) -> float:
     return math.sqrt(-2.0 * math.log(first)) * math.cos(2.0 * math.pi * second)
 
 
-@numba.njit(cache=True, nogil=True)
+@jit
 def lognormal(spread: float, seed: int, purpose: int, a: int, b: int, c: int) -> float:
     """Draw a factor of mean 1 whose logarithm has the given standard deviation."""
     return math.exp(spread * normal(seed, purpose, a, b, c) - 0.5 * spread * spread)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import numba
 import numpy as np
 
+from chopper_interop.compiled import jit
 from chopper_interop.demo.program import COLLECTIVE, SYNC
 from chopper_interop.demo.schedule import EVENT_LATENCY_NS, SYNC_LATENCY_NS
 
@@ -127,7 +127,7 @@ def _merged(path: CriticalPath) -> CriticalPath:
     return CriticalPath(kind, rank, step, item, ts, np.diff(ts, append=end_ns))
 
 
-@numba.njit(cache=True, nogil=True)
+@jit
 def _before(timeline: Timeline, rank: int, step: int, mark: int, begin_ns: int) -> int:
     """Time of the mark before; the window's begin if there is none."""
     if mark:
@@ -137,7 +137,7 @@ def _before(timeline: Timeline, rank: int, step: int, mark: int, begin_ns: int) 
     return begin_ns
 
 
-@numba.njit(cache=True, nogil=True)
+@jit
 def _last_to_start(timeline: Timeline, step: int, op: int) -> int:
     """Find the member of a collective that started last, the lowest rank of equals."""
     last = 0
@@ -147,7 +147,7 @@ def _last_to_start(timeline: Timeline, step: int, op: int) -> int:
     return last
 
 
-@numba.njit(cache=True, nogil=True)
+@jit
 def _cause(t: Tables, timeline: Timeline, rank: int, step: int, op: int) -> tuple[int, int, int]:
     """Find what an operation waited for: the state that follows, step and operation."""
     start, previous, event = timeline.start_ns[rank, step, op], t.previous[op], t.waits_for[op]
@@ -162,7 +162,7 @@ def _cause(t: Tables, timeline: Timeline, rank: int, step: int, op: int) -> tupl
     return _AFTER_LAUNCH, step, op
 
 
-@numba.njit(cache=True, nogil=True)
+@jit
 def _walk(
     t: Tables, timeline: Timeline, event: Array, kind: Array, end: tuple[int, int, int], out: Array
 ) -> int:

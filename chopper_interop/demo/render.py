@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-import numba
 import numpy as np
+
+from chopper_interop.compiled import jit
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -76,7 +77,7 @@ class Compiled:
         return out[:size].data
 
 
-@numba.njit(cache=True, nogil=True)
+@jit
 def _number(value: int, decimals: int, out: Array, at: int) -> int:
     """Write a number at a place; the place after it."""
     if value < 0:
@@ -100,7 +101,7 @@ def _number(value: int, decimals: int, out: Array, at: int) -> int:
     return end
 
 
-@numba.njit(cache=True, nogil=True)
+@jit
 def _render(text: Array, ends: Array, slots: Array, pool: Array, out: Array) -> int:
     at, begin = 0, 0
     for i in range(len(ends)):

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import numba
 import numpy as np
 
+from chopper_interop.compiled import jit
 from chopper_interop.demo import clock as clocks
 from chopper_interop.demo import noise
 from chopper_interop.demo.kernels import LAWS, law_tables, slowed_clock_mhz, times_ns
@@ -147,7 +147,7 @@ def _empty_timeline(p: DemoParameters, tables: Tables) -> Timeline:
     return Timeline(marks, np.zeros(gpu, dtype=np.int64), np.zeros(gpu, dtype=np.int64))
 
 
-@numba.njit(cache=True, nogil=True)
+@jit
 def _host_cost_ns(t: Tables, run: Run, rank: int, step: int, mark: int) -> int:
     draw = noise.uniform(run.seed, noise.HOST_COST, rank, step, mark)
     factor = 0.8 + 0.4 * draw
@@ -156,7 +156,7 @@ def _host_cost_ns(t: Tables, run: Run, rank: int, step: int, mark: int) -> int:
     return int(t.cost_ns[mark] * factor) + 1
 
 
-@numba.njit(cache=True, nogil=True)
+@jit
 def _host(t: Tables, run: Run, out: Timeline, where: tuple[int, int, int]) -> None:
     """Time of one mark on one rank."""
     rank, step, mark = where
@@ -173,7 +173,7 @@ def _host(t: Tables, run: Run, out: Timeline, where: tuple[int, int, int]) -> No
     out.mark_ns[rank, step, mark] = time
 
 
-@numba.njit(cache=True, nogil=True)
+@jit
 def _start_ns(t: Tables, out: Timeline, rank: int, step: int, op: int) -> int:
     """Latest of launch, the operation before on the stream, and the event waited for."""
     start: int = out.mark_ns[rank, step, t.mark[op]] + LAUNCH_LATENCY_NS
@@ -186,7 +186,7 @@ def _start_ns(t: Tables, out: Timeline, rank: int, step: int, op: int) -> int:
     return start
 
 
-@numba.njit(cache=True, nogil=True)
+@jit
 def _finish(
     t: Tables, run: Run, clock: clocks.Clock, out: Timeline, where: tuple[int, int, int]
 ) -> None:
@@ -208,7 +208,7 @@ def _finish(
     out.end_ns[rank, step, op] = end
 
 
-@numba.njit(cache=True, nogil=True)
+@jit
 def _meet(t: Tables, run: Run, out: Timeline, step: int, op: int) -> None:
     """End of a collective: the transfer begins when its last member has started."""
     factor = noise.lognormal(TRANSFER_SPREAD, run.seed, noise.TRANSFER_TIME, step, op, 0)
@@ -220,7 +220,7 @@ def _meet(t: Tables, run: Run, out: Timeline, step: int, op: int) -> None:
         out.end_ns[rank, step, op] = last + transfer
 
 
-@numba.njit(cache=True, nogil=True)
+@jit
 def _run(t: Tables, run: Run, clock: clocks.Clock, out: Timeline) -> None:
     for step in range(run.steps):
         for mark in range(len(t.action)):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-import numba
 import numpy as np
 
+from chopper_interop.compiled import jit
 from chopper_interop.demo import clock as clocks
 from chopper_interop.demo import paths, schedule
 from chopper_interop.demo.fsdp import DTYPE_BYTES
@@ -104,7 +104,7 @@ def _straggler(job: Job) -> dict[str, Any]:
     }
 
 
-@numba.njit(cache=True, nogil=True)
+@jit
 def overlap_ns(start_a: Array, end_a: Array, start_b: Array, end_b: Array) -> int:
     """Time that two sorted lists of disjoint intervals have in common."""
     i, j, total = 0, 0, 0
