@@ -63,9 +63,9 @@ class EtFile:
     data_first, data, ctrl_first, ctrl
         Ids that node i depends on: ``data[data_first[i]:data_first[i + 1]]``, and likewise.
     attr_node, attr_name, attr_field, attr_value, attr_len
-        Attributes one by one: of which node, the number of its name in `attr_names`, the field
-        number of its value, the value as int64 (decimals by their bits; texts by where they
-        begin in the buffer), and the length of texts.
+        Attributes one by one: of which node, the number of its name in `attr_names` (-1 if it
+        can't be read), the field number of its value, the value as int64 (decimals by their bits;
+        texts by where they begin in the buffer), and the length of texts.
     attr_names
         Distinct names of attributes.
     broken_at
@@ -152,22 +152,21 @@ def decode(buffer: Bytes) -> EtFile:
     at, length, broken = _messages(buffer)
     metadata = bytes(buffer[at[0] : at[0] + length[0]]) if len(at) else b""
     at, length = at[1:], length[1:]
-    n = len(at)
+    counts = np.zeros(3, np.int64)
+    n = _count(buffer, at, length, counts)
+    if n < len(at):
+        broken = int(at[n])
+    at, length = at[:n], length[:n]
     nodes = _Nodes(
         *(np.zeros(n, np.uint64 if i == 0 else np.int64) for i in range(len(_Nodes._fields)))
     )
-    counts = np.zeros(3, np.int64)
-    bad = _count(buffer, at, length, counts)
     lists = _Lists(
         np.zeros(counts[0], np.uint64),
         np.zeros(counts[1], np.uint64),
         *(np.zeros(counts[2], np.int64) for _ in range(5)),
     )
     names = interned(_MOST_NAMES)
-    if bad < 0:
-        _fill(buffer, at, length, nodes, lists, names)
-    else:
-        broken = int(at[bad])
+    _fill(buffer, at, length, nodes, lists, names)
     return EtFile(
         buffer=buffer,
         metadata=metadata,
@@ -264,27 +263,39 @@ def _messages(buffer: Bytes) -> tuple[Array, Array, int]:
 
 @jit
 def _count(buffer: Bytes, at: Array, length: Array, counts: Array) -> int:
-    """How many data dependencies, control dependencies and attributes; the first bad message."""
+    """How many messages are whole, from the first.
+
+    In `counts`: what these have of data dependencies, control dependencies and attributes.
+    """
     for k in range(len(at)):
         i, stop = at[k], at[k] + length[k]
+        data, ctrl, attrs = counts
         while i < stop:
             number, wire, begin, end = _field(buffer, i, stop)
-            if end < 0:
+            whole = end >= 0
+            if whole and number in (4, 5):
+                found = _varints(buffer, begin, end) if wire == 2 else np.int64(wire == 0)
+                whole = found >= 0
+                data += found if number == 5 else 0
+                ctrl += found if number == 4 else 0
+            attrs += number == 10 and wire == 2
+            if not whole:
                 return k
-            if number in (4, 5):
-                where = 0 if number == 5 else 1
-                if wire == 2:
-                    while begin < end:
-                        _, begin = varint_at(buffer, begin, end)
-                        if begin < 0:
-                            return k
-                        counts[where] += 1
-                else:
-                    counts[where] += 1
-            elif number == 10:
-                counts[2] += 1
             i = end
-    return -1
+        counts[0], counts[1], counts[2] = data, ctrl, attrs
+    return len(at)
+
+
+@jit
+def _varints(buffer: Bytes, i: int, stop: int) -> int:
+    """How many varints there are; -1 if the last does not end."""
+    count = 0
+    while i < stop:
+        _, i = varint_at(buffer, i, stop)
+        if i < 0:
+            return -1
+        count += 1
+    return count
 
 
 @jit
@@ -306,9 +317,9 @@ def _fill(
                     nodes.start_us[k] = np.int64(value)
                 else:
                     nodes.duration_us[k] = np.int64(value)
-            elif number == 2:
+            elif number == 2 and wire == 2:
                 nodes.name_at[k], nodes.name_len[k] = begin, end - begin
-            elif number in (4, 5):
+            elif number in (4, 5) and wire in (0, 2):
                 while begin < end:
                     value, begin = varint_at(buffer, begin, end)
                     if number == 5:
@@ -319,7 +330,7 @@ def _fill(
                         lists.ctrl[ctrl] = value
                         nodes.ctrl_count[k] += 1
                         ctrl += 1
-            elif number == 10:
+            elif number == 10 and wire == 2:
                 lists.attr_node[attrs] = k
                 _attribute(buffer, begin, end, lists, attrs, names)
                 attrs += 1
@@ -332,11 +343,12 @@ def _attribute(buffer: Bytes, i: int, stop: int, lists: _Lists, row: int, names:
     while i < stop:
         number, wire, begin, end = _field(buffer, i, stop)
         if end < 0:
+            lists.attr_name[row] = -1
             return
         if number == 1:
             lists.attr_name[row] = number_of(buffer, begin, end, names)
         elif number > 2:
-            lists.attr_field[row] = number
+            lists.attr_field[row], lists.attr_len[row] = number, 0
             if wire == 0:
                 value, _ = varint_at(buffer, begin, end)
                 if number in _ZIGZAG_FIELDS:

@@ -44,6 +44,11 @@ METADATA_NODE = Fault(
     "Nodes that hold facts about the trace are no operations.",
     events=True,
 )
+UNREADABLE = Fault(
+    "et-attribute-unreadable",
+    Severity.LOSS,
+    "Attributes that are cut short, or have no name, were left out.",
+)
 DANGLING = Fault(
     "et-dependency-dangling",
     Severity.LOSS,
@@ -129,6 +134,7 @@ def read(paths: list[Path]) -> Trace:
     et = decode(np.ascontiguousarray(inputs.read(path, issues)))
     if et.broken_at >= 0:
         issues.add(BROKEN, 1, f"byte {et.broken_at}")
+    issues.add(UNREADABLE, np.count_nonzero(et.attr_name < 0))
     named = _SUFFIX.match(path.name)
     rank = int(named.group("rank")) if named else 0
     meta = _facts(et, path, rank, known_by="name" if named else ASSUMED)

@@ -47,6 +47,7 @@ _NULLS = ["", "None", "NULL", "null", "nan", "NaN", "N/A"]
 _BLOCK = 4 << 20
 _FITS = 1 << 63
 _PLAIN = r"^-?[0-9]{1,18}$"
+_MOST_DIGITS = 30
 _NAME = pa.dictionary(pa.int32(), pa.string())
 
 
@@ -189,6 +190,8 @@ class _Cell:
             return cls()
         try:
             exact = Decimal(plain)
+            if exact.adjusted() > _MOST_DIGITS:  # written out it could fill the memory
+                return cls(wrong=True)
             value = int(exact.to_integral_value())
         except (InvalidOperation, ValueError, OverflowError):
             return cls(wrong=True)

@@ -180,8 +180,9 @@ def test_an_interrupted_conversion_leaves_nothing(tmp_path: Path, how: signal.Si
     write(source / "rank0.json", events)
     out = tmp_path / "out"
     code = (
-        "import sys, time\n"
+        "import signal, sys, time\n"
         "from chopper_interop import cli, progress\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it\n"
         "told = progress.advance\n"
         "def slow(task, amount):\n"
         "    told(task, amount)\n"

@@ -228,6 +228,26 @@ def test_a_file_cut_short_is_noticed(tmp_path: Path, run) -> None:
     assert chakra_check.check(prefix).found[0].where == "job.1.et"
 
 
+@pytest.mark.parametrize(
+    ("garbled", "kept"),
+    [
+        (b"\x08\x03\x12\x7f", 2),  # a message whose text is longer than itself
+        (b"\x08\x03\x29" + b"\xff" * 8, 3),  # dependencies of another type are unknown fields
+        (b"\x08\x03\x2a\x02\xff\xff", 2),  # a list of dependencies that does not end
+        (b"\x08\x03\x52\x03\x0a\x01n\x52\x02\x0a\x7f", 3),  # an attribute that does not end
+    ],
+)
+def test_a_garbled_message_is_noticed(tmp_path: Path, garbled: bytes, kept: int) -> None:
+    path = make_et(tmp_path, [[{}, {}]]).with_name("job.0.et")
+    path.write_bytes(path.read_bytes() + bytes([len(garbled)]) + garbled)
+    trace = ci.read(path)
+    assert trace.nodes.num_rows == kept
+    told = {i.code for i in trace.meta.issues} & {"et-cut-short", "et-attribute-unreadable"}
+    assert told == ({"et-cut-short"} if kept == 2 else set()) | (
+        {"et-attribute-unreadable"} if b"\x52" in garbled else set()
+    )
+
+
 def test_ranks_with_a_hole_are_renumbered(demo: Path, tmp_path: Path, run) -> None:
     one = ci.read(demo / "kineto").rank(1)
     issues = ci.write(one, tmp_path / "job.et", mode="gpu")

@@ -1,0 +1,42 @@
+"""Every converter of the package that reads or writes keeps the contract of `check_converter`."""
+
+from pathlib import Path
+
+import pytest
+
+import chopper_interop as ci
+from chopper_interop import registry
+from chopper_interop.testing import check_converter
+
+SAMPLES = {
+    "amd-smi": "*watch*.csv",
+    "chakra": "et/*.0.et",
+    "kineto": "kineto/rank0.*",
+    "parquet": "job.parquet",
+    "perfetto": "kineto/rank0.*",
+    "recorder": "*recorder*.csv",
+    "rocprofv3-csv": "rocprof/pmc_1",
+}
+ELSEWHERE = {"rocprofv3-json": "the sample job has none: see test_rocprof_json.py"}
+WORKING = [n for n, c in registry.converters().items() if c.read or c.write]
+
+
+@pytest.fixture(scope="module")
+def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sample job of one rank and one layer, and what is made of it."""
+    from chopper_interop.demo import make_demo
+
+    job = tmp_path_factory.mktemp("samples") / "job"
+    make_demo(job, ranks=1, layers=1, steps=1, recorder_hz=20)
+    trace = ci.read(job / "kineto")
+    ci.write(trace, job / "et" / "job.et", mode="gpu")
+    ci.write(trace, job / "job.parquet")
+    return job
+
+
+@pytest.mark.parametrize("name", WORKING)
+def test_contract(name: str, samples: Path) -> None:
+    if name in ELSEWHERE:
+        pytest.skip(ELSEWHERE[name])
+    (sample,) = samples.rglob(SAMPLES[name])
+    check_converter(registry.converters()[name], sample)
