@@ -98,7 +98,7 @@ def assemble(fragments: list[Fragment], name: str) -> Trace:
     telemetry = [f for f in fragments if not f.trace.nodes.num_rows and f.trace.samples.num_rows]
     if not timed and not telemetry:
         raise ReadError(
-            "there are no events and no samples in what was given", hint=_first_loss(fragments)
+            "there are no events and no samples in what was given", hint=_losses(fragments)
         )
     timing, passes = _timing_and_passes(timed)
     timing = _without_copies(timing, issues)
@@ -122,10 +122,11 @@ def assemble(fragments: list[Fragment], name: str) -> Trace:
     return _finished(trace, fragments, passes, issues)
 
 
-def _first_loss(fragments: list[Fragment]) -> str | None:
+def _losses(fragments: list[Fragment]) -> str | None:
     """What became of the input, for a job in which nothing is left of it."""
     issues = (issue for f in fragments for issue in f.trace.meta.issues)
-    return next((i.meaning.rstrip(".") for i in issues if i.severity is Severity.LOSS), None)
+    lost = [i.meaning.rstrip(".") for i in issues if i.severity is Severity.LOSS]
+    return "; ".join(list(dict.fromkeys(lost))[:3]) or None
 
 
 def _finished(

@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from shared_data import SHARED
 
 # no deadline: the first call compiles; and a change must never fail by the luck of the draw
 settings.register_profile("chopper", deadline=None, derandomize=True)
 settings.register_profile("explore", deadline=None, max_examples=1000)
 settings.load_profile("chopper")
-
-SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
 @pytest.fixture(scope="session")

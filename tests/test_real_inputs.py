@@ -13,47 +13,33 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from shared_data import SHARED
 from trace_processor import TraceProcessor
 
 import chopper_interop as ci
+from chopper_interop.errors import ReadError, UnknownFormatError
 from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind
 
-KINETO = [
-    "base_boundary_4rank_amd/rank2.json.gz",
-    "clock_skew_4rank_amd/rank1.json.gz",
-    "cuda_sync_a100/event_sync_multi_stream.json.gz",
-    "cuda_sync_a100/event_sync_trace.json.gz",
-    "cuda_sync_a100/simple_add.json.gz",
-    "ddp_resnet_4rank_amd/merged_all_events.json.gz",
-    "ddp_resnet_4rank_amd/rank3.json.gz",
-    "dlrm_8rank_v100/kineto/worker0_step_12.1694128201545.pt.trace.json",
-    "dlrm_8rank_v100/kineto/worker3_step_12.1694128201557.pt.trace.json",
-    "h100/Falconsai_nsfw_image_detection__1016002.json.gz",
-    "h100/Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz",
-    "h100/gaunernst_bert-small-uncased__1016001.json.gz",
-    "hip_graph_mi300x/sglang_Qwen3-8B_decode.json.gz",
-    "hip_graph_mi300x/vllm_graph_execution.json.gz",
-    "mi210/gpu_only_trace.json.gz",
-    "mi250/mi250_minitoy_train_ROCm6_2_kineto.json.gz",
-    "mi300x/Falconsai_nsfw_image_detection__1016002.json.gz",
-    "mi300x/Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz",
-    "mi300x/gaunernst_bert-small-uncased__1016001.json.gz",
-    "mi300x/resnet_act_checkpoint.json.gz",
-    "mi350x/smci350-zts-gtu-c6-25_200691.1758927066581847260.pt.trace.json",
-    "misc/mtia_inference_rank_0.json.gz",
-    "misc/nccl_data.json.gz",
-    "misc/rank-0.Apr_03_18_51_38.1102.pt.trace.json.gz",
-    "misc/rank-34.Jul_15_10_52_41.1074.pt.trace.json.gz",
-    "misc/rank-70.Mar_25_20_48_12.2861.pt.trace.json.gz",
-    "misc/rank0.json.gz",
-    "rtx2080ti_pairs/linear_kineto.json.gz",
-    (
-        "torchrec_4rank_v100/ip-172-31-16-248.us-east-2.compute.internal_44237."
-        "1698957662168769395.pt.trace.json"
-    ),
-    "v100_2021/worker0.1623143089861.pt.trace.json.gz",
-]
 
+def kineto_files() -> list[str]:
+    """All profiles of PyTorch that are here, without the broken ones and the execution traces."""
+    folder = SHARED / "pytorch"
+    other = ("odd", "host_et")
+    found = [p.relative_to(folder) for p in folder.rglob("*.json*")]
+    return sorted(
+        str(p)
+        for p in found
+        if not set(other) & set(p.parts) and not p.stem.startswith("truth") and "_et." not in p.name
+    )
+
+
+def other_files() -> list[str]:
+    """All files of rocprofv3 and amd-smi that are here."""
+    found = [*SHARED.glob("rocprof/v3_*/**/*"), *SHARED.glob("telemetry/amd_smi_*/**/*")]
+    return sorted(str(p.relative_to(SHARED)) for p in found if p.is_file())
+
+
+KINETO = kineto_files()
 CALLS = ("cuda_runtime", "cuda_driver", "runtime", "mtia_runtime")
 GPU = ("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset", "mtia_ccp_events")
 
@@ -71,15 +57,10 @@ def nanoseconds(value: Any) -> int:
     return int(Decimal(value) * 1000)
 
 
-def test_the_list_is_complete(shared: Path) -> None:
-    found = {
-        str(p.relative_to(shared / "pytorch"))
-        for p in (shared / "pytorch").rglob("*.json*")
-        if "host_et" not in p.parts and not {"odd"} & set(p.parts) and "_et." not in p.name
-    }
-    families = {name.split("/")[0] for name in KINETO}
-    assert {name.split("/")[0] for name in found if "truth" not in name} == families
-    assert set(KINETO) <= found
+def test_the_files_are_found(shared: Path) -> None:
+    assert shared.is_dir()
+    assert len(KINETO) >= 46
+    assert len(other_files()) >= 300
 
 
 @pytest.mark.parametrize("name", KINETO)
@@ -179,3 +160,45 @@ def test_the_fused_file_and_its_ranks_are_the_same_job(shared: Path, run) -> Non
     status, _, told = run("convert", folder, "-o", "/dev/null/x.pftrace")
     assert status == 6, told  # both are there, and that is no second run
     assert "cannot be written" in told
+
+
+HOLD_NO_TRACE = (
+    "laid out for reading",
+    "describes the machine",
+    "holds an error",
+    "without a timeline",
+    "it is empty",
+)
+
+
+def read_or_refusal(path: Path) -> ci.Trace | str:
+    """The trace of a file, with a time given if it has none; or why there is none to read."""
+    try:
+        return ci.read(path)
+    except UnknownFormatError as refused:
+        return str(refused)
+    except ReadError as refused:
+        if "at_ns" in str(refused):
+            return ci.read(path, at_ns=1_700_000_000 * 10**9)
+        return str(refused)
+
+
+@pytest.mark.parametrize("name", other_files())
+def test_rocprof_and_telemetry_to_perfetto(shared: Path, tmp_path: Path, name: str) -> None:
+    path = shared / name
+    trace = read_or_refusal(path)
+    if isinstance(trace, str):
+        timeless = path.stem in ("counter_collection", "kernel_names")  # of ROCm before 6.3
+        whys = ["--kernel-trace too"] if timeless else HOLD_NO_TRACE
+        assert any(why in trace for why in whys), trace
+        return
+    (source,) = trace.meta.sources
+    counted = sum(issue.count for issue in trace.meta.issues if issue.events)
+    assert 0 < source.events == source.nodes + counted
+    ci.write(trace, tmp_path / "job.pftrace", all_samples=True)
+    perfetto = TraceProcessor(tmp_path / "job.pftrace")
+    assert perfetto.losses() == {}
+    ((slices, total),) = perfetto.query("select count(*), ifnull(sum(dur), 0) from slice")
+    assert (slices, total) == (trace.nodes.num_rows, int(trace.array("dur").sum()))
+    ((points,),) = perfetto.query("select count(*) from counter")
+    assert points >= trace.samples.num_rows
