@@ -52,6 +52,12 @@ HAS_TS, HAS_DUR, BAD_TIME = 1, 2, 4
 TEXT = -(1 << 62)
 """A `pid`, `tid` or `id` that is a string is `TEXT` + the string's number."""
 
+_MOST_TIME = 1 << 61
+"""Nanoseconds: a start, a duration and what they count from add up to less than 2**63."""
+
+_LEAST_NUMBER = TEXT // 2
+"""Below this lie those of strings; a number so low is taken for a string, too."""
+
 _BATCH = 1 << 14
 _STRINGS_PER_EVENT = 5
 
@@ -344,7 +350,9 @@ def _identity(buffer: Bytes, i: int, n: int, strings: Interned) -> tuple[int, in
     if buffer[i] == _QUOTE:
         return TEXT + number_of(buffer, i + 1, end - 1, strings), end
     value, _, ok = decimal(buffer, i, end, 0)
-    return (value if ok else TEXT + number_of(buffer, i, end, strings)), end
+    if ok and value > _LEAST_NUMBER:
+        return value, end
+    return TEXT + number_of(buffer, i, end, strings), end
 
 
 @jit
@@ -365,11 +373,11 @@ def _member(
         event.ph = buffer[i + 1]
     elif size == 2 and first == 116 and last == 115:  # ts
         event.ts, end, ok = integer(buffer, i, n, 3)
-        event.has |= HAS_TS if ok else BAD_TIME
+        event.has |= HAS_TS if ok and -_MOST_TIME < event.ts < _MOST_TIME else BAD_TIME
         return end
     elif size == 3 and first == 100:  # dur
         event.dur, end, ok = integer(buffer, i, n, 3)
-        event.has |= HAS_DUR if ok else BAD_TIME
+        event.has |= HAS_DUR if ok and -_MOST_TIME < event.dur < _MOST_TIME else BAD_TIME
         return end
     elif size == 3 and first == 112:  # pid
         event.pid, end = _identity(buffer, i, n, strings)

@@ -24,6 +24,7 @@ from chopper_interop.converters import (
     kineto_samples,
 )
 from chopper_interop.converters.kineto_json import write
+from chopper_interop.converters.kineto_numbers import whole
 from chopper_interop.converters.kineto_tables import ON_DEVICE
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.jsonscan import BAD_TIME, HAS_DUR, HAS_TS
@@ -247,6 +248,7 @@ def _lanes(
     number = rows["tid"].copy()
     values, found = file.numbers(chosen[on_device], "device", "stream")
     device[on_device] = np.where(found[0], values[0], device[on_device])
+    device[(device < -1) | (device > np.iinfo(np.int32).max)] = -1  # a text, or out of reach
     number[on_device] = np.where(found[1], values[1], number[on_device])
     rank = owners.rank[chosen].astype(np.int64)
     lane_kind = np.full(len(chosen), int(LaneKind.THREAD), np.int64)
@@ -288,15 +290,18 @@ def _lane_name(
     return label or given or ("profiler" if label == "" else f"thread {number}")
 
 
+def _device(host: str, place: int, properties: dict[str, Any]) -> Device:
+    number = whole(properties.get("id"), most=np.iinfo(np.int32).max)
+    name = str(properties.get("name", ""))
+    return Device(host, place if number is None else number, name, "kineto")
+
+
 def _meta(file: TraceFile, owners: kineto_ranks.Owners) -> Meta:
     header = file.header
     host = str(header.get("host_name", ""))
     properties = header.get("deviceProperties")
-    devices = tuple(
-        Device(host, int(d.get("id", i)), str(d.get("name", "")), "kineto")
-        for i, d in enumerate(properties if isinstance(properties, list) else [])
-        if isinstance(d, dict)
-    )
+    listed = enumerate(properties if isinstance(properties, list) else [])
+    devices = tuple(_device(host, i, d) for i, d in listed if isinstance(d, dict))
     tools = [f"{tool} {header[key]}" for key, tool in _TOOL_KEYS.items() if key in header]
     facts = {k: str(v) for k, v in header.items() if isinstance(v, str | int | float)}
     return Meta(

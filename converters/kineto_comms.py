@@ -17,6 +17,7 @@ import numpy as np
 
 from chopper_interop import arrow
 from chopper_interop.build import TraceBuilder
+from chopper_interop.converters.kineto_numbers import MOST_RANKS, ranks, whole
 from chopper_interop.converters.kineto_tables import collective, element_bytes
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas.kinds import Collective, EdgeKind, Kind
@@ -140,32 +141,42 @@ def _stated(args: Facts) -> Facts:
     dtype = str(args.get("dtype", ""))
     size = element_bytes(dtype)
     kind = collective(str(args["Collective name"]))
-    peer = args.get("Dst Rank" if kind == Collective.SEND else "Src Rank")
+    group_ranks = _ranks(args)
     return {
         "collective": kind,
         "dtype": dtype or None,
         "bytes": _times(args.get("In msg nelems"), size),
         "out_bytes": _times(args.get("Out msg nelems"), size),
         "seq": _sequence(args),
-        "peer": peer if kind in (Collective.SEND, Collective.RECV) else None,
+        "peer": _peer(args, kind, group_ranks),
         "group_name": args.get("Process Group Name"),
         "group_description": args.get("Process Group Description"),
-        "group_ranks": _ranks(args),
-        "group_size": args.get("Group size"),
+        "group_ranks": group_ranks,
     }
 
 
+def _peer(args: Facts, kind: str | None, group_ranks: tuple[int, ...] | None) -> int | None:
+    """The other end of a send or receive; before torch 2.5 only its number within the group."""
+    if kind not in (Collective.SEND, Collective.RECV):
+        return None
+    stated = whole(args.get("Dst Rank" if kind == Collective.SEND else "Src Rank"))
+    within = whole(args.get("Rank"), most=len(group_ranks or ()) - 1)
+    if stated is None and within is not None and group_ranks:
+        return group_ranks[within]
+    return stated
+
+
 def _times(elements: Any, size: int | None) -> int | None:
-    return elements * size if isinstance(elements, int) and size is not None else None
+    count = whole(elements)
+    return whole(count * size) if count is not None and size is not None else None
 
 
 def _sequence(args: Facts) -> int | None:
     """``Seq``, or in torch 2.4 the second of the operator's inputs."""
-    if isinstance(args.get("Seq"), int):
-        return int(args["Seq"])
+    stated = whole(args.get("Seq"))
     inputs = args.get("Concrete Inputs")
-    second = inputs[1] if isinstance(inputs, list) and len(inputs) > 1 else ""
-    return int(second) if isinstance(second, str) and second.isdigit() else None
+    second = inputs[1] if isinstance(inputs, list) and len(inputs) > 1 else None
+    return whole(second) if stated is None else stated
 
 
 def _ranks(args: Facts) -> tuple[int, ...] | None:
@@ -176,14 +187,16 @@ def _ranks(args: Facts) -> tuple[int, ...] | None:
             listed = msgspec.json.decode(listed)
         except msgspec.DecodeError:
             listed = None
-    if isinstance(listed, list) and listed:
-        return tuple(int(r) for r in listed)
-    start, stride, size = (
-        args.get(k) for k in ("Global rank start", "Global rank stride", "Group size")
-    )
-    if isinstance(start, int) and isinstance(stride, int) and isinstance(size, int) and stride > 0:
-        return tuple(range(start, start + stride * size, stride))
-    return None
+    known = ranks(listed)
+    if known is not None:
+        return known
+    start = whole(args.get("Global rank start"))
+    stride = whole(args.get("Global rank stride"), least=1)
+    size = whole(args.get("Group size"))
+    if start is None or stride is None or size is None:
+        return None
+    stop = start + stride * size
+    return tuple(range(start, stop, stride)) if stop <= MOST_RANKS else None
 
 
 def _shown(name: str, args: Facts) -> Facts:
@@ -217,8 +230,7 @@ class _Groups:
         info = header.get("distributedInfo")
         info = info if isinstance(info, dict) else {}
         self.backend = str(info.get("backend", ""))
-        size = info.get("world_size")
-        self.world = tuple(range(size)) if isinstance(size, int) else ()
+        self.world = tuple(range(whole(info.get("world_size"), most=MOST_RANKS) or 0))
         listed = info.get("pg_config")
         for group in listed if isinstance(listed, list) else []:
             if isinstance(group, dict):

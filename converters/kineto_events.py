@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from chopper_interop import inputs, jsonscan
+from chopper_interop.converters.kineto_numbers import whole
 from chopper_interop.converters.kineto_tables import CATEGORIES
 from chopper_interop.errors import ReadError
 from chopper_interop.issues import Fault, IssueLog, Severity
@@ -39,6 +40,7 @@ HEADER_BROKEN = Fault(
 )
 
 _LIST, _QUOTE, _COLON = b'[":'
+_NUMBER = re.compile(r"(?:stream\s+)?(?:(-?\d{1,18})|0x([0-9a-fA-F]{1,15}))\s*", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,14 @@ class TraceFile:
     @property
     def base_ns(self) -> int:
         """What the events' times count from, epoch nanoseconds."""
-        return int(self.header.get("baseTimeNanoseconds") or 0)
+        stated = self.header.get("baseTimeNanoseconds") or 0
+        base = whole(stated)
+        if base is None:
+            raise ReadError(
+                f"baseTimeNanoseconds is {stated!r:.40}, from which no time can be counted",
+                path=self.path,
+            )
+        return base
 
     def phase(self, *letters: str) -> Array:
         """Which events are of these phases (``ph``)."""
@@ -206,9 +215,10 @@ def _resolve_ids(rows: Array, texts: list[str]) -> dict[int, str]:
         textual = values < jsonscan.TEXT + len(texts)
         for value in np.unique(values[textual]):
             text = texts[int(value) - jsonscan.TEXT]
-            number = re.fullmatch(r"(?:stream\s+)?(-?\d+|0x[0-9a-fA-F]+)\s*", text)
+            number = _NUMBER.fullmatch(text)
             if number:
-                rows[field][values == value] = int(number.group(1), 0)
+                decimal, hexadecimal = number.groups()
+                rows[field][values == value] = int(decimal or hexadecimal, 10 if decimal else 16)
             else:
                 labels[int(value)] = text
     return labels

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop import gather
+from chopper_interop.converters.kineto_numbers import MOST_RANKS, whole
 from chopper_interop.converters.kineto_tables import ON_DEVICE
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas.meta import ASSUMED, Rank
@@ -97,11 +98,12 @@ def _single(path: Path, header: dict[str, Any], given: int | None) -> tuple[int,
     if given is not None:
         return given, "user"
     info = header.get("distributedInfo")
-    stated = info.get("rank") if isinstance(info, dict) else None
-    if isinstance(stated, int) or (isinstance(stated, str) and stated.isdigit()):
-        return int(stated), "header"
+    stated = whole(info.get("rank"), most=MOST_RANKS) if isinstance(info, dict) else None
+    if stated is not None:
+        return stated, "header"
     in_name = _IN_NAME.search(path.name)
-    return (int(in_name.group(1)), "name") if in_name else (0, ASSUMED)
+    named = whole(in_name.group(1), most=MOST_RANKS) if in_name else None
+    return (0, ASSUMED) if named is None else (named, "name")
 
 
 def _stated(file: TraceFile) -> tuple[Array, Array] | None:

@@ -13,6 +13,7 @@ import chopper_interop as ci
 from chopper_interop.converters import kineto_tables
 from chopper_interop.errors import ReadError
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
+from chopper_interop.testing import check_trace
 
 RANK = {"distributedInfo": {"backend": "nccl", "rank": 3, "world_size": 8}}
 
@@ -326,6 +327,48 @@ def test_send_and_receive_name_their_peer(tmp_path: Path) -> None:
     assert comms(tmp_path, params(**sent))["peer"] == 5
     received = STATED | {"Collective name": "recv", "Src Rank": 2}
     assert comms(tmp_path, params(**received))["peer"] == 2
+    old = STATED | {"Collective name": "recv", "Rank": 1, "Process Group Ranks": "[4, 6]"}
+    assert comms(tmp_path, params(**old))["peer"] == 6  # before torch 2.5: its place in the group
+
+
+HUGE = 10**30
+
+
+@pytest.mark.parametrize(
+    ("where", "wrong"),
+    [
+        (where, wrong)
+        for where in ("pid", "tid", "id", "ts", "dur", "correlation", "stream", "device")
+        for wrong in (HUGE, -HUGE, -(2**63), "x", "007", "9" * 30, None, [None], {"a": {}})
+    ],
+)
+def test_anything_may_stand_where_a_number_should(tmp_path: Path, where: str, wrong: Any) -> None:
+    odd = kernel("k", 5, 2, 1)
+    holder = odd if where in ("pid", "tid", "id", "ts", "dur") else odd["args"]
+    holder[where] = wrong
+    trace = read(tmp_path, [call("hipLaunchKernel", 1, 2, 1), odd, span("cpu_op", "a", 0, 9)])
+    (source,) = trace.meta.sources
+    assert source.events == 3 == source.nodes + sum(i.count for i in trace.meta.issues if i.events)
+    assert source.nodes >= 2
+    check_trace(trace)
+
+
+@pytest.mark.parametrize("wrong", [HUGE, -1, "x", [1], {"a": 1}, 2**40, None, True])
+def test_anything_may_stand_in_the_header(tmp_path: Path, wrong: Any) -> None:
+    info = {"rank": wrong, "world_size": wrong, "pg_config": wrong}
+    around = params(**STATED | {"Seq": wrong, "Process Group Ranks": wrong, "In msg nelems": wrong})
+    header = {"distributedInfo": info, "deviceProperties": [{"id": wrong, "name": wrong}]}
+    found = comms(tmp_path, around, **header)
+    assert found["collective"] == "all_gather"
+    assert found["seq"] in (None, 2**40)
+    assert found["bytes"] in (None, 2**41)
+
+
+@pytest.mark.parametrize("wrong", [HUGE, -1, "x", [1], {"a": 1}, 1.5])
+def test_a_base_that_is_no_number_is_refused(tmp_path: Path, wrong: Any) -> None:
+    path = write(tmp_path / "a.json", [span("cpu_op", "a", 1, 1)], baseTimeNanoseconds=wrong)
+    with pytest.raises(ReadError, match="baseTimeNanoseconds is"):
+        ci.read(path)
 
 
 def test_memory_becomes_counter_lanes(tmp_path: Path) -> None:

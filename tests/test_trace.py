@@ -1,0 +1,105 @@
+"""What people do with a `Trace`: take a rank of it, add to it, hand it to other libraries."""
+
+from pathlib import Path
+
+import networkx as nx
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+import chopper_interop as ci
+from chopper_interop.build import concat
+from chopper_interop.errors import SchemaError, UsageError
+from chopper_interop.schemas.kinds import EdgeKind
+from chopper_interop.testing import assert_trace_equal, check_trace
+from chopper_interop.testing.strategies import traces
+
+
+@pytest.fixture(scope="module")
+def job(demo: Path) -> ci.Trace:
+    return ci.read(demo)
+
+
+def test_a_rank_is_what_it_was_within_the_job(job: ci.Trace) -> None:
+    frame, counters = job.to_pandas(), job.to_pandas("counters")
+    for number in job.ranks:
+        rank = job.rank(number)
+        check_trace(rank)
+        mine = frame[frame["rank"] == number]
+        seen = rank.to_pandas()
+        for column in ("name", "ts", "dur", "kind", "correlation", "gfxclk_mhz"):
+            assert seen[column].equals(mine[column].reset_index(drop=True)), column
+        held = counters["node"].isin(mine.index)
+        assert rank.counters.num_rows == held.sum() > 0
+        assert rank.to_pandas("counters")["value"].sum() == counters["value"][held].sum()
+        series = job.to_pandas("series")
+        owned = set(np.flatnonzero(series["rank"] == number))
+        samples = job.to_pandas("samples")
+        assert rank.samples.num_rows == samples["series"].isin(owned).sum() > 0
+        assert rank.args(0) == job.args(int(mine.index[0]))
+    with pytest.raises(UsageError, match="no rank 7"):
+        job.rank(7)
+
+
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
+@given(traces())
+def test_ranks_put_together_again_are_the_job(trace: ci.Trace) -> None:
+    ranks = [trace.rank(r) for r in trace.ranks]
+    for rank in ranks:
+        check_trace(rank)
+    if ranks:
+        again = concat(ranks, trace.meta)
+        check_trace(again)
+        for column in ("ts", "dur", "kind", "rank"):
+            assert (again.array(column) == trace.array(column)).all()
+        same = trace.array("rank")
+        src, dst = trace.array("src", "edges"), trace.array("dst", "edges")
+        assert again.edges.num_rows == np.count_nonzero(same[src] == same[dst])
+
+
+def test_networkx_has_every_node_and_dependency(job: ci.Trace) -> None:
+    graph = job.to_networkx(rank=1)
+    rank = job.rank(1)
+    assert graph.number_of_nodes() == rank.nodes.num_rows
+    pairs = set(zip(*(rank.array(c, "edges").tolist() for c in ("src", "dst")), strict=True))
+    assert set(graph.edges) == pairs
+    assert nx.is_directed_acyclic_graph(graph)
+    launch = next(iter(pairs))
+    assert graph.edges[launch]["kind"] == EdgeKind(rank.array("kind", "edges")[0]).name.lower()
+    assert graph.nodes[launch[1]]["kind"] in ("kernel", "comm", "memcpy", "memset")
+    with pytest.raises(UsageError, match="max_nodes=10"):
+        job.to_networkx(max_nodes=10)
+
+
+def test_columns_of_ones_own(job: ci.Trace) -> None:
+    n = job.nodes.num_rows
+    more = job.annotate(mine=np.arange(n), phase=["forward"] * n)
+    assert more.annotated("mine").tolist() == list(range(n))
+    assert set(more.annotated("phase")) == {"forward"}
+    assert more.nodes["phase"].type == job.nodes["phase"].type  # as the hub declares it
+    assert "mine" not in job.nodes.column_names
+    assert job.annotated("mine").tolist() == [None] * n
+
+
+def test_edges_of_ones_own(job: ci.Trace) -> None:
+    more = job.with_edges(np.array([0, 1]), np.array([2, 3]), EdgeKind.DATA)
+    check_trace(more)
+    assert more.edges.num_rows == job.edges.num_rows + 2
+    assert more.to_pandas("edges").tail(2)["kind"].tolist() == ["data", "data"]
+
+
+def test_tables_that_are_not_as_declared_are_refused(job: ci.Trace) -> None:
+    parts = {name: getattr(job, name) for name in (*ci_tables(), "meta", "text")}
+    with pytest.raises(SchemaError, match="edges has no column 'dst'"):
+        ci.Trace(**parts | {"edges": job.edges.drop_columns(["dst"])})
+    wide = job.edges.set_column(0, "src", pa.array(np.zeros(job.edges.num_rows, np.int64)))
+    with pytest.raises(SchemaError, match=r"edges\.src is int64, not int32"):
+        ci.Trace(**parts | {"edges": wide})
+    assert_trace_equal(ci.Trace(**parts), job)
+
+
+def ci_tables() -> tuple[str, ...]:
+    from chopper_interop.schemas import hub
+
+    return tuple(hub.TABLES)
