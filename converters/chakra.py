@@ -81,15 +81,22 @@ def write(trace: Trace, path: Path, *, mode: Mode = "full") -> IssueLog:
     issues.add(RENUMBERED, sum(r != n for r, n in numbering.items()), f"ranks {ranks[:8]}")
     comms = chakra_comms.communications(trace, numbering, issues)
     host = mode == "full"
-    starts = [chakra_plan.first_start(trace.rank(r), host=host) for r in ranks]
+    origin_ns = min(chakra_plan.first_start(trace.rank(r), host=host) for r in ranks)
+    told: dict[str, str | int] = {
+        "job": trace.meta.job,
+        "mode": mode,
+        "written_by": "chopper-interop",
+        "origin_ns": trace.meta.origin_ns + origin_ns,
+    }
     progress.start(_TASK, trace.nodes.num_rows, "events")
     owns = (f"{escape(job)}.[0-9]*.et", f"{escape(job)}.comm_groups.json")
     with outputs.folder(folder, owns=owns) as where:
         for rank in ranks:
             with (where / f"{job}.{numbering[rank]}.et").open("wb") as stream:
                 one = trace.rank(rank)
-                plan = chakra_plan.plan(one, host=host, origin_ns=min(starts))
-                _write_rank(stream, one, plan, _part(trace, rank, comms), rank, mode)
+                plan = chakra_plan.plan(one, host=host, origin_ns=origin_ns)
+                _write_metadata(stream, told | {"rank": rank})
+                _write_nodes(stream, one, plan, _part(trace, rank, comms))
                 progress.advance(_TASK, one.nodes.num_rows)
         groups = {str(k): v for k, v in comms.groups.items()}
         (where / f"{job}.comm_groups.json").write_text(json.dumps(groups, indent=1))
@@ -103,15 +110,9 @@ def _part(trace: Trace, rank: int, comms: chakra_comms.Comms) -> dict[str, Array
     return {n: v[start:stop] for n, v in vars(comms).items() if n != "groups"}
 
 
-def _write_rank(
-    stream: IO[bytes],
-    trace: Trace,
-    plan: chakra_plan.Plan,
-    comms: dict[str, Array],
-    rank: int,
-    mode: str,
+def _write_nodes(
+    stream: IO[bytes], trace: Trace, plan: chakra_plan.Plan, comms: dict[str, Array]
 ) -> None:
-    _write_metadata(stream, trace, rank, mode)
     strings, name, numbers, words = attributes(trace, plan, comms)
     table = chakra_encode.texts(strings)
     of_work = np.where(plan.row >= 0, comms["node_type"][plan.row], 0)
@@ -134,13 +135,14 @@ def _write_rank(
         done = reached
 
 
-def _write_metadata(stream: IO[bytes], trace: Trace, rank: int, mode: str) -> None:
+def _write_metadata(stream: IO[bytes], told: dict[str, str | int]) -> None:
     meta = message("GlobalMetadata")(version=VERSION)
-    told = {"job": trace.meta.job, "mode": mode, "written_by": "chopper-interop"}
-    for name, text in told.items():
-        meta.attr.add(name=name, string_val=text)
-    meta.attr.add(name="rank", int64_val=rank)
-    meta.attr.add(name="origin_ns", int64_val=trace.meta.origin_ns)
+    for name, value in told.items():
+        attribute = meta.attr.add(name=name)
+        if isinstance(value, str):
+            attribute.string_val = value
+        else:
+            attribute.int64_val = value
     raw = meta.SerializeToString()
     length = np.empty(10, np.uint8)
     stream.write(length[: varint(length, 0, len(raw))].tobytes())

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from kineto_files import BASE, call, kernel, write
 from schedule import attributes, messages, replay_us
 
 import chopper_interop as ci
@@ -246,6 +247,91 @@ def test_a_garbled_message_is_noticed(tmp_path: Path, garbled: bytes, kept: int)
     assert told == ({"et-cut-short"} if kept == 2 else set()) | (
         {"et-attribute-unreadable"} if b"\x52" in garbled else set()
     )
+
+
+def pipeline(folder: Path, *ends: list[tuple[str, int, int]]) -> ci.Trace:
+    """Ranks that send and receive: for each its (send or recv, peer, elements), in order."""
+    for rank, told in enumerate(ends):
+        events = []
+        for k, (kind, peer, elements) in enumerate(told):
+            args = {
+                "Collective name": kind, "In msg nelems": elements, "Out msg nelems": elements,
+                "dtype": "Float", "Process Group Name": "3", "Process Group Ranks": "[0, 1]",
+                "Dst Rank" if kind == "send" else "Src Rank": peer,
+            }  # fmt: skip
+            name = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
+            events += [call("cudaLaunchKernelExC", 100 * k, 5, k + 1)]
+            events += [kernel(name, 100 * k + 10, 50, k + 1, **args)]
+        header = {"distributedInfo": {"rank": rank, "world_size": len(ends)}}
+        write(folder / f"rank{rank}.json", events, baseTimeNanoseconds=BASE, **header)
+    return ci.read(folder)
+
+
+def test_sends_are_paired_with_receives(tmp_path: Path, run) -> None:
+    trace = pipeline(
+        tmp_path,
+        [("send", 1, 256), ("recv", 1, 64), ("send", 1, 512)],
+        [("recv", 0, 256), ("send", 0, 64), ("recv", 0, 512)],
+    )
+    ci.write(trace, tmp_path / "et/job.et", mode="gpu")
+    assert run("check", tmp_path / "et/job")[0] == 0
+    ends = [
+        [
+            (n.type, *(attributes(n)[f"comm_{a}"] for a in ("src", "dst", "tag", "size")))
+            for n in messages(tmp_path / f"et/job.{rank}.et")[1]
+            if n.type in (NodeType.COMM_SEND, NodeType.COMM_RECV)
+        ]
+        for rank in (0, 1)
+    ]
+    assert [kind for kind, *_ in ends[0]] == [SEND, RECV, SEND]
+    assert [kind for kind, *_ in ends[1]] == [RECV, SEND, RECV]
+    assert [told for _, *told in ends[0]] == [told for _, *told in ends[1]]
+    assert [(s, d, size) for _, s, d, _, size in ends[0]] == [
+        (0, 1, 1024), (1, 0, 256), (0, 1, 2048),
+    ]  # fmt: skip
+    again = ci.read(tmp_path / "et/job.0.et")
+    assert again.annotated("collective").tolist().count("send") == 2
+
+
+def test_sends_without_a_receive_only_take_their_time(tmp_path: Path, run) -> None:
+    trace = pipeline(tmp_path, [("send", 1, 8), ("send", 1, 9), ("send", 5, 9)], [("recv", 0, 8)])
+    issues = ci.write(trace, tmp_path / "et/job.et", mode="gpu")
+    assert run("check", tmp_path / "et/job")[0] == 0
+    (lonely,) = [i for i in issues if i.code == "comm-timed-unmatched"]
+    assert lonely.count == 2
+    kinds = [
+        n.type for n in messages(tmp_path / "et/job.0.et")[1] if attributes(n)["kind"] == "comm"
+    ]
+    assert kinds == [NodeType.COMM_SEND, NodeType.COMM_COLL, NodeType.COMM_COLL]
+
+
+@pytest.mark.parametrize("mode", ["gpu", "full"])
+def test_counters_and_telemetry_are_attributes_at_the_right_time(
+    demo: Path, tmp_path: Path, mode: str
+) -> None:
+    trace = ci.read(demo)
+    ci.write(trace, tmp_path / "job.et", mode=mode)
+    rank = trace.rank(0)
+    clock = rank.annotated("gfxclk_mhz")
+    start = rank.array("ts") + rank.meta.origin_ns
+    rows = np.flatnonzero(rank.array("kind") == Kind.KERNEL)
+    kernels = {(int(start[i]), int(rank.array("dur")[i])): int(i) for i in rows}
+    counters = rank.to_pandas("counters")
+    values = {(n, c): v for n, c, v in counters.itertuples(index=False)}
+    assert values
+    metadata, nodes = messages(tmp_path / "job.0.et")
+    (origin,) = (a.int64_val for a in metadata.attr if a.name == "origin_ns")
+    for node in nodes:
+        told = attributes(node)
+        if told["kind"] == "kernel":
+            row = kernels.pop((told["start_ns"] + origin, told["duration_ns"]))
+            assert told["gfxclk_mhz"] == pytest.approx(clock[row])
+            for name in counters["name"].unique():
+                assert told.get(name) == values.get((row, name)), name
+    assert not kernels
+    again = ci.read(tmp_path / "job.0.et")
+    seen = again.array("ts")[again.array("kind") == Kind.KERNEL] + again.meta.origin_ns
+    assert sorted(seen) == sorted(start[rows])
 
 
 def test_ranks_with_a_hole_are_renumbered(demo: Path, tmp_path: Path, run) -> None:
