@@ -127,7 +127,7 @@ class Nodes:
 
     def _times(self, rows: Rows) -> tuple[Array, Array]:
         start = rows.number("start")
-        dur = rows.number("end", 0) - start
+        dur = np.maximum(rows.number("end", 0), 0) - start
         dur[~rows.is_known("end")] = 0
         wrong = np.flatnonzero(dur < 0)
         where = f"{rows.where}, start {start[wrong[0]]}" if wrong.size else ""
@@ -172,8 +172,9 @@ _FIXED = {
 
 def has_time(rows: Rows) -> Array:
     """Which rows have a start; two zeros are what the tool writes where it measured none."""
-    nothing = (rows.number("start", 0) == 0) & (rows.number("end", 0) == 0)
-    known: Array = rows.is_known("start") & ~nothing
+    start = rows.number("start", 0)
+    nothing = (start == 0) & (rows.number("end", 0) == 0)
+    known: Array = rows.is_known("start") & (start >= 0) & ~nothing
     return known
 
 

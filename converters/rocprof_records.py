@@ -7,12 +7,15 @@ Fields that ROCm 6.2 did not write have a default.
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 KEY = "rocprofiler-sdk-tool"
 """The only key of a file: a list with an object for each process."""
+
+
+ProcessId = Annotated[int, msgspec.Meta(ge=-1, lt=2**31)]
 
 
 class Handle(msgspec.Struct, frozen=True, gc=False):
@@ -201,7 +204,7 @@ class Metadata(msgspec.Struct, frozen=True):
     """What is known of the process."""
 
     node: Node = Node()
-    pid: int = -1
+    pid: ProcessId = -1
     config: Config = Config()
 
 

@@ -207,18 +207,20 @@ def test_cells_that_hold_no_number(tmp_path: Path) -> None:
         row(KERNELS, Dispatch_Id=4, End_Timestamp=T0 - 5),
         row(KERNELS, Dispatch_Id=5, Correlation_Id=2**64 - 1),
         row(KERNELS, Dispatch_Id=6, Stream_Id="9e999999999"),  # more digits than fit into memory
+        row(KERNELS, Dispatch_Id=7, Start_Timestamp=-(2**63)),  # differences of it do not fit
+        row(KERNELS, Dispatch_Id=8, End_Timestamp=-(2**63)),
     ]
     trace = read([write(tmp_path / "9_kernel_trace.csv", KERNELS, *rows)])
-    assert_whole(trace, 6)
+    assert_whole(trace, 8)
     found = {n["args"]["dispatch_id"]: n for n in nodes(trace)}
-    assert set(found) == {1, 4, 5, 6}
+    assert set(found) == {1, 4, 5, 6, 8}
     assert "queue" not in found[1]["args"]
-    assert found[4]["dur"] == 0
+    assert found[4]["dur"] == found[8]["dur"] == 0
     assert found[5]["correlation"] == -1
     assert counts(trace) | {"rank-assumed": 1} == {
         "number-unreadable": 2,
-        "event-without-time": 2,
-        "duration-negative": 1,
+        "event-without-time": 3,
+        "duration-negative": 2,
         "rank-assumed": 1,
     }
     assert example(trace, "number-unreadable") == "9_kernel_trace.csv, row 1: queue is '?'"
