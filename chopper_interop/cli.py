@@ -102,23 +102,35 @@ def _convert(given: argparse.Namespace) -> int:
         return _demo(given, options)
     if not given.source or not given.output:
         raise UsageError("say what to read and, with -o, what to write", hint="see --help")
-    writers = [pipeline.writer(path, given.to) for path in given.output]
+    outputs = [_output(text, given.to) for text in given.output]
+    writers = [pipeline.writer(path, name) for path, name in outputs]
+    paths = [path for path, _ in outputs]
     inventory = sources.find([Path(p) for p in given.source], given.from_format)
-    console.show_inventory(inventory, quiet=given.quiet)
     functions = [w.writer for w in writers]
     reading, writing = _split_options(options, inventory, functions)
+    pipeline.refuse_sources([p for s in inventory.sources for p in s.paths], paths)
+    console.show_inventory(inventory, quiet=given.quiet)
     with console.progress_shown(quiet=given.quiet):
         name = given.job or pipeline.job_name(Path(given.source[0]))
         trace = pipeline.read_inventory(inventory, name, reading)
-        pipeline.refuse_losses(trace, given.on_loss)
+        pipeline.refuse_losses(trace.meta.issues, given.on_loss)
         issues = IssueLog()
         issues.extend(trace.meta.issues)
-        for path, writer in zip(given.output, writers, strict=True):
+        for path, writer in zip(paths, writers, strict=True):
             chosen = _options_for(writer.writer, writing)
             issues.extend(pipeline.write(trace, path, to_format=writer.name, **chosen))
     if not given.quiet:
-        console.show_summary(trace, issues, given.output, on_loss=given.on_loss)
+        console.show_summary(trace, issues, paths, on_loss=given.on_loss)
+    pipeline.refuse_losses(issues, given.on_loss)
     return 0
+
+
+def _output(text: str, to_format: str | None) -> tuple[str, str | None]:
+    """Path and format of an output, which may be told as FORMAT:PATH."""
+    from chopper_interop import registry
+
+    name, colon, path = text.partition(":")
+    return (path, name) if colon and path and name in registry.formats() else (text, to_format)
 
 
 def _demo(given: argparse.Namespace, options: dict[str, str]) -> int:
@@ -154,11 +166,11 @@ def _analyze(given: argparse.Namespace) -> int:
             registry.analysis(str(path))  # says what there is, and what may have been meant
     functions = [registry.analysis(n) for n in names or registry.working_analyses()]
     inventory = sources.find(paths, given.from_format)
-    console.show_inventory(inventory, quiet=given.quiet or given.json)
     reading, asking = _split_options(options, inventory, functions)
+    console.show_inventory(inventory, quiet=given.quiet or given.json)
     with console.progress_shown(quiet=given.quiet or given.json):
         trace = pipeline.read_inventory(inventory, pipeline.job_name(paths[0]), reading)
-        pipeline.refuse_losses(trace, given.on_loss)
+        pipeline.refuse_losses(trace.meta.issues, given.on_loss)
         results: list[Result] = [
             pipeline.analyze(trace, n, **_options_for(registry.analysis(n), asking))
             for n in names or registry.working_analyses()
@@ -235,7 +247,12 @@ def _convert_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("source", nargs="*", help="files and folders; all of them are one job")
     parser.add_argument(
-        "-o", "--output", action="append", default=[], help="file or folder to write; repeatable"
+        "-o",
+        "--output",
+        action="append",
+        default=[],
+        metavar="[FORMAT:]PATH",
+        help="file or folder to write; repeatable",
     )
     parser.add_argument("--from", dest="from_format", help="format of all sources")
     parser.add_argument("--to", help="format of all outputs, over their endings")

@@ -128,7 +128,8 @@ def write_csv(results: list[Result], folder: Path) -> None:
     """A CSV file for each analysis."""
     from chopper_interop import outputs
 
-    with outputs.folder(folder, owns=("*.csv",)) as where:
+    names = {f"{result.analysis}.csv" for result in results}
+    with outputs.folder(folder, owns=lambda there: there.name in names) as where:
         for result in results:
             with (where / f"{result.analysis}.csv").open("w", newline="") as file:
                 writer = csv.writer(file)

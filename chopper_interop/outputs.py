@@ -4,39 +4,49 @@ from __future__ import annotations
 
 import os
 import shutil
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import IO, TYPE_CHECKING, Any
 
 from chopper_interop.errors import WriteError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
+
+MARK = "chopper-interop"
+"""What our files say of who wrote them, near their beginning, where their format has a place."""
 
 
 @contextmanager
 def file(path: Path) -> Iterator[IO[bytes]]:
     """A file to write, gzipped if its name ends in ``.gz``; it appears when all went well.
 
+    What is there and no regular file, such as a pipe or a device, is written into.
+
     Raises
     ------
     WriteError
         It cannot be written.
     """
-    temporary = _beside(path)
+    target = path.resolve() if path.is_symlink() else path
+    special = target.exists() and not target.is_file()
+    temporary = target if special else _beside(target)
     try:
-        with _opened(path, temporary) as stream:
-            yield stream
-        temporary.replace(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as stack:
+            yield _opened(temporary, stack, packed=path.name.endswith(".gz"))
+        if not special:
+            temporary.replace(target)
     except OSError as error:
         raise WriteError(f"cannot be written: {error.strerror or error}", path=path) from error
     finally:
-        with suppress(OSError):  # what could not be made need not be removed
-            temporary.unlink(missing_ok=True)
+        if not special:
+            with suppress(OSError):  # what could not be made need not be removed
+                temporary.unlink(missing_ok=True)
 
 
 @contextmanager
-def folder(path: Path, *, owns: Iterable[str]) -> Iterator[Path]:
+def folder(path: Path, *, owns: Callable[[Path], bool]) -> Iterator[Path]:
     """A folder to fill; its files move to `path` when all went well.
 
     Parameters
@@ -44,37 +54,63 @@ def folder(path: Path, *, owns: Iterable[str]) -> Iterator[Path]:
     path
         Where the files go. Other files there stay.
     owns
-        Patterns of the names of files that an earlier run may have left there: they are removed,
-        so that no rank of it stays behind.
+        Whether a file or folder that is already there was written by an earlier run: it is
+        removed, so that no rank of that stays behind.
+
+    Raises
+    ------
+    WriteError
+        It cannot be written, or something that is not ours is in the way.
     """
     temporary = _beside(path)
     try:
         temporary.mkdir(parents=True)
         yield temporary
         path.mkdir(parents=True, exist_ok=True)
-        for old in [p for pattern in owns for p in path.glob(pattern)]:
-            _remove(old)
-        for made in sorted(temporary.iterdir()):
-            target = path / made.name
-            _remove(target)
-            made.replace(target)
+        made = sorted(temporary.iterdir())
+        old = [there for there in path.iterdir() if there != temporary and owns(there)]
+        _refuse_foreign(path, {m.name for m in made} - {o.name for o in old})
+        for there in old:
+            _remove(there)
+        for new in made:
+            new.replace(path / new.name)
     except OSError as error:
         raise WriteError(f"cannot be written: {error.strerror or error}", path=path) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
+def is_marked(path: Path) -> bool:
+    """Whether a file begins as one that we wrote, if its format says so."""
+    from chopper_interop import inputs
+
+    return path.is_file() and MARK.encode() in inputs.head(path)[:4096]
+
+
+def _refuse_foreign(folder: Path, names: set[str]) -> None:
+    for name in sorted(names):
+        if (folder / name).exists():
+            raise WriteError(
+                "it is there and was not written by this program",
+                path=folder / name,
+                hint="choose another folder, or remove it",
+            )
+
+
 def _beside(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}.part")
 
 
-def _opened(path: Path, temporary: Path) -> Any:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.name.endswith(".gz"):
-        from isal import igzip
+def _opened(path: Path, stack: ExitStack, *, packed: bool) -> Any:
+    raw = stack.enter_context(path.open("wb"))
+    if not packed:
+        return raw
+    from isal import igzip
 
-        return igzip.open(temporary, "wb", compresslevel=1)  # type: ignore[no-untyped-call]
-    return temporary.open("wb")
+    # without name and time in its header, the same content makes the same file
+    return stack.enter_context(
+        igzip.IGzipFile("", "wb", compresslevel=1, fileobj=raw, mtime=0)  # type: ignore[no-untyped-call]
+    )
 
 
 def _remove(path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from chopper_interop import annotate, inputs, job, progress, registry, sources
 from chopper_interop.errors import LossError, UnknownFormatError, UsageError
-from chopper_interop.issues import Issue, Severity
+from chopper_interop.issues import Fault, Issue, IssueLog, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -22,6 +22,14 @@ if TYPE_CHECKING:
 
 PathArg = str | PathLike[str]
 _TASK = "reading"
+_ENDINGS = (".pt.trace.json", ".pt.trace.json.gz", ".csv", ".txt", ".gz", ".xz", ".bz2", ".zst")
+"""Endings of inputs' names that say nothing of the job; those of outputs are the writers'."""
+_LOSS_HANDLING = ("ignore", "warn", "error")
+UNREADABLE = Fault(
+    "file-unreadable",
+    Severity.LOSS,
+    "Files that are empty or damaged were skipped; nobody can tell what they held.",
+)
 
 
 def read(
@@ -58,6 +66,8 @@ def read(
 
 def read_inventory(inventory: Inventory, name: str, options: dict[str, Any]) -> Trace:
     """Read the sources that were found, as one job."""
+    if Path(name).name != name or name in (".", ".."):
+        raise UsageError(f"{name!r} can't be the name of a job: files are named after it")
     if not inventory.sources:
         skipped = "; ".join(f"{path.name}: {why}" for path, why in inventory.skipped[:3])
         raise UnknownFormatError(f"there is nothing to read here ({skipped or 'no files'})")
@@ -66,7 +76,12 @@ def read_inventory(inventory: Inventory, name: str, options: dict[str, Any]) -> 
         raise UsageError(f"no reader of these sources takes an option {option!r}")
     progress.start(_TASK, sum(source.size for source in inventory.sources), "bytes")
     fragments = _read_all(inventory.sources, options)
-    return annotate.annotate(job.assemble(fragments, name))
+    trace = annotate.annotate(job.assemble(fragments, name))
+    issues = IssueLog("job")
+    issues.extend(trace.meta.issues)
+    for path in inventory.unreadable:
+        issues.add(UNREADABLE, 1, str(path))
+    return trace.with_meta(issues=tuple(issues))
 
 
 def write(
@@ -92,6 +107,7 @@ def write(
     """
     converter = writer(path, to_format)
     function = converter.writer
+    refuse_sources([Path(s.path) for s in trace.meta.sources], [path])
     for option in registry.unknown_options([function], options):
         raise UsageError(f"writing {converter.name} takes no option {option!r}")
     issues = function(trace, Path(path), **registry.chosen_options(function, options))
@@ -113,16 +129,20 @@ def convert(
     outputs
         Files and folders to write.
     on_loss
-        "error" to raise `LossError` before anything is written if something was lost.
+        "error" to raise `LossError` if something was lost: before anything is written, or, if a
+        format has no place for it, behind.
     """
     targets = [outputs] if isinstance(outputs, str | PathLike) else list(outputs)
     given = [inputs_] if isinstance(inputs_, str | PathLike) else list(inputs_)
+    if on_loss not in _LOSS_HANDLING:
+        raise UsageError(f"on_loss={on_loss}: there are {', '.join(_LOSS_HANDLING)}")
     for target in targets:
         writer(target, None)
+    refuse_sources([Path(path) for path in given], targets)
     trace = read(*given)
-    refuse_losses(trace, on_loss)
-    for target in targets:
-        write(trace, target)
+    refuse_losses(trace.meta.issues, on_loss)
+    issues = [issue for target in targets for issue in write(trace, target)]
+    refuse_losses(issues, on_loss)
     return trace
 
 
@@ -154,9 +174,17 @@ def writer(path: PathArg, to_format: str | None) -> Converter:
     return found
 
 
-def refuse_losses(trace: Trace, on_loss: str) -> None:
-    """Raise `LossError` if `on_loss` is "error" and the trace lost something."""
-    lost = [i for i in trace.meta.issues if i.severity is not Severity.INFO]
+def refuse_sources(given: Iterable[Path], written: Iterable[PathArg]) -> None:
+    """Raise `UsageError` if something to be written is a file that is read."""
+    files = {path.resolve() for path in given if path.is_file()}
+    for path in map(Path, written):
+        if path.resolve() in files:
+            raise UsageError("it would be overwritten by what is made of it", path=path)
+
+
+def refuse_losses(issues: Iterable[Issue], on_loss: str) -> None:
+    """Raise `LossError` if `on_loss` is "error" and something was lost."""
+    lost = [i for i in issues if i.severity is not Severity.INFO]
     if on_loss == "error" and lost:
         told = "; ".join(f"{i.count} {i.code}" for i in lost)
         raise LossError(f"something was lost: {told}", hint="--on-loss warn writes all the same")
@@ -181,5 +209,7 @@ def _read_one(source: SourceFiles, options: dict[str, Any]) -> job.Fragment:
 
 def job_name(path: Path) -> str:
     """What to call the job of a file or folder: its name without endings."""
-    path = path.resolve()
-    return (path.name if path.is_dir() else path.name.split(".")[0]) or "job"
+    name = path.resolve().name
+    known = (e for c in registry.formats().values() for e in (*c.suffixes, *_ENDINGS))
+    ending = max((e for e in known if name.endswith(e)), key=len, default="")
+    return name.removesuffix(ending) or "job"

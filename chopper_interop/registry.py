@@ -157,10 +157,27 @@ def writer_for(path: str) -> Converter:
 
 
 def sniffed(head: bytes) -> list[Converter]:
-    """Converters that recognise a file by its first bytes."""
+    """Converters that recognise a file by its first bytes.
+
+    Raises
+    ------
+    UnknownFormatError
+        A converter fails at it, which none may.
+    """
     return [
-        c for c in converters().values() if isinstance(c, Converter) and c.sniff and c.sniff(head)
+        c for c in converters().values() if isinstance(c, Converter) and c.sniff and _takes(c, head)
     ]
+
+
+def _takes(found: Converter, head: bytes) -> bool:
+    try:
+        return bool(found.sniff and found.sniff(head))
+    except Exception as error:
+        told = f"{type(error).__name__}: {error}"
+        raise UnknownFormatError(
+            f"the converter {found.name!r} fails when it looks at a file: {told}",
+            hint="remove the package that brings it, or say --from",
+        ) from error
 
 
 def options(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:

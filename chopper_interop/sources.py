@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chopper_interop import inputs, registry
+from chopper_interop import inputs, outputs, registry
 from chopper_interop.errors import ReadError, UnknownFormatError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from pathlib import Path
 
     from chopper_interop.registry import Converter
 
@@ -44,10 +46,13 @@ class Inventory:
         What will be read.
     skipped
         Files that will not, each with the reason.
+    unreadable
+        Those of them of which nobody can tell what they hold: empty or damaged.
     """
 
     sources: list[SourceFiles] = field(default_factory=list)
     skipped: list[tuple[Path, str]] = field(default_factory=list)
+    unreadable: list[Path] = field(default_factory=list)
 
 
 def find(given: Iterable[Path], format_name: str | None = None) -> Inventory:
@@ -72,7 +77,10 @@ def find(given: Iterable[Path], format_name: str | None = None) -> Inventory:
     """
     inventory = Inventory()
     claimed: dict[str, list[Path]] = {}
+    by_name = set()
     for path, named in _files(given):
+        if named:
+            by_name.add(path)
         found = _recognised(path, named=named, format_name=format_name, inventory=inventory)
         if found is not None:
             claimed.setdefault(found.name, []).append(path)
@@ -82,7 +90,7 @@ def find(given: Iterable[Path], format_name: str | None = None) -> Inventory:
         inventory.sources += [SourceFiles(converter, tuple(group)) for group in groups]
     taken = {path for source in inventory.sources for path in source.paths}
     inventory.skipped = [(path, why) for path, why in inventory.skipped if path not in taken]
-    _leave_outputs_out(inventory)
+    _leave_outputs_out(inventory, by_name)
     return inventory
 
 
@@ -93,6 +101,9 @@ def _files(given: Iterable[Path]) -> Iterator[tuple[Path, bool]]:
         if not path.exists():
             raise ReadError("there is no such file or folder", path=path)
         named = not path.is_dir()
+        if named and not stat.S_ISREG(path.stat().st_mode):
+            hint = "save what comes out of it to a file first"
+            raise ReadError("it is a pipe or a device, no file", path=path, hint=hint)
         for file in [path] if named else _below(path):
             identity = file.resolve()
             if identity not in seen:
@@ -101,11 +112,18 @@ def _files(given: Iterable[Path]) -> Iterator[tuple[Path, bool]]:
 
 
 def _below(folder: Path) -> list[Path]:
-    return sorted(
-        path
-        for path in folder.rglob("*")
-        if path.is_file() and not any(p.startswith(".") for p in path.relative_to(folder).parts)
-    )
+    """Files in a folder and the folders in it, also those that links lead to; no hidden ones."""
+    found = []
+    seen: set[str] = set()
+    for where, folders, names in os.walk(folder, followlinks=True):
+        seen.add(os.path.realpath(where))
+        folders[:] = [
+            name
+            for name in sorted(folders)
+            if not name.startswith(".") and os.path.realpath(Path(where, name)) not in seen
+        ]
+        found += [Path(where, name) for name in names if not name.startswith(".")]
+    return sorted(path for path in found if path.is_file())
 
 
 def _recognised(
@@ -128,6 +146,8 @@ def _recognised(
         hint = None if found else "name its format with --from if you know it"
         raise UnknownFormatError(reason, path=path, hint=hint)
     inventory.skipped.append((path, reason))
+    if not head.strip():
+        inventory.unreadable.append(path)
     return None
 
 
@@ -147,11 +167,18 @@ def _why_not(found: list[Converter], head: bytes) -> str:
     return f"{found[0].description}: {found[0].not_read_because}"
 
 
-def _leave_outputs_out(inventory: Inventory) -> None:
-    """Beside profiles, files that a conversion wrote are outputs of an earlier run."""
-    derived = [source for source in inventory.sources if source.converter.derived]
+def _is_output(source: SourceFiles) -> bool:
+    return source.converter.derived or outputs.is_marked(source.paths[0])
+
+
+def _leave_outputs_out(inventory: Inventory, by_name: set[Path]) -> None:
+    """Beside profiles, files that a conversion wrote are outputs of an earlier run.
+
+    Not so those that were given by name.
+    """
+    derived = [s for s in inventory.sources if _is_output(s) and not by_name & set(s.paths)]
     if len(derived) < len(inventory.sources):
-        inventory.sources = [s for s in inventory.sources if not s.converter.derived]
+        inventory.sources = [s for s in inventory.sources if s not in derived]
         inventory.skipped += [
             (s.paths[0], f"{s.converter.name}: made from profiles such as those beside it")
             for s in derived

@@ -7,7 +7,7 @@ count); what is written here satisfies both. Plain files: the newer feeder reads
 from __future__ import annotations
 
 import json
-from glob import escape
+import re
 from typing import IO, TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -23,6 +23,7 @@ from chopper_interop.schemas.chakra import VERSION, NodeType, message
 from chopper_interop.wire import varint
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     import numpy.typing as npt
@@ -85,12 +86,11 @@ def write(trace: Trace, path: Path, *, mode: Mode = "full") -> IssueLog:
     told: dict[str, str | int] = {
         "job": trace.meta.job,
         "mode": mode,
-        "written_by": "chopper-interop",
+        "written_by": outputs.MARK,
         "origin_ns": trace.meta.origin_ns + origin_ns,
     }
     progress.start(_TASK, trace.nodes.num_rows, "events")
-    owns = (f"{escape(job)}.[0-9]*.et", f"{escape(job)}.comm_groups.json")
-    with outputs.folder(folder, owns=owns) as where:
+    with outputs.folder(folder, owns=_is_ours(folder, job)) as where:
         for rank in ranks:
             with (where / f"{job}.{numbering[rank]}.et").open("wb") as stream:
                 one = trace.rank(rank)
@@ -101,6 +101,15 @@ def write(trace: Trace, path: Path, *, mode: Mode = "full") -> IssueLog:
         groups = {str(k): v for k, v in comms.groups.items()}
         (where / f"{job}.comm_groups.json").write_text(json.dumps(groups, indent=1))
     return issues
+
+
+def _is_ours(folder: Path, job: str) -> Callable[[Path], bool]:
+    """Whether a file in the folder is one of an earlier run for this job."""
+    rank_file = re.compile(rf"{re.escape(job)}\.\d+\.et")
+    groups = f"{job}.comm_groups.json"
+    there = folder.iterdir() if folder.is_dir() else ()
+    ours = {p.name for p in there if rank_file.fullmatch(p.name) and outputs.is_marked(p)}
+    return lambda path: path.name in ours or (path.name == groups and bool(ours))
 
 
 def _part(trace: Trace, rank: int, comms: chakra_comms.Comms) -> dict[str, Array]:

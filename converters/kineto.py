@@ -313,7 +313,14 @@ def _meta(file: TraceFile, owners: kineto_ranks.Owners) -> Meta:
     )
 
 
-_NOT_FACTS = ("traceName", "displayTimeUnit", "baseTimeNanoseconds", "schemaVersion", "username")
+_NOT_FACTS = (
+    "traceName",
+    "displayTimeUnit",
+    "baseTimeNanoseconds",
+    "schemaVersion",
+    "username",
+    "written_by",
+)
 
 KINETO = Converter(
     name="kineto",

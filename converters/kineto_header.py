@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from chopper_interop.outputs import MARK
+
 if TYPE_CHECKING:
     from chopper_interop.trace import Trace
 
 _OWN_KEYS = {
     "schemaVersion",
+    "written_by",
     "deviceProperties",
     "distributedInfo",
     "displayTimeUnit",
@@ -33,7 +36,8 @@ def head(trace: Trace, ranks: list[int], base_ns: int) -> bytes:
         What the events' times count from, epoch nanoseconds.
     """
     hosts = {r.host for r in trace.meta.ranks if r.rank in ranks}
-    content: dict[str, Any] = {"schemaVersion": 1, "deviceProperties": _devices(trace, hosts)}
+    content: dict[str, Any] = {"schemaVersion": 1, "written_by": MARK}
+    content["deviceProperties"] = _devices(trace, hosts)
     if len(hosts - {""}) == 1:
         content["host_name"] = max(hosts)
     for name, value in trace.meta.facts.items():

@@ -17,6 +17,7 @@ file again is what was written, with these exceptions, for which Kineto has no w
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from typing import IO, TYPE_CHECKING, Any
 
@@ -56,6 +57,7 @@ _SHARE_THAT_TELLS = 0.9
 _MALFORMED = "malformed args"
 _NODE_FILE = "node.json.gz"
 """What holds the node's telemetry, in a folder without any rank."""
+_RANK_FILE = re.compile(r"rank\d+\.json\.gz")
 
 
 def write(trace: Trace, path: Path) -> None:
@@ -79,7 +81,7 @@ def write(trace: Trace, path: Path) -> None:
         with outputs.file(path) as stream:
             _File(trace, ranks, base, stream).write(path.name, node=True)
         return
-    with outputs.folder(path, owns=("rank*.json.gz", _NODE_FILE)) as folder:
+    with outputs.folder(path, owns=_is_ours) as folder:
         for rank in ranks:
             name = f"rank{rank}.json.gz"
             with outputs.file(folder / name) as stream:
@@ -87,6 +89,11 @@ def write(trace: Trace, path: Path) -> None:
         if not ranks:
             with outputs.file(folder / _NODE_FILE) as stream:
                 _File(trace, [], base, stream).write(_NODE_FILE, node=True)
+
+
+def _is_ours(path: Path) -> bool:
+    named = path.name == _NODE_FILE or _RANK_FILE.fullmatch(path.name)
+    return bool(named) and outputs.is_marked(path)
 
 
 def _alone(trace: Trace, rank: int) -> Trace:

@@ -53,7 +53,9 @@ def write(trace: Trace, path: Path) -> None:
         The folder, ``….parquet``.
     """
     progress.start(_TASK, trace.nodes.num_rows, "events")
-    with outputs.folder(path, owns=(META,)) as folder:
+    names = {META, *BY_RANK, *(f"{table}.parquet" for table in WHOLE)}
+    ours = (path / META).is_file()
+    with outputs.folder(path, owns=lambda there: ours and there.name in names) as folder:
         for table in BY_RANK:
             (folder / table).mkdir()
             _write_by_rank(trace, table, folder / table)

@@ -25,6 +25,8 @@ of columns of equal length. ``step`` is the N of ``ProfilerStep#N``, ``correlati
 
 ``format``, ``version``, ``parameters``
     "chopper-interop demo", 1, and the arguments of `make_demo`.
+``files``
+    What else lies in the folder, as paths from it: what the next demo may replace.
 ``constants``
     The fixed latencies of the simulation: from the end of a launching call (the begin of a copying
     one) to the earliest start on the GPU (``launch_latency_ns``), from the end of what an event

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from chopper_interop import outputs
 from chopper_interop.demo import schedule
 from chopper_interop.demo.kineto_files import write_kineto
 from chopper_interop.demo.rocprof_files import write_rocprof
 from chopper_interop.demo.telemetry_files import write_telemetry
-from chopper_interop.demo.truth import Job, truth
+from chopper_interop.demo.truth import FORMAT, Job, truth
 from chopper_interop.demo.workload import training_step
-from chopper_interop.errors import UsageError, WriteError
+from chopper_interop.errors import UsageError
 
 if TYPE_CHECKING:
     from chopper_interop.demo.parameters import DemoParameters
 
 _MOST_WORKERS = 8
-_FORMAT = b'"format":"chopper-interop demo"'
+_TRUTH = "truth.json"
 
 _README = """\
 A synthetic training job: {layers} Llama layers under FSDP2 on {ranks} MI300X GPUs, {steps} steps,
@@ -46,40 +46,37 @@ def simulate_job(parameters: DemoParameters) -> Job:
 def write_folder(parameters: DemoParameters, directory: str | os.PathLike[str]) -> Path:
     """Simulate a job and write its folder; an earlier demo there is replaced at the very end."""
     goal = Path(directory)
-    _refuse_foreign(goal)
-    partial = goal.parent / f".{goal.name}.{os.getpid()}.partial"
-    try:
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
+    earlier = _earlier(goal)
+    with outputs.folder(goal, owns=lambda there: there.name in earlier) as partial:
         _write(simulate_job(parameters), partial)
-        _replace(goal, partial)
-    except OSError as error:
-        raise WriteError(str(error), path=goal) from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
     return goal
 
 
-def _refuse_foreign(goal: Path) -> None:
-    """Refuse to write over anything but an empty folder or an earlier demo."""
+def _earlier(goal: Path) -> set[str]:
+    """What an earlier demo put into the folder, if nothing else would go with it."""
     if not goal.exists() or (goal.is_dir() and not any(goal.iterdir())):
-        return
+        return set()
     try:
-        with (goal / "truth.json").open("rb") as file:
-            earlier = _FORMAT in file.read(200)
-    except OSError:
-        earlier = False
-    if not earlier:
+        told = msgspec.json.decode((goal / _TRUTH).read_bytes(), type=_Contents)
+    except (OSError, msgspec.MsgspecError):
+        told = _Contents()
+    if told.format != FORMAT:
         raise UsageError(f"{goal} exists and is neither empty nor an earlier demo")
+    tops = {Path(name).parts[0] for name in told.files}
+    for file in [f for top in tops for f in (goal / top).rglob("*") if f.is_file()]:
+        if file.relative_to(goal).as_posix() not in told.files:
+            raise UsageError(
+                f"{file} is not of the demo whose folder would be replaced",
+                hint="move it, or make the demo elsewhere",
+            )
+    return {*tops, _TRUTH}
 
 
-def _replace(goal: Path, partial: Path) -> None:
-    """Put the finished folder in place of what is there."""
-    old = partial.with_suffix(".old")
-    if goal.exists():
-        goal.rename(old)
-    partial.rename(goal)
-    shutil.rmtree(old, ignore_errors=True)
+class _Contents(msgspec.Struct):
+    """What `_TRUTH` says of itself and the files beside it."""
+
+    format: str = ""
+    files: set[str] = set()
 
 
 def _write(job: Job, folder: Path) -> None:
@@ -89,7 +86,6 @@ def _write(job: Job, folder: Path) -> None:
         write_rocprof(job, folder / "rocprof", workers=workers)
     if p.telemetry:
         write_telemetry(job, folder / "telemetry")
-    (folder / "truth.json").write_bytes(_encode(truth(job)))
     tools = [
         name
         for name, there in (
@@ -105,6 +101,8 @@ def _write(job: Job, folder: Path) -> None:
         tools="".join(f", {name}" for name in tools),
     )
     (folder / "README.txt").write_text(text, encoding="utf-8")
+    files = sorted(f.relative_to(folder).as_posix() for f in folder.rglob("*") if f.is_file())
+    (folder / _TRUTH).write_bytes(_encode(truth(job) | {"files": files}))
 
 
 def _encode(content: dict[str, Any]) -> bytes:

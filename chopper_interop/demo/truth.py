@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     Array = npt.NDArray[Any]
     Columns = dict[str, list[Any]]
 
+FORMAT = "chopper-interop demo"
+"""What `truth.json` says it is."""
+
 
 @dataclass(frozen=True)
 class Job:
@@ -49,7 +52,7 @@ def truth(job: Job) -> dict[str, Any]:
     p, timeline = job.parameters, job.timeline
     measured, ideal = _job_steps_ns(timeline), _job_steps_ns(job.ideal)
     content: dict[str, Any] = {
-        "format": "chopper-interop demo",
+        "format": FORMAT,
         "version": 1,
         "parameters": asdict(p),
         "constants": _constants(p),

@@ -67,10 +67,20 @@ def test_parts_can_be_left_out(tmp_path):
 
 def test_an_earlier_demo_is_replaced(tmp_path):
     path = make_demo(tmp_path / "job", **TINY)
-    (path / "old.txt").write_text("old")
-    make_demo(path, **TINY)
-    assert not (path / "old.txt").exists()
+    (path / "job.pftrace").write_text("made of it")
+    make_demo(path, **TINY, telemetry=False)
+    assert (path / "job.pftrace").read_text() == "made of it"
+    assert not (path / "telemetry").exists()
     assert [p.name for p in tmp_path.iterdir()] == ["job"]
+
+
+def test_files_of_the_users_within_an_earlier_demo_are_left_alone(tmp_path):
+    path = make_demo(tmp_path / "job", **TINY)
+    mine = path / "kineto" / "mine.json"
+    mine.write_text("mine")
+    with pytest.raises(UsageError, match=r"mine\.json is not of the demo"):
+        make_demo(path, **TINY)
+    assert mine.read_text() == "mine"
 
 
 def test_an_empty_folder_is_taken(tmp_path):

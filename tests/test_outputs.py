@@ -1,0 +1,148 @@
+"""What is written is whole or not there, and what is not ours stays."""
+
+import os
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+from kineto_files import BASE, call, kernel, write
+
+import chopper_interop as ci
+from chopper_interop import outputs
+from chopper_interop.errors import LossError, UsageError, WriteError
+
+
+def rank_file(folder: Path, rank: int, name: str | None = None) -> Path:
+    folder.mkdir(exist_ok=True)
+    events = [call("hipLaunchKernel", 1, 2, 1), kernel("k", 4, 5 + rank, 1)]
+    info = {"distributedInfo": {"rank": rank, "world_size": 2}}
+    path = folder / (name or f"rank{rank}.json.gz")
+    return write(path, events, baseTimeNanoseconds=BASE, **info)
+
+
+@pytest.fixture
+def run_folder(tmp_path: Path) -> Path:
+    """Profiles of two ranks under the names that a folder of Kineto files would get."""
+    for rank in range(2):
+        rank_file(tmp_path / "run", rank)
+    return tmp_path / "run"
+
+
+def test_profiles_are_never_replaced_by_what_is_made_of_them(run_folder: Path, run) -> None:
+    (run_folder / "rank7.json.gz").write_bytes((run_folder / "rank0.json.gz").read_bytes())
+    before = {p.name: p.read_bytes() for p in run_folder.iterdir()}
+    status, _, told = run("convert", run_folder / "rank0.json.gz", "-o", f"kineto:{run_folder}/")
+    assert status == WriteError.exit_status
+    assert "was not written by this program" in told
+    assert {p.name: p.read_bytes() for p in run_folder.iterdir()} == before
+
+
+def test_an_input_is_no_output(run_folder: Path, run) -> None:
+    source = run_folder / "rank0.json.gz"
+    before = source.read_bytes()
+    for given in (source, run_folder):
+        status, _, told = run("convert", given, "-o", run_folder / "a.pftrace", "-o", source)
+        assert (status, "would be overwritten" in told) == (UsageError.exit_status, True)
+    with pytest.raises(UsageError, match="would be overwritten"):
+        ci.write(ci.read(source), source)
+    with pytest.raises(UsageError, match="would be overwritten"):
+        ci.convert(source, source)
+    assert source.read_bytes() == before
+    assert not (run_folder / "a.pftrace").exists()
+
+
+def test_own_files_of_an_earlier_run_are_replaced_and_no_sources(run_folder: Path) -> None:
+    for output in ("out", "run/out"):
+        folder = run_folder.parent / output
+        ci.write(ci.read(run_folder), f"{folder}/", to_format="kineto")
+        (folder / "rank9.json.gz").write_text("mine")
+        ci.write(ci.read(run_folder).rank(1), f"{folder}/", to_format="kineto")
+        assert {p.name for p in folder.iterdir()} == {"rank1.json.gz", "rank9.json.gz"}
+        (folder / "rank9.json.gz").unlink()
+    assert ci.read(run_folder).nodes.num_rows == 4
+    assert ci.read(run_folder / "out").ranks == [1]  # alone it is an input as any other
+
+
+def test_tables_of_analyses_leave_other_tables(run_folder: Path, run) -> None:
+    (run_folder / "telemetry.csv").write_text("mine")
+    for _ in range(2):
+        assert run("analyze", run_folder, "--csv", run_folder)[0] == 0
+    assert (run_folder / "telemetry.csv").read_text() == "mine"
+    assert (run_folder / "temporal.csv").read_text().startswith("rank,")
+
+
+@pytest.mark.parametrize("output", ["et/job.et", "job.parquet"])
+def test_files_of_others_are_in_the_way(run_folder: Path, output: str) -> None:
+    target = run_folder.parent / output
+    trace = ci.read(run_folder)
+    ci.write(trace, target)
+    ci.write(trace, target)
+    folder = target if target.is_dir() else target.parent
+    (folder / "notes.txt").write_text("mine")
+    ci.write(trace.rank(0), target)
+    assert (folder / "notes.txt").read_text() == "mine"
+    for there in [p for p in folder.iterdir() if p.name != "notes.txt"]:
+        there.rename(folder / f"old {there.name}")
+    name = "job.0.et" if output == "et/job.et" else "nodes"
+    (folder / name).write_text("somebody else's")
+    with pytest.raises(WriteError, match="was not written by this program"):
+        ci.write(trace, target)
+    assert (folder / name).read_text() == "somebody else's"
+
+
+def test_pipes_and_links_stay_what_they_are(run_folder: Path, tmp_path: Path) -> None:
+    trace = ci.read(run_folder)
+    pipe, link, real = (tmp_path / n for n in ("pipe.pftrace", "link.pftrace", "real.pftrace"))
+    os.mkfifo(pipe)
+    link.symlink_to(real)
+    ci.write(trace, link)
+    assert link.is_symlink()
+    got: list[bytes] = []
+    reader = threading.Thread(target=lambda: got.append(pipe.read_bytes()))
+    reader.start()
+    ci.write(trace, pipe)
+    reader.join(10)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert got == [real.read_bytes()]
+    with pytest.raises(WriteError):
+        ci.write(trace, tmp_path / "run", to_format="perfetto")
+
+
+@pytest.mark.parametrize("name", ["a.pftrace.gz", "a.json.gz"])
+def test_the_same_content_makes_the_same_file(run_folder: Path, tmp_path: Path, name: str) -> None:
+    trace = ci.read(run_folder)
+    ci.write(trace, tmp_path / "x" / name)
+    ci.write(trace, tmp_path / "y" / name)
+    assert (tmp_path / "x" / name).read_bytes() == (tmp_path / "y" / name).read_bytes()
+
+
+def test_several_outputs_may_name_their_formats(run_folder: Path, tmp_path: Path, run) -> None:
+    told = ("-o", f"kineto:{tmp_path}/k", "-o", f"{tmp_path}/et/", "-o", f"perfetto:{tmp_path}/p")
+    assert run("convert", run_folder, *told)[0] == 0
+    assert sorted(p.name for p in (tmp_path / "k").iterdir()) == ["rank0.json.gz", "rank1.json.gz"]
+    assert (tmp_path / "et" / "run.1.et").is_file()
+    assert (tmp_path / "p").read_bytes()[:1] == b"\n"
+
+
+@pytest.mark.parametrize("job", ["../out", "a/b", "..", "[/red]"])
+def test_a_job_is_called_as_files_can_be(run_folder: Path, tmp_path: Path, job: str, run) -> None:
+    status, _, told = run("convert", run_folder, "-o", f"{tmp_path}/et/", "--job", job)
+    assert (status, "can't be the name of a job" in told) == (UsageError.exit_status, True)
+    assert not (tmp_path / "et").exists()
+
+
+def test_what_nobody_can_read_is_a_loss(run_folder: Path, tmp_path: Path, run) -> None:
+    (run_folder / "rank2.json.gz").touch()
+    assert {i.code for i in ci.read(run_folder).meta.issues} >= {"file-unreadable"}
+    status, _, _ = run("convert", run_folder, "-o", tmp_path / "a.pftrace", "--on-loss", "error")
+    assert status == LossError.exit_status
+    assert not (tmp_path / "a.pftrace").exists()
+    with pytest.raises(UsageError, match="on_loss=eror"):
+        ci.convert(run_folder, tmp_path / "a.pftrace", on_loss="eror")
+
+
+def test_marks_are_found_in_packed_files(run_folder: Path, tmp_path: Path) -> None:
+    ci.write(ci.read(run_folder), tmp_path / "a.json.gz")
+    assert outputs.is_marked(tmp_path / "a.json.gz")
+    assert not outputs.is_marked(run_folder / "rank0.json.gz")
