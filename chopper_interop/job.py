@@ -6,6 +6,7 @@ those of counter passes give their counters to them; telemetry gives its series 
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
 from itertools import count, pairwise
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,8 @@ from chopper_interop.build import concat
 from chopper_interop.errors import AmbiguousRunError, ReadError
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas.kinds import GPU_WORK
-from chopper_interop.schemas.meta import ASSUMED, BOOTTIME, REALTIME, Device, Meta, Offset, Rank
+from chopper_interop.schemas.meta import ASSUMED, BOOTTIME, REALTIME, Meta, Offset, Rank
+from chopper_interop.telemetry import with_telemetry
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -43,16 +45,11 @@ DEVICES_BY_ORDER = Fault(
     Severity.INFO,
     "Sources number the GPUs differently; they were matched in ascending order.",
 )
-DEVICES_UNKNOWN = Fault(
-    "telemetry-of-unknown-device",
+RANKS_APART = Fault(
+    "ranks-apart",
     Severity.INFO,
-    "Which rank computes on which GPU of the telemetry is not known: its lanes stand by "
-    "themselves.",
-)
-CLOCK_UNRELATED = Fault(
-    "clock-unrelated",
-    Severity.LOSS,
-    "Samples on a clock of which no source tells the relation to the trace's were left out.",
+    "Ranks of the job do not overlap in time: their clocks differ, or they were not profiled "
+    "together. They stand where they say they were.",
 )
 
 
@@ -105,6 +102,7 @@ def assemble(fragments: list[Fragment], name: str) -> Trace:
     timing = _with_ranks(timing, issues)
     offsets = _offsets(fragments)
     timing = _on_one_clock(timing, offsets)
+    _note_ranks_apart(timing, issues)
     meta = _meta(name, timing + passes + telemetry, timing, offsets)
     trace = concat([f.trace for f in timing], meta) if timing else None
     if trace is None:
@@ -118,7 +116,7 @@ def assemble(fragments: list[Fragment], name: str) -> Trace:
         trace = align.join_counters(trace, fragment.trace, mapping, log)
         issues.extend(log)
     devices = [d for f in timing + passes for d in f.trace.meta.devices]
-    trace = _with_telemetry(trace, telemetry, devices, issues)
+    trace = with_telemetry(trace, [f.trace for f in telemetry], devices, issues)
     return _finished(trace, fragments, passes, issues)
 
 
@@ -168,7 +166,14 @@ def _without_copies(timing: list[Fragment], issues: IssueLog) -> list[Fragment]:
     """Drop fragments whose events others hold too; refuse two different ones of one rank."""
     kept: list[Fragment] = []
     owner: dict[int, Fragment] = {}
-    for fragment in sorted(timing, key=lambda f: len(f.trace.ranks)):
+    seen: set[bytes] = set()
+    for fragment in sorted(timing, key=lambda f: (_is_silent(f), len(f.trace.ranks))):
+        if _is_silent(fragment):
+            events = _where_and_when(fragment.trace)
+            if events in seen:
+                issues.add(SAME_EVENTS, 1, fragment.files.label)
+                continue
+            seen.add(events)
         known = [r for r in fragment.trace.meta.ranks if r.known_by != ASSUMED]
         clashes = [r.rank for r in known if r.rank in owner]
         whole = len(clashes) == len(fragment.trace.ranks)
@@ -195,6 +200,15 @@ def _fingerprint(trace: Trace, rank: int) -> Array:
     return np.stack([ts, trace.array("dur")[which]])
 
 
+def _where_and_when(trace: Trace) -> bytes:
+    """What no two ranks have in common: processes, devices and streams, and all times."""
+    lane = trace.array("lane")
+    place = [trace.array(column, "lanes")[lane] for column in ("device", "number")]
+    times = [trace.array("ts") + trace.meta.origin_ns, trace.array("dur")]
+    pids = np.array(sorted(r.pid for r in trace.meta.ranks), np.int64)
+    return hashlib.sha256(b"".join(c.tobytes() for c in (pids, *place, *times))).digest()
+
+
 def _refuse(first: Fragment, second: Fragment, rank: int) -> None:
     raise AmbiguousRunError(
         f"both {first.files.label} and {second.files.label} hold rank {rank}, with other events",
@@ -204,7 +218,7 @@ def _refuse(first: Fragment, second: Fragment, rank: int) -> None:
 
 def _with_ranks(timing: list[Fragment], issues: IssueLog) -> list[Fragment]:
     """Number the ranks of fragments that do not say theirs."""
-    silent = [f for f in timing if all(r.known_by == ASSUMED for r in f.trace.meta.ranks)]
+    silent = [f for f in timing if _is_silent(f)]
     if len(timing) == 1 or not silent:
         return timing
     for earlier, later in pairwise(silent):
@@ -224,6 +238,21 @@ def _with_ranks(timing: list[Fragment], issues: IssueLog) -> list[Fragment]:
         replace(f, trace=_renumbered(f.trace, numbers[id(f)])) if id(f) in numbers else f
         for f in timing
     ]
+
+
+def _is_silent(fragment: Fragment) -> bool:
+    """Whether it says of none of its ranks which it is."""
+    return all(r.known_by == ASSUMED for r in fragment.trace.meta.ranks)
+
+
+def _note_ranks_apart(timing: list[Fragment], issues: IssueLog) -> None:
+    windows = sorted(((f.window_ns, f) for f in timing), key=lambda pair: pair[0])
+    reached = windows[0][0][1] if windows else 0
+    for (start, stop), fragment in windows[1:]:
+        if start > reached:
+            apart = f"{(start - reached) / 1e9:,.3f} s before {fragment.files.label}"
+            issues.add(RANKS_APART, 1, apart)
+        reached = max(reached, stop)
 
 
 def _device_of(fragment: Fragment) -> int:
@@ -335,60 +364,3 @@ def _used_devices(trace: Trace) -> list[int]:
     work = np.isin(kinds, [int(k) for k in GPU_WORK])
     devices = trace.array("device", "lanes")[trace.array("lane")[work]]
     return [int(d) for d in np.unique(devices)]
-
-
-def _with_telemetry(
-    trace: Trace, telemetry: list[Fragment], devices: list[Device], issues: IssueLog
-) -> Trace:
-    """Add the series of telemetry, under the ranks whose GPUs they are of."""
-    parts = [trace]
-    for fragment in telemetry:
-        series = _related(fragment.trace, trace, issues)
-        if series is not None:
-            parts.append(_with_owners(series, trace, devices, issues))
-    return concat(parts, trace.meta)
-
-
-def _related(telemetry: Trace, trace: Trace, issues: IssueLog) -> Trace | None:
-    """Telemetry on the clock of the trace; None if that is not known."""
-    if telemetry.meta.clock == trace.meta.clock:
-        return telemetry
-    offset = next((o for o in telemetry.meta.offsets if o.clock == trace.meta.clock), None)
-    if offset is None:
-        issues.add(CLOCK_UNRELATED, telemetry.samples.num_rows, telemetry.meta.sources[0].path)
-        return None
-    moved = telemetry.meta.origin_ns - offset.offset_ns
-    return telemetry.with_meta(origin_ns=moved, clock=trace.meta.clock)
-
-
-def _with_owners(telemetry: Trace, trace: Trace, devices: list[Device], issues: IssueLog) -> Trace:
-    """Telemetry whose series belong to the ranks that compute on its devices."""
-    device = telemetry.array("device", "series")
-    theirs = [int(d) for d in np.unique(device[device >= 0])]
-    owners = {r.device: r.rank for r in trace.meta.ranks if r.device >= 0}
-    mapping = _telemetry_devices(theirs, sorted(owners), devices)
-    if mapping is None:
-        issues.add(DEVICES_UNKNOWN, len(theirs), telemetry.meta.sources[0].path)
-        return telemetry
-    rank = np.array([owners.get(mapping.get(int(d), -2), -1) for d in device], np.int32)
-    mapped = np.array([mapping.get(int(d), int(d)) for d in device], np.int32)
-    series = telemetry.series
-    for name, values in (("rank", rank), ("device", np.where(rank >= 0, mapped, device))):
-        series = arrow.replaced(series, name, values)
-    return replace(telemetry, series=series)
-
-
-def _telemetry_devices(
-    theirs: list[int], used: list[int], devices: list[Device]
-) -> dict[int, int] | None:
-    """Telemetry's index of a GPU → the trace's number of that device; None if it is not known.
-
-    Telemetry counts GPUs; a trace may count agents of which some are processors. A source that
-    tells both numbers settles it, else there must be as many of the one as of the other.
-    """
-    ordinals = {d.ordinal: d.device for d in devices if d.ordinal >= 0}
-    if ordinals and set(used) <= set(ordinals.values()):
-        return {t: ordinals[t] for t in theirs if t in ordinals}
-    if len(theirs) == len(used):
-        return dict(zip(theirs, used, strict=True))
-    return {t: t for t in theirs} if 0 in used and set(used) <= set(theirs) else None

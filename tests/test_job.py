@@ -1,11 +1,13 @@
 """Many sources become one job, or are refused with the candidates named."""
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
-from kineto_files import BASE, call, kernel, write
+from kineto_files import BASE, call, kernel, span, write
 
 import chopper_interop as ci
 from chopper_interop.errors import AmbiguousRunError, ReadError, UnknownFormatError
@@ -171,3 +173,75 @@ def test_telemetry_reaches_the_work_of_its_gpu(demo: Path) -> None:
     ]
     assert len(off) == len(work)
     assert np.median(off) < 0.03  # samples every 5 ms of a clock that moves every 1 ms
+
+
+def one_gpu_a_rank(folder: Path, hosts: tuple[str, str] = ("node", "node")) -> Path:
+    """Two ranks that each see one GPU, number 0, and a second of telemetry of two GPUs."""
+    for rank, host in enumerate(hosts):
+        events = [
+            event
+            for i in range(4)
+            for event in (
+                call("hipLaunchKernel", 200_000 * i, 5, i + 1, pid=100 + rank),
+                kernel("gemm", 200_000 * i + 10, 100_000, i + 1, device=0) | {"pid": 0},
+            )
+        ]
+        info = {"distributedInfo": {"rank": rank, "world_size": 2}, "host_name": host}
+        write(folder / f"rank{rank}.json", events, baseTimeNanoseconds=BASE, **info)
+    rows = [
+        f"{BASE // 10**9 + second},{gpu},{power},{clock}"
+        for second in range(3)
+        for gpu, power, clock in ((0, 500, 1000), (1, 300, 2000))
+    ]
+    (folder / "smi.csv").write_text("\n".join(["timestamp,gpu,socket_power,gfx_0_clk", *rows, ""]))
+    return folder
+
+
+def test_ranks_that_each_see_one_gpu_get_their_own_telemetry(tmp_path: Path) -> None:
+    trace = ci.read(one_gpu_a_rank(tmp_path))
+    frame = trace.to_pandas()
+    clocks = frame[frame["kind"] == "kernel"].groupby("rank")["gfxclk_mhz"]
+    assert clocks.unique().explode().to_dict() == {0: 1000.0, 1: 2000.0}
+    assert "telemetry-by-rank" in {i.code for i in trace.meta.issues}
+
+
+def test_telemetry_of_one_of_several_machines_is_nobodys(tmp_path: Path) -> None:
+    trace = ci.read(one_gpu_a_rank(tmp_path, ("a", "b")))
+    assert set(trace.array("rank", "series")) == {-1}
+    assert pd.isna(trace.annotated("gfxclk_mhz")).all()
+    assert "telemetry-of-unknown-device" in {i.code for i in trace.meta.issues}
+
+
+def test_a_copy_of_a_file_without_a_rank_is_no_second_rank(tmp_path: Path) -> None:
+    for name in ("a.json", "b.json"):
+        events = [span("cpu_op", "a", 1, 2), call("hipLaunchKernel", 1, 2, 1), kernel("k", 4, 5, 1)]
+        write(tmp_path / name, events, baseTimeNanoseconds=BASE)
+    trace = ci.read(tmp_path)
+    assert (trace.ranks, trace.nodes.num_rows) == ([0], 3)
+    assert "same-events-twice" in {i.code for i in trace.meta.issues}
+
+
+@pytest.mark.parametrize(("apart_us", "told"), [(100, 0), (3_600_000_000, 1)])
+def test_ranks_that_do_not_overlap_are_told(tmp_path: Path, apart_us: int, told: int) -> None:
+    for rank in range(2):
+        events = [span("cpu_op", "a", 10 + rank * apart_us, 200)]
+        header = {"distributedInfo": {"rank": rank, "world_size": 2}}
+        write(tmp_path / f"rank{rank}.json", events, baseTimeNanoseconds=BASE, **header)
+    found = [i for i in ci.read(tmp_path).meta.issues if i.code == "ranks-apart"]
+    assert len(found) == told
+    assert all("3,599" in i.example or "3,600" in i.example for i in found)
+
+
+def test_folders_behind_links_are_searched(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    write(tmp_path / "real" / "rank0.json", [span("cpu_op", "a", 1, 2)], baseTimeNanoseconds=BASE)
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "link").symlink_to(tmp_path / "real")
+    (tmp_path / "real" / "loop").symlink_to(tmp_path / "job")
+    assert ci.read(tmp_path / "job").nodes.num_rows == 1
+
+
+def test_a_pipe_is_refused_at_once(tmp_path: Path, run) -> None:
+    os.mkfifo(tmp_path / "pipe.json")
+    status, _, told = run("convert", tmp_path / "pipe.json", "-o", tmp_path / "a.pftrace")
+    assert (status, "pipe" in told) == (ReadError.exit_status, True)
