@@ -88,9 +88,3 @@ class SchemaError(ChopperError):
     """A table does not have the columns or types that the hub declares."""
 
     exit_status = 8
-
-
-class MissingExtraError(ChopperError):
-    """An optional package is needed and not installed."""
-
-    exit_status = 9

@@ -7,6 +7,7 @@ the last), xz, bzip2, zstd or none; and text in UTF-8 or UTF-16 with a byte orde
 from __future__ import annotations
 
 import hashlib
+import lzma
 import mmap
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -27,6 +28,8 @@ HEAD = 64 * 1024
 """Bytes of a file that a converter gets to see in `sniff`, after unpacking."""
 BLOCK = 1 << 16
 """Packed bytes handed over at a time; the result then stays in the processor's cache."""
+_SMALL_BLOCK = 1 << 6
+"""The same for the head: bzip2 makes up to 20,000 bytes of each."""
 
 CUT_SHORT = Fault(
     "compressed-data-cut-short",
@@ -55,9 +58,13 @@ def _gzip() -> _Decompressor:
     return made
 
 
-def _xz() -> _Decompressor:
-    import lzma
+def _gzip_errors() -> tuple[type[Exception], ...]:
+    from isal import isal_zlib
 
+    return (isal_zlib.error,)
+
+
+def _xz() -> _Decompressor:
     return lzma.LZMADecompressor()
 
 
@@ -93,8 +100,12 @@ def read(path: Path, issues: IssueLog | None = None) -> Bytes:
     """
     raw = _mapped(path)
     magic = _packing(bytes(raw[:8]))
-    data = raw if magic is None else _unpacked(path, raw, magic, issues or IssueLog())
-    return _utf8(path, data)
+    try:
+        data = raw if magic is None else _unpacked(path, raw, magic, issues or IssueLog())
+        return _utf8(path, data)
+    except MemoryError as error:
+        hint = "free some, or give it in parts"
+        raise ReadError("unpacked it does not fit into memory", path=path, hint=hint) from error
 
 
 def head(path: Path) -> bytes:
@@ -104,7 +115,7 @@ def head(path: Path) -> bytes:
     if magic is None:
         return bytes(_utf8(path, raw[:HEAD], partial=True))
     found, issues = bytearray(), IssueLog()
-    for block in _blocks(path, raw, magic, issues):
+    for block in _blocks(path, raw, magic, issues, _SMALL_BLOCK):
         found += block
         if len(found) >= HEAD:
             break
@@ -140,7 +151,7 @@ def _unpacked(path: Path, raw: Bytes, magic: bytes, issues: IssueLog) -> Bytes:
     """All unpacked bytes, in one buffer that grows as needed."""
     out = np.empty(_expected_size(raw, magic), np.uint8)
     used = 0
-    for block in _blocks(path, raw, magic, issues):
+    for block in _blocks(path, raw, magic, issues, BLOCK):
         if used + len(block) > len(out):
             grown = np.empty(max(2 * len(out), used + len(block)), np.uint8)
             grown[:used] = out[:used]
@@ -159,13 +170,12 @@ def _expected_size(raw: Bytes, magic: bytes) -> int:
     return 8 * len(raw) + 64
 
 
-def _blocks(path: Path, raw: Bytes, magic: bytes, issues: IssueLog) -> Iterator[bytes]:
+def _blocks(path: Path, raw: Bytes, magic: bytes, issues: IssueLog, size: int) -> Iterator[bytes]:
+    """Unpacked bytes of `size` packed ones at a time."""
     make = PACKINGS[magic]
     try:
-        yield from _members(raw, magic, make, issues) if make else _zstd(raw, issues)
-    except ImportError:
-        raise
-    except Exception as error:
+        yield from _members(raw, magic, make, issues, size) if make else _zstd(raw, issues)
+    except (OSError, EOFError, ValueError, lzma.LZMAError, *_gzip_errors()) as error:
         raise ReadError(
             f"its compressed data is damaged: {_reason(error)}",
             path=path,
@@ -174,14 +184,14 @@ def _blocks(path: Path, raw: Bytes, magic: bytes, issues: IssueLog) -> Iterator[
 
 
 def _members(
-    raw: Bytes, magic: bytes, make: Callable[[], _Decompressor], issues: IssueLog
+    raw: Bytes, magic: bytes, make: Callable[[], _Decompressor], issues: IssueLog, size: int
 ) -> Iterator[bytes]:
     """Blocks of all members of a file; between members, `at` is the next one's start."""
     at, n = 0, len(raw)
     while at < n:
         member = make()
         while not member.eof and at < n:
-            taken = raw[at : at + BLOCK].tobytes()
+            taken = raw[at : at + size].tobytes()
             at += len(taken)
             yield member.decompress(taken)
         if not member.eof:
