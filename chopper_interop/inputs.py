@@ -28,8 +28,6 @@ HEAD = 64 * 1024
 """Bytes of a file that a converter gets to see in `sniff`, after unpacking."""
 BLOCK = 1 << 16
 """Packed bytes handed over at a time; the result then stays in the processor's cache."""
-_SMALL_BLOCK = 1 << 6
-"""The same for the head: bzip2 makes up to 20,000 bytes of each."""
 
 CUT_SHORT = Fault(
     "compressed-data-cut-short",
@@ -48,7 +46,7 @@ class _Decompressor(Protocol):
     def eof(self) -> bool: ...
     @property
     def unused_data(self) -> bytes: ...
-    def decompress(self, data: bytes, /) -> bytes: ...
+    def decompress(self, data: bytes, max_length: int = ..., /) -> bytes: ...
 
 
 def _gzip() -> _Decompressor:
@@ -58,10 +56,11 @@ def _gzip() -> _Decompressor:
     return made
 
 
-def _gzip_errors() -> tuple[type[Exception], ...]:
+def _gzip_error() -> type[Exception]:
     from isal import isal_zlib
 
-    return (isal_zlib.error,)
+    error: Any = isal_zlib.error  # an exception class, declared as an exception
+    return error
 
 
 def _xz() -> _Decompressor:
@@ -115,7 +114,7 @@ def head(path: Path) -> bytes:
     if magic is None:
         return bytes(_utf8(path, raw[:HEAD], partial=True))
     found, issues = bytearray(), IssueLog()
-    for block in _blocks(path, raw, magic, issues, _SMALL_BLOCK):
+    for block in _blocks(path, raw, magic, issues, most=HEAD):
         found += block
         if len(found) >= HEAD:
             break
@@ -151,7 +150,7 @@ def _unpacked(path: Path, raw: Bytes, magic: bytes, issues: IssueLog) -> Bytes:
     """All unpacked bytes, in one buffer that grows as needed."""
     out = np.empty(_expected_size(raw, magic), np.uint8)
     used = 0
-    for block in _blocks(path, raw, magic, issues, BLOCK):
+    for block in _blocks(path, raw, magic, issues):
         if used + len(block) > len(out):
             grown = np.empty(max(2 * len(out), used + len(block)), np.uint8)
             grown[:used] = out[:used]
@@ -170,12 +169,14 @@ def _expected_size(raw: Bytes, magic: bytes) -> int:
     return 8 * len(raw) + 64
 
 
-def _blocks(path: Path, raw: Bytes, magic: bytes, issues: IssueLog, size: int) -> Iterator[bytes]:
-    """Unpacked bytes of `size` packed ones at a time."""
+def _blocks(
+    path: Path, raw: Bytes, magic: bytes, issues: IssueLog, most: int | None = None
+) -> Iterator[bytes]:
+    """Unpacked bytes; if there is a `most`, no block is larger, and behind one as large is none."""
     make = PACKINGS[magic]
     try:
-        yield from _members(raw, magic, make, issues, size) if make else _zstd(raw, issues)
-    except (OSError, EOFError, ValueError, lzma.LZMAError, *_gzip_errors()) as error:
+        yield from _members(raw, magic, make, issues, most) if make else _zstd(raw, issues)
+    except (OSError, EOFError, ValueError, lzma.LZMAError, _gzip_error()) as error:
         raise ReadError(
             f"its compressed data is damaged: {_reason(error)}",
             path=path,
@@ -184,16 +185,19 @@ def _blocks(path: Path, raw: Bytes, magic: bytes, issues: IssueLog, size: int) -
 
 
 def _members(
-    raw: Bytes, magic: bytes, make: Callable[[], _Decompressor], issues: IssueLog, size: int
+    raw: Bytes, magic: bytes, make: Callable[[], _Decompressor], issues: IssueLog, most: int | None
 ) -> Iterator[bytes]:
     """Blocks of all members of a file; between members, `at` is the next one's start."""
     at, n = 0, len(raw)
     while at < n:
         member = make()
         while not member.eof and at < n:
-            taken = raw[at : at + size].tobytes()
+            taken = raw[at : at + BLOCK].tobytes()
             at += len(taken)
-            yield member.decompress(taken)
+            block = member.decompress(taken) if most is None else member.decompress(taken, most)
+            yield block
+            if most is not None and len(block) >= most:
+                return  # a bomb is not unpacked for a look
         if not member.eof:
             issues.add(CUT_SHORT)
             return
