@@ -24,16 +24,19 @@ if TYPE_CHECKING:
     from chopper_interop.trace import Trace
 
 _SHOWN_SKIPS = 20
-_NO_TERMINAL = 240
+_NO_TERMINAL = 120
+_FOR_PROGRAMS = 10_000
+"""So wide that no row of results is folded where a program may read them."""
 
 
 def _errors() -> Console:
     return _console(sys.stderr)
 
 
-def _console(stream: TextIO) -> Console:
-    """A terminal's own width; lines are left whole where there is none."""
-    return Console(file=stream, highlight=False, width=None if stream.isatty() else _NO_TERMINAL)
+def _console(stream: TextIO, width: int = _NO_TERMINAL) -> Console:
+    """As wide as the terminal or, where there is none, as COLUMNS says; else this wide."""
+    told = stream.isatty() or "COLUMNS" in os.environ
+    return Console(file=stream, highlight=False, width=None if told else width)
 
 
 def show_inventory(inventory: Inventory, *, quiet: bool) -> None:
@@ -98,23 +101,36 @@ def _by_code(issues: list[Any]) -> dict[str, list[Any]]:
 
 
 def show_formats() -> None:
-    """All formats, what they are read or written from, and their options, on stdout."""
-    table = _table("format", "what it is", "read", "written", "options")
+    """All formats: what they are, what is taken over, and their options, on stdout."""
+    console = _console(sys.stdout)
     for name, found in registry.converters().items():
         if isinstance(found, registry.Broken):
-            table.add_row(name, f"does not load: {found.reason}", "", "", "")
+            console.print(f"[bold]{escape(name)}[/bold]  does not load: {escape(found.reason)}\n")
             continue
-        functions = [f for f in (found.read, found.write) if f]
-        options = {n: p for f in functions for n, p in registry.options(f).items()}
-        told = ", ".join(f"{n}={p.default}" for n, p in options.items())
-        written = " ".join(found.suffixes) if found.write else ""
-        table.add_row(name, found.description, "yes" if found.read else "", written, told)
-    _console(sys.stdout).print(table)
+        console.print(f"[bold]{escape(name)}[/bold]  {escape(found.description)}")
+        table = Table(box=None, show_header=False, padding=(0, 0, 0, 2))
+        table.add_column(min_width=20)
+        for what, text in _about(found).items():
+            table.add_row(what, escape(text))
+        console.print(table)
+
+
+def _about(found: registry.Converter) -> dict[str, str]:
+    """What there is to say of a format, in order."""
+    if found.read is None and found.write is None:
+        return {"left out": found.not_read_because}
+    ways = ["read"] if found.read else []
+    ways += [f"written to {' '.join(found.suffixes)}"] if found.write else []
+    about = {"is": ", ".join(ways), "versions": found.versions, "holds": found.carries}
+    for function in (found.read, found.write):
+        for option, text in registry.option_texts(function).items() if function else ():
+            about[f"-O {option}"] = text
+    return {what: text for what, text in about.items() if text}
 
 
 def show_results(results: list[Result]) -> None:
     """Rows of each analysis as a table on stdout."""
-    console = _console(sys.stdout)
+    console = _console(sys.stdout, _FOR_PROGRAMS)
     for result in results:
         table = _table(*result.rows.column_names, title=result.analysis)
         for row in result.rows.to_pylist():

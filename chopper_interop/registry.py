@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import re
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -93,6 +94,10 @@ class Broken:
 
     name: str
     reason: str
+
+
+_PARAMETER = re.compile(r"^(\w+)\n((?:    .*\n)+)", re.MULTILINE)
+"""A parameter and its text in a docstring's list."""
 
 
 @cache
@@ -184,6 +189,17 @@ def options(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     """The keyword-only parameters of a reader, writer or analysis."""
     parameters = inspect.signature(function).parameters.values()
     return {p.name: p for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
+
+
+def option_texts(function: Callable[..., Any]) -> dict[str, str]:
+    """``name=default`` of each option of a function, and what its docstring says of it."""
+    told = dict(_PARAMETER.findall((inspect.getdoc(function) or "") + "\n"))
+    return {
+        f"{name}={'…' if parameter.default is None else parameter.default}": " ".join(
+            told.get(name, "").replace("``", "").split()
+        )
+        for name, parameter in options(function).items()
+    }
 
 
 def chosen_options(function: Callable[..., Any], given: dict[str, Any]) -> dict[str, Any]:
