@@ -50,7 +50,7 @@ $(VENV)/pip.stamp:
 	touch $@
 
 $(VENV)/run.stamp: $(VENV)/pip.stamp pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable .
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --editable .
 	touch $@
 
 # mlc-chakra asks for packages that only its converter needs and that hold back pandas

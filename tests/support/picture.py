@@ -14,13 +14,16 @@ import tempfile
 import threading
 import urllib.parse
 from pathlib import Path
+from typing import Any
 
 import chopper_interop as ci
 from chopper_interop.demo import make_demo
 
 PORT = 9001
 """The UI opens traces of this host from a few ports only; this is one."""
-SIZE = {"width": 1600, "height": 1180}
+SIZE = {"width": 1600, "height": 1750}
+SELECTED = "Cijk_"
+"""How the kernels' names begin of which one is selected, so that its launch's arrow is drawn."""
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
          "--disable-background-networking", "--disable-component-update", "--disable-sync"]  # fmt: skip
 EXPAND = [{"id": "dev.perfetto.ExpandTracksByRegex", "args": [".*"]}]
@@ -49,15 +52,41 @@ def serve(trace: bytes) -> http.server.ThreadingHTTPServer:
     return server
 
 
+def window(trace: ci.Trace) -> tuple[int, int, int]:
+    """The first half of rank 0's last step, and the middle of a long kernel in it, in ns."""
+    frame = trace.rank(0).to_pandas()
+    step = frame[frame["name"].str.startswith("ProfilerStep")].iloc[-1]
+    inside = frame[frame["ts"].between(step["ts"], step["ts"] + step["dur"] // 3)]
+    work = inside[(inside["kind"] == "kernel") & inside["name"].str.startswith(SELECTED)]
+    chosen = work.sort_values("dur").iloc[-1]
+    origin = trace.meta.origin_ns
+    start, stop = int(step["ts"]), int(step["ts"] + step["dur"] * 0.5)
+    return start + origin, stop + origin, int(chosen["ts"] + chosen["dur"] // 2) + origin
+
+
+def select(page: Any, track: str, share: float) -> None:
+    """Click on a track of the timeline, at this share of its width."""
+    row = page.locator(".pf-track__shell").filter(has_text=track).first.bounding_box()
+    content = page.locator(".pf-track__content, .pf-track__canvas").first.bounding_box()
+    x = content["x"] + share * content["width"]
+    page.mouse.click(x, row["y"] + row["height"] / 2)
+    page.mouse.move(content["x"] - 10, SIZE["height"] - 10)  # where no tip pops up
+
+
 def main(out: str) -> None:
     """Make the sample, convert it, and take the picture."""
     from playwright.sync_api import sync_playwright
 
     with tempfile.TemporaryDirectory() as folder:
-        ci.write(ci.read(make_demo(Path(folder) / "job")), Path(folder) / "job.pftrace")
+        trace = ci.read(make_demo(Path(folder) / "job"))
+        ci.write(trace, Path(folder) / "job.pftrace")
         server = serve((Path(folder) / "job.pftrace").read_bytes())
+    start, stop, middle = window(trace)
     command = urllib.parse.quote(json.dumps(EXPAND))
-    url = f"http://127.0.0.1:{PORT}/#!/?url=http://127.0.0.1:{PORT}/the.pftrace"
+    url = (
+        f"http://127.0.0.1:{PORT}/#!/?url=http://127.0.0.1:{PORT}/the.pftrace"
+        f"&visStart={start}&visEnd={stop}"
+    )
     with sync_playwright() as play:
         chromium = os.environ.get("CHROMIUM", "/usr/bin/chromium")
         browser = play.chromium.launch(executable_path=chromium, args=FLAGS)
@@ -65,6 +94,8 @@ def main(out: str) -> None:
         page.goto(f"{url}&startupCommands={command}&hideSidebar=true")
         page.wait_for_function("document.querySelectorAll('.pf-track__shell').length > 2")
         page.wait_for_timeout(5000)
+        select(page, "stream 0 (compute)", (middle - start) / (stop - start))
+        page.wait_for_timeout(3000)
         page.screenshot(path=out)
         browser.close()
     server.shutdown()
