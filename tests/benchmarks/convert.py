@@ -73,7 +73,7 @@ def sample(folder: Path) -> Path:
     """A trace of about the size of the real one: one rank of a longer job."""
     from chopper_interop.demo import make_demo
 
-    made = make_demo(folder / "job", ranks=1, layers=16, steps=12, recorder_hz=0, counter_steps=0)
+    made = make_demo(folder / "job", ranks=1, layers=16, steps=34, recorder_hz=0, counter_steps=0)
     return next((made / "kineto").glob("*.json.gz"))
 
 
