@@ -7,6 +7,7 @@ count); what is written here satisfies both. Plain files: the newer feeder reads
 from __future__ import annotations
 
 import json
+from collections import Counter
 from glob import escape
 from typing import IO, TYPE_CHECKING, Any, Literal
 
@@ -20,6 +21,7 @@ from chopper_interop.errors import UsageError, WriteError
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.registry import Converter
 from chopper_interop.schemas.chakra import VERSION, NodeType, message
+from chopper_interop.schemas.kinds import Kind
 from chopper_interop.wire import varint
 
 if TYPE_CHECKING:
@@ -36,6 +38,12 @@ RENUMBERED = Fault(
     "ranks-renumbered",
     Severity.INFO,
     "Simulators count ranks from 0 without a hole, so the ETs do; the rank is in their metadata.",
+)
+LEFT_OUT = Fault(
+    "et-nodes-left-out",
+    Severity.INFO,
+    "Nodes that the mode leaves out are not in the ET: Python frames, moments and the profiler's "
+    "own ranges; in mode=gpu all of the host's.",
 )
 
 _CHUNK = 4 << 20
@@ -61,7 +69,8 @@ def write(trace: Trace, path: Path, *, mode: Mode = "full") -> IssueLog:
     Returns
     -------
     IssueLog
-        What of the communication goes out with its measured time only.
+        How many nodes the mode leaves out, and what of the communication goes out with its
+        measured time only.
 
     Raises
     ------
@@ -88,6 +97,7 @@ def write(trace: Trace, path: Path, *, mode: Mode = "full") -> IssueLog:
         "written_by": "chopper-interop",
         "origin_ns": trace.meta.origin_ns + origin_ns,
     }
+    left_out: Counter[int] = Counter()
     progress.start(_TASK, trace.nodes.num_rows, "events")
     owns = (f"{escape(job)}.[0-9]*.et", f"{escape(job)}.comm_groups.json")
     with outputs.folder(folder, owns=owns) as where:
@@ -97,10 +107,24 @@ def write(trace: Trace, path: Path, *, mode: Mode = "full") -> IssueLog:
                 plan = chakra_plan.plan(one, host=host, origin_ns=origin_ns)
                 _write_metadata(stream, told | {"rank": rank})
                 _write_nodes(stream, one, plan, _part(trace, rank, comms))
+                left_out += _left_out(one, plan)
                 progress.advance(_TASK, one.nodes.num_rows)
         groups = {str(k): v for k, v in comms.groups.items()}
         (where / f"{job}.comm_groups.json").write_text(json.dumps(groups, indent=1))
+    issues.add(LEFT_OUT, left_out.total(), _told(left_out))
     return issues
+
+
+def _left_out(trace: Trace, plan: chakra_plan.Plan) -> Counter[int]:
+    """How many nodes of each kind are not in a plan."""
+    left = np.ones(trace.nodes.num_rows, np.bool_)
+    left[plan.row[plan.row >= 0]] = False
+    kinds, counts = np.unique(trace.array("kind")[left], return_counts=True)
+    return Counter(dict(zip(kinds.tolist(), counts.tolist(), strict=True)))
+
+
+def _told(left_out: Counter[int]) -> str:
+    return ", ".join(f"{n:,} {Kind(kind).name.lower()}" for kind, n in left_out.most_common())
 
 
 def _part(trace: Trace, rank: int, comms: chakra_comms.Comms) -> dict[str, Array]:

@@ -10,6 +10,7 @@ from schedule import attributes, messages, replay_us
 
 import chopper_interop as ci
 from chopper_interop.converters import chakra_check
+from chopper_interop.issues import Severity
 from chopper_interop.schemas.chakra import CommType, NodeType
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
 
@@ -92,6 +93,19 @@ def test_streams_are_chained(demo: Path, tmp_path: Path) -> None:
         if stream is not None:
             assert stream not in last or last[stream] in node.data_deps
             last[stream] = node.id
+
+
+@pytest.mark.parametrize("mode", ["gpu", "full"])
+def test_what_a_mode_leaves_out_is_counted(demo: Path, tmp_path: Path, mode: str) -> None:
+    trace = ci.read(demo / "kineto")
+    issues = {i.code: i for i in ci.write(trace, tmp_path / "job.et", mode=mode)}
+    written = [n for rank in (0, 1) for n in messages(tmp_path / f"job.{rank}.et")[1]]
+    own = sum(attributes(n)["kind"] != "host_gap" for n in written)
+    left_out = issues["et-nodes-left-out"]
+    assert left_out.severity is Severity.INFO
+    assert own + left_out.count == trace.nodes.num_rows
+    assert "gpu_annotation" in left_out.example
+    assert ("cpu_op" in left_out.example) == (mode == "gpu")
 
 
 def test_own_files_read_back(demo: Path, tmp_path: Path) -> None:
