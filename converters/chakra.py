@@ -124,7 +124,8 @@ def _left_out(trace: Trace, plan: chakra_plan.Plan) -> Counter[int]:
 
 
 def _told(left_out: Counter[int]) -> str:
-    return ", ".join(f"{n:,} {Kind(kind).name.lower()}" for kind, n in left_out.most_common())
+    names = {int(kind): kind.name.lower() for kind in Kind}
+    return ", ".join(f"{n:,} {names.get(kind, kind)}" for kind, n in left_out.most_common())
 
 
 def _part(trace: Trace, rank: int, comms: chakra_comms.Comms) -> dict[str, Array]:
