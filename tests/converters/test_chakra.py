@@ -108,6 +108,30 @@ def test_what_a_mode_leaves_out_is_counted(demo: Path, tmp_path: Path, mode: str
     assert ("cpu_op" in left_out.example) == (mode == "gpu")
 
 
+NCCL = "ncclDevKernel_Generic(ncclDevKernelArgsStorage<4096ul>)"
+CASES = {
+    # in mode=gpu the copy waits for the host, and the collective begins while it runs
+    "beside": ("gpu", [
+        kernel("gemm", 0, 100, 1), kernel("copy", 2000, 10.3, 2), kernel(NCCL, 2010, 500, 3, stream=9),
+    ]),
+    # the kernels of a graph run while its launch has not returned
+    "graph": ("full", [
+        call("hipGraphLaunch", 0, 5000, 1), *(kernel("gemm", 14 + 1000 * k, 1000, 1) for k in range(5)),
+    ]),
+    # the queue was busy with what was launched before the window
+    "queued": ("full", [call("hipLaunchKernel", 0, 10, 1), kernel("gemm", 8000, 100, 1)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_work_starts_when_it_did(tmp_path: Path, name: str) -> None:
+    mode, events = CASES[name]
+    trace = ci.read(write(tmp_path / "rank0.json", events, baseTimeNanoseconds=BASE))
+    ci.write(trace, tmp_path / "job.et", mode=mode)
+    _, nodes = messages(tmp_path / "job.0.et")
+    assert replay_us(nodes) * 1000 == pytest.approx(measured_ns(trace, mode), abs=20_000)
+
+
 def test_own_files_read_back(demo: Path, tmp_path: Path) -> None:
     trace = ci.read(demo / "kineto")
     ci.write(trace, tmp_path / "et" / "job.et")
