@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from chopper_interop import progress, registry
 from chopper_interop.issues import IssueLog, Severity
@@ -159,8 +160,8 @@ def show_findings(findings: Any, *, quiet: bool) -> None:
         return
     console = _console(sys.stdout)
     for finding in findings.found:
-        console.print(f"{'stops' if finding.stops else 'note'}: {finding}")
-    console.print(findings.verdict)
+        console.print(Text(f"{'stops' if finding.stops else 'note'}: {finding}"), soft_wrap=True)
+    console.print(Text(findings.verdict), soft_wrap=True)
 
 
 def _shown(value: Any) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from typing import IO, TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -20,6 +21,7 @@ from chopper_interop.errors import UsageError, WriteError
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.registry import Converter
 from chopper_interop.schemas.chakra import VERSION, NodeType, message
+from chopper_interop.schemas.kinds import Kind
 from chopper_interop.wire import varint
 
 if TYPE_CHECKING:
@@ -37,6 +39,12 @@ RENUMBERED = Fault(
     "ranks-renumbered",
     Severity.INFO,
     "Simulators count ranks from 0 without a hole, so the ETs do; the rank is in their metadata.",
+)
+LEFT_OUT = Fault(
+    "et-nodes-left-out",
+    Severity.INFO,
+    "Nodes that the mode leaves out are not in the ET: Python frames, moments and the profiler's "
+    "own ranges; in mode=gpu all of the host's.",
 )
 
 _CHUNK = 4 << 20
@@ -62,7 +70,8 @@ def write(trace: Trace, path: Path, *, mode: Mode = "full") -> IssueLog:
     Returns
     -------
     IssueLog
-        What of the communication goes out with its measured time only.
+        How many nodes the mode leaves out, and what of the communication goes out with its
+        measured time only.
 
     Raises
     ------
@@ -89,6 +98,7 @@ def write(trace: Trace, path: Path, *, mode: Mode = "full") -> IssueLog:
         "written_by": outputs.MARK,
         "origin_ns": trace.meta.origin_ns + origin_ns,
     }
+    left_out: Counter[int] = Counter()
     progress.start(_TASK, trace.nodes.num_rows, "events")
     with outputs.folder(folder, owns=_is_ours(folder, job)) as where:
         for rank in ranks:
@@ -97,9 +107,11 @@ def write(trace: Trace, path: Path, *, mode: Mode = "full") -> IssueLog:
                 plan = chakra_plan.plan(one, host=host, origin_ns=origin_ns)
                 _write_metadata(stream, told | {"rank": rank})
                 _write_nodes(stream, one, plan, _part(trace, rank, comms))
+                left_out += _left_out(one, plan)
                 progress.advance(_TASK, one.nodes.num_rows)
         groups = {str(k): v for k, v in comms.groups.items()}
         (where / f"{job}.comm_groups.json").write_text(json.dumps(groups, indent=1))
+    issues.add(LEFT_OUT, left_out.total(), _told(left_out))
     return issues
 
 
@@ -110,6 +122,19 @@ def _is_ours(folder: Path, job: str) -> Callable[[Path], bool]:
     there = folder.iterdir() if folder.is_dir() else ()
     ours = {p.name for p in there if rank_file.fullmatch(p.name) and outputs.is_marked(p)}
     return lambda path: path.name in ours or (path.name == groups and bool(ours))
+
+
+def _left_out(trace: Trace, plan: chakra_plan.Plan) -> Counter[int]:
+    """How many nodes of each kind are not in a plan."""
+    left = np.ones(trace.nodes.num_rows, np.bool_)
+    left[plan.row[plan.row >= 0]] = False
+    kinds, counts = np.unique(trace.array("kind")[left], return_counts=True)
+    return Counter(dict(zip(kinds.tolist(), counts.tolist(), strict=True)))
+
+
+def _told(left_out: Counter[int]) -> str:
+    names = {int(kind): kind.name.lower() for kind in Kind}
+    return ", ".join(f"{n:,} {names.get(kind, kind)}" for kind, n in left_out.most_common())
 
 
 def _part(trace: Trace, rank: int, comms: chakra_comms.Comms) -> dict[str, Array]:

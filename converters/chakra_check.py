@@ -8,6 +8,7 @@ and workload layer, and of MLCommons' own feeder where that is stricter.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -31,9 +32,12 @@ if TYPE_CHECKING:
 JOINED = (CommType.ALL_REDUCE, CommType.ALL_GATHER, CommType.REDUCE_SCATTER, CommType.ALL_TO_ALL)
 TIMED = (CommType.BROADCAST,)
 _COMM = (NodeType.COMM_COLL, NodeType.COMM_SEND, NodeType.COMM_RECV)
+_P2P = (NodeType.COMM_SEND, NodeType.COMM_RECV)
 _GZIP = b"\x1f\x8b"
 _SMALLEST_GATHER = 4
 _SHOWN = 3
+_INT_MAX = 2**31 - 1
+_LAST_TICK_NS = 2**63 - 1
 
 FEEDER_TYPES: dict[str, int] = {
     "is_cpu_op": 27,
@@ -118,9 +122,9 @@ def check(prefix: Path) -> Findings:
     findings = Findings()
     files = _files(prefix, findings)
     groups = _groups(prefix, len(files), findings)
-    for path, et in files:
+    for rank, (path, et) in enumerate(files):
         _check_file(path.name, et, findings)
-        _check_comms(path.name, et, len(files), findings)
+        _check_comms(path.name, et, rank, len(files), findings)
     findings.nodes, findings.ranks = sum(len(et.id) for _, et in files), len(files)
     if len(files) == 1:
         what = "ASTRA-sim needs at least two ranks: give it the file twice"
@@ -132,9 +136,13 @@ def check(prefix: Path) -> Findings:
     return findings
 
 
+def _beside(prefix: Path, ending: str) -> Path:
+    return prefix.parent / f"{prefix.name}{ending}"  # "." has no name
+
+
 def _files(prefix: Path, findings: Findings) -> list[tuple[Path, EtFile]]:
     files: list[tuple[Path, EtFile]] = []
-    while (path := prefix.with_name(f"{prefix.name}.{len(files)}.et")).exists():
+    while (path := _beside(prefix, f".{len(files)}.et")).exists():
         raw = path.read_bytes()
         if raw.startswith(_GZIP):
             findings.found.append(
@@ -144,11 +152,11 @@ def _files(prefix: Path, findings: Findings) -> list[tuple[Path, EtFile]]:
     if not files:
         raise ReadError(
             "there is no such file",
-            path=prefix.with_name(f"{prefix.name}.0.et"),
+            path=_beside(prefix, ".0.et"),
             hint="give the path of the ETs without .RANK.et; ranks count from 0",
         )
-    beyond = [p.name for p in prefix.parent.glob(f"{prefix.name}.*.et")]
-    if len(beyond) > len(files):
+    ours = re.compile(rf"{re.escape(prefix.name)}\.[0-9]+\.et")
+    if sum(bool(ours.fullmatch(p.name)) for p in prefix.parent.glob("*.et")) > len(files):
         findings.found.append(
             Finding("all ranks", f"ranks have a hole: there is no {prefix.name}.{len(files)}.et")
         )
@@ -158,15 +166,26 @@ def _files(prefix: Path, findings: Findings) -> list[tuple[Path, EtFile]]:
 def _groups(prefix: Path, ranks: int, findings: Findings) -> dict[str, list[int]]:
     """Process groups: 0 is everybody, the others stand in the file beside the ETs."""
     groups = {"": list(range(ranks))}
-    path = prefix.with_name(f"{prefix.name}.comm_groups.json")
+    path = _beside(prefix, ".comm_groups.json")
     if not path.exists():
         return groups
     try:
         listed = json.loads(path.read_text())
         groups |= {str(k): [int(r) for r in v] for k, v in listed.items()}
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         findings.found.append(Finding(path.name, f"it is no object of lists of ranks: {error}"))
+        return groups
+    wrong = [key for key in listed if not _is_group_number(key)]
+    if wrong:
+        what = "names that are no numbers from 1 on, at which ASTRA-sim aborts"
+        findings.found.append(Finding(path.name, what, len(wrong), repr(wrong[0])))
     return groups
+
+
+def _is_group_number(key: str) -> bool:
+    """Whether a key of the file of groups begins with a number from 1 on, as it must."""
+    number = re.match(r"\s*\+?0*([1-9][0-9]{0,9})(?![0-9])", key)
+    return number is not None and int(number.group(1)) <= _INT_MAX
 
 
 def _check_file(name: str, et: EtFile, findings: Findings) -> None:
@@ -198,18 +217,33 @@ def _check_file(name: str, et: EtFile, findings: Findings) -> None:
         np.flatnonzero((et.type == NodeType.INVALID) | (et.type > max(NodeType))),
         "nodes without a valid type, whose children are not run",
     )
+    memory = np.isin(et.type, (NodeType.MEM_LOAD, NodeType.MEM_STORE))
+    fault(
+        np.flatnonzero(memory),
+        "MEM_LOAD or MEM_STORE nodes, at which ASTRA-sim exits unless it is given a remote memory",
+    )
+    sized = integers(et, "tensor_size", -1) >= 0
+    fault(np.flatnonzero(memory & ~sized), "MEM_LOAD or MEM_STORE nodes without tensor_size")
+    if et.duration_us.astype(np.uint64).sum(dtype=np.float64) * 1000 > _LAST_TICK_NS:
+        longest = np.argsort(et.duration_us.astype(np.uint64))[-1:]
+        fault(longest, "durations of more than 2^63 ns in all, which simulators cannot count")
     _check_attributes(name, et, findings)
 
 
 def _check_attributes(name: str, et: EtFile, findings: Findings) -> None:
     for attribute, wanted in FEEDER_TYPES.items():
         nodes, fields, _ = et.attribute(attribute)
-        impossible = REAL_FIELDS + TEXT_FIELDS if attribute in _NUMBERS else REAL_FIELDS
-        bad = nodes[np.isin(fields, impossible) | (fields % 2 == 0)]
+        fine = np.isin(fields, TEXT_FIELDS)
+        if attribute in _NUMBERS:
+            fine = ~fine & ~np.isin(fields, REAL_FIELDS)
+        refused = ~fine | (fields % 2 == 0)
+        if attribute == "pg_name":  # of other nodes it is not read
+            refused &= et.type[nodes] == NodeType.COMM_COLL
+        bad = nodes[refused]
         if len(bad):
             what = f"attribute {attribute} has a type that the feeder refuses"
             findings.found.append(Finding(name, what, len(bad), _example(et, bad)))
-        other = nodes[(fields != wanted) & ~np.isin(fields, impossible)]
+        other = nodes[(fields != wanted) & fine]
         if len(other):
             what = f"attribute {attribute} has a type that MLCommons' feeder reads as 0"
             findings.found.append(Finding(name, what, len(other), _example(et, other), stops=False))
@@ -221,13 +255,14 @@ def _check_attributes(name: str, et: EtFile, findings: Findings) -> None:
         findings.found.append(Finding(name, what, len(rows), _example(et, rows), stops=False))
 
 
-def _check_comms(name: str, et: EtFile, ranks: int, findings: Findings) -> None:
+def _check_comms(name: str, et: EtFile, rank: int, ranks: int, findings: Findings) -> None:
     """Check one rank's communication for itself."""
 
-    def fault(rows: Array, what: str) -> None:
+    def fault(rows: Array, what: str, *, stops: bool = True) -> None:
         if len(rows):
-            findings.found.append(Finding(name, what, len(rows), _example(et, rows)))
+            findings.found.append(Finding(name, what, len(rows), _example(et, rows), stops))
 
+    p2p = np.isin(et.type, _P2P)
     comm = np.isin(et.type, [int(t) for t in _COMM])
     on_host = integers(et, "is_cpu_op", 0) != 0
     fault(np.flatnonzero(comm & on_host), "communication with is_cpu_op, which ASTRA-sim refuses")
@@ -240,16 +275,44 @@ def _check_comms(name: str, et: EtFile, ranks: int, findings: Findings) -> None:
         "collectives of a kind that ASTRA-sim does not support (reduce, gather, scatter, barrier)",
     )
     fault(np.flatnonzero(comm & (size < 0)), "communication without comm_size")
-    fault(np.flatnonzero(comm & (size == 0)), "communication of 0 bytes, which never ends")
-    small = collective & (kind == CommType.ALL_GATHER) & (size > 0) & (size < _SMALLEST_GATHER)
-    fault(np.flatnonzero(small), "all-gathers of less than 4 bytes, which never end")
-    src, dst, tag = (integers(et, f"comm_{n}", -1) for n in ("src", "dst", "tag"))
-    p2p = np.isin(et.type, (NodeType.COMM_SEND, NodeType.COMM_RECV))
+    gathers = collective & (kind == CommType.ALL_GATHER)
+    empty = size == 0
+    fault(
+        np.flatnonzero(empty & collective & ~gathers),
+        "collectives of 0 bytes, which ASTRA-sim takes as its smallest",
+        stops=False,
+    )
+    fault(np.flatnonzero(empty & (p2p | gathers)), "communication of 0 bytes, which never ends")
+    small = gathers & (size > 0) & (size < _SMALLEST_GATHER)
+    what = (
+        f"all-gathers of less than {_SMALLEST_GATHER} bytes, which never end where ASTRA-sim's "
+        f"preferred-dataset-splits is {_SMALLEST_GATHER}, as in its examples (they need as many "
+        "bytes as that)"
+    )
+    fault(np.flatnonzero(small), what)
+    src, dst, tag = ends(et, rank)
     absent = p2p & ((src < 0) | (dst < 0) | (tag < 0))
     fault(np.flatnonzero(absent), "sends or receives without comm_src, comm_dst or comm_tag")
+    theirs = np.where(et.type == NodeType.COMM_SEND, src, dst) != rank
+    fault(
+        np.flatnonzero(p2p & ~absent & theirs),
+        "sends from another rank, or receives of another rank, which ASTRA-sim refuses",
+    )
     fault(np.flatnonzero(p2p & ~absent & (src == dst)), "sends of a rank to itself")
     outside = p2p & ((src >= ranks) | (dst >= ranks))
     fault(np.flatnonzero(outside), "sends or receives with ranks that are not there")
+
+
+def ends(et: EtFile, rank: int) -> tuple[Array, Array, Array]:
+    """Source, destination and tag of sends and receives; -1 where they do not say.
+
+    A send without a source is the rank's own, and so is a receive without a destination.
+    """
+    src, dst = (
+        np.where(et.type == own, integers(et, name, rank), integers(et, name, -1))
+        for name, own in (("comm_src", NodeType.COMM_SEND), ("comm_dst", NodeType.COMM_RECV))
+    )
+    return src, dst, integers(et, "comm_tag", -1)
 
 
 def integers(et: EtFile, attribute: str, missing: int) -> Array:
@@ -280,7 +343,7 @@ def _check_groups(ets: list[EtFile], groups: dict[str, list[int]], findings: Fin
             ours = sequences.setdefault(name, {}).setdefault(rank, [])
             ours.append((int(kind[row]), int(size[row])))
     for name, by_rank in sequences.items():
-        label = f"group {name or 'of all ranks'}"
+        label = _label(name)
         members = groups.get(name)
         if not name.isdigit() and name:
             what = f"{label}: pg_name is no decimal number, which ASTRA-sim cannot read"
@@ -298,18 +361,29 @@ def _check_groups(ets: list[EtFile], groups: dict[str, list[int]], findings: Fin
     _check_pairs(ets, findings)
 
 
+def _label(name: str) -> str:
+    return f"group {name or 'of all ranks'}"
+
+
+def _differs(label: str, place: int, one: tuple[str, int], other: tuple[str, int]) -> str:
+    (a, first), (b, rank) = one, other
+    return f"{label}: collective {place} is {a} on rank {first} and {b} on rank {rank}"
+
+
 def _difference(label: str, members: list[int], by_rank: dict[int, list[tuple[int, int]]]) -> str:
-    """In what the ranks' sequences of collectives differ; empty if in nothing."""
+    """In what the ranks' collectives differ, in whatever order; empty if in nothing.
+
+    Order is not that of ids but that of the starts, of which the run decides.
+    """
     first = members[0]
     reference = by_rank.get(first, [])
     for rank in members[1:]:
         theirs = by_rank.get(rank, [])
+        if Counter(reference) == Counter(theirs):
+            continue
         for k, (a, b) in enumerate(zip(reference, theirs, strict=False)):
             if a != b:
-                return (
-                    f"{label}: collective {k} is {_told(a)} on rank {first} and {_told(b)} on rank "
-                    f"{rank}"
-                )
+                return _differs(label, k, (_told(a), first), (_told(b), rank))
         if len(reference) != len(theirs):
             return (
                 f"{label}: rank {first} has {len(reference)} collectives and rank {rank} "
@@ -325,13 +399,15 @@ def _told(collective: tuple[int, int]) -> str:
 
 def pairs(ets: list[EtFile]) -> tuple[Counter[Any], Counter[Any]]:
     """Sends and receives by (tag, source, destination, size)."""
-    ends: list[Counter[Any]] = [Counter(), Counter()]
-    for et in ets:
-        columns = [integers(et, f"comm_{n}", -1) for n in ("tag", "src", "dst", "size")]
-        for counter, kind in zip(ends, (NodeType.COMM_SEND, NodeType.COMM_RECV), strict=True):
+    sent: Counter[Any] = Counter()
+    received: Counter[Any] = Counter()
+    for rank, et in enumerate(ets):
+        src, dst, tag = ends(et, rank)
+        columns = (tag, src, dst, integers(et, "comm_size", -1))
+        for counter, kind in zip((sent, received), _P2P, strict=True):
             rows = np.flatnonzero(et.type == kind)
             counter.update(zip(*(c[rows].tolist() for c in columns), strict=True))
-    return ends[0], ends[1]
+    return sent, received
 
 
 def _check_pairs(ets: list[EtFile], findings: Findings) -> None:
@@ -379,8 +455,12 @@ def _run(ets: list[EtFile], groups: dict[str, list[int]], findings: Findings) ->
     job = _job(ets, groups)
     outcome = chakra_run.run(job, len(ets))
     findings.makespan_us = outcome.makespan_us
-    stuck = np.flatnonzero(outcome.end_us < 0)
-    if not stuck.size:
+    stuck = np.flatnonzero(outcome.end_ns < 0)
+    for name, (place, *nodes) in zip(groups, outcome.clash.tolist(), strict=True):
+        if place >= 0:
+            one, other = ((_told((job.kind[i], job.size[i])), job.rank[i]) for i in nodes)
+            findings.found.append(Finding("all ranks", _differs(_label(name), place, one, other)))
+    if not stuck.size or not findings.runs:
         return
     bounds = np.cumsum([0, *(len(et.id) for et in ets)])
     for rank, et in enumerate(ets):
@@ -395,7 +475,8 @@ def _run(ets: list[EtFile], groups: dict[str, list[int]], findings: Findings) ->
 def _job(ets: list[EtFile], groups: dict[str, list[int]]) -> chakra_run.Job:
     numbers = {name: k for k, name in enumerate(groups)}
     bounds = np.cumsum([0, *(len(et.id) for et in ets)])
-    columns: dict[str, list[Array]] = {n: [] for n in ("rank", "order", "slot", "role", "partner")}
+    names = ("rank", "order", "slot", "role", "partner", "kind", "size")
+    columns: dict[str, list[Array]] = {n: [] for n in names}
     sources, targets = [], []
     for rank, et in enumerate(ets):
         src, dst = dependencies(et)
@@ -403,8 +484,7 @@ def _job(ets: list[EtFile], groups: dict[str, list[int]]) -> chakra_run.Job:
         targets.append(dst + bounds[rank])
         order = np.empty(len(et.id), np.int64)
         order[np.argsort(et.id, kind="stable")] = np.arange(len(et.id))
-        slot, role, partner = _behaviour(et, numbers)
-        told = (np.full(len(et.id), rank), order, slot, role, partner)
+        told = (np.full(len(et.id), rank), order, *_behaviour(et, numbers))
         for name, column in zip(columns, told, strict=True):
             columns[name].append(column)
     joined = {name: np.concatenate(parts) for name, parts in columns.items()}
@@ -414,15 +494,15 @@ def _job(ets: list[EtFile], groups: dict[str, list[int]]) -> chakra_run.Job:
     return chakra_run.Job(
         **joined,
         members=np.array([len(m) for m in groups.values()]),
-        duration=np.concatenate([et.duration_us for et in ets]),
+        duration=np.maximum(np.concatenate([et.duration_us for et in ets]) * 1000, 1),
         first=first,
         after=after,
         waits=np.bincount(dst, minlength=int(bounds[-1])),
     )
 
 
-def _behaviour(et: EtFile, numbers: dict[str, int]) -> tuple[Array, Array, Array]:
-    """Slot, role and group of each node."""
+def _behaviour(et: EtFile, numbers: dict[str, int]) -> tuple[Array, ...]:
+    """Slot, role, group, kind of collective and size of each node."""
     on_host = integers(et, "is_cpu_op", 0) != 0
     comm = np.isin(et.type, (NodeType.COMM_COLL, NodeType.COMM_SEND, NodeType.MEM_LOAD,
                              NodeType.MEM_STORE))  # fmt: skip
@@ -436,15 +516,15 @@ def _behaviour(et: EtFile, numbers: dict[str, int]) -> tuple[Array, Array, Array
     partner = np.full(len(et.id), -1, np.int64)
     rows = np.flatnonzero(joined)
     partner[rows] = [numbers[name] for name in group_names(et, rows)]
-    return slot, role, partner
+    return slot, role, partner, kind, integers(et, "comm_size", -1)
 
 
 def _with_senders(ets: list[EtFile], bounds: Array, partner: Array) -> Array:
     """Partners, with for each receive the send that it belongs to."""
     senders: dict[Any, list[int]] = {}
-    for kind in (NodeType.COMM_SEND, NodeType.COMM_RECV):
+    for kind in _P2P:
         for rank, et in enumerate(ets):
-            columns = [integers(et, f"comm_{n}", -1) for n in ("tag", "src", "dst", "size")]
+            columns = (*ends(et, rank), integers(et, "comm_size", -1))
             rows = np.flatnonzero(et.type == kind)
             for row in rows[np.argsort(et.id[rows])].tolist():
                 key = tuple(int(c[row]) for c in columns)

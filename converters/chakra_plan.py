@@ -7,6 +7,8 @@ it depends on has ended and its slot is free. So that the measured time comes ou
 * work that runs beside other work of its slot counts with the time by which it prolongs it;
 * waits that no record explains become nodes of their own (`Kind.HOST_GAP`);
 * work that starts after something on the other slot ended depends on that;
+* work depends on its launch, or on what comes before that if it began long before the launch
+  call ended, as that of a graph does;
 * host operations are cut into the pieces between the starts of two of them, for they nest.
 
 Times are exact nanoseconds; a simulator counts microseconds, so each gap also takes up what
@@ -17,7 +19,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -35,6 +37,9 @@ HOST_KINDS = (Kind.CPU_OP, Kind.ANNOTATION, Kind.RUNTIME, Kind.DRIVER, Kind.API)
 """Kinds of host operations that become nodes; Python frames only say who called these."""
 
 _COMPUTE, _COMM = 0, 1
+_UNEXPLAINED_NS = 50_000
+"""How far from its launch's end work may start, or from that of what kept its slot until then;
+what starts further off has another reason."""
 
 
 @dataclass(frozen=True)
@@ -83,17 +88,48 @@ def plan(trace: Trace, *, host: bool, origin_ns: int) -> Plan:
     gpu = np.flatnonzero(np.isin(kind, [int(k) for k in GPU_WORK]))
     ts = ts - origin_ns
     hosted = _host_rows(trace) if host else np.empty(0, np.int64)
-    launch = _launches(trace, hosted)
+    calls = _calls(_launches(trace, hosted)[gpu], hosted, ts[gpu], ts[hosted], dur[hosted])
     gpu_part = _gpu_schedule(
         ts[gpu],
         dur[gpu],
         np.where(kind[gpu] == Kind.COMM, _COMM, _COMPUTE),
         trace.array("lane")[gpu],
-        (launch[gpu] >= 0) if host else np.zeros(len(gpu), np.bool_),
+        calls.at_ns,
         len(trace.lanes),
     )
     host_part = _host_schedule(ts[hosted], dur[hosted], _open_around(trace, hosted))
-    return _joined(gpu, hosted, gpu_part, host_part, launch, ts, dur)
+    return _joined(gpu, hosted, gpu_part, host_part, calls, ts, dur)
+
+
+class _Calls(NamedTuple):
+    """What of the host lets each piece of GPU work start.
+
+    Parameters
+    ----------
+    position
+        Of its launch among the host operations; -1 if that is not part of the plan.
+    begun
+        Whether it waits for the begin of the launch, not for its end.
+    at_ns
+        When that is; -1 without a launch.
+    """
+
+    position: Array
+    begun: Array
+    at_ns: Array
+
+
+def _calls(launch: Array, hosted: Array, start: Array, host_ts: Array, host_dur: Array) -> _Calls:
+    """What lets GPU work start that is launched by these nodes and begins at `start`."""
+    if not len(hosted):
+        none = np.full(len(start), -1, np.int64)
+        return _Calls(none, np.zeros(len(start), np.bool_), none)
+    position = np.where(launch >= 0, np.searchsorted(hosted, launch), -1)
+    stop = host_ts + host_dur
+    stop[:-1] = np.minimum(stop[:-1], host_ts[1:])
+    begun = (position >= 0) & (start < stop[position] - _UNEXPLAINED_NS)
+    at_ns = np.where(begun, host_ts[position], stop[position])
+    return _Calls(position, begun, np.where(position >= 0, np.maximum(at_ns, 0), -1))
 
 
 def first_start(trace: Trace, *, host: bool) -> int:
@@ -146,11 +182,12 @@ def _micros(ns: int) -> int:
 
 @jit
 def _gpu_schedule(
-    ts: Array, dur: Array, slot: Array, lane: Array, paced: Array, lanes: int
+    ts: Array, dur: Array, slot: Array, lane: Array, called: Array, lanes: int
 ) -> tuple[Array, ...]:
     """Slot times, dependencies and gaps of GPU work in order of start.
 
-    `paced` work has its launch in the plan, so that no gap is needed before it.
+    Work that has its launch in the plan, at `called` (else -1), needs no gap before it unless it
+    starts so late that the launch does not explain it: its queue was busy with what has no record.
 
     Returns
     -------
@@ -162,12 +199,16 @@ def _gpu_schedule(
     gap_ns, gap_us, gap_after
         For each piece of work, the gap before it: when it starts, how long it lasts, and the work
         on the compute slot that it follows; -1 if there is none.
+    behind
+        Number of the work whose gap it waits for as well: it starts beside that work; -1 if none.
     """
     n = len(ts)
     slot_us = np.zeros(n, np.int64)
     gap_after = np.full(n, -1, np.int64)
     before = np.full(n, -1, np.int64)
     across = np.full(n, -1, np.int64)
+    behind = np.full(n, -1, np.int64)
+    gapped, gap_end = -1, 0  # the last work with a gap, and the end of that in simulated time
     gap_ns = np.full(n, -1, np.int64)
     gap_us = np.full(n, -1, np.int64)
     stream_last = np.full(lanes, -1, np.int64)
@@ -201,7 +242,13 @@ def _gpu_schedule(
             across[i] = done[other]
             known_until = done_end[other]
             ready = max(ready, ended[done[other]])
-        if not paced[i] and start > known_until:
+        if s == _COMM and gapped >= 0 and ts[gapped] > known_until:
+            behind[i], known_until = gapped, ts[gapped]
+            ready = max(ready, gap_end)
+        explained = known_until
+        if called[i] >= 0:
+            explained = max(known_until, called[i]) + _UNEXPLAINED_NS
+        if start > explained:
             # a gap holds the compute slot, so there must be room for it
             begin = max(known_until, busy_until[_COMPUTE])
             missing = _micros(start) - max(ready, free_at[_COMPUTE])
@@ -210,7 +257,8 @@ def _gpu_schedule(
                 busy_until[_COMPUTE] = start
                 free_at[_COMPUTE] = max(ready, free_at[_COMPUTE]) + missing
                 ready = free_at[_COMPUTE]
-        elif paced[i]:
+                gapped, gap_end = i, ready
+        elif called[i] >= 0:
             ready = max(ready, _micros(start))
         end = start + dur[i]
         alone = end - max(start, min(busy_until[s], end))
@@ -222,7 +270,7 @@ def _gpu_schedule(
         stream_last[lane[i]] = i
         running[s, count[s]] = i
         count[s] += 1
-    return slot_us, before, across, gap_ns, gap_us, gap_after
+    return slot_us, before, across, behind, gap_ns, gap_us, gap_after
 
 
 @jit
@@ -265,12 +313,12 @@ def _joined(
     hosted: Array,
     gpu_part: tuple[Array, ...],
     host_part: tuple[Array, ...],
-    launch: Array,
+    calls: _Calls,
     ts: Array,
     dur: Array,
 ) -> Plan:
     """Both halves and their gaps as one list in order of start."""
-    slot_us, before, across, gap_ns, gap_us, gap_after = gpu_part
+    slot_us, before, across, behind, gap_ns, gap_us, gap_after = gpu_part
     host_us, host_gap_ns, host_gap_us, host_gap_of = host_part
     g, h = len(gpu), len(hosted)
     gpu_gaps, host_gaps = np.flatnonzero(gap_us >= 0), np.flatnonzero(host_gap_us >= 0)
@@ -291,33 +339,32 @@ def _joined(
         "on_host": np.arange(g + h + len(none)) >= g,
     }
     columns["on_host"][g + h : g + h + len(gpu_gaps)] = False
-    waits = (before, across, gap_after)
-    src, dst = _dependencies(gpu, hosted, waits, gpu_gaps, host_gaps, launch)
+    waits = (before, across, behind, gap_after)
+    src, dst = _dependencies(waits, gpu_gaps, host_gaps, h, calls)
     return _ordered(columns, src, dst, is_gap=np.arange(len(columns["row"])) >= g + h)
 
 
 def _dependencies(
-    gpu: Array,
-    hosted: Array,
-    waits: tuple[Array, Array, Array],
-    gpu_gaps: Array,
-    host_gaps: Array,
-    launch: Array,
+    waits: tuple[Array, ...], gpu_gaps: Array, host_gaps: Array, h: int, calls: _Calls
 ) -> tuple[Array, Array]:
-    """Edges between the rows of `_joined`: GPU work, host operations, gaps of both."""
-    before, across, gap_after = waits
-    g, h = len(gpu), len(hosted)
+    """Edges between the rows of `_joined`: GPU work, `h` host operations, gaps of both."""
+    before, across, behind, gap_after = waits
+    g = len(before)
     number = np.arange(g)
-    position = np.full(len(launch), -1, np.int64)
-    position[hosted] = np.arange(h)
-    called = np.where(launch[gpu] >= 0, position[launch[gpu]] + g, -1)
     gap = g + h + np.arange(len(gpu_gaps))
     host_gap = g + h + len(gpu_gaps) + np.arange(len(host_gaps))
+    gap_of = np.full(g + 1, -1, np.int64)  # the last one is that of no work
+    gap_of[gpu_gaps] = gap
     chain = np.arange(g, g + h)
     previous = np.concatenate([[-1], chain[:-1]]) if h else chain
+    opens = np.append(previous, -1)  # what ends when a host operation begins
+    opens[host_gaps] = host_gap
+    ends = np.append(chain, -1)
+    called = np.where(calls.begun, opens[calls.position], ends[calls.position])
     pairs = [
         (before, number),
         (across, number),
+        (gap_of[behind], number),
         (called, number),
         (before[gpu_gaps], gap),
         (across[gpu_gaps], gap),

@@ -364,7 +364,7 @@ def _listed(path: Path) -> dict[str, list[int]]:
     try:
         listed = json.loads(path.read_text())
         return {str(name): [int(rank) for rank in ranks] for name, ranks in listed.items()}
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ReadError(f"it is no object of lists of ranks: {error}", path=path) from error
 
 

@@ -2,7 +2,8 @@
 
 Rules are those of ASTRA-sim: for each rank a slot for host operations, one for compute and one
 for communication, ready nodes by lowest id; collectives of a group are joined in order of issue,
-broadcasts are only timed, a receive ends when its send has.
+which never end if they differ in kind or size; broadcasts are only timed, a receive ends when its
+send has; what ends at the same moment is seen in the order in which it was started.
 """
 
 from __future__ import annotations
@@ -37,10 +38,12 @@ class Job(NamedTuple):
         PLAIN, JOINED (a collective), SEND or RECEIVE.
     partner
         Of a JOINED node, its group; of a RECEIVE, the node that sends, -1 if none does.
+    kind, size
+        Of a JOINED node, its `CommType` and its bytes.
     members
         Of each group, how many ranks it has.
     duration
-        Microseconds.
+        Nanoseconds.
     first, after
         Nodes that depend on node i: ``after[first[i]:first[i + 1]]``.
     waits
@@ -52,6 +55,8 @@ class Job(NamedTuple):
     slot: Array
     role: Array
     partner: Array
+    kind: Array
+    size: Array
     members: Array
     duration: Array
     first: Array
@@ -65,29 +70,44 @@ class Outcome:
 
     Parameters
     ----------
-    end_us
+    end_ns
         When each node ended; -1 if it never did.
     started
         Whether each node was started.
+    clash
+        Of each group, the first collective that differs between ranks: how many it had before,
+        and two nodes that differ; -1 if there is none.
     """
 
-    end_us: Array
+    end_ns: Array
     started: Array
+    clash: Array
 
     @property
     def makespan_us(self) -> int:
         """When the last node ended."""
-        return int(self.end_us.max(initial=0))
+        return (int(self.end_ns.max(initial=0)) + 500) // 1000
 
 
 def run(job: Job, ranks: int) -> Outcome:
     """Run all nodes that can be run."""
-    end, started = _run(job, ranks)
-    return Outcome(end, started)
+    return Outcome(*_run(job, ranks))
 
 
 @jit
-def _run(job: Job, ranks: int) -> tuple[Array, Array]:
+def _odd_one(job: Job, waiting: Array) -> tuple[int, int]:
+    """The first of the nodes that wait, and one that differs from it in kind or size; else -1."""
+    first = -1
+    for node in waiting:
+        if node >= 0 and first < 0:
+            first = node
+        elif node >= 0 and (job.kind[node] != job.kind[first] or job.size[node] != job.size[first]):
+            return first, node
+    return first, -1
+
+
+@jit
+def _run(job: Job, ranks: int) -> tuple[Array, Array, Array]:
     n, groups = len(job.rank), len(job.members)
     end = np.full(n, -1, np.int64)
     started = np.zeros(n, np.bool_)
@@ -96,17 +116,22 @@ def _run(job: Job, ranks: int) -> tuple[Array, Array]:
     ready = [[(np.int64(0), np.int64(0)) for _ in range(0)] for _ in range(4 * ranks)]
     waiting = np.full((groups, ranks), -1, np.int64)  # a rank has one slot, so one at a time
     present = np.zeros(groups, np.int64)
+    joined = np.zeros(groups, np.int64)
+    clash = np.full((groups, 3), -1, np.int64)
     receiver = np.full(n, -1, np.int64)
     for i in range(n):
         if job.role[i] == RECEIVE and job.partner[i] >= 0:
             receiver[job.partner[i]] = i
-    heap = [(np.int64(0), np.int64(0)) for _ in range(0)]
+    # by time, then by when it was started: round of starts, and place by id
+    heap = [(np.int64(0), np.int64(0), np.int64(0), np.int64(0)) for _ in range(0)]
+    turn = np.int64(0)
     for i in range(n):
         if waits[i] == 0:
             heapq.heappush(ready[4 * job.rank[i] + job.slot[i]], (job.order[i], np.int64(i)))
     now = np.int64(0)
     changed = np.ones(ranks, np.bool_)
     while True:
+        turn += 1
         for r in range(ranks):
             if not changed[r]:
                 continue
@@ -123,28 +148,35 @@ def _run(job: Job, ranks: int) -> tuple[Array, Array]:
                         present[g] += 1
                         if present[g] == job.members[g]:
                             present[g] = 0
+                            one, other = _odd_one(job, waiting[g])
+                            if other >= 0:
+                                clash[g, 0], clash[g, 1], clash[g, 2] = joined[g], one, other
+                                continue
+                            joined[g] += 1
                             shortest = job.duration[i]
                             for m in range(ranks):
                                 if waiting[g, m] >= 0:
                                     shortest = min(shortest, job.duration[waiting[g, m]])
                             for m in range(ranks):
-                                if waiting[g, m] >= 0:
-                                    heapq.heappush(heap, (now + shortest, waiting[g, m]))
+                                w = waiting[g, m]
+                                if w >= 0:
+                                    heapq.heappush(heap, (now + shortest, turn, job.order[w], w))
                                     waiting[g, m] = -1
                     elif job.role[i] == RECEIVE:
                         sender = job.partner[i]
                         if sender >= 0 and end[sender] >= 0:
-                            heapq.heappush(heap, (now, i))
+                            heapq.heappush(heap, (now, turn, job.order[i], i))
                     else:
-                        heapq.heappush(heap, (now + job.duration[i], i))
+                        heapq.heappush(heap, (now + job.duration[i], turn, job.order[i], i))
         if len(heap) == 0:
-            return end, started
-        now, i = heapq.heappop(heap)
+            return end, started, clash
+        now, _, _, i = heapq.heappop(heap)
         end[i] = now
         busy[job.rank[i], job.slot[i]] = False
         changed[job.rank[i]] = True
         if receiver[i] >= 0 and started[receiver[i]]:
-            heapq.heappush(heap, (now, receiver[i]))
+            j = receiver[i]
+            heapq.heappush(heap, (now, turn, job.order[j], j))
         for e in range(job.first[i], job.first[i + 1]):
             d = job.after[e]
             waits[d] -= 1

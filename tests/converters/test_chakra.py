@@ -10,6 +10,7 @@ from schedule import attributes, messages, replay_us
 
 import chopper_interop as ci
 from chopper_interop.converters import chakra_check
+from chopper_interop.issues import Severity
 from chopper_interop.schemas.chakra import CommType, NodeType
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
 
@@ -94,6 +95,43 @@ def test_streams_are_chained(demo: Path, tmp_path: Path) -> None:
             last[stream] = node.id
 
 
+@pytest.mark.parametrize("mode", ["gpu", "full"])
+def test_what_a_mode_leaves_out_is_counted(demo: Path, tmp_path: Path, mode: str) -> None:
+    trace = ci.read(demo / "kineto")
+    issues = {i.code: i for i in ci.write(trace, tmp_path / "job.et", mode=mode)}
+    written = [n for rank in (0, 1) for n in messages(tmp_path / f"job.{rank}.et")[1]]
+    own = sum(attributes(n)["kind"] != "host_gap" for n in written)
+    left_out = issues["et-nodes-left-out"]
+    assert left_out.severity is Severity.INFO
+    assert own + left_out.count == trace.nodes.num_rows
+    assert "gpu_annotation" in left_out.example
+    assert ("cpu_op" in left_out.example) == (mode == "gpu")
+
+
+NCCL = "ncclDevKernel_Generic(ncclDevKernelArgsStorage<4096ul>)"
+CASES = {
+    # in mode=gpu the copy waits for the host, and the collective begins while it runs
+    "beside": ("gpu", [
+        kernel("gemm", 0, 100, 1), kernel("copy", 2000, 10.3, 2), kernel(NCCL, 2010, 500, 3, stream=9),
+    ]),
+    # the kernels of a graph run while its launch has not returned
+    "graph": ("full", [
+        call("hipGraphLaunch", 0, 5000, 1), *(kernel("gemm", 14 + 1000 * k, 1000, 1) for k in range(5)),
+    ]),
+    # the queue was busy with what was launched before the window
+    "queued": ("full", [call("hipLaunchKernel", 0, 10, 1), kernel("gemm", 8000, 100, 1)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_work_starts_when_it_did(tmp_path: Path, name: str) -> None:
+    mode, events = CASES[name]
+    trace = ci.read(write(tmp_path / "rank0.json", events, baseTimeNanoseconds=BASE))
+    ci.write(trace, tmp_path / "job.et", mode=mode)
+    _, nodes = messages(tmp_path / "job.0.et")
+    assert replay_us(nodes) * 1000 == pytest.approx(measured_ns(trace, mode), abs=20_000)
+
+
 def test_own_files_read_back(demo: Path, tmp_path: Path) -> None:
     trace = ci.read(demo / "kineto")
     ci.write(trace, tmp_path / "et" / "job.et")
@@ -137,7 +175,8 @@ def make_et(folder: Path, ranks: list[list[dict]], groups: dict | None = None) -
         with (folder / f"job.{rank}.et").open("wb") as file:
             encodeMessage(file, GlobalMetadata(version="0.0.4"))
             for number, about in enumerate(described):
-                node = Node(id=about.pop("id", number), name=f"n{number}", duration_micros=5)
+                node = Node(id=about.pop("id", number), name=about.pop("name", f"n{number}"))
+                node.duration_micros = about.pop("duration", 5)
                 node.type = about.pop("type", NodeType.COMP)
                 node.data_deps.extend(about.pop("deps", []))
                 about.setdefault("is_cpu_op", ("bool_val", False))
@@ -160,6 +199,21 @@ def p2p(kind: NodeType, src: int, dst: int, tag: int = 0, size: int = 64, **more
     return {"type": kind, "comm_size": ("int64_val", size), **told, **more}
 
 
+def race(rank: int, size: int) -> list[dict]:
+    """A collective after host work and one after compute, of which rank 0 ends the other first."""
+    host, compute = ((10, 50), (50, 10))[rank]
+    return [
+        {"is_cpu_op": ("bool_val", True), "duration": host},
+        {"duration": compute},
+        coll(8, deps=[0]),
+        coll(size, deps=[1]),
+    ]
+
+
+def without(node: dict, name: str) -> dict:
+    return {k: v for k, v in node.items() if k != name}
+
+
 SEND, RECV = NodeType.COMM_SEND, NodeType.COMM_RECV
 GROUP = {"pg_name": ("string_val", "1")}
 
@@ -180,7 +234,46 @@ FAULTS = {
     "other tag": ([[p2p(SEND, 0, 1)], [p2p(RECV, 0, 1, tag=2)]], None, "receives without a send"),
     "to itself": ([[p2p(SEND, 0, 0), p2p(RECV, 0, 0)], [{}]], None, "to itself"),
     "no such rank": ([[p2p(SEND, 0, 5)], [{}]], None, "ranks that are not there"),
-    "zero bytes": ([[coll(0)], [coll(0)]], None, "0 bytes"),
+    "race": ([race(0, 16), race(1, 16)], None, "16 bytes on rank 1"),
+    "race of equals": ([race(0, 8), race(1, 8)], None, None),
+    "order of ids alone": (
+        [[coll(8), coll(16, deps=[0])], [coll(16, deps=[1]), coll(8)]],
+        None,
+        None,
+    ),
+    "same moment": (
+        # host and compute end at once, and the one that was started first is seen first
+        [
+            [
+                {"is_cpu_op": ("bool_val", True), "duration": 2},
+                {"is_cpu_op": ("bool_val", True), "duration": 2, "deps": [0]},
+                {"duration": 4},
+                coll(8, deps=[1]),
+                coll(16, deps=[2]),
+            ],
+            [{"duration": 4}, coll(16, deps=[0]), {}, coll(8, deps=[1])],
+        ],
+        None,
+        None,
+    ),
+    "zero bytes": ([[coll(0)], [coll(0)]], None, None),
+    "zero bytes gathered": ([[coll(0, CommType.ALL_GATHER)]] * 2, None, "0 bytes, which never"),
+    "zero bytes sent": ([[p2p(SEND, 0, 1, size=0)], [p2p(RECV, 0, 1, size=0)]], None, "0 bytes"),
+    "sender": ([[p2p(SEND, 1, 2)], [{}], [p2p(RECV, 1, 2)]], None, "from another rank"),
+    "receiver": ([[p2p(SEND, 0, 2)], [p2p(RECV, 0, 2)], [{}]], None, "of another rank"),
+    "own end unsaid": (
+        [[without(p2p(SEND, 0, 1), "comm_src")], [without(p2p(RECV, 0, 1), "comm_dst")]],
+        None,
+        None,
+    ),
+    "group number": ([[coll(pg_name=("int64_val", 0))]] * 2, None, "pg_name has a type"),
+    "load": (
+        [[{"type": NodeType.MEM_LOAD, "tensor_size": ("uint64_val", 8)}], [{}]],
+        None,
+        "remote memory",
+    ),
+    "store of nothing": ([[{"type": NodeType.MEM_STORE}], [{}]], None, "without tensor_size"),
+    "too long": ([[{"duration": 1 << 53}, {"duration": 1 << 53}], [{}]], None, "2^63 ns"),
     "tiny gather": ([[coll(2, CommType.ALL_GATHER)]] * 2, None, "less than 4 bytes"),
     "barrier": ([[coll(kind=CommType.BARRIER)]] * 2, None, "does not support"),
     "on host": ([[coll(is_cpu_op=("bool_val", True))]] * 2, None, "is_cpu_op"),
@@ -211,14 +304,60 @@ def test_check_says_what_a_simulator_does_not(tmp_path: Path, name: str, run) ->
     assert said is None or said in told
 
 
-def test_check_of_files_that_are_none(tmp_path: Path, run) -> None:
-    status, _, told = run("check", tmp_path / "job")
+def test_jobs_side_by_side_are_told_apart(tmp_path: Path, run) -> None:
+    for name in ("run", "run.v2", "run[1]", "run1"):
+        prefix = make_et(tmp_path, [[{}], [{}]])
+        for rank in range(2 if name != "run1" else 1):
+            prefix.with_name(f"job.{rank}.et").rename(tmp_path / f"{name}.{rank}.et")
+    for name in ("run", "run.v2", "run[1]"):
+        status, told, _ = run("check", tmp_path / name)
+        assert (status, "hole" in told) == (0, False), told
+    (tmp_path / "run[1].0.et").rename(tmp_path / "run[1].4.et")
+    (tmp_path / "run[1].1.et").rename(tmp_path / "run[1].0.et")
+    assert "there is no run[1].1.et" in run("check", tmp_path / "run[1]")[1]
+
+
+def test_names_are_shown_as_they_are(tmp_path: Path, run) -> None:
+    names = ["foo(int*) [clone .kd]", "[/x]", "a:fire:b"]
+    nodes = [{"name": name, "deps": [7]} for name in names]
+    told = run("check", make_et(tmp_path, [nodes, [{}]]))[1]
+    assert all(name in told for name in names)
+
+
+@pytest.mark.parametrize("prefix", ["job", ".", "/"])
+def test_check_of_nothing(tmp_path: Path, prefix: str, run, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    status, _, told = run("check", prefix)
     assert status == 4
     assert "there is no such file" in told
+
+
+def test_check_of_files_that_are_none(tmp_path: Path, run) -> None:
     (tmp_path / "job.0.et").write_bytes(b"\xff" * 40)
     status, told, _ = run("check", tmp_path / "job")
     assert status == 1
     assert "breaks off" in told
+
+
+@pytest.mark.parametrize("groups", ['{"1": [Infinity]}', "[" * 100_000, "[[0, 1]]", "{"])
+def test_groups_that_are_none(tmp_path: Path, groups: str, run) -> None:
+    prefix = make_et(tmp_path, [[{}], [{}]])
+    (tmp_path / "job.comm_groups.json").write_text(groups)
+    status, told, _ = run("check", prefix)
+    assert (status, told.count("no object of lists of ranks")) == (1, 1)
+
+
+def test_a_group_of_no_rank_is_not_read(tmp_path: Path, run) -> None:
+    make_et(tmp_path, [[{}]], {"1": [0], "2": [float("inf")]})
+    status, _, told = run("convert", tmp_path, "-o", tmp_path / "out.parquet")
+    assert (status, told.count("no object of lists of ranks")) == (4, 1), told
+
+
+@pytest.mark.parametrize("key", ["0", "tp", "-1", "4294967296", "9" * 5000, "", "+-1"])
+def test_names_of_groups_that_abort_a_simulator(tmp_path: Path, key: str, run) -> None:
+    status, told, _ = run("check", make_et(tmp_path, [[{}], [{}]], {key: [0, 1], "7": [0, 1]}))
+    assert status == 1
+    assert "numbers from 1 on" in told
 
 
 def test_a_file_cut_short_is_noticed(tmp_path: Path, run) -> None:
