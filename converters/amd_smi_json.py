@@ -17,7 +17,7 @@ import numpy as np
 
 from chopper_interop.converters import amd_smi_faults as faults
 from chopper_interop.converters.amd_smi_cells import ColumnBuilder, Rows, is_quantity, of_json
-from chopper_interop.converters.amd_smi_csv import LATEST_S, OWN
+from chopper_interop.converters.amd_smi_csv import LARGEST, OWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +35,15 @@ _START = re.compile(r"\[(?=\s*(?:[\[\]{]|\Z))|\{(?=\s*(?:[\"}]|\Z))")
 _LIST_OF = re.compile(r'\{\s*"gpu_data"\s*:\s*(?=\[)')
 _NEXT = re.compile(r"\n(?=[\[{])")
 _BETWEEN = re.compile(r"[\s,]*")
-_DECODER = json.JSONDecoder()
+_MOST_DIGITS = 20
+
+
+def _number(text: str) -> float:
+    """A whole number of JSON; of more digits than any has, what floating point makes of it."""
+    return int(text) if len(text) <= _MOST_DIGITS else float(text)
+
+
+_DECODER = json.JSONDecoder(parse_int=_number)
 _NOT_TOLD = -1
 
 _RESOLVED = {
@@ -126,11 +134,11 @@ class _Reader:
         if isinstance(row, dict) and "gpu" not in row and "error" in row:
             self._lost(faults.ERROR, str(row["error"]))
             return
-        gpu = _integer(row.get("gpu")) if isinstance(row, dict) else _NOT_TOLD
+        gpu = _integer(row, "gpu") if isinstance(row, dict) else _NOT_TOLD
         if gpu == _NOT_TOLD:
             self._lost(faults.NO_GPU, str(row)[:80])
             return
-        stamp = _integer(row.get("timestamp"))
+        stamp = _integer(row, "timestamp")
         if self._repeated(row, stamp, combined=combined):
             self._lost(faults.REPEATED, f"GPU {gpu}")
             return
@@ -138,7 +146,7 @@ class _Reader:
         for key, value in leaves(row):
             column = self.columns.setdefault(key, ColumnBuilder(key))
             column.add(number, of_json(value))
-        self.own.append((stamp, gpu, _integer(row.get("xcp"))))
+        self.own.append((stamp, gpu, _integer(row, "xcp")))
         self.events += 1
 
     def _repeated(self, row: dict[str, Any], stamp: int, *, combined: bool) -> bool:
@@ -203,9 +211,10 @@ def _flat(value: Any) -> Iterator[Any]:
         yield value
 
 
-def _integer(value: Any) -> int:
+def _integer(row: dict[str, Any], name: str) -> int:
+    value = row.get(name)
     if isinstance(value, str) and value.isascii() and value.isdigit():
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LATEST_S:
+        value = _number(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST[name]:
         return _NOT_TOLD
     return value
