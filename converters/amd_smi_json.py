@@ -99,7 +99,7 @@ class _Reader:
             self._envelope(document)
         else:
             for row in _flat(document):
-                self._row(row, combined=False)
+                self._row_if_shallow(row, combined=False)
         return end
 
     def _broken(self, start: int) -> int:
@@ -114,7 +114,7 @@ class _Reader:
                     row, at = _DECODER.raw_decode(self.text, at)
                 except (json.JSONDecodeError, RecursionError):
                     break
-                self._row(row, combined=envelope is not None)
+                self._row_if_shallow(row, combined=envelope is not None)
         self._lost(faults.CUT, f"character {at}")
         following = _NEXT.search(self.text, max(at, start + 1))
         return following.end() if following else len(self.text)
@@ -123,12 +123,18 @@ class _Reader:
         if "error" in document:
             self._lost(faults.ERROR, str(document["error"]))
         for row in _flat(document.get(COMBINED, [])):
-            self._row(row, combined=True)
+            self._row_if_shallow(row, combined=True)
         for part in _OTHER_PARTS:
             for _ in _flat(document.get(part, [])):
                 self._lost(faults.OTHER_PART, part)
         if not {"error", *PARTS} & set(document):
             self._lost(faults.NO_GPU, ", ".join(document)[:80])
+
+    def _row_if_shallow(self, row: Any, *, combined: bool) -> None:
+        try:
+            self._row(row, combined=combined)
+        except RecursionError:
+            self._lost(faults.DEEP, "")
 
     def _row(self, row: Any, *, combined: bool) -> None:
         if isinstance(row, dict) and "gpu" not in row and "error" in row:
@@ -143,9 +149,9 @@ class _Reader:
             self._lost(faults.REPEATED, f"GPU {gpu}")
             return
         number = len(self.own)
-        for key, value in leaves(row):
+        for key, cell in [(key, of_json(value)) for key, value in leaves(row)]:
             column = self.columns.setdefault(key, ColumnBuilder(key))
-            column.add(number, of_json(value))
+            column.add(number, cell)
         self.own.append((stamp, gpu, _integer(row, "xcp")))
         self.events += 1
 
@@ -204,11 +210,13 @@ def _below(value: dict[str, Any], path: tuple[str, ...]) -> Iterator[tuple[tuple
 
 def _flat(value: Any) -> Iterator[Any]:
     """Elements of a list and of lists in it; anything else as it is."""
-    if isinstance(value, list):
-        for inner in value:
-            yield from _flat(inner)
-    else:
-        yield value
+    left = [value]
+    while left:
+        first = left.pop()
+        if isinstance(first, list):
+            left += reversed(first)
+        else:
+            yield first
 
 
 def _integer(row: dict[str, Any], name: str) -> int:

@@ -93,6 +93,8 @@ def read(paths: list[Path], *, rank: int | None = None) -> Trace:
         raise ReadError(
             f"it is no whole JSON: {error}", path=path, hint="was the profiler stopped as it wrote?"
         ) from error
+    except RecursionError as error:
+        raise ReadError("its values are nested too deeply", path=path) from error
     return trace_of(_recording(path, found, parts, rank, issues), issues)
 
 

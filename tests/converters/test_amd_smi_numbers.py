@@ -93,6 +93,16 @@ def test_clocks_and_gpus_of_the_recorder_that_cannot_be(
     assert counts(trace)["row-without-clock"] == 1
 
 
+@pytest.mark.parametrize("levels", [800, 100_000])
+@pytest.mark.parametrize("brackets", ["[]", "{}"])
+def test_values_nested_deeply(tmp_path: Path, levels: int, brackets: str) -> None:
+    begin = "[" if brackets == "[]" else '{"a": '
+    deep = f"{begin * levels}1{brackets[1] * levels}"
+    good = f'{{"timestamp": {T}, "gpu": 0, "socket_power": 300}}'
+    bad = f'{{"timestamp": {T}, "gpu": 1, "other": {deep}}}'
+    assert lanes(read(tmp_path, f"[{good}, {bad}]"))[0, "socket power"] == [300.0]
+
+
 def test_any_number_in_any_cell(tmp_path: Path) -> None:
     held = [assert_held(tmp_path / "m.csv", t) for t in garbled_csv(MONITOR, 200, seed=1)]
     assert sum(trace is not None for trace in held) > 150

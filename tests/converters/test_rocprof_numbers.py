@@ -193,6 +193,12 @@ def test_names_of_files_that_begin_with_other_numbers(tmp_path: Path, path: str)
     assert [(rank.rank, rank.pid) for rank in trace.meta.ranks] == [(0, -1)]
 
 
+@pytest.mark.parametrize("levels", [500, 100_000])
+def test_values_nested_deeply_are_refused_in_one_line(tmp_path: Path, levels: int) -> None:
+    text = JSON.replace('"address": 4096', f'"address": {"[" * levels}{"]" * levels}')
+    assert (assert_held(tmp_path / "700_results.json", text) is None) == (levels == 100_000)
+
+
 @pytest.mark.parametrize("table", TABLES)
 def test_any_number_in_any_cell(tmp_path: Path, table: str) -> None:
     header = TABLES[table]
