@@ -84,6 +84,8 @@ def read(paths: list[Path], *, at_ns: int | None = None, at: str | None = None) 
     (path,) = paths
     if at not in (None, MTIME) or (at and at_ns is not None):
         raise UsageError(f"-O at={at}: say at={MTIME}, or at_ns=<epoch nanoseconds> instead")
+    if at_ns is not None and not 0 <= at_ns <= amd_smi_csv.LATEST_S * amd_smi_time.SECOND:
+        raise UsageError(f"-O at_ns={at_ns}: that is no time in nanoseconds since 1970")
     issues = IssueLog(str(path))
     text = _decoded(inputs.read(path, issues))
     rows = _rows(text, issues)

@@ -24,6 +24,8 @@ _DATA = re.compile(r"\d")
 _NOT_TOLD = -1
 LATEST_S = 4_000_000_000
 """Epoch seconds beyond which nanoseconds with room for sums leave 64 bits (2096)."""
+LARGEST = dict(zip(OWN, (LATEST_S, (1 << 31) - 1, (1 << 31) - 1), strict=True))
+"""The largest numbers that `OWN` can hold."""
 _ERROR_HEADER = ("error", "code")
 _PROCESS = {"pid", "name"}
 
@@ -118,7 +120,7 @@ class _Reader:
             self._lost(faults.CUT, f"{at}: {len(cells)} cells for {len(block.names)} columns")
             return
         by_name = dict(zip(block.names, cells, strict=True))
-        stamp, gpu, xcp = (_integer(by_name.get(name, "")) for name in OWN)
+        stamp, gpu, xcp = (_integer(by_name.get(name, ""), LARGEST[name]) for name in OWN)
         if gpu == _NOT_TOLD:
             self._lost(faults.NO_GPU, at)
             return
@@ -188,8 +190,8 @@ def keys_of(names: tuple[str, ...]) -> list[str]:
     return [meant.get(name, name) for name in names]
 
 
-def _integer(cell: str) -> int:
+def _integer(cell: str, largest: int) -> int:
     cell = cell.strip()
-    if not (cell.isascii() and cell.isdigit() and len(cell) <= len(str(LATEST_S))):
+    if not (cell.isascii() and cell.isdigit() and len(cell) <= len(str(largest))):
         return _NOT_TOLD
-    return int(cell) if int(cell) <= LATEST_S else _NOT_TOLD
+    return int(cell) if int(cell) <= largest else _NOT_TOLD

@@ -31,6 +31,12 @@ CUT = Fault(
     "amd-smi was stopped while it wrote.",
     events=True,
 )
+DEEP = Fault(
+    "row-too-deep",
+    Severity.LOSS,
+    "Rows whose values are nested hundreds of levels deep were left out.",
+    events=True,
+)
 CELL_CUT = Fault(
     "cell-cut-short",
     Severity.LOSS,

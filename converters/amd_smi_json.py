@@ -17,7 +17,7 @@ import numpy as np
 
 from chopper_interop.converters import amd_smi_faults as faults
 from chopper_interop.converters.amd_smi_cells import ColumnBuilder, Rows, is_quantity, of_json
-from chopper_interop.converters.amd_smi_csv import LATEST_S, OWN
+from chopper_interop.converters.amd_smi_csv import LARGEST, OWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +35,15 @@ _START = re.compile(r"\[(?=\s*(?:[\[\]{]|\Z))|\{(?=\s*(?:[\"}]|\Z))")
 _LIST_OF = re.compile(r'\{\s*"gpu_data"\s*:\s*(?=\[)')
 _NEXT = re.compile(r"\n(?=[\[{])")
 _BETWEEN = re.compile(r"[\s,]*")
-_DECODER = json.JSONDecoder()
+_MOST_DIGITS = 20
+
+
+def _number(text: str) -> float:
+    """A whole number of JSON; of more digits than any has, what floating point makes of it."""
+    return int(text) if len(text) <= _MOST_DIGITS else float(text)
+
+
+_DECODER = json.JSONDecoder(parse_int=_number)
 _NOT_TOLD = -1
 
 _RESOLVED = {
@@ -91,7 +99,7 @@ class _Reader:
             self._envelope(document)
         else:
             for row in _flat(document):
-                self._row(row, combined=False)
+                self._row_if_shallow(row, combined=False)
         return end
 
     def _broken(self, start: int) -> int:
@@ -106,7 +114,7 @@ class _Reader:
                     row, at = _DECODER.raw_decode(self.text, at)
                 except (json.JSONDecodeError, RecursionError):
                     break
-                self._row(row, combined=envelope is not None)
+                self._row_if_shallow(row, combined=envelope is not None)
         self._lost(faults.CUT, f"character {at}")
         following = _NEXT.search(self.text, max(at, start + 1))
         return following.end() if following else len(self.text)
@@ -115,30 +123,36 @@ class _Reader:
         if "error" in document:
             self._lost(faults.ERROR, str(document["error"]))
         for row in _flat(document.get(COMBINED, [])):
-            self._row(row, combined=True)
+            self._row_if_shallow(row, combined=True)
         for part in _OTHER_PARTS:
             for _ in _flat(document.get(part, [])):
                 self._lost(faults.OTHER_PART, part)
         if not {"error", *PARTS} & set(document):
             self._lost(faults.NO_GPU, ", ".join(document)[:80])
 
+    def _row_if_shallow(self, row: Any, *, combined: bool) -> None:
+        try:
+            self._row(row, combined=combined)
+        except RecursionError:
+            self._lost(faults.DEEP, "")
+
     def _row(self, row: Any, *, combined: bool) -> None:
         if isinstance(row, dict) and "gpu" not in row and "error" in row:
             self._lost(faults.ERROR, str(row["error"]))
             return
-        gpu = _integer(row.get("gpu")) if isinstance(row, dict) else _NOT_TOLD
+        gpu = _integer(row, "gpu") if isinstance(row, dict) else _NOT_TOLD
         if gpu == _NOT_TOLD:
             self._lost(faults.NO_GPU, str(row)[:80])
             return
-        stamp = _integer(row.get("timestamp"))
+        stamp = _integer(row, "timestamp")
         if self._repeated(row, stamp, combined=combined):
             self._lost(faults.REPEATED, f"GPU {gpu}")
             return
         number = len(self.own)
-        for key, value in leaves(row):
+        for key, cell in [(key, of_json(value)) for key, value in leaves(row)]:
             column = self.columns.setdefault(key, ColumnBuilder(key))
-            column.add(number, of_json(value))
-        self.own.append((stamp, gpu, _integer(row.get("xcp"))))
+            column.add(number, cell)
+        self.own.append((stamp, gpu, _integer(row, "xcp")))
         self.events += 1
 
     def _repeated(self, row: dict[str, Any], stamp: int, *, combined: bool) -> bool:
@@ -196,16 +210,19 @@ def _below(value: dict[str, Any], path: tuple[str, ...]) -> Iterator[tuple[tuple
 
 def _flat(value: Any) -> Iterator[Any]:
     """Elements of a list and of lists in it; anything else as it is."""
-    if isinstance(value, list):
-        for inner in value:
-            yield from _flat(inner)
-    else:
-        yield value
+    left = [value]
+    while left:
+        first = left.pop()
+        if isinstance(first, list):
+            left += reversed(first)
+        else:
+            yield first
 
 
-def _integer(value: Any) -> int:
+def _integer(row: dict[str, Any], name: str) -> int:
+    value = row.get(name)
     if isinstance(value, str) and value.isascii() and value.isdigit():
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LATEST_S:
+        value = _number(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST[name]:
         return _NOT_TOLD
     return value

@@ -150,11 +150,13 @@ class Lanes:
         both = ~np.isnan(residency) & ~np.isnan(ticks)
         if np.count_nonzero(both) < 2:  # noqa: PLR2004 - a difference needs two
             return None
-        held, all_ = np.diff(residency[both]), np.diff(ticks[both])
-        good = (all_ > 0) & (held >= 0) & (held <= all_ + _ROUNDING)
+        with np.errstate(over="ignore"):  # garbled cells may hold any number
+            held, all_ = np.diff(residency[both]), np.diff(ticks[both])
+        good = np.isfinite(all_) & (all_ > 0) & (held >= 0) & (held <= all_ + _ROUNDING)
         same = (all_ == 0) & (held == 0)  # the firmware's table was read twice
         self.issues.add(faults.RESIDENCY, np.count_nonzero(~good & ~same), reading.key)
-        shares = np.minimum(100.0 * held[good] / all_[good], 100.0)
+        with np.errstate(over="ignore"):
+            shares = np.minimum(100.0 * held[good] / all_[good], 100.0)
         return group.time[both][:-1][good], shares
 
     def _emit(self, group: Group, name: str, unit: str, time: Array, value: Array) -> None:

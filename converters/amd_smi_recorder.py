@@ -148,7 +148,10 @@ def _of_numbers(key: str, column: pa.ChunkedArray, name: Name, issues: IssueLog)
     value[stand_in] = np.nan
     unit = name.lane.unit or ""
     scale = amd_smi_tables.factor(name.lane.bare or unit, unit) or 1.0
-    return [amd_smi_values.Reading(key, name, name.full, unit, value * scale)]
+    with np.errstate(over="ignore"):  # garbled cells may hold any number
+        value *= scale
+    value[~np.isfinite(value)] = np.nan
+    return [amd_smi_values.Reading(key, name, name.full, unit, value)]
 
 
 def _of_texts(key: str, column: pa.ChunkedArray, name: Name, issues: IssueLog) -> Readings:

@@ -31,6 +31,9 @@ UNSTEADY = Fault(
 
 MONOTONIC = "monotonic"
 """Nanoseconds since the node was booted, without sleep (Linux ``CLOCK_MONOTONIC``)."""
+_LATEST_NS = 4_000_000_000_000_000_000
+"""Beyond this, sums and differences of clocks leave 64 bits."""
+_LARGEST_GPU = (1 << 31) - 1
 _FAR_NS = 60_000_000_000
 _UNSTEADY_NS = 1_000_000
 
@@ -79,8 +82,14 @@ class Clocks:
 def of_table(table: pa.Table) -> Clocks:
     """Clocks of a recorder's rows."""
     real, gpu, boot, mono, counter = (
-        file.whole(table, name)
-        for name in (file.REALTIME, file.GPU, file.BOOTTIME, file.MONOTONIC, file.SAMPLED_AT)
+        _within(file.whole(table, name), largest)
+        for name, largest in (
+            (file.REALTIME, _LATEST_NS),
+            (file.GPU, _LARGEST_GPU),
+            (file.BOOTTIME, _LATEST_NS),
+            (file.MONOTONIC, _LATEST_NS),
+            (file.SAMPLED_AT, _LATEST_NS),
+        )
     )
     since = {
         name: np.where((clock > 0) & (real > 0), real - clock, 0)
@@ -90,6 +99,11 @@ def of_table(table: pa.Table) -> Clocks:
     far = told & (np.abs(counter - boot) > _FAR_NS)
     at = np.where(told & ~far, counter + since[BOOTTIME], -1)
     return Clocks((real > 0) & (gpu >= 0), real, gpu, since, at, far)
+
+
+def _within(values: Array, largest: int) -> Array:
+    """Numbers as they are, those that cannot be as -1."""
+    return np.where((values >= 0) & (values <= largest), values, -1)
 
 
 def times(clocks: Clocks, issues: IssueLog) -> tuple[Array, int]:

@@ -100,7 +100,9 @@ def number(item: Item, lane: Lane) -> float | Fault | None:
         return value
     decimal = lane.decimal if isinstance(item.value, str) and "." in item.value else ""
     scale = tables.factor(item.unit or decimal or lane.bare or lane.unit, lane.unit)
-    return faults.UNIT if scale is None else value * scale
+    if scale is None:
+        return faults.UNIT
+    return value * scale if math.isfinite(value * scale) else None
 
 
 def sentinels(lane: Lane) -> frozenset[float]:

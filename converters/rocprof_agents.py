@@ -13,6 +13,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 _NUMBERED = re.compile(r"\s*(?P<what>[A-Za-z]*)\s*(?P<number>\d+)\s*")
+_MOST_DIGITS = 20
+_BEYOND = 1 << 64
+AGENT_COLUMNS = ("agent", "source_agent", "destination_agent")
+"""Columns that name agents."""
+ID_COLUMNS = ("node_id", "logical_node_id", "logical_node_type_id")
+"""Columns of ``agent_info`` that number agents."""
+LARGEST_ID = (1 << 31) - 1
+"""The largest number that an agent, a process or a rank can have."""
+_ALL_BITS_SET = ((1 << 32) - 1, (1 << 64) - 1)
 UNKNOWN = -1
 """Device of what is on no GPU, or on one that is not told."""
 
@@ -78,8 +87,25 @@ def with_ordinals(agents: list[Agent]) -> list[Agent]:
 
 
 def _number(value: Any) -> int:
-    text = str(value).strip()
-    return int(text) if text.isdecimal() else -1
+    return id_of(number_in(str(value)))
+
+
+def number_in(text: str) -> int:
+    """The number of a text that is one or ends with one (``Agent 4``); `UNKNOWN` if none."""
+    found = _NUMBERED.fullmatch(text)
+    if found is None:
+        return UNKNOWN
+    return int(found["number"]) if len(found["number"]) <= _MOST_DIGITS else _BEYOND
+
+
+def id_of(number: int) -> int:
+    """A number of an agent, a process or a rank as it is; `UNKNOWN` if none has such a number."""
+    return number if 0 <= number <= LARGEST_ID else UNKNOWN
+
+
+def is_garbled(number: int) -> bool:
+    """Whether it is no such number and does not stand for none either, as -1 without a sign does."""
+    return id_of(number) == UNKNOWN and number not in (UNKNOWN, *_ALL_BITS_SET)
 
 
 class Numbering:
@@ -120,7 +146,9 @@ class Numbering:
                 Device("", n, "", "rocprofv3", n if self.by_type else -1) for n in self.used
             )
         return tuple(
-            Device(a.host, int(getattr(a, self.key)), a.name, "rocprofv3", a.ordinal) for a in gpus
+            Device(a.host, number, a.name, "rocprofv3", a.ordinal)
+            for a in gpus
+            if (number := int(getattr(a, self.key))) != UNKNOWN
         )
 
     def facts(self) -> dict[str, str]:
@@ -135,4 +163,4 @@ def device_of(text: str) -> int:
     found = _NUMBERED.fullmatch(text)
     if found is None or found["what"].upper() == "CPU":
         return UNKNOWN
-    return int(found["number"])
+    return id_of(number_in(text))

@@ -79,7 +79,9 @@ class Counts:
 def counts_of(rows: Rows, process: Array, device: Array) -> Counts:
     """Counters of a table that has a row for each counter of each dispatch."""
     number = np.where(
-        rows.is_known("dispatch"), rows.number("dispatch"), -2 - rows.number("correlation")
+        rows.is_known("dispatch"),
+        rows.number("dispatch"),
+        -2 - np.maximum(rows.number("correlation"), -1),
     )
     keys = [process, number, rows.codes("name")[0]]
     if "replay_pass" not in rows.numbers:  # else a dispatch ran once for each group of counters

@@ -16,11 +16,17 @@ import pyarrow as pa
 
 from chopper_interop import inputs
 from chopper_interop.converters import rocprof_devices, rocprof_owners
-from chopper_interop.converters.rocprof_agents import agents_of
+from chopper_interop.converters.rocprof_agents import (
+    ID_COLUMNS,
+    agents_of,
+    is_garbled,
+    number_in,
+)
 from chopper_interop.converters.rocprof_counters import counts_of
 from chopper_interop.converters.rocprof_files import group, run_name, told_by
 from chopper_interop.converters.rocprof_lines import header_of
 from chopper_interop.converters.rocprof_parse import rows_of
+from chopper_interop.converters.rocprof_reach import OUT_OF_REACH
 from chopper_interop.converters.rocprof_shape import split
 from chopper_interop.converters.rocprof_tables import (
     AGENTS,
@@ -175,7 +181,11 @@ def _agents(path: Path, host: str, issues: IssueLog) -> list[Agent]:
     names = columns_of(rows[0])
     proper = [row for row in rows[1:] if len(row) == len(names) and row != rows[0]]
     issues.add(NO_AGENT, sum(len(row) != len(names) for row in rows), path.name)
-    return agents_of([dict(zip(names, row, strict=True)) for row in proper], host)
+    found = [dict(zip(names, row, strict=True)) for row in proper]
+    garbled = [row[c] for row in found for c in ID_COLUMNS if is_garbled(number_in(row.get(c, "")))]
+    example = f"{path.name}: {garbled[0]:.60}" if garbled else ""
+    issues.add(OUT_OF_REACH, len(garbled), example)
+    return agents_of(found, host)
 
 
 ROCPROFV3_CSV = Converter(

@@ -6,7 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop.converters.rocprof_agents import UNKNOWN, Numbering, device_of
+from chopper_interop.converters.rocprof_agents import (
+    AGENT_COLUMNS,
+    UNKNOWN,
+    Numbering,
+    device_of,
+)
 from chopper_interop.converters.rocprof_lanes import ANY_DIRECTION, directions
 from chopper_interop.converters.rocprof_tables import (
     ALLOCATIONS,
@@ -26,7 +31,6 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-_AGENTS = ("agent", "source_agent", "destination_agent")
 _FROM_DEVICE = [direction.startswith("device") for _, direction in DIRECTIONS]
 _TO_DEVICE = [direction.endswith("device") for _, direction in DIRECTIONS]
 
@@ -41,7 +45,7 @@ def numbering(tables: Sequence[Rows], agents: Sequence[Agent]) -> Numbering:
     agents
         What is known of the agents; may be empty.
     """
-    texts = [text for rows in tables for name in _AGENTS for text in rows.codes(name)[1]]
+    texts = [text for rows in tables for name in AGENT_COLUMNS for text in rows.codes(name)[1]]
     used = [
         np.unique(_numbers(rows, "agent")) for rows in tables if rows.form in (KERNELS, COUNTERS)
     ]
@@ -89,7 +93,7 @@ def _of_releases(rows: Rows, device: Array) -> Array:
     """Releases do not tell their device: it is where their address was last allocated."""
     address, _ = rows.codes("address")
     codes, agents = rows.codes("agent")
-    told = np.array([*(any(c.isdigit() for c in a) for a in agents), False])[codes]
+    told = np.array([*(any(c.isdecimal() for c in a) for a in agents), False])[codes]
     order = np.lexsort((rows.number("start", 0), address))
     begins = np.diff(address[order], prepend=-2) != 0
     place = np.arange(rows.count)

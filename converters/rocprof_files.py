@@ -11,6 +11,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from chopper_interop.converters.rocprof_agents import id_of, number_in
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
@@ -106,7 +108,7 @@ def told_by(path: Path) -> Told:
         prefix = re.sub(r"[._-]?results$", "", path.name.split(".")[0], flags=re.IGNORECASE)
     folders = [part for part in path.parts[:-1] if not _PASS.fullmatch(part)]
     run = next((part for part in reversed(path.parts[:-1]) if _PASS.fullmatch(part)), "")
-    pid = int(prefix) if prefix.isdecimal() else -1
+    pid = id_of(number_in(prefix)) if prefix.isdecimal() else -1
     host, rank = _place(path.parent.name, folders, prefix, pid)
     return Told(prefix, host, pid, rank, run)
 
@@ -114,11 +116,11 @@ def told_by(path: Path) -> Told:
 def _place(folder: str, folders: list[str], prefix: str, pid: int) -> tuple[str, int]:
     """Host and rank, by the prefix or by the nearest folder that tells."""
     named = next((f for f in map(_RANK.search, [prefix, *reversed(folders)]) if f), None)
-    rank = int(named[1]) if named else -1
+    rank = id_of(number_in(named[1])) if named else -1
     for part in reversed(folders):
         found = _HOST_PID_RANK.fullmatch(part)
-        if found and int(found["pid"]) == pid:
-            return found["host"], rank if rank >= 0 else int(found["rank"])
+        if found and number_in(found["pid"]) == pid:
+            return found["host"], rank if rank >= 0 else id_of(number_in(found["rank"]))
     is_host = prefix.isdecimal() and _HOST.fullmatch(folder) and not _RANK.search(folder)
     return (folder if is_host and not _PASS.fullmatch(folder) else ""), rank
 
@@ -130,6 +132,6 @@ def run_name(told: Told, pids: set[int]) -> str:
     """
     name = _RANK.sub("", told.prefix)
     number = _NUMBER_AT_END.search(name)
-    if number and int(number[1]) in {*pids, told.pid}:
+    if number and (name.isdecimal() or number_in(number[1]) in {*pids, told.pid}):
         name = name[: number.start()]
     return told.run or name.strip("._-") or COUNTER_RUN

@@ -18,11 +18,17 @@ import numpy as np
 
 from chopper_interop import inputs
 from chopper_interop.converters import rocprof_devices, rocprof_owners
-from chopper_interop.converters.rocprof_agents import Agent, with_ordinals
+from chopper_interop.converters.rocprof_agents import Agent, id_of, is_garbled, with_ordinals
 from chopper_interop.converters.rocprof_counters import Counts
 from chopper_interop.converters.rocprof_files import Told, run_name, told_by
 from chopper_interop.converters.rocprof_json_rows import SAMPLES, Tables
-from chopper_interop.converters.rocprof_records import KEY, Process, processes_of, rank_in
+from chopper_interop.converters.rocprof_reach import OUT_OF_REACH, within
+from chopper_interop.converters.rocprof_records import (
+    KEY,
+    Process,
+    processes_of,
+    rank_in,
+)
 from chopper_interop.converters.rocprof_tables import AGENT_FACTS
 from chopper_interop.converters.rocprof_trace import Recording, trace_of
 from chopper_interop.errors import ReadError
@@ -87,6 +93,8 @@ def read(paths: list[Path], *, rank: int | None = None) -> Trace:
         raise ReadError(
             f"it is no whole JSON: {error}", path=path, hint="was the profiler stopped as it wrote?"
         ) from error
+    except RecursionError as error:
+        raise ReadError("its values are nested too deeply", path=path) from error
     return trace_of(_recording(path, found, parts, rank, issues), issues)
 
 
@@ -95,7 +103,8 @@ class _Part:
 
     def __init__(self, process: Process, where: str, issues: IssueLog) -> None:
         made = Tables(process, where)
-        self.pid = process.metadata.pid
+        self.pid = process.metadata.process
+        _note_ids(process, where, issues)
         self.events = 0
         self.tables: list[Rows] = []
         self.counted: list[Any] = []
@@ -105,12 +114,22 @@ class _Part:
                 issues.add(SAMPLED, samples, name)
                 self.events += samples
             elif name == _COUNTERS:
-                self.counted.append(made.counted(raw))
+                counted = made.counted(raw)
+                self.counted.append((within(counted[0], issues), *counted[1:]))
                 self.events += self.counted[-1][0].count
             else:
-                rows = made.rows(name, raw)
+                rows = within(made.rows(name, raw), issues)
                 self.events += rows.count
                 self.tables += [rows] if rows.count else []
+
+
+def _note_ids(process: Process, where: str, issues: IssueLog) -> None:
+    """Count the ids of the process and of its agents that cannot be."""
+    ids = [process.metadata.pid]
+    for agent in process.agents:
+        ids += [agent.node_id, agent.logical_node_id, agent.logical_node_type_id]
+    garbled = [number for number in ids if is_garbled(number)]
+    issues.add(OUT_OF_REACH, len(garbled), f"{where}: {garbled[0]}"[:80] if garbled else "")
 
 
 def _recording(
@@ -125,7 +144,7 @@ def _recording(
     devices = rocprof_devices.devices(every, numbering)
     told = _told(path, found)
     owners = rocprof_owners.owners(every, pids, devices, told, rank, issues)
-    host = {p.metadata.pid: p.metadata.node.hostname for p in found}
+    host = {p.metadata.process: p.metadata.node.hostname for p in found}
     ranks = tuple(replace(r, host=host.get(r.pid, r.host)) for r in owners.ranks)
     split = len(tables)
     counts = [
@@ -157,11 +176,11 @@ def _agents(process: Process) -> list[Agent]:
     return with_ordinals(
         [
             Agent(
-                node=a.node_id,
-                logical=a.logical_node_id if a.logical_node_id >= 0 else a.node_id,
+                node=a.node,
+                logical=a.logical,
                 is_gpu=a.type == _GPU,
                 name=a.product_name or a.name,
-                ordinal=a.logical_node_type_id if a.type == _GPU else -1,
+                ordinal=id_of(a.logical_node_type_id) if a.type == _GPU else -1,
                 host=process.metadata.node.hostname,
                 facts=tuple((fact, str(v)) for c, fact in AGENT_FACTS if (v := getattr(a, c))),
             )

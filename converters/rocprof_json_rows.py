@@ -11,6 +11,7 @@ import numpy as np
 from chopper_interop import gather
 from chopper_interop.converters import rocprof_records as records
 from chopper_interop.converters import rocprof_tables as tables
+from chopper_interop.converters.rocprof_agents import UNKNOWN, is_garbled
 from chopper_interop.converters.rocprof_rows import Rows, dictionary, interned
 
 if TYPE_CHECKING:
@@ -65,8 +66,9 @@ class Tables:
         self.process = process
         self.where = where
         self.agent = {
-            a.id.handle: f"Agent {a.logical_node_id if a.logical_node_id >= 0 else a.node_id}"
+            a.id.handle: f"Agent {number}"
             for a in process.agents
+            if (number := a.logical) != UNKNOWN
         }
         self.symbol = {s.kernel_id: s for s in process.kernel_symbols}
         self.renamed = {p.key: p.value for p in process.strings.correlation_id.external}
@@ -84,13 +86,13 @@ class Tables:
         """A table of kernels."""
         info = [r.dispatch_info for r in found]
         numbers = {
-            "thread": _integers([r.thread_id for r in found]),
+            "thread": _ids([r.thread_id for r in found]),
             "correlation": _integers([r.correlation_id.internal for r in found]),
             "start": _integers([r.start_timestamp for r in found]),
             "end": _integers([r.end_timestamp for r in found]),
             "dispatch": _integers([i.dispatch_id for i in info]),
             "kernel_id": _integers([i.kernel_id for i in info]),
-            "queue": _integers([i.queue_id.handle for i in info]),
+            "queue": _ids([i.queue_id.handle for i in info]),
             "scratch": _integers([i.private_segment_size for i in info]),
             "group_segment": _integers([i.group_segment_size for i in info]),
         }
@@ -121,7 +123,7 @@ class Tables:
         """
         found = _COUNTED.decode(raw)
         rows = self.dispatches(tables.COUNTERS, [r.dispatch_data for r in found])
-        numbers = {**rows.numbers, "thread": _integers([r.thread_id for r in found])}
+        numbers = {**rows.numbers, "thread": _ids([r.thread_id for r in found])}
         rows = replace(rows, numbers=numbers, known=self._optional(numbers, found))
         agent = [r.dispatch_data.dispatch_info.agent_id.handle for r in found]
         count = np.array([len(r.records) for r in found], np.int64)
@@ -130,6 +132,7 @@ class Tables:
         value = np.array([v.value for r in found for v in r.records], np.float64)
         first, code = gather.distinct(owner, counter)
         total = np.bincount(code, value, minlength=len(first)) if len(code) else np.empty(0)
+        total[np.isinf(total)] = np.nan
         name = self._counters(_integers(agent)[owner[first]], counter[first])
         return rows, owner[first], name, total
 
@@ -141,8 +144,7 @@ class Tables:
         symbols = [self.symbol.get(int(k), records.Symbol(int(k))) for k in distinct]
         columns = ("arch_vgpr_count", "accum_vgpr_count", "sgpr_count")
         registers = {
-            tables.COLUMNS[c]: np.array([getattr(s, c) for s in symbols], np.int64)[code]
-            for c in columns
+            tables.COLUMNS[c]: _integers([getattr(s, c) for s in symbols])[code] for c in columns
         }
         if self.renamed:
             plain = [_name(symbols[k]) for k in code.tolist()]
@@ -155,7 +157,7 @@ class Tables:
         self, form: tables.Format, name: str, found: Sequence[records.Operation]
     ) -> Rows:
         numbers = {
-            "thread": _integers([r.thread_id for r in found]),
+            "thread": _ids([r.thread_id for r in found]),
             "correlation": _integers([r.correlation_id.internal for r in found]),
             "start": _integers([r.start_timestamp for r in found]),
             "end": _integers([r.end_timestamp for r in found]),
@@ -174,7 +176,7 @@ class Tables:
             texts["destination_agent"] = self._agents([r.dst_agent_id.handle for r in found])
         else:
             numbers["size"] = _integers([r.allocation_size for r in found])
-            numbers["queue"] = _integers([r.queue_id.handle for r in found])
+            numbers["queue"] = _ids([r.queue_id.handle for r in found])
             numbers["flags"] = _integers([r.flags for r in found])
             texts["agent"] = self._agents([r.agent_id.handle for r in found])
             texts["address"] = interned([_address(r.address) for r in found])
@@ -200,7 +202,7 @@ class Tables:
         known = {}
         if any(r.stream_id is not None for r in found):
             known["stream"] = np.array([r.stream_id is not None for r in found])
-            numbers["stream"] = _integers([r.stream_id.handle if r.stream_id else 0 for r in found])
+            numbers["stream"] = _ids([r.stream_id.handle if r.stream_id else 0 for r in found])
         for name in ("graph_exec_id", "graph_node_id"):
             value = [_plain(getattr(r, name, None)) for r in found]
             if any(value):
@@ -242,11 +244,20 @@ class Tables:
 
 
 def _integers(values: list[Any]) -> Array:
-    """Whole numbers; those with all bits set, which stand for none, as -1."""
+    """Whole numbers; those beyond 64 bits, and all bits set, which stands for none, as -1."""
     try:
         return np.array(values, np.int64)
     except OverflowError:
-        return np.array([v if v <= _LARGEST else -1 for v in values], np.int64)
+        return np.array([v if abs(v) <= _LARGEST else -1 for v in values], np.int64)
+
+
+def _ids(values: list[int]) -> Array:
+    """Whole numbers as `_integers`, but those that cannot be ids as -2, which is counted."""
+    found = _integers(values)
+    unknown = found == -1
+    if unknown.any():
+        found[unknown] = [-2 if is_garbled(values[i]) else -1 for i in np.flatnonzero(unknown)]
+    return found
 
 
 def _name(symbol: records.Symbol) -> str:

@@ -190,7 +190,7 @@ def link(nodes: Nodes) -> None:
         return
     order = {int(kind): place for place, kind in enumerate(_HOST_CALLS)}
     kind = np.concatenate([c.kind for c in calls])
-    place = np.array([order.get(k, len(order)) for k in range(int(kind.max()) + 1)])[kind]
+    place = np.array([order.get(k, len(order)) for k in range(int(max(Kind)) + 1)])[kind]
     call = _Ties.of(calls).where(place < len(order), place)
     done = _Ties.of(work)
     first, code = gather.distinct(

@@ -241,4 +241,5 @@ def _device(pid: int, tables: Sequence[Rows], pids: list[Array], devices: Sequen
         if rows.form in (KERNELS, COUNTERS)
     ]
     found = np.concatenate([*used, _NONE]).astype(np.int64)
-    return int(np.bincount(found).argmax()) if found.size else -1
+    device, uses = np.unique(found, return_counts=True)
+    return int(device[uses.argmax()]) if found.size else -1

@@ -18,6 +18,7 @@ from pyarrow import csv
 
 from chopper_interop import arrow
 from chopper_interop.converters.rocprof_lines import CUT_SHORT, Section, sections
+from chopper_interop.converters.rocprof_reach import within
 from chopper_interop.converters.rocprof_rows import Rows
 from chopper_interop.converters.rocprof_tables import INTEGERS, NOT_KEPT, VALUE
 from chopper_interop.issues import Fault, IssueLog, Severity
@@ -84,6 +85,7 @@ def _rows(section: Section, name: str, issues: IssueLog) -> Rows:
         values=columns[VALUE].data if VALUE in columns else np.empty(0),
         where=name,
     )
+    rows = within(rows, issues)
     return _without_cut(rows, issues) if section.open_end else rows
 
 
@@ -196,7 +198,7 @@ class _Cell:
         except (InvalidOperation, ValueError, OverflowError):
             return cls(wrong=True)
         if not -_FITS <= value < _FITS:
-            return cls(wrong=value >= 2 * _FITS)  # all bits set stands for none
+            return cls(wrong=value != 2 * _FITS - 1)  # all bits set stands for none
         return cls(value, known=True, rounded=exact != value or "e" in plain.lower())
 
 

@@ -7,15 +7,14 @@ Fields that ROCm 6.2 did not write have a default.
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
+from chopper_interop.converters.rocprof_agents import UNKNOWN, id_of, number_in
+
 KEY = "rocprofiler-sdk-tool"
 """The only key of a file: a list with an object for each process."""
-
-
-ProcessId = Annotated[int, msgspec.Meta(ge=-1, lt=2**31)]
 
 
 class Handle(msgspec.Struct, frozen=True, gc=False):
@@ -164,6 +163,17 @@ class AgentRecord(msgspec.Struct, frozen=True):
     simd_count: int = 0
     max_engine_clk_fcompute: int = 0
 
+    @property
+    def node(self) -> int:
+        """Its number among all agents of the node, -1 if that is not told."""
+        return id_of(self.node_id)
+
+    @property
+    def logical(self) -> int:
+        """Its number among the agents that the process may see."""
+        seen = id_of(self.logical_node_id)
+        return self.node if seen == UNKNOWN else seen
+
 
 class CounterRecord(msgspec.Struct, frozen=True):
     """A counter that an agent has."""
@@ -204,7 +214,13 @@ class Metadata(msgspec.Struct, frozen=True):
     """What is known of the process."""
 
     node: Node = Node()
-    pid: ProcessId = -1
+    pid: int = -1
+
+    @property
+    def process(self) -> int:
+        """The process id, -1 if it is not told."""
+        return id_of(self.pid)
+
     config: Config = Config()
 
 
@@ -269,5 +285,5 @@ def rank_in(config: Config) -> int:
         )
         found = re.fullmatch(pattern, made)
         if found:
-            return int(found[1])
+            return id_of(number_in(found[1]))
     return -1

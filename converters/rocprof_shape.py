@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from chopper_interop.converters.rocprof_tables import INTEGERS, VALUE
@@ -84,7 +85,7 @@ class Shape:
         if not self._has_times:
             return True
         start, end = (row[name].strip('"') for name in ("start", "end"))
-        return not (start.isdecimal() and end.isdecimal()) or int(start) <= int(end)
+        return not (start.isdecimal() and end.isdecimal()) or Decimal(start) <= Decimal(end)
 
     def _plausible(self, row: list[str]) -> bool:
         return all(
