@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -219,15 +218,6 @@ def test_sums_in_nanoseconds(document: dict[str, Any], mi350x: ci.Trace) -> None
     overlap = intervals.common(unions[1], unions[2])
     assert overlap == 207_326_277
     assert intervals.length(unions[1]) - overlap == 3_951_430_401
-
-
-def test_json_is_read_quickly(shared: Path, mi350x: ci.Trace, tmp_path: Path) -> None:
-    path = tmp_path / "908_results.json"
-    path.write_bytes(gzip.decompress((shared / "rocprof" / JSON).read_bytes()))
-    assert mi350x.nodes.num_rows  # what is compiled is compiled
-    begin = time.perf_counter()
-    rocprof_json.read([path])
-    assert time.perf_counter() - begin < 1.5
 
 
 def test_overlapping_kernels_reach_perfetto_whole(mi350x: ci.Trace, tmp_path: Path) -> None:
