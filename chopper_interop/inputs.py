@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import lzma
 import mmap
+import re
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -28,6 +29,12 @@ HEAD = 64 * 1024
 """Bytes of a file that a converter gets to see in `sniff`, after unpacking."""
 BLOCK = 1 << 16
 """Packed bytes handed over at a time; the result then stays in the processor's cache."""
+
+_ENDING = re.compile(
+    r"\.(gz|xz|bz2|zst|json|jsonl|trace|pt|csv|txt|log|db|et|pftrace|perfetto-trace|parquet|graphml"
+    r"|tmp)$",
+    re.IGNORECASE,
+)
 
 CUT_SHORT = Fault(
     "compressed-data-cut-short",
@@ -121,6 +128,14 @@ def head(path: Path) -> bytes:
     if not found and any(issues):
         raise ReadError("nothing of its compressed data can be unpacked", path=path)
     return bytes(_utf8(path, np.frombuffer(found[:HEAD], np.uint8), partial=True))
+
+
+def plain_name(path: Path) -> str:
+    """A file's name without the endings that tell what it is; dots elsewhere are part of it."""
+    name = path.name
+    while _ENDING.search(name):
+        name = _ENDING.sub("", name)
+    return name
 
 
 def sha256(path: Path) -> str:

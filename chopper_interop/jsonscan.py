@@ -69,8 +69,21 @@ _OPEN, _CLOSE, _OPEN_LIST, _CLOSE_LIST = 123, 125, 91, 93
 _TENTH_OF_LARGEST = np.uint64(1844674407370955161)
 _LAST_OF_LARGEST = 53  # 2**64 - 1 ends in 5
 _LARGEST_NEGATIVE = np.uint64(1 << 63)
+_SIXTEENTH_OF_LARGEST = 1 << 59
 _MOST_DIGITS = 19
+_LARGEST_POWER = 1 << 40
+"""Far more digits than any text has, so that a sum with their number cannot overflow."""
+_SHALLOW = 64
+"""Depth of brackets that a number's bits can tell."""
 _ZERO, _NINE, _MINUS, _PLUS, _DOT = 48, 57, 45, 43, 46
+
+
+_LONGEST_WORD = 4
+_PH, _TS, _DUR, _PID, _TID, _ID, _CAT, _NAME, _ARGS = (
+    int.from_bytes(b"\1" + key, "big")
+    for key in (b"ph", b"ts", b"dur", b"pid", b"tid", b"id", b"cat", b"name", b"args")
+)
+"""Keys of an event, as `_word` makes numbers of them."""
 
 
 def table(members: bytes, *, but: bool = False) -> Array:
@@ -145,13 +158,14 @@ def scan(buffer: Bytes, start: int) -> Events:
     strings = interning.interned(2 * most)
     errors = np.zeros(64, np.int64)
     malformed = np.zeros(1, np.int64)
+    hopeless = np.zeros(len(buffer), np.bool_)  # costs nothing until it is written to
     batches = []
     at, status = start + 1, MORE
     while status == MORE:
         if strings.known[0] + most > strings.capacity:
             strings = interning.enlarged(strings)
         batch = np.zeros(_BATCH, EVENT)
-        at, n, status = _walk(buffer, at, batch, strings, errors, malformed)
+        at, n, status = _walk(buffer, at, batch, strings, errors, malformed, hopeless)
         batches.append(batch[:n])
     return Events(
         buffer=buffer,
@@ -234,37 +248,123 @@ def skip_value(buffer: Bytes, i: int, n: int) -> int:
             return -1
         ends = buffer[end] in (_COMMA, _CLOSE, _CLOSE_LIST) or buffer[end] <= 32
         return end if end > i and ends else -2
-    depth = 0
+    start, depth = i, 0
+    lists = np.uint64(0)  # a bit for each bracket around, the innermost lowest: 1 for a list
     while True:
-        i = skip(buffer, i, n, _NO_BRACKET)
-        if i >= n:
-            return -1
+        i = _next_bracket(buffer, i, n)
+        if i < 0:
+            return i
         c = buffer[i]
-        if c == _QUOTE:
-            i = skip_string(buffer, i, n)
-            if i < 0:
-                return i
-            i = blank(buffer, i, n)
-            if i < n and buffer[i] not in (_COMMA, _COLON, _CLOSE, _CLOSE_LIST):
-                return -2  # a quote that was not escaped
-            continue
-        depth += 1 if c in (_OPEN, _OPEN_LIST) else -1
         i += 1
+        if c in (_OPEN, _OPEN_LIST):
+            if depth == _SHALLOW:
+                return _skip_deep(buffer, start, n)
+            lists = (lists << np.uint64(1)) | np.uint64(c == _OPEN_LIST)
+            depth += 1
+            continue
+        if (c == _CLOSE_LIST) != (lists & np.uint64(1) == np.uint64(1)):
+            return -2
+        lists >>= np.uint64(1)
+        depth -= 1
         if depth == 0:
             return i
 
 
 @jit
+def _next_bracket(buffer: Bytes, i: int, n: int) -> int:
+    """Offset of the next bracket outside of strings; -1 if none is left, -2 at a stray quote."""
+    while True:
+        i = skip(buffer, i, n, _NO_BRACKET)
+        if i >= n:
+            return -1
+        if buffer[i] != _QUOTE:
+            return i
+        i = skip_string(buffer, i, n)
+        if i < 0:
+            return i
+        i = blank(buffer, i, n)
+        if i < n and buffer[i] not in (_COMMA, _COLON, _CLOSE, _CLOSE_LIST):
+            return -2  # a quote that was not escaped
+
+
+@jit
+def _brackets(buffer: Bytes, i: int, n: int) -> tuple[int, Array, int]:
+    """Offset behind the list or object at `i`, or why there is none, and what is open by then.
+
+    The latter are the offsets of the brackets that opened and did not close, and their number.
+    """
+    opened, depth = np.empty(_SHALLOW, np.int64), 0
+    while True:
+        i = _next_bracket(buffer, i, n)
+        if i < 0:
+            return i, opened, depth
+        c = buffer[i]
+        if c in (_OPEN, _OPEN_LIST):
+            if depth == len(opened):
+                opened = np.append(opened, np.empty(depth, np.int64))
+            opened[depth] = i
+            depth += 1
+        elif buffer[opened[depth - 1]] + 2 != c:  # brackets of a pair are two apart
+            return -2, opened, depth
+        else:
+            depth -= 1
+        i += 1
+        if depth == 0:
+            return i, opened, depth
+
+
+@jit
+def _skip_deep(buffer: Bytes, i: int, n: int) -> int:
+    """`skip_value` for a list or object of any depth."""
+    end, _, _ = _brackets(buffer, i, n)
+    return end
+
+
+@jit
 def _exponent(buffer: Bytes, i: int, n: int) -> tuple[int, int]:
-    """The power of ten at `i`, and the offset behind it."""
-    negative = i < n and buffer[i] == _MINUS
-    if i < n and buffer[i] in (_MINUS, _PLUS):
-        i += 1
+    """The power of ten behind the ``e`` at `i`, and its end: `i` itself if no digit follows."""
+    at = i + 1
+    negative = at < n and buffer[at] == _MINUS
+    if at < n and buffer[at] in (_MINUS, _PLUS):
+        at += 1
+    if at >= n or not _ZERO <= buffer[at] <= _NINE:
+        return 0, i
     power = 0
-    while i < n and _ZERO <= buffer[i] <= _NINE:
-        power = min(10 * power + buffer[i] - _ZERO, 1000)
+    while at < n and _ZERO <= buffer[at] <= _NINE:
+        power = min(10 * power + buffer[at] - _ZERO, _LARGEST_POWER)
+        at += 1
+    return (-power if negative else power), at
+
+
+@jit
+def _digits(buffer: Bytes, i: int, n: int) -> tuple[np.uint64, int, int, int, int]:
+    """Digits and point at `i`: as many of the first digits as fit, as a number.
+
+    Returns
+    -------
+    value, power, dropped, digits, end
+        The number is `value` times 10**`power`, and `dropped` is the first digit that did not
+        fit, if any; there are `digits` in all.
+    """
+    value, power, dropped, digits, point = np.uint64(0), 0, -1, 0, False
+    while i < n:
+        c = buffer[i]
+        if _ZERO <= c <= _NINE:
+            digits += 1
+            room = value < _TENTH_OF_LARGEST
+            room |= value == _TENTH_OF_LARGEST and c <= _LAST_OF_LARGEST
+            if dropped < 0 and room:
+                value = value * np.uint64(10) + np.uint64(c - _ZERO)
+                power -= 1 if point else 0
+            else:
+                dropped = np.int64(c) - _ZERO if dropped < 0 else dropped
+                power += 0 if point else 1
+        elif c == _DOT and not point:
+            point = True
+        else:
+            break
         i += 1
-    return (-power if negative else power), i
+    return value, power, dropped, digits, i
 
 
 @jit
@@ -280,65 +380,66 @@ def decimal(buffer: Bytes, i: int, n: int, decimals: int) -> tuple[int, int, boo
     negative = i < n and buffer[i] == _MINUS
     if i < n and buffer[i] in (_MINUS, _PLUS):
         i += 1
-    value, digits, point, fits = np.uint64(0), 0, -1, True
-    while i < n:
-        c = buffer[i]
-        if c == _DOT and point < 0:
-            point = 0
-        elif _ZERO <= c <= _NINE:
-            digits += 1
-            if value < _TENTH_OF_LARGEST or (value == _TENTH_OF_LARGEST and c <= _LAST_OF_LARGEST):
-                value = value * np.uint64(10) + np.uint64(c - _ZERO)
-                point += 1 if point >= 0 else 0
-            elif point < 0:
-                fits = False
-        else:
-            break
-        i += 1
-    shift = decimals - max(point, 0)
-    if digits and i < n and buffer[i] in (69, 101):  # an exponent
-        power, i = _exponent(buffer, i + 1, n)
+    value, shift, dropped, digits, i = _digits(buffer, i, n)
+    shift += decimals
+    if digits and i < n and buffer[i] in (69, 101):
+        power, i = _exponent(buffer, i, n)
         shift += power
     while shift > 0 and value:
-        if value > _TENTH_OF_LARGEST:
+        if value > _TENTH_OF_LARGEST or dropped >= 0:
             return 0, i, False
         value *= np.uint64(10)
         shift -= 1
+    up = shift == 0 and dropped >= 5  # half of ten
     if shift < 0:
         unit = np.uint64(1)
         for _ in range(min(-shift, _MOST_DIGITS)):
             unit *= np.uint64(10)
         rest = value % unit
-        value //= unit
-        if -shift > _MOST_DIGITS:
-            value = np.uint64(0)
-        elif rest >= unit - rest:
-            value += np.uint64(1)
+        value = value // unit if -shift <= _MOST_DIGITS else np.uint64(0)
+        up = -shift <= _MOST_DIGITS and rest >= unit - rest
+    if up:
+        value += np.uint64(1)
+        if value == 0:
+            return 0, i, False
     if negative and value > _LARGEST_NEGATIVE:
-        fits = False
+        return 0, i, False
     signed = np.int64(value)
-    return (-signed if negative else signed), i, digits > 0 and fits
+    return (-signed if negative else signed), i, digits > 0
 
 
 @jit
 def integer(buffer: Bytes, i: int, n: int, decimals: int) -> tuple[int, int, bool]:
-    """A number, possibly in quotes, possibly hexadecimal; the offset behind the value."""
+    """A number, possibly in quotes, possibly hexadecimal; the offset behind the value.
+
+    False if it is no number, or none that 64 bits with a sign can hold.
+    """
     quoted = buffer[i] == _QUOTE
     end = skip_value(buffer, i, n)
     if end < 0:
         return 0, end, False
     at, stop = (i + 1, end - 1) if quoted else (i, end)
     if stop - at > 2 and buffer[at] == _ZERO and buffer[at + 1] in (88, 120):
-        value = np.uint64(0)
-        for k in range(at + 2, stop):
-            c = buffer[k]
-            digit = c - 48 if c <= 57 else (c | 32) - 87
-            if digit < 0 or digit > 15:
-                return 0, end, False
-            value = value * np.uint64(16) + np.uint64(digit)
-        return np.int64(value), end, stop - at <= 18
+        value, ok = _hexadecimal(buffer, at + 2, stop)
+        return value, end, ok
     value, behind, ok = decimal(buffer, at, stop, decimals)
-    return value, end, ok and behind == stop
+    wrapped = value < 0 and buffer[at] != _MINUS
+    if not ok or behind != stop or wrapped:
+        return 0, end, False
+    return value, end, True
+
+
+@jit
+def _hexadecimal(buffer: Bytes, at: int, stop: int) -> tuple[int, bool]:
+    """The number that hexadecimal digits are; False if they are none, or more than 63 bits."""
+    value = np.int64(0)
+    for k in range(at, stop):
+        c = np.int64(buffer[k])
+        digit = c - 48 if c <= 57 else (c | 32) - 87
+        if digit < 0 or digit > 15 or (c > 57 and digit < 10) or value >= _SIXTEENTH_OF_LARGEST:
+            return 0, False
+        value = value * 16 + digit
+    return value, True
 
 
 @jit
@@ -349,8 +450,9 @@ def _identity(buffer: Bytes, i: int, n: int, strings: Interned) -> tuple[int, in
         return 0, end
     if buffer[i] == _QUOTE:
         return TEXT + number_of(buffer, i + 1, end - 1, strings), end
-    value, _, ok = decimal(buffer, i, end, 0)
-    if ok and value > _LEAST_NUMBER:
+    value, behind, ok = decimal(buffer, i, end, 0)
+    wrapped = value < 0 and buffer[i] != _MINUS
+    if ok and behind == end and value > _LEAST_NUMBER and not wrapped:
         return value, end
     return TEXT + number_of(buffer, i, end, strings), end
 
@@ -366,87 +468,108 @@ def _member(
     strings: Interned,
 ) -> int:
     """Take one member of an event over; the offset behind its value, negative if broken."""
-    size, first = key_end - key, buffer[key]
-    last = buffer[key_end - 1] if size else 0
+    word = _word(buffer, key, key_end)
     text = buffer[i] == _QUOTE
-    if size == 2 and last == 104 and text:  # ph
-        event.ph = buffer[i + 1]
-    elif size == 2 and first == 116 and last == 115:  # ts
-        event.ts, end, ok = integer(buffer, i, n, 3)
-        event.has |= HAS_TS if ok and -_MOST_TIME < event.ts < _MOST_TIME else BAD_TIME
+    if word == _TS:
+        event.ts, end, good = _time(buffer, i, n)
+        event.has = event.has | HAS_TS if good else event.has & ~HAS_TS | BAD_TIME
         return end
-    elif size == 3 and first == 100:  # dur
-        event.dur, end, ok = integer(buffer, i, n, 3)
-        event.has |= HAS_DUR if ok and -_MOST_TIME < event.dur < _MOST_TIME else BAD_TIME
+    if word == _DUR:
+        event.dur, end, good = _time(buffer, i, n)
+        event.has = event.has | HAS_DUR if good else event.has & ~HAS_DUR | BAD_TIME
         return end
-    elif size == 3 and first == 112:  # pid
+    if word == _PID:
         event.pid, end = _identity(buffer, i, n, strings)
         return end
-    elif size == 3 and first == 116:  # tid
+    if word == _TID:
         event.tid, end = _identity(buffer, i, n, strings)
         return end
-    elif size == 2 and first == 105:  # id
+    if word == _ID:
         event.id, end = _identity(buffer, i, n, strings)
         return end
-    elif (text and (size == 3 and first == 99)) or (size == 4 and first == 110):  # cat, name
-        end = skip_value(buffer, i, n)
-        if end > 0:
-            cut = 1 if text else 0
-            number = number_of(buffer, i + cut, end - cut, strings)
-            if size == 3:
-                event.cat = number
-            else:
-                event.name = number
+    end = skip_value(buffer, i, n)
+    if end < 0:
         return end
-    elif size == 4 and first == 97 and buffer[i] == _OPEN:  # args
-        end = skip_value(buffer, i, n)
+    if word == _PH:
+        event.ph = buffer[i + 1] if text and end == i + 3 else 0
+    elif word == _CAT and text:
+        event.cat = number_of(buffer, i + 1, end - 1, strings)
+    elif word == _NAME:
+        cut = 1 if text else 0
+        event.name = number_of(buffer, i + cut, end - cut, strings)
+    elif word == _ARGS and buffer[i] == _OPEN:
         event.args_at, event.args_len = i, end - i
-        return end
-    return skip_value(buffer, i, n)
+    return end
 
 
 @jit
-def _event(buffer: Bytes, i: int, n: int, event: Any, strings: Interned) -> int:
-    """Take the object that opens at `i` over; the offset behind it, negative if broken."""
+def _word(buffer: Bytes, key: int, key_end: int) -> int:
+    """A short key's bytes as one number; 0 for a longer one."""
+    if key_end - key > _LONGEST_WORD:
+        return 0
+    word = 1  # so that leading zeros count
+    for k in range(key, key_end):
+        word = word << 8 | np.int64(buffer[k])
+    return word
+
+
+@jit
+def _time(buffer: Bytes, i: int, n: int) -> tuple[int, int, bool]:
+    """Nanoseconds of the microseconds at `i`, 0 if they are none; the offset behind them."""
+    value, end, ok = integer(buffer, i, n, 3)
+    good = ok and -_MOST_TIME < value < _MOST_TIME
+    return (value if good else 0), end, good
+
+
+@jit
+def _event(buffer: Bytes, i: int, n: int, event: Any, strings: Interned) -> tuple[int, int]:
+    """Take the object that opens at `i` over.
+
+    Returns
+    -------
+    end, at
+        The offset behind it, negative if it is broken; and where the piece of it starts, a value
+        or what is none, from which on nothing is known.
+    """
     event.at, event.cat, event.name = i, -1, -1
     i = blank(buffer, i + 1, n)
     if i < n and buffer[i] == _CLOSE:
-        return i + 1
+        return i + 1, i
     while i < n:
+        at = i
         if buffer[i] != _QUOTE:
-            return -2
+            return -2, at
         key = i + 1
         i = skip_string(buffer, i, n)
         if i < 0:
-            return i
+            return i, at
         key_end = i - 1
         i = blank(buffer, i, n)
-        if i >= n:
-            return -1
-        if buffer[i] != _COLON:
-            return -2
+        if i >= n or buffer[i] != _COLON:
+            return -2, i
         i = blank(buffer, i + 1, n)
         if i >= n:
-            return -1
+            return -1, i
+        at = i
         i = _member(buffer, key, key_end, i, n, event, strings)
         if i < 0:
-            return i
+            return i, at
         i = blank(buffer, i, n)
         if i >= n:
-            return -1
+            return -1, i
         if buffer[i] == _CLOSE:
-            return i + 1
+            return i + 1, i
         if buffer[i] != _COMMA:
-            return -2
+            return -2, i
         i = blank(buffer, i + 1, n)
-    return -1
+    return -1, n
 
 
 @jit
-def _next_event(buffer: Bytes, i: int, n: int) -> int:
+def _next_event(buffer: Bytes, i: int, n: int, hopeless: Array) -> int:
     """Offset of the next ``{"`` that follows ``},``: the likely start of an event; n if none."""
     while i < n:
-        if buffer[i] == _OPEN:
+        if buffer[i] == _OPEN and not hopeless[i]:
             after = blank(buffer, i + 1, n)
             before = i - 1
             while before > 0 and buffer[before] <= 32:
@@ -463,18 +586,26 @@ def _next_event(buffer: Bytes, i: int, n: int) -> int:
 
 @jit
 def _event_key(buffer: Bytes, key: int, n: int) -> bool:
-    """Whether one of the keys with which writers begin an event stands here: ph, name, cat, …"""
-    if key + 3 >= n:
+    """Whether one of the keys with which writers begin an event stands here."""
+    end = key
+    while end < n and end - key <= _LONGEST_WORD and buffer[end] != _QUOTE:
+        end += 1
+    if end >= n:
         return False
-    a, b, c = buffer[key], buffer[key + 1], buffer[key + 2]
-    return (
-        (a == 112 and b == 104 and c == _QUOTE)  # ph
-        or (a == 110 and b == 97 and c == 109)  # name
-        or (a == 99 and b == 97 and c == 116)  # cat
-        or (a == 116 and b == 115 and c == _QUOTE)  # ts
-        or (c == 100 and b == 105 and a in (112, 116))  # pid, tid
-        or (a == 97 and b == 114 and c == 103)  # args
-    )
+    return _word(buffer, key, end) in (_PH, _NAME, _CAT, _TS, _PID, _TID, _ARGS)
+
+
+@jit
+def _give_up(buffer: Bytes, at: int, n: int, hopeless: Array) -> None:
+    """Note the brackets that do not close where the value at `at` breaks.
+
+    An object that starts at one of them would break at the same place: without this note each
+    would be walked to there once more, and a file of n bytes take n**2 steps.
+    """
+    if at < n and buffer[at] in (_OPEN, _OPEN_LIST):
+        end, opened, depth = _brackets(buffer, at, n)
+        if end < 0:
+            hopeless[opened[:depth]] = True
 
 
 @jit
@@ -485,6 +616,7 @@ def _walk(
     strings: Interned,
     errors: Array,
     malformed: Array,
+    hopeless: Array,
 ) -> tuple[int, int, int]:
     """Fill a batch with events; where it stopped, how many there are, how it ended."""
     n, count = len(buffer), 0
@@ -499,12 +631,12 @@ def _walk(
             continue
         if count == len(batch):
             return i, count, MORE
-        if buffer[i] == _OPEN:
-            end = _event(buffer, i, n, batch[count], strings)
+        is_object = buffer[i] == _OPEN
+        if is_object:
+            end, at = _event(buffer, i, n, batch[count], strings)
         else:
-            end = skip_value(buffer, i, n)
-            end = -3 if end > 0 else end
-        if end > 0:
+            end, at = skip_value(buffer, i, n), i
+        if is_object and end > 0:
             count += 1
             i = end
             continue
@@ -512,7 +644,10 @@ def _walk(
         if malformed[0] < len(errors):
             errors[malformed[0]] = i
         malformed[0] += 1
-        i = skip_value(buffer, i, n) if end == -3 else _next_event(buffer, i + 1, n)
+        if end < 0:
+            _give_up(buffer, at, n, hopeless)
+            end = _next_event(buffer, max(at, i + 1), n, hopeless)
+        i = end
 
 
 @jit

@@ -22,14 +22,13 @@ if TYPE_CHECKING:
 
 PathArg = str | PathLike[str]
 _TASK = "reading"
-_ENDINGS = (".pt.trace.json", ".pt.trace.json.gz", ".csv", ".txt", ".gz", ".xz", ".bz2", ".zst")
-"""Endings of inputs' names that say nothing of the job; those of outputs are the writers'."""
 _LOSS_HANDLING = ("ignore", "warn", "error")
 UNREADABLE = Fault(
     "file-unreadable",
     Severity.LOSS,
     "Files that are empty or damaged were skipped; nobody can tell what they held.",
 )
+_MOST_RANK = 1 << 20
 
 
 def read(
@@ -199,7 +198,9 @@ def _read_all(found: Iterable[SourceFiles], options: dict[str, Any]) -> list[job
 
 def _read_one(source: SourceFiles, options: dict[str, Any]) -> job.Fragment:
     function = source.converter.reader
-    trace = function(list(source.paths), **registry.chosen_options(function, options))
+    chosen = registry.chosen_options(function, options)
+    _refuse_rank(chosen.get("rank"))
+    trace = function(list(source.paths), **chosen)
     about = trace.meta.sources
     if len(source.paths) == 1 and len(about) == 1:  # a trace read back tells of files long gone
         about = (replace(about[0], sha256=inputs.sha256(source.paths[0])),)
@@ -207,9 +208,12 @@ def _read_one(source: SourceFiles, options: dict[str, Any]) -> job.Fragment:
     return job.Fragment(source, trace.with_meta(sources=about))
 
 
+def _refuse_rank(rank: Any) -> None:
+    """Raise `UsageError` for a number that cannot be a rank, whatever reader it is for."""
+    if isinstance(rank, int) and not 0 <= rank <= _MOST_RANK:
+        raise UsageError(f"option rank={rank}: a rank is a number from 0 to {_MOST_RANK}")
+
+
 def job_name(path: Path) -> str:
     """What to call the job of a file or folder: its name without endings."""
-    name = path.resolve().name
-    known = (e for c in registry.formats().values() for e in (*c.suffixes, *_ENDINGS))
-    ending = max((e for e in known if name.endswith(e)), key=len, default="")
-    return name.removesuffix(ending) or "job"
+    return inputs.plain_name(path.resolve()) or "job"

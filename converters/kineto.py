@@ -8,13 +8,12 @@ forward operators, `kineto_comms` says what communicates, `kineto_samples` makes
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import arrow, gather
+from chopper_interop import arrow, gather, inputs
 from chopper_interop.build import TraceBuilder
 from chopper_interop.converters import (
     kineto_comms,
@@ -24,7 +23,7 @@ from chopper_interop.converters import (
     kineto_samples,
 )
 from chopper_interop.converters.kineto_json import write
-from chopper_interop.converters.kineto_numbers import whole
+from chopper_interop.converters.kineto_numbers import MOST_NUMBER, in_reach, whole
 from chopper_interop.converters.kineto_tables import ON_DEVICE
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.jsonscan import BAD_TIME, HAS_DUR, HAS_TS
@@ -248,7 +247,7 @@ def _lanes(
     number = rows["tid"].copy()
     values, found = file.numbers(chosen[on_device], "device", "stream")
     device[on_device] = np.where(found[0], values[0], device[on_device])
-    device[(device < -1) | (device > np.iinfo(np.int32).max)] = -1  # a text, or out of reach
+    device[~in_reach(device)] = -1  # a text, or no device
     number[on_device] = np.where(found[1], values[1], number[on_device])
     rank = owners.rank[chosen].astype(np.int64)
     lane_kind = np.full(len(chosen), int(LaneKind.THREAD), np.int64)
@@ -291,7 +290,7 @@ def _lane_name(
 
 
 def _device(host: str, place: int, properties: dict[str, Any]) -> Device:
-    number = whole(properties.get("id"), most=np.iinfo(np.int32).max)
+    number = whole(properties.get("id"), most=MOST_NUMBER)
     name = str(properties.get("name", ""))
     return Device(host, place if number is None else number, name, "kineto")
 
@@ -305,7 +304,7 @@ def _meta(file: TraceFile, owners: kineto_ranks.Owners) -> Meta:
     tools = [f"{tool} {header[key]}" for key, tool in _TOOL_KEYS.items() if key in header]
     facts = {k: str(v) for k, v in header.items() if isinstance(v, str | int | float)}
     return Meta(
-        job=re.split(r"[.]", file.path.name)[0],
+        job=inputs.plain_name(file.path),
         ranks=tuple(replace(r, host=host) if host else r for r in owners.ranks),
         devices=devices,
         sources=(Source(str(file.path), "kineto", " ".join(tools), size=file.path.stat().st_size),),

@@ -9,6 +9,7 @@ Rank``/``Dst Rank`` since 2.5; ``Seq`` since 2.11. Older files say it only by th
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -159,7 +160,8 @@ def _peer(args: Facts, kind: str | None, group_ranks: tuple[int, ...] | None) ->
     """The other end of a send or receive; before torch 2.5 only its number within the group."""
     if kind not in (Collective.SEND, Collective.RECV):
         return None
-    stated = whole(args.get("Dst Rank" if kind == Collective.SEND else "Src Rank"))
+    key = "Dst Rank" if kind == Collective.SEND else "Src Rank"
+    stated = whole(args.get(key), most=MOST_RANKS)
     within = whole(args.get("Rank"), most=len(group_ranks or ()) - 1)
     if stated is None and within is not None and group_ranks:
         return group_ranks[within]
@@ -216,10 +218,14 @@ def _shown(name: str, args: Facts) -> Facts:
         size = element_bytes(str(dtype))
         if size is None or not isinstance(shape, list) or not shape:
             return facts
-        if not all(isinstance(extent, int) for extent in shape):
+        if any(whole(extent) is None for extent in shape):
             return facts
-        total += int(np.prod(shape, dtype=np.int64)) * size
-    return facts | {"bytes": total, "dtype": str(types[0]).rsplit("::", 1)[-1]} if dims else facts
+        total += math.prod(int(extent) for extent in shape) * size
+    return (
+        facts | {"bytes": whole(total), "dtype": str(types[0]).rsplit("::", 1)[-1]}
+        if dims
+        else facts
+    )
 
 
 class _Groups:

@@ -102,7 +102,7 @@ class TraceFile:
         raw = bytes(self.events.buffer[event["args_at"] : event["args_at"] + event["args_len"]])
         try:
             return dict(msgspec.json.decode(raw)) if raw else {}
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return {}
 
     def name(self, row: int) -> str:
@@ -196,7 +196,7 @@ def _member(buffer: Array, i: int, n: int) -> tuple[str, int] | None:
 def _take(header: dict[str, Any], key: str, raw: bytes, issues: IssueLog) -> None:
     try:
         header[key] = msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         issues.add(HEADER_BROKEN, example=key)
 
 

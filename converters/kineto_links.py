@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.jsonscan import HAS_TS
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, EdgeKind, Kind, LaneKind
 
 if TYPE_CHECKING:
@@ -127,7 +128,8 @@ def _forward_backward(
     ends, starts = ends[at >= 0], starts[at[at >= 0]]
     src = _operator_at(trace, file, owners, starts, innermost=True)
     dst = _operator_at(trace, file, owners, ends, innermost=False)
-    bound = (src >= 0) & (dst >= 0)
+    timed = (file.rows["has"] & HAS_TS) != 0
+    bound = (src >= 0) & (dst >= 0) & timed[starts] & timed[ends]
     issues.add(FLOW_UNBOUND, np.count_nonzero(~bound) + np.count_nonzero(at < 0))
     return src[bound].astype(np.int32), dst[bound].astype(np.int32)
 

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 MOST_RANKS = 1 << 20
 """Beyond this a number is no rank, nor a number of ranks."""
+
+MOST_NUMBER = (1 << 31) - 1
+"""Beyond this a number is no device, and no process id."""
 
 _WHOLE = re.compile(r"\s*-?[0-9]{1,19}\s*", re.ASCII)
 
@@ -25,3 +33,8 @@ def ranks(value: Any) -> tuple[int, ...] | None:
     listed = [whole(rank, most=MOST_RANKS) for rank in value] if isinstance(value, list) else []
     known = tuple(rank for rank in listed if rank is not None)
     return known if known and len(known) == len(listed) else None
+
+
+def in_reach(value: npt.NDArray[Any], most: int = MOST_NUMBER) -> npt.NDArray[np.bool_]:
+    """Which numbers can be devices, process ids or, up to `MOST_RANKS`, ranks; -1 is none."""
+    return np.asarray((value >= -1) & (value <= most))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop import gather
-from chopper_interop.converters.kineto_numbers import MOST_RANKS, whole
+from chopper_interop.converters.kineto_numbers import MOST_RANKS, in_reach, whole
 from chopper_interop.converters.kineto_tables import ON_DEVICE
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas.meta import ASSUMED, Rank
@@ -110,21 +110,28 @@ def _stated(file: TraceFile) -> tuple[Array, Array] | None:
     """Rank and original pid of each event, where the fusing tool noted both with each event."""
     spans = np.flatnonzero(file.phase("X"))
     probe = spans[:: max(1, len(spans) // 1000)]
-    _, found = file.numbers(probe, "rank", "pid_raw")
+    _, found = _told(file, probe)
     if not probe.size or found.all(axis=0).mean() < _SHARE_THAT_TELLS:
         return None
     first, code = gather.distinct(file.rows["pid"])
     shared = np.isin(code, np.flatnonzero(file.rows["pid"][first] < 0))  # named, not numbered
     probe = np.concatenate([_told_first(file, code, len(first)), np.flatnonzero(shared)])
-    values, found = file.numbers(probe, "rank", "pid_raw")
+    values, found = _told(file, probe)
     of_pid = np.full((2, len(first)), -1, np.int64)
     _note(of_pid, code[probe], values, found)
     silent = np.flatnonzero((of_pid[0] < 0)[code])  # the first event of these did not say it
-    _note(of_pid, code[silent], *file.numbers(silent, "rank", "pid_raw"))
+    _note(of_pid, code[silent], *_told(file, silent))
     rank, pid = of_pid[0][code], of_pid[1][code]
     rank[probe], pid[probe] = np.where(found, values, [rank[probe], pid[probe]])
     known = rank >= 0
     return np.where(known, rank, rank[known].min()).astype(np.int32), pid
+
+
+def _told(file: TraceFile, rows: Array) -> tuple[Array, Array]:
+    """Rank and original pid that events say; see `jsonscan.extract`."""
+    values, found = file.numbers(rows, "rank", "pid_raw")
+    found &= [in_reach(values[0], MOST_RANKS) & (values[0] >= 0), in_reach(values[1])]
+    return values, found
 
 
 def _note(of_pid: Array, pid: Array, values: Array, found: Array) -> None:
@@ -149,7 +156,9 @@ def _labelled(file: TraceFile) -> tuple[Array, Array] | None:
             args = file.args(row)
             label = _IN_LABEL.search(str(args.get("name", args.get("labels", ""))))
             if label:
-                of_pid[int(file.rows[row]["pid"])] = int(label.group(1))
+                number = whole(label.group(1), most=MOST_RANKS)
+                if number is not None:
+                    of_pid[int(file.rows[row]["pid"])] = number
     if len(set(of_pid.values())) < 2:  # noqa: PLR2004 # one rank is no fused file
         return None
     first, code = gather.distinct(file.rows["pid"])
@@ -167,14 +176,15 @@ def _ranks(file: TraceFile, rank: Array, raw_pid: Array, known_by: str) -> tuple
         mine = rank == number
         host = mine & ~on_device & file.phase("X") & (raw_pid >= 0)
         device = mine & on_device
-        pid = _mode(raw_pid[host])
+        pid = _mode(raw_pid[host & in_reach(raw_pid)])
         found.append(Rank(number, pid=pid, device=_device(file, device), known_by=known_by))
     return tuple(found)
 
 
 def _device(file: TraceFile, which: Array) -> int:
     values, found = file.numbers(np.flatnonzero(which), "device")
-    return _mode(values[0][found[0]]) if found.any() else _mode(file.rows["pid"][which])
+    devices = values[0][found[0]] if found.any() else file.rows["pid"][which]
+    return _mode(devices[in_reach(devices)])
 
 
 def _mode(values: Array) -> int:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop import gather
+from chopper_interop.converters.kineto_numbers import in_reach
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.jsonscan import HAS_TS
 
@@ -62,7 +63,8 @@ def _add_memory(builder: TraceBuilder, file: TraceFile, owners: Owners, rows: Ar
     ts = file.rows["ts"][rows] + file.base_ns
     computes_on = {r.rank: r.device for r in owners.ranks}
     own = np.array([computes_on[r] for r in owners.rank[rows].tolist()], np.int64)
-    device = np.where(values[0] == _CPU, -1, np.where(own >= 0, own, values[1]))
+    stated = np.where(in_reach(values[1]), values[1], -1)
+    device = np.where(values[0] == _CPU, -1, np.where(own >= 0, own, stated))
     first, code = gather.distinct(owners.rank[rows], device)
     for group, row in enumerate(first.tolist()):
         mine = code == group
@@ -74,7 +76,7 @@ def _add_memory(builder: TraceBuilder, file: TraceFile, owners: Owners, rows: Ar
         else:
             mine &= found[2]
             name = "memory allocated since the start"
-            _series(builder, where, name, ts[mine], np.cumsum(values[2][mine]))
+            _series(builder, where, name, ts[mine], np.cumsum(values[2][mine], dtype=np.float64))
     return int(found[2:].any(axis=0).sum())
 
 

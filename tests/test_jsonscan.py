@@ -1,7 +1,8 @@
 """The scanner finds in any text what a JSON library finds, and recovers where that gives up."""
 
 import json
-from decimal import Decimal
+import time
+from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,7 @@ def scan(text: str | bytes) -> tuple[jsonscan.Events, list[dict[str, Any]]]:
 
 
 MICROS = st.one_of(
-    st.integers(0, 2**52),
+    st.integers(0, 2**61 // 1000),
     st.decimals(0, 10**13, places=3).map(float),
 )
 SCALARS = st.one_of(st.integers(-(2**63), 2**63 - 1), st.text(max_size=8), st.booleans(), st.none())
@@ -110,6 +111,116 @@ def test_what_is_no_time_is_none(text: str) -> None:
     assert event["dur"] == 1000
 
 
+DIGITS = st.text("0123456789", min_size=1, max_size=40)
+
+
+@given(
+    st.sampled_from(["", "-", "+"]),
+    DIGITS
+    | st.sampled_from(["18446744073709551615", "9223372036854775807", "1844674407370955161"]),
+    st.none() | DIGITS,
+    st.none() | st.integers(-45, 45) | st.sampled_from([10**30, -(10**30)]),
+    st.sampled_from([0, 3]),
+)
+def test_decimals_are_what_python_makes_of_them(sign, whole, fraction, power, decimals) -> None:
+    text = sign + whole
+    text += "" if fraction is None else f".{fraction}"
+    size = len(text)
+    text += "" if power is None else f"e{power}"
+    value, end, ok = jsonscan.decimal(buffer(text), 0, len(text), decimals)
+    assert end == len(text)
+    if not any(c in "123456789" for c in text[:size]):
+        assert (value, ok) == (0, True)
+        return
+    exact = int(_shifted(text[:size], (power or 0) + decimals))
+    fits = -(2**63) <= exact < 2**64
+    assert ok == fits
+    if fits:
+        assert value == (exact if exact < 2**63 else exact - 2**64)
+
+
+def _shifted(number: str, power: int) -> Decimal:
+    """A number times a power of ten, to the nearest integer, halves away from zero."""
+    exact = Decimal(number).scaleb(max(-200, min(power, 200)), Context(prec=400))
+    return exact.to_integral_value(ROUND_HALF_UP, Context(prec=400))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "9999999999999999",
+        "-9999999999999999",
+        "9223372036854775.808",
+        "18446744073709551.615",
+        "18446744073709551.616",
+        "18446744073709551616",
+        "9" * 40,
+        "1e16",
+        "1e400",
+        "0.1e18",
+        '"9999999999999999"',
+        '"0xffffffffffffffff"',
+        '"0x10000000000000001"',
+        "1e",
+        "1e+",
+    ],
+)
+def test_times_that_do_not_fit_are_none(text: str) -> None:
+    events, (event,) = scan(f'[{{"ph": "X", "ts": {text}, "dur": {text}}}]')
+    assert (event["ts"], event["dur"]) == (None, None)
+    assert events.rows["has"].tolist() == [jsonscan.BAD_TIME]
+    assert (events.rows["ts"].tolist(), events.rows["dur"].tolist()) == ([0], [0])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("9223372036854775808", "18446744073709551615", "-9223372036854775809", "1e19", "9" * 40),
+        *("1e400", '"0x8000000000000000"', '"0x10000000000000000"', "1e", '"1x"', "-"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_not_found(text: str) -> None:
+    raw = buffer(f'{{"a": {text}, "b": 1}}')
+    values, found = jsonscan.extract(raw, np.array([0]), np.array([len(raw)], np.int32), ["a", "b"])
+    assert found[:, 0].tolist() == [False, True]
+    assert values[:, 0].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("odd", ["7x", "1.5e", "9223372036854775808", "9" * 40])
+def test_ids_that_are_no_numbers_are_texts(odd: str) -> None:
+    _, (event,) = scan(f'[{{"ph": "X", "tid": {odd}}}]')
+    assert event["tid"] == odd
+
+
+def test_keys_are_compared_whole() -> None:
+    taken = {"ph": "X", "ts": 1, "dur": 2, "pid": 3, "tid": 4, "id": 5, "cat": "c", "name": "n"}
+    alike = {
+        "tts": 90,
+        "tdur": 91,
+        "did": 92,
+        "pod": 93,
+        "tad": 94,
+        "ix": 95,
+        "ih": "i",
+        "th": "f",
+        "cut": "x",
+        "cnt": "x",
+        "nome": "x",
+        "area": {"x": 1},
+        "axes": {},
+        "ths": 96,
+        "": 97,
+    }
+    for event in (taken | alike, alike | taken, {**alike, **taken, **alike}):
+        _, (found,) = scan(json.dumps([event | {"args": {"a": 1}}]))
+        assert found == taken | {"ts": 1000, "dur": 2000, "args": {"a": 1}}
+
+
+def test_a_phase_is_one_letter() -> None:
+    _, found = scan('[{"ph": "Xs"}, {"ph": ""}, {"ph": "X"}]')
+    assert [event["ph"] for event in found] == [None, None, "X"]
+
+
 GOOD = '{"ph": "X", "name": "good", "ts": 1}'
 
 
@@ -127,6 +238,11 @@ GOOD = '{"ph": "X", "name": "good", "ts": 1}'
         "17",
         '"text"',
         "[1, 2]",
+        '{"ph": "X", "args": [[1}',
+        '{"ph": "X", "args": {"a": [1}}',
+        '{"ph": "X", "args": {"a": 1]}',
+        '{"ph": "X", "args": {"a": [[{"b": 1}',
+        '{"ph": "X", "args": ' + "[" * 70 + "]" * 69 + "}}",
     ],
 )
 def test_a_malformed_event_costs_only_itself(bad: str) -> None:
@@ -134,6 +250,61 @@ def test_a_malformed_event_costs_only_itself(bad: str) -> None:
     assert [e["name"] for e in found] == ["good"] * 3
     assert events.malformed == 1
     assert events.malformed_at == (len(GOOD) + 3,)
+
+
+@pytest.mark.parametrize("depth", [1, 31, 32, 33, 300])
+def test_events_of_any_depth(depth: int) -> None:
+    inner = '{"a":[' * depth + "]}" * depth
+    events, found = scan('[{"ph":"X","name":"good","args":' + inner + "}," + GOOD + "]")
+    assert events.rows["args_len"].tolist() == [len(inner), 0]
+    assert (events.malformed, len(found)) == (0, 2)
+
+
+_SLOW = 60
+"""Seconds. Each of these texts takes a fraction of one, and hours if n bytes take n**2 steps."""
+
+
+@pytest.mark.parametrize(
+    ("piece", "more"),
+    [
+        ('{"ph":"X","args":[[1},', 0),
+        ('{"ph":"X","args":[[1},' + GOOD + ",", 1),
+        ('{},{"ph":"X","args":{"a":[', 0),
+        ('{},{"ph":"X","args":' + "[" * 70, 0),
+        ('{},{"ph":"X","args":[{"a":"x","b":"', 0),
+        ('{},{"ph":"X","args":{"a":"b"},"c":[', 0),
+        ('{},{"ph":"X","name":"\\', 0),
+        ('{},{"ph":"X","name":"', 0),
+        ('{},{"ph":"X","name":', 0),
+        ('{},{"ph":"X","ts":1', 0),
+        ('{},{"ph":"X"  ', 0),
+        ("[", 0),
+        ('{"a":', 0),
+        ('"', 0),
+        (",", 0),
+        ("]", 0),
+        ("}", 0),
+        ("{    ", 0),
+    ],
+)
+@pytest.mark.parametrize("end", ["", ' "x"y', "\n]", "}"])
+def test_what_is_broken_takes_no_longer_than_what_is_whole(piece, more, end) -> None:
+    count = (4 << 20) // len(piece)
+    text = buffer("[" + piece * count + end)
+    start = time.perf_counter()
+    events = jsonscan.scan(text, 0)
+    assert time.perf_counter() - start < _SLOW
+    whole = np.count_nonzero(events.rows["ts"] == 1000)
+    assert whole >= more * count
+
+
+@pytest.mark.parametrize("levels", [1, 50_000])
+def test_objects_within_a_broken_one_are_walked_once(levels: int) -> None:
+    nested = '{"ph":"X","args":[{},' * levels + "1" + "]bad}" * levels
+    start = time.perf_counter()
+    events, found = scan(f"[{GOOD},{nested},{GOOD},{GOOD}]")
+    assert time.perf_counter() - start < _SLOW
+    assert (events.malformed, len(found)) == (1, 3)
 
 
 @given(st.integers(1, 400))
@@ -185,6 +356,4 @@ def _integer(value: Any) -> int | None:
             value = int(value, 16)
         else:
             return None
-    if not isinstance(value, int) or not -(2**63) <= value < 2**64:
-        return None
-    return value if value < 2**63 else value - 2**64
+    return value if isinstance(value, int) and -(2**63) <= value < 2**63 else None
