@@ -19,6 +19,22 @@ import numpy as np
 from chopper_interop import interning
 from chopper_interop.compiled import jit
 from chopper_interop.interning import Interned, number_of
+from chopper_interop.jsontext import (
+    CLOSE,
+    CLOSE_LIST,
+    COLON,
+    COMMA,
+    MINUS,
+    OPEN,
+    OPEN_LIST,
+    QUOTE,
+    blank,
+    brackets,
+    decimal,
+    integer,
+    skip_string,
+    skip_value,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,37 +80,12 @@ _STRINGS_PER_EVENT = 5
 DONE, MORE, CUT = 0, 1, 2
 """How a walk ended: at the array's end, with more to come, where the text broke off."""
 
-_NEWLINE, _QUOTE, _BACKSLASH, _COMMA, _COLON = 10, 34, 92, 44, 58
-_OPEN, _CLOSE, _OPEN_LIST, _CLOSE_LIST = 123, 125, 91, 93
-_TENTH_OF_LARGEST = np.uint64(1844674407370955161)
-_LAST_OF_LARGEST = 53  # 2**64 - 1 ends in 5
-_LARGEST_NEGATIVE = np.uint64(1 << 63)
-_SIXTEENTH_OF_LARGEST = 1 << 59
-_MOST_DIGITS = 19
-_LARGEST_POWER = 1 << 40
-"""Far more digits than any text has, so that a sum with their number cannot overflow."""
-_SHALLOW = 64
-"""Depth of brackets that a number's bits can tell."""
-_ZERO, _NINE, _MINUS, _PLUS, _DOT = 48, 57, 45, 43, 46
-
-
 _LONGEST_WORD = 4
 _PH, _TS, _DUR, _PID, _TID, _ID, _CAT, _NAME, _ARGS = (
     int.from_bytes(b"\1" + key, "big")
     for key in (b"ph", b"ts", b"dur", b"pid", b"tid", b"id", b"cat", b"name", b"args")
 )
 """Keys of an event, as `_word` makes numbers of them."""
-
-
-def table(members: bytes, *, but: bool = False) -> Array:
-    """Which bytes are among these, or are not: one step for each byte of text."""
-    return np.isin(np.arange(256), list(members), invert=but)
-
-
-_BLANK = table(b" \t\n\v\f\r")
-IN_STRING = table(b'"\\\n', but=True)
-_NO_BRACKET = table(b'"{}[]', but=True)
-_IN_SCALAR = table(bytes(range(33)) + b'":,{}[]', but=True)
 
 
 @dataclass(frozen=True)
@@ -207,251 +198,15 @@ def extract(buffer: Bytes, at: Array, length: Array, keys: Sequence[str]) -> tup
 
 
 @jit
-def skip(buffer: Bytes, i: int, n: int, table: Array) -> int:
-    """Offset of the next byte that is not in the table."""
-    at, end = np.uint64(i), np.uint64(n)  # never below 0: saves a question at each byte
-    while at < end and table[buffer[at]]:
-        at += np.uint64(1)
-    return np.int64(at)
-
-
-@jit
-def blank(buffer: Bytes, i: int, n: int) -> int:
-    """Offset of the next byte that is no white space."""
-    return skip(buffer, i, n, _BLANK)
-
-
-@jit
-def skip_string(buffer: Bytes, i: int, n: int) -> int:
-    """Offset behind the string whose opening quote is at `i`.
-
-    -1 if it does not end, -2 if it runs over the end of a line: no JSON string does, so a quote
-    that was not escaped cannot swallow the events behind it.
-    """
-    i = skip(buffer, i + 1, n, IN_STRING)
-    while i < n and buffer[i] == _BACKSLASH:
-        i = skip(buffer, min(i + 2, n), n, IN_STRING)
-    if i >= n:
-        return -1
-    return i + 1 if buffer[i] == _QUOTE else -2
-
-
-@jit
-def skip_value(buffer: Bytes, i: int, n: int) -> int:
-    """Offset behind the value that starts at `i`; -1 if it does not end, -2 if it is none."""
-    c = buffer[i]
-    if c == _QUOTE:
-        return skip_string(buffer, i, n)
-    if c not in (_OPEN, _OPEN_LIST):
-        end = skip(buffer, i, n, _IN_SCALAR)
-        if end == n:
-            return -1
-        ends = buffer[end] in (_COMMA, _CLOSE, _CLOSE_LIST) or buffer[end] <= 32
-        return end if end > i and ends else -2
-    start, depth = i, 0
-    lists = np.uint64(0)  # a bit for each bracket around, the innermost lowest: 1 for a list
-    while True:
-        i = _next_bracket(buffer, i, n)
-        if i < 0:
-            return i
-        c = buffer[i]
-        i += 1
-        if c in (_OPEN, _OPEN_LIST):
-            if depth == _SHALLOW:
-                return _skip_deep(buffer, start, n)
-            lists = (lists << np.uint64(1)) | np.uint64(c == _OPEN_LIST)
-            depth += 1
-            continue
-        if (c == _CLOSE_LIST) != (lists & np.uint64(1) == np.uint64(1)):
-            return -2
-        lists >>= np.uint64(1)
-        depth -= 1
-        if depth == 0:
-            return i
-
-
-@jit
-def _next_bracket(buffer: Bytes, i: int, n: int) -> int:
-    """Offset of the next bracket outside of strings; -1 if none is left, -2 at a stray quote."""
-    while True:
-        i = skip(buffer, i, n, _NO_BRACKET)
-        if i >= n:
-            return -1
-        if buffer[i] != _QUOTE:
-            return i
-        i = skip_string(buffer, i, n)
-        if i < 0:
-            return i
-        i = blank(buffer, i, n)
-        if i < n and buffer[i] not in (_COMMA, _COLON, _CLOSE, _CLOSE_LIST):
-            return -2  # a quote that was not escaped
-
-
-@jit
-def _brackets(buffer: Bytes, i: int, n: int) -> tuple[int, Array, int]:
-    """Offset behind the list or object at `i`, or why there is none, and what is open by then.
-
-    The latter are the offsets of the brackets that opened and did not close, and their number.
-    """
-    opened, depth = np.empty(_SHALLOW, np.int64), 0
-    while True:
-        i = _next_bracket(buffer, i, n)
-        if i < 0:
-            return i, opened, depth
-        c = buffer[i]
-        if c in (_OPEN, _OPEN_LIST):
-            if depth == len(opened):
-                opened = np.append(opened, np.empty(depth, np.int64))
-            opened[depth] = i
-            depth += 1
-        elif buffer[opened[depth - 1]] + 2 != c:  # brackets of a pair are two apart
-            return -2, opened, depth
-        else:
-            depth -= 1
-        i += 1
-        if depth == 0:
-            return i, opened, depth
-
-
-@jit
-def _skip_deep(buffer: Bytes, i: int, n: int) -> int:
-    """`skip_value` for a list or object of any depth."""
-    end, _, _ = _brackets(buffer, i, n)
-    return end
-
-
-@jit
-def _exponent(buffer: Bytes, i: int, n: int) -> tuple[int, int]:
-    """The power of ten behind the ``e`` at `i`, and its end: `i` itself if no digit follows."""
-    at = i + 1
-    negative = at < n and buffer[at] == _MINUS
-    if at < n and buffer[at] in (_MINUS, _PLUS):
-        at += 1
-    if at >= n or not _ZERO <= buffer[at] <= _NINE:
-        return 0, i
-    power = 0
-    while at < n and _ZERO <= buffer[at] <= _NINE:
-        power = min(10 * power + buffer[at] - _ZERO, _LARGEST_POWER)
-        at += 1
-    return (-power if negative else power), at
-
-
-@jit
-def _digits(buffer: Bytes, i: int, n: int) -> tuple[np.uint64, int, int, int, int]:
-    """Digits and point at `i`: as many of the first digits as fit, as a number.
-
-    Returns
-    -------
-    value, power, dropped, digits, end
-        The number is `value` times 10**`power`, and `dropped` is the first digit that did not
-        fit, if any; there are `digits` in all.
-    """
-    value, power, dropped, digits, point = np.uint64(0), 0, -1, 0, False
-    while i < n:
-        c = buffer[i]
-        if _ZERO <= c <= _NINE:
-            digits += 1
-            room = value < _TENTH_OF_LARGEST
-            room |= value == _TENTH_OF_LARGEST and c <= _LAST_OF_LARGEST
-            if dropped < 0 and room:
-                value = value * np.uint64(10) + np.uint64(c - _ZERO)
-                power -= 1 if point else 0
-            else:
-                dropped = np.int64(c) - _ZERO if dropped < 0 else dropped
-                power += 0 if point else 1
-        elif c == _DOT and not point:
-            point = True
-        else:
-            break
-        i += 1
-    return value, power, dropped, digits, i
-
-
-@jit
-def decimal(buffer: Bytes, i: int, n: int, decimals: int) -> tuple[int, int, bool]:
-    """The number at `i` times 10**decimals, to the nearest integer.
-
-    Returns
-    -------
-    value, end, ok
-        `end` is the offset behind what was taken; `ok` is False if it is no number or does not
-        fit. A value above 2**63 - 1 that fits an unsigned integer comes out modulo 2**64.
-    """
-    negative = i < n and buffer[i] == _MINUS
-    if i < n and buffer[i] in (_MINUS, _PLUS):
-        i += 1
-    value, shift, dropped, digits, i = _digits(buffer, i, n)
-    shift += decimals
-    if digits and i < n and buffer[i] in (69, 101):
-        power, i = _exponent(buffer, i, n)
-        shift += power
-    while shift > 0 and value:
-        if value > _TENTH_OF_LARGEST or dropped >= 0:
-            return 0, i, False
-        value *= np.uint64(10)
-        shift -= 1
-    up = shift == 0 and dropped >= 5  # half of ten
-    if shift < 0:
-        unit = np.uint64(1)
-        for _ in range(min(-shift, _MOST_DIGITS)):
-            unit *= np.uint64(10)
-        rest = value % unit
-        value = value // unit if -shift <= _MOST_DIGITS else np.uint64(0)
-        up = -shift <= _MOST_DIGITS and rest >= unit - rest
-    if up:
-        value += np.uint64(1)
-        if value == 0:
-            return 0, i, False
-    if negative and value > _LARGEST_NEGATIVE:
-        return 0, i, False
-    signed = np.int64(value)
-    return (-signed if negative else signed), i, digits > 0
-
-
-@jit
-def integer(buffer: Bytes, i: int, n: int, decimals: int) -> tuple[int, int, bool]:
-    """A number, possibly in quotes, possibly hexadecimal; the offset behind the value.
-
-    False if it is no number, or none that 64 bits with a sign can hold.
-    """
-    quoted = buffer[i] == _QUOTE
-    end = skip_value(buffer, i, n)
-    if end < 0:
-        return 0, end, False
-    at, stop = (i + 1, end - 1) if quoted else (i, end)
-    if stop - at > 2 and buffer[at] == _ZERO and buffer[at + 1] in (88, 120):
-        value, ok = _hexadecimal(buffer, at + 2, stop)
-        return value, end, ok
-    value, behind, ok = decimal(buffer, at, stop, decimals)
-    wrapped = value < 0 and buffer[at] != _MINUS
-    if not ok or behind != stop or wrapped:
-        return 0, end, False
-    return value, end, True
-
-
-@jit
-def _hexadecimal(buffer: Bytes, at: int, stop: int) -> tuple[int, bool]:
-    """The number that hexadecimal digits are; False if they are none, or more than 63 bits."""
-    value = np.int64(0)
-    for k in range(at, stop):
-        c = np.int64(buffer[k])
-        digit = c - 48 if c <= 57 else (c | 32) - 87
-        if digit < 0 or digit > 15 or (c > 57 and digit < 10) or value >= _SIXTEENTH_OF_LARGEST:
-            return 0, False
-        value = value * 16 + digit
-    return value, True
-
-
-@jit
 def _identity(buffer: Bytes, i: int, n: int, strings: Interned) -> tuple[int, int]:
     """A pid, tid or id, and the offset behind it."""
     end = skip_value(buffer, i, n)
     if end < 0:
         return 0, end
-    if buffer[i] == _QUOTE:
+    if buffer[i] == QUOTE:
         return TEXT + number_of(buffer, i + 1, end - 1, strings), end
     value, behind, ok = decimal(buffer, i, end, 0)
-    wrapped = value < 0 and buffer[i] != _MINUS
+    wrapped = value < 0 and buffer[i] != MINUS
     if ok and behind == end and value > _LEAST_NUMBER and not wrapped:
         return value, end
     return TEXT + number_of(buffer, i, end, strings), end
@@ -469,7 +224,7 @@ def _member(
 ) -> int:
     """Take one member of an event over; the offset behind its value, negative if broken."""
     word = _word(buffer, key, key_end)
-    text = buffer[i] == _QUOTE
+    text = buffer[i] == QUOTE
     if word == _TS:
         event.ts, end, good = _time(buffer, i, n)
         event.has = event.has | HAS_TS if good else event.has & ~HAS_TS | BAD_TIME
@@ -497,7 +252,7 @@ def _member(
     elif word == _NAME:
         cut = 1 if text else 0
         event.name = number_of(buffer, i + cut, end - cut, strings)
-    elif word == _ARGS and buffer[i] == _OPEN:
+    elif word == _ARGS and buffer[i] == OPEN:
         event.args_at, event.args_len = i, end - i
     return end
 
@@ -533,11 +288,11 @@ def _event(buffer: Bytes, i: int, n: int, event: Any, strings: Interned) -> tupl
     """
     event.at, event.cat, event.name = i, -1, -1
     i = blank(buffer, i + 1, n)
-    if i < n and buffer[i] == _CLOSE:
+    if i < n and buffer[i] == CLOSE:
         return i + 1, i
     while i < n:
         at = i
-        if buffer[i] != _QUOTE:
+        if buffer[i] != QUOTE:
             return -2, at
         key = i + 1
         i = skip_string(buffer, i, n)
@@ -545,7 +300,7 @@ def _event(buffer: Bytes, i: int, n: int, event: Any, strings: Interned) -> tupl
             return i, at
         key_end = i - 1
         i = blank(buffer, i, n)
-        if i >= n or buffer[i] != _COLON:
+        if i >= n or buffer[i] != COLON:
             return -2, i
         i = blank(buffer, i + 1, n)
         if i >= n:
@@ -557,9 +312,9 @@ def _event(buffer: Bytes, i: int, n: int, event: Any, strings: Interned) -> tupl
         i = blank(buffer, i, n)
         if i >= n:
             return -1, i
-        if buffer[i] == _CLOSE:
+        if buffer[i] == CLOSE:
             return i + 1, i
-        if buffer[i] != _COMMA:
+        if buffer[i] != COMMA:
             return -2, i
         i = blank(buffer, i + 1, n)
     return -1, n
@@ -569,16 +324,16 @@ def _event(buffer: Bytes, i: int, n: int, event: Any, strings: Interned) -> tupl
 def _next_event(buffer: Bytes, i: int, n: int, hopeless: Array) -> int:
     """Offset of the next ``{"`` that follows ``},``: the likely start of an event; n if none."""
     while i < n:
-        if buffer[i] == _OPEN and not hopeless[i]:
+        if buffer[i] == OPEN and not hopeless[i]:
             after = blank(buffer, i + 1, n)
             before = i - 1
             while before > 0 and buffer[before] <= 32:
                 before -= 1
-            if after < n and buffer[after] == _QUOTE and buffer[before] == _COMMA:
+            if after < n and buffer[after] == QUOTE and buffer[before] == COMMA:
                 before -= 1
                 while before > 0 and buffer[before] <= 32:
                     before -= 1
-                if buffer[before] == _CLOSE and _event_key(buffer, after + 1, n):
+                if buffer[before] == CLOSE and _event_key(buffer, after + 1, n):
                     return i
         i += 1
     return n
@@ -588,7 +343,7 @@ def _next_event(buffer: Bytes, i: int, n: int, hopeless: Array) -> int:
 def _event_key(buffer: Bytes, key: int, n: int) -> bool:
     """Whether one of the keys with which writers begin an event stands here."""
     end = key
-    while end < n and end - key <= _LONGEST_WORD and buffer[end] != _QUOTE:
+    while end < n and end - key <= _LONGEST_WORD and buffer[end] != QUOTE:
         end += 1
     if end >= n:
         return False
@@ -602,8 +357,8 @@ def _give_up(buffer: Bytes, at: int, n: int, hopeless: Array) -> None:
     An object that starts at one of them would break at the same place: without this note each
     would be walked to there once more, and a file of n bytes take n**2 steps.
     """
-    if at < n and buffer[at] in (_OPEN, _OPEN_LIST):
-        end, opened, depth = _brackets(buffer, at, n)
+    if at < n and buffer[at] in (OPEN, OPEN_LIST):
+        end, opened, depth = brackets(buffer, at, n)
         if end < 0:
             hopeless[opened[:depth]] = True
 
@@ -624,14 +379,14 @@ def _walk(
         i = blank(buffer, i, n)
         if i >= n:
             return n, count, CUT
-        if buffer[i] == _CLOSE_LIST:
+        if buffer[i] == CLOSE_LIST:
             return i + 1, count, DONE
-        if buffer[i] == _COMMA:
+        if buffer[i] == COMMA:
             i += 1
             continue
         if count == len(batch):
             return i, count, MORE
-        is_object = buffer[i] == _OPEN
+        is_object = buffer[i] == OPEN
         if is_object:
             end, at = _event(buffer, i, n, batch[count], strings)
         else:
@@ -659,7 +414,7 @@ def _extract(
         if length[row] < 2:
             continue
         i = blank(buffer, i + 1, n)
-        while i < n and buffer[i] == _QUOTE:
+        while i < n and buffer[i] == QUOTE:
             key = i + 1
             i = skip_string(buffer, i, n)
             if i < 0:
@@ -689,6 +444,6 @@ def _extract(
             if i < 0:
                 break
             i = blank(buffer, i, n)
-            if i >= n or buffer[i] != _COMMA:
+            if i >= n or buffer[i] != COMMA:
                 break
             i = blank(buffer, i + 1, n)

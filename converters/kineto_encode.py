@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from chopper_interop import jsonscan
+from chopper_interop import jsontext
 from chopper_interop.compiled import jit
 from chopper_interop.converters.kineto_text import (
     DEEPEST,
@@ -187,7 +187,7 @@ def _fate(
         if what[c] == LIST:
             return PUT_ASIDE
         if what[c] != TEXT:
-            found, _, ok = jsonscan.integer(buffer, value, stop + 1, 0)
+            found, _, ok = jsontext.integer(buffer, value, stop + 1, 0)
             if not ok or (what[c] == BINDING and found != wanted[c]):
                 return PUT_ASIDE
         met[c] = True

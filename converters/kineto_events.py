@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from chopper_interop import inputs, jsonscan
+from chopper_interop import inputs, jsonscan, jsontext
 from chopper_interop.converters.kineto_numbers import whole
 from chopper_interop.converters.kineto_tables import CATEGORIES
 from chopper_interop.errors import ReadError
@@ -146,7 +146,7 @@ _TELLING = (b'"traceEvents"', b'"schemaVersion"', b'"deviceProperties"', b'"base
 def _walk(path: Path, buffer: Array, issues: IssueLog) -> tuple[dict[str, Any], jsonscan.Events]:
     """Header and events of a file in object or list form."""
     n = len(buffer)
-    i = jsonscan.blank(buffer, 0, n)
+    i = jsontext.blank(buffer, 0, n)
     if i == n:
         raise ReadError("it is empty", path=path)
     if buffer[i] == _LIST:
@@ -163,7 +163,7 @@ def _walk(path: Path, buffer: Array, issues: IssueLog) -> tuple[dict[str, Any], 
             events = jsonscan.scan(buffer, value)
             i = events.end
             continue
-        i = jsonscan.skip_value(buffer, value, n) if value < n else -1
+        i = jsontext.skip_value(buffer, value, n) if value < n else -1
         if i < 0:
             issues.add(HEADER_BROKEN, example=key)
             break
@@ -180,17 +180,17 @@ def _walk(path: Path, buffer: Array, issues: IssueLog) -> tuple[dict[str, Any], 
 
 def _member(buffer: Array, i: int, n: int) -> tuple[str, int] | None:
     """Key and offset of the value of the next member of the top-level object; None at its end."""
-    i = jsonscan.blank(buffer, i, n)
+    i = jsontext.blank(buffer, i, n)
     if i < n and buffer[i] == ord(","):
-        i = jsonscan.blank(buffer, i + 1, n)
+        i = jsontext.blank(buffer, i + 1, n)
     if i >= n or buffer[i] != _QUOTE:
         return None
-    end = jsonscan.skip_string(buffer, i, n)
-    colon = jsonscan.blank(buffer, end, n) if end > 0 else n
+    end = jsontext.skip_string(buffer, i, n)
+    colon = jsontext.blank(buffer, end, n) if end > 0 else n
     if colon >= n or buffer[colon] != _COLON:
         return None
     key = jsonscan.unescape(bytes(buffer[i + 1 : end - 1]))
-    return key, jsonscan.blank(buffer, colon + 1, n)
+    return key, jsontext.blank(buffer, colon + 1, n)
 
 
 def _take(header: dict[str, Any], key: str, raw: bytes, issues: IssueLog) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from chopper_interop import wire
 from chopper_interop.compiled import jit
 from chopper_interop.interning import Interned, number_of
-from chopper_interop.jsonscan import IN_STRING, blank, decimal, skip, skip_string, skip_value, table
+from chopper_interop.jsontext import IN_STRING, blank, decimal, skip, skip_string, skip_value, table
 from chopper_interop.reals import real_number
 from chopper_interop.wire import FIXED64, LENGTH, VARINT, fixed64, tag, varint
 

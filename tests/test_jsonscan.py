@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chopper_interop import jsonscan
+from chopper_interop import jsonscan, jsontext
 
 
 def buffer(text: str | bytes) -> np.ndarray:
@@ -127,7 +127,7 @@ def test_decimals_are_what_python_makes_of_them(sign, whole, fraction, power, de
     text += "" if fraction is None else f".{fraction}"
     size = len(text)
     text += "" if power is None else f"e{power}"
-    value, end, ok = jsonscan.decimal(buffer(text), 0, len(text), decimals)
+    value, end, ok = jsontext.decimal(buffer(text), 0, len(text), decimals)
     assert end == len(text)
     if not any(c in "123456789" for c in text[:size]):
         assert (value, ok) == (0, True)
