@@ -82,17 +82,16 @@ def _telemetry(trace: Trace) -> dict[str, pa.Array]:
     """Means over each piece of GPU work of what telemetry says of its rank's GPU."""
     series = trace.series.to_pylist()
     bounds = np.searchsorted(trace.array("series", "samples"), np.arange(len(series) + 1))
-    work = np.flatnonzero(np.isin(trace.array("kind"), [int(k) for k in _ON_GPU]))
-    rank = trace.array("rank")[work]
+    on_gpu = np.isin(trace.array("kind"), [int(k) for k in _ON_GPU])
     columns = {}
     for column, names in TELEMETRY.items():
         values = np.full(trace.nodes.num_rows, np.nan)
-        for r in np.unique(rank):
+        for r, rows in trace.rank_rows.items():
             told = [i for i, s in enumerate(series) if s["rank"] == r and names.match(s["name"])]
             best = min((series[i]["uncertainty_ns"] for i in told), default=None)
             parts = [slice(*bounds[i : i + 2]) for i in told if series[i]["uncertainty_ns"] == best]
             if parts:
-                mine = work[rank == r]
+                mine = np.flatnonzero(on_gpu[rows]) + rows.start
                 values[mine] = np.mean([_means(trace, mine, part) for part in parts], axis=0)
         if not np.isnan(values).all():
             columns[column] = arrow.array(values, mask=np.isnan(values))
@@ -131,14 +130,13 @@ def _iterations(trace: Trace, launch: Array) -> Array:
     of_name = np.array([int(m.group(1)) if m else -1 for m in numbers], np.int32)
     if not (of_name >= 0).any():
         return result
-    kind, rank, ts = (trace.array(c) for c in ("kind", "rank", "ts"))
+    kind, ts, dur = (trace.array(c) for c in ("kind", "ts", "dur"))
     step = np.where(kind == Kind.ANNOTATION, of_name[trace.array("name")], -1)
-    for r in np.unique(rank):
-        mine = np.flatnonzero(rank == r)
-        steps = mine[step[mine] >= 0]
+    for mine in trace.rank_rows.values():
+        steps = np.flatnonzero(step[mine] >= 0) + mine.start
         if steps.size:
             at = np.searchsorted(ts[steps], ts[mine], "right") - 1
-            inside = (at >= 0) & (ts[mine] < (ts + trace.array("dur"))[steps[at]])
+            inside = (at >= 0) & (ts[mine] < (ts[steps] + dur[steps])[at])
             result[mine] = np.where(inside, step[steps[at]], -1)
     return _through_launch(trace, launch, result)
 

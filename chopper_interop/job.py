@@ -193,11 +193,11 @@ def _same_events(a: Fragment, b: Fragment, rank: int) -> bool:
 
 
 def _fingerprint(trace: Trace, rank: int) -> Array:
-    mine = trace.array("rank") == rank
-    work = mine & np.isin(trace.array("kind"), [int(k) for k in GPU_WORK])
-    which = work if work.any() else mine
-    ts = trace.array("ts")[which] + trace.meta.origin_ns
-    return np.stack([ts, trace.array("dur")[which]])
+    rows = trace.rank_rows[rank]
+    work = np.isin(trace.array("kind")[rows], [int(k) for k in GPU_WORK])
+    which = work if work.any() else ~work
+    ts = trace.array("ts")[rows][which] + trace.meta.origin_ns
+    return np.stack([ts, trace.array("dur")[rows][which]])
 
 
 def _where_and_when(trace: Trace) -> bytes:

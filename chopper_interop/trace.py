@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -96,7 +97,15 @@ class Trace:
     @property
     def ranks(self) -> list[int]:
         """Ranks that have nodes, ascending."""
-        return [int(r) for r in np.unique(self.array("rank"))]
+        return list(self.rank_rows)
+
+    @cached_property
+    def rank_rows(self) -> dict[int, slice]:
+        """Rows of each rank's nodes; ranks ascending."""
+        rank = self.array("rank")
+        changes = np.flatnonzero(rank[1:] != rank[:-1]) + 1
+        bounds = [0, *changes.tolist(), len(rank)] if len(rank) else [0]
+        return {int(rank[a]): slice(a, b) for a, b in pairwise(bounds)}
 
     @property
     def span_ns(self) -> int:
@@ -178,10 +187,10 @@ class Trace:
 
         Lanes and groups stay whole, so that references to them hold.
         """
-        ranks = self.array("rank")
-        start, stop = (int(np.searchsorted(ranks, rank, side)) for side in ("left", "right"))
-        if start == stop:
+        rows = self.rank_rows.get(rank)
+        if rows is None:
             raise UsageError(f"the trace has no rank {rank}", hint=f"it has {self.ranks}")
+        start, stop = rows.start, rows.stop
         mine = np.flatnonzero(self.array("rank", "series") == rank)
         renumber = np.full(self.series.num_rows, -1, np.int32)
         renumber[mine] = np.arange(len(mine), dtype=np.int32)

@@ -139,9 +139,8 @@ def _told(left_out: Counter[int]) -> str:
 
 def _part(trace: Trace, rank: int, comms: chakra_comms.Comms) -> dict[str, Array]:
     """What is known of one rank's communication."""
-    rows = trace.array("rank")
-    start, stop = np.searchsorted(rows, [rank, rank + 1])
-    return {n: v[start:stop] for n, v in vars(comms).items() if n != "groups"}
+    rows = trace.rank_rows[rank]
+    return {n: v[rows] for n, v in vars(comms).items() if n != "groups"}
 
 
 def _write_nodes(

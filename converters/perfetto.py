@@ -125,8 +125,8 @@ class _Writer:
     def write(self, *, derived: bool, all_samples: bool) -> int:
         """Write everything: preamble, slices lane by lane, counters; samples left out."""
         self._preamble()
-        for rank in self.trace.ranks:
-            self._rank(rank)
+        for rows in self.trace.rank_rows.values():
+            self._rank(rows)
         if derived:
             for track in derived_slices(self.trace):
                 self._derived(track)
@@ -151,13 +151,11 @@ class _Writer:
         self._intern("debug_annotation_names", self.columns.fixed_names)
         self._intern("debug_annotation_string_values", self.columns.fixed_texts)
 
-    def _rank(self, rank: int) -> None:
+    def _rank(self, rows: slice) -> None:
         """All slices of one rank, lane after lane."""
-        rows_of_rank = self.trace.array("rank")
-        start, stop = np.searchsorted(rows_of_rank, [rank, rank + 1])
-        lane = self.trace.array("lane")[start:stop]
-        order = np.argsort(lane, kind="stable") + start
-        ordered = self.trace.array("lane")[order]
+        lane = self.trace.array("lane")[rows]
+        order = np.argsort(lane, kind="stable")
+        ordered, order = lane[order], order + rows.start
         firsts = np.flatnonzero(np.diff(ordered, prepend=-1))
         for first, last in zip(firsts, [*firsts[1:], len(order)], strict=True):
             self._lane(int(ordered[first]), order[first:last])

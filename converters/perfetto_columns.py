@@ -45,6 +45,8 @@ class NodeColumns:
             if name not in _CORE:
                 self._add(name, arrow.flat(trace.nodes[name]))
         self._counter_iids = self._add_counters()
+        owner = trace.array("node", "counters").astype(np.int64)
+        self._counters = np.searchsorted(owner, np.arange(trace.nodes.num_rows + 1))
         self._next = [len(self.fixed_names) + 1, len(self.fixed_texts) + 1]
 
     def _name(self, name: str) -> int:
@@ -123,13 +125,11 @@ class NodeColumns:
 
     def lists(self, nodes: Array, flows: tuple[Array, Array]) -> encode.Lists:
         """Flows and hardware counters of these nodes."""
-        flow_first, flow = _rows_of(nodes, *flows)
-        owner = self.trace.array("node", "counters")
-        bounds = np.searchsorted(owner, np.arange(self.trace.nodes.num_rows + 1))
-        counter_first, counter = _rows_of(nodes, bounds, np.arange(len(owner)))
+        flow_first, flow = _rows_of(nodes, flows[0])
+        counter_first, counter = _rows_of(nodes, self._counters)
         return encode.Lists(
             flow_first=flow_first,
-            flow=flow,
+            flow=flows[1][flow],
             counter_first=counter_first,
             counter_iid=self._counter_iids[self.trace.array("name", "counters")[counter]],
             counter_value=self.trace.array("value", "counters")[counter],
@@ -162,9 +162,9 @@ def _stacked(columns: list[Array], n: int, dtype: Any) -> Array:
     return np.stack(columns) if columns else np.empty((0, n), dtype)
 
 
-def _rows_of(nodes: Array, first: Array, values: Array) -> tuple[Array, Array]:
-    """The lists of some nodes, out of the lists of all: where each begins, and what is in them."""
+def _rows_of(nodes: Array, first: Array) -> tuple[Array, Array]:
+    """The lists of some nodes, out of those of all: where each begins, and the rows of them."""
     count = first[nodes + 1] - first[nodes]
     bounds = np.concatenate([[0], np.cumsum(count)])
     at = np.arange(bounds[-1]) - np.repeat(bounds[:-1], count) + np.repeat(first[nodes], count)
-    return bounds, values[at]
+    return bounds, at

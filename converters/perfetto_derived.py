@@ -32,17 +32,16 @@ def derived_slices(trace: Trace) -> Iterator[Track]:
     """
     columns = [(ITERATIONS, "iteration"), (PHASES, "phase")]
     present = [(track, c) for track, c in columns if c in trace.nodes.column_names]
-    kernels = np.flatnonzero(trace.array("kind") == Kind.KERNEL)
-    if not present or not kernels.size:
-        return
-    device = trace.array("device", "lanes")[trace.array("lane")[kernels]]
-    rank = trace.array("rank")[kernels]
+    is_kernel = trace.array("kind") == Kind.KERNEL
+    of_lane = trace.array("device", "lanes")
     for track, column in present:
         code, texts = _coded(trace, column)
-        for r in np.unique(rank):
-            for d in np.unique(device[rank == r]):
-                mine = kernels[(rank == r) & (device == d)]
-                yield from _stretches(trace, int(r), int(d), track, mine, code[mine], texts)
+        for rank, rows in trace.rank_rows.items():
+            kernels = np.flatnonzero(is_kernel[rows]) + rows.start
+            device = of_lane[trace.array("lane")[kernels]]
+            for d in np.unique(device):
+                mine = kernels[device == d]
+                yield from _stretches(trace, rank, int(d), track, mine, code[mine], texts)
 
 
 def _coded(trace: Trace, column: str) -> tuple[Array, list[str]]:
