@@ -17,7 +17,7 @@ demo: $(VENV)/run.stamp ## convert a sample job, and say what to open
 	@echo "A simulator such as ASTRA-sim runs $(DEMO)/et/profiles.*.et."
 
 test: $(VENV)/test.stamp ## all tests, on all cores
-	$(BIN)/python -P -m pytest -n auto --dist worksteal -q
+	$(BIN)/pytest -n auto --dist worksteal -q
 
 lint: $(VENV)/dev.stamp ## style, types, layers
 	$(BIN)/ruff check .
