@@ -177,11 +177,12 @@ def _without_copies(timing: list[Fragment], issues: IssueLog) -> list[Fragment]:
         known = [r for r in fragment.trace.meta.ranks if r.known_by != ASSUMED]
         clashes = [r.rank for r in known if r.rank in owner]
         whole = len(clashes) == len(fragment.trace.ranks)
-        if clashes and whole and all(_same_events(fragment, owner[r], r) for r in clashes):
+        other = [r for r in clashes if not _same_events(fragment, owner[r], r)]
+        if clashes and whole and not other:
             issues.add(SAME_EVENTS, 1, fragment.files.label)
             continue
-        if clashes:
-            _refuse(owner[clashes[0]], fragment, clashes[0])
+        for rank in other or clashes:
+            _refuse(owner[rank], fragment, rank)
         owner |= {r.rank: fragment for r in known}
         kept.append(fragment)
     return [f for f in timing if f in kept]
@@ -193,7 +194,7 @@ def _same_events(a: Fragment, b: Fragment, rank: int) -> bool:
 
 
 def _fingerprint(trace: Trace, rank: int) -> Array:
-    rows = trace.rank_rows[rank]
+    rows = trace.rank_rows.get(rank, slice(0, 0))  # part of a job names ranks that it lacks
     work = np.isin(trace.array("kind")[rows], [int(k) for k in GPU_WORK])
     which = work if work.any() else ~work
     ts = trace.array("ts")[rows][which] + trace.meta.origin_ns

@@ -7,7 +7,7 @@ import shutil
 from contextlib import ExitStack, contextmanager, suppress
 from typing import IO, TYPE_CHECKING, Any
 
-from chopper_interop.errors import WriteError
+from chopper_interop.errors import ReadError, WriteError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -84,7 +84,15 @@ def is_marked(path: Path) -> bool:
     """Whether a file begins as one that we wrote, if its format says so."""
     from chopper_interop import inputs
 
-    return path.is_file() and MARK.encode() in inputs.head(path)[:4096]
+    try:
+        return path.is_file() and has_mark(inputs.head(path))
+    except ReadError:
+        return False  # what is damaged is nobody's
+
+
+def has_mark(head: bytes) -> bool:
+    """Whether the first bytes of a file are those of one that we wrote."""
+    return MARK.encode() in head[:4096]
 
 
 def _refuse_foreign(folder: Path, names: set[str]) -> None:

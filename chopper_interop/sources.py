@@ -48,11 +48,14 @@ class Inventory:
         Files that will not, each with the reason.
     unreadable
         Those of them of which nobody can tell what they hold: empty or damaged.
+    marked
+        Files that say that we wrote them.
     """
 
     sources: list[SourceFiles] = field(default_factory=list)
     skipped: list[tuple[Path, str]] = field(default_factory=list)
     unreadable: list[Path] = field(default_factory=list)
+    marked: set[Path] = field(default_factory=set)
 
 
 def find(given: Iterable[Path], format_name: str | None = None) -> Inventory:
@@ -138,6 +141,8 @@ def _recognised(
         if named:
             raise
         head, reason = b"", error.message
+    if outputs.has_mark(head):
+        inventory.marked.add(path)
     found = registry.sniffed(head) if head else []
     if len(found) == 1 and found[0].read is not None:
         return found[0]
@@ -167,16 +172,16 @@ def _why_not(found: list[Converter], head: bytes) -> str:
     return f"{found[0].description}: {found[0].not_read_because}"
 
 
-def _is_output(source: SourceFiles) -> bool:
-    return source.converter.derived or outputs.is_marked(source.paths[0])
-
-
 def _leave_outputs_out(inventory: Inventory, by_name: set[Path]) -> None:
     """Beside profiles, files that a conversion wrote are outputs of an earlier run.
 
     Not so those that were given by name.
     """
-    derived = [s for s in inventory.sources if _is_output(s) and not by_name & set(s.paths)]
+    derived = [
+        s
+        for s in inventory.sources
+        if (s.converter.derived or s.paths[0] in inventory.marked) and not by_name & set(s.paths)
+    ]
     if len(derived) < len(inventory.sources):
         inventory.sources = [s for s in inventory.sources if s not in derived]
         inventory.skipped += [

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.compiled import jit
+from chopper_interop.jsontext import skip
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -33,10 +34,7 @@ _DIGIT = np.array([_ZERO <= c <= _NINE for c in range(256)])
 @jit
 def blank(buffer: Bytes, i: int, n: int) -> int:
     """Offset of the next byte that is no white space of JSON."""
-    at, end = np.uint64(i), np.uint64(n)  # never below 0: saves a question at each byte
-    while at < end and _BLANK[buffer[at]]:
-        at += np.uint64(1)
-    return np.int64(at)
+    return skip(buffer, i, n, _BLANK)
 
 
 @jit

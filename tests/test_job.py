@@ -245,3 +245,14 @@ def test_a_pipe_is_refused_at_once(tmp_path: Path, run) -> None:
     os.mkfifo(tmp_path / "pipe.json")
     status, _, told = run("convert", tmp_path / "pipe.json", "-o", tmp_path / "a.pftrace")
     assert (status, "pipe" in told) == (ReadError.exit_status, True)
+
+
+def test_a_part_of_a_job_beside_the_whole_is_refused_in_a_line(tmp_path: Path) -> None:
+    rank_file(tmp_path, "a.json", 0)
+    rank_file(tmp_path, "b.json", 1)
+    trace = ci.read(tmp_path)
+    parts = (tmp_path / "p" / "part.parquet", tmp_path / "p" / "whole.parquet")
+    ci.write(trace.rank(0), parts[0])
+    ci.write(trace, parts[1])
+    with pytest.raises(AmbiguousRunError, match="hold rank 1"):
+        ci.read(*parts)

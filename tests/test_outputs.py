@@ -146,3 +146,11 @@ def test_marks_are_found_in_packed_files(run_folder: Path, tmp_path: Path) -> No
     ci.write(ci.read(run_folder), tmp_path / "a.json.gz")
     assert outputs.is_marked(tmp_path / "a.json.gz")
     assert not outputs.is_marked(run_folder / "rank0.json.gz")
+
+
+def test_a_damaged_file_in_the_way_is_nobodys(run_folder: Path, tmp_path: Path) -> None:
+    trace = ci.read(run_folder)
+    ci.write(trace, f"{tmp_path}/k/", to_format="kineto")
+    (tmp_path / "k" / "rank1.json.gz").write_bytes(b"\x1f\x8b damaged")
+    with pytest.raises(WriteError, match=r"rank1\.json\.gz: it is there"):
+        ci.write(trace, f"{tmp_path}/k/", to_format="kineto")
