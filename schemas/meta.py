@@ -10,6 +10,10 @@ REALTIME = "realtime"
 """Nanoseconds since 1970-01-01 UTC."""
 BOOTTIME = "boottime"
 """Nanoseconds since the node was booted, sleep included (Linux ``CLOCK_BOOTTIME``)."""
+LOCALTIME = "localtime"
+"""What a wall clock showed, in nanoseconds as if its zone, which is not known, were UTC."""
+ORDER = "order"
+"""No clock: ``ts`` counts the nodes in the order of their program."""
 
 ASSUMED = "assumed"
 """`Rank.known_by` of a rank that nothing in the source tells."""
@@ -47,15 +51,22 @@ class Rank:
 
 @dataclass(frozen=True)
 class Device:
-    """A GPU."""
+    """A GPU, by every name that its source has for it; what it does not tell is -1 or empty."""
 
     host: str
     device: int
-    """Number by the source: HIP ordinal, HSA agent or telemetry index."""
+    """Number by the source, the one in its lanes and series; which of those below it is differs."""
     name: str = ""
     source: str = ""
     ordinal: int = -1
-    """Its place among the node's GPUs, if the source tells it beside `device`."""
+    """Its place among the GPUs that the process sees: the HIP or CUDA ordinal."""
+    agent: int = -1
+    """HSA agent (KFD node), among which processors come first."""
+    index: int = -1
+    """Index by the management tool (amd-smi, rocm-smi, nvidia-smi): by PCI address."""
+    pci: str = ""
+    """PCI address as ``0000:c1:00.0``, lower case."""
+    uuid: str = ""
 
 
 @dataclass(frozen=True)
