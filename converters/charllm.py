@@ -290,7 +290,7 @@ def _places(time: Array) -> Array:
     return np.arange(len(time)) - np.repeat(first, count)
 
 
-def _series(  # noqa: PLR0913, PLR0917 - what a series is made of
+def _series(
     builder: TraceBuilder,
     what: tables.Named,
     metric: tables.Metric,

@@ -59,7 +59,9 @@ def is_header(names: Sequence[tuple[str, str]]) -> bool:
     keys = [key for key, _ in names]
     if not all(re.match("[a-z]", key) for key in keys if key):
         return False
-    return is_apps(keys) or any(tables.is_own(k) or tables.meaning(k) for k in keys)
+    return (
+        is_apps(keys) or is_static(keys) or any(tables.is_own(k) or tables.meaning(k) for k in keys)
+    )
 
 
 def is_apps(keys: Sequence[str]) -> bool:
@@ -102,7 +104,7 @@ class _Layout:
 
     def __post_init__(self) -> None:
         keys = [key for key, _ in self.names]
-        self.of_processes = is_apps(keys)
+        self.of_processes = is_apps(keys) or is_static(keys)
         self.stamp = _stamp_columns(keys)
         seen = set()
         for at, name in enumerate(self.names):

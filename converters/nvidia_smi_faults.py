@@ -72,7 +72,12 @@ ONE_GPU = Fault(
     Severity.INFO,
     "Rows do not say which GPU they are of; none come together, so they were taken as of one.",
 )
-PROCESS = Fault("process-row", Severity.LOSS, "Rows about processes are not read.", events=True)
+PROCESS = Fault(
+    "process-row",
+    Severity.LOSS,
+    "Rows about processes, or of what does not change, are not read.",
+    events=True,
+)
 NOT_A_ROW = Fault("line-without-data", Severity.INFO, "Messages between the rows were left out.")
 VALUE_ERROR = Fault(
     "value-in-error",

@@ -38,6 +38,9 @@ def read_text(text: str, issues: IssueLog) -> Table:
         Where it is noted what could not be read.
     """
     table = Table(issues)
+    if re.search(r"[\w.]\Z", text):
+        issues.add(faults.CELL_CUT)
+        text = text[: text.rfind("\n") + 1]
     for log in BANNER.split(text)[1:]:
         _read_log(table, log)
     return table

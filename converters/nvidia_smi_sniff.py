@@ -58,7 +58,18 @@ def output_of(head: bytes) -> Output | None:
         if found:
             return None if found is Output.CSV and amd_output_of(head) else found
         if number and not _is_message(line):
-            return None
+            break
+    return _behind(lines)
+
+
+def _behind(lines: list[str]) -> Output | None:
+    """Output of ``dmon`` whose first heading is lost."""
+    for line in lines:
+        plain = nvidia_smi_dmon.split_stamp(line.strip())[1]
+        if nvidia_smi_dmon.HEADER.match(plain):
+            return Output.DMON
+        if nvidia_smi_dmon.PROCESS_HEADER.match(plain):
+            return Output.PROCESSES
     return None
 
 
@@ -77,6 +88,8 @@ def _is_message(line: str) -> bool:
 
 
 def _of_line(line: str, behind: list[str]) -> Output | None:
+    if nvidia_smi_csv.is_row_without_header(line):
+        return Output.CSV
     line = nvidia_smi_dmon.split_stamp(line)[1]
     if nvidia_smi_dmon.HEADER.match(line):
         return Output.DMON
@@ -92,9 +105,7 @@ def _of_line(line: str, behind: list[str]) -> Output | None:
 def _of_csv(line: str) -> Output | None:
     names = nvidia_smi_csv.names_of(line)
     keys = [key for key, _ in names]
-    if not re.match(r"[A-Za-z]", line):
-        return Output.CSV if nvidia_smi_csv.is_row_without_header(line) else None
-    if not nvidia_smi_csv.is_header(names):
+    if not re.match(r"[A-Za-z]", line) or not nvidia_smi_csv.is_header(names):
         return None
     if nvidia_smi_csv.is_apps(keys):
         return Output.PROCESSES

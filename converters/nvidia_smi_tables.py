@@ -249,7 +249,7 @@ STAMP = frozenset(
     | {f"timestamp_{unit}" for unit in ("utc", "iso", "s", "ms", "us", "ns")}
 )
 """Columns that say when."""
-INDEX = frozenset({"index", "gpu_index", "gpu_id", "gpu", "gpu_idx", "minor_number", "device"})
+INDEX = frozenset({"index", "gpu_index", "gpu_id", "gpu", "gpu_idx", "minor_number"})
 """Columns that say which GPU by its number; so does no other."""
 UUID = frozenset({"uuid", "gpu_uuid"})
 PCI = frozenset({"pci_bus_id", "gpu_bus_id", "bus_id", "pci_bus"})
