@@ -87,7 +87,7 @@ class _Reader:
             for name, unit, cell in zip(self.names, units, cells, strict=True)
             if name not in own
         ]
-        gpu = Identity(number=by_name["gpu"])
+        gpu = Identity(number=by_name.get("gpu", ""))
         self.table.add(stamp, gpu, values)
         row = len(self.table.stamp) - 1
         if not whole and gpu in self.table.gpu[:row] and self.table.without_last_number(row):

@@ -111,7 +111,7 @@ _CLOCKS = [
 _TEMPERATURE = [
     Lane(
         r"temperature_gpu(?:_current_temp|_temp)?|(?:gpu_)?temp(?:erature)?(?:_c|_celsius)?"
-        r"|temperature_gpu_(?:c|celsius)|dmon_gtemp",
+        r"|temperature_gpu_(?:c|celsius)|dmon_g?temp",
         "temperature GPU",
         "°C",
     ),
@@ -123,7 +123,7 @@ _TEMPERATURE = [
     Lane(r"temperature_gpu_t_?limit(?:_temp)?", "temperature GPU below limit", "°C"),
 ]
 
-_FB = r"memory_|fb_memory_usage_|gpu_memory_"
+_FB = r"mem_|memory_|fb_memory_usage_|gpu_memory_|gpu_mem_"
 _MEMORY = [
     Lane(rf"(?:{_FB})(?P<what>used|free|reserved)(?:_mi?b)?", "VRAM {what}", "B", bare="MiB"),
     Lane(r"dmon_fb", "VRAM used", "B", bare="MiB"),
@@ -196,7 +196,7 @@ Until driver 535 the group was named ``clocks_throttle_reasons``."""
 
 _REASONS_OF = r"clocks_(?:throttle|event)_reasons_"
 ACTIVE_REASONS = re.compile(rf"{_REASONS_OF}active")
-SINGLE_REASON = re.compile(rf"{_REASONS_OF}(?!active|supported)\w+")
+SINGLE_REASON = re.compile(rf"{_REASONS_OF}(?!active|supported|counters)\w+")
 
 
 def reason_key(bit: int) -> str:

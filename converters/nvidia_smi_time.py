@@ -72,7 +72,9 @@ _DATE = re.compile(
     r"\s*(Z|UTC|GMT|[+-]\d\d(?::?\d\d)?)?",
     re.IGNORECASE,
 )
-_CTIME = re.compile(r"[A-Z][a-z]{2} ([A-Z][a-z]{2}) +(\d\d?) (\d\d):(\d\d):(\d\d) (\d{4})")
+_CTIME = re.compile(
+    r"[A-Z][a-z]{2} ([A-Z][a-z]{2}) +(\d\d?) (\d\d):(\d\d):(\d\d) (?:([A-Z]{1,5}) )?(\d{4})"
+)
 _NUMBER = re.compile(r"\d{9,19}(?:\.\d*)?")
 _OFFSET = re.compile(r"([+-])(\d\d):?(\d\d)?")
 _EPOCH_UNITS = ((10, SECOND), (13, 1_000_000), (16, 1_000), (19, 1))
@@ -193,9 +195,10 @@ def stamp_of(text: str) -> Stamp | None:
         return _of_parts([int(p) for p in parts], fraction or "", offset)
     ctime = _CTIME.fullmatch(text)
     if ctime and ctime[1].lower() in _MONTHS:
-        day, hour, minute, second, year = (int(ctime[n]) for n in range(2, 7))
+        day, hour, minute, second, year = (int(ctime[n]) for n in (2, 3, 4, 5, 7))
         month = _MONTHS[ctime[1].lower()]
-        return _of_parts([year, month, day, hour, minute, second], "", None)
+        utc = ctime[6] if ctime[6] in ("UTC", "GMT", "Z") else None  # no other name is of one zone
+        return _of_parts([year, month, day, hour, minute, second], "", utc)
     return _of_number(text) if _NUMBER.fullmatch(text) else None
 
 
@@ -208,7 +211,7 @@ def nanoseconds(text: str, unit_ns: int = SECOND) -> int | None:
         value = Decimal(text.strip())
     except InvalidOperation:
         return None
-    if not value.is_finite() or abs(value) > LATEST_S * SECOND or "_" in text:
+    if not value.is_finite() or value.copy_abs() > LATEST_S * SECOND or "_" in text:
         return None
     ns = int((value * unit_ns).to_integral_value())
     return ns if abs(ns) <= LATEST_S * SECOND else None

@@ -176,6 +176,7 @@ def test_an_hour_that_never_was(tmp_path: Path) -> None:
         ("1714566896789000", START_NS),
         ("1714566896789000000", START_NS),
         ("Wed May  1 12:34:56 2024", START_NS - 789 * MS),
+        ("Wed May  1 12:34:56 UTC 2024", START_NS - 789 * MS),
         ("20240501 12:34:56", START_NS - 789 * MS),
         ("1758685713.4934567891", 1_758_685_713_493_456_789),
     ],
@@ -318,6 +319,28 @@ def test_dmon_with_stamps_in_front(tmp_path: Path) -> None:
     assert trace.meta.clock == "realtime"
     times = [t for t, _ in points_of(trace)[0, "socket power"]]
     assert times == [1_714_566_892_250_000_000 + n * 10**9 for n in range(3)]
+
+
+def test_dmon_of_old_drivers(tmp_path: Path) -> None:
+    text = "# gpu   pwr  temp    sm\n# Idx     W     C     %\n    0    43    48     -\n"
+    trace = ci.read(file_of(tmp_path, text.encode(), "dmon.txt"), at_ns=START_NS)
+    assert lanes(trace) == {(0, "socket power"): [43.0], (0, "temperature GPU"): [48.0]}
+
+
+def test_names_of_scripts(tmp_path: Path) -> None:
+    text = (
+        "timestamp,gpu_id,gpu_util,mem_used_mb,power_w,temp_c,sm_clock_mhz\n"
+        "1714566896.789,3,50,1000,300.5,60,1410\n"
+    )
+    trace = ci.read(file_of(tmp_path, text.encode()))
+    assert trace.meta.clock == "realtime"
+    assert lanes(trace) == {
+        (3, "GFX activity"): [50.0],
+        (3, "VRAM used"): [1000 * 1024.0**2],
+        (3, "socket power"): [300.5],
+        (3, "temperature GPU"): [60.0],
+        (3, "gfx clock"): [1410.0],
+    }
 
 
 def test_dmon_as_csv(tmp_path: Path) -> None:

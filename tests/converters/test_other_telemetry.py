@@ -5,7 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from seeds import Seed
 from seeds.other_telemetry import (
+    SEEDS,
     START_NS,
     charllm_file,
     charllm_folder,
@@ -17,12 +19,26 @@ from shared_data import SHARED
 from telemetry import assert_all_rows_told, counts, lanes, points_of, units
 
 import chopper_interop as ci
+from chopper_interop import inputs, registry
 from chopper_interop.converters.charllm import read as read_charllm
 from chopper_interop.converters.charllm import unwrapped
 from chopper_interop.errors import UnknownFormatError
 
 WINDOWS = SHARED / "telemetry" / "zeus_windows"
 MS = 1_000_000
+
+
+@pytest.mark.parametrize("seed", SEEDS, ids=lambda seed: seed.name)
+def test_each_is_taken_by_one(seed: Seed) -> None:
+    assert [c.name for c in registry.sniffed(seed.data)] == [seed.format]
+
+
+@pytest.mark.parametrize("folder", ["nvidia_smi_real", "zeus_windows"])
+def test_each_real_file_is_taken_by_one(folder: str) -> None:
+    files = [p for p in (SHARED / "telemetry" / folder).rglob("*") if p.is_file()]
+    if not files:
+        pytest.skip("real inputs (../shared/data) are not here")
+    assert all(len(registry.sniffed(inputs.head(path))) == 1 for path in files)
 
 
 def put(folder: Path, files: dict[str, bytes]) -> Path:
