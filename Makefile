@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 DEMO   := demo
+COUNT  ?= 100000
 
-.PHONY: demo test lint bench picture formats schemas wheel clean
+.PHONY: demo test fuzz lint bench picture formats schemas wheel clean
 
 demo: $(VENV)/run.stamp ## convert a sample job, and say what to open
 	rm -rf $(DEMO)
@@ -18,6 +19,9 @@ demo: $(VENV)/run.stamp ## convert a sample job, and say what to open
 
 test: $(VENV)/test.stamp ## all tests, on all cores
 	$(BIN)/pytest -n auto --dist worksteal -q
+
+fuzz: $(VENV)/test.stamp ## COUNT damaged inputs, as the tests try a few of
+	$(BIN)/python tests/support/mutations.py $(COUNT)
 
 lint: $(VENV)/dev.stamp ## style, types, layers
 	$(BIN)/ruff check .
