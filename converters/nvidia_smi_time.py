@@ -43,7 +43,7 @@ SKIPPED_HOUR = Fault(
     "Rows have times that the given zone skips when summer time begins: the zone is another.",
 )
 ZONE_UNKNOWN = Fault(
-    "zone-unknown",
+    "times-of-wall-clock",
     Severity.INFO,
     "Times are those of a wall clock without its zone. Give -O tz=<Europe/Berlin or +02:00>.",
 )

@@ -4,8 +4,8 @@ A row of the log is a window: when it began, its name, how long it was and the j
 device. Windows become lanes and not nodes: they are of a machine and not of a rank, and a job
 takes them beside profiles as it does all telemetry. A sample stands at the window's beginning.
 
-``start_time`` was ``time.monotonic()`` until Zeus 0.9 and may be ``time.time()``: it is on the
-real clock only if it can be, else on one that no other source has.
+``start_time`` was ``time.monotonic()`` in early releases and is ``time.time()`` in later ones: it
+is on the real clock only if it can be, else on one that no other source has.
 """
 
 from __future__ import annotations
@@ -73,9 +73,15 @@ SAMPLED = Fault(
     events=True,
 )
 
+GPU_UNTOLD = Fault(
+    "gpu-untold",
+    Severity.INFO,
+    "Neither the column nor the file's name says of which GPU the power is: it stands by itself.",
+)
+
+_GPU_OF_FILE = re.compile(r"gpu_?(\d{1,5})(?!\d)", re.IGNORECASE)
 _WINDOWS = ("start_time", "window_name", "elapsed_time")
 _ENERGY = re.compile(r"(gpu|cpu|dram|soc)(\d*)_?(\w*?)_?energy", re.IGNORECASE)
-_POWER = re.compile(r"(gpu|cpu|dram)?_?(\d*)_?(?:power)?(?:_w)?", re.IGNORECASE)
 _POWER_HEADER = re.compile(
     r"\s*(?:time|timestamp)\s*,\s*(?:power(?:_w)?|(?:gpu_?\d+|power_?\d+)(?:_?power)?(?:_w)?"
     r"(?:\s*,\s*(?:gpu_?\d+|power_?\d+)(?:_?power)?(?:_w)?)*)\s*(?:\n|$)",
@@ -109,7 +115,7 @@ def _is_power(head: bytes) -> bool:
         return False
     rest = text[found.end() :].lstrip().partition("\n")[0].split(",")
     time = nanoseconds(rest[0]) if rest[0] else None
-    return not rest[0] or (time is not None and time >= 0)
+    return not rest[0] or (time is not None and time >= EARLIEST_S * SECOND)
 
 
 def read(paths: list[Path]) -> Trace:
@@ -145,7 +151,7 @@ def read(paths: list[Path]) -> Trace:
     if "window_name" in names:
         _windows(names, kept, found, issues)
     else:
-        _powers(names, kept, found, issues)
+        _powers(path, names, kept, found, issues)
     builder = TraceBuilder(_meta(path, names, clock, events))
     for (device, name, unit), points in found.items():
         series = builder.series(-1, name, unit, SOURCE, device=device, uncertainty_ns=READING_NS)
@@ -251,17 +257,16 @@ def _called(names: set[str], issues: IssueLog) -> dict[str, str]:
 
 
 def _powers(
+    path: Path,
     names: list[str],
     rows: list[_Row],
     found: dict[tuple[int, str, str], list[tuple[int, float]]],
     issues: IssueLog,
 ) -> None:
-    for at, column in enumerate(names):
-        device = re.search(r"\d+", column)
-        if at == 0:
-            continue
-        number = int(device[0]) if device and len(device[0]) < 6 else 0  # noqa: PLR2004
-        points = found[number, "socket power", "W"]
+    for at, column in enumerate(names[1:], 1):
+        gpu = re.search(r"(?:gpu|power)_?(\d{1,5})(?!\d)", column) or _GPU_OF_FILE.search(path.name)
+        issues.add(GPU_UNTOLD, int(not gpu), column)
+        points = found[int(gpu[1]) if gpu else -1, "socket power", "W"]
         for row in rows:
             value = _number(row.cells[at], issues)
             if value is not None:
@@ -300,7 +305,7 @@ def _meta(path: Path, names: list[str], clock: str, events: int) -> Meta:
 ZEUS = Converter(
     name="zeus",
     description="telemetry of Zeus: logs of measurement windows, and records of power",
-    versions="ZeusMonitor logs of 0.4 to 0.15 (GPU, CPU, DRAM energy); power CSV time,power or "
+    versions="ZeusMonitor logs (0.5 and later); power CSV with epoch times, time,power or "
     "time,gpu0,…",
     suffixes=(".csv",),
     sniff=sniff,

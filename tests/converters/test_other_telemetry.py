@@ -260,3 +260,17 @@ def test_unwrapped() -> None:
     assert values.tolist() == [top - 1, top, top + 5, 2 * top + 1]
     assert wraps == 2
     assert unwrapped(np.array([top, 1.0]))[1] == 0
+
+
+@pytest.mark.parametrize(("name", "gpu"), [("run+gpu3.csv", 3), ("run.csv", -1)])
+def test_power_of_one_gpu(tmp_path: Path, name: str, gpu: int) -> None:
+    put(tmp_path, {name: b"Time,Power\n1714566896.5,100.5\n1714566896.6,101.5\n"})
+    trace = ci.read(tmp_path / name)
+    assert lanes(trace) == {(gpu, "socket power"): [100.5, 101.5]}
+    assert ("gpu-untold" in counts(trace)) == (gpu < 0)
+
+
+def test_other_powers_are_not_taken(tmp_path: Path) -> None:
+    put(tmp_path, {"solar.csv": b"time,power\n0,100\n1,101\n"})
+    with pytest.raises(UnknownFormatError, match="no format that is known"):
+        ci.read(tmp_path / "solar.csv")
