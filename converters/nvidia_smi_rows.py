@@ -211,13 +211,31 @@ def emit(
     new[timed.row] = np.arange(len(timed.row))
     found: list[amd_smi_values.Reading] = []
     for column in _columns(table, new):
-        name = meaning(column.key) or tables.unknown(column.key)
+        name = meaning(column.key)
+        if name is None or not _is_plausible(column, name):
+            name = tables.unknown(column.key)
         found += amd_smi_values.readings(column, name, len(timed.row), table.issues)
     lanes = amd_smi_lanes.Lanes(
         builder, _groups(owners, timed), source, timed.uncertainty_ns, table.issues
     )
     lanes.add(amd_smi_lanes.ordered(with_preferred(found, tables.PREFERRED)))
     return lanes.samples
+
+
+def _is_plausible(column: Column, name: Name) -> bool:
+    """Whether values without any unit can be in that of the lane.
+
+    Scripts name their columns like nvidia-smi and fill them with NVML's milliwatts and bytes;
+    such a column keeps its own name. nvidia-smi itself says the unit of memory.
+    """
+    items = [cell.items[0] for cell in column.distinct]
+    if any(item.unit for item in items):
+        return True
+    if name.lane.bare and not tables.UNIT_IN_KEY.fullmatch(column.key):
+        return False
+    most = tables.MOST.get(name.lane.unit or "", float("inf"))
+    values = [amd_smi_values.number(item, name.lane) for item in items]
+    return all(abs(value) <= most for value in values if isinstance(value, float))
 
 
 def with_preferred(

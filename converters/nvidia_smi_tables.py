@@ -265,6 +265,11 @@ TEXTS = re.compile(
 )
 """Columns that hold no quantity, whatever their cells look like."""
 
+MOST = {"W": 1e4, "MHz": 1e5, "°C": 200.0, "%": 1e4}
+"""Unit of a lane → the most that a GPU can have of it."""
+UNIT_IN_KEY = re.compile(r".*_mi?b|dmon_.*")
+"""Columns of memory that tell the unit by their name, or are always in the same."""
+
 UNITS: dict[str, tuple[str, float]] = {
     "B/s": ("Mb/s", 8e-6),
     "KB/s": ("Mb/s", 8e-3),

@@ -343,6 +343,17 @@ def test_names_of_scripts(tmp_path: Path) -> None:
     }
 
 
+def test_columns_in_units_untold_keep_their_names(tmp_path: Path) -> None:
+    text = (
+        "timestamp,gpu_id,power,memory_used,temperature\n1714566896.789,0,300500,83886080000,60\n"
+    )
+    assert lanes(ci.read(file_of(tmp_path, text.encode()))) == {
+        (0, "power"): [300500.0],
+        (0, "memory_used"): [83886080000.0],
+        (0, "temperature GPU"): [60.0],
+    }
+
+
 def test_dmon_as_csv(tmp_path: Path) -> None:
     text = "#gpu, pwr, rxpci\n#Idx, W, MB/s\n0, 100, 5\n0, 101, 6\n"
     trace = ci.read(file_of(tmp_path, text.encode(), "dmon.txt"), at_ns=START_NS, period_ms=100)
