@@ -52,7 +52,7 @@ _ON_GPU = (Kind.KERNEL, Kind.COMM, Kind.MEMCPY, Kind.MEMSET)
 TELEMETRY: dict[str, re.Pattern[str]] = {
     "gfxclk_mhz": re.compile(r"gfx clock( XCD \d+)?$"),
     "power_w": re.compile(r"socket power$"),
-    "temperature_c": re.compile(r"temperature hotspot$"),
+    "temperature_c": re.compile(r"temperature (hotspot|GPU)$"),
 }
 """Annotation column → names of the series that it is the mean of."""
 
