@@ -212,7 +212,7 @@ CALLS = Format(
     "api_trace",
     frozenset({"domain", "name", "thread"}) | _TIMES,
     free="name",
-    args=_args("domain"),
+    args=_args("domain", "range_id"),
 )
 COPIES = Format(
     "memory_copy_trace",

@@ -75,7 +75,6 @@ _FILE = re.compile(
 )
 _PC_SAMPLES = frozenset({"dispatch_id", "timestamp", "gpu_id", "pc_sample"})
 _COPY = re.compile(r"copy|fill|memset|memcpy", re.IGNORECASE)
-_DIRECTION = re.compile(r"(?i)(?:memcpy|copy)?(host|device)to(host|device)")
 _MARKER = "MARKER_ROCTX"
 _OPERATIONS = "_OPS"
 _SECOND_NAME = "#2"
@@ -186,8 +185,7 @@ def _work(rows: Rows) -> list[Rows]:
     second, kernels = rows.codes(_SECOND_NAME)
     is_copy = np.array([*(_COPY.search(o) is not None for o in operations), False])[codes]
     is_copy &= ~np.array([*(bool(k) for k in kernels), False])[second]
-    directed = [_directed(operation) for operation in operations]
-    copies = replace(rows, texts={**rows.texts, "name": _text(codes, directed)}, form=COPIES)
+    copies = replace(rows, form=COPIES)
     named = np.array([*(bool(k) for k in kernels), False])[second]
     both = np.where(named, len(operations) + second, codes)
     names = {**rows.texts, "name": _text(both, [*operations, *kernels])}
@@ -195,12 +193,6 @@ def _work(rows: Rows) -> list[Rows]:
         copies.take(np.flatnonzero(is_copy)),
         replace(rows, texts=names, form=KERNELS).take(np.flatnonzero(~is_copy)),
     ]
-
-
-def _directed(operation: str) -> str:
-    """An operation's name, with its direction as later tools write it (``HOST_TO_DEVICE``)."""
-    found = _DIRECTION.search(operation)
-    return f"MEMORY_COPY_{found[1]}_TO_{found[2]}".upper() if found else operation
 
 
 def _text(codes: Array, texts: list[str]) -> Any:
