@@ -20,7 +20,7 @@ from chopper_interop.converters.rocprof_tables import DISPATCHES, format_of
 from chopper_interop.converters.rocprof_v1_dispatches import dispatches_of
 from chopper_interop.converters.rocprof_v1_recording import Found, trace_of_found
 from chopper_interop.converters.rocprof_v1_recording import tables_of as csv_tables
-from chopper_interop.converters.rocprof_v1_sections import once, tied
+from chopper_interop.converters.rocprof_v1_sections import apart, once, sized, tied
 from chopper_interop.errors import ReadError
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.registry import Converter
@@ -98,7 +98,7 @@ def read(paths: list[Path], *, rank: int | None = None) -> Trace:
     events = sum(log.events() for log in held.logs)
     events += sum(int(d.weight.sum()) for d in dispatches)
     events += sum(rows.count for rows in held.tables.values())
-    tables, dispatches = once(tied(held.tables), dispatches, issues)
+    tables, dispatches = once(sized(tied(apart(held.tables))), dispatches, issues)
     found = Found(
         paths=paths,
         format=ROCPROF_V1.name,

@@ -66,7 +66,7 @@ NO_FLOW = Fault(
     "Flows that begin in no call, or end at no operation that is the only one of its microsecond.",
 )
 
-_LABEL = rb'\{"args":\{"name":"[^"\n]{0,60}"\},"ph":"M"'
+_LABEL = rb'\{"args":\{"name":"[^"\n]*"\},"ph":"M","pid":\d+,"name":"process_name","sort_index":'
 _BEGIN = re.compile(rb'\s*\{\s*"traceEvents"\s*:\s*\[\s*\{\s*\}\s*,\s*' + _LABEL)
 _FRAGMENT = re.compile(rb"\s*," + _LABEL)
 _EVENT = re.compile(rb"^,(?=\{)", re.MULTILINE)
@@ -337,8 +337,8 @@ class _Calls:
         at = int(np.searchsorted(self._starts[key], ts, "right")) - 1
         if at < 0:
             return None
-        _, end, name, row = self._lanes[key][at]
-        return (name, row) if ts <= end + 1 else None
+        around = [call for call in self._lanes[key][max(at - 1, 0) : at + 1] if ts <= call[1] + 1]
+        return around[0][2:] if len(around) == 1 else None
 
 
 def _with_ids(name: str, rows: Rows, ties: dict[tuple[str, int], int]) -> Rows:

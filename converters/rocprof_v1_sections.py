@@ -7,6 +7,7 @@ the number of the section in the picture, and ``proc-id`` the process; later the
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from chopper_interop import align, arrow, gather
 from chopper_interop.converters.rocprof_lanes import ANY_DIRECTION, directions
 from chopper_interop.converters.rocprof_reach import within
 from chopper_interop.converters.rocprof_rows import Rows
-from chopper_interop.converters.rocprof_tables import CALLS, COPIES, KERNELS
+from chopper_interop.converters.rocprof_tables import CALLS, COPIES, EVENTS, KERNELS
 from chopper_interop.converters.rocprof_v1_dispatches import plain
 from chopper_interop.issues import Fault, IssueLog, Severity
 
@@ -92,6 +93,11 @@ MARKED = "__section"
 _HSA_IDS = 1 << 40
 """Correlation ids of HSA begin behind this where those of HIP are there too: both count from 1."""
 _ASYNC = "async-copy"
+_COPY = re.compile(
+    r"(?:hc)?(?:Memcpy|Copy)(?:Host|Device)To(?:Host|Device)|FillBuffer|Copy(?:Buffer|Image)\w*"
+)
+_SIZE = re.compile(r"\bsizeBytes[(=](\d{1,18})\b")
+_BARRIER = re.compile(r"<barrier packet>|(?:hcCommand)?Marker|Barrier")
 
 
 @dataclass(frozen=True)
@@ -190,13 +196,44 @@ def _on_device(rows: Rows, device: Column | None) -> Rows:
         kept = np.where(which, codes, -1)
         return arrow.dictionary(kept, texts, mask=kept < 0)
 
-    if rows.form is not COPIES:
-        return replace(rows, texts={**rows.texts, "agent": where(np.ones(rows.count, bool))})
+    placed = replace(rows, texts={**rows.texts, "agent": where(np.ones(rows.count, bool))})
+    return _at_ends(placed) if rows.form is COPIES else placed
+
+
+def _at_ends(rows: Rows) -> Rows:
+    """Copies with their device at the ends that are not the host."""
+    codes, agents = rows.codes("agent")
     direction = directions(rows)
     free = direction == ANY_DIRECTION
-    to_device, from_device = np.isin(direction, (0, 2)), np.isin(direction, (1, 2))
-    ends = {"source_agent": where(from_device | free), "destination_agent": where(to_device)}
-    return replace(rows, texts={**rows.texts, **ends})
+
+    def where(which: Array) -> Any:
+        kept = np.where(which, codes, -1)
+        return arrow.dictionary(kept, agents, mask=kept < 0)
+
+    ends = {
+        "source_agent": where(np.isin(direction, (1, 2)) | free),
+        "destination_agent": where(np.isin(direction, (0, 2))),
+    }
+    texts = {name: column for name, column in rows.texts.items() if name != "agent"}
+    return replace(rows, texts={**texts, **ends})
+
+
+def apart(tables: dict[str, Rows]) -> dict[str, Rows]:
+    """Tables with what is no kernel in OPS apart: copies, and barriers as waits of their queue."""
+    ops = tables.get("OPS")
+    if ops is None:
+        return tables
+    codes, names = ops.codes("name")
+    copies = np.array([*(_COPY.fullmatch(n) is not None for n in names), False])[codes]
+    barriers = np.array([*(_BARRIER.fullmatch(n) is not None for n in names), False])[codes]
+    ended = {"COPY": (copies, COPIES), "BARRIERS": (barriers, EVENTS)}
+    found = {**tables, "OPS": ops.take(np.flatnonzero(~copies & ~barriers))}
+    for name, (which, form) in ended.items():
+        rows = replace(ops.take(np.flatnonzero(which)), form=form)
+        if rows.count:
+            key = name if name not in found else f"{name} of OPS"
+            found[key] = _at_ends(rows) if form is COPIES else rows
+    return {name: rows for name, rows in found.items() if rows.count}
 
 
 def tied(tables: dict[str, Rows]) -> dict[str, Rows]:
@@ -208,6 +245,25 @@ def tied(tables: dict[str, Rows]) -> dict[str, Rows]:
     if copies is not None and _ASYNC in copies.codes("name")[1]:
         tables["COPY"] = _shifted(copies)
     return tables
+
+
+def sized(tables: dict[str, Rows]) -> dict[str, Rows]:
+    """Tables whose copies have the bytes that the calls which made them were given."""
+    calls, copies = tables.get("HIP"), tables.get("COPY")
+    if calls is None or copies is None or "args" not in calls.texts:
+        return tables
+    codes, args = calls.codes("args")
+    told = [_SIZE.search(text) for text in args]
+    size = np.array([*(int(m[1]) if m else -1 for m in told), -1], np.int64)[codes]
+    known = np.flatnonzero((size >= 0) & (calls.number("correlation", 0) > 0))
+    both = [
+        np.concatenate([calls.number(name)[known], copies.number(name)])
+        for name in ("process", "correlation")
+    ]
+    first, code = gather.distinct(*both)
+    found = np.concatenate([size[known], np.full(copies.count, -1)])[first][code[len(known) :]]
+    numbers = {**copies.numbers, "size": found}
+    return {**tables, "COPY": replace(copies, numbers=numbers)}
 
 
 def _shifted(rows: Rows) -> Rows:
