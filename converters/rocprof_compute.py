@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from chopper_interop.trace import Trace
 
 TOOL = "rocprof-compute"
-_RAW = ({"queue-index", "sig", "index"}, {"queue_id", "pid", "tid", "correlation_id"})
+_RAW = ({"queue-index", "index"}, {"queue_id", "pid", "tid", "correlation_id"})
 """Columns that tell a table as rocprof v1 or rocprofv2 wrote it, untouched."""
 _SYSTEM = frozenset({"gpu_arch", "ip_blocks", "cu_per_gpu"})
 _OLD_SYSTEM = frozenset({"ip_blocks", "numcu", "numse"})

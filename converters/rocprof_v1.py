@@ -128,7 +128,8 @@ class _Held:
 
 def _read_all(paths: list[Path], issues: IssueLog) -> list[_Held]:
     """Each file by itself, that which holds most first; those that cannot be read are left out."""
-    found, failed = [], []
+    found: list[_Held] = []
+    failed: list[ReadError] = []
     for path in sorted(paths, key=lambda p: _rank(inputs.head(p))):
         log = IssueLog(issues.source)
         try:
@@ -137,8 +138,8 @@ def _read_all(paths: list[Path], issues: IssueLog) -> list[_Held]:
             failed.append(error)
     if not found:
         raise failed[0]
-    for error in failed:
-        issues.add(LEFT_OUT, 1, str(error)[:160])
+    for lost in failed:
+        issues.add(LEFT_OUT, 1, str(lost)[:160])
     return found
 
 

@@ -21,6 +21,7 @@ from chopper_interop.converters.rocprof_v1_dispatches import (
     in_order,
 )
 from chopper_interop.errors import ReadError
+from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas.meta import ORDER
 
 if TYPE_CHECKING:
@@ -30,11 +31,18 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from chopper_interop.converters.rocprof_rows import Rows
-    from chopper_interop.issues import IssueLog
     from chopper_interop.schemas.meta import Device
     from chopper_interop.trace import Trace
 
     Array = npt.NDArray[Any]
+
+
+NO_ROWS = Fault(
+    "table-without-rows",
+    Severity.LOSS,
+    "A table has a header and no rows, though its tool writes none without a row: they were lost.",
+)
+_NEWLINE = ord("\n")
 
 
 @dataclass(frozen=True)
@@ -139,7 +147,11 @@ def tables_of(path: Path, tool: str, issues: IssueLog) -> list[Rows]:
             path=path,
             hint="was its header lost, or is it of another tool?",
         )
+    if not (data == _NEWLINE).any():
+        raise ReadError("it ends within its header", path=path)
     try:
-        return [rows for rows in rows_of(data, path.name, issues) if rows.count]
+        found = [rows for rows in rows_of(data, path.name, issues) if rows.count]
     except pa.ArrowInvalid as error:
         raise ReadError(f"it is no proper CSV: {str(error).splitlines()[0]}", path=path) from error
+    issues.add(NO_ROWS, not found, path.name)
+    return found

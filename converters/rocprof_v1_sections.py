@@ -126,7 +126,7 @@ def rows_of(
     numbers
         Columns of `NUMBERS` and `DEVICE` by the names in the file.
     texts
-        Columns of `TEXTS`, dictionary-encoded.
+        Columns of `TEXTS`, dictionary-encoded; at least one.
     marked
         Whether the file says the section apart from the process.
     where
@@ -135,12 +135,12 @@ def rows_of(
         Where numbers that cannot be are counted.
     """
     found = {NUMBERS[name]: column for name, column in numbers.items() if name in NUMBERS}
-    count = len(next(iter(found.values())).value) if found else 0
+    count = len(next(iter(texts.values())))
     found = _placed(section, found, marked=marked)
     named = {TEXTS[name]: column for name, column in texts.items()}
     named = {k: v for k, v in named.items() if any(v.dictionary.to_pylist())}
-    if "name" in texts_of(texts):
-        named["name"] = _unquoted(named.get("name", texts["Name"]))
+    if "name" in named:
+        named["name"] = _unquoted(named["name"])
     if section.domain:
         named["domain"] = arrow.dictionary(np.zeros(count, np.int64), [section.domain])
     rows = Rows(
@@ -152,11 +152,6 @@ def rows_of(
         where=f"{where}, {section.name}",
     )
     return within(_on_device(rows, numbers.get(DEVICE)), issues)
-
-
-def texts_of(texts: Mapping[str, Any]) -> set[str]:
-    """Names here of columns of text."""
-    return {TEXTS[name] for name in texts}
 
 
 def _placed(section: Section, found: dict[str, Column], *, marked: bool) -> dict[str, Column]:
@@ -256,14 +251,21 @@ def sized(tables: dict[str, Rows]) -> dict[str, Rows]:
     told = [_SIZE.search(text) for text in args]
     size = np.array([*(int(m[1]) if m else -1 for m in told), -1], np.int64)[codes]
     known = np.flatnonzero((size >= 0) & (calls.number("correlation", 0) > 0))
-    both = [
-        np.concatenate([calls.number(name)[known], copies.number(name)])
-        for name in ("process", "correlation")
-    ]
-    first, code = gather.distinct(*both)
+    ours, theirs = _processes(calls, copies)
+    first, code = gather.distinct(
+        np.concatenate([ours[known], theirs]),
+        np.concatenate([calls.number("correlation")[known], copies.number("correlation")]),
+    )
     found = np.concatenate([size[known], np.full(copies.count, -1)])[first][code[len(known) :]]
     numbers = {**copies.numbers, "size": found}
     return {**tables, "COPY": replace(copies, numbers=numbers)}
+
+
+def _processes(a: Rows, b: Rows) -> tuple[Array, Array]:
+    """Processes of the rows of two tables, as one where either table does not tell them."""
+    if a.is_known("process").all() and b.is_known("process").all():
+        return a.number("process"), b.number("process")
+    return np.zeros(a.count, np.int64), np.zeros(b.count, np.int64)
 
 
 def _shifted(rows: Rows) -> Rows:
@@ -301,13 +303,10 @@ def _partners(kern: Rows, ops: Rows) -> Array | None:
     """For each dispatch the operation that is the same, in order of start; None if not all are."""
     names: dict[str, int] = {}
     order, keys = [], []
-    for rows in (kern, ops):
+    for rows, process in zip((kern, ops), _processes(kern, ops), strict=True):
         codes, texts = rows.codes("name")
         numbers = [names.setdefault(align.plain_name(text), len(names)) for text in texts]
         name = np.array([*numbers, -1])[codes]
-        process = rows.number("process")
-        if not (kern.is_known("process").all() and ops.is_known("process").all()):
-            process = np.zeros(rows.count, np.int64)
         order.append(np.lexsort((rows.number("start"), name, process)))
         keys.append((process[order[-1]], name[order[-1]]))
     if kern.count != ops.count or not all(np.array_equal(a, b) for a, b in zip(*keys, strict=True)):

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from seeds import rocprof_old
 
 import chopper_interop as ci
 from chopper_interop import registry
@@ -15,6 +16,10 @@ SAMPLES = {
     "parquet": "job.parquet",
     "perfetto": "kineto/rank0.*",
     "recorder": "*recorder*.csv",
+    "rocprof-compute": "seeds/rocprof-compute/pmc_perf.csv",
+    "rocprof-v1": "seeds/rocprof-v1/results.csv",
+    "rocprof-v1-text": "seeds/rocprof-v1-text/hip_api_trace.txt",
+    "rocprofv2": "seeds/rocprofv2/results_77.csv",
     "rocprofv3-csv": "rocprof/pmc_1",
 }
 ELSEWHERE = {"rocprofv3-json": "the sample job has none: see test_rocprof_json.py"}
@@ -31,6 +36,10 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
     trace = ci.read(job / "kineto")
     ci.write(trace, job / "et" / "job.et", mode="gpu")
     ci.write(trace, job / "job.parquet")
+    for seed in rocprof_old.SEEDS:
+        path = job / "seeds" / seed.format / seed.name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(seed.data)
     return job
 
 
