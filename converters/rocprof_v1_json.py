@@ -24,6 +24,7 @@ from chopper_interop.converters.rocprof_tables import (
     is_left_out,
     measured,
 )
+from chopper_interop.converters.rocprof_v1_flows import Marks, linked
 from chopper_interop.converters.rocprof_v1_sections import (
     DEVICE,
     KERN,
@@ -121,7 +122,8 @@ def tables_of(path: Path, issues: IssueLog) -> tuple[dict[str, Rows], list[Rows]
         if section.name in sections
     }
     flows = [e for e in events if e.ph != "X"]
-    found = _linked(found, sections, flows, path.name, issues)
+    found, missed = linked(found, {n: _marks(e) for n, e in sections.items()}, *_ends(flows))
+    issues.add(NO_FLOW, missed, path.name)
     kern = _dispatches(dispatches, path.name, issues) if dispatches else None
     return found, [kern] if kern is not None else []
 
@@ -270,82 +272,27 @@ def _text(cell: Any) -> str:
     return "" if cell is None else str(cell)
 
 
-def _linked(
-    tables: dict[str, Rows],
-    sections: dict[str, list[Event]],
-    flows: list[Event],
-    where: str,
-    issues: IssueLog,
-) -> dict[str, Rows]:
-    """Tables with correlation ids by the flows between calls and operations.
-
-    A flow ends at the operation that is alone in its section, lane and microsecond, and begins in
-    the call of its thread around its begin.
-    """
-    ends = {_number(e.id): e for e in flows if e.ph == "t"}
-    calls = _Calls(tables, sections)
-    targets = _targets(sections)
-    ties: dict[tuple[str, int], int] = {}
-    missed = 0
-    for begin in (e for e in flows if e.ph == "s"):
-        end = ends.get(_number(begin.id))
-        target = targets.get((_number(end.pid), _number(end.tid), _number(end.ts))) if end else None
-        call = calls.around(begin)
-        if target is None or call is None:
-            missed += 1
-            continue
-        ties[target] = ties.setdefault(call, len(ties) + 1)
-    issues.add(NO_FLOW, missed, where)
-    return {name: _with_ids(name, rows, ties) for name, rows in tables.items()}
+def _ends(flows: list[Event]) -> tuple[Marks, Marks]:
+    """Where flows begin and end."""
+    begins = [e for e in flows if e.ph == "s"]
+    return _marks(begins), _marks([e for e in flows if e.ph == "t"])
 
 
-def _targets(sections: dict[str, list[Event]]) -> dict[Any, tuple[str, int] | None]:
-    """(Section, lane, microsecond) → table and row; None where several begin there."""
-    found: dict[Any, tuple[str, int] | None] = {}
-    for name in ("COPY", "OPS"):
-        for row, event in enumerate(sections.get(name, [])):
-            key = (_number(event.pid), _number(event.tid), _number(event.ts))
-            found[key] = None if key in found else (name, row)
-    return found
+def _marks(events: list[Event]) -> Marks:
+    """Places of events in the picture."""
+    return Marks(
+        pid=_places([e.pid for e in events]),
+        tid=_places([e.tid for e in events]),
+        ts=_places([e.ts for e in events]),
+        id=_places([e.id for e in events]),
+    )
 
 
-class _Calls:
-    """Calls by their place in the picture, in microseconds as flows have them."""
-
-    def __init__(self, tables: dict[str, Rows], sections: dict[str, list[Event]]) -> None:
-        self._lanes: dict[tuple[int | None, int | None], list[tuple[int, int, str, int]]] = {}
-        for name in ("HIP", "HSA"):
-            events = sections.get(name, [])
-            if not events:
-                continue
-            start, end = tables[name].number("start", 0), tables[name].number("end", 0)
-            for row, event in enumerate(events):
-                ts = _number(event.ts)
-                if ts is not None:
-                    lane = self._lanes.setdefault((_number(event.pid), _number(event.tid)), [])
-                    lane.append((ts, ts + int(end[row] - start[row]) // 1000, name, row))
-        self._starts = {}
-        for key, lane in self._lanes.items():
-            lane.sort()
-            self._starts[key] = np.array([call[0] for call in lane])
-
-    def around(self, flow: Event) -> tuple[str, int] | None:
-        """The call that a flow begins in: the last that began before and had not ended."""
-        key, ts = (_number(flow.pid), _number(flow.tid)), _number(flow.ts)
-        if key not in self._starts or ts is None:
-            return None
-        at = int(np.searchsorted(self._starts[key], ts, "right")) - 1
-        if at < 0:
-            return None
-        around = [call for call in self._lanes[key][max(at - 1, 0) : at + 1] if ts <= call[1] + 1]
-        return around[0][2:] if len(around) == 1 else None
-
-
-def _with_ids(name: str, rows: Rows, ties: dict[tuple[str, int], int]) -> Rows:
-    from dataclasses import replace
-
-    correlation = np.zeros(rows.count, np.int64)
-    for (table, row), number in ties.items():
-        if table == name:
-            correlation[row] = number
-    return replace(rows, numbers={**rows.numbers, "correlation": correlation})
+def _places(cells: list[Any]) -> Array:
+    """Whole numbers, -1 where there is none."""
+    try:
+        made = pa.array([c if isinstance(c, str) else str(c) for c in cells], pa.string())
+        return arrow.numbers(made.cast(pa.int64()))
+    except pa.ArrowInvalid:
+        found = [_number(cell) for cell in cells]
+        return np.array([-1 if n is None else n for n in found], np.int64)
