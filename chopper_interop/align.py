@@ -46,6 +46,11 @@ NOT_JOINED = Fault(
     "number of dispatches of that kernel.",
     events=True,
 )
+COUNTED_BEFORE = Fault(
+    "counter-of-several-runs",
+    Severity.INFO,
+    "Counters that several passes counted, as clocks are; the first pass was taken.",
+)
 OTHER_RUN = Fault(
     "event-of-another-run",
     Severity.INFO,
@@ -93,7 +98,7 @@ def join_counters(timing: Trace, run: Trace, devices: dict[int, int], issues: Is
     issues.add(OTHER_RUN, run.nodes.num_rows - theirs.size)
     target = np.full(run.nodes.num_rows, -1, np.int32)
     target[theirs[joined]] = ours[partner[joined]]
-    return _with_counters(timing, run, target)
+    return _with_counters(timing, run, target, issues)
 
 
 def _dispatches(trace: Trace) -> Array:
@@ -148,11 +153,14 @@ def _repetitions(ours: Array, theirs: Array) -> int:
     return int(np.bincount((ours[whole] // theirs[whole]), weights=theirs[whole]).argmax())
 
 
-def _with_counters(timing: Trace, run: Trace, target: Array) -> Trace:
+def _with_counters(timing: Trace, run: Trace, target: Array, issues: IssueLog) -> Trace:
     node = target[run.array("node", "counters")]
     carried = arrow.take(run.counters, node >= 0)
     carried = arrow.replaced(carried, "node", node[node >= 0])
     both = pa.concat_tables([timing.counters, carried]).unify_dictionaries()
-    order = np.argsort(arrow.numbers(both["node"]), kind="stable")
+    nodes, names = arrow.numbers(both["node"]), arrow.numbers(both["name"].combine_chunks())
+    first, _ = gather.distinct(nodes, names)
+    issues.add(COUNTED_BEFORE, len(nodes) - len(first))
+    order = first[np.argsort(nodes[first], kind="stable")]
     counters = arrow.take(both, order).combine_chunks().cast(hub.schema("counters"))
     return replace(timing, counters=counters)

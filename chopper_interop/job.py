@@ -21,6 +21,7 @@ from chopper_interop.schemas.kinds import GPU_WORK
 from chopper_interop.schemas.meta import (
     ASSUMED,
     BOOTTIME,
+    ORDER,
     REALTIME,
     DeviceMatch,
     Meta,
@@ -179,17 +180,22 @@ def _timing_and_passes(timed: list[Fragment]) -> tuple[list[Fragment], list[Frag
 
     Without a run of its own for timing, the first counter pass is it.
     """
+    if timed and all(f.counts and f.trace.meta.clock == ORDER for f in timed):
+        raise ReadError(
+            "these are counters of dispatches without times",
+            path=timed[0].files.paths[0],
+            hint="give the run that was timed with them",
+        )
     realtime = [f for f in timed if f.trace.meta.clock == REALTIME]
     if realtime:
         return realtime, [f for f in timed if f not in realtime]
     plain = [f for f in timed if not f.counts]
     if plain:
         return plain, [f for f in timed if f not in plain]
-    first = min((f.trace.meta.run for f in timed), default="")
-    return (
-        [f for f in timed if f.trace.meta.run == first],
-        [f for f in timed if f.trace.meta.run != first],
-    )
+    with_times = [f for f in timed if f.trace.meta.clock != ORDER]
+    first = min((f.trace.meta.run for f in with_times), default="")
+    timing = [f for f in with_times if f.trace.meta.run == first]
+    return timing, [f for f in timed if f not in timing]
 
 
 def _without_copies(timing: list[Fragment], issues: IssueLog) -> list[Fragment]:

@@ -137,8 +137,16 @@ def header_of(head: bytes) -> bool:
     start = head.lstrip()
     if start[:1] == b"[":
         return re.match(rb'\[\s*\{[^{}]*"ph"\s*:\s*"', start) is not None
+    if _ROCPROF_V1.match(start):
+        return False
     return start[:1] == b"{" and any(key in head for key in _TELLING)
 
+
+_ROCPROF_V1 = re.compile(
+    rb'\{\s*"traceEvents"\s*:\s*\[\s*\{\s*\}\s*,\s*\{"args":\{"name":"[^"\n]*"\},"ph":"M","pid":\d+,'
+    rb'"name":"process_name","sort_index":'
+)
+"""How a Chrome trace of rocprof v1 begins: with an empty event, and labels of sections."""
 
 _TELLING = (b'"traceEvents"', b'"schemaVersion"', b'"deviceProperties"', b'"baseTimeNanoseconds"')
 

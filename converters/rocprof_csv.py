@@ -38,7 +38,7 @@ from chopper_interop.converters.rocprof_tables import (
     is_samples,
     is_statistics,
 )
-from chopper_interop.converters.rocprof_trace import Recording, trace_of
+from chopper_interop.converters.rocprof_trace import TOOL, Recording, trace_of
 from chopper_interop.errors import ReadError
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.registry import Converter
@@ -84,7 +84,8 @@ COSTS = (
 
 def sniff(head: bytes) -> bool:
     """Whether a file that begins so is a table of rocprofv3's that is read."""
-    return format_of(header_of(head)) is not None
+    form = format_of(header_of(head))
+    return form is not None and form.tool == TOOL
 
 
 def sniff_statistics(head: bytes) -> bool:
@@ -160,7 +161,7 @@ def _tables(path: Path, issues: IssueLog) -> list[Rows]:
     data = inputs.read(path, issues)
     if not header_of(data[: inputs.HEAD].tobytes()):
         raise ReadError("it is empty", path=path)
-    if format_of(header_of(data[: inputs.HEAD].tobytes())) is None:
+    if not sniff(data[: inputs.HEAD].tobytes()):
         raise ReadError(
             "its first line is no header of a table of rocprofv3",
             path=path,

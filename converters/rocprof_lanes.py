@@ -106,10 +106,18 @@ def directions(rows: Rows) -> Array:
     """Direction of each copy: its place in `DIRECTIONS`, or `ANY_DIRECTION`."""
     codes, texts = rows.codes("name")
     numbers = [
-        next((i for i, (end, _) in enumerate(DIRECTIONS) if t.upper().endswith(end)), ANY_DIRECTION)
+        next(
+            (i for i, (end, _) in enumerate(DIRECTIONS) if _plain(t).endswith(_plain(end))),
+            ANY_DIRECTION,
+        )
         for t in texts
     ]
     return np.array([*numbers, ANY_DIRECTION], np.int64)[codes]
+
+
+def _plain(direction: str) -> str:
+    """A direction without what only some tools put between its words (``CopyHostToDevice``)."""
+    return direction.upper().replace("_", "")
 
 
 def _told_by_stream(work: Sequence[tuple[Array, Array, Rows]]) -> dict[tuple[int, int], bool]:

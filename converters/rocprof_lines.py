@@ -60,6 +60,8 @@ class Section:
         Which table.
     columns
         What its columns are called here.
+    titles
+        What they are called in the header.
     pieces
         Bytes that make up the rows, each a proper row of CSV.
     longest
@@ -72,6 +74,7 @@ class Section:
 
     form: Format
     columns: list[str]
+    titles: list[str]
     pieces: list[Any]
     longest: int
     folded: bool
@@ -82,9 +85,9 @@ class Section:
         return self.pieces[0] if len(self.pieces) == 1 else b"".join(map(memoryview, self.pieces))
 
 
-def header_of(head: bytes) -> list[str]:
+def header_of(head: bytes, longest: int = _LONGEST_HEADER) -> list[str]:
     """Names in the first line that is not blank; none if that is no line of CSV."""
-    for line in head[:_LONGEST_HEADER].split(b"\n"):
+    for line in head[:longest].split(b"\n"):
         text = line.decode("utf-8", "replace").strip(_SPACE)
         if text:
             return split(text) or []
@@ -107,7 +110,7 @@ def sections(data: Array, name: str, issues: IssueLog) -> list[Section]:
     at, number = _skip_blank(data)
     while at < len(data):
         body = min(_line_end(data, at) + 1, len(data))
-        header = header_of(data[at:body].tobytes())
+        header = header_of(data[at:body].tobytes(), body - at)
         form, columns = format_of(header), columns_of(header)
         assert form is not None  # noqa: S101 - only headers of known tables begin a section
         ending = "\r" if data[at:body].tobytes().endswith(b"\r\n") else ""
@@ -120,6 +123,7 @@ def sections(data: Array, name: str, issues: IssueLog) -> list[Section]:
             Section(
                 form,
                 columns,
+                [title.strip(_SPACE + '"') for title in header],
                 _pieces(data, (body, at), repair.replaced),
                 longest + repair.longest,
                 repair.folded,

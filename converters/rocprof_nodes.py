@@ -142,7 +142,7 @@ class Nodes:
             place = constant(rank, host, LaneKind.THREAD, rows.number("thread", 0))
             return self._call_kinds(rows), place
         if rows.form is tables.COPIES:
-            return _all(rows, Kind.MEMCPY), self.lanes.of_copies(rank, device, rows)
+            return _copy_kinds(rows), self.lanes.of_copies(rank, device, rows)
         if rows.form is tables.OTHERS:
             self.issues.add(OTHER_RECORD, rows.count, rows.where)
         kind, lane, number = _FIXED[rows.form.name]
@@ -226,6 +226,12 @@ class _Ties:
 
 def _all(rows: Rows, kind: Kind) -> Array:
     return np.full(rows.count, int(kind), np.int64)
+
+
+def _copy_kinds(rows: Rows) -> Array:
+    codes, names = rows.codes("name")
+    fills = np.array([*("fill" in n.lower() or "memset" in n.lower() for n in names), False])
+    return np.where(fills[codes], int(Kind.MEMSET), int(Kind.MEMCPY))
 
 
 def _kernel_kinds(rows: Rows) -> Array:

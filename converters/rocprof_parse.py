@@ -20,7 +20,13 @@ from chopper_interop import arrow
 from chopper_interop.converters.rocprof_lines import CUT_SHORT, Section, sections
 from chopper_interop.converters.rocprof_reach import within
 from chopper_interop.converters.rocprof_rows import Rows
-from chopper_interop.converters.rocprof_tables import INTEGERS, NOT_KEPT, VALUE
+from chopper_interop.converters.rocprof_tables import (
+    INTEGERS,
+    NOT_KEPT,
+    VALUE,
+    is_left_out,
+    measured,
+)
 from chopper_interop.issues import Fault, IssueLog, Severity
 
 if TYPE_CHECKING:
@@ -72,7 +78,7 @@ def _rows(section: Section, name: str, issues: IssueLog) -> Rows:
     if not len(buffer):
         return Rows(section.form, 0, where=name)
     try:
-        table = _read(section, buffer, _types(section.columns))
+        table = _read(section, buffer, _types(section))
         columns = {c: _Column.of(table[c]) for c in table.column_names}
     except pa.ArrowInvalid:
         columns = _with_care(section, buffer, name, issues)
@@ -83,6 +89,7 @@ def _rows(section: Section, name: str, issues: IssueLog) -> Rows:
         known={n: c.known for n, c in columns.items() if c.is_integer and c.known is not None},
         texts={n: c.data for n, c in columns.items() if c.is_text},
         values=columns[VALUE].data if VALUE in columns else np.empty(0),
+        counters=_counters(section, columns),
         where=name,
     )
     rows = within(rows, issues)
@@ -93,9 +100,17 @@ def _count(columns: dict[str, _Column]) -> int:
     return len(next(iter(columns.values())).data) if columns else 0
 
 
-def _types(columns: list[str]) -> dict[str, pa.DataType]:
-    numbers = {name: pa.int64() for name in columns if name in INTEGERS}
-    return dict.fromkeys(columns, _NAME) | numbers | {VALUE: pa.float64()}
+def _counters(section: Section, columns: dict[str, _Column]) -> dict[str, Array]:
+    """Columns of counters, by their names as they stand in the header."""
+    wanted = measured(section.form, section.columns)
+    titles = zip(section.columns, section.titles, strict=True)
+    return {title: columns[column].data for column, title in titles if column in wanted}
+
+
+def _types(section: Section) -> dict[str, pa.DataType]:
+    numbers = {name: pa.int64() for name in section.columns if name in INTEGERS}
+    values = {VALUE, *measured(section.form, section.columns)}
+    return dict.fromkeys(section.columns, _NAME) | numbers | dict.fromkeys(values, pa.float64())
 
 
 def _read(section: Section, buffer: Any, types: dict[str, pa.DataType]) -> pa.Table:
@@ -107,11 +122,16 @@ def _read(section: Section, buffer: Any, types: dict[str, pa.DataType]) -> pa.Ta
         parse_options=csv.ParseOptions(newlines_in_values=section.folded),
         convert_options=csv.ConvertOptions(
             column_types=types,
-            include_columns=[c for c in section.columns if c not in NOT_KEPT],
+            include_columns=_kept(section),
             null_values=_NULLS,
             strings_can_be_null=False,
         ),
     )
+
+
+def _kept(section: Section) -> list[str]:
+    left_out = is_left_out if section.form.wide else NOT_KEPT.__contains__
+    return [c for c in section.columns if not left_out(c)]
 
 
 @dataclass(frozen=True)
@@ -149,12 +169,13 @@ def _with_care(section: Section, buffer: Any, name: str, issues: IssueLog) -> di
         text = bytes(memoryview(buffer)).decode("utf-8", "replace")
         table = _read(section, text.encode(), texts)
     columns = {}
+    values = {VALUE, *measured(section.form, section.columns)}
     for column in table.column_names:
         found = _Column.of(table[column])
         if column in INTEGERS:
             columns[column] = _integers(found.data, column, name, issues)
         else:
-            columns[column] = _decimals(found.data, name, issues) if column == VALUE else found
+            columns[column] = _decimals(found.data, name, issues) if column in values else found
     return columns
 
 

@@ -36,6 +36,8 @@ class Rows:
         Columns of text by name, dictionary-encoded.
     values
         The column of decimal numbers, empty if there is none.
+    counters
+        Columns of decimal numbers by the counter that they are of, where each has its own.
     raw
         Columns of ready JSON values (lists of bytes, empty where there is none) by key.
     where
@@ -48,6 +50,7 @@ class Rows:
     known: dict[str, Array] = field(default_factory=dict)
     texts: dict[str, pa.DictionaryArray] = field(default_factory=dict)
     values: Array = field(default_factory=lambda: np.empty(0))
+    counters: dict[str, Array] = field(default_factory=dict)
     raw: dict[str, list[bytes]] = field(default_factory=dict)
     where: str = ""
 
@@ -83,6 +86,7 @@ class Rows:
             known={name: column[rows] for name, column in self.known.items()},
             texts={name: arrow.take(column, rows) for name, column in self.texts.items()},
             values=self.values[rows] if len(self.values) else self.values,
+            counters={name: column[rows] for name, column in self.counters.items()},
             raw={key: [column[i] for i in rows.tolist()] for key, column in self.raw.items()},
         )
 

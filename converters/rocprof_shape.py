@@ -67,6 +67,8 @@ class Shape:
 
     def proper(self, text: str) -> str | None:
         """A row as RFC 4180 has it; None if the text is no row, however its quotes are read."""
+        if text.count(",") < len(self.columns) - 1:
+            return None
         row = split(text)
         if row is not None and len(row) == len(self.columns) and self._plausible(row):
             return text

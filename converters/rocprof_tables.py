@@ -10,6 +10,40 @@ from dataclasses import dataclass
 
 from chopper_interop.schemas.kinds import Kind
 
+_OLD_COLUMNS: dict[str, str] = {
+    "accum_vgpr": "accum_vgpr",
+    "arch_vgpr": "vgpr",
+    "beginns": "start",
+    "completens": "completed",
+    "dispatchns": "dispatched",
+    "durationns": "duration",
+    "endns": "end",
+    "fbar": "fbar",
+    "gpu-id": "gpu",
+    "gpu_id": "gpu",
+    "grd": "grid",
+    "index": "dispatch",
+    "kernelname": "name",
+    "lds": "lds",
+    "lds_per_workgroup": "lds",
+    "message": "name",
+    "obj": "object",
+    "queue-id": "queue",
+    "queue-index": "queue_index",
+    "roctx_id": "range_id",
+    "scr": "scratch",
+    "scratch_per_workitem": "scratch",
+    "sgpr": "sgpr",
+    "sig": "signal",
+    "stop_timestamp": "end",
+    "tid": "thread",
+    "timestamp": "start",
+    "vgpr": "vgpr",
+    "wave_size": "wave_size",
+    "wgr": "workgroup",
+    "xcc_index": "xcc",
+}
+"""Names that only the tools before rocprofv3 wrote, and rocprof-compute does."""
 COLUMNS: dict[str, str] = {
     "accum_vgpr_count": "accum_vgpr",
     "address": "address",
@@ -61,6 +95,7 @@ COLUMNS: dict[str, str] = {
     "workgroup_size_x": "workgroup_x",
     "workgroup_size_y": "workgroup_y",
     "workgroup_size_z": "workgroup_z",
+    **_OLD_COLUMNS,
 }
 """Name in a header, in lower case → name here."""
 
@@ -72,9 +107,11 @@ TEXTS = frozenset(
         "destination_agent",
         "domain",
         "event_handle",
+        "gpu",
         "guid",
         "kind",
         "name",
+        "object",
         "pid",
         "source_agent",
     }
@@ -82,7 +119,7 @@ TEXTS = frozenset(
 """Columns of text."""
 VALUE = "value"
 """The column of decimal numbers."""
-NOT_KEPT = frozenset({"duration", "kind"})
+NOT_KEPT = frozenset({"duration", "kind", "signal"})
 """Columns that say nothing that others do not."""
 INTEGERS = frozenset(COLUMNS.values()) - TEXTS - NOT_KEPT - {VALUE}
 """Columns of whole numbers."""
@@ -90,7 +127,7 @@ INTEGERS = frozenset(COLUMNS.values()) - TEXTS - NOT_KEPT - {VALUE}
 
 @dataclass(frozen=True)
 class Format:
-    """One of the tables that rocprofv3 writes.
+    """One of the tables that rocprofv3 writes, or the tools before it.
 
     Parameters
     ----------
@@ -104,6 +141,10 @@ class Format:
         Column of free text, in which commas, quotes and line ends may stand unescaped.
     args
         What becomes arguments of its nodes: key → the column, or three for a list.
+    tool
+        Who writes it.
+    wide
+        Whether each column of a name that is not known holds the values of a counter.
     """
 
     name: str
@@ -111,6 +152,8 @@ class Format:
     lacks: frozenset[str] = frozenset()
     free: str = ""
     args: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    tool: str = "rocprofv3"
+    wide: bool = False
 
 
 def _args(*columns: str, **renamed: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
@@ -125,9 +168,15 @@ _RESOURCES = _args(
     "graph_exec_id",
     "graph_node_id",
     "replay_pass",
+    "queue_index",
+    "wave_size",
+    "fbar",
     lds_bytes="lds",
     group_segment_bytes="group_segment",
     scratch_bytes="scratch",
+    kernel_object="object",
+    dispatch_ns="dispatched",
+    complete_ns="completed",
 )
 _DISPATCH = _args("agent", "queue", "stream", "thread", dispatch_id="dispatch") + _args("kernel_id")
 _SHAPE = (
@@ -143,6 +192,7 @@ KERNELS = Format(
     free="name",
     args=(
         *_DISPATCH,
+        *_args(grid_size="grid", workgroup_size="workgroup"),
         *_SHAPE,
         *_RESOURCES,
     ),
@@ -162,7 +212,7 @@ CALLS = Format(
     "api_trace",
     frozenset({"domain", "name", "thread"}) | _TIMES,
     free="name",
-    args=_args("domain"),
+    args=_args("domain", "range_id"),
 )
 COPIES = Format(
     "memory_copy_trace",
@@ -195,8 +245,36 @@ AGENTS = Format("agent_info", frozenset({"node_id", "agent_type", "simd_count", 
 OTHERS = Format("other", frozenset({"name"}), args=_args("domain"))
 """Records of a kind that is not known here; only JSON files hold such."""
 
-FORMATS = (AGENTS, COUNTERS, EVENTS, SCRATCH, GRAPHS, COPIES, ALLOCATIONS, CALLS, KERNELS)
+DISPATCHES = Format(
+    "dispatches",
+    frozenset({"name", "gpu", "grid"}),
+    frozenset({"counter", "domain"}),
+    free="name",
+    tool="rocprof",
+    wide=True,
+)
+"""A row for each dispatch, a column for each counter: rocprof v1 and v2, rocprof-compute."""
+RECORDS = Format(
+    "records",
+    frozenset({"domain", "name", "correlation"}) | _TIMES,
+    frozenset({"thread", "process", "agent", "gpu", "guid"}),
+    free="name",
+    tool="rocprof",
+)
+"""Calls, copies and kernels of rocprofv2."""
+MARKS = Format(
+    "marks", frozenset({"domain", "range_id", "name", "start"}), free="name", tool="rocprof"
+)
+"""roctx messages of rocprofv2."""
+
+FORMATS = (
+    *(AGENTS, COUNTERS, EVENTS, SCRATCH, GRAPHS, COPIES, ALLOCATIONS, CALLS, KERNELS),
+    *(DISPATCHES, RECORDS, MARKS),
+)
 """Tables that are read, the most particular first."""
+
+_MERGED = frozenset({"correlation_id", "dispatch_id", "kernel_id", "kernel_name", "queue_id"})
+"""Columns of rocprof-compute's passes of which a merge may leave copies."""
 
 STATISTICS = frozenset({"name", "calls", "totaldurationns", "minns", "maxns", "stddev"})
 """Header of ``*_stats.csv`` and ``domain_stats.csv``. rocprof v1 had neither MinNs nor StdDev."""
@@ -258,6 +336,21 @@ def columns_of(header: list[str]) -> list[str]:
         stands_for = "guid" if "process" in names else "process"
         names = [stands_for if name == "pid" else name for name in names]
     return [n if n not in names[:i] and n else f"#{i}" for i, n in enumerate(names)]
+
+
+def measured(form: Format, columns: list[str]) -> frozenset[str]:
+    """Columns of a wide table that hold the values of counters."""
+    if not form.wide:
+        return frozenset()
+    known = set(COLUMNS.values())
+    return frozenset(c for c in columns if c not in known and not is_left_out(c))
+
+
+def is_left_out(column: str) -> bool:
+    """Whether a column says nothing that others do not: such as ``wave_size_1`` behind a merge."""
+    base, _, number = column.rpartition("_")
+    repeats = number.isdecimal() and (base in _OLD_COLUMNS or base in _MERGED)
+    return column in NOT_KEPT or column.startswith("#") or repeats
 
 
 def format_of(header: list[str]) -> Format | None:

@@ -53,6 +53,8 @@ class Recording:
         Counters of dispatches.
     run
         Name of the run if it is one of counters.
+    tool
+        Who wrote the files.
     """
 
     paths: Sequence[Path]
@@ -63,6 +65,7 @@ class Recording:
     tables: list[tuple[Rows, Array, Array]]
     counts: list[Counts] = field(default_factory=list)
     run: str = ""
+    tool: str = TOOL
 
 
 def trace_of(recording: Recording, issues: IssueLog) -> Trace:
@@ -86,13 +89,15 @@ def trace_of(recording: Recording, issues: IssueLog) -> Trace:
 def _meta(recording: Recording) -> Meta:
     paths = recording.paths
     size = sum(path.stat().st_size for path in paths)
-    source = Source(str(paths[0]), recording.format, TOOL, size=size, events=recording.events)
+    source = Source(
+        str(paths[0]), recording.format, recording.tool, size=size, events=recording.events
+    )
     return Meta(
-        job=paths[0].parent.name or TOOL,
+        job=paths[0].parent.name or recording.tool,
         clock=BOOTTIME,
         run=recording.run,
         ranks=recording.owners.ranks,
-        devices=recording.numbering.devices(),
+        devices=tuple(replace(d, source=recording.tool) for d in recording.numbering.devices()),
         sources=(source,),
         facts=recording.numbering.facts(),
     )
