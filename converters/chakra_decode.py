@@ -56,6 +56,8 @@ class EtFile:
         Its bytes.
     metadata
         Its first message, the GlobalMetadata, as bytes.
+    has_metadata
+        Whether it has one; else it begins with a node.
     id, type, start_us, duration_us
         Columns of the nodes.
     name_at, name_len
@@ -74,6 +76,7 @@ class EtFile:
 
     buffer: Bytes
     metadata: bytes
+    has_metadata: bool
     id: Array
     type: Array
     start_us: Array
@@ -150,8 +153,9 @@ class _Lists(NamedTuple):
 def decode(buffer: Bytes) -> EtFile:
     """Columns of an ET file."""
     at, length, broken = _messages(buffer)
-    metadata = bytes(buffer[at[0] : at[0] + length[0]]) if len(at) else b""
-    at, length = at[1:], length[1:]
+    headed = not len(at) or not _is_node(buffer, at[0], at[0] + length[0])
+    metadata = bytes(buffer[at[0] : at[0] + length[0]]) if headed and len(at) else b""
+    at, length = (at[1:], length[1:]) if headed else (at, length)
     counts = np.zeros(3, np.int64)
     n = _count(buffer, at, length, counts)
     if n < len(at):
@@ -170,6 +174,7 @@ def decode(buffer: Bytes) -> EtFile:
     return EtFile(
         buffer=buffer,
         metadata=metadata,
+        has_metadata=headed,
         id=nodes.id,
         type=nodes.type,
         start_us=nodes.start_us,
@@ -284,6 +289,19 @@ def _count(buffer: Bytes, at: Array, length: Array, counts: Array) -> int:
             i = end
         counts[0], counts[1], counts[2] = data, ctrl, attrs
     return len(at)
+
+
+@jit
+def _is_node(buffer: Bytes, i: int, stop: int) -> bool:
+    """Whether a message has fields that only nodes have: a number as id or type, anything else."""
+    while i < stop:
+        number, wire, _, end = _field(buffer, i, stop)
+        if end < 0:
+            return False
+        if number > 2 or (number == 1 and wire == 0):
+            return True
+        i = end
+    return False
 
 
 @jit
