@@ -42,6 +42,7 @@ VALUE_FIELDS: dict[int, str] = {
 REAL_FIELDS = (3, 5)
 TEXT_FIELDS = (29, 31)
 _ZIGZAG_FIELDS = (15, 17)
+_SFIXED32 = 23
 _MOST_NAMES = 4096
 """Distinct names of attributes that a file may have."""
 
@@ -384,6 +385,8 @@ def _attribute(buffer: Bytes, i: int, stop: int, lists: _Lists, row: int, names:
                     double = np.empty(1, np.float64)
                     double[0] = single.view(np.float32)[0]
                     lists.attr_value[row] = double.view(np.int64)[0]
+                elif number == _SFIXED32:
+                    lists.attr_value[row] = np.int64(np.int32(np.uint32(value)))
                 else:
                     lists.attr_value[row] = np.int64(value)
             else:

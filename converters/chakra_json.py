@@ -86,7 +86,6 @@ def messages(buffer: Array, issues: IssueLog) -> tuple[Array, int]:
 
 def _graph(text: str) -> Iterator[tuple[Any, int] | None]:
     """Metadata and nodes of ``workload_graph``; None for each piece that is no node."""
-    parser = json.JSONDecoder()
     start = text.index("[", text.index('"workload_graph"')) + 1
     facts = {}
     try:
@@ -98,7 +97,7 @@ def _graph(text: str) -> Iterator[tuple[Any, int] | None]:
     for name, value in facts.items():
         metadata.attr.add(name=name, string_val=str(value))
     yield metadata, 0
-    for found in _objects(text, start, parser):
+    for found in _objects(text, start, _LISTED):
         yield _described(found) if isinstance(found, dict) else None
 
 
@@ -107,7 +106,7 @@ def _jsonized(text: str) -> Iterator[tuple[Any, int] | None]:
     from google.protobuf import json_format
 
     name = "GlobalMetadata"
-    for found in _objects(text, 0, json.JSONDecoder()):
+    for found in _objects(text, 0, _ABUTTING):
         made = message(name)()
         name = "Node"
         try:
@@ -117,11 +116,13 @@ def _jsonized(text: str) -> Iterator[tuple[Any, int] | None]:
 
 
 _BETWEEN = re.compile(r"[\s,]*")
-_BEGINS = re.compile(r"\{\s*\"")
+_LISTED, _ABUTTING = re.compile(r"\}\s*,\s*(?=\{)"), re.compile(r"\}\s*(?=\{)")
+"""What stands between nodes, in which attributes are objects as well."""
 
 
-def _objects(text: str, at: int, parser: json.JSONDecoder) -> Iterator[Any]:
+def _objects(text: str, at: int, between: re.Pattern[str]) -> Iterator[Any]:
     """Values one behind the other, to the end of a list or of the text; None for broken ones."""
+    parser = json.JSONDecoder()
     while True:
         at = _BETWEEN.match(text, at).end()  # type: ignore[union-attr]
         if at >= len(text) or text[at] == "]" or text[at] == "\0":
@@ -130,10 +131,10 @@ def _objects(text: str, at: int, parser: json.JSONDecoder) -> Iterator[Any]:
             found, at = parser.raw_decode(text, at)
         except (ValueError, RecursionError):
             yield None
-            following = _BEGINS.search(text, at + 1)
+            following = between.search(text, at + 1)
             if following is None:
                 return
-            at = following.start()
+            at = following.end()
             continue
         yield found
 

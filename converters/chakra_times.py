@@ -125,7 +125,7 @@ def _run(dur: Array, place: Array, lane: Array, waits: Array, first: Array, afte
 
 
 @jit
-def _begin(
+def _begin(  # noqa: PLR0913, PLR0917 - a loop body, in one call
     k: int, now: int, dur: Array, start: Array, ready: Any, busy: Array, running: Any
 ) -> None:
     """Start the first of the nodes that wait for a lane, if it is free."""
