@@ -15,10 +15,10 @@ import pyarrow as pa
 from chopper_interop import arrow, gather, inputs
 from chopper_interop.build import TraceBuilder
 from chopper_interop.converters import chakra_files, chakra_json, chakra_old, chakra_times
-from chopper_interop.converters.chakra_decode import EtFile, decode
+from chopper_interop.converters.chakra_decode import REAL_FIELDS, TEXT_FIELDS, EtFile, decode
+from chopper_interop.converters.chakra_values import WHOLE_FIELDS, reals, taken, value
 from chopper_interop.converters.chakra_values import has as _has
 from chopper_interop.converters.chakra_values import integers as _integers
-from chopper_interop.converters.chakra_values import note_types, reals, value
 from chopper_interop.errors import ReadError
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas import hub
@@ -97,16 +97,25 @@ _NAMES = {
     CommType.BARRIER: Collective.BARRIER,
 }
 _KINDS = {k.name.lower(): int(k) for k in Kind}
-_TAKEN = (
-    "is_cpu_op", "start_ns", "duration_ns", "comm_type", "comm_size", "comm_src", "comm_dst",
-    "comm_tag", "pg_name", "stream", "tid", "device", "correlation", "kind", "collective",
-)  # fmt: skip
-"""Attributes that become columns; the others stay with the node as its arguments."""
 _NUMBERS = (
-    "start_ns", "duration_ns", "comm_type", "comm_size", "comm_src", "comm_dst", "stream", "tid",
-    "device", "correlation", "is_cpu_op", "comm_tag",
+    "is_cpu_op", "start_ns", "duration_ns", "comm_type", "comm_size", "comm_src", "comm_dst",
+    "comm_tag", "stream", "tid", "device", "correlation",
 )  # fmt: skip
-_TEXTS = ("kind", "collective", "pg_name")
+_TEXTS = ("pg_name", "kind", "collective")
+
+
+def _fitting(declared: pa.DataType) -> tuple[int, ...]:
+    if pa.types.is_dictionary(declared) or pa.types.is_string(declared):
+        return TEXT_FIELDS
+    return REAL_FIELDS + WHOLE_FIELDS if pa.types.is_floating(declared) else WHOLE_FIELDS
+
+
+_COLUMNS = (
+    {name: _fitting(declared) for name, declared in hub.ANNOTATION_TYPES.items()}
+    | dict.fromkeys(_NUMBERS, WHOLE_FIELDS)
+    | dict.fromkeys(_TEXTS, TEXT_FIELDS)
+)
+"""Attributes that become columns, and fields of their values; others stay as arguments."""
 
 
 def read(paths: list[Path]) -> Trace:
@@ -132,7 +141,6 @@ def read(paths: list[Path]) -> Trace:
     keep = _kept(et, issues)
     if not len(keep):
         raise ReadError("it holds no nodes", path=path)
-    note_types(et, _NUMBERS, _TEXTS, issues)
     src, dst = _edges(et, keep, issues)
     kind = _kinds(et)[keep]
     lane = _lanes(builder, et, keep, kind, rank or 0)
@@ -148,7 +156,7 @@ def read(paths: list[Path]) -> Trace:
         ts=ts + meta.origin_ns,
         dur=dur,
         correlation=_integers(et, "correlation", -1)[keep],
-        args=_arguments(builder, et, keep),
+        args=_arguments(builder, et, keep, taken(et, _COLUMNS, issues)),
         **_annotations(et, keep, {n: builder.group(n, ranks) for n, ranks in told.items()}),
     )
     builder.edges(src, dst, EdgeKind.DEPENDENCY)
@@ -321,6 +329,8 @@ def _annotations(et: EtFile, keep: Array, groups: dict[str, int]) -> dict[str, p
             found, known = _integers(et, name, 0)[keep], _has(et, name)[keep]
             if pa.types.is_int32(declared):
                 known &= (found >= -(1 << 31)) & (found < 1 << 31)
+            if name == "bytes":  # what we wrote beside comm_size, which is of communication only
+                found, known = np.where(known, found, size), known | (size >= 0)
             columns[name] = arrow.array(np.where(known, found, 0), mask=~known)
     return columns
 
@@ -353,11 +363,11 @@ def _peers(et: EtFile) -> Array:
     return np.where(np.isin(et.type, (NodeType.COMM_SEND, NodeType.COMM_RECV)), peer, -1)
 
 
-def _arguments(builder: TraceBuilder, et: EtFile, keep: Array) -> tuple[Array, Array]:
+def _arguments(
+    builder: TraceBuilder, et: EtFile, keep: Array, columns: Array
+) -> tuple[Array, Array]:
     """Attributes that have no column, as JSON objects."""
-    taken = {*_TAKEN, *hub.ANNOTATION_TYPES}
-    others = [n for n, name in enumerate(et.attr_names) if name not in taken]
-    rows = np.flatnonzero(np.isin(et.attr_name, others))
+    rows = np.flatnonzero(~columns & (et.attr_name >= 0))
     found: dict[int, dict[str, Any]] = {}
     for row in rows.tolist():
         node, name = int(et.attr_node[row]), et.attr_names[int(et.attr_name[row])]

@@ -12,8 +12,6 @@ from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas.chakra import message
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     import numpy.typing as npt
 
     from chopper_interop.converters.chakra_decode import EtFile
@@ -22,8 +20,8 @@ if TYPE_CHECKING:
 
 OTHER_TYPE = Fault(
     "et-attribute-type",
-    Severity.LOSS,
-    "Attributes of a type that does not fit their name, such as texts for numbers, were left out.",
+    Severity.INFO,
+    "Attributes of a type that does not fit their name, such as texts for numbers, are arguments.",
 )
 
 WHOLE_FIELDS = tuple(f for f in VALUE_FIELDS if f not in REAL_FIELDS + TEXT_FIELDS)
@@ -61,12 +59,22 @@ def reals(et: EtFile, attribute: str) -> Array:
     return values
 
 
-def note_types(et: EtFile, numbers: Iterable[str], texts: Iterable[str], issues: IssueLog) -> None:
-    """Count values that no column takes, because they are of another type."""
-    for names, fitting in ((numbers, WHOLE_FIELDS), (texts, TEXT_FIELDS)):
-        for name in names:
-            _, fields, _ = et.attribute(name)
-            issues.add(OTHER_TYPE, np.count_nonzero(~np.isin(fields, fitting)), name)
+def taken(et: EtFile, columns: dict[str, tuple[int, ...]], issues: IssueLog) -> Array:
+    """Which attributes are of the name and type of one that becomes a column.
+
+    Parameters
+    ----------
+    columns
+        Name → field numbers of the values that fit.
+    """
+    found = np.zeros(len(et.attr_name), bool)
+    for number, name in enumerate(et.attr_names):
+        if name in columns:
+            mine = et.attr_name == number
+            fitting = np.isin(et.attr_field, columns[name])
+            found |= mine & fitting
+            issues.add(OTHER_TYPE, np.count_nonzero(mine & ~fitting), name)
+    return found
 
 
 def value(et: EtFile, row: int) -> Any:

@@ -339,7 +339,8 @@ _NOT_FACTS = (
 KINETO = Converter(
     name="kineto",
     description="PyTorch profiler trace (Kineto JSON)",
-    versions="schema 1: 2020 legacy lists, torch 1.8.1 to 2.9, CUPTI, roctracer, rocprofiler-sdk",
+    versions="schema 1: 2020 legacy lists, torch 1.8.1 to 2.9, CUPTI, roctracer, rocprofiler-sdk; "
+    "Chrome traces of JAX, TensorFlow, torch_npu",
     suffixes=(".json", ".json.gz"),
     sniff=sniff,
     read=read,
