@@ -46,6 +46,11 @@ NAME_BYTES = Fault(
     Severity.LOSS,
     "Names with bytes that are no UTF-8: U+FFFD stands for each of them.",
 )
+BOUND_FLOW = Fault(
+    "flow-by-bind-id",
+    Severity.LOSS,
+    "Arrows that spans tell of by a `bind_id` of their own were left out.",
+)
 SECOND_LIST = Fault(
     "events-of-second-list",
     Severity.LOSS,
@@ -158,7 +163,12 @@ def load(path: Path, issues: IssueLog) -> TraceFile:
     kind = kinds[events.rows["cat"]]
     file = TraceFile(path, walked.header, events, kind, texts, labels, walked.left_out)
     kineto_labels.tell(file)
+    if (file.kind[file.phase("X")] == 0).any():  # not PyTorch's, which has no such arrows
+        issues.add(BOUND_FLOW, len(_BOUND.findall(buffer.data)))
     return file
+
+
+_BOUND = re.compile(rb'"bind_id"\s*:')
 
 
 def header_of(head: bytes) -> bool:

@@ -49,6 +49,7 @@ MISNAMED = Fault(
 )
 
 _MOST_THREADS = 1024
+_PROBED = 1000
 _WRITER = "rocprofiler-sdk_version"
 _OTHER_WRITERS = ("roctracer_version", "cupti_version")
 _LAUNCH = re.compile(r"launch", re.IGNORECASE)
@@ -60,12 +61,17 @@ def check(trace: Trace, header: dict[str, Any], issues: IssueLog) -> None:
         return
     kind = trace.array("kind")
     kernels = np.flatnonzero((kind == Kind.KERNEL) | (kind == Kind.COMM))
+    if _WRITER not in header and not _any_swapped(trace, kernels[:: len(kernels) // _PROBED + 1]):
+        return
     threads = _products(trace, kernels, "block")
     swapped = np.flatnonzero(threads > _MOST_THREADS)
     if swapped.size:
         issues.add(SWAPPED, len(swapped), _shape(trace, int(kernels[swapped[0]])))
-    if _WRITER in header:
-        _names(trace, issues)
+    _names(trace, issues)
+
+
+def _any_swapped(trace: Trace, kernels: Array) -> bool:
+    return bool((_products(trace, kernels, "block") > _MOST_THREADS).any())
 
 
 def _names(trace: Trace, issues: IssueLog) -> None:
