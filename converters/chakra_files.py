@@ -55,10 +55,10 @@ def sniff(head: bytes) -> bool:
     if not whole:
         return False
     rest = found[1:]
-    if _is_metadata(first):
+    if first and _is_metadata(first):
         return bool(rest and _is_node(*rest[0])) or (not rest and _states_version(first))
     nodes = found if first else rest
-    return bool(nodes) and all(_is_node(*one) for one in nodes) and nodes[0][1]
+    return bool(nodes) and all(_is_node(*one) for one in nodes) and _is_named(*nodes[0])
 
 
 def _json(head: bytes) -> bool:
@@ -116,6 +116,19 @@ def _is_node(raw: bytes, whole: bool) -> bool:  # noqa: FBT001
     told = {n: value for n, _, value in fields(raw)}
     name = told.get(2, b"")
     return bool({2, 3} & told.keys()) and isinstance(name, bytes) and b"\0" not in name
+
+
+def _is_named(raw: bytes, whole: bool) -> bool:  # noqa: FBT001
+    """Whether a node has a name that people can read and a type: what tells it without metadata."""
+    told = {n: value for n, _, value in fields(raw)} if whole else {}
+    name = told.get(2, b"")
+    return (
+        3 in told
+        and isinstance(name, bytes)
+        and name.isascii()
+        and name != b""
+        and name.decode().isprintable()
+    )  # noqa: PLR2004
 
 
 def is_groups(path: Path) -> bool:
