@@ -119,16 +119,12 @@ def _is_node(raw: bytes, whole: bool) -> bool:  # noqa: FBT001
 
 
 def _is_named(raw: bytes, whole: bool) -> bool:  # noqa: FBT001
-    """Whether a node has a name that people can read and a type: what tells it without metadata."""
+    """Whether a node has a type and a name that people can read: what tells it without metadata."""
     told = {n: value for n, _, value in fields(raw)} if whole else {}
-    name = told.get(2, b"")
-    return (
-        3 in told
-        and isinstance(name, bytes)
-        and name.isascii()
-        and name != b""
-        and name.decode().isprintable()
-    )  # noqa: PLR2004
+    name = told.get(2)
+    if not isinstance(name, bytes) or not {2, 3} <= told.keys():
+        return False
+    return name.isascii() and name != b"" and name.decode().isprintable()
 
 
 def is_groups(path: Path) -> bool:
