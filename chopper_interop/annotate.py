@@ -123,11 +123,16 @@ def launches(trace: Trace) -> Array:
     return call
 
 
+def _number(digits: str) -> int:
+    """Number of a step; -1 of one that no program reaches."""
+    return int(digits) if len(digits) < len("2147483648") else -1
+
+
 def _iterations(trace: Trace, launch: Array) -> Array:
     """Step of each node by the host's steps; -1 where it is in none."""
     result = np.full(trace.nodes.num_rows, -1, np.int32)
     numbers = [ITERATION.match(name) for name in trace.names()]
-    of_name = np.array([int(m.group(1)) if m else -1 for m in numbers], np.int32)
+    of_name = np.array([_number(m.group(1)) if m else -1 for m in numbers], np.int32)
     if not (of_name >= 0).any():
         return result
     kind, ts, dur = (trace.array(c) for c in ("kind", "ts", "dur"))

@@ -16,7 +16,8 @@ import numpy as np
 from chopper_interop import outputs, progress
 from chopper_interop.converters import chakra_comms, chakra_encode, chakra_plan
 from chopper_interop.converters.chakra_attributes import attributes
-from chopper_interop.converters.chakra_read import group, read, sniff
+from chopper_interop.converters.chakra_files import group, sniff
+from chopper_interop.converters.chakra_read import read
 from chopper_interop.errors import UsageError, WriteError
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.registry import Converter
@@ -185,7 +186,8 @@ def _write_metadata(stream: IO[bytes], told: dict[str, str | int]) -> None:
 CHAKRA = Converter(
     name="chakra",
     description="Chakra execution traces, one a rank (MLCommons)",
-    versions="schema of 2023 (chakra 1.0.0); read by feeders 1 and 3, ASTRA-sim 2",
+    versions="written: chakra 1.0.0, for feeders 1 and 3 (ASTRA-sim 2); read: schemas 2022 to 1.0.0, "
+    "gzip, jsonizer's output, workload_graph JSON",
     suffixes=(".et", "/"),
     sniff=sniff,
     group=group,

@@ -200,7 +200,11 @@ def _check_file(name: str, et: EtFile, findings: Findings) -> None:
     if not len(et.id):
         findings.found.append(Finding(name, "it holds no nodes"))
         return
-    if b"\n" not in et.metadata and b"\x12" not in et.metadata:
+    if not et.has_metadata:
+        findings.found.append(
+            Finding(name, "it has no GlobalMetadata: feeders lose its first node")
+        )
+    elif b"\n" not in et.metadata and b"\x12" not in et.metadata:
         what = "its first message is no GlobalMetadata with a version: a node may be lost"
         findings.found.append(Finding(name, what, stops=False))
     fault(_repeated(et.id), "ids occur twice: the last one wins")

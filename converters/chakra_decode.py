@@ -42,6 +42,7 @@ VALUE_FIELDS: dict[int, str] = {
 REAL_FIELDS = (3, 5)
 TEXT_FIELDS = (29, 31)
 _ZIGZAG_FIELDS = (15, 17)
+_SFIXED32 = 23
 _MOST_NAMES = 4096
 """Distinct names of attributes that a file may have."""
 
@@ -56,6 +57,8 @@ class EtFile:
         Its bytes.
     metadata
         Its first message, the GlobalMetadata, as bytes.
+    has_metadata
+        Whether it has one; else it begins with a node.
     id, type, start_us, duration_us
         Columns of the nodes.
     name_at, name_len
@@ -74,6 +77,7 @@ class EtFile:
 
     buffer: Bytes
     metadata: bytes
+    has_metadata: bool
     id: Array
     type: Array
     start_us: Array
@@ -150,8 +154,9 @@ class _Lists(NamedTuple):
 def decode(buffer: Bytes) -> EtFile:
     """Columns of an ET file."""
     at, length, broken = _messages(buffer)
-    metadata = bytes(buffer[at[0] : at[0] + length[0]]) if len(at) else b""
-    at, length = at[1:], length[1:]
+    headed = not len(at) or not _is_node(buffer, at[0], at[0] + length[0])
+    metadata = bytes(buffer[at[0] : at[0] + length[0]]) if headed and len(at) else b""
+    at, length = (at[1:], length[1:]) if headed else (at, length)
     counts = np.zeros(3, np.int64)
     n = _count(buffer, at, length, counts)
     if n < len(at):
@@ -170,6 +175,7 @@ def decode(buffer: Bytes) -> EtFile:
     return EtFile(
         buffer=buffer,
         metadata=metadata,
+        has_metadata=headed,
         id=nodes.id,
         type=nodes.type,
         start_us=nodes.start_us,
@@ -287,6 +293,19 @@ def _count(buffer: Bytes, at: Array, length: Array, counts: Array) -> int:
 
 
 @jit
+def _is_node(buffer: Bytes, i: int, stop: int) -> bool:
+    """Whether a message has fields that only nodes have: a number as id or type, anything else."""
+    while i < stop:
+        number, wire, _, end = _field(buffer, i, stop)
+        if end < 0:
+            return False
+        if number > 2 or (number == 1 and wire == 0):
+            return True
+        i = end
+    return False
+
+
+@jit
 def _varints(buffer: Bytes, i: int, stop: int) -> int:
     """How many varints there are; -1 if the last does not end."""
     count = 0
@@ -366,6 +385,8 @@ def _attribute(buffer: Bytes, i: int, stop: int, lists: _Lists, row: int, names:
                     double = np.empty(1, np.float64)
                     double[0] = single.view(np.float32)[0]
                     lists.attr_value[row] = double.view(np.int64)[0]
+                elif number == _SFIXED32:
+                    lists.attr_value[row] = np.int64(np.int32(np.uint32(value)))
                 else:
                     lists.attr_value[row] = np.int64(value)
             else:

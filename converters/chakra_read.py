@@ -1,13 +1,12 @@
 """Reading ETs of any writer: our own come back with their exact times, others as well as they say.
 
-MLCommons' converter gives no start times at all. What it does say, durations and dependencies,
-gives the earliest schedule, which is noted as an assumption.
+Forms: protobuf messages of all schemas (`chakra_old` has those before today's), packed or not, and
+both JSON forms (`chakra_json`). Where no node says when it started, `chakra_times` computes it.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,14 +14,17 @@ import pyarrow as pa
 
 from chopper_interop import arrow, gather, inputs
 from chopper_interop.build import TraceBuilder
-from chopper_interop.compiled import jit
+from chopper_interop.converters import chakra_files, chakra_json, chakra_old, chakra_times
 from chopper_interop.converters.chakra_decode import REAL_FIELDS, TEXT_FIELDS, EtFile, decode
+from chopper_interop.converters.chakra_values import WHOLE_FIELDS, reals, taken, value
+from chopper_interop.converters.chakra_values import has as _has
+from chopper_interop.converters.chakra_values import integers as _integers
 from chopper_interop.errors import ReadError
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.chakra import CommType, NodeType, message
 from chopper_interop.schemas.kinds import Collective, EdgeKind, Kind, LaneKind
-from chopper_interop.schemas.meta import ASSUMED, Meta, Rank, Source
+from chopper_interop.schemas.meta import ASSUMED, COMPUTED, REALTIME, Meta, Rank, Source
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,14 +61,29 @@ CIRCULAR = Fault(
     Severity.LOSS,
     "Dependencies that go in circles were left out.",
 )
-SCHEDULED = Fault(
-    "et-times-scheduled",
+ID_TWICE = Fault(
+    "et-id-twice",
+    Severity.ERROR,
+    "Nodes with an id that an earlier node has: who depends on it depends on the first here, and "
+    "on the last in simulators.",
+)
+EMPTY_NODE = Fault(
+    "et-node-empty",
     Severity.INFO,
-    "The ET has no start times: each node is put at the earliest time that its dependencies allow.",
+    "Messages without anything in them, at which MLCommons' readers stop, were left out.",
+    events=True,
+)
+NO_METADATA = Fault(
+    "et-without-metadata",
+    Severity.INFO,
+    "The file begins with a node, not with a GlobalMetadata; feeders lose that node.",
+)
+RANK_ASSUMED = Fault(
+    "rank-assumed",
+    Severity.INFO,
+    "Neither the file nor its name says its rank, so 0 was assumed.",
 )
 
-_SUFFIX = re.compile(r"^(?P<job>.*)\.(?P<rank>\d+)\.et$")
-_GROUPS = ".comm_groups.json"
 _NAMES = {
     CommType.ALL_REDUCE: Collective.ALL_REDUCE,
     CommType.REDUCE: Collective.REDUCE,
@@ -80,42 +97,25 @@ _NAMES = {
     CommType.BARRIER: Collective.BARRIER,
 }
 _KINDS = {k.name.lower(): int(k) for k in Kind}
-_TAKEN = (
+_NUMBERS = (
     "is_cpu_op", "start_ns", "duration_ns", "comm_type", "comm_size", "comm_src", "comm_dst",
-    "comm_tag", "pg_name", "stream", "tid", "device", "correlation", "kind", "collective",
+    "comm_tag", "stream", "tid", "device", "correlation",
 )  # fmt: skip
-"""Attributes that become columns; the others stay with the node as its arguments."""
-_GROUPS_JSON = re.compile(rb'\s*\{\s*"\d+"\s*:\s*\[[\s\d,]*[\],]')
+_TEXTS = ("pg_name", "kind", "collective")
 
 
-def sniff(head: bytes) -> bool:
-    """Whether a file that begins so is an ET, or the file of process groups beside one."""
-    if _GROUPS_JSON.match(head):
-        return True
-    size, at = _varint(head)
-    if at < 0 or size > len(head) - at:
-        return False
-    second, behind = _varint(head[at + size :])
-    node = head[at + size + behind :][:second]
-    try:
-        meta = message("GlobalMetadata").FromString(head[at : at + size])
-        whole = len(node) == second and message("Node").FromString(node)
-    except Exception:  # noqa: BLE001 - protobuf's own error class differs between its versions
-        return False
-    known = meta.version or meta.attr
-    return bool(known or size == 0) and bool(behind > 0 and (whole and whole.type))
+def _fitting(declared: pa.DataType) -> tuple[int, ...]:
+    if pa.types.is_dictionary(declared) or pa.types.is_string(declared):
+        return TEXT_FIELDS
+    return REAL_FIELDS + WHOLE_FIELDS if pa.types.is_floating(declared) else WHOLE_FIELDS
 
 
-def group(paths: list[Path]) -> list[list[Path]]:
-    """Each rank's file is a source; the file of groups goes with the first of them."""
-    sources = [[path] for path in paths if not path.name.endswith(_GROUPS)]
-    for path in paths:
-        if path.name.endswith(_GROUPS):
-            job = path.name.removesuffix(_GROUPS)
-            mine = [s for s in sources if s[0].name.startswith(f"{job}.")]
-            for source in mine or [[]]:
-                source.append(path)
-    return [source for source in sources if source]
+_COLUMNS = (
+    {name: _fitting(declared) for name, declared in hub.ANNOTATION_TYPES.items()}
+    | dict.fromkeys(_NUMBERS, WHOLE_FIELDS)
+    | dict.fromkeys(_TEXTS, TEXT_FIELDS)
+)
+"""Attributes that become columns, and fields of their values; others stay as arguments."""
 
 
 def read(paths: list[Path]) -> Trace:
@@ -124,87 +124,118 @@ def read(paths: list[Path]) -> Trace:
     Parameters
     ----------
     paths
-        The file, and if there is one the file of process groups.
+        The file, and those of process groups if there are any.
     """
-    files = [p for p in paths if not p.name.endswith(_GROUPS)]
-    if not files:
-        raise ReadError("process groups alone are no trace", path=paths[0])
-    path = files[0]
+    groups = [p for p in paths[1:] if chakra_files.is_groups(p)]
+    path = paths[0]
+    if path in groups or (not groups and chakra_files.is_groups(path)):
+        raise ReadError("process groups alone are no trace", path=path)
     issues = IssueLog(str(path))
-    et = decode(np.ascontiguousarray(inputs.read(path, issues)))
-    if et.broken_at >= 0:
-        issues.add(BROKEN, 1, f"byte {et.broken_at}")
-    issues.add(UNREADABLE, np.count_nonzero(et.attr_name < 0))
-    named = _SUFFIX.match(path.name)
-    rank = int(named.group("rank")) if named else 0
-    meta = _facts(et, path, rank, known_by="name" if named else ASSUMED)
+    et, lost = _file(path, issues)
+    told = chakra_files.groups_of(groups, issues)
+    job, rank = chakra_files.named(path)
+    if rank is None:
+        issues.add(RANK_ASSUMED)
+    meta = _facts(et, path, job, Rank(rank or 0, known_by=ASSUMED if rank is None else "name"))
     builder = TraceBuilder(meta)
-    keep = np.flatnonzero(et.type != NodeType.METADATA)
-    issues.add(METADATA_NODE, len(et.id) - len(keep))
+    keep = _kept(et, issues)
+    if not len(keep):
+        raise ReadError("it holds no nodes", path=path)
     src, dst = _edges(et, keep, issues)
-    ts, dur = _times(et, keep, src, dst, issues)
     kind = _kinds(et)[keep]
-    groups = _group_rows(builder, [p for p in paths if p.name.endswith(_GROUPS)])
+    lane = _lanes(builder, et, keep, kind, rank or 0)
+    ts, dur = chakra_times.times(et, keep, issues)
+    if not chakra_times.measured(et):
+        ts = chakra_times.scheduled(path, et.id[keep], lane, dur, (src, dst))
+        issues.add(chakra_times.SCHEDULED, len(keep))
     builder.nodes(
         kind=kind,
         name=_dictionary(*et.coded(et.name_at[keep], et.name_len[keep])),
-        rank=rank,
-        lane=_lanes(builder, et, keep, kind, rank),
+        rank=rank or 0,
+        lane=lane,
         ts=ts + meta.origin_ns,
         dur=dur,
         correlation=_integers(et, "correlation", -1)[keep],
-        args=_arguments(builder, et, keep),
-        **_annotations(et, keep, groups),
+        args=_arguments(builder, et, keep, taken(et, _COLUMNS, issues)),
+        **_annotations(et, keep, {n: builder.group(n, ranks) for n, ranks in told.items()}),
     )
     builder.edges(src, dst, EdgeKind.DEPENDENCY)
     trace = builder.finish()
-    events = len(et.id)
-    source = Source(str(path), "chakra", size=path.stat().st_size, events=events, nodes=len(keep))
+    events, size = len(et.id) + lost, path.stat().st_size
+    source = Source(str(path), "chakra", size=size, events=events, nodes=len(keep))
     return trace.with_meta(issues=tuple(issues), sources=(source,))
 
 
-def _varint(raw: bytes) -> tuple[int, int]:
-    value = 0
-    for i, byte in enumerate(raw[:10]):
-        value |= (byte & 127) << (7 * i)
-        if byte < 128:  # noqa: PLR2004
-            return value, i + 1
-    return 0, -1
+def _file(path: Path, issues: IssueLog) -> tuple[EtFile, int]:
+    """Columns of a file of any form, and how many of its nodes are not in them."""
+    raw, lost = inputs.read(path, issues), 0
+    if chakra_json.is_json(bytes(raw[: inputs.HEAD])):
+        raw, lost = chakra_json.messages(raw, issues)
+    et = decode(np.ascontiguousarray(chakra_old.modern(raw)))
+    if et.broken_at >= 0:
+        issues.add(BROKEN, 1, f"byte {et.broken_at}")
+    issues.add(UNREADABLE, np.count_nonzero(et.attr_name < 0))
+    if not et.has_metadata:
+        issues.add(NO_METADATA)
+    return et, lost
 
 
-def _facts(et: EtFile, path: Path, rank: int, known_by: str) -> Meta:
+def _kept(et: EtFile, issues: IssueLog) -> Array:
+    """Rows of the nodes that are operations."""
+    metadata = et.type == NodeType.METADATA
+    empty = (et.id == 0) & (et.type == 0) & (et.name_len == 0)
+    empty &= (et.start_us == 0) & (et.duration_us == 0)
+    empty &= (np.diff(et.data_first) == 0) & (np.diff(et.ctrl_first) == 0)
+    empty[et.attr_node] = False
+    issues.add(METADATA_NODE, np.count_nonzero(metadata))
+    issues.add(EMPTY_NODE, np.count_nonzero(empty))
+    return np.flatnonzero(~metadata & ~empty)
+
+
+def _facts(et: EtFile, path: Path, job: str, rank: Rank) -> Meta:
     """What the first message says."""
     facts: dict[str, str] = {}
     try:
-        parsed = message("GlobalMetadata").FromString(et.metadata)
+        parsed = message("GlobalMetadata").FromString(_with_version(et.metadata))
     except Exception as error:
         raise ReadError(f"its first message is broken: {error}", path=path, at="byte 0") from error
     for attribute in parsed.attr:
         which = attribute.WhichOneof("value")
-        facts[attribute.name] = str(getattr(attribute, which)) if which else ""
+        found = getattr(attribute, which) if which else ""
+        facts[attribute.name] = str(list(found.values) if hasattr(found, "values") else found)
     if parsed.version:
         facts["et_version"] = parsed.version
     origin = facts.pop("origin_ns", "0")
+    stated = int(origin) if origin.lstrip("-").isdigit() and len(origin) < _MOST_DIGITS else 0
+    measured = chakra_times.measured(et)
     return Meta(
-        job=facts.get("job", path.name.split(".")[0]),
-        origin_ns=int(origin) if origin.lstrip("-").isdigit() else 0,
-        ranks=(Rank(rank, known_by=known_by),),
+        job=facts.get("job", job),
+        origin_ns=stated if measured else 0,
+        clock=REALTIME if measured else COMPUTED,
+        ranks=(rank,),
         facts=facts,
     )
 
 
-def _integers(et: EtFile, attribute: str, missing: int) -> Array:
-    values = np.full(len(et.id), missing, np.int64)
-    nodes, fields, found = et.attribute(attribute)
-    whole = ~np.isin(fields, REAL_FIELDS + TEXT_FIELDS)
-    values[nodes[whole]] = found[whole]
-    return values
+_MOST_DIGITS = 20
 
 
-def _has(et: EtFile, attribute: str) -> Array:
-    has = np.zeros(len(et.id), bool)
-    has[et.attribute(attribute)[0]] = True
-    return has
+def _with_version(metadata: bytes) -> bytes:
+    """GlobalMetadata as today; until the end of 2023 its attributes were in field 1."""
+    try:
+        told = chakra_old.fields(metadata)
+    except ValueError:
+        return metadata
+    first = [found for number, _, found in told if number == 1]
+    if not all(isinstance(found, bytes) and found[:1] == b"\n" for found in first):
+        return metadata
+    made = message("GlobalMetadata")()
+    for found in first:
+        made.attr.add().MergeFromString(found)
+    for number, _, found in told:
+        if number == 2 and isinstance(found, bytes):  # noqa: PLR2004
+            made.attr.add().MergeFromString(found)
+    return bytes(made.SerializeToString())
 
 
 def _edges(et: EtFile, keep: Array, issues: IssueLog) -> tuple[Array, Array]:
@@ -215,6 +246,7 @@ def _edges(et: EtFile, keep: Array, issues: IssueLog) -> tuple[Array, Array]:
         [np.repeat(rows, np.diff(et.data_first)), np.repeat(rows, np.diff(et.ctrl_first))]
     )
     order = np.argsort(et.id, kind="stable")
+    issues.add(ID_TWICE, _again(et, keep))
     at = np.minimum(np.searchsorted(et.id[order], ids), max(len(order) - 1, 0))
     exists = et.id[order][at] == ids if len(order) else np.zeros(0, bool)
     place = np.full(len(et.id), -1, np.int64)
@@ -225,51 +257,20 @@ def _edges(et: EtFile, keep: Array, issues: IssueLog) -> tuple[Array, Array]:
     src, dst = src[inside], dst[inside]
     pairs = np.unique(src * max(len(keep), 1) + dst)
     src, dst = pairs // max(len(keep), 1), pairs % max(len(keep), 1)
-    first, after = gather.lists(src, dst, len(keep))
-    waits = np.bincount(dst, minlength=len(keep))
-    stuck = gather.unreached(waits, first, after)
+    stuck = _stuck(src, dst, len(keep)) & _stuck(dst, src, len(keep))
     circular = (src >= dst) & (stuck[src] & stuck[dst])  # what is left points forward
     issues.add(CIRCULAR, np.count_nonzero(circular))
     return src[~circular], dst[~circular]
 
 
-def _times(
-    et: EtFile, keep: Array, src: Array, dst: Array, issues: IssueLog
-) -> tuple[Array, Array]:
-    """Starts and durations in nanoseconds: as stated, else by the dependencies."""
-    dur = np.where(_has(et, "duration_ns"), _integers(et, "duration_ns", 0), et.duration_us * 1000)
-    start = np.where(_has(et, "start_ns"), _integers(et, "start_ns", 0), et.start_us * 1000)
-    ts, dur = start[keep], np.maximum(dur[keep], 0)
-    if len(keep) > 1 and not ts.any() and dur.any():
-        issues.add(SCHEDULED, len(keep))
-        first, after = gather.lists(src, dst, len(keep))
-        ts = _earliest(dur, np.bincount(dst, minlength=len(keep)), first, after)
-    return ts, dur
+def _stuck(src: Array, dst: Array, n: int) -> Array:
+    """Nodes on circles, and those behind."""
+    return gather.unreached(np.bincount(dst, minlength=n), *gather.lists(src, dst, n))
 
 
-@jit
-def _earliest(dur: Array, waits: Array, first: Array, after: Array) -> Array:
-    """The earliest start of each node of a graph without circles."""
-    n = len(dur)
-    start = np.zeros(n, np.int64)
-    left = waits.copy()
-    stack = np.empty(n, np.int64)
-    top = 0
-    for i in range(n):
-        if left[i] == 0:
-            stack[top] = i
-            top += 1
-    while top:
-        top -= 1
-        i = stack[top]
-        for e in range(first[i], first[i + 1]):
-            d = after[e]
-            start[d] = max(start[d], start[i] + dur[i])
-            left[d] -= 1
-            if left[d] == 0:
-                stack[top] = d
-                top += 1
-    return start
+def _again(et: EtFile, keep: Array) -> int:
+    """How many nodes have the id of another before them."""
+    return len(keep) - len(np.unique(et.id[keep]))
 
 
 def _kinds(et: EtFile) -> Array:
@@ -321,8 +322,16 @@ def _annotations(et: EtFile, keep: Array, groups: dict[str, int]) -> dict[str, p
         if pa.types.is_dictionary(declared):
             codes, texts = et.texts(name)
             columns[name] = _dictionary(codes[keep], texts)
+        elif pa.types.is_floating(declared):
+            found = reals(et, name)[keep]
+            columns[name] = arrow.array(found, declared, mask=np.isnan(found))
         else:
-            columns[name] = arrow.array(_integers(et, name, 0)[keep], mask=~_has(et, name)[keep])
+            found, known = _integers(et, name, 0)[keep], _has(et, name)[keep]
+            if pa.types.is_int32(declared):
+                known &= (found >= -(1 << 31)) & (found < 1 << 31)
+            if name == "bytes":  # what we wrote beside comm_size, which is of communication only
+                found, known = np.where(known, found, size), known | (size >= 0)
+            columns[name] = arrow.array(np.where(known, found, 0), mask=~known)
     return columns
 
 
@@ -354,29 +363,15 @@ def _peers(et: EtFile) -> Array:
     return np.where(np.isin(et.type, (NodeType.COMM_SEND, NodeType.COMM_RECV)), peer, -1)
 
 
-def _group_rows(builder: TraceBuilder, paths: list[Path]) -> dict[str, int]:
-    """Rows of the process groups by their names in the ET."""
-    listed = {name: ranks for path in paths for name, ranks in _listed(path).items()}
-    return {name: builder.group(name, ranks) for name, ranks in listed.items()}
-
-
-def _listed(path: Path) -> dict[str, list[int]]:
-    try:
-        listed = json.loads(path.read_text())
-        return {str(name): [int(rank) for rank in ranks] for name, ranks in listed.items()}
-    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise ReadError(f"it is no object of lists of ranks: {error}", path=path) from error
-
-
-def _arguments(builder: TraceBuilder, et: EtFile, keep: Array) -> tuple[Array, Array]:
+def _arguments(
+    builder: TraceBuilder, et: EtFile, keep: Array, columns: Array
+) -> tuple[Array, Array]:
     """Attributes that have no column, as JSON objects."""
-    taken = {*_TAKEN, *hub.ANNOTATION_TYPES}
-    others = [n for n, name in enumerate(et.attr_names) if name not in taken]
-    rows = np.flatnonzero(np.isin(et.attr_name, others))
+    rows = np.flatnonzero(~columns & (et.attr_name >= 0))
     found: dict[int, dict[str, Any]] = {}
     for row in rows.tolist():
         node, name = int(et.attr_node[row]), et.attr_names[int(et.attr_name[row])]
-        found.setdefault(node, {})[name] = _value(et, row)
+        found.setdefault(node, {})[name] = value(et, row)
     raws = {node: json.dumps(told).encode() for node, told in found.items()}
     buffer = b"".join(raws.values())
     start = builder.text(np.frombuffer(bytearray(buffer), np.uint8)) if buffer else 0
@@ -385,12 +380,3 @@ def _arguments(builder: TraceBuilder, et: EtFile, keep: Array) -> tuple[Array, A
     length[rows] = [len(r) for r in raws.values()]
     at[rows] = start + np.cumsum(length[rows]) - length[rows]
     return at[keep], length[keep]
-
-
-def _value(et: EtFile, row: int) -> Any:
-    field, value = int(et.attr_field[row]), int(et.attr_value[row])
-    if field in TEXT_FIELDS:
-        return et.text(value, int(et.attr_len[row]))
-    if field in REAL_FIELDS:
-        return float(np.int64(value).view(np.float64))
-    return bool(value) if field == 27 else value  # noqa: PLR2004

@@ -3,7 +3,8 @@
 Format: reference is libkineto's ``output_json.cpp``; what differs between versions and vendors
 stands in `kineto_tables`. A file is read in passes over columns: `kineto_events` makes columns of
 the text, here they become nodes, `kineto_links` ties GPU work to its launch and backward to
-forward operators, `kineto_comms` says what communicates, `kineto_samples` makes counter lanes.
+forward operators, `kineto_comms` says what communicates, `kineto_samples` makes counter lanes,
+`kineto_checks` and `kineto_launch` tell what cannot be true.
 """
 
 from __future__ import annotations
@@ -16,15 +17,17 @@ import numpy as np
 from chopper_interop import arrow, gather, inputs
 from chopper_interop.build import TraceBuilder
 from chopper_interop.converters import (
+    kineto_checks,
     kineto_comms,
     kineto_events,
+    kineto_launch,
     kineto_links,
     kineto_ranks,
     kineto_samples,
 )
 from chopper_interop.converters.kineto_json import write
 from chopper_interop.converters.kineto_numbers import MOST_NUMBER, in_reach, whole
-from chopper_interop.converters.kineto_tables import ON_DEVICE
+from chopper_interop.converters.kineto_tables import FLOWS, ON_DEVICE
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.jsonscan import BAD_TIME, HAS_DUR, HAS_TS
 from chopper_interop.registry import Converter
@@ -53,7 +56,8 @@ NEGATIVE_DURATION = Fault("duration-negative", Severity.LOSS, "Negative duration
 OTHER_PHASE = Fault(
     "event-phase-unknown",
     Severity.LOSS,
-    "Events of a phase (`ph`) that PyTorch does not write were left out.",
+    "Events of a phase (`ph`) for which a trace has no place were left out: asynchronous ones, "
+    "objects, clock marks.",
     events=True,
 )
 OTHER_CATEGORY = Fault(
@@ -68,8 +72,14 @@ FLOW = Fault(
     "Arrows were made into edges, or found again from correlation ids.",
     events=True,
 )
+OTHER_FLOW = Fault(
+    "flow-unknown",
+    Severity.LOSS,
+    "Ends of arrows of a category that PyTorch does not write were left out.",
+    events=True,
+)
 
-_KNOWN_PHASES = "XiIRMstfC"
+_KNOWN_PHASES = "XiIRMstfCE"
 _TOOL_KEYS = {
     "roctracer_version": "roctracer",
     "rocprofiler-sdk_version": "rocprofiler-sdk",
@@ -112,12 +122,14 @@ def read(paths: list[Path], *, rank: int | None = None) -> Trace:
     kineto_samples.add(builder, file, owners, issues)
     trace = kineto_links.link(builder.finish(), file, owners, issues)
     trace = kineto_comms.annotate(trace, file, issues)
+    kineto_checks.check(trace, issues)
+    kineto_launch.check(trace, file.header, issues)
     source = replace(trace.meta.sources[0], events=_events_in(file), nodes=trace.nodes.num_rows)
     return trace.with_meta(issues=tuple(issues), sources=(source,))
 
 
 def _events_in(file: TraceFile) -> int:
-    return len(file.rows) + file.events.malformed
+    return len(file.rows) + file.events.malformed + file.left_out
 
 
 def _nodes_among(file: TraceFile, issues: IssueLog) -> Array:
@@ -126,7 +138,10 @@ def _nodes_among(file: TraceFile, issues: IssueLog) -> Array:
     instant = file.phase("i", "I", "R") & ~kineto_samples.is_memory(file)
     candidates = file.phase("X") | instant
     issues.add(METADATA, np.count_nonzero(file.phase("M")))
-    issues.add(FLOW, np.count_nonzero(file.phase("s", "t", "f")))
+    flow = file.phase("s", "t", "f")
+    ours = np.isin(file.rows["cat"], [i for i, t in enumerate(file.texts) if t in FLOWS])
+    issues.add(FLOW, np.count_nonzero(flow & ours))
+    issues.add(OTHER_FLOW, np.count_nonzero(flow & ~ours), _example(file, flow & ~ours))
     other = ~file.phase(*_KNOWN_PHASES)
     issues.add(OTHER_PHASE, np.count_nonzero(other), _example(file, other))
     lost = candidates & ~timed
@@ -324,7 +339,8 @@ _NOT_FACTS = (
 KINETO = Converter(
     name="kineto",
     description="PyTorch profiler trace (Kineto JSON)",
-    versions="schema 1: 2020 legacy lists, torch 1.8.1 to 2.9, CUPTI, roctracer, rocprofiler-sdk",
+    versions="schema 1: 2020 legacy lists, torch 1.8.1 to 2.9, CUPTI, roctracer, rocprofiler-sdk; "
+    "Chrome traces of JAX, TensorFlow, torch_npu",
     suffixes=(".json", ".json.gz"),
     sniff=sniff,
     read=read,

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from chopper_interop import inputs, jsonscan, jsontext
+from chopper_interop.converters import kineto_labels, kineto_pairs
 from chopper_interop.converters.kineto_numbers import whole
 from chopper_interop.converters.kineto_tables import CATEGORIES
 from chopper_interop.errors import ReadError
@@ -34,6 +35,30 @@ NOT_CLOSED = Fault(
     "file-not-closed",
     Severity.LOSS,
     "The file breaks off: events that were still to come are missing.",
+)
+NO_BASE = Fault(
+    "time-base-missing",
+    Severity.ERROR,
+    "The file breaks off before it says what its times count from: dates are wrong by that.",
+)
+NAME_BYTES = Fault(
+    "name-not-utf8",
+    Severity.LOSS,
+    "Names with bytes that are no UTF-8: U+FFFD stands for each of them.",
+)
+BOUND_FLOW = Fault(
+    "flow-by-bind-id",
+    Severity.LOSS,
+    "Arrows that spans tell of by a `bind_id` of their own were left out.",
+)
+SECOND_LIST = Fault(
+    "events-of-second-list",
+    Severity.LOSS,
+    "Events of a second list, or of a second document behind the first, were left out.",
+    events=True,
+)
+BEHIND_END = Fault(
+    "bytes-behind-end", Severity.LOSS, "Bytes behind the end of the document were left out."
 )
 HEADER_BROKEN = Fault(
     "header-malformed", Severity.LOSS, "A part of the file's header is no proper JSON."
@@ -61,6 +86,8 @@ class TraceFile:
         The distinct strings of the events.
     labels
         Made-up id → text, for pids and tids that are no numbers.
+    left_out
+        Number of events that are not among `events`.
     """
 
     path: Path
@@ -69,6 +96,7 @@ class TraceFile:
     kind: Array
     texts: list[str]
     labels: dict[int, str]
+    left_out: int = 0
 
     @property
     def rows(self) -> Array:
@@ -120,16 +148,27 @@ def load(path: Path, issues: IssueLog) -> TraceFile:
         It holds no list of events, or an empty one.
     """
     buffer = inputs.read(path, issues)
-    header, events = _walk(path, buffer, issues)
-    _note_losses(events, issues)
+    walked = _walk(path, buffer, issues)
+    events = walked.events
+    _note_losses(walked, issues)
     if not len(events.rows):
         raise ReadError(
             "it holds no events", path=path, hint="was the profiler stopped before it was exported?"
         )
     texts = events.texts()
+    _note_replaced(events.rows, texts, issues)
     labels = _resolve_ids(events.rows, texts)
+    kineto_pairs.close(events.rows, issues)
     kinds = np.array([CATEGORIES.get(t.lower(), 0) for t in texts] + [0], np.uint8)
-    return TraceFile(path, header, events, kinds[events.rows["cat"]], texts, labels)
+    kind = kinds[events.rows["cat"]]
+    file = TraceFile(path, walked.header, events, kind, texts, labels, walked.left_out)
+    kineto_labels.tell(file)
+    if (file.kind[file.phase("X")] == 0).any():  # not PyTorch's, which has no such arrows
+        issues.add(BOUND_FLOW, len(_BOUND.findall(buffer.data)))
+    return file
+
+
+_BOUND = re.compile(rb'"bind_id"\s*:')
 
 
 def header_of(head: bytes) -> bool:
@@ -151,39 +190,81 @@ _ROCPROF_V1 = re.compile(
 _TELLING = (b'"traceEvents"', b'"schemaVersion"', b'"deviceProperties"', b'"baseTimeNanoseconds"')
 
 
-def _walk(path: Path, buffer: Array, issues: IssueLog) -> tuple[dict[str, Any], jsonscan.Events]:
-    """Header and events of a file in object or list form."""
+@dataclass
+class _Walked:
+    """What a walk over a document found."""
+
+    header: dict[str, Any]
+    events: jsonscan.Events
+    whole: bool
+    """Whether the document has its end."""
+    end: int
+    left_out: int = 0
+
+
+def _walk(path: Path, buffer: Array, issues: IssueLog) -> _Walked:
+    """Header and events of a file in object or list form, and what stands behind its end."""
+    walked = _document(path, buffer, issues)
+    more = walked
+    start = 0
+    for _ in range(_MOST_DOCUMENTS):
+        start = jsontext.blank(buffer, start + more.end, len(buffer))
+        rest = buffer[start:]
+        if not more.whole or not rest.any():  # zeros are padding of file systems
+            break
+        try:
+            more = _document(path, rest, IssueLog())
+        except ReadError:
+            issues.add(BEHIND_END, len(rest), f"byte {start}")
+            break
+        found = len(more.events.rows) + more.events.malformed + more.left_out
+        walked.left_out += found
+        issues.add(SECOND_LIST, found, f"byte {start}")
+    return walked
+
+
+_MOST_DOCUMENTS = 64
+
+
+def _document(path: Path, buffer: Array, issues: IssueLog) -> _Walked:
     n = len(buffer)
     i = jsontext.blank(buffer, 0, n)
     if i == n:
         raise ReadError("it is empty", path=path)
     if buffer[i] == _LIST:
-        return {}, jsonscan.scan(buffer, i)
+        events = jsonscan.scan(buffer, i)
+        return _Walked({}, events, events.closed, events.end)
     header: dict[str, Any] = {}
-    events = None
+    lists: list[jsonscan.Events] = []
     i += 1
-    while True:
+    broken = buffer[i - 1] != jsontext.OPEN
+    while not broken:
         member = _member(buffer, i, n)
         if member is None:
             break
         key, value = member
         if key == "traceEvents" and value < n and buffer[value] == _LIST:
-            events = jsonscan.scan(buffer, value)
-            i = events.end
+            lists.append(jsonscan.scan(buffer, value))
+            i = lists[-1].end
             continue
         i = jsontext.skip_value(buffer, value, n) if value < n else -1
         if i < 0:
             issues.add(HEADER_BROKEN, example=key)
+            broken = True
             break
         _take(header, key, bytes(buffer[value:i]), issues)
-    if events is None:
+    if not lists:
         raise ReadError(
             "it has no list `traceEvents`",
             path=path,
             at=f"byte {i}" if i > 0 else None,
             hint="it is no trace of the PyTorch profiler, or its writer was interrupted",
         )
-    return header, events
+    end = n if broken else jsontext.blank(buffer, i, n)
+    whole = end < n and buffer[end] == jsontext.CLOSE
+    left_out = sum(len(more.rows) + more.malformed for more in lists[1:])
+    issues.add(SECOND_LIST, left_out)
+    return _Walked(header, lists[0], whole, end + 1, left_out)
 
 
 def _member(buffer: Array, i: int, n: int) -> tuple[str, int] | None:
@@ -208,11 +289,31 @@ def _take(header: dict[str, Any], key: str, raw: bytes, issues: IssueLog) -> Non
         issues.add(HEADER_BROKEN, example=key)
 
 
-def _note_losses(events: jsonscan.Events, issues: IssueLog) -> None:
+def _note_losses(walked: _Walked, issues: IssueLog) -> None:
+    events = walked.events
     at = f"byte {events.malformed_at[0]}" if events.malformed_at else ""
     issues.add(MALFORMED, events.malformed, at)
     if not events.closed:
         issues.add(NOT_CLOSED, example=f"byte {events.end}")
+    if not walked.whole and "baseTimeNanoseconds" not in walked.header:
+        timed = events.rows["ts"][events.rows["has"] & jsonscan.HAS_TS != 0]
+        if timed.size and timed.max() < _SINCE_1970_NS and "schemaVersion" in walked.header:
+            issues.add(NO_BASE)
+
+
+_SINCE_1970_NS = 315_360_000 * 10**9
+"""Ten years: times below it do not count from 1970 themselves."""
+
+
+def _note_replaced(rows: Array, texts: list[str], issues: IssueLog) -> None:
+    """Count names of which bytes were replaced."""
+    replaced = [number for number, text in enumerate(texts) if "\N{REPLACEMENT CHARACTER}" in text]
+    if replaced:
+        which = np.flatnonzero(np.isin(rows["name"], replaced))
+        if which.size:
+            text = texts[int(rows["name"][which[0]])]
+            at = rows["at"][which[0]]
+            issues.add(NAME_BYTES, len(which), f"{text[:60]!r} at byte {at}")
 
 
 def _resolve_ids(rows: Array, texts: list[str]) -> dict[int, str]:

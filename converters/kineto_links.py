@@ -31,12 +31,6 @@ LAUNCH_BY_ORDER = Fault(
     Severity.INFO,
     "Kernels without a correlation id were tied to launches of such kernels by their order.",
 )
-BEFORE_LAUNCH = Fault(
-    "kernel-before-launch",
-    Severity.INFO,
-    "GPU work that starts before the call that launched it: the device's clock is off by that much "
-    "or more. Times are left as they are.",
-)
 FLOW_UNBOUND = Fault(
     "fwdbwd-unbound",
     Severity.LOSS,
@@ -73,8 +67,6 @@ def launches(trace: Trace, issues: IssueLog) -> tuple[Array, Array]:
     src = _by_order(trace, src, work, issues)
     tied = src >= 0
     issues.add(NO_LAUNCH, np.count_nonzero(~tied))
-    early = ts[work[tied]] < ts[src[tied]]
-    issues.add(BEFORE_LAUNCH, np.count_nonzero(early))
     return src[tied].astype(np.int32), work[tied].astype(np.int32)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,11 +34,18 @@ NO_SAMPLE = Fault(
     "Counter events and memory instants without a time or a number were left out.",
     events=True,
 )
+NO_NUMBER = Fault(
+    "counter-value-no-number",
+    Severity.LOSS,
+    "Values of counter events that are no numbers were left out.",
+)
 
 SOURCE = "PyTorch"
 _MEMORY = "[memory]"
 _LANES = (("Total Allocated", "memory allocated"), ("Total Reserved", "memory reserved"))
 _CPU = 0
+_GPU_COUNTERS = re.compile(r"GPU (\d{1,9}) Counters\Z")
+"""Process of hardware counters since 2026."""
 
 
 def is_memory(file: TraceFile) -> Array:
@@ -51,7 +60,7 @@ def add(builder: TraceBuilder, file: TraceFile, owners: Owners, issues: IssueLog
     timed = (file.rows["has"][memory] & HAS_TS) != 0
     taken = _add_memory(builder, file, owners, memory[timed])
     counters = np.flatnonzero(file.phase("C"))
-    taken += sum(_add_counter(builder, file, owners, row) for row in counters.tolist())
+    taken += _add_counters(builder, file, owners, counters, issues)
     issues.add(SAMPLED, taken)
     issues.add(NO_SAMPLE, len(memory) + len(counters) - taken)
 
@@ -89,19 +98,54 @@ def _series(
         builder.samples(series, ts, value.astype(np.float64))
 
 
-def _add_counter(builder: TraceBuilder, file: TraceFile, owners: Owners, row: int) -> bool:
-    """Add a counter event: one sample of each of its values that is a number."""
-    event = file.rows[row]
-    numbers = {
-        key: float(value)
-        for key, value in file.args(row).items()
-        if isinstance(value, int | float) and not isinstance(value, bool)
-    }
-    if not numbers or not event["has"] & HAS_TS:
-        return False
-    ts = np.array([int(event["ts"]) + file.base_ns])
-    for key, value in numbers.items():
-        name = " ".join(part for part in (file.name(row), key) if part)
-        series = builder.series(int(owners.rank[row]), name, "", SOURCE)
-        builder.samples(series, ts, np.array([value]))
-    return True
+def _add_counters(
+    builder: TraceBuilder, file: TraceFile, owners: Owners, rows: Array, issues: IssueLog
+) -> int:
+    """Add counter events: one sample of each of their values that is a number."""
+    found: dict[int, tuple[list[int], list[float]]] = {}
+    shared = _names_of_several(file, owners, rows)
+    taken = others = 0
+    for row in rows.tolist():
+        event = file.rows[row]
+        args = file.args(row)
+        numbers = {
+            key: float(value)
+            for key, value in args.items()
+            if isinstance(value, int | float) and not isinstance(value, bool)
+        }
+        if not numbers or not event["has"] & HAS_TS:
+            continue
+        taken += 1
+        others += len(args) - len(numbers)
+        rank = int(owners.rank[row])
+        device, place = _place(file, int(event["pid"]))
+        for key, value in numbers.items():
+            parts = [file.name(row), key]
+            if (rank, int(event["name"])) in shared and device < 0:
+                parts.append(f"of {place}")
+            if event["id"]:
+                parts.append(f"#{file.labels.get(int(event['id']), int(event['id']))}")
+            name = " ".join(part for part in parts if part)
+            series = builder.series(rank, name, "", SOURCE, device=device)
+            times, values = found.setdefault(series, ([], []))
+            times.append(int(event["ts"]) + file.base_ns)
+            values.append(value)
+    for series, (times, values) in found.items():
+        builder.samples(series, np.array(times, np.int64), np.array(values))
+    issues.add(NO_NUMBER, others)
+    return taken
+
+
+def _names_of_several(file: TraceFile, owners: Owners, rows: Array) -> set[tuple[int, int]]:
+    """Ranks and names of counters that several of a rank's processes have."""
+    name, pid, rank = file.rows["name"][rows], file.rows["pid"][rows], owners.rank[rows]
+    first, _ = gather.distinct(rank, name, pid)
+    told = Counter(zip(rank[first].tolist(), name[first].tolist(), strict=True))
+    return {key for key, processes in told.items() if processes > 1}
+
+
+def _place(file: TraceFile, pid: int) -> tuple[int, str]:
+    """Device of which a counter event's process tells, -1 for none; and what it is called."""
+    label = file.labels.get(pid, str(pid))
+    of_gpu = _GPU_COUNTERS.match(label)
+    return (int(of_gpu.group(1)), label) if of_gpu else (-1, label)

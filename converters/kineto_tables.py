@@ -40,6 +40,10 @@ CATEGORIES: dict[str, Kind] = {
 }
 """Category in lower case → kind of node."""
 
+FLOWS = frozenset({"ac2g", "async_cpu_to_gpu", "async_gpu", "async", "fwdbwd"})
+"""Categories of PyTorch's arrows: launches, found again from correlation ids, and forward to
+backward, which become edges."""
+
 CATEGORY_OF: dict[Kind, str] = {
     Kind.CPU_OP: "cpu_op",
     Kind.ANNOTATION: "user_annotation",

@@ -14,6 +14,8 @@ LOCALTIME = "localtime"
 """What a wall clock showed, in nanoseconds as if its zone, which is not known, were UTC."""
 ORDER = "order"
 """No clock: ``ts`` counts the nodes in the order of their program."""
+COMPUTED = "computed"
+"""No clock: ``ts`` are nanoseconds that follow from durations and dependencies alone."""
 
 ASSUMED = "assumed"
 """`Rank.known_by` of a rank that nothing in the source tells."""

@@ -1,0 +1,210 @@
+"""ETs of other writers, against MLCommons' own reader, generator and jsonizer."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+from schedule import attributes, messages
+from seeds.chakra import GPU, HOST, REDUCE, VERSION, framed, node
+from shared_data import SHARED
+
+import chopper_interop as ci
+from chopper_interop.schemas.chakra import NodeType
+from chopper_interop.schemas.kinds import EdgeKind, Kind
+from chopper_interop.schemas.meta import COMPUTED, REALTIME
+
+pytest.importorskip("chakra", reason="MLCommons' package (mlc-chakra) is not installed")
+
+REAL = SHARED / "chakra" / "feeder_tests_chakra.0.et"
+
+
+def issues(trace: ci.Trace) -> dict[str, int]:
+    return {i.code: i.count for i in trace.meta.issues}
+
+
+def run_tool(module: str, monkeypatch: pytest.MonkeyPatch, *arguments: Any) -> None:
+    main = __import__(f"chakra.src.{module}", fromlist=["main"]).main
+    monkeypatch.setattr(sys, "argv", ["tool", *map(str, arguments)])
+    main()
+
+
+def generated(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    monkeypatch.chdir(folder)
+    run_tool("generator.generator", monkeypatch, "--num_npus", 2)
+    return sorted(folder.glob("*.et"))
+
+
+def test_all_that_the_generator_writes_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = generated(tmp_path, monkeypatch)
+    assert len(paths) > 20
+    for path in paths:
+        _, nodes = messages(path)
+        work = [n for n in nodes if n.type != NodeType.METADATA]
+        if not work:
+            with pytest.raises(ci.ChopperError, match="no nodes"):
+                ci.read(path)
+            continue
+        trace = ci.read(path)
+        (source,) = trace.meta.sources
+        assert (source.events, source.nodes) == (len(nodes), len(work))
+        assert trace.ranks == [int(path.name.split(".")[1])]
+        assert trace.meta.clock == COMPUTED
+        assert "rank-assumed" not in issues(trace)
+        assert trace.array("dur").sum() == sum(n.duration_micros for n in work) * 1000
+
+
+def test_attributes_of_every_type_come_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (path, *_) = [
+        p for p in generated(tmp_path, monkeypatch) if p.name.startswith("one_metadata_node_all")
+    ]
+    (all_types,) = messages(path)[1]
+    all_types.type = NodeType.COMP
+    all_types.attr.add(name="big", uint64_val=2**64 - 1)
+    all_types.attr.add(name="nan", double_val=float("nan"))
+    (tmp_path / "a.0.et").write_bytes(framed(VERSION, all_types.SerializeToString()))
+    told = ci.read(tmp_path / "a.0.et").args(0)
+    for name, value in attributes(all_types).items():
+        plain = list(value.values) if hasattr(value, "values") else value
+        texts = [v.decode() if isinstance(v, bytes) else v for v in np.atleast_1d(plain).tolist()]
+        expected = texts if isinstance(plain, list) else texts[0]
+        if name == "nan":
+            assert told[name] == "nan"
+        else:
+            assert told[name] == (pytest.approx(expected) if "float" in name else expected), name
+            assert type(told[name]) is type(expected), name
+
+
+def dependencies(nodes: list[Any]) -> nx.DiGraph:
+    """Dependencies among the nodes there are, by their places in the file."""
+    place = {n.id: k for k, n in enumerate(nodes)}
+    graph = nx.DiGraph()
+    graph.add_nodes_from(range(len(nodes)))
+    for k, n in enumerate(nodes):
+        graph.add_edges_from((place[p], k) for p in [*n.data_deps, *n.ctrl_deps] if p in place)
+    return graph
+
+
+@pytest.mark.skipif(not REAL.exists(), reason="real inputs (../shared/data) are not here")
+def test_only_dependencies_in_circles_are_left_out() -> None:
+    trace = ci.read(REAL)
+    graph = dependencies(messages(REAL)[1])
+    circle = {k: c for c, part in enumerate(nx.strongly_connected_components(graph)) for k in part}
+    backward = sum(a >= b and circle[a] == circle[b] for a, b in graph.edges)
+    assert issues(trace)["et-dependency-circular"] == backward
+    src, dst = trace.array("src", "edges"), trace.array("dst", "edges")
+    assert len(src) == graph.number_of_edges() - backward
+    ordered = nx.DiGraph(zip(src.tolist(), dst.tolist(), strict=True))
+    assert nx.is_directed_acyclic_graph(ordered)
+
+
+@pytest.mark.skipif(not REAL.exists(), reason="real inputs (../shared/data) are not here")
+def test_computed_times_keep_to_dependencies_and_lanes() -> None:
+    trace = ci.read(REAL)
+    assert trace.meta.clock == COMPUTED
+    (told,) = [i for i in trace.meta.issues if i.code == "et-times-scheduled"]
+    assert "computed, not measured" in told.meaning
+    ts, dur, lane = (trace.array(c) for c in ("ts", "dur", "lane"))
+    src, dst = trace.array("src", "edges"), trace.array("dst", "edges")
+    assert (ts[dst] >= (ts + dur)[src]).all()
+    for one in np.unique(lane):
+        mine = np.flatnonzero(lane == one)
+        mine = mine[np.lexsort((dur[mine], ts[mine]))]
+        assert (ts[mine][1:] >= (ts + dur)[mine][:-1]).all()
+    assert (trace.array("parent") == -1).all()
+
+
+def test_measured_starts_are_no_computed_ones(tmp_path: Path) -> None:
+    timed = [node(k, start=100 + 10 * k, **GPU) for k in range(2)]
+    (tmp_path / "a.0.et").write_bytes(framed(VERSION, *timed))
+    trace = ci.read(tmp_path / "a.0.et")
+    assert trace.meta.clock == REALTIME
+    assert (trace.array("ts") + trace.meta.origin_ns).tolist() == [100_000, 110_000]
+    assert "et-times-scheduled" not in issues(trace)
+
+
+@pytest.mark.skipif(not REAL.exists(), reason="real inputs (../shared/data) are not here")
+def test_what_the_jsonizer_writes_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "feeder_tests_chakra.0.json"
+    run_tool("jsonizer.jsonizer", monkeypatch, "--input_filename", REAL, "--output_filename", out)
+    with pytest.raises(ValueError, match="Extra data"):
+        json.loads(out.read_text())
+    one, other = ci.read(REAL), ci.read(out)
+    assert issues(one) == issues(other)
+    for column in ("kind", "ts", "dur", "lane", "name"):
+        assert np.array_equal(one.array(column), other.array(column)), column
+    assert one.edges.equals(other.edges)
+    assert [one.args(k) for k in range(50)] == [other.args(k) for k in range(50)]
+
+
+@pytest.mark.parametrize("mode", ["full", "gpu"])
+def test_own_ets_are_the_same_as_json(
+    demo: Path, tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ci.write(ci.read(demo / "kineto"), tmp_path / "et" / "job.et", mode=mode)
+    (tmp_path / "json").mkdir()
+    for path in (tmp_path / "et").glob("*.et"):
+        out = tmp_path / "json" / f"{path.stem}.json"
+        run_tool(
+            "jsonizer.jsonizer", monkeypatch, "--input_filename", path, "--output_filename", out
+        )
+    groups = tmp_path / "et" / "job.comm_groups.json"
+    (tmp_path / "json" / groups.name).write_bytes(groups.read_bytes())
+    one, other = ci.read(tmp_path / "et"), ci.read(tmp_path / "json")
+    assert one.nodes.equals(other.nodes)
+    assert one.edges.equals(other.edges)
+    assert one.groups.equals(other.groups)
+
+
+def test_annotations_of_decimals_come_back(tmp_path: Path) -> None:
+    nodes = [
+        node(0, start=5, **GPU, gfxclk_mhz=("double_val", 1234.5)),
+        node(1, start=9, **GPU),
+    ]
+    (tmp_path / "a.0.et").write_bytes(framed(VERSION, *nodes))
+    trace = ci.read(tmp_path / "a.0.et")
+    assert trace.nodes["gfxclk_mhz"].to_pylist() == [1234.5, None]
+
+
+def test_groups_beside_ets_are_theirs(tmp_path: Path) -> None:
+    et = framed(VERSION, node(0, **HOST), node(1, deps=[0], **REDUCE))
+    for rank in (0, 1):
+        (tmp_path / f"llama.tp2.{rank}.et").write_bytes(et)
+    (tmp_path / "comm_group.json").write_text('{"0": [0, 1], "1": [1, 0]}')
+    trace = ci.read(tmp_path)
+    assert trace.ranks == [0, 1]
+    assert [(g["name"], g["ranks"]) for g in trace.groups.to_pylist()] == [
+        ("0", [0, 1]),
+        ("1", [1, 0]),
+    ]
+    comm = trace.array("kind") == Kind.COMM
+    groups = np.array(trace.nodes["group"].to_pylist(), object)
+    assert groups[comm].tolist() == [1, 1]
+
+
+def test_kinds_and_edges_of_a_workload_graph(tmp_path: Path) -> None:
+    graph = {
+        "workload_name": "x",
+        "workload_graph": [
+            {"Id": 5, "Name": "a", "NodeType": 4, "is_cpu_op": True, "runtime": 7},
+            {"Id": 9, "Name": "b", "NodeType": "COMM_COLL_NODE", "is_cpu_op": False,
+             "data_deps": [5], "comm_type": 2, "comm_size": 64, "runtime": 3},
+        ],
+    }  # fmt: skip
+    (tmp_path / "w.3.json").write_text(json.dumps(graph))
+    trace = ci.read(tmp_path / "w.3.json")
+    assert trace.ranks == [3]
+    assert trace.array("kind").tolist() == [Kind.CPU_OP, Kind.COMM]
+    assert trace.array("ts").tolist() == [0, 7_000]
+    assert trace.array("kind", "edges").tolist() == [EdgeKind.DEPENDENCY]
+    assert trace.nodes["collective"].to_pylist() == [None, "all_gather"]
+    assert trace.nodes["bytes"].to_pylist() == [None, 64]
