@@ -32,6 +32,26 @@ TOOL = "rocprofv3"
 
 
 @dataclass(frozen=True)
+class Sampled:
+    """Counters that were sampled in time.
+
+    Parameters
+    ----------
+    series
+        Process, device, name and unit of each series.
+    which
+        Series of each sample.
+    ts, value
+        Time (ns) and value of each sample.
+    """
+
+    series: list[tuple[int, int, str, str]]
+    which: Array
+    ts: Array
+    value: Array
+
+
+@dataclass(frozen=True)
 class Recording:
     """What one run of one or several processes left.
 
@@ -53,6 +73,8 @@ class Recording:
         Counters of dispatches.
     run
         Name of the run if it is one of counters.
+    samples
+        Counters that were sampled in time.
     """
 
     paths: Sequence[Path]
@@ -63,6 +85,7 @@ class Recording:
     tables: list[tuple[Rows, Array, Array]]
     counts: list[Counts] = field(default_factory=list)
     run: str = ""
+    samples: list[Sampled] = field(default_factory=list)
 
 
 def trace_of(recording: Recording, issues: IssueLog) -> Trace:
@@ -78,6 +101,12 @@ def trace_of(recording: Recording, issues: IssueLog) -> Trace:
     for counts in recording.counts:
         attach(nodes, counts)
     link(nodes)
+    for sampled in recording.samples:
+        series = [
+            builder.series(int(rank[process]), name, unit, recording.format, device=device)
+            for process, device, name, unit in sampled.series
+        ]
+        builder.samples(np.array(series, np.int32)[sampled.which], sampled.ts, sampled.value)
     trace = builder.finish()
     source = replace(trace.meta.sources[0], nodes=trace.nodes.num_rows)
     return trace.with_meta(issues=tuple(issues), sources=(source,))
