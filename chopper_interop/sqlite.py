@@ -50,7 +50,7 @@ DAMAGED = Fault(
     "before and behind them were read.",
 )
 
-_BATCH = "65536"
+_BATCH = "262144"
 _SEED = {INTEGER: "0", REAL: "0.0", TEXT: "''"}
 _HINT = "copy it again from where it was recorded, or try sqlite3's .recover"
 

@@ -102,7 +102,7 @@ class _Found:
     def __post_init__(self) -> None:
         self.processes = rocpd_processes.Processes(self.part, self.place)
         self.agents = rocpd_processes.agents(self.part)
-        self.made = Tables(self.part, renamed=rocpd_processes.renamed(self.part))
+        self.made = Tables(self.part, self.issues, renamed=rocpd_processes.renamed(self.part))
         self.kernels = self._within(self.made.kernels())
         self.moments = self._within(self.made.moments())
         self.counted = counted(self.made, self.kernels, self.moments, self.issues)

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     Array = npt.NDArray[Any]
 
 _LARGE = pa.large_string()
-_NOTHING = ("", "{}", "null")
 _TO_ESCAPE = r'["\\\x00-\x1f]'
 
 
@@ -39,10 +38,7 @@ class Events:
 
     def __init__(self, part: Part) -> None:
         self.part = part
-        self._found = part.read(
-            "event",
-            {"id": INTEGER, "stack_id": INTEGER, "category_id": INTEGER, "extdata": TEXT},
-        )
+        self._found = part.numbers("event", "id", "stack_id", "category_id")
         self._lookup = Lookup(self._found.number("id"))
 
     def of(self, rows: Columns) -> Array:
@@ -67,18 +63,25 @@ class Events:
 
     def extdata(self, event: Array) -> tuple[Array, list[str]]:
         """Further data of each event, as JSON: codes (-1 if there is none) and texts."""
-        if not self._found.count:
+        lookup, codes, texts = self._extdata
+        if not len(codes):
             return np.full(len(event), -1, np.int64), []
-        codes, texts = self._extdata
-        return np.where(event >= 0, codes[event], -1), texts
+        ids = self._found.number("id")[event]
+        row = lookup.rows(ids, event >= 0)
+        return np.where(row >= 0, codes[row], -1), texts
 
     @cached_property
-    def _extdata(self) -> tuple[Array, list[str]]:
-        column = self._found.encoded("extdata")
+    def _extdata(self) -> tuple[Lookup, Array, list[str]]:
+        """Those that say anything: most say ``{}``."""
+        has = self.part.has("event", "extdata")
+        columns = {"id": INTEGER, "extdata": TEXT}
+        found = self.part.read(
+            "event", columns, "extdata NOT IN ('{}', '', 'null')" if has else "0"
+        )
+        column = found.encoded("extdata")
         texts = [text or "" for text in column.dictionary.to_pylist()]
-        empty = np.array([*(text.strip() in _NOTHING for text in texts), True])
         codes = arrow.numbers(column, -1).astype(np.int64)
-        return np.where(empty[codes], -1, codes), texts
+        return Lookup(found.number("id")), codes, texts
 
 
 def message_in(text: str) -> str:

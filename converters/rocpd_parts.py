@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from chopper_interop.issues import IssueLog
+
     Array = npt.NDArray[Any]
 
 PREFIX = "rocpd_"
@@ -59,6 +61,12 @@ NOT_READ = Fault(
     Severity.LOSS,
     "Rows with times of tables of a database that are not known here were left out.",
     events=True,
+)
+
+NO_NAME = Fault(
+    "name-unknown",
+    Severity.LOSS,
+    "Rows whose name is not in the database are called as their table.",
 )
 
 _TIMES = frozenset({"start", "timestamp"})
@@ -104,7 +112,10 @@ class Strings:
         encoded = arrow.array(ids, mask=~known).dictionary_encode()
         distinct = arrow.numbers(encoded.dictionary)
         rows = self._lookup.rows(distinct)
-        texts = arrow.take(self._texts, np.maximum(rows, 0)).to_pylist() if len(rows) else []
+        some = len(rows) and len(self._texts)
+        texts = (
+            arrow.take(self._texts, np.maximum(rows, 0)).to_pylist() if some else [None] * len(rows)
+        )
         has = np.array([*(r >= 0 and t is not None for r, t in zip(rows, texts)), False])  # noqa: B905
         codes = arrow.numbers(encoded, -1).astype(np.int64)
         return dictionary(np.where(has[codes], codes, -1), [text or "" for text in texts])
@@ -170,12 +181,21 @@ class Part:
         names = {c.lower() for c in self.base.columns(self.tables.get(table, ""))}
         return table in self.tables and names.issuperset(columns)
 
-    def read(self, table: str, columns: Mapping[str, str]) -> Columns:
-        """Columns of a table; empty if there is none, null if it lacks them."""
+    def read(self, table: str, columns: Mapping[str, str], where: str = "") -> Columns:
+        """Columns of a table; empty if there is none, null if it lacks them.
+
+        Parameters
+        ----------
+        table, columns
+            What to read, and the types of the columns.
+        where
+            SQL of a condition that rows must fulfil.
+        """
         if table not in self.tables:
             types = [pa.int64() if kind == INTEGER else _TYPES[kind] for kind in columns.values()]
             return Columns(pa.table([pa.nulls(0, t) for t in types], names=list(columns)))
-        return Columns(self.base.read(self.tables[table], columns, where=self._condition(table)))
+        conditions = " AND ".join(c for c in (self._condition(table), where) if c)
+        return Columns(self.base.read(self.tables[table], columns, where=conditions))
 
     def numbers(self, table: str, *columns: str) -> Columns:
         """Columns of whole numbers."""
@@ -219,6 +239,28 @@ class Part:
             return ""
         quoted = self.guid.replace("'", "''")
         return f"guid = '{quoted}'"
+
+
+def first_of(column: pa.DictionaryArray, other: pa.DictionaryArray) -> pa.DictionaryArray:
+    """Texts of a column, and of the other one where it has none."""
+    codes, texts = arrow.numbers(column, -1).astype(np.int64), column.dictionary.to_pylist()
+    has = np.array([*(bool(text) for text in texts), False])[codes]
+    if has.all() and len(codes):
+        return column
+    more = arrow.numbers(other, -1).astype(np.int64)
+    code = np.where(has, codes, np.where(more >= 0, more + len(texts), -1))
+    return dictionary(code, [text or "" for text in (*texts, *other.dictionary.to_pylist())])
+
+
+def named(
+    column: pa.DictionaryArray, instead: str, issues: IssueLog, where: str
+) -> pa.DictionaryArray:
+    """Names of rows; those that have none are called otherwise, and counted."""
+    codes = arrow.numbers(column, -1)
+    issues.add(NO_NAME, np.count_nonzero(codes < 0), where)
+    if not (codes < 0).any():
+        return column
+    return first_of(column, dictionary(np.zeros(len(codes), np.int64), [instead]))
 
 
 _TYPES = {"real": pa.float64(), "text": pa.string()}

@@ -11,13 +11,15 @@ import numpy as np
 from chopper_interop import arrow, gather
 from chopper_interop.converters import rocprof_tables as tables
 from chopper_interop.converters.rocpd_events import Events, arguments, document, message_in
-from chopper_interop.converters.rocpd_parts import Columns, Lookup, Part
+from chopper_interop.converters.rocpd_parts import Columns, Lookup, Part, first_of, named
 from chopper_interop.converters.rocprof_rows import Rows, dictionary
 from chopper_interop.sqlite import INTEGER, TEXT
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
+
+    from chopper_interop.issues import IssueLog
 
     Array = npt.NDArray[Any]
 
@@ -75,12 +77,15 @@ class Tables:
     ----------
     part
         The part.
+    issues
+        Where it is counted what is missing.
     renamed
         Whether the user asked that kernels be called as the ranges in which they were launched.
     """
 
-    def __init__(self, part: Part, *, renamed: bool) -> None:
+    def __init__(self, part: Part, issues: IssueLog, *, renamed: bool) -> None:
         self.part = part
+        self.issues = issues
         self.renamed = renamed
         self.events = Events(part)
         agents = part.numbers("info_agent", "id", "absolute_index")
@@ -103,7 +108,7 @@ class Tables:
         )
         texts = {"agent": self._agents(found, "agent_id")}
         if self.renamed:
-            texts["name"] = _first_of(region, name)
+            texts["name"] = first_of(region, name)
         else:
             texts |= {"name": name, "region": region}
         return self._made(tables.KERNELS, found, numbers, known, texts)
@@ -203,12 +208,12 @@ class Tables:
             self._take(found, column, numbers, known)
         name = self.part.strings.column(found.number("name_id"), found.known("name_id"))
         for other in ("operation", "type"):
-            name = _first_of(name, found.encoded(other))
+            name = first_of(name, found.encoded(other))
         address = found.number(handle)
         first, code = gather.distinct(address)
         handles = [f"0x{value & _ALL:016x}" for value in address[first].tolist()]
         texts = {
-            "name": _first_of(name, dictionary(np.zeros(found.count, np.int64), [_MOMENT])),
+            "name": name,
             "agent": self._agents(found, "agent_id"),
             "event_handle": dictionary(np.where(found.known(handle), code, -1), handles),
         }
@@ -296,7 +301,7 @@ class Tables:
         message = np.where(np.array([*(bool(m) for m in messages), False])[data] & marks, data, -1)
         columns = {"domain": dictionary(domain, plain), "name": name}
         if (message >= 0).any():
-            columns["name"] = _first_of(dictionary(message, messages), name)
+            columns["name"] = first_of(dictionary(message, messages), name)
         raw = self._arguments(found)
         rest = [b"" if document(t).keys() <= {"message"} else t.encode() for t in texts]
         if any(rest):
@@ -337,6 +342,8 @@ class Tables:
         texts: dict[str, pa.DictionaryArray],
         raw: dict[str, list[bytes]] | None = None,
     ) -> Made:
+        if "name" in texts:
+            texts["name"] = named(texts["name"], form.name, self.issues, self.part.where)
         rows = Rows(form, found.count, numbers, known, texts, raw=raw or {}, where=self.part.where)
         names = found.table.column_names
         pid = found.number("pid") if "pid" in names else np.full(found.count, -1, np.int64)
@@ -346,7 +353,6 @@ class Tables:
 _NAMES = {"source_queue_id": "source_queue"}
 _ALL = (1 << 64) - 1
 _DIGITS = 19
-_MOMENT = "event"
 
 
 def _some(made: Made, which: Array, form: tables.Format) -> Made:
@@ -359,19 +365,6 @@ def _at(values: Array, rows: Array, fill: Any) -> Array:
     if not len(values):
         return np.full(len(rows), fill, values.dtype)
     return np.where(rows >= 0, values[rows], fill)
-
-
-def _first_of(column: pa.DictionaryArray, other: pa.DictionaryArray) -> pa.DictionaryArray:
-    """Texts of a column, and of the other one where it has none."""
-    codes, texts = arrow.numbers(column, -1).astype(np.int64), column.dictionary.to_pylist()
-    has = np.array([*(bool(text) for text in texts), False])[codes]
-    if has.all() and len(codes):
-        return column
-    if not has.any():
-        return other
-    more = arrow.numbers(other, -1).astype(np.int64)
-    code = np.where(has, codes, np.where(more >= 0, more + len(texts), -1))
-    return dictionary(code, [text or "" for text in (*texts, *other.dictionary.to_pylist())])
 
 
 def _operations(level: pa.DictionaryArray, kind: pa.DictionaryArray) -> pa.DictionaryArray:

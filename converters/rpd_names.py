@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop import arrow
+from chopper_interop.converters.rocpd_parts import first_of
 from chopper_interop.converters.rocprof_rows import dictionary
 from chopper_interop.converters.rpd_tables import (
     MARKER,
@@ -30,15 +31,6 @@ def codes_of(column: pa.DictionaryArray) -> tuple[Array, list[str]]:
     return arrow.numbers(column, -1).astype(np.int64), column.dictionary.to_pylist()
 
 
-def either(column: pa.DictionaryArray, other: pa.DictionaryArray) -> pa.DictionaryArray:
-    """Texts of a column, and of the other one where it has none."""
-    mine, texts = codes_of(column)
-    theirs, others = codes_of(other)
-    has = np.array([*(bool(text) for text in texts), False])[mine]
-    instead = np.where(theirs >= 0, theirs + len(texts), -1)
-    return dictionary(np.where(has, mine, instead), [*texts, *others])
-
-
 def of_calls(
     name: pa.DictionaryArray, text: pa.DictionaryArray, at_once: Array
 ) -> tuple[Array, pa.DictionaryArray, pa.DictionaryArray]:
@@ -60,7 +52,7 @@ def of_calls(
     runs = np.array([*operator, False])[said]
     marked = np.where(runs, int(Kind.CPU_OP), int(Kind.ANNOTATION))
     marked = np.where(at_once & ~runs, int(Kind.INSTANT), marked)
-    shown = either(dictionary(np.where(marks, said, -1), [s for s, _ in split]), name)
+    shown = first_of(dictionary(np.where(marks, said, -1), [s for s, _ in split]), name)
     rest = [r for _, r in split]
     left = np.where(said < 0, -1, np.where(marks, said, said + len(rest)))
     return np.where(marks, marked, kind), shown, dictionary(left, [*rest, *texts])
@@ -72,7 +64,7 @@ def of_operations(
     """Kinds and names of operations, by their types and descriptions."""
     mine, types = codes_of(kind_name)
     kind = np.array([*(int(kind_of_operation(t)) for t in types), int(Kind.KERNEL)])[mine]
-    name = either(described, kind_name)
+    name = first_of(described, kind_name)
     code, names = codes_of(name)
     speaks = np.array([*(COMM_KERNEL.match(n) is not None for n in names), False])[code]
     return np.where((kind == Kind.KERNEL) & speaks, int(Kind.COMM), kind), name

@@ -10,14 +10,21 @@ import numpy as np
 from chopper_interop import arrow, gather
 from chopper_interop.build import TraceBuilder
 from chopper_interop.converters import rocprof_args, rpd_read
-from chopper_interop.converters.rocpd_parts import NOT_READ, Columns, Lookup, Strings
+from chopper_interop.converters.rocpd_parts import (
+    NOT_READ,
+    Columns,
+    Lookup,
+    Strings,
+    first_of,
+    named,
+)
 from chopper_interop.converters.rocprof_counters import COUNTER_ROW
 from chopper_interop.converters.rocprof_files import told_by
 from chopper_interop.converters.rocprof_lanes import Lanes, Place, constant
 from chopper_interop.converters.rocprof_nodes import NEGATIVE, NO_TIME
 from chopper_interop.converters.rocprof_rows import Rows, dictionary
 from chopper_interop.converters.rpd_monitor import add_monitors
-from chopper_interop.converters.rpd_names import codes_of, either, of_calls, of_operations
+from chopper_interop.converters.rpd_names import codes_of, of_calls, of_operations
 from chopper_interop.converters.rpd_ranks import ranks_of
 from chopper_interop.converters.rpd_tables import CALL, CALLS, OPERATION
 from chopper_interop.issues import Fault, IssueLog, Severity
@@ -120,7 +127,7 @@ class Reading:
             stream = texts.get("stream")
             texts |= told.texts
             if stream is not None:
-                texts["stream"] = either(stream, told.texts["stream"])
+                texts["stream"] = first_of(stream, told.texts["stream"])
         if first:
             self.details, self.stream = details, texts["stream"]
         rows = Rows(CALL, found.count, numbers, known, texts, where=self.path.name)
@@ -214,7 +221,7 @@ class Reading:
         text, at, length = rocprof_args.objects(rows.take(kept))
         first = self.builder.nodes(
             kind=kind[kept],
-            name=arrow.take(name, kept),
+            name=arrow.take(named(name, rows.form.name, self.issues, self.path.name), kept),
             rank=place.rank,
             lane=self.lanes.rows(place),
             ts=start[kept],
