@@ -28,13 +28,14 @@ def distinct(*columns: Array) -> tuple[Array, Array]:
         For each row, which of the distinct ones it is.
     """
     code = np.zeros(len(columns[0]), np.int64)
-    for column in columns:
+    for place, column in enumerate(columns):
         encoded = arrow.array(np.asarray(column, np.int64)).dictionary_encode()
-        both = code * len(encoded.dictionary) + arrow.numbers(encoded)
-        code = arrow.numbers(arrow.array(both).dictionary_encode()).astype(np.int64)
-    count = int(code.max()) + 1 if len(code) else 0
-    first = np.full(count, len(code), np.int64)
-    np.minimum.at(first, code, np.arange(len(code)))
+        if place:
+            both = code * len(encoded.dictionary) + arrow.numbers(encoded)
+            encoded = arrow.array(both).dictionary_encode()
+        code = arrow.numbers(encoded).astype(np.int64)
+    # codes are given in order of occurrence, so that each is greater than all before its first
+    first = np.flatnonzero(np.diff(np.maximum.accumulate(code), prepend=-1))
     return first, code
 
 

@@ -50,7 +50,7 @@ DAMAGED = Fault(
     "before and behind them were read.",
 )
 
-_BATCH = "65536"
+_BATCH = "262144"
 _SEED = {INTEGER: "0", REAL: "0.0", TEXT: "''"}
 _HINT = "copy it again from where it was recorded, or try sqlite3's .recover"
 
@@ -111,7 +111,7 @@ class Database:
             self._folder.cleanup()
         self._plain = self._adbc = self._folder = None
 
-    def read(self, table: str, columns: Mapping[str, str]) -> pa.Table:
+    def read(self, table: str, columns: Mapping[str, str], *, where: str = "") -> pa.Table:
         """Rows of a table in the order in which they are stored.
 
         Parameters
@@ -120,6 +120,8 @@ class Database:
             Its name, as in `tables` or `views`.
         columns
             Name (in any case) → `INTEGER`, `REAL` or `TEXT`. Those that the table lacks are null.
+        where
+            SQL of a condition that rows must fulfil.
 
         Returns
         -------
@@ -131,13 +133,14 @@ class Database:
             name: _quoted(names[name.lower()]) if name.lower() in names else "NULL"
             for name in columns
         }
-        where = _quoted(table) + (" NOT INDEXED" if table in self.tables else "")
+        source = _quoted(table) + (" NOT INDEXED" if table in self.tables else "")
+        source += f" WHERE {where}" if where else ""
         try:
-            return self._checked(f"FROM {where}", cells, columns, table)
+            return self._checked(f"FROM {source}", cells, columns, table)
         except (OSError, ValueError) as error:
             if table not in self.tables:
                 raise self._refused(error, table) from error
-            return self._saved(table, cells, columns)
+            return self._saved(table, source, cells, columns)
 
     def query(self, sql: str, columns: Mapping[str, str]) -> pa.Table:
         """Result of a SELECT.
@@ -210,8 +213,9 @@ class Database:
         mended = ", ".join(
             f"{_typed(cell, columns[n])} AS {_quoted(n)}" for n, cell in cells.items()
         )
+        # an empty text in a column of numbers is how some tools write that there is none
         wrong = " + ".join(
-            f"({cell} IS NOT NULL AND {_typed(cell, columns[n])} IS NULL)"
+            f"({cell} IS NOT NULL AND {cell} <> '' AND {_typed(cell, columns[n])} IS NULL)"
             for n, cell in cells.items()
         )
         sql = f"SELECT {mended}, {wrong} AS wrong_cells {source}"
@@ -266,12 +270,14 @@ class Database:
                 table = table.set_column(at, name, pa.array(texts, pa.string()))
         return table
 
-    def _saved(self, table: str, cells: dict[str, str], columns: Mapping[str, str]) -> pa.Table:
+    def _saved(
+        self, table: str, source: str, cells: dict[str, str], columns: Mapping[str, str]
+    ) -> pa.Table:
         """Rows of a damaged table: from its begin and from its end to the first damage."""
         import pyarrow as pa
 
         typed = ", ".join(_typed(cell, columns[n]) for n, cell in cells.items())
-        sql = f"SELECT rowid, {typed} FROM {_quoted(table)} NOT INDEXED"  # noqa: S608 # no user's
+        sql = f"SELECT rowid, {typed} FROM {source}"  # noqa: S608 # names are quoted
         rows = dict(self._rows(sql, "ASC"))
         rows |= dict(self._rows(sql, "DESC"))
         self.issues.add(DAMAGED, 1, table)

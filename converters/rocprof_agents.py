@@ -46,6 +46,8 @@ class Agent:
         Node.
     facts
         What else is known: see `AGENT_FACTS`.
+    pci, uuid
+        Its PCI address and unique id, as `Device` has them.
     """
 
     node: int
@@ -55,6 +57,16 @@ class Agent:
     ordinal: int = -1
     host: str = ""
     facts: tuple[tuple[str, str], ...] = ()
+    pci: str = ""
+    uuid: str = ""
+
+
+def pci_of(location: int, domain: int) -> str:
+    """PCI address of what KFD calls the location of a GPU, and its domain."""
+    if location <= 0 or domain < 0:
+        return ""
+    bus, device, function = location >> 8 & 0xFF, location >> 3 & 0x1F, location & 7
+    return f"{domain:04x}:{bus:02x}:{device:02x}.{function}"
 
 
 def agents_of(rows: Iterable[dict[str, Any]], host: str = "") -> list[Agent]:
@@ -149,7 +161,16 @@ class Numbering:
                 for n in self.used
             )
         return tuple(
-            Device(a.host, number, a.name, "rocprofv3", a.ordinal, a.node)
+            Device(
+                a.host,
+                number,
+                a.name,
+                "rocprofv3",
+                a.ordinal,
+                agent=a.node,
+                pci=a.pci,
+                uuid=a.uuid,
+            )
             for a in gpus
             if (number := int(getattr(a, self.key))) != UNKNOWN
         )

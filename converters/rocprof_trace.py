@@ -32,6 +32,26 @@ TOOL = "rocprofv3"
 
 
 @dataclass(frozen=True)
+class Sampled:
+    """Counters that were sampled in time.
+
+    Parameters
+    ----------
+    series
+        Process, device, name and unit of each series.
+    which
+        Series of each sample.
+    ts, value
+        Time (ns) and value of each sample.
+    """
+
+    series: list[tuple[int, int, str, str]]
+    which: Array
+    ts: Array
+    value: Array
+
+
+@dataclass(frozen=True)
 class Recording:
     """What one run of one or several processes left.
 
@@ -55,6 +75,8 @@ class Recording:
         Name of the run if it is one of counters.
     tool
         Who wrote the files.
+    samples
+        Counters that were sampled in time.
     """
 
     paths: Sequence[Path]
@@ -66,6 +88,7 @@ class Recording:
     counts: list[Counts] = field(default_factory=list)
     run: str = ""
     tool: str = TOOL
+    samples: list[Sampled] = field(default_factory=list)
 
 
 def trace_of(recording: Recording, issues: IssueLog) -> Trace:
@@ -81,6 +104,12 @@ def trace_of(recording: Recording, issues: IssueLog) -> Trace:
     for counts in recording.counts:
         attach(nodes, counts)
     link(nodes)
+    for sampled in recording.samples:
+        series = [
+            builder.series(int(rank[process]), name, unit, recording.format, device=device)
+            for process, device, name, unit in sampled.series
+        ]
+        builder.samples(np.array(series, np.int32)[sampled.which], sampled.ts, sampled.value)
     trace = builder.finish()
     source = replace(trace.meta.sources[0], nodes=trace.nodes.num_rows)
     return trace.with_meta(issues=tuple(issues), sources=(source,))

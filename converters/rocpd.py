@@ -1,0 +1,174 @@
+"""rocpd, the database that rocprofv3 writes since ROCm 7.0, and rocprofiler-systems on demand.
+
+Every row of a table of events is an event of the source, and so is every row of counters: these
+become counters of the dispatches, or series. The whole is read by columns, table by table in the
+order of the file, and joined here: the databases have no indexes.
+
+Format: rocprofiler-sdk's ``lib/output/generateRocpd.cpp`` and its tables, schemas 3 to 3.0.5.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chopper_interop.converters import rocpd_processes, rocprof_devices
+from chopper_interop.converters.rocpd_counters import counted, counts_of, sampled_of
+from chopper_interop.converters.rocpd_parts import NOT_READ, Part, parts_of
+from chopper_interop.converters.rocpd_rows import Made, Tables
+from chopper_interop.converters.rocprof_files import run_name, told_by
+from chopper_interop.converters.rocprof_json import SAMPLED
+from chopper_interop.converters.rocprof_reach import within
+from chopper_interop.converters.rocprof_trace import Recording, trace_of
+from chopper_interop.errors import ReadError
+from chopper_interop.issues import IssueLog
+from chopper_interop.registry import Converter
+from chopper_interop.schemas.meta import REALTIME
+from chopper_interop.sqlite import INTEGER, Database
+from chopper_interop.sqlite_files import MAGIC
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy.typing as npt
+
+    from chopper_interop.trace import Trace
+
+    Array = npt.NDArray[Any]
+
+_OWN = b"rocpd_info_"
+_UNIX_NS = 10**18
+"""Times from here on are no times since boot."""
+
+
+def sniff(head: bytes) -> bool:
+    """Whether a file that begins so is a rocpd database: its first tables are named in there."""
+    return head.startswith(MAGIC) and _OWN in head
+
+
+def read(paths: list[Path], *, rank: int | None = None) -> Trace:
+    """Read one database.
+
+    Parameters
+    ----------
+    paths
+        The file, alone in a list.
+    rank
+        Rank to give it, over what it says itself. Not for databases of several processes.
+
+    Returns
+    -------
+    Trace
+        On the clock of the node's boot.
+
+    Raises
+    ------
+    ReadError
+        It cannot be read at all. What is lost otherwise is counted in ``meta.issues``.
+    """
+    (path,) = paths
+    issues = IssueLog(str(path))
+    with Database(path, issues) as base:
+        parts = parts_of(base, path.name)
+        if not parts:
+            raise ReadError("it has none of the tables of a rocpd database", path=path)
+        found = [_Found(part, place, issues) for place, part in enumerate(parts)]
+        trace = trace_of(_recording(path, found, rank, issues), issues)
+    if trace.nodes.num_rows and trace.meta.origin_ns >= _UNIX_NS:
+        return trace.with_meta(clock=REALTIME)
+    return trace
+
+
+@dataclass
+class _Found:
+    """What is read of one part.
+
+    Parameters
+    ----------
+    part, place
+        The part and its number.
+    issues
+        Where it is counted what is left out.
+    """
+
+    part: Part
+    place: int
+    issues: IssueLog
+    events: int = 0
+    tables: list[Made] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.processes = rocpd_processes.Processes(self.part, self.place)
+        self.agents = rocpd_processes.agents(self.part)
+        self.made = Tables(self.part, self.issues, renamed=rocpd_processes.renamed(self.part))
+        self.kernels = self._within(self.made.kernels())
+        self.moments = self._within(self.made.moments())
+        self.counted = counted(self.made, self.kernels, self.moments, self.issues)
+        others = [self.made.copies(), *self.made.allocations(), self.made.graphs()]
+        others += [self.made.calls(), *self.made.syncs()]
+        self.tables = [self.kernels, self.moments, *map(self._within, others)]
+        self.events = self.counted.events + sum(table.rows.count for table in self.tables)
+        self._count_others()
+
+    def _within(self, made: Made) -> Made:
+        return replace(made, rows=within(made.rows, self.issues))
+
+    def _count_others(self) -> None:
+        """Count what is not read: samples of program counters, and tables that are not known."""
+        samples = self.part.count("gpu_pc_sample")
+        self.issues.add(SAMPLED, samples, self.part.where)
+        self.events += samples
+        for name in self.part.unknown():
+            rows = self.part.base.read(name, {"id": INTEGER}).num_rows
+            self.issues.add(NOT_READ, rows, name)
+            self.events += rows
+
+
+def _recording(path: Path, found: list[_Found], rank: int | None, issues: IssueLog) -> Recording:
+    made = [table for part in found for table in part.tables]
+    every = [table.rows for table in made]
+    numbering = rocprof_devices.numbering(every, [a for part in found for a in part.agents])
+    devices = rocprof_devices.devices(every, numbering)
+    told = told_by(path)
+    whose = [(table, part.processes) for part in found for table in part.tables]
+    owners = rocpd_processes.owners(whose, devices, told, rank, issues)
+    gpus = {device.device for device in numbering.devices()}
+    tables, counts, samples = [], [], []
+    at = 0
+    for part in found:
+        process = owners.process[at : at + len(part.tables)]
+        device = devices[at : at + len(part.tables)]
+        counts.append(counts_of(part.counted, part.kernels, process[0], device[0]))
+        samples.append(sampled_of(part.counted, part.made, part.moments, process[1], gpus))
+        for table, *place in zip(part.tables, process, device, strict=True):
+            whole = np.arange(table.rows.count)
+            kept = np.flatnonzero(~part.counted.moments) if table is part.moments else whole
+            tables.append((table.rows.take(kept), place[0][kept], place[1][kept]))
+        at += len(part.tables)
+    has_counts = any(c is not None for c in counts)
+    return Recording(
+        paths=[path],
+        format=ROCPD.name,
+        events=sum(part.events for part in found),
+        owners=owners,
+        numbering=numbering,
+        tables=[table for table in tables if table[0].count],
+        counts=[c for c in counts if c is not None],
+        run=run_name(told, {r.pid for r in owners.ranks}) if has_counts else told.run,
+        samples=[s for s in samples if s is not None],
+    )
+
+
+ROCPD = Converter(
+    name="rocpd",
+    description="rocpd database (rocprofv3 and rocprofiler-systems)",
+    versions="schemas 3 to 3.0.5 (ROCm 7.0 on)",
+    sniff=sniff,
+    read=read,
+    carries="kernels, HIP, HSA, RCCL and other calls with their arguments, roctx markers, copies "
+    "and allocations with their sizes, scratch, graph launches, HIP events, hardware counters of "
+    "dispatches (sums over instances), sampled counters as series, launches, agents, ranks, nodes; "
+    "of the environment nothing but the rank",
+)

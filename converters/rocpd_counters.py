@@ -1,0 +1,184 @@
+"""Hardware counters of a rocpd database: of dispatches, or sampled in time.
+
+A row of ``pmc_event`` is what one instance of a counter counted during one event. The event is a
+dispatch, or a moment (``rocpd_sample``) where rocprofiler-systems samples clocks, power and the
+like. Streamed counters (SPM, schema 3.0.3) name a sample themselves; they are left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chopper_interop import arrow, gather
+from chopper_interop.converters.rocpd_parts import Columns, Lookup
+from chopper_interop.converters.rocprof_counters import Counts
+from chopper_interop.converters.rocprof_json import SAMPLED
+from chopper_interop.converters.rocprof_rows import interned
+from chopper_interop.converters.rocprof_tables import COUNTERS
+from chopper_interop.converters.rocprof_trace import Sampled
+from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.sqlite import INTEGER, REAL, TEXT
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from chopper_interop.converters.rocpd_rows import Made, Tables
+
+    Array = npt.NDArray[Any]
+
+NO_VALUE = Fault(
+    "counter-without-value",
+    Severity.LOSS,
+    "Rows of counters without a value were left out.",
+    events=True,
+)
+NO_OWNER = Fault(
+    "counter-without-event",
+    Severity.LOSS,
+    "Rows of counters that belong to no dispatch and no moment were left out.",
+    events=True,
+)
+IN_TIME = Fault(
+    "counter-sampled",
+    Severity.INFO,
+    "Counters that were sampled in time became series.",
+    events=True,
+)
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Rows of counters, told apart.
+
+    Parameters
+    ----------
+    events
+        How many rows there are.
+    dispatch, owner
+        Of those of dispatches: the dispatch, a row of the table of kernels, and the counter, a
+        row of `info`.
+    value
+        Their values.
+    sampled
+        What was sampled in time.
+    moments
+        Which rows of the table of moments are no events of their own, as counters were sampled
+        there.
+    info
+        What is known of the counters.
+    """
+
+    events: int
+    dispatch: Array
+    owner: Array
+    value: Array
+    sampled: tuple[Array, Array, Array]
+    moments: Array
+    info: Columns
+
+
+def counted(tables: Tables, kernels: Made, moments: Made, issues: IssueLog) -> Counted:
+    """Tell apart the rows of counters of one part.
+
+    Parameters
+    ----------
+    tables
+        The part's tables.
+    kernels, moments
+        Its dispatches and its moments.
+    issues
+        Where it is counted what is left out.
+    """
+    part = tables.part
+    columns = dict.fromkeys(("event_id", "pmc_id", "sample_id"), INTEGER)
+    found = part.read("pmc_event", {**columns, "value": REAL})
+    numbers = ("id", "agent_id")
+    texts = ("name", "symbol", "units")
+    info = part.read("info_pmc", dict.fromkeys(numbers, INTEGER) | dict.fromkeys(texts, TEXT))
+    streamed = found.known("sample_id")
+    valued = found.known("value") & ~streamed
+    event, has = found.number("event_id"), found.known("event_id") & valued
+    dispatch = Lookup(kernels.events).rows(event, has & (event >= 0))
+    moment = Lookup(moments.events).rows(event, has & (dispatch < 0) & (event >= 0))
+    issues.add(SAMPLED, np.count_nonzero(streamed), part.where)
+    issues.add(NO_VALUE, np.count_nonzero(~valued & ~streamed), part.where)
+    issues.add(NO_OWNER, np.count_nonzero(valued & (dispatch < 0) & (moment < 0)), part.where)
+    issues.add(IN_TIME, np.count_nonzero(moment >= 0), part.where)
+    counter = Lookup(info.number("id")).rows(found.number("pmc_id"))
+    value = arrow.numbers(found.table["value"], np.nan)
+    by_spm = Lookup(moments.ids).rows(found.number("sample_id"), streamed)
+    bare = np.zeros(moments.rows.count, bool)
+    bare[by_spm[by_spm >= 0]] = True
+    issues.add(SAMPLED, np.count_nonzero(bare), part.where)
+    measured = np.zeros(moments.rows.count, bool)
+    measured[moment[moment >= 0]] = True
+    issues.add(IN_TIME, np.count_nonzero(measured & ~bare), part.where)
+    mine, timed = dispatch >= 0, moment >= 0
+    # a counter that is not described is told by its number
+    named = np.where(counter >= 0, counter, -2 - found.number("pmc_id", 0))
+    return Counted(
+        events=found.count,
+        dispatch=dispatch[mine],
+        owner=named[mine],
+        value=value[mine],
+        sampled=(moment[timed], named[timed], value[timed]),
+        moments=bare | measured,
+        info=info,
+    )
+
+
+def counts_of(found: Counted, kernels: Made, process: Array, device: Array) -> Counts | None:
+    """Counters of dispatches, each the sum over its instances; None if there are none."""
+    if not found.dispatch.size:
+        return None
+    rows, place = np.unique(found.dispatch, return_inverse=True)
+    names, name = _names(found.owner, found.info)
+    first, code = gather.distinct(place, name)
+    total = np.bincount(code, found.value, minlength=len(first))
+    total[np.isinf(total)] = np.nan
+    return Counts(
+        dispatches=replace(kernels.rows.take(rows), form=COUNTERS),
+        process=process[rows],
+        device=device[rows],
+        weight=np.bincount(place, minlength=len(rows)),
+        dispatch=place[first],
+        name=interned([names[i] for i in name[first].tolist()]),
+        value=total,
+    )
+
+
+def sampled_of(
+    found: Counted, tables: Tables, moments: Made, process: Array, gpus: set[int]
+) -> Sampled | None:
+    """Counters that were sampled in time; None if there are none."""
+    moment, owner, value = found.sampled
+    if not moment.size:
+        return None
+    names, name = _names(owner, found.info)
+    units, agents = found.info.texts("units"), found.info.number("agent_id")
+    agents = tables.agents(agents, found.info.known("agent_id"))
+    first, which = gather.distinct(process[moment], owner)
+    series = []
+    for i in first.tolist():
+        row = int(owner[i])
+        device = int(agents[row]) if row >= 0 and int(agents[row]) in gpus else -1
+        unit = units[row] if row >= 0 else ""
+        series.append((int(process[moment[i]]), device, names[name[i]], unit))
+    return Sampled(series, which, moments.rows.number("start")[moment], value)
+
+
+def _names(owner: Array, info: Columns) -> tuple[list[str], Array]:
+    """Distinct names of counters, and which of them each has."""
+    told = info.texts("name")
+    symbols = info.texts("symbol")
+    first, code = gather.distinct(owner)
+    texts = [
+        (told[row] or symbols[row]) if row >= 0 else f"counter {-2 - row}"
+        for row in owner[first].tolist()
+    ]
+    names = list(dict.fromkeys(texts))
+    place = {text: i for i, text in enumerate(names)}
+    return names, np.array([place[text] for text in texts], np.int64)[code]

@@ -1,0 +1,133 @@
+"""What a rocpd database says of its rows beside them: events, messages and arguments of calls.
+
+``stack_id`` of an event is the correlation id that calls and GPU work share; its
+``correlation_id`` is the external one, which the tool leaves 0.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from chopper_interop import arrow
+from chopper_interop.converters.rocpd_parts import Columns, Lookup, Part
+from chopper_interop.sqlite import INTEGER, TEXT
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Array = npt.NDArray[Any]
+
+_LARGE = pa.large_string()
+_TO_ESCAPE = r'["\\\x00-\x1f]'
+
+
+class Events:
+    """Events of a part, by their ids.
+
+    Parameters
+    ----------
+    part
+        The part.
+    """
+
+    def __init__(self, part: Part) -> None:
+        self.part = part
+        self._found = part.numbers("event", "id", "stack_id", "category_id")
+        self._lookup = Lookup(self._found.number("id"))
+
+    def of(self, rows: Columns) -> Array:
+        """The event of each row; -1 where it has none."""
+        return self._lookup.rows(rows.number("event_id"), rows.known("event_id"))
+
+    def correlation(self, event: Array) -> tuple[Array, Array]:
+        """Correlation id of each event, and where it is known."""
+        if not self._found.count:
+            return np.zeros(len(event), np.int64), np.zeros(len(event), bool)
+        known = (event >= 0) & self._found.known("stack_id")[event]
+        return np.where(known, self._found.number("stack_id", 0)[event], 0), known
+
+    def category(self, event: Array) -> tuple[Array, list[str]]:
+        """Category of each event as codes (-1 if unknown) and the texts that they stand for."""
+        if not self._found.count:
+            return np.full(len(event), -1, np.int64), []
+        ids = self._found.number("category_id")[event]
+        known = (event >= 0) & self._found.known("category_id")[event]
+        column = self.part.strings.column(ids, known)
+        return arrow.numbers(column, -1).astype(np.int64), column.dictionary.to_pylist()
+
+    def extdata(self, event: Array) -> tuple[Array, list[str]]:
+        """Further data of each event, as JSON: codes (-1 if there is none) and texts."""
+        lookup, codes, texts = self._extdata
+        if not len(codes):
+            return np.full(len(event), -1, np.int64), []
+        ids = self._found.number("id")[event]
+        row = lookup.rows(ids, event >= 0)
+        return np.where(row >= 0, codes[row], -1), texts
+
+    @cached_property
+    def _extdata(self) -> tuple[Lookup, Array, list[str]]:
+        """Those that say anything: most say ``{}``."""
+        has = self.part.has("event", "extdata")
+        columns = {"id": INTEGER, "extdata": TEXT}
+        found = self.part.read(
+            "event", columns, "extdata NOT IN ('{}', '', 'null')" if has else "0"
+        )
+        column = found.encoded("extdata")
+        texts = [text or "" for text in column.dictionary.to_pylist()]
+        codes = arrow.numbers(column, -1).astype(np.int64)
+        return Lookup(found.number("id")), codes, texts
+
+
+def message_in(text: str) -> str:
+    """The message of a marker in further data; empty if there is none."""
+    found = document(text).get("message")
+    return found if isinstance(found, str) else ""
+
+
+def document(text: str) -> dict[str, Any]:
+    """A JSON object; empty if the text is none."""
+    try:
+        found = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def arguments(part: Part) -> tuple[Lookup, pa.Array]:
+    """Arguments of calls: rows by event id, and for each a JSON object of names and values."""
+    found = part.read(
+        "arg", {"event_id": INTEGER, "position": INTEGER, "name": TEXT, "value": TEXT}
+    )
+    event = found.number("event_id")
+    order = np.lexsort((found.number("position"), event))
+    table = arrow.take(found.table, order[found.known("event_id")[order]])
+    if not table.num_rows:
+        return Lookup(np.empty(0, np.int64)), pa.nulls(0, pa.string())
+    event = arrow.numbers(table["event_id"])
+    name = _quoted(arrow.flat(table["name"]))
+    value = _quoted(arrow.flat(table["value"]))
+    pairs = pc.binary_join_element_wise(name, value, ":")
+    first = np.flatnonzero(np.diff(event, prepend=event[0] - 1))
+    offsets = arrow.array(np.append(first, len(event)).astype(np.int32))
+    lists = pa.ListArray.from_arrays(offsets, arrow.flat(pairs).cast(_LARGE))
+    joined = pc.binary_join(lists, pa.scalar(",", _LARGE))
+    begin, end, nothing = (pa.scalar(text, _LARGE) for text in ("{", "}", ""))
+    whole = pc.binary_join_element_wise(begin, joined, end, nothing)
+    return Lookup(event[first]), whole
+
+
+def _quoted(texts: pa.Array) -> pa.Array:
+    """Texts as JSON; unknown ones as null."""
+    odd = pc.fill_null(pc.match_substring_regex(texts, _TO_ESCAPE), fill_value=False)
+    quoted = pc.binary_join_element_wise('"', texts, '"', "")
+    rows = np.flatnonzero(arrow.numbers(odd))
+    if rows.size:
+        escaped = [msgspec.json.encode(texts[i].as_py()).decode() for i in rows.tolist()]
+        quoted = pc.replace_with_mask(quoted, odd, pa.array(escaped, quoted.type))
+    return pc.fill_null(quoted, "null")

@@ -1,0 +1,285 @@
+"""Processes, ranks and agents of a rocpd database.
+
+The database keeps the whole environment of each process, in which there may be passwords and
+keys. Only numbers of ranks are taken out of it, nothing else of it or of the command line.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from chopper_interop.converters.rocpd_events import document
+from chopper_interop.converters.rocprof_agents import Agent, id_of, number_in, pci_of, with_ordinals
+from chopper_interop.converters.rocprof_owners import RANK_ASSUMED, Owners
+from chopper_interop.converters.rocprof_tables import AGENT_FACTS, COPIES, KERNELS
+from chopper_interop.errors import UsageError
+from chopper_interop.schemas.meta import ASSUMED, Rank
+from chopper_interop.sqlite import INTEGER, TEXT
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from chopper_interop.converters.rocpd_parts import Part
+    from chopper_interop.converters.rocpd_rows import Made
+    from chopper_interop.converters.rocprof_files import Told
+    from chopper_interop.issues import IssueLog
+
+    Array = npt.NDArray[Any]
+
+RANKS: tuple[tuple[str, str], ...] = (
+    ("RANK", "WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("SLURM_PROCID", "SLURM_NTASKS"),
+)
+"""Variables by which launchers tell a process its rank, and those with the number of ranks. All
+processes that one rank starts have the same, which is why one of a single rank says nothing."""
+
+
+class _Environment(msgspec.Struct):
+    """What is read of a process' environment."""
+
+    RANK: str = ""
+    WORLD_SIZE: str = ""
+    OMPI_COMM_WORLD_RANK: str = ""
+    OMPI_COMM_WORLD_SIZE: str = ""
+    PMI_RANK: str = ""
+    PMI_SIZE: str = ""
+    SLURM_PROCID: str = ""
+    SLURM_NTASKS: str = ""
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process.
+
+    Parameters
+    ----------
+    part
+        Number of the part of the database that it is in.
+    pid
+        Its number; -1 if unknown.
+    host
+        Node.
+    rank
+        What its launcher told it; -1 if nothing.
+    """
+
+    part: int
+    pid: int
+    host: str = ""
+    rank: int = -1
+
+
+class Processes:
+    """Processes of one part, by the ids that rows name them by.
+
+    Parameters
+    ----------
+    part
+        The part.
+    place
+        Its number.
+    """
+
+    def __init__(self, part: Part, place: int) -> None:
+        nodes = part.read("info_node", {"id": INTEGER, "hostname": TEXT, "system_name": TEXT})
+        hosts = dict(zip(nodes.number("id").tolist(), nodes.texts("hostname"), strict=True))
+        columns = {"id": INTEGER, "nid": INTEGER, "pid": INTEGER, "environment": TEXT}
+        found = part.read("info_process", columns)
+        rows = zip(
+            found.number("id").tolist(),
+            found.number("nid").tolist(),
+            found.number("pid").tolist(),
+            found.texts("environment"),
+            strict=True,
+        )
+        one_host = next(iter(hosts.values()), "")
+        self.known = {
+            row: Process(place, id_of(pid), hosts.get(node, one_host), _rank_in(environment))
+            for row, node, pid, environment in rows
+        }
+        self.place = place
+        self.host = one_host
+
+    def of(self, row: int) -> Process:
+        """The process that rows name by this id."""
+        alone = next(iter(self.known.values())) if len(self.known) == 1 else None
+        if row < 0 and alone is not None:
+            return alone
+        return self.known.get(row) or Process(self.place, id_of(row), self.host)
+
+
+def renamed(part: Part) -> bool:
+    """Whether the user asked for kernels to be called as the ranges that they are in."""
+    texts = part.read("info_process", {"extdata": TEXT}).texts("extdata")
+    return any(_flag(document(text), "kernel_rename") for text in texts)
+
+
+def agents(part: Part) -> list[Agent]:
+    """The processors of a part's nodes."""
+    numbers = ("id", "nid", "absolute_index", "type_index")
+    texts = ("type", "name", "product_name", "extdata")
+    found = part.read("info_agent", dict.fromkeys(numbers, INTEGER) | dict.fromkeys(texts, TEXT))
+    nodes = part.read("info_node", {"id": INTEGER, "hostname": TEXT})
+    hosts = dict(zip(nodes.number("id").tolist(), nodes.texts("hostname"), strict=True))
+    columns = [found.number(c).tolist() for c in numbers] + [found.texts(c) for c in texts]
+    made = []
+    for row, node, absolute, ordinal, kind, name, product, more in zip(*columns, strict=True):
+        number = id_of(absolute if absolute >= 0 else row)
+        told = document(more)
+        is_gpu = kind.upper() == "GPU"
+        made.append(
+            Agent(
+                node=number,
+                logical=number,
+                is_gpu=is_gpu,
+                name=product or name,
+                ordinal=id_of(ordinal) if is_gpu else -1,
+                host=hosts.get(node, ""),
+                facts=tuple((f, str(v)) for c, f in AGENT_FACTS if (v := _fact(told, c))),
+                pci=pci_of(_whole(told, "location_id"), _whole(told, "domain")) if is_gpu else "",
+                uuid=_uuid(told) if is_gpu else "",
+            )
+        )
+    return with_ordinals(made)
+
+
+def owners(
+    made: Sequence[tuple[Made, Processes]],
+    devices: Sequence[Array],
+    told: Told,
+    given: int | None,
+    issues: IssueLog,
+) -> Owners:
+    """Number the ranks: as their launcher did, else in order of nodes, devices and processes.
+
+    Parameters
+    ----------
+    made
+        Tables, and the processes of the part that each is of.
+    devices
+        Device of each of their rows.
+    told
+        What the file's name tells.
+    given
+        Rank by the user.
+    issues
+        Where it is said if nothing told a rank.
+    """
+    number: dict[Process, int] = {}
+    columns = []
+    for table, known in made:
+        distinct, code = np.unique(table.pid, return_inverse=True)
+        places = [number.setdefault(known.of(int(pid)), len(number)) for pid in distinct.tolist()]
+        columns.append(np.array(places, np.int64)[code])
+    processes = list(number)
+    used = [
+        _devices(p, [table for table, _ in made], columns, devices) for p in range(len(processes))
+    ]
+    rank, known_by = _ranks(processes, used, told, given, issues)
+    ranks = {
+        r: Rank(r, process.host or told.host, process.pid, device, known_by)
+        for r, process, (device, _) in zip(rank, processes, used, strict=True)
+    }
+    return Owners(columns, np.array(rank, np.int32), tuple(ranks[r] for r in sorted(ranks)))
+
+
+def _ranks(
+    processes: Sequence[Process],
+    used: Sequence[tuple[int, bool]],
+    told: Told,
+    given: int | None,
+    issues: IssueLog,
+) -> tuple[list[int], str]:
+    """The rank of each process, and what tells it."""
+    if given is not None:
+        if len(processes) > 1:
+            raise UsageError(
+                f"rank={given} was given for a database of {len(processes)} processes",
+                hint="give each process a database of its own",
+            )
+        return [given] * len(processes), "user"
+    if told.rank >= 0 and len(processes) == 1:
+        return [told.rank], "name"
+    stated = [p.rank for p in processes]
+    if (
+        stated
+        and min(stated) >= 0
+        and len(set(stated)) == len(stated)
+        and any(works for _, works in used)
+    ):
+        return stated, "header"
+    order = sorted(
+        range(len(processes)),
+        key=lambda i: (not used[i][1], processes[i].host, used[i][0], processes[i].pid, i),
+    )
+    issues.add(RANK_ASSUMED, len(order))
+    return [order.index(i) for i in range(len(processes))], ASSUMED
+
+
+def _devices(
+    process: int, made: Sequence[Made], columns: Sequence[Array], devices: Sequence[Array]
+) -> tuple[int, bool]:
+    """The device on which most of a process' kernels run (-1 if none), and whether it has work."""
+    none = np.empty(0, np.int64)
+    mine = [
+        (table.rows.form, device[column == process])
+        for table, column, device in zip(made, columns, devices, strict=True)
+        if table.rows.form in (KERNELS, COPIES)
+    ]
+    kernels = np.concatenate([none, *(d[d >= 0] for form, d in mine if form is KERNELS)])
+    found, uses = np.unique(kernels, return_counts=True)
+    return (int(found[uses.argmax()]) if found.size else -1), any(len(d) for _, d in mine)
+
+
+def _rank_in(environment: str) -> int:
+    try:
+        found = msgspec.json.decode(environment, type=_Environment, strict=False)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return -1
+    for variable, size in RANKS:
+        rank, count = (number_in(getattr(found, name)) for name in (variable, size))
+        if 0 <= rank < count and count > 1:
+            return id_of(rank)
+    return -1
+
+
+def _flag(config: dict[str, Any], name: str) -> bool:
+    """A switch of the tool's configuration, wherever in it that stands."""
+    if name in config:
+        return config[name] in (True, 1, "true", "1")
+    return any(_flag(value, name) for value in config.values() if isinstance(value, dict))
+
+
+def _whole(told: dict[str, Any], name: str) -> int:
+    value = told.get(name)
+    return value if isinstance(value, int) else -1
+
+
+def _fact(told: dict[str, Any], name: str) -> str:
+    value = told.get(name)
+    return str(value) if isinstance(value, int | str) and value else ""
+
+
+def _uuid(told: dict[str, Any]) -> str:
+    """The unique id of a GPU as ``rocminfo`` writes it; the tool gives its bytes."""
+    inner = told.get("uuid")
+    found = inner.get("bytes") if isinstance(inner, dict) else None
+    values = list(found.values()) if isinstance(found, dict) else found
+    if not isinstance(values, list):
+        return ""
+    low = values[:_UUID_BYTES]
+    if len(low) < _UUID_BYTES or not all(isinstance(v, int) and 0 <= v < _BYTE for v in low):
+        return ""
+    number = int.from_bytes(bytes(low), "little")
+    return f"GPU-{number:016x}" if number else ""
+
+
+_UUID_BYTES, _BYTE = 8, 256

@@ -1,0 +1,282 @@
+"""Nodes of an rpd database: its calls and operations, and what ties them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chopper_interop import arrow, gather
+from chopper_interop.build import TraceBuilder
+from chopper_interop.converters import rocprof_args, rpd_read
+from chopper_interop.converters.rocpd_parts import (
+    NOT_READ,
+    Columns,
+    Lookup,
+    Strings,
+    first_of,
+    named,
+)
+from chopper_interop.converters.rocprof_counters import COUNTER_ROW
+from chopper_interop.converters.rocprof_files import told_by
+from chopper_interop.converters.rocprof_lanes import Lanes, Place, constant
+from chopper_interop.converters.rocprof_nodes import NEGATIVE, NO_TIME
+from chopper_interop.converters.rocprof_rows import Rows, dictionary
+from chopper_interop.converters.rpd_monitor import add_monitors
+from chopper_interop.converters.rpd_names import codes_of, of_calls, of_operations
+from chopper_interop.converters.rpd_ranks import ranks_of
+from chopper_interop.converters.rpd_tables import CALL, CALLS, OPERATION
+from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
+from chopper_interop.schemas.meta import Device
+from chopper_interop.sqlite import INTEGER, REAL
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy.typing as npt
+
+    Array = npt.NDArray[Any]
+
+DANGLING = Fault(
+    "launch-without-ends",
+    Severity.LOSS,
+    "Launches whose call or operation is not in the database were left out.",
+)
+COUNTER_ALONE = Fault(
+    "counter-without-event",
+    Severity.LOSS,
+    "Rows of counters that belong to no dispatch and no moment were left out.",
+    events=True,
+)
+SHARED_SIZE = Fault(
+    "size-of-several",
+    Severity.INFO,
+    "Sizes of copies that took several operations were left with their calls.",
+)
+
+_KNOWN = frozenset({*(name.lower() for name in CALLS), "rocpd_op", "rocpd_monitor"})
+_NO_NODE = -1
+
+
+@dataclass
+class Reading:
+    """The reading of one database; `add` makes all of it nodes of `builder`."""
+
+    tables: rpd_read.Tables
+    path: Path
+    given: int | None
+    issues: IssueLog
+    events: int = 0
+
+    def __post_init__(self) -> None:
+        self.builder = TraceBuilder()
+        self.lanes = Lanes(self.builder, ())
+        self.strings = self.tables.strings("rocpd_string")
+        unique = self.tables.has("rocpd_ustring")
+        self.texts = self.tables.strings("rocpd_ustring") if unique else self.strings
+        self.calls = rpd_read.calls(self.tables)
+        self.operations = rpd_read.operations(self.tables)
+        first = self.calls[0] if self.calls else self.tables.numbers("rocpd_api", "id")
+        self.launches = rpd_read.launches(self.tables, first, self.operations)
+        self.issues.add(DANGLING, self.launches.dangling, self.path.name)
+        told = told_by(self.path)
+        self.owners = ranks_of(
+            self.calls, self.operations, self.launches, told, self.given, self.issues
+        )
+        used = np.unique(self.owners.device)
+        self.devices = tuple(Device("", int(n), "", "rpd") for n in used if n >= 0)
+
+    def add(self) -> None:
+        """Add everything to the trace."""
+        node = [self._add_calls(found, first=not i) for i, found in enumerate(self.calls)]
+        works = self._add_operations()
+        if node:
+            source, target = node[0][self.launches.call], works[self.launches.operation]
+            whole = (source >= 0) & (target >= 0)
+            self.builder.edges(source[whole], target[whole], int(EdgeKind.LAUNCH))
+        self._add_dependencies(works)
+        self._add_counters(works)
+        numbers = {device.device for device in self.devices}
+        self.events += add_monitors(self.builder, self.tables, numbers, self.issues)
+        self._count_others()
+
+    def _add_calls(self, found: Columns, *, first: bool) -> Array:
+        """Add a table of calls; node of each of its rows."""
+        self.events += found.count
+        name = self._text(found, "apiName_id", self.strings)
+        text = self._text(found, "args_id", self.texts)
+        at_once = found.number("start") == found.number("end")
+        kind, shown, rest = of_calls(name, text, at_once)
+        details = (
+            [
+                rpd_read.Details.of_kernels(self.tables, found, self.strings),
+                rpd_read.Details.of_copies(self.tables, found),
+            ]
+            if first
+            else []
+        )
+        texts = {"text": rest}
+        for column in ("domain", "category"):
+            texts[column] = self._text(found, f"{column}_id", self.strings)
+        numbers: dict[str, Array] = {}
+        known: dict[str, Array] = {}
+        for told in details:
+            numbers, known = {**numbers, **told.numbers}, {**known, **told.known}
+            stream = texts.get("stream")
+            texts |= told.texts
+            if stream is not None:
+                texts["stream"] = first_of(stream, told.texts["stream"])
+        if first:
+            self.details, self.stream = details, texts["stream"]
+        rows = Rows(CALL, found.count, numbers, known, texts, where=self.path.name)
+        rank = self.owners.calls[0 if first else 1]
+        thread = np.where(found.known("tid"), found.number("tid"), 0)
+        has_work = np.zeros(found.count, bool)
+        if first:
+            has_work[self.launches.call] = True
+        correlation = np.where(has_work, found.number("id"), -1)
+        no_device = np.full(found.count, -1)
+        place = constant(rank, no_device, LaneKind.THREAD, np.maximum(thread, 0))
+        return self._nodes(found, rows, kind, shown, place, correlation)
+
+    def _add_operations(self) -> Array:
+        """Add what ran on GPUs; node of each row."""
+        found = self.operations
+        self.events += found.count
+        kind_name = self._text(found, "opType_id", self.strings)
+        described = self._text(found, "description_id", self.strings)
+        kind, name = of_operations(kind_name, described)
+        call = np.full(found.count, -1)
+        call[self.launches.operation] = self.launches.call
+        each = np.bincount(self.launches.call, minlength=1)
+        alone = (call >= 0) & (each[np.maximum(call, 0)] == 1) if len(each) else call >= 0
+        numbers, known, texts = self._of_launch(call, alone, kind)
+        for column, mine in (("queue", "queueId"), ("sequence", "sequenceId")):
+            numbers[column], known[column] = found.number(mine, 0), found.known(mine)
+        size, sized = numbers.pop("size", None), known.pop("size", np.zeros(0, bool))
+        rows = Rows(
+            OPERATION,
+            found.count,
+            numbers,
+            known,
+            {"type": kind_name, **texts},
+            where=self.path.name,
+        )
+        correlation = np.full(found.count, -1)
+        if self.calls:
+            ids = self.calls[0].number("id")
+            correlation = (
+                np.where(call >= 0, ids[np.maximum(call, 0)], -1) if len(ids) else correlation
+            )
+        more = {}
+        if size is not None:
+            more["bytes"] = arrow.array(size, mask=~sized | (size <= 0))
+        queue = np.maximum(found.number("queueId"), 0)
+        place = constant(self.owners.operations, self.owners.device, LaneKind.QUEUE, queue)
+        return self._nodes(found, rows, kind, name, place, correlation, **more)
+
+    def _of_launch(
+        self, call: Array, alone: Array, kind: Array
+    ) -> tuple[dict[str, Array], dict[str, Array], dict[str, Any]]:
+        """What the calls say of the operations that they alone launched."""
+        if not self.calls or not self.calls[0].count:
+            return {}, {}, {}
+        at = np.maximum(call, 0)
+        kernel, copy = self.details
+        fits = {
+            id(kernel): alone & np.isin(kind, (int(Kind.KERNEL), int(Kind.COMM))),
+            id(copy): alone & np.isin(kind, (int(Kind.MEMCPY), int(Kind.MEMSET))),
+        }
+        several = (call >= 0) & ~alone & copy.known["size"][at] & (kind == int(Kind.MEMCPY))
+        self.issues.add(SHARED_SIZE, np.count_nonzero(several), self.path.name)
+        numbers, known = {}, {}
+        for told in (kernel, copy):
+            for name, column in told.numbers.items():
+                if name != "copy_kind":
+                    numbers[name], known[name] = column[at], told.known[name][at] & fits[id(told)]
+        codes, streams = codes_of(self.stream)
+        return numbers, known, {"stream": dictionary(np.where(call >= 0, codes[at], -1), streams)}
+
+    def _nodes(
+        self,
+        found: Columns,
+        rows: Rows,
+        kind: Array,
+        name: Any,
+        place: Place,
+        correlation: Array,
+        **more: Any,
+    ) -> Array:
+        """Add rows that have a time; node of each row, -1 for the others."""
+        start, end = found.number("start", 0), found.number("end", 0)
+        timed = found.known("start") & (start > 0)
+        lost = np.flatnonzero(~timed)
+        self.issues.add(NO_TIME, lost.size, self.path.name)
+        kept = np.flatnonzero(timed)
+        dur = np.where(found.known("end"), np.maximum(end, 0) - start, 0)[kept]
+        self.issues.add(NEGATIVE, np.count_nonzero(dur < 0), self.path.name)
+        place = place.take(kept)
+        text, at, length = rocprof_args.objects(rows.take(kept))
+        first = self.builder.nodes(
+            kind=kind[kept],
+            name=arrow.take(named(name, rows.form.name, self.issues, self.path.name), kept),
+            rank=place.rank,
+            lane=self.lanes.rows(place),
+            ts=start[kept],
+            dur=np.maximum(dur, 0),
+            correlation=correlation[kept],
+            args=(self.builder.text(text) + at, length),
+            **{key: arrow.take(column, kept) for key, column in more.items()},
+        )
+        node = np.full(found.count, _NO_NODE)
+        node[kept] = np.arange(first, first + len(kept))
+        return node
+
+    def _add_dependencies(self, works: Array) -> None:
+        """Signals for which operations waited."""
+        found = self.tables.numbers("rocpd_op_inputSignals", "from_op_id", "to_op_id")
+        ids = Lookup(self.operations.number("id"))
+        ends = [ids.rows(found.number(c), found.known(c)) for c in ("from_op_id", "to_op_id")]
+        whole = (ends[0] >= 0) & (ends[1] >= 0)
+        source, target = (works[e[whole]] for e in ends)
+        both = (source >= 0) & (target >= 0)
+        if both.any():
+            self.builder.edges(source[both], target[both], int(EdgeKind.DEPENDENCY))
+
+    def _add_counters(self, works: Array) -> None:
+        """Counters of operations (schema 3): sums, where there are several values."""
+        columns = {"op_id": INTEGER, "name_id": INTEGER, "value": REAL}
+        found = self.tables.read("rocpd_counter", columns)
+        self.events += found.count
+        row = Lookup(self.operations.number("id")).rows(found.number("op_id"), found.known("op_id"))
+        node = np.where(row >= 0, works[np.maximum(row, 0)], -1) if len(works) else row
+        name = self._text(found, "name_id", self.strings)
+        codes, _ = codes_of(name)
+        value = arrow.numbers(found.table["value"], np.nan)
+        kept = np.flatnonzero((node >= 0) & (codes >= 0) & np.isfinite(value))
+        self.issues.add(COUNTER_ALONE, found.count - len(kept), self.path.name)
+        self.issues.add(COUNTER_ROW, len(kept), self.path.name)
+        if not kept.size:
+            return
+        first, code = gather.distinct(node[kept], codes[kept])
+        total = np.bincount(code, value[kept], minlength=len(first))
+        self.builder.counters(node[kept][first], arrow.take(name, kept[first]), total)
+
+    def _count_others(self) -> None:
+        """Count rows with times of tables that are not known here."""
+        for name, columns in self.tables.base.tables.items():
+            plain = {c.lower() for c in columns}
+            if (
+                name.lower() in _KNOWN
+                or not name.lower().startswith("rocpd_")
+                or "start" not in plain
+            ):
+                continue
+            rows = self.tables.base.read(name, {"id": INTEGER}).num_rows
+            self.issues.add(NOT_READ, rows, name)
+            self.events += rows
+
+    def _text(self, found: Columns, column: str, strings: Strings) -> Any:
+        return strings.column(found.number(column), found.known(column))
