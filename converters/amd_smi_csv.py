@@ -120,7 +120,7 @@ class _Reader:
             self._lost(faults.CUT, f"{at}: {len(cells)} cells for {len(block.names)} columns")
             return
         by_name = dict(zip(block.names, cells, strict=True))
-        stamp, gpu, xcp = (_integer(by_name.get(name, ""), LARGEST[name]) for name in OWN)
+        stamp, gpu, xcp = (whole_number(by_name.get(name, ""), LARGEST[name]) for name in OWN)
         if gpu == _NOT_TOLD:
             self._lost(faults.NO_GPU, at)
             return
@@ -190,7 +190,8 @@ def keys_of(names: tuple[str, ...]) -> list[str]:
     return [meant.get(name, name) for name in names]
 
 
-def _integer(cell: str, largest: int) -> int:
+def whole_number(cell: str, largest: int) -> int:
+    """A number of `OWN` out of its text; -1 if it is none or too large."""
     cell = cell.strip()
     if not (cell.isascii() and cell.isdigit() and len(cell) <= len(str(largest))):
         return _NOT_TOLD
