@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.converters.amd_smi_cells import ColumnBuilder, Rows, of_json, of_text
+from chopper_interop.converters.amd_smi_names import amount
 from chopper_interop.converters.amd_smi_tables import Lane
 
 if TYPE_CHECKING:
@@ -40,8 +41,9 @@ Key = tuple[int, int]
 
 
 def values_of(entry: Entry) -> dict[str, Any]:
-    """What an entry counts, by keys of `LANES`."""
-    return _links(entry.leaves) | _processes(entry.leaves)
+    """What an entry counts, by keys of `LANES`; what is no number is left out."""
+    found = _links(entry.leaves) | _processes(entry.leaves)
+    return {key: value for key, value in found.items() if amount(value, None) is not None}
 
 
 def rows_of(counting: Sequence[tuple[Entry, dict[str, Any]]]) -> tuple[Rows, int]:

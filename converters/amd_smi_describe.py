@@ -24,6 +24,8 @@ _ENTRY = re.compile(r'\{\s*(?:"timestamp"\s*:\s*\d+\s*,\s*)?"gpu(?:_id)?"\s*:')
 _NEXT = re.compile(r"\n(?=[\[{])")
 _NO_GPU_NEEDED = ("partition_resources",)
 _DEEPEST = 20
+_BOARD = "model_number"
+"""With this column, CSV is a full ``static``: the driver's `version` overwrote that of the VBIOS."""
 
 
 @dataclass
@@ -95,7 +97,10 @@ class _Reader:
         elif len(cells) != len(names) or line.count('"') % 2:
             self.lose(faults.CUT, f"{at}: {len(cells)} cells for {len(names)} columns")
         else:
-            self.add({n: _literal(c) for n, c in zip(names, cells, strict=True)}, "", at)
+            row = {n: _literal(c) for n, c in zip(names, cells, strict=True)}
+            if _BOARD in row and "version" in row:
+                row["driver.version"] = row["version"]
+            self.add(row, "", at)
 
     def text(self, text: str) -> None:
         entries, others = amd_smi_describe_text.read(text, self.issues)

@@ -31,7 +31,7 @@ _AMOUNT = re.compile(r"N/A|\d+ [KMG]?B")
 _RATES = re.compile(r"(\d+ \S+|N/A) +(\d+ \S+|N/A) +(\S+)")
 _BOX_NAME = re.compile(rf"\| +({BDF}) +(\S.*?) +\|")
 _BOX_IDS = re.compile(r"\| +(\d+) +(\d+|N/A) +(\d+|N/A) +(\S+) +\|")
-_BOX_HEAD = re.compile(r"AMD-SMI (\S+) +amdgpu version: (\S+) ROCm version: (\S+)")
+_BOX_HEAD = re.compile(r"AMD-SMI (\S+) +amdgpu version: (\S+) +ROCm version: (\S+)")
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ CELL_CUT = Fault(
 FILE_CUT = Fault(
     "file-cut-short",
     Severity.LOSS,
-    "The file ends within a line: amd-smi was stopped while it wrote a tick, which is missing.",
+    "The file ends within a line: the tool was stopped while it wrote a tick, which is missing.",
 )
 EMPTY = Fault("no-rows", Severity.LOSS, "The file holds no rows.")
 TICK_CUT = Fault(

@@ -154,7 +154,7 @@ def _told(value: Any, fact: Fact) -> str:
     return shown(found) if found else ""  # a limit, size or count of 0 says that it is not known
 
 
-def amount(value: Any, unit: str, bare: str = "") -> float | None:
+def amount(value: Any, unit: str | None, bare: str = "") -> float | None:
     """A number in a unit; None if it is none."""
     cell = of_text(value) if isinstance(value, str) else of_json(value)
     item = cell.items[0] if len(cell.items) == 1 else Item(None)

@@ -403,7 +403,7 @@ def test_files_with_times_keep_their_own(tmp_path: Path) -> None:
         ('{"gpu_data": [{"gpu": 0, "clock": {"sys": {"frequency_levels": {}}}}]}', AMD_SMI_STATIC),
         (WATCHING + "GPU: 0\n    TIMESTAMP: 1\n    POWER:\n", AMD_SMI_TEXT),
         ("GPU  XCP  POWER  GPU_T\n  0    0  700 W\n", AMD_SMI_TEXT),
-        ("+-----+\n| AMD-SMI 26.1.0+0  amdgpu version: 6.14 |\n", AMD_SMI_TEXT),
+        ("+-----+\n| AMD-SMI 26.1.0+0  amdgpu version: 6.14 |\n", AMD_SMI_STATIC),
         ('[{"gpu": 0, "power_usage": 1, "process_list": []}]', AMD_SMI),
         ("gpu,colour\r\n0,red\r\n", None),
         ("timestamp,gpu_index,power_W\n2025,0,3\n", None),
