@@ -20,6 +20,7 @@ OWN = ("timestamp", "gpu", "xcp")
 
 HEADER = re.compile(r"^(?:(?:timestamp,)?gpu(?:,|\s*$)|error,code\s*$)", re.MULTILINE)
 """How headers begin."""
+_WATCHING = re.compile(r"'CTRL' \+ 'C'")
 _DATA = re.compile(r"\d")
 _NOT_TOLD = -1
 LATEST_S = 4_000_000_000
@@ -97,6 +98,8 @@ class _Reader:
         elif header:
             names = tuple(name.strip() for name in cells_of(line))
             self.block = self.blocks.setdefault(names, _Block(names))
+        elif _WATCHING.match(line):
+            self.issues.add(faults.NOT_A_ROW, 1, line[:80])
         elif self.block and self.block.names == _ERROR_HEADER:
             self._lost(faults.ERROR, line)
         elif not _DATA.match(line):

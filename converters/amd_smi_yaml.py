@@ -124,9 +124,12 @@ class _Reader:
 
     def end(self, *, whole: bool) -> None:
         """What the file breaks off in may lack digits, if amd-smi was stopped there."""
-        if self.last and not whole and self.blocks[-1].stamp:
-            self._cut()
-            self.last = None
+        if not whole and any(block.stamp for block in self.blocks):
+            if self.last:
+                self._cut()
+                self.last = None
+            else:
+                self.issues.add(faults.FILE_CUT)
         self._close()
 
 
@@ -143,5 +146,5 @@ def read(text: str, issues: IssueLog) -> list[Block]:
     reader = _Reader(issues)
     for number, line in enumerate(text.split("\n"), 1):
         reader.line(line.rstrip("\r\0 "), number)
-    reader.end(whole=text.endswith("\n"))
+    reader.end(whole=not text.rpartition("\n")[2].strip("\r\0 "))
     return reader.blocks

@@ -17,6 +17,7 @@ from chopper_interop.converters.rocm_smi_records import SYSTEM, Records, card_of
 from chopper_interop.issues import Fault, Severity
 
 if TYPE_CHECKING:
+    from chopper_interop.converters.rocm_smi_time import Moment
     from chopper_interop.issues import IssueLog
 
 HEADER = re.compile(r"(?:(?:timestamp|time|date|datetime),\s*)?device,", re.IGNORECASE)
@@ -60,39 +61,58 @@ class _Block:
         return len(self.names)
 
 
+@dataclass
+class _Reader:
+    records: Records
+    block: _Block | None = None
+    system: bool = False
+    """Whether the lines are those below ``name, value``."""
+
+    def line(self, line: str, at: str, *, whole: bool) -> None:
+        cells = [cell.strip() for cell in amd_smi_csv.cells_of(line)]
+        block = self.block
+        told = None if block and block.timed else rocm_smi_time.moment(line)
+        card = _card_in(cells)
+        if told is not None:
+            self._moment(told)
+        elif not whole and (card is None or block is None):
+            self.records.issues.add(faults.FILE_CUT, 1, line[:80])
+        elif HEADER.match(line):
+            self._header(cells)
+        elif SYSTEM_HEADER.match(line):
+            self.system = True
+        elif self.system and len(cells) == len(("name", "value")):
+            key, value = (cell.strip('"') for cell in cells)
+            self.records.add(SYSTEM, key, value)
+        elif card is None:
+            self.records.issues.add(faults.NOT_A_ROW, 1, line[:80])
+        elif block is None:
+            self.records.lose(faults.NO_HEADER, at)
+        else:
+            block.rows.append((at, cells, whole))
+
+    def _header(self, names: list[str]) -> None:
+        self.system = False
+        if self.block is None or self.block.names != names:
+            _finish(self.block, self.records)
+            self.block = _Block(names)
+
+    def _moment(self, told: Moment) -> None:
+        _finish(self.block, self.records)
+        self.block = _Block(self.block.names) if self.block else None
+        self.records.moment(told)
+
+
 def read(text: str, issues: IssueLog) -> Records:
     """Records of a file."""
-    records = Records(issues)
-    block: _Block | None = None
-    system = False
+    reader = _Reader(Records(issues))
     lines = text.split("\n")
     for number, raw in enumerate(lines, 1):
         line = raw.strip("\r \0")
-        whole = number < len(lines)
-        cells = [cell.strip() for cell in amd_smi_csv.cells_of(line)]
-        told = None if block and block.timed else rocm_smi_time.moment(line)
-        if HEADER.match(line):
-            if whole and (block is None or block.names != cells):
-                _finish(block, records)
-                block = _Block(cells)
-            system = False
-        elif SYSTEM_HEADER.match(line):
-            system = True
-        elif told is not None:
-            _finish(block, records)
-            block = _Block(block.names) if block else None
-            records.moment(told)
-        elif system and len(cells) == len(("name", "value")):
-            records.add(SYSTEM, *(cell.strip('"') for cell in cells))
-        elif line and _card_in(cells) is None:
-            cut = not whole and block is not None and block.timed
-            issues.add(faults.FILE_CUT if cut else faults.NOT_A_ROW, 1, line[:80])
-        elif line and block is None:
-            records.lose(faults.NO_HEADER, f"line {number}")
-        elif line and block:
-            block.rows.append((f"line {number}", cells, whole))
-    _finish(block, records)
-    return records
+        if line:
+            reader.line(line, f"line {number}", whole=number < len(lines))
+    _finish(reader.block, reader.records)
+    return reader.records
 
 
 def _card_in(cells: list[str]) -> str | None:
@@ -124,7 +144,7 @@ def _row(names: list[str], cells: list[str], at: str, records: Records, *, whole
         return
     keys = names[place + 1 : len(cells)]
     values = cells[place + 1 :]
-    if not whole and told:
+    if not whole and (told or records.before):
         records.issues.add(faults.CELL_CUT, 1, at)
         values[-1:] = [""]
     records.record(card, tuple(keys), told)

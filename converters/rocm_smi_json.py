@@ -13,7 +13,7 @@ from chopper_interop.converters.rocm_smi_records import Records, card_of
 if TYPE_CHECKING:
     from chopper_interop.issues import IssueLog
 
-BEGIN = re.compile(r'^[ \t]*[\[{](?=\s*[\[{"}\]])', re.MULTILINE)
+BEGIN = re.compile(r'^[ \t]*[\[{](?=\s*(?:[\[{"}\]]|\Z))', re.MULTILINE)
 _CARD = re.compile(r'"((?:card\d+)|system)"\s*:\s*(?=\{)')
 _TIMES = ("timestamp", "time", "date", "datetime")
 _DEEPEST = 4
@@ -26,7 +26,7 @@ def read(text: str, issues: IssueLog) -> Records:
     while at < len(text):
         begin = BEGIN.search(text, at)
         stop = begin.end() - 1 if begin else len(text)
-        _between(text[at:stop], records)
+        _between(text[at:stop], records, whole=begin is not None or text.endswith("\n"))
         if begin is None:
             break
         try:
@@ -38,13 +38,16 @@ def read(text: str, issues: IssueLog) -> Records:
     return records
 
 
-def _between(text: str, records: Records) -> None:
-    for line in text.split("\n"):
+def _between(text: str, records: Records, *, whole: bool) -> None:
+    lines = text.split("\n")
+    for number, line in enumerate(lines, 1):
         told = rocm_smi_time.moment(line)
         if told is not None:
             records.moment(told)
         elif line.strip(" \r\0,]"):
-            records.issues.add(faults.NOT_A_ROW, 1, line.strip()[:80])
+            cut = number == len(lines) and not whole
+            fault = faults.FILE_CUT if cut else faults.NOT_A_ROW
+            records.issues.add(fault, 1, line.strip()[:80])
 
 
 def _document(value: Any, records: Records, depth: int, told: Any = None) -> None:

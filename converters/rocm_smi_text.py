@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 BEGIN = re.compile(r"=+ *ROCm System Management Interface *=+")
 LINE = re.compile(r"(GPU\[\d+\])\s*: ?(.*)$")
 _RULE = re.compile(r"[=-]{3,}")
-_TITLE = re.compile(r"={2,} *(.*?) *={2,}$")
+_FINISHED = re.compile(r"[=-]{3,}|GPU\[\d+\]\s*: ?[^:]+:|\d+ {2,}|$")
+"""Lines of which it is told elsewhere whether the end of a file cut them."""
 HEAD = re.compile(r"(?:GPU|Device) +(?=.*\bTemp\b)(?=.*\bSCLK\b)")
-_SECOND_HEAD = re.compile(r"\s+.*\((\w+)\)")
 _SENSOR = re.compile(r"\((DieEdge|Edge|Junction|Memory|HBM \d)\)", re.IGNORECASE)
 _NAME = re.compile(r"\s+\S.*$")
 _SUPPORTED = re.compile(r"Supported (\w+) frequencies on GPU\d+")
@@ -55,7 +55,9 @@ class _Reader:
     def line(self, line: str, number: int, *, whole: bool) -> None:
         line = line.rstrip("\r \0")
         told = rocm_smi_time.moment(line)
-        if BEGIN.match(line):
+        if not whole and told is None and line and not _FINISHED.match(line):
+            self.records.issues.add(faults.FILE_CUT, 1, line[:80])
+        elif BEGIN.match(line):
             self.records.begin()
             self.heads = []
         elif told is not None:
@@ -85,7 +87,7 @@ class _Reader:
                 levels.setdefault(self.clock, []).append(level)
         elif colon and key.strip():
             self.clock = self.clock if len(key) <= 1 else ""
-            if whole or not value.strip()[-1:].isalnum():
+            if whole:
                 self.records.add(card, key, value)
             else:  # the file ends here: digits may be missing
                 self.records.record(card)

@@ -99,8 +99,8 @@ def test_the_real_text_of_eight_mi300x(shared: Path) -> None:
     found = lanes(trace)
     told = [found[g, f"gfx clock XCD {x}"][0] for g in range(8) for x in range(8)]
     assert told == clocks
-    energy = [float(n) for n in re.findall(r"TOTAL_ENERGY_CONSUMPTION: (\S+) J", text)]
-    assert [found[g, "energy"][0] for g in range(8)] == energy
+    hotspot = [float(n) for n in re.findall(r"HOTSPOT: (\d+) °C", text)]
+    assert [found[g, "temperature hotspot"][0] for g in range(8)] == hotspot
 
 
 def test_a_text_without_times_says_what_to_do(shared: Path) -> None:

@@ -283,7 +283,9 @@ def test_json_with_times_that_somebody_put_around_it(tmp_path: Path) -> None:
         ("9999999999", None, None, None),
     ],
 )
-def test_what_is_understood_as_a_time(text: str, ns: int, whole: bool, local: bool) -> None:
+def test_what_is_understood_as_a_time(
+    text: str, ns: int | None, whole: object, local: object
+) -> None:
     told = moment(text)
     assert (tuple(told) if told else (None, None, None)) == (ns, whole, local)
 
