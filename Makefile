@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 DEMO   := demo
+COUNT  ?= 100000
 
-.PHONY: demo test lint bench picture schemas wheel clean
+.PHONY: demo test fuzz lint bench picture formats schemas wheel clean
 
 demo: $(VENV)/run.stamp ## convert a sample job, and say what to open
 	rm -rf $(DEMO)
@@ -19,6 +20,9 @@ demo: $(VENV)/run.stamp ## convert a sample job, and say what to open
 test: $(VENV)/test.stamp ## all tests, on all cores
 	$(BIN)/pytest -n auto --dist worksteal -q
 
+fuzz: $(VENV)/test.stamp ## COUNT damaged inputs, as the tests try a few of
+	$(BIN)/python tests/support/mutations.py $(COUNT)
+
 lint: $(VENV)/dev.stamp ## style, types, layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -31,6 +35,9 @@ bench: $(VENV)/test.stamp ## speed and memory, as ratios to json.load of the sam
 picture: $(VENV)/test.stamp ## the picture of the README, by Perfetto's UI in Chromium
 	$(BIN)/python -m pip install --quiet playwright
 	$(BIN)/python tests/support/picture.py tests/demo/picture.png
+
+formats: $(VENV)/test.stamp ## the table of formats of the README
+	$(BIN)/python tests/support/readme.py README.md
 
 schemas: $(VENV)/dev.stamp ## compile the .proto files
 	$(BIN)/python -m grpc_tools.protoc -Ischemas --descriptor_set_out=schemas/chakra_et.binpb schemas/chakra_et.proto

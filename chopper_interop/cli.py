@@ -112,7 +112,7 @@ def _convert(given: argparse.Namespace) -> int:
     console.show_inventory(inventory, quiet=given.quiet)
     with console.progress_shown(quiet=given.quiet):
         name = given.job or pipeline.job_name(Path(given.source[0]))
-        trace = pipeline.read_inventory(inventory, name, reading)
+        trace = pipeline.read_inventory(inventory, name, reading, given.map_device)
         pipeline.refuse_losses(trace.meta.issues, given.on_loss)
         issues = IssueLog()
         issues.extend(trace.meta.issues)
@@ -169,7 +169,8 @@ def _analyze(given: argparse.Namespace) -> int:
     reading, asking = _split_options(options, inventory, functions)
     console.show_inventory(inventory, quiet=given.quiet or given.json)
     with console.progress_shown(quiet=given.quiet or given.json):
-        trace = pipeline.read_inventory(inventory, pipeline.job_name(paths[0]), reading)
+        name = pipeline.job_name(paths[0])
+        trace = pipeline.read_inventory(inventory, name, reading, given.map_device)
         pipeline.refuse_losses(trace.meta.issues, given.on_loss)
         results: list[Result] = [
             pipeline.analyze(trace, n, **_options_for(registry.analysis(n), asking))
@@ -258,7 +259,7 @@ def _convert_parser() -> argparse.ArgumentParser:
     parser.add_argument("--to", help="format of all outputs, over their endings")
     parser.add_argument("-O", dest="option", action="append", default=[], help=_OPTION_HELP)
     parser.add_argument("--job", help="name of the job, by default that of the first source")
-    _add_on_loss(parser)
+    _add_reading(parser)
     parser.add_argument("--formats", action="store_true", help="list formats and their options")
     parser.add_argument("--demo", metavar="DIR", help="write a sample job's files into DIR")
     return parser
@@ -277,7 +278,7 @@ def _analyze_parser() -> argparse.ArgumentParser:
     parser.add_argument("-O", dest="option", action="append", default=[], help=_OPTION_HELP)
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     parser.add_argument("--csv", metavar="DIR", help="a CSV file for each analysis")
-    _add_on_loss(parser)
+    _add_reading(parser)
     return parser
 
 
@@ -291,7 +292,15 @@ def _check_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_on_loss(parser: argparse.ArgumentParser) -> None:
+def _add_reading(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--map-device",
+        action="append",
+        default=[],
+        metavar="[SOURCE:]N[-M]=DEVICE|rankR",
+        help="what a source's GPU N is, where sources do not tell: a device of the trace, or that "
+        "of a rank; SOURCE is a format or a pattern of files; repeatable",
+    )
     parser.add_argument(
         "--on-loss",
         choices=("ignore", "warn", "error"),

@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from chopper_interop.result import Result
+    from chopper_interop.schemas.meta import DeviceMatch
     from chopper_interop.sources import Inventory
     from chopper_interop.trace import Trace
 
 _SHOWN_SKIPS = 20
+_SHOWN_MATCHES = 32
 _NO_TERMINAL = 120
 _FOR_PROGRAMS = 10_000
 """So wide that no row of results is folded where a program may read them."""
@@ -74,12 +76,56 @@ def show_summary(trace: Trace, log: IssueLog, outputs: list[str], *, on_loss: st
             table.add_row(f"[{style}]{first.severity.value}[/{style}]", count,
                           f"{escape(first.meaning)} [dim]({code})[/dim]", escape(example))  # fmt: skip
         console.print(table)
+    _show_devices(trace, console)
     ranks = len(trace.ranks)
     console.print(
         f"{trace.nodes.num_rows:,} nodes, {trace.edges.num_rows:,} edges, "
         f"{trace.samples.num_rows:,} samples of {ranks} rank{'s' if ranks != 1 else ''} "
         f"→ {', '.join(outputs)}"
     )
+
+
+def _show_devices(trace: Trace, console: Console) -> None:
+    """Which GPU of one source was taken for which of the job, and what told it."""
+    formats = {source.path: source.format for source in trace.meta.sources}
+    runs: list[list[DeviceMatch]] = []
+    for match in sorted(
+        trace.meta.device_matches, key=lambda m: (formats.get(m.source, ""), m.known_by, m.number)
+    ):
+        if runs and _continues(runs[-1][-1], match, formats):
+            runs[-1].append(match)
+        else:
+            runs.append([match])
+    if not runs:
+        return
+    table = _table("source", "its GPUs", "are devices", "of ranks", "known by")
+    for run in runs[:_SHOWN_MATCHES]:
+        first, last = run[0], run[-1]
+        style = "[yellow]" if first.known_by.startswith("assumed") else ""
+        numbers = (
+            (first.number, last.number),
+            (first.device, last.device),
+            (first.rank, last.rank),
+        )
+        shown = [str(a) if a == b else f"{a}-{b}" for a, b in numbers]
+        ranks = shown[2] if first.rank >= 0 else ""
+        what = formats.get(first.source, first.source)
+        table.add_row(escape(what), shown[0], shown[1], ranks, style + first.known_by)
+    if len(runs) > _SHOWN_MATCHES:
+        table.add_row("[dim]…[/dim]", f"[dim]{len(runs) - _SHOWN_MATCHES} more[/dim]")
+    console.print(table)
+
+
+def _continues(before: DeviceMatch, match: DeviceMatch, formats: dict[str, str]) -> bool:
+    """Whether a line of the table can show both: all that differs is the same or one higher."""
+    if formats.get(before.source) != formats.get(match.source) or before.known_by != match.known_by:
+        return False
+    steps = {
+        match.number - before.number,
+        match.device - before.device,
+        match.rank - before.rank if match.rank >= 0 else match.number - before.number,
+    }
+    return steps in ({0}, {1})
 
 
 def _common_folder(paths: list[Path]) -> Callable[[str], str]:

@@ -7,25 +7,37 @@ those of counter passes give their counters to them; telemetry gives its series 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import align, arrow
+from chopper_interop import align, arrow, devices
 from chopper_interop.build import concat
-from chopper_interop.errors import AmbiguousRunError, ReadError
+from chopper_interop.errors import AmbiguousRunError, ReadError, UsageError
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas.kinds import GPU_WORK
-from chopper_interop.schemas.meta import ASSUMED, BOOTTIME, REALTIME, Meta, Offset, Rank
-from chopper_interop.telemetry import with_telemetry
+from chopper_interop.schemas.meta import (
+    ASSUMED,
+    BOOTTIME,
+    REALTIME,
+    DeviceMatch,
+    Meta,
+    Offset,
+    Rank,
+)
+from chopper_interop.telemetry import Surroundings, with_telemetry
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy.typing as npt
     import pyarrow as pa
 
-    from chopper_interop.sources import SourceFiles
+    from chopper_interop.devices import Rule
+    from chopper_interop.fragment import Fragment
+    from chopper_interop.schemas.meta import Device
     from chopper_interop.trace import Trace
 
     Array = npt.NDArray[Any]
@@ -43,7 +55,8 @@ SAME_EVENTS = Fault(
 DEVICES_BY_ORDER = Fault(
     "devices-by-order",
     Severity.INFO,
-    "Sources number the GPUs differently; they were matched in ascending order.",
+    "Sources number the GPUs differently; they were matched in ascending order. --map-device can "
+    "tell otherwise.",
 )
 RANKS_APART = Fault(
     "ranks-apart",
@@ -53,27 +66,7 @@ RANKS_APART = Fault(
 )
 
 
-@dataclass(frozen=True)
-class Fragment:
-    """The trace of one source."""
-
-    files: SourceFiles
-    trace: Trace
-
-    @property
-    def counts(self) -> bool:
-        """Whether it is a counter pass."""
-        return bool(self.trace.counters.num_rows)
-
-    @property
-    def window_ns(self) -> tuple[int, int]:
-        """First start and last end of its nodes, on its clock."""
-        origin = self.trace.meta.origin_ns
-        ts = self.trace.array("ts")
-        return int(ts.min()) + origin, int((ts + self.trace.array("dur")).max()) + origin
-
-
-def assemble(fragments: list[Fragment], name: str) -> Trace:
+def assemble(fragments: list[Fragment], name: str, rules: Sequence[Rule] = ()) -> Trace:
     """One trace of all fragments.
 
     Parameters
@@ -82,6 +75,8 @@ def assemble(fragments: list[Fragment], name: str) -> Trace:
         Traces of the sources, in the order in which they were found.
     name
         What to call the job.
+    rules
+        What the user says of devices.
 
     Raises
     ------
@@ -103,21 +98,56 @@ def assemble(fragments: list[Fragment], name: str) -> Trace:
     offsets = _offsets(fragments)
     timing = _on_one_clock(timing, offsets)
     _note_ranks_apart(timing, issues)
-    meta = _meta(name, timing + passes + telemetry, timing, offsets)
-    trace = concat([f.trace for f in timing], meta) if timing else None
-    if trace is None:
-        trace = concat(
-            [f.trace for f in telemetry], replace(meta, clock=telemetry[0].trace.meta.clock)
-        )
-        return _finished(trace, fragments, [], issues)
+    meta = _meta(name, fragments, timing, offsets)
+    known = [d for f in fragments for d in f.trace.meta.devices]
+    if not timing:
+        trace, telemetry = _of_telemetry(telemetry, meta)
+    else:
+        trace = concat([f.trace for f in timing], meta)
     for fragment in passes:
         log = IssueLog(str(fragment.files.paths[0]))
-        mapping = _pass_devices(trace, fragment, issues)
-        trace = align.join_counters(trace, fragment.trace, mapping, log)
+        trace = _with_counters(trace, fragment, known, rules, log)
         issues.extend(log)
-    devices = [d for f in timing + passes for d in f.trace.meta.devices]
-    trace = with_telemetry(trace, [f.trace for f in telemetry], devices, issues)
+    folder = {r: f.files.paths[0].parent for f in timing for r in f.trace.ranks}
+    trace = with_telemetry(telemetry, Surroundings(trace, folder, known, rules, issues))
+    _refuse_unused(rules, fragments)
+    named = devices.with_all_names(trace.meta.devices, known)
+    trace = trace.with_meta(devices=named)
     return _finished(trace, fragments, passes, issues)
+
+
+def _of_telemetry(telemetry: list[Fragment], meta: Meta) -> tuple[Trace, list[Fragment]]:
+    """A job of telemetry alone: what is on real time first, to which the rest is brought."""
+    first = min(telemetry, key=lambda f: f.trace.meta.clock != REALTIME)
+    rest = [f for f in telemetry if f is not first]
+    return concat([first.trace], replace(meta, clock=first.trace.meta.clock)), rest
+
+
+def _with_counters(
+    trace: Trace,
+    fragment: Fragment,
+    known: Sequence[Device],
+    rules: Sequence[Rule],
+    issues: IssueLog,
+) -> Trace:
+    """The trace with the counters of a pass, and what was found of its devices."""
+    matched = _pass_devices(trace, fragment, known, rules)
+    assumed = [number for number, (_, by) in matched.items() if by == devices.BY_ORDER]
+    issues.add(DEVICES_BY_ORDER, len(assumed), f"{assumed} as {[matched[n][0] for n in assumed]}")
+    path = str(fragment.files.paths[0])
+    found = [DeviceMatch(path, n, device, -1, by) for n, (device, by) in matched.items()]
+    mapping = {number: device for number, (device, _) in matched.items()}
+    trace = align.join_counters(trace, fragment.trace, mapping, issues)
+    return trace.with_meta(device_matches=(*trace.meta.device_matches, *found))
+
+
+def _refuse_unused(rules: Sequence[Rule], fragments: list[Fragment]) -> None:
+    for rule in rules:
+        if not any(rule.is_of(f.files.converter.name, str(f.files.paths[0])) for f in fragments):
+            raise UsageError(
+                f"--map-device {rule.text}: there is no source {rule.source!r}",
+                hint="name a format, or a file or pattern of files, that is read",
+            )
 
 
 def _losses(fragments: list[Fragment]) -> str | None:
@@ -317,7 +347,7 @@ def _meta(
     ranks: dict[int, Rank] = {}
     for f in timing:
         ranks |= {r.rank: r for r in f.trace.meta.ranks}
-    devices = {d: None for f in timing for d in f.trace.meta.devices}
+    found = {d: None for f in timing for d in f.trace.meta.devices}
     facts: dict[str, str] = {}
     for f in fragments:
         facts |= f.trace.meta.facts
@@ -327,41 +357,26 @@ def _meta(
         clock=REALTIME if REALTIME in clocks else min(clocks, default=REALTIME),
         offsets=offsets,
         ranks=tuple(ranks[r] for r in sorted(ranks)),
-        devices=tuple(devices),
+        devices=tuple(found),
+        device_matches=tuple(m for f in timing for m in f.trace.meta.device_matches),
         facts=facts,
     )
 
 
-def _pass_devices(trace: Trace, fragment: Fragment, issues: IssueLog) -> dict[int, int]:
-    """Device of a counter pass → device of the timing run."""
-    used = _used_devices(trace)
-    theirs = _used_devices(fragment.trace)
-    ordinal = {d.device: d.ordinal for d in fragment.trace.meta.devices if d.ordinal >= 0}
-    ours = {d.ordinal: d.device for d in trace.meta.devices if d.ordinal >= 0}
-    by_ordinal = {d: ours.get(n, -1) if ours else n for d, n in ordinal.items() if d in theirs}
-    agents = not ours and _are_agents(trace, {d for d in used if d >= 0}, ordinal)
-    if not agents and set(by_ordinal) == set(theirs) and set(by_ordinal.values()) <= set(used):
-        return by_ordinal
-    if agents and set(theirs) <= set(used):
-        return {d: d for d in theirs}
-    if len(theirs) == len(used):
-        issues.add(DEVICES_BY_ORDER, len(used), f"{theirs} as {used}")
-        return dict(zip(theirs, used, strict=True))
-    return {}
-
-
-def _are_agents(trace: Trace, used: set[int], ordinal: dict[int, int]) -> bool:
-    """Whether the timing run numbers its GPUs as HSA agents, among which CPUs come first.
-
-    PyTorch does so with roctracer; with rocprofiler-sdk it counts GPUs alone.
-    """
-    fits = used <= set(ordinal) if ordinal else 0 not in used
-    counts_gpus = "rocprofiler-sdk_version" in trace.meta.facts
-    return fits and not (counts_gpus and used <= set(ordinal.values()))
-
-
-def _used_devices(trace: Trace) -> list[int]:
-    kinds = trace.array("kind")
-    work = np.isin(kinds, [int(k) for k in GPU_WORK])
-    devices = trace.array("device", "lanes")[trace.array("lane")[work]]
-    return [int(d) for d in np.unique(devices)]
+def _pass_devices(
+    trace: Trace, fragment: Fragment, known: Sequence[Device], rules: Sequence[Rule]
+) -> dict[int, tuple[int, str]]:
+    """Device of a counter pass → device of the timing run, and what tells it."""
+    theirs = devices.used(fragment.trace)
+    if theirs == [-1] == devices.used(trace):  # neither tells its device
+        return {-1: (-1, devices.BY_COUNTING)}
+    name, path = fragment.files.converter.name, str(fragment.files.paths[0])
+    told = {
+        number: (rule.target + number - rule.first, devices.BY_USER)
+        for rule in rules
+        for number in theirs
+        if not rule.is_rank and rule.is_of(name, path) and rule.first <= number <= rule.last
+    }
+    rest = [number for number in theirs if number >= 0 and number not in told]
+    ours = devices.of_trace(trace, known)
+    return devices.match(rest, fragment.trace.meta.devices, ours, known) | told

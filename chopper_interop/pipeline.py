@@ -9,8 +9,9 @@ from os import PathLike, cpu_count, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chopper_interop import annotate, inputs, job, progress, registry, sources
+from chopper_interop import annotate, devices, inputs, job, progress, registry, sources
 from chopper_interop.errors import LossError, UnknownFormatError, UsageError
+from chopper_interop.fragment import Fragment
 from chopper_interop.issues import Fault, Issue, IssueLog, Severity
 
 if TYPE_CHECKING:
@@ -32,7 +33,11 @@ _MOST_RANK = 1 << 20
 
 
 def read(
-    *paths: PathArg, from_format: str | None = None, name: str | None = None, **options: Any
+    *paths: PathArg,
+    from_format: str | None = None,
+    name: str | None = None,
+    map_device: Sequence[str] = (),
+    **options: Any,
 ) -> Trace:
     """Read everything that is given as one job.
 
@@ -44,6 +49,9 @@ def read(
         Name of the format of all of them, instead of looking.
     name
         What to call the job; by default after the first path.
+    map_device
+        Which GPU of a source is which device or rank of the trace, where sources do not tell:
+        ``[SOURCE:]NUMBER[-LAST]=DEVICE`` or ``…=rankR``, the source a format or a pattern of files.
     **options
         Options of readers (see ``formats()``); each goes to the readers that take it.
 
@@ -60,11 +68,15 @@ def read(
     given = [Path(p) for p in paths]
     if not given:
         raise UsageError("nothing was given to read")
-    return read_inventory(sources.find(given, from_format), name or job_name(given[0]), options)
+    inventory = sources.find(given, from_format)
+    return read_inventory(inventory, name or job_name(given[0]), options, map_device)
 
 
-def read_inventory(inventory: Inventory, name: str, options: dict[str, Any]) -> Trace:
+def read_inventory(
+    inventory: Inventory, name: str, options: dict[str, Any], map_device: Sequence[str] = ()
+) -> Trace:
     """Read the sources that were found, as one job."""
+    rules = [devices.rule(text) for text in map_device]
     if Path(name).name != name or name in (".", ".."):
         raise UsageError(f"{name!r} can't be the name of a job: files are named after it")
     if not inventory.sources:
@@ -75,7 +87,7 @@ def read_inventory(inventory: Inventory, name: str, options: dict[str, Any]) -> 
         raise UsageError(f"no reader of these sources takes an option {option!r}")
     progress.start(_TASK, sum(source.size for source in inventory.sources), "bytes")
     fragments = _read_all(inventory.sources, options)
-    trace = annotate.annotate(job.assemble(fragments, name))
+    trace = annotate.annotate(job.assemble(fragments, name, rules))
     issues = IssueLog("job")
     issues.extend(trace.meta.issues)
     for path in inventory.unreadable:
@@ -189,14 +201,14 @@ def refuse_losses(issues: Iterable[Issue], on_loss: str) -> None:
         raise LossError(f"something was lost: {told}", hint="--on-loss warn writes all the same")
 
 
-def _read_all(found: Iterable[SourceFiles], options: dict[str, Any]) -> list[job.Fragment]:
+def _read_all(found: Iterable[SourceFiles], options: dict[str, Any]) -> list[Fragment]:
     """Traces of all sources: threads, as the loops over events run without Python's lock."""
     with ThreadPoolExecutor(max_workers=cpu_count()) as pool:
         futures = [pool.submit(copy_context().run, _read_one, s, options) for s in found]
         return [future.result() for future in futures]
 
 
-def _read_one(source: SourceFiles, options: dict[str, Any]) -> job.Fragment:
+def _read_one(source: SourceFiles, options: dict[str, Any]) -> Fragment:
     function = source.converter.reader
     chosen = registry.chosen_options(function, options)
     _refuse_rank(chosen.get("rank"))
@@ -205,7 +217,7 @@ def _read_one(source: SourceFiles, options: dict[str, Any]) -> job.Fragment:
     if len(source.paths) == 1 and len(about) == 1:  # a trace read back tells of files long gone
         about = (replace(about[0], sha256=inputs.sha256(source.paths[0])),)
     progress.advance(_TASK, source.size)
-    return job.Fragment(source, trace.with_meta(sources=about))
+    return Fragment(source, trace.with_meta(sources=about))
 
 
 def _refuse_rank(rank: Any) -> None:

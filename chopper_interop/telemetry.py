@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import arrow
+from chopper_interop import arrow, devices, localtime
 from chopper_interop.build import concat
+from chopper_interop.errors import UsageError
 from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.schemas.meta import LOCALTIME, REALTIME, Device, DeviceMatch, Rank
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
     import numpy.typing as npt
 
-    from chopper_interop.schemas.meta import Device
+    from chopper_interop.devices import Rule
+    from chopper_interop.fragment import Fragment
     from chopper_interop.trace import Trace
 
     Array = npt.NDArray[Any]
@@ -25,7 +31,7 @@ DEVICES_UNKNOWN = Fault(
     "telemetry-of-unknown-device",
     Severity.INFO,
     "Which rank computes on which GPU of the telemetry is not known: its lanes stand by "
-    "themselves.",
+    "themselves. --map-device can tell.",
 )
 DEVICES_BY_RANK = Fault(
     "telemetry-by-rank",
@@ -38,90 +44,212 @@ CLOCK_UNRELATED = Fault(
     Severity.LOSS,
     "Samples on a clock of which no source tells the relation to the trace's were left out.",
 )
+ZONE_ASSUMED = Fault(
+    "zone-assumed",
+    Severity.INFO,
+    "Times without a zone were taken as those of the only zone in which they and the trace "
+    "overlap; -O tz=… tells another.",
+)
+ZONE_UNKNOWN = Fault(
+    "zone-unknown",
+    Severity.LOSS,
+    "Samples with times of a zone that is not known were left out: say it with -O tz=…",
+)
 
 
-def with_telemetry(
-    trace: Trace, telemetry: list[Trace], devices: list[Device], issues: IssueLog
-) -> Trace:
-    """Add series and samples to a trace.
+@dataclass(frozen=True)
+class Surroundings:
+    """What telemetry is joined to.
 
     Parameters
     ----------
     trace
-        All ranks of a job.
-    telemetry
-        Traces of samples alone, whose devices have the numbers of the tool that took them.
-    devices
-        What all sources tell of the devices' numbers.
+        All ranks of the job, or other telemetry.
+    folder
+        Where the files of each rank lie.
+    known
+        What all sources tell of devices.
+    rules
+        What the user says of devices.
     issues
-        Where it is noted what could not be joined.
+        Where it is noted what was assumed, and what could not be joined.
     """
-    parts = [trace]
-    for one in telemetry:
-        series = _related(one, trace, issues)
+
+    trace: Trace
+    folder: dict[int, Path]
+    known: Sequence[Device]
+    rules: Sequence[Rule]
+    issues: IssueLog = field(default_factory=IssueLog)
+
+
+def with_telemetry(telemetry: Sequence[Fragment], around: Surroundings) -> Trace:
+    """The trace with the series and samples of telemetry.
+
+    Parameters
+    ----------
+    telemetry
+        Sources of samples alone, whose devices have the numbers of the tools that took them.
+    around
+        What they are joined to.
+    """
+    parts = [around.trace]
+    matches: list[DeviceMatch] = []
+    for fragment in telemetry:
+        series = _related(fragment.trace, around)
         if series is not None:
-            parts.append(_with_owners(series, trace, devices, issues))
-    return concat(parts, trace.meta)
+            owned, found = _with_owners(replace(fragment, trace=series), around)
+            parts.append(owned)
+            matches += found
+    meta = around.trace.meta
+    return concat(parts, replace(meta, device_matches=(*meta.device_matches, *matches)))
 
 
-def _related(telemetry: Trace, trace: Trace, issues: IssueLog) -> Trace | None:
+def _related(telemetry: Trace, around: Surroundings) -> Trace | None:
     """Telemetry on the clock of the trace; None if that is not known."""
-    if telemetry.meta.clock == trace.meta.clock:
+    clock = around.trace.meta.clock
+    if telemetry.meta.clock == clock:
         return telemetry
-    offset = next((o for o in telemetry.meta.offsets if o.clock == trace.meta.clock), None)
+    if telemetry.meta.clock == LOCALTIME and clock == REALTIME:
+        return _in_zone(telemetry, around)
+    offset = next((o for o in telemetry.meta.offsets if o.clock == clock), None)
     if offset is None:
-        issues.add(CLOCK_UNRELATED, telemetry.samples.num_rows, telemetry.meta.sources[0].path)
+        _lose(CLOCK_UNRELATED, telemetry, around)
         return None
     moved = telemetry.meta.origin_ns - offset.offset_ns
-    return telemetry.with_meta(origin_ns=moved, clock=trace.meta.clock)
+    return telemetry.with_meta(origin_ns=moved, clock=clock)
 
 
-def _with_owners(telemetry: Trace, trace: Trace, devices: list[Device], issues: IssueLog) -> Trace:
-    """Telemetry whose series belong to the ranks that compute on its devices."""
-    device = telemetry.array("device", "series")
-    theirs = [int(d) for d in np.unique(device[device >= 0])]
-    owners = _owners(theirs, trace, devices, issues)
-    if owners is None:
-        issues.add(DEVICES_UNKNOWN, len(theirs), telemetry.meta.sources[0].path)
-        return telemetry
-    found = [owners.get(int(d), (-1, int(d))) for d in device]
-    rank, number = np.array(found, np.int32).reshape(-1, 2).T
+def _in_zone(telemetry: Trace, around: Surroundings) -> Trace | None:
+    found = localtime.zones(_window(telemetry), _window(around.trace))
+    if len(found) != 1:
+        _lose(ZONE_UNKNOWN, telemetry, around)
+        return None
+    around.issues.add(ZONE_ASSUMED, telemetry.samples.num_rows, localtime.text(found[0]))
+    moved = telemetry.meta.origin_ns - found[0] * localtime.MINUTE
+    return telemetry.with_meta(origin_ns=moved, clock=REALTIME)
+
+
+def _lose(fault: Fault, telemetry: Trace, around: Surroundings) -> None:
+    around.issues.add(fault, telemetry.samples.num_rows, telemetry.meta.sources[0].path)
+
+
+def _window(trace: Trace) -> tuple[int, int]:
+    """First and last time of a trace's nodes, or of its samples if it has no nodes."""
+    table = "nodes" if trace.nodes.num_rows else "samples"
+    ts = trace.array("ts", table)
+    end = ts + trace.array("dur") if table == "nodes" else ts
+    return int(ts.min()) + trace.meta.origin_ns, int(end.max()) + trace.meta.origin_ns
+
+
+def _with_owners(fragment: Fragment, around: Surroundings) -> tuple[Trace, list[DeviceMatch]]:
+    """Telemetry whose series belong to the ranks that compute on its devices.
+
+    Series of which the source tells the rank keep it.
+    """
+    telemetry = fragment.trace
+    device, rank = (telemetry.array(c, "series").copy() for c in ("device", "rank"))
+    free = (device >= 0) & (rank < 0)
+    theirs = [int(d) for d in np.unique(device[free])]
+    owners = _told(fragment, theirs, around)
+    rest = [t for t in theirs if t not in owners]
+    found = _owners(rest, fragment, around) if rest and around.trace.meta.ranks else {}
+    if rest and not found:
+        around.issues.add(DEVICES_UNKNOWN, len(rest), telemetry.meta.sources[0].path)
+    owners |= found
+    for number, ((of_rank, of_device), _) in owners.items():
+        mine = free & (telemetry.array("device", "series") == number)
+        rank[mine], device[mine] = of_rank, of_device
     series = arrow.replaced(telemetry.series, "rank", rank)
-    return replace(telemetry, series=arrow.replaced(series, "device", number))
+    matches = [
+        DeviceMatch(str(fragment.files.paths[0]), number, of_device, of_rank, by)
+        for number, ((of_rank, of_device), by) in owners.items()
+    ]
+    return replace(telemetry, series=arrow.replaced(series, "device", device)), matches
+
+
+def _told(
+    fragment: Fragment, theirs: list[int], around: Surroundings
+) -> dict[int, tuple[Owner, str]]:
+    """Owners of the devices of which the user says what they are."""
+    ranks = {r.rank: r for r in around.trace.meta.ranks}
+    name, path = fragment.files.converter.name, str(fragment.files.paths[0])
+    found = {}
+    for rule in around.rules:
+        for number in theirs if rule.is_of(name, path) else ():
+            if rule.first <= number <= rule.last:
+                target = rule.target + number - rule.first
+                found[number] = (_owner_of(rule, target, ranks), devices.BY_USER)
+    return found
+
+
+def _owner_of(rule: Rule, target: int, ranks: dict[int, Rank]) -> Owner:
+    if rule.is_rank:
+        if target not in ranks:
+            raise UsageError(f"--map-device {rule.text}: there is no rank {target}")
+        return target, ranks[target].device
+    owners = [r.rank for r in ranks.values() if r.device == target]
+    if len(owners) != 1:
+        several = f"ranks {', '.join(map(str, owners))} compute" if owners else "no rank computes"
+        raise UsageError(
+            f"--map-device {rule.text}: {several} on a device {target}",
+            hint="name the rank instead, as in amd-smi:0=rank3",
+        )
+    return owners[0], target
 
 
 def _owners(
-    theirs: list[int], trace: Trace, devices: list[Device], issues: IssueLog
-) -> dict[int, Owner] | None:
-    """Telemetry's number of a GPU → who computes on it; None if that is not known.
-
-    What samples a machine's GPUs does not say which machine that is.
-    """
-    ranks = [r for r in trace.meta.ranks if r.device >= 0]
-    if len({r.host for r in ranks}) > 1:
-        return None
+    theirs: list[int], fragment: Fragment, around: Surroundings
+) -> dict[int, tuple[Owner, str]]:
+    """Telemetry's number of a GPU → who computes on it and what tells that."""
+    ranks = _near(fragment, around)
     owners = {r.device: (r.rank, r.device) for r in ranks}
     if len(owners) == len(ranks):
-        numbers = _numbers(theirs, sorted(owners), devices)
-        return (
-            None if numbers is None else {t: owners[d] for t, d in numbers.items() if d in owners}
-        )
+        host = next((r.host for r in ranks), "")
+        bridges = [d for d in around.known if d.host in ("", host) or not host]
+        ours = [d for d in devices.of_trace(around.trace, bridges) if d.device in owners]
+        matched = devices.match(theirs, fragment.trace.meta.devices, ours, bridges)
+        return {t: (owners[d], by) for t, (d, by) in matched.items()}
     if len(owners) == 1 and len(theirs) == len(ranks):
-        issues.add(DEVICES_BY_RANK, len(ranks))
+        around.issues.add(DEVICES_BY_RANK, len(ranks))
         ordered = sorted((r.rank, r.device) for r in ranks)
-        return dict(zip(theirs, ordered, strict=True))
-    return None
+        return {t: (o, devices.BY_ORDER) for t, o in zip(theirs, ordered, strict=True)}
+    return {}
 
 
-def _numbers(theirs: list[int], used: list[int], devices: list[Device]) -> dict[int, int] | None:
-    """Telemetry's index of a GPU → the trace's number of that device; None if it is not known.
+def _near(fragment: Fragment, around: Surroundings) -> list[Rank]:
+    """Ranks of the machine that the telemetry is of, as far as can be told.
 
-    Telemetry counts GPUs; a trace may count agents of which some are processors. A source that
-    tells both numbers settles it, else there must be as many of the one as of the other.
+    By the host that its content names, else by one that its path names, else those whose files lie
+    in the nearest folder around it that holds any.
     """
-    ordinals = {d.ordinal: d.device for d in devices if d.ordinal >= 0}
-    if ordinals and set(used) <= set(ordinals.values()):
-        return {t: ordinals[t] for t in theirs if t in ordinals}
-    if len(theirs) == len(used):
-        return dict(zip(theirs, used, strict=True))
-    return {t: t for t in theirs} if 0 in used and set(used) <= set(theirs) else None
+    ranks = [r for r in around.trace.meta.ranks if r.device >= 0]
+    hosts = {d.host for d in fragment.trace.meta.devices} - {""}
+    of_ranks = {r.host for r in ranks}
+    path = fragment.files.paths[0]
+    if len(of_ranks) > 1 and not hosts & of_ranks:
+        hosts = {h for h in of_ranks if h and any(_names(part, h) for part in path.parts)}
+    if hosts & of_ranks:
+        return [r for r in ranks if r.host in hosts]
+    if len(of_ranks) > 1:
+        return _beside(path, ranks, around) if "" in of_ranks else []
+    return _beside(path, ranks, around)
+
+
+def _names(part: str, host: str) -> bool:
+    """Whether part of a path is a host's name, or begins or ends with it."""
+    part, short = part.lower(), host.lower().split(".")[0]
+    at = part.find(short)
+    bounds = (part[at - 1 : at], part[at + len(short) :][:1])
+    return at >= 0 and not any(b.isalnum() for b in bounds)
+
+
+def _beside(path: Path, ranks: list[Rank], around: Surroundings) -> list[Rank]:
+    for folder in path.resolve().parents:
+        inside = [r for r in ranks if _is_below(around.folder.get(r.rank), folder)]
+        if inside:
+            return inside
+    return ranks
+
+
+def _is_below(path: Path | None, folder: Path) -> bool:
+    return path is not None and path.resolve().is_relative_to(folder)

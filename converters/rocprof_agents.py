@@ -143,10 +143,13 @@ class Numbering:
         gpus = [a for a in self.agents if a.is_gpu]
         if not gpus:
             return tuple(
-                Device("", n, "", "rocprofv3", n if self.by_type else -1) for n in self.used
+                Device("", n, "", "rocprofv3", ordinal=n)
+                if self.by_type
+                else Device("", n, "", "rocprofv3", agent=n)
+                for n in self.used
             )
         return tuple(
-            Device(a.host, number, a.name, "rocprofv3", a.ordinal)
+            Device(a.host, number, a.name, "rocprofv3", a.ordinal, a.node)
             for a in gpus
             if (number := int(getattr(a, self.key))) != UNKNOWN
         )

@@ -85,7 +85,7 @@ def read(paths: list[Path], *, rank: int | None = None) -> Trace:
     (path,) = paths
     issues = IssueLog(str(path))
     try:
-        found = processes_of(inputs.read(path, issues))
+        found = processes_of(inputs.read(path, issues), issues)
         parts = [_Part(process, path.name, issues) for process in found]
     except msgspec.ValidationError as error:
         raise ReadError(f"it is not what rocprofv3 writes: {error}", path=path) from error

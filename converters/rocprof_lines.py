@@ -288,7 +288,8 @@ class _Repair:
         """Take a line; the row that it completes, nothing if it completes none."""
         if self._stray:
             self._give_up(UNREADABLE)
-        if self._open and self.shape.ends_row(text):
+        begins = self.shape.begins_row(text, self._open[0] if self._open else "")
+        if self._open and not begins and self.shape.ends_row(text):
             row = self.shape.proper("\n".join([*self._open, text]))
             if row:
                 self._open, self._stray = [], False
@@ -297,7 +298,7 @@ class _Repair:
         if row:
             self._give_up(UNREADABLE)
             return self._row(row, number)
-        if self.shape.begins_row(text, self._open[0] if self._open else ""):
+        if begins:
             self._give_up(UNREADABLE)
             self._open, self._begun = [text], number
         elif self._open:

@@ -10,8 +10,11 @@ import re
 from typing import Any
 
 import msgspec
+import numpy as np
 
+from chopper_interop import jsoncut
 from chopper_interop.converters.rocprof_agents import UNKNOWN, id_of, number_in
+from chopper_interop.issues import Fault, IssueLog, Severity
 
 KEY = "rocprofiler-sdk-tool"
 """The only key of a file: a list with an object for each process."""
@@ -246,8 +249,19 @@ _NOT_JSON = re.compile(rb"(?<=[:\[,\s])-?(?:nan|inf(?:inity)?)(?=[,\s\]}])", re.
 """Numbers that are none, which the tool writes where a ratio had no value."""
 
 
-def processes_of(data: Any) -> list[Process]:
-    """The processes of a file.
+CUT_SHORT = Fault(
+    "json-cut-short",
+    Severity.LOSS,
+    "The file breaks off: records before that were kept, the one that was begun and all behind it "
+    "are gone.",
+)
+_DEPTH = 5
+"""Brackets around a record: the file, its processes, a process, its buffers, one of them."""
+_ONE_PROCESS = re.compile(rb'[^"]*"[^"]*"\s*:\s*\{')
+
+
+def processes_of(data: Any, issues: IssueLog) -> list[Process]:
+    """The processes of a file; of one that was cut short, with the records that are whole.
 
     Raises
     ------
@@ -259,14 +273,18 @@ def processes_of(data: Any) -> list[Process]:
     except msgspec.ValidationError:
         raise
     except (msgspec.DecodeError, UnicodeDecodeError):
-        found = msgspec.json.decode(_mended(data), type=File).processes
+        found = msgspec.json.decode(_mended(data, issues), type=File).processes
     return found if isinstance(found, list) else [found]
 
 
-def _mended(data: Any) -> bytes:
-    """The text with numbers that are none as null, and what is not UTF-8 replaced."""
+def _mended(data: Any, issues: IssueLog) -> bytes:
+    """The text closed if it breaks off, numbers that are none as null, what is no UTF-8 replaced."""
     text = bytes(memoryview(data)).decode("utf-8", "replace").encode()
-    return _NOT_JSON.sub(b"null", text)
+    text = _NOT_JSON.sub(b"null", text)
+    depth = _DEPTH - bool(_ONE_PROCESS.match(text))
+    whole = jsoncut.closed(np.frombuffer(text, np.uint8), depth)
+    issues.add(CUT_SHORT, int(whole is not None))
+    return text if whole is None else whole
 
 
 def rank_in(config: Config) -> int:

@@ -70,6 +70,22 @@ class Device:
 
 
 @dataclass(frozen=True)
+class DeviceMatch:
+    """That a GPU of one source is one of the job's."""
+
+    source: str
+    """First file of the source."""
+    number: int
+    """The GPU's number by that source."""
+    device: int
+    """Its number in the trace's lanes."""
+    rank: int = -1
+    """The rank that computes on it, -1 for all that do."""
+    known_by: str = ""
+    """What tells it: a name that both have, the user, or what was assumed."""
+
+
+@dataclass(frozen=True)
 class Offset:
     """How another clock of the node relates to the trace's clock."""
 
@@ -93,6 +109,7 @@ class Meta:
     """Which of several runs of a program it is: the name of a counter pass, or empty."""
     ranks: tuple[Rank, ...] = ()
     devices: tuple[Device, ...] = ()
+    device_matches: tuple[DeviceMatch, ...] = ()
     sources: tuple[Source, ...] = ()
     issues: tuple[Issue, ...] = ()
     facts: dict[str, str] = field(default_factory=dict)

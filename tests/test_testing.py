@@ -83,7 +83,7 @@ def test_dump_shows_everything_by_name():
 trace "tiny"
   origin 1000 ns, clock realtime
   rank 0: host "node7", pid 42, device 2, known by header
-  device 2: "MI300X" on "node7" by kineto, ordinal -1
+  device 2: "MI300X" on "node7" by kineto, ordinal -1, agent -1, index -1, PCI "", UUID ""
   source "rank0.json": kineto, tool "torch 2.9", 5 events, 4 nodes
   info flow: 1 events in "rank0.json", example "rank0.json x"
   fact torch: "2.9"

@@ -184,7 +184,13 @@ def _meta_lines(meta: Meta) -> Iterator[str]:
     for device in meta.devices:
         yield (
             f"device {device.device}: {_quoted(device.name)} on {_quoted(device.host)} by "
-            f"{device.source or 'nobody'}, ordinal {device.ordinal}"
+            f"{device.source or 'nobody'}, ordinal {device.ordinal}, agent {device.agent}, index "
+            f"{device.index}, PCI {_quoted(device.pci)}, UUID {_quoted(device.uuid)}"
+        )
+    for match in meta.device_matches:
+        yield (
+            f"device {match.number} of {_quoted(PurePath(match.source).name)} is {match.device} of "
+            f"rank {match.rank}, known by {match.known_by}"
         )
     yield from sorted(
         f"source {_quoted(PurePath(s.path).name)}: {s.format}, tool {_quoted(s.tool)}, "

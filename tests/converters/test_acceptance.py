@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from seeds import seeds
+from seeds import other_telemetry, seeds
 
 import chopper_interop as ci
 from chopper_interop import registry
@@ -11,12 +11,16 @@ from chopper_interop.testing import check_converter
 
 SAMPLES = {
     "amd-smi": "*watch*.csv",
+    "charllm": "seeds/charllm/gpu_power_3.csv",
     "chakra": "et/*.0.et",
+    "dcgmi": "seeds/dcgmi/dcgmi.txt",
     "kineto": "kineto/rank0.*",
+    "nvidia-smi": "seeds/nvidia-smi/smi.csv",
     "parquet": "job.parquet",
     "perfetto": "kineto/rank0.*",
     "recorder": "*recorder*.csv",
     "rocprofv3-csv": "rocprof/pmc_1",
+    "zeus": "seeds/zeus/windows.csv",
 }
 ELSEWHERE = {"rocprofv3-json": "the sample job has none: see test_rocprof_json.py"}
 SEEDED = {
@@ -38,6 +42,10 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
     trace = ci.read(job / "kineto")
     ci.write(trace, job / "et" / "job.et", mode="gpu")
     ci.write(trace, job / "job.parquet")
+    for seed in other_telemetry.SEEDS:
+        path = job / "seeds" / seed.format / seed.name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(seed.data)
     return job
 
 

@@ -354,7 +354,6 @@ def test_recognised_by_what_it_begins_with(tmp_path: Path) -> None:
 
 
 BROKEN = {
-    "cut": lambda text: text[: len(text) // 2],
     "no list": lambda _: '{"rocprofiler-sdk-tool": 3}',
     "a text for a time": lambda text: text.replace(f'"start_timestamp": {T0 + 50}', '"start_timestamp": "x"'),
     "no dispatch": lambda text: text.replace('"dispatch_info"', '"something"'),
@@ -371,6 +370,22 @@ def test_broken_files_are_refused_in_a_line(tmp_path: Path, name: str) -> None:
         read([path])
     assert str(path) in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("processes", [list, dict])
+def test_a_file_that_breaks_off_keeps_every_whole_record(tmp_path: Path, processes: type) -> None:
+    process = full()
+    text = json.dumps({"rocprofiler-sdk-tool": [process] if processes is list else process})
+    records = [json.dumps(r) for each in process["buffer_records"].values() for r in each]
+    begin = text.index('"buffer_records"')
+    path = tmp_path / "4711_results.json"
+    for cut in range(begin, len(text) - 1, 37):
+        path.write_text(text[:cut])
+        trace = read([path])
+        counted = process["callback_records"].get("counter_collection", [])
+        whole = sum(record in text[begin:cut] for record in records)
+        assert_whole(trace, whole + len(counted))
+        assert counts(trace)["json-cut-short"] == 1
 
 
 def test_texts_that_are_no_utf8(tmp_path: Path) -> None:

@@ -168,6 +168,16 @@ def test_json_has_every_kernel(document: dict[str, Any], mi350x: ci.Trace) -> No
     assert len(expected) == 43_915
 
 
+def test_sums_are_those_of_the_reference_to_the_nanosecond(mi350x: ci.Trace) -> None:
+    """Unions of intervals of another implementation, in nanoseconds."""
+    (row,) = ci.analyze(mi350x, "temporal").rows.to_pylist()
+    assert row["busy_ns"] == 4_233_112_334
+    assert row["comm_ns"] == 4_158_756_678
+    assert row["compute_ns"] == 281_681_933
+    assert row["overlap_ns"] == 207_326_277
+    assert row["exposed_comm_ns"] == 3_951_430_401
+
+
 def test_json_keeps_what_the_hub_has_no_column_for(
     document: dict[str, Any], mi350x: ci.Trace
 ) -> None:

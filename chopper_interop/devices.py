@@ -1,0 +1,266 @@
+"""Which GPU of one source is which of another.
+
+Sources number GPUs in their own ways: HIP and CUDA count those that a process sees, HSA counts
+processors among them, management tools count by PCI address. Two numbers are of one GPU if a
+chain of sources says so (``amd-smi list`` tells index and PCI address, ``agent_info.csv`` tells
+agent and ordinal); the user may say it; else it is assumed, and told as such.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chopper_interop.errors import UsageError
+from chopper_interop.schemas.kinds import GPU_WORK
+from chopper_interop.schemas.meta import Device
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import numpy.typing as npt
+
+    from chopper_interop.trace import Trace
+
+    Array = npt.NDArray[Any]
+    Name = tuple[str, Any]
+
+BY_USER = "the user"
+BY_COUNTING = "assumed: all number the GPUs in one order"
+BY_ORDER = "assumed: as many GPUs, in ascending order"
+
+NAMES = {
+    "uuid": "UUID",
+    "pci": "PCI address",
+    "agent": "HSA agent",
+    "ordinal": "HIP or CUDA ordinal",
+    "index": "index of the management tool",
+}
+"""Fields of `Device` by which GPUs are told apart → for people, the surest first."""
+_COUNT_GPUS = ("rocprofiler-sdk", "cuda", "cupti")
+"""How facts begin that tell of a profiler that counts GPUs alone."""
+_RULE = re.compile(
+    r"(?:(?P<source>.+):)?(?P<first>\d{1,6})(?:-(?P<last>\d{1,6}))?"
+    r"=(?P<rank>rank)?(?P<device>\d{1,6})"
+)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What the user says of a source's devices.
+
+    Parameters
+    ----------
+    text
+        As it was given.
+    source
+        Format of the source, or a pattern of its path or name.
+    first, last
+        Numbers by that source.
+    target
+        What `first` is: a device of the trace or, if `is_rank`, that of a rank. The others follow.
+    is_rank
+        Whether `target` is a rank.
+    """
+
+    text: str
+    source: str
+    first: int
+    last: int
+    target: int
+    is_rank: bool
+
+    def is_of(self, format_name: str, path: str) -> bool:
+        """Whether it is about a source of this format and path."""
+        names = (path, Path(path).name)
+        return self.source == format_name or any(fnmatch(name, self.source) for name in names)
+
+
+def rule(text: str) -> Rule:
+    """What ``[SOURCE:]N[-M]=DEVICE`` or ``…=rankR`` says.
+
+    Raises
+    ------
+    UsageError
+        It is nothing of this kind.
+    """
+    found = _RULE.fullmatch(text)
+    first = int(found["first"]) if found else 0
+    last = int(found["last"]) if found and found["last"] else first
+    if found is None or last < first:
+        raise UsageError(
+            f"--map-device {text}: write it as [SOURCE:]NUMBER=DEVICE or [SOURCE:]NUMBER=rankR",
+            hint="amd-smi:0-7=2 says that its GPUs 0 to 7 are the devices 2 to 9",
+        )
+    target, is_rank = int(found["device"]), bool(found["rank"])
+    return Rule(text, found["source"] or "*", first, last, target, is_rank)
+
+
+def used(trace: Trace) -> list[int]:
+    """Numbers of the devices on which a trace has work, -1 among them if it is not told."""
+    work = np.isin(trace.array("kind"), [int(k) for k in GPU_WORK])
+    devices = trace.array("device", "lanes")[trace.array("lane")[work]]
+    return [int(d) for d in np.unique(devices)]
+
+
+def of_trace(trace: Trace, others: Iterable[Device]) -> list[Device]:
+    """The devices that a trace has work on, under every name that it has for them.
+
+    A number without another name is a HIP ordinal, or an HSA agent: PyTorch counts agents with
+    roctracer, and GPUs alone with rocprofiler-sdk and on CUDA.
+
+    Parameters
+    ----------
+    trace
+        The trace.
+    others
+        Devices of other sources.
+    """
+    numbers = [d for d in used(trace) if d >= 0]
+    known = {d.device: d for d in trace.meta.devices if _names(d)}
+    if set(numbers) <= set(known):
+        return [known[n] for n in numbers]
+    hosts = {d.device: d.host for d in trace.meta.devices}
+    field = "agent" if _are_agents(trace, set(numbers), list(others)) else "ordinal"
+    return [known.get(n) or _numbered(hosts.get(n, ""), n, field) for n in numbers]
+
+
+def _numbered(host: str, number: int, field: str) -> Device:
+    names: dict[str, Any] = {field: number}
+    return replace(Device(host, number), **names)
+
+
+def _are_agents(trace: Trace, numbers: set[int], others: list[Device]) -> bool:
+    agents = {d.agent for d in others if d.agent >= 0}
+    ordinals = {d.ordinal for d in others if d.ordinal >= 0}
+    fits = numbers <= agents if agents else 0 not in numbers
+    counts_gpus = any(fact.startswith(_COUNT_GPUS) for fact in trace.meta.facts)
+    return fits and not (counts_gpus and (numbers <= ordinals or not ordinals))
+
+
+def match(
+    theirs: Sequence[int],
+    their_devices: Iterable[Device],
+    ours: Sequence[Device],
+    bridges: Iterable[Device],
+) -> dict[int, tuple[int, str]]:
+    """Number of a device by another source → ours, and what tells it; empty if nothing does.
+
+    Parameters
+    ----------
+    theirs
+        Numbers that the other source uses.
+    their_devices
+        What that source tells of its devices.
+    ours
+        The devices of the trace; their `device` is what comes out.
+    bridges
+        Devices of all sources, which may connect the two.
+    """
+    told = {d.device: d for d in their_devices}
+    links = _Links([*bridges, *ours, *told.values()])
+    found = {t: hit for t in theirs if t in told and (hit := links.first(told[t], ours))}
+    if set(found) == set(theirs):
+        return found
+    return found or _assumed(theirs, told, [d.device for d in ours], links, ours)
+
+
+def with_all_names(ours: Sequence[Device], others: Iterable[Device]) -> tuple[Device, ...]:
+    """Devices with the names that other sources have for them, where they have none of their own.
+
+    Parameters
+    ----------
+    ours
+        Devices of a trace.
+    others
+        Devices of all sources.
+    """
+    links = _Links([*others, *ours])
+    fields = ("name", "host", *NAMES)
+    made = []
+    for device in ours:
+        for same in links.chain(device):
+            missing = [f for f in fields if getattr(device, f) in (-1, "")]
+            device = replace(device, **{f: getattr(same, f) for f in missing})  # noqa: PLW2901
+        made.append(device)
+    return tuple(made)
+
+
+def _assumed(
+    theirs: Sequence[int],
+    told: dict[int, Device],
+    ours: list[int],
+    links: _Links,
+    our_devices: Sequence[Device],
+) -> dict[int, tuple[int, str]]:
+    """Management tools count by PCI address, as HIP and CUDA mostly do; else by order."""
+    ordinals = {d.ordinal: d for d in links.devices if d.ordinal >= 0}
+    counted = {}
+    for number in theirs:
+        device = told.get(number)
+        place = device.index if device is not None and device.index >= 0 else number
+        hit = links.first(ordinals[place], our_devices) if place in ordinals else None
+        if hit is not None:
+            counted[number] = (hit[0], BY_COUNTING)
+    reached = {number for number, _ in counted.values()}
+    if counted and (set(ours) <= reached or set(counted) == set(theirs)):
+        return counted
+    if len(theirs) == len(ours):
+        return {t: (o, BY_ORDER) for t, o in zip(theirs, sorted(ours), strict=True)}
+    return {}
+
+
+def _names(device: Device) -> list[Name]:
+    """The names that tell a device from others of its host."""
+    values = ((field, getattr(device, field)) for field in NAMES)
+    return [(field, value) for field, value in values if value not in (-1, "")]
+
+
+class _Links:
+    """Devices that have a name in common.
+
+    A name that two different PCI addresses, UUIDs or agents have is none: processes that each see
+    one GPU all call it 0.
+    """
+
+    def __init__(self, devices: list[Device]) -> None:
+        self.devices = devices
+        self.of: dict[Name, list[Device]] = {}
+        for device in devices:
+            for name in _names(device):
+                self.of.setdefault(name, []).append(device)
+        for name, same in list(self.of.items()):
+            if any(len({_value(d, f) for d in same} - {-1, ""}) > 1 for f in _certain(name[0])):
+                del self.of[name]
+
+    def chain(self, device: Device) -> list[Device]:
+        """All devices to which names lead, the nearest first."""
+        found = [device]
+        for one in found:
+            for name in _names(one):
+                found += [d for d in self.of.get(name, ()) if d not in found]
+        return found
+
+    def first(self, device: Device, targets: Sequence[Device]) -> tuple[int, str] | None:
+        """The one of the targets to which names lead, and by which name it is reached."""
+        wanted = {name: t.device for t in targets for name in _names(t) if name in self.of}
+        for one in self.chain(device):
+            for name in _names(one):
+                if name in wanted:
+                    return wanted[name], NAMES[name[0]]
+        return None
+
+
+def _certain(field: str) -> tuple[str, ...]:
+    """Names of which a GPU has one alone, surer than this one."""
+    order = list(NAMES)
+    return tuple(order[: order.index(field)])
+
+
+def _value(device: Device, field: str) -> Any:
+    return getattr(device, field)

@@ -1,0 +1,30 @@
+"""What one source of a job gives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from chopper_interop.sources import SourceFiles
+    from chopper_interop.trace import Trace
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """The trace of one source."""
+
+    files: SourceFiles
+    trace: Trace
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is a counter pass."""
+        return bool(self.trace.counters.num_rows)
+
+    @property
+    def window_ns(self) -> tuple[int, int]:
+        """First start and last end of its nodes, on its clock."""
+        origin = self.trace.meta.origin_ns
+        ts = self.trace.array("ts")
+        return int(ts.min()) + origin, int((ts + self.trace.array("dur")).max()) + origin

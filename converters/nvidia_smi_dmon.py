@@ -1,0 +1,158 @@
+"""Tables in columns of text: ``nvidia-smi dmon`` and ``dcgmi dmon``.
+
+A line of names, a line of units, rows; both lines come again every few rows. ``dmon -o DT`` puts
+date and time into columns of their own; scripts may put a stamp in front of every line.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from chopper_interop.converters import nvidia_smi_faults as faults
+from chopper_interop.converters.nvidia_smi_rows import Identity, Table
+from chopper_interop.converters.nvidia_smi_time import stamp_of
+
+if TYPE_CHECKING:
+    from chopper_interop.issues import IssueLog
+
+PREFIX = "dmon_"
+"""Begins the keys of ``nvidia-smi dmon``'s columns."""
+HEADER = re.compile(r"#\s*(?:Date\s*,?\s+)?(?:Time\s*,?\s+)?gpu\b(?!.*\bpid\b)", re.IGNORECASE)
+PROCESS_HEADER = re.compile(r"#\s*(?:Date\s+)?(?:Time\s+)?gpu\b.*\bpid\b", re.IGNORECASE)
+_DATE = re.compile(r"\d{8}")
+_CLOCK = re.compile(r"\d\d:\d\d:\d\d(?:\.\d+)?")
+
+
+@dataclass
+class _Reader:
+    table: Table
+    day: str
+    names: list[str] = field(default_factory=list)
+    units: list[str] = field(default_factory=list)
+    of_processes: bool = False
+    midnight: int = 0
+    clock: str = ""
+
+    def read(self, lines: list[str]) -> None:
+        last = len(lines) - 1
+        for number, line in enumerate(lines):
+            if line.strip():
+                self._line(line.strip(), f"line {number + 1}", whole=number < last)
+
+    def _line(self, line: str, at: str, *, whole: bool) -> None:
+        stamp, line = split_stamp(line)
+        if line.startswith("#"):
+            self._heading(line, at)
+        elif not self.names:
+            told = faults.NO_HEADER if re.match(r"\d", line) else faults.NOT_A_ROW
+            if told is faults.NO_HEADER:
+                self.table.lose(told, at)
+            else:
+                self.table.issues.add(told, 1, line[:80])
+        elif not re.match(r"[\d-]", line):
+            self.table.issues.add(faults.NOT_A_ROW, 1, line[:80])
+        elif self.of_processes:
+            self.table.lose(faults.PROCESS, at)
+        else:
+            self._row(stamp, line, at, whole=whole)
+
+    def _heading(self, line: str, at: str) -> None:
+        words = _cells(line.lstrip("# "))
+        if HEADER.match(line) or PROCESS_HEADER.match(line):
+            self.of_processes = PROCESS_HEADER.match(line) is not None
+            self.names, self.units = [w.lower() for w in words], []
+        elif len(words) == len(self.names) and not self.units:
+            self.units = words
+        elif words != self.units:
+            self.table.issues.add(faults.NOT_A_ROW, 1, f"{at}: {line}"[:80])
+
+    def _row(self, stamp: str, line: str, at: str, *, whole: bool) -> None:
+        cells = _cells(line)
+        if len(cells) != len(self.names):
+            told = f"{at}: {len(cells)} cells for {len(self.names)} columns"
+            self.table.lose(faults.CUT, told)
+            return
+        units = self.units or [""] * len(self.names)
+        by_name = dict(zip(self.names, cells, strict=True))
+        clock = by_name.get("time", "")
+        if clock and not by_name.get("date") and not stamp and not self.day:
+            self.table.lose(faults.NO_DATE, at)
+            return
+        stamp = stamp or self._stamp(by_name.get("date", ""), clock)
+        own = ("date", "time", "gpu")
+        values = [
+            ((PREFIX + name, unit), cell)
+            for name, unit, cell in zip(self.names, units, cells, strict=True)
+            if name not in own
+        ]
+        gpu = Identity(number=by_name["gpu"])
+        self.table.add(stamp, gpu, values)
+        row = len(self.table.stamp) - 1
+        if not whole and gpu in self.table.gpu[:row] and self.table.without_last_number(row):
+            self.table.issues.add(faults.CELL_CUT)
+
+    def _stamp(self, date: str, clock: str) -> str:
+        """Date and time; a time of day that goes back by itself begins a new day."""
+        if date or not clock:
+            return f"{date} {clock}".strip()
+        if self.clock and clock < self.clock and _hour(self.clock) - _hour(clock) > 12:  # noqa: PLR2004
+            self.midnight += 1
+        self.clock = clock
+        return f"{next_day(self.day, self.midnight)} {clock}"
+
+
+def _hour(clock: str) -> int:
+    return int(clock[:2]) if clock[:2].isdigit() else 0
+
+
+def next_day(day: str, later: int) -> str:
+    """The date so many days later; empty if it is none."""
+    from datetime import date, timedelta
+
+    try:
+        return (date.fromisoformat(day) + timedelta(days=later)).isoformat()
+    except (ValueError, OverflowError):
+        return ""
+
+
+def _cells(line: str) -> list[str]:
+    """Cells of text in columns, or of ``--format csv``."""
+    return [c.strip() for c in line.split(",")] if "," in line else line.split()
+
+
+def split_stamp(line: str) -> tuple[str, str]:
+    """What a script put in front of a line, and the line.
+
+    A stamp is one word or two (date and time), perhaps in brackets.
+    """
+    words = line.split(None, 2)
+    for count in (1, 2):
+        if len(words) <= count:
+            break
+        told = " ".join(words[:count]).strip("[](),")
+        if _DATE.fullmatch(words[0]) and count == 1:
+            continue
+        rest = line.split(None, count)[count]
+        looks = re.match(r"\d{4}-|\d{4}/|\d{10,}", told) is not None
+        if looks and stamp_of(told) is not None:
+            return told, rest.strip()
+    return "", line
+
+
+def read(text: str, day: str | None, issues: IssueLog) -> Table:
+    """Rows of ``nvidia-smi dmon``.
+
+    Parameters
+    ----------
+    text
+        The file.
+    day
+        Date of the first row, for output with times of day alone.
+    issues
+        Where rows that cannot be read are counted.
+    """
+    table = Table(issues)
+    _Reader(table, day or "").read(text.split("\n"))
+    return table

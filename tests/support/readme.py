@@ -1,0 +1,52 @@
+"""The README's table of formats, made of what the converters say of themselves.
+
+``python tests/support/readme.py README.md`` writes it there.
+"""
+
+import sys
+from pathlib import Path
+
+from chopper_interop import registry
+
+BEGIN = "<!-- made by `make formats` from what the converters say of themselves -->\n"
+END = "<!-- end of what `make formats` makes -->\n"
+OURS = "chopper_interop."
+
+
+def table() -> str:
+    """All formats that come with the package, as a table in Markdown."""
+    rows = ["| format | is | versions | what is taken over |", "|---|---|---|---|"]
+    seen = set()
+    for name, found in registry.converters().items():
+        if not isinstance(found, registry.Converter) or not _is_ours(found):
+            continue
+        if id(found) not in seen:
+            rows.append(_row(name, found))
+        seen.add(id(found))
+    return "\n".join(rows) + "\n"
+
+
+def _is_ours(found: registry.Converter) -> bool:
+    functions = (found.sniff, found.read, found.write)
+    return all(f.__module__.startswith(OURS) for f in functions if f is not None)
+
+
+def _row(name: str, found: registry.Converter) -> str:
+    ways = [way for way, there in (("read", found.read), ("written", found.write)) if there]
+    taken = found.carries if ways else f"left out: {found.not_read_because}"
+    cells = (f"`{name}` ({', '.join(ways) or 'recognised'})", found.description, found.versions)
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in (*cells, taken)) + " |"
+
+
+def with_table(readme: str) -> str:
+    """A README with the table between its marks."""
+    before, _, rest = readme.partition(BEGIN)
+    _, mark, after = rest.partition(END)
+    if not mark:
+        raise ValueError("the README has no marks for the table of formats")
+    return before + BEGIN + table() + END + after
+
+
+if __name__ == "__main__":
+    path = Path(sys.argv[1])
+    path.write_text(with_table(path.read_text()))

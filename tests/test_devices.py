@@ -1,0 +1,186 @@
+"""Which GPU of one source is which of another: told, said by the user, or assumed and said so."""
+
+import json
+from pathlib import Path
+
+import pytest
+from kineto_files import BASE, call, kernel, write
+
+import chopper_interop as ci
+from chopper_interop import devices
+from chopper_interop.errors import UsageError
+from chopper_interop.schemas.meta import Device
+
+AGENTS = "Node_Id,Logical_Node_Id,Logical_Node_Type_Id,Agent_Type,Simd_Count,Name\n"
+
+
+def gpu(number: int, **names: object) -> Device:
+    return Device("", number, **names)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "bridges", "expected"),
+    [
+        # one name in common
+        ([gpu(3, pci="0000:c1:00.0")], [gpu(0, pci="0000:c1:00.0")], [], {3: (0, "PCI address")}),
+        ([gpu(3, uuid="u")], [gpu(1, uuid="u"), gpu(0, uuid="v")], [], {3: (1, "UUID")}),
+        # a third source knows both
+        (
+            [gpu(0, index=0), gpu(1, index=1)],
+            [gpu(2, agent=2), gpu(3, agent=3)],
+            [gpu(9, index=0, agent=3), gpu(9, index=1, agent=2)],
+            {0: (3, "HSA agent"), 1: (2, "HSA agent")},
+        ),
+        # two others in a row
+        (
+            [gpu(7, index=7)],
+            [gpu(0, ordinal=0)],
+            [gpu(7, index=7, pci="p"), gpu(4, agent=4, pci="p"), gpu(4, agent=4, ordinal=0)],
+            {7: (0, "HIP or CUDA ordinal")},
+        ),
+        # a name that two GPUs have is none
+        (
+            [gpu(0, index=0, pci="p"), gpu(1, index=1, pci="q")],
+            [gpu(5, agent=5, pci="q")],
+            [gpu(0, ordinal=0, pci="p"), gpu(0, ordinal=0, pci="q")],
+            {1: (5, "PCI address")},
+        ),
+        # nothing told: counting, then order, then nothing
+        ([gpu(1, index=1)], [gpu(0, ordinal=0), gpu(1, ordinal=1)], [], {1: (1, devices.BY_COUNTING)}),
+        ([gpu(0), gpu(1)], [gpu(4, agent=4), gpu(6, agent=6)], [],
+         {0: (4, devices.BY_ORDER), 1: (6, devices.BY_ORDER)}),
+        ([gpu(0), gpu(1), gpu(2)], [gpu(4, agent=4)], [], {}),
+    ],
+)  # fmt: skip
+def test_match(theirs, ours, bridges, expected) -> None:
+    found = devices.match([d.device for d in theirs], theirs, ours, [*bridges, *theirs])
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "number", "target"),
+    [
+        ("3=0", 3, (0, False)),
+        ("amd-smi:0-7=2", 7, (2, False)),
+        ("job/node1*.csv:0=rank8", 0, (8, True)),
+    ],
+)
+def test_rules(text: str, number: int, target: tuple[int, bool]) -> None:
+    rule = devices.rule(text)
+    assert rule.first <= number <= rule.last
+    assert (rule.target, rule.is_rank) == target
+    assert rule.is_of("amd-smi", "job/node1_smi.csv")
+
+
+@pytest.mark.parametrize("text", ["", "3", "3=", "=3", "a=1", "5-3=1", "1=rank", "1=-1"])
+def test_rules_that_say_nothing_are_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="write it as"):
+        devices.rule(text)
+
+
+def job(folder: Path, ranks: dict[int, int], name: str = "", host: str = "") -> Path:
+    """A rank's trace each, with work on its device, and the host in the header if there is one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for rank, device in ranks.items():
+        events = [
+            event
+            for i in range(4)
+            for event in (
+                call("hipLaunchKernel", 400_000 * i, 5, i + 1, pid=100 + rank),
+                kernel("gemm", 400_000 * i + 10, 300_000, i + 1, device=device) | {"pid": device},
+            )
+        ]
+        header = {"host_name": host} if host else {}
+        info = {"distributedInfo": {"rank": rank, "world_size": 16}}
+        write(folder / f"{name}rank{rank}.json", events, baseTimeNanoseconds=BASE, **info, **header)
+    return folder
+
+
+def telemetry(path: Path, gpus: int, power: int) -> Path:
+    """Three seconds of telemetry; each GPU has a power of its own."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = [
+        f"{BASE // 10**9 + second},{gpu},{power + gpu},1000"
+        for second in range(3)
+        for gpu in range(gpus)
+    ]
+    path.write_text("\n".join(["timestamp,gpu,socket_power,gfx_0_clk", *rows, ""]))
+    return path
+
+
+def power(trace: ci.Trace) -> dict[int, float]:
+    """Power of each rank's GPU, which is another for each GPU of each machine."""
+    series = trace.to_pandas("series")
+    samples = trace.to_pandas("samples").join(series, on="series")
+    found = samples[(samples["rank"] >= 0) & (samples["name"] == "socket power")]
+    found = found.groupby("rank")["value"].unique()
+    return {int(rank): float(value) for rank, (value,) in found.items()}
+
+
+def known_by(trace: ci.Trace) -> set[str]:
+    return {match.known_by for match in trace.meta.device_matches}
+
+
+def test_machines_whose_host_the_path_names(tmp_path: Path) -> None:
+    job(tmp_path, {0: 0, 1: 1}, "a", host="gpu-a17.cluster")
+    job(tmp_path, {2: 0, 3: 1}, "b", host="gpu-a1.cluster")
+    telemetry(tmp_path / "smi" / "gpu-a17.csv", 2, 100)
+    telemetry(tmp_path / "smi" / "gpu-a1_amd-smi.csv", 2, 200)
+    trace = ci.read(tmp_path)
+    assert power(trace) == {0: 100, 1: 101, 2: 200, 3: 201}
+
+
+def test_machines_in_folders_of_their_own(tmp_path: Path) -> None:
+    for node in range(2):
+        job(tmp_path / f"n{node}" / "torch", {2 * node: 0, 2 * node + 1: 1})
+        telemetry(tmp_path / f"n{node}" / "smi" / "watch.csv", 2, 100 * (node + 1))
+    assert power(ci.read(tmp_path)) == {0: 100, 1: 101, 2: 200, 3: 201}
+
+
+def test_what_no_source_tells_the_user_can_say(tmp_path: Path, run) -> None:
+    job(tmp_path / "torch", {0: 0, 1: 1, 2: 0, 3: 1})
+    for node in range(2):
+        telemetry(tmp_path / f"n{node}.csv", 2, 100 * (node + 1))
+    trace = ci.read(tmp_path)
+    assert power(trace) == {}
+    assert "telemetry-of-unknown-device" in {i.code for i in trace.meta.issues}
+    trace = ci.read(tmp_path, map_device=["n0.csv:0-1=rank0", "n1.csv:0-1=rank2"])
+    assert power(trace) == {0: 100, 1: 101, 2: 200, 3: 201}
+    assert known_by(trace) == {"the user"}
+    out = tmp_path / "x.pftrace"
+    arguments = ("--map-device", "n?.csv:0=rank1", "--map-device", "n?.csv:1=rank0")
+    status, _, told = run("convert", tmp_path, "-o", out, *arguments)
+    assert status == 0
+    assert "the user" in told
+
+
+@pytest.mark.parametrize(
+    ("rule", "says"),
+    [
+        ("0=0", "ranks 0, 2 compute on a device 0"),
+        ("0=5", "no rank computes on a device 5"),
+        ("0=rank9", "there is no rank 9"),
+        ("recorder:0=rank0", "there is no source 'recorder'"),
+    ],
+)
+def test_what_the_user_says_must_be_so(tmp_path: Path, rule: str, says: str) -> None:
+    job(tmp_path / "torch", {0: 0, 1: 1, 2: 0, 3: 1})
+    telemetry(tmp_path / "n0.csv", 2, 100)
+    with pytest.raises(UsageError, match=says):
+        ci.read(tmp_path, map_device=[rule])
+
+
+def test_what_the_user_says_goes_before_what_sources_say(tmp_path: Path) -> None:
+    job(tmp_path, {0: 0, 1: 1})
+    telemetry(tmp_path / "smi.csv", 2, 100)
+    assert power(ci.read(tmp_path)) == {0: 100, 1: 101}
+    assert power(ci.read(tmp_path, map_device=["0=1", "1=0"])) == {0: 101, 1: 100}
+
+
+def test_a_few_gpus_of_a_machine(tmp_path: Path) -> None:
+    """CUDA counts GPUs, so that device 3 is no agent even if there is no device 0."""
+    folder = job(tmp_path, {0: 3})
+    path = folder / "rank0.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"cuda_runtime_version": 12040}))
+    telemetry(folder / "smi.csv", 8, 100)
+    assert power(ci.read(folder)) == {0: 103}

@@ -1,0 +1,29 @@
+"""Inputs damaged at random end in a trace that balances, or in one line; nothing else."""
+
+from pathlib import Path
+
+import mutations
+import pytest
+from seeds import Seed, seeds
+
+import chopper_interop as ci
+
+EACH = 30
+"""So many of each here; `make fuzz` tries as many as wanted."""
+
+
+@pytest.mark.parametrize("seed", seeds(), ids=lambda seed: f"{seed.format} {seed.name}")
+def test_sound(seed: Seed, tmp_path: Path) -> None:
+    """The seed itself is read as what it is, whole."""
+    made = mutations.Mutant(seed, seed.data, "nothing", len(seed.records) or -1)
+    assert mutations.outcome(made, tmp_path) == "read"
+    trace = ci.read(tmp_path if seed.beside else tmp_path / seed.name, **seed.options)
+    assert seed.format in {source.format for source in trace.meta.sources}
+
+
+@pytest.mark.parametrize("seed", seeds(), ids=lambda seed: f"{seed.format} {seed.name}")
+def test_damaged(seed: Seed, tmp_path: Path) -> None:
+    for number in range(EACH):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        mutations.outcome(mutations.mutant(seed, number), folder)
