@@ -15,12 +15,13 @@ from chopper_interop.converters.amd_smi_csv import LARGEST, OWN, whole_number
 from chopper_interop.converters.amd_smi_tables import UNITS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from chopper_interop.issues import Fault, IssueLog
 
 HEADER = re.compile(r"\s*(?:TIMESTAMP +)?GPU +[A-Z][A-Z0-9_%]*(?: +[A-Z0-9_%/]+)*\s*$")
 """The head of a table."""
+_STAMP_IN_FRONT = re.compile(r"TIMESTAMP: ")
 _PROCESS = "PID"
 _ROW = re.compile(r"\s*\d+ ")
 _UNIT = "|".join(re.escape(unit) for unit in sorted(UNITS, key=len, reverse=True))
@@ -98,11 +99,22 @@ def read(text: str, issues: IssueLog) -> Rows:
     """
     text = _with_degrees(text)
     table = _Table(issues)
-    if any(amd_smi_yaml.BLOCK.match(line) for line in text.split("\n")):
-        _blocks(text, table)
-    else:
-        _lines(text, table)
+    for reader, first, part in _parts(text):
+        reader(part, first, table)
     return table.rows()
+
+
+def _parts(text: str) -> Iterator[tuple[Callable[[str, int, _Table], None], int, str]]:
+    """Parts of a text that are blocks or tables, with the line on which each begins."""
+    reader, first, lines = _lines, 1, list[str]()
+    for number, line in enumerate(text.split("\n"), 1):
+        block = amd_smi_yaml.BLOCK.match(line) or _STAMP_IN_FRONT.match(line)
+        begun = _blocks if block else _lines if HEADER.match(line) else reader
+        if begun is not reader:
+            yield reader, first, "\n".join([*lines, ""])
+            reader, first, lines = begun, number, []
+        lines.append(line)
+    yield reader, first, "\n".join(lines)
 
 
 def _with_degrees(text: str) -> str:
@@ -110,9 +122,9 @@ def _with_degrees(text: str) -> str:
     return _DEGREE.sub(lambda sign: "°" if sign[0] in _GARBLED else sign[0], text)
 
 
-def _blocks(text: str, table: _Table) -> None:
+def _blocks(text: str, first: int, table: _Table) -> None:
     for block in amd_smi_yaml.read(text, table.issues):
-        at = f"line {block.line}"
+        at = f"line {first + block.line - 1}"
         if block.kind != "GPU":
             table.lost(faults.OTHER_PART, f"{at}: {block.kind}")
             continue
@@ -123,12 +135,12 @@ def _blocks(text: str, table: _Table) -> None:
         table.add(own, cells, at)  # type: ignore[arg-type] # as many as OWN has
 
 
-def _lines(text: str, table: _Table) -> None:
+def _lines(text: str, first: int, table: _Table) -> None:
     lines = text.split("\n")
     for number, line in enumerate(lines, 1):
         stripped = line.strip(" \r\0")
         if stripped:
-            _line(stripped, f"line {number}", table, whole=number < len(lines))
+            _line(stripped, f"line {first + number - 1}", table, whole=number < len(lines))
 
 
 def _line(line: str, at: str, table: _Table, *, whole: bool) -> None:

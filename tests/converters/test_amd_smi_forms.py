@@ -262,6 +262,14 @@ def test_processes_below_a_monitor_are_counted(tmp_path: Path) -> None:
     assert counts(trace)["process-row"] == 1
 
 
+def test_processes_in_the_json_of_a_monitor_are_counted_too(tmp_path: Path) -> None:
+    processes = [{"process_info": {"name": "python3", "pid": pid}} for pid in (42, 43)]
+    row = {"timestamp": T, "gpu": 0, "power_usage": 100, "process_list": processes}
+    trace = read(tmp_path, json.dumps([row]))
+    assert lanes(trace) == {(0, "socket power"): [100]}
+    assert counts(trace)["process-row"] == 2
+
+
 @pytest.mark.parametrize("keep", [5, 14, 16])
 def test_a_stream_that_is_cut_within_its_last_row(tmp_path: Path, keep: int) -> None:
     """Of ``TTTTTTTTTT,1,203`` the power 203 may not become 20 or 2."""

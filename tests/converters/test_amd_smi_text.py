@@ -178,6 +178,14 @@ def test_processes_below_a_table_are_counted(tmp_path: Path) -> None:
     assert counts(trace)["process-row"] == 1
 
 
+def test_blocks_and_tables_in_one_file(tmp_path: Path) -> None:
+    table = f" TIMESTAMP  GPU  POWER\n{T + 5}    0  700 W\n\n"
+    for text in (block(0, "100 W") + table, table + block(0, "100 W")):
+        trace = read(tmp_path, WATCHING + text)
+        assert sorted(lanes(trace)[0, "socket power"]) == [100, 700]
+        assert counts(trace)["row-as-samples"] == 2
+
+
 def test_sentinels_are_no_values(tmp_path: Path) -> None:
     for sentinel in (-1, 65535, 4294967295, 18446744073709551615):
         trace = read(tmp_path, block(0, f"{sentinel} W") + block(1, "9 W"))
