@@ -20,6 +20,7 @@ OWN = ("timestamp", "gpu", "xcp")
 
 HEADER = re.compile(r"^(?:(?:timestamp,)?gpu(?:,|\s*$)|error,code\s*$)", re.MULTILINE)
 """How headers begin."""
+_WATCHING = re.compile(r"'CTRL' \+ 'C'")
 _DATA = re.compile(r"\d")
 _NOT_TOLD = -1
 LATEST_S = 4_000_000_000
@@ -97,6 +98,8 @@ class _Reader:
         elif header:
             names = tuple(name.strip() for name in cells_of(line))
             self.block = self.blocks.setdefault(names, _Block(names))
+        elif _WATCHING.match(line):
+            self.issues.add(faults.NOT_A_ROW, 1, line[:80])
         elif self.block and self.block.names == _ERROR_HEADER:
             self._lost(faults.ERROR, line)
         elif not _DATA.match(line):
@@ -120,7 +123,7 @@ class _Reader:
             self._lost(faults.CUT, f"{at}: {len(cells)} cells for {len(block.names)} columns")
             return
         by_name = dict(zip(block.names, cells, strict=True))
-        stamp, gpu, xcp = (_integer(by_name.get(name, ""), LARGEST[name]) for name in OWN)
+        stamp, gpu, xcp = (whole_number(by_name.get(name, ""), LARGEST[name]) for name in OWN)
         if gpu == _NOT_TOLD:
             self._lost(faults.NO_GPU, at)
             return
@@ -190,7 +193,8 @@ def keys_of(names: tuple[str, ...]) -> list[str]:
     return [meant.get(name, name) for name in names]
 
 
-def _integer(cell: str, largest: int) -> int:
+def whole_number(cell: str, largest: int) -> int:
+    """A number of `OWN` out of its text; -1 if it is none or too large."""
     cell = cell.strip()
     if not (cell.isascii() and cell.isdigit() and len(cell) <= len(str(largest))):
         return _NOT_TOLD

@@ -10,6 +10,24 @@ SAMPLED = Fault(
     "Rows (one GPU at one tick) became samples of counter lanes.",
     events=True,
 )
+DESCRIBED = Fault(
+    "row-as-description",
+    Severity.INFO,
+    "Rows that describe a GPU became its names and facts.",
+    events=True,
+)
+JOINED = Fault(
+    "row-joined",
+    Severity.INFO,
+    "Rows about several processes of one GPU at one time became one.",
+    events=True,
+)
+COUNTED = Fault(
+    "count-without-time",
+    Severity.LOSS,
+    "What was counted until amd-smi was called (traffic, memory of processes) is a sample only "
+    "where the time is known, and was left out. Give -O at_ns=<epoch nanoseconds> or -O at=mtime.",
+)
 NO_TIME = Fault(
     "row-without-time",
     Severity.LOSS,
@@ -45,7 +63,7 @@ CELL_CUT = Fault(
 FILE_CUT = Fault(
     "file-cut-short",
     Severity.LOSS,
-    "The file ends within a line: amd-smi was stopped while it wrote a tick, which is missing.",
+    "The file ends within a line: the tool was stopped while it wrote a tick, which is missing.",
 )
 EMPTY = Fault("no-rows", Severity.LOSS, "The file holds no rows.")
 TICK_CUT = Fault(
@@ -111,8 +129,8 @@ TEXT = Fault(
 SENTINEL = Fault(
     "value-not-available",
     Severity.INFO,
-    "Values that stand for 'not available' (65535, 4294967295, 18446744073709551615) were left "
-    "out.",
+    "Values that stand for 'not available' (-1, 65535, 4294967295, 18446744073709551615) were "
+    "left out.",
 )
 UNIT = Fault(
     "unit-unknown",

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 COMBINED = "gpu_data"
 """Key around the rows of GPUs."""
+PROCESSES = "process_list"
+"""Key of what ``monitor -q`` and ``process`` say of each process."""
 _OTHER_PARTS = ("cpu_data", "core_data", "nic_data", "switch_data")
 PARTS = (COMBINED, *_OTHER_PARTS)
 """Keys around the lists of a document in 7.x."""
@@ -148,6 +150,8 @@ class _Reader:
         if self._repeated(row, stamp, combined=combined):
             self._lost(faults.REPEATED, f"GPU {gpu}")
             return
+        for process in _flat(row.get(PROCESSES, [])):
+            self._lost(faults.PROCESS, str(process))
         number = len(self.own)
         for key, cell in [(key, of_json(value)) for key, value in leaves(row)]:
             column = self.columns.setdefault(key, ColumnBuilder(key))
@@ -189,7 +193,7 @@ def read(text: str, issues: IssueLog) -> Rows:
 def leaves(row: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """Keys and values of one GPU's object, named as the columns of CSV are."""
     for section, value in row.items():
-        if section in OWN:
+        if section in OWN or section == PROCESSES:
             continue
         if isinstance(value, dict) and not is_quantity(value):
             if section in _BOARDS and isinstance(value.get("temperature"), dict):

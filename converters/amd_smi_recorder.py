@@ -167,9 +167,9 @@ def _meta(path: Path, clocks: Clocks, events: int) -> Meta:
     gpus = [int(gpu) for gpu in np.unique(clocks.gpu)]
     size = path.stat().st_size
     return Meta(
-        job=path.name.split(".")[0],
+        job=inputs.plain_name(path),
         offsets=clocks.offsets(),
-        devices=tuple(Device("", gpu, "", SOURCE, gpu) for gpu in gpus),
+        devices=tuple(Device("", gpu, "", SOURCE, ordinal=gpu, index=gpu) for gpu in gpus),
         sources=(Source(str(path), RECORDER.name, "recorder", size=size, events=events),),
     )
 

@@ -10,15 +10,20 @@ from __future__ import annotations
 import re
 from enum import Enum
 
-from chopper_interop.converters import amd_smi_csv, amd_smi_json, amd_smi_tables
+from chopper_interop.converters import (
+    amd_smi_csv,
+    amd_smi_describe_text,
+    amd_smi_json,
+    amd_smi_tables,
+)
 
 
 class Output(Enum):
     """What amd-smi wrote."""
 
     SAMPLES = "metric or monitor as CSV or JSON"
-    STATIC = "static, list, topology, xgmi, process, partition, firmware"
-    TEXT = "the form for people"
+    STATIC = "static, list, topology, xgmi, process, partition, firmware, in any form"
+    TEXT = "metric or monitor in the form for people"
     NOTHING = "errors, or nothing but messages"
 
 
@@ -94,6 +99,9 @@ _STATIC = frozenset(
     }
 )
 """Keys of GPUs, and columns, in what is not sampled."""
+_STATIC_TEXT = frozenset({"clock", "partition", "memory_partition", "fw", "firmware", "ucode"})
+"""Sections of the form for people beside `_STATIC`."""
+_BDF = amd_smi_describe_text.BDF
 _ENVELOPES = frozenset(
     {
         "xgmi_metric",
@@ -105,13 +113,19 @@ _ENVELOPES = frozenset(
     }
 )
 """Keys around lists of GPUs in what is not sampled."""
-_PEOPLE = (
-    re.compile(r"(?:TIMESTAMP: \d+\s+)?GPU: \d+\s+(?:TIMESTAMP: \d+\s+)?[A-Z][A-Z0-9_ ]*:"),
-    re.compile(
-        r"(?:TIMESTAMP +)?GPU +(?:XCP +)?(?:POWER|GPU_T|MEM_T|GFX|MEM|ENC|DEC|VRAM|PVIOL|SI)"
-    ),
-    re.compile(r"\+-+\+\s*\| AMD-SMI "),
+_BLOCK = re.compile(r"(?:TIMESTAMP: \d+\s+)?GPU: \d+\s+(?:TIMESTAMP: \d+\s+)?([A-Z][A-Z0-9_ ]*):")
+"""How the form for people begins that has a block for each GPU; the first section."""
+_TABLE = re.compile(
+    r"(?:TIMESTAMP +)?GPU +(?:XCP +)?(?:POWER|GPU_T|MEM_T|GFX|MEM|ENC|DEC|VRAM|PVIOL|SI)"
 )
+"""How ``monitor`` begins in the form for people."""
+_TITLE = re.compile(
+    r"\+-+\+\s*\| AMD-SMI "
+    r"|(?:CURRENT_PARTITION|ACCELERATOR_PARTITION_\w+|MEMORY_PARTITION):\s*\n"
+    rf"|(?:ACCESS|WEIGHT|HOPS|LINK TYPE|NUMA BW|CACHE COHERENCY|ATOMICS|DMA|BI-DIRECTIONAL|LINK "
+    rf"METRIC|XGMI LINK STATUS|XGMI LINK METRIC)(?: TABLE)?:\s*\n.*(?:{_BDF}|bdf)"
+)
+"""How the rest begins in the form for people."""
 _FIRST_KEY = re.compile(r'\{\s*"(\w+)"\s*:')
 _GPU_DATA = re.compile(rf'"{amd_smi_json.COMBINED}"\s*:\s*')
 _TOKEN = re.compile(r'"((?:[^"\\]|\\.)*)"(\s*:)?|[{}\[\]]')
@@ -133,7 +147,19 @@ def output_of(head: bytes) -> Output | None:
         return _of_json(body)
     if amd_smi_csv.HEADER.match(body):
         return _of_csv(body)
-    return Output.TEXT if any(form.match(body) for form in _PEOPLE) else None
+    return _of_text(body)
+
+
+def _of_text(body: str) -> Output | None:
+    block = _BLOCK.match(body)
+    if block:
+        section = block[1].lower()
+        if section in _SECTIONS:
+            return Output.TEXT
+        return Output.STATIC if section in _STATIC | _STATIC_TEXT else None
+    if _TABLE.match(body):
+        return Output.TEXT
+    return Output.STATIC if _TITLE.match(body) else None
 
 
 def _without_messages(text: str) -> tuple[str, bool]:

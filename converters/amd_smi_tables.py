@@ -170,6 +170,7 @@ _USAGE = [
     Lane(r"vcn_activity", "VCN activity", "%"),
     Lane(r"jpeg_activity", "JPEG activity", "%"),
     Lane(rf"gfx_busy_inst{_XCP}", "GFX busy", "%", each="XCD"),
+    Lane(rf"gfx_busy_acc{_XCP}", "GFX busy accumulated", "%", each="XCD"),
     Lane(rf"jpeg_busy{_XCP}", "JPEG busy", "%", each="engine"),
     Lane(rf"vcn_busy{_XCP}", "VCN busy", "%", each="engine"),
     Lane(r"encoder", "encoder activity", "%"),
@@ -259,8 +260,9 @@ STATES = {
 ABSENT = re.compile(r"|[\[(]?(N/A|Not Supported|Not Applicable)[\])]?( .*)?", re.IGNORECASE)
 """How a value says that there is none: empty, ``N/A``, ``N/A mV``, ``[Not Supported]``."""
 
-SENTINELS = frozenset({65535.0, 4294967295.0, 18446744073709551615.0})
-"""Largest numbers of 16, 32 and 64 bits, which mean the same (5.7.1, and gpu_metrics)."""
+SENTINELS = frozenset({-1.0, 65535.0, 4294967295.0, 18446744073709551615.0})
+"""Largest numbers of 16, 32 and 64 bits, with a sign or without, which mean the same (5.7.1, and
+gpu_metrics)."""
 
 WIDE_SENTINELS = SENTINELS - {65535.0}
 """Those of values that do count beyond 16 bits."""
@@ -283,6 +285,7 @@ UNITS: dict[str, tuple[str, float]] = {
     "Mhz": ("MHz", 1.0),
     "GHz": ("MHz", 1e3),
     "C": ("°C", 1.0),
+    "c": ("°C", 1.0),
     "°C": ("°C", 1.0),
     "%": ("%", 1.0),
     "uJ": ("J", 1e-6),
@@ -305,6 +308,8 @@ UNITS: dict[str, tuple[str, float]] = {
     "0.1 GT/s": ("GT/s", 0.1),
     "MT/s": ("GT/s", 1e-3),
     "GT/s": ("GT/s", 1.0),
+    "ns": ("ns", 1.0),
+    "GB/s": ("GB/s", 1.0),
     "RPM": ("RPM", 1.0),
     "rpm": ("RPM", 1.0),
 }

@@ -372,8 +372,6 @@ def test_energy_is_taken_as_it_is_and_said_to_be_high(shared: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "why"),
     [
-        ("amd_smi_real_mi210/amd-smi-static.json", "describes the machine"),
-        ("amd_smi_real_8xmi300x/metrics.txt", "--csv"),
         ("amd_smi_7.1_real_tool_simulated_gpus/topology.json", "error"),
     ],
 )

@@ -262,6 +262,14 @@ def test_processes_below_a_monitor_are_counted(tmp_path: Path) -> None:
     assert counts(trace)["process-row"] == 1
 
 
+def test_processes_in_the_json_of_a_monitor_are_counted_too(tmp_path: Path) -> None:
+    processes = [{"process_info": {"name": "python3", "pid": pid}} for pid in (42, 43)]
+    row = {"timestamp": T, "gpu": 0, "power_usage": 100, "process_list": processes}
+    trace = read(tmp_path, json.dumps([row]))
+    assert lanes(trace) == {(0, "socket power"): [100]}
+    assert counts(trace)["process-row"] == 2
+
+
 @pytest.mark.parametrize("keep", [5, 14, 16])
 def test_a_stream_that_is_cut_within_its_last_row(tmp_path: Path, keep: int) -> None:
     """Of ``TTTTTTTTTT,1,203`` the power 203 may not become 20 or 2."""
@@ -403,7 +411,7 @@ def test_files_with_times_keep_their_own(tmp_path: Path) -> None:
         ('{"gpu_data": [{"gpu": 0, "clock": {"sys": {"frequency_levels": {}}}}]}', AMD_SMI_STATIC),
         (WATCHING + "GPU: 0\n    TIMESTAMP: 1\n    POWER:\n", AMD_SMI_TEXT),
         ("GPU  XCP  POWER  GPU_T\n  0    0  700 W\n", AMD_SMI_TEXT),
-        ("+-----+\n| AMD-SMI 26.1.0+0  amdgpu version: 6.14 |\n", AMD_SMI_TEXT),
+        ("+-----+\n| AMD-SMI 26.1.0+0  amdgpu version: 6.14 |\n", AMD_SMI_STATIC),
         ('[{"gpu": 0, "power_usage": 1, "process_list": []}]', AMD_SMI),
         ("gpu,colour\r\n0,red\r\n", None),
         ("timestamp,gpu_index,power_W\n2025,0,3\n", None),

@@ -1,0 +1,163 @@
+"""Entries of what amd-smi prints once: one GPU's object, row or block each, in any form."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass, field
+from json import JSONDecoder
+from typing import TYPE_CHECKING, Any
+
+from chopper_interop.converters import amd_smi_csv, amd_smi_describe_text
+from chopper_interop.converters import amd_smi_faults as faults
+from chopper_interop.converters.amd_smi_cells import is_quantity
+from chopper_interop.converters.amd_smi_describe_text import NO_GPU, Entry, index_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from chopper_interop.issues import IssueLog
+
+GPU_KEYS = ("gpu", "gpu_id")
+CSV_HEADER = re.compile(r"(?:timestamp,)?gpu(?:_id)?(?:,|$)")
+_ENTRY = re.compile(r'\{\s*(?:"timestamp"\s*:\s*\d+\s*,\s*)?"gpu(?:_id)?"\s*:')
+_NEXT = re.compile(r"\n(?=[\[{])")
+_NO_GPU_NEEDED = ("partition_resources",)
+_DEEPEST = 20
+_BOARD = "model_number"
+"""With this column, CSV is a full ``static``: the driver's `version` overwrote that of the VBIOS."""
+
+
+@dataclass
+class _Reader:
+    issues: IssueLog
+    entries: list[Entry] = field(default_factory=list)
+    lost: int = 0
+
+    def lose(self, fault: Any, example: str) -> None:
+        self.lost += 1
+        self.issues.add(fault, 1, example[:80])
+
+    def add(self, tree: dict[str, Any], kind: str, at: str) -> None:
+        """Add one GPU's tree, whose keys may be of any case."""
+        told = next((tree[key] for key in GPU_KEYS if key in tree), None)
+        gpu = index_of(told)
+        if gpu == NO_GPU and kind not in _NO_GPU_NEEDED:
+            self.lose(faults.ERROR if "error" in tree else faults.NO_GPU, at)
+            return
+        stamp = amd_smi_csv.whole_number(
+            str(tree.get("timestamp", "")), amd_smi_csv.LARGEST["timestamp"]
+        )
+        leaves = {k: v for k, v in _leaves(tree, "", 0) if k not in (*GPU_KEYS, "timestamp")}
+        self.entries.append(Entry(gpu, leaves, stamp, kind))
+
+    def json(self, text: str) -> None:
+        decoder, at = JSONDecoder(), 0
+        while (start := amd_smi_describe_text.BRACKET.search(text, at)) is not None:
+            begin = start.end() - 1
+            try:
+                document, at = decoder.raw_decode(text, begin)
+            except (ValueError, RecursionError):
+                at = self._broken(decoder, text, begin)
+                continue
+            for kind, row in _rows(document, ""):
+                self.add(row, kind, str(row))
+
+    def _broken(self, decoder: JSONDecoder, text: str, begin: int) -> int:
+        """Take the whole entries of a document that breaks off; where the next may begin."""
+        at = begin
+        while (found := _ENTRY.search(text, at)) is not None:
+            try:
+                row, at = decoder.raw_decode(text, found.start())
+            except (ValueError, RecursionError):
+                break
+            self.add(row, "", str(row))
+        self.lose(faults.CUT, f"character {at}")
+        following = _NEXT.search(text, max(at, begin + 1))
+        return following.end() if following else len(text)
+
+    def csv(self, text: str) -> None:
+        names: list[str] = []
+        for number, line in enumerate(text.split("\n"), 1):
+            line = line.strip("\r \0")  # noqa: PLW2901 - of a file that Windows wrote
+            at = f"line {number}"
+            if CSV_HEADER.match(line) or line == "error,code":
+                names = [name.strip() for name in amd_smi_csv.cells_of(line)]
+            elif names[:1] == ["error"] and line:
+                self.lose(faults.ERROR, line)
+            elif not line[:1].isdigit():
+                self.issues.add(faults.NOT_A_ROW, int(bool(line)), line[:80])
+            else:
+                self._csv_row(names, line, at)
+
+    def _csv_row(self, names: list[str], line: str, at: str) -> None:
+        cells = amd_smi_csv.cells_of(line)
+        if not names:
+            self.lose(faults.NO_HEADER, at)
+        elif len(cells) != len(names) or line.count('"') % 2:
+            self.lose(faults.CUT, f"{at}: {len(cells)} cells for {len(names)} columns")
+        else:
+            row = {n: _literal(c) for n, c in zip(names, cells, strict=True)}
+            if _BOARD in row and "version" in row:
+                row["driver.version"] = row["version"]
+            self.add(row, "", at)
+
+    def text(self, text: str) -> None:
+        entries, others = amd_smi_describe_text.read(text, self.issues)
+        self.entries += entries
+        for at in others:
+            self.lose(faults.OTHER_PART, at)
+
+
+def read(text: str, issues: IssueLog) -> tuple[list[Entry], int]:
+    """Entries of a file, and how many records of it are none.
+
+    Parameters
+    ----------
+    text
+        The file.
+    issues
+        Where records that cannot be read are counted.
+    """
+    reader = _Reader(issues)
+    begin = amd_smi_describe_text.form_of(text, CSV_HEADER)
+    {"json": reader.json, "csv": reader.csv}.get(begin, reader.text)(text)
+    return reader.entries, reader.lost
+
+
+def _rows(value: Any, kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Objects in lists, and in the lists of envelopes."""
+    if isinstance(value, list):
+        for inner in value:
+            yield from _rows(inner, kind)
+    elif isinstance(value, dict):
+        lists = {k: v for k, v in value.items() if isinstance(v, list)}
+        if lists and not set(GPU_KEYS) & set(value):
+            for name, inner in lists.items():
+                yield from _rows(inner, name)
+        else:
+            yield kind, value
+
+
+def _leaves(value: Any, path: str, depth: int) -> Iterator[tuple[str, Any]]:
+    """Values by path, ``limit.max_power``; elements of lists by their number."""
+    if depth > _DEEPEST:
+        return
+    if isinstance(value, dict) and not is_quantity(value):
+        for name, inner in value.items():
+            yield from _leaves(inner, f"{path}.{name}".strip(".").lower(), depth + 1)
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            yield from _leaves(inner, f"{path}.{number}", depth + 1)
+    else:
+        yield path, value
+
+
+def _literal(cell: str) -> Any:
+    """What a cell holds: amd-smi puts dicts and lists into CSV as Python writes them."""
+    if cell[:1] not in ("{", "["):
+        return cell
+    try:
+        return ast.literal_eval(cell)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return cell

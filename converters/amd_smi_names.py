@@ -1,0 +1,187 @@
+"""Names and facts of GPUs out of what amd-smi describes.
+
+A fact on which all GPUs agree stands under its name alone; else each GPU's under
+``<name>[<index>]``. Facts are what a model of ideal time needs: limits of power, levels of clocks,
+compute units, memory, architecture, versions, partitions.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from chopper_interop.converters import amd_smi_tables
+from chopper_interop.converters.amd_smi_cells import Item, of_json, of_text
+from chopper_interop.converters.amd_smi_csv import LARGEST, whole_number
+from chopper_interop.converters.amd_smi_describe_text import NO_GPU, Entry
+from chopper_interop.converters.amd_smi_tables import Lane
+from chopper_interop.converters.amd_smi_values import number
+from chopper_interop.schemas.meta import Device
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+NAMES = {
+    "name": r"(?:asic\.)?market_name|(?:board\.)?product_name",
+    "pci": r"(?:bus\.)?(?:gpu_)?bdf",
+    "uuid": r"(?:gpu_)?uuid",
+    "agent": r"(?:kfd\.)?node_id",
+    "ordinal": r"(?:enumeration\.)?hip_id",
+}
+"""Field of `Device` → paths that hold it."""
+
+
+class Fact(NamedTuple):
+    """A fact: its name, the paths that hold it, its unit (None for words), that of bare numbers."""
+
+    name: str
+    path: str
+    unit: str | None = None
+    bare: str = ""
+
+
+FACTS = (
+    Fact("max_power_w", r"(?:limit\.)?(?:ppt0[._])?max_power(?:_limit)?", "W"),
+    Fact("power_cap_w", r"(?:limit\.)?(?:ppt0[._])?(?:socket_power(?:_limit)?|power_cap)", "W"),
+    Fact("cu_count", r"(?:asic\.)?num_compute_units", ""),
+    Fact("gfx", r"(?:asic\.)?target_graphics_version"),
+    Fact("vram_bytes", r"vram\.(?:vram_)?size(?:_mb)?|vram_size(?:_mb)?|size", "B", "MB"),
+    Fact("vram_type", r"vram\.(?:vram_)?type|vram_type"),
+    Fact("vram_bandwidth_gb_per_s", r"vram\.max_bandwidth", "GB/s"),
+    Fact("driver_version", r"driver\.(?:driver_)?version|driver_version"),
+    Fact("amd_smi_version", r"tool\.version"),
+    Fact("rocm_version", r"rocm_version"),
+    Fact(
+        "compute_partition",
+        r"(?:partition\.)?(?:compute|accelerator)_partition|current_compute_partition"
+        r"|accelerator_type",
+    ),
+    Fact(
+        "memory_partition",
+        r"(?:partition\.)?(?:current_)?memory(?:_partition)?"
+        r"|memory_partition\.current",
+    ),
+    Fact("xgmi_bit_rate_gbit_per_s", r"link_metrics\.bit_rate", "Gb/s"),
+    Fact("xgmi_max_bandwidth_gbit_per_s", r"link_metrics\.max_bandwidth", "Gb/s"),
+)
+_PROFILES = ("partition_profiles", "accelerator_partition_profiles", "partition_resources")
+"""Lists of what could be set, which is not what is."""
+
+_LEVEL = re.compile(r"(?:clock\.)?(\w+?)[._]frequency_levels\.level[ _]?(\d+)")
+CLOCKS = {"sys": "gfx", "mem": "memory", "df": "fabric", "soc": "soc"}
+"""Clocks whose levels are facts: ``static`` → here."""
+_MAX = {"gfx": "max_engine_clk_mhz", "memory": "max_memory_clk_mhz"}
+_PCI = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{1,2}):([0-9a-f]{1,2})\.([0-9a-f])")
+_NONE = ("", "none", "null")
+
+
+def devices_of(entries: Iterable[Entry], tool: str) -> tuple[Device, ...]:
+    """The GPUs, each once, by their index."""
+    found: dict[int, dict[str, str]] = {}
+    for entry in entries:
+        if entry.gpu != NO_GPU:
+            known = found.setdefault(entry.gpu, {})
+            for name, path in NAMES.items():
+                for key, value in entry.leaves.items():
+                    text = words(value)
+                    if text and name not in known and re.fullmatch(path, key):
+                        known[name] = text
+    return tuple(
+        Device(
+            "",
+            gpu,
+            known.get("name", ""),
+            tool,
+            ordinal=_whole(known.get("ordinal", "")),
+            agent=_whole(known.get("agent", "")),
+            index=gpu,
+            pci=pci_of(known.get("pci", "")),
+            uuid=known.get("uuid", ""),
+        )
+        for gpu, known in sorted(found.items())
+    )
+
+
+def facts_of(entries: Iterable[Entry]) -> dict[str, str]:
+    """Facts, joined where all GPUs that tell one agree."""
+    of_gpu: dict[str, dict[int, str]] = {}
+    for entry in entries:
+        for name, value in _facts(entry):
+            of_gpu.setdefault(name, {}).setdefault(entry.gpu, value)
+    return joined(of_gpu)
+
+
+def joined(of_gpu: dict[str, dict[int, str]]) -> dict[str, str]:
+    """Facts by name and GPU as one dictionary."""
+    facts: dict[str, str] = {}
+    for name, values in of_gpu.items():
+        if len(set(values.values())) == 1:
+            facts[name] = next(iter(values.values()))
+        else:
+            facts |= {f"{name}[{gpu}]": value for gpu, value in sorted(values.items())}
+    return facts
+
+
+def _facts(entry: Entry) -> Iterable[tuple[str, str]]:
+    if entry.kind in _PROFILES:
+        return
+    levels: dict[str, dict[int, float]] = {}
+    for path, value in entry.leaves.items():
+        level = _LEVEL.fullmatch(path)
+        if level and level[1] in CLOCKS:
+            clock = amount(value, "MHz")
+            if clock is not None:
+                levels.setdefault(CLOCKS[level[1]], {})[_whole(level[2])] = clock
+        for fact in FACTS:
+            text = _told(value, fact) if re.fullmatch(fact.path, path) else ""
+            if text:
+                yield fact.name, text
+    for clock_name, found in levels.items():
+        yield from levels_as_facts(clock_name, [found[n] for n in sorted(found)])
+
+
+def levels_as_facts(clock: str, levels: list[float]) -> Iterable[tuple[str, str]]:
+    """Facts of a clock's levels in MHz: all of them, and the highest."""
+    yield f"{clock}_clock_levels_mhz", " ".join(shown(level) for level in levels)
+    if clock in _MAX:
+        yield _MAX[clock], shown(max(levels))
+
+
+def _told(value: Any, fact: Fact) -> str:
+    if fact.unit is None:
+        return words(value)
+    found = amount(value, fact.unit, fact.bare)
+    return shown(found) if found else ""  # a limit, size or count of 0 says that it is not known
+
+
+def amount(value: Any, unit: str | None, bare: str = "") -> float | None:
+    """A number in a unit; None if it is none."""
+    cell = of_text(value) if isinstance(value, str) else of_json(value)
+    item = cell.items[0] if len(cell.items) == 1 else Item(None)
+    found = number(item, Lane("", "", unit, amd_smi_tables.Kind.STEADY, bare=bare))
+    return found if isinstance(found, float) else None
+
+
+def words(value: Any) -> str:
+    """A value as text; empty if it says that there is none."""
+    text = "" if isinstance(value, dict | list) else str(value).strip()
+    absent = amd_smi_tables.ABSENT.fullmatch(text) or text.lower() in _NONE
+    return "" if absent else text
+
+
+def shown(value: float) -> str:
+    """A number without decimals that say nothing."""
+    return str(int(value)) if value == int(value) else str(value)
+
+
+def pci_of(text: str) -> str:
+    """A PCI address as ``0000:c1:00.0``; empty if it is none."""
+    found = _PCI.fullmatch(text.strip().lower())
+    if found is None:
+        return ""
+    domain, bus, device, function = found.groups()
+    return f"{int(domain or '0', 16):04x}:{int(bus, 16):02x}:{int(device, 16):02x}.{function}"
+
+
+def _whole(text: str) -> int:
+    return whole_number(text, LARGEST["gpu"])
