@@ -1,7 +1,8 @@
 """One job out of many sources: which rank and device each belongs to, and what joins what.
 
 A fragment is the trace of one source. The fragments of the timing run become the job's nodes;
-those of counter passes give their counters to them; telemetry gives its series to their ranks.
+those of counter passes give their counters to them, programs without times the flow of their
+data; telemetry gives its series to their ranks.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import align, arrow
+from chopper_interop import align, arrow, host_et
 from chopper_interop.build import concat
 from chopper_interop.errors import AmbiguousRunError, ReadError
 from chopper_interop.issues import Fault, IssueLog, Severity
@@ -97,6 +98,7 @@ def assemble(fragments: list[Fragment], name: str) -> Trace:
         raise ReadError(
             "there are no events and no samples in what was given", hint=_losses(fragments)
         )
+    timed, programs = host_et.apart(timed, issues)
     timing, passes = _timing_and_passes(timed)
     timing = _without_copies(timing, issues)
     timing = _with_ranks(timing, issues)
@@ -115,9 +117,10 @@ def assemble(fragments: list[Fragment], name: str) -> Trace:
         mapping = _pass_devices(trace, fragment, issues)
         trace = align.join_counters(trace, fragment.trace, mapping, log)
         issues.extend(log)
+    trace = host_et.join(trace, [f.trace for f in programs], issues)
     devices = [d for f in timing + passes for d in f.trace.meta.devices]
     trace = with_telemetry(trace, [f.trace for f in telemetry], devices, issues)
-    return _finished(trace, fragments, passes, issues)
+    return _finished(trace, fragments, passes + programs, issues)
 
 
 def _losses(fragments: list[Fragment]) -> str | None:
@@ -130,7 +133,7 @@ def _losses(fragments: list[Fragment]) -> str | None:
 def _finished(
     trace: Trace, fragments: list[Fragment], passes: list[Fragment], issues: IssueLog
 ) -> Trace:
-    """The trace with sources and issues of all fragments; no node came from a counter pass."""
+    """The trace with sources and issues of all fragments; no node came from a pass or program."""
     joined = {id(fragment) for fragment in passes}
     collected = IssueLog()
     for fragment in fragments:
