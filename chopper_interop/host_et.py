@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from chopper_interop import arrow, jsonscan, merged_text, sequences
 from chopper_interop.issues import Fault, IssueLog, Severity
@@ -148,6 +149,7 @@ def join(trace: Trace, programs: Sequence[Trace], issues: IssueLog) -> Trace:
             links = _matched(program, trace, rank, free)
             free[links.node[links.node >= 0]] = False
             trace = _with_links(trace, program, links, log)
+            trace = _with_groups(trace, program)
             trace = _told(trace, rank, links, log)
         issues.extend(log)
     return trace
@@ -324,6 +326,14 @@ def _with_arguments(trace: Trace, program: Trace, links: _Links) -> Trace:
     at[nodes], length[nodes] = starts + int(trace.text.starts[-1]), lengths
     table = arrow.replaced(arrow.replaced(trace.nodes, "args_at", at), "args_len", length)
     return replace(trace, nodes=table, text=Text((*trace.text.buffers, text)))
+
+
+def _with_groups(trace: Trace, program: Trace) -> Trace:
+    """The trace with the program's process groups of which it knows none by that name."""
+    known = trace.groups["name"].to_pylist()
+    new = [name not in known for name in program.groups["name"].to_pylist()]
+    more = arrow.take(program.groups, np.array(new, np.bool_))
+    return replace(trace, groups=pa.concat_tables([trace.groups, more]).combine_chunks())
 
 
 def _told(trace: Trace, rank: int, links: _Links, log: IssueLog) -> Trace:

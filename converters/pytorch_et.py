@@ -24,7 +24,6 @@ from chopper_interop.converters import (
     pytorch_et_ranks,
     pytorch_et_text,
 )
-from chopper_interop.errors import ReadError
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.registry import Converter
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
@@ -53,6 +52,11 @@ BRACKETS = Fault(
     Severity.INFO,
     "Nodes that stand for the process and its threads became lanes.",
     events=True,
+)
+EMPTY = Fault(
+    "et-empty",
+    Severity.LOSS,
+    "An execution trace holds no operators: the observer was not started around a step.",
 )
 NO_PARENT = Fault(
     "et-parent-missing",
@@ -119,10 +123,7 @@ def read(paths: list[Path], *, rank: int | None = None) -> Trace:
     issues = IssueLog(str(path))
     file = pytorch_et_file.load(path, issues)
     program = _program(file, issues)
-    if not len(program.rows):
-        raise ReadError(
-            "it holds no operators", path=path, hint="was the observer started around a step?"
-        )
+    issues.add(EMPTY, not len(program.rows))
     text, at, length = pytorch_et_text.arguments(
         file.buffer, program.rows["at"].copy(), program.rows["end"].copy()
     )
@@ -197,7 +198,7 @@ def _add_nodes(
     count = len(rows)
     first, code = gather.distinct(rows["tid"])
     lanes = [
-        builder.lane(rank, LaneKind.THREAD, tid, f"thread {tid} of the execution trace")
+        builder.lane(rank, LaneKind.THREAD, tid, f"thread {tid} in order, no times")
         for tid in rows["tid"][first].tolist()
     ]
     used, names = np.unique(rows["name"], return_inverse=True)
@@ -230,11 +231,12 @@ def _data(file: pytorch_et_file.HostTrace, program: _Program) -> Array:
     allocation = np.array([t in pytorch_et_flow.ALLOCATIONS for t in [*file.texts, ""]])
     allocates = allocation[rows["name"]]
     leaf = pytorch_et_flow.leaves(program.parent, allocates)
+    position = pytorch_et_flow.positions(program.parent, leaf, allocates)
     pairs = []
     for document in np.unique(program.document[tensors["node"]]):
         mine = tensors[program.document[tensors["node"]] == document]
         access = pytorch_et_flow.accesses(mine, rows["op_schema"], file.texts, allocates)
-        pairs.append(pytorch_et_flow.flow(mine, np.arange(len(rows)), leaf, allocates, access))
+        pairs.append(pytorch_et_flow.flow(mine, position, leaf, allocates, access))
     return np.concatenate(pairs, axis=1) if pairs else np.zeros((2, 0), np.int64)
 
 

@@ -70,6 +70,21 @@ def leaves(parent: Array, allocates: Array) -> Array:
     return leaf
 
 
+def positions(parent: Array, leaf: Array, allocates: Array) -> Array:
+    """When each node has its effect: what an operator allocates comes before what it does."""
+    position = 2 * np.arange(len(parent))
+    owner = parent.copy()
+    inner = allocates & (owner >= 0)
+    while True:
+        further = inner & (owner >= 0) & allocates[owner]
+        if not further.any():
+            break
+        owner[further] = parent[owner[further]]
+    within = inner & (owner >= 0) & leaf[owner]
+    position[within] = 2 * owner[within] - 1
+    return position
+
+
 def flow(tensors: Array, position: Array, leaf: Array, allocates: Array, access: Array) -> Array:
     """Pairs of nodes, as columns: who made data, and who read it.
 
@@ -78,7 +93,7 @@ def flow(tensors: Array, position: Array, leaf: Array, allocates: Array, access:
     tensors
         Rows of `pytorch_et_decode.TENSOR`.
     position
-        Place of each node in the order of the program.
+        See `positions`.
     leaf, allocates
         Which nodes count, and which are allocations.
     access

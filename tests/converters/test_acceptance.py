@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from seeds import pytorch_et
+
 import chopper_interop as ci
 from chopper_interop import registry
 from chopper_interop.testing import check_converter
@@ -14,6 +16,7 @@ SAMPLES = {
     "kineto": "kineto/rank0.*",
     "parquet": "job.parquet",
     "perfetto": "kineto/rank0.*",
+    "pytorch-et": "rank0_et.json",
     "recorder": "*recorder*.csv",
     "rocprofv3-csv": "rocprof/pmc_1",
 }
@@ -31,6 +34,7 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
     trace = ci.read(job / "kineto")
     ci.write(trace, job / "et" / "job.et", mode="gpu")
     ci.write(trace, job / "job.parquet")
+    (job / "rank0_et.json").write_bytes(pytorch_et.SEEDS[0].data)
     return job
 
 
