@@ -93,14 +93,14 @@ def flow(nodes: list[Node]) -> set[tuple[int, int]]:
         for n in nodes
         if n["name"] not in ALLOCATIONS and ids.get(n["parent"], {}).get("tid") == n["tid"]
     }
-    wrote: list[tuple[int, int, int, int]] = []
+    wrote: dict[int, list[tuple[int, int, int]]] = {}
     views: dict[int, int] = {}
     edges = set()
     for node in sorted(nodes, key=lambda n: _time(n, ids, outer)):
         outputs = tensors(node["outputs"])
         if node["name"] in ALLOCATIONS:
             for _, number, storage, _, _ in outputs:
-                wrote = [w for w in wrote if w[0] != storage]
+                wrote.pop(storage, None)
                 views.pop(number, None)
             continue
         if node["id"] in outer:
@@ -110,9 +110,9 @@ def flow(nodes: list[Node]) -> set[tuple[int, int]]:
             if number in views:
                 edges.add((views[number], node["id"]))
             left = [(first, stop)]
-            for where, low, high, who in reversed(wrote):
-                if where != storage:
-                    continue
+            for low, high, who in reversed(wrote.get(storage, [])):
+                if not left:
+                    break
                 if any(a < high and low < b for a, b in left):
                     edges.add((who, node["id"]))
                 cut = [((a, min(b, low)), (max(a, high), b)) for a, b in left]
@@ -126,6 +126,6 @@ def flow(nodes: list[Node]) -> set[tuple[int, int]]:
             else:
                 written.append(t)
         for _, number, storage, first, stop in written:
-            wrote.append((storage, first, stop, node["id"]))
+            wrote.setdefault(storage, []).append((first, stop, node["id"]))
             views.pop(number, None)
     return {(a, b) for a, b in edges if a != b}
