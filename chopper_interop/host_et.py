@@ -255,9 +255,10 @@ def _by_order(trace: Trace, mine: _Side, theirs: _Side, links: _Links) -> None:
             continue
         nodes = theirs.rows[rows[place[found]]]
         links.node[mine.rows[own[found]]] = nodes
-        if window is None:
-            window = (int(ts[nodes[0]]), int(stop[nodes].max()))
+        if not links.where:
             links.where = _window_name(trace, nodes, len(rows))
+            if len(rows) > sequences.LONGER * len(own):
+                window = (int(ts[nodes[0]]), int(stop[nodes].max()))
 
 
 def _is_enough(matched: int, possible: int, own: int, other: int) -> bool:

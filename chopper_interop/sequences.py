@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Array = npt.NDArray[Any]
 
 _RUNS = (32, 16, 8, 4, 2, 1)
-_LONGER = 1.25
+LONGER = 1.25
 """From here on one sequence is longer than the other, and a stretch of it is looked for."""
 _VOTERS, _MOST_VOTES, _ENOUGH = 4096, 1 << 21, 4
 _CELLS = 1 << 26
@@ -41,7 +41,7 @@ def align(a: Array, b: Array) -> Array:
     if not len(a) or not len(b):
         return place
     low, high, first, stop = 0, len(b), 0, len(a)
-    if max(len(a), len(b)) > _LONGER * min(len(a), len(b)):
+    if max(len(a), len(b)) > LONGER * min(len(a), len(b)):
         start, end = _offsets(a, b)
         low, high = max(start, 0), max(min(len(b), end + len(a)), 0)
         first, stop = max(-end, 0), max(min(len(a), len(b) - start), 0)

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-
 from seeds import pytorch_et
 
 import chopper_interop as ci

@@ -85,7 +85,7 @@ def _time(node: Node, ids: dict[int, Node], outer: set[int]) -> float:
     return around["id"] - 0.5 if own and around["name"] not in ALLOCATIONS else node["id"]
 
 
-def flow(nodes: list[Node]) -> set[tuple[int, int]]:
+def flow(nodes: list[Node]) -> set[tuple[int, int]]:  # noqa: C901, PLR0912 # slow and plain
     """Who made data and who read it, by ids: for each read, all writes are looked through."""
     ids = {n["id"]: n for n in nodes}
     outer = {

@@ -19,7 +19,7 @@ def tensor(number: int, storage: int, offset: int = 0, elements: int = 4, size: 
     return [number, storage, offset, elements, size, "cuda:0"]
 
 
-def node(  # noqa: PLR0913
+def node(
     number: int,
     name: str,
     parent: int,
