@@ -1,7 +1,8 @@
 """One job out of many sources: which rank and device each belongs to, and what joins what.
 
 A fragment is the trace of one source. The fragments of the timing run become the job's nodes;
-those of counter passes give their counters to them; telemetry gives its series to their ranks.
+those of counter passes give their counters to them, programs without times the flow of their
+data; telemetry gives its series to their ranks.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import align, arrow, devices
+from chopper_interop import align, arrow, devices, host_et
 from chopper_interop.build import concat
 from chopper_interop.errors import AmbiguousRunError, ReadError, UsageError
 from chopper_interop.issues import Fault, IssueLog, Severity
@@ -93,6 +94,7 @@ def assemble(fragments: list[Fragment], name: str, rules: Sequence[Rule] = ()) -
         raise ReadError(
             "there are no events and no samples in what was given", hint=_losses(fragments)
         )
+    timed, programs = host_et.apart(timed, issues)
     timing, passes = _timing_and_passes(timed)
     timing = _without_copies(timing, issues)
     timing = _with_ranks(timing, issues)
@@ -109,12 +111,13 @@ def assemble(fragments: list[Fragment], name: str, rules: Sequence[Rule] = ()) -
         log = IssueLog(str(fragment.files.paths[0]))
         trace = _with_counters(trace, fragment, known, rules, log)
         issues.extend(log)
+    trace = host_et.join(trace, [f.trace for f in programs], issues)
     folder = {r: f.files.paths[0].parent for f in timing for r in f.trace.ranks}
     trace = with_telemetry(telemetry, Surroundings(trace, folder, known, rules, issues))
     _refuse_unused(rules, fragments)
     named = devices.with_all_names(trace.meta.devices, known)
     trace = trace.with_meta(devices=named)
-    return _finished(trace, fragments, passes, issues)
+    return _finished(trace, fragments, passes + programs, issues)
 
 
 def _of_telemetry(telemetry: list[Fragment], meta: Meta) -> tuple[Trace, list[Fragment]]:
@@ -161,7 +164,7 @@ def _losses(fragments: list[Fragment]) -> str | None:
 def _finished(
     trace: Trace, fragments: list[Fragment], passes: list[Fragment], issues: IssueLog
 ) -> Trace:
-    """The trace with sources and issues of all fragments; no node came from a counter pass."""
+    """The trace with sources and issues of all fragments; no node came from a pass or program."""
     joined = {id(fragment) for fragment in passes}
     collected = IssueLog()
     for fragment in fragments:

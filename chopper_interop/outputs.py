@@ -8,13 +8,26 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import IO, TYPE_CHECKING, Any
 
 from chopper_interop.errors import ReadError, WriteError
+from chopper_interop.schemas.meta import ORDER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from chopper_interop.trace import Trace
+
 MARK = "chopper-interop"
 """What our files say of who wrote them, near their beginning, where their format has a place."""
+
+
+def require_times(trace: Trace, path: Path) -> None:
+    """Raise `WriteError` for a trace without times, in a format that would take order for time."""
+    if trace.meta.clock == ORDER:
+        raise WriteError(
+            "the trace has no times: its ts counts the nodes in order",
+            path=path,
+            hint="give the profiler's trace of the same ranks as well",
+        )
 
 
 @contextmanager

@@ -88,6 +88,7 @@ def write(trace: Trace, path: Path, *, mode: Mode = "full") -> IssueLog:
     ranks = trace.ranks
     if not ranks:
         raise WriteError("the trace has no nodes to make ETs of", path=path)
+    outputs.require_times(trace, path)
     numbering = {rank: number for number, rank in enumerate(ranks)}
     issues.add(RENUMBERED, sum(r != n for r, n in numbering.items()), f"ranks {ranks[:8]}")
     comms = chakra_comms.communications(trace, numbering, issues)

@@ -73,6 +73,7 @@ def write(trace: Trace, path: Path) -> None:
         that of a folder, which gets a ``rank0.json.gz``, ``rank1.json.gz``, … as PyTorch writes
         them on each rank.
     """
+    outputs.require_times(trace, path)
     progress.start(_TASK, trace.nodes.num_rows, "events")
     owners = trace.array("rank", "series")
     ranks = sorted({*trace.ranks, *(int(r) for r in owners[owners >= 0])})
