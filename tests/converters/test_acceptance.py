@@ -17,7 +17,11 @@ SAMPLES = {
     "recorder": "*recorder*.csv",
     "rocprofv3-csv": "rocprof/pmc_1",
 }
-ELSEWHERE = {"rocprofv3-json": "the sample job has none: see test_rocprof_json.py"}
+ELSEWHERE = {
+    "rocpd": "the sample job has none: see test_rocpd.py",
+    "rocprofv3-json": "the sample job has none: see test_rocprof_json.py",
+    "rpd": "the sample job has none: see test_rpd.py",
+}
 WORKING = [n for n, c in registry.converters().items() if c.read or c.write]
 
 
