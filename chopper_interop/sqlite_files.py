@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 MAGIC = b"SQLite format 3\0"
 """How every database begins."""
 
+_ENCODINGS = ("utf-8", "utf-16-le", "utf-16-be")
 _HEADER, _SMALLEST_PAGE, _LARGEST_PAGE = 100, 512, 65536
 
 
@@ -61,6 +62,16 @@ def placed(path: Path, room: Callable[[], Path], issues: IssueLog) -> Path:
     except OSError as error:
         told = f"it cannot be copied to a temporary folder: {error.strerror or error}"
         raise ReadError(told, path=path, hint="name a larger one in TMPDIR") from error
+
+
+def names_table(head: bytes, *names: str) -> bool:
+    """Whether a file begins as a database whose first pages name one of these tables.
+
+    The definitions of the first tables that are made lie there. Texts are in UTF-8 or UTF-16.
+    """
+    if not head.startswith(MAGIC):
+        return False
+    return any(n.encode(code) in head for n in names for code in _ENCODINGS)
 
 
 def no_database(path: Path) -> ReadError:

@@ -27,7 +27,7 @@ from chopper_interop.issues import IssueLog
 from chopper_interop.registry import Converter
 from chopper_interop.schemas.meta import REALTIME
 from chopper_interop.sqlite import INTEGER, Database
-from chopper_interop.sqlite_files import MAGIC
+from chopper_interop.sqlite_files import names_table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-_OWN = b"rocpd_info_"
+_OWN = "rocpd_info_"
 _UNIX_NS = 10**18
 """Times from here on are no times since boot."""
 
 
 def sniff(head: bytes) -> bool:
     """Whether a file that begins so is a rocpd database: its first tables are named in there."""
-    return head.startswith(MAGIC) and _OWN in head
+    return names_table(head, _OWN)
 
 
 def read(paths: list[Path], *, rank: int | None = None) -> Trace:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 NO_VALUE = Fault(
     "counter-without-value",
     Severity.LOSS,
-    "Rows of counters without a value were left out.",
+    "Rows of counters without a finite value were left out.",
     events=True,
 )
 NO_OWNER = Fault(
@@ -99,7 +99,8 @@ def counted(tables: Tables, kernels: Made, moments: Made, issues: IssueLog) -> C
     texts = ("name", "symbol", "units")
     info = part.read("info_pmc", dict.fromkeys(numbers, INTEGER) | dict.fromkeys(texts, TEXT))
     streamed = found.known("sample_id")
-    valued = found.known("value") & ~streamed
+    value = arrow.numbers(found.table["value"], np.nan)
+    valued = np.isfinite(value) & ~streamed
     event, has = found.number("event_id"), found.known("event_id") & valued
     dispatch = Lookup(kernels.events).rows(event, has & (event >= 0))
     moment = Lookup(moments.events).rows(event, has & (dispatch < 0) & (event >= 0))
@@ -108,7 +109,6 @@ def counted(tables: Tables, kernels: Made, moments: Made, issues: IssueLog) -> C
     issues.add(NO_OWNER, np.count_nonzero(valued & (dispatch < 0) & (moment < 0)), part.where)
     issues.add(IN_TIME, np.count_nonzero(moment >= 0), part.where)
     counter = Lookup(info.number("id")).rows(found.number("pmc_id"))
-    value = arrow.numbers(found.table["value"], np.nan)
     by_spm = Lookup(moments.ids).rows(found.number("sample_id"), streamed)
     bare = np.zeros(moments.rows.count, bool)
     bare[by_spm[by_spm >= 0]] = True

@@ -113,7 +113,7 @@ def arguments(part: Part) -> tuple[Lookup, pa.Array]:
     name = _quoted(arrow.flat(table["name"]))
     value = _quoted(arrow.flat(table["value"]))
     pairs = pc.binary_join_element_wise(name, value, ":")
-    first = np.flatnonzero(np.diff(event, prepend=event[0] - 1))
+    first = np.flatnonzero(np.append(True, event[1:] != event[:-1]))
     offsets = arrow.array(np.append(first, len(event)).astype(np.int32))
     lists = pa.ListArray.from_arrays(offsets, arrow.flat(pairs).cast(_LARGE))
     joined = pc.binary_join(lists, pa.scalar(",", _LARGE))

@@ -11,6 +11,7 @@ import numpy as np
 from chopper_interop import arrow, gather
 from chopper_interop.converters import rocprof_tables as tables
 from chopper_interop.converters.rocpd_events import Events, arguments, document, message_in
+from chopper_interop.converters.rocpd_names import domain_of, handles_of, operations
 from chopper_interop.converters.rocpd_parts import Columns, Lookup, Part, first_of, named
 from chopper_interop.converters.rocprof_rows import Rows, dictionary
 from chopper_interop.sqlite import INTEGER, TEXT
@@ -29,25 +30,7 @@ _OPTIONAL = ("graph_exec_id", "graph_node_id")
 _REGISTERS = ("arch_vgpr_count", "accum_vgpr_count", "sgpr_count")
 _WHO = ("pid", "tid", "start", "end", "event_id")
 _MARKERS = "MARKER"
-
-OPERATIONS: dict[tuple[str, str], str] = {
-    ("REAL", "ALLOC"): "MEMORY_ALLOCATION_ALLOCATE",
-    ("REAL", "FREE"): "MEMORY_ALLOCATION_FREE",
-    ("VIRTUAL", "ALLOC"): "MEMORY_ALLOCATION_VMEM_ALLOCATE",
-    ("VIRTUAL", "FREE"): "MEMORY_ALLOCATION_VMEM_FREE",
-    ("SCRATCH", "ALLOC"): "SCRATCH_MEMORY_ALLOC",
-    ("SCRATCH", "FREE"): "SCRATCH_MEMORY_FREE",
-    ("SCRATCH", "RECLAIM"): "SCRATCH_MEMORY_ASYNC_RECLAIM",
-}
-"""Level and type of an allocation → what the other files call the operation."""
 _SCRATCH = "SCRATCH"
-
-DOMAINS: tuple[tuple[str, str], ...] = (
-    ("ROCM_", ""),
-    ("USER", "MARKER_USER"),
-    ("TIMER_SAMPLING", "SAMPLING"),
-)
-"""How categories of rocprofiler-systems begin → how that domain begins here."""
 
 
 @dataclass(frozen=True)
@@ -138,9 +121,9 @@ class Tables:
             self._take(found, column, numbers, known)
         level, kind = (found.encoded(c) for c in ("level", "type"))
         texts = {
-            "name": _operations(level, kind),
+            "name": operations(level, kind),
             "agent": self._agents(found, "agent_id"),
-            "address": _addresses(found),
+            "address": handles_of(found.number("address", 0), found.known("address")),
         }
         self._flags(found, numbers, known)
         whole = self._made(tables.ALLOCATIONS, found, numbers, known, texts)
@@ -209,13 +192,10 @@ class Tables:
         name = self.part.strings.column(found.number("name_id"), found.known("name_id"))
         for other in ("operation", "type"):
             name = first_of(name, found.encoded(other))
-        address = found.number(handle)
-        first, code = gather.distinct(address)
-        handles = [f"0x{value & _ALL:016x}" for value in address[first].tolist()]
         texts = {
             "name": name,
             "agent": self._agents(found, "agent_id"),
-            "event_handle": dictionary(np.where(found.known(handle), code, -1), handles),
+            "event_handle": handles_of(found.number(handle), found.known(handle)),
         }
         return self._made(tables.EVENTS, found, numbers, known, texts)
 
@@ -294,7 +274,7 @@ class Tables:
         """Calls, markers by their messages, with what else is told of them."""
         event = self.events.of(found)
         domain, domains = self.events.category(event)
-        plain = [_domain(text) for text in domains]
+        plain = [domain_of(text) for text in domains]
         data, texts = self.events.extdata(event)
         marks = np.array([*(text.startswith(_MARKERS) for text in plain), False])[domain]
         messages = [message_in(text) for text in texts]
@@ -351,7 +331,6 @@ class Tables:
 
 
 _NAMES = {"source_queue_id": "source_queue"}
-_ALL = (1 << 64) - 1
 _DIGITS = 19
 
 
@@ -365,27 +344,3 @@ def _at(values: Array, rows: Array, fill: Any) -> Array:
     if not len(values):
         return np.full(len(rows), fill, values.dtype)
     return np.where(rows >= 0, values[rows], fill)
-
-
-def _operations(level: pa.DictionaryArray, kind: pa.DictionaryArray) -> pa.DictionaryArray:
-    levels, kinds = ([*c.dictionary.to_pylist(), ""] for c in (level, kind))
-    codes = [arrow.numbers(c, -1).astype(np.int64) for c in (level, kind)]
-    first, code = gather.distinct(*codes)
-    told = [(levels[codes[0][i]], kinds[codes[1][i]]) for i in first.tolist()]
-    return dictionary(code, [OPERATIONS.get(pair) or "_".join(filter(None, pair)) for pair in told])
-
-
-def _addresses(found: Columns) -> pa.DictionaryArray:
-    address = found.number("address", 0)
-    first, code = gather.distinct(address)
-    texts = [f"0x{value & _ALL:016x}" for value in address[first].tolist()]
-    return dictionary(np.where(found.known("address"), code, -1), texts)
-
-
-def _domain(category: str) -> str:
-    """A category as a domain: rocprofiler-systems has names of its own for them."""
-    plain = category.upper()
-    for begin, instead in DOMAINS:
-        if plain.startswith(begin):
-            return instead + plain[len(begin) :]
-    return plain

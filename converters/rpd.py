@@ -19,21 +19,21 @@ from chopper_interop.issues import IssueLog
 from chopper_interop.registry import Converter
 from chopper_interop.schemas.meta import BOOTTIME, REALTIME, Source
 from chopper_interop.sqlite import Database
-from chopper_interop.sqlite_files import MAGIC
+from chopper_interop.sqlite_files import names_table
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from chopper_interop.trace import Trace
 
-_OWN = (b"rocpd_api", b"rocpd_op")
-_NOT_OWN = b"rocpd_info_"
+_OWN = ("rocpd_api", "rocpd_op")
+_NOT_OWN = "rocpd_info_"
 _UNIX_NS = 10**18
 
 
 def sniff(head: bytes) -> bool:
     """Whether a file that begins so is an rpd database: its first tables are named in there."""
-    return head.startswith(MAGIC) and _NOT_OWN not in head and any(name in head for name in _OWN)
+    return names_table(head, *_OWN) and not names_table(head, _NOT_OWN)
 
 
 def read(paths: list[Path], *, rank: int | None = None) -> Trace:

@@ -353,6 +353,23 @@ def test_an_empty_database_has_no_events(tmp_path):
     assert trace.meta.sources[0].events == 0
 
 
+@pytest.mark.parametrize("part", [0.7, 0.9])
+def test_a_database_that_ends_early_gives_what_it_holds(tmp_path, part):
+    whole = rocpd.large(tmp_path / "whole.db", 5000)
+    cut = tmp_path / "cut.db"
+    cut.write_bytes(whole.read_bytes()[: int(whole.stat().st_size * part)])
+    trace = read([cut])
+    spans = set(rocpd.rows(whole, "SELECT start, end FROM rocpd_region"))
+    spans |= set(rocpd.rows(whole, "SELECT start, end FROM rocpd_kernel_dispatch"))
+    start = trace.array("ts") + trace.meta.origin_ns
+    found = set(zip(start.tolist(), (start + trace.array("dur")).tolist(), strict=True))
+    assert found
+    assert found < spans
+    assert len(found) == trace.nodes.num_rows
+    assert issues(trace)["database-damaged"] >= 1
+    assert accounted(trace)
+
+
 def test_many_dispatches_are_read_by_columns(tmp_path):
     path = rocpd.large(tmp_path / "x.db", 20_000)
     trace = read([path])
