@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import arrow, gather, inputs, outputs, progress
+from chopper_interop import arrow, inputs, outputs, progress
 from chopper_interop.build import TraceBuilder
 from chopper_interop.converters import perfetto_read_kinds as kinds
 from chopper_interop.converters import perfetto_read_links as links
-from chopper_interop.converters import perfetto_read_packets as wire_packets
+from chopper_interop.converters import perfetto_read_packets_decode as wire_packets
 from chopper_interop.converters.perfetto_columns import GROUP
 from chopper_interop.converters.perfetto_read_arguments import TASK, Arguments, arguments
 from chopper_interop.converters.perfetto_read_clock import Clocks
-from chopper_interop.converters.perfetto_read_events import (
-    COUNTER,
+from chopper_interop.converters.perfetto_read_decode import (
     NO_STATE,
     NO_TIME,
     OTHER,
@@ -41,12 +40,12 @@ from chopper_interop.converters.perfetto_read_places import (
 from chopper_interop.converters.perfetto_read_samples import samples
 from chopper_interop.converters.perfetto_read_slices import Slices, slices
 from chopper_interop.converters.perfetto_read_text import INTEGER, REAL, TEXT, UNKNOWN, numbers_of
-from chopper_interop.converters.perfetto_read_tracks import NOBODY, Tracks, described
+from chopper_interop.converters.perfetto_read_tracks import Tracks, described
 from chopper_interop.errors import ReadError
 from chopper_interop.interning import interned
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas import hub
-from chopper_interop.schemas.kinds import GPU_LANES, GPU_WORK, Kind, LaneKind
+from chopper_interop.schemas.kinds import GPU_LANES, GPU_WORK, Kind
 from chopper_interop.schemas.meta import ASSUMED, Device, Meta, Rank, Source
 
 if TYPE_CHECKING:
@@ -150,7 +149,7 @@ def sniff(head: bytes) -> bool:
         _, _, begin, end = field
         fields = _packet_fields(head[begin : min(end, len(head))], whole=end <= len(head))
         if fields is None:
-            return False
+            return told  # damaged, if there was a sound packet before
         told = told or bool(fields & _TELLING)
         at = end
     return told
@@ -250,7 +249,7 @@ class _Reader:
         self.builder = TraceBuilder()
 
     def _is_ours(self) -> bool:
-        known = slice(0, int(self.texts.count[0]))
+        known = slice(0, int(self.texts.known[0]))
         first = np.flatnonzero((self.texts.field[known] == 3) & (self.texts.iid[known] == 1))  # noqa: PLR2004
         return any(
             self._text(int(self.texts.at[k]), int(self.texts.length[k])) == GROUP for k in first
@@ -304,7 +303,7 @@ class _Reader:
             self.builder, events, self.lists, ts, keep, self.tracks, ranks, tool, self.issues,
             ours=self.ours,
         )  # fmt: skip
-        self.builder.meta = self._meta(tool, told, ranks, nodes)
+        self.builder.meta = self._meta(tool, ranks, nodes)
         return self.builder.finish()
 
     def _times(self) -> tuple[Array, Array]:
@@ -357,7 +356,7 @@ class _Reader:
         self.issues.add(PROCESSES_AS_RANKS, len(used) if len(used) > 1 else 0)
         return {pid: number for number, pid in enumerate(used)}
 
-    def _nodes(
+    def _nodes(  # noqa: PLR0913, PLR0917 # columns of one table
         self, found: Slices, track: Array, told: list[Place], name: Array, names: list[str],
         category: Array, categories: list[str], args: Arguments, ranks: dict[int, int], tool: str,
     ) -> Nodes:  # fmt: skip
@@ -439,7 +438,7 @@ class _Reader:
             names = arrow.dictionary(facts.name[rows], args.names)
             self.builder.counters(facts.slice[rows], names, value)
 
-    def _links(
+    def _links(  # noqa: PLR0913, PLR0917 # columns of one table
         self, found: Slices, kind: Array, rank: Array, ts: Array, correlation: Array, name: Array,
         names: list[str],
     ) -> None:  # fmt: skip
@@ -450,7 +449,8 @@ class _Reader:
         node = slice_of[self.lists.flow_event]
         flow, node = self.lists.flow.view(np.int64)[node >= 0], node[node >= 0]
         if self.ours:
-            links.ours(self.builder, flow, node, kind, rank, ts, links.waiting(name, names))
+            waits = links.waiting(name, names)
+            links.ours(self.builder, flow, node, kind, rank, ts, waits, correlation)
         else:
             links.launches(self.builder, flow, node, kind, rank, ts, correlation)
 
@@ -460,7 +460,7 @@ class _Reader:
         touch = (ts[work[1:]] == (ts + dur)[work[:-1]]) & (lane[work[1:]] == lane[work[:-1]])
         self.issues.add(KERNELS_TOUCH, np.count_nonzero(touch))
 
-    def _meta(self, tool: str, told: list[Place], ranks: dict[int, int], nodes: Nodes) -> Meta:
+    def _meta(self, tool: str, ranks: dict[int, int], nodes: Nodes) -> Meta:
         lanes_of = list(self.builder._lanes)  # noqa: SLF001 - the keys are the lanes' columns
         work = np.isin(nodes.kind, [int(k) for k in GPU_WORK])
         used = {lanes_of[i] for i in np.unique(nodes.lane[work]).tolist()}
@@ -468,7 +468,7 @@ class _Reader:
         of_rank = {r: [d for rr, d, _, _ in used if rr == r and d >= 0] for r in ranks.values()}
         made = tuple(
             Rank(
-                r, pid=pid if 0 < pid else -1, device=min(of_rank.get(r) or [-1]),
+                r, pid=pid if pid > 0 else -1, device=min(of_rank.get(r) or [-1]),
                 known_by=self.known_by,
             )
             for pid, r in sorted(ranks.items(), key=lambda item: item[1])

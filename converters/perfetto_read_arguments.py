@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from chopper_interop import arrow, progress
 from chopper_interop.converters import perfetto_read_text as text
+from chopper_interop.converters.perfetto_read_text import Facts
 from chopper_interop.interning import interned
 from chopper_interop.issues import Fault, IssueLog, Severity
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from chopper_interop.build import TraceBuilder
-    from chopper_interop.converters.perfetto_read_events import Events, Texts
+    from chopper_interop.converters.perfetto_read_decode import Events, Texts
 
     Array = npt.NDArray[Any]
 
@@ -52,12 +53,12 @@ class Arguments:
     at: Array
     length: Array
     values: dict[str, Array]
-    facts: text.Facts
+    facts: Facts
     names: list[str]
     words: list[str]
 
 
-def arguments(
+def arguments(  # noqa: PLR0913 # columns of one table
     buffer: Array,
     events: Events,
     texts: Texts,
@@ -86,10 +87,10 @@ def arguments(
         Where what cannot be read is counted.
     """
     n = len(begin)
-    keys, words = interned(_MOST_KEYS), interned(int(texts.count[0]) + _MOST_KEYS)
+    keys, words = interned(_MOST_KEYS), interned(int(texts.known[0]) + _MOST_KEYS)
     at, length = np.zeros(n, np.int64), np.zeros(n, np.int32)
     found: dict[str, list[tuple[int, Array]]] = {}
-    facts: list[text.Facts] = []
+    facts: list[Facts] = []
     room = [_ROOM, 1 << 12, 1 << 12]
     unreadable = 0
     for first in range(0, n, _AT_ONCE):
@@ -110,9 +111,9 @@ def arguments(
         at,
         length,
         {name: _whole(n, parts) for name, parts in found.items()},
-        text.Facts(*(np.concatenate(c) for c in zip(*facts, strict=True)))
+        Facts(*(np.concatenate(c) for c in zip(*facts, strict=True)))
         if facts
-        else text.Facts(*(np.zeros(0, np.int64) for _ in range(5))),
+        else Facts(*(np.zeros(0, np.int64) for _ in range(5))),
         [t.decode("utf-8", "replace") for t in keys.texts(buffer)],
         [t.decode("utf-8", "replace") for t in words.texts(buffer)],
     )
@@ -131,18 +132,18 @@ class _Chunk:
     at: Array
     length: Array
     values: Array
-    facts: text.Facts
+    facts: Facts
     unreadable: int
 
 
-def _chunk(
+def _chunk(  # noqa: PLR0913, PLR0917 # columns of one table
     buffer: Array,
     events: Events,
     texts: Texts,
     begin: Array,
     end: Array,
     first: int,
-    ours: bool,
+    ours: bool,  # noqa: FBT001 # compiled functions take no keywords
     room: list[int],
     keys: Any,
     words: Any,
@@ -160,7 +161,7 @@ def _chunk(
         values = np.full((len(text.KEYS), n), text.UNKNOWN, np.int64)
         out = np.empty(room[0], np.uint8)
         reals = text.Reals(np.empty(room[1], np.int64), np.empty(room[1], np.float64))
-        facts = text.Facts(*(np.empty(room[2], np.int64) for _ in range(5)))
+        facts = Facts(*(np.empty(room[2], np.int64) for _ in range(5)))
         count = np.zeros(3, np.int64)
         size = text.objects(
             buffer, body_at, body_len, state, first, texts, text.known(text.GROUPS), ours,
@@ -177,7 +178,7 @@ def _chunk(
         at,
         length,
         values,
-        text.Facts(*(c[: used[2]].copy() for c in facts)),
+        Facts(*(c[: used[2]].copy() for c in facts)),
         int(count[1]),
     )
 

@@ -8,11 +8,12 @@ has no time there, unless nothing at all is told of clocks.
 from __future__ import annotations
 
 from collections import deque
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop.converters.perfetto_read_events import DEFAULT_CLOCK, Snapshots
+from chopper_interop.converters.perfetto_read_decode import DEFAULT_CLOCK, Snapshots
 from chopper_interop.schemas.meta import BOOTTIME, REALTIME, Offset
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class Clocks:
                 known[mine] = False
                 continue
             values = ts[mine]
-            for source, target in zip(path, path[1:], strict=False):
+            for source, target in pairwise(path):
                 values = _moved(values, self.pairs[source, target])
             out[mine] = values
         return out, known
@@ -107,7 +108,7 @@ def _pairs(snapshots: Snapshots) -> Pairs:
     found: Pairs = {}
     bounds = np.flatnonzero(np.diff(snapshots.snapshot, prepend=-1, append=-1)).tolist()
     clocks, times = snapshots.clock.tolist(), snapshots.time.tolist()
-    for first, stop in zip(bounds, bounds[1:], strict=False):
+    for first, stop in pairwise(bounds):
         for a in range(first, stop):
             for b in range(first, stop):
                 if clocks[a] != clocks[b]:

@@ -155,7 +155,7 @@ COUNTER_DEVICE = re.compile(r"(?:AGENT|Agent|GPU|Device)[^\[\d]*\[?(\d+)\]?")
 """The GPU in the name of a counter track."""
 WHOLE_COUNTER = re.compile(r"AGENT \[\d+\] PMC |(?:Agent|GPU) \[\d+\] PMC ")
 """Tracks of hardware counters, of which rocprofv3 keeps the whole part."""
-WAITS = re.compile(r"sync|wait", re.IGNORECASE)
+WAITS = re.compile(r"[Ss]ynchronize|Wait|_wait")
 """Names of host calls that wait for a GPU."""
 HOST_CALLS = (Kind.RUNTIME, Kind.DRIVER, Kind.API, Kind.CPU_OP)
 """Kinds that launch GPU work, those that are likelier to have done so first."""

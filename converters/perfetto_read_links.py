@@ -22,9 +22,9 @@ _ON_GPU = [*_WORK, int(Kind.GPU_SYNC), int(Kind.GPU_ANNOTATION)]
 _FAR = 99
 
 
-def ours(
+def ours(  # noqa: PLR0913, PLR0917 # columns of one table
     builder: TraceBuilder, flow: Array, node: Array, kind: Array, rank: Array, ts: Array,
-    waits: Array,
+    waits: Array, correlation: Array,
 ) -> None:  # fmt: skip
     """Edges of our own arrows: each has an id of its own, that its two slices carry.
 
@@ -34,7 +34,7 @@ def ours(
         Where they go.
     flow, node
         Ids and the nodes that carry them.
-    kind, rank, ts, waits
+    kind, rank, ts, waits, correlation
         Of all nodes; `waits` is whether it is a call that waits.
     """
     order = np.lexsort((ts[node], flow))
@@ -42,7 +42,8 @@ def ours(
     pair = np.flatnonzero(flow[1:] == flow[:-1])
     a, b = node[pair], node[pair + 1]
     work_a, work_b = np.isin(kind[a], _ON_GPU), np.isin(kind[b], _ON_GPU)
-    swap = work_a & ~work_b & ~waits[b]
+    launch = (correlation[a] == correlation[b]) & (correlation[a] >= 0)
+    swap = work_a & ~work_b & (launch | ~waits[b])
     a, b = np.where(swap, b, a), np.where(swap, a, b)
     work_a, work_b = np.isin(kind[a], _ON_GPU), np.isin(kind[b], _ON_GPU)
     edge = np.full(len(a), int(EdgeKind.FWDBWD))
@@ -54,7 +55,7 @@ def ours(
         builder.edges(a[edge == one], b[edge == one], one)
 
 
-def launches(
+def launches(  # noqa: PLR0913, PLR0917 # columns of one table
     builder: TraceBuilder, flow: Array, node: Array, kind: Array, rank: Array, ts: Array,
     correlation: Array,
 ) -> None:  # fmt: skip
@@ -62,7 +63,7 @@ def launches(
 
     Where an id joins other things, each follows the one before it.
     """
-    first, code = gather.distinct(flow) if len(flow) else (np.zeros(0, int), np.zeros(0, int))
+    first, code = gather.distinct(flow)
     launched = _from_calls(builder, code, node, kind, len(first), correlation)
     tied = np.flatnonzero(correlation > 0)
     tied = tied[~np.isin(kind[tied], _WORK) | ~launched[tied]]
@@ -87,8 +88,8 @@ def _from_calls(
     """Draw an edge from the likeliest call of each group to its GPU work; what was reached."""
     reached = np.zeros(len(kind), np.bool_)
     place_of = np.full(int(max(Kind)) + 1, _FAR)
-    for place, call in enumerate(kinds.HOST_CALLS):
-        place_of[int(call)] = place
+    for order, call in enumerate(kinds.HOST_CALLS):
+        place_of[int(call)] = order
     place = place_of[kind[node]]
     calls = np.flatnonzero(place < _FAR)
     calls = calls[np.argsort(place[calls], kind="stable")[::-1]]

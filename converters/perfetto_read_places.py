@@ -10,7 +10,7 @@ import numpy as np
 
 from chopper_interop import gather
 from chopper_interop.converters import perfetto_read_kinds as kinds
-from chopper_interop.converters.perfetto_read_events import INSTANT, ON_ID, ON_THREAD, ON_TRACK
+from chopper_interop.converters.perfetto_read_decode import INSTANT, ON_ID, ON_THREAD, ON_TRACK
 from chopper_interop.converters.perfetto_read_text import CPU, UNKNOWN
 from chopper_interop.converters.perfetto_read_tracks import NOBODY, Tracks
 from chopper_interop.schemas.kinds import GPU_WORK, Kind, LaneKind
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from chopper_interop.build import TraceBuilder
-    from chopper_interop.converters.perfetto_read_events import Events
+    from chopper_interop.converters.perfetto_read_decode import Events
 
     Array = npt.NDArray[Any]
 
@@ -124,7 +124,7 @@ def _of_track(tracks: Tracks, uuid: int, ordinal: int, sole: int, *, ours: bool)
             on = -1 if kind is LaneKind.THREAD else _NOT_TOLD if device is None else int(device)
             number = int(parts.get("number") or 0)
             if kind is LaneKind.COPY:
-                number += 100 * (on if on > 0 else 0)
+                number += 100 * (max(0, on))
             return Place(
                 pid, int(kind), on, min(number, _NAMELESS), _name(kind, number, track.name)
             )
@@ -159,7 +159,7 @@ def _of_ours(tracks: Tracks, uuid: int, ordinal: int, pid: int) -> Place:
     return Place(pid, int(kind), device, number, name)
 
 
-def kinds_of(
+def kinds_of(  # noqa: PLR0913, PLR0917 # columns of one table
     type_: Array, category: Array, categories: list[str], name: Array, names: list[str],
     on_gpu: Array, values: dict[str, Array],
 ) -> Array:  # fmt: skip
@@ -213,7 +213,7 @@ def first_of(values: dict[str, Array], n: int, *names: str) -> Array:
     return found
 
 
-def lanes(
+def lanes(  # noqa: PLR0913 # columns of one table
     builder: TraceBuilder, rank: Array, track: Array, told: list[Place], kind: Array,
     values: dict[str, Array], *, ours: bool,
 ) -> Array:  # fmt: skip
@@ -234,7 +234,7 @@ def lanes(
     lane_kind = np.where(moved, work_kind, lane_kind)
     for of_kind, lane in _BY_KIND.items():
         mine = (kind == of_kind) & ((lane_kind == 0) | np.isin(lane_kind, (2, 3)))
-        if of_kind == Kind.ALLOCATION or of_kind == Kind.GPU_SYNC:
+        if of_kind in (Kind.ALLOCATION, Kind.GPU_SYNC):
             mine &= lane_kind > 0
         lane_kind = np.where(mine, int(lane), lane_kind)
     profiler = (lane_kind == 0) & np.isin(kind, _PROFILER)

@@ -9,7 +9,7 @@ import numpy as np
 
 from chopper_interop.converters import perfetto_read_kinds as kinds
 from chopper_interop.converters.perfetto_counters import DISPATCH_SOURCE
-from chopper_interop.converters.perfetto_read_events import COUNTER
+from chopper_interop.converters.perfetto_read_decode import COUNTER
 from chopper_interop.converters.perfetto_read_tracks import Track, Tracks
 from chopper_interop.issues import Fault, IssueLog, Severity
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from chopper_interop.build import TraceBuilder
-    from chopper_interop.converters.perfetto_read_events import Events, Lists
+    from chopper_interop.converters.perfetto_read_decode import Events, Lists
 
     Array = npt.NDArray[Any]
 
@@ -58,7 +58,7 @@ _OUR_GPU = re.compile(r"GPU (\d+)")
 _ROUNDED = re.compile(r"(COPY BYTES to|ALLOCATE BYTES on|FREE BYTES)")
 
 
-def samples(
+def samples(  # noqa: PLR0913, PLR0917 # columns of one table
     builder: TraceBuilder, events: Events, lists: Lists, ts: Array, keep: Array, tracks: Tracks,
     ranks: Mapping[int, int], source: str, issues: IssueLog, *, ours: bool,
 ) -> None:  # fmt: skip
@@ -99,7 +99,7 @@ def samples(
         start = stop
 
 
-def _series(
+def _series(  # noqa: PLR0913, PLR0917 # columns of one table
     builder: TraceBuilder, tracks: Tracks, uuid: int, ts: Array, value: Array,
     ranks: Mapping[int, int], source: str, issues: IssueLog, *, ours: bool,
 ) -> None:  # fmt: skip

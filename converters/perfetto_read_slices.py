@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop.compiled import jit
-from chopper_interop.converters.perfetto_read_events import BEGIN, COMPLETE, END, INSTANT
+from chopper_interop.converters.perfetto_read_decode import BEGIN, COMPLETE, END, INSTANT
 from chopper_interop.issues import Fault, IssueLog, Severity
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def slices(
 
 
 @jit
-def _match(
+def _match(  # noqa: C901, PLR0913, PLR0917 # columns of one table
     rows: Array, type_: Array, ts: Array, track: Array, name: Array, end: Array, stop: Array,
     last: int, counts: Array,
 ) -> None:  # fmt: skip

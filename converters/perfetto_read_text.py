@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from chopper_interop.compiled import jit
-from chopper_interop.converters.perfetto_read_events import Texts, real_of, text_of
+from chopper_interop.converters.perfetto_read_decode import Texts, real_of, text_of
 from chopper_interop.interning import Interned, number_of
 from chopper_interop.jsontext import skip_value
 from chopper_interop.wire import field_at
@@ -102,7 +102,7 @@ def _put(out: Bytes, i: int, byte: int) -> int:
 
 
 @jit
-def _decimal(out: Bytes, i: int, value: np.uint64, negative: bool) -> int:
+def _decimal(out: Bytes, i: int, value: np.uint64, negative: bool) -> int:  # noqa: FBT001 # compiled functions take no keywords
     if negative:
         i = _put(out, i, 45)
         value = np.uint64(0) - value
@@ -184,7 +184,10 @@ def _real(out: Bytes, i: int, value: float, reals: Reals, count: Array) -> int:
 
 @jit
 def _look(
-    buffer: Bytes, i: int, stop: int, old: bool
+    buffer: Bytes,
+    i: int,
+    stop: int,
+    old: bool,  # noqa: FBT001 # compiled functions take no keywords
 ) -> tuple[int, np.uint64, int, int, np.uint64, int, int]:
     """What an annotation holds: kind, value, its range, and its name (number, range).
 
@@ -292,10 +295,7 @@ def _value(
             top = depth - 1
             kind = stack[top, 2]
             old = kind in (_OLD_DICT, _OLD_LIST)
-            if old:
-                wanted = 3 if kind == _OLD_DICT else 4
-            else:
-                wanted = kind
+            wanted = (3 if kind == _OLD_DICT else 4) if old else kind
             begin, behind, position = _next(buffer, stack[top, 0], stack[top, 1], wanted)
             key_at, key_end = 0, 0
             if position >= 0 and kind == _OLD_DICT:
@@ -325,7 +325,7 @@ def _value(
 
 
 @jit
-def _truth(out: Bytes, i: int, value: bool) -> int:
+def _truth(out: Bytes, i: int, value: bool) -> int:  # noqa: FBT001 # compiled functions take no keywords
     if value:
         for byte in (116, 114, 117, 101):
             i = _put(out, i, byte)
@@ -418,7 +418,7 @@ def _members(
 @jit
 def objects(
     buffer: Bytes, bodies_at: Array, bodies_len: Array, state: Array, first_row: int, texts: Texts,
-    groups: Known, ours: bool, wanted: Known, agents: Array, values: Array, row_at: Array,
+    groups: Known, ours: bool, wanted: Known, agents: Array, values: Array, row_at: Array,  # noqa: FBT001 # compiled functions take no keywords
     row_len: Array, out: Bytes, reals: Reals, facts: Facts, count: Array, keys: Interned,
     words: Interned, stack: Array,
 ) -> int:  # fmt: skip

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from chopper_interop.converters.perfetto_read_packets import (
+from chopper_interop.converters.perfetto_read_packets_decode import (
     PROCESS_DESCRIPTOR,
     THREAD_DESCRIPTOR,
     TRACK_DESCRIPTOR,
@@ -130,13 +130,13 @@ def _take(tracks: Tracks, packet: proto.TracePacket) -> None:
 def _add(tracks: Tracks, told: proto.TrackDescriptor) -> None:
     track = tracks.by_uuid.setdefault(told.uuid, Track())
     track.parent = told.parent_uuid or track.parent
-    track.name = told.name or told.static_name or told.atrace_name or track.name
+    track.name = _plain(told.name or told.static_name or told.atrace_name) or track.name
     track.place = told.sibling_order_rank or track.place
     if told.HasField("process"):
         track.pid = told.process.pid
         _process(tracks, told.process)
     if told.HasField("chrome_process") and told.HasField("process"):
-        label = told.chrome_process.host_app_package_name
+        label = _plain(told.chrome_process.host_app_package_name)
         tracks.processes[track.pid] = f"{tracks.processes[track.pid]} {label}".strip()
     if told.HasField("thread"):
         track.pid, track.tid = told.thread.pid, told.thread.tid
@@ -147,18 +147,26 @@ def _add(tracks: Tracks, told: proto.TrackDescriptor) -> None:
 
 
 def _process(tracks: Tracks, told: Any) -> None:
-    names = [told.process_name or " ".join(told.cmdline[:1]), *getattr(told, "process_labels", ())]
-    text = " ".join(name for name in names if name)
+    names = [
+        told.process_name or next(iter(told.cmdline), ""),
+        *getattr(told, "process_labels", ()),
+    ]
+    text = " ".join(_plain(name) for name in names if name)
     tracks.processes[told.pid] = text or tracks.processes.get(told.pid, "")
 
 
 def _thread(tracks: Tracks, told: Any) -> None:
     if told.thread_name:
-        tracks.threads[told.pid, told.tid] = told.thread_name
+        tracks.threads[told.pid, told.tid] = _plain(told.thread_name)
 
 
 def _counter(track: Track, told: proto.CounterDescriptor) -> None:
     track.counts = True
-    track.unit = told.unit_name or _UNITS.get(told.unit, "")
+    track.unit = _plain(told.unit_name) or _UNITS.get(told.unit, "")
     track.multiplier = told.unit_multiplier or 1
     track.incremental = told.is_incremental
+
+
+def _plain(text: str | bytes) -> str:
+    """A text of a message, which gives bytes where they are no UTF-8."""
+    return text.decode("utf-8", "replace") if isinstance(text, bytes) else text

@@ -122,7 +122,7 @@ def _frame_start(buffer: Bytes, at: int, length: int) -> int:
     """Where the field that holds a packet begins: its tag and length may be padded."""
     for start in range(at - 2, max(at - 22, -1), -1):
         number, wire, size, begin, _ = field_at(buffer, start, at + length)
-        if number == 1 and wire == 2 and begin == at and int(size) == length:  # noqa: PLR2004
+        if number == 1 and wire == 2 and begin == at and int(size) == length:
             return start
     return at
 
@@ -230,7 +230,7 @@ def _count(buffer: Bytes, i: int, stop: int, most: Array) -> bool:
 
 
 @jit
-def _listed(buffer: Bytes, i: int, stop: int, fixed: bool) -> int:
+def _listed(buffer: Bytes, i: int, stop: int, fixed: bool) -> int:  # noqa: FBT001 # compiled functions take no keywords
     """How many numbers a packed list has."""
     if fixed:
         return (stop - i) // 8

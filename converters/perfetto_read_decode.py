@@ -17,7 +17,7 @@ from chopper_interop.wire import field_at, varint_at
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from chopper_interop.converters.perfetto_read_packets import Packets
+    from chopper_interop.converters.perfetto_read_packets_decode import Packets
 
     Array = npt.NDArray[Any]
     Bytes = npt.NDArray[np.uint8]
@@ -39,7 +39,7 @@ _CATEGORIES, _NAMES, _ANNOTATION_NAMES, _STRINGS = 1, 2, 3, 29
 class Texts(NamedTuple):
     """Interned texts: an open hash table by state, field and number.
 
-    Entry k is ``buffer[at[k]:at[k] + length[k]]``; `count` [0] says how many there are.
+    Entry k is ``buffer[at[k]:at[k] + length[k]]``; `known` [0] says how many there are.
     """
 
     slots: Array
@@ -48,7 +48,7 @@ class Texts(NamedTuple):
     iid: Array
     at: Array
     length: Array
-    count: Array
+    known: Array
 
 
 class Events(NamedTuple):
@@ -74,14 +74,14 @@ class Events(NamedTuple):
 
 
 class Lists(NamedTuple):
-    """What events may have several of; `count` says how many flows and counters there are."""
+    """What events may have several of; `total` says how many flows and counters there are."""
 
     flow_event: Array
     flow: Array
     counter_event: Array
     counter_track: Array
     counter_value: Array
-    count: Array
+    total: Array
 
 
 class Snapshots(NamedTuple):
@@ -128,7 +128,7 @@ def decode(packets: Packets) -> tuple[Events, Lists, Snapshots, Texts, Array]:
     events, lists, snapshots, texts, lost
         `lost` is as long as there are packets: why it was left out, 0 if it was not.
     """
-    n = int(np.count_nonzero(packets.kind == 11))  # noqa: PLR2004 - TRACK_EVENT
+    n = int(np.count_nonzero(packets.kind == 11))
     texts = _texts(int(packets.most[0]))
     events = _events(n)
     lists = Lists(
@@ -139,7 +139,7 @@ def decode(packets: Packets) -> tuple[Events, Lists, Snapshots, Texts, Array]:
         np.zeros(packets.most[2], np.float64),
         np.zeros(2, np.int64),
     )
-    rows = int(packets.length[packets.kind == 6].sum())  # noqa: PLR2004 - CLOCK_SNAPSHOT
+    rows = int(packets.length[packets.kind == 6].sum())
     snapshots = Snapshots(*(np.zeros(rows // 2 + 1, np.int64) for _ in range(3)))
     lost = np.zeros(len(packets.at), np.uint8)
     used = _decode(
@@ -156,14 +156,14 @@ def decode(packets: Packets) -> tuple[Events, Lists, Snapshots, Texts, Array]:
         lost,
     )
     events = Events(*(column[: used[0]] for column in events))
-    flows, counters = lists.count.tolist()
+    flows, counters = lists.total.tolist()
     lists = Lists(
         lists.flow_event[:flows],
         lists.flow[:flows],
         lists.counter_event[:counters],
         lists.counter_track[:counters],
         lists.counter_value[:counters],
-        lists.count,
+        lists.total,
     )
     return events, lists, Snapshots(*(c[: used[1]] for c in snapshots)), texts, lost
 
@@ -198,9 +198,9 @@ def _events(n: int) -> Events:
 
 
 def _fresh(n: int) -> _States:
-    whole = [np.zeros(n, np.int64) for _ in range(14)]
+    whole = [np.zeros(n, np.int64) for _ in range(10)]
     clocks = [np.zeros((n, 64), np.int64) for _ in range(3)]
-    states = _States(*whole[:10], *clocks, np.ones(1, np.int64) * n)
+    states = _States(*[*whole, *clocks, np.full(1, n, np.int64)])
     states.number[:] = np.arange(n)
     states.clock[:] = DEFAULT_CLOCK
     states.multiplier[:] = 1
@@ -251,8 +251,8 @@ def _intern(buffer: Bytes, i: int, stop: int, state: int, texts: Texts) -> None:
         slot = _slot(texts, state, field, iid)
         k = texts.slots[slot]
         if k < 0:
-            k = texts.count[0]
-            texts.count[0] += 1
+            k = texts.known[0]
+            texts.known[0] += 1
             texts.slots[slot] = k
         texts.state[k], texts.field[k], texts.iid[k] = state, field, iid
         texts.at[k], texts.length[k] = at, end - at
@@ -447,7 +447,7 @@ def _event(
     ts, has_ts, clock = packet.ts, packet.has_ts, packet.clock
     kind, has_track, track = 0, False, np.uint64(0)
     name_at, name_end, category_at, category_end, categories = 0, -1, 0, 0, 0
-    legacy_at, legacy_end, extra_at, typed = 0, 0, lists.count[1], False
+    legacy_at, legacy_end, extra_at, typed = 0, 0, lists.total[1], False
     events.number[row], events.real[row], events.dur[row] = 0, False, 0
     i, stop = packet.event_at, packet.event_end
     while i < stop:
@@ -503,7 +503,7 @@ def _event(
         track, track_kind = states.track[s], ON_TRACK
     elif not has_track and states.pid[s]:
         track_kind = ON_THREAD
-    if lists.count[1] > extra_at:
+    if lists.total[1] > extra_at:
         _further_tracks(buffer, packet.event_at, stop, s, states, lists, extra_at)
     if legacy_end and not typed:
         kind, track, track_kind, thread = _legacy(
@@ -539,10 +539,10 @@ def _flows(
     lists: Lists,
 ) -> None:  # fmt: skip
     """One flow id, or a packed list of them."""
-    k = lists.count[0]
+    k = lists.total[0]
     if wire != 2:
         lists.flow_event[k], lists.flow[k] = row, value
-        lists.count[0] = k + 1
+        lists.total[0] = k + 1
         return
     while i < stop:
         if number in (47, 48):
@@ -558,7 +558,7 @@ def _flows(
                 break
         lists.flow_event[k], lists.flow[k] = row, value
         k += 1
-    lists.count[0] = k
+    lists.total[0] = k
 
 
 @jit
@@ -575,11 +575,11 @@ def _further(
     lists: Lists,
 ) -> None:  # fmt: skip
     """A value of a further counter, or a packed list of them."""
-    k = lists.count[1]
+    k = lists.total[1]
     if wire != 2:
         lists.counter_event[k] = row if number == 12 else ~row
         lists.counter_value[k] = real_of(value) if number == 46 else float(np.int64(value))
-        lists.count[1] = k + 1
+        lists.total[1] = k + 1
         return
     while i < stop:
         if number == 46:
@@ -597,7 +597,7 @@ def _further(
             lists.counter_value[k] = float(np.int64(value))
         lists.counter_event[k] = row if number == 12 else ~row
         k += 1
-    lists.count[1] = k
+    lists.total[1] = k
 
 
 @jit
@@ -626,14 +626,14 @@ def _further_tracks(
                         value, begin = varint_at(buffer, begin, i)
                         if begin < 0:
                             break
-                    while k < lists.count[1] and (lists.counter_event[k] >= 0) != whole:
+                    while k < lists.total[1] and (lists.counter_event[k] >= 0) != whole:
                         k += 1
-                    if k < lists.count[1]:
+                    if k < lists.total[1]:
                         lists.counter_track[k] = value
                         k += 1
             if found:
                 break
-    for k in range(first, lists.count[1]):
+    for k in range(first, lists.total[1]):
         if lists.counter_event[k] < 0:
             lists.counter_event[k] = ~lists.counter_event[k]
 
