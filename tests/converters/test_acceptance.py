@@ -13,7 +13,7 @@ SAMPLES = {
     "chakra": "et/*.0.et",
     "kineto": "kineto/rank0.*",
     "parquet": "job.parquet",
-    "perfetto": "kineto/rank0.*",
+    "perfetto": "job.pftrace",
     "recorder": "*recorder*.csv",
     "rocprofv3-csv": "rocprof/pmc_1",
 }
@@ -31,6 +31,7 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
     trace = ci.read(job / "kineto")
     ci.write(trace, job / "et" / "job.et", mode="gpu")
     ci.write(trace, job / "job.parquet")
+    ci.write(trace, job / "job.pftrace")
     return job
 
 
