@@ -96,6 +96,12 @@ OTHER_EVENT = Fault(
     "Events of a type not known here were left out.",
     events=True,
 )
+BUFFER_FULL = Fault(
+    "perfetto-buffer-full",
+    Severity.LOSS,
+    "The recorder's buffer was full, and pieces of the trace were dropped: record with a larger one "
+    "(rocprofv3: --perfetto-buffer-size).",
+)
 DERIVED_SLICES = Fault(
     "slices-derived",
     Severity.INFO,
@@ -130,6 +136,7 @@ _LARGEST = 1 << 62
 _MOST_APART = 10_000_000
 """Nanoseconds that times in arguments may be away from the slice without touching it."""
 _DERIVED = "derived"
+_TRACE_STATS = 35
 _FIRST_PACKETS = 32
 _TELLING = frozenset({1, 2, 6, 11, 33, 35, 36, 43, 44, 45, 50, 60, 69, 89, 133})
 """Payloads that traces begin with."""
@@ -246,6 +253,7 @@ class _Reader:
         self.clocks = Clocks(snapshots, _primary(self.packets), used)
         self.ours = self._is_ours()
         self.counted = self._count_packets(lost)
+        issues.add(BUFFER_FULL, _dropped(self.packets))
         self.builder = TraceBuilder()
 
     def _is_ours(self) -> bool:
@@ -526,6 +534,22 @@ def _primary(packets: wire_packets.Packets) -> int:
             continue
         if packet.clock_snapshot.primary_trace_clock:
             return int(packet.clock_snapshot.primary_trace_clock)
+    return 0
+
+
+def _dropped(packets: wire_packets.Packets) -> int:
+    """Pieces that the recorder says it discarded or overwrote, by its last statistics."""
+    from google.protobuf.message import DecodeError
+    from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as messages
+
+    for _, raw in reversed(packets.of_kind(_TRACE_STATS)):
+        packet = messages.TracePacket()
+        try:
+            packet.ParseFromString(raw)
+        except DecodeError:
+            continue
+        buffers = packet.trace_stats.buffer_stats
+        return min(sum(b.chunks_discarded + b.chunks_overwritten for b in buffers), 1 << 62)
     return 0
 
 

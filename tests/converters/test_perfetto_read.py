@@ -367,3 +367,12 @@ def test_events_of_a_type_counter_without_a_track(tmp_path: Path) -> None:
     assert trace.samples.num_rows == 1
     assert np.array_equal(trace.samples["value"].to_numpy(), [3.0])
     assert balanced(trace)
+
+
+def test_a_full_buffer_is_told(tmp_path: Path) -> None:
+    made = sdk()
+    made.slice(MAIN, "a", "c", T0, T0 + 9)
+    stats = proto.TracePacket(trusted_packet_sequence_id=1)
+    stats.trace_stats.buffer_stats.add(chunks_discarded=3, chunks_overwritten=1)
+    trace = ci.read(saved(tmp_path, *made.packets, stats))
+    assert codes(trace)["perfetto-buffer-full"] == 4
