@@ -203,6 +203,7 @@ def _timing_and_passes(timed: list[Fragment]) -> tuple[list[Fragment], list[Frag
 
 def _without_copies(timing: list[Fragment], issues: IssueLog) -> list[Fragment]:
     """Drop fragments whose events others hold too; refuse two different ones of one rank."""
+    timing = _one_of_each_run(timing, issues)
     kept: list[Fragment] = []
     owner: dict[int, Fragment] = {}
     seen: set[bytes] = set()
@@ -225,6 +226,38 @@ def _without_copies(timing: list[Fragment], issues: IssueLog) -> list[Fragment]:
         owner |= {r.rank: fragment for r in known}
         kept.append(fragment)
     return [f for f in timing if f in kept]
+
+
+_SHARE_OF_A_COPY = 0.9
+"""Of a file's starts those that must be another's too: tools drop some from one format."""
+
+
+def _one_of_each_run(timing: list[Fragment], issues: IssueLog) -> list[Fragment]:
+    """Drop what a tool wrote in another format besides, which may hold less of the same run."""
+    kept: list[Fragment] = []
+    for fragment in sorted(timing, key=lambda f: -f.trace.nodes.num_rows):
+        if _is_silent(fragment) and any(_holds(other, fragment) for other in kept):
+            issues.add(SAME_EVENTS, 1, fragment.files.label)
+        else:
+            kept.append(fragment)
+    return [f for f in timing if f in kept]
+
+
+def _holds(whole: Fragment, part: Fragment) -> bool:
+    """Whether most GPU work of one format is in a file of another format as well."""
+    if whole.files.converter is part.files.converter or not _is_silent(whole):
+        return False
+    if whole.trace.meta.clock != part.trace.meta.clock:
+        return False
+    mine, theirs = _starts(part.trace), _starts(whole.trace)
+    return bool(np.isin(mine, theirs).mean() >= _SHARE_OF_A_COPY)
+
+
+def _starts(trace: Trace) -> Array:
+    """When GPU work starts; if there is none, when anything does."""
+    work = np.isin(trace.array("kind"), [int(k) for k in GPU_WORK])
+    starts: Array = trace.array("ts")[work if work.any() else ~work] + trace.meta.origin_ns
+    return starts
 
 
 def _same_events(a: Fragment, b: Fragment, rank: int) -> bool:

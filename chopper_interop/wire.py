@@ -1,6 +1,6 @@
-"""Protocol buffers' wire format in numba: what the encoders of hot messages are made of.
+"""Protocol buffers' wire format in numba: what coders of hot messages are made of.
 
-Every function writes at `i` of a byte array and gives the offset behind what it wrote; the
+Functions that write do so at `i` of a byte array and give the offset behind what they wrote; the
 callers see to it that there is room.
 """
 
@@ -89,3 +89,46 @@ def text(out: Bytes, i: int, key: int, data: Bytes, start: int, stop: int) -> in
     """A field of bytes or text, `key` being its tag."""
     i = varint(out, varint(out, i, key), stop - start)
     return copied(out, i, data, start, stop)
+
+
+@jit
+def varint_at(buffer: Bytes, i: int, stop: int) -> tuple[np.uint64, int]:
+    """The varint at `i` and the offset behind it; -1 if it does not end."""
+    value, shift = np.uint64(0), np.uint64(0)
+    while i < stop and shift < np.uint64(70):
+        byte = np.uint64(buffer[i])
+        value |= (byte & np.uint64(127)) << shift
+        i += 1
+        if byte < np.uint64(128):
+            return value, i
+        shift += np.uint64(7)
+    return np.uint64(0), -1
+
+
+@jit
+def field_at(buffer: Bytes, i: int, stop: int) -> tuple[int, int, np.uint64, int, int]:
+    """The field at `i`: number, wire type, value, where it begins, the offset behind it (or -1).
+
+    The value is that of a varint or of fixed bytes; of what has a length, the length.
+    """
+    key, i = varint_at(buffer, i, stop)
+    number, wire = np.int64(key >> np.uint64(3)), np.int64(key & np.uint64(7))
+    value = np.uint64(0)
+    if i < 0 or number == 0:
+        return number, wire, value, 0, -1
+    if wire == 0:
+        value, end = varint_at(buffer, i, stop)
+        return number, wire, value, i, end
+    if wire == 2:
+        value, i = varint_at(buffer, i, stop)
+        if i < 0 or value > np.uint64(stop - i):
+            return number, wire, value, i, -1
+        return number, wire, value, i, i + np.int64(value)
+    if wire in (1, 5):
+        size = 8 if wire == 1 else 4
+        if i + size > stop:
+            return number, wire, value, i, -1
+        for k in range(size):
+            value |= np.uint64(buffer[i + k]) << np.uint64(8 * k)
+        return number, wire, value, i, i + size
+    return number, wire, value, i, -1

@@ -20,6 +20,7 @@ from chopper_interop.converters import perfetto_columns as columns_of
 from chopper_interop.converters import perfetto_encode as encode
 from chopper_interop.converters.perfetto_counters import dispatch_lanes, sampled_lanes
 from chopper_interop.converters.perfetto_derived import derived_slices
+from chopper_interop.converters.perfetto_read import read, sniff
 from chopper_interop.converters.perfetto_tracks import CounterLane, Tracks
 from chopper_interop.interning import Interned, interned
 from chopper_interop.issues import Fault, IssueLog, Severity
@@ -143,7 +144,9 @@ class _Writer:
         snapshot.trusted_packet_sequence_id = encode.SEQUENCE
         snapshot.clock_snapshot.primary_trace_clock = clock
         snapshot.clock_snapshot.clocks.add(clock_id=clock, timestamp=max(meta.origin_ns, 0))
-        self._messages([snapshot, first])
+        about = proto.TracePacket()
+        about.system_info.tracing_service_version = outputs.MARK
+        self._messages([about, snapshot, first])
         for iid, name in [*CATEGORIES.items(), (_DERIVED_IID, DERIVED)]:
             first.interned_data.event_categories.add(iid=iid, name=name)
         self._intern("event_names", self.columns.names)
@@ -320,9 +323,14 @@ def _flows(trace: Trace, base: int) -> tuple[Array, Array]:
 PERFETTO = Converter(
     name="perfetto",
     description="Perfetto trace (protobuf track events)",
-    versions="written as v58 defines it; read by trace processors since v40",
+    versions="track events of any producer up to v58: rocprofv3, rocprofiler-systems, this package; "
+    "written as v58 defines it, for trace processors since v40",
     suffixes=(".pftrace", ".pftrace.gz", ".perfetto-trace", ".perfetto-trace.gz"),
+    sniff=sniff,
+    read=read,
     write=write,
-    carries="every node as a slice with its arguments, series as counter lanes, launches, "
+    carries="read: slices with their arguments and categories, threads, streams, queues, counters "
+    "as series, flows as launches, all clocks that snapshots tie together; "
+    "written: every node as a slice with its arguments, series as counter lanes, launches, "
     "forward to backward and other recorded edges as arrows, iterations and phases as tracks",
 )

@@ -78,7 +78,7 @@ STATUS = {
     "unknown format": (["{dir}/notes.txt", "-o", "{dir}/x.pftrace"], 3),
     "unknown ending": (["{dir}", "-o", "{dir}/x.docx"], 3),
     "unknown name": (["{dir}", "-o", "{dir}/x", "--to", "perfeto"], 3),
-    "not readable": (["{dir}", "--from", "perfetto", "-o", "{dir}/x.pftrace"], 3),
+    "not readable": (["{dir}", "--from", "rocprofv3-stats", "-o", "{dir}/x.pftrace"], 3),
     "absent": (["{dir}/absent", "-o", "{dir}/x.pftrace"], 4),
     "damaged": (["{dir}/cut.json.gz", "-o", "{dir}/x.pftrace"], 4),
     "not writable": (["{dir}", "-o", "/dev/null/x.pftrace"], 6),

@@ -14,7 +14,7 @@ SAMPLES = {
     "chakra": "et/*.0.et",
     "kineto": "kineto/rank0.*",
     "parquet": "job.parquet",
-    "perfetto": "kineto/rank0.*",
+    "perfetto": "job.pftrace",
     "recorder": "*recorder*.csv",
     "rocprofv3-csv": "rocprof/pmc_1",
 }
@@ -32,6 +32,7 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
     trace = ci.read(job / "kineto")
     ci.write(trace, job / "et" / "job.et", mode="gpu")
     ci.write(trace, job / "job.parquet")
+    ci.write(trace, job / "job.pftrace")
     return job
 
 
