@@ -68,6 +68,9 @@ RANKS_APART = Fault(
 )
 
 
+_DESCRIBED = "it describes a machine: give it together with the profiles of a job"
+
+
 def assemble(fragments: list[Fragment], name: str, rules: Sequence[Rule] = ()) -> Trace:
     """One trace of all fragments.
 
@@ -91,8 +94,10 @@ def assemble(fragments: list[Fragment], name: str, rules: Sequence[Rule] = ()) -
     timed = [f for f in fragments if f.trace.nodes.num_rows]
     telemetry = [f for f in fragments if not f.trace.nodes.num_rows and f.trace.samples.num_rows]
     if not timed and not telemetry:
+        described = any(f.trace.meta.devices for f in fragments)
         raise ReadError(
-            "there are no events and no samples in what was given", hint=_losses(fragments)
+            "there are no events and no samples in what was given",
+            hint=_losses(fragments) or (_DESCRIBED if described else None),
         )
     timed, programs = host_et.apart(timed, issues)
     timing, passes = _timing_and_passes(timed)

@@ -169,7 +169,7 @@ def _meta(path: Path, clocks: Clocks, events: int) -> Meta:
     return Meta(
         job=inputs.plain_name(path),
         offsets=clocks.offsets(),
-        devices=tuple(Device("", gpu, "", SOURCE, ordinal=gpu, index=gpu) for gpu in gpus),
+        devices=tuple(Device("", gpu, "", SOURCE, index=gpu) for gpu in gpus),
         sources=(Source(str(path), RECORDER.name, "recorder", size=size, events=events),),
     )
 

@@ -219,6 +219,6 @@ def meta_of(path: Path, rows: Rows, converter: str, tool: str, clock: str = REAL
     return Meta(
         job=inputs.plain_name(path),
         clock=clock,
-        devices=tuple(Device("", gpu, "", tool, ordinal=gpu, index=gpu) for gpu in gpus),
+        devices=tuple(Device("", gpu, "", tool, index=gpu) for gpu in gpus),
         sources=(Source(str(path), converter, tool, size=size, events=rows.events),),
     )

@@ -209,7 +209,6 @@ def _devices(records: Sequence[Record]) -> tuple[Device, ...]:
             card,
             known.get("name", ""),
             SOURCE,
-            ordinal=card,
             agent=int(known["agent"]) if known.get("agent", "").isdecimal() else -1,
             index=card,
             pci=amd_smi_names.pci_of(known.get("pci", "")),
