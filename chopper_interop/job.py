@@ -97,6 +97,7 @@ def assemble(fragments: list[Fragment], name: str, rules: Sequence[Rule] = ()) -
         described = any(f.trace.meta.devices for f in fragments)
         raise ReadError(
             "there are no events and no samples in what was given",
+            path=fragments[0].files.paths[0] if len(fragments) == 1 else None,
             hint=_losses(fragments) or (_DESCRIBED if described else None),
         )
     timed, programs = host_et.apart(timed, issues)
