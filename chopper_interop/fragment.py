@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from chopper_interop.schemas.meta import ASSUMED
+
 if TYPE_CHECKING:
     from chopper_interop.sources import SourceFiles
     from chopper_interop.trace import Trace
@@ -21,6 +23,11 @@ class Fragment:
     def counts(self) -> bool:
         """Whether it is a counter pass."""
         return bool(self.trace.counters.num_rows)
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it says of none of its ranks which it is."""
+        return all(r.known_by == ASSUMED for r in self.trace.meta.ranks)
 
     @property
     def window_ns(self) -> tuple[int, int]:

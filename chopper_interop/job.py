@@ -7,20 +7,17 @@ data; telemetry gives its series to their ranks.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import replace
 from itertools import count, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import align, arrow, devices, host_et
+from chopper_interop import align, arrow, copies, devices, host_et
 from chopper_interop.build import concat
 from chopper_interop.errors import AmbiguousRunError, ReadError, UsageError
 from chopper_interop.issues import Fault, IssueLog, Severity
-from chopper_interop.schemas.kinds import GPU_WORK
 from chopper_interop.schemas.meta import (
-    ASSUMED,
     BOOTTIME,
     ORDER,
     REALTIME,
@@ -48,11 +45,6 @@ RANKS_BY_ORDER = Fault(
     "ranks-by-order",
     Severity.INFO,
     "Processes that do not say their rank were numbered by device, then by process id.",
-)
-SAME_EVENTS = Fault(
-    "same-events-twice",
-    Severity.INFO,
-    "A file that holds the same events as others was left out.",
 )
 DEVICES_BY_ORDER = Fault(
     "devices-by-order",
@@ -102,7 +94,7 @@ def assemble(fragments: list[Fragment], name: str, rules: Sequence[Rule] = ()) -
         )
     timed, programs = host_et.apart(timed, issues)
     timing, passes = _timing_and_passes(timed)
-    timing = _without_copies(timing, issues)
+    timing = copies.left_out(timing, issues)
     timing = _with_ranks(timing, issues)
     offsets = _offsets(fragments)
     timing = _on_one_clock(timing, offsets)
@@ -207,97 +199,9 @@ def _timing_and_passes(timed: list[Fragment]) -> tuple[list[Fragment], list[Frag
     return timing, [f for f in timed if f not in timing]
 
 
-def _without_copies(timing: list[Fragment], issues: IssueLog) -> list[Fragment]:
-    """Drop fragments whose events others hold too; refuse two different ones of one rank."""
-    timing = _one_of_each_run(timing, issues)
-    kept: list[Fragment] = []
-    owner: dict[int, Fragment] = {}
-    seen: set[bytes] = set()
-    for fragment in sorted(timing, key=lambda f: (_is_silent(f), len(f.trace.ranks))):
-        if _is_silent(fragment):
-            events = _where_and_when(fragment.trace)
-            if events in seen:
-                issues.add(SAME_EVENTS, 1, fragment.files.label)
-                continue
-            seen.add(events)
-        known = [r for r in fragment.trace.meta.ranks if r.known_by != ASSUMED]
-        clashes = [r.rank for r in known if r.rank in owner]
-        whole = len(clashes) == len(fragment.trace.ranks)
-        other = [r for r in clashes if not _same_events(fragment, owner[r], r)]
-        if clashes and whole and not other:
-            issues.add(SAME_EVENTS, 1, fragment.files.label)
-            continue
-        for rank in other or clashes:
-            _refuse(owner[rank], fragment, rank)
-        owner |= {r.rank: fragment for r in known}
-        kept.append(fragment)
-    return [f for f in timing if f in kept]
-
-
-_SHARE_OF_A_COPY = 0.9
-"""Of a file's starts those that must be another's too: tools drop some from one format."""
-
-
-def _one_of_each_run(timing: list[Fragment], issues: IssueLog) -> list[Fragment]:
-    """Drop what a tool wrote in another format besides, which may hold less of the same run."""
-    kept: list[Fragment] = []
-    for fragment in sorted(timing, key=lambda f: -f.trace.nodes.num_rows):
-        if _is_silent(fragment) and any(_holds(other, fragment) for other in kept):
-            issues.add(SAME_EVENTS, 1, fragment.files.label)
-        else:
-            kept.append(fragment)
-    return [f for f in timing if f in kept]
-
-
-def _holds(whole: Fragment, part: Fragment) -> bool:
-    """Whether most GPU work of one format is in a file of another format as well."""
-    if whole.files.converter is part.files.converter or not _is_silent(whole):
-        return False
-    if whole.trace.meta.clock != part.trace.meta.clock:
-        return False
-    mine, theirs = _starts(part.trace), _starts(whole.trace)
-    return bool(np.isin(mine, theirs).mean() >= _SHARE_OF_A_COPY)
-
-
-def _starts(trace: Trace) -> Array:
-    """When GPU work starts; if there is none, when anything does."""
-    work = np.isin(trace.array("kind"), [int(k) for k in GPU_WORK])
-    starts: Array = trace.array("ts")[work if work.any() else ~work] + trace.meta.origin_ns
-    return starts
-
-
-def _same_events(a: Fragment, b: Fragment, rank: int) -> bool:
-    """Whether both have the same GPU work, or without any the same nodes, for a rank."""
-    return np.array_equal(_fingerprint(a.trace, rank), _fingerprint(b.trace, rank))
-
-
-def _fingerprint(trace: Trace, rank: int) -> Array:
-    rows = trace.rank_rows.get(rank, slice(0, 0))  # part of a job names ranks that it lacks
-    work = np.isin(trace.array("kind")[rows], [int(k) for k in GPU_WORK])
-    which = work if work.any() else ~work
-    ts = trace.array("ts")[rows][which] + trace.meta.origin_ns
-    return np.stack([ts, trace.array("dur")[rows][which]])
-
-
-def _where_and_when(trace: Trace) -> bytes:
-    """What no two ranks have in common: processes, devices and streams, and all times."""
-    lane = trace.array("lane")
-    place = [trace.array(column, "lanes")[lane] for column in ("device", "number")]
-    times = [trace.array("ts") + trace.meta.origin_ns, trace.array("dur")]
-    pids = np.array(sorted(r.pid for r in trace.meta.ranks), np.int64)
-    return hashlib.sha256(b"".join(c.tobytes() for c in (pids, *place, *times))).digest()
-
-
-def _refuse(first: Fragment, second: Fragment, rank: int) -> None:
-    raise AmbiguousRunError(
-        f"both {first.files.label} and {second.files.label} hold rank {rank}, with other events",
-        hint="these are two runs or two windows of one: give the files of one of them",
-    )
-
-
 def _with_ranks(timing: list[Fragment], issues: IssueLog) -> list[Fragment]:
     """Number the ranks of fragments that do not say theirs."""
-    silent = [f for f in timing if _is_silent(f)]
+    silent = [f for f in timing if f.is_silent]
     if len(timing) == 1 or not silent:
         return timing
     for earlier, later in pairwise(silent):
@@ -317,11 +221,6 @@ def _with_ranks(timing: list[Fragment], issues: IssueLog) -> list[Fragment]:
         replace(f, trace=_renumbered(f.trace, numbers[id(f)])) if id(f) in numbers else f
         for f in timing
     ]
-
-
-def _is_silent(fragment: Fragment) -> bool:
-    """Whether it says of none of its ranks which it is."""
-    return all(r.known_by == ASSUMED for r in fragment.trace.meta.ranks)
 
 
 def _note_ranks_apart(timing: list[Fragment], issues: IssueLog) -> None:
