@@ -7,6 +7,7 @@ import pytest
 from seeds import Seed, seeds
 
 import chopper_interop as ci
+from chopper_interop import registry
 
 EACH = 30
 """So many of each here; `make fuzz` tries as many as wanted."""
@@ -27,3 +28,10 @@ def test_damaged(seed: Seed, tmp_path: Path) -> None:
         folder = tmp_path / str(number)
         folder.mkdir()
         mutations.outcome(mutations.mutant(seed, number), folder)
+
+
+def test_every_format_has_a_seed() -> None:
+    """But Parquet, whose folders `test_parquet.py` damages."""
+    read = {name for name, found in registry.formats().items() if found.read}
+    ours = {n for n in read if registry.converter(n).reader.__module__.startswith("chopper_")}
+    assert ours - {seed.format for seed in seeds()} == {"parquet"}
