@@ -223,6 +223,30 @@ def _take_lists(buffer: Bytes, i: int, n: int, node: Any, out: bool) -> None:  #
 
 
 @jit
+def _starts(buffer: Bytes, i: int, n: int) -> int:
+    """What likely opens at the brace at `i`: 1 a node, 2 a document, 0 neither.
+
+    A node begins with its id, or with its name and then its id; attributes have names as well.
+    """
+    i = blank(buffer, i + 1, n)
+    key_end, value, end = member(buffer, i, n)
+    if value >= n or key_end <= i:
+        return 0
+    key = key_of(buffer, i + 1, key_end)
+    if key == 0:
+        return 1
+    if key == _START:
+        return 2
+    if key != _NAME:
+        return 0
+    i = next_member(buffer, end, n) if end > 0 else n
+    if i < 0 or i >= n:
+        return 0
+    key_end, value, end = member(buffer, i, n)
+    return 1 if key_end > i and key_of(buffer, i + 1, key_end) == 0 else 0
+
+
+@jit
 def attribute(buffer: Bytes, i: int, n: int) -> tuple[int, int, int, int]:
     """Name and value of the attribute object that opens at `i`, as places; -1 where absent."""
     name, name_end, at, stop = -1, -1, -1, -1
@@ -241,9 +265,12 @@ def attribute(buffer: Bytes, i: int, n: int) -> tuple[int, int, int, int]:
 
 
 @jit
-def _take_attrs(buffer: Bytes, i: int, n: int, node: Any, texts: Interned) -> None:
+def _take_attrs(buffer: Bytes, i: int, n: int, node: Any, texts: Interned) -> int:
+    """Take a list of attributes over; where a node stands among them, as text between was lost."""
     i = blank(buffer, i + 1, n)
     while i < n and buffer[i] == OPEN:
+        if _starts(buffer, i, n) == 1:
+            return i
         name, name_end, at, stop = attribute(buffer, i, n)
         if name >= 0 and at >= 0:
             key = key_of(buffer, name, name_end)
@@ -251,10 +278,11 @@ def _take_attrs(buffer: Bytes, i: int, n: int, node: Any, texts: Interned) -> No
                 _take(buffer, key, at, stop, node, texts)
         i = skip_value(buffer, i, n)
         if i < 0:
-            return
+            return -1
         i = blank(buffer, i, n)
         if i < n and buffer[i] == COMMA:
             i = blank(buffer, i + 1, n)
+    return -1
 
 
 @jit
@@ -277,7 +305,9 @@ def _node(buffer: Bytes, i: int, n: int, node: Any, texts: Interned) -> tuple[in
         elif key == _NUMBER_COUNT + 1 and is_object:
             _take_lists(buffer, value, end, node, True)
         elif key == _ATTRS and buffer[value] == OPEN_LIST:
-            _take_attrs(buffer, value, end, node, texts)
+            strange = _take_attrs(buffer, value, end, node, texts)
+            if strange >= 0:
+                return -2, strange
         elif 0 <= key < _ATTRS:
             _take(buffer, key, value, end, node, texts)
         i = blank(buffer, end, n)
@@ -289,30 +319,6 @@ def _node(buffer: Bytes, i: int, n: int, node: Any, texts: Interned) -> tuple[in
         return -1, n
     node.end = i + 1
     return i + 1, i
-
-
-@jit
-def _starts(buffer: Bytes, i: int, n: int) -> int:
-    """What likely opens at the brace at `i`: 1 a node, 2 a document, 0 neither.
-
-    A node begins with its id, or with its name and then its id; attributes have names as well.
-    """
-    i = blank(buffer, i + 1, n)
-    key_end, value, end = member(buffer, i, n)
-    if value >= n or key_end <= i:
-        return 0
-    key = key_of(buffer, i + 1, key_end)
-    if key == 0:
-        return 1
-    if key == _START:
-        return 2
-    if key != _NAME:
-        return 0
-    i = next_member(buffer, end, n) if end > 0 else n
-    if i < 0 or i >= n:
-        return 0
-    key_end, value, end = member(buffer, i, n)
-    return 1 if key_end > i and key_of(buffer, i + 1, key_end) == 0 else 0
 
 
 @jit

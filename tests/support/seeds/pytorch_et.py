@@ -180,6 +180,11 @@ ODD = (
         document(program()).replace(b'{"id": 20, ', b"{").replace(b'"id": 25', b'"id": "x"'),
         _reads(5, et_node_without_id=2),
     ),
+    _odd(
+        "text lost between two nodes",
+        _GOOD[: _GOOD.index(b'"fw_tid"')] + _GOOD[_GOOD.index(b'"name": "aten::t"') :],
+        _reads(NODES - 1, et_node_malformed=1, et_parent_missing=1),
+    ),
     _odd("no nodes", _HEADER + b"]}", Refused(ReadError, "holds no operators")),
     _odd("not an object among nodes", _HEADER + b"7, []]}", Refused(ReadError, "no proper JSON")),
     _odd("header alone", _HEADER[:-2], Refused(UnknownFormatError, "no format that is known")),
