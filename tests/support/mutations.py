@@ -53,11 +53,13 @@ def without_a_line(chance: random.Random, data: bytes) -> bytes:
 
 
 def shuffled(chance: random.Random, data: bytes) -> bytes:
+    """Lines in another order; brackets around them stay, for what stands behind is no part."""
     lines = data.splitlines(keepends=True)
-    keep = chance.choice((0, 1, 1, 1))
-    rest = lines[keep:]
+    brackets = data[:1] in (b"[", b"{")
+    keep = 1 if brackets else chance.choice((0, 1, 1, 1))
+    rest, last = (lines[keep:-1], lines[-1:]) if brackets else (lines[keep:], [])
     chance.shuffle(rest)
-    return b"".join(lines[:keep] + rest)
+    return b"".join([*lines[:keep], *rest, *last])
 
 
 def inserted(chance: random.Random, data: bytes) -> bytes:
