@@ -92,7 +92,7 @@ def load(path: Path, data: Array, issues: IssueLog) -> tuple[pa.Table, int]:
         issues.add(faults.CUT, 1, cut)
     odd: list[str] = []
     try:
-        table = _parsed(names, _without_headers(body, header), odd)
+        table = _parsed(names, _closed(_without_headers(body, header)), odd)
     except pa.ArrowInvalid as error:
         raise ReadError(f"it is no CSV: {str(error).splitlines()[0]}", path=path) from error
     issues.add(faults.CUT, len(odd), odd[0][:80] if odd else "")
@@ -129,6 +129,24 @@ def _without_headers(body: Array, header: bytes) -> Array:
         pieces.append(body[start : again.start()])
         start = again.end()
     return np.concatenate([*pieces, body[start:]]) if pieces else body
+
+
+def _closed(body: Array) -> Array:
+    """The lines, blanks for quotes in those that open one and do not close it.
+
+    Lists stand within quotes; one that is not closed would swallow all rows behind it.
+    """
+    quotes = np.flatnonzero(body == ord('"'))
+    if not quotes.size:
+        return body
+    line = np.searchsorted(np.flatnonzero(body == ord("\n")), quotes)
+    _, count = np.unique(line, return_counts=True)
+    open_ = np.repeat(count % 2 == 1, count)
+    if not open_.any():
+        return body
+    mended = body.copy()
+    mended[quotes[open_]] = ord(" ")
+    return mended
 
 
 def _parsed(names: list[str], body: Array, odd: list[str]) -> pa.Table:

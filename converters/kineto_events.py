@@ -262,6 +262,8 @@ def _document(path: Path, buffer: Array, issues: IssueLog) -> _Walked:
         )
     end = n if broken else jsontext.blank(buffer, i, n)
     whole = end < n and buffer[end] == jsontext.CLOSE
+    if not (whole or broken):
+        issues.add(BEHIND_END, n - end, f"byte {end}")
     left_out = sum(len(more.rows) + more.malformed for more in lists[1:])
     issues.add(SECOND_LIST, left_out)
     return _Walked(header, lists[0], whole, end + 1, left_out)

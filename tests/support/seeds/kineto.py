@@ -233,6 +233,13 @@ ODD = [
     _events("counter of nothing", _begin("C", "m", 1, args={"a": "x"}), _A, nodes=1,
             counter_event_without_number=1),
     _events("device without categories", *_TF, nodes=2, event_phase_unknown=1),
+    _read(
+        "a list that ends too early",
+        b'{"traceEvents":[{"ph":"X","name":"a","ts":1,"dur":1}],\n{"ph":"X"}]}',
+        nodes=1,
+        samples=0,
+        bytes_behind_end=12,
+    ),
     _read("not Kineto's list", b'[{"a": 1}]', nodes=0, samples=0),
 ]  # fmt: skip
 ODD[-1] = Odd(ODD[-1].name, ODD[-1].files, Refused(UnknownFormatError, "no format"))

@@ -29,6 +29,8 @@ SEEDS = (Seed("recorder", "recorder.csv", text(*ROWS), frozenset(r.encode() for 
 ODD = (
     Odd("recorder: cut within a row", {"r.csv": text(*ROWS)[:-60]},
         Reads(samples=60, issues={"row-cut-short": 1})),
+    Odd("recorder: a quote that is not closed",
+        {"r.csv": text(*ROWS).replace(b",71,", b',",', 1)}, Reads(samples=63)),
     Odd("recorder: header again", {"r.csv": text(*ROWS[:8], HEADER, *ROWS[8:])},
         Reads(samples=64)),
     Odd("recorder: UTF-16 and CRLF",
