@@ -238,7 +238,7 @@ ODD = [
         b'{"traceEvents":[{"ph":"X","name":"a","ts":1,"dur":1}],\n{"ph":"X"}]}',
         nodes=1,
         samples=0,
-        bytes_behind_end=12,
+        bytes_behind_end=14,
     ),
     _read("not Kineto's list", b'[{"a": 1}]', nodes=0, samples=0),
 ]  # fmt: skip
