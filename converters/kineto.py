@@ -4,7 +4,7 @@ Format: reference is libkineto's ``output_json.cpp``; what differs between versi
 stands in `kineto_tables`. A file is read in passes over columns: `kineto_events` makes columns of
 the text, here they become nodes, `kineto_links` ties GPU work to its launch and backward to
 forward operators, `kineto_comms` says what communicates, `kineto_samples` makes counter lanes,
-`kineto_checks` and `kineto_launch` tell what cannot be true.
+`plausible` and `kineto_launch` tell what cannot be true.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import arrow, gather, inputs
+from chopper_interop import arrow, gather, inputs, plausible
 from chopper_interop.build import TraceBuilder
 from chopper_interop.converters import (
-    kineto_checks,
     kineto_comms,
     kineto_events,
     kineto_launch,
@@ -122,7 +121,7 @@ def read(paths: list[Path], *, rank: int | None = None) -> Trace:
     kineto_samples.add(builder, file, owners, issues)
     trace = kineto_links.link(builder.finish(), file, owners, issues)
     trace = kineto_comms.annotate(trace, file, issues)
-    kineto_checks.check(trace, issues)
+    plausible.check(trace, issues)
     kineto_launch.check(trace, file.header, issues)
     source = replace(trace.meta.sources[0], events=_events_in(file), nodes=trace.nodes.num_rows)
     return trace.with_meta(issues=tuple(issues), sources=(source,))

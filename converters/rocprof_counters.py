@@ -42,6 +42,11 @@ NO_PLACE = Fault(
     "same run places: record it with --kernel-trace too, or with ROCm 6.3 or later.",
     events=True,
 )
+NO_VALUE = Fault(
+    "counter-without-value",
+    Severity.LOSS,
+    "Cells of counters that are empty or no number: the counter is not known for that dispatch.",
+)
 REPEATED = Fault(
     "counter-repeated",
     Severity.LOSS,
@@ -127,7 +132,9 @@ def _note_events(counts: Counts, node: Array, new: int, issues: IssueLog) -> Non
 def _add_values(nodes: Nodes, counts: Counts, node: Array) -> None:
     owner = node[counts.dispatch]
     codes = arrow.numbers(counts.name, -1)
-    kept = np.flatnonzero((owner >= 0) & (codes >= 0) & ~np.isnan(counts.value))
+    nothing = np.isnan(counts.value)
+    nodes.issues.add(NO_VALUE, np.count_nonzero(nothing), counts.dispatches.where)
+    kept = np.flatnonzero((owner >= 0) & (codes >= 0) & ~nothing)
     first, _ = gather.distinct(owner[kept], codes[kept])
     nodes.issues.add(REPEATED, len(kept) - len(first), counts.dispatches.where)
     kept = kept[first]

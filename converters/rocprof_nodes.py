@@ -31,6 +31,12 @@ NO_TIME = Fault(
 NEGATIVE = Fault(
     "duration-negative", Severity.LOSS, "Ends before their starts were taken as the starts."
 )
+NO_END = Fault(
+    "event-without-end",
+    Severity.LOSS,
+    "Rows without an end: how long they last is not known, and taken as nothing.",
+)
+NO_NAME = Fault("name-unknown", Severity.LOSS, "Rows without a name.")
 OTHER_DOMAIN = Fault(
     "domain-unknown", Severity.INFO, "Calls of a domain not known here are kept as `api`."
 )
@@ -105,7 +111,7 @@ class Nodes:
         text, at, length = arguments.objects(rows)
         first = self.builder.nodes(
             kind=kind,
-            name=_names(rows),
+            name=self._names(rows),
             rank=rank,
             lane=self.lanes.rows(place),
             ts=start,
@@ -118,6 +124,14 @@ class Nodes:
         self.added.append(added)
         return added
 
+    def _names(self, rows: Rows) -> pa.Array | str:
+        if "name" not in rows.texts:
+            return _GRAPH
+        codes, names = rows.codes("name")
+        nameless = np.array([*(not name for name in names), True])[codes]
+        self.issues.add(NO_NAME, np.count_nonzero(nameless), rows.where)
+        return rows.texts["name"]
+
     def _timed(self, rows: Rows) -> Array:
         """Which rows have a time; the others are counted."""
         timed = has_time(rows)
@@ -128,7 +142,10 @@ class Nodes:
     def _times(self, rows: Rows) -> tuple[Array, Array]:
         start = rows.number("start")
         dur = np.maximum(rows.number("end", 0), 0) - start
-        dur[~rows.is_known("end")] = 0
+        endless = ~rows.is_known("end")
+        if "end" in rows.numbers:
+            self.issues.add(NO_END, np.count_nonzero(endless), rows.where)
+        dur[endless] = 0
         wrong = np.flatnonzero(dur < 0)
         where = f"{rows.where}, start {start[wrong[0]]}" if wrong.size else ""
         self.issues.add(NEGATIVE, wrong.size, where)
@@ -238,10 +255,6 @@ def _kernel_kinds(rows: Rows) -> Array:
     codes, names = rows.codes("name")
     communicates = np.array([*(COMM_KERNEL.match(n) is not None for n in names), False])
     return np.where(communicates[codes], int(Kind.COMM), int(Kind.KERNEL))
-
-
-def _names(rows: Rows) -> pa.Array | str:
-    return rows.texts.get("name", _GRAPH)
 
 
 def _correlation(rows: Rows, kind: Array) -> Array:

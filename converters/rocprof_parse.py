@@ -156,7 +156,8 @@ class _Column:
         array = arrow.flat(column)
         if pa.types.is_dictionary(array.type):
             return cls(array)
-        return cls(arrow.numbers(array), arrow.known(array) if array.null_count else None)
+        nothing = np.nan if pa.types.is_floating(array.type) else 0
+        return cls(arrow.numbers(array, nothing), arrow.known(array) if array.null_count else None)
 
 
 def _with_care(section: Section, buffer: Any, name: str, issues: IssueLog) -> dict[str, _Column]:

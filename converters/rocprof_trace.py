@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chopper_interop import plausible
 from chopper_interop.build import TraceBuilder
 from chopper_interop.converters.rocprof_counters import Counts, attach
 from chopper_interop.converters.rocprof_lanes import Lanes
@@ -111,6 +112,7 @@ def trace_of(recording: Recording, issues: IssueLog) -> Trace:
         ]
         builder.samples(np.array(series, np.int32)[sampled.which], sampled.ts, sampled.value)
     trace = builder.finish()
+    plausible.check(trace, issues)
     source = replace(trace.meta.sources[0], nodes=trace.nodes.num_rows)
     return trace.with_meta(issues=tuple(issues), sources=(source,))
 

@@ -332,7 +332,7 @@ ODD = (
     Odd(
         "v1 JSON with a word for a time",
         {"results.json": V1_JSON.replace(f'"EndNs":"{BOOT + 150_002}"', '"EndNs":"late"').encode()},
-        Reads(2, issues={"number-unreadable": 1}),
+        Reads(2, issues={"number-unreadable": 1, "event-without-end": 1}),
     ),
     Odd("v1 database as it should be", {"results.db": DATABASE}, Reads(5)),
     Odd(
@@ -442,7 +442,7 @@ ODD = (
     Odd(
         "compute times that were averaged",
         {"timestamps.csv": TIMES.replace(f"{BOOT + 1000},", "41551790928449.54,").encode()},
-        Reads(4, issues={"time-rounded": 1}),
+        Reads(4, issues={"time-rounded": 1, "start-far-off": 1, "duration-implausible": 1}),
     ),
     Odd(
         "compute statistics",

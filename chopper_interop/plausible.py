@@ -1,4 +1,4 @@
-"""Values of a Kineto file that cannot be true: they are told, and left as they were recorded.
+"""Times that cannot be true: they are told, and left as they were recorded.
 
 A profiler writes down what drivers and GPUs report, and some of that is wrong: kernels that last
 longer than their stream was theirs, starts that were never read, work that is there twice. Each
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop.issues import Fault, IssueLog, Severity
-from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind, Kind
+from chopper_interop.schemas.kinds import CALLS, GPU_WORK, EdgeKind, Kind, LaneKind
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -40,6 +40,12 @@ OVERFLOW = Fault(
     "started, which is no overlap that GPUs have: their durations are too long. They are left as "
     "they are.",
 )
+TOO_LONG = Fault(
+    "duration-implausible",
+    Severity.ERROR,
+    "GPU work and calls that last an hour or more: their start or end was not read, or is corrupt. "
+    "Times are left as they are.",
+)
 TWICE = Fault(
     "kernel-recorded-twice",
     Severity.ERROR,
@@ -58,6 +64,7 @@ launch up to 3.7 us, those of graphs up to 13 us; whole microseconds add one of 
 def check(trace: Trace, issues: IssueLog) -> None:
     """Note what cannot be true of starts, durations, launches and numbers of GPU work."""
     _starts(trace, issues)
+    _durations(trace, issues)
     _launches(trace, issues)
     kind = trace.array("kind")
     works = np.zeros(256, bool)
@@ -82,6 +89,13 @@ def _starts(trace: Trace, issues: IssueLog) -> None:
     apart = np.concatenate([order[: bounds[most]], order[bounds[most + 1] :]])
     if apart.size:
         issues.add(FAR_OFF, len(apart), _example(trace, int(apart[0])))
+
+
+def _durations(trace: Trace, issues: IssueLog) -> None:
+    long = np.flatnonzero(trace.array("dur") >= FAR_NS)
+    wrong = long[np.isin(trace.array("kind")[long], [int(k) for k in (*GPU_WORK, *CALLS)])]
+    if wrong.size:
+        issues.add(TOO_LONG, len(wrong), _example(trace, int(wrong[0])))
 
 
 def _launches(trace: Trace, issues: IssueLog) -> None:
@@ -117,9 +131,11 @@ def _overflows(trace: Trace, work: Array, issues: IssueLog) -> None:
     """Kernels that run on into the next of their stream; `work` is in order of lane and start.
 
     Kernels of one correlation id are those of one graph, which may run side by side, or copies.
+    So may those of a hardware queue, on which there may be several streams.
     """
     kind = trace.array("kind")[work]
-    work = work[(kind == Kind.KERNEL) | (kind == Kind.COMM)]
+    of_stream = trace.array("kind", "lanes")[trace.array("lane")[work]] == LaneKind.STREAM
+    work = work[((kind == Kind.KERNEL) | (kind == Kind.COMM)) & of_stream]
     lane, ts, dur, correlation = (
         trace.array(c)[work] for c in ("lane", "ts", "dur", "correlation")
     )
