@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import shutil
+import time
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,6 +15,7 @@ import numba
 
 Function = TypeVar("Function")
 _numba: Any = numba.config
+_KEPT_S = 30 * 86_400
 
 
 def jit(function: Function) -> Function:
@@ -44,5 +48,16 @@ def _folder() -> str:
         source = path.read_bytes()
         if b"import jit" in source:
             digest.update(str(path).encode() + source)
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return str(base / "chopper-interop" / f"numba-{digest.hexdigest()[:16]}")
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "chopper-interop"
+    folder = base / f"numba-{digest.hexdigest()[:16]}"
+    with contextlib.suppress(OSError):  # it is not there yet, or cannot be written
+        _forget_others(folder)
+    return str(folder)
+
+
+def _forget_others(folder: Path) -> None:
+    """Remove what states of the package left that nobody used for a month."""
+    os.utime(folder)
+    for other in folder.parent.glob("numba-*"):
+        if other.stat().st_mtime < time.time() - _KEPT_S:
+            shutil.rmtree(other, ignore_errors=True)

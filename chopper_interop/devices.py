@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     Name = tuple[str, Any]
 
 BY_USER = "the user"
+BY_TOOL = "the number, of the same tool"
 BY_COUNTING = "assumed: all number the GPUs in one order"
 BY_ORDER = "assumed: as many GPUs, in ascending order"
 
@@ -80,6 +81,10 @@ class Rule:
         names = (path, Path(path).name)
         return self.source == format_name or any(fnmatch(name, self.source) for name in names)
 
+    def target_of(self, number: int) -> tuple[int, bool]:
+        """The device, or the rank if the second is true, that a number of the source stands for."""
+        return self.target + number - self.first, self.is_rank
+
 
 def rule(text: str) -> Rule:
     """What ``[SOURCE:]N[-M]=DEVICE`` or ``…=rankR`` says.
@@ -99,6 +104,36 @@ def rule(text: str) -> Rule:
         )
     target, is_rank = int(found["device"]), bool(found["rank"])
     return Rule(text, found["source"] or "*", first, last, target, is_rank)
+
+
+def told(
+    rules: Iterable[Rule], format_name: str, path: str, numbers: Iterable[int]
+) -> dict[int, Rule]:
+    """What the user says of the devices of a source, by their numbers.
+
+    Raises
+    ------
+    UsageError
+        Two different things are said of one.
+    """
+    found: dict[int, Rule] = {}
+    about = [rule for rule in rules if rule.is_of(format_name, path)]
+    for number in numbers:
+        for rule in about:
+            if not rule.first <= number <= rule.last:
+                continue
+            if found.setdefault(number, rule).target_of(number) != rule.target_of(number):
+                raise UsageError(
+                    f"--map-device {found[number].text} and {rule.text} say two things of GPU "
+                    f"{number} of {path}"
+                )
+    return found
+
+
+def numbers(trace: Trace) -> list[int]:
+    """Numbers of the devices that a trace has work or series of."""
+    of_series = np.unique(trace.array("device", "series")).tolist()
+    return sorted({*used(trace), *of_series} - {-1})
 
 
 def used(trace: Trace) -> list[int]:
@@ -162,12 +197,12 @@ def match(
     bridges
         Devices of all sources, which may connect the two.
     """
-    told = {d.device: d for d in their_devices}
-    links = _Links([*bridges, *ours, *told.values()])
-    found = {t: hit for t in theirs if t in told and (hit := links.first(told[t], ours))}
+    known = {d.device: d for d in their_devices}
+    links = _Links([*bridges, *ours, *known.values()])
+    found = {t: hit for t in theirs if t in known and (hit := links.first(known[t], ours))}
     if set(found) == set(theirs):
         return found
-    return found or _assumed(theirs, told, [d.device for d in ours], links, ours)
+    return found or _by_tool(theirs, known, ours) or _assumed(theirs, known, ours, links)
 
 
 def with_all_names(ours: Sequence[Device], others: Iterable[Device]) -> tuple[Device, ...]:
@@ -191,27 +226,33 @@ def with_all_names(ours: Sequence[Device], others: Iterable[Device]) -> tuple[De
     return tuple(made)
 
 
+def _by_tool(
+    theirs: Sequence[int], known: dict[int, Device], ours: Sequence[Device]
+) -> dict[int, tuple[int, str]]:
+    """Devices that one tool numbered in both sources."""
+    by_tool = {(d.source, d.device) for d in ours if d.source}
+    if theirs and all(t in known and (known[t].source, t) in by_tool for t in theirs):
+        return {t: (t, BY_TOOL) for t in theirs}
+    return {}
+
+
 def _assumed(
-    theirs: Sequence[int],
-    told: dict[int, Device],
-    ours: list[int],
-    links: _Links,
-    our_devices: Sequence[Device],
+    theirs: Sequence[int], known: dict[int, Device], ours: Sequence[Device], links: _Links
 ) -> dict[int, tuple[int, str]]:
     """Management tools count by PCI address, as HIP and CUDA mostly do; else by order."""
     ordinals = {d.ordinal: d for d in links.devices if d.ordinal >= 0}
     counted = {}
     for number in theirs:
-        device = told.get(number)
+        device = known.get(number)
         place = device.index if device is not None and device.index >= 0 else number
-        hit = links.first(ordinals[place], our_devices) if place in ordinals else None
+        hit = links.first(ordinals[place], ours) if place in ordinals else None
         if hit is not None:
             counted[number] = (hit[0], BY_COUNTING)
-    reached = {number for number, _ in counted.values()}
-    if counted and (set(ours) <= reached or set(counted) == set(theirs)):
+    targets = {d.device for d in ours}
+    if counted and (targets <= {n for n, _ in counted.values()} or set(counted) == set(theirs)):
         return counted
-    if len(theirs) == len(ours):
-        return {t: (o, BY_ORDER) for t, o in zip(theirs, sorted(ours), strict=True)}
+    if len(theirs) == len(targets):
+        return {t: (o, BY_ORDER) for t, o in zip(theirs, sorted(targets), strict=True)}
     return {}
 
 

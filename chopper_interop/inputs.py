@@ -46,6 +46,16 @@ RUBBISH = Fault(
     Severity.INFO,
     "Bytes behind the end of the compressed data were left out.",
 )
+NOT_UTF16 = Fault(
+    "text-not-utf16",
+    Severity.LOSS,
+    "Bytes of a text in UTF-16 that are none, or its cut end, were replaced.",
+)
+_TELLING = 32
+"""Bytes that tell UTF-16 without a mark: every second one is zero."""
+_MOSTLY = 14
+"""Of the 16 letters in them those that are ASCII, at least."""
+_ASCII = frozenset(b"\t\r\n") | frozenset(range(32, 127))
 
 
 class _Decompressor(Protocol):
@@ -107,8 +117,9 @@ def read(path: Path, issues: IssueLog | None = None) -> Bytes:
     raw = _mapped(path)
     magic = _packing(bytes(raw[:8]))
     try:
-        data = raw if magic is None else _unpacked(path, raw, magic, issues or IssueLog())
-        return _utf8(path, data)
+        log = IssueLog() if issues is None else issues
+        data = raw if magic is None else _unpacked(path, raw, magic, log)
+        return _utf8(data, log)
     except MemoryError as error:
         hint = "free some, or give it in parts"
         raise ReadError("unpacked it does not fit into memory", path=path, hint=hint) from error
@@ -119,7 +130,7 @@ def head(path: Path) -> bytes:
     raw = _mapped(path)
     magic = _packing(bytes(raw[:8]))
     if magic is None:
-        return bytes(_utf8(path, raw[:HEAD], partial=True))
+        return bytes(_utf8(raw[:HEAD]))
     found, issues = bytearray(), IssueLog()
     for block in _blocks(path, raw, magic, issues, most=HEAD):
         found += block
@@ -127,7 +138,7 @@ def head(path: Path) -> bytes:
             break
     if not found and any(issues):
         raise ReadError("nothing of its compressed data can be unpacked", path=path)
-    return bytes(_utf8(path, np.frombuffer(found[:HEAD], np.uint8), partial=True))
+    return bytes(_utf8(np.frombuffer(found[:HEAD], np.uint8)))
 
 
 def plain_name(path: Path) -> str:
@@ -239,19 +250,35 @@ def _zstd(raw: Bytes, issues: IssueLog) -> Iterator[bytes]:
         yield block
 
 
-def _utf8(path: Path, data: Bytes, *, partial: bool = False) -> Bytes:
-    start = bytes(data[:3])
-    if start == b"\xef\xbb\xbf":
+def _utf8(data: Bytes, issues: IssueLog | None = None) -> Bytes:
+    """Text as UTF-8; a head (without `issues`) may end anywhere."""
+    start = bytes(data[:_TELLING])
+    if start.startswith(b"\xef\xbb\xbf"):
         return data[3:]
-    if start[:2] not in (b"\xff\xfe", b"\xfe\xff"):
+    codec = _utf16(start)
+    if codec is None:
         return data
-    if partial:
-        data = data[: len(data) // 2 * 2]
+    raw = data.tobytes()
     try:
-        text = data.tobytes().decode("utf-16", errors="ignore" if partial else "strict")
+        text = raw.decode(codec)
     except UnicodeDecodeError as error:
-        raise ReadError(f"it begins as UTF-16 but is not: {error.reason}", path=path) from error
-    return np.frombuffer(bytearray(text.encode()), np.uint8)
+        text = raw.decode(codec, errors="ignore" if issues is None else "replace")
+        if issues is not None:
+            issues.add(NOT_UTF16, 1, f"byte {error.start}")
+    return np.frombuffer(bytearray(text.encode("utf-8", "replace")), np.uint8)
+
+
+def _utf16(start: bytes) -> str | None:
+    """The kind of UTF-16 in which a file begins, with or without its mark; None if in none."""
+    if start[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return "utf-16"
+    if len(start) < _TELLING:
+        return None
+    halves = {"utf-16-le": (start[::2], start[1::2]), "utf-16-be": (start[1::2], start[::2])}
+    for codec, (letters, zeros) in halves.items():
+        if not any(zeros) and all(letters) and sum(c in _ASCII for c in letters) >= _MOSTLY:
+            return codec
+    return None
 
 
 def _reason(error: BaseException) -> Any:

@@ -101,6 +101,7 @@ def assemble(fragments: list[Fragment], name: str, rules: Sequence[Rule] = ()) -
     _note_ranks_apart(timing, issues)
     meta = _meta(name, fragments, timing, offsets)
     known = [d for f in fragments for d in f.trace.meta.devices]
+    _refuse_unused(rules, passes + telemetry if timing else [])
     if not timing:
         trace, telemetry = _of_telemetry(telemetry, meta)
     else:
@@ -112,7 +113,6 @@ def assemble(fragments: list[Fragment], name: str, rules: Sequence[Rule] = ()) -
     trace = host_et.join(trace, [f.trace for f in programs], issues)
     folder = {r: f.files.paths[0].parent for f in timing for r in f.trace.ranks}
     trace = with_telemetry(telemetry, Surroundings(trace, folder, known, rules, issues))
-    _refuse_unused(rules, fragments)
     named = devices.with_all_names(trace.meta.devices, known)
     trace = trace.with_meta(devices=named)
     return _finished(trace, fragments, passes + programs, issues)
@@ -143,12 +143,17 @@ def _with_counters(
     return trace.with_meta(device_matches=(*trace.meta.device_matches, *found))
 
 
-def _refuse_unused(rules: Sequence[Rule], fragments: list[Fragment]) -> None:
+def _refuse_unused(rules: Sequence[Rule], joined: list[Fragment]) -> None:
+    """Raise `UsageError` for what the user says of a device that is not joined to another."""
+    numbers = [
+        (f.files.converter.name, str(f.files.paths[0]), devices.numbers(f.trace)) for f in joined
+    ]
     for rule in rules:
-        if not any(rule.is_of(f.files.converter.name, str(f.files.paths[0])) for f in fragments):
+        if not any(devices.told([rule], *source) for source in numbers):
             raise UsageError(
-                f"--map-device {rule.text}: there is no source {rule.source!r}",
-                hint="name a format, or a file or pattern of files, that is read",
+                f"--map-device {rule.text}: no telemetry and no counter pass {rule.source!r} has "
+                "such a GPU",
+                hint="name a format or a pattern of files, and numbers that are in them",
             )
 
 
@@ -318,12 +323,8 @@ def _pass_devices(
     if theirs == [-1] == devices.used(trace):  # neither tells its device
         return {-1: (-1, devices.BY_COUNTING)}
     name, path = fragment.files.converter.name, str(fragment.files.paths[0])
-    told = {
-        number: (rule.target + number - rule.first, devices.BY_USER)
-        for rule in rules
-        for number in theirs
-        if not rule.is_rank and rule.is_of(name, path) and rule.first <= number <= rule.last
-    }
+    said = devices.told((r for r in rules if not r.is_rank), name, path, theirs)
+    told = {n: (rule.target_of(n)[0], devices.BY_USER) for n, rule in said.items()}
     rest = [number for number in theirs if number >= 0 and number not in told]
     ours = devices.of_trace(trace, known)
     return devices.match(rest, fragment.trace.meta.devices, ours, known) | told

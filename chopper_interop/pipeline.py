@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import replace
@@ -92,7 +93,7 @@ def read_inventory(
     issues.extend(trace.meta.issues)
     for path in inventory.unreadable:
         issues.add(UNREADABLE, 1, str(path))
-    return trace.with_meta(issues=tuple(issues))
+    return _printable(trace.with_meta(issues=tuple(issues)))
 
 
 def write(
@@ -197,8 +198,28 @@ def refuse_losses(issues: Iterable[Issue], on_loss: str) -> None:
     """Raise `LossError` if `on_loss` is "error" and something was lost."""
     lost = [i for i in issues if i.severity is not Severity.INFO]
     if on_loss == "error" and lost:
-        told = "; ".join(f"{i.count} {i.code}" for i in lost)
+        counts: Counter[str] = Counter()
+        for issue in lost:
+            counts[issue.code] += issue.count
+        told = "; ".join(f"{count} {code}" for code, count in counts.items())
         raise LossError(f"something was lost: {told}", hint="--on-loss warn writes all the same")
+
+
+def _printable(trace: Trace) -> Trace:
+    """The trace with paths that can be written: bytes of names that are no UTF-8 spelled out."""
+    meta = trace.meta
+    return trace.with_meta(
+        job=_spelled(meta.job),
+        sources=tuple(replace(s, path=_spelled(s.path)) for s in meta.sources),
+        device_matches=tuple(replace(m, source=_spelled(m.source)) for m in meta.device_matches),
+        issues=tuple(
+            replace(i, source=_spelled(i.source), example=_spelled(i.example)) for i in meta.issues
+        ),
+    )
+
+
+def _spelled(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _read_all(found: Iterable[SourceFiles], options: dict[str, Any]) -> list[Fragment]:

@@ -231,7 +231,8 @@ def _typed(name: str, value: Any, parameter: inspect.Parameter) -> Any:
     try:
         return kind(value)
     except ValueError as error:
-        raise UsageError(f"option {name}={value}: not a {kind.__name__}") from error
+        what = {int: "a whole number, in digits"}.get(kind, f"a {kind.__name__}")
+        raise UsageError(f"option {name}={value}: it must be {what}") from error
 
 
 def _points(group: str) -> list[EntryPoint]:

@@ -148,7 +148,7 @@ def _recognised(
         return found[0]
     reason = reason or _why_not(found, head)
     if named:
-        hint = None if found else "name its format with --from if you know it"
+        hint = None if found or not head.strip() else "name its format with --from if you know it"
         raise UnknownFormatError(reason, path=path, hint=hint)
     inventory.skipped.append((path, reason))
     if not head.strip():

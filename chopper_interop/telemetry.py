@@ -39,6 +39,12 @@ DEVICES_BY_RANK = Fault(
     "Every rank numbers its only GPU alike; they were matched with the GPUs of the telemetry in "
     "ascending order.",
 )
+TELEMETRY_APART = Fault(
+    "telemetry-apart",
+    Severity.ERROR,
+    "Samples that do not overlap in time with the trace: they are of another run, or their clock "
+    "or zone is another. They stand where they say they were.",
+)
 CLOCK_UNRELATED = Fault(
     "clock-unrelated",
     Severity.LOSS,
@@ -55,6 +61,8 @@ ZONE_UNKNOWN = Fault(
     Severity.LOSS,
     "Samples with times of a zone that is not known were left out: say it with -O tz=…",
 )
+_NEAR_NS = 60 * 10**9
+"""Samples this near are of the same run: slow tools stop a while before or after it."""
 
 
 @dataclass(frozen=True)
@@ -97,11 +105,21 @@ def with_telemetry(telemetry: Sequence[Fragment], around: Surroundings) -> Trace
     for fragment in telemetry:
         series = _related(fragment.trace, around)
         if series is not None:
+            _note_apart(series, around)
             owned, found = _with_owners(replace(fragment, trace=series), around)
             parts.append(owned)
             matches += found
     meta = around.trace.meta
     return concat(parts, replace(meta, device_matches=(*meta.device_matches, *matches)))
+
+
+def _note_apart(telemetry: Trace, around: Surroundings) -> None:
+    """Say that samples and what they are joined to do not overlap in time."""
+    (start, stop), (start_2, stop_2) = _window(telemetry), _window(around.trace)
+    apart = max(start, start_2) - min(stop, stop_2)
+    if apart > _NEAR_NS and around.trace.nodes.num_rows:
+        example = f"{apart / 1e9:,.0f} s from {telemetry.meta.sources[0].path}"
+        around.issues.add(TELEMETRY_APART, telemetry.samples.num_rows, example)
 
 
 def _related(telemetry: Trace, around: Surroundings) -> Trace | None:
@@ -173,13 +191,10 @@ def _told(
     """Owners of the devices of which the user says what they are."""
     ranks = {r.rank: r for r in around.trace.meta.ranks}
     name, path = fragment.files.converter.name, str(fragment.files.paths[0])
-    found = {}
-    for rule in around.rules:
-        for number in theirs if rule.is_of(name, path) else ():
-            if rule.first <= number <= rule.last:
-                target = rule.target + number - rule.first
-                found[number] = (_owner_of(rule, target, ranks), devices.BY_USER)
-    return found
+    return {
+        number: (_owner_of(rule, rule.target_of(number)[0], ranks), devices.BY_USER)
+        for number, rule in devices.told(around.rules, name, path, theirs).items()
+    }
 
 
 def _owner_of(rule: Rule, target: int, ranks: dict[int, Rank]) -> Owner:

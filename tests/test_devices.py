@@ -50,6 +50,8 @@ def gpu(number: int, **names: object) -> Device:
         ([gpu(0), gpu(1)], [gpu(4, agent=4), gpu(6, agent=6)], [],
          {0: (4, devices.BY_ORDER), 1: (6, devices.BY_ORDER)}),
         ([gpu(0), gpu(1), gpu(2)], [gpu(4, agent=4)], [], {}),
+        # one tool's numbers in both
+        ([gpu(4, source="x")], [gpu(4, source="x"), gpu(5, source="x")], [], {4: (4, devices.BY_TOOL)}),
     ],
 )  # fmt: skip
 def test_match(theirs, ours, bridges, expected) -> None:
@@ -160,7 +162,8 @@ def test_what_no_source_tells_the_user_can_say(tmp_path: Path, run) -> None:
         ("0=0", "ranks 0, 2 compute on a device 0"),
         ("0=5", "no rank computes on a device 5"),
         ("0=rank9", "there is no rank 9"),
-        ("recorder:0=rank0", "there is no source 'recorder'"),
+        ("recorder:0=rank0", "no telemetry and no counter pass 'recorder' has such a GPU"),
+        ("7=rank0", "has such a GPU"),
     ],
 )
 def test_what_the_user_says_must_be_so(tmp_path: Path, rule: str, says: str) -> None:
@@ -168,6 +171,27 @@ def test_what_the_user_says_must_be_so(tmp_path: Path, rule: str, says: str) -> 
     telemetry(tmp_path / "n0.csv", 2, 100)
     with pytest.raises(UsageError, match=says):
         ci.read(tmp_path, map_device=[rule])
+
+
+def test_two_things_of_one_gpu_are_refused(tmp_path: Path) -> None:
+    job(tmp_path, {0: 0, 1: 1})
+    telemetry(tmp_path / "smi.csv", 2, 100)
+    with pytest.raises(UsageError, match="0=0 and 0-1=1 say two things of GPU 0"):
+        ci.read(tmp_path, map_device=["0=0", "0-1=1"])
+
+
+def test_telemetry_alone_has_no_ranks(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="has such a GPU"):
+        ci.read(telemetry(tmp_path / "smi.csv", 2, 100), map_device=["0=rank0"])
+
+
+def test_telemetry_of_another_day_is_told(tmp_path: Path) -> None:
+    path = telemetry(tmp_path / "smi.csv", 1, 100)
+    path.write_text(
+        path.read_text().replace(f"{BASE // 10**9}"[:5], f"{BASE // 10**9 - 10**6}"[:5])
+    )
+    trace = ci.read(job(tmp_path, {0: 0}))
+    assert {i.code: i.count for i in trace.meta.issues}["telemetry-apart"] == 6
 
 
 def test_what_the_user_says_goes_before_what_sources_say(tmp_path: Path) -> None:

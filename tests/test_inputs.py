@@ -71,7 +71,7 @@ def test_damage_is_one_line_with_the_file(tmp_path: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
 def test_byte_order_marks(tmp_path: Path, encoding: str) -> None:
     text = "gpu,température\n0,45 °C\n"
     assert read(tmp_path / "x", text.encode(encoding))[0] == text.encode()

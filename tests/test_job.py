@@ -257,3 +257,12 @@ def test_a_part_of_a_job_beside_the_whole_is_refused_in_a_line(tmp_path: Path) -
     ci.write(trace, parts[1])
     with pytest.raises(AmbiguousRunError, match="hold rank 1"):
         ci.read(*parts)
+
+
+def test_names_of_files_that_are_no_utf8(tmp_path: Path) -> None:
+    name = os.fsdecode(b"rank\xff0.json")
+    rank_file(tmp_path, name, 0)
+    trace = ci.read(tmp_path / name)
+    assert trace.meta.sources[0].path.endswith("rank\\udcff0.json")
+    for ending in ("pftrace", "parquet", "json", "et"):
+        ci.write(trace, tmp_path / f"out.{ending}")
