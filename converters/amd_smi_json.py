@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop.converters import amd_smi_faults as faults
-from chopper_interop.converters.amd_smi_cells import ColumnBuilder, Rows, is_quantity, of_json
+from chopper_interop.converters import amd_smi_faults as own_faults
+from chopper_interop.converters import telemetry_faults as faults
 from chopper_interop.converters.amd_smi_csv import LARGEST, OWN
+from chopper_interop.converters.telemetry_cells import ColumnBuilder, Rows, is_quantity, of_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -117,18 +118,18 @@ class _Reader:
                 except (json.JSONDecodeError, RecursionError):
                     break
                 self._row_if_shallow(row, combined=envelope is not None)
-        self._lost(faults.CUT, f"character {at}")
+        self._lost(own_faults.CUT, f"character {at}")
         following = _NEXT.search(self.text, max(at, start + 1))
         return following.end() if following else len(self.text)
 
     def _envelope(self, document: dict[str, Any]) -> None:
         if "error" in document:
-            self._lost(faults.ERROR, str(document["error"]))
+            self._lost(own_faults.ERROR, str(document["error"]))
         for row in _flat(document.get(COMBINED, [])):
             self._row_if_shallow(row, combined=True)
         for part in _OTHER_PARTS:
             for _ in _flat(document.get(part, [])):
-                self._lost(faults.OTHER_PART, part)
+                self._lost(own_faults.OTHER_PART, part)
         if not {"error", *PARTS} & set(document):
             self._lost(faults.NO_GPU, ", ".join(document)[:80])
 
@@ -136,11 +137,11 @@ class _Reader:
         try:
             self._row(row, combined=combined)
         except RecursionError:
-            self._lost(faults.DEEP, "")
+            self._lost(own_faults.DEEP, "")
 
     def _row(self, row: Any, *, combined: bool) -> None:
         if isinstance(row, dict) and "gpu" not in row and "error" in row:
-            self._lost(faults.ERROR, str(row["error"]))
+            self._lost(own_faults.ERROR, str(row["error"]))
             return
         gpu = _integer(row, "gpu") if isinstance(row, dict) else _NOT_TOLD
         if gpu == _NOT_TOLD:
@@ -148,10 +149,10 @@ class _Reader:
             return
         stamp = _integer(row, "timestamp")
         if self._repeated(row, stamp, combined=combined):
-            self._lost(faults.REPEATED, f"GPU {gpu}")
+            self._lost(own_faults.REPEATED, f"GPU {gpu}")
             return
         for process in _flat(row.get(PROCESSES, [])):
-            self._lost(faults.PROCESS, str(process))
+            self._lost(own_faults.PROCESS, str(process))
         number = len(self.own)
         for key, cell in [(key, of_json(value)) for key, value in leaves(row)]:
             column = self.columns.setdefault(key, ColumnBuilder(key))

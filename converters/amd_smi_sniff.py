@@ -16,6 +16,7 @@ from chopper_interop.converters import (
     amd_smi_json,
     amd_smi_tables,
 )
+from chopper_interop.converters.telemetry_numbers import cells_of
 
 
 class Output(Enum):
@@ -175,7 +176,7 @@ def _without_messages(text: str) -> tuple[str, bool]:
 
 def _of_csv(body: str) -> Output | None:
     line, _, rest = body.partition("\n")
-    names = tuple(name.strip() for name in amd_smi_csv.cells_of(line.strip()))
+    names = tuple(name.strip() for name in cells_of(line.strip()))
     if names == ("error", "code"):
         behind = next((r for r in rest.split("\n") if r.startswith(("gpu,", "timestamp,"))), None)
         return _of_csv(behind) if behind else Output.NOTHING

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.converters import amd_smi_faults as faults
+from chopper_interop.converters import amd_smi_faults as own_faults
 from chopper_interop.converters import amd_smi_json, amd_smi_yaml
-from chopper_interop.converters.amd_smi_cells import Cell, ColumnBuilder, Rows, of_text
-from chopper_interop.converters.amd_smi_csv import LARGEST, OWN, whole_number
-from chopper_interop.converters.amd_smi_tables import UNITS
+from chopper_interop.converters import telemetry_faults as faults
+from chopper_interop.converters.amd_smi_csv import LARGEST, OWN
+from chopper_interop.converters.telemetry_cells import Cell, ColumnBuilder, Rows, of_text
+from chopper_interop.converters.telemetry_numbers import whole_number
+from chopper_interop.converters.telemetry_units import UNITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -126,7 +128,7 @@ def _blocks(text: str, first: int, table: _Table) -> None:
     for block in amd_smi_yaml.read(text, table.issues):
         at = f"line {first + block.line - 1}"
         if block.kind != "GPU":
-            table.lost(faults.OTHER_PART, f"{at}: {block.kind}")
+            table.lost(own_faults.OTHER_PART, f"{at}: {block.kind}")
             continue
         told = (block.stamp, block.number, str(block.tree.pop("xcp", "")))
         own = tuple(whole_number(t, LARGEST[n]) for t, n in zip(told, OWN, strict=True))
@@ -156,7 +158,7 @@ def _line(line: str, at: str, table: _Table, *, whole: bool) -> None:
     elif not table.heads:
         table.lost(faults.NO_HEADER, at)
     elif _PROCESS in table.heads:
-        table.lost(faults.PROCESS, at)
+        table.lost(own_faults.PROCESS, at)
     else:
         _row(line, at, table, cut=watched and not whole)
 
@@ -164,7 +166,7 @@ def _line(line: str, at: str, table: _Table, *, whole: bool) -> None:
 def _row(line: str, at: str, table: _Table, *, cut: bool) -> None:
     cells = _CELL.findall(line)
     if len(cells) != len(table.heads):
-        table.lost(faults.CUT, f"{at}: {len(cells)} cells for {len(table.heads)} columns")
+        table.lost(own_faults.CUT, f"{at}: {len(cells)} cells for {len(table.heads)} columns")
         return
     if cut:
         table.issues.add(faults.CELL_CUT, 1, at)

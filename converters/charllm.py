@@ -19,8 +19,8 @@ from chopper_interop import arrow, inputs
 from chopper_interop.build import TraceBuilder
 from chopper_interop.converters import charllm_tables as tables
 from chopper_interop.converters.charllm_tables import How
-from chopper_interop.converters.nvidia_smi import decoded
-from chopper_interop.converters.nvidia_smi_time import SECOND, nanoseconds
+from chopper_interop.converters.telemetry_numbers import SECOND, nanoseconds
+from chopper_interop.converters.telemetry_text import lines_of
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.registry import Converter
 from chopper_interop.schemas.meta import Device, Meta, Rank, Source
@@ -191,7 +191,7 @@ def read(paths: list[Path]) -> Trace:
 
 def _read_file(path: Path, what: tables.Named | None, issues: IssueLog) -> tuple[_File | None, int]:
     """What a file holds, and how many rows it has."""
-    text = decoded(inputs.read(path, issues)).lstrip("\ufeff")
+    text = lines_of(inputs.read(path, issues)).lstrip("\ufeff")
     lines = [line for line in text.split("\n") if line.strip(" \t\0")]
     if what is None:
         issues.add(OTHER_NAME, len(lines), path.name)

@@ -8,6 +8,7 @@ from enum import Enum
 from chopper_interop.converters import nvidia_smi_csv, nvidia_smi_dmon, nvidia_smi_log
 from chopper_interop.converters import nvidia_smi_tables as tables
 from chopper_interop.converters.amd_smi_sniff import output_of as amd_output_of
+from chopper_interop.converters.telemetry_prefix import split_stamp
 
 
 class Output(Enum):
@@ -65,7 +66,7 @@ def output_of(head: bytes) -> Output | None:
 def _behind(lines: list[str]) -> Output | None:
     """Output of ``dmon`` whose first heading is lost."""
     for line in lines:
-        plain = nvidia_smi_dmon.split_stamp(line.strip())[1]
+        plain = split_stamp(line.strip())[1]
         if nvidia_smi_dmon.HEADER.match(plain):
             return Output.DMON
         if nvidia_smi_dmon.PROCESS_HEADER.match(plain):
@@ -90,7 +91,7 @@ def _is_message(line: str) -> bool:
 def _of_line(line: str, behind: list[str]) -> Output | None:
     if nvidia_smi_csv.is_row_without_header(line):
         return Output.CSV
-    line = nvidia_smi_dmon.split_stamp(line)[1]
+    line = split_stamp(line)[1]
     if nvidia_smi_dmon.HEADER.match(line):
         return Output.DMON
     if nvidia_smi_dmon.PROCESS_HEADER.match(line):

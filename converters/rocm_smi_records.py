@@ -6,7 +6,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from chopper_interop.converters.amd_smi_csv import LARGEST, whole_number
+from chopper_interop.converters.amd_smi_csv import LARGEST
+from chopper_interop.converters.telemetry_numbers import whole_number
 
 if TYPE_CHECKING:
     from chopper_interop.converters.rocm_smi_time import Moment

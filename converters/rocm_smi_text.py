@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from chopper_interop.converters import amd_smi_faults as faults
 from chopper_interop.converters import rocm_smi_time
-from chopper_interop.converters.amd_smi_csv import LARGEST, whole_number
-from chopper_interop.converters.amd_smi_names import amount
+from chopper_interop.converters import telemetry_faults as faults
+from chopper_interop.converters.amd_smi_csv import LARGEST
 from chopper_interop.converters.rocm_smi_records import SYSTEM, Records, card_of
+from chopper_interop.converters.telemetry_facts import amount
+from chopper_interop.converters.telemetry_numbers import whole_number
 
 if TYPE_CHECKING:
     from chopper_interop.issues import IssueLog

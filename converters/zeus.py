@@ -20,9 +20,9 @@ import numpy as np
 
 from chopper_interop import inputs
 from chopper_interop.build import TraceBuilder
-from chopper_interop.converters import nvidia_smi_faults as faults
-from chopper_interop.converters.nvidia_smi import decoded
-from chopper_interop.converters.nvidia_smi_time import SECOND, nanoseconds
+from chopper_interop.converters import telemetry_faults as faults
+from chopper_interop.converters.telemetry_numbers import SECOND, nanoseconds
+from chopper_interop.converters.telemetry_text import lines_of
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.registry import Converter
 from chopper_interop.schemas.meta import REALTIME, Device, Meta, Source
@@ -139,7 +139,7 @@ def read(paths: list[Path]) -> Trace:
     """
     (path,) = paths
     issues = IssueLog(str(path))
-    text = decoded(inputs.read(path, issues))
+    text = lines_of(inputs.read(path, issues))
     names, rows, events = _rows(text, issues)
     clock = _clock(rows)
     kept = [row for row in rows if _clock([row]) == clock]

@@ -21,7 +21,8 @@ from telemetry import assert_all_rows_told, counts, lanes, points_of, units
 
 import chopper_interop as ci
 from chopper_interop.converters.nvidia_smi import read as read_file
-from chopper_interop.converters.nvidia_smi_time import nanoseconds, stamp_of
+from chopper_interop.converters.telemetry_numbers import nanoseconds
+from chopper_interop.converters.telemetry_stamps import stamp_of
 from chopper_interop.errors import UnknownFormatError, UsageError
 
 REAL = SHARED / "telemetry" / "nvidia_smi_real"
