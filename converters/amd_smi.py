@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from chopper_interop import inputs
 from chopper_interop.converters import (
+    amd_smi_counted,
     amd_smi_csv,
     amd_smi_json,
     amd_smi_static,
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from chopper_interop.trace import Trace
 
 SOURCE = "amd-smi"
+LANES = (*amd_smi_tables.LANES, *amd_smi_counted.LANES)
+"""What the columns mean, those of processes (``monitor -q``) included."""
 
 
 def sniff(head: bytes) -> bool:
@@ -118,7 +121,7 @@ def _read(
     issues.add(faults.EMPTY, int(not rows.events))
     timed = by_stamps(rows, path, given, issues)
     meta = meta_of(path, rows, converter, SOURCE)
-    return telemetry_rows.trace_of(timed, meta, SOURCE, issues, amd_smi_tables.LANES)
+    return telemetry_rows.trace_of(timed, meta, SOURCE, issues, LANES)
 
 
 def _rows(text: str, issues: IssueLog) -> Rows:

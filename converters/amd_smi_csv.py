@@ -10,6 +10,7 @@ import numpy as np
 
 from chopper_interop.converters import amd_smi_faults as own_faults
 from chopper_interop.converters import telemetry_faults as faults
+from chopper_interop.converters.amd_smi_processes import Processes
 from chopper_interop.converters.telemetry_cells import Column, Rows, column_of_texts
 from chopper_interop.converters.telemetry_numbers import (
     LARGEST_INDEX,
@@ -83,6 +84,7 @@ class _Reader:
         self.blocks: dict[tuple[str, ...], _Block] = {}
         self.block: _Block | None = None
         self.own: list[tuple[int, int, int]] = []
+        self.processes = Processes(issues)
         self.events = 0
 
     def read(self) -> Rows:
@@ -92,6 +94,7 @@ class _Reader:
             if stripped:
                 self._line(stripped, f"line {number + 1}", whole=number < last)
         columns = [c for b in self.blocks.values() if b.rows for c in b.columns()]
+        columns += self.processes.finish()
         own = np.array(self.own, np.int64).reshape(-1, len(OWN))
         return Rows(own[:, 0], own[:, 1], own[:, 2], columns, self.events)
 
@@ -111,7 +114,7 @@ class _Reader:
         elif self.block is None:
             self._lost(faults.NO_HEADER, at)
         elif self.block.of_processes:
-            self._lost(own_faults.PROCESS, at)
+            self._process(self.block, line, at)
         else:
             self._row(self.block, line, at, whole=whole)
 
@@ -135,9 +138,16 @@ class _Reader:
             self.issues.add(faults.CELL_CUT, 1, at)
             cells[-1] = ""
         block.rows.append(len(self.own))
+        self.processes.rows[stamp, gpu] = len(self.own)
         block.cells.append(cells)
         self.own.append((stamp, gpu, xcp))
         self.events += 1
+
+    def _process(self, block: _Block, line: str, at: str) -> None:
+        told = dict(zip(block.names, cells_of(line), strict=False))
+        stamp, gpu = (whole_number(told.get(name, ""), LARGEST[name]) for name in OWN[:2])
+        self.events += 1
+        self.processes.add(stamp, gpu, told, at)
 
     def _lost(self, fault: Fault, example: str) -> None:
         self.events += 1

@@ -7,7 +7,7 @@ from chopper_interop.issues import Fault, Severity
 JOINED = Fault(
     "row-joined",
     Severity.INFO,
-    "Rows about several processes of one GPU at one time became one.",
+    "Rows about processes became values of the row of their GPU at their time.",
     events=True,
 )
 COUNTED = Fault(
@@ -43,7 +43,11 @@ ERROR = Fault(
     events=True,
 )
 PROCESS = Fault(
-    "process-row", Severity.LOSS, "Rows about processes (-q) are not read.", events=True
+    "process-row",
+    Severity.LOSS,
+    "Rows about processes that have no number, or of whose GPU no row stands before them, were "
+    "left out.",
+    events=True,
 )
 OTHER_PART = Fault(
     "row-of-other-part",

@@ -18,6 +18,7 @@ import numpy as np
 from chopper_interop.converters import amd_smi_faults as own_faults
 from chopper_interop.converters import telemetry_faults as faults
 from chopper_interop.converters.amd_smi_csv import LARGEST, OWN
+from chopper_interop.converters.amd_smi_processes import Processes
 from chopper_interop.converters.telemetry_cells import ColumnBuilder, Rows, is_quantity, of_json
 
 if TYPE_CHECKING:
@@ -71,12 +72,16 @@ class _Reader:
     seen: Counter[str] = field(default_factory=Counter)
     events: int = 0
 
+    def __post_init__(self) -> None:
+        self.processes = Processes(self.issues)
+
     def read(self) -> Rows:
         at = 0
         while (start := self._next_document(at)) is not None:
             at = self._document(start)
         own = np.array(self.own, np.int64).reshape(-1, len(OWN))
         columns = [c.finish() for c in self.columns.values()]
+        columns += self.processes.finish()
         return Rows(own[:, 0], own[:, 1], own[:, 2], columns, self.events)
 
     def _next_document(self, at: int) -> int | None:
@@ -151,14 +156,23 @@ class _Reader:
         if self._repeated(row, stamp, combined=combined):
             self._lost(own_faults.REPEATED, f"GPU {gpu}")
             return
-        for process in _flat(row.get(PROCESSES, [])):
-            self._lost(own_faults.PROCESS, str(process))
         number = len(self.own)
+        self.processes.rows[stamp, gpu] = number
+        for process in _flat(row.get(PROCESSES, [])):
+            self._process(stamp, gpu, process)
         for key, cell in [(key, of_json(value)) for key, value in leaves(row)]:
             column = self.columns.setdefault(key, ColumnBuilder(key))
             column.add(number, cell)
         self.own.append((stamp, gpu, _integer(row, "xcp")))
         self.events += 1
+
+    def _process(self, stamp: int, gpu: int, process: Any) -> None:
+        told = process.get("process_info") if isinstance(process, dict) else process
+        if isinstance(told, str):  # "No running processes detected"
+            self.issues.add(faults.NOT_A_ROW, 1, told[:80])
+            return
+        self.events += 1
+        self.processes.add(stamp, gpu, process, f"GPU {gpu}")
 
     def _repeated(self, row: dict[str, Any], stamp: int, *, combined: bool) -> bool:
         """Whether a closing document gives a row that came with its time before."""

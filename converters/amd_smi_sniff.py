@@ -116,6 +116,8 @@ _ENVELOPES = frozenset(
 """Keys around lists of GPUs in what is not sampled."""
 _BLOCK = re.compile(r"(?:TIMESTAMP: \d+\s+)?GPU: \d+\s+(?:TIMESTAMP: \d+\s+)?([A-Z][A-Z0-9_ ]*):")
 """How the form for people begins that has a block for each GPU; the first section."""
+_OTHER_BLOCK = re.compile(r"(?:TIMESTAMP: \d+\s+)?(?:CPU|CORE|NIC|SWITCH): \d+\s+[A-Z]")
+_FIRST_GPU = re.compile(r"^(?:TIMESTAMP: \d+\s+)?GPU: \d+\s*$", re.MULTILINE)
 _TABLE = re.compile(
     r"(?:TIMESTAMP +)?GPU +(?:XCP +)?(?:POWER|GPU_T|MEM_T|GFX|MEM|ENC|DEC|VRAM|PVIOL|SI)"
 )
@@ -152,6 +154,9 @@ def output_of(head: bytes) -> Output | None:
 
 
 def _of_text(body: str) -> Output | None:
+    if _OTHER_BLOCK.match(body):  # processors and cores may stand in front of the GPUs
+        gpu = _FIRST_GPU.search(body)
+        body = body[gpu.start() :] if gpu else body
     block = _BLOCK.match(body)
     if block:
         section = block[1].lower()
