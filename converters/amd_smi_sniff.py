@@ -16,6 +16,7 @@ from chopper_interop.converters import (
     amd_smi_json,
     amd_smi_tables,
 )
+from chopper_interop.converters.telemetry_headers import is_of_nvidia
 from chopper_interop.converters.telemetry_numbers import cells_of
 
 
@@ -185,6 +186,8 @@ def _of_csv(body: str) -> Output | None:
     if names == ("error", "code"):
         behind = next((r for r in rest.split("\n") if r.startswith(("gpu,", "timestamp,"))), None)
         return _of_csv(behind) if behind else Output.NOTHING
+    if is_of_nvidia(names):
+        return None
     if _STATIC & set(names):
         return Output.STATIC
     known = any(amd_smi_tables.meaning(key) for key in amd_smi_csv.keys_of(names))

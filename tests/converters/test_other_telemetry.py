@@ -21,7 +21,7 @@ from telemetry import assert_all_rows_told, counts, lanes, points_of, units
 import chopper_interop as ci
 from chopper_interop import inputs, registry
 from chopper_interop.converters.charllm import read as read_charllm
-from chopper_interop.converters.charllm import unwrapped
+from chopper_interop.converters.charllm_series import unwrapped
 from chopper_interop.errors import UnknownFormatError
 
 WINDOWS = SHARED / "telemetry" / "zeus_windows"
