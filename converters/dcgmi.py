@@ -174,6 +174,17 @@ def read(
     return builder.finish().with_meta(issues=tuple(issues))
 
 
+_OTHERS = re.compile(
+    r"\s*(?:\d+ GPUs? found\.|Successfully (?:retrieved|ran|obtained)\b.*\b(?:statistics|diagnostic|health)"
+    r"|\+[-=]+\+\s*\n\| (?:Diagnostic |GPU ID: \d+, Device|Successfully|Execution Stats|NVLink))"
+)
+
+
+def is_other(head: bytes) -> bool:
+    """Whether a file that begins so is what dcgmi prints once."""
+    return _OTHERS.match(head.decode("utf-8", "replace").lstrip("\ufeff")) is not None
+
+
 DCGMI = Converter(
     name="dcgmi",
     description="telemetry of NVIDIA GPUs: dcgmi dmon",
@@ -183,4 +194,12 @@ DCGMI = Converter(
     read=read,
     carries="device fields (power, clocks, temperatures, utilization, memory, ECC, energy) and "
     "profiling fields (SM, tensor, DRAM, FP activity, PCIe, NVLink); others under their short name",
+)
+
+DCGMI_OTHERS = Converter(
+    name="dcgmi-others",
+    description="what dcgmi prints once (discovery, stats, diag, health, nvlink)",
+    sniff=is_other,
+    not_read_because="it holds no samples in time; record with dcgmi dmon -e 155,100,1002,1005 "
+    "-d 100, a time in front of every line (… | ts '%s')",
 )

@@ -70,7 +70,9 @@ def read(  # noqa: PLR0913 - options of the format
         Zone of the machine that wrote it, ``Europe/Berlin`` or ``+02:00``: times are then real
         times. Without it they are those of a wall clock, unless the file tells the zone.
     columns
-        What stood behind ``--query-gpu=``, for CSV without a header.
+        What stood behind ``--query-gpu=``, for CSV without a header. For ``dmon`` without one,
+        its names, which begin with ``gpu``: ``"gpu pwr gtemp sm mem"``; say ``--from nvidia-smi``
+        then, for nothing in such a file tells what it is.
     date
         Day of the first row, ``2024-05-01``, for ``dmon -o T``.
     at_ns
@@ -112,8 +114,8 @@ def read(  # noqa: PLR0913 - options of the format
 
 def _table(path: Path, text: str, columns: str | None, date: str | None, issues: IssueLog) -> Table:
     found = output_of(text[: inputs.HEAD].encode("utf-8", "replace"))
-    if found is Output.DMON:
-        return nvidia_smi_dmon.read(text, date, issues)
+    if found is Output.DMON or nvidia_smi_dmon.HEADER.match(f"# {columns}"):
+        return nvidia_smi_dmon.read(text, date, issues, columns or "")
     if found is Output.LOG:
         return nvidia_smi_log.read_text(text, issues)
     if found is Output.XML:

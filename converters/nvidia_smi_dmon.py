@@ -123,7 +123,7 @@ def _cells(line: str) -> list[str]:
     return [c.strip() for c in line.split(",")] if "," in line else line.split()
 
 
-def read(text: str, day: str | None, issues: IssueLog) -> Table:
+def read(text: str, day: str | None, issues: IssueLog, columns: str = "") -> Table:
     """Rows of ``nvidia-smi dmon``.
 
     Parameters
@@ -134,7 +134,12 @@ def read(text: str, day: str | None, issues: IssueLog) -> Table:
         Date of the first row, for output with times of day alone.
     issues
         Where rows that cannot be read are counted.
+    columns
+        Names of the columns of rows in front of the first heading: those that `HEADER` tells,
+        without ``#``.
     """
     table = Table(issues)
-    _Reader(table, day or "").read(text.split("\n"))
+    reader = _Reader(table, day or "")
+    reader.names = [name.lower() for name in _cells(columns.lstrip("# "))]
+    reader.read(text.split("\n"))
     return table
