@@ -48,6 +48,7 @@ STATIC = (
 """Columns of which ``--query-supported-clocks`` and the like have all of one set."""
 LOCAL_STAMP = re.compile(r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{3}")
 _UNIT_CELL = re.compile(r"[-+]?\d+(?:\.\d+)? (?:W|MHz|%|MiB)")
+_LABEL = re.compile(r"\s*[A-Za-z_][\w ]*:")
 _WORD = re.compile(r"[A-Za-z_]")
 
 
@@ -79,6 +80,8 @@ def is_static(keys: Sequence[str]) -> bool:
 def is_row_without_header(line: str) -> bool:
     """Whether a line can only be a row of ``--format=csv,noheader``."""
     cells = cells_of(line)
+    if _LABEL.match(line) or any(c.count("[") != c.count("]") for c in cells):
+        return False  # a list of values in the form for people of amd-smi
     stamped = bool(cells) and LOCAL_STAMP.fullmatch(cells[0]) is not None and len(cells) > 1
     return stamped or sum(_UNIT_CELL.fullmatch(c) is not None for c in cells) > 1
 

@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 AMD_SMI = re.compile(r"(?:timestamp,)?gpu(?:,|\s*$)")
 """How the headers of amd-smi begin."""
 _NVIDIA = re.compile(
-    r".*[.\[ ].*"
+    r".*[.\[].*"
     r"|power(?:_draw\w*|_w|_watts?|_usage_w\w*)?|gpu_(?:power|temp|util|mem)\w*"
     r"|temp(?:erature)?(?:_c|_celsius|_gpu\w*|_mem\w*)?|util\w*"
-    r"|mem(?:ory)?_(?:util|used|free|total|clock_)\w*|sm_clock\w*|clocks?_\w+"
+    r"|mem(?:ory)?_(?:util|used|free|total|clock_)\w*|sm_clock\w*|clocks_\w+"
+    r"|clock_(?:sm|graphics|mem)\w*"
     r"|graphics_clock\w*|pstate|performance_state|fan_speed|pcie_link_\w+|enforced_\w+",
     re.IGNORECASE,
 )

@@ -431,3 +431,8 @@ def test_dmon_without_a_heading(tmp_path: Path, parted: str) -> None:
 def test_headers_that_begin_like_those_of_amd_smi(name: str, whose: str) -> None:
     head = f"timestamp,gpu,{name}\n1700000000,0,1,2\n".encode()
     assert [c.name for c in sniffed(head)] == [whose]
+
+
+def test_lists_in_amd_smis_text_are_no_rows() -> None:
+    text = b"GPU: 0\n    USAGE:\n        VCN_ACTIVITY: [0 %, 0 %, 12 %]\n        MM_ACTIVITY: N/A\n"
+    assert [c.name for c in sniffed(text)] == ["amd-smi-text"]
