@@ -134,7 +134,8 @@ def _rows(text: str, issues: IssueLog) -> Rows:
 
 CARRIES = (
     "power, clocks of every XCD, temperatures, activity of engines, memory, energy, PCIe, "
-    "ECC, throttling as shares of time; every other number under its own name"
+    "ECC, throttling as shares of time, memory of processes (monitor -q); every other number under "
+    "its own name"
 )
 
 AMD_SMI = Converter(

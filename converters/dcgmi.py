@@ -193,6 +193,7 @@ DCGMI = Converter(
     sniff=sniff,
     read=read,
     carries="device fields (power, clocks, temperatures, utilization, memory, ECC, energy) and "
+    "throttle reasons bit by bit, and "
     "profiling fields (SM, tensor, DRAM, FP activity, PCIe, NVLink); others under their short name",
 )
 
