@@ -236,6 +236,41 @@ def _by_tool(
     return {}
 
 
+def named(trace: Trace, others: Iterable[Device]) -> tuple[Device, ...]:
+    """The devices of a trace with all names that a chain of sources has for them.
+
+    Devices that the trace has work on and does not describe are among them if a source does, as
+    far as each is of one rank alone: processes that each see one GPU all call it 0.
+
+    Parameters
+    ----------
+    trace
+        The trace.
+    others
+        Devices of all sources.
+    """
+    others = list(others)
+    told = list(trace.meta.devices)
+    numbers = [r.device for r in trace.meta.ranks if r.device >= 0]
+    one_each = len(set(numbers)) == len(numbers) and len({r.host for r in trace.meta.ranks}) < 2  # noqa: PLR2004
+    counted = {d.device: d for d in of_trace(trace, others)} if one_each else {}
+    made = []
+    for device in told:
+        by_number = counted.pop(device.device, device)
+        if not _names(device):
+            full = with_all_names([replace(by_number, name="", host=device.host)], others)[0]
+            if _is_found(full):
+                made.append(replace(full, name=device.name or full.name, source=device.source))
+                continue
+        made += with_all_names([device], others)
+    return tuple(made) + tuple(filter(_is_found, with_all_names([*counted.values()], others)))
+
+
+def _is_found(device: Device) -> bool:
+    """Whether another source knows it: it has more than the number that it began with."""
+    return bool(device.name or device.pci or device.uuid)
+
+
 def _assumed(
     theirs: Sequence[int], known: dict[int, Device], ours: Sequence[Device], links: _Links
 ) -> dict[int, tuple[int, str]]:

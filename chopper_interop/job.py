@@ -113,8 +113,7 @@ def assemble(fragments: list[Fragment], name: str, rules: Sequence[Rule] = ()) -
     trace = host_et.join(trace, [f.trace for f in programs], issues)
     folder = {r: f.files.paths[0].parent for f in timing for r in f.trace.ranks}
     trace = with_telemetry(telemetry, Surroundings(trace, folder, known, rules, issues))
-    named = devices.with_all_names(trace.meta.devices, known)
-    trace = trace.with_meta(devices=named)
+    trace = trace.with_meta(devices=devices.named(trace, known))
     return _finished(trace, fragments, passes + programs, issues)
 
 

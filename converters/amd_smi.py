@@ -1,7 +1,7 @@
 """amd-smi's telemetry: ``amd-smi metric`` and ``amd-smi monitor`` of 5.7.1 to 7.x, all forms.
 
 One row is one GPU at one tick. Rows become samples of one lane for each value (`amd_smi_tables`);
-their times are whole seconds, which `amd_smi_time` spreads. What amd-smi prints once describes
+their times are whole seconds, which `telemetry_ticks` spreads. What amd-smi prints once describes
 the GPUs (`amd_smi_static`).
 """
 
@@ -11,14 +11,19 @@ from typing import TYPE_CHECKING
 
 from chopper_interop import inputs
 from chopper_interop.converters import (
+    amd_smi_counted,
     amd_smi_csv,
     amd_smi_json,
     amd_smi_static,
+    amd_smi_tables,
     amd_smi_text,
-    amd_smi_trace,
+    telemetry_rows,
 )
-from chopper_interop.converters import amd_smi_faults as faults
+from chopper_interop.converters import telemetry_faults as faults
 from chopper_interop.converters.amd_smi_sniff import Output, output_of
+from chopper_interop.converters.amd_smi_stamps import by_stamps, meta_of
+from chopper_interop.converters.telemetry_given import Given
+from chopper_interop.converters.telemetry_text import decoded
 from chopper_interop.issues import IssueLog
 from chopper_interop.registry import Converter
 
@@ -26,11 +31,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from chopper_interop.converters.amd_smi_cells import Rows
-    from chopper_interop.converters.amd_smi_trace import Given
+    from chopper_interop.converters.telemetry_cells import Rows
     from chopper_interop.trace import Trace
 
 SOURCE = "amd-smi"
+LANES = (*amd_smi_tables.LANES, *amd_smi_counted.LANES)
+"""What the columns mean, those of processes (``monitor -q``) included."""
 
 
 def sniff(head: bytes) -> bool:
@@ -78,7 +84,7 @@ def read(
         `at` is anything else, or options contradict each other.
     """
     (path,) = paths
-    return _read(path, _rows, AMD_SMI.name, amd_smi_trace.Given(at_ns, at, period_ms))
+    return _read(path, _rows, AMD_SMI.name, Given(at_ns, at, period_ms))
 
 
 def read_text(
@@ -103,7 +109,7 @@ def read_text(
         How far several outputs without times are apart; without it only the last is taken.
     """
     (path,) = paths
-    given = amd_smi_trace.Given(at_ns, at, period_ms)
+    given = Given(at_ns, at, period_ms)
     return _read(path, amd_smi_text.read, AMD_SMI_TEXT.name, given)
 
 
@@ -111,11 +117,11 @@ def _read(
     path: Path, rows_of: Callable[[str, IssueLog], Rows], converter: str, given: Given
 ) -> Trace:
     issues = IssueLog(str(path))
-    rows = rows_of(amd_smi_trace.decoded(inputs.read(path, issues)), issues)
+    rows = rows_of(decoded(inputs.read(path, issues)), issues)
     issues.add(faults.EMPTY, int(not rows.events))
-    timed = amd_smi_trace.by_stamps(rows, path, given, issues)
-    meta = amd_smi_trace.meta_of(path, rows, converter, SOURCE)
-    return amd_smi_trace.trace_of(timed, meta, SOURCE, issues)
+    timed = by_stamps(rows, path, given, issues)
+    meta = meta_of(path, rows, converter, SOURCE)
+    return telemetry_rows.trace_of(timed, meta, SOURCE, issues, LANES)
 
 
 def _rows(text: str, issues: IssueLog) -> Rows:
@@ -128,7 +134,8 @@ def _rows(text: str, issues: IssueLog) -> Rows:
 
 CARRIES = (
     "power, clocks of every XCD, temperatures, activity of engines, memory, energy, PCIe, "
-    "ECC, throttling as shares of time; every other number under its own name"
+    "ECC, throttling as shares of time, memory of processes (monitor -q); every other number under "
+    "its own name"
 )
 
 AMD_SMI = Converter(

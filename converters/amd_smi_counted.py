@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.converters.amd_smi_cells import ColumnBuilder, Rows, of_json, of_text
-from chopper_interop.converters.amd_smi_names import amount
-from chopper_interop.converters.amd_smi_tables import Lane
+from chopper_interop.converters.telemetry_cells import ColumnBuilder, Rows, of_json, of_text
+from chopper_interop.converters.telemetry_facts import amount
+from chopper_interop.converters.telemetry_names import Lane
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.converters import amd_smi_faults as faults
-from chopper_interop.converters.amd_smi_cells import Column, Rows, column_of_texts
+from chopper_interop.converters import amd_smi_faults as own_faults
+from chopper_interop.converters import telemetry_faults as faults
+from chopper_interop.converters.amd_smi_processes import Processes
+from chopper_interop.converters.telemetry_cells import Column, Rows, column_of_texts
+from chopper_interop.converters.telemetry_numbers import (
+    LARGEST_INDEX,
+    LATEST_S,
+    NOT_TOLD,
+    cells_of,
+    whole_number,
+)
 
 if TYPE_CHECKING:
     from chopper_interop.issues import Fault, IssueLog
@@ -22,10 +30,7 @@ HEADER = re.compile(r"^(?:(?:timestamp,)?gpu(?:,|\s*$)|error,code\s*$)", re.MULT
 """How headers begin."""
 _WATCHING = re.compile(r"'CTRL' \+ 'C'")
 _DATA = re.compile(r"\d")
-_NOT_TOLD = -1
-LATEST_S = 4_000_000_000
-"""Epoch seconds beyond which nanoseconds with room for sums leave 64 bits (2096)."""
-LARGEST = dict(zip(OWN, (LATEST_S, (1 << 31) - 1, (1 << 31) - 1), strict=True))
+LARGEST = dict(zip(OWN, (LATEST_S, LARGEST_INDEX, LARGEST_INDEX), strict=True))
 """The largest numbers that `OWN` can hold."""
 _ERROR_HEADER = ("error", "code")
 _PROCESS = {"pid", "name"}
@@ -79,6 +84,7 @@ class _Reader:
         self.blocks: dict[tuple[str, ...], _Block] = {}
         self.block: _Block | None = None
         self.own: list[tuple[int, int, int]] = []
+        self.processes = Processes(issues)
         self.events = 0
 
     def read(self) -> Rows:
@@ -88,6 +94,7 @@ class _Reader:
             if stripped:
                 self._line(stripped, f"line {number + 1}", whole=number < last)
         columns = [c for b in self.blocks.values() if b.rows for c in b.columns()]
+        columns += self.processes.finish()
         own = np.array(self.own, np.int64).reshape(-1, len(OWN))
         return Rows(own[:, 0], own[:, 1], own[:, 2], columns, self.events)
 
@@ -101,13 +108,13 @@ class _Reader:
         elif _WATCHING.match(line):
             self.issues.add(faults.NOT_A_ROW, 1, line[:80])
         elif self.block and self.block.names == _ERROR_HEADER:
-            self._lost(faults.ERROR, line)
+            self._lost(own_faults.ERROR, line)
         elif not _DATA.match(line):
             self.issues.add(faults.NOT_A_ROW, 1, line[:80])
         elif self.block is None:
             self._lost(faults.NO_HEADER, at)
         elif self.block.of_processes:
-            self._lost(faults.PROCESS, at)
+            self._process(self.block, line, at)
         else:
             self._row(self.block, line, at, whole=whole)
 
@@ -120,20 +127,27 @@ class _Reader:
         if len(cells) != len(block.names):
             cells = with_lists_joined(cells)
         if len(cells) != len(block.names) or line.count('"') % 2:
-            self._lost(faults.CUT, f"{at}: {len(cells)} cells for {len(block.names)} columns")
+            self._lost(own_faults.CUT, f"{at}: {len(cells)} cells for {len(block.names)} columns")
             return
         by_name = dict(zip(block.names, cells, strict=True))
         stamp, gpu, xcp = (whole_number(by_name.get(name, ""), LARGEST[name]) for name in OWN)
-        if gpu == _NOT_TOLD:
+        if gpu == NOT_TOLD:
             self._lost(faults.NO_GPU, at)
             return
-        if not whole and stamp != _NOT_TOLD:  # a stream that was cut, not a file that was edited
+        if not whole and stamp != NOT_TOLD:  # a stream that was cut, not a file that was edited
             self.issues.add(faults.CELL_CUT, 1, at)
             cells[-1] = ""
         block.rows.append(len(self.own))
+        self.processes.rows[stamp, gpu] = len(self.own)
         block.cells.append(cells)
         self.own.append((stamp, gpu, xcp))
         self.events += 1
+
+    def _process(self, block: _Block, line: str, at: str) -> None:
+        told = dict(zip(block.names, cells_of(line), strict=False))
+        stamp, gpu = (whole_number(told.get(name, ""), LARGEST[name]) for name in OWN[:2])
+        self.events += 1
+        self.processes.add(stamp, gpu, told, at)
 
     def _lost(self, fault: Fault, example: str) -> None:
         self.events += 1
@@ -151,14 +165,6 @@ def read(text: str, issues: IssueLog) -> Rows:
         Where rows that cannot be read are counted.
     """
     return _Reader(text, issues).read()
-
-
-def cells_of(line: str) -> list[str]:
-    """Cells of one line; what a writer left open ends with the line."""
-    try:
-        return next(csv.reader([line]), [])
-    except csv.Error:
-        return line.split(",")
 
 
 def with_lists_joined(cells: list[str]) -> list[str]:
@@ -191,11 +197,3 @@ def keys_of(names: tuple[str, ...]) -> list[str]:
     elif "width" in there:
         meant["speed"] = "pcie.speed"
     return [meant.get(name, name) for name in names]
-
-
-def whole_number(cell: str, largest: int) -> int:
-    """A number of `OWN` out of its text; -1 if it is none or too large."""
-    cell = cell.strip()
-    if not (cell.isascii() and cell.isdigit() and len(cell) <= len(str(largest))):
-        return _NOT_TOLD
-    return int(cell) if int(cell) <= largest else _NOT_TOLD

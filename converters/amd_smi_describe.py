@@ -9,9 +9,11 @@ from json import JSONDecoder
 from typing import TYPE_CHECKING, Any
 
 from chopper_interop.converters import amd_smi_csv, amd_smi_describe_text
-from chopper_interop.converters import amd_smi_faults as faults
-from chopper_interop.converters.amd_smi_cells import is_quantity
+from chopper_interop.converters import amd_smi_faults as own_faults
+from chopper_interop.converters import telemetry_faults as faults
 from chopper_interop.converters.amd_smi_describe_text import NO_GPU, Entry, index_of
+from chopper_interop.converters.telemetry_cells import is_quantity
+from chopper_interop.converters.telemetry_numbers import cells_of, whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,11 +45,9 @@ class _Reader:
         told = next((tree[key] for key in GPU_KEYS if key in tree), None)
         gpu = index_of(told)
         if gpu == NO_GPU and kind not in _NO_GPU_NEEDED:
-            self.lose(faults.ERROR if "error" in tree else faults.NO_GPU, at)
+            self.lose(own_faults.ERROR if "error" in tree else faults.NO_GPU, at)
             return
-        stamp = amd_smi_csv.whole_number(
-            str(tree.get("timestamp", "")), amd_smi_csv.LARGEST["timestamp"]
-        )
+        stamp = whole_number(str(tree.get("timestamp", "")), amd_smi_csv.LARGEST["timestamp"])
         leaves = {k: v for k, v in _leaves(tree, "", 0) if k not in (*GPU_KEYS, "timestamp")}
         self.entries.append(Entry(gpu, leaves, stamp, kind))
 
@@ -72,7 +72,7 @@ class _Reader:
             except (ValueError, RecursionError):
                 break
             self.add(row, "", str(row))
-        self.lose(faults.CUT, f"character {at}")
+        self.lose(own_faults.CUT, f"character {at}")
         following = _NEXT.search(text, max(at, begin + 1))
         return following.end() if following else len(text)
 
@@ -82,20 +82,20 @@ class _Reader:
             line = line.strip("\r \0")  # noqa: PLW2901 - of a file that Windows wrote
             at = f"line {number}"
             if CSV_HEADER.match(line) or line == "error,code":
-                names = [name.strip() for name in amd_smi_csv.cells_of(line)]
+                names = [name.strip() for name in cells_of(line)]
             elif names[:1] == ["error"] and line:
-                self.lose(faults.ERROR, line)
+                self.lose(own_faults.ERROR, line)
             elif not line[:1].isdigit():
                 self.issues.add(faults.NOT_A_ROW, int(bool(line)), line[:80])
             else:
                 self._csv_row(names, line, at)
 
     def _csv_row(self, names: list[str], line: str, at: str) -> None:
-        cells = amd_smi_csv.cells_of(line)
+        cells = cells_of(line)
         if not names:
             self.lose(faults.NO_HEADER, at)
         elif len(cells) != len(names) or line.count('"') % 2:
-            self.lose(faults.CUT, f"{at}: {len(cells)} cells for {len(names)} columns")
+            self.lose(own_faults.CUT, f"{at}: {len(cells)} cells for {len(names)} columns")
         else:
             row = {n: _literal(c) for n, c in zip(names, cells, strict=True)}
             if _BOARD in row and "version" in row:
@@ -106,7 +106,7 @@ class _Reader:
         entries, others = amd_smi_describe_text.read(text, self.issues)
         self.entries += entries
         for at in others:
-            self.lose(faults.OTHER_PART, at)
+            self.lose(own_faults.OTHER_PART, at)
 
 
 def read(text: str, issues: IssueLog) -> tuple[list[Entry], int]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from chopper_interop.converters import amd_smi_csv, amd_smi_yaml
+from chopper_interop.converters.telemetry_numbers import whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,7 +61,7 @@ def index_of(told: Any) -> int:
     """A GPU's index; `NO_GPU` if it is none."""
     if isinstance(told, bool):
         return NO_GPU
-    return amd_smi_csv.whole_number(str(told), amd_smi_csv.LARGEST["gpu"])
+    return whole_number(str(told), amd_smi_csv.LARGEST["gpu"])
 
 
 def form_of(text: str, csv_header: re.Pattern[str]) -> str:
@@ -92,7 +93,7 @@ def read(text: str, issues: IssueLog) -> tuple[list[Entry], list[str]]:
             others.append(f"line {block.line}: {block.kind} {block.number}")
             continue
         largest = amd_smi_csv.LARGEST["timestamp"]
-        stamp = amd_smi_csv.whole_number(block.stamp, largest)
+        stamp = whole_number(block.stamp, largest)
         entries.append(Entry(gpu, dict(_leaves(block.tree, "")), stamp))
     return entries, others
 

@@ -1,25 +1,13 @@
-"""What can be amiss with amd-smi's output, and what became of its rows."""
+"""What can be amiss with amd-smi's output alone; the rest is in `telemetry_faults`."""
 
 from __future__ import annotations
 
 from chopper_interop.issues import Fault, Severity
 
-SAMPLED = Fault(
-    "row-as-samples",
-    Severity.INFO,
-    "Rows (one GPU at one tick) became samples of counter lanes.",
-    events=True,
-)
-DESCRIBED = Fault(
-    "row-as-description",
-    Severity.INFO,
-    "Rows that describe a GPU became its names and facts.",
-    events=True,
-)
 JOINED = Fault(
     "row-joined",
     Severity.INFO,
-    "Rows about several processes of one GPU at one time became one.",
+    "Rows about processes became values of the row of their GPU at their time.",
     events=True,
 )
 COUNTED = Fault(
@@ -35,13 +23,6 @@ NO_TIME = Fault(
     "out. Give -O at_ns=<epoch nanoseconds> or -O at=mtime, or record with -w 1.",
     events=True,
 )
-EARLIER_RUN = Fault(
-    "row-of-earlier-run",
-    Severity.LOSS,
-    "The file holds several outputs without time, one behind the other: the time that was given "
-    "is that of the last, the earlier ones were left out.",
-    events=True,
-)
 CUT = Fault(
     "row-cut-short",
     Severity.LOSS,
@@ -55,31 +36,6 @@ DEEP = Fault(
     "Rows whose values are nested hundreds of levels deep were left out.",
     events=True,
 )
-CELL_CUT = Fault(
-    "cell-cut-short",
-    Severity.LOSS,
-    "The file ends within a row: its last cell may lack digits and was left out.",
-)
-FILE_CUT = Fault(
-    "file-cut-short",
-    Severity.LOSS,
-    "The file ends within a line: the tool was stopped while it wrote a tick, which is missing.",
-)
-EMPTY = Fault("no-rows", Severity.LOSS, "The file holds no rows.")
-TICK_CUT = Fault(
-    "tick-without-all-gpus",
-    Severity.LOSS,
-    "Ticks that lack the rows of GPUs which others have.",
-)
-NO_HEADER = Fault(
-    "row-without-header",
-    Severity.LOSS,
-    "Rows in front of the first header were left out.",
-    events=True,
-)
-NO_GPU = Fault(
-    "row-without-gpu", Severity.LOSS, "Rows that do not say which GPU were left out.", events=True
-)
 ERROR = Fault(
     "error-message",
     Severity.LOSS,
@@ -87,7 +43,11 @@ ERROR = Fault(
     events=True,
 )
 PROCESS = Fault(
-    "process-row", Severity.LOSS, "Rows about processes (-q) are not read.", events=True
+    "process-row",
+    Severity.LOSS,
+    "Rows about processes that have no number, or of whose GPU no row stands before them, were "
+    "left out.",
+    events=True,
 )
 OTHER_PART = Fault(
     "row-of-other-part",
@@ -100,52 +60,4 @@ REPEATED = Fault(
     Severity.INFO,
     "amd-smi wrote samples a second time in its closing JSON document; they were taken once.",
     events=True,
-)
-NOT_A_ROW = Fault(
-    "line-without-data", Severity.INFO, "Messages of amd-smi between the rows were left out."
-)
-ASSUMED_TIME = Fault(
-    "time-from-option",
-    Severity.INFO,
-    "Rows without time got the time that was given by option.",
-)
-ASSUMED_MTIME = Fault(
-    "time-from-file",
-    Severity.INFO,
-    "Rows without time got the time at which the file was last changed, which a copy may have "
-    "moved.",
-)
-SPREAD = Fault(
-    "time-spread",
-    Severity.INFO,
-    "amd-smi writes whole seconds; rows were placed within theirs as the period of the run has "
-    "it. How far a sample may be off stands in `series.uncertainty_ns`.",
-)
-TEXT = Fault(
-    "cell-not-a-number",
-    Severity.INFO,
-    "Cells that hold words (ENABLED, AUTO, an error's text) are not samples and were left out.",
-)
-SENTINEL = Fault(
-    "value-not-available",
-    Severity.INFO,
-    "Values that stand for 'not available' (-1, 65535, 4294967295, 18446744073709551615) were "
-    "left out.",
-)
-UNIT = Fault(
-    "unit-unknown",
-    Severity.LOSS,
-    "Values in a unit that is not known here or not of this quantity were left out.",
-)
-ENERGY = Fault(
-    "energy-reads-high",
-    Severity.INFO,
-    "amd-smi takes 15.3 µJ for a count of the energy counter, which is 2^-16 J = 15.2588 µJ: its "
-    "joules are 0.27 % high. They were taken as they are.",
-)
-RESIDENCY = Fault(
-    "residency-went-back",
-    Severity.LOSS,
-    "Between two samples a throttle residency did not fit its counter (a reset, or a driver that "
-    "was loaded anew): no share was made there.",
 )

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop.converters import amd_smi_faults as faults
-from chopper_interop.converters.amd_smi_cells import ColumnBuilder, Rows, is_quantity, of_json
+from chopper_interop.converters import amd_smi_faults as own_faults
+from chopper_interop.converters import telemetry_faults as faults
 from chopper_interop.converters.amd_smi_csv import LARGEST, OWN
+from chopper_interop.converters.amd_smi_processes import Processes
+from chopper_interop.converters.telemetry_cells import ColumnBuilder, Rows, is_quantity, of_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,12 +72,16 @@ class _Reader:
     seen: Counter[str] = field(default_factory=Counter)
     events: int = 0
 
+    def __post_init__(self) -> None:
+        self.processes = Processes(self.issues)
+
     def read(self) -> Rows:
         at = 0
         while (start := self._next_document(at)) is not None:
             at = self._document(start)
         own = np.array(self.own, np.int64).reshape(-1, len(OWN))
         columns = [c.finish() for c in self.columns.values()]
+        columns += self.processes.finish()
         return Rows(own[:, 0], own[:, 1], own[:, 2], columns, self.events)
 
     def _next_document(self, at: int) -> int | None:
@@ -117,18 +123,18 @@ class _Reader:
                 except (json.JSONDecodeError, RecursionError):
                     break
                 self._row_if_shallow(row, combined=envelope is not None)
-        self._lost(faults.CUT, f"character {at}")
+        self._lost(own_faults.CUT, f"character {at}")
         following = _NEXT.search(self.text, max(at, start + 1))
         return following.end() if following else len(self.text)
 
     def _envelope(self, document: dict[str, Any]) -> None:
         if "error" in document:
-            self._lost(faults.ERROR, str(document["error"]))
+            self._lost(own_faults.ERROR, str(document["error"]))
         for row in _flat(document.get(COMBINED, [])):
             self._row_if_shallow(row, combined=True)
         for part in _OTHER_PARTS:
             for _ in _flat(document.get(part, [])):
-                self._lost(faults.OTHER_PART, part)
+                self._lost(own_faults.OTHER_PART, part)
         if not {"error", *PARTS} & set(document):
             self._lost(faults.NO_GPU, ", ".join(document)[:80])
 
@@ -136,11 +142,11 @@ class _Reader:
         try:
             self._row(row, combined=combined)
         except RecursionError:
-            self._lost(faults.DEEP, "")
+            self._lost(own_faults.DEEP, "")
 
     def _row(self, row: Any, *, combined: bool) -> None:
         if isinstance(row, dict) and "gpu" not in row and "error" in row:
-            self._lost(faults.ERROR, str(row["error"]))
+            self._lost(own_faults.ERROR, str(row["error"]))
             return
         gpu = _integer(row, "gpu") if isinstance(row, dict) else _NOT_TOLD
         if gpu == _NOT_TOLD:
@@ -148,16 +154,25 @@ class _Reader:
             return
         stamp = _integer(row, "timestamp")
         if self._repeated(row, stamp, combined=combined):
-            self._lost(faults.REPEATED, f"GPU {gpu}")
+            self._lost(own_faults.REPEATED, f"GPU {gpu}")
             return
-        for process in _flat(row.get(PROCESSES, [])):
-            self._lost(faults.PROCESS, str(process))
         number = len(self.own)
+        self.processes.rows[stamp, gpu] = number
+        for process in _flat(row.get(PROCESSES, [])):
+            self._process(stamp, gpu, process)
         for key, cell in [(key, of_json(value)) for key, value in leaves(row)]:
             column = self.columns.setdefault(key, ColumnBuilder(key))
             column.add(number, cell)
         self.own.append((stamp, gpu, _integer(row, "xcp")))
         self.events += 1
+
+    def _process(self, stamp: int, gpu: int, process: Any) -> None:
+        told = process.get("process_info") if isinstance(process, dict) else process
+        if isinstance(told, str):  # "No running processes detected"
+            self.issues.add(faults.NOT_A_ROW, 1, told[:80])
+            return
+        self.events += 1
+        self.processes.add(stamp, gpu, process, f"GPU {gpu}")
 
     def _repeated(self, row: dict[str, Any], stamp: int, *, combined: bool) -> bool:
         """Whether a closing document gives a row that came with its time before."""

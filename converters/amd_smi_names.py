@@ -10,12 +10,17 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from chopper_interop.converters import amd_smi_tables
-from chopper_interop.converters.amd_smi_cells import Item, of_json, of_text
-from chopper_interop.converters.amd_smi_csv import LARGEST, whole_number
+from chopper_interop.converters.amd_smi_csv import LARGEST
 from chopper_interop.converters.amd_smi_describe_text import NO_GPU, Entry
-from chopper_interop.converters.amd_smi_tables import Lane
-from chopper_interop.converters.amd_smi_values import number
+from chopper_interop.converters.telemetry_facts import (
+    amount,
+    joined,
+    levels_as_facts,
+    pci_of,
+    shown,
+    words,
+)
+from chopper_interop.converters.telemetry_numbers import whole_number
 from chopper_interop.schemas.meta import Device
 
 if TYPE_CHECKING:
@@ -70,9 +75,6 @@ _PROFILES = ("partition_profiles", "accelerator_partition_profiles", "partition_
 _LEVEL = re.compile(r"(?:clock\.)?(\w+?)[._]frequency_levels\.level[ _]?(\d+)")
 CLOCKS = {"sys": "gfx", "mem": "memory", "df": "fabric", "soc": "soc"}
 """Clocks whose levels are facts: ``static`` → here."""
-_MAX = {"gfx": "max_engine_clk_mhz", "memory": "max_memory_clk_mhz"}
-_PCI = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{1,2}):([0-9a-f]{1,2})\.([0-9a-f])")
-_NONE = ("", "none", "null")
 
 
 def devices_of(entries: Iterable[Entry], tool: str) -> tuple[Device, ...]:
@@ -111,17 +113,6 @@ def facts_of(entries: Iterable[Entry]) -> dict[str, str]:
     return joined(of_gpu)
 
 
-def joined(of_gpu: dict[str, dict[int, str]]) -> dict[str, str]:
-    """Facts by name and GPU as one dictionary."""
-    facts: dict[str, str] = {}
-    for name, values in of_gpu.items():
-        if len(set(values.values())) == 1:
-            facts[name] = next(iter(values.values()))
-        else:
-            facts |= {f"{name}[{gpu}]": value for gpu, value in sorted(values.items())}
-    return facts
-
-
 def _facts(entry: Entry) -> Iterable[tuple[str, str]]:
     if entry.kind in _PROFILES:
         return
@@ -140,47 +131,11 @@ def _facts(entry: Entry) -> Iterable[tuple[str, str]]:
         yield from levels_as_facts(clock_name, [found[n] for n in sorted(found)])
 
 
-def levels_as_facts(clock: str, levels: list[float]) -> Iterable[tuple[str, str]]:
-    """Facts of a clock's levels in MHz: all of them, and the highest."""
-    yield f"{clock}_clock_levels_mhz", " ".join(shown(level) for level in levels)
-    if clock in _MAX:
-        yield _MAX[clock], shown(max(levels))
-
-
 def _told(value: Any, fact: Fact) -> str:
     if fact.unit is None:
         return words(value)
     found = amount(value, fact.unit, fact.bare)
     return shown(found) if found else ""  # a limit, size or count of 0 says that it is not known
-
-
-def amount(value: Any, unit: str | None, bare: str = "") -> float | None:
-    """A number in a unit; None if it is none."""
-    cell = of_text(value) if isinstance(value, str) else of_json(value)
-    item = cell.items[0] if len(cell.items) == 1 else Item(None)
-    found = number(item, Lane("", "", unit, amd_smi_tables.Kind.STEADY, bare=bare))
-    return found if isinstance(found, float) else None
-
-
-def words(value: Any) -> str:
-    """A value as text; empty if it says that there is none."""
-    text = "" if isinstance(value, dict | list) else str(value).strip()
-    absent = amd_smi_tables.ABSENT.fullmatch(text) or text.lower() in _NONE
-    return "" if absent else text
-
-
-def shown(value: float) -> str:
-    """A number without decimals that say nothing."""
-    return str(int(value)) if value == int(value) else str(value)
-
-
-def pci_of(text: str) -> str:
-    """A PCI address as ``0000:c1:00.0``; empty if it is none."""
-    found = _PCI.fullmatch(text.strip().lower())
-    if found is None:
-        return ""
-    domain, bus, device, function = found.groups()
-    return f"{int(domain or '0', 16):04x}:{int(bus, 16):02x}:{int(device, 16):02x}.{function}"
 
 
 def _whole(text: str) -> int:

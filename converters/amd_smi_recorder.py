@@ -16,16 +16,18 @@ import pyarrow.compute as pc
 
 from chopper_interop import arrow, inputs
 from chopper_interop.build import TraceBuilder
-from chopper_interop.converters import amd_smi_faults as faults
 from chopper_interop.converters import (
-    amd_smi_lanes,
     amd_smi_recorder_clocks,
-    amd_smi_tables,
-    amd_smi_values,
+    telemetry_names,
+    telemetry_series,
+    telemetry_values,
 )
 from chopper_interop.converters import amd_smi_recorder_file as file
-from chopper_interop.converters.amd_smi_cells import Column, of_text
+from chopper_interop.converters import telemetry_faults as faults
 from chopper_interop.converters.amd_smi_recorder_table import DEVICE_CLOCKS, LANES
+from chopper_interop.converters.telemetry_cells import Column, of_text
+from chopper_interop.converters.telemetry_names import unknown
+from chopper_interop.converters.telemetry_units import factor
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.registry import Converter
 from chopper_interop.schemas.meta import Device, Meta, Source
@@ -36,11 +38,11 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from chopper_interop.converters.amd_smi_recorder_clocks import Clocks
-    from chopper_interop.converters.amd_smi_tables import Name
+    from chopper_interop.converters.telemetry_names import Name
     from chopper_interop.trace import Trace
 
     Array = npt.NDArray[Any]
-    Readings = list[amd_smi_values.Reading]
+    Readings = list[telemetry_values.Reading]
 
 NO_CLOCK = Fault(
     "row-without-clock",
@@ -100,9 +102,9 @@ def read(paths: list[Path]) -> Trace:
     table, clocks = arrow.take(table, kept), clocks.where(kept)
     time, uncertainty_ns = amd_smi_recorder_clocks.times(clocks, issues)
     builder = TraceBuilder(_meta(path, clocks, events))
-    groups = amd_smi_lanes.groups_of(clocks.gpu, np.full(len(time), -1), time)
-    lanes = amd_smi_lanes.Lanes(builder, groups, SOURCE, uncertainty_ns, issues)
-    lanes.add(amd_smi_lanes.ordered(_readings(table, issues)))
+    groups = telemetry_series.groups_of(clocks.gpu, np.full(len(time), -1), time)
+    lanes = telemetry_series.Lanes(builder, groups, SOURCE, uncertainty_ns, issues)
+    lanes.add(telemetry_series.ordered(_readings(table, issues)))
     return builder.finish().with_meta(issues=tuple(issues))
 
 
@@ -135,7 +137,7 @@ def _readings(table: pa.Table, issues: IssueLog) -> Readings:
         if key in DEVICE_CLOCKS:
             issues.add(LEFT_OUT, 1, key)
         elif key not in file.WHOLE:
-            name = amd_smi_tables.meaning(key, LANES) or amd_smi_tables.unknown(key)
+            name = telemetry_names.meaning(key, LANES) or unknown(key)
             texts = pa.types.is_string(table[key].type)
             found += (_of_texts if texts else _of_numbers)(key, table[key], name, issues)
     return found
@@ -143,15 +145,15 @@ def _readings(table: pa.Table, issues: IssueLog) -> Readings:
 
 def _of_numbers(key: str, column: pa.ChunkedArray, name: Name, issues: IssueLog) -> Readings:
     value = arrow.numbers(column, np.nan).copy()
-    stand_in = np.isin(value, list(amd_smi_values.sentinels(name.lane)))
+    stand_in = np.isin(value, list(telemetry_values.sentinels(name.lane)))
     issues.add(faults.SENTINEL, np.count_nonzero(stand_in), key)
     value[stand_in] = np.nan
     unit = name.lane.unit or ""
-    scale = amd_smi_tables.factor(name.lane.bare or unit, unit) or 1.0
+    scale = factor(name.lane.bare or unit, unit) or 1.0
     with np.errstate(over="ignore"):  # garbled cells may hold any number
         value *= scale
     value[~np.isfinite(value)] = np.nan
-    return [amd_smi_values.Reading(key, name, name.full, unit, value)]
+    return [telemetry_values.Reading(key, name, name.full, unit, value)]
 
 
 def _of_texts(key: str, column: pa.ChunkedArray, name: Name, issues: IssueLog) -> Readings:
@@ -160,7 +162,7 @@ def _of_texts(key: str, column: pa.ChunkedArray, name: Name, issues: IssueLog) -
     cells = [of_text(text) for text in encoded.dictionary.to_pylist()]
     row = np.arange(len(encoded), dtype=np.int64)
     whole = Column(key, row, arrow.numbers(encoded), cells)
-    return amd_smi_values.readings(whole, name, len(encoded), issues)
+    return telemetry_values.readings(whole, name, len(encoded), issues)
 
 
 def _meta(path: Path, clocks: Clocks, events: int) -> Meta:

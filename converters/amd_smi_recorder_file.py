@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
 from chopper_interop import arrow
-from chopper_interop.converters import amd_smi_faults as faults
+from chopper_interop.converters import amd_smi_faults as own_faults
 from chopper_interop.errors import ReadError
 
 if TYPE_CHECKING:
@@ -89,13 +89,13 @@ def load(path: Path, data: Array, issues: IssueLog) -> tuple[pa.Table, int]:
         raise ReadError("two of its columns have the same name", path=path, at="row 1")
     body, cut = _whole_lines(data[len(header) :])
     if cut:
-        issues.add(faults.CUT, 1, cut)
+        issues.add(own_faults.CUT, 1, cut)
     odd: list[str] = []
     try:
         table = _parsed(names, _closed(_without_headers(body, header)), odd)
     except pa.ArrowInvalid as error:
         raise ReadError(f"it is no CSV: {str(error).splitlines()[0]}", path=path) from error
-    issues.add(faults.CUT, len(odd), odd[0][:80] if odd else "")
+    issues.add(own_faults.CUT, len(odd), odd[0][:80] if odd else "")
     return table, table.num_rows + len(odd) + bool(cut)
 
 

@@ -6,7 +6,8 @@ Names by ``amdsmi_get_gpu_metrics_info`` (gpu_metrics 1.3 to 1.8): energy counts
 
 from __future__ import annotations
 
-from chopper_interop.converters.amd_smi_tables import CAUSES, SHARE, Kind, Lane
+from chopper_interop.converters.amd_smi_tables import CAUSES
+from chopper_interop.converters.telemetry_names import SHARE, Kind, Lane
 
 _N = r"(?:_(?P<n>\d+))?"
 _RESIDENCIES = {

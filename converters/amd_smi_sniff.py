@@ -16,6 +16,8 @@ from chopper_interop.converters import (
     amd_smi_json,
     amd_smi_tables,
 )
+from chopper_interop.converters.telemetry_headers import is_of_nvidia
+from chopper_interop.converters.telemetry_numbers import cells_of
 
 
 class Output(Enum):
@@ -115,6 +117,8 @@ _ENVELOPES = frozenset(
 """Keys around lists of GPUs in what is not sampled."""
 _BLOCK = re.compile(r"(?:TIMESTAMP: \d+\s+)?GPU: \d+\s+(?:TIMESTAMP: \d+\s+)?([A-Z][A-Z0-9_ ]*):")
 """How the form for people begins that has a block for each GPU; the first section."""
+_OTHER_BLOCK = re.compile(r"(?:TIMESTAMP: \d+\s+)?(?:CPU|CORE|NIC|SWITCH): \d+\s+[A-Z]")
+_FIRST_GPU = re.compile(r"^(?:TIMESTAMP: \d+\s+)?GPU: \d+\s*$", re.MULTILINE)
 _TABLE = re.compile(
     r"(?:TIMESTAMP +)?GPU +(?:XCP +)?(?:POWER|GPU_T|MEM_T|GFX|MEM|ENC|DEC|VRAM|PVIOL|SI)"
 )
@@ -151,6 +155,9 @@ def output_of(head: bytes) -> Output | None:
 
 
 def _of_text(body: str) -> Output | None:
+    if _OTHER_BLOCK.match(body):  # processors and cores may stand in front of the GPUs
+        gpu = _FIRST_GPU.search(body)
+        body = body[gpu.start() :] if gpu else body
     block = _BLOCK.match(body)
     if block:
         section = block[1].lower()
@@ -175,10 +182,12 @@ def _without_messages(text: str) -> tuple[str, bool]:
 
 def _of_csv(body: str) -> Output | None:
     line, _, rest = body.partition("\n")
-    names = tuple(name.strip() for name in amd_smi_csv.cells_of(line.strip()))
+    names = tuple(name.strip() for name in cells_of(line.strip()))
     if names == ("error", "code"):
         behind = next((r for r in rest.split("\n") if r.startswith(("gpu,", "timestamp,"))), None)
         return _of_csv(behind) if behind else Output.NOTHING
+    if is_of_nvidia(names):
+        return None
     if _STATIC & set(names):
         return Output.STATIC
     known = any(amd_smi_tables.meaning(key) for key in amd_smi_csv.keys_of(names))

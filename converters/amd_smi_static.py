@@ -14,9 +14,13 @@ from chopper_interop.converters import (
     amd_smi_counted,
     amd_smi_describe,
     amd_smi_names,
-    amd_smi_trace,
+    telemetry_rows,
 )
-from chopper_interop.converters import amd_smi_faults as faults
+from chopper_interop.converters import amd_smi_faults as own_faults
+from chopper_interop.converters import telemetry_faults as faults
+from chopper_interop.converters.amd_smi_stamps import by_stamps
+from chopper_interop.converters.telemetry_given import Given
+from chopper_interop.converters.telemetry_text import decoded
 from chopper_interop.issues import IssueLog
 from chopper_interop.schemas.meta import Meta, Source
 
@@ -55,19 +59,19 @@ def read(paths: list[Path], *, at_ns: int | None = None, at: str | None = None) 
         `at` is anything else, or both options are given.
     """
     (path,) = paths
-    given = amd_smi_trace.Given(at_ns, at)
+    given = Given(at_ns, at)
     issues = IssueLog(str(path))
-    text = amd_smi_trace.decoded(inputs.read(path, issues))
+    text = decoded(inputs.read(path, issues))
     entries, lost = amd_smi_describe.read(text, issues)
     counted = [(entry, amd_smi_counted.values_of(entry)) for entry in entries]
     counting = [(e, values) for e, values in counted if values and (given or e.stamp >= 0)]
     untimed = sum(len(values) for e, values in counted if not given and e.stamp < 0)
     rows, joined = amd_smi_counted.rows_of(counting)
-    issues.add(faults.COUNTED, untimed, path.name)
-    issues.add(faults.JOINED, joined)
+    issues.add(own_faults.COUNTED, untimed, path.name)
+    issues.add(own_faults.JOINED, joined)
     issues.add(faults.DESCRIBED, len(entries) - len(counting))
     issues.add(faults.EMPTY, int(not entries and not lost))
-    timed = amd_smi_trace.by_stamps(rows, path, given, issues)
+    timed = by_stamps(rows, path, given, issues)
     size, events = path.stat().st_size, len(entries) + lost
     meta = Meta(
         job=inputs.plain_name(path),
@@ -75,4 +79,4 @@ def read(paths: list[Path], *, at_ns: int | None = None, at: str | None = None) 
         sources=(Source(str(path), FORMAT, SOURCE, size=size, events=events),),
         facts=amd_smi_names.facts_of(entries),
     )
-    return amd_smi_trace.trace_of(timed, meta, SOURCE, issues, amd_smi_counted.LANES)
+    return telemetry_rows.trace_of(timed, meta, SOURCE, issues, amd_smi_counted.LANES)

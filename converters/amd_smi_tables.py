@@ -7,74 +7,8 @@ and ``monitor.mem``, ``pcie.speed`` and ``fan.speed``. The first entry that matc
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
-from enum import Enum
-
-
-class Kind(Enum):
-    """How the values of a lane are to be taken."""
-
-    GAUGE = "every value is a sample"
-    STEADY = "limits and counts of faults: a sample where the value changes, and the first"
-    STATE = "two words, which are 0 and 1"
-    RESIDENCY = "firmware intervals in which something held the clock down, since boot"
-    TICKS = "firmware intervals since boot, which residencies are shares of"
-
-
-@dataclass(frozen=True)
-class Lane:
-    """One entry of the table.
-
-    Parameters
-    ----------
-    key
-        Regular expression that the whole key matches. Group ``n`` numbers instances, ``xcp`` is a
-        partition, ``what`` goes into the name.
-    name
-        Name of the lane; ``{what}`` stands for that group.
-    unit
-        Unit of the lane; None to take whatever unit stands beside the value.
-    kind
-        See `Kind`.
-    part
-        What an instance is (``XCD``): the name then ends in ``XCD 3``, if there is more than one.
-    each
-        What the elements of a list are.
-    bare
-        Unit of values that stand without one; by default that of the lane.
-    decimal
-        The same for values with a decimal point.
-    """
-
-    key: str
-    name: str
-    unit: str | None = ""
-    kind: Kind = Kind.GAUGE
-    part: str = ""
-    each: str = ""
-    bare: str = ""
-    decimal: str = ""
-
-
-@dataclass(frozen=True)
-class Name:
-    """What a key means.
-
-    Parameters
-    ----------
-    lane
-        The entry of the table.
-    base
-        Name without the instance.
-    full
-        Name with it.
-    """
-
-    lane: Lane
-    base: str
-    full: str
-
+from chopper_interop.converters import telemetry_names
+from chopper_interop.converters.telemetry_names import ACTIVITY, SHARE, STATUS, Kind, Lane, Name
 
 CAUSES = {
     "prochot": "PROCHOT",
@@ -103,10 +37,6 @@ MONITOR_CAUSES = {
     "low_utilviol": "low_utilization",
 }
 """What ``amd-smi monitor`` calls the same."""
-
-SHARE, ACTIVITY, STATUS = "throttle share ", "throttle activity ", "throttle status "
-"""Lanes of a cause: share of the time between two samples, by the residencies; what amd-smi
-itself measures over 100 ms; whether it holds now."""
 
 _XCP = r"(?:_xcp_(?P<xcp>\d+))?"
 
@@ -234,128 +164,7 @@ LANES: tuple[Lane, ...] = (
 """All keys that are known. ``MB`` and ``GB`` of amd-smi are powers of 1024; the default
 ``monitor`` of 6.4 and later gives GB with one decimal, every other form whole MB."""
 
-WORDS = {
-    "mem": "memory",
-    "mid": "MID",
-    "aid": "AID",
-    "l0_to_recovery": "L0 to recovery",
-    "replay_roll_over": "replay rollover",
-    "nak_sent": "NAK sent",
-    "nak_received": "NAK received",
-    "lc_perf_other_end_recovery": "other end recovery",
-    "mem_overdrive": "memory overdrive",
-}
-"""Parts of keys → how they are put in names; others lose their underscores."""
 
-STATES = {
-    "ACTIVE": 1.0,
-    "NOT ACTIVE": 0.0,
-    "TRUE": 1.0,
-    "FALSE": 0.0,
-    "THROTTLED": 1.0,
-    "UNTHROTTLED": 0.0,
-}
-"""Words of `Kind.STATE` lanes, in upper case."""
-
-ABSENT = re.compile(r"|[\[(]?(N/A|Not Supported|Not Applicable)[\])]?( .*)?", re.IGNORECASE)
-"""How a value says that there is none: empty, ``N/A``, ``N/A mV``, ``[Not Supported]``."""
-
-SENTINELS = frozenset({-1.0, 65535.0, 4294967295.0, 18446744073709551615.0})
-"""Largest numbers of 16, 32 and 64 bits, with a sign or without, which mean the same (5.7.1, and
-gpu_metrics)."""
-
-WIDE_SENTINELS = SENTINELS - {65535.0}
-"""Those of values that do count beyond 16 bits."""
-
-COUNTING = frozenset({Kind.STEADY, Kind.RESIDENCY, Kind.TICKS})
-"""Kinds that `WIDE_SENTINELS` are for, beside values in joules and bytes."""
-
-_K = 1024.0
-UNITS: dict[str, tuple[str, float]] = {
-    "W": ("W", 1.0),
-    "mW": ("W", 1e-3),
-    "uW": ("W", 1e-6),
-    "kW": ("W", 1e3),
-    "mV": ("mV", 1.0),
-    "V": ("mV", 1e3),
-    "Hz": ("MHz", 1e-6),
-    "kHz": ("MHz", 1e-3),
-    "KHz": ("MHz", 1e-3),
-    "MHz": ("MHz", 1.0),
-    "Mhz": ("MHz", 1.0),
-    "GHz": ("MHz", 1e3),
-    "C": ("°C", 1.0),
-    "c": ("°C", 1.0),
-    "°C": ("°C", 1.0),
-    "%": ("%", 1.0),
-    "uJ": ("J", 1e-6),
-    "mJ": ("J", 1e-3),
-    "J": ("J", 1.0),
-    "kJ": ("J", 1e3),
-    "2^-16 J": ("J", 2.0**-16),
-    "B": ("B", 1.0),
-    "KB": ("B", _K),
-    "MB": ("B", _K**2),
-    "GB": ("B", _K**3),
-    "TB": ("B", _K**4),
-    "KiB": ("B", _K),
-    "MiB": ("B", _K**2),
-    "GiB": ("B", _K**3),
-    "TiB": ("B", _K**4),
-    "Kb/s": ("Mb/s", 1e-3),
-    "Mb/s": ("Mb/s", 1.0),
-    "Gb/s": ("Mb/s", 1e3),
-    "0.1 GT/s": ("GT/s", 0.1),
-    "MT/s": ("GT/s", 1e-3),
-    "GT/s": ("GT/s", 1.0),
-    "ns": ("ns", 1.0),
-    "GB/s": ("GB/s", 1.0),
-    "RPM": ("RPM", 1.0),
-    "rpm": ("RPM", 1.0),
-}
-"""Unit beside a value → the lane's unit and what to multiply by."""
-
-VIOLATION_KEYS = re.compile(r".*_violation_(status|activity).*|.*_accumulated.*|.*viol")
-"""Keys of values for which amd-smi waits 100 ms for each GPU."""
-
-
-def meaning(key: str, lanes: tuple[Lane, ...] = LANES) -> Name | None:
-    """What a key means; None if the table does not know it.
-
-    Parameters
-    ----------
-    key
-        Name of a column.
-    lanes
-        The table.
-    """
-    for lane in lanes:
-        found = re.fullmatch(lane.key, key)
-        if found:
-            return _named(lane, found.groupdict())
-    return None
-
-
-def unknown(key: str) -> Name:
-    """A lane under the key's own name, in whatever unit stands beside its values."""
-    return Name(Lane(re.escape(key), key, None), key, key)
-
-
-def _named(lane: Lane, groups: dict[str, str | None]) -> Name:
-    what = groups.get("what") or ""
-    base = lane.name.format(
-        what=WORDS.get(what, what if what.isupper() else what.replace("_", " "))
-    )
-    if groups.get("xcp") is not None:
-        base += f" XCP {groups['xcp']}"
-    if groups.get("n") is None:
-        return Name(lane, base, base)
-    return Name(lane, base, " ".join(p for p in (base, lane.part, groups["n"]) if p))
-
-
-def factor(unit: str, lane_unit: str) -> float | None:
-    """What to multiply a value by; None if its unit is not known or of something else."""
-    if unit == lane_unit:
-        return 1.0
-    known = UNITS.get(unit)
-    return known[1] if known and known[0] == lane_unit else None
+def meaning(key: str) -> Name | None:
+    """What a key means; None if the table does not know it."""
+    return telemetry_names.meaning(key, LANES)

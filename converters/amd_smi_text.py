@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.converters import amd_smi_faults as faults
+from chopper_interop.converters import amd_smi_faults as own_faults
 from chopper_interop.converters import amd_smi_json, amd_smi_yaml
-from chopper_interop.converters.amd_smi_cells import Cell, ColumnBuilder, Rows, of_text
-from chopper_interop.converters.amd_smi_csv import LARGEST, OWN, whole_number
-from chopper_interop.converters.amd_smi_tables import UNITS
+from chopper_interop.converters import telemetry_faults as faults
+from chopper_interop.converters.amd_smi_csv import LARGEST, OWN
+from chopper_interop.converters.amd_smi_processes import Processes
+from chopper_interop.converters.telemetry_cells import Cell, ColumnBuilder, Rows, of_text
+from chopper_interop.converters.telemetry_numbers import whole_number
+from chopper_interop.converters.telemetry_units import UNITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -67,6 +70,9 @@ class _Table:
     events: int = 0
     heads: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        self.processes = Processes(self.issues)
+
     def add(self, own: tuple[int, int, int], cells: Iterator[tuple[str, Cell]], at: str) -> None:
         """Add a row; one that names no GPU is counted."""
         if own[1] < 0:
@@ -74,6 +80,7 @@ class _Table:
             return
         for key, cell in dict(cells).items():
             self.columns.setdefault(key, ColumnBuilder(key)).add(len(self.own), cell)
+        self.processes.rows[own[:2]] = len(self.own)
         self.own.append(own)
         self.events += 1
 
@@ -84,6 +91,7 @@ class _Table:
     def rows(self) -> Rows:
         own = np.array(self.own, np.int64).reshape(-1, len(OWN))
         columns = [c.finish() for c in self.columns.values()]
+        columns += self.processes.finish()
         return Rows(own[:, 0], own[:, 1], own[:, 2], columns, self.events)
 
 
@@ -126,7 +134,7 @@ def _blocks(text: str, first: int, table: _Table) -> None:
     for block in amd_smi_yaml.read(text, table.issues):
         at = f"line {first + block.line - 1}"
         if block.kind != "GPU":
-            table.lost(faults.OTHER_PART, f"{at}: {block.kind}")
+            table.lost(own_faults.OTHER_PART, f"{at}: {block.kind}")
             continue
         told = (block.stamp, block.number, str(block.tree.pop("xcp", "")))
         own = tuple(whole_number(t, LARGEST[n]) for t, n in zip(told, OWN, strict=True))
@@ -156,7 +164,7 @@ def _line(line: str, at: str, table: _Table, *, whole: bool) -> None:
     elif not table.heads:
         table.lost(faults.NO_HEADER, at)
     elif _PROCESS in table.heads:
-        table.lost(faults.PROCESS, at)
+        _process(line, at, table)
     else:
         _row(line, at, table, cut=watched and not whole)
 
@@ -164,7 +172,7 @@ def _line(line: str, at: str, table: _Table, *, whole: bool) -> None:
 def _row(line: str, at: str, table: _Table, *, cut: bool) -> None:
     cells = _CELL.findall(line)
     if len(cells) != len(table.heads):
-        table.lost(faults.CUT, f"{at}: {len(cells)} cells for {len(table.heads)} columns")
+        table.lost(own_faults.CUT, f"{at}: {len(cells)} cells for {len(table.heads)} columns")
         return
     if cut:
         table.issues.add(faults.CELL_CUT, 1, at)
@@ -172,6 +180,17 @@ def _row(line: str, at: str, table: _Table, *, cut: bool) -> None:
     told = {head.lower(): cell for head, cell in zip(table.heads, cells, strict=True)}
     own = tuple(whole_number(told.pop(name, ""), LARGEST[name]) for name in OWN)
     table.add(own, _named(told), at)  # type: ignore[arg-type] # as many as OWN has
+
+
+def _process(line: str, at: str, table: _Table) -> None:
+    cells = _CELL.findall(line)
+    told = {h.lower(): c for h, c in zip(table.heads, cells, strict=False)}
+    if len(cells) != len(table.heads):
+        table.lost(own_faults.CUT, f"{at}: {len(cells)} cells for {len(table.heads)} columns")
+        return
+    stamp, gpu = (whole_number(told.get(name, ""), LARGEST[name]) for name in OWN[:2])
+    table.events += 1
+    table.processes.add(stamp, gpu, told, at)
 
 
 def _named(told: dict[str, str]) -> Iterator[tuple[str, Cell]]:

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from chopper_interop.converters import amd_smi_faults as faults
+from chopper_interop.converters import telemetry_faults as faults
 
 if TYPE_CHECKING:
     from chopper_interop.issues import IssueLog

@@ -15,12 +15,15 @@ from typing import TYPE_CHECKING
 from chopper_interop import inputs
 from chopper_interop.build import TraceBuilder
 from chopper_interop.converters import dcgmi_tables
-from chopper_interop.converters import nvidia_smi_faults as faults
-from chopper_interop.converters.nvidia_smi import decoded, meta_of
-from chopper_interop.converters.nvidia_smi_dmon import split_stamp
-from chopper_interop.converters.nvidia_smi_place import clock_of, placed
-from chopper_interop.converters.nvidia_smi_rows import Identity, Table, emit, owners_of
-from chopper_interop.converters.nvidia_smi_time import zone
+from chopper_interop.converters import telemetry_faults as faults
+from chopper_interop.converters.telemetry_emit import emit, meta_of
+from chopper_interop.converters.telemetry_given import Given
+from chopper_interop.converters.telemetry_owners import owners_of
+from chopper_interop.converters.telemetry_place import clock_of, placed
+from chopper_interop.converters.telemetry_prefix import split_stamp
+from chopper_interop.converters.telemetry_table import Identity, Table
+from chopper_interop.converters.telemetry_text import lines_of
+from chopper_interop.converters.telemetry_zone import zone
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.registry import Converter
 
@@ -156,18 +159,30 @@ def read(
     (path,) = paths
     issues = IssueLog(str(path))
     zone(tz)
+    given = Given(at_ns, at, period_ms)
     table = Table(issues)
-    _Reader(table).read(decoded(inputs.read(path, issues)).split("\n"))
+    _Reader(table).read(lines_of(inputs.read(path, issues)).split("\n"))
     issues.add(faults.EMPTY, int(not table.events))
     owners = owners_of(table.gpu, SOURCE)
     unknown = owners.device < -1
-    timed, times = placed(table, unknown, owners, tz, given=(at_ns, period_ms, at), path=path)
+    timed, times = placed(table, unknown, owners, tz, given=given, path=path)
     fractions = [key for key, unit in table.columns if unit == "ratio"]
     issues.add(FRACTIONS, len(fractions), " ".join(fractions)[:80])
     builder = TraceBuilder(meta_of(path, table, owners, DCGMI.name, SOURCE, clock_of(times)))
     issues.add(faults.SAMPLED, len(timed.row))
     emit(builder, table, owners, timed, SOURCE, dcgmi_tables.meaning)
     return builder.finish().with_meta(issues=tuple(issues))
+
+
+_OTHERS = re.compile(
+    r"\s*(?:\d+ GPUs? found\.|Successfully (?:retrieved|ran|obtained)\b.*\b(?:statistics|diagnostic|health)"
+    r"|\+[-=]+\+\s*\n\| (?:Diagnostic |GPU ID: \d+, Device|Successfully|Execution Stats|NVLink))"
+)
+
+
+def is_other(head: bytes) -> bool:
+    """Whether a file that begins so is what dcgmi prints once."""
+    return _OTHERS.match(head.decode("utf-8", "replace").lstrip("\ufeff")) is not None
 
 
 DCGMI = Converter(
@@ -178,5 +193,14 @@ DCGMI = Converter(
     sniff=sniff,
     read=read,
     carries="device fields (power, clocks, temperatures, utilization, memory, ECC, energy) and "
+    "throttle reasons bit by bit, and "
     "profiling fields (SM, tensor, DRAM, FP activity, PCIe, NVLink); others under their short name",
+)
+
+DCGMI_OTHERS = Converter(
+    name="dcgmi-others",
+    description="what dcgmi prints once (discovery, stats, diag, health, nvlink)",
+    sniff=is_other,
+    not_read_because="it holds no samples in time; record with dcgmi dmon -e 155,100,1002,1005 "
+    "-d 100, a time in front of every line (… | ts '%s')",
 )

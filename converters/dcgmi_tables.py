@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from chopper_interop.converters.amd_smi_tables import Kind, Lane, Name
-from chopper_interop.converters.nvidia_smi_tables import DRAW, INSTANT
+from chopper_interop.converters.telemetry_names import Kind, Lane, Name
+from chopper_interop.converters.telemetry_nvml import DRAW, INSTANT
 
 _GAUGE, _STEADY = Kind.GAUGE, Kind.STEADY
 
@@ -28,7 +28,7 @@ class Field:
     unit
         Unit of the lane.
     kind
-        See `amd_smi_tables.Kind`.
+        See `Kind`.
     bare
         Unit of cells whose column names none.
     """

@@ -2,7 +2,7 @@
 
 One row is one GPU at one time. Rows become samples of one lane for each value, which is named as
 for any other tool (`nvidia_smi_tables`). Times are those of a wall clock without its zone
-(`nvidia_smi_time`). What holds no samples of GPUs is recognised and not read.
+(`telemetry_stamps`). What holds no samples of GPUs is recognised and not read.
 """
 
 from __future__ import annotations
@@ -17,21 +17,26 @@ from chopper_interop.converters import (
     nvidia_smi_log,
     nvidia_smi_tables,
 )
-from chopper_interop.converters import nvidia_smi_faults as faults
-from chopper_interop.converters.nvidia_smi_place import clock_of, placed, with_gpus
-from chopper_interop.converters.nvidia_smi_rows import Owners, Table, emit, owners_of
+from chopper_interop.converters import nvidia_smi_faults as own_faults
+from chopper_interop.converters import telemetry_faults as faults
+from chopper_interop.converters.nvidia_smi_gpus import with_gpus
 from chopper_interop.converters.nvidia_smi_sniff import Output, output_of
-from chopper_interop.converters.nvidia_smi_time import zone
+from chopper_interop.converters.telemetry_emit import emit, meta_of
+from chopper_interop.converters.telemetry_given import Given
+from chopper_interop.converters.telemetry_owners import owners_of
+from chopper_interop.converters.telemetry_place import clock_of, placed
+from chopper_interop.converters.telemetry_text import lines_of
+from chopper_interop.converters.telemetry_zone import zone
 from chopper_interop.errors import ReadError, UsageError
 from chopper_interop.issues import IssueLog
 from chopper_interop.registry import Converter
-from chopper_interop.schemas.meta import Meta, Source
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import numpy.typing as npt
 
+    from chopper_interop.converters.telemetry_table import Table
     from chopper_interop.trace import Trace
 
     Array = npt.NDArray[Any]
@@ -65,7 +70,9 @@ def read(  # noqa: PLR0913 - options of the format
         Zone of the machine that wrote it, ``Europe/Berlin`` or ``+02:00``: times are then real
         times. Without it they are those of a wall clock, unless the file tells the zone.
     columns
-        What stood behind ``--query-gpu=``, for CSV without a header.
+        What stood behind ``--query-gpu=``, for CSV without a header. For ``dmon`` without one,
+        its names, which begin with ``gpu``: ``"gpu pwr gtemp sm mem"``; say ``--from nvidia-smi``
+        then, for nothing in such a file tells what it is.
     date
         Day of the first row, ``2024-05-01``, for ``dmon -o T``.
     at_ns
@@ -90,41 +97,32 @@ def read(  # noqa: PLR0913 - options of the format
     (path,) = paths
     issues = IssueLog(str(path))
     zone(tz)
+    given = Given(at_ns, at, period_ms)
     if date is not None and not nvidia_smi_dmon.next_day(date, 0):
         raise UsageError(f"-O date={date}: that is no day; say it as 2024-05-01")
-    text = decoded(inputs.read(path, issues))
+    text = lines_of(inputs.read(path, issues))
     table = _table(path, text, columns, date, issues)
     issues.add(faults.EMPTY, int(not table.events))
     table, unknown = with_gpus(table, tz)
     owners = owners_of(table.gpu, SOURCE)
-    timed, times = placed(table, unknown, owners, tz, given=(at_ns, period_ms, at), path=path)
+    timed, times = placed(table, unknown, owners, tz, given=given, path=path)
     builder = TraceBuilder(meta_of(path, table, owners, NVIDIA_SMI.name, SOURCE, clock_of(times)))
     issues.add(faults.SAMPLED, len(timed.row))
     emit(builder, table, owners, timed, SOURCE, nvidia_smi_tables.meaning)
     return builder.finish().with_meta(issues=tuple(issues))
 
 
-def decoded(data: Array) -> str:
-    """Text in UTF-8, or else in Latin-1; lines end in a line feed."""
-    raw = data.tobytes()
-    try:
-        text = raw.decode("utf-8")
-    except UnicodeDecodeError:
-        text = raw.decode("latin-1")
-    return text.replace("\r\n", "\n").replace("\r", "\n")
-
-
 def _table(path: Path, text: str, columns: str | None, date: str | None, issues: IssueLog) -> Table:
     found = output_of(text[: inputs.HEAD].encode("utf-8", "replace"))
-    if found is Output.DMON:
-        return nvidia_smi_dmon.read(text, date, issues)
+    if found is Output.DMON or nvidia_smi_dmon.HEADER.match(f"# {columns}"):
+        return nvidia_smi_dmon.read(text, date, issues, columns or "")
     if found is Output.LOG:
         return nvidia_smi_log.read_text(text, issues)
     if found is Output.XML:
         return nvidia_smi_log.read_xml(text, issues)
     table = nvidia_smi_csv.read(text, columns, issues)
     if not columns and table.events and not table.stamp and not table.columns:
-        headless = [i for i in issues if i.code == faults.NO_HEADER.code]
+        headless = [i for i in issues if i.code == own_faults.NO_HEADER.code]
         if headless and headless[0].count == table.events:
             raise ReadError(
                 "it has no header, so that nobody can tell what its columns are",
@@ -132,18 +130,6 @@ def _table(path: Path, text: str, columns: str | None, date: str | None, issues:
                 hint="say -O columns=<what stood behind --query-gpu=>",
             )
     return table
-
-
-def meta_of(path: Path, table: Table, owners: Owners, name: str, tool: str, clock: str) -> Meta:
-    """What is known of a file as a whole."""
-    source = Source(str(path), name, tool, size=path.stat().st_size, events=table.events)
-    return Meta(
-        job=inputs.plain_name(path),
-        clock=clock,
-        devices=owners.devices,
-        sources=(source,),
-        facts=dict(table.facts),
-    )
 
 
 NVIDIA_SMI = Converter(

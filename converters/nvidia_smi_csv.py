@@ -12,9 +12,11 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from chopper_interop.converters import nvidia_smi_faults as faults
+from chopper_interop.converters import nvidia_smi_faults as own_faults
 from chopper_interop.converters import nvidia_smi_tables as tables
-from chopper_interop.converters.nvidia_smi_rows import Identity, Table, pci_address
+from chopper_interop.converters import telemetry_faults as faults
+from chopper_interop.converters.telemetry_facts import pci_of
+from chopper_interop.converters.telemetry_table import Identity, Table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,6 +48,7 @@ STATIC = (
 """Columns of which ``--query-supported-clocks`` and the like have all of one set."""
 LOCAL_STAMP = re.compile(r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{3}")
 _UNIT_CELL = re.compile(r"[-+]?\d+(?:\.\d+)? (?:W|MHz|%|MiB)")
+_LABEL = re.compile(r"\s*[A-Za-z_][\w ]*:")
 _WORD = re.compile(r"[A-Za-z_]")
 
 
@@ -77,6 +80,8 @@ def is_static(keys: Sequence[str]) -> bool:
 def is_row_without_header(line: str) -> bool:
     """Whether a line can only be a row of ``--format=csv,noheader``."""
     cells = cells_of(line)
+    if _LABEL.match(line) or any(c.count("[") != c.count("]") for c in cells):
+        return False  # a list of values in the form for people of amd-smi
     stamped = bool(cells) and LOCAL_STAMP.fullmatch(cells[0]) is not None and len(cells) > 1
     return stamped or sum(_UNIT_CELL.fullmatch(c) is not None for c in cells) > 1
 
@@ -110,7 +115,7 @@ class _Layout:
         for at, name in enumerate(self.names):
             key = name[0]
             if key in seen:
-                self.issues.add(faults.DUPLICATE, 1, key)
+                self.issues.add(own_faults.DUPLICATE, 1, key)
             elif at not in self.stamp:
                 self._place(at, name)
             seen.add(key)
@@ -161,9 +166,9 @@ class _Reader:
         elif len(cells) == 1 and (self.layout is None or len(self.layout.names) > 1):
             self._one_cell(line, at)
         elif self.layout is None:
-            self.table.lose(faults.NO_HEADER, at)
+            self.table.lose(own_faults.NO_HEADER, at)
         elif self.layout.of_processes:
-            self.table.lose(faults.PROCESS, at)
+            self.table.lose(own_faults.PROCESS, at)
         elif len(cells) != len(self.layout.names) or line.count('"') % 2:
             told = f"{at}: {len(cells)} cells for {len(self.layout.names)} columns"
             self.table.lose(faults.CUT, told)
@@ -179,7 +184,7 @@ class _Reader:
     def _row(self, layout: _Layout, cells: list[str], *, whole: bool) -> None:
         table = self.table
         own = {what: cells[at] for what, at in layout.own.items()}
-        own["pci"] = pci_address(own.get("pci", ""))
+        own["pci"] = pci_of(own.get("pci", ""))
         stamp = " ".join(cells[at] for at in layout.stamp)
         table.facts |= {name: cells[at] for at, name in layout.facts}
         table.add(stamp, Identity(**own), ((name, cells[at]) for at, name in layout.values))

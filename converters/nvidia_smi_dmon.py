@@ -10,9 +10,10 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from chopper_interop.converters import nvidia_smi_faults as faults
-from chopper_interop.converters.nvidia_smi_rows import Identity, Table
-from chopper_interop.converters.nvidia_smi_time import stamp_of
+from chopper_interop.converters import nvidia_smi_faults as own_faults
+from chopper_interop.converters import telemetry_faults as faults
+from chopper_interop.converters.telemetry_prefix import split_stamp
+from chopper_interop.converters.telemetry_table import Identity, Table
 
 if TYPE_CHECKING:
     from chopper_interop.issues import IssueLog
@@ -46,15 +47,15 @@ class _Reader:
         if line.startswith("#"):
             self._heading(line, at)
         elif not self.names:
-            told = faults.NO_HEADER if re.match(r"\d", line) else faults.NOT_A_ROW
-            if told is faults.NO_HEADER:
+            told = own_faults.NO_HEADER if re.match(r"\d", line) else faults.NOT_A_ROW
+            if told is own_faults.NO_HEADER:
                 self.table.lose(told, at)
             else:
                 self.table.issues.add(told, 1, line[:80])
         elif not re.match(r"[\d-]", line):
             self.table.issues.add(faults.NOT_A_ROW, 1, line[:80])
         elif self.of_processes:
-            self.table.lose(faults.PROCESS, at)
+            self.table.lose(own_faults.PROCESS, at)
         else:
             self._row(stamp, line, at, whole=whole)
 
@@ -78,7 +79,7 @@ class _Reader:
         by_name = dict(zip(self.names, cells, strict=True))
         clock = by_name.get("time", "")
         if clock and not by_name.get("date") and not stamp and not self.day:
-            self.table.lose(faults.NO_DATE, at)
+            self.table.lose(own_faults.NO_DATE, at)
             return
         stamp = stamp or self._stamp(by_name.get("date", ""), clock)
         own = ("date", "time", "gpu")
@@ -122,26 +123,7 @@ def _cells(line: str) -> list[str]:
     return [c.strip() for c in line.split(",")] if "," in line else line.split()
 
 
-def split_stamp(line: str) -> tuple[str, str]:
-    """What a script put in front of a line, and the line.
-
-    A stamp is one word or two (date and time), perhaps in brackets.
-    """
-    words = line.split(None, 2)
-    for count in (1, 2):
-        if len(words) <= count:
-            break
-        told = " ".join(words[:count]).strip("[](),")
-        if _DATE.fullmatch(words[0]) and count == 1:
-            continue
-        rest = line.split(None, count)[count]
-        looks = re.match(r"\d{4}-|\d{4}/|\d{10,}", told) is not None
-        if looks and stamp_of(told) is not None:
-            return told, rest.strip()
-    return "", line
-
-
-def read(text: str, day: str | None, issues: IssueLog) -> Table:
+def read(text: str, day: str | None, issues: IssueLog, columns: str = "") -> Table:
     """Rows of ``nvidia-smi dmon``.
 
     Parameters
@@ -152,7 +134,12 @@ def read(text: str, day: str | None, issues: IssueLog) -> Table:
         Date of the first row, for output with times of day alone.
     issues
         Where rows that cannot be read are counted.
+    columns
+        Names of the columns of rows in front of the first heading: those that `HEADER` tells,
+        without ``#``.
     """
     table = Table(issues)
-    _Reader(table, day or "").read(text.split("\n"))
+    reader = _Reader(table, day or "")
+    reader.names = [name.lower() for name in _cells(columns.lstrip("# "))]
+    reader.read(text.split("\n"))
     return table

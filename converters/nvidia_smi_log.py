@@ -11,9 +11,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
-from chopper_interop.converters import nvidia_smi_faults as faults
+from chopper_interop.converters import nvidia_smi_faults as own_faults
 from chopper_interop.converters import nvidia_smi_tables as tables
-from chopper_interop.converters.nvidia_smi_rows import Identity, Table, pci_address
+from chopper_interop.converters import telemetry_faults as faults
+from chopper_interop.converters.telemetry_facts import pci_of
+from chopper_interop.converters.telemetry_table import Identity, Table
 
 if TYPE_CHECKING:
     from chopper_interop.issues import IssueLog
@@ -127,7 +129,7 @@ def _read_document(table: Table, document: str) -> None:
     if opened > len(gpus):
         table.lose(faults.CUT, "a GPU of an XML document that breaks off", opened - len(gpus))
     elif not whole:
-        table.issues.add(faults.FILE_CUT)
+        table.issues.add(own_faults.FILE_CUT)
 
 
 def _elements(element: ET.Element, path: str) -> dict[str, str]:
@@ -148,7 +150,7 @@ def _add(table: Table, stamp: str, place: int, address: str, cells: dict[str, st
     gpu = Identity(
         number=str(place) if place >= 0 else "",
         uuid=cells.get("gpu_uuid") or cells.get("uuid", ""),
-        pci=pci_address(address),
+        pci=pci_of(address),
         name=cells.get("product_name", ""),
     )
     known = [((key, ""), text) for key, text in cells.items() if tables.meaning(key)]

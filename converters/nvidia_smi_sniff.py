@@ -7,7 +7,8 @@ from enum import Enum
 
 from chopper_interop.converters import nvidia_smi_csv, nvidia_smi_dmon, nvidia_smi_log
 from chopper_interop.converters import nvidia_smi_tables as tables
-from chopper_interop.converters.amd_smi_sniff import output_of as amd_output_of
+from chopper_interop.converters.telemetry_headers import AMD_SMI, is_of_nvidia
+from chopper_interop.converters.telemetry_prefix import split_stamp
 
 
 class Output(Enum):
@@ -56,7 +57,7 @@ def output_of(head: bytes) -> Output | None:
     for number, line in enumerate(lines):
         found = _of_line(line.strip(), lines[number + 1 :])
         if found:
-            return None if found is Output.CSV and amd_output_of(head) else found
+            return found
         if number and not _is_message(line):
             break
     return _behind(lines)
@@ -65,7 +66,7 @@ def output_of(head: bytes) -> Output | None:
 def _behind(lines: list[str]) -> Output | None:
     """Output of ``dmon`` whose first heading is lost."""
     for line in lines:
-        plain = nvidia_smi_dmon.split_stamp(line.strip())[1]
+        plain = split_stamp(line.strip())[1]
         if nvidia_smi_dmon.HEADER.match(plain):
             return Output.DMON
         if nvidia_smi_dmon.PROCESS_HEADER.match(plain):
@@ -90,7 +91,7 @@ def _is_message(line: str) -> bool:
 def _of_line(line: str, behind: list[str]) -> Output | None:
     if nvidia_smi_csv.is_row_without_header(line):
         return Output.CSV
-    line = nvidia_smi_dmon.split_stamp(line)[1]
+    line = split_stamp(line)[1]
     if nvidia_smi_dmon.HEADER.match(line):
         return Output.DMON
     if nvidia_smi_dmon.PROCESS_HEADER.match(line):
@@ -111,6 +112,8 @@ def _of_csv(line: str) -> Output | None:
         return Output.PROCESSES
     if nvidia_smi_csv.is_static(keys):
         return Output.STATIC
+    if AMD_SMI.match(line) and not is_of_nvidia(nvidia_smi_csv.cells_of(line)):
+        return None
     values = [key for key in keys if tables.meaning(key)]
     asked = any(_is_query(cell) for cell in nvidia_smi_csv.cells_of(line))
     stamped = bool(set(keys) & tables.STAMP)

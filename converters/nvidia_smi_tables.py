@@ -10,22 +10,11 @@ from __future__ import annotations
 
 import re
 
-from chopper_interop.converters import amd_smi_tables
-from chopper_interop.converters.amd_smi_tables import Kind, Lane, Name
+from chopper_interop.converters import telemetry_names
+from chopper_interop.converters.telemetry_names import Kind, Lane, Name
+from chopper_interop.converters.telemetry_nvml import AVERAGE, DRAW, GRAPHICS, INSTANT, REASONS, SM
 
 _POWER_OF = r"(?:gpu_|module_)?power_readings_"
-INSTANT, DRAW, AVERAGE = "socket power instant", "socket power draw", "socket power average"
-SM, GRAPHICS = "SM clock", "graphics clock"
-
-PREFERRED: dict[str, tuple[str, ...]] = {
-    "socket power": (INSTANT, DRAW, AVERAGE),
-    "gfx clock": (SM, GRAPHICS),
-}
-"""Lane → what stands for it, the best first: the others keep their names.
-
-The draw is the mean over a second from Ampere on, except on GA100, so the instant comes first.
-"""
-
 _POWER = [
     Lane(r"power_draw_instant|(?:gpu_)?power_readings_instant(?:aneous)?_power_draw", INSTANT, "W"),
     Lane(r"power_draw_average|(?:gpu_)?power_readings_average_power_draw", AVERAGE, "W"),
@@ -180,28 +169,7 @@ _DMON = [
     Lane(r"dmon_(?P<what>fp64|fp32|fp16|int)", "{what} active", "%"),
 ]
 
-REASONS: dict[int, tuple[str, str]] = {
-    0x1: ("gpu_idle", "GPU idle"),
-    0x2: ("applications_clocks_setting", "applications clocks setting"),
-    0x4: ("sw_power_cap", "SW power cap"),
-    0x8: ("hw_slowdown", "HW slowdown"),
-    0x10: ("sync_boost", "sync boost"),
-    0x20: ("sw_thermal_slowdown", "SW thermal slowdown"),
-    0x40: ("hw_thermal_slowdown", "HW thermal slowdown"),
-    0x80: ("hw_power_brake_slowdown", "HW power brake slowdown"),
-    0x100: ("display_clock_setting", "display clock setting"),
-}
-"""Bit of ``clocks_event_reasons.active`` → what it is called alone, and its name here.
-Until driver 535 the group was named ``clocks_throttle_reasons``."""
-
 _REASONS_OF = r"clocks_(?:throttle|event)_reasons_"
-ACTIVE_REASONS = re.compile(rf"{_REASONS_OF}active")
-SINGLE_REASON = re.compile(rf"{_REASONS_OF}(?!active|supported|counters)\w+")
-
-
-def reason_key(bit: int) -> str:
-    """Key of the column that one bit of the mask would have by itself."""
-    return f"clocks_event_reasons_{REASONS[bit][0]}"
 
 
 def _reasons() -> list[Lane]:
@@ -265,23 +233,6 @@ TEXTS = re.compile(
 )
 """Columns that hold no quantity, whatever their cells look like."""
 
-MOST = {"W": 1e4, "MHz": 1e5, "°C": 200.0, "%": 1e4}
-"""Unit of a lane → the most that a GPU can have of it."""
-UNIT_IN_KEY = re.compile(r".*_mi?b|dmon_.*")
-"""Columns of memory that tell the unit by their name, or are always in the same."""
-
-UNITS: dict[str, tuple[str, float]] = {
-    "B/s": ("Mb/s", 8e-6),
-    "KB/s": ("Mb/s", 8e-3),
-    "MB/s": ("Mb/s", 8.0),
-    "GB/s": ("Mb/s", 8e3),
-    "ratio": ("%", 100.0),
-    "bool": ("", 1.0),
-    "errs": ("", 1.0),
-}
-"""Units beside those of `amd_smi_tables`: what they become, and the factor. NVML does not say
-whether its kilobytes are of 1000 or 1024; 1000 is taken."""
-
 
 def key_of(name: str) -> tuple[str, str]:
     """Key and unit of a column: ``power.draw [W]`` → ``power_draw``, ``W``."""
@@ -292,14 +243,9 @@ def key_of(name: str) -> tuple[str, str]:
 
 def meaning(key: str) -> Name | None:
     """What a key means; None if the table does not know it."""
-    return amd_smi_tables.meaning(key, LANES)
+    return telemetry_names.meaning(key, LANES)
 
 
 def is_own(key: str) -> bool:
     """Whether a column says which row it is, or something of the whole."""
     return key in STAMP | INDEX | UUID | PCI | NAME or TEXTS.fullmatch(key) is not None
-
-
-def unknown(key: str) -> Name:
-    """A lane under the key's own name."""
-    return amd_smi_tables.unknown(key)

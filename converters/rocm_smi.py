@@ -13,19 +13,28 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop import inputs
-from chopper_interop.converters import amd_smi_faults as faults
 from chopper_interop.converters import (
-    amd_smi_names,
-    amd_smi_trace,
     rocm_smi_csv,
     rocm_smi_json,
     rocm_smi_tables,
     rocm_smi_text,
+    telemetry_rows,
 )
-from chopper_interop.converters.amd_smi_cells import ColumnBuilder, Rows, of_text, rows_where
+from chopper_interop.converters import telemetry_faults as faults
 from chopper_interop.converters.rocm_smi_records import SYSTEM
 from chopper_interop.converters.rocm_smi_sniff import Form, form_of
 from chopper_interop.converters.rocm_smi_time import SECOND
+from chopper_interop.converters.telemetry_cells import ColumnBuilder, Rows, of_text, rows_where
+from chopper_interop.converters.telemetry_facts import (
+    amount,
+    joined,
+    levels_as_facts,
+    pci_of,
+    shown,
+    words,
+)
+from chopper_interop.converters.telemetry_given import Given
+from chopper_interop.converters.telemetry_text import decoded
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.registry import Converter
 from chopper_interop.schemas.meta import LOCALTIME, REALTIME, Device, Meta, Source
@@ -36,9 +45,9 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from chopper_interop.converters.amd_smi_trace import Given, Timed
     from chopper_interop.converters.rocm_smi_records import Record, Records
     from chopper_interop.converters.rocm_smi_time import Moment
+    from chopper_interop.converters.telemetry_rows import Timed
     from chopper_interop.trace import Trace
 
     Array = npt.NDArray[Any]
@@ -113,11 +122,11 @@ def read(
         Options are no times or contradict each other.
     """
     (path,) = paths
-    given = amd_smi_trace.Given(at_ns, at, period_ms)
+    given = Given(at_ns, at, period_ms)
     issues = IssueLog(str(path))
     data = inputs.read(path, issues)
     form = form_of(data[: inputs.HEAD].tobytes()) or Form.TEXT
-    records = _READERS[form](amd_smi_trace.decoded(data), issues)
+    records = _READERS[form](decoded(data), issues)
     valued = [r for r in records.found if r.card != SYSTEM and _has_values(r)]
     issues.add(faults.DESCRIBED, len(records.found) - len(valued))
     issues.add(faults.EMPTY, int(not records.found and not records.lost_events))
@@ -133,7 +142,7 @@ def read(
         ),
         facts=_facts(records.found),
     )
-    return amd_smi_trace.trace_of(timed, meta, SOURCE, issues, rocm_smi_tables.LANES)
+    return telemetry_rows.trace_of(timed, meta, SOURCE, issues, rocm_smi_tables.LANES)
 
 
 def _is_value(key: str) -> bool:
@@ -169,7 +178,7 @@ def _timed(
     told = np.array([m is not None for m in moments], bool)
     output = np.array([r.output for r in records], np.int64)
     if not told.any() and told.size and given:
-        return amd_smi_trace.by_gift(rows, output, path, given, issues)
+        return telemetry_rows.by_gift(rows, output, path, given, issues)
     issues.add(NO_TIME, np.count_nonzero(~told), f"{len(told)} rows of {path.name}")
     known = [m for m in moments if m is not None]
     local = [m.local for m in known]
@@ -178,11 +187,11 @@ def _timed(
     time = np.array([m.ns + half * m.whole for m in known], np.int64)
     kept = rows_where(rows, told)
     tick = np.unique(output[told], return_inverse=True)[1]
-    issues.add(faults.TICK_CUT, amd_smi_trace.ticks_cut(tick, amd_smi_trace.places_of(kept)))
+    issues.add(faults.TICK_CUT, telemetry_rows.ticks_cut(tick, telemetry_rows.places_of(kept)))
     issues.add(BESIDE, len(known))
     issues.add(NO_ZONE, sum(local))
     uncertainty = RUNNING_NS + half * whole
-    return amd_smi_trace.Timed(kept, time, uncertainty, LOCALTIME if any(local) else REALTIME)
+    return telemetry_rows.Timed(kept, time, uncertainty, LOCALTIME if any(local) else REALTIME)
 
 
 def _beside(records: Records) -> dict[int, Moment]:
@@ -211,7 +220,7 @@ def _devices(records: Sequence[Record]) -> tuple[Device, ...]:
             SOURCE,
             agent=int(known["agent"]) if known.get("agent", "").isdecimal() else -1,
             index=card,
-            pci=amd_smi_names.pci_of(known.get("pci", "")),
+            pci=pci_of(known.get("pci", "")),
             uuid=known.get("uuid", ""),
         )
         for card, known in sorted(found.items())
@@ -222,8 +231,8 @@ def _first(record: Record, keys: str) -> str:
     """The first of a record's values that have one of these keys, in the keys' order."""
     for key in keys.split("|"):
         for name, value in record.values.items():
-            if re.fullmatch(key, name, re.IGNORECASE) and amd_smi_names.words(value):
-                return amd_smi_names.words(value)
+            if re.fullmatch(key, name, re.IGNORECASE) and words(value):
+                return words(value)
     return ""
 
 
@@ -233,15 +242,15 @@ def _facts(records: Sequence[Record]) -> dict[str, str]:
         for fact, (key, unit) in rocm_smi_tables.FACTS.items():
             text = _first(record, key)
             if text and unit:
-                amount = amd_smi_names.amount(text, unit)
-                text = amd_smi_names.shown(amount) if amount else ""
+                found = amount(text, unit)
+                text = shown(found) if found else ""
             if text:
                 of_card.setdefault(fact, {}).setdefault(record.card, text)
         for clock, levels in record.levels.items():
             name = rocm_smi_tables.LEVELS.get(clock)
-            for fact, text in amd_smi_names.levels_as_facts(name, levels) if name else ():
+            for fact, text in levels_as_facts(name, levels) if name else ():
                 of_card.setdefault(fact, {}).setdefault(record.card, text)
-    return amd_smi_names.joined(of_card)
+    return joined(of_card)
 
 
 ROCM_SMI = Converter(

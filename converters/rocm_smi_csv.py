@@ -11,9 +11,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from chopper_interop.converters import amd_smi_csv, rocm_smi_time
-from chopper_interop.converters import amd_smi_faults as faults
+from chopper_interop.converters import rocm_smi_time
+from chopper_interop.converters import telemetry_faults as faults
 from chopper_interop.converters.rocm_smi_records import SYSTEM, Records, card_of
+from chopper_interop.converters.telemetry_numbers import cells_of
 from chopper_interop.issues import Fault, Severity
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class _Reader:
     """Whether the lines are those below ``name, value``."""
 
     def line(self, line: str, at: str, *, whole: bool) -> None:
-        cells = [cell.strip() for cell in amd_smi_csv.cells_of(line)]
+        cells = [cell.strip() for cell in cells_of(line)]
         block = self.block
         told = None if block and block.timed else rocm_smi_time.moment(line)
         card = _card_in(cells)

@@ -6,8 +6,8 @@ import re
 from json import JSONDecoder
 from typing import TYPE_CHECKING, Any
 
-from chopper_interop.converters import amd_smi_faults as faults
 from chopper_interop.converters import rocm_smi_time
+from chopper_interop.converters import telemetry_faults as faults
 from chopper_interop.converters.rocm_smi_records import Records, card_of
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from chopper_interop.converters.amd_smi_csv import LARGEST, whole_number
+from chopper_interop.converters.telemetry_numbers import LARGEST_INDEX, whole_number
 
 if TYPE_CHECKING:
     from chopper_interop.converters.rocm_smi_time import Moment
@@ -104,5 +104,5 @@ def card_of(text: str) -> int | None:
     if text.strip().lower() == "system":
         return SYSTEM
     found = _CARD.fullmatch(text.strip())
-    number = whole_number(found[1], LARGEST["gpu"]) if found else -1
+    number = whole_number(found[1], LARGEST_INDEX) if found else -1
     return number if number >= 0 else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from chopper_interop.converters.amd_smi_tables import Kind, Lane
+from chopper_interop.converters.telemetry_names import Kind, Lane
 
 CLOCKS = {
     "sclk": "gfx clock",

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from chopper_interop.converters import amd_smi_faults as faults
 from chopper_interop.converters import rocm_smi_time
-from chopper_interop.converters.amd_smi_csv import LARGEST, whole_number
-from chopper_interop.converters.amd_smi_names import amount
+from chopper_interop.converters import telemetry_faults as faults
 from chopper_interop.converters.rocm_smi_records import SYSTEM, Records, card_of
+from chopper_interop.converters.telemetry_facts import amount
+from chopper_interop.converters.telemetry_numbers import LARGEST_INDEX, whole_number
 
 if TYPE_CHECKING:
     from chopper_interop.issues import IssueLog
@@ -109,7 +109,7 @@ class _Reader:
             told = f"{at}: {len(cells)} cells for {len(heads)} columns"
             self.records.lose(faults.CUT, told)
             return
-        card = whole_number(cells[0], LARGEST["gpu"])
+        card = whole_number(cells[0], LARGEST_INDEX)
         if card < 0:
             self.records.lose(faults.NO_GPU, at)
             return

@@ -11,7 +11,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from chopper_interop.converters.amd_smi_csv import LATEST_S
+from chopper_interop.converters.telemetry_numbers import LATEST_S
 
 SECOND = 1_000_000_000
 _DIGITS = 9

@@ -253,21 +253,58 @@ def test_an_error_row_is_counted_and_the_rest_read(tmp_path: Path) -> None:
     assert counts(trace)["error-message"] == 1
 
 
-def test_processes_below_a_monitor_are_counted(tmp_path: Path) -> None:
+def test_processes_below_a_monitor_are_values_of_their_gpu(tmp_path: Path) -> None:
+    text = ""
+    for tick in range(2):
+        text += ticks(
+            f"{T + tick},0,100", f"{T + tick},1,90", header="timestamp,gpu,power_usage"
+        ) + ticks(
+            f"{T + tick},0,python3,42,{5 + tick}",
+            f"{T + tick},1,python3,42,8",
+            f"{T + tick},1,sh,43,9",
+            header="timestamp,gpu,name,pid,vram_mem",
+        )
+    trace = read(tmp_path, text)
+    assert lanes(trace) == {
+        (0, "socket power"): [100, 100],
+        (1, "socket power"): [90, 90],
+        (0, "process 42 VRAM"): [5, 6],
+        (1, "process 42 VRAM"): [8, 8],
+        (1, "process 43 VRAM"): [9, 9],
+    }
+    assert counts(trace)["row-joined"] == 6
+    assert trace.meta.sources[0].events == 4 + 6
+
+
+@pytest.mark.parametrize("row", [f"{T},5,python3,42,5", f"{T + 9},0,python3,42,5", f"{T},0,sh,x,5"])
+def test_processes_of_no_row_are_counted(tmp_path: Path, row: str) -> None:
     text = ticks(f"{T},0,100", header="timestamp,gpu,power_usage") + ticks(
-        f"{T},0,python3,42,5", header="timestamp,gpu,name,pid,mem_usage"
+        row, header="timestamp,gpu,name,pid,mem_usage"
     )
     trace = read(tmp_path, text)
     assert lanes(trace) == {(0, "socket power"): [100]}
     assert counts(trace)["process-row"] == 1
 
 
-def test_processes_in_the_json_of_a_monitor_are_counted_too(tmp_path: Path) -> None:
-    processes = [{"process_info": {"name": "python3", "pid": pid}} for pid in (42, 43)]
+def test_processes_in_the_json_of_a_monitor(tmp_path: Path) -> None:
+    def process(pid: int) -> dict:
+        memory = {"vram_mem": {"value": pid, "unit": "B"}}
+        return {"process_info": {"name": "python3", "pid": pid, "memory_usage": memory}}
+
+    processes = [process(42), process(43)]
     row = {"timestamp": T, "gpu": 0, "power_usage": 100, "process_list": processes}
-    trace = read(tmp_path, json.dumps([row]))
-    assert lanes(trace) == {(0, "socket power"): [100]}
-    assert counts(trace)["process-row"] == 2
+    none = [{"process_info": "No running processes detected"}]
+    other = {"timestamp": T, "gpu": 1, "power_usage": 90, "process_list": none}
+    trace = read(tmp_path, json.dumps([row, other]))
+    assert lanes(trace) == {
+        (0, "socket power"): [100],
+        (1, "socket power"): [90],
+        (0, "process 42 VRAM"): [42],
+        (0, "process 43 VRAM"): [43],
+    }
+    assert counts(trace)["row-joined"] == 2
+    assert "process-row" not in counts(trace)
+    assert trace.meta.sources[0].events == 4
 
 
 @pytest.mark.parametrize("keep", [5, 14, 16])

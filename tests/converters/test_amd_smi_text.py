@@ -126,6 +126,13 @@ def test_messages_and_other_processors(tmp_path: Path) -> None:
     assert counts(trace)["row-of-other-part"] == 1
 
 
+def test_processors_in_front_of_the_gpus(tmp_path: Path) -> None:
+    cpu = "CPU: 0\n    POWER_METRICS:\n        SOCKET_POWER: 90 W\n\n"
+    trace = read(tmp_path, cpu + block(0, "100 W") + block(0, "101 W", T + 1))
+    assert lanes(trace) == {(0, "socket power"): [100, 101]}
+    assert counts(trace)["row-of-other-part"] == 1
+
+
 @pytest.mark.parametrize("keep", [1, 3, 5])
 def test_a_text_that_breaks_off_within_a_number(tmp_path: Path, keep: int) -> None:
     """Of ``203 W`` the power may not become 2 or 20."""
@@ -170,12 +177,12 @@ def test_rows_of_a_table_that_have_other_cells_than_its_head(tmp_path: Path) -> 
     assert counts(trace)["row-cut-short"] == 1
 
 
-def test_processes_below_a_table_are_counted(tmp_path: Path) -> None:
+def test_processes_below_a_table(tmp_path: Path) -> None:
     text = f" TIMESTAMP  GPU  POWER\n{T}    0  700 W\n\nPROCESS INFO:\n"
     text += " TIMESTAMP  GPU  NAME  PID  GTT_MEM\n" + f"{T}    0  python3  42  2 MB\n"
     trace = read(tmp_path, text)
-    assert lanes(trace) == {(0, "socket power"): [700]}
-    assert counts(trace)["process-row"] == 1
+    assert lanes(trace) == {(0, "socket power"): [700], (0, "process 42 GTT"): [2 * 2**20]}
+    assert counts(trace)["row-joined"] == 1
 
 
 def test_blocks_and_tables_in_one_file(tmp_path: Path) -> None:

@@ -21,8 +21,10 @@ from telemetry import assert_all_rows_told, counts, lanes, points_of, units
 
 import chopper_interop as ci
 from chopper_interop.converters.nvidia_smi import read as read_file
-from chopper_interop.converters.nvidia_smi_time import nanoseconds, stamp_of
+from chopper_interop.converters.telemetry_numbers import nanoseconds
+from chopper_interop.converters.telemetry_stamps import stamp_of
 from chopper_interop.errors import UnknownFormatError, UsageError
+from chopper_interop.registry import sniffed
 
 REAL = SHARED / "telemetry" / "nvidia_smi_real"
 ABSENT = {"N/A", "[N/A]", "[Not Supported]"}
@@ -400,3 +402,37 @@ def test_recognised(tmp_path: Path, text: str) -> None:
 
 def test_query_names_are_those_of_the_seed() -> None:
     assert QUERY.startswith("timestamp, index")
+
+
+@pytest.mark.parametrize("parted", [", ", "   "])
+def test_dmon_without_a_heading(tmp_path: Path, parted: str) -> None:
+    rows = (("0", "71", "40", "-", "12"), ("1", "72", "41", "-", "13"))
+    (tmp_path / "d.txt").write_text("".join(parted.join(row) + "\n" for row in rows))
+    options = {"columns": "gpu pwr gtemp mtemp sm", "at_ns": 1_700_000_000_000_000_000}
+    trace = ci.read(tmp_path / "d.txt", from_format="nvidia-smi", **options)
+    assert lanes(trace)[1, "socket power"] == [72]
+    assert lanes(trace)[0, "GFX activity"] == [12]
+    assert_all_rows_told(trace)
+
+
+@pytest.mark.parametrize(
+    ("name", "whose"),
+    [
+        ("gfx", "amd-smi"),
+        ("mem_clock", "amd-smi"),
+        ("power_usage", "amd-smi"),
+        ("fb_used,gfx", "amd-smi"),
+        ("power_w", "nvidia-smi"),
+        ("mem_clock,sm_clock", "nvidia-smi"),
+        ("uuid,power.draw [W]", "nvidia-smi"),
+        ("utilization_gpu,power_usage", "nvidia-smi"),
+    ],
+)
+def test_headers_that_begin_like_those_of_amd_smi(name: str, whose: str) -> None:
+    head = f"timestamp,gpu,{name}\n1700000000,0,1,2\n".encode()
+    assert [c.name for c in sniffed(head)] == [whose]
+
+
+def test_lists_in_amd_smis_text_are_no_rows() -> None:
+    text = b"GPU: 0\n    USAGE:\n        VCN_ACTIVITY: [0 %, 0 %, 12 %]\n        MM_ACTIVITY: N/A\n"
+    assert [c.name for c in sniffed(text)] == ["amd-smi-text"]

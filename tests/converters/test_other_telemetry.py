@@ -21,7 +21,7 @@ from telemetry import assert_all_rows_told, counts, lanes, points_of, units
 import chopper_interop as ci
 from chopper_interop import inputs, registry
 from chopper_interop.converters.charllm import read as read_charllm
-from chopper_interop.converters.charllm import unwrapped
+from chopper_interop.converters.charllm_series import unwrapped
 from chopper_interop.errors import UnknownFormatError
 
 WINDOWS = SHARED / "telemetry" / "zeus_windows"
@@ -274,3 +274,29 @@ def test_other_powers_are_not_taken(tmp_path: Path) -> None:
     put(tmp_path, {"solar.csv": b"time,power\n0,100\n1,101\n"})
     with pytest.raises(UnknownFormatError, match="no format that is known"):
         ci.read(tmp_path / "solar.csv")
+
+
+def test_a_mask_of_dcgmi_is_told_bit_by_bit(tmp_path: Path) -> None:
+    text = "#Entity   POWER     DVCCTR\nID        W\n" + "".join(
+        f"GPU {gpu}     300.5     {mask}\n" for gpu, mask in ((0, 0), (1, 4), (0, 36), (1, 0))
+    )
+    put(tmp_path, {"d.txt": text.encode()})
+    found = lanes(ci.read(tmp_path / "d.txt", at_ns=START_NS, period_ms=100))
+    assert found[0, "throttle status SW power cap"] == [0, 1]
+    assert found[1, "throttle status SW power cap"] == [1, 0]
+    assert found[0, "throttle status SW thermal slowdown"] == [0, 1]
+    assert found[0, "throttle reasons active"] == [0, 36]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "8 GPUs found.\n+--------+---------------------------+\n| GPU ID | Device Information |\n",
+        "Successfully retrieved statistics for job: 1.\n+-----+\n",
+        "Successfully ran diagnostic for group.\n+-----+\n",
+    ],
+)
+def test_what_dcgmi_prints_once_is_refused_in_a_line(tmp_path: Path, text: str) -> None:
+    (tmp_path / "d.txt").write_text(text)
+    with pytest.raises(ci.ChopperError, match="dcgmi dmon"):
+        ci.read(tmp_path / "d.txt")

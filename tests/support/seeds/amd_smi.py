@@ -93,8 +93,31 @@ XGMI = json.dumps(
     ],
     indent=4,
 )
+_PROCESS = {
+    "process_info": {
+        "name": "python3",
+        "pid": 4242,
+        "memory_usage": {"vram_mem": {"value": 5, "unit": "B"}},
+    }
+}
+PROCESSES = "".join(
+    f"timestamp,gpu,power_usage\r\n{T + n},0,700\r\n{T + n},1,710\r\n\r\n"
+    "timestamp,gpu,name,pid,gtt_mem,vram_mem\r\n"
+    f"{T + n},0,python3,42,5,6\r\n{T + n},1,python3,43,5,{n}\r\n\r\n"
+    for n in range(3)
+)
+PROCESSES_JSON = json.dumps(
+    [
+        {"timestamp": T + n, "gpu": g, "power_usage": 700, "process_list": [_PROCESS]}
+        for n in range(3)
+        for g in range(2)
+    ],
+    indent=4,
+)
 
 SEEDS = (
+    Seed("amd-smi", "processes.csv", PROCESSES.encode()),
+    Seed("amd-smi", "processes.json", PROCESSES_JSON.encode()),
     Seed("amd-smi", "metric.csv", CSV.encode(), frozenset(r.encode() for r in _ROWS)),
     Seed("amd-smi", "metric.json", _documents().encode()),
     Seed("amd-smi", "lines.json", _documents(None).encode()),

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop.converters import amd_smi_faults as faults
-from chopper_interop.converters.amd_smi_tables import SHARE, Kind, unknown
+from chopper_interop.converters import telemetry_faults as faults
+from chopper_interop.converters.telemetry_names import SHARE, Kind, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from chopper_interop.build import TraceBuilder
-    from chopper_interop.converters.amd_smi_values import Reading
+    from chopper_interop.converters.telemetry_values import Reading
     from chopper_interop.issues import IssueLog
 
     Array = npt.NDArray[Any]

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone, tzinfo
-from decimal import Decimal, InvalidOperation
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from chopper_interop import arrow
-from chopper_interop.errors import UsageError
+from chopper_interop.converters.telemetry_numbers import LATEST_S, NOT_TOLD, SECOND, nanoseconds
+from chopper_interop.converters.telemetry_zone import EPOCH, OFFSET, in_zone, zone
 from chopper_interop.issues import Fault, IssueLog, Severity
 
 if TYPE_CHECKING:
@@ -26,22 +26,6 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-AMBIGUOUS = Fault(
-    "hour-comes-twice",
-    Severity.ERROR,
-    "Rows within the hour that comes twice when summer time ends, and nothing in front or behind "
-    "tells which of the two: they were put into the first.",
-)
-FOLDED = Fault(
-    "hour-comes-twice-told",
-    Severity.INFO,
-    "Rows within the hour that comes twice when summer time ends were told apart by their order.",
-)
-SKIPPED_HOUR = Fault(
-    "hour-never-was",
-    Severity.ERROR,
-    "Rows have times that the given zone skips when summer time begins: the zone is another.",
-)
 ZONE_UNKNOWN = Fault(
     "times-of-wall-clock",
     Severity.INFO,
@@ -54,19 +38,7 @@ MIXED = Fault(
     events=True,
 )
 
-SECOND = 1_000_000_000
-LATEST_S = 4_000_000_000
-"""Epoch seconds beyond which nanoseconds with room for sums leave 64 bits (2096)."""
-NOT_TOLD = -1
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_MONTH_NAMES = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-_MONTHS = {
-    m: n
-    for n, m in enumerate(
-        ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"], 1
-    )
-}
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _DATE = re.compile(
     r"(\d{4})([-/]?)(\d\d)\2(\d\d)[T ,]+(\d\d):(\d\d):(\d\d)(?:[.,](\d+))?"
     r"\s*(Z|UTC|GMT|[+-]\d\d(?::?\d\d)?)?",
@@ -76,11 +48,8 @@ _CTIME = re.compile(
     r"[A-Z][a-z]{2} ([A-Z][a-z]{2}) +(\d\d?) (\d\d):(\d\d):(\d\d) (?:([A-Z]{1,5}) )?(\d{4})"
 )
 _NUMBER = re.compile(r"\d{9,19}(?:\.\d*)?")
-_OFFSET = re.compile(r"([+-])(\d\d):?(\d\d)?")
 _EPOCH_UNITS = ((10, SECOND), (13, 1_000_000), (16, 1_000), (19, 1))
 """Digits in front of the point of a time of our days → nanoseconds in its unit."""
-_CLOSE_S = 1800
-"""What is nearer than this was written in one go."""
 
 
 class Stamp(NamedTuple):
@@ -123,33 +92,6 @@ class Times:
     local: bool
 
 
-def zone(tz: str | None) -> tzinfo | None:
-    """The zone of that name, or of that distance from UTC.
-
-    Raises
-    ------
-    UsageError
-        There is none.
-    """
-    if tz is None:
-        return None
-    found = _OFFSET.fullmatch(tz.strip())
-    if tz.strip().upper() in ("Z", "UTC", "GMT"):
-        return timezone.utc
-    if found:
-        minutes = int(found[2]) * 60 + int(found[3] or 0)
-        if minutes < 24 * 60:
-            return timezone(timedelta(minutes=-minutes if found[1] == "-" else minutes))
-    else:
-        from zoneinfo import ZoneInfo
-
-        try:
-            return ZoneInfo(tz.strip())
-        except (ValueError, OSError, KeyError):
-            pass
-    raise UsageError(f"-O tz={tz}: there is no such zone; say it as Europe/Berlin or +02:00")
-
-
 def times_of(texts: Sequence[str], tz: str | None, issues: IssueLog) -> Times:
     """Times of rows in the order of the file.
 
@@ -173,7 +115,7 @@ def times_of(texts: Sequence[str], tz: str | None, issues: IssueLog) -> Times:
     digits = max((s.digits for s in stamps if s), default=0)
     naive = told & ~zoned
     if known is not None:
-        second[naive] = _in_zone(second[naive], known, issues)
+        second[naive] = in_zone(second[naive], known, issues)
     elif zoned.any() and naive.any():
         issues.add(MIXED, np.count_nonzero(naive))
         second[naive] = NOT_TOLD
@@ -196,25 +138,10 @@ def stamp_of(text: str) -> Stamp | None:
     ctime = _CTIME.fullmatch(text)
     if ctime and ctime[1].lower() in _MONTHS:
         day, hour, minute, second, year = (int(ctime[n]) for n in (2, 3, 4, 5, 7))
-        month = _MONTHS[ctime[1].lower()]
+        month = _MONTHS.index(ctime[1].lower()) + 1
         utc = ctime[6] if ctime[6] in ("UTC", "GMT", "Z") else None  # no other name is of one zone
         return _of_parts([year, month, day, hour, minute, second], "", utc)
     return _of_number(text) if _NUMBER.fullmatch(text) else None
-
-
-def nanoseconds(text: str, unit_ns: int = SECOND) -> int | None:
-    """A decimal number of seconds in whole nanoseconds, exactly; None if it is none.
-
-    Digits beyond the nanosecond are rounded to the nearest.
-    """
-    try:
-        value = Decimal(text.strip())
-    except InvalidOperation:
-        return None
-    if not value.is_finite() or value.copy_abs() > LATEST_S * SECOND or "_" in text:
-        return None
-    ns = int((value * unit_ns).to_integral_value())
-    return ns if abs(ns) <= LATEST_S * SECOND else None
 
 
 def _of_number(text: str) -> Stamp | None:
@@ -233,67 +160,13 @@ def _of_parts(parts: list[int], fraction: str, offset: str | None) -> Stamp | No
         moment = datetime(*parts[:5], parts[5] - leap, tzinfo=timezone.utc)  # type: ignore[misc,arg-type]
     except ValueError:
         return None
-    second = (moment - _EPOCH) // timedelta(seconds=1) + leap
+    second = (moment - EPOCH) // timedelta(seconds=1) + leap
     nanosecond = int(fraction[:9].ljust(9, "0")) if fraction else 0
     if offset:
-        told = _OFFSET.fullmatch(offset)
+        told = OFFSET.fullmatch(offset)
         if told:
             away = (int(told[2]) * 60 + int(told[3] or 0)) * 60
             second -= -away if told[1] == "-" else away
     if not 0 <= second <= LATEST_S:
         return None
     return Stamp(second, nanosecond, len(fraction), zoned=bool(offset))
-
-
-def _in_zone(naive: Array, tz: tzinfo, issues: IssueLog) -> Array:
-    """Seconds since 1970 of what a wall clock in a zone showed, rows in the order of the file."""
-    distinct, code = np.unique(naive, return_inverse=True)
-    first, second, valid = (np.empty(len(distinct), np.int64) for _ in range(3))
-    for i, value in enumerate(distinct.tolist()):
-        wall = datetime.fromtimestamp(value, timezone.utc).replace(tzinfo=None)
-        both = [_seconds(wall.replace(tzinfo=tz, fold=fold)) for fold in (0, 1)]
-        first[i], second[i] = both
-        there = datetime.fromtimestamp(both[0], tz).replace(tzinfo=None)
-        valid[i] = there == wall
-    ambiguous = (second > first)[code]
-    issues.add(SKIPPED_HOUR, np.count_nonzero(valid[code] == 0))
-    late = _folds(naive, ambiguous, issues)
-    return np.where(late, second[code], first[code])
-
-
-def _seconds(moment: datetime) -> int:
-    return (moment - _EPOCH) // timedelta(seconds=1)
-
-
-def _folds(naive: Array, ambiguous: Array, issues: IssueLog) -> Array:
-    """Which of the rows in an hour that comes twice are in its second coming."""
-    late = np.zeros(len(naive), bool)
-    if not ambiguous.any():
-        return late
-    back = np.concatenate([[False], np.diff(naive) < -_CLOSE_S // 2])
-    begins = ambiguous & (back | ~np.concatenate([[False], ambiguous[:-1]]))
-    starts = np.flatnonzero(begins)
-    for start in starts.tolist():
-        ends = np.flatnonzero(~ambiguous[start:] | begins[start:])
-        ends = ends[ends > 0]
-        stop = start + int(ends[0]) if ends.size else len(naive)
-        second = _is_second(naive, back, start, stop)
-        if second is None:
-            issues.add(AMBIGUOUS, stop - start)
-        else:
-            issues.add(FOLDED, stop - start)
-            late[start:stop] = second
-    return late
-
-
-def _is_second(naive: Array, back: Array, start: int, stop: int) -> bool | None:
-    """Whether rows [start, stop) are in the second coming; None if nothing beside them tells."""
-    if back[start]:
-        return True
-    if stop < len(naive) and back[stop]:
-        return False
-    if start and naive[start] - naive[start - 1] <= _CLOSE_S:
-        return False
-    if stop < len(naive) and naive[stop] - naive[stop - 1] <= _CLOSE_S:
-        return True
-    return None

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop.converters import amd_smi_faults as faults
-from chopper_interop.converters import amd_smi_tables as tables
-from chopper_interop.converters.amd_smi_tables import Kind, Lane, Name
+from chopper_interop.converters import telemetry_faults as faults
+from chopper_interop.converters import telemetry_units as units
+from chopper_interop.converters.telemetry_names import Kind, Lane, Name
 from chopper_interop.issues import Fault
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from chopper_interop.converters.amd_smi_cells import Cell, Column, Item
+    from chopper_interop.converters.telemetry_cells import Column, Item
     from chopper_interop.issues import IssueLog
 
     Array = npt.NDArray[Any]
@@ -99,7 +99,7 @@ def number(item: Item, lane: Lane) -> float | Fault | None:
     if lane.unit is None:
         return value
     decimal = lane.decimal if isinstance(item.value, str) and "." in item.value else ""
-    scale = tables.factor(item.unit or decimal or lane.bare or lane.unit, lane.unit)
+    scale = units.factor(item.unit or decimal or lane.bare or lane.unit, lane.unit)
     if scale is None:
         return faults.UNIT
     return value * scale if math.isfinite(value * scale) else None
@@ -107,8 +107,8 @@ def number(item: Item, lane: Lane) -> float | Fault | None:
 
 def sentinels(lane: Lane) -> frozenset[float]:
     """Numbers that mean "not available" in a lane."""
-    wide = lane.kind in tables.COUNTING or lane.unit in ("J", "B")
-    return tables.WIDE_SENTINELS if wide else tables.SENTINELS
+    wide = lane.kind in units.COUNTING or lane.unit in ("J", "B")
+    return units.WIDE_SENTINELS if wide else units.SENTINELS
 
 
 def _plain(item: Item, lane: Lane) -> float | Fault | None:
@@ -116,10 +116,10 @@ def _plain(item: Item, lane: Lane) -> float | Fault | None:
     if value is None:
         return None
     if isinstance(value, str):
-        if tables.ABSENT.fullmatch(value.strip()):
+        if units.ABSENT.fullmatch(value.strip()):
             return None
-        if lane.kind is Kind.STATE and value.strip().upper() in tables.STATES:
-            return tables.STATES[value.strip().upper()]
+        if lane.kind is Kind.STATE and value.strip().upper() in units.STATES:
+            return units.STATES[value.strip().upper()]
         try:
             value = float(value)
         except ValueError:
@@ -146,14 +146,3 @@ def _dense(column: Column, found: list[tuple[int, float]], rows: int) -> Array:
     dense = np.full(rows, np.nan)
     dense[column.row] = of_code[column.code]
     return dense
-
-
-def has_violations(cells: list[Cell], key: str) -> bool:
-    """Whether a column holds violations, which amd-smi takes 100 ms a GPU to measure."""
-    if not tables.VIOLATION_KEYS.fullmatch(key):
-        return False
-    return any(
-        not (isinstance(i.value, str) and tables.ABSENT.fullmatch(i.value))
-        for c in cells
-        for i in c.items
-    )

@@ -1,0 +1,124 @@
+"""What can be amiss with the output of any tool that samples, and what became of its rows."""
+
+from __future__ import annotations
+
+from chopper_interop.issues import Fault, Severity
+
+SAMPLED = Fault(
+    "row-as-samples",
+    Severity.INFO,
+    "Rows (one GPU at one time) became samples of counter lanes.",
+    events=True,
+)
+DESCRIBED = Fault(
+    "row-as-description",
+    Severity.INFO,
+    "Rows that describe a GPU became its names and facts.",
+    events=True,
+)
+NO_TIME = Fault(
+    "row-without-time",
+    Severity.LOSS,
+    "Rows without a time were left out: one is not made up. Give -O at_ns=<epoch nanoseconds of "
+    "the last> and -O period_ms=<milliseconds>, or -O at=mtime.",
+    events=True,
+)
+EARLIER_TICK = Fault(
+    "row-of-earlier-tick",
+    Severity.LOSS,
+    "The time that was given is that of the last rows; earlier ones were left out, as the period "
+    "is not known. Give -O period_ms=<milliseconds>.",
+    events=True,
+)
+EARLIER_RUN = Fault(
+    "row-of-earlier-run",
+    Severity.LOSS,
+    "The file holds several outputs without time, one behind the other: the time that was given "
+    "is that of the last, the earlier ones were left out.",
+    events=True,
+)
+CUT = Fault(
+    "row-cut-short",
+    Severity.LOSS,
+    "Rows with more or fewer cells than their header were left out.",
+    events=True,
+)
+CELL_CUT = Fault(
+    "cell-cut-short",
+    Severity.LOSS,
+    "The file ends within a row: its last cell may lack digits and was left out.",
+)
+FILE_CUT = Fault(
+    "file-cut-short",
+    Severity.LOSS,
+    "The file ends within a line: the tool was stopped while it wrote a tick, which is missing.",
+)
+EMPTY = Fault("no-rows", Severity.LOSS, "The file holds no rows.")
+TICK_CUT = Fault(
+    "tick-without-all-gpus",
+    Severity.LOSS,
+    "Ticks that lack the rows of GPUs which others have.",
+)
+NO_HEADER = Fault(
+    "row-without-header",
+    Severity.LOSS,
+    "Rows in front of the first header were left out.",
+    events=True,
+)
+NO_GPU = Fault(
+    "row-without-gpu",
+    Severity.LOSS,
+    "Rows that do not say which GPU, of several, were left out. Record its index or UUID.",
+    events=True,
+)
+NOT_A_ROW = Fault("line-without-data", Severity.INFO, "Messages between the rows were left out.")
+ASSUMED_TIME = Fault(
+    "time-from-option",
+    Severity.INFO,
+    "Rows without time got the time that was given by option.",
+)
+ASSUMED_MTIME = Fault(
+    "time-from-file",
+    Severity.INFO,
+    "Rows without time got the time at which the file was last changed, which a copy may have "
+    "moved.",
+)
+SPREAD = Fault(
+    "time-spread",
+    Severity.INFO,
+    "The times are whole seconds; rows were placed within theirs as the period of the run has it. "
+    "How far a sample may be off stands in `series.uncertainty_ns`.",
+)
+TEXT = Fault(
+    "cell-not-a-number",
+    Severity.INFO,
+    "Cells that hold words (ENABLED, AUTO, an error's text) are not samples and were left out.",
+)
+SENTINEL = Fault(
+    "value-not-available",
+    Severity.INFO,
+    "Values that stand for 'not available' (-1, 65535, 4294967295, 18446744073709551615) were "
+    "left out.",
+)
+UNIT = Fault(
+    "unit-unknown",
+    Severity.LOSS,
+    "Values in a unit that is not known here or not of this quantity were left out.",
+)
+VALUE_ERROR = Fault(
+    "value-in-error",
+    Severity.LOSS,
+    "Cells that hold an error ([Unknown Error], [GPU is lost]) in place of a value.",
+)
+ENERGY = Fault(
+    "energy-reads-high",
+    Severity.INFO,
+    "amd-smi takes 15.3 µJ for a count of the energy counter, which is 2^-16 J = 15.2588 µJ: its "
+    "joules are 0.27 % high. They were taken as they are.",
+)
+RESIDENCY = Fault(
+    "residency-went-back",
+    Severity.LOSS,
+    "Between two samples a throttle residency did not fit its counter (a reset, or a driver that "
+    "was loaded anew): no share was made there.",
+)

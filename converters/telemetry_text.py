@@ -1,0 +1,24 @@
+"""The text of a tool's output."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Array = npt.NDArray[Any]
+
+
+def decoded(data: Array) -> str:
+    """Text in UTF-8, or else in Latin-1, in which Windows writes degrees."""
+    raw = data.tobytes()
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return raw.decode("latin-1")
+
+
+def lines_of(data: Array) -> str:
+    """The same, its lines ending in a line feed."""
+    return decoded(data).replace("\r\n", "\n").replace("\r", "\n")
