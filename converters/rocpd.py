@@ -16,7 +16,7 @@ import numpy as np
 
 from chopper_interop.converters import rocpd_processes, rocprof_devices
 from chopper_interop.converters.rocpd_counters import counted, counts_of, sampled_of
-from chopper_interop.converters.rocpd_parts import NOT_READ, Part, parts_of
+from chopper_interop.converters.rocpd_parts import NOT_READ, PC_SAMPLES, Part, parts_of
 from chopper_interop.converters.rocpd_rows import Made, Tables
 from chopper_interop.converters.rocprof_files import run_name, told_by
 from chopper_interop.converters.rocprof_json import SAMPLED
@@ -105,10 +105,11 @@ class _Found:
         self.made = Tables(self.part, self.issues, renamed=rocpd_processes.renamed(self.part))
         self.kernels = self._within(self.made.kernels())
         self.moments = self._within(self.made.moments())
-        self.counted = counted(self.made, self.kernels, self.moments, self.issues)
+        self.calls = self._within(self.made.calls())
+        self.counted = counted(self.made, self.kernels, self.moments, self.calls, self.issues)
         others = [self.made.copies(), *self.made.allocations(), self.made.graphs()]
-        others += [self.made.calls(), *self.made.syncs()]
-        self.tables = [self.kernels, self.moments, *map(self._within, others)]
+        others += self.made.syncs()
+        self.tables = [self.kernels, self.moments, self.calls, *map(self._within, others)]
         self.events = self.counted.events + sum(table.rows.count for table in self.tables)
         self._count_others()
 
@@ -117,9 +118,10 @@ class _Found:
 
     def _count_others(self) -> None:
         """Count what is not read: samples of program counters, and tables that are not known."""
-        samples = self.part.count("gpu_pc_sample")
-        self.issues.add(SAMPLED, samples, self.part.where)
-        self.events += samples
+        for table in PC_SAMPLES:
+            samples = self.part.count(table)
+            self.issues.add(SAMPLED, samples, self.part.where)
+            self.events += samples
         for name in self.part.unknown():
             rows = self.part.base.read(name, {"id": INTEGER}).num_rows
             self.issues.add(NOT_READ, rows, name)
@@ -141,7 +143,8 @@ def _recording(path: Path, found: list[_Found], rank: int | None, issues: IssueL
         process = owners.process[at : at + len(part.tables)]
         device = devices[at : at + len(part.tables)]
         counts.append(counts_of(part.counted, part.kernels, process[0], device[0]))
-        samples.append(sampled_of(part.counted, part.made, part.moments, process[1], gpus))
+        timed = [part.moments, part.calls]
+        samples.append(sampled_of(part.counted, part.made, timed, process[1:3], gpus))
         for table, *place in zip(part.tables, process, device, strict=True):
             whole = np.arange(table.rows.count)
             kept = np.flatnonzero(~part.counted.moments) if table is part.moments else whole

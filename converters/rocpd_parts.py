@@ -42,13 +42,15 @@ EVENTS = (
     "event_operation",
 )
 """Tables whose rows are events."""
+PC_SAMPLES = ("gpu_pc_sample", "pc_sampling")
+"""Tables of samples of program counters: what they are called depends on the version."""
 KNOWN = frozenset(
     {
         *EVENTS,
+        *PC_SAMPLES,
         "arg",
         "blob_event",
         "event",
-        "gpu_pc_sample",
         "metadata",
         "pmc_event",
         "string",

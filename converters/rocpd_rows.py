@@ -182,7 +182,7 @@ class Tables:
 
     def _syncs(self, table: str) -> Made:
         has = self.part.base.columns(self.part.tables[table])
-        handle = next((c for c in ("event_handle", "hip_event", "event_obj") if c in has), "handle")
+        handle = next((c for c in _HANDLES if c in has), _HANDLES[0])
         wanted = ["agent_id", "queue_id", "stream_id", "source_queue_id", "name_id", handle]
         columns = dict.fromkeys(("id", *_WHO, *wanted), INTEGER)
         found = self.part.read(table, columns | dict.fromkeys(("type", "operation"), TEXT))
@@ -330,6 +330,8 @@ class Tables:
         return Made(rows, pid, found.number("id"), found.number("event_id"))
 
 
+_HANDLES = ("hip_event_handle", "event_handle", "hip_event", "event_obj", "handle")
+"""Columns that name the event that was recorded or waited for, by version of the table."""
 _NAMES = {"source_queue_id": "source_queue"}
 _DIGITS = 19
 
