@@ -28,6 +28,7 @@ from chopper_interop.registry import Converter
 from chopper_interop.schemas.meta import REALTIME
 from chopper_interop.sqlite import INTEGER, Database
 from chopper_interop.sqlite_files import names_table
+from chopper_interop.sqlite_look import has_tables
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,14 +39,19 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-_OWN = "rocpd_info_"
+_OWN = ("rocpd_info_",)
 _UNIX_NS = 10**18
 """Times from here on are no times since boot."""
 
 
 def sniff(head: bytes) -> bool:
     """Whether a file that begins so is a rocpd database: its first tables are named in there."""
-    return names_table(head, _OWN)
+    return names_table(head, *_OWN)
+
+
+def confirms(path: Path, head: bytes) -> bool:
+    """Whether a database has tables of rocpd."""
+    return has_tables(path, head, _OWN)
 
 
 def read(paths: list[Path], *, rank: int | None = None) -> Trace:
@@ -169,6 +175,7 @@ ROCPD = Converter(
     description="rocpd database (rocprofv3 and rocprofiler-systems)",
     versions="schemas 3 to 3.0.5 (ROCm 7.0 on)",
     sniff=sniff,
+    confirms=confirms,
     read=read,
     carries="kernels, HIP, HSA, RCCL and other calls with their arguments, roctx markers, copies "
     "and allocations with their sizes, scratch, graph launches, HIP events, hardware counters of "

@@ -85,9 +85,7 @@ class Counted:
     info: Columns
 
 
-def counted(
-    tables: Tables, kernels: Made, moments: Made, calls: Made, issues: IssueLog
-) -> Counted:
+def counted(tables: Tables, kernels: Made, moments: Made, calls: Made, issues: IssueLog) -> Counted:
     """Tell apart the rows of counters of one part.
 
     Parameters
