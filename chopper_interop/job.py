@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import align, arrow, devices, host_et
+from chopper_interop import align, arrow, devices, host_et, processes
 from chopper_interop.build import concat
 from chopper_interop.errors import AmbiguousRunError, ReadError, UsageError
 from chopper_interop.issues import Fault, IssueLog, Severity
@@ -106,6 +106,7 @@ def assemble(fragments: list[Fragment], name: str, rules: Sequence[Rule] = ()) -
     offsets = _offsets(fragments)
     timing = _on_one_clock(timing, offsets)
     _note_ranks_apart(timing, issues)
+    processes.note_clocks(timing, issues)
     meta = _meta(name, fragments, timing, offsets)
     known = [d for f in fragments for d in f.trace.meta.devices]
     if not timing:
@@ -211,8 +212,10 @@ def _without_copies(timing: list[Fragment], issues: IssueLog) -> list[Fragment]:
     timing = _one_of_each_run(timing, issues)
     kept: list[Fragment] = []
     owner: dict[int, Fragment] = {}
+    beside: dict[int, list[Rank]] = {}
     seen: set[bytes] = set()
-    for fragment in sorted(timing, key=lambda f: (_is_silent(f), len(f.trace.ranks))):
+    order = processes.children_last(timing)
+    for fragment in sorted(order, key=lambda f: (_is_silent(f), len(f.trace.ranks))):
         if _is_silent(fragment):
             events = _where_and_when(fragment.trace)
             if events in seen:
@@ -227,10 +230,15 @@ def _without_copies(timing: list[Fragment], issues: IssueLog) -> list[Fragment]:
             issues.add(SAME_EVENTS, 1, fragment.files.label)
             continue
         for rank in other or clashes:
-            _refuse(owner[rank], fragment, rank)
-        owner |= {r.rank: fragment for r in known}
+            if not processes.share(owner[rank], fragment, rank):
+                _refuse(owner[rank], fragment, rank)
+            beside.setdefault(id(fragment), []).append(owner[rank].rank_of(rank))
+        owner = {r.rank: fragment for r in known} | owner
         kept.append(fragment)
-    return [f for f in timing if f in kept]
+    issues.add(processes.OF_ONE_RANK, len(beside))
+    return [
+        processes.beside(f, beside[id(f)]) if id(f) in beside else f for f in timing if f in kept
+    ]
 
 
 _SHARE_OF_A_COPY = 0.9

@@ -7,6 +7,7 @@ keys. Only numbers of ranks are taken out of it, nothing else of it or of the co
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -21,7 +22,7 @@ from chopper_interop.schemas.meta import ASSUMED, Rank
 from chopper_interop.sqlite import INTEGER, TEXT
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -69,12 +70,15 @@ class Process:
         Node.
     rank
         What its launcher told it; -1 if nothing.
+    parent
+        What started it; -1 if unknown.
     """
 
     part: int
     pid: int
     host: str = ""
     rank: int = -1
+    parent: int = -1
 
 
 class Processes:
@@ -91,19 +95,23 @@ class Processes:
     def __init__(self, part: Part, place: int) -> None:
         nodes = part.read("info_node", {"id": INTEGER, "hostname": TEXT, "system_name": TEXT})
         hosts = dict(zip(nodes.number("id").tolist(), nodes.texts("hostname"), strict=True))
-        columns = {"id": INTEGER, "nid": INTEGER, "pid": INTEGER, "environment": TEXT}
+        columns = {"id": INTEGER, "nid": INTEGER, "pid": INTEGER, "ppid": INTEGER}
+        columns["environment"] = TEXT
         found = part.read("info_process", columns)
         rows = zip(
             found.number("id").tolist(),
             found.number("nid").tolist(),
             found.number("pid").tolist(),
+            found.number("ppid").tolist(),
             found.texts("environment"),
             strict=True,
         )
         one_host = next(iter(hosts.values()), "")
         self.known = {
-            row: Process(place, id_of(pid), hosts.get(node, one_host), _rank_in(environment))
-            for row, node, pid, environment in rows
+            row: Process(
+                place, id_of(pid), hosts.get(node, one_host), _rank_in(environment), id_of(parent)
+            )
+            for row, node, pid, parent, environment in rows
         }
         self.place = place
         self.host = one_host
@@ -185,8 +193,8 @@ def owners(
     ]
     rank, known_by = _ranks(processes, used, told, given, issues)
     ranks = {
-        r: Rank(r, process.host or told.host, process.pid, device, known_by)
-        for r, process, (device, _) in zip(rank, processes, used, strict=True)
+        r: Rank(r, process.host or told.host, process.pid, device, by, process.parent)
+        for r, by, process, (device, _) in zip(rank, known_by, processes, used, strict=True)
     }
     return Owners(columns, np.array(rank, np.int32), tuple(ranks[r] for r in sorted(ranks)))
 
@@ -197,7 +205,7 @@ def _ranks(
     told: Told,
     given: int | None,
     issues: IssueLog,
-) -> tuple[list[int], str]:
+) -> tuple[list[int], list[str]]:
     """The rank of each process, and what tells it."""
     if given is not None:
         if len(processes) > 1:
@@ -205,23 +213,37 @@ def _ranks(
                 f"rank={given} was given for a database of {len(processes)} processes",
                 hint="give each process a database of its own",
             )
-        return [given] * len(processes), "user"
+        return [given] * len(processes), ["user"] * len(processes)
     if told.rank >= 0 and len(processes) == 1:
-        return [told.rank], "name"
-    stated = [p.rank for p in processes]
-    if (
-        stated
-        and min(stated) >= 0
-        and len(set(stated)) == len(stated)
-        and any(works for _, works in used)
-    ):
-        return stated, "header"
+        return [told.rank], ["name"]
     order = sorted(
         range(len(processes)),
         key=lambda i: (not used[i][1], processes[i].host, used[i][0], processes[i].pid, i),
     )
-    issues.add(RANK_ASSUMED, len(order))
-    return [order.index(i) for i in range(len(processes))], ASSUMED
+    first = _first_of_ranks(processes, order) if any(works for _, works in used) else {}
+    owners = set(first.values())
+    rest = [i for i in order if i not in owners]
+    issues.add(RANK_ASSUMED, len(rest))
+    free = (n for n in count() if n not in first)
+    number = {i: n for n, i in first.items()} | dict(zip(rest, free))  # noqa: B905 # free has no end
+    return (
+        [number[i] for i in range(len(processes))],
+        ["header" if i in owners else ASSUMED for i in range(len(processes))],
+    )
+
+
+def _first_of_ranks(processes: Sequence[Process], order: Sequence[int]) -> dict[int, int]:
+    """Rank → the process that has it; what that started has the same, and comes behind."""
+    pids = {(p.host, p.pid): p.rank for p in processes}
+    found: dict[int, int] = {}
+    for i in sorted(order, key=lambda i: _is_child(processes[i], pids)):
+        if processes[i].rank >= 0:
+            found.setdefault(processes[i].rank, i)
+    return found
+
+
+def _is_child(process: Process, ranks: Mapping[tuple[str, int], int]) -> bool:
+    return process.rank >= 0 and ranks.get((process.host, process.parent)) == process.rank
 
 
 def _devices(
