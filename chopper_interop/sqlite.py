@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import sqlite3
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from os import cpu_count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -24,6 +26,7 @@ from chopper_interop.issues import Fault, IssueLog, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from concurrent.futures import Future
     from types import TracebackType
 
     import pyarrow as pa
@@ -82,6 +85,8 @@ class Database:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._adbc: Any = None
         self._plain: sqlite3.Connection | None = None
+        self._pool: ThreadPoolExecutor | None = None
+        self._ahead: dict[tuple[str, tuple[str, ...], str], Future[pa.Table | None]] = {}
         try:
             placed = sqlite_files.placed(path, self._room, issues)
             self._uri = f"file:{quote(str(placed.resolve()))}?mode=ro&immutable=1"
@@ -104,12 +109,15 @@ class Database:
 
     def close(self) -> None:
         """Close it and remove what was unpacked; may be called twice."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+        self._ahead.clear()
         for opened in (self._plain, self._adbc):
             if opened is not None:
                 opened.close()
         if self._folder is not None:
             self._folder.cleanup()
-        self._plain = self._adbc = self._folder = None
+        self._plain = self._adbc = self._folder = self._pool = None
 
     def read(self, table: str, columns: Mapping[str, str], *, where: str = "") -> pa.Table:
         """Rows of a table in the order in which they are stored.
@@ -128,19 +136,48 @@ class Database:
         pyarrow.Table
             int64, float64 and string columns by the names that were asked for.
         """
+        cells, source = self._selected(table, columns, where)
+        try:
+            begun = self._ahead.pop((table, tuple(columns), where), None)
+            if begun is not None and (found := begun.result()) is not None:
+                return self._valid(found, table)
+            return self._checked(f"FROM {source}", cells, columns, table)
+        except (OSError, ValueError) as error:
+            if table not in self.tables:
+                raise self._refused(error, table) from error
+            return self._saved(table, source, cells, columns)
+
+    def ahead(self, table: str, columns: Mapping[str, str], *, where: str = "") -> None:
+        """Begin to read what `read` will be asked for with the same words, in another thread.
+
+        SQLite runs without Python's lock, so that several tables are read at a time. What fails is
+        read again when it is asked for, and then noted.
+        """
+        cells, source = self._selected(table, columns, where)
+        plain = ", ".join(f"{cell} AS {_quoted(n)}" for n, cell in cells.items())
+        self._driver()  # made here, as it is made but once
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(min(4, cpu_count() or 1))
+        sql = f"SELECT {plain} FROM {source}"  # noqa: S608 # names are quoted
+        self._ahead[table, tuple(columns), where] = self._pool.submit(self._tried, sql, columns)
+
+    def _tried(self, sql: str, columns: Mapping[str, str]) -> pa.Table | None:
+        try:
+            return self._fetched(sql, columns)
+        except OSError:
+            return None
+
+    def _selected(
+        self, table: str, columns: Mapping[str, str], where: str
+    ) -> tuple[dict[str, str], str]:
+        """SQL of each column, and of where they come from."""
         names = {name.lower(): name for name in self.columns(table)}
         cells = {
             name: _quoted(names[name.lower()]) if name.lower() in names else "NULL"
             for name in columns
         }
         source = _quoted(table) + (" NOT INDEXED" if table in self.tables else "")
-        source += f" WHERE {where}" if where else ""
-        try:
-            return self._checked(f"FROM {source}", cells, columns, table)
-        except (OSError, ValueError) as error:
-            if table not in self.tables:
-                raise self._refused(error, table) from error
-            return self._saved(table, source, cells, columns)
+        return cells, source + (f" WHERE {where}" if where else "")
 
     def query(self, sql: str, columns: Mapping[str, str]) -> pa.Table:
         """Result of a SELECT.
@@ -242,7 +279,8 @@ class Database:
             raise OSError(str(error)) from error
         if [field.type for field in table.schema] != [_arrow(kind) for kind in columns.values()]:
             raise OSError("the first rows have cells of another type")  # and the others followed
-        return table.slice(1).rename_columns(list(columns))
+        # in one piece: columns are asked for more than once
+        return table.slice(1).combine_chunks().rename_columns(list(columns))
 
     def _driver(self) -> Any:
         if self._adbc is None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop.converters import rocpd_processes, rocprof_devices
+from chopper_interop.converters.rocpd_columns import READ
 from chopper_interop.converters.rocpd_counters import counted, counts_of, sampled_of
 from chopper_interop.converters.rocpd_parts import NOT_READ, PC_SAMPLES, Part, parts_of
 from chopper_interop.converters.rocpd_rows import Made, Tables
@@ -80,6 +81,8 @@ def read(paths: list[Path], *, rank: int | None = None) -> Trace:
         parts = parts_of(base, path.name)
         if not parts:
             raise ReadError("it has none of the tables of a rocpd database", path=path)
+        for part in parts[:1]:  # of many parts none is large
+            part.ahead(READ)
         found = [_Found(part, place, issues) for place, part in enumerate(parts)]
         trace = trace_of(_recording(path, found, rank, issues), issues)
     if trace.nodes.num_rows and trace.meta.origin_ns >= _UNIX_NS:

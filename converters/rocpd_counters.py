@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop import arrow, gather
+from chopper_interop.converters.rocpd_columns import READ
 from chopper_interop.converters.rocpd_parts import Columns, Lookup
 from chopper_interop.converters.rocprof_counters import Counts
 from chopper_interop.converters.rocprof_json import SAMPLED
@@ -22,7 +23,7 @@ from chopper_interop.converters.rocprof_rows import interned
 from chopper_interop.converters.rocprof_tables import COUNTERS
 from chopper_interop.converters.rocprof_trace import Sampled
 from chopper_interop.issues import Fault, IssueLog, Severity
-from chopper_interop.sqlite import INTEGER, REAL, TEXT
+from chopper_interop.sqlite import INTEGER, TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -98,8 +99,7 @@ def counted(tables: Tables, kernels: Made, moments: Made, calls: Made, issues: I
         Where it is counted what is left out.
     """
     part = tables.part
-    columns = dict.fromkeys(("event_id", "pmc_id", "sample_id"), INTEGER)
-    found = part.read("pmc_event", {**columns, "value": REAL})
+    found = part.read("pmc_event", READ["pmc_event"])
     numbers = ("id", "agent_id")
     texts = ("name", "symbol", "units")
     info = part.read("info_pmc", dict.fromkeys(numbers, INTEGER) | dict.fromkeys(texts, TEXT))

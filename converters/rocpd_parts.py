@@ -199,6 +199,12 @@ class Part:
         conditions = " AND ".join(c for c in (self._condition(table), where) if c)
         return Columns(self.base.read(self.tables[table], columns, where=conditions))
 
+    def ahead(self, tables: Mapping[str, Mapping[str, str]]) -> None:
+        """Begin to read tables that will be asked for, several at a time."""
+        for table, columns in tables.items():
+            if table in self.tables:
+                self.base.ahead(self.tables[table], columns, where=self._condition(table))
+
     def numbers(self, table: str, *columns: str) -> Columns:
         """Columns of whole numbers."""
         return self.read(table, dict.fromkeys(columns, INTEGER))

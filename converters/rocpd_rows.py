@@ -10,6 +10,7 @@ import numpy as np
 
 from chopper_interop import arrow, gather
 from chopper_interop.converters import rocprof_tables as tables
+from chopper_interop.converters.rocpd_columns import GRAPH, READ, TAKEN, WHO
 from chopper_interop.converters.rocpd_events import Events, arguments, document, message_in
 from chopper_interop.converters.rocpd_names import domain_of, handles_of, operations
 from chopper_interop.converters.rocpd_parts import Columns, Lookup, Part, first_of, named
@@ -24,11 +25,7 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-_AXES = [f"{what}_size_{axis}" for what in ("grid", "workgroup") for axis in "xyz"]
-_OPTIONAL = ("graph_exec_id", "graph_node_id")
-"""Columns that schema 3.0.2 brought; 0 stands for none."""
 _REGISTERS = ("arch_vgpr_count", "accum_vgpr_count", "sgpr_count")
-_WHO = ("pid", "tid", "start", "end", "event_id")
 _MARKERS = "MARKER"
 _SCRATCH = "SCRATCH"
 
@@ -79,12 +76,7 @@ class Tables:
 
     def kernels(self) -> Made:
         """Dispatches."""
-        wanted = ["agent_id", "kernel_id", "dispatch_id", "queue_id", "stream_id", *_AXES]
-        wanted += ["private_segment_size", "group_segment_size", "region_name_id", *_OPTIONAL]
-        found = self.part.numbers("kernel_dispatch", "id", *_WHO, *wanted)
-        numbers, known = self._common(found)
-        for column in (*wanted[1:-3], *_OPTIONAL):
-            self._take(found, column, numbers, known)
+        found, numbers, known = self._read("kernel_dispatch")
         name = self._names_of_kernels(found, numbers, known)
         region = self.part.strings.column(
             found.number("region_name_id"), found.known("region_name_id")
@@ -98,11 +90,7 @@ class Tables:
 
     def copies(self) -> Made:
         """Copies."""
-        wanted = ["name_id", "dst_agent_id", "src_agent_id", "size", "queue_id", "stream_id"]
-        found = self.part.numbers("memory_copy", "id", *_WHO, *wanted, *_OPTIONAL)
-        numbers, known = self._common(found)
-        for column in ("size", "queue_id", "stream_id", *_OPTIONAL):
-            self._take(found, column, numbers, known)
+        found, numbers, known = self._read("memory_copy")
         texts = {
             "name": self.part.strings.column(found.number("name_id"), found.known("name_id")),
             "source_agent": self._agents(found, "src_agent_id"),
@@ -112,13 +100,7 @@ class Tables:
 
     def allocations(self) -> list[Made]:
         """Allocations and releases of memory, and those of scratch."""
-        wanted = ["agent_id", "address", "size", "queue_id", "stream_id"]
-        columns = dict.fromkeys(("id", *_WHO, *wanted), INTEGER)
-        columns |= dict.fromkeys(("type", "level", "extdata"), TEXT)
-        found = self.part.read("memory_allocate", columns)
-        numbers, known = self._common(found)
-        for column in wanted[2:]:
-            self._take(found, column, numbers, known)
+        found, numbers, known = self._read("memory_allocate")
         level, kind = (found.encoded(c) for c in ("level", "type"))
         texts = {
             "name": operations(level, kind),
@@ -136,14 +118,13 @@ class Tables:
 
     def calls(self) -> Made:
         """Calls and ranges of the host."""
-        found = self.part.numbers("region", "id", *_WHO, "name_id")
-        numbers, known = self._common(found)
+        found, numbers, known = self._read("region")
         name = self.part.strings.column(found.number("name_id"), found.known("name_id"))
         return self._called(found, numbers, known, name)
 
     def moments(self) -> Made:
         """Calls and marks that start and end at once."""
-        found = self.part.numbers("sample", "id", "track_id", "timestamp", "event_id")
+        found = self.part.read("sample", READ["sample"])
         tracks = self.part.numbers("track", "id", "pid", "tid", "name_id")
         row = Lookup(tracks.number("id")).rows(found.number("track_id"), found.known("track_id"))
         there = row >= 0
@@ -164,11 +145,7 @@ class Tables:
 
     def graphs(self) -> Made:
         """Launches of graphs, as they reached a queue."""
-        wanted = ["agent_id", "queue_id", "graph_exec_id", "kernel_dispatch_count"]
-        found = self.part.numbers("graph_launch", "id", *_WHO, *wanted)
-        numbers, known = self._common(found)
-        for column in wanted[1:]:
-            self._take(found, column, numbers, known)
+        found, numbers, known = self._read("graph_launch")
         texts = {"agent": self._agents(found, "agent_id")}
         return self._made(tables.GRAPHS, found, numbers, known, texts)
 
@@ -184,7 +161,7 @@ class Tables:
         has = self.part.base.columns(self.part.tables[table])
         handle = next((c for c in _HANDLES if c in has), _HANDLES[0])
         wanted = ["agent_id", "queue_id", "stream_id", "source_queue_id", "name_id", handle]
-        columns = dict.fromkeys(("id", *_WHO, *wanted), INTEGER)
+        columns = dict.fromkeys(("id", *WHO, *wanted), INTEGER)
         found = self.part.read(table, columns | dict.fromkeys(("type", "operation"), TEXT))
         numbers, known = self._common(found)
         for column in wanted[1:4]:
@@ -204,6 +181,14 @@ class Tables:
         lookup, number = self._agent
         row = lookup.rows(ids, known)
         return np.where(row >= 0, _at(number, row, -1), np.where(known, ids, -1))
+
+    def _read(self, table: str) -> tuple[Columns, dict[str, Array], dict[str, Array]]:
+        """A table, what is taken over of it as it is, and where that is known."""
+        found = self.part.read(table, READ[table])
+        numbers, known = self._common(found)
+        for column in TAKEN.get(table, ()):
+            self._take(found, column, numbers, known)
+        return found, numbers, known
 
     def _common(self, found: Columns) -> tuple[dict[str, Array], dict[str, Array]]:
         """Columns that all tables have: times, threads, correlation."""
@@ -227,7 +212,7 @@ class Tables:
     ) -> None:
         """Take a column over, under the name that it has here; not at all if it is empty."""
         there = found.known(column)
-        if column in _OPTIONAL:
+        if column in GRAPH:
             there = there & (found.number(column, 0) != 0)
         if not there.any() and column not in ("start", "end"):
             return
