@@ -241,6 +241,7 @@ def _without_copies(timing: list[Fragment], issues: IssueLog) -> list[Fragment]:
     ]
 
 
+_MICROSECOND = 1000
 _SHARE_OF_A_COPY = 0.9
 """Of a file's starts those that must be another's too: tools drop some from one format."""
 
@@ -248,7 +249,8 @@ _SHARE_OF_A_COPY = 0.9
 def _one_of_each_run(timing: list[Fragment], issues: IssueLog) -> list[Fragment]:
     """Drop what a tool wrote in another format besides, which may hold less of the same run."""
     kept: list[Fragment] = []
-    for fragment in sorted(timing, key=lambda f: -f.trace.nodes.num_rows):
+    finest = sorted(timing, key=lambda f: (-f.trace.nodes.num_rows, _grain(_starts(f.trace))))
+    for fragment in finest:
         if _is_silent(fragment) and any(_holds(other, fragment) for other in kept):
             issues.add(SAME_EVENTS, 1, fragment.files.label)
         else:
@@ -263,7 +265,13 @@ def _holds(whole: Fragment, part: Fragment) -> bool:
     if whole.trace.meta.clock != part.trace.meta.clock:
         return False
     mine, theirs = _starts(part.trace), _starts(whole.trace)
-    return bool(np.isin(mine, theirs).mean() >= _SHARE_OF_A_COPY)
+    grain = max(_grain(mine), _grain(theirs))
+    return bool(np.isin(mine // grain, theirs // grain).mean() >= _SHARE_OF_A_COPY)
+
+
+def _grain(times: Array) -> int:
+    """Nanoseconds to which times are cut: some formats of a tool have whole microseconds."""
+    return _MICROSECOND if times.size and not (times % _MICROSECOND).any() else 1
 
 
 def _starts(trace: Trace) -> Array:
