@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop.converters import rocpd_processes, rocprof_devices
+from chopper_interop.converters.rocpd_calls import Calls
 from chopper_interop.converters.rocpd_columns import READ
 from chopper_interop.converters.rocpd_counters import counted, counts_of, sampled_of
+from chopper_interop.converters.rocpd_made import Made, Maker
 from chopper_interop.converters.rocpd_parts import NOT_READ, PC_SAMPLES, Part, parts_of
-from chopper_interop.converters.rocpd_rows import Made, Tables
+from chopper_interop.converters.rocpd_rows import Tables
 from chopper_interop.converters.rocprof_files import run_name, told_by
 from chopper_interop.converters.rocprof_json import SAMPLED
 from chopper_interop.converters.rocprof_reach import within
@@ -111,13 +113,15 @@ class _Found:
     def __post_init__(self) -> None:
         self.processes = rocpd_processes.Processes(self.part, self.place)
         self.agents = rocpd_processes.agents(self.part)
-        self.made = Tables(self.part, self.issues, renamed=rocpd_processes.renamed(self.part))
-        self.kernels = self._within(self.made.kernels())
-        self.moments = self._within(self.made.moments())
-        self.calls = self._within(self.made.calls())
-        self.counted = counted(self.made, self.kernels, self.moments, self.calls, self.issues)
-        others = [self.made.copies(), *self.made.allocations(), self.made.graphs()]
-        others += self.made.syncs()
+        self.maker = Maker(self.part, self.issues)
+        made = Tables(self.maker, renamed=rocpd_processes.renamed(self.part))
+        host = Calls(self.maker)
+        self.kernels = self._within(made.kernels())
+        self.moments = self._within(host.moments())
+        self.calls = self._within(host.calls())
+        self.counted = counted(self.maker, self.kernels, self.moments, self.calls, self.issues)
+        others = [made.copies(), *made.allocations(), made.graphs()]
+        others += made.syncs()
         self.tables = [self.kernels, self.moments, self.calls, *map(self._within, others)]
         self.events = self.counted.events + sum(table.rows.count for table in self.tables)
         self._count_others()
@@ -153,7 +157,7 @@ def _recording(path: Path, found: list[_Found], rank: int | None, issues: IssueL
         device = devices[at : at + len(part.tables)]
         counts.append(counts_of(part.counted, part.kernels, process[0], device[0]))
         timed = [part.moments, part.calls]
-        samples.append(sampled_of(part.counted, part.made, timed, process[1:3], gpus))
+        samples.append(sampled_of(part.counted, part.maker, timed, process[1:3], gpus))
         for table, *place in zip(part.tables, process, device, strict=True):
             whole = np.arange(table.rows.count)
             kept = np.flatnonzero(~part.counted.moments) if table is part.moments else whole

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from chopper_interop.converters.rocpd_rows import Made, Tables
+    from chopper_interop.converters.rocpd_made import Made, Maker
 
     Array = npt.NDArray[Any]
 
@@ -86,19 +86,19 @@ class Counted:
     info: Columns
 
 
-def counted(tables: Tables, kernels: Made, moments: Made, calls: Made, issues: IssueLog) -> Counted:
+def counted(maker: Maker, kernels: Made, moments: Made, calls: Made, issues: IssueLog) -> Counted:
     """Tell apart the rows of counters of one part.
 
     Parameters
     ----------
-    tables
-        The part's tables.
+    maker
+        What made the part's tables.
     kernels, moments, calls
         Its dispatches, its moments and its calls.
     issues
         Where it is counted what is left out.
     """
-    part = tables.part
+    part = maker.part
     found = part.read("pmc_event", READ["pmc_event"])
     numbers = ("id", "agent_id")
     texts = ("name", "symbol", "units")
@@ -157,7 +157,7 @@ def counts_of(found: Counted, kernels: Made, process: Array, device: Array) -> C
 
 
 def sampled_of(
-    found: Counted, tables: Tables, timed: Sequence[Made], process: Sequence[Array], gpus: set[int]
+    found: Counted, maker: Maker, timed: Sequence[Made], process: Sequence[Array], gpus: set[int]
 ) -> Sampled | None:
     """Counters that were sampled in time; None if there are none.
 
@@ -165,8 +165,8 @@ def sampled_of(
     ----------
     found
         The rows.
-    tables
-        The part's tables.
+    maker
+        What made the part's tables.
     timed, process
         Its moments and its calls, and the process of each of their rows.
     gpus
@@ -177,7 +177,7 @@ def sampled_of(
         return None
     names, name = _names(owner, found.info)
     units, agents = found.info.texts("units"), found.info.number("agent_id")
-    agents = tables.agents(agents, found.info.known("agent_id"))
+    agents = maker.agents(agents, found.info.known("agent_id"))
     whose = np.concatenate(process)[place]
     start = np.concatenate([made.rows.number("start") for made in timed])[place]
     first, which = gather.distinct(whose, owner)

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from chopper_interop.converters.rocpd_made import Made
     from chopper_interop.converters.rocpd_parts import Part
-    from chopper_interop.converters.rocpd_rows import Made
     from chopper_interop.converters.rocprof_files import Told
     from chopper_interop.issues import IssueLog
 
