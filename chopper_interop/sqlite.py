@@ -23,6 +23,7 @@ from urllib.parse import quote
 from chopper_interop import arrow, sqlite_files
 from chopper_interop.errors import ReadError
 from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.sqlite_cells import INTEGER, REAL, TEXT, quoted, stating, typed, wrongly
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -32,8 +33,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from typing_extensions import Self
 
-INTEGER, REAL, TEXT = "integer", "real", "text"
-"""Types that columns are read as."""
+__all__ = ["BAD_TEXT", "DAMAGED", "INTEGER", "REAL", "TEXT", "WRONG_CELLS", "Database"]
 
 WRONG_CELLS = Fault(
     "cells-of-wrong-type",
@@ -54,7 +54,6 @@ DAMAGED = Fault(
 )
 
 _BATCH = "262144"
-_SEED = {INTEGER: "0", REAL: "0.0", TEXT: "''"}
 _HINT = "copy it again from where it was recorded, or try sqlite3's .recover"
 
 
@@ -154,7 +153,7 @@ class Database:
         read again when it is asked for, and then noted.
         """
         cells, source = self._selected(table, columns, where)
-        plain = ", ".join(f"{cell} AS {_quoted(n)}" for n, cell in cells.items())
+        plain = ", ".join(f"{cell} AS {quoted(n)}" for n, cell in cells.items())
         self._driver()  # made here, as it is made but once
         if self._pool is None:
             self._pool = ThreadPoolExecutor(min(4, cpu_count() or 1))
@@ -173,10 +172,10 @@ class Database:
         """SQL of each column, and of where they come from."""
         names = {name.lower(): name for name in self.columns(table)}
         cells = {
-            name: _quoted(names[name.lower()]) if name.lower() in names else "NULL"
+            name: quoted(names[name.lower()]) if name.lower() in names else "NULL"
             for name in columns
         }
-        source = _quoted(table) + (" NOT INDEXED" if table in self.tables else "")
+        source = quoted(table) + (" NOT INDEXED" if table in self.tables else "")
         return cells, source + (f" WHERE {where}" if where else "")
 
     def query(self, sql: str, columns: Mapping[str, str]) -> pa.Table:
@@ -194,7 +193,7 @@ class Database:
         ReadError
             The statement fails.
         """
-        cells = {name: _quoted(name) for name in columns}
+        cells = {name: quoted(name) for name in columns}
         try:
             return self._checked(f"FROM ({sql})", cells, columns, sql[:40])
         except (OSError, ValueError) as error:
@@ -222,7 +221,7 @@ class Database:
         found = {}
         for (name,) in names:
             try:
-                cells = plain.execute(f"PRAGMA table_info({_quoted(name)})").fetchall()
+                cells = plain.execute(f"PRAGMA table_info({quoted(name)})").fetchall()
             except (sqlite3.Error, UnicodeDecodeError):
                 self.issues.add(DAMAGED, 1, str(name))
                 continue
@@ -242,19 +241,13 @@ class Database:
         self, source: str, cells: dict[str, str], columns: Mapping[str, str], where: str
     ) -> pa.Table:
         """Rows, first as fast as can be, then with a check of each cell."""
-        plain = ", ".join(f"{cell} AS {_quoted(n)}" for n, cell in cells.items())
+        plain = ", ".join(f"{cell} AS {quoted(n)}" for n, cell in cells.items())
         try:
             return self._valid(self._fetched(f"SELECT {plain} {source}", columns), where)
         except OSError:
             pass
-        mended = ", ".join(
-            f"{_typed(cell, columns[n])} AS {_quoted(n)}" for n, cell in cells.items()
-        )
-        # an empty text in a column of numbers is how some tools write that there is none
-        wrong = " + ".join(
-            f"({cell} IS NOT NULL AND {cell} <> '' AND {_typed(cell, columns[n])} IS NULL)"
-            for n, cell in cells.items()
-        )
+        mended = ", ".join(f"{typed(cell, columns[n])} AS {quoted(n)}" for n, cell in cells.items())
+        wrong = " + ".join(wrongly(cell, columns[n]) for n, cell in cells.items())
         sql = f"SELECT {mended}, {wrong} AS wrong_cells {source}"
         found = self._fetched(sql, {**columns, "wrong_cells": INTEGER})
         count = int(arrow.numbers(found["wrong_cells"]).sum())
@@ -265,13 +258,12 @@ class Database:
         import pyarrow as pa
         from adbc_driver_manager import AdbcConnection, AdbcStatement, Error
 
-        seed = ", ".join(f"{_SEED[kind]} AS {_quoted(name)}" for name, kind in columns.items())
         driver = self._driver()
         try:
             with closing(AdbcConnection(driver)) as made, closing(AdbcStatement(made)) as does:
                 _run(does, "PRAGMA writable_schema=ON")
                 does.set_options(**{"adbc.sqlite.query.batch_rows": _BATCH})
-                does.set_sql_query(f"SELECT {seed} UNION ALL {sql}")
+                does.set_sql_query(f"{stating(columns)} UNION ALL {sql}")
                 stream, _ = does.execute_query()
                 # the stream is the statement's, and must be read before that is closed
                 table = pa.RecordBatchReader._import_from_c(stream.address).read_all()  # noqa: SLF001
@@ -314,8 +306,8 @@ class Database:
         """Rows of a damaged table: from its begin and from its end to the first damage."""
         import pyarrow as pa
 
-        typed = ", ".join(_typed(cell, columns[n]) for n, cell in cells.items())
-        sql = f"SELECT rowid, {typed} FROM {source}"  # noqa: S608 # names are quoted
+        picked = ", ".join(typed(cell, columns[n]) for n, cell in cells.items())
+        sql = f"SELECT rowid, {picked} FROM {source}"  # noqa: S608 # names are quoted
         rows = dict(self._rows(sql, "ASC"))
         rows |= dict(self._rows(sql, "DESC"))
         self.issues.add(DAMAGED, 1, table)
@@ -338,23 +330,6 @@ class Database:
         if isinstance(error, sqlite3.DatabaseError) and "not a database" in told:
             return sqlite_files.no_database(self.path)
         return ReadError(f"it cannot be read: {told}", path=self.path, at=where, hint=_HINT)
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _typed(cell: str, kind: str) -> str:
-    """SQL that gives a cell where it is of that type, or can be without a loss; else NULL."""
-    if kind == TEXT:
-        return f"CAST({cell} AS TEXT)"
-    whole = f"WHEN CAST(CAST({cell} AS INTEGER) AS TEXT) = {cell} THEN CAST({cell} AS INTEGER)"
-    if kind == INTEGER:
-        return f"CASE WHEN typeof({cell}) = 'integer' THEN {cell} {whole} END"
-    return (
-        f"CASE WHEN typeof({cell}) IN ('integer', 'real') THEN CAST({cell} AS REAL) "
-        f"WHEN CAST(CAST({cell} AS REAL) AS TEXT) = {cell} THEN CAST({cell} AS REAL) {whole} END"
-    )
 
 
 def _arrow(kind: str) -> pa.DataType:

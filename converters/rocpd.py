@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop.converters import rocpd_processes, rocprof_devices
+from chopper_interop.converters.rocpd_agents import agents
 from chopper_interop.converters.rocpd_calls import Calls
 from chopper_interop.converters.rocpd_columns import READ
 from chopper_interop.converters.rocpd_counters import counted, counts_of, sampled_of
@@ -112,7 +113,7 @@ class _Found:
 
     def __post_init__(self) -> None:
         self.processes = rocpd_processes.Processes(self.part, self.place)
-        self.agents = rocpd_processes.agents(self.part)
+        self.agents = agents(self.part)
         self.maker = Maker(self.part, self.issues)
         made = Tables(self.maker, renamed=rocpd_processes.renamed(self.part))
         host = Calls(self.maker)

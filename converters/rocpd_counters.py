@@ -75,6 +75,8 @@ class Counted:
         there.
     info
         What is known of the counters.
+    numbers
+        Ids of counters; one that is not described has as its row of `info` -2 less its place here.
     """
 
     events: int
@@ -84,6 +86,7 @@ class Counted:
     sampled: tuple[Array, Array, Array]
     moments: Array
     info: Columns
+    numbers: Array
 
 
 def counted(maker: Maker, kernels: Made, moments: Made, calls: Made, issues: IssueLog) -> Counted:
@@ -124,7 +127,8 @@ def counted(maker: Maker, kernels: Made, moments: Made, calls: Made, issues: Iss
     issues.add(IN_TIME, np.count_nonzero(measured & ~bare), part.where)
     mine, sampled = dispatch >= 0, place >= 0
     # a counter that is not described is told by its number
-    named = np.where(counter >= 0, counter, -2 - found.number("pmc_id", 0))
+    first, code = gather.distinct(found.number("pmc_id", 0))
+    named = np.where(counter >= 0, counter, -2 - code)
     return Counted(
         events=found.count,
         dispatch=dispatch[mine],
@@ -133,6 +137,7 @@ def counted(maker: Maker, kernels: Made, moments: Made, calls: Made, issues: Iss
         sampled=(place[sampled], named[sampled], value[sampled]),
         moments=bare | measured,
         info=info,
+        numbers=found.number("pmc_id", 0)[first],
     )
 
 
@@ -141,7 +146,7 @@ def counts_of(found: Counted, kernels: Made, process: Array, device: Array) -> C
     if not found.dispatch.size:
         return None
     rows, place = np.unique(found.dispatch, return_inverse=True)
-    names, name = _names(found.owner, found.info)
+    names, name = _names(found.owner, found)
     first, code = gather.distinct(place, name)
     total = np.bincount(code, found.value, minlength=len(first))
     total[np.isinf(total)] = np.nan
@@ -175,7 +180,7 @@ def sampled_of(
     place, owner, value = found.sampled
     if not place.size:
         return None
-    names, name = _names(owner, found.info)
+    names, name = _names(owner, found)
     units, agents = found.info.texts("units"), found.info.number("agent_id")
     agents = maker.agents(agents, found.info.known("agent_id"))
     whose = np.concatenate(process)[place]
@@ -190,13 +195,13 @@ def sampled_of(
     return Sampled(series, which, start, value)
 
 
-def _names(owner: Array, info: Columns) -> tuple[list[str], Array]:
+def _names(owner: Array, found: Counted) -> tuple[list[str], Array]:
     """Distinct names of counters, and which of them each has."""
-    told = info.texts("name")
-    symbols = info.texts("symbol")
+    told = found.info.texts("name")
+    symbols = found.info.texts("symbol")
     first, code = gather.distinct(owner)
     texts = [
-        (told[row] or symbols[row]) if row >= 0 else f"counter {-2 - row}"
+        (told[row] or symbols[row]) if row >= 0 else f"counter {found.numbers[-2 - row]}"
         for row in owner[first].tolist()
     ]
     names = list(dict.fromkeys(texts))

@@ -92,3 +92,15 @@ def test_what_the_driver_counts_during_a_call_is_a_series(tmp_path):
     assert trace.array("value", "samples").tolist() == [0, 4096, 8192]
     assert trace.array("ts", "samples").tolist() == [0, 100, 200]
     assert accounted(trace)
+
+
+@pytest.mark.parametrize("number", [-3, 99, 2**63 - 1, -(2**63)])
+def test_a_counter_that_is_not_described_is_called_by_its_id(tmp_path, number):
+    path = rocpd.small(tmp_path / "x.db")
+    with closing(sqlite3.connect(path)) as base:
+        suffix = "_" + rocpd.GUID.replace("-", "_")
+        base.execute(f"UPDATE rocpd_pmc_event{suffix} SET pmc_id = {number} WHERE pmc_id = 11")
+        base.commit()
+    trace = read([path])
+    assert set(trace.to_pandas("counters")["name"]) == {f"counter {number}", "GRBM_COUNT"}
+    assert accounted(trace)
