@@ -322,7 +322,7 @@ class Database:
         try:
             for row in self._opened().execute(f"{sql} ORDER BY rowid {order}"):
                 yield row[0], row[1:]
-        except sqlite3.Error:
+        except (sqlite3.Error, UnicodeDecodeError):  # names of columns may be damaged as well
             return
 
     def _refused(self, error: Exception, where: str | None = None) -> ReadError:
