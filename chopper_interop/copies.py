@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chopper_interop import processes
 from chopper_interop.errors import AmbiguousRunError
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas.kinds import GPU_WORK
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from chopper_interop.fragment import Fragment
+    from chopper_interop.schemas.meta import Rank
     from chopper_interop.trace import Trace
 
     Array = npt.NDArray[Any]
@@ -32,8 +34,10 @@ def left_out(timing: list[Fragment], issues: IssueLog) -> list[Fragment]:
     timing = _one_of_each_run(timing, issues)
     kept: list[Fragment] = []
     owner: dict[int, Fragment] = {}
+    beside: dict[int, list[Rank]] = {}
     seen: set[bytes] = set()
-    for fragment in sorted(timing, key=lambda f: (f.is_silent, len(f.trace.ranks))):
+    order = processes.children_last(timing)
+    for fragment in sorted(order, key=lambda f: (f.is_silent, len(f.trace.ranks))):
         if fragment.is_silent:
             events = _where_and_when(fragment.trace)
             if events in seen:
@@ -48,12 +52,18 @@ def left_out(timing: list[Fragment], issues: IssueLog) -> list[Fragment]:
             issues.add(SAME_EVENTS, 1, fragment.files.label)
             continue
         for rank in other or clashes:
-            _refuse(owner[rank], fragment, rank)
-        owner |= {r.rank: fragment for r in known}
+            if not processes.share(owner[rank], fragment, rank):
+                _refuse(owner[rank], fragment, rank)
+            beside.setdefault(id(fragment), []).append(owner[rank].rank_of(rank))
+        owner = {r.rank: fragment for r in known} | owner
         kept.append(fragment)
-    return [f for f in timing if f in kept]
+    issues.add(processes.OF_ONE_RANK, len(beside))
+    return [
+        processes.beside(f, beside[id(f)]) if id(f) in beside else f for f in timing if f in kept
+    ]
 
 
+_MICROSECOND = 1000
 _SHARE_OF_A_COPY = 0.9
 """Of a file's starts those that must be another's too: tools drop some from one format."""
 
@@ -61,7 +71,8 @@ _SHARE_OF_A_COPY = 0.9
 def _one_of_each_run(timing: list[Fragment], issues: IssueLog) -> list[Fragment]:
     """Drop what a tool wrote in another format besides, which may hold less of the same run."""
     kept: list[Fragment] = []
-    for fragment in sorted(timing, key=lambda f: -f.trace.nodes.num_rows):
+    finest = sorted(timing, key=lambda f: (-f.trace.nodes.num_rows, _grain(_starts(f.trace))))
+    for fragment in finest:
         if fragment.is_silent and any(_holds(other, fragment) for other in kept):
             issues.add(SAME_EVENTS, 1, fragment.files.label)
         else:
@@ -76,7 +87,13 @@ def _holds(whole: Fragment, part: Fragment) -> bool:
     if whole.trace.meta.clock != part.trace.meta.clock:
         return False
     mine, theirs = _starts(part.trace), _starts(whole.trace)
-    return bool(np.isin(mine, theirs).mean() >= _SHARE_OF_A_COPY)
+    grain = max(_grain(mine), _grain(theirs))
+    return bool(np.isin(mine // grain, theirs // grain).mean() >= _SHARE_OF_A_COPY)
+
+
+def _grain(times: Array) -> int:
+    """Nanoseconds to which times are cut: some formats of a tool have whole microseconds."""
+    return _MICROSECOND if times.size and not (times % _MICROSECOND).any() else 1
 
 
 def _starts(trace: Trace) -> Array:

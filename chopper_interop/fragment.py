@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from chopper_interop.schemas.meta import ASSUMED
 
 if TYPE_CHECKING:
+    from chopper_interop.schemas.meta import Rank
     from chopper_interop.sources import SourceFiles
     from chopper_interop.trace import Trace
 
@@ -23,6 +24,10 @@ class Fragment:
     def counts(self) -> bool:
         """Whether it is a counter pass."""
         return bool(self.trace.counters.num_rows)
+
+    def rank_of(self, number: int) -> Rank:
+        """What is known of one of its ranks."""
+        return next(rank for rank in self.trace.meta.ranks if rank.rank == number)
 
     @property
     def is_silent(self) -> bool:

@@ -27,6 +27,10 @@ def distinct(*columns: Array) -> tuple[Array, Array]:
     code
         For each row, which of the distinct ones it is.
     """
+    columns = tuple(np.asarray(column, np.int64) for column in columns)
+    key, size = _places(columns)
+    if size:
+        return _by_place(key, size)
     code = np.zeros(len(columns[0]), np.int64)
     for place, column in enumerate(columns):
         encoded = arrow.array(np.asarray(column, np.int64)).dictionary_encode()
@@ -37,6 +41,36 @@ def distinct(*columns: Array) -> tuple[Array, Array]:
     # codes are given in order of occurrence, so that each is greater than all before its first
     first = np.flatnonzero(np.diff(np.maximum.accumulate(code), prepend=-1))
     return first, code
+
+
+_ROOM = 4
+"""So many places for each row at most, for rows to be told apart by a table instead of hashes."""
+
+
+def _places(columns: Sequence[Array]) -> tuple[Array, int]:
+    """One number for each row, below the size that is given; 0 if they are too far apart."""
+    count = len(columns[0])
+    key = np.zeros(count, np.int64)
+    size = min(count, 1)
+    for column in columns if count else ():
+        low, high = int(column.min()), int(column.max())
+        size *= high - low + 1
+        if size > _ROOM * count + 1024:
+            return key, 0
+        if high > low:
+            key = key * (high - low + 1) + (column - low)
+    return key, size
+
+
+def _by_place(key: Array, size: int) -> tuple[Array, Array]:
+    count = len(key)
+    row = np.full(size, count, np.int64)
+    row[key[::-1]] = np.arange(count - 1, -1, -1)  # of equal ones the first is written last
+    used = np.flatnonzero(row < count)
+    order = np.argsort(row[used], kind="stable")
+    first = row[used[order]]
+    row[used[order]] = np.arange(len(order))
+    return first, row[key]
 
 
 def ranges(buffers: Sequence[Array], starts: Array, at: Array, length: Array) -> Array:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import align, arrow, copies, devices, host_et
+from chopper_interop import align, arrow, copies, devices, host_et, processes
 from chopper_interop.build import concat
 from chopper_interop.errors import AmbiguousRunError, ReadError, UsageError
 from chopper_interop.issues import Fault, IssueLog, Severity
@@ -99,6 +99,7 @@ def assemble(fragments: list[Fragment], name: str, rules: Sequence[Rule] = ()) -
     offsets = _offsets(fragments)
     timing = _on_one_clock(timing, offsets)
     _note_ranks_apart(timing, issues)
+    processes.note_clocks(timing, issues)
     meta = _meta(name, fragments, timing, offsets)
     known = [d for f in fragments for d in f.trace.meta.devices]
     _refuse_unused(rules, passes + telemetry if timing else [])

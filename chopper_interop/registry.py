@@ -43,6 +43,11 @@ class Converter:
     sniff
         Whether a file that begins with these bytes (unpacked, at most `inputs.HEAD`) is of this
         format. Must be quick and never raise.
+    confirms
+        ``(path, head) -> bool``: whether a file is of this format, for formats that first bytes
+        do not always tell, such as databases. It is asked of files that `sniff` takes and of
+        those that no converter's takes. It may look anywhere in the file and at what belongs to
+        it, has the last word, and must not raise nor leave anything behind.
     group
         Puts files that belong together into one source each; by default each file is one. It
         may add files that lie there and cannot be told by their first bytes.
@@ -65,6 +70,7 @@ class Converter:
     versions: str = ""
     suffixes: tuple[str, ...] = ()
     sniff: Callable[[bytes], bool] | None = None
+    confirms: Callable[[Path, bytes], bool] | None = None
     group: Callable[[list[Path]], list[list[Path]]] | None = None
     read: Callable[..., Any] | None = None
     write: Callable[..., Any] | None = None
@@ -161,22 +167,35 @@ def writer_for(path: str) -> Converter:
     )
 
 
-def sniffed(head: bytes) -> list[Converter]:
-    """Converters that recognise a file by its first bytes.
+def sniffed(head: bytes, path: Path | None = None) -> list[Converter]:
+    """Converters that recognise a file by its first bytes, and by more of it where they ask.
+
+    Parameters
+    ----------
+    head
+        Its first bytes, unpacked.
+    path
+        The file; without it, the first bytes alone tell.
 
     Raises
     ------
     UnknownFormatError
         A converter fails at it, which none may.
     """
+    known = [c for c in converters().values() if isinstance(c, Converter)]
+    found = [c for c in known if c.sniff and _says(c, c.sniff, head)]
+    if path is None:
+        return found
     return [
-        c for c in converters().values() if isinstance(c, Converter) and c.sniff and _takes(c, head)
+        c
+        for c in found or known
+        if (_says(c, c.confirms, path, head) if c.confirms else c in found)
     ]
 
 
-def _takes(found: Converter, head: bytes) -> bool:
+def _says(found: Converter, function: Callable[..., bool], *about: Any) -> bool:
     try:
-        return bool(found.sniff and found.sniff(head))
+        return bool(function(*about))
     except Exception as error:
         told = f"{type(error).__name__}: {error}"
         raise UnknownFormatError(

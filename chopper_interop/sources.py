@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chopper_interop import inputs, outputs, registry
+from chopper_interop import inputs, outputs, registry, sqlite_look
 from chopper_interop.errors import ReadError, UnknownFormatError
 
 if TYPE_CHECKING:
@@ -143,10 +143,10 @@ def _recognised(
         head, reason = b"", error.message
     if outputs.has_mark(head):
         inventory.marked.add(path)
-    found = registry.sniffed(head) if head else []
+    found = registry.sniffed(head, path) if head else []
     if len(found) == 1 and found[0].read is not None:
         return found[0]
-    reason = reason or _why_not(found, head)
+    reason = reason or _why_not(found, head, path)
     if named:
         hint = None if found or not head.strip() else "name its format with --from if you know it"
         raise UnknownFormatError(reason, path=path, hint=hint)
@@ -162,11 +162,12 @@ def _reader(name: str) -> Converter:
     return found
 
 
-def _why_not(found: list[Converter], head: bytes) -> str:
+def _why_not(found: list[Converter], head: bytes, path: Path) -> str:
     if not head.strip():
         return "it is empty"
     if not found:
-        return "no format that is known here"
+        about = sqlite_look.described(path, head)
+        return f"no format that is known here{': ' if about else ''}{about}"
     if len(found) > 1:
         return f"it could be {' or '.join(c.name for c in found)}"
     return f"{found[0].description}: {found[0].not_read_because}"

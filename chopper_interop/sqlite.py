@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import sqlite3
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from os import cpu_count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -21,16 +23,17 @@ from urllib.parse import quote
 from chopper_interop import arrow, sqlite_files
 from chopper_interop.errors import ReadError
 from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.sqlite_cells import INTEGER, REAL, TEXT, quoted, stating, typed, wrongly
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from concurrent.futures import Future
     from types import TracebackType
 
     import pyarrow as pa
     from typing_extensions import Self
 
-INTEGER, REAL, TEXT = "integer", "real", "text"
-"""Types that columns are read as."""
+__all__ = ["BAD_TEXT", "DAMAGED", "INTEGER", "REAL", "TEXT", "WRONG_CELLS", "Database"]
 
 WRONG_CELLS = Fault(
     "cells-of-wrong-type",
@@ -51,7 +54,6 @@ DAMAGED = Fault(
 )
 
 _BATCH = "262144"
-_SEED = {INTEGER: "0", REAL: "0.0", TEXT: "''"}
 _HINT = "copy it again from where it was recorded, or try sqlite3's .recover"
 
 
@@ -82,6 +84,8 @@ class Database:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._adbc: Any = None
         self._plain: sqlite3.Connection | None = None
+        self._pool: ThreadPoolExecutor | None = None
+        self._ahead: dict[tuple[str, tuple[str, ...], str], Future[pa.Table | None]] = {}
         try:
             placed = sqlite_files.placed(path, self._room, issues)
             self._uri = f"file:{quote(str(placed.resolve()))}?mode=ro&immutable=1"
@@ -104,12 +108,15 @@ class Database:
 
     def close(self) -> None:
         """Close it and remove what was unpacked; may be called twice."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+        self._ahead.clear()
         for opened in (self._plain, self._adbc):
             if opened is not None:
                 opened.close()
         if self._folder is not None:
             self._folder.cleanup()
-        self._plain = self._adbc = self._folder = None
+        self._plain = self._adbc = self._folder = self._pool = None
 
     def read(self, table: str, columns: Mapping[str, str], *, where: str = "") -> pa.Table:
         """Rows of a table in the order in which they are stored.
@@ -128,19 +135,48 @@ class Database:
         pyarrow.Table
             int64, float64 and string columns by the names that were asked for.
         """
-        names = {name.lower(): name for name in self.columns(table)}
-        cells = {
-            name: _quoted(names[name.lower()]) if name.lower() in names else "NULL"
-            for name in columns
-        }
-        source = _quoted(table) + (" NOT INDEXED" if table in self.tables else "")
-        source += f" WHERE {where}" if where else ""
+        cells, source = self._selected(table, columns, where)
         try:
+            begun = self._ahead.pop((table, tuple(columns), where), None)
+            if begun is not None and (found := begun.result()) is not None:
+                return self._valid(found, table)
             return self._checked(f"FROM {source}", cells, columns, table)
         except (OSError, ValueError) as error:
             if table not in self.tables:
                 raise self._refused(error, table) from error
             return self._saved(table, source, cells, columns)
+
+    def ahead(self, table: str, columns: Mapping[str, str], *, where: str = "") -> None:
+        """Begin to read what `read` will be asked for with the same words, in another thread.
+
+        SQLite runs without Python's lock, so that several tables are read at a time. What fails is
+        read again when it is asked for, and then noted.
+        """
+        cells, source = self._selected(table, columns, where)
+        plain = ", ".join(f"{cell} AS {quoted(n)}" for n, cell in cells.items())
+        self._driver()  # made here, as it is made but once
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(min(4, cpu_count() or 1))
+        sql = f"SELECT {plain} FROM {source}"  # noqa: S608 # names are quoted
+        self._ahead[table, tuple(columns), where] = self._pool.submit(self._tried, sql, columns)
+
+    def _tried(self, sql: str, columns: Mapping[str, str]) -> pa.Table | None:
+        try:
+            return self._fetched(sql, columns)
+        except OSError:
+            return None
+
+    def _selected(
+        self, table: str, columns: Mapping[str, str], where: str
+    ) -> tuple[dict[str, str], str]:
+        """SQL of each column, and of where they come from."""
+        names = {name.lower(): name for name in self.columns(table)}
+        cells = {
+            name: quoted(names[name.lower()]) if name.lower() in names else "NULL"
+            for name in columns
+        }
+        source = quoted(table) + (" NOT INDEXED" if table in self.tables else "")
+        return cells, source + (f" WHERE {where}" if where else "")
 
     def query(self, sql: str, columns: Mapping[str, str]) -> pa.Table:
         """Result of a SELECT.
@@ -157,7 +193,7 @@ class Database:
         ReadError
             The statement fails.
         """
-        cells = {name: _quoted(name) for name in columns}
+        cells = {name: quoted(name) for name in columns}
         try:
             return self._checked(f"FROM ({sql})", cells, columns, sql[:40])
         except (OSError, ValueError) as error:
@@ -185,7 +221,7 @@ class Database:
         found = {}
         for (name,) in names:
             try:
-                cells = plain.execute(f"PRAGMA table_info({_quoted(name)})").fetchall()
+                cells = plain.execute(f"PRAGMA table_info({quoted(name)})").fetchall()
             except (sqlite3.Error, UnicodeDecodeError):
                 self.issues.add(DAMAGED, 1, str(name))
                 continue
@@ -205,19 +241,13 @@ class Database:
         self, source: str, cells: dict[str, str], columns: Mapping[str, str], where: str
     ) -> pa.Table:
         """Rows, first as fast as can be, then with a check of each cell."""
-        plain = ", ".join(f"{cell} AS {_quoted(n)}" for n, cell in cells.items())
+        plain = ", ".join(f"{cell} AS {quoted(n)}" for n, cell in cells.items())
         try:
             return self._valid(self._fetched(f"SELECT {plain} {source}", columns), where)
         except OSError:
             pass
-        mended = ", ".join(
-            f"{_typed(cell, columns[n])} AS {_quoted(n)}" for n, cell in cells.items()
-        )
-        # an empty text in a column of numbers is how some tools write that there is none
-        wrong = " + ".join(
-            f"({cell} IS NOT NULL AND {cell} <> '' AND {_typed(cell, columns[n])} IS NULL)"
-            for n, cell in cells.items()
-        )
+        mended = ", ".join(f"{typed(cell, columns[n])} AS {quoted(n)}" for n, cell in cells.items())
+        wrong = " + ".join(wrongly(cell, columns[n]) for n, cell in cells.items())
         sql = f"SELECT {mended}, {wrong} AS wrong_cells {source}"
         found = self._fetched(sql, {**columns, "wrong_cells": INTEGER})
         count = int(arrow.numbers(found["wrong_cells"]).sum())
@@ -228,13 +258,12 @@ class Database:
         import pyarrow as pa
         from adbc_driver_manager import AdbcConnection, AdbcStatement, Error
 
-        seed = ", ".join(f"{_SEED[kind]} AS {_quoted(name)}" for name, kind in columns.items())
         driver = self._driver()
         try:
             with closing(AdbcConnection(driver)) as made, closing(AdbcStatement(made)) as does:
                 _run(does, "PRAGMA writable_schema=ON")
                 does.set_options(**{"adbc.sqlite.query.batch_rows": _BATCH})
-                does.set_sql_query(f"SELECT {seed} UNION ALL {sql}")
+                does.set_sql_query(f"{stating(columns)} UNION ALL {sql}")
                 stream, _ = does.execute_query()
                 # the stream is the statement's, and must be read before that is closed
                 table = pa.RecordBatchReader._import_from_c(stream.address).read_all()  # noqa: SLF001
@@ -242,7 +271,8 @@ class Database:
             raise OSError(str(error)) from error
         if [field.type for field in table.schema] != [_arrow(kind) for kind in columns.values()]:
             raise OSError("the first rows have cells of another type")  # and the others followed
-        return table.slice(1).rename_columns(list(columns))
+        # in one piece: columns are asked for more than once
+        return table.slice(1).combine_chunks().rename_columns(list(columns))
 
     def _driver(self) -> Any:
         if self._adbc is None:
@@ -276,8 +306,8 @@ class Database:
         """Rows of a damaged table: from its begin and from its end to the first damage."""
         import pyarrow as pa
 
-        typed = ", ".join(_typed(cell, columns[n]) for n, cell in cells.items())
-        sql = f"SELECT rowid, {typed} FROM {source}"  # noqa: S608 # names are quoted
+        picked = ", ".join(typed(cell, columns[n]) for n, cell in cells.items())
+        sql = f"SELECT rowid, {picked} FROM {source}"  # noqa: S608 # names are quoted
         rows = dict(self._rows(sql, "ASC"))
         rows |= dict(self._rows(sql, "DESC"))
         self.issues.add(DAMAGED, 1, table)
@@ -292,7 +322,7 @@ class Database:
         try:
             for row in self._opened().execute(f"{sql} ORDER BY rowid {order}"):
                 yield row[0], row[1:]
-        except sqlite3.Error:
+        except (sqlite3.Error, UnicodeDecodeError):  # names of columns may be damaged as well
             return
 
     def _refused(self, error: Exception, where: str | None = None) -> ReadError:
@@ -300,23 +330,6 @@ class Database:
         if isinstance(error, sqlite3.DatabaseError) and "not a database" in told:
             return sqlite_files.no_database(self.path)
         return ReadError(f"it cannot be read: {told}", path=self.path, at=where, hint=_HINT)
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _typed(cell: str, kind: str) -> str:
-    """SQL that gives a cell where it is of that type, or can be without a loss; else NULL."""
-    if kind == TEXT:
-        return f"CAST({cell} AS TEXT)"
-    whole = f"WHEN CAST(CAST({cell} AS INTEGER) AS TEXT) = {cell} THEN CAST({cell} AS INTEGER)"
-    if kind == INTEGER:
-        return f"CASE WHEN typeof({cell}) = 'integer' THEN {cell} {whole} END"
-    return (
-        f"CASE WHEN typeof({cell}) IN ('integer', 'real') THEN CAST({cell} AS REAL) "
-        f"WHEN CAST(CAST({cell} AS REAL) AS TEXT) = {cell} THEN CAST({cell} AS REAL) {whole} END"
-    )
 
 
 def _arrow(kind: str) -> pa.DataType:

@@ -31,7 +31,7 @@ from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.jsonscan import BAD_TIME, HAS_DUR, HAS_TS
 from chopper_interop.registry import Converter
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, Kind, LaneKind
-from chopper_interop.schemas.meta import Device, Meta, Source
+from chopper_interop.schemas.meta import BOOTTIME, Device, Meta, Source
 from chopper_interop.schemas.names import COMM_KERNEL
 
 if TYPE_CHECKING:
@@ -124,7 +124,8 @@ def read(paths: list[Path], *, rank: int | None = None) -> Trace:
     plausible.check(trace, issues)
     kineto_launch.check(trace, file.header, issues)
     source = replace(trace.meta.sources[0], events=_events_in(file), nodes=trace.nodes.num_rows)
-    return trace.with_meta(issues=tuple(issues), sources=(source,))
+    clock = BOOTTIME if file.since_boot else trace.meta.clock
+    return trace.with_meta(clock=clock, issues=tuple(issues), sources=(source,))
 
 
 def _events_in(file: TraceFile) -> int:

@@ -115,6 +115,20 @@ class TraceFile:
             )
         return base
 
+    @property
+    def since_boot(self) -> bool:
+        """Whether times count from the node's boot, as in the traces of rocmProfileData.
+
+        These are lists that begin with an empty event (``rpd2tracing.py``).
+        """
+        start = bytes(self.events.buffer[:_BEGIN])
+        timed = self.rows["ts"][self.rows["has"] & jsonscan.HAS_TS != 0]
+        return (
+            re.match(rb"\s*\[\s*\{\s*\}\s*,", start) is not None
+            and bool(timed.size)
+            and timed.max() < _SINCE_1970_NS
+        )
+
     def phase(self, *letters: str) -> Array:
         """Which events are of these phases (``ph``)."""
         return np.isin(self.rows["ph"], [ord(letter) for letter in letters])
@@ -168,6 +182,7 @@ def load(path: Path, issues: IssueLog) -> TraceFile:
     return file
 
 
+_BEGIN = 64
 _BOUND = re.compile(rb'"bind_id"\s*:')
 
 
@@ -175,7 +190,8 @@ def header_of(head: bytes) -> bool:
     """Whether a file that begins so is a trace of events as Kineto or Chrome write it."""
     start = head.lstrip()
     if start[:1] == b"[":
-        return re.match(rb'\[\s*\{[^{}]*"ph"\s*:\s*"', start) is not None
+        # rocmProfileData's begins with an empty event
+        return re.match(rb'\[\s*(?:\{\s*\}\s*,\s*)?\{[^{}]*"ph"\s*:\s*"', start) is not None
     if _ROCPROF_V1.match(start):
         return False
     return start[:1] == b"{" and any(key in head for key in _TELLING)

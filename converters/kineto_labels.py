@@ -1,7 +1,7 @@
 """Kinds of events that have no category, by the names of their processes and threads.
 
 PyTorch's events always have one. TensorFlow's, JAX's and torch_npu's have none on devices, but
-their processes are named after what ran there. Lines that only repeat what streams show (modules,
+their processes are named after what ran there, rocmProfileData's after GPUs. Lines that only repeat what streams show (modules,
 steps, names scopes, overlap analyses) are no work of the device's.
 """
 
@@ -32,12 +32,16 @@ PLACES: tuple[tuple[str, str, Kind], ...] = (
     (r"CANN", r"", Kind.RUNTIME),
     (r"Communication", r"", Kind.GPU_ANNOTATION),
     (r"Overlap Analysis", r"", Kind.SPAN),
+    (r"GPU\d+$", r"", Kind.KERNEL),  # rocmProfileData
+    (r"$", r"Hip \d+$", Kind.RUNTIME),
 )
 """Beginnings of a process' and a thread's name → what runs there; the first that fits tells."""
 
 NAMED: tuple[tuple[Kind, str, Kind], ...] = (
     (Kind.KERNEL, r"mem(ory )?cpy", Kind.MEMCPY),
     (Kind.KERNEL, r"mem(ory )?set", Kind.MEMSET),
+    (Kind.KERNEL, r"Copy(Host|Device)To(Host|Device)", Kind.MEMCPY),
+    (Kind.KERNEL, r"FillBuffer$", Kind.MEMSET),
     (Kind.KERNEL, r"hcom_|hccl", Kind.COMM),
     (Kind.CPU_OP, r"\$", Kind.PYTHON),  # "$file.py:12 function"
     (Kind.CPU_OP, r"(cuda|cu|hip)(?-i:[A-Z])", Kind.RUNTIME),

@@ -15,9 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop.converters import rocpd_processes, rocprof_devices
+from chopper_interop.converters.rocpd_agents import agents
+from chopper_interop.converters.rocpd_calls import Calls
+from chopper_interop.converters.rocpd_columns import READ
 from chopper_interop.converters.rocpd_counters import counted, counts_of, sampled_of
-from chopper_interop.converters.rocpd_parts import NOT_READ, Part, parts_of
-from chopper_interop.converters.rocpd_rows import Made, Tables
+from chopper_interop.converters.rocpd_made import Made, Maker
+from chopper_interop.converters.rocpd_parts import NOT_READ, PC_SAMPLES, Part, parts_of
+from chopper_interop.converters.rocpd_rows import Tables
 from chopper_interop.converters.rocprof_files import run_name, told_by
 from chopper_interop.converters.rocprof_json import SAMPLED
 from chopper_interop.converters.rocprof_reach import within
@@ -28,6 +32,7 @@ from chopper_interop.registry import Converter
 from chopper_interop.schemas.meta import REALTIME
 from chopper_interop.sqlite import INTEGER, Database
 from chopper_interop.sqlite_files import names_table
+from chopper_interop.sqlite_look import has_tables
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,14 +43,19 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-_OWN = "rocpd_info_"
+_OWN = ("rocpd_info_",)
 _UNIX_NS = 10**18
 """Times from here on are no times since boot."""
 
 
 def sniff(head: bytes) -> bool:
     """Whether a file that begins so is a rocpd database: its first tables are named in there."""
-    return names_table(head, _OWN)
+    return names_table(head, *_OWN)
+
+
+def confirms(path: Path, head: bytes) -> bool:
+    """Whether a database has tables of rocpd."""
+    return has_tables(path, head, _OWN)
 
 
 def read(paths: list[Path], *, rank: int | None = None) -> Trace:
@@ -74,6 +84,8 @@ def read(paths: list[Path], *, rank: int | None = None) -> Trace:
         parts = parts_of(base, path.name)
         if not parts:
             raise ReadError("it has none of the tables of a rocpd database", path=path)
+        for part in parts[:1]:  # of many parts none is large
+            part.ahead(READ)
         found = [_Found(part, place, issues) for place, part in enumerate(parts)]
         trace = trace_of(_recording(path, found, rank, issues), issues)
     if trace.nodes.num_rows and trace.meta.origin_ns >= _UNIX_NS:
@@ -101,14 +113,17 @@ class _Found:
 
     def __post_init__(self) -> None:
         self.processes = rocpd_processes.Processes(self.part, self.place)
-        self.agents = rocpd_processes.agents(self.part)
-        self.made = Tables(self.part, self.issues, renamed=rocpd_processes.renamed(self.part))
-        self.kernels = self._within(self.made.kernels())
-        self.moments = self._within(self.made.moments())
-        self.counted = counted(self.made, self.kernels, self.moments, self.issues)
-        others = [self.made.copies(), *self.made.allocations(), self.made.graphs()]
-        others += [self.made.calls(), *self.made.syncs()]
-        self.tables = [self.kernels, self.moments, *map(self._within, others)]
+        self.agents = agents(self.part)
+        self.maker = Maker(self.part, self.issues)
+        made = Tables(self.maker, renamed=rocpd_processes.renamed(self.part))
+        host = Calls(self.maker)
+        self.kernels = self._within(made.kernels())
+        self.moments = self._within(host.moments())
+        self.calls = self._within(host.calls())
+        self.counted = counted(self.maker, self.kernels, self.moments, self.calls, self.issues)
+        others = [made.copies(), *made.allocations(), made.graphs()]
+        others += made.syncs()
+        self.tables = [self.kernels, self.moments, self.calls, *map(self._within, others)]
         self.events = self.counted.events + sum(table.rows.count for table in self.tables)
         self._count_others()
 
@@ -117,9 +132,10 @@ class _Found:
 
     def _count_others(self) -> None:
         """Count what is not read: samples of program counters, and tables that are not known."""
-        samples = self.part.count("gpu_pc_sample")
-        self.issues.add(SAMPLED, samples, self.part.where)
-        self.events += samples
+        for table in PC_SAMPLES:
+            samples = self.part.count(table)
+            self.issues.add(SAMPLED, samples, self.part.where)
+            self.events += samples
         for name in self.part.unknown():
             rows = self.part.base.read(name, {"id": INTEGER}).num_rows
             self.issues.add(NOT_READ, rows, name)
@@ -141,7 +157,8 @@ def _recording(path: Path, found: list[_Found], rank: int | None, issues: IssueL
         process = owners.process[at : at + len(part.tables)]
         device = devices[at : at + len(part.tables)]
         counts.append(counts_of(part.counted, part.kernels, process[0], device[0]))
-        samples.append(sampled_of(part.counted, part.made, part.moments, process[1], gpus))
+        timed = [part.moments, part.calls]
+        samples.append(sampled_of(part.counted, part.maker, timed, process[1:3], gpus))
         for table, *place in zip(part.tables, process, device, strict=True):
             whole = np.arange(table.rows.count)
             kept = np.flatnonzero(~part.counted.moments) if table is part.moments else whole
@@ -166,6 +183,7 @@ ROCPD = Converter(
     description="rocpd database (rocprofv3 and rocprofiler-systems)",
     versions="schemas 3 to 3.0.5 (ROCm 7.0 on)",
     sniff=sniff,
+    confirms=confirms,
     read=read,
     carries="kernels, HIP, HSA, RCCL and other calls with their arguments, roctx markers, copies "
     "and allocations with their sizes, scratch, graph launches, HIP events, hardware counters of "

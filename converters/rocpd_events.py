@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from chopper_interop import arrow
+from chopper_interop.converters.rocpd_columns import READ
 from chopper_interop.converters.rocpd_parts import Columns, Lookup, Part
 from chopper_interop.sqlite import INTEGER, TEXT
 
@@ -38,7 +39,7 @@ class Events:
 
     def __init__(self, part: Part) -> None:
         self.part = part
-        self._found = part.numbers("event", "id", "stack_id", "category_id")
+        self._found = part.read("event", READ["event"])
         self._lookup = Lookup(self._found.number("id"))
 
     def of(self, rows: Columns) -> Array:

@@ -42,13 +42,15 @@ EVENTS = (
     "event_operation",
 )
 """Tables whose rows are events."""
+PC_SAMPLES = ("gpu_pc_sample", "pc_sampling")
+"""Tables of samples of program counters: what they are called depends on the version."""
 KNOWN = frozenset(
     {
         *EVENTS,
+        *PC_SAMPLES,
         "arg",
         "blob_event",
         "event",
-        "gpu_pc_sample",
         "metadata",
         "pmc_event",
         "string",
@@ -196,6 +198,12 @@ class Part:
             return Columns(pa.table([pa.nulls(0, t) for t in types], names=list(columns)))
         conditions = " AND ".join(c for c in (self._condition(table), where) if c)
         return Columns(self.base.read(self.tables[table], columns, where=conditions))
+
+    def ahead(self, tables: Mapping[str, Mapping[str, str]]) -> None:
+        """Begin to read tables that will be asked for, several at a time."""
+        for table, columns in tables.items():
+            if table in self.tables:
+                self.base.ahead(self.tables[table], columns, where=self._condition(table))
 
     def numbers(self, table: str, *columns: str) -> Columns:
         """Columns of whole numbers."""

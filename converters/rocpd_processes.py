@@ -7,26 +7,27 @@ keys. Only numbers of ranks are taken out of it, nothing else of it or of the co
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
 from chopper_interop.converters.rocpd_events import document
-from chopper_interop.converters.rocprof_agents import Agent, id_of, number_in, pci_of, with_ordinals
+from chopper_interop.converters.rocprof_agents import id_of, number_in
 from chopper_interop.converters.rocprof_owners import RANK_ASSUMED, Owners
-from chopper_interop.converters.rocprof_tables import AGENT_FACTS, COPIES, KERNELS
+from chopper_interop.converters.rocprof_tables import COPIES, KERNELS
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas.meta import ASSUMED, Rank
 from chopper_interop.sqlite import INTEGER, TEXT
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
 
+    from chopper_interop.converters.rocpd_made import Made
     from chopper_interop.converters.rocpd_parts import Part
-    from chopper_interop.converters.rocpd_rows import Made
     from chopper_interop.converters.rocprof_files import Told
     from chopper_interop.issues import IssueLog
 
@@ -69,12 +70,15 @@ class Process:
         Node.
     rank
         What its launcher told it; -1 if nothing.
+    parent
+        What started it; -1 if unknown.
     """
 
     part: int
     pid: int
     host: str = ""
     rank: int = -1
+    parent: int = -1
 
 
 class Processes:
@@ -91,19 +95,23 @@ class Processes:
     def __init__(self, part: Part, place: int) -> None:
         nodes = part.read("info_node", {"id": INTEGER, "hostname": TEXT, "system_name": TEXT})
         hosts = dict(zip(nodes.number("id").tolist(), nodes.texts("hostname"), strict=True))
-        columns = {"id": INTEGER, "nid": INTEGER, "pid": INTEGER, "environment": TEXT}
+        columns = {"id": INTEGER, "nid": INTEGER, "pid": INTEGER, "ppid": INTEGER}
+        columns["environment"] = TEXT
         found = part.read("info_process", columns)
         rows = zip(
             found.number("id").tolist(),
             found.number("nid").tolist(),
             found.number("pid").tolist(),
+            found.number("ppid").tolist(),
             found.texts("environment"),
             strict=True,
         )
         one_host = next(iter(hosts.values()), "")
         self.known = {
-            row: Process(place, id_of(pid), hosts.get(node, one_host), _rank_in(environment))
-            for row, node, pid, environment in rows
+            row: Process(
+                place, id_of(pid), hosts.get(node, one_host), _rank_in(environment), id_of(parent)
+            )
+            for row, node, pid, parent, environment in rows
         }
         self.place = place
         self.host = one_host
@@ -120,35 +128,6 @@ def renamed(part: Part) -> bool:
     """Whether the user asked for kernels to be called as the ranges that they are in."""
     texts = part.read("info_process", {"extdata": TEXT}).texts("extdata")
     return any(_flag(document(text), "kernel_rename") for text in texts)
-
-
-def agents(part: Part) -> list[Agent]:
-    """The processors of a part's nodes."""
-    numbers = ("id", "nid", "absolute_index", "type_index")
-    texts = ("type", "name", "product_name", "extdata")
-    found = part.read("info_agent", dict.fromkeys(numbers, INTEGER) | dict.fromkeys(texts, TEXT))
-    nodes = part.read("info_node", {"id": INTEGER, "hostname": TEXT})
-    hosts = dict(zip(nodes.number("id").tolist(), nodes.texts("hostname"), strict=True))
-    columns = [found.number(c).tolist() for c in numbers] + [found.texts(c) for c in texts]
-    made = []
-    for row, node, absolute, ordinal, kind, name, product, more in zip(*columns, strict=True):
-        number = id_of(absolute if absolute >= 0 else row)
-        told = document(more)
-        is_gpu = kind.upper() == "GPU"
-        made.append(
-            Agent(
-                node=number,
-                logical=number,
-                is_gpu=is_gpu,
-                name=product or name,
-                ordinal=id_of(ordinal) if is_gpu else -1,
-                host=hosts.get(node, ""),
-                facts=tuple((f, str(v)) for c, f in AGENT_FACTS if (v := _fact(told, c))),
-                pci=pci_of(_whole(told, "location_id"), _whole(told, "domain")) if is_gpu else "",
-                uuid=_uuid(told) if is_gpu else "",
-            )
-        )
-    return with_ordinals(made)
 
 
 def owners(
@@ -185,8 +164,8 @@ def owners(
     ]
     rank, known_by = _ranks(processes, used, told, given, issues)
     ranks = {
-        r: Rank(r, process.host or told.host, process.pid, device, known_by)
-        for r, process, (device, _) in zip(rank, processes, used, strict=True)
+        r: Rank(r, process.host or told.host, process.pid, device, by, process.parent)
+        for r, by, process, (device, _) in zip(rank, known_by, processes, used, strict=True)
     }
     return Owners(columns, np.array(rank, np.int32), tuple(ranks[r] for r in sorted(ranks)))
 
@@ -197,7 +176,7 @@ def _ranks(
     told: Told,
     given: int | None,
     issues: IssueLog,
-) -> tuple[list[int], str]:
+) -> tuple[list[int], list[str]]:
     """The rank of each process, and what tells it."""
     if given is not None:
         if len(processes) > 1:
@@ -205,23 +184,37 @@ def _ranks(
                 f"rank={given} was given for a database of {len(processes)} processes",
                 hint="give each process a database of its own",
             )
-        return [given] * len(processes), "user"
+        return [given] * len(processes), ["user"] * len(processes)
     if told.rank >= 0 and len(processes) == 1:
-        return [told.rank], "name"
-    stated = [p.rank for p in processes]
-    if (
-        stated
-        and min(stated) >= 0
-        and len(set(stated)) == len(stated)
-        and any(works for _, works in used)
-    ):
-        return stated, "header"
+        return [told.rank], ["name"]
     order = sorted(
         range(len(processes)),
         key=lambda i: (not used[i][1], processes[i].host, used[i][0], processes[i].pid, i),
     )
-    issues.add(RANK_ASSUMED, len(order))
-    return [order.index(i) for i in range(len(processes))], ASSUMED
+    first = _first_of_ranks(processes, order) if any(works for _, works in used) else {}
+    owners = set(first.values())
+    rest = [i for i in order if i not in owners]
+    issues.add(RANK_ASSUMED, len(rest))
+    free = (n for n in count() if n not in first)
+    number = {i: n for n, i in first.items()} | dict(zip(rest, free))  # noqa: B905 # free has no end
+    return (
+        [number[i] for i in range(len(processes))],
+        ["header" if i in owners else ASSUMED for i in range(len(processes))],
+    )
+
+
+def _first_of_ranks(processes: Sequence[Process], order: Sequence[int]) -> dict[int, int]:
+    """Rank → the process that has it; what that started has the same, and comes behind."""
+    pids = {(p.host, p.pid): p.rank for p in processes}
+    found: dict[int, int] = {}
+    for i in sorted(order, key=lambda i: _is_child(processes[i], pids)):
+        if processes[i].rank >= 0:
+            found.setdefault(processes[i].rank, i)
+    return found
+
+
+def _is_child(process: Process, ranks: Mapping[tuple[str, int], int]) -> bool:
+    return process.rank >= 0 and ranks.get((process.host, process.parent)) == process.rank
 
 
 def _devices(
@@ -256,30 +249,3 @@ def _flag(config: dict[str, Any], name: str) -> bool:
     if name in config:
         return config[name] in (True, 1, "true", "1")
     return any(_flag(value, name) for value in config.values() if isinstance(value, dict))
-
-
-def _whole(told: dict[str, Any], name: str) -> int:
-    value = told.get(name)
-    return value if isinstance(value, int) else -1
-
-
-def _fact(told: dict[str, Any], name: str) -> str:
-    value = told.get(name)
-    return str(value) if isinstance(value, int | str) and value else ""
-
-
-def _uuid(told: dict[str, Any]) -> str:
-    """The unique id of a GPU as ``rocminfo`` writes it; the tool gives its bytes."""
-    inner = told.get("uuid")
-    found = inner.get("bytes") if isinstance(inner, dict) else None
-    values = list(found.values()) if isinstance(found, dict) else found
-    if not isinstance(values, list):
-        return ""
-    low = values[:_UUID_BYTES]
-    if len(low) < _UUID_BYTES or not all(isinstance(v, int) and 0 <= v < _BYTE for v in low):
-        return ""
-    number = int.from_bytes(bytes(low), "little")
-    return f"GPU-{number:016x}" if number else ""
-
-
-_UUID_BYTES, _BYTE = 8, 256

@@ -120,9 +120,10 @@ def _piece(text: str, *, as_number: bool) -> bytes:
 
 def _block(parts: list[_Part], start: int) -> tuple[Array, Array]:
     stop = start + _AT_ONCE
-    value = np.stack([part.value[start:stop] for part in parts], axis=1)
-    known = np.stack([part.known[start:stop] for part in parts], axis=1)
-    return np.ascontiguousarray(value, np.int64), np.ascontiguousarray(known)
+    # column by column, which is how they lie: rows side by side would have to be woven
+    value = np.stack([part.value[start:stop] for part in parts], dtype=np.int64, casting="unsafe")
+    known = np.stack([part.known[start:stop] for part in parts])
+    return value.T, known.T
 
 
 @dataclass(frozen=True)

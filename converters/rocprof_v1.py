@@ -24,6 +24,7 @@ from chopper_interop.converters.rocprof_v1_sections import apart, once, sized, t
 from chopper_interop.errors import ReadError
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.registry import Converter
+from chopper_interop.sqlite_files import MAGIC
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,6 +49,11 @@ _STATISTICS = frozenset({"name", "calls", "totaldurationns", "averagens", "perce
 def sniff(head: bytes) -> bool:
     """Whether a file that begins so is a table, a trace or a database of rocprof v1."""
     return _is_table(head) or rocprof_v1_db.sniff(head) or rocprof_v1_json.sniff(head)
+
+
+def confirms(path: Path, head: bytes) -> bool:
+    """Whether it is one of them, by all of a database's definitions."""
+    return _is_table(head) or rocprof_v1_json.sniff(head) or rocprof_v1_db.confirms(path, head)
 
 
 def _is_table(head: bytes) -> bool:
@@ -144,12 +150,12 @@ def _read_all(paths: list[Path], issues: IssueLog) -> list[_Held]:
 
 
 def _rank(head: bytes) -> int:
-    return 0 if rocprof_v1_db.sniff(head) else 1 if rocprof_v1_json.sniff(head) else 2
+    return 0 if head.startswith(MAGIC) else 1 if rocprof_v1_json.sniff(head) else 2
 
 
 def _tables_in(path: Path, issues: IssueLog) -> tuple[dict[str, Rows], list[Rows]]:
     head = inputs.head(path)
-    if rocprof_v1_db.sniff(head):
+    if head.startswith(MAGIC):
         return rocprof_v1_db.tables_of(path, issues)
     if rocprof_v1_json.sniff(head):
         return rocprof_v1_json.tables_of(path, issues)
@@ -175,6 +181,7 @@ ROCPROF_V1 = Converter(
     description="rocprof (v1) tables, JSON and databases",
     versions="ROCm 2 to 7",
     sniff=sniff,
+    confirms=confirms,
     group=group,
     read=read,
     carries="kernels, HIP and HSA calls, roctx ranges, copies, hardware counters of dispatches, "

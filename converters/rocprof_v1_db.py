@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import arrow
+from chopper_interop import arrow, sqlite_look
 from chopper_interop.converters.rocprof_reach import within
 from chopper_interop.converters.rocprof_rows import Rows
 from chopper_interop.converters.rocprof_tables import (
@@ -27,13 +27,13 @@ from chopper_interop.converters.rocprof_v1_sections import (
     Column,
     rows_of,
 )
+from chopper_interop.sqlite_files import MAGIC
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from chopper_interop.issues import IssueLog
 
-_MAGIC = b"SQLite format 3\0"
 _TABLE = re.compile(
     rb'CREATE TABLE "?(?:KERN|HIP|HSA|OPS|COPY|rocTX)"?\s*\(\s*"(?:Index|BeginNs)"', re.IGNORECASE
 )
@@ -41,7 +41,17 @@ _TABLE = re.compile(
 
 def sniff(head: bytes) -> bool:
     """Whether a file that begins so is a database of rocprof v1."""
-    return head.startswith(_MAGIC) and _TABLE.search(head) is not None
+    return head.startswith(MAGIC) and _TABLE.search(head) is not None
+
+
+def confirms(path: Path, head: bytes) -> bool:
+    """Whether a database has a table of rocprof v1, whatever its first bytes say."""
+    if not head.startswith(MAGIC):
+        return False
+    tables = sqlite_look.tables_of(path)
+    if tables is None:
+        return sniff(head)
+    return any(_TABLE.match(sql.encode()) for sql in tables.values())
 
 
 def tables_of(path: Path, issues: IssueLog) -> tuple[dict[str, Rows], list[Rows]]:

@@ -20,6 +20,7 @@ from chopper_interop.registry import Converter
 from chopper_interop.schemas.meta import BOOTTIME, REALTIME, Source
 from chopper_interop.sqlite import Database
 from chopper_interop.sqlite_files import names_table
+from chopper_interop.sqlite_look import has_tables
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,13 +28,18 @@ if TYPE_CHECKING:
     from chopper_interop.trace import Trace
 
 _OWN = ("rocpd_api", "rocpd_op")
-_NOT_OWN = "rocpd_info_"
+_NOT_OWN = ("rocpd_info_",)
 _UNIX_NS = 10**18
 
 
 def sniff(head: bytes) -> bool:
     """Whether a file that begins so is an rpd database: its first tables are named in there."""
-    return names_table(head, *_OWN) and not names_table(head, _NOT_OWN)
+    return names_table(head, *_OWN) and not names_table(head, *_NOT_OWN)
+
+
+def confirms(path: Path, head: bytes) -> bool:
+    """Whether a database has tables of rpd and none of rocpd."""
+    return has_tables(path, head, _OWN, _NOT_OWN)
 
 
 def read(paths: list[Path], *, rank: int | None = None) -> Trace:
@@ -85,6 +91,7 @@ RPD = Converter(
     description="rpd database (rocmProfileData)",
     versions="schemas 2 and 3",
     sniff=sniff,
+    confirms=confirms,
     read=read,
     carries="GPU operations with shapes and sizes, HIP, HSA and CUDA calls, roctx and PyTorch's "
     "operators nested on their threads, launches, monitored clocks as series, counters (schema 3)",

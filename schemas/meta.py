@@ -49,6 +49,8 @@ class Rank:
     """The device that it computes on, as its source numbers devices."""
     known_by: str = ASSUMED
     """What tells its number: "header", "name", "labels", "user", or nothing: "assumed"."""
+    parent: int = -1
+    """Id of the process that started it; -1 if unknown."""
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,8 @@ def check_converter(converter: Converter, sample: Path) -> None:
     _check_signatures(converter)
     if converter.sniff is not None:
         _check_sniff(converter, sample)
+    if converter.confirms is not None:
+        _check_confirms(converter, sample)
     if converter.read is None and converter.write is None:
         return
     if converter.read is None:
@@ -176,6 +178,27 @@ def _check_sniff(converter: Converter, sample: Path) -> None:
             sniff(head[:size])
     except Exception as error:
         raise AssertionError(f"sniff raises {error!r} at the first {size} bytes") from error
+
+
+def _check_confirms(converter: Converter, sample: Path) -> None:
+    confirms = converter.confirms
+    assert confirms is not None  # noqa: S101 - for the type checker
+    found = [path for path in samples.files(sample) if confirms(path, inputs.head(path))]
+    _require(bool(found), f"it does not confirm {sample}")
+    head = inputs.head(found[0])
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "sample"
+        for what, data in {
+            **samples.FOREIGN,
+            "the half of its sample": head[: len(head) // 2],
+        }.items():
+            path.write_bytes(data)
+            try:
+                taken = confirms(path, data)
+            except Exception as error:
+                raise AssertionError(f"confirms raises {error!r} at {what}") from error
+            _require(not taken or what not in samples.FOREIGN, f"it confirms {what}")
+            _require(list(Path(folder).iterdir()) == [path], f"it leaves something beside {what}")
 
 
 def _check_broken(converter: Converter, sample: Path, whole: Trace) -> None:

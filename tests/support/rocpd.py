@@ -114,7 +114,7 @@ class Base:
         Where.
     version
         Of the schema.
-    guid, pid, node, host
+    guid, pid, parent, node, host
         Of the process.
     environment
         Of the process.
@@ -133,6 +133,7 @@ class Base:
         *,
         guid: str = GUID,
         pid: int = PID,
+        parent: int = 1,
         node: int = NODE,
         host: str = "node7",
         environment: Mapping[str, str] | None = None,
@@ -159,7 +160,7 @@ class Base:
             "info_process",
             id=pid,
             nid=node,
-            ppid=1,
+            ppid=parent,
             pid=pid,
             start=BOOT,
             end=BOOT + 10**9,
@@ -423,3 +424,50 @@ def _each(count: int, made: Any) -> Iterator[tuple[Any, ...]]:
 
 def _tuples(found: Iterable[tuple[Any, ...]]) -> Iterable[tuple[Any, ...]]:
     return found
+
+
+def systems(path: Path) -> Path:
+    """A database as rocprofiler-systems fills it: rows have ids of their own, GPU metrics are one
+    event with as many moments as counters, and there is nothing of the environment."""
+    base = Base(path, "3")
+    base.base.execute(
+        f"UPDATE rocpd_info_process{base.suffix} SET environment = '{{}}', extdata = '{{}}'"
+    )
+    for row, (kind, node, place) in enumerate((("CPU", 0, 0), ("GPU", 4, 0), ("GPU", 5, 1)), 1):
+        base.add(
+            "info_agent", id=row, type=kind, absolute_index=node, logical_index=row - 1,
+            type_index=place, uuid=node, name="gfx942", product_name="MI300X", extdata="",
+        )  # fmt: skip
+    base.thread(1, base.pid)
+    base.symbol(1, "gemm_kernel")
+    t = BOOT
+    metrics = (
+        ("device_busy", "Busy", "%"),
+        ("device_power", "Pow", "w"),
+        ("device_temp", "Temp", "°C"),
+    )
+    tracks = {
+        name: base.add("track", name_id=base.text(name), extdata="{}") for name, _, _ in metrics
+    }
+    pmc = {
+        (agent, name): base.add(
+            "info_pmc", agent_id=agent, target_arch="GPU", event_code=0, instance_id=0, name=name,
+            symbol=symbol, description=f"{name} of a GPU", units=unit, value_type="ABS",
+        )
+        for agent in (2, 3)
+        for name, symbol, unit in metrics
+    }  # fmt: skip
+    for tick in range(3):
+        for agent in (2, 3):
+            event = base.event("amd_smi", 0, parent_stack_id=0)
+            for place, (name, _, _) in enumerate(metrics):
+                value = 100.0 * agent + 10 * tick + place
+                base.add("pmc_event", event_id=event, pmc_id=pmc[agent, name], value=value)
+                base.add("sample", track_id=tracks[name], timestamp=t + 1000 * tick, event_id=event)
+    base.call("host", "main", 0, t, t + 5000, 1)
+    base.call("rocm_hip_api", "hipLaunchKernel", 7, t + 100, t + 200, 1)
+    base.kernel(1, t + 250, t + 450, 7, tid=1, agent_id=3)
+    track = base.add("track", tid=1, name_id=base.text("thread 0"), extdata="{}")
+    base.add("sample", track_id=track, timestamp=t + 10, event_id=base.event("timer_sampling", 0))
+    base.close()
+    return path

@@ -1,0 +1,141 @@
+"""Tables of a rocpd database as they are made: what all of them have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chopper_interop import gather
+from chopper_interop.converters import rocprof_tables as tables
+from chopper_interop.converters.rocpd_columns import GRAPH, READ, TAKEN
+from chopper_interop.converters.rocpd_events import Events
+from chopper_interop.converters.rocpd_parts import Columns, Lookup, Part, named
+from chopper_interop.converters.rocprof_rows import Rows, dictionary
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    import pyarrow as pa
+
+    from chopper_interop.issues import IssueLog
+
+    Array = npt.NDArray[Any]
+
+_NAMES = {"source_queue_id": "source_queue"}
+"""Columns that are called otherwise here."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """A table that was made.
+
+    Parameters
+    ----------
+    rows
+        The table.
+    pid
+        Process id of each row; -1 where unknown.
+    ids, events
+        Id of each row in the database, and id of its event; -1 if none.
+    """
+
+    rows: Rows
+    pid: Array
+    ids: Array
+    events: Array
+
+
+class Maker:
+    """Makes tables of the rows of one part.
+
+    Parameters
+    ----------
+    part
+        The part.
+    issues
+        Where it is counted what is missing.
+    """
+
+    def __init__(self, part: Part, issues: IssueLog) -> None:
+        self.part = part
+        self.issues = issues
+        self.events = Events(part)
+        agents = part.numbers("info_agent", "id", "absolute_index")
+        number = np.where(
+            agents.known("absolute_index"), agents.number("absolute_index"), agents.number("id")
+        )
+        self._agent = Lookup(agents.number("id")), number
+
+    def read(self, table: str) -> tuple[Columns, dict[str, Array], dict[str, Array]]:
+        """A table, what is taken over of it as it is, and where that is known."""
+        found = self.part.read(table, READ[table])
+        numbers, known = self.common(found)
+        for column in TAKEN.get(table, ()):
+            self.take(found, column, numbers, known)
+        return found, numbers, known
+
+    def common(self, found: Columns) -> tuple[dict[str, Array], dict[str, Array]]:
+        """Columns that all tables have: times, threads, correlation."""
+        numbers: dict[str, Array] = {}
+        known: dict[str, Array] = {}
+        for column in ("start", "end"):
+            self.take(found, column, numbers, known)
+        numbers["thread"], known["thread"] = self.part.thread(found)
+        self.correlate(found, numbers, known)
+        return numbers, known
+
+    def correlate(self, found: Columns, numbers: dict[str, Array], known: dict[str, Array]) -> None:
+        """Take over the correlation ids of the rows' events."""
+        numbers["correlation"], known["correlation"] = self.events.correlation(
+            self.events.of(found)
+        )
+
+    def take(
+        self, found: Columns, column: str, numbers: dict[str, Array], known: dict[str, Array]
+    ) -> None:
+        """Take a column over, under the name that it has here; not at all if it is empty."""
+        there = found.known(column)
+        if column in GRAPH:
+            there = there & (found.number(column, 0) != 0)
+        if not there.any() and column not in ("start", "end"):
+            return
+        name = tables.COLUMNS.get(column) or _NAMES.get(column, column)
+        numbers[name], known[name] = found.number(column, 0), there
+
+    def agents(self, ids: Array, known: Array) -> Array:
+        """Number of the agent of each row; -1 where there is none."""
+        lookup, number = self._agent
+        row = lookup.rows(ids, known)
+        return np.where(row >= 0, at(number, row, -1), np.where(known, ids, -1))
+
+    def agents_of(self, found: Columns, column: str) -> pa.DictionaryArray:
+        """The agent of each row as rocprofv3's other files write it."""
+        number = self.agents(found.number(column), found.known(column))
+        first, code = gather.distinct(number)
+        texts = [f"Agent {n}" if n >= 0 else "" for n in number[first].tolist()]
+        return dictionary(np.where(number >= 0, code, -1), texts)
+
+    def made(
+        self,
+        form: tables.Format,
+        found: Columns,
+        numbers: dict[str, Array],
+        known: dict[str, Array],
+        texts: dict[str, pa.DictionaryArray],
+        raw: dict[str, list[bytes]] | None = None,
+    ) -> Made:
+        """A table of what was taken over; rows without a name are called as it, and counted."""
+        if "name" in texts:
+            texts["name"] = named(texts["name"], form.name, self.issues, self.part.where)
+        rows = Rows(form, found.count, numbers, known, texts, raw=raw or {}, where=self.part.where)
+        names = found.table.column_names
+        pid = found.number("pid") if "pid" in names else np.full(found.count, -1, np.int64)
+        return Made(rows, pid, found.number("id"), found.number("event_id"))
+
+
+def at(values: Array, rows: Array, fill: Any) -> Array:
+    """Values of rows, `fill` where a row is -1."""
+    if not len(values):
+        return np.full(len(rows), fill, values.dtype)
+    return np.where(rows >= 0, values[rows], fill)

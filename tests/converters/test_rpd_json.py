@@ -1,0 +1,90 @@
+# ruff: noqa: S608
+"""What rpd2tracing makes of an rpd database: a list of events that begins with an empty one."""
+
+import json
+import sqlite3
+from collections import Counter
+from contextlib import closing
+
+import pytest
+import rpd
+from shared_data import SHARED
+
+import chopper_interop as ci
+from chopper_interop import inputs, registry
+from chopper_interop.converters.kineto import read
+
+REAL = SHARED / "rocprof/rpd_schema2_mi300x/matmul_result.json"
+KINDS = {"KernelExecution": "kernel", "FillBuffer": "memset"}
+
+
+def exported(database, path):
+    """The calls and operations of a database in that form: times cut to microseconds."""
+    events = [
+        {"name": "process_name", "ph": "M", "pid": "2", "args": {"name": "GPU2"}},
+        {"name": "thread_name", "ph": "M", "pid": "7", "tid": "7", "args": {"name": "Hip 7"}},
+    ]
+    text = "(SELECT string FROM rocpd_string s WHERE s.id = {}_id)"
+    with closing(sqlite3.connect(database)) as base:
+        for name, kind, start, end in base.execute(
+            f"SELECT {text.format('description')}, {text.format('opType')}, start, end FROM rocpd_op"
+        ):
+            span = {"ts": str(start // 1000), "dur": str((end - start) // 1000), "ph": "X"}
+            about = {"pid": "2", "tid": "0", "name": name or kind, "args": {"desc": kind}}
+            events.append({**about, **span})
+        for name, start, end in base.execute(
+            f"SELECT {text.format('apiName')}, start, end FROM rocpd_api"
+        ):
+            span = {"ts": str(start // 1000), "dur": str((end - start) // 1000), "ph": "X"}
+            events.append({"pid": "7", "tid": "7", "name": name, "args": {"desc": ""}, **span})
+    path.write_text("[ {}\n," + "\n,".join(map(json.dumps, events)) + "\n]\n")
+    return path
+
+
+def names(path):
+    return [c.name for c in registry.sniffed(inputs.head(path), path)]
+
+
+@pytest.mark.skipif(not REAL.exists(), reason="the real files are not there")
+def test_a_real_trace_gives_what_json_says():
+    with REAL.open() as file:
+        events = json.load(file)
+    spans = [e for e in events if e.get("ph") == "X"]
+    trace = read([REAL])
+    assert names(REAL) == ["kineto"]
+    start = trace.array("ts") + trace.meta.origin_ns
+    told = sorted((int(e["ts"]) * 1000, int(e["dur"]) * 1000) for e in spans)
+    assert sorted(zip(start.tolist(), trace.array("dur").tolist(), strict=True)) == told
+    gpu = Counter(
+        KINDS.get(e["args"]["desc"], "memcpy") if e["pid"] == "2" else "runtime" for e in spans
+    )
+    assert Counter(trace.to_pandas()["kind"]) == gpu
+    assert trace.samples.num_rows == sum(e.get("ph") == "C" for e in events)
+    assert trace.meta.clock == "boottime"
+    source = trace.meta.sources[0]
+    assert source.events == len(events)
+    assert source.events == source.nodes + sum(i.count for i in trace.meta.issues if i.events)
+
+
+@pytest.mark.skipif(not REAL.exists(), reason="the real files are not there")
+def test_a_real_trace_beside_its_database_is_the_same_run(tmp_path):
+    for path in (REAL, REAL.with_suffix(".rpd")):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    trace = ci.read(tmp_path)
+    alone = ci.read(REAL.with_suffix(".rpd"))
+    assert trace.nodes.num_rows == alone.nodes.num_rows
+    assert trace.edges.num_rows == alone.edges.num_rows > 0
+    assert trace.ranks == [0]
+    (issue,) = [i for i in trace.meta.issues if i.code == "same-events-twice"]
+    assert "matmul_result.json" in issue.example
+
+
+def test_an_export_beside_its_database_is_not_read_twice(tmp_path):
+    database = tmp_path / "x.rpd"
+    rpd.small(database)
+    path = exported(database, tmp_path / "x.json")
+    assert names(path) == ["kineto"]
+    assert read([path]).nodes.num_rows
+    trace = ci.read(tmp_path)
+    assert trace.ranks == ci.read(database).ranks
+    assert trace.nodes.num_rows == ci.read(database).nodes.num_rows
