@@ -36,6 +36,7 @@ from chopper_interop.converters.perfetto_read_places import (
     kinds_of,
     lanes,
     places,
+    ways,
 )
 from chopper_interop.converters.perfetto_read_samples import samples
 from chopper_interop.converters.perfetto_read_slices import Slices, slices
@@ -378,7 +379,10 @@ class _Reader:
         owner = np.array([max(ranks.get(p.pid, 0), 0) for p in told] + [0], np.int64)[track[begin]]
         ts, dur = self._exact(found, args)
         columns, correlation = self._columns(args, kind, n)
-        lane = lanes(self.builder, owner, track[begin], told, kind, args.values, ours=self.ours)
+        lane = lanes(
+            self.builder, owner, track[begin], told, kind, args.values, ways(names, name[begin]),
+            ours=self.ours,
+        )  # fmt: skip
         if n:
             self.builder.nodes(
                 kind=kind,
@@ -417,7 +421,7 @@ class _Reader:
         """Annotation columns and correlation ids."""
         correlation = first_of(args.values, n, "corr_id", "correlation")
         columns: dict[str, Any] = {}
-        size = first_of(args.values, n, "copy_bytes", "bytes")
+        size = first_of(args.values, n, "copy_bytes", "bytes", "allocation_size")
         moves = np.isin(kind, (int(Kind.MEMCPY), int(Kind.MEMSET), int(Kind.ALLOCATION)))
         known = moves & (size >= 0)
         facts = args.facts

@@ -55,7 +55,7 @@ BYTES_ROUNDED = Fault(
 
 _CONSTANT = " (constant)"
 _OUR_GPU = re.compile(r"GPU (\d+)")
-_ROUNDED = re.compile(r"(COPY BYTES to|ALLOCATE BYTES on|FREE BYTES)")
+_ROUNDED = re.compile(r"(COPY BYTES to|ALLOCATE BYTES on|FREE BYTES|SCRATCH MEMORY on)")
 
 
 def samples(  # noqa: PLR0913, PLR0917 # columns of one table
@@ -141,8 +141,10 @@ def _rank(tracks: Tracks, uuid: int, ranks: Mapping[int, int]) -> int:
 
 def _device(name: str, parents: list[str]) -> int:
     """The GPU that a counter's track or the groups around it name."""
+    if kinds.COUNTER_OF_HOST.search(name):
+        return -1
     for text in (*parents, name):
         told = _OUR_GPU.match(text) if text != name else kinds.COUNTER_DEVICE.search(text)
         if told:
-            return int(told.group(1))
+            return int(next(filter(None, told.groups())))
     return -1

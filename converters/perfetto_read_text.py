@@ -27,7 +27,7 @@ UNKNOWN = np.iinfo(np.int64).min
 KEYS = (
     b"begin_ns", b"end_ns", b"corr_id", b"correlation", b"queue", b"stream", b"stream_id",
     b"stream_ID", b"device", b"agent", b"agent_id", b"dst_agent", b"dst_agent_id", b"src_agent",
-    b"src_agent_id", b"kernel_id", b"copy_bytes", b"bytes", b"tid",
+    b"src_agent_id", b"kernel_id", b"copy_bytes", b"bytes", b"allocation_size", b"Agent ID",
 )  # fmt: skip
 """Arguments of which the values are wanted as columns."""
 _AGENTS = np.array([k in (b"agent", b"dst_agent", b"src_agent") for k in KEYS])
