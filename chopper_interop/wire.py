@@ -132,3 +132,20 @@ def field_at(buffer: Bytes, i: int, stop: int) -> tuple[int, int, np.uint64, int
             value |= np.uint64(buffer[i + k]) << np.uint64(8 * k)
         return number, wire, value, i, i + size
     return number, wire, value, i, -1
+
+
+@jit
+def fixed64_at(buffer: Bytes, i: int) -> np.uint64:
+    """The eight bytes at `i` as a number."""
+    value = np.uint64(0)
+    for k in range(8):
+        value |= np.uint64(buffer[i + k]) << np.uint64(8 * k)
+    return value
+
+
+@jit
+def real_of(bits: np.uint64) -> float:
+    """The double that these bits are."""
+    box = np.empty(1, np.uint64)
+    box[0] = bits
+    return box.view(np.float64)[0]

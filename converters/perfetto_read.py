@@ -21,15 +21,8 @@ from chopper_interop.converters import perfetto_read_packets_decode as wire_pack
 from chopper_interop.converters.perfetto_columns import GROUP
 from chopper_interop.converters.perfetto_read_arguments import TASK, Arguments, arguments
 from chopper_interop.converters.perfetto_read_clock import Clocks
-from chopper_interop.converters.perfetto_read_decode import (
-    NO_STATE,
-    NO_TIME,
-    OTHER,
-    Events,
-    Lists,
-    Texts,
-    decode,
-)
+from chopper_interop.converters.perfetto_read_decode import NO_STATE, NO_TIME, decode
+from chopper_interop.converters.perfetto_read_events_decode import OTHER, Events
 from chopper_interop.converters.perfetto_read_places import (
     Place,
     first_of,
@@ -54,6 +47,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from chopper_interop.converters.perfetto_read_interned_decode import Texts
+    from chopper_interop.converters.perfetto_read_lists_decode import Lists
     from chopper_interop.trace import Trace
 
     Array = npt.NDArray[Any]

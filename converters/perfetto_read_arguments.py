@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from chopper_interop.build import TraceBuilder
-    from chopper_interop.converters.perfetto_read_decode import Events, Texts
+    from chopper_interop.converters.perfetto_read_events_decode import Events
+    from chopper_interop.converters.perfetto_read_interned_decode import Texts
 
     Array = npt.NDArray[Any]
 

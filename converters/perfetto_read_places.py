@@ -10,7 +10,12 @@ import numpy as np
 
 from chopper_interop import gather
 from chopper_interop.converters import perfetto_read_kinds as kinds
-from chopper_interop.converters.perfetto_read_decode import INSTANT, ON_ID, ON_THREAD, ON_TRACK
+from chopper_interop.converters.perfetto_read_events_decode import (
+    INSTANT,
+    ON_ID,
+    ON_THREAD,
+    ON_TRACK,
+)
 from chopper_interop.converters.perfetto_read_text import CPU, UNKNOWN
 from chopper_interop.converters.perfetto_read_tracks import NOBODY, Tracks
 from chopper_interop.schemas.kinds import GPU_WORK, Kind, LaneKind
@@ -19,7 +24,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from chopper_interop.build import TraceBuilder
-    from chopper_interop.converters.perfetto_read_decode import Events
+    from chopper_interop.converters.perfetto_read_events_decode import Events
 
     Array = npt.NDArray[Any]
 

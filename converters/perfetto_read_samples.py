@@ -9,7 +9,7 @@ import numpy as np
 
 from chopper_interop.converters import perfetto_read_kinds as kinds
 from chopper_interop.converters.perfetto_counters import DISPATCH_SOURCE
-from chopper_interop.converters.perfetto_read_decode import COUNTER
+from chopper_interop.converters.perfetto_read_events_decode import COUNTER
 from chopper_interop.converters.perfetto_read_tracks import Track, Tracks
 from chopper_interop.issues import Fault, IssueLog, Severity
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from chopper_interop.build import TraceBuilder
-    from chopper_interop.converters.perfetto_read_decode import Events, Lists
+    from chopper_interop.converters.perfetto_read_events_decode import Events
+    from chopper_interop.converters.perfetto_read_lists_decode import Lists
 
     Array = npt.NDArray[Any]
 

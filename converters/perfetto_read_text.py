@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from chopper_interop.compiled import jit
-from chopper_interop.converters.perfetto_read_decode import Texts, real_of, text_of
+from chopper_interop.converters.perfetto_read_interned_decode import Texts, text_of
 from chopper_interop.interning import Interned, number_of
 from chopper_interop.jsontext import skip_value
-from chopper_interop.wire import field_at
+from chopper_interop.wire import field_at, real_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
