@@ -94,6 +94,8 @@ def text(out: Bytes, i: int, key: int, data: Bytes, start: int, stop: int) -> in
 @jit
 def varint_at(buffer: Bytes, i: int, stop: int) -> tuple[np.uint64, int]:
     """The varint at `i` and the offset behind it; -1 if it does not end."""
+    if i < stop and buffer[i] < 128:  # tags, lengths and most values
+        return np.uint64(buffer[i]), i + 1
     value, shift = np.uint64(0), np.uint64(0)
     while i < stop and shift < np.uint64(70):
         byte = np.uint64(buffer[i])

@@ -19,6 +19,16 @@ from chopper_interop.converters import perfetto_read_kinds as kinds
 from chopper_interop.converters import perfetto_read_links as links
 from chopper_interop.converters import perfetto_read_packets_decode as wire_packets
 from chopper_interop.converters.perfetto_columns import GROUP
+from chopper_interop.converters.perfetto_read_annotations_text import (
+    INTEGER,
+    NO_FACTS,
+    OUR_FACTS,
+    REAL,
+    REAL_FACTS,
+    TEXT,
+    UNKNOWN,
+    numbers_of,
+)
 from chopper_interop.converters.perfetto_read_arguments import TASK, Arguments, arguments
 from chopper_interop.converters.perfetto_read_clock import Clocks
 from chopper_interop.converters.perfetto_read_decode import NO_STATE, NO_TIME, decode
@@ -33,7 +43,6 @@ from chopper_interop.converters.perfetto_read_places import (
 )
 from chopper_interop.converters.perfetto_read_samples import samples
 from chopper_interop.converters.perfetto_read_slices import Slices, slices
-from chopper_interop.converters.perfetto_read_text import INTEGER, REAL, TEXT, UNKNOWN, numbers_of
 from chopper_interop.converters.perfetto_read_tracks import Tracks, described
 from chopper_interop.errors import ReadError
 from chopper_interop.interning import interned
@@ -294,11 +303,11 @@ class _Reader:
         some = np.where(events.category_len > 0, events.category_len, -1)
         categories, category = self._named(events.category_at, some)
         found = self._without_derived(found, category, categories)
-        args = arguments(
-            self.packets.buffer, events, self.texts, found.begin, found.end, ours=self.ours,
-            builder=self.builder, issues=self.issues,
-        )  # fmt: skip
         tool = self._tool(categories)
+        args = arguments(
+            self.packets.buffer, events, self.texts, found.begin, found.end,
+            facts_of=self._facts_of(tool), builder=self.builder, issues=self.issues,
+        )  # fmt: skip
         ranks = self._ranks(track, told, found)
         nodes = self._nodes(
             found, track, told, name, names, category, categories, args, ranks, tool
@@ -339,6 +348,12 @@ class _Reader:
             if any(pattern.fullmatch(c) for c in categories):
                 return tool
         return "Perfetto"
+
+    def _facts_of(self, tool: str) -> int:
+        """Of which arguments facts are made: our columns, or counters of rocprofv3."""
+        if self.ours:
+            return OUR_FACTS
+        return REAL_FACTS if tool == kinds.ROCPROF else NO_FACTS
 
     def _ranks(self, track: Array, told: list[Place], found: Slices) -> dict[int, int]:
         """Process id → rank, of all processes that have slices; our writer's node has -1."""

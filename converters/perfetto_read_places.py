@@ -10,13 +10,13 @@ import numpy as np
 
 from chopper_interop import gather
 from chopper_interop.converters import perfetto_read_kinds as kinds
+from chopper_interop.converters.perfetto_read_annotations_text import CPU, UNKNOWN
 from chopper_interop.converters.perfetto_read_events_decode import (
     INSTANT,
     ON_ID,
     ON_THREAD,
     ON_TRACK,
 )
-from chopper_interop.converters.perfetto_read_text import CPU, UNKNOWN
 from chopper_interop.converters.perfetto_read_tracks import NOBODY, Tracks
 from chopper_interop.schemas.kinds import GPU_WORK, Kind, LaneKind
 
