@@ -27,7 +27,7 @@ from chopper_interop.converters.perfetto_read_json_text import (
     truth,
 )
 from chopper_interop.interning import Interned, number_of
-from chopper_interop.wire import copied, field_at, real_of
+from chopper_interop.wire import copied, field_at, real_of, varint_at
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -172,6 +172,21 @@ def _look(
         elif number in (11, 12) and inner == 2:
             kind = number
     return kind, bits, at, end, iid, name_at, name_end
+
+
+@jit
+def _plain(buffer: Bytes, i: int, stop: int) -> tuple[int, np.uint64, np.uint64]:
+    """Kind, value and number of the name of an integer under a short number; else `_NONE`."""
+    nothing = np.uint64(0)
+    if i + 4 > stop or buffer[i] != 8 or buffer[i + 1] >= 128:
+        return _NONE, nothing, nothing
+    kind = np.int64(buffer[i + 2])
+    if kind not in (8 * _UINT, 8 * _INT):
+        return _NONE, nothing, nothing
+    value, end = varint_at(buffer, i + 3, stop)
+    if end != stop:
+        return _NONE, nothing, nothing
+    return kind >> 3, value, np.uint64(buffer[i + 1])
 
 
 @jit
@@ -372,7 +387,8 @@ def objects(
     size
         Bytes of the text.
     """
-    i = 0
+    i, of_state = 0, np.int64(-1)
+    near = np.full(128, -2, np.int64)  # entries of the first names of a state
     for row in range(len(bodies_at)):
         start = i
         for part in range(2):
@@ -395,10 +411,18 @@ def objects(
                     elif number >= len(_NOT_TYPED) or not _NOT_TYPED[number]:
                         count[TYPED] += 1
                     continue
-                kind, value, at, last, iid, key_at, key_end = _look(buffer, begin, j, False)
-                k = -1
+                kind, value, iid = _plain(buffer, begin, j)
+                at, last, key_at, key_end, k = 0, 0, 0, -1, -1
+                if kind == _NONE:
+                    kind, value, at, last, iid, key_at, key_end = _look(buffer, begin, j, False)
                 if key_end < 0:
-                    k = text_of(texts, state[row, part], ANNOTATION_NAMES, iid)
+                    if state[row, part] != of_state:
+                        near[:], of_state = -2, state[row, part]
+                    k = near[iid] if iid < np.uint64(128) else -2
+                    if k == -2:
+                        k = text_of(texts, of_state, ANNOTATION_NAMES, iid)
+                        if iid < np.uint64(128):
+                            near[iid] = k
                     if k >= 0:
                         key_at, key_end = texts.at[k], texts.at[k] + texts.length[k]
                 if kind <= 0 or key_end < 0:

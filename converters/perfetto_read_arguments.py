@@ -114,7 +114,7 @@ def arguments(  # noqa: PLR0913 # columns of one table
         facts.append(chunk.facts)
         for k, name in enumerate(text.KEYS):
             if (chunk.values[k] != text.UNKNOWN).any():
-                found.setdefault(name.decode(), []).append((first, chunk.values[k]))
+                found.setdefault(name.decode(), []).append((first, chunk.values[k].copy()))
         progress.advance(TASK, chunk.at.size)
     issues.add(UNREADABLE, counts[text.UNREADABLE])
     issues.add(TYPED, counts[text.TYPED])
@@ -188,7 +188,7 @@ def _chunk(  # noqa: PLR0913, PLR0917 # columns of one table
     more = _AT_ONCE // _AT_FIRST if n <= _AT_FIRST else 1
     room[:] = [max(more * (u + u // 4), r) for u, r in zip(used, room, strict=True)]
     return _Chunk(
-        out[: used[0]].copy(),
+        out[: used[0]],  # what is behind was never touched, and takes no memory
         at,
         length,
         values,

@@ -102,6 +102,8 @@ def take_event(
     i, stop = packet.event_at, packet.event_end
     while i < stop:
         number, wire, value, begin, i = field_at(buffer, i, stop)
+        if number == 4:
+            continue  # annotations: see `perfetto_read_annotations_text`
         if number == 9 and wire == 0:
             kind, typed = np.int64(min(value, np.uint64(99))), True
         elif number == 11 and wire == 0:
