@@ -16,6 +16,7 @@ import numpy as np
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 
 from chopper_interop import outputs, progress
+from chopper_interop.converters import perfetto_about
 from chopper_interop.converters import perfetto_columns as columns_of
 from chopper_interop.converters import perfetto_encode as encode
 from chopper_interop.converters.perfetto_counters import dispatch_lanes, sampled_lanes
@@ -131,7 +132,11 @@ class _Writer:
         if derived:
             for track in derived_slices(self.trace):
                 self._derived(track)
-        return self._counter_lanes(all_samples=all_samples)
+        left_out = self._counter_lanes(all_samples=all_samples)
+        about = perfetto_about.packet(self.trace, *self.tracks.told())
+        about.trusted_packet_sequence_id = encode.SEQUENCE
+        self._messages([about])
+        return left_out
 
     def _preamble(self) -> None:
         meta = self.trace.meta

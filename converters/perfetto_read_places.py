@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from chopper_interop.build import TraceBuilder
+    from chopper_interop.converters.perfetto_about import About
     from chopper_interop.converters.perfetto_read_events_decode import Events
 
     Array = npt.NDArray[Any]
@@ -67,6 +68,8 @@ class Place:
         As its name tells; `_NOT_TOLD` if it does not.
     name
         Name for people.
+    exact
+        Whether our own writer said all of it.
     """
 
     pid: int
@@ -74,9 +77,12 @@ class Place:
     device: int
     number: int
     name: str
+    exact: bool = False
 
 
-def places(events: Events, tracks: Tracks, *, ours: bool) -> tuple[Array, list[Place]]:
+def places(
+    events: Events, tracks: Tracks, about: About, *, ours: bool
+) -> tuple[Array, list[Place]]:
     """Which track each event is on, and what the tracks are."""
     on_id = events.track_kind == ON_ID
     track = np.where(events.track_kind == ON_THREAD, 0, events.track.view(np.int64))
@@ -90,7 +96,10 @@ def places(events: Events, tracks: Tracks, *, ours: bool) -> tuple[Array, list[P
     found = []
     for i, row in enumerate(first.tolist()):
         if kind[row] == ON_TRACK:
-            place = _of_track(tracks, int(events.track[row]), i, sole, ours=ours)
+            uuid = int(events.track[row])
+            place = _of_track(tracks, uuid, i, sole, ours=ours)
+            if uuid in about.lanes:
+                place = Place(place.pid, *about.lanes[uuid], exact=True)
         elif kind[row] == ON_THREAD:
             pid, tid = int(thread[row]) >> 32, int(thread[row]) & 0xFFFFFFFF
             name = tracks.threads.get((pid, tid), f"thread {tid}")
@@ -231,6 +240,8 @@ def lanes(  # noqa: PLR0913, PLR0917 # columns of one table
         np.array([getattr(p, c) for p in told], np.int64)[track]
         for c in ("kind", "device", "number")
     )
+    exact = np.array([p.exact for p in told])[track]
+    said = lane_kind, device, number
     gpu = np.isin(kind, [int(k) for k in GPU_WORK])
     host = np.isin(lane_kind, [0, int(LaneKind.THREAD)])
     stream = first_of(values, n, "stream", "stream_id", "stream_ID")
@@ -251,6 +262,10 @@ def lanes(  # noqa: PLR0913, PLR0917 # columns of one table
     lane_kind = np.where(profiler, int(LaneKind.PROFILER), lane_kind)
     lane_kind = np.where(lane_kind == 0, int(LaneKind.THREAD), lane_kind)
     device = _devices(device, lane_kind, values, way, ours=ours)
+    lane_kind, device, number = (
+        np.where(exact, theirs, ours_) for theirs, ours_ in
+        zip(said, (lane_kind, device, number), strict=True)
+    )  # fmt: skip
     first, code = gather.distinct(rank, lane_kind, device, number)
     rows = [
         builder.lane(

@@ -69,7 +69,13 @@ def test_what_our_writer_wrote_comes_back(demo: Path, tmp_path: Path) -> None:
     assert again.samples.num_rows == trace.samples.num_rows
     assert again.counters.num_rows == trace.counters.num_rows
     assert [r.rank for r in again.meta.ranks] == [r.rank for r in trace.meta.ranks]
-    for column in ("iteration", "bytes", "phase", "collective"):
+    used = np.unique(trace.array("lane")).tolist()
+    lanes = [tuple(row.values()) for row in trace.lanes.to_pylist()]
+    assert {tuple(row.values()) for row in again.lanes.to_pylist()} == {lanes[i] for i in used}
+    assert again.groups.to_pylist() == trace.groups.to_pylist()
+    series = [set(map(tuple, (r.values() for r in t.series.to_pylist()))) for t in (trace, again)]
+    assert series[0] == series[1]
+    for column in ("iteration", "bytes", "phase", "collective", "group"):
         ours, theirs = (t.annotated(column).tolist() for t in (trace, again))
         assert Counter(map(str, ours)) == Counter(map(str, theirs))
     assert balanced(again)
