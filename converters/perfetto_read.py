@@ -309,7 +309,8 @@ class _Reader:
         number, count = np.unique(foreign, return_counts=True)
         told = [f"{c:,} {_packet_name(n)}" for n, c in zip(number.tolist(), count, strict=True)]
         self.issues.add(NOT_TAKEN, foreign.size, ", ".join(told[:6]))
-        return broken.size + foreign.size + np.count_nonzero(lost)
+        lost_packets = broken.size + foreign.size + self.packets.damaged
+        return lost_packets + np.count_nonzero(lost)
 
     def trace(self) -> Trace:
         """Everything."""

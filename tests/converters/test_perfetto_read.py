@@ -375,6 +375,15 @@ def test_events_of_a_type_counter_without_a_track(tmp_path: Path) -> None:
     assert balanced(trace)
 
 
+def test_a_damaged_compressed_packet_is_an_event(tmp_path: Path) -> None:
+    made = sdk()
+    made.slice(MAIN, "a", "c", T0, T0 + 9)
+    packed = proto.TracePacket(compressed_packets=b"no zlib")
+    trace = ci.read(saved(tmp_path, *made.packets, packed))
+    assert codes(trace)["perfetto-compressed-damaged"] == 1
+    assert balanced(trace)
+
+
 def test_a_full_buffer_is_told(tmp_path: Path) -> None:
     made = sdk()
     made.slice(MAIN, "a", "c", T0, T0 + 9)
