@@ -161,6 +161,8 @@ _LARGEST = 1 << 62
 _MOST_APART = 10_000_000
 """Nanoseconds that times in arguments may be away from the slice without touching it."""
 _DERIVED = "derived"
+_OF_TEXTS = ("name_at", "name_len", "category_at", "category_len", "body_at", "body_len", "state")
+"""Columns of events that are not needed when all texts are taken."""
 _DISPATCHED = (int(Kind.KERNEL), int(Kind.COMM), int(Kind.MEMCPY), int(Kind.MEMSET))
 """Kinds of what rocprofv3 calls kernels: RCCL's, and those that copy and fill, are among them."""
 _TRACE_STATS = 35
@@ -336,6 +338,8 @@ class _Reader:
             self.packets.buffer, events, self.texts, found.begin, found.end,
             facts_of=self._facts_of(tool), builder=self.builder, issues=self.issues,
         )  # fmt: skip
+        del self.packets  # the largest that there is, and no longer wanted
+        events = self.events = events._replace(**dict.fromkeys(_OF_TEXTS, np.zeros(0, np.int64)))
         ranks = self._ranks(track, told, found)
         nodes = self._nodes(
             found, track, told, name, names, category, categories, args, ranks, tool
