@@ -94,6 +94,8 @@ def text(out: Bytes, i: int, key: int, data: Bytes, start: int, stop: int) -> in
 @jit
 def varint_at(buffer: Bytes, i: int, stop: int) -> tuple[np.uint64, int]:
     """The varint at `i` and the offset behind it; -1 if it does not end."""
+    if i < stop and buffer[i] < 128:  # tags, lengths and most values
+        return np.uint64(buffer[i]), i + 1
     value, shift = np.uint64(0), np.uint64(0)
     while i < stop and shift < np.uint64(70):
         byte = np.uint64(buffer[i])
@@ -132,3 +134,20 @@ def field_at(buffer: Bytes, i: int, stop: int) -> tuple[int, int, np.uint64, int
             value |= np.uint64(buffer[i + k]) << np.uint64(8 * k)
         return number, wire, value, i, i + size
     return number, wire, value, i, -1
+
+
+@jit
+def fixed64_at(buffer: Bytes, i: int) -> np.uint64:
+    """The eight bytes at `i` as a number."""
+    value = np.uint64(0)
+    for k in range(8):
+        value |= np.uint64(buffer[i + k]) << np.uint64(8 * k)
+    return value
+
+
+@jit
+def real_of(bits: np.uint64) -> float:
+    """The double that these bits are."""
+    box = np.empty(1, np.uint64)
+    box[0] = bits
+    return box.view(np.float64)[0]

@@ -13,6 +13,7 @@ import numpy as np
 
 from chopper_interop.compiled import jit
 from chopper_interop.interning import Interned, interned, number_of
+from chopper_interop.wire import field_at, varint_at
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -209,44 +210,6 @@ def _number_all(buffer: Bytes, at: Array, length: Array, table: Interned) -> Arr
 
 
 @jit
-def varint_at(buffer: Bytes, i: int, stop: int) -> tuple[np.uint64, int]:
-    """The varint at `i` and the offset behind it; -1 if it does not end."""
-    value, shift = np.uint64(0), np.uint64(0)
-    while i < stop and shift < np.uint64(70):
-        byte = np.uint64(buffer[i])
-        value |= (byte & np.uint64(127)) << shift
-        i += 1
-        if byte < np.uint64(128):
-            return value, i
-        shift += np.uint64(7)
-    return np.uint64(0), -1
-
-
-@jit
-def _field(buffer: Bytes, i: int, stop: int) -> tuple[int, int, int, int]:
-    """The field at `i`: number, wire type, where its value begins, the offset behind it (or -1).
-
-    The value of a length-delimited field begins behind its length.
-    """
-    key, i = varint_at(buffer, i, stop)
-    if i < 0:
-        return 0, 0, 0, -1
-    number, wire = np.int64(key >> np.uint64(3)), np.int64(key & np.uint64(7))
-    if wire == 0:
-        _, end = varint_at(buffer, i, stop)
-        return number, wire, i, end
-    if wire in (1, 5):
-        end = i + (8 if wire == 1 else 4)
-        return number, wire, i, end if end <= stop else -1
-    if wire == 2:
-        size, i = varint_at(buffer, i, stop)
-        if i < 0 or size > np.uint64(stop - i):
-            return number, wire, i, -1
-        return number, wire, i, i + np.int64(size)
-    return number, wire, i, -1
-
-
-@jit
 def _messages(buffer: Bytes) -> tuple[Array, Array, int]:
     """Where each message begins and how long it is; the byte at which that ends too early."""
     n, count, i = len(buffer), 0, 0
@@ -277,7 +240,7 @@ def _count(buffer: Bytes, at: Array, length: Array, counts: Array) -> int:
         i, stop = at[k], at[k] + length[k]
         data, ctrl, attrs = counts
         while i < stop:
-            number, wire, begin, end = _field(buffer, i, stop)
+            number, wire, _, begin, end = field_at(buffer, i, stop)
             whole = end >= 0
             if whole and number in (4, 5):
                 found = _varints(buffer, begin, end) if wire == 2 else np.int64(wire == 0)
@@ -296,7 +259,7 @@ def _count(buffer: Bytes, at: Array, length: Array, counts: Array) -> int:
 def _is_node(buffer: Bytes, i: int, stop: int) -> bool:
     """Whether a message has fields that only nodes have: a number as id or type, anything else."""
     while i < stop:
-        number, wire, _, end = _field(buffer, i, stop)
+        number, wire, _, _, end = field_at(buffer, i, stop)
         if end < 0:
             return False
         if number > 2 or (number == 1 and wire == 0):
@@ -325,7 +288,7 @@ def _fill(
     for k in range(len(at)):
         i, stop = at[k], at[k] + length[k]
         while i < stop:
-            number, wire, begin, end = _field(buffer, i, stop)
+            number, wire, _, begin, end = field_at(buffer, i, stop)
             if wire == 0 and number in (1, 3, 6, 7):
                 value, _ = varint_at(buffer, begin, end)
                 if number == 1:
@@ -360,7 +323,7 @@ def _fill(
 def _attribute(buffer: Bytes, i: int, stop: int, lists: _Lists, row: int, names: Interned) -> None:
     lists.attr_name[row] = -1
     while i < stop:
-        number, wire, begin, end = _field(buffer, i, stop)
+        number, wire, _, begin, end = field_at(buffer, i, stop)
         if end < 0:
             lists.attr_name[row] = -1
             return

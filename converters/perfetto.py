@@ -16,6 +16,7 @@ import numpy as np
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 
 from chopper_interop import outputs, progress
+from chopper_interop.converters import perfetto_about
 from chopper_interop.converters import perfetto_columns as columns_of
 from chopper_interop.converters import perfetto_encode as encode
 from chopper_interop.converters.perfetto_counters import dispatch_lanes, sampled_lanes
@@ -131,7 +132,11 @@ class _Writer:
         if derived:
             for track in derived_slices(self.trace):
                 self._derived(track)
-        return self._counter_lanes(all_samples=all_samples)
+        left_out = self._counter_lanes(all_samples=all_samples)
+        about = perfetto_about.packet(self.trace, *self.tracks.told())
+        about.trusted_packet_sequence_id = encode.SEQUENCE
+        self._messages([about])
+        return left_out
 
     def _preamble(self) -> None:
         meta = self.trace.meta
@@ -323,14 +328,15 @@ def _flows(trace: Trace, base: int) -> tuple[Array, Array]:
 PERFETTO = Converter(
     name="perfetto",
     description="Perfetto trace (protobuf track events)",
-    versions="track events of any producer up to v58: rocprofv3, rocprofiler-systems, this package; "
+    versions="track events of any producer up to v58: rocprofv3 of ROCm 6.2 to 7.1, rocpd's "
+    "conversion, rocprofv2's plugin, rocprofiler-systems, Omnitrace, this package; "
     "written as v58 defines it, for trace processors since v40",
     suffixes=(".pftrace", ".pftrace.gz", ".perfetto-trace", ".perfetto-trace.gz"),
     sniff=sniff,
     read=read,
     write=write,
-    carries="read: slices with their arguments and categories, threads, streams, queues, counters "
-    "as series, flows as launches, all clocks that snapshots tie together; "
+    carries="read: slices with their arguments, kinds by category, threads, streams, queues, "
+    "counters of kernels, counter tracks as series, flows as launches, all clocks that snapshots tie together; "
     "written: every node as a slice with its arguments, series as counter lanes, launches, "
     "forward to backward and other recorded edges as arrows, iterations and phases as tracks",
 )

@@ -13,34 +13,39 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import arrow, inputs, outputs, progress
+from chopper_interop import arrow, gather, inputs, outputs, progress
 from chopper_interop.build import TraceBuilder
+from chopper_interop.converters import perfetto_about
 from chopper_interop.converters import perfetto_read_kinds as kinds
 from chopper_interop.converters import perfetto_read_links as links
 from chopper_interop.converters import perfetto_read_packets_decode as wire_packets
 from chopper_interop.converters.perfetto_columns import GROUP
+from chopper_interop.converters.perfetto_read_annotations_text import (
+    INTEGER,
+    NO_FACTS,
+    OF_KERNELS,
+    OUR_FACTS,
+    REAL,
+    REAL_FACTS,
+    TEXT,
+    UNKNOWN,
+    numbers_of,
+)
 from chopper_interop.converters.perfetto_read_arguments import TASK, Arguments, arguments
 from chopper_interop.converters.perfetto_read_clock import Clocks
-from chopper_interop.converters.perfetto_read_decode import (
-    NO_STATE,
-    NO_TIME,
-    OTHER,
-    Events,
-    Lists,
-    Texts,
-    decode,
-)
+from chopper_interop.converters.perfetto_read_decode import NO_STATE, NO_TIME, decode
+from chopper_interop.converters.perfetto_read_events_decode import OTHER, Events
 from chopper_interop.converters.perfetto_read_places import (
     Place,
     first_of,
     kinds_of,
     lanes,
     places,
+    ways,
 )
 from chopper_interop.converters.perfetto_read_samples import samples
 from chopper_interop.converters.perfetto_read_slices import Slices, slices
-from chopper_interop.converters.perfetto_read_text import INTEGER, REAL, TEXT, UNKNOWN, numbers_of
-from chopper_interop.converters.perfetto_read_tracks import Tracks, described
+from chopper_interop.converters.perfetto_read_tracks import NOBODY, Tracks, described
 from chopper_interop.errors import ReadError
 from chopper_interop.interning import interned
 from chopper_interop.issues import Fault, IssueLog, Severity
@@ -53,6 +58,9 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from chopper_interop.converters.perfetto_read_annotations_text import Facts
+    from chopper_interop.converters.perfetto_read_interned_decode import Texts
+    from chopper_interop.converters.perfetto_read_lists_decode import Lists
     from chopper_interop.trace import Trace
 
     Array = npt.NDArray[Any]
@@ -122,6 +130,23 @@ KERNELS_TOUCH = Fault(
 NEGATIVE = Fault(
     "duration-negative", Severity.LOSS, "Ends before their starts were taken as the starts."
 )
+GROUPS_UNKNOWN = Fault(
+    "process-groups-unknown",
+    Severity.INFO,
+    "Collectives are without their process group, of which older versions of this package wrote no "
+    "more than a number.",
+)
+SUMS = Fault(
+    "counter-values-are-sums",
+    Severity.LOSS,
+    "Counters of kernels were left among their arguments: rocprofv3 of ROCm 6.4, and rocpd's "
+    "conversion, give each kernel the sum over all of them; CSV, JSON or rocpd have its own.",
+)
+FURTHER_CATEGORIES = Fault(
+    "further-categories",
+    Severity.LOSS,
+    "Slices with several categories: the first was taken, the others were left out.",
+)
 PROCESSES_AS_RANKS = Fault(
     "processes-as-ranks",
     Severity.INFO,
@@ -136,6 +161,10 @@ _LARGEST = 1 << 62
 _MOST_APART = 10_000_000
 """Nanoseconds that times in arguments may be away from the slice without touching it."""
 _DERIVED = "derived"
+_OF_TEXTS = ("name_at", "name_len", "category_at", "category_len", "body_at", "body_len", "state")
+"""Columns of events that are not needed when all texts are taken."""
+_DISPATCHED = (int(Kind.KERNEL), int(Kind.COMM), int(Kind.MEMCPY), int(Kind.MEMSET))
+"""Kinds of what rocprofv3 calls kernels: RCCL's, and those that copy and fill, are among them."""
 _TRACE_STATS = 35
 _FIRST_PACKETS = 32
 _TELLING = frozenset({1, 2, 6, 11, 33, 35, 36, 43, 44, 45, 50, 60, 69, 89, 133})
@@ -252,6 +281,8 @@ class _Reader:
         used = [int(c) for c in np.unique(events.clock)]
         self.clocks = Clocks(snapshots, _primary(self.packets), used)
         self.ours = self._is_ours()
+        own = self.packets.of_kind(perfetto_about.PACKET) if self.ours else []
+        self.about = perfetto_about.told(raw for _, raw in own)
         self.counted = self._count_packets(lost)
         issues.add(BUFFER_FULL, _dropped(self.packets))
         self.builder = TraceBuilder()
@@ -275,11 +306,13 @@ class _Reader:
         self.issues.add(WITHOUT_TIME, np.count_nonzero(lost == NO_TIME))
         self.issues.add(WITHOUT_STATE, np.count_nonzero(lost == NO_STATE))
         known = (*_ABOUT_TRACE, wire_packets.TRACK_EVENT, wire_packets.BROKEN_PACKET)
-        foreign = kind[~np.isin(kind, known)]
+        own = (perfetto_about.PACKET,) if self.ours else ()
+        foreign = kind[~np.isin(kind, (*known, *own))]
         number, count = np.unique(foreign, return_counts=True)
         told = [f"{c:,} {_packet_name(n)}" for n, c in zip(number.tolist(), count, strict=True)]
         self.issues.add(NOT_TAKEN, foreign.size, ", ".join(told[:6]))
-        return broken.size + foreign.size + np.count_nonzero(lost)
+        lost_packets = broken.size + foreign.size + self.packets.damaged
+        return lost_packets + np.count_nonzero(lost)
 
     def trace(self) -> Trace:
         """Everything."""
@@ -290,7 +323,7 @@ class _Reader:
         further = np.count_nonzero(keep[self.lists.counter_event])
         unknown = keep & (events.type == OTHER)
         self.issues.add(OTHER_EVENT, np.count_nonzero(unknown))
-        track, told = places(events, self.tracks, ours=self.ours)
+        track, told = places(events, self.tracks, self.about, ours=self.ours)
         names, name = self._named(events.name_at, events.name_len)
         type_ = np.where(keep, events.type, OTHER)
         found = slices(type_, ts, track, name, events.dur, self.issues)
@@ -298,18 +331,22 @@ class _Reader:
         some = np.where(events.category_len > 0, events.category_len, -1)
         categories, category = self._named(events.category_at, some)
         found = self._without_derived(found, category, categories)
-        args = arguments(
-            self.packets.buffer, events, self.texts, found.begin, found.end, ours=self.ours,
-            builder=self.builder, issues=self.issues,
-        )  # fmt: skip
+        further = np.maximum(events.categories[found.begin] - 1, 0)
+        self.issues.add(FURTHER_CATEGORIES, np.count_nonzero(further))
         tool = self._tool(categories)
+        args = arguments(
+            self.packets.buffer, events, self.texts, found.begin, found.end,
+            facts_of=self._facts_of(tool), builder=self.builder, issues=self.issues,
+        )  # fmt: skip
+        del self.packets  # the largest that there is, and no longer wanted
+        events = self.events = events._replace(**dict.fromkeys(_OF_TEXTS, np.zeros(0, np.int64)))
         ranks = self._ranks(track, told, found)
         nodes = self._nodes(
             found, track, told, name, names, category, categories, args, ranks, tool
         )
         samples(
             self.builder, events, self.lists, ts, keep, self.tracks, ranks, tool, self.issues,
-            ours=self.ours,
+            self.about, ours=self.ours,
         )  # fmt: skip
         self.builder.meta = self._meta(tool, ranks, nodes)
         return self.builder.finish()
@@ -343,6 +380,12 @@ class _Reader:
             if any(pattern.fullmatch(c) for c in categories):
                 return tool
         return "Perfetto"
+
+    def _facts_of(self, tool: str) -> int:
+        """Of which arguments facts are made: our columns, or counters of rocprofv3."""
+        if self.ours:
+            return OUR_FACTS
+        return REAL_FACTS if tool == kinds.ROCPROF else NO_FACTS
 
     def _ranks(self, track: Array, told: list[Place], found: Slices) -> dict[int, int]:
         """Process id → rank, of all processes that have slices; our writer's node has -1."""
@@ -378,7 +421,12 @@ class _Reader:
         owner = np.array([max(ranks.get(p.pid, 0), 0) for p in told] + [0], np.int64)[track[begin]]
         ts, dur = self._exact(found, args)
         columns, correlation = self._columns(args, kind, n)
-        lane = lanes(self.builder, owner, track[begin], told, kind, args.values, ours=self.ours)
+        if tool == kinds.ROCPROF_V2:
+            correlation = self._by_flows(found, correlation)
+        lane = lanes(
+            self.builder, owner, track[begin], told, kind, args.values, ways(names, name[begin]),
+            ours=self.ours,
+        )  # fmt: skip
         if n:
             self.builder.nodes(
                 kind=kind,
@@ -394,6 +442,7 @@ class _Reader:
                 **columns,
             )
         self._counters(args)
+        self._counters_of_kernels(args, kind)
         self._links(found, kind, owner, ts, correlation, name[begin], names)
         if tool == kinds.ROCPROF:
             self._note_touching(kind, lane, ts, dur)
@@ -417,7 +466,7 @@ class _Reader:
         """Annotation columns and correlation ids."""
         correlation = first_of(args.values, n, "corr_id", "correlation")
         columns: dict[str, Any] = {}
-        size = first_of(args.values, n, "copy_bytes", "bytes")
+        size = first_of(args.values, n, "copy_bytes", "bytes", "allocation_size")
         moves = np.isin(kind, (int(Kind.MEMCPY), int(Kind.MEMSET), int(Kind.ALLOCATION)))
         known = moves & (size >= 0)
         facts = args.facts
@@ -428,13 +477,28 @@ class _Reader:
             if label == "correlation":
                 correlation = np.full(n, UNKNOWN, np.int64) if correlation is None else correlation
                 correlation[facts.slice[rows]] = facts.value[rows]
-            elif label in hub.ANNOTATION_TYPES and label != "group":
+            elif label == "group":
+                columns |= self._groups(facts, rows, n)
+            elif label in hub.ANNOTATION_TYPES:
                 column = _column(label, facts, rows, args.words, n)
                 if column is not None:
                     columns[label] = column
         if known.any() and "bytes" not in columns:
             columns["bytes"] = arrow.array(np.where(known, size, 0), mask=~known)
         return columns, np.where(correlation == UNKNOWN, -1, correlation)
+
+    def _groups(self, facts: Facts, rows: Array, n: int) -> dict[str, Any]:
+        """The column of process groups, if the trace says what they are."""
+        made = [self.builder.group(**group) for group in self.about.groups]
+        values = facts.value[rows]
+        good = (facts.type[rows] == INTEGER) & (values >= 0) & (values < len(made))
+        self.issues.add(GROUPS_UNKNOWN, np.count_nonzero(~good))
+        if not good.any():
+            return {}
+        column, unknown = np.zeros(n, np.int64), np.ones(n, np.bool_)
+        at = facts.slice[rows[good]]
+        column[at], unknown[at] = np.array(made, np.int64)[values[good]], False
+        return {"group": arrow.array(column, hub.ANNOTATION_TYPES["group"], mask=unknown)}
 
     def _counters(self, args: Arguments) -> None:
         facts = args.facts
@@ -446,15 +510,47 @@ class _Reader:
             names = arrow.dictionary(facts.name[rows], args.names)
             self.builder.counters(facts.slice[rows], names, value)
 
-    def _links(  # noqa: PLR0913, PLR0917 # columns of one table
-        self, found: Slices, kind: Array, rank: Array, ts: Array, correlation: Array, name: Array,
-        names: list[str],
-    ) -> None:  # fmt: skip
+    def _counters_of_kernels(self, args: Arguments, kind: Array) -> None:
+        """Decimal arguments of rocprofv3's kernels, which are their hardware counters."""
+        facts = args.facts
+        rows = np.flatnonzero(facts.group == OF_KERNELS)
+        rows = rows[np.isin(kind[facts.slice[rows]], _DISPATCHED) & (facts.name[rows] >= 0)]
+        if not len(rows):
+            return
+        order = np.argsort(facts.name[rows], kind="stable")
+        node, name = facts.slice[rows][order], facts.name[rows][order]
+        value = facts.value[rows][order].view(np.float64)
+        first, code = gather.distinct(name)
+        of_kernel = np.isfinite(value) & ~_is_sum(args, node, code, len(first), value)
+        self.issues.add(SUMS, np.count_nonzero(~of_kernel))
+        names = arrow.dictionary(name[of_kernel], args.names)
+        self.builder.counters(node[of_kernel], names, value[of_kernel])
+
+    def _slice_of(self, found: Slices) -> Array:
+        """Of each event the slice that it begins or ends, -1 without one."""
         slice_of = np.full(len(self.events.ts) + 1, -1, np.int64)
         ended = found.end >= 0
         slice_of[found.end[ended]] = np.flatnonzero(ended)
         slice_of[found.begin] = np.arange(len(found.begin))
-        node = slice_of[self.lists.flow_event]
+        return slice_of
+
+    def _by_flows(self, found: Slices, correlation: Array) -> Array:
+        """Correlation ids of rocprofv2, which are in its flows: XOR the uuid of the process."""
+        own = [u for u, t in self.tracks.by_uuid.items() if t.pid != NOBODY and t.tid < 0]
+        node = self._slice_of(found)[self.lists.flow_event]
+        if len(own) != 1:
+            return correlation
+        told = (self.lists.flow ^ np.uint64(own[0])).view(np.int64)
+        good = (node >= 0) & (told >= 0)
+        correlation = correlation.copy()
+        correlation[node[good]] = told[good]
+        return correlation
+
+    def _links(  # noqa: PLR0913, PLR0917 # columns of one table
+        self, found: Slices, kind: Array, rank: Array, ts: Array, correlation: Array, name: Array,
+        names: list[str],
+    ) -> None:  # fmt: skip
+        node = self._slice_of(found)[self.lists.flow_event]
         flow, node = self.lists.flow.view(np.int64)[node >= 0], node[node >= 0]
         if self.ours:
             waits = links.waiting(name, names)
@@ -501,6 +597,20 @@ class _Reader:
             sources=(source,),
             issues=tuple(self.issues),
         )
+
+
+def _is_sum(args: Arguments, node: Array, code: Array, n: int, value: Array) -> Array:
+    """Which counters are the same for all kernels, in a version that gives them their sum.
+
+    The versions that do not say the stream as ``stream_ID`` do so: ROCm 6.4, and rocpd's conversion.
+    """
+    stream = args.values.get("stream_ID")
+    by_kernel = stream is not None and bool((stream[node] != UNKNOWN).any())
+    least, most = np.full(n, np.inf), np.full(n, -np.inf)
+    np.minimum.at(least, code, value)
+    np.maximum.at(most, code, value)
+    same = (least == most) & (np.bincount(code, minlength=n) > 1)
+    return same[code] & (not by_kernel)
 
 
 class Nodes:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from chopper_interop import arrow, progress
-from chopper_interop.converters import perfetto_read_text as text
-from chopper_interop.converters.perfetto_read_text import Facts
+from chopper_interop.converters import perfetto_read_annotations_text as text
+from chopper_interop.converters.perfetto_read_annotations_text import Facts
 from chopper_interop.interning import interned
 from chopper_interop.issues import Fault, IssueLog, Severity
 
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from chopper_interop.build import TraceBuilder
-    from chopper_interop.converters.perfetto_read_decode import Events, Texts
+    from chopper_interop.converters.perfetto_read_events_decode import Events
+    from chopper_interop.converters.perfetto_read_interned_decode import Texts
 
     Array = npt.NDArray[Any]
 
@@ -28,8 +30,16 @@ UNREADABLE = Fault(
     "Arguments without a name or a value that can be read are null, or left out.",
 )
 
+TYPED = Fault(
+    "typed-arguments-left-out",
+    Severity.LOSS,
+    "Arguments of Chrome's own types, and times that threads ran, were left out.",
+)
+
 _AT_ONCE = 1 << 16
-_ROOM = 1 << 20
+_AT_FIRST = 1 << 10
+"""Slices of the first chunk, which tells how long the text of the others will be."""
+_ROOM = 1 << 18
 _MOST_KEYS = 1 << 14
 TASK = "reading Perfetto"
 
@@ -65,7 +75,7 @@ def arguments(  # noqa: PLR0913 # columns of one table
     begin: Array,
     end: Array,
     *,
-    ours: bool,
+    facts_of: int,
     builder: TraceBuilder,
     issues: IssueLog,
 ) -> Arguments:
@@ -79,8 +89,8 @@ def arguments(  # noqa: PLR0913 # columns of one table
         What was decoded of it.
     begin, end
         Of each slice the event that begins it, and that which ends it or -1.
-    ours
-        Whether our own writer wrote the trace.
+    facts_of
+        Of which arguments facts are made, see `text.objects`.
     builder
         Where the text goes.
     issues
@@ -92,21 +102,22 @@ def arguments(  # noqa: PLR0913 # columns of one table
     found: dict[str, list[tuple[int, Array]]] = {}
     facts: list[Facts] = []
     room = [_ROOM, 1 << 12, 1 << 12]
-    unreadable = 0
-    for first in range(0, n, _AT_ONCE):
-        rows = slice(first, min(first + _AT_ONCE, n))
+    counts = np.zeros(4, np.int64)
+    for first, behind in pairwise([0, *range(min(_AT_FIRST, n), n, _AT_ONCE), n] if n else []):
+        rows = slice(first, behind)
         chunk = _chunk(
-            buffer, events, texts, begin[rows], end[rows], first, ours, room, keys, words
+            buffer, events, texts, begin[rows], end[rows], first, facts_of, room, keys, words
         )
-        unreadable += chunk.unreadable
+        counts += chunk.counts
         at[rows] = builder.text(chunk.text) + chunk.at
         length[rows] = chunk.length
         facts.append(chunk.facts)
         for k, name in enumerate(text.KEYS):
             if (chunk.values[k] != text.UNKNOWN).any():
-                found.setdefault(name.decode(), []).append((first, chunk.values[k]))
+                found.setdefault(name.decode(), []).append((first, chunk.values[k].copy()))
         progress.advance(TASK, chunk.at.size)
-    issues.add(UNREADABLE, unreadable)
+    issues.add(UNREADABLE, counts[text.UNREADABLE])
+    issues.add(TYPED, counts[text.TYPED])
     return Arguments(
         at,
         length,
@@ -133,7 +144,7 @@ class _Chunk:
     length: Array
     values: Array
     facts: Facts
-    unreadable: int
+    counts: Array
 
 
 def _chunk(  # noqa: PLR0913, PLR0917 # columns of one table
@@ -143,7 +154,7 @@ def _chunk(  # noqa: PLR0913, PLR0917 # columns of one table
     begin: Array,
     end: Array,
     first: int,
-    ours: bool,  # noqa: FBT001 # compiled functions take no keywords
+    facts_of: int,
     room: list[int],
     keys: Any,
     words: Any,
@@ -162,24 +173,27 @@ def _chunk(  # noqa: PLR0913, PLR0917 # columns of one table
         out = np.empty(room[0], np.uint8)
         reals = text.Reals(np.empty(room[1], np.int64), np.empty(room[1], np.float64))
         facts = Facts(*(np.empty(room[2], np.int64) for _ in range(5)))
-        count = np.zeros(3, np.int64)
+        count = np.zeros(4, np.int64)
         size = text.objects(
-            buffer, body_at, body_len, state, first, texts, text.known(text.GROUPS), ours,
+            buffer, body_at, body_len, state, first, texts, text.known(text.GROUPS), facts_of,
             text.known(text.KEYS), text.is_agent(), values, at, length, out, reals, facts, count,
             keys, words, np.zeros((64, 5), np.int64),
+            np.zeros((int(texts.known[0]), 3), np.int64),
         )  # fmt: skip
-        used = (int(size), int(count[0]), int(count[2]))
+        used = (int(size), int(count[text.REALS]), int(count[text.FACTS]))
         if all(u <= r for u, r in zip(used, room, strict=True)):
             break
         room[:] = [max(u + u // 4, r) for u, r in zip(used, room, strict=True)]
     _fill_reals(out, reals.at[: used[1]], reals.value[: used[1]])
+    more = _AT_ONCE // _AT_FIRST if n <= _AT_FIRST else 1
+    room[:] = [max(more * (u + u // 4), r) for u, r in zip(used, room, strict=True)]
     return _Chunk(
-        out[: used[0]].copy(),
+        out[: used[0]],  # what is behind was never touched, and takes no memory
         at,
         length,
         values,
         Facts(*(c[: used[2]].copy() for c in facts)),
-        int(count[1]),
+        count,
     )
 
 

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop.converters.perfetto_read_decode import DEFAULT_CLOCK, Snapshots
+from chopper_interop.converters.perfetto_read_state_decode import DEFAULT_CLOCK
 from chopper_interop.schemas.meta import BOOTTIME, REALTIME, Offset
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+    from chopper_interop.converters.perfetto_read_snapshots_decode import Snapshots
 
     Array = npt.NDArray[Any]
     Pairs = dict[tuple[int, int], list[tuple[int, int]]]

@@ -8,13 +8,14 @@ from chopper_interop.schemas.kinds import Kind, LaneKind
 from chopper_interop.schemas.names import COMM_KERNEL
 
 ROCPROF = "rocprofv3"
+ROCPROF_V2 = "rocprofv2"
 ROCPROF_SYSTEMS = "rocprofiler-systems"
 
 BY_ARGUMENTS = 0
 """Kind of slices whose category does not tell: their arguments, names and tracks do."""
 
 CATEGORIES: dict[str, int] = {
-    # rocprofv3 and rocprofv2
+    # rocprofv3, and rocpd's conversion
     "kernel_dispatch": Kind.KERNEL,
     "memory_copy": Kind.MEMCPY,
     "hip_api": Kind.RUNTIME,
@@ -27,6 +28,15 @@ CATEGORIES: dict[str, int] = {
     "ompt": Kind.API,
     "memory_allocation": Kind.ALLOCATION,
     "scratch_memory": Kind.ALLOCATION,
+    # rocprofv2's plugin; hip_api and hsa_api are as in rocprofv3
+    "kernels": Kind.KERNEL,
+    "mem_copies": Kind.MEMCPY,
+    "hip_ops": BY_ARGUMENTS,
+    "hsa_ops": BY_ARGUMENTS,
+    "external_api": Kind.API,
+    "roctx_mark": Kind.ANNOTATION,
+    "roctx_range_push_pop": Kind.ANNOTATION,
+    "roctx_range_start_stop": Kind.ANNOTATION,
     # rocprofiler-systems, Omnitrace
     "rocm_kernel_dispatch": Kind.KERNEL,
     "rocm_memory_copy": Kind.MEMCPY,
@@ -41,6 +51,7 @@ CATEGORIES: dict[str, int] = {
     "rocm_marker_api": Kind.ANNOTATION,
     "rocm_roctx": Kind.ANNOTATION,
     "roctx": Kind.ANNOTATION,
+    "rccl": Kind.API,
     "rocm_rccl": Kind.API,
     "rocm_rccl_api": Kind.API,
     "rocm_rocdecode_api": Kind.API,
@@ -126,13 +137,23 @@ def of_work(name: str) -> Kind:
 
 
 _AGENT = r"(?P<label>AGENT|Agent|GPU|CPU|Device|DEVICE)\s*-?\[?(?P<device>\d+)\]?"
+_AT = r"(?:(?:AGENT|Agent|GPU|CPU|UNK) )?\[(?P<device>\d+)\]"
+"""An agent in a name of rocprofv3: ROCm 6.2 says no more than its number."""
+_TO = rf"COPY to {_AT}(?P<host>.*\bCPU\b)?"
 TRACKS: tuple[tuple[re.Pattern[str], LaneKind], ...] = (
     (re.compile(r"THREAD \d+ \((?P<number>\d+)\)"), LaneKind.THREAD),
-    (re.compile(rf"COMPUTE {_AGENT} STREAM \[(?P<number>\d+)\]"), LaneKind.STREAM),
-    (re.compile(rf"COMPUTE {_AGENT} QUEUE \[(?P<number>\d+)\]"), LaneKind.QUEUE),
-    (re.compile(rf"COPY to {_AGENT} STREAM \[(?P<number>\d+)\]"), LaneKind.STREAM),
-    (re.compile(rf"COPY to {_AGENT}( THREAD \[(?P<number>\d+)\])?"), LaneKind.COPY),
-    (re.compile(r"(HIP )?STREAM \[?(?P<number>\d+)\]?", re.IGNORECASE), LaneKind.STREAM),
+    (re.compile(rf"COMPUTE {_AT} STREAM \[(?P<number>\d+)\]"), LaneKind.STREAM),
+    (re.compile(rf"COMPUTE {_AT} QUEUE \[(?P<number>\d+)\]"), LaneKind.QUEUE),
+    (re.compile(rf"(?=.* STREAM \[(?P<number>\d+)\]){_TO}"), LaneKind.STREAM),
+    (re.compile(rf"(?=.* THREAD \[(?P<number>\d+)\]){_TO}"), LaneKind.COPY),
+    (re.compile(_TO), LaneKind.COPY),
+    (re.compile(rf"MEMORY ALLOCATION on {_AT}( THREAD \[(?P<number>\d+)\])?"), LaneKind.MEMORY),
+    (re.compile(r"STREAM \[\W*(?P<number>\d+)\W*\]"), LaneKind.STREAM),
+    (re.compile(r"Dev (?P<device>\d+) Queue (?P<number>\d+)"), LaneKind.QUEUE),
+    (re.compile(r"(HipStream|Stream) (?P<number>\d+)$"), LaneKind.STREAM),
+    (re.compile(r"MEM COPIES\((?P<number>\d+)\)"), LaneKind.COPY),
+    (re.compile(r"(HIP|HSA) API (?P<number>\d+)$"), LaneKind.THREAD),
+    (re.compile(r"HIP Activity Stream (?P<number>\d+)"), LaneKind.STREAM),
     (re.compile(r"HIP Activity Device (?P<device>\d+)(, Queue (?P<number>\d+))?"), LaneKind.QUEUE),
     (
         re.compile(r"GPU Kernel Dispatch \[(?P<device>\d+)\] Queue (?P<number>\d+)"),
@@ -146,20 +167,27 @@ TRACKS: tuple[tuple[re.Pattern[str], LaneKind], ...] = (
     (re.compile(r"GPU Scratch Memory Events Thread (?P<number>\d+)"), LaneKind.MEMORY),
     (re.compile(rf"{_AGENT}\W+(stream)\W*(?P<number>\d+)", re.IGNORECASE), LaneKind.STREAM),
     (re.compile(rf"{_AGENT}\W+(queue)\W*(?P<number>\d+)", re.IGNORECASE), LaneKind.QUEUE),
+    (re.compile(r"(HIP )?STREAM \[?(?P<number>\d+)\]?", re.IGNORECASE), LaneKind.STREAM),
     (re.compile(r"queue\W*(?P<number>\d+)", re.IGNORECASE), LaneKind.QUEUE),
 )
-"""Names of tracks that are no threads → what they are. rocprofv3 names them first, then Omnitrace
-and rocprofiler-systems."""
+"""Names of tracks that are no threads → what they are: those of rocprofv3 (with ``STREAM [" 3 "]``
+as ROCm 7 writes it), of rocprofv2's plugin, of Omnitrace and rocprofiler-systems, and others."""
 
-COUNTER_DEVICE = re.compile(r"(?:AGENT|Agent|GPU|Device)[^\[\d]*\[?(\d+)\]?")
+COUNTER_DEVICE = re.compile(r"(?:AGENT|Agent|GPU|Device|Dev)(?: (\d+)\b|[^\[]*\[(\d+)\])")
 """The GPU in the name of a counter track."""
-WHOLE_COUNTER = re.compile(r"AGENT \[\d+\] PMC |(?:Agent|GPU) \[\d+\] PMC ")
+COUNTER_OF_HOST = re.compile(r"\bCPU\b")
+"""Counter tracks of processors, which rocprofv3 numbers among the GPUs."""
+WHOLE_COUNTER = re.compile(r"(?:AGENT|Agent|GPU|CPU|UNK) \[\d+\] PMC ")
 """Tracks of hardware counters, of which rocprofv3 keeps the whole part."""
+TO_HOST = re.compile(r"DEVICE_TO_HOST|DeviceToHost|DtoH")
+TO_DEVICE = re.compile(r"HOST_TO_DEVICE|HostToDevice|HtoD")
+"""Names of copies that say which way they go."""
 WAITS = re.compile(r"[Ss]ynchronize|Wait|_wait")
 """Names of host calls that wait for a GPU."""
 HOST_CALLS = (Kind.RUNTIME, Kind.DRIVER, Kind.API, Kind.CPU_OP)
 """Kinds that launch GPU work, those that are likelier to have done so first."""
 SOURCES = (
+    (re.compile(r"HIP_API|HSA_API|HIP_OPS|HSA_OPS|MEM_COPIES|KERNELS|ROCTX_.*"), ROCPROF_V2),
     (re.compile(r"kernel_dispatch|memory_copy|hip_api|hsa_api|marker_api"), ROCPROF),
     (re.compile(r"rocm_.*|rocprofsys|omnitrace|device_hip|host_hip"), ROCPROF_SYSTEMS),
 )

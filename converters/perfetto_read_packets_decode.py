@@ -67,6 +67,8 @@ class Packets:
         How many sequences there are.
     most
         Upper bounds for what all packets hold: interned texts, flows, further counters.
+    damaged
+        How many compressed packets there were that could not be unpacked.
     """
 
     buffer: Bytes
@@ -76,6 +78,7 @@ class Packets:
     sequence: Array
     sequences: int
     most: Array
+    damaged: int = 0
 
     def of_kind(self, *kinds: int) -> list[tuple[int, bytes]]:
         """Rows and bytes of the packets of these kinds."""
@@ -89,21 +92,25 @@ def packets(buffer: Bytes, issues: IssueLog) -> Packets:
         buffer = buffer.copy()
     at, length, broken = _frames(buffer)
     kind, sequence, most = _survey(buffer, at, length, _ABOUT)
+    damaged = 0
     if np.isin(kind, (COMPRESSED, COMPRESSED_ZSTD)).any():
-        buffer = _unpacked(buffer, at, length, kind, issues)
+        buffer, damaged = _unpacked(buffer, at, length, kind, issues)
         end = broken
         at, length, broken = _frames(buffer)
         broken = end if end >= 0 else broken
         kind, sequence, most = _survey(buffer, at, length, _ABOUT)
     issues.add(CUT_SHORT, int(broken >= 0), f"at byte {broken}")
     known, code = np.unique(sequence, return_inverse=True)
-    return Packets(buffer, at, length, kind, code.reshape(-1), max(len(known), 1), most)
+    sequence = code.reshape(-1)
+    return Packets(buffer, at, length, kind, sequence, max(len(known), 1), most, damaged)
 
 
-def _unpacked(buffer: Bytes, at: Array, length: Array, kind: Array, issues: IssueLog) -> Bytes:
-    """The trace with the packets in place of the packets that hold them compressed."""
+def _unpacked(
+    buffer: Bytes, at: Array, length: Array, kind: Array, issues: IssueLog
+) -> tuple[Bytes, int]:
+    """The trace with what was compressed in its place, and how much could not be unpacked."""
     pieces: list[Any] = []
-    done = 0
+    done = damaged = 0
     for row in np.flatnonzero(np.isin(kind, (COMPRESSED, COMPRESSED_ZSTD))).tolist():
         start = _frame_start(buffer, int(at[row]), int(length[row]))
         pieces.append(buffer[done:start])
@@ -111,11 +118,12 @@ def _unpacked(buffer: Bytes, at: Array, length: Array, kind: Array, issues: Issu
         packed = _field_bytes(buffer, int(at[row]), done, int(kind[row]))
         found = _inflated(packed) if kind[row] == COMPRESSED else _from_zstd(packed)
         if found is None:
+            damaged += 1
             issues.add(UNPACKED_BADLY, 1, f"at byte {start}")
         else:
             pieces.append(np.frombuffer(found, np.uint8))
     pieces.append(buffer[done:])
-    return np.concatenate(pieces)
+    return np.concatenate(pieces), damaged
 
 
 def _frame_start(buffer: Bytes, at: int, length: int) -> int:

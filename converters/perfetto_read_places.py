@@ -10,8 +10,13 @@ import numpy as np
 
 from chopper_interop import gather
 from chopper_interop.converters import perfetto_read_kinds as kinds
-from chopper_interop.converters.perfetto_read_decode import INSTANT, ON_ID, ON_THREAD, ON_TRACK
-from chopper_interop.converters.perfetto_read_text import CPU, UNKNOWN
+from chopper_interop.converters.perfetto_read_annotations_text import CPU, UNKNOWN
+from chopper_interop.converters.perfetto_read_events_decode import (
+    INSTANT,
+    ON_ID,
+    ON_THREAD,
+    ON_TRACK,
+)
 from chopper_interop.converters.perfetto_read_tracks import NOBODY, Tracks
 from chopper_interop.schemas.kinds import GPU_WORK, Kind, LaneKind
 
@@ -19,7 +24,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from chopper_interop.build import TraceBuilder
-    from chopper_interop.converters.perfetto_read_decode import Events
+    from chopper_interop.converters.perfetto_about import About
+    from chopper_interop.converters.perfetto_read_events_decode import Events
 
     Array = npt.NDArray[Any]
 
@@ -62,6 +68,8 @@ class Place:
         As its name tells; `_NOT_TOLD` if it does not.
     name
         Name for people.
+    exact
+        Whether our own writer said all of it.
     """
 
     pid: int
@@ -69,9 +77,12 @@ class Place:
     device: int
     number: int
     name: str
+    exact: bool = False
 
 
-def places(events: Events, tracks: Tracks, *, ours: bool) -> tuple[Array, list[Place]]:
+def places(
+    events: Events, tracks: Tracks, about: About, *, ours: bool
+) -> tuple[Array, list[Place]]:
     """Which track each event is on, and what the tracks are."""
     on_id = events.track_kind == ON_ID
     track = np.where(events.track_kind == ON_THREAD, 0, events.track.view(np.int64))
@@ -85,7 +96,10 @@ def places(events: Events, tracks: Tracks, *, ours: bool) -> tuple[Array, list[P
     found = []
     for i, row in enumerate(first.tolist()):
         if kind[row] == ON_TRACK:
-            place = _of_track(tracks, int(events.track[row]), i, sole, ours=ours)
+            uuid = int(events.track[row])
+            place = _of_track(tracks, uuid, i, sole, ours=ours)
+            if uuid in about.lanes:
+                place = Place(place.pid, *about.lanes[uuid], exact=True)
         elif kind[row] == ON_THREAD:
             pid, tid = int(thread[row]) >> 32, int(thread[row]) & 0xFFFFFFFF
             name = tracks.threads.get((pid, tid), f"thread {tid}")
@@ -121,7 +135,8 @@ def _of_track(tracks: Tracks, uuid: int, ordinal: int, sole: int, *, ours: bool)
         if told:
             parts = told.groupdict()
             device = parts.get("device")
-            on = -1 if kind is LaneKind.THREAD else _NOT_TOLD if device is None else int(device)
+            on = -1 if kind is LaneKind.THREAD else _NOT_TOLD
+            on = on if device is None or parts.get("host") else int(device)
             number = int(parts.get("number") or 0)
             if kind is LaneKind.COPY:
                 number += 100 * (max(0, on))
@@ -213,11 +228,11 @@ def first_of(values: dict[str, Array], n: int, *names: str) -> Array:
     return found
 
 
-def lanes(  # noqa: PLR0913 # columns of one table
+def lanes(  # noqa: PLR0913, PLR0917 # columns of one table
     builder: TraceBuilder, rank: Array, track: Array, told: list[Place], kind: Array,
-    values: dict[str, Array], *, ours: bool,
+    values: dict[str, Array], way: Array, *, ours: bool,
 ) -> Array:  # fmt: skip
-    """Lane of each slice."""
+    """Lane of each slice; `way` is what `ways` says of copies."""
     n = len(track)
     if not n:
         return np.zeros(0, np.int32)
@@ -225,6 +240,8 @@ def lanes(  # noqa: PLR0913 # columns of one table
         np.array([getattr(p, c) for p in told], np.int64)[track]
         for c in ("kind", "device", "number")
     )
+    exact = np.array([p.exact for p in told])[track]
+    said = lane_kind, device, number
     gpu = np.isin(kind, [int(k) for k in GPU_WORK])
     host = np.isin(lane_kind, [0, int(LaneKind.THREAD)])
     stream = first_of(values, n, "stream", "stream_id", "stream_ID")
@@ -244,7 +261,11 @@ def lanes(  # noqa: PLR0913 # columns of one table
         profiler = (lane_kind == 0) & ~lively[track]
     lane_kind = np.where(profiler, int(LaneKind.PROFILER), lane_kind)
     lane_kind = np.where(lane_kind == 0, int(LaneKind.THREAD), lane_kind)
-    device = _devices(device, lane_kind, values)
+    device = _devices(device, lane_kind, values, way, ours=ours)
+    lane_kind, device, number = (
+        np.where(exact, theirs, ours_) for theirs, ours_ in
+        zip(said, (lane_kind, device, number), strict=True)
+    )  # fmt: skip
     first, code = gather.distinct(rank, lane_kind, device, number)
     rows = [
         builder.lane(
@@ -262,17 +283,35 @@ def _label(place: Place, kind: LaneKind, number: int) -> str:
     return f"{kind.name.lower().replace('_', ' ')} {number}"
 
 
-def _devices(device: Array, lane_kind: Array, values: dict[str, Array]) -> Array:
-    """Devices as tracks or arguments tell; of a copy, the end that is no processor."""
+def ways(names: list[str], name: Array) -> Array:
+    """Which way copies go by their names: 1 to the host, 2 to a device, 0 if they do not say."""
+    told = [
+        1 if kinds.TO_HOST.search(text) else 2 if kinds.TO_DEVICE.search(text) else 0
+        for text in names
+    ]
+    return np.array([*told, 0])[name]
+
+
+def _devices(
+    device: Array, lane_kind: Array, values: dict[str, Array], way: Array, *, ours: bool
+) -> Array:
+    """Devices as tracks or arguments tell; of a copy, the end that is no processor.
+
+    rocprofv3 numbers the agents of arguments as it is told to, those of the tracks of copies by
+    their node: arguments count more. Our own tracks say it exactly.
+    """
     n = len(device)
     on_host = np.isin(lane_kind, (int(LaneKind.THREAD), int(LaneKind.PROFILER)))
-    own = first_of(values, n, "device", "agent", "agent_id")
+    own = first_of(values, n, "device", "agent", "agent_id", "Agent ID")
     target = first_of(values, n, "dst_agent", "dst_agent_id")
     source = first_of(values, n, "src_agent", "src_agent_id")
     gpus = np.unique(np.concatenate([own[own >= 0], device[(device >= 0) & (target == UNKNOWN)]]))
     to_host = (target == CPU) | ((source >= 0) & np.isin(source, gpus) & ~np.isin(target, gpus))
-    copied = np.where(to_host, source, target)
+    to_host = np.where(way > 0, way == 1, to_host)
+    copied = np.where(to_host & (source >= 0), source, target)
     found = np.where(own != UNKNOWN, own, copied)
-    far = (device < 0) | (to_host & (source >= 0))
-    found = np.where(far & (found >= 0) & (found < 1 << 31), found, device)
+    told = (found >= 0) & (found < 1 << 31)
+    if ours:
+        told &= device < 0
+    found = np.where(told, found, device)
     return np.where(on_host, -1, np.where(found < 0, np.where(device == -1, -1, 0), found))

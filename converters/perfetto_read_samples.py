@@ -9,7 +9,7 @@ import numpy as np
 
 from chopper_interop.converters import perfetto_read_kinds as kinds
 from chopper_interop.converters.perfetto_counters import DISPATCH_SOURCE
-from chopper_interop.converters.perfetto_read_decode import COUNTER
+from chopper_interop.converters.perfetto_read_events_decode import COUNTER
 from chopper_interop.converters.perfetto_read_tracks import Track, Tracks
 from chopper_interop.issues import Fault, IssueLog, Severity
 
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from chopper_interop.build import TraceBuilder
-    from chopper_interop.converters.perfetto_read_decode import Events, Lists
+    from chopper_interop.converters.perfetto_about import About
+    from chopper_interop.converters.perfetto_read_events_decode import Events
+    from chopper_interop.converters.perfetto_read_lists_decode import Lists
 
     Array = npt.NDArray[Any]
 
@@ -55,12 +57,12 @@ BYTES_ROUNDED = Fault(
 
 _CONSTANT = " (constant)"
 _OUR_GPU = re.compile(r"GPU (\d+)")
-_ROUNDED = re.compile(r"(COPY BYTES to|ALLOCATE BYTES on|FREE BYTES)")
+_ROUNDED = re.compile(r"(COPY BYTES to|ALLOCATE BYTES on|FREE BYTES|SCRATCH MEMORY on)")
 
 
 def samples(  # noqa: PLR0913, PLR0917 # columns of one table
     builder: TraceBuilder, events: Events, lists: Lists, ts: Array, keep: Array, tracks: Tracks,
-    ranks: Mapping[int, int], source: str, issues: IssueLog, *, ours: bool,
+    ranks: Mapping[int, int], source: str, issues: IssueLog, about: About, *, ours: bool,
 ) -> None:  # fmt: skip
     """Add the series of all counter tracks.
 
@@ -78,6 +80,8 @@ def samples(  # noqa: PLR0913, PLR0917 # columns of one table
         Tool that wrote the trace.
     issues
         Where it is told what became of them.
+    about
+        What our own writer says of it.
     ours
         Whether our own writer wrote it.
     """
@@ -95,13 +99,13 @@ def samples(  # noqa: PLR0913, PLR0917 # columns of one table
     start = 0
     for stop in bounds.tolist() if len(uuid) else []:
         _series(builder, tracks, int(uuid[start]), when[start:stop], value[start:stop], ranks,
-                source, issues, ours=ours)  # fmt: skip
+                source, issues, about.uncertainty_ns.get(int(uuid[start]), 0), ours=ours)  # fmt: skip
         start = stop
 
 
 def _series(  # noqa: PLR0913, PLR0917 # columns of one table
     builder: TraceBuilder, tracks: Tracks, uuid: int, ts: Array, value: Array,
-    ranks: Mapping[int, int], source: str, issues: IssueLog, *, ours: bool,
+    ranks: Mapping[int, int], source: str, issues: IssueLog, uncertainty_ns: int, *, ours: bool,
 ) -> None:  # fmt: skip
     line = tracks.line(uuid)
     track = line[0] if line else Track(name=f"track {uuid}")
@@ -127,6 +131,7 @@ def _series(  # noqa: PLR0913, PLR0917 # columns of one table
         track.unit,
         source,
         device=_device(track.name, names),
+        uncertainty_ns=uncertainty_ns,
     )
     builder.samples(row, ts[finite], value[finite])
 
@@ -141,8 +146,10 @@ def _rank(tracks: Tracks, uuid: int, ranks: Mapping[int, int]) -> int:
 
 def _device(name: str, parents: list[str]) -> int:
     """The GPU that a counter's track or the groups around it name."""
+    if kinds.COUNTER_OF_HOST.search(name):
+        return -1
     for text in (*parents, name):
         told = _OUR_GPU.match(text) if text != name else kinds.COUNTER_DEVICE.search(text)
         if told:
-            return int(told.group(1))
+            return int(next(filter(None, told.groups())))
     return -1

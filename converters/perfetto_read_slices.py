@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop.compiled import jit
-from chopper_interop.converters.perfetto_read_decode import BEGIN, COMPLETE, END, INSTANT
+from chopper_interop.converters.perfetto_read_events_decode import BEGIN, COMPLETE, END, INSTANT
 from chopper_interop.issues import Fault, IssueLog, Severity
 
 if TYPE_CHECKING:

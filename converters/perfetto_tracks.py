@@ -114,6 +114,16 @@ class Tracks:
             return self._thread(row, lane)
         return self._track(("lane", row, part), lane["name"], parent, 0)
 
+    def told(self) -> tuple[dict[int, dict[str, Any]], dict[int, int]]:
+        """By uuid of the tracks so far: the lanes, and how well samples' times are known."""
+        lanes, uncertainty = {}, {}
+        for key, uuid in self._uuids.items():
+            if key[0] == "lane":
+                lanes[uuid] = self.lanes[key[1]]
+            elif key[0] == "counter":
+                uncertainty[uuid] = key[1].uncertainty_ns
+        return lanes, uncertainty
+
     def derived(self, rank: int, device: int, name: str) -> int:
         """Track of a GPU's iterations or phases."""
         place = 1 if name == ITERATIONS else 2

@@ -69,7 +69,13 @@ def test_what_our_writer_wrote_comes_back(demo: Path, tmp_path: Path) -> None:
     assert again.samples.num_rows == trace.samples.num_rows
     assert again.counters.num_rows == trace.counters.num_rows
     assert [r.rank for r in again.meta.ranks] == [r.rank for r in trace.meta.ranks]
-    for column in ("iteration", "bytes", "phase", "collective"):
+    used = np.unique(trace.array("lane")).tolist()
+    lanes = [tuple(row.values()) for row in trace.lanes.to_pylist()]
+    assert {tuple(row.values()) for row in again.lanes.to_pylist()} == {lanes[i] for i in used}
+    assert again.groups.to_pylist() == trace.groups.to_pylist()
+    series = [set(map(tuple, (r.values() for r in t.series.to_pylist()))) for t in (trace, again)]
+    assert series[0] == series[1]
+    for column in ("iteration", "bytes", "phase", "collective", "group"):
         ours, theirs = (t.annotated(column).tolist() for t in (trace, again))
         assert Counter(map(str, ours)) == Counter(map(str, theirs))
     assert balanced(again)
@@ -366,6 +372,15 @@ def test_events_of_a_type_counter_without_a_track(tmp_path: Path) -> None:
     trace = ci.read(saved(tmp_path, *made.packets))
     assert trace.samples.num_rows == 1
     assert np.array_equal(trace.samples["value"].to_numpy(), [3.0])
+    assert balanced(trace)
+
+
+def test_a_damaged_compressed_packet_is_an_event(tmp_path: Path) -> None:
+    made = sdk()
+    made.slice(MAIN, "a", "c", T0, T0 + 9)
+    packed = proto.TracePacket(compressed_packets=b"no zlib")
+    trace = ci.read(saved(tmp_path, *made.packets, packed))
+    assert codes(trace)["perfetto-compressed-damaged"] == 1
     assert balanced(trace)
 
 

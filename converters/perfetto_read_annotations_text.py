@@ -11,10 +11,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from chopper_interop.compiled import jit
-from chopper_interop.converters.perfetto_read_decode import Texts, real_of, text_of
+from chopper_interop.converters.perfetto_read_interned_decode import (
+    ANNOTATION_NAMES,
+    STRINGS,
+    Texts,
+    text_of,
+)
+from chopper_interop.converters.perfetto_read_json_text import (
+    decimal,
+    json_or_string,
+    null,
+    pointer,
+    put,
+    string,
+    truth,
+)
 from chopper_interop.interning import Interned, number_of
-from chopper_interop.jsontext import skip_value
-from chopper_interop.wire import field_at
+from chopper_interop.wire import copied, field_at, real_of, varint_at
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -27,7 +40,7 @@ UNKNOWN = np.iinfo(np.int64).min
 KEYS = (
     b"begin_ns", b"end_ns", b"corr_id", b"correlation", b"queue", b"stream", b"stream_id",
     b"stream_ID", b"device", b"agent", b"agent_id", b"dst_agent", b"dst_agent_id", b"src_agent",
-    b"src_agent_id", b"kernel_id", b"copy_bytes", b"bytes", b"tid",
+    b"src_agent_id", b"kernel_id", b"copy_bytes", b"bytes", b"allocation_size", b"Agent ID",
 )  # fmt: skip
 """Arguments of which the values are wanted as columns."""
 _AGENTS = np.array([k in (b"agent", b"dst_agent", b"src_agent") for k in KEYS])
@@ -35,6 +48,16 @@ GROUPS = (b"chopper", b"counters")
 """Dictionaries that our own writer makes of annotation columns and hardware counters."""
 INTEGER, REAL, TEXT = 1, 2, 3
 """Types of values of `Facts`."""
+NO_FACTS, OUR_FACTS, REAL_FACTS = range(3)
+"""Of which annotations `Facts` are made."""
+OF_KERNELS = 2
+"""Group of facts that are in none of `GROUPS`: decimal numbers, as rocprofv3 gives counters."""
+REALS, UNREADABLE, FACTS, TYPED = range(4)
+"""What is counted: decimal numbers, annotations that cannot be read, facts, fields of events that
+are arguments of Chrome's own types (and the time that threads ran)."""
+_TRACK_EVENT = (1, 3, 4, 6, 9, 10, 11, 12, 16, 22, 23, 30, 31, 36, 42, 44, 45, 46, 47, 48, 52, 53)
+_NOT_TYPED = np.isin(np.arange(64), _TRACK_EVENT)
+"""Fields of track events that are read."""
 REAL_ROOM = 26
 """Characters kept free for a decimal number, to be filled in afterwards."""
 CPU = -2
@@ -95,90 +118,13 @@ def recognised(buffer: Bytes, at: int, length: int, texts: Known) -> int:
 
 
 @jit
-def _put(out: Bytes, i: int, byte: int) -> int:
-    if i < len(out):
-        out[i] = byte
-    return i + 1
-
-
-@jit
-def _decimal(out: Bytes, i: int, value: np.uint64, negative: bool) -> int:  # noqa: FBT001 # compiled functions take no keywords
-    if negative:
-        i = _put(out, i, 45)
-        value = np.uint64(0) - value
-    size, rest = 1, value // np.uint64(10)
-    while rest:
-        rest //= np.uint64(10)
-        size += 1
-    for k in range(size - 1, -1, -1):
-        if i + k < len(out):
-            out[i + k] = np.uint8(48) + np.uint8(value % np.uint64(10))
-        value //= np.uint64(10)
-    return i + size
-
-
-@jit
-def _hex(out: Bytes, i: int, value: np.uint64, digits: int) -> int:
-    for k in range(digits - 1, -1, -1):
-        digit = np.int64(value >> np.uint64(4 * k)) & 15
-        i = _put(out, i, (48 if digit < 10 else 87) + digit)
-    return i
-
-
-@jit
-def _utf8(buffer: Bytes, at: int, stop: int) -> int:
-    """Bytes of the character at `at`; 0 if it is none."""
-    c = buffer[at]
-    size = 2 if 0xC2 <= c < 0xE0 else 3 if 0xE0 <= c < 0xF0 else 4 if 0xF0 <= c < 0xF5 else 0
-    if size == 0 or at + size > stop:
-        return 0
-    for k in range(1, size):
-        if buffer[at + k] & 0xC0 != 0x80:
-            return 0
-    second = buffer[at + 1]
-    wrong = (c == 0xE0 and second < 0xA0) or (c == 0xED and second >= 0xA0)
-    wrong = wrong or (c == 0xF0 and second < 0x90) or (c == 0xF4 and second >= 0x90)
-    return 0 if wrong else size
-
-
-@jit
-def _string(out: Bytes, i: int, buffer: Bytes, at: int, stop: int) -> int:
-    """A text as a JSON string; what is no UTF-8 is replaced by U+FFFD."""
-    i = _put(out, i, 34)
-    while at < stop:
-        c = buffer[at]
-        if c in (34, 92):
-            i = _put(out, i, 92)
-            i = _put(out, i, c)
-            at += 1
-        elif c < 32:
-            i = _put(out, i, 92)
-            i = _put(out, i, 117)
-            i = _hex(out, i, np.uint64(c), 4)
-            at += 1
-        elif c < 128:
-            i = _put(out, i, c)
-            at += 1
-        else:
-            size = _utf8(buffer, at, stop)
-            if size == 0:
-                for part in (0xEF, 0xBF, 0xBD):
-                    i = _put(out, i, part)
-                at += 1
-            for k in range(size):
-                i = _put(out, i, buffer[at + k])
-            at += size
-    return _put(out, i, 34)
-
-
-@jit
 def _real(out: Bytes, i: int, value: float, reals: Reals, count: Array) -> int:
-    k = count[0]
+    k = count[REALS]
     if k < len(reals.at):
         reals.at[k], reals.value[k] = i, value
-    count[0] = k + 1
+    count[REALS] = k + 1
     for _ in range(REAL_ROOM):
-        i = _put(out, i, 32)
+        i = put(out, i, 32)
     return i
 
 
@@ -229,6 +175,21 @@ def _look(
 
 
 @jit
+def _plain(buffer: Bytes, i: int, stop: int) -> tuple[int, np.uint64, np.uint64]:
+    """Kind, value and number of the name of an integer under a short number; else `_NONE`."""
+    nothing = np.uint64(0)
+    if i + 4 > stop or buffer[i] != 8 or buffer[i + 1] >= 128:
+        return _NONE, nothing, nothing
+    kind = np.int64(buffer[i + 2])
+    if kind not in (8 * _UINT, 8 * _INT):
+        return _NONE, nothing, nothing
+    value, end = varint_at(buffer, i + 3, stop)
+    if end != stop:
+        return _NONE, nothing, nothing
+    return kind >> 3, value, np.uint64(buffer[i + 1])
+
+
+@jit
 def _next(buffer: Bytes, i: int, stop: int, wanted: int) -> tuple[int, int, int]:
     """The next field of that number, with a length: its range, and the offset behind it."""
     while i < stop:
@@ -251,26 +212,26 @@ def _value(
         kind, bits, first, last, _, _, _ = _look(buffer, at, end, old)
         open_bracket = 0
         if kind == _BOOL:
-            i = _truth(out, i, bits != np.uint64(0))
+            i = truth(out, i, bits != np.uint64(0))
         elif kind == _INT:
-            i = _decimal(out, i, bits, np.int64(bits) < 0)
+            i = decimal(out, i, bits, np.int64(bits) < 0)
         elif kind == _UINT:
-            i = _decimal(out, i, bits, False)
+            i = decimal(out, i, bits, False)
         elif kind == _REAL:
             i = _real(out, i, real_of(bits), reals, count)
         elif kind == _POINTER:
-            i = _pointer(out, i, bits)
+            i = pointer(out, i, bits)
         elif kind == _STRING:
-            i = _string(out, i, buffer, first, last)
+            i = string(out, i, buffer, first, last)
         elif kind == _STRING_IID:
-            k = text_of(texts, state, 29, bits)
+            k = text_of(texts, state, STRINGS, bits)
             if k >= 0:
-                i = _string(out, i, buffer, texts.at[k], texts.at[k] + texts.length[k])
+                i = string(out, i, buffer, texts.at[k], texts.at[k] + texts.length[k])
             else:
-                i = _null(out, i)
-                count[1] += 1
+                i = null(out, i)
+                count[UNREADABLE] += 1
         elif kind == _JSON:
-            i = _raw(out, i, buffer, first, last)
+            i = json_or_string(out, i, buffer, first, last)
         elif kind == _NESTED and depth + 1 < _DEEPEST:
             at, end, old = first, last, True
             continue
@@ -279,14 +240,14 @@ def _value(
         elif kind in (_LIST, _OLD_LIST):
             open_bracket = 91
         else:
-            i = _null(out, i)
-            count[1] += 1
+            i = null(out, i)
+            count[UNREADABLE] += 1
         if open_bracket:
             if depth + 1 >= _DEEPEST:
-                i = _null(out, i)
-                count[1] += 1
+                i = null(out, i)
+                count[UNREADABLE] += 1
             else:
-                i = _put(out, i, open_bracket)
+                i = put(out, i, open_bracket)
                 stack[depth, 0], stack[depth, 1], stack[depth, 2] = at, end, kind
                 stack[depth, 3], stack[depth, 4] = at, 0
                 depth += 1
@@ -303,65 +264,25 @@ def _value(
                 stack[top, 3] = key
                 position = position if key >= 0 else -1
             if position < 0:
-                i = _put(out, i, 125 if kind in (_DICT, _OLD_DICT) else 93)
+                i = put(out, i, 125 if kind in (_DICT, _OLD_DICT) else 93)
                 depth -= 1
                 continue
             stack[top, 0] = position
             if stack[top, 4]:
-                i = _put(out, i, 44)
+                i = put(out, i, 44)
             stack[top, 4] = 1
             if kind == _DICT:
                 _, _, _, _, iid, key_at, key_end = _look(buffer, begin, behind, False)
                 if key_end < 0:
-                    k = text_of(texts, state, 3, iid)
+                    k = text_of(texts, state, ANNOTATION_NAMES, iid)
                     key_at = texts.at[k] if k >= 0 else 0
                     key_end = key_at + texts.length[k] if k >= 0 else 0
             if kind in (_DICT, _OLD_DICT):
-                i = _string(out, i, buffer, key_at, key_end)
-                i = _put(out, i, 58)
+                i = string(out, i, buffer, key_at, key_end)
+                i = put(out, i, 58)
             at, end, found = begin, behind, True
         if not found:
             return i
-
-
-@jit
-def _truth(out: Bytes, i: int, value: bool) -> int:  # noqa: FBT001 # compiled functions take no keywords
-    if value:
-        for byte in (116, 114, 117, 101):
-            i = _put(out, i, byte)
-        return i
-    for byte in (102, 97, 108, 115, 101):
-        i = _put(out, i, byte)
-    return i
-
-
-@jit
-def _null(out: Bytes, i: int) -> int:
-    for byte in (110, 117, 108, 108):
-        i = _put(out, i, byte)
-    return i
-
-
-@jit
-def _pointer(out: Bytes, i: int, bits: np.uint64) -> int:
-    """An address as a text, in the hexadecimal form that it is shown in."""
-    digits, rest = 1, bits >> np.uint64(4)
-    while rest:
-        digits += 1
-        rest >>= np.uint64(4)
-    for byte in (34, 48, 120):
-        i = _put(out, i, byte)
-    return _put(out, _hex(out, i, bits, digits), 34)
-
-
-@jit
-def _raw(out: Bytes, i: int, buffer: Bytes, at: int, stop: int) -> int:
-    """JSON as it stands, if it is an object or a list; else as a text."""
-    if at < stop and buffer[at] in (91, 123) and skip_value(buffer, at, stop) == stop:
-        for k in range(at, stop):
-            i = _put(out, i, buffer[k])
-        return i
-    return _string(out, i, buffer, at, stop)
 
 
 @jit
@@ -380,6 +301,19 @@ def _agent(buffer: Bytes, at: int, stop: int) -> int:
 
 
 @jit
+def _fact(
+    buffer: Bytes, row: int, group: int, key_at: int, key_end: int, type_: int, value: int,
+    facts: Facts, count: Array, keys: Interned,
+) -> None:  # fmt: skip
+    f = count[FACTS]
+    if f < len(facts.slice):
+        facts.slice[f], facts.group[f], facts.type[f] = row, group, type_
+        facts.name[f] = number_of(buffer, key_at, key_end, keys)
+        facts.value[f] = value
+    count[FACTS] = f + 1
+
+
+@jit
 def _members(
     buffer: Bytes, i: int, stop: int, state: int, texts: Texts, row: int, group: int,
     facts: Facts, count: Array, keys: Interned, words: Interned,
@@ -391,12 +325,12 @@ def _members(
             return
         kind, bits, at, last, iid, key_at, key_end = _look(buffer, begin, end, False)
         if key_end < 0:
-            k = text_of(texts, state, 3, iid)
+            k = text_of(texts, state, ANNOTATION_NAMES, iid)
             if k < 0:
                 continue
             key_at, key_end = texts.at[k], texts.at[k] + texts.length[k]
         if kind == _STRING_IID:
-            k = text_of(texts, state, 29, bits)
+            k = text_of(texts, state, STRINGS, bits)
             if k < 0:
                 continue
             at, last = texts.at[k], texts.at[k] + texts.length[k]
@@ -407,20 +341,15 @@ def _members(
             type_ = REAL
         elif kind not in (_BOOL, _INT, _UINT):
             continue
-        f = count[2]
-        if f < len(facts.slice):
-            facts.slice[f], facts.group[f], facts.type[f] = row, group, type_
-            facts.name[f] = number_of(buffer, key_at, key_end, keys)
-            facts.value[f] = value
-        count[2] = f + 1
+        _fact(buffer, row, group, key_at, key_end, type_, value, facts, count, keys)
 
 
 @jit
 def objects(
     buffer: Bytes, bodies_at: Array, bodies_len: Array, state: Array, first_row: int, texts: Texts,
-    groups: Known, ours: bool, wanted: Known, agents: Array, values: Array, row_at: Array,  # noqa: FBT001 # compiled functions take no keywords
+    groups: Known, facts_of: int, wanted: Known, agents: Array, values: Array, row_at: Array,
     row_len: Array, out: Bytes, reals: Reals, facts: Facts, count: Array, keys: Interned,
-    words: Interned, stack: Array,
+    words: Interned, stack: Array, seen: Array,
 ) -> int:  # fmt: skip
     """A JSON object for each slice, of the annotations of its events.
 
@@ -434,8 +363,9 @@ def objects(
         Number of the first slice, for `facts`.
     texts
         Interned texts.
-    groups, ours
-        Names of our own dictionaries, and whether to take them apart.
+    groups, facts_of
+        Names of our own dictionaries, and of what facts are made: `NO_FACTS`, `OUR_FACTS` of the
+        members of these, `REAL_FACTS` of all decimal numbers.
     wanted, agents, values
         Names of arguments, which of them are agents, and where their values go.
     row_at, row_len
@@ -443,18 +373,22 @@ def objects(
     out, reals, facts
         What is written. If one is too small, `count` and the result say how large it must be.
     count
-        Decimal numbers, annotations that cannot be read, and facts.
+        By `REALS`, `UNREADABLE`, `FACTS`, `TYPED`.
     keys, words
         Names and texts of facts.
     stack
         Room for what is nested.
+    seen
+        For each interned text: where it is in `out` as a key, its length there, which of `wanted`
+        it is, plus one. All 0 at first.
 
     Returns
     -------
     size
         Bytes of the text.
     """
-    i = 0
+    i, of_state = 0, np.int64(-1)
+    near = np.full(128, -2, np.int64)  # entries of the first names of a state
     for row in range(len(bodies_at)):
         start = i
         for part in range(2):
@@ -464,48 +398,77 @@ def objects(
                 number, inner, bits, begin, j = field_at(buffer, j, stop)
                 if j < 0:
                     break
-                if number in (52, 53):
-                    i = _put(out, i, 123 if i == start else 44)
-                    for byte in (34, 99, 111, 114, 114, 101, 108, 97, 116, 105, 111, 110, 95, 105,
-                                 100, 34, 58):  # fmt: skip
-                        i = _put(out, i, byte)
-                    if number == 52:
-                        i = _decimal(out, i, bits, False)
-                    else:
-                        i = _string(out, i, buffer, begin, j)
-                    continue
                 if number != 4 or inner != 2:
+                    if number in (52, 53):
+                        i = put(out, i, 123 if i == start else 44)
+                        for byte in (34, 99, 111, 114, 114, 101, 108, 97, 116, 105, 111, 110, 95,
+                                     105, 100, 34, 58):  # fmt: skip
+                            i = put(out, i, byte)
+                        if number == 52:
+                            i = decimal(out, i, bits, False)
+                        else:
+                            i = string(out, i, buffer, begin, j)
+                    elif number >= len(_NOT_TYPED) or not _NOT_TYPED[number]:
+                        count[TYPED] += 1
                     continue
-                kind, value, at, last, iid, key_at, key_end = _look(buffer, begin, j, False)
+                kind, value, iid = _plain(buffer, begin, j)
+                at, last, key_at, key_end, k = 0, 0, 0, -1, -1
+                if kind == _NONE:
+                    kind, value, at, last, iid, key_at, key_end = _look(buffer, begin, j, False)
                 if key_end < 0:
-                    k = text_of(texts, state[row, part], 3, iid)
-                    key_at = texts.at[k] if k >= 0 else 0
-                    key_end = key_at + texts.length[k] if k >= 0 else -1
+                    if state[row, part] != of_state:
+                        near[:], of_state = -2, state[row, part]
+                    k = near[iid] if iid < np.uint64(128) else -2
+                    if k == -2:
+                        k = text_of(texts, of_state, ANNOTATION_NAMES, iid)
+                        if iid < np.uint64(128):
+                            near[iid] = k
+                    if k >= 0:
+                        key_at, key_end = texts.at[k], texts.at[k] + texts.length[k]
                 if kind <= 0 or key_end < 0:
-                    count[1] += 1
+                    count[UNREADABLE] += 1
                     continue
-                if ours and kind == _DICT:
+                if facts_of == OUR_FACTS and kind == _DICT:
                     group = recognised(buffer, key_at, key_end - key_at, groups)
                     if group >= 0:
                         _members(buffer, begin, j, state[row, part], texts, first_row + row, group,
                                  facts, count, keys, words)  # fmt: skip
                         continue
-                which = recognised(buffer, key_at, key_end - key_at, wanted)
+                elif facts_of == REAL_FACTS and kind == _REAL:
+                    _fact(buffer, first_row + row, OF_KERNELS, key_at, key_end, REAL,
+                          np.int64(value), facts, count, keys)  # fmt: skip
+                known_key = k >= 0 and seen[k, 1] > 0
+                which = seen[k, 2] - 1 if known_key else recognised(
+                    buffer, key_at, key_end - key_at, wanted
+                )  # fmt: skip
                 if which >= 0:
                     if kind in (_BOOL, _INT, _UINT, _POINTER) and np.int64(value) != UNKNOWN:
                         values[which, row] = np.int64(value)
                     elif agents[which] and kind in (_STRING, _STRING_IID):
+                        first, behind = at, last
                         if kind == _STRING_IID:
-                            k = text_of(texts, state[row, part], 29, value)
-                            at = texts.at[k] if k >= 0 else 0
-                            last = at + texts.length[k] if k >= 0 else 0
-                        values[which, row] = _agent(buffer, at, last)
-                i = _put(out, i, 123 if i == start else 44)
-                i = _string(out, i, buffer, key_at, key_end)
-                i = _put(out, i, 58)
-                i = _value(buffer, begin, j, state[row, part], texts, out, i, reals, count, stack)
+                            w = text_of(texts, state[row, part], STRINGS, value)
+                            first = texts.at[w] if w >= 0 else 0
+                            behind = first + texts.length[w] if w >= 0 else 0
+                        values[which, row] = _agent(buffer, first, behind)
+                i = put(out, i, 123 if i == start else 44)
+                if known_key and i + seen[k, 1] <= len(out):
+                    i = copied(out, i, out, seen[k, 0], seen[k, 0] + seen[k, 1])
+                else:
+                    key = i
+                    i = put(out, string(out, i, buffer, key_at, key_end), 58)
+                    if k >= 0 and i <= len(out):
+                        seen[k, 0], seen[k, 1], seen[k, 2] = key, i - key, which + 1
+                if kind in (_INT, _UINT):
+                    i = decimal(out, i, value, kind == _INT and np.int64(value) < 0)
+                elif kind == _STRING:
+                    i = string(out, i, buffer, at, last)
+                else:
+                    i = _value(
+                        buffer, begin, j, state[row, part], texts, out, i, reals, count, stack
+                    )
         if i > start:
-            i = _put(out, i, 125)
+            i = put(out, i, 125)
         row_at[row], row_len[row] = start, i - start
     return i
 

@@ -1,0 +1,108 @@
+"""What our own Perfetto traces say of themselves: groups, lanes and series, for reading them again.
+
+One packet at the end of the file holds it as JSON, in the list of names and values that Chrome
+keeps of a trace (``ChromeEventBundle.metadata``); Perfetto shows it among a trace's metadata.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
+
+from chopper_interop.schemas.kinds import LaneKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from chopper_interop.trace import Trace
+
+PACKET = 5
+"""The field of a packet that holds it, ``chrome_events``."""
+_NAME = "chopper"
+
+
+@dataclass
+class About:
+    """What a trace of ours says of itself; empty if it is not ours, or of an older version.
+
+    Parameters
+    ----------
+    groups
+        Rows of the groups table.
+    lanes
+        Uuid of a track → kind, device, number and name of its lane.
+    uncertainty_ns
+        Uuid of a counter's track → how well the times of its samples are known, ns.
+    """
+
+    groups: list[dict[str, Any]] = field(default_factory=list)
+    lanes: dict[int, tuple[int, int, int, str]] = field(default_factory=dict)
+    uncertainty_ns: dict[int, int] = field(default_factory=dict)
+
+
+def packet(
+    trace: Trace, lanes: dict[int, dict[str, Any]], uncertainty_ns: dict[int, int]
+) -> proto.TracePacket:
+    """The packet that says it: `lanes` and `uncertainty_ns` by the uuids of their tracks."""
+    told = {
+        "groups": trace.groups.to_pylist(),
+        "lanes": {
+            str(uuid): [int(lane["kind"]), lane["device"], lane["number"], lane["name"]]
+            for uuid, lane in lanes.items()
+        },
+        "uncertainty_ns": {str(uuid): ns for uuid, ns in uncertainty_ns.items() if ns},
+    }
+    made = proto.TracePacket()
+    made.chrome_events.metadata.add(name=_NAME, json_value=json.dumps(told))
+    return made
+
+
+def told(raws: Iterable[bytes]) -> About:
+    """What packets of this kind say; what is damaged says nothing."""
+    from google.protobuf.message import DecodeError
+
+    about = About()
+    for raw in raws:
+        made = proto.TracePacket()
+        try:
+            made.ParseFromString(raw)
+            for entry in made.chrome_events.metadata:
+                if entry.name == _NAME:
+                    _take(about, json.loads(entry.json_value))
+        except (DecodeError, ValueError, TypeError, KeyError, AttributeError):
+            continue
+    return about
+
+
+def _take(about: About, value: dict[str, Any]) -> None:
+    groups = [
+        {
+            "name": str(g["name"]),
+            "description": str(g.get("description") or ""),
+            "backend": str(g.get("backend") or ""),
+            "ranks": [_int32(r) for r in g["ranks"]],
+        }
+        for g in value["groups"]
+    ]
+    lanes = {
+        int(uuid): (int(LaneKind(kind)), _int32(device), int(number), str(name))
+        for uuid, (kind, device, number, name) in value["lanes"].items()
+    }
+    uncertainty = {int(uuid): int(ns) for uuid, ns in value["uncertainty_ns"].items()}
+    if any(
+        abs(n) >= 1 << 63 for n in (*uncertainty.values(), *(lane[2] for lane in lanes.values()))
+    ):
+        return
+    about.groups += groups
+    about.lanes |= lanes
+    about.uncertainty_ns |= uncertainty
+
+
+def _int32(value: Any) -> int:
+    number = int(value)
+    if abs(number) >= 1 << 31:
+        raise ValueError(value)
+    return number
