@@ -51,6 +51,10 @@ class TraceBuilder:
         key = (int(rank), int(device), int(kind), int(number))
         return self._lanes.setdefault(key, (len(self._lanes), name))[0]
 
+    def lanes(self) -> list[tuple[int, int, int, int]]:
+        """Rank, device, kind and number of each lane so far."""
+        return list(self._lanes)
+
     def group(
         self, name: str, ranks: Iterable[int], description: str = "", backend: str = ""
     ) -> int:

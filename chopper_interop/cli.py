@@ -110,6 +110,7 @@ def _convert(given: argparse.Namespace) -> int:
     reading, writing = _split_options(options, inventory, functions)
     pipeline.refuse_sources([p for s in inventory.sources for p in s.paths], paths)
     console.show_inventory(inventory, quiet=given.quiet)
+    console.show_first_run(quiet=given.quiet)
     with console.progress_shown(quiet=given.quiet):
         name = given.job or pipeline.job_name(Path(given.source[0]))
         trace = pipeline.read_inventory(inventory, name, reading, given.map_device)
@@ -168,6 +169,7 @@ def _analyze(given: argparse.Namespace) -> int:
     inventory = sources.find(paths, given.from_format)
     reading, asking = _split_options(options, inventory, functions)
     console.show_inventory(inventory, quiet=given.quiet or given.json)
+    console.show_first_run(quiet=given.quiet or given.json)
     with console.progress_shown(quiet=given.quiet or given.json):
         name = pipeline.job_name(paths[0])
         trace = pipeline.read_inventory(inventory, name, reading, given.map_device)

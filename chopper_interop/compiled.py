@@ -35,6 +35,11 @@ def jit(function: Function) -> Function:
     return compiled
 
 
+def is_first_run() -> bool:
+    """Whether nothing is compiled yet for this state of the package."""
+    return not any(Path(_folder()).rglob("*.nbc"))
+
+
 @cache
 def _folder() -> str:
     """A folder of the user's for this state of the package.

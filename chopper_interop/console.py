@@ -42,6 +42,15 @@ def _console(stream: TextIO, width: int = _NO_TERMINAL) -> Console:
     return Console(file=stream, highlight=False, width=None if told else width)
 
 
+def show_first_run(*, quiet: bool) -> None:
+    """Why it takes longer this time."""
+    from chopper_interop import compiled
+
+    if not quiet and compiled.is_first_run():
+        told = "first run: loops are compiled once for this machine, which takes 10 to 30 seconds"
+        _errors().print(f"[dim]{told}[/dim]")
+
+
 def show_inventory(inventory: Inventory, *, quiet: bool) -> None:
     """What was recognised, as what, and what was skipped and why."""
     if quiet:

@@ -11,6 +11,7 @@ damaged file still gives is read row by row, from both ends of a table.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
@@ -88,7 +89,7 @@ class Database:
         self._ahead: dict[tuple[str, tuple[str, ...], str], Future[pa.Table | None]] = {}
         try:
             placed = sqlite_files.placed(path, self._room, issues)
-            self._uri = f"file:{quote(str(placed.resolve()))}?mode=ro&immutable=1"
+            self._uri = f"file:{quote(os.fsencode(placed.resolve()))}?mode=ro&immutable=1"
             self.tables = self._columns("table")
             self.views = self._columns("view")
         except BaseException:

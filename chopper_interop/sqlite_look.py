@@ -6,6 +6,7 @@ a schema of several pages, ``VACUUM`` and write-ahead logs move the definitions 
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import tempfile
 from contextlib import closing
@@ -84,7 +85,7 @@ def _tables_of(path: Path, state: tuple[tuple[int, int], ...]) -> dict[str, str]
     with tempfile.TemporaryDirectory(prefix="chopper-") as folder:
         try:
             placed = sqlite_files.placed(path, lambda: Path(folder), IssueLog())
-            uri = f"file:{quote(str(placed.resolve()))}?mode=ro&immutable=1"
+            uri = f"file:{quote(os.fsencode(placed.resolve()))}?mode=ro&immutable=1"
             with closing(sqlite3.connect(uri, uri=True)) as base:
                 base.execute("PRAGMA writable_schema=ON")  # else a file cut short is refused
                 rows = base.execute(

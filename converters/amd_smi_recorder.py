@@ -152,7 +152,9 @@ def _of_numbers(key: str, column: pa.ChunkedArray, name: Name, issues: IssueLog)
     scale = factor(name.lane.bare or unit, unit) or 1.0
     with np.errstate(over="ignore"):  # garbled cells may hold any number
         value *= scale
-    value[~np.isfinite(value)] = np.nan
+    endless = np.isinf(value)
+    issues.add(faults.TEXT, np.count_nonzero(endless), key)
+    value[endless] = np.nan
     return [telemetry_values.Reading(key, name, name.full, unit, value)]
 
 

@@ -147,6 +147,17 @@ FURTHER_CATEGORIES = Fault(
     Severity.LOSS,
     "Slices with several categories: the first was taken, the others were left out.",
 )
+RANK_ASSUMED = Fault(
+    "rank-assumed",
+    Severity.INFO,
+    "Neither the file nor its name says its rank, so 0 was assumed.",
+)
+OWN_CLOCK = Fault(
+    "clock-of-its-own",
+    Severity.INFO,
+    "Times are on a clock of the writer's own, which the trace ties to no other: they were taken as "
+    "nanoseconds since boot.",
+)
 PROCESSES_AS_RANKS = Fault(
     "processes-as-ranks",
     Severity.INFO,
@@ -280,6 +291,7 @@ class _Reader:
         self.texts: Texts = texts
         used = [int(c) for c in np.unique(events.clock)]
         self.clocks = Clocks(snapshots, _primary(self.packets), used)
+        issues.add(OWN_CLOCK, int(self.clocks.is_own))
         self.ours = self._is_ours()
         own = self.packets.of_kind(perfetto_about.PACKET) if self.ours else []
         self.about = perfetto_about.told(raw for _, raw in own)
@@ -405,6 +417,7 @@ class _Reader:
             self.known_by = "name"
             return {used[0]: int(in_name.group(1))}
         self.issues.add(PROCESSES_AS_RANKS, len(used) if len(used) > 1 else 0)
+        self.issues.add(RANK_ASSUMED, int(len(used) == 1))
         return {pid: number for number, pid in enumerate(used)}
 
     def _nodes(  # noqa: PLR0913, PLR0917 # columns of one table
@@ -565,7 +578,7 @@ class _Reader:
         self.issues.add(KERNELS_TOUCH, np.count_nonzero(touch))
 
     def _meta(self, tool: str, ranks: dict[int, int], nodes: Nodes) -> Meta:
-        lanes_of = list(self.builder._lanes)  # noqa: SLF001 - the keys are the lanes' columns
+        lanes_of = self.builder.lanes()
         work = np.isin(nodes.kind, [int(k) for k in GPU_WORK])
         used = {lanes_of[i] for i in np.unique(nodes.lane[work]).tolist()}
         devices = sorted({d for _, d, _, _ in used if d >= 0})

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 REALTIME_ID, MONOTONIC_ID, BOOTTIME_ID = 1, 3, 6
 """Clock ids of ``builtin_clock.proto``."""
+_FIRST_OWN = 64
+"""Clock ids from here on are a sequence's or a writer's own."""
 _REALTIMES = (REALTIME_ID, 2)
 """CLOCK_REALTIME, and its coarse relative."""
 
@@ -50,6 +52,11 @@ class Clocks:
         tied = [c for c in named if self._path(c)]
         if named and not tied and not primary and DEFAULT_CLOCK not in used:
             self.trace_clock = named[0]  # nothing ties them to another: their own clock it is
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the trace is on a clock of which nobody but its writer knows what it shows."""
+        return self.trace_clock >= _FIRST_OWN
 
     @property
     def name(self) -> str:

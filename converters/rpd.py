@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chopper_interop import plausible
 from chopper_interop.converters import rpd_read
 from chopper_interop.converters.rpd_nodes import Reading
 from chopper_interop.converters.rpd_tables import CALLS
@@ -71,6 +72,7 @@ def read(paths: list[Path], *, rank: int | None = None) -> Trace:
         made = Reading(tables, path, rank, issues)
         made.add()
         trace = made.builder.finish()
+        plausible.check(trace, issues)
     source = Source(
         str(path), RPD.name, "rpd", size=path.stat().st_size, events=made.events,
         nodes=trace.nodes.num_rows,

@@ -21,7 +21,7 @@ from chopper_interop.converters.rocpd_parts import (
 from chopper_interop.converters.rocprof_counters import COUNTER_ROW
 from chopper_interop.converters.rocprof_files import told_by
 from chopper_interop.converters.rocprof_lanes import Lanes, Place, constant
-from chopper_interop.converters.rocprof_nodes import NEGATIVE, NO_TIME
+from chopper_interop.converters.rocprof_nodes import NEGATIVE, NO_END, NO_TIME
 from chopper_interop.converters.rocprof_rows import Rows, dictionary
 from chopper_interop.converters.rpd_monitor import add_monitors
 from chopper_interop.converters.rpd_names import codes_of, of_calls, of_operations
@@ -39,6 +39,11 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
+DEPENDENCY_LOST = Fault(
+    "dependency-without-ends",
+    Severity.LOSS,
+    "Dependencies of operations that are not in the database, or of one on itself, were left out.",
+)
 DANGLING = Fault(
     "launch-without-ends",
     Severity.LOSS,
@@ -215,6 +220,7 @@ class Reading:
         lost = np.flatnonzero(~timed)
         self.issues.add(NO_TIME, lost.size, self.path.name)
         kept = np.flatnonzero(timed)
+        self.issues.add(NO_END, np.count_nonzero(timed & ~found.known("end")), self.path.name)
         dur = np.where(found.known("end"), np.maximum(end, 0) - start, 0)[kept]
         self.issues.add(NEGATIVE, np.count_nonzero(dur < 0), self.path.name)
         place = place.take(kept)
@@ -241,7 +247,8 @@ class Reading:
         ends = [ids.rows(found.number(c), found.known(c)) for c in ("from_op_id", "to_op_id")]
         whole = (ends[0] >= 0) & (ends[1] >= 0)
         source, target = (works[e[whole]] for e in ends)
-        both = (source >= 0) & (target >= 0)
+        both = (source >= 0) & (target >= 0) & (source != target)
+        self.issues.add(DEPENDENCY_LOST, found.count - np.count_nonzero(both), self.path.name)
         if both.any():
             self.builder.edges(source[both], target[both], int(EdgeKind.DEPENDENCY))
 

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 ZONE_UNKNOWN = Fault(
     "times-of-wall-clock",
     Severity.INFO,
-    "Times are those of a wall clock without its zone. Give -O tz=<Europe/Berlin or +02:00>.",
+    "Times are those of a wall clock that does not tell its zone: -O tz=<Europe/Berlin or +02:00> "
+    "does, or sources with times beside it.",
 )
 MIXED = Fault(
     "time-without-zone",

@@ -102,7 +102,7 @@ def number(item: Item, lane: Lane) -> float | Fault | None:
     scale = units.factor(item.unit or decimal or lane.bare or lane.unit, lane.unit)
     if scale is None:
         return faults.UNIT
-    return value * scale if math.isfinite(value * scale) else None
+    return value * scale if math.isfinite(value * scale) else faults.TEXT
 
 
 def sentinels(lane: Lane) -> frozenset[float]:
@@ -125,7 +125,9 @@ def _plain(item: Item, lane: Lane) -> float | Fault | None:
         except ValueError:
             return faults.TEXT
     value = float(value)
-    return value if math.isfinite(value) else None
+    if math.isnan(value):
+        return None
+    return faults.TEXT if math.isinf(value) else value
 
 
 def _shown(unit: str) -> str:

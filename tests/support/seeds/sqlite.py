@@ -82,7 +82,7 @@ ODD = [
                 "DROP TABLE t",
             )
         },
-        Reads(nodes=14, issues=ROWS),
+        Reads(nodes=14, issues={**ROWS, "kernel-recorded-twice": 1}),
     ),
     Odd(
         "rocpd, all tables empty",
@@ -203,9 +203,14 @@ ODD = [
         Reads(nodes=8, samples=3, issues={"name-unknown": 8}),
     ),
     Odd(
+        "rpd, operations without ends",
+        {"x.rpd": made(rpd.small, "UPDATE rocpd_op SET \"end\" = 'soon'")},
+        Reads(nodes=8, samples=3, issues={"event-without-end": 3, "cells-of-wrong-type": 3}),
+    ),
+    Odd(
         "rpd, calls alone",
         {"x.rpd": made(rpd.small, "DROP TABLE rocpd_op", "DROP TABLE rocpd_monitor")},
-        Reads(nodes=5, issues={"launch-without-ends": 2}),
+        Reads(nodes=5, issues={"launch-without-ends": 2, "dependency-without-ends": 1}),
     ),
     Odd(
         "rpd, monitors without numbers",
