@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -98,6 +99,8 @@ CHANGES: tuple[Change, ...] = (
 )  # fmt: skip
 
 
+PART = 1000
+"""So many are tried by one process at a time."""
 TOLD_IN_BYTES = {"bytes-behind-end"}
 """Issues of what is no record any more: its bytes are counted."""
 
@@ -178,12 +181,11 @@ def outcome(made: Mutant, folder: Path) -> str:
     return "read"
 
 
-def main(count: int) -> None:
-    """Try so many, spread over all seeds; leave those that fail in a folder and name them."""
+def tried(numbers: range, failed: Path) -> Counter[str]:
+    """Outcomes of so many, spread over all seeds; those that fail are kept and named."""
     every = seeds()
     outcomes: Counter[str] = Counter()
-    failed = Path(tempfile.mkdtemp(prefix="mutants-"))
-    for number in range(count):
+    for number in numbers:
         seed = every[number % len(every)]
         made = mutant(seed, number // len(every))
         with tempfile.TemporaryDirectory() as folder:
@@ -191,12 +193,22 @@ def main(count: int) -> None:
                 outcomes[outcome(made, Path(folder))] += 1
             except AssertionError as error:
                 outcomes["failed"] += 1
-                kept = failed / f"{number}_{seed.name.replace('/', '_')}"
-                kept.write_bytes(made.data)
+                (failed / f"{number}_{seed.name.replace('/', '_')}").write_bytes(made.data)
                 told = str(error)[:600]
                 sys.stdout.write(f"{seed.format} {seed.name} #{number // len(every)}: {told}\n")
-    said = f"{count} of {len(every)} seeds: {dict(outcomes)}; those that failed are in {failed}"
-    sys.stdout.write(said + "\n")
+                sys.stdout.flush()
+    return outcomes
+
+
+def main(count: int) -> None:
+    """Try so many on all cores and say what came out."""
+    failed = Path(tempfile.mkdtemp(prefix="mutants-"))
+    parts = [range(i, min(i + PART, count)) for i in range(0, count, PART)]
+    outcomes: Counter[str] = Counter()
+    with ProcessPoolExecutor() as pool:
+        for found in pool.map(tried, parts, [failed] * len(parts)):
+            outcomes += found
+    sys.stdout.write(f"{count} of {len(seeds())} seeds: {dict(outcomes)}; failed: see {failed}\n")
 
 
 if __name__ == "__main__":

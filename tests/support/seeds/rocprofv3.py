@@ -141,7 +141,7 @@ ODD = (
     Odd("rocprofv3: no end", _kernels(ROWS[0], row(KERNELS, **_at(1, End_Timestamp=""))),
         Reads(nodes=2, issues={"event-without-end": 1})),
     Odd("rocprofv3: a start that was not read", _kernels(*ROWS[:3], row(KERNELS, **_at(3, Start_Timestamp=0))),
-        Reads(nodes=4, issues={"start-far-off": 1, "duration-implausible": 1})),
+        Reads(nodes=4, issues={"start-far-off": 1, "duration-implausible": 1, "kernel-overflows-next": 1})),
     Odd("rocprofv3: an end out of all time", _kernels(ROWS[0], row(KERNELS, **_at(1, End_Timestamp=2**63 - 1))),
         Reads(nodes=2, issues={"duration-implausible": 1})),
     Odd("rocprofv3: no name", _kernels(ROWS[0], row(KERNELS, **_at(1, Kernel_Name=""))),
