@@ -50,6 +50,14 @@ class Fault:
     events: bool = False
 
 
+RANK_ASSUMED = Fault(
+    "rank-assumed",
+    Severity.INFO,
+    "Neither the file nor its name says its rank, so 0 was assumed.",
+)
+"""For readers of one rank a file."""
+
+
 @dataclass(frozen=True)
 class Issue:
     """A fault that was met, how often, and one example of it."""

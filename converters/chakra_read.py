@@ -20,7 +20,7 @@ from chopper_interop.converters.chakra_values import WHOLE_FIELDS, reals, taken,
 from chopper_interop.converters.chakra_values import has as _has
 from chopper_interop.converters.chakra_values import integers as _integers
 from chopper_interop.errors import ReadError
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import RANK_ASSUMED, Fault, IssueLog, Severity
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.chakra import CommType, NodeType, message
 from chopper_interop.schemas.kinds import Collective, EdgeKind, Kind, LaneKind
@@ -77,11 +77,6 @@ NO_METADATA = Fault(
     "et-without-metadata",
     Severity.INFO,
     "The file begins with a node, not with a GlobalMetadata; feeders lose that node.",
-)
-RANK_ASSUMED = Fault(
-    "rank-assumed",
-    Severity.INFO,
-    "Neither the file nor its name says its rank, so 0 was assumed.",
 )
 
 _NAMES = {

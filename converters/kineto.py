@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import arrow, gather, inputs, plausible
+from chopper_interop import arrow, inputs, plausible
 from chopper_interop.build import TraceBuilder
 from chopper_interop.converters import (
     kineto_comms,
@@ -25,12 +25,13 @@ from chopper_interop.converters import (
     kineto_samples,
 )
 from chopper_interop.converters.kineto_json import write
-from chopper_interop.converters.kineto_numbers import MOST_NUMBER, in_reach, whole
+from chopper_interop.converters.kineto_lanes import lanes
+from chopper_interop.converters.kineto_numbers import MOST_NUMBER, whole
 from chopper_interop.converters.kineto_tables import FLOWS, ON_DEVICE
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.jsonscan import BAD_TIME, HAS_DUR, HAS_TS
 from chopper_interop.registry import Converter
-from chopper_interop.schemas.kinds import CALLS, GPU_WORK, Kind, LaneKind
+from chopper_interop.schemas.kinds import CALLS, GPU_WORK, Kind
 from chopper_interop.schemas.meta import BOOTTIME, Device, Meta, Source
 from chopper_interop.schemas.names import COMM_KERNEL
 
@@ -172,7 +173,7 @@ def _add_nodes(
         kind=kind,
         name=_names(file, rows["name"]),
         rank=owners.rank[chosen],
-        lane=_lanes(builder, file, owners, chosen, kind, on_device),
+        lane=lanes(builder, file, owners, chosen, kind, on_device),
         ts=rows["ts"] + file.base_ns,
         dur=_durations(file, chosen, issues),
         correlation=correlation,
@@ -239,69 +240,6 @@ def _payload(file: TraceFile, chosen: Array, kind: Array) -> pa.Array:
     unknown = np.ones(len(chosen), bool)
     payload[moves], unknown[moves] = values[0], ~found[0]
     return arrow.array(payload, mask=unknown)
-
-
-_DEVICE_LANES = {
-    int(Kind.GPU_ANNOTATION): LaneKind.GPU_ANNOTATION,
-    int(Kind.GPU_SYNC): LaneKind.GPU_SYNC,
-}
-_PROFILER_KINDS = (Kind.SPAN, Kind.OVERHEAD)
-
-
-def _lanes(
-    builder: TraceBuilder,
-    file: TraceFile,
-    owners: kineto_ranks.Owners,
-    chosen: Array,
-    kind: Array,
-    on_device: Array,
-) -> Array:
-    """Lane of each node: streams by device and stream, host threads by thread id."""
-    rows = file.rows[chosen]
-    device = np.where(on_device, owners.raw_pid[chosen], -1)
-    number = rows["tid"].copy()
-    values, found = file.numbers(chosen[on_device], "device", "stream")
-    device[on_device] = np.where(found[0], values[0], device[on_device])
-    device[~in_reach(device)] = -1  # a text, or no device
-    number[on_device] = np.where(found[1], values[1], number[on_device])
-    rank = owners.rank[chosen].astype(np.int64)
-    lane_kind = np.full(len(chosen), int(LaneKind.THREAD), np.int64)
-    profiler = np.isin(kind, [int(k) for k in _PROFILER_KINDS]) | (rows["pid"] <= _LABELLED)
-    lane_kind[profiler & ~on_device] = LaneKind.PROFILER
-    lane_kind[on_device] = LaneKind.STREAM
-    for of_kind, lane in _DEVICE_LANES.items():
-        lane_kind[kind == of_kind] = lane
-    first, code = gather.distinct(rank, device, lane_kind, number)
-    names = kineto_ranks.thread_names(file)
-    lanes = [
-        builder.lane(
-            int(rank[i]),
-            LaneKind(int(lane_kind[i])),
-            int(number[i]),
-            _lane_name(LaneKind(int(lane_kind[i])), int(number[i]), names, file, rows[i]),
-            int(device[i]),
-        )
-        for i in first.tolist()
-    ]
-    return np.array(lanes, np.int32)[code]
-
-
-_LABELLED = -(1 << 61)
-"""Below this, a pid or tid is a text of the file."""
-
-
-def _lane_name(
-    kind: LaneKind, number: int, names: dict[tuple[int, int], str], file: TraceFile, row: Any
-) -> str:
-    label = file.labels.get(number)
-    if kind is LaneKind.STREAM:
-        return f"stream {label if label is not None else number}"
-    if kind is LaneKind.GPU_ANNOTATION:
-        return f"annotations of stream {number}"
-    if kind is LaneKind.GPU_SYNC:
-        return f"waits of stream {number}" if number >= 0 else "waits of the device"
-    given = names.get((int(row["pid"]), int(row["tid"])))
-    return label or given or ("profiler" if label == "" else f"thread {number}")
 
 
 def _device(host: str, place: int, properties: dict[str, Any]) -> Device:

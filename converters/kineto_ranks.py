@@ -11,7 +11,7 @@ import numpy as np
 from chopper_interop import gather
 from chopper_interop.converters.kineto_numbers import MOST_RANKS, in_reach, whole
 from chopper_interop.converters.kineto_tables import ON_DEVICE
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import RANK_ASSUMED, Fault, IssueLog, Severity
 from chopper_interop.schemas.meta import ASSUMED, Rank
 
 if TYPE_CHECKING:
@@ -23,11 +23,6 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-RANK_ASSUMED = Fault(
-    "rank-assumed",
-    Severity.INFO,
-    "Neither the file nor its name says its rank, so 0 was assumed.",
-)
 FUSED = Fault(
     "ranks-split",
     Severity.INFO,

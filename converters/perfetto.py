@@ -21,7 +21,8 @@ from chopper_interop.converters import perfetto_columns as columns_of
 from chopper_interop.converters import perfetto_encode as encode
 from chopper_interop.converters.perfetto_counters import dispatch_lanes, sampled_lanes
 from chopper_interop.converters.perfetto_derived import derived_slices
-from chopper_interop.converters.perfetto_read import read, sniff
+from chopper_interop.converters.perfetto_read import read
+from chopper_interop.converters.perfetto_read_sniff import sniff
 from chopper_interop.converters.perfetto_tracks import CounterLane, Tracks
 from chopper_interop.interning import Interned, interned
 from chopper_interop.issues import Fault, IssueLog, Severity
