@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chopper_interop.converters.chakra_old import length
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas.chakra import NodeType, message
 
@@ -78,7 +79,7 @@ def messages(buffer: Array, issues: IssueLog) -> tuple[Array, int]:
             place = place or f"behind byte {len(out)} of nodes"
             continue
         raw = built.SerializeToString()
-        out += _length(len(raw)) + raw
+        out += length(len(raw)) + raw
     issues.add(MALFORMED, lost)
     issues.add(VALUE, members)
     return np.frombuffer(bytes(out), np.uint8), lost
@@ -191,11 +192,3 @@ def _whole(value: Any) -> int:
     if not 0 <= found <= _LONGEST or found != float(value):
         raise ValueError("no whole number")
     return found
-
-
-def _length(size: int) -> bytes:
-    out = bytearray()
-    while size > 127:  # noqa: PLR2004
-        out.append(size & 127 | 128)
-        size >>= 7
-    return bytes([*out, size])

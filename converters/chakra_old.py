@@ -103,7 +103,7 @@ def modern(buffer: Array) -> Array:
             out += b"\x00" if not out else b""  # GlobalMetadata
             continue
         told = (_first if version == 1 else _second)(node).SerializeToString()
-        out += _length(len(told)) + told
+        out += length(len(told)) + told
     return np.frombuffer(bytes(out), np.uint8)
 
 
@@ -223,7 +223,8 @@ def _varint(raw: bytes, i: int) -> tuple[int, int]:
     raise ValueError("a number does not end")
 
 
-def _length(size: int) -> bytes:
+def length(size: int) -> bytes:
+    """The varint that goes before a message of so many bytes."""
     out = bytearray()
     while size > 127:  # noqa: PLR2004
         out.append(size & 127 | 128)

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from chopper_interop import arrow, inputs
+from chopper_interop.converters.telemetry_faults import EMPTY
 from chopper_interop.converters.telemetry_numbers import SECOND, nanoseconds
 from chopper_interop.converters.telemetry_text import lines_of
 from chopper_interop.issues import Fault, IssueLog, Severity
@@ -49,7 +50,6 @@ OTHER_NAME = Fault(
     "Rename them if they are its.",
     events=True,
 )
-EMPTY = Fault("no-rows", Severity.LOSS, "The file holds no rows.")
 
 EARLIEST_NS = 1_000_000_000 * SECOND
 _LARGEST = 1e19

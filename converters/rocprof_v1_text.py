@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from chopper_interop import arrow, gather, inputs
 from chopper_interop.converters.rocprof_files import told_by
+from chopper_interop.converters.rocprof_parse import NOT_UTF8
 from chopper_interop.converters.rocprof_v1_recording import Found, trace_of_found
 from chopper_interop.converters.rocprof_v1_roctx import ranges
 from chopper_interop.converters.rocprof_v1_sections import (
@@ -55,9 +56,6 @@ CUT_SHORT = Fault(
     Severity.LOSS,
     "A file ends within a line, whose numbers may be cut short: it was left out.",
     events=True,
-)
-NOT_UTF8 = Fault(
-    "text-not-utf8", Severity.INFO, "Bytes of texts that are not UTF-8 were replaced by U+FFFD."
 )
 MERGED = Fault(
     "same-events-in-another-file",
