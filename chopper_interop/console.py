@@ -6,6 +6,7 @@ import csv
 import os
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Console
@@ -17,11 +18,10 @@ from chopper_interop import progress, registry
 from chopper_interop.issues import IssueLog, Severity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Sequence
 
     from chopper_interop.result import Result
-    from chopper_interop.schemas.meta import DeviceMatch
+    from chopper_interop.schemas.meta import DeviceMatch, Source
     from chopper_interop.sources import Inventory
     from chopper_interop.trace import Trace
 
@@ -96,7 +96,7 @@ def show_summary(trace: Trace, log: IssueLog, outputs: list[str], *, on_loss: st
 
 def _show_devices(trace: Trace, console: Console) -> None:
     """Which GPU of one source was taken for which of the job, and what told it."""
-    formats = {source.path: source.format for source in trace.meta.sources}
+    formats = _labels(trace.meta.sources)
     runs: list[list[DeviceMatch]] = []
     for match in sorted(
         trace.meta.device_matches, key=lambda m: (formats.get(m.source, ""), m.known_by, m.number)
@@ -123,6 +123,19 @@ def _show_devices(trace: Trace, console: Console) -> None:
     if len(runs) > _SHOWN_MATCHES:
         table.add_row("[dim]…[/dim]", f"[dim]{len(runs) - _SHOWN_MATCHES} more[/dim]")
     console.print(table)
+
+
+def _labels(sources: Sequence[Source]) -> dict[str, str]:
+    """What to call each source: its format or, where that may be of several nodes, its path."""
+    paths: dict[str, list[str]] = {}
+    for source in sources:
+        paths.setdefault(source.format, []).append(source.path)
+    near = _common_folder([Path(source.path) for source in sources])
+    return {
+        path: what if len(same) == 1 or what.startswith("roc") else near(path)
+        for what, same in paths.items()
+        for path in same
+    }
 
 
 def _continues(before: DeviceMatch, match: DeviceMatch, formats: dict[str, str]) -> bool:

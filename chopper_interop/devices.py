@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -78,8 +77,8 @@ class Rule:
 
     def is_of(self, format_name: str, path: str) -> bool:
         """Whether it is about a source of this format and path."""
-        names = (path, Path(path).name)
-        return self.source == format_name or any(fnmatch(name, self.source) for name in names)
+        patterns = (self.source, f"*/{self.source}")  # the summary shows the ends of paths
+        return self.source == format_name or any(fnmatch(path, p) for p in patterns)
 
     def target_of(self, number: int) -> tuple[int, bool]:
         """The device, or the rank if the second is true, that a number of the source stands for."""

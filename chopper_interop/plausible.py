@@ -37,8 +37,8 @@ OVERFLOW = Fault(
     "kernel-overflows-next",
     Severity.ERROR,
     "Kernels that are said to run on for more than 20 us after the next one of their stream has "
-    "started, which is no overlap that GPUs have: their durations are too long. They are left as "
-    "they are.",
+    "started, or for a second where only the queue is known: no overlap that GPUs have. Their "
+    "durations are too long, and left as they are.",
 )
 TOO_LONG = Fault(
     "duration-implausible",
@@ -59,6 +59,9 @@ to 45 s before the window."""
 TOLERATED_NS = 20_000
 """How long kernels of one stream really overlap: AMD's up to 2.4 us, NVIDIA's with dependent
 launch up to 3.7 us, those of graphs up to 13 us; whole microseconds add one of rounding."""
+
+TOLERATED_ON_QUEUE_NS = 10**9
+"""No kernel of another stream of a queue is run beside for that long but by mistake."""
 
 
 def check(trace: Trace, issues: IssueLog) -> None:
@@ -131,18 +134,18 @@ def _overflows(trace: Trace, work: Array, issues: IssueLog) -> None:
     """Kernels that run on into the next of their stream; `work` is in order of lane and start.
 
     Kernels of one correlation id are those of one graph, which may run side by side, or copies.
-    So may those of a hardware queue, on which there may be several streams.
+    So may those of a hardware queue, on which there may be several streams, but not for long.
     """
     kind = trace.array("kind")[work]
-    of_stream = trace.array("kind", "lanes")[trace.array("lane")[work]] == LaneKind.STREAM
-    work = work[((kind == Kind.KERNEL) | (kind == Kind.COMM)) & of_stream]
+    work = work[(kind == Kind.KERNEL) | (kind == Kind.COMM)]
     lane, ts, dur, correlation = (
         trace.array(c)[work] for c in ("lane", "ts", "dur", "correlation")
     )
     end = ts + dur
-    if not work.size or not (over := (end[:-1] - ts[1:] > TOLERATED_NS)).any():
+    if not work.size or not (end[:-1] - ts[1:] > TOLERATED_NS).any():
         return
-    over &= lane[1:] == lane[:-1]
+    of_stream = trace.array("kind", "lanes")[lane] == LaneKind.STREAM
+    tolerated = np.where(of_stream, TOLERATED_NS, TOLERATED_ON_QUEUE_NS)
     # where the next one is of the same id, the first of another id tells
     changes = np.ones(len(work), bool)
     changes[1:] = (lane[1:] != lane[:-1]) | (correlation[1:] != correlation[:-1])
@@ -152,7 +155,7 @@ def _overflows(trace: Trace, work: Array, issues: IssueLog) -> None:
     nearest = np.minimum(following, len(work) - 1)
     over = (following < len(work)) & (lane[nearest] == lane)
     beyond = np.where(over, end - ts[nearest], 0)
-    found = np.flatnonzero(beyond > TOLERATED_NS)
+    found = np.flatnonzero(beyond > tolerated)
     if found.size:
         worst = int(found[beyond[found].argmax()])
         text = f"{_example(trace, int(work[worst]))}, by {_us(int(beyond[worst]))}"

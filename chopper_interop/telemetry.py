@@ -45,6 +45,12 @@ TELEMETRY_APART = Fault(
     "Samples that do not overlap in time with the trace: they are of another run, or their clock "
     "or zone is another. They stand where they say they were.",
 )
+CONTRADICTS = Fault(
+    "telemetry-contradicts",
+    Severity.ERROR,
+    "Files of one tool tell a quantity of one rank's GPU for the same time, and not alike: they are "
+    "of several runs or machines. What is made of them is a mixture.",
+)
 CLOCK_UNRELATED = Fault(
     "clock-unrelated",
     Severity.LOSS,
@@ -109,8 +115,42 @@ def with_telemetry(telemetry: Sequence[Fragment], around: Surroundings) -> Trace
             owned, found = _with_owners(replace(fragment, trace=series), around)
             parts.append(owned)
             matches += found
+    around.issues.add(CONTRADICTS, _contradictions(parts[1:]))
     meta = around.trace.meta
     return concat(parts, replace(meta, device_matches=(*meta.device_matches, *matches)))
+
+
+_ALIKE = 0.2
+"""Means of two files that measured the same differ by less, as a share of the larger."""
+
+
+def _contradictions(parts: Sequence[Trace]) -> int:
+    """How many series of one tool say of a rank's GPU what another file denies."""
+    seen: dict[tuple[Any, ...], list[tuple[Array, Array]]] = {}
+    found = 0
+    for part in parts:
+        owner, ts, value = (part.array(c, "samples") for c in ("series", "ts", "value"))
+        order = np.argsort(owner, kind="stable")
+        bounds = np.searchsorted(owner[order], np.arange(part.series.num_rows + 1))
+        for row, series in enumerate(part.series.to_pylist()):
+            mine = order[bounds[row] : bounds[row + 1]]
+            if series["rank"] < 0 or not mine.size:
+                continue
+            key = tuple(series[c] for c in ("rank", "device", "name", "unit", "source"))
+            one = (ts[mine] + part.meta.origin_ns, value[mine])
+            found += any(_contradict(one, other) for other in seen.get(key, []))
+            seen.setdefault(key, []).append(one)
+    return found
+
+
+def _contradict(one: tuple[Array, Array], other: tuple[Array, Array]) -> bool:
+    """Whether means over the time that both have differ by much."""
+    start, stop = max(one[0].min(), other[0].min()), min(one[0].max(), other[0].max())
+    inside = [value[(ts >= start) & (ts <= stop)] for ts, value in (one, other)]
+    if not all(values.size for values in inside):
+        return False
+    a, b = (float(values.mean()) for values in inside)
+    return abs(a - b) > _ALIKE * max(abs(a), abs(b))
 
 
 def _note_apart(telemetry: Trace, around: Surroundings) -> None:
@@ -245,9 +285,8 @@ def _near(fragment: Fragment, around: Surroundings) -> list[Rank]:
         hosts = {h for h in of_ranks if h and any(_names(part, h) for part in path.parts)}
     if hosts & of_ranks:
         return [r for r in ranks if r.host in hosts]
-    if len(of_ranks) > 1:
-        return _beside(path, ranks, around) if "" in of_ranks else []
-    return _beside(path, ranks, around)
+    beside = _beside(path, ranks, around)
+    return beside if len({r.host for r in beside}) == 1 else []
 
 
 def _names(part: str, host: str) -> bool:

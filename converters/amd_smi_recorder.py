@@ -180,7 +180,7 @@ def _meta(path: Path, clocks: Clocks, events: int) -> Meta:
 
 RECORDER = Converter(
     name="recorder",
-    description="telemetry of AMD GPUs with three clocks a row, as chopper-record writes it",
+    description="telemetry of AMD GPUs by gpu_metrics, with three clocks a row",
     versions="gpu_metrics 1.3 to 1.8",
     suffixes=(".csv",),
     sniff=sniff,

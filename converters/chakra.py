@@ -89,6 +89,8 @@ def write(trace: Trace, path: Path, *, mode: Mode = "full") -> IssueLog:
     if not ranks:
         raise WriteError("the trace has no nodes to make ETs of", path=path)
     outputs.require_times(trace, path)
+    if not any(chakra_plan.holds(trace.rank(r), host=mode == "full") for r in ranks):
+        raise WriteError(f"the trace has no operations that ETs of mode {mode} hold", path=path)
     numbering = {rank: number for number, rank in enumerate(ranks)}
     issues.add(RENUMBERED, sum(r != n for r, n in numbering.items()), f"ranks {ranks[:8]}")
     comms = chakra_comms.communications(trace, numbering, issues)

@@ -65,12 +65,17 @@ def attributes(
     numbers = Numbers(
         name=strings.all(list(told)),
         tag=np.array([tag for tag, _ in told.values()], np.int64),
-        values=np.stack([_bits(values) for _, (values, _) in told.values()]),
-        known=np.stack([known for _, (_, known) in told.values()]),
+        values=_rows([_bits(values) for _, (values, _) in told.values()], np.int64),
+        known=_rows([known for _, (_, known) in told.values()], np.bool_),
     )
     texts = _words(trace, plan, comms, strings)
-    words = Words(name=strings.all(list(texts)), values=np.stack(list(texts.values())))
+    words = Words(name=strings.all(list(texts)), values=_rows(list(texts.values()), np.int64))
     return list(strings.known), name, numbers, words
+
+
+def _rows(columns: list[Array], kind: Any) -> Array:
+    """Columns as rows of one array; a rank of which nothing is known has none."""
+    return np.stack(columns) if columns else np.empty((0, 0), kind)
 
 
 def _bits(values: Array) -> Array:

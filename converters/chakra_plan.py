@@ -132,6 +132,12 @@ def _calls(launch: Array, hosted: Array, start: Array, host_ts: Array, host_dur:
     return _Calls(position, begun, np.where(position >= 0, np.maximum(at_ns, 0), -1))
 
 
+def holds(trace: Trace, *, host: bool) -> bool:
+    """Whether a plan would hold any node."""
+    kinds = GPU_WORK + (HOST_KINDS if host else ())
+    return bool(np.isin(trace.array("kind"), [int(k) for k in kinds]).any())
+
+
 def first_start(trace: Trace, *, host: bool) -> int:
     """When the first node that a plan would hold starts."""
     kinds = GPU_WORK + (HOST_KINDS if host else ())

@@ -9,6 +9,7 @@ forward operators, `kineto_comms` says what communicates, `kineto_samples` makes
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from chopper_interop.converters.kineto_events import TraceFile
+    from chopper_interop.schemas.meta import Rank
     from chopper_interop.trace import Trace
 
     Array = npt.NDArray[Any]
@@ -248,9 +250,20 @@ def _device(host: str, place: int, properties: dict[str, Any]) -> Device:
     return Device(host, place if number is None else number, name, "kineto")
 
 
+_WORKER = re.compile(r"(?P<host>[A-Za-z0-9][\w.-]*)_(?P<pid>\d+)(\.\d+)?\.pt\.trace\.json")
+
+
+def _host_in_name(path: Path, ranks: tuple[Rank, ...]) -> str:
+    """The host in a name as PyTorch's handler makes it, if its process is the file's own."""
+    found = _WORKER.match(path.name)
+    if found is None or [int(found["pid"])] != [r.pid for r in ranks]:
+        return ""
+    return found["host"]
+
+
 def _meta(file: TraceFile, owners: kineto_ranks.Owners) -> Meta:
     header = file.header
-    host = str(header.get("host_name", ""))
+    host = str(header.get("host_name", "")) or _host_in_name(file.path, owners.ranks)
     properties = header.get("deviceProperties")
     listed = enumerate(properties if isinstance(properties, list) else [])
     devices = tuple(_device(host, i, d) for i, d in listed if isinstance(d, dict))

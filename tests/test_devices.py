@@ -194,6 +194,26 @@ def test_telemetry_of_another_day_is_told(tmp_path: Path) -> None:
     assert {i.code: i.count for i in trace.meta.issues}["telemetry-apart"] == 6
 
 
+@pytest.mark.parametrize(("power_w", "told"), [(105, 0), (200, 1)])
+def test_two_files_of_one_gpu_that_contradict_each_other(
+    tmp_path: Path, power_w: int, told: int
+) -> None:
+    job(tmp_path, {0: 0})
+    telemetry(tmp_path / "a.csv", 1, 100)
+    telemetry(tmp_path / "b.csv", 1, power_w)
+    counts = {i.code: i.count for i in ci.read(tmp_path).meta.issues}
+    assert counts.get("telemetry-contradicts", 0) == told
+
+
+def test_hosts_in_names_as_pytorch_makes_them(tmp_path: Path) -> None:
+    job(tmp_path / "a", {0: 0})
+    name = "gpu-a17_100.1700000000.pt.trace.json"
+    (tmp_path / "a" / "rank0.json").rename(tmp_path / name)
+    assert ci.read(tmp_path / name).meta.ranks[0].host == "gpu-a17"
+    (tmp_path / name).rename(tmp_path / "gpu-a17_99.pt.trace.json")  # of another process
+    assert ci.read(tmp_path / "gpu-a17_99.pt.trace.json").meta.ranks[0].host == ""
+
+
 def test_what_the_user_says_goes_before_what_sources_say(tmp_path: Path) -> None:
     job(tmp_path, {0: 0, 1: 1})
     telemetry(tmp_path / "smi.csv", 2, 100)

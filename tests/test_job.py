@@ -10,7 +10,12 @@ import pytest
 from kineto_files import BASE, call, kernel, span, write
 
 import chopper_interop as ci
-from chopper_interop.errors import AmbiguousRunError, ReadError, UnknownFormatError
+from chopper_interop.errors import (
+    AmbiguousRunError,
+    ReadError,
+    UnknownFormatError,
+    WriteError,
+)
 
 
 def rank_file(folder: Path, name: str, rank: int | None, start: float = 1, n: int = 3) -> Path:
@@ -266,3 +271,14 @@ def test_names_of_files_that_are_no_utf8(tmp_path: Path) -> None:
     assert trace.meta.sources[0].path.endswith("rank\\udcff0.json")
     for ending in ("pftrace", "parquet", "json", "et"):
         ci.write(trace, tmp_path / f"out.{ending}")
+
+
+def test_traces_and_ranks_of_moments_alone(tmp_path: Path) -> None:
+    moment = {"ph": "i", "name": "mark", "pid": 1, "tid": 1, "ts": 1, "s": "t", "cat": "x"}
+    header = {"baseTimeNanoseconds": BASE, "distributedInfo": {"rank": 1, "world_size": 2}}
+    alone = write(tmp_path / "a.json", [moment], **header)
+    with pytest.raises(WriteError, match="no operations"):
+        ci.write(ci.read(alone), tmp_path / "et" / "a.et")
+    rank_file(tmp_path, "b.json", 0)
+    ci.write(ci.read(tmp_path / "a.json", tmp_path / "b.json"), tmp_path / "et" / "b.et")
+    assert ci.read(tmp_path / "et" / "b.0.et").nodes.num_rows

@@ -263,7 +263,7 @@ def test_drawn_traces_have_what_breaks_readers_and_writers():
     seen = set()
 
     @seed(1)
-    @settings(max_examples=150, deadline=None, phases=[Phase.generate], database=None,
+    @settings(max_examples=400, deadline=None, phases=[Phase.generate], database=None,
               suppress_health_check=list(HealthCheck))  # fmt: skip
     @given(traces())
     def look(trace):
