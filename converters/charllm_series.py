@@ -8,6 +8,7 @@ import numpy as np
 
 from chopper_interop.converters import charllm_tables as tables
 from chopper_interop.converters.charllm_tables import How
+from chopper_interop.converters.telemetry_clock import note_steps
 from chopper_interop.issues import Fault, IssueLog, Severity
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ def add(builder: TraceBuilder, file: File, issues: IssueLog, *, amd: bool) -> No
         metric = tables.AMD[what.key]
         issues.add(AMD_FILES, 1, what.key)
     issues.add(MEM_TOTAL, int(what.key == "memory_used"))
+    note_steps(file.time, np.zeros(len(file.time), np.int64), issues, file.path.name)
     order = np.argsort(file.time, kind="stable")
     time, value = file.time[order], file.value[order]
     if metric.how is How.SUM:

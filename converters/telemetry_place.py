@@ -8,6 +8,7 @@ import numpy as np
 
 from chopper_interop.converters import telemetry_faults as faults
 from chopper_interop.converters import telemetry_ticks
+from chopper_interop.converters.telemetry_clock import note_steps
 from chopper_interop.converters.telemetry_emit import Timed
 from chopper_interop.converters.telemetry_numbers import SECOND
 from chopper_interop.converters.telemetry_stamps import MIXED, Times, stamp_of, times_of
@@ -95,12 +96,13 @@ def _mixed(table: Table, times: Times) -> Array:
 def _as_written(row: Array, times: Times, owners: Owners, issues: IssueLog) -> Timed:
     """Rows at their stamps; whole seconds are spread over runs of ticks."""
     time = times.ns[row]
-    if times.resolution_ns < SECOND or not len(row):
-        return Timed(row, time, times.resolution_ns + READING_NS)
     device, part = _device_and_part(owners, row)
     places: dict[tuple[int, int], int] = {}
     keys = zip(device.tolist(), part.tolist(), strict=True)
     place = np.array([places.setdefault(key, len(places)) for key in keys], np.int64)
+    note_steps(time, place, issues)
+    if times.resolution_ns < SECOND or not len(row):
+        return Timed(row, time, times.resolution_ns + READING_NS)
     time, half = telemetry_ticks.placed(
         time // SECOND, telemetry_ticks.ticks_of(device, part), place
     )

@@ -1,0 +1,70 @@
+"""Telemetry whose form is sound and whose clock or values are not."""
+
+from __future__ import annotations
+
+from seeds import Odd, Reads, Seed
+
+T = 1_786_553_852
+SEEDS: tuple[Seed, ...] = ()
+
+
+def _amd(*rows: tuple[int, int, str]) -> bytes:
+    """amd-smi's CSV: seconds, GPU and power of rows."""
+    lines = [f"{T + at},{gpu},{power}" for at, gpu, power in rows]
+    return "\r\n".join(["timestamp,gpu,socket_power", *lines, ""]).encode()
+
+
+def _nvidia(*rows: tuple[str, str]) -> bytes:
+    """nvidia-smi's CSV of one GPU: times and power of rows."""
+    lines = [f"{at}, 0, {power}" for at, power in rows]
+    return "\n".join(["timestamp, index, power.draw [W]", *lines, ""]).encode()
+
+
+_AUTUMN = ("01:58:00", "01:59:00", "01:00:00", "01:01:00")
+_BACK = "clock-stepped-back"
+_CLOCKS = (
+    Odd(
+        "nvidia-smi: the hour that comes twice, without zone",
+        {"n.csv": _nvidia(*((f"2024/11/03 {at}.000", "300.00 W") for at in _AUTUMN))},
+        Reads(samples=4, issues={_BACK: 2}),
+    ),
+    Odd(
+        "nvidia-smi: the hour that comes twice, with the zone",
+        {"n.csv": _nvidia(*((f"2024/11/03 {at}.000", "300.00 W") for at in _AUTUMN))},
+        Reads(samples=4, issues={"hour-comes-twice-told": 4}),
+        {"tz": "America/New_York"},
+    ),
+    Odd(
+        "amd-smi: CSV whose clock steps back",
+        {"m.csv": _amd((0, 0, "700"), (1, 0, "701"), (-499, 0, "702"), (-498, 0, "703"))},
+        Reads(samples=4, issues={_BACK: 2}),
+    ),
+    Odd(
+        "amd-smi: CSV of GPUs one behind the other",
+        {"m.csv": _amd(*((at, gpu, "700") for gpu in (0, 1) for at in range(9)))},
+        Reads(samples=18, issues={"tick-without-all-gpus": 16}),
+    ),
+    Odd(
+        "rocm-smi: rows with times that step back",
+        {
+            "s.csv": "\n".join(
+                ["timestamp,device,power_watts"]
+                + [f"{T + at},card0,700.0" for at in (0, 5, -495)]
+                + [""]
+            ).encode()
+        },
+        Reads(samples=3, issues={_BACK: 1}),
+    ),
+    Odd(
+        "CharLLM: a clock that steps back",
+        {"gpu_power_0.csv": f"{T}.5,700.0\n{T + 1}.5,701.0\n{T - 500}.5,702.0\n".encode()},
+        Reads(samples=3, issues={_BACK: 1}),
+    ),
+    Odd(
+        "Zeus: power whose clock steps back",
+        {"p.csv": f"time,gpu0\n{T}.5,700.0\n{T + 1}.5,701.0\n{T - 500}.5,702.0\n".encode()},
+        Reads(samples=3, issues={_BACK: 1}),
+    ),
+)
+
+ODD = _CLOCKS
