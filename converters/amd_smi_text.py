@@ -166,10 +166,12 @@ def _line(line: str, at: str, table: _Table, *, whole: bool) -> None:
     elif _PROCESS in table.heads:
         _process(line, at, table)
     else:
-        _row(line, at, table, cut=watched and not whole)
+        _row(
+            line, at, table, cut=not whole and (watched or amd_smi_yaml.ENDS_IN_NUMBER.search(line))
+        )
 
 
-def _row(line: str, at: str, table: _Table, *, cut: bool) -> None:
+def _row(line: str, at: str, table: _Table, *, cut: object) -> None:
     cells = _CELL.findall(line)
     if len(cells) != len(table.heads):
         table.lost(own_faults.CUT, f"{at}: {len(cells)} cells for {len(table.heads)} columns")

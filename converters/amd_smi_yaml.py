@@ -22,6 +22,8 @@ Tree = dict[str, Any]
 BLOCK = re.compile(r"(GPU|CPU|CORE|NIC|SWITCH): *(\S*)\s*$")
 """How a block begins."""
 STAMP = re.compile(r" *TIMESTAMP: *(\S*)\s*$")
+ENDS_IN_NUMBER = re.compile(r"(?:^|[\s/])[-+]?\d+(?:\.\d*)?$")
+"""A number without unit, which more digits may belong behind; no address is one."""
 _KEY = re.compile(r"( *)(?:- )?([A-Z0-9][\w %/.()#-]*):(?: (.*))?$")
 _MESSAGE = re.compile(r"'CTRL' \+ 'C'|WARNING|[A-Z]+ INFO:")
 _AS_WRITTEN = re.compile(r"ecc_blocks?\.[^.]+|\w+_board\.temperature\.[^.]+|clock\.[VD]CLK\d+")
@@ -112,6 +114,10 @@ class _Reader:
         tree, name = self.last or ({"": ""}, "")
         return str(tree[name]).startswith("[") and not str(tree[name]).endswith("]")
 
+    def _ends_in_digit(self) -> bool:
+        tree, name = self.last or ({"": ""}, "")
+        return ENDS_IN_NUMBER.search(str(tree[name])) is not None
+
     def _close(self) -> None:
         """Leave out a list that has no end."""
         if self.last and self._open():
@@ -123,13 +129,16 @@ class _Reader:
         self.issues.add(faults.CELL_CUT, 1, f"{name}: {tree.pop(name)}"[:80])
 
     def end(self, *, whole: bool) -> None:
-        """What the file breaks off in may lack digits, if amd-smi was stopped there."""
-        if not whole and any(block.stamp for block in self.blocks):
-            if self.last:
-                self._cut()
-                self.last = None
-            else:
-                self.issues.add(faults.FILE_CUT)
+        """What the file breaks off in may lack digits, if amd-smi was stopped there.
+
+        An output without time may also have been edited: there a digit alone says that it may.
+        """
+        watched = any(block.stamp for block in self.blocks)
+        if not whole and self.last and (watched or self._ends_in_digit()):
+            self._cut()
+            self.last = None
+        elif not whole and watched:
+            self.issues.add(faults.FILE_CUT)
         self._close()
 
 

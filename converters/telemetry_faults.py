@@ -94,10 +94,16 @@ TEXT = Fault(
     Severity.INFO,
     "Cells that hold words (ENABLED, AUTO, an error's text) are not samples and were left out.",
 )
+GARBLED = Fault(
+    "value-garbled",
+    Severity.LOSS,
+    "Cells that should hold a number and hold none that can be read (100,5 W; a word that the tool "
+    "does not have; more than any type holds) were left out.",
+)
 SENTINEL = Fault(
     "value-not-available",
     Severity.INFO,
-    "Values that stand for 'not available' (-1, 65535, 4294967295, 18446744073709551615) were "
+    "Values that stand for 'not available' (-1, 65535, 4294967295, 18446744073709551615, nan) were "
     "left out.",
 )
 UNIT = Fault(

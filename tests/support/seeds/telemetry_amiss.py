@@ -67,4 +67,68 @@ _CLOCKS = (
     ),
 )
 
-ODD = _CLOCKS
+_GARBLED = "value-garbled"
+_WORDS = (
+    *(
+        Odd(
+            f"amd-smi: {cell} among watts",
+            {"m.csv": _amd((0, 0, "700"), (1, 0, cell), (2, 0, "702"))},
+            Reads(samples=2, issues={code: 1}),
+        )
+        for cell, code in (
+            ('"100,5 W"', _GARBLED),
+            ("1OO W", _GARBLED),
+            ("abc", _GARBLED),
+            ("1e400", _GARBLED),
+            ("nan W", "value-not-available"),
+            ("ENABLED", "cell-not-a-number"),
+            ("AMDSMI_STATUS_NOT_SUPPORTED", "cell-not-a-number"),
+        )
+    ),
+    Odd(
+        "amd-smi: a word under a name that is not known",
+        {"m.csv": f"timestamp,gpu,socket_power,mood\n{T},0,700,GOOD7\n".encode()},
+        Reads(samples=1, issues={"cell-not-a-number": 1}),
+    ),
+    Odd(
+        "amd-smi: a decimal comma under a name that is not known",
+        {"m.csv": f'timestamp,gpu,socket_power,mood\n{T},0,700,"100,5 W"\n'.encode()},
+        Reads(samples=1, issues={_GARBLED: 1}),
+    ),
+    Odd(
+        "nvidia-smi: words among watts",
+        {
+            "n.csv": _nvidia(
+                ("2024/05/01 12:00:00.000", "300.00 W"),
+                ("2024/05/01 12:00:01.000", '"300,00 W"'),
+                ("2024/05/01 12:00:02.000", "Enabled"),
+            )
+        },
+        Reads(samples=1, issues={_GARBLED: 1, "cell-not-a-number": 1}),
+    ),
+)
+
+_BLOCK = "GPU: 0\n    POWER:\n        SOCKET_POWER: 700 W\n    CLOCK:\n        GFX_0:\n            CLK: 1"
+_AT = {"at_ns": T * 1_000_000_000}
+_CUTS = (
+    Odd(
+        "amd-smi: text of one output that ends within a number",
+        {"m.txt": _BLOCK.encode()},
+        Reads(samples=1, issues={"cell-cut-short": 1}),
+        _AT,
+    ),
+    Odd(
+        "amd-smi: text of one output whose last line lacks its end",
+        {"m.txt": (_BLOCK + "00 MHz").encode()},
+        Reads(samples=2),
+        _AT,
+    ),
+    Odd(
+        "amd-smi: a table of one output that ends within a number",
+        {"m.txt": b"GPU  POWER  GPU_TEMP\n  0  700 W  4"},
+        Reads(samples=1, issues={"cell-cut-short": 1}),
+        _AT,
+    ),
+)
+
+ODD = (*_CUTS, *_CLOCKS, *_WORDS)
