@@ -9,6 +9,7 @@ import numpy as np
 from chopper_interop.converters import charllm_tables as tables
 from chopper_interop.converters.charllm_tables import How
 from chopper_interop.converters.telemetry_clock import note_steps
+from chopper_interop.converters.telemetry_limits import note_impossible
 from chopper_interop.issues import Fault, IssueLog, Severity
 
 if TYPE_CHECKING:
@@ -136,7 +137,9 @@ def _series(
         device=what.rank if what.gpu else -1,
         uncertainty_ns=READING_NS,
     )
-    builder.samples(series, time, value * metric.factor)
+    value = value * metric.factor
+    note_impossible(metric.lane.format(id=what.id) + suffix, metric.unit, value, issues)
+    builder.samples(series, time, value)
 
 
 def unwrapped(value: Array) -> tuple[Array, int]:

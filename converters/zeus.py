@@ -20,6 +20,7 @@ from chopper_interop import inputs
 from chopper_interop.build import TraceBuilder
 from chopper_interop.converters import telemetry_faults as faults
 from chopper_interop.converters.telemetry_clock import note_steps
+from chopper_interop.converters.telemetry_limits import note_impossible
 from chopper_interop.converters.telemetry_numbers import SECOND, nanoseconds
 from chopper_interop.converters.telemetry_text import lines_of
 from chopper_interop.converters.zeus_lanes import powers, windows
@@ -134,7 +135,9 @@ def read(paths: list[Path]) -> Trace:
     for (device, name, unit), points in found.items():
         series = builder.series(-1, name, unit, SOURCE, device=device, uncertainty_ns=READING_NS)
         time = np.array([t for t, _ in points], np.int64)
-        builder.samples(series, time, np.array([v for _, v in points]))
+        value = np.array([v for _, v in points])
+        note_impossible(name, unit, value, issues)
+        builder.samples(series, time, value)
     return builder.finish().with_meta(issues=tuple(issues))
 
 

@@ -131,4 +131,56 @@ _CUTS = (
     ),
 )
 
-ODD = (*_CUTS, *_CLOCKS, *_WORDS)
+_IMPOSSIBLE = "value-impossible"
+_BEYOND = (
+    *(
+        Odd(
+            f"amd-smi: {key} of {cell}",
+            {"m.csv": f"timestamp,gpu,{key}\n{T},0,{cell}\n".encode()},
+            Reads(samples=1, issues={_IMPOSSIBLE: count} if count else {}),
+        )
+        for key, cell, count in (
+            ("socket_power", "-5", 1),
+            ("socket_power", "-5 W", 1),
+            ("socket_power", "100001", 1),
+            ("socket_power", "100000", 0),
+            ("gfx_0_clk", "-132", 1),
+            ("gfx_0_clk", "100001 MHz", 1),
+            ("gfx_activity", "200", 1),
+            ("gfx_activity", "101", 0),
+            ("hotspot", "-20", 0),
+            ("used_vram", "-2", 1),
+            ("total_energy_consumption", "-2.5", 1),
+        )
+    ),
+    Odd(
+        "nvidia-smi: negative power",
+        {"n.csv": _nvidia(("2024/05/01 12:00:00.000", "-300.00 W"))},
+        Reads(samples=1, issues={_IMPOSSIBLE: 1}),
+    ),
+    Odd(
+        "CharLLM: negative power",
+        {"gpu_power_0.csv": f"{T}.5,-700.0\n{T + 1}.5,701.0\n".encode()},
+        Reads(samples=2, issues={_IMPOSSIBLE: 1}),
+    ),
+    *(
+        Odd(
+            f"Zeus: a window of {elapsed} s and {energy} J",
+            {
+                "w.csv": (
+                    "start_time,window_name,elapsed_time,gpu0_energy\n"
+                    f"{T}.5,step,{elapsed},{energy}\n"
+                ).encode()
+            },
+            Reads(samples=samples, issues={_IMPOSSIBLE: count}),
+        )
+        for elapsed, energy, samples, count in (
+            ("0.0", "5.0", 2, 1),
+            ("-1.0", "5.0", 3, 2),
+            ("nan", "5.0", 1, 1),
+            ("1.0", "-5.0", 3, 2),
+        )
+    ),
+)
+
+ODD = (*_BEYOND, *_CUTS, *_CLOCKS, *_WORDS)
