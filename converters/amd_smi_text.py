@@ -15,6 +15,7 @@ from chopper_interop.converters.amd_smi_csv import LARGEST, OWN
 from chopper_interop.converters.amd_smi_processes import Processes
 from chopper_interop.converters.telemetry_cells import Cell, ColumnBuilder, Rows, of_text
 from chopper_interop.converters.telemetry_numbers import whole_number
+from chopper_interop.converters.telemetry_text import without_tabs
 from chopper_interop.converters.telemetry_units import UNITS
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def read(text: str, issues: IssueLog) -> Rows:
     issues
         Where rows that cannot be read are counted.
     """
-    text = _with_degrees(text)
+    text = _with_degrees(without_tabs(text))
     table = _Table(issues)
     for reader, first, part in _parts(text):
         reader(part, first, table)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from chopper_interop.converters import telemetry_faults as faults
+from chopper_interop.converters.telemetry_text import without_tabs
 
 if TYPE_CHECKING:
     from chopper_interop.issues import IssueLog
@@ -153,7 +154,7 @@ def read(text: str, issues: IssueLog) -> list[Block]:
         Where lines that belong to no block are counted.
     """
     reader = _Reader(issues)
-    for number, line in enumerate(text.split("\n"), 1):
+    for number, line in enumerate(without_tabs(text).split("\n"), 1):
         reader.line(line.rstrip("\r\0 "), number)
     reader.end(whole=not text.rpartition("\n")[2].strip("\r\0 "))
     return reader.blocks

@@ -23,6 +23,14 @@ NO_TIME = Fault(
     "the last> and -O period_ms=<milliseconds>, or -O at=mtime.",
     events=True,
 )
+STAMP_UNKNOWN = Fault(
+    "stamp-not-understood",
+    Severity.LOSS,
+    "Rows whose time is written in a way that is not understood, or that may be read as two "
+    "different days (05/01/2024), were left out. Write times as 2024/05/01 12:34:56.789, in "
+    "ISO 8601 or as epoch seconds.",
+    events=True,
+)
 EARLIER_TICK = Fault(
     "row-of-earlier-tick",
     Severity.LOSS,

@@ -65,7 +65,7 @@ def placed(
     row = np.flatnonzero(told)
     if len(row) or not len(table.stamp) or not given:
         untimed = ~told & ~unknown & ~_mixed(table, times)
-        issues.add(faults.NO_TIME, np.count_nonzero(untimed), f"{len(told)} rows of {path.name}")
+        _note_untimed(table, untimed, path)
         return _as_written(row, times, owners, issues), times
     if at_ns is None:
         at_ns = path.stat().st_mtime_ns
@@ -82,6 +82,20 @@ def placed(
     good = time >= 0
     issues.add(faults.NO_TIME, np.count_nonzero(~good))
     return Timed(row[good], time[good], ONCE_NS), Times(time, 1, local=False)
+
+
+def _note_untimed(table: Table, untimed: Array, path: Path) -> None:
+    """Count rows without a time, and those that have one which is not understood."""
+    odd = [row for row in np.flatnonzero(untimed).tolist() if _is_written(table.stamp[row])]
+    example = table.stamp[odd[0]].strip()[:80] if odd else ""
+    table.issues.add(faults.STAMP_UNKNOWN, len(odd), example)
+    without = np.count_nonzero(untimed) - len(odd)
+    table.issues.add(faults.NO_TIME, without, f"{len(untimed)} rows of {path.name}")
+
+
+def _is_written(stamp: str) -> bool:
+    """Whether a stamp says anything."""
+    return any(c.isdigit() for c in stamp)
 
 
 def _mixed(table: Table, times: Times) -> Array:

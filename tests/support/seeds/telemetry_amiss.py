@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from seeds import Odd, Reads, Seed
+import re
+
+from chopper_interop.errors import ReadError
+from seeds import Odd, Reads, Refused, Seed, amd_smi, rocm_smi
 
 T = 1_786_553_852
 SEEDS: tuple[Seed, ...] = ()
@@ -183,4 +186,38 @@ _BEYOND = (
     ),
 )
 
-ODD = (*_BEYOND, *_CUTS, *_CLOCKS, *_WORDS)
+_US = "05/01/2024 12:00:00.000"
+_FORMS = (
+    Odd(
+        "nvidia-smi: dates as in the United States",
+        {"n.csv": _nvidia((_US, "300.00 W"), (_US, "301.00 W"))},
+        Refused(ReadError, "that is not understood"),
+    ),
+    Odd(
+        "nvidia-smi: one date as in the United States",
+        {"n.csv": _nvidia(("2024/05/01 12:00:00.000", "300.00 W"), (_US, "301.00 W"))},
+        Reads(samples=1, issues={"stamp-not-understood": 1}),
+    ),
+    Odd(
+        "amd-smi: text with tabs",
+        {"m.txt": amd_smi.TEXT.replace("    ", "\t").encode()},
+        Reads(samples=30),
+    ),
+    Odd(
+        "amd-smi: a table with tabs",
+        {"m.txt": re.sub("  +", "\t", amd_smi.TABLE).encode()},
+        Reads(samples=26),
+    ),
+    Odd(
+        "rocm-smi: text with tabs",
+        {"s.txt": re.sub("  +", "\t", rocm_smi.TEXT).encode()},
+        Reads(samples=18),
+    ),
+    Odd(
+        "rocm-smi: tables with tabs",
+        {"s.txt": re.sub("  +", "\t", rocm_smi.TABLE).encode()},
+        Reads(samples=44),
+    ),
+)
+
+ODD = (*_FORMS, *_BEYOND, *_CUTS, *_CLOCKS, *_WORDS)
