@@ -153,7 +153,7 @@ def _of_numbers(key: str, column: pa.ChunkedArray, name: Name, issues: IssueLog)
     with np.errstate(over="ignore"):  # garbled cells may hold any number
         value *= scale
     endless = np.isinf(value)
-    issues.add(faults.TEXT, np.count_nonzero(endless), key)
+    issues.add(faults.GARBLED, np.count_nonzero(endless), key)
     value[endless] = np.nan
     return [telemetry_values.Reading(key, name, name.full, unit, value)]
 

@@ -18,6 +18,7 @@ from chopper_interop.converters import (
 )
 from chopper_interop.converters.telemetry_headers import is_of_nvidia
 from chopper_interop.converters.telemetry_numbers import cells_of
+from chopper_interop.converters.telemetry_text import without_tabs
 
 
 class Output(Enum):
@@ -151,7 +152,7 @@ def output_of(head: bytes) -> Output | None:
         return _of_json(body)
     if amd_smi_csv.HEADER.match(body):
         return _of_csv(body)
-    return _of_text(body)
+    return _of_text(without_tabs(body))
 
 
 def _of_text(body: str) -> Output | None:

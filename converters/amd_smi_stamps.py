@@ -12,6 +12,8 @@ from chopper_interop.converters import amd_smi_faults as own_faults
 from chopper_interop.converters import telemetry_faults as faults
 from chopper_interop.converters import telemetry_ticks
 from chopper_interop.converters.telemetry_cells import rows_where
+from chopper_interop.converters.telemetry_clock import note_steps
+from chopper_interop.converters.telemetry_numbers import SECOND
 from chopper_interop.converters.telemetry_rows import Timed, by_gift, places_of, ticks_cut
 from chopper_interop.converters.telemetry_units import ABSENT
 from chopper_interop.schemas.meta import REALTIME, Device, Meta, Source
@@ -45,6 +47,7 @@ def by_stamps(rows: Rows, path: Path, given: Given, issues: IssueLog) -> Timed:
     timed = rows_where(rows, told)
     tick = np.unique(tick[told], return_inverse=True)[1]
     places = places_of(timed)
+    note_steps(timed.stamp * SECOND, places, issues)
     time, half = telemetry_ticks.placed(timed.stamp, tick, places)
     issues.add(faults.TICK_CUT, ticks_cut(tick, places))
     issues.add(faults.SPREAD, len(time), f"± {half / 1e9:.3f} s")

@@ -15,6 +15,7 @@ from chopper_interop.converters.amd_smi_csv import LARGEST, OWN
 from chopper_interop.converters.amd_smi_processes import Processes
 from chopper_interop.converters.telemetry_cells import Cell, ColumnBuilder, Rows, of_text
 from chopper_interop.converters.telemetry_numbers import whole_number
+from chopper_interop.converters.telemetry_text import without_tabs
 from chopper_interop.converters.telemetry_units import UNITS
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def read(text: str, issues: IssueLog) -> Rows:
     issues
         Where rows that cannot be read are counted.
     """
-    text = _with_degrees(text)
+    text = _with_degrees(without_tabs(text))
     table = _Table(issues)
     for reader, first, part in _parts(text):
         reader(part, first, table)
@@ -166,10 +167,12 @@ def _line(line: str, at: str, table: _Table, *, whole: bool) -> None:
     elif _PROCESS in table.heads:
         _process(line, at, table)
     else:
-        _row(line, at, table, cut=watched and not whole)
+        _row(
+            line, at, table, cut=not whole and (watched or amd_smi_yaml.ENDS_IN_NUMBER.search(line))
+        )
 
 
-def _row(line: str, at: str, table: _Table, *, cut: bool) -> None:
+def _row(line: str, at: str, table: _Table, *, cut: object) -> None:
     cells = _CELL.findall(line)
     if len(cells) != len(table.heads):
         table.lost(own_faults.CUT, f"{at}: {len(cells)} cells for {len(table.heads)} columns")

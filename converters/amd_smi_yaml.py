@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from chopper_interop.converters import telemetry_faults as faults
+from chopper_interop.converters.telemetry_text import without_tabs
 
 if TYPE_CHECKING:
     from chopper_interop.issues import IssueLog
@@ -22,6 +23,8 @@ Tree = dict[str, Any]
 BLOCK = re.compile(r"(GPU|CPU|CORE|NIC|SWITCH): *(\S*)\s*$")
 """How a block begins."""
 STAMP = re.compile(r" *TIMESTAMP: *(\S*)\s*$")
+ENDS_IN_NUMBER = re.compile(r"(?:^|[\s/])[-+]?\d+(?:\.\d*)?$")
+"""A number without unit, which more digits may belong behind; no address is one."""
 _KEY = re.compile(r"( *)(?:- )?([A-Z0-9][\w %/.()#-]*):(?: (.*))?$")
 _MESSAGE = re.compile(r"'CTRL' \+ 'C'|WARNING|[A-Z]+ INFO:")
 _AS_WRITTEN = re.compile(r"ecc_blocks?\.[^.]+|\w+_board\.temperature\.[^.]+|clock\.[VD]CLK\d+")
@@ -112,6 +115,10 @@ class _Reader:
         tree, name = self.last or ({"": ""}, "")
         return str(tree[name]).startswith("[") and not str(tree[name]).endswith("]")
 
+    def _ends_in_digit(self) -> bool:
+        tree, name = self.last or ({"": ""}, "")
+        return ENDS_IN_NUMBER.search(str(tree[name])) is not None
+
     def _close(self) -> None:
         """Leave out a list that has no end."""
         if self.last and self._open():
@@ -123,13 +130,16 @@ class _Reader:
         self.issues.add(faults.CELL_CUT, 1, f"{name}: {tree.pop(name)}"[:80])
 
     def end(self, *, whole: bool) -> None:
-        """What the file breaks off in may lack digits, if amd-smi was stopped there."""
-        if not whole and any(block.stamp for block in self.blocks):
-            if self.last:
-                self._cut()
-                self.last = None
-            else:
-                self.issues.add(faults.FILE_CUT)
+        """What the file breaks off in may lack digits, if amd-smi was stopped there.
+
+        An output without time may also have been edited: there a digit alone says that it may.
+        """
+        watched = any(block.stamp for block in self.blocks)
+        if not whole and self.last and (watched or self._ends_in_digit()):
+            self._cut()
+            self.last = None
+        elif not whole and watched:
+            self.issues.add(faults.FILE_CUT)
         self._close()
 
 
@@ -144,7 +154,7 @@ def read(text: str, issues: IssueLog) -> list[Block]:
         Where lines that belong to no block are counted.
     """
     reader = _Reader(issues)
-    for number, line in enumerate(text.split("\n"), 1):
+    for number, line in enumerate(without_tabs(text).split("\n"), 1):
         reader.line(line.rstrip("\r\0 "), number)
     reader.end(whole=not text.rpartition("\n")[2].strip("\r\0 "))
     return reader.blocks

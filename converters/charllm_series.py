@@ -8,6 +8,8 @@ import numpy as np
 
 from chopper_interop.converters import charllm_tables as tables
 from chopper_interop.converters.charllm_tables import How
+from chopper_interop.converters.telemetry_clock import note_steps
+from chopper_interop.converters.telemetry_limits import note_impossible
 from chopper_interop.issues import Fault, IssueLog, Severity
 
 if TYPE_CHECKING:
@@ -75,6 +77,7 @@ def add(builder: TraceBuilder, file: File, issues: IssueLog, *, amd: bool) -> No
         metric = tables.AMD[what.key]
         issues.add(AMD_FILES, 1, what.key)
     issues.add(MEM_TOTAL, int(what.key == "memory_used"))
+    note_steps(file.time, np.zeros(len(file.time), np.int64), issues, file.path.name)
     order = np.argsort(file.time, kind="stable")
     time, value = file.time[order], file.value[order]
     if metric.how is How.SUM:
@@ -134,7 +137,9 @@ def _series(
         device=what.rank if what.gpu else -1,
         uncertainty_ns=READING_NS,
     )
-    builder.samples(series, time, value * metric.factor)
+    value = value * metric.factor
+    note_impossible(metric.lane.format(id=what.id) + suffix, metric.unit, value, issues)
+    builder.samples(series, time, value)
 
 
 def unwrapped(value: Array) -> tuple[Array, int]:

@@ -25,6 +25,7 @@ from chopper_interop.converters.rocm_smi_records import SYSTEM
 from chopper_interop.converters.rocm_smi_sniff import Form, form_of
 from chopper_interop.converters.rocm_smi_time import SECOND
 from chopper_interop.converters.telemetry_cells import ColumnBuilder, Rows, of_text, rows_where
+from chopper_interop.converters.telemetry_clock import note_steps
 from chopper_interop.converters.telemetry_facts import (
     amount,
     joined,
@@ -187,7 +188,9 @@ def _timed(
     time = np.array([m.ns + half * m.whole for m in known], np.int64)
     kept = rows_where(rows, told)
     tick = np.unique(output[told], return_inverse=True)[1]
-    issues.add(faults.TICK_CUT, telemetry_rows.ticks_cut(tick, telemetry_rows.places_of(kept)))
+    places = telemetry_rows.places_of(kept)
+    issues.add(faults.TICK_CUT, telemetry_rows.ticks_cut(tick, places))
+    note_steps(time, places, issues)
     issues.add(BESIDE, len(known))
     issues.add(NO_ZONE, sum(local))
     uncertainty = RUNNING_NS + half * whole

@@ -12,6 +12,7 @@ from chopper_interop.converters import (
     rocm_smi_text,
     rocm_smi_time,
 )
+from chopper_interop.converters.telemetry_text import without_tabs
 
 
 class Form(Enum):
@@ -37,7 +38,7 @@ def form_of(head: bytes) -> Form | None:
     head
         First bytes of the file, unpacked. May end anywhere.
     """
-    text = head.decode("utf-8", "replace").lstrip("\ufeff")
+    text = without_tabs(head.decode("utf-8", "replace").lstrip("\ufeff"))
     lines = text.split("\n")
     for number, raw in enumerate(lines[:_LINES_AT_MOST]):
         line = raw.rstrip("\r \0")

@@ -10,6 +10,7 @@ from chopper_interop.converters import telemetry_faults as faults
 from chopper_interop.converters.rocm_smi_records import SYSTEM, Records, card_of
 from chopper_interop.converters.telemetry_facts import amount
 from chopper_interop.converters.telemetry_numbers import LARGEST_INDEX, whole_number
+from chopper_interop.converters.telemetry_text import without_tabs
 
 if TYPE_CHECKING:
     from chopper_interop.issues import IssueLog
@@ -142,6 +143,7 @@ class _Reader:
 
 def read(text: str, issues: IssueLog) -> Records:
     """Records of a text, or of several one behind the other."""
+    text = without_tabs(text)
     reader = _Reader(issues, marked=BEGIN.search(text) is not None)
     lines = text.split("\n")
     for number, line in enumerate(lines, 1):

@@ -23,6 +23,14 @@ NO_TIME = Fault(
     "the last> and -O period_ms=<milliseconds>, or -O at=mtime.",
     events=True,
 )
+STAMP_UNKNOWN = Fault(
+    "stamp-not-understood",
+    Severity.LOSS,
+    "Rows whose time is written in a way that is not understood, or that may be read as two "
+    "different days (05/01/2024), were left out. Write times as 2024/05/01 12:34:56.789, in "
+    "ISO 8601 or as epoch seconds.",
+    events=True,
+)
 EARLIER_TICK = Fault(
     "row-of-earlier-tick",
     Severity.LOSS,
@@ -94,10 +102,16 @@ TEXT = Fault(
     Severity.INFO,
     "Cells that hold words (ENABLED, AUTO, an error's text) are not samples and were left out.",
 )
+GARBLED = Fault(
+    "value-garbled",
+    Severity.LOSS,
+    "Cells that should hold a number and hold none that can be read (100,5 W; a word that the tool "
+    "does not have; more than any type holds) were left out.",
+)
 SENTINEL = Fault(
     "value-not-available",
     Severity.INFO,
-    "Values that stand for 'not available' (-1, 65535, 4294967295, 18446744073709551615) were "
+    "Values that stand for 'not available' (-1, 65535, 4294967295, 18446744073709551615, nan) were "
     "left out.",
 )
 UNIT = Fault(

@@ -8,6 +8,7 @@ import numpy as np
 
 from chopper_interop.converters import telemetry_faults as faults
 from chopper_interop.converters import telemetry_ticks
+from chopper_interop.converters.telemetry_clock import note_steps
 from chopper_interop.converters.telemetry_emit import Timed
 from chopper_interop.converters.telemetry_numbers import SECOND
 from chopper_interop.converters.telemetry_stamps import MIXED, Times, stamp_of, times_of
@@ -64,7 +65,7 @@ def placed(
     row = np.flatnonzero(told)
     if len(row) or not len(table.stamp) or not given:
         untimed = ~told & ~unknown & ~_mixed(table, times)
-        issues.add(faults.NO_TIME, np.count_nonzero(untimed), f"{len(told)} rows of {path.name}")
+        _note_untimed(table, untimed, path)
         return _as_written(row, times, owners, issues), times
     if at_ns is None:
         at_ns = path.stat().st_mtime_ns
@@ -83,6 +84,20 @@ def placed(
     return Timed(row[good], time[good], ONCE_NS), Times(time, 1, local=False)
 
 
+def _note_untimed(table: Table, untimed: Array, path: Path) -> None:
+    """Count rows without a time, and those that have one which is not understood."""
+    odd = [row for row in np.flatnonzero(untimed).tolist() if _is_written(table.stamp[row])]
+    example = table.stamp[odd[0]].strip()[:80] if odd else ""
+    table.issues.add(faults.STAMP_UNKNOWN, len(odd), example)
+    without = np.count_nonzero(untimed) - len(odd)
+    table.issues.add(faults.NO_TIME, without, f"{len(untimed)} rows of {path.name}")
+
+
+def _is_written(stamp: str) -> bool:
+    """Whether a stamp says anything."""
+    return any(c.isdigit() for c in stamp)
+
+
 def _mixed(table: Table, times: Times) -> Array:
     """Rows that have been counted for another reason than having no time."""
     if not any(issue.code == MIXED.code for issue in table.issues):
@@ -95,12 +110,13 @@ def _mixed(table: Table, times: Times) -> Array:
 def _as_written(row: Array, times: Times, owners: Owners, issues: IssueLog) -> Timed:
     """Rows at their stamps; whole seconds are spread over runs of ticks."""
     time = times.ns[row]
-    if times.resolution_ns < SECOND or not len(row):
-        return Timed(row, time, times.resolution_ns + READING_NS)
     device, part = _device_and_part(owners, row)
     places: dict[tuple[int, int], int] = {}
     keys = zip(device.tolist(), part.tolist(), strict=True)
     place = np.array([places.setdefault(key, len(places)) for key in keys], np.int64)
+    note_steps(time, place, issues)
+    if times.resolution_ns < SECOND or not len(row):
+        return Timed(row, time, times.resolution_ns + READING_NS)
     time, half = telemetry_ticks.placed(
         time // SECOND, telemetry_ticks.ticks_of(device, part), place
     )

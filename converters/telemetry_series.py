@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop.converters import telemetry_faults as faults
+from chopper_interop.converters.telemetry_limits import note_impossible
 from chopper_interop.converters.telemetry_names import SHARE, Kind, unknown
 
 if TYPE_CHECKING:
@@ -163,6 +164,7 @@ class Lanes:
         name += group.suffix
         self._taken.add((group.gpu, name))
         if time.size:
+            note_impossible(name, unit, value, self.issues)
             series = self.builder.series(
                 NODE,
                 name,

@@ -22,3 +22,8 @@ def decoded(data: Array) -> str:
 def lines_of(data: Array) -> str:
     """The same, its lines ending in a line feed."""
     return decoded(data).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def without_tabs(text: str) -> str:
+    """Text in columns whose tabs, which editors and terminals make of spaces, are spaces."""
+    return text.replace("\t", "    ")

@@ -19,6 +19,22 @@ STATES = {
 ABSENT = re.compile(r"|[\[(]?(N/A|Not Supported|Not Applicable)[\])]?( .*)?", re.IGNORECASE)
 """How a value says that there is none: empty, ``N/A``, ``N/A mV``, ``[Not Supported]``."""
 
+KNOWN_WORDS = re.compile(
+    r"(?:EN|DIS)ABLED?|ON|OFF|YES|NO|NONE|NULL|UNKNOWN|AUTO|MANUAL|LOW|HIGH|DEFAULT|DYNAMIC"
+    r"|(?:NOT[ _])?ACTIVE|TRUE|FALSE|(?:UN)?THROTTLED|(?:UN)?LOCKED|PENDING|IDLE"
+    r"|NA|NOT[ _](?:AVAILABLE|FOUND|SUPPORTED|APPLICABLE|YET[ _]IMPLEMENTED)|UNSUPPORTED"
+    r"|.*\b(?:ERROR|FAILED|FAILURE|INVALID|EXCEPTION|PERMISSION|DENIED|UNABLE|CANNOT|LOST)\b.*"
+    r"|(?:AMDSMI|RSMI|NVML|DCGM)_\w+.*|\[.*\]|\(.*\)",
+    re.IGNORECASE | re.DOTALL,
+)
+"""Words that tools write in place of a number: settings, states, and what kept them from it."""
+
+NAN = re.compile(r"[-+]?nan(?:\s*\S{1,8})?", re.IGNORECASE)
+"""A number that is none, with or without unit."""
+
+NUMBER_LIKE = re.compile(r"[-+]?\d+(?:[.,]\d+)*[.,]?(?:[eE][-+]?\d+)?\s*(?:[^\W\d_]|[%°/])*")
+"""What begins as a number does, with or without unit; a mask, an address or a date is none."""
+
 SENTINELS = frozenset({-1.0, 65535.0, 4294967295.0, 18446744073709551615.0})
 """Largest numbers of 16, 32 and 64 bits, with a sign or without, which mean the same (5.7.1, and
 gpu_metrics)."""

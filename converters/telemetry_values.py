@@ -65,11 +65,14 @@ def readings(column: Column, name: Name, rows: int, issues: IssueLog) -> list[Re
     uses = np.bincount(column.code, minlength=len(column.distinct))
     listed = any(c.listed and len(c.items) > 0 for c in column.distinct)
     numbers: dict[tuple[int, str], list[tuple[int, float]]] = defaultdict(list)
+    of_numbers = _is_of_numbers(column, name.lane)
     amiss: Counter[Fault] = Counter()
     examples: dict[Fault, str] = {}
     for code, cell in enumerate(column.distinct):
         for place, item in enumerate(cell.items):
             value = number(item, name.lane)
+            if value is faults.TEXT and _is_garbled(item, of_numbers=of_numbers):
+                value = faults.GARBLED
             if isinstance(value, Fault):
                 amiss[value] += int(uses[code])
                 examples.setdefault(value, f"{column.key}: {item.value} {item.unit}".strip())
@@ -102,7 +105,29 @@ def number(item: Item, lane: Lane) -> float | Fault | None:
     scale = units.factor(item.unit or decimal or lane.bare or lane.unit, lane.unit)
     if scale is None:
         return faults.UNIT
-    return value * scale if math.isfinite(value * scale) else faults.TEXT
+    return value * scale if math.isfinite(value * scale) else faults.GARBLED
+
+
+def _is_of_numbers(column: Column, lane: Lane) -> bool:
+    """Whether a column should hold nothing but numbers: its lane has a unit, or most cells do.
+
+    Most, for a column of identifiers may hold some of digits alone.
+    """
+    if lane.kind is Kind.STATE:
+        return False
+    if lane.unit:
+        return True
+    found = [number(item, lane) for cell in column.distinct for item in cell.items]
+    words = sum(value is faults.TEXT for value in found)
+    return sum(isinstance(value, float) for value in found) > words
+
+
+def _is_garbled(item: Item, *, of_numbers: bool) -> bool:
+    """Whether a text that is no number was meant for one."""
+    text = str(item.value).strip()
+    if of_numbers:
+        return not units.KNOWN_WORDS.fullmatch(text)
+    return units.NUMBER_LIKE.fullmatch(text) is not None
 
 
 def sentinels(lane: Lane) -> frozenset[float]:
@@ -116,18 +141,19 @@ def _plain(item: Item, lane: Lane) -> float | Fault | None:
     if value is None:
         return None
     if isinstance(value, str):
-        if units.ABSENT.fullmatch(value.strip()):
+        text = value.strip()
+        if units.ABSENT.fullmatch(text):
             return None
-        if lane.kind is Kind.STATE and value.strip().upper() in units.STATES:
-            return units.STATES[value.strip().upper()]
-        try:
-            value = float(value)
-        except ValueError:
-            return faults.TEXT
-    value = float(value)
-    if math.isnan(value):
-        return None
-    return faults.TEXT if math.isinf(value) else value
+        if lane.kind is Kind.STATE and text.upper() in units.STATES:
+            return units.STATES[text.upper()]
+        value = "nan" if units.NAN.fullmatch(text) else text
+    try:
+        found = float(value)
+    except ValueError:
+        return faults.TEXT
+    if math.isfinite(found):
+        return found
+    return faults.SENTINEL if math.isnan(found) else faults.GARBLED
 
 
 def _shown(unit: str) -> str:

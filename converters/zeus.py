@@ -19,6 +19,8 @@ import numpy as np
 from chopper_interop import inputs
 from chopper_interop.build import TraceBuilder
 from chopper_interop.converters import telemetry_faults as faults
+from chopper_interop.converters.telemetry_clock import note_steps
+from chopper_interop.converters.telemetry_limits import note_impossible
 from chopper_interop.converters.telemetry_numbers import SECOND, nanoseconds
 from chopper_interop.converters.telemetry_text import lines_of
 from chopper_interop.converters.zeus_lanes import powers, windows
@@ -127,11 +129,15 @@ def read(paths: list[Path]) -> Trace:
         windows(names, kept, found, issues)
     else:
         powers(path, names, kept, found, issues)
+        times = np.array([row.time for row in kept], np.int64)
+        note_steps(times, np.zeros(len(times), np.int64), issues)
     builder = TraceBuilder(_meta(path, names, clock, events))
     for (device, name, unit), points in found.items():
         series = builder.series(-1, name, unit, SOURCE, device=device, uncertainty_ns=READING_NS)
         time = np.array([t for t, _ in points], np.int64)
-        builder.samples(series, time, np.array([v for _, v in points]))
+        value = np.array([v for _, v in points])
+        note_impossible(name, unit, value, issues)
+        builder.samples(series, time, value)
     return builder.finish().with_meta(issues=tuple(issues))
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop.converters.telemetry_limits import IMPOSSIBLE
 from chopper_interop.issues import Fault, IssueLog, Severity
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ def windows(
     for row in rows:
         name = called[row.cells[name_at]]
         elapsed = _number(row.cells[elapsed_at], issues) if elapsed_at >= 0 else None
+        if elapsed_at >= 0 and row.cells[elapsed_at].lower() == "nan":
+            issues.add(IMPOSSIBLE, 1, f"duration of {name}: nan s")
         if elapsed is not None:
             found[-1, f"duration of {name}", "s"].append((row.time, elapsed))
         for at, column in enumerate(names):

@@ -102,7 +102,7 @@ def test_encodings(tmp_path: Path, encode) -> None:
         ("9 furlong", None, "unit-unknown"),
         ("9 MHz", None, "unit-unknown"),
         ("AMDSMI_STATUS_NOT_YET_IMPLEMENTED", None, "cell-not-a-number"),
-        ("nan", None, None),
+        ("nan", None, "value-not-available"),
     ],
 )
 def test_cells(tmp_path: Path, cell: str, value: float | None, fault: str | None) -> None:

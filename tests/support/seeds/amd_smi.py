@@ -245,6 +245,6 @@ ODD = (
     Odd(
         "amd-smi: numbers beyond all types",
         {"m.csv": f"timestamp,gpu,socket_power,hotspot\n{T},0,1e999,46\n{T},1,nan,46\n".encode()},
-        Reads(0, 2),
+        Reads(0, 2, {"value-garbled": 1, "value-not-available": 1}),
     ),
 )

@@ -279,12 +279,12 @@ ODD = (
     Odd(
         "nvidia-smi: a number beyond doubles",
         {"x.csv": _ONE.replace(b"300.50", b"1e999")},
-        Reads(samples=3),
+        Reads(samples=3, issues={"value-garbled": 1}),
     ),
     Odd(
         "nvidia-smi: NUL bytes in front of a row",
         {"x.csv": _LINES[0] + b"\n\0\0\0\0" + _LINES[1] + b"\n" + _LINES[2] + b"\n"},
-        Reads(samples=4, issues={"row-without-time": 1}),
+        Reads(samples=4, issues={"stamp-not-understood": 1}),
     ),
     Odd(
         "nvidia-smi: a column twice",
@@ -299,7 +299,7 @@ ODD = (
     Odd(
         "nvidia-smi: an impossible date",
         {"x.csv": _CSV.replace(b"2024/05/01", b"2024/13/41", 1)},
-        Reads(samples=28, issues={"row-without-time": 1}),
+        Reads(samples=28, issues={"stamp-not-understood": 1}),
     ),
     Odd(
         "nvidia-smi: no such zone",
