@@ -83,7 +83,7 @@ def encoded(chance: random.Random, data: bytes) -> bytes:
     if how == "crlf":
         return data.replace(b"\n", b"\r\n")
     if how.endswith("gzip"):
-        packed = gzip.compress(data)
+        packed = gzip.compress(data, mtime=0)
         return packed[: chance.randrange(20, len(packed))] if how.startswith("cut") else packed
     mark = "\ufeff" if how == "utf-16-be" else ""
     return (mark + text).encode(how, "replace")
