@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import processes
+from chopper_interop import arrow, processes
 from chopper_interop.errors import AmbiguousRunError
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas.kinds import GPU_WORK
@@ -61,6 +61,29 @@ def left_out(timing: list[Fragment], issues: IssueLog) -> list[Fragment]:
     return [
         processes.beside(f, beside[id(f)]) if id(f) in beside else f for f in timing if f in kept
     ]
+
+
+def passes_once(timing: list[Fragment], passes: list[Fragment], issues: IssueLog) -> list[Fragment]:
+    """Drop counter passes that are a copy of another one, or of what the times are from."""
+    seen = {_counted(f.trace) for f in timing if f.counts}
+    kept: list[Fragment] = []
+    for fragment in passes:
+        events = _counted(fragment.trace)
+        if events in seen:
+            issues.add(SAME_EVENTS, 1, fragment.files.label)
+        else:
+            seen.add(events)
+            kept.append(fragment)
+    return kept
+
+
+def _counted(trace: Trace) -> tuple[object, ...]:
+    """What two passes have in common only if one is a copy: their events and all counters."""
+    counters = (trace.array(column, "counters") for column in ("node", "name", "value"))
+    digest = hashlib.sha256(b"".join(c.tobytes() for c in counters)).digest()
+    ranks = tuple((r.rank, r.host) for r in trace.meta.ranks)
+    names = (*trace.names(), *arrow.flat(trace.counters["name"]).dictionary.to_pylist())
+    return ranks, trace.meta.clock, names, _where_and_when(trace), digest
 
 
 _MICROSECOND = 1000

@@ -95,6 +95,7 @@ def assemble(fragments: list[Fragment], name: str, rules: Sequence[Rule] = ()) -
     timed, programs = host_et.apart(timed, issues)
     timing, passes = _timing_and_passes(timed)
     timing = copies.left_out(timing, issues)
+    passes = copies.passes_once(timing, passes, issues)
     timing = _with_ranks(timing, issues)
     offsets = _offsets(fragments)
     timing = _on_one_clock(timing, offsets)

@@ -28,7 +28,7 @@ from chopper_interop.converters import (
 from chopper_interop.converters.kineto_json import write
 from chopper_interop.converters.kineto_lanes import lanes
 from chopper_interop.converters.kineto_numbers import MOST_NUMBER, whole
-from chopper_interop.converters.kineto_tables import FLOWS, ON_DEVICE
+from chopper_interop.converters.kineto_tables import FLOWS, LAUNCH_FLOWS, ON_DEVICE
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.jsonscan import BAD_TIME, HAS_DUR, HAS_TS
 from chopper_interop.registry import Converter
@@ -62,6 +62,7 @@ OTHER_PHASE = Fault(
     "objects, clock marks.",
     events=True,
 )
+EMPTY = Fault("event-empty", Severity.INFO, "Empty objects are no events.", events=True)
 OTHER_CATEGORY = Fault(
     "category-unknown", Severity.INFO, "Events of a category not known here are kept as `other`."
 )
@@ -142,10 +143,14 @@ def _nodes_among(file: TraceFile, issues: IssueLog) -> Array:
     candidates = file.phase("X") | instant
     issues.add(METADATA, np.count_nonzero(file.phase("M")))
     flow = file.phase("s", "t", "f")
-    ours = np.isin(file.rows["cat"], [i for i, t in enumerate(file.texts) if t in FLOWS])
+    known = FLOWS | LAUNCH_FLOWS
+    ours = np.isin(file.rows["cat"], [i for i, t in enumerate(file.texts) if t in known])
     issues.add(FLOW, np.count_nonzero(flow & ours))
     issues.add(OTHER_FLOW, np.count_nonzero(flow & ~ours), _example(file, flow & ~ours))
     other = ~file.phase(*_KNOWN_PHASES)
+    empty = other & file.is_empty
+    issues.add(EMPTY, np.count_nonzero(empty))
+    other &= ~empty
     issues.add(OTHER_PHASE, np.count_nonzero(other), _example(file, other))
     lost = candidates & ~timed
     issues.add(NO_TIME, np.count_nonzero(lost), _example(file, lost))

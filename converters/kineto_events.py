@@ -65,6 +65,7 @@ HEADER_BROKEN = Fault(
 )
 
 _LIST, _QUOTE, _COLON = b'[":'
+_END_OBJECT = ord("}")
 _NUMBER = re.compile(r"(?:stream\s+)?(?:(-?\d{1,18})|0x([0-9a-fA-F]{1,15}))\s*", re.ASCII)
 
 
@@ -128,6 +129,12 @@ class TraceFile:
             and bool(timed.size)
             and timed.max() < _SINCE_1970_NS
         )
+
+    @property
+    def is_empty(self) -> Array:
+        """Which events are ``{}``."""
+        behind = np.minimum(self.rows["at"] + 1, max(len(self.events.buffer) - 1, 0))
+        return np.asarray(self.events.buffer[behind] == _END_OBJECT)
 
     def phase(self, *letters: str) -> Array:
         """Which events are of these phases (``ph``)."""

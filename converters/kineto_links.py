@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chopper_interop.converters import kineto_arrows
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.jsonscan import HAS_TS
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, EdgeKind, Kind, LaneKind
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 NO_LAUNCH = Fault(
     "launch-not-recorded",
     Severity.INFO,
-    "GPU work whose launch is not in the file: it was queued before the window, or the profiler "
-    "gave it no correlation id.",
+    "GPU work whose launch neither a correlation id nor an arrow that is known here tells: it was "
+    "queued before the window, or the profiler gave it none.",
 )
 LAUNCH_BY_ORDER = Fault(
     "launch-by-order",
@@ -43,12 +44,16 @@ _RCCL_LAUNCH = "hipExtLaunchKernel"
 
 def link(trace: Trace, file: TraceFile, owners: Owners, issues: IssueLog) -> Trace:
     """Add launch and forward → backward edges."""
-    launched = trace.with_edges(*launches(trace, issues), EdgeKind.LAUNCH)
+    told = kineto_arrows.drawn(trace, file, owners, issues)
+    launched = trace.with_edges(*launches(trace, issues, told), EdgeKind.LAUNCH)
     return launched.with_edges(*_forward_backward(trace, file, owners, issues), EdgeKind.FWDBWD)
 
 
-def launches(trace: Trace, issues: IssueLog) -> tuple[Array, Array]:
-    """Call → GPU work, by correlation id within each rank; a graph launch has many."""
+def launches(trace: Trace, issues: IssueLog, told: Array | None = None) -> tuple[Array, Array]:
+    """Call → GPU work, by correlation id within each rank; a graph launch has many.
+
+    What has no such id has the call that arrows told.
+    """
     kind, rank, ts = (trace.array(c) for c in ("kind", "rank", "ts"))
     correlation = trace.array("correlation")
     calls = np.flatnonzero(np.isin(kind, [int(k) for k in CALLS]) & (correlation > 0))
@@ -65,6 +70,8 @@ def launches(trace: Trace, issues: IssueLog) -> tuple[Array, Array]:
     )
     src = np.where(found >= 0, calls[found] if calls.size else -1, -1)
     src = _by_order(trace, src, work, issues)
+    if told is not None:
+        src = np.where(src >= 0, src, told[work])
     tied = src >= 0
     issues.add(NO_LAUNCH, np.count_nonzero(~tied))
     return src[tied].astype(np.int32), work[tied].astype(np.int32)

@@ -44,6 +44,9 @@ FLOWS = frozenset({"ac2g", "async_cpu_to_gpu", "async_gpu", "async", "fwdbwd"})
 """Categories of PyTorch's arrows: launches, found again from correlation ids, and forward to
 backward, which become edges."""
 
+LAUNCH_FLOWS = frozenset({"api_op", "DataFlow"})
+"""Categories of arrows from calls to GPU work of other tools: rocmProfileData's, rocprof's."""
+
 CATEGORY_OF: dict[Kind, str] = {
     Kind.CPU_OP: "cpu_op",
     Kind.ANNOTATION: "user_annotation",

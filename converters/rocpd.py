@@ -30,7 +30,7 @@ from chopper_interop.errors import ReadError
 from chopper_interop.issues import IssueLog
 from chopper_interop.registry import Converter
 from chopper_interop.schemas.meta import REALTIME
-from chopper_interop.sqlite import INTEGER, Database
+from chopper_interop.sqlite import INTEGER, TEXT, Database
 from chopper_interop.sqlite_files import names_table
 from chopper_interop.sqlite_look import has_tables
 
@@ -115,6 +115,8 @@ class _Found:
         self.processes = rocpd_processes.Processes(self.part, self.place)
         self.agents = agents(self.part)
         self.maker = Maker(self.part, self.issues)
+        for table, column in (("info_agent", "extdata"), ("info_process", "environment")):
+            self.maker.note_unreadable(self.part.read(table, {column: TEXT}).texts(column))
         made = Tables(self.maker, renamed=rocpd_processes.renamed(self.part))
         host = Calls(self.maker)
         self.kernels = self._within(made.kernels())

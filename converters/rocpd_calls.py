@@ -75,8 +75,9 @@ class Calls:
         """Calls, markers by their messages, with what else is told of them."""
         event = self.maker.events.of(found)
         domain, domains = self.maker.events.category(event)
-        plain = [domain_of(text) for text in domains]
         data, texts = self.maker.events.extdata(event)
+        self.maker.note_unreadable(texts, np.bincount(data[data >= 0], minlength=len(texts)))
+        plain = [domain_of(text) for text in domains]
         marks = np.array([*(text.startswith(_MARKERS) for text in plain), False])[domain]
         messages = [message_in(text) for text in texts]
         message = np.where(np.array([*(bool(m) for m in messages), False])[data] & marks, data, -1)

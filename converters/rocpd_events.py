@@ -17,12 +17,26 @@ import pyarrow.compute as pc
 from chopper_interop import arrow
 from chopper_interop.converters.rocpd_columns import READ
 from chopper_interop.converters.rocpd_parts import Columns, Lookup, Part
+from chopper_interop.issues import Fault, Severity
 from chopper_interop.sqlite import INTEGER, TEXT
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     Array = npt.NDArray[Any]
+
+NO_EVENT = Fault(
+    "event-record-missing",
+    Severity.LOSS,
+    "Rows whose record in the table of events is not in the database, or does not tell its stack: "
+    "which calls launched what is unknown for them, and so are domains and messages of calls.",
+)
+BAD_EXTDATA = Fault(
+    "extdata-unreadable",
+    Severity.LOSS,
+    "Further data (`extdata`, `environment`) that are no JSON object were left out: messages of "
+    "markers, arguments, ranks or facts of processors may have been in there.",
+)
 
 _LARGE = pa.large_string()
 _TO_ESCAPE = r'["\\\x00-\x1f]'
@@ -45,6 +59,13 @@ class Events:
     def of(self, rows: Columns) -> Array:
         """The event of each row; -1 where it has none."""
         return self._lookup.rows(rows.number("event_id"), rows.known("event_id"))
+
+    def missing(self, rows: Columns, event: Array) -> int:
+        """How many rows name an event of which nothing is told."""
+        lost = rows.known("event_id") & (rows.number("event_id") > 0)
+        if self.part.has("event", "stack_id"):
+            lost &= event < 0
+        return int(np.count_nonzero(lost))
 
     def correlation(self, event: Array) -> tuple[Array, Array]:
         """Correlation id of each event, and where it is known."""
@@ -93,11 +114,21 @@ def message_in(text: str) -> str:
 
 def document(text: str) -> dict[str, Any]:
     """A JSON object; empty if the text is none."""
-    try:
-        found = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return {}
+    found = _decoded(text)
     return found if isinstance(found, dict) else {}
+
+
+def is_unreadable(text: str) -> bool:
+    """Whether a text that should be a JSON object is none; an empty one and null say nothing."""
+    return bool(text.strip()) and not isinstance(_decoded(text), dict | None)
+
+
+def _decoded(text: str) -> Any:
+    """What JSON says; False if it is none."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return False
 
 
 def arguments(part: Part) -> tuple[Lookup, pa.Array]:

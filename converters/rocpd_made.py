@@ -10,9 +10,10 @@ import numpy as np
 from chopper_interop import gather
 from chopper_interop.converters import rocprof_tables as tables
 from chopper_interop.converters.rocpd_columns import GRAPH, READ, TAKEN
-from chopper_interop.converters.rocpd_events import Events
+from chopper_interop.converters.rocpd_events import BAD_EXTDATA, NO_EVENT, Events, is_unreadable
 from chopper_interop.converters.rocpd_parts import Columns, Lookup, Part, named
 from chopper_interop.converters.rocprof_rows import Rows, dictionary
+from chopper_interop.issues import Fault, Severity
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -21,6 +22,13 @@ if TYPE_CHECKING:
     from chopper_interop.issues import IssueLog
 
     Array = npt.NDArray[Any]
+
+NO_AGENT = Fault(
+    "agent-unknown",
+    Severity.LOSS,
+    "Rows of an agent that the database does not describe: its id is taken as its number, and "
+    "which GPU it is cannot be told.",
+)
 
 _NAMES = {"source_queue_id": "source_queue"}
 """Columns that are called otherwise here."""
@@ -87,9 +95,15 @@ class Maker:
 
     def correlate(self, found: Columns, numbers: dict[str, Array], known: dict[str, Array]) -> None:
         """Take over the correlation ids of the rows' events."""
-        numbers["correlation"], known["correlation"] = self.events.correlation(
-            self.events.of(found)
-        )
+        event = self.events.of(found)
+        self.issues.add(NO_EVENT, self.events.missing(found, event), self.part.where)
+        numbers["correlation"], known["correlation"] = self.events.correlation(event)
+
+    def note_unreadable(self, texts: list[str], count: Array | None = None) -> None:
+        """Count further data that are no JSON object, of each as often as it is there."""
+        bad = [i for i, text in enumerate(texts) if is_unreadable(text)]
+        total = len(bad) if count is None else int(count[bad].sum())
+        self.issues.add(BAD_EXTDATA, total, self.part.where)
 
     def take(
         self, found: Columns, column: str, numbers: dict[str, Array], known: dict[str, Array]
@@ -107,6 +121,9 @@ class Maker:
         """Number of the agent of each row; -1 where there is none."""
         lookup, number = self._agent
         row = lookup.rows(ids, known)
+        lost = np.flatnonzero(known & (row < 0) & (ids >= 0))
+        example = f"{self.part.where}: agent {ids[lost[0]]}" if lost.size else ""
+        self.issues.add(NO_AGENT, lost.size, example)
         return np.where(row >= 0, at(number, row, -1), np.where(known, ids, -1))
 
     def agents_of(self, found: Columns, column: str) -> pa.DictionaryArray:

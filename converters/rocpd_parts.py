@@ -68,7 +68,7 @@ NOT_READ = Fault(
 NO_NAME = Fault(
     "name-unknown",
     Severity.LOSS,
-    "Rows whose name is not in the database are called as their table.",
+    "Rows whose name is not in the database are called as their table, kernels by their number.",
 )
 
 _TIMES = frozenset({"start", "timestamp"})

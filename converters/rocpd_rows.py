@@ -13,7 +13,7 @@ from chopper_interop.converters.rocpd_columns import WHO
 from chopper_interop.converters.rocpd_events import document
 from chopper_interop.converters.rocpd_made import Made, Maker, at
 from chopper_interop.converters.rocpd_names import handles_of, operations
-from chopper_interop.converters.rocpd_parts import Columns, Lookup, first_of
+from chopper_interop.converters.rocpd_parts import NO_NAME, Columns, Lookup, first_of
 from chopper_interop.converters.rocprof_rows import dictionary
 from chopper_interop.sqlite import INTEGER, TEXT
 
@@ -133,19 +133,26 @@ class Tables:
             known[name] = at(symbols.known(column), row, fill=False) & (row >= 0)
         first, code = gather.distinct(row, np.where(row >= 0, 0, ids))
         display, plain = (symbols.texts(c) for c in ("display_name", "kernel_name"))
-        texts = []
+        texts, nameless = [], []
         for i in first.tolist():
             r = int(row[i])
             told = (display[r] or plain[r]) if r >= 0 else ""
             texts.append(told or f"kernel {ids[i]}")
+            nameless.append(not told)
+        lost = np.flatnonzero(np.array([*nameless, False])[code])
+        example = f"{self.maker.part.where}: {texts[code[lost[0]]]}" if lost.size else ""
+        self.maker.issues.add(NO_NAME, lost.size, example)
         return dictionary(code, texts)
 
     def _flags(self, found: Columns, numbers: dict[str, Array], known: dict[str, Array]) -> None:
         column = found.encoded("extdata")
-        told = [document(text or "").get("flags") for text in column.dictionary.to_pylist()]
+        codes = arrow.numbers(column, -1)
+        given = [text or "" for text in column.dictionary.to_pylist()]
+        self.maker.note_unreadable(given, np.bincount(codes[codes >= 0], minlength=len(given)))
+        told = [document(text).get("flags") for text in given]
         flags = [str(flag) for flag in told]
         whole = [int(f) if f.isdecimal() and len(f) < _DIGITS else -1 for f in flags]
-        values = np.array([*whole, -1], np.int64)[arrow.numbers(column, -1)]
+        values = np.array([*whole, -1], np.int64)[codes]
         numbers["flags"], known["flags"] = np.maximum(values, 0), values >= 0
 
 

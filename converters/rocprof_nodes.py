@@ -9,6 +9,7 @@ import numpy as np
 
 from chopper_interop import arrow, gather
 from chopper_interop.converters import rocprof_args as arguments
+from chopper_interop.converters import rocprof_checks
 from chopper_interop.converters import rocprof_tables as tables
 from chopper_interop.converters.rocprof_agents import UNKNOWN
 from chopper_interop.converters.rocprof_lanes import Lanes, Place, constant
@@ -108,6 +109,9 @@ class Nodes:
         rank = self.rank[process].astype(np.int64)
         kind, place = self._kind_and_place(rows, rank, device)
         start, dur = self._times(rows)
+        rocprof_checks.times(rows, self.issues)
+        if rows.form in (tables.KERNELS, tables.COUNTERS):
+            rocprof_checks.shapes(rows, self.issues)
         text, at, length = arguments.objects(rows)
         first = self.builder.nodes(
             kind=kind,

@@ -119,7 +119,7 @@ TEXTS = frozenset(
 """Columns of text."""
 VALUE = "value"
 """The column of decimal numbers."""
-NOT_KEPT = frozenset({"duration", "kind", "signal"})
+NOT_KEPT = frozenset({"kind", "signal"})
 """Columns that say nothing that others do not."""
 INTEGERS = frozenset(COLUMNS.values()) - TEXTS - NOT_KEPT - {VALUE}
 """Columns of whole numbers."""

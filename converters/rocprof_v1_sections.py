@@ -79,6 +79,7 @@ KERN = "KERN"
 NUMBERS: dict[str, str] = {
     "BeginNs": "start",
     "EndNs": "end",
+    "DurationNs": "duration",
     "pid": "pid",
     "tid": "tid",
     "proc-id": "proc",

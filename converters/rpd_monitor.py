@@ -34,6 +34,11 @@ NO_NUMBER = Fault(
     "Monitored values that are no numbers, or have no time, were left out.",
     events=True,
 )
+ENDS_BEFORE = Fault(
+    "monitor-ends-before-start",
+    Severity.LOSS,
+    "Monitored values that end before they start: the value is taken at its start alone.",
+)
 DEVICE_UNKNOWN = Fault(
     "monitor-device-unknown",
     Severity.INFO,
@@ -66,6 +71,9 @@ def add_monitors(builder: TraceBuilder, tables: Tables, gpus: set[int], issues: 
     kept = np.flatnonzero(np.isfinite(value) & timed)
     issues.add(NO_NUMBER, found.count - len(kept), where)
     issues.add(MONITORED, len(kept), where)
+    end = found.number("end", 0)[kept]
+    early = np.count_nonzero((end > 0) & (end < found.number("start")[kept]))
+    issues.add(ENDS_BEFORE, early, where)
     if kept.size:
         _add(builder, found, kept, value, gpus, issues)
     return found.count

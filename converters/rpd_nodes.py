@@ -9,7 +9,7 @@ import numpy as np
 
 from chopper_interop import arrow, gather
 from chopper_interop.build import TraceBuilder
-from chopper_interop.converters import rocprof_args, rpd_read
+from chopper_interop.converters import rocprof_args, rocprof_checks, rpd_read
 from chopper_interop.converters.rocpd_parts import (
     NOT_READ,
     Columns,
@@ -136,6 +136,7 @@ class Reading:
         if first:
             self.details, self.stream = details, texts["stream"]
         rows = Rows(CALL, found.count, numbers, known, texts, where=self.path.name)
+        rocprof_checks.shapes(rows, self.issues, in_blocks=True)
         rank = self.owners.calls[0 if first else 1]
         thread = np.where(found.known("tid"), found.number("tid"), 0)
         has_work = np.zeros(found.count, bool)

@@ -3,6 +3,7 @@
 
 import re
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from chopper_interop import registry
 from chopper_interop.converters.rocpd import read, sniff
 from chopper_interop.errors import ReadError, UsageError
 from chopper_interop.inputs import head
+from chopper_interop.issues import Severity
 from chopper_interop.schemas.kinds import Kind
 from chopper_interop.testing import check_converter
 
@@ -377,3 +379,52 @@ def test_many_dispatches_are_read_by_columns(tmp_path):
     assert trace.edges.num_rows == 20_000
     assert trace.array("dur").sum() == 20_000 * 3900
     assert Path(path).exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "lost"),
+    [
+        ("DELETE FROM {info_kernel_symbol} WHERE id = 1", {"name-unknown": 1}),
+        ("UPDATE {kernel_dispatch} SET agent_id = 99", {"agent-unknown": 2}),
+        (
+            "UPDATE {event} SET extdata = '{{\"message\":' WHERE extdata != '{{}}'",
+            {"extdata-unreadable": 2},
+        ),
+        ("UPDATE {info_agent} SET extdata = '{{' WHERE id = 2", {"extdata-unreadable": 1}),
+        ("UPDATE {info_process} SET environment = '{{\"A\":'", {"extdata-unreadable": 1}),
+        ("DELETE FROM {event} WHERE stack_id = 8", {"event-record-missing": 2}),
+    ],
+)
+def test_what_rows_point_at_and_is_not_there_is_counted(tmp_path, change, lost):
+    path = rocpd.small(tmp_path / "x.db", suffix=False)
+    with closing(sqlite3.connect(path)) as base:
+        tables = {name: f"rocpd_{name}" for name in rocpd.version_tables("3.0.4")}
+        base.execute(change.format(**tables))
+        base.commit()
+    trace = read([path])
+    accounted(trace)
+    found = {i.code: i.count for i in trace.meta.issues if i.severity is Severity.LOSS}
+    assert found == lost
+
+
+def test_a_database_without_events_says_that_launches_are_unknown(tmp_path):
+    path = rocpd.small(tmp_path / "x.db", suffix=False)
+    whole = read([path])
+    with closing(sqlite3.connect(path)) as base:
+        base.execute("DROP TABLE rocpd_event")
+        base.commit()
+    trace = read([path])
+    accounted(trace)
+    assert whole.edges.num_rows
+    assert not trace.edges.num_rows
+    assert issues(trace)["event-record-missing"] >= 2
+
+
+def test_grid_and_workgroup_swapped_are_told(tmp_path):
+    path = rocpd.small(tmp_path / "x.db", suffix=False)
+    with closing(sqlite3.connect(path)) as base:
+        base.execute(
+            "UPDATE rocpd_kernel_dispatch SET workgroup_size_x = 65536, grid_size_x = 256 WHERE id = 1"
+        )
+        base.commit()
+    assert issues(read([path]))["workgroup-impossible"] == 1

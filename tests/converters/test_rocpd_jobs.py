@@ -111,3 +111,14 @@ def test_processes_of_one_database_that_share_a_rank(tmp_path):
         (2, 10, "assumed"),
     ]
     assert codes(trace)["rank-assumed"] == 1
+
+
+def test_a_copy_of_a_counter_run_is_left_out(tmp_path):
+    path = rocpd.small(tmp_path / "a.db")
+    alone = ci.read(path)
+    (tmp_path / "b.db").write_bytes(path.read_bytes())
+    trace = ci.read(tmp_path)
+    assert codes(trace)["same-events-twice"] == 1
+    assert not codes(trace).keys() & {"event-of-another-run", "counter-of-several-runs"}
+    assert trace.nodes.num_rows == alone.nodes.num_rows
+    assert trace.counters.equals(alone.counters)

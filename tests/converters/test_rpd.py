@@ -4,6 +4,7 @@ import gzip
 import shutil
 import sqlite3
 from collections import Counter
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -56,7 +57,7 @@ def test_launches_shapes_and_sizes(small):
     edges = trace.to_pandas("edges")[["src", "dst", "kind"]].to_numpy().tolist()
     assert edges == [[3, 4, "launch"], [5, 6, "launch"], [4, 6, "dependency"]]
     args = trace.args(4)
-    assert (args["grid"], args["workgroup"], args["stream"]) == ([4, 4, 4], [64, 64, 64], "0x1")
+    assert (args["grid"], args["workgroup"], args["stream"]) == ([4, 4, 4], [8, 8, 8], "0x1")
     assert trace.to_pandas()["bytes"][6] == 4096
     assert trace.args(1)["text"] == "seq = 3, op_id = 12, sizes = [[2, 2]]"
     assert trace.to_pandas("lanes")[["device", "kind", "number"]].to_numpy().tolist() == [
@@ -118,6 +119,26 @@ def test_rows_that_point_nowhere_are_counted(tmp_path):
     assert issues(trace)["launch-without-ends"] == 1
     assert issues(trace)["event-without-time"] == 1
     assert accounted(trace)
+
+
+def test_a_workgroup_that_no_gpu_runs_is_told(tmp_path):
+    path = rpd.small(tmp_path / "x.rpd")
+    with closing(sqlite3.connect(path)) as base:
+        base.execute("UPDATE rocpd_kernelapi SET workgroupX = 65536, gridX = 256")
+        base.commit()
+    assert issues(read([path]))["workgroup-impossible"] == 1
+
+
+def test_monitored_values_that_end_before_they_start_are_counted(tmp_path):
+    base = rpd.Base(tmp_path / "x.rpd")
+    base.operation("KernelExecution", 0, 10, "k")
+    base.monitor(0, 5, 100, "1700")
+    base.monitor(0, 200, 150, "800")
+    base.close()
+    trace = read([tmp_path / "x.rpd"])
+    assert accounted(trace)
+    assert issues(trace)["monitor-ends-before-start"] == 1
+    assert trace.samples.num_rows == 3
 
 
 def test_times_since_1970_are_told_as_such(tmp_path, monkeypatch):

@@ -61,6 +61,18 @@ def test_a_real_trace_gives_what_json_says():
     assert Counter(trace.to_pandas()["kind"]) == gpu
     assert trace.samples.num_rows == sum(e.get("ph") == "C" for e in events)
     assert trace.meta.clock == "boottime"
+    issues = {i.code: i.count for i in trace.meta.issues}
+    assert issues["event-empty"] == 1
+    assert not issues.keys() & {"event-phase-unknown", "flow-unknown", "launch-arrow-unbound"}
+    assert trace.edges.num_rows == sum(e.get("ph") == "f" for e in events)
+    ids = {(e["ph"], e["id"]): int(e["ts"]) for e in events if e.get("ph") in ("s", "f")}
+    ends = {(ids["s", i] * 1000, t * 1000) for (p, i), t in ids.items() if p == "f"}
+    source, target = trace.array("src", "edges"), trace.array("dst", "edges")
+    stop = start + trace.array("dur") + 1000
+    found = list(
+        zip(start[source].tolist(), stop[source].tolist(), start[target].tolist(), strict=True)
+    )
+    assert all(any(b <= s <= e and f == t for s, f in ends) for b, e, t in found)
     source = trace.meta.sources[0]
     assert source.events == len(events)
     assert source.events == source.nodes + sum(i.count for i in trace.meta.issues if i.events)

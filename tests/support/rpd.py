@@ -101,7 +101,7 @@ class Base:
 
     def shape(self, call: int, name: str) -> None:
         """Say what a call launched."""
-        axes = {f"{w}{a}": n for w, n in (("grid", 4), ("workgroup", 64)) for a in "XYZ"}
+        axes = {f"{w}{a}": n for w, n in (("grid", 4), ("workgroup", 8)) for a in "XYZ"}
         self.add(
             "rocpd_kernelapi", api_ptr_id=call, stream="0x1", groupSegmentSize=512,
             privateSegmentSize=0, kernelName_id=self.text(name), **axes,

@@ -226,7 +226,11 @@ ODD = (
         Reads(6, issues={"text-not-utf8": 1}),
     ),
     Odd("v1 cut short", {"r.csv": cut(V1, 60)}, Reads(5, issues={"row-cut-short": 1})),
-    Odd("v1 cut within the last number", {"r.csv": cut(V1, 2)}, Reads(6)),
+    Odd(
+        "v1 cut within the last number",
+        {"r.csv": cut(V1, 2)},
+        Reads(6, issues={"duration-contradicts": 1}),
+    ),
     Odd(
         "v1 header lost",
         {"r.csv": V1[len(header(V1)) :].encode()},
@@ -252,6 +256,31 @@ ODD = (
         "v1 a time beyond 64 bits",
         {"r.csv": edited(V1, 2, str(BOOT + 1000) + ",", "99999999999999999999,")},
         Reads(5, issues={"number-unreadable": 1, "event-without-time": 1}),
+    ),
+    Odd(
+        "v1 a kernel that starts before it was dispatched",
+        {"r.csv": edited(V1, 2, f",{BOOT + 950},", f",{BOOT + 1001},")},
+        Reads(6, issues={"kernel-before-dispatch": 1}),
+    ),
+    Odd(
+        "v1 a duration that is not its end less its start",
+        {"r.csv": edited(V1, 2, ",700\n", ",701\n")},
+        Reads(6, issues={"duration-contradicts": 1}),
+    ),
+    Odd(
+        "v1 a call whose duration is not its end less its start",
+        {"results.json": V1_JSON.replace('"DurationNs":"10000"', '"DurationNs":"9"').encode()},
+        Reads(2, issues={"duration-contradicts": 1}),
+    ),
+    Odd(
+        "v1 a workgroup larger than its grid",
+        {"r.csv": edited(V1, 2, ",1024,64,", ",64,1024,")},
+        Reads(6, issues={"workgroup-impossible": 1}),
+    ),
+    Odd(
+        "v2 grid and workgroup swapped",
+        {"results_77.csv": V2.replace(",1024,64,", ",256,65536,").encode()},
+        Reads(3, issues={"workgroup-impossible": 3}),
     ),
     Odd("v1 None for sizes", {"r.csv": edited(V1, 3, ",1024,64,", ",None,None,")}, Reads(6)),
     Odd(
@@ -442,7 +471,15 @@ ODD = (
     Odd(
         "compute times that were averaged",
         {"timestamps.csv": TIMES.replace(f"{BOOT + 1000},", "41551790928449.54,").encode()},
-        Reads(4, issues={"time-rounded": 1, "start-far-off": 1, "duration-implausible": 1}),
+        Reads(
+            4,
+            issues={
+                "time-rounded": 1,
+                "start-far-off": 1,
+                "duration-implausible": 1,
+                "kernel-before-dispatch": 1,
+            },
+        ),
     ),
     Odd(
         "compute statistics",
