@@ -19,6 +19,7 @@ from chopper_interop.build import TraceBuilder
 from chopper_interop.converters import (
     kineto_comms,
     kineto_events,
+    kineto_header,
     kineto_launch,
     kineto_links,
     kineto_ranks,
@@ -125,7 +126,8 @@ def read(paths: list[Path], *, rank: int | None = None) -> Trace:
     plausible.check(trace, issues)
     kineto_launch.check(trace, file.header, issues)
     source = replace(trace.meta.sources[0], events=_events_in(file), nodes=trace.nodes.num_rows)
-    clock = BOOTTIME if file.since_boot else trace.meta.clock
+    clock = kineto_header.clock(file.header)
+    clock = clock or (BOOTTIME if file.since_boot else trace.meta.clock)
     return trace.with_meta(clock=clock, issues=tuple(issues), sources=(source,))
 
 
@@ -272,6 +274,7 @@ _NOT_FACTS = (
     "schemaVersion",
     "username",
     "written_by",
+    kineto_header.CLOCK,
 )
 
 KINETO = Converter(

@@ -1,4 +1,4 @@
-"""What our own Perfetto traces say of themselves: groups, lanes and series, for reading them again.
+"""What our own Perfetto traces say of themselves, for reading them again: clock, groups, lanes.
 
 One packet at the end of the file holds it as JSON, in the list of names and values that Chrome
 keeps of a trace (``ChromeEventBundle.metadata``); Perfetto shows it among a trace's metadata.
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 
 from chopper_interop.schemas.kinds import LaneKind
+from chopper_interop.schemas.meta import ORDER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,11 +37,23 @@ class About:
         Uuid of a track → kind, device, number and name of its lane.
     uncertainty_ns
         Uuid of a counter's track → how well the times of its samples are known, ns.
+    clocks
+        `Meta.clock` of each trace in the file: Perfetto has no words for times that no clock shows.
     """
 
     groups: list[dict[str, Any]] = field(default_factory=list)
     lanes: dict[int, tuple[int, int, int, str]] = field(default_factory=dict)
     uncertainty_ns: dict[int, int] = field(default_factory=dict)
+    clocks: set[str] = field(default_factory=set)
+
+    def clock(self, shown: str) -> str:
+        """The clock that times are on, where packets are on the clock `shown`.
+
+        Of several that were put together, one without times makes that of all of them.
+        """
+        if ORDER in self.clocks:
+            return ORDER
+        return min(self.clocks) if len(self.clocks) == 1 else shown
 
 
 def packet(
@@ -48,6 +61,7 @@ def packet(
 ) -> proto.TracePacket:
     """The packet that says it: `lanes` and `uncertainty_ns` by the uuids of their tracks."""
     told = {
+        "clock": trace.meta.clock,
         "groups": trace.groups.to_pylist(),
         "lanes": {
             str(uuid): [int(lane["kind"]), lane["device"], lane["number"], lane["name"]]
@@ -96,6 +110,8 @@ def _take(about: About, value: dict[str, Any]) -> None:
         abs(n) >= 1 << 63 for n in (*uncertainty.values(), *(lane[2] for lane in lanes.values()))
     ):
         return
+    if isinstance(value.get("clock"), str) and value["clock"]:
+        about.clocks.add(value["clock"])
     about.groups += groups
     about.lanes |= lanes
     about.uncertainty_ns |= uncertainty
