@@ -288,5 +288,5 @@ KINETO = Converter(
     write=write,
     carries="operators, annotations, Python stacks, runtime and driver calls, kernels, copies, "
     "fills, waits, memory and other counters, collectives with sizes and groups, launches, "
-    "forward to backward",
+    "forward to backward; written: the same, counters of kernels as arguments, other edges counted",
 )

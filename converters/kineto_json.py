@@ -11,6 +11,7 @@ file again is what was written, with these exceptions, for which Kineto has no w
   that starts there to the longest;
 * process groups are told by name, and a collective without one is of the whole job;
 * dependencies other than launches and forward → backward are not told, but counted;
+* hardware counters of kernels stand in ``args.counters`` and are not read back, but counted;
 * series belong to no device: what they measure stands in their names.
 """
 
@@ -49,6 +50,12 @@ UNDRAWN = Fault(
     "Dependencies other than launches and forward to backward, for which Kineto has no arrows, are "
     "not in the JSON.",
 )
+COUNTERS = Fault(
+    "counters-as-arguments",
+    Severity.INFO,
+    "Hardware counters of kernels stand among their arguments, as `counters`, from where no reader "
+    "takes them as such.",
+)
 ARROWS = (EdgeKind.LAUNCH, EdgeKind.FWDBWD)
 _SEEN = (EdgeKind.CALL, EdgeKind.ORDER, EdgeKind.STREAM)
 """Edges that nesting and order show."""
@@ -85,11 +92,12 @@ def write(trace: Trace, path: Path) -> IssueLog:
     Returns
     -------
     IssueLog
-        How many dependencies have no arrow.
+        How many dependencies have no arrow, and how many counters stand among arguments.
     """
     outputs.require_times(trace, path)
     issues = IssueLog("Kineto")
     told = [int(k) for k in (*ARROWS, *_SEEN)]
+    issues.add(COUNTERS, trace.counters.num_rows)
     issues.add(UNDRAWN, np.count_nonzero(~np.isin(trace.array("kind", "edges"), told)))
     progress.start(_TASK, trace.nodes.num_rows, "events")
     owners = trace.array("rank", "series")
