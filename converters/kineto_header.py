@@ -62,7 +62,7 @@ def is_ours(header: dict[str, Any]) -> bool:
 def clock(header: dict[str, Any]) -> str:
     """The clock that a file of ours says its times are on; empty for others and for real time."""
     told = header.get(CLOCK)
-    return told if is_ours(header) and isinstance(told, str) else ""
+    return told if is_ours(header) and isinstance(told, str) and told.isprintable() else ""
 
 
 def tail(name: str) -> bytes:

@@ -94,7 +94,9 @@ def told(raws: Iterable[bytes]) -> About:
             for entry in made.chrome_events.metadata:
                 if entry.name == _NAME:
                     _take(about, json.loads(entry.json_value))
-        except (DecodeError, ValueError, TypeError, KeyError, AttributeError):
+        except (DecodeError, ValueError, TypeError, KeyError, AttributeError, OverflowError):
+            continue
+        except RecursionError:  # nested deeper than anything that we write
             continue
     return about
 
@@ -121,8 +123,9 @@ def _take(about: About, value: dict[str, Any]) -> None:
     numbers = (*uncertainty.values(), *(n for f in flows for n in f[:2]))
     if any(abs(n) >= 1 << 63 for n in (*numbers, *(lane[2] for lane in lanes.values()))):
         return
-    if isinstance(value.get("clock"), str) and value["clock"]:
-        about.clocks.add(value["clock"])
+    clock = value.get("clock")
+    if isinstance(clock, str) and clock and clock.isprintable():
+        about.clocks.add(clock)
     about.groups += groups
     about.lanes |= lanes
     about.uncertainty_ns |= uncertainty

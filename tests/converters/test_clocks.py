@@ -68,3 +68,14 @@ def test_what_others_call_a_clock_is_not_heeded(tmp_path: Path) -> None:
     text = (tmp_path / "a.json").read_text()
     (tmp_path / "b.json").write_text(text.replace("chopper-interop", "somebody else"))
     assert ci.read(tmp_path / "b.json").meta.clock == REALTIME
+
+
+@pytest.mark.parametrize("number", [b"1e400", b"-9e99", b'"abc"'])
+def test_what_is_damaged_in_the_closing_packet_says_nothing(tmp_path: Path, number: bytes) -> None:
+    path = tmp_path / "a.pftrace"
+    ci.write(kernels(COMPUTED), path)
+    raw = path.read_bytes()
+    at = raw.index(b'"lanes"')
+    digit = next(k for k in range(at, len(raw)) if raw[k : k + 5].isdigit())
+    path.write_bytes(raw[:digit] + number + raw[digit + 5 :])
+    assert ci.read(path).nodes.num_rows == 2
