@@ -23,6 +23,7 @@ from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.registry import Converter
 from chopper_interop.schemas.chakra import VERSION, NodeType, message
 from chopper_interop.schemas.kinds import Kind
+from chopper_interop.schemas.meta import REALTIME
 from chopper_interop.wire import varint
 
 if TYPE_CHECKING:
@@ -102,6 +103,8 @@ def write(trace: Trace, path: Path, *, mode: Mode = "full") -> IssueLog:
         "written_by": outputs.MARK,
         "origin_ns": trace.meta.origin_ns + origin_ns,
     }
+    if trace.meta.clock != REALTIME:
+        told["clock"] = trace.meta.clock
     left_out: Counter[int] = Counter()
     progress.start(_TASK, trace.nodes.num_rows, "events")
     with outputs.folder(folder, owns=_is_ours(folder, job)) as where:

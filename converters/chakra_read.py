@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import inputs
+from chopper_interop import inputs, outputs
 from chopper_interop.build import TraceBuilder
 from chopper_interop.converters import chakra_files, chakra_json, chakra_old, chakra_times
 from chopper_interop.converters.chakra_columns import (
@@ -179,10 +179,12 @@ def _facts(et: EtFile, path: Path, job: str, rank: Rank) -> Meta:
     origin = facts.pop("origin_ns", "0")
     stated = int(origin) if origin.lstrip("-").isdigit() and len(origin) < _MOST_DIGITS else 0
     measured = chakra_times.measured(et)
+    ours = facts.get("written_by") == outputs.MARK
+    clock = (ours and facts.pop("clock", "")) or REALTIME
     return Meta(
         job=facts.get("job", job),
         origin_ns=stated if measured else 0,
-        clock=REALTIME if measured else COMPUTED,
+        clock=clock if measured else COMPUTED,
         ranks=(rank,),
         facts=facts,
     )

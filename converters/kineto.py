@@ -20,6 +20,7 @@ from chopper_interop.build import TraceBuilder
 from chopper_interop.converters import (
     kineto_comms,
     kineto_events,
+    kineto_header,
     kineto_launch,
     kineto_links,
     kineto_ranks,
@@ -128,7 +129,8 @@ def read(paths: list[Path], *, rank: int | None = None) -> Trace:
     plausible.check(trace, issues)
     kineto_launch.check(trace, file.header, issues)
     source = replace(trace.meta.sources[0], events=_events_in(file), nodes=trace.nodes.num_rows)
-    clock = BOOTTIME if file.since_boot else trace.meta.clock
+    clock = kineto_header.clock(file.header)
+    clock = clock or (BOOTTIME if file.since_boot else trace.meta.clock)
     return trace.with_meta(clock=clock, issues=tuple(issues), sources=(source,))
 
 
@@ -290,6 +292,7 @@ _NOT_FACTS = (
     "schemaVersion",
     "username",
     "written_by",
+    kineto_header.CLOCK,
 )
 
 KINETO = Converter(
@@ -303,5 +306,5 @@ KINETO = Converter(
     write=write,
     carries="operators, annotations, Python stacks, runtime and driver calls, kernels, copies, "
     "fills, waits, memory and other counters, collectives with sizes and groups, launches, "
-    "forward to backward",
+    "forward to backward; written: the same, counters of kernels as arguments, other edges counted",
 )

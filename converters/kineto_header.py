@@ -6,13 +6,17 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from chopper_interop.outputs import MARK
+from chopper_interop.schemas.meta import REALTIME
 
 if TYPE_CHECKING:
     from chopper_interop.trace import Trace
 
+CLOCK = "chopper_clock"
+"""What the times in a file of ours are on, if not on real time, for which Kineto has no words."""
 _OWN_KEYS = {
     "schemaVersion",
     "written_by",
+    CLOCK,
     "deviceProperties",
     "distributedInfo",
     "displayTimeUnit",
@@ -37,6 +41,8 @@ def head(trace: Trace, ranks: list[int], base_ns: int) -> bytes:
     """
     hosts = {r.host for r in trace.meta.ranks if r.rank in ranks}
     content: dict[str, Any] = {"schemaVersion": 1, "written_by": MARK}
+    if trace.meta.clock != REALTIME:
+        content[CLOCK] = trace.meta.clock
     content["deviceProperties"] = _devices(trace, hosts)
     if len(hosts - {""}) == 1:
         content["host_name"] = max(hosts)
@@ -46,6 +52,17 @@ def head(trace: Trace, ranks: list[int], base_ns: int) -> bytes:
     content["distributedInfo"] = _distributed(trace, ranks)
     content |= {"displayTimeUnit": "ms", "baseTimeNanoseconds": base_ns}
     return _json(content)[:-1] + b',\n"traceEvents":[\n'
+
+
+def is_ours(header: dict[str, Any]) -> bool:
+    """Whether a file with this header was written by this package."""
+    return header.get("written_by") == MARK
+
+
+def clock(header: dict[str, Any]) -> str:
+    """The clock that a file of ours says its times are on; empty for others and for real time."""
+    told = header.get(CLOCK)
+    return told if is_ours(header) and isinstance(told, str) and told.isprintable() else ""
 
 
 def tail(name: str) -> bytes:

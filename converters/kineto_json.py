@@ -10,7 +10,8 @@ file again is what was written, with these exceptions, for which Kineto has no w
 * arrows end at an operator by its thread and start: forward → backward joins the shortest operator
   that starts there to the longest;
 * process groups are told by name, and a collective without one is of the whole job;
-* dependencies other than launches and forward → backward are not told;
+* dependencies other than launches and forward → backward are not told, but counted;
+* hardware counters of kernels stand in ``args.counters`` and are not read back, but counted;
 * series belong to no device: what they measure stands in their names.
 """
 
@@ -31,7 +32,7 @@ from chopper_interop.converters.kineto_header import head, tail
 from chopper_interop.converters.kineto_members import TIED, Added, comm_named, numbers
 from chopper_interop.converters.kineto_places import Places
 from chopper_interop.converters.kineto_tables import CATEGORY_OF
-from chopper_interop.issues import IssueLog
+from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, EdgeKind, Kind
 
 if TYPE_CHECKING:
@@ -43,6 +44,21 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
+UNDRAWN = Fault(
+    "edges-without-arrow",
+    Severity.INFO,
+    "Dependencies other than launches and forward to backward, for which Kineto has no arrows, are "
+    "not in the JSON.",
+)
+COUNTERS = Fault(
+    "counters-as-arguments",
+    Severity.INFO,
+    "Hardware counters of kernels stand among their arguments, as `counters`, from where no reader "
+    "takes them as such.",
+)
+ARROWS = (EdgeKind.LAUNCH, EdgeKind.FWDBWD)
+_SEEN = (EdgeKind.CALL, EdgeKind.ORDER, EdgeKind.STREAM)
+"""Edges that nesting and order show."""
 WINDOW_NS = 7_889_238 * 10**9
 """``baseTimeNanoseconds`` is a multiple of this: three months as C++ counts them."""
 _ENDINGS = (".json", ".json.gz")
@@ -60,7 +76,7 @@ _NODE_FILE = "node.json.gz"
 _RANK_FILE = re.compile(r"rank\d+\.json\.gz")
 
 
-def write(trace: Trace, path: Path) -> None:
+def write(trace: Trace, path: Path) -> IssueLog:
     """Write a trace as PyTorch's profiler does.
 
     Parameters
@@ -72,8 +88,17 @@ def write(trace: Trace, path: Path) -> None:
         its own, and its events say their ``rank`` and their own ``pid_raw``. Any other name is
         that of a folder, which gets a ``rank0.json.gz``, ``rank1.json.gz``, … as PyTorch writes
         them on each rank.
+
+    Returns
+    -------
+    IssueLog
+        How many dependencies have no arrow, and how many counters stand among arguments.
     """
     outputs.require_times(trace, path)
+    issues = IssueLog("Kineto")
+    told = [int(k) for k in (*ARROWS, *_SEEN)]
+    issues.add(COUNTERS, trace.counters.num_rows)
+    issues.add(UNDRAWN, np.count_nonzero(~np.isin(trace.array("kind", "edges"), told)))
     progress.start(_TASK, trace.nodes.num_rows, "events")
     owners = trace.array("rank", "series")
     ranks = sorted({*trace.ranks, *(int(r) for r in owners[owners >= 0])})
@@ -81,7 +106,7 @@ def write(trace: Trace, path: Path) -> None:
     if path.name.endswith(_ENDINGS):
         with outputs.file(path) as stream:
             _File(trace, ranks, base, stream).write(path.name, node=True)
-        return
+        return issues
     with outputs.folder(path, owns=_is_ours) as folder:
         for rank in ranks:
             name = f"rank{rank}.json.gz"
@@ -90,6 +115,7 @@ def write(trace: Trace, path: Path) -> None:
         if not ranks:
             with outputs.file(folder / _NODE_FILE) as stream:
                 _File(trace, [], base, stream).write(_NODE_FILE, node=True)
+    return issues
 
 
 def _is_ours(path: Path) -> bool:

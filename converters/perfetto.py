@@ -69,6 +69,12 @@ ARROWS = (
 )
 """Edges that are drawn; calls and orders can be seen without."""
 
+UNDRAWN = Fault(
+    "edges-without-arrow",
+    Severity.INFO,
+    "Dependencies between slices of one track have no arrow, and are not in the picture.",
+)
+
 _CHUNK = 8 << 20
 _SCRATCH = 4 << 20
 _NAMES_PER_PACKET = 1000
@@ -104,13 +110,16 @@ def write(
     Returns
     -------
     IssueLog
-        How many samples lay outside the nodes' time and were left out.
+        How many samples lay outside the nodes' time and were left out, and how many edges have
+        no arrow.
     """
     issues = IssueLog("Perfetto")
     progress.start(_TASK, trace.nodes.num_rows, "events")
     with outputs.file(path) as stream:
         left_out = _Writer(trace, stream, args=args).write(derived=derived, all_samples=all_samples)
     issues.add(OUTSIDE, left_out)
+    dependency = trace.array("kind", "edges") == EdgeKind.DEPENDENCY
+    issues.add(UNDRAWN, np.count_nonzero(dependency & ~drawn(trace)))
     return issues
 
 
@@ -120,7 +129,7 @@ class _Writer:
         self.stream = stream
         self.tracks = Tracks(trace, _first_uuid(trace))
         self.columns = columns_of.NodeColumns(trace, with_args=args)
-        self.flows = _flows(trace, self.tracks.first_uuid)
+        self.flows, self.about_flows = _flows(trace, self.tracks.first_uuid)
         self.out = np.empty(_CHUNK, np.uint8)
         self.scratch = np.empty(_SCRATCH, np.uint8)
         self.categories = np.arange(256, dtype=np.int64)
@@ -134,7 +143,7 @@ class _Writer:
             for track in derived_slices(self.trace):
                 self._derived(track)
         left_out = self._counter_lanes(all_samples=all_samples)
-        about = perfetto_about.packet(self.trace, *self.tracks.told())
+        about = perfetto_about.packet(self.trace, *self.tracks.told(), self.about_flows)
         about.trusted_packet_sequence_id = encode.SEQUENCE
         self._messages([about])
         return left_out
@@ -314,16 +323,44 @@ def _first_uuid(trace: Trace) -> int:
     return int.from_bytes(digest[:4], "little") >> 1 | 1 << 20
 
 
-def _flows(trace: Trace, base: int) -> tuple[Array, Array]:
-    """For each node, where its flow ids begin, and the ids: a fresh one for each edge drawn."""
-    kinds = trace.array("kind", "edges")
-    drawn = np.flatnonzero(np.isin(kinds, [int(k) for k in ARROWS]))
-    src, dst = (trace.array(c, "edges")[drawn] for c in ("src", "dst"))
+def drawn(trace: Trace) -> Array:
+    """Which edges have arrows: dependencies of no kind do between tracks only."""
+    kind, src, dst = (trace.array(c, "edges") for c in ("kind", "src", "dst"))
+    lane = trace.array("lane")
+    between = (kind == EdgeKind.DEPENDENCY) & (lane[src] != lane[dst])
+    return np.asarray(np.isin(kind, [int(k) for k in ARROWS]) | between)
+
+
+def _flows(trace: Trace, base: int) -> tuple[tuple[Array, Array], list[tuple[int, int, int, int]]]:
+    """For each node, where its flow ids begin, and the ids: a fresh one for each edge drawn.
+
+    Ids of one kind and direction follow each other; which these are is told besides.
+    """
+    chosen = np.flatnonzero(drawn(trace))
+    kind, src, dst = (trace.array(c, "edges")[chosen] for c in ("kind", "src", "dst"))
+    told = kind.astype(np.int64) * 2 + _turned(trace, src, dst)
+    order = np.argsort(told, kind="stable")
+    told, src, dst = told[order], src[order], dst[order]
+    ids = np.arange(1, len(told) + 1, dtype=np.int64) + (base << 31)
+    runs, at, count = np.unique(told, return_index=True, return_counts=True)
+    about = [
+        (int(ids[a]), n, run // 2, run % 2)
+        for run, a, n in zip(runs.tolist(), at.tolist(), count.tolist(), strict=True)
+    ]
     node = np.concatenate([src, dst])
-    flow = np.tile(np.arange(1, len(drawn) + 1, dtype=np.int64) + (base << 31), 2)
     order = np.argsort(node, kind="stable")
     first = np.searchsorted(node[order], np.arange(trace.nodes.num_rows + 1))
-    return first, flow[order]
+    return (first, np.tile(ids, 2)[order]), about
+
+
+def _turned(trace: Trace, src: Array, dst: Array) -> Array:
+    """Which edges come from a slice that is met after the other: by time, then place in the file."""
+    later, equal = np.zeros(len(src), np.bool_), np.ones(len(src), np.bool_)
+    for column in ("ts", "rank", "lane"):
+        a, b = (trace.array(column)[node] for node in (src, dst))
+        later |= equal & (a > b)
+        equal &= a == b
+    return later | (equal & (src > dst))
 
 
 PERFETTO = Converter(
@@ -339,5 +376,6 @@ PERFETTO = Converter(
     carries="read: slices with their arguments, kinds by category, threads, streams, queues, "
     "counters of kernels, counter tracks as series, flows as launches, all clocks that snapshots tie together; "
     "written: every node as a slice with its arguments, series as counter lanes, launches, "
-    "forward to backward and other recorded edges as arrows, iterations and phases as tracks",
+    "forward to backward and other recorded edges as arrows (dependencies of no kind between tracks "
+    "only; the others are counted), iterations and phases as tracks",
 )

@@ -1,4 +1,4 @@
-"""What our own Perfetto traces say of themselves: groups, lanes and series, for reading them again.
+"""What our own Perfetto traces say of themselves, for reading them again: clock, groups, lanes.
 
 One packet at the end of the file holds it as JSON, in the list of names and values that Chrome
 keeps of a trace (``ChromeEventBundle.metadata``); Perfetto shows it among a trace's metadata.
@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 
-from chopper_interop.schemas.kinds import LaneKind
+from chopper_interop.schemas.kinds import EdgeKind, LaneKind
+from chopper_interop.schemas.meta import ORDER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,24 +37,45 @@ class About:
         Uuid of a track → kind, device, number and name of its lane.
     uncertainty_ns
         Uuid of a counter's track → how well the times of its samples are known, ns.
+    flows
+        First id, number, `EdgeKind` and direction of arrows whose ids follow each other: 1 where
+        the slice that comes later is the one on which the other depends.
+    clocks
+        `Meta.clock` of each trace in the file: Perfetto has no words for times that no clock shows.
     """
 
     groups: list[dict[str, Any]] = field(default_factory=list)
     lanes: dict[int, tuple[int, int, int, str]] = field(default_factory=dict)
     uncertainty_ns: dict[int, int] = field(default_factory=dict)
+    flows: list[tuple[int, int, int, int]] = field(default_factory=list)
+    clocks: set[str] = field(default_factory=set)
+
+    def clock(self, shown: str) -> str:
+        """The clock that times are on, where packets are on the clock `shown`.
+
+        Of several that were put together, one without times makes that of all of them.
+        """
+        if ORDER in self.clocks:
+            return ORDER
+        return min(self.clocks) if len(self.clocks) == 1 else shown
 
 
 def packet(
-    trace: Trace, lanes: dict[int, dict[str, Any]], uncertainty_ns: dict[int, int]
+    trace: Trace,
+    lanes: dict[int, dict[str, Any]],
+    uncertainty_ns: dict[int, int],
+    flows: list[tuple[int, int, int, int]],
 ) -> proto.TracePacket:
     """The packet that says it: `lanes` and `uncertainty_ns` by the uuids of their tracks."""
     told = {
+        "clock": trace.meta.clock,
         "groups": trace.groups.to_pylist(),
         "lanes": {
             str(uuid): [int(lane["kind"]), lane["device"], lane["number"], lane["name"]]
             for uuid, lane in lanes.items()
         },
         "uncertainty_ns": {str(uuid): ns for uuid, ns in uncertainty_ns.items() if ns},
+        "flows": flows,
     }
     made = proto.TracePacket()
     made.chrome_events.metadata.add(name=_NAME, json_value=json.dumps(told))
@@ -72,7 +94,9 @@ def told(raws: Iterable[bytes]) -> About:
             for entry in made.chrome_events.metadata:
                 if entry.name == _NAME:
                     _take(about, json.loads(entry.json_value))
-        except (DecodeError, ValueError, TypeError, KeyError, AttributeError):
+        except (DecodeError, ValueError, TypeError, KeyError, AttributeError, OverflowError):
+            continue
+        except RecursionError:  # nested deeper than anything that we write
             continue
     return about
 
@@ -92,13 +116,20 @@ def _take(about: About, value: dict[str, Any]) -> None:
         for uuid, (kind, device, number, name) in value["lanes"].items()
     }
     uncertainty = {int(uuid): int(ns) for uuid, ns in value["uncertainty_ns"].items()}
-    if any(
-        abs(n) >= 1 << 63 for n in (*uncertainty.values(), *(lane[2] for lane in lanes.values()))
-    ):
+    flows = [
+        (int(first), int(n), int(EdgeKind(kind)), int(turned))
+        for first, n, kind, turned in value.get("flows", ())
+    ]
+    numbers = (*uncertainty.values(), *(n for f in flows for n in f[:2]))
+    if any(abs(n) >= 1 << 63 for n in (*numbers, *(lane[2] for lane in lanes.values()))):
         return
+    clock = value.get("clock")
+    if isinstance(clock, str) and clock and clock.isprintable():
+        about.clocks.add(clock)
     about.groups += groups
     about.lanes |= lanes
     about.uncertainty_ns |= uncertainty
+    about.flows += flows
 
 
 def _int32(value: Any) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import progress
+from chopper_interop import plausible, progress
 from chopper_interop.build import TraceBuilder
 from chopper_interop.converters import perfetto_read_kinds as kinds
 from chopper_interop.converters.perfetto_read_annotations_text import (
@@ -100,7 +100,9 @@ def _trace(recording: Recording, given: int | None) -> Trace:
         issues, recording.about, ours=ours,
     )  # fmt: skip
     builder.meta = meta(recording, builder, tool, known, nodes)
-    return builder.finish()
+    trace = builder.finish()
+    plausible.check(trace, issues)
+    return trace.with_meta(issues=tuple(issues))
 
 
 def _slices(recording: Recording, ts: Array, keep: Array) -> tuple[Slices, Labels]:

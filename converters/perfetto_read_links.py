@@ -24,9 +24,11 @@ _FAR = 99
 
 def ours(  # noqa: PLR0913, PLR0917 # columns of one table
     builder: TraceBuilder, flow: Array, node: Array, kind: Array, rank: Array, ts: Array,
-    waits: Array, correlation: Array,
+    waits: Array, correlation: Array, told: list[tuple[int, int, int, int]],
 ) -> None:  # fmt: skip
     """Edges of our own arrows: each has an id of its own, that its two slices carry.
+
+    Older versions of this package did not tell of what kind they are.
 
     Parameters
     ----------
@@ -36,6 +38,8 @@ def ours(  # noqa: PLR0913, PLR0917 # columns of one table
         Ids and the nodes that carry them.
     kind, rank, ts, waits, correlation
         Of all nodes; `waits` is whether it is a call that waits.
+    told
+        Kind and direction by id; see `perfetto_about.About.flows`.
     """
     order = np.lexsort((ts[node], flow))
     flow, node = flow[order], node[order]
@@ -51,8 +55,21 @@ def ours(  # noqa: PLR0913, PLR0917 # columns of one table
     edge[work_a & ~work_b] = int(EdgeKind.SYNC)
     edge[work_a & work_b] = int(EdgeKind.EVENT)
     edge[rank[a] != rank[b]] = int(EdgeKind.COMM)
+    stated, turned, which = _told(flow[pair], told)
+    early, late = node[pair[which]], node[pair[which] + 1]
+    edge[which] = stated
+    a[which], b[which] = np.where(turned, late, early), np.where(turned, early, late)
     for one in np.unique(edge).tolist():
         builder.edges(a[edge == one], b[edge == one], one)
+
+
+def _told(flow: Array, told: list[tuple[int, int, int, int]]) -> tuple[Array, Array, Array]:
+    """Kind and direction of those arrows of which they are told, and which these are."""
+    first, count, kind, turned = np.array(sorted(told), np.int64).reshape(-1, 4).T
+    at = np.searchsorted(first, flow, "right") - 1
+    which = np.flatnonzero(at >= 0)
+    which = which[flow[which] - first[at[which]] < count[at[which]]]
+    return kind[at[which]], turned[at[which]] > 0, which
 
 
 def launches(  # noqa: PLR0913, PLR0917 # columns of one table

@@ -192,7 +192,10 @@ class NodeMaker:
         flow, node = self.recording.lists.flow.view(np.int64)[node >= 0], node[node >= 0]
         if self.recording.ours:
             waits = links.waiting(self.labels.name[self.found.begin], self.labels.names)
-            links.ours(self.builder, flow, node, kind, rank, ts, waits, correlation)
+            links.ours(
+                self.builder, flow, node, kind, rank, ts, waits, correlation,
+                self.recording.about.flows,
+            )  # fmt: skip
         else:
             links.launches(self.builder, flow, node, kind, rank, ts, correlation)
 

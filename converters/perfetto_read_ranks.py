@@ -109,7 +109,7 @@ def meta(
     agents = tool == kinds.ROCPROF
     return Meta(
         job=inputs.plain_name(recording.path),
-        clock=recording.clocks.name,
+        clock=recording.about.clock(recording.clocks.name),
         offsets=recording.clocks.offsets,
         ranks=made,
         devices=tuple(Device("", d, "", tool, agent=d if agents else -1) for d in devices),

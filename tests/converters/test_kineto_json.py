@@ -674,3 +674,23 @@ def test_real_file_rewritten_has_the_same_events_and_arguments(shared, tmp_path,
         for args in all_args:
             assert any(all(told.get(k) == v for k, v in args.items()) for told in after[key])
     assert_same_events(original, KINETO.read([tmp_path / "again.json"]))
+
+
+def test_dependencies_without_an_arrow_are_counted(tmp_path):
+    builder = TraceBuilder()
+    lane = builder.lane(0, LaneKind.STREAM, 7, "", 0)
+    ts = np.array([5, 10])
+    builder.nodes(kind=int(Kind.KERNEL), name=["a", "b"], rank=0, lane=lane, ts=ts, dur=[4, 4])
+    builder.edges(np.array([0]), np.array([1]), EdgeKind.DEPENDENCY)
+    log = KINETO.write(builder.finish(), tmp_path / "a.json")
+    assert [(i.code, i.count) for i in log] == [("edges-without-arrow", 1)]
+
+
+def test_counters_that_are_not_read_back_are_counted(tmp_path):
+    builder = TraceBuilder()
+    lane = builder.lane(0, LaneKind.STREAM, 7, "", 0)
+    builder.nodes(kind=int(Kind.KERNEL), name=["a"], rank=0, lane=lane, ts=np.array([5]), dur=[4])
+    builder.counters(np.array([0, 0]), pa.array(["A", "B"]), np.array([1.5, 2.0]))
+    log = KINETO.write(builder.finish(), tmp_path / "a.json")
+    assert [(i.code, i.count) for i in log] == [("counters-as-arguments", 2)]
+    assert KINETO.read([tmp_path / "a.json"]).args(0)["counters"] == {"A": 1.5, "B": 2.0}

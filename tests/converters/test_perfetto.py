@@ -82,7 +82,10 @@ def test_any_trace_arrives_whole(tmp_path_factory, trace: ci.Trace) -> None:
     )
     plain = Counter((n.split("\0")[0], t, d) for n, t, d in ours.elements())
     assert theirs in (ours, plain)  # a text may end at NUL
-    drawn = np.isin(trace.array("kind", "edges"), [int(k) for k in perfetto_arrows()])
+    kinds, src, dst = (trace.array(c, "edges") for c in ("kind", "src", "dst"))
+    lane = trace.array("lane")
+    drawn = (kinds == EdgeKind.DEPENDENCY) & (lane[src] != lane[dst])
+    drawn |= np.isin(kinds, [int(k) for k in perfetto_arrows()])
     ((arrows,),) = perfetto.query("select count(*) from flow")
     assert arrows == np.count_nonzero(drawn)
     seen = Counter(

@@ -17,7 +17,8 @@ from trace_processor import TraceProcessor
 
 import chopper_interop as ci
 from chopper_interop import inputs, registry
-from chopper_interop.converters import perfetto_read
+from chopper_interop.build import TraceBuilder
+from chopper_interop.converters import perfetto, perfetto_read
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 from chopper_interop.schemas.meta import BOOTTIME, REALTIME
 from chopper_interop.testing.strategies import traces
@@ -128,6 +129,32 @@ def test_any_trace_keeps_names_and_times(tmp_path_factory, trace: ci.Trace) -> N
         )
     )
     assert found == expected
+    assert edges(again, np.ones(again.edges.num_rows, bool)) == edges(trace, perfetto.drawn(trace))
+
+
+def edges(trace: ci.Trace, which: np.ndarray) -> Counter:
+    names, origin = trace.names(), trace.meta.origin_ns
+    name = [names[c] for c in trace.array("name")]
+    columns = [(trace.array("ts") + origin).tolist(), trace.array("dur").tolist()]
+    node = list(zip(name, trace.array("rank").tolist(), *columns, strict=True))
+    ends = (trace.array(c, "edges")[which].tolist() for c in ("src", "dst", "kind"))
+    return Counter((node[a], node[b], kind) for a, b, kind in zip(*ends, strict=True))
+
+
+def test_dependencies_between_tracks_have_arrows_and_others_are_counted(tmp_path: Path) -> None:
+    builder = TraceBuilder()
+    lanes = [builder.lane(0, LaneKind.STREAM, number, "", 0) for number in (1, 2)]
+    builder.nodes(
+        kind=int(Kind.KERNEL), name=["a", "b", "c"], rank=0, lane=[lanes[0], lanes[0], lanes[1]],
+        ts=np.array([5, 20, 10]), dur=[4, 4, 4],
+    )  # fmt: skip
+    builder.edges(np.array([0, 0]), np.array([1, 2]), EdgeKind.DEPENDENCY)
+    trace = builder.finish()
+    log = ci.write(trace, tmp_path / "a.pftrace")
+    assert [(i.code, i.count) for i in log] == [("edges-without-arrow", 1)]
+    assert TraceProcessor(tmp_path / "a.pftrace").query("select count(*) from flow") == [(1,)]
+    again = ci.read(tmp_path / "a.pftrace")
+    assert edges(again, np.ones(1, bool)) == edges(trace, perfetto.drawn(trace))
     assert balanced(again)
 
 

@@ -275,6 +275,11 @@ ODD = [
     ),
     Odd("two traces one behind the other", {"a.pftrace": PAIR + PAIR}, Reads(2)),
     Odd(
+        "GPU work that is there twice",
+        {"a.pftrace": ROCPROF + ROCPROF},
+        Reads(2 * SLICES, 2 * SAMPLES, issues={"kernel-recorded-twice": 6}),
+    ),
+    Odd(
         "a slice without its end",
         {"a.pftrace": simple((BEGIN, T0, "a"), (INSTANT, T0 + 9, "b"))},
         Reads(2, issues={"slice-unfinished": 1}),
