@@ -100,3 +100,26 @@ def test_an_export_beside_its_database_is_not_read_twice(tmp_path):
     trace = ci.read(tmp_path)
     assert trace.ranks == ci.read(database).ranks
     assert trace.nodes.num_rows == ci.read(database).nodes.num_rows
+
+
+@pytest.mark.parametrize(("begins", "lost"), [("105", 0), ("300", 1)])
+def test_an_arrow_is_a_launch_where_it_begins_in_a_call(tmp_path, begins, lost):
+    arrow = {"cat": "api_op", "name": "api_op", "id": "1"}
+    call = {"ph": "X", "pid": "7", "tid": "7", "name": "hipLaunchKernel", "args": {"desc": ""}}
+    kernel = {"ph": "X", "pid": "2", "tid": "0", "name": "k", "args": {"desc": "KernelExecution"}}
+    events = [
+        {},
+        {"name": "process_name", "ph": "M", "pid": "2", "args": {"name": "GPU2"}},
+        {"name": "thread_name", "ph": "M", "pid": "7", "tid": "7", "args": {"name": "Hip 7"}},
+        {**kernel, "ts": "120", "dur": "5"},
+        {**call, "ts": "100", "dur": "10"},
+        {**arrow, "ph": "s", "pid": "7", "tid": "7", "ts": begins},
+        {**arrow, "ph": "f", "pid": "2", "tid": "0", "ts": "120", "bp": "e"},
+    ]
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps(events))
+    trace = read([path])
+    issues = {i.code: i.count for i in trace.meta.issues}
+    assert trace.edges.num_rows == 1 - lost
+    assert issues.get("launch-arrow-unbound", 0) == lost
+    assert issues["event-empty"] == 1

@@ -146,7 +146,12 @@ ODD = [
         },
         Reads(
             nodes=13,
-            issues={"counter-row": 8, "counter-without-value": 8, "number-out-of-reach": 2},
+            issues={
+                "counter-row": 8,
+                "counter-without-value": 8,
+                "number-out-of-reach": 2,
+                "agent-unknown": 1,
+            },
         ),
     ),
     Odd(
@@ -183,7 +188,7 @@ ODD = [
                 rocpd.small, "UPDATE rocpd_info_process? SET environment = '{', extdata = '['"
             )
         },
-        Reads(nodes=13, issues=ROWS),
+        Reads(nodes=13, issues={**ROWS, "extdata-unreadable": 1}),
     ),
     Odd(
         "rocpd, cut before the definitions of its tables end",
