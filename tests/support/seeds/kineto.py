@@ -102,7 +102,7 @@ REAL: dict[str, tuple[int, dict[str, int]] | Refused] = {
         _ALL + 1,
         {
             "event-malformed": 3,
-            "event-phase-unknown": 1,
+            "event-empty": 1,
             "event-without-time": 1,
             "duration-not-a-number": 1,
             "start-far-off": 1,
@@ -232,7 +232,7 @@ ODD = [
             nodes=1, samples=2, counter_value_no_number=1),
     _events("counter of nothing", _begin("C", "m", 1, args={"a": "x"}), _A, nodes=1,
             counter_event_without_number=1),
-    _events("device without categories", *_TF, nodes=2, event_phase_unknown=1),
+    _events("device without categories", *_TF, nodes=2, event_empty=1),
     _read(
         "a list that ends too early",
         b'{"traceEvents":[{"ph":"X","name":"a","ts":1,"dur":1}],\n{"ph":"X"}]}',
