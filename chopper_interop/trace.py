@@ -18,6 +18,7 @@ import pyarrow as pa
 from chopper_interop import arrow, gather
 from chopper_interop.errors import SchemaError, UsageError
 from chopper_interop.schemas import hub
+from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -106,6 +107,14 @@ class Trace:
         changes = np.flatnonzero(rank[1:] != rank[:-1]) + 1
         bounds = [0, *changes.tolist(), len(rank)] if len(rank) else [0]
         return {int(rank[a]): slice(a, b) for a, b in pairwise(bounds)}
+
+    @cached_property
+    def launch(self) -> Array:
+        """For each node, the call that launched it; -1 if none is recorded."""
+        drawn = self.array("kind", "edges") == EdgeKind.LAUNCH
+        call = np.full(self.nodes.num_rows, -1, np.int32)
+        call[self.array("dst", "edges")[drawn]] = self.array("src", "edges")[drawn]
+        return call
 
     @property
     def span_ns(self) -> int:
@@ -207,8 +216,6 @@ class Trace:
 
     def to_pandas(self, table: str = "nodes") -> pd.DataFrame:
         """A table as pandas, kinds by name; of nodes, without where their arguments lie."""
-        from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
-
         data = getattr(self, table)
         if table == "nodes":
             data = data.drop_columns(["args_at", "args_len"])

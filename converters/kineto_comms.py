@@ -21,7 +21,7 @@ from chopper_interop.build import TraceBuilder
 from chopper_interop.converters.kineto_numbers import MOST_RANKS, ranks, whole
 from chopper_interop.converters.kineto_tables import collective, element_bytes
 from chopper_interop.issues import Fault, IssueLog, Severity
-from chopper_interop.schemas.kinds import Collective, EdgeKind, Kind
+from chopper_interop.schemas.kinds import Collective, Kind
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -61,7 +61,7 @@ def annotate(trace: Trace, file: TraceFile, issues: IssueLog) -> Trace:
 
 def _annotated(trace: Trace, kernels: Array, groups: _Groups, issues: IssueLog) -> Trace:
     names = trace.names()
-    launch = _launch_of(trace, kernels)
+    launch = trace.launch[kernels]
     facts = [
         _facts(trace, names, int(node), int(call))
         for node, call in zip(kernels, launch, strict=True)
@@ -101,15 +101,6 @@ def _spread(n: int, rows: Array, values: list[Any]) -> pa.Array:
     code = {text: k for k, text in enumerate(distinct)}
     numbers[known] = [code[text] for text in texts]
     return arrow.dictionary(numbers, distinct, mask=mask)
-
-
-def _launch_of(trace: Trace, kernels: Array) -> Array:
-    """The call that launched each kernel; -1 if it is not recorded."""
-    launches = trace.array("kind", "edges") == EdgeKind.LAUNCH
-    src, dst = (trace.array(c, "edges")[launches] for c in ("src", "dst"))
-    call = np.full(trace.nodes.num_rows, -1, np.int64)
-    call[dst] = src
-    return call[kernels]
 
 
 def _facts(trace: Trace, names: list[str], kernel: int, call: int) -> Facts:

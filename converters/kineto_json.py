@@ -25,7 +25,6 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop import arrow, jsonscan, outputs, progress
-from chopper_interop.annotate import launches
 from chopper_interop.converters import kineto_encode as encode
 from chopper_interop.converters import kineto_links
 from chopper_interop.converters.kineto_header import head, tail
@@ -327,7 +326,7 @@ def _correlations(trace: Trace) -> Array:
     kind = trace.array("kind")
     tied = np.isin(kind, [int(k) for k in TIED])
     correlation[~tied] = -1
-    call = launches(trace)
+    call = trace.launch
     work = np.flatnonzero(np.isin(kind, [int(k) for k in GPU_WORK]))
     of_call = np.isin(kind, [int(k) for k in CALLS])
     rank = trace.array("rank")

@@ -40,6 +40,14 @@ class Column:
     unit: str = ""
 
 
+def _over_time(what: str, unit: str, meaning: str, symbol: str) -> tuple[Column, ...]:
+    """Mean, least and most of what telemetry says of a node's time."""
+    return tuple(
+        Column(f"{what}_{short}{unit}", pa.float64(), f"{text} {meaning} while it ran.", symbol)
+        for short, text in (("", "Mean"), ("min_", "Least"), ("max_", "Most"))
+    )
+
+
 NODES = (
     Column("kind", pa.uint8(), "What it is, a number of schemas.kinds.Kind."),
     Column("name", NAME, "Name as the source wrote it."),
@@ -55,17 +63,49 @@ NODES = (
 
 ANNOTATIONS = (
     Column("iteration", pa.int32(), "Training step by the profiler's own number."),
-    Column("phase", NAME, "forward, backward or optimizer."),
+    Column("phase", NAME, "forward, recompute, backward, optimizer or communication."),
+    Column(
+        "step_part",
+        NAME,
+        "Pass that it serves: forward, backward or optimizer. Of backward is "
+        "what it recomputes; communication is of the pass that asks for it.",
+    ),
+    Column("layer", pa.int32(), "Number of the repeated block of the model."),
+    Column("module", NAME, "Innermost module of the model, as the framework names it."),
+    Column("operation", NAME, "What it is part of: an operator as its user calls it."),
     Column("collective", NAME, "Kind of communication, a name of schemas.kinds.Collective."),
     Column("group", pa.int32(), "Row of `groups`: the process group that communicates."),
     Column("seq", pa.int64(), "Sequence number of the collective within its group."),
+    Column(
+        "instance",
+        pa.int32(),
+        "Number of the communication that it is a member of: one "
+        "collective on all its ranks, or a send and its receive.",
+    ),
     Column("peer", pa.int32(), "Global rank at the other end of a send or receive."),
     Column("dtype", NAME, "Element type of what is communicated."),
     Column("bytes", pa.int64(), "Bytes copied, set or allocated; of a collective, put in.", "B"),
     Column("out_bytes", pa.int64(), "Bytes that a collective gives this rank.", "B"),
-    Column("gfxclk_mhz", pa.float64(), "Mean core clock while it ran, by telemetry.", "MHz"),
-    Column("power_w", pa.float64(), "Mean power of the GPU while it ran, by telemetry.", "W"),
-    Column("temperature_c", pa.float64(), "Mean hotspot temperature while it ran.", "°C"),
+    Column("flops", pa.int64(), "Floating-point operations that its shapes ask for.", "FLOP"),
+    Column("mem_bytes", pa.int64(), "Bytes that it must read and write at least, by shapes.", "B"),
+    Column("flops_counted", pa.float64(), "Floating-point operations by counters.", "FLOP"),
+    Column("mem_bytes_counted", pa.float64(), "Bytes between L2 and memory by counters.", "B"),
+    Column("intensity", pa.float64(), "Arithmetic intensity by counters.", "FLOP/B"),
+    Column("mfma_util", pa.float64(), "Share of cycles in which matrix cores were busy.", "%"),
+    Column("occupancy", pa.float64(), "Waves that were resident, of those that fit.", "%"),
+    Column("gfxclk_counted_mhz", pa.float64(), "Mean core clock by cycle counters.", "MHz"),
+    *_over_time("gfxclk", "mhz", "core clock, of all dies", "MHz"),
+    *(
+        c
+        for die in range(8)
+        for c in _over_time(f"gfxclk_xcd{die}", "mhz", f"core clock of die {die}", "MHz")
+    ),
+    *_over_time("memclk", "mhz", "memory clock", "MHz"),
+    *_over_time("power", "w", "power of the GPU", "W"),
+    *_over_time("temperature", "c", "hotspot temperature", "°C"),
+    *_over_time("throttle", "share", "share of time in which the clock was held down", ""),
+    Column("energy_j", pa.float64(), "Its part of the GPU's energy while it ran.", "J"),
+    Column("telemetry_ns", pa.int64(), "Time between samples of what telemetry says of it.", "ns"),
 )
 
 EDGES = (

@@ -76,6 +76,35 @@ class EdgeKind(IntEnum):
     """Producer of a tensor → its consumer."""
     DEPENDENCY = 10
     """A dependency of which the source does not say the kind."""
+    HANDOVER = 11
+    """What a host thread did → what another, idle until then, began next: observed, not recorded."""
+
+
+OBSERVED = (EdgeKind.HANDOVER,)
+"""Edges that the times of this run suggest. All others are fixed: they hold whatever times are."""
+
+DERIVED = (EdgeKind.CALL, EdgeKind.ORDER, EdgeKind.STREAM)
+"""Edges that follow from `parent` and lanes, and are in no table."""
+
+
+class Moment(IntEnum):
+    """Which end of a node an edge is tied to."""
+
+    START = 0
+    END = 1
+
+
+MOMENTS: dict[EdgeKind, tuple[Moment, Moment]] = {
+    EdgeKind.CALL: (Moment.START, Moment.START),
+    EdgeKind.LAUNCH: (Moment.START, Moment.START),
+    EdgeKind.SYNC: (Moment.END, Moment.END),
+    EdgeKind.COMM: (Moment.START, Moment.END),
+}
+"""What waits for what: the `dst` end of an edge comes no sooner than its `src` end.
+
+From end to start unless it stands here. A call's kernel may start before the call returns; a host
+call that waits returns when the work has ended; no member of a collective ends before the last of
+them has started. What is called also ends before its caller does."""
 
 
 class LaneKind(IntEnum):

@@ -71,6 +71,15 @@ class Device:
     pci: str = ""
     """PCI address as ``0000:c1:00.0``, lower case."""
     uuid: str = ""
+    arch: str = ""
+    """Architecture as compilers name it: gfx942, sm_90."""
+    xccs: int = -1
+    """Accelerator complex dies that it has as it is partitioned; counters are sums over them."""
+    cus: int = -1
+    """Compute units (AMD) or streaming multiprocessors (NVIDIA)."""
+    simds_per_cu: int = -1
+    max_mhz: int = -1
+    """Highest clock of its shaders."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +109,32 @@ class Offset:
 
 
 @dataclass(frozen=True)
+class ClockFit:
+    """How the times of a rank or a source were brought to the trace's clock.
+
+    A time t of theirs is ``t + offset_ns + drift_ppb * (t - pivot_ns) / 1e9`` on the trace's clock.
+    """
+
+    of: str
+    """"rank 3", or the first file of a source."""
+    clock: str
+    """The clock that their times were on."""
+    method: str
+    """What the relation is known by, a name of `chopper_interop.clocks`."""
+    offset_ns: int = 0
+    drift_ppb: int = 0
+    pivot_ns: int = 0
+    uncertainty_ns: int = 0
+    """Plus or minus this, at one standard deviation."""
+    pairs: int = 0
+    """So many pairs of moments it was estimated from."""
+    applied: bool = True
+    """Whether times were changed by it."""
+    reason: str = ""
+    """Why it was not applied, or what was assumed."""
+
+
+@dataclass(frozen=True)
 class Meta:
     """What is known of a trace as a whole."""
 
@@ -109,6 +144,8 @@ class Meta:
     clock: str = REALTIME
     offsets: tuple[Offset, ...] = ()
     """Other clocks of which the sources told the relation."""
+    clocks: tuple[ClockFit, ...] = ()
+    """How the ranks' and sources' clocks were brought together, with uncertainty."""
     run: str = ""
     """Which of several runs of a program it is: the name of a counter pass, or empty."""
     ranks: tuple[Rank, ...] = ()

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 import chopper_interop as ci
 from chopper_interop import progress
-from chopper_interop.annotate import launches
 from chopper_interop.build import TraceBuilder
 from chopper_interop.converters import kineto_json
 from chopper_interop.converters.kineto import KINETO
@@ -59,7 +58,7 @@ def assert_same_events(before, after):
     assert _names(after) == _names(before)
     assert _absolute(after) == _absolute(before)
     assert after.array("kind").tolist() == _kinds_told(before)
-    assert launches(after).tolist() == launches(before).tolist()
+    assert after.launch.tolist() == before.launch.tolist()
     assert _pairs(after) == _pairs(before)
     _assert_same_lanes(before, after)
     _assert_same_communication(before, after)
@@ -509,7 +508,7 @@ def test_launches_that_ids_do_not_tell_get_ids_of_their_own(tmp_path):
     trace = builder.finish()
     back = again(trace, tmp_path / "job.json")
     assert_same_events(trace, back)
-    assert launches(back).tolist() == [-1, -1, 1, 0, -1]
+    assert back.launch.tolist() == [-1, -1, 1, 0, -1]
 
 
 def test_kinds_that_kineto_lacks_are_told_in_the_arguments(tmp_path):
@@ -536,7 +535,7 @@ def test_columns_of_any_type_stand_in_the_arguments(tmp_path):
     trace = tiny(
         critical=pa.array([True] + [None] * (n - 1)),
         slack=pa.array([0.1] + [None] * (n - 1)),
-        layer=pa.array(['a "b"'] + [None] * (n - 1)),
+        note=pa.array(['a "b"'] + [None] * (n - 1)),
         shape=pa.array([[1, 2]] + [None] * (n - 1)),
         beta=pa.array([float("inf")] + [None] * (n - 1)),
     )
@@ -545,7 +544,7 @@ def test_columns_of_any_type_stand_in_the_arguments(tmp_path):
     assert _events(file, "X", name="aten::mm")[0]["args"]["chopper"] == {
         "critical": True,
         "slack": 0.1,
-        "layer": 'a "b"',
+        "note": 'a "b"',
         "shape": [1, 2],
         "beta": "Infinity",
     }
