@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chopper_interop import node_telemetry, structure
+from chopper_interop import node_telemetry, structure, work
 
 if TYPE_CHECKING:
     from chopper_interop.trace import Trace
 
-_TOLD_BY = (structure, node_telemetry)
+_TOLD_BY = (structure, work, node_telemetry)
 """Modules whose `columns` gives annotation columns by name; each sees those of the ones before."""
 
 
@@ -20,4 +20,6 @@ def annotate(trace: Trace) -> Trace:
         found = module.columns(trace)
         columns = {name: values for name, values in found.items() if name not in stated}
         trace = trace.annotate(**columns) if columns else trace
+        told = module.issues(trace) if columns and module is work else ()
+        trace = trace.with_meta(issues=(*trace.meta.issues, *told)) if told else trace
     return trace

@@ -108,45 +108,6 @@ _IN_KERNEL = re.compile(
     re.IGNORECASE,
 )
 
-ELEMENT_BYTES: dict[str, int] = {
-    "float": 4,
-    "double": 8,
-    "half": 2,
-    "bfloat16": 2,
-    "long": 8,
-    "int": 4,
-    "short": 2,
-    "byte": 1,
-    "char": 1,
-    "bool": 1,
-    "complexfloat": 8,
-    "complexdouble": 16,
-    "complexhalf": 4,
-    "float8_e4m3fn": 1,
-    "float8_e4m3fnuz": 1,
-    "float8_e5m2": 1,
-    "float8_e5m2fnuz": 1,
-    "float8_e8m0fnu": 1,
-    "float4_e2m1fn_x2": 1,
-    "long int": 8,  # until 2023 types go by their C++ names
-    "long long": 8,
-    "unsigned char": 1,
-    "signed char": 1,
-    "short int": 2,
-    "int64": 8,
-    "int32": 4,
-    "int16": 2,
-    "int8": 1,
-    "uint64": 8,
-    "uint32": 4,
-    "uint16": 2,
-    "uint8": 1,
-    "float64": 8,
-    "float32": 4,
-    "float16": 2,
-}
-"""Bytes of an element by c10 name in lower case."""
-
 
 def collective(name: str) -> str | None:
     """Canonical name of what a framework or its kernel calls a collective; None if unknown.
@@ -164,8 +125,3 @@ def collective(name: str) -> str | None:
             return None
         plain = shorter
     return COLLECTIVES[plain]
-
-
-def element_bytes(dtype: str) -> int | None:
-    """Bytes of one element of a c10 type; None if the type is not known."""
-    return ELEMENT_BYTES.get(dtype.rsplit("::", 1)[-1].lower())
