@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import align, arrow, copies, devices, host_et, processes
+from chopper_interop import (
+    align,
+    arrow,
+    collectives,
+    copies,
+    devices,
+    host_et,
+    processes,
+    rank_clocks,
+)
 from chopper_interop.build import concat
 from chopper_interop.errors import AmbiguousRunError, ReadError, UsageError
 from chopper_interop.issues import Fault, IssueLog, Severity
@@ -99,7 +108,6 @@ def assemble(fragments: list[Fragment], name: str, rules: Sequence[Rule] = ()) -
     timing = _with_ranks(timing, issues)
     offsets = _offsets(fragments)
     timing = _on_one_clock(timing, offsets)
-    _note_ranks_apart(timing, issues)
     processes.note_clocks(timing, issues)
     meta = _meta(name, fragments, timing, offsets)
     known = [d for f in fragments for d in f.trace.meta.devices]
@@ -108,6 +116,9 @@ def assemble(fragments: list[Fragment], name: str, rules: Sequence[Rule] = ()) -
         trace, telemetry = _of_telemetry(telemetry, meta)
     else:
         trace = concat([f.trace for f in timing], meta)
+        trace = rank_clocks.aligned(collectives.matched(trace, issues), issues)
+        trace = collectives.with_edges(trace, issues)
+        _note_ranks_apart(timing, trace, issues)
     for fragment in passes:
         log = IssueLog(str(fragment.files.paths[0]))
         trace = _with_counters(trace, fragment, known, rules, log)
@@ -229,13 +240,21 @@ def _with_ranks(timing: list[Fragment], issues: IssueLog) -> list[Fragment]:
     ]
 
 
-def _note_ranks_apart(timing: list[Fragment], issues: IssueLog) -> None:
-    windows = sorted(((f.window_ns, f) for f in timing), key=lambda pair: pair[0])
-    reached = windows[0][0][1] if windows else 0
-    for (start, stop), fragment in windows[1:]:
+def _note_ranks_apart(timing: list[Fragment], trace: Trace, issues: IssueLog) -> None:
+    ts, end = trace.array("ts"), trace.array("ts") + trace.array("dur")
+    rows = trace.rank_rows
+    windows = sorted(
+        (
+            min(int(ts[rows[r]].min()) for r in f.trace.ranks),
+            max(int(end[rows[r]].max()) for r in f.trace.ranks),
+            f.files.label,
+        )
+        for f in timing
+    )
+    reached = windows[0][1] if windows else 0
+    for start, stop, label in windows[1:]:
         if start > reached:
-            apart = f"{(start - reached) / 1e9:,.3f} s before {fragment.files.label}"
-            issues.add(RANKS_APART, 1, apart)
+            issues.add(RANKS_APART, 1, f"{(start - reached) / 1e9:,.3f} s before {label}")
         reached = max(reached, stop)
 
 
@@ -309,6 +328,7 @@ def _meta(
         job=name,
         clock=REALTIME if REALTIME in clocks else min(clocks, default=REALTIME),
         offsets=offsets,
+        clocks=tuple(c for f in timing for c in f.trace.meta.clocks),
         ranks=tuple(ranks[r] for r in sorted(ranks)),
         devices=tuple(found),
         device_matches=tuple(m for f in timing for m in f.trace.meta.device_matches),
