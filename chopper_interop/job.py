@@ -17,10 +17,12 @@ from chopper_interop import (
     align,
     arrow,
     clocks,
+    collectives,
     copies,
     devices,
     host_et,
     processes,
+    rank_clocks,
     source_clocks,
 )
 from chopper_interop.build import concat
@@ -119,7 +121,6 @@ def assemble(
     timing, of_ranks = source_clocks.ranks_as_told(timing, about)
     ranks = [rank for f in timing for rank in f.trace.ranks]
     source_clocks.refuse_unused(clock_rules, fragments, ranks)
-    _note_ranks_apart(timing, issues)
     processes.note_clocks(timing, issues, about.told)
     meta = _meta(name, fragments, timing, (*fits, *of_ranks))
     meta = replace(meta, offsets=source_clocks.offsets(about))
@@ -129,6 +130,9 @@ def assemble(
         trace, telemetry = _of_telemetry(telemetry, meta, about)
     else:
         trace = concat([f.trace for f in timing], meta)
+        trace = rank_clocks.aligned(collectives.matched(trace, issues), issues)
+        trace = collectives.with_edges(trace, issues)
+        _note_ranks_apart(timing, trace, issues)
     for fragment in passes:
         log = IssueLog(str(fragment.files.paths[0]))
         trace = _with_counters(trace, fragment, known, rules, log)
@@ -255,13 +259,21 @@ def _with_ranks(timing: list[Fragment], issues: IssueLog) -> list[Fragment]:
     ]
 
 
-def _note_ranks_apart(timing: list[Fragment], issues: IssueLog) -> None:
-    windows = sorted(((f.window_ns, f) for f in timing), key=lambda pair: pair[0])
-    reached = windows[0][0][1] if windows else 0
-    for (start, stop), fragment in windows[1:]:
+def _note_ranks_apart(timing: list[Fragment], trace: Trace, issues: IssueLog) -> None:
+    ts, end = trace.array("ts"), trace.array("ts") + trace.array("dur")
+    rows = trace.rank_rows
+    windows = sorted(
+        (
+            min(int(ts[rows[r]].min()) for r in f.trace.ranks),
+            max(int(end[rows[r]].max()) for r in f.trace.ranks),
+            f.files.label,
+        )
+        for f in timing
+    )
+    reached = windows[0][1] if windows else 0
+    for start, stop, label in windows[1:]:
         if start > reached:
-            apart = f"{(start - reached) / 1e9:,.3f} s before {fragment.files.label}"
-            issues.add(RANKS_APART, 1, apart)
+            issues.add(RANKS_APART, 1, f"{(start - reached) / 1e9:,.3f} s before {label}")
         reached = max(reached, stop)
 
 
