@@ -27,11 +27,9 @@ from chopper_interop.work_calls import call
 from chopper_interop.work_sizes import UNKNOWN, Work
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
 
     import numpy.typing as npt
 
-    from chopper_interop.issues import Issue
     from chopper_interop.trace import Trace
 
     Array = npt.NDArray[Any]
@@ -220,27 +218,25 @@ def _sizes(trace: Trace, column: str) -> Array:
     return arrow.numbers(trace.nodes[column], -1)
 
 
-def issues(trace: Trace) -> Iterable[Issue]:
-    """What is assumed and not known in the columns of a trace that `columns` gave."""
-    log = IssueLog()
+def note(trace: Trace, made: set[str], issues: IssueLog) -> None:
+    """Add what is assumed and what is not known in the columns that `columns` gave."""
     flops = _sizes(trace, "flops")
     kernels = np.flatnonzero(trace.array("kind") == Kind.KERNEL)
-    if not (flops >= 0).any() or not kernels.size:
-        return log
+    if "flops" not in made or not kernels.size:
+        return
     dur = trace.array("dur")
     untold = kernels[flops[kernels] < 0]
     share = dur[untold].sum() / max(int(dur[kernels].sum()), 1)
-    log.add(UNTOLD, untold.size, f"{share:.1%} of the time of such kernels")
+    issues.add(UNTOLD, untold.size, f"{share:.1%} of the time of such kernels")
     rows, owner = _owners(trace)
     parts = np.bincount(owner, minlength=trace.nodes.num_rows)
     even = np.abs(flops[rows] - flops[owner] // np.maximum(parts[owner], 1)) <= parts[owner]
     by_time = rows[(parts[owner] > 1) & ~even]
-    log.add(DIVIDED, by_time.size, _name(trace, by_time))
+    issues.add(DIVIDED, by_time.size, _name(trace, by_time))
     table = compared(trace)
     off = np.abs(arrow.numbers(table["ratio"]) - 1) > _TOLERANCE
     first = table["operation"][int(np.argmax(off))].as_py() if off.any() else ""
-    log.add(DIFFERS, np.count_nonzero(off), first)
-    return log
+    issues.add(DIFFERS, np.count_nonzero(off), first)
 
 
 def _name(trace: Trace, rows: Array) -> str:
