@@ -27,7 +27,6 @@ from chopper_interop.work_calls import call
 from chopper_interop.work_sizes import UNKNOWN, Work
 
 if TYPE_CHECKING:
-
     import numpy.typing as npt
 
     from chopper_interop.trace import Trace
@@ -115,7 +114,9 @@ def _calls(trace: Trace, nodes: Array) -> tuple[Array, Array, list[dict[str, Any
     dims, old = found["Input Dims"], found.pop(_OLD_DIMS)
     missing = dims.length == 0
     dims.at[missing], dims.length[missing] = old.at[missing], old.length[missing]
-    found[_VALUES].length[(found[_CONCRETE].length > 0) | (dims.length == 0)] = 0
+    needed = np.array([work_rules.by_values(name) for name in trace.names()], np.bool_)
+    unused = ~needed[trace.array("name")[nodes]] | (found[_CONCRETE].length > 0)
+    found[_VALUES].length[unused | (dims.length == 0)] = 0
     decoded = {key: arguments.values_at(trace.text, place) for key, place in found.items()}
     first, code = gather.distinct(
         trace.array("name")[nodes], *(codes for codes, _ in decoded.values())

@@ -274,6 +274,22 @@ def test_elements(
     assert (found.flops, found.bytes) == expected
 
 
+def test_values_as_host_execution_traces_give_them() -> None:
+    pair = "GenericList[Int,Int]"
+    told = {
+        "Input Dims": [[2, 5, 4, 4], [2, 3, 6, 6], [5, 3, 3, 3], [[]], *[[[], []]] * 3, [],
+                       [[], []], [], [[], [], []]],
+        "Input type": [*["Tensor(float)"] * 3, "GenericList[Int]", *[pair] * 3, "Bool", pair,
+                       "Int", "GenericList[Bool,Bool,Bool]"],
+        "Input Values": [[7, 8, 0, 160, 4, "cuda:0"], [9, 8, 0, 216, 4, "cuda:0"],
+                         [9, 7, 0, 135, 4, "cuda:0"], [0], [1, 1], [0, 0], [1, 1], False,
+                         [0, 0], 1, [False, True, False]],
+    }  # fmt: skip
+    each = 2 * multiplications([2, 3, 6, 6], [5, 3, 3, 3], [1, 1], [0, 0], [1, 1], 1)
+    found = work._work(work_rules.rule("aten::convolution_backward"), told)
+    assert found == Work(each, 4 * (160 + 216 + 135), 1)
+
+
 JUNK = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 2**70) | st.floats() | st.text(max_size=4),
     lambda inner: st.lists(inner, max_size=4),
@@ -461,6 +477,22 @@ def test_a_model_asks_for_the_same_on_both_vendors_gpus(shared: Path, model: str
     known = MODELS[model]
     if known is not None:  # ViT-B/16 at 224 pixels, a batch of four: 17.56 G multiply-adds each
         assert total["h100"] == pytest.approx(known[0], rel=known[1])
+
+
+def test_resnet50_asks_for_what_is_known_of_it(shared: Path) -> None:
+    # 4.087 G multiply-adds an image of 224 pixels; 32 images, three steps. The gradients take
+    # twice as much, but for that of the images themselves (0.118 G each).
+    trace = ci.read(shared / "pytorch" / "host_et" / "resnet_1gpu_et.json.gz")
+    name, flops = trace.array("name"), arrow.numbers(trace.nodes["flops"], -1)
+    total = {
+        n: flops[(name == c) & (flops >= 0)].sum()
+        for c, n in enumerate(trace.names())
+        if "conv" in n
+    }
+    forward = total["aten::cudnn_convolution"]
+    assert forward == pytest.approx(3 * 32 * 2 * 4.087e9, rel=0.001)
+    first = 3 * 32 * 2 * 112 * 112 * 64 * 3 * 49
+    assert total["aten::convolution_backward"] == 2 * forward - first
 
 
 REAL = ("ddp_resnet_4rank_amd/rank0.json.gz", "mi300x/resnet_act_checkpoint.json.gz",
