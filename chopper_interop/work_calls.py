@@ -147,7 +147,7 @@ def _input(dims: Any, dtype: Any, strides: Any) -> Tensor | tuple[Tensor, ...] |
     if inner is not None:  # what is optional and was not given is a null pointer
         absent = inner.group(1).startswith("nullptr")
         return None if absent else _tensor(dims, inner.group(1), strides)
-    if dtype in _LISTS or dtype.startswith("GenericList[") and "Tensor" in dtype:
+    if dtype in _LISTS or (dtype.startswith("GenericList[") and "Tensor" in dtype):
         return _list(dims, dtype, strides) if dims and isinstance(dims[0], list) else ()
     known = dtype not in _SCALAR_TYPES and dtypes.element_bytes(dtype) is not None
     return _tensor(dims, dtype, strides) if known else None

@@ -167,6 +167,35 @@ def test_without_its_stride_a_convolution_is_unknown() -> None:
     assert by_rule("aten::cudnn_convolution", [[1, 3, 8, 8], [4, 3, 3, 3]]) == Work()
 
 
+X, W, GRAD = [2, 3, 8, 8], [5, 3, 3, 3], [2, 5, 4, 4]
+EACH = 2 * 2 * 5 * 16 * 27
+
+
+def test_a_gradient_tells_the_shapes_of_its_convolution(tmp_path: Path) -> None:
+    lists = ["GenericList"] * 3
+    events = [
+        op("aten::cudnn_convolution", 0, 5, [X, W, [], [], []], ["float", "float", *lists]),
+        op("aten::cudnn_convolution_backward", 10, 30, [X, GRAD, W, [], []], "float"),
+        op("aten::cudnn_convolution_backward_input", 11, 5, [[], GRAD, W, [], []],
+           ["GenericList", "float", "float", *lists]),
+        op("aten::cudnn_convolution_backward_weight", 21, 5, [[], GRAD, X, [], []],
+           ["GenericList", "float", "float", *lists]),
+    ]  # fmt: skip
+    trace = ci.read(write(tmp_path / "t.json", [*events, *launched(("conv", 1, 5))]))
+    flops, moved = named(trace, "flops"), named(trace, "mem_bytes")
+    assert list(flops.values()).count(EACH) == 4
+    assert flops["aten::cudnn_convolution_backward"] is None
+    size = 4 * (2 * 3 * 64 + 5 * 27 + 2 * 5 * 16)
+    assert list(moved.values()).count(size) == 4
+    said = {issue.code: issue.count for issue in trace.meta.issues}
+    assert said["work-shape-inferred"] == 2
+    other = op("aten::cudnn_convolution_backward", 50, 3, [X, [2, 5, 8, 8], W, [], []], "float")
+    trace = ci.read(write(tmp_path / "t.json", [*events, other]))
+    flops = named(trace, "flops")
+    assert flops["aten::cudnn_convolution"] is None
+    assert flops["aten::cudnn_convolution_backward_weight"] == EACH
+
+
 LENGTH = st.integers(1, 6)
 WINDOW = st.integers(-1, 4)
 
@@ -286,7 +315,7 @@ def test_values_as_host_execution_traces_give_them() -> None:
                          [0, 0], 1, [False, True, False]],
     }  # fmt: skip
     each = 2 * multiplications([2, 3, 6, 6], [5, 3, 3, 3], [1, 1], [0, 0], [1, 1], 1)
-    found = work._work(work_rules.rule("aten::convolution_backward"), told)
+    (found,) = work._works(["aten::convolution_backward"], [told])
     assert found == Work(each, 4 * (160 + 216 + 135), 1)
 
 
@@ -335,7 +364,7 @@ def test_arguments_of_any_kind_give_no_error(
     name: str, dims: Any, types: Any, concrete: Any, strides: Any
 ) -> None:
     told = {"Input Dims": dims, "Input type": types, "Concrete Inputs": concrete}
-    found = work._work(work_rules.rule(name), told | {"Input Strides": strides})
+    (found,) = work._works([name], [told | {"Input Strides": strides}])
     for value in (found.flops, found.bytes):
         assert value is None or (isinstance(value, int) and value >= 0)
 
