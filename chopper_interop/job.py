@@ -115,7 +115,7 @@ def assemble(fragments: list[Fragment], name: str, rules: Sequence[Rule] = ()) -
     if not timing:
         trace, telemetry = _of_telemetry(telemetry, meta)
     else:
-        trace = concat([f.trace for f in timing], meta)
+        trace = collectives.named(concat([f.trace for f in timing], meta))
         trace = rank_clocks.aligned(collectives.matched(trace, issues), issues)
         trace = collectives.with_edges(trace, issues)
         _note_ranks_apart(timing, trace, issues)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import arrow, devices, localtime
+from chopper_interop import arrow, devices, host_clocks, localtime
 from chopper_interop.build import concat
 from chopper_interop.errors import UsageError
 from chopper_interop.issues import Fault, IssueLog, Severity
@@ -111,8 +111,9 @@ def with_telemetry(telemetry: Sequence[Fragment], around: Surroundings) -> Trace
     for fragment in telemetry:
         series = _related(fragment.trace, around)
         if series is not None:
-            _note_apart(series, around)
             owned, found = _with_owners(replace(fragment, trace=series), around)
+            owned = host_clocks.of_host(owned, around.trace)
+            _note_apart(owned, around)
             parts.append(owned)
             matches += found
     around.issues.add(CONTRADICTS, _contradictions(parts[1:]))

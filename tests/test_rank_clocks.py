@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kineto_files import BASE, call, kernel, write
 from ranks import EPOCH, Member, clock, job
 
 import chopper_interop as ci
@@ -226,3 +227,48 @@ def test_bases_that_differ_are_the_same_times(shared: Path) -> None:
 
 def test_clock_is_what_the_tests_say() -> None:
     assert clock(S, 5, 10) == S + 5 + 10_000
+
+
+def test_ranks_of_another_host_have_one_correction() -> None:
+    """What they differ by is of their GPUs; a rank without collectives has its host's too."""
+    rng = random.Random(5)  # noqa: S311 # not for secrets
+    ranks = [0, 1, 2, 3]
+    made = members(rng, {"0": ranks}, 40, S, US)
+    made += [Member(10**6, 4, 0, 5)]
+    clocks = {2: (S + 5 * US, 0.0), 3: (S - 5 * US, 0.0), 4: (S, 0.0)}
+    hosts = {0: "a", 1: "a", 2: "b", 3: "b", 4: "b"}
+    trace, fits, told = aligned(job(made, clocks, {"0": ranks}, hosts))
+    assert told["ranks-aligned"] == 3
+    assert "ranks-not-aligned" not in told
+    assert len({fits[f"rank {r}"].offset_ns for r in (2, 3, 4)}) == 1
+    assert error_ns(trace, made) < 15 * US
+
+
+def test_telemetry_moves_with_its_host(tmp_path: Path) -> None:
+    """A watch of the other node's GPU, whose clock is 20 s ahead as that of its ranks."""
+    for rank, host in ((0, "node-a"), (1, "node-b")):
+        ahead = 20 * 10**6 * rank  # microseconds
+        events = []
+        for i in range(8):
+            at = ahead + 500_000 * i + (200_000 if i % 3 else 100_000)
+            args = {
+                "Collective name": "allreduce", "In msg nelems": 8, "Out msg nelems": 8,
+                "dtype": "Float", "Process Group Name": "0", "Process Group Ranks": "[0, 1]",
+                "Seq": i, "device": 0,
+            }  # fmt: skip
+            events += [call("cudaLaunchKernelExC", at, 5, i + 1, pid=100 + rank)]
+            events += [kernel("ncclDevKernel_AllReduce", at + 10, 50, i + 1, **args) | {"pid": 0}]
+        info = {"distributedInfo": {"rank": rank, "world_size": 2}, "host_name": host}
+        folder = tmp_path / host
+        folder.mkdir()
+        write(folder / f"rank{rank}.json", events, baseTimeNanoseconds=BASE, **info)
+        rows = [f"{BASE // S + 20 * rank + second},0,{300 + second},1000" for second in range(4)]
+        header = "timestamp,gpu,socket_power,gfx_0_clk"
+        (folder / "watch.csv").write_text("\n".join([header, *rows]) + "\n")
+    trace = ci.read(tmp_path)
+    owner = trace.array("rank", "series")[trace.array("series", "samples")]
+    ts = trace.array("ts", "samples") + trace.meta.origin_ns - BASE
+    assert {int(r) for r in owner} == {0, 1}
+    assert ts[owner == 0].max() == 3 * S + S // 2  # a whole second stands for its middle
+    assert ts[owner == 1].tolist() == ts[owner == 0].tolist()
+    assert not {"telemetry-apart", "ranks-apart"} & {i.code for i in trace.meta.issues}
