@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import arrow, clock_rules, clocks, devices, localtime, source_clocks
+from chopper_interop import (
+    arrow,
+    clock_rules,
+    clocks,
+    devices,
+    host_clocks,
+    localtime,
+    source_clocks,
+)
 from chopper_interop.build import concat
 from chopper_interop.errors import UsageError
 from chopper_interop.issues import Fault, IssueLog, Severity
@@ -128,8 +136,9 @@ def with_telemetry(telemetry: Sequence[Fragment], around: Surroundings) -> Trace
             continue
         fits.append(fit)
         moved = clocks.moved(fragment.trace, fit.offset_ns, around.trace.meta.clock)
-        _note_apart(moved, around)
         owned, found = _with_owners(replace(fragment, trace=moved), around)
+        owned = host_clocks.of_host(owned, around.trace)
+        _note_apart(owned, around)
         parts.append(owned)
         matches += found
     around.issues.add(CONTRADICTS, _contradictions(parts[1:]))
