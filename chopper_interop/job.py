@@ -175,6 +175,7 @@ def _with_counters(
     found = [DeviceMatch(path, n, device, -1, by) for n, (device, by) in matched.items()]
     mapping = {number: device for number, (device, _) in matched.items()}
     trace = align.join_counters(trace, fragment.trace, mapping, issues)
+    trace = devices.with_hardware(trace, fragment.trace.meta.devices, mapping)
     return trace.with_meta(device_matches=(*trace.meta.device_matches, *found))
 
 
