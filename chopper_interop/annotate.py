@@ -29,5 +29,6 @@ def annotate(trace: Trace) -> Trace:
         trace = trace.annotate(**columns) if columns else trace
         if hasattr(module, "note"):
             module.note(trace, set(columns), log)
-    issues.extend(log)
+    known = {(issue.source, issue.code) for issue in issues}  # of a trace that was read back
+    issues.extend(issue for issue in log if (issue.source, issue.code) not in known)
     return trace.with_meta(issues=tuple(issues)) if tuple(log) else trace
