@@ -66,6 +66,8 @@ PARTITIONS = Fault(
     "not told, so its work has none of it.",
 )
 
+_LARGEST = 1e18
+"""Beyond all values; NaN is not within it either."""
 _FEW = 8
 """So many samples do not tell how often a tool takes them."""
 
@@ -288,7 +290,8 @@ class _Reader:
         value *= told.units[series["unit"]]
         if told.is_counter:
             counter = self._sampled(row, ts, value)
-            return rates(counter) if counter is not None and len(counter.ts) > 1 else None
+            rate = None if counter is None else rates(counter, quantity.most)
+            return rate if rate is not None and rate.value.any() else None
         possible = (value >= quantity.least) & (value <= quantity.most)
         wrong = np.count_nonzero(~possible)
         self.issues.add(IMPOSSIBLE, wrong, f"{series['name']} of {series['source']}")
@@ -322,7 +325,7 @@ class _Reader:
     def _finite(self, row: int) -> tuple[Array, Array]:
         mine = slice(self.bounds[row], self.bounds[row + 1])
         ts, value = (self.trace.array(c, "samples")[mine] for c in ("ts", "value"))
-        finite = np.isfinite(value)
+        finite = np.abs(value) <= _LARGEST
         return ts[finite], value[finite].copy()
 
     def _note_power(self, gpu: Gpu) -> None:

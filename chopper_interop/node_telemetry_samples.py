@@ -92,12 +92,20 @@ def logged(ts: Array, value: Array, uncertainty_ns: int) -> Samples:
     return Samples(ts, value, ended, False, int(uncertainty_ns), period, is_logged=True)
 
 
-def rates(counter: Samples) -> Samples:
-    """What a counter counts up in a second, from each of its samples to the next."""
+def rates(counter: Samples, most: float) -> Samples:
+    """What a counter counts up in a second, from each of its samples to the next.
+
+    Parameters
+    ----------
+    counter
+        Its samples.
+    most
+        It counts no faster; where it does, or goes back, it was set to another value.
+    """
     rise = np.append(np.diff(counter.value), [0.0])
     rate = rise / np.append(np.diff(counter.ts), [1]) * 1e9
-    unknown = counter.unknown | (rise < 0)  # set back
-    return replace(counter, value=np.ascontiguousarray(rate), unknown=unknown, is_straight=False)
+    known = ~counter.unknown & (rate >= 0) & (rate <= most)
+    return replace(counter, value=np.where(known, rate, 0.0), unknown=~known, is_straight=False)
 
 
 def usual_step(ts: Array) -> int:

@@ -306,6 +306,7 @@ def test_partitions_are_nobodys() -> None:
     ]
     trace = trace_of([(5, 3)], [*series, ("socket power", "W", [(0, 9), (10, 9), (20, 9)])])
     assert not {"gfxclk_mhz", "power_w"} & set(trace.nodes.column_names)
+    assert counts(trace)["telemetry-of-partitions"] == 1
 
 
 def test_power_by_the_energy_counter_where_nothing_else_tells_it() -> None:
