@@ -31,6 +31,8 @@ those of what is matched wrongly by the time between collectives, which is milli
 _EVERY_SHIFT = 512
 """For sequences up to this long all shifts are tried."""
 _NEAR_EDGES = 64
+_LOOKED_AT = 4096
+"""Differences of so many ends tell how they scatter."""
 _ENOUGH = 3
 """Fewer differences than this scatter by chance."""
 _ALIKE, _RESOLUTION_NS = 3, 2_000
@@ -177,14 +179,18 @@ def _fits(reference: Run, mine: Run, shift: int) -> bool:
     low, high = max(0, shift), min(n, m + shift)
     if high - low < max(1, _HALF * min(n, m)):
         return False
-    return np.array_equal(reference.code[low:high], mine.code[low - shift : high - shift])
+    some = min(high, low + _NEAR_EDGES)
+    return np.array_equal(
+        reference.code[low:some], mine.code[low - shift : some - shift]
+    ) and np.array_equal(reference.code[low:high], mine.code[low - shift : high - shift])
 
 
 def _differences(reference: Run, mine: Run, shift: int) -> tuple[Array, Array]:
     low, high = max(0, shift), min(len(reference.code), len(mine.code) + shift)
-    used = reference.together[low:high]
-    end = mine.end[low - shift : high - shift][used]
-    return end, reference.end[low:high][used] - end
+    used = np.flatnonzero(reference.together[low:high])
+    used = used[:: max(1, len(used) // _LOOKED_AT)] + low
+    end = mine.end[used - shift]
+    return end, reference.end[used] - end
 
 
 def spread(at: Array, difference: Array) -> tuple[int, float]:

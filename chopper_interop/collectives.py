@@ -342,6 +342,8 @@ def _by_order(members: Members, chosen: Array, label: Array, issues: IssueLog) -
             place = np.concatenate(collective_order.places(told))
             there = place != collective_order.NOWHERE
             best = max(best, (mine[there], place[there]), key=lambda pair: len(pair[0]))
+            if there.all():
+                break
         kept, place = best
         lost = np.setdiff1d(mine, kept)
         if lost.size:
