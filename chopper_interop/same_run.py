@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import align, arrow, clock_match, clocks, host_et
+from chopper_interop import align, arrow, clock_match, clocks, host_et, trace_part
+from chopper_interop.clock_line import Work
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.kinds import GPU_WORK, Kind, LaneKind
@@ -185,7 +186,7 @@ def _fitting(
         for other in f.trace.meta.ranks
         if other.rank not in taken and other.rank in f.trace.rank_rows
     ]
-    for place, other in sorted(places, key=lambda p: _unlike(about, p[1])):
+    for place, other in _likely(about, places):
         ours = timing[place].trace
         mine = _work_rows(ours, other.rank)
         first, second = _works(ours, mine, fragment.trace, rows)
@@ -195,8 +196,12 @@ def _fitting(
             yield _Pair(rank, other.rank, place, rows, mine, match)
 
 
-def _unlike(one: Rank, other: Rank) -> tuple[bool, bool]:
-    return not one.pid == other.pid >= 0, one.rank != other.rank
+def _likely(about: Rank, places: list[tuple[int, Rank]]) -> list[tuple[int, Rank]]:
+    """Who may be a process: of its id, else of the rank that it says to be, else anyone."""
+    same = [p for p in places if about.pid == p[1].pid >= 0]
+    if not same and about.known_by != ASSUMED:
+        same = [p for p in places if about.rank == p[1].rank]
+    return same or places
 
 
 def _work_rows(trace: Trace, rank: int) -> Array:
@@ -205,9 +210,7 @@ def _work_rows(trace: Trace, rank: int) -> Array:
     return np.flatnonzero(work) + rows.start
 
 
-def _works(
-    a: Trace, rows_a: Array, b: Trace, rows_b: Array
-) -> tuple[clock_match.Work, clock_match.Work]:
+def _works(a: Trace, rows_a: Array, b: Trace, rows_b: Array) -> tuple[Work, Work]:
     """GPU work of two traces, with names by the same numbers; copies are of one name, so are fills.
 
     What copies are called differs between tools.
@@ -221,7 +224,7 @@ def _works(
         name[kind == Kind.MEMCPY], name[kind == Kind.MEMSET] = -1, -2
         start = trace.array("ts")[rows] + trace.meta.origin_ns
         columns = (trace.array(c)[rows] for c in ("dur", "correlation"))
-        made.append(clock_match.Work(name + 2, start, *columns))
+        made.append(Work(name + 2, start, *columns))
     return made[0], made[1]
 
 
@@ -246,7 +249,7 @@ def _join(
     moved = clocks.fitted(fragment.trace, _remaining(fit, fragment, about), REALTIME)
     keep = _kept(moved, pairs, found, target >= 0, log)
     ranks = {pair.theirs: found.timing[pair.place].rank_of(pair.ours) for pair in pairs}
-    rest = _rest(moved, keep, ranks, fragment.files.converter.name)
+    rest = trace_part.renumbered(moved, keep, ranks, fragment.files.converter.name)
     if rest.nodes.num_rows or rest.samples.num_rows:
         found.timing.append(replace(fragment, trace=rest))
     found.fits.append(fit)
@@ -341,56 +344,3 @@ def _names_of(ours: Trace, rows: slice, trace: Trace) -> Array:
     names = ours.names()
     there = {names[code] for code in np.unique(ours.array("name")[rows]).tolist()}
     return np.array([k for k, name in enumerate(trace.names()) if name in there], np.int64)
-
-
-def _rest(trace: Trace, keep: Array, ranks: dict[int, Rank], tool: str) -> Trace:
-    """The nodes that stay, on lanes that say which tool has them, under the profile's ranks."""
-    rows = np.flatnonzero(keep)
-    new_row = np.full(len(keep) + 1, -1, np.int32)
-    new_row[rows] = np.arange(len(rows), dtype=np.int32)
-    used = np.unique(trace.array("lane")[rows])
-    lane = np.zeros(trace.lanes.num_rows, np.int32)
-    lane[used] = np.arange(len(used), dtype=np.int32)
-    number = {old: rank.rank for old, rank in ranks.items()}
-    nodes = arrow.take(trace.nodes, rows)
-    nodes = arrow.replaced(nodes, "parent", new_row[_kept_parents(trace, keep)[rows]])
-    nodes = _renumbered(arrow.replaced(nodes, "lane", lane[arrow.numbers(nodes["lane"])]), number)
-    order = np.argsort(arrow.numbers(nodes["rank"]), kind="stable")
-    if not np.array_equal(order, np.arange(len(order))):  # ranks in another order than processes
-        place = np.full(len(order) + 1, -1, np.int32)
-        place[order] = np.arange(len(order), dtype=np.int32)
-        nodes = arrow.take(nodes, order)
-        nodes = arrow.replaced(nodes, "parent", place[arrow.numbers(nodes["parent"])])
-        new_row[rows] = place[: len(rows)]
-    src, dst = (new_row[trace.array(c, "edges")] for c in ("src", "dst"))
-    within = (src >= 0) & (dst >= 0)
-    edges = arrow.take(trace.edges, within)
-    edges = arrow.replaced(arrow.replaced(edges, "src", src[within]), "dst", dst[within])
-    lanes = _renumbered(arrow.take(trace.lanes, used), number)
-    names = [f"{name} ({tool})" for name in lanes["name"].to_pylist()]
-    return replace(
-        trace,
-        nodes=nodes,
-        edges=edges,
-        lanes=arrow.replaced(lanes, "name", pa.array(names, pa.string())),
-        series=_renumbered(trace.series, number),
-        counters=trace.counters.slice(0, 0),
-    ).with_meta(ranks=tuple(ranks.values()), devices=())
-
-
-def _kept_parents(trace: Trace, keep: Array) -> Array:
-    """For each node its innermost parent that stays; -1 if none does."""
-    parent = trace.array("parent").astype(np.int64)
-    while True:
-        dropped = (parent >= 0) & ~keep[parent]
-        if not dropped.any():
-            return parent
-        parent = np.where(dropped, parent[parent], parent)
-
-
-def _renumbered(table: pa.Table, number: dict[int, int]) -> pa.Table:
-    rank = arrow.numbers(table["rank"])
-    new = rank.copy()
-    for old, to in number.items():
-        new[rank == old] = to
-    return arrow.replaced(table, "rank", new)

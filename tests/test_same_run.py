@@ -12,7 +12,7 @@ from kineto_files import BASE, call, kernel, write
 
 import chopper_interop as ci
 from chopper_interop import clock_match, clocks
-from chopper_interop.clock_match import Line, Work
+from chopper_interop.clock_line import Line, Work
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas.kinds import Kind
 from chopper_interop.schemas.meta import BOOTTIME, ClockFit
@@ -248,7 +248,7 @@ def test_the_passes_of_the_sample_job_are_other_runs(demo: Path) -> None:
 @given(st.integers(0, 2**32 - 1), st.integers(-(10**18), 10**18), st.integers(0, 400))
 def test_any_offset_is_found(seed: int, offset: int, noise: int) -> None:
     random = np.random.default_rng(seed)
-    n = int(random.integers(20, 200))
+    n = int(random.integers(40, 200))
     name = random.integers(0, 6, n)
     dur = random.integers(2_000, 100_000, n)
     start = np.cumsum(dur + random.integers(500, 40_000, n)) - dur
