@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop import clock_line, clock_pairs, clocks
+from chopper_interop.clock_line import Line
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from chopper_interop.clock_line import Line, Work
+    from chopper_interop.clock_line import Work
 
     Array = npt.NDArray[Any]
 
@@ -33,6 +34,8 @@ _SHARE_OF_ALL = 0.5
 """Of all kernels of who recorded fewer."""
 _NEARLY_ALL, _TIMES = 0.8, 3
 """This share of pairs is at most so many times as far off as half of them may be."""
+_TOLD_NEAR_NS = 50_000
+"""So near must kernels be of which the user says how clocks relate."""
 _FEWEST, _FEWEST_SOUGHT = 3, 24
 """So few pairs prove nothing, unless the process is known to be the same: such that ids or order
 give, and such that were sought."""
@@ -89,6 +92,29 @@ def match(ours: Work, theirs: Work, *, same_process: bool = False) -> Match | No
     return None
 
 
+def as_told(ours: Work, theirs: Work) -> Match | None:
+    """How two records fit on the clock on which they are; None if they do not.
+
+    Parameters
+    ----------
+    ours, theirs
+        What two tools recorded, brought to one clock by what somebody says of it.
+    """
+    order, order_2 = (np.argsort(w.start, kind="stable") for w in (ours, theirs))
+    a, b = ours.part(order), theirs.part(order_2)
+    if not a.start.size or not b.start.size:
+        return None
+    i, j = clock_line.nearest(a, b, Line(0), _TOLD_NEAR_NS)
+    if not i.size or i.size < max(_SHARE * _shared(a, b, Line(0)), _SHARE_OF_ALL * _fewer(a, b)):
+        return None
+    line = clock_line.fit(a.start[i], b.start[j])
+    return Match(order[i], order_2[j], line, clocks.USER, len(i))
+
+
+def _fewer(ours: Work, theirs: Work) -> int:
+    return min(len(ours.start), len(theirs.start))
+
+
 def _whole(
     ours: Work, theirs: Work, i: Array, j: Array, method: str, *, same_process: bool
 ) -> Match | None:
@@ -107,8 +133,8 @@ def _whole(
     both = clock_line.nearest(
         ours, theirs, line, max(10 * line.spread_ns, 2 * _LEAST_SPREAD_NS, 2 * grain)
     )
-    fewer = min(len(ours.start), len(theirs.start))
-    if len(both[0]) < max(_SHARE * _shared(ours, theirs, line), _SHARE_OF_ALL * fewer):
+    least = max(_SHARE * _shared(ours, theirs, line), _SHARE_OF_ALL * _fewer(ours, theirs))
+    if len(both[0]) < least:
         return None
     return Match(*both, line, method, len(i))
 

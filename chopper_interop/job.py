@@ -17,10 +17,12 @@ from chopper_interop import (
     align,
     arrow,
     clocks,
+    collectives,
     copies,
     devices,
     host_et,
     processes,
+    rank_clocks,
     same_run,
     source_clocks,
 )
@@ -122,7 +124,6 @@ def assemble(
     source_clocks.refuse_unused(clock_rules, fragments, ranks)
     both = same_run.joined(timing, passes, about, issues)
     timing, passes = both.timing, both.passes
-    _note_ranks_apart(timing, issues)
     processes.note_clocks(timing, issues, about.told)
     meta = _meta(name, fragments, timing, (*fits, *of_ranks, *both.fits))
     matches = (*meta.device_matches, *both.matches)
@@ -132,7 +133,12 @@ def assemble(
     if not timing:
         trace, telemetry = _of_telemetry(telemetry, meta, about)
     else:
-        trace = concat([f.trace for f in timing], meta)
+        trace = collectives.named(concat([f.trace for f in timing], meta))
+        for told, mapping in both.hardware:
+            trace = devices.with_hardware(trace, told, mapping)
+        trace = rank_clocks.aligned(collectives.matched(trace, issues), issues)
+        trace = collectives.with_edges(trace, issues)
+        _note_ranks_apart(timing, trace, issues)
     for fragment in passes:
         log = IssueLog(str(fragment.files.paths[0]))
         trace = _with_counters(trace, fragment, known, rules, log)
@@ -171,6 +177,7 @@ def _with_counters(
     found = [DeviceMatch(path, n, device, -1, by) for n, (device, by) in matched.items()]
     mapping = {number: device for number, (device, _) in matched.items()}
     trace = align.join_counters(trace, fragment.trace, mapping, issues)
+    trace = devices.with_hardware(trace, fragment.trace.meta.devices, mapping)
     return trace.with_meta(device_matches=(*trace.meta.device_matches, *found))
 
 
@@ -268,13 +275,21 @@ def _with_ranks(timing: list[Fragment], issues: IssueLog) -> list[Fragment]:
     ]
 
 
-def _note_ranks_apart(timing: list[Fragment], issues: IssueLog) -> None:
-    windows = sorted(((f.window_ns, f) for f in timing), key=lambda pair: pair[0])
-    reached = windows[0][0][1] if windows else 0
-    for (start, stop), fragment in windows[1:]:
+def _note_ranks_apart(timing: list[Fragment], trace: Trace, issues: IssueLog) -> None:
+    ts, end = trace.array("ts"), trace.array("ts") + trace.array("dur")
+    rows = trace.rank_rows
+    windows = sorted(
+        (
+            min(int(ts[rows[r]].min()) for r in f.trace.ranks),
+            max(int(end[rows[r]].max()) for r in f.trace.ranks),
+            f.files.label,
+        )
+        for f in timing
+    )
+    reached = windows[0][1] if windows else 0
+    for start, stop, label in windows[1:]:
         if start > reached:
-            apart = f"{(start - reached) / 1e9:,.3f} s before {fragment.files.label}"
-            issues.add(RANKS_APART, 1, apart)
+            issues.add(RANKS_APART, 1, f"{(start - reached) / 1e9:,.3f} s before {label}")
         reached = max(reached, stop)
 
 

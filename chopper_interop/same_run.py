@@ -12,12 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
-from chopper_interop import align, arrow, clock_match, clocks, host_et, trace_part
+from chopper_interop import align, clock_match, clocks, host_et, trace_part
 from chopper_interop.clock_line import Work
 from chopper_interop.issues import Fault, IssueLog, Severity
-from chopper_interop.schemas import hub
 from chopper_interop.schemas.kinds import GPU_WORK, Kind, LaneKind
 from chopper_interop.schemas.meta import ASSUMED, REALTIME, ClockFit, DeviceMatch
 from chopper_interop.source_clocks import NO_CLOCK, related_fit
@@ -29,14 +27,14 @@ if TYPE_CHECKING:
 
     from chopper_interop.clock_match import Match
     from chopper_interop.fragment import Fragment
-    from chopper_interop.schemas.meta import Rank
+    from chopper_interop.schemas.meta import Device, Rank
     from chopper_interop.source_clocks import Clocks
     from chopper_interop.trace import Trace
 
     Array = npt.NDArray[Any]
 
 BY_KERNELS = "the same kernels"
-ANOTHER_RUN = "it is another run: its kernels do not fit those of the trace with any offset"
+ANOTHER_RUN = "its kernels do not fit those of the trace: it was taken for another run"
 SAME_KERNELS = Fault(
     "same-kernels-twice",
     Severity.INFO,
@@ -83,6 +81,8 @@ class Joined:
         Which device of one tool is which of the other's.
     kept
         First file of each source that was joined → how many nodes of it there are.
+    hardware
+        What such sources tell of their devices, and which of the profiles' these are.
     """
 
     timing: list[Fragment]
@@ -90,6 +90,7 @@ class Joined:
     fits: list[ClockFit] = field(default_factory=list)
     matches: list[DeviceMatch] = field(default_factory=list)
     kept: dict[str, int] = field(default_factory=dict)
+    hardware: list[tuple[tuple[Device, ...], dict[int, int]]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ def joined(
         if fragment.trace.meta.clock in (REALTIME, *NO_CLOCK):
             found.passes.append(fragment)
             continue
-        pairs = _pairs(fragment, timing)
+        pairs = _pairs(fragment, timing, told=fragment.files.paths[0] in about.told)
         if pairs:
             _join(fragment, pairs, found, about, issues)
         else:
@@ -159,15 +160,18 @@ def _beside_or_pass(fragment: Fragment, found: Joined, about: Clocks) -> None:
     found.kept[str(path)] = trace.nodes.num_rows
 
 
-def _pairs(fragment: Fragment, timing: list[Fragment]) -> list[_Pair]:
-    """Each process of a fragment that did GPU work with the rank that it is; none if one is none."""
+def _pairs(fragment: Fragment, timing: list[Fragment], *, told: bool) -> list[_Pair]:
+    """Each process of a fragment that did GPU work with the rank that it is; none if one is none.
+
+    If the user `told` its clock, it is enough that kernels fit as they stand.
+    """
     found: list[_Pair] = []
     for rank in fragment.trace.ranks:
         rows = _work_rows(fragment.trace, rank)
         if not rows.size:
             continue
         taken = {pair.ours for pair in found}
-        pair = next(_fitting(fragment, rank, rows, timing, taken), None)
+        pair = next(_fitting(fragment, rank, rows, timing, taken, told=told), None)
         if pair is None:
             return []
         found.append(pair)
@@ -175,7 +179,13 @@ def _pairs(fragment: Fragment, timing: list[Fragment]) -> list[_Pair]:
 
 
 def _fitting(
-    fragment: Fragment, rank: int, rows: Array, timing: list[Fragment], taken: set[int]
+    fragment: Fragment,
+    rank: int,
+    rows: Array,
+    timing: list[Fragment],
+    taken: set[int],
+    *,
+    told: bool,
 ) -> Iterator[_Pair]:
     """Ranks whose GPU work is that of a process, those first that say so themselves."""
     about = fragment.rank_of(rank)
@@ -192,6 +202,8 @@ def _fitting(
         first, second = _works(ours, mine, fragment.trace, rows)
         same = about.pid == other.pid >= 0
         match = clock_match.match(first, second, same_process=same)
+        if match is None and told:
+            match = clock_match.as_told(first, second)
         if match is not None:
             yield _Pair(rank, other.rank, place, rows, mine, match)
 
@@ -242,7 +254,7 @@ def _join(
         at, to = pair.rows[pair.match.theirs], pair.rows_of_ours[pair.match.ours]
         target[at] = to
         found.timing[pair.place] = replace(
-            ours, trace=_with_what_is_known(ours.trace, to, fragment.trace, at)
+            ours, trace=_with_what_is_known(ours.trace, to, fragment.trace, at, log)
         )
         found.matches += _devices(fragment, ours, at, to, pair)
     log.add(SAME_KERNELS, np.count_nonzero(target >= 0))
@@ -254,6 +266,8 @@ def _join(
         found.timing.append(replace(fragment, trace=rest))
     found.fits.append(fit)
     found.kept[str(path)] = rest.nodes.num_rows
+    mapping = {m.number: m.device for m in found.matches if m.source == str(path)}
+    found.hardware.append((fragment.trace.meta.devices, mapping))
     issues.extend(log)
 
 
@@ -283,21 +297,12 @@ def _remaining(fit: ClockFit, fragment: Fragment, about: Clocks) -> ClockFit:
     return replace(fit, offset_ns=0) if fragment.files.paths[0] in about.told else fit
 
 
-def _with_what_is_known(trace: Trace, to: Array, other: Trace, at: Array) -> Trace:
+def _with_what_is_known(trace: Trace, to: Array, other: Trace, at: Array, log: IssueLog) -> Trace:
     """A profile with the arguments and counters of the same GPU work in another trace."""
     trace = host_et.with_arguments(trace, to, other, at)
     target = np.full(other.nodes.num_rows, -1, np.int32)
     target[at] = to
-    node = target[other.array("node", "counters")]
-    carried = arrow.take(other.counters, node >= 0)
-    carried = arrow.replaced(carried, "node", node[node >= 0])
-    if not carried.num_rows:
-        return trace
-    both = pa.concat_tables([trace.counters, carried]).unify_dictionaries().combine_chunks()
-    order = np.argsort(arrow.numbers(both["node"]), kind="stable")
-    return replace(
-        trace, counters=arrow.take(both, order).combine_chunks().cast(hub.schema("counters"))
-    )
+    return align.with_counters(trace, other, target, log)
 
 
 def _devices(
@@ -331,7 +336,8 @@ def _kept(trace: Trace, pairs: list[_Pair], found: Joined, known: Array, log: Is
         ts = ours.array("ts")[mine] + ours.meta.origin_ns
         end = int((ts + ours.array("dur")[mine]).max())
         inside[rows] = (start[rows] >= int(ts.min())) & (start[rows] <= end)
-        same[rows] = np.isin(trace.array("name")[rows], _names_of(ours, mine, trace))
+        known_names = _names_of(found.timing, pair.ours, trace)
+        same[rows] = np.isin(trace.array("name")[rows], known_names)
     keep = inside & on_host & ~same & ~known
     log.add(SAME_CALLS, np.count_nonzero(inside & on_host & same & ~known))
     log.add(ONLY_THERE, np.count_nonzero(inside & ~on_host & ~known))
@@ -339,8 +345,11 @@ def _kept(trace: Trace, pairs: list[_Pair], found: Joined, known: Array, log: Is
     return keep
 
 
-def _names_of(ours: Trace, rows: slice, trace: Trace) -> Array:
-    """Codes of a trace's names that a rank has as well."""
-    names = ours.names()
-    there = {names[code] for code in np.unique(ours.array("name")[rows]).tolist()}
+def _names_of(timing: list[Fragment], rank: int, trace: Trace) -> Array:
+    """Codes of a trace's names that a rank has as well, whatever tool recorded them."""
+    there: set[str] = set()
+    for fragment in timing:
+        names = fragment.trace.names()
+        rows = fragment.trace.rank_rows.get(rank, slice(0, 0))
+        there |= {names[code] for code in np.unique(fragment.trace.array("name")[rows]).tolist()}
     return np.array([k for k, name in enumerate(trace.names()) if name in there], np.int64)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import arrow, clocks, devices, telemetry_clocks
+from chopper_interop import arrow, clocks, devices, host_clocks, telemetry_clocks
 from chopper_interop.build import concat
 from chopper_interop.errors import UsageError
 from chopper_interop.issues import Fault, IssueLog, Severity
@@ -111,8 +111,10 @@ def with_telemetry(telemetry: Sequence[Fragment], around: Surroundings) -> Trace
             continue
         fits.append(fit)
         moved = telemetry_clocks.moved(fragment.trace, fit, around.trace.meta.clock)
-        _note_apart(moved, around)
         owned, found = _with_owners(replace(fragment, trace=moved), around)
+        if fit.method not in clocks.DIRECT:
+            owned = host_clocks.of_host(owned, around.trace)
+        _note_apart(owned, around)
         parts.append(owned)
         matches += found
     around.issues.add(CONTRADICTS, _contradictions(parts[1:]))
