@@ -251,19 +251,25 @@ def integer(buffer: Bytes, i: int, n: int, decimals: int) -> tuple[int, int, boo
 
     False if it is no number, or none that 64 bits with a sign can hold.
     """
-    quoted = buffer[i] == QUOTE
     end = skip_value(buffer, i, n)
     if end < 0:
         return 0, end, False
-    at, stop = (i + 1, end - 1) if quoted else (i, end)
+    value, ok = integer_within(buffer, i, end, decimals)
+    return value, end, ok
+
+
+@jit
+def integer_within(buffer: Bytes, at: int, stop: int, decimals: int) -> tuple[int, bool]:
+    """`integer` of a value of which the end is known."""
+    if buffer[at] == QUOTE:
+        at, stop = at + 1, stop - 1
     if stop - at > 2 and buffer[at] == _ZERO and buffer[at + 1] in (88, 120):
-        value, ok = _hexadecimal(buffer, at + 2, stop)
-        return value, end, ok
+        return _hexadecimal(buffer, at + 2, stop)
     value, behind, ok = decimal(buffer, at, stop, decimals)
     wrapped = value < 0 and buffer[at] != MINUS
     if not ok or behind != stop or wrapped:
-        return 0, end, False
-    return value, end, True
+        return 0, False
+    return value, True
 
 
 @jit

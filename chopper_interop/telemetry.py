@@ -7,14 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import arrow, devices, localtime
+from chopper_interop import arrow, clocks, devices, host_clocks, telemetry_clocks
 from chopper_interop.build import concat
 from chopper_interop.errors import UsageError
 from chopper_interop.issues import Fault, IssueLog, Severity
-from chopper_interop.schemas.meta import LOCALTIME, REALTIME, Device, DeviceMatch, Rank
+from chopper_interop.schemas.meta import (
+    ClockFit,
+    Device,
+    DeviceMatch,
+    Rank,
+)
+from chopper_interop.source_clocks import Clocks
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     import numpy.typing as npt
@@ -51,22 +57,6 @@ CONTRADICTS = Fault(
     "Files of one tool tell a quantity of one rank's GPU for the same time, and not alike: they are "
     "of several runs or machines. What is made of them is a mixture.",
 )
-CLOCK_UNRELATED = Fault(
-    "clock-unrelated",
-    Severity.LOSS,
-    "Samples on a clock of which no source tells the relation to the trace's were left out.",
-)
-ZONE_ASSUMED = Fault(
-    "zone-assumed",
-    Severity.INFO,
-    "Times without a zone were taken as those of the only zone in which they and the trace "
-    "overlap; -O tz=… tells another.",
-)
-ZONE_UNKNOWN = Fault(
-    "zone-unknown",
-    Severity.LOSS,
-    "Samples with times of a zone that is not known were left out: say it with -O tz=…",
-)
 _NEAR_NS = 60 * 10**9
 """Samples this near are of the same run: slow tools stop a while before or after it."""
 
@@ -87,6 +77,8 @@ class Surroundings:
         What the user says of devices.
     issues
         Where it is noted what was assumed, and what could not be joined.
+    clocks
+        What is known of the clocks of all sources.
     """
 
     trace: Trace
@@ -94,6 +86,7 @@ class Surroundings:
     known: Sequence[Device]
     rules: Sequence[Rule]
     issues: IssueLog = field(default_factory=IssueLog)
+    clocks: Clocks = field(default_factory=Clocks)
 
 
 def with_telemetry(telemetry: Sequence[Fragment], around: Surroundings) -> Trace:
@@ -108,16 +101,29 @@ def with_telemetry(telemetry: Sequence[Fragment], around: Surroundings) -> Trace
     """
     parts = [around.trace]
     matches: list[DeviceMatch] = []
+    fits: list[ClockFit] = []
     for fragment in telemetry:
-        series = _related(fragment.trace, around)
-        if series is not None:
-            _note_apart(series, around)
-            owned, found = _with_owners(replace(fragment, trace=series), around)
-            parts.append(owned)
-            matches += found
+        fits += fragment.trace.meta.clocks
+        fit = telemetry_clocks.fit(
+            fragment, around.trace, around.clocks, around.issues, _owned(fragment, around)
+        )
+        if fit is None:
+            continue
+        fits.append(fit)
+        moved = telemetry_clocks.moved(fragment.trace, fit, around.trace.meta.clock)
+        owned, found = _with_owners(replace(fragment, trace=moved), around)
+        owned = host_clocks.of_host(owned, around.trace)
+        _note_apart(owned, around)
+        parts.append(owned)
+        matches += found
     around.issues.add(CONTRADICTS, _contradictions(parts[1:]))
     meta = around.trace.meta
-    return concat(parts, replace(meta, device_matches=(*meta.device_matches, *matches)))
+    told = replace(
+        meta,
+        device_matches=(*meta.device_matches, *matches),
+        clocks=clocks.distinct([*meta.clocks, *fits]),
+    )
+    return concat(parts, told)
 
 
 _ALIKE = 0.2
@@ -153,50 +159,21 @@ def _contradict(one: tuple[Array, Array], other: tuple[Array, Array]) -> bool:
     return abs(a - b) > _ALIKE * max(abs(a), abs(b))
 
 
+def _owned(fragment: Fragment, around: Surroundings) -> Callable[[], Trace]:
+    """What gives telemetry under its ranks, whatever its clock; without a note of it."""
+    return lambda: _with_owners(fragment, replace(around, issues=IssueLog()))[0]
+
+
 def _note_apart(telemetry: Trace, around: Surroundings) -> None:
     """Say that samples and what they are joined to do not overlap in time."""
-    (start, stop), (start_2, stop_2) = _window(telemetry), _window(around.trace)
+    (start, stop), (start_2, stop_2) = (
+        telemetry_clocks.window(telemetry),
+        telemetry_clocks.window(around.trace),
+    )
     apart = max(start, start_2) - min(stop, stop_2)
     if apart > _NEAR_NS and around.trace.nodes.num_rows:
         example = f"{apart / 1e9:,.0f} s from {telemetry.meta.sources[0].path}"
         around.issues.add(TELEMETRY_APART, telemetry.samples.num_rows, example)
-
-
-def _related(telemetry: Trace, around: Surroundings) -> Trace | None:
-    """Telemetry on the clock of the trace; None if that is not known."""
-    clock = around.trace.meta.clock
-    if telemetry.meta.clock == clock:
-        return telemetry
-    if telemetry.meta.clock == LOCALTIME and clock == REALTIME:
-        return _in_zone(telemetry, around)
-    offset = next((o for o in telemetry.meta.offsets if o.clock == clock), None)
-    if offset is None:
-        _lose(CLOCK_UNRELATED, telemetry, around)
-        return None
-    moved = telemetry.meta.origin_ns - offset.offset_ns
-    return telemetry.with_meta(origin_ns=moved, clock=clock)
-
-
-def _in_zone(telemetry: Trace, around: Surroundings) -> Trace | None:
-    found = localtime.zones(_window(telemetry), _window(around.trace))
-    if len(found) != 1:
-        _lose(ZONE_UNKNOWN, telemetry, around)
-        return None
-    around.issues.add(ZONE_ASSUMED, telemetry.samples.num_rows, localtime.text(found[0]))
-    moved = telemetry.meta.origin_ns - found[0] * localtime.MINUTE
-    return telemetry.with_meta(origin_ns=moved, clock=REALTIME)
-
-
-def _lose(fault: Fault, telemetry: Trace, around: Surroundings) -> None:
-    around.issues.add(fault, telemetry.samples.num_rows, telemetry.meta.sources[0].path)
-
-
-def _window(trace: Trace) -> tuple[int, int]:
-    """First and last time of a trace's nodes, or of its samples if it has no nodes."""
-    table = "nodes" if trace.nodes.num_rows else "samples"
-    ts = trace.array("ts", table)
-    end = ts + trace.array("dur") if table == "nodes" else ts
-    return int(ts.min()) + trace.meta.origin_ns, int(end.max()) + trace.meta.origin_ns
 
 
 def _with_owners(fragment: Fragment, around: Surroundings) -> tuple[Trace, list[DeviceMatch]]:

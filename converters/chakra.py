@@ -13,11 +13,11 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from chopper_interop import outputs, progress
+from chopper_interop import clocks, outputs, progress
 from chopper_interop.converters import chakra_comms, chakra_encode, chakra_plan
 from chopper_interop.converters.chakra_attributes import attributes
 from chopper_interop.converters.chakra_files import group, sniff
-from chopper_interop.converters.chakra_read import read
+from chopper_interop.converters.chakra_read import CLOCKS, read
 from chopper_interop.errors import UsageError, WriteError
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.registry import Converter
@@ -47,6 +47,12 @@ LEFT_OUT = Fault(
     Severity.INFO,
     "Nodes that the mode leaves out are not in the ET: Python frames, moments and the profiler's "
     "own ranges; in mode=gpu all of the host's.",
+)
+WAITS_AS_TIME = Fault(
+    "waits-as-time",
+    Severity.INFO,
+    "Waits of the host for GPU work that ran beside other work have their measured time in the ET, "
+    "and do not depend on that work: simulators run it later, behind the other.",
 )
 
 _CHUNK = 4 << 20
@@ -106,19 +112,26 @@ def write(trace: Trace, path: Path, *, mode: Mode = "full") -> IssueLog:
     if trace.meta.clock != REALTIME:
         told["clock"] = trace.meta.clock
     left_out: Counter[int] = Counter()
+    as_time = 0
     progress.start(_TASK, trace.nodes.num_rows, "events")
     with outputs.folder(folder, owns=_is_ours(folder, job)) as where:
         for rank in ranks:
             with (where / f"{job}.{numbering[rank]}.et").open("wb") as stream:
                 one = trace.rank(rank)
                 plan = chakra_plan.plan(one, host=host, origin_ns=origin_ns)
-                _write_metadata(stream, told | {"rank": rank})
+                fits = [f for f in trace.meta.clocks if clocks.rank_of(f) in (-1, rank)]
+                of_rank: dict[str, str | int] = {"rank": rank}
+                if fits:
+                    of_rank[CLOCKS] = json.dumps(clocks.to_json(fits))
+                _write_metadata(stream, told | of_rank)
                 _write_nodes(stream, one, plan, _part(trace, rank, comms))
                 left_out += _left_out(one, plan)
+                as_time += plan.waits_as_time
                 progress.advance(_TASK, one.nodes.num_rows)
         groups = {str(k): v for k, v in comms.groups.items()}
         (where / f"{job}.comm_groups.json").write_text(json.dumps(groups, indent=1))
     issues.add(LEFT_OUT, left_out.total(), _told(left_out))
+    issues.add(WAITS_AS_TIME, as_time)
     return issues
 
 

@@ -310,7 +310,7 @@ ODD = (
             "pmc.csv": "".join(V1_COUNTERS.splitlines(True)[:-1]).encode(),
             "results.csv": V1.encode(),
         },
-        Reads(6, issues={"dispatch-joined": 3, "dispatch-not-joined": 2}),
+        Reads(6, issues={"dispatch-joined": 5}),
     ),
     Odd(
         "v1 neither times nor counters",
