@@ -66,6 +66,7 @@ ARROWS = (
     EdgeKind.SYNC,
     EdgeKind.COMM,
     EdgeKind.DATA,
+    EdgeKind.HANDOVER,
 )
 """Edges that are drawn; calls and orders can be seen without."""
 
