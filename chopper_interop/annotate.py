@@ -14,18 +14,23 @@ if TYPE_CHECKING:
 _TOLD_BY = (structure, node_telemetry, counted)
 """Modules whose `columns` gives annotation columns by name; each sees those of the ones before.
 
-One that assumes anything takes an `IssueLog` as `issues` beside the trace.
+`note(trace, made, issues)` of a module that has one tells what was assumed for the columns `made`;
+or its `columns` takes `issues` beside the trace, and tells it there.
 """
 
 
 def annotate(trace: Trace) -> Trace:
     """Trace with the columns that anything in it tells and that its source did not state."""
     stated = set(trace.nodes.column_names)
-    issues = IssueLog("job")
+    issues = IssueLog()
     issues.extend(trace.meta.issues)
+    log = IssueLog("job")
     for module in _TOLD_BY:
         noted = "issues" in signature(module.columns).parameters
-        found = module.columns(trace, issues) if noted else module.columns(trace)
+        found = module.columns(trace, log) if noted else module.columns(trace)
         columns = {name: values for name, values in found.items() if name not in stated}
         trace = trace.annotate(**columns) if columns else trace
-    return trace.with_meta(issues=tuple(issues))
+        if hasattr(module, "note"):
+            module.note(trace, set(columns), log)
+    issues.extend(log)
+    return trace.with_meta(issues=tuple(issues)) if tuple(log) else trace

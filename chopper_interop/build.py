@@ -228,11 +228,21 @@ def concat(traces: Sequence[Trace], meta: Meta) -> Trace:
         first["text"] += int(trace.text.starts[-1])
     text = Text(tuple(buffer for trace in traces for buffer in trace.text.buffers))
     tables = {name: _concat(name, parts[name]) for name in hub.TABLES}
-    return _reordered(tables | {"groups": groups}, meta, text)
+    return reordered(tables | {"groups": groups}, meta, text)
 
 
-def _reordered(tables: dict[str, pa.Table], meta: Meta, text: Text) -> Trace:
-    """A trace of tables with absolute times and nodes that may be out of order."""
+def reordered(tables: dict[str, pa.Table], meta: Meta, text: Text) -> Trace:
+    """A trace of tables with absolute times and nodes that may be out of order.
+
+    Parameters
+    ----------
+    tables
+        All tables of the hub; times count from 0 of the trace's clock.
+    meta
+        What is known of it; its origin is set here.
+    text
+        What the nodes' arguments point into.
+    """
     nodes = tables["nodes"]
     rank, ts, dur = (arrow.numbers(nodes[c]) for c in ("rank", "ts", "dur"))
     origin = _origin(nodes, tables["samples"])

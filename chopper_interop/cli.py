@@ -113,7 +113,9 @@ def _convert(given: argparse.Namespace) -> int:
     console.show_first_run(quiet=given.quiet)
     with console.progress_shown(quiet=given.quiet):
         name = given.job or pipeline.job_name(Path(given.source[0]))
-        trace = pipeline.read_inventory(inventory, name, reading, given.map_device)
+        trace = pipeline.read_inventory(
+            inventory, name, reading, given.map_device, given.clock_offset
+        )
         pipeline.refuse_losses(trace.meta.issues, given.on_loss)
         issues = IssueLog()
         issues.extend(trace.meta.issues)
@@ -172,7 +174,9 @@ def _analyze(given: argparse.Namespace) -> int:
     console.show_first_run(quiet=given.quiet or given.json)
     with console.progress_shown(quiet=given.quiet or given.json):
         name = pipeline.job_name(paths[0])
-        trace = pipeline.read_inventory(inventory, name, reading, given.map_device)
+        trace = pipeline.read_inventory(
+            inventory, name, reading, given.map_device, given.clock_offset
+        )
         pipeline.refuse_losses(trace.meta.issues, given.on_loss)
         results: list[Result] = [
             pipeline.analyze(trace, n, **_options_for(registry.analysis(n), asking))
@@ -302,6 +306,15 @@ def _add_reading(parser: argparse.ArgumentParser) -> None:
         metavar="[SOURCE:]N[-M]=DEVICE|rankR",
         help="what a source's GPU N is, where sources do not tell: a device of the trace, or that "
         "of a rank; SOURCE is a format or a pattern of files; repeatable",
+    )
+    parser.add_argument(
+        "--clock-offset",
+        action="append",
+        default=[],
+        metavar="[SOURCE:]SECONDS|...ns|...ms",
+        help="what is added to a source's times to get those of the trace, over what is found; "
+        "SOURCE is a format, a pattern of files or rankN, without it all telemetry; write "
+        "--clock-offset=-500ms if it begins with a minus; repeatable",
     )
     parser.add_argument(
         "--on-loss",

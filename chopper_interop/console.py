@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from chopper_interop import progress, registry
+from chopper_interop import clocks, progress, registry
 from chopper_interop.issues import IssueLog, Severity
 
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ def show_summary(trace: Trace, log: IssueLog, outputs: list[str], *, on_loss: st
                           f"{escape(first.meaning)} [dim]({code})[/dim]", escape(example))  # fmt: skip
         console.print(table)
     _show_devices(trace, console)
+    _show_clocks(trace, console)
     ranks = len(trace.ranks)
     console.print(
         f"{trace.nodes.num_rows:,} nodes, {trace.edges.num_rows:,} edges, "
@@ -122,6 +123,29 @@ def _show_devices(trace: Trace, console: Console) -> None:
         table.add_row(escape(what), shown[0], shown[1], ranks, style + first.known_by)
     if len(runs) > _SHOWN_MATCHES:
         table.add_row("[dim]…[/dim]", f"[dim]{len(runs) - _SHOWN_MATCHES} more[/dim]")
+    console.print(table)
+
+
+def _show_clocks(trace: Trace, console: Console) -> None:
+    """How clocks were brought together, but for those that needed nothing."""
+    fits = [fit for fit in trace.meta.clocks if fit.method != clocks.STATED]
+    if not fits:
+        return
+    near = _common_folder([Path(source.path) for source in trace.meta.sources])
+    table = _table("clock of", "was on", "known by", "offset", "drift", "±", "pairs", "")
+    for fit in fits[:_SHOWN_MATCHES]:
+        of = fit.of if clocks.rank_of(fit) >= 0 else near(fit.of)
+        style = "[yellow]" if fit.method in clocks.ASSUMED else ""
+        about = fit.reason if fit.applied else f"not applied: {fit.reason}"
+        numbers = (
+            clocks.duration(fit.offset_ns),
+            clocks.drift(fit),
+            clocks.duration(fit.uncertainty_ns) if fit.uncertainty_ns else "",
+            f"{fit.pairs:,}" if fit.pairs else "",
+        )
+        table.add_row(escape(of), fit.clock, style + fit.method, *numbers, escape(about))
+    if len(fits) > _SHOWN_MATCHES:
+        table.add_row("[dim]…[/dim]", f"[dim]{len(fits) - _SHOWN_MATCHES} more[/dim]")
     console.print(table)
 
 

@@ -107,8 +107,32 @@ def lists(key: Array, value: Array, n: int) -> tuple[Array, Array]:
     first, values
         `first` has n + 1 entries; equal keys keep their order.
     """
-    order = np.argsort(key, kind="stable")
-    return np.searchsorted(key[order], np.arange(n + 1)), value[order]
+    first, place = places(key, n)
+    return first, value[place]
+
+
+def places(key: Array, n: int) -> tuple[Array, Array]:
+    """Places of each key: those of key k are ``place[first[k]:first[k + 1]]``, ascending.
+
+    Parameters
+    ----------
+    key
+        Numbers from 0 to n - 1.
+    n
+        How many keys there are.
+    """
+    first = np.zeros(n + 1, np.int64)
+    np.cumsum(np.bincount(key, minlength=n), out=first[1:])
+    return first, _by_key(np.ascontiguousarray(key), first[:-1].copy())
+
+
+@jit
+def _by_key(key: Array, free: Array) -> Array:
+    place = np.empty(len(key), np.int64)
+    for i in range(len(key)):
+        place[free[key[i]]] = i
+        free[key[i]] += 1
+    return place
 
 
 @jit

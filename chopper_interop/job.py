@@ -13,17 +13,28 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import align, arrow, copies, devices, host_et, processes
+from chopper_interop import (
+    align,
+    arrow,
+    clocks,
+    collectives,
+    copies,
+    devices,
+    host_et,
+    processes,
+    rank_clocks,
+    same_run,
+    source_clocks,
+)
 from chopper_interop.build import concat
 from chopper_interop.errors import AmbiguousRunError, ReadError, UsageError
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas.meta import (
-    BOOTTIME,
     ORDER,
     REALTIME,
+    ClockFit,
     DeviceMatch,
     Meta,
-    Offset,
     Rank,
 )
 from chopper_interop.telemetry import Surroundings, with_telemetry
@@ -34,6 +45,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
+    from chopper_interop.clock_rules import ClockRule
     from chopper_interop.devices import Rule
     from chopper_interop.fragment import Fragment
     from chopper_interop.schemas.meta import Device
@@ -63,7 +75,12 @@ RANKS_APART = Fault(
 _DESCRIBED = "it describes a machine: give it together with the profiles of a job"
 
 
-def assemble(fragments: list[Fragment], name: str, rules: Sequence[Rule] = ()) -> Trace:
+def assemble(
+    fragments: list[Fragment],
+    name: str,
+    rules: Sequence[Rule] = (),
+    clock_rules: Sequence[ClockRule] = (),
+) -> Trace:
     """One trace of all fragments.
 
     Parameters
@@ -74,6 +91,8 @@ def assemble(fragments: list[Fragment], name: str, rules: Sequence[Rule] = ()) -
         What to call the job.
     rules
         What the user says of devices.
+    clock_rules
+        What the user says of clocks.
 
     Raises
     ------
@@ -83,6 +102,7 @@ def assemble(fragments: list[Fragment], name: str, rules: Sequence[Rule] = ()) -
         There is nothing in them.
     """
     issues = IssueLog("job")
+    about, fragments = source_clocks.known(fragments, clock_rules)
     timed = [f for f in fragments if f.trace.nodes.num_rows]
     telemetry = [f for f in fragments if not f.trace.nodes.num_rows and f.trace.samples.num_rows]
     if not timed and not telemetry:
@@ -97,33 +117,47 @@ def assemble(fragments: list[Fragment], name: str, rules: Sequence[Rule] = ()) -
     timing = copies.left_out(timing, issues)
     passes = copies.passes_once(timing, passes, issues)
     timing = _with_ranks(timing, issues)
-    offsets = _offsets(fragments)
-    timing = _on_one_clock(timing, offsets)
-    _note_ranks_apart(timing, issues)
-    processes.note_clocks(timing, issues)
-    meta = _meta(name, fragments, timing, offsets)
+    real = any(f.trace.meta.clock == REALTIME for f in fragments)
+    timing, fits = source_clocks.on_one_clock(timing, about, real=real)
+    timing, of_ranks = source_clocks.ranks_as_told(timing, about)
+    ranks = [rank for f in timing for rank in f.trace.ranks]
+    source_clocks.refuse_unused(clock_rules, fragments, ranks)
+    both = same_run.joined(timing, passes, about, issues)
+    timing, passes = both.timing, both.passes
+    processes.note_clocks(timing, issues, about.told)
+    meta = _meta(name, fragments, timing, (*fits, *of_ranks, *both.fits))
+    matches = (*meta.device_matches, *both.matches)
+    meta = replace(meta, offsets=source_clocks.offsets(about), device_matches=matches)
     known = [d for f in fragments for d in f.trace.meta.devices]
     _refuse_unused(rules, passes + telemetry if timing else [])
     if not timing:
-        trace, telemetry = _of_telemetry(telemetry, meta)
+        trace, telemetry = _of_telemetry(telemetry, meta, about)
     else:
         trace = concat([f.trace for f in timing], meta)
+        trace = rank_clocks.aligned(collectives.matched(trace, issues), issues)
+        trace = collectives.with_edges(trace, issues)
+        _note_ranks_apart(timing, trace, issues)
     for fragment in passes:
         log = IssueLog(str(fragment.files.paths[0]))
         trace = _with_counters(trace, fragment, known, rules, log)
         issues.extend(log)
     trace = host_et.join(trace, [f.trace for f in programs], issues)
-    folder = {r: f.files.paths[0].parent for f in timing for r in f.trace.ranks}
-    trace = with_telemetry(telemetry, Surroundings(trace, folder, known, rules, issues))
+    folder = {r: f.files.paths[0].parent for f in reversed(timing) for r in f.trace.ranks}
+    around = Surroundings(trace, folder, known, rules, issues, about)
+    trace = with_telemetry(telemetry, around)
     trace = trace.with_meta(devices=devices.named(trace, known))
-    return _finished(trace, fragments, passes + programs, issues)
+    return _finished(trace, fragments, passes + programs, both.kept, issues)
 
 
-def _of_telemetry(telemetry: list[Fragment], meta: Meta) -> tuple[Trace, list[Fragment]]:
+def _of_telemetry(
+    telemetry: list[Fragment], meta: Meta, about: source_clocks.Clocks
+) -> tuple[Trace, list[Fragment]]:
     """A job of telemetry alone: what is on real time first, to which the rest is brought."""
     first = min(telemetry, key=lambda f: f.trace.meta.clock != REALTIME)
     rest = [f for f in telemetry if f is not first]
-    return concat([first.trace], replace(meta, clock=first.trace.meta.clock)), rest
+    trace, fits = source_clocks.first_as_told(first, about)
+    known = clocks.distinct([*trace.meta.clocks, *fits])
+    return concat([trace], replace(meta, clock=trace.meta.clock, clocks=known)), rest
 
 
 def _with_counters(
@@ -167,18 +201,27 @@ def _losses(fragments: list[Fragment]) -> str | None:
 
 
 def _finished(
-    trace: Trace, fragments: list[Fragment], passes: list[Fragment], issues: IssueLog
+    trace: Trace,
+    fragments: list[Fragment],
+    passes: list[Fragment],
+    kept: dict[str, int],
+    issues: IssueLog,
 ) -> Trace:
-    """The trace with sources and issues of all fragments; no node came from a pass or program."""
+    """The trace with sources and issues of all fragments; no node came from a pass or program.
+
+    Of what was joined to another source not all may have been `kept`.
+    """
     joined = {id(fragment) for fragment in passes}
     collected = IssueLog()
     for fragment in fragments:
         collected.extend(fragment.trace.meta.issues)
     collected.extend(issues)
     sources = tuple(
-        replace(s, nodes=0) if id(f) in joined else s
+        replace(s, nodes=0 if id(f) in joined or k else kept.get(str(f.files.paths[0]), s.nodes))
+        if id(f) in joined or str(f.files.paths[0]) in kept
+        else s
         for f in fragments
-        for s in f.trace.meta.sources
+        for k, s in enumerate(f.trace.meta.sources)
     )
     return trace.with_meta(issues=tuple(collected), sources=sources)
 
@@ -230,13 +273,21 @@ def _with_ranks(timing: list[Fragment], issues: IssueLog) -> list[Fragment]:
     ]
 
 
-def _note_ranks_apart(timing: list[Fragment], issues: IssueLog) -> None:
-    windows = sorted(((f.window_ns, f) for f in timing), key=lambda pair: pair[0])
-    reached = windows[0][0][1] if windows else 0
-    for (start, stop), fragment in windows[1:]:
+def _note_ranks_apart(timing: list[Fragment], trace: Trace, issues: IssueLog) -> None:
+    ts, end = trace.array("ts"), trace.array("ts") + trace.array("dur")
+    rows = trace.rank_rows
+    windows = sorted(
+        (
+            min(int(ts[rows[r]].min()) for r in f.trace.ranks),
+            max(int(end[rows[r]].max()) for r in f.trace.ranks),
+            f.files.label,
+        )
+        for f in timing
+    )
+    reached = windows[0][1] if windows else 0
+    for start, stop, label in windows[1:]:
         if start > reached:
-            apart = f"{(start - reached) / 1e9:,.3f} s before {fragment.files.label}"
-            issues.add(RANKS_APART, 1, apart)
+            issues.add(RANKS_APART, 1, f"{(start - reached) / 1e9:,.3f} s before {label}")
         reached = max(reached, stop)
 
 
@@ -269,34 +320,8 @@ def _renumbered(trace: Trace, numbers: list[int]) -> Trace:
     )
 
 
-def _offsets(fragments: list[Fragment]) -> tuple[Offset, ...]:
-    """Relations of clocks that any source tells, as seen from real time."""
-    return tuple(
-        offset
-        for f in fragments
-        if f.trace.meta.clock == REALTIME
-        for offset in f.trace.meta.offsets
-    )[:1]
-
-
-def _on_one_clock(timing: list[Fragment], offsets: tuple[Offset, ...]) -> list[Fragment]:
-    """Bring fragments on the time since boot to real time, where the relation is known."""
-    boot = next((o for o in offsets if o.clock == BOOTTIME), None)
-    if boot is None:
-        return timing
-    return [
-        replace(f, trace=_moved(f.trace, boot)) if f.trace.meta.clock == BOOTTIME else f
-        for f in timing
-    ]
-
-
-def _moved(trace: Trace, offset: Offset) -> Trace:
-    origin = trace.meta.origin_ns + offset.offset_ns
-    return trace.with_meta(origin_ns=origin, clock=REALTIME)
-
-
 def _meta(
-    name: str, fragments: list[Fragment], timing: list[Fragment], offsets: tuple[Offset, ...]
+    name: str, fragments: list[Fragment], timing: list[Fragment], fits: Sequence[ClockFit]
 ) -> Meta:
     ranks: dict[int, Rank] = {}
     for f in timing:
@@ -305,11 +330,12 @@ def _meta(
     facts: dict[str, str] = {}
     for f in fragments:
         facts |= f.trace.meta.facts
-    clocks = {f.trace.meta.clock for f in timing}
+    names = {f.trace.meta.clock for f in timing}
+    before = [fit for f in timing for fit in f.trace.meta.clocks]
     return Meta(
         job=name,
-        clock=REALTIME if REALTIME in clocks else min(clocks, default=REALTIME),
-        offsets=offsets,
+        clock=REALTIME if REALTIME in names else min(names, default=REALTIME),
+        clocks=clocks.distinct([*before, *fits]),
         ranks=tuple(ranks[r] for r in sorted(ranks)),
         devices=tuple(found),
         device_matches=tuple(m for f in timing for m in f.trace.meta.device_matches),

@@ -10,7 +10,17 @@ from os import PathLike, cpu_count, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chopper_interop import annotate, devices, inputs, job, progress, registry, sources
+from chopper_interop import (
+    annotate,
+    clock_rules,
+    dependencies,
+    devices,
+    inputs,
+    job,
+    progress,
+    registry,
+    sources,
+)
 from chopper_interop.errors import LossError, UnknownFormatError, UsageError
 from chopper_interop.fragment import Fragment
 from chopper_interop.issues import Fault, Issue, IssueLog, Severity
@@ -38,6 +48,7 @@ def read(
     from_format: str | None = None,
     name: str | None = None,
     map_device: Sequence[str] = (),
+    clock_offset: Sequence[str] = (),
     **options: Any,
 ) -> Trace:
     """Read everything that is given as one job.
@@ -53,6 +64,10 @@ def read(
     map_device
         Which GPU of a source is which device or rank of the trace, where sources do not tell:
         ``[SOURCE:]NUMBER[-LAST]=DEVICE`` or ``…=rankR``, the source a format or a pattern of files.
+    clock_offset
+        What is added to the times of a source, or of a rank, to get those of the trace, over what
+        is found: ``[SOURCE:]SECONDS``, or with a unit ``ms``, ``us``, ``ns``; the source a format,
+        a pattern of files or ``rankN``. Without one it is all telemetry.
     **options
         Options of readers (see ``formats()``); each goes to the readers that take it.
 
@@ -70,14 +85,19 @@ def read(
     if not given:
         raise UsageError("nothing was given to read")
     inventory = sources.find(given, from_format)
-    return read_inventory(inventory, name or job_name(given[0]), options, map_device)
+    return read_inventory(inventory, name or job_name(given[0]), options, map_device, clock_offset)
 
 
 def read_inventory(
-    inventory: Inventory, name: str, options: dict[str, Any], map_device: Sequence[str] = ()
+    inventory: Inventory,
+    name: str,
+    options: dict[str, Any],
+    map_device: Sequence[str] = (),
+    clock_offset: Sequence[str] = (),
 ) -> Trace:
     """Read the sources that were found, as one job."""
     rules = [devices.rule(text) for text in map_device]
+    of_clocks = [clock_rules.rule(text) for text in clock_offset]
     if Path(name).name != name or name in (".", ".."):
         raise UsageError(f"{name!r} can't be the name of a job: files are named after it")
     if not inventory.sources:
@@ -88,9 +108,10 @@ def read_inventory(
         raise UsageError(f"no reader of these sources takes an option {option!r}")
     progress.start(_TASK, sum(source.size for source in inventory.sources), "bytes")
     fragments = _read_all(inventory.sources, options)
-    trace = annotate.annotate(job.assemble(fragments, name, rules))
+    trace = job.assemble(fragments, name, rules, of_clocks)
     issues = IssueLog("job")
     issues.extend(trace.meta.issues)
+    trace = annotate.annotate(dependencies.complete(trace, issues))
     for path in inventory.unreadable:
         issues.add(UNREADABLE, 1, str(path))
     return _printable(trace.with_meta(issues=tuple(issues)))
@@ -212,6 +233,7 @@ def _printable(trace: Trace) -> Trace:
         job=_spelled(meta.job),
         sources=tuple(replace(s, path=_spelled(s.path)) for s in meta.sources),
         device_matches=tuple(replace(m, source=_spelled(m.source)) for m in meta.device_matches),
+        clocks=tuple(replace(c, of=_spelled(c.of), reason=_spelled(c.reason)) for c in meta.clocks),
         issues=tuple(
             replace(i, source=_spelled(i.source), example=_spelled(i.example)) for i in meta.issues
         ),

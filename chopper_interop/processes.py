@@ -11,7 +11,8 @@ from chopper_interop.issues import Fault, Severity
 from chopper_interop.schemas.meta import BOOTTIME
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Container, Iterable, Sequence
+    from pathlib import Path
 
     from chopper_interop.fragment import Fragment
     from chopper_interop.issues import IssueLog
@@ -71,12 +72,14 @@ def beside(fragment: Fragment, owners: Sequence[Rank]) -> Fragment:
     return replace(fragment, trace=replace(trace, lanes=lanes).with_meta(ranks=ranks))
 
 
-def note_clocks(fragments: Iterable[Fragment], issues: IssueLog) -> None:
-    """Tell of nodes whose clocks have nothing in common."""
+def note_clocks(
+    fragments: Iterable[Fragment], issues: IssueLog, told: Container[Path] = ()
+) -> None:
+    """Tell of nodes whose clocks have nothing in common, but for files of which the user told."""
     hosts = {
         r.host
         for f in fragments
-        if f.trace.meta.clock == BOOTTIME
+        if f.trace.meta.clock == BOOTTIME and f.files.paths[0] not in told
         for r in f.trace.meta.ranks
         if r.host
     }

@@ -126,7 +126,7 @@ def _anchors(a: Array, b: Array) -> tuple[Array, Array]:
         if len(i):
             order = np.argsort(at[i])
             i, j = at[i][order], at_2[j][order]
-            kept = _chain(j)
+            kept = chain(j)
             return i[kept], j[kept]
     return np.zeros(0, np.int64), np.zeros(0, np.int64)
 
@@ -137,7 +137,7 @@ def _once(runs: Array) -> tuple[Array, Array]:
 
 
 @jit
-def _chain(values: Array) -> Array:
+def chain(values: Array) -> Array:
     """Places of a longest ascending subsequence."""
     n = len(values)
     tails = np.empty(n, np.int64)

@@ -7,11 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import arrow, devices, localtime
+from chopper_interop import arrow, clock_rules, clocks, devices, localtime, source_clocks
 from chopper_interop.build import concat
 from chopper_interop.errors import UsageError
 from chopper_interop.issues import Fault, IssueLog, Severity
-from chopper_interop.schemas.meta import LOCALTIME, REALTIME, Device, DeviceMatch, Rank
+from chopper_interop.schemas.meta import (
+    LOCALTIME,
+    REALTIME,
+    ClockFit,
+    Device,
+    DeviceMatch,
+    Meta,
+    Rank,
+)
+from chopper_interop.source_clocks import Clocks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,6 +96,8 @@ class Surroundings:
         What the user says of devices.
     issues
         Where it is noted what was assumed, and what could not be joined.
+    clocks
+        What is known of the clocks of all sources.
     """
 
     trace: Trace
@@ -94,6 +105,7 @@ class Surroundings:
     known: Sequence[Device]
     rules: Sequence[Rule]
     issues: IssueLog = field(default_factory=IssueLog)
+    clocks: Clocks = field(default_factory=Clocks)
 
 
 def with_telemetry(telemetry: Sequence[Fragment], around: Surroundings) -> Trace:
@@ -108,16 +120,26 @@ def with_telemetry(telemetry: Sequence[Fragment], around: Surroundings) -> Trace
     """
     parts = [around.trace]
     matches: list[DeviceMatch] = []
+    fits: list[ClockFit] = []
     for fragment in telemetry:
-        series = _related(fragment.trace, around)
-        if series is not None:
-            _note_apart(series, around)
-            owned, found = _with_owners(replace(fragment, trace=series), around)
-            parts.append(owned)
-            matches += found
+        fits += fragment.trace.meta.clocks
+        fit = _fit(fragment, around)
+        if fit is None:
+            continue
+        fits.append(fit)
+        moved = clocks.moved(fragment.trace, fit.offset_ns, around.trace.meta.clock)
+        _note_apart(moved, around)
+        owned, found = _with_owners(replace(fragment, trace=moved), around)
+        parts.append(owned)
+        matches += found
     around.issues.add(CONTRADICTS, _contradictions(parts[1:]))
     meta = around.trace.meta
-    return concat(parts, replace(meta, device_matches=(*meta.device_matches, *matches)))
+    told = replace(
+        meta,
+        device_matches=(*meta.device_matches, *matches),
+        clocks=clocks.distinct([*meta.clocks, *fits]),
+    )
+    return concat(parts, told)
 
 
 _ALIKE = 0.2
@@ -162,29 +184,59 @@ def _note_apart(telemetry: Trace, around: Surroundings) -> None:
         around.issues.add(TELEMETRY_APART, telemetry.samples.num_rows, example)
 
 
-def _related(telemetry: Trace, around: Surroundings) -> Trace | None:
-    """Telemetry on the clock of the trace; None if that is not known."""
+def _fit(fragment: Fragment, around: Surroundings) -> ClockFit | None:
+    """How the times of telemetry become those of the trace; None if that is not known."""
+    meta, path = fragment.trace.meta, str(fragment.files.paths[0])
     clock = around.trace.meta.clock
-    if telemetry.meta.clock == clock:
-        return telemetry
-    if telemetry.meta.clock == LOCALTIME and clock == REALTIME:
-        return _in_zone(telemetry, around)
-    offset = next((o for o in telemetry.meta.offsets if o.clock == clock), None)
-    if offset is None:
-        _lose(CLOCK_UNRELATED, telemetry, around)
-        return None
-    moved = telemetry.meta.origin_ns - offset.offset_ns
-    return telemetry.with_meta(origin_ns=moved, clock=clock)
+    said = clock_rules.of_source(
+        around.clocks.rules, fragment.files.converter.name, path, joined=True
+    )
+    if said is not None:
+        source_clocks.refuse_before_1970(meta.origin_ns, said)
+        return source_clocks.user_fit(path, meta.clock, said)
+    off = int(max(fragment.trace.array("uncertainty_ns", "series"), default=0))
+    if meta.clock == clock:
+        return ClockFit(path, clock, _method(meta, off), uncertainty_ns=off)
+    if meta.clock == LOCALTIME and clock == REALTIME:
+        return _of_zone(fragment, around, off)
+    return _told_by_sources(fragment, around)
 
 
-def _in_zone(telemetry: Trace, around: Surroundings) -> Trace | None:
+def _method(meta: Meta, off: int) -> str:
+    """What telemetry on the trace's clock knows its times by."""
+    if off >= clocks.WHOLE_SECONDS_NS:
+        return clocks.WHOLE_SECONDS
+    return clocks.THREE_CLOCKS if meta.offsets else clocks.STATED
+
+
+def _told_by_sources(fragment: Fragment, around: Surroundings) -> ClockFit | None:
+    """What the source itself, or another of its node, tells of its clock and the trace's."""
+    meta, path = fragment.trace.meta, str(fragment.files.paths[0])
+    clock = around.trace.meta.clock
+    own = next((o for o in meta.offsets if o.clock == clock), None)
+    if own is not None:
+        uncertainty = own.uncertainty_ns
+        return ClockFit(
+            path, meta.clock, clocks.THREE_CLOCKS, -own.offset_ns, uncertainty_ns=uncertainty
+        )
+    relation = around.clocks.relation(fragment) if clock == REALTIME else None
+    if relation is not None:
+        return source_clocks.related_fit(path, relation)
+    _lose(CLOCK_UNRELATED, fragment.trace, around)
+    return None
+
+
+def _of_zone(fragment: Fragment, around: Surroundings, off: int) -> ClockFit | None:
+    telemetry, path = fragment.trace, str(fragment.files.paths[0])
     found = localtime.zones(_window(telemetry), _window(around.trace))
     if len(found) != 1:
         _lose(ZONE_UNKNOWN, telemetry, around)
         return None
-    around.issues.add(ZONE_ASSUMED, telemetry.samples.num_rows, localtime.text(found[0]))
-    moved = telemetry.meta.origin_ns - found[0] * localtime.MINUTE
-    return telemetry.with_meta(origin_ns=moved, clock=REALTIME)
+    zone = localtime.text(found[0])
+    around.issues.add(ZONE_ASSUMED, telemetry.samples.num_rows, zone)
+    ahead = found[0] * localtime.MINUTE
+    method = clocks.WALL_CLOCK_ZONE
+    return ClockFit(path, LOCALTIME, method, -ahead, uncertainty_ns=off, reason=f"assumed {zone}")
 
 
 def _lose(fault: Fault, telemetry: Trace, around: Surroundings) -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pandas as pd
 
+    from chopper_interop.graph import Graph
     from chopper_interop.schemas.meta import Meta
 
     Array = npt.NDArray[Any]
@@ -225,19 +226,46 @@ class Trace:
             frame["kind"] = frame["kind"].map({int(k): k.name.lower() for k in kinds})
         return frame
 
+    def graph(self, kinds: Iterable[EdgeKind | str] | None = None) -> Graph:
+        """Nodes and what each waits for, as arrays without circles; see `graph.of_nodes`.
+
+        Parameters
+        ----------
+        kinds
+            Edges of these kinds alone, by `EdgeKind` or name (``("launch", "stream")``).
+        """
+        from chopper_interop import graph
+
+        return graph.of_nodes(self, kinds)
+
+    def moments(self, kinds: Iterable[EdgeKind | str] | None = None) -> Graph:
+        """Starts and ends of nodes and what each waits for; see `graph.of_moments`."""
+        from chopper_interop import graph
+
+        return graph.of_moments(self, kinds)
+
     def to_networkx(
-        self, *, rank: int | None = None, max_nodes: int = 1_000_000
+        self,
+        *,
+        rank: int | None = None,
+        kinds: Iterable[EdgeKind | str] | None = None,
+        max_nodes: int = 1_000_000,
     ) -> nx.DiGraph[int]:
-        """The recorded dependencies as a networkx graph; node id = row number.
+        """`graph` as a networkx graph without circles; node id = row number.
+
+        Nodes have the trace's columns as attributes, where something is known. Edges have `kind`,
+        names joined by "+" where there are several, and `gap_ns`, the time that passes along them.
 
         Parameters
         ----------
         rank
-            This rank alone, all if None.
+            This rank alone, all if None; its nodes are numbered from 0 then.
+        kinds
+            Edges of these kinds alone, by `EdgeKind` or name.
         max_nodes
             Refuse beyond this: networkx takes 1.5 kB a node.
         """
-        import networkx as nx
+        from chopper_interop import networkx_view
 
         trace = self if rank is None else self.rank(rank)
         if trace.nodes.num_rows > max_nodes:
@@ -245,19 +273,7 @@ class Trace:
                 f"{trace.nodes.num_rows:,} nodes are more than max_nodes={max_nodes:,}",
                 hint="choose a rank or raise max_nodes",
             )
-        graph: nx.DiGraph[int] = nx.DiGraph()
-        frame = trace.to_pandas()
-        columns = [str(column) for column in frame]
-        rows = zip(*(frame[column] for column in columns), strict=True)
-        graph.add_nodes_from(
-            (i, dict(zip(columns, row, strict=True))) for i, row in enumerate(rows)
-        )
-        edges = trace.to_pandas("edges")
-        graph.add_edges_from(
-            (src, dst, {"kind": kind})
-            for src, dst, kind in edges[["src", "dst", "kind"]].itertuples(index=False)
-        )
-        return graph
+        return networkx_view.of(trace.to_pandas(), trace.graph(kinds))
 
 
 def _check(table: str, data: pa.Table) -> None:

@@ -8,12 +8,13 @@ measured time: it goes out as a broadcast, which simulators only time and do not
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import arrow
+from chopper_interop import collectives, sequences
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas.chakra import CommType, NodeType
 from chopper_interop.schemas.kinds import Collective, Kind
@@ -110,11 +111,12 @@ def communications(trace: Trace, numbering: dict[int, int], issues: IssueLog) ->
     issues
         Where it is noted what could not be matched.
     """
+    trace = collectives.matched(trace, IssueLog())
     n = trace.nodes.num_rows
     comms = Comms({}, *np.zeros((7, n), np.int64))
     rows = np.flatnonzero(trace.array("kind") == Kind.COMM)
     kinds = trace.annotated("collective")[rows]
-    sizes = _numbers(trace, "bytes", rows)
+    sizes = collectives.numbers(trace, "bytes", rows)
     comms.node_type[rows] = NodeType.COMM_COLL
     comms.comm_type[rows] = CommType.BROADCAST
     comms.size[rows] = np.maximum(np.where(sizes >= 0, sizes, 0), _SMALLEST)
@@ -141,14 +143,6 @@ def _note_timed(kinds: Array, sizes: Array, issues: IssueLog) -> None:
     )
 
 
-def _numbers(trace: Trace, column: str, rows: Array) -> Array:
-    """Integers of an annotation column; -1 where unknown."""
-    if column not in trace.nodes.column_names:
-        return np.full(len(rows), -1, np.int64)
-    data = arrow.numbers(trace.nodes[column], -1)
-    return np.asarray(data)[rows].astype(np.int64)
-
-
 def _match_collectives(
     trace: Trace,
     comms: Comms,
@@ -158,56 +152,49 @@ def _match_collectives(
     issues: IssueLog,
 ) -> None:
     """Give collectives that have a counterpart on every rank of their group their real kind."""
-    group = _numbers(trace, "group", rows)
+    group = collectives.numbers(trace, "group", rows)
     members = [g["ranks"] for g in trace.groups.to_pylist()]
-    numbers: dict[tuple[int, ...], int] = {}
     everyone = tuple(sorted(numbering))
-    for g in np.unique(group):
-        ranks = tuple(members[g]) if g >= 0 and members[g] else everyone
-        mine = rows[group == g]
+    alike: dict[tuple[int, ...], list[int]] = {}
+    for g in np.unique(group).tolist():
+        alike.setdefault(tuple(members[g]) if g >= 0 and members[g] else everyone, []).append(g)
+    for ranks, groups in alike.items():
+        mine = np.isin(group, groups)
         if len(ranks) == 1 or not set(ranks) <= set(everyone):
-            issues.add(TIMED_ABSENT, len(mine), f"ranks {list(ranks)[:8]} of {list(everyone)[:8]}")
+            told = f"ranks {list(ranks)[:8]} of {list(everyone)[:8]}"
+            issues.add(TIMED_ABSENT, np.count_nonzero(mine), told)
             continue
         number = 0
         if tuple(sorted(ranks)) != everyone:
-            number = numbers.setdefault(tuple(ranks), len(numbers) + 1)
+            number = len(comms.groups) + 1
             comms.groups[number] = [numbering[r] for r in ranks]
-        matched = _matched(trace, comms, mine, kinds[group == g], ranks)
-        issues.add(TIMED_UNMATCHED, len(mine) - matched.size)
+        matched = _joined(trace, comms.size, rows[mine], kinds[mine], len(ranks))
+        issues.add(TIMED_UNMATCHED, np.count_nonzero(mine) - matched.size)
         _give(comms, matched, trace, number, issues)
     if not comms.groups:
         comms.groups[1] = [numbering[r] for r in everyone]
 
 
-def _matched(
-    trace: Trace, comms: Comms, rows: Array, kinds: Array, ranks: tuple[int, ...]
-) -> Array:
-    """Rows of collectives that every rank has, one row of the result for each rank.
+def _joined(trace: Trace, size: Array, rows: Array, kinds: Array, ranks: int) -> Array:
+    """Rows of collectives that every rank has, in an order that all have, a row for each rank.
 
-    Ranks whose windows differ agree at the end or at the beginning: the longer of the common
-    endings and beginnings of their sequences is taken.
+    Simulators join by order alone, so what one rank ran earlier and another later is left out.
     """
-    rank = trace.array("rank")[rows]
-    size = np.where(kinds == Collective.ALL_TO_ALL, 0, comms.size[rows])  # may be uneven
-    sequences = []
-    for r in ranks:
-        mine = rows[rank == r]
-        told = list(zip(kinds[rank == r], size[rank == r].tolist(), strict=True))
-        sequences.append((mine, told))
-    tail = _common([told[::-1] for _, told in sequences])
-    head = _common([told for _, told in sequences])
-    if tail >= head:
-        return np.stack([mine[len(mine) - tail :] for mine, _ in sequences])
-    return np.stack([mine[:head] for mine, _ in sequences])
-
-
-def _common(sequences: list[list[Any]]) -> int:
-    """Length of the beginning that all sequences share."""
-    shortest = min(len(s) for s in sequences)
-    for k in range(shortest):
-        if any(s[k] != sequences[0][k] for s in sequences):
-            return k
-    return shortest
+    instance = collectives.numbers(trace, "instance", rows)
+    order = np.lexsort((rows, instance))
+    order = order[instance[order] >= 0]
+    first = np.searchsorted(instance[order], np.unique(instance[order]))
+    first = first[np.diff(np.append(first, len(order))) == ranks]
+    members = order[first[:, None] + np.arange(ranks)]  # ranks ascend, as rows do
+    same = np.where(kinds == Collective.ALL_TO_ALL, 0, size[rows])[members]
+    rank = trace.array("rank")[rows][members]
+    sound = (same == same[:, :1]).all(axis=1) & (np.diff(rank, axis=1) > 0).all(axis=1)
+    sound &= (kinds[members] == kinds[members][:, :1]).all(axis=1)
+    matched = rows[members[sound]].T
+    matched = matched[:, np.argsort(matched[0])]
+    for mine in range(1, ranks):
+        matched = matched[:, sequences.chain(matched[mine])]
+    return matched
 
 
 def _give(comms: Comms, matched: Array, trace: Trace, number: int, issues: IssueLog) -> None:
@@ -232,20 +219,22 @@ def _pair(  # noqa: PLR0913, PLR0917 # columns of one table
     numbering: dict[int, int],
     issues: IssueLog,
 ) -> None:
-    """Pair the k-th send from one rank to another with the k-th receive there."""
-    peer, rank = _numbers(trace, "peer", rows), trace.array("rank")[rows]
-    ends: dict[tuple[int, int], tuple[list[int], list[int]]] = {}
-    for i in np.flatnonzero(np.isin(kinds.astype(str), [Collective.SEND, Collective.RECV])):
-        sends = kinds[i] == Collective.SEND
-        a, b = (rank[i], peer[i]) if sends else (peer[i], rank[i])
-        if sizes[i] >= 0:
-            ends.setdefault((int(a), int(b)), ([], []))[0 if sends else 1].append(int(i))
-    for (a, b), (sent, received) in ends.items():
-        inside = a in numbering and b in numbering and a != b
-        pairs = list(zip(sent, received, strict=False)) if inside else []
-        pairs = [(s, r) for s, r in pairs if sizes[s] == sizes[r]]
-        issues.add(TIMED_UNMATCHED, len(sent) + len(received) - 2 * len(pairs))
-        for tag, (s, r) in enumerate(pairs):
-            both = rows[[s, r]]
-            comms.node_type[both] = [NodeType.COMM_SEND, NodeType.COMM_RECV]
-            comms.src[both], comms.dst[both], comms.tag[both] = numbering[a], numbering[b], tag
+    """Send what has a receive to it, numbered for each two ranks."""
+    rank, instance = trace.array("rank")[rows], collectives.numbers(trace, "instance", rows)
+    known = (sizes >= 0) & np.isin(kinds.astype(str), [Collective.SEND, Collective.RECV])
+    ends = np.flatnonzero(known & (instance >= 0))
+    ends = ends[np.lexsort((kinds[ends] == Collective.RECV, instance[ends]))]
+    first = np.flatnonzero(np.diff(instance[ends], prepend=-1, append=-1)[:-1])
+    first = first[np.diff(np.append(first, len(ends))) == 2]  # noqa: PLR2004
+    sent, received = ends[first], ends[first + 1]
+    sound = (sizes[sent] == sizes[received]) & (kinds[sent] != kinds[received])
+    sound &= rank[sent] != rank[received]
+    sent, received = sent[sound], received[sound]
+    issues.add(TIMED_UNMATCHED, np.count_nonzero(known) - 2 * len(sent))
+    tags: Counter[tuple[int, int]] = Counter()
+    for s, r in sorted(zip(sent.tolist(), received.tolist(), strict=True)):
+        a, b = numbering[int(rank[s])], numbering[int(rank[r])]
+        both = rows[[s, r]]
+        comms.node_type[both] = [NodeType.COMM_SEND, NodeType.COMM_RECV]
+        comms.src[both], comms.dst[both], comms.tag[both] = a, b, tags[a, b]
+        tags[a, b] += 1

@@ -9,10 +9,9 @@ it depends on has ended and its slot is free. So that the measured time comes ou
 * work that starts after something on the other slot ended depends on that;
 * work depends on its launch, or on what comes before that if it began long before the launch
   call ended, as that of a graph does;
-* host operations are cut into the pieces between the starts of two of them, for they nest.
-
-Times are exact nanoseconds; a simulator counts microseconds, so each gap also takes up what
-rounding has made of the nodes before it.
+* host operations are cut into the pieces between the starts of two of them, for they nest;
+* a host operation that waits for the GPU lasts until it begins to, and what follows, a gap of its
+  own time first, depends on the work that it waited for.
 """
 
 from __future__ import annotations
@@ -23,7 +22,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from chopper_interop import gather
 from chopper_interop.compiled import jit
+from chopper_interop.converters import chakra_schedule as schedule
 from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind, Kind, LaneKind
 
 if TYPE_CHECKING:
@@ -36,10 +37,9 @@ if TYPE_CHECKING:
 HOST_KINDS = (Kind.CPU_OP, Kind.ANNOTATION, Kind.RUNTIME, Kind.DRIVER, Kind.API)
 """Kinds of host operations that become nodes; Python frames only say who called these."""
 
-_COMPUTE, _COMM = 0, 1
-_UNEXPLAINED_NS = 50_000
-"""How far from its launch's end work may start, or from that of what kept its slot until then;
-what starts further off has another reason."""
+_BETWEEN_HOST = (EdgeKind.FWDBWD, EdgeKind.DATA, EdgeKind.HANDOVER, EdgeKind.DEPENDENCY)
+_BETWEEN_WORK = (EdgeKind.EVENT, EdgeKind.DEPENDENCY)
+"""Edges that ETs carry as they are: the chain of the host and the slots of the GPU allow for them."""
 
 
 @dataclass(frozen=True)
@@ -88,17 +88,107 @@ def plan(trace: Trace, *, host: bool, origin_ns: int) -> Plan:
     gpu = np.flatnonzero(np.isin(kind, [int(k) for k in GPU_WORK]))
     ts = ts - origin_ns
     hosted = _host_rows(trace) if host else np.empty(0, np.int64)
-    calls = _calls(_launches(trace, hosted)[gpu], hosted, ts[gpu], ts[hosted], dur[hosted])
-    gpu_part = _gpu_schedule(
+    launch = _launches(trace, hosted)[gpu]
+    waits = _waits(trace, gpu, hosted, launch, ts)
+    calls = _calls(launch, hosted, ts[gpu], ts[hosted], _own_time(hosted, ts, dur, waits))
+    events = _stored(trace, _BETWEEN_WORK, gpu, gpu)
+    gpu_part = schedule.gpu_schedule(
         ts[gpu],
         dur[gpu],
-        np.where(kind[gpu] == Kind.COMM, _COMM, _COMPUTE),
+        np.where(kind[gpu] == Kind.COMM, schedule.COMM, schedule.COMPUTE),
         trace.array("lane")[gpu],
         calls.at_ns,
         len(trace.lanes),
+        *gather.lists(events[1], events[0], len(gpu)),
     )
-    host_part = _host_schedule(ts[hosted], dur[hosted], _open_around(trace, hosted))
-    return _joined(gpu, hosted, gpu_part, host_part, calls, ts, dur)
+    slot_us, ended_us, *rest = gpu_part
+    host_part = schedule.host_schedule(
+        ts[hosted],
+        dur[hosted],
+        _open_around(trace, hosted),
+        waits.until_ns,
+        _latest(waits, (ts + dur)[gpu]),
+        _latest(waits, ended_us),
+    )
+    between = _stored(trace, _BETWEEN_HOST, hosted, hosted)
+    links = _Links(calls, waits, events, between)
+    return _joined(gpu, hosted, (slot_us, *rest), host_part, links, ts, dur)
+
+
+class _Waits(NamedTuple):
+    """Where the host waits for the GPU.
+
+    Parameters
+    ----------
+    work, held
+        Pieces of GPU work, and the host operations that begin no sooner than they have ended.
+    until_ns
+        For each host operation, when it begins to wait; -1 if it does not.
+    """
+
+    work: Array
+    held: Array
+    until_ns: Array
+
+
+def _waits(trace: Trace, gpu: Array, hosted: Array, launch: Array, ts: Array) -> _Waits:
+    """What of the recorded waits holds up the chain of the host."""
+    work, call = _positions(trace, (EdgeKind.SYNC,), gpu, hosted)
+    dur = trace.array("dur")
+    end = (ts + dur)[gpu[work]]
+    seen = end <= (ts + dur)[hosted[call]]
+    work, call, end = work[seen], call[seen], end[seen]
+    own = launch[work] == hosted[call]
+    held, until_ns = schedule.host_waits(
+        ts[hosted], dur[hosted], trace.array("lane")[hosted], ts[gpu[work]], end, call, own
+    )
+    return _Waits(work[held >= 0], held[held >= 0], until_ns)
+
+
+def _own_time(hosted: Array, ts: Array, dur: Array, waits: _Waits) -> Array:
+    """How long each host operation lasts until it waits."""
+    waiting = waits.until_ns >= 0
+    return np.where(waiting, waits.until_ns - ts[hosted], dur[hosted])
+
+
+def _latest(waits: _Waits, ended: Array) -> Array:
+    """For each host operation, when the last of the work that holds it up has ended; -1 if none."""
+    found = np.full(len(waits.until_ns), -1, np.int64)
+    np.maximum.at(found, waits.held, ended[waits.work])
+    return found
+
+
+def _positions(
+    trace: Trace, kinds: tuple[EdgeKind, ...], src_rows: Array, dst_rows: Array
+) -> tuple[Array, Array]:
+    """Edges of these kinds, as places among the rows of sources and of destinations."""
+    place = np.full((2, trace.nodes.num_rows), -1, np.int64)
+    place[0, src_rows], place[1, dst_rows] = np.arange(len(src_rows)), np.arange(len(dst_rows))
+    drawn = np.isin(trace.array("kind", "edges"), [int(k) for k in kinds])
+    src, dst = (
+        place[side][trace.array(c, "edges")[drawn]] for side, c in enumerate(("src", "dst"))
+    )
+    both = (src >= 0) & (dst >= 0)
+    return src[both], dst[both]
+
+
+def _stored(
+    trace: Trace, kinds: tuple[EdgeKind, ...], src_rows: Array, dst_rows: Array
+) -> tuple[Array, Array]:
+    """The same, of edges whose source has ended when their destination begins."""
+    src, dst = _positions(trace, kinds, src_rows, dst_rows)
+    ts, end = trace.array("ts"), trace.array("ts") + trace.array("dur")
+    behind = (end[src_rows[src]] <= ts[dst_rows[dst]]) & (src < dst)
+    return src[behind], dst[behind]
+
+
+class _Links(NamedTuple):
+    """What connects host and GPU, and what is stored of dependencies within each."""
+
+    calls: _Calls
+    waits: _Waits
+    events: tuple[Array, Array]
+    between: tuple[Array, Array]
 
 
 class _Calls(NamedTuple):
@@ -127,7 +217,7 @@ def _calls(launch: Array, hosted: Array, start: Array, host_ts: Array, host_dur:
     position = np.where(launch >= 0, np.searchsorted(hosted, launch), -1)
     stop = host_ts + host_dur
     stop[:-1] = np.minimum(stop[:-1], host_ts[1:])
-    begun = (position >= 0) & (start < stop[position] - _UNEXPLAINED_NS)
+    begun = (position >= 0) & (start < stop[position] - schedule.UNEXPLAINED_NS)
     at_ns = np.where(begun, host_ts[position], stop[position])
     return _Calls(position, begun, np.where(position >= 0, np.maximum(at_ns, 0), -1))
 
@@ -181,145 +271,12 @@ def _nearest(parent: Array, position: Array) -> Array:
     return around
 
 
-@jit
-def _micros(ns: int) -> int:
-    return (ns + 500) // 1000
-
-
-@jit
-def _gpu_schedule(
-    ts: Array, dur: Array, slot: Array, lane: Array, called: Array, lanes: int
-) -> tuple[Array, ...]:
-    """Slot times, dependencies and gaps of GPU work in order of start.
-
-    Work that has its launch in the plan, at `called` (else -1), needs no gap before it unless it
-    starts so late that the launch does not explain it: its queue was busy with what has no record.
-
-    Returns
-    -------
-    slot_us
-        For each piece of work.
-    before, across
-        Numbers of the work that it waits for: the one before it on its stream, and the one on the
-        other slot; -1 if none.
-    gap_ns, gap_us, gap_after
-        For each piece of work, the gap before it: when it starts, how long it lasts, and the work
-        on the compute slot that it follows; -1 if there is none.
-    behind
-        Number of the work whose gap it waits for as well: it starts beside that work; -1 if none.
-    """
-    n = len(ts)
-    slot_us = np.zeros(n, np.int64)
-    gap_after = np.full(n, -1, np.int64)
-    before = np.full(n, -1, np.int64)
-    across = np.full(n, -1, np.int64)
-    behind = np.full(n, -1, np.int64)
-    gapped, gap_end = -1, 0  # the last work with a gap, and the end of that in simulated time
-    gap_ns = np.full(n, -1, np.int64)
-    gap_us = np.full(n, -1, np.int64)
-    stream_last = np.full(lanes, -1, np.int64)
-    busy_until = np.zeros(2, np.int64)  # exact, of each slot
-    free_at = np.zeros(2, np.int64)  # simulated microseconds, of each slot
-    ended = np.zeros(n, np.int64)  # simulated microseconds
-    done_end = np.zeros(2, np.int64)  # latest end of finished work of each slot
-    done = np.full(2, -1, np.int64)
-    latest = np.full(2, -1, np.int64)  # work that ends last, of each slot
-    running = np.zeros((2, n), np.int64)
-    count = np.zeros(2, np.int64)
-    for i in range(n):
-        s, start = slot[i], ts[i]
-        other = 1 - s
-        k = 0
-        while k < count[other]:  # what of the other slot has ended by now
-            r = running[other, k]
-            if ts[r] + dur[r] <= start:
-                if ts[r] + dur[r] >= done_end[other]:
-                    done_end[other], done[other] = ts[r] + dur[r], r
-                count[other] -= 1
-                running[other, k] = running[other, count[other]]
-            else:
-                k += 1
-        before[i] = stream_last[lane[i]]
-        ready = free_at[s]
-        if before[i] >= 0:
-            ready = max(ready, ended[before[i]])
-        known_until = busy_until[s]
-        if done[other] >= 0 and done_end[other] > busy_until[s]:
-            across[i] = done[other]
-            known_until = done_end[other]
-            ready = max(ready, ended[done[other]])
-        if s == _COMM and gapped >= 0 and ts[gapped] > known_until:
-            behind[i], known_until = gapped, ts[gapped]
-            ready = max(ready, gap_end)
-        explained = known_until
-        if called[i] >= 0:
-            explained = max(known_until, called[i]) + _UNEXPLAINED_NS
-        if start > explained:
-            # a gap holds the compute slot, so there must be room for it
-            begin = max(known_until, busy_until[_COMPUTE])
-            missing = _micros(start) - max(ready, free_at[_COMPUTE])
-            if begin < start and missing > 0:
-                gap_ns[i], gap_us[i], gap_after[i] = begin, missing, latest[_COMPUTE]
-                busy_until[_COMPUTE] = start
-                free_at[_COMPUTE] = max(ready, free_at[_COMPUTE]) + missing
-                ready = free_at[_COMPUTE]
-                gapped, gap_end = i, ready
-        elif called[i] >= 0:
-            ready = max(ready, _micros(start))
-        end = start + dur[i]
-        alone = end - max(start, min(busy_until[s], end))
-        slot_us[i] = _micros(dur[i]) if alone == dur[i] else _micros(max(alone, 0))
-        ended[i] = ready + slot_us[i]
-        free_at[s] = max(free_at[s], ended[i])
-        if end >= busy_until[s]:
-            busy_until[s], latest[s] = end, i
-        stream_last[lane[i]] = i
-        running[s, count[s]] = i
-        count[s] += 1
-    return slot_us, before, across, behind, gap_ns, gap_us, gap_after
-
-
-@jit
-def _host_schedule(ts: Array, dur: Array, around: Array) -> tuple[Array, Array, Array, Array]:
-    """One chain of all host operations, in order of start, that fills the time between them.
-
-    Returns
-    -------
-    slot_us
-        For each operation, the time until it ends or the next one starts.
-    gap_ns, gap_us, gap_of
-        For each operation, the gap before it: when it starts, how long it lasts (-1 if there is
-        none), and the operation whose own time it is (-1 if no one's).
-    """
-    n = len(ts)
-    slot_us = np.zeros(n, np.int64)
-    gap_ns = np.full(n, -1, np.int64)
-    gap_us = np.full(n, -1, np.int64)
-    gap_of = np.full(n, -1, np.int64)
-    now = 0
-    for i in range(n):
-        filled = 0 if i == 0 else min(ts[i - 1] + dur[i - 1], ts[i])
-        if _micros(ts[i]) > now and filled < ts[i]:
-            gap_ns[i], gap_us[i] = filled, _micros(ts[i]) - now
-            now += gap_us[i]
-            p = i - 1
-            while p >= 0 and ts[p] + dur[p] <= filled:
-                p = around[p]
-            gap_of[i] = p
-        stop = ts[i] + dur[i]
-        if i + 1 < n:
-            stop = min(stop, ts[i + 1])
-        slot_us[i] = max(_micros(stop) - now, 0)
-        now += slot_us[i]
-    return slot_us, gap_ns, gap_us, gap_of
-
-
 def _joined(
     gpu: Array,
     hosted: Array,
     gpu_part: tuple[Array, ...],
     host_part: tuple[Array, ...],
-    calls: _Calls,
+    links: _Links,
     ts: Array,
     dur: Array,
 ) -> Plan:
@@ -346,12 +303,12 @@ def _joined(
     }
     columns["on_host"][g + h : g + h + len(gpu_gaps)] = False
     waits = (before, across, behind, gap_after)
-    src, dst = _dependencies(waits, gpu_gaps, host_gaps, h, calls)
+    src, dst = _dependencies(waits, gpu_gaps, host_gaps, h, links)
     return _ordered(columns, src, dst, is_gap=np.arange(len(columns["row"])) >= g + h)
 
 
 def _dependencies(
-    waits: tuple[Array, ...], gpu_gaps: Array, host_gaps: Array, h: int, calls: _Calls
+    waits: tuple[Array, ...], gpu_gaps: Array, host_gaps: Array, h: int, links: _Links
 ) -> tuple[Array, Array]:
     """Edges between the rows of `_joined`: GPU work, `h` host operations, gaps of both."""
     before, across, behind, gap_after = waits
@@ -366,7 +323,10 @@ def _dependencies(
     opens = np.append(previous, -1)  # what ends when a host operation begins
     opens[host_gaps] = host_gap
     ends = np.append(chain, -1)
+    calls, held = links.calls, links.waits
     called = np.where(calls.begun, opens[calls.position], ends[calls.position])
+    begins = chain.copy()  # what begins when a host operation may, or the gap before it
+    begins[host_gaps] = host_gap
     pairs = [
         (before, number),
         (across, number),
@@ -379,6 +339,9 @@ def _dependencies(
         (previous, chain),
         (previous[host_gaps], host_gap),
         (host_gap, chain[host_gaps]),
+        (held.work, begins[held.held]),
+        links.events,
+        (chain[links.between[0]], chain[links.between[1]]),
     ]
     src = np.concatenate([s for s, _ in pairs])
     dst = np.concatenate([d for _, d in pairs])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import inputs, outputs
+from chopper_interop import clocks, inputs, outputs
 from chopper_interop.build import TraceBuilder
 from chopper_interop.converters import chakra_files, chakra_json, chakra_old, chakra_times
 from chopper_interop.converters.chakra_columns import (
@@ -181,16 +181,20 @@ def _facts(et: EtFile, path: Path, job: str, rank: Rank) -> Meta:
     measured = chakra_times.measured(et)
     ours = facts.get("written_by") == outputs.MARK
     clock = (ours and facts.pop("clock", "")) or REALTIME
+    fits = clocks.from_text(facts.pop(CLOCKS, "")) if ours else ()
     return Meta(
         job=facts.get("job", job),
         origin_ns=stated if measured else 0,
         clock=clock if measured else COMPUTED,
+        clocks=fits,
         ranks=(rank,),
         facts=facts,
     )
 
 
 _MOST_DIGITS = 20
+CLOCKS = "clocks"
+"""Attribute of our metadata: JSON of how clocks were brought together."""
 
 
 def _with_version(metadata: bytes) -> bytes:

@@ -294,6 +294,7 @@ def _meta(file: TraceFile, owners: kineto_ranks.Owners) -> Meta:
         ranks=tuple(replace(r, host=host) if host else r for r in owners.ranks),
         devices=devices,
         sources=(Source(str(file.path), "kineto", " ".join(tools), size=file.path.stat().st_size),),
+        clocks=kineto_header.fits(header),
         facts={k: v for k, v in facts.items() if k not in _NOT_FACTS},
     )
 
@@ -306,6 +307,7 @@ _NOT_FACTS = (
     "username",
     "written_by",
     kineto_header.CLOCK,
+    kineto_header.FITS,
 )
 
 KINETO = Converter(

@@ -5,18 +5,23 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from chopper_interop import clocks
 from chopper_interop.outputs import MARK
 from chopper_interop.schemas.meta import REALTIME
 
 if TYPE_CHECKING:
+    from chopper_interop.schemas.meta import ClockFit
     from chopper_interop.trace import Trace
 
 CLOCK = "chopper_clock"
 """What the times in a file of ours are on, if not on real time, for which Kineto has no words."""
+FITS = "chopper_clocks"
+"""How the clocks of ranks and sources were brought together, in a file of ours."""
 _OWN_KEYS = {
     "schemaVersion",
     "written_by",
     CLOCK,
+    FITS,
     "deviceProperties",
     "distributedInfo",
     "displayTimeUnit",
@@ -43,6 +48,9 @@ def head(trace: Trace, ranks: list[int], base_ns: int) -> bytes:
     content: dict[str, Any] = {"schemaVersion": 1, "written_by": MARK}
     if trace.meta.clock != REALTIME:
         content[CLOCK] = trace.meta.clock
+    mine = [fit for fit in trace.meta.clocks if clocks.rank_of(fit) in (-1, *ranks)]
+    if mine:
+        content[FITS] = clocks.to_json(mine)
     content["deviceProperties"] = _devices(trace, hosts)
     if len(hosts - {""}) == 1:
         content["host_name"] = max(hosts)
@@ -63,6 +71,11 @@ def clock(header: dict[str, Any]) -> str:
     """The clock that a file of ours says its times are on; empty for others and for real time."""
     told = header.get(CLOCK)
     return told if is_ours(header) and isinstance(told, str) and told.isprintable() else ""
+
+
+def fits(header: dict[str, Any]) -> tuple[ClockFit, ...]:
+    """How clocks were brought together, as a file of ours says; nothing for others."""
+    return clocks.from_json(header.get(FITS)) if is_ours(header) else ()
 
 
 def tail(name: str) -> bytes:

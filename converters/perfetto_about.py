@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 
+from chopper_interop import clocks
 from chopper_interop.schemas.kinds import EdgeKind, LaneKind
-from chopper_interop.schemas.meta import ORDER
+from chopper_interop.schemas.meta import ORDER, ClockFit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 PACKET = 5
 """The field of a packet that holds it, ``chrome_events``."""
 _NAME = "chopper"
+_FIT = "clock of {}"
+"""What a clock fit is called among the trace's metadata."""
 
 
 @dataclass
@@ -42,6 +45,8 @@ class About:
         the slice that comes later is the one on which the other depends.
     clocks
         `Meta.clock` of each trace in the file: Perfetto has no words for times that no clock shows.
+    fits
+        How the clocks of ranks and sources were brought together.
     """
 
     groups: list[dict[str, Any]] = field(default_factory=list)
@@ -49,6 +54,7 @@ class About:
     uncertainty_ns: dict[int, int] = field(default_factory=dict)
     flows: list[tuple[int, int, int, int]] = field(default_factory=list)
     clocks: set[str] = field(default_factory=set)
+    fits: list[ClockFit] = field(default_factory=list)
 
     def clock(self, shown: str) -> str:
         """The clock that times are on, where packets are on the clock `shown`.
@@ -76,9 +82,13 @@ def packet(
         },
         "uncertainty_ns": {str(uuid): ns for uuid, ns in uncertainty_ns.items() if ns},
         "flows": flows,
+        "clocks": clocks.to_json(trace.meta.clocks),
     }
     made = proto.TracePacket()
     made.chrome_events.metadata.add(name=_NAME, json_value=json.dumps(told))
+    for fit in trace.meta.clocks:
+        name = _FIT.format(fit.of)
+        made.chrome_events.metadata.add(name=name, string_value=clocks.text(fit))
     return made
 
 
@@ -126,6 +136,7 @@ def _take(about: About, value: dict[str, Any]) -> None:
     clock = value.get("clock")
     if isinstance(clock, str) and clock and clock.isprintable():
         about.clocks.add(clock)
+    about.fits += clocks.from_json(value.get("clocks"))
     about.groups += groups
     about.lanes |= lanes
     about.uncertainty_ns |= uncertainty

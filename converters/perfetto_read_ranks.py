@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import inputs
+from chopper_interop import clocks, inputs
 from chopper_interop.converters import perfetto_read_kinds as kinds
 from chopper_interop.issues import RANK_ASSUMED, Fault, Severity
 from chopper_interop.schemas.kinds import GPU_WORK
@@ -111,6 +111,7 @@ def meta(
         job=inputs.plain_name(recording.path),
         clock=recording.about.clock(recording.clocks.name),
         offsets=recording.clocks.offsets,
+        clocks=clocks.distinct(recording.about.fits),
         ranks=made,
         devices=tuple(Device("", d, "", tool, agent=d if agents else -1) for d in devices),
         sources=(source,),

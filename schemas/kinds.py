@@ -78,6 +78,8 @@ class EdgeKind(IntEnum):
     """A dependency of which the source does not say the kind."""
     HANDOVER = 11
     """What a host thread did → what another, idle until then, began next: observed, not recorded."""
+    DURATION = 12
+    """A node's start → its end; only in the graph of moments."""
 
 
 OBSERVED = (EdgeKind.HANDOVER,)

@@ -125,7 +125,7 @@ class ClockFit:
     drift_ppb: int = 0
     pivot_ns: int = 0
     uncertainty_ns: int = 0
-    """Plus or minus this, at one standard deviation."""
+    """Plus or minus this: one standard deviation of what is estimated, the most of what is told."""
     pairs: int = 0
     """So many pairs of moments it was estimated from."""
     applied: bool = True

@@ -122,7 +122,7 @@ def test_one_iteration_among_forty(shared: Path) -> None:
         place = np.flatnonzero(np.isin(there, nodes))
         assert place[-1] - place[0] + 1 == len(place)
     assert len(data(trace)) == len(flow(nodes_of(path))) == 506
-    graph = trace.to_networkx()
+    graph = trace.to_networkx(kinds=["data"])
     kinds = Counter(kind for _, _, kind in graph.edges(data="kind"))
     assert kinds["data"] == 506
     (how,) = [i.example for i in trace.meta.issues if i.code == "host-et-joined-by-order"]

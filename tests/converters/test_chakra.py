@@ -12,7 +12,7 @@ import chopper_interop as ci
 from chopper_interop.converters import chakra_check
 from chopper_interop.issues import Severity
 from chopper_interop.schemas.chakra import CommType, NodeType
-from chopper_interop.schemas.kinds import GPU_WORK, Kind
+from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind, Kind
 
 chakra = pytest.importorskip("chakra", reason="MLCommons' package (mlc-chakra) is not installed")
 
@@ -490,3 +490,50 @@ def test_an_earlier_run_leaves_no_ranks_behind(demo: Path, tmp_path: Path) -> No
     ci.write(trace.rank(0), tmp_path / "job.et")
     left = sorted(p.name for p in tmp_path.iterdir())
     assert left == ["job.0.et", "job.comm_groups.json", "notes.txt", "other.0.et"]
+
+
+WAITS = {
+    # the host waits in a call for what was launched before
+    "synchronise": [
+        call("hipLaunchKernel", 0, 10, 1), kernel("gemm", 10, 500, 1),
+        call("hipDeviceSynchronize", 15, 505, 9), call("hipLaunchKernel", 540, 10, 2),
+        kernel("gemm", 550, 100, 2),
+    ],
+    # a copy that blocks launches what it waits for
+    "copy": [
+        call("hipMemcpyWithStream", 0, 130, 1), kernel("copy", 20, 100, 1),
+        call("hipLaunchKernel", 140, 10, 2), kernel("gemm", 150, 100, 2),
+    ],
+    # another thread launches while one waits
+    "threads": [
+        call("hipLaunchKernel", 0, 10, 1), kernel("gemm", 10, 500, 1),
+        call("hipStreamSynchronize", 12, 508, 9), call("hipLaunchKernel", 100, 10, 2, tid=7),
+        kernel("gemm", 510, 100, 2), call("hipFree", 550, 5, 11),
+    ],
+    "at the end": [
+        call("hipLaunchKernel", 0, 10, 1), kernel("gemm", 10, 500, 1),
+        call("hipDeviceSynchronize", 15, 515, 9),
+    ],
+}  # fmt: skip
+
+
+def waited(trace: ci.Trace) -> ci.Trace:
+    """The trace, in which the first wait is for the first kernel."""
+    name = np.array(trace.names())[trace.array("name")]
+    kernels = np.flatnonzero(trace.array("kind") == Kind.KERNEL)
+    waits = [i for i, n in enumerate(name) if n.startswith("hip") and n != "hipLaunchKernel"]
+    return trace.with_edges(kernels[:1], np.array(waits[:1]), EdgeKind.SYNC)
+
+
+@pytest.mark.parametrize("faster", [1, 5])
+@pytest.mark.parametrize("name", WAITS)
+def test_the_host_goes_on_when_the_work_has_ended(tmp_path: Path, name: str, faster: int) -> None:
+    path = write(tmp_path / "rank0.json", WAITS[name], baseTimeNanoseconds=BASE)
+    trace = ci.read(path)
+    trace = trace if (trace.array("kind", "edges") == EdgeKind.SYNC).any() else waited(trace)
+    ci.write(trace, tmp_path / "job.et")
+    _, nodes = messages(tmp_path / "job.0.et")
+    first = next(n for n in nodes if attributes(n)["kind"] == "kernel")
+    saved = first.duration_micros - first.duration_micros // faster
+    first.duration_micros -= saved
+    assert replay_us(nodes) == pytest.approx(measured_ns(trace, "full") // 1000 - saved, abs=2)

@@ -1,0 +1,97 @@
+"""GraphML: the dependency graph for tools that draw and measure graphs (yEd, Gephi, Cytoscape)."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from chopper_interop import outputs
+from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.registry import Converter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import networkx as nx
+
+    from chopper_interop.trace import Trace
+
+CIRCLES = Fault(
+    "edges-in-circles",
+    Severity.LOSS,
+    "Dependencies that close a circle and point back in time are not in the graph: clocks "
+    "contradict each other there.",
+)
+ALONE = Fault(
+    "graph-without-samples",
+    Severity.INFO,
+    "A graph has no place for samples of telemetry; what they say of each node is in its columns.",
+)
+_NOT_IN_XML = re.compile(r"[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def write(
+    trace: Trace,
+    path: Path,
+    *,
+    rank: int | None = None,
+    edges: str = "all",
+    max_nodes: int = 1_000_000,
+) -> IssueLog:
+    """Write nodes with their columns, and edges with kind and gap.
+
+    Parameters
+    ----------
+    trace
+        Any trace.
+    path
+        ``….graphml`` or ``….graphml.gz``.
+    rank
+        This rank alone.
+    edges
+        Kinds of edges to write, with commas between them: ``launch,stream,sync``; or all.
+    max_nodes
+        Refuse beyond this: a graph takes 1.5 kB a node in memory, and about as much on disk.
+
+    Returns
+    -------
+    IssueLog
+        What has no place in it.
+
+    Raises
+    ------
+    UsageError
+        There is no such rank or kind, or there are too many nodes.
+    """
+    import networkx as nx
+
+    issues = IssueLog("GraphML")
+    part = trace if rank is None else trace.rank(rank)
+    kinds = None if edges == "all" else [name.strip() for name in edges.split(",")]
+    graph = part.to_networkx(kinds=kinds, max_nodes=max_nodes)
+    _spell(graph)
+    with outputs.file(path) as stream:
+        nx.write_graphml_xml(graph, stream)
+    issues.add(CIRCLES, graph.graph["left_out"])
+    issues.add(ALONE, part.samples.num_rows)
+    return issues
+
+
+def _spell(graph: nx.DiGraph[int]) -> None:
+    """Write out characters that XML cannot hold, in place."""
+    for attributes in (graph.graph, *(about for _, about in graph.nodes(data=True))):
+        for name, value in attributes.items():
+            if isinstance(value, str) and _NOT_IN_XML.search(value):
+                attributes[name] = _NOT_IN_XML.sub(lambda c: f"\\x{ord(c[0]):02x}", value)
+
+
+GRAPHML = Converter(
+    name="graphml",
+    description="GraphML (the dependency graph)",
+    versions="1.0",
+    suffixes=(".graphml", ".graphml.gz"),
+    write=write,
+    derived=True,
+    carries="every node with its columns, and what each waits for, by kind and with the time "
+    "between; samples and arguments are not in it",
+)

@@ -1,0 +1,27 @@
+"""Where the GPU's time and energy go, by layer and phase: ``python layers.py RUN/``."""
+
+import sys
+
+import pandas as pd
+
+import chopper_interop as ci
+
+
+def by_layer(trace: ci.Trace) -> pd.DataFrame:
+    """Time, clock, FLOP/s and energy of kernels by layer and phase; the longest first."""
+    kernels = trace.to_pandas().query("kind == 'kernel'")
+    kernels = kernels.assign(cycles=kernels["dur"] * kernels["gfxclk_mhz"])
+    table = kernels.groupby(["layer", "phase"], dropna=False, observed=True).agg(
+        kernels=("dur", "size"),
+        time_ns=("dur", "sum"),
+        cycles=("cycles", "sum"),
+        flops=("flops", "sum"),
+        energy_j=("energy_j", "sum"),
+    )
+    table["clock_mhz"] = table.pop("cycles") / table["time_ns"]
+    table["tflop_s"] = table.pop("flops") / table["time_ns"] / 1e3
+    return table.sort_values("time_ns", ascending=False)
+
+
+if __name__ == "__main__":
+    print(by_layer(ci.read(*sys.argv[1:])).to_string())
