@@ -5,17 +5,16 @@ from __future__ import annotations
 from inspect import signature
 from typing import TYPE_CHECKING
 
-from chopper_interop import counted, node_telemetry, structure
+from chopper_interop import counted, node_telemetry, structure, work
 from chopper_interop.issues import IssueLog
 
 if TYPE_CHECKING:
     from chopper_interop.trace import Trace
 
-_TOLD_BY = (structure, node_telemetry, counted)
+_TOLD_BY = (structure, work, node_telemetry, counted)
 """Modules whose `columns` gives annotation columns by name; each sees those of the ones before.
 
-`note(trace, made, issues)` of a module that has one tells what was assumed for the columns `made`;
-or its `columns` takes `issues` beside the trace, and tells it there.
+`note(trace, made, issues)` of a module that has one tells what was assumed for the columns `made`.
 """
 
 
@@ -32,5 +31,6 @@ def annotate(trace: Trace) -> Trace:
         trace = trace.annotate(**columns) if columns else trace
         if hasattr(module, "note"):
             module.note(trace, set(columns), log)
-    issues.extend(log)
+    known = {(issue.source, issue.code) for issue in issues}  # of a trace that was read back
+    issues.extend(issue for issue in log if (issue.source, issue.code) not in known)
     return trace.with_meta(issues=tuple(issues)) if tuple(log) else trace

@@ -133,7 +133,7 @@ def assemble(
     if not timing:
         trace, telemetry = _of_telemetry(telemetry, meta, about)
     else:
-        trace = concat([f.trace for f in timing], meta)
+        trace = collectives.named(concat([f.trace for f in timing], meta))
         trace = rank_clocks.aligned(collectives.matched(trace, issues), issues)
         trace = collectives.with_edges(trace, issues)
         _note_ranks_apart(timing, trace, issues)

@@ -83,10 +83,13 @@ def note(trace: Trace, made: Iterable[str], issues: IssueLog) -> None:
     issues
         Where it is told.
     """
-    if RESOLUTION not in made:
+    if RESOLUTION in made:
+        step = arrow.numbers(trace.nodes[RESOLUTION])
+    elif RESOLUTION in trace.nodes.column_names:
         return
-    step = arrow.numbers(trace.nodes[RESOLUTION])
-    known = arrow.known(trace.nodes[RESOLUTION])
+    else:
+        step = np.zeros(trace.nodes.num_rows, np.int64)
+    known = step > 0
     for gpu in gpus(trace, issues):
         mine = known[gpu.rows]
         told = sorted({source.tool for source in gpu.told.values()})
@@ -109,12 +112,16 @@ class _Columns:
         """Values of nodes; NaN for unknown."""
         if np.isnan(values).all():
             return
-        self.found.setdefault(name, np.full(self.count, np.nan))[rows] = values
+        if name not in self.found:
+            self.found[name] = np.full(self.count, np.nan)
+        self.found[name][rows] = values
 
     def put_step(self, rows: Array, step: Array) -> None:
         """Times between samples; the longest of all quantities of a node holds."""
         if step.any():
-            column = self.found.setdefault(RESOLUTION, np.zeros(self.count, np.int64))
+            if RESOLUTION not in self.found:
+                self.found[RESOLUTION] = np.zeros(self.count, np.int64)
+            column = self.found[RESOLUTION]
             column[rows] = np.maximum(column[rows], step)
 
     def arrays(self) -> dict[str, pa.Array]:

@@ -60,7 +60,7 @@ WORK = st.lists(st.tuples(st.integers(0, 150), st.integers(0, 60)), min_size=1, 
 def at_each_moment(samples, *, straight: bool) -> dict[int, tuple[float, float]]:
     """Value at the beginning and the end of every nanosecond that samples tell."""
     steps = [b - a for (a, _), (b, _) in pairwise(samples)]
-    usual = int(np.median(steps)) if steps else 0
+    usual = sorted(steps)[(len(steps) - 1) // 2] if steps else 0
     found = {}
     for (t, v), (t2, v2) in pairwise(samples):
         if t2 - t <= GAP * usual:
@@ -141,6 +141,28 @@ def test_missing_samples_are_not_made_up() -> None:
     trace = trace_of(work, [("gfx clock", "MHz", samples)])
     assert told(trace, "gfxclk_mhz") == [5, None, None, None, None, 5]  # in the order of starts
     assert counts(trace)["telemetry-missing"] == 4
+
+
+def test_one_of_two_steps_may_be_a_gap() -> None:
+    trace = trace_of([(5, 3), (500, 3)], [("gfx clock", "MHz", [(0, 5), (10, 5), (1000, 5)])])
+    assert told(trace, "gfxclk_mhz") == [5, None]
+
+
+def test_few_samples_are_as_far_apart_as_those_of_other_gpus() -> None:
+    """An excerpt of a log, as of InferenceX: the loop went on, but its rows are not there."""
+    work = [(5, 3, 0, 0), (500, 3, 0, 0), (500, 3, 1, 1), (1002, 2, 1, 1)]
+    series = [
+        ("gfx clock", "MHz", [(t, 5) for t in (0, 10, 20, 1000, 1010)]),
+        ("gfx clock", "MHz", [(t, 7) for t in (0, 1000, 1010)], {"rank": 1, "device": 1}),
+    ]
+    assert told(trace_of(work, series), "gfxclk_mhz") == [5, None, None, 7]
+
+
+def test_telemetry_that_reaches_no_work_is_told_once() -> None:
+    trace = trace_of([(50, 3)], [("gfx clock", "MHz", [(0, 5), (10, 5)])])
+    assert "gfxclk_mhz" not in trace.nodes.column_names
+    assert counts(trace)["telemetry-missing"] == 1
+    assert counts(annotate(trace))["telemetry-missing"] == 1
 
 
 def test_dies_one_by_one_and_together() -> None:
@@ -284,6 +306,7 @@ def test_partitions_are_nobodys() -> None:
     ]
     trace = trace_of([(5, 3)], [*series, ("socket power", "W", [(0, 9), (10, 9), (20, 9)])])
     assert not {"gfxclk_mhz", "power_w"} & set(trace.nodes.column_names)
+    assert counts(trace)["telemetry-of-partitions"] == 1
 
 
 def test_power_by_the_energy_counter_where_nothing_else_tells_it() -> None:
