@@ -94,6 +94,7 @@ OTHER_RUN = Fault(
 
 DURATION = "dispatch_duration_ns"
 """Counter that a dispatch of a pass brings along: how long it lasted in that pass."""
+_NOWHERE = -2
 _CYCLES = "GRBM_GUI_ACTIVE"
 _LEAST = 0.8
 """Of the dispatches that both runs could have in common, so many must match."""
@@ -121,11 +122,11 @@ def join_counters(timing: Trace, run: Trace, devices: dict[int, int], issues: Is
         Where it is told how many match, and what could not be joined is counted.
     """
     ours, theirs = dispatches(timing), dispatches(run)
-    mapped = np.array([devices.get(int(d), -2) for d in theirs.device], np.int64)
-    keys = _keys(ours, theirs, mapped > -2, issues)
+    mapped = np.array([devices.get(int(d), _NOWHERE) for d in theirs.device], np.int64)
+    keys = _keys(ours, theirs, mapped != _NOWHERE, issues)
     partner = np.full(len(theirs.node), -1, np.int64)
     skipped = np.zeros(len(theirs.node), bool)
-    for device in np.unique(mapped[mapped > -2]).tolist():
+    for device in np.unique(mapped[mapped != _NOWHERE]).tolist():
         mine = np.flatnonzero(ours.device == device)
         other = np.flatnonzero(mapped == device)
         pair = _Pair(ours, theirs, mine, other, keys)
@@ -133,7 +134,9 @@ def join_counters(timing: Trace, run: Trace, devices: dict[int, int], issues: Is
         partner[other] = found.partner
         skipped[other] = found.skipped
     _note(run, theirs, partner, skipped, issues)
-    issues.add(NO_DEVICE, np.count_nonzero(mapped == -2), f"{sorted(set(theirs.device.tolist()))}")
+    issues.add(
+        NO_DEVICE, np.count_nonzero(mapped == _NOWHERE), f"{sorted(set(theirs.device.tolist()))}"
+    )
     target = np.full(run.nodes.num_rows, -1, np.int32)
     target[theirs.node[partner >= 0]] = ours.node[partner[partner >= 0]]
     return _with_counters(timing, run, target, issues)
@@ -212,9 +215,13 @@ class _Pair:
         """Which is which."""
         partner = self._by_number()
         if partner is not None:
-            count = np.count_nonzero(partner >= 0)
+            count = int(np.count_nonzero(partner >= 0))
             issues.add(SHARE, count, f"{where}: {count} of {len(self.other)} by their numbers")
-            return _Found(partner, np.zeros(len(self.other), bool))
+            return _Found(partner, self.theirs.helper[self.other] & (partner < 0))
+        if np.array_equal(self.keys.ours[self.mine], self.keys.theirs[self.other]):
+            count = len(self.other)
+            issues.add(SHARE, count, f"{where}: {count} of {count}, as both runs are alike")
+            return _Found(self.mine.copy(), np.zeros(count, bool))
         skipped = self.theirs.helper[self.other]
         mine = self.mine[~self.ours.helper[self.mine]]
         other = self.other[~skipped]

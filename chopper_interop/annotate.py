@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import TYPE_CHECKING
 
-from chopper_interop import node_telemetry, structure
+from chopper_interop import counted, node_telemetry, structure, work
 from chopper_interop.issues import IssueLog
 
 if TYPE_CHECKING:
     from chopper_interop.trace import Trace
 
-_TOLD_BY = (structure, node_telemetry)
+_TOLD_BY = (structure, work, node_telemetry, counted)
 """Modules whose `columns` gives annotation columns by name; each sees those of the ones before.
 
 `note(trace, made, issues)` of a module that has one tells what was assumed for the columns `made`.
@@ -24,7 +25,8 @@ def annotate(trace: Trace) -> Trace:
     issues.extend(trace.meta.issues)
     log = IssueLog("job")
     for module in _TOLD_BY:
-        found = module.columns(trace)
+        noted = "issues" in signature(module.columns).parameters
+        found = module.columns(trace, log) if noted else module.columns(trace)
         columns = {name: values for name, values in found.items() if name not in stated}
         trace = trace.annotate(**columns) if columns else trace
         if hasattr(module, "note"):

@@ -21,15 +21,23 @@ if TYPE_CHECKING:
     Array = npt.NDArray[Any]
 
 _US = 1000
-_MOST_SPREAD_NS, _LEAST_SPREAD_NS = 20_000, 500
-_SPREAD_OF_SPAN = 5e-4
+_MOST_SPREAD_NS, _LEAST_SPREAD_NS = 5_000, 500
+_SPREAD_OF_SPAN = 1e-4
 """Starts of one run agree to this share of its length; those of two runs never do."""
+_SPREADS_A_SPAN = 2_000
+"""Pairs that were sought must span so many times what they are apart, and what times are cut to:
+short kernels in a row look alike everywhere."""
 _ALIKE = 0.005
 """Durations of one kernel by two tools differ by less, as a share."""
 _SHARE = 0.9
 """Of the kernels in the time that both recorded so many must be pairs."""
-_FEWEST = 3
-"""So few kernels prove nothing, unless the process is known to be the same."""
+_SHARE_OF_ALL = 0.5
+"""Of all kernels of who recorded fewer."""
+_NEARLY_ALL, _TIMES = 0.8, 3
+"""This share of pairs is at most so many times as far off as half of them may be."""
+_FEWEST, _FEWEST_SOUGHT = 3, 24
+"""So few pairs prove nothing, unless the process is known to be the same: such that ids or order
+give, and such that were sought."""
 _MOST_DRIFT_PPB, _DRIFT_FROM_NS, _DRIFT_PAIRS = 500_000, 100_000_000, 16
 _BIN_NS, _FINE_NS = 200_000, 5_000
 _MOST_VOTES = 1 << 20
@@ -119,6 +127,8 @@ def match(ours: Work, theirs: Work, *, same_process: bool = False) -> Match | No
         found = _whole(ours, theirs, i, j, method, same_process=same_process)
         if found is not None:
             return found
+    if min(len(ours.start), len(theirs.start)) < _FEWEST_SOUGHT and not same_process:
+        return None
     for keys in _keys(ours, theirs):
         guess = _voted(ours, theirs, *keys)
         if guess is None:
@@ -166,11 +176,14 @@ def _whole(
     line = _fit(ours.start[i], theirs.start[j])
     span = int(np.ptp(ours.start[i]))
     grain = max(_grain(ours.start), _grain(theirs.start))
-    most = max(2 * grain, _LEAST_SPREAD_NS, int(span * _SPREAD_OF_SPAN))
-    if line.spread_ns > min(most, _MOST_SPREAD_NS):
+    most = max(grain // 2, _LEAST_SPREAD_NS, int(span * _SPREAD_OF_SPAN))
+    most = min(most, _MOST_SPREAD_NS)
+    off = np.abs(ours.start[i] - line.applied(theirs.start[j]))
+    if line.spread_ns > most or np.quantile(off, _NEARLY_ALL) > _TIMES * most:
         return None
     both = _nearest(ours, theirs, line, max(10 * line.spread_ns, 2 * _LEAST_SPREAD_NS, 2 * grain))
-    if len(both[0]) < _SHARE * _shared(ours, theirs, line):
+    fewer = min(len(ours.start), len(theirs.start))
+    if len(both[0]) < max(_SHARE * _shared(ours, theirs, line), _SHARE_OF_ALL * fewer):
         return None
     return Match(*both, line, method, len(i))
 
@@ -180,7 +193,8 @@ def _alike(ours: Work, theirs: Work, i: Array, j: Array) -> bool:
     a, b = ours.dur[i], theirs.dur[j]
     grain = max(_grain(ours.dur), _grain(theirs.dur))
     allowed = np.maximum(max(2 * grain, _LEAST_SPREAD_NS), _ALIKE * np.maximum(a, b))
-    return bool(np.median(np.abs(a - b) / allowed) <= 1)
+    off = np.abs(a - b) / allowed
+    return bool(np.median(off) <= 1 and np.quantile(off, _NEARLY_ALL) <= _TIMES)
 
 
 def _grain(times: Array) -> int:
@@ -253,7 +267,7 @@ def _shared(ours: Work, theirs: Work, line: Line) -> int:
     """How many kernels there are in the time that both recorded, by who recorded fewer."""
     moved = line.applied(theirs.start)
     low, high = max(ours.start.min(), moved.min()), min(ours.start.max(), moved.max())
-    slack = _MOST_SPREAD_NS
+    slack = 4 * _MOST_SPREAD_NS
     inside = [
         int(np.count_nonzero((t >= low - slack) & (t <= high + slack))) for t in (ours.start, moved)
     ]
@@ -331,6 +345,9 @@ def _is_distinct(ours: Work, theirs: Work, i: Array, j: Array) -> bool:
     if not len(i):
         return False
     line = _fit(ours.start[i], theirs.start[j])
+    grain = max(_grain(ours.start), _grain(theirs.start))
+    if np.ptp(ours.start[i]) < _SPREADS_A_SPAN * max(line.spread_ns, grain):
+        return False
     for shift in _SHIFTS_NS:
         wrong = Line(line.offset_ns + shift, line.drift_ppb, line.pivot_ns)
         at, at_2 = _nearest(ours, theirs, wrong, _NEAR_NS[-1])

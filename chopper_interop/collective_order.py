@@ -77,13 +77,66 @@ def _place(reference: Run, mine: Run) -> Array:
     shift = _shift(reference, mine)
     if shift is not None:
         place = np.arange(len(mine.code)) + shift
-        return place if _agrees(reference, mine, place) else np.full(len(place), NOWHERE)
+        if _agrees(reference, mine, place):
+            return place
+    if min(np.count_nonzero(r.together) for r in (reference, mine)) >= _ENOUGH:
+        return _voted(reference, mine)
     place = sequences.align(mine.code, reference.code)
-    place = np.where(place >= 0, place, NOWHERE)
-    enough = np.count_nonzero(place != NOWHERE) >= _HALF * min(len(place), len(reference.code))
-    if not enough or not _agrees(reference, mine, place):
-        return np.full(len(place), NOWHERE)
-    return _without_strays(reference, mine, place)
+    enough = np.count_nonzero(place >= 0) >= _HALF * min(len(place), len(reference.code))
+    return np.where((place >= 0) & enough, place, NOWHERE)
+
+
+def _voted(reference: Run, mine: Run) -> Array:
+    """Places where ends differ by what most pairs of equal collectives differ by.
+
+    So one that a rank lacks in between does not matter.
+    """
+    place = np.full(len(mine.code), NOWHERE)
+    at, to, difference = _equals(reference, mine)
+    bins, counts = np.unique(difference // SCATTER_NS, return_counts=True)
+    beside = np.searchsorted(bins, bins + 1)
+    follows = np.append(bins, bins[-1:] + 2)[beside] == bins + 1
+    both = counts + np.where(follows, np.append(counts, 0)[beside], 0)
+    most = min(np.count_nonzero(r.together) for r in (reference, mine))
+    if both.max(initial=0) < _HALF * most:
+        return place
+    best = bins[both.argmax()]
+    voted = (difference // SCATTER_NS == best) | (difference // SCATTER_NS == best + 1)
+    away = np.abs(difference - int(np.median(difference[voted])))
+    order = np.argsort(-away, kind="stable")
+    order = order[away[order] <= SCATTER_NS]
+    place[at[order]] = to[order]  # of several the nearest is written last
+    rows = np.flatnonzero(place != NOWHERE)
+    rows = rows[sequences.chain(place[rows])]
+    return _between(reference, mine, rows, place[rows])
+
+
+def _equals(reference: Run, mine: Run) -> tuple[Array, Array, Array]:
+    """Pairs of equal collectives that end together: places in both, and differences of ends."""
+    n, m = len(reference.code), len(mine.code)
+    found = []
+    for shift in _shifts(n, m):
+        low, high = max(0, shift), min(n, m + shift)
+        equal = reference.code[low:high] == mine.code[low - shift : high - shift]
+        to = np.flatnonzero(equal & reference.together[low:high]) + low
+        found.append((to - shift, to))
+    at, to = (np.concatenate(column) for column in zip(*found, strict=True))
+    return at, to, reference.end[to] - mine.end[at]
+
+
+def _between(reference: Run, mine: Run, rows: Array, to: Array) -> Array:
+    """Places of what is known, and of all that lies between two of them at the same distance."""
+    place = np.full(len(mine.code), NOWHERE)
+    every = np.arange(len(place))
+    behind = np.searchsorted(rows, every)
+    inside = (behind > 0) & (behind < len(rows))
+    after = np.clip(behind, 0, len(rows) - 1)
+    shift = (to - rows)[after]
+    same = inside & (shift == (to - rows)[after - 1])
+    same[same] &= mine.code[same] == reference.code[(every + shift)[same]]
+    place[same] = (every + shift)[same]
+    place[rows] = to
+    return place
 
 
 def _shift(reference: Run, mine: Run) -> int | None:
@@ -162,13 +215,3 @@ def _agrees(reference: Run, mine: Run, place: Array) -> bool:
     rows, difference = _matched(reference, mine, place)
     _, scatter = spread(mine.end[rows], difference)
     return not np.isfinite(scatter) or scatter <= SCATTER_NS
-
-
-def _without_strays(reference: Run, mine: Run, place: Array) -> Array:
-    """Places without those that ends deny: where something is missing, its equals are uncertain."""
-    rows, difference = _matched(reference, mine, place)
-    if len(rows) < _ENOUGH:
-        return place
-    far = np.abs(difference - int(np.median(difference))) > 10 * SCATTER_NS
-    place[rows[far]] = NOWHERE
-    return place

@@ -133,7 +133,7 @@ def assemble(
     if not timing:
         trace, telemetry = _of_telemetry(telemetry, meta, about)
     else:
-        trace = concat([f.trace for f in timing], meta)
+        trace = collectives.named(concat([f.trace for f in timing], meta))
         trace = rank_clocks.aligned(collectives.matched(trace, issues), issues)
         trace = collectives.with_edges(trace, issues)
         _note_ranks_apart(timing, trace, issues)
@@ -175,6 +175,7 @@ def _with_counters(
     found = [DeviceMatch(path, n, device, -1, by) for n, (device, by) in matched.items()]
     mapping = {number: device for number, (device, _) in matched.items()}
     trace = align.join_counters(trace, fragment.trace, mapping, issues)
+    trace = devices.with_hardware(trace, fragment.trace.meta.devices, mapping)
     return trace.with_meta(device_matches=(*trace.meta.device_matches, *found))
 
 

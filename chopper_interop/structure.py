@@ -1,142 +1,192 @@
-"""What of the training step each node is part of: iteration, phase, layer, operation.
+"""What of the training step each node is part of: iteration, pass, layer, module, operation.
 
-Host nodes are told by the ranges and operators around them; GPU work by what launched it and
-never by its time, for it lags behind the host by milliseconds.
+Host nodes are told by the ranges, operators and modules around them, backward operators by the
+forward operators they come from; GPU work by what launched it and never by its time, for it lags
+behind the host by milliseconds.
 """
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
-from chopper_interop import arrow, gather
-from chopper_interop.compiled import jit
+from chopper_interop import (
+    arguments,
+    arrow,
+    structure_autograd,
+    structure_layers,
+    structure_modules,
+    structure_names,
+    structure_operations,
+    structure_phase,
+    structure_steps,
+)
+from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
+from chopper_interop.structure_coverage import coverage
+from chopper_interop.structure_names import BACKWARD, OPTIMIZER, PARTS
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+    import pyarrow as pa
 
+    from chopper_interop.structure_names import Names
+    from chopper_interop.structure_phase import Passes
     from chopper_interop.trace import Trace
 
     Array = npt.NDArray[Any]
 
-ITERATION = re.compile(r"ProfilerStep#(\d+)$")
-"""How PyTorch's profiler names a step."""
+__all__ = ["COLUMNS", "columns", "coverage"]
 
-FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
-_PHASES = (FORWARD, BACKWARD, OPTIMIZER)
-PHASES: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"Optimizer\.(step|zero_grad)#|## optimizer ##"), OPTIMIZER),
-    (
-        re.compile(
-            r"autograd::engine::evaluate_function|## backward ##"
-            r"|FSDP::(pre_backward|post_backward|backward_prefetch|root_post_backward)"
-            r"|FullyShardedDataParallel\._(pre|post)_backward"
-        ),
-        BACKWARD,
-    ),
-    (
-        re.compile(r"## forward ##|(Distributed|FullySharded)DataParallel\.(forward|_pre_forward)"),
-        FORWARD,
-    ),
+COLUMNS = ("iteration", "phase", "step_part", "layer", "module", "operation")
+RECOMPUTE, COMMUNICATION = "recompute", "communication"
+_PHASES = (*PARTS, RECOMPUTE, COMMUNICATION)
+BY_THREAD = Fault(
+    "passes-by-thread",
+    Severity.INFO,
+    "Operators and calls that no name and no number ties to a pass were taken to serve the one of "
+    "their thread: behind the backward pass of a step the optimizer, before it the forward pass.",
 )
-"""How a name begins → the phase of it and all within it."""
-_NAMED = (Kind.CPU_OP, Kind.ANNOTATION, Kind.PYTHON)
+NO_LAUNCH = Fault(
+    "gpu-work-unplaced",
+    Severity.INFO,
+    "GPU work of which the trace has no launch: of which step, pass and layer it is stays unknown.",
+)
+_FROM_LAUNCH = (*GPU_WORK, Kind.GPU_SYNC, Kind.GPU_ANNOTATION)
 
 
-def columns(trace: Trace) -> dict[str, pa.Array]:
-    """Annotation columns that tell what each node is part of."""
-    launch = trace.launch
-    columns: dict[str, pa.Array] = {}
-    iteration = _iterations(trace, launch)
-    if (iteration >= 0).any():
-        columns["iteration"] = arrow.array(iteration, pa.int32(), mask=iteration < 0)
-    phase = _phases(trace, launch, iteration)
-    if (phase >= 0).any():
-        columns["phase"] = arrow.dictionary(phase, _PHASES, mask=phase < 0)
-    return columns
+def columns(trace: Trace, issues: IssueLog | None = None) -> dict[str, pa.Array]:
+    """Annotation columns that tell what each node is part of.
 
-
-def _number(digits: str) -> int:
-    """Number of a step; -1 of one that no program reaches."""
-    return int(digits) if len(digits) < len("2147483648") else -1
-
-
-def _iterations(trace: Trace, launch: Array) -> Array:
-    """Step of each node by the host's steps; -1 where it is in none."""
-    result = np.full(trace.nodes.num_rows, -1, np.int32)
-    numbers = [ITERATION.match(name) for name in trace.names()]
-    of_name = np.array([_number(m.group(1)) if m else -1 for m in numbers], np.int32)
-    if not (of_name >= 0).any():
-        return result
-    kind, ts, dur = (trace.array(c) for c in ("kind", "ts", "dur"))
-    step = np.where(kind == Kind.ANNOTATION, of_name[trace.array("name")], -1)
-    for mine in trace.rank_rows.values():
-        steps = np.flatnonzero(step[mine] >= 0) + mine.start
-        if steps.size:
-            at = np.searchsorted(ts[steps], ts[mine], "right") - 1
-            inside = (at >= 0) & (ts[mine] < (ts[steps] + dur[steps])[at])
-            result[mine] = np.where(inside, step[steps[at]], -1)
-    return _through_launch(trace, launch, result)
-
-
-def _phases(trace: Trace, launch: Array, iteration: Array) -> Array:
-    """Phase of each node as a number of `_PHASES`; -1 where unknown."""
-    of_name = np.array([_phase_of(name) for name in trace.names()] or [-1], np.int8)
-    kind = trace.array("kind")
-    own = np.where(np.isin(kind, [int(k) for k in _NAMED]), of_name[trace.array("name")], -1)
-    phase = _inherited(own.astype(np.int8), trace.array("parent"))
-    trains = np.isin(phase, [_PHASES.index(BACKWARD), _PHASES.index(OPTIMIZER)]).any()
-    if trains:  # then whatever else the host does within a step is of its thread's pass
-        rest = (phase < 0) & (iteration >= 0)
-        by_thread = _pass_of_thread(trace, phase)[trace.array("lane")]
-        by_thread[_after_backward(trace, phase, iteration)] = _PHASES.index(OPTIMIZER)
-        phase = np.where(rest, by_thread, phase)
-    return _through_launch(trace, launch, phase.astype(np.int32))
-
-
-def _pass_of_thread(trace: Trace, phase: Array) -> Array:
-    """Of each lane, backward if that is all that is named there (autograd's), else forward."""
-    lane, lanes = trace.array("lane"), len(trace.lanes)
-    backward = np.bincount(lane[phase == _PHASES.index(BACKWARD)], minlength=lanes) > 0
-    steps = np.array([ITERATION.match(name) is not None for name in trace.names()] or [False])
-    main = np.bincount(lane[steps[trace.array("name")]], minlength=lanes) > 0
-    only = backward & ~main
-    return np.where(only, _PHASES.index(BACKWARD), _PHASES.index(FORWARD)).astype(np.int8)
-
-
-def _after_backward(trace: Trace, phase: Array, iteration: Array) -> Array:
-    """Which nodes start behind the last of the backward pass of their iteration.
-
-    Clipping of gradients and reading the loss are named by nobody and belong to the update.
+    Parameters
+    ----------
+    trace
+        Any trace; columns that it has already are not made again.
+    issues
+        Where to note what was assumed.
     """
-    ts = trace.array("ts")
-    _, step = gather.distinct(trace.array("rank"), iteration)
-    backward = (phase == _PHASES.index(BACKWARD)) & (iteration >= 0)
-    last = np.full(int(step.max(initial=-1)) + 1, np.iinfo(np.int64).max)
-    last[np.unique(step[backward])] = 0
-    np.maximum.at(last, step[backward], (ts + trace.array("dur"))[backward])
-    return ts >= last[step]
+    wanted = [name for name in COLUMNS if name not in trace.nodes.column_names]
+    if not wanted or not trace.nodes.num_rows:
+        return {}
+    log = issues if issues is not None else IssueLog()
+    found = _found(trace, set(wanted), log)
+    if found:
+        _note_unplaced(trace, log)
+    return found
 
 
-def _phase_of(name: str) -> int:
-    return next((_PHASES.index(phase) for begin, phase in PHASES if begin.match(name)), -1)
+def _found(trace: Trace, wanted: set[str], issues: IssueLog) -> dict[str, pa.Array]:
+    quiet = IssueLog()
+    names = structure_names.read(trace)
+    autograd = structure_autograd.read(trace, names)
+    iteration = structure_steps.iterations(trace, names, issues if "iteration" in wanted else quiet)
+    counted = _counted(
+        trace, names, autograd.backward, iteration, issues if "iteration" in wanted else quiet
+    )
+    iteration = np.where(iteration >= 0, iteration, counted)
+    passes = structure_phase.passes(trace, names, autograd, iteration)
+    if wanted & {"phase", "step_part"}:
+        _note_assumed(trace, passes, issues)
+    modules = structure_layers.completed(
+        trace,
+        names,
+        autograd,
+        structure_modules.read(trace, names, issues if "layer" in wanted else quiet),
+    )
+    operation, operations = structure_operations.operations(trace, names, autograd, passes)
+    origin = _origin(trace)
+    host = {
+        "iteration": (iteration, None),
+        "phase": (_phase(passes), _PHASES),
+        "step_part": (passes.part, PARTS),
+        "layer": (modules.layer, None),
+        "module": (modules.module, modules.texts),
+        "operation": (operation, operations),
+    }
+    made = {}
+    for column in COLUMNS:
+        values, texts = host[column]
+        placed = np.where(origin >= 0, values[np.maximum(origin, 0)], -1)
+        placed = np.where(origin == _ITSELF, values, placed)
+        if column == "phase":
+            placed[trace.array("kind") == Kind.COMM] = _PHASES.index(COMMUNICATION)
+        if column in wanted and (placed >= 0).any():
+            made[column] = _column(placed, texts)
+    return made
 
 
-def _through_launch(trace: Trace, launch: Array, host: Array) -> Array:
-    """Give GPU work what its launch has."""
+def _column(values: Array, texts: Any) -> pa.Array:
+    if texts is None:
+        return arrow.array(values.astype(np.int32), mask=values < 0)
+    used, codes = np.unique(values, return_inverse=True)
+    known = used[used >= 0]
+    codes = codes - (len(used) - len(known))
+    return arrow.dictionary(
+        np.maximum(codes, 0), [texts[k] for k in known.tolist()], mask=values < 0
+    )
+
+
+def _phase(passes: Passes) -> Array:
+    phase = np.where(passes.again, _PHASES.index(RECOMPUTE), passes.part)
+    return np.where(passes.communication, _PHASES.index(COMMUNICATION), phase)
+
+
+def _counted(
+    trace: Trace, names: Names, backward: Array, iteration: Array, issues: IssueLog
+) -> Array:
+    """Steps counted, for ranks of which nothing numbers them."""
+    name, kind = trace.array("name"), trace.array("kind")
+    ranges = np.isin(kind, [int(Kind.CPU_OP), int(Kind.ANNOTATION)])
+    part = np.where(ranges, names.part[name], -1)
+    part = np.where(backward, BACKWARD, part)
+    for mine in trace.rank_rows.values():
+        if (iteration[mine] >= 0).any():
+            part[mine] = -1
+    updates = ranges & names.update[name] & (part == OPTIMIZER)
+    return structure_steps.counted(trace, part, updates, BACKWARD, issues)
+
+
+_ITSELF, _NOWHERE = -1, -2
+
+
+def _origin(trace: Trace) -> Array:
+    """The host node that tells of each node: -1 if it does itself, -2 if none is known."""
+    kind = trace.array("kind")
+    on_gpu = np.isin(kind, [int(k) for k in _FROM_LAUNCH])
+    origin = np.where(on_gpu, np.where(trace.launch >= 0, trace.launch, _NOWHERE), _ITSELF)
+    marks = np.flatnonzero(kind == Kind.GPU_ANNOTATION)
+    if marks.size:
+        origin[marks] = _range_of(trace, marks)
+    return origin
+
+
+def _range_of(trace: Trace, marks: Array) -> Array:
+    """The host's range of which each GPU range is the image: equal name and id."""
+    ranges = np.flatnonzero(trace.array("kind") == Kind.ANNOTATION)
+    both = np.concatenate([ranges, marks])
+    number, known = arguments.numbers(trace, both, "External id")
+    key = np.stack([trace.array("rank")[both], trace.array("name")[both], number])
+    _, code = np.unique(key, axis=1, return_inverse=True)
+    code = code.reshape(-1)
+    node = np.full(len(both) + 1, _NOWHERE, np.int64)
+    of_ranges, of_marks = code[: len(ranges)], code[len(ranges) :]
+    has = known[: len(ranges)]
+    node[of_ranges[has]] = ranges[has]
+    return np.where(known[len(ranges) :], node[of_marks], _NOWHERE)
+
+
+def _note_assumed(trace: Trace, passes: Passes, issues: IssueLog) -> None:
+    assumed = np.flatnonzero(passes.assumed)
+    if assumed.size:
+        first = int(assumed[0])
+        name = trace.names()[trace.array("name")[first]]
+        issues.add(BY_THREAD, len(assumed), f"{name[:60]!r}: {PARTS[passes.part[first]]}")
+
+
+def _note_unplaced(trace: Trace, issues: IssueLog) -> None:
     on_gpu = np.isin(trace.array("kind"), [int(k) for k in GPU_WORK])
-    return np.where(on_gpu, np.where(launch >= 0, host[launch], -1), host)
-
-
-@jit
-def _inherited(own: Array, parent: Array) -> Array:
-    """Each node's own value, or that of the innermost node around it that has one."""
-    result = own.copy()
-    for i in range(len(own)):  # parents come before what is in them
-        if result[i] < 0 and parent[i] >= 0:
-            result[i] = result[parent[i]]
-    return result
+    lost = np.flatnonzero(on_gpu & (trace.launch < 0))
+    if lost.size:
+        name = trace.names()[trace.array("name")[lost[0]]]
+        issues.add(NO_LAUNCH, len(lost), repr(name[:80]))

@@ -1,0 +1,186 @@
+"""Forward operators and what autograd made of them: by sequence numbers and recorded arrows.
+
+PyTorch numbers the functions of the backward pass as they are made, on each thread of its own. An
+operator of the forward pass bears the number of the next function: of all that bear it, the last
+one made it. In the backward pass the function bears it, and so does the engine's call of it, both
+with a number of the thread that made it, which is no thread id.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chopper_interop import arguments
+from chopper_interop.compiled import jit
+from chopper_interop.schemas.kinds import EdgeKind, Kind
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from chopper_interop.structure_names import Names
+    from chopper_interop.trace import Trace
+
+    Array = npt.NDArray[Any]
+
+_SEQUENCE, _THREAD = "Sequence number", "Fwd thread id"
+
+
+@dataclass(frozen=True)
+class Autograd:
+    """What autograd's numbers tell of each node.
+
+    Parameters
+    ----------
+    forward
+        Node of the operator that made a backward function; -1 for all others and if unknown.
+    sequence
+        Sequence number, -1 for none.
+    backward
+        Whether it is a function of the backward pass or the engine's call of one.
+    made
+        Whether it is a forward operator that made such a function.
+    led
+        Whether it is one, or an operator around one.
+    """
+
+    forward: Array
+    sequence: Array
+    backward: Array
+    made: Array
+    led: Array
+
+
+def read(trace: Trace, names: Names) -> Autograd:
+    """Numbers of all operators, and which made which."""
+    rows = trace.nodes.num_rows
+    operators = np.flatnonzero(trace.array("kind") == Kind.CPU_OP)
+    sequence, thread = _numbers(trace, operators)
+    forward = np.full(rows, -1, np.int32)
+    backward = thread > 0
+    for mine in trace.rank_rows.values():
+        _by_number(trace, mine, sequence, thread, forward)
+    _by_arrows(trace, names, forward)
+    made = np.zeros(rows, np.bool_)
+    made[forward[forward >= 0]] = True
+    operator = (trace.array("kind") == Kind.CPU_OP) & ~names.engine[trace.array("name")] & ~backward
+    led = _led(trace.array("parent"), operator, made)
+    return Autograd(forward, sequence, backward, made, led)
+
+
+@jit
+def _led(parent: Array, operator: Array, made: Array) -> Array:
+    led = made.copy()
+    for i in range(len(parent) - 1, -1, -1):  # what is around comes before
+        p = parent[i]
+        if led[i] and p >= 0 and operator[p]:
+            led[p] = True
+    return led
+
+
+def _numbers(trace: Trace, operators: Array) -> tuple[Array, Array]:
+    """Sequence number and number of the forward thread of each node; -1 for none."""
+    rows = trace.nodes.num_rows
+    places = arguments.find(trace, operators, _SEQUENCE, _THREAD)
+    columns = []
+    for place in places:
+        value, known = arguments.numbers_at(trace.text, place)
+        column = np.full(rows, -1, np.int64)
+        column[operators] = np.where(known & (value >= 0), value, -1)
+        columns.append(column)
+    return columns[0], columns[1]
+
+
+def _by_number(trace: Trace, mine: slice, sequence: Array, thread: Array, forward: Array) -> None:
+    """Fill in the forward operators of a rank."""
+    numbered = np.flatnonzero(sequence[mine] >= 0) + mine.start
+    ts, lane = trace.array("ts"), trace.array("lane")
+    made, used = (numbered[thread[numbered] == 0], numbered[thread[numbered] > 0])
+    if not made.size or not used.size:
+        return
+    found = {}
+    for number in np.unique(thread[used]).tolist():
+        functions = used[thread[used] == number]
+        for where in np.unique(lane[made]).tolist():
+            operators = made[lane[made] == where]
+            match = _last_before(sequence, ts, operators, functions)
+            if votes := int(np.count_nonzero(match >= 0)):
+                found[number, where] = (votes, functions, match)
+    taken: set[tuple[str, int]] = set()
+    for (number, where), (_, functions, match) in sorted(found.items(), key=lambda f: -f[1][0]):
+        if not taken & {("number", number), ("lane", where)}:
+            taken |= {("number", number), ("lane", where)}
+            forward[functions] = match
+
+
+def _last_before(sequence: Array, ts: Array, operators: Array, functions: Array) -> Array:
+    """For each function the last operator with its number that started before it; -1 if none."""
+    both = np.concatenate([operators, functions])
+    late = np.arange(len(both)) >= len(operators)
+    order = np.lexsort((late, ts[both], sequence[both]))
+    number, late = sequence[both][order], late[order]
+    place = np.where(late, -1, np.arange(len(order)))
+    last = np.maximum.accumulate(place)
+    good = (last >= 0) & (number[last] == number)
+    result = np.full(len(both), -1, np.int64)
+    result[order] = np.where(good, both[order][last], -1)
+    return result[len(operators) :].astype(np.int32)
+
+
+def _by_arrows(trace: Trace, names: Names, forward: Array) -> None:
+    """Fill in what recorded arrows say, which wins, and the engine's calls around functions."""
+    drawn = trace.array("kind", "edges") == EdgeKind.FWDBWD
+    src, dst = trace.array("src", "edges")[drawn], trace.array("dst", "edges")[drawn]
+    forward[dst] = src
+    _around(trace.array("parent"), names.engine[trace.array("name")], forward)
+
+
+@jit
+def _around(parent: Array, engine: Array, forward: Array) -> None:
+    for i in range(len(forward)):
+        p = parent[i]
+        if forward[i] >= 0 and p >= 0 and engine[p] and forward[p] < 0:
+            forward[p] = forward[i]
+
+
+def recomputed(trace: Trace, names: Names, autograd: Autograd) -> Array:
+    """Whether each node begins the recomputing of activations within the backward pass.
+
+    There gradients are recorded, so that operators are numbered, which those of the backward
+    pass itself are not. A backward pass that is itself recorded, for second derivatives, numbers
+    all operators, and is told by it.
+    """
+    kind, name = trace.array("kind"), trace.array("name")
+    operator = kind == Kind.CPU_OP
+    numbered = operator & (autograd.sequence >= 0) & ~autograd.backward
+    engine = names.engine[name] & operator
+    begins = _numbered_within(trace.array("parent"), operator, numbered, autograd.backward, engine)
+    return begins | (names.again[name] & np.isin(kind, [int(Kind.PYTHON), int(Kind.ANNOTATION)]))
+
+
+@jit
+def _numbered_within(
+    parent: Array, operator: Array, numbered: Array, backward: Array, engine: Array
+) -> Array:
+    """Numbered operators in an engine's call that has others, not in numbered ones, without."""
+    n = len(parent)
+    call = np.full(n, -1, np.int32)
+    under = np.zeros(n, np.bool_)
+    plain = np.zeros(n, np.bool_)
+    for i in range(n):
+        p = parent[i]
+        if engine[i]:
+            call[i] = i
+            continue
+        if p < 0 or call[p] < 0:
+            continue
+        call[i] = call[p]
+        under[i] = under[p] or numbered[p]
+        if operator[i] and not numbered[i] and not under[i] and not backward[i]:
+            plain[call[i]] = True
+    begins = np.zeros(n, np.bool_)
+    for i in range(n):
+        begins[i] = numbered[i] and not under[i] and call[i] >= 0 and plain[call[i]]
+    return begins
