@@ -114,7 +114,8 @@ def with_telemetry(telemetry: Sequence[Fragment], around: Surroundings) -> Trace
         fits.append(fit)
         moved = telemetry_clocks.moved(fragment.trace, fit, around.trace.meta.clock)
         owned, found = _with_owners(replace(fragment, trace=moved), around)
-        owned = host_clocks.of_host(owned, around.trace)
+        if fit.method not in clocks.DIRECT:
+            owned = host_clocks.of_host(owned, around.trace)
         _note_apart(owned, around)
         parts.append(owned)
         matches += found
