@@ -145,7 +145,7 @@ def join_counters(timing: Trace, run: Trace, devices: dict[int, int], issues: Is
     )
     target = np.full(run.nodes.num_rows, -1, np.int32)
     target[theirs.node[partner >= 0]] = ours.node[partner[partner >= 0]]
-    return _with_counters(timing, run, target, issues)
+    return with_counters(timing, run, target, issues)
 
 
 def _of_ranks(timing: Trace, ours: Dispatches, device: int, run: Trace) -> Array:
@@ -361,7 +361,18 @@ def _kth_of_each(ours: Array, theirs: Array) -> Array:
     return partner
 
 
-def _with_counters(timing: Trace, run: Trace, target: Array, issues: IssueLog) -> Trace:
+def with_counters(timing: Trace, run: Trace, target: Array, issues: IssueLog) -> Trace:
+    """The timing run with the counters of another, or of another tool.
+
+    Parameters
+    ----------
+    timing, run
+        The two.
+    target
+        For each node of `run` the one of `timing` that it is, -1 for none.
+    issues
+        Where it is noted what both count.
+    """
     counted = _with_durations(run)
     node = target[arrow.numbers(counted["node"])]
     carried = arrow.take(counted, node >= 0)
