@@ -359,3 +359,13 @@ def test_what_the_user_says_wins_over_collectives(shared: Path, rank: int) -> No
     fits = [f for f in trace.meta.clocks if f.of == f"rank {rank}"]
     assert [f.method for f in fits if f.applied] == [clocks.USER]
     assert sum(f.applied and f.method == clocks.COLLECTIVE_ENDS for f in trace.meta.clocks) >= 1
+
+
+@given(st.text(max_size=12) | st.from_regex(r"[a-z0-9.:+-]{0,12}", fullmatch=True))
+def test_any_text_is_an_offset_or_refused(text: str) -> None:
+    try:
+        rule = clock_rules.rule(text)
+    except UsageError as error:
+        assert "\n" not in str(error) or "\n" in text
+    else:
+        assert abs(rule.offset_ns) < 1 << 62
