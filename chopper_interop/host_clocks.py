@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop import arrow, rank_fit
+from chopper_interop.clocks import COLLECTIVE_ENDS
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-COLLECTIVE_ENDS = "collective ends"
-"""`ClockFit.method` of ranks that were compared by the ends of their collectives."""
 REFERENCE = "it is the reference"
 
 ONE_HOST_NS = 100_000
