@@ -14,19 +14,20 @@ import numpy as np
 from chopper_interop import (
     dependencies_calls,
     dependencies_event,
+    dependencies_handover,
     dependencies_queues,
     dependencies_recorded,
     dependencies_sync,
     moments,
 )
-from chopper_interop.issues import Fault, Severity
+from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas.kinds import EdgeKind
 from chopper_interop.schemas.meta import COMPUTED, ORDER
+from chopper_interop.schemas.names import Role
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from chopper_interop.issues import IssueLog
     from chopper_interop.trace import Trace
 
     Array = npt.NDArray[Any]
@@ -40,48 +41,59 @@ BACKWARD_IN_TIME = Fault(
 )
 
 
+FOUND = (EdgeKind.EVENT, EdgeKind.SYNC, EdgeKind.HANDOVER)
+"""Kinds of edges that are found here."""
+
+
 def complete(trace: Trace, issues: IssueLog) -> Trace:
     """The trace with the dependencies that follow from its calls, waits and times.
 
     Parameters
     ----------
     trace
-        A job. Of a rank that has edges of a kind already, no more of that kind are derived.
+        A job. A rank that has edges of these kinds already is left as it is: its source told them.
     issues
         Where assumptions are counted, and what was not stored.
     """
-    if trace.meta.clock in (ORDER, COMPUTED) or not trace.nodes.num_rows:
+    open_ = _open(trace)
+    if trace.meta.clock in (ORDER, COMPUTED) or not open_.any():
         return trace
-    before = trace
-    for kind, (src, dst) in _found(before, issues).items():
-        trace = _with(trace, before, src, dst, kind, issues)
-    return trace
+    log = IssueLog(issues.source)
+    complete_ = trace
+    for kind, (src, dst) in _found(trace, open_, log).items():
+        complete_ = _with(complete_, src, dst, kind, log)
+    known = {(issue.code, issue.count, issue.example) for issue in issues}
+    issues.extend(i for i in log if (i.code, i.count, i.example) not in known)
+    return complete_
 
 
-def _found(trace: Trace, issues: IssueLog) -> dict[EdgeKind, Pairs]:
-    calls = dependencies_calls.calls(trace)
-    waits = dependencies_recorded.recorded(trace)
+def _open(trace: Trace) -> Array:
+    """Which nodes are of ranks that have none of these edges yet."""
+    rank = trace.array("rank")
+    told = np.isin(trace.array("kind", "edges"), [int(k) for k in FOUND])
+    told &= trace.array("dst", "edges") >= 0
+    return ~np.isin(rank, np.unique(rank[trace.array("dst", "edges")[told]]))
+
+
+def _found(trace: Trace, open_: Array, issues: IssueLog) -> dict[EdgeKind, Pairs]:
+    role = np.where(open_, dependencies_calls.roles(trace), Role.NONE).astype(np.int8)
+    calls = dependencies_calls.calls(trace, role)
+    waits = dependencies_recorded.recorded(trace, open_)
     named = (calls.stream >= 0).any()
     handles = dependencies_calls.launch_handles(trace) if named else None
     queues = dependencies_queues.queues(trace, handles)
     return {
         EdgeKind.EVENT: dependencies_event.edges(trace, calls, queues, waits, issues),
         EdgeKind.SYNC: dependencies_sync.edges(trace, calls, queues, waits, issues),
+        EdgeKind.HANDOVER: dependencies_handover.edges(trace, open_, role, issues),
     }
 
 
-def _with(
-    trace: Trace, before: Trace, src: Array, dst: Array, kind: EdgeKind, issues: IssueLog
-) -> Trace:
-    """The trace with new edges, but where a rank has such edges, and what contradicts times."""
-    rank = before.array("rank")
-    stored = before.array("kind", "edges") == kind
-    stated = np.unique(rank[before.array("dst", "edges")[stored]])
-    new = ~np.isin(rank[dst], stated)
-    src, dst = src[new], dst[new]
-    holds = moments.forward(before, src, dst, kind)
+def _with(trace: Trace, src: Array, dst: Array, kind: EdgeKind, issues: IssueLog) -> Trace:
+    """The trace with new edges, but for what contradicts its times."""
+    holds = moments.forward(trace, src, dst, kind)
     lost = np.flatnonzero(~holds)
-    issues.add(BACKWARD_IN_TIME, lost.size, _example(before, src[lost], dst[lost], kind))
+    issues.add(BACKWARD_IN_TIME, lost.size, _example(trace, src[lost], dst[lost], kind))
     return trace.with_edges(src[holds], dst[holds], kind) if holds.any() else trace
 
 

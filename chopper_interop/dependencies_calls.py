@@ -70,9 +70,8 @@ def roles(trace: Trace) -> Array:
     return role
 
 
-def calls(trace: Trace) -> Calls:
-    """The calls of a trace that order GPU work."""
-    role = roles(trace)
+def calls(trace: Trace, role: Array) -> Calls:
+    """The calls of a trace that order GPU work, by the role of each node."""
     node = np.flatnonzero(role)
     role = role[node]
     stream, event = np.full(len(node), -1, np.int64), np.full(len(node), -1, np.int64)

@@ -133,10 +133,10 @@ def _known_by(lane: Array, ts: Array, submit: Array, call: Array) -> Array:
 
 @jit
 def _earliest_behind(lane: Array, unknown: Array, submit: Array) -> None:
-    """Lower what is unknown to the least of what follows on its lane, in place."""
+    """Lower what is unknown to before what follows on its lane, in place."""
     for i in range(len(lane) - 2, -1, -1):
         if unknown[i] and lane[i + 1] == lane[i]:
-            submit[i] = min(submit[i], submit[i + 1])
+            submit[i] = min(submit[i], submit[i + 1] - 1)
 
 
 _LOOKED_BACK = 8

@@ -64,11 +64,11 @@ class Recorded:
         return np.flatnonzero(np.isin(self.role, [int(role) for role in roles]))
 
 
-def recorded(trace: Trace) -> Recorded:
-    """The recorded waits of a trace."""
+def recorded(trace: Trace, chosen: Array) -> Recorded:
+    """The recorded waits among the chosen nodes of a trace."""
     of_name = np.array([int(RECORDED_WAITS.get(n, Role.NONE)) for n in trace.names()] or [0])
     kind, name = trace.array("kind"), trace.array("name")
-    node = np.flatnonzero(kind == Kind.GPU_SYNC)
+    node = np.flatnonzero((kind == Kind.GPU_SYNC) & chosen)
     node = node[of_name[name[node]] != Role.NONE]
     at, length = trace.array("args_at")[node], trace.array("args_len")[node]
     buffer, at = trace.text.block(at, length)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop import arrow, rank_fit
-from chopper_interop.clocks import COLLECTIVE_ENDS
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -18,6 +17,8 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
+COLLECTIVE_ENDS = "collective ends"
+"""`ClockFit.method` of ranks that were compared by the ends of their collectives."""
 REFERENCE = "it is the reference"
 
 ONE_HOST_NS = 100_000

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop import arrow, build, clocks, collectives, host_clocks, rank_fit
-from chopper_interop.clocks import COLLECTIVE_ENDS
 from chopper_interop.collective_order import SCATTER_NS
-from chopper_interop.host_clocks import ONE_HOST_NS, REFERENCE
+from chopper_interop.host_clocks import COLLECTIVE_ENDS, ONE_HOST_NS, REFERENCE
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.rank_fit import FEWEST, Fit
 from chopper_interop.schemas import hub
@@ -41,6 +40,9 @@ NOT_ALIGNED = Fault(
     "Ranks whose clocks could not be compared by the ends of collectives stand where they say they "
     "were.",
 )
+
+
+TOLD = "the user tells of this rank's clock"
 
 
 @dataclass(frozen=True)
@@ -79,9 +81,9 @@ def aligned(trace: Trace, issues: IssueLog) -> Trace:
     ends = _ends(trace)
     if ends is None:
         return trace
-    held = clocks.told_by_user(trace.meta)
-    fits = host_clocks.agreed(_solved(trace, ends, held), trace)
-    fits = {rank: fit for rank, fit in fits.items() if rank not in held}
+    fits = host_clocks.agreed(_solved(trace, ends), trace)
+    told = clocks.told_by_user(trace.meta)
+    fits |= {r: replace(fits[r], applied=False, reason=TOLD) for r in told & set(fits)}
     moved = [f for f in fits.values() if f.applied]
     refused = [f for f in fits.values() if not (f.applied or f.pairs or f.reason == REFERENCE)]
     if moved:
@@ -119,17 +121,18 @@ def _ends(trace: Trace) -> _Ends | None:
     return _Ends(group[order], rank[order], instance[order], end[order])
 
 
-def _solved(trace: Trace, ends: _Ends, held: set[int]) -> dict[int, ClockFit]:
+def _solved(trace: Trace, ends: _Ends) -> dict[int, ClockFit]:
     """Of each rank how it relates to the reference, through the least uncertain chain of groups."""
     parts = ends.parts()
     origin, clock = trace.meta.origin_ns, trace.meta.clock
-    start = int(ends.rank.min()) if len(ends.rank) else trace.ranks[0]
+    free = set(np.unique(ends.rank).tolist()) - clocks.told_by_user(trace.meta)
+    start = min(free or set(trace.ranks))
     hosts = {r.rank: r.host for r in trace.meta.ranks}
-    found = _through_groups(parts, ends, start, hosts, held)
+    found = _through_groups(parts, ends, start, hosts)
     fits = {start: ClockFit(f"rank {start}", clock, COLLECTIVE_ENDS, 0, 0, origin, applied=False)}
     fits[start] = replace(fits[start], reason=REFERENCE)
     for rank in trace.ranks:
-        if rank == start or rank in held:
+        if rank == start:
             continue
         outcome = found.get(rank, f"no collectives relate it to rank {start}")
         if isinstance(outcome, str):
@@ -172,11 +175,7 @@ def _needless(fit: Fit, *, same_host: bool) -> str:
 
 
 def _through_groups(
-    parts: dict[int, dict[int, Array]],
-    ends: _Ends,
-    start: int,
-    hosts: dict[int, str],
-    held: set[int],
+    parts: dict[int, dict[int, Array]], ends: _Ends, start: int, hosts: dict[int, str]
 ) -> dict[int, tuple[Fit, float] | str]:
     """For each rank its fit and that's variance, or why there is none.
 
@@ -199,8 +198,7 @@ def _through_groups(
         settled.add(rank)
         if rank != start:
             found[rank] = fit, variance
-            same_host = _share(hosts, start, rank)
-            if rank not in held and not _needless(fit, same_host=same_host):
+            if not _needless(fit, same_host=_share(hosts, start, rank)):
                 for group in groups_of[rank]:
                     rows = parts[group][rank]
                     end[rows] += rank_fit.shifts(

@@ -19,7 +19,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import arguments, arrow, gather, work_kernels, work_rules
+from chopper_interop import (
+    arguments,
+    arrow,
+    gather,
+    work_convolutions,
+    work_kernels,
+    work_rules,
+)
 from chopper_interop.compiled import jit
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
@@ -30,6 +37,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from chopper_interop.trace import Trace
+    from chopper_interop.work_calls import Call
 
     Array = npt.NDArray[Any]
 
@@ -43,6 +51,12 @@ UNTOLD = Fault(
     "work-unknown",
     Severity.INFO,
     "Kernels that compute and whose FLOPs no rule gives, or no shapes tell.",
+)
+INFERRED = Fault(
+    "work-shape-inferred",
+    Severity.INFO,
+    "Convolutions whose stride, or the shape of whose weight, is not told: it was taken from calls "
+    "of gradients with the same other shapes.",
 )
 DIFFERS = Fault(
     "work-differs-from-counters",
@@ -93,7 +107,8 @@ def _operators(trace: Trace) -> _Counted:
     if not nodes.size:
         return counted
     first, code, told = _calls(trace, nodes)
-    work = [_work(rules[name[nodes[row]]], t) for row, t in zip(first, told, strict=True)]
+    names = trace.names()
+    work = _works([names[name[nodes[row]]] for row in first.tolist()], told)
     for column, field in ((counted.flops, "flops"), (counted.bytes, "bytes")):
         values = [getattr(w, field) for w in work]
         column[nodes] = np.array([_int64(value) for value in values], np.int64)[code]
@@ -114,7 +129,9 @@ def _calls(trace: Trace, nodes: Array) -> tuple[Array, Array, list[dict[str, Any
     dims, old = found["Input Dims"], found.pop(_OLD_DIMS)
     missing = dims.length == 0
     dims.at[missing], dims.length[missing] = old.at[missing], old.length[missing]
-    found[_VALUES].length[(found[_CONCRETE].length > 0) | (dims.length == 0)] = 0
+    needed = np.array([work_rules.by_values(name) for name in trace.names()], np.bool_)
+    unused = ~needed[trace.array("name")[nodes]] | (found[_CONCRETE].length > 0)
+    found[_VALUES].length[unused | (dims.length == 0)] = 0
     decoded = {key: arguments.values_at(trace.text, place) for key, place in found.items()}
     first, code = gather.distinct(
         trace.array("name")[nodes], *(codes for codes, _ in decoded.values())
@@ -126,11 +143,18 @@ def _calls(trace: Trace, nodes: Array) -> tuple[Array, Array, list[dict[str, Any
     return first, code, told
 
 
-def _work(rule: Any, told: dict[str, Any]) -> Work:
+def _works(names: list[str], told: list[dict[str, Any]]) -> list[Work]:
+    """Work of calls, by operator and arguments."""
+    calls = [call(arguments_) for arguments_ in told]
+    shapes = work_convolutions.Shapes(zip(names, calls, strict=True))
+    return [
+        UNKNOWN if found is None else _work(work_rules.rule(name), shapes.completed(name, found))
+        for name, found in zip(names, calls, strict=True)
+    ]
+
+
+def _work(rule: Any, found: Call) -> Work:
     """Work of one call by its rule; unknown if its arguments are not as the rule expects."""
-    found = call(told)
-    if found is None or rule is None:
-        return UNKNOWN
     try:
         work: Work = rule[1](found)
     except (IndexError, TypeError, ValueError, OverflowError, ZeroDivisionError, MemoryError):
@@ -232,10 +256,21 @@ def note(trace: Trace, made: set[str], issues: IssueLog) -> None:
     even = np.abs(flops[rows] - flops[owner] // np.maximum(parts[owner], 1)) <= parts[owner]
     by_time = rows[(parts[owner] > 1) & ~even]
     issues.add(DIVIDED, by_time.size, _name(trace, by_time))
+    inferred = _inferred(trace, flops)
+    issues.add(INFERRED, inferred.size, _name(trace, inferred))
     table = compared(trace)
     off = np.abs(arrow.numbers(table["ratio"]) - 1) > _TOLERANCE
     first = table["operation"][int(np.argmax(off))].as_py() if off.any() else ""
     issues.add(DIFFERS, np.count_nonzero(off), first)
+
+
+def _inferred(trace: Trace, flops: Array) -> Array:
+    """Convolutions that have FLOPs, but not all arguments that these go by."""
+    which = (work_convolutions.FORWARD, work_convolutions.OF_WEIGHT)
+    named = [any(pattern.fullmatch(name) for pattern in which) for name in trace.names()]
+    rows = np.flatnonzero(np.array(named, np.bool_)[trace.array("name")] & (flops >= 0))
+    told = arguments.find(trace, rows, _CONCRETE, _VALUES, "Output Dims")
+    return rows[~np.any([found.length > 0 for found in told], axis=0)]
 
 
 def _name(trace: Trace, rows: Array) -> str:

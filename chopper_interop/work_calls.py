@@ -22,6 +22,8 @@ Shape: TypeAlias = tuple[int, ...]
 
 _IN_TENSOR = re.compile(r"Tensor\((.*)\)$")
 _IN_LIST = re.compile(r"GenericList\[(.*)\]$")
+_LISTS = ("TensorList", "GenericList")
+"""Lists that tensors are in, as far as is told."""
 _SCALAR_TYPES = frozenset({"Scalar", "Int", "Double", "Float", "Bool", "SymInt", "Complex"})
 _MOST_VALUE = 10_000
 """Characters of a value's text; no stride or mask is as long."""
@@ -142,15 +144,13 @@ def _input(dims: Any, dtype: Any, strides: Any) -> Tensor | tuple[Tensor, ...] |
     if not isinstance(dtype, str) or not isinstance(dims, list):
         return None
     inner = _IN_TENSOR.match(dtype)
-    if inner:
-        return _tensor(dims, inner.group(1), strides)
-    if dims and isinstance(dims[0], list):
-        return _list(dims, dtype, strides)
-    if "List" in dtype and "Scalar" not in dtype:
-        return ()
-    if dtype in _SCALAR_TYPES or dtypes.element_bytes(dtype) is None:
-        return None
-    return _tensor(dims, dtype, strides)
+    if inner is not None:  # what is optional and was not given is a null pointer
+        absent = inner.group(1).startswith("nullptr")
+        return None if absent else _tensor(dims, inner.group(1), strides)
+    if dtype in _LISTS or (dtype.startswith("GenericList[") and "Tensor" in dtype):
+        return _list(dims, dtype, strides) if dims and isinstance(dims[0], list) else ()
+    known = dtype not in _SCALAR_TYPES and dtypes.element_bytes(dtype) is not None
+    return _tensor(dims, dtype, strides) if known else None
 
 
 def _list(dims: list[Any], dtype: str, strides: Any) -> tuple[Tensor, ...] | None:

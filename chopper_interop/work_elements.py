@@ -137,7 +137,7 @@ def joined(call: Call) -> Work:
     parts = call.tensors(0)
     dtype = promoted(parts)
     if dtype is None:
-        return UNKNOWN
+        return Work(0)
     return Work(0, moved(parts, (dense((sum(t.size for t in parts),), dtype),)))
 
 

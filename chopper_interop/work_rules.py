@@ -22,6 +22,21 @@ _MOVES = re.compile(
     r"|gather|normal_|uniform_|bernoulli_|random_|exponential_|embedding_dense_backward)$"
 )
 
+_SHAPES_ALONE = (
+    work_matrix.product,
+    work_matrix.outer,
+    work_matrix.linear,
+    work_elements.mapped,
+    work_elements.functions,
+    work_elements.copied,
+    work_elements.filled,
+    work_elements.joined,
+    work_elements.normalised,
+    work_elements.gradient,
+    work_elements.updated,
+)
+"""Rules that go by shapes and types, or by values only where integers meet scalars."""
+
 
 @cache
 def _table() -> tuple[tuple[re.Pattern[str], int, Callable[[Call], Work]], ...]:
@@ -42,3 +57,9 @@ def rule(name: str) -> tuple[int, Callable[[Call], Work]] | None:
         if names.fullmatch(name):
             return (MOVES if _MOVES.match(name) else rank), found
     return None
+
+
+def by_values(name: str) -> bool:
+    """Whether the rule of an operator goes by values of its arguments as well."""
+    found = rule(name)
+    return found is not None and getattr(found[1], "func", found[1]) not in _SHAPES_ALONE

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from shared_data import SHARED
 
-from chopper_interop import dependencies, moments, pipeline
+from chopper_interop import dependencies, edge_counts, moments, pipeline
 from chopper_interop.build import TraceBuilder
 from chopper_interop.demo import make_demo
 from chopper_interop.errors import ReadError
@@ -226,6 +226,38 @@ def test_what_is_stated_is_kept_and_nothing_is_added_twice() -> None:
     assert again.edges.equals(trace.edges)
 
 
+def test_idle_threads_take_over_from_each_other() -> None:
+    m = Made()
+    asks = m.op("aten::ones_like", 1_000, 50_000)
+    begins = m.op("evaluate_function", 60_000, 500_000, thread=2)
+    m.op("evaluate_function", 561_000, 100_000, thread=2)
+    ends = m.op("evaluate_function", 662_000, 1_000, thread=2)
+    goes_on = m.op("aten::to", 900_000, 5_000)
+    m.call("cudaEventQuery", 905_500, 200, thread=3)
+    m.op("aten::to", 980_000, 5_100)
+    trace, row, issues = m.trace()
+    handed = {(row[asks], row[begins]), (row[ends], row[goes_on])}
+    assert edges(trace, EdgeKind.HANDOVER) == handed
+    assert [(i.code, i.count) for i in issues] == [("handover-observed", 2)]
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        ("aten::to", 2_100_000, 5_000),  # a millisecond later: who knows why
+        ("hipDeviceSynchronize", 60_000, 5_000),  # waits, but not for the other thread
+        ("aten::to", 40_000, 5_000),  # the other runs still
+    ],
+)
+def test_what_does_not_show_is_no_handover(second: tuple[str, int, int]) -> None:
+    m = Made()
+    m.op("aten::ones_like", 1_000, 50_000)
+    add = m.call if second[0].startswith("hip") else m.op
+    add(*second, thread=2)
+    trace, _, _ = m.trace()
+    assert not edges(trace, EdgeKind.HANDOVER)
+
+
 @pytest.fixture(scope="module", params=[False, True], ids=["no records", "records"])
 def demo(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_demo(
@@ -262,6 +294,45 @@ def test_every_wait_on_the_demo_jobs_critical_path_has_its_edge(demo: Path) -> N
                 assert any((edge, at, ts + d) in found for d in (-1, 0, 1)), (what, number)
                 met[what] += 1
     assert min(met["event_latency"], met["sync_latency"]) > 3
+
+
+def test_each_backward_pass_of_the_demo_job_is_handed_over_and_back(demo: Path) -> None:
+    trace = pipeline.read(demo / "kineto")
+    lane, rank = trace.array("lane"), trace.array("rank")
+    handed = edges(trace, EdgeKind.HANDOVER)
+    assert Counter(int(rank[dst]) for _, dst in handed) == {0: 4, 1: 4}  # twice a step
+    assert all(lane[src] != lane[dst] for src, dst in handed)
+
+
+def test_edges_are_counted_by_kind() -> None:
+    m = Made()
+    m.op("outer", 1_000, 90_000)
+    m.op("first", 2_000, 1_000)
+    m.op("second", 4_000, 1_001)
+    m.op("behind", 95_000, 1_000)
+    m.op("alone", 97_000, 1_002, thread=2)
+    m.work(6_000, 100, 5_000)
+    m.work(6_200, 101, 5_100)
+    trace, _, _ = m.trace()
+    counts = edge_counts.edge_counts(trace)
+    assert counts == {
+        EdgeKind.CALL: 4,
+        EdgeKind.ORDER: 4,
+        EdgeKind.LAUNCH: 2,
+        EdgeKind.STREAM: 1,
+        EdgeKind.HANDOVER: 1,
+    }
+    told = "fixed: 4 call, 4 order, 2 launch, 1 stream; observed: 1 handover"
+    assert edge_counts.described(trace) == told
+
+
+@pytest.mark.parametrize("name", ["job.parquet", "job.pftrace"])
+def test_the_edges_of_our_own_outputs_come_back(demo: Path, tmp_path: Path, name: str) -> None:
+    trace = pipeline.read(demo / "kineto")
+    pipeline.write(trace, tmp_path / name)
+    again = pipeline.read(tmp_path / name)
+    for kind in dependencies.FOUND:
+        assert len(edges(again, kind)) == len(edges(trace, kind))
 
 
 @pytest.mark.parametrize("path", REAL, ids=lambda p: p.name[:40])

@@ -284,6 +284,7 @@ def test_what_the_user_says_of_a_clock_stands() -> None:
     assert [(c.of, c.method, c.applied) for c in trace.meta.clocks] == [
         ("rank 1", clocks.USER, True),
         ("rank 0", clocks.COLLECTIVE_ENDS, False),
+        ("rank 1", clocks.COLLECTIVE_ENDS, False),
         ("rank 2", clocks.COLLECTIVE_ENDS, True),
     ]
     assert starts(trace, 1).tolist() == starts(before, 1).tolist()

@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-_STEPS_OF_A_MILLION = 216
+_STEPS_OF_A_MILLION = 76
 _STAGES = ("read", "join", "dependencies", "annotations", "graph of nodes", "graph of moments")
 
 
