@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import arrow, collective_order, gather
+from chopper_interop import arrow, collective_names, collective_order, gather
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas.kinds import Collective, EdgeKind, Kind
 
@@ -77,6 +77,9 @@ _NO_ORDER = (*_ENDS, Collective.SEND_RECV)
 _MOSTLY = 0.5
 """Sequence numbers are relied on if each rank states them of so many of a group's collectives."""
 
+_SAID_BY_ENDS = 5
+"""Of so many collectives of unknown kind the ends tell whether they are the same ones."""
+
 
 @dataclass(frozen=True)
 class Members:
@@ -111,6 +114,24 @@ class Members:
     def of(self, kinds: tuple[str, ...]) -> Array:
         """Which are of these kinds."""
         return np.isin(self.kind, [i for i, kind in enumerate(self.kinds) if kind in kinds])
+
+
+def named(trace: Trace) -> Trace:
+    """The trace with the kind of communication, where the kernel's name tells what no source did."""
+    row = np.flatnonzero(trace.array("kind") == Kind.COMM)
+    code, kinds = _coded(trace, "collective", row)
+    row = row[code < 0]
+    names, of_node = trace.names(), trace.array("name")
+    used, of_used = np.unique(of_node[row], return_inverse=True)
+    told = [collective_names.of_kernel(names[name]) for name in used]
+    if not any(told):
+        return trace
+    every = list(dict.fromkeys([*kinds, *(kind for kind in told if kind)]))
+    column = np.full(trace.nodes.num_rows, -1, np.int32)
+    if kinds:
+        column[:] = arrow.numbers(trace.nodes["collective"], -1)
+    column[row] = np.array([every.index(kind) if kind else -1 for kind in told], np.int32)[of_used]
+    return trace.annotate(collective=arrow.dictionary(column, every, mask=column < 0))
 
 
 def matched(trace: Trace, issues: IssueLog) -> Trace:
@@ -297,9 +318,10 @@ def _told(members: Members, i: int) -> str:
 
 def _by_order(members: Members, chosen: Array, label: Array, issues: IssueLog) -> None:
     """Match what does not state its sequence number, by order within its group."""
-    together = members.of(TOGETHER)
-    uneven_sizes = members.of((Collective.ALL_TO_ALL,))
-    _, exact = gather.distinct(members.kind, np.where(uneven_sizes, -1, members.size))
+    together = members.of(TOGETHER) | (members.kind < 0)  # most are, and it need but fit most
+    to_all = members.of((Collective.ALL_TO_ALL,))
+    sizes = (members.size, np.where(to_all, -1, members.size))  # ranks may put in what they like
+    codes = [gather.distinct(members.kind, size)[1] for size in sizes]
     starts, order = gather.lists(
         members.group[chosen], chosen, int(members.group.max(initial=-1)) + 1
     )
@@ -312,12 +334,19 @@ def _by_order(members: Members, chosen: Array, label: Array, issues: IssueLog) -
                 issues.add(ALONE, len(mine), _told(members, int(mine[0])))
             continue
         parts = [mine[members.rank[mine] == r] for r in ranks]
+        if (members.kind[mine] < 0).any() and min(map(len, parts)) < _SAID_BY_ENDS:
+            issues.add(UNLIKE, len(mine), _told(members, int(mine[0])))
+            continue
         best = mine[:0], mine[:0]
-        for code in (exact, members.kind):  # sizes may be uneven, or told by some ranks only
+        for code in (*codes, members.kind):  # sizes may be uneven, or told by some ranks only
+            if code is members.kind and len(best[0]) > _MOSTLY * len(mine):
+                break
             told = [collective_order.Run(code[p], members.end[p], together[p]) for p in parts]
             place = np.concatenate(collective_order.places(told))
             there = place != collective_order.NOWHERE
             best = max(best, (mine[there], place[there]), key=lambda pair: len(pair[0]))
+            if there.all():
+                break
         kept, place = best
         lost = np.setdiff1d(mine, kept)
         if lost.size:

@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from chopper_interop import clocks, progress, registry
+from chopper_interop import clocks, edge_counts, progress, registry
 from chopper_interop.issues import IssueLog, Severity
 
 if TYPE_CHECKING:
@@ -94,6 +94,8 @@ def show_summary(trace: Trace, log: IssueLog, outputs: list[str], *, on_loss: st
         f"{trace.samples.num_rows:,} samples of {ranks} rank{'s' if ranks != 1 else ''} "
         f"→ {', '.join(outputs)}"
     )
+    if trace.nodes.num_rows:
+        console.print(f"edges {edge_counts.described(trace)}")
 
 
 def _show_coverage(trace: Trace, console: Console) -> None:

@@ -42,6 +42,8 @@ NAMES = {
     "index": "index of the management tool",
 }
 """Fields of `Device` by which GPUs are told apart → for people, the surest first."""
+HARDWARE = ("arch", "xccs", "cus", "simds_per_cu", "max_mhz")
+"""Fields of `Device` that tell what it can do."""
 _COUNT_GPUS = ("rocprofiler-sdk", "cuda", "cupti")
 """How facts begin that tell of a profiler that counts GPUs alone."""
 _RULE = re.compile(
@@ -215,7 +217,7 @@ def with_all_names(ours: Sequence[Device], others: Iterable[Device]) -> tuple[De
         Devices of all sources.
     """
     links = _Links([*others, *ours])
-    fields = ("name", "host", *NAMES)
+    fields = ("name", "host", *NAMES, *HARDWARE)
     made = []
     for device in ours:
         for same in links.chain(device):
@@ -233,6 +235,28 @@ def _by_tool(
     if theirs and all(t in known and (known[t].source, t) in by_tool for t in theirs):
         return {t: (t, BY_TOOL) for t in theirs}
     return {}
+
+
+def with_hardware(trace: Trace, others: Iterable[Device], found: dict[int, int]) -> Trace:
+    """Trace with what another source tells of the hardware of its devices.
+
+    Parameters
+    ----------
+    trace
+        The trace.
+    others
+        Devices of the other source.
+    found
+        Number of a device by that source → the trace's.
+    """
+    told = {found[d.device]: d for d in others if d.device in found}
+    made = []
+    for device in trace.meta.devices:
+        other = told.pop(device.device, device)
+        missing = [f for f in HARDWARE if getattr(device, f) in (-1, "")]
+        made.append(replace(device, **{f: getattr(other, f) for f in missing}))
+    made += [replace(d, device=n) for n, d in told.items() if d.arch or d.cus > 0]
+    return trace.with_meta(devices=tuple(made))
 
 
 def named(trace: Trace, others: Iterable[Device]) -> tuple[Device, ...]:

@@ -129,14 +129,26 @@ def _with_links(trace: Trace, program: Trace, links: Links, log: IssueLog) -> Tr
     log.add(AGAINST_TIME, np.count_nonzero(known & ~forward))
     log.add(DATA, np.count_nonzero(forward), f"{len(src):,} in the execution trace")
     trace = trace.with_edges(src[forward], dst[forward], EdgeKind.DATA)
-    return _with_arguments(trace, program, links)
-
-
-def _with_arguments(trace: Trace, program: Trace, links: Links) -> Trace:
     mine = np.flatnonzero(links.node >= 0)
+    return with_arguments(trace, links.node[mine], program, mine)
+
+
+def with_arguments(trace: Trace, nodes: Array, program: Trace, mine: Array) -> Trace:
+    """The trace with the arguments that some nodes lack and that nodes of another trace have.
+
+    Parameters
+    ----------
+    trace
+        The trace.
+    nodes
+        Rows of its nodes.
+    program
+        The other trace.
+    mine
+        As many rows of its nodes.
+    """
     if not mine.size:
         return trace
-    nodes = links.node[mine]
     at, length = trace.array("args_at").copy(), trace.array("args_len").copy()
     own_at, own_length = (program.array(c)[mine] for c in ("args_at", "args_len"))
     first, first_at = trace.text.block(at[nodes], length[nodes])

@@ -23,6 +23,7 @@ from chopper_interop import (
     host_et,
     processes,
     rank_clocks,
+    same_run,
     source_clocks,
 )
 from chopper_interop.build import concat
@@ -121,15 +122,20 @@ def assemble(
     timing, of_ranks = source_clocks.ranks_as_told(timing, about)
     ranks = [rank for f in timing for rank in f.trace.ranks]
     source_clocks.refuse_unused(clock_rules, fragments, ranks)
+    both = same_run.joined(timing, passes, about, issues)
+    timing, passes = both.timing, both.passes
     processes.note_clocks(timing, issues, about.told)
-    meta = _meta(name, fragments, timing, (*fits, *of_ranks))
-    meta = replace(meta, offsets=source_clocks.offsets(about))
+    meta = _meta(name, fragments, timing, (*fits, *of_ranks, *both.fits))
+    matches = (*meta.device_matches, *both.matches)
+    meta = replace(meta, offsets=source_clocks.offsets(about), device_matches=matches)
     known = [d for f in fragments for d in f.trace.meta.devices]
     _refuse_unused(rules, passes + telemetry if timing else [])
     if not timing:
         trace, telemetry = _of_telemetry(telemetry, meta, about)
     else:
-        trace = concat([f.trace for f in timing], meta)
+        trace = collectives.named(concat([f.trace for f in timing], meta))
+        for told, mapping in both.hardware:
+            trace = devices.with_hardware(trace, told, mapping)
         trace = rank_clocks.aligned(collectives.matched(trace, issues), issues)
         trace = collectives.with_edges(trace, issues)
         _note_ranks_apart(timing, trace, issues)
@@ -138,11 +144,11 @@ def assemble(
         trace = _with_counters(trace, fragment, known, rules, log)
         issues.extend(log)
     trace = host_et.join(trace, [f.trace for f in programs], issues)
-    folder = {r: f.files.paths[0].parent for f in timing for r in f.trace.ranks}
+    folder = {r: f.files.paths[0].parent for f in reversed(timing) for r in f.trace.ranks}
     around = Surroundings(trace, folder, known, rules, issues, about)
     trace = with_telemetry(telemetry, around)
     trace = trace.with_meta(devices=devices.named(trace, known))
-    return _finished(trace, fragments, passes + programs, issues)
+    return _finished(trace, fragments, passes + programs, both.kept, issues)
 
 
 def _of_telemetry(
@@ -171,6 +177,7 @@ def _with_counters(
     found = [DeviceMatch(path, n, device, -1, by) for n, (device, by) in matched.items()]
     mapping = {number: device for number, (device, _) in matched.items()}
     trace = align.join_counters(trace, fragment.trace, mapping, issues)
+    trace = devices.with_hardware(trace, fragment.trace.meta.devices, mapping)
     return trace.with_meta(device_matches=(*trace.meta.device_matches, *found))
 
 
@@ -196,18 +203,27 @@ def _losses(fragments: list[Fragment]) -> str | None:
 
 
 def _finished(
-    trace: Trace, fragments: list[Fragment], passes: list[Fragment], issues: IssueLog
+    trace: Trace,
+    fragments: list[Fragment],
+    passes: list[Fragment],
+    kept: dict[str, int],
+    issues: IssueLog,
 ) -> Trace:
-    """The trace with sources and issues of all fragments; no node came from a pass or program."""
+    """The trace with sources and issues of all fragments; no node came from a pass or program.
+
+    Of what was joined to another source not all may have been `kept`.
+    """
     joined = {id(fragment) for fragment in passes}
     collected = IssueLog()
     for fragment in fragments:
         collected.extend(fragment.trace.meta.issues)
     collected.extend(issues)
     sources = tuple(
-        replace(s, nodes=0) if id(f) in joined else s
+        replace(s, nodes=0 if id(f) in joined or k else kept.get(str(f.files.paths[0]), s.nodes))
+        if id(f) in joined or str(f.files.paths[0]) in kept
+        else s
         for f in fragments
-        for s in f.trace.meta.sources
+        for k, s in enumerate(f.trace.meta.sources)
     )
     return trace.with_meta(issues=tuple(collected), sources=sources)
 

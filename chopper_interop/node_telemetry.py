@@ -1,63 +1,168 @@
-"""What telemetry says of each piece of GPU work: clock, power, temperature of its GPU meanwhile."""
+"""What telemetry says of each piece of GPU work: its GPU's clocks, power, temperature meanwhile.
+
+A value is given where samples tell it for the whole time of a node: null before the first sample,
+after the last, and where samples are missing (`node_telemetry_samples.GAP`). A node shorter than
+the time between two samples has what they say of its moment; `telemetry_ns` tells how long that
+time is, and by how much a sample's own time is uncertain.
+"""
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import arrow
-from chopper_interop.schemas.kinds import GPU_WORK
+from chopper_interop import arrow, energy
+from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.node_telemetry_gpus import Gpu, gpus
+from chopper_interop.node_telemetry_names import GFXCLK, QUANTITIES
+from chopper_interop.node_telemetry_samples import Seen, seen
+from chopper_interop.schemas import hub
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
+    from chopper_interop.node_telemetry_names import Quantity
+    from chopper_interop.node_telemetry_samples import Samples
     from chopper_interop.trace import Trace
 
     Array = npt.NDArray[Any]
 
-TELEMETRY: dict[str, re.Pattern[str]] = {
-    "gfxclk_mhz": re.compile(r"gfx clock( XCD \d+)?$"),
-    "power_w": re.compile(r"socket power$"),
-    "temperature_c": re.compile(r"temperature (hotspot|GPU)$"),
-}
-"""Annotation column → names of the series that it is the mean of."""
+ENERGY, RESOLUTION = "energy_j", "telemetry_ns"
+COARSE = Fault(
+    "telemetry-coarse",
+    Severity.INFO,
+    "GPU work that took less time than lies between samples of its telemetry has what was sampled "
+    "around it; telemetry_ns says how long that is.",
+)
+NOT_SAMPLED = Fault(
+    "telemetry-missing",
+    Severity.INFO,
+    "GPU work that ran before, after or between samples of its GPU's telemetry has none.",
+)
 
 
-def columns(trace: Trace) -> dict[str, pa.Array]:
-    """Means over each piece of GPU work of what telemetry says of its rank's GPU."""
-    series = trace.series.to_pylist()
-    bounds = np.searchsorted(trace.array("series", "samples"), np.arange(len(series) + 1))
-    on_gpu = np.isin(trace.array("kind"), [int(k) for k in GPU_WORK])
-    columns = {}
-    for column, names in TELEMETRY.items():
-        values = np.full(trace.nodes.num_rows, np.nan)
-        for r, rows in trace.rank_rows.items():
-            told = [i for i, s in enumerate(series) if s["rank"] == r and names.match(s["name"])]
-            best = min((series[i]["uncertainty_ns"] for i in told), default=None)
-            parts = [slice(*bounds[i : i + 2]) for i in told if series[i]["uncertainty_ns"] == best]
-            if parts:
-                mine = np.flatnonzero(on_gpu[rows]) + rows.start
-                values[mine] = np.mean([_means(trace, mine, part) for part in parts], axis=0)
-        if not np.isnan(values).all():
-            columns[column] = arrow.array(values, mask=np.isnan(values))
-    return columns
+def columns(trace: Trace, issues: IssueLog | None = None) -> dict[str, pa.Array]:
+    """Columns of GPU work from the telemetry of its GPU.
+
+    Parameters
+    ----------
+    trace
+        Any trace.
+    issues
+        Where it is told what was chosen, what is not known, and how well the rest is.
+
+    Returns
+    -------
+    dict
+        Those of `hub.ANNOTATIONS` from ``gfxclk_mhz`` to ``telemetry_ns`` of which something is
+        known; those of single dies only where more than one is told.
+    """
+    made = _Columns(trace.nodes.num_rows)
+    is_stated = RESOLUTION in trace.nodes.column_names
+    log = IssueLog() if issues is None or is_stated else issues
+    for gpu in gpus(trace, log):
+        start = trace.array("ts")[gpu.rows]
+        end = start + trace.array("dur")[gpu.rows]
+        for quantity in QUANTITIES:
+            if quantity.name in gpu.told:
+                _add(made, gpu, quantity, start, end)
+        if (power := energy.power_of(gpu)) is not None:
+            made.put(ENERGY, gpu.rows, energy.shared(power, start, end).of_each)
+        _note(gpu, end - start, made.step_of(gpu.rows), log)
+    return made.arrays()
 
 
-def _means(trace: Trace, nodes: Array, samples: slice) -> Array:
-    """Time-weighted mean over each node of samples that hold until the next; NaN outside them."""
-    ts, value = trace.array("ts", "samples")[samples], trace.array("value", "samples")[samples]
-    start = trace.array("ts")[nodes]
-    end = start + trace.array("dur")[nodes]
-    area = np.concatenate([[0.0], np.cumsum(np.diff(ts) * value[:-1])])
+def _note(gpu: Gpu, dur: Array, step: Array, issues: IssueLog) -> None:
+    """Say of how much work telemetry tells nothing, and of how much less than its own time."""
+    told = sorted({source.tool for source in gpu.told.values()})
+    example = f"rank {gpu.ranks[0]}, telemetry of {', '.join(told)}"
+    issues.add(NOT_SAMPLED, np.count_nonzero(step == 0), example)
+    coarse = dur < step
+    if coarse.any():
+        usual = int(np.median(step[coarse])) / 1e6
+        issues.add(COARSE, np.count_nonzero(coarse), f"{example}: {usual:,.3f} ms")
 
-    def until(moment: Array) -> tuple[Array, Array]:
-        at = np.clip(np.searchsorted(ts, moment, "right") - 1, 0, len(ts) - 1)
-        return area[at] + (moment - ts[at]) * value[at], value[at]
 
-    first, at_start = until(start)
-    last, _ = until(end)
-    mean = np.where(end > start, (last - first) / np.maximum(end - start, 1), at_start)
-    return np.where((start >= ts[0]) & (end <= ts[-1]), mean, np.nan)
+class _Columns:
+    """Columns of a trace's nodes, made at their first value."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.found: dict[str, Array] = {}
+
+    def put(self, name: str, rows: Array, values: Array) -> None:
+        """Values of nodes; NaN for unknown."""
+        if np.isnan(values).all():
+            return
+        if name not in self.found:
+            self.found[name] = np.full(self.count, np.nan)
+        self.found[name][rows] = values
+
+    def put_step(self, rows: Array, step: Array) -> None:
+        """Times between samples; the longest of all quantities of a node holds."""
+        if step.any():
+            if RESOLUTION not in self.found:
+                self.found[RESOLUTION] = np.zeros(self.count, np.int64)
+            column = self.found[RESOLUTION]
+            column[rows] = np.maximum(column[rows], step)
+
+    def step_of(self, rows: Array) -> Array:
+        """Times between samples of nodes; 0 where nothing is known."""
+        none = np.zeros(len(rows), np.int64)
+        return self.found[RESOLUTION][rows] if RESOLUTION in self.found else none
+
+    def arrays(self) -> dict[str, pa.Array]:
+        """Arrow columns in the hub's order, null where unknown."""
+        order = [name for name in hub.ANNOTATION_TYPES if name in self.found]
+        return {
+            name: arrow.array(
+                self.found[name],
+                mask=self.found[name] == 0 if name == RESOLUTION else np.isnan(self.found[name]),
+            )
+            for name in order
+        }
+
+
+def _add(made: _Columns, gpu: Gpu, quantity: Quantity, start: Array, end: Array) -> None:
+    """Columns of one quantity: of each die, and of all."""
+    by_die: dict[int, list[Samples]] = {}
+    for die, samples in gpu.told[quantity.name].samples:
+        by_die.setdefault(die, []).append(samples)
+    seen_of = {
+        die: _joined([seen(s, start, end) for s in of], is_most=quantity.is_most)
+        for die, of in by_die.items()
+    }
+    if quantity is GFXCLK and len(seen_of) > 1:
+        for die, one in seen_of.items():
+            _put(made, gpu.rows, quantity.columns(die), one)
+    whole = _joined(list(seen_of.values()), is_most=quantity.is_most)
+    _put(made, gpu.rows, quantity.columns(), whole)
+    made.put_step(gpu.rows, whole.step_ns)
+
+
+def _put(made: _Columns, rows: Array, columns_: tuple[str, str, str], one: Seen) -> None:
+    for name, values in zip(columns_, (one.mean, one.least, one.most), strict=True):
+        if name in hub.ANNOTATION_TYPES:
+            made.put(name, rows, values)
+
+
+def _joined(parts: list[Seen], *, is_most: bool) -> Seen:
+    """What several series say together: dies on average, causes by the most."""
+    if len(parts) == 1:
+        return parts[0]
+    means = np.stack([p.mean for p in parts])
+    count = np.count_nonzero(~np.isnan(means), axis=0)
+    mean = (
+        np.fmax.reduce(means)
+        if is_most
+        else np.nansum(means, axis=0) / np.where(count, count, np.nan)
+    )
+    least, most = np.stack([p.least for p in parts]), np.stack([p.most for p in parts])
+    return Seen(
+        mean,
+        np.fmax.reduce(least) if is_most else np.fmin.reduce(least),
+        np.fmax.reduce(most),
+        np.maximum.reduce([p.step_ns for p in parts]),
+    )

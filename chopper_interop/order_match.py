@@ -27,10 +27,11 @@ _MOST_EDITS = 6000
 _SLACK = 1024
 """So many steps around the stretch that fits best may belong to it, as steps are missing."""
 _RUNS = (32, 16, 8, 4, 2, 1)
-_VOTERS, _MOST_VOTES, _CANDIDATES = 1024, 1 << 20, 32
+_MOST_VOTES, _NEARLY = 1 << 20, 0.98
+_PIECE, _KEPT = 16384, 12288
 _NEAR = 64
-_TOGETHER = 3
-"""Shorter stretches amid differences on both sides are taken for chance."""
+_TOGETHER, _APART = 3, 2
+"""Stretches that are shorter, or differences so many times as long, are taken for chance."""
 
 
 class Match(NamedTuple):
@@ -65,10 +66,27 @@ def _common(a: Array, b: Array) -> Array:
     part, other = a[low:high][::-1].copy(), b[first:stop][::-1].copy()
     found = _edits(part, other, _MOST_EDITS)
     if found.size != part.size:
-        found = sequences.align(part, other)
+        found = _in_pieces(part, other)
     found = found[::-1]
     place[low:high] = np.where(found >= 0, stop - 1 - found, -1)
     return place
+
+
+def _in_pieces(a: Array, b: Array) -> Array:
+    """As `_edits`, piece by piece, of each of which the end is left to the next."""
+    found = np.full(len(a), -1, np.int64)
+    i = j = 0
+    while i < len(a) and j < len(b):
+        part, other = a[i : i + _PIECE], b[j : j + _PIECE]
+        place = _edits(part, other, _MOST_EDITS)
+        if place.size != part.size:
+            place = sequences.align(part, other)
+        ends = i + _PIECE >= len(a) or j + _PIECE >= len(b)
+        kept = len(part) if ends else _KEPT
+        place = place[:kept]
+        found[i : i + kept] = np.where(place >= 0, place + j, -1)
+        i, j = i + kept, j + int(place.max(initial=-1)) + 1
+    return found
 
 
 def _stretches(a: Array, b: Array) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -85,7 +103,11 @@ def _stretches(a: Array, b: Array) -> tuple[tuple[int, int], tuple[int, int]]:
 
 
 def _offset(a: Array, b: Array) -> int:
-    """Where in the longer `a` the beginning of `b` fits best; the last of equal places."""
+    """Where in the longer `a` the beginning of `b` fits best; the last of equal places.
+
+    Runs of steps that are rare in both vote for offsets; as steps are missing, those near to each
+    other are of one place.
+    """
     for size in _RUNS:
         runs, others = _hashes(a, size), _hashes(b, size)
         shared = np.intersect1d(runs, others)
@@ -93,23 +115,36 @@ def _offset(a: Array, b: Array) -> int:
             break
     else:
         return 0
-    values, counts = np.unique(others[np.isin(others, shared)], return_counts=True)
-    rare = values[np.argsort(counts, kind="stable")[:_VOTERS]]
-    mine, theirs = np.flatnonzero(np.isin(runs, rare)), np.flatnonzero(np.isin(others, rare))
-    step = max(1, len(mine) // _MOST_VOTES)
-    mine = mine[::step]
-    order = np.argsort(others[theirs], kind="stable")
-    at = theirs[order][np.searchsorted(others[theirs][order], runs[mine])]
-    offsets, votes = np.unique(mine - at, return_counts=True)
-    best = offsets[np.argsort(votes, kind="stable")[::-1][:_CANDIDATES]]
-    agreed = [(_agreeing(a, b, int(d)), int(d)) for d in best]
-    return max(agreed)[1]
+    counts = np.bincount(np.searchsorted(shared, runs[np.isin(runs, shared)]))
+    counts *= np.bincount(np.searchsorted(shared, others[np.isin(others, shared)]))
+    rarest = np.argsort(counts, kind="stable")
+    kept = max(int(np.searchsorted(np.cumsum(counts[rarest]), _MOST_VOTES)), 1)
+    offsets, votes = np.unique(
+        _differences(runs, others, shared[rarest[:kept]]), return_counts=True
+    )
+    inside = (offsets >= -_SLACK) & (offsets <= len(a) - len(b) + _SLACK)
+    if inside.any():
+        offsets, votes = offsets[inside], votes[inside]
+    total = np.concatenate([[0], np.cumsum(votes)])
+    low = np.searchsorted(offsets, offsets - _SLACK // 2)
+    high = np.searchsorted(offsets, offsets + _SLACK // 2, "right")
+    around = total[high] - total[low]
+    last = int(np.flatnonzero(around >= _NEARLY * around.max())[-1])
+    most = int(low[last] + np.argmax(votes[low[last] : high[last]]))
+    return int(offsets[most])
 
 
-def _agreeing(a: Array, b: Array, at: int) -> int:
-    """How many elements agree if `b` begins at this place of `a`."""
-    low, high = max(at, 0), min(at + len(b), len(a))
-    return int(np.count_nonzero(a[low:high] == b[low - at : high - at])) if low < high else 0
+def _differences(runs: Array, others: Array, chosen: Array) -> Array:
+    """Offsets of all pairs of places at which both have one of the chosen runs."""
+    mine = np.flatnonzero(np.isin(runs, chosen))
+    theirs = np.flatnonzero(np.isin(others, chosen))
+    theirs = theirs[np.argsort(others[theirs], kind="stable")]
+    low, high = (np.searchsorted(others[theirs], runs[mine], side) for side in ("left", "right"))
+    pairs = high - low
+    step = max(1, int(pairs.sum()) // _MOST_VOTES)
+    mine, low, pairs = mine[::step], low[::step], pairs[::step]
+    within = np.arange(int(pairs.sum())) - np.repeat(np.cumsum(pairs) - pairs, pairs)
+    return np.repeat(mine, pairs) - theirs[np.repeat(low, pairs) + within]
 
 
 def _hashes(x: Array, size: int) -> Array:
@@ -124,7 +159,7 @@ def _hashes(x: Array, size: int) -> Array:
 
 
 @jit
-def _edits(a: Array, b: Array, most: int) -> Array:
+def _edits(a: Array, b: Array, most: int) -> Array:  # noqa: C901, PLR0912 # one loop
     """Places in `b` by the fewest insertions and deletions; empty if these are more than `most`."""
     n, m = len(a), len(b)
     reached = np.full(2 * most + 3, -1, np.int64)  # how far in a, by diagonal
@@ -174,7 +209,9 @@ def _edits(a: Array, b: Array, most: int) -> Array:
 
 
 @jit
-def _is_right(reached: Array, zero: int, k: int, d: int, n: int, m: int) -> bool:
+def _is_right(  # all numbers of one loop
+    reached: Array, zero: int, k: int, d: int, n: int, m: int
+) -> bool:
     """Whether the furthest way to a diagonal leaves out an element of the first."""
     right = reached[zero + k - 1] + 1 if k > -d and reached[zero + k - 1] >= 0 else -1
     down = reached[zero + k + 1] if k < d else -1
@@ -184,7 +221,9 @@ def _is_right(reached: Array, zero: int, k: int, d: int, n: int, m: int) -> bool
 
 
 @jit
-def _step(reached: Array, zero: int, k: int, d: int, n: int, m: int) -> int:
+def _step(  # all numbers of one loop
+    reached: Array, zero: int, k: int, d: int, n: int, m: int
+) -> int:
     """Where a diagonal is entered with one more edit; -1 if it is out of reach."""
     right = reached[zero + k - 1] + 1 if k > -d and reached[zero + k - 1] >= 0 else -1
     down = reached[zero + k + 1] if k < d else -1
@@ -194,7 +233,9 @@ def _step(reached: Array, zero: int, k: int, d: int, n: int, m: int) -> int:
 
 
 @jit
-def _together(a: Array, b: Array, place: Array) -> None:
+def _together(  # noqa: C901, PLR0912 # one loop over columns
+    a: Array, b: Array, place: Array
+) -> None:
     """Move pairs so that the longest stretches that agree are as long as can be."""
     n, m = len(a), len(b)
     back = np.full(m, -1, np.int64)
@@ -239,7 +280,9 @@ def _together(a: Array, b: Array, place: Array) -> None:
 
 
 @jit
-def _sure(a: Array, b: Array, place: Array) -> Array:
+def _sure(  # noqa: C901, PLR0912 # one loop over gaps
+    a: Array, b: Array, place: Array
+) -> Array:
     """Which pairs fit nowhere else."""
     n = len(a)
     sure = place >= 0
@@ -288,33 +331,37 @@ def _moves(x: Array, at: Array, c: int, by: int, edge: int, step: int) -> bool:
 
 @jit
 def _alike(x: Array, first: int, stop: int) -> bool:
-    for i in range(first + 1, stop):
-        if x[i] != x[first]:
-            return False
-    return True
+    """Whether all of a stretch are equal."""
+    return bool(np.all(x[first:stop] == x[first]))
 
 
 @jit
 def _occurs(x: Array, first: int, stop: int, value: int) -> bool:
-    for i in range(first, stop):
-        if x[i] == value:
-            return True
-    return False
+    """Whether a value is in a stretch."""
+    return bool(np.any(x[first:stop] == value))
 
 
 def _chance(a: Array, b: Array, place: Array) -> Array:
-    """Pairs of few steps that stand alone amid differences, and are not the only of their kind."""
+    """Short stretches between differences that are larger, which so much else fits as well.
+
+    Not those whose steps are the only ones of their kind in one of the runs.
+    """
     chance = np.zeros(len(a), np.bool_)
     at = np.flatnonzero(place >= 0)
     if not at.size:
         return chance
-    both = (np.diff(at) > 1) & (np.diff(place[at]) > 1)
-    cut = (np.diff(at) > 1) | (np.diff(place[at]) > 1)
-    stretch = np.concatenate([[0], np.cumsum(cut)])
-    size = np.bincount(stretch)[stretch]
-    lonely = np.concatenate([[False], both]) | np.concatenate([both, [False]])
-    amid = np.bincount(stretch, lonely)[stretch] > 1
-    keys, counts = np.unique(np.concatenate([a, b]), return_counts=True)
-    single = counts[np.searchsorted(keys, a[at])] == 2  # once in each
-    chance[at] = (size < _TOGETHER) & amid & ~single
+    gap = np.maximum(np.diff(at), np.diff(place[at])) - 1
+    stretch = np.concatenate([[0], np.cumsum(gap > 0)])
+    size = np.bincount(stretch)
+    around = np.concatenate([[0], gap[gap > 0], [0]])  # nothing is told by where a run begins
+    least = np.minimum(around[:-1], around[1:])
+    alone = (size < _TOGETHER) & (least >= _TOGETHER) | (least >= _APART * size)
+    once = np.isin(a, _single(a)) | np.isin(a, _single(b))
+    chance[at] = alone[stretch] & (least > 0)[stretch] & ~once[at]
     return chance
+
+
+def _single(x: Array) -> Array:
+    values, counts = np.unique(x, return_counts=True)
+    found: Array = values[counts == 1]
+    return found

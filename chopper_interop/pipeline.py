@@ -10,7 +10,17 @@ from os import PathLike, cpu_count, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chopper_interop import annotate, clock_rules, devices, inputs, job, progress, registry, sources
+from chopper_interop import (
+    annotate,
+    clock_rules,
+    dependencies,
+    devices,
+    inputs,
+    job,
+    progress,
+    registry,
+    sources,
+)
 from chopper_interop.errors import LossError, UnknownFormatError, UsageError
 from chopper_interop.fragment import Fragment
 from chopper_interop.issues import Fault, Issue, IssueLog, Severity
@@ -98,7 +108,11 @@ def read_inventory(
         raise UsageError(f"no reader of these sources takes an option {option!r}")
     progress.start(_TASK, sum(source.size for source in inventory.sources), "bytes")
     fragments = _read_all(inventory.sources, options)
-    trace = annotate.annotate(job.assemble(fragments, name, rules, of_clocks))
+    trace = job.assemble(fragments, name, rules, of_clocks)
+    issues = IssueLog("job")
+    issues.extend(trace.meta.issues)
+    trace = dependencies.complete(trace, issues)
+    trace = annotate.annotate(trace.with_meta(issues=tuple(issues)))
     issues = IssueLog("job")
     issues.extend(trace.meta.issues)
     for path in inventory.unreadable:

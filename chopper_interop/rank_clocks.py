@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import arrow, build, collectives, rank_fit
+from chopper_interop import arrow, build, clocks, collectives, host_clocks, rank_fit
 from chopper_interop.collective_order import SCATTER_NS
+from chopper_interop.host_clocks import COLLECTIVE_ENDS, ONE_HOST_NS, REFERENCE
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.rank_fit import FEWEST, Fit
 from chopper_interop.schemas import hub
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
     from chopper_interop.trace import Trace
 
     Array = npt.NDArray[Any]
-
-COLLECTIVE_ENDS = "collective ends"
-"""`ClockFit.method` of what is done here."""
 
 ALIGNED = Fault(
     "ranks-aligned",
@@ -43,10 +41,8 @@ NOT_ALIGNED = Fault(
     "were.",
 )
 
-ONE_HOST_NS = 100_000
-"""Ranks of one host read one clock. How their GPUs' times were brought to it differs by
-microseconds, with CUPTI of 2023 by 61."""
-_REFERENCE = "it is the reference"
+
+TOLD = "the user tells of this rank's clock"
 
 
 @dataclass(frozen=True)
@@ -85,9 +81,11 @@ def aligned(trace: Trace, issues: IssueLog) -> Trace:
     ends = _ends(trace)
     if ends is None:
         return trace
-    fits = _solved(trace, ends)
+    fits = host_clocks.agreed(_solved(trace, ends), trace)
+    told = clocks.told_by_user(trace.meta)
+    fits |= {r: replace(fits[r], applied=False, reason=TOLD) for r in told & set(fits)}
     moved = [f for f in fits.values() if f.applied]
-    refused = [f for f in fits.values() if not f.applied and not f.pairs and f.reason != _REFERENCE]
+    refused = [f for f in fits.values() if not (f.applied or f.pairs or f.reason == REFERENCE)]
     if moved:
         most = max(moved, key=lambda f: abs(f.offset_ns))
         issues.add(ALIGNED, len(moved), _text(most))
@@ -127,11 +125,12 @@ def _solved(trace: Trace, ends: _Ends) -> dict[int, ClockFit]:
     """Of each rank how it relates to the reference, through the least uncertain chain of groups."""
     parts = ends.parts()
     origin, clock = trace.meta.origin_ns, trace.meta.clock
-    start = int(ends.rank.min()) if len(ends.rank) else trace.ranks[0]
+    free = set(np.unique(ends.rank).tolist()) - clocks.told_by_user(trace.meta)
+    start = min(free or set(trace.ranks))
     hosts = {r.rank: r.host for r in trace.meta.ranks}
     found = _through_groups(parts, ends, start, hosts)
     fits = {start: ClockFit(f"rank {start}", clock, COLLECTIVE_ENDS, 0, 0, origin, applied=False)}
-    fits[start] = replace(fits[start], reason=_REFERENCE)
+    fits[start] = replace(fits[start], reason=REFERENCE)
     for rank in trace.ranks:
         if rank == start:
             continue
@@ -249,11 +248,10 @@ def _moved(trace: Trace, fits: dict[int, ClockFit]) -> Trace:
     owner = trace.array("rank", "series")[trace.array("series", "samples")]
     for rank, fit in fits.items():
         if fit.applied:
-            told = (fit.offset_ns, fit.drift_ppb, fit.pivot_ns)
             rows = trace.rank_rows[rank]
-            ts[rows] += rank_fit.shifts(ts[rows], *told)
+            ts[rows] += host_clocks.shifts(ts[rows], fit)
             mine = owner == rank
-            sampled[mine] += rank_fit.shifts(sampled[mine], *told)
+            sampled[mine] += host_clocks.shifts(sampled[mine], fit)
     tables["nodes"] = arrow.replaced(trace.nodes, "ts", ts)
     tables["samples"] = arrow.replaced(trace.samples, "ts", sampled)
     return build.reordered(tables, trace.meta, trace.text)

@@ -7,23 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import arrow, clock_rules, clocks, devices, localtime, source_clocks
+from chopper_interop import arrow, clocks, devices, host_clocks, telemetry_clocks
 from chopper_interop.build import concat
 from chopper_interop.errors import UsageError
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas.meta import (
-    LOCALTIME,
-    REALTIME,
     ClockFit,
     Device,
     DeviceMatch,
-    Meta,
     Rank,
 )
 from chopper_interop.source_clocks import Clocks
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     import numpy.typing as npt
@@ -60,22 +57,8 @@ CONTRADICTS = Fault(
     "Files of one tool tell a quantity of one rank's GPU for the same time, and not alike: they are "
     "of several runs or machines. What is made of them is a mixture.",
 )
-CLOCK_UNRELATED = Fault(
-    "clock-unrelated",
-    Severity.LOSS,
-    "Samples on a clock of which no source tells the relation to the trace's were left out.",
-)
-ZONE_ASSUMED = Fault(
-    "zone-assumed",
-    Severity.INFO,
-    "Times without a zone were taken as those of the only zone in which they and the trace "
-    "overlap; -O tz=… tells another.",
-)
-ZONE_UNKNOWN = Fault(
-    "zone-unknown",
-    Severity.LOSS,
-    "Samples with times of a zone that is not known were left out: say it with -O tz=…",
-)
+_CERTAIN = (devices.NAMES["uuid"], devices.NAMES["pci"])
+"""Names by which a device is the same for all processes, whichever of them they see."""
 _NEAR_NS = 60 * 10**9
 """Samples this near are of the same run: slow tools stop a while before or after it."""
 
@@ -123,13 +106,17 @@ def with_telemetry(telemetry: Sequence[Fragment], around: Surroundings) -> Trace
     fits: list[ClockFit] = []
     for fragment in telemetry:
         fits += fragment.trace.meta.clocks
-        fit = _fit(fragment, around)
+        fit = telemetry_clocks.fit(
+            fragment, around.trace, around.clocks, around.issues, _owned(fragment, around)
+        )
         if fit is None:
             continue
         fits.append(fit)
-        moved = clocks.moved(fragment.trace, fit.offset_ns, around.trace.meta.clock)
-        _note_apart(moved, around)
+        moved = telemetry_clocks.moved(fragment.trace, fit, around.trace.meta.clock)
         owned, found = _with_owners(replace(fragment, trace=moved), around)
+        if fit.method not in clocks.DIRECT:
+            owned = host_clocks.of_host(owned, around.trace)
+        _note_apart(owned, around)
         parts.append(owned)
         matches += found
     around.issues.add(CONTRADICTS, _contradictions(parts[1:]))
@@ -175,80 +162,21 @@ def _contradict(one: tuple[Array, Array], other: tuple[Array, Array]) -> bool:
     return abs(a - b) > _ALIKE * max(abs(a), abs(b))
 
 
+def _owned(fragment: Fragment, around: Surroundings) -> Callable[[], Trace]:
+    """What gives telemetry under its ranks, whatever its clock; without a note of it."""
+    return lambda: _with_owners(fragment, replace(around, issues=IssueLog()))[0]
+
+
 def _note_apart(telemetry: Trace, around: Surroundings) -> None:
     """Say that samples and what they are joined to do not overlap in time."""
-    (start, stop), (start_2, stop_2) = _window(telemetry), _window(around.trace)
+    (start, stop), (start_2, stop_2) = (
+        telemetry_clocks.window(telemetry),
+        telemetry_clocks.window(around.trace),
+    )
     apart = max(start, start_2) - min(stop, stop_2)
     if apart > _NEAR_NS and around.trace.nodes.num_rows:
         example = f"{apart / 1e9:,.0f} s from {telemetry.meta.sources[0].path}"
         around.issues.add(TELEMETRY_APART, telemetry.samples.num_rows, example)
-
-
-def _fit(fragment: Fragment, around: Surroundings) -> ClockFit | None:
-    """How the times of telemetry become those of the trace; None if that is not known."""
-    meta, path = fragment.trace.meta, str(fragment.files.paths[0])
-    clock = around.trace.meta.clock
-    said = clock_rules.of_source(
-        around.clocks.rules, fragment.files.converter.name, path, joined=True
-    )
-    if said is not None:
-        source_clocks.refuse_before_1970(meta.origin_ns, said)
-        return source_clocks.user_fit(path, meta.clock, said)
-    off = int(max(fragment.trace.array("uncertainty_ns", "series"), default=0))
-    if meta.clock == clock:
-        return ClockFit(path, clock, _method(meta, off), uncertainty_ns=off)
-    if meta.clock == LOCALTIME and clock == REALTIME:
-        return _of_zone(fragment, around, off)
-    return _told_by_sources(fragment, around)
-
-
-def _method(meta: Meta, off: int) -> str:
-    """What telemetry on the trace's clock knows its times by."""
-    if off >= clocks.WHOLE_SECONDS_NS:
-        return clocks.WHOLE_SECONDS
-    return clocks.THREE_CLOCKS if meta.offsets else clocks.STATED
-
-
-def _told_by_sources(fragment: Fragment, around: Surroundings) -> ClockFit | None:
-    """What the source itself, or another of its node, tells of its clock and the trace's."""
-    meta, path = fragment.trace.meta, str(fragment.files.paths[0])
-    clock = around.trace.meta.clock
-    own = next((o for o in meta.offsets if o.clock == clock), None)
-    if own is not None:
-        uncertainty = own.uncertainty_ns
-        return ClockFit(
-            path, meta.clock, clocks.THREE_CLOCKS, -own.offset_ns, uncertainty_ns=uncertainty
-        )
-    relation = around.clocks.relation(fragment) if clock == REALTIME else None
-    if relation is not None:
-        return source_clocks.related_fit(path, relation)
-    _lose(CLOCK_UNRELATED, fragment.trace, around)
-    return None
-
-
-def _of_zone(fragment: Fragment, around: Surroundings, off: int) -> ClockFit | None:
-    telemetry, path = fragment.trace, str(fragment.files.paths[0])
-    found = localtime.zones(_window(telemetry), _window(around.trace))
-    if len(found) != 1:
-        _lose(ZONE_UNKNOWN, telemetry, around)
-        return None
-    zone = localtime.text(found[0])
-    around.issues.add(ZONE_ASSUMED, telemetry.samples.num_rows, zone)
-    ahead = found[0] * localtime.MINUTE
-    method = clocks.WALL_CLOCK_ZONE
-    return ClockFit(path, LOCALTIME, method, -ahead, uncertainty_ns=off, reason=f"assumed {zone}")
-
-
-def _lose(fault: Fault, telemetry: Trace, around: Surroundings) -> None:
-    around.issues.add(fault, telemetry.samples.num_rows, telemetry.meta.sources[0].path)
-
-
-def _window(trace: Trace) -> tuple[int, int]:
-    """First and last time of a trace's nodes, or of its samples if it has no nodes."""
-    table = "nodes" if trace.nodes.num_rows else "samples"
-    ts = trace.array("ts", table)
-    end = ts + trace.array("dur") if table == "nodes" else ts
-    return int(ts.min()) + trace.meta.origin_ns, int(end.max()) + trace.meta.origin_ns
 
 
 def _with_owners(fragment: Fragment, around: Surroundings) -> tuple[Trace, list[DeviceMatch]]:
@@ -316,11 +244,37 @@ def _owners(
         ours = [d for d in devices.of_trace(around.trace, bridges) if d.device in owners]
         matched = devices.match(theirs, fragment.trace.meta.devices, ours, bridges)
         return {t: (owners[d], by) for t, (d, by) in matched.items()}
+    if shared := _of_several(theirs, fragment, around, ranks):
+        return shared
     if len(owners) == 1 and len(theirs) == len(ranks):
         around.issues.add(DEVICES_BY_RANK, len(ranks))
         ordered = sorted((r.rank, r.device) for r in ranks)
         return {t: (o, devices.BY_ORDER) for t, o in zip(theirs, ordered, strict=True)}
     return {}
+
+
+def _of_several(
+    theirs: list[int], fragment: Fragment, around: Surroundings, ranks: list[Rank]
+) -> dict[int, tuple[Owner, str]]:
+    """Owners of GPUs on some of which several ranks compute, where names leave no doubt.
+
+    What is of several ranks stays the node's, under their number of the device.
+    """
+    named: dict[int, set[tuple[str, str]]] = {}
+    for d in around.trace.meta.devices:
+        named.setdefault(d.device, set()).add((d.pci, d.uuid))
+    ours = [
+        d for d in devices.of_trace(around.trace, around.known) if len(named.get(d.device, ())) == 1
+    ]
+    matched = devices.match(theirs, fragment.trace.meta.devices, ours, around.known)
+    users: dict[int, list[int]] = {}
+    for r in ranks:
+        users.setdefault(r.device, []).append(r.rank)
+    return {
+        t: ((-1 if len(users[d]) > 1 else users[d][0], d), by)
+        for t, (d, by) in matched.items()
+        if by in _CERTAIN and d in users
+    }
 
 
 def _near(fragment: Fragment, around: Surroundings) -> list[Rank]:

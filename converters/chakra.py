@@ -48,6 +48,12 @@ LEFT_OUT = Fault(
     "Nodes that the mode leaves out are not in the ET: Python frames, moments and the profiler's "
     "own ranges; in mode=gpu all of the host's.",
 )
+WAITS_AS_TIME = Fault(
+    "waits-as-time",
+    Severity.INFO,
+    "Waits of the host for GPU work that ran beside other work have their measured time in the ET, "
+    "and do not depend on that work: simulators run it later, behind the other.",
+)
 
 _CHUNK = 4 << 20
 _TASK = "writing ETs"
@@ -106,6 +112,7 @@ def write(trace: Trace, path: Path, *, mode: Mode = "full") -> IssueLog:
     if trace.meta.clock != REALTIME:
         told["clock"] = trace.meta.clock
     left_out: Counter[int] = Counter()
+    as_time = 0
     progress.start(_TASK, trace.nodes.num_rows, "events")
     with outputs.folder(folder, owns=_is_ours(folder, job)) as where:
         for rank in ranks:
@@ -119,10 +126,12 @@ def write(trace: Trace, path: Path, *, mode: Mode = "full") -> IssueLog:
                 _write_metadata(stream, told | of_rank)
                 _write_nodes(stream, one, plan, _part(trace, rank, comms))
                 left_out += _left_out(one, plan)
+                as_time += plan.waits_as_time
                 progress.advance(_TASK, one.nodes.num_rows)
         groups = {str(k): v for k, v in comms.groups.items()}
         (where / f"{job}.comm_groups.json").write_text(json.dumps(groups, indent=1))
     issues.add(LEFT_OUT, left_out.total(), _told(left_out))
+    issues.add(WAITS_AS_TIME, as_time)
     return issues
 
 

@@ -193,7 +193,7 @@ def _joined(trace: Trace, size: Array, rows: Array, kinds: Array, ranks: int) ->
     matched = rows[members[sound]].T
     matched = matched[:, np.argsort(matched[0])]
     for mine in range(1, ranks):
-        matched = matched[:, sequences.chain(matched[mine])]
+        matched = matched[:, sequences.chain(np.ascontiguousarray(matched[mine]))]
     return matched
 
 

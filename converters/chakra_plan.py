@@ -17,7 +17,7 @@ it depends on has ended and its slot is free. So that the measured time comes ou
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -60,6 +60,9 @@ class Plan:
         Whether it is a host operation.
     dep_first, dep
         Dependencies of node i are ``dep[dep_first[i]:dep_first[i + 1]]``.
+    waits_as_time
+        How many waits of the host are measured time and no dependency: what they are for ran beside
+        other work, and comes later in a simulator that has one slot for both.
     """
 
     row: Array
@@ -70,6 +73,7 @@ class Plan:
     on_host: Array
     dep_first: Array
     dep: Array
+    waits_as_time: int = 0
 
 
 def plan(trace: Trace, *, host: bool, origin_ns: int) -> Plan:
@@ -89,19 +93,24 @@ def plan(trace: Trace, *, host: bool, origin_ns: int) -> Plan:
     ts = ts - origin_ns
     hosted = _host_rows(trace) if host else np.empty(0, np.int64)
     launch = _launches(trace, hosted)[gpu]
-    waits = _waits(trace, gpu, hosted, launch, ts)
-    calls = _calls(launch, hosted, ts[gpu], ts[hosted], _own_time(hosted, ts, dur, waits))
     events = _stored(trace, _BETWEEN_WORK, gpu, gpu)
-    gpu_part = schedule.gpu_schedule(
-        ts[gpu],
-        dur[gpu],
-        np.where(kind[gpu] == Kind.COMM, schedule.COMM, schedule.COMPUTE),
-        trace.array("lane")[gpu],
-        calls.at_ns,
-        len(trace.lanes),
-        *gather.lists(events[1], events[0], len(gpu)),
-    )
-    slot_us, ended_us, *rest = gpu_part
+    waits = _waits(trace, gpu, hosted, launch, ts, None)
+    asked = len(waits.work)
+    for _ in range(2):  # waits are sound if the schedule that they lead to is
+        calls = _calls(launch, hosted, ts[gpu], ts[hosted], _own_time(hosted, ts, dur, waits))
+        slot_us, ended_us, *rest = schedule.gpu_schedule(
+            ts[gpu],
+            dur[gpu],
+            np.where(kind[gpu] == Kind.COMM, schedule.COMM, schedule.COMPUTE),
+            trace.array("lane")[gpu],
+            calls.at_ns,
+            len(trace.lanes),
+            *gather.lists(events[1], events[0], len(gpu)),
+        )
+        in_time = ended_us * 1000 <= (ts + dur)[gpu] + schedule.UNEXPLAINED_NS
+        if in_time[waits.work].all():
+            break
+        waits = _waits(trace, gpu, hosted, launch, ts, in_time)
     host_part = schedule.host_schedule(
         ts[hosted],
         dur[hosted],
@@ -112,7 +121,8 @@ def plan(trace: Trace, *, host: bool, origin_ns: int) -> Plan:
     )
     between = _stored(trace, _BETWEEN_HOST, hosted, hosted)
     links = _Links(calls, waits, events, between)
-    return _joined(gpu, hosted, (slot_us, *rest), host_part, links, ts, dur)
+    made = _joined(gpu, hosted, (slot_us, *rest), host_part, links, ts, dur)
+    return replace(made, waits_as_time=asked - len(waits.work))
 
 
 class _Waits(NamedTuple):
@@ -131,12 +141,16 @@ class _Waits(NamedTuple):
     until_ns: Array
 
 
-def _waits(trace: Trace, gpu: Array, hosted: Array, launch: Array, ts: Array) -> _Waits:
-    """What of the recorded waits holds up the chain of the host."""
+def _waits(  # columns
+    trace: Trace, gpu: Array, hosted: Array, launch: Array, ts: Array, in_time: Array | None
+) -> _Waits:
+    """What of the recorded waits holds up the chain of the host; of work `in_time` alone."""
     work, call = _positions(trace, (EdgeKind.SYNC,), gpu, hosted)
     dur = trace.array("dur")
     end = (ts + dur)[gpu[work]]
     seen = end <= (ts + dur)[hosted[call]]
+    if in_time is not None:
+        seen &= in_time[work]
     work, call, end = work[seen], call[seen], end[seen]
     own = launch[work] == hosted[call]
     held, until_ns = schedule.host_waits(
@@ -361,7 +375,8 @@ def _ordered(columns: dict[str, Array], src: Array, dst: Array, is_gap: Array) -
     new = np.concatenate([[True], (np.diff(src) != 0) | (np.diff(dst) != 0)])[: len(src)]
     src, dst = src[new], dst[new]
     first = np.searchsorted(dst, np.arange(len(order) + 1))
-    return Plan(**{n: c[order] for n, c in columns.items()}, dep_first=first, dep=src)
+    ordered: dict[str, Any] = {n: c[order] for n, c in columns.items()}
+    return Plan(**ordered, dep_first=first, dep=src)
 
 
 def _dependencies_first(order: Array, src: Array, dst: Array) -> Array:

@@ -107,6 +107,7 @@ def gpu_schedule(  # noqa: C901, PLR0912, PLR0913, PLR0915, PLR0917 # one loop o
         explained = known_until
         if called[i] >= 0:
             explained = max(known_until, called[i]) + UNEXPLAINED_NS
+            ready = max(ready, _micros(called[i]))
         if start > explained:
             # a gap holds the compute slot, so there must be room for it
             begin = max(known_until, busy_until[COMPUTE])
@@ -117,8 +118,6 @@ def gpu_schedule(  # noqa: C901, PLR0912, PLR0913, PLR0915, PLR0917 # one loop o
                 free_at[COMPUTE] = max(ready, free_at[COMPUTE]) + missing
                 ready = free_at[COMPUTE]
                 gapped, gap_end = i, ready
-        elif called[i] >= 0:
-            ready = max(ready, _micros(called[i]))
         end = start + dur[i]
         alone = end - max(start, min(busy_until[s], end))
         slot_us[i] = _micros(dur[i]) if alone == dur[i] else _micros(max(alone, 0))

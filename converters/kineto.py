@@ -254,7 +254,20 @@ def _payload(file: TraceFile, chosen: Array, kind: Array) -> pa.Array:
 def _device(host: str, place: int, properties: dict[str, Any]) -> Device:
     number = whole(properties.get("id"), most=MOST_NUMBER)
     name = str(properties.get("name", ""))
-    return Device(host, place if number is None else number, name, "kineto")
+    major, minor = (whole(properties.get(f"compute{part}"), most=99) for part in _PARTS)
+    units = whole(properties.get("numSms"), most=MOST_NUMBER)
+    return Device(
+        host,
+        place if number is None else number,
+        name,
+        "kineto",
+        arch=f"sm_{major}{minor}" if _NVIDIA.match(name) and major and minor is not None else "",
+        cus=units or -1,
+    )
+
+
+_PARTS = ("Major", "Minor")
+_NVIDIA = re.compile(r"NVIDIA|Tesla|GeForce|Quadro", re.IGNORECASE)
 
 
 _WORKER = re.compile(r"(?P<host>[A-Za-z0-9][\w.-]*)_(?P<pid>\d+)(\.\d+)?\.pt\.trace\.json")

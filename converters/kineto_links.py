@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop.converters import kineto_arrows
+from chopper_interop.converters import kineto_arrows, kineto_backward
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.jsonscan import HAS_TS
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, EdgeKind, Kind, LaneKind
@@ -46,7 +46,10 @@ def link(trace: Trace, file: TraceFile, owners: Owners, issues: IssueLog) -> Tra
     """Add launch and forward → backward edges."""
     told = kineto_arrows.drawn(trace, file, owners, issues)
     launched = trace.with_edges(*launches(trace, issues, told), EdgeKind.LAUNCH)
-    return launched.with_edges(*_forward_backward(trace, file, owners, issues), EdgeKind.FWDBWD)
+    pairs = _forward_backward(trace, file, owners, issues)
+    if not pairs[0].size:
+        pairs = kineto_backward.by_number(trace, issues)
+    return launched.with_edges(*pairs, EdgeKind.FWDBWD)
 
 
 def launches(trace: Trace, issues: IssueLog, told: Array | None = None) -> tuple[Array, Array]:

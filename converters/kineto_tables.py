@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-
-from chopper_interop.schemas.kinds import Collective, Kind
+from chopper_interop.schemas.kinds import Kind
 
 CATEGORIES: dict[str, Kind] = {
     "cpu_op": Kind.CPU_OP,
@@ -81,91 +79,3 @@ ON_DEVICE = frozenset(
 )
 """Kinds whose `pid` is a device and whose `tid` is a stream. Told by category and never by
 value: AMD's default stream is 0, and host operators of Triton carry ``stream: 0``."""
-
-COLLECTIVES: dict[str, str] = {
-    "allreduce": Collective.ALL_REDUCE,
-    "reduce": Collective.REDUCE,
-    "allgather": Collective.ALL_GATHER,
-    "gather": Collective.GATHER,
-    "scatter": Collective.SCATTER,
-    "broadcast": Collective.BROADCAST,
-    "alltoall": Collective.ALL_TO_ALL,
-    "alltoallv": Collective.ALL_TO_ALL,
-    "reducescatter": Collective.REDUCE_SCATTER,
-    "barrier": Collective.BARRIER,
-    "send": Collective.SEND,
-    "isend": Collective.SEND,
-    "recv": Collective.RECV,
-    "irecv": Collective.RECV,
-    "recvanysource": Collective.RECV,
-    "sendrecv": Collective.SEND_RECV,
-}
-"""Name without underscores, prefixes and endings → canonical name; see `collective`."""
-
-_ENDINGS = ("coalesced", "base", "intotensor", "tensor", "single", "oop", "sparse", "manager")
-_IN_KERNEL = re.compile(
-    r"nccl(?:Sym)?(?:Dev)?k?(?:Kernel)?_?(AllReduce|ReduceScatter|AllGather|Broadcast|Reduce|SendRecv|AllToAll)",
-    re.IGNORECASE,
-)
-
-ELEMENT_BYTES: dict[str, int] = {
-    "float": 4,
-    "double": 8,
-    "half": 2,
-    "bfloat16": 2,
-    "long": 8,
-    "int": 4,
-    "short": 2,
-    "byte": 1,
-    "char": 1,
-    "bool": 1,
-    "complexfloat": 8,
-    "complexdouble": 16,
-    "complexhalf": 4,
-    "float8_e4m3fn": 1,
-    "float8_e4m3fnuz": 1,
-    "float8_e5m2": 1,
-    "float8_e5m2fnuz": 1,
-    "float8_e8m0fnu": 1,
-    "float4_e2m1fn_x2": 1,
-    "long int": 8,  # until 2023 types go by their C++ names
-    "long long": 8,
-    "unsigned char": 1,
-    "signed char": 1,
-    "short int": 2,
-    "int64": 8,
-    "int32": 4,
-    "int16": 2,
-    "int8": 1,
-    "uint64": 8,
-    "uint32": 4,
-    "uint16": 2,
-    "uint8": 1,
-    "float64": 8,
-    "float32": 4,
-    "float16": 2,
-}
-"""Bytes of an element by c10 name in lower case."""
-
-
-def collective(name: str) -> str | None:
-    """Canonical name of what a framework or its kernel calls a collective; None if unknown.
-
-    Takes ``record_param_comms`` names (``_allgather_base``, ``all_to_allv``), annotations
-    (``nccl:_reduce_scatter_base``) and kernel names (``ncclDevKernel_AllReduce_Sum_f32_RING``).
-    """
-    in_kernel = _IN_KERNEL.search(name)
-    if in_kernel:
-        name = in_kernel.group(1)
-    plain = name.lower().rsplit(":", 1)[-1].replace("_", "").replace(" ", "")
-    while plain not in COLLECTIVES:
-        shorter = next((plain[: -len(e)] for e in _ENDINGS if plain.endswith(e)), None)
-        if not shorter:
-            return None
-        plain = shorter
-    return COLLECTIVES[plain]
-
-
-def element_bytes(dtype: str) -> int | None:
-    """Bytes of one element of a c10 type; None if the type is not known."""
-    return ELEMENT_BYTES.get(dtype.rsplit("::", 1)[-1].lower())

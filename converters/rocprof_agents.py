@@ -10,7 +10,7 @@ from chopper_interop.converters.rocprof_tables import AGENT_FACTS
 from chopper_interop.schemas.meta import Device
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 _NUMBERED = re.compile(r"\s*(?P<what>[A-Za-z]*)\s*(?P<number>\d+)\s*")
 _MOST_DIGITS = 20
@@ -22,6 +22,14 @@ ID_COLUMNS = ("node_id", "logical_node_id", "logical_node_type_id")
 LARGEST_ID = (1 << 31) - 1
 """The largest number that an agent, a process or a rank can have."""
 _ALL_BITS_SET = ((1 << 32) - 1, (1 << 64) - 1)
+_COUNT = re.compile(r"(\d{1,6})(?:\.0*)?")
+_ARCH = re.compile(r"gfx[0-9a-f]{3,5}")
+_COUNTS = {
+    "num_xcc": "xccs",
+    "cu_count": "cus",
+    "simd_per_cu": "simds_per_cu",
+    "max_engine_clk_mhz": "max_mhz",
+}
 UNKNOWN = -1
 """Device of what is on no GPU, or on one that is not told."""
 
@@ -59,6 +67,28 @@ class Agent:
     facts: tuple[tuple[str, str], ...] = ()
     pci: str = ""
     uuid: str = ""
+
+
+def hardware(facts: Mapping[str, str]) -> dict[str, Any]:
+    """What facts of a GPU tell of its hardware, as `Device` has it.
+
+    Parameters
+    ----------
+    facts
+        By the names that `AGENT_FACTS` gives them; what is no plausible number is not told.
+    """
+    found = {field: _count(facts.get(fact, "")) for fact, field in _COUNTS.items()}
+    simds, cus = _count(facts.get("simd_count", "")), found["cus"]
+    if found["simds_per_cu"] <= 0 < cus and simds > 0 and simds % cus == 0:
+        found["simds_per_cu"] = simds // cus
+    arch = facts.get("gfx", "").strip().lower().split(":")[0]
+    told: dict[str, Any] = {"arch": arch} if _ARCH.fullmatch(arch) else {}
+    return told | {field: count for field, count in found.items() if count > 0}
+
+
+def _count(text: str) -> int:
+    found = _COUNT.fullmatch(text.strip())
+    return int(found[1]) if found else UNKNOWN
 
 
 def pci_of(location: int, domain: int) -> str:
@@ -170,6 +200,7 @@ class Numbering:
                 agent=a.node,
                 pci=a.pci,
                 uuid=a.uuid,
+                **hardware(dict(a.facts)),
             )
             for a in gpus
             if (number := int(getattr(a, self.key))) != UNKNOWN

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from chopper_interop import inputs
+from chopper_interop.converters.rocprof_agents import hardware
 from chopper_interop.converters.rocprof_files import told_by
 from chopper_interop.converters.rocprof_lines import header_of
 from chopper_interop.converters.rocprof_tables import DISPATCHES, format_of
@@ -40,6 +41,7 @@ FACTS: tuple[tuple[str, str], ...] = (
     ("num_xcd", "num_xcc"),
     ("cu_per_gpu", "cu_count"),
     ("numcu", "cu_count"),
+    ("simd_per_cu", "simd_per_cu"),
     ("max_sclk", "max_engine_clk_mhz"),
     ("sclk", "max_engine_clk_mhz"),
     ("rocm_version", "rocm"),
@@ -162,7 +164,9 @@ def _described(trace: Trace, system: dict[str, str]) -> Trace:
     return trace.with_meta(
         facts={**trace.meta.facts, **facts},
         ranks=tuple(replace(r, host=r.host or host) for r in trace.meta.ranks),
-        devices=tuple(replace(d, host=host, name=model) for d in trace.meta.devices),
+        devices=tuple(
+            replace(d, host=host, name=model, **hardware(facts)) for d in trace.meta.devices
+        ),
     )
 
 

@@ -17,6 +17,7 @@ from chopper_interop.converters.rocprof_compute import is_raw, names_in
 from chopper_interop.converters.rocprof_files import told_by
 from chopper_interop.converters.rocprof_lines import header_of
 from chopper_interop.converters.rocprof_tables import DISPATCHES, format_of
+from chopper_interop.converters.rocprof_v1_agents import described
 from chopper_interop.converters.rocprof_v1_dispatches import dispatches_of
 from chopper_interop.converters.rocprof_v1_recording import Found, trace_of_found
 from chopper_interop.converters.rocprof_v1_recording import tables_of as csv_tables
@@ -114,7 +115,7 @@ def read(paths: list[Path], *, rank: int | None = None) -> Trace:
         tables=list(tables.values()),
         dispatches=dispatches,
     )
-    return trace_of_found(found, rank, issues)
+    return described(trace_of_found(found, rank, issues), paths)
 
 
 @dataclass

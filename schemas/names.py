@@ -3,7 +3,70 @@
 from __future__ import annotations
 
 import re
+from enum import IntEnum
 
 COMM_KERNEL = re.compile(r"(void\s+|_Z\d+)?(nccl|rccl|msccl)", re.IGNORECASE)
 """How the names of kernels that communicate begin, mangled or not; use `match`. RCCL calls all
 of them ``ncclDevKernel_Generic…``."""
+
+
+class Role(IntEnum):
+    """What a call of the host does to the order of GPU work."""
+
+    NONE = 0
+    DEVICE_SYNC = 1
+    """Waits for all that was put on the device."""
+    STREAM_SYNC = 2
+    """Waits for all that was put on one stream."""
+    EVENT_SYNC = 3
+    """Waits for what was put on a stream before an event was recorded there."""
+    COPY = 4
+    """Copies, and returns when that is done."""
+    FREE = 5
+    """Releases memory, for which the runtime may wait for the device."""
+    SIGNAL_WAIT = 6
+    """Waits for a signal that some GPU work gives."""
+    RECORD = 7
+    """Records an event on a stream."""
+    STREAM_WAIT = 8
+    """Lets a stream wait for an event."""
+    POLL = 9
+    """Asks whether something is done, and waits for nothing."""
+
+
+_VERSION = r"(_v\d+|_pt[sd][sz]|_spt)*$"
+ROLES: tuple[tuple[re.Pattern[str], Role], ...] = tuple(
+    (re.compile(pattern + _VERSION), role)
+    for pattern, role in (
+        (r"(cuda|hip)DeviceSynchronize|cudaThreadSynchronize|(cu|hip)CtxSynchronize",
+         Role.DEVICE_SYNC),
+        (r"(cuda|hip|cu)StreamSynchronize", Role.STREAM_SYNC),
+        (r"(cuda|hip|cu)EventSynchronize", Role.EVENT_SYNC),
+        (r"(cuda|hip|cu)(Memcpy|Memset)(?!\w*(Async|Batch))\w*?", Role.COPY),
+        (r"(cuda|hip)Free(Host|Array)?|hipHostFree|cuMemFree(Host)?", Role.FREE),
+        (r"hsa_(amd_)?signal_wait_\w+", Role.SIGNAL_WAIT),
+        (r"(cuda|hip|cu)EventRecord(WithFlags)?", Role.RECORD),
+        (r"(cuda|hip|cu)StreamWaitEvent", Role.STREAM_WAIT),
+        (r"(cuda|hip|cu)(Event|Stream)Query", Role.POLL),
+    )
+)  # fmt: skip
+"""How the calls of the CUDA and HIP runtimes, of CUDA's driver and of HSA are named that order GPU
+work; use `match`. Behind a name may stand a version, or that it is of the default stream's kind."""
+
+RECORDED_WAITS: dict[str, Role] = {
+    "Context Sync": Role.DEVICE_SYNC,
+    "Device Sync": Role.DEVICE_SYNC,
+    "Stream Sync": Role.STREAM_SYNC,
+    "Stream Synchronize": Role.STREAM_SYNC,
+    "Event Sync": Role.EVENT_SYNC,
+    "Stream Wait Event": Role.STREAM_WAIT,
+}
+"""Names of waits that a profiler recorded itself (`Kind.GPU_SYNC`), as CUPTI's are called."""
+
+WAIT_STREAM, WAITED_STREAM, WAITED_RECORD = (
+    "stream",
+    "wait_on_stream",
+    "wait_on_cuda_event_record_corr_id",
+)
+"""Arguments of such a wait: which stream waits, on which the event was recorded, and the
+correlation id of the call that recorded it; negative, or 2**32 - 1, where that is not known."""

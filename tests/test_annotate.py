@@ -1,18 +1,11 @@
-"""Iterations, phases and telemetry of nodes."""
+"""Iterations and phases of nodes."""
 
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from kineto_files import call, kernel, span, write
 
 import chopper_interop as ci
-from chopper_interop.annotate import annotate
-from chopper_interop.build import TraceBuilder
-from chopper_interop.schemas.kinds import Kind, LaneKind
 
 
 def step(number: int, ts: float, dur: float) -> dict:
@@ -69,30 +62,3 @@ def test_phases_of_real_training(shared: Path) -> None:
     assert work["phase"].notna().mean() > 0.97
     counts = work["phase"].value_counts()
     assert counts["backward"] > counts["forward"] > counts["optimizer"] > 0
-
-
-SAMPLES = st.lists(st.tuples(st.integers(1, 9), st.integers(-50, 50)), min_size=1, max_size=12).map(
-    lambda steps: (np.cumsum([s for s, _ in steps]), np.array([float(v) for _, v in steps]))
-)
-
-
-@given(SAMPLES, st.lists(st.tuples(st.integers(0, 60), st.integers(0, 25)), min_size=1, max_size=8))
-def test_means_of_telemetry_are_those_of_every_nanosecond(samples, spans) -> None:
-    ts, values = samples
-    builder = TraceBuilder()
-    lane = builder.lane(0, LaneKind.STREAM, 0, "s", 0)
-    start = np.array([s for s, _ in spans])
-    dur = np.array([d for _, d in spans])
-    builder.nodes(kind=int(Kind.KERNEL), name="k", rank=0, lane=lane, ts=start, dur=dur)
-    builder.samples(builder.series(0, "socket power", "W", "x", device=0), ts, values)
-    trace = annotate(builder.finish())
-    offset = trace.meta.origin_ns
-    held = {t: values[np.flatnonzero(ts <= t)[-1]] for t in range(int(ts[0]), int(ts[-1]) + 1)}
-    told = trace.annotated("power_w")
-    for t, d, mean in zip(trace.array("ts") + offset, trace.array("dur"), told, strict=True):
-        inside = ts[0] <= t and t + d <= ts[-1]
-        if not inside:
-            assert mean is None or np.isnan(mean)
-        else:
-            moments = range(int(t), int(t + d)) if d else [int(t)]
-            assert mean == pytest.approx(np.mean([held[m] for m in moments]))

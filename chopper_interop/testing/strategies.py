@@ -17,7 +17,16 @@ from hypothesis import strategies as st
 from chopper_interop.build import TraceBuilder
 from chopper_interop.issues import Issue, Severity
 from chopper_interop.schemas.kinds import Collective, EdgeKind, Kind, LaneKind
-from chopper_interop.schemas.meta import BOOTTIME, REALTIME, Device, Meta, Offset, Rank, Source
+from chopper_interop.schemas.meta import (
+    BOOTTIME,
+    REALTIME,
+    ClockFit,
+    Device,
+    Meta,
+    Offset,
+    Rank,
+    Source,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -295,10 +304,26 @@ class _Maker:
             ranks=tuple(Rank(r, "host", 100 + r, 2, "header") for r in ranks),
             devices=tuple(Device("host", d, f"GPU {d}", "toy", d) for d in range(2)),
             offsets=(Offset(BOOTTIME, 17, 3),) if trace.meta.clock == REALTIME else (),
+            clocks=self._clocks(ranks),
             sources=(source,),
             issues=tuple(issues[:lost]),
             facts={"version": self.draw(names())},
         )
+
+    def _clocks(self, ranks: list[int]) -> tuple[ClockFit, ...]:
+        """How clocks of some ranks and of a source were brought together."""
+        number = st.integers(-(1 << 62), 1 << 62)
+        fit = st.builds(
+            ClockFit,
+            of=st.sampled_from([*(f"rank {r}" for r in ranks), "in.txt"]),
+            clock=st.just(REALTIME),
+            method=st.sampled_from(("user", "collective ends")),
+            offset_ns=number,
+            drift_ppb=st.integers(-100, 100),
+            applied=st.booleans(),
+            reason=names(),
+        )
+        return tuple(self.draw(st.lists(fit, max_size=2, unique=True)))
 
     def _intervals(self, most: int | None = None) -> list[tuple[int, int]]:
         """Starts and durations, ns since the origin."""

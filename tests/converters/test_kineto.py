@@ -10,6 +10,7 @@ import pytest
 from kineto_files import BASE, call, flow, kernel, span, write
 
 import chopper_interop as ci
+from chopper_interop import collective_names
 from chopper_interop.converters import kineto_tables
 from chopper_interop.errors import ReadError
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
@@ -299,7 +300,7 @@ def test_before_metadata_the_annotation_tells(tmp_path: Path) -> None:
     ],
 )
 def test_names_of_collectives(name: str, collective: str | None) -> None:
-    assert kineto_tables.collective(name) == collective
+    assert collective_names.collective(name) == collective
 
 
 def test_long_groups_are_completed(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_the_zone_of_a_wall_clock_is_told_by_the_trace(
         assert {(s["rank"], s["device"]) for s in series} == {(0, 0), (1, 1)}
         power = of_kernels(one, "power_w")
         # watts rise by one every 100 ms, from 4 at the base to 29 at the end of 2.5005 s
-        assert power == pytest.approx({0: 316.0, 1: 416.0}, abs=0.1)
+        assert power == pytest.approx({0: 316.5, 1: 416.5}, abs=0.1)
         assert of_kernels(one, "gfxclk_mhz") == {0: 1500, 1: 1600}
         assert of_kernels(one, "temperature_c") == {0: 50, 1: 51}
 

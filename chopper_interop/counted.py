@@ -1,0 +1,296 @@
+"""What hardware counters tell of the dispatches: work, traffic, utilisation, clock.
+
+The formulas are a table (`schemas.derived`). What they need of the GPU is taken from what sources
+tell of it, else from its name (`schemas.gpus`), which is said. What cannot be is left unknown and
+counted: nothing is cut to what would be possible.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chopper_interop import arrow, counted_clock
+from chopper_interop.align import DURATION
+from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.schemas import hub
+from chopper_interop.schemas.derived import BUSY_CYCLES, FLOPS, METRICS, ONLY_ON, canonical
+from chopper_interop.schemas.gpus import ONE_DIE, WAVES_PER_SIMD, gpu
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    import pyarrow as pa
+
+    from chopper_interop.schemas.derived import Formula, Metric
+    from chopper_interop.schemas.meta import Device
+    from chopper_interop.trace import Trace
+
+    Array = npt.NDArray[Any]
+
+ASSUMED = Fault(
+    "hardware-assumed",
+    Severity.INFO,
+    "Numbers of a GPU's dies, units or waves that no source tells were taken from its name.",
+)
+UNKNOWN = Fault(
+    "hardware-unknown",
+    Severity.LOSS,
+    "Nothing tells how many dies the GPU of counted dispatches has: what is derived from their "
+    "cycles is not known.",
+)
+SOME_TYPES = Fault(
+    "flops-of-some-types",
+    Severity.INFO,
+    "Operations of some types alone were counted: floating-point operations of other types are "
+    "not in the sum.",
+)
+IMPOSSIBLE = Fault(
+    "metric-impossible",
+    Severity.LOSS,
+    "Metrics of dispatches that are more than they can be, or less than nothing, were left out.",
+)
+COMPARED = Fault(
+    "flops-compared",
+    Severity.INFO,
+    "Kernels whose floating-point operations are known from shapes and from counters.",
+)
+
+CLOCK = "gfxclk_counted_mhz"
+_COLUMNS = (*(m.name for m in METRICS if m.name in hub.ANNOTATION_TYPES), CLOCK)
+_TOLERANCE = 1.01
+"""Counters of one dispatch do not begin and end at the same cycle."""
+_FACTS = ("xccs", "cus", "simds_per_cu", "waves_per_cu", "max_mhz")
+
+
+def columns(trace: Trace, issues: IssueLog) -> dict[str, pa.Array]:
+    """Annotation columns that the counters of a trace tell; none that it has already.
+
+    Parameters
+    ----------
+    trace
+        Any trace.
+    issues
+        Where it is told what was assumed, and what cannot be.
+    """
+    if not trace.counters.num_rows or set(_COLUMNS) & set(trace.nodes.column_names):
+        return {}
+    log = IssueLog("job")
+    counted = _Counted.of(trace, log)
+    values = counted.metrics(log)
+    values[CLOCK] = counted.clock(log)
+    if "flops" in trace.nodes.column_names:
+        _compare(trace, counted.node, values["flops_counted"], log)
+    issues.extend(log)
+    return {name: c for name in _COLUMNS if (c := _column(trace, counted.node, values[name]))}
+
+
+def _column(trace: Trace, node: Array, values: Array) -> pa.Array | None:
+    """Values of nodes as a column; None if there is not one."""
+    if np.isnan(values).all():
+        return None
+    column = np.full(trace.nodes.num_rows, np.nan)
+    column[node] = values
+    return arrow.array(column, mask=np.isnan(column))
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """Dispatches that were counted.
+
+    Parameters
+    ----------
+    node
+        Their nodes, ascending.
+    operands
+        Counters and facts of their GPU by name; not a number where unknown.
+    arch
+        Architecture of each, a number of `archs`.
+    duration_ns
+        Duration of each in the run in which its cycles were counted.
+    device
+        GPU of each, a number.
+    """
+
+    node: Array
+    operands: dict[str, Array]
+    arch: Array
+    archs: list[str]
+    duration_ns: Array
+    device: Array
+
+    @classmethod
+    def of(cls, trace: Trace, issues: IssueLog) -> _Counted:
+        """The dispatches of a trace, and what is known of their GPUs."""
+        owner = trace.array("node", "counters")
+        node, place = np.unique(owner, return_inverse=True)
+        operands: dict[str, Array] = {}
+        names = arrow.flat(trace.counters["name"])
+        code, value = arrow.numbers(names, -1), trace.array("value", "counters")
+        for number, text in enumerate(names.dictionary.to_pylist()):
+            rows = np.flatnonzero(code == number)
+            if rows.size and canonical(text) in _NEEDED:
+                values = operands.setdefault(canonical(text), np.full(len(node), np.nan))
+                values[place[rows]] = value[rows]
+        own = trace.array("dur")[node].astype(np.float64)
+        told = operands.pop(DURATION, np.full(len(node), np.nan))
+        which, gpus = _devices(trace, node, issues)
+        for fact in _FACTS:
+            operands[fact] = np.array([*(g.facts[fact] for g in gpus), np.nan])[which]
+        cycles = operands.get(BUSY_CYCLES)
+        if cycles is not None:
+            lost = np.flatnonzero(~np.isnan(cycles) & np.isnan(operands["xccs"]))
+            issues.add(UNKNOWN, lost.size, gpus[which[lost[0]]].told if lost.size else "")
+        return cls(
+            node=node,
+            operands=operands,
+            arch=which,
+            archs=[g.arch for g in gpus],
+            duration_ns=np.where(np.isnan(told), own, told),
+            device=which,
+        )
+
+    def metrics(self, issues: IssueLog) -> dict[str, Array]:
+        """Every metric of the table, not a number where unknown."""
+        known = dict(self.operands)
+        for metric in METRICS:
+            known[metric.name] = self._checked(metric, self._metric(metric, known), issues)
+        self._note_types(known, issues)
+        return known
+
+    def _metric(self, metric: Metric, known: dict[str, Array]) -> Array:
+        found = np.full(len(self.node), np.nan)
+        for formula in metric.formulas:
+            fits = np.isnan(found) & self._holds(formula)
+            if fits.any():
+                found = np.where(fits, _value(formula, known, len(found)), found)
+        return found
+
+    def _holds(self, formula: Formula) -> Array:
+        """For which dispatches the architecture is one of a formula's."""
+        if not formula.archs:
+            return np.ones(len(self.node), bool)
+        holds: Array = np.array([a.startswith(formula.archs) for a in self.archs])[self.arch]
+        return holds
+
+    def _checked(self, metric: Metric, values: Array, issues: IssueLog) -> Array:
+        most = metric.most * _TOLERANCE if metric.most else np.inf
+        wrong = np.flatnonzero((values < 0) | (values > most))
+        example = f"{metric.name} of {values[wrong[0]]:,.6g} {metric.unit}" if wrong.size else ""
+        issues.add(IMPOSSIBLE, wrong.size, example)
+        values[wrong] = np.nan
+        return values
+
+    def _note_types(self, known: dict[str, Array], issues: IssueLog) -> None:
+        """Leave out sums of nothing that are not of all types, and tell of the others."""
+        flops, lacking = known["flops_counted"], np.zeros(len(self.node), bool)
+        missing = []
+        for name in FLOPS:
+            can = np.array([a.startswith(ONLY_ON.get(name, "")) for a in self.archs])[self.arch]
+            lacks = can & np.isnan(known.get(name, np.full(len(flops), np.nan)))
+            missing += [name] if (lacks & (flops > 0)).any() else []
+            lacking |= lacks
+        for name in ("flops_counted", "intensity"):
+            known[name] = np.where(lacking & (flops == 0), np.nan, known[name])
+        told = f"without {', '.join(missing)}"
+        issues.add(SOME_TYPES, np.count_nonzero(lacking & (flops > 0)), told[:300])
+
+    def clock(self, issues: IssueLog) -> Array:
+        """Mean clock of each dispatch in MHz; not a number where it cannot be told."""
+        cycles = self.operands.get(BUSY_CYCLES)
+        if cycles is None:
+            return np.full(len(self.node), np.nan)
+        most = self.operands["max_mhz"]
+        found = np.full(len(self.node), np.nan)
+        for device in np.unique(self.device).tolist():
+            rows = np.flatnonzero(self.device == device)
+            of_one = cycles[rows] / self.operands["xccs"][rows]
+            found[rows] = counted_clock.mhz(of_one, self.duration_ns[rows], most[rows], issues)
+        return found
+
+
+def _value(formula: Formula, known: dict[str, Array], count: int) -> Array:
+    """A formula over all dispatches; not a number where an operand is unknown."""
+    total, some = np.zeros(count), np.zeros(count, bool)
+    for factor, names in formula.terms:
+        product = np.full(count, factor)
+        for name in names:
+            product = product * known.get(name, np.nan)
+        there = ~np.isnan(product)
+        total = total + (np.where(there, product, 0.0) if formula.partial else product)
+        some |= there
+    for name in formula.over:
+        divisor = known.get(name, np.full(count, np.nan))
+        total = total / np.where(divisor > 0, divisor, np.nan)
+    result: Array = np.where(some, total, np.nan)
+    return result
+
+
+def _operands() -> frozenset[str]:
+    formulas = [formula for metric in METRICS for formula in metric.formulas]
+    names = {name for f in formulas for _, term in f.terms for name in term}
+    return frozenset({*names, DURATION, BUSY_CYCLES} - {m.name for m in METRICS})
+
+
+_NEEDED = _operands()
+
+
+@dataclass(frozen=True)
+class _Gpu:
+    """A GPU of the trace: what formulas need of it, and how it is called."""
+
+    facts: dict[str, float]
+    arch: str
+    told: str
+
+
+def _devices(trace: Trace, node: Array, issues: IssueLog) -> tuple[Array, list[_Gpu]]:
+    """GPU of each node, a number, and what is known of the GPUs."""
+    lane = trace.array("lane")[node]
+    rank, device = trace.array("rank")[node], trace.array("device", "lanes")[lane]
+    pairs, which = np.unique(np.stack([rank, device]), axis=1, return_inverse=True)
+    hosts = {r.rank: r.host for r in trace.meta.ranks}
+    gpus = []
+    for r, d in pairs.T.tolist():
+        found = [x for x in trace.meta.devices if x.device == d]
+        here = [x for x in found if x.host and x.host == hosts.get(r)] or found
+        gpus.append(_gpu(here[0], issues) if here else _Gpu(_facts({}), "", f"device {d}"))
+    return which.reshape(-1), gpus
+
+
+def _facts(told: dict[str, float]) -> dict[str, float]:
+    return {fact: told.get(fact, np.nan) for fact in _FACTS}
+
+
+def _gpu(device: Device, issues: IssueLog) -> _Gpu:
+    """What is known of a GPU, from its name where no source tells it."""
+    product = gpu(device.name, device.arch, device.cus)
+    arch = device.arch or (product.arch if product else "")
+    told = {f: float(v) for f in _FACTS if f != "waves_per_cu" and (v := getattr(device, f)) > 0}
+    named: dict[str, float] = {"xccs": 1.0} if ONE_DIE.fullmatch(arch) else {}
+    if product is not None:
+        cus = told.get("cus", product.cus)
+        dies = cus * product.xccs / product.cus  # fewer where the GPU is partitioned
+        named = {"cus": cus, "simds_per_cu": product.simds_per_cu, "max_mhz": product.max_mhz}
+        named |= {"xccs": dies} if dies == int(dies) else {}
+    assumed = sorted(named.keys() - told.keys())
+    facts = named | told
+    if arch in WAVES_PER_SIMD and "simds_per_cu" in facts:
+        facts["waves_per_cu"] = WAVES_PER_SIMD[arch] * facts["simds_per_cu"]
+    values = ", ".join(f"{name} {facts[name]:g}" for name in assumed)
+    issues.add(ASSUMED, len(assumed), f"device {device.device}, {device.name or arch!r}: {values}")
+    return _Gpu(_facts(facts), arch, f"device {device.device} {device.name!r} {arch}".strip())
+
+
+def _compare(trace: Trace, node: Array, counted: Array, issues: IssueLog) -> None:
+    """Tell how what was counted relates to what shapes ask for."""
+    column = trace.nodes["flops"]
+    asked = np.where(arrow.known(column), arrow.numbers(column), 0)[node].astype(np.float64)
+    both = np.flatnonzero((asked > 0) & (counted > 0))
+    if not both.size:
+        return
+    low, middle, high = np.percentile(counted[both] / asked[both], (5, 50, 95))
+    alike = np.count_nonzero(counted[both] == asked[both])
+    told = f"counted / asked: median {middle:.4g}, 5 % below {low:.4g}, 5 % above {high:.4g}"
+    issues.add(COMPARED, both.size, f"{told}; {alike} are equal")

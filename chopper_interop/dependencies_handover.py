@@ -1,0 +1,135 @@
+"""What one host thread did → what another, idle until then, began next.
+
+No profiler records that a thread waits for another: autograd's thread for the operator that asked
+for gradients, the main thread for the end of the backward pass. It shows in the times: of two
+threads one stops and does nothing more for now, and soon afterwards one that had been idle goes
+on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chopper_interop.compiled import jit
+from chopper_interop.issues import Fault, Severity
+from chopper_interop.schemas.kinds import Kind, LaneKind
+from chopper_interop.schemas.names import Role
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from chopper_interop.issues import IssueLog
+    from chopper_interop.trace import Trace
+
+    Array = npt.NDArray[Any]
+
+OBSERVED = Fault(
+    "handover-observed",
+    Severity.INFO,
+    "Host threads went on within a millisecond of the end of what another did last: that they "
+    "waited for it is taken from the times alone.",
+)
+
+IDLE_NS = 20_000
+"""A thread that does nothing for longer is idle: between two operators Python takes 5 to 20 µs."""
+WAKE_NS = 1_000_000
+"""An idle thread goes on so soon after what it waited for: it wakes within tens of µs, and then
+Python runs until its first operator begins (measured: 0.03 to 0.3 ms)."""
+
+_OPERATIONS = (Kind.CPU_OP, Kind.RUNTIME, Kind.DRIVER, Kind.API)
+_WAITS = (
+    Role.DEVICE_SYNC,
+    Role.STREAM_SYNC,
+    Role.EVENT_SYNC,
+    Role.SIGNAL_WAIT,
+    Role.POLL,
+)
+
+
+def edges(trace: Trace, chosen: Array, role: Array, issues: IssueLog) -> tuple[Array, Array]:
+    """Operation of one thread → the next of another, as rows of `nodes`.
+
+    Parameters
+    ----------
+    trace
+        The trace.
+    chosen
+        Which of its nodes count.
+    role
+        Of each node, a number of `Role`.
+    issues
+        Where the edges are counted.
+    """
+    node = np.flatnonzero(chosen & _outermost(trace, role))
+    lane, ts = trace.array("lane")[node], trace.array("ts")[node]
+    end = ts + trace.array("dur")[node]
+    # threads of one rank have numbers beside each other, so that only those are looked at
+    rank_of = trace.array("rank", "lanes")
+    threads = np.unique(lane)
+    threads = threads[np.argsort(rank_of[threads], kind="stable")]
+    number = np.full(len(rank_of), -1, np.int64)
+    number[threads] = np.arange(len(threads))
+    first = np.searchsorted(rank_of[threads], rank_of[threads], "left").astype(np.int64)
+    stop = np.searchsorted(rank_of[threads], rank_of[threads], "right").astype(np.int64)
+    waits = np.isin(role[node], [int(r) for r in _WAITS])
+    source = _handed(number[lane], ts, end, waits, first, stop)
+    found = np.flatnonzero(source >= 0)
+    src, dst = node[source[found]], node[found]
+    if found.size:
+        names, name = trace.names(), trace.array("name")
+        ends = " → ".join(f"{names[name[n]][:40]} (node {n})" for n in (src[0], dst[0]))
+        issues.add(OBSERVED, found.size, ends)
+    return src.astype(np.int32), dst.astype(np.int32)
+
+
+def _outermost(trace: Trace, role: Array) -> Array:
+    """Which nodes are operations of host threads that no other is around; polls are none."""
+    on_thread = trace.array("kind", "lanes") == LaneKind.THREAD
+    operation = np.isin(trace.array("kind"), [int(k) for k in _OPERATIONS])
+    operation &= on_thread[trace.array("lane")] & (role != Role.POLL)
+    return operation & ~_within(operation, trace.array("parent"))
+
+
+@jit
+def _within(chosen: Array, parent: Array) -> Array:
+    """Which nodes lie within a chosen one."""
+    inside = np.zeros(len(chosen), np.bool_)
+    for i in range(len(chosen)):  # parents come before what is in them
+        p = parent[i]
+        inside[i] = p >= 0 and (chosen[p] or inside[p])
+    return inside
+
+
+@jit
+def _handed(thread: Array, ts: Array, end: Array, waits: Array, first: Array, stop: Array) -> Array:
+    """For each operation the one of another thread that it followed; -1 if it followed none.
+
+    Operations come in order of their ranks and starts; those of a thread's rank are of the
+    threads from `first` to `stop`.
+    """
+    source = np.full(len(ts), -1, np.int64)
+    following = np.full(len(ts), np.iinfo(np.int64).max, np.int64)
+    last = np.full(len(first), -1, np.int64)  # what ended last on each thread
+    for i in range(len(ts) - 1, -1, -1):
+        if last[thread[i]] >= 0:
+            following[i] = ts[last[thread[i]]]
+        last[thread[i]] = i
+    last[:] = -1
+    for i in range(len(ts)):
+        mine = thread[i]
+        before = last[mine]
+        since = end[before] if before >= 0 else np.iinfo(np.int64).min
+        if not waits[i] and (before < 0 or ts[i] - since > IDLE_NS):
+            for other in range(first[mine], stop[mine]):
+                k = last[other]
+                if other == mine or k < 0 or end[k] > ts[i] or end[k] <= since:
+                    continue
+                rests = following[k] > ts[i] and following[k] - end[k] > IDLE_NS
+                latest = source[i] < 0 or end[k] > end[source[i]]
+                if rests and latest and ts[i] - end[k] <= WAKE_NS:
+                    source[i] = k
+        if before < 0 or end[i] >= since:
+            last[mine] = i
+    return source

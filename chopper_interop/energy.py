@@ -1,0 +1,194 @@
+"""Energy of GPUs: power integrated over time, and shared among what ran.
+
+The power of a GPU is shared equally, at every moment, among the pieces of work that run on it; what
+it draws while nothing runs is its idle energy. So the energies of all pieces and the idle energy
+add up to what the GPU drew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chopper_interop.compiled import jit
+from chopper_interop.node_telemetry_names import POWER
+from chopper_interop.node_telemetry_samples import seen
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from chopper_interop.node_telemetry_gpus import Gpu
+    from chopper_interop.node_telemetry_samples import Samples
+
+    Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Shared:
+    """Energy of a GPU over a window, joules.
+
+    Parameters
+    ----------
+    of_each
+        Energy of each piece of work; NaN of those for whose whole time power is not known.
+    total
+        What the GPU drew in the window while its power is known.
+    idle
+        What of it while nothing ran.
+    cut
+        What of it belongs to pieces of work for whose whole time power is not known; 0 of others.
+    covered_ns
+        How long its power is known.
+    """
+
+    of_each: Array
+    total: float
+    idle: float
+    cut: Array
+    covered_ns: int
+
+
+def power_of(gpu: Gpu) -> Samples | None:
+    """Samples of a GPU's power; None if they are not known."""
+    source = gpu.told.get(POWER.name)
+    return source.samples[0][1] if source else None
+
+
+def shared(
+    power: Samples, start: Array, end: Array, window: tuple[int, int] | None = None
+) -> Shared:
+    """Share the energy of a GPU among what ran on it.
+
+    Parameters
+    ----------
+    power
+        Samples of its power, watts.
+    start, end
+        When work ran on it, nanoseconds.
+    window
+        From when to when to count; by default from the first start to the last end. The energy of
+        work that reaches beyond it is not known as a whole.
+    """
+    if not len(start):
+        return Shared(np.zeros(0), 0.0, 0.0, np.zeros(0), 0)
+    start = np.array(start, np.int64)
+    end = np.maximum(np.array(end, np.int64), start)
+    low, high = window or (int(start.min()), int(end.max()))
+    starts, ends = np.argsort(start, kind="stable"), np.argsort(end, kind="stable")
+    of_each = np.zeros(len(start))
+    covered = np.full(len(start), -1, np.int64)
+    total, idle, known = _share(
+        power.ts, power.value, power.unknown, power.is_straight,
+        start, end, starts, ends, np.int64(low), np.int64(high), of_each, covered,
+    )  # fmt: skip
+    whole = covered == end - start
+    at = np.clip(np.searchsorted(power.ts, start, "right") - 1, 0, None)
+    moment = (start >= power.ts[0]) & ((start == power.ts[at]) | ~power.unknown[at])
+    whole &= moment | (end > start)
+    cut = np.where(whole, 0.0, of_each)
+    of_each[~whole] = np.nan
+    return Shared(of_each, total * 1e-9, idle * 1e-9, cut, int(known))
+
+
+def peak(power: Samples, start: int, end: int) -> float:
+    """The most power in a window, watts, as far as it is known."""
+    inside = power.value[(power.ts >= start) & (power.ts <= end)]
+    moments = np.array([start, end])
+    at_ends = seen(power, moments, moments).most
+    return float(np.nanmax(np.concatenate([inside, at_ends])))
+
+
+def counted(counter: Samples, start: int, end: int) -> float | None:
+    """What an energy counter rose by in a window, joules; None if it does not tell.
+
+    Parameters
+    ----------
+    counter
+        Its samples; the count goes straight between them.
+    start, end
+        The window, nanoseconds.
+    """
+    first, last = np.searchsorted(counter.ts, [start, end], "right") - 1
+    inside = counter.value[first : last + 2]
+    if first < 0 or (inside[1:] < inside[:-1]).any():  # not counted yet, or set back
+        return None
+    moments = np.array([start, end])
+    at = seen(counter, moments, moments).mean
+    return None if np.isnan(at).any() else float(at[1] - at[0])
+
+
+@jit
+def _share(  # noqa: C901, PLR0912, PLR0913, PLR0915, PLR0917 # one sweep over columns
+    ts: Array,
+    value: Array,
+    unknown: Array,
+    straight: bool,  # noqa: FBT001
+    start: Array,
+    end: Array,
+    starts: Array,
+    ends: Array,
+    low: int,
+    high: int,
+    of_each: Array,
+    covered: Array,
+) -> tuple[float, float, int]:
+    """Sweep over starts, ends and samples.
+
+    Each piece's energy is the difference of what one running piece has got so far, at its end and
+    its start; that sum is kept with its rounding errors, as pieces are short against the window.
+    """
+    count, samples = len(start), len(ts)
+    given, lost = 0.0, 0.0  # what a running piece has got so far, W ns: a sum and its error
+    total, idle, known = 0.0, 0.0, np.int64(0)
+    running, i, j = 0, 0, 0
+    now = low
+    k = np.searchsorted(ts, now, "right") - 1
+    low_part = np.empty(count)
+    while True:
+        while i < count and start[starts[i]] <= now:
+            row = starts[i]
+            of_each[row], low_part[row], covered[row] = given, lost, known
+            running += 1
+            i += 1
+        while j < i and j < count and end[ends[j]] <= now:
+            row = ends[j]
+            of_each[row] = ((given - of_each[row]) + (lost - low_part[row])) * 1e-9
+            covered[row] = known - covered[row]
+            running -= 1
+            j += 1
+        if now >= high:
+            break
+        then = high
+        if i < count:
+            then = min(then, start[starts[i]])
+        if j < count:
+            then = min(then, end[ends[j]])
+        if k + 1 < samples:
+            then = min(then, ts[k + 1])
+        if k >= 0 and not unknown[k]:
+            middle = value[k]
+            if straight:
+                width = ts[k + 1] - ts[k]
+                middle += (value[k + 1] - value[k]) * (((now - ts[k]) + (then - ts[k])) / 2 / width)
+            part = middle * (then - now)
+            total += part
+            known += then - now
+            if running:
+                part /= running
+                new = given + part
+                back = new - given
+                lost += (given - (new - back)) + (part - back)
+                given = new
+            else:
+                idle += part
+        now = then
+        if k + 1 < samples and ts[k + 1] <= now:
+            k += 1
+    for left in range(j, count):
+        row = ends[left]
+        if covered[row] >= 0:
+            of_each[row] = ((given - of_each[row]) + (lost - low_part[row])) * 1e-9
+            covered[row] = -1
+    return total, idle, known

@@ -1,0 +1,169 @@
+"""Which series tell what of a GPU: one table over all samplers, and how their samples are joined.
+
+Between samples a value either holds or goes straight to the next one:
+
+* A clock is what the firmware set: it stays until it is set again, so a sample holds until the
+  next. So does a throttle status; a throttle share is stored at the beginning of the interval that
+  it was measured over, so that holding it is exact.
+* Power is an average over a window that ends with the sample and is documented for no GPU but
+  some of NVIDIA's (25 ms of every 100 ms, or 1 s). Held, it would come half a period late; straight
+  lines come neither late nor early on average, and their integral is the trapezoid rule that the
+  published energies of such logs use. Temperature cannot jump.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+PER_CENT = 0.01
+_WATTS = {"W": 1.0, "watts": 1.0, "mW": 1e-3}
+_MEGAHERTZ = {"MHz": 1.0, "mhz": 1.0, "": 1.0}
+_CELSIUS = {"°C": 1.0, "C": 1.0, "deg C": 1.0}
+_SHARE = {"%": PER_CENT}
+
+_DIES = r"(?: XCP 0)?(?: XCD (?P<die>\d+))?"
+"""Dies; a GPU that is one partition has the number 0 in some names. Other partitions' series are
+of nobody, for nothing says which of them a process computes on."""
+_SYSTEMS_GPU = r"(?:GPU \[\d+\]|\[GPU \d+\]) "
+"""How counter tracks of rocprofiler-systems and Omnitrace begin."""
+_CAUSE = r"(?!(?:GPU idle|applications clocks|display clock|low utilization|SW thermal limit))"
+"""What NVML and amd-smi count beside throttling: settings, and a GPU without work."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """Series that tell a quantity.
+
+    Parameters
+    ----------
+    name
+        Regular expression that their whole name matches; group ``die`` numbers dies.
+    units
+        Units that they may have → what to multiply by.
+    is_counter
+        Whether they count up what the quantity is the rate of, per second.
+    is_logged
+        Whether a sample stands only where the value changed, and once more where logging ended.
+    """
+
+    name: str
+    units: dict[str, float]
+    is_counter: bool = False
+    is_logged: bool = False
+
+    def match(self, name: str) -> re.Match[str] | None:
+        """How a series' name matches."""
+        return re.fullmatch(self.name, name)
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """What becomes columns of nodes.
+
+    Parameters
+    ----------
+    name
+        Begins the names of its columns.
+    unit
+        Ends them.
+    least, most
+        No GPU has less or more.
+    told
+        What tells it, the best first of what is sampled equally well.
+    is_straight
+        Whether it goes straight from sample to sample; it holds otherwise.
+    is_most
+        Whether of several series the most counts (causes of one effect), not the mean (dies).
+    """
+
+    name: str
+    unit: str
+    least: float
+    most: float
+    told: tuple[Told, ...]
+    is_straight: bool = False
+    is_most: bool = False
+
+    def columns(self, die: int | None = None) -> tuple[str, str, str]:
+        """Columns of its mean, least and most."""
+        stem = self.name if die is None else f"{self.name}_xcd{die}"
+        return f"{stem}_{self.unit}", f"{stem}_min_{self.unit}", f"{stem}_max_{self.unit}"
+
+
+GFXCLK = Quantity(
+    "gfxclk",
+    "mhz",
+    0.0,
+    1e5,
+    (
+        Told(rf"gfx clock{_DIES}", _MEGAHERTZ),
+        Told(rf"gfx clock average{_DIES}", _MEGAHERTZ),
+        Told(r"SM clock|graphics clock", _MEGAHERTZ),
+        Told(r"sclk(?: sclk)?", _MEGAHERTZ, is_logged=True),
+    ),
+)
+MEMCLK = Quantity(
+    "memclk",
+    "mhz",
+    0.0,
+    1e5,
+    (
+        Told(r"memory clock(?: AID \d+)?", _MEGAHERTZ),
+        Told(r"memory clock average", _MEGAHERTZ),
+        Told(r"mclk(?: mclk)?", _MEGAHERTZ, is_logged=True),
+    ),
+)
+POWER = Quantity(
+    "power",
+    "w",
+    0.0,
+    1e5,
+    (
+        Told(r"socket power", _WATTS),
+        Told(r"socket power (?:instant|draw)", _WATTS),
+        Told(r"socket power average", _WATTS),
+        Told(rf"{_SYSTEMS_GPU}(?:Current |Average )?Power(?: \(S\))?", _WATTS),
+        Told(r"GPU Power \[\d+\](?: \(S\))?", _WATTS),
+        Told(r"energy", {"J": 1.0, "mJ": 1e-3}, is_counter=True),
+    ),
+    is_straight=True,
+)
+TEMPERATURE = Quantity(
+    "temperature",
+    "c",
+    -273.15,
+    1e4,
+    (
+        Told(r"temperature hotspot", _CELSIUS),
+        Told(r"temperature GPU", _CELSIUS),
+        Told(rf"{_SYSTEMS_GPU}(?:Hotspot )?Temperature(?: \(S\))?", _CELSIUS),
+        Told(r"GPU Temperature \[\d+\](?: \(S\))?", _CELSIUS),
+    ),
+    is_straight=True,
+)
+THROTTLE = Quantity(
+    "throttle",
+    "share",
+    0.0,
+    1.0,
+    (
+        Told(rf"throttle share {_CAUSE}.+", _SHARE),
+        Told(rf"throttle activity {_CAUSE}.+", _SHARE),
+        Told(rf"throttle status(?: {_CAUSE}.+)?", {"": 1.0}),
+    ),
+    is_most=True,
+)
+"""Of several causes the most counts: their times may or may not overlap, so the clock was held
+down for at least that share."""
+
+QUANTITIES = (GFXCLK, MEMCLK, POWER, TEMPERATURE, THROTTLE)
+
+NUMBERED_AS_LANES = ("rpd",)
+"""Tools that number GPUs of the node's series as they number those of their operations."""
+
+PARTITION = re.compile(r".* XCP (\d+)(?: XCD \d+)?")
+"""Name of a series of one partition of a GPU."""
+
+DUAL_DIE = re.compile(r"MI250|MI250X", re.IGNORECASE)
+"""GPUs that are one of two dies on a module, of which the first tells the power of both."""

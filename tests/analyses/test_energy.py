@@ -1,0 +1,190 @@
+"""Energy of GPUs: every nanosecond is shared by what runs in it, and all adds up."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import chopper_interop as ci
+from chopper_interop import energy, registry
+from chopper_interop.analyses.energy import energy as analysis
+from chopper_interop.annotate import annotate
+from chopper_interop.build import TraceBuilder
+from chopper_interop.fragment import Fragment
+from chopper_interop.node_telemetry_samples import sampled
+from chopper_interop.schemas.kinds import Kind, LaneKind
+from chopper_interop.schemas.meta import Device, DeviceMatch, Rank, Source
+from chopper_interop.sources import SourceFiles
+from chopper_interop.telemetry import Surroundings, with_telemetry
+from chopper_interop.testing import check_analysis
+
+SECOND = 10**9
+STEPS = st.lists(st.tuples(st.integers(1, 25), st.integers(0, 50)), min_size=2, max_size=12)
+WORK = st.lists(st.tuples(st.integers(0, 120), st.integers(0, 60)), min_size=1, max_size=10)
+
+
+@given(STEPS, WORK, st.booleans())
+def test_against_every_single_nanosecond(steps, work, straight) -> None:
+    ts, value = np.cumsum([s for s, _ in steps]), [float(v) for _, v in steps]
+    power = sampled(ts, np.array(value), 0, is_straight=straight)
+    start = np.array([s for s, _ in work])
+    end = start + np.array([d for _, d in work])
+    found = energy.shared(power, start, end)
+    drawn = {}
+    for i in range(len(ts) - 1):
+        if not power.unknown[i]:
+            slope = (value[i + 1] - value[i]) / (ts[i + 1] - ts[i]) if straight else 0.0
+            for m in range(ts[i], ts[i + 1]):
+                drawn[m] = (value[i] + slope * (m + 0.5 - ts[i])) * 1e-9
+    window = range(start.min(), end.max())
+    running = {m: np.count_nonzero((start <= m) & (m < end)) for m in window}
+    known = [m for m in window if m in drawn]
+    assert found.covered_ns == len(known)
+    assert found.total == pytest.approx(sum(drawn[m] for m in known))
+    assert found.idle == pytest.approx(sum(drawn[m] for m in known if not running[m]))
+    for i, (a, b) in enumerate(zip(start, end, strict=True)):
+        expected = [drawn[m] / running[m] if m in drawn else np.nan for m in range(a, b)]
+        if not expected:
+            assert np.isnan(found.of_each[i]) or found.of_each[i] == 0
+            continue
+        assert found.of_each[i] == pytest.approx(np.sum(expected), nan_ok=True)
+        cut = np.nansum(expected) if np.isnan(expected).any() else 0
+        assert found.cut[i] == pytest.approx(cut)
+    parts = np.nansum(found.of_each) + found.cut.sum() + found.idle
+    assert parts == pytest.approx(found.total, rel=1e-9)
+
+
+def test_a_million_pieces_add_up() -> None:
+    random = np.random.default_rng(5)
+    count = 1_000_000
+    start = np.sort(random.integers(0, 60 * SECOND, count))
+    end = start + random.integers(1_000, 200_000, count)
+    ts = np.cumsum(random.integers(5e5, 7e5, 100_000))
+    power = sampled(ts, random.uniform(100, 750, len(ts)), 0, is_straight=True)
+    found = energy.shared(power, start, end)
+    parts = np.nansum(found.of_each) + found.cut.sum() + found.idle
+    assert parts == pytest.approx(found.total, rel=1e-9)
+    inside = (ts >= start.min()) & (ts <= end.max())
+    ts, value = ts[inside], power.value[inside]
+    trapezoid = np.sum((value[1:] + value[:-1]) / 2 * np.diff(ts)) * 1e-9
+    assert found.total == pytest.approx(trapezoid, rel=1e-3)
+
+
+def job(series: list[tuple], work: list[tuple[Kind, int, int, int]], **match: object) -> ci.Trace:
+    """Work (kind, rank, start, duration) on device 0 of each rank, and series of it."""
+    builder = TraceBuilder()
+    for kind, rank, start, dur in work:
+        lane = builder.lane(rank, LaneKind.STREAM, int(kind), "s", 0)
+        builder.nodes(
+            kind=int(kind), name="k", rank=rank, lane=lane,
+            ts=np.array([start]), dur=np.array([dur]),
+        )  # fmt: skip
+    for rank, name, unit, points in series:
+        row = builder.series(rank, name, unit, "smi", device=0)
+        ts, value = np.array(points, float).T
+        builder.samples(row, ts.astype(np.int64), value)
+    trace = builder.finish()
+    return annotate(trace.with_meta(**match) if match else trace)
+
+
+STEADY = [(t * SECOND, 400) for t in range(-1, 12)]
+
+
+def test_what_a_rank_drew_by_kind() -> None:
+    work = [
+        (Kind.KERNEL, 0, 0, 4 * SECOND),
+        (Kind.COMM, 0, 2 * SECOND, 2 * SECOND),
+        (Kind.MEMCPY, 0, 8 * SECOND, SECOND),
+        (Kind.MEMSET, 0, 9 * SECOND, SECOND),
+    ]
+    counter = [(t * SECOND, 90 + 404 * t) for t in range(-1, 12)]
+    trace = job([(0, "socket power", "W", STEADY), (0, "energy", "J", counter)], work)
+    result = ci.analyze(trace, "energy")
+    check_analysis(analysis, trace)
+    (row,) = result.rows.to_pylist()
+    assert row == pytest.approx(
+        {
+            "rank": 0, "device": 0, "window_ns": 10 * SECOND, "covered_ns": 10 * SECOND,
+            "energy_j": 4000, "work_j": 2400, "cut_j": 0, "idle_j": 1600,
+            "compute_j": 1600, "comm_j": 400, "copy_j": 400,
+            "mean_power_w": 400, "peak_power_w": 400,
+            "counter_j": 4040, "difference_share": -40 / 4040,
+            "telemetry_ns": SECOND, "source": row["source"],
+        }
+    )  # fmt: skip
+    assert row["source"] == "smi"
+    assert trace.nodes["energy_j"].to_pylist() == pytest.approx([1200, 400, 400, 400])
+    assert result.summary["energy_j"] == 4000
+    assert result.summary["ranks_known"] == 1
+
+
+def test_two_ranks_on_one_gpu_share_what_it_drew() -> None:
+    work = [(Kind.KERNEL, 0, 0, 4 * SECOND), (Kind.KERNEL, 1, 2 * SECOND, 6 * SECOND)]
+    match = (DeviceMatch("smi.csv", 0, 0, -1, "user"),)
+    trace = job([(-1, "socket power", "W", STEADY)], work, device_matches=match)
+    rows = ci.analyze(trace, "energy").rows.to_pylist()
+    assert [row["work_j"] for row in rows] == pytest.approx([1200, 2000])
+    assert sum(row["energy_j"] for row in rows) == pytest.approx(3200)
+    assert trace.nodes["energy_j"].to_pylist() == pytest.approx([1200, 2000])
+
+
+@pytest.mark.parametrize("known", ["pci", "uuid", ""])
+def test_telemetry_of_a_gpu_that_two_processes_share(tmp_path: Path, known: str) -> None:
+    """Its PCI address or UUID tells that both mean the same GPU; a number alone does not."""
+    work = [(Kind.KERNEL, 0, 0, 4 * SECOND), (Kind.KERNEL, 1, 2 * SECOND, 6 * SECOND)]
+    ranks = (Rank(0, device=0), Rank(1, device=0))
+    name = {known: "0000:c1:00.0"} if known else {}
+    trace = job([], work, ranks=ranks, devices=(Device("", 0, ordinal=0, **name),))
+    smi = job([(-1, "socket power", "W", STEADY)], [])
+    smi = smi.with_meta(devices=(Device("", 0, index=0, **name),), sources=(Source("smi.csv", ""),))
+    fragment = Fragment(SourceFiles(registry.converter("amd-smi"), (tmp_path / "smi.csv",)), smi)
+    around = Surroundings(trace, dict.fromkeys((0, 1), tmp_path), trace.meta.devices, ())
+    joined = annotate(with_telemetry([fragment], around))
+    energies = joined.nodes["energy_j"].to_pylist() if known else []
+    assert energies == pytest.approx([1200, 2000] if known else [])
+    assert ("energy_j" in joined.nodes.column_names) is bool(known)
+
+
+def test_ranks_and_gpus_of_which_nothing_is_known_are_told() -> None:
+    work = [(Kind.KERNEL, 0, 0, SECOND), (Kind.KERNEL, 1, 0, SECOND)]
+    trace = job([(0, "socket power", "W", STEADY), (-1, "socket power", "W", STEADY)], work)
+    result = ci.analyze(trace, "energy")
+    assert [row["energy_j"] for row in result.rows.to_pylist()] == [pytest.approx(400), None]
+    unknown = ("ranks_known", "ranks_unknown", "gpus_without_rank")
+    assert [result.summary[name] for name in unknown] == [1, 1, 1]
+
+
+def test_work_beyond_the_samples_is_cut() -> None:
+    work = [(Kind.KERNEL, 0, 0, 20 * SECOND), (Kind.KERNEL, 0, 2 * SECOND, SECOND)]
+    trace = job([(0, "socket power", "W", STEADY)], work)
+    (row,) = ci.analyze(trace, "energy").rows.to_pylist()
+    assert row["covered_ns"] == 11 * SECOND
+    assert row["work_j"] == pytest.approx(200)
+    assert row["cut_j"] == pytest.approx(4200)
+    assert trace.nodes["energy_j"].to_pylist() == [None, pytest.approx(200)]
+
+
+@pytest.mark.parametrize("series", [[], [(0, "gfx clock", "MHz", STEADY)]])
+def test_without_power(series) -> None:
+    result = ci.analyze(job(series, [(Kind.KERNEL, 0, 0, SECOND)]), "energy")
+    assert [row["energy_j"] for row in result.rows.to_pylist()] == [None]
+    assert result.summary["energy_j"] == 0
+    assert ci.analyze(job(series, []), "energy").rows.num_rows == 0
+
+
+def test_the_demo_adds_up(demo: Path) -> None:
+    trace = ci.read(demo)
+    table = ci.analyze(trace, "energy").to_pandas()
+    assert list(table["rank"]) == [0, 1]
+    parts = table["work_j"] + table["cut_j"] + table["idle_j"]
+    assert parts.to_numpy() == pytest.approx(table["energy_j"].to_numpy(), rel=1e-9)
+    kinds = table["compute_j"] + table["comm_j"] + table["copy_j"]
+    assert kinds.to_numpy() == pytest.approx(table["work_j"].to_numpy(), rel=1e-9)
+    nodes = trace.to_pandas().groupby("rank")["energy_j"].sum()
+    assert nodes.to_numpy() == pytest.approx(table["work_j"].to_numpy(), rel=1e-9)
+    assert (table["difference_share"].abs() < 0.03).all()  # by the counter of the hardware
+    assert (table["mean_power_w"] * table["window_ns"] * 1e-9).to_numpy() == pytest.approx(
+        table["energy_j"].to_numpy()
+    )

@@ -1,0 +1,289 @@
+"""What communicates together is found: by sequence numbers, else by order, never by time."""
+
+import random
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ranks import Member, found, instances, job, truth
+
+import chopper_interop as ci
+from chopper_interop import arrow, collectives
+from chopper_interop.issues import IssueLog
+from chopper_interop.schemas.kinds import MOMENTS, Collective, EdgeKind, Kind, Moment
+from chopper_interop.trace import empty
+
+MS = 1_000_000
+STEP = [Collective.ALL_GATHER, Collective.ALL_REDUCE, Collective.ALL_REDUCE, Collective.ALL_TO_ALL]
+_RANDOM = st.randoms(use_true_random=True)
+
+
+def line(rng: random.Random, count: int, ranks: int, *, stated: bool) -> list[Member]:
+    """Collectives of all ranks, milliseconds apart, members of each ending within 10 us."""
+    members = []
+    now = 0
+    for i in range(count):
+        now += rng.randrange(2 * MS, 30 * MS)
+        for rank in range(ranks):
+            end = now + rng.randrange(10_000)
+            kind = STEP[i % len(STEP)]
+            size = rng.randrange(1, 9) if kind == Collective.ALL_TO_ALL else 64 * (i % len(STEP))
+            start = end - rng.randrange(20_000, MS)
+            seq = 100 + i if stated else None
+            members.append(Member(i, rank, start, end, kind=kind, size=size, seq=seq))
+    return members
+
+
+def matched(trace: ci.Trace) -> tuple[ci.Trace, dict[str, int]]:
+    issues = IssueLog("job")
+    trace = collectives.matched(trace, issues)
+    return trace, {issue.code: issue.count for issue in issues}
+
+
+@given(_RANDOM)
+@settings(max_examples=60)
+def test_sequence_numbers_match_whatever_is_missing(rng: random.Random) -> None:
+    ranks = rng.randint(2, 5)
+    members = line(rng, 12, ranks, stated=True)
+    members = [m for m in members if rng.random() < 0.8 or m.truth in (0, 11)]
+    clocks = {r: (rng.randrange(-4000, 4000) * 10**9, 0.0) for r in range(1, ranks)}
+    trace, told = matched(job(members, clocks))
+    assert found(trace) == truth(trace)
+    assert set(told) <= {"collectives-alone"}
+
+
+@given(_RANDOM)
+@settings(max_examples=60)
+def test_order_matches_windows_that_differ(rng: random.Random) -> None:
+    """Steps repeat, so that their order fits at several places; ends tell which is right."""
+    ranks, count = rng.randint(2, 4), 24
+    windows = [(rng.randrange(6), count - rng.randrange(6)) for _ in range(ranks)]
+    members = [
+        m
+        for m in line(rng, count, ranks, stated=False)
+        if windows[m.rank][0] <= m.truth < windows[m.rank][1]
+    ]
+    clocks = {
+        r: (rng.randrange(-4000, 4000) * 10**9, rng.uniform(-50, 50)) for r in range(1, ranks)
+    }
+    trace, told = matched(job(members, clocks))
+    assert found(trace) == truth(trace)
+    assert told["collectives-by-order"] == sum(map(len, truth(trace)))
+
+
+@given(_RANDOM)
+@settings(max_examples=40)
+def test_order_matches_around_what_one_rank_lacks(rng: random.Random) -> None:
+    members = line(rng, 24, 2, stated=False)
+    lost = rng.randrange(1, 23)
+    trace, _ = matched(
+        job([m for m in members if (m.truth, m.rank) != (lost, 1)], {1: (5 * MS, 0)})
+    )
+    assert set(map(tuple, found(trace))) <= set(map(tuple, truth(trace)))  # never a wrong one
+    assert len(found(trace)) >= 20
+
+
+def test_regular_steps_are_matched_where_clocks_agree() -> None:
+    """Nothing but the clock tells which is which when every step takes the same time."""
+    members = [
+        Member(i, rank, 30 * MS * i, 30 * MS * i + MS + rank) for i in range(13) for rank in (0, 1)
+    ]
+    for lost in (0, 12):
+        trace, _ = matched(job([m for m in members if (m.truth, m.rank) != (lost, 1)]))
+        assert found(trace) == truth(trace)
+
+
+@given(_RANDOM)
+def test_what_does_not_fit_is_not_matched(rng: random.Random) -> None:
+    wrong = [
+        Member(rank * 100 + i, rank, t := rng.randrange(10**9), t + MS)
+        for rank in (0, 1)
+        for i in range(20)
+    ]
+    trace, told = matched(job(wrong))
+    assert not found(trace)
+    assert told["collectives-unlike"] == 20
+
+
+def test_kernels_under_one_number_are_told_by_their_order() -> None:
+    members = [
+        Member(2 * i + k, rank, 100 * MS * i + k * MS, 100 * MS * i + k * MS + 10, seq=i)
+        for rank in (0, 1)
+        for i in range(3)
+        for k in range(2)
+    ]
+    trace, told = matched(job(members))
+    assert found(trace) == truth(trace)
+    assert not told
+    trace, told = matched(job(members[:-1]))
+    assert told == {"collectives-uneven": 3}
+    assert len(found(trace)) == 4
+
+
+def test_groups_have_numbers_of_their_own() -> None:
+    groups = {"tp": [0, 1], "dp": [0, 2]}
+    members = [
+        Member(10 * g + i, rank, 10 * MS * i + g, 10 * MS * i + MS, name, seq=i)
+        for g, (name, ranks) in enumerate(groups.items())
+        for i in range(4)
+        for rank in ranks
+    ]
+    trace, told = matched(job(members, groups=groups))
+    assert found(trace) == truth(trace)
+    assert not told
+
+
+def test_a_group_that_each_rank_calls_by_its_own_name_is_one() -> None:
+    groups = {"0": [0, 1], "1": [0, 1], "2": [0, 1]}
+    members = [Member(i, r, i * MS, i * MS + 9, str(r), seq=i) for i in range(3) for r in (0, 1)]
+    assert len(found(matched(job(members, groups=groups))[0])) == 3
+    more = [Member(9, r, 9 * MS, 9 * MS + 9, "2", seq=1) for r in (0, 1)]
+    two = [Member(m.truth, m.rank, m.start, m.end, "1", seq=m.seq) for m in members]
+    trace, _ = matched(job(two + more, groups=groups))
+    assert found(trace) == truth(trace)
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(1, 3)), max_size=20))
+def test_sends_and_receives_are_paired_in_order(messages: list[tuple[int, int, int]]) -> None:
+    members = [Member(99, rank, 10**9, 10**9 + 5) for rank in range(3)]
+    for i, (src, dst, size) in enumerate(messages):
+        if src != dst:
+            send, recv = Collective.SEND, Collective.RECV
+            members += [
+                Member(i, src, i * MS, i * MS + 50, kind=send, size=size, peer=dst),
+                Member(i, dst, i * MS, i * MS + 60, kind=recv, size=size, peer=src),
+            ]
+    trace, told = matched(job(members))
+    assert found(trace) == truth(trace)
+    assert "sends-unpaired" not in told
+
+
+def test_sends_without_a_receive_are_told() -> None:
+    send, recv = Collective.SEND, Collective.RECV
+    members = [
+        Member(0, 0, 0, 50, kind=send, size=8, peer=1),
+        Member(1, 0, MS, MS + 50, kind=send, size=9, peer=1),
+        Member(2, 0, 2 * MS, 2 * MS + 50, kind=send, size=9, peer=5),
+        Member(0, 1, 0, 60, kind=recv, size=8, peer=0),
+    ]
+    trace, told = matched(job(members))
+    assert found(trace) == truth(trace)
+    assert told == {"sends-unpaired": 2}
+
+
+def moments_are_ordered(trace: ci.Trace) -> bool:
+    """Whether starts and ends, with all that ties them, hold no circle."""
+    graph: nx.DiGraph = nx.DiGraph()
+    for node in range(trace.nodes.num_rows):
+        graph.add_edge((node, Moment.START), (node, Moment.END))
+    lane = trace.array("lane")
+    for number in np.unique(lane):
+        mine = np.flatnonzero(lane == number).tolist()
+        graph.add_edges_from(((a, Moment.END), (b, Moment.START)) for a, b in pairwise(mine))
+    src, dst, kind = (trace.array(c, "edges").tolist() for c in ("src", "dst", "kind"))
+    for a, b, k in zip(src, dst, kind, strict=True):
+        out, into = MOMENTS.get(EdgeKind(k), (Moment.END, Moment.START))
+        graph.add_edge((a, out), (b, into))
+    return nx.is_directed_acyclic_graph(graph)
+
+
+@given(_RANDOM)
+@settings(max_examples=60)
+def test_edges_lead_from_who_comes_last_and_close_no_circle(rng: random.Random) -> None:
+    members = [
+        Member(i, r, t := 20 * i + rng.randrange(12), t + rng.randrange(12), seq=i)
+        for i in range(6)
+        for r in range(3)
+    ]
+    issues = IssueLog()
+    trace = collectives.with_edges(matched(job(members))[0], issues)
+    ts, end = trace.array("ts"), trace.array("ts") + trace.array("dur")
+    src, dst = (trace.array(c, "edges") for c in ("src", "dst"))
+    assert (ts[src] <= end[dst]).all()
+    assert moments_are_ordered(trace)
+    late = sum(issue.count for issue in issues if issue.code == "collectives-late")
+    assert len(src) + late == sum(len(rows) - 1 for rows in truth(trace))
+    for rows in truth(trace):
+        mine = np.isin(dst, rows)
+        assert (ts[src[mine]] == ts[rows].max()).all()
+
+
+def test_a_broadcast_waits_for_its_root_alone() -> None:
+    members = [
+        Member(i, r, i * MS, i * MS + 50, kind=Collective.BROADCAST, seq=i)
+        for i in range(3)
+        for r in (0, 1)
+    ]
+    trace = matched(job(members))[0]
+    issues = IssueLog()
+    assert not collectives.with_edges(trace, issues).edges.num_rows
+    assert [(i.code, i.count) for i in issues] == [("collectives-root-unknown", 6)]
+
+
+@given(_RANDOM)
+@settings(max_examples=3)
+def test_what_is_stated_stays(tmp_path_factory: pytest.TempPathFactory, rng: random.Random) -> None:
+    issues, tmp_path = IssueLog(), tmp_path_factory.mktemp("stated")
+    trace = collectives.with_edges(matched(job(line(rng, 9, 2, stated=True)))[0], issues)
+    ci.write(trace, tmp_path / "job.parquet")
+    again = ci.read(tmp_path / "job.parquet")
+    assert instances(again) == instances(trace)
+    assert again.edges.equals(trace.edges)
+    assert collectives.matched(again, issues) is again
+    assert collectives.with_edges(again, issues) is again
+
+
+@pytest.mark.parametrize(
+    ("folder", "pattern", "counts"),
+    [
+        ("pytorch/ddp_resnet_4rank_amd", "rank?.json.gz", (84, 84, 21, 45)),
+        ("pytorch/ddp_resnet_4rank_amd", "merged*", (84, 84, 21, 45)),
+        ("pytorch/dlrm_8rank_v100/kineto", "*.json", (64, 64, 8, 56)),
+        ("pytorch/torchrec_4rank_v100", "*.json", (120, 120, 30, 80)),
+    ],
+)
+def test_real_jobs(shared: Path, folder: str, pattern: str, counts: tuple[int, ...]) -> None:
+    trace = ci.read(*sorted((shared / folder).glob(pattern)))
+    comm = np.count_nonzero(trace.array("kind") == Kind.COMM)
+    rows = found(trace)
+    drawn = np.count_nonzero(trace.array("kind", "edges") == EdgeKind.COMM)
+    assert (comm, sum(map(len, rows)), len(rows), drawn) == counts
+    ranks = trace.array("rank")
+    assert all(sorted(ranks[r].tolist()) == trace.ranks for r in rows)
+
+
+@pytest.mark.parametrize(
+    ("folder", "pattern"),
+    [
+        ("pytorch/ddp_resnet_4rank_amd", "rank?.json.gz"),
+        ("pytorch/dlrm_8rank_v100/kineto", "*.json"),
+        ("pytorch/torchrec_4rank_v100", "*.json"),
+    ],
+)
+def test_what_ranks_lack_makes_no_match_wrong(shared: Path, folder: str, pattern: str) -> None:
+    """Without sequence numbers, with clocks apart by minutes, and with any collectives gone."""
+    whole = ci.read(*sorted((shared / folder).glob(pattern)))
+    rows = np.flatnonzero(whole.array("kind") == Kind.COMM)
+    nodes = arrow.take(whole.nodes, rows).drop_columns(["instance"])
+    nodes = nodes.drop_columns([c for c in ("seq",) if c in nodes.column_names])
+    true, rank = np.array(instances(whole))[rows], whole.array("rank")[rows]
+    rng = np.random.default_rng(7)
+    missed = 0
+    for _ in range(10):
+        apart = rng.integers(-600, 600, len(whole.ranks)) * 10**9
+        kept = rng.random(len(rows)) > 0.05 * (rank % 2)
+        moved = arrow.replaced(nodes, "ts", arrow.numbers(nodes["ts"]) + apart[rank])
+        part = arrow.take(moved, kept)
+        trace = replace(whole, nodes=part, edges=empty("edges"), counters=empty("counters"))
+        found_here: dict[int, set[int]] = {}
+        for number, truth_of in zip(instances(matched(trace)[0]), true[kept].tolist(), strict=True):
+            missed += number is None
+            if number is not None:
+                found_here.setdefault(number, set()).add(truth_of)
+        assert all(len(mixed) == 1 for mixed in found_here.values())
+    assert missed < 0.1 * 10 * len(rows)

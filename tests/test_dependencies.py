@@ -1,0 +1,371 @@
+"""Dependencies between streams, host and GPU, and threads: against truth, and by hand."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import networkx as nx
+import numpy as np
+import pytest
+from shared_data import SHARED
+
+from chopper_interop import dependencies, edge_counts, moments, pipeline
+from chopper_interop.build import TraceBuilder
+from chopper_interop.demo import make_demo
+from chopper_interop.errors import ReadError
+from chopper_interop.issues import IssueLog
+from chopper_interop.schemas.kinds import (
+    GPU_LANES,
+    GPU_WORK,
+    MOMENTS,
+    EdgeKind,
+    Kind,
+    LaneKind,
+    Moment,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from chopper_interop.trace import Trace
+
+ENDS = (Moment.END, Moment.START)
+LARGEST = 900_000
+"""Bytes of a file up to which a graph is made of it node by node."""
+COPIES = ("odd", "host_et", "clock_skew_4rank_amd", "base_boundary_4rank_amd")
+REAL = [
+    path
+    for folder in ("pytorch", "rocprof")
+    for path in sorted((SHARED / folder).rglob("*"))
+    if path.suffix in (".gz", ".json", ".rpd") and not set(COPIES) & set(path.parts)
+    and path.stat().st_size < LARGEST
+    and not any(word in path.name for word in ("truth", "worker1", "worker2", "worker3", "worker4",
+                "worker5", "worker6", "worker7", "rank1", "rank2", "rank3", "4423", "44240"))
+]  # fmt: skip
+
+
+def edges(trace: Trace, kind: EdgeKind) -> set[tuple[int, int]]:
+    chosen = trace.array("kind", "edges") == kind
+    src, dst = (trace.array(c, "edges")[chosen].tolist() for c in ("src", "dst"))
+    return set(zip(src, dst, strict=True))
+
+
+class Made:
+    """A trace made call by call; nodes go by the order in which they were added."""
+
+    def __init__(self) -> None:
+        self.builder = TraceBuilder()
+        self.rows: list[tuple[int, int]] = []
+        self.launched: list[tuple[int, int]] = []
+
+    def add(self, kind: Kind, name: str, lane: int, ts: int, dur: int, **args: Any) -> int:
+        text = json.dumps(args).encode() if args else b""
+        at = self.builder.text(np.frombuffer(text or b" ", np.uint8).copy())
+        first = self.builder.nodes(
+            kind=int(kind), name=name, rank=0, lane=lane, ts=np.array([ts]), dur=dur,
+            correlation=args.pop("correlation", -1),
+            args=(np.array([at]), np.array([len(text)])),
+        )  # fmt: skip
+        self.rows.append((ts, dur))
+        return first
+
+    def call(self, name: str, ts: int, dur: int = 10, thread: int = 1, **args: Any) -> int:
+        lane = self.builder.lane(0, LaneKind.THREAD, thread, f"thread {thread}")
+        return self.add(Kind.RUNTIME, name, lane, ts, dur, **args)
+
+    def op(self, name: str, ts: int, dur: int, thread: int = 1) -> int:
+        lane = self.builder.lane(0, LaneKind.THREAD, thread, f"thread {thread}")
+        return self.add(Kind.CPU_OP, name, lane, ts, dur)
+
+    def work(
+        self,
+        ts: int,
+        dur: int,
+        launch: int,
+        on: int = 7,
+        *,
+        thread: int = 1,
+        kind: Kind = Kind.KERNEL,
+        call: str = "hipLaunchKernel",
+        **args: Any,
+    ) -> int:
+        lane = self.builder.lane(0, LaneKind.STREAM, on, f"stream {on}", 0)
+        node = self.add(kind, "work", lane, ts, dur)
+        self.launched.append((self.call(call, launch, 10, thread, **args), node))
+        return node
+
+    def trace(self) -> tuple[Trace, list[int], IssueLog]:
+        """The completed trace, the row of each node, and the issues."""
+        if self.launched:
+            src, dst = np.array(self.launched).T
+            self.builder.edges(src, dst, int(EdgeKind.LAUNCH))
+        made = self.builder.finish()
+        key = {}
+        ts, dur = made.array("ts") + made.meta.origin_ns, made.array("dur")
+        for row, pair in enumerate(zip(ts.tolist(), dur.tolist(), strict=True)):
+            assert pair not in key, "times of a made trace must differ"
+            key[pair] = row
+        issues = IssueLog("test")
+        return dependencies.complete(made, issues), [key[pair] for pair in self.rows], issues
+
+
+def test_a_device_synchronise_depends_on_the_last_work_of_each_stream() -> None:
+    m = Made()
+    m.work(1_000, 500, 100)
+    last = m.work(1_600, 401, 200)
+    other = m.work(1_300, 500, 300, on=8)
+    wait = m.call("hipDeviceSynchronize", 400, 2_000)
+    m.work(2_700, 100, 2_600)
+    trace, row, issues = m.trace()
+    assert edges(trace, EdgeKind.SYNC) == {(row[last], row[wait]), (row[other], row[wait])}
+    assert not list(issues)
+
+
+def test_work_that_ends_after_the_call_is_no_dependency_and_is_counted() -> None:
+    m = Made()
+    before = m.work(1_000, 500, 100)
+    m.work(1_600, 1_500, 200)
+    wait = m.call("cudaDeviceSynchronize", 400, 2_000)
+    trace, row, issues = m.trace()
+    assert edges(trace, EdgeKind.SYNC) == {(row[before], row[wait])}
+    assert [(i.code, i.count) for i in issues] == [("wait-contradicted", 1)]
+
+
+@pytest.mark.parametrize("form", ['"{}"', "{}", '"( stream({}) event({}))"'])
+def test_handles_tell_stream_and_event(form: str) -> None:
+    def args(stream: str, event: str = "") -> dict[str, Any]:
+        if "(" in form:
+            return {"args": f"( stream({stream}) event({event or '0x1'}))"}
+        plain = {"stream": stream} | ({"event": event} if event else {})
+        return plain if '"' in form else {k: int(v, 16) for k, v in plain.items()}
+
+    m = Made()
+    first = m.work(1_000, 5_000, 100, 7, **args("0xa0"))
+    m.call("hipEventRecord", 200, 11, **args("0xa0", "0xe"))
+    m.work(6_100, 5_000, 250, 7, **args("0xa0"))
+    m.call("hipStreamWaitEvent", 300, 12, **args("0xb0", "0xe"))
+    behind = m.work(6_050, 100, 350, 8, **args("0xb0"))
+    wait = m.call("hipStreamSynchronize", 400, 6_000, **args("0xb0"))
+    event = m.call("hipEventSynchronize", 6_500, 20, **args("0xc0", "0xe"))
+    trace, row, issues = m.trace()
+    assert edges(trace, EdgeKind.EVENT) == {(row[first], row[behind])}
+    assert edges(trace, EdgeKind.SYNC) == {(row[behind], row[wait]), (row[first], row[event])}
+    assert not list(issues)
+
+
+def test_the_last_record_of_an_event_counts() -> None:
+    m = Made()
+    m.work(1_000, 500, 100, 7, stream="0xa")
+    m.call("hipEventRecord", 150, stream="0xa", event="0xe")
+    second = m.work(1_500, 500, 200, 7, stream="0xa")
+    m.call("hipEventRecord", 250, 11, stream="0xa", event="0xe")
+    m.call("hipStreamWaitEvent", 300, 12, stream="0xb", event="0xe")
+    behind = m.work(2_100, 100, 350, 8, stream="0xb")
+    m.call("hipEventRecord", 400, 13, stream="0xb", event="0xe")
+    trace, row, _ = m.trace()
+    assert edges(trace, EdgeKind.EVENT) == {(row[second], row[behind])}
+
+
+def test_communication_waits_for_what_its_thread_launched_before() -> None:
+    m = Made()
+    m.work(900, 5, 90, on=9)
+    before = m.work(1_000, 5_000, 100)
+    m.call("hipStreamWaitEvent", 200, 11)
+    comm = m.work(6_010, 3_000, 300, 8, kind=Kind.COMM)
+    m.call("hipStreamWaitEvent", 400, 12)
+    behind = m.work(9_020, 3_000, 500)
+    trace, row, issues = m.trace()
+    assert edges(trace, EdgeKind.EVENT) == {(row[before], row[comm]), (row[comm], row[behind])}
+    assert [(i.code, i.count) for i in issues] == [("event-by-order", 2)]
+
+
+def test_the_wait_of_one_thread_holds_for_the_work_of_the_next() -> None:
+    m = Made()
+    m.work(1_000, 500, 100, thread=2)
+    comm = m.work(1_600, 3_000, 300, 8, thread=2, kind=Kind.COMM)
+    m.call("hipStreamWaitEvent", 400, 12, thread=2)
+    behind = m.work(4_700, 300, 500, thread=1)
+    trace, row, _ = m.trace()
+    assert edges(trace, EdgeKind.EVENT) == {(row[comm], row[behind])}
+
+
+def test_a_wait_of_which_nothing_is_sure_has_no_edge() -> None:
+    m = Made()
+    m.work(1_000, 500, 100, 8)
+    m.work(1_000, 600, 120, 9)
+    m.call("cudaStreamWaitEvent", 400, 12)
+    m.work(90_000, 300, 500, 7)
+    m.call("cudaStreamSynchronize", 600, 20)
+    trace, _, issues = m.trace()
+    assert not edges(trace, EdgeKind.EVENT)
+    assert not edges(trace, EdgeKind.SYNC)
+    assert {(i.code, i.count) for i in issues} == {("event-untold", 1), ("wait-untold", 1)}
+
+
+def test_blocking_copies_and_frees_depend_where_it_shows() -> None:
+    m = Made()
+    copy = m.work(1_000, 500, 100, kind=Kind.MEMCPY, call="hipMemcpyAsync")
+    free = m.call("hipFree", 600, 10_000)
+    m.call("hipFree", 10_700, 20_000)
+    trace, row, _ = m.trace()
+    assert edges(trace, EdgeKind.SYNC) == {(row[copy], row[free])}
+
+
+def test_what_is_stated_is_kept_and_nothing_is_added_twice() -> None:
+    m = Made()
+    m.work(1_000, 500, 100)
+    m.work(1_600, 401, 200)
+    m.work(1_300, 500, 300, on=8)
+    m.call("hipDeviceSynchronize", 400, 2_000)
+    trace, _, _ = m.trace()
+    issues = IssueLog("test")
+    again = dependencies.complete(trace, issues)
+    assert again.edges.equals(trace.edges)
+
+
+def test_idle_threads_take_over_from_each_other() -> None:
+    m = Made()
+    asks = m.op("aten::ones_like", 1_000, 50_000)
+    begins = m.op("evaluate_function", 60_000, 500_000, thread=2)
+    m.op("evaluate_function", 561_000, 100_000, thread=2)
+    ends = m.op("evaluate_function", 662_000, 1_000, thread=2)
+    goes_on = m.op("aten::to", 900_000, 5_000)
+    m.call("cudaEventQuery", 905_500, 200, thread=3)
+    m.op("aten::to", 980_000, 5_100)
+    trace, row, issues = m.trace()
+    handed = {(row[asks], row[begins]), (row[ends], row[goes_on])}
+    assert edges(trace, EdgeKind.HANDOVER) == handed
+    assert [(i.code, i.count) for i in issues] == [("handover-observed", 2)]
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        ("aten::to", 2_100_000, 5_000),  # a millisecond later: who knows why
+        ("hipDeviceSynchronize", 60_000, 5_000),  # waits, but not for the other thread
+        ("aten::to", 40_000, 5_000),  # the other runs still
+    ],
+)
+def test_what_does_not_show_is_no_handover(second: tuple[str, int, int]) -> None:
+    m = Made()
+    m.op("aten::ones_like", 1_000, 50_000)
+    add = m.call if second[0].startswith("hip") else m.op
+    add(*second, thread=2)
+    trace, _, _ = m.trace()
+    assert not edges(trace, EdgeKind.HANDOVER)
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["no records", "records"])
+def demo(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_demo(
+        tmp_path_factory.mktemp("demo") / "job", ranks=2, layers=3, steps=2, recorder_hz=0,
+        counter_steps=0, telemetry=False, event_records=request.param,
+    )  # fmt: skip
+
+
+def test_every_wait_on_the_demo_jobs_critical_path_has_its_edge(demo: Path) -> None:
+    trace = pipeline.read(demo / "kineto")
+    truth = json.loads((demo / "truth.json").read_text())
+    start = trace.array("ts") + trace.meta.origin_ns
+    end = start + trace.array("dur")
+    rank, kind, correlation = (trace.array(c) for c in ("rank", "kind", "correlation"))
+    on_gpu = np.isin(kind, [int(k) for k in GPU_WORK])
+    row = {
+        (int(rank[i]), int(correlation[i]), bool(on_gpu[i])): i
+        for i in np.flatnonzero(correlation > 0)
+    }
+    found = {
+        (k, dst, int(end[src]))
+        for k in (EdgeKind.EVENT, EdgeKind.SYNC)
+        for src, dst in edges(trace, k)
+    }
+    met: Counter[str] = Counter()
+    paths = truth["critical_path"]
+    for path in (paths["window"], *paths["steps"].values()):
+        pieces = zip(*(path[c] for c in ("kind", "rank", "correlation", "ts_ns")), strict=True)
+        for what, of_rank, number, ts in pieces:
+            if what in ("event_latency", "sync_latency"):
+                on = what == "event_latency"
+                edge = EdgeKind.EVENT if on else EdgeKind.SYNC
+                at = row[of_rank, number, on]
+                assert any((edge, at, ts + d) in found for d in (-1, 0, 1)), (what, number)
+                met[what] += 1
+    assert min(met["event_latency"], met["sync_latency"]) > 3
+
+
+def test_each_backward_pass_of_the_demo_job_is_handed_over_and_back(demo: Path) -> None:
+    trace = pipeline.read(demo / "kineto")
+    lane, rank = trace.array("lane"), trace.array("rank")
+    handed = edges(trace, EdgeKind.HANDOVER)
+    assert Counter(int(rank[dst]) for _, dst in handed) == {0: 4, 1: 4}  # twice a step
+    assert all(lane[src] != lane[dst] for src, dst in handed)
+
+
+def test_edges_are_counted_by_kind() -> None:
+    m = Made()
+    m.op("outer", 1_000, 90_000)
+    m.op("first", 2_000, 1_000)
+    m.op("second", 4_000, 1_001)
+    m.op("behind", 95_000, 1_000)
+    m.op("alone", 97_000, 1_002, thread=2)
+    m.work(6_000, 100, 5_000)
+    m.work(6_200, 101, 5_100)
+    trace, _, _ = m.trace()
+    counts = edge_counts.edge_counts(trace)
+    assert counts == {
+        EdgeKind.CALL: 4,
+        EdgeKind.ORDER: 4,
+        EdgeKind.LAUNCH: 2,
+        EdgeKind.STREAM: 1,
+        EdgeKind.HANDOVER: 1,
+    }
+    told = "fixed: 4 call, 4 order, 2 launch, 1 stream; observed: 1 handover"
+    assert edge_counts.described(trace) == told
+
+
+@pytest.mark.parametrize("name", ["job.parquet", "job.pftrace"])
+def test_the_edges_of_our_own_outputs_come_back(demo: Path, tmp_path: Path, name: str) -> None:
+    trace = pipeline.read(demo / "kineto")
+    pipeline.write(trace, tmp_path / name)
+    again = pipeline.read(tmp_path / name)
+    for kind in dependencies.FOUND:
+        assert len(edges(again, kind)) == len(edges(trace, kind))
+
+
+@pytest.mark.parametrize("path", REAL, ids=lambda p: p.name[:40])
+def test_edges_of_real_files_point_forward_and_make_no_circle(path: Path) -> None:
+    try:
+        trace = pipeline.read(path)
+    except ReadError as error:
+        pytest.skip(str(error))
+    kind = trace.array("kind", "edges")
+    src, dst = trace.array("src", "edges"), trace.array("dst", "edges")
+    graph = structure_of(trace)
+    for k in (EdgeKind.EVENT, EdgeKind.SYNC, EdgeKind.HANDOVER):
+        these = np.flatnonzero(kind == k)
+        assert moments.forward(trace, src[these], dst[these], k).all()
+        first, last = MOMENTS.get(k, ENDS)
+        for a, b in zip(src[these].tolist(), dst[these].tolist(), strict=True):
+            graph.add_edge(2 * a + first, 2 * b + last)
+    assert nx.is_directed_acyclic_graph(graph)
+
+
+def structure_of(trace: Trace) -> nx.DiGraph[int]:
+    """Starts (2 i) and ends (2 i + 1) of nodes, nesting, and order on lanes where none overlap."""
+    ts, dur, parent, lane = (trace.array(c) for c in ("ts", "dur", "parent", "lane"))
+    end = ts + dur
+    graph: nx.DiGraph[int] = nx.DiGraph()
+    graph.add_edges_from((2 * i, 2 * i + 1) for i in range(len(ts)))
+    for i in np.flatnonzero(parent >= 0).tolist():
+        graph.add_edge(2 * int(parent[i]), 2 * i)
+        graph.add_edge(2 * i + 1, 2 * int(parent[i]) + 1)
+    kinds = trace.array("kind", "lanes")
+    for on in np.unique(lane).tolist():
+        if kinds[on] not in [int(k) for k in (*GPU_LANES, LaneKind.THREAD)]:
+            continue
+        mine = np.flatnonzero((lane == on) & (parent < 0)).tolist()
+        graph.add_edges_from((2 * a + 1, 2 * b) for a, b in pairwise(mine) if end[a] <= ts[b])
+    return graph

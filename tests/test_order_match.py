@@ -1,0 +1,122 @@
+"""Two runs are matched in order, by as many steps as there are, and by none that is not sure."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chopper_interop import order_match
+from chopper_interop.order_match import match
+
+SEQUENCES = st.lists(st.integers(0, 4), max_size=16)
+
+
+def longest(a: list[int], b: list[int]) -> int:
+    """Length of a longest common subsequence, the plain way."""
+    row = [0] * (len(b) + 1)
+    for x in a:
+        before = 0
+        for j, y in enumerate(b):
+            here = row[j + 1]
+            row[j + 1] = before + 1 if x == y else max(row[j + 1], row[j])
+            before = here
+    return row[-1]
+
+
+def matched(a: object, b: object) -> order_match.Match:
+    return match(np.array(a, np.int64), np.array(b, np.int64))
+
+
+def letters(a: str, b: str) -> list[int]:
+    return matched([ord(c) for c in a], [ord(c) for c in b]).place.tolist()
+
+
+@given(SEQUENCES, SEQUENCES)
+def test_as_many_as_brute_force_finds_and_in_order(a: list[int], b: list[int]) -> None:
+    found = matched(a, b)
+    assert found.pairs == longest(a, b)
+    assert (np.diff(found.place[found.place >= 0]) > 0).all()
+    assert all(a[i] == b[j] for i, j in enumerate(found.place.tolist()) if j >= 0)
+
+
+@given(st.integers(0, 40), st.data())
+def test_never_a_wrong_pair_of_steps_that_are_unique(size: int, data: st.DataObject) -> None:
+    steps = st.lists(st.booleans(), min_size=size, max_size=size)
+    mine, theirs = data.draw(steps), data.draw(steps)
+    a = [i for i in range(size) if mine[i]]
+    b = [i for i in range(size) if theirs[i]]
+    place = matched(a, b).place
+    assert [b[j] if j >= 0 else None for j in place] == [x if theirs[x] else None for x in a]
+
+
+@given(st.lists(st.integers(0, 5), min_size=30, max_size=60), st.integers(0, 29), st.booleans())
+def test_one_missing_step_shifts_none(steps: list[int], lost: int, mine: bool) -> None:  # noqa: FBT001 # drawn
+    """What stands where, if it is told at all; of equal neighbours of the lost one it is not."""
+    numbered = list(range(len(steps)))
+    short, kept = steps[:lost] + steps[lost + 1 :], numbered[:lost] + numbered[lost + 1 :]
+    place = matched(*((short, steps) if mine else (steps, short))).place
+    for i, j in enumerate(place.tolist()):
+        truth = (kept[i], j) if mine else (i, kept[j] if j >= 0 else -1)
+        same_run = truth[0] != truth[1] and len(set(steps[min(truth) : max(truth) + 1])) > 1
+        assert j < 0 or truth[0] == truth[1] or same_run
+    assert np.count_nonzero(place >= 0) > 0
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "place"),
+    [
+        ("aab", "ab", [-1, -1, 1]),  # which a is not sure
+        ("aabaab", "aab", [-1, -1, -1, 0, 1, 2]),  # the last of two repetitions
+        ("xaqay", "xay", [0, -1, -1, -1, 2]),  # q is of no kernel that both have
+        ("xababy", "xaby", [0, -1, -1, 1, 2, 3]),
+        ("aaaa", "aa", [-1, -1, 0, 1]),
+        ("sabcabcabc", "sabcabc", [0, -1, -1, -1, 1, 2, 3, 4, 5, 6]),
+        ("ngggn", "nggn", [0, -1, -1, -1, 3]),
+        ("", "ab", []),
+        ("ab", "", [-1, -1]),
+        ("ab", "cd", [-1, -1]),
+    ],
+)
+def test_what_is_sure(a: str, b: str, place: list[int]) -> None:
+    assert letters(a, b) == place
+
+
+def job(steps: int, layers: int = 12, of_layer: int = 25, other: int = 60) -> tuple[list[int], int]:
+    """A training job's kernels: steps of equal layers and some more; and the length of a step."""
+    draw = np.random.default_rng(3)
+    layer = draw.integers(0, 15, of_layer).tolist()
+    step = layer * layers + draw.integers(10, 20, other).tolist()
+    return step * steps, len(step)
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "lost"),
+    [(10, 10, 0), (10, 9, 0), (10, 2, 0), (10, 2, 4), (9, 10, 6), (2, 10, 4), (40, 40, 900)],
+)
+def test_steps_of_a_job(mine: int, theirs: int, lost: int) -> None:
+    a, step = job(mine)
+    b, _ = job(theirs)
+    gone = set(np.random.default_rng(lost).choice(len(b), lost, replace=False).tolist())
+    kept = [i for i in range(len(b)) if i not in gone]
+    found = matched(a, [b[i] for i in kept])
+    at = np.flatnonzero(found.place >= 0)
+    their = np.array(kept)[found.place[at]]
+    assert (at % step == their % step).mean() >= (1.0 if lost < 20 else 0.999)
+    assert found.pairs >= 0.95 * min(len(a), len(kept))
+    if theirs == mine:
+        assert (at // step == their // step).mean() > 0.99
+    elif theirs < mine and not lost:
+        assert set(at // step - their // step) == {mine - theirs}
+
+
+def test_many_differences_are_matched_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(order_match, "_MOST_EDITS", 100)
+    monkeypatch.setattr(order_match, "_PIECE", 512)
+    monkeypatch.setattr(order_match, "_KEPT", 384)
+    a = np.random.default_rng(1).integers(0, 200, 8000)
+    kept = np.flatnonzero(np.random.default_rng(2).random(8000) > 0.05)
+    found = match(a, a[kept])
+    at = np.flatnonzero(found.place >= 0)
+    right = kept[found.place[at]] == at
+    assert right.mean() > 0.999
+    assert len(at) > 0.98 * len(kept)

@@ -1,0 +1,274 @@
+"""Ranks are brought to one clock by the ends of collectives, as far as these can tell."""
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kineto_files import BASE, call, kernel, write
+from ranks import EPOCH, Member, clock, job
+
+import chopper_interop as ci
+from chopper_interop import collectives, rank_clocks, rank_fit
+from chopper_interop.issues import IssueLog
+from chopper_interop.schemas.kinds import Collective, Kind
+from chopper_interop.schemas.meta import COMPUTED, ClockFit
+
+US, MS, S = 1_000, 1_000_000, 1_000_000_000
+_RANDOM = st.randoms(use_true_random=True)
+_PLACES = ((0, 1), (2, 3), (0, 2), (1, 3))
+
+
+def members(
+    rng: random.Random, groups: dict[str, list[int]], count: int, span: int, noise: int
+) -> list[Member]:
+    """Collectives spread over a time, ends of each within normal noise; late starters among them."""
+    made = []
+    for i in range(count):
+        now = span * i // count + rng.randrange(span // count // 2)
+        for g, (group, ranks) in enumerate(groups.items()):
+            for rank in ranks:
+                end = now + g * 2 * MS + 40 * MS + round(rng.gauss(0, noise))
+                start = end - 10 * noise - rng.randrange(1, 30 * MS)
+                made.append(Member(i * len(groups) + g, rank, start, end, group, seq=i))
+    return made
+
+
+def aligned(trace: ci.Trace) -> tuple[ci.Trace, dict[str, ClockFit], dict[str, int]]:
+    issues = IssueLog("job")
+    trace = rank_clocks.aligned(collectives.matched(trace, issues), issues)
+    return trace, {c.of: c for c in trace.meta.clocks}, {i.code: i.count for i in issues}
+
+
+def error_ns(trace: ci.Trace, made: list[Member]) -> int:
+    """How far off the worst start is from the true one, by the clock of the lowest rank."""
+    true = {(m.truth, m.rank, m.kind): m.start for m in made}
+    names, kind = trace.annotated("collective"), trace.array("kind")
+    off = [
+        abs(int(ts) + trace.meta.origin_ns - EPOCH - true[int(number), int(rank), names[i]])
+        for i, (ts, number, rank) in enumerate(
+            zip(trace.array("ts"), trace.array("correlation"), trace.array("rank"), strict=True)
+        )
+        if kind[i] == Kind.COMM
+    ]
+    return max(off)
+
+
+@given(_RANDOM)
+@settings(max_examples=40)
+def test_offsets_and_drifts_are_found(rng: random.Random) -> None:
+    ranks = list(range(rng.randint(2, 4)))
+    clocks = {
+        r: (rng.randrange(-4000 * S, 4000 * S), rng.choice([0, rng.uniform(-60, 60)]))
+        for r in ranks[1:]
+    }
+    noise = rng.randrange(US, 10 * US)
+    made = members(rng, {"0": ranks}, 60, 30 * S, noise)
+    lost = [m for m in made if rng.random() > 0.1]
+    trace, fits, told = aligned(job(lost, clocks, {"0": ranks}))
+    assert told["ranks-aligned"] == len(ranks) - 1
+    assert error_ns(trace, lost) < 3 * noise
+    for rank, (offset, _) in clocks.items():
+        fit = fits[f"rank {rank}"]
+        assert fit.applied
+        assert fit.uncertainty_ns < 4 * noise
+        at = fit.pivot_ns - EPOCH
+        assert (
+            abs(rank_fit.shifts(np.array([at]), fit.offset_ns, 0, 0)[0] + offset)
+            < 2000 * US + noise
+        )
+
+
+@given(_RANDOM)
+@settings(max_examples=25)
+def test_groups_relate_ranks_in_a_chain(rng: random.Random) -> None:
+    """Two by two, as tensor and data parallel ranks: nobody talks with all others."""
+    groups = {str(g): list(ranks) for g, ranks in enumerate(_PLACES)}
+    clocks = {r: (rng.randrange(-50 * MS, 50 * MS), 0.0) for r in (1, 2, 3)}
+    made = members(rng, groups, 12, S, 4 * US)
+    trace, fits, _ = aligned(job(made, clocks, groups))
+    assert error_ns(trace, made) < 40 * US
+    assert all(fits[f"rank {r}"].applied for r in clocks)
+
+
+def test_without_a_way_through_groups_a_rank_stays() -> None:
+    rng = random.Random(2)  # noqa: S311 # not for secrets
+    groups = {"0": [0, 1], "1": [2, 3]}
+    made = members(rng, groups, 12, S, US)
+    before = job(made, {3: (5 * MS, 0.0)}, groups)
+    trace, fits, told = aligned(before)
+    assert told == {"ranks-not-aligned": 2}
+    assert "no collectives relate it to rank 0" in fits["rank 3"].reason
+    assert trace.nodes["ts"].equals(before.nodes["ts"])
+
+
+@pytest.mark.parametrize(
+    ("count", "noise", "reason"),
+    [(4, US, "4 synchronising collectives"), (40, 20 * MS, "differ by")],
+)
+def test_what_cannot_tell_is_refused(count: int, noise: int, reason: str) -> None:
+    rng = random.Random(5)  # noqa: S311 # not for secrets
+    made = members(rng, {"0": [0, 1]}, count, 10 * S, noise)
+    before = job(made, {1: (7 * S, 0.0)}, {"0": [0, 1]})
+    trace, fits, told = aligned(before)
+    assert told == {"ranks-not-aligned": 1}
+    assert reason in fits["rank 1"].reason
+    assert not fits["rank 1"].applied
+    assert trace.nodes["ts"].equals(before.nodes["ts"])
+
+
+def test_what_is_within_the_residual_is_no_correction() -> None:
+    rng = random.Random(5)  # noqa: S311 # not for secrets
+    made = members(rng, {"0": [0, 1]}, 40, S, 10 * US)
+    trace, fits, told = aligned(job(made, {1: (8 * US, 0.0)}, {"0": [0, 1]}))
+    assert not told
+    assert "within the residual" in fits["rank 1"].reason
+    assert fits["rank 1"].pairs == 40
+    assert 0 < fits["rank 1"].uncertainty_ns < 25 * US
+    again, *_ = aligned(trace)
+    assert again is trace
+
+
+def test_one_host_has_one_clock() -> None:
+    rng = random.Random(5)  # noqa: S311 # not for secrets
+    made = members(rng, {"0": [0, 1, 2]}, 40, S, US)
+    clocks = {1: (70 * US, 0.0), 2: (3 * MS, 0.0)}
+    hosts = {0: "a", 1: "a", 2: "a"}
+    _, fits, _ = aligned(job(made, clocks, {"0": [0, 1, 2]}, hosts))
+    assert "one host" in fits["rank 1"].reason
+    assert fits["rank 2"].applied  # whatever it is, it is not one clock
+    _, fits, _ = aligned(job(made, clocks, {"0": [0, 1, 2]}, hosts | {1: "b"}))
+    assert fits["rank 1"].applied
+
+
+def test_starts_broadcasts_and_sends_tell_nothing() -> None:
+    made = [
+        Member(i, rank, 10 * MS * i, 10 * MS * i + MS, kind=kind, seq=i, peer=1 - rank)
+        for i in range(20)
+        for rank, kind in ((0, Collective.BROADCAST), (1, Collective.BROADCAST))
+    ]
+    trace, fits, _ = aligned(job(made, {1: (S, 0.0)}))
+    assert not fits
+    assert trace.meta.origin_ns == EPOCH
+
+
+def test_computed_times_are_no_clock() -> None:
+    rng = random.Random(5)  # noqa: S311 # not for secrets
+    trace = job(members(rng, {"0": [0, 1]}, 40, S, US), {1: (S, 0.0)}).with_meta(clock=COMPUTED)
+    assert not aligned(trace)[1]
+
+
+@given(st.integers(-(2**62), 2**62), st.integers(-(10**6), 10**6), st.integers(-(10**14), 10**14))
+def test_shifts_are_exact(offset: int, drift: int, away: int) -> None:
+    t = 1_767_189_312_123_456_789
+    (shift,) = rank_fit.shifts(np.array([t + away], np.int64), offset, drift, t).tolist()
+    assert abs(shift - (offset + drift * away / 10**9)) <= 1 + abs(offset) * 2**-52
+    whole = offset + drift * away // 10**9
+    assert shift - whole in {0, -1}
+
+
+def starts(trace: ci.Trace, rank: int) -> np.ndarray:
+    mine = trace.rank_rows[rank]
+    return trace.array("ts")[mine] + trace.meta.origin_ns
+
+
+def test_skewed_clocks_of_a_real_job_are_recovered(shared: Path) -> None:
+    """Every event is back where it was, within what the ends of collectives scatter by."""
+    folder = shared / "pytorch/clock_skew_4rank_amd"
+    skewed = ci.read(folder)
+    true = ci.read(*sorted((shared / "pytorch/ddp_resnet_4rank_amd").glob("rank?.json.gz")))
+    truth = json.loads((folder / "truth.json").read_text())
+    fits = {c.of: c for c in skewed.meta.clocks}
+    assert not {"ranks-apart", "ranks-not-aligned"} & {i.code for i in skewed.meta.issues}
+    for rank in range(4):
+        off = np.abs(np.sort(starts(skewed, rank)) - np.sort(starts(true, rank)))
+        assert off.max() < 10 * US
+        fit = fits[f"rank {rank}"]
+        assert fit.applied == (rank > 0)
+        added = truth[str(rank)]
+        assert abs(fit.offset_ns + round(added["offset_us"] * 1000)) < 10 * US
+    lines = [i.example for i in skewed.meta.issues if i.code == "ranks-aligned"]
+    assert len(lines) == 1
+    assert "rank 3 by -3,600,000," in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("folder", "pattern", "residual_us"),
+    [
+        ("ddp_resnet_4rank_amd", "rank?.json.gz", 9),
+        ("base_boundary_4rank_amd", "rank?.json.gz", 9),
+        ("dlrm_8rank_v100/kineto", "*.json", 3),
+        ("torchrec_4rank_v100", "*.json", 40),
+    ],
+)
+def test_ranks_of_one_node_stay(shared: Path, folder: str, pattern: str, residual_us: int) -> None:
+    trace = ci.read(*sorted((shared / "pytorch" / folder).glob(pattern)))
+    fits = [c for c in trace.meta.clocks if c.method == rank_clocks.COLLECTIVE_ENDS]
+    assert [c.of for c in fits] == [f"rank {r}" for r in trace.ranks]
+    assert not any(c.applied for c in fits)
+    assert all(c.reason for c in fits)
+    assert all(0 < c.uncertainty_ns <= residual_us * US for c in fits[1:])
+
+
+def test_bases_that_differ_are_the_same_times(shared: Path) -> None:
+    pattern = "rank?.json.gz"
+    one, other = (
+        ci.read(*sorted((shared / "pytorch" / name).glob(pattern)))
+        for name in ("ddp_resnet_4rank_amd", "base_boundary_4rank_amd")
+    )
+    for rank in range(4):
+        shift = starts(other, rank) - starts(one, rank)
+        assert np.ptp(shift) <= 8  # the file's decimals
+        assert abs(int(shift[0]) - int((starts(other, 0) - starts(one, 0))[0])) <= 8
+
+
+def test_clock_is_what_the_tests_say() -> None:
+    assert clock(S, 5, 10) == S + 5 + 10_000
+
+
+def test_ranks_of_another_host_have_one_correction() -> None:
+    """What they differ by is of their GPUs; a rank without collectives has its host's too."""
+    rng = random.Random(5)  # noqa: S311 # not for secrets
+    ranks = [0, 1, 2, 3]
+    made = members(rng, {"0": ranks}, 40, S, US)
+    made += [Member(10**6, 4, 0, 5)]
+    clocks = {2: (S + 5 * US, 0.0), 3: (S - 5 * US, 0.0), 4: (S, 0.0)}
+    hosts = {0: "a", 1: "a", 2: "b", 3: "b", 4: "b"}
+    trace, fits, told = aligned(job(made, clocks, {"0": ranks}, hosts))
+    assert told["ranks-aligned"] == 3
+    assert "ranks-not-aligned" not in told
+    assert len({fits[f"rank {r}"].offset_ns for r in (2, 3, 4)}) == 1
+    assert error_ns(trace, made) < 15 * US
+
+
+def test_telemetry_moves_with_its_host(tmp_path: Path) -> None:
+    """A watch of the other node's GPU, whose clock is 20 s ahead as that of its ranks."""
+    for rank, host in ((0, "node-a"), (1, "node-b")):
+        ahead = 20 * 10**6 * rank  # microseconds
+        events = []
+        for i in range(8):
+            at = ahead + 500_000 * i + (200_000 if i % 3 else 100_000)
+            args = {
+                "Collective name": "allreduce", "In msg nelems": 8, "Out msg nelems": 8,
+                "dtype": "Float", "Process Group Name": "0", "Process Group Ranks": "[0, 1]",
+                "Seq": i, "device": 0,
+            }  # fmt: skip
+            events += [call("cudaLaunchKernelExC", at, 5, i + 1, pid=100 + rank)]
+            events += [kernel("ncclDevKernel_AllReduce", at + 10, 50, i + 1, **args) | {"pid": 0}]
+        info = {"distributedInfo": {"rank": rank, "world_size": 2}, "host_name": host}
+        folder = tmp_path / host
+        folder.mkdir()
+        write(folder / f"rank{rank}.json", events, baseTimeNanoseconds=BASE, **info)
+        rows = [f"{BASE // S + 20 * rank + second},0,{300 + second},1000" for second in range(4)]
+        header = "timestamp,gpu,socket_power,gfx_0_clk"
+        (folder / "watch.csv").write_text("\n".join([header, *rows]) + "\n")
+    trace = ci.read(tmp_path)
+    owner = trace.array("rank", "series")[trace.array("series", "samples")]
+    ts = trace.array("ts", "samples") + trace.meta.origin_ns - BASE
+    assert {int(r) for r in owner} == {0, 1}
+    assert ts[owner == 0].max() == 3 * S + S // 2  # a whole second stands for its middle
+    assert ts[owner == 1].tolist() == ts[owner == 0].tolist()
+    assert not {"telemetry-apart", "ranks-apart"} & {i.code for i in trace.meta.issues}

@@ -1,0 +1,299 @@
+"""One run recorded by PyTorch's profiler and by rocprof at once; and two runs, which are none."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import rocprof
+from hypothesis import given
+from hypothesis import strategies as st
+from kineto_files import BASE, call, kernel, write
+
+import chopper_interop as ci
+from chopper_interop import clock_match, clocks
+from chopper_interop.clock_line import Line, Work
+from chopper_interop.errors import UsageError
+from chopper_interop.schemas.kinds import Kind
+from chopper_interop.schemas.meta import BOOTTIME, ClockFit
+
+BOOT = 123_456_789_012_345
+"""Since boot, of the profile's base."""
+NAMES = ("gemm", "relu", "softmax", "copy_kernel", "norm")
+
+
+class Run:
+    """Kernels of one process: names, starts since the base and durations, nanoseconds."""
+
+    def __init__(self, seed: int, count: int = 60) -> None:
+        random = np.random.default_rng(seed)
+        self.names = [NAMES[k] for k in np.random.default_rng(1).integers(0, 5, count)]
+        self.dur = random.integers(4_000, 90_000, count)
+        gap = random.integers(1_000, 30_000, count)
+        self.start = np.cumsum(self.dur + gap) - self.dur + 10_000
+
+    def kineto(self, path: Path, *, ids: int = 1, pid: int = 100, rank: int = 0) -> Path:
+        """As PyTorch's profiler writes it."""
+        events = []
+        for k, (name, start, dur) in enumerate(zip(self.names, self.start, self.dur, strict=True)):
+            at = start / 1000
+            events.append(call("hipLaunchKernel", at - 5, 2, k + ids, pid=pid))
+            events.append(kernel(name, at, dur / 1000, k + ids))
+        told = {"rank": rank, "world_size": 2}
+        return write(path, events, baseTimeNanoseconds=BASE, distributedInfo=told)
+
+    def rocprof(
+        self,
+        folder: Path,
+        *,
+        ids: int = 5001,
+        pid: int = 700,
+        boot: int = BOOT,
+        noise: int = 0,
+        ppm: float = 0.0,
+    ) -> Path:
+        """As rocprofv3 writes it, with calls of HIP and HSA; two kernels more behind the rest."""
+        random = np.random.default_rng(99)
+        moved = self.start + np.rint(self.start * ppm / 1e6).astype(np.int64)
+        moved = moved + boot + random.integers(-noise, noise + 1, len(moved))
+        kernels, calls, counted = [], [], []
+        late = [int(moved[-1] + 10**7 * k) for k in (1, 2)]
+        starts = [*moved.tolist(), *late]
+        for k, start in enumerate(starts):
+            dur = int(self.dur[k % len(self.dur)])
+            about = {
+                "Kernel_Name": self.names[k % len(self.names)],
+                "Correlation_Id": k + ids,
+                "Dispatch_Id": k + 1,
+                "Start_Timestamp": start,
+                "End_Timestamp": start + dur,
+                "Process_Id": pid,
+                "Thread_Id": pid,
+            }
+            kernels.append(rocprof.row(rocprof.KERNELS, **about))
+            value = float(1000 + k)
+            counted.append(rocprof.row(rocprof.COUNTERS, **about, Counter_Value=value))
+            for name, domain, before in (
+                ("hipLaunchKernel", "HIP_RUNTIME_API_EXT", 5000),
+                ("hsa_signal_store_screlease", "HSA_CORE_API", 3500),
+            ):
+                at = {"Start_Timestamp": start - before, "End_Timestamp": start - before + 900}
+                calls.append(
+                    rocprof.row(
+                        rocprof.CALLS,
+                        **{**about, **at, "Function": name, "Domain": domain},
+                    )
+                )
+        rocprof.write(folder / f"{pid}_kernel_trace.csv", rocprof.KERNELS, *kernels)
+        hip = [line for line in calls if "hipLaunch" in line]
+        rocprof.write(folder / f"{pid}_hip_api_trace.csv", rocprof.CALLS, *hip)
+        hsa = [line for line in calls if "hsa_signal" in line]
+        rocprof.write(folder / f"{pid}_hsa_api_trace.csv", rocprof.CALLS, *hsa)
+        rocprof.write(folder / f"{pid}_counter_collection.csv", rocprof.COUNTERS, *counted)
+        return folder
+
+
+def codes(trace: ci.Trace) -> dict[str, int]:
+    return {issue.code: issue.count for issue in trace.meta.issues}
+
+
+def fit(trace: ci.Trace) -> ClockFit:
+    (found,) = trace.meta.clocks
+    return found
+
+
+def events_are_whole(trace: ci.Trace) -> None:
+    for source in trace.meta.sources:
+        told = {i.source: 0 for i in trace.meta.issues}
+        for issue in trace.meta.issues:
+            told[issue.source] += issue.count * issue.events
+        assert source.events == source.nodes + told.get(source.path, 0)
+    assert sum(s.nodes for s in trace.meta.sources) == trace.nodes.num_rows
+
+
+@pytest.mark.parametrize("ids", [1, 5001])
+def test_a_run_that_two_tools_recorded_is_there_once(tmp_path: Path, ids: int) -> None:
+    run = Run(5)
+    run.kineto(tmp_path / "rank0.json")
+    run.rocprof(tmp_path / "roc", ids=ids, noise=150)
+    trace = ci.read(tmp_path)
+    assert np.count_nonzero(trace.array("kind") == Kind.KERNEL) == 60
+    found = fit(trace)
+    assert found.method == (clocks.CORRELATION_IDS if ids == 1 else clocks.MATCHED_KERNELS)
+    assert found.clock == BOOTTIME
+    assert abs(found.offset_ns - (BASE - BOOT)) <= found.uncertainty_ns <= 300
+    assert found.pairs == 60
+    assert codes(trace)["same-kernels-twice"] == 60
+    events_are_whole(trace)
+
+
+def test_counters_and_arguments_go_to_the_kernels_of_the_profile(tmp_path: Path) -> None:
+    run = Run(5)
+    run.kineto(tmp_path / "rank0.json")
+    run.rocprof(tmp_path / "roc", noise=150)
+    trace = ci.read(tmp_path)
+    kernels = np.flatnonzero(trace.array("kind") == Kind.KERNEL)
+    assert trace.array("node", "counters").tolist() == kernels.tolist()
+    assert trace.array("value", "counters").tolist() == [1000.0 + k for k in range(60)]
+    args = trace.args(int(kernels[7]))
+    assert args["stream"] == 0  # the profile's
+    assert "Dispatch_Id" in args or "dispatch_id" in args
+
+
+def test_calls_that_only_the_other_tool_has_stand_beside(tmp_path: Path) -> None:
+    run = Run(5)
+    run.kineto(tmp_path / "rank0.json")
+    run.rocprof(tmp_path / "roc")
+    trace = ci.read(tmp_path)
+    frame = trace.to_pandas()
+    calls = frame[frame["name"] == "hsa_signal_store_screlease"]
+    assert len(calls) == 60
+    assert set(calls["rank"]) == {0}
+    assert (frame["name"] == "hipLaunchKernel").sum() == 60
+    lanes = trace.lanes.to_pylist()
+    assert {lanes[lane]["name"].rpartition(" ")[2] for lane in calls["lane"]} == {"(rocprofv3-csv)"}
+    starts = calls["ts"].to_numpy() + trace.meta.origin_ns
+    assert np.abs(np.sort(starts) - (BASE + run.start - 3500)).max() <= 1
+    told = codes(trace)
+    assert told["same-calls-twice"] == 60
+    assert told["outside-profile"] == 2 * 3
+
+
+@pytest.mark.parametrize("seed", range(6, 12))
+@pytest.mark.parametrize("ids", [1, 5001])
+def test_another_run_of_the_program_is_a_pass(tmp_path: Path, seed: int, ids: int) -> None:
+    """Durations and gaps differ: counters are joined, times are not, and no clock is told."""
+    Run(5).kineto(tmp_path / "rank0.json")
+    again = Run(5)
+    random = np.random.default_rng(seed)
+    again.dur = np.rint(again.dur * random.normal(1, 0.02, 60)).astype(np.int64)
+    gap = np.maximum(random.normal(15_000, 5_000, 60), 500).astype(np.int64)
+    again.start = np.cumsum(again.dur + gap) - again.dur
+    again.rocprof(tmp_path / "roc", ids=ids)
+    trace = ci.read(tmp_path)
+    assert trace.meta.clocks == ()
+    assert trace.nodes.num_rows == 120
+    assert "same-kernels-twice" not in codes(trace)
+
+
+def test_a_drift_is_fitted_where_it_is_more_than_the_spread(tmp_path: Path) -> None:
+    run = Run(5, count=400)
+    run.start = run.start * 100
+    run.kineto(tmp_path / "rank0.json")
+    run.rocprof(tmp_path / "roc", noise=200, ppm=-40)
+    found = fit(ci.read(tmp_path))
+    assert abs(found.drift_ppb - 40_000) < 1_000
+    boot = found.pivot_ns
+    real = boot - BOOT + (boot - BOOT) * 40e-6 + BASE
+    assert abs(boot + found.offset_ns - real) < 2_000
+
+
+def test_a_profile_of_part_of_the_run(tmp_path: Path) -> None:
+    """PyTorch's profiler was on for a while; the steps of the program repeat."""
+    run = Run(5, count=50)
+    whole = Run(5, count=50)
+    random = np.random.default_rng(4)
+    whole.names = run.names * 6
+    whole.dur = random.integers(4_000, 90_000, 300)
+    whole.start = np.cumsum(whole.dur + random.integers(1_000, 30_000, 300)) - whole.dur
+    run.dur, run.start = whole.dur[150:200], whole.start[150:200]
+    run.kineto(tmp_path / "rank0.json")
+    whole.rocprof(tmp_path / "roc", noise=100)
+    trace = ci.read(tmp_path)
+    found = fit(trace)
+    assert abs(found.offset_ns - (BASE - BOOT)) <= 150
+    assert codes(trace)["same-kernels-twice"] == 50
+    assert trace.array("value", "counters").tolist() == [1000.0 + k for k in range(150, 200)]
+    events_are_whole(trace)
+
+
+def test_what_the_user_says_wins_over_kernels(tmp_path: Path) -> None:
+    run = Run(5)
+    run.kineto(tmp_path / "rank0.json")
+    run.rocprof(tmp_path / "roc")
+    offset = BASE - BOOT + 2_000
+    trace = ci.read(tmp_path, clock_offset=[f"rocprofv3-csv:{offset}ns"])
+    found = fit(trace)
+    assert (found.method, found.offset_ns) == (clocks.USER, offset)
+    assert "-2 us" in found.reason
+    frame = trace.to_pandas()
+    calls = frame[frame["name"] == "hsa_signal_store_screlease"]["ts"].to_numpy()
+    assert np.abs(calls + trace.meta.origin_ns - (BASE + run.start - 1500)).max() <= 1
+
+
+def test_few_kernels_are_the_same_if_the_user_says_how_clocks_relate(tmp_path: Path) -> None:
+    run = Run(5, count=8)
+    run.kineto(tmp_path / "rank0.json")
+    del run.names[3]
+    run.start, run.dur = (np.delete(x, 3) for x in (run.start, run.dur))
+    run.rocprof(tmp_path / "roc", noise=2_000)
+    assert "same-kernels-twice" not in codes(ci.read(tmp_path))
+    trace = ci.read(tmp_path, clock_offset=[f"{BASE - BOOT}ns"])
+    assert codes(trace)["same-kernels-twice"] == 7
+    assert np.count_nonzero(trace.array("kind") == Kind.KERNEL) == 8
+    events_are_whole(trace)
+
+
+def test_what_the_user_says_of_another_run_is_not_applied(tmp_path: Path) -> None:
+    Run(5).kineto(tmp_path / "rank0.json")
+    Run(6).rocprof(tmp_path / "roc")
+    trace = ci.read(tmp_path, clock_offset=[f"rocprofv3-csv:{BASE - BOOT + 10**9}ns"])
+    found = fit(trace)
+    assert not found.applied
+    assert "another run" in found.reason
+    assert trace.nodes.num_rows == 120
+
+
+def test_nodes_with_boots_of_their_own(tmp_path: Path) -> None:
+    """Each rank's process is found among the ranks, whatever its node's clock."""
+    for rank, boot in enumerate((BOOT, 5_000_000_000)):
+        run = Run(20 + rank)
+        run.kineto(tmp_path / f"rank{rank}.json", rank=rank)
+        run.rocprof(tmp_path / f"node{rank}" / "roc", pid=700 + rank, boot=boot, noise=100)
+    trace = ci.read(tmp_path)
+    found = sorted(f.offset_ns for f in trace.meta.clocks)
+    assert np.abs(np.array(found) - [BASE - BOOT, BASE - 5_000_000_000]).max() <= 100
+    assert np.count_nonzero(trace.array("kind") == Kind.KERNEL) == 120
+    assert trace.rank(1).counters.num_rows == 60
+
+
+def test_the_passes_of_the_sample_job_are_other_runs(demo: Path) -> None:
+    trace = ci.read(demo)
+    truth = json.loads((demo / "truth.json").read_text())["clocks"]
+    (offset,) = (o.offset_ns for o in trace.meta.offsets if o.clock == BOOTTIME)
+    assert abs(offset - truth["realtime_minus_boottime_ns"]) < 1_000
+    methods = {Path(f.of).name: f.method for f in trace.meta.clocks}
+    assert methods["recorder.csv"] == clocks.THREE_CLOCKS
+    assert methods["amd-smi-watch.csv"] == clocks.WHOLE_SECONDS
+    assert "same-kernels-twice" not in codes(trace)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(-(10**18), 10**18), st.integers(0, 400))
+def test_any_offset_is_found(seed: int, offset: int, noise: int) -> None:
+    random = np.random.default_rng(seed)
+    n = int(random.integers(40, 200))
+    name = random.integers(0, 6, n)
+    dur = random.integers(2_000, 100_000, n)
+    start = np.cumsum(dur + random.integers(500, 40_000, n)) - dur
+    order = random.permutation(n)
+    ours = Work(name, start, dur, np.full(n, -1))
+    there = random.random(n) < 0.97
+    jitter = random.integers(-noise, noise + 1, n)
+    theirs = [x[order][there[order]] for x in (name, start - offset + jitter, dur)]
+    found = clock_match.match(ours, Work(*theirs, np.full(int(there.sum()), -1)))
+    assert found is not None
+    assert abs(found.line.offset_ns - offset) <= noise
+    assert (order[there[order]][found.theirs] == found.ours).mean() > 0.98
+
+
+def test_a_line_gives_times_to_the_nanosecond() -> None:
+    line = Line(10**18, -1000, 5 * 10**17)
+    ts = np.array([5 * 10**17, 5 * 10**17 + 10**9])
+    assert line.applied(ts).tolist() == [15 * 10**17, 15 * 10**17 + 10**9 - 1000]
+
+
+@pytest.mark.parametrize("rule", ["5 fortnights", "", "x:", "1e99", "nan", "rank0:"])
+def test_what_is_no_offset_is_refused(tmp_path: Path, rule: str) -> None:
+    path = Run(5).kineto(tmp_path / "rank0.json")
+    with pytest.raises(UsageError, match="clock-offset"):
+        ci.read(path, clock_offset=[rule])

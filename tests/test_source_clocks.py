@@ -1,0 +1,361 @@
+"""How the clocks of sources are brought together: what they tell, what users say, estimates."""
+
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import numpy as np
+import pytest
+import rocprof
+from hypothesis import given
+from hypothesis import strategies as st
+from kineto_files import BASE, call, kernel, write
+from trace_processor import TraceProcessor
+
+import chopper_interop as ci
+from chopper_interop import clock_estimate, clock_rules, clocks, intervals
+from chopper_interop.errors import UsageError
+from chopper_interop.schemas.kinds import Kind
+from chopper_interop.schemas.meta import BOOTTIME, LOCALTIME, REALTIME, ClockFit
+from chopper_interop.testing import assert_trace_equal
+
+SECOND = 10**9
+BOOT = 88_000 * SECOND
+"""Since boot, of the base."""
+
+
+def profile(folder: Path, ranks: int = 2) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for rank in range(ranks):
+        told = {"rank": rank, "world_size": ranks}
+        events = [call("hipLaunchKernel", 100, 10, 7), kernel("k", 500, 2.5e6, 7, device=rank)]
+        write(folder / f"rank{rank}.json", events, baseTimeNanoseconds=BASE, distributedInfo=told)
+
+
+def stamp(ns: int, minutes: int = 0) -> str:
+    wall = datetime.fromtimestamp(ns // SECOND, timezone(timedelta(minutes=minutes)))
+    return f"{wall:%Y/%m/%d %H:%M:%S}.{ns % SECOND // 1_000_000:03}"
+
+
+def power_log(path: Path, at: list[int], watts: list[float], minutes: int = 0) -> Path:
+    """What nvidia-smi logs of one GPU by a wall clock."""
+    lines = ["timestamp, index, power.draw [W]"]
+    pairs = zip(at, watts, strict=True)
+    lines += [f"{stamp(ns, minutes)}, 0, {value:.2f} W" for ns, value in pairs]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def recorder(path: Path, boot: int, gpu: int = 0) -> Path:
+    """A recorder that reads three clocks, which count so much since boot at the base."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = ["realtime_ns,monotonic_ns,boottime_ns,gpu,current_socket_power"]
+    for tick in range(20):
+        at = tick * 10**8
+        lines.append(f"{BASE + at},{boot + at - 50},{boot + at},{gpu},{300 + tick}")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def bursts(seed: int, seconds: float = 40.0) -> tuple[np.ndarray, np.ndarray]:
+    """Starts and durations of kernels, nanoseconds, that come irregularly."""
+    random = np.random.default_rng(seed)
+    gaps = random.uniform(0.1, 1.2, 200)
+    runs = random.uniform(0.1, 2.0, 200)
+    start = np.cumsum(gaps + runs) - runs
+    keep = start + runs < seconds
+    return (start[keep] * SECOND).astype(np.int64), (runs[keep] * SECOND).astype(np.int64)
+
+
+def rocprof_run(folder: Path, seed: int, boot: int = BOOT) -> None:
+    start, dur = bursts(seed)
+    rows = [
+        rocprof.row(
+            rocprof.KERNELS,
+            Start_Timestamp=boot + s,
+            End_Timestamp=boot + s + d,
+            Dispatch_Id=k + 1,
+            Correlation_Id=k + 1,
+        )
+        for k, (s, d) in enumerate(zip(start.tolist(), dur.tolist(), strict=True))
+    ]
+    rocprof.write(folder / "700_kernel_trace.csv", rocprof.KERNELS, *rows)
+
+
+def followed(seed: int, period: int, noise: float = 20.0) -> tuple[list[int], list[float]]:
+    """Times since the base, and power that follows the bursts."""
+    start, dur = bursts(seed)
+    at = np.arange(-10 * SECOND, 50 * SECOND, period)
+    which = np.searchsorted(start, at, "right") - 1
+    busy = (which >= 0) & (at < (start + dur)[np.maximum(which, 0)])
+    random = np.random.default_rng(seed)
+    return at.tolist(), (140 + 500 * busy + random.normal(0, noise, len(at))).tolist()
+
+
+def codes(trace: ci.Trace) -> dict[str, str]:
+    return {issue.code: issue.example for issue in trace.meta.issues}
+
+
+def first_sample(trace: ci.Trace) -> int:
+    return int(trace.array("ts", "samples").min()) + trace.meta.origin_ns
+
+
+# --- what the user says ---
+
+
+@pytest.mark.parametrize(
+    ("text", "ns"),
+    [
+        ("0.5", SECOND // 2),
+        ("-0.25s", -SECOND // 4),
+        ("500ms", SECOND // 2),
+        ("+3us", 3000),
+        ("7ns", 7),
+        ("1767243833.123456789", 1767243833123456789),
+        ("1e-3", 1_000_000),
+    ],
+)
+def test_offsets_are_exact(text: str, ns: int) -> None:
+    assert clock_rules.rule(text) == clock_rules.ClockRule(text, "", ns)
+    assert clock_rules.rule(f"a:b/*.csv:{text}").source == "a:b/*.csv"
+    assert clock_rules.rule(f"a:b/*.csv:{text}").offset_ns == ns
+    assert clock_rules.rule(f"rank12:{text}").rank == 12
+
+
+def test_the_user_moves_telemetry(tmp_path: Path) -> None:
+    profile(tmp_path)
+    at = [BASE + k * SECOND // 10 for k in range(20)]
+    power_log(tmp_path / "smi.csv", at, [300.0] * 20)
+    plain = ci.read(tmp_path, tz="UTC")
+    for rule in ("1.5", "nvidia-smi:1500ms", "smi.csv:1500000us", f"{tmp_path}/s*.csv:1.5"):
+        trace = ci.read(tmp_path, tz="UTC", clock_offset=[rule])
+        assert first_sample(trace) == first_sample(plain) + 3 * SECOND // 2
+        (fit,) = trace.meta.clocks
+        assert (fit.method, fit.offset_ns, fit.clock) == (clocks.USER, 3 * SECOND // 2, REALTIME)
+        assert trace.array("ts").tolist() == plain.array("ts").tolist()
+
+
+def test_a_named_source_is_told_over_all(tmp_path: Path) -> None:
+    profile(tmp_path)
+    power_log(tmp_path / "smi.csv", [BASE], [300.0])
+    trace = ci.read(tmp_path, tz="UTC", clock_offset=["1", "smi.csv:2"])
+    assert trace.meta.clocks[0].offset_ns == 2 * SECOND
+
+
+def test_the_user_knows_the_zone(tmp_path: Path) -> None:
+    """A wall clock without a zone is moved from what it showed."""
+    profile(tmp_path)
+    at = [BASE + k * SECOND // 10 for k in range(20)]
+    power_log(tmp_path / "smi.csv", at, [300.0] * 20, minutes=120)
+    trace = ci.read(tmp_path, clock_offset=["-7200"])
+    assert abs(first_sample(trace) - BASE) < 10**6
+    assert trace.meta.clocks[0].clock == LOCALTIME
+
+
+def test_the_user_moves_a_rank(tmp_path: Path) -> None:
+    profile(tmp_path, ranks=3)
+    plain = ci.read(tmp_path).to_pandas()
+    trace = ci.read(tmp_path, clock_offset=["rank1:-40us"])
+    moved = trace.to_pandas()
+    since = moved["ts"] + trace.meta.origin_ns - plain["ts"] - (BASE + 100_000)
+    assert since.groupby(moved["rank"]).unique().map(list).to_dict() == {
+        0: [0], 1: [-40_000], 2: [0]
+    }  # fmt: skip
+    assert trace.array("ts").min() == 0
+    assert trace.meta.clocks == (ClockFit("rank 1", REALTIME, clocks.USER, -40_000),)
+    assert clocks.told_by_user(trace.meta) == {1}
+
+
+def test_the_user_moves_one_of_a_job_s_profiles(tmp_path: Path) -> None:
+    profile(tmp_path)
+    trace = ci.read(tmp_path, clock_offset=["rank1.json:1"])
+    first = {r: int(trace.rank(r).array("ts").min()) for r in trace.ranks}
+    assert first == {0: 0, 1: SECOND}
+
+
+@pytest.mark.parametrize("rule", ["rank7:1", "nothing*:1", "rocprofv3-csv:1", "1"])
+def test_what_is_said_of_nothing_is_refused(tmp_path: Path, run, rule: str) -> None:
+    profile(tmp_path)
+    with pytest.raises(UsageError, match="clock-offset"):
+        ci.read(tmp_path, clock_offset=[rule])
+    out = tmp_path / "x.parquet"
+    status, _, told = run("convert", tmp_path, "-o", out, f"--clock-offset={rule}")
+    assert status == UsageError.exit_status
+    assert rule in told
+    assert not out.exists()
+
+
+def test_two_things_said_of_one_are_refused(tmp_path: Path) -> None:
+    profile(tmp_path)
+    with pytest.raises(UsageError, match="two things"):
+        ci.read(tmp_path, clock_offset=["rank1:1", "rank1:2"])
+    with pytest.raises(UsageError, match="before"):
+        ci.read(tmp_path, clock_offset=["rank1:-2000000000"])
+
+
+def test_the_commands_take_it(tmp_path: Path, run) -> None:
+    profile(tmp_path / "run")
+    power_log(tmp_path / "run" / "smi.csv", [BASE], [300.0])
+    command = (tmp_path / "run", "--clock-offset", "nvidia-smi:-0.5", "-O", "tz=UTC")
+    status, _, told = run("convert", *command, "-o", tmp_path / "x.parquet")
+    assert status == 0
+    (line,) = (line for line in told.splitlines() if "smi.csv" in line and "user" in line)
+    assert "-500 ms" in line
+    assert run("analyze", *command, "temporal")[0] == 0
+
+
+# --- what sources tell ---
+
+
+def test_boot_clocks_of_two_nodes_come_to_real_time(tmp_path: Path) -> None:
+    """Each node's recorder tells its own clock; none is used for the other node."""
+    for node, boot in (("a", 5_000 * SECOND), ("b", 99_000 * SECOND)):
+        folder = tmp_path / node
+        rocprof_run(folder / node, 3, boot)
+        recorder(folder / "telemetry" / "recorder.csv", boot)
+        rank = "0" if node == "a" else "1"
+        rows = (folder / node / "700_kernel_trace.csv").read_text()
+        (folder / node / "700_kernel_trace.csv").unlink()
+        name = f"70{rank}_rank{rank}_kernel_trace.csv"
+        (folder / node / name).write_text(rows.replace("Agent 4", f"Agent {4 + int(rank)}"))
+    trace = ci.read(tmp_path)
+    assert trace.meta.clock == REALTIME
+    fits = [f for f in trace.meta.clocks if f.clock == BOOTTIME]
+    assert {f.offset_ns for f in fits} == {BASE - 5_000 * SECOND, BASE - 99_000 * SECOND}
+    assert {f.method for f in fits} == {clocks.THREE_CLOCKS}
+    starts = [int(trace.rank(r).array("ts").min()) for r in trace.ranks]
+    assert len(set(starts)) == 1
+
+
+def test_whole_seconds_say_that_they_are(demo: Path) -> None:
+    found = {f.method: f for f in ci.read(demo).meta.clocks}
+    assert abs(found[clocks.WHOLE_SECONDS].uncertainty_ns - SECOND // 2) <= SECOND // 50
+    assert found[clocks.THREE_CLOCKS].uncertainty_ns < 1_000
+
+
+# --- estimates ---
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("period", [SECOND // 50, SECOND // 10])
+def test_power_on_an_unrelated_clock_is_placed(tmp_path: Path, seed: int, period: int) -> None:
+    rocprof_run(tmp_path, seed)
+    at, watts = followed(seed, period)
+    power_log(tmp_path / "smi.csv", [BASE + ns for ns in at], watts)
+    trace = ci.read(tmp_path, tz="UTC")
+    (fit,) = trace.meta.clocks
+    assert (fit.method, fit.clock) == (clocks.BUSY_AND_POWER, REALTIME)
+    assert abs(fit.offset_ns - (BOOT - BASE)) <= fit.uncertainty_ns <= 2 * period
+    assert fit.pairs > 100
+    told = codes(trace)
+    assert "clock-estimated" in told
+    assert "clock-unrelated" not in told
+    assert trace.array("uncertainty_ns", "series").min() >= fit.uncertainty_ns
+    work = trace.array("kind") == Kind.KERNEL
+    power = trace.annotated("power_w")[work].astype(float)
+    assert np.nanmedian(power) > 550
+
+
+def test_power_that_follows_nothing_is_left_out(tmp_path: Path) -> None:
+    rocprof_run(tmp_path, 1)
+    at, watts = followed(2, SECOND // 10)
+    power_log(tmp_path / "smi.csv", [BASE + ns for ns in at], watts)
+    trace = ci.read(tmp_path, tz="UTC")
+    assert trace.meta.clocks == ()
+    assert "clock-unrelated" in codes(trace)
+    assert not trace.samples.num_rows
+
+
+def test_steps_that_repeat_are_refused() -> None:
+    start = np.arange(40) * SECOND
+    busy = intervals.union(start, start + SECOND // 2)
+    at = np.arange(-5 * SECOND, 45 * SECOND, SECOND // 20)
+    value = 100 + 400.0 * (at % SECOND < SECOND // 2)
+    signal = clock_estimate.Signal(busy, at, value)
+    assert "another offset" in clock_estimate.best([signal], (0, 40 * SECOND))
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_noise_tells_no_clock(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    start, dur = bursts(seed % 1000)
+    at = np.arange(0, 60 * SECOND, SECOND // 10)
+    value = random.normal(300, 50, len(at))
+    signal = clock_estimate.Signal(intervals.union(start, start + dur), at, value)
+    assert isinstance(clock_estimate.best([signal], (0, 40 * SECOND)), str)
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 40])
+def test_samples_that_do_not_vary_tell_no_clock(n: int) -> None:
+    busy = intervals.union(*bursts(1))
+    signal = clock_estimate.Signal(busy, np.arange(n) * SECOND, np.full(n, 5.0))
+    assert isinstance(clock_estimate.best([signal], (0, 40 * SECOND)), str)
+    broken = clock_estimate.Signal(busy, np.arange(n) * SECOND, np.full(n, np.nan))
+    assert isinstance(clock_estimate.best([broken], (0, 40 * SECOND)), str)
+
+
+def test_what_the_user_says_wins_over_the_estimate(tmp_path: Path) -> None:
+    rocprof_run(tmp_path, 1)
+    at, watts = followed(1, SECOND // 10)
+    power_log(tmp_path / "smi.csv", [BASE + ns for ns in at], watts)
+    offset = BOOT - BASE + 123
+    trace = ci.read(tmp_path, tz="UTC", clock_offset=[f"{offset}ns"])
+    (fit,) = trace.meta.clocks
+    assert (fit.method, fit.offset_ns) == (clocks.USER, offset)
+
+
+# --- outputs ---
+
+FITS = (
+    ClockFit("rank 0", REALTIME, clocks.COLLECTIVE_ENDS, 5, -40_000, BASE, 2_000, 812),
+    ClockFit("/x/rocprof.csv", BOOTTIME, clocks.MATCHED_KERNELS, BASE - BOOT, reason="ü, 'x'"),
+    ClockFit("/x/smi.csv", REALTIME, clocks.USER, applied=False, reason="it is another run"),
+)
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.pftrace", "a.json", "et/"])
+def test_fits_are_in_every_output(tmp_path: Path, name: str) -> None:
+    profile(tmp_path, ranks=1)
+    trace = ci.read(tmp_path / "rank0.json").with_meta(clocks=FITS)
+    ci.write(trace, f"{tmp_path}/{name}")
+    again = ci.read(tmp_path / name)
+    assert again.meta.clocks == FITS
+    assert not [fact for fact in again.meta.facts if "clock" in fact]
+    if name == "a.parquet":
+        assert_trace_equal(again, trace, ignore=["meta.issues", "meta.job"])
+
+
+def test_perfetto_shows_the_fits(tmp_path: Path) -> None:
+    profile(tmp_path, ranks=1)
+    trace = ci.read(tmp_path / "rank0.json").with_meta(clocks=FITS)
+    ci.write(trace, tmp_path / "a.pftrace")
+    processor = TraceProcessor(tmp_path / "a.pftrace")
+    rows = processor.query("select name, str_value from metadata where name glob '*clock of*'")
+    (text,) = (text for name, text in rows if "rank 0" in name)
+    assert "812 pairs" in text
+    assert "-40.000 ppm" in text
+
+
+@given(st.integers(1 - (1 << 62), (1 << 62) - 1))
+def test_durations_read_back(ns: int) -> None:
+    number, _, unit = clocks.duration(ns).replace(",", "").partition(" ")
+    assert clock_rules.rule(number + unit).offset_ns == ns
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", '[{"of": 1}]', '[{"of":"a"}]', None, "[" * 5000])
+def test_damaged_fits_say_nothing(text: str | None) -> None:
+    assert clocks.from_text(text) == ()
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_what_the_user_says_wins_over_collectives(shared: Path, rank: int) -> None:
+    """That rank stands where the user says; the others are compared with each other."""
+    folder = shared / "pytorch" / "clock_skew_4rank_amd"
+    files = [folder / f"rank{r}.json.gz" for r in range(4)]
+    own = ci.read(files[rank])
+    said = 123_456_789
+    trace = ci.read(*files, clock_offset=[f"rank{rank}:{said}ns"])
+    first = int(trace.rank(rank).array("ts").min()) + trace.meta.origin_ns
+    assert first == own.meta.origin_ns + said
+    fits = [f for f in trace.meta.clocks if f.of == f"rank {rank}"]
+    assert [f.method for f in fits if f.applied] == [clocks.USER]
+    assert sum(f.applied and f.method == clocks.COLLECTIVE_ENDS for f in trace.meta.clocks) >= 1
