@@ -167,3 +167,15 @@ def test_phases_of_an_annotated_program(job) -> None:
         if operation is not None:
             phase = expected.get(operation[:2], "communication")
             assert frame.loc[name, "phase"] == phase, (name, operation)
+
+
+def test_a_kernel_of_an_outer_forward_operator_is_of_the_forward_pass(tmp_path: Path) -> None:
+    """Chopper gives it ``b_mlp_gp``: it looks labels up by sequence number, whoever bears it."""
+    program = Program()
+    with program.within(note("Iteration0"), note("mlp_gp"), op("aten::linear", 10)):
+        with program.within(op("aten::addmm", 10)) as opened:
+            start = opened[0]["ts"]
+        program.ids -= 1  # launched by the outer one
+        name = program.launch()
+    backward(program, "AddmmBackward0", 10, start)
+    assert told(write(tmp_path / "t.json", program.events)).loc[name, "operation"] == "f_mlp_gp"
