@@ -32,6 +32,7 @@ lint: $(VENV)/dev.stamp ## style, types, layers
 bench: $(VENV)/test.stamp ## speed and memory, as ratios to json.load of the same file
 	$(BIN)/python tests/benchmarks/convert.py
 	$(BIN)/python tests/benchmarks/rocpd.py
+	$(BIN)/python tests/benchmarks/graph.py
 
 picture: $(VENV)/test.stamp ## the picture of the README, by Perfetto's UI in Chromium
 	$(BIN)/python -m pip install --quiet playwright

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from chopper_interop import energy as energy_of
 from chopper_interop.node_telemetry_gpus import gpus, unowned
+from chopper_interop.node_telemetry_names import POWER
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
 
@@ -36,8 +37,8 @@ _CONVENTIONS = {
     "cut": "cut_j is what was drawn by work for whose whole time power is not known: such nodes "
     "have no energy_j. energy_j = work_j + cut_j + idle_j",
     "memset": "counts as compute",
-    "counter": "counter_j is the rise of the GPU's energy counter over the window, straight "
-    "between its samples; difference_share is (energy_j - counter_j) / counter_j of the whole GPU. "
+    "counter": "counter_j is the rise of the GPU's energy counter over the time that power "
+    "is known of, straight between its samples, null if that time has gaps; difference_share is (energy_j - counter_j) / counter_j of the whole GPU. "
     "Counters of amd-smi and rocm-smi read 0.27 % high, as they round the unit of the hardware",
     "of GPUs": "power of a socket or board, memory included; hosts and networks are not in it",
 }
@@ -74,13 +75,14 @@ def energy(trace: Trace) -> Result:
     A node's `energy_j` is its part as this says. Trapezoid rule as in CharLLM-PPT and InferenceX.
     """
     rows: list[dict[str, Any]] = []
-    for gpu in gpus(trace):
+    found = gpus(trace, quantities=(POWER,))
+    for gpu in found:
         rows += _rows(trace, gpu)
     told = {(row["rank"], row["device"]) for row in rows}
     rows += [_blank(*place) for place in _working(trace) if place not in told]
     rows.sort(key=lambda row: (row["rank"], row["device"]))
     known = [row for row in rows if row["energy_j"] is not None]
-    without = list(unowned(trace))
+    without = list(unowned(trace, found))
     summary: dict[str, Any] = {name: sum(row[name] for row in known) for name in _SUMS}
     summary |= {
         "ranks_known": len({row["rank"] for row in known}),
@@ -139,10 +141,11 @@ def _rows(trace: Trace, gpu: Gpu) -> list[dict[str, Any]]:
 def _common(gpu: Gpu, whole: _Whole) -> dict[str, Any]:
     """What is of the GPU, whoever computes on it."""
     told, (start, end) = whole.shared, whole.window
-    source = gpu.told["power"]
+    source = gpu.told[POWER.name]
+    first, last = max(start, int(whole.power.ts[0])), min(end, int(whole.power.ts[-1]))
     counter = None
-    if source.tool in gpu.counters and not source.is_counter and told.covered_ns == end - start:
-        counter = energy_of.counted(gpu.counters[source.tool], start, end)
+    if source.tool in gpu.counters and not source.is_counter and told.covered_ns == last - first:
+        counter = energy_of.counted(gpu.counters[source.tool], first, last)
     return {
         "window_ns": end - start,
         "covered_ns": told.covered_ns,

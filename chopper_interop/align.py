@@ -19,7 +19,7 @@ from chopper_interop import arrow, gather, order_match, sequences
 from chopper_interop.dispatches import Dispatches, base_name, dispatches, plain_name
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas import hub
-from chopper_interop.schemas.meta import ORDER
+from chopper_interop.schemas.meta import ASSUMED, ORDER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -127,8 +127,12 @@ def join_counters(timing: Trace, run: Trace, devices: dict[int, int], issues: Is
     partner = np.full(len(theirs.node), -1, np.int64)
     skipped = np.zeros(len(theirs.node), bool)
     for device in np.unique(mapped[mapped != _NOWHERE]).tolist():
-        mine = np.flatnonzero(ours.device == device)
         other = np.flatnonzero(mapped == device)
+        mine = _of_ranks(timing, ours, device, run)
+        if not mine.size:
+            why = "several ranks call a GPU so" if (ours.device == device).any() else "no kernels"
+            issues.add(REFUSED, other.size, f"device {device}: {why}")
+            continue
         pair = _Pair(ours, theirs, mine, other, keys)
         found = pair.match(issues, f"device {device}")
         partner[other] = found.partner
@@ -139,7 +143,25 @@ def join_counters(timing: Trace, run: Trace, devices: dict[int, int], issues: Is
     )
     target = np.full(run.nodes.num_rows, -1, np.int32)
     target[theirs.node[partner >= 0]] = ours.node[partner[partner >= 0]]
-    return _with_counters(timing, run, target, issues)
+    return with_counters(timing, run, target, issues)
+
+
+def _of_ranks(timing: Trace, ours: Dispatches, device: int, run: Trace) -> Array:
+    """Dispatches of the timing run on a device: of several hosts those of the pass's own.
+
+    Ranks of several hosts call GPUs by the same numbers. There are none if it is not told which.
+    """
+    mine = np.flatnonzero(ours.device == device)
+    rank = timing.array("rank")[ours.node[mine]]
+    ranks = [r for r in timing.meta.ranks if r.rank in set(np.unique(rank).tolist())]
+    if len(ranks) <= 1:
+        return mine
+    stated = {r.rank for r in run.meta.ranks if r.known_by != ASSUMED}
+    hosts = {r.host for r in run.meta.ranks if r.host}
+    told = [r.rank for r in ranks if r.rank in stated] or [r.rank for r in ranks if r.host in hosts]
+    if not told and len({r.host for r in ranks}) > 1:
+        return mine[:0]
+    return mine[np.isin(rank, told)] if told else mine
 
 
 def _note(run: Trace, theirs: Dispatches, partner: Array, skipped: Array, issues: IssueLog) -> None:
@@ -332,7 +354,18 @@ def _kth_of_each(ours: Array, theirs: Array) -> Array:
     return partner
 
 
-def _with_counters(timing: Trace, run: Trace, target: Array, issues: IssueLog) -> Trace:
+def with_counters(timing: Trace, run: Trace, target: Array, issues: IssueLog) -> Trace:
+    """The timing run with the counters of another, or of another tool.
+
+    Parameters
+    ----------
+    timing, run
+        The two.
+    target
+        For each node of `run` the one of `timing` that it is, -1 for none.
+    issues
+        Where it is noted what both count.
+    """
     counted = _with_durations(run)
     node = target[arrow.numbers(counted["node"])]
     carried = arrow.take(counted, node >= 0)

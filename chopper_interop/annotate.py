@@ -5,13 +5,13 @@ from __future__ import annotations
 from inspect import signature
 from typing import TYPE_CHECKING
 
-from chopper_interop import counted, node_telemetry, structure
+from chopper_interop import counted, node_telemetry, structure, work
 from chopper_interop.issues import IssueLog
 
 if TYPE_CHECKING:
     from chopper_interop.trace import Trace
 
-_TOLD_BY = (structure, node_telemetry, counted)
+_TOLD_BY = (structure, work, node_telemetry, counted)
 """Modules whose `columns` gives annotation columns by name; each sees those of the ones before.
 
 `note(trace, made, issues)` of a module that has one tells what was assumed for the columns `made`.

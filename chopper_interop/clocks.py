@@ -51,6 +51,8 @@ METHODS = (
     WALL_CLOCK_ZONE,
     WHOLE_SECONDS,
 )
+DIRECT = (USER, BUSY_AND_POWER)
+"""Methods that relate a clock to the trace's itself, and not to that of its host."""
 ASSUMED = (BUSY_AND_POWER, WALL_CLOCK_ZONE)
 """Methods that no source and no user vouches for."""
 WHOLE_SECONDS_NS = 500_000_000

@@ -9,6 +9,7 @@ differences of the two ranks' ends are all alike, whatever the offset of their c
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,9 +29,15 @@ NOWHERE = np.iinfo(np.int64).min
 SCATTER_NS = 1_000_000
 """Ends of what is matched rightly scatter by microseconds (3-5 on one node, 10 with CUPTI of 2023),
 those of what is matched wrongly by the time between collectives, which is milliseconds."""
+_WIDTHS_NS = (100_000, SCATTER_NS)
+"""Ends that belong together differ by this at most, but for few, and where clocks drift."""
 _EVERY_SHIFT = 512
 """For sequences up to this long all shifts are tried."""
-_NEAR_EDGES = 64
+_NEAR_EDGES, _FEW = 64, 8
+_BLOCK = 256
+"""So many collectives take seconds, in which clocks drift by no more than ends scatter."""
+_LOOKED_AT = 4096
+"""Differences of so many ends tell how they scatter."""
 _ENOUGH = 3
 """Fewer differences than this scatter by chance."""
 _ALIKE, _RESOLUTION_NS = 3, 2_000
@@ -75,52 +82,87 @@ def _place(reference: Run, mine: Run) -> Array:
     if mine is reference:
         return np.arange(len(mine.code))
     shift = _shift(reference, mine)
-    if shift is not None:
-        place = np.arange(len(mine.code)) + shift
-        if _agrees(reference, mine, place):
-            return place
+    shifted, known = np.full(len(mine.code), NOWHERE), None
+    if shift is not None and _agrees(reference, mine, every := np.arange(len(shifted)) + shift):
+        if _near(reference, mine, every) == len(_matched(reference, mine, every)[0]):
+            return every
+        shifted, known = every, shift
     if min(np.count_nonzero(r.together) for r in (reference, mine)) >= _ENOUGH:
-        return _voted(reference, mine)
+        shifts = _shifts(len(reference.code), len(mine.code), known)
+        equals = _equals(reference, mine, shifts)
+        found = [shifted, *(_voted(reference, mine, equals, width) for width in _WIDTHS_NS)]
+        return max(found, key=lambda place: _near(reference, mine, place))
+    if shift is not None:
+        return shifted
     place = sequences.align(mine.code, reference.code)
     enough = np.count_nonzero(place >= 0) >= _HALF * min(len(place), len(reference.code))
     return np.where((place >= 0) & enough, place, NOWHERE)
 
 
-def _voted(reference: Run, mine: Run) -> Array:
+def _near(reference: Run, mine: Run, place: Array) -> int:
+    """How many ends differ by what the median one does, as closely as ends do."""
+    rows, difference = _matched(reference, mine, place)
+    if not len(rows):
+        return 0
+    middle = int(np.median(difference))
+    steady = (difference - middle).astype(np.float64)
+    steady -= _slope(mine.end[rows], steady) * (mine.end[rows] - mine.end[rows[0]])
+    return int(np.count_nonzero(np.abs(steady - np.median(steady)) <= _WIDTHS_NS[0]))
+
+
+def _voted(reference: Run, mine: Run, equals: tuple[Array, Array, Array], width_ns: int) -> Array:
     """Places where ends differ by what most pairs of equal collectives differ by.
 
-    So one that a rank lacks in between does not matter.
+    So one that a rank lacks in between does not matter. Each block has a vote of its own, for
+    clocks drift.
     """
     place = np.full(len(mine.code), NOWHERE)
-    at, to, difference = _equals(reference, mine)
-    bins, counts = np.unique(difference // SCATTER_NS, return_counts=True)
+    blocks = [*range(0, max(len(place) - _BLOCK // 2, 1), _BLOCK), len(place)]
+    for start, stop in pairwise(blocks):
+        low, high = np.searchsorted(equals[0], [start, stop])
+        at, to, difference = (column[low:high] for column in equals)
+        most = int(np.count_nonzero(mine.together[start:stop]))
+        away = _away(difference, width_ns, _HALF * min(most, len(reference.code)))
+        order = np.argsort(-away, kind="stable")
+        order = order[away[order] <= width_ns]
+        place[at[order]] = to[order]  # of several the nearest is written last
+    rows = np.flatnonzero(place != NOWHERE)
+    if rows.size:
+        rows = rows[sequences.chain(place[rows])]
+    return _between(reference, mine, rows, place[rows]) if rows.size else place
+
+
+def _away(difference: Array, width_ns: int, fewest: float) -> Array:
+    """How far each is from what most of them are near to; far if there is no such thing."""
+    bins, counts = np.unique(difference // width_ns, return_counts=True)
     beside = np.searchsorted(bins, bins + 1)
     follows = np.append(bins, bins[-1:] + 2)[beside] == bins + 1
     both = counts + np.where(follows, np.append(counts, 0)[beside], 0)
-    most = min(np.count_nonzero(r.together) for r in (reference, mine))
-    if both.max(initial=0) < _HALF * most:
-        return place
+    if both.max(initial=0) < max(fewest, 1):
+        return np.full(len(difference), width_ns + 1)
     best = bins[both.argmax()]
-    voted = (difference // SCATTER_NS == best) | (difference // SCATTER_NS == best + 1)
-    away = np.abs(difference - int(np.median(difference[voted])))
-    order = np.argsort(-away, kind="stable")
-    order = order[away[order] <= SCATTER_NS]
-    place[at[order]] = to[order]  # of several the nearest is written last
-    rows = np.flatnonzero(place != NOWHERE)
-    rows = rows[sequences.chain(place[rows])]
-    return _between(reference, mine, rows, place[rows])
+    voted = (difference // width_ns == best) | (difference // width_ns == best + 1)
+    return np.abs(difference - int(np.median(difference[voted])))
 
 
-def _equals(reference: Run, mine: Run) -> tuple[Array, Array, Array]:
-    """Pairs of equal collectives that end together: places in both, and differences of ends."""
+def _equals(reference: Run, mine: Run, shifts: list[int]) -> tuple[Array, Array, Array]:
+    """Pairs of equal collectives that end together, in order of `mine`.
+
+    Returns
+    -------
+    at, to, difference
+        Places in `mine` and in the reference, and differences of ends.
+    """
     n, m = len(reference.code), len(mine.code)
     found = []
-    for shift in _shifts(n, m):
+    for shift in shifts:
         low, high = max(0, shift), min(n, m + shift)
         equal = reference.code[low:high] == mine.code[low - shift : high - shift]
         to = np.flatnonzero(equal & reference.together[low:high]) + low
         found.append((to - shift, to))
     at, to = (np.concatenate(column) for column in zip(*found, strict=True))
+    order = np.argsort(at, kind="stable")
+    at, to = at[order], to[order]
     return at, to, reference.end[to] - mine.end[at]
 
 
@@ -156,10 +198,12 @@ def _shift(reference: Run, mine: Run) -> int | None:
     return min(near)[1] if min(near)[0] <= SCATTER_NS else near[0][1]
 
 
-def _shifts(n: int, m: int) -> list[int]:
+def _shifts(n: int, m: int, known: int | None = None) -> list[int]:
     """Shifts of m against n that are worth a look, those with the longest overlap first."""
     if max(n, m) <= _EVERY_SHIFT:
         every = range(-m + 1, n)
+    elif known is not None:  # but for a few that are missing
+        every = range(max(known - _FEW, -m + 1), min(known + _FEW, n - 1) + 1)
     else:
         low, high = min(0, n - m), max(0, n - m)
         every = range(max(low - _NEAR_EDGES, -m + 1), min(high + _NEAR_EDGES, n - 1) + 1)
@@ -177,14 +221,18 @@ def _fits(reference: Run, mine: Run, shift: int) -> bool:
     low, high = max(0, shift), min(n, m + shift)
     if high - low < max(1, _HALF * min(n, m)):
         return False
-    return np.array_equal(reference.code[low:high], mine.code[low - shift : high - shift])
+    some = min(high, low + _NEAR_EDGES)
+    return np.array_equal(
+        reference.code[low:some], mine.code[low - shift : some - shift]
+    ) and np.array_equal(reference.code[low:high], mine.code[low - shift : high - shift])
 
 
 def _differences(reference: Run, mine: Run, shift: int) -> tuple[Array, Array]:
     low, high = max(0, shift), min(len(reference.code), len(mine.code) + shift)
-    used = reference.together[low:high]
-    end = mine.end[low - shift : high - shift][used]
-    return end, reference.end[low:high][used] - end
+    used = np.flatnonzero(reference.together[low:high])
+    used = used[:: max(1, len(used) // _LOOKED_AT)] + low
+    end = mine.end[used - shift]
+    return end, reference.end[used] - end
 
 
 def spread(at: Array, difference: Array) -> tuple[int, float]:
@@ -193,13 +241,17 @@ def spread(at: Array, difference: Array) -> tuple[int, float]:
         return 0, np.inf
     middle = int(np.median(difference))
     left = (difference - middle).astype(np.float64)
-    time = (at - at[0]).astype(np.float64)
-    half = len(time) // 2
-    run = time[half:] - time[: len(time) - half]
-    rise = left[half:] - left[: len(time) - half]
-    steep = np.median(rise[run > 0] / run[run > 0]) if (run > 0).any() else 0.0
-    left -= np.clip(steep, -_STEEPEST, _STEEPEST) * time
+    left -= _slope(at, left) * (at - at[0])
     return middle, float(np.median(np.abs(left - np.median(left))))
+
+
+def _slope(at: Array, left: Array) -> float:
+    """Drift of differences: the median slope of pairs half of all apart, as far as clocks drift."""
+    half = len(at) // 2
+    run, rise = at[half:] - at[: len(at) - half], left[half:] - left[: len(at) - half]
+    if not (run > 0).any():
+        return 0.0
+    return float(np.clip(np.median(rise[run > 0] / run[run > 0]), -_STEEPEST, _STEEPEST))
 
 
 def _matched(reference: Run, mine: Run, place: Array) -> tuple[Array, Array]:

@@ -319,8 +319,9 @@ def _told(members: Members, i: int) -> str:
 def _by_order(members: Members, chosen: Array, label: Array, issues: IssueLog) -> None:
     """Match what does not state its sequence number, by order within its group."""
     together = members.of(TOGETHER) | (members.kind < 0)  # most are, and it need but fit most
-    uneven_sizes = members.of((Collective.ALL_TO_ALL,))
-    _, exact = gather.distinct(members.kind, np.where(uneven_sizes, -1, members.size))
+    to_all = members.of((Collective.ALL_TO_ALL,))
+    sizes = (members.size, np.where(to_all, -1, members.size))  # ranks may put in what they like
+    codes = [gather.distinct(members.kind, size)[1] for size in sizes]
     starts, order = gather.lists(
         members.group[chosen], chosen, int(members.group.max(initial=-1)) + 1
     )
@@ -337,11 +338,15 @@ def _by_order(members: Members, chosen: Array, label: Array, issues: IssueLog) -
             issues.add(UNLIKE, len(mine), _told(members, int(mine[0])))
             continue
         best = mine[:0], mine[:0]
-        for code in (exact, members.kind):  # sizes may be uneven, or told by some ranks only
+        for code in (*codes, members.kind):  # sizes may be uneven, or told by some ranks only
+            if code is members.kind and len(best[0]) > _MOSTLY * len(mine):
+                break
             told = [collective_order.Run(code[p], members.end[p], together[p]) for p in parts]
             place = np.concatenate(collective_order.places(told))
             there = place != collective_order.NOWHERE
             best = max(best, (mine[there], place[there]), key=lambda pair: len(pair[0]))
+            if there.all():
+                break
         kept, place = best
         lost = np.setdiff1d(mine, kept)
         if lost.size:

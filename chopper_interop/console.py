@@ -87,6 +87,7 @@ def show_summary(trace: Trace, log: IssueLog, outputs: list[str], *, on_loss: st
         console.print(table)
     _show_devices(trace, console)
     _show_clocks(trace, console)
+    _show_coverage(trace, console)
     ranks = len(trace.ranks)
     console.print(
         f"{trace.nodes.num_rows:,} nodes, {trace.edges.num_rows:,} edges, "
@@ -95,6 +96,19 @@ def show_summary(trace: Trace, log: IssueLog, outputs: list[str], *, on_loss: st
     )
     if trace.nodes.num_rows:
         console.print(f"edges {edge_counts.described(trace)}")
+
+
+def _show_coverage(trace: Trace, console: Console) -> None:
+    """Of what share of GPU time it is known what of the training step it is, mean of the ranks."""
+    from chopper_interop import structure_coverage
+
+    shares: dict[str, list[float]] = {}
+    for row in structure_coverage.coverage(trace).to_pylist():
+        if row["gpu_time_share"] is not None:
+            shares.setdefault(row["column"], []).append(row["gpu_time_share"])
+    told = [f"{column} {sum(s) / len(s):.1%}" for column, s in shares.items() if any(s)]
+    if told:
+        console.print(f"GPU time that is known by: {', '.join(told)}")
 
 
 def _show_devices(trace: Trace, console: Console) -> None:

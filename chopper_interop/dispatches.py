@@ -52,8 +52,6 @@ class Dispatches:
         Work-items of the whole grid and of a workgroup; -1 if unknown.
     number
         The number that the process gave it; -1 if unknown.
-    ordered
-        Whether submission is known to be in this order.
     """
 
     node: Array
@@ -64,7 +62,6 @@ class Dispatches:
     threads: Array
     workgroup: Array
     number: Array
-    ordered: bool
 
     @property
     def helper(self) -> Array:
@@ -131,7 +128,6 @@ def dispatches(trace: Trace) -> Dispatches:
         threads=threads[order],
         workgroup=workgroup[order],
         number=number[order],
-        ordered=ordered,
     )
 
 

@@ -134,6 +134,8 @@ def assemble(
         trace, telemetry = _of_telemetry(telemetry, meta, about)
     else:
         trace = collectives.named(concat([f.trace for f in timing], meta))
+        for told, mapping in both.hardware:
+            trace = devices.with_hardware(trace, told, mapping)
         trace = rank_clocks.aligned(collectives.matched(trace, issues), issues)
         trace = collectives.with_edges(trace, issues)
         _note_ranks_apart(timing, trace, issues)

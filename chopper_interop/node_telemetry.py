@@ -20,8 +20,6 @@ from chopper_interop.node_telemetry_samples import Seen, seen
 from chopper_interop.schemas import hub
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     import numpy.typing as npt
     import pyarrow as pa
 
@@ -45,13 +43,15 @@ NOT_SAMPLED = Fault(
 )
 
 
-def columns(trace: Trace) -> dict[str, pa.Array]:
+def columns(trace: Trace, issues: IssueLog | None = None) -> dict[str, pa.Array]:
     """Columns of GPU work from the telemetry of its GPU.
 
     Parameters
     ----------
     trace
         Any trace.
+    issues
+        Where it is told what was chosen, what is not known, and how well the rest is.
 
     Returns
     -------
@@ -60,7 +60,9 @@ def columns(trace: Trace) -> dict[str, pa.Array]:
         known; those of single dies only where more than one is told.
     """
     made = _Columns(trace.nodes.num_rows)
-    for gpu in gpus(trace):
+    is_stated = RESOLUTION in trace.nodes.column_names
+    log = IssueLog() if issues is None or is_stated else issues
+    for gpu in gpus(trace, log):
         start = trace.array("ts")[gpu.rows]
         end = start + trace.array("dur")[gpu.rows]
         for quantity in QUANTITIES:
@@ -68,34 +70,19 @@ def columns(trace: Trace) -> dict[str, pa.Array]:
                 _add(made, gpu, quantity, start, end)
         if (power := energy.power_of(gpu)) is not None:
             made.put(ENERGY, gpu.rows, energy.shared(power, start, end).of_each)
+        _note(gpu, end - start, made.step_of(gpu.rows), log)
     return made.arrays()
 
 
-def note(trace: Trace, made: Iterable[str], issues: IssueLog) -> None:
-    """Say how well what `columns` gave is known.
-
-    Parameters
-    ----------
-    trace
-        The trace with the columns.
-    made
-        Which of them are not the source's own.
-    issues
-        Where it is told.
-    """
-    if RESOLUTION not in made:
-        return
-    step = arrow.numbers(trace.nodes[RESOLUTION])
-    known = arrow.known(trace.nodes[RESOLUTION])
-    for gpu in gpus(trace, issues):
-        mine = known[gpu.rows]
-        told = sorted({source.tool for source in gpu.told.values()})
-        example = f"rank {gpu.ranks[0]}, telemetry of {', '.join(told)}"
-        issues.add(NOT_SAMPLED, np.count_nonzero(~mine), example)
-        coarse = mine & (trace.array("dur")[gpu.rows] < step[gpu.rows])
-        if coarse.any():
-            usual = int(np.median(step[gpu.rows][coarse]))
-            issues.add(COARSE, np.count_nonzero(coarse), f"{example}: {usual / 1e6:,.3f} ms")
+def _note(gpu: Gpu, dur: Array, step: Array, issues: IssueLog) -> None:
+    """Say of how much work telemetry tells nothing, and of how much less than its own time."""
+    told = sorted({source.tool for source in gpu.told.values()})
+    example = f"rank {gpu.ranks[0]}, telemetry of {', '.join(told)}"
+    issues.add(NOT_SAMPLED, np.count_nonzero(step == 0), example)
+    coarse = dur < step
+    if coarse.any():
+        usual = int(np.median(step[coarse])) / 1e6
+        issues.add(COARSE, np.count_nonzero(coarse), f"{example}: {usual:,.3f} ms")
 
 
 class _Columns:
@@ -109,13 +96,22 @@ class _Columns:
         """Values of nodes; NaN for unknown."""
         if np.isnan(values).all():
             return
-        self.found.setdefault(name, np.full(self.count, np.nan))[rows] = values
+        if name not in self.found:
+            self.found[name] = np.full(self.count, np.nan)
+        self.found[name][rows] = values
 
     def put_step(self, rows: Array, step: Array) -> None:
         """Times between samples; the longest of all quantities of a node holds."""
         if step.any():
-            column = self.found.setdefault(RESOLUTION, np.zeros(self.count, np.int64))
+            if RESOLUTION not in self.found:
+                self.found[RESOLUTION] = np.zeros(self.count, np.int64)
+            column = self.found[RESOLUTION]
             column[rows] = np.maximum(column[rows], step)
+
+    def step_of(self, rows: Array) -> Array:
+        """Times between samples of nodes; 0 where nothing is known."""
+        none = np.zeros(len(rows), np.int64)
+        return self.found[RESOLUTION][rows] if RESOLUTION in self.found else none
 
     def arrays(self) -> dict[str, pa.Array]:
         """Arrow columns in the hub's order, null where unknown."""

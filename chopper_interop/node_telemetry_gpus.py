@@ -11,11 +11,17 @@ import numpy as np
 from chopper_interop import arrow
 from chopper_interop import node_telemetry_names as names
 from chopper_interop.issues import Fault, IssueLog, Severity
-from chopper_interop.node_telemetry_samples import Samples, logged, rates, sampled
+from chopper_interop.node_telemetry_samples import (
+    Samples,
+    logged,
+    rates,
+    sampled,
+    usual_step,
+)
 from chopper_interop.schemas.kinds import GPU_WORK
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -59,6 +65,11 @@ PARTITIONS = Fault(
     "GPUs whose telemetry is of several partitions each: which of them a process computes on is "
     "not told, so its work has none of it.",
 )
+
+_LARGEST = 1e18
+"""Beyond all values; NaN is not within it either."""
+_FEW = 8
+"""So many samples do not tell how often a tool takes them."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +122,11 @@ class Gpu:
     counters: dict[str, Samples]
 
 
-def gpus(trace: Trace, issues: IssueLog | None = None) -> list[Gpu]:
+def gpus(
+    trace: Trace,
+    issues: IssueLog | None = None,
+    quantities: Sequence[Quantity] = names.QUANTITIES,
+) -> list[Gpu]:
     """GPUs on which work ran and of which telemetry tells something.
 
     Parameters
@@ -120,6 +135,8 @@ def gpus(trace: Trace, issues: IssueLog | None = None) -> list[Gpu]:
         Any trace.
     issues
         Where it is told what was chosen and left out.
+    quantities
+        What to look for.
     """
     issues = IssueLog() if issues is None else issues
     places = _places(trace)
@@ -132,7 +149,9 @@ def gpus(trace: Trace, issues: IssueLog | None = None) -> list[Gpu]:
         of = _places_of(trace, places, rank, device, is_only=alone)
         if of:
             owned[of].append((rank, rows))
-    reader = _Reader(trace, issues)
+    owner = trace.array("series", "samples")
+    bounds = np.searchsorted(owner, np.arange(trace.series.num_rows + 1, dtype=owner.dtype))
+    reader = _Reader(trace, issues, trace.series.to_pylist(), bounds, tuple(quantities))
     found = []
     for of, users in owned.items():
         rows = np.sort(np.concatenate([rows for _, rows in users]))
@@ -200,16 +219,12 @@ def _is_of_lanes(trace: Trace, series: list[int], device: int) -> bool:
     """Whether the node's series number a GPU as lanes do, and mean that of one machine alone."""
     if len({r.host for r in trace.meta.ranks}) > 1:
         return False
-    keys = [(s["name"], s["source"]) for s in _rows(trace, series)]
+    rows = arrow.take(trace.series, np.array(series)).to_pylist()
+    keys = [(s["name"], s["source"]) for s in rows]
     if len(set(keys)) < len(keys):  # of two files: of two machines, or of two runs
         return False
     told = any(m.rank < 0 and m.device == device for m in trace.meta.device_matches)
     return told or {tool for _, tool in keys} <= set(names.NUMBERED_AS_LANES)
-
-
-def _rows(trace: Trace, series: list[int]) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = arrow.take(trace.series, np.array(series)).to_pylist()
-    return rows
 
 
 @dataclass(frozen=True)
@@ -218,15 +233,18 @@ class _Reader:
 
     trace: Trace
     issues: IssueLog
+    series: list[dict[str, Any]]
+    bounds: Array
+    quantities: tuple[Quantity, ...]
 
     def gpu(self, place: Place, ranks: tuple[int, ...], rows: Array, series: list[int]) -> Gpu:
         """A GPU with the best of its series."""
-        table = dict(zip(series, _rows(self.trace, series), strict=True))
+        table = {row: self.series[row] for row in series}
         parts = {s["name"] for s in table.values() if names.PARTITION.fullmatch(s["name"])}
         self.issues.add(PARTITIONS, _several(parts), f"rank {ranks[0]}: {min(parts, default='')}")
         whole = {} if _several(parts) else table
         told = {}
-        for quantity in names.QUANTITIES:
+        for quantity in self.quantities:
             best = self._best(quantity, whole, ranks)
             if best is not None:
                 told[quantity.name] = best
@@ -234,7 +252,7 @@ class _Reader:
             s["source"]: counter
             for row, s in table.items()
             if s["name"] == "energy" and s["unit"] == "J"
-            if (counter := self._counter(row, s)) is not None
+            if (counter := self._sampled(row, *self._finite(row))) is not None
         }
         gpu = Gpu(*place, ranks, rows, told, counters)
         self._note_power(gpu)
@@ -271,27 +289,43 @@ class _Reader:
         ts, value = self._finite(row)
         value *= told.units[series["unit"]]
         if told.is_counter:
-            return rates(ts, value, series["uncertainty_ns"]) if len(ts) > 1 else None
+            counter = self._sampled(row, ts, value)
+            rate = None if counter is None else rates(counter, quantity.most)
+            return rate if rate is not None and rate.value.any() else None
         possible = (value >= quantity.least) & (value <= quantity.most)
         wrong = np.count_nonzero(~possible)
         self.issues.add(IMPOSSIBLE, wrong, f"{series['name']} of {series['source']}")
         ts, value = ts[possible], value[possible]
-        if not ts.size or (quantity is names.POWER and not value.any()):
+        if quantity is names.POWER and not value.any():
             return None
         if told.is_logged:
-            return logged(ts, value, series["uncertainty_ns"])
-        straight = quantity.is_straight
-        return sampled(ts, value, series["uncertainty_ns"], is_straight=straight)
+            return logged(ts, value, series["uncertainty_ns"]) if ts.size else None
+        return self._sampled(row, ts, value, is_straight=quantity.is_straight)
 
-    def _counter(self, row: int, series: dict[str, Any]) -> Samples | None:
-        ts, value = self._finite(row)
-        return sampled(ts, value, series["uncertainty_ns"], is_straight=True) if ts.size else None
+    def _sampled(
+        self, row: int, ts: Array, value: Array, *, is_straight: bool = True
+    ) -> Samples | None:
+        """Samples of a series; those of few are as far apart as those of other GPUs' series."""
+        if not ts.size:
+            return None
+        uncertainty = self.series[row]["uncertainty_ns"]
+        period = self._period(row) if len(ts) <= _FEW else None
+        return sampled(ts, value, uncertainty, is_straight=is_straight, period_ns=period)
+
+    def _period(self, row: int) -> int | None:
+        """The shortest usual step among series of the same quantity by the same tool."""
+        key = [self.series[row][c] for c in ("name", "source", "uncertainty_ns")]
+        steps = [
+            usual_step(self._finite(other)[0])
+            for other, series in enumerate(self.series)
+            if [series[c] for c in ("name", "source", "uncertainty_ns")] == key
+        ]
+        return min((step for step in steps if step), default=None)
 
     def _finite(self, row: int) -> tuple[Array, Array]:
-        owner = self.trace.array("series", "samples")
-        bounds = np.searchsorted(owner, [row, row + 1])
-        ts, value = (self.trace.array(c, "samples")[slice(*bounds)] for c in ("ts", "value"))
-        finite = np.isfinite(value)
+        mine = slice(self.bounds[row], self.bounds[row + 1])
+        ts, value = (self.trace.array(c, "samples")[mine] for c in ("ts", "value"))
+        finite = np.abs(value) <= _LARGEST
         return ts[finite], value[finite].copy()
 
     def _note_power(self, gpu: Gpu) -> None:
@@ -310,10 +344,10 @@ def _several(parts: set[str]) -> int:
     return int(bool(numbers - {0}))
 
 
-def unowned(trace: Trace) -> Iterator[int]:
+def unowned(trace: Trace, known: Sequence[Gpu]) -> Iterator[int]:
     """Rows of the node's series of power of GPUs on which no rank is known to compute."""
     power = names.POWER.told
-    used = {place for gpu in gpus(trace) for place in [(gpu.rank, gpu.device)]}
+    used = {(gpu.rank, gpu.device) for gpu in known}
     for row, series in enumerate(trace.series.to_pylist()):
         place = (series["rank"], series["device"])
         matched = any(t.match(series["name"]) and not t.is_counter for t in power)

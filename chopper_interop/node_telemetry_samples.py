@@ -58,11 +58,26 @@ class Samples:
         return self.period_ns + 2 * self.uncertainty_ns
 
 
-def sampled(ts: Array, value: Array, uncertainty_ns: int, *, is_straight: bool = False) -> Samples:
-    """Samples that were taken again and again; of several at one time the last counts."""
+def sampled(
+    ts: Array,
+    value: Array,
+    uncertainty_ns: int,
+    *,
+    is_straight: bool = False,
+    period_ns: int | None = None,
+) -> Samples:
+    """Samples that were taken again and again; of several at one time the last counts.
+
+    Parameters
+    ----------
+    ts, value, uncertainty_ns, is_straight
+        See `Samples`.
+    period_ns
+        Usual time between samples, where it is known from elsewhere.
+    """
     ts, value = _once(ts, value)
     step = np.diff(ts)
-    period = int(np.median(step)) if step.size else 0
+    period = _usual(step, 0.5) if period_ns is None else period_ns
     unknown = np.append(step > GAP * period, [True])
     return Samples(ts, value, unknown, is_straight, int(uncertainty_ns), period)
 
@@ -71,18 +86,40 @@ def logged(ts: Array, value: Array, uncertainty_ns: int) -> Samples:
     """Samples where the value changed; one that repeats the value says that logging ended there."""
     ts, value = _once(ts, value)
     step = np.diff(ts)
-    period = int(np.quantile(step, 0.1)) if step.size else 0
+    period = _usual(step, 0.1)
     ended = np.append([False], value[1:] == value[:-1])
     ended[-1] = True
     return Samples(ts, value, ended, False, int(uncertainty_ns), period, is_logged=True)
 
 
-def rates(ts: Array, count: Array, uncertainty_ns: int) -> Samples:
-    """What a counter counts up in a second, from each of its samples to the next."""
-    counter = sampled(ts, count, uncertainty_ns)
+def rates(counter: Samples, most: float) -> Samples:
+    """What a counter counts up in a second, from each of its samples to the next.
+
+    Parameters
+    ----------
+    counter
+        Its samples.
+    most
+        It counts no faster; where it does, or goes back, it was set to another value.
+    """
     rise = np.append(np.diff(counter.value), [0.0])
     rate = rise / np.append(np.diff(counter.ts), [1]) * 1e9
-    return replace(counter, value=np.ascontiguousarray(rate), unknown=counter.unknown | (rise < 0))
+    known = ~counter.unknown & (rate >= 0) & (rate <= most)
+    return replace(counter, value=np.where(known, rate, 0.0), unknown=~known, is_straight=False)
+
+
+def usual_step(ts: Array) -> int:
+    """Usual time between samples in the order of time; 0 where there is but one."""
+    step = np.diff(ts)
+    return _usual(step[step > 0], 0.5)
+
+
+def _usual(step: Array, share: float) -> int:
+    """A step that so many are no longer than; of few, the shorter: one of two may be a gap."""
+    if not step.size:
+        return 0
+    place = int((len(step) - 1) * share)
+    return int(np.partition(step, place)[place])
 
 
 def _once(ts: Array, value: Array) -> tuple[Array, Array]:

@@ -111,7 +111,10 @@ def read_inventory(
     trace = job.assemble(fragments, name, rules, of_clocks)
     issues = IssueLog("job")
     issues.extend(trace.meta.issues)
-    trace = annotate.annotate(dependencies.complete(trace, issues))
+    trace = dependencies.complete(trace, issues)
+    trace = annotate.annotate(trace.with_meta(issues=tuple(issues)))
+    issues = IssueLog("job")
+    issues.extend(trace.meta.issues)
     for path in inventory.unreadable:
         issues.add(UNREADABLE, 1, str(path))
     return _printable(trace.with_meta(issues=tuple(issues)))

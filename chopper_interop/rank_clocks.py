@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import arrow, build, collectives, host_clocks, rank_fit
+from chopper_interop import arrow, build, clocks, collectives, host_clocks, rank_fit
 from chopper_interop.collective_order import SCATTER_NS
 from chopper_interop.host_clocks import COLLECTIVE_ENDS, ONE_HOST_NS, REFERENCE
 from chopper_interop.issues import Fault, IssueLog, Severity
@@ -40,6 +40,9 @@ NOT_ALIGNED = Fault(
     "Ranks whose clocks could not be compared by the ends of collectives stand where they say they "
     "were.",
 )
+
+
+TOLD = "the user tells of this rank's clock"
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,8 @@ def aligned(trace: Trace, issues: IssueLog) -> Trace:
     if ends is None:
         return trace
     fits = host_clocks.agreed(_solved(trace, ends), trace)
+    told = clocks.told_by_user(trace.meta)
+    fits |= {r: replace(fits[r], applied=False, reason=TOLD) for r in told & set(fits)}
     moved = [f for f in fits.values() if f.applied]
     refused = [f for f in fits.values() if not (f.applied or f.pairs or f.reason == REFERENCE)]
     if moved:
@@ -120,7 +125,8 @@ def _solved(trace: Trace, ends: _Ends) -> dict[int, ClockFit]:
     """Of each rank how it relates to the reference, through the least uncertain chain of groups."""
     parts = ends.parts()
     origin, clock = trace.meta.origin_ns, trace.meta.clock
-    start = int(ends.rank.min()) if len(ends.rank) else trace.ranks[0]
+    free = set(np.unique(ends.rank).tolist()) - clocks.told_by_user(trace.meta)
+    start = min(free or set(trace.ranks))
     hosts = {r.rank: r.host for r in trace.meta.ranks}
     found = _through_groups(parts, ends, start, hosts)
     fits = {start: ClockFit(f"rank {start}", clock, COLLECTIVE_ENDS, 0, 0, origin, applied=False)}

@@ -12,11 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
-from chopper_interop import align, arrow, clock_match, clocks, host_et
+from chopper_interop import align, clock_match, clocks, host_et, trace_part
+from chopper_interop.clock_line import Work
 from chopper_interop.issues import Fault, IssueLog, Severity
-from chopper_interop.schemas import hub
 from chopper_interop.schemas.kinds import GPU_WORK, Kind, LaneKind
 from chopper_interop.schemas.meta import ASSUMED, REALTIME, ClockFit, DeviceMatch
 from chopper_interop.source_clocks import NO_CLOCK, related_fit
@@ -28,14 +27,14 @@ if TYPE_CHECKING:
 
     from chopper_interop.clock_match import Match
     from chopper_interop.fragment import Fragment
-    from chopper_interop.schemas.meta import Rank
+    from chopper_interop.schemas.meta import Device, Rank
     from chopper_interop.source_clocks import Clocks
     from chopper_interop.trace import Trace
 
     Array = npt.NDArray[Any]
 
 BY_KERNELS = "the same kernels"
-ANOTHER_RUN = "it is another run: its kernels do not fit those of the trace with any offset"
+ANOTHER_RUN = "its kernels do not fit those of the trace: it was taken for another run"
 SAME_KERNELS = Fault(
     "same-kernels-twice",
     Severity.INFO,
@@ -82,6 +81,8 @@ class Joined:
         Which device of one tool is which of the other's.
     kept
         First file of each source that was joined → how many nodes of it there are.
+    hardware
+        What such sources tell of their devices, and which of the profiles' these are.
     """
 
     timing: list[Fragment]
@@ -89,6 +90,7 @@ class Joined:
     fits: list[ClockFit] = field(default_factory=list)
     matches: list[DeviceMatch] = field(default_factory=list)
     kept: dict[str, int] = field(default_factory=dict)
+    hardware: list[tuple[tuple[Device, ...], dict[int, int]]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,7 @@ def joined(
         if fragment.trace.meta.clock in (REALTIME, *NO_CLOCK):
             found.passes.append(fragment)
             continue
-        pairs = _pairs(fragment, timing)
+        pairs = _pairs(fragment, timing, told=fragment.files.paths[0] in about.told)
         if pairs:
             _join(fragment, pairs, found, about, issues)
         else:
@@ -158,15 +160,18 @@ def _beside_or_pass(fragment: Fragment, found: Joined, about: Clocks) -> None:
     found.kept[str(path)] = trace.nodes.num_rows
 
 
-def _pairs(fragment: Fragment, timing: list[Fragment]) -> list[_Pair]:
-    """Each process of a fragment that did GPU work with the rank that it is; none if one is none."""
+def _pairs(fragment: Fragment, timing: list[Fragment], *, told: bool) -> list[_Pair]:
+    """Each process of a fragment that did GPU work with the rank that it is; none if one is none.
+
+    If the user `told` its clock, it is enough that kernels fit as they stand.
+    """
     found: list[_Pair] = []
     for rank in fragment.trace.ranks:
         rows = _work_rows(fragment.trace, rank)
         if not rows.size:
             continue
         taken = {pair.ours for pair in found}
-        pair = next(_fitting(fragment, rank, rows, timing, taken), None)
+        pair = next(_fitting(fragment, rank, rows, timing, taken, told=told), None)
         if pair is None:
             return []
         found.append(pair)
@@ -174,7 +179,13 @@ def _pairs(fragment: Fragment, timing: list[Fragment]) -> list[_Pair]:
 
 
 def _fitting(
-    fragment: Fragment, rank: int, rows: Array, timing: list[Fragment], taken: set[int]
+    fragment: Fragment,
+    rank: int,
+    rows: Array,
+    timing: list[Fragment],
+    taken: set[int],
+    *,
+    told: bool,
 ) -> Iterator[_Pair]:
     """Ranks whose GPU work is that of a process, those first that say so themselves."""
     about = fragment.rank_of(rank)
@@ -185,18 +196,24 @@ def _fitting(
         for other in f.trace.meta.ranks
         if other.rank not in taken and other.rank in f.trace.rank_rows
     ]
-    for place, other in sorted(places, key=lambda p: _unlike(about, p[1])):
+    for place, other in _likely(about, places):
         ours = timing[place].trace
         mine = _work_rows(ours, other.rank)
         first, second = _works(ours, mine, fragment.trace, rows)
         same = about.pid == other.pid >= 0
         match = clock_match.match(first, second, same_process=same)
+        if match is None and told:
+            match = clock_match.as_told(first, second)
         if match is not None:
             yield _Pair(rank, other.rank, place, rows, mine, match)
 
 
-def _unlike(one: Rank, other: Rank) -> tuple[bool, bool]:
-    return not one.pid == other.pid >= 0, one.rank != other.rank
+def _likely(about: Rank, places: list[tuple[int, Rank]]) -> list[tuple[int, Rank]]:
+    """Who may be a process: of its id, else of the rank that it says to be, else anyone."""
+    same = [p for p in places if about.pid == p[1].pid >= 0]
+    if not same and about.known_by != ASSUMED:
+        same = [p for p in places if about.rank == p[1].rank]
+    return same or places
 
 
 def _work_rows(trace: Trace, rank: int) -> Array:
@@ -205,9 +222,7 @@ def _work_rows(trace: Trace, rank: int) -> Array:
     return np.flatnonzero(work) + rows.start
 
 
-def _works(
-    a: Trace, rows_a: Array, b: Trace, rows_b: Array
-) -> tuple[clock_match.Work, clock_match.Work]:
+def _works(a: Trace, rows_a: Array, b: Trace, rows_b: Array) -> tuple[Work, Work]:
     """GPU work of two traces, with names by the same numbers; copies are of one name, so are fills.
 
     What copies are called differs between tools.
@@ -221,7 +236,7 @@ def _works(
         name[kind == Kind.MEMCPY], name[kind == Kind.MEMSET] = -1, -2
         start = trace.array("ts")[rows] + trace.meta.origin_ns
         columns = (trace.array(c)[rows] for c in ("dur", "correlation"))
-        made.append(clock_match.Work(name + 2, start, *columns))
+        made.append(Work(name + 2, start, *columns))
     return made[0], made[1]
 
 
@@ -239,18 +254,20 @@ def _join(
         at, to = pair.rows[pair.match.theirs], pair.rows_of_ours[pair.match.ours]
         target[at] = to
         found.timing[pair.place] = replace(
-            ours, trace=_with_what_is_known(ours.trace, to, fragment.trace, at)
+            ours, trace=_with_what_is_known(ours.trace, to, fragment.trace, at, log)
         )
         found.matches += _devices(fragment, ours, at, to, pair)
     log.add(SAME_KERNELS, np.count_nonzero(target >= 0))
     moved = clocks.fitted(fragment.trace, _remaining(fit, fragment, about), REALTIME)
     keep = _kept(moved, pairs, found, target >= 0, log)
     ranks = {pair.theirs: found.timing[pair.place].rank_of(pair.ours) for pair in pairs}
-    rest = _rest(moved, keep, ranks, fragment.files.converter.name)
+    rest = trace_part.renumbered(moved, keep, ranks, fragment.files.converter.name)
     if rest.nodes.num_rows or rest.samples.num_rows:
         found.timing.append(replace(fragment, trace=rest))
     found.fits.append(fit)
     found.kept[str(path)] = rest.nodes.num_rows
+    mapping = {m.number: m.device for m in found.matches if m.source == str(path)}
+    found.hardware.append((fragment.trace.meta.devices, mapping))
     issues.extend(log)
 
 
@@ -280,21 +297,12 @@ def _remaining(fit: ClockFit, fragment: Fragment, about: Clocks) -> ClockFit:
     return replace(fit, offset_ns=0) if fragment.files.paths[0] in about.told else fit
 
 
-def _with_what_is_known(trace: Trace, to: Array, other: Trace, at: Array) -> Trace:
+def _with_what_is_known(trace: Trace, to: Array, other: Trace, at: Array, log: IssueLog) -> Trace:
     """A profile with the arguments and counters of the same GPU work in another trace."""
     trace = host_et.with_arguments(trace, to, other, at)
     target = np.full(other.nodes.num_rows, -1, np.int32)
     target[at] = to
-    node = target[other.array("node", "counters")]
-    carried = arrow.take(other.counters, node >= 0)
-    carried = arrow.replaced(carried, "node", node[node >= 0])
-    if not carried.num_rows:
-        return trace
-    both = pa.concat_tables([trace.counters, carried]).unify_dictionaries().combine_chunks()
-    order = np.argsort(arrow.numbers(both["node"]), kind="stable")
-    return replace(
-        trace, counters=arrow.take(both, order).combine_chunks().cast(hub.schema("counters"))
-    )
+    return align.with_counters(trace, other, target, log)
 
 
 def _devices(
@@ -328,7 +336,8 @@ def _kept(trace: Trace, pairs: list[_Pair], found: Joined, known: Array, log: Is
         ts = ours.array("ts")[mine] + ours.meta.origin_ns
         end = int((ts + ours.array("dur")[mine]).max())
         inside[rows] = (start[rows] >= int(ts.min())) & (start[rows] <= end)
-        same[rows] = np.isin(trace.array("name")[rows], _names_of(ours, mine, trace))
+        known_names = _names_of(found.timing, pair.ours, trace)
+        same[rows] = np.isin(trace.array("name")[rows], known_names)
     keep = inside & on_host & ~same & ~known
     log.add(SAME_CALLS, np.count_nonzero(inside & on_host & same & ~known))
     log.add(ONLY_THERE, np.count_nonzero(inside & ~on_host & ~known))
@@ -336,61 +345,11 @@ def _kept(trace: Trace, pairs: list[_Pair], found: Joined, known: Array, log: Is
     return keep
 
 
-def _names_of(ours: Trace, rows: slice, trace: Trace) -> Array:
-    """Codes of a trace's names that a rank has as well."""
-    names = ours.names()
-    there = {names[code] for code in np.unique(ours.array("name")[rows]).tolist()}
+def _names_of(timing: list[Fragment], rank: int, trace: Trace) -> Array:
+    """Codes of a trace's names that a rank has as well, whatever tool recorded them."""
+    there: set[str] = set()
+    for fragment in timing:
+        names = fragment.trace.names()
+        rows = fragment.trace.rank_rows.get(rank, slice(0, 0))
+        there |= {names[code] for code in np.unique(fragment.trace.array("name")[rows]).tolist()}
     return np.array([k for k, name in enumerate(trace.names()) if name in there], np.int64)
-
-
-def _rest(trace: Trace, keep: Array, ranks: dict[int, Rank], tool: str) -> Trace:
-    """The nodes that stay, on lanes that say which tool has them, under the profile's ranks."""
-    rows = np.flatnonzero(keep)
-    new_row = np.full(len(keep) + 1, -1, np.int32)
-    new_row[rows] = np.arange(len(rows), dtype=np.int32)
-    used = np.unique(trace.array("lane")[rows])
-    lane = np.zeros(trace.lanes.num_rows, np.int32)
-    lane[used] = np.arange(len(used), dtype=np.int32)
-    number = {old: rank.rank for old, rank in ranks.items()}
-    nodes = arrow.take(trace.nodes, rows)
-    nodes = arrow.replaced(nodes, "parent", new_row[_kept_parents(trace, keep)[rows]])
-    nodes = _renumbered(arrow.replaced(nodes, "lane", lane[arrow.numbers(nodes["lane"])]), number)
-    order = np.argsort(arrow.numbers(nodes["rank"]), kind="stable")
-    if not np.array_equal(order, np.arange(len(order))):  # ranks in another order than processes
-        place = np.full(len(order) + 1, -1, np.int32)
-        place[order] = np.arange(len(order), dtype=np.int32)
-        nodes = arrow.take(nodes, order)
-        nodes = arrow.replaced(nodes, "parent", place[arrow.numbers(nodes["parent"])])
-        new_row[rows] = place[: len(rows)]
-    src, dst = (new_row[trace.array(c, "edges")] for c in ("src", "dst"))
-    within = (src >= 0) & (dst >= 0)
-    edges = arrow.take(trace.edges, within)
-    edges = arrow.replaced(arrow.replaced(edges, "src", src[within]), "dst", dst[within])
-    lanes = _renumbered(arrow.take(trace.lanes, used), number)
-    names = [f"{name} ({tool})" for name in lanes["name"].to_pylist()]
-    return replace(
-        trace,
-        nodes=nodes,
-        edges=edges,
-        lanes=arrow.replaced(lanes, "name", pa.array(names, pa.string())),
-        series=_renumbered(trace.series, number),
-        counters=trace.counters.slice(0, 0),
-    ).with_meta(ranks=tuple(ranks.values()), devices=())
-
-
-def _kept_parents(trace: Trace, keep: Array) -> Array:
-    """For each node its innermost parent that stays; -1 if none does."""
-    parent = trace.array("parent").astype(np.int64)
-    while True:
-        dropped = (parent >= 0) & ~keep[parent]
-        if not dropped.any():
-            return parent
-        parent = np.where(dropped, parent[parent], parent)
-
-
-def _renumbered(table: pa.Table, number: dict[int, int]) -> pa.Table:
-    rank = arrow.numbers(table["rank"])
-    new = rank.copy()
-    for old, to in number.items():
-        new[rank == old] = to
-    return arrow.replaced(table, "rank", new)

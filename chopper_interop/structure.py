@@ -187,6 +187,6 @@ def _note_assumed(trace: Trace, passes: Passes, issues: IssueLog) -> None:
 def _note_unplaced(trace: Trace, issues: IssueLog) -> None:
     on_gpu = np.isin(trace.array("kind"), [int(k) for k in GPU_WORK])
     lost = np.flatnonzero(on_gpu & (trace.launch < 0))
-    if lost.size:
+    if 0 < lost.size < np.count_nonzero(on_gpu):  # else nothing tells of the host
         name = trace.names()[trace.array("name")[lost[0]]]
         issues.add(NO_LAUNCH, len(lost), repr(name[:80]))

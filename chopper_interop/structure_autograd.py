@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-_SEQUENCE, _THREAD = "Sequence number", "Fwd thread id"
+_SEQUENCE, _THREAD = ("Sequence number", "ET seq_id"), "Fwd thread id"
+"""Keys of a profile, and of a program without times."""
 
 
 @dataclass(frozen=True)
@@ -83,9 +84,9 @@ def _led(parent: Array, operator: Array, made: Array) -> Array:
 def _numbers(trace: Trace, operators: Array) -> tuple[Array, Array]:
     """Sequence number and number of the forward thread of each node; -1 for none."""
     rows = trace.nodes.num_rows
-    places = arguments.find(trace, operators, _SEQUENCE, _THREAD)
+    profiled, programmed, threads = arguments.find(trace, operators, *_SEQUENCE, _THREAD)
     columns = []
-    for place in places:
+    for place in (profiled if profiled.length.any() else programmed, threads):
         value, known = arguments.numbers_at(trace.text, place)
         column = np.full(rows, -1, np.int64)
         column[operators] = np.where(known & (value >= 0), value, -1)

@@ -101,6 +101,24 @@ def _number(instances: dict[int, tuple[str, str]], module: int) -> int:
     return int(instances[module][1]) if module in instances else -1
 
 
+def of_units(trace: Trace, units: Array) -> Array:
+    """Number of each unit among those that the outermost one calls; -1 of all else."""
+    result = np.full(len(units), -1, np.int32)
+    if units.any():
+        _count(units, _callers(trace.array("parent"), units), result)
+    return result
+
+
+@jit
+def _count(units: Array, around: Array, result: Array) -> None:
+    met = np.zeros(len(units), np.int32)
+    for i in range(len(units)):
+        outer = around[i]
+        if units[i] and outer >= 0 and around[outer] < 0:
+            result[i] = met[outer]
+            met[outer] += 1
+
+
 @jit
 def _callers(parent: Array, calls: Array) -> Array:
     """The innermost call of a module around each node, -1 for none."""

@@ -33,8 +33,15 @@ NUMBERED_THROUGH = Fault(
     Severity.INFO,
     "The model has several lists of blocks: their layers are numbered one list behind the other.",
 )
+UNITS_COUNTED = Fault(
+    "layers-by-fsdp-units",
+    Severity.INFO,
+    "Nothing names the layers: the units of FSDP that the forward pass of the outermost one calls "
+    "were taken for them, in that order.",
+)
 _HIERARCHY = "Module Hierarchy"
 _CALL = re.compile(r"(?:^|\.)([^.()]+)\(([^()]*)\)::")
+_UNIT = "FullyShardedDataParallel.forward"
 _NO_MODULE = ("TOP", "SELF", "INSTANCE_NAME_UNKNOWN")
 _RANGES = (Kind.CPU_OP, Kind.ANNOTATION)
 
@@ -124,12 +131,15 @@ def _layers_of(
     classes, lists = structure_blocks.of_classes(trace, calls, module, texts)
     result = np.full(len(kind), -1, np.int32)
     by_place, by_class = np.append(placed, -1)[module], np.append(classes, -1)[module]
+    units = structure_blocks.of_units(trace, names.unit[name] & ranges)
     used: set[str] = set()
     for mine in trace.rank_rows.values():
-        for numbers, source in ((words, []), (by_place, places), (by_class, lists)):
+        for numbers, source in ((words, []), (by_place, places), (by_class, lists), (units, [])):
             if (numbers[mine] >= 0).any():
                 result[mine] = numbers[mine]
                 used |= set(source)
+                if numbers is units:
+                    issues.add(UNITS_COUNTED, len(np.unique(units[mine])) - 1, _UNIT)
                 break
     if len(used) > 1:
         issues.add(NUMBERED_THROUGH, len(used), ", ".join(sorted(used)[:4]))

@@ -165,6 +165,8 @@ class Names:
     """Whether it is the step of an optimizer."""
     accumulates: Array
     """Whether it is the engine's call that adds up a gradient."""
+    unit: Array
+    """Whether it is the forward pass of a unit of FSDP1."""
     placed: Array
     """Whether it is a range of FSDP2, most of which end in the place of a module."""
 
@@ -200,6 +202,7 @@ def _tell(told: Names, code: int, name: str) -> None:
     told.wrapper[code] = _WRAPPERS.match(name) is not None
     told.update[code] = _UPDATE.match(name) is not None
     told.accumulates[code] = name.endswith("torch::autograd::AccumulateGrad")
+    told.unit[code] = name == "FullyShardedDataParallel.forward"
     told.placed[code] = name.startswith("FSDP::")
     told.opens[code], told.closes[code] = (b.match(name) is not None for b in _BRACKETS)
     for which, pattern in enumerate(_STEPS):

@@ -57,6 +57,8 @@ CONTRADICTS = Fault(
     "Files of one tool tell a quantity of one rank's GPU for the same time, and not alike: they are "
     "of several runs or machines. What is made of them is a mixture.",
 )
+_CERTAIN = (devices.NAMES["uuid"], devices.NAMES["pci"])
+"""Names by which a device is the same for all processes, whichever of them they see."""
 _NEAR_NS = 60 * 10**9
 """Samples this near are of the same run: slow tools stop a while before or after it."""
 
@@ -112,7 +114,8 @@ def with_telemetry(telemetry: Sequence[Fragment], around: Surroundings) -> Trace
         fits.append(fit)
         moved = telemetry_clocks.moved(fragment.trace, fit, around.trace.meta.clock)
         owned, found = _with_owners(replace(fragment, trace=moved), around)
-        owned = host_clocks.of_host(owned, around.trace)
+        if fit.method not in clocks.DIRECT:
+            owned = host_clocks.of_host(owned, around.trace)
         _note_apart(owned, around)
         parts.append(owned)
         matches += found
@@ -241,11 +244,37 @@ def _owners(
         ours = [d for d in devices.of_trace(around.trace, bridges) if d.device in owners]
         matched = devices.match(theirs, fragment.trace.meta.devices, ours, bridges)
         return {t: (owners[d], by) for t, (d, by) in matched.items()}
+    if shared := _of_several(theirs, fragment, around, ranks):
+        return shared
     if len(owners) == 1 and len(theirs) == len(ranks):
         around.issues.add(DEVICES_BY_RANK, len(ranks))
         ordered = sorted((r.rank, r.device) for r in ranks)
         return {t: (o, devices.BY_ORDER) for t, o in zip(theirs, ordered, strict=True)}
     return {}
+
+
+def _of_several(
+    theirs: list[int], fragment: Fragment, around: Surroundings, ranks: list[Rank]
+) -> dict[int, tuple[Owner, str]]:
+    """Owners of GPUs on some of which several ranks compute, where names leave no doubt.
+
+    What is of several ranks stays the node's, under their number of the device.
+    """
+    named: dict[int, set[tuple[str, str]]] = {}
+    for d in around.trace.meta.devices:
+        named.setdefault(d.device, set()).add((d.pci, d.uuid))
+    ours = [
+        d for d in devices.of_trace(around.trace, around.known) if len(named.get(d.device, ())) == 1
+    ]
+    matched = devices.match(theirs, fragment.trace.meta.devices, ours, around.known)
+    users: dict[int, list[int]] = {}
+    for r in ranks:
+        users.setdefault(r.device, []).append(r.rank)
+    return {
+        t: ((-1 if len(users[d]) > 1 else users[d][0], d), by)
+        for t, (d, by) in matched.items()
+        if by in _CERTAIN and d in users
+    }
 
 
 def _near(fragment: Fragment, around: Surroundings) -> list[Rank]:

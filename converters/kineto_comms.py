@@ -20,8 +20,8 @@ from chopper_interop import arrow
 from chopper_interop.build import TraceBuilder
 from chopper_interop.collective_names import collective
 from chopper_interop.converters.kineto_numbers import MOST_RANKS, ranks, whole
-from chopper_interop.converters.kineto_tables import element_bytes
 from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.schemas.dtypes import element_bytes
 from chopper_interop.schemas.kinds import Collective, Kind
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from chopper_interop.converters import kineto_encode as encode
 from chopper_interop.converters.kineto_tables import (
     CATEGORIES,
     CATEGORY_OF,
-    element_bytes,
 )
 from chopper_interop.schemas import hub
+from chopper_interop.schemas.dtypes import element_bytes
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, Collective, Kind
 from chopper_interop.schemas.names import COMM_KERNEL
 

@@ -104,7 +104,7 @@ def write(
     args
         Whether slices carry what else their source said of them.
     derived
-        Whether to add tracks of iterations and phases. Their slices have the category "derived".
+        Whether to add tracks of iterations, phases and layers. Their slices have the category "derived".
     all_samples
         Whether to draw telemetry from long before and after the nodes' time too.
 
@@ -378,5 +378,5 @@ PERFETTO = Converter(
     "counters of kernels, counter tracks as series, flows as launches, all clocks that snapshots tie together; "
     "written: every node as a slice with its arguments, series as counter lanes, launches, "
     "forward to backward and other recorded edges as arrows (dependencies of no kind between tracks "
-    "only; the others are counted), iterations and phases as tracks",
+    "only; the others are counted), iterations, phases and layers as tracks",
 )

@@ -1,4 +1,4 @@
-"""Iterations and phases of a GPU as slices of their own: made of annotation columns."""
+"""Iterations, phases and layers of a GPU as slices of their own: made of annotation columns."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop import arrow
-from chopper_interop.converters.perfetto_tracks import ITERATIONS, PHASES
+from chopper_interop.converters.perfetto_tracks import DERIVED
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
@@ -27,11 +27,10 @@ def derived_slices(trace: Trace) -> Iterator[Track]:
     Yields
     ------
     rank, device, track name, ts, dur, names
-        Slices in order that do not overlap: a stretch of kernels of one iteration or phase lasts
+        Slices in order that do not overlap: a stretch of kernels of one value lasts
         from its first start to its last end, or to where the next begins.
     """
-    columns = [(ITERATIONS, "iteration"), (PHASES, "phase")]
-    present = [(track, c) for track, c in columns if c in trace.nodes.column_names]
+    present = [(track, c) for track, c in DERIVED.items() if c in trace.nodes.column_names]
     is_kernel = trace.array("kind") == Kind.KERNEL
     of_lane = trace.array("device", "lanes")
     for track, column in present:
@@ -47,7 +46,7 @@ def derived_slices(trace: Trace) -> Iterator[Track]:
 def _coded(trace: Trace, column: str) -> tuple[Array, list[str]]:
     """Codes of an annotation column, -1 where unknown, and the names that they stand for."""
     data = arrow.flat(trace.nodes[column]).dictionary_encode()
-    label = "iteration {}" if column == "iteration" else "{}"
+    label = "{}" if column == "phase" else f"{column} {{}}"
     texts = [label.format(value) for value in data.dictionary.to_pylist()]
     return arrow.numbers(data, -1), texts
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from chopper_interop.schemas.meta import Rank
     from chopper_interop.trace import Trace
 
-ITERATIONS, PHASES = "iterations", "phases"
-"""Tracks of slices that no event stands behind: they are made from annotation columns."""
+DERIVED = {"iterations": "iteration", "phases": "phase", "layers": "layer"}
+"""Tracks of slices that no event stands behind, from the top, and the columns that make them."""
 
 _EXPLICIT = proto.TrackDescriptor.ChildTracksOrdering.EXPLICIT
 _UNITS = {
@@ -125,8 +125,8 @@ class Tracks:
         return lanes, uncertainty
 
     def derived(self, rank: int, device: int, name: str) -> int:
-        """Track of a GPU's iterations or phases."""
-        place = 1 if name == ITERATIONS else 2
+        """Track of a GPU's iterations, phases or layers."""
+        place = 1 + list(DERIVED).index(name)
         return self._track((name, rank, device), name, self._gpu(rank, device), place)
 
     def counter(self, lane: CounterLane) -> int:

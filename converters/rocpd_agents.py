@@ -36,7 +36,9 @@ def agents(part: Part) -> list[Agent]:
                 name=product or name,
                 ordinal=id_of(ordinal) if is_gpu else -1,
                 host=hosts.get(node, ""),
-                facts=tuple((f, str(v)) for c, f in AGENT_FACTS if (v := _fact(told, c))),
+                facts=tuple(
+                    (f, str(v)) for c, f in AGENT_FACTS if (v := _fact({"name": name} | told, c))
+                ),
                 pci=pci_of(_whole(told, "location_id"), _whole(told, "domain")) if is_gpu else "",
                 uuid=_uuid(told) if is_gpu else "",
             )

@@ -62,7 +62,11 @@ NODES = (
 )
 
 ANNOTATIONS = (
-    Column("iteration", pa.int32(), "Training step by the profiler's own number."),
+    Column(
+        "iteration",
+        pa.int32(),
+        "Training step by the program's own number, or counted from 0 where it has none.",
+    ),
     Column("phase", NAME, "forward, recompute, backward, optimizer or communication."),
     Column(
         "step_part",

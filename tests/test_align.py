@@ -1,13 +1,18 @@
 """Counters go to the dispatches that they are of, or nowhere."""
 
+import json
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import chopper_interop as ci
 from chopper_interop.align import join_counters, plain_name
 from chopper_interop.build import TraceBuilder
 from chopper_interop.issues import IssueLog
 from chopper_interop.schemas.kinds import Kind, LaneKind
+from chopper_interop.schemas.meta import Meta, Rank
 
 
 def run_of(names: str, *, counted: bool = False, device: int = 0) -> ci.Trace:
@@ -69,3 +74,134 @@ def test_devices_are_kept_apart() -> None:
 )
 def test_names_are_compared_without_what_tools_add(name: str) -> None:
     assert plain_name(name) == "k(int)"
+
+
+def job_of(  # what a dispatch is known by
+    names: list[str], *, counted: bool = False, args: dict[str, object] | None = None,
+    lanes: list[int] | None = None, ranks: tuple[Rank, ...] = (Rank(0),),
+    rank: list[int] | None = None, numbers: list[int] | None = None,
+) -> ci.Trace:  # fmt: skip
+    """A run of kernels in order of time; a counted one has the counter C, numbered in order."""
+    count = len(names)
+    builder = TraceBuilder(meta=Meta(ranks=ranks))
+    of_rank = np.array(rank or [ranks[0].rank] * count)
+    lane = [
+        builder.lane(int(r), LaneKind.STREAM, number, "s", 0)
+        for r, number in zip(of_rank, lanes or [0] * count, strict=True)
+    ]
+    numbered = [{"dispatch_id": n} for n in numbers] if numbers else [{}] * count
+    texts = [json.dumps({**(args or {}), **more}).encode() for more in numbered]
+    length = np.array([len(t) for t in texts], np.int32)
+    at = builder.text(np.frombuffer(b"".join(texts), np.uint8).copy()) + np.cumsum(length) - length
+    first = builder.nodes(
+        kind=int(Kind.KERNEL), name=names, rank=of_rank, lane=np.array(lane),
+        ts=np.arange(count) * 10, dur=np.full(count, 5), args=(at, length),
+    )  # fmt: skip
+    if counted:
+        builder.counters(np.arange(first, first + count), "C", np.arange(count, dtype=float))
+    return builder.finish()
+
+
+def join(timing: ci.Trace, run: ci.Trace) -> tuple[dict[int, float], dict[str, str]]:
+    """Counter of each node that has one, and an example of each issue."""
+    log = IssueLog()
+    trace = join_counters(timing, run, {0: 0}, log)
+    values = zip(*(trace.array(c, "counters").tolist() for c in ("node", "value")), strict=True)
+    return dict(values), {i.code: i.example for i in log}
+
+
+def test_a_pass_of_another_program_is_refused() -> None:
+    found, noted = join(job_of(list("abcdefghij")), job_of(list("aqrstuvwxy"), counted=True))
+    assert found == {}
+    assert "counter-pass-refused" in noted
+    found, noted = join(job_of(list("abcdefghij")), job_of(list("jihgfedcba") * 3, counted=True))
+    assert found == {}
+    assert "80%" in noted["counter-pass-refused"]
+
+
+def test_dispatches_that_both_runs_number_alike_are_the_same() -> None:
+    timing = job_of(list("aaabaaacab"), numbers=list(range(5, 15)))
+    run = job_of(list("aabaacab"), counted=True, numbers=[5, 6, 8, 9, 11, 12, 13, 14])
+    found, _ = join(timing, run)
+    assert found == {0: 0, 1: 1, 3: 2, 4: 3, 6: 4, 7: 5, 8: 6, 9: 7}
+
+
+def test_numbers_that_are_moved_are_not_trusted() -> None:
+    timing = job_of(list("abcdabcdx"), numbers=list(range(1, 10)))
+    run = job_of(list("bcdabcdx"), counted=True, numbers=list(range(1, 9)))
+    found, _ = join(timing, run)
+    assert found == {i + 1: i for i in range(8)}
+
+
+def test_shapes_tell_kernels_of_one_name_apart() -> None:
+    small, large = ({"grid_size": n, "workgroup_size": 64} for n in (64, 128))
+    assert join(job_of(["k"] * 4, args=small), job_of(["k"] * 4, counted=True, args=small))[0]
+    found, noted = join(job_of(["k"] * 4, args=small), job_of(["k"] * 4, counted=True, args=large))
+    assert len(found) == 4  # no shape agrees: it is not compared, which is said
+    assert "compared: names" in noted["dispatch-shape-not-compared"]
+
+
+def test_grids_in_workgroups_and_in_work_items_are_the_same() -> None:
+    blocks = {"grid": [4, 2, 1], "block": [64, 2, 1]}
+    items = {"grid": [256, 4, 1], "workgroup": [64, 2, 1]}
+    names = [f"k{i}" for i in range(6)]
+    found, noted = join(job_of(names, args=blocks), job_of(names, counted=True, args=items))
+    assert len(found) == 6
+    assert "dispatch-shape-not-compared" not in noted
+
+
+def test_mangled_names_and_those_without_templates_are_compared_by_function() -> None:
+    timing = job_of([f"void at::f{i}<int>(int)" for i in range(6)])
+    for other in ("_ZN2at2f{i}IiEEvi", "f{i}", "f{i} [clone .kd]"):
+        run = job_of([other.format(i=i) for i in range(6)], counted=True)
+        found, noted = join(timing, run)
+        assert found == {i: i for i in range(6)}
+        assert "without templates" in noted["dispatch-shape-not-compared"]
+
+
+def test_helpers_of_the_runtime_are_skipped() -> None:
+    helper = "__amd_rocclr_copyBuffer.kd"
+    timing = job_of(["a", "b", helper, "c", "d", "e"])
+    run = job_of([helper, helper, "a", helper, "b", "c", "d", "e"], counted=True)
+    found, noted = join(timing, run)
+    assert found == {0: 2, 1: 4, 3: 5, 4: 6, 5: 7}
+    assert "helper-dispatch-skipped" in noted
+    assert "dispatch-not-joined" not in noted
+
+
+def test_ranks_of_several_hosts_on_devices_of_one_number() -> None:
+    ranks = (Rank(0, host="n0"), Rank(1, host="n1"))
+    timing = job_of(list("abcabc"), ranks=ranks, rank=[0, 0, 0, 1, 1, 1])
+    first = int(np.flatnonzero(timing.array("rank") == 1)[0])
+    run = job_of(list("abc"), counted=True, ranks=(Rank(0, host="n1"),))
+    assert join(timing, run)[0] == {first: 0, first + 1: 1, first + 2: 2}
+    nobody = job_of(list("abc"), counted=True, ranks=(Rank(0),))
+    found, noted = join(timing, nobody)
+    assert found == {}
+    assert "several ranks" in noted["counter-pass-refused"]
+
+
+@given(st.data())
+def test_streams_that_interleave_otherwise_pair_no_kernel_wrongly(data: st.DataObject) -> None:
+    """Each kernel once, of two streams, in any interleaving, some lost on either side."""
+    of_stream = [[f"{s}{i}" for i in range(data.draw(st.integers(1, 12)))] for s in "ab"]
+
+    def run(*, counted: bool) -> tuple[list[str], ci.Trace]:
+        left = [[n for n in s if data.draw(st.integers(0, 9))] for s in of_stream]
+        lane: list[int] = []
+        names: list[str] = []
+        while left[0] or left[1]:
+            which = 0 if not left[1] or (left[0] and data.draw(st.booleans())) else 1
+            names.append(left[which].pop(0))
+            lane.append(which)
+        return names, job_of(names, counted=counted, lanes=lane)
+
+    ours, timing = run(counted=False)
+    theirs, counted = run(counted=True)
+    if not ours or not theirs:
+        return
+    found, noted = join(timing, counted)
+    assert all(ours[node] == theirs[int(value)] for node, value in found.items())
+    possible = set(ours) & set(theirs)
+    refused = "counter-pass-refused" in noted
+    assert refused or len(found) >= 0.8 * len(possible)

@@ -1,6 +1,7 @@
 """What communicates together is found: by sequence numbers, else by order, never by time."""
 
 import random
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,9 +13,10 @@ from hypothesis import strategies as st
 from ranks import Member, found, instances, job, truth
 
 import chopper_interop as ci
-from chopper_interop import collectives
+from chopper_interop import arrow, collectives
 from chopper_interop.issues import IssueLog
 from chopper_interop.schemas.kinds import MOMENTS, Collective, EdgeKind, Kind, Moment
+from chopper_interop.trace import empty
 
 MS = 1_000_000
 STEP = [Collective.ALL_GATHER, Collective.ALL_REDUCE, Collective.ALL_REDUCE, Collective.ALL_TO_ALL]
@@ -253,3 +255,35 @@ def test_real_jobs(shared: Path, folder: str, pattern: str, counts: tuple[int, .
     assert (comm, sum(map(len, rows)), len(rows), drawn) == counts
     ranks = trace.array("rank")
     assert all(sorted(ranks[r].tolist()) == trace.ranks for r in rows)
+
+
+@pytest.mark.parametrize(
+    ("folder", "pattern"),
+    [
+        ("pytorch/ddp_resnet_4rank_amd", "rank?.json.gz"),
+        ("pytorch/dlrm_8rank_v100/kineto", "*.json"),
+        ("pytorch/torchrec_4rank_v100", "*.json"),
+    ],
+)
+def test_what_ranks_lack_makes_no_match_wrong(shared: Path, folder: str, pattern: str) -> None:
+    """Without sequence numbers, with clocks apart by minutes, and with any collectives gone."""
+    whole = ci.read(*sorted((shared / folder).glob(pattern)))
+    rows = np.flatnonzero(whole.array("kind") == Kind.COMM)
+    nodes = arrow.take(whole.nodes, rows).drop_columns(["instance"])
+    nodes = nodes.drop_columns([c for c in ("seq",) if c in nodes.column_names])
+    true, rank = np.array(instances(whole))[rows], whole.array("rank")[rows]
+    rng = np.random.default_rng(7)
+    missed = 0
+    for _ in range(10):
+        apart = rng.integers(-600, 600, len(whole.ranks)) * 10**9
+        kept = rng.random(len(rows)) > 0.05 * (rank % 2)
+        moved = arrow.replaced(nodes, "ts", arrow.numbers(nodes["ts"]) + apart[rank])
+        part = arrow.take(moved, kept)
+        trace = replace(whole, nodes=part, edges=empty("edges"), counters=empty("counters"))
+        found_here: dict[int, set[int]] = {}
+        for number, truth_of in zip(instances(matched(trace)[0]), true[kept].tolist(), strict=True):
+            missed += number is None
+            if number is not None:
+                found_here.setdefault(number, set()).add(truth_of)
+        assert all(len(mixed) == 1 for mixed in found_here.values())
+    assert missed < 0.1 * 10 * len(rows)

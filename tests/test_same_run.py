@@ -12,7 +12,7 @@ from kineto_files import BASE, call, kernel, write
 
 import chopper_interop as ci
 from chopper_interop import clock_match, clocks
-from chopper_interop.clock_match import Line, Work
+from chopper_interop.clock_line import Line, Work
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas.kinds import Kind
 from chopper_interop.schemas.meta import BOOTTIME, ClockFit
@@ -221,6 +221,29 @@ def test_what_the_user_says_wins_over_kernels(tmp_path: Path) -> None:
     assert np.abs(calls + trace.meta.origin_ns - (BASE + run.start - 1500)).max() <= 1
 
 
+def test_few_kernels_are_the_same_if_the_user_says_how_clocks_relate(tmp_path: Path) -> None:
+    run = Run(5, count=8)
+    run.kineto(tmp_path / "rank0.json")
+    del run.names[3]
+    run.start, run.dur = (np.delete(x, 3) for x in (run.start, run.dur))
+    run.rocprof(tmp_path / "roc", noise=2_000)
+    assert "same-kernels-twice" not in codes(ci.read(tmp_path))
+    trace = ci.read(tmp_path, clock_offset=[f"{BASE - BOOT}ns"])
+    assert codes(trace)["same-kernels-twice"] == 7
+    assert np.count_nonzero(trace.array("kind") == Kind.KERNEL) == 8
+    events_are_whole(trace)
+
+
+def test_what_the_user_says_of_another_run_is_not_applied(tmp_path: Path) -> None:
+    Run(5).kineto(tmp_path / "rank0.json")
+    Run(6).rocprof(tmp_path / "roc")
+    trace = ci.read(tmp_path, clock_offset=[f"rocprofv3-csv:{BASE - BOOT + 10**9}ns"])
+    found = fit(trace)
+    assert not found.applied
+    assert "another run" in found.reason
+    assert trace.nodes.num_rows == 120
+
+
 def test_nodes_with_boots_of_their_own(tmp_path: Path) -> None:
     """Each rank's process is found among the ranks, whatever its node's clock."""
     for rank, boot in enumerate((BOOT, 5_000_000_000)):
@@ -248,7 +271,7 @@ def test_the_passes_of_the_sample_job_are_other_runs(demo: Path) -> None:
 @given(st.integers(0, 2**32 - 1), st.integers(-(10**18), 10**18), st.integers(0, 400))
 def test_any_offset_is_found(seed: int, offset: int, noise: int) -> None:
     random = np.random.default_rng(seed)
-    n = int(random.integers(20, 200))
+    n = int(random.integers(40, 200))
     name = random.integers(0, 6, n)
     dur = random.integers(2_000, 100_000, n)
     start = np.cumsum(dur + random.integers(500, 40_000, n)) - dur

@@ -344,3 +344,18 @@ def test_durations_read_back(ns: int) -> None:
 @pytest.mark.parametrize("text", ["", "{", "[1]", '[{"of": 1}]', '[{"of":"a"}]', None, "[" * 5000])
 def test_damaged_fits_say_nothing(text: str | None) -> None:
     assert clocks.from_text(text) == ()
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_what_the_user_says_wins_over_collectives(shared: Path, rank: int) -> None:
+    """That rank stands where the user says; the others are compared with each other."""
+    folder = shared / "pytorch" / "clock_skew_4rank_amd"
+    files = [folder / f"rank{r}.json.gz" for r in range(4)]
+    own = ci.read(files[rank])
+    said = 123_456_789
+    trace = ci.read(*files, clock_offset=[f"rank{rank}:{said}ns"])
+    first = int(trace.rank(rank).array("ts").min()) + trace.meta.origin_ns
+    assert first == own.meta.origin_ns + said
+    fits = [f for f in trace.meta.clocks if f.of == f"rank {rank}"]
+    assert [f.method for f in fits if f.applied] == [clocks.USER]
+    assert sum(f.applied and f.method == clocks.COLLECTIVE_ENDS for f in trace.meta.clocks) >= 1

@@ -8,12 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import chopper_interop as ci
-from chopper_interop import energy
+from chopper_interop import energy, registry
 from chopper_interop.analyses.energy import energy as analysis
 from chopper_interop.annotate import annotate
 from chopper_interop.build import TraceBuilder
+from chopper_interop.fragment import Fragment
 from chopper_interop.node_telemetry_samples import sampled
 from chopper_interop.schemas.kinds import Kind, LaneKind
+from chopper_interop.schemas.meta import Device, DeviceMatch, Rank, Source
+from chopper_interop.sources import SourceFiles
+from chopper_interop.telemetry import Surroundings, with_telemetry
 from chopper_interop.testing import check_analysis
 
 SECOND = 10**9
@@ -117,8 +121,6 @@ def test_what_a_rank_drew_by_kind() -> None:
 
 
 def test_two_ranks_on_one_gpu_share_what_it_drew() -> None:
-    from chopper_interop.schemas.meta import DeviceMatch
-
     work = [(Kind.KERNEL, 0, 0, 4 * SECOND), (Kind.KERNEL, 1, 2 * SECOND, 6 * SECOND)]
     match = (DeviceMatch("smi.csv", 0, 0, -1, "user"),)
     trace = job([(-1, "socket power", "W", STEADY)], work, device_matches=match)
@@ -126,6 +128,23 @@ def test_two_ranks_on_one_gpu_share_what_it_drew() -> None:
     assert [row["work_j"] for row in rows] == pytest.approx([1200, 2000])
     assert sum(row["energy_j"] for row in rows) == pytest.approx(3200)
     assert trace.nodes["energy_j"].to_pylist() == pytest.approx([1200, 2000])
+
+
+@pytest.mark.parametrize("known", ["pci", "uuid", ""])
+def test_telemetry_of_a_gpu_that_two_processes_share(tmp_path: Path, known: str) -> None:
+    """Its PCI address or UUID tells that both mean the same GPU; a number alone does not."""
+    work = [(Kind.KERNEL, 0, 0, 4 * SECOND), (Kind.KERNEL, 1, 2 * SECOND, 6 * SECOND)]
+    ranks = (Rank(0, device=0), Rank(1, device=0))
+    name = {known: "0000:c1:00.0"} if known else {}
+    trace = job([], work, ranks=ranks, devices=(Device("", 0, ordinal=0, **name),))
+    smi = job([(-1, "socket power", "W", STEADY)], [])
+    smi = smi.with_meta(devices=(Device("", 0, index=0, **name),), sources=(Source("smi.csv", ""),))
+    fragment = Fragment(SourceFiles(registry.converter("amd-smi"), (tmp_path / "smi.csv",)), smi)
+    around = Surroundings(trace, dict.fromkeys((0, 1), tmp_path), trace.meta.devices, ())
+    joined = annotate(with_telemetry([fragment], around))
+    energies = joined.nodes["energy_j"].to_pylist() if known else []
+    assert energies == pytest.approx([1200, 2000] if known else [])
+    assert ("energy_j" in joined.nodes.column_names) is bool(known)
 
 
 def test_ranks_and_gpus_of_which_nothing_is_known_are_told() -> None:

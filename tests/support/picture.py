@@ -22,8 +22,6 @@ from chopper_interop.demo import make_demo
 PORT = 9001
 """The UI opens traces of this host from a few ports only; this is one."""
 SIZE = {"width": 1600, "height": 1750}
-SELECTED = "Cijk_"
-"""How the kernels' names begin of which one is selected, so that its launch's arrow is drawn."""
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
          "--disable-background-networking", "--disable-component-update", "--disable-sync"]  # fmt: skip
 EXPAND = [{"id": "dev.perfetto.ExpandTracksByRegex", "args": [".*"]}]
@@ -53,11 +51,16 @@ def serve(trace: bytes) -> http.server.ThreadingHTTPServer:
 
 
 def window(trace: ci.Trace) -> tuple[int, int, int]:
-    """The first half of rank 0's last step, and the middle of a long kernel in it, in ns."""
-    frame = trace.rank(0).to_pandas()
+    """The first half of rank 0's last step, and the middle of a kernel in it, in ns.
+
+    The kernel waits for an event, so that arrows come from its launch and from another stream.
+    """
+    rank = trace.rank(0)
+    frame, edges = rank.to_pandas(), rank.to_pandas("edges")
     step = frame[frame["name"].str.startswith("ProfilerStep")].iloc[-1]
     inside = frame[frame["ts"].between(step["ts"], step["ts"] + step["dur"] // 3)]
-    work = inside[(inside["kind"] == "kernel") & inside["name"].str.startswith(SELECTED)]
+    behind_events = edges[edges["kind"] == "event"]["dst"]
+    work = inside[(inside["kind"] == "kernel") & inside.index.isin(behind_events)]
     chosen = work.sort_values("dur").iloc[-1]
     origin = trace.meta.origin_ns
     start, stop = int(step["ts"]), int(step["ts"] + step["dur"] * 0.5)
