@@ -82,11 +82,11 @@ def _found(trace: Trace, open_: Array, issues: IssueLog) -> dict[EdgeKind, Pairs
     named = (calls.stream >= 0).any()
     handles = dependencies_calls.launch_handles(trace) if named else None
     queues = dependencies_queues.queues(trace, handles)
-    return {
-        EdgeKind.EVENT: dependencies_event.edges(trace, calls, queues, waits, issues),
-        EdgeKind.SYNC: dependencies_sync.edges(trace, calls, queues, waits, issues),
-        EdgeKind.HANDOVER: dependencies_handover.edges(trace, open_, role, issues),
-    }
+    found = {EdgeKind.HANDOVER: dependencies_handover.edges(trace, open_, role, issues)}
+    if len(queues.node):
+        found[EdgeKind.EVENT] = dependencies_event.edges(trace, calls, queues, waits, issues)
+        found[EdgeKind.SYNC] = dependencies_sync.edges(trace, calls, queues, waits, issues)
+    return found
 
 
 def _with(trace: Trace, src: Array, dst: Array, kind: EdgeKind, issues: IssueLog) -> Trace:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop.compiled import jit
-from chopper_interop.dependencies_sync import last_record, pairs
+from chopper_interop.dependencies_queues import pairs, portions
+from chopper_interop.dependencies_sync import last_record, of_handle
 from chopper_interop.issues import Fault, Severity
 from chopper_interop.schemas.names import Role
 
@@ -110,14 +111,14 @@ def _named_edges(trace: Trace, calls: Calls, queues: Queues, rows: Array) -> tup
     ts, rank = trace.array("ts"), trace.array("rank").astype(np.int64)
     record = last_record(trace, calls, rows)
     rows, record = rows[record >= 0], record[record >= 0]
-    which, queue = pairs(rank[calls.node[rows]], queues.rank)
-    ours = queues.handle[queue] == calls.stream[record][which]
-    never = np.full(np.count_nonzero(ours), np.iinfo(np.int64).max)
-    last, _ = queues.last_before(queue[ours], ts[calls.node[record[which[ours]]]], never)
-    before = _best(len(rows), which[ours], last, -queues.submit)
-    theirs = queues.handle[queue] == calls.stream[rows][which]
-    first = queues.first_behind(queue[theirs], ts[calls.node[rows[which[theirs]]]])
-    return _whole(before, _best(len(rows), which[theirs], first, queues.submit))
+    of_rank = rank[calls.node[rows]]
+    which, queue = of_handle(of_rank, calls.stream[record], queues)
+    never = np.full(len(which), np.iinfo(np.int64).max)
+    last, _ = queues.last_before(queue, ts[calls.node[record[which]]], never)
+    before = _best(len(rows), which, last, -queues.submit)
+    which, queue = of_handle(of_rank, calls.stream[rows], queues)
+    first = queues.first_behind(queue, ts[calls.node[rows[which]]])
+    return _whole(before, _best(len(rows), which, first, queues.submit))
 
 
 def _best(n: int, group: Array, place: Array, least: Array) -> Array:
@@ -179,8 +180,8 @@ def _ordered_edges(
     before[known], later = queues.last_before(queues.queue[source[known]], ts[known], until)
     before[known[later]] = -1  # then it did not wait for that
     open_ = np.flatnonzero((target >= 0) & (source < 0))
-    if open_.size:
-        before[open_] = _elsewhere(queues, target[open_], ts[open_])
+    for part in portions(open_, queues):
+        before[part] = _elsewhere(queues, target[part], ts[part])
     found = before >= 0
     for fault, which in ((BY_ORDER, found), (UNTOLD, ~found)):
         first = calls.node[rows[which][:1]]

@@ -84,6 +84,54 @@ class Queues:
         return _first_behind(self.first, self.submit, queue, submitted)
 
 
+def preceding(group: Array, time: Array, of_group: Array, at: Array) -> Array:
+    """Of each question the last row of its group that is not later; -1 if there is none.
+
+    Parameters
+    ----------
+    group, time
+        Rows.
+    of_group, at
+        Questions. Times may be any numbers, so that no key is made of group and time.
+    """
+    n = len(group)
+    order = np.lexsort(
+        (np.arange(n + len(at)) >= n, np.append(time, at), np.append(group, of_group))
+    )
+    place = np.maximum.accumulate(np.where(order < n, np.arange(len(order)), -1))
+    found = np.full(n + len(at), -1, np.int64)
+    found[order] = np.where(place >= 0, order[np.maximum(place, 0)], -1)
+    found = found[n:]
+    if not n:
+        return found
+    return np.where((found >= 0) & (group[found] == of_group), found, -1)
+
+
+def pairs(row: Array, queue: Array) -> tuple[Array, Array]:
+    """Every row with every queue of the same group: positions of rows, and of queues.
+
+    Parameters
+    ----------
+    row, queue
+        Group of each row and of each queue.
+    """
+    order = np.argsort(queue, kind="stable")
+    low = np.searchsorted(queue[order], row, "left")
+    count = np.searchsorted(queue[order], row, "right") - low
+    which = np.repeat(np.arange(len(row)), count)
+    offset = np.arange(len(which)) - np.repeat(np.cumsum(count) - count, count)
+    return which, order[low[which] + offset]
+
+
+_AT_ONCE = 1 << 22
+
+
+def portions(rows: Array, queues: Queues) -> list[Array]:
+    """Rows in so many parts that each has not too many pairs with queues."""
+    most = max(1, _AT_ONCE // max(1, len(queues.lane)))
+    return [rows[start : start + most] for start in range(0, len(rows), most)]
+
+
 def queues(trace: Trace, handle: Array | None = None) -> Queues:
     """The GPU work of a trace in its queues.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop import gather
+from chopper_interop.dependencies_queues import pairs, portions, preceding
 from chopper_interop.issues import Fault, Severity
 from chopper_interop.schemas.names import Role
 
@@ -140,14 +141,10 @@ def last_launched(trace: Trace, node: Array, queues: Queues) -> Array:
     known = np.flatnonzero(queues.call >= 0)
     if not known.size:
         return np.full(len(node), -1, np.int64)
-    lane, ts = trace.array("lane").astype(np.int64), trace.array("ts")
+    lane, ts = trace.array("lane"), trace.array("ts")
     call = queues.call[known]
-    order = np.lexsort((ts[call], lane[call]))
-    span = int(ts.max()) + 1
-    key = (lane[call] * span + ts[call])[order]
-    at = np.searchsorted(key, lane[node] * span + ts[node], "right") - 1
-    found = known[order[np.maximum(at, 0)]]
-    return np.where((at >= 0) & (lane[queues.call[found]] == lane[node]), found, -1)
+    at = preceding(lane[call], ts[call], lane[node], ts[node])
+    return np.where(at >= 0, known[np.maximum(at, 0)], -1)
 
 
 def _by_handle(trace: Trace, calls: Calls, queues: Queues, done: Array) -> list[_Asked]:
@@ -162,12 +159,16 @@ def _by_handle(trace: Trace, calls: Calls, queues: Queues, done: Array) -> list[
         (streams, calls.stream[streams], calls.node[streams]),
         (events, calls.stream[record], calls.node[record]),
     ):
-        which, queue = pairs(rank[calls.node[rows]], queues.rank)
-        same = queues.handle[queue] == handle[which]
-        same &= handle[which] >= 0
-        which, queue = which[same], queue[same]
+        which, queue = of_handle(rank[calls.node[rows]], handle, queues)
         result.append(_Asked(calls.node[rows][which], queue, ts[until[which]]))
     return result
+
+
+def of_handle(rank: Array, handle: Array, queues: Queues) -> tuple[Array, Array]:
+    """Every row with every queue of the stream that it names: positions of rows, and queues."""
+    _, group = gather.distinct(np.append(rank, queues.rank), np.append(handle, queues.handle))
+    named = np.where(handle >= 0, group[: len(rank)], -1)
+    return pairs(named, group[len(rank) :])
 
 
 def last_record(trace: Trace, calls: Calls, rows: Array) -> Array:
@@ -180,15 +181,11 @@ def last_record(trace: Trace, calls: Calls, rows: Array) -> Array:
     both = np.concatenate([records, rows])
     _, code = gather.distinct(rank[both], calls.event[both])
     ts = trace.array("ts")[calls.node]
-    span = int(ts.max(initial=0)) + 1
-    key = code[: len(records)] * span + ts[records]
-    order = np.argsort(key, kind="stable")
     if not records.size:
         return np.full(len(rows), -1, np.int64)
-    at = np.searchsorted(key[order], code[len(records) :] * span + ts[rows], "right") - 1
-    found = order[np.maximum(at, 0)]
-    same = (at >= 0) & (code[found] == code[len(records) :])
-    return np.where(same, records[found], -1)
+    n = len(records)
+    at = preceding(code[:n], ts[records], code[n:], ts[rows])
+    return np.where(at >= 0, records[np.maximum(at, 0)], -1)
 
 
 def _answers(
@@ -238,28 +235,36 @@ def _shown(
 ) -> tuple[Array, Array]:
     """What ended last within calls that do not tell what they wait for."""
     roles = (Role.STREAM_SYNC, Role.EVENT_SYNC, Role.SIGNAL_WAIT, *_ALL_SHOW)
-    ts, dur = trace.array("ts"), trace.array("dur")
     rows = np.flatnonzero(untold & calls.of(*roles))
+    lasts = trace.array("dur")[calls.node[rows]] >= SHORTEST_NS
+    found = [_ended_within(trace, calls, queues, part) for part in portions(rows[lasts], queues)]
+    none = np.empty(0, np.int64)
+    place, which = (
+        np.concatenate([none, *side]) for side in zip((none, none), *found, strict=True)
+    )
+    issues.add(BY_TIME, which.size, _example(trace, calls.node[which]))
+    tells = np.isin(calls.role[rows], [int(Role.STREAM_SYNC), int(Role.EVENT_SYNC)])
+    left = rows[tells & ~np.isin(rows, which)]
+    issues.add(UNTOLD, left.size, _example(trace, calls.node[left]))
+    return place, calls.node[which]
+
+
+def _ended_within(trace: Trace, calls: Calls, queues: Queues, rows: Array) -> tuple[Array, Array]:
+    """The work that ended last within each call, if that can be what it waited for; the call."""
     node, role = calls.node[rows], calls.role[rows]
     which, queue = pairs(trace.array("rank")[node].astype(np.int64), queues.rank)
     device = device_of(trace, node, queues)[which]
     same = (device < 0) | (queues.device[queue] == device)
     which, queue = which[same], queue[same]
-    start, end = ts[node[which]], (ts + dur)[node[which]]
-    place, later = queues.last_before(queue, start, end)
-    whole = role[which] != Role.STREAM_SYNC
-    open_ = np.zeros(len(rows), bool)
-    open_[which[later]] = True
-    fits = (place >= 0) & (queues.end[place] >= start) & (end - start >= SHORTEST_NS)
-    fits &= whole | ~later
-    fits &= ~np.isin(role[which], [int(r) for r in _ALL_SHOW]) | ~open_[which]
+    ts = trace.array("ts")[node[which]]
+    place, later = queues.last_before(queue, ts, ts + trace.array("dur")[node[which]])
+    fits = (place >= 0) & (queues.end[place] >= ts)
+    fits &= (role[which] != Role.STREAM_SYNC) | ~later
+    works = np.zeros(len(rows), bool)
+    works[which[later]] = True
+    fits &= ~np.isin(role[which], [int(r) for r in _ALL_SHOW]) | ~works[which]
     best = _latest(which[fits], queues.end[place[fits]])
-    place, which = place[fits][best], which[fits][best]
-    issues.add(BY_TIME, which.size, _example(trace, node[which]))
-    tells = np.isin(role, [int(Role.STREAM_SYNC), int(Role.EVENT_SYNC)])
-    tells[which] = False
-    issues.add(UNTOLD, np.count_nonzero(tells), _example(trace, node[tells]))
-    return place, node[which]
+    return place[fits][best], rows[which[fits][best]]
 
 
 def _latest(group: Array, value: Array) -> Array:
@@ -277,16 +282,6 @@ def _one_a_lane(queues: Queues, place: Array, call: Array) -> tuple[Array, Array
     _, pair = gather.distinct(call, lane)
     kept = np.sort(_latest(pair, queues.end[place]))
     return queues.node[place[kept]].astype(np.int32), call[kept].astype(np.int32)
-
-
-def pairs(rank: Array, of_queue: Array) -> tuple[Array, Array]:
-    """Every row with every queue of its rank: positions of rows, and queues."""
-    order = np.argsort(of_queue, kind="stable")
-    low = np.searchsorted(of_queue[order], rank, "left")
-    count = np.searchsorted(of_queue[order], rank, "right") - low
-    which = np.repeat(np.arange(len(rank)), count)
-    offset = np.arange(len(which)) - np.repeat(np.cumsum(count) - count, count)
-    return which, order[low[which] + offset]
 
 
 def _example(trace: Trace, node: Array) -> str:
