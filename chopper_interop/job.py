@@ -103,16 +103,52 @@ def assemble(
     """
     issues = IssueLog("job")
     about, fragments = source_clocks.known(fragments, clock_rules)
-    timed = [f for f in fragments if f.trace.nodes.num_rows]
-    telemetry = [f for f in fragments if not f.trace.nodes.num_rows and f.trace.samples.num_rows]
-    if not timed and not telemetry:
-        described = any(f.trace.meta.devices for f in fragments)
-        raise ReadError(
-            "there are no events and no samples in what was given",
-            path=fragments[0].files.paths[0] if len(fragments) == 1 else None,
-            hint=_losses(fragments) or (_DESCRIBED if described else None),
-        )
+    timed, telemetry = _timed_and_sampled(fragments)
     timed, programs = host_et.apart(timed, issues)
+    run, fits = _run(timed, fragments, about, issues)
+    ranks = [rank for f in run.timing for rank in f.trace.ranks]
+    source_clocks.refuse_unused(clock_rules, fragments, ranks)
+    meta = _meta(name, fragments, run, fits)
+    meta = replace(meta, offsets=source_clocks.offsets(about))
+    _refuse_unused(rules, run.passes + telemetry if run.timing else [])
+    if run.timing:
+        trace = _joined(run, meta, issues)
+    else:
+        trace, telemetry = _of_telemetry(telemetry, meta, about)
+    known = [d for f in fragments for d in f.trace.meta.devices]
+    for fragment in run.passes:
+        log = IssueLog(str(fragment.files.paths[0]))
+        trace = _with_counters(trace, fragment, known, rules, log)
+        issues.extend(log)
+    trace = host_et.join(trace, [f.trace for f in programs], issues)
+    folder = {r: f.files.paths[0].parent for f in reversed(run.timing) for r in f.trace.ranks}
+    around = Surroundings(trace, folder, known, rules, issues, about)
+    trace = with_telemetry(telemetry, around)
+    trace = trace.with_meta(devices=devices.named(trace, known))
+    return _finished(trace, fragments, run.passes + programs, run.kept, issues)
+
+
+def _timed_and_sampled(fragments: list[Fragment]) -> tuple[list[Fragment], list[Fragment]]:
+    """What has nodes, and what has samples alone."""
+    timed = [f for f in fragments if f.trace.nodes.num_rows]
+    sampled = [f for f in fragments if not f.trace.nodes.num_rows and f.trace.samples.num_rows]
+    if timed or sampled:
+        return timed, sampled
+    described = any(f.trace.meta.devices for f in fragments)
+    raise ReadError(
+        "there are no events and no samples in what was given",
+        path=fragments[0].files.paths[0] if len(fragments) == 1 else None,
+        hint=_losses(fragments) or (_DESCRIBED if described else None),
+    )
+
+
+def _run(
+    timed: list[Fragment],
+    fragments: list[Fragment],
+    about: source_clocks.Clocks,
+    issues: IssueLog,
+) -> tuple[same_run.Joined, tuple[ClockFit, ...]]:
+    """The timing run on one clock with its ranks numbered, the passes beside it, and the fits."""
     timing, passes = _timing_and_passes(timed)
     timing = copies.left_out(timing, issues)
     passes = copies.passes_once(timing, passes, issues)
@@ -120,35 +156,20 @@ def assemble(
     timing, fits = source_clocks.on_one_clock(timing, about, real=real)
     timing = _with_ranks(timing, issues)
     timing, of_ranks = source_clocks.ranks_as_told(timing, about)
-    ranks = [rank for f in timing for rank in f.trace.ranks]
-    source_clocks.refuse_unused(clock_rules, fragments, ranks)
-    both = same_run.joined(timing, passes, about, issues)
-    timing, passes = both.timing, both.passes
-    processes.note_clocks(timing, issues, about.told)
-    meta = _meta(name, fragments, timing, (*fits, *of_ranks, *both.fits))
-    matches = (*meta.device_matches, *both.matches)
-    meta = replace(meta, offsets=source_clocks.offsets(about), device_matches=matches)
-    known = [d for f in fragments for d in f.trace.meta.devices]
-    _refuse_unused(rules, passes + telemetry if timing else [])
-    if not timing:
-        trace, telemetry = _of_telemetry(telemetry, meta, about)
-    else:
-        trace = collectives.named(concat([f.trace for f in timing], meta))
-        for told, mapping in both.hardware:
-            trace = devices.with_hardware(trace, told, mapping)
-        trace = rank_clocks.aligned(collectives.matched(trace, issues), issues)
-        trace = collectives.with_edges(trace, issues)
-        _note_ranks_apart(timing, trace, issues)
-    for fragment in passes:
-        log = IssueLog(str(fragment.files.paths[0]))
-        trace = _with_counters(trace, fragment, known, rules, log)
-        issues.extend(log)
-    trace = host_et.join(trace, [f.trace for f in programs], issues)
-    folder = {r: f.files.paths[0].parent for f in reversed(timing) for r in f.trace.ranks}
-    around = Surroundings(trace, folder, known, rules, issues, about)
-    trace = with_telemetry(telemetry, around)
-    trace = trace.with_meta(devices=devices.named(trace, known))
-    return _finished(trace, fragments, passes + programs, both.kept, issues)
+    run = same_run.joined(timing, passes, about, issues)
+    processes.note_clocks(run.timing, issues, about.told)
+    return run, (*fits, *of_ranks, *run.fits)
+
+
+def _joined(run: same_run.Joined, meta: Meta, issues: IssueLog) -> Trace:
+    """All ranks in one trace, on one clock, their collectives matched."""
+    trace = collectives.named(concat([f.trace for f in run.timing], meta))
+    for told, mapping in run.hardware:
+        trace = devices.with_hardware(trace, told, mapping)
+    trace = rank_clocks.aligned(collectives.matched(trace, issues), issues)
+    trace = collectives.with_edges(trace, issues)
+    _note_ranks_apart(run.timing, trace, issues)
+    return trace
 
 
 def _of_telemetry(
@@ -323,9 +344,10 @@ def _renumbered(trace: Trace, numbers: list[int]) -> Trace:
 
 
 def _meta(
-    name: str, fragments: list[Fragment], timing: list[Fragment], fits: Sequence[ClockFit]
+    name: str, fragments: list[Fragment], run: same_run.Joined, fits: Sequence[ClockFit]
 ) -> Meta:
     ranks: dict[int, Rank] = {}
+    timing = run.timing
     for f in timing:
         ranks |= {r.rank: r for r in f.trace.meta.ranks}
     found = {d: None for f in timing for d in f.trace.meta.devices}
@@ -340,7 +362,10 @@ def _meta(
         clocks=clocks.distinct([*before, *fits]),
         ranks=tuple(ranks[r] for r in sorted(ranks)),
         devices=tuple(found),
-        device_matches=tuple(m for f in timing for m in f.trace.meta.device_matches),
+        device_matches=(
+            *(m for f in timing for m in f.trace.meta.device_matches),
+            *run.matches,
+        ),
         facts=facts,
     )
 

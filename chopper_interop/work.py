@@ -58,18 +58,12 @@ INFERRED = Fault(
     "Convolutions whose stride, or the shape of whose weight, is not told: it was taken from calls "
     "of gradients with the same other shapes.",
 )
-DIFFERS = Fault(
-    "work-differs-from-counters",
-    Severity.INFO,
-    "Operations whose FLOPs by counters are more than 5 % off those by shapes.",
-)
 
 _KEYS = ("Input Dims", "Input type", "Input Strides", "Output Dims", "Output type")
 _OLD_DIMS = "Input dims"
 """As Kineto wrote it in early 2021."""
 _CONCRETE, _VALUES = "Concrete Inputs", "Input Values"
 """The same in two formats; the second holds the numbers of tensors, which differ each time."""
-_TOLERANCE = 0.05
 
 
 class _Counted(NamedTuple):
@@ -82,12 +76,25 @@ class _Counted(NamedTuple):
     """Rank of the rule that gave it; 0 where none did."""
 
 
-def columns(trace: Trace) -> dict[str, pa.Array]:
-    """Columns `flops` and `mem_bytes` of operators, and of the GPU work that they launch."""
+def columns(trace: Trace, issues: IssueLog) -> dict[str, pa.Array]:
+    """Columns `flops` and `mem_bytes` of operators, and of the GPU work that they launch.
+
+    Parameters
+    ----------
+    trace
+        Any trace; columns that it has already are not made again.
+    issues
+        Where it is told what was assumed, and of how much nothing is known.
+    """
+    if {"flops", "mem_bytes"} & set(trace.nodes.column_names):
+        return {}
     flops, size = _owned(trace, _operators(trace))
     _moves(trace, flops, size)
     found = {"flops": flops, "mem_bytes": size}
-    return {k: arrow.array(v, mask=v < 0) for k, v in found.items() if (v >= 0).any()}
+    made = {k: arrow.array(v, mask=v < 0) for k, v in found.items() if (v >= 0).any()}
+    if "flops" in made:
+        _note(trace.annotate(**made), issues)
+    return made
 
 
 def _operators(trace: Trace) -> _Counted:
@@ -241,11 +248,11 @@ def _sizes(trace: Trace, column: str) -> Array:
     return arrow.numbers(trace.nodes[column], -1)
 
 
-def note(trace: Trace, made: set[str], issues: IssueLog) -> None:
-    """Add what is assumed and what is not known in the columns that `columns` gave."""
+def _note(trace: Trace, issues: IssueLog) -> None:
+    """Add what is assumed and what is not known in the column `flops`."""
     flops = _sizes(trace, "flops")
     kernels = np.flatnonzero(trace.array("kind") == Kind.KERNEL)
-    if "flops" not in made or not kernels.size:
+    if not kernels.size:
         return
     dur = trace.array("dur")
     untold = kernels[flops[kernels] < 0]
@@ -258,10 +265,6 @@ def note(trace: Trace, made: set[str], issues: IssueLog) -> None:
     issues.add(DIVIDED, by_time.size, _name(trace, by_time))
     inferred = _inferred(trace, flops)
     issues.add(INFERRED, inferred.size, _name(trace, inferred))
-    table = compared(trace)
-    off = np.abs(arrow.numbers(table["ratio"]) - 1) > _TOLERANCE
-    first = table["operation"][int(np.argmax(off))].as_py() if off.any() else ""
-    issues.add(DIFFERS, np.count_nonzero(off), first)
 
 
 def _inferred(trace: Trace, flops: Array) -> Array:
