@@ -144,7 +144,11 @@ def _common(gpu: Gpu, whole: _Whole) -> dict[str, Any]:
     source = gpu.told[POWER.name]
     first, last = max(start, int(whole.power.ts[0])), min(end, int(whole.power.ts[-1]))
     counter = None
-    if source.tool in gpu.counters and not source.is_counter and told.covered_ns == last - first:
+    if (
+        source.tool in gpu.counters
+        and not source.told.is_counter
+        and told.covered_ns == last - first
+    ):
         counter = energy_of.counted(gpu.counters[source.tool], first, last)
     return {
         "window_ns": end - start,

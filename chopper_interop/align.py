@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import arrow, gather, order_match, sequences
+from chopper_interop import arrow, gather, order_match
 from chopper_interop.dispatches import Dispatches, base_name, dispatches, plain_name
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas import hub
@@ -122,7 +122,9 @@ def join_counters(timing: Trace, run: Trace, devices: dict[int, int], issues: Is
         Where it is told how many match, and what could not be joined is counted.
     """
     ours, theirs = dispatches(timing), dispatches(run)
-    mapped = np.array([devices.get(int(d), _NOWHERE) for d in theirs.device], np.int64)
+    numbers, place = np.unique(theirs.device, return_inverse=True)
+    targets = [devices.get(n, _NOWHERE) for n in numbers.tolist()]
+    mapped = np.array([*targets, _NOWHERE], np.int64)[place]
     keys = _keys(ours, theirs, mapped != _NOWHERE, issues)
     partner = np.full(len(theirs.node), -1, np.int64)
     skipped = np.zeros(len(theirs.node), bool)
@@ -190,13 +192,19 @@ def _keys(ours: Dispatches, theirs: Dispatches, known: Array, issues: IssueLog) 
         "names without templates": (bases,),
     }
     codes = {way: gather.distinct(*columns)[1] for way, columns in ways.items()}
-    common = {way: sequences.common(c[:size], c[size:]) for way, c in codes.items()}
+    common = {way: _common(c[:size], c[size:]) for way, c in codes.items()}
     best = max(common.values())
     way = next(way for way, count in common.items() if count >= _NEARLY * best)
     issues.add(LEFT_OUT, 0 if way == next(iter(ways)) else len(kept), f"compared: {way}")
     of_theirs = np.full(len(theirs.node), -1, np.int64)
     of_theirs[kept] = codes[way][size:]
     return _Keys(codes[way][:size], of_theirs)
+
+
+def _common(a: Array, b: Array) -> int:
+    """How many elements both have, whatever their order: of numbers from 0 on."""
+    most = int(max(a.max(initial=0), b.max(initial=0))) + 1
+    return int(np.minimum(np.bincount(a, minlength=most), np.bincount(b, minlength=most)).sum())
 
 
 @dataclass(frozen=True)
@@ -286,14 +294,13 @@ class _Pair:
         a, b = self.keys.ours[mine], self.keys.theirs[other]
         both, both_2 = np.isin(a, b), np.isin(b, a)
         possible = min(int(both.sum()), int(both_2.sum()))
-        common = sequences.common(a, b)
         if not other.size:
             return partner
         if not possible or max(both.mean(), both_2.mean()) < _SAME_PROGRAM:
             told = f"{where}: {int(both_2.sum())} of {len(other)} are of kernels that it has"
             issues.add(REFUSED, len(other), told)
             return partner
-        found, pairs, way = self._best(mine, other, common)
+        found, pairs, way = self._best(mine, other, _common(a, b))
         told = f"{where}: {pairs} of {possible} that both may have, {way}"
         if pairs < _LEAST * possible:
             issues.add(REFUSED, len(other), f"{told}; {_LEAST:.0%} are needed")

@@ -39,7 +39,7 @@ _LOBE = 0.5
 """An offset is another one if between the two less than this share is explained."""
 _WIDTH = 0.9
 """The peak is as wide as where this share of its height is explained."""
-_MOST_CELLS = 1 << 21
+_MOST_CELLS = 1 << 20
 _FINE, _MOST_FINE_SAMPLES = 40, 50_000
 _STEPS_A_PERIOD = 2
 
@@ -278,9 +278,9 @@ def _explained(
             continue
         share = _share(signal.busy, window, since[inside].astype(np.float64), period)
         share, value = share - share.mean(), signal.value[inside] - signal.value[inside].mean()
-        both, of_busy = float(share @ value), float(share @ share)
+        both, of_busy = float((share * value).sum()), float((share**2).sum())
         if of_busy > 0 and both > 0:
             explained += both**2 / of_busy
-        varied += float(value @ value)
+        varied += float((value**2).sum())
         count += len(inside)
     return explained, float(np.sqrt(explained / varied)) if varied > 0 else 0.0, count

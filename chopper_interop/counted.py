@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import arrow, counted_clock
+from chopper_interop import arrow, counted_clock, gather
 from chopper_interop.align import DURATION
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas import hub
@@ -49,7 +49,7 @@ SOME_TYPES = Fault(
 IMPOSSIBLE = Fault(
     "metric-impossible",
     Severity.LOSS,
-    "Metrics of dispatches that are more than they can be, or less than nothing, were left out.",
+    "Counters and metrics that are more than they can be, or less than nothing, were left out.",
 )
 COMPARED = Fault(
     "flops-compared",
@@ -61,6 +61,8 @@ CLOCK = "gfxclk_counted_mhz"
 _COLUMNS = (*(m.name for m in METRICS if m.name in hub.ANNOTATION_TYPES), CLOCK)
 _TOLERANCE = 1.01
 """Counters of one dispatch do not begin and end at the same cycle."""
+_MOST = 1e18
+"""No counter of a dispatch counts so far."""
 _FACTS = ("xccs", "cus", "simds_per_cu", "waves_per_cu", "max_mhz")
 
 
@@ -86,6 +88,16 @@ def columns(trace: Trace, issues: IssueLog) -> dict[str, pa.Array]:
     return {name: c for name in _COLUMNS if (c := _column(trace, counted.node, values[name]))}
 
 
+def totals(trace: Trace) -> dict[str, float]:
+    """Sum of each counter over all dispatches, as tools name the counters."""
+    names = arrow.flat(trace.counters["name"])
+    texts = names.dictionary.to_pylist()
+    sums = np.bincount(
+        arrow.numbers(names, -1), trace.array("value", "counters"), minlength=len(texts)
+    )
+    return dict(zip(texts, map(float, sums), strict=True))
+
+
 def _column(trace: Trace, node: Array, values: Array) -> pa.Array | None:
     """Values of nodes as a column; None if there is not one."""
     if np.isnan(values).all():
@@ -102,7 +114,7 @@ class _Counted:
     Parameters
     ----------
     node
-        Their nodes, ascending.
+        Their nodes.
     operands
         Counters and facts of their GPU by name; not a number where unknown.
     arch
@@ -124,15 +136,20 @@ class _Counted:
     def of(cls, trace: Trace, issues: IssueLog) -> _Counted:
         """The dispatches of a trace, and what is known of their GPUs."""
         owner = trace.array("node", "counters")
-        node, place = np.unique(owner, return_inverse=True)
+        first, place = gather.distinct(owner)
+        node = owner[first]
         operands: dict[str, Array] = {}
         names = arrow.flat(trace.counters["name"])
         code, value = arrow.numbers(names, -1), trace.array("value", "counters")
+        possible = (value >= 0) & (value <= _MOST)
         for number, text in enumerate(names.dictionary.to_pylist()):
             rows = np.flatnonzero(code == number)
             if rows.size and canonical(text) in _NEEDED:
                 values = operands.setdefault(canonical(text), np.full(len(node), np.nan))
-                values[place[rows]] = value[rows]
+                values[place[rows]] = np.where(possible[rows], value[rows], np.nan)
+                wrong = rows[~possible[rows]]
+                example = f"{text} of {value[wrong[0]]:.6g}" if wrong.size else ""
+                issues.add(IMPOSSIBLE, wrong.size, example)
         own = trace.array("dur")[node].astype(np.float64)
         told = operands.pop(DURATION, np.full(len(node), np.nan))
         which, gpus = _devices(trace, node, issues)
@@ -249,14 +266,14 @@ def _devices(trace: Trace, node: Array, issues: IssueLog) -> tuple[Array, list[_
     """GPU of each node, a number, and what is known of the GPUs."""
     lane = trace.array("lane")[node]
     rank, device = trace.array("rank")[node], trace.array("device", "lanes")[lane]
-    pairs, which = np.unique(np.stack([rank, device]), axis=1, return_inverse=True)
+    first, which = gather.distinct(rank, device)
     hosts = {r.rank: r.host for r in trace.meta.ranks}
     gpus = []
-    for r, d in pairs.T.tolist():
+    for r, d in zip(rank[first].tolist(), device[first].tolist(), strict=True):
         found = [x for x in trace.meta.devices if x.device == d]
         here = [x for x in found if x.host and x.host == hosts.get(r)] or found
         gpus.append(_gpu(here[0], issues) if here else _Gpu(_facts({}), "", f"device {d}"))
-    return which.reshape(-1), gpus
+    return which, gpus
 
 
 def _facts(told: dict[str, float]) -> dict[str, float]:

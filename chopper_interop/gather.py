@@ -43,6 +43,11 @@ def distinct(*columns: Array) -> tuple[Array, Array]:
     return first, code
 
 
+def used(codes: Array) -> Array:
+    """The numbers from 0 on that occur, ascending; for small numbers, such as codes of texts."""
+    return np.flatnonzero(np.bincount(codes[codes >= 0]))
+
+
 _ROOM = 4
 """So many places for each row at most, for rows to be told apart by a table instead of hashes."""
 

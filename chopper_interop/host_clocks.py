@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop import arrow, rank_fit
+from chopper_interop.clocks import COLLECTIVE_ENDS, of_rank
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-COLLECTIVE_ENDS = "collective ends"
-"""`ClockFit.method` of ranks that were compared by the ends of their collectives."""
 REFERENCE = "it is the reference"
 
 ONE_HOST_NS = 100_000
@@ -48,7 +47,7 @@ def agreed(fits: dict[int, ClockFit], trace: Trace) -> dict[int, ClockFit]:
         for r in ranks:
             own = fits[r].uncertainty_ns
             uncertainty = max(middle.uncertainty_ns, own)
-            made[r] = replace(middle, of=f"rank {r}", uncertainty_ns=uncertainty)
+            made[r] = replace(middle, of=of_rank(r), uncertainty_ns=uncertainty)
             if not fits[r].pairs:
                 made[r] = replace(made[r], reason=middle.reason or "it is that of its host")
     return made
@@ -69,7 +68,7 @@ def of_host(telemetry: Trace, trace: Trace) -> Trace:
     owners = {int(r) for r in np.unique(telemetry.array("rank", "series")) if r >= 0}
     hosts = {host.get(r, "") for r in owners}
     ranks = [r for r, name in host.items() if name in hosts]
-    found = [fits.get(f"rank {r}") for r in ranks]
+    found = [fits.get(of_rank(r)) for r in ranks]
     if len(hosts) != 1 or "" in hosts or not all(f is not None and f.applied for f in found):
         return telemetry
     if telemetry.meta.clock != trace.meta.clock:

@@ -116,9 +116,9 @@ def assemble(
     timing, passes = _timing_and_passes(timed)
     timing = copies.left_out(timing, issues)
     passes = copies.passes_once(timing, passes, issues)
-    timing = _with_ranks(timing, issues)
     real = any(f.trace.meta.clock == REALTIME for f in fragments)
     timing, fits = source_clocks.on_one_clock(timing, about, real=real)
+    timing = _with_ranks(timing, issues)
     timing, of_ranks = source_clocks.ranks_as_told(timing, about)
     ranks = [rank for f in timing for rank in f.trace.ranks]
     source_clocks.refuse_unused(clock_rules, fragments, ranks)

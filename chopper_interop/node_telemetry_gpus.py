@@ -59,6 +59,12 @@ IMPOSSIBLE = Fault(
     Severity.LOSS,
     "Samples of values that no GPU can have were not used for what ran meanwhile.",
 )
+BY_NUMBER = Fault(
+    "telemetry-by-number",
+    Severity.INFO,
+    "A profiler's samples of GPUs were taken as those of the devices with the same numbers, which "
+    "holds unless the process was shown some of the GPUs alone.",
+)
 PARTITIONS = Fault(
     "telemetry-of-partitions",
     Severity.INFO,
@@ -80,14 +86,14 @@ class Source:
     ----------
     tool
         Who sampled it.
-    is_counter
-        Whether it is the rise of a counter.
+    told
+        What tells it.
     samples
         Die (-1 where dies are not told apart), and its samples; several of one die are causes.
     """
 
     tool: str
-    is_counter: bool
+    told: Told
     samples: tuple[tuple[int, Samples], ...]
 
     @property
@@ -256,6 +262,8 @@ class _Reader:
         }
         gpu = Gpu(*place, ranks, rows, told, counters)
         self._note_power(gpu)
+        numbered = [source.tool for source in told.values() if source.told.is_numbered]
+        self.issues.add(BY_NUMBER, bool(numbered), f"device {gpu.device} of {numbered[:1]}")
         return gpu
 
     def _best(
@@ -275,7 +283,7 @@ class _Reader:
                     key = (series["source"], series["uncertainty_ns"])
                     by_tool[key].append((-1 if die is None else int(die), samples))
             for (tool, _), samples_of in by_tool.items():
-                source = Source(tool, told.is_counter, tuple(samples_of))
+                source = Source(tool, told, tuple(samples_of))
                 found.append((source.resolution_ns, order, source))
         found.sort(key=lambda entry: entry[:2])
         tools = list(dict.fromkeys(source.tool for *_, source in found))
@@ -332,7 +340,7 @@ class _Reader:
         source = gpu.told.get(names.POWER.name)
         where = f"rank {gpu.ranks[0]}, device {gpu.device}"
         self.issues.add(NO_POWER, int(source is None and bool(gpu.told)), where)
-        self.issues.add(FROM_COUNTER, int(source is not None and source.is_counter), where)
+        self.issues.add(FROM_COUNTER, int(source is not None and source.told.is_counter), where)
         called = {d.name for d in self.trace.meta.devices if d.device == gpu.device}
         dual = any(names.DUAL_DIE.search(name) for name in called)
         self.issues.add(OF_MODULE, int(source is not None and dual), where)

@@ -45,12 +45,15 @@ class Told:
         Whether they count up what the quantity is the rate of, per second.
     is_logged
         Whether a sample stands only where the value changed, and once more where logging ended.
+    is_numbered
+        Whether a profiler sampled it that numbers GPUs in its own way.
     """
 
     name: str
     units: dict[str, float]
     is_counter: bool = False
     is_logged: bool = False
+    is_numbered: bool = False
 
     def match(self, name: str) -> re.Match[str] | None:
         """How a series' name matches."""
@@ -123,8 +126,8 @@ POWER = Quantity(
         Told(r"socket power", _WATTS),
         Told(r"socket power (?:instant|draw)", _WATTS),
         Told(r"socket power average", _WATTS),
-        Told(rf"{_SYSTEMS_GPU}(?:Current |Average )?Power(?: \(S\))?", _WATTS),
-        Told(r"GPU Power \[\d+\](?: \(S\))?", _WATTS),
+        Told(rf"{_SYSTEMS_GPU}(?:Current )?Power(?: \(S\))?", _WATTS, is_numbered=True),
+        Told(r"GPU Power \[\d+\](?: \(S\))?", _WATTS, is_numbered=True),
         Told(r"energy", {"J": 1.0, "mJ": 1e-3}, is_counter=True),
     ),
     is_straight=True,
@@ -137,11 +140,11 @@ TEMPERATURE = Quantity(
     (
         Told(r"temperature hotspot", _CELSIUS),
         Told(r"temperature GPU", _CELSIUS),
-        Told(rf"{_SYSTEMS_GPU}(?:Hotspot )?Temperature(?: \(S\))?", _CELSIUS),
-        Told(r"GPU Temperature \[\d+\](?: \(S\))?", _CELSIUS),
     ),
     is_straight=True,
 )
+"""Of the hotspot on AMD; NVIDIA tells one temperature of the GPU. The edge is no hotspot, and it is
+what Omnitrace calls the temperature; rocprofiler-systems does not say which it samples."""
 THROTTLE = Quantity(
     "throttle",
     "share",

@@ -362,6 +362,7 @@ def _chance(a: Array, b: Array, place: Array) -> Array:
 
 
 def _single(x: Array) -> Array:
+    """Values that occur once."""
     values, counts = np.unique(x, return_counts=True)
     found: Array = values[counts == 1]
     return found

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop import arrow, build, clocks, collectives, host_clocks, rank_fit
+from chopper_interop.clocks import COLLECTIVE_ENDS, of_rank
 from chopper_interop.collective_order import SCATTER_NS
-from chopper_interop.host_clocks import COLLECTIVE_ENDS, ONE_HOST_NS, REFERENCE
+from chopper_interop.host_clocks import ONE_HOST_NS, REFERENCE
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.rank_fit import FEWEST, Fit
 from chopper_interop.schemas import hub
@@ -129,7 +130,7 @@ def _solved(trace: Trace, ends: _Ends) -> dict[int, ClockFit]:
     start = min(free or set(trace.ranks))
     hosts = {r.rank: r.host for r in trace.meta.ranks}
     found = _through_groups(parts, ends, start, hosts)
-    fits = {start: ClockFit(f"rank {start}", clock, COLLECTIVE_ENDS, 0, 0, origin, applied=False)}
+    fits = {start: ClockFit(of_rank(start), clock, COLLECTIVE_ENDS, 0, 0, origin, applied=False)}
     fits[start] = replace(fits[start], reason=REFERENCE)
     for rank in trace.ranks:
         if rank == start:
@@ -137,13 +138,13 @@ def _solved(trace: Trace, ends: _Ends) -> dict[int, ClockFit]:
         outcome = found.get(rank, f"no collectives relate it to rank {start}")
         if isinstance(outcome, str):
             fits[rank] = ClockFit(
-                f"rank {rank}", clock, COLLECTIVE_ENDS, applied=False, reason=outcome
+                of_rank(rank), clock, COLLECTIVE_ENDS, applied=False, reason=outcome
             )
             continue
         fit, variance = outcome
         reason = _needless(fit, same_host=_share(hosts, start, rank))
         fits[rank] = ClockFit(
-            of=f"rank {rank}",
+            of=of_rank(rank),
             clock=clock,
             method=COLLECTIVE_ENDS,
             offset_ns=fit.offset_ns,

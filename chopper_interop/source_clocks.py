@@ -78,14 +78,14 @@ def known(
 
     A profile so moved keeps the name of its clock until it is known which the trace's is.
     """
+    of_nodes = [f for f in fragments if f.trace.meta.clock not in (REALTIME, *NO_CLOCK)]
+    hosts: frozenset[str] = frozenset().union(*map(_hosts, of_nodes))
     relations = [
-        Relation(offset, _hosts(f), _path(f))
+        Relation(offset, _hosts(f) or _hosts_in_path(_path(f), hosts), _path(f))
         for f in fragments
         if f.trace.meta.clock == REALTIME
         for offset in f.trace.meta.offsets
     ]
-    of_nodes = [f for f in fragments if f.trace.meta.clock not in (REALTIME, *NO_CLOCK)]
-    hosts: frozenset[str] = frozenset().union(*map(_hosts, of_nodes))
     found = Clocks(tuple(relations), tuple(rules), hosts)
     moved = [_as_told(f, found, joined=_is_joined(f, fragments)) for f in fragments]
     return found, moved
@@ -259,6 +259,22 @@ def _hosts(fragment: Fragment) -> frozenset[str]:
     meta = fragment.trace.meta
     names = {d.host for d in meta.devices} | {r.host for r in meta.ranks}
     return frozenset(name.lower().split(".")[0] for name in names) - {""}
+
+
+def _hosts_in_path(path: Path, hosts: Iterable[str]) -> frozenset[str]:
+    return frozenset(host for host in hosts if names_host(path, host))
+
+
+def names_host(path: Path, host: str) -> bool:
+    """Whether a part of a path is a host's name, or has it apart from other letters."""
+    short = host.lower().split(".")[0]
+    return any(_has_name(part.lower(), short) for part in path.parts)
+
+
+def _has_name(part: str, short: str) -> bool:
+    at = part.find(short)
+    bounds = (part[at - 1 : at], part[at + len(short) :][:1])
+    return at >= 0 and not any(b.isalnum() for b in bounds)
 
 
 def _nearest(relations: list[Relation], path: Path, *, several: bool) -> list[Relation]:

@@ -14,6 +14,8 @@ import numpy as np
 from chopper_interop import (
     arguments,
     arrow,
+    gather,
+    structure_arguments,
     structure_autograd,
     structure_layers,
     structure_modules,
@@ -79,7 +81,8 @@ def columns(trace: Trace, issues: IssueLog | None = None) -> dict[str, pa.Array]
 def _found(trace: Trace, wanted: set[str], issues: IssueLog) -> dict[str, pa.Array]:
     quiet = IssueLog()
     names = structure_names.read(trace)
-    autograd = structure_autograd.read(trace, names)
+    stated = structure_arguments.read(trace)
+    autograd = structure_autograd.read(trace, names, stated)
     iteration = structure_steps.iterations(trace, names, issues if "iteration" in wanted else quiet)
     counted = _counted(
         trace, names, autograd.backward, iteration, issues if "iteration" in wanted else quiet
@@ -92,7 +95,7 @@ def _found(trace: Trace, wanted: set[str], issues: IssueLog) -> dict[str, pa.Arr
         trace,
         names,
         autograd,
-        structure_modules.read(trace, names, issues if "layer" in wanted else quiet),
+        structure_modules.read(trace, names, stated, issues if "layer" in wanted else quiet),
     )
     operation, operations = structure_operations.operations(trace, names, autograd, passes)
     origin = _origin(trace)
@@ -119,12 +122,10 @@ def _found(trace: Trace, wanted: set[str], issues: IssueLog) -> dict[str, pa.Arr
 def _column(values: Array, texts: Any) -> pa.Array:
     if texts is None:
         return arrow.array(values.astype(np.int32), mask=values < 0)
-    used, codes = np.unique(values, return_inverse=True)
-    known = used[used >= 0]
-    codes = codes - (len(used) - len(known))
-    return arrow.dictionary(
-        np.maximum(codes, 0), [texts[k] for k in known.tolist()], mask=values < 0
-    )
+    used = gather.used(values)
+    code = np.zeros(len(texts) + 1, np.int32)
+    code[used] = np.arange(len(used))
+    return arrow.dictionary(code[values], [texts[k] for k in used.tolist()], mask=values < 0)
 
 
 def _phase(passes: Passes) -> Array:
@@ -166,9 +167,7 @@ def _range_of(trace: Trace, marks: Array) -> Array:
     ranges = np.flatnonzero(trace.array("kind") == Kind.ANNOTATION)
     both = np.concatenate([ranges, marks])
     number, known = arguments.numbers(trace, both, "External id")
-    key = np.stack([trace.array("rank")[both], trace.array("name")[both], number])
-    _, code = np.unique(key, axis=1, return_inverse=True)
-    code = code.reshape(-1)
+    _, code = gather.distinct(trace.array("rank")[both], trace.array("name")[both], number)
     node = np.full(len(both) + 1, _NOWHERE, np.int64)
     of_ranges, of_marks = code[: len(ranges)], code[len(ranges) :]
     has = known[: len(ranges)]

@@ -13,20 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import arguments
+from chopper_interop import arguments, gather
 from chopper_interop.compiled import jit
 from chopper_interop.schemas.kinds import EdgeKind, Kind
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from chopper_interop.arguments import Found
+    from chopper_interop.structure_arguments import Stated
     from chopper_interop.structure_names import Names
     from chopper_interop.trace import Trace
 
     Array = npt.NDArray[Any]
-
-_SEQUENCE, _THREAD = ("Sequence number", "ET seq_id"), "Fwd thread id"
-"""Keys of a profile, and of a program without times."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +53,10 @@ class Autograd:
     led: Array
 
 
-def read(trace: Trace, names: Names) -> Autograd:
+def read(trace: Trace, names: Names, stated: Stated) -> Autograd:
     """Numbers of all operators, and which made which."""
     rows = trace.nodes.num_rows
-    operators = np.flatnonzero(trace.array("kind") == Kind.CPU_OP)
-    sequence, thread = _numbers(trace, operators)
+    sequence, thread = (_numbers(trace, stated, p) for p in (stated.sequence, stated.thread))
     forward = np.full(rows, -1, np.int32)
     backward = thread > 0
     for mine in trace.rank_rows.values():
@@ -81,17 +79,12 @@ def _led(parent: Array, operator: Array, made: Array) -> Array:
     return led
 
 
-def _numbers(trace: Trace, operators: Array) -> tuple[Array, Array]:
-    """Sequence number and number of the forward thread of each node; -1 for none."""
-    rows = trace.nodes.num_rows
-    profiled, programmed, threads = arguments.find(trace, operators, *_SEQUENCE, _THREAD)
-    columns = []
-    for place in (profiled if profiled.length.any() else programmed, threads):
-        value, known = arguments.numbers_at(trace.text, place)
-        column = np.full(rows, -1, np.int64)
-        column[operators] = np.where(known & (value >= 0), value, -1)
-        columns.append(column)
-    return columns[0], columns[1]
+def _numbers(trace: Trace, stated: Stated, place: Found) -> Array:
+    """Number that each node states at a place; -1 for none."""
+    value, known = arguments.numbers_at(trace.text, place)
+    column = np.full(trace.nodes.num_rows, -1, np.int64)
+    column[stated.operators] = np.where(known & (value >= 0), value, -1)
+    return column
 
 
 def _by_number(trace: Trace, mine: slice, sequence: Array, thread: Array, forward: Array) -> None:
@@ -102,9 +95,9 @@ def _by_number(trace: Trace, mine: slice, sequence: Array, thread: Array, forwar
     if not made.size or not used.size:
         return
     found = {}
-    for number in np.unique(thread[used]).tolist():
+    for number in gather.used(thread[used]).tolist():
         functions = used[thread[used] == number]
-        for where in np.unique(lane[made]).tolist():
+        for where in gather.used(lane[made]).tolist():
             operators = made[lane[made] == where]
             match = _last_before(sequence, ts, operators, functions)
             if votes := int(np.count_nonzero(match >= 0)):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chopper_interop import gather
 from chopper_interop.compiled import jit
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def of_classes(
 ) -> tuple[Array, list[str]]:
     """Layer of each module by its class and number, and the classes that are blocks."""
     layers = np.full(len(texts), -1, np.int32)
-    found = {m: _INSTANCE.fullmatch(texts[m]) for m in np.unique(module[calls]).tolist()}
+    found = {m: _INSTANCE.fullmatch(texts[m]) for m in gather.used(module[calls]).tolist()}
     instances = {m: (i.group(1), i.group(2)) for m, i in found.items() if i and len(i.group(2)) < 9}  # noqa: PLR2004
     children = _children(trace.array("parent"), calls, module, instances)
     blocks = _blocks(children, instances)
@@ -89,7 +90,8 @@ def _children(
     around = _callers(parent, calls)
     rows = np.flatnonzero(calls)
     callers = np.where(around[rows] >= 0, module[around[rows]], -1)
-    pairs = np.unique(np.stack([callers, module[rows]]), axis=1) if rows.size else np.empty((2, 0))
+    first, _ = gather.distinct(callers, module[rows])
+    pairs = np.stack([callers[first], module[rows][first]])
     order = np.argsort([_number(instances, int(m)) for m in pairs[1]], kind="stable")
     held: dict[int, list[int]] = {}
     for caller, called in pairs[:, order].T.astype(int).tolist():

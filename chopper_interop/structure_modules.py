@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from chopper_interop import arguments, structure_blocks
+from chopper_interop import arguments, gather, structure_blocks
 from chopper_interop.compiled import jit
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas.kinds import Kind
@@ -23,6 +23,7 @@ from chopper_interop.structure_names import MODULE, qualified
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from chopper_interop.structure_arguments import Stated
     from chopper_interop.structure_names import Names
     from chopper_interop.trace import Trace
 
@@ -39,7 +40,6 @@ UNITS_COUNTED = Fault(
     "Nothing names the layers: the units of FSDP that the forward pass of the outermost one calls "
     "were taken for them, in that order.",
 )
-_HIERARCHY = "Module Hierarchy"
 _CALL = re.compile(r"(?:^|\.)([^.()]+)\(([^()]*)\)::")
 _UNIT = "FullyShardedDataParallel.forward"
 _NO_MODULE = ("TOP", "SELF", "INSTANCE_NAME_UNKNOWN")
@@ -65,9 +65,9 @@ class Modules:
     texts: list[str]
 
 
-def read(trace: Trace, names: Names, issues: IssueLog) -> Modules:
+def read(trace: Trace, names: Names, stated: Stated, issues: IssueLog) -> Modules:
     """What ranges and calls of modules say."""
-    texts, module = _own(trace, names)
+    texts, module = _own(trace, names, stated)
     layer = _layers_of(trace, names, module, texts, issues)
     opens, closes = _brackets(trace, names)
     nodes = _Nested(*(trace.array(c) for c in ("parent", "lane", "ts", "dur")))
@@ -75,26 +75,26 @@ def read(trace: Trace, names: Names, issues: IssueLog) -> Modules:
     return Modules(module, layer, texts)
 
 
-def _own(trace: Trace, names: Names) -> tuple[list[str], Array]:
+def _own(trace: Trace, names: Names, stated: Stated) -> tuple[list[str], Array]:
     """Texts of modules, and which of them each node states itself."""
     kind, name = trace.array("kind"), trace.array("name")
     all_names = trace.names()
     numbers: dict[str, int] = {}
     ranges = np.isin(kind, [int(k) for k in _RANGES])
     of_name = np.full(len(all_names) + 1, -1, np.int32)
-    for code in np.unique(name[ranges]).tolist():
+    for code in gather.used(name[ranges]).tolist():
         if text := qualified(all_names[code]):
             of_name[code] = numbers.setdefault(text, len(numbers))
     module = np.where(ranges, of_name[name], -1)
     calls = names.module[name] & (kind == Kind.PYTHON)
-    for code in np.unique(name[calls]).tolist():
+    for code in gather.used(name[calls]).tolist():
         text = all_names[code][len(MODULE) :]
         of_name[code] = numbers.setdefault(text, len(numbers))
     module = np.where(calls, of_name[name], module)
-    operators = np.flatnonzero(kind == Kind.CPU_OP)
-    code, stated = arguments.values(trace, operators, _HIERARCHY)
-    paths = [_path(value) for value in stated]
+    code, hierarchies = arguments.values_at(trace.text, stated.hierarchy)
+    paths = [_path(value) for value in hierarchies]
     told = np.array([numbers.setdefault(p, len(numbers)) if p else -1 for p in paths] + [-1])
+    operators = stated.operators
     module[operators] = np.where(told[code] >= 0, told[code], module[operators])
     _to_calls(trace.array("parent"), calls, names.opens[name] & ranges, module)
     return list(numbers), module.astype(np.int32)

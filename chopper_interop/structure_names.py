@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chopper_interop import gather
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
@@ -182,9 +183,9 @@ def read(trace: Trace) -> Names:
             for field in Names.__dataclass_fields__
         }
     )
-    for code in np.unique(name[np.isin(kind, [int(k) for k in _NAMED])]).tolist():
+    for code in gather.used(name[np.isin(kind, [int(k) for k in _NAMED])]).tolist():
         _tell(told, code, names[code])
-    for code in np.unique(name[kind == Kind.PYTHON]).tolist():
+    for code in gather.used(name[kind == Kind.PYTHON]).tolist():
         _tell_python(told, code, names[code])
     return told
 
@@ -193,6 +194,8 @@ _NUMBERS = ("part", "python_part", "step", "step_kind", "layer")
 
 
 def _tell(told: Names, code: int, name: str) -> None:
+    if name.startswith("aten::"):  # most, and none of them tells anything
+        return
     told.part[code] = next((p for p, begin, whole in _COMPILED if begin(name) or whole(name)), -1)
     told.engine[code] = ENGINE.match(name) is not None
     told.again[code] = _AGAIN_RANGE.fullmatch(name) is not None

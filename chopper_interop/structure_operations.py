@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chopper_interop import gather
 from chopper_interop.compiled import jit
 from chopper_interop.schemas.kinds import Kind
 from chopper_interop.structure_names import ENGINE, OPTIMIZER
@@ -42,7 +43,7 @@ def operations(
         labels = _labels(trace, names, autograd)
         code = np.where(chosen, labels, code)
         texts = [*texts, *("f_" + t for t in trace.names()), *("b_" + t for t in trace.names())]
-    engine = {c: _function(texts[c]) for c in np.unique(code[code >= 0]).tolist()}
+    engine = {c: _function(texts[c]) for c in gather.used(code).tolist()}
     return _distinct(code, engine)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import arrow, clocks, devices, host_clocks, telemetry_clocks
+from chopper_interop import arrow, clocks, devices, host_clocks, source_clocks, telemetry_clocks
 from chopper_interop.build import concat
 from chopper_interop.errors import UsageError
 from chopper_interop.issues import Fault, IssueLog, Severity
@@ -288,19 +288,11 @@ def _near(fragment: Fragment, around: Surroundings) -> list[Rank]:
     of_ranks = {r.host for r in ranks}
     path = fragment.files.paths[0]
     if len(of_ranks) > 1 and not hosts & of_ranks:
-        hosts = {h for h in of_ranks if h and any(_names(part, h) for part in path.parts)}
+        hosts = {h for h in of_ranks if h and source_clocks.names_host(path, h)}
     if hosts & of_ranks:
         return [r for r in ranks if r.host in hosts]
     beside = _beside(path, ranks, around)
     return beside if len({r.host for r in beside}) == 1 else []
-
-
-def _names(part: str, host: str) -> bool:
-    """Whether part of a path is a host's name, or begins or ends with it."""
-    part, short = part.lower(), host.lower().split(".")[0]
-    at = part.find(short)
-    bounds = (part[at - 1 : at], part[at + len(short) :][:1])
-    return at >= 0 and not any(b.isalnum() for b in bounds)
 
 
 def _beside(path: Path, ranks: list[Rank], around: Surroundings) -> list[Rank]:

@@ -188,7 +188,7 @@ def _share_out(
     operators, number = np.unique(owner, return_inverse=True)
     share = work_kernels.shares(
         number,
-        work_kernels.roles(trace.names())[trace.array("name")[kernels]],
+        work_kernels.roles(trace.names(), trace.array("name")[kernels]),
         counted.rank[operators],
         counted.parts[operators],
         trace.array("dur")[kernels].astype(np.float64),

@@ -13,8 +13,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from chopper_interop.work_calls import Tensor, dense
 from chopper_interop.work_sizes import UNKNOWN, Work, floating, like, moved
 
@@ -59,14 +57,18 @@ def pairs(queries: int, keys: int, mask: int = 0, left: int = -1, right: int = -
     left, right
         Keys before and behind its own that a query sees; negative is all.
     """
-    if not mask and left < 0 and right < 0:
-        return queries * keys
-    own = np.arange(queries, dtype=np.int64) + (0 if mask == TOP_LEFT else keys - queries)
-    last = np.full(queries, keys - 1, np.int64)
-    if mask or right >= 0:
-        last = np.minimum(last, own + (0 if mask else right))
-    first = np.maximum(own - left, 0) if left >= 0 else np.zeros(queries, np.int64)
-    return int(np.maximum(last - first + 1, 0).sum())
+    if mask:
+        right = 0
+    shift = 0 if mask == TOP_LEFT else keys - queries
+    upto = queries * keys if right < 0 else _clamped(queries, keys, shift + right + 1)
+    return upto - (0 if left < 0 else _clamped(queries, keys, shift - left))
+
+
+def _clamped(count: int, most: int, shift: int) -> int:
+    """The sum of i + `shift` over i from 0 to `count` - 1, each brought to between 0 and `most`."""
+    first, last = max(shift, 0), min(shift + count, most) - 1
+    between = (first + last) * (last - first + 1) // 2 if last >= first else 0
+    return between + most * max(shift + count - max(shift, most), 0)
 
 
 def attention(call: Call, layout: Layout) -> Work:

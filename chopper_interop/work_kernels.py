@@ -39,12 +39,26 @@ _MANGLED = 100
 NONE, HELPER, UNNAMED, WORKER = range(4)
 
 
-def roles(names: list[str]) -> Array:
-    """Whether each name is of a HELPER or a WORKER; UNNAMED if it tells neither."""
-    found = [
-        HELPER if _helps(name) else WORKER if NAMED.search(name) else UNNAMED for name in names
-    ]
-    return np.array(found or [NONE], np.int8)
+def roles(names: list[str], code: Array) -> Array:
+    """Whether each kernel is a HELPER or a WORKER; UNNAMED if its name tells neither.
+
+    Parameters
+    ----------
+    names
+        Names.
+    code
+        Of each kernel, which of them is its own.
+    """
+    used = np.unique(code)
+    role = np.full(len(names), NONE, np.int8)
+    role[used] = [_role(names[number]) for number in used.tolist()]
+    return role[code]
+
+
+def _role(name: str) -> int:
+    if _helps(name):
+        return HELPER
+    return WORKER if NAMED.search(name) else UNNAMED
 
 
 def _helps(name: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 from chopper_interop import work_attention, work_elements, work_matrix
@@ -48,7 +48,7 @@ def _table() -> tuple[tuple[re.Pattern[str], int, Callable[[Call], Work]], ...]:
     return tuple((re.compile(names), rank, rule) for names, rank, rule in rows)
 
 
-@cache
+@lru_cache(1 << 16)
 def rule(name: str) -> tuple[int, Callable[[Call], Work]] | None:
     """Rank and rule of an operator, None if there is no rule."""
     if "::" not in name:

@@ -34,7 +34,7 @@ def write(
     trace: Trace,
     path: Path,
     *,
-    rank: int | None = None,
+    only_rank: int | None = None,
     edges: str = "all",
     max_nodes: int = 1_000_000,
 ) -> IssueLog:
@@ -46,8 +46,8 @@ def write(
         Any trace.
     path
         ``….graphml`` or ``….graphml.gz``.
-    rank
-        This rank alone.
+    only_rank
+        This rank alone, not all.
     edges
         Kinds of edges to write, with commas between them: ``launch,stream,sync``; or all.
     max_nodes
@@ -66,7 +66,7 @@ def write(
     import networkx as nx
 
     issues = IssueLog("GraphML")
-    part = trace if rank is None else trace.rank(rank)
+    part = trace if only_rank is None else trace.rank(only_rank)
     kinds = None if edges == "all" else [name.strip() for name in edges.split(",")]
     graph = part.to_networkx(kinds=kinds, max_nodes=max_nodes)
     _spell(graph)

@@ -91,7 +91,13 @@ ANNOTATIONS = (
     Column("bytes", pa.int64(), "Bytes copied, set or allocated; of a collective, put in.", "B"),
     Column("out_bytes", pa.int64(), "Bytes that a collective gives this rank.", "B"),
     Column("flops", pa.int64(), "Floating-point operations that its shapes ask for.", "FLOP"),
-    Column("mem_bytes", pa.int64(), "Bytes that it must read and write at least, by shapes.", "B"),
+    Column(
+        "mem_bytes",
+        pa.int64(),
+        "Bytes that it must read and write at least, by shapes; of a collective, its size as "
+        "nccl-tests counts it.",
+        "B",
+    ),
     Column("flops_counted", pa.float64(), "Floating-point operations by counters.", "FLOP"),
     Column("mem_bytes_counted", pa.float64(), "Bytes between L2 and memory by counters.", "B"),
     Column("intensity", pa.float64(), "Arithmetic intensity by counters.", "FLOP/B"),

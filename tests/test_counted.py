@@ -130,6 +130,14 @@ def test_what_cannot_be_is_unknown_and_counted() -> None:
     assert noted["counted-clock-impossible"] == 1
 
 
+@pytest.mark.parametrize("value", [-1.0, 1e308, np.inf, -np.inf, np.nan])
+def test_counters_that_cannot_be_are_unknown(value: float) -> None:
+    counters = dict.fromkeys(("GRBM_GUI_ACTIVE", "FETCH_SIZE", "MfmaFlops"), value)
+    found, noted = metrics({**counters, "WRITE_SIZE": 1.0}, MI300X)
+    assert found == {}
+    assert noted["metric-impossible"] == len(counters)
+
+
 def test_dies_are_told_by_the_device_or_assumed_by_its_name_or_unknown() -> None:
     counters = {"GRBM_GUI_ACTIVE": 8 * 2e6}
     partition = Device("", 0, "AMD Instinct MI300X", "t", cus=38)  # CPX: one die
@@ -143,6 +151,12 @@ def test_dies_are_told_by_the_device_or_assumed_by_its_name_or_unknown() -> None
     assert noted["hardware-unknown"] == 1
     one_die = Device("", 0, "", "t", arch="gfx1151")
     assert metrics({"GRBM_GUI_ACTIVE": 2e6}, one_die)[0]["gfxclk_counted_mhz"] == 2000
+
+
+def test_totals_are_sums_over_dispatches() -> None:
+    trace = trace_of({"A": [1.0, 2.5], "B": [0.0, 4.0]}, MI300X)
+    assert counted.totals(trace) == {"A": 3.5, "B": 4.0}
+    assert sum(counted.totals(trace_of({"A": []}, MI300X)).values()) == 0
 
 
 def test_what_a_source_stated_is_kept() -> None:

@@ -199,7 +199,7 @@ def test_kinds_are_chosen_by_name(job: ci.Trace) -> None:
 
 
 def test_graphml_is_what_networkx_has(job: ci.Trace, tmp_path: Path) -> None:
-    issues = ci.write(job, tmp_path / "job.graphml", rank=1)
+    issues = ci.write(job, tmp_path / "job.graphml", only_rank=1)
     read = nx.read_graphml(tmp_path / "job.graphml", node_type=int)
     graph = job.to_networkx(rank=1)
     assert dict(read.nodes(data=True)) == dict(graph.nodes(data=True))
@@ -207,7 +207,7 @@ def test_graphml_is_what_networkx_has(job: ci.Trace, tmp_path: Path) -> None:
         (s, d): e for s, d, e in graph.edges(data=True)
     }
     assert [i.code for i in issues] == ["graph-without-samples"]
-    ci.write(job, tmp_path / "some.graphml.gz", edges="launch, stream", rank=0)
+    ci.write(job, tmp_path / "some.graphml.gz", edges="launch, stream", only_rank=0)
     some = nx.read_graphml(tmp_path / "some.graphml.gz", node_type=int)
     assert {e["kind"] for _, _, e in some.edges(data=True)} == {"launch", "stream"}
     with pytest.raises(UsageError, match="max_nodes"):

@@ -205,6 +205,7 @@ def test_dies_one_by_one_and_together() -> None:
         ("temperature_c", "temperature hotspot", "°C", 70, 70),
         ("temperature_c", "temperature GPU", "°C", 70, 70),
         ("temperature_c", "temperature edge", "°C", 70, None),
+        ("temperature_c", "GPU Temperature [2] (S)", "deg C", 70, None),
         ("temperature_c", "temperature memory", "°C", 70, None),
         ("throttle_share", "throttle share PPT", "%", 25, 0.25),
         ("throttle_share", "throttle activity power", "%", 25, 0.25),
@@ -218,6 +219,11 @@ def test_dies_one_by_one_and_together() -> None:
 def test_what_series_are_called(column, name, unit, value, expected) -> None:
     trace = trace_of([(2, 3)], [(name, unit, [(t, value) for t in (0, 5, 10)])])
     assert told(trace, column) == [expected]
+
+
+def test_a_profilers_own_numbers_of_gpus_are_told_as_an_assumption() -> None:
+    power = ("GPU [0] Current Power (S)", "watts", [(0, 500), (10, 500), (20, 500)])
+    assert counts(trace_of([(2, 3)], [power]))["telemetry-by-number"] == 1
 
 
 def test_the_most_of_several_causes_counts() -> None:

@@ -12,7 +12,7 @@ from kineto_files import BASE, call, kernel, write
 from ranks import EPOCH, Member, clock, job
 
 import chopper_interop as ci
-from chopper_interop import collectives, rank_clocks, rank_fit
+from chopper_interop import clocks, collectives, rank_clocks, rank_fit
 from chopper_interop.issues import IssueLog
 from chopper_interop.schemas.kinds import Collective, Kind
 from chopper_interop.schemas.meta import COMPUTED, ClockFit
@@ -206,7 +206,7 @@ def test_skewed_clocks_of_a_real_job_are_recovered(shared: Path) -> None:
 )
 def test_ranks_of_one_node_stay(shared: Path, folder: str, pattern: str, residual_us: int) -> None:
     trace = ci.read(*sorted((shared / "pytorch" / folder).glob(pattern)))
-    fits = [c for c in trace.meta.clocks if c.method == rank_clocks.COLLECTIVE_ENDS]
+    fits = [c for c in trace.meta.clocks if c.method == clocks.COLLECTIVE_ENDS]
     assert [c.of for c in fits] == [f"rank {r}" for r in trace.ranks]
     assert not any(c.applied for c in fits)
     assert all(c.reason for c in fits)
@@ -272,3 +272,19 @@ def test_telemetry_moves_with_its_host(tmp_path: Path) -> None:
     assert ts[owner == 0].max() == 3 * S + S // 2  # a whole second stands for its middle
     assert ts[owner == 1].tolist() == ts[owner == 0].tolist()
     assert not {"telemetry-apart", "ranks-apart"} & {i.code for i in trace.meta.issues}
+
+
+def test_what_the_user_says_of_a_clock_stands() -> None:
+    rng = random.Random(5)  # noqa: S311 # not for secrets
+    made = members(rng, {"0": [0, 1, 2]}, 40, S, US)
+    before = job(made, {1: (3 * MS, 0.0), 2: (S, 0.0)}, {"0": [0, 1, 2]})
+    said = ClockFit("rank 1", before.meta.clock, clocks.USER, offset_ns=MS)
+    trace, _, told = aligned(before.with_meta(clocks=(said,)))
+    assert told == {"ranks-aligned": 1}
+    assert [(c.of, c.method, c.applied) for c in trace.meta.clocks] == [
+        ("rank 1", clocks.USER, True),
+        ("rank 0", clocks.COLLECTIVE_ENDS, False),
+        ("rank 1", clocks.COLLECTIVE_ENDS, False),
+        ("rank 2", clocks.COLLECTIVE_ENDS, True),
+    ]
+    assert starts(trace, 1).tolist() == starts(before, 1).tolist()

@@ -1,5 +1,6 @@
 """How the clocks of sources are brought together: what they tell, what users say, estimates."""
 
+import contextlib
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -206,22 +207,24 @@ def test_the_commands_take_it(tmp_path: Path, run) -> None:
 # --- what sources tell ---
 
 
-def test_boot_clocks_of_two_nodes_come_to_real_time(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["{}/telemetry/recorder.csv", "telemetry/{}.csv"])
+def test_boot_clocks_of_two_nodes_come_to_real_time(tmp_path: Path, place: str) -> None:
     """Each node's recorder tells its own clock; none is used for the other node."""
-    for node, boot in (("a", 5_000 * SECOND), ("b", 99_000 * SECOND)):
+    for node, boot in (("node1", 5_000 * SECOND), ("node2", 99_000 * SECOND)):
         folder = tmp_path / node
         rocprof_run(folder / node, 3, boot)
-        recorder(folder / "telemetry" / "recorder.csv", boot)
-        rank = "0" if node == "a" else "1"
+        recorder(tmp_path / place.format(node), boot)
         rows = (folder / node / "700_kernel_trace.csv").read_text()
         (folder / node / "700_kernel_trace.csv").unlink()
-        name = f"70{rank}_rank{rank}_kernel_trace.csv"
-        (folder / node / name).write_text(rows.replace("Agent 4", f"Agent {4 + int(rank)}"))
+        agent = "Agent 4" if node == "node1" else "Agent 5"
+        path = folder / node / f"70{node[-1]}_kernel_trace.csv"
+        path.write_text(rows.replace("Agent 4", agent))
     trace = ci.read(tmp_path)
     assert trace.meta.clock == REALTIME
     fits = [f for f in trace.meta.clocks if f.clock == BOOTTIME]
     assert {f.offset_ns for f in fits} == {BASE - 5_000 * SECOND, BASE - 99_000 * SECOND}
     assert {f.method for f in fits} == {clocks.THREE_CLOCKS}
+    assert {r.host for r in trace.meta.ranks} == {"node1", "node2"}
     starts = [int(trace.rank(r).array("ts").min()) for r in trace.ranks]
     assert len(set(starts)) == 1
 
@@ -359,3 +362,9 @@ def test_what_the_user_says_wins_over_collectives(shared: Path, rank: int) -> No
     fits = [f for f in trace.meta.clocks if f.of == f"rank {rank}"]
     assert [f.method for f in fits if f.applied] == [clocks.USER]
     assert sum(f.applied and f.method == clocks.COLLECTIVE_ENDS for f in trace.meta.clocks) >= 1
+
+
+@given(st.text(max_size=12) | st.from_regex(r"[a-z0-9.:+-]{0,12}", fullmatch=True))
+def test_any_text_is_an_offset_or_refused(text: str) -> None:
+    with contextlib.suppress(UsageError):
+        assert abs(clock_rules.rule(text).offset_ns) < 1 << 62

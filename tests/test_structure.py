@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kineto_files import call, kernel, span, write
 
 import chopper_interop as ci
-from chopper_interop import structure, structure_autograd, structure_names
-from chopper_interop.schemas.kinds import EdgeKind, Kind
+from chopper_interop import structure, structure_arguments, structure_autograd, structure_names
+from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind, Kind
 from chopper_interop.structure import COLUMNS
+from chopper_interop.testing.strategies import traces
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -284,6 +285,28 @@ def test_images_of_ranges_on_the_gpu_are_of_their_range(tmp_path: Path) -> None:
     assert pd.isna(images.iloc[1])
 
 
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@given(traces())
+def test_any_trace_has_passes_that_agree(trace: ci.Trace) -> None:
+    bare = trace.nodes.drop_columns([c for c in COLUMNS if c in trace.nodes.column_names])
+    trace = ci.Trace(**{f: getattr(trace, f) for f in trace.__dataclass_fields__} | {"nodes": bare})
+    found = trace.annotate(**structure.columns(trace))
+    phase, part = found.annotated("phase"), found.annotated("step_part")
+    for told_phase, told_part in zip(phase, part, strict=True):
+        if told_phase == "recompute":
+            assert told_part == "backward"
+        elif told_phase != "communication":
+            assert told_phase == told_part
+    work = np.isin(trace.array("kind"), [int(k) for k in GPU_WORK])
+    lost = work & (trace.launch < 0)
+    for column in ("iteration", "step_part", "layer", "operation"):
+        values = pd.Series(found.annotated(column), dtype=object)
+        assert values[lost].isna().all()
+        launched = work & ~lost
+        pairs = zip(values[launched], values[trace.launch[launched]], strict=True)
+        assert all((pd.isna(a) and pd.isna(b)) or a == b for a, b in pairs)
+
+
 LINKED = [
     "ddp_resnet_4rank_amd/rank0.json.gz", "mi300x/resnet_act_checkpoint.json.gz",
     "misc/nccl_data.json.gz",
@@ -300,7 +323,9 @@ def test_numbers_tie_what_recorded_arrows_tie(shared: Path, name: str) -> None:
         **{f: getattr(trace, f) for f in trace.__dataclass_fields__}
         | {"edges": trace.edges.slice(0, 0)}
     )
-    found = structure_autograd.read(bare, structure_names.read(bare)).forward
+    found = structure_autograd.read(
+        bare, structure_names.read(bare), structure_arguments.read(bare)
+    ).forward
     assert len(src) > 100
     assert (found[dst] == src).all()
 

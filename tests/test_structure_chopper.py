@@ -49,12 +49,12 @@ class Program:
     def within(self, *ranges: tuple[str, str], tid: int = MAIN) -> Ranges:
         return Ranges(self, ranges, tid)
 
-    def launch(self, tid: int = MAIN) -> str:
+    def launch(self, tid: int = MAIN, operator: int = 0) -> str:
         """A kernel of the innermost operator; its name."""
         self.launches += 1
         self.now += 1
         made = call("hipLaunchKernel", self.now, 0.5, self.launches, tid=tid)
-        made["args"]["External id"] = self.ids
+        made["args"]["External id"] = operator or self.ids
         self.now += 1
         self.gpu += 10
         self.events += [made, kernel(f"k{self.launches}", self.gpu, 5, self.launches)]
@@ -167,3 +167,14 @@ def test_phases_of_an_annotated_program(job) -> None:
         if operation is not None:
             phase = expected.get(operation[:2], "communication")
             assert frame.loc[name, "phase"] == phase, (name, operation)
+
+
+def test_a_kernel_of_an_outer_forward_operator_is_of_the_forward_pass(tmp_path: Path) -> None:
+    """Chopper gives it ``b_mlp_gp``: it looks labels up by sequence number, whoever bears it."""
+    program = Program()
+    with program.within(note("Iteration0"), note("mlp_gp"), op("aten::linear", 10)) as outer:
+        with program.within(op("aten::addmm", 10)) as opened:
+            start = opened[0]["ts"]
+        name = program.launch(operator=outer[-1]["args"]["External id"])
+    backward(program, "AddmmBackward0", 10, start)
+    assert told(write(tmp_path / "t.json", program.events)).loc[name, "operation"] == "f_mlp_gp"

@@ -487,6 +487,18 @@ def test_counters_are_compared_by_operation(tmp_path: Path) -> None:
     assert [issue.code for issue in log] == ["work-differs-from-counters"]
 
 
+def test_the_sample_jobs_counters_tell_the_same(demo: Path) -> None:
+    trace = ci.read(demo)
+    rows = {row["operation"]: row for row in work.compared(trace).to_pylist()}
+    assert rows["aten::linear"]["n"] > 10
+    assert all(row["ratio"] == pytest.approx(1, abs=0.001) for row in rows.values())
+
+
+def test_a_length_that_no_memory_holds() -> None:
+    n = 1 << 40
+    assert work_attention.pairs(n, n, work_attention.BOTTOM_RIGHT) == n * (n + 1) // 2
+
+
 MODELS = {
     "Falconsai_nsfw_image_detection__1016002": (4 * 2 * 17.56e9, 0.01),
     "Qwen_Qwen1.5-0.5B-Chat__1016005": None,
