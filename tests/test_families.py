@@ -12,6 +12,7 @@ FAMILIES = (
     "chakra",
     "charllm",
     "dcgmi",
+    "graphml",
     "kineto",
     "nvidia_smi",
     "parquet",

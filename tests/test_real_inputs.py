@@ -115,7 +115,8 @@ def test_launches_are_those_of_the_correlation_ids(shared: Path, name: str) -> N
     lost = {i.code: i.count for i in trace.meta.issues}.get("launch-not-recorded", 0)
     assert launched + lost == len(work)
     assert sum(trace.array("kind").tolist().count(int(k)) for k in GPU_WORK) == len(work)
-    assert kinds[EdgeKind.FWDBWD] <= sum(e["ph"] == "s" and e["cat"] == "fwdbwd" for e in events)
+    arrows = sum(e["ph"] == "s" and e["cat"] == "fwdbwd" for e in events)
+    assert kinds[EdgeKind.FWDBWD] <= arrows or not arrows  # else numbers of sequence tell
 
 
 def test_forward_and_backward_are_tied_on_real_training(shared: Path) -> None:

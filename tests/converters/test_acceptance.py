@@ -12,6 +12,7 @@ from chopper_interop.testing import check_converter
 SAMPLES = {
     "amd-smi": "*watch*.csv",
     "chakra": "et/*.0.et",
+    "graphml": "kineto/rank0.*",
     "kineto": "kineto/rank0.*",
     "parquet": "job.parquet",
     "perfetto": "job.pftrace",

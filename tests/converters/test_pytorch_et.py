@@ -203,7 +203,7 @@ def test_without_times_nothing_is_written_that_would_take_order_for_time(tmp_pat
     again = ci.read(tmp_path / "a.parquet")
     assert again.meta.clock == ORDER
     assert "no-times" in {i.code for i in again.meta.issues}
-    assert trace.to_networkx().number_of_edges() == 3
+    assert trace.to_networkx(kinds=["data"]).number_of_edges() == 3
     assert ci.analyze(trace, "temporal").summary["span_ns"] == 0
     assert {lane["name"] for lane in trace.lanes.to_pylist()} == {
         "thread 1 in order, no times",
