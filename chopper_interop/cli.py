@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -133,7 +134,14 @@ def _output(text: str, to_format: str | None) -> tuple[str, str | None]:
     from chopper_interop import registry
 
     name, colon, path = text.partition(":")
-    return (path, name) if colon and path and name in registry.formats() else (text, to_format)
+    if not colon or not path or not re.fullmatch(r"[\w-]{2,}", name):  # or it is a drive
+        return text, to_format
+    if name not in registry.formats():
+        raise UsageError(
+            f"-o {text}: there is no format {name!r}",
+            hint=f"--formats lists them; ./{text} is a path",
+        )
+    return path, name
 
 
 def _demo(given: argparse.Namespace, options: dict[str, str]) -> int:

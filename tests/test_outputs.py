@@ -38,6 +38,13 @@ def test_profiles_are_never_replaced_by_what_is_made_of_them(run_folder: Path, r
     assert {p.name: p.read_bytes() for p in run_folder.iterdir()} == before
 
 
+def test_a_format_that_is_none_makes_no_folder_of_that_name(run_folder: Path, run) -> None:
+    status, _, told = run("convert", run_folder / "rank0.json.gz", "-o", f"ets:{run_folder}/out/")
+    assert status == 2
+    assert "there is no format 'ets'" in told
+    assert not Path("ets:").exists()
+
+
 def test_an_input_is_no_output(run_folder: Path, run) -> None:
     source = run_folder / "rank0.json.gz"
     before = source.read_bytes()
