@@ -6,6 +6,7 @@ import csv
 import os
 import sys
 from contextlib import contextmanager
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from chopper_interop.result import Result
-    from chopper_interop.schemas.meta import DeviceMatch, Source
+    from chopper_interop.schemas.meta import ClockFit, DeviceMatch, Source
     from chopper_interop.sources import Inventory
     from chopper_interop.trace import Trace
 
@@ -47,7 +48,7 @@ def show_first_run(*, quiet: bool) -> None:
     from chopper_interop import compiled
 
     if not quiet and compiled.is_first_run():
-        told = "first run: loops are compiled once for this machine, which takes 10 to 30 seconds"
+        told = "first run: loops are compiled once for this machine, which takes 20 to 60 seconds"
         _errors().print(f"[dim]{told}[/dim]")
 
 
@@ -149,8 +150,11 @@ def _show_clocks(trace: Trace, console: Console) -> None:
         return
     near = _common_folder([Path(source.path) for source in trace.meta.sources])
     table = _table("clock of", "was on", "known by", "offset", "drift", "±", "pairs", "")
-    for fit in fits[:_SHOWN_MATCHES]:
-        of = fit.of if clocks.rank_of(fit) >= 0 else near(fit.of)
+    runs = [list(same) for _, same in groupby(fits, _alike)]
+    for run in runs[:_SHOWN_MATCHES]:
+        fit = max(run, key=lambda one: one.uncertainty_ns)
+        first, last = clocks.rank_of(run[0]), clocks.rank_of(run[-1])
+        of = near(fit.of) if first < 0 else f"rank{'s' * (last > first)} {first}"
         style = "[yellow]" if fit.method in clocks.ASSUMED else ""
         about = fit.reason if fit.applied else f"not applied: {fit.reason}"
         numbers = (
@@ -159,10 +163,18 @@ def _show_clocks(trace: Trace, console: Console) -> None:
             clocks.duration(fit.uncertainty_ns) if fit.uncertainty_ns else "",
             f"{fit.pairs:,}" if fit.pairs else "",
         )
+        of += f"-{last}" if last > first else ""
         table.add_row(escape(of), fit.clock, style + fit.method, *numbers, escape(about))
-    if len(fits) > _SHOWN_MATCHES:
-        table.add_row("[dim]…[/dim]", f"[dim]{len(fits) - _SHOWN_MATCHES} more[/dim]")
+    if len(runs) > _SHOWN_MATCHES:
+        table.add_row("[dim]…[/dim]", f"[dim]{len(runs) - _SHOWN_MATCHES} more[/dim]")
     console.print(table)
+
+
+def _alike(fit: ClockFit) -> tuple[Any, ...]:
+    """What ranks have in common that stand in one line: the same fate; others stand alone."""
+    if clocks.rank_of(fit) < 0 or (fit.applied and fit.offset_ns):
+        return (fit.of,)
+    return fit.clock, fit.method, fit.applied, fit.reason.partition(",")[0]
 
 
 def _labels(sources: Sequence[Source]) -> dict[str, str]:
