@@ -75,7 +75,9 @@ def dispatch_lanes(trace: Trace) -> Iterator[tuple[CounterLane, Array, Array]]:
     for g, row in enumerate(first.tolist()):
         mine = rows[bounds[g] : bounds[g + 1]]
         ts, steps = _steps(trace, node[mine], value[mine])
-        lane = CounterLane(int(rank[row]), int(device[row]), DISPATCH_SOURCE, names[code[row]], "")
+        name = names[code[row]]
+        unit = "ns" if name.endswith("_ns") else ""
+        lane = CounterLane(int(rank[row]), int(device[row]), DISPATCH_SOURCE, name, unit)
         yield lane, ts, steps
 
 
