@@ -277,13 +277,15 @@ def _made(
     order = _topological(first, after, n)
     if len(order) == n:
         return Graph(trace, node, at_ns, first, after, kind, order, 0, of_moments)
-    # every circle lies among the vertices that were not reached; with edges that all lead forward
-    # in time, and among equal times to higher numbers, there can be none
-    stuck = np.ones(n, bool)
-    stuck[order] = False
+    # every circle lies between the vertices that cannot be reached from the front and those that
+    # cannot be from the back; with edges there that all lead forward in time, and among equal times
+    # to higher numbers, there can be none
     src = np.repeat(np.arange(n, dtype=np.int32), np.diff(first))
+    on_circles = np.ones(n, bool)
+    on_circles[order] = False
+    on_circles[_topological(*gather.lists(after, src, n), n)] = False
     back = (at_ns[src] > at_ns[after]) | ((at_ns[src] == at_ns[after]) & (src >= after))
-    kept = ~(stuck[src] & stuck[after] & back)
+    kept = ~(on_circles[src] & on_circles[after] & back)
     first = np.concatenate([[0], np.cumsum(np.bincount(src[kept], minlength=n))])
     after, kind = after[kept], kind[kept]
     order = _topological(first, after, n)

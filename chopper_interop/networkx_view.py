@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 import networkx as nx
 
 from chopper_interop.schemas.kinds import EdgeKind
@@ -15,8 +16,19 @@ if TYPE_CHECKING:
 
 
 def of(nodes: pd.DataFrame, graph: Graph) -> nx.DiGraph[int]:
-    """The graph, with these columns as attributes of its nodes where they are not null."""
-    made: nx.DiGraph[int] = nx.DiGraph(name=graph.trace.meta.job, left_out=graph.left_out)
+    """The graph, with these columns as attributes of its nodes where they are not null.
+
+    The graph itself tells `name`, `clock`, `origin_ns` and `left_out`, and in `clocks`, as JSON, how
+    clocks were brought together (`Meta.clocks`).
+    """
+    meta = graph.trace.meta
+    made: nx.DiGraph[int] = nx.DiGraph(
+        name=meta.job,
+        clock=meta.clock,
+        origin_ns=meta.origin_ns,
+        clocks=msgspec.json.encode(meta.clocks).decode(),
+        left_out=graph.left_out,
+    )
     made.add_nodes_from(range(len(nodes)))
     for column in nodes.columns:
         known = nodes[column].notna()

@@ -1,5 +1,7 @@
 """The dependency graph: what it holds, that it has no circles, and what people do with it."""
 
+import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,13 +12,15 @@ from hypothesis import HealthCheck, given, settings
 from shared_data import SHARED
 
 import chopper_interop as ci
+from chopper_interop import clocks
 from chopper_interop.build import TraceBuilder
 from chopper_interop.errors import UsageError
 from chopper_interop.graph import Graph
 from chopper_interop.schemas.kinds import MOMENTS, EdgeKind, Kind, LaneKind, Moment
 from chopper_interop.testing.strategies import traces
+from chopper_interop.trace import empty
 
-CIRCLES = settings(max_examples=150, suppress_health_check=list(HealthCheck))
+CIRCLES = settings(max_examples=60, suppress_health_check=list(HealthCheck))
 
 
 @pytest.fixture(scope="module")
@@ -55,21 +59,16 @@ def test_no_graph_has_circles_whatever_the_edges(trace: ci.Trace) -> None:
 
 @CIRCLES
 @given(traces())
-def test_nothing_is_left_out_without_a_circle(trace: ci.Trace) -> None:
+def test_edges_are_left_out_if_and_only_if_there_is_a_circle(trace: ci.Trace) -> None:
     moments = trace.moments()
-    everything = nx.MultiDiGraph()
-    everything.add_nodes_from(range(len(moments)))
-    everything.add_edges_from(zip(moments.src.tolist(), moments.after.tolist(), strict=True))
-    stored = trace.edges.to_pylist()
-    ends = [MOMENTS.get(EdgeKind(e["kind"]), (Moment.END, Moment.START)) for e in stored]
-    told = [(2 * e["src"] + a, 2 * e["dst"] + b) for e, (a, b) in zip(stored, ends, strict=True)]
-    there = [pair for pair in told if pair in set(everything.edges())]
-    if moments.left_out:
-        lost = nx.MultiDiGraph(everything)
-        lost.add_edges_from(told)
-        assert not nx.is_directed_acyclic_graph(lost)
-    else:
-        assert there == told
+    alone = replace(trace, edges=empty("edges")).moments()
+    assert not alone.left_out
+    everything = as_networkx(alone)
+    for edge in trace.edges.to_pylist():
+        a, b = MOMENTS.get(EdgeKind(edge["kind"]), (Moment.END, Moment.START))
+        everything.add_edge(2 * edge["src"] + a, 2 * edge["dst"] + b)
+    assert (moments.left_out == 0) == nx.is_directed_acyclic_graph(everything)
+    assert len(moments.after) + moments.left_out == everything.number_of_edges()
 
 
 @CIRCLES
@@ -206,6 +205,8 @@ def test_graphml_is_what_networkx_has(job: ci.Trace, tmp_path: Path) -> None:
     assert {(s, d): e for s, d, e in read.edges(data=True)} == {
         (s, d): e for s, d, e in graph.edges(data=True)
     }
+    assert clocks.from_json(json.loads(read.graph["clocks"])) == job.meta.clocks
+    assert job.meta.clocks
     assert [i.code for i in issues] == ["graph-without-samples"]
     ci.write(job, tmp_path / "some.graphml.gz", edges="launch, stream", only_rank=0)
     some = nx.read_graphml(tmp_path / "some.graphml.gz", node_type=int)
@@ -215,7 +216,7 @@ def test_graphml_is_what_networkx_has(job: ci.Trace, tmp_path: Path) -> None:
     assert not (tmp_path / "never.graphml").exists()
 
 
-@settings(max_examples=30, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, suppress_health_check=list(HealthCheck))
 @given(traces())
 def test_any_trace_is_graphml(tmp_path_factory: pytest.TempPathFactory, trace: ci.Trace) -> None:
     path = tmp_path_factory.mktemp("graphml") / "any.graphml"
