@@ -28,7 +28,7 @@ def derived_slices(trace: Trace) -> Iterator[Track]:
     ------
     rank, device, track name, ts, dur, names
         Slices in order that do not overlap: a stretch of kernels of one value lasts
-        from its first start to its last end, or to where the next begins.
+        from its first start to its last end, or to where the next begins, known or not.
     """
     present = [(track, c) for track, c in DERIVED.items() if c in trace.nodes.column_names]
     is_kernel = trace.array("kind") == Kind.KERNEL
@@ -54,13 +54,14 @@ def _coded(trace: Trace, column: str) -> tuple[Array, list[str]]:
 def _stretches(  # noqa: PLR0913, PLR0917 # columns of one table
     trace: Trace, rank: int, device: int, track: str, nodes: Array, code: Array, texts: list[str]
 ) -> Iterator[Track]:
-    nodes, code = nodes[code >= 0], code[code >= 0]
-    if not nodes.size:
+    if not (code >= 0).any():
         return
     ts = trace.array("ts")[nodes]
     end = ts + trace.array("dur")[nodes]
-    first = np.flatnonzero(np.diff(code, prepend=-1))
+    first = np.flatnonzero(np.diff(code, prepend=code[0] - 1))
     stop = np.maximum.reduceat(end, first)
     start = ts[first]
     stop[:-1] = np.minimum(stop[:-1], start[1:])
-    yield rank, device, track, start, stop - start, [texts[c] for c in code[first]]
+    told = code[first] >= 0
+    names = [texts[c] for c in code[first[told]]]
+    yield rank, device, track, start[told], (stop - start)[told], names
