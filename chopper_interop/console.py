@@ -15,12 +15,14 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from chopper_interop import clocks, edge_counts, progress, registry
+from chopper_interop import clocks, progress, registry
 from chopper_interop.issues import IssueLog, Severity
+from chopper_interop.schemas.kinds import OBSERVED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from chopper_interop.graph import Graph
     from chopper_interop.result import Result
     from chopper_interop.schemas.meta import ClockFit, DeviceMatch, Source
     from chopper_interop.sources import Inventory
@@ -90,13 +92,25 @@ def show_summary(trace: Trace, log: IssueLog, outputs: list[str], *, on_loss: st
     _show_clocks(trace, console)
     _show_coverage(trace, console)
     ranks = len(trace.ranks)
+    graph = trace.graph()
     console.print(
-        f"{trace.nodes.num_rows:,} nodes, {trace.edges.num_rows:,} edges, "
+        f"{trace.nodes.num_rows:,} nodes, {len(graph.after):,} edges, "
         f"{trace.samples.num_rows:,} samples of {ranks} rank{'s' if ranks != 1 else ''} "
         f"→ {', '.join(outputs)}"
     )
-    if trace.nodes.num_rows:
-        console.print(f"edges {edge_counts.described(trace)}")
+    for what, kinds in _edges(graph).items():
+        console.print(f"{what} edges: {kinds}")
+
+
+def _edges(graph: Graph) -> dict[str, str]:
+    """Edges by kind, dependencies apart from those that only the times of this run suggest."""
+    seen = {kind.name.lower() for kind in OBSERVED}
+    lists: dict[str, list[str]] = {"fixed": [], "observed": []}
+    for kind, count in graph.counts().items():
+        lists["observed" if kind in seen else "fixed"].append(f"{count:,} {kind}")
+    if graph.left_out:
+        lists["left out"] = [f"{graph.left_out:,}, that close circles or that nothing follows"]
+    return {what: ", ".join(kinds) for what, kinds in lists.items() if kinds}
 
 
 def _show_coverage(trace: Trace, console: Console) -> None:

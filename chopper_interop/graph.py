@@ -12,7 +12,7 @@ point back in time are left out and counted in `Graph.left_out`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,13 @@ import numpy as np
 from chopper_interop import gather
 from chopper_interop.compiled import jit
 from chopper_interop.errors import UsageError
-from chopper_interop.graph_chains import behind, moments_of_threads, streams, thread_orders
+from chopper_interop.graph_chains import (
+    behind,
+    is_within,
+    moments_of_threads,
+    streams,
+    thread_orders,
+)
 from chopper_interop.schemas.kinds import (
     DERIVED,
     GPU_LANES,
@@ -66,7 +72,7 @@ class Graph:
     order
         A topological order of the vertices: every edge leads to one that stands further behind.
     left_out
-        How many edges were left out so that none runs in a circle.
+        How many edges were left out so that none runs in a circle, or as nothing follows them.
     of_moments
         Whether vertices are moments, not nodes.
     """
@@ -164,8 +170,8 @@ class Graph:
 def of_nodes(trace: Trace, kinds: Iterable[EdgeKind | str] | None = None) -> Graph:
     """The graph whose vertices are the trace's nodes.
 
-    An edge to a node's end, as of a wait or a collective, leads to what follows that node on its
-    thread or stream: that is what starts no sooner.
+    Edges are as they are stored, but for a call that waits for what it launched itself, as a copy
+    that blocks: then what follows the call on its thread depends on that work.
 
     Parameters
     ----------
@@ -176,15 +182,24 @@ def of_nodes(trace: Trace, kinds: Iterable[EdgeKind | str] | None = None) -> Gra
     """
     wanted = chosen_kinds(kinds)
     src, dst, kind = _stored(trace, wanted)
-    to_end = np.flatnonzero(_TO[kind] == Moment.END)
-    if to_end.size:
+    own = np.flatnonzero(_waits_for_own(trace, src, dst, kind))
+    if own.size:
         dst = dst.copy()
         ts, dur, lane, threads = _lanes(trace)
-        dst[to_end] = behind(ts, dur, lane, len(threads), dst[to_end])
+        dst[own] = behind(ts, dur, lane, len(threads), dst[own])
     parts = [(src[dst >= 0], dst[dst >= 0], kind[dst >= 0])]
     parts += [_chain(trace, k) for k in DERIVED if k in wanted]
     rows = np.arange(trace.nodes.num_rows, dtype=np.int32)
-    return _made(trace, rows, trace.array("ts"), parts)
+    made = _made(trace, rows, trace.array("ts"), parts)
+    return replace(made, left_out=made.left_out + int(np.count_nonzero(dst < 0)))
+
+
+def _waits_for_own(trace: Trace, src: Array, dst: Array, kind: Array) -> Array:
+    """Which edges are of a call that waits for work which it, or what it called, launched."""
+    waits = np.flatnonzero((kind == EdgeKind.SYNC) & (trace.launch[src] >= 0))
+    found = np.zeros(len(kind), bool)
+    found[waits] = is_within(trace.launch[src[waits]], dst[waits], trace.array("parent"))
+    return found
 
 
 def of_moments(trace: Trace, kinds: Iterable[EdgeKind | str] | None = None) -> Graph:
@@ -251,7 +266,7 @@ def _chain(trace: Trace, kind: EdgeKind) -> Edges:
     if kind is EdgeKind.STREAM:
         before = streams(ts, dur, lane, _is_gpu(trace))
     elif kind is EdgeKind.CALL:
-        before = trace.array("parent")
+        before = np.where(threads[lane], trace.array("parent"), -1)
     else:
         before = thread_orders(lane, threads, trace.array("parent"))
     after = np.flatnonzero(before >= 0).astype(np.int32)

@@ -78,6 +78,18 @@ def streams(ts: Array, dur: Array, lane: Array, on_gpu: Array) -> Array:
     return before
 
 
+@jit
+def is_within(node: Array, caller: Array, parent: Array) -> Array:
+    """Whether each node is the caller beside it, or was called by it, directly or not."""
+    found = np.zeros(len(node), np.bool_)
+    for k in range(len(node)):
+        p = node[k]
+        while p > caller[k]:  # callers come first
+            p = parent[p]
+        found[k] = p == caller[k]
+    return found
+
+
 def behind(ts: Array, dur: Array, lane: Array, lanes: int, rows: Array) -> Array:
     """For each of these rows, the first node on its lane that starts when it has ended; else -1."""
     first, place = gather.places(lane, lanes)

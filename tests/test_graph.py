@@ -141,7 +141,15 @@ def test_members_of_a_collective_end_when_the_last_has_come() -> None:
     last, other, behind = 1, 5, 6
     moments, nodes = trace.moments(), trace.graph()
     assert 2 * last in moments.predecessors(2 * other + 1)
-    assert last in nodes.predecessors(behind)
+    assert last in nodes.predecessors(other)
+    assert other in nodes.predecessors(behind)
+
+
+def test_a_wait_depends_on_what_was_launched_before_it() -> None:
+    trace = two_ranks((0, 2, EdgeKind.LAUNCH), (2, 1, EdgeKind.SYNC))
+    assert trace.graph().predecessors(3).tolist() == [0, 1]  # the call before, and the work
+    trace = two_ranks((1, 3, EdgeKind.LAUNCH), (3, 1, EdgeKind.SYNC))  # and nothing follows
+    assert trace.graph().left_out == 1
 
 
 def test_a_circle_is_opened_where_it_points_back_in_time() -> None:
