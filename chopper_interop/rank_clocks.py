@@ -191,9 +191,10 @@ def _through_groups(
     found: dict[int, tuple[Fit, float] | str] = {}
     closed = set(parts)
     settled: set[int] = set()
-    heap: list[tuple[float, int, Fit]] = [(0.0, start, rank_fit.NONE)]
+    heap: list[tuple[float, int, int, Fit]] = [(0.0, start, 0, rank_fit.NONE)]
+    pushed = 0  # tells ways apart that are as good
     while heap:
-        variance, rank, fit = heapq.heappop(heap)
+        variance, rank, _, fit = heapq.heappop(heap)
         if rank in settled:
             continue
         settled.add(rank)
@@ -213,7 +214,8 @@ def _through_groups(
             outcome = _compared([(parts[g][rank], parts[g][other]) for g in shared], ends, end)
             if isinstance(outcome, Fit):
                 away = max(outcome.sigma_ns, outcome.widest_ns / 1.645)
-                heapq.heappush(heap, (variance + away**2, other, outcome))
+                pushed += 1
+                heapq.heappush(heap, (variance + away**2, other, pushed, outcome))
             else:
                 found.setdefault(other, f"{outcome} (with rank {rank})")
     return found

@@ -52,7 +52,8 @@ WAITS_AS_TIME = Fault(
     "waits-as-time",
     Severity.INFO,
     "Waits of the host for GPU work that ran beside other work have their measured time in the ET, "
-    "and do not depend on that work: simulators run it later, behind the other.",
+    "and do not depend on that work: simulators run it later, behind the other. So have waits for "
+    "work that by its clock began before its own launch.",
 )
 
 _CHUNK = 4 << 20

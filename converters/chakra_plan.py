@@ -62,7 +62,7 @@ class Plan:
         Dependencies of node i are ``dep[dep_first[i]:dep_first[i + 1]]``.
     waits_as_time
         How many waits of the host are measured time and no dependency: what they are for ran beside
-        other work, and comes later in a simulator that has one slot for both.
+        other work, and comes later in a simulator that has one slot for both, or clocks contradict.
     """
 
     row: Array
@@ -94,23 +94,32 @@ def plan(trace: Trace, *, host: bool, origin_ns: int) -> Plan:
     hosted = _host_rows(trace) if host else np.empty(0, np.int64)
     launch = _launches(trace, hosted)[gpu]
     events = _stored(trace, _BETWEEN_WORK, gpu, gpu)
-    waits = _waits(trace, gpu, hosted, launch, ts, None)
-    asked = len(waits.work)
-    for _ in range(2):  # waits are sound if the schedule that they lead to is
+    before_work = gather.lists(events[1], events[0], len(gpu))
+    sound = np.ones(len(gpu), np.bool_)
+    asked = None
+    while True:  # waits are sound if the schedule that they lead to is; each round leaves some out
+        waits = _waits(trace, gpu, hosted, launch, ts, sound)
         calls = _calls(launch, hosted, ts[gpu], ts[hosted], _own_time(hosted, ts, dur, waits))
-        slot_us, ended_us, *rest = schedule.gpu_schedule(
+        gpu_part = schedule.gpu_schedule(
             ts[gpu],
             dur[gpu],
             np.where(kind[gpu] == Kind.COMM, schedule.COMM, schedule.COMPUTE),
             trace.array("lane")[gpu],
             calls.at_ns,
             len(trace.lanes),
-            *gather.lists(events[1], events[0], len(gpu)),
+            *before_work,
         )
-        in_time = ended_us * 1000 <= (ts + dur)[gpu] + schedule.UNEXPLAINED_NS
-        if in_time[waits.work].all():
+        slot_us, ended_us, before, across, behind, gap_ns, gap_us, gap_after = gpu_part
+        position = calls.position - calls.begun
+        needs = schedule.needs(position, before, across, behind, gap_us, gap_after, *before_work)
+        unsound = needs[waits.work] >= waits.held  # they would close a circle
+        if asked is None:
+            asked = len(waits.work)
+            late = ended_us * 1000 > (ts + dur)[gpu] + schedule.UNEXPLAINED_NS
+            unsound |= late[waits.work]
+        if not unsound.any():
             break
-        waits = _waits(trace, gpu, hosted, launch, ts, in_time)
+        sound[waits.work[unsound]] = False
     host_part = schedule.host_schedule(
         ts[hosted],
         dur[hosted],
@@ -121,7 +130,8 @@ def plan(trace: Trace, *, host: bool, origin_ns: int) -> Plan:
     )
     between = _stored(trace, _BETWEEN_HOST, hosted, hosted)
     links = _Links(calls, waits, events, between)
-    made = _joined(gpu, hosted, (slot_us, *rest), host_part, links, ts, dur)
+    waited = (before, across, behind, gap_ns, gap_us, gap_after)
+    made = _joined(gpu, hosted, (slot_us, *waited), host_part, links, ts, dur)
     return replace(made, waits_as_time=asked - len(waits.work))
 
 
@@ -141,16 +151,14 @@ class _Waits(NamedTuple):
     until_ns: Array
 
 
-def _waits(  # columns
-    trace: Trace, gpu: Array, hosted: Array, launch: Array, ts: Array, in_time: Array | None
+def _waits(
+    trace: Trace, gpu: Array, hosted: Array, launch: Array, ts: Array, sound: Array
 ) -> _Waits:
-    """What of the recorded waits holds up the chain of the host; of work `in_time` alone."""
+    """What of the recorded waits holds up the chain of the host; of this work alone."""
     work, call = _positions(trace, (EdgeKind.SYNC,), gpu, hosted)
     dur = trace.array("dur")
     end = (ts + dur)[gpu[work]]
-    seen = end <= (ts + dur)[hosted[call]]
-    if in_time is not None:
-        seen &= in_time[work]
+    seen = sound[work] & (end <= (ts + dur)[hosted[call]])
     work, call, end = work[seen], call[seen], end[seen]
     own = launch[work] == hosted[call]
     held, until_ns = schedule.host_waits(

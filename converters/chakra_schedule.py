@@ -132,6 +132,41 @@ def gpu_schedule(  # noqa: C901, PLR0912, PLR0913, PLR0915, PLR0917 # one loop o
 
 
 @jit
+def needs(  # noqa: PLR0913, PLR0917 # columns
+    called: Array,
+    before: Array,
+    across: Array,
+    behind: Array,
+    gap_us: Array,
+    gap_after: Array,
+    event_first: Array,
+    event: Array,
+) -> Array:
+    """The last host operation that each piece of GPU work waits for, through whatever; -1 if none.
+
+    Parameters
+    ----------
+    called
+        Place of the host operation that each waits for itself; -1 if none.
+    before, across, behind, gap_us, gap_after
+        As `gpu_schedule` gives them.
+    event_first, event
+        As it takes them.
+    """
+    n = len(called)
+    needed = np.full(n + 1, -1, np.int64)  # the last one is that of no work
+    of_gap = np.full(n + 1, -1, np.int64)
+    for i in range(n):
+        if gap_us[i] >= 0:
+            of_gap[i] = max(needed[before[i]], needed[across[i]], needed[gap_after[i]])
+        last = max(called[i], needed[before[i]], needed[across[i]], of_gap[i], of_gap[behind[i]])
+        for e in range(event_first[i], event_first[i + 1]):
+            last = max(last, needed[event[e]])
+        needed[i] = last
+    return needed[:n]
+
+
+@jit
 def host_waits(  # noqa: PLR0913, PLR0917 # columns
     ts: Array, dur: Array, lane: Array, work_ts: Array, work_end: Array, call: Array, own: Array
 ) -> tuple[Array, Array]:

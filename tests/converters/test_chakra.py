@@ -537,3 +537,17 @@ def test_the_host_goes_on_when_the_work_has_ended(tmp_path: Path, name: str, fas
     saved = first.duration_micros - first.duration_micros // faster
     first.duration_micros -= saved
     assert replay_us(nodes) == pytest.approx(measured_ns(trace, "full") // 1000 - saved, abs=2)
+
+
+def test_a_wait_for_what_began_before_its_launch_closes_no_circle(tmp_path: Path) -> None:
+    events = [
+        call("hipDeviceSynchronize", 6, 100, 9), call("hipLaunchKernel", 6, 0, 1),
+        kernel("gemm", 4, 2, 1), call("hipFree", 120, 5, 11),
+    ]  # fmt: skip
+    trace = ci.read(write(tmp_path / "rank0.json", events, baseTimeNanoseconds=BASE))
+    assert (trace.array("kind", "edges") == EdgeKind.SYNC).any()
+    issues = {i.code: i.count for i in ci.write(trace, tmp_path / "job.et")}
+    assert issues["waits-as-time"] == 1
+    _, nodes = messages(tmp_path / "job.0.et")
+    assert len(nodes) >= 3
+    assert replay_us(nodes) == pytest.approx(measured_ns(trace, "full") // 1000, abs=5)
