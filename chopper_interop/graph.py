@@ -105,15 +105,18 @@ class Graph:
 
     @cached_property
     def gap_ns(self) -> Array:
-        """Time along each edge, from the moment that it waits for until its target begins.
+        """Time along each edge, from what it waits for until its target begins.
 
-        Below 0 where clocks contradict each other.
+        Until that ends where it is the end that waits, and it began before. Below 0 where clocks
+        contradict each other.
         """
-        since = self.at_ns[self.src]
+        since, until = self.at_ns[self.src], self.at_ns[self.after]
         if not self.of_moments:
-            ended = (_FROM[self.kind] == Moment.END) | (_TO[self.kind] == Moment.END)
-            since = since + np.where(ended, self.trace.array("dur")[self.node[self.src]], 0)
-        return self.at_ns[self.after] - since
+            dur = self.trace.array("dur")
+            since = since + np.where(_FROM[self.kind], dur[self.node[self.src]], 0)
+            midst = (_TO[self.kind] == Moment.END) & (until < since)
+            until = until + np.where(midst, dur[self.node[self.after]], 0)
+        return until - since
 
     @cached_property
     def _into(self) -> tuple[Array, Array]:

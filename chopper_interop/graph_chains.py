@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -66,15 +67,17 @@ def streams(ts: Array, dur: Array, lane: Array, on_gpu: Array) -> Array:
     """
     n = len(ts)
     before = np.full(n, -1, np.int32)
-    last = np.full(len(on_gpu), -1, np.int32)
+    last = np.full(len(on_gpu), -1, np.int32)  # what ended last of all that has ended
+    running = [[(np.int64(0), np.int64(0)) for _ in range(0)] for _ in range(len(on_gpu))]
     for i in range(n):
         where = lane[i]
         if on_gpu[where]:
-            p = last[where]
-            while p >= 0 and ts[p] + max(dur[p] - _ROUNDING_NS, 0) > ts[i]:
-                p = before[p]
-            before[i] = p
-            last[where] = i
+            queue = running[where]
+            while len(queue) and queue[0][0] <= ts[i]:
+                last[where] = heapq.heappop(queue)[1]
+            before[i] = last[where]
+            end = ts[i] + max(dur[i] - _ROUNDING_NS, 0)
+            heapq.heappush(queue, (np.int64(end), np.int64(i)))
     return before
 
 
@@ -153,40 +156,25 @@ def _chains(  # noqa: PLR0913, PLR0917 # columns
     kind: Array,
 ) -> int:
     used = 0
-    widest = 0
-    for where in range(len(threads)):
-        if threads[where]:
-            widest = max(widest, first[where + 1] - first[where])
-    is_open = np.empty(widest, np.int32)  # what has not ended, by its end; what ends first is last
     for where in range(len(threads)):
         if not threads[where]:
             continue
-        depth = 0
+        # what has not ended, by its end; of equal ones what began last ends first
+        is_open = [(np.int64(0), np.int64(0), np.int64(0)) for _ in range(0)]
         last = -1  # the moment before
         for k in range(first[where], first[where + 1] + 1):
             now = k < first[where + 1]
             i = place[k] if now else -1
-            while depth and (not now or _ended(ts, dur, is_open[depth - 1], i)):
-                depth -= 1
-                used = _link(last, 2 * is_open[depth] + 1, parent, src, dst, kind, used)
-                last = 2 * is_open[depth] + 1
+            while is_open and (not now or is_open[0][0] <= ts[i]):
+                ended = heapq.heappop(is_open)[2]
+                used = _link(last, 2 * ended + 1, parent, src, dst, kind, used)
+                last = 2 * ended + 1
             if not now:
                 break
             used = _link(last, 2 * i, parent, src, dst, kind, used)
             last = 2 * i
-            at = depth
-            while at and ts[is_open[at - 1]] + dur[is_open[at - 1]] < ts[i] + dur[i]:
-                is_open[at] = is_open[at - 1]
-                at -= 1
-            is_open[at] = i
-            depth += 1
+            heapq.heappush(is_open, (np.int64(ts[i] + dur[i]), np.int64(-k), np.int64(i)))
     return used
-
-
-@jit
-def _ended(ts: Array, dur: Array, p: int, i: int) -> bool:
-    """Whether a node ended by the time another began; one without duration ends within its caller."""
-    return ts[p] + dur[p] <= ts[i]
 
 
 @jit

@@ -6,6 +6,7 @@ rounding has made of the nodes before it.
 
 from __future__ import annotations
 
+import heapq
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,7 +30,7 @@ def _micros(ns: int) -> int:
 
 
 @jit
-def gpu_schedule(  # noqa: C901, PLR0912, PLR0913, PLR0915, PLR0917 # one loop over columns
+def gpu_schedule(  # noqa: C901, PLR0913, PLR0915, PLR0917 # one loop over columns
     ts: Array,
     dur: Array,
     slot: Array,
@@ -74,21 +75,12 @@ def gpu_schedule(  # noqa: C901, PLR0912, PLR0913, PLR0915, PLR0917 # one loop o
     done_end = np.zeros(2, np.int64)  # latest end of finished work of each slot
     done = np.full(2, -1, np.int64)
     latest = np.full(2, -1, np.int64)  # work that ends last, of each slot
-    running = np.zeros((2, n), np.int64)
-    count = np.zeros(2, np.int64)
+    running = [[(np.int64(0), np.int64(0)) for _ in range(0)] for _ in range(2)]  # by end
     for i in range(n):
         s, start = slot[i], ts[i]
         other = 1 - s
-        k = 0
-        while k < count[other]:  # what of the other slot has ended by now
-            r = running[other, k]
-            if ts[r] + dur[r] <= start:
-                if ts[r] + dur[r] >= done_end[other]:
-                    done_end[other], done[other] = ts[r] + dur[r], r
-                count[other] -= 1
-                running[other, k] = running[other, count[other]]
-            else:
-                k += 1
+        while len(running[other]) and running[other][0][0] <= start:
+            done_end[other], done[other] = heapq.heappop(running[other])
         before[i] = stream_last[lane[i]]
         ready = free_at[s]
         if before[i] >= 0:
@@ -126,8 +118,7 @@ def gpu_schedule(  # noqa: C901, PLR0912, PLR0913, PLR0915, PLR0917 # one loop o
         if end >= busy_until[s]:
             busy_until[s], latest[s] = end, i
         stream_last[lane[i]] = i
-        running[s, count[s]] = i
-        count[s] += 1
+        heapq.heappush(running[s], (np.int64(end), np.int64(i)))
     return slot_us, ended, before, across, behind, gap_ns, gap_us, gap_after
 
 

@@ -160,6 +160,22 @@ def test_a_circle_is_opened_where_it_points_back_in_time() -> None:
         assert graph.counts()["event"] == 1
 
 
+def test_work_follows_what_had_ended_on_its_stream() -> None:
+    builder = TraceBuilder()
+    stream = builder.lane(0, LaneKind.STREAM, 0, "stream", device=0)
+    ts, dur = np.array([0, 5_000, 12_000, 120_000]), np.array([10_000, 100_000, 1_000, 10])
+    builder.nodes(kind=int(Kind.KERNEL), name="k", rank=0, lane=stream, ts=ts, dur=dur)
+    graph = builder.finish().graph()
+    told = zip(graph.src.tolist(), graph.after.tolist(), strict=True)
+    assert sorted(told) == [(0, 2), (1, 3)]  # the second overlaps the first, and covers the third
+
+
+def test_time_along_a_wait_is_until_it_ends() -> None:
+    trace = two_ranks((2, 1, EdgeKind.SYNC), (3, 1, EdgeKind.SYNC))
+    graph = trace.graph(["sync"])
+    assert graph.gap_ns.tolist() == [4, 1]  # from 8 to the call at 12; from 14 to its end at 15
+
+
 def test_gaps_are_the_time_along_edges(job: ci.Trace) -> None:
     ts, dur = job.array("ts"), job.array("dur")
     graph = job.graph(["launch", "stream"])
