@@ -68,7 +68,7 @@ def energy(trace: Trace) -> Result:
         energy counter, and `difference_share`; `source`, the tool that sampled power. Null where
         it is not known, as on GPUs that tell no power. The summary has sums over the job, counts
         of ranks with and without known power, and of GPUs whose power was sampled but on which no
-        rank is known to compute (`gpus_without_rank`).
+        rank is known to compute (`gpus_without_rank`). The conventions say why rows are blank.
 
     Notes
     -----
@@ -89,7 +89,32 @@ def energy(trace: Trace) -> Result:
         "ranks_unknown": len({row["rank"] for row in rows if row["energy_j"] is None}),
         "gpus_without_rank": len({trace.series["device"][row].as_py() for row in without}),
     }
-    return Result("energy", _table(rows), summary, _CONVENTIONS)
+    blank = sorted({row["rank"] for row in rows if row["energy_j"] is None})
+    unknown = _unknown(blank, found, summary["gpus_without_rank"])
+    return Result("energy", _table(rows), summary, unknown | _CONVENTIONS)
+
+
+def _unknown(blank: list[int], found: list[Gpu], n_without: int) -> dict[str, str]:
+    """Why figures are blank, and of which ranks."""
+    sampled = {r for gpu in found if energy_of.power_of(gpu) is not None for r in gpu.ranks}
+    told = []
+    if none := [r for r in blank if r not in sampled]:
+        told.append(f"no power was sampled (or 0 W throughout) of {_of_ranks(none)}")
+        if n_without:
+            told[0] += (
+                "; which ranks compute on GPUs of which it was is not known, --map-device can tell"
+            )
+    if beyond := [r for r in blank if r in sampled]:
+        told.append(f"power was sampled, but not while they computed, of {_of_ranks(beyond)}")
+    return {"blank rows": "; ".join(told)} if told else {}
+
+
+def _of_ranks(ranks: list[int]) -> str:
+    """Ranks for people, ascending: ``ranks 0-3, 5``."""
+    new = np.flatnonzero(np.diff(ranks) != 1) + 1
+    runs = [(int(run[0]), int(run[-1])) for run in np.split(np.array(ranks), new)]
+    shown = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+    return f"rank{'s' * (len(ranks) > 1)} {shown}"
 
 
 def _working(trace: Trace) -> list[tuple[int, int]]:

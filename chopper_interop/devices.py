@@ -21,14 +21,18 @@ from chopper_interop.schemas.meta import Device
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from typing import TypeVar
 
     import numpy.typing as npt
 
     from chopper_interop.trace import Trace
 
     Array = npt.NDArray[Any]
+    Target = TypeVar("Target")
     Name = tuple[str, Any]
 
+ANY = "*"
+"""Source of a rule that names none."""
 BY_USER = "the user"
 BY_TOOL = "the number, of the same tool"
 BY_COUNTING = "assumed: all number the GPUs in one order"
@@ -104,7 +108,7 @@ def rule(text: str) -> Rule:
             hint="amd-smi:0-7=2 says that its GPUs 0 to 7 are the devices 2 to 9",
         )
     target, is_rank = int(found["device"]), bool(found["rank"])
-    return Rule(text, found["source"] or "*", first, last, target, is_rank)
+    return Rule(text, found["source"] or ANY, first, last, target, is_rank)
 
 
 def told(
@@ -204,6 +208,37 @@ def match(
     if set(found) == set(theirs):
         return found
     return found or _by_tool(theirs, known, ours) or _assumed(theirs, known, ours, links)
+
+
+def around_told(
+    theirs: Sequence[int],
+    told: dict[int, tuple[Target, str]],
+    guessed: dict[int, tuple[Target, str]],
+) -> dict[int, tuple[Target, str]]:
+    """What the devices are of which the user says nothing: none of those that others are said to be.
+
+    What the user says changes nothing else. If it was all assumed, devices whose places are taken
+    get the places that are left, where there are as many.
+
+    Parameters
+    ----------
+    theirs
+        Numbers that the other source uses, ascending.
+    told
+        What the user says.
+    guessed
+        What all of them are if the user says nothing.
+    """
+    taken = {target for target, _ in told.values()}
+    found = {t: hit for t, hit in guessed.items() if t not in told and hit[0] not in taken}
+    if not all(by in (BY_COUNTING, BY_ORDER) for _, by in guessed.values()):
+        return found
+    taken |= {target for target, _ in found.values()}
+    places = [guessed[t][0] for t in sorted(guessed) if guessed[t][0] not in taken]
+    rest = [t for t in theirs if t not in told and t not in found]
+    if len(rest) != len(places):
+        return found
+    return found | {t: (place, BY_ORDER) for t, place in zip(rest, places, strict=True)}
 
 
 def with_all_names(ours: Sequence[Device], others: Iterable[Device]) -> tuple[Device, ...]:

@@ -209,9 +209,9 @@ def _refuse_unused(rules: Sequence[Rule], joined: list[Fragment]) -> None:
     ]
     for rule in rules:
         if not any(devices.told([rule], *source) for source in numbers):
+            named = "" if rule.source == devices.ANY else f" {rule.source!r}"
             raise UsageError(
-                f"--map-device {rule.text}: no telemetry and no counter pass {rule.source!r} has "
-                "such a GPU",
+                f"--map-device {rule.text}: no telemetry and no counter pass{named} has such a GPU",
                 hint="name a format or a pattern of files, and numbers that are in them",
             )
 
@@ -380,6 +380,7 @@ def _pass_devices(
     name, path = fragment.files.converter.name, str(fragment.files.paths[0])
     said = devices.told((r for r in rules if not r.is_rank), name, path, theirs)
     told = {n: (rule.target_of(n)[0], devices.BY_USER) for n, rule in said.items()}
-    rest = [number for number in theirs if number >= 0 and number not in told]
+    numbered = [number for number in theirs if number >= 0]
     ours = devices.of_trace(trace, known)
-    return devices.match(rest, fragment.trace.meta.devices, ours, known) | told
+    guessed = devices.match(numbered, fragment.trace.meta.devices, ours, known)
+    return devices.around_told(numbered, told, guessed) | told

@@ -189,11 +189,8 @@ def _with_owners(fragment: Fragment, around: Surroundings) -> tuple[Trace, list[
     free = (device >= 0) & (rank < 0)
     theirs = [int(d) for d in np.unique(device[free])]
     owners = _told(fragment, theirs, around)
-    rest = [t for t in theirs if t not in owners]
-    found = _owners(rest, fragment, around) if rest and around.trace.meta.ranks else {}
-    if rest and not found:
-        around.issues.add(DEVICES_UNKNOWN, len(rest), telemetry.meta.sources[0].path)
-    owners |= found
+    if len(owners) < len(theirs):
+        owners |= _untold(theirs, owners, fragment, around)
     for number, ((of_rank, of_device), _) in owners.items():
         mine = free & (telemetry.array("device", "series") == number)
         rank[mine], device[mine] = of_rank, of_device
@@ -217,6 +214,21 @@ def _told(
     }
 
 
+def _untold(
+    theirs: list[int],
+    told: dict[int, tuple[Owner, str]],
+    fragment: Fragment,
+    around: Surroundings,
+) -> dict[int, tuple[Owner, str]]:
+    """Owners of the devices of which the user says nothing, and a note of those not known."""
+    guessed = _owners(theirs, len(told), fragment, around) if around.trace.meta.ranks else {}
+    found = devices.around_told(theirs, told, guessed)
+    rest = [t for t in theirs if t not in told and t not in found]
+    unknown = [t for t in rest if t in guessed or not found]
+    around.issues.add(DEVICES_UNKNOWN, len(unknown), fragment.trace.meta.sources[0].path)
+    return found
+
+
 def _owner_of(rule: Rule, target: int, ranks: dict[int, Rank]) -> Owner:
     if rule.is_rank:
         if target not in ranks:
@@ -233,9 +245,9 @@ def _owner_of(rule: Rule, target: int, ranks: dict[int, Rank]) -> Owner:
 
 
 def _owners(
-    theirs: list[int], fragment: Fragment, around: Surroundings
+    theirs: list[int], n_told: int, fragment: Fragment, around: Surroundings
 ) -> dict[int, tuple[Owner, str]]:
-    """Telemetry's number of a GPU → who computes on it and what tells that."""
+    """Telemetry's number of a GPU → who computes on it and what tells that, but for the user."""
     ranks = _near(fragment, around)
     owners = {r.device: (r.rank, r.device) for r in ranks}
     if len(owners) == len(ranks):
@@ -247,7 +259,7 @@ def _owners(
     if shared := _of_several(theirs, fragment, around, ranks):
         return shared
     if len(owners) == 1 and len(theirs) == len(ranks):
-        around.issues.add(DEVICES_BY_RANK, len(ranks))
+        around.issues.add(DEVICES_BY_RANK, len(ranks) - n_told)
         ordered = sorted((r.rank, r.device) for r in ranks)
         return {t: (o, devices.BY_ORDER) for t, o in zip(theirs, ordered, strict=True)}
     return {}

@@ -163,7 +163,7 @@ def test_what_no_source_tells_the_user_can_say(tmp_path: Path, run) -> None:
         ("0=5", "no rank computes on a device 5"),
         ("0=rank9", "there is no rank 9"),
         ("recorder:0=rank0", "no telemetry and no counter pass 'recorder' has such a GPU"),
-        ("7=rank0", "has such a GPU"),
+        ("7=rank0", "7=rank0: no telemetry and no counter pass has such a GPU"),
     ],
 )
 def test_what_the_user_says_must_be_so(tmp_path: Path, rule: str, says: str) -> None:
@@ -219,6 +219,61 @@ def test_what_the_user_says_goes_before_what_sources_say(tmp_path: Path) -> None
     telemetry(tmp_path / "smi.csv", 2, 100)
     assert power(ci.read(tmp_path)) == {0: 100, 1: 101}
     assert power(ci.read(tmp_path, map_device=["0=1", "1=0"])) == {0: 101, 1: 100}
+
+
+@pytest.mark.parametrize(
+    ("rules", "expected", "unknown"),
+    [
+        (["4-7=rank0"], {0: 104, 1: 105, 2: 106, 3: 107}, 4),  # no guess puts others there too
+        (["4=rank0"], {0: 104, 1: 101, 2: 102, 3: 103}, 1),
+        (["1=rank0"], {0: 101, 2: 102, 3: 103}, 1),
+    ],
+)
+@pytest.mark.parametrize("first", [0, 2])
+def test_what_the_user_says_of_some_gpus(tmp_path: Path, first, rules, expected, unknown) -> None:
+    """Of eight GPUs; nothing tells which four it are if the ranks' devices count from 2."""
+    folder = job(tmp_path, {rank: first + rank for rank in range(4)})
+    telemetry(folder / "smi.csv", 8, 100)
+    trace = ci.read(folder, map_device=rules)
+    counts = {i.code: i.count for i in trace.meta.issues}
+    assert "telemetry-contradicts" not in counts
+    by_user = [m for m in trace.meta.device_matches if m.known_by == devices.BY_USER]
+    if first:
+        expected = {m.rank: 100 + m.number for m in by_user}
+        unknown = 8 - len(by_user)
+    assert power(trace) == expected
+    assert counts["telemetry-of-unknown-device"] == unknown
+
+
+@pytest.mark.parametrize("first", [0, 2])
+@pytest.mark.parametrize(
+    ("rules", "expected"),
+    [
+        (["0=rank3", "3=rank0"], [103, 101, 102, 100]),
+        (["0=rank3"], [103, 101, 102, 100]),
+        (["0-1=rank2"], [102, 103, 100, 101]),
+    ],
+)
+def test_what_the_user_says_leaves_the_rest_as_it_was(
+    tmp_path: Path, first, rules, expected
+) -> None:
+    folder = job(tmp_path, {rank: first + rank for rank in range(4)})
+    telemetry(folder / "smi.csv", 4, 100)
+    assert power(ci.read(folder, map_device=rules)) == dict(enumerate(expected))
+
+
+def test_what_the_user_says_of_processes_that_see_one_gpu_each(tmp_path: Path) -> None:
+    folder = job(tmp_path, dict.fromkeys(range(4), 0))
+    telemetry(folder / "smi.csv", 4, 100)
+    trace = ci.read(folder, map_device=["0=rank1"])
+    assert power(trace) == {0: 101, 1: 100, 2: 102, 3: 103}
+    assert {i.code: i.count for i in trace.meta.issues}["telemetry-by-rank"] == 3
+
+
+def test_names_go_on_telling_beside_what_the_user_says() -> None:
+    guessed = {n: (n, "PCI address") for n in range(3)}
+    told = {0: (2, devices.BY_USER)}
+    assert devices.around_told([0, 1, 2], told, guessed) == {1: (1, "PCI address")}
 
 
 def test_a_few_gpus_of_a_machine(tmp_path: Path) -> None:
