@@ -61,7 +61,7 @@ ROOT_UNKNOWN = Fault(
     "collectives-root-unknown",
     Severity.INFO,
     "Members of collectives with a root (broadcast, reduce, gather, scatter) wait for it alone, and "
-    "nothing says which it is. They got no edge.",
+    "it is not told or not in the trace. They got no edge.",
 )
 
 TOGETHER = (
@@ -72,6 +72,10 @@ TOGETHER = (
     Collective.BARRIER,
 )
 """Collectives that no member leaves before the last has come."""
+FROM_ROOT = (Collective.BROADCAST, Collective.SCATTER)
+"""Collectives that members leave once the root has come."""
+TO_ROOT = (Collective.REDUCE, Collective.GATHER)
+"""Collectives that the root alone leaves no sooner than the last member has come."""
 _ENDS = (Collective.SEND, Collective.RECV)
 _NO_ORDER = (*_ENDS, Collective.SEND_RECV)
 _MOSTLY = 0.5
@@ -161,7 +165,8 @@ def matched(trace: Trace, issues: IssueLog) -> Trace:
 def with_edges(trace: Trace, issues: IssueLog) -> Trace:
     """The trace with edges between the members of a collective, unless it has some.
 
-    They lead from the member that started last to all others, and from a send to its receive.
+    They lead from the member that started last to all others, and from a send to its receive; of
+    broadcast and scatter from the root to all others, of reduce and gather from those to the root.
     """
     drawn = (trace.array("kind", "edges") == EdgeKind.COMM).any()
     if drawn or "instance" not in trace.nodes.column_names:
@@ -169,18 +174,21 @@ def with_edges(trace: Trace, issues: IssueLog) -> Trace:
     instance = arrow.numbers(trace.nodes["instance"], -1)
     row = np.flatnonzero(instance >= 0)
     kind, kinds = _coded(trace, "collective", row)
-    together, sends, receives = (
+    together, sends, receives, outward, inward = (
         np.isin(kind, [i for i, name in enumerate(kinds) if name in chosen])
-        for chosen in (TOGETHER, (Collective.SEND,), (Collective.RECV,))
+        for chosen in (TOGETHER, (Collective.SEND,), (Collective.RECV,), FROM_ROOT, TO_ROOT)
     )
-    issues.add(ROOT_UNKNOWN, np.count_nonzero(~together & ~sends & ~receives))
+    root = _roots(trace, row, instance[row])
+    outward, inward = outward & (root >= 0), inward & (root >= 0)
+    issues.add(ROOT_UNKNOWN, np.count_nonzero(~(together | sends | receives | outward | inward)))
     ts, end = trace.array("ts"), trace.array("ts") + trace.array("dur")
     src = np.full(int(instance.max(initial=-1)) + 1, -1, np.int64)
     ordered = row[together][np.argsort(ts[row[together]], kind="stable")]
     src[instance[ordered]] = ordered  # of equal ones the last is written last
     src[instance[row[sends]]] = row[sends]
-    dst = row[together | receives]
-    start = src[instance[dst]]
+    waits = together | receives
+    start = np.concatenate([src[instance[row[waits]]], root[outward], row[inward]])
+    dst = np.concatenate([row[waits], row[outward], root[inward]])
     dst, start = dst[(start >= 0) & (start != dst)], start[(start >= 0) & (start != dst)]
     # at equal times edges only lead to later rows, so that they close no circle
     holds = (ts[start] < end[dst]) | ((ts[start] == end[dst]) & (start < dst))
@@ -188,6 +196,18 @@ def with_edges(trace: Trace, issues: IssueLog) -> Trace:
     worst = int((ts[start] - end[dst])[late].max(initial=0))
     issues.add(LATE, len(late), f"by up to {worst / 1000:,.3f} us")
     return trace.with_edges(start[holds], dst[holds], EdgeKind.COMM) if holds.any() else trace
+
+
+def _roots(trace: Trace, row: Array, instance: Array) -> Array:
+    """For each member the row of its collective's root; -1 if members tell of none or of several."""
+    told, known = numbers(trace, "root", row), np.full(int(instance.max(initial=-1)) + 1, -1)
+    stated = told >= 0
+    known[instance[stated]] = told[stated]
+    known[instance[stated & (told != known[instance])]] = -1
+    heads = trace.array("rank")[row] == known[instance]
+    head = np.full(len(known), -1)
+    head[instance[heads]] = row[heads]
+    return head[instance]
 
 
 def numbers(trace: Trace, column: str, rows: Array) -> Array:

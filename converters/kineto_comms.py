@@ -1,10 +1,11 @@
-"""What the communication kernels of a Kineto file do: kind, group, sizes, sequence, peer.
+"""What the communication kernels of a Kineto file do: kind, group, sizes, sequence, peer, root.
 
 The facts stand in the arguments of the host operator ``record_param_comms`` around the launch,
 and on NVIDIA also on the kernel. Names by version of PyTorch: ``Collective name``, ``In msg
 nelems``, ``dtype``, ``Group size`` since 2.2; group name, description and ranks since 2.4; ``Src
 Rank``/``Dst Rank`` since 2.5; ``Seq`` since 2.11. Older files say it only by the annotation
-``nccl:all_reduce`` and its input shapes, or by the kernel's name.
+``nccl:all_reduce`` and its input shapes, or by the kernel's name. The root is an input of the
+operator ``c10d::broadcast_`` around it all (where shapes were recorded), and since 2.4 ``Rank``.
 """
 
 from __future__ import annotations
@@ -47,12 +48,20 @@ UNSIZED = Fault(
 
 PARAMETERS = "record_param_comms"
 _ANNOTATIONS = ("nccl:", "rccl:", "c10d::")
+_ROOT_AT: dict[str, tuple[str, int]] = {
+    "c10d::broadcast_": (Collective.BROADCAST, 2),
+    "c10d::reduce_": (Collective.REDUCE, 3),
+    "c10d::gather_": (Collective.GATHER, 3),
+    "c10d::scatter_": (Collective.SCATTER, 3),
+}
+"""Operator → what it does, and which of its inputs is the root's number within the group."""
+_ROOTED = tuple(kind for kind, _ in _ROOT_AT.values())
 _CUT_LIST = "..."
 """PyTorch writes the first 30 ranks of a group and then this."""
 
 
 def annotate(trace: Trace, file: TraceFile, issues: IssueLog) -> Trace:
-    """Add the columns collective, group, seq, peer, dtype, bytes and out_bytes."""
+    """Add the columns collective, group, seq, peer, root, dtype, bytes and out_bytes."""
     kernels = np.flatnonzero(trace.array("kind") == Kind.COMM)
     groups = _Groups(file.header)
     if kernels.size:
@@ -76,6 +85,7 @@ def _annotated(trace: Trace, kernels: Array, groups: _Groups, issues: IssueLog) 
         "group": [groups.row(f, typed=k is not None) for f, k in zip(facts, kinds, strict=True)],
         "seq": [f.get("seq") for f in facts],
         "peer": [f.get("peer") for f in facts],
+        "root": [groups.root(f) for f in facts],
         "dtype": [f.get("dtype") for f in facts],
         "out_bytes": [f.get("out_bytes") for f in facts],
     }
@@ -122,7 +132,26 @@ def _facts(trace: Trace, names: list[str], kernel: int, call: int) -> Facts:
         if name.startswith(_ANNOTATIONS) or name == PARAMETERS:
             facts = _merged(facts, _shown(name, args))
     facts = _merged(stated, facts)
-    return _merged(facts, {"collective": collective(names[code[kernel]])})
+    facts = _merged(facts, {"collective": collective(names[code[kernel]])})
+    if facts["collective"] in _ROOTED:
+        facts["root"] = _root(trace, names, call, facts["collective"], told)
+    return facts
+
+
+def _root(trace: Trace, names: list[str], call: int, kind: str, told: list[Facts]) -> int | None:
+    """The root's number within the group: by the operator around the launch, else by ``Rank``."""
+    code, parent = trace.array("name"), trace.array("parent")
+    stated = [a.get("Rank") for a in told if "Collective name" in a]
+    node = call
+    while node >= 0:
+        of, at = _ROOT_AT.get(names[code[node]], ("", 0))
+        inputs = trace.args(node).get("Concrete Inputs") if of == kind else None
+        if isinstance(inputs, list) and len(inputs) > at:
+            stated.insert(0, inputs[at])
+            break
+        node = int(parent[node])
+    known = (whole(value, most=MOST_RANKS) for value in stated)
+    return next((rank for rank in known if rank is not None), None)
 
 
 def _merged(first: Facts, second: Facts) -> Facts:
@@ -145,6 +174,7 @@ def _stated(args: Facts) -> Facts:
         "group_name": args.get("Process Group Name"),
         "group_description": args.get("Process Group Description"),
         "group_ranks": group_ranks,
+        "group_size": whole(args.get("Group size")),
     }
 
 
@@ -253,6 +283,14 @@ class _Groups:
             name = "" if tuple(ranks) == self.world else str(list(ranks))
         description = str(facts.get("group_description") or "")
         return self.builder.group(str(name), ranks, description, self.backend)
+
+    def root(self, facts: Facts) -> int | None:
+        """Global rank of the root, which is told by its number within the group."""
+        ranks = facts.get("group_ranks")
+        if not ranks and facts.get("group_size") == len(self.world):
+            ranks = self.world
+        within = facts.get("root")
+        return ranks[within] if ranks and within is not None and within < len(ranks) else None
 
     def table(self) -> pa.Table:
         return self.builder.finish().groups

@@ -87,6 +87,9 @@ ANNOTATIONS = (
         "collective on all its ranks, or a send and its receive.",
     ),
     Column("peer", pa.int32(), "Global rank at the other end of a send or receive."),
+    Column(
+        "root", pa.int32(), "Global rank of the root of a broadcast, reduce, gather or scatter."
+    ),
     Column("dtype", NAME, "Element type of what is communicated."),
     Column("bytes", pa.int64(), "Bytes copied, set or allocated; of a collective, put in.", "B"),
     Column("out_bytes", pa.int64(), "Bytes that a collective gives this rank.", "B"),

@@ -229,7 +229,7 @@ def comms(tmp_path: Path, *around: dict, kernel_args: dict | None = None, **head
     rccl = kernel("ncclDevKernel_Generic_4(x)", 50, 5, 1, **(kernel_args or {}))
     trace = read(tmp_path, [*around, call("hipExtLaunchKernel", 5, 1, 1), rccl], **header)
     (row,) = np.flatnonzero(trace.array("kind") == Kind.COMM)
-    columns = ("collective", "group", "seq", "peer", "dtype", "bytes", "out_bytes")
+    columns = ("collective", "group", "seq", "peer", "root", "dtype", "bytes", "out_bytes")
     found = {c: trace.annotated(c)[row] for c in columns}
     groups = trace.groups.to_pylist()
     found = {c: None if pd.isna(v) else v for c, v in found.items()}
@@ -252,7 +252,7 @@ def params(**args: Any) -> dict[str, Any]:
 def test_facts_of_rccl_stand_with_the_host_operator(tmp_path: Path) -> None:
     found = comms(tmp_path, params(**STATED, Seq=41))
     assert found == {
-        "collective": "all_gather", "seq": 41, "peer": None, "dtype": "BFloat16", "bytes": 200,
+        "collective": "all_gather", "seq": 41, "peer": None, "root": None, "dtype": "BFloat16", "bytes": 200,
         "out_bytes": 1600,
         "group": {"name": "7", "description": "mesh_dp", "backend": "", "ranks": list(range(8))},
     }  # fmt: skip
@@ -330,6 +330,34 @@ def test_send_and_receive_name_their_peer(tmp_path: Path) -> None:
     assert comms(tmp_path, params(**received))["peer"] == 2
     old = STATED | {"Collective name": "recv", "Rank": 1, "Process Group Ranks": "[4, 6]"}
     assert comms(tmp_path, params(**old))["peer"] == 6  # before torch 2.5: its place in the group
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs"),
+    [
+        ("broadcast", ["", "", "1", "0", "True", "-1"]),
+        ("reduce", ["", "", "", "1", "0", "True", "-1"]),
+        ("gather", ["", "", "", "1", "True", "-1"]),
+        ("scatter", ["", "", "", "1", "True", "-1"]),
+    ],
+)
+def test_the_root_is_an_input_of_the_operator(tmp_path: Path, name: str, inputs: list[str]) -> None:
+    stated = STATED | {"Collective name": name, "Process Group Ranks": "[4, 6]", "Group size": 2}
+    around = span("cpu_op", f"c10d::{name}_", 1, 12, args={"Concrete Inputs": inputs})
+    assert comms(tmp_path, around, params(**stated))["root"] == 6
+    assert comms(tmp_path, around, params(), kernel_args=stated)["root"] == 6
+    assert comms(tmp_path, around, params(**stated, Rank=0))["root"] == 6
+    assert comms(tmp_path, params(**stated, Rank=0))["root"] == 4  # where no shapes were recorded
+    assert comms(tmp_path, params(**stated))["root"] is None
+    assert comms(tmp_path, params(**stated, Rank=2))["root"] is None
+    whole = stated | {"Process Group Ranks": "[]", "Group size": 8}
+    assert comms(tmp_path, around, params(**whole), **RANK)["root"] == 1
+    part = whole | {"Group size": 2}
+    assert comms(tmp_path, around, params(**part), **RANK)["root"] is None
+
+
+def test_others_have_no_root(tmp_path: Path) -> None:
+    assert comms(tmp_path, params(**STATED, Rank=3))["root"] is None
 
 
 HUGE = 10**30

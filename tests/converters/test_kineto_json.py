@@ -119,7 +119,7 @@ def _assert_same_communication(before, after):
         return [None if v is None else rows[v] for v in _plain(trace, "group")]
 
     known = [kind is not None for kind in before.annotated("collective").tolist()]
-    for column in ("collective", "seq", "peer", "dtype", "bytes", "out_bytes"):
+    for column in ("collective", "seq", "peer", "root", "dtype", "bytes", "out_bytes"):
         old, new = (_plain(t, column) for t in (before, after))
         assert [v for v, k in zip(new, known, strict=True) if k] == [
             v for v, k in zip(old, known, strict=True) if k

@@ -31,6 +31,7 @@ class Member:
     size: int | None = 64
     seq: int | None = None
     peer: int | None = None
+    root: int | None = None
 
 
 def clock(t: int, offset_ns: int, drift_ppm: float) -> int:
@@ -55,7 +56,7 @@ def job(
     for m in members:
         lane = builder.lane(m.rank, LaneKind.STREAM, 7, "stream 7", 0)
         start, end = (clock(t, *(clocks or {}).get(m.rank, (0, 0.0))) for t in (m.start, m.end))
-        stated: dict[str, Any] = {"seq": m.seq, "peer": m.peer, "bytes": m.size}
+        stated: dict[str, Any] = {"seq": m.seq, "peer": m.peer, "root": m.root, "bytes": m.size}
         if m.group in rows:
             stated["group"] = rows[m.group]
         builder.nodes(
