@@ -15,6 +15,7 @@ import numpy as np
 from chopper_interop.compiled import jit
 from chopper_interop.dependencies_queues import pairs, portions
 from chopper_interop.dependencies_sync import last_record, of_handle
+from chopper_interop.dependencies_turns import in_turn
 from chopper_interop.issues import Fault, Severity
 from chopper_interop.schemas.names import Role
 
@@ -34,7 +35,7 @@ BY_ORDER = Fault(
     Severity.INFO,
     "Waits of streams of which nothing tells the streams were tied by the order of calls: what "
     "waits is the stream that their thread used next, on what it had used last if that is communication, "
-    "else on the last work of another stream that had ended by then.",
+    "else on the last work of another stream that had ended by then, collectives in their turn.",
 )
 UNTOLD = Fault(
     "event-untold",
@@ -180,8 +181,10 @@ def _ordered_edges(
     before[known], later = queues.last_before(queues.queue[source[known]], ts[known], until)
     before[known[later]] = -1  # then it did not wait for that
     open_ = np.flatnonzero((target >= 0) & (source < 0))
+    sure = np.zeros(len(rows), bool)
     for part in portions(open_, queues):
-        before[part] = _elsewhere(queues, target[part], ts[part])
+        before[part], sure[part] = _elsewhere(queues, target[part], ts[part])
+    before[open_] = in_turn(queues, target[open_], before[open_], sure[open_], ts[open_])
     found = before >= 0
     for fault, which in ((BY_ORDER, found), (UNTOLD, ~found)):
         first = calls.node[rows[which][:1]]
@@ -225,8 +228,11 @@ def _neighbours(
     return target, source
 
 
-def _elsewhere(queues: Queues, target: Array, submitted: Array) -> Array:
-    """The last work of another stream that each target can have waited for; -1 if not sure."""
+def _elsewhere(queues: Queues, target: Array, submitted: Array) -> tuple[Array, Array]:
+    """The last work of another stream that each target can have waited for; -1 if not sure which.
+
+    And whether its end shows that it waited for this.
+    """
     own = queues.queue[target]
     which, queue = pairs(queues.rank[own], queues.rank)
     other = queues.lane[queue] != queues.lane[own[which]]
@@ -242,7 +248,7 @@ def _elsewhere(queues: Queues, target: Array, submitted: Array) -> Array:
     alone = np.bincount(which, minlength=len(target)) == 1
     only = np.full(len(target), -1, np.int64)
     only[which] = last
-    return np.where(result >= 0, result, np.where(alone, only, -1))
+    return np.where(result >= 0, result, np.where(alone, only, -1)), result >= 0
 
 
 def _end_before(queues: Queues, place: Array) -> Array:

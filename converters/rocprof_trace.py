@@ -11,6 +11,7 @@ from chopper_interop import plausible
 from chopper_interop.build import TraceBuilder
 from chopper_interop.converters.rocprof_counters import Counts, attach
 from chopper_interop.converters.rocprof_lanes import Lanes
+from chopper_interop.converters.rocprof_launches import count_missing
 from chopper_interop.converters.rocprof_nodes import Nodes, link
 from chopper_interop.converters.rocprof_tables import COPIES, KERNELS
 from chopper_interop.schemas.meta import BOOTTIME, Meta, Source
@@ -113,6 +114,7 @@ def trace_of(recording: Recording, issues: IssueLog) -> Trace:
         builder.samples(np.array(series, np.int32)[sampled.which], sampled.ts, sampled.value)
     trace = builder.finish()
     plausible.check(trace, issues)
+    count_missing(trace, issues)
     source = replace(trace.meta.sources[0], nodes=trace.nodes.num_rows)
     return trace.with_meta(issues=tuple(issues), sources=(source,))
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from chopper_interop import plausible
 from chopper_interop.converters import rpd_read
+from chopper_interop.converters.rocprof_launches import count_missing
 from chopper_interop.converters.rpd_nodes import Reading
 from chopper_interop.converters.rpd_tables import CALLS
 from chopper_interop.errors import ReadError
@@ -73,6 +74,7 @@ def read(paths: list[Path], *, rank: int | None = None) -> Trace:
         made.add()
         trace = made.builder.finish()
         plausible.check(trace, issues)
+        count_missing(trace, issues)
     source = Source(
         str(path), RPD.name, "rpd", size=path.stat().st_size, events=made.events,
         nodes=trace.nodes.num_rows,

@@ -192,6 +192,36 @@ def test_the_wait_of_one_thread_holds_for_the_work_of_the_next() -> None:
     assert edges(trace, EdgeKind.EVENT) == {(row[comm], row[behind])}
 
 
+def test_waits_for_collectives_are_for_them_in_their_turn() -> None:
+    m = Made()
+    m.work(1_000, 500, 100)
+    comms = [m.work(2_000 + 200 * i, 190, 150 + 20 * i, 8, kind=Kind.COMM) for i in range(2)]
+    comms += [m.work(2_700, 900_000, 195, 8, kind=Kind.COMM)]
+    behind = []
+    for i, ts in enumerate((500_000, 600_000, 910_000)):
+        m.call("hipStreamWaitEvent", 300 + 30 * i, 12)
+        behind.append(m.work(ts, 50 + i, 320 + 30 * i))
+    trace, row, _ = m.trace()
+    assert edges(trace, EdgeKind.EVENT) == {
+        (row[a], row[b]) for a, b in zip(comms, behind, strict=True)
+    }
+
+
+def test_a_wait_that_shows_its_collective_is_for_all_before_it() -> None:
+    m = Made()
+    m.work(1_000, 500, 100)
+    comms = [m.work(2_000 + 200 * i, 190, 150 + 20 * i, 8, kind=Kind.COMM) for i in range(3)]
+    m.call("hipStreamWaitEvent", 300, 12)
+    shows = m.work(2_395, 10, 320)  # while the third runs
+    for launch in (330, 360):  # for the third; then all have been waited for
+        m.call("hipStreamWaitEvent", launch, 12)
+        m.work(500_000 + launch, launch, launch + 15)
+    trace, row, issues = m.trace()
+    third = next(r for r, (ts, _) in zip(row, m.rows, strict=True) if ts == 500_330)
+    assert edges(trace, EdgeKind.EVENT) == {(row[comms[1]], row[shows]), (row[comms[2]], third)}
+    assert {(i.code, i.count) for i in issues} == {("event-by-order", 2), ("event-untold", 1)}
+
+
 def test_a_wait_of_which_nothing_is_sure_has_no_edge() -> None:
     m = Made()
     m.work(1_000, 500, 100, 8)

@@ -366,6 +366,19 @@ def test_replays_of_a_dispatch_count_as_one(tmp_path: Path) -> None:
     assert counts(trace)["counter-repeated"] == 1
 
 
+@pytest.mark.parametrize("form", [KERNELS, COUNTERS])
+def test_work_that_no_recorded_call_launched_is_counted(tmp_path: Path, form: list[str]) -> None:
+    which = "kernel_trace" if form is KERNELS else "counter_collection"
+    work = [
+        row(form, Correlation_Id=c, Dispatch_Id=c, Start_Timestamp=T0 + c, End_Timestamp=T0 + c + 1)
+        for c in (4, 5, 6)
+    ]
+    paths = [write(tmp_path / f"7_{which}.csv", form, *work)]
+    assert "launch-not-recorded" not in counts(read(paths))
+    paths.append(write(tmp_path / "7_hip_api_trace.csv", CALLS, row(CALLS, Correlation_Id=5)))
+    assert counts(read(paths))["launch-not-recorded"] == 2
+
+
 def test_counter_dispatches_are_launched_too(tmp_path: Path) -> None:
     rows = [row(COUNTERS, Correlation_Id=4), row(CALLS, Correlation_Id=4)]
     trace = read(
