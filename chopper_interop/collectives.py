@@ -182,7 +182,8 @@ def with_edges(trace: Trace, issues: IssueLog) -> Trace:
     outward, inward = outward & (root >= 0), inward & (root >= 0)
     issues.add(ROOT_UNKNOWN, np.count_nonzero(~(together | sends | receives | outward | inward)))
     ts, end = trace.array("ts"), trace.array("ts") + trace.array("dur")
-    src = np.full(int(instance.max(initial=-1)) + 1, -1, np.int64)
+    first, instance = gather.distinct(instance)  # what states them numbers them as it likes
+    src = np.full(len(first), -1, np.int64)
     ordered = row[together][np.argsort(ts[row[together]], kind="stable")]
     src[instance[ordered]] = ordered  # of equal ones the last is written last
     src[instance[row[sends]]] = row[sends]

@@ -1,9 +1,7 @@
 """Forward operators and what autograd made of them: by sequence numbers and recorded arrows.
 
-PyTorch numbers the functions of the backward pass as they are made, on each thread of its own. An
-operator of the forward pass bears the number of the next function: of all that bear it, the last
-one made it. In the backward pass the function bears it, and so does the engine's call of it, both
-with a number of the thread that made it, which is no thread id.
+What the numbers are is told in `autograd_numbers`. In the backward pass the function bears them,
+and so does the engine's call of it.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import arguments, gather
+from chopper_interop import arguments, autograd_numbers
 from chopper_interop.compiled import jit
 from chopper_interop.schemas.kinds import EdgeKind, Kind
 
@@ -57,10 +55,8 @@ def read(trace: Trace, names: Names, stated: Stated) -> Autograd:
     """Numbers of all operators, and which made which."""
     rows = trace.nodes.num_rows
     sequence, thread = (_numbers(trace, stated, p) for p in (stated.sequence, stated.thread))
-    forward = np.full(rows, -1, np.int32)
+    forward = autograd_numbers.operators_of(trace, sequence, thread)
     backward = thread > 0
-    for mine in trace.rank_rows.values():
-        _by_number(trace, mine, sequence, thread, forward)
     _by_arrows(trace, names, forward)
     made = np.zeros(rows, np.bool_)
     made[forward[forward >= 0]] = True
@@ -85,42 +81,6 @@ def _numbers(trace: Trace, stated: Stated, place: Found) -> Array:
     column = np.full(trace.nodes.num_rows, -1, np.int64)
     column[stated.operators] = np.where(known & (value >= 0), value, -1)
     return column
-
-
-def _by_number(trace: Trace, mine: slice, sequence: Array, thread: Array, forward: Array) -> None:
-    """Fill in the forward operators of a rank."""
-    numbered = np.flatnonzero(sequence[mine] >= 0) + mine.start
-    ts, lane = trace.array("ts"), trace.array("lane")
-    made, used = (numbered[thread[numbered] == 0], numbered[thread[numbered] > 0])
-    if not made.size or not used.size:
-        return
-    found = {}
-    for number in gather.used(thread[used]).tolist():
-        functions = used[thread[used] == number]
-        for where in gather.used(lane[made]).tolist():
-            operators = made[lane[made] == where]
-            match = _last_before(sequence, ts, operators, functions)
-            if votes := int(np.count_nonzero(match >= 0)):
-                found[number, where] = (votes, functions, match)
-    taken: set[tuple[str, int]] = set()
-    for (number, where), (_, functions, match) in sorted(found.items(), key=lambda f: -f[1][0]):
-        if not taken & {("number", number), ("lane", where)}:
-            taken |= {("number", number), ("lane", where)}
-            forward[functions] = match
-
-
-def _last_before(sequence: Array, ts: Array, operators: Array, functions: Array) -> Array:
-    """For each function the last operator with its number that started before it; -1 if none."""
-    both = np.concatenate([operators, functions])
-    late = np.arange(len(both)) >= len(operators)
-    order = np.lexsort((late, ts[both], sequence[both]))
-    number, late = sequence[both][order], late[order]
-    place = np.where(late, -1, np.arange(len(order)))
-    last = np.maximum.accumulate(place)
-    good = (last >= 0) & (number[last] == number)
-    result = np.full(len(both), -1, np.int64)
-    result[order] = np.where(good, both[order][last], -1)
-    return result[len(operators) :].astype(np.int32)
 
 
 def _by_arrows(trace: Trace, names: Names, forward: Array) -> None:

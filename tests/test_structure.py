@@ -14,7 +14,13 @@ from hypothesis import strategies as st
 from kineto_files import call, kernel, span, write
 
 import chopper_interop as ci
-from chopper_interop import structure, structure_arguments, structure_autograd, structure_names
+from chopper_interop import (
+    autograd_numbers,
+    structure,
+    structure_arguments,
+    structure_autograd,
+    structure_names,
+)
 from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind, Kind
 from chopper_interop.structure import COLUMNS
 from chopper_interop.testing.strategies import traces
@@ -337,10 +343,11 @@ OPERATORS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 30)), max_size=
 def test_the_last_operator_of_a_number_made_its_function(made: Any, used: Any) -> None:
     both = made + used
     number, ts = (np.array([row[k] for row in both], np.int64) for k in (0, 1))
-    operators, functions = np.arange(len(made)), np.arange(len(made), len(both))
-    found = structure_autograd._last_before(number, ts, operators, functions)
-    for function, match in zip(functions, found, strict=True):
-        fitting = [o for o in operators if number[o] == number[function] and ts[o] <= ts[function]]
+    found = autograd_numbers.last_before(number, ts, len(made))
+    for function, match in zip(range(len(made), len(both)), found, strict=True):
+        fitting = [
+            o for o in range(len(made)) if number[o] == number[function] and ts[o] <= ts[function]
+        ]
         best = max(fitting, key=lambda o: (ts[o], o), default=-1)
         assert match == best
 

@@ -68,17 +68,20 @@ def op(name: str, tid: int, ts: int, dur: int, number: int, thread: int) -> dict
             "args": args}  # fmt: skip
 
 
-def test_the_last_operator_of_a_number_on_its_own_thread_counts(tmp_path: Path) -> None:
+@pytest.mark.parametrize("thread", [1, 139712345678592, (1 << 63) - 1])
+def test_the_last_operator_of_a_number_on_its_own_thread_counts(
+    tmp_path: Path, thread: int
+) -> None:
     events = [
         op("aten::linear", 5, 10, 50, 3, 0),
         op("aten::t", 5, 12, 5, 3, 0),
         op("aten::addmm", 5, 20, 30, 4, 0),
         op("aten::mul", 6, 30, 30, 3, 0),  # another thread counts for itself
-        op("autograd::engine::evaluate_function: AddmmBackward0", 7, 100, 20, 4, 1),
-        op("AddmmBackward0", 7, 101, 18, 4, 1),
-        op("autograd::engine::evaluate_function: TBackward0", 7, 130, 20, 3, 1),
-        op("TBackward0", 7, 131, 18, 3, 1),
-        op("LostBackward0", 7, 160, 5, 9, 1),
+        op("autograd::engine::evaluate_function: AddmmBackward0", 7, 100, 20, 4, thread),
+        op("AddmmBackward0", 7, 101, 18, 4, thread),
+        op("autograd::engine::evaluate_function: TBackward0", 7, 130, 20, 3, thread),
+        op("TBackward0", 7, 131, 18, 3, thread),
+        op("LostBackward0", 7, 160, 5, 9, thread),
     ]
     path = tmp_path / "trace.json.gz"
     path.write_bytes(
