@@ -75,6 +75,7 @@ def folder(path: Path, *, owns: Callable[[Path], bool]) -> Iterator[Path]:
     WriteError
         It cannot be written, or something that is not ours is in the way.
     """
+    path = path.resolve()  # "." has no name
     temporary = _beside(path)
     try:
         temporary.mkdir(parents=True)

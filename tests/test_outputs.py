@@ -38,6 +38,17 @@ def test_profiles_are_never_replaced_by_what_is_made_of_them(run_folder: Path, r
     assert {p.name: p.read_bytes() for p in run_folder.iterdir()} == before
 
 
+@pytest.mark.parametrize("target", ["job.et", "et/", ".", "../beside/"])
+def test_folders_are_written_wherever_one_is(
+    run_folder: Path, run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    status, _, told = run("convert", run_folder / "rank0.json.gz", "--to", "chakra", "-o", target)
+    assert status == 0, told
+    assert len(list(tmp_path.rglob("*.et"))) == 1
+
+
 def test_a_format_that_is_none_makes_no_folder_of_that_name(run_folder: Path, run) -> None:
     status, _, told = run("convert", run_folder / "rank0.json.gz", "-o", f"ets:{run_folder}/out/")
     assert status == 2
