@@ -144,12 +144,12 @@ class Graph:
         which
             A truth value for each vertex, or a query of `pandas.DataFrame.query` on the columns
             of ``trace.to_pandas()``: ``"rank == 0 and kind == 'kernel' and dur > 10_000"``.
+            A column of `hub.ANNOTATIONS` that the trace lacks is null.
         """
         if isinstance(which, str):
-            found = self.trace.to_pandas().query(which).index.to_numpy()
-            chosen = np.zeros(self.trace.nodes.num_rows, bool)
-            chosen[found] = True
-            which = chosen[self.node]
+            from chopper_interop import pandas_view
+
+            which = pandas_view.rows(self.trace, which)[self.node]
         which = np.asarray(which, bool)
         if len(which) != len(self):
             raise UsageError(f"{len(which):,} truth values for {len(self):,} vertices")

@@ -18,7 +18,7 @@ import pyarrow as pa
 from chopper_interop import arrow, gather
 from chopper_interop.errors import SchemaError, UsageError
 from chopper_interop.schemas import hub
-from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
+from chopper_interop.schemas.kinds import EdgeKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -215,16 +215,20 @@ class Trace:
             samples=arrow.replaced(samples, "series", owner[owner >= 0]),
         )
 
-    def to_pandas(self, table: str = "nodes") -> pd.DataFrame:
-        """A table as pandas, kinds by name; of nodes, without where their arguments lie."""
-        data = getattr(self, table)
-        if table == "nodes":
-            data = data.drop_columns(["args_at", "args_len"])
-        frame = data.to_pandas(split_blocks=True)
-        kinds = {"nodes": Kind, "edges": EdgeKind, "lanes": LaneKind}.get(table)
-        if kinds is not None:
-            frame["kind"] = frame["kind"].map({int(k): k.name.lower() for k in kinds})
-        return frame
+    def to_pandas(self, table: str = "nodes", columns: Iterable[str] | None = None) -> pd.DataFrame:
+        """A table as pandas, kinds by name; of nodes, without where their arguments lie.
+
+        Parameters
+        ----------
+        table
+            Name of one of `hub.TABLES`.
+        columns
+            These alone, in this order. One that the hub declares and the trace lacks, as nothing
+            is known of it, is null.
+        """
+        from chopper_interop import pandas_view
+
+        return pandas_view.of(self, table, columns)
 
     def graph(self, kinds: Iterable[EdgeKind | str] | None = None) -> Graph:
         """Nodes and what each waits for, as arrays without circles; see `graph.of_nodes`.

@@ -252,6 +252,18 @@ def test_who_leaves_before_the_root_has_come_is_late() -> None:
     assert [(i.code, i.count) for i in issues] == [("collectives-late", 1)]
 
 
+def test_instances_are_stated_by_any_numbers() -> None:
+    members = [Member(i, r, i * MS, i * MS + 50, seq=i) for i in range(3) for r in (0, 1)]
+    trace = matched(job(members))[0]
+    numbers = arrow.numbers(trace.nodes["instance"], -1)
+    high = arrow.array((1 << 31) - 1 - numbers.astype(np.int64), mask=numbers < 0)
+    edges = [
+        collectives.with_edges(t, IssueLog()).edges for t in (trace, trace.annotate(instance=high))
+    ]
+    assert edges[0].num_rows == 3
+    assert edges[1].equals(edges[0])
+
+
 @given(_RANDOM)
 @settings(max_examples=3)
 def test_what_is_stated_stays(tmp_path_factory: pytest.TempPathFactory, rng: random.Random) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import networkx as nx
 import numpy as np
 import pytest
+from kineto_files import call, kernel, span, write
 
 import chopper_interop as ci
 
@@ -66,8 +67,21 @@ def test_the_longest_chain_is_that_of_networkx(job: ci.Trace) -> None:
     assert longest.longest_ns(job) == nx.dag_longest_path_length(oracle)
 
 
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One file without collectives."""
+    events = [
+        span("cpu_op", "aten::mm", 10, 20),
+        call("hipLaunchKernel", 12, 5, 1),
+        kernel("gemm", 40, 8, 1),
+    ]
+    return write(tmp_path_factory.mktemp("alone") / "one.json", events)
+
+
 @pytest.mark.parametrize("name", ["layers", "late", "longest"])
-def test_examples_run_as_they_stand(demo: Path, name: str) -> None:
-    command = [sys.executable, str(EXAMPLES / f"{name}.py"), str(demo)]
+@pytest.mark.parametrize("what", ["job", "without telemetry", "one file"])
+def test_examples_run_as_they_stand(demo: Path, alone: Path, name: str, what: str) -> None:
+    path = {"job": demo, "without telemetry": demo / "kineto", "one file": alone}[what]
+    command = [sys.executable, str(EXAMPLES / f"{name}.py"), str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.strip()

@@ -211,6 +211,17 @@ def test_a_part_by_query_is_that_of_pandas(job: ci.Trace) -> None:
         graph.subgraph(np.ones(3, bool))
 
 
+def test_a_query_can_name_what_nothing_is_known_of(job: ci.Trace) -> None:
+    nodes = job.nodes.drop_columns(["power_w", "phase"])
+    graph = replace(job, nodes=nodes).graph()
+    assert len(graph.subgraph("power_w > 5 or phase == 'forward'")) == 0
+    kernels = job.to_pandas()["kind"] == "kernel"
+    assert len(graph.subgraph("power_w.isna() and kind == 'kernel'")) == kernels.sum()
+    for query in ("powr_w > 5", "dur >", "dur > 'x'", "dur + 1", "kind.what()", "True", ""):
+        with pytest.raises(UsageError, match="the query"):
+            graph.subgraph(query)
+
+
 def test_kinds_are_chosen_by_name(job: ci.Trace) -> None:
     assert set(job.graph(["launch", EdgeKind.STREAM]).counts()) == {"launch", "stream"}
     assert set(job.to_networkx(rank=0, kinds="launch").edges) == set(

@@ -1,5 +1,6 @@
 """What people do with a `Trace`: take a rank of it, add to it, hand it to other libraries."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import networkx as nx
@@ -40,6 +41,17 @@ def test_a_rank_is_what_it_was_within_the_job(job: ci.Trace) -> None:
         assert rank.args(0) == job.args(int(mine.index[0]))
     with pytest.raises(UsageError, match="no rank 7"):
         job.rank(7)
+
+
+def test_columns_are_chosen_and_null_where_nothing_is_known(job: ci.Trace) -> None:
+    bare = replace(job, nodes=job.nodes.drop_columns(["power_w", "phase"]))
+    frame = bare.to_pandas(columns=["dur", "phase", "kind", "power_w"])
+    assert list(frame) == ["dur", "phase", "kind", "power_w"]
+    assert frame[["dur", "kind"]].equals(job.to_pandas()[["dur", "kind"]])
+    assert frame[["phase", "power_w"]].isna().all(axis=None)
+    assert list(job.to_pandas("series", ["unit"])) == ["unit"]
+    with pytest.raises(UsageError, match=r"no column 'powr_w' \(near it are power_w"):
+        bare.to_pandas(columns=["powr_w"])
 
 
 @settings(max_examples=40, suppress_health_check=list(HealthCheck))

@@ -9,7 +9,8 @@ import chopper_interop as ci
 
 def waits(trace: ci.Trace) -> pd.DataFrame:
     """For each rank: how often it came last, and how long it waited for others."""
-    members = trace.to_pandas().query("kind == 'comm' and instance.notna()")
+    columns = ["kind", "rank", "instance", "ts"]
+    members = trace.to_pandas(columns=columns).query("kind == 'comm' and instance.notna()")
     last = members.groupby("instance")["ts"].transform("max")
     table = members.assign(waited_ns=last - members["ts"], came_last=members["ts"] == last)
     return table.groupby("rank")[["came_last", "waited_ns"]].sum()

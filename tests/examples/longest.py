@@ -24,12 +24,12 @@ def latest(order, first, after, lasts):
 def longest_ns(trace: ci.Trace) -> int:
     """Length of the longest chain, in nanoseconds."""
     graph = trace.moments(["stream", "event", "comm"])
-    on_gpu = np.isin(trace.to_pandas()["kind"], ["kernel", "comm", "memcpy", "memset"])
+    kinds = trace.to_pandas(columns=["kind"])["kind"]
+    on_gpu = np.isin(kinds, ["kernel", "comm", "memcpy", "memset"])
     within = graph.subgraph(on_gpu[graph.node])
     own = within.node[within.src] == within.node[within.after]  # from start to end
-    return int(
-        latest(within.order, within.first, within.after, np.where(own, within.gap_ns, 0)).max()
-    )
+    at = latest(within.order, within.first, within.after, np.where(own, within.gap_ns, 0))
+    return int(at.max(initial=0))
 
 
 if __name__ == "__main__":
