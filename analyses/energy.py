@@ -17,7 +17,7 @@ from chopper_interop.schemas.kinds import GPU_WORK, Kind
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from chopper_interop.node_telemetry_gpus import Gpu
+    from chopper_interop.node_telemetry_gpus import Gpu, Source
     from chopper_interop.node_telemetry_samples import Samples
     from chopper_interop.trace import Trace
 
@@ -30,7 +30,8 @@ _CONVENTIONS = {
     "window": "from the first start to the last end of all work on a GPU; of that, what its power "
     "is known of counts (covered_ns)",
     "power": "goes straight from sample to sample (trapezoid rule); where no power was sampled, it "
-    "is the rise of the energy counter between samples",
+    "is the rise of the energy counter between samples. Of several tools the finest counts wherever "
+    "it tells power, the next one where it does not",
     "gaps": "between samples further apart than 6 median periods, power is not known",
     "sharing": "at every moment equally among what runs on the GPU; what it draws while nothing "
     "runs is idle_j, in equal parts of all ranks that compute on it",
@@ -62,11 +63,12 @@ def energy(trace: Trace) -> Result:
     -------
     Result
         One row for each rank and GPU that it works on: `device`; `window_ns` and how much of it
-        power is known of, `covered_ns`; `telemetry_ns`, the time between samples of power; energy
+        power is known of, `covered_ns`; `telemetry_ns`, the time between samples of power, the
+        longest of several tools; energy
         in joules: `energy_j` = `work_j` (of which `compute_j`, `comm_j`, `copy_j`) + `cut_j` +
         `idle_j`; `mean_power_w` and `peak_power_w` of the GPU; `counter_j`, the same by the GPU's
-        energy counter, and `difference_share`; `source`, the tool that sampled power. Null where
-        it is not known, as on GPUs that tell no power. The summary has sums over the job, counts
+        energy counter, and `difference_share`; `source`, the tools that sampled power, the finest
+        first. Null where it is not known, as on GPUs that tell no power. The summary has sums over the job, counts
         of ranks with and without known power, and of GPUs whose power was sampled but on which no
         rank is known to compute (`gpus_without_rank`). The conventions say why rows are blank.
 
@@ -141,7 +143,8 @@ def _table(rows: list[dict[str, Any]]) -> pa.Table:
 class _Whole:
     """A GPU's energy over its window, for all ranks that compute on it."""
 
-    power: Samples
+    powers: list[tuple[Source, Samples]]
+    """What counts in the window, the finest first."""
     start: Array
     end: Array
     window: tuple[int, int]
@@ -150,15 +153,15 @@ class _Whole:
 
 def _rows(trace: Trace, gpu: Gpu) -> list[dict[str, Any]]:
     """A row for each rank that computes on a GPU."""
-    power = energy_of.power_of(gpu)
-    if power is None:
-        return []
+    powers = energy_of.powers_of(gpu)
     start = trace.array("ts")[gpu.rows]
     end = start + trace.array("dur")[gpu.rows]
     window = int(start.min()), int(end.max())
-    whole = _Whole(power, start, end, window, energy_of.shared(power, start, end, window))
-    if not whole.shared.covered_ns:
+    shared = energy_of.shared([samples for _, samples in powers], start, end, window)
+    used = [power for power, ns in zip(powers, shared.covered_of, strict=True) if ns]
+    if not used:
         return []
+    whole = _Whole(used, start, end, window, shared)
     common = _common(gpu, whole)
     return [_row(trace, gpu, whole, rank) | common for rank in gpu.ranks]
 
@@ -166,25 +169,31 @@ def _rows(trace: Trace, gpu: Gpu) -> list[dict[str, Any]]:
 def _common(gpu: Gpu, whole: _Whole) -> dict[str, Any]:
     """What is of the GPU, whoever computes on it."""
     told, (start, end) = whole.shared, whole.window
-    source = gpu.told[POWER.name]
-    first, last = max(start, int(whole.power.ts[0])), min(end, int(whole.power.ts[-1]))
-    counter = None
-    if (
-        source.tool in gpu.counters
-        and not source.told.is_counter
-        and told.covered_ns == last - first
-    ):
-        counter = energy_of.counted(gpu.counters[source.tool], first, last)
+    tools = list(dict.fromkeys(source.tool for source, _ in whole.powers))
+    parts = [samples for _, samples in whole.powers]
+    counter = _counted(gpu, whole, tools)
     return {
         "window_ns": end - start,
         "covered_ns": told.covered_ns,
         "mean_power_w": told.total / (told.covered_ns * 1e-9),
-        "peak_power_w": energy_of.peak(whole.power, start, end),
+        "peak_power_w": energy_of.peak(parts, start, end),
         "counter_j": counter,
         "difference_share": (told.total - counter) / counter if counter else None,
-        "telemetry_ns": source.resolution_ns,
-        "source": source.tool,
+        "telemetry_ns": max(samples.resolution_ns for samples in parts),
+        "source": ", ".join(tools),
     }
+
+
+def _counted(gpu: Gpu, whole: _Whole, tools: list[str]) -> float | None:
+    """What a counter rose by while power is known, of the first tool whose counter tells it."""
+    if any(source.told.is_counter for source, _ in whole.powers):
+        return None
+    first = max(whole.window[0], min(int(samples.ts[0]) for _, samples in whole.powers))
+    last = min(whole.window[1], max(int(samples.ts[-1]) for _, samples in whole.powers))
+    if whole.shared.covered_ns != last - first:
+        return None
+    rises = [energy_of.counted(gpu.counters[t], first, last) for t in tools if t in gpu.counters]
+    return next((rise for rise in rises if rise is not None), None)
 
 
 def _row(trace: Trace, gpu: Gpu, whole: _Whole, rank: int) -> dict[str, Any]:

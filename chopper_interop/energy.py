@@ -2,7 +2,8 @@
 
 The power of a GPU is shared equally, at every moment, among the pieces of work that run on it; what
 it draws while nothing runs is its idle energy. So the energies of all pieces and the idle energy
-add up to what the GPU drew.
+add up to what the GPU drew. Of several sources of its power the finest counts at every moment that
+it tells, and the next one where it tells nothing.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ import numpy as np
 from chopper_interop.compiled import jit
 from chopper_interop.node_telemetry_names import POWER
 from chopper_interop.node_telemetry_samples import seen
+from chopper_interop.node_telemetry_stretches import apart
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy.typing as npt
 
-    from chopper_interop.node_telemetry_gpus import Gpu
+    from chopper_interop.node_telemetry_gpus import Gpu, Source
     from chopper_interop.node_telemetry_samples import Samples
 
     Array = npt.NDArray[Any]
@@ -39,32 +43,38 @@ class Shared:
         What of it while nothing ran.
     cut
         What of it belongs to pieces of work for whose whole time power is not known; 0 of others.
-    covered_ns
-        How long its power is known.
+    covered_of
+        How long each source of its power counts, nanoseconds.
     """
 
     of_each: Array
     total: float
     idle: float
     cut: Array
-    covered_ns: int
+    covered_of: tuple[int, ...]
+
+    @property
+    def covered_ns(self) -> int:
+        """How long its power is known."""
+        return sum(self.covered_of)
 
 
-def power_of(gpu: Gpu) -> Samples | None:
-    """Samples of a GPU's power; None if they are not known."""
-    source = gpu.told.get(POWER.name)
-    return source.samples[0][1] if source else None
+def powers_of(gpu: Gpu) -> list[tuple[Source, Samples]]:
+    """Sources of a GPU's power, the best first, and what each tells that none before it does."""
+    told = [(s, samples) for s in gpu.told.get(POWER.name, ()) for _, samples in s.samples]
+    parts = apart(samples for _, samples in told)
+    return [(s, part) for (s, _), part in zip(told, parts, strict=True) if part is not None]
 
 
 def shared(
-    power: Samples, start: Array, end: Array, window: tuple[int, int] | None = None
+    powers: Sequence[Samples], start: Array, end: Array, window: tuple[int, int] | None = None
 ) -> Shared:
     """Share the energy of a GPU among what ran on it.
 
     Parameters
     ----------
-    power
-        Samples of its power, watts.
+    powers
+        Samples of its power, watts, of stretches of time that do not overlap.
     start, end
         When work ran on it, nanoseconds.
     window
@@ -72,32 +82,38 @@ def shared(
         work that reaches beyond it is not known as a whole.
     """
     if not len(start):
-        return Shared(np.zeros(0), 0.0, 0.0, np.zeros(0), 0)
+        return Shared(np.zeros(0), 0.0, 0.0, np.zeros(0), (0,) * len(powers))
     start = np.array(start, np.int64)
     end = np.maximum(np.array(end, np.int64), start)
     low, high = window or (int(start.min()), int(end.max()))
     starts, ends = np.argsort(start, kind="stable"), np.argsort(end, kind="stable")
-    of_each = np.zeros(len(start))
-    covered = np.full(len(start), -1, np.int64)
-    total, idle, known = _share(
-        power.ts, power.value, power.unknown, power.is_straight,
-        start, end, starts, ends, np.int64(low), np.int64(high), of_each, covered,
-    )  # fmt: skip
-    whole = covered == end - start
-    at = np.clip(np.searchsorted(power.ts, start, "right") - 1, 0, None)
-    moment = (start >= power.ts[0]) & ((start == power.ts[at]) | ~power.unknown[at])
-    whole &= moment | (end > start)
+    of_each, covered = np.zeros(len(start)), np.zeros(len(start), np.int64)
+    total, idle, known = 0.0, 0.0, []
+    moment = end > start
+    for power in powers:
+        part, time = np.zeros(len(start)), np.full(len(start), -1, np.int64)
+        sums = _share(
+            power.ts, power.value, power.unknown, power.is_straight,
+            start, end, starts, ends, np.int64(low), np.int64(high), part, time,
+        )  # fmt: skip
+        of_each += part
+        covered += time  # stays below 0 of those beyond the window
+        total, idle = total + sums[0], idle + sums[1]
+        known.append(int(sums[2]))
+        at = np.clip(np.searchsorted(power.ts, start, "right") - 1, 0, None)
+        moment |= (start >= power.ts[0]) & ((start == power.ts[at]) | ~power.unknown[at])
+    whole = (covered == end - start) & moment
     cut = np.where(whole, 0.0, of_each)
     of_each[~whole] = np.nan
-    return Shared(of_each, total * 1e-9, idle * 1e-9, cut, int(known))
+    return Shared(of_each, total * 1e-9, idle * 1e-9, cut, tuple(known))
 
 
-def peak(power: Samples, start: int, end: int) -> float:
+def peak(powers: Sequence[Samples], start: int, end: int) -> float:
     """The most power in a window, watts, as far as it is known."""
-    inside = power.value[(power.ts >= start) & (power.ts <= end)]
     moments = np.array([start, end])
-    at_ends = seen(power, moments, moments).most
-    return float(np.nanmax(np.concatenate([inside, at_ends])))
+    found = [power.value[(power.ts >= start) & (power.ts <= end)] for power in powers]
+    found += [seen(power, moments, moments).most for power in powers]
+    return float(np.nanmax(np.concatenate(found)))
 
 
 def counted(counter: Samples, start: int, end: int) -> float | None:

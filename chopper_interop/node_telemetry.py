@@ -3,7 +3,9 @@
 A value is given where samples tell it for the whole time of a node: null before the first sample,
 after the last, and where samples are missing (`node_telemetry_samples.GAP`). A node shorter than
 the time between two samples has what they say of its moment; `telemetry_ns` tells how long that
-time is, and by how much a sample's own time is uncertain.
+time is, and by how much a sample's own time is uncertain. Of several sources the finest that tells
+a quantity for the whole time of a node gives it. Energy is added up from the finest source of each
+stretch of time, so that it may be known where no one source tells the power of all of a node.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import numpy as np
 from chopper_interop import arrow, energy
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.node_telemetry_gpus import Gpu, gpus
-from chopper_interop.node_telemetry_names import GFXCLK, QUANTITIES
+from chopper_interop.node_telemetry_names import GFXCLK, POWER, QUANTITIES
 from chopper_interop.node_telemetry_samples import Seen, seen
 from chopper_interop.schemas import hub
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
+    from chopper_interop.node_telemetry_gpus import Source
     from chopper_interop.node_telemetry_names import Quantity
     from chopper_interop.node_telemetry_samples import Samples
     from chopper_interop.trace import Trace
@@ -66,17 +69,16 @@ def columns(trace: Trace, issues: IssueLog | None = None) -> dict[str, pa.Array]
         start = trace.array("ts")[gpu.rows]
         end = start + trace.array("dur")[gpu.rows]
         for quantity in QUANTITIES:
-            if quantity.name in gpu.told:
-                _add(made, gpu, quantity, start, end)
-        if (power := energy.power_of(gpu)) is not None:
-            made.put(ENERGY, gpu.rows, energy.shared(power, start, end).of_each)
+            untold = _add(made, gpu, quantity, start, end)
+            if quantity is POWER:
+                _add_energy(made, gpu, start, end, untold)
         _note(gpu, end - start, made.step_of(gpu.rows), log)
     return made.arrays()
 
 
 def _note(gpu: Gpu, dur: Array, step: Array, issues: IssueLog) -> None:
     """Say of how much work telemetry tells nothing, and of how much less than its own time."""
-    told = sorted({source.tool for source in gpu.told.values()})
+    told = sorted({source.tool for sources in gpu.told.values() for source in sources})
     example = f"rank {gpu.ranks[0]}, telemetry of {', '.join(told)}"
     issues.add(NOT_SAMPLED, np.count_nonzero(step == 0), example)
     coarse = dur < step
@@ -125,10 +127,34 @@ class _Columns:
         }
 
 
-def _add(made: _Columns, gpu: Gpu, quantity: Quantity, start: Array, end: Array) -> None:
-    """Columns of one quantity: of each die, and of all."""
+def _add(made: _Columns, gpu: Gpu, quantity: Quantity, start: Array, end: Array) -> Array:
+    """Columns of one quantity by the best source of each piece; which pieces none tells of."""
+    left = np.arange(len(start))
+    for source in gpu.told.get(quantity.name, ()):
+        if not left.size:
+            break
+        whole = _add_of(source, made, gpu.rows[left], quantity, start[left], end[left])
+        left = left[np.isnan(whole.mean)]
+    return left
+
+
+def _add_energy(made: _Columns, gpu: Gpu, start: Array, end: Array, untold: Array) -> None:
+    """Energy, and how coarse it is of pieces whose power is not told by one source alone."""
+    powers = energy.powers_of(gpu)
+    if powers:
+        of_each = energy.shared([samples for _, samples in powers], start, end).of_each
+        made.put(ENERGY, gpu.rows, of_each)
+        rows = gpu.rows[untold[~np.isnan(of_each[untold])]]
+        coarsest = max(samples.resolution_ns for _, samples in powers)
+        made.put_step(rows, np.full(len(rows), coarsest))
+
+
+def _add_of(  # a source, and where and of what it is asked
+    source: Source, made: _Columns, rows: Array, quantity: Quantity, start: Array, end: Array
+) -> Seen:
+    """Columns of one quantity by one source: of each die, and of all."""
     by_die: dict[int, list[Samples]] = {}
-    for die, samples in gpu.told[quantity.name].samples:
+    for die, samples in source.samples:
         by_die.setdefault(die, []).append(samples)
     seen_of = {
         die: _joined([seen(s, start, end) for s in of], is_most=quantity.is_most)
@@ -136,10 +162,11 @@ def _add(made: _Columns, gpu: Gpu, quantity: Quantity, start: Array, end: Array)
     }
     if quantity is GFXCLK and len(seen_of) > 1:
         for die, one in seen_of.items():
-            _put(made, gpu.rows, quantity.columns(die), one)
+            _put(made, rows, quantity.columns(die), one)
     whole = _joined(list(seen_of.values()), is_most=quantity.is_most)
-    _put(made, gpu.rows, quantity.columns(), whole)
-    made.put_step(gpu.rows, whole.step_ns)
+    _put(made, rows, quantity.columns(), whole)
+    made.put_step(rows, whole.step_ns)
+    return whole
 
 
 def _put(made: _Columns, rows: Array, columns_: tuple[str, str, str], one: Seen) -> None:

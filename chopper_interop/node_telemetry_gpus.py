@@ -1,9 +1,10 @@
-"""Which series are of the GPU that a piece of work ran on, and which of them is best."""
+"""Which series are of the GPU that a piece of work ran on, and which of them are best."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,7 +37,7 @@ BEST = Fault(
     "telemetry-finest",
     Severity.INFO,
     "Quantities of a GPU that several tools sampled are taken from the one whose samples are "
-    "closest in time and best known in time.",
+    "closest in time and best known in time, and from the next one where that tells nothing.",
 )
 NO_POWER = Fault(
     "power-unknown",
@@ -80,7 +81,7 @@ _FEW = 8
 
 @dataclass(frozen=True)
 class Source:
-    """The best that is known of one quantity of a GPU.
+    """What one tool tells of one quantity of a GPU.
 
     Parameters
     ----------
@@ -115,7 +116,7 @@ class Gpu:
     rows
         Its work: rows of nodes, in their order.
     told
-        Best source by quantity.
+        Sources by quantity, the best first.
     counters
         Its energy counter by tool, joules.
     """
@@ -124,7 +125,7 @@ class Gpu:
     device: int
     ranks: tuple[int, ...]
     rows: Array
-    told: dict[str, Source]
+    told: dict[str, tuple[Source, ...]]
     counters: dict[str, Samples]
 
 
@@ -244,16 +245,16 @@ class _Reader:
     quantities: tuple[Quantity, ...]
 
     def gpu(self, place: Place, ranks: tuple[int, ...], rows: Array, series: list[int]) -> Gpu:
-        """A GPU with the best of its series."""
+        """A GPU with what tells of it."""
         table = {row: self.series[row] for row in series}
         parts = {s["name"] for s in table.values() if names.PARTITION.fullmatch(s["name"])}
         self.issues.add(PARTITIONS, _several(parts), f"rank {ranks[0]}: {min(parts, default='')}")
         whole = {} if _several(parts) else table
         told = {}
         for quantity in self.quantities:
-            best = self._best(quantity, whole, ranks)
-            if best is not None:
-                told[quantity.name] = best
+            sources = self._sources(quantity, whole, ranks)
+            if sources:
+                told[quantity.name] = sources
         counters = {
             s["source"]: counter
             for row, s in table.items()
@@ -262,14 +263,17 @@ class _Reader:
         }
         gpu = Gpu(*place, ranks, rows, told, counters)
         self._note_power(gpu)
-        numbered = [source.tool for source in told.values() if source.told.is_numbered]
+        numbered = [s.tool for sources in told.values() for s in sources if s.told.is_numbered]
         self.issues.add(BY_NUMBER, bool(numbered), f"device {gpu.device} of {numbered[:1]}")
         return gpu
 
-    def _best(
+    def _sources(
         self, quantity: Quantity, table: dict[int, dict[str, Any]], ranks: tuple[int, ...]
-    ) -> Source | None:
-        """The source of a quantity that is best known in time; of equal ones the first told."""
+    ) -> tuple[Source, ...]:
+        """Sources of a quantity, the best known in time first; of equal ones the first told.
+
+        A tool that tells dies as well as the whole GPU is taken at what it tells of dies.
+        """
         found = []
         for order, told in enumerate(quantity.told):
             by_tool: dict[tuple[str, int], list[tuple[int, Samples]]] = defaultdict(list)
@@ -283,13 +287,14 @@ class _Reader:
                     key = (series["source"], series["uncertainty_ns"])
                     by_tool[key].append((-1 if die is None else int(die), samples))
             for (tool, _), samples_of in by_tool.items():
-                source = Source(tool, told, tuple(samples_of))
+                dies = [(die, samples) for die, samples in samples_of if die >= 0]
+                source = Source(tool, told, tuple(dies or samples_of))
                 found.append((source.resolution_ns, order, source))
         found.sort(key=lambda entry: entry[:2])
         tools = list(dict.fromkeys(source.tool for *_, source in found))
         if len(tools) > 1:
             self.issues.add(BEST, 1, f"rank {ranks[0]}: {quantity.name} of {', '.join(tools)}")
-        return found[0][2] if found else None
+        return tuple(source for *_, source in found)
 
     def _samples(
         self, quantity: Quantity, told: Told, row: int, series: dict[str, Any]
@@ -300,6 +305,8 @@ class _Reader:
             counter = self._sampled(row, ts, value)
             rate = None if counter is None else rates(counter, quantity.most)
             return rate if rate is not None and rate.value.any() else None
+        if told.is_status:
+            value = np.sign(value)
         possible = (value >= quantity.least) & (value <= quantity.most)
         wrong = np.count_nonzero(~possible)
         self.issues.add(IMPOSSIBLE, wrong, f"{series['name']} of {series['source']}")
@@ -317,18 +324,18 @@ class _Reader:
         if not ts.size:
             return None
         uncertainty = self.series[row]["uncertainty_ns"]
-        period = self._period(row) if len(ts) <= _FEW else None
+        period = self._steps.get(_sampling(self.series[row])) if len(ts) <= _FEW else None
         return sampled(ts, value, uncertainty, is_straight=is_straight, period_ns=period)
 
-    def _period(self, row: int) -> int | None:
+    @cached_property
+    def _steps(self) -> dict[tuple[Any, ...], int]:
         """The shortest usual step among series of the same quantity by the same tool."""
-        key = [self.series[row][c] for c in ("name", "source", "uncertainty_ns")]
-        steps = [
-            usual_step(self._finite(other)[0])
-            for other, series in enumerate(self.series)
-            if [series[c] for c in ("name", "source", "uncertainty_ns")] == key
-        ]
-        return min((step for step in steps if step), default=None)
+        found: dict[tuple[Any, ...], int] = {}
+        for row, series in enumerate(self.series):
+            key, step = _sampling(series), usual_step(self._finite(row)[0])
+            if step:
+                found[key] = min(step, found.get(key, step))
+        return found
 
     def _finite(self, row: int) -> tuple[Array, Array]:
         mine = slice(self.bounds[row], self.bounds[row + 1])
@@ -337,13 +344,18 @@ class _Reader:
         return ts[finite], value[finite].copy()
 
     def _note_power(self, gpu: Gpu) -> None:
-        source = gpu.told.get(names.POWER.name)
+        source = next(iter(gpu.told.get(names.POWER.name, ())), None)
         where = f"rank {gpu.ranks[0]}, device {gpu.device}"
         self.issues.add(NO_POWER, int(source is None and bool(gpu.told)), where)
         self.issues.add(FROM_COUNTER, int(source is not None and source.told.is_counter), where)
         called = {d.name for d in self.trace.meta.devices if d.device == gpu.device}
         dual = any(names.DUAL_DIE.search(name) for name in called)
         self.issues.add(OF_MODULE, int(source is not None and dual), where)
+
+
+def _sampling(series: dict[str, Any]) -> tuple[Any, ...]:
+    """What series have in common that were sampled together."""
+    return series["name"], series["source"], series["uncertainty_ns"]
 
 
 def _several(parts: set[str]) -> int:

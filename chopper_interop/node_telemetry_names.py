@@ -47,6 +47,8 @@ class Told:
         Whether a sample stands only where the value changed, and once more where logging ended.
     is_numbered
         Whether a profiler sampled it that numbers GPUs in its own way.
+    is_status
+        Whether any value but 0 says that it is so: one cause is 1, a mask of causes has more.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Told:
     is_counter: bool = False
     is_logged: bool = False
     is_numbered: bool = False
+    is_status: bool = False
 
     def match(self, name: str) -> re.Match[str] | None:
         """How a series' name matches."""
@@ -112,7 +115,7 @@ MEMCLK = Quantity(
     0.0,
     1e5,
     (
-        Told(r"memory clock(?: AID \d+)?", _MEGAHERTZ),
+        Told(r"memory clock(?: AID (?P<die>\d+))?", _MEGAHERTZ),
         Told(r"memory clock average", _MEGAHERTZ),
         Told(r"mclk(?: mclk)?", _MEGAHERTZ, is_logged=True),
     ),
@@ -153,7 +156,7 @@ THROTTLE = Quantity(
     (
         Told(rf"throttle share {_CAUSE}.+", _SHARE),
         Told(rf"throttle activity {_CAUSE}.+", _SHARE),
-        Told(rf"throttle status(?: {_CAUSE}.+)?", {"": 1.0}),
+        Told(rf"throttle status(?: {_CAUSE}.+)?", {"": 1.0}, is_status=True),
     ),
     is_most=True,
 )

@@ -186,9 +186,13 @@ def _busy(trace: Trace, rank: int) -> intervals.Union:
 
 
 def moved(telemetry: Trace, fit: ClockFit, clock: str) -> Trace:
-    """Telemetry on the clock of the trace; series say how uncertain times are by an estimate."""
+    """Telemetry on the clock of the trace; series say how uncertain times are by that as well.
+
+    Within a clock, and between zones, a fit is exact: it states what the samples' own uncertainty
+    is, which is not counted twice.
+    """
     telemetry = clocks.moved(telemetry, fit.offset_ns, clock)
-    if fit.method != clocks.BUSY_AND_POWER:
+    if fit.clock == clock or fit.method == clocks.WALL_CLOCK_ZONE or not fit.uncertainty_ns:
         return telemetry
     off = telemetry.array("uncertainty_ns", "series") + fit.uncertainty_ns
     return replace(telemetry, series=arrow.replaced(telemetry.series, "uncertainty_ns", off))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from telemetry import counts, points_of
 
 import chopper_interop as ci
-from chopper_interop import arrow
+from chopper_interop import arrow, node_telemetry_gpus
 from chopper_interop.annotate import annotate
 from chopper_interop.build import TraceBuilder, concat
 from chopper_interop.schemas.kinds import Kind, LaneKind
@@ -211,6 +211,9 @@ def test_dies_one_by_one_and_together() -> None:
         ("throttle_share", "throttle activity power", "%", 25, 0.25),
         ("throttle_share", "throttle status SW power cap", "", 1, 1),
         ("throttle_share", "throttle status", "", 1, 1),
+        ("throttle_share", "throttle status", "", 16, 1),
+        ("throttle_share", "throttle status", "", 0, 0),
+        ("throttle_share", "throttle status", "", -1, None),
         ("throttle_share", "throttle share low utilization", "%", 25, None),
         ("throttle_share", "throttle status GPU idle", "", 1, None),
         ("throttle_share", "throttle residency PPT", "", 25, None),
@@ -246,6 +249,61 @@ def test_the_finest_source_is_taken() -> None:
     assert told(trace, "gfxclk_mhz") == [2000]
     assert told(trace, "telemetry_ns") == [2000]  # the memory clock is known no better
     assert counts(trace)["telemetry-finest"] == 1
+
+
+def test_the_next_source_tells_where_the_finest_knows_nothing() -> None:
+    """A minute of a coarse log, of which a fine one has two seconds."""
+    coarse = [(t * 1000, 100) for t in range(61)]
+    fine = [(t, 300) for t in range(30_000, 32_001, 20)]
+    names = {"gfx clock": "MHz", "socket power": "W"}
+    series = [(n, u, coarse, {"source": "amd-smi"}) for n, u in names.items()]
+    series += [(n, u, fine, {"source": "recorder"}) for n, u in names.items()]
+    work = [(500, 100), (29_900, 200), (30_500, 100), (32_500, 100), (61_000, 5)]
+    trace = trace_of(work, series)
+    assert told(trace, "gfxclk_mhz") == [100, 100, 300, 100, None]
+    assert told(trace, "power_w") == [100, 100, 300, 100, None]
+    assert told(trace, "telemetry_ns") == [1000, 1000, 20, 1000, None]
+    joules = [1e-5, 4e-5, 3e-5, 1e-5]
+    assert told(trace, "energy_j") == [*(pytest.approx(j) for j in joules), None]
+    (row,) = ci.analyze(trace, "energy").rows.to_pylist()
+    assert row["covered_ns"] == 59_500
+    assert row["energy_j"] == pytest.approx((57_500 * 100 + 2000 * 300) * 1e-9)
+    assert (row["source"], row["telemetry_ns"]) == ("recorder, amd-smi", 1000)
+
+
+def test_energy_of_work_that_two_sources_tell_together() -> None:
+    first = ("socket power", "W", [(t, 300) for t in range(0, 101, 10)], {"source": "recorder"})
+    then = ("socket power", "W", [(t, 100) for t in range(50, 251, 50)], {"source": "amd-smi"})
+    trace = trace_of([(40, 100)], [first, then])
+    assert "power_w" not in trace.nodes.column_names
+    assert told(trace, "energy_j") == [pytest.approx((60 * 300 + 40 * 100) * 1e-9)]
+    assert told(trace, "telemetry_ns") == [50]
+    assert "telemetry-missing" not in counts(trace)
+
+
+def test_thousands_of_short_series_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    count, read = 200, []
+    usual = node_telemetry_gpus.usual_step
+    monkeypatch.setattr(node_telemetry_gpus, "usual_step", lambda ts: read.append(1) or usual(ts))
+    work = [(5, 2, rank, 0) for rank in range(count)]
+    samples = [(0, 100), (10, 100)]
+    series = [("gfx clock", "MHz", samples, {"rank": rank}) for rank in range(count)]
+    assert told(trace_of(work, series), "gfxclk_mhz") == [100] * count
+    assert len(read) == count
+
+
+@pytest.mark.parametrize(
+    ("whole", "die", "unit", "column"),
+    [
+        ("gfx clock", "gfx clock XCD", "MHz", "gfxclk_mhz"),
+        ("memory clock", "memory clock AID", "MHz", "memclk_mhz"),
+    ],
+)
+def test_a_whole_gpu_is_not_one_more_die(whole, die, unit, column) -> None:
+    """The tool's own mean, or its first die again, would count beside all dies."""
+    values = {whole: 500, f"{die} 0": 1000, f"{die} 1": 2000}
+    series = [(name, unit, [(t, v) for t in (0, 5, 10)]) for name, v in values.items()]
+    assert told(trace_of([(2, 3)], series), column) == [1500]
 
 
 def test_work_on_two_gpus_has_telemetry_of_each() -> None:

@@ -13,7 +13,8 @@ from kineto_files import BASE, call, kernel, write
 from trace_processor import TraceProcessor
 
 import chopper_interop as ci
-from chopper_interop import clock_estimate, clock_rules, clocks, intervals
+from chopper_interop import clock_estimate, clock_rules, clocks, intervals, telemetry_clocks
+from chopper_interop.build import TraceBuilder
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas.kinds import Kind
 from chopper_interop.schemas.meta import BOOTTIME, LOCALTIME, REALTIME, ClockFit
@@ -233,6 +234,26 @@ def test_whole_seconds_say_that_they_are(demo: Path) -> None:
     found = {f.method: f for f in ci.read(demo).meta.clocks}
     assert abs(found[clocks.WHOLE_SECONDS].uncertainty_ns - SECOND // 2) <= SECOND // 50
     assert found[clocks.THREE_CLOCKS].uncertainty_ns < 1_000
+
+
+@pytest.mark.parametrize(
+    ("clock", "method", "off", "expected"),
+    [
+        (BOOTTIME, clocks.THREE_CLOCKS, 50_000_000, 50_001_000),
+        (BOOTTIME, clocks.BUSY_AND_POWER, 50_000_000, 50_001_000),
+        (BOOTTIME, clocks.USER, 0, 1_000),
+        (REALTIME, clocks.STATED, 1_000, 1_000),
+        (LOCALTIME, clocks.WALL_CLOCK_ZONE, 1_000, 1_000),
+    ],
+)
+def test_samples_are_as_uncertain_as_their_clock_too(clock, method, off, expected) -> None:
+    """Fits within a clock and between zones state the samples' own uncertainty."""
+    builder = TraceBuilder()
+    row = builder.series(0, "socket power", "W", "x", uncertainty_ns=1_000)
+    builder.samples(row, np.array([BASE]), np.array([300.0]))
+    fit = ClockFit("x.csv", clock, method, 5, uncertainty_ns=off)
+    moved = telemetry_clocks.moved(builder.finish().with_meta(clock=clock), fit, REALTIME)
+    assert moved.array("uncertainty_ns", "series").tolist() == [expected]
 
 
 # --- estimates ---

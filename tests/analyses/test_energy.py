@@ -14,6 +14,7 @@ from chopper_interop.annotate import annotate
 from chopper_interop.build import TraceBuilder
 from chopper_interop.fragment import Fragment
 from chopper_interop.node_telemetry_samples import sampled
+from chopper_interop.node_telemetry_stretches import apart
 from chopper_interop.schemas.kinds import Kind, LaneKind
 from chopper_interop.schemas.meta import Device, DeviceMatch, Rank, Source
 from chopper_interop.sources import SourceFiles
@@ -31,7 +32,7 @@ def test_against_every_single_nanosecond(steps, work, straight) -> None:
     power = sampled(ts, np.array(value), 0, is_straight=straight)
     start = np.array([s for s, _ in work])
     end = start + np.array([d for _, d in work])
-    found = energy.shared(power, start, end)
+    found = energy.shared([power], start, end)
     drawn = {}
     for i in range(len(ts) - 1):
         if not power.unknown[i]:
@@ -56,6 +57,33 @@ def test_against_every_single_nanosecond(steps, work, straight) -> None:
     assert parts == pytest.approx(found.total, rel=1e-9)
 
 
+@given(STEPS, STEPS, WORK, st.booleans())
+def test_two_sources_against_every_single_nanosecond(first, second, work, straight) -> None:
+    given_ = [
+        sampled(np.cumsum([s for s, _ in steps]), np.array([float(v) for _, v in steps]), 0,
+                is_straight=is_straight)
+        for steps, is_straight in ((first, straight), (second, True))
+    ]  # fmt: skip
+    parts = [part for part in apart(given_) if part is not None]
+    start = np.array([s for s, _ in work])
+    end = start + np.array([d for _, d in work])
+    found = energy.shared(parts, start, end)
+    drawn: dict[int, float] = {}
+    for power in reversed(given_):
+        for i in np.flatnonzero(~power.unknown):
+            width = power.ts[i + 1] - power.ts[i]
+            slope = (power.value[i + 1] - power.value[i]) / width if power.is_straight else 0.0
+            for m in range(power.ts[i], power.ts[i + 1]):
+                drawn[m] = (power.value[i] + slope * (m + 0.5 - power.ts[i])) * 1e-9
+    known = [m for m in range(start.min(), end.max()) if m in drawn]
+    assert found.covered_ns == len(known)
+    assert found.total == pytest.approx(sum(drawn[m] for m in known))
+    told = [all(m in drawn for m in range(a, b)) for a, b in zip(start, end, strict=True)]
+    assert (~np.isnan(found.of_each))[end > start].tolist() == np.array(told)[end > start].tolist()
+    together = np.nansum(found.of_each) + found.cut.sum() + found.idle
+    assert together == pytest.approx(found.total, rel=1e-9)
+
+
 def test_a_million_pieces_add_up() -> None:
     random = np.random.default_rng(5)
     count = 1_000_000
@@ -63,7 +91,7 @@ def test_a_million_pieces_add_up() -> None:
     end = start + random.integers(1_000, 200_000, count)
     ts = np.cumsum(random.integers(5e5, 7e5, 100_000))
     power = sampled(ts, random.uniform(100, 750, len(ts)), 0, is_straight=True)
-    found = energy.shared(power, start, end)
+    found = energy.shared([power], start, end)
     parts = np.nansum(found.of_each) + found.cut.sum() + found.idle
     assert parts == pytest.approx(found.total, rel=1e-9)
     inside = (ts >= start.min()) & (ts <= end.max())
