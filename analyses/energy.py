@@ -98,7 +98,7 @@ def energy(trace: Trace) -> Result:
 
 def _unknown(blank: list[int], found: list[Gpu], n_without: int) -> dict[str, str]:
     """Why figures are blank, and of which ranks."""
-    sampled = {r for gpu in found if energy_of.power_of(gpu) is not None for r in gpu.ranks}
+    sampled = {r for gpu in found if energy_of.powers_of(gpu) for r in gpu.ranks}
     told = []
     if none := [r for r in blank if r not in sampled]:
         told.append(f"no power was sampled (or 0 W throughout) of {_of_ranks(none)}")

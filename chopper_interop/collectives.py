@@ -173,6 +173,7 @@ def with_edges(trace: Trace, issues: IssueLog) -> Trace:
         return trace
     instance = arrow.numbers(trace.nodes["instance"], -1)
     row = np.flatnonzero(instance >= 0)
+    first, instance = gather.distinct(instance)  # what states them numbers them as it likes
     kind, kinds = _coded(trace, "collective", row)
     together, sends, receives, outward, inward = (
         np.isin(kind, [i for i, name in enumerate(kinds) if name in chosen])
@@ -182,7 +183,6 @@ def with_edges(trace: Trace, issues: IssueLog) -> Trace:
     outward, inward = outward & (root >= 0), inward & (root >= 0)
     issues.add(ROOT_UNKNOWN, np.count_nonzero(~(together | sends | receives | outward | inward)))
     ts, end = trace.array("ts"), trace.array("ts") + trace.array("dur")
-    first, instance = gather.distinct(instance)  # what states them numbers them as it likes
     src = np.full(len(first), -1, np.int64)
     ordered = row[together][np.argsort(ts[row[together]], kind="stable")]
     src[instance[ordered]] = ordered  # of equal ones the last is written last
