@@ -166,6 +166,13 @@ def test_what_a_source_stated_is_kept() -> None:
     assert annotate(trace.annotate(mem_bytes_counted=[7.0])).annotated("mem_bytes_counted") == [7.0]
 
 
+def test_metrics_of_a_further_pass_are_added() -> None:
+    trace = trace_of({"FETCH_SIZE": [1.0], "WRITE_SIZE": [1.0]}, MI300X)
+    again = annotate(trace.annotate(flops_counted=[7.0]))
+    assert again.annotated("flops_counted") == [7.0]
+    assert again.annotated("mem_bytes_counted") == [2048.0]
+
+
 def test_shapes_and_counters_are_compared() -> None:
     trace = trace_of({"SQ_INSTS_VALU_MFMA_MOPS_BF16": [1.0, 2.0, 3.0]}, MI300X)
     log = IssueLog()
