@@ -1,13 +1,16 @@
-"""Annotations that follow from the trace itself, and that its source did not state."""
+"""Annotations that follow from the trace itself, of ranks whose sources did not state them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chopper_interop import counted, node_telemetry, structure, work
+from chopper_interop import counted, node_telemetry, stated, structure, work
 from chopper_interop.issues import IssueLog
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from chopper_interop.issues import Issue
     from chopper_interop.trace import Trace
 
 _TOLD_BY = (structure, work, node_telemetry, counted)
@@ -16,15 +19,18 @@ each sees the columns of the ones before."""
 
 
 def annotate(trace: Trace) -> Trace:
-    """Trace with the columns that anything in it tells and that its source did not state."""
-    stated = set(trace.nodes.column_names)
+    """Trace with what anything in it tells in columns that its source did not state, by rank."""
     log = IssueLog("job")
     for module in _TOLD_BY:
-        found = module.columns(trace, log)
-        columns = {name: values for name, values in found.items() if name not in stated}
-        trace = trace.annotate(**columns) if columns else trace
-    issues = IssueLog()
-    issues.extend(trace.meta.issues)
-    known = {(issue.source, issue.code) for issue in issues}  # of a trace that was read back
-    issues.extend(issue for issue in log if (issue.source, issue.code) not in known)
-    return trace.with_meta(issues=tuple(issues)) if tuple(log) else trace
+        trace = stated.filled(trace, module.columns(trace, log))
+    return trace.with_meta(issues=_together(trace.meta.issues, log)) if tuple(log) else trace
+
+
+def _together(before: Iterable[Issue], found: Iterable[Issue]) -> tuple[Issue, ...]:
+    """Issues, each once: of ranks that were read back, those found now are known in part."""
+    known = {(issue.source, issue.code): issue for issue in before}
+    for issue in found:
+        key = (issue.source, issue.code)
+        if key not in known or known[key].count < issue.count:
+            known[key] = issue
+    return tuple(known.values())

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import arrow, counted_clock, gather
+from chopper_interop import arrow, counted_clock, gather, stated
 from chopper_interop.align import DURATION
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas import hub
@@ -67,7 +67,7 @@ _FACTS = ("xccs", "cus", "simds_per_cu", "waves_per_cu", "max_mhz")
 
 
 def columns(trace: Trace, issues: IssueLog) -> dict[str, pa.Array]:
-    """Annotation columns that the counters of a trace tell; none that it has already.
+    """Annotation columns that the counters of a trace tell; none that all ranks have.
 
     Parameters
     ----------
@@ -76,7 +76,8 @@ def columns(trace: Trace, issues: IssueLog) -> dict[str, pa.Array]:
     issues
         Where it is told what was assumed, and what cannot be.
     """
-    if not trace.counters.num_rows or set(_COLUMNS) & set(trace.nodes.column_names):
+    wanted = stated.lacking(trace, _COLUMNS) if trace.counters.num_rows else []
+    if not wanted:
         return {}
     log = IssueLog("job")
     counted = _Counted.of(trace, log)
@@ -85,7 +86,7 @@ def columns(trace: Trace, issues: IssueLog) -> dict[str, pa.Array]:
     if "flops" in trace.nodes.column_names:
         _compare(trace, counted.node, values["flops_counted"], log)
     issues.extend(log)
-    return {name: c for name in _COLUMNS if (c := _column(trace, counted.node, values[name]))}
+    return {name: c for name in wanted if (c := _column(trace, counted.node, values[name]))}
 
 
 def totals(trace: Trace) -> dict[str, float]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import arrow, energy
+from chopper_interop import arrow, energy, stated
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.node_telemetry_gpus import Gpu, gpus
 from chopper_interop.node_telemetry_names import GFXCLK, POWER, QUANTITIES
@@ -63,8 +63,8 @@ def columns(trace: Trace, issues: IssueLog | None = None) -> dict[str, pa.Array]
         known; those of single dies only where more than one is told.
     """
     made = _Columns(trace.nodes.num_rows)
-    is_stated = RESOLUTION in trace.nodes.column_names
-    log = IssueLog() if issues is None or is_stated else issues
+    told = stated.rows(trace, RESOLUTION)
+    log = IssueLog() if issues is None or (told.size and told.all()) else issues
     for gpu in gpus(trace, log):
         start = trace.array("ts")[gpu.rows]
         end = start + trace.array("dur")[gpu.rows]

@@ -40,6 +40,12 @@ UNREADABLE = Fault(
     Severity.LOSS,
     "Files that are empty or damaged were skipped; nobody can tell what they held.",
 )
+OUTPUTS_LEFT_OUT = Fault(
+    "outputs-left-out",
+    Severity.INFO,
+    "Files that a conversion wrote were not read beside profiles; given by their own names, or as "
+    "the folder that was written, they are.",
+)
 _MOST_RANK = 1 << 20
 
 
@@ -117,6 +123,7 @@ def read_inventory(
     issues.extend(trace.meta.issues)
     for path in inventory.unreadable:
         issues.add(UNREADABLE, 1, str(path))
+    issues.add(OUTPUTS_LEFT_OUT, len(inventory.outputs), ", ".join(map(str, inventory.outputs[:1])))
     return _printable(trace.with_meta(issues=tuple(issues)))
 
 

@@ -48,6 +48,8 @@ class Inventory:
         Files that will not, each with the reason.
     unreadable
         Those of them of which nobody can tell what they hold: empty or damaged.
+    outputs
+        Those of what was skipped that an earlier conversion wrote: the first file of each.
     marked
         Files that say that we wrote them.
     """
@@ -55,6 +57,7 @@ class Inventory:
     sources: list[SourceFiles] = field(default_factory=list)
     skipped: list[tuple[Path, str]] = field(default_factory=list)
     unreadable: list[Path] = field(default_factory=list)
+    outputs: list[Path] = field(default_factory=list)
     marked: set[Path] = field(default_factory=set)
 
 
@@ -78,6 +81,7 @@ def find(given: Iterable[Path], format_name: str | None = None) -> Inventory:
     UnknownFormatError
         A file given by name is of no known format, or nothing is.
     """
+    given = list(given)
     inventory = Inventory()
     claimed: dict[str, list[Path]] = {}
     by_name = set()
@@ -93,7 +97,8 @@ def find(given: Iterable[Path], format_name: str | None = None) -> Inventory:
         inventory.sources += [SourceFiles(converter, tuple(group)) for group in groups]
     taken = {path for source in inventory.sources for path in source.paths}
     inventory.skipped = [(path, why) for path, why in inventory.skipped if path not in taken]
-    _leave_outputs_out(inventory, by_name)
+    outputs_given = (path for folder in given for path in _one_output(folder, inventory))
+    _leave_outputs_out(inventory, by_name.union(outputs_given))
     return inventory
 
 
@@ -173,15 +178,26 @@ def _why_not(found: list[Converter], head: bytes, path: Path) -> str:
     return f"{found[0].description}: {found[0].not_read_because}"
 
 
+def _is_derived(source: SourceFiles, inventory: Inventory) -> bool:
+    return source.converter.derived or source.paths[0] in inventory.marked
+
+
+def _one_output(folder: Path, inventory: Inventory) -> set[Path]:
+    """Files of a folder that is an output itself: all sources in it were written in one format."""
+    here = [s for s in inventory.sources if folder in s.paths[0].parents]
+    is_one = len({s.converter.name for s in here}) == 1
+    if not is_one or not all(_is_derived(s, inventory) for s in here):
+        return set()
+    return {path for source in here for path in source.paths if path.parent == folder}
+
+
 def _leave_outputs_out(inventory: Inventory, by_name: set[Path]) -> None:
     """Beside profiles, files that a conversion wrote are outputs of an earlier run.
 
-    Not so those that were given by name.
+    Not so those that were given by name, or as the folder that was written.
     """
     derived = [
-        s
-        for s in inventory.sources
-        if (s.converter.derived or s.paths[0] in inventory.marked) and not by_name & set(s.paths)
+        s for s in inventory.sources if _is_derived(s, inventory) and not by_name & set(s.paths)
     ]
     if len(derived) < len(inventory.sources):
         inventory.sources = [s for s in inventory.sources if s not in derived]
@@ -189,3 +205,4 @@ def _leave_outputs_out(inventory: Inventory, by_name: set[Path]) -> None:
             (s.paths[0], f"{s.converter.name}: made from profiles such as those beside it")
             for s in derived
         ]
+        inventory.outputs += [s.paths[0] for s in derived]

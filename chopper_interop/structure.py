@@ -15,6 +15,7 @@ from chopper_interop import (
     arguments,
     arrow,
     gather,
+    stated,
     structure_arguments,
     structure_autograd,
     structure_layers,
@@ -64,11 +65,11 @@ def columns(trace: Trace, issues: IssueLog | None = None) -> dict[str, pa.Array]
     Parameters
     ----------
     trace
-        Any trace; columns that it has already are not made again.
+        Any trace; columns in which all its ranks have values are not made again.
     issues
         Where to note what was assumed.
     """
-    wanted = [name for name in COLUMNS if name not in trace.nodes.column_names]
+    wanted = stated.lacking(trace, COLUMNS)
     if not wanted or not trace.nodes.num_rows:
         return {}
     log = issues if issues is not None else IssueLog()
@@ -81,8 +82,8 @@ def columns(trace: Trace, issues: IssueLog | None = None) -> dict[str, pa.Array]
 def _found(trace: Trace, wanted: set[str], issues: IssueLog) -> dict[str, pa.Array]:
     quiet = IssueLog()
     names = structure_names.read(trace)
-    stated = structure_arguments.read(trace)
-    autograd = structure_autograd.read(trace, names, stated)
+    told = structure_arguments.read(trace)
+    autograd = structure_autograd.read(trace, names, told)
     iteration = structure_steps.iterations(trace, names, issues if "iteration" in wanted else quiet)
     counted = _counted(
         trace, names, autograd.backward, iteration, issues if "iteration" in wanted else quiet
@@ -95,7 +96,7 @@ def _found(trace: Trace, wanted: set[str], issues: IssueLog) -> dict[str, pa.Arr
         trace,
         names,
         autograd,
-        structure_modules.read(trace, names, stated, issues if "layer" in wanted else quiet),
+        structure_modules.read(trace, names, told, issues if "layer" in wanted else quiet),
     )
     operation, operations = structure_operations.operations(trace, names, autograd, passes)
     origin = _origin(trace)

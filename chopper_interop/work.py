@@ -23,6 +23,7 @@ from chopper_interop import (
     arguments,
     arrow,
     gather,
+    stated,
     work_convolutions,
     work_kernels,
     work_rules,
@@ -82,18 +83,19 @@ def columns(trace: Trace, issues: IssueLog) -> dict[str, pa.Array]:
     Parameters
     ----------
     trace
-        Any trace; columns that it has already are not made again.
+        Any trace; columns in which all its ranks have values are not made again.
     issues
         Where it is told what was assumed, and of how much nothing is known.
     """
-    if {"flops", "mem_bytes"} & set(trace.nodes.column_names):
+    wanted = stated.lacking(trace, ("flops", "mem_bytes"))
+    if not wanted:
         return {}
     flops, size = _owned(trace, _operators(trace))
     _moves(trace, flops, size)
     found = {"flops": flops, "mem_bytes": size}
-    made = {k: arrow.array(v, mask=v < 0) for k, v in found.items() if (v >= 0).any()}
+    made = {k: arrow.array(v, mask=v < 0) for k in wanted if ((v := found[k]) >= 0).any()}
     if "flops" in made:
-        _note(trace.annotate(**made), issues)
+        _note(stated.filled(trace, made), issues)
     return made
 
 
@@ -335,5 +337,5 @@ def _operations(trace: Trace, rows: Array) -> Array:
     of = np.full(trace.nodes.num_rows, -1, np.int64)
     of[kernels] = owner
     found = np.where(of[rows] >= 0, names[code[of[rows]]], found)
-    stated = trace.annotated("operation")[rows]
-    return np.where([text is not None for text in stated], stated, found)
+    told = trace.annotated("operation")[rows]
+    return np.where([text is not None for text in told], told, found)

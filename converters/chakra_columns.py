@@ -77,9 +77,24 @@ def lanes(builder: TraceBuilder, et: EtFile, keep: Array, kind: Array, rank: int
     return np.array(lanes, np.int32)[code]
 
 
-def annotated(et: EtFile, keep: Array, groups: dict[str, int]) -> dict[str, pa.Array]:
-    """Annotation columns: what nodes communicate, and whatever else is one of the hub's."""
-    columns = {"collective": _collectives(et, keep), "group": _groups_of(et, keep, groups)}
+def annotated(
+    et: EtFile, keep: Array, groups: dict[str, int], everyone: int
+) -> dict[str, pa.Array]:
+    """Annotation columns: what nodes communicate, and whatever else is one of the hub's.
+
+    Parameters
+    ----------
+    et
+        The file.
+    keep
+        Its rows that become nodes.
+    groups
+        Process groups by name, rows of the trace's.
+    everyone
+        The one of all ranks; -1 if none is told.
+    """
+    found = _groups_of(et, keep, groups, everyone)
+    columns = {"collective": _collectives(et, keep), "group": found}
     size, peer = integers(et, "comm_size", -1)[keep], _peers(et)[keep]
     columns["bytes"] = arrow.array(size, mask=size < 0)
     columns["peer"] = arrow.array(peer, pa.int32(), mask=peer < 0)
@@ -103,6 +118,10 @@ def annotated(et: EtFile, keep: Array, groups: dict[str, int]) -> dict[str, pa.A
     return columns
 
 
+_EVERYBODY = ("", "0")
+"""Names of the group of all ranks, which the file of groups need not list."""
+
+
 def _collectives(et: EtFile, keep: Array) -> pa.DictionaryArray:
     """What each node communicates: as we wrote it, else by its type."""
     names = [*_NAMES.values(), Collective.SEND, Collective.RECV]
@@ -117,10 +136,17 @@ def _collectives(et: EtFile, keep: Array) -> pa.DictionaryArray:
     return dictionary(codes[keep], names + texts).cast(pa.string()).dictionary_encode()
 
 
-def _groups_of(et: EtFile, keep: Array, groups: dict[str, int]) -> pa.Array:
+def _groups_of(et: EtFile, keep: Array, groups: dict[str, int], everyone: int) -> pa.Array:
+    """Groups by name; what is joined across ranks and names none is of all of them.
+
+    A broadcast that names none may be anything that is only timed, of any group.
+    """
     codes, texts = et.texts("pg_name")
     rows = np.array([groups.get(text, -1) for text in texts] + [-1])[codes]
-    rows = np.where((codes < 0) & (et.type == NodeType.COMM_COLL), groups.get("", -1), rows)
+    unnamed = np.array([text in _EVERYBODY for text in texts] + [True])[codes]
+    unnamed &= (rows < 0) & (et.type == NodeType.COMM_COLL)
+    joined = integers(et, "comm_type", -1) != CommType.BROADCAST
+    rows = np.where(unnamed, groups.get("", np.where(joined, everyone, -1)), rows)
     return arrow.array(rows[keep], pa.int32(), mask=rows[keep] < 0)
 
 

@@ -171,8 +171,8 @@ def _match_collectives(
         matched = _joined(trace, comms.size, rows[mine], kinds[mine], len(ranks))
         issues.add(TIMED_UNMATCHED, np.count_nonzero(mine) - matched.size)
         _give(comms, matched, trace, number, issues)
-    if not comms.groups:
-        comms.groups[1] = [numbering[r] for r in everyone]
+    if not comms.groups or everyone in {tuple(sorted(ranks)) for ranks in alike}:
+        comms.groups[len(comms.groups) + 1] = [numbering[r] for r in everyone]
 
 
 def _joined(trace: Trace, size: Array, rows: Array, kinds: Array, ranks: int) -> Array:

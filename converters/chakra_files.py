@@ -161,6 +161,15 @@ def named(path: Path) -> tuple[str, int | None]:
     return found.group("job"), int(found.group("rank"))
 
 
+def of_everyone(path: Path, groups: dict[str, list[int]]) -> str:
+    """Name of the group that has all ranks of which a file's folder has ETs; "" if none has."""
+    if not groups:
+        return ""
+    job, _ = named(path)
+    ranks = {rank for beside, rank in map(named, path.parent.iterdir()) if beside == job}
+    return next((name for name, of in groups.items() if {*of} == ranks - {None}), "")
+
+
 def groups_of(paths: list[Path], issues: IssueLog) -> dict[str, list[int]]:
     """Process groups by name."""
     known: dict[str, list[int]] = {}

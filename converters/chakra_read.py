@@ -113,6 +113,8 @@ def read(paths: list[Path]) -> Trace:
     if not len(keep):
         raise ReadError("it holds no nodes", path=path)
     src, dst = edges(et, keep, issues)
+    numbers = {name: builder.group(name, ranks) for name, ranks in told.items()}
+    everyone = numbers.get(chakra_files.of_everyone(path, told), -1)
     kind = kinds(et)[keep]
     lane = lanes(builder, et, keep, kind, rank or 0)
     ts, dur = chakra_times.times(et, keep, issues)
@@ -128,7 +130,7 @@ def read(paths: list[Path]) -> Trace:
         dur=dur,
         correlation=integers(et, "correlation", -1)[keep],
         args=arguments(builder, et, keep, taken(et, _COLUMNS, issues)),
-        **annotated(et, keep, {n: builder.group(n, ranks) for n, ranks in told.items()}),
+        **annotated(et, keep, numbers, everyone),
     )
     builder.edges(src, dst, EdgeKind.DEPENDENCY)
     trace = builder.finish()

@@ -88,10 +88,10 @@ def _is_number(text: str) -> bool:
 
 
 def _devices(trace: Trace, hosts: set[str]) -> list[dict[str, Any]]:
-    """GPUs of these ranks' machines, each number once."""
+    """GPUs of these ranks' machines, each number once; all if nobody knows the machines."""
     devices: dict[int, dict[str, Any]] = {}
     for device in trace.meta.devices:
-        if device.host in ("", *hosts):
+        if hosts == {""} or device.host in ("", *hosts):
             devices.setdefault(device.device, {"id": device.device, "name": device.name})
     return list(devices.values())
 

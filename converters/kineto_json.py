@@ -12,7 +12,9 @@ file again is what was written, with these exceptions, for which Kineto has no w
 * process groups are told by name, and a collective without one is of the whole job;
 * dependencies other than launches and forward → backward are not told, but counted;
 * hardware counters of kernels stand in ``args.counters`` and are not read back, but counted;
-* series belong to no device: what they measure stands in their names.
+* annotation columns without names of Kineto's stand in ``args.chopper`` and are not read back, but
+  counted;
+* series belong to no device and no tool: what they measure stands in their names; they are counted.
 """
 
 from __future__ import annotations
@@ -26,9 +28,15 @@ import numpy as np
 
 from chopper_interop import arrow, jsonscan, outputs, progress
 from chopper_interop.converters import kineto_encode as encode
-from chopper_interop.converters import kineto_links
+from chopper_interop.converters import kineto_links, kineto_samples
 from chopper_interop.converters.kineto_header import head, tail
-from chopper_interop.converters.kineto_members import TIED, Added, comm_named, numbers
+from chopper_interop.converters.kineto_members import (
+    TIED,
+    Added,
+    comm_named,
+    numbers,
+    without_names,
+)
 from chopper_interop.converters.kineto_places import Places
 from chopper_interop.converters.kineto_tables import CATEGORY_OF
 from chopper_interop.issues import Fault, IssueLog, Severity
@@ -54,6 +62,18 @@ COUNTERS = Fault(
     Severity.INFO,
     "Hardware counters of kernels stand among their arguments, as `counters`, from where no reader "
     "takes them as such.",
+)
+COLUMNS = Fault(
+    "annotations-as-arguments",
+    Severity.INFO,
+    "Annotation columns for which Kineto has no names stand among arguments, in `chopper`, from "
+    "where no reader takes them as such.",
+)
+SERIES = Fault(
+    "series-by-name",
+    Severity.INFO,
+    "Series whose device, unit, tool, uncertainty or being of the node Kineto has no words for: a "
+    "reader finds device and unit in their names alone, and the rest nowhere.",
 )
 ARROWS = (EdgeKind.LAUNCH, EdgeKind.FWDBWD)
 _SEEN = (EdgeKind.CALL, EdgeKind.ORDER, EdgeKind.STREAM)
@@ -91,12 +111,16 @@ def write(trace: Trace, path: Path) -> IssueLog:
     Returns
     -------
     IssueLog
-        How many dependencies have no arrow, and how many counters stand among arguments.
+        How many dependencies have no arrow, how many counters and annotation columns stand among
+        arguments, of how many series not all is told.
     """
     outputs.require_times(trace, path)
     issues = IssueLog("Kineto")
     told = [int(k) for k in (*ARROWS, *_SEEN)]
     issues.add(COUNTERS, trace.counters.num_rows)
+    columns = without_names(trace)
+    issues.add(COLUMNS, len(columns), ", ".join(columns))
+    issues.add(SERIES, *_series_by_name(trace))
     issues.add(UNDRAWN, np.count_nonzero(~np.isin(trace.array("kind", "edges"), told)))
     progress.start(_TASK, trace.nodes.num_rows, "events")
     owners = trace.array("rank", "series")
@@ -299,6 +323,17 @@ def _heads(trace: Trace) -> tuple[list[bytes], Array]:
     chosen[(kind == Kind.COMM) & ~comm_named(trace)] = len(heads) - 1
     moment = b',\n{"ph":"i","s":"t","cat":%b,"name":' % _json(CATEGORY_OF[Kind.INSTANT])
     return [*heads, moment], chosen
+
+
+def _series_by_name(trace: Trace) -> tuple[int, str]:
+    """How many series Kineto cannot tell whole, and the name of one."""
+    plain = {"device": -1, "unit": "", "source": kineto_samples.SOURCE, "uncertainty_ns": 0}
+    names = [
+        about["name"]
+        for about in trace.series.to_pylist()
+        if about["rank"] < 0 or any(about[key] != value for key, value in plain.items())
+    ]
+    return len(names), next(iter(names), "")
 
 
 def _series_names(series: list[tuple[int, dict[str, Any]]]) -> list[str]:

@@ -119,6 +119,7 @@ class Added:
         self._keys: dict[str, int] = {"chopper": encode.GROUP, "counters": encode.COUNTERS}
         self.tied = _kinds(TIED)
         self.copies = _kinds(_COPIES)
+        self.others = without_names(trace)
         self.plain = _without_category(trace)
         self.groups = trace.groups.to_pylist()
         counted = (
@@ -251,9 +252,8 @@ class Added:
         tied = self.tied[kind]
         loose = self.trace.array("correlation")[start:stop]
         group.number(self._key("correlation"), loose, ~tied & (loose != -1))
-        for name in self.trace.nodes.column_names:
-            if name not in _CORE and name not in _OWN:
-                self._column(group, name, start, stop)
+        for name in self.others:
+            self._column(group, name, start, stop)
 
     def _column(self, group: _Columns, name: str, start: int, stop: int) -> None:
         column = self.trace.nodes[name].slice(start, stop - start)
@@ -314,6 +314,13 @@ def numbers(values: Array) -> encode.Texts:
         return encode.texts([])
     first = np.frombuffer(offsets, np.int32)[: len(texts) + 1].astype(np.int64)
     return encode.Texts(np.array(np.frombuffer(data, np.uint8)), first)
+
+
+def without_names(trace: Trace) -> list[str]:
+    """Annotation columns for which Kineto has no names, and in which something is known."""
+    nodes = trace.nodes
+    others = (name for name in nodes.column_names if name not in _CORE and name not in _OWN)
+    return [name for name in others if nodes[name].null_count < nodes.num_rows]
 
 
 def comm_named(trace: Trace) -> Array:

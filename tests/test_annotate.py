@@ -6,6 +6,7 @@ import pandas as pd
 from kineto_files import call, kernel, span, write
 
 import chopper_interop as ci
+from chopper_interop.annotate import annotate
 
 
 def step(number: int, ts: float, dur: float) -> dict:
@@ -62,3 +63,32 @@ def test_phases_of_real_training(shared: Path) -> None:
     assert work["phase"].notna().mean() > 0.97
     counts = work["phase"].value_counts()
     assert counts["backward"] > counts["forward"] > counts["optimizer"] > 0
+
+
+def two_ranks(folder: Path) -> list[Path]:
+    for rank in (0, 1):
+        own = {"distributedInfo": {"rank": rank, "world_size": 2}}
+        events = [step(7, 0, 50), span("cpu_op", "aten::linear", 5, 20), *launched(1, 10, 30)]
+        write(folder / f"rank{rank}.json", events, **own)
+    return [folder / "rank0.json", folder / "rank1.json"]
+
+
+def test_ranks_without_annotations_get_them_beside_one_that_has_them(tmp_path: Path) -> None:
+    first, second = two_ranks(tmp_path)
+    ci.write(ci.read(first), tmp_path / "one.parquet")
+    both, half = ci.read(first, second), ci.read(tmp_path / "one.parquet", second)
+    assert half.ranks == [0, 1]
+    for name in ("iteration", "operation"):
+        assert both.nodes[name].null_count < both.nodes.num_rows
+        assert half.nodes[name].to_pylist() == both.nodes[name].to_pylist()
+
+
+def test_what_a_rank_has_stays(tmp_path: Path) -> None:
+    trace = ci.read(*two_ranks(tmp_path))
+    stated = [99, *[None] * (trace.nodes.num_rows - 1)]
+    again = annotate(trace.annotate(iteration=stated))
+    first = trace.rank_rows[1].start
+    assert again.nodes["iteration"].to_pylist()[:first] == stated[:first]
+    told = trace.nodes["iteration"].to_pylist()[first:]
+    assert again.nodes["iteration"].to_pylist()[first:] == told
+    assert any(value is not None for value in told)

@@ -12,6 +12,7 @@ from shared_data import SHARED
 
 import chopper_interop as ci
 from chopper_interop import counted, counted_clock
+from chopper_interop.annotate import annotate
 from chopper_interop.build import TraceBuilder
 from chopper_interop.demo import make_demo
 from chopper_interop.issues import IssueLog
@@ -162,6 +163,14 @@ def test_totals_are_sums_over_dispatches() -> None:
 def test_what_a_source_stated_is_kept() -> None:
     trace = trace_of({"FETCH_SIZE": [1.0], "WRITE_SIZE": [1.0]}, MI300X)
     assert counted.columns(trace.annotate(mem_bytes_counted=[7.0]), IssueLog()) == {}
+    assert annotate(trace.annotate(mem_bytes_counted=[7.0])).annotated("mem_bytes_counted") == [7.0]
+
+
+def test_metrics_of_a_further_pass_are_added() -> None:
+    trace = trace_of({"FETCH_SIZE": [1.0], "WRITE_SIZE": [1.0]}, MI300X)
+    again = annotate(trace.annotate(flops_counted=[7.0]))
+    assert again.annotated("flops_counted") == [7.0]
+    assert again.annotated("mem_bytes_counted") == [2048.0]
 
 
 def test_shapes_and_counters_are_compared() -> None:

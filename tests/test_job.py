@@ -114,6 +114,14 @@ def test_outputs_of_an_earlier_run_are_no_sources(tmp_path: Path, run) -> None:
     assert ci.read(tmp_path / "et").ranks == [0]
 
 
+def test_an_output_that_was_given_itself_is_read_beside_profiles(tmp_path: Path) -> None:
+    rank_file(tmp_path, "a.json", 0)
+    rank_file(tmp_path, "b.json", 1)
+    ci.write(ci.read(tmp_path / "a.json"), tmp_path / "a.parquet")
+    assert ci.read(tmp_path / "a.parquet", tmp_path / "b.json").ranks == [0, 1]
+    assert "outputs-left-out" in codes(ci.read(tmp_path))
+
+
 def test_a_file_by_name_must_be_known(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("hello")

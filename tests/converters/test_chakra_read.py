@@ -191,6 +191,31 @@ def test_groups_beside_ets_are_theirs(tmp_path: Path) -> None:
     assert groups[comm].tolist() == [1, 1]
 
 
+def test_collectives_of_no_named_group_are_of_the_one_of_all_ranks(
+    demo: Path, tmp_path: Path
+) -> None:
+    trace = ci.read(demo / "kineto")
+    ci.write(trace, tmp_path / "et" / "job.et")
+    again = ci.read(tmp_path / "et")
+    known = [sum(t.nodes["group"].is_valid().to_pylist()) for t in (trace, again)]
+    assert known[0] == known[1] > 0
+    rows = set(again.nodes["group"].drop_null().to_pylist())
+    assert [again.groups["ranks"][row].as_py() for row in rows] == [again.ranks]
+
+
+def test_a_group_of_some_ranks_is_not_that_of_all(tmp_path: Path) -> None:
+    et = framed(
+        VERSION,
+        node(0, **HOST),
+        node(1, deps=[0], **{k: v for k, v in REDUCE.items() if k != "pg_name"}),
+    )
+    for rank in (0, 1, 2):
+        (tmp_path / f"job.{rank}.et").write_bytes(et)
+    (tmp_path / "job.comm_groups.json").write_text('{"1": [0, 1]}')
+    trace = ci.read(tmp_path)
+    assert trace.nodes["group"].null_count == trace.nodes.num_rows
+
+
 def test_kinds_and_edges_of_a_workload_graph(tmp_path: Path) -> None:
     graph = {
         "workload_name": "x",

@@ -693,3 +693,23 @@ def test_counters_that_are_not_read_back_are_counted(tmp_path):
     log = KINETO.write(builder.finish(), tmp_path / "a.json")
     assert [(i.code, i.count) for i in log] == [("counters-as-arguments", 2)]
     assert KINETO.read([tmp_path / "a.json"]).args(0)["counters"] == {"A": 1.5, "B": 2.0}
+
+
+def test_annotations_and_series_that_are_not_read_back_are_counted(tmp_path):
+    builder = TraceBuilder()
+    lane = builder.lane(0, LaneKind.STREAM, 7, "", 0)
+    builder.nodes(kind=int(Kind.KERNEL), name=["a"], rank=0, lane=lane, ts=np.array([5]), dur=[4])
+    builder.samples(builder.series(0, "power", "W", "amd-smi", device=0), [5], [300.0])
+    trace = builder.finish().annotate(layer=[3], flops=pa.nulls(1, pa.int64()))
+    told = {i.code: (i.count, i.example) for i in KINETO.write(trace, tmp_path / "a.json")}
+    assert told == {"annotations-as-arguments": (1, "layer"), "series-by-name": (1, "power")}
+
+
+def test_gpus_of_machines_that_nobody_knows_are_told(tmp_path):
+    builder = TraceBuilder(
+        Meta(devices=(Device("node1", 0, "MI300X", "amd-smi"),), ranks=(Rank(0),))
+    )
+    lane = builder.lane(0, LaneKind.STREAM, 7, "", 0)
+    builder.nodes(kind=int(Kind.KERNEL), name=["a"], rank=0, lane=lane, ts=np.array([5]), dur=[4])
+    KINETO.write(builder.finish(), tmp_path / "a.json")
+    assert [d.name for d in KINETO.read([tmp_path / "a.json"]).meta.devices] == ["MI300X"]
