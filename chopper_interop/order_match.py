@@ -335,7 +335,7 @@ def _sure(  # noqa: C901, PLR0912 # one loop over gaps
             moved = before + after
             whole = max(before, after) == total and not alike
             repeats = moved >= gap and not alike
-            exempt = (repeats and gaps == 1) or (whole and longer)
+            exempt = (repeats and gaps == 1) or (longer and ends and not alike)
             repeated = repeated or exempt or whole or _repeats(x, at, k, count, gap)
             if whole:  # what is next to the gap alone may be of the other side
                 while before > 0 and at[k - before + 1] != at[k] - before + 1:
