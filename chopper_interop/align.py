@@ -10,7 +10,7 @@ kernel that both have as often. What does not fit well enough is refused as a wh
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -41,8 +41,9 @@ JOINED = Fault(
 REPEATED = Fault(
     "counters-of-last-repetition",
     Severity.INFO,
-    "The timing run repeats several times what a counter pass counted once, as training steps do: "
-    "the counters went to the last repetition that fits.",
+    "Dispatches of a counter pass fit several repetitions in the timing run, such as training "
+    "steps, as it repeats what was counted once or as dispatches are missing: the counters went to "
+    "the last that fits, which may be another step than theirs.",
 )
 NOT_JOINED = Fault(
     "dispatch-not-joined",
@@ -300,51 +301,63 @@ class _Pair:
             told = f"{where}: {int(both_2.sum())} of {len(other)} are of kernels that it has"
             issues.add(REFUSED, len(other), told)
             return partner
-        found, pairs, way = self._best(mine, other, _common(a, b))
+        found, pairs, way, repeated = self._best(mine, other, _common(a, b))
         told = f"{where}: {pairs} of {possible} that both may have, {way}"
         if pairs < _LEAST * possible:
             issues.add(REFUSED, len(other), f"{told}; {_LEAST:.0%} are needed")
             return partner
-        issues.add(SHARE, pairs, told)
-        if way != _KTH and both.sum() >= both_2.sum() + max(pairs, 1) / 2:
-            issues.add(REPEATED, 1, f"{both.sum() / max(pairs, 1):.3g} repetitions")
+        joined = int(np.count_nonzero(found >= 0))
+        unsure = f"; {joined} are sure and joined" if joined < pairs else ""
+        issues.add(SHARE, joined, told + unsure)
+        longer = both.sum() >= both_2.sum() + max(pairs, 1) / 2
+        if way != _KTH and joined and (repeated or longer):
+            times = f", {both.sum() / max(pairs, 1):.3g} repetitions" if longer else ""
+            issues.add(REPEATED, 1, where + times)
         partner[found >= 0] = mine[found[found >= 0]]
         return partner
 
-    def _best(self, mine: Array, other: Array, common: int) -> tuple[Array, int, str]:
+    def _best(self, mine: Array, other: Array, common: int) -> _Way:
         """Partners by the first way of matching that finds nearly all that can be in common."""
         a, b = self.keys.ours[mine], self.keys.theirs[other]
         enough = _IN_ORDER * common
-        found, pairs = _ordered(a, b)
-        if pairs >= enough:
-            return found, pairs, "in the same order"
+        whole = _ordered(a, b)
+        if whole.pairs >= enough:
+            return whole
         lanes, lanes_2 = self.ours.lane[mine], self.theirs.lane[other]
         if len(np.unique(lanes)) > 1 and set(lanes.tolist()) == set(lanes_2.tolist()):
-            of_lanes, of_all = np.full(len(b), -1, np.int64), 0
+            of_lanes, of_all, any_repeated = np.full(len(b), -1, np.int64), 0, False
             for lane in np.unique(lanes).tolist():
                 rows, rows_2 = np.flatnonzero(lanes == lane), np.flatnonzero(lanes_2 == lane)
-                part, count = _ordered(a[rows], b[rows_2])
+                part, count, way, repeated = _ordered(a[rows], b[rows_2])
                 of_lanes[rows_2[part >= 0]] = rows[part[part >= 0]]
                 of_all += count
+                any_repeated |= repeated
             if of_all >= enough:
-                return of_lanes, of_all, "in the same order on each stream"
+                return _Way(of_lanes, of_all, f"{way} on each stream", any_repeated)
         kth = _kth_of_each(a, b)
         count = int(np.count_nonzero(kth >= 0))
-        if count >= pairs:
-            return kth, count, _KTH
-        return found, pairs, "in the same order"
+        return _Way(kth, count, _KTH, repeated=False) if count >= whole.pairs else whole
+
+
+class _Way(NamedTuple):
+    """For each of theirs its place in ours, how many have one, sure or not, and by what."""
+
+    place: Array
+    pairs: int
+    way: str
+    repeated: bool
 
 
 _KTH = "in another order: the k-th of each kernel that both have as often"
 
 
-def _ordered(a: Array, b: Array) -> tuple[Array, int]:
-    """For each of `b` its place in `a` by order, and how many there are, sure or not."""
+def _ordered(a: Array, b: Array) -> _Way:
+    """For each of `b` its place in `a` by order."""
     found = order_match.match(a, b)
     place = np.full(len(b), -1, np.int64)
     at = np.flatnonzero(found.place >= 0)
     place[found.place[at]] = at
-    return place, found.pairs
+    return _Way(place, found.pairs, "in the same order", found.repeated)
 
 
 def _kth_of_each(ours: Array, theirs: Array) -> Array:

@@ -14,10 +14,11 @@ import numpy as np
 
 from chopper_interop import arrow, counted_clock, gather, stated
 from chopper_interop.align import DURATION
+from chopper_interop.devices import of_host
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.derived import BUSY_CYCLES, FLOPS, METRICS, ONLY_ON, canonical
-from chopper_interop.schemas.gpus import ONE_DIE, WAVES_PER_SIMD, gpu
+from chopper_interop.schemas.gpus import ONE_DIE, WAVES_PER_SIMD, known
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -180,9 +181,10 @@ class _Counted:
     def _metric(self, metric: Metric, known: dict[str, Array]) -> Array:
         found = np.full(len(self.node), np.nan)
         for formula in metric.formulas:
-            fits = np.isnan(found) & self._holds(formula)
+            fits = (np.isnan(found) | metric.largest) & self._holds(formula)
             if fits.any():
-                found = np.where(fits, _value(formula, known, len(found)), found)
+                value = np.where(fits, _value(formula, known, len(found)), np.nan)
+                found = np.fmax(found, value) if metric.largest else np.where(fits, value, found)
         return found
 
     def _holds(self, formula: Formula) -> Array:
@@ -271,8 +273,8 @@ def _devices(trace: Trace, node: Array, issues: IssueLog) -> tuple[Array, list[_
     hosts = {r.rank: r.host for r in trace.meta.ranks}
     gpus = []
     for r, d in zip(rank[first].tolist(), device[first].tolist(), strict=True):
-        found = [x for x in trace.meta.devices if x.device == d]
-        here = [x for x in found if x.host and x.host == hosts.get(r)] or found
+        same = [x for x in trace.meta.devices if x.device == d]
+        here = of_host(same, hosts.get(r, ""))
         gpus.append(_gpu(here[0], issues) if here else _Gpu(_facts({}), "", f"device {d}"))
     return which, gpus
 
@@ -283,14 +285,13 @@ def _facts(told: dict[str, float]) -> dict[str, float]:
 
 def _gpu(device: Device, issues: IssueLog) -> _Gpu:
     """What is known of a GPU, from its name where no source tells it."""
-    product = gpu(device.name, device.arch, device.cus)
-    arch = device.arch or (product.arch if product else "")
+    product = known(device.name, device.arch, device.cus)
+    arch = device.arch or product.get("arch", "")
     told = {f: float(v) for f in _FACTS if f != "waves_per_cu" and (v := getattr(device, f)) > 0}
     named: dict[str, float] = {"xccs": 1.0} if ONE_DIE.fullmatch(arch) else {}
-    if product is not None:
-        cus = told.get("cus", product.cus)
-        dies = cus * product.xccs / product.cus  # fewer where the GPU is partitioned
-        named = {"cus": cus, "simds_per_cu": product.simds_per_cu, "max_mhz": product.max_mhz}
+    named |= {fact: product[fact] for fact in _FACTS if fact in product}
+    if "cus" in told and {"cus", "xccs"} <= product.keys():
+        dies = told["cus"] * named.pop("xccs") / named["cus"]  # fewer of a partition
         named |= {"xccs": dies} if dies == int(dies) else {}
     assumed = sorted(named.keys() - told.keys())
     facts = named | told

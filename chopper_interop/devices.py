@@ -284,14 +284,23 @@ def with_hardware(trace: Trace, others: Iterable[Device], found: dict[int, int])
     found
         Number of a device by that source → the trace's.
     """
-    told = {found[d.device]: d for d in others if d.device in found}
-    made = []
+    told = [replace(d, device=found[d.device]) for d in others if d.device in found]
+    made, used = [], []
     for device in trace.meta.devices:
-        other = told.pop(device.device, device)
+        same = [d for d in told if d.device == device.device]
+        other = next(iter(of_host(same, device.host)), device)
+        used.append(other)
         missing = [f for f in HARDWARE if getattr(device, f) in (-1, "")]
         made.append(replace(device, **{f: getattr(other, f) for f in missing}))
-    made += [replace(d, device=n) for n, d in told.items() if d.arch or d.cus > 0]
+    made += [d for d in told if d not in used and (d.arch or d.cus > 0)]
     return trace.with_meta(devices=tuple(made))
+
+
+def of_host(found: Iterable[Device], host: str) -> list[Device]:
+    """Those of a host; if there is none, those that may be, as a host is not known."""
+    found = list(found)
+    here = [d for d in found if host and d.host == host]
+    return here or [d for d in found if not (host and d.host)]
 
 
 def named(trace: Trace, others: Iterable[Device]) -> tuple[Device, ...]:

@@ -41,6 +41,8 @@ class Match(NamedTuple):
     """For each step of the first, its place in the second; -1 if it has none, or not surely."""
     pairs: int
     """Steps that both have in the same order, also those that are not sure."""
+    repeated: bool
+    """Whether what is matched fits as well one or several repetitions earlier or later."""
 
 
 def match(a: Array, b: Array) -> Match:
@@ -48,20 +50,36 @@ def match(a: Array, b: Array) -> Match:
     place = np.full(len(a), -1, np.int64)
     mine, theirs = np.flatnonzero(np.isin(a, b)), np.flatnonzero(np.isin(b, a))
     if not mine.size:
-        return Match(place, 0)
+        return Match(place, 0, repeated=False)
     x, y = (np.ascontiguousarray(s, np.int64) for s in (a[mine], b[theirs]))
     found = _common(x, y)
     _together(x, y, found)
     pairs = int(np.count_nonzero(found >= 0))
-    sure = _sure(x, y, found) & ~_chance(x, y, found)
+    sure, repeated = _sure(x, y, found)
+    sure &= ~_chance(x, y, found)
     place[mine[sure]] = theirs[found[sure]]
-    return Match(place, pairs)
+    return Match(place, pairs, bool(repeated))
 
 
 def _common(a: Array, b: Array) -> Array:
-    """For each element of `a` its place in `b` by a longest common subsequence; -1 for none."""
+    """For each element of `a` its place in `b` by a longest common subsequence; -1 for none.
+
+    If one is longer by far, it is searched for the stretch that fits, and as a whole if that does
+    not have all of the shorter: what is missing may be missing here and there.
+    """
+    whole = (0, len(a)), (0, len(b))
+    stretches = _stretches(a, b)
+    place = _common_within(a, b, *stretches)
+    pairs = np.count_nonzero(place >= 0)
+    if stretches == whole or pairs == min(len(a), len(b)):
+        return place
+    other = _common_within(a, b, *whole)
+    return other if np.count_nonzero(other >= 0) > pairs else place
+
+
+def _common_within(a: Array, b: Array, mine: tuple[int, int], theirs: tuple[int, int]) -> Array:
     place = np.full(len(a), -1, np.int64)
-    (low, high), (first, stop) = _stretches(a, b)
+    (low, high), (first, stop) = mine, theirs
     # backwards, so that of equal ones the last is found
     part, other = a[low:high][::-1].copy(), b[first:stop][::-1].copy()
     found = _edits(part, other, _MOST_EDITS)
@@ -77,12 +95,14 @@ def _in_pieces(a: Array, b: Array) -> Array:
     found = np.full(len(a), -1, np.int64)
     i = j = 0
     while i < len(a) and j < len(b):
-        part, other = a[i : i + _PIECE], b[j : j + _PIECE]
+        left, left_2 = len(a) - i, len(b) - j  # what is missing is so evenly
+        size, size_2 = (max(_PIECE * x // max(left, left_2), 1) for x in (left, left_2))
+        part, other = a[i : i + size], b[j : j + size_2]
         place = _edits(part, other, _MOST_EDITS)
         if place.size != part.size:
             place = sequences.align(part, other)
-        ends = i + _PIECE >= len(a) or j + _PIECE >= len(b)
-        kept = len(part) if ends else _KEPT
+        ends = i + size >= len(a) or j + size_2 >= len(b)
+        kept = len(part) if ends else max(size * _KEPT // _PIECE, 1)
         place = place[:kept]
         found[i : i + kept] = np.where(place >= 0, place + j, -1)
         i, j = i + kept, j + int(place.max(initial=-1)) + 1
@@ -282,8 +302,12 @@ def _together(  # noqa: C901, PLR0912 # one loop over columns
 @jit
 def _sure(  # noqa: C901, PLR0912 # one loop over gaps
     a: Array, b: Array, place: Array
-) -> Array:
-    """Which pairs fit nowhere else."""
+) -> tuple[Array, bool]:
+    """Which pairs fit nowhere else, and whether repetitions were taken for the last of them.
+
+    A repetition fits elsewhere, but as a whole. That is taken where it is the only difference, or
+    where one run is longer by half; else what is missing besides may as well be of the same hole.
+    """
     n = len(a)
     sure = place >= 0
     mine, theirs = np.empty(n + 2, np.int64), np.empty(n + 2, np.int64)
@@ -295,6 +319,10 @@ def _sure(  # noqa: C901, PLR0912 # one loop over gaps
             count += 1
     mine[count], theirs[count] = n, len(b)
     total = count - 1
+    gaps = np.count_nonzero(np.diff(mine[: count + 1]) > 1)
+    gaps += np.count_nonzero(np.diff(theirs[: count + 1]) > 1)
+    longer = max(n, len(b)) - total >= total // 2
+    repeated = False
     for k in range(count):
         for side in range(2):
             x, at = (a, mine) if side == 0 else (b, theirs)
@@ -303,30 +331,46 @@ def _sure(  # noqa: C901, PLR0912 # one loop over gaps
                 continue
             ends = k == 0 or k == count - 1
             alike = _alike(x, at[k] + 1, at[k + 1])
-            before, after = 0, 0
-            if not ends or alike:
-                while k - before > 0 and _moves(x, at, k - before, gap, k, 1):
-                    before += 1
-                while k + 1 + after < count and _moves(x, at, k + 1 + after, -gap, k + 1, -1):
-                    after += 1
+            before, after = _movable(x, at, k, count, gap)
             moved = before + after
+            whole = max(before, after) == total and not alike
             repeats = moved >= gap and not alike
-            if moved and not repeats and (moved < total):
+            exempt = (repeats and gaps == 1) or (longer and ends and not alike)
+            repeated = repeated or exempt or whole or _repeats(x, at, k, count, gap)
+            if whole:  # what is next to the gap alone may be of the other side
+                while before > 0 and at[k - before + 1] != at[k] - before + 1:
+                    before -= 1
+                while after > 0 and at[k + after] != at[k + 1] + after - 1:
+                    after -= 1
+            if moved and not exempt and (before + after < total):
                 for c in range(k - before + 1, k + 1 + after):
                     sure[mine[c]] = False
-            if not ends and gap <= _NEAR and not repeats:
+            if not ends and gap <= _NEAR and not exempt:
                 for c in (k, k + 1):
                     if _occurs(x, at[k] + 1, at[k + 1], x[at[c]]):
                         sure[mine[c]] = False
-    return sure
+    return sure, repeated
 
 
 @jit
-def _moves(x: Array, at: Array, c: int, by: int, edge: int, step: int) -> bool:
-    """Whether a pair next to a gap, and all between, could stand on its other side."""
-    if at[c] != at[edge] - step * abs(c - edge):  # not in one stretch with the edge
-        return False
-    return bool(x[at[c]] == x[at[c] + by])
+def _repeats(x: Array, at: Array, k: int, count: int, gap: int) -> bool:
+    """Whether pairs next to a gap could stand elsewhere in it, as many as they move by or more."""
+    for by in range(_TOGETHER, gap + 1):
+        before, after = _movable(x, at, k, count, by)
+        if before >= by or after >= by:
+            return True
+    return False
+
+
+@jit
+def _movable(x: Array, at: Array, k: int, count: int, by: int) -> tuple[int, int]:
+    """How many pairs before a gap, and after it, could stand so much further into it."""
+    before, after = 0, 0
+    while k - before > 0 and x[at[k - before]] == x[at[k - before] + by]:
+        before += 1
+    while k + 1 + after < count and x[at[k + 1 + after]] == x[at[k + 1 + after] - by]:
+        after += 1
+    return before, after
 
 
 @jit

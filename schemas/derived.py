@@ -54,6 +54,8 @@ class Metric:
         Ways to it, the best first.
     most
         What it cannot exceed; 0 if there is no such bound.
+    largest
+        Whether the largest of the formulas holds, as each may lack a part, and not the first.
     """
 
     name: str
@@ -61,6 +63,7 @@ class Metric:
     meaning: str
     formulas: tuple[Formula, ...]
     most: float = 0.0
+    largest: bool = False
 
 
 def _one(counter: str, factor: float = 1.0) -> Formula:
@@ -76,7 +79,21 @@ _VALU_WORK = (("ADD", 1.0), ("MUL", 1.0), ("TRANS", 1.0), ("FMA", 2.0))
 _NO_BUBBLE = ("gfx906", "gfx908", "gfx90a")
 _BUBBLE = ("gfx94", "gfx95")
 
+
+def _of_type(kind: str) -> str:
+    return f"flops_mfma_{kind.lower()}"
+
+
 METRICS = (
+    *(
+        Metric(
+            _of_type(kind),
+            "FLOP",
+            f"Floating-point operations of the matrix cores of type {kind}.",
+            (_one(_MFMA + kind, _PER_MOP), _one(f"MfmaFlops{kind}")),
+        )
+        for kind in _MFMA_TYPES
+    ),
     Metric(
         "cycles",
         "cycles",
@@ -88,10 +105,10 @@ METRICS = (
         "FLOP",
         "Floating-point operations of the matrix cores; integer ones are none.",
         (
-            Formula(tuple((_PER_MOP, (_MFMA + t,)) for t in _MFMA_TYPES), partial=True),
+            Formula(tuple((1.0, (_of_type(t),)) for t in _MFMA_TYPES), partial=True),
             _one("MfmaFlops"),
-            Formula(tuple((1.0, (f"MfmaFlops{t}",)) for t in _MFMA_TYPES), partial=True),
         ),
+        largest=True,
     ),
     Metric(
         "flops_valu",
@@ -190,19 +207,16 @@ BUSY_CYCLES = "GRBM_GUI_ACTIVE"
 
 
 ONLY_ON = {
-    f"{_MFMA}F8": ("gfx94", "gfx95"),
-    f"{_MFMA}XF32": ("gfx94",),
-    f"{_MFMA}F6F4": ("gfx95",),
+    _of_type("F8"): ("gfx94", "gfx95"),
+    _of_type("XF32"): ("gfx94",),
+    _of_type("F6F4"): ("gfx95",),
 }
-"""Counters of what not every architecture can → how the names of those begin that can."""
-FLOPS = tuple(
-    name
-    for metric in METRICS
-    if metric.name in {"flops_mfma", "flops_valu"}
-    for _, names in metric.formulas[0].terms
-    for name in names
+"""Metrics of what not every architecture can → how the names of those begin that can."""
+FLOPS = (
+    *(_of_type(kind) for kind in _MFMA_TYPES),
+    *(f"{_VALU}{work}_{kind}" for kind in _VALU_TYPES for work, _ in _VALU_WORK),
 )
-"""Counters that together count every floating-point operation."""
+"""Counters and metrics that together count every floating-point operation."""
 
 
 def canonical(counter: str) -> str:

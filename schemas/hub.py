@@ -106,7 +106,12 @@ ANNOTATIONS = (
     Column("intensity", pa.float64(), "Arithmetic intensity by counters.", "FLOP/B"),
     Column("mfma_util", pa.float64(), "Share of cycles in which matrix cores were busy.", "%"),
     Column("occupancy", pa.float64(), "Waves that were resident, of those that fit.", "%"),
-    Column("gfxclk_counted_mhz", pa.float64(), "Mean core clock by cycle counters.", "MHz"),
+    Column(
+        "gfxclk_counted_mhz",
+        pa.float64(),
+        "Mean core clock by cycle counters in the pass that counted them, not in the timing run.",
+        "MHz",
+    ),
     *_over_time("gfxclk", "mhz", "core clock, of all dies", "MHz"),
     *(
         c

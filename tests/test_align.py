@@ -205,3 +205,20 @@ def test_streams_that_interleave_otherwise_pair_no_kernel_wrongly(data: st.DataO
     possible = set(ours) & set(theirs)
     refused = "counter-pass-refused" in noted
     assert refused or len(found) >= 0.8 * len(possible)
+
+
+def test_what_is_told_is_what_is_joined() -> None:
+    found, noted = join(job_of(list("xaaby")), job_of(list("xaby"), counted=True))
+    assert len(found) == 3
+    assert "4 of 4 that both may have" in noted["dispatches-matched"]
+    assert "3 are sure and joined" in noted["dispatches-matched"]
+    assert "counters-of-last-repetition" not in noted
+
+
+def test_a_repetition_that_was_chosen_is_told() -> None:
+    found, noted = join(job_of(list("abcdef") * 6), job_of(list("abcdef") * 5, counted=True))
+    assert found == {i + 6: i for i in range(30)}
+    assert "counters-of-last-repetition" in noted
+    names = list("abcdef") * 6
+    found, _ = join(job_of(names), job_of(names[:14] + names[22:], counted=True))
+    assert found == {i + 8: i for i in range(14, 28)}

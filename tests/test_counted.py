@@ -2,6 +2,7 @@
 
 import csv
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from chopper_interop.demo import make_demo
 from chopper_interop.issues import IssueLog
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.derived import METRICS, canonical
-from chopper_interop.schemas.gpus import GPUS, gpu
+from chopper_interop.schemas.gpus import GPUS, gpu, known
 from chopper_interop.schemas.kinds import Kind, LaneKind
 from chopper_interop.schemas.meta import Device, Meta, Rank
 
@@ -221,12 +222,22 @@ def test_the_table_of_metrics_is_whole() -> None:
     [
         ("AMD Instinct MI300X", "", -1, "MI300X"),
         ("MI300A_A1", "gfx942", 228, "MI300A"),
-        ("AMD Instinct MI250X/MI250", "gfx90a", -1, "MI250X"),
+        ("AMD Instinct MI250X/MI250", "gfx90a", -1, None),
+        ("AMD Instinct MI250X/MI250", "gfx90a", 104, "MI250"),
+        ("AMD Instinct MI250X", "gfx90a", 104, None),
+        ("AMD Instinct MI300X", "gfx942", 38, "MI300X"),  # a partition
+        ("AMD Instinct MI300X", "gfx942", 228, None),
+        ("NVIDIA GH200 480GB", "sm_90", 132, None),
+        ("NVIDIA GB200", "", -1, None),
+        ("NVIDIA H100 NVL", "sm_90", 132, None),
+        ("NVIDIA H100 80GB HBM2e", "", -1, None),
+        ("NVIDIA H100 PCIe", "", 114, "H100 PCIe"),
+        ("NVIDIA H200", "", -1, "H200"),
         ("AMD Instinct MI250", "", 104, "MI250"),
         ("AMD Radeon Graphics", "gfx942", 228, "MI300A"),
         ("AMD Radeon Graphics", "gfx942", 304, None),  # MI300X or MI325X
         ("NVIDIA A100-SXM4-80GB", "sm_80", 108, "A100-SXM4-80GB"),
-        ("NVIDIA H100 80GB HBM3", "sm_90", 132, "H100"),
+        ("NVIDIA H100 80GB HBM3", "sm_90", 132, "H100 80GB HBM3"),
         ("AMD Instinct MI300X", "gfx90a", -1, None),
         ("", "", -1, None),
     ],
@@ -236,13 +247,45 @@ def test_products(name: str, arch: str, cus: int, product: str | None) -> None:
     assert (found.name if found else None) == product
 
 
+def test_what_all_products_that_it_may_be_have_in_common_is_known() -> None:
+    found = known("", "gfx942", 304)
+    assert (found["xccs"], found["cus"], found["max_mhz"]) == (8, 304, 2100)
+    assert "cus" not in known("AMD Instinct MI250X/MI250")
+    assert known("AMD Instinct MI250X/MI250")["xccs"] == 1
+    assert known("", "gfx90a", 304) == known("", "", 304) == {}
+    nameless = Device("", 0, "", "t", arch="gfx942", cus=304)
+    clock = metrics({"GRBM_GUI_ACTIVE": 8 * 2e6}, nameless)[0]["gfxclk_counted_mhz"]
+    assert clock == pytest.approx(2000)
+
+
+def test_another_hosts_gpu_is_not_taken() -> None:
+    trace = trace_of({"GRBM_GUI_ACTIVE": [8 * 2e6]}, replace(MI300X, host="b"))
+    assert "gfxclk_counted_mhz" in counted.columns(trace, IssueLog())
+    trace = trace.with_meta(ranks=(Rank(0, host="a"),))
+    assert counted.columns(trace, IssueLog()) == {}
+
+
+@pytest.mark.parametrize(
+    ("counters", "flops"),
+    [
+        ({"SQ_INSTS_VALU_MFMA_MOPS_F16": 10, "MfmaFlopsBF16": 1e12}, 5120 + 1e12),
+        ({"SQ_INSTS_VALU_MFMA_MOPS_F16": 0, "MfmaFlops": 1e12}, 1e12),
+        ({"SQ_INSTS_VALU_MFMA_MOPS_F16": 10, "MfmaFlopsF16": 5120}, 5120),
+        ({"SQ_INSTS_VALU_MFMA_MOPS_F16": 10, "MfmaFlops": 100}, 5120),
+    ],
+)
+def test_matrix_operations_by_either_counter(counters: dict[str, float], flops: float) -> None:
+    assert metrics(counters, MI300X)[0]["flops_counted"] == flops
+
+
 @pytest.mark.parametrize(
     ("name", "kind", "tflops"),
     [
         ("MI100", "f16", 184.6), ("MI210", "bf16", 181.0), ("MI300X", "bf16", 1307.4),
         ("MI300X", "f8", 2614.9), ("MI300X", "f32", 163.4), ("MI355X", "bf16", 2516.6),
-        ("MI355X", "f8", 5033.2), ("A100", "bf16", 311.9), ("H100", "bf16", 989.4),
-        ("H200", "bf16", 989.4),
+        ("MI355X", "f8", 5033.2), ("A100", "bf16", 311.9),
+        ("H100 80GB HBM3", "bf16", 989.4), ("H100 80GB HBM3", "f64", 66.9),
+        ("H100 PCIe", "f64", 51.2), ("H200", "bf16", 989.4), ("H200", "f64", 66.9),
     ],
 )  # fmt: skip
 def test_rates_are_those_of_data_sheets(name: str, kind: str, tflops: float) -> None:

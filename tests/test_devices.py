@@ -283,3 +283,13 @@ def test_a_few_gpus_of_a_machine(tmp_path: Path) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | {"cuda_runtime_version": 12040}))
     telemetry(folder / "smi.csv", 8, 100)
     assert power(ci.read(folder)) == {0: 103}
+
+
+def test_hardware_of_another_host_is_not_taken(tmp_path: Path) -> None:
+    trace = ci.read(job(tmp_path, {0: 0}))
+    trace = trace.with_meta(devices=(Device("a", 0), Device("", 1)))
+    others = [Device("b", 0, arch="gfx942", cus=304), Device("b", 1, arch="gfx90a", cus=104)]
+    found = devices.with_hardware(trace, others, {0: 0, 1: 1}).meta.devices
+    assert [(d.host, d.device, d.arch) for d in found] == [
+        ("a", 0, ""), ("", 1, "gfx90a"), ("b", 0, "gfx942"),
+    ]  # fmt: skip

@@ -120,3 +120,48 @@ def test_many_differences_are_matched_piece_by_piece(monkeypatch: pytest.MonkeyP
     right = kept[found.place[at]] == at
     assert right.mean() > 0.999
     assert len(at) > 0.98 * len(kept)
+
+
+def missing(a: list[int], gone: object) -> tuple[np.ndarray, order_match.Match]:
+    """By how much steps are moved that are matched if some are gone, and what was found."""
+    kept = np.delete(np.arange(len(a)), gone)
+    found = match(np.array(a), np.array(a)[kept])
+    at = np.flatnonzero(found.place >= 0)
+    return kept[found.place[at]] - at, found
+
+
+@pytest.mark.parametrize("steps", [1000, 2000])
+def test_many_steps_missing_here_and_there_shift_none(steps: int) -> None:
+    draw = np.random.default_rng(0)
+    a = np.tile(draw.integers(0, 15, 200), steps)
+    shift, _ = missing(a.tolist(), np.flatnonzero(draw.random(len(a)) < 0.02))
+    assert len(shift) > 0.97 * len(a)
+    assert np.count_nonzero(shift) <= 1  # of equal kernels next to a lost one
+
+
+@pytest.mark.parametrize(
+    ("period", "steps", "first", "stop"), [(6, 6, 14, 22), (200, 10, 700, 950)]
+)
+def test_a_hole_that_is_no_whole_step_moves_none(
+    period: int, steps: int, first: int, stop: int
+) -> None:
+    shift, found = missing(list(range(period)) * steps, np.arange(first, stop))
+    assert shift.size
+    assert not shift.any()
+    assert found.pairs == period * steps - (stop - first)
+
+
+def test_holes_in_steps_move_none_untold() -> None:
+    draw = np.random.default_rng(5)
+    matched_all = 0
+    for _ in range(300):
+        period, steps = int(draw.integers(5, 25)), int(draw.integers(5, 12))
+        a = [99, *list(range(period)) * steps, 98][:: 1 if draw.random() < 0.5 else -1]
+        sizes = draw.choice([1, 1, 2, period // 2 + 1, period, period + 2], draw.integers(0, 4))
+        at = draw.integers(0, len(a) - 2 * period, len(sizes))
+        gone = [np.arange(i, i + size) for i, size in zip(at, sizes, strict=True)]
+        shift, found = missing(a, np.unique(np.concatenate([np.empty(0, int), *gone])))
+        matched_all += len(shift)
+        assert found.repeated or not shift.any()
+        assert not (shift % period).any()
+    assert matched_all > 20_000
