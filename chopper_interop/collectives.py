@@ -379,7 +379,7 @@ def _by_order(members: Members, chosen: Array, label: Array, issues: IssueLog) -
 
 
 def _label_pairs(members: Members, label: Array, issues: IssueLog) -> None:
-    """Pair sends with receives: of each two ranks in their order, where their sizes agree."""
+    """Pair sends with receives of each two ranks: by sequence number, else by order and size."""
     chosen = np.flatnonzero(members.of(_ENDS))
     sends = members.of((Collective.SEND,))[chosen]
     rank, peer = members.rank[chosen], members.peer[chosen]
@@ -402,6 +402,9 @@ def _label_pairs(members: Members, label: Array, issues: IssueLog) -> None:
 
 def _paired(members: Members, sent: Array, received: Array) -> tuple[Array, Array]:
     """Places of sends and of their receives."""
+    by_number = _paired_by_number(members, sent, received)
+    if by_number is not None:
+        return by_number
     if np.array_equal(members.size[sent], members.size[received]):
         every = np.arange(len(sent))
         return every, every
@@ -412,3 +415,23 @@ def _paired(members: Members, sent: Array, received: Array) -> tuple[Array, Arra
     kept = a != collective_order.NOWHERE
     _, i, j = np.intersect1d(a[kept], b, assume_unique=True, return_indices=True)
     return np.flatnonzero(kept)[i], j
+
+
+def _paired_by_number(members: Members, sent: Array, received: Array) -> tuple[Array, Array] | None:
+    """Places of sends and receives under the same sequence numbers; None if these do not tell.
+
+    A rank may count what it exchanges with all others: its numbers then mean nothing to the other
+    end, and one end has some that the other lacks between the first and last that both have.
+    """
+    numbers = members.seq[sent], members.seq[received]
+    shared = np.intersect1d(*numbers)
+    if not shared.size or min(int(n.min()) for n in numbers) < 0:
+        return None
+    a, b = (np.argsort(n, kind="stable") for n in numbers)  # of equal ones in their order
+    a, b = (
+        p[(n[p] >= shared[0]) & (n[p] <= shared[-1])] for p, n in zip((a, b), numbers, strict=True)
+    )
+    if not np.array_equal(numbers[0][a], numbers[1][b]):
+        return None
+    size, other = members.size[sent[a]], members.size[received[b]]
+    return None if ((size != other) & (size >= 0) & (other >= 0)).any() else (a, b)

@@ -176,6 +176,32 @@ def test_sends_without_a_receive_are_told() -> None:
     assert told == {"sends-unpaired": 2}
 
 
+def _messages(numbers: dict[str, list[tuple[int, int]]]) -> list[Member]:
+    """Sends of rank 0 and receives of rank 1, of each what message it is and its number."""
+    return [
+        Member(i, rank, i * MS, i * MS + 50 + rank, kind=kind, seq=seq, peer=1 - rank)
+        for rank, kind in enumerate((Collective.SEND, Collective.RECV))
+        for i, seq in numbers[kind]
+    ]
+
+
+@pytest.mark.parametrize(
+    "received",
+    [
+        [(i, i) for i in range(4, 10)],  # its window begins and ends one earlier
+        [(i, 2 * i - 3) for i in range(5, 11)],  # a number for each message with any rank
+    ],
+)
+def test_numbers_pair_sends_with_receives_where_both_count_the_same(
+    received: list[tuple[int, int]],
+) -> None:
+    trace, told = matched(
+        job(_messages({"send": [(i, i) for i in range(5, 11)], "recv": received}))
+    )
+    assert found(trace) == truth(trace)
+    assert told.get("sends-unpaired", 0) == 12 - 2 * len(truth(trace))
+
+
 def moments_are_ordered(trace: ci.Trace) -> bool:
     """Whether starts and ends, with all that ties them, hold no circle."""
     graph: nx.DiGraph = nx.DiGraph()
