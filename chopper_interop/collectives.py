@@ -167,7 +167,16 @@ def with_edges(trace: Trace, issues: IssueLog) -> Trace:
 
     They lead from the member that started last to all others, and from a send to its receive; of
     broadcast and scatter from the root to all others, of reduce and gather from those to the root.
+    What a trace that was read back says of members without an edge is not noted again.
     """
+    log = IssueLog(issues.source)
+    trace = _drawn(trace, log)
+    known = {(issue.source, issue.code) for issue in trace.meta.issues}
+    issues.extend(issue for issue in log if (issue.source, issue.code) not in known)
+    return trace
+
+
+def _drawn(trace: Trace, issues: IssueLog) -> Trace:
     drawn = (trace.array("kind", "edges") == EdgeKind.COMM).any()
     if drawn or "instance" not in trace.nodes.column_names:
         return trace

@@ -367,6 +367,7 @@ def _meta(
             *run.matches,
         ),
         facts=facts,
+        issues=tuple(issue for f in timing for issue in f.trace.meta.issues),
     )
 
 

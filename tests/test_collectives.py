@@ -291,6 +291,18 @@ def test_what_is_stated_stays(tmp_path_factory: pytest.TempPathFactory, rng: ran
     assert collectives.with_edges(again, issues) is again
 
 
+def test_what_is_read_back_is_noted_once(tmp_path: Path) -> None:
+    kind = Collective.BROADCAST
+    members = [Member(0, r, 60 * r, 60 * r + 50, kind=kind, seq=0, root=1) for r in (0, 1)]
+    members += [Member(1, r, MS, MS + 50, kind=kind, seq=1) for r in (0, 1)]
+    issues = IssueLog("job")
+    trace = collectives.with_edges(matched(job(members))[0], issues)
+    ci.write(trace.with_meta(issues=tuple(issues)), tmp_path / "job.parquet")
+    again = ci.read(tmp_path / "job.parquet")
+    told = {i.code: i.count for i in again.meta.issues if i.code.startswith("collectives-")}
+    assert told == {"collectives-late": 1, "collectives-root-unknown": 2}
+
+
 @pytest.mark.parametrize(
     ("folder", "pattern", "counts"),
     [
