@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ranks import Member, found, instances, job, truth
 
 import chopper_interop as ci
-from chopper_interop import arrow, collectives
+from chopper_interop import arrow, collectives, rank_clocks
 from chopper_interop.issues import IssueLog
 from chopper_interop.schemas.kinds import MOMENTS, Collective, EdgeKind, Kind, Moment
 from chopper_interop.trace import empty
@@ -301,6 +301,37 @@ def test_what_is_read_back_is_noted_once(tmp_path: Path) -> None:
     again = ci.read(tmp_path / "job.parquet")
     told = {i.code: i.count for i in again.meta.issues if i.code.startswith("collectives-")}
     assert told == {"collectives-late": 1, "collectives-root-unknown": 2}
+
+
+def test_parts_that_were_written_each_as_a_whole_are_matched_again(tmp_path: Path) -> None:
+    """Each numbers from 0 what only it has; in each a rank's clock is 5 s ahead."""
+    members = []
+    for i in range(24):
+        now = i * i * MS
+        members += [Member(2 * i, r, now + r, now + MS, seq=i) for r in range(4)]
+        members += [
+            Member(1000 * (r // 2 + 1) + i, r, now + 2 * MS, now + 3 * MS, f"pair {r // 2}", seq=i)
+            for r in range(4)
+        ]
+    pairs = {"pair 0": [0, 1], "pair 1": [2, 3]}
+    ahead = dict.fromkeys((1, 3), (5000 * MS, 0.0))
+    for part in ((0, 1), (2, 3)):
+        issues = IssueLog("job")
+        trace = matched(job([m for m in members if m.rank in part], ahead, pairs))[0]
+        trace = collectives.with_edges(rank_clocks.aligned(trace, issues), issues)
+        trace = trace.with_meta(issues=tuple(issues))
+        ci.write(trace, tmp_path / f"part{part[0]}.parquet")
+    again = ci.read(tmp_path / "part0.parquet", tmp_path / "part2.parquet")
+    assert found(again) == truth(again)
+    src, dst = (again.array(c, "edges") for c in ("src", "dst"))
+    comm = again.array("kind", "edges") == EdgeKind.COMM
+    assert np.count_nonzero(comm) == sum(len(rows) - 1 for rows in truth(again))
+    number = again.array("correlation")
+    assert (number[src[comm]] == number[dst[comm]]).all()
+    told = {i.code: i for i in again.meta.issues}
+    assert told["collectives-again"].count == 2
+    assert "rank 1 by -5,000,000.000 us" in told["collectives-again"].example
+    assert [fit.of for fit in again.meta.clocks] == [f"rank {r}" for r in range(4)]
 
 
 @pytest.mark.parametrize(
