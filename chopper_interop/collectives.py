@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import arrow, collective_names, collective_order, gather
+from chopper_interop import arrow, collective_names, collective_order, gather, moments
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas.kinds import Collective, EdgeKind, Kind
 
@@ -54,8 +54,8 @@ UNPAIRED = Fault(
 LATE = Fault(
     "collectives-late",
     Severity.INFO,
-    "Members that end before the last member of their collective starts: clocks of ranks differ, or "
-    "it is not synchronising. They got no edge.",
+    "Members that end before or when the last member of their collective starts: clocks of ranks "
+    "differ, or it is not synchronising. They got no edge.",
 )
 ROOT_UNKNOWN = Fault(
     "collectives-root-unknown",
@@ -200,8 +200,7 @@ def _drawn(trace: Trace, issues: IssueLog) -> Trace:
     start = np.concatenate([src[instance[row[waits]]], root[outward], row[inward]])
     dst = np.concatenate([row[waits], row[outward], root[inward]])
     dst, start = dst[(start >= 0) & (start != dst)], start[(start >= 0) & (start != dst)]
-    # at equal times edges only lead to later rows, so that they close no circle
-    holds = (ts[start] < end[dst]) | ((ts[start] == end[dst]) & (start < dst))
+    holds = moments.forward(trace, start, dst, EdgeKind.COMM)
     late = np.flatnonzero(~holds)
     worst = int((ts[start] - end[dst])[late].max(initial=0))
     issues.add(LATE, len(late), f"by up to {worst / 1000:,.3f} us")

@@ -278,6 +278,16 @@ def test_who_leaves_before_the_root_has_come_is_late() -> None:
     assert [(i.code, i.count) for i in issues] == [("collectives-late", 1)]
 
 
+def test_who_leaves_when_the_last_comes_is_late() -> None:
+    """What lasted till then ends before anything starts, as all dependencies have it."""
+    members = [Member(0, 0, 0, 50, seq=0), Member(0, 1, 50, 90, seq=0)]
+    for ranks in ((0, 1), (1, 0)):  # whichever row is the first
+        issues = IssueLog()
+        made = [replace(m, rank=ranks[m.rank]) for m in members]
+        assert not collectives.with_edges(matched(job(made))[0], issues).edges.num_rows
+        assert [(i.code, i.count) for i in issues] == [("collectives-late", 1)]
+
+
 @given(_RANDOM)
 @settings(max_examples=3)
 def test_what_is_stated_stays(tmp_path_factory: pytest.TempPathFactory, rng: random.Random) -> None:
