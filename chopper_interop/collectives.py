@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import arrow, collective_names, collective_order, gather
+from chopper_interop import arrow, collective_names, collective_order, gather, moments
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas.kinds import Collective, EdgeKind, Kind
 
@@ -54,8 +54,8 @@ UNPAIRED = Fault(
 LATE = Fault(
     "collectives-late",
     Severity.INFO,
-    "Members that end before the last member of their collective starts: clocks of ranks differ, or "
-    "it is not synchronising. They got no edge.",
+    "Members that end before or when the last member of their collective starts: clocks of ranks "
+    "differ, or it is not synchronising. They got no edge.",
 )
 ROOT_UNKNOWN = Fault(
     "collectives-root-unknown",
@@ -167,7 +167,16 @@ def with_edges(trace: Trace, issues: IssueLog) -> Trace:
 
     They lead from the member that started last to all others, and from a send to its receive; of
     broadcast and scatter from the root to all others, of reduce and gather from those to the root.
+    What a trace that was read back says of members without an edge is not noted again.
     """
+    log = IssueLog(issues.source)
+    trace = _drawn(trace, log)
+    known = {(issue.source, issue.code) for issue in trace.meta.issues}
+    issues.extend(issue for issue in log if (issue.source, issue.code) not in known)
+    return trace
+
+
+def _drawn(trace: Trace, issues: IssueLog) -> Trace:
     drawn = (trace.array("kind", "edges") == EdgeKind.COMM).any()
     if drawn or "instance" not in trace.nodes.column_names:
         return trace
@@ -191,8 +200,7 @@ def with_edges(trace: Trace, issues: IssueLog) -> Trace:
     start = np.concatenate([src[instance[row[waits]]], root[outward], row[inward]])
     dst = np.concatenate([row[waits], row[outward], root[inward]])
     dst, start = dst[(start >= 0) & (start != dst)], start[(start >= 0) & (start != dst)]
-    # at equal times edges only lead to later rows, so that they close no circle
-    holds = (ts[start] < end[dst]) | ((ts[start] == end[dst]) & (start < dst))
+    holds = moments.forward(trace, start, dst, EdgeKind.COMM)
     late = np.flatnonzero(~holds)
     worst = int((ts[start] - end[dst])[late].max(initial=0))
     issues.add(LATE, len(late), f"by up to {worst / 1000:,.3f} us")
@@ -379,7 +387,7 @@ def _by_order(members: Members, chosen: Array, label: Array, issues: IssueLog) -
 
 
 def _label_pairs(members: Members, label: Array, issues: IssueLog) -> None:
-    """Pair sends with receives: of each two ranks in their order, where their sizes agree."""
+    """Pair sends with receives of each two ranks: by sequence number, else by order and size."""
     chosen = np.flatnonzero(members.of(_ENDS))
     sends = members.of((Collective.SEND,))[chosen]
     rank, peer = members.rank[chosen], members.peer[chosen]
@@ -402,6 +410,9 @@ def _label_pairs(members: Members, label: Array, issues: IssueLog) -> None:
 
 def _paired(members: Members, sent: Array, received: Array) -> tuple[Array, Array]:
     """Places of sends and of their receives."""
+    by_number = _paired_by_number(members, sent, received)
+    if by_number is not None:
+        return by_number
     if np.array_equal(members.size[sent], members.size[received]):
         every = np.arange(len(sent))
         return every, every
@@ -412,3 +423,23 @@ def _paired(members: Members, sent: Array, received: Array) -> tuple[Array, Arra
     kept = a != collective_order.NOWHERE
     _, i, j = np.intersect1d(a[kept], b, assume_unique=True, return_indices=True)
     return np.flatnonzero(kept)[i], j
+
+
+def _paired_by_number(members: Members, sent: Array, received: Array) -> tuple[Array, Array] | None:
+    """Places of sends and receives under the same sequence numbers; None if these do not tell.
+
+    A rank may count what it exchanges with all others: its numbers then mean nothing to the other
+    end, and one end has some that the other lacks between the first and last that both have.
+    """
+    numbers = members.seq[sent], members.seq[received]
+    shared = np.intersect1d(*numbers)
+    if not shared.size or min(int(n.min()) for n in numbers) < 0:
+        return None
+    a, b = (np.argsort(n, kind="stable") for n in numbers)  # of equal ones in their order
+    a, b = (
+        p[(n[p] >= shared[0]) & (n[p] <= shared[-1])] for p, n in zip((a, b), numbers, strict=True)
+    )
+    if not np.array_equal(numbers[0][a], numbers[1][b]):
+        return None
+    size, other = members.size[sent[a]], members.size[received[b]]
+    return None if ((size != other) & (size >= 0) & (other >= 0)).any() else (a, b)

@@ -23,6 +23,7 @@ from chopper_interop import (
     host_et,
     processes,
     rank_clocks,
+    rematch,
     same_run,
     source_clocks,
 )
@@ -103,6 +104,7 @@ def assemble(
     """
     issues = IssueLog("job")
     about, fragments = source_clocks.known(fragments, clock_rules)
+    fragments = rematch.parts_unmatched(fragments, issues)
     timed, telemetry = _timed_and_sampled(fragments)
     timed, programs = host_et.apart(timed, issues)
     run, fits = _run(timed, fragments, about, issues)
@@ -367,6 +369,7 @@ def _meta(
             *run.matches,
         ),
         facts=facts,
+        issues=tuple(issue for f in timing for issue in f.trace.meta.issues),
     )
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ranks import Member, found, instances, job, truth
 
 import chopper_interop as ci
-from chopper_interop import arrow, collectives
+from chopper_interop import arrow, collectives, rank_clocks
 from chopper_interop.issues import IssueLog
 from chopper_interop.schemas.kinds import MOMENTS, Collective, EdgeKind, Kind, Moment
 from chopper_interop.trace import empty
@@ -176,6 +176,32 @@ def test_sends_without_a_receive_are_told() -> None:
     assert told == {"sends-unpaired": 2}
 
 
+def _messages(numbers: dict[str, list[tuple[int, int]]]) -> list[Member]:
+    """Sends of rank 0 and receives of rank 1, of each what message it is and its number."""
+    return [
+        Member(i, rank, i * MS, i * MS + 50 + rank, kind=kind, seq=seq, peer=1 - rank)
+        for rank, kind in enumerate((Collective.SEND, Collective.RECV))
+        for i, seq in numbers[kind]
+    ]
+
+
+@pytest.mark.parametrize(
+    "received",
+    [
+        [(i, i) for i in range(4, 10)],  # its window begins and ends one earlier
+        [(i, 2 * i - 3) for i in range(5, 11)],  # a number for each message with any rank
+    ],
+)
+def test_numbers_pair_sends_with_receives_where_both_count_the_same(
+    received: list[tuple[int, int]],
+) -> None:
+    trace, told = matched(
+        job(_messages({"send": [(i, i) for i in range(5, 11)], "recv": received}))
+    )
+    assert found(trace) == truth(trace)
+    assert told.get("sends-unpaired", 0) == 12 - 2 * len(truth(trace))
+
+
 def moments_are_ordered(trace: ci.Trace) -> bool:
     """Whether starts and ends, with all that ties them, hold no circle."""
     graph: nx.DiGraph = nx.DiGraph()
@@ -264,6 +290,16 @@ def test_instances_are_stated_by_any_numbers() -> None:
     assert edges[1].equals(edges[0])
 
 
+def test_who_leaves_when_the_last_comes_is_late() -> None:
+    """What lasted till then ends before anything starts, as all dependencies have it."""
+    members = [Member(0, 0, 0, 50, seq=0), Member(0, 1, 50, 90, seq=0)]
+    for ranks in ((0, 1), (1, 0)):  # whichever row is the first
+        issues = IssueLog()
+        made = [replace(m, rank=ranks[m.rank]) for m in members]
+        assert not collectives.with_edges(matched(job(made))[0], issues).edges.num_rows
+        assert [(i.code, i.count) for i in issues] == [("collectives-late", 1)]
+
+
 @given(_RANDOM)
 @settings(max_examples=3)
 def test_what_is_stated_stays(tmp_path_factory: pytest.TempPathFactory, rng: random.Random) -> None:
@@ -275,6 +311,49 @@ def test_what_is_stated_stays(tmp_path_factory: pytest.TempPathFactory, rng: ran
     assert again.edges.equals(trace.edges)
     assert collectives.matched(again, issues) is again
     assert collectives.with_edges(again, issues) is again
+
+
+def test_what_is_read_back_is_noted_once(tmp_path: Path) -> None:
+    kind = Collective.BROADCAST
+    members = [Member(0, r, 60 * r, 60 * r + 50, kind=kind, seq=0, root=1) for r in (0, 1)]
+    members += [Member(1, r, MS, MS + 50, kind=kind, seq=1) for r in (0, 1)]
+    issues = IssueLog("job")
+    trace = collectives.with_edges(matched(job(members))[0], issues)
+    ci.write(trace.with_meta(issues=tuple(issues)), tmp_path / "job.parquet")
+    again = ci.read(tmp_path / "job.parquet")
+    told = {i.code: i.count for i in again.meta.issues if i.code.startswith("collectives-")}
+    assert told == {"collectives-late": 1, "collectives-root-unknown": 2}
+
+
+def test_parts_that_were_written_each_as_a_whole_are_matched_again(tmp_path: Path) -> None:
+    """Each numbers from 0 what only it has; in each a rank's clock is 5 s ahead."""
+    members = []
+    for i in range(24):
+        now = i * i * MS
+        members += [Member(2 * i, r, now + r, now + MS, seq=i) for r in range(4)]
+        members += [
+            Member(1000 * (r // 2 + 1) + i, r, now + 2 * MS, now + 3 * MS, f"pair {r // 2}", seq=i)
+            for r in range(4)
+        ]
+    pairs = {"pair 0": [0, 1], "pair 1": [2, 3]}
+    ahead = dict.fromkeys((1, 3), (5000 * MS, 0.0))
+    for part in ((0, 1), (2, 3)):
+        issues = IssueLog("job")
+        trace = matched(job([m for m in members if m.rank in part], ahead, pairs))[0]
+        trace = collectives.with_edges(rank_clocks.aligned(trace, issues), issues)
+        trace = trace.with_meta(issues=tuple(issues))
+        ci.write(trace, tmp_path / f"part{part[0]}.parquet")
+    again = ci.read(tmp_path / "part0.parquet", tmp_path / "part2.parquet")
+    assert found(again) == truth(again)
+    src, dst = (again.array(c, "edges") for c in ("src", "dst"))
+    comm = again.array("kind", "edges") == EdgeKind.COMM
+    assert np.count_nonzero(comm) == sum(len(rows) - 1 for rows in truth(again))
+    number = again.array("correlation")
+    assert (number[src[comm]] == number[dst[comm]]).all()
+    told = {i.code: i for i in again.meta.issues}
+    assert told["collectives-again"].count == 2
+    assert "rank 1 by -5,000,000.000 us" in told["collectives-again"].example
+    assert [fit.of for fit in again.meta.clocks] == [f"rank {r}" for r in range(4)]
 
 
 @pytest.mark.parametrize(
