@@ -119,10 +119,32 @@ def _devices(trace: Trace, calls: Calls, queues: Queues) -> _Asked:
     """Questions of calls that wait for all of their device."""
     node = calls.node[calls.of(Role.DEVICE_SYNC)]
     which, queue = pairs(trace.array("rank")[node].astype(np.int64), queues.rank)
-    device = device_of(trace, node, queues)[which]
+    device = _that_returned(trace, node, queues, which, queue)[which]
     same = (device < 0) | (queues.device[queue] == device)
     which, queue = which[same], queue[same]
     return _Asked(node[which], queue, trace.array("ts")[node[which]])
+
+
+def _that_returned(trace: Trace, node: Array, queues: Queues, which: Array, queue: Array) -> Array:
+    """Device that each call waits for, of those in its pairs with queues.
+
+    Where work of the thread's device ended later than the call, the thread has changed devices:
+    then it is the one whose last work ended while the call lasted, if there is any.
+    """
+    device, ts = device_of(trace, node, queues), trace.array("ts")[node]
+    end = ts + trace.array("dur")[node]
+    last, later = queues.last_before(queue, ts[which], end[which])
+    on = queues.device[queue]
+    wrong = np.zeros(len(node), bool)
+    wrong[which[later & (on == device[which])]] = True
+    first, pair = gather.distinct(which, on)
+    busy = np.zeros(len(first), bool)
+    busy[pair[later]] = True
+    fits = np.flatnonzero(wrong[which] & ~busy[pair] & (last >= 0))
+    fits = fits[queues.end[last[fits]] >= ts[which[fits]]]
+    best = fits[_latest(which[fits], queues.end[last[fits]])]
+    device[which[best]] = on[best]
+    return device
 
 
 def device_of(trace: Trace, node: Array, queues: Queues) -> Array:

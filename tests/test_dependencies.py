@@ -90,9 +90,10 @@ class Made:
         thread: int = 1,
         kind: Kind = Kind.KERNEL,
         call: str = "hipLaunchKernel",
+        gpu: int = 0,
         **args: Any,
     ) -> int:
-        lane = self.builder.lane(0, LaneKind.STREAM, on, f"stream {on}", 0)
+        lane = self.builder.lane(0, LaneKind.STREAM, on, f"stream {on}", gpu)
         node = self.add(kind, "work", lane, ts, dur)
         self.launched.append((self.call(call, launch, 10, thread, **args), node))
         return node
@@ -132,6 +133,17 @@ def test_work_that_ends_after_the_call_is_no_dependency_and_is_counted() -> None
     trace, row, issues = m.trace()
     assert edges(trace, EdgeKind.SYNC) == {(row[before], row[wait])}
     assert [(i.code, i.count) for i in issues] == [("wait-contradicted", 1)]
+
+
+def test_a_thread_that_changed_devices_waits_for_the_one_that_ended() -> None:
+    made = Made()
+    first = made.work(6_000, 94_000, launch=0)
+    second = made.work(7_000, 193_000, launch=3_000, gpu=1)
+    one = made.call("hipDeviceSynchronize", 10_000, 91_000)
+    other = made.call("hipDeviceSynchronize", 102_000, 99_000)
+    trace, row, issues = made.trace()
+    assert edges(trace, EdgeKind.SYNC) == {(row[first], row[one]), (row[second], row[other])}
+    assert not list(issues)
 
 
 @pytest.mark.parametrize("form", ['"{}"', "{}", '"( stream({}) event({}))"'])
