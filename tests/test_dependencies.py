@@ -181,6 +181,43 @@ def test_the_last_record_of_an_event_counts() -> None:
     assert edges(trace, EdgeKind.EVENT) == {(row[second], row[behind])}
 
 
+HIGH = {"stream": "0xffffffff00000007"}
+
+
+@pytest.mark.parametrize(
+    ("launch", "recorded", "outcome"),
+    [
+        (HIGH, True, []),  # a handle of 64 bits
+        ({}, True, ["event-by-order"]),  # launches name none
+        (HIGH, False, ["event-untold"]),  # the record came before the trace
+    ],
+)
+def test_no_wait_that_names_its_stream_is_lost(
+    launch: dict[str, str], *, recorded: bool, outcome: list[str]
+) -> None:
+    m = Made()
+    before = m.work(10_000, 20_000, 100, 7, **launch)
+    if recorded:
+        m.call("hipEventRecord", 2_000, **HIGH, event="0x5")
+    m.call("hipStreamWaitEvent", 4_000, 11, stream="0x8", event="0x5")
+    behind = m.work(31_000, 5_000, 6_000, 8, **(launch and {"stream": "0x8"}))
+    trace, row, issues = m.trace()
+    expected = {(row[before], row[behind])} if recorded else set()
+    assert edges(trace, EdgeKind.EVENT) == expected
+    assert [i.code for i in issues] == outcome
+
+
+def test_a_recorded_wait_for_an_unknown_stream_is_counted() -> None:
+    m = Made()
+    m.work(10_000, 20_000, 100, 7)
+    m.work(31_000, 5_000, 6_000, 8)
+    lane = m.builder.lane(0, LaneKind.GPU_SYNC, 8, "waits", 0)
+    m.add(Kind.GPU_SYNC, "Stream Wait Event", lane, 30_000, 0, stream=8, wait_on_stream=-1)
+    trace, _, issues = m.trace()
+    assert not edges(trace, EdgeKind.EVENT)
+    assert [(i.code, i.count) for i in issues] == [("event-untold", 1)]
+
+
 def test_communication_waits_for_what_its_thread_launched_before() -> None:
     m = Made()
     m.work(900, 5, 90, on=9)
