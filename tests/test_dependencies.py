@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from shared_data import SHARED
 
-from chopper_interop import dependencies, moments, pipeline
+from chopper_interop import dependencies, dependencies_queues, moments, pipeline
 from chopper_interop.build import TraceBuilder
 from chopper_interop.demo import make_demo
 from chopper_interop.errors import ReadError
@@ -205,6 +205,21 @@ def test_no_wait_that_names_its_stream_is_lost(
     expected = {(row[before], row[behind])} if recorded else set()
     assert edges(trace, EdgeKind.EVENT) == expected
     assert [i.code for i in issues] == outcome
+
+
+def test_what_ended_is_found_behind_any_amount_that_had_not() -> None:
+    random = np.random.default_rng(1)
+    submit = np.sort(random.integers(0, 500, 600))
+    end = submit + random.integers(0, 400, 600)
+    asked, ended = random.integers(-1, 501, 400), random.integers(0, 900, 400)
+    first, queue = np.array([0, 600]), np.zeros(400, np.int64)
+    place, _ = dependencies_queues._last_before(first, submit, end, queue, asked, ended)
+    for k in range(400):
+        over = np.flatnonzero((submit <= asked[k]) & (end <= ended[k]))
+        assert (place[k] >= 0) == bool(over.size)
+        if over.size:
+            near = over[over >= over[-1] - dependencies_queues._LOOKED_BACK]
+            assert end[place[k]] == end[near].max()
 
 
 def test_a_recorded_wait_for_an_unknown_stream_is_counted() -> None:
