@@ -79,7 +79,7 @@ def _found(trace: Trace, open_: Array, issues: IssueLog) -> dict[EdgeKind, Pairs
     role = np.where(open_, dependencies_calls.roles(trace), Role.NONE).astype(np.int8)
     calls = dependencies_calls.calls(trace, role)
     waits = dependencies_recorded.recorded(trace, open_)
-    named = (calls.stream >= 0).any()
+    named = (calls.stream != dependencies_calls.NONE).any()
     handles = dependencies_calls.launch_handles(trace) if named else None
     queues = dependencies_queues.queues(trace, handles)
     found = {EdgeKind.HANDOVER: dependencies_handover.edges(trace, open_, role, issues)}

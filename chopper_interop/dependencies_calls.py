@@ -22,7 +22,9 @@ _0, _9, _A, _Z, _a, _z, _LOW_LINE, _X, _x, _POINT = b"09AZaz_Xx."
 _BETWEEN = (32, 34, 40, 58, 61, 92)
 """What may stand between a name and its number: blank, quote, parenthesis, colon, equals sign, a
 backslash before a quote."""
-_MOST_DIGITS = 19
+NONE = -1
+"""In place of a handle: none is named. Handles are 64 bits without a sign, kept as signed numbers."""
+_NONE = np.uint64(2**64 - 1)
 _HOSTS = (Kind.RUNTIME, Kind.DRIVER, Kind.API)
 _STREAM_WORDS = (b"stream", b"hStream")
 _EVENT_WORDS = (b"event", b"hEvent")
@@ -101,7 +103,8 @@ def _handles(trace: Trace, node: Array, words: tuple[bytes, ...]) -> Array:
     found = np.full(len(node), -1, np.int64)
     for word in words:
         key = np.frombuffer(word, np.uint8).copy()
-        found = np.where(found >= 0, found, _numbers(buffer, at, length.astype(np.int64), key))
+        numbers = _numbers(buffer, at, length.astype(np.int64), key).view(np.int64)
+        found = np.where(found != NONE, found, numbers)
     return found
 
 
@@ -126,10 +129,10 @@ def _is_word(byte: int) -> bool:
 @jit
 def _numbers(buffer: Array, at: Array, length: Array, key: Array) -> Array:
     """First number that follows a word: ``"stream": "0x1f"``, ``stream(2)``, ``stream = 0x0``."""
-    found = np.full(len(at), -1, np.int64)
+    found = np.full(len(at), _NONE, np.uint64)
     for row in range(len(at)):
         i, stop = at[row], at[row] + length[row]
-        while i + len(key) < stop and found[row] < 0:
+        while i + len(key) < stop and found[row] == _NONE:
             same = i == at[row] or not _is_word(buffer[i - 1])
             for k in range(len(key)):
                 same = same and buffer[i + k] == key[k]
@@ -143,22 +146,22 @@ def _numbers(buffer: Array, at: Array, length: Array, key: Array) -> Array:
 
 @jit
 def _number(buffer: Array, i: int, stop: int) -> int:
-    """Number that stands behind nothing but blanks, quotes and signs; -1 if none does."""
+    """Number that stands behind nothing but blanks, quotes and signs; the greatest if none does."""
     while i < stop and buffer[i] in _BETWEEN:
         i += 1
     base = 10
     if i + 2 < stop and buffer[i] == _0 and buffer[i + 1] in (_X, _x):
         base = 16
         i += 2
-    value, digits = 0, 0
-    while i < stop and _is_word(buffer[i]) and digits < _MOST_DIGITS:
-        byte = buffer[i]
+    value, digits = np.uint64(0), 0
+    while i < stop and _is_word(buffer[i]):
+        byte = int(buffer[i])
         digit = byte - _0 if byte <= _9 else (byte | 32) - _a + 10
-        if digit >= base or value > (2**62) // base:
-            return -1
-        value = value * base + digit
+        if digit >= base or value > (_NONE - np.uint64(digit)) // np.uint64(base):
+            return _NONE
+        value = value * np.uint64(base) + np.uint64(digit)
         digits += 1
         i += 1
     if not digits or (i < stop and buffer[i] == _POINT):  # a fraction is no handle
-        return -1
+        return _NONE
     return value

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop.compiled import jit
+from chopper_interop.dependencies_calls import NONE
 from chopper_interop.dependencies_queues import pairs, portions
 from chopper_interop.dependencies_sync import last_record, of_handle
 from chopper_interop.dependencies_turns import in_turn
@@ -69,13 +70,20 @@ def edges(
     rank = trace.array("rank")[calls.node]
     told = recorded.rows(Role.STREAM_WAIT)
     waits = calls.of(Role.STREAM_WAIT) & ~np.isin(rank, recorded.rank[told])
-    named = waits & (calls.stream >= 0) & (calls.event >= 0)
+    named = waits & (calls.stream != NONE) & (calls.event != NONE)
+    queued, _ = of_handle(rank.astype(np.int64), calls.stream, queues)
+    named &= np.isin(np.arange(len(named)), queued)  # else launches name none
+    by_name, by_order = np.flatnonzero(named), np.flatnonzero(waits & ~named)
     found = [
         _recorded_edges(trace, queues, recorded, told),
-        _named_edges(trace, calls, queues, np.flatnonzero(named)),
-        _ordered_edges(trace, calls, queues, np.flatnonzero(waits & ~named), issues),
+        _named_edges(trace, calls, queues, by_name),
+        _ordered_edges(trace, calls, queues, by_order, issues),
     ]
     before, behind = (np.concatenate(side) for side in zip(*found, strict=True))
+    wait = np.concatenate([recorded.call[told], calls.node[by_name], calls.node[by_order]])
+    whole = (before >= 0) & (behind >= 0)
+    _count(UNTOLD, wait[~whole], issues)
+    before, behind = before[whole], behind[whole]
     return _latest_alone(queues, before, behind)
 
 
@@ -83,25 +91,26 @@ def _recorded_edges(
     trace: Trace, queues: Queues, recorded: Recorded, rows: Array
 ) -> tuple[Array, Array]:
     ts = trace.array("ts")
-    rows = rows[(recorded.waited[rows] >= 0) & (recorded.stream[rows] >= 0)]
     record = recorded.record[rows]
     until = np.where(record >= 0, ts[record], recorded.since[rows])
     source = _queue_of(trace, queues, recorded, rows, recorded.waited[rows])
     target = _queue_of(trace, queues, recorded, rows, recorded.stream[rows])
-    both = (source >= 0) & (target >= 0)
-    never = np.full(np.count_nonzero(both), np.iinfo(np.int64).max)
-    before, _ = queues.last_before(source[both], until[both], never)
-    behind = queues.first_behind(target[both], recorded.since[rows[both]])
-    return _whole(before, behind)
+    both = np.flatnonzero((source >= 0) & (target >= 0))
+    never = np.full(len(both), np.iinfo(np.int64).max)
+    before, behind = np.full(len(rows), -1, np.int64), np.full(len(rows), -1, np.int64)
+    before[both], _ = queues.last_before(source[both], until[both], never)
+    behind[both] = queues.first_behind(target[both], recorded.since[rows[both]])
+    return before, behind
 
 
 def _queue_of(
     trace: Trace, queues: Queues, recorded: Recorded, rows: Array, stream: Array
 ) -> Array:
-    """Queue of a stream of each wait's device; -1 if no work ran there."""
+    """Queue of a stream of each wait's device; -1 if it is not known or no work ran there."""
     which, queue = pairs(recorded.rank[rows], queues.rank)
     same = queues.device[queue] == recorded.device[rows][which]
     same &= trace.array("number", "lanes")[queues.lane[queue]] == stream[which]
+    same &= stream[which] >= 0
     result = np.full(len(rows), -1, np.int64)
     result[which[same]] = queue[same]
     return result
@@ -111,15 +120,15 @@ def _named_edges(trace: Trace, calls: Calls, queues: Queues, rows: Array) -> tup
     """Edges of waits that name stream and event: the last record of the event counts."""
     ts, rank = trace.array("ts"), trace.array("rank").astype(np.int64)
     record = last_record(trace, calls, rows)
-    rows, record = rows[record >= 0], record[record >= 0]
     of_rank = rank[calls.node[rows]]
-    which, queue = of_handle(of_rank, calls.stream[record], queues)
+    stream = np.where(record >= 0, calls.stream[record], NONE)
+    which, queue = of_handle(of_rank, stream, queues)
     never = np.full(len(which), np.iinfo(np.int64).max)
     last, _ = queues.last_before(queue, ts[calls.node[record[which]]], never)
     before = _best(len(rows), which, last, -queues.submit)
     which, queue = of_handle(of_rank, calls.stream[rows], queues)
     first = queues.first_behind(queue, ts[calls.node[rows[which]]])
-    return _whole(before, _best(len(rows), which, first, queues.submit))
+    return before, _best(len(rows), which, first, queues.submit)
 
 
 def _best(n: int, group: Array, place: Array, least: Array) -> Array:
@@ -175,6 +184,7 @@ def _ordered_edges(
     some = np.flatnonzero(following >= 0)
     # whichever thread puts it there: one may let a stream wait and another go on with it
     target[some] = queues.first_behind(queues.queue[following[some]], ts[some])
+    target[_of_another(calls, queues, rows, target)] = -1
     before = np.full(len(rows), -1, np.int64)
     known = np.flatnonzero((target >= 0) & (source >= 0))
     until = queues.start[target[known]]
@@ -185,12 +195,21 @@ def _ordered_edges(
     for part in portions(open_, queues):
         before[part], sure[part] = _elsewhere(queues, target[part], ts[part])
     before[open_] = in_turn(queues, target[open_], before[open_], sure[open_], ts[open_])
-    found = before >= 0
-    for fault, which in ((BY_ORDER, found), (UNTOLD, ~found)):
-        first = calls.node[rows[which][:1]]
-        example = f"node {first[0]}" if first.size else ""
-        issues.add(fault, np.count_nonzero(which), example)
-    return before[found], target[found]
+    _count(BY_ORDER, calls.node[rows[before >= 0]], issues)
+    return before, target
+
+
+def _count(fault: Fault, wait: Array, issues: IssueLog) -> None:
+    """Count waits, by their calls as far as these are recorded."""
+    first = wait[wait >= 0][:1]
+    issues.add(fault, wait.size, f"node {first[0]}" if first.size else "")
+
+
+def _of_another(calls: Calls, queues: Queues, rows: Array, target: Array) -> Array:
+    """Which targets were put under another handle than the one that their waits name."""
+    stream = calls.stream[rows]
+    handle = queues.handle[queues.queue[target]]
+    return (target >= 0) & (stream != NONE) & (handle != NONE) & (handle != stream)
 
 
 @jit
@@ -255,11 +274,6 @@ def _end_before(queues: Queues, place: Array) -> Array:
     """End of what runs before on the same queue; the least number if nothing does."""
     first = place == queues.first[queues.queue[place]]
     return np.where(first, np.iinfo(np.int64).min, queues.end[place - 1])
-
-
-def _whole(before: Array, behind: Array) -> tuple[Array, Array]:
-    both = (before >= 0) & (behind >= 0)
-    return before[both], behind[both]
 
 
 def _latest_alone(queues: Queues, before: Array, behind: Array) -> tuple[Array, Array]:

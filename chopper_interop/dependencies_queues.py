@@ -192,17 +192,44 @@ _LOOKED_BACK = 8
 
 
 @jit
+def _ended_sooner(first: Array, end: Array) -> tuple[Array, Array]:
+    """Of each place the last before it on its queue that ended sooner, and one farther that way.
+
+    The farther ones are chosen so that any way back takes steps in the logarithm of its length;
+    -1 where there is none.
+    """
+    shorter = np.full(len(end), -1, np.int64)
+    jump = np.full(len(end), -1, np.int64)
+    depth = np.zeros(len(end), np.int64)
+    for q in range(len(first) - 1):
+        for i in range(first[q], first[q + 1]):
+            p = i - 1 if i > first[q] else -1
+            while p >= 0 and end[p] >= end[i]:
+                p = shorter[p]
+            shorter[i] = jump[i] = p
+            if p >= 0:
+                depth[i] = depth[p] + 1
+                near = jump[p]
+                far = jump[near] if near >= 0 else -1
+                if far >= 0 and depth[p] - depth[near] == depth[near] - depth[far]:
+                    jump[i] = far
+    return shorter, jump
+
+
+@jit
 def _last_before(
     first: Array, submit: Array, end: Array, queue: Array, submitted: Array, ended: Array
 ) -> tuple[Array, Array]:
     place = np.full(len(queue), -1, np.int64)
     later = np.zeros(len(queue), np.bool_)
+    shorter, jump = _ended_sooner(first, end)
     for i in range(len(queue)):
         low, high = first[queue[i]], first[queue[i] + 1]
         at = low + np.searchsorted(submit[low:high], submitted[i], "right") - 1
         later[i] = at >= low and end[at] > ended[i]
         while at >= low and end[at] > ended[i]:
-            at -= 1
+            far = jump[at]
+            at = far if far >= low and end[far] > ended[i] else shorter[at]
         if at < low:
             continue
         best = at

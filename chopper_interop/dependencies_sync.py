@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop import gather
+from chopper_interop.dependencies_calls import NONE
 from chopper_interop.dependencies_queues import pairs, portions, preceding
 from chopper_interop.issues import Fault, Severity
 from chopper_interop.schemas.names import Role
@@ -119,10 +120,32 @@ def _devices(trace: Trace, calls: Calls, queues: Queues) -> _Asked:
     """Questions of calls that wait for all of their device."""
     node = calls.node[calls.of(Role.DEVICE_SYNC)]
     which, queue = pairs(trace.array("rank")[node].astype(np.int64), queues.rank)
-    device = device_of(trace, node, queues)[which]
+    device = _that_returned(trace, node, queues, which, queue)[which]
     same = (device < 0) | (queues.device[queue] == device)
     which, queue = which[same], queue[same]
     return _Asked(node[which], queue, trace.array("ts")[node[which]])
+
+
+def _that_returned(trace: Trace, node: Array, queues: Queues, which: Array, queue: Array) -> Array:
+    """Device that each call waits for, of those in its pairs with queues.
+
+    Where work of the thread's device ended later than the call, the thread has changed devices:
+    then it is the one whose last work ended while the call lasted, if there is any.
+    """
+    device, ts = device_of(trace, node, queues), trace.array("ts")[node]
+    end = ts + trace.array("dur")[node]
+    last, later = queues.last_before(queue, ts[which], end[which])
+    on = queues.device[queue]
+    wrong = np.zeros(len(node), bool)
+    wrong[which[later & (on == device[which])]] = True
+    first, pair = gather.distinct(which, on)
+    busy = np.zeros(len(first), bool)
+    busy[pair[later]] = True
+    fits = np.flatnonzero(wrong[which] & ~busy[pair] & (last >= 0))
+    fits = fits[queues.end[last[fits]] >= ts[which[fits]]]
+    best = fits[_latest(which[fits], queues.end[last[fits]])]
+    device[which[best]] = on[best]
+    return device
 
 
 def device_of(trace: Trace, node: Array, queues: Queues) -> Array:
@@ -150,8 +173,8 @@ def last_launched(trace: Trace, node: Array, queues: Queues) -> Array:
 def _by_handle(trace: Trace, calls: Calls, queues: Queues, done: Array) -> list[_Asked]:
     """Questions of calls that name a stream or an event."""
     ts, rank = trace.array("ts"), trace.array("rank").astype(np.int64)
-    streams = np.flatnonzero(calls.of(Role.STREAM_SYNC) & (calls.stream >= 0) & ~done)
-    events = np.flatnonzero(calls.of(Role.EVENT_SYNC) & (calls.event >= 0) & ~done)
+    streams = np.flatnonzero(calls.of(Role.STREAM_SYNC) & (calls.stream != NONE) & ~done)
+    events = np.flatnonzero(calls.of(Role.EVENT_SYNC) & (calls.event != NONE) & ~done)
     record = last_record(trace, calls, events)
     events, record = events[record >= 0], record[record >= 0]
     result = []
@@ -167,7 +190,7 @@ def _by_handle(trace: Trace, calls: Calls, queues: Queues, done: Array) -> list[
 def of_handle(rank: Array, handle: Array, queues: Queues) -> tuple[Array, Array]:
     """Every row with every queue of the stream that it names: positions of rows, and queues."""
     _, group = gather.distinct(np.append(rank, queues.rank), np.append(handle, queues.handle))
-    named = np.where(handle >= 0, group[: len(rank)], -1)
+    named = np.where(handle != NONE, group[: len(rank)], -1)
     return pairs(named, group[len(rank) :])
 
 
@@ -176,7 +199,7 @@ def last_record(trace: Trace, calls: Calls, rows: Array) -> Array:
 
     Handles are used again, so the order on the host tells which record is meant.
     """
-    records = np.flatnonzero(calls.of(Role.RECORD) & (calls.event >= 0))
+    records = np.flatnonzero(calls.of(Role.RECORD) & (calls.event != NONE))
     rank = trace.array("rank")[calls.node].astype(np.int64)
     both = np.concatenate([records, rows])
     _, code = gather.distinct(rank[both], calls.event[both])
@@ -216,7 +239,7 @@ def _just_asked(trace: Trace, calls: Calls, queues: Queues, asked: Array) -> tup
 
     So are values fetched from the GPU: a copy, then the wait for the stream of the copy.
     """
-    rows = np.flatnonzero(asked & calls.of(Role.STREAM_SYNC) & (calls.stream < 0))
+    rows = np.flatnonzero(asked & calls.of(Role.STREAM_SYNC) & (calls.stream == NONE))
     node, parent = calls.node[rows], trace.array("parent")
     place = last_launched(trace, node, queues)
     same = (place >= 0) & (parent[node] >= 0)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from shared_data import SHARED
 
-from chopper_interop import dependencies, moments, pipeline
+from chopper_interop import dependencies, dependencies_queues, moments, pipeline
 from chopper_interop.build import TraceBuilder
 from chopper_interop.demo import make_demo
 from chopper_interop.errors import ReadError
@@ -90,9 +90,10 @@ class Made:
         thread: int = 1,
         kind: Kind = Kind.KERNEL,
         call: str = "hipLaunchKernel",
+        gpu: int = 0,
         **args: Any,
     ) -> int:
-        lane = self.builder.lane(0, LaneKind.STREAM, on, f"stream {on}", 0)
+        lane = self.builder.lane(0, LaneKind.STREAM, on, f"stream {on}", gpu)
         node = self.add(kind, "work", lane, ts, dur)
         self.launched.append((self.call(call, launch, 10, thread, **args), node))
         return node
@@ -134,6 +135,17 @@ def test_work_that_ends_after_the_call_is_no_dependency_and_is_counted() -> None
     assert [(i.code, i.count) for i in issues] == [("wait-contradicted", 1)]
 
 
+def test_a_thread_that_changed_devices_waits_for_the_one_that_ended() -> None:
+    made = Made()
+    first = made.work(6_000, 94_000, launch=0)
+    second = made.work(7_000, 193_000, launch=3_000, gpu=1)
+    one = made.call("hipDeviceSynchronize", 10_000, 91_000)
+    other = made.call("hipDeviceSynchronize", 102_000, 99_000)
+    trace, row, issues = made.trace()
+    assert edges(trace, EdgeKind.SYNC) == {(row[first], row[one]), (row[second], row[other])}
+    assert not list(issues)
+
+
 @pytest.mark.parametrize("form", ['"{}"', "{}", '"( stream({}) event({}))"'])
 def test_handles_tell_stream_and_event(form: str) -> None:
     def args(stream: str, event: str = "") -> dict[str, Any]:
@@ -167,6 +179,58 @@ def test_the_last_record_of_an_event_counts() -> None:
     m.call("hipEventRecord", 400, 13, stream="0xb", event="0xe")
     trace, row, _ = m.trace()
     assert edges(trace, EdgeKind.EVENT) == {(row[second], row[behind])}
+
+
+HIGH = {"stream": "0xffffffff00000007"}
+
+
+@pytest.mark.parametrize(
+    ("launch", "recorded", "outcome"),
+    [
+        (HIGH, True, []),  # a handle of 64 bits
+        ({}, True, ["event-by-order"]),  # launches name none
+        (HIGH, False, ["event-untold"]),  # the record came before the trace
+    ],
+)
+def test_no_wait_that_names_its_stream_is_lost(
+    launch: dict[str, str], *, recorded: bool, outcome: list[str]
+) -> None:
+    m = Made()
+    before = m.work(10_000, 20_000, 100, 7, **launch)
+    if recorded:
+        m.call("hipEventRecord", 2_000, **HIGH, event="0x5")
+    m.call("hipStreamWaitEvent", 4_000, 11, stream="0x8", event="0x5")
+    behind = m.work(31_000, 5_000, 6_000, 8, **(launch and {"stream": "0x8"}))
+    trace, row, issues = m.trace()
+    expected = {(row[before], row[behind])} if recorded else set()
+    assert edges(trace, EdgeKind.EVENT) == expected
+    assert [i.code for i in issues] == outcome
+
+
+def test_what_ended_is_found_behind_any_amount_that_had_not() -> None:
+    random = np.random.default_rng(1)
+    submit = np.sort(random.integers(0, 500, 600))
+    end = submit + random.integers(0, 400, 600)
+    asked, ended = random.integers(-1, 501, 400), random.integers(0, 900, 400)
+    first, queue = np.array([0, 600]), np.zeros(400, np.int64)
+    place, _ = dependencies_queues._last_before(first, submit, end, queue, asked, ended)
+    for k in range(400):
+        over = np.flatnonzero((submit <= asked[k]) & (end <= ended[k]))
+        assert (place[k] >= 0) == bool(over.size)
+        if over.size:
+            near = over[over >= over[-1] - dependencies_queues._LOOKED_BACK]
+            assert end[place[k]] == end[near].max()
+
+
+def test_a_recorded_wait_for_an_unknown_stream_is_counted() -> None:
+    m = Made()
+    m.work(10_000, 20_000, 100, 7)
+    m.work(31_000, 5_000, 6_000, 8)
+    lane = m.builder.lane(0, LaneKind.GPU_SYNC, 8, "waits", 0)
+    m.add(Kind.GPU_SYNC, "Stream Wait Event", lane, 30_000, 0, stream=8, wait_on_stream=-1)
+    trace, _, issues = m.trace()
+    assert not edges(trace, EdgeKind.EVENT)
+    assert [(i.code, i.count) for i in issues] == [("event-untold", 1)]
 
 
 def test_communication_waits_for_what_its_thread_launched_before() -> None:
