@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chopper_interop import rank_fit
+
 if TYPE_CHECKING:
     import numpy.typing as npt
 
@@ -53,9 +55,7 @@ class Line:
 
     def applied(self, ts: Array) -> Array:
         """Times on the other clock."""
-        moved: Array = ts + self.offset_ns
-        if self.drift_ppb:
-            moved += np.rint((ts - self.pivot_ns) * (self.drift_ppb / 1e9)).astype(np.int64)
+        moved: Array = ts + rank_fit.shifts(ts, self.offset_ns, self.drift_ppb, self.pivot_ns)
         return moved
 
 

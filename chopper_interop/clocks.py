@@ -10,9 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import numpy as np
 
-from chopper_interop import arrow
+from chopper_interop import arrow, rank_fit
 from chopper_interop.schemas.meta import ClockFit
 
 if TYPE_CHECKING:
@@ -40,17 +39,6 @@ WALL_CLOCK_ZONE = "wall clock zone"
 WHOLE_SECONDS = "whole seconds"
 """The source says it, and cuts its times to seconds."""
 
-METHODS = (
-    STATED,
-    COLLECTIVE_ENDS,
-    MATCHED_KERNELS,
-    CORRELATION_IDS,
-    THREE_CLOCKS,
-    BUSY_AND_POWER,
-    USER,
-    WALL_CLOCK_ZONE,
-    WHOLE_SECONDS,
-)
 DIRECT = (USER, BUSY_AND_POWER)
 """Methods that relate a clock to the trace's itself, and not to that of its host."""
 ASSUMED = (BUSY_AND_POWER, WALL_CLOCK_ZONE)
@@ -100,8 +88,7 @@ def fitted(trace: Trace, fit: ClockFit, clock: str) -> Trace:
 
 def _drifted(trace: Trace, ts: Any, fit: ClockFit) -> Any:
     """Times since the origin, with what the drift adds."""
-    since = ts + (trace.meta.origin_ns - fit.pivot_ns)
-    return ts + np.rint(since * (fit.drift_ppb / 1e9)).astype(np.int64)
+    return ts + rank_fit.shifts(ts, 0, fit.drift_ppb, fit.pivot_ns - trace.meta.origin_ns)
 
 
 def with_ranks_moved(trace: Trace, by: Mapping[int, int]) -> Trace:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chopper_interop import nest
 from chopper_interop.compiled import jit
 from chopper_interop.schemas.kinds import Kind
 from chopper_interop.schemas.names import ROLES, Role
@@ -67,8 +68,7 @@ def roles(trace: Trace) -> Array:
     on_host = np.isin(trace.array("kind"), [int(k) for k in _HOSTS])
     role = np.where(on_host, of_name[trace.array("name")], 0).astype(np.int8)
     parent = trace.array("parent")
-    chosen = np.flatnonzero(role)
-    role[chosen[_within(chosen, parent, role)]] = Role.NONE
+    role[nest.within(role > 0, parent)] = Role.NONE
     return role
 
 
@@ -106,18 +106,6 @@ def _handles(trace: Trace, node: Array, words: tuple[bytes, ...]) -> Array:
         numbers = _numbers(buffer, at, length.astype(np.int64), key).view(np.int64)
         found = np.where(found != NONE, found, numbers)
     return found
-
-
-@jit
-def _within(chosen: Array, parent: Array, role: Array) -> Array:
-    """Which of the chosen nodes lie within another that has a role."""
-    inside = np.zeros(len(chosen), np.bool_)
-    for i in range(len(chosen)):
-        p = parent[chosen[i]]
-        while p >= 0 and not inside[i]:
-            inside[i] = role[p] > 0
-            p = parent[p]
-    return inside
 
 
 @jit

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chopper_interop import nest
 from chopper_interop.compiled import jit
 from chopper_interop.issues import Fault, Severity
 from chopper_interop.schemas.kinds import Kind, LaneKind
@@ -89,17 +90,7 @@ def _outermost(trace: Trace, role: Array) -> Array:
     on_thread = trace.array("kind", "lanes") == LaneKind.THREAD
     operation = np.isin(trace.array("kind"), [int(k) for k in _OPERATIONS])
     operation &= on_thread[trace.array("lane")] & (role != Role.POLL)
-    return operation & ~_within(operation, trace.array("parent"))
-
-
-@jit
-def _within(chosen: Array, parent: Array) -> Array:
-    """Which nodes lie within a chosen one."""
-    inside = np.zeros(len(chosen), np.bool_)
-    for i in range(len(chosen)):  # parents come before what is in them
-        p = parent[i]
-        inside[i] = p >= 0 and (chosen[p] or inside[p])
-    return inside
+    return operation & ~nest.within(operation, trace.array("parent"))
 
 
 @jit

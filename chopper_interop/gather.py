@@ -140,31 +140,45 @@ def _by_key(key: Array, free: Array) -> Array:
     return place
 
 
-@jit
-def unreached(waits: Array, first: Array, after: Array) -> Array:
+def unreached(first: Array, after: Array) -> Array:
     """Which nodes of a graph never become free: those on circles, and all behind them.
 
     Parameters
     ----------
-    waits
-        How many nodes each depends on.
     first, after
         Nodes that depend on node i: ``after[first[i]:first[i + 1]]``.
     """
-    n = len(waits)
-    left = waits.copy()
-    stack = np.empty(n, np.int64)
-    top = 0
-    for i in range(n):
-        if left[i] == 0:
-            stack[top] = i
-            top += 1
-    while top:
-        top -= 1
-        i = stack[top]
-        for e in range(first[i], first[i + 1]):
-            left[after[e]] -= 1
-            if left[after[e]] == 0:
-                stack[top] = after[e]
-                top += 1
-    return left > 0
+    left = np.ones(len(first) - 1, np.bool_)
+    left[topological(first, after)] = False
+    return left
+
+
+@jit
+def topological(first: Array, after: Array) -> Array:
+    """Kahn's order of a graph's nodes; those on circles, and all behind them, are not in it.
+
+    Parameters
+    ----------
+    first, after
+        Nodes that depend on node i: ``after[first[i]:first[i + 1]]``.
+    """
+    n = len(first) - 1
+    waits = np.zeros(n, np.int32)
+    for v in after:
+        waits[v] += 1
+    order = np.empty(n, np.int32)
+    known = 0
+    for v in range(n):
+        if waits[v] == 0:
+            order[known] = v
+            known += 1
+    done = 0
+    while done < known:
+        v = order[done]
+        done += 1
+        for e in range(first[v], first[v + 1]):
+            waits[after[e]] -= 1
+            if waits[after[e]] == 0:
+                order[known] = after[e]
+                known += 1
+    return order[:known]

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop import gather
-from chopper_interop.compiled import jit
 from chopper_interop.errors import UsageError
 from chopper_interop.graph_chains import (
     behind,
@@ -292,7 +291,7 @@ def _made(
     n = len(node)
     first, edge = gather.places(src, n)
     after, kind = dst[edge].astype(np.int32), kind[edge]
-    order = _topological(first, after, n)
+    order = gather.topological(first, after)
     if len(order) == n:
         return Graph(trace, node, at_ns, first, after, kind, order, 0, of_moments)
     # every circle lies between the vertices that cannot be reached from the front and those that
@@ -301,35 +300,11 @@ def _made(
     src = np.repeat(np.arange(n, dtype=np.int32), np.diff(first))
     on_circles = np.ones(n, bool)
     on_circles[order] = False
-    on_circles[_topological(*gather.lists(after, src, n), n)] = False
+    on_circles[gather.topological(*gather.lists(after, src, n))] = False
     back = (at_ns[src] > at_ns[after]) | ((at_ns[src] == at_ns[after]) & (src >= after))
     kept = ~(on_circles[src] & on_circles[after] & back)
     first = np.concatenate([[0], np.cumsum(np.bincount(src[kept], minlength=n))])
     after, kind = after[kept], kind[kept]
-    order = _topological(first, after, n)
+    order = gather.topological(first, after)
     lost = int(np.count_nonzero(~kept))
     return Graph(trace, node, at_ns, first, after, kind, order, lost, of_moments)
-
-
-@jit
-def _topological(first: Array, after: Array, n: int) -> Array:
-    """Kahn's order; shorter than n if there are circles."""
-    waits = np.zeros(n, np.int32)
-    for v in after:
-        waits[v] += 1
-    order = np.empty(n, np.int32)
-    known = 0
-    for v in range(n):
-        if waits[v] == 0:
-            order[known] = v
-            known += 1
-    done = 0
-    while done < known:
-        v = order[done]
-        done += 1
-        for e in range(first[v], first[v + 1]):
-            waits[after[e]] -= 1
-            if waits[after[e]] == 0:
-                order[known] = after[e]
-                known += 1
-    return order[:known]

@@ -85,3 +85,21 @@ def parents(lane: Array, ts: Array, dur: Array, nests: Array) -> Array:
         parent[i] = p
         top[where] = i
     return parent
+
+
+@jit
+def within(chosen: Array, parent: Array) -> Array:
+    """Which nodes lie within a chosen one.
+
+    Parameters
+    ----------
+    chosen
+        Of each node, whether it is chosen (bool).
+    parent
+        The node around each, which comes before it; -1 if none.
+    """
+    inside = np.zeros(len(chosen), np.bool_)
+    for i in range(len(chosen)):
+        p = parent[i]
+        inside[i] = p >= 0 and (chosen[p] or inside[p])
+    return inside

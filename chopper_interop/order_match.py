@@ -129,7 +129,7 @@ def _offset(a: Array, b: Array) -> int:
     other are of one place.
     """
     for size in _RUNS:
-        runs, others = _hashes(a, size), _hashes(b, size)
+        runs, others = sequences.runs_of(a, size), sequences.runs_of(b, size)
         shared = np.intersect1d(runs, others)
         if shared.size:
             break
@@ -139,9 +139,8 @@ def _offset(a: Array, b: Array) -> int:
     counts *= np.bincount(np.searchsorted(shared, others[np.isin(others, shared)]))
     rarest = np.argsort(counts, kind="stable")
     kept = max(int(np.searchsorted(np.cumsum(counts[rarest]), _MOST_VOTES)), 1)
-    offsets, votes = np.unique(
-        _differences(runs, others, shared[rarest[:kept]]), return_counts=True
-    )
+    told = -sequences.votes_of(runs, others, shared[rarest[:kept]])
+    offsets, votes = np.unique(told, return_counts=True)
     inside = (offsets >= -_SLACK) & (offsets <= len(a) - len(b) + _SLACK)
     if inside.any():
         offsets, votes = offsets[inside], votes[inside]
@@ -152,30 +151,6 @@ def _offset(a: Array, b: Array) -> int:
     last = int(np.flatnonzero(around >= _NEARLY * around.max())[-1])
     most = int(low[last] + np.argmax(votes[low[last] : high[last]]))
     return int(offsets[most])
-
-
-def _differences(runs: Array, others: Array, chosen: Array) -> Array:
-    """Offsets of all pairs of places at which both have one of the chosen runs."""
-    mine = np.flatnonzero(np.isin(runs, chosen))
-    theirs = np.flatnonzero(np.isin(others, chosen))
-    theirs = theirs[np.argsort(others[theirs], kind="stable")]
-    low, high = (np.searchsorted(others[theirs], runs[mine], side) for side in ("left", "right"))
-    pairs = high - low
-    step = max(1, int(pairs.sum()) // _MOST_VOTES)
-    mine, low, pairs = mine[::step], low[::step], pairs[::step]
-    within = np.arange(int(pairs.sum())) - np.repeat(np.cumsum(pairs) - pairs, pairs)
-    return np.repeat(mine, pairs) - theirs[np.repeat(low, pairs) + within]
-
-
-def _hashes(x: Array, size: int) -> Array:
-    """A number for each run of so many elements: equal ones for equal runs."""
-    mixed = x.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    mixed ^= mixed >> np.uint64(29)
-    n = max(len(x) - size + 1, 0)
-    made = np.zeros(n, np.uint64)
-    for k in range(size):
-        made = made * np.uint64(0xBF58476D1CE4E5B9) + mixed[k : k + n]
-    return made
 
 
 @jit

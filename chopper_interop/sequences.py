@@ -57,7 +57,7 @@ def align(a: Array, b: Array) -> Array:
 
 def likeness(a: Array, b: Array) -> int:
     """How many pairs of neighbours both sequences have."""
-    return common(_runs(a, 2), _runs(b, 2))
+    return common(runs_of(a, 2), runs_of(b, 2))
 
 
 def common(a: Array, b: Array) -> int:
@@ -68,7 +68,7 @@ def common(a: Array, b: Array) -> int:
     return int(np.minimum(counts[at], counts_2[at_2]).sum())
 
 
-def _runs(x: Array, size: int) -> Array:
+def runs_of(x: Array, size: int) -> Array:
     """A number for each run of so many elements: equal ones for equal runs."""
     mixed = x.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     mixed ^= mixed >> np.uint64(29)
@@ -83,14 +83,14 @@ def _offsets(a: Array, b: Array) -> tuple[int, int]:
     """Between which offsets of `b` against `a` they agree best; the first of equal ones."""
     votes = np.zeros(1, np.int64)
     for size in _RUNS:
-        runs, others = _runs(a, size), _runs(b, size)
+        runs, others = runs_of(a, size), runs_of(b, size)
         values, counts = np.unique(runs, return_counts=True)
         there = np.isin(values, others)
         if not there.any():
             continue
         rare = values[there & (counts == counts[there].min())]
         rare = rare[:: max(1, len(rare) // _VOTERS)]
-        votes = _votes(runs, others, rare)
+        votes = votes_of(runs, others, rare)
         if len(rare) >= _ENOUGH:
             break
     width = max(8, min(len(a), len(b)) // 64)
@@ -102,8 +102,8 @@ def _offsets(a: Array, b: Array) -> tuple[int, int]:
     return (best - 1) * width, (best + 3) * width
 
 
-def _votes(runs: Array, others: Array, rare: Array) -> Array:
-    """Offsets of all pairs of places at which both have one of the rare runs."""
+def votes_of(runs: Array, others: Array, rare: Array) -> Array:
+    """Offsets of `others` against `runs`, of all pairs of places at which both have a rare run."""
     mine = np.flatnonzero(np.isin(runs, rare))
     order = np.argsort(others, kind="stable")
     ordered = others[order]
@@ -119,7 +119,7 @@ def _votes(runs: Array, others: Array, rare: Array) -> Array:
 def _anchors(a: Array, b: Array) -> tuple[Array, Array]:
     """Places of runs that occur once in each, the longest chain of them in order."""
     for size in _RUNS[1:]:
-        runs, others = _runs(a, size), _runs(b, size)
+        runs, others = runs_of(a, size), runs_of(b, size)
         once, at = _once(runs)
         once_2, at_2 = _once(others)
         _, i, j = np.intersect1d(once, once_2, assume_unique=True, return_indices=True)

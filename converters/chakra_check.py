@@ -449,9 +449,7 @@ def dependencies(et: EtFile) -> tuple[Array, Array]:
 def _on_cycles(et: EtFile) -> Array:
     """Nodes on circles of dependencies or behind one."""
     src, dst = dependencies(et)
-    waits = np.bincount(dst, minlength=len(et.id))
-    first, after = gather.lists(src, dst, len(et.id))
-    return np.flatnonzero(gather.unreached(waits, first, after))
+    return np.flatnonzero(gather.unreached(*gather.lists(src, dst, len(et.id))))
 
 
 def _run(ets: list[EtFile], groups: dict[str, list[int]], findings: Findings) -> None:

@@ -61,7 +61,7 @@ def edges(et: EtFile, keep: Array, issues: IssueLog) -> tuple[Array, Array]:
 
 def _stuck(src: Array, dst: Array, n: int) -> Array:
     """Nodes on circles, and those behind."""
-    return gather.unreached(np.bincount(dst, minlength=n), *gather.lists(src, dst, n))
+    return gather.unreached(*gather.lists(src, dst, n))
 
 
 def _again(et: EtFile, keep: Array) -> int:

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from chopper_interop.schemas.kinds import Kind
-
     Array = npt.NDArray[Any]
 
 MALFORMED = Fault(
@@ -356,8 +354,3 @@ def _resolve_ids(rows: Array, texts: list[str]) -> dict[int, str]:
             else:
                 labels[int(value)] = text
     return labels
-
-
-def category_is(file: TraceFile, *kinds: Kind) -> Array:
-    """Which events are of these kinds by their category."""
-    return np.isin(file.kind, [int(k) for k in kinds])

@@ -105,10 +105,8 @@ _KINDS = (
 """The more particular before those that would match them too."""
 _RENAMED = {"dev": DEVICE, "queue": "queue-id"}
 _TEXTS = ("Name", "args", "kernel")
-_FIRST_LINE = re.compile(rb"[^\n]*(?=\n)|[^\n]+$")
 _OF_PROCESS = re.compile(r"\d+_(.*)")
 _BARRIER = "Marker"
-_BARRIER_NAME = "<barrier packet>"
 
 
 def _kind_of(head: bytes) -> _Kind | None:

@@ -13,6 +13,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from stages import timed
+
 REAL = Path(__file__).resolve().parents[3] / "shared/data/pytorch/ddp_resnet_4rank_amd"
 PARSE = "import gzip, json, sys; f = sys.argv[1]; json.load((gzip.open if f.endswith('gz') else open)(f))"
 CONVERT = "from chopper_interop.cli import convert_command; convert_command()"
@@ -36,27 +38,15 @@ def stages(path: Path, out: Path) -> dict[str, float]:
 
     spent = dict.fromkeys(("unpack", "scan", "join, annotate", "write"), 0.0)
 
-    def timed(stage: str, owner: object, name: str) -> None:
-        function = getattr(owner, name)
-
-        def measured(*args, **kwargs):
-            start = time.perf_counter()
-            try:
-                return function(*args, **kwargs)
-            finally:
-                spent[stage] += time.perf_counter() - start
-
-        setattr(owner, name, measured)
-
     pipeline.write(pipeline.read(path), out)
-    timed("unpack", inputs, "read")
-    timed("scan", jsonscan, "scan")
-    timed("join, annotate", job, "assemble")
-    timed("join, annotate", annotate, "annotate")
+    timed(spent, "unpack", inputs, "read")
+    timed(spent, "scan", jsonscan, "scan")
+    timed(spent, "join, annotate", job, "assemble")
+    timed(spent, "join, annotate", annotate, "annotate")
     start = time.perf_counter()
     trace = pipeline.read(path)
     read = time.perf_counter() - start
-    timed("write", pipeline, "write")
+    timed(spent, "write", pipeline, "write")
     pipeline.write(trace, out)
     told = spent["unpack"] + spent["scan"] + spent["join, annotate"]
     found = {

@@ -12,6 +12,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from stages import timed
+
 _STEPS_OF_A_MILLION = 76
 _STAGES = ("read", "join", "dependencies", "annotations", "graph of nodes", "graph of moments")
 
@@ -34,21 +36,9 @@ def stages(path: Path) -> dict[str, float]:
 
     spent = dict.fromkeys(_STAGES, 0.0)
 
-    def timed(stage: str, owner: object, name: str) -> None:
-        function = getattr(owner, name)
-
-        def measured(*args, **kwargs):
-            start = time.perf_counter()
-            try:
-                return function(*args, **kwargs)
-            finally:
-                spent[stage] += time.perf_counter() - start
-
-        setattr(owner, name, measured)
-
-    timed("join", job, "assemble")
-    timed("dependencies", dependencies, "complete")
-    timed("annotations", annotate, "annotate")
+    timed(spent, "join", job, "assemble")
+    timed(spent, "dependencies", dependencies, "complete")
+    timed(spent, "annotations", annotate, "annotate")
     start = time.perf_counter()
     trace = pipeline.read(path)
     whole = time.perf_counter() - start
