@@ -6,8 +6,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import pandas as pd
     import pyarrow as pa
+
+    from chopper_interop.trace import Trace
 
 
 @dataclass(frozen=True)
@@ -24,12 +28,16 @@ class Result:
         Figures of the whole.
     conventions
         Window, policies and what was left out: what one must know to compare the figures.
+    annotations
+        What it knows of each node, by name of a column of `hub.ANNOTATIONS`: Arrow arrays of one
+        value a node of the trace that was asked.
     """
 
     analysis: str
     rows: pa.Table
     summary: dict[str, Any] = field(default_factory=dict)
     conventions: dict[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, Any] = field(default_factory=dict)
 
     def to_pandas(self) -> pd.DataFrame:
         """The rows as pandas."""
@@ -42,3 +50,7 @@ class Result:
             "conventions": self.conventions,
             "rows": self.rows.to_pylist(),
         }
+
+    def annotate(self, trace: Trace) -> Trace:
+        """The trace that was asked, or one with the same nodes, with what this knows of each node."""
+        return trace.annotate(**self.annotations)

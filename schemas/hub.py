@@ -124,7 +124,43 @@ ANNOTATIONS = (
     *_over_time("throttle", "share", "share of time in which the clock was held down", ""),
     Column("energy_j", pa.float64(), "Its part of the GPU's energy while it ran.", "J"),
     Column("telemetry_ns", pa.int64(), "Time between samples of what telemetry says of it.", "ns"),
+    Column("critical_ns", pa.int64(), "Its own time on the critical path.", "ns"),
+    Column(
+        "critical_start_ns", pa.int64(), "When the critical path first runs over it, as ts.", "ns"
+    ),
+    Column("critical_end_ns", pa.int64(), "When the critical path leaves it, as ts.", "ns"),
+    Column("slack_ns", pa.int64(), "How much later it could end, and the window would not.", "ns"),
+    Column("drag_ns", pa.int64(), "How much sooner the window would end if it took no time.", "ns"),
+    Column("prep_ns", pa.int64(), "Its stream was free, and the host had not asked for it.", "ns"),
+    Column(
+        "call_ns", pa.int64(), "From the call for it, or the end before it, to its start.", "ns"
+    ),
+    Column("launch_ns", pa.int64(), "From the end of all work before it to its start.", "ns"),
+    Column(
+        "queue_depth", pa.int32(), "Work asked for and not ended on its GPU as it was asked for."
+    ),
+    Column("wait_ns", pa.int64(), "Of communication: until the last member had started.", "ns"),
+    Column("transfer_ns", pa.int64(), "Of communication: from the last member's start on.", "ns"),
+    Column(
+        "exposed_ns",
+        pa.int64(),
+        "While nothing of the other sort ran on its GPU: of "
+        "communication no compute, of compute no communication.",
+        "ns",
+    ),
+    Column(
+        "overlap_share", pa.float64(), "Share of its time in which the other sort ran beside it."
+    ),
+    Column("idle_ns", pa.int64(), "Time before it in which its GPU did nothing.", "ns"),
+    Column("idle_cause", NAME, "Why its GPU did nothing before it."),
 )
+
+ANALYSED = (
+    "critical_ns", "critical_start_ns", "critical_end_ns", "slack_ns", "drag_ns", "prep_ns",
+    "call_ns", "launch_ns", "queue_depth", "wait_ns", "transfer_ns", "exposed_ns", "overlap_share",
+    "idle_ns", "idle_cause",
+)  # fmt: skip
+"""Annotations that analyses give; readers and `annotate` leave them alone."""
 
 EDGES = (
     Column("src", pa.int32(), "Row of `nodes`: what comes first."),
