@@ -120,7 +120,9 @@ def classes(trace: Trace, rows: Array) -> Array:
 def _coded(trace: Trace, name: str, rows: Array) -> tuple[Array, Any]:
     """A code for each row, and what turns codes into the values of a column."""
     if name == "rank":
-        return trace.array("rank")[rows].astype(np.int64), lambda used: arrow.array(used, pa.int32())
+        return trace.array("rank")[rows].astype(np.int64), lambda used: arrow.array(
+            used, pa.int32()
+        )
     if name in _NAMED:
         codes, texts = _NAMED[name](trace, rows)
         return codes.astype(np.int64), lambda used: _texts(texts, used)
@@ -141,11 +143,19 @@ def _annotated(trace: Trace, name: str, rows: Array) -> tuple[Array, Any]:
     return codes, lambda used: arrow.array(used.astype(np.int32), mask=used < 0)
 
 
-_NAMED = {
-    "stream": lambda trace, rows: (trace.array("lane")[rows], trace.lanes["name"].to_pylist()),
-    "kernel": lambda trace, rows: (trace.array("name")[rows], trace.names()),
-    "class": lambda trace, rows: (classes(trace, rows), [COMPUTE, COMM, COPY]),
-}
+def _streams(trace: Trace, rows: Array) -> tuple[Array, list[str]]:
+    return trace.array("lane")[rows], trace.lanes["name"].to_pylist()
+
+
+def _kernels(trace: Trace, rows: Array) -> tuple[Array, list[str]]:
+    return trace.array("name")[rows], trace.names()
+
+
+def _classes(trace: Trace, rows: Array) -> tuple[Array, list[str]]:
+    return classes(trace, rows), [COMPUTE, COMM, COPY]
+
+
+_NAMED = {"stream": _streams, "kernel": _kernels, "class": _classes}
 
 
 def _texts(values: list[str], used: Array) -> pa.Array:
