@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     Union = tuple[Array, Array]
 
 _NEVER = np.iinfo(np.int64).min
+_NEAR = 8
+"""So many intervals are looked at in turn before the place is searched for."""
 
 
 def union(start: Array, end: Array) -> Union:
@@ -58,19 +60,11 @@ def covered(start: Array, end: Array, by: Union) -> Array:
     by
         A union, as `union` gives it.
     """
-    if not by[0].size:
-        return np.zeros(len(start), np.int64)
-    return np.maximum(_covered_until(end, by) - _covered_until(start, by), 0)
-
-
-def _covered_until(time: Array, by: Union) -> Array:
-    """Time that a union covers before each of these moments."""
-    start, end = by
-    before = np.concatenate([[0], np.cumsum(end - start)])
-    begun = np.searchsorted(start, time, "right")
-    last = np.maximum(begun - 1, 0)
-    within = np.minimum(time, end[last]) - start[last]
-    return np.where(begun > 0, before[last] + within, 0)
+    first, last = _whole(by[0]), _whole(by[1])
+    before = np.zeros(len(first) + 1, np.int64)
+    np.cumsum(last - first, out=before[1:])
+    until = _covered_until(_whole(end), first, last, before)
+    return np.maximum(until - _covered_until(_whole(start), first, last, before), 0)
 
 
 def summed(start: Array, end: Array, by: Union) -> Array:
@@ -144,6 +138,24 @@ def patterns(cell: Array, sort: Array, start: Array, end: Array, n: int, sorts: 
 
 def _whole(values: Array) -> Array:
     return np.require(values, np.int64, ("C", "W"))
+
+
+@jit
+def _covered_until(time: Array, first: Array, last: Array, before: Array) -> Array:
+    """Time that a union covers before each moment; most quickly if these ascend."""
+    found = np.zeros(len(time), np.int64)
+    begun = 0
+    for i in range(len(time)):
+        t = time[i]
+        steps = 0
+        while begun < len(first) and first[begun] <= t and steps < _NEAR:
+            begun += 1
+            steps += 1
+        if steps == _NEAR or (begun > 0 and first[begun - 1] > t):
+            begun = np.searchsorted(first, t, "right")
+        if begun > 0:
+            found[i] = before[begun - 1] + min(t, last[begun - 1]) - first[begun - 1]
+    return found
 
 
 @jit
