@@ -164,10 +164,8 @@ def _spread(rank: Array, groups: Groups, dur: Array) -> Columns:
     """How unlike ranks are: the largest of their medians by the median of these."""
     if not len(rank) or rank[0] == rank[-1]:
         unknown = np.full(len(groups), np.nan)
-        return {
-            "rank_spread_ratio": unknown,
-            "slowest_rank": np.ma.masked_all(len(groups), rank.dtype),
-        }
+        nobody = np.ma.array(np.zeros(len(groups), rank.dtype), mask=True)
+        return {"rank_spread_ratio": unknown, "slowest_rank": nobody}
     first, code = gather.distinct(groups.code, rank)
     medians = distributions.of(code, dur, len(first)).median
     of_rank = distributions.of(groups.code[first], medians, len(groups))
