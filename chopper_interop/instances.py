@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import gather, windows
+from chopper_interop import arrow, gather, windows
 from chopper_interop.compiled import jit
 from chopper_interop.schemas.kinds import GPU_WORK
 
@@ -30,9 +30,9 @@ class Instances:
     rows
         Its nodes, ascending.
     left_out
-        How much GPU work of the chosen ranks starts in none of the chosen steps.
+        How much GPU work of the chosen ranks is in none of the chosen steps.
     windows
-        Steps of ranks, or the whole of each rank, that it starts in.
+        Steps of ranks, or the whole of each rank.
     """
 
     rows: Array
@@ -41,7 +41,7 @@ class Instances:
 
 
 def chosen(trace: Trace, steps: str = "", ranks: str = "") -> Instances:
-    """GPU work of some ranks that starts in some steps, whole.
+    """GPU work of some ranks and some steps, whole: of a step is what it asked for.
 
     Parameters
     ----------
@@ -52,19 +52,31 @@ def chosen(trace: Trace, steps: str = "", ranks: str = "") -> Instances:
     """
     work = np.isin(trace.array("kind"), [int(k) for k in GPU_WORK])
     found = windows.of_ranks(trace, steps, ranks)
-    taken = np.zeros(len(work), np.bool_)
-    ts = trace.array("ts")
-    for window in found:
-        mine = trace.rank_rows[window.rank]
-        if window.iteration == windows.WHOLE:
-            taken[mine] = True
-            continue
-        a, b = np.searchsorted(ts[mine], [window.start_ns, window.end_ns]) + mine.start
-        taken[a:b] = True
+    if steps:
+        taken = _in_steps(trace, found)
+    else:
+        taken = np.zeros(len(work), np.bool_)
+        for window in found:
+            taken[trace.rank_rows[window.rank]] = True
     rows = np.flatnonzero(work & taken)
     of_ranks = [trace.rank_rows[r] for r in windows.chosen_ranks(trace, ranks)]
     there = sum(int(np.count_nonzero(work[mine])) for mine in of_ranks)
     return Instances(rows, there - len(rows), found)
+
+
+def _in_steps(trace: Trace, found: list[windows.Window]) -> Array:
+    """What is of these steps: by the step that asked for it, else by where it starts."""
+    ts, taken = trace.array("ts"), np.zeros(trace.nodes.num_rows, np.bool_)
+    of_node = np.full(len(ts), -1, np.int64)
+    if "iteration" in trace.nodes.column_names:
+        of_node[:] = arrow.numbers(trace.nodes["iteration"], -1)
+    for rank in sorted({w.rank for w in found}):
+        mine, steps = trace.rank_rows[rank], [w for w in found if w.rank == rank]
+        taken[mine] = np.isin(of_node[mine], [w.iteration for w in steps])
+        for window in steps:
+            a, b = np.searchsorted(ts[mine], [window.start_ns, window.end_ns]) + mine.start
+            taken[a:b] |= of_node[a:b] < 0
+    return taken
 
 
 def described(steps: str) -> str:
@@ -72,7 +84,7 @@ def described(steps: str) -> str:
     if not steps:
         return "all of the GPU work of each rank"
     which = "every training step" if steps == "each" else f"training steps {steps}"
-    return f"{which}, as long as the range that marks it: GPU work that starts in it, whole"
+    return f"{which}: GPU work that it asked for, whole; what nothing asked for, where it starts"
 
 
 def covered(trace: Trace, rows: Array, code: Array, count: int) -> Array:
