@@ -34,7 +34,7 @@ UNITS = frozenset(
     (
         *("ns", "us", "ms", "s", "hz", "mhz", "ghz"),
         *("w", "mw", "kw", "j", "mj", "kj", "wh", "c", "v", "mv", "a"),
-        *("b", "bytes", "kb", "mb", "gb", "kib", "mib", "gib"),
+        *("b", "bytes", "kb", "mb", "gb", "kib", "mib", "gib", "gbps"),
         *("flop", "flops", "gflops", "tflops"),
         *("share", "ratio", "percent", "factor"),
     )
