@@ -210,10 +210,9 @@ class _Percentiles:
     """Values by group, null for groups without any."""
 
     def __init__(self, code: Array, value: Array, count: int) -> None:
-        order = np.lexsort((value, code))
-        self.value = value[order]
-        self.count = np.bincount(code, minlength=count)
-        self.first = np.cumsum(self.count) - self.count
+        order = np.argsort(value, kind="stable")
+        starts, self.value = gather.lists(code[order], value[order], count)
+        self.first, self.count = starts[:-1], np.diff(starts)
 
     def at(self, share: float) -> Any:
         """The smallest value that so many are not above (nearest rank)."""
@@ -272,33 +271,42 @@ def by_rank(times: Times, member: Array) -> list[dict[str, Any]]:
     """How often each rank came last, the waiting that it caused to others, and its own."""
     them = times.instances
     used = gather.used(times.instance[member])
-    late = times.rank[them.last[used]]
-    certain = them.late_by[used] > np.maximum(them.uncertainty[used], 0)
     of_used = np.zeros(len(them) + 1, np.bool_)
     of_used[used] = True
     there = of_used[times.instance]
-    blamed = np.flatnonzero(member & (times.waited_for >= 0))
-    cause = times.rank[times.waited_for[blamed]]
-    others = cause != times.rank[blamed]
+    first, code = gather.distinct(times.rank)
+    count = len(first)
+
+    def sums(which: Array, owner: Array, values: Array) -> Array:
+        total = np.zeros(count, np.int64)
+        np.add.at(total, owner[which], values[which])
+        return total
+
+    def often(owner: Array) -> Array:
+        return np.bincount(owner, minlength=count)
+
+    late, told = code[them.last[used]], member & (times.wait >= 0)
+    certain = them.late_by[used] > np.maximum(them.uncertainty[used], 0)
+    cause = code[times.waited_for]
+    blamed = member & (times.waited_for >= 0) & (cause != code)
+    pair, _ = gather.distinct(code[there], times.instance[there])
+    waited = often(code[told]) > 0
+    columns = {
+        "rank": times.rank[first],
+        "collectives": often(code[there][pair]),
+        "times_last": often(late),
+        "times_last_certain": often(late[certain]),
+        "caused_wait_ns": sums(blamed, cause, times.wait),
+        "wait_ns": sums(told, code, times.wait),
+        "duration_ns": sums(member, code, times.dur),
+    }
+    shown = np.flatnonzero(often(code[there | member]))
     rows = []
-    for rank in np.unique(times.rank[there | member]).tolist():
-        mine = member & (times.rank == rank)
-        known_wait = mine & (times.wait >= 0)
-        parts = len(np.unique(times.instance[there & (times.rank == rank)]))
-        last = int(np.count_nonzero(late == rank))
-        told = bool(known_wait.any())
-        rows.append(
-            {
-                "rank": rank,
-                "collectives": parts,
-                "times_last": last,
-                "times_last_certain": int(np.count_nonzero(certain & (late == rank))),
-                "late_share": last / parts if parts else None,
-                "caused_wait_ns": int(times.wait[blamed[others & (cause == rank)]].sum()),
-                "wait_ns": int(times.wait[known_wait].sum()) if told else None,
-                "duration_ns": int(times.dur[mine].sum()),
-            }
-        )
+    for i in shown[np.argsort(times.rank[first][shown])].tolist():
+        row: dict[str, Any] = {name: int(values[i]) for name, values in columns.items()}
+        row["late_share"] = row["times_last"] / row["collectives"] if row["collectives"] else None
+        row["wait_ns"] = row["wait_ns"] if waited[i] else None
+        rows.append(row)
     return rows
 
 

@@ -246,8 +246,8 @@ def _hosts(found: _Found, instance: Array, count: int) -> Array:
 
 def _by_rank(rank: Array, table: dict[int, int]) -> Array:
     """What is known of each member's rank; -1 if nothing."""
-    used, at = np.unique(rank, return_inverse=True)
-    return np.array([table.get(r, -1) for r in used.tolist()], np.int64)[at]
+    first, code = gather.distinct(rank)
+    return np.array([table.get(r, -1) for r in rank[first].tolist()], np.int64)[code]
 
 
 def _leads(found: _Found, instance: Array, last: Array, at: Array) -> Array:
