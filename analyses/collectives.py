@@ -10,6 +10,8 @@ import pyarrow as pa
 
 from chopper_interop import (
     arrow,
+    collective_instances,
+    collective_summary,
     collective_tables,
     collective_times,
     collective_tracelens,
@@ -129,7 +131,7 @@ def collectives(  # what all analyses have, and sizes
     else:
         names += ["bytes"] * (sizes and "bytes" not in names)
         rows = collective_tables.grouped(trace, times, chosen.member, names, chosen.iteration)
-    summary = collective_tables.summary(times, chosen.member)
+    summary = collective_summary.of(times, chosen.member)
     return Result("collectives", rows, summary, conventions, _annotations(trace, times, chosen))
 
 
@@ -160,7 +162,7 @@ def _conventions(trace: Trace, times: Times, chosen: _Chosen, steps: str) -> dic
         f"{left} of {np.count_nonzero(chosen.member)} members of which no other rank is known to "
         "have a part: they count by their durations alone"
     )
-    known = collective_times.uncertainties(trace)
+    known = collective_instances.uncertainties(trace)
     if len(trace.ranks) > 1:
         told["clocks"] = (
             f"ranks' clocks are known to each other within {max(known.values())} ns (one standard "

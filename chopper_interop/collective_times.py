@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import arrow, collective_sizes, collectives, gather
-from chopper_interop.clocks import rank_of
-from chopper_interop.host_clocks import REFERENCE
+from chopper_interop import arrow, collective_instances, collective_sizes, collectives, gather
+from chopper_interop.collective_instances import UNKNOWN, Instances, Members, code_of
 from chopper_interop.schemas.kinds import Collective, Kind
 
 if TYPE_CHECKING:
@@ -24,64 +23,6 @@ if TYPE_CHECKING:
     from chopper_interop.trace import Trace
 
     Array = npt.NDArray[Any]
-
-UNKNOWN = -1
-"""Stands for a time, size or number that is not known."""
-
-
-@dataclass(frozen=True)
-class Instances:
-    """Collectives, and pairs of a send and a receive, of which two ranks or more have members.
-
-    Parameters
-    ----------
-    number
-        As the column `instance` has it.
-    kind
-        Its kind as a number among `Times.kinds`; -1 if unknown.
-    group
-        Row of `groups`, -1 if unknown.
-    members, ranks, group_size
-        Kernels, ranks that they are of, and ranks of the process group.
-    hosts
-        So many hosts its ranks are on; -1 if that is not known of each.
-    start, last_start, end
-        First start, last start, last end of a member, as ts.
-    last
-        Which member started last, of equal ones that of the lowest rank; a place in `Times`.
-    late_by
-        How much later it started than all members of other ranks.
-    transfer, transfer_min, transfer_median
-        From the last start to the last, first and median (lower of two) end of a member; a member
-        that ended before the last start counts 0.
-    size, put, got
-        Bytes as nccl-tests counts them, put in, and given; see `collective_sizes`.
-    uncertainty
-        Of the times of its ranks' clocks to each other, plus or minus this; -1 if unknown.
-    """
-
-    number: Array
-    kind: Array
-    group: Array
-    members: Array
-    ranks: Array
-    group_size: Array
-    hosts: Array
-    start: Array
-    last_start: Array
-    end: Array
-    last: Array
-    late_by: Array
-    transfer: Array
-    transfer_min: Array
-    transfer_median: Array
-    size: Array
-    put: Array
-    got: Array
-    uncertainty: Array
-
-    def __len__(self) -> int:
-        return len(self.number)
 
 
 @dataclass(frozen=True)
@@ -137,35 +78,16 @@ def of(trace: Trace) -> Times:
     stated = collectives.numbers(trace, "instance", row)
     instance, number = _shared(stated, rank)
     which = np.flatnonzero(instance >= 0)
-    sizes = collective_sizes.of_members(trace, row, kind == _code(kinds, Collective.ALL_TO_ALL))
+    sizes = collective_sizes.of_members(trace, row, kind == code_of(kinds, Collective.ALL_TO_ALL))
     order = which[np.lexsort((-rank[which], start[which], instance[which]))]
-    found = _Found(trace, row, rank, start, dur, kind, kinds, instance, order)
-    instances = _instances(found, number, sizes)
+    found = Members(trace, row, rank, start, dur, kind, kinds, instance, order)
+    instances = collective_instances.of(found, number, sizes)
     wait, waited_for, early = _waits(found, instances)
     transfer = np.where(wait >= 0, dur - wait, UNKNOWN)
     return Times(
         row, rank, start, dur, kind, sizes.size, instance, wait, transfer, waited_for, early, kinds,
         instances,
     )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class _Found:
-    """Members; `order` has those that are matched, by instance, start and rank from high to low."""
-
-    trace: Trace
-    row: Array
-    rank: Array
-    start: Array
-    dur: Array
-    kind: Array
-    kinds: tuple[str, ...]
-    instance: Array
-    order: Array
-
-
-def _code(kinds: tuple[str, ...], name: str) -> int:
-    return kinds.index(name) if name in kinds else -2
 
 
 def _shared(stated: Array, rank: Array) -> tuple[Array, Array]:
@@ -182,105 +104,7 @@ def _shared(stated: Array, rank: Array) -> tuple[Array, Array]:
     return instance, stated[known][first][several]
 
 
-def _instances(found: _Found, number: Array, sizes: collective_sizes.Sizes) -> Instances:
-    order, count = found.order, len(number)
-    instance = found.instance[order]
-    at = np.searchsorted(instance, np.arange(count))
-    stop = np.append(at[1:], len(order))
-    last = order[stop - 1] if count else order[:0]
-    start, end = found.start[order], (found.start + found.dur)[order]
-    last_start = found.start[last]
-    kind = _kinds_of(found, last)
-    group = collectives.numbers(found.trace, "group", found.row[last])
-    of_rank, _ = gather.distinct(instance, found.rank[order]) if count else (at, at)
-    ranks = np.bincount(instance[of_rank], minlength=count)
-    ends = end[np.lexsort((end, instance))]
-    size, put, got = collective_sizes.of_instances(sizes, order, at, kind, found.kinds)
-    return Instances(
-        number=number,
-        kind=kind,
-        group=group,
-        members=stop - at,
-        ranks=ranks,
-        group_size=_group_sizes(found.trace, group, ranks),
-        hosts=_hosts(found, instance, count),
-        start=start[at],
-        last_start=last_start,
-        end=ends[stop - 1] if count else ends,
-        last=last,
-        late_by=_leads(found, instance, last, at),
-        transfer=(ends[stop - 1] if count else ends) - last_start,
-        transfer_min=np.maximum(ends[at] - last_start, 0),
-        transfer_median=np.maximum(ends[(at + stop - 1) // 2] - last_start, 0),
-        size=size,
-        put=put,
-        got=got,
-        uncertainty=_uncertainties(found, at),
-    )
-
-
-def _kinds_of(found: _Found, last: Array) -> Array:
-    """Kinds of instances; a send and a receive are a `send_recv`."""
-    kind = found.kind[last]
-    ends = [_code(found.kinds, name) for name in (Collective.SEND, Collective.RECV)]
-    return np.where(np.isin(kind, ends), _code(found.kinds, Collective.SEND_RECV), kind)
-
-
-def _group_sizes(trace: Trace, group: Array, present: Array) -> Array:
-    listed = [len(ranks) or len(trace.ranks) for ranks in trace.groups["ranks"].to_pylist()]
-    return np.maximum(np.array([*listed, len(trace.ranks)], np.int64)[group], present)
-
-
-def _hosts(found: _Found, instance: Array, count: int) -> Array:
-    names = {r.rank: r.host for r in found.trace.meta.ranks}
-    every = sorted(set(names.values()) - {""})
-    table = {r: every.index(h) if h else -1 for r, h in names.items()}
-    host = _by_rank(found.rank[found.order], table)
-    if not count:
-        return host
-    first, _ = gather.distinct(instance, host)
-    hosts = np.bincount(instance[first], minlength=count)
-    hosts[instance[host < 0]] = -1
-    return hosts
-
-
-def _by_rank(rank: Array, table: dict[int, int]) -> Array:
-    """What is known of each member's rank; -1 if nothing."""
-    first, code = gather.distinct(rank)
-    return np.array([table.get(r, -1) for r in rank[first].tolist()], np.int64)[code]
-
-
-def _leads(found: _Found, instance: Array, last: Array, at: Array) -> Array:
-    """By how much the last member started after those of other ranks."""
-    if not len(at):
-        return at
-    start = found.start[found.order]
-    others = np.where(
-        found.rank[found.order] != found.rank[last][instance], start, np.iinfo(np.int64).min
-    )
-    return found.start[last] - np.maximum.reduceat(others, at)
-
-
-def _uncertainties(found: _Found, at: Array) -> Array:
-    known = uncertainties(found.trace)
-    of_each = _by_rank(found.rank[found.order], known)
-    if not len(at):
-        return of_each
-    worst, least = np.maximum.reduceat(of_each, at), np.minimum.reduceat(of_each, at)
-    return np.where(least < 0, UNKNOWN, worst)
-
-
-def uncertainties(trace: Trace) -> dict[int, int]:
-    """Of each rank, plus or minus what its clock is known against that of the reference."""
-    known: dict[int, int] = {}
-    for fit in trace.meta.clocks:
-        rank = rank_of(fit)
-        if rank >= 0 and (fit.applied or fit.pairs or fit.reason == REFERENCE):
-            known[rank] = max(known.get(rank, 0), fit.uncertainty_ns)
-    return known
-
-
-def _waits(found: _Found, instances: Instances) -> tuple[Array, Array, Array]:
+def _waits(found: Members, instances: Instances) -> tuple[Array, Array, Array]:
     """Of each member how long it waited, for which member, and whether it ended too soon for that."""
     awaited, only_if_seen = _awaited(found, instances)
     until = found.start[np.maximum(awaited, 0)]
@@ -293,7 +117,7 @@ def _waits(found: _Found, instances: Instances) -> tuple[Array, Array, Array]:
     return wait, np.where(wait > 0, awaited, -1), early
 
 
-def _awaited(found: _Found, instances: Instances) -> tuple[Array, Array]:
+def _awaited(found: Members, instances: Instances) -> tuple[Array, Array]:
     """For which member each waits, and whether it does only if it ends after that has come."""
     n = len(found.row)
     awaited, only_if_seen = np.full(n, -1, np.int64), np.zeros(n, np.bool_)
@@ -304,7 +128,7 @@ def _awaited(found: _Found, instances: Instances) -> tuple[Array, Array]:
     last = instances.last[instance]
 
     def of_kinds(*names: str) -> Array:
-        return np.isin(kind, [_code(found.kinds, name) for name in names])
+        return np.isin(kind, [code_of(found.kinds, name) for name in names])
 
     together = of_kinds(*collectives.TOGETHER) | (kind < 0)
     awaited[which[together]] = last[together]
@@ -324,7 +148,7 @@ def _awaited(found: _Found, instances: Instances) -> tuple[Array, Array]:
     return awaited, only_if_seen
 
 
-def _heads(found: _Found, instance: Array) -> Array:
+def _heads(found: Members, instance: Array) -> Array:
     """Place of the root of each matched member's collective; -1 if it is not known or not there."""
     row = found.row[found.order]
     head = collectives.roots(found.trace, row, instance)
