@@ -408,7 +408,7 @@ def test_a_real_job_against_its_plain_files(shared: Path) -> None:
 
 
 def test_bandwidth_of_a_real_job_is_plausible(shared: Path) -> None:
-    """All-reduces of 26 MB on four AMD GPUs; members transfer, all ranks wait for rank 3."""
+    """All-reduces of 26 MB on four GPUs of gfx942; members transfer, all ranks wait for rank 3."""
     files = sorted((shared / "pytorch/ddp_resnet_4rank_amd").glob("rank*.json.gz"))
     result = collectives(ci.read(*files), steps="each")
     rows = result.rows.to_pylist()
