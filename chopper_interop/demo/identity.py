@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-STREAMS: Final = (0, 4, 5, 6)
+STREAMS: Final = (0, 4, 5)
 """Numbers of the streams in Kineto: their HSA queues."""
 _COUNTED = ("cpu_op", "user_annotation")
 

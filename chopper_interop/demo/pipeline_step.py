@@ -1,8 +1,9 @@
 """The training step of one stage of a pipeline: 1F1B over microbatches, data parallel besides.
 
-Ranges are those of torch.distributed.pipelining (``PP:0RECV_F1``: stage 0 receives the activations
-of microbatch 1). As under Megatron without batched exchanges, what goes forward and what goes back
-have streams of their own, in which each send and receive waits for its other end.
+Ranges are those of torch.distributed.pipelining (``PP:1RECV_F0``: stage 1 receives the activations
+of microbatch 0). Sends and receives have one stream, in which each waits for its other end, in the
+order of Megatron: activations for the next forward pass are asked for before a gradient is sent
+back, as the stage before sends those before it asks for this.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from chopper_interop.demo.comms import Communicator, Group, world
 from chopper_interop.demo.passes import Passes
-from chopper_interop.demo.program import AUTOGRAD, BACKWARD, FORWARD, MAIN, Program, Writer
+from chopper_interop.demo.program import AUTOGRAD, EXCHANGE, MAIN, Program, Writer
 from chopper_interop.demo.tensors import LIST, bf16, scalar
 from chopper_interop.demo.update import Update, foreach
 
@@ -62,7 +63,7 @@ class StageStep(Passes):
         self.elements = sum(shards)
         self.update = Update(self.w, self.world, shards, self.layers)
         self.nodes: dict[int, _Nodes] = {}
-        self.sent: dict[int, int] = {}
+        self.came: dict[tuple[str, int], int] = {}
 
     @property
     def is_first(self) -> bool:
@@ -89,15 +90,19 @@ class StageStep(Passes):
 
     def write(self) -> Program:
         """Return the program of the step."""
-        w = self.w
+        w, p = self.w, self.p
         with w.annotation("ProfilerStep", gap_ns=20_000):
             if self.is_first or self.is_last:
                 self.data()
             with w.annotation("Optimizer.zero_grad#AdamW.zero_grad", gap_ns=15_000):
                 w.think(110_000)
-            order = one_forward_one_backward(self.stage, self.p.pipeline, self.p.microbatches)
-            for part, microbatch in order:
-                (self._forward if part == "F" else self._backward)(microbatch)
+            order = list(one_forward_one_backward(self.stage, p.pipeline, p.microbatches))
+            following = [*order[1:], ("", -1)]
+            for (part, microbatch), after in zip(order, following, strict=True):
+                if part == "F":
+                    self._forward(microbatch)
+                else:
+                    self._backward(microbatch, after[1] if after[0] == "F" else -1)
             self._finish()
             self.update.clip()
             self.update.optimizer()
@@ -118,27 +123,27 @@ class StageStep(Passes):
     def _range(self, action: str, microbatch: int) -> str:
         return f"PP:{self.stage}{action}{microbatch}"
 
-    def _receive(self, action: str, microbatch: int, peer: int, stream: int) -> int:
+    def _receive(self, action: str, microbatch: int, peer: int) -> None:
         m = self.m
-        with self.w.annotation(self._range(action, microbatch)):
-            return self.line.receive(bf16(m.batch, m.sequence, m.hidden), peer, stream)
-
-    def _send(self, action: str, microbatch: int, peer: int, stream: int) -> None:
-        m = self.m
-        with self.w.annotation(self._range(action, microbatch)):
+        with self.w.annotation(self._range(f"RECV_{action}", microbatch)):
             tensor = bf16(m.batch, m.sequence, m.hidden)
-            self.sent[stream] = self.line.send(tensor, peer, stream)
+            self.came[action, microbatch] = self.line.receive(tensor, peer, EXCHANGE)
+
+    def _send(self, action: str, microbatch: int, peer: int) -> None:
+        m = self.m
+        with self.w.annotation(self._range(f"SEND_{action}", microbatch)):
+            self.line.send(bf16(m.batch, m.sequence, m.hidden), peer, EXCHANGE)
 
     def _forward(self, microbatch: int) -> None:
         w, m, ops = self.w, self.m, self.ops
-        if not self.is_first:
-            came = self._receive("RECV_F", microbatch, self.stage - 1, FORWARD)
+        if not self.is_first and ("F", microbatch) not in self.came:
+            self._receive("F", microbatch, self.stage - 1)
         with self._pass("F", microbatch):
             nodes = _Nodes()
             if self.is_first:
                 nodes.embedding = self.embedding()
             else:
-                self.line.wait(came)
+                self.line.wait(self.came.pop(("F", microbatch)))
             for _ in range(self.layers):
                 x = bf16(m.batch, m.sequence, m.hidden)
                 w.leaf("aten::view", [x], view := w.node())
@@ -148,17 +153,18 @@ class StageStep(Passes):
                 nodes.loss = self.loss()
             self.nodes[microbatch] = nodes
         if not self.is_last:
-            self._send("SEND_F", microbatch, self.stage + 1, FORWARD)
+            self._send("F", microbatch, self.stage + 1)
 
-    def _backward(self, microbatch: int) -> None:
+    def _backward(self, microbatch: int, following: int) -> None:
+        """Go back, and ask for the activations of the forward pass that follows, if one does."""
         w, ops, nodes = self.w, self.ops, self.nodes.pop(microbatch)
         if not self.is_last:
-            came = self._receive("RECV_B", microbatch, self.stage + 1, BACKWARD)
+            self._receive("B", microbatch, self.stage + 1)
         with self._pass("B", microbatch):
             if self.is_last:
                 self.seed_gradient()
             else:
-                self.line.wait(came)
+                self.line.wait(self.came.pop(("B", microbatch)))
             w.hand_over(AUTOGRAD)
             if nodes.head is not None:
                 self.loss_backward(nodes.loss)
@@ -170,16 +176,21 @@ class StageStep(Passes):
                 self.embedding_backward(nodes.embedding)
             w.hand_over(MAIN)
         if not self.is_first:
-            self._send("SEND_B", microbatch, self.stage - 1, BACKWARD)
+            if following >= 0:
+                self._receive("F", following, self.stage - 1)
+            self._send("B", microbatch, self.stage - 1)
 
     def _finish(self) -> None:
-        """Sum the gradients over replicas, wait for what was sent, and take the mean."""
-        parts = (self.replicas is not None) + len(self.sent)
+        """Wait for what was sent back, sum the gradients over replicas, and take the mean.
+
+        What was sent forward has come, as its gradient has come back.
+        """
+        parts = 1 + (self.replicas is not None)
+        if not self.is_first:
+            self.line.wait(self.w.last[EXCHANGE])
+        self._mean(parts)
         if self.replicas is not None:
             self.replicas.all_reduce(self.elements, channels=56)
-            self._mean(parts)
-        for op in self.sent.values():
-            self.line.wait(op)
             self._mean(parts)
 
     def _mean(self, parts: int) -> None:

@@ -23,10 +23,9 @@ MAIN: Final = 0
 AUTOGRAD: Final = 1
 COMPUTE: Final = 0
 COMM: Final = 1
-FORWARD: Final = 2
-BACKWARD: Final = 3
-"""Streams: what computes, collectives, and in a pipeline what goes forward and what goes back."""
-STREAMS: Final = (COMPUTE, COMM, FORWARD, BACKWARD)
+EXCHANGE: Final = 2
+STREAMS: Final = (COMPUTE, COMM, EXCHANGE)
+"""Streams: what computes, collectives, and in a pipeline sends and receives."""
 
 # What a mark does, besides passing time.
 NOTHING: Final = 0

@@ -43,7 +43,7 @@ class Work:
         gpu = {e["args"]["correlation"]: e for e in rank.of("kernel", "gpu_memcpy", "gpu_memset")}
         self.gpu = {}
         self.call, self.before, self.event, self.told, self.action = {}, {}, {}, {}, {}
-        last, pending, sent, came = {}, {}, {}, {}
+        last, pending, came = {}, {}, {}
         ranges = [e for e in rank.host if e["name"].startswith("PP:")]
         for event in rank.host:
             if event["cat"] != "cuda_runtime":
@@ -63,7 +63,7 @@ class Work:
                 elif any(e["name"].endswith("wait_tensor") for e in around):
                     pending[0] = last[4]
                 else:
-                    pending[0] = sent.pop(next(iter(sent)))
+                    pending[0] = last[5]
             if correlation not in gpu:
                 continue
             kernel = gpu[correlation]
@@ -75,8 +75,6 @@ class Work:
             self.action[correlation] = action
             last[stream] = correlation
             if action:
-                if "SEND" in action:
-                    sent[stream] = correlation
                 if "RECV" in action:
                     came[action[-len("F0") :]] = correlation
 
@@ -162,56 +160,73 @@ def test_sends_meet_their_receives(job, works):
     assert set(met.values()) == {1}
 
 
+def within(intervals, start, end):
+    """Time that intervals cover between two instants."""
+    return length([(max(s, start), min(e, end)) for s, e in intervals if s < end and e > start])
+
+
+def stretches(job, rank, work):
+    """When a rank computes, works at all, exchanges, receives and waits to receive."""
+    found = collections.defaultdict(list)
+    for correlation, event in work.gpu.items():
+        stretch = (event["start"], event["end"])
+        told = work.told[correlation]
+        name = told["Collective name"] if told else ""
+        if name in ("send", "recv"):
+            found["p2p"].append(stretch)
+            found[name].append(stretch)
+        elif event["cat"] != "gpu_memcpy":
+            found["work"].append(stretch)
+            found["collective" if name else "compute"].append(stretch)
+    found["wait"] = [
+        (row["starts_ns"][1], row["max_start_ns"])
+        for row in job.rows("collectives")
+        if row["name"] == "send" and row["ranks"][1] == rank
+    ]
+    return found
+
+
+def passes(job, work, step):
+    """First start and last end of the passes of a step."""
+    found = [
+        event
+        for correlation, event in work.gpu.items()
+        if PASS.fullmatch(work.action[correlation])
+        and job.ranks[work.rank.rank].step_of(work.call[correlation]) == step
+    ]
+    return min(e["start"] for e in found), max(e["end"] for e in found)
+
+
 def test_bubbles(job, works):
-    found = job.truth["pipeline"]
-    p = job.truth["parameters"]
+    p, columns = job.truth["parameters"], job.truth["pipeline"]["steps"]
     copies = p["ranks"] // p["pipeline"]
-    passes = collections.defaultdict(list)
-    for rank, work in enumerate(works):
-        for c, event in work.gpu.items():
-            if PASS.fullmatch(work.action[c]):
-                step = job.ranks[rank].step_of(work.call[c])
-                passes[rank, step].append((event["start"], event["end"]))
-    columns = found["steps"]
     rows = [dict(zip(columns, r, strict=True)) for r in zip(*columns.values(), strict=True)]
     assert len(rows) == p["ranks"] * p["steps"]
     for row in rows:
-        rank, work = row["rank"], works[row["rank"]]
+        rank = row["rank"]
         along = range(rank % copies, p["ranks"], copies)
-        line = [x for r in along for x in passes[r, row["step"]]]
-        start, end = min(s for s, _ in line), max(e for _, e in line)
-        mine = passes[rank, row["step"]]
-        first, last = min(s for s, _ in mine), max(e for _, e in mine)
-        assert (row["start_ns"], row["end_ns"], row["span_ns"]) == (start, end, end - start)
-        busy, compute, exchange, receive, wait = [], [], [], [], []
-        for c, event in work.gpu.items():
-            stretch = (event["start"], event["end"])
-            told = work.told[c]
-            if told and told["Collective name"] in ("send", "recv"):
-                exchange.append(stretch)
-                if told["Collective name"] == "recv":
-                    receive.append(stretch)
-            elif event["cat"] != "gpu_memcpy":
-                busy.append(stretch)
-                compute += [] if told else [stretch]
-        for other in job.rows("collectives"):
-            if other["name"] == "send" and other["ranks"][1] == rank:
-                wait.append((other["starts_ns"][1], other["max_start_ns"]))
-
-        def within(intervals, a, b):
-            return length([(max(s, a), min(e, b)) for s, e in intervals if s < b and e > a])
-
-        def beside(intervals, a, b):
-            return within([*busy, *intervals], a, b) - within(busy, a, b)
-
-        assert row["compute_ns"] == within(compute, start, end)
-        assert row["p2p_ns"] == within(exchange, start, end)
-        assert row["bubble_ns"] == end - start - within(busy, start, end)
-        assert row["warmup_ns"] == first - start - within(busy, start, first)
-        assert row["steady_ns"] == last - first - within(busy, first, last)
-        assert row["cooldown_ns"] == end - last - within(busy, last, end)
-        assert row["recv_ns"] == beside(receive, start, end)
-        assert row["recv_wait_ns"] == beside(wait, start, end)
+        extents = {r: passes(job, works[r], row["step"]) for r in along}
+        start, end = min(e[0] for e in extents.values()), max(e[1] for e in extents.values())
+        first, last = extents[rank]
+        found = stretches(job, rank, works[rank])
+        work = found["work"]
+        busy = within(work, start, end)
+        assert row == {
+            "rank": rank,
+            "step": row["step"],
+            "stage": rank // copies,
+            "start_ns": start,
+            "end_ns": end,
+            "span_ns": end - start,
+            "compute_ns": within(found["compute"], start, end),
+            "p2p_ns": within(found["p2p"], start, end),
+            "bubble_ns": end - start - busy,
+            "warmup_ns": first - start - within(work, start, first),
+            "steady_ns": last - first - within(work, first, last),
+            "cooldown_ns": end - last - within(work, last, end),
+            "recv_ns": within([*work, *found["recv"]], start, end) - busy,
+            "recv_wait_ns": within([*work, *found["wait"]], start, end) - busy,
+        }
 
 
 def test_path_is_what_a_walk_over_the_files_finds(job, works):
@@ -276,36 +291,32 @@ def test_groups(job):
 
 @settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
-    st.integers(2, 8), st.integers(1, 4), st.integers(1, 8), st.integers(0, 3),
-    st.integers(0, 2**31 - 1), st.sampled_from([256, 2048]),
-)  # fmt: skip
+    stages=st.integers(2, 8),
+    copies=st.integers(1, 4),
+    microbatches=st.integers(1, 8),
+    more=st.integers(0, 3),
+    seed=st.integers(0, 2**31 - 1),
+    sequence=st.sampled_from([256, 2048]),
+)
 def test_whatever_the_parameters(stages, copies, microbatches, more, seed, sequence):
     copies = max(1, min(copies, 8 // stages))
-    found = truth(
-        simulate_job(
-            DemoParameters(
-                ranks=stages * copies,
-                layers=stages + more,
-                steps=2,
-                pipeline=stages,
-                microbatches=microbatches,
-                seed=seed,
-                sequence=sequence,
-            )  # fmt: skip
-        )
-    )
+    chosen = {
+        "ranks": stages * copies,
+        "layers": stages + more,
+        "pipeline": stages,
+        "microbatches": microbatches,
+        "seed": seed,
+        "sequence": sequence,
+    }
+    found = truth(simulate_job(DemoParameters(steps=2, **chosen)))
     for path in (found["critical_path"]["window"], *found["critical_path"]["steps"].values()):
         assert sum(path["dur_ns"]) == path["end_ns"] - path["start_ns"]
     sends = 2 * (stages - 1) * microbatches * copies
     assert found["collectives"]["name"].count("send") == 2 * sends
     steps = found["pipeline"]["steps"]
-    for row in zip(
-        *(steps[f"{c}_ns"] for c in ("bubble", "warmup", "steady", "cooldown")), strict=True
-    ):
-        assert row[0] == sum(row[1:])
-    for bubble, recv, wait, span in zip(
-        *(steps[f"{c}_ns"] for c in ("bubble", "recv", "recv_wait", "span")), strict=True
-    ):
+    parts = ("bubble", "warmup", "steady", "cooldown", "recv", "recv_wait", "span")
+    for bubble, *split, recv, wait, span in zip(*(steps[f"{c}_ns"] for c in parts), strict=True):
+        assert bubble == sum(split)
         assert 0 <= wait <= recv <= bubble < span
 
 
