@@ -35,6 +35,15 @@ def job(request, tmp_path_factory, read_demo):
     return read_demo(make_demo(path, **BASE, **JOBS[request.param]))
 
 
+def awaited(around, action, last, came, *, waits):
+    """What a wait of a stream is for: communication waits for what is computed, or the reverse."""
+    if not waits:
+        return last.get(0)
+    if action:
+        return came.pop(action[-len("F0") :])
+    return last[4 if any(e["name"].endswith("wait_tensor") for e in around) else 5]
+
+
 class Work:
     """GPU operations of a rank by correlation, and what each waits for, by the calls' places."""
 
@@ -56,14 +65,8 @@ class Work:
             action = ranges[0]["name"] if within else ""
             correlation = event["args"]["correlation"]
             if event["name"] == "hipStreamWaitEvent":
-                if told[-1]["Collective name"] != "wait":
-                    pending["comm"] = last.get(0)
-                elif action:
-                    pending[0] = came.pop(action[-len("F0") :])
-                elif any(e["name"].endswith("wait_tensor") for e in around):
-                    pending[0] = last[4]
-                else:
-                    pending[0] = last[5]
+                waits = told[-1]["Collective name"] == "wait"
+                pending[0 if waits else "comm"] = awaited(around, action, last, came, waits=waits)
             if correlation not in gpu:
                 continue
             kernel = gpu[correlation]
@@ -74,9 +77,8 @@ class Work:
             self.told[correlation] = told[-1] if told and stream else None
             self.action[correlation] = action
             last[stream] = correlation
-            if action:
-                if "RECV" in action:
-                    came[action[-len("F0") :]] = correlation
+            if "RECV" in action:
+                came[action[-len("F0") :]] = correlation
 
     def cause(self, correlation, constants):
         """Start by what it waits for, and which it was: stream, event or launch."""
