@@ -256,7 +256,7 @@ class _Writer:
     def _critical(self, path: perfetto_critical.Path) -> None:
         """The critical path: what sort of thing it runs over, and below it which nodes."""
         ts, dur, texts = perfetto_critical.stretches(self.trace, path)
-        place = 2 * (path.rank + 1) * _DEEPEST
+        place = 1 + 2 * (path.rank + 1) * _DEEPEST
         self._bare(self.tracks.critical(path.rank, "what it runs over", place), ts, dur, texts)
         ts = path.ts + self.trace.meta.origin_ns
         row = encode.rows_without_overlap(ts, path.dur, _DEEPEST)

@@ -133,10 +133,8 @@ class Tracks:
         """Track of the critical path, of a rank (-1: of the job), above all ranks."""
         top = self._uuids.get(("critical", -1))
         if top is None:
-            track = self._described(("critical", -1))
-            track.process.pid = _NODE_PID - 1
-            track.process.process_name = "critical path"
-            track.process.legacy_sort_index = -2
+            track = self._described(("critical", -1), name="critical path")
+            track.sibling_order_rank = -1000  # above all else
             track.child_ordering = _EXPLICIT
             top = int(track.uuid)
         label = name if rank < 0 else f"rank {rank} {name}"

@@ -305,7 +305,6 @@ def test_two_ranks_with_one_process_id(tmp_path: Path) -> None:
 def on_path(*spans: tuple[int, int, int, int, str]) -> ci.Trace:
     """A trace of nodes (rank, kind, critical start, critical end, name); each lasts 5 longer."""
     builder = TraceBuilder(Meta(clock=BOOTTIME, origin_ns=0))
-    builder.lane(0, LaneKind.THREAD, 1, "thread")
     for rank, kind, start, end, name in spans:
         host = kind == Kind.CPU_OP
         lane_kind = LaneKind.THREAD if host else LaneKind.STREAM
@@ -320,8 +319,8 @@ def on_path(*spans: tuple[int, int, int, int, str]) -> ci.Trace:
 
 
 TRACK = (
-    "select s.ts, s.dur, s.name from slice s join process_track t on s.track_id = t.id "
-    "join process p using (upid) where p.name = 'critical path' and t.name like '%{}' "
+    "select s.ts, s.dur, s.name from slice s join track t on s.track_id = t.id "
+    "join track p on t.parent_id = p.id where p.name = 'critical path' and t.name like '%{}' "
     "order by t.name, s.ts, s.dur desc"
 )
 
@@ -354,7 +353,7 @@ def test_the_critical_path_stands_above_all_ranks(tmp_path: Path) -> None:
 
 def test_critical_paths_of_several_ranks_have_tracks_of_their_own(tmp_path: Path) -> None:
     tp = written(on_path((0, Kind.KERNEL, 0, 10, "a"), (1, Kind.KERNEL, 0, 9, "b")), tmp_path)
-    names = "select distinct t.name from process_track t join process p using (upid) "
+    names = "select distinct t.name from track t join track p on t.parent_id = p.id "
     found = {name for (name,) in tp.query(names + "where p.name = 'critical path'")}
     assert {"rank 0 nodes", "rank 1 nodes", "rank 0 what it runs over"} <= found
     found = [tuple(r) for r in tp.query(TRACK.format("what it runs over"))]
