@@ -155,5 +155,5 @@ def chosen(option: str, text: str, known: Collection[str]) -> str:
     """
     if text not in known:
         there = ", ".join(repr(word) for word in known)
-        raise UsageError(f"there is no {option}={text!r}", hint=f"there are {there}")
+        raise UsageError(f"{option}={text}: there is no such", hint=f"there are {there}")
     return text
