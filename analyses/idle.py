@@ -8,10 +8,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import arrow, collectives, dependencies_calls, gaps, gather, grouping, windows
+from chopper_interop import (
+    arrow,
+    collectives,
+    dependencies_calls,
+    gaps,
+    gather,
+    grouping,
+    latencies,
+    windows,
+)
 from chopper_interop.compiled import jit
+from chopper_interop.graph_chains import streams
 from chopper_interop.result import Result
-from chopper_interop.schemas.kinds import CALLS, GPU_WORK, EdgeKind, Kind
+from chopper_interop.schemas.kinds import CALLS, GPU_LANES, GPU_WORK, EdgeKind, Kind
 from chopper_interop.schemas.names import Role
 
 if TYPE_CHECKING:
@@ -56,9 +66,10 @@ def idle(  # noqa: PLR0913 # each choice is an option
         start. Only streams, or one of several GPUs of a rank, have such gaps: on a GPU that one is
         busy.
     ``launch``, ``kernel_to_kernel``, ``unknown``
-        The rest. `launch` if the call had not returned when the gap began, and that work is the
-        first that it launched; if it had, `kernel_to_kernel` below `threshold_ns`. What is longer,
-        and what comes before work of which the call is not known, has no recorded reason.
+        The rest. `launch` if the host was late, or the launch was on its way when the gap began: of
+        what the work waited for, with the least latencies that the trace shows, it was what came
+        last (`timing.Timing.binding`). Else `kernel_to_kernel` below `threshold_ns`. What is
+        longer, and what comes before work of which the call is not known, has no recorded reason.
     ``window``
         Before the first and behind the last work of the GPU (or stream) in the trace.
 
@@ -146,9 +157,8 @@ class _Works:
         When it ran.
     ask
         When the call for it began, no later than its start; `gaps.NEVER` if that is not known.
-    returned
-        When the call returned, of the first work that it launched, if it had not begun the work
-        before; `gaps.NEVER` for other work and where no call is known.
+    bound
+        Whether it was the launch that it waited for last, with the least times that the trace shows.
     thread
         Lane of that call, -1 if not known.
     event_end
@@ -164,7 +174,7 @@ class _Works:
     start: Array
     end: Array
     ask: Array
-    returned: Array
+    bound: Array
     thread: Array
     event_end: Array
     peer_start: Array
@@ -222,13 +232,32 @@ def _works(trace: Trace, rows: Array) -> _Works:
     gpu, gpus = gaps.gpus(trace, rows)
     before = gaps.reach(gpu, gpus, start, end)
     blame = _blamed_of(trace, synced, thread, before, ask)
-    returned = np.where(known, _ends(trace)[np.maximum(call, 0)], gaps.NEVER)
-    returned = np.where(gaps.is_first_of_call(trace, rows), np.maximum(returned, ask + 1), ask)
-    return _Works(start, end, ask, returned, thread, *_events(trace, rows), synced, blame, before)
+    bound = known & _bound_by_launch(trace, rows)
+    return _Works(start, end, ask, bound, thread, *_events(trace, rows), synced, blame, before)
 
 
-def _ends(trace: Trace) -> Array:
-    return trace.array("ts") + trace.array("dur")
+def _bound_by_launch(trace: Trace, rows: Array) -> Array:
+    """Which work started when its launch had reached the GPU, not when the work ahead had ended.
+
+    As of `timing.Timing.binding`: what was reached last, with the least latency of its kind.
+    """
+    ts, dur = trace.array("ts"), trace.array("dur")
+    src, dst, kind = (trace.array(c, "edges") for c in ("src", "dst", "kind"))
+    on_gpu = np.isin(trace.array("kind", "lanes"), [int(k) for k in GPU_LANES])
+    before = streams(ts, dur, trace.array("lane"), on_gpu)
+    told = latencies.of(trace, before)
+    end = ts + dur
+    ready = np.where(told.from_end | (kind == EdgeKind.EVENT), end[src], ts[src]) + told.least_ns
+    of_kind = {}
+    for what in (EdgeKind.LAUNCH, EdgeKind.EVENT):
+        chosen = kind == what
+        of_kind[what] = np.full(len(ts), gaps.NEVER)
+        np.maximum.at(of_kind[what], dst[chosen], ready[chosen])
+    behind = before[rows]
+    gap = ts[rows] - end[behind]
+    least = np.minimum(latencies.of_streams(ts, end, before), gap)
+    free = np.where(behind >= 0, end[behind] + least, gaps.NEVER)
+    return of_kind[EdgeKind.LAUNCH][rows] > np.maximum(free, of_kind[EdgeKind.EVENT][rows])
 
 
 def _events(trace: Trace, rows: Array) -> tuple[Array, Array, Array]:
@@ -427,17 +456,17 @@ def _parts(works: _Works, pieces: _Pieces, threshold_ns: int) -> dict[str, Array
     peer = np.minimum(works.peer_end[at], ready) - np.maximum(works.peer_start[at], asked)
     peer = np.where(works.peer_end[at] == gaps.NEVER, 0, np.maximum(peer, 0))
     rest = until - ready
-    unlinked, asking = ask == gaps.NEVER, works.returned[at] > pieces.before
-    short = ~unlinked & ~asking & (rest < threshold_ns)
+    unlinked, launched = ask == gaps.NEVER, works.bound[at] | (ask > pieces.before)
+    short = ~unlinked & ~launched & (rest < threshold_ns)
     parts = {
         "host_late": asked - since - sync,
         "sync": sync,
-        "launch": np.where(asking, rest, 0),
+        "launch": np.where(launched, rest, 0),
         "kernel_to_kernel": np.where(short, rest, 0),
         "event": ready - asked - peer,
         "peer": peer,
         "window": np.zeros_like(rest),
-        "unknown": np.where(asking | short, 0, rest),
+        "unknown": np.where(launched | short, 0, rest),
     }
     parts = {name: np.where(pieces.edge, 0, values) for name, values in parts.items()}
     parts["window"] = np.where(pieces.edge, until - since, 0)
