@@ -49,7 +49,7 @@ def idle(  # noqa: PLR0913 # each choice is an option
     by: str = "rank",
     steps: str = "",
     ranks: str = "",
-    top: int = 20,
+    top: int = 10,
     compat: str = "",
     threshold_ns: int = 30_000,
 ) -> Result:
@@ -585,6 +585,9 @@ def _conventions(
         "short gaps": f"kernel_to_kernel if below {threshold_ns:,} ns and asked for before; longer "
         "ones are unknown",
     }
+    with_work = len(np.unique(trace.array("rank")[rows]))
+    if without := len(trace.ranks) - with_work:
+        told["left out"] = f"{without:,} ranks without GPU work have no rows"
     if not len(rows):
         told["no rows"] = "the trace has no GPU work"
     elif "instance" not in trace.nodes.column_names:

@@ -46,7 +46,7 @@ def launch(  # noqa: PLR0913 # each choice is an option
     steps: str = "",
     ranks: str = "",
     work: str = "kernels",
-    top: int = 10,
+    top: int = 5,
     compat: str = "",
 ) -> Result:
     """Split of the gap before each kernel into host-late and launch, and what queues on each GPU.

@@ -314,6 +314,18 @@ def test_causes_close_on_real_files(shared: Path, name: str) -> None:
             assert frame["idle_ns"].sum() == mine.summary["idle_ns"]
 
 
+@pytest.mark.parametrize("name", ["ddp_resnet_4rank_amd/rank0.json.gz", "misc/nccl_data.json.gz"])
+def test_steps_of_real_files_close_too(shared: Path, name: str) -> None:
+    trace = ci.read(shared / "pytorch" / name)
+    mine = idle(trace, steps="each").rows
+    theirs = ci.analyze(trace, "temporal", steps="each").rows
+    for column in ("rank", "iteration", "idle_ns"):
+        assert mine[column].to_pylist() == theirs[column].to_pylist()
+    assert mine.num_rows > 1
+    total = np.sum([mine[f"{c}_ns"].to_numpy() for c in CAUSES], axis=0)
+    assert (total == mine["idle_ns"].to_numpy()).all()
+
+
 def _idle_of_streams(trace: ci.Trace) -> int:
     total = 0
     kind, lane, ts = (trace.array(c) for c in ("kind", "lane", "ts"))
