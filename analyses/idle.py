@@ -430,7 +430,7 @@ def _pieces(trace: Trace, rows: Array, places: tuple[Array, int], found: list[Wi
         since = np.maximum(before[at], window.start_ns)
         until = np.maximum(np.minimum(start[at], window.end_ns), since)
         parts.append((at, np.full(len(at), number), since, until, before[at], leads[at]))
-        mine = np.unique(place[low:high])
+        mine = gather.used(place[low:high])
         since = np.clip(reached[mine], window.start_ns, window.end_ns)
         until = np.full(len(mine), window.end_ns)
         trails = until > since
@@ -585,7 +585,7 @@ def _conventions(
         "short gaps": f"kernel_to_kernel if below {threshold_ns:,} ns and asked for before; longer "
         "ones are unknown",
     }
-    with_work = len(np.unique(trace.array("rank")[rows]))
+    with_work = np.count_nonzero(np.diff(trace.array("rank")[rows])) + bool(len(rows))
     if without := len(trace.ranks) - with_work:
         told["left out"] = f"{without:,} ranks without GPU work have no rows"
     if not len(rows):
