@@ -11,6 +11,7 @@ import pyarrow as pa
 from chopper_interop import collective_times, intervals, windows
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind, Kind
+from chopper_interop.timing import timing_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -24,7 +25,7 @@ __all__ = ["taxes"]
 
 _TIMES = (
     "window_ns", "wait_ns", "exposed_wait_ns", "sync_ns", "bulk_sync_ns", "gap_ns", "launch_ns",
-    "overlap_ns", "taxed_ns",
+    "overlap_ns", "taxed_ns", "critical_launch_ns",
 )  # fmt: skip
 _CONVENTIONS = {
     "links": "all GPU work counts, whether its launch is recorded or not",
@@ -36,8 +37,13 @@ _CONVENTIONS = {
     "it, when nothing ran on the GPU: neither communication nor copies",
     "overlap_ns": "in both sync_ns and launch_ns: the host could not launch since it waited. "
     "taxed_ns = bulk_sync_ns + launch_ns - overlap_ns",
-    "locality": "not in taxed_ns: it lies within kernels that run",
+    "critical_launch_ns": "from calls to the starts of what they launched, of the critical path over "
+    "all ranks from the first chosen rank's start to the last one's end; part of launch_ns only where "
+    "the GPU did nothing else",
 }
+
+
+_WORK = [int(k) for k in GPU_WORK]
 
 
 @dataclass(frozen=True)
@@ -69,7 +75,8 @@ def taxes(trace: Trace, *, steps: str = "", ranks: str = "") -> Result:
         of it without compute beside; `sync_ns` in which the GPU did nothing while the host waited
         for it; `bulk_sync_ns`, both; `gap_ns` between kernels, `launch_ns` of it with the GPU idle;
         `overlap_ns` of sync and launch; `taxed_ns`, bulk synchrony and launch by union, and
-        `taxed_share` of `window_ns`. The summary has sums.
+        `taxed_share` of `window_ns`; `critical_launch_ns`, launches of this GPU on the critical path
+        (null where no launch is recorded). The summary has sums.
 
     Notes
     -----
@@ -79,8 +86,10 @@ def taxes(trace: Trace, *, steps: str = "", ranks: str = "") -> Result:
     found = windows.of_ranks(trace, steps, ranks)
     calls = _waiting_calls(trace)
     gpus = _gpus(trace, sorted({w.rank for w in found}))
+    critical = _critical_launches(trace, found)
     rows = [
         _row(window, device, gpu, calls[window.rank])
+        | {"critical_launch_ns": critical.get((window.iteration, window.rank, device))}
         for window in found
         for device, gpu in gpus.get(window.rank, {}).items()
     ]
@@ -105,6 +114,40 @@ def _waiting_calls(trace: Trace) -> dict[int, intervals.Union]:
     return {r: intervals.union(ts[rank == r], (ts + dur)[rank == r]) for r in trace.ranks}
 
 
+def _critical_launches(trace: Trace, found: list[Window]) -> dict[tuple[int, int, int], int]:
+    """Time on the critical path between calls and what they launched, by step, rank and device."""
+    drawn = trace.array("kind", "edges") == EdgeKind.LAUNCH
+    if not found or not drawn.any():
+        return {}
+    timing = timing_of(trace)
+    graph, at = timing.graph, timing.at_ns
+    device = trace.array("device", "lanes")[trace.array("lane")]
+    steps = sorted(windows.joined(found), key=lambda w: (w.start_ns, w.end_ns))
+    start = np.array([w.start_ns for w in steps], np.int64)
+    end = np.maximum.accumulate(np.array([w.end_ns for w in steps], np.int64))
+    first, chosen = timing.windows(start, end)
+    told = {(w.iteration, w.rank): 0 for w in found}
+    total = {(s, r, d): 0 for s, r in told for d in _devices(trace, device, r)}
+    for k, step in enumerate(steps):
+        order = chosen[first[k] : first[k + 1]]
+        if not order.size:
+            continue
+        edges = timing.path(int(order[np.argmax(at[order])]), step.start_ns)
+        edges = edges[graph.kind[edges] == EdgeKind.LAUNCH]
+        node = graph.node[graph.after[edges]]
+        took = at[graph.after[edges]] - np.maximum(at[graph.src[edges]], step.start_ns)
+        ranks, devices = trace.array("rank")[node], device[node]
+        for key in total:
+            if key[0] == step.iteration:
+                total[key] += int(took[(ranks == key[1]) & (devices == key[2])].sum())
+    return total
+
+
+def _devices(trace: Trace, device: Array, rank: int) -> list[int]:
+    at = trace.rank_rows[rank]
+    return np.unique(device[at][np.isin(trace.array("kind")[at], _WORK)]).tolist()
+
+
 def _gpus(trace: Trace, ranks: list[int]) -> dict[int, dict[int, _Gpu]]:
     """What ran on the GPUs of ranks, by rank and device."""
     times = collective_times.of(trace)
@@ -115,7 +158,7 @@ def _gpus(trace: Trace, ranks: list[int]) -> dict[int, dict[int, _Gpu]]:
     found: dict[int, dict[int, _Gpu]] = {}
     for rank in ranks:
         at = trace.rank_rows[rank]
-        rows = np.flatnonzero(np.isin(kind[at], [int(k) for k in GPU_WORK])) + at.start
+        rows = np.flatnonzero(np.isin(kind[at], _WORK)) + at.start
         for number in np.unique(device[rows]).tolist():
             mine = rows[device[rows] == number]
             found.setdefault(rank, {})[number] = _gpu(trace, mine, wait[mine])
