@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import collective_times, intervals, windows
+from chopper_interop import collective_times, gather, intervals, windows
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind, Kind
 from chopper_interop.timing import timing_of
@@ -43,7 +43,7 @@ _CONVENTIONS = {
 }
 
 
-_WORK = [int(k) for k in GPU_WORK]
+_IS_WORK = np.isin(np.arange(256), [int(k) for k in GPU_WORK])
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,13 @@ def _critical_launches(trace: Trace, found: list[Window]) -> dict[tuple[int, int
 
 def _devices(trace: Trace, device: Array, rank: int) -> list[int]:
     at = trace.rank_rows[rank]
-    return np.unique(device[at][np.isin(trace.array("kind")[at], _WORK)]).tolist()
+    return _numbers(device[at][_IS_WORK[trace.array("kind")[at]]])
+
+
+def _numbers(device: Array) -> list[int]:
+    """Those that occur, ascending."""
+    first, _ = gather.distinct(device)
+    return sorted(device[first].tolist())
 
 
 def _gpus(trace: Trace, ranks: list[int]) -> dict[int, dict[int, _Gpu]]:
@@ -158,8 +164,8 @@ def _gpus(trace: Trace, ranks: list[int]) -> dict[int, dict[int, _Gpu]]:
     found: dict[int, dict[int, _Gpu]] = {}
     for rank in ranks:
         at = trace.rank_rows[rank]
-        rows = np.flatnonzero(np.isin(kind[at], _WORK)) + at.start
-        for number in np.unique(device[rows]).tolist():
+        rows = np.flatnonzero(_IS_WORK[kind[at]]) + at.start
+        for number in _numbers(device[rows]):
             mine = rows[device[rows] == number]
             found.setdefault(rank, {})[number] = _gpu(trace, mine, wait[mine])
     return found
@@ -169,15 +175,14 @@ def _gpu(trace: Trace, rows: Array, wait: Array) -> _Gpu:
     kind, ts = trace.array("kind")[rows], trace.array("ts")[rows]
     end = ts + trace.array("dur")[rows]
 
-    def covered(*kinds: Kind) -> intervals.Union:
-        which = np.isin(kind, [int(k) for k in kinds])
-        return intervals.union(ts[which], end[which])
-
+    is_kernel, is_fill, waits = kind == Kind.KERNEL, kind == Kind.MEMSET, wait > 0
+    kernels = intervals.union(ts[is_kernel], end[is_kernel])
+    compute = is_kernel | is_fill
     return _Gpu(
-        busy=covered(*GPU_WORK),
-        compute=covered(Kind.KERNEL, Kind.MEMSET),
-        kernels=covered(Kind.KERNEL),
-        wait=intervals.union(ts, ts + np.maximum(wait, 0)),
+        busy=intervals.union(ts, end),
+        compute=intervals.union(ts[compute], end[compute]) if is_fill.any() else kernels,
+        kernels=kernels,
+        wait=intervals.union(ts[waits], (ts + wait)[waits]),
         is_waiting_known=bool((wait >= 0).any()) or not (kind == Kind.COMM).any(),
     )
 
