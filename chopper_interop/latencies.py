@@ -70,8 +70,10 @@ def of(trace: Trace, before: Array) -> Latencies:
     behind = np.flatnonzero(before >= 0)
     since_work = ts[behind] - end[before[behind]]
     excess[behind] = since_work - _quantile(since_work, _LEAST)
+    free_at = np.where(before >= 0, end[before], np.iinfo(np.int64).min)
+    free_at[dst[kind == EdgeKind.EVENT]] = np.iinfo(np.int64).max  # nobody knows when
     chosen = np.flatnonzero(kind == EdgeKind.LAUNCH)
-    from_end[chosen], least[chosen], more = _of_launches(trace, src[chosen], dst[chosen], before)
+    from_end[chosen], least[chosen], more = _of_launches(trace, src[chosen], dst[chosen], free_at)
     np.minimum.at(excess, dst[chosen], more)
     chosen = np.flatnonzero(kind == EdgeKind.EVENT)
     gap = ts[dst[chosen]] - end[src[chosen]]
@@ -82,15 +84,15 @@ def of(trace: Trace, before: Array) -> Latencies:
     return Latencies(least, from_end, own)
 
 
-def _of_launches(trace: Trace, call: Array, work: Array, before: Array) -> tuple[Array, ...]:
+def _of_launches(trace: Trace, call: Array, work: Array, free_at: Array) -> tuple[Array, ...]:
     """Which launches count from their call's end, their least time, and what each took beyond that."""
     ts = trace.array("ts")
     end = ts + trace.array("dur")
-    from_end = _from_end(trace, call, work, before)
+    name = trace.array("name")[call]
+    from_end = _from_end(name, ts[call], end[call], ts[work], free_at[work])
     since = np.where(from_end, end[call], ts[call])
     gap = ts[work] - since
-    free = np.where(before[work] >= 0, end[before[work]], np.iinfo(np.int64).min) <= since
-    least = _by_code(trace.array("name")[call], from_end, gap, free)
+    least = _by_code(name, from_end, gap, free_at[work] <= since)
     return from_end, least, gap - least
 
 
@@ -100,25 +102,21 @@ def of_streams(ts: Array, end: Array, before: Array) -> int:
     return _quantile(ts[behind] - end[before[behind]], _LEAST)
 
 
-def _from_end(trace: Trace, call: Array, work: Array, before: Array) -> Array:
+def _from_end(name: Array, called: Array, returned: Array, began: Array, free_at: Array) -> Array:
     """Which launches count from the end of their call.
 
-    For each name of call that end which makes the time to the start of work that found its stream
-    idle steadier.
+    For each name of call it is that end which makes the time to the start of work that found its
+    stream idle steadier.
     """
-    ts = trace.array("ts")
-    end = ts + trace.array("dur")
-    behind = ts[work] >= end[call]
-    free = np.where(before[work] >= 0, end[before[work]], np.iinfo(np.int64).min)
-    _, name = gather.distinct(trace.array("name")[call])
-    chosen = np.zeros(int(name.max(initial=-1)) + 1, bool)
-    for code in range(len(chosen)):
-        mine = name == code
-        idle = mine & (free <= ts[call])
-        told = np.flatnonzero(idle if idle.any() else mine)
-        late, early = ts[work[told]] - end[call[told]], ts[work[told]] - ts[call[told]]
-        chosen[code] = _quantile(late, 0.05, floor=False) >= 0 and _spread(late) <= _spread(early)
-    return chosen[name] & behind
+    _, code = gather.distinct(name)
+    chosen = np.zeros(int(code.max(initial=-1)) + 1, bool)
+    for number in range(len(chosen)):
+        mine = code == number
+        idle = mine & (free_at <= called)
+        chosen[number] = _quantile((began - returned)[mine], 0.05, floor=False) >= 0
+        if idle.any():
+            chosen[number] &= _spread((began - returned)[idle]) <= _spread((began - called)[idle])
+    return chosen[code] & (began >= returned)
 
 
 def _by_code(name: Array, from_end: Array, gap: Array, free: Array) -> Array:
