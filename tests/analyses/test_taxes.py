@@ -90,6 +90,7 @@ def test_against_every_single_nanosecond(work: list, waits: list) -> None:
 SETS = [
     {"ranks": 3, "layers": 2, "steps": 2, "seed": 4},
     {"ranks": 2, "layers": 1, "steps": 3, "seed": 8, "straggler": 1, "straggler_slowdown": 1.15},
+    {"ranks": 4, "layers": 4, "steps": 1, "seed": 2, "pipeline": 2, "microbatches": 3},
 ]
 
 
@@ -106,16 +107,16 @@ def test_the_sample_job_is_as_it_was_built(parameters: dict[str, Any], tmp_path:
     kernels = truth["kernels"]
     for rank, step, ns in zip(kernels["rank"], kernels["step"], kernels["launch_ns"], strict=True):
         launch[rank, step] += max(ns, 0)
-    for step, waits in zip(
-        truth["collectives"]["step"], truth["collectives"]["waits_ns"], strict=True
-    ):
-        wait.update({(rank, step): ns for rank, ns in enumerate(waits)})
+    told = truth["collectives"]
+    ranks = told.get("ranks", [list(range(parameters["ranks"]))] * len(told["step"]))
+    for step, of, waits in zip(told["step"], ranks, told["waits_ns"], strict=True):
+        wait.update({(rank, step): ns for rank, ns in zip(of, waits, strict=True)})
     assert {key: row["gap_ns"] for key, row in rows.items()} == launch
     assert {key: row["wait_ns"] for key, row in rows.items()} == {k: wait[k] for k in rows}
     path = critical_path(trace, steps="each", by="class,rank").rows.to_pylist()
     expected = {(p["rank"], p["iteration"]): p["dur_ns"] for p in path if p["class"] == "launch"}
-    told = {key: row["critical_launch_ns"] for key, row in rows.items()}
-    assert {key: ns for key, ns in told.items() if ns} == expected
+    critical = {key: row["critical_launch_ns"] for key, row in rows.items()}
+    assert {key: ns for key, ns in critical.items() if ns} == expected
     steps = truth["steps"]
     for rank, step, ns in zip(steps["rank"], steps["step"], steps["duration_ns"], strict=True):
         assert rows[rank, step]["window_ns"] == ns
