@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import collective_times, gather, intervals, windows
+from chopper_interop import collective_times, gather, intervals, round_trips, windows
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind, Kind
 from chopper_interop.timing import timing_of
@@ -25,7 +25,7 @@ __all__ = ["taxes"]
 
 _TIMES = (
     "window_ns", "wait_ns", "exposed_wait_ns", "sync_ns", "bulk_sync_ns", "gap_ns", "launch_ns",
-    "overlap_ns", "taxed_ns", "critical_launch_ns",
+    "overlap_ns", "taxed_ns", "critical_launch_ns", "locality_ns",
 )  # fmt: skip
 _CONVENTIONS = {
     "links": "all GPU work counts, whether its launch is recorded or not",
@@ -40,6 +40,8 @@ _CONVENTIONS = {
     "critical_launch_ns": "from calls to the starts of what they launched, of the critical path over "
     "all ranks from the first chosen rank's start to the last one's end; part of launch_ns only where "
     "the GPU did nothing else",
+    "locality_ns": round_trips.CONVENTION + ". Null without counters; of kernels that start in the "
+    "window. It lies within kernels that run: not in taxed_ns",
 }
 
 
@@ -55,6 +57,10 @@ class _Gpu:
     kernels: intervals.Union
     wait: intervals.Union
     is_waiting_known: bool
+    reads: Array
+    """When kernels start of which it is known how long they read what the one before wrote."""
+    reading: Array
+    """And how long, added up: one more than there are."""
 
 
 def taxes(trace: Trace, *, steps: str = "", ranks: str = "") -> Result:
@@ -76,7 +82,8 @@ def taxes(trace: Trace, *, steps: str = "", ranks: str = "") -> Result:
         for it; `bulk_sync_ns`, both; `gap_ns` between kernels, `launch_ns` of it with the GPU idle;
         `overlap_ns` of sync and launch; `taxed_ns`, bulk synchrony and launch by union, and
         `taxed_share` of `window_ns`; `critical_launch_ns`, launches of this GPU on the critical path
-        (null where no launch is recorded). The summary has sums.
+        (null where no launch is recorded); `locality_ns`, at most so much goes into reading again
+        what the kernel before wrote (null without counters). The summary has sums.
 
     Notes
     -----
@@ -159,6 +166,8 @@ def _gpus(trace: Trace, ranks: list[int]) -> dict[int, dict[int, _Gpu]]:
     times = collective_times.of(trace)
     wait = np.full(trace.nodes.num_rows, -1, np.int64)
     wait[times.row] = times.wait
+    trips = round_trips.of(trace)
+    reading = np.where(trips.timed, trips.ns, -1)
     kind = trace.array("kind")
     device = trace.array("device", "lanes")[trace.array("lane")]
     found: dict[int, dict[int, _Gpu]] = {}
@@ -167,11 +176,11 @@ def _gpus(trace: Trace, ranks: list[int]) -> dict[int, dict[int, _Gpu]]:
         rows = np.flatnonzero(_IS_WORK[kind[at]]) + at.start
         for number in _numbers(device[rows]):
             mine = rows[device[rows] == number]
-            found.setdefault(rank, {})[number] = _gpu(trace, mine, wait[mine])
+            found.setdefault(rank, {})[number] = _gpu(trace, mine, wait[mine], reading[mine])
     return found
 
 
-def _gpu(trace: Trace, rows: Array, wait: Array) -> _Gpu:
+def _gpu(trace: Trace, rows: Array, wait: Array, reading: Array) -> _Gpu:
     kind, ts = trace.array("kind")[rows], trace.array("ts")[rows]
     end = ts + trace.array("dur")[rows]
 
@@ -184,6 +193,8 @@ def _gpu(trace: Trace, rows: Array, wait: Array) -> _Gpu:
         kernels=kernels,
         wait=intervals.union(ts[waits], (ts + wait)[waits]),
         is_waiting_known=bool((wait >= 0).any()) or not (kind == Kind.COMM).any(),
+        reads=ts[reading >= 0],
+        reading=np.append(0, np.cumsum(reading[reading >= 0])),
     )
 
 
@@ -215,7 +226,15 @@ def _row(window: Window, device: int, gpu: _Gpu, calls: intervals.Union) -> dict
         "overlap_ns": shared,
         "taxed_ns": taxed,
         "taxed_share": taxed / (end - start) if end > start else None,
+        "locality_ns": _locality(gpu, start, end),
     }
+
+
+def _locality(gpu: _Gpu, start: int, end: int) -> int | None:
+    if not len(gpu.reads):
+        return None
+    first, last = np.searchsorted(gpu.reads, (start, end))
+    return int(gpu.reading[last] - gpu.reading[first])
 
 
 def _within(covered: intervals.Union, start: int, end: int) -> intervals.Union:

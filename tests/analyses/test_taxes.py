@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import chopper_interop as ci
+from chopper_interop import round_trips
 from chopper_interop.analyses.critical_path import critical_path
 from chopper_interop.analyses.taxes import taxes
 from chopper_interop.build import TraceBuilder
@@ -124,6 +125,14 @@ def test_the_sample_job_is_as_it_was_built(parameters: dict[str, Any], tmp_path:
 
 def test_the_contract_of_analyses(demo: Path) -> None:
     check_analysis(taxes, ci.read(demo / "kineto"))
+
+
+def test_round_trips_through_memory_where_counters_tell(demo: Path) -> None:
+    trace = ci.read(demo)
+    told = round_trips.of(trace)
+    rows = taxes(trace).rows.to_pylist()
+    assert sum(r["locality_ns"] for r in rows) == told.ns[told.timed].sum() > 0
+    assert {r["locality_ns"] for r in taxes(ci.read(demo / "kineto")).rows.to_pylist()} == {None}
 
 
 def test_without_gpu_work_there_are_no_rows() -> None:
