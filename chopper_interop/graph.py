@@ -192,8 +192,8 @@ def of_nodes(trace: Trace, kinds: Iterable[EdgeKind | str] | None = None) -> Gra
     parts = [(src[dst >= 0], dst[dst >= 0], kind[dst >= 0])]
     parts += [_chain(trace, k) for k in DERIVED if k in wanted]
     rows = np.arange(trace.nodes.num_rows, dtype=np.int32)
-    made = _made(trace, rows, trace.array("ts"), parts)
-    return replace(made, left_out=made.left_out + int(np.count_nonzero(dst < 0)))
+    found = made(trace, rows, trace.array("ts"), _joined(parts))
+    return replace(found, left_out=found.left_out + int(np.count_nonzero(dst < 0)))
 
 
 def _waits_for_own(trace: Trace, src: Array, dst: Array, kind: Array) -> Array:
@@ -217,7 +217,24 @@ def of_moments(trace: Trace, kinds: Iterable[EdgeKind | str] | None = None) -> G
     kinds
         Edges of these kinds alone, and durations; all if None.
     """
-    wanted = chosen_kinds(kinds)
+    src, dst, kind = moment_edges(trace, chosen_kinds(kinds))
+    ts = trace.array("ts")
+    at = np.empty(2 * len(ts), np.int64)
+    at[::2], at[1::2] = ts, ts + trace.array("dur")
+    node = np.repeat(np.arange(len(ts), dtype=np.int32), 2)
+    return made(trace, node, at, (src, dst, kind), of_moments=True)
+
+
+def moment_edges(trace: Trace, wanted: set[EdgeKind]) -> Edges:
+    """Edges between starts (vertices 2i) and ends (2i + 1) of nodes: sources, targets and kinds.
+
+    Parameters
+    ----------
+    trace
+        Any trace.
+    wanted
+        Kinds of edges, and durations.
+    """
     src, dst, kind = _stored(trace, wanted)
     parts = [(2 * src + _FROM[kind], 2 * dst + _TO[kind], kind)]
     ts, dur, lane, on_thread = _lanes(trace)
@@ -229,10 +246,12 @@ def of_moments(trace: Trace, kinds: Iterable[EdgeKind | str] | None = None) -> G
     if EdgeKind.STREAM in wanted:
         before, after, kinds_ = _chain(trace, EdgeKind.STREAM)
         parts.append((2 * before + 1, 2 * after, kinds_))
-    at = np.empty(2 * len(ts), np.int64)
-    at[::2], at[1::2] = ts, ts + dur
-    node = np.repeat(np.arange(len(ts), dtype=np.int32), 2)
-    return _made(trace, node, at, parts, of_moments=True)
+    return _joined(parts)
+
+
+def _joined(parts: list[Edges]) -> Edges:
+    src, dst, kind = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return src.astype(np.int32, copy=False), dst.astype(np.int32, copy=False), kind
 
 
 def chosen_kinds(kinds: Iterable[EdgeKind | str] | None) -> set[EdgeKind]:
@@ -283,28 +302,35 @@ def _of_kind(src: Array, dst: Array, kind: EdgeKind) -> Edges:
     return src, dst, np.full(len(src), int(kind), np.uint8)
 
 
-def _made(
-    trace: Trace, node: Array, at_ns: Array, parts: list[Edges], *, of_moments: bool = False
+def made(
+    trace: Trace, node: Array, at_ns: Array, edges: Edges, *, of_moments: bool = False
 ) -> Graph:
     """The graph of these edges, without those that would close circles."""
-    src, dst, kind = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return arranged(trace, node, at_ns, edges, of_moments=of_moments)[0]
+
+
+def arranged(
+    trace: Trace, node: Array, at_ns: Array, edges: Edges, *, of_moments: bool = False
+) -> tuple[Graph, Array]:
+    """The graph of these edges, without those that would close circles, and which each of its own is."""
+    src, dst, kind = edges
     n = len(node)
     first, edge = gather.places(src, n)
-    after, kind = dst[edge].astype(np.int32), kind[edge]
+    after = dst[edge].astype(np.int32)
     order = gather.topological(first, after)
     if len(order) == n:
-        return Graph(trace, node, at_ns, first, after, kind, order, 0, of_moments)
+        return Graph(trace, node, at_ns, first, after, kind[edge], order, 0, of_moments), edge
     # every circle lies between the vertices that cannot be reached from the front and those that
     # cannot be from the back; with edges there that all lead forward in time, and among equal times
     # to higher numbers, there can be none
-    src = np.repeat(np.arange(n, dtype=np.int32), np.diff(first))
+    src = src[edge]
     on_circles = np.ones(n, bool)
     on_circles[order] = False
     on_circles[gather.topological(*gather.lists(after, src, n))] = False
     back = (at_ns[src] > at_ns[after]) | ((at_ns[src] == at_ns[after]) & (src >= after))
     kept = ~(on_circles[src] & on_circles[after] & back)
     first = np.concatenate([[0], np.cumsum(np.bincount(src[kept], minlength=n))])
-    after, kind = after[kept], kind[kept]
+    after, edge = after[kept], edge[kept]
     order = gather.topological(first, after)
     lost = int(np.count_nonzero(~kept))
-    return Graph(trace, node, at_ns, first, after, kind, order, lost, of_moments)
+    return Graph(trace, node, at_ns, first, after, kind[edge], order, lost, of_moments), edge

@@ -215,6 +215,23 @@ class Trace:
             samples=arrow.replaced(samples, "series", owner[owner >= 0]),
         )
 
+    def of_ranks(self, ranks: Iterable[int]) -> Trace:
+        """Some ranks alone: their nodes renumbered from 0, edges within and between them.
+
+        Lanes, groups, series and samples stay whole.
+        """
+        keep = np.isin(self.array("rank"), list(ranks))
+        new = np.cumsum(keep, dtype=np.int32) - 1
+        new = np.append(np.where(keep, new, -1), np.int32(-1)).astype(np.int32)  # -1 stays -1
+        nodes = arrow.take(self.nodes, keep)
+        nodes = arrow.replaced(nodes, "parent", new[arrow.numbers(nodes["parent"])])
+        return replace(
+            self,
+            nodes=nodes,
+            edges=_renumbered(self.edges, ("src", "dst"), new),
+            counters=_renumbered(self.counters, ("node",), new),
+        )
+
     def to_pandas(self, table: str = "nodes", columns: Iterable[str] | None = None) -> pd.DataFrame:
         """A table as pandas, kinds by name; of nodes, without where their arguments lie.
 
@@ -295,6 +312,16 @@ def _shift(table: pa.Table, by: dict[str, int]) -> pa.Table:
     for column, amount in by.items():
         values = arrow.numbers(table[column])
         table = arrow.replaced(table, column, np.where(values >= 0, values + amount, -1))
+    return table
+
+
+def _renumbered(table: pa.Table, references: Iterable[str], new: Array) -> pa.Table:
+    """Rows whose references all have a new number, with that."""
+    numbers = {name: new[arrow.numbers(table[name])] for name in references}
+    keep = np.logical_and.reduce([values >= 0 for values in numbers.values()])
+    table = arrow.take(table, keep)
+    for name, values in numbers.items():
+        table = arrow.replaced(table, name, values[keep])
     return table
 
 

@@ -1,0 +1,271 @@
+"""When things happen, and why not sooner: the graph of moments as a model of time.
+
+Each moment is reached when the last of what it waits for has happened and the least time along that
+edge has passed; what it was later than that is its *delay*, of which the trace does not say why.
+With lags and delays as measured the model gives the measured times exactly. With others it says when
+things would have happened.
+
+Least times are durations of GPU work, the time that hosts pass between moments, what a collective
+transfers once its last member has started, and, for launches, events, waits and streams, the least
+latencies that the trace shows (`latencies`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chopper_interop import arrow, graph, latencies, timing_loops
+from chopper_interop.collectives import TOGETHER
+from chopper_interop.graph_chains import streams
+from chopper_interop.schemas.kinds import GPU_LANES, EdgeKind, LaneKind
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from chopper_interop.graph import Graph
+    from chopper_interop.trace import Trace
+
+    Array = npt.NDArray[Any]
+
+_FIRST = (
+    EdgeKind.DURATION, EdgeKind.STREAM, EdgeKind.EVENT, EdgeKind.COMM, EdgeKind.LAUNCH,
+    EdgeKind.SYNC, EdgeKind.HANDOVER, EdgeKind.CALL, EdgeKind.ORDER,
+)  # fmt: skip
+_RANK = np.full(256, len(_FIRST), np.uint8)
+_RANK[[int(k) for k in _FIRST]] = np.arange(len(_FIRST))
+
+
+@dataclass(frozen=True)
+class Timing:
+    """A graph whose vertices are moments, and the time that passes along its edges.
+
+    Parameters
+    ----------
+    graph
+        Starts (2i) and ends (2i + 1) of nodes, and behind them a moment for each collective: when
+        its last member has started. The node of such a moment is that member.
+    lag_ns
+        Least time along each edge.
+    binding
+        For each moment the edge that was reached last; -1 if nothing leads to it.
+    delay_ns
+        For each moment, how much later than that it was.
+    """
+
+    graph: Graph
+    lag_ns: Array
+    binding: Array
+    delay_ns: Array
+
+    @property
+    def at_ns(self) -> Array:
+        """When each moment was, on the axis of `ts`."""
+        return self.graph.at_ns
+
+    @property
+    def meetings(self) -> slice:
+        """Vertices that are moments of collectives."""
+        return slice(2 * self.graph.trace.nodes.num_rows, len(self.graph))
+
+    @cached_property
+    def meets(self) -> Array:
+        """Which vertices are moments of collectives."""
+        found = np.zeros(len(self.graph), bool)
+        found[self.meetings] = True
+        return found
+
+    def retimed(self, lag_ns: Array | None = None, delay_ns: Array | None = None) -> Array:
+        """When each moment would be with other lags and delays; as measured with neither.
+
+        Moments to which nothing leads stay where they are.
+
+        Parameters
+        ----------
+        lag_ns, delay_ns
+            Instead of those of the model, as they are there.
+        """
+        own = self.graph
+        lag = self.lag_ns if lag_ns is None else np.ascontiguousarray(lag_ns, np.int64)
+        delay = self.delay_ns if delay_ns is None else np.ascontiguousarray(delay_ns, np.int64)
+        return timing_loops.earliest(own.order, own.first, own.after, lag, delay, self.at_ns)
+
+    def windows(self, start_ns: Array, end_ns: Array) -> tuple[Array, Array]:
+        """Moments of each window in topological order: ``chosen[first[k]:first[k + 1]]``.
+
+        Those that wait for nothing and that nothing waits for, as of ranges made of others, are in none.
+
+        Parameters
+        ----------
+        start_ns, end_ns
+            Of windows; both ascending.
+        """
+        tied = self.binding >= 0
+        tied[self.graph.src] = True
+        order = self.graph.order[tied[self.graph.order]]
+        return timing_loops.by_window(order, self.at_ns, start_ns, end_ns)
+
+    def latest(self, order: Array, end_ns: int, late_ns: Array) -> None:
+        """Write how late each moment of a window may be for nothing in it to be later than its end.
+
+        Parameters
+        ----------
+        order
+            Moments of the window in topological order.
+        end_ns
+            End of the window; what comes after it asks for nothing.
+        late_ns
+            One place for each moment of the graph, of which those of the window are written.
+        """
+        own = self.graph
+        lag, delay = self.lag_ns, self.delay_ns
+        timing_loops.latest(order, own.first, own.after, lag, delay, self.at_ns, end_ns, late_ns)
+
+    def path(self, last: int, start_ns: int) -> Array:
+        """Edges along what bound each moment, from `start_ns` on to the vertex `last`."""
+        return timing_loops.walk(self.binding, self.graph.src, self.at_ns, last, start_ns)
+
+
+def timing_of(trace: Trace) -> Timing:
+    """The model of a trace; made once for each.
+
+    Parameters
+    ----------
+    trace
+        Any trace.
+    """
+    kept = trace.__dict__.get(_KEPT)
+    if kept is None:
+        kept = trace.__dict__[_KEPT] = _made(trace)  # as cached_property does
+    return kept
+
+
+_KEPT = "_timing"
+
+
+def _made(trace: Trace) -> Timing:
+    ts = trace.array("ts")
+    end = ts + trace.array("dur")
+    on_gpu = np.isin(trace.array("kind", "lanes"), [int(k) for k in GPU_LANES])
+    before = streams(ts, trace.array("dur"), trace.array("lane"), on_gpu)
+    told = latencies.of(trace, before)
+    src, dst, kind = graph.moment_edges(trace, set(EdgeKind))
+    stored = len(told.least_ns)
+    src[:stored] += told.from_end  # the first ones are the trace's, in order
+    at = np.empty(2 * len(ts), np.int64)
+    at[::2], at[1::2] = ts, end
+    lag = at[dst] - at[src]
+    fixed = (EdgeKind.HANDOVER, EdgeKind.COMM)
+    loose = ~np.isin(kind[:stored], [int(k) for k in fixed])
+    lag[:stored][loose] = np.minimum(told.least_ns, lag[:stored])[loose]
+    _wait_on_hosts(src, dst, kind, lag, told, stored)
+    edges = _Edges(src, dst, kind, lag)
+    after_work = np.flatnonzero(kind == EdgeKind.STREAM)
+    least = latencies.of_streams(ts, end, before)
+    early = after_work[
+        lag[after_work] < 0
+    ]  # clocks of GPUs tick: the end of one bounds the other's
+    dst[early] += 1
+    lag[after_work] = np.minimum(least, lag[after_work])
+    lag[early] = at[dst[early]] - at[src[early]]
+    return _model(trace, at, edges, stored)
+
+
+@dataclass
+class _Edges:
+    """Edges under construction."""
+
+    src: Array
+    dst: Array
+    kind: Array
+    lag: Array
+
+    def replaced(self, keep: Array, src: Array, dst: Array, lag: Array) -> _Edges:
+        """Some of them, and further ones of collectives."""
+        kind = np.full(len(src), int(EdgeKind.COMM), np.uint8)
+        parts = ((self.src, src), (self.dst, dst), (self.kind, kind), (self.lag, lag))
+        return _Edges(*(np.concatenate([old[keep], new.astype(old.dtype)]) for old, new in parts))
+
+
+def _wait_on_hosts(  # columns
+    src: Array, dst: Array, kind: Array, lag: Array, told: latencies.Latencies, stored: int
+) -> None:
+    """Shorten the host's time within calls that wait for GPUs, and between those that are handed over."""
+    n = int(max(src.max(initial=0), dst.max(initial=0))) + 1
+    least = np.full(n, -1, np.int64)  # of moments that end a wait, by edges from the host
+    waits = np.flatnonzero(told.own_ns >= 0)
+    least[dst[waits]] = told.own_ns[waits]
+    handed = np.flatnonzero(kind[:stored] == EdgeKind.HANDOVER)
+    least[dst[handed]] = 0
+    chain = np.isin(kind, [int(k) for k in (EdgeKind.CALL, EdgeKind.ORDER, EdgeKind.DURATION)])
+    chain[:stored] = False
+    held = np.flatnonzero(chain & (least[dst] >= 0))
+    lag[held] = np.minimum(lag[held], least[dst[held]])
+
+
+def _model(trace: Trace, at: Array, edges: _Edges, stored: int) -> Timing:
+    nodes = trace.nodes.num_rows
+    edges, meeting = _met(trace, at, edges, stored)
+    node = np.concatenate([np.repeat(np.arange(nodes, dtype=np.int32), 2), meeting])
+    at = np.concatenate([at, trace.array("ts")[meeting]])
+    told = edges.src, edges.dst, edges.kind
+    made, kept = graph.arranged(trace, node, at, told, of_moments=True)
+    lag = edges.lag[kept]
+    gap = at[made.after] - at[made.src]
+    lag = np.minimum(lag, gap)
+    binding, delay = timing_loops.bound(at, made.first, made.after, lag, _RANK[made.kind])
+    return Timing(made, lag, binding, delay)
+
+
+def _met(trace: Trace, at: Array, edges: _Edges, stored: int) -> tuple[_Edges, Array]:
+    """Edges with a moment for each collective in which all wait for all, and the last member of each.
+
+    Of other communication, what waited for another member lasts from that one's start on.
+    """
+    comm = np.flatnonzero(edges.kind[:stored] == EdgeKind.COMM)
+    last, member = edges.src[comm] // 2, edges.dst[comm] // 2
+    together = _together(trace, last)
+    heads, of_edge = np.unique(last[together], return_inverse=True)
+    members = np.concatenate([heads, member[together]])
+    meeting = len(at) + np.concatenate([np.arange(len(heads)), of_edge])
+    start = at[2 * heads]
+    transfer = at[2 * members + 1] - start[meeting - len(at)]
+    waiting = start[meeting - len(at)] - at[2 * members]
+    own = np.full(len(at) // 2, -1, np.int64)  # what each lasts by itself; -1 if not a member
+    own[members] = 0
+    others = np.flatnonzero(~together)
+    rest = np.full(len(own), np.iinfo(np.int64).max)
+    np.minimum.at(rest, member[others], edges.lag[comm[others]])
+    lasting = edges.kind == EdgeKind.DURATION
+    lasting[:stored] = False
+    node = edges.src // 2
+    keep = ~(lasting & ((own[node] == 0) | ~_lasting(trace)[node]))
+    keep[comm[together]] = False
+    shorter = np.flatnonzero(lasting)
+    edges.lag[shorter] = np.minimum(edges.lag[shorter], rest[node[shorter]])
+    src = np.concatenate([2 * members, meeting])
+    dst = np.concatenate([meeting, 2 * members + 1])
+    lag = np.concatenate([np.minimum(waiting, 0), transfer])
+    last_to_start = np.full(len(heads), len(at), np.int64)  # of equal ones the first
+    ties = members[waiting == 0]
+    np.minimum.at(last_to_start, meeting[waiting == 0] - len(at), ties)
+    return edges.replaced(keep, src, dst, lag), last_to_start.astype(np.int32)
+
+
+def _lasting(trace: Trace) -> Array:
+    """Which nodes take time themselves: those of threads and queues, and no ranges made of others."""
+    lanes = (LaneKind.THREAD, *GPU_LANES)
+    return np.isin(trace.array("kind", "lanes"), [int(k) for k in lanes])[trace.array("lane")]
+
+
+def _together(trace: Trace, node: Array) -> Array:
+    """Which members are of collectives that nobody leaves before the last has come."""
+    if "collective" not in trace.nodes.column_names:
+        return np.zeros(len(node), bool)
+    column = arrow.flat(trace.nodes["collective"])
+    kinds = column.dictionary.to_pylist()
+    chosen = np.array([*(kind in TOGETHER for kind in kinds), False])
+    return chosen[arrow.numbers(column, -1)[node]]

@@ -1,0 +1,173 @@
+"""The critical path, its slack and its drag: against what the sample job was built with, and by hand."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from shared_data import SHARED
+
+import chopper_interop as ci
+from chopper_interop.demo import make_demo
+from chopper_interop.errors import UsageError
+from chopper_interop.schemas.kinds import EdgeKind
+from chopper_interop.testing import check_analysis
+from chopper_interop.timing import timing_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CLASS = {
+    "kernel": "compute", "memset": "compute", "collective": "comm", "memcpy": "copy",
+    "host": "host", "runtime": "runtime", "handover": "handover", "launch_latency": "launch",
+    "event_latency": "event", "sync_latency": "sync",
+}  # fmt: skip
+
+
+def parameters(seed: int) -> dict:
+    draw = random.Random(seed)  # noqa: S311 # no secret
+    return {
+        "ranks": draw.choice([1, 2, 3, 4, 8]),
+        "layers": draw.choice([1, 2, 3]),
+        "steps": draw.choice([1, 2, 3]),
+        "seed": draw.randrange(2**31),
+        "sequence": draw.choice([256, 512, 1024, 4096]),
+        "batch": draw.choice([1, 2, 4]),
+        "straggler": draw.choice([-1, 0, 1, 5]),
+        "straggler_slowdown": draw.choice([1.0, 1.03, 1.1, 1.2]),
+        "event_records": draw.random() < 0.5,
+    }
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_the_path_is_the_one_that_the_sample_job_was_built_with(tmp_path: Path, seed: int) -> None:
+    chosen = parameters(seed)
+    make_demo(tmp_path / "job", telemetry=False, counter_steps=0, **chosen)
+    trace = ci.read(tmp_path / "job" / "kineto")
+    truth = json.loads((tmp_path / "job" / "truth.json").read_text())["critical_path"]
+    whole = ci.analyze(trace, "critical_path", by="piece").rows.to_pylist()
+    assert told(trace, whole) == [*of_truth(trace, truth["window"])]
+    each = ci.analyze(trace, "critical_path", by="piece", steps="each").rows.to_pylist()
+    for step, path in truth["steps"].items():
+        assert told(trace, [r for r in each if r["iteration"] == int(step)]) == of_truth(
+            trace, path
+        )
+
+
+def told(trace, rows):
+    correlation = trace.array("correlation")
+    merged = []
+    for row in rows:
+        about = row["class"], row["rank"]
+        on_gpu = row["class"] in ("compute", "comm", "copy", "launch", "event")
+        about += (int(correlation[row["node"]]) if on_gpu else None,)
+        start, end = row["start_ns"], row["start_ns"] + row["dur_ns"]
+        if merged and merged[-1][0] == about and not on_gpu:
+            merged[-1] = about, merged[-1][1], end
+        else:
+            merged.append((about, start, end))
+    return merged
+
+
+def of_truth(trace, path):
+    names = ("kind", "rank", "correlation", "ts_ns", "dur_ns")
+    rows = []
+    for kind, rank, correlation, ts, dur in zip(*(path[n] for n in names), strict=True):
+        start = ts - trace.meta.origin_ns
+        on_gpu = CLASS[kind] in ("compute", "comm", "copy", "launch", "event")
+        about = CLASS[kind], rank, correlation if on_gpu else None
+        if rows and rows[-1][0] == about and not on_gpu:
+            rows[-1] = about, rows[-1][1], start + dur
+        else:
+            rows.append((about, start, start + dur))
+    return rows
+
+
+def test_the_contract_of_analyses(demo: Path) -> None:
+    from chopper_interop.analyses.critical_path import critical_path
+
+    check_analysis(critical_path, ci.read(demo))
+
+
+@pytest.mark.parametrize("by", ["piece", "class", "rank", "class,operation", "layer", "job"])
+@pytest.mark.parametrize("steps", ["", "each", "10-11"])
+def test_pieces_tile_the_window_however_they_are_grouped(demo: Path, by: str, steps: str) -> None:
+    result = ci.analyze(ci.read(demo / "kineto"), "critical_path", by=by, steps=steps)
+    frame = result.to_pandas()
+    assert frame["dur_ns"].sum() == result.summary["path_ns"]
+    if by == "piece":
+        for _, path in frame.groupby("iteration", dropna=False):
+            ends = path["start_ns"] + path["dur_ns"]
+            assert (path["start_ns"].to_numpy()[1:] == ends.to_numpy()[:-1]).all()
+
+
+def test_what_a_node_could_gain_or_lose(demo: Path) -> None:
+    """Drag is what the end gains if the node takes no time; with its slack more nothing changes."""
+    trace = ci.read(demo / "kineto")
+    result = ci.analyze(trace, "critical_path")
+    frame = result.annotate(trace).to_pandas(columns=["kind", "dur", "drag_ns", "slack_ns"])
+    timing = timing_of(trace)
+    graph = timing.graph
+    own = (graph.kind == EdgeKind.DURATION) & (graph.src % 2 == 0)
+    end = int(timing.at_ns[timing.binding >= 0].max())
+    draw = np.random.default_rng(1)
+    for node in draw.choice(frame.index[frame["drag_ns"].notna()], 25, replace=False):
+        lag = timing.lag_ns.copy()
+        meets = np.flatnonzero(timing.meets & (graph.node == node))
+        lag[np.isin(graph.src, meets) | (own & (graph.src == 2 * node))] = 0
+        at = timing.retimed(lag)
+        assert end - at[timing.binding >= 0].max() == frame["drag_ns"][node]
+    kernels = frame.index[(frame["kind"] == "kernel") & (frame["slack_ns"] > 0)]
+    for node in draw.choice(kernels, 10, replace=False):
+        for more, moved in ((0, 0), (1, 1)):
+            lag = timing.lag_ns.copy()
+            lag[own & (graph.src == 2 * node)] += int(frame["slack_ns"][node]) + more
+            at = timing.retimed(lag)
+            assert at[timing.binding >= 0].max() == end + moved
+
+
+def test_one_rank_alone_does_not_know_whom_it_waited_for(demo: Path) -> None:
+    trace = ci.read(demo / "kineto")
+    alone = ci.analyze(trace, "critical_path", by="piece", ranks="1")
+    assert set(alone.rows["rank"].to_pylist()) == {1}
+    names, name = trace.names(), trace.array("name")
+    for row in alone.rows.to_pylist():
+        if row["node"] is not None:
+            assert row["name"] == names[name[row["node"]]]
+            assert trace.array("rank")[row["node"]] == 1
+    slack = alone.annotate(trace).to_pandas(columns=["rank", "slack_ns"])
+    assert slack[slack["rank"] != 1]["slack_ns"].isna().all()
+
+
+def test_what_makes_no_sense_is_refused(demo: Path) -> None:
+    trace = ci.read(demo / "kineto")
+    for options in ({"by": "piece,rank"}, {"by": "nothing"}, {"ranks": "99"}, {"steps": "99"}):
+        with pytest.raises(UsageError):
+            ci.analyze(trace, "critical_path", **options)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "pytorch/torchrec_4rank_v100", "pytorch/ddp_resnet_4rank_amd/rank0.json.gz",
+        "pytorch/mi210", "pytorch/cuda_sync_a100", "pytorch/v100_2021", "rocprof/v3_json_mi350x",
+        "rocprof/v1_old_gfx906", "pytorch/host_et", "chakra",
+    ],
+)  # fmt: skip
+def test_any_trace_has_a_path_that_tiles_its_window(name: str) -> None:
+    if not (path := SHARED / name).exists():
+        pytest.skip(f"{name} is not there")
+    for one in sorted(path.glob("*"))[:3] if path.is_dir() and "4rank" not in name else [path]:
+        try:
+            trace = ci.read(one)
+        except ci.ChopperError:
+            continue
+        result = ci.analyze(trace, "critical_path", by="piece")
+        rows = result.rows.to_pylist()
+        assert sum(r["dur_ns"] for r in rows) == result.summary["path_ns"]
+        for a, b in itertools.pairwise(rows):
+            assert a["start_ns"] + a["dur_ns"] == b["start_ns"]
