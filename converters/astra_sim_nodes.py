@@ -40,7 +40,8 @@ _BY_NAME: tuple[tuple[str, Kind], ...] = (
     (r"^(hsa_|cu[A-Z][a-z])", Kind.DRIVER),
     (r"^(ProfilerStep#|Optimizer\.|enumerate\(DataLoader|## )", Kind.ANNOTATION),
     (r"\.py\(\d+\): |^nn\.Module: |^<built-in ", Kind.PYTHON),
-    (r"^(\w+::)+\w+(\.\w+)?$|^autograd::|^(nccl|gloo|mpi|ucc):|^record_param_comms$", Kind.CPU_OP),
+    (r"^(aten|prims?|_?c10d(_functional)?|autograd|torch|torchvision|fbgemm)::", Kind.CPU_OP),
+    (r"^(nccl|gloo|mpi|ucc):\w|^record_param_comms$|^\w+Backward\d*$", Kind.CPU_OP),
     (r"^Memcpy ", Kind.MEMCPY),
     (r"^Memset ", Kind.MEMSET),
 )
