@@ -97,6 +97,25 @@ _OVERLAP = {
     "total_comm_time_us": _TEMPORAL["total_comm_time_us"],
     "exposed_comm_time_us": _TEMPORAL["exposed_comm_time_us"],
 }
+_IDLE = {
+    "blame": "The host's operation that was late with the work that ends the idle time.",
+    "idle_ns": "Time in which nothing ran; the causes add up to it.",
+    "host_late_ns": "Of it, until the call for the next work, but for sync_ns.",
+    "sync_ns": "Of it, until that call, in which its thread waited for the GPU.",
+    "launch_ns": "Of it, from that call, or the last end before, to the start of the work.",
+    "kernel_to_kernel_ns": "Of it, short gaps before work that was asked for before.",
+    "event_ns": "Of it, in which the next work waited for that of another stream.",
+    "peer_ns": "Of it, in which that other work waited for another rank.",
+    "window_ns": "Of it, before the first and behind the last work in the trace.",
+    "unknown_ns": "Of it, what has no recorded reason.",
+    "gaps": "How many times nothing ran.",
+    "after_sync_ns": "Of host_late_ns, in gaps that began while the thread waited for the GPU.",
+    "comm_wait_ns": "Beside it, time in collectives and receives until their last member started.",
+    "stream": "With compat=hta, number of the stream.",
+    "host_wait_ns": "With compat=hta, gaps in which the call for the next work began.",
+    "kernel_wait_ns": "With compat=hta, other gaps below the threshold.",
+    "other_ns": "With compat=hta, all other gaps.",
+}
 _LAUNCH = {
     "kernels": "Work that was launched on the GPU.",
     "unlinked": "Of it, what has no recorded launch: it counts in unlinked_gap_ns alone.",
@@ -263,6 +282,7 @@ FIGURES: dict[str, dict[str, str]] = {
     "compare": _COMPARE,
     "critical_path": _CRITICAL_PATH,
     "energy": _ENERGY,
+    "idle": _IDLE,
     "kernels": _KERNELS,
     "launch": _LAUNCH,
     "memory_round_trips": _MEMORY_ROUND_TRIPS,
