@@ -55,6 +55,13 @@ EARLIER_RUNS = Fault(
     events=True,
 )
 
+NOT_FINISHED = Fault(
+    "sim-rank-not-finished",
+    Severity.LOSS,
+    "Ranks of which the log does not say that they finished: the simulation stood still, or the "
+    "log breaks off.",
+)
+
 LINE = re.compile(rb"(issue|callback),sys->id=\d+, ?tick=\d+, ?node->id=\d+")
 _BEGINNING = re.compile(rb"\s*\[[-\d]+[ T][-+:.\d]+\] \[system::topology::\w+\] \[\w+\] ")
 _FIELDS = (
@@ -127,6 +134,8 @@ def run(buffers: list[Array], issues: IssueLog) -> Run:
     issues.add(NOT_BEGUN, np.count_nonzero(begin[~matched] < first))
     backwards = matched & (tick[end] < tick[begin])
     issues.add(BACKWARDS, np.count_nonzero(backwards))
+    left = sorted({*rank[first:].tolist()} - finished.keys())
+    issues.add(NOT_FINISHED, len(left), f"ranks {left[:8]}")
     rows = np.sort(begin[matched & ~backwards])
     partner = np.full(len(tick), -1, np.int64)
     partner[begin[matched]] = end[matched]

@@ -256,8 +256,34 @@ _TAXES = {
     "gap_ns": "Gaps between kernels.",
     "launch_ns": "Of them, those in which the GPU did nothing.",
     "overlap_ns": "Time that sync_ns and launch_ns have in common.",
+    "locality_ns": "Time of memory round trips between kernels, where counters tell.",
+    "critical_launch_ns": "Launch on the critical path.",
     "taxed_ns": "Bulk synchrony and launch by union.",
     "taxed_share": "taxed_ns of window_ns.",
+}
+_IDLE = {
+    "window_ns": "Length of the window.",
+    "idle_ns": "Time in which nothing ran on the GPU.",
+    "host_late_ns": "Of it, while the host had not asked for the next work.",
+    "launch_ns": "Of it, from a call to the start of its work.",
+    "kernel_to_kernel_ns": "Of it, between work that was asked for in time.",
+    "event_ns": "Of it, while work waited for that of another stream.",
+    "peer_ns": "Of it, while work waited for another rank.",
+    "sync_ns": "Of it, while the host waited for the GPU.",
+    "unknown_ns": "Of it, what nothing explains.",
+    "gaps": "How many gaps there are.",
+    "after_sync_ns": "Of host_late_ns, in gaps that began while the thread waited for the GPU.",
+    "comm_wait_ns": "Beside it: in collectives and receives until their last member had started.",
+    "host_wait_ns": "HTA: gaps of streams while the host had not launched the next kernel.",
+    "kernel_wait_ns": "HTA: gaps of streams shorter than its threshold.",
+    "other_ns": "HTA: other gaps of streams.",
+}
+_REPLAY = {
+    "convention": "Which gaps are kept, and whose durations are taken.",
+    "graph_iteration": "Step whose graph is replayed.",
+    "measured_ns": "How long the step took.",
+    "predicted_ns": "How long the replay takes.",
+    "error_share": "Distance of the two by the measured one.",
 }
 _ENERGY = {
     "window_ns": "Length of the window.",
@@ -287,6 +313,7 @@ FIGURES: dict[str, dict[str, str]] = {
     "launch": _LAUNCH,
     "memory_round_trips": _MEMORY_ROUND_TRIPS,
     "overlap": _OVERLAP,
+    "replay": _REPLAY,
     "taxes": _TAXES,
     "temporal": _TEMPORAL,
 }
