@@ -40,10 +40,11 @@ if TYPE_CHECKING:
 _BASE_NS = 7_889_238 * 10**9
 """Kineto counts from the last multiple of this before the trace: three months as C++ counts them."""
 _ENDS = 1 << 16
-_COMM, _MEMORY, _COMPUTE, _NEITHER = range(4)
+COMM, MEMORY, COMPUTE, _NEITHER = range(4)
+"""Sorts of events."""
 _HTA_NAMES = (
-    (_COMM, re.compile(r"nccl|hip")),
-    (_MEMORY, re.compile(r"Memcpy|Memset|dma")),
+    (COMM, re.compile(r"nccl|hip")),
+    (MEMORY, re.compile(r"Memcpy|Memset|dma")),
     (_NEITHER, re.compile(r".*(Memcpy|Memset|dma|Sync|Stream Wait Event)|cuda.*LaunchKernel|runFunction")),
 )  # fmt: skip
 _WITHOUT_CORRELATION = ("Event Sync", "Context Sync")
@@ -117,7 +118,7 @@ def _result(
             f"compat={compat} has rows of ranks and a window of its own",
             hint="leave by and steps out",
         )
-    read = {"hta": _hta_events, "tracelens": _tracelens_events}[compat]
+    read = {"hta": hta_events, "tracelens": _tracelens_events}[compat]
     events = {rank: read(trace, rank) for rank in windows.chosen_ranks(trace, ranks)}
     found = [{"rank": rank} | known[compat](of) for rank, of in events.items() if len(of.sort)]
     names = list(found[0]) if found else ["rank"]
@@ -137,7 +138,7 @@ def _result(
 
 
 def _hta_breakdown(events: _Events) -> dict[str, Any]:
-    busy, compute = _merged(events.start, events.end), _merged(*events.of(_COMPUTE))
+    busy, compute = merged(events.start, events.end), merged(*events.of(COMPUTE))
     whole = float(busy[1][-1] - busy[0][0])
     idle = whole - float((busy[1] - busy[0]).sum())
     computing = float((compute[1] - compute[0]).sum())
@@ -151,7 +152,7 @@ def _hta_breakdown(events: _Events) -> dict[str, Any]:
 
 
 def _hta_overlap(events: _Events) -> dict[str, Any]:
-    comm, compute = _merged(*events.of(_COMM)), _merged(*events.of(_COMPUTE))
+    comm, compute = merged(*events.of(COMM)), merged(*events.of(COMPUTE))
     total = float((comm[1] - comm[0]).sum())
     if not total:
         return {"comp_comm_overlap_percent": None}
@@ -160,7 +161,7 @@ def _hta_overlap(events: _Events) -> dict[str, Any]:
     return {"comp_comm_overlap_percent": round(100 * both / total, 2)}
 
 
-def _hta_events(trace: Trace, rank: int) -> _Events:
+def hta_events(trace: Trace, rank: int) -> _Events:
     """What Holistic Trace Analysis counts of a rank."""
     rows = trace.rank_rows[rank]
     kind, ts, dur, name, correlation = (
@@ -178,7 +179,7 @@ def _hta_events(trace: Trace, rank: int) -> _Events:
 
 
 def _hta_sort(name: str) -> int:
-    return next((sort for sort, pattern in _HTA_NAMES if pattern.match(name)), _COMPUTE)
+    return next((sort for sort, pattern in _HTA_NAMES if pattern.match(name)), COMPUTE)
 
 
 def _has_stream(trace: Trace, rows: Array, kind: Array) -> Array:
@@ -215,7 +216,7 @@ def _before_last_step(
     return before | (on_gpu & np.isin(correlation, np.unique(correlation[before])))
 
 
-def _merged(start: Array, end: Array) -> tuple[Array, Array]:
+def merged(start: Array, end: Array) -> tuple[Array, Array]:
     """Union as Holistic Trace Analysis merges: what ends before its start takes time away."""
     if not start.size:
         return start, end
@@ -231,15 +232,13 @@ def _tracelens_events(trace: Trace, rank: int) -> _Events:
     ts, dur = (trace.array(column)[rows][work] for column in ("ts", "dur"))
     start, end = _microseconds(trace, rank, ts, dur)
     nccl = np.array([*("nccl" in text for text in trace.names()), False])
-    sort = np.where(nccl[trace.array("name")[rows][work]], _COMM, _COMPUTE)
-    sort[kind[work] == Kind.MEMCPY] = _MEMORY
+    sort = np.where(nccl[trace.array("name")[rows][work]], COMM, COMPUTE)
+    sort[kind[work] == Kind.MEMCPY] = MEMORY
     return _Events(sort, start, end)
 
 
 def _tracelens_timeline(events: _Events) -> dict[str, Any]:
-    compute, comm, memory = (
-        intervals.union(*events.of(sort)) for sort in (_COMPUTE, _COMM, _MEMORY)
-    )
+    compute, comm, memory = (intervals.union(*events.of(sort)) for sort in (COMPUTE, COMM, MEMORY))
     busy = intervals.union(events.start, events.end)
     both = _both(compute, comm)
     total = float(events.end.max() - events.start.min())

@@ -73,9 +73,9 @@ of columns of equal length. ``step`` is the N of ``ProfilerStep#N``, ``correlati
     member that started last), "memcpy" and "memset"; "launch_latency" and "event_latency" before
     what ``correlation`` launched; "sync_latency" (the return of the call ``correlation``);
     "runtime" (time in a call), "host" (time in the operator or annotation ``external_id``, without
-    what it calls), "handover" (between threads). Where several things were equally late, the
-    operation before on the stream counts, then the event, then the launch, and of the members of
-    a collective the lowest rank.
+    what it calls), "handover" (from a thread to what another does next). Where several things
+    were equally late, the operation before on the stream counts, then the event, then the launch,
+    and of the members of a collective the lowest rank.
 ``kernels``
     Unless `truth_kernels` is false, table of all kernels: ``rank``, ``correlation``, ``step``,
     ``class`` ("gemm", "gemm_skinny", "attention", "norm", "elementwise", "reduction", "optimizer",

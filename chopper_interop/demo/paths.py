@@ -91,13 +91,14 @@ def host_spans(programs: Sequence[Program], tables: Tables) -> HostSpans:
     """Find what the host does before each mark."""
     event, kind = np.zeros((2, *tables.action.shape), dtype=np.int64)
     for program, row in zip(programs, tables.program, strict=True):
-        marks = program.marks
-        calls = [program.events[m.span].category == "cuda_runtime" for m in marks]
-        kind[row, : len(marks)] = [
-            _HANDOVER if mark.handover else _RUNTIME if mark.span >= 0 and call else _HOST
-            for mark, call in zip(marks, calls, strict=True)
-        ]
-        event[row, : len(marks)] = [mark.span for mark in marks]
+        seen = {e.begin for e in program.events if e.category in ("cpu_op", "cuda_runtime")}
+        handed = False
+        for i, mark in enumerate(program.marks):
+            handed |= mark.handover  # until the other thread does something
+            runtime = mark.span >= 0 and program.events[mark.span].category == "cuda_runtime"
+            kind[row, i] = _HANDOVER if handed else _RUNTIME if runtime else _HOST
+            event[row, i] = -1 if handed else mark.span
+            handed &= i not in seen
     return HostSpans(event, kind)
 
 
