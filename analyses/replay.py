@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 __all__ = ["replay"]
 
-CONVENTIONS = ("gaps_kept", "gaps_removed", "hold_out", "hold_out_but_first")
+_CONVENTIONS = ("gaps_kept", "gaps_removed", "hold_out", "hold_out_but_first")
 """What is replayed; rows bear these names."""
 _BY = ("job", "rank")
 _SHOWN = 10
 _LEAST_STEPS = 2
 _ON_LANES = (EdgeKind.CALL, EdgeKind.ORDER, EdgeKind.DURATION)
-_WAITS = {
-    EdgeKind.LAUNCH: "launch",
-    EdgeKind.STREAM: "stream",
-    EdgeKind.EVENT: "event",
-    EdgeKind.SYNC: "sync",
-    EdgeKind.HANDOVER: "handover",
-}
+_WHAT = ["work"] * 256
+for _kind in (
+    EdgeKind.LAUNCH, EdgeKind.STREAM, EdgeKind.EVENT, EdgeKind.SYNC, EdgeKind.HANDOVER,
+):  # fmt: skip
+    _WHAT[int(_kind)] = _kind.name.lower()
+_WHAT[step_timing.BORDER] = "border"
+_NO_NAME = {-1: "between operations of the host", -2: "state at the start of the step"}
 
 _TOLD = {
     "gaps_kept": "each step with all times as measured: 0 by construction",
@@ -60,7 +60,7 @@ _TOLD = {
 
 
 def replay(
-    trace: Trace, *, by: str = "job", steps: str = "", ranks: str = "", graphs: int = 8
+    trace: Trace, *, by: str = "job", steps: str = "", ranks: str = "", graphs: int = 4
 ) -> Result:
     """Error of replaying training steps, in three conventions that have little to do with each other.
 
@@ -109,26 +109,30 @@ def replay(
     }
     if not found:
         conventions["no rows"] = "the trace has no training steps"
-        return Result("replay", _table([], by=by), _summary([], None, []), conventions)
+        return Result("replay", _table([], by=by), _summary([]), conventions)
     model = step_timing.of(part, found)
     group, vertex = model.groups()
     lengths = [
         _Lengths("gaps_kept", *_own(model, model.delay_ns, by)),
         _Lengths("gaps_removed", *_own(model, np.zeros_like(model.delay_ns), by)),
     ]
-    others = _others(model, group, vertex, first=0)
-    lengths += _held_out("hold_out", model, others, by, graphs)
+    lags = _counterparts(model.lag_ns, group, model.step[model.after])
+    delays = _delays(model, vertex)
+    lengths += _held_out(model, lags, delays, by, graphs, since=0)
     if len(model.steps) > _LEAST_STEPS:
-        later = _others(model, group, vertex, first=1)
-        lengths += _held_out("hold_out_but_first", model, later, by, graphs)
+        lengths += _held_out(model, lags, delays, by, graphs, since=1)
     if len(model.steps) < _LEAST_STEPS:
         conventions["no hold_out"] = "there is one training step alone"
     elif len(model.steps) == _LEAST_STEPS:
         conventions["no hold_out_but_first"] = "there are two training steps alone"
         conventions["of two steps"] = "each has the durations of the other one"
     rows = _table(lengths, by=by)
-    varies = _varies(part, model, others)
-    return Result("replay", rows, _summary(lengths, others, varies), conventions)
+    summary = _summary(lengths)
+    if len(model.steps) >= _LEAST_STEPS:
+        usual, known = lags.without(0)
+        summary["matched_edges_share"] = float(np.mean(known > 0)) if len(known) else None
+        summary["varies"] = _varies(part, model, usual, delays.without(0)[0])
+    return Result("replay", rows, summary, conventions)
 
 
 @dataclass(frozen=True)
@@ -150,31 +154,92 @@ class _Lengths:
 
 
 @dataclass(frozen=True)
-class _Others:
-    """What the other steps say of each edge and each vertex.
+class _Counterparts:
+    """Numbers of edges or vertices, ascending within each group of counterparts.
 
     Parameters
     ----------
-    first
-        Steps from this one on count.
-    edge, vertex
-        Groups of counterparts, whose numbers are below `sizes`.
-    lag, delay
-        Medians of all steps.
-    lag_apart, delay_apart
-        Medians of all steps but its own.
-    known
-        Of how many others that is, by edge.
+    values
+        A number each.
+    step
+        Which step each is in.
+    first, member
+        Those of group k are ``member[first[k]:first[k + 1]]``.
     """
 
-    first: int
-    edge: Array
-    vertex: Array
-    lag: Array
-    delay: Array
-    lag_apart: Array
-    delay_apart: Array
-    known: Array
+    values: Array
+    step: Array
+    first: Array
+    member: Array
+
+    def without(self, away: int, since: int = 0) -> tuple[Array, Array]:
+        """For each the median of its counterparts but of the step so far from its own; of how many.
+
+        Parameters
+        ----------
+        away
+            From its own step to the one that does not count; 0 for its own.
+        since
+            Steps from this one on count.
+        """
+        found, known = self.values.copy(), np.zeros(len(self.values), np.int64)
+        _without(self.values, self.step, self.first, self.member, since, away, found, known)
+        return found, known
+
+
+def _counterparts(values: Array, group: Array, step: Array) -> _Counterparts:
+    first, place = gather.places(group, int(group.max(initial=-1)) + 1)
+    several = np.diff(first) > 1
+    of_one = np.repeat(~several, np.diff(first))  # nothing to choose from
+    first = np.append(0, np.cumsum(np.diff(first)[several]))
+    member = place[~of_one]
+    counterparts.ascend(values, first, member)
+    return _Counterparts(values, step, first, member)
+
+
+def _delays(model: StepTiming, vertex: Array) -> _Counterparts:
+    """Of vertices; most have none, nor have their counterparts."""
+    late = np.zeros(int(vertex.max(initial=-1)) + 2, bool)
+    late[vertex[model.delay_ns != 0]] = True
+    late[-1] = False  # of what has no counterparts
+    group = np.where(late[vertex], vertex, -1)
+    used = np.flatnonzero(group >= 0)
+    found = _counterparts(model.delay_ns[used], group[used], model.step[used])
+    return _Counterparts(model.delay_ns, model.step, found.first, used[found.member])
+
+
+@jit
+def _without(  # noqa: PLR0913, PLR0917 # columns
+    values: Array,
+    step: Array,
+    first: Array,
+    member: Array,
+    since: int,
+    away: int,
+    found: Array,
+    known: Array,
+) -> None:
+    for g in range(len(first) - 1):
+        for k in range(first[g], first[g + 1]):
+            left_out = step[member[k]] + away
+            others = 0
+            for m in range(first[g], first[g + 1]):
+                of = step[member[m]]
+                others += of != left_out and of >= since
+            known[member[k]] = others
+            seen = 0
+            lower = np.int64(0)
+            for m in range(first[g], first[g + 1]):
+                of = step[member[m]]
+                if of == left_out or of < since:
+                    continue
+                seen += 1
+                value = values[member[m]]
+                if seen == (others + 1) // 2:
+                    lower = value
+                if seen == others // 2 + 1:
+                    found[member[k]] = lower + (value - lower) // 2
+                    break
 
 
 def _own(model: StepTiming, delay: Array, by: str) -> tuple[Array, ...]:
@@ -193,24 +258,8 @@ def _ranks(model: StepTiming, by: str) -> Array:
     return np.array([w.rank for w in model.windows] if by == "rank" else [-1] * size, np.int64)
 
 
-def _others(model: StepTiming, edge: Array, vertex: Array, first: int) -> _Others:
-    step = model.step
-    of_edge = step[model.after]
-    counts = of_edge >= first
-    lag, _ = counterparts.medians(model.lag_ns, edge, counts=counts, between=True)
-    lag_apart, known = counterparts.medians(
-        model.lag_ns, edge, counts=counts, apart=of_edge, between=True
-    )
-    counts = step >= first
-    delay, _ = counterparts.medians(model.delay_ns, vertex, counts=counts, between=True)
-    delay_apart, _ = counterparts.medians(
-        model.delay_ns, vertex, counts=counts, apart=step, between=True
-    )
-    return _Others(first, edge, vertex, lag, delay, lag_apart, delay_apart, known)
-
-
 def _held_out(
-    convention: str, model: StepTiming, others: _Others, by: str, graphs: int
+    model: StepTiming, lags: _Counterparts, delays: _Counterparts, by: str, graphs: int, since: int
 ) -> list[_Lengths]:
     """Every step by the graphs of others: for each distance between them all steps at once."""
     by_rank, count = by == "rank", len(model.steps)
@@ -219,55 +268,23 @@ def _held_out(
     measured = model.lengths(model.at_ns, by_rank=by_rank)
     window = {key: k for k, key in enumerate(zip(step.tolist(), rank.tolist(), strict=True))}
     found = []
-    for away in _distances(count - others.first, graphs):
-        lag = _moved(others.edge, model.step[model.after], others.lag, others.lag_apart, away)
-        delay = _moved(others.vertex, model.step, others.delay, others.delay_apart, away)
+    for away in _distances(count - since, graphs):
+        lag, delay = lags.without(away, since)[0], delays.without(away, since)[0]
         predicted = model.lengths(model.retimed(lag, delay), by_rank=by_rank)
-        target = [
-            window.get((s + away, r), -1) for s, r in zip(step.tolist(), rank.tolist(), strict=True)
-        ]
-        of = np.array(target, np.int64)
-        made = np.flatnonzero((of >= 0) & (step >= others.first) & (step + away >= others.first))
+        pairs = zip((step + away).tolist(), rank.tolist(), strict=True)
+        of = np.array([window.get(pair, -1) for pair in pairs], np.int64)
+        made = np.flatnonzero((of >= 0) & (step >= since) & (step + away >= since))
         of = of[made]
-        found.append(
-            _Lengths(
-                convention,
-                numbers[step[of]],
-                numbers[step[made]],
-                rank[made],
-                measured[of],
-                predicted[made],
-            )  # fmt: skip
-        )
+        name = _CONVENTIONS[2 + since]
+        graph = numbers[step[made]]
+        told = _Lengths(name, numbers[step[of]], graph, rank[made], measured[of], predicted[made])
+        found.append(told)
     return found
 
 
 def _distances(count: int, graphs: int) -> list[int]:
     """From the graph's step to the predicted one: 1, -1, 2, …"""
     return [sign * away for away in range(1, count) for sign in (1, -1)][:graphs]
-
-
-def _moved(group: Array, step: Array, every: Array, apart: Array, away: int) -> Array:
-    """Medians of all steps but the one so far away; of what that lacks, of all."""
-    used = np.flatnonzero(group >= 0)
-    size = int(group.max(initial=-1)) + 1
-    first, place = gather.places(group[used], size)
-    return _taken(first, used[place], step, every, apart, away)
-
-
-@jit
-def _taken(
-    first: Array, member: Array, step: Array, every: Array, apart: Array, away: int
-) -> Array:
-    found = every.copy()
-    for g in range(len(first) - 1):
-        for k in range(first[g], first[g + 1]):
-            wanted = step[member[k]] + away
-            for m in range(first[g], first[g + 1]):
-                if step[member[m]] == wanted:
-                    found[member[k]] = apart[member[m]]
-                    break
-    return found
 
 
 def _table(lengths: list[_Lengths], *, by: str) -> pa.Table:
@@ -289,7 +306,7 @@ def _table(lengths: list[_Lengths], *, by: str) -> pa.Table:
             "error_share": arrow.array(error, mask=np.isnan(error)),
         }
     )
-    place = {name: k for k, name in enumerate(CONVENTIONS)}
+    place = {name: k for k, name in enumerate(_CONVENTIONS)}
     order = np.lexsort(
         (
             joined("rank"),
@@ -301,85 +318,91 @@ def _table(lengths: list[_Lengths], *, by: str) -> pa.Table:
     return table.take(arrow.array(order))
 
 
-def _summary(
-    lengths: list[_Lengths], others: _Others | None, varies: list[dict[str, Any]]
-) -> dict[str, Any]:
+def _summary(lengths: list[_Lengths]) -> dict[str, Any]:
     made: dict[str, Any] = {}
-    for name in CONVENTIONS:
+    for name in _CONVENTIONS:
         parts = [one.error for one in lengths if one.convention == name]
         error = np.concatenate(parts) if parts else np.empty(0)
         error = error[~np.isnan(error)]
         made[f"{name}_predictions"] = len(error)
         for figure, of in (("mean", np.mean), ("median", np.median), ("max", np.max)):
             made[f"{name}_{figure}_error_share"] = float(of(error)) if error.size else None
-    matched = None
-    if others is not None and len(others.known):
-        matched = float(np.count_nonzero(others.known) / len(others.known))
-    return {**made, "matched_edges_share": matched, "varies": varies}
+    return {**made, "matched_edges_share": None, "varies": []}
 
 
-def _varies(trace: Trace, model: StepTiming, others: _Others) -> list[dict[str, Any]]:
-    """Operations that took longer or shorter than in the other steps, on what bound each step."""
-    if len(model.steps) < _LEAST_STEPS:
-        return []
-    rank = np.zeros(len(model.src), np.uint8)
-    lag = model.lag_ns
-    binding, _ = timing_loops.bound(model.at_ns, model.first, model.after, lag, rank)
-    vertex = model.ends[0]
-    order = np.lexsort((-vertex, model.at_ns[vertex], model.window_step[model.ends[1]]))
-    last = vertex[order][
-        np.flatnonzero(np.diff(model.window_step[model.ends[1]][order], append=-1))
-    ]
+def _varies(trace: Trace, model: StepTiming, lag: Array, delay: Array) -> list[dict[str, Any]]:
+    """Operations that took longer or shorter than in the other steps, on what bound each step.
+
+    Parameters
+    ----------
+    trace, model
+        What was asked about.
+    lag, delay
+        Medians of the other steps.
+    """
+    none = np.zeros(len(model.src), np.uint8)
+    binding, _ = timing_loops.bound(model.at_ns, model.first, model.after, model.lag_ns, none)
+    vertex, window = model.ends
+    step = model.window_step[window]
+    order = np.lexsort((-vertex, model.at_ns[vertex], step))
+    last = vertex[order][np.flatnonzero(np.diff(step[order], append=-1))]
     never = -int(timing_loops.NEVER)
     paths = [timing_loops.walk(binding, model.src, model.at_ns, int(v), never) for v in last]
     edges = np.concatenate(paths)
     after = model.after[edges]
-    took = lag[edges] + model.delay_ns[after]
-    usual = others.lag_apart[edges] + others.delay_apart[after]
-    return _by_name(_whose(trace, model, edges), took, usual)
-
-
-def _whose(trace: Trace, model: StepTiming, edges: Array) -> list[tuple[str, str]]:
-    """Name of what each edge is the time of, and what that is."""
-    graph = model.timing.graph
-    node = np.append(graph.node, np.full(len(model.steps), -1))
-    src, after, kind = model.src[edges], model.after[edges], model.kind[edges]
-    owner = node[after].astype(np.int64)
-    chain = np.isin(kind, [int(k) for k in _ON_LANES])
-    before = node[src[chain]]
-    inside = np.where(src[chain] % 2 == 0, before, trace.array("parent")[before])
-    owner[chain] = inside
-    names, name = trace.names(), trace.array("name")
-    told = []
-    for o, k in zip(owner.tolist(), kind.tolist(), strict=True):
-        if k == step_timing.BORDER:
-            told.append(("state at the start of the step", "border"))
-        elif o < 0:
-            told.append(("between operations of the host", "host"))
-        else:
-            told.append((names[name[o]], _WAITS.get(EdgeKind(k), "work")))
-    return told
-
-
-def _by_name(about: list[tuple[str, str]], took: Array, usual: Array) -> list[dict[str, Any]]:
-    numbers: dict[tuple[str, str], int] = {}
-    code = np.array([numbers.setdefault(key, len(numbers)) for key in about], np.int64)
-    totals = {}
-    for what, values in (
-        ("count", np.ones_like(took)),
-        ("took_ns", took),
-        ("median_ns", usual),
-        ("difference_ns", took - usual),
-        ("distance_ns", np.abs(took - usual)),
-    ):
-        total = np.zeros(len(numbers), np.int64)
-        np.add.at(total, code, values)
-        totals[what] = total
+    took, usual = model.lag_ns[edges] + model.delay_ns[after], lag[edges] + delay[after]
+    about, code = _whose(trace, model, edges)
+    totals = {
+        what: _summed(code, values, len(about))
+        for what, values in (
+            ("count", np.ones_like(took)),
+            ("took_ns", took),
+            ("median_ns", usual),
+            ("difference_ns", took - usual),
+            ("distance_ns", np.abs(took - usual)),
+        )
+    }
     most = np.argsort(-totals["distance_ns"], kind="stable")[:_SHOWN]
-    keys = list(numbers)
     return [
-        {"name": keys[k][0], "what": keys[k][1]}
-        | {what: int(total[k]) for what, total in totals.items()}
+        about[k] | {what: int(total[k]) for what, total in totals.items()}
         for k in most.tolist()
         if totals["distance_ns"][k]
     ]
+
+
+def _summed(code: Array, values: Array, size: int) -> Array:
+    total = np.zeros(size, np.int64)
+    np.add.at(total, code, values)
+    return total
+
+
+def _whose(trace: Trace, model: StepTiming, edges: Array) -> tuple[list[dict[str, Any]], Array]:
+    """What the time of each edge is: names, and which of them is whose."""
+    node = np.append(model.timing.graph.node, np.full(len(model.steps), -1))
+    src, after, kind = model.src[edges], model.after[edges], model.kind[edges]
+    owner = node[after].astype(np.int64)
+    chain = np.isin(kind, [int(k) for k in _ON_LANES])
+    meets = src < len(model.timing.graph)
+    meets[meets] = model.timing.meets[src[meets]]
+    inside = chain & ~meets
+    before = node[src[inside]]
+    owner[inside] = np.where(src[inside] % 2 == 0, before, trace.array("parent")[before])
+    what = np.array(_WHAT)[kind]
+    name = np.where(owner >= 0, trace.array("name")[owner], -1)
+    name[kind == step_timing.BORDER] = -2
+    first, code = gather.distinct(name, np.unique(what, return_inverse=True)[1])
+    names = trace.names()
+    own = model.step[after[first]]
+    told = [
+        _NO_NAME.get(n) or _stem(names[n], model.steps[s])
+        for n, s in zip(name[first].tolist(), own.tolist(), strict=True)
+    ]
+    numbers: dict[tuple[str, str], int] = {}
+    both = list(zip(told, what[first].tolist(), strict=True))
+    merged = np.array([numbers.setdefault(key, len(numbers)) for key in both], np.int64)
+    return [{"name": n, "what": w} for n, w in numbers], merged[code]
+
+
+def _stem(name: str, step: int) -> str:
+    """A name without the number of its step."""
+    return name.removesuffix(str(step)) if name.rstrip("0123456789") + str(step) == name else name

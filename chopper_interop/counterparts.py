@@ -102,12 +102,14 @@ def medians(
     asked, of_group = gather.places(group[mine], size)
     values = np.ascontiguousarray(values, np.int64)
     median, members = values.copy(), np.zeros(len(group), np.int64)
-    _medians(values, label, first, rows[place], asked, mine[of_group], between, median, members)
+    member = rows[place]
+    ascend(values, first, member)
+    _medians(values, label, first, member, asked, mine[of_group], between, median, members)
     return median, members
 
 
 @jit
-def _medians(  # noqa: PLR0913, PLR0917 # columns
+def _medians(  # noqa: C901, PLR0913, PLR0917 # columns
     values: Array,
     label: Array,
     first: Array,
@@ -118,10 +120,9 @@ def _medians(  # noqa: PLR0913, PLR0917 # columns
     median: Array,
     members: Array,
 ) -> None:
-    """Write the medians of the members of each group for those of it who ask."""
+    """Write the medians of the members of each group, who ascend, for those of it who ask."""
     for g in range(len(first) - 1):
         low, high = first[g], first[g + 1]
-        _ascend(values, member, low, high)
         for k in range(asked[g], asked[g + 1]):
             i = mine[k]
             if k > asked[g] and label[mine[k - 1]] == label[i]:  # neighbours often agree
@@ -149,19 +150,21 @@ def _medians(  # noqa: PLR0913, PLR0917 # columns
 
 
 @jit
-def _ascend(values: Array, member: Array, low: int, high: int) -> None:
-    """Put a group's members in order of their values."""
-    if high - low > _FEW:
-        part = member[low:high].copy()
-        member[low:high] = part[np.argsort(values[part])]
-        return
-    for k in range(low + 1, high):
-        moved = member[k]
-        m = k
-        while m > low and values[member[m - 1]] > values[moved]:
-            member[m] = member[m - 1]
-            m -= 1
-        member[m] = moved
+def ascend(values: Array, first: Array, member: Array) -> None:
+    """Put the members of each group, ``member[first[k]:first[k + 1]]``, in order of their values."""
+    for g in range(len(first) - 1):
+        low, high = first[g], first[g + 1]
+        if high - low > _FEW:
+            part = member[low:high].copy()
+            member[low:high] = part[np.argsort(values[part])]
+            continue
+        for k in range(low + 1, high):
+            moved = member[k]
+            m = k
+            while m > low and values[member[m - 1]] > values[moved]:
+                member[m] = member[m - 1]
+                m -= 1
+            member[m] = moved
 
 
 def _matched(keys: list[list[Array]], same: list[Array], rank: Array, step: Array) -> Array:

@@ -66,7 +66,9 @@ def of(trace: Trace, work: Pieces, covered: Array, group: Array, n: int) -> Slow
     used = np.flatnonzero(is_over | (counts & (covered == 0)))
     over = is_over[used]
     row, group, dur = row[used], group[used], length[used]
-    key, n_keys = _keys(trace, row, over)
+    overlapped = np.bincount(group[over], minlength=n)
+    key, n_keys, sure = _keys(trace, row, over)
+    group, dur, over, key = group[sure], dur[sure], over[sure], key[sure]
     alone = _medians(dur[~over], key[~over], n_keys)
     pair, pair_of = gather.distinct(group[over], key[over])
     beside = _medians(dur[over], pair_of, len(pair))
@@ -75,7 +77,7 @@ def of(trace: Trace, work: Pieces, covered: Array, group: Array, n: int) -> Slow
     return Slowdown(
         np.bincount(of_group, count * beside, n),
         np.bincount(of_group, count * np.nan_to_num(like), n),
-        np.bincount(group[over], minlength=n),
+        overlapped,
         gather.sums(of_group, count, n),
         _solo(group, key, over, n, n_keys),
     )
@@ -88,26 +90,31 @@ def _solo(group: Array, key: Array, over: Array, n: int, n_keys: int) -> Array:
     return gather.sums(group[first], total[key[first]], n)
 
 
-def _keys(trace: Trace, row: Array, over: Array) -> tuple[Array, int]:
-    """What is the same kernel on the same rank: by name, and where it matters grid and sizes."""
+def _keys(trace: Trace, row: Array, over: Array) -> tuple[Array, int, Array]:
+    """What is the same kernel on the same rank: by name, and where it matters grid and sizes.
+
+    Where these are known of some kernels of a name, those of which they are not are not sure.
+    """
     first, key = gather.distinct(trace.array("rank")[row], trace.array("name")[row])
     both = np.bincount(key[over], minlength=len(first)) > 0
     both &= np.bincount(key[~over], minlength=len(first)) > 0
-    ask = np.flatnonzero(both[key])
+    ask, sure = np.flatnonzero(both[key]), np.ones(len(row), np.bool_)
     if not ask.size:
-        return key, len(first)
-    told = [np.zeros(len(row), np.int64) for _ in range(len(_SIZES) + len(_GRIDS))]
+        return key, len(first), sure
     columns = [*_sizes(trace, row[ask]), *_grids(trace, row[ask])]
-    for column, values in zip(told, columns, strict=True):
-        column[ask] = values
+    known = np.any([values >= 0 for values in columns], axis=0)
+    of_some = np.bincount(key[ask], known, len(first)) > 0
+    sure[ask] = known | ~of_some[key[ask]]
+    told = np.full((len(columns), len(row)), -1, np.int64)
+    told[:, ask] = columns
     first, key = gather.distinct(key, *told)
-    return key, len(first)
+    return key, len(first), sure
 
 
 def _sizes(trace: Trace, row: Array) -> list[Array]:
     there = trace.nodes.column_names
     return [
-        arrow.numbers(trace.nodes[name], -1)[row] if name in there else np.zeros(len(row), np.int64)
+        arrow.numbers(trace.nodes[name], -1)[row] if name in there else np.full(len(row), -1)
         for name in _SIZES
     ]
 

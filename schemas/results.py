@@ -192,6 +192,17 @@ _KERNELS = {
     "power_w": "Mean power of the GPU while they ran.",
     "energy_j": "Their part of the GPU's energy.",
     "energy_known": "Of how many instances energy is known.",
+    "kernel_type": "HTA: type of kernel, or types beside each other.",
+    "sum_us": "HTA: time in which just these types ran.",
+    "percent": "HTA: sum_us of all of it.",
+}
+_MEMORY_ROUND_TRIPS = {
+    "count": "Kernels that compute.",
+    "known": "Of them, those of which counters tell, and of the kernel before.",
+    "total_ns": "Durations of these, summed.",
+    "read_again_bytes": "What they read that the kernel before wrote, at most.",
+    "round_trip_ns": "Time of that at the GPU's peak bandwidth of memory.",
+    "round_trip_share": "round_trip_ns of total_ns.",
 }
 _COMPARE = {
     "status": "both, or new or gone where one of the jobs alone has it.",
@@ -207,7 +218,7 @@ _COMPARE = {
     "median_ns": "Median of single instances in this job.",
     "median_against_ns": "Median of single instances in the other job.",
     "median_delta_ns": "median_ns - median_against_ns.",
-    "median_uncertainty_ns": "Standard error of that.",
+    "median_uncertainty_ns": "Plus or minus this: three standard errors and the times' resolution.",
     "sure": "Whether the medians differ by more than their uncertainty.",
 }
 _CRITICAL_PATH = {
@@ -254,6 +265,7 @@ FIGURES: dict[str, dict[str, str]] = {
     "energy": _ENERGY,
     "kernels": _KERNELS,
     "launch": _LAUNCH,
+    "memory_round_trips": _MEMORY_ROUND_TRIPS,
     "overlap": _OVERLAP,
     "taxes": _TAXES,
     "temporal": _TEMPORAL,

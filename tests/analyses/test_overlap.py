@@ -248,9 +248,16 @@ def test_kernels_of_other_grids_are_not_the_same() -> None:
     trace = gpu_work.trace(works)
     (row,) = ci.analyze(trace, "overlap").rows.to_pylist()
     assert row["slowdown_factor"] == 40 / 25
-    sizes = [16, 64, 64, None]
-    (row,) = ci.analyze(trace.annotate(flops=sizes), "overlap").rows.to_pylist()
-    assert row["slowdown_factor"] == 1
+    for sizes, factor, solo in (
+        ([16, 64, 64, None], 1, 2),
+        ([None, 64, 64, None], 1, 1),
+        ([16, None, 64, None], None, 1),
+        ([16, 64, None, None], None, 2),
+    ):
+        (row,) = ci.analyze(trace.annotate(flops=sizes), "overlap").rows.to_pylist()
+        assert row["slowdown_factor"] == factor
+        assert (row["overlapped_kernels"], row["compared_kernels"]) == (1, int(factor is not None))
+        assert row["solo_kernels"] == solo
 
 
 @given(WORKS)
