@@ -104,8 +104,8 @@ def collectives(  # what all analyses have, and sizes
 
         The summary has the same of all, how many collectives lack members (`incomplete`), members
         that ended before that for which they must have waited (`ended_before_awaited`), members of
-        which nothing tells for whom they wait (`wait_unknown`), collectives within one host and
-        across hosts, and in `by_rank` how often each rank came last (`times_last`, of that by more
+        which nothing tells for whom they wait (`wait_unknown`), collectives that transfer no longer
+        than clocks are uncertain (`within_uncertainty`), those within one host and across hosts, and in `by_rank` how often each rank came last (`times_last`, of that by more
         than the uncertainty: `times_last_certain`), the waiting that it caused to others and its
         own.
 

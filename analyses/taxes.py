@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from chopper_interop import collective_times, gather, intervals, round_trips, windows
 from chopper_interop.result import Result
-from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind, Kind
+from chopper_interop.schemas.kinds import CALLS, GPU_WORK, EdgeKind, Kind
 from chopper_interop.timing import timing_of
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ _CONVENTIONS = {
 }
 
 
+_IS_CALL = np.isin(np.arange(256), [int(k) for k in CALLS])
 _IS_WORK = np.isin(np.arange(256), [int(k) for k in GPU_WORK])
 
 
@@ -79,7 +80,7 @@ def taxes(trace: Trace, *, steps: str = "", ranks: str = "") -> Result:
         One row for each GPU of a rank and each window, in nanoseconds: `wait_ns` in which
         communication waited for others (null if nothing tells, as of one rank), `exposed_wait_ns`
         of it without compute beside; `sync_ns` in which the GPU did nothing while the host waited
-        for it; `bulk_sync_ns`, both; `gap_ns` between kernels, `launch_ns` of it with the GPU idle;
+        for it (null if no calls are recorded); `bulk_sync_ns`, both; `gap_ns` between kernels, `launch_ns` of it with the GPU idle;
         `overlap_ns` of sync and launch; `taxed_ns`, bulk synchrony and launch by union, and
         `taxed_share` of `window_ns`; `critical_launch_ns`, launches of this GPU on the critical path
         (null where no launch is recorded); `locality_ns`, at most so much goes into reading again
@@ -113,12 +114,17 @@ def _sum(values: list[int | None]) -> int | None:
     return sum(known) if known else None
 
 
-def _waiting_calls(trace: Trace) -> dict[int, intervals.Union]:
-    """By rank when the host was in calls that wait for GPUs."""
+def _waiting_calls(trace: Trace) -> dict[int, intervals.Union | None]:
+    """By rank when the host was in calls that wait for GPUs; None where no calls are recorded."""
     edge = trace.array("kind", "edges") == EdgeKind.SYNC
     call = np.unique(trace.array("dst", "edges")[edge])
     rank, ts, dur = (trace.array(c)[call] for c in ("rank", "ts", "dur"))
-    return {r: intervals.union(ts[rank == r], (ts + dur)[rank == r]) for r in trace.ranks}
+    return {
+        r: intervals.union(ts[rank == r], (ts + dur)[rank == r])
+        if _IS_CALL[trace.array("kind")[rows]].any()
+        else None
+        for r, rows in trace.rank_rows.items()
+    }
 
 
 def _critical_launches(trace: Trace, found: list[Window]) -> dict[tuple[int, int, int], int]:
@@ -198,36 +204,35 @@ def _gpu(trace: Trace, rows: Array, wait: Array, reading: Array) -> _Gpu:
     )
 
 
-def _row(window: Window, device: int, gpu: _Gpu, calls: intervals.Union) -> dict[str, Any]:
+def _row(window: Window, device: int, gpu: _Gpu, calls: intervals.Union | None) -> dict[str, Any]:
     start, end = window.start_ns, window.end_ns
-    busy, compute, kernels, wait, sync = (
-        _within(part, start, end) for part in (gpu.busy, gpu.compute, gpu.kernels, gpu.wait, calls)
+    busy, compute, kernels, wait = (
+        _within(part, start, end) for part in (gpu.busy, gpu.compute, gpu.kernels, gpu.wait)
     )
-    waited, idle_sync = intervals.length(wait), _beyond(sync, busy)
-    gap = launch = shared = 0
-    if len(kernels[0]):
-        between = int(kernels[0][0]), int(kernels[1][-1])
-        gap = between[1] - between[0] - intervals.length(kernels)
-        at_work = _within(busy, *between)
-        launch = between[1] - between[0] - intervals.length(at_work)
-        shared = _beyond(_within(sync, *between), at_work)
-    taxed = waited + idle_sync + launch - shared
-    return {
+    first, last = (int(kernels[0][0]), int(kernels[1][-1])) if len(kernels[0]) else (start, start)
+    at_work = _within(busy, first, last)
+    launch = last - first - intervals.length(at_work)
+    row: dict[str, Any] = {
         "rank": window.rank,
         "device": device,
         "iteration": window.iteration,
         "window_ns": end - start,
-        "wait_ns": waited if gpu.is_waiting_known else None,
-        "exposed_wait_ns": _beyond(wait, compute) if gpu.is_waiting_known else None,
-        "sync_ns": idle_sync,
-        "bulk_sync_ns": waited + idle_sync,
-        "gap_ns": gap,
+        **dict.fromkeys((*_TIMES[1:], "taxed_share")),
+        "gap_ns": last - first - intervals.length(kernels),
         "launch_ns": launch,
-        "overlap_ns": shared,
-        "taxed_ns": taxed,
-        "taxed_share": taxed / (end - start) if end > start else None,
         "locality_ns": _locality(gpu, start, end),
     }
+    if gpu.is_waiting_known:
+        row["wait_ns"] = intervals.length(wait)
+        row["exposed_wait_ns"] = _beyond(wait, compute)
+    if calls is not None:
+        row["sync_ns"] = _beyond(_within(calls, start, end), busy)
+        row["overlap_ns"] = _beyond(_within(calls, first, last), at_work)
+    if gpu.is_waiting_known and calls is not None:
+        row["bulk_sync_ns"] = row["wait_ns"] + row["sync_ns"]
+        row["taxed_ns"] = row["bulk_sync_ns"] + launch - row["overlap_ns"]
+        row["taxed_share"] = row["taxed_ns"] / (end - start) if end > start else None
+    return row
 
 
 def _locality(gpu: _Gpu, start: int, end: int) -> int | None:

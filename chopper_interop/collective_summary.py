@@ -31,6 +31,7 @@ def of(times: Times, member: Array) -> dict[str, Any]:
         "incomplete": int(np.count_nonzero(them.ranks[used] < them.group_size[used])),
         "wait_unknown": int(np.count_nonzero(matched & ~told)),
         "ended_before_awaited": int(np.count_nonzero(times.is_early & member)),
+        "within_uncertainty": int(np.count_nonzero(them.transfer[used] <= uncertain)),
         "within_a_host": int(np.count_nonzero(hosts == 1)),
         "across_hosts": int(np.count_nonzero(hosts > 1)),
         "duration_ns": int(times.dur[member].sum()),

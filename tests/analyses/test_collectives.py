@@ -431,3 +431,14 @@ def test_bandwidth_of_a_real_job_is_plausible(shared: Path) -> None:
     assert all(100 < r["busbw_gbps"] < 200 for r in large)
     assert {r["late_rank"] for r in rows} == {3}
     assert result.summary["ended_before_awaited"] == 0
+
+
+def test_ranks_with_other_clocks_give_nearly_the_same(shared: Path) -> None:
+    """The same job whose clocks were off by up to an hour; the reader brought them together."""
+    files = sorted((shared / "pytorch/ddp_resnet_4rank_amd").glob("rank*.json.gz"))
+    plain = collectives(ci.read(*files)).summary
+    skewed = collectives(ci.read(shared / "pytorch/clock_skew_4rank_amd")).summary
+    assert skewed["collectives"] == plain["collectives"] == 21
+    most = 21 * (plain["uncertainty_ns"] + skewed["uncertainty_ns"])
+    assert abs(skewed["transfer_ns"] - plain["transfer_ns"]) <= most
+    assert skewed["by_rank"][3]["times_last"] == 21
