@@ -105,7 +105,7 @@ def stragglers(
     chosen = windows.of_ranks(trace, steps) if steps else windows.marked(trace)
     iterations = sorted({w.iteration for w in chosen})
     counted = _counted(trace, iterations)
-    why = _nothing(trace, counted)
+    why = _nothing(trace, iterations, counted)
     work = _Work(*[np.empty(0, np.int64)] * 6) if why else _matched(trace, counted)
     if why is None and not work.edge.size:
         why = "no operation has a counterpart on another rank"
@@ -149,10 +149,10 @@ def _counted(trace: Trace, iterations: list[int]) -> Array:
     return np.flatnonzero(which & np.isin(step, iterations))
 
 
-def _nothing(trace: Trace, counted: Array) -> str | None:
+def _nothing(trace: Trace, iterations: list[int], counted: Array) -> str | None:
     if len(trace.ranks) < 2:  # noqa: PLR2004
         return "one rank has nobody to be compared with"
-    if not windows.marked(trace):
+    if not iterations:
         return "the trace has no training steps, so that nobody knows which operations correspond"
     return None if counted.size else "the training steps have no GPU work"
 

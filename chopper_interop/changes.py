@@ -149,6 +149,8 @@ class Changer:
             return chosen
         thread = self.trace.array("kind", "lanes") == LaneKind.THREAD
         found = np.append(chosen & thread[self.trace.array("lane")], False)
+        if not found.any():
+            return chosen
         above = np.append(self.trace.array("parent"), -1)
         while (above >= 0).any():
             found |= found[above]
@@ -369,16 +371,20 @@ def _delays(changer: Changer, now: Applied, change: Change, chosen: Array) -> No
 def _median(changer: Changer, now: Applied, change: Change, chosen: Array) -> None:
     """Median of counterparts that are not chosen; of all of those of which all are chosen."""
     inside = changer.within(chosen)
-    edge = np.flatnonzero(changer.owner >= 0)
+    kind = changer.trace.array("kind")
+    alike = np.zeros(256, bool)  # counterparts are of one kind
+    alike[kind[inside]] = True
+    edge = changer.edges(alike[kind])
     key = _places(changer, edge, changer.group(change.value))
     own = inside[changer.owner[edge]]
     edge, key, own = edge[key >= 0], key[key >= 0], own[key >= 0]
     lag = changer.timing.lag_ns[edge]
-    of_others, others = counterparts.medians(lag, key, counts=~own)
-    of_all, every = counterparts.medians(lag, key)
+    new, every = counterparts.medians(lag, key)
+    if not own.all():
+        of_others, others = counterparts.medians(lag, key, counts=~own)
+        new = np.where(others > 0, of_others, new)
     has_one = own & (every > 1)
-    new = np.where(others > 0, of_others, of_all)[has_one]
-    now.lag_ns[edge[has_one]] = new
+    now.lag_ns[edge[has_one]] = new[has_one]
     alone = np.append(inside, False)[changer.owner]
     alone[edge[has_one]] = False
     left = np.unique(changer.owner[alone])

@@ -61,8 +61,8 @@ class Spans:
 
     def last(self, at_ns: Array) -> Array:
         """The moment that each ends with."""
-        order = np.lexsort((at_ns[self.end], self.end_of))
-        return self.end[order[np.flatnonzero(np.diff(self.end_of, append=len(self)))]]
+        latest = np.flatnonzero(at_ns[self.end] == self.ends(at_ns)[self.end_of])
+        return self.end[latest[_firsts(self.end_of[latest])]]
 
 
 def of(timing: Timing, steps: str = "", ranks: str = "", *, by_rank: bool = False) -> Spans:
