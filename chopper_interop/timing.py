@@ -35,8 +35,9 @@ _FIRST = (
     EdgeKind.DURATION, EdgeKind.STREAM, EdgeKind.EVENT, EdgeKind.COMM, EdgeKind.LAUNCH,
     EdgeKind.SYNC, EdgeKind.HANDOVER, EdgeKind.CALL, EdgeKind.ORDER,
 )  # fmt: skip
-_RANK = np.full(256, len(_FIRST), np.uint8)
-_RANK[[int(k) for k in _FIRST]] = np.arange(len(_FIRST))
+EDGE_RANK = np.full(256, len(_FIRST), np.uint8)
+"""Of edges that are reached at once the one whose kind stands first here is said to bind."""
+EDGE_RANK[[int(k) for k in _FIRST]] = np.arange(len(_FIRST))
 
 
 @dataclass(frozen=True)
@@ -231,7 +232,7 @@ def _model(trace: Trace, at: Array, edges: _Edges, stored: int) -> Timing:
     lag = edges.lag[kept]
     gap = at[made.after] - at[made.src]
     lag = np.minimum(lag, gap)
-    binding, delay = timing_loops.bound(at, made.first, made.after, lag, _RANK[made.kind])
+    binding, delay = timing_loops.bound(at, made.first, made.after, lag, EDGE_RANK[made.kind])
     return Timing(made, lag, binding, delay)
 
 
