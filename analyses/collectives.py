@@ -48,6 +48,7 @@ _CONVENTIONS = {
     "null for size 0, barriers and unknown sizes",
     "percentiles": "nearest rank: a value that occurs",
 }
+_OURS = ("wait", "transfer", "bandwidth", "percentiles")
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,8 @@ def collectives(  # what all analyses have, and sizes
     conventions = _conventions(trace, times, chosen, steps)
     if compat:
         rows, summary, told = collective_tracelens.of(trace, times, chosen.member, by)
-        return Result("collectives", rows, summary, conventions | told)
+        kept = {name: text for name, text in conventions.items() if name not in _OURS}
+        return Result("collectives", rows, summary, told | kept)
     names = [name.strip() for name in by.split(",") if name.strip()]
     if names == ["instance"]:
         rows = collective_tables.each(trace, times, chosen.member)

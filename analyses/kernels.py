@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import arrow, distributions, gather, grouping, instances
+from chopper_interop import arrow, distributions, gather, grouping, instances, peers_kernels
 from chopper_interop.compiled import jit
 from chopper_interop.errors import UsageError
 from chopper_interop.result import Result
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["kernels"]
 
+_BY = "class,kernel"
 _PERCENTILES = {"p5": 5, "p25": 25, "median": 50, "p75": 75, "p95": 95, "p99": 99}
 _LEAST_SHARE, _LEAST_NS = 0.05, 1000
 _RATES = {
@@ -51,10 +52,11 @@ _CONVENTIONS = {
 def kernels(
     trace: Trace,
     *,
-    by: str = "class,kernel",
+    by: str = _BY,
     steps: str = "",
     ranks: str = "",
     outlier_mads: float = 5.0,
+    compat: str = "",
 ) -> Result:
     """Durations, rates and outliers of GPU work, by kernel, operation, layer or whatever is asked.
 
@@ -71,6 +73,8 @@ def kernels(
     outlier_mads
         An instance stands out that is longer than its group's median by more than so many scaled
         median absolute deviations (and by 5 % and 1 us).
+    compat
+        "hta": time by type of kernel by that tool's definition, in its columns and microseconds.
 
     Returns
     -------
@@ -93,6 +97,9 @@ def kernels(
     have a wide one, and few outliers: ask finer. Operations of several kernels have one instance
     a kernel.
     """
+    if compat:
+        default = by == _BY and not steps
+        return peers_kernels.kernels(trace, compat, ranks, default=default)
     if outlier_mads < 0 or not np.isfinite(outlier_mads):
         raise UsageError(f"outlier_mads={outlier_mads}: it must be a number from 0 on")
     found = instances.chosen(trace, steps, ranks)

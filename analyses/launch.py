@@ -46,7 +46,7 @@ def launch(  # noqa: PLR0913 # each choice is an option
     steps: str = "",
     ranks: str = "",
     work: str = "kernels",
-    top: int = 10,
+    top: int = 5,
     compat: str = "",
 ) -> Result:
     """Split of the gap before each kernel into host-late and launch, and what queues on each GPU.
@@ -84,7 +84,8 @@ def launch(  # noqa: PLR0913 # each choice is an option
     -------
     Result
         One row a group: `kernels`; `unlinked`, those without a recorded launch, which count in
-        nothing but `unlinked_gap_ns`, the gaps before them; `calls` that launched the others; sums
+        nothing but `unlinked_gap_ns`, the gaps before them; `calls` that launched the others, each with the first of
+        its kernels; sums
         `prep_ns`, `call_ns`, `launch_ns` and medians of these over kernels; `calls_per_s`, by the
         time from the first start to the last end of these kernels, summed over ranks. The summary
         has the sums, what all GPU work queued (`queues`: a row for each GPU and window) and
@@ -107,20 +108,23 @@ def launch(  # noqa: PLR0913 # each choice is an option
     found = windows.of_ranks(trace, steps, ranks)
     rows = gaps.work_rows(trace, _WORK[work])
     split, contradicted = _split(trace, rows, compat)
-    every = gaps.work_rows(trace)
+    every = rows if work == "all" else gaps.work_rows(trace)
     depth = _depths(trace, every)
     place, window = gaps.in_windows(trace, rows, found)
     further = {"iteration": _iterations(found)[window]} if steps else {}
     groups = gaps.groups(trace, rows[place], by, further)
     chosen = {name: values[place] for name, values in split.items()}
-    columns = _columns(trace, groups, rows[place], chosen)
+    leads = gaps.is_first_of_call(trace, rows)[place]
+    columns = _columns(trace, groups, rows[place], chosen, leads)
     table = pa.table({n: groups.keys[n] for n in groups.keys.column_names} | columns)
     queues = _queues(trace, every, found)
-    bound = _regions(trace, every, depth, rows[np.unique(place)])
-    summary = _summary(columns, chosen, queues, bound, top)
+    bound = _regions(trace, every, depth, rows[_used(place, len(rows))])
+    summary = _summary(columns, queues, bound, top)
     summary["contradicted"] = int(np.count_nonzero(contradicted[place]))
     conventions = _conventions(trace, steps, work, compat, summary)
-    return Result("launch", table, summary, conventions, _annotations(trace, rows, split, depth))
+    return Result(
+        "launch", table, summary, conventions, _annotations(trace, rows, split, every, depth)
+    )
 
 
 def _split(trace: Trace, rows: Array, compat: str) -> tuple[Columns, Array]:
@@ -144,11 +148,11 @@ def _split(trace: Trace, rows: Array, compat: str) -> tuple[Columns, Array]:
 
 def _chains(trace: Trace, rows: Array) -> tuple[Array, int]:
     """Kernels of one training step on one GPU; those of no step, between two of them, are one too."""
-    gpu, first = gaps.gpus(trace, rows)
+    gpu, gpus = gaps.gpus(trace, rows)
     if "iteration" not in trace.nodes.column_names:
-        return gpu, len(first)
+        return gpu, gpus
     step = arrow.numbers(trace.nodes["iteration"], -1)[rows].astype(np.int64)
-    run = np.where(step < 0, _runs(gpu, step, len(first)), 0)
+    run = np.where(step < 0, _runs(gpu, step, gpus), 0)
     first, chain = gather.distinct(gpu, step, run)
     return chain, len(first)
 
@@ -183,7 +187,7 @@ def _depths(trace: Trace, rows: Array) -> Array:
     depth = np.zeros(len(rows), np.int64)
     for mine in _each_gpu(trace, rows):
         lives = mine[end[mine] > ask[mine]]
-        asks, ends = np.sort(ask[lives]), np.sort(end[lives])
+        asks, ends = np.sort(ask[lives], kind="stable"), np.sort(end[lives], kind="stable")
         at = ask[mine]
         depth[mine] = np.searchsorted(asks, at, "left") - np.searchsorted(ends, at, "right")
     return depth
@@ -198,9 +202,16 @@ def _lives(trace: Trace, rows: Array) -> tuple[Array, Array]:
 
 
 def _each_gpu(trace: Trace, rows: Array) -> list[Array]:
-    code, first = gaps.gpus(trace, rows)
+    code, n = gaps.gpus(trace, rows)
     order = np.argsort(code, kind="stable")
-    return np.split(order, np.searchsorted(code[order], np.arange(1, len(first))))[: len(first)]
+    parts = np.split(order, np.searchsorted(code[order], np.arange(1, n)))
+    return [part for part in parts if part.size]
+
+
+def _used(place: Array, n: int) -> Array:
+    used = np.zeros(n, bool)
+    used[place] = True
+    return used
 
 
 def _queues(trace: Trace, rows: Array, found: list[Window]) -> list[dict[str, Any]]:
@@ -210,7 +221,7 @@ def _queues(trace: Trace, rows: Array, found: list[Window]) -> list[dict[str, An
     told = []
     for mine in _each_gpu(trace, rows):
         for window in found:
-            if mine.size and window.rank == rank[mine[0]]:
+            if window.rank == rank[mine[0]]:
                 row = {"rank": window.rank, "device": int(device[mine[0]])}
                 row |= {} if window.iteration < 0 else {"iteration": window.iteration}
                 told.append(row | _queue(ask[mine], end[mine], window))
@@ -219,11 +230,10 @@ def _queues(trace: Trace, rows: Array, found: list[Window]) -> list[dict[str, An
 
 def _queue(ask: Array, end: Array, window: Window) -> dict[str, Any]:
     ask, end = np.maximum(ask, window.start_ns), np.minimum(end, window.end_ns)
-    ask, end = np.sort(ask[end > ask]), np.sort(end[end > ask])
+    some = end > ask  # nearly in order: a stable sort is quick
+    ask, end = np.sort(ask[some], kind="stable"), np.sort(end[some], kind="stable")
     depth = np.arange(1, len(ask) + 1) - np.searchsorted(end, ask, "right")
-    empty = window.span_ns - intervals.length(intervals.union(ask, end)) if ask.size else None
-    if empty is None:
-        empty = window.span_ns
+    empty = window.span_ns - intervals.length(intervals.union(ask, end))
     return {
         "span_ns": window.span_ns,
         "queued_ns": int((end - ask).sum()),
@@ -242,8 +252,8 @@ def _regions(trace: Trace, every: Array, depth: Array, rows: Array) -> Columns:
     """Runs of kernels on a GPU each of which was asked for when nothing was left to do there."""
     start = trace.array("ts")[every]
     end = start + trace.array("dur")[every]
-    gpu, first = gaps.gpus(trace, every)
-    before = gaps.reach(gpu, len(first), start, end)
+    gpu, gpus = gaps.gpus(trace, every)
+    before = gaps.reach(gpu, gpus, start, end)
     bound = (depth == 0) & gaps.is_first_of_call(trace, every)
     at = np.searchsorted(every, rows)
     at = at[np.argsort(gpu[at], kind="stable")]
@@ -271,14 +281,16 @@ def _reduced(function: np.ufunc, values: Array, edges: Array) -> Array:
     return function.reduceat(values, edges) if edges.size else np.zeros(0, np.int64)
 
 
-def _columns(trace: Trace, groups: Groups, rows: Array, split: Columns) -> dict[str, Any]:
+def _columns(
+    trace: Trace, groups: Groups, rows: Array, split: Columns, leads: Array
+) -> dict[str, Any]:
     linked = split["called"] != gaps.NEVER
     n = len(groups)
     code = groups.code[linked]
     columns: dict[str, Any] = {
         "kernels": _counts(groups.code, n),
         "unlinked": _counts(groups.code[~linked], n),
-        "calls": _counts(code[_is_first_in_group(trace, rows[linked], code)], n),
+        "calls": _counts(groups.code[leads], n),
     }
     names = ("prep_ns", "call_ns", "launch_ns")
     columns |= {name: arrow.array(groups.sums(np.where(linked, split[name], 0))) for name in names}
@@ -295,14 +307,6 @@ def _columns(trace: Trace, groups: Groups, rows: Array, split: Columns) -> dict[
 
 def _counts(code: Array, n: int) -> Any:
     return arrow.array(np.bincount(code, minlength=n).astype(np.int64))
-
-
-def _is_first_in_group(trace: Trace, rows: Array, code: Array) -> Array:
-    """The first of each call and group, so that each call counts once in it."""
-    first, _ = gather.distinct(code, trace.launch[rows])
-    found = np.zeros(len(rows), bool)
-    found[first] = True
-    return found
 
 
 def _medians(code: Array, n: int, values: Array) -> Any:
@@ -336,19 +340,12 @@ def _iterations(found: list[Window]) -> Array:
 
 def _summary(
     columns: dict[str, Any],
-    split: Columns,
     queues: list[dict[str, Any]],
     bound: Columns,
     top: int,
 ) -> dict[str, Any]:
-    names = ("kernels", "unlinked", "prep_ns", "call_ns", "launch_ns", "unlinked_gap_ns")
+    names = ("kernels", "unlinked", "calls", "prep_ns", "call_ns", "launch_ns", "unlinked_gap_ns")
     summary: dict[str, Any] = {name: int(arrow.numbers(columns[name]).sum()) for name in names}
-    linked = split["called"] != gaps.NEVER
-    for name in ("prep_ns", "call_ns", "launch_ns"):
-        values = split[name][linked]
-        summary[name.replace("_ns", "_median_ns")] = (
-            float(np.median(values)) if values.size else None
-        )
     span = sum(row["span_ns"] for row in queues)
     summary["mean_queued_per_gpu"] = _share(sum(row["queued_ns"] for row in queues), span)
     summary["max_queued"] = max((row["max_queued"] for row in queues), default=0)
@@ -389,13 +386,14 @@ def _conventions(
     return told
 
 
-def _annotations(trace: Trace, rows: Array, split: Columns, depth: Array) -> dict[str, Any]:
+def _annotations(
+    trace: Trace, rows: Array, split: Columns, every: Array, depth: Array
+) -> dict[str, Any]:
     told: dict[str, Any] = {}
     for name in ("prep_ns", "call_ns", "launch_ns"):
         full = np.full(trace.nodes.num_rows, -1, np.int64)
         full[rows] = split[name]
         told[name] = arrow.array(full, mask=full < 0)
-    every = gaps.work_rows(trace)
     linked = trace.launch[every] >= 0
     full = np.full(trace.nodes.num_rows, -1, np.int32)
     full[every[linked]] = depth[linked]

@@ -39,10 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["overlap"]
 
 OPERATION_INSTANCE, INSTANCE = "operation_instance", "instance"
-_WINDOW = "from the first start to the last end of a rank's GPU work"
 _CONVENTIONS = {
-    "links": "all GPU work counts, whether its launch is recorded or not",
-    "memset": "counts as compute",
     "copies": "neither compute nor communication: exposed time may have copies beside it; copies "
     "by kernels of the runtime (__amd_rocclr_*) count as compute",
     "beside": "what runs at once on the same rank and device",
@@ -123,7 +120,7 @@ def overlap(
     found = windows.of_ranks(trace, steps, ranks)
     work = pieces.within(trace, found)
     others = beside.of(trace, found, work)
-    told = _conventions(trace, found, steps, ranks)
+    told = pieces.conventions(trace, found, work, steps, ranks) | _CONVENTIONS
     annotations = others.annotations(trace, work)
     figures = None
     if compat or by == OPERATION_INSTANCE:
@@ -239,14 +236,3 @@ def _instances(trace: Trace, work: Pieces, others: Beside) -> pa.Table:
             "comm_overlap_share": beside.share(comm - exposed, comm),
         }
     )
-
-
-def _conventions(trace: Trace, found: Sequence[Window], steps: str, ranks: str) -> dict[str, str]:
-    told = {"window": windows.described(steps, _WINDOW), **_CONVENTIONS}
-    without = len(set(windows.chosen_ranks(trace, ranks)) - {window.rank for window in found})
-    told["left out"] = f"{without} ranks without GPU work" if without else "nothing"
-    if steps:
-        told["left out"] = "work outside of these steps" + f", {without} ranks" * bool(without)
-    if not found:
-        told["no rows"] = "there is no GPU work in the trace"
-    return told

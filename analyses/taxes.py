@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import collective_times, intervals, windows
+from chopper_interop import collective_times, gather, intervals, round_trips, windows
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind, Kind
+from chopper_interop.timing import timing_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -24,7 +25,7 @@ __all__ = ["taxes"]
 
 _TIMES = (
     "window_ns", "wait_ns", "exposed_wait_ns", "sync_ns", "bulk_sync_ns", "gap_ns", "launch_ns",
-    "overlap_ns", "taxed_ns",
+    "overlap_ns", "taxed_ns", "critical_launch_ns", "locality_ns",
 )  # fmt: skip
 _CONVENTIONS = {
     "links": "all GPU work counts, whether its launch is recorded or not",
@@ -36,8 +37,15 @@ _CONVENTIONS = {
     "it, when nothing ran on the GPU: neither communication nor copies",
     "overlap_ns": "in both sync_ns and launch_ns: the host could not launch since it waited. "
     "taxed_ns = bulk_sync_ns + launch_ns - overlap_ns",
-    "locality": "not in taxed_ns: it lies within kernels that run",
+    "critical_launch_ns": "from calls to the starts of what they launched, of the critical path over "
+    "all ranks from the first chosen rank's start to the last one's end; part of launch_ns only where "
+    "the GPU did nothing else",
+    "locality_ns": round_trips.CONVENTION + ". Null without counters; of kernels that start in the "
+    "window. It lies within kernels that run: not in taxed_ns",
 }
+
+
+_IS_WORK = np.isin(np.arange(256), [int(k) for k in GPU_WORK])
 
 
 @dataclass(frozen=True)
@@ -49,6 +57,10 @@ class _Gpu:
     kernels: intervals.Union
     wait: intervals.Union
     is_waiting_known: bool
+    reads: Array
+    """When kernels start of which it is known how long they read what the one before wrote."""
+    reading: Array
+    """And how long, added up: one more than there are."""
 
 
 def taxes(trace: Trace, *, steps: str = "", ranks: str = "") -> Result:
@@ -69,7 +81,9 @@ def taxes(trace: Trace, *, steps: str = "", ranks: str = "") -> Result:
         of it without compute beside; `sync_ns` in which the GPU did nothing while the host waited
         for it; `bulk_sync_ns`, both; `gap_ns` between kernels, `launch_ns` of it with the GPU idle;
         `overlap_ns` of sync and launch; `taxed_ns`, bulk synchrony and launch by union, and
-        `taxed_share` of `window_ns`. The summary has sums.
+        `taxed_share` of `window_ns`; `critical_launch_ns`, launches of this GPU on the critical path
+        (null where no launch is recorded); `locality_ns`, at most so much goes into reading again
+        what the kernel before wrote (null without counters). The summary has sums.
 
     Notes
     -----
@@ -79,8 +93,10 @@ def taxes(trace: Trace, *, steps: str = "", ranks: str = "") -> Result:
     found = windows.of_ranks(trace, steps, ranks)
     calls = _waiting_calls(trace)
     gpus = _gpus(trace, sorted({w.rank for w in found}))
+    critical = _critical_launches(trace, found)
     rows = [
         _row(window, device, gpu, calls[window.rank])
+        | {"critical_launch_ns": critical.get((window.iteration, window.rank, device))}
         for window in found
         for device, gpu in gpus.get(window.rank, {}).items()
     ]
@@ -105,37 +121,80 @@ def _waiting_calls(trace: Trace) -> dict[int, intervals.Union]:
     return {r: intervals.union(ts[rank == r], (ts + dur)[rank == r]) for r in trace.ranks}
 
 
+def _critical_launches(trace: Trace, found: list[Window]) -> dict[tuple[int, int, int], int]:
+    """Time on the critical path between calls and what they launched, by step, rank and device."""
+    drawn = trace.array("kind", "edges") == EdgeKind.LAUNCH
+    if not found or not drawn.any():
+        return {}
+    timing = timing_of(trace)
+    graph, at = timing.graph, timing.at_ns
+    device = trace.array("device", "lanes")[trace.array("lane")]
+    steps = sorted(windows.joined(found), key=lambda w: (w.start_ns, w.end_ns))
+    start = np.array([w.start_ns for w in steps], np.int64)
+    end = np.maximum.accumulate(np.array([w.end_ns for w in steps], np.int64))
+    first, chosen = timing.windows(start, end)
+    told = {(w.iteration, w.rank): 0 for w in found}
+    total = {(s, r, d): 0 for s, r in told for d in _devices(trace, device, r)}
+    for k, step in enumerate(steps):
+        order = chosen[first[k] : first[k + 1]]
+        if not order.size:
+            continue
+        edges = timing.path(int(order[np.argmax(at[order])]), step.start_ns)
+        edges = edges[graph.kind[edges] == EdgeKind.LAUNCH]
+        node = graph.node[graph.after[edges]]
+        took = at[graph.after[edges]] - np.maximum(at[graph.src[edges]], step.start_ns)
+        ranks, devices = trace.array("rank")[node], device[node]
+        for key in total:
+            if key[0] == step.iteration:
+                total[key] += int(took[(ranks == key[1]) & (devices == key[2])].sum())
+    return total
+
+
+def _devices(trace: Trace, device: Array, rank: int) -> list[int]:
+    at = trace.rank_rows[rank]
+    return _numbers(device[at][_IS_WORK[trace.array("kind")[at]]])
+
+
+def _numbers(device: Array) -> list[int]:
+    """Those that occur, ascending."""
+    first, _ = gather.distinct(device)
+    return sorted(device[first].tolist())
+
+
 def _gpus(trace: Trace, ranks: list[int]) -> dict[int, dict[int, _Gpu]]:
     """What ran on the GPUs of ranks, by rank and device."""
     times = collective_times.of(trace)
     wait = np.full(trace.nodes.num_rows, -1, np.int64)
     wait[times.row] = times.wait
+    trips = round_trips.of(trace)
+    reading = np.where(trips.timed, trips.ns, -1)
     kind = trace.array("kind")
     device = trace.array("device", "lanes")[trace.array("lane")]
     found: dict[int, dict[int, _Gpu]] = {}
     for rank in ranks:
         at = trace.rank_rows[rank]
-        rows = np.flatnonzero(np.isin(kind[at], [int(k) for k in GPU_WORK])) + at.start
-        for number in np.unique(device[rows]).tolist():
+        rows = np.flatnonzero(_IS_WORK[kind[at]]) + at.start
+        for number in _numbers(device[rows]):
             mine = rows[device[rows] == number]
-            found.setdefault(rank, {})[number] = _gpu(trace, mine, wait[mine])
+            found.setdefault(rank, {})[number] = _gpu(trace, mine, wait[mine], reading[mine])
     return found
 
 
-def _gpu(trace: Trace, rows: Array, wait: Array) -> _Gpu:
+def _gpu(trace: Trace, rows: Array, wait: Array, reading: Array) -> _Gpu:
     kind, ts = trace.array("kind")[rows], trace.array("ts")[rows]
     end = ts + trace.array("dur")[rows]
 
-    def covered(*kinds: Kind) -> intervals.Union:
-        which = np.isin(kind, [int(k) for k in kinds])
-        return intervals.union(ts[which], end[which])
-
+    is_kernel, is_fill, waits = kind == Kind.KERNEL, kind == Kind.MEMSET, wait > 0
+    kernels = intervals.union(ts[is_kernel], end[is_kernel])
+    compute = is_kernel | is_fill
     return _Gpu(
-        busy=covered(*GPU_WORK),
-        compute=covered(Kind.KERNEL, Kind.MEMSET),
-        kernels=covered(Kind.KERNEL),
-        wait=intervals.union(ts, ts + np.maximum(wait, 0)),
+        busy=intervals.union(ts, end),
+        compute=intervals.union(ts[compute], end[compute]) if is_fill.any() else kernels,
+        kernels=kernels,
+        wait=intervals.union(ts[waits], (ts + wait)[waits]),
         is_waiting_known=bool((wait >= 0).any()) or not (kind == Kind.COMM).any(),
+        reads=ts[reading >= 0],
+        reading=np.append(0, np.cumsum(reading[reading >= 0])),
     )
 
 
@@ -167,7 +226,15 @@ def _row(window: Window, device: int, gpu: _Gpu, calls: intervals.Union) -> dict
         "overlap_ns": shared,
         "taxed_ns": taxed,
         "taxed_share": taxed / (end - start) if end > start else None,
+        "locality_ns": _locality(gpu, start, end),
     }
+
+
+def _locality(gpu: _Gpu, start: int, end: int) -> int | None:
+    if not len(gpu.reads):
+        return None
+    first, last = np.searchsorted(gpu.reads, (start, end))
+    return int(gpu.reading[last] - gpu.reading[first])
 
 
 def _within(covered: intervals.Union, start: int, end: int) -> intervals.Union:

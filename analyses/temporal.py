@@ -23,11 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["temporal"]
 
-_WHOLE = "from the first start to the last end of a rank's GPU work"
 _CONVENTIONS = {
-    "links": "all GPU work counts, whether its launch is recorded or not",
-    "memset": "counts as compute",
     "copies": "copies by kernels of the runtime (__amd_rocclr_*) count as compute",
+    "devices": "a rank with several GPUs is busy when any of them is",
 }
 _GROUPS = (
     "figures of a group are unions over its own work on each rank, and sums of these over "
@@ -86,7 +84,7 @@ def temporal(
     found = windows.of_ranks(trace, steps, ranks)
     work = pieces.within(trace, found)
     summary, whole = _summary(found, work)
-    conventions = _conventions(trace, found, steps, ranks)
+    conventions = pieces.conventions(trace, found, work, steps, ranks) | _CONVENTIONS
     if by == "rank" and not steps:
         ranks_told = {"rank": arrow.array(np.array([w.rank for w in found], np.int64))}
         return Result(
@@ -165,15 +163,3 @@ def _columns(
 ) -> dict[str, Any]:
     masks = {name: ~mask for name, mask in (known or {}).items()}
     return {f"{name}_ns": arrow.array(figures[name], mask=masks.get(name)) for name in names}
-
-
-def _conventions(trace: Trace, found: Sequence[Window], steps: str, ranks: str) -> dict[str, str]:
-    told = {"window": windows.described(steps, _WHOLE), **_CONVENTIONS}
-    chosen = windows.chosen_ranks(trace, ranks)
-    without = len(set(chosen) - {window.rank for window in found})
-    told["left out"] = "nothing" if not without else f"{without} ranks without GPU work"
-    if steps:
-        told["left out"] = "work outside of these steps" + f", {without} ranks" * bool(without)
-    if not found:
-        told["no rows"] = "there is no GPU work in the trace"
-    return told

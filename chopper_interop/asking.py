@@ -126,4 +126,4 @@ def _functions(names: list[str]) -> dict[str, Callable[..., Any]]:
 
 
 def _lacks_compat(error: ChopperError) -> bool:
-    return isinstance(error, UsageError) and error.message.startswith(f"{COMPAT}=")
+    return isinstance(error, UsageError) and f"{COMPAT}=" in error.message

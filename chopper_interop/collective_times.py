@@ -62,13 +62,23 @@ class Times:
 
 
 def of(trace: Trace) -> Times:
-    """Waiting and transfer of all communication of a trace.
+    """Waiting and transfer of all communication of a trace; found out once for each.
 
     Parameters
     ----------
     trace
         Any trace; without the column `instance` nothing is known of either.
     """
+    kept: Times | None = trace.__dict__.get(_KEPT)
+    if kept is None:
+        kept = trace.__dict__[_KEPT] = _times(trace)  # as cached_property does
+    return kept
+
+
+_KEPT = "_collective_times"
+
+
+def _times(trace: Trace) -> Times:
     row = np.flatnonzero(trace.array("kind") == Kind.COMM)
     kind, kinds = collectives.coded(trace, "collective", row)
     if Collective.SEND_RECV not in kinds:

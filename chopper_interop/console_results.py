@@ -79,7 +79,7 @@ def _cells(name: str, values: list[Any]) -> list[str]:
         longest = max((abs(v) for v in values if isinstance(v, int)), default=0)
         unit, symbol = next((u for u in _TIMES if longest >= u[0]), _TIMES[-1])
         return ["" if v is None else _time(v, unit, symbol) for v in values]
-    if name.endswith("_share"):
+    if results.unit(name) == "1" and name.endswith("share"):
         return ["" if v is None else f"{v:,.1%}" for v in values]
     return [_plain(value) for value in values]
 
@@ -187,20 +187,19 @@ def schema_json() -> str:
 
 def schema() -> dict[str, Any]:
     """The JSON schema of what `as_json` gives, with all columns that are known by name."""
-    columns = {**results.KEYS, **results.FIGURES}
-    figures = {
-        name: {"description": figure.meaning} | ({"x-unit": figure.unit} if figure.unit else {})
-        for name, figure in columns.items()
-    }
     parts = {
-        name: {"$ref": "#/$defs/result", "description": _first_line(function)}
+        name: {
+            "allOf": [{"$ref": "#/$defs/result"}],
+            "description": _first_line(function),
+            "properties": {"rows": {"items": {"properties": _columns(name)}}},
+        }
         for name, function in registry.working_analyses().items()
     }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Answers of chopper-analyze --json",
         "description": "Null is what is not known. Times are whole nanoseconds, in names that "
-        "end in _ns; shares and ratios go from 0 to 1 where nothing else is said.",
+        "end in _ns; shares go from 0 to 1. x-unit is the unit of a column.",
         "type": "object",
         "properties": parts,
         "additionalProperties": {"$ref": "#/$defs/result"},
@@ -215,9 +214,16 @@ def schema() -> dict[str, Any]:
                         "description": "Window, policies and what was left out.",
                         "additionalProperties": {"type": "string"},
                     },
-                    "rows": {"type": "array", "items": {"$ref": "#/$defs/row"}},
+                    "rows": {"type": "array", "items": {"type": "object"}},
                 },
             },
-            "row": {"type": "object", "properties": figures},
         },
+    }
+
+
+def _columns(analysis: str) -> dict[str, Any]:
+    units = {name: results.unit(name) for name in results.columns(analysis)}
+    return {
+        name: {"description": text} | ({"x-unit": units[name]} if units[name] else {})
+        for name, text in results.columns(analysis).items()
     }

@@ -32,11 +32,14 @@ def work_rows(trace: Trace, kinds: Iterable[Kind] = GPU_WORK) -> Array:
     return np.flatnonzero(np.isin(trace.array("kind"), [int(k) for k in kinds]))
 
 
-def gpus(trace: Trace, rows: Array) -> tuple[Array, Array]:
-    """The GPU of each of these nodes, numbered in order of occurrence, and the first node of each."""
-    rank = trace.array("rank")[rows]
-    first, code = gather.distinct(rank, devices(trace, rows))
-    return code, first
+def gpus(trace: Trace, rows: Array) -> tuple[Array, int]:
+    """Number of the GPU of each of these nodes, and how many there are; not all need be used."""
+    lanes = trace.lanes.num_rows
+    if not lanes:
+        return np.zeros(len(rows), np.int64), 0
+    of = (trace.array(column, "lanes") for column in ("rank", "device"))
+    first, code = gather.distinct(*of)
+    return code[trace.array("lane")[rows]], len(first)
 
 
 def devices(trace: Trace, rows: Array) -> Array:
@@ -54,12 +57,10 @@ def asked(trace: Trace, rows: Array) -> Array:
 def is_first_of_call(trace: Trace, rows: Array) -> Array:
     """Which pieces of work were the first that their call launched: a graph launches many."""
     call = trace.launch[rows]
-    known = np.flatnonzero(call >= 0)
-    found = np.zeros(len(rows), bool)
-    if known.size:
-        first, _ = gather.distinct(call[known])
-        found[known[first]] = True
-    return found
+    place = np.arange(len(rows))
+    first = np.zeros(trace.nodes.num_rows + 1, np.int64)  # the last is that of none
+    first[call[::-1]] = place[::-1]  # of equal ones the first is written last
+    return (call >= 0) & (first[call] == place)
 
 
 @jit
@@ -154,5 +155,5 @@ def chosen(option: str, text: str, known: Collection[str]) -> str:
     """
     if text not in known:
         there = ", ".join(repr(word) for word in known)
-        raise UsageError(f"there is no {option}={text!r}", hint=f"there are {there}")
+        raise UsageError(f"{option}={text}: there is no such", hint=f"there are {there}")
     return text

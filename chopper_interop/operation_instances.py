@@ -76,7 +76,7 @@ def conventions(left_out: int, *, chopper: bool) -> dict[str, str]:
     told = {
         "instance": "kernels and fills of one operation, layer, phase and iteration that a GPU ran "
         "without computing anything else in between",
-        "left out": f"{left_out} kernels and fills whose operation is not known",
+        "operations": f"left out are {left_out} kernels and fills whose operation is not known",
     }
     if chopper:
         told["definition"] = (

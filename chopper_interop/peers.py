@@ -40,10 +40,11 @@ if TYPE_CHECKING:
 _BASE_NS = 7_889_238 * 10**9
 """Kineto counts from the last multiple of this before the trace: three months as C++ counts them."""
 _ENDS = 1 << 16
-_COMM, _MEMORY, _COMPUTE, _NEITHER = range(4)
+COMM, MEMORY, COMPUTE, _NEITHER = range(4)
+"""Sorts of events."""
 _HTA_NAMES = (
-    (_COMM, re.compile(r"nccl|hip")),
-    (_MEMORY, re.compile(r"Memcpy|Memset|dma")),
+    (COMM, re.compile(r"nccl|hip")),
+    (MEMORY, re.compile(r"Memcpy|Memset|dma")),
     (_NEITHER, re.compile(r".*(Memcpy|Memset|dma|Sync|Stream Wait Event)|cuda.*LaunchKernel|runFunction")),
 )  # fmt: skip
 _WITHOUT_CORRELATION = ("Event Sync", "Context Sync")
@@ -81,6 +82,7 @@ class _Events:
     sort: Array
     start: Array
     end: Array
+    left_out: int = 0
 
     def of(self, *sorts: int) -> tuple[Array, Array]:
         """Starts and ends of these sorts."""
@@ -105,7 +107,7 @@ def _result(
     trace: Trace,
     compat: str,
     ranks: str,
-    known: Mapping[str, Callable[[Trace, int], dict[str, Any]]],
+    known: Mapping[str, Callable[[_Events], dict[str, Any]]],
     *,
     default: bool,
 ) -> Result:
@@ -116,11 +118,9 @@ def _result(
             f"compat={compat} has rows of ranks and a window of its own",
             hint="leave by and steps out",
         )
-    found = []
-    for rank in windows.chosen_ranks(trace, ranks):
-        row = known[compat](trace, rank)
-        if row:
-            found.append({"rank": rank} | row)
+    read = {"hta": hta_events, "tracelens": _tracelens_events}[compat]
+    events = {rank: read(trace, rank) for rank in windows.chosen_ranks(trace, ranks)}
+    found = [{"rank": rank} | known[compat](of) for rank, of in events.items() if len(of.sort)]
     names = list(found[0]) if found else ["rank"]
     types = {name: pa.int64() if name == "rank" else pa.float64() for name in names}
     table = pa.table({name: pa.array([row[name] for row in found], types[name]) for name in names})
@@ -131,16 +131,14 @@ def _result(
             f"on rank {failed[0]} the tool itself fails (AssertionError): durations that its "
             "rounding makes negative add up to more than there is"
         )
+    conventions["left out"] = f"{sum(of.left_out for of in events.values())} GPU events"
     if not found:
         conventions["no rows"] = "there is no GPU work in the trace"
     return Result(analysis, table, {"ranks": len(found)}, conventions)
 
 
-def _hta_breakdown(trace: Trace, rank: int) -> dict[str, Any]:
-    events = _hta_events(trace, rank)
-    if events is None:
-        return {}
-    busy, compute = _merged(events.start, events.end), _merged(*events.of(_COMPUTE))
+def _hta_breakdown(events: _Events) -> dict[str, Any]:
+    busy, compute = merged(events.start, events.end), merged(*events.of(COMPUTE))
     whole = float(busy[1][-1] - busy[0][0])
     idle = whole - float((busy[1] - busy[0]).sum())
     computing = float((compute[1] - compute[0]).sum())
@@ -153,41 +151,35 @@ def _hta_breakdown(trace: Trace, rank: int) -> dict[str, Any]:
     return dict.fromkeys(row) if fails else row
 
 
-def _hta_overlap(trace: Trace, rank: int) -> dict[str, Any]:
-    events = _hta_events(trace, rank)
-    if events is None:
-        return {}
-    comm, compute = _merged(*events.of(_COMM)), _merged(*events.of(_COMPUTE))
+def _hta_overlap(events: _Events) -> dict[str, Any]:
+    comm, compute = merged(*events.of(COMM)), merged(*events.of(COMPUTE))
     total = float((comm[1] - comm[0]).sum())
     if not total:
         return {"comp_comm_overlap_percent": None}
-    ran = [
-        intervals.union(*merged) for merged in (comm, compute)
-    ]  # those that end after they start
+    ran = [intervals.union(*merged) for merged in (comm, compute)]  # without negative ones
     both = _length(ran[0]) + _length(ran[1]) - _length(_both(*ran))
     return {"comp_comm_overlap_percent": round(100 * both / total, 2)}
 
 
-def _hta_events(trace: Trace, rank: int) -> _Events | None:
+def hta_events(trace: Trace, rank: int) -> _Events:
     """What Holistic Trace Analysis counts of a rank."""
     rows = trace.rank_rows[rank]
     kind, ts, dur, name, correlation = (
         trace.array(column)[rows] for column in ("kind", "ts", "dur", "name", "correlation")
     )
-    start, end = _microseconds(trace, ts, dur)
+    start, end = _microseconds(trace, rank, ts, dur)
     if (start % 1).any():
         start, end = np.ceil(start), np.floor(end)
     stream = _has_stream(trace, np.arange(rows.start, rows.stop), kind)
     counts = stream & _before_last_step(trace, name, start, correlation, stream)
-    if not counts.any():
-        return None
     order = np.argsort(start[counts], kind="stable")
     sort = np.array([*(_hta_sort(text) for text in trace.names()), 0], np.int64)[name[counts]]
-    return _Events(sort[order], start[counts][order], end[counts][order])
+    left_out = int(np.count_nonzero(stream & ~counts))
+    return _Events(sort[order], start[counts][order], end[counts][order], left_out)
 
 
 def _hta_sort(name: str) -> int:
-    return next((sort for sort, pattern in _HTA_NAMES if pattern.match(name)), _COMPUTE)
+    return next((sort for sort, pattern in _HTA_NAMES if pattern.match(name)), COMPUTE)
 
 
 def _has_stream(trace: Trace, rows: Array, kind: Array) -> Array:
@@ -220,11 +212,11 @@ def _before_last_step(
     if not host.size:
         return np.ones(len(name), np.bool_)
     last = start[steps].max() if steps.any() else start[host].min()
-    launched = np.unique(correlation[host[start[host] < last]])
-    return np.asarray(on_gpu & np.isin(correlation, launched))
+    before = ~on_gpu & (start < last)
+    return before | (on_gpu & np.isin(correlation, np.unique(correlation[before])))
 
 
-def _merged(start: Array, end: Array) -> tuple[Array, Array]:
+def merged(start: Array, end: Array) -> tuple[Array, Array]:
     """Union as Holistic Trace Analysis merges: what ends before its start takes time away."""
     if not start.size:
         return start, end
@@ -233,26 +225,20 @@ def _merged(start: Array, end: Array) -> tuple[Array, Array]:
     return start[first], np.maximum.reduceat(end, first)
 
 
-def _tracelens_events(trace: Trace, rank: int) -> _Events | None:
+def _tracelens_events(trace: Trace, rank: int) -> _Events:
     rows = trace.rank_rows[rank]
     kind = trace.array("kind")[rows]
     work = np.flatnonzero(np.isin(kind, [int(k) for k in GPU_WORK]))
-    if not work.size:
-        return None
-    start, end = _microseconds(trace, trace.array("ts")[rows], trace.array("dur")[rows], work)
+    ts, dur = (trace.array(column)[rows][work] for column in ("ts", "dur"))
+    start, end = _microseconds(trace, rank, ts, dur)
     nccl = np.array([*("nccl" in text for text in trace.names()), False])
-    sort = np.where(nccl[trace.array("name")[rows][work]], _COMM, _COMPUTE)
-    sort[kind[work] == Kind.MEMCPY] = _MEMORY
+    sort = np.where(nccl[trace.array("name")[rows][work]], COMM, COMPUTE)
+    sort[kind[work] == Kind.MEMCPY] = MEMORY
     return _Events(sort, start, end)
 
 
-def _tracelens_timeline(trace: Trace, rank: int) -> dict[str, Any]:
-    events = _tracelens_events(trace, rank)
-    if events is None:
-        return {}
-    compute, comm, memory = (
-        intervals.union(*events.of(sort)) for sort in (_COMPUTE, _COMM, _MEMORY)
-    )
+def _tracelens_timeline(events: _Events) -> dict[str, Any]:
+    compute, comm, memory = (intervals.union(*events.of(sort)) for sort in (COMPUTE, COMM, MEMORY))
     busy = intervals.union(events.start, events.end)
     both = _both(compute, comm)
     total = float(events.end.max() - events.start.min())
@@ -268,10 +254,10 @@ def _tracelens_timeline(trace: Trace, rank: int) -> dict[str, Any]:
     }
 
 
-def _tracelens_overlap(trace: Trace, rank: int) -> dict[str, Any]:
-    times = _tracelens_timeline(trace, rank)
+def _tracelens_overlap(events: _Events) -> dict[str, Any]:
+    times = _tracelens_timeline(events)
     names = ("computation", "total_comm", "exposed_comm")
-    return {f"{name}_time_us": times[f"{name}_time_us"] for name in names} if times else {}
+    return {f"{name}_time_us": times[f"{name}_time_us"] for name in names}
 
 
 def _both(a: tuple[Array, Array], b: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -282,13 +268,10 @@ def _length(union: tuple[Array, Array]) -> float:
     return float((union[1] - union[0]).sum())
 
 
-def _microseconds(
-    trace: Trace, ts: Array, dur: Array, which: Array | None = None
-) -> tuple[Array, Array]:
-    """Starts and ends as a tool that reads JSON has them."""
-    since = trace.meta.origin_ns - _base_ns(trace)
-    if which is not None:
-        ts, dur = ts[which], dur[which]
+def _microseconds(trace: Trace, rank: int, ts: Array, dur: Array) -> tuple[Array, Array]:
+    """Starts and ends as a tool that reads JSON has them: by the rank's own clock."""
+    fits = (fit for fit in trace.meta.clocks if fit.applied and fit.of == f"rank {rank}")
+    since = trace.meta.origin_ns - _base_ns(trace) - sum(fit.offset_ns for fit in fits)
     start = _as_read(ts + since)
     return start, start + _as_read(dur)
 

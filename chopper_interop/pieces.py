@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from chopper_interop import arrow, gather, grouping, intervals, windows
 from chopper_interop.grouping import Groups
+from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,8 +22,18 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
+_WHOLE = "from the first start to the last end of a rank's GPU work"
+CONVENTIONS = {
+    "links": "all GPU work counts, whether its launch is recorded or not",
+    "memset": "counts as compute",
+}
+"""What holds of all pieces."""
 COMPUTE, COMM, COPY = range(3)
-"""Sorts of work: kernels and fills; communication; copies. Numbers as `grouping.classes` gives."""
+"""Sorts of work: kernels and fills; communication; copies."""
+_SORT = np.full(256, -1, np.int8)
+_SORT[[int(Kind.KERNEL), int(Kind.MEMSET)]] = COMPUTE
+_SORT[int(Kind.COMM)] = COMM
+_SORT[int(Kind.MEMCPY)] = COPY
 
 
 @dataclass(frozen=True)
@@ -105,9 +116,8 @@ class Work:
 
     def _found(self, rank: int) -> tuple[Array, Array, Array, Array, Array]:
         rows = self._trace.rank_rows[rank]
-        every = np.arange(rows.start, rows.stop)
-        sort = grouping.classes(self._trace, every)
-        row = every[sort >= 0]
+        sort = _SORT[self._trace.array("kind")[rows]]
+        row = np.flatnonzero(sort >= 0) + rows.start
         start = self._trace.array("ts")[row]
         end = start + self._trace.array("dur")[row]
         reach = np.maximum.accumulate(end)
@@ -141,6 +151,29 @@ class Cells:
         total = np.zeros((len(self.groups), *values.shape[1:]), values.dtype)
         np.add.at(total, self.group, values)
         return total
+
+
+def conventions(
+    trace: Trace, found: Sequence[Window], pieces: Pieces, steps: str, ranks: str
+) -> dict[str, str]:
+    """What a result says of its window, of what counts in it and of what it leaves out."""
+    chosen = windows.chosen_ranks(trace, ranks)
+    told = {"window": windows.described(steps, _WHOLE), **CONVENTIONS}
+    inside = np.zeros(trace.nodes.num_rows, np.bool_)
+    inside[pieces.row] = True
+    out = sum(_work_of(trace, rank) - int(inside[trace.rank_rows[rank]].sum()) for rank in chosen)
+    without = len(set(chosen) - {window.rank for window in found})
+    parts = [f"{out} nodes of GPU work outside of these steps"] if steps else []
+    parts += [f"{without} ranks without GPU work or steps"] if without else []
+    told["left out"] = ", ".join(parts) or "nothing"
+    if not found:
+        told["no rows"] = "there is no GPU work in the trace"
+    return told
+
+
+def _work_of(trace: Trace, rank: int) -> int:
+    rows = trace.rank_rows[rank]
+    return int(np.count_nonzero(_SORT[trace.array("kind")[rows]] >= 0))
 
 
 def names(found: Sequence[Window], by: str) -> tuple[str, ...]:

@@ -157,6 +157,10 @@ def _made(trace: Trace) -> Timing:
     src[:stored] += told.from_end  # the first ones are the trace's, in order
     at = np.empty(2 * len(ts), np.int64)
     at[::2], at[1::2] = ts, end
+    handed = np.flatnonzero(kind[:stored] == EdgeKind.HANDOVER)
+    dst[handed] = timing_loops.first_since(
+        _before_on_thread(src, dst, kind, stored, len(at)), at, src[handed], dst[handed]
+    )
     lag = at[dst] - at[src]
     fixed = (EdgeKind.HANDOVER, EdgeKind.COMM)
     loose = ~np.isin(kind[:stored], [int(k) for k in fixed])
@@ -165,10 +169,8 @@ def _made(trace: Trace) -> Timing:
     edges = _Edges(src, dst, kind, lag)
     after_work = np.flatnonzero(kind == EdgeKind.STREAM)
     least = latencies.of_streams(ts, end, before)
-    early = after_work[
-        lag[after_work] < 0
-    ]  # clocks of GPUs tick: the end of one bounds the other's
-    dst[early] += 1
+    early = after_work[lag[after_work] < 0]  # clocks of GPUs tick
+    dst[early] += 1  # so that the end of one bounds the other's
     lag[after_work] = np.minimum(least, lag[after_work])
     lag[early] = at[dst[early]] - at[src[early]]
     return _model(trace, at, edges, stored)
@@ -190,6 +192,21 @@ class _Edges:
         return _Edges(*(np.concatenate([old[keep], new.astype(old.dtype)]) for old, new in parts))
 
 
+def _chain(kind: Array, stored: int) -> Array:
+    """Which edges lead from each moment of a thread to the next."""
+    found = np.isin(kind, [int(k) for k in (EdgeKind.CALL, EdgeKind.ORDER, EdgeKind.DURATION)])
+    found[:stored] = False
+    return found
+
+
+def _before_on_thread(src: Array, dst: Array, kind: Array, stored: int, moments: int) -> Array:
+    """For each moment the one before it on its thread; -1 if there is none."""
+    before = np.full(moments, -1, np.int32)
+    chain = _chain(kind, stored)
+    before[dst[chain]] = src[chain]
+    return before
+
+
 def _wait_on_hosts(  # columns
     src: Array, dst: Array, kind: Array, lag: Array, told: latencies.Latencies, stored: int
 ) -> None:
@@ -200,9 +217,7 @@ def _wait_on_hosts(  # columns
     least[dst[waits]] = told.own_ns[waits]
     handed = np.flatnonzero(kind[:stored] == EdgeKind.HANDOVER)
     least[dst[handed]] = 0
-    chain = np.isin(kind, [int(k) for k in (EdgeKind.CALL, EdgeKind.ORDER, EdgeKind.DURATION)])
-    chain[:stored] = False
-    held = np.flatnonzero(chain & (least[dst] >= 0))
+    held = np.flatnonzero(_chain(kind, stored) & (least[dst] >= 0))
     lag[held] = np.minimum(lag[held], least[dst[held]])
 
 

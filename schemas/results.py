@@ -1,79 +1,273 @@
-"""Columns of the rows that analyses give: what each is, in what unit.
+"""Columns of the rows that analyses give: what each is; its name ends in its unit.
 
-A column means the same in every analysis that has it. Its name ends in its unit. Beside these,
-rows have the columns that they are grouped by (`grouping.GRAINS`), named as those are.
+Beside the figures of an analysis, its rows have the columns that they are grouped by (`KEYS`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A column of the rows of an analysis.
-
-    Parameters
-    ----------
-    unit
-        Unit of its values; "" for counts, names and references; "1" for shares and ratios.
-    meaning
-        One sentence for people.
-    """
-
-    unit: str
-    meaning: str
-
-
 KEYS = {
-    "job": Figure("", "Name of the job: all of it is one row."),
-    "rank": Figure("", "Global rank of the process."),
-    "device": Figure("", "Device as the source numbers it."),
-    "stream": Figure("", "Name of the stream or queue that it ran on."),
-    "iteration": Figure("", "Training step by the program's own number."),
-    "step": Figure("", "Training step by the program's own number, or the window's name."),
-    "phase": Figure("", "forward, recompute, backward, optimizer or communication."),
-    "step_part": Figure("", "Pass that it serves: forward, backward or optimizer."),
-    "layer": Figure("", "Number of the repeated block of the model."),
-    "module": Figure("", "Innermost module of the model, as the framework names it."),
-    "operation": Figure("", "What it is part of: an operator as its user calls it."),
-    "collective": Figure("", "Kind of communication, such as all_reduce."),
-    "group": Figure("", "Process group that communicates."),
-    "class": Figure("", "compute, comm or copy; fills count as compute."),
-    "kernel": Figure("", "Name of the kernel as the source wrote it."),
+    "job": "Name of the job: all of it is one row.",
+    "rank": "Global rank of the process.",
+    "device": "Device as the source numbers it.",
+    "stream": "Name of the stream or queue that it ran on.",
+    "iteration": "Training step by the program's own number.",
+    "phase": "forward, recompute, backward, optimizer or communication.",
+    "step_part": "Pass that it serves: forward, backward or optimizer.",
+    "layer": "Number of the repeated block of the model.",
+    "module": "Innermost module of the model, as the framework names it.",
+    "operation": "What it is part of: an operator as its user calls it.",
+    "collective": "Kind of communication, such as all_reduce.",
+    "group": "Process group that communicates.",
+    "instance": "Number of the communication: one collective on all its ranks, or a send and its "
+    "receive.",
+    "class": "compute, comm or copy, of a path also what else it runs over; fills count as compute.",
+    "kernel": "Name of the kernel as the source wrote it.",
+    "node": "Row of the trace's nodes.",
+    "name": "Name of the node as the source wrote it.",
 }
 """What rows are grouped by, or are of."""
 
-FIGURES = {
-    # temporal
-    "span_ns": Figure("ns", "From the first start to the last end of what counts."),
-    "busy_ns": Figure("ns", "Time in which anything ran on the GPU."),
-    "compute_ns": Figure("ns", "Time in which a kernel or fill ran."),
-    "comm_ns": Figure("ns", "Time in which something communicated."),
-    "memcpy_ns": Figure("ns", "Time in which something was copied."),
-    "overlap_ns": Figure("ns", "Time in which compute and communication ran at once."),
-    "exposed_comm_ns": Figure("ns", "Time in which something communicated and no compute ran."),
-    "idle_ns": Figure("ns", "Time in which nothing ran on the GPU."),
-    # energy
-    "window_ns": Figure("ns", "Length of the window."),
-    "covered_ns": Figure("ns", "Of the window, how much is known of."),
-    "energy_j": Figure("J", "Energy of the GPU over the window."),
-    "work_j": Figure("J", "Of it, that of work whose power is known throughout."),
-    "cut_j": Figure("J", "Of it, that of work for whose whole time power is not known."),
-    "idle_j": Figure("J", "Of it, that of the time in which nothing ran."),
-    "compute_j": Figure("J", "Of work_j, that of kernels and fills."),
-    "comm_j": Figure("J", "Of work_j, that of communication."),
-    "copy_j": Figure("J", "Of work_j, that of copies."),
-    "mean_power_w": Figure("W", "Mean power of the GPU."),
-    "peak_power_w": Figure("W", "Highest power of the GPU."),
-    "counter_j": Figure("J", "Energy by the GPU's own counter."),
-    "difference_share": Figure("1", "(energy_j - counter_j) / counter_j."),
-    "telemetry_ns": Figure("ns", "Time between samples of power, the longest of several tools."),
-    "source": Figure("", "Tools that sampled power, the finest first."),
+_UNITS = {
+    "ns": "ns",
+    "us": "µs",
+    "share": "1",
+    "ratio": "1",
+    "factor": "1",
+    "percent": "%",
+    "gbps": "GB/s",
+    "tflop_per_s": "TFLOP/s",
+    "gib_per_s": "GiB/s",
+    "flop_per_byte": "FLOP/B",
+    "per_s": "1/s",
+    "bytes": "B",
+    "mhz": "MHz",
+    "j": "J",
+    "w": "W",
 }
-"""Figures by name."""
+"""Endings of names, and the units that they stand for."""
+
+_TEMPORAL = {
+    "span_ns": "From the first start to the last end of what counts, or of the step.",
+    "busy_ns": "Time in which anything ran on the GPU.",
+    "compute_ns": "Time in which a kernel or fill ran.",
+    "comm_ns": "Time in which something communicated.",
+    "memcpy_ns": "Time in which something was copied.",
+    "overlap_ns": "Time in which compute and communication ran at once.",
+    "exposed_comm_ns": "Time in which something communicated and no compute ran.",
+    "idle_ns": "Time in which nothing ran on the GPU.",
+    "compute_only_ns": "Time in which compute alone ran.",
+    "comm_only_ns": "Time in which communication alone ran.",
+    "memcpy_only_ns": "Time in which copies alone ran.",
+    "overlapped_ns": "Time in which work of several sorts ran at once.",
+    "idle_time_us": "HTA: time in which nothing ran.",
+    "compute_time_us": "HTA: time in which compute ran.",
+    "non_compute_time_us": "HTA: time in which something else ran and no compute.",
+    "kernel_time_us": "HTA: all of the time from the first start to the last end.",
+    "idle_time_percent": "HTA: idle_time_us of kernel_time_us.",
+    "compute_time_percent": "HTA: compute_time_us of kernel_time_us.",
+    "non_compute_time_percent": "HTA: non_compute_time_us of kernel_time_us.",
+    "computation_time_us": "TraceLens: time in which compute ran.",
+    "exposed_comm_time_us": "TraceLens: time in which something communicated and no compute ran.",
+    "exposed_memcpy_time_us": "TraceLens: time in which copies alone ran.",
+    "busy_time_us": "TraceLens: time in which anything ran.",
+    "total_time_us": "TraceLens: from the first start to the last end.",
+    "total_comm_time_us": "TraceLens: time in which something communicated.",
+    "total_memcpy_time_us": "TraceLens: time in which something was copied.",
+}
+_OVERLAP = {
+    "compute_ns": "Time in which kernels and fills of the group ran.",
+    "exposed_compute_ns": "Of it, that without communication on the GPU.",
+    "compute_overlap_share": "The rest of compute_ns, as a share.",
+    "comm_ns": "Time in which communication of the group ran.",
+    "exposed_comm_ns": "Of it, that without compute on the GPU.",
+    "comm_overlap_share": "The rest of comm_ns, as a share.",
+    "slowdown_factor": "How much longer kernels took beside communication than the same alone.",
+    "overlapped_kernels": "Kernels that ran beside communication for half of their time or more.",
+    "compared_kernels": "Of them, those of which the same ran alone as well.",
+    "solo_kernels": "Kernels like them that ran alone.",
+    "c3_efficiency_share": "Share of the ideal speed-up by overlap; 1 is perfect, 0 serial.",
+    "members": "Members of the collective that are in the trace.",
+    "kernels": "Kernels of the operation instance.",
+    "start_ns": "Start, since the trace's origin.",
+    "elapsed_ns": "From the first start to the last end of its kernels.",
+    "overlap_ns": "Of it, time in which something communicated on the GPU.",
+    "overlap_share": "overlap_ns of elapsed_ns.",
+    "comp_comm_overlap_percent": "HTA: share of communication beside which compute ran.",
+    "computation_time_us": _TEMPORAL["computation_time_us"],
+    "total_comm_time_us": _TEMPORAL["total_comm_time_us"],
+    "exposed_comm_time_us": _TEMPORAL["exposed_comm_time_us"],
+}
+_LAUNCH = {
+    "kernels": "Work that was launched on the GPU.",
+    "unlinked": "Of it, what has no recorded launch: it counts in unlinked_gap_ns alone.",
+    "calls": "Host calls that launched the others.",
+    "prep_ns": "Time in which a stream was free and the host had not asked for the next work.",
+    "call_ns": "From the call for work, or the end of the work before it, to its start.",
+    "launch_ns": "From the end of all work before it to its start: prep_ns + call_ns.",
+    "prep_median_ns": "Median of prep over kernels.",
+    "call_median_ns": "Median of call over kernels.",
+    "launch_median_ns": "Median of launch over kernels.",
+    "unlinked_gap_ns": "Gaps before work without a recorded launch.",
+    "calls_per_s": "Calls by the time from the first start to the last end of this work.",
+}
+_COLLECTIVES = {
+    "bytes": "Bytes that each member put in.",
+    "collectives": "Collectives of the group.",
+    "members": "Members of them that are in the trace.",
+    "unmatched": "Members that no other rank has a part in.",
+    "duration_ns": "Durations of members, summed.",
+    "duration_p50_ns": "Median duration of a member.",
+    "duration_p95_ns": "95th percentile of durations of members.",
+    "wait_ns": "Time that members waited for the last one, summed.",
+    "wait_max_ns": "The longest that one member waited.",
+    "transfer_ns": "From the last member's start to the end, summed over collectives.",
+    "transfer_min_ns": "The shortest transfer.",
+    "transfer_p50_ns": "Median of transfers.",
+    "transfer_p95_ns": "95th percentile of transfers.",
+    "transfer_max_ns": "The longest transfer.",
+    "skew_p50_ns": "Median time between the first member's start and the last one's.",
+    "skew_max_ns": "The longest such time.",
+    "skew_ns": "From the first member's start to the last one's.",
+    "size_bytes": "Size as nccl-tests counts it, summed over collectives of known bandwidth.",
+    "algbw_gbps": "Algorithmic bandwidth: size by time, 1e9 byte/s; the median.",
+    "busbw_gbps": "Bus bandwidth as nccl-tests defines it; the median.",
+    "busbw_min_gbps": "The lowest bus bandwidth.",
+    "busbw_max_gbps": "The highest bus bandwidth.",
+    "late_rank": "Rank that came last, of several collectives most often.",
+    "late_share": "In how many of them it came last.",
+    "late_by_ns": "How much later the last was than the one before.",
+    "uncertainty_ns": "How well these ranks' clocks are known to each other; waits below mean nothing.",
+    "put_bytes": "Bytes put in, the most of a member.",
+    "got_bytes": "Bytes given, the most of a member.",
+    "ranks": "Ranks of it that are in the trace.",
+    "group_size": "Ranks that the group has.",
+    "hosts": "Hosts that its ranks are on.",
+    "start_ns": "First start, since the trace's origin.",
+    "last_start_ns": "Last start, since the trace's origin.",
+    "end_ns": "Last end, since the trace's origin.",
+    "dtype": "Element type of what is communicated.",
+    "latency_ns": "TraceLens: from the last start to the first end.",
+    "latency_mean_ns": "TraceLens: mean of latencies.",
+    "latency_std_ns": "TraceLens: standard deviation of latencies.",
+    "start_skew_mean_ns": "TraceLens: mean time between first and last start.",
+    "start_skew_std_ns": "TraceLens: its standard deviation.",
+    "end_skew_mean_ns": "TraceLens: mean time between first and last end.",
+    "end_skew_std_ns": "TraceLens: its standard deviation.",
+    "algbw_mean_gib_per_s": "TraceLens: mean algorithmic bandwidth.",
+    "algbw_std_gib_per_s": "TraceLens: its standard deviation.",
+    "busbw_mean_gib_per_s": "TraceLens: mean bus bandwidth.",
+    "busbw_std_gib_per_s": "TraceLens: its standard deviation.",
+}
+_KERNELS = {
+    "count": "Instances: kernels, collectives, copies and fills.",
+    "total_ns": "Their durations, summed.",
+    "share": "total_ns of all GPU time.",
+    "covered_ns": "Time in which one of them ran.",
+    "busy_share": "covered_ns of the GPUs' busy time.",
+    "mean_ns": "Mean of their durations.",
+    "std_ns": "Standard deviation of their durations.",
+    "min_ns": "The shortest.",
+    "p5_ns": "5th percentile of their durations.",
+    "p25_ns": "25th percentile of their durations.",
+    "median_ns": "Median of their durations.",
+    "p75_ns": "75th percentile of their durations.",
+    "p95_ns": "95th percentile of their durations.",
+    "p99_ns": "99th percentile of their durations.",
+    "max_ns": "The longest.",
+    "outliers": "How many took far longer than the median.",
+    "outlier_excess_ns": "How much longer these took than the median, summed.",
+    "worst_node": "The longest instance, a row of the trace's nodes.",
+    "worst_rank": "Its rank.",
+    "worst_start_ns": "Its start, since the trace's origin.",
+    "rank_spread_ratio": "Slowest rank's median by the median of all ranks' medians.",
+    "slowest_rank": "That rank.",
+    "tflop_per_s": "Floating-point operations by shapes, by time.",
+    "mem_gbps": "Bytes that must be read and written by shapes, by time; 1e9 byte/s.",
+    "tflop_per_s_counted": "Floating-point operations by counters, by time.",
+    "mem_counted_gbps": "Bytes between L2 and memory by counters, by time; 1e9 byte/s.",
+    "intensity_flop_per_byte": "Arithmetic intensity by shapes.",
+    "intensity_flop_per_byte_counted": "Arithmetic intensity by counters.",
+    "gfxclk_mhz": "Mean core clock by telemetry.",
+    "gfxclk_counted_mhz": "Mean core clock in the pass that counted cycles.",
+    "power_w": "Mean power of the GPU while they ran.",
+    "energy_j": "Their part of the GPU's energy.",
+    "energy_known": "Of how many instances energy is known.",
+}
+_COMPARE = {
+    "status": "both, or new or gone where one of the jobs alone has it.",
+    "count": "Instances in this job.",
+    "count_against": "Instances in the other job.",
+    "total_ns": "Their durations in this job, summed.",
+    "total_against_ns": "Their durations in the other job, summed.",
+    "unit_ns": "total_ns by rank and step.",
+    "unit_against_ns": "total_against_ns by rank and step.",
+    "delta_ns": "unit_ns - unit_against_ns.",
+    "delta_share": "delta_ns of the other job's GPU time.",
+    "ratio": "unit_ns by unit_against_ns.",
+    "median_ns": "Median of single instances in this job.",
+    "median_against_ns": "Median of single instances in the other job.",
+    "median_delta_ns": "median_ns - median_against_ns.",
+    "median_uncertainty_ns": "Standard error of that.",
+    "sure": "Whether the medians differ by more than their uncertainty.",
+}
+_CRITICAL_PATH = {
+    "pieces": "Pieces of the path in this group.",
+    "start_ns": "Start of the piece, since the trace's origin.",
+    "dur_ns": "Time on the path.",
+    "delay_ns": "Of it, what passes along an edge rather than in a node.",
+    "path_share": "dur_ns of the path's length.",
+}
+_TAXES = {
+    "window_ns": "Length of the window.",
+    "wait_ns": "Time in which communication waited for others.",
+    "exposed_wait_ns": "Of it, that without compute beside.",
+    "sync_ns": "Time in which the GPU did nothing while the host waited for it.",
+    "bulk_sync_ns": "exposed_wait_ns and sync_ns.",
+    "gap_ns": "Gaps between kernels.",
+    "launch_ns": "Of them, those in which the GPU did nothing.",
+    "overlap_ns": "Time that sync_ns and launch_ns have in common.",
+    "taxed_ns": "Bulk synchrony and launch by union.",
+    "taxed_share": "taxed_ns of window_ns.",
+}
+_ENERGY = {
+    "window_ns": "Length of the window.",
+    "covered_ns": "Of the window, how much power is known of.",
+    "energy_j": "Energy of the GPU over the window.",
+    "work_j": "Of it, that of work whose power is known throughout.",
+    "cut_j": "Of it, that of work for whose whole time power is not known.",
+    "idle_j": "Of it, that of the time in which nothing ran.",
+    "compute_j": "Of work_j, that of kernels and fills.",
+    "comm_j": "Of work_j, that of communication.",
+    "copy_j": "Of work_j, that of copies.",
+    "mean_power_w": "Mean power of the GPU.",
+    "peak_power_w": "Highest power of the GPU.",
+    "counter_j": "Energy by the GPU's own counter.",
+    "difference_share": "(energy_j - counter_j) / counter_j.",
+    "telemetry_ns": "Time between samples of power, the longest of several tools.",
+    "source": "Tools that sampled power, the finest first.",
+}
+
+FIGURES: dict[str, dict[str, str]] = {
+    "collectives": _COLLECTIVES,
+    "compare": _COMPARE,
+    "critical_path": _CRITICAL_PATH,
+    "energy": _ENERGY,
+    "kernels": _KERNELS,
+    "launch": _LAUNCH,
+    "overlap": _OVERLAP,
+    "taxes": _TAXES,
+    "temporal": _TEMPORAL,
+}
+"""Of each analysis, what its figures are; some are there in some of its modes only."""
 
 
-def figure(name: str) -> Figure | None:
-    """What a column is; None if nothing is said of it."""
-    return FIGURES.get(name) or KEYS.get(name)
+def columns(analysis: str) -> dict[str, str]:
+    """What the columns of an analysis are, keys first."""
+    return KEYS | FIGURES.get(analysis, {})
+
+
+def unit(name: str) -> str:
+    """Unit of a column by its name: "1" for shares and ratios, "" for counts and names."""
+    plain = name.removesuffix("_counted")
+    fits = [ending for ending in _UNITS if plain == ending or plain.endswith(f"_{ending}")]
+    return _UNITS[max(fits, key=len)] if fits else ""
