@@ -241,3 +241,27 @@ def test_a_circle_of_stages_that_hold_several_parts() -> None:
 def test_nothing_at_all() -> None:
     result = ci.analyze(gpu([(0, "k", 0, 1)]), "bubbles")
     assert result.rows.num_rows == 0
+
+
+@pytest.mark.parametrize("seed", [0, 7])
+def test_sends_and_receives_that_began_both_end_when_the_last_of_them_lets_them(
+    tmp_path: Path, seed: int
+) -> None:
+    """The critical path goes to whom of sender and receiver came last, as the sample job says."""
+    make_demo(
+        tmp_path / "job", **SMALL, ranks=3, layers=4, steps=1, pipeline=3, microbatches=8,
+        sequence=256, batch=2, seed=seed,
+    )  # fmt: skip
+    truth = json.loads((tmp_path / "job" / "truth.json").read_text())["critical_path"]["window"]
+    trace = ci.read(tmp_path / "job" / "kineto")
+    rows = ci.analyze(trace, "critical_path", by="piece").rows.to_pylist()
+    correlation = trace.array("correlation")
+    found = [
+        (r["rank"], int(correlation[r["node"]]), r["start_ns"] + trace.meta.origin_ns, r["dur_ns"])
+        for r in rows
+        if r["class"] in ("compute", "comm", "copy")
+    ]
+    names = ("kind", "rank", "correlation", "ts_ns", "dur_ns")
+    told = zip(*(truth[n] for n in names), strict=True)
+    work = ("kernel", "collective", "memcpy", "memset")
+    assert found == [row[1:] for row in told if row[0] in work]
