@@ -21,9 +21,11 @@ import numpy as np
 from chopper_interop import arrow, graph, latencies, timing_loops
 from chopper_interop.collectives import TOGETHER
 from chopper_interop.graph_chains import streams
-from chopper_interop.schemas.kinds import GPU_LANES, EdgeKind, LaneKind
+from chopper_interop.schemas.kinds import GPU_LANES, Collective, EdgeKind, LaneKind
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy.typing as npt
 
     from chopper_interop.graph import Graph
@@ -239,11 +241,14 @@ def _model(trace: Trace, at: Array, edges: _Edges, stored: int) -> Timing:
 def _met(trace: Trace, at: Array, edges: _Edges, stored: int) -> tuple[_Edges, Array]:
     """Edges with a moment for each collective in which all wait for all, and the last member of each.
 
-    Of other communication, what waited for another member lasts from that one's start on.
+    So do a send and a receive that began before the send's end. Of other communication, what waited for another member lasts from that one's start on.
     """
     comm = np.flatnonzero(edges.kind[:stored] == EdgeKind.COMM)
     last, member = edges.src[comm] // 2, edges.dst[comm] // 2
-    together = _together(trace, last)
+    paired = _of_kind(trace, last, (Collective.SEND,)) & (at[2 * member] < at[2 * last + 1])
+    late = paired & (at[2 * member] > at[2 * last])  # the receive came last
+    last, member = np.where(late, member, last), np.where(late, last, member)
+    together = paired | _of_kind(trace, last, TOGETHER)
     heads, of_edge = np.unique(last[together], return_inverse=True)
     members = np.concatenate([heads, member[together]])
     meeting = len(at) + np.concatenate([np.arange(len(heads)), of_edge])
@@ -277,11 +282,11 @@ def _lasting(trace: Trace) -> Array:
     return np.isin(trace.array("kind", "lanes"), [int(k) for k in lanes])[trace.array("lane")]
 
 
-def _together(trace: Trace, node: Array) -> Array:
-    """Which members are of collectives that nobody leaves before the last has come."""
+def _of_kind(trace: Trace, node: Array, wanted: Sequence[str]) -> Array:
+    """Which members are of collectives of these kinds."""
     if "collective" not in trace.nodes.column_names:
         return np.zeros(len(node), bool)
     column = arrow.flat(trace.nodes["collective"])
     kinds = column.dictionary.to_pylist()
-    chosen = np.array([*(kind in TOGETHER for kind in kinds), False])
+    chosen = np.array([*(kind in wanted for kind in kinds), False])
     return chosen[arrow.numbers(column, -1)[node]]
