@@ -86,7 +86,8 @@ def replay(
         distance by the measured one. The summary has mean, median and greatest `error_share` of each
         convention; `matched_edges_share`, for how many durations of steps there are counterparts in
         others; and `varies`: which operations took longer or shorter than their median
-        (`difference_ns`, and `distance_ns` without regard to sign), greatest first.
+        (`difference_ns`, and `distance_ns` without regard to sign) or have no counterparts there
+        (`alone_ns`), greatest first.
 
     Notes
     -----
@@ -131,7 +132,7 @@ def replay(
     if len(model.steps) >= _LEAST_STEPS:
         usual, known = lags.without(0)
         summary["matched_edges_share"] = float(np.mean(known > 0)) if len(known) else None
-        summary["varies"] = _varies(part, model, usual, delays.without(0)[0])
+        summary["varies"] = _varies(part, model, usual, delays.without(0)[0], known > 0)
     return Result("replay", rows, summary, conventions)
 
 
@@ -330,7 +331,9 @@ def _summary(lengths: list[_Lengths]) -> dict[str, Any]:
     return {**made, "matched_edges_share": None, "varies": []}
 
 
-def _varies(trace: Trace, model: StepTiming, lag: Array, delay: Array) -> list[dict[str, Any]]:
+def _varies(
+    trace: Trace, model: StepTiming, lag: Array, delay: Array, known: Array
+) -> list[dict[str, Any]]:
     """Operations that took longer or shorter than in the other steps, on what bound each step.
 
     Parameters
@@ -339,6 +342,8 @@ def _varies(trace: Trace, model: StepTiming, lag: Array, delay: Array) -> list[d
         What was asked about.
     lag, delay
         Medians of the other steps.
+    known
+        Which edges have counterparts there.
     """
     none = np.zeros(len(model.src), np.uint8)
     binding, _ = timing_loops.bound(model.at_ns, model.first, model.after, model.lag_ns, none)
@@ -360,13 +365,15 @@ def _varies(trace: Trace, model: StepTiming, lag: Array, delay: Array) -> list[d
             ("median_ns", usual),
             ("difference_ns", took - usual),
             ("distance_ns", np.abs(took - usual)),
+            ("alone_ns", np.where(known[edges], 0, took)),
         )
     }
-    most = np.argsort(-totals["distance_ns"], kind="stable")[:_SHOWN]
+    differs = totals["distance_ns"] + totals["alone_ns"]
+    most = np.argsort(-differs, kind="stable")[:_SHOWN]
     return [
         about[k] | {what: int(total[k]) for what, total in totals.items()}
         for k in most.tolist()
-        if totals["distance_ns"][k]
+        if differs[k]
     ]
 
 

@@ -79,6 +79,13 @@ def test_what_has_no_counterpart_keeps_the_time_of_its_own_step(tmp_path: Path) 
     assert predicted[2, 0] == predicted[2, 1] == 110_000
 
 
+def test_what_only_one_step_has_is_told(tmp_path: Path) -> None:
+    trace = by_hand(tmp_path / "t.json", [[10], [10], [10, -70]])
+    varies = ci.analyze(trace, "replay").summary["varies"]
+    assert varies[0]["name"].startswith("aten::op")
+    assert varies[0]["alone_ns"] == 70_000
+
+
 def test_the_sample_job_is_told_well(job) -> None:
     """Its kernels vary by about a percent, its hosts by more; a step is some ten thousand of them."""
     result = ci.analyze(job, "replay")
