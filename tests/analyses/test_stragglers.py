@@ -1,0 +1,175 @@
+"""Stragglers: exactly the sample job's, and gains against jobs that are timed anew by hand."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from shared_data import SHARED
+
+import chopper_interop as ci
+from chopper_interop import counterparts, paths, spans
+from chopper_interop.demo import make_demo
+from chopper_interop.errors import UsageError
+from chopper_interop.schemas.kinds import Kind
+from chopper_interop.testing import check_analysis
+from chopper_interop.timing import timing_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_the_contract_of_analyses(demo: Path) -> None:
+    from chopper_interop.analyses.stragglers import stragglers
+
+    check_analysis(stragglers, ci.read(demo / "kineto"))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "steps", "sequence", "straggler", "slowdown"),
+    [
+        (2, 1, 256, 1, 1.0),
+        (2, 2, 256, 0, 1.03),
+        (3, 3, 512, 2, 1.06),
+        (4, 1, 1024, 7, 1.1),
+        (8, 1, 256, 5, 1.03),
+        (8, 2, 512, -1, 1.2),
+        (5, 2, 256, 3, 1.2),
+        (8, 1, 4096, 0, 1.0),
+    ],
+)
+def test_the_straggler_is_the_sample_jobs(
+    tmp_path: Path, ranks: int, steps: int, sequence: int, straggler: int, slowdown: float
+) -> None:
+    make_demo(
+        tmp_path / "job", ranks=ranks, steps=steps, layers=1, seed=ranks + steps, sequence=sequence,
+        straggler=straggler, straggler_slowdown=slowdown, telemetry=False, counter_steps=0,
+    )  # fmt: skip
+    truth = json.loads((tmp_path / "job" / "truth.json").read_text())["straggler"]
+    result = ci.analyze(ci.read(tmp_path / "job" / "kineto"), "stragglers")
+    assert result.rows["kernel_time_ns"].to_pylist() == truth["kernel_time_ns"]
+    assert result.summary["slow_rank"] == truth["rank"]
+    assert result.summary["slowdown_factor"] == truth["slowdown"]
+    if truth["rank"] >= 0 and steps > 1:
+        rows = result.rows.to_pylist()
+        assert [r["rank"] for r in rows if r["persistent"]] == [truth["rank"]]
+        assert rows[truth["rank"]]["steps_slow"] == steps
+        assert max(rows, key=lambda r: r["gain_ns"])["rank"] == truth["rank"]
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory):
+    folder = tmp_path_factory.mktemp("stragglers") / "job"
+    make_demo(folder, ranks=4, layers=1, steps=3, straggler=2, telemetry=False, counter_steps=0)
+    return ci.read(folder / "kineto")
+
+
+@pytest.mark.parametrize("steps", ["", "11"])
+def test_gains_are_those_of_plain_loops(job, steps: str) -> None:
+    result = ci.analyze(job, "stragglers", steps=steps)
+    timing, owner = timing_of(job), paths.owners(timing_of(job))
+    group, rank = counterparts.of(job, across="ranks"), job.array("rank")
+    step = np.array([-1 if s is None else s for s in job.annotated("iteration")])
+    counted = np.isin(job.array("kind"), [Kind.KERNEL, Kind.MEMSET, Kind.MEMCPY])
+    counted &= (step >= 0) & ((step == 11) | (not steps))
+    members: dict[int, dict[int, int]] = {}
+    edges = [e for e in range(len(owner)) if owner[e] >= 0 and counted[owner[e]]]
+    for e in edges:
+        members.setdefault(int(group[owner[e]]), {})[int(rank[owner[e]])] = int(timing.lag_ns[e])
+    window = spans.of(timing, steps)
+
+    def gain(instead) -> int:
+        lag = timing.lag_ns.copy()
+        for e in edges:
+            lag[e] = instead(members[int(group[owner[e]])], int(rank[owner[e]]), int(lag[e]))
+        return int((window.lengths(timing.at_ns) - window.lengths(timing.retimed(lag))).sum())
+
+    def even(others, _rank, _own) -> int:
+        return sorted(others.values())[(len(others) - 1) // 2]
+
+    all_even = gain(even)
+    assert result.summary["before_ns"] - result.summary["even_ns"] == all_even
+    for row in result.rows.to_pylist():
+
+        def peers(others, who, own, this=row["rank"]) -> int:
+            left = sorted(ns for r, ns in others.items() if r != who)
+            return left[(len(left) - 1) // 2] if who == this and left else own
+
+        assert row["gain_ns"] == gain(peers)
+        assert row["gain_share"] == row["gain_ns"] / all_even
+
+
+def test_operations_of_a_rank_are_its_work(job) -> None:
+    ranks = ci.analyze(job, "stragglers").to_pandas().set_index("rank")
+    operations = ci.analyze(job, "stragglers", by="operation").to_pandas()
+    assert operations.groupby("rank")["excess_ns"].sum().to_dict() == ranks["excess_ns"].to_dict()
+    worst = operations.loc[operations["gain_ns"].idxmax()]
+    assert worst["rank"] == 2
+    assert operations["gain_ns"].notna().sum() == 16
+
+
+def test_who_is_slow_in_one_step_is_no_persistent_straggler(job) -> None:
+    """A rank whose kernels take 1.5 times as long in one step of three."""
+    step = np.array([-1 if s is None else s for s in job.annotated("iteration")])
+    mine = (step == 11) & (job.array("kind") == Kind.KERNEL) & (job.array("rank") == 0)
+    dur = np.where(mine, job.array("dur") * 3 // 2, job.array("dur"))
+    place = job.nodes.column_names.index("dur")
+    nodes = job.nodes.set_column(place, job.nodes.schema.field(place), [dur])
+    rows = ci.analyze(replace(job, nodes=nodes), "stragglers").rows.to_pylist()
+    assert (rows[0]["steps_slow"], rows[0]["persistent"]) == (1, False)
+    assert rows[0]["slowdown_factor"] > 1.1
+    assert (rows[2]["steps_slow"], rows[2]["persistent"]) == (3, True)
+
+
+def test_other_numbers_of_ranks_and_another_time_change_nothing(job) -> None:
+    expected = ci.analyze(job, "stragglers").rows
+    rank = job.array("rank") + 5
+    nodes = job.nodes
+    for name, values in (("rank", rank), ("ts", job.array("ts") + 10**12)):
+        place = nodes.column_names.index(name)
+        nodes = nodes.set_column(
+            place,
+            nodes.schema.field(place),
+            [values.astype(nodes.schema.field(place).type.to_pandas_dtype())],
+        )
+    found = ci.analyze(replace(job, nodes=nodes), "stragglers").rows
+    assert found["rank"].to_pylist() == [5, 6, 7, 8]
+    assert found.drop_columns(["rank"]) == expected.drop_columns(["rank"])
+
+
+def test_ranks_that_are_asked_about_are_compared_with_all(job) -> None:
+    every = ci.analyze(job, "stragglers").rows.to_pylist()
+    some = ci.analyze(job, "stragglers", ranks="1-2")
+    assert some.rows.to_pylist() == every[1:3]
+    assert some.summary["slow_rank"] == 2
+    assert ci.analyze(job, "stragglers", ranks="0-1").summary["slow_rank"] == -1
+
+
+def test_without_peers_or_steps_there_are_no_rows_and_a_reason(job) -> None:
+    alone = ci.analyze(job.rank(1), "stragglers")
+    assert alone.rows.num_rows == 0
+    assert "one rank" in alone.conventions["no rows"]
+    plain = replace(job, nodes=job.nodes.drop_columns(["iteration"]))
+    nothing = ci.analyze(plain, "stragglers")
+    assert nothing.rows.num_rows == 0
+    assert "no training steps" in nothing.conventions["no rows"]
+    for by in ("rank", "operation"):
+        assert ci.analyze(job.rank(1), "stragglers", by=by).summary["slow_rank"] == -1
+
+
+def test_what_makes_no_sense_is_refused(job) -> None:
+    for options in ({"by": "layer"}, {"ranks": "9"}, {"steps": "99"}, {"threshold": 0.5}):
+        with pytest.raises(UsageError):
+            ci.analyze(job, "stragglers", **options)
+
+
+@pytest.mark.parametrize("name", ["pytorch/torchrec_4rank_v100", "pytorch/dlrm_8rank_v100/kineto"])
+def test_real_jobs_have_counterparts_for_all(name: str) -> None:
+    if not (path := SHARED / name).exists():
+        pytest.skip(f"{name} is not there")
+    result = ci.analyze(ci.read(path), "stragglers")
+    assert "100.0% of the time" in result.conventions["counterparts"]
+    assert result.summary["job_slowdown_factor"] >= 1

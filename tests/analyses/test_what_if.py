@@ -1,0 +1,262 @@
+"""What if: against longest paths by networkx, traces by hand, and what the sample job would have been."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from shared_data import SHARED
+
+import chopper_interop as ci
+from chopper_interop import changes, paths, spans
+from chopper_interop.changes import Change, Time
+from chopper_interop.demo import make_demo
+from chopper_interop.errors import UsageError
+from chopper_interop.schemas.kinds import EdgeKind, Kind
+from chopper_interop.testing import check_analysis, strategies
+from chopper_interop.timing import timing_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def gained(trace, change, **options):
+    return ci.analyze(trace, "what_if", change=change, **options).rows["gain_ns"].to_pylist()[1:]
+
+
+def test_the_contract_of_analyses(demo: Path) -> None:
+    from chopper_interop.analyses.what_if import what_if
+
+    check_analysis(what_if, ci.read(demo / "kineto"))
+
+
+@pytest.fixture(scope="module")
+def trace(demo: Path):
+    return ci.read(demo / "kineto")
+
+
+@pytest.mark.parametrize("steps", ["", "each"])
+@pytest.mark.parametrize(
+    "change", ["scale=1", "delays=1", "launch=+0us", "bandwidth=1", "calls=-0"]
+)
+def test_what_changes_nothing_gains_nothing(trace, change: str, steps: str) -> None:
+    assert not any(gained(trace, change, steps=steps))
+    now = changes.applied(timing_of(trace), changes.parsed(change))
+    assert (now.lag_ns == timing_of(trace).lag_ns).all()
+
+
+@pytest.mark.parametrize("steps", ["", "each", "11"])
+def test_what_was_measured_is_the_critical_path(trace, steps: str) -> None:
+    path = ci.analyze(trace, "critical_path", steps=steps)
+    found = ci.analyze(trace, "what_if", change="scale=1", steps=steps)
+    rows = [r for r in found.rows.to_pylist() if r["change"] == "as measured"]
+    assert found.summary["before_ns"] == path.summary["path_ns"]
+    for name in paths.CLASSES:
+        assert sum(r[f"path_{name}_ns"] for r in rows) == path.summary[f"{name}_ns"]
+
+
+@pytest.mark.parametrize("steps", ["", "each"])
+def test_paths_tile_their_windows_however_things_change(trace, steps: str) -> None:
+    for row in ci.analyze(trace, "what_if", steps=steps).rows.to_pylist():
+        assert sum(row[f"path_{name}_ns"] for name in paths.CLASSES) == row["after_ns"]
+    classes = ci.analyze(trace, "what_if", steps=steps, by="class").to_pandas()
+    rows = ci.analyze(trace, "what_if", steps=steps).to_pandas()
+    assert classes["after_ns"].sum() == rows["after_ns"].sum()
+
+
+def test_a_straggler_made_as_its_peers_gives_the_job_without_it(tmp_path: Path) -> None:
+    """Within 2 %: the median of the peers lacks what noise adds where ranks wait for the slowest."""
+    common = {"ranks": 4, "layers": 2, "steps": 2, "telemetry": False, "counter_steps": 0}
+    make_demo(tmp_path / "slow", straggler=2, straggler_slowdown=1.15, **common)
+    make_demo(tmp_path / "even", straggler=2, straggler_slowdown=1.0, **common)
+    slow, even = (ci.read(tmp_path / name / "kineto") for name in ("slow", "even"))
+    change = "median=ranks where kind == 'kernel' and rank == 2"
+    row = ci.analyze(slow, "what_if", change=change).rows.to_pylist()[1]
+    true = ci.analyze(even, "what_if", change=change).rows.to_pylist()[0]["before_ns"]
+    assert row["before_ns"] > 1.08 * true
+    assert abs(row["after_ns"] - true) < 0.02 * true
+
+
+def test_without_slow_clocks_the_job_is_nearly_the_ideal_one(tmp_path: Path) -> None:
+    """Kernels set to their times at the highest clock, as truth knows these."""
+    make_demo(tmp_path / "job", ranks=2, layers=2, steps=2, telemetry=False, counter_steps=0)
+    truth = json.loads((tmp_path / "job" / "truth.json").read_text())
+    trace = ci.read(tmp_path / "job" / "kineto")
+    timing, table = timing_of(trace), truth["kernels"]
+    keys = zip(table["rank"], table["correlation"], strict=True)
+    ideal = dict(zip(keys, table["ideal_dur_ns"], strict=True))
+    lag, owner = timing.lag_ns.copy(), paths.owners(timing)
+    rank, correlation = trace.array("rank"), trace.array("correlation")
+    for edge in np.flatnonzero((trace.array("kind") == Kind.KERNEL)[owner] & (owner >= 0)):
+        node = owner[edge]
+        lag[edge] = ideal[int(rank[node]), int(correlation[node])]
+    found = spans.of(timing, "each")
+    assert found.lengths(timing.at_ns).tolist() == truth["measured_step_ns"]
+    assert found.lengths(timing.retimed(lag)).tolist() == truth["ideal_step_ns"]
+
+
+def test_slower_by_no_more_than_its_slack_changes_nothing(trace) -> None:
+    marked = ci.analyze(trace, "critical_path").annotate(trace)
+    frame = marked.to_pandas(columns=["kind", "dur", "slack_ns"])
+    kernels = frame[(frame["kind"] == "kernel") & (frame["slack_ns"] > 0)]
+    for node, row in kernels.sample(8, random_state=1).iterrows():
+        for more, moved in ((0, 0), (1, -1)):
+            factor = (row["dur"] + row["slack_ns"] + more) / row["dur"]
+            one = f"scale={factor!r} where index == {node}"
+            assert gained(trace, one) == [moved]
+        assert gained(trace, f"remove where index == {node}") == [0]
+
+
+def test_each_alone_and_all_together(trace) -> None:
+    both = "launch=0; scale=0.5 where kind == 'kernel'; bandwidth=2 latency=10us where rank == 1"
+    found = ci.analyze(trace, "what_if", change=both)
+    assert len(found.rows["change"]) == 5
+    single = [gained(trace, part)[0] for part in both.split(";")]
+    assert found.rows["gain_ns"].to_pylist()[1:4] == single
+    assert found.rows["gain_ns"].to_pylist()[4] > max(single)
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ("scale=x", "no number"),
+        ("scale=-1", "less than 0"),
+        ("scale", "no number"),
+        ("faster=2", "there is no 'faster'"),
+        ("scale=0.5 where", "behind where"),
+        ("scale=0.5 where nothing == 3", "cannot be answered"),
+        ("scale=0.5 speed=3", "no option"),
+        ("launch=fast", "no time"),
+        ("launch=9e99", "no time"),
+        ("bandwidth=0", "not more than 0"),
+        ("bandwidth=2 latency=+3us", "a sign"),
+        ("clock=nan", "reckon"),
+        ("clock=2000 beta=2", "more than 1"),
+        ("median=all", "none of"),
+        ("remove=3", "no value"),
+        ("scale=", "behind scale="),
+        ("where rank == 1", "does not say what"),
+        ("scale=2 where name == 'a", "quote"),
+        ("=3", "there is no ''"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(trace, change: str, what: str) -> None:
+    with pytest.raises(UsageError, match=what):
+        ci.analyze(trace, "what_if", change=change)
+
+
+def test_other_options_that_make_no_sense(trace) -> None:
+    for options in ({"by": "layer"}, {"ranks": "9"}, {"steps": "99"}):
+        with pytest.raises(UsageError):
+            ci.analyze(trace, "what_if", **options)
+
+
+def test_texts_are_read_as_written() -> None:
+    found = changes.parsed("scale=.5 where name == 'a;b where c' ;; launch=+2us;median; remove")
+    assert [c.what for c in found] == ["scale", "launch", "median", "remove"]
+    assert (found[0].value, found[0].where) == (0.5, "name == 'a;b where c'")
+    assert found[1].value == Time(2_000, is_added=True)
+    assert found[2].value == "both"
+    assert changes.parsed("launch=1.5us")[0].value == Time(1_500, is_added=False)
+    assert changes.parsed(" ; ") == []
+
+
+CHANGES = (
+    "scale=0", "scale=0.5 where kind == 'kernel'", "scale=3 where rank == 0", "remove where dur > 2",
+    "launch=0", "launch=+3", "calls=2", "calls=+5", "bandwidth=4 latency=1", "delays=0", "median",
+    "clock=1000",
+)  # fmt: skip
+
+
+@settings(max_examples=60)
+@given(strategies.traces(), st.lists(st.sampled_from(CHANGES), min_size=1, max_size=3))
+def test_any_trace_is_timed_anew_as_networkx_does(trace, chosen) -> None:
+    timing = timing_of(trace)
+    now = changes.applied(timing, changes.parsed(";".join(chosen)))
+    graph = nx.DiGraph()
+    graph.add_nodes_from(range(len(timing.graph)))
+    src, after = timing.graph.src.tolist(), timing.graph.after.tolist()
+    for a, b, lag in zip(src, after, now.lag_ns.tolist(), strict=True):
+        old = graph.get_edge_data(a, b, {"lag": lag})["lag"]
+        graph.add_edge(a, b, lag=max(lag, old))
+    at = {}
+    for v in nx.topological_sort(graph):
+        before = [at[u] + graph.edges[u, v]["lag"] for u in graph.predecessors(v)]
+        at[v] = max(before) + int(now.delay_ns[v]) if before else int(timing.at_ns[v])
+    assert [at[v] for v in range(len(at))] == timing.retimed(now.lag_ns, now.delay_ns).tolist()
+    for by in ("job", "rank", "class"):
+        ci.analyze(trace, "what_if", change=";".join(chosen), by=by)
+    ci.analyze(trace, "what_if")
+
+
+def test_host_time_within_a_node_counts_its_children_once(trace) -> None:
+    timing = timing_of(trace)
+    frame = trace.to_pandas(columns=["kind", "dur", "name"])
+    changer = changes.Changer(timing)
+    step = frame.index[
+        frame["name"].str.startswith("ProfilerStep") & (frame["kind"] != "gpu_annotation")
+    ][0]
+    chosen = np.zeros(len(frame), bool)
+    chosen[step] = True
+    edge = changer.edges(changer.within(chosen))
+    begin, end = 2 * step, 2 * step + 1
+    inside = (timing.at_ns[timing.graph.src[edge]] >= timing.at_ns[begin]) & (
+        timing.at_ns[timing.graph.after[edge]] <= timing.at_ns[end]
+    )
+    assert inside.all()
+    waits = timing.lag_ns[edge] < timing.graph.gap_ns[edge]
+    assert timing.graph.gap_ns[edge].sum() == frame["dur"][step]
+    assert timing.lag_ns[edge][~waits].sum() <= frame["dur"][step]
+
+
+def test_a_call_that_is_removed_launches_at_once(trace) -> None:
+    timing = timing_of(trace)
+    now = changes.applied(timing, [Change("remove", kinds=(Kind.RUNTIME,))])
+    launches = timing.graph.kind == EdgeKind.LAUNCH
+    assert timing.lag_ns[launches].min() > 0
+    assert not now.lag_ns[launches].any()
+
+
+def test_a_clock_that_is_known_scales_kernels(trace) -> None:
+    kernels = trace.array("kind") == Kind.KERNEL
+    clock = [1500.0 if k else None for k in kernels.tolist()]
+    clock[int(np.flatnonzero(kernels)[0])] = None
+    known = trace.annotate(gfxclk_mhz=clock)
+    result = ci.analyze(known, "what_if", change="clock=3000 beta=0.5")
+    assert "1 kernels without a known clock" in result.conventions["change: clock=3000 beta=0.5"]
+    timing = timing_of(known)
+    now = changes.applied(timing, changes.parsed("clock=3000 beta=0.5"))
+    changed = now.lag_ns != timing.lag_ns
+    assert changed.sum() == kernels.sum() - 1
+    assert (now.lag_ns[changed] == np.rint(timing.lag_ns[changed] * 0.75)).all()
+
+
+def test_neither_a_shift_in_time_nor_other_numbers_of_ranks_matter(trace) -> None:
+    expected = ci.analyze(trace, "what_if", steps="each").rows.drop_columns(["change"])
+    later = trace.nodes.set_column(
+        trace.nodes.column_names.index("ts"), "ts", [trace.array("ts") + 10**12]
+    )
+    moved = replace(trace, nodes=later.cast(trace.nodes.schema))
+    assert ci.analyze(moved, "what_if", steps="each").rows.drop_columns(["change"]) == expected
+
+
+@pytest.mark.parametrize(
+    "name", ["pytorch/torchrec_4rank_v100", "pytorch/mi210", "rocprof/v3_json_mi350x", "chakra"]
+)
+def test_real_jobs_are_as_long_as_their_critical_path(name: str) -> None:
+    if not (path := SHARED / name).exists():
+        pytest.skip(f"{name} is not there")
+    for one in sorted(path.glob("*.et")) if name == "chakra" else [path]:
+        trace = ci.read(one)
+        found = ci.analyze(trace, "what_if", change="scale=1; remove where kind == 'kernel'")
+        path_ns = ci.analyze(trace, "critical_path").summary["path_ns"]
+        assert found.summary["before_ns"] == path_ns
+        measured, same, without, _ = found.rows.to_pylist()
+        assert measured["after_ns"] == same["after_ns"] == path_ns
+        assert without["after_ns"] <= path_ns
