@@ -44,7 +44,8 @@ _TOLD = {
     "latencies and the host's own time stay",
     "hold_out": "the graph of one step, and for every duration, transfer, wait and delay in it the median "
     "of its counterparts in all steps but the one that is predicted; what has none there keeps the "
-    "graph's own. Nothing measured in the predicted step is used",
+    "graph's own. Nothing measured in the predicted step is used, but "
+    "that it counts among all for the least latencies of the trace",
     "hold_out_but_first": "the same as if the first profiled step were not there, which often is a warm-up",
     "median": "of an even number half way between the two in the middle",
     "border": "what a step waits for that came before it (streams still at work, where its threads came "
@@ -55,7 +56,7 @@ _TOLD = {
     "memset": "counts as work",
     "copies": "count as work",
     "varies": "on what bound each predicted step as measured: its time there less the median of the other "
-    "steps, summed by name over all steps (see `iteration` of the rows for how many)",
+    "steps, summed by name over all steps",
 }
 
 
@@ -103,7 +104,9 @@ def replay(
     part = trace if chosen == trace.ranks else trace.of_ranks(chosen)
     found = windows.of_ranks(part, steps or "each") if steps or windows.marked(part) else []
     conventions = {
-        "window": windows.described(steps or "each", ""),
+        "window": f"training steps {steps}, as if there were no others"
+        if steps
+        else "all training steps",
         "ranks": f"{len(chosen)} of {len(trace.ranks)}",
         "graphs": f"the {graphs} nearest other steps predict each",
         **_TOLD,
