@@ -123,7 +123,7 @@ class Members:
 def named(trace: Trace) -> Trace:
     """The trace with the kind of communication, where the kernel's name tells what no source did."""
     row = np.flatnonzero(trace.array("kind") == Kind.COMM)
-    code, kinds = _coded(trace, "collective", row)
+    code, kinds = coded(trace, "collective", row)
     row = row[code < 0]
     names, of_node = trace.names(), trace.array("name")
     used, of_used = np.unique(of_node[row], return_inverse=True)
@@ -183,12 +183,12 @@ def _drawn(trace: Trace, issues: IssueLog) -> Trace:
     instance = arrow.numbers(trace.nodes["instance"], -1)
     row = np.flatnonzero(instance >= 0)
     first, instance = gather.distinct(instance)  # what states them numbers them as it likes
-    kind, kinds = _coded(trace, "collective", row)
+    kind, kinds = coded(trace, "collective", row)
     together, sends, receives, outward, inward = (
         np.isin(kind, [i for i, name in enumerate(kinds) if name in chosen])
         for chosen in (TOGETHER, (Collective.SEND,), (Collective.RECV,), FROM_ROOT, TO_ROOT)
     )
-    root = _roots(trace, row, instance[row])
+    root = roots(trace, row, instance[row])
     outward, inward = outward & (root >= 0), inward & (root >= 0)
     issues.add(ROOT_UNKNOWN, np.count_nonzero(~(together | sends | receives | outward | inward)))
     ts, end = trace.array("ts"), trace.array("ts") + trace.array("dur")
@@ -207,7 +207,7 @@ def _drawn(trace: Trace, issues: IssueLog) -> Trace:
     return trace.with_edges(start[holds], dst[holds], EdgeKind.COMM) if holds.any() else trace
 
 
-def _roots(trace: Trace, row: Array, instance: Array) -> Array:
+def roots(trace: Trace, row: Array, instance: Array) -> Array:
     """For each member the row of its collective's root; -1 if members tell of none or of several."""
     told, known = numbers(trace, "root", row), np.full(int(instance.max(initial=-1)) + 1, -1)
     stated = told >= 0
@@ -226,7 +226,7 @@ def numbers(trace: Trace, column: str, rows: Array) -> Array:
     return np.asarray(arrow.numbers(trace.nodes[column], -1))[rows].astype(np.int64)
 
 
-def _coded(trace: Trace, column: str, rows: Array) -> tuple[Array, tuple[str, ...]]:
+def coded(trace: Trace, column: str, rows: Array) -> tuple[Array, tuple[str, ...]]:
     """Codes of a column of names, and the names."""
     if column not in trace.nodes.column_names:
         return np.full(len(rows), -1, np.int64), ()
@@ -236,7 +236,7 @@ def _coded(trace: Trace, column: str, rows: Array) -> tuple[Array, tuple[str, ..
 
 def _members(trace: Trace) -> Members:
     row = np.flatnonzero(trace.array("kind") == Kind.COMM)
-    kind, kinds = _coded(trace, "collective", row)
+    kind, kinds = coded(trace, "collective", row)
     rank = trace.array("rank")[row].astype(np.int64)
     return Members(
         row=row,

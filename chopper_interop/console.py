@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import sys
 from contextlib import contextmanager
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from chopper_interop.graph import Graph
-    from chopper_interop.result import Result
     from chopper_interop.schemas.meta import ClockFit, DeviceMatch, Source
     from chopper_interop.sources import Inventory
     from chopper_interop.trace import Trace
@@ -31,15 +29,13 @@ if TYPE_CHECKING:
 _SHOWN_SKIPS = 20
 _SHOWN_MATCHES = 32
 _NO_TERMINAL = 120
-_FOR_PROGRAMS = 10_000
-"""So wide that no row of results is folded where a program may read them."""
 
 
 def _errors() -> Console:
-    return _console(sys.stderr)
+    return console_of(sys.stderr)
 
 
-def _console(stream: TextIO, width: int = _NO_TERMINAL) -> Console:
+def console_of(stream: TextIO, width: int = _NO_TERMINAL) -> Console:
     """As wide as the terminal or, where there is none, as COLUMNS says; else this wide."""
     told = stream.isatty() or "COLUMNS" in os.environ
     return Console(file=stream, highlight=False, width=None if told else width)
@@ -58,7 +54,7 @@ def show_inventory(inventory: Inventory, *, quiet: bool) -> None:
     """What was recognised, as what, and what was skipped and why."""
     if quiet:
         return
-    table = _table("source", "what it is")
+    table = table_of("source", "what it is")
     near = _common_folder(
         [s.paths[0] for s in inventory.sources] + [p for p, _ in inventory.skipped]
     )
@@ -79,7 +75,7 @@ def show_summary(trace: Trace, log: IssueLog, outputs: list[str], *, on_loss: st
     if on_loss == "ignore":
         issues = [i for i in issues if i.severity is Severity.ERROR]
     if issues:
-        table = _table("", "count", "what", "for example")
+        table = table_of("", "count", "what", "for example")
         for code, same in _by_code(issues).items():
             first = same[0]
             style = _STYLES[first.severity]
@@ -139,7 +135,7 @@ def _show_devices(trace: Trace, console: Console) -> None:
             runs.append([match])
     if not runs:
         return
-    table = _table("source", "its GPUs", "are devices", "of ranks", "known by")
+    table = table_of("source", "its GPUs", "are devices", "of ranks", "known by")
     for run in runs[:_SHOWN_MATCHES]:
         first, last = run[0], run[-1]
         style = "[yellow]" if first.known_by.startswith("assumed") else ""
@@ -163,7 +159,7 @@ def _show_clocks(trace: Trace, console: Console) -> None:
     if not fits:
         return
     near = _common_folder([Path(source.path) for source in trace.meta.sources])
-    table = _table("clock of", "was on", "known by", "offset", "drift", "±", "pairs", "")
+    table = table_of("clock of", "was on", "known by", "offset", "drift", "±", "pairs", "")
     runs = [list(same) for _, same in groupby(fits, _alike)]
     for run in runs[:_SHOWN_MATCHES]:
         fit = max(run, key=lambda one: one.uncertainty_ns)
@@ -237,7 +233,7 @@ def _by_code(issues: list[Any]) -> dict[str, list[Any]]:
 
 def show_formats() -> None:
     """All formats: what they are, what is taken over, and their options, on stdout."""
-    console = _console(sys.stdout)
+    console = console_of(sys.stdout)
     for name, found in registry.converters().items():
         if isinstance(found, registry.Broken):
             console.print(f"[bold]{escape(name)}[/bold]  does not load: {escape(found.reason)}\n")
@@ -263,49 +259,19 @@ def _about(found: registry.Converter) -> dict[str, str]:
     return {what: text for what, text in about.items() if text}
 
 
-def show_results(results: list[Result]) -> None:
-    """Rows of each analysis as a table on stdout."""
-    console = _console(sys.stdout, _FOR_PROGRAMS)
-    for result in results:
-        table = _table(*result.rows.column_names, title=result.analysis)
-        for row in result.rows.to_pylist():
-            table.add_row(*(_shown(value) for value in row.values()))
-        console.print(table)
-        for name, text in result.conventions.items():
-            console.print(f"[dim]{name}: {text}[/dim]")
-
-
-def write_csv(results: list[Result], folder: Path) -> None:
-    """A CSV file for each analysis."""
-    from chopper_interop import outputs
-
-    names = {f"{result.analysis}.csv" for result in results}
-    with outputs.folder(folder, owns=lambda there: there.name in names) as where:
-        for result in results:
-            with (where / f"{result.analysis}.csv").open("w", newline="") as file:
-                writer = csv.writer(file)
-                writer.writerow(result.rows.column_names)
-                writer.writerows(row.values() for row in result.rows.to_pylist())
-
-
 def show_findings(findings: Any, *, quiet: bool) -> None:
     """What a check found, on stdout."""
     if quiet:
         return
-    console = _console(sys.stdout)
+    console = console_of(sys.stdout)
     for finding in findings.found:
         console.print(Text(f"{'stops' if finding.stops else 'note'}: {finding}"), soft_wrap=True)
     console.print(Text(findings.verdict), soft_wrap=True)
 
 
-def _shown(value: Any) -> str:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return "" if value is None else str(value)
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
-
-
-def _table(*columns: str, title: str | None = None) -> Table:
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+def table_of(*columns: str) -> Table:
+    """A table without lines; numbers to the right."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         right = column == "count" or column.endswith(("_ns", "_share", "_mhz"))
         table.add_column(column, justify="right" if right else "left", overflow="fold")

@@ -90,6 +90,27 @@ def columns(trace: Trace, issues: IssueLog) -> dict[str, pa.Array]:
     return {name: c for name in wanted if (c := _column(trace, counted.node, values[name]))}
 
 
+def metrics(trace: Trace, *names: str) -> tuple[Array, dict[str, Array]]:
+    """What counters tell of each dispatch that was counted.
+
+    Parameters
+    ----------
+    trace
+        Any trace.
+    *names
+        Names of `schemas.derived.METRICS`.
+
+    Returns
+    -------
+    node, values
+        Their nodes, and of each name a number for each, not a number where unknown.
+    """
+    issues = IssueLog("job")  # what is to say of them, `columns` has said
+    counted = _Counted.of(trace, issues)
+    known = counted.metrics(issues)
+    return counted.node, {name: known[name] for name in names}
+
+
 def totals(trace: Trace) -> dict[str, float]:
     """Sum of each counter over all dispatches, as tools name the counters."""
     names = arrow.flat(trace.counters["name"])

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 ACROSS = ("iterations", "ranks", "both")
 _PLACE = ("step_part", "phase", "layer")
 """What else tells operations of one name apart, where it is known."""
+_FEW = 40
 _OWN_NUMBER = re.compile(r"(.*?)(\d+)$", re.DOTALL)
 
 
@@ -62,9 +63,14 @@ def of(trace: Trace, *, across: str = "iterations") -> Array:
 
 
 def medians(
-    values: Array, group: Array, *, counts: Array | None = None, apart: Array | None = None
+    values: Array,
+    group: Array,
+    *,
+    counts: Array | None = None,
+    apart: Array | None = None,
+    between: bool = False,
 ) -> tuple[Array, Array]:
-    """Median of the members of each one's group: of two in the middle the lower, so integers stay.
+    """Median of the members of each one's group, an integer.
 
     Parameters
     ----------
@@ -77,6 +83,8 @@ def medians(
     apart
         A number each: those who share it do not count for each other. So with steps as numbers it is
         the median of the other steps.
+    between
+        Of two in the middle what is half way, rounded down; else the lower.
 
     Returns
     -------
@@ -89,49 +97,74 @@ def medians(
     used = group >= 0 if counts is None else (group >= 0) & counts
     size = int(group.max(initial=-1)) + 1
     rows = np.flatnonzero(used)
-    rows = rows[np.argsort(values[rows], kind="stable")]
     first, place = gather.places(group[rows], size)
+    mine = np.flatnonzero(group >= 0)
+    asked, of_group = gather.places(group[mine], size)
+    values = np.ascontiguousarray(values, np.int64)
     median, members = values.copy(), np.zeros(len(group), np.int64)
-    asked, of_group = gather.places(group[group >= 0], size)
-    mine = np.flatnonzero(group >= 0)[of_group]
-    _medians(values, label, first, rows[place], asked, mine, apart is not None, median, members)
+    member = rows[place]
+    ascend(values, first, member)
+    _medians(values, label, first, member, asked, mine[of_group], between, median, members)
     return median, members
 
 
 @jit
-def _medians(  # noqa: PLR0913, PLR0917 # columns
+def _medians(  # noqa: C901, PLR0913, PLR0917 # columns
     values: Array,
     label: Array,
     first: Array,
     member: Array,
     asked: Array,
     mine: Array,
-    is_apart: bool,  # noqa: FBT001
+    between: bool,  # noqa: FBT001
     median: Array,
     members: Array,
 ) -> None:
-    """Members and those who ask by group; members ascend in value."""
+    """Write the medians of the members of each group, who ascend, for those of it who ask."""
     for g in range(len(first) - 1):
         low, high = first[g], first[g + 1]
         for k in range(asked[g], asked[g + 1]):
             i = mine[k]
-            if k > asked[g] and label[mine[k - 1]] == label[i]:  # neighbours most often agree
-                median[i] = median[mine[k - 1]] if members[mine[k - 1]] else median[i]
+            if k > asked[g] and label[mine[k - 1]] == label[i]:  # neighbours often agree
                 members[i] = members[mine[k - 1]]
+                if members[i]:
+                    median[i] = median[mine[k - 1]]
                 continue
-            other = high - low
-            if is_apart:
-                for m in range(low, high):
-                    other -= label[member[m]] == label[i]
-            members[i] = other
-            left = (other - 1) // 2
+            other = 0
             for m in range(low, high):
-                if is_apart and label[member[m]] == label[i]:
+                other += label[i] < 0 or label[member[m]] != label[i]
+            members[i] = other
+            seen = 0
+            lower = np.int64(0)
+            for m in range(low, high):
+                if label[i] >= 0 and label[member[m]] == label[i]:
                     continue
-                if left == 0 or not is_apart:
-                    median[i] = values[member[m + left]]
+                seen += 1
+                if seen == (other + 1) // 2:
+                    lower = values[member[m]]
+                    median[i] = lower
+                if seen == other // 2 + 1:
+                    if between:
+                        median[i] = lower + (values[member[m]] - lower) // 2
                     break
-                left -= 1
+
+
+@jit
+def ascend(values: Array, first: Array, member: Array) -> None:
+    """Put the members of each group, ``member[first[k]:first[k + 1]]``, in order of their values."""
+    for g in range(len(first) - 1):
+        low, high = first[g], first[g + 1]
+        if high - low > _FEW:
+            part = member[low:high].copy()
+            member[low:high] = part[np.argsort(values[part])]
+            continue
+        for k in range(low + 1, high):
+            moved = member[k]
+            m = k
+            while m > low and values[member[m - 1]] > values[moved]:
+                member[m] = member[m - 1]
+                m -= 1
+            member[m] = moved
 
 
 def _matched(keys: list[list[Array]], same: list[Array], rank: Array, step: Array) -> Array:

@@ -63,9 +63,11 @@ def edges(trace: Trace, chosen: Array, role: Array, issues: IssueLog) -> tuple[A
     issues
         Where the edges are counted.
     """
-    node = np.flatnonzero(chosen & _outermost(trace, role))
+    operation, opens = _outermost(trace, role)
+    node = np.flatnonzero(chosen & (operation | opens))
     lane, ts = trace.array("lane")[node], trace.array("ts")[node]
-    end = ts + trace.array("dur")[node]
+    opens = opens[node]
+    end = ts + np.where(opens, 0, trace.array("dur")[node])
     # threads of one rank have numbers beside each other, so that only those are looked at
     rank_of = trace.array("rank", "lanes")
     threads = np.unique(lane)
@@ -75,7 +77,7 @@ def edges(trace: Trace, chosen: Array, role: Array, issues: IssueLog) -> tuple[A
     first = np.searchsorted(rank_of[threads], rank_of[threads], "left").astype(np.int64)
     stop = np.searchsorted(rank_of[threads], rank_of[threads], "right").astype(np.int64)
     waits = np.isin(role[node], [int(r) for r in _WAITS])
-    source = _handed(number[lane], ts, end, waits, first, stop)
+    source = _handed(number[lane], ts, end, waits, opens, first, stop)
     found = np.flatnonzero(source >= 0)
     src, dst = node[source[found]], node[found]
     if found.size:
@@ -85,20 +87,26 @@ def edges(trace: Trace, chosen: Array, role: Array, issues: IssueLog) -> tuple[A
     return src.astype(np.int32), dst.astype(np.int32)
 
 
-def _outermost(trace: Trace, role: Array) -> Array:
-    """Which nodes are operations of host threads that no other is around; polls are none."""
-    on_thread = trace.array("kind", "lanes") == LaneKind.THREAD
-    operation = np.isin(trace.array("kind"), [int(k) for k in _OPERATIONS])
-    operation &= on_thread[trace.array("lane")] & (role != Role.POLL)
-    return operation & ~nest.within(operation, trace.array("parent"))
+def _outermost(trace: Trace, role: Array) -> tuple[Array, Array]:
+    """Operations of host threads that no other is around, and ranges that open outside of any.
+
+    Polls are no operations. A range may be the first that a thread does when it goes on.
+    """
+    on_thread = (trace.array("kind", "lanes") == LaneKind.THREAD)[trace.array("lane")]
+    kind = trace.array("kind")
+    operation = on_thread & np.isin(kind, [int(k) for k in _OPERATIONS]) & (role != Role.POLL)
+    within = nest.within(operation, trace.array("parent"))
+    return operation & ~within, on_thread & (kind == Kind.ANNOTATION) & ~within
 
 
 @jit
-def _handed(thread: Array, ts: Array, end: Array, waits: Array, first: Array, stop: Array) -> Array:
+def _handed(  # noqa: PLR0913, PLR0917 # columns
+    thread: Array, ts: Array, end: Array, waits: Array, opens: Array, first: Array, stop: Array
+) -> Array:
     """For each operation the one of another thread that it followed; -1 if it followed none.
 
     Operations come in order of their ranks and starts; those of a thread's rank are of the
-    threads from `first` to `stop`.
+    threads from `first` to `stop`. Of ranges (`opens`) the start alone counts, as what follows.
     """
     source = np.full(len(ts), -1, np.int64)
     following = np.full(len(ts), np.iinfo(np.int64).max, np.int64)
@@ -106,13 +114,14 @@ def _handed(thread: Array, ts: Array, end: Array, waits: Array, first: Array, st
     for i in range(len(ts) - 1, -1, -1):
         if last[thread[i]] >= 0:
             following[i] = ts[last[thread[i]]]
-        last[thread[i]] = i
+        if not opens[i]:
+            last[thread[i]] = i
     last[:] = -1
+    active = np.full(len(first), np.iinfo(np.int64).min, np.int64)  # until when each thread was
     for i in range(len(ts)):
         mine = thread[i]
-        before = last[mine]
-        since = end[before] if before >= 0 else np.iinfo(np.int64).min
-        if not waits[i] and (before < 0 or ts[i] - since > IDLE_NS):
+        since = active[mine]
+        if not waits[i] and (since == np.iinfo(np.int64).min or ts[i] - since > IDLE_NS):
             for other in range(first[mine], stop[mine]):
                 k = last[other]
                 if other == mine or k < 0 or end[k] > ts[i] or end[k] <= since:
@@ -121,6 +130,7 @@ def _handed(thread: Array, ts: Array, end: Array, waits: Array, first: Array, st
                 latest = source[i] < 0 or end[k] > end[source[i]]
                 if rests and latest and ts[i] - end[k] <= WAKE_NS:
                     source[i] = k
-        if before < 0 or end[i] >= since:
+        active[mine] = max(since, end[i])
+        if not opens[i] and (last[mine] < 0 or end[i] >= end[last[mine]]):
             last[mine] = i
     return source

@@ -140,6 +140,19 @@ def _by_key(key: Array, free: Array) -> Array:
     return place
 
 
+def sums(code: Array, values: Array, n: int) -> Array:
+    """Sum of whole numbers by code, from 0 to n - 1; exact."""
+    return _sums(np.ascontiguousarray(code, np.int64), np.ascontiguousarray(values, np.int64), n)
+
+
+@jit
+def _sums(code: Array, values: Array, n: int) -> Array:
+    total = np.zeros(n, np.int64)
+    for i in range(len(code)):
+        total[code[i]] += values[i]
+    return total
+
+
 def unreached(first: Array, after: Array) -> Array:
     """Which nodes of a graph never become free: those on circles, and all behind them.
 

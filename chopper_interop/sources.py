@@ -95,8 +95,10 @@ def find(given: Iterable[Path], format_name: str | None = None) -> Inventory:
         converter = registry.converter(name)
         groups = converter.group(paths) if converter.group else [[path] for path in paths]
         inventory.sources += [SourceFiles(converter, tuple(group)) for group in groups]
+    inventory.sources = _without_parts(inventory.sources)
     taken = {path for source in inventory.sources for path in source.paths}
     inventory.skipped = [(path, why) for path, why in inventory.skipped if path not in taken]
+    inventory.unreadable = [path for path in inventory.unreadable if path not in taken]
     outputs_given = (path for folder in given for path in _one_output(folder, inventory))
     _leave_outputs_out(inventory, by_name.union(outputs_given))
     return inventory
@@ -176,6 +178,12 @@ def _why_not(found: list[Converter], head: bytes, path: Path) -> str:
     if len(found) > 1:
         return f"it could be {' or '.join(c.name for c in found)}"
     return f"{found[0].description}: {found[0].not_read_because}"
+
+
+def _without_parts(sources: list[SourceFiles]) -> list[SourceFiles]:
+    """Sources without those that another takes along."""
+    taken = {path for source in sources for path in source.paths[1:]}
+    return [source for source in sources if source.paths[0] not in taken]
 
 
 def _is_derived(source: SourceFiles, inventory: Inventory) -> bool:

@@ -21,9 +21,11 @@ import numpy as np
 from chopper_interop import arrow, graph, latencies, timing_loops
 from chopper_interop.collectives import TOGETHER
 from chopper_interop.graph_chains import streams
-from chopper_interop.schemas.kinds import GPU_LANES, EdgeKind, LaneKind
+from chopper_interop.schemas.kinds import GPU_LANES, Collective, EdgeKind, LaneKind
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy.typing as npt
 
     from chopper_interop.graph import Graph
@@ -158,6 +160,10 @@ def _made(trace: Trace) -> Timing:
     src[:stored] += told.from_end  # the first ones are the trace's, in order
     at = np.empty(2 * len(ts), np.int64)
     at[::2], at[1::2] = ts, end
+    handed = np.flatnonzero(kind[:stored] == EdgeKind.HANDOVER)
+    dst[handed] = timing_loops.first_since(
+        _before_on_thread(src, dst, kind, stored, len(at)), at, src[handed], dst[handed]
+    )
     lag = at[dst] - at[src]
     fixed = (EdgeKind.HANDOVER, EdgeKind.COMM)
     loose = ~np.isin(kind[:stored], [int(k) for k in fixed])
@@ -166,10 +172,8 @@ def _made(trace: Trace) -> Timing:
     edges = _Edges(src, dst, kind, lag)
     after_work = np.flatnonzero(kind == EdgeKind.STREAM)
     least = latencies.of_streams(ts, end, before)
-    early = after_work[
-        lag[after_work] < 0
-    ]  # clocks of GPUs tick: the end of one bounds the other's
-    dst[early] += 1
+    early = after_work[lag[after_work] < 0]  # clocks of GPUs tick
+    dst[early] += 1  # so that the end of one bounds the other's
     lag[after_work] = np.minimum(least, lag[after_work])
     lag[early] = at[dst[early]] - at[src[early]]
     return _model(trace, at, edges, stored)
@@ -191,6 +195,21 @@ class _Edges:
         return _Edges(*(np.concatenate([old[keep], new.astype(old.dtype)]) for old, new in parts))
 
 
+def _chain(kind: Array, stored: int) -> Array:
+    """Which edges lead from each moment of a thread to the next."""
+    found = np.isin(kind, [int(k) for k in (EdgeKind.CALL, EdgeKind.ORDER, EdgeKind.DURATION)])
+    found[:stored] = False
+    return found
+
+
+def _before_on_thread(src: Array, dst: Array, kind: Array, stored: int, moments: int) -> Array:
+    """For each moment the one before it on its thread; -1 if there is none."""
+    before = np.full(moments, -1, np.int32)
+    chain = _chain(kind, stored)
+    before[dst[chain]] = src[chain]
+    return before
+
+
 def _wait_on_hosts(  # columns
     src: Array, dst: Array, kind: Array, lag: Array, told: latencies.Latencies, stored: int
 ) -> None:
@@ -201,9 +220,7 @@ def _wait_on_hosts(  # columns
     least[dst[waits]] = told.own_ns[waits]
     handed = np.flatnonzero(kind[:stored] == EdgeKind.HANDOVER)
     least[dst[handed]] = 0
-    chain = np.isin(kind, [int(k) for k in (EdgeKind.CALL, EdgeKind.ORDER, EdgeKind.DURATION)])
-    chain[:stored] = False
-    held = np.flatnonzero(chain & (least[dst] >= 0))
+    held = np.flatnonzero(_chain(kind, stored) & (least[dst] >= 0))
     lag[held] = np.minimum(lag[held], least[dst[held]])
 
 
@@ -224,11 +241,14 @@ def _model(trace: Trace, at: Array, edges: _Edges, stored: int) -> Timing:
 def _met(trace: Trace, at: Array, edges: _Edges, stored: int) -> tuple[_Edges, Array]:
     """Edges with a moment for each collective in which all wait for all, and the last member of each.
 
-    Of other communication, what waited for another member lasts from that one's start on.
+    So do a send and a receive that began before the send's end. Of other communication, what waited for another member lasts from that one's start on.
     """
     comm = np.flatnonzero(edges.kind[:stored] == EdgeKind.COMM)
     last, member = edges.src[comm] // 2, edges.dst[comm] // 2
-    together = _together(trace, last)
+    paired = _of_kind(trace, last, (Collective.SEND,)) & (at[2 * member] < at[2 * last + 1])
+    late = paired & (at[2 * member] > at[2 * last])  # the receive came last
+    last, member = np.where(late, member, last), np.where(late, last, member)
+    together = paired | _of_kind(trace, last, TOGETHER)
     heads, of_edge = np.unique(last[together], return_inverse=True)
     members = np.concatenate([heads, member[together]])
     meeting = len(at) + np.concatenate([np.arange(len(heads)), of_edge])
@@ -262,11 +282,11 @@ def _lasting(trace: Trace) -> Array:
     return np.isin(trace.array("kind", "lanes"), [int(k) for k in lanes])[trace.array("lane")]
 
 
-def _together(trace: Trace, node: Array) -> Array:
-    """Which members are of collectives that nobody leaves before the last has come."""
+def _of_kind(trace: Trace, node: Array, wanted: Sequence[str]) -> Array:
+    """Which members are of collectives of these kinds."""
     if "collective" not in trace.nodes.column_names:
         return np.zeros(len(node), bool)
     column = arrow.flat(trace.nodes["collective"])
     kinds = column.dictionary.to_pylist()
-    chosen = np.array([*(kind in TOGETHER for kind in kinds), False])
+    chosen = np.array([*(kind in wanted for kind in kinds), False])
     return chosen[arrow.numbers(column, -1)[node]]

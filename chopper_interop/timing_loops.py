@@ -54,6 +54,31 @@ def bound(at: Array, first: Array, after: Array, lag: Array, rank: Array) -> tup
 
 
 @jit
+def first_since(before: Array, at: Array, since: Array, moment: Array) -> Array:
+    """The first moment on a thread behind what it waited for, of a later one on that thread.
+
+    A thread that was handed over to often ends a range before it begins what is seen as the next
+    operation: that end waited already.
+
+    Parameters
+    ----------
+    before
+        For each moment the one before it on its thread; -1 if there is none.
+    at
+        Time of each moment.
+    since, moment
+        Moments that were waited for, and the later ones.
+    """
+    found = moment.copy()
+    for k in range(len(moment)):
+        v = moment[k]
+        while before[v] >= 0 and at[before[v]] > at[since[k]]:
+            v = before[v]
+        found[k] = v
+    return found
+
+
+@jit
 def earliest(
     order: Array, first: Array, after: Array, lag: Array, delay: Array, release: Array
 ) -> Array:

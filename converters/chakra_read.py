@@ -6,6 +6,8 @@ both JSON forms (`chakra_json`). Where no node says when it started, `chakra_tim
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -89,6 +91,10 @@ _COLUMNS = (
 """Attributes that become columns, and fields of their values; others stay as arguments."""
 
 
+Times = Callable[["Array", "Array"], tuple["Array", "Array", "Array"]]
+"""Of ids of operations, and of all nodes: starts, durations, and which of the operations ran."""
+
+
 def read(paths: list[Path]) -> Trace:
     """Read one rank's ET.
 
@@ -96,6 +102,19 @@ def read(paths: list[Path]) -> Trace:
     ----------
     paths
         The file, and those of process groups if there are any.
+    """
+    return read_at(paths, None)
+
+
+def read_at(paths: list[Path], at: Times | None) -> Trace:
+    """Read one rank's ET, with the times that a simulation gave its nodes instead of its own.
+
+    Parameters
+    ----------
+    paths
+        The file, and those of process groups if there are any.
+    at
+        Gives the times; nodes that did not run are left out. None for the ET's own.
     """
     groups = [p for p in paths[1:] if chakra_files.is_groups(p)]
     path = paths[0]
@@ -112,13 +131,18 @@ def read(paths: list[Path]) -> Trace:
     keep = _kept(et, issues)
     if not len(keep):
         raise ReadError("it holds no nodes", path=path)
+    if at is not None:
+        ts, dur, ran = at(et.id[keep], et.id)
+        keep, ts, dur = keep[ran], ts[ran], dur[ran]
+        meta = replace(meta, clock=COMPUTED, origin_ns=0, clocks=())
     src, dst = edges(et, keep, issues)
     numbers = {name: builder.group(name, ranks) for name, ranks in told.items()}
     everyone = numbers.get(chakra_files.of_everyone(path, told), -1)
     kind = kinds(et)[keep]
     lane = lanes(builder, et, keep, kind, rank or 0)
-    ts, dur = chakra_times.times(et, keep, issues)
-    if not chakra_times.measured(et):
+    if at is None:
+        ts, dur = chakra_times.times(et, keep, issues)
+    if at is None and not chakra_times.measured(et):
         ts = chakra_times.scheduled(path, et.id[keep], lane, dur, (src, dst))
         issues.add(chakra_times.SCHEDULED, len(keep))
     builder.nodes(

@@ -16,7 +16,7 @@ import numpy as np
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 
 from chopper_interop import outputs, progress
-from chopper_interop.converters import perfetto_about
+from chopper_interop.converters import perfetto_about, perfetto_critical
 from chopper_interop.converters import perfetto_columns as columns_of
 from chopper_interop.converters import perfetto_encode as encode
 from chopper_interop.converters.perfetto_counters import dispatch_lanes, sampled_lanes
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from chopper_interop.trace import Trace
 
     Array = npt.NDArray[Any]
+    _About = tuple[encode.Arguments, encode.Columns, encode.Lists, Interned, Interned]
 
 DERIVED = "derived"
 """Category of slices that stand for no event of the input."""
@@ -104,7 +105,8 @@ def write(
     args
         Whether slices carry what else their source said of them.
     derived
-        Whether to add tracks of iterations, phases and layers. Their slices have the category "derived".
+        Whether to add tracks of the critical path, where an analysis found it, and of iterations,
+        phases and layers. Their slices have the category "derived".
     all_samples
         Whether to draw telemetry from long before and after the nodes' time too.
 
@@ -141,6 +143,8 @@ class _Writer:
         for rows in self.trace.rank_rows.values():
             self._rank(rows)
         if derived:
+            for path in perfetto_critical.paths(self.trace):
+                self._critical(path)
             for track in derived_slices(self.trace):
                 self._derived(track)
         left_out = self._counter_lanes(all_samples=all_samples)
@@ -195,18 +199,20 @@ class _Writer:
             name=self.trace.array("name")[nodes].astype(np.int64) + 1,
             category=self.trace.array("kind")[nodes].astype(np.int64),
         )
-        self._slices(slices, uuids, nodes)
+        arguments = self.columns.arguments(nodes)
+        columns, lists = self.columns.columns(nodes), self.columns.lists(nodes, self.flows)
+        names = self.columns.interned(arguments.buffer)
+        self._slices(slices, uuids, (arguments, columns, lists, *names))
+        progress.advance(_TASK, len(nodes))
 
-    def _slices(self, slices: encode.Slices, uuids: Array, nodes: Array) -> None:
+    def _slices(self, slices: encode.Slices, uuids: Array, about: _About) -> None:
+        """Slices of some tracks, with what is told of them."""
         self._describe()
+        arguments, columns, lists, keys, texts = about
         ends = np.zeros((len(uuids), _DEEPEST), np.int64)
         depth = np.zeros(len(uuids), np.int64)
-        arguments = self.columns.arguments(nodes)
-        columns = self.columns.columns(nodes)
-        lists = self.columns.lists(nodes, self.flows)
-        keys, texts = self.columns.interned(arguments.buffer)
         done = 0
-        while done < len(nodes):
+        while done < len(slices.ts):
             known = int(keys.known[0]), int(texts.known[0])
             size, reached = encode.slices(
                 self.out, done, slices, arguments, columns, lists, keys, texts, ends, depth,
@@ -218,7 +224,6 @@ class _Writer:
             self._new_texts("debug_annotation_names", keys, arguments.buffer, known[0])
             self._new_texts("debug_annotation_string_values", texts, arguments.buffer, known[1])
             self.stream.write(self.out[:size].data)
-            progress.advance(_TASK, reached - done)
             done = reached
         self.stream.write(self.out[: encode.close(self.out, ends, depth, uuids)].data)
 
@@ -230,7 +235,11 @@ class _Writer:
     def _derived(self, track: Any) -> None:
         """Slices that stand for no node; their names are interned as they come."""
         rank, device, name, ts, dur, texts = track
-        uuid = np.array([self.tracks.derived(rank, device, name)], np.int64)
+        self._bare(self.tracks.derived(rank, device, name), ts, dur, texts)
+
+    def _bare(self, track: int, ts: Array, dur: Array, texts: list[str]) -> None:
+        """Slices of nothing but names, which do not overlap."""
+        uuid = np.array([track], np.int64)
         iids = self.columns.further_names(texts)
         self._intern("event_names", list(zip(iids, texts, strict=True)))
         n = len(ts)
@@ -242,15 +251,30 @@ class _Writer:
             name=np.array(iids, np.int64),
             category=np.full(n, _DERIVED_IID, np.int64),
         )
-        self._describe()
-        ends, depth = np.zeros((1, _DEEPEST), np.int64), np.zeros(1, np.int64)
-        nothing = columns_of.nothing(n)
-        keys = interned(1)
-        size, _ = encode.slices(
-            self.out, 0, slices, *nothing, keys, keys, ends, depth, self.scratch
+        self._slices(slices, uuid, (*columns_of.nothing(n), *2 * (interned(1),)))
+
+    def _critical(self, path: perfetto_critical.Path) -> None:
+        """The critical path: what sort of thing it runs over, and below it which nodes."""
+        ts, dur, texts = perfetto_critical.stretches(self.trace, path)
+        place = 1 + 2 * (path.rank + 1) * _DEEPEST
+        self._bare(self.tracks.critical(path.rank, "what it runs over", place), ts, dur, texts)
+        ts = path.ts + self.trace.meta.origin_ns
+        row = encode.rows_without_overlap(ts, path.dur, _DEEPEST)
+        parts = [
+            self.tracks.critical(path.rank, "nodes", place + 1 + k) for k in range(row.max() + 1)
+        ]
+        uuids = np.array(parts, np.int64)
+        slices = encode.Slices(
+            ts=ts,
+            dur=path.dur,
+            uuid=uuids[row],
+            row=row,
+            name=self.trace.array("name")[path.nodes].astype(np.int64) + 1,
+            category=np.full(len(ts), _DERIVED_IID, np.int64),
         )
-        self.stream.write(self.out[:size].data)
-        self.stream.write(self.out[: encode.close(self.out, ends, depth, uuid)].data)
+        arguments, _, lists = columns_of.nothing(len(ts))
+        columns = self.columns.columns(path.nodes)
+        self._slices(slices, uuids, (arguments, columns, lists, *2 * (interned(1),)))
 
     def _counter_lanes(self, *, all_samples: bool) -> int:
         """Write counter lanes; how many samples lay outside the window and were left out."""

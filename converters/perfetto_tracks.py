@@ -129,6 +129,17 @@ class Tracks:
         place = 1 + list(DERIVED).index(name)
         return self._track((name, rank, device), name, self._gpu(rank, device), place)
 
+    def critical(self, rank: int, name: str, place: int) -> int:
+        """Track of the critical path, of a rank (-1: of the job), above all ranks."""
+        top = self._uuids.get(("critical", -1))
+        if top is None:
+            track = self._described(("critical", -1), name="critical path")
+            track.sibling_order_rank = -1000  # above all else
+            track.child_ordering = _EXPLICIT
+            top = int(track.uuid)
+        label = name if rank < 0 else f"rank {rank} {name}"
+        return self._track(("critical", rank, name, place), label, top, place)
+
     def counter(self, lane: CounterLane) -> int:
         """Counter lane, in a group for the tool that measured it."""
         key = ("counter", lane)

@@ -24,12 +24,16 @@ if TYPE_CHECKING:
 members = st.tuples(st.integers(-50, 50), st.integers(-1, 4), st.integers(0, 3), st.booleans())
 
 
-@given(st.lists(members, max_size=40), st.booleans(), st.booleans())
-def test_medians_are_those_of_plain_loops(rows, some, others) -> None:
+@given(st.lists(members, max_size=120), st.booleans(), st.booleans(), st.booleans())
+def test_medians_are_those_of_plain_loops(rows, some, others, between) -> None:
     values, group, label = (np.array([r[k] for r in rows], np.int64) for k in range(3))
     counts = np.array([r[3] for r in rows], bool)
     median, found = counterparts.medians(
-        values, group, counts=counts if some else None, apart=label if others else None
+        values,
+        group,
+        counts=counts if some else None,
+        apart=label if others else None,
+        between=between,
     )
     for i in range(len(rows)):
         of_group = [
@@ -40,7 +44,11 @@ def test_medians_are_those_of_plain_loops(rows, some, others) -> None:
             and (label[k] != label[i] or not others)
         ]
         assert found[i] == len(of_group)
-        assert median[i] == (statistics.median_low(of_group) if of_group else values[i])
+        expected = int(values[i])
+        if of_group:
+            low, high = statistics.median_low(of_group), statistics.median_high(of_group)
+            expected = (low + high) // 2 if between else low
+        assert median[i] == expected
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
 """A small training job with exact truth, written as the profilers of a real one would write it.
 
-`make_demo` simulates some steps of Llama layers under FSDP2 on the GPUs of one MI300X node and
-writes a folder:
+`make_demo` simulates some steps of Llama layers, under FSDP2 or in a pipeline, on the GPUs of one
+MI300X node and writes a folder:
 
 ``kineto/rank<r>.<time>.pt.trace.json.gz``
     Kineto traces of PyTorch 2.8 on ROCm 6.4, one a rank.
@@ -24,7 +24,8 @@ of columns of equal length. ``step`` is the N of ``ProfilerStep#N``, ``correlati
 ``external_id`` are those of the rank's Kineto file, and -1 stands for none.
 
 ``format``, ``version``, ``parameters``
-    "chopper-interop demo", 1, and the arguments of `make_demo`.
+    "chopper-interop demo", 1, and the arguments of `make_demo` (those of a pipeline if there is
+    one).
 ``files``
     What else lies in the folder, as paths from it: what the next demo may replace.
 ``constants``
@@ -52,7 +53,19 @@ of columns of equal length. ``step`` is the N of ``ProfilerStep#N``, ``correlati
 ``collectives``
     Table, in the order in which every rank starts them: ``step``, ``name`` (as "Collective name"),
     ``bytes`` (of the larger of ``in_bytes`` and ``out_bytes``), ``transfer_ns``, ``max_start_ns``,
-    ``end_ns`` (of all members) and by rank ``starts_ns``, ``waits_ns``, ``correlations``.
+    ``end_ns`` (of all members) and by rank ``starts_ns``, ``waits_ns``, ``correlations``. Of a
+    pipeline in the order of ``max_start_ns``; a send with its receive is one row, ``name`` "send",
+    and ``ranks`` says whose the entries of the lists are: of a send the sender's, the receiver's.
+``pipeline``
+    Of a pipeline: ``stages``, ``microbatches``, ``schedule`` ("1F1B"), ``ideal_bubble_share``
+    ((p-1)/(m+p-1) for p stages and m microbatches) and ``steps``, a table by ``rank`` and ``step``
+    of ``stage``; ``start_ns`` and ``end_ns``, from the first kernel of a forward or backward pass
+    of the step to the end of the last one, over all stages of the rank's pipeline; ``span_ns``, the
+    time between; of this ``compute_ns`` (the rank runs a kernel or fill), ``p2p_ns`` (it sends or
+    receives) and ``bubble_ns`` (it runs neither kernel nor fill nor collective), which is
+    ``warmup_ns`` (before the rank's first such kernel) + ``steady_ns`` + ``cooldown_ns`` (after
+    its last); and of the bubble ``recv_ns`` (a receive runs) and ``recv_wait_ns`` (and its sender
+    has not started).
 ``critical_path``
     ``window`` for the whole profiled window, and ``steps`` by step number as a string: ``start_ns``,
     ``end_ns``, and the pieces that tile this time: ``kind``, ``rank``, ``step``, ``correlation``,
@@ -60,9 +73,9 @@ of columns of equal length. ``step`` is the N of ``ProfilerStep#N``, ``correlati
     member that started last), "memcpy" and "memset"; "launch_latency" and "event_latency" before
     what ``correlation`` launched; "sync_latency" (the return of the call ``correlation``);
     "runtime" (time in a call), "host" (time in the operator or annotation ``external_id``, without
-    what it calls), "handover" (between threads). Where several things were equally late, the
-    operation before on the stream counts, then the event, then the launch, and of the members of
-    a collective the lowest rank.
+    what it calls), "handover" (from a thread to what another does next). Where several things
+    were equally late, the operation before on the stream counts, then the event, then the launch,
+    and of the members of a collective the lowest rank.
 ``kernels``
     Unless `truth_kernels` is false, table of all kernels: ``rank``, ``correlation``, ``step``,
     ``class`` ("gemm", "gemm_skinny", "attention", "norm", "elementwise", "reduction", "optimizer",
@@ -103,6 +116,8 @@ def make_demo(  # noqa: PLR0913 # each size is a parameter
     telemetry: bool = DemoParameters.telemetry,
     truth_kernels: bool = DemoParameters.truth_kernels,
     event_records: bool = DemoParameters.event_records,
+    pipeline: int = DemoParameters.pipeline,
+    microbatches: int = DemoParameters.microbatches,
 ) -> Path:
     """Write a demo job; its folder.
 
@@ -138,6 +153,12 @@ def make_demo(  # noqa: PLR0913 # each size is a parameter
         Whether truth.json has the table of all kernels.
     event_records
         Whether ``hipEventRecord`` is in the traces; Kineto's roctracer backend leaves it out.
+    pipeline
+        Stages of a 1F1B pipeline, which replaces FSDP2; 0 for none. `ranks` is a multiple of it: the
+        ranks of a stage follow each other and share its gradients. Its layers are the stage's part
+        of `layers`, its first and last stage have the embedding and the loss besides.
+    microbatches
+        Microbatches of a step of a pipeline, each of `batch` sequences.
 
     Returns
     -------
@@ -168,5 +189,7 @@ def make_demo(  # noqa: PLR0913 # each size is a parameter
         telemetry=telemetry,
         truth_kernels=truth_kernels,
         event_records=event_records,
+        pipeline=pipeline,
+        microbatches=microbatches,
     )
     return write_folder(parameters, directory)

@@ -202,3 +202,21 @@ def collective(total_bytes: int, ranks: int, *, passes: int = 1, channels: int =
         vgprs=96,
         sgprs=112,
     )
+
+
+_LINK_BYTES_PER_NS = 45
+_EXCHANGE_LATENCY_NS = 9_000
+
+
+def point_to_point(size: int) -> Kernel:
+    """Kernel of a send or receive of so many bytes over one link between two GPUs."""
+    return Kernel(
+        name=RCCL,
+        kind="collective",
+        api="hipExtLaunchKernel",
+        blocks=(8, 1, 1),
+        reference_ns=_EXCHANGE_LATENCY_NS + size / _LINK_BYTES_PER_NS,
+        lds_bytes=30208,
+        vgprs=96,
+        sgprs=112,
+    )

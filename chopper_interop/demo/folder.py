@@ -24,7 +24,7 @@ _MOST_WORKERS = 8
 _TRUTH = "truth.json"
 
 _README = """\
-A synthetic training job: {layers} Llama layers under FSDP2 on {ranks} MI300X GPUs, {steps} steps,
+A synthetic training job: {layers} Llama layers {how} on {ranks} MI300X GPUs, {steps} steps,
 as PyTorch (kineto/){tools} would have recorded it. No GPU was involved.
 
     chopper-convert DIR -o job.pftrace -o et/
@@ -36,11 +36,11 @@ truth.json says what is true of the job; `python -m pydoc chopper_interop.demo` 
 
 def simulate_job(parameters: DemoParameters) -> Job:
     """Run the job, and once more at the highest clock."""
-    program = training_step(parameters)
-    tables = schedule.make_tables(program)
+    programs = training_step(parameters)
+    tables = schedule.make_tables(programs)
     timeline, clock = schedule.simulate(parameters, tables)
     ideal = schedule.simulate_ideal(parameters, tables, clock)
-    return Job(parameters, program, tables, timeline, ideal, clock)
+    return Job(parameters, programs, tables, timeline, ideal, clock)
 
 
 def write_folder(parameters: DemoParameters, directory: str | os.PathLike[str]) -> Path:
@@ -96,6 +96,7 @@ def _write(job: Job, folder: Path) -> None:
     ]
     text = _README.format(
         layers=p.layers,
+        how=f"in a pipeline of {p.pipeline} stages" if p.pipeline else "under FSDP2",
         ranks=p.ranks,
         steps=p.steps,
         tools="".join(f", {name}" for name in tools),

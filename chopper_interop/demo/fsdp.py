@@ -2,54 +2,19 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from chopper_interop.demo import catalogue
-from chopper_interop.demo.program import COMM, COMPUTE
-from chopper_interop.demo.tensors import LIST, NONE, Argument, bf16, f32, many, numbers, scalar
+from chopper_interop.demo.comms import Communicator
+from chopper_interop.demo.program import COMPUTE
+from chopper_interop.demo.tensors import LIST, bf16, f32, numbers, scalar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+    from chopper_interop.demo.comms import Group
     from chopper_interop.demo.kernels import Kernel
+    from chopper_interop.demo.memory import Memory
     from chopper_interop.demo.program import Writer
-
-_ADDRESS = 0x7F20_0000_0000
-_RESERVED_BYTES = 96 << 30
-
-
-@dataclass
-class Memory:
-    """The caching allocator: every allocation and release is an instant in the trace."""
-
-    writer: Writer
-    allocated: int = 24 << 30
-    _sizes: dict[int, int] = field(default_factory=dict)
-    _next: int = _ADDRESS
-
-    def alloc(self, size: int) -> int:
-        """Allocate `size` bytes; the address."""
-        address, self._next = self._next, self._next + (size + 511) // 512 * 512
-        self._sizes[address] = size
-        self._note(address, size)
-        return address
-
-    def free(self, address: int) -> None:
-        """Release what `alloc` gave."""
-        self._note(address, -self._sizes.pop(address))
-
-    def free_all(self) -> None:
-        """Release everything that is left."""
-        for address in list(self._sizes):
-            self.free(address)
-
-    def _note(self, address: int, size: int) -> None:
-        self.allocated += size
-        self.writer.memory(
-            size, address=address, allocated=self.allocated, reserved=_RESERVED_BYTES
-        )
 
 
 @dataclass(frozen=True)
@@ -89,11 +54,13 @@ class Shards:
 class Fsdp:
     """Writes the operators of FSDP2 for one step."""
 
-    def __init__(self, writer: Writer, memory: Memory, ranks: int, *, event_records: bool) -> None:
+    def __init__(
+        self, writer: Writer, memory: Memory, world: Group, *, event_records: bool
+    ) -> None:
         self.w = writer
         self.memory = memory
-        self.ranks = ranks
-        self.event_records = event_records
+        self.ranks = len(world.ranks)
+        self.world = Communicator(writer, world, event_records=event_records)
         self._gathered: dict[str, int] = {}
         self._buffers: dict[str, int] = {}
         self._scattered = -1
@@ -111,7 +78,7 @@ class Fsdp:
                     w.op("aten::_foreach_copy_", [LIST, LIST, scalar("False")]),
                 ):
                     w.launch(_gather_in(size))
-            self._gathered[group.name] = self._collective(
+            self._gathered[group.name] = self.world.run(
                 "c10d::_allgather_base_",
                 "_allgather_base",
                 bf16(size),
@@ -152,7 +119,7 @@ class Fsdp:
             ):
                 w.launch(_chunk_cat(elements))
             self.memory.alloc(4 * group.shard_elements)
-            self._scattered = self._collective(
+            self._scattered = self.world.run(
                 "c10d::_reduce_scatter_base_",
                 "_reduce_scatter_base",
                 f32(elements),
@@ -166,81 +133,6 @@ class Fsdp:
         with self.w.annotation("FSDP::root_post_backward_callback"):
             self.w.wait(COMPUTE, self._scattered)
             self._scattered = -1
-
-    def all_reduce(self) -> None:
-        """Sum one number over the ranks, as the norm of sharded gradients needs it."""
-        w = self.w
-        with w.op("_c10d_functional::all_reduce", [f32(), scalar("sum"), scalar("0")]):
-            op = self._collective(
-                "c10d::allreduce_",
-                "allreduce",
-                f32(1),
-                f32(1),
-                catalogue.collective(4, self.ranks, passes=2, channels=1),
-            )
-        with (
-            w.op("_c10d_functional::wait_tensor", [f32()]),
-            self._comm_op("wait", Argument("Byte"), Argument("Byte")),
-        ):
-            w.wait(COMPUTE, op)
-
-    def _collective(
-        self, operator: str, name: str, send: Argument, receive: Argument, kernel: Kernel
-    ) -> int:
-        """One collective on the RCCL stream, after what the compute stream has been given so far."""
-        w = self.w
-        with w.op(operator, [receive, send, NONE, scalar("False"), scalar(-1)]):
-            with self._comm_op(name, send, receive):
-                w.call("hipStreamIsCapturing")
-                w.record(visible=self.event_records)
-                w.wait(COMM, w.last[COMPUTE])
-                with w.annotation(f"nccl:{name.replace('allreduce', 'all_reduce')}", [send]):
-                    w.call("hipStreamGetCaptureInfo_v2")
-                    op = w.launch(kernel, COMM)
-                w.record(visible=self.event_records)
-            w.call("hipEventDestroy")
-        return op
-
-    @contextmanager
-    def _comm_op(self, name: str, send: Argument, receive: Argument) -> Iterator[int]:
-        """Open the operator that carries a collective's description."""
-        waits = name == "wait"
-        ranks = 1 if waits else self.ranks
-        start = [scalar(-1), scalar(-1)] if waits else [scalar(0), scalar(1)]
-        tail = [scalar(0), NONE, numbers(), numbers(), *start, scalar(ranks)]
-        inputs = [NONE, NONE, *tail] if waits else [many(send), NONE, NONE, *tail]
-        fields = comm_fields(name, send, receive, 0 if waits else self.ranks)
-        with self.w.op("record_param_comms", inputs, **fields) as row:
-            yield row
-
-
-_DTYPES = {"c10::BFloat16": "BFloat16", "float": "Float"}
-DTYPE_BYTES = {"BFloat16": 2, "Float": 4}
-
-
-def comm_fields(name: str, send: Argument, receive: Argument, ranks: int) -> dict[str, Any]:
-    """Return what `record_param_comms` says of a collective, in its order."""
-    stride = {"Global rank start": 0, "Global rank stride": 1} if ranks else {}
-    return {
-        "Collective name": name,
-        "dtype": _DTYPES.get(send.type, "Byte"),
-        "In msg nelems": _elements(send) if ranks else 0,
-        "Out msg nelems": _elements(receive) if ranks else 0,
-        "In split size": "[]",
-        "Out split size": "[]",
-        **stride,
-        "Group size": ranks or 1,
-        "Process Group Name": "0",
-        "Process Group Description": "default_pg",
-        "Process Group Ranks": str(list(range(ranks))),
-    }
-
-
-def _elements(tensor: Argument) -> int:
-    product = 1
-    for size in tensor.dims:
-        product *= size
-    return product
 
 
 def _gather_in(elements: int) -> Kernel:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-STREAMS: Final = (0, 4)
-"""Numbers of the compute and the RCCL stream in Kineto: their HSA queues."""
+STREAMS: Final = (0, 4, 5)
+"""Numbers of the streams in Kineto: their HSA queues."""
 _COUNTED = ("cpu_op", "user_annotation")
 
 

@@ -93,7 +93,7 @@ def _operator(t: Template, layout: Layout, row: int, event: Event) -> None:
         t.text(f', "Fwd thread id": {int(event.backward)}, ')
     for key, value in event.extra.items():
         t.text(f'"{key}": {json.dumps(value)}, ')
-    if event.name == "record_param_comms":
+    if event.name == "record_param_comms" and "Rank" not in event.extra:
         t.text('"Rank": ').slot(layout.rank).text(", ")
     if event.arguments is not None:
         t.text(inputs_json(event.arguments), ", ")

@@ -43,15 +43,20 @@ def write_kineto(job: Job, folder: Path, *, workers: int) -> None:
         Threads; each writes one rank at a time.
     """
     folder.mkdir()
-    layout = Layout(job.program)
-    sections = [make(layout) for make in _SECTIONS]
+    plans = {id(program): _Plan(Layout(program)) for program in job.programs}
     with ThreadPoolExecutor(workers) as pool:
+        plan = [plans[id(program)] for program in job.programs]
         ranks = range(job.parameters.ranks)
-        written = pool.map(lambda rank: _write_rank(job, folder, layout, sections, rank), ranks)
-        list(written)
+        list(pool.map(lambda rank: _write_rank(job, folder, plan[rank], rank), ranks))
 
 
-_SECTIONS = (cpu_template, runtime_template, gpu_template, annotation_template)
+class _Plan:
+    """Templates for the steps of one program."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        makers = (cpu_template, runtime_template, gpu_template, annotation_template)
+        self.sections: list[Compiled] = [make(layout) for make in makers]
 
 
 def file_name(job: Job, rank: int) -> str:
@@ -60,14 +65,12 @@ def file_name(job: Job, rank: int) -> str:
     return f"rank{rank}.{stop_ns}.pt.trace.json.gz"
 
 
-def _write_rank(
-    job: Job, folder: Path, layout: Layout, sections: list[Compiled], rank: int
-) -> None:
-    pools = [layout.pool(job, rank, step) for step in range(job.parameters.steps)]
+def _write_rank(job: Job, folder: Path, plan: _Plan, rank: int) -> None:
+    pools = [plan.layout.pool(job, rank, step) for step in range(job.parameters.steps)]
     name = file_name(job, rank)
     with _gzip(folder / name) as out:
         out.write(_header(job, rank).encode())
-        for section in sections:
+        for section in plan.sections:
             for pool in pools:
                 out.write(section.render(pool))
         out.write("".join(_tail(job, rank)).encode())
@@ -87,19 +90,22 @@ def _gzip(path: Path) -> Iterator[Any]:
 def _header(job: Job, rank: int) -> str:
     p = job.parameters
     devices = ",".join(_device(i) for i in range(GPUS))
-    group = {
-        "pg_name": "0",
-        "pg_desc": "default_pg",
-        "backend_config": "cuda:nccl",
-        "pg_size": p.ranks,
-        "ranks": list(range(p.ranks)),
-    }
+    groups = [
+        {
+            "pg_name": group.name,
+            "pg_desc": group.description,
+            "backend_config": "cuda:nccl",
+            "pg_size": len(group.ranks),
+            "ranks": list(group.ranks),
+        }
+        for group in job.programs[rank].groups
+    ]
     distributed = {
         "backend": "nccl",
         "rank": rank,
         "world_size": p.ranks,
-        "pg_count": 1,
-        "pg_config": [group],
+        "pg_count": len(groups),
+        "pg_config": groups,
         "nccl_version": "2.22.3",
     }
     words = [int(noise.bits(p.seed, noise.IDENTITY, rank, -1, i)) for i in range(2)]
@@ -142,7 +148,7 @@ def _tail(job: Job, rank: int) -> Iterator[str]:
     end_ns = int(job.timeline.mark_ns[rank, -1, -1]) - BASE_TIME_NS
     start_ns = WINDOW_START_NS - BASE_TIME_NS - 310_123
     yield _synchronize(who, job, end_ns + 31_007)
-    yield from _rows(who, _us(start_ns))
+    yield from _rows(who, job.programs[rank].streams, _us(start_ns))
     span = f'"ts": {_us(start_ns)}, "dur": {_us(end_ns + 95_003 - start_ns)}'
     yield (
         f'\n  {{\n    "ph": "X", "cat": "Trace", {span},\n'
@@ -164,7 +170,7 @@ def _tail(job: Job, rank: int) -> Iterator[str]:
 
 
 def _synchronize(who: Identity, job: Job, ts_ns: int) -> str:
-    calls = sum(event.category == "cuda_runtime" for event in job.program.events)
+    calls = sum(event.category == "cuda_runtime" for event in job.programs[who.rank].events)
     correlation = who.correlation + calls * job.parameters.steps
     place = f'"pid": {who.pid}, "tid": {who.pid}'
     return (
@@ -175,7 +181,7 @@ def _synchronize(who: Identity, job: Job, ts_ns: int) -> str:
     )
 
 
-def _rows(who: Identity, ts: str) -> Iterator[str]:
+def _rows(who: Identity, streams: int, ts: str) -> Iterator[str]:
     """Names of processes and threads."""
     processes = [(who.pid, "CPU", who.pid)]
     processes += [(i, f"GPU {i}", _SORT_GPU + i) for i in range(_GPU_ROWS)]
@@ -183,7 +189,7 @@ def _rows(who: Identity, ts: str) -> Iterator[str]:
         yield _metadata("process_name", ts, str(pid), 0, '"name": "python3"')
         yield _metadata("process_labels", ts, str(pid), 0, f'"labels": "{label}"')
         yield _metadata("process_sort_index", ts, str(pid), 0, f'"sort_index": {order}')
-    threads = [(who.device, stream, f"stream {stream} ") for stream in STREAMS]
+    threads = [(who.device, stream, f"stream {stream} ") for stream in STREAMS[:streams]]
     threads += [(who.pid, who.pid, f"thread {who.pid} (python3)")]
     threads += [(who.pid, who.autograd_tid, f"thread {who.autograd_tid} (pt_autograd_{who.rank})")]
     for pid, tid, name in threads:

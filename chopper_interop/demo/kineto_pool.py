@@ -83,9 +83,9 @@ class Layout:
     def pool(self, job: Job, rank: int, step: int) -> Array:
         """Collect the numbers of a step (counted from 0) of a rank."""
         who, numbers, program = job.who(rank), self.numbers, self.program
-        mark_ns = job.timeline.mark_ns[rank, step] - BASE_TIME_NS
-        gpu_ts = job.timeline.start_ns[rank, step] - BASE_TIME_NS
-        gpu_end = job.timeline.end_ns[rank, step] - BASE_TIME_NS
+        gpu = job.gpu(rank)
+        mark_ns = job.timeline.mark_ns[rank, step, : len(program.marks)] - BASE_TIME_NS
+        gpu_ts, gpu_end = (ns[step] - BASE_TIME_NS for ns in (gpu.start_ns, gpu.end_ns))
         sizes = np.array([op.bytes for op in program.gpu])
         every = np.arange(len(program.events))
         first = [span.first for span in self.spans]

@@ -11,8 +11,8 @@ from chopper_interop.demo.tensors import NONE, bf16, numbers, scalar, transposed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from chopper_interop.demo.fsdp import Memory
     from chopper_interop.demo.kernels import Kernel
+    from chopper_interop.demo.memory import Memory
     from chopper_interop.demo.program import Writer
 
 

@@ -24,6 +24,9 @@ UPTIME_NS = 1_234_567_000_000_000
 PEAK_MHZ = 2100
 MIN_MHZ = 1300
 
+PIPELINE = ("pipeline", "microbatches")
+"""Parameters of a pipeline."""
+
 _RANGES = {
     "ranks": (1, GPUS),
     "layers": (1, 256),
@@ -36,6 +39,8 @@ _RANGES = {
     "batch": (1, 8),
     "sequence": (256, 8192),
     "counter_steps": (0, 10_000),
+    "pipeline": (0, GPUS),
+    "microbatches": (1, 64),
 }
 
 
@@ -57,6 +62,8 @@ class DemoParameters:
     telemetry: bool = True
     truth_kernels: bool = True
     event_records: bool = True
+    pipeline: int = 0
+    microbatches: int = 4
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -68,6 +75,14 @@ class DemoParameters:
                 _check_number(field.name, value, whole=isinstance(field.default, int))
         if self.sequence % 256:
             raise UsageError(f"sequence is a multiple of 256, not {self.sequence}")
+        if self.pipeline == 1:
+            raise UsageError("pipeline is 0 for none, or at least two stages")
+        if self.pipeline and self.ranks % self.pipeline:
+            raise UsageError(
+                f"ranks is a multiple of pipeline, not {self.ranks} of {self.pipeline}"
+            )
+        if self.layers < self.pipeline:
+            raise UsageError(f"each stage of the pipeline has a layer: layers is {self.layers}")
 
     @property
     def peak_mhz(self) -> int:

@@ -16,6 +16,8 @@ from chopper_interop.demo.program import COLLECTIVE, SYNC
 from chopper_interop.demo.schedule import EVENT_LATENCY_NS, SYNC_LATENCY_NS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy.typing as npt
 
     from chopper_interop.demo.program import Program
@@ -76,20 +78,28 @@ class CriticalPath:
 
 @dataclass(frozen=True)
 class HostSpans:
-    """For each mark the innermost event of the time before it, and the kind of that time."""
+    """For each mark the innermost event of the time before it, and the kind of that time.
+
+    Arrays (program, mark) as those of `schedule.Tables`.
+    """
 
     event: Array
     kind: Array
 
 
-def host_spans(program: Program) -> HostSpans:
+def host_spans(programs: Sequence[Program], tables: Tables) -> HostSpans:
     """Find what the host does before each mark."""
-    kinds = []
-    for mark in program.marks:
-        runtime = mark.span >= 0 and program.events[mark.span].category == "cuda_runtime"
-        kinds.append(_HANDOVER if mark.handover else _RUNTIME if runtime else _HOST)
-    events = np.array([mark.span for mark in program.marks], dtype=np.int64)
-    return HostSpans(events, np.array(kinds, dtype=np.int64))
+    event, kind = np.zeros((2, *tables.action.shape), dtype=np.int64)
+    for program, row in zip(programs, tables.program, strict=True):
+        seen = {e.begin for e in program.events if e.category in ("cpu_op", "cuda_runtime")}
+        handed = False
+        for i, mark in enumerate(program.marks):
+            handed |= mark.handover  # until the other thread does something
+            runtime = mark.span >= 0 and program.events[mark.span].category == "cuda_runtime"
+            kind[row, i] = _HANDOVER if handed else _RUNTIME if runtime else _HOST
+            event[row, i] = -1 if handed else mark.span
+            handed &= i not in seen
+    return HostSpans(event, kind)
 
 
 def critical_path(
@@ -104,8 +114,8 @@ def critical_path(
     """
     begin = int(timeline.mark_ns[:, steps.start, 0].min())
     rank = int(timeline.mark_ns[:, steps.stop - 1, -1].argmax())
-    limit = len(steps) * (len(tables.action) + 2 * len(tables.kind)) * 2
-    out = np.zeros((limit, 5), dtype=np.int64)
+    marks, ops = int(tables.marks.sum()), int(tables.ops.sum())
+    out = np.zeros((len(steps) * (marks + 2 * ops) * 2, 5), dtype=np.int64)
     end = (rank, steps.stop - 1, begin)
     count = _walk(tables, timeline, spans.event, spans.kind, end, out)
     if count < 0:
@@ -138,26 +148,30 @@ def _before(timeline: Timeline, rank: int, step: int, mark: int, begin_ns: int) 
 
 
 @jit
-def _last_to_start(timeline: Timeline, step: int, op: int) -> int:
+def _last_to_start(t: Tables, timeline: Timeline, rank: int, step: int, op: int) -> tuple[int, int]:
     """Find the member of a collective that started last, the lowest rank of equals."""
-    last = 0
-    for rank in range(len(timeline.start_ns)):
-        if timeline.start_ns[rank, step, op] > timeline.start_ns[last, step, op]:
-            last = rank
-    return last
+    meeting = t.meeting[rank, op]
+    for i in range(t.first[meeting], t.first[meeting + 1]):
+        other, its = t.member[i]
+        later = timeline.start_ns[other, step, its] - timeline.start_ns[rank, step, op]
+        if later > 0 or (later == 0 and other < rank):
+            rank, op = other, its
+    return rank, op
 
 
 @jit
 def _cause(t: Tables, timeline: Timeline, rank: int, step: int, op: int) -> tuple[int, int, int]:
     """Find what an operation waited for: the state that follows, step and operation."""
-    start, previous, event = timeline.start_ns[rank, step, op], t.previous[op], t.waits_for[op]
-    if previous >= 0 and timeline.end_ns[rank, step, previous] == start:
+    p = t.program[rank]
+    start, end = timeline.start_ns[rank, step, op], timeline.end_ns[rank]
+    previous, event = t.previous[p, op], t.waits_for[p, op]
+    if previous >= 0 and end[step, previous] == start:
         return _ON_GPU, step, previous
     if previous < 0 and step:
-        tail = t.tail[t.stream[op]]
-        if timeline.end_ns[rank, step - 1, tail] == start:
+        tail = t.tail[p, t.stream[p, op]]
+        if end[step - 1, tail] == start:
             return _ON_GPU, step - 1, tail
-    if event >= 0 and timeline.end_ns[rank, step, event] + EVENT_LATENCY_NS == start:
+    if event >= 0 and end[step, event] + EVENT_LATENCY_NS == start:
         return _AFTER_EVENT, step, event
     return _AFTER_LAUNCH, step, op
 
@@ -168,29 +182,31 @@ def _walk(
 ) -> int:
     """Write the pieces last to first as rows (kind, rank, step, item, begin); their number."""
     rank, step, begin = end
-    mark, op, waiting, count, state = len(t.action) - 1, -1, -1, 0, _ON_HOST
+    p = t.program[rank]
+    mark, op, waiting, count, state = t.marks[p] - 1, -1, -1, 0, _ON_HOST
     now = timeline.mark_ns[rank, step, mark]
     while now > begin and count < len(out):
         out[count, 1], out[count, 2] = rank, step
         if state == _ON_HOST:
-            piece, item = kind[mark], event[mark]
-            op = t.operand[mark] if t.action[mark] == SYNC else -1
+            piece, item = kind[p, mark], event[p, mark]
+            op = t.operand[p, mark] if t.action[p, mark] == SYNC else -1
             if op >= 0 and timeline.end_ns[rank, step, op] + SYNC_LATENCY_NS == now:
                 piece, state, now = _SYNC_LATENCY, _ON_GPU, now - SYNC_LATENCY_NS
             else:
                 now = _before(timeline, rank, step, mark, begin)
-                step, mark = (step, mark - 1) if mark else (step - 1, len(t.action) - 1)
+                step, mark = (step, mark - 1) if mark else (step - 1, t.marks[p] - 1)
         elif state == _ON_GPU:
-            if t.kind[op] == COLLECTIVE:
-                rank = _last_to_start(timeline, step, op)
+            if t.kind[p, op] == COLLECTIVE:
+                rank, op = _last_to_start(t, timeline, rank, step, op)
+                p = t.program[rank]
                 out[count, 1] = rank
-            piece, item, now = t.kind[op], op, timeline.start_ns[rank, step, op]
+            piece, item, now = t.kind[p, op], op, timeline.start_ns[rank, step, op]
             state, step, cause = _cause(t, timeline, rank, step, op)
             waiting, op = op, cause
         elif state == _AFTER_EVENT:
             piece, item, state, now = _EVENT_LATENCY, waiting, _ON_GPU, now - EVENT_LATENCY_NS
         else:
-            piece, item, state, mark = _LAUNCH_LATENCY, op, _ON_HOST, t.mark[op]
+            piece, item, state, mark = _LAUNCH_LATENCY, op, _ON_HOST, t.mark[p, op]
             now = timeline.mark_ns[rank, step, mark]
         out[count, 0], out[count, 3], out[count, 4] = piece, item, max(now, begin)
         count += 1

@@ -1,9 +1,9 @@
-"""One step of the job as a program: what the host does in order, and what it puts on the GPU.
+"""One step of a rank as a program: what the host does in order, and what it puts on the GPU.
 
 The host's work is a chain of *marks*, the instants at which an operator or a runtime call begins
-or ends; each mark costs time after the one before it. GPU operations hang on marks. As every rank
-runs the same program and every dependency is known while it is written, the dependency graph of a
-step is one small template; times are the only thing that differs between steps and ranks.
+or ends; each mark costs time after the one before it. GPU operations hang on marks. As every
+dependency is known while a program is written, the dependency graph of a step is a small template,
+one for all ranks or one for each stage of a pipeline; times are what differs between steps.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from chopper_interop.demo.comms import Group
     from chopper_interop.demo.kernels import Kernel
     from chopper_interop.demo.tensors import Argument
 
@@ -22,6 +23,9 @@ MAIN: Final = 0
 AUTOGRAD: Final = 1
 COMPUTE: Final = 0
 COMM: Final = 1
+EXCHANGE: Final = 2
+STREAMS: Final = (COMPUTE, COMM, EXCHANGE)
+"""Streams: what computes, collectives, and in a pipeline sends and receives."""
 
 # What a mark does, besides passing time.
 NOTHING: Final = 0
@@ -113,11 +117,15 @@ class GpuOp:
     previous
         Operation before it on its stream, -1 if that belongs to the step before.
     waits_for
-        Operation of the other stream that an event makes it wait for, -1 for none.
+        Operation of another stream that an event makes it wait for, -1 for none.
     call
         Event of the runtime call.
     fixed_ns
         Time of a copy or fill, nanoseconds.
+    members
+        Of what communicates, the global ranks that take part; the sender, then the receiver.
+    exchange
+        Whether it is a send or a receive.
     """
 
     kind: int
@@ -130,6 +138,8 @@ class GpuOp:
     fixed_ns: float = 0.0
     bytes: int = 0
     copy: str = ""
+    members: tuple[int, ...] = ()
+    exchange: bool = False
 
 
 @dataclass
@@ -146,7 +156,13 @@ class Mark:
 
 @dataclass
 class Program:
-    """The step: marks, events and GPU operations in program order, and the kernels they use."""
+    """The step: marks, events and GPU operations in program order, and the kernels they use.
+
+    Parameters
+    ----------
+    passes
+        First and last GPU operation of each forward and backward pass of a pipeline.
+    """
 
     marks: list[Mark] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
@@ -154,7 +170,14 @@ class Program:
     kernels: list[Kernel] = field(default_factory=list)
     collectives: list[int] = field(default_factory=list)
     flows: list[tuple[int, int]] = field(default_factory=list)
+    groups: list[Group] = field(default_factory=list)
+    passes: list[tuple[int, int]] = field(default_factory=list)
     sequences: int = 0
+
+    @property
+    def streams(self) -> int:
+        """How many streams it uses."""
+        return 1 + max(op.stream for op in self.gpu)
 
 
 class Writer:
@@ -165,8 +188,8 @@ class Writer:
         self.thread = MAIN
         self.stacks: tuple[list[int], list[int]] = ([], [])
         self._rows: dict[Kernel, int] = {}
-        self._last = {COMPUTE: -1, COMM: -1}
-        self._pending = {COMPUTE: -1, COMM: -1}
+        self._last = dict.fromkeys(STREAMS, -1)
+        self._pending = dict.fromkeys(STREAMS, -1)
         self._forward: dict[int, int] = {}
 
     @property
@@ -339,6 +362,9 @@ class Writer:
             self.think(_CALL_NS["hipEventRecord"])
 
     def wait(self, stream: int, op: int) -> None:
-        """Make a stream wait for an operation of the other stream."""
+        """Make a stream wait, from what it is given next on, for an operation of another stream."""
         self.call("hipStreamWaitEvent")
-        self._pending[stream] = max(self._pending[stream], op)
+        before, gpu = self._pending[stream], self.program.gpu
+        if before >= 0 and op >= 0 and gpu[before].stream != gpu[op].stream:
+            raise AssertionError("an operation waits for one other stream only")
+        self._pending[stream] = max(before, op)

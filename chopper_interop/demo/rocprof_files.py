@@ -72,16 +72,18 @@ def write_rocprof(job: Job, folder: Path, *, workers: int) -> None:
     workers
         Threads; each writes one process at a time.
     """
-    steps, first = dispatches(job.program), start_up()
+    first = start_up()
+    steps = {id(program): dispatches(program) for program in job.programs}
     with ThreadPoolExecutor(workers) as pool:
         writing = []
         for number, names in enumerate(PASSES, 1):
             place = folder / f"pmc_{number}" / NODE
             place.mkdir(parents=True)
-            plans = [_Plan(part, names, number) for part in (first, steps)]
+            start = _Plan(first, names, number)
+            plans = {key: [start, _Plan(part, names, number)] for key, part in steps.items()}
             writing += [
-                pool.submit(_write_process, job, place, plans, (number, rank))
-                for rank in range(job.parameters.ranks)
+                pool.submit(_write_process, job, place, plans[id(program)], (number, rank))
+                for rank, program in enumerate(job.programs)
             ]
         for task in writing:
             task.result()
@@ -170,7 +172,7 @@ def _write_process(job: Job, folder: Path, plans: list[_Plan], run: tuple[int, i
         times = counter_times(job, plan.kernels, plan.laws, (number, rank, step), begin_ns)
         pools.append((plan, plan.pool(who, first, times)))
         begin_ns = int(times.end_ns[-1]) + 2_000_000
-        first += FIRST_DISPATCH if step < 0 else len(job.program.gpu)
+        first += FIRST_DISPATCH if step < 0 else len(job.programs[rank].gpu)
     with (folder / f"{who.pid}_kernel_trace.csv").open("wb") as file:
         file.write(_header(KERNEL_TRACE))
         file.writelines(plan.trace.render(pool) for plan, pool in pools)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop.compiled import jit
 from chopper_interop.demo import clock as clocks
 from chopper_interop.demo import paths, schedule
-from chopper_interop.demo.fsdp import DTYPE_BYTES
+from chopper_interop.demo.comms import DTYPE_BYTES
 from chopper_interop.demo.identity import correlations, external_ids, identity, launches, numbering
 from chopper_interop.demo.kernels import sensitivities
-from chopper_interop.demo.parameters import BASE_TIME_NS, FIRST_STEP, NODE
-from chopper_interop.demo.program import COLLECTIVE, COMM, COMPUTE, HANDOVER_NS, KERNEL, MEMSET
+from chopper_interop.demo.parameters import BASE_TIME_NS, FIRST_STEP, NODE, PIPELINE
+from chopper_interop.demo.pipeline_truth import pipeline
+from chopper_interop.demo.program import COLLECTIVE, HANDOVER_NS, KERNEL, MEMCPY, MEMSET
+from chopper_interop.demo.spans import length_ns, overlap_ns, union
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -32,11 +34,21 @@ FORMAT = "chopper-interop demo"
 
 
 @dataclass(frozen=True)
+class GpuWork:
+    """GPU operations of a rank: what they are, and arrays (step, operation) of when they ran."""
+
+    kind: Array
+    kernel: Array
+    start_ns: Array
+    end_ns: Array
+
+
+@dataclass(frozen=True)
 class Job:
     """Everything known of one job."""
 
     parameters: DemoParameters
-    program: Program
+    programs: tuple[Program, ...]
     tables: Tables
     timeline: Timeline
     ideal: Timeline
@@ -46,6 +58,24 @@ class Job:
         """Return the numbers of a rank's process."""
         return identity(self.parameters.seed, rank)
 
+    def gpu(self, rank: int) -> GpuWork:
+        """Return the GPU operations of a rank."""
+        p = self.tables.program[rank]
+        ops = slice(self.tables.ops[p])
+        columns = (c[p, ops] for c in (self.tables.kind, self.tables.kernel))
+        times = (c[rank, :, ops] for c in (self.timeline.start_ns, self.timeline.end_ns))
+        return GpuWork(*columns, *times)
+
+    def last_start_ns(self) -> Array:
+        """Start of the last member of what each operation takes part in, (rank, step, operation)."""
+        start, first, member = self.timeline.start_ns, self.tables.first, self.tables.member
+        rank, op = np.nonzero(self.tables.meeting >= 0)
+        result = start.copy()
+        if len(member):
+            last = np.maximum.reduceat(start[member[:, 0], :, member[:, 1]], first[:-1])
+            result[rank, :, op] = last[self.tables.meeting[rank, op]]
+        return result
+
 
 def truth(job: Job) -> dict[str, Any]:
     """Return the content of truth.json."""
@@ -54,7 +84,7 @@ def truth(job: Job) -> dict[str, Any]:
     content: dict[str, Any] = {
         "format": FORMAT,
         "version": 1,
-        "parameters": asdict(p),
+        "parameters": _parameters(p),
         "constants": _constants(p),
         "clocks": {
             "node": NODE,
@@ -72,9 +102,17 @@ def truth(job: Job) -> dict[str, Any]:
         "collectives": _collectives(job),
         "critical_path": _critical_paths(job),
     }
+    if p.pipeline:
+        content["pipeline"] = pipeline(job)
     if p.truth_kernels:
         content["kernels"] = _kernels(job)
     return content
+
+
+def _parameters(p: DemoParameters) -> dict[str, Any]:
+    """Return the parameters; those of a pipeline where there is one."""
+    every = asdict(p)
+    return every if p.pipeline else {k: v for k, v in every.items() if k not in PIPELINE}
 
 
 def _constants(p: DemoParameters) -> dict[str, int]:
@@ -95,8 +133,11 @@ def _job_steps_ns(timeline: Timeline) -> Array:
 
 
 def _straggler(job: Job) -> dict[str, Any]:
-    p, kernels = job.parameters, job.tables.kind == KERNEL
-    times = (job.timeline.end_ns - job.timeline.start_ns)[:, :, kernels].sum(axis=(1, 2))
+    p = job.parameters
+    times = np.zeros(p.ranks, dtype=np.int64)
+    for rank in range(p.ranks):
+        gpu = job.gpu(rank)
+        times[rank] = (gpu.end_ns - gpu.start_ns)[:, gpu.kind == KERNEL].sum()
     others = np.delete(times, p.slow_rank) if p.slow_rank >= 0 else times
     slowdown = float(times[p.slow_rank] / np.median(others)) if p.slow_rank >= 0 else 1.0
     return {
@@ -105,19 +146,6 @@ def _straggler(job: Job) -> dict[str, Any]:
         "slowdown": slowdown,
         "kernel_time_ns": times.tolist(),
     }
-
-
-@jit
-def overlap_ns(start_a: Array, end_a: Array, start_b: Array, end_b: Array) -> int:
-    """Time that two sorted lists of disjoint intervals have in common."""
-    i, j, total = 0, 0, 0
-    while i < len(start_a) and j < len(start_b):
-        total += max(0, min(end_a[i], end_b[j]) - max(start_a[i], start_b[j]))
-        if end_a[i] < end_b[j]:
-            i += 1
-        else:
-            j += 1
-    return total
 
 
 def _steps(job: Job) -> Columns:
@@ -136,16 +164,15 @@ def _steps(job: Job) -> Columns:
 
 
 def _occupation(job: Job, rank: int, step: int, duration_ns: int) -> dict[str, int]:
-    """Measure what the GPU did in a step; operations of one stream are disjoint."""
-    tables = job.tables
-    start, end = job.timeline.start_ns[rank, step], job.timeline.end_ns[rank, step]
-    compute, comm = np.isin(tables.kind, (KERNEL, MEMSET)), tables.stream == COMM
-    both = overlap_ns(start[compute], end[compute], start[comm], end[comm])
-    stream = tables.stream == COMPUTE
-    shared = overlap_ns(start[stream], end[stream], start[comm], end[comm])
-    total = {"compute": compute, "communication": comm, "copy": stream & ~compute}
-    times = {f"{name}_ns": int((end - start)[rows].sum()) for name, rows in total.items()}
-    busy = sum(times.values()) - shared
+    """Measure what the GPU did in a step."""
+    gpu = job.gpu(rank)
+    start, end = gpu.start_ns[step], gpu.end_ns[step]
+    kinds = {"compute": (KERNEL, MEMSET), "communication": (COLLECTIVE,), "copy": (MEMCPY,)}
+    rows = {name: np.isin(gpu.kind, of) for name, of in kinds.items()}
+    unions = {name: union(start[of], end[of]) for name, of in rows.items()}
+    times = {f"{name}_ns": length_ns(of) for name, of in unions.items()}
+    both = overlap_ns(*unions["compute"], *unions["communication"])
+    busy = length_ns(union(start, end))
     return {
         **times,
         "overlap_ns": both,
@@ -165,18 +192,17 @@ def _kernels(job: Job) -> Columns:
 
 
 def _rank_kernels(job: Job, rank: int) -> Columns:
-    p, tables, program = job.parameters, job.tables, job.program
-    chosen = np.flatnonzero(tables.kernel >= 0)
-    comm = tables.kind[chosen] == COLLECTIVE
-    start = job.timeline.start_ns[rank][:, chosen]
-    end = job.timeline.end_ns[rank][:, chosen]
+    p, gpu, program = job.parameters, job.gpu(rank), job.programs[rank]
+    chosen = np.flatnonzero(gpu.kernel >= 0)
+    comm = gpu.kind[chosen] == COLLECTIVE
+    start, end = gpu.start_ns[:, chosen], gpu.end_ns[:, chosen]
     shape = start.shape
     mean = clocks.mean_mhz(job.clock, rank, start.ravel(), end.ravel()).reshape(shape)
-    law = tables.law[tables.kernel[chosen]]
+    law = job.tables.law[job.tables.program[rank], gpu.kernel[chosen]]
     ideal = (job.ideal.end_ns - job.ideal.start_ns)[rank][:, chosen]
-    transfer = job.timeline.end_ns[rank] - job.timeline.start_ns.max(axis=0)
-    ideal[:, comm] = transfer[:, chosen][:, comm]
-    kinds = [program.kernels[row].kind for row in tables.kernel[chosen]]
+    transfer = end - job.last_start_ns()[rank][:, chosen]
+    ideal[:, comm] = transfer[:, comm]
+    kinds = [program.kernels[row].kind for row in gpu.kernel[chosen]]
     columns: dict[str, Array] = {
         "rank": np.full(shape, rank),
         "correlation": _launch_ids(job, rank)[:, chosen],
@@ -194,17 +220,18 @@ def _rank_kernels(job: Job, rank: int) -> Columns:
 
 def _launch_ids(job: Job, rank: int) -> Array:
     """Correlations of the GPU operations of a rank, array (step, operation)."""
-    numbers, rows = numbering(job.program), launches(job.program.events)
+    program = job.programs[rank]
     steps = np.arange(job.parameters.steps)[:, np.newaxis]
-    return correlations(job.who(rank), numbers, steps, rows)
+    return correlations(job.who(rank), numbering(program), steps, launches(program.events))
 
 
 def _launch_split(job: Job, rank: int, chosen: Array) -> dict[str, Array]:
     """Launch gaps of compute kernels: all of it, what the host was late, what the call took."""
-    begins = np.array([job.program.events[op.call].begin for op in job.program.gpu])
-    kernels = np.flatnonzero(job.tables.kind == KERNEL)
-    start = job.timeline.start_ns[rank][:, kernels]
-    end = np.maximum.accumulate(job.timeline.end_ns[rank][:, kernels], axis=1)
+    program, gpu = job.programs[rank], job.gpu(rank)
+    begins = np.array([program.events[op.call].begin for op in program.gpu])
+    kernels = np.flatnonzero(gpu.kind == KERNEL)
+    start = gpu.start_ns[:, kernels]
+    end = np.maximum.accumulate(gpu.end_ns[:, kernels], axis=1)
     called = job.timeline.mark_ns[rank][:, begins[kernels]]
     before = end[:, :-1]
     split = np.zeros((3, *start.shape), dtype=np.int64)
@@ -212,26 +239,30 @@ def _launch_split(job: Job, rank: int, chosen: Array) -> dict[str, Array]:
     split[2, :, 1:] = np.maximum(0, start[:, 1:] - before)
     split[1, :, 1:] = np.minimum(start - called, split[2])[:, 1:]
     split[1, :, 0] = (start - called)[:, 0]
-    full = np.full((3, len(start), len(job.tables.kind)), -1, dtype=np.int64)
+    full = np.full((3, len(start), len(gpu.kind)), -1, dtype=np.int64)
     full[:, :, kernels] = split
     return {f"{name}_ns": full[i][:, chosen] for i, name in enumerate(("prep", "call", "launch"))}
 
 
 def _collectives(job: Job) -> Columns:
-    """Table of all collectives, in the order in which every rank starts them."""
-    p, program, timeline = job.parameters, job.program, job.timeline
-    ids = np.stack([_launch_ids(job, rank) for rank in range(p.ranks)])
+    """Table of all that is communicated, in the order in which every rank starts it."""
+    p, first, member = job.parameters, job.tables.first, job.tables.member
+    ids = [_launch_ids(job, rank) for rank in range(p.ranks)]
     rows = []
     for step in range(p.steps):
-        for op in program.collectives:
-            starts = timeline.start_ns[:, step, op]
-            last = int(starts.max())
-            row = {"step": FIRST_STEP + step, **_message(program, op)}
-            row["transfer_ns"] = int(timeline.end_ns[0, step, op]) - last
-            row["max_start_ns"], row["end_ns"] = last, int(timeline.end_ns[0, step, op])
+        for begin, stop in pairwise(first.tolist()):
+            ranks, ops = member[begin:stop].T
+            starts = job.timeline.start_ns[ranks, step, ops]
+            last, end = int(starts.max()), int(job.timeline.end_ns[ranks[0], step, ops[0]])
+            row = {"step": FIRST_STEP + step, **_message(job.programs[ranks[0]], ops[0])}
+            if p.pipeline:
+                row["ranks"] = ranks.tolist()
+            row["transfer_ns"], row["max_start_ns"], row["end_ns"] = end - last, last, end
             row["starts_ns"], row["waits_ns"] = starts.tolist(), (last - starts).tolist()
-            row["correlations"] = ids[:, step, op].tolist()
+            row["correlations"] = [int(ids[r][step, op]) for r, op in member[begin:stop]]
             rows.append(row)
+    if p.pipeline:
+        rows.sort(key=lambda row: (row["step"], row["max_start_ns"]))
     return {key: [row[key] for row in rows] for key in rows[0]}
 
 
@@ -248,7 +279,7 @@ def _message(program: Program, op: int) -> dict[str, Any]:
 
 
 def _critical_paths(job: Job) -> dict[str, Any]:
-    spans, steps = paths.host_spans(job.program), job.parameters.steps
+    spans, steps = paths.host_spans(job.programs, job.tables), job.parameters.steps
     windows = [range(steps), *(range(i, i + 1) for i in range(steps))]
     found = [
         _path_columns(job, paths.critical_path(job.tables, job.timeline, spans, window))
@@ -267,14 +298,16 @@ def _path_columns(job: Job, path: paths.CriticalPath) -> dict[str, Any]:
         (path.kind >= paths.KINDS.index("launch_latency"))
         & (path.kind <= paths.KINDS.index("event_latency"))
     )
-    calls = np.array([op.call for op in job.program.gpu], dtype=np.int64)
-    event = np.where(on_gpu, calls[np.where(on_gpu, path.item, 0)], path.item)
-    known, numbers = event >= 0, numbering(job.program)
-    correlation, external = np.full((2, len(event)), -1, dtype=np.int64)
+    correlation, external = np.full((2, len(path.item)), -1, dtype=np.int64)
     for rank in np.unique(path.rank):
-        mine, who = known & (path.rank == rank), job.who(int(rank))
-        correlation[mine] = correlations(who, numbers, path.step[mine], event[mine])
-        external[mine] = external_ids(who, numbers, path.step[mine], event[mine])
+        program, who = job.programs[rank], job.who(int(rank))
+        numbers, mine = numbering(program), np.flatnonzero(path.rank == rank)
+        calls = np.array([op.call for op in program.gpu], dtype=np.int64)
+        item, gpu = path.item[mine], on_gpu[mine]
+        event = np.where(gpu, calls[np.where(gpu, item, 0)], item)
+        mine, event = mine[event >= 0], event[event >= 0]
+        correlation[mine] = correlations(who, numbers, path.step[mine], event)
+        external[mine] = external_ids(who, numbers, path.step[mine], event)
     return {
         "start_ns": start_ns,
         "end_ns": end_ns,

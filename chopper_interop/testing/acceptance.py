@@ -34,7 +34,7 @@ UNITS = frozenset(
     (
         *("ns", "us", "ms", "s", "hz", "mhz", "ghz"),
         *("w", "mw", "kw", "j", "mj", "kj", "wh", "c", "v", "mv", "a"),
-        *("b", "bytes", "kb", "mb", "gb", "kib", "mib", "gib"),
+        *("b", "bytes", "kb", "mb", "gb", "kib", "mib", "gib", "gbps"),
         *("flop", "flops", "gflops", "tflops"),
         *("share", "ratio", "percent", "factor"),
     )
@@ -146,7 +146,7 @@ def _check_options(function: Callable[..., Any], positional: int) -> None:
         _require(parameter.kind is inspect.Parameter.KEYWORD_ONLY, f"{what} must be keyword-only")
         _require(parameter.default is not inspect.Parameter.empty, f"{what} must have a default")
         stated = _type_names(parameter.annotation)
-        makeable = stated <= {*OPTION_TYPES, "None"}
+        makeable = stated <= {*OPTION_TYPES, "None"} or stated == {"Trace", "None"}
         if parameter.default is not None:  # the commands make of a text what the default is
             makeable = type(parameter.default).__name__ in OPTION_TYPES
         _require(

@@ -3,6 +3,7 @@
 import gzip
 import json
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from trace_processor import TraceProcessor
 
 import chopper_interop as ci
 from chopper_interop.build import TraceBuilder
-from chopper_interop.converters import perfetto, perfetto_encode
+from chopper_interop.converters import perfetto, perfetto_critical, perfetto_encode
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 from chopper_interop.schemas.meta import BOOTTIME, Meta
 from chopper_interop.testing.strategies import traces
@@ -299,3 +300,76 @@ def test_two_ranks_with_one_process_id(tmp_path: Path) -> None:
     names = perfetto.query("select name from process where name like 'rank %' order by name")
     assert names == [("rank 0 on host-a",), ("rank 1 on host-b",)]
     assert perfetto.query("select count(*), sum(dur) from slice") == [(2, 10)]
+
+
+def on_path(*spans: tuple[int, int, int, int, str]) -> ci.Trace:
+    """A trace of nodes (rank, kind, critical start, critical end, name); each lasts 5 longer."""
+    builder = TraceBuilder(Meta(clock=BOOTTIME, origin_ns=0))
+    for rank, kind, start, end, name in spans:
+        host = kind == Kind.CPU_OP
+        lane_kind = LaneKind.THREAD if host else LaneKind.STREAM
+        lane = builder.lane(rank, lane_kind, 7, "lane", -1 if host else 0)
+        builder.nodes(
+            kind=int(kind), name=name, rank=rank, lane=lane, ts=np.array([start]),
+            dur=np.array([end - start + 5]),
+            critical_start_ns=np.array([start]), critical_end_ns=np.array([end]),
+            critical_ns=np.array([end - start]),
+        )  # fmt: skip
+    return builder.finish()
+
+
+TRACK = (
+    "select s.ts, s.dur, s.name from slice s join track t on s.track_id = t.id "
+    "join track p on t.parent_id = p.id where p.name = 'critical path' and t.name like '%{}' "
+    "order by t.name, s.ts, s.dur desc"
+)
+
+
+def test_the_critical_path_stands_above_all_ranks(tmp_path: Path) -> None:
+    spans = [
+        (0, Kind.CPU_OP, 0, 10, "call"),
+        (0, Kind.CPU_OP, 4, 6, "inner"),
+        (0, Kind.KERNEL, 10, 30, "k"),
+        (1, Kind.COMM, 30, 40, "c"),
+        (1, Kind.KERNEL, 40, 40, "no time"),
+    ]
+    trace = on_path(*spans)
+    path = trace.annotate(critical_ns=pa.array([8, 2, 20, 10, 0]))
+    tp = written(path, tmp_path)
+    found = [tuple(r) for r in tp.query(TRACK.format("nodes"))]
+    assert found == [(s, e - s, name) for _, _, s, e, name in spans if e > s]
+    found = [tuple(r) for r in tp.query(TRACK.format("what it runs over"))]
+    assert found == [
+        (0, 10, "host, rank 0"), (10, 20, "compute, rank 0"), (30, 10, "communication, rank 1")
+    ]  # fmt: skip
+    told = tp.query("select int_value v from args where key = 'debug.chopper.critical_ns'")
+    assert {v for (v,) in told} == {0, 2, 8, 10, 20}
+    back = ci.read(tmp_path / "job.pftrace")
+    assert back.nodes.num_rows == 5
+    assert back.ranks == [0, 1]
+    assert back.lanes.num_rows == trace.lanes.num_rows
+    assert back.nodes["critical_end_ns"].to_pylist() == [10, 6, 30, 40, 40]
+
+
+def test_critical_paths_of_several_ranks_have_tracks_of_their_own(tmp_path: Path) -> None:
+    tp = written(on_path((0, Kind.KERNEL, 0, 10, "a"), (1, Kind.KERNEL, 0, 9, "b")), tmp_path)
+    names = "select distinct t.name from track t join track p on t.parent_id = p.id "
+    found = {name for (name,) in tp.query(names + "where p.name = 'critical path'")}
+    assert {"rank 0 nodes", "rank 1 nodes", "rank 0 what it runs over"} <= found
+    found = [tuple(r) for r in tp.query(TRACK.format("what it runs over"))]
+    assert found == [(0, 10, "compute"), (0, 9, "compute")]
+
+
+@given(spans=st.lists(st.tuples(st.integers(0, 30), st.integers(1, 12)), min_size=1, max_size=12))
+def test_of_nodes_on_the_path_the_innermost_counts(spans) -> None:
+    """Against one look at each nanosecond: what began last and lasts, of equals the shorter."""
+    spans = sorted({(s, s + d) for s, d in spans}, key=lambda x: (x[0], -x[1]))
+    nodes = [(0, Kind.COMM if k % 2 else Kind.KERNEL, s, e, "n") for k, (s, e) in enumerate(spans)]
+    path = next(perfetto_critical.paths(on_path(*nodes).annotate(critical_ns=[0] * len(nodes))))
+    ts, dur, names = perfetto_critical.stretches(on_path(*nodes), path)
+    shown = {t: n for a, d, n in zip(ts, dur, names, strict=True) for t in range(a, a + d)}
+    for t in range(50):
+        there = [k for k, (s, e) in enumerate(spans) if s <= t < e]
+        expected = ("communication" if there[-1] % 2 else "compute") if there else None
+        nested = all(spans[a][1] >= spans[b][1] for a, b in pairwise(there))
+        assert not nested or shown.get(t) == expected

@@ -30,7 +30,7 @@ def job():
 
 def by_class(job):
     found = {}
-    for kernel in job.program.kernels:
+    for kernel in job.programs[0].kernels:
         if kernel.reference_ns > 20_000:
             found.setdefault(kernel.kind, kernel)
     return [found[kind] for kind in LAWS]
@@ -103,7 +103,7 @@ def test_core_bound_and_bandwidth_bound_classes(job):
 
 
 def test_slowed_clock(job):
-    slope, fixed = law_tables(job.program.kernels)
+    slope, fixed = law_tables(job.programs[0].kernels)
     mhz = slowed_clock_mhz(slope, fixed, 1800.0, 1.07)
     ratio = times_ns(slope, fixed, mhz).sum() / times_ns(slope, fixed, 1800.0).sum()
     assert ratio == pytest.approx(1.07)
@@ -123,7 +123,7 @@ def test_clocks_vary_within_and_between_gpus(job):
 @pytest.mark.parametrize("slowdown", [1.0, 1.04, 1.1])
 def test_straggler_is_as_slow_as_asked(slowdown):
     job = simulate_job(DemoParameters(ranks=4, straggler=2, straggler_slowdown=slowdown, steps=2))
-    kernels = job.tables.kind == KERNEL
+    kernels = job.tables.kind[0] == KERNEL
     times = (job.timeline.end_ns - job.timeline.start_ns)[:, :, kernels].sum(axis=(1, 2))
     others = np.delete(times, 2)
     assert times[2] / np.median(others) == pytest.approx(slowdown, abs=0.015)
@@ -145,9 +145,9 @@ def progress(job, rank, start, end, law, factor):
 def test_kernels_progress_by_the_clock_of_each_tick(job):
     tables, timeline = job.tables, job.timeline
     for rank, step in itertools.product((0, 5), range(2)):
-        for op in np.flatnonzero(tables.kind == KERNEL).tolist():
+        for op in np.flatnonzero(tables.kind[0] == KERNEL).tolist():
             start, end = (int(t[rank, step, op]) for t in (timeline.start_ns, timeline.end_ns))
-            law = tables.law[tables.kernel[op]].tolist()
+            law = tables.law[0, tables.kernel[0, op]].tolist()
             key = (job.parameters.seed, noise.KERNEL_TIME, rank, step, op)
             factor = noise.lognormal(schedule.KERNEL_SPREAD, *key)
             done = progress(job, rank, start, end, law, factor)

@@ -1,8 +1,9 @@
-"""The README's table of formats, made of what the converters say of themselves.
+"""The README's tables of formats and analyses, made of what these say of themselves.
 
 ``python tests/support/readme.py README.md`` writes it there.
 """
 
+import inspect
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from chopper_interop import registry
 
 BEGIN = "<!-- made by `make formats` from what the converters say of themselves -->\n"
 END = "<!-- end of what `make formats` makes -->\n"
+BEGIN_ANALYSES = "<!-- made by `make formats` from what the analyses say of themselves -->\n"
 OURS = "chopper_interop."
 
 
@@ -38,13 +40,25 @@ def _row(name: str, found: registry.Converter) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in (*cells, taken)) + " |"
 
 
+def analyses() -> str:
+    """All analyses that come with the package, as a table in Markdown."""
+    rows = ["| analysis | tells |", "|---|---|"]
+    for name, found in registry.working_analyses().items():
+        if found.__module__.startswith(OURS):
+            first = (inspect.getdoc(found) or "").partition("\n")[0]
+            rows.append(f"| `{name}` | {first} |")
+    return "\n".join(rows) + "\n"
+
+
 def with_table(readme: str) -> str:
-    """A README with the table between its marks."""
-    before, _, rest = readme.partition(BEGIN)
-    _, mark, after = rest.partition(END)
-    if not mark:
-        raise ValueError("the README has no marks for the table of formats")
-    return before + BEGIN + table() + END + after
+    """A README with the tables between their marks."""
+    for begin, made in ((BEGIN, table()), (BEGIN_ANALYSES, analyses())):
+        before, _, rest = readme.partition(begin)
+        _, mark, after = rest.partition(END)
+        if not mark:
+            raise ValueError("the README has no marks for its tables")
+        readme = before + begin + made + END + after
+    return readme
 
 
 if __name__ == "__main__":

@@ -1,0 +1,201 @@
+"""``chopper-analyze``: which analyses are asked of what, and where their answers go."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from chopper_interop import cli_common
+from chopper_interop.errors import UsageError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from chopper_interop.asking import Answers, Question
+    from chopper_interop.registry import Converter
+    from chopper_interop.trace import Trace
+
+ROWS = 20
+"""So many rows of a table are shown unless --rows says otherwise."""
+
+_EXAMPLES = (
+    "examples:\n"
+    "  chopper-analyze RUN/                              everything that can be told\n"
+    "  chopper-analyze RUN/ temporal --by rank,stream    one analysis, finer\n"
+    "  chopper-analyze RUN/ critical_path -o job.pftrace see it in Perfetto\n"
+    "  chopper-analyze RUN/ compare --against OLD_RUN/   what got slower\n"
+    "  chopper-analyze RUN/ --json > all.json            exact integer ns, for programs\n"
+)
+_SUGAR = {
+    "by": "rows for each of these: job, rank, stream, iteration, phase, layer, operation, class, "
+    "kernel, …, joined by commas (rank,phase)",
+    "steps": "only these training steps: 10, 10-12, or each",
+    "ranks": "only these ranks: 0,4-7",
+    "compat": "the definitions of another tool: hta, tracelens, …",
+}
+"""Options that many analyses take, and what is said of them."""
+
+
+def run(given: argparse.Namespace) -> int:
+    """Run ``chopper-analyze``; its exit status."""
+    from chopper_interop import asking, console, pipeline
+
+    if given.list or given.schema:
+        return _about(schema=given.schema)
+    names, paths = _names_and_paths(given.analysis)
+    if given.rows < 0:
+        raise UsageError(f"--rows {given.rows}: it is a number of rows, 0 for all")
+    options = cli_common.options(given.option)
+    sugar = {name: getattr(given, name) for name in _SUGAR if getattr(given, name) is not None}
+    question = asking.question(names, options, sugar, against=bool(given.against))
+    outputs = [cli_common.output(text, given.to) for text in given.output]
+    writers = [pipeline.writer(path, name) for path, name in outputs]
+    quiet = given.quiet or given.json
+    console.show_first_run(quiet=quiet)
+    with console.progress_shown(quiet=quiet):
+        trace, against = _read(given, paths, question, [w.writer for w in writers])
+        answers = asking.ask(trace, question, against)
+        written = [path for path, _ in outputs]
+        pipeline.refuse_sources([Path(s.path) for s in trace.meta.sources], written)
+    _show(given, answers, question)
+    _write(given, answers.annotated(trace), written, writers)
+    for name, error in answers.failed.items():
+        print(f"chopper-analyze: error: {name}: {error}", file=sys.stderr)
+    return next((error.exit_status for error in answers.failed.values()), 0)
+
+
+def _names_and_paths(given: list[str]) -> tuple[list[str], list[Path]]:
+    from chopper_interop import registry
+
+    names = list(dict.fromkeys(n for n in given if n in registry.analyses()))
+    paths = [Path(n) for n in given if n not in names]
+    if not paths:
+        raise UsageError("say what to read", hint="see --help")
+    for path in paths:
+        if not path.exists():
+            registry.analysis(str(path))  # says what there is, and what may have been meant
+    return names, paths
+
+
+def _about(*, schema: bool) -> int:
+    from chopper_interop import console_results
+
+    if schema:
+        print(console_results.schema_json())
+    else:
+        console_results.show_analyses()
+    return 0
+
+
+def _read(
+    given: argparse.Namespace, paths: list[Path], question: Question, writers: list[Any]
+) -> tuple[Trace, Trace | None]:
+    """The job that is asked about, and the one that it is compared with if there is one."""
+    from chopper_interop import console, pipeline, registry, sources
+
+    old_paths = [Path(text) for text in given.against]
+    jobs = [sources.find(some, given.from_format) for some in (paths, old_paths) if some]
+    readers = [s.converter.reader for job in jobs for s in job.sources]
+    options = cli_common.options(given.option)
+    for option in registry.unknown_options([*readers, *question.functions, *writers], options):
+        raise UsageError(f"-O {option}: neither inputs, analyses nor outputs have such an option")
+    traces: list[Trace] = []
+    for inventory, where in zip(jobs, (paths, old_paths), strict=False):
+        console.show_inventory(inventory, quiet=given.quiet or given.json)
+        name = pipeline.job_name(where[0])
+        mine = [s.converter.reader for s in inventory.sources]
+        unknown = registry.unknown_options(mine, options)
+        reading = {n: v for n, v in options.items() if n not in unknown}
+        rules = (given.map_device, given.clock_offset) if not traces else ((), ())
+        traces.append(pipeline.read_inventory(inventory, name, reading, *rules))
+        pipeline.refuse_losses(traces[-1].meta.issues, given.on_loss)
+    return traces[0], traces[1] if len(traces) > 1 else None
+
+
+def _show(given: argparse.Namespace, answers: Answers, question: Question) -> None:
+    from chopper_interop import console_results
+
+    if given.csv:
+        console_results.write_csv(answers.results, Path(given.csv))
+    if given.json:
+        print(console_results.as_json(answers.results))
+    elif not given.csv:
+        console_results.show(answers.results, most=given.rows or None)
+    if not given.quiet and not given.json:
+        console_results.show_left_out(question.left_out | answers.left_out)
+
+
+def _write(
+    given: argparse.Namespace, trace: Trace, paths: list[str], writers: list[Converter]
+) -> None:
+    from chopper_interop import console, pipeline
+    from chopper_interop.issues import IssueLog
+
+    if not paths:
+        return
+    options = cli_common.options(given.option)
+    issues = IssueLog()
+    issues.extend(trace.meta.issues)
+    with console.progress_shown(quiet=given.quiet):
+        for path, writer in zip(paths, writers, strict=True):
+            chosen = cli_common.options_for(writer.writer, options)
+            issues.extend(pipeline.write(trace, path, to_format=writer.name, **chosen))
+    if not given.quiet:
+        console.show_summary(trace, issues, paths, on_loss=given.on_loss)
+    pipeline.refuse_losses(issues, given.on_loss)
+
+
+def parser() -> argparse.ArgumentParser:
+    """What ``chopper-analyze`` understands."""
+    made = cli_common.parser(
+        "chopper-analyze",
+        "Ask questions of the profiles of a job. Without the name of an analysis, all are run.",
+        _EXAMPLES,
+    )
+    made.add_argument(
+        "analysis",
+        nargs="*",
+        metavar="SOURCE|ANALYSIS",
+        help="files and folders, all of them one job; analyses (--list tells which there are)",
+    )
+    made.add_argument("--list", action="store_true", help="list analyses and their options")
+    made.add_argument("--schema", action="store_true", help="print the JSON schema of --json")
+    for name, text in _SUGAR.items():
+        made.add_argument(f"--{name}", help=text)
+    made.add_argument(
+        "--against",
+        action="append",
+        default=[],
+        metavar="SOURCE",
+        help="another job to compare with; repeatable, all of them are one job",
+    )
+    made.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    made.add_argument("--csv", metavar="DIR", help="a CSV file for each analysis, and summary.json")
+    made.add_argument(
+        "--rows",
+        type=int,
+        default=ROWS,
+        metavar="N",
+        help=f"rows of a table shown, 0 for all ({ROWS})",
+    )
+    made.add_argument(
+        "-o",
+        "--output",
+        action="append",
+        default=[],
+        metavar="[FORMAT:]PATH",
+        help="file or folder to write the trace to, with what was found out of each node; repeatable",
+    )
+    made.add_argument("--from", dest="from_format", help="format of all sources")
+    made.add_argument("--to", help="format of all outputs, over their endings")
+    made.add_argument(
+        "-O",
+        dest="option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an option of an analysis, reader or writer; may be given several times",
+    )
+    cli_common.add_reading(made)
+    return made

@@ -1,0 +1,229 @@
+"""What analyses said: tables for people, JSON and CSV for programs, and what there is to ask."""
+
+from __future__ import annotations
+
+import csv
+import inspect
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from chopper_interop import registry
+from chopper_interop.console import console_of
+from chopper_interop.errors import SchemaError
+from chopper_interop.schemas import results
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from rich.console import Console
+
+    from chopper_interop.result import Result
+
+_FOR_PROGRAMS = 10_000
+"""So wide that no row of results is folded where a program may read them."""
+_LONGEST = 60
+"""Longest text in a cell of a terminal's table."""
+_TIMES = ((10**9, "s"), (10**6, "ms"), (10**3, "µs"), (1, "ns"))
+_SUMMARY = "summary.json"
+
+
+def show(found: list[Result], *, most: int | None) -> None:
+    """Rows of each analysis as a table on stdout, then its summary and conventions.
+
+    Parameters
+    ----------
+    found
+        What analyses said.
+    most
+        How many rows of each are shown; None for all.
+    """
+    console = console_of(sys.stdout, _FOR_PROGRAMS)
+    for number, result in enumerate(found):
+        if number:
+            console.print()
+        console.print(f"[bold]{escape(result.analysis)}[/bold]")
+        console.print(_rows(result.rows, most, narrow=sys.stdout.isatty()))
+        if most is not None and result.rows.num_rows > most:
+            console.print(f"[dim]… {result.rows.num_rows - most:,} more[/dim]")
+        _facts(console, result)
+
+
+def _rows(rows: pa.Table, most: int | None, *, narrow: bool) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    cells = []
+    for name in rows.column_names:
+        column = rows[name]
+        number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+        table.add_column(
+            name,
+            justify="right" if number else "left",
+            overflow="ellipsis" if narrow else "fold",
+            max_width=_LONGEST if narrow else None,
+        )
+        cells.append(_cells(name, column.slice(0, most).to_pylist()))
+    for row in zip(*cells, strict=True):
+        table.add_row(*(escape(cell) for cell in row))
+    return table
+
+
+def _cells(name: str, values: list[Any]) -> list[str]:
+    """A column's values for people; times of one column in one unit, so that they align."""
+    if name.endswith("_ns"):
+        longest = max((abs(v) for v in values if isinstance(v, int)), default=0)
+        unit, symbol = next((u for u in _TIMES if longest >= u[0]), _TIMES[-1])
+        return ["" if v is None else _time(v, unit, symbol) for v in values]
+    if results.unit(name) == "1" and name.endswith("share"):
+        return ["" if v is None else f"{v:,.1%}" for v in values]
+    return [_plain(value) for value in values]
+
+
+def _time(value: float, unit: int, symbol: str) -> str:
+    return f"{value:,.0f} ns" if unit == 1 else f"{value / unit:,.3f} {symbol}"
+
+
+def _plain(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,.4g}" if isinstance(value, float) else str(value)
+
+
+def _facts(console: Console, result: Result) -> None:
+    """Summary and conventions, dimmed: wrapped where people read, else a line each."""
+    told = [f"{name} {_of_summary(name, value)}" for name, value in result.summary.items()]
+    lines = ["summary: " + " · ".join(told)] if told else []
+    lines += [f"{name}: {text}" for name, text in result.conventions.items()]
+    for line in lines:
+        console.print(Text(line, style="dim"), soft_wrap=not sys.stdout.isatty())
+
+
+def _of_summary(name: str, value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_of_summary(name, one)}" for key, one in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(_of_summary(name, one) for one in value)
+    single = not isinstance(value, bool) and (value is None or isinstance(value, int | float))
+    return _cells(name, [value])[0] if single else _plain(value)
+
+
+def show_left_out(left_out: dict[str, str]) -> None:
+    """Analyses that were not asked though all were, on stderr."""
+    console = console_of(sys.stderr)
+    for name, why in left_out.items():
+        console.print(f"[dim]{escape(name)} is left out: {escape(why)}[/dim]")
+
+
+def as_json(found: Iterable[Result]) -> str:
+    """One object of all results, in the form that `schema` describes.
+
+    Raises
+    ------
+    SchemaError
+        A result holds what JSON has no word for, such as NaN.
+    """
+    return _dumped({result.analysis: result.to_dict() for result in found})
+
+
+def _dumped(parts: dict[str, Any]) -> str:
+    try:
+        return json.dumps(parts, indent=1, allow_nan=False, ensure_ascii=False)
+    except (ValueError, TypeError) as error:
+        raise SchemaError(
+            f"what {' or '.join(parts)} gave does not go into JSON: {error}"
+        ) from error
+
+
+def write_csv(found: list[Result], folder: Path) -> None:
+    """A CSV file of the rows of each analysis, and their summaries and conventions as JSON."""
+    from chopper_interop import outputs
+
+    names = {f"{result.analysis}.csv" for result in found} | {_SUMMARY}
+    facts = {r.analysis: {"summary": r.summary, "conventions": r.conventions} for r in found}
+    told = _dumped(facts)
+    with outputs.folder(folder, owns=lambda there: there.name in names) as where:
+        for result in found:
+            path = where / f"{result.analysis}.csv"
+            with path.open("w", newline="", encoding="utf-8") as file:
+                writer = csv.writer(file)
+                writer.writerow(result.rows.column_names)
+                writer.writerows(row.values() for row in result.rows.to_pylist())
+        (where / _SUMMARY).write_text(told, encoding="utf-8")
+
+
+def show_analyses() -> None:
+    """All analyses with their options, on stdout."""
+    console = console_of(sys.stdout)
+    for name, found in registry.analyses().items():
+        if isinstance(found, registry.Broken):
+            console.print(f"[bold]{escape(name)}[/bold]  does not load: {escape(found.reason)}")
+            continue
+        console.print(f"[bold]{escape(name)}[/bold]  {escape(_first_line(found))}")
+        table = Table(box=None, show_header=False, padding=(0, 0, 0, 2))
+        table.add_column(min_width=20)
+        for option, text in registry.option_texts(found).items():
+            table.add_row(escape(f"-O {option}"), escape(text))
+        if table.row_count:
+            console.print(table)
+
+
+def _first_line(function: Callable[..., Any]) -> str:
+    return (inspect.getdoc(function) or "").partition("\n")[0]
+
+
+def schema_json() -> str:
+    """The JSON schema of what ``--json`` prints, as text."""
+    return json.dumps(schema(), indent=1, ensure_ascii=False)
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema of what `as_json` gives, with all columns that are known by name."""
+    parts = {
+        name: {
+            "allOf": [{"$ref": "#/$defs/result"}],
+            "description": _first_line(function),
+            "properties": {"rows": {"items": {"properties": _columns(name)}}},
+        }
+        for name, function in registry.working_analyses().items()
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Answers of chopper-analyze --json",
+        "description": "Null is what is not known. Times are whole nanoseconds, in names that "
+        "end in _ns; shares go from 0 to 1. x-unit is the unit of a column.",
+        "type": "object",
+        "properties": parts,
+        "additionalProperties": {"$ref": "#/$defs/result"},
+        "$defs": {
+            "result": {
+                "type": "object",
+                "required": ["summary", "rows", "conventions"],
+                "properties": {
+                    "summary": {"type": "object", "description": "Figures of the whole."},
+                    "conventions": {
+                        "type": "object",
+                        "description": "Window, policies and what was left out.",
+                        "additionalProperties": {"type": "string"},
+                    },
+                    "rows": {"type": "array", "items": {"type": "object"}},
+                },
+            },
+        },
+    }
+
+
+def _columns(analysis: str) -> dict[str, Any]:
+    units = {name: results.unit(name) for name in results.columns(analysis)}
+    return {
+        name: {"description": text} | ({"x-unit": units[name]} if units[name] else {})
+        for name, text in results.columns(analysis).items()
+    }

@@ -1,0 +1,45 @@
+"""Which operations of which ranks are one collective, or a send and its receive."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chopper_interop.demo.program import COLLECTIVE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from chopper_interop.demo.program import Program
+
+    Array = npt.NDArray[Any]
+
+
+def arrays(programs: Sequence[Program]) -> tuple[Array, Array, Array]:
+    """Return `meeting`, `first` and `member` as of `schedule.Tables`.
+
+    What the same ranks communicate is matched by its order; a send, and a receive, by the order of
+    what goes from the one rank to the other.
+    """
+    met: dict[tuple[bool, tuple[int, ...], int], list[tuple[int, int]]] = {}
+    for rank, program in enumerate(programs):
+        count: dict[tuple[bool, tuple[int, ...]], int] = {}
+        for row, op in enumerate(program.gpu):
+            if op.kind == COLLECTIVE:
+                key = op.exchange, op.members
+                met.setdefault((*key, count.get(key, 0)), []).append((rank, row))
+                count[key] = count.get(key, 0) + 1
+    meeting = np.full((len(programs), max(len(p.gpu) for p in programs)), -1, dtype=np.int64)
+    for number, ((exchange, members, _), found) in enumerate(met.items()):
+        if {rank for rank, _ in found} != set(members):
+            raise AssertionError(f"{members} do not all come to what they communicate")
+        if exchange:  # the sender is named first
+            found.sort(key=lambda one: members.index(one[0]))
+        for rank, row in found:
+            meeting[rank, row] = number
+    first = np.cumsum([0, *(len(found) for found in met.values())])
+    every = [one for found in met.values() for one in found]
+    return meeting, first, np.array(every, dtype=np.int64).reshape(-1, 2)

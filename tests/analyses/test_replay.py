@@ -1,0 +1,202 @@
+"""Replay of training steps: exact by hand, blind to the step that is predicted, near on real files."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from shared_data import SHARED
+
+import chopper_interop as ci
+from chopper_interop import arrow, step_timing, windows
+from chopper_interop.analyses.replay import replay
+from chopper_interop.demo import make_demo
+from chopper_interop.errors import UsageError
+from chopper_interop.testing import check_analysis, samples
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def told(result, convention):
+    rows = [r for r in result.rows.to_pylist() if r["convention"] == convention]
+    return {(r["iteration"], r["graph_iteration"]): r["predicted_ns"] for r in rows}
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("job") / "demo"
+    make_demo(folder, ranks=2, layers=2, steps=4, telemetry=False, counter_steps=0)
+    return ci.read(folder / "kineto")
+
+
+def by_hand(path: Path, operations: list[list[int]]):
+    """One host thread: each step 100 us and its operations, 10 us apart."""
+    at, events = 0, []
+    for step, durations in enumerate(operations):
+        begin, inside = at, at + 10
+        for dur in durations:
+            name = f"aten::op{len(events)}" if dur < 0 else "aten::mm"
+            events.append({"cat": "cpu_op", "name": name, "ts": inside, "dur": abs(dur)})
+            inside += abs(dur) + 10
+        at = begin + 100 + sum(abs(d) for d in durations)
+        mark = {"cat": "user_annotation", "name": f"ProfilerStep#{step}"}
+        events.append(mark | {"ts": begin, "dur": at - begin})
+    told = [{"ph": "X", "pid": 1, "tid": 1, "args": {}} | event for event in events]
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": told}))
+    return ci.read(path)
+
+
+def test_lengths_by_hand(tmp_path: Path) -> None:
+    trace = by_hand(tmp_path / "t.json", [[10, 1], [30, 1], [50, 4]])
+    result = ci.analyze(trace, "replay")
+    us = {pair: ns // 1000 for pair, ns in told(result, "hold_out").items()}
+    first, middle, last = 100 + 40 + 2.5, 100 + 30 + 2.5, 100 + 20 + 1
+    assert us == {
+        (0, 1): int(first), (0, 2): int(first), (1, 0): int(middle), (1, 2): int(middle),
+        (2, 0): int(last), (2, 1): int(last),
+    }  # fmt: skip
+    later = told(result, "hold_out_but_first")
+    assert later == {(1, 2): 154_000, (2, 1): 131_000}
+    for convention in ("gaps_kept", "gaps_removed"):
+        assert told(result, convention) == {(0, 0): 111_000, (1, 1): 131_000, (2, 2): 154_000}
+    assert result.summary["matched_edges_share"] == 1
+    assert result.summary["hold_out_but_first_mean_error_share"] == pytest.approx(
+        (23 / 131 + 23 / 154) / 2
+    )
+    [most] = [v for v in result.summary["varies"] if v["name"] == "aten::mm"]
+    assert (most["count"], most["took_ns"]) == (6, 96_000)
+    assert most["distance_ns"] == 30_000 + 1_500 + 0 + 1_500 + 30_000 + 3_000
+
+
+def test_what_has_no_counterpart_keeps_the_time_of_its_own_step(tmp_path: Path) -> None:
+    trace = by_hand(tmp_path / "t.json", [[10], [10], [10, -7]])
+    predicted = told(ci.analyze(trace, "replay"), "hold_out")
+    assert predicted[0, 2] > predicted[0, 1] == 110_000
+    assert predicted[2, 0] == predicted[2, 1] == 110_000
+
+
+def test_the_sample_job_is_told_well(job) -> None:
+    """Its kernels vary by about a percent, its hosts by more; a step is some ten thousand of them."""
+    result = ci.analyze(job, "replay")
+    assert result.summary["gaps_kept_max_error_share"] == 0
+    assert result.summary["gaps_removed_max_error_share"] == 0  # it has no delays
+    assert result.summary["matched_edges_share"] > 0.98
+    assert result.summary["hold_out_mean_error_share"] < 0.03
+    by_rank = ci.analyze(job, "replay", by="rank")
+    assert len(by_rank.rows) == 2 * len(result.rows)
+    assert by_rank.summary["gaps_kept_max_error_share"] == 0
+
+
+def stretched(trace, step):
+    """The last step three times as long, and all in it."""
+    start = min(w.start_ns for w in windows.of_job(trace, str(step)))
+    ts, end = trace.array("ts"), trace.array("ts") + trace.array("dur")
+    ts, end = (np.where(t > start, start + 3 * (t - start), t) for t in (ts, end))
+    nodes = arrow.replaced(trace.nodes, "ts", ts)
+    return dataclasses.replace(trace, nodes=arrow.replaced(nodes, "dur", end - ts))
+
+
+def test_the_predicted_step_is_not_looked_at(tmp_path: Path) -> None:
+    make_demo(tmp_path / "d", ranks=1, layers=1, steps=3, telemetry=False, counter_steps=0)
+    trace = ci.read(tmp_path / "d/kineto")
+    last = max(w.iteration for w in windows.marked(trace))
+    other = ci.analyze(stretched(trace, last), "replay")
+    one = ci.analyze(trace, "replay")
+    for convention in ("hold_out", "hold_out_but_first"):
+        before, after = told(one, convention), told(other, convention)
+        assert {k: v for k, v in before.items() if k[0] == last} == {
+            k: v for k, v in after.items() if k[0] == last
+        }
+        assert before != after
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_nor_is_any_time_of_it(job, seed: int) -> None:
+    from chopper_interop.analyses import replay as module
+
+    model = step_timing.of(job, windows.of_ranks(job, "each"))
+    group, vertex = model.groups()
+    draw = np.random.default_rng(seed)
+    step = seed % len(model.steps)
+    mine = model.step[model.after] == step
+    lag = np.where(mine, draw.integers(0, 10**6, len(mine)), model.lag_ns)
+    changed = dataclasses.replace(model, lag_ns=lag)
+    found = []
+    for one in (model, changed):
+        lags = module._counterparts(one.lag_ns, group, one.step[one.after])
+        held = module._held_out(one, lags, module._delays(one, vertex), "job", 9, since=0)
+        found.append({
+            (i, g): p
+            for of in held
+            for i, g, p in zip(of.iteration, of.graph_iteration, of.predicted, strict=True)
+            if i == model.steps[step] and g != i
+        })  # fmt: skip
+    assert len(found[0]) == len(model.steps) - 1
+    assert found[0] == found[1]
+
+
+def test_when_it_was_does_not_matter(job) -> None:
+    later = arrow.replaced(job.nodes, "ts", job.array("ts") + 10**12)
+    one, other = (ci.analyze(t, "replay") for t in (job, dataclasses.replace(job, nodes=later)))
+    assert one.rows.equals(other.rows)
+    assert one.summary == other.summary
+
+
+def test_the_contract_of_analyses(job) -> None:
+    check_analysis(replay, job)
+
+
+def test_what_it_cannot_say(tmp_path: Path, job) -> None:
+    empty = replay(samples.nothing())
+    assert not len(empty.rows)
+    assert empty.summary["hold_out_mean_error_share"] is None
+    assert "no rows" in empty.conventions
+    one = ci.analyze(by_hand(tmp_path / "t.json", [[1]]), "replay")
+    assert one.summary["gaps_kept_mean_error_share"] == 0
+    assert one.summary["hold_out_mean_error_share"] is None
+    assert "no hold_out" in one.conventions
+    two = ci.analyze(by_hand(tmp_path / "u.json", [[1], [3]]), "replay")
+    assert told(two, "hold_out") == {(0, 1): 103_000, (1, 0): 101_000}
+    for options in ({"by": "kernel"}, {"graphs": 0}, {"steps": "99"}, {"ranks": "7"}):
+        with pytest.raises(UsageError):
+            ci.analyze(job, "replay", **options)
+
+
+# Mean errors of the hold-out, all steps and all but the first one: README.md beside the analyses
+# says of each what varies.
+REAL = {
+    "torchrec_4rank_v100": (0.84, 0.011),
+    "ddp_resnet_4rank_amd": (0.027, 0.016),
+    "mi300x/resnet_act_checkpoint.json.gz": (0.037, 0.005),
+    "misc/nccl_data.json.gz": (0.013, 0.025),
+    "misc/rank0.json.gz": (0.011, 0.007),
+    "v100_2021": (0.026, 0.030),
+}
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_real_steps(name: str) -> None:
+    if not (path := SHARED / "pytorch" / name).exists():
+        pytest.skip(f"pytorch/{name} is not there")
+    summary = ci.analyze(ci.read(path), "replay").summary
+    every, later = REAL[name]
+    assert summary["gaps_kept_max_error_share"] == 0
+    assert summary["gaps_removed_max_error_share"] < 0.01
+    assert summary["hold_out_mean_error_share"] < every
+    assert summary["hold_out_but_first_mean_error_share"] < later
+
+
+def test_files_of_ranks_and_merged_ones_say_the_same() -> None:
+    if not (path := SHARED / "pytorch/ddp_resnet_4rank_amd").exists():
+        pytest.skip("pytorch/ddp_resnet_4rank_amd is not there")
+    one = ci.analyze(ci.read(path / "merged_all_events.json.gz"), "replay")
+    files = [str(path / f"rank{r}.json.gz") for r in range(4)]
+    other = ci.analyze(ci.read(*files), "replay")
+    assert one.rows.num_rows == other.rows.num_rows
+    for name in ("hold_out", "hold_out_but_first"):
+        figure = f"{name}_mean_error_share"
+        assert one.summary[figure] == pytest.approx(other.summary[figure], abs=0.002)

@@ -1,0 +1,157 @@
+"""The three taxes: every single nanosecond, and the sample job."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import chopper_interop as ci
+from chopper_interop import round_trips
+from chopper_interop.analyses.critical_path import critical_path
+from chopper_interop.analyses.taxes import taxes
+from chopper_interop.build import TraceBuilder
+from chopper_interop.demo import make_demo
+from chopper_interop.schemas.kinds import GPU_WORK, Collective, EdgeKind, Kind, LaneKind
+from chopper_interop.testing import check_analysis
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WORK = st.lists(
+    st.tuples(st.sampled_from(GPU_WORK), st.integers(0, 1), st.integers(0, 30), st.integers(0, 12)),
+    max_size=10,
+)
+WAITS = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 35), st.integers(0, 9)), max_size=4)
+
+
+def job(work: list, waits: list) -> ci.Trace:
+    """GPU work (kind, rank, start, duration), and calls that wait for some (rank, start, duration).
+
+    The k-th collectives of both ranks are one.
+    """
+    builder, count = TraceBuilder(), Counter()
+    for kind, rank, ts, dur in sorted(work, key=lambda w: w[2]):
+        lane = builder.lane(rank, LaneKind.STREAM, 7, "stream 7", 0)
+        stated: dict[str, Any] = {}
+        if kind is Kind.COMM:
+            stated = {"instance": count[rank], "collective": Collective.ALL_REDUCE}
+            count[rank] += 1
+        builder.nodes(kind=int(kind), name="k", rank=rank, lane=lane,
+                      ts=np.array([ts], np.int64), dur=dur, **stated)  # fmt: skip
+    for rank, ts, dur in waits:
+        lane = builder.lane(rank, LaneKind.THREAD, 1, "thread 1", -1)
+        builder.nodes(kind=int(Kind.RUNTIME), name="hipDeviceSynchronize", rank=rank, lane=lane,
+                      ts=np.array([ts], np.int64), dur=dur)  # fmt: skip
+    trace = builder.finish()
+    call = np.flatnonzero(trace.array("kind") == Kind.RUNTIME)
+    return trace.with_edges(call, call, EdgeKind.SYNC) if len(call) else trace
+
+
+def cells(spans: list[tuple[int, int]]) -> set[int]:
+    return {t for start, dur in spans for t in range(start, start + dur)}
+
+
+@given(WORK, WAITS)
+def test_against_every_single_nanosecond(work: list, waits: list) -> None:
+    rows = {r["rank"]: r for r in taxes(job(work, waits)).rows.to_pylist()}
+    assert set(rows) == {rank for _, rank, _, _ in work}
+    told = {rank: sorted([w for w in work if w[1] == rank], key=lambda w: w[2]) for rank in rows}
+    comm = {rank: [w for w in mine if w[0] is Kind.COMM] for rank, mine in told.items()}
+    for rank, row in rows.items():
+        mine, other = told[rank], comm.get(1 - rank, [])
+        start = min(ts for _, _, ts, _ in mine)
+        end = max(ts + dur for _, _, ts, dur in mine)
+        ran = {k: cells([(ts, dur) for kind, _, ts, dur in mine if kind is k]) for k in GPU_WORK}
+        busy = set().union(*ran.values())
+        waited = set()
+        for (_, _, ts, dur), (_, _, theirs, _) in zip(comm[rank], other, strict=False):
+            waited |= {t for t in range(ts, ts + dur) if t < theirs}
+        calls = [(t, d) for r, t, d in waits if r == rank]
+        sync = (cells(calls) & set(range(start, end))) - busy
+        kernels = ran[Kind.KERNEL]
+        between = set(range(min(kernels), max(kernels) + 1)) if kernels else set()
+        is_known = not comm[rank] or bool(other)
+        exposed = waited - kernels - ran[Kind.MEMSET]
+        idle = between - busy
+        expected = {
+            "window_ns": end - start,
+            "wait_ns": len(waited) if is_known else None,
+            "exposed_wait_ns": len(exposed) if is_known else None,
+            "sync_ns": len(sync) if calls else None,
+            "bulk_sync_ns": len(waited | sync) if is_known and calls else None,
+            "gap_ns": len(between - kernels),
+            "launch_ns": len(idle),
+            "overlap_ns": len(idle & sync) if calls else None,
+            "taxed_ns": len(waited | sync | idle) if is_known and calls else None,
+        }
+        assert {name: row[name] for name in expected} == expected
+
+
+SETS = [
+    {"ranks": 3, "layers": 2, "steps": 2, "seed": 4},
+    {"ranks": 2, "layers": 1, "steps": 3, "seed": 8, "straggler": 1, "straggler_slowdown": 1.15},
+    {"ranks": 4, "layers": 4, "steps": 1, "seed": 2, "pipeline": 2, "microbatches": 3},
+]
+
+
+@pytest.mark.parametrize("parameters", SETS)
+def test_the_sample_job_is_as_it_was_built(parameters: dict[str, Any], tmp_path: Path) -> None:
+    folder = make_demo(
+        tmp_path / "job", sequence=512, telemetry=False, counter_steps=0, **parameters
+    )
+    truth = json.loads((folder / "truth.json").read_text())
+    trace = ci.read(folder / "kineto")
+    result = taxes(trace, steps="each")
+    rows = {(r["rank"], r["iteration"]): r for r in result.rows.to_pylist()}
+    launch, wait = Counter(), Counter()
+    kernels = truth["kernels"]
+    for rank, step, ns in zip(kernels["rank"], kernels["step"], kernels["launch_ns"], strict=True):
+        launch[rank, step] += max(ns, 0)
+    told = truth["collectives"]
+    ranks = told.get("ranks", [list(range(parameters["ranks"]))] * len(told["step"]))
+    for step, of, waits in zip(told["step"], ranks, told["waits_ns"], strict=True):
+        wait.update({(rank, step): ns for rank, ns in zip(of, waits, strict=True)})
+    assert {key: row["gap_ns"] for key, row in rows.items()} == launch
+    assert {key: row["wait_ns"] for key, row in rows.items()} == {k: wait[k] for k in rows}
+    path = critical_path(trace, steps="each", by="class,rank").rows.to_pylist()
+    expected = {(p["rank"], p["iteration"]): p["dur_ns"] for p in path if p["class"] == "launch"}
+    critical = {key: row["critical_launch_ns"] for key, row in rows.items()}
+    assert {key: ns for key, ns in critical.items() if ns} == expected
+    steps = truth["steps"]
+    for rank, step, ns in zip(steps["rank"], steps["step"], steps["duration_ns"], strict=True):
+        assert rows[rank, step]["window_ns"] == ns
+
+
+def test_the_contract_of_analyses(demo: Path) -> None:
+    check_analysis(taxes, ci.read(demo / "kineto"))
+
+
+def test_round_trips_through_memory_where_counters_tell(demo: Path) -> None:
+    trace = ci.read(demo)
+    told = round_trips.of(trace)
+    rows = taxes(trace).rows.to_pylist()
+    assert sum(r["locality_ns"] for r in rows) == told.ns[told.timed].sum() > 0
+    assert {r["locality_ns"] for r in taxes(ci.read(demo / "kineto")).rows.to_pylist()} == {None}
+
+
+def test_without_gpu_work_there_are_no_rows() -> None:
+    result = taxes(job([], [(0, 3, 4)]))
+    assert result.rows.num_rows == 0
+    assert "nothing ran" in result.conventions["no rows"]
+
+
+def test_parts_add_up_on_real_jobs(shared: Path) -> None:
+    for name in ("dlrm_8rank_v100/kineto", "torchrec_4rank_v100"):
+        trace = ci.read(shared / "pytorch" / name)
+        for steps in ("", "each"):
+            for row in taxes(trace, steps=steps).rows.to_pylist():
+                assert row["taxed_ns"] == row["bulk_sync_ns"] + row["launch_ns"] - row["overlap_ns"]
+                assert row["taxed_ns"] <= row["window_ns"]
+                assert row["exposed_wait_ns"] <= row["wait_ns"]
+                assert row["launch_ns"] <= row["gap_ns"]

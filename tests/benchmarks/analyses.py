@@ -1,0 +1,61 @@
+"""What all analyses cost beside reading, and the critical path of millions of nodes.
+
+One rank of the sample job with as many training steps as make about one and five million events.
+Everything runs twice in one process, of which the second time counts. Usage:
+``python tests/benchmarks/analyses.py [MILLIONS…]``.
+"""
+
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from graph import sample
+
+
+def stages(path: Path) -> dict[str, float]:
+    """Seconds of reading, of the model and of each analysis; the model is made once for all."""
+    from chopper_interop import pipeline, registry, timing
+
+    start = time.perf_counter()
+    trace = pipeline.read(path)
+    spent = {"read": time.perf_counter() - start}
+    start = time.perf_counter()
+    timing.timing_of(trace)
+    spent["timing"] = time.perf_counter() - start
+    for name, function in registry.working_analyses().items():
+        start = time.perf_counter()
+        function(trace)
+        spent[name] = time.perf_counter() - start
+    return spent | {"nodes": trace.nodes.num_rows}
+
+
+def one(path: Path) -> None:
+    """Print the stages of one file, compiled and in the file cache."""
+    stages(path)
+    found = stages(path)
+    nodes = found.pop("nodes")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"{nodes:,.0f} nodes, {peak:,.0f} MiB at most")
+    for stage, spent in found.items():
+        print(f"  {stage:18} {spent:6.2f} s")
+    read = found.pop("read")
+    print(f"  all analyses / reading: {sum(found.values()) / read:.2f}")
+
+
+def main() -> None:
+    """Each size in a process of its own, so that its memory is its own."""
+    sizes = [float(text) for text in sys.argv[1:]] or [1.0, 5.0]
+    with tempfile.TemporaryDirectory() as name:
+        for millions in sizes:
+            path = sample(Path(name), millions)
+            subprocess.run([sys.executable, __file__, "--file", str(path)], check=True)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--file"]:
+        one(Path(sys.argv[2]))
+    else:
+        main()

@@ -1,0 +1,137 @@
+"""ASTRA-sim's logs: against the lines themselves, and with the ETs that were simulated."""
+
+from pathlib import Path
+
+import pytest
+from seeds import astra_sim as seeds
+
+import chopper_interop as ci
+from chopper_interop.demo import make_demo
+from chopper_interop.errors import ReadError
+from chopper_interop.schemas.kinds import EdgeKind, Kind
+
+
+def simulated(ets: dict[int, ci.Trace], folder: Path) -> tuple[Path, dict]:
+    """A log of nodes that run one after the other, 7 ns each; ids are those of our ETs."""
+    lines, times = [], {}
+    for rank, trace in ets.items():
+        for node, name in enumerate(trace.nodes["name"].to_pylist()):
+            times[rank, node] = 7 * node + rank
+            lines += [
+                seeds.line("issue", rank, 7 * node + rank, node, name, 4),
+                seeds.line("callback", rank, 7 * node + rank + 7, node, name, 4),
+            ]
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "log.log"
+    path.write_text("".join(lines))
+    return path, times
+
+
+@pytest.fixture(scope="module")
+def ets(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("sim")
+    job = make_demo(folder / "demo", ranks=2, layers=1, steps=1, telemetry=False)
+    ci.write(ci.read(job / "kineto"), folder / "et" / "job.et", mode="gpu")
+    return folder / "et"
+
+
+def nodes(trace: ci.Trace) -> list[tuple]:
+    names = ["rank", "ts", "dur", "name", "kind"]
+    return list(trace.to_pandas(columns=names).itertuples(index=False, name=None))
+
+
+@pytest.mark.parametrize("text", [seeds.SOUND, seeds.PLAIN])
+def test_nodes_last_from_issue_to_callback(tmp_path: Path, text: bytes) -> None:
+    path = tmp_path / "log.log"
+    path.write_bytes(text)
+    trace = ci.read(path)
+    kinds = {0: "cpu_op", 1: "runtime", 2: "kernel", 3: "comm"}
+    expected = [
+        (rank, 10 * node, 10, seeds.NAMES[node], kinds[node]) for rank in (0, 1) for node in kinds
+    ]
+    assert nodes(trace) == expected
+    rows = trace.lanes.to_pylist()
+    names = [rows[lane]["name"] for lane in trace.array("lane")[:4]]
+    assert names == ["host", "host", "compute", "communication"]
+    (source,) = trace.meta.sources
+    assert (source.format, source.events, source.nodes) == ("astra-sim", 8, 8)
+    assert trace.meta.facts.get("sys[0] finished") == "40 cycles"
+    temporal = ci.analyze(trace, "temporal").rows.to_pylist()
+    assert [(row["compute_ns"], row["comm_ns"]) for row in temporal] == [(10, 10), (10, 10)]
+
+
+def test_the_ets_beside_tell_what_the_nodes_are(ets: Path, tmp_path: Path, run) -> None:
+    measured = ci.read(ets)
+    per_rank = {rank: ci.read(ets / f"job.{rank}.et") for rank in (0, 1)}
+    log, _ = simulated(per_rank, ets / "log")
+    trace = ci.read(log)
+    assert (
+        trace.nodes.num_rows
+        == measured.nodes.num_rows
+        == sum(t.nodes.num_rows for t in per_rank.values())
+    )
+    for column in ("name", "kind", "rank", "collective", "operation"):
+        told = [sorted(map(str, t.nodes[column].to_pylist())) for t in (trace, measured)]
+        assert told[0] == told[1], column
+    told = [int((t.array("kind", "edges") == EdgeKind.DEPENDENCY).sum()) for t in (trace, measured)]
+    assert told[0] == told[1]
+    assert trace.groups.to_pylist() == measured.groups.to_pylist()
+    assert set(trace.array("dur").tolist()) == {7}
+    assert "sim-kinds-by-name" not in {i.code for i in trace.meta.issues}
+    whole = ci.read(ets)  # the folder with the log and the ETs is the simulation
+    assert nodes(whole) == nodes(trace)
+    alone = tmp_path / "elsewhere.log"
+    alone.write_bytes(log.read_bytes())
+    assert "sim-kinds-by-name" in {i.code for i in ci.read(alone).meta.issues}
+    for prefix in (ets, ets / "job"):
+        assert nodes(ci.read(alone, ets=str(prefix))) == nodes(trace)
+    with pytest.raises(ReadError, match="no ETs"):
+        ci.read(alone, ets=str(tmp_path / "none"))
+    status, out, _ = run("analyze", "-q", log, "compare", "--against", ets / "job.0.et")
+    assert (status, "compare" in out) == (0, True)
+    log.unlink()
+    (ets / "log").rmdir()
+
+
+def test_other_ets_are_not_taken(ets: Path, tmp_path: Path) -> None:
+    for path in ets.glob("job.*"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    log = tmp_path / "log.log"
+    log.write_text(
+        seeds.line("issue", 0, 0, 99_999, "k", 4) + seeds.line("callback", 0, 3, 99_999, "k", 4)
+    )
+    trace = ci.read(log)
+    assert nodes(trace) == [(0, 0, 3, "k", "kernel")]
+    assert {"sim-other-ets", "sim-kinds-by-name"} <= {i.code for i in trace.meta.issues}
+
+
+def test_what_the_log_does_not_tell_is_known_by_name() -> None:
+    from chopper_interop.converters import astra_sim_log, astra_sim_nodes
+    from chopper_interop.issues import IssueLog
+
+    expected = {
+        "host gap": Kind.HOST_GAP,
+        "aten::add_": Kind.CPU_OP,
+        "MmBackward0": Kind.CPU_OP,
+        "nccl:_all_gather_base": Kind.CPU_OP,
+        "ncclDevKernel_AllGather": Kind.COMM,
+        "hipMemcpyWithStream": Kind.RUNTIME,
+        "hsa_signal_wait_scacquire": Kind.DRIVER,
+        "ProfilerStep#3": Kind.ANNOTATION,
+        "Memcpy DtoH (Device -> Pinned)": Kind.MEMCPY,
+        "Memset (Device)": Kind.MEMSET,
+        "torch/nn/modules/module.py(1): forward": Kind.PYTHON,
+        "void at::native::elementwise_kernel<4>(int)": Kind.KERNEL,
+        "aiter::fmha_bwd_hd128": Kind.KERNEL,
+        "COMP_NODE_3": Kind.KERNEL,
+    }
+    text = "".join(
+        seeds.line(event, 0, 1, node, name, 4)
+        for node, name in enumerate(expected)
+        for event in ("issue", "callback")
+    )
+    import numpy as np
+
+    done = astra_sim_log.run([np.frombuffer(text.encode(), np.uint8)], IssueLog())
+    found = dict(zip(done.name.to_pylist(), astra_sim_nodes.kinds(done).tolist(), strict=True))
+    assert found == {name: int(kind) for name, kind in expected.items()}

@@ -1,0 +1,88 @@
+"""ASTRA-sim's logs of simulations."""
+
+from chopper_interop.errors import ReadError, UnknownFormatError
+from seeds import Odd, Reads, Refused, Seed
+
+HEAD = "[2026-11-21 23:26:04.538] [workload] [debug] "
+RING = "[2026-11-21 23:26:04.517] [system::topology::RingTopology] [info] ring of node 0, id: 0\n"
+NAMES = {0: "aten::mm", 1: "hipLaunchKernel", 2: "Cijk_Ailk", 3: "ncclDevKernel_Generic"}
+TYPES = {0: 4, 1: 4, 2: 4, 3: 7}
+
+
+def line(event: str, rank: int, tick: int, node: int, name: str = "", kind: int = -1) -> str:
+    """A line of today's log."""
+    name, kind = name or NAMES[node], TYPES[node] if kind < 0 else kind
+    return (
+        f"{HEAD}{event},sys->id={rank}, tick={tick}, node->id={node}, "
+        f"node->name={name}, node->type={kind}\n"
+    )
+
+
+def run(start: int = 0, ranks: int = 2) -> list[str]:
+    """A run of four nodes on each rank, one after the other, 10 ns each."""
+    return [
+        line(event, rank, start + 10 * (node + (event == "callback")), node)
+        for node in range(4)
+        for event in ("issue", "callback")
+        for rank in range(ranks)
+    ]
+
+
+END = "".join(
+    f"{HEAD.replace('debug', 'info')}sys[{rank}] finished, 40 cycles, exposed communication 9\n"
+    for rank in range(2)
+)
+LINES = run()
+SOUND = "".join([RING, *LINES, END]).encode()
+PLAIN = (
+    "".join(
+        text.replace(HEAD, "").replace(", ", ",").replace("node->type", "node->node_type")
+        for text in LINES
+    ).encode()
+    + b"sys[0] finished, 40 cycles\nsys[1] finished, 40 cycles\n"
+)
+
+SEEDS = [
+    Seed("astra-sim", "log.log", SOUND, frozenset(text.strip().encode() for text in LINES)),
+    Seed("astra-sim", "out.txt", PLAIN, frozenset(PLAIN.splitlines()[:16])),
+]
+
+
+def _log(*lines: str) -> dict[str, bytes]:
+    return {"log.log": "".join([RING, *lines, END]).encode()}
+
+
+_ONE = [line("issue", 0, 5, 2), line("callback", 0, 9, 2)]
+
+ODD = [
+    Odd("astra-sim: nothing but its beginning", _log(), Refused(ReadError, "trace-enabled")),
+    Odd("astra-sim: nothing but callbacks", _log(*_ONE[1:]), Refused(ReadError, "trace-enabled")),
+    Odd("astra-sim: a line of another log", {"log.log": b"[2026-11-21] started\n"},
+        Refused(UnknownFormatError, "no format")),
+    Odd("astra-sim: stands still", _log(*LINES[:-2]), Reads(6, issues={"sim-node-not-ended": 2})),
+    Odd("astra-sim: its beginning rotated away", _log(*LINES[1:]),
+        Reads(7, issues={"sim-node-not-begun": 1})),
+    Odd("astra-sim: rotated files",
+        {"log.log": "".join([*LINES[9:], END]).encode(), "log.1.log": "".join(LINES[4:9]).encode(),
+         "log.2.log": "".join(LINES[:4]).encode(), "err.log": b""}, Reads(8)),
+    Odd("astra-sim: two runs in one log", _log(*run(), *run()),
+        Reads(8, issues={"sim-earlier-runs": 8})),
+    Odd("astra-sim: a number is missing", _log(*_ONE, _ONE[0].replace("tick=5", "tick=")),
+        Reads(1, issues={"sim-line-broken": 1})),
+    Odd("astra-sim: a number out of range",
+        _log(*_ONE, line("issue", 0, 5, 1).replace("tick=5", "tick=99999999999999999999")),
+        Reads(1, issues={"sim-line-broken": 1})),
+    Odd("astra-sim: ends before it begins",
+        _log(*_ONE, line("issue", 0, 9, 1), line("callback", 0, 8, 1)),
+        Reads(1, issues={"sim-node-ends-first": 1})),
+    Odd("astra-sim: lines out of order", _log(*LINES[::-1]), Reads(8)),
+    Odd("astra-sim: lines twice", _log(*(text for text in LINES for _ in range(2))), Reads(16)),
+    Odd("astra-sim: Windows' line ends", {"log.log": SOUND.replace(b"\n", b"\r\n")}, Reads(8)),
+    Odd("astra-sim: UTF-16", {"log.log": SOUND.decode().encode("utf-16")}, Reads(8)),
+    Odd("astra-sim: a name in Latin-1",
+        {"log.log": SOUND.replace(b"Cijk_Ailk", "Größe".encode("latin-1"))}, Reads(8)),
+    Odd("astra-sim: names with commas", _log(*(t.replace("Cijk", "a, node->id=7, b") for t in _ONE)),
+        Reads(1)),
+    Odd("astra-sim: cut within a line", {"log.log": SOUND[: SOUND.rindex(b"tick=40")]},
+        Reads(7, issues={"sim-node-not-ended": 1, "sim-line-broken": 1, "sim-rank-not-finished": 2})),
+]  # fmt: skip

@@ -1,0 +1,282 @@
+# ruff: noqa: ARG001
+"""``chopper-analyze``: which analyses are asked, with what, and where the answers go."""
+
+import contextlib
+import csv
+import inspect
+import json
+import math
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from kineto_files import BASE, kernel, span, write
+
+import chopper_interop as ci
+from chopper_interop import asking, errors, grouping, registry
+from chopper_interop.demo import make_demo
+from chopper_interop.result import Result
+from chopper_interop.schemas import hub, results
+
+
+def sample(folder: Path, name: str = "rank0.json", slower: int = 0) -> Path:
+    info = {"distributedInfo": {"rank": 0, "world_size": 1}}
+    events = [span("cpu_op", "aten::mm", 1, 9), kernel("k", 4, 5 + slower, 0)]
+    return write(folder / name, events, baseTimeNanoseconds=BASE, **info)
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """Puts analyses of a test's own in the place of those that are installed."""
+
+    def install(**functions):
+        monkeypatch.setattr(registry, "analyses", lambda: functions)
+        return functions
+
+    return install
+
+
+def answer(name: str, rows: dict | None = None, **facts) -> Result:
+    return Result(name, pa.table(rows or {"rank": [0]}), facts, {"window": "all"})
+
+
+def plain(trace) -> Result:
+    """Says nothing much.
+
+    Nothing more.
+    """
+    return answer("plain", nodes=trace.nodes.num_rows)
+
+
+def optional(trace, *, by: str = "rank", compat: str = "") -> Result:
+    """Takes options.
+
+    Parameters
+    ----------
+    trace
+        Any trace.
+    by
+        What rows are of.
+    compat
+        "" or "hta".
+    """
+    if compat not in ("", "hta"):
+        raise errors.UsageError(f"compat={compat}: there is hta")
+    return answer("optional", by=by, compat=compat)
+
+
+def fails(trace) -> Result:
+    """Cannot answer."""
+    raise errors.SchemaError("there are no steps")
+
+
+def compares(trace, *, against: ci.Trace | None = None) -> Result:
+    """Compares two jobs."""
+    return answer("compares", other=None if against is None else against.meta.job)
+
+
+def test_all_of_them_and_several(tmp_path: Path, run, made) -> None:
+    made(optional=optional, plain=plain)
+    path = sample(tmp_path)
+    for names in ([], ["plain", "optional"]):
+        status, out, _ = run("analyze", path, *names, "--json")
+        assert status == 0
+        assert sorted(json.loads(out)) == ["optional", "plain"]
+    assert list(json.loads(run("analyze", path, "plain", "plain", "--json")[1])) == ["plain"]
+
+
+def test_common_options_go_to_those_that_take_them(tmp_path: Path, run, made) -> None:
+    made(optional=optional, plain=plain)
+    path = sample(tmp_path)
+    told = json.loads(run("analyze", path, "--by", "phase", "--json")[1])
+    assert told["optional"]["summary"]["by"] == "phase"
+    told = json.loads(run("analyze", path, "-O", "by=layer", "--json")[1])
+    assert told["optional"]["summary"]["by"] == "layer"
+    assert run("analyze", path, "plain", "optional", "--by", "phase", "--json")[0] == 0
+    status, out, said = run("analyze", path, "plain", "--by", "phase")
+    assert (status, out, said.count("\n")) == (2, "", 1)
+    assert "--by" in said
+    assert run("analyze", path, "-q", "--steps", "1")[0] == 2
+    assert run("analyze", path, "-q", "-O", "colour=red")[0] == 2
+
+
+def test_definitions_of_another_tool(tmp_path: Path, run, made) -> None:
+    made(optional=optional, plain=plain)
+    path = sample(tmp_path)
+    status, out, said = run("analyze", path, "--compat", "hta")
+    assert status == 0
+    assert "hta" in out
+    assert "plain is left out" in said
+    assert run("analyze", path, "-q", "--compat", "tracelens")[0] == 2
+
+    def another(trace, *, compat: str = "") -> Result:
+        return answer("another", compat=compat)
+
+    made(another=another, optional=optional)
+    status, out, said = run("analyze", path, "--compat", "tracelens")
+    assert (status, "optional is left out: compat=tracelens" in said) == (0, True)
+    assert list(json.loads(run("analyze", path, "--compat", "x", "--json")[1])) == ["another"]
+
+
+def test_one_that_fails_does_not_hinder_the_others(tmp_path: Path, run, made) -> None:
+    made(fails=fails, plain=plain)
+    status, out, said = run("analyze", "-q", sample(tmp_path))
+    assert status == errors.SchemaError.exit_status
+    assert "plain" in out
+    assert said == "chopper-analyze: error: fails: there are no steps\n"
+    status, out, said = run("analyze", "-q", tmp_path, "fails")
+    assert (status, out.strip(), said.count("\n")) == (errors.SchemaError.exit_status, "", 1)
+
+
+def test_against_another_job(tmp_path: Path, run, made) -> None:
+    made(compares=compares, plain=plain)
+    path, other = sample(tmp_path), sample(tmp_path, "old.json", slower=3)
+    assert list(json.loads(run("analyze", path, "--json")[1])) == ["plain"]
+    told = json.loads(run("analyze", path, "--against", other, "--json")[1])
+    assert told["compares"]["summary"] == {"other": "old"}
+    status, _, said = run("analyze", path, "compares")
+    assert (status, "--against" in said) == (2, True)
+    assert run("analyze", path, "plain", "--against", other)[0] == 2
+    assert run("analyze", path, "--against", tmp_path / "none")[0] == errors.ReadError.exit_status
+
+
+def test_the_list(run, made) -> None:
+    made(optional=optional, plain=plain, broken=registry.Broken("broken", "no reason"))
+    status, out, _ = run("analyze", "--list")
+    assert status == 0
+    for told in ("optional  Takes options.", "-O by=rank", "What rows are of.", "no reason"):
+        assert told in out
+
+
+def test_tables_are_for_people(tmp_path: Path, run, made) -> None:
+    def many(trace) -> Result:
+        """Many rows."""
+        rows = {
+            "kernel": ["[bold]k"] * 50,
+            "busy_ns": [None, 1_234_567, *range(48)],
+            "busy_share": [0.125] * 50,
+            "n": [1_000_000] * 50,
+        }
+        return answer("many", rows, span_ns=1500, ok=True)
+
+    made(many=many)
+    path = sample(tmp_path)
+    out = run("analyze", "-q", path)[1]
+    for told in ("[bold]k", "1.235 ms", "12.5%", "1,000,000", "… 30 more", "1.500 µs", "ok yes"):
+        assert told in out, told
+    assert run("analyze", "-q", path, "--rows", "0")[1].count("[bold]k") == 50
+    assert run("analyze", "-q", path, "--rows", "3")[1].count("[bold]k") == 3
+    assert run("analyze", "-q", path, "--rows", "-1")[0] == 2
+    lines = out.splitlines()
+    assert all(line == line.rstrip() for line in lines if "window" in line or "span" in line)
+
+
+def test_json_is_strict(tmp_path: Path, run, made) -> None:
+    def wrong(trace) -> Result:
+        """Not a number."""
+        return answer("wrong", {"busy_share": [math.nan]})
+
+    made(wrong=wrong)
+    status, out, said = run("analyze", sample(tmp_path), "--json")
+    assert (status, out) == (errors.SchemaError.exit_status, "")
+    assert said.count("\n") == 1
+    assert "wrong" in said
+
+
+def test_csv_and_json_together(tmp_path: Path, run, made) -> None:
+    made(optional=optional, plain=plain)
+    status, out, _ = run("analyze", "-q", sample(tmp_path), "--json", "--csv", tmp_path / "csv")
+    assert status == 0
+    told = json.loads(out)
+    kept = json.loads((tmp_path / "csv" / "summary.json").read_text())
+    for name, result in told.items():
+        with (tmp_path / "csv" / f"{name}.csv").open(newline="") as file:
+            assert [row["rank"] for row in csv.DictReader(file)] == ["0"]
+        assert kept[name] == {k: v for k, v in result.items() if k != "rows"}
+
+
+def test_results_go_into_the_trace(tmp_path: Path, run, made) -> None:
+    def knows(trace) -> Result:
+        """Knows the slack."""
+        n = trace.nodes.num_rows
+        return Result(
+            "knows", pa.table({"rank": [0]}), annotations={"slack_ns": pa.array(list(range(n)))}
+        )
+
+    made(knows=knows, plain=plain)
+    out = [tmp_path / "a.parquet", tmp_path / "a.pftrace", tmp_path / "et", tmp_path / "a.graphml"]
+    outputs = [x for o in out for x in ("-o", f"{o}/" if o.name == "et" else o)]
+    status, shown, said = run("analyze", sample(tmp_path), *outputs)
+    assert status == 0, said
+    assert "knows" in shown
+    assert "2 nodes" in said
+    for path in out[:3]:
+        back = ci.read(path).nodes["slack_ns"].drop_null()  # in an ET, waits are nodes too
+        assert sorted(back.to_pylist()) == [0, 1]
+    assert run("analyze", "-q", tmp_path / "rank0.json", "-o", tmp_path / "rank0.json")[0] == 2
+    assert run("analyze", "-q", tmp_path / "rank0.json", "-o", tmp_path / "x.docx")[0] == 3
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".pftrace", "et/"])
+def test_what_was_written_can_be_asked(tmp_path: Path, run, ending: str) -> None:
+    source = sample(tmp_path)
+    out = f"{tmp_path}/out/{ending if ending == 'et/' else 'job' + ending}"
+    assert run("convert", "-q", source, "-o", out)[0] == 0
+    told = json.loads(run("analyze", out, "temporal", "--json")[1])
+    assert told["temporal"]["summary"]["busy_ns"] == 5000
+    if ending == "et/":
+        file = next(Path(out).glob("*.et"))
+        assert json.loads(run("analyze", file, "temporal", "--json")[1]) == told
+
+
+@pytest.fixture(scope="session")
+def job(tmp_path_factory) -> ci.Trace:
+    folder = tmp_path_factory.mktemp("demo")
+    return ci.read(make_demo(folder / "job", ranks=2, layers=1, steps=2, seed=3))
+
+
+BY = ("", "rank,phase", "instance", "piece")
+COMPAT = ("", "hta", "tracelens", "chopper")
+
+
+@pytest.mark.parametrize("name", sorted(registry.working_analyses()))
+def test_every_column_is_documented(job: ci.Trace, name: str) -> None:
+    """`schemas/results.py` says what each column is, in whatever mode it appears."""
+    function = registry.analysis(name)
+    takes = registry.options(function)
+    given = {"against": job} if "against" in takes else {}
+    modes = [{"by": by} for by in BY if by and "by" in takes]
+    modes += [{"compat": compat} for compat in COMPAT if compat and "compat" in takes]
+    found = set(function(job, **given).rows.column_names)
+    for mode in modes:
+        with contextlib.suppress(errors.UsageError):  # not every analysis has every mode
+            found |= set(function(job, **given, **mode).rows.column_names)
+    unknown = found - results.columns(name).keys()
+    assert not unknown, f"{name}: columns that schemas/results.py does not describe"
+    assert (inspect.getdoc(function) or "").partition("\n")[0].endswith("."), "no first line"
+
+
+def test_columns_tell_their_units() -> None:
+    assert set(grouping.GRAINS) <= set(results.KEYS)
+    for name in results.FIGURES:
+        for column, meaning in results.columns(name).items():
+            assert meaning.endswith("."), column
+            declared = next((c for c in hub.ANNOTATIONS if c.name == column), None)
+            assert not declared or declared.unit in ("", results.unit(column)), column
+    units = {"busy_ns": "ns", "share": "1", "a_share": "1", "x_tflop_per_s_counted": "TFLOP/s",
+             "calls_per_s": "1/s", "algbw_gbps": "GB/s", "count": ""}  # fmt: skip
+    assert {name: results.unit(name) for name in units} == units
+
+
+def test_the_schema(run) -> None:
+    told = json.loads(run("analyze", "--schema")[1])
+    assert set(registry.working_analyses()) <= told["properties"].keys()
+    temporal = told["properties"]["temporal"]
+    assert temporal["properties"]["rows"]["items"]["properties"]["busy_ns"]["x-unit"] == "ns"
+
+
+def test_questions_are_planned_without_a_trace(made) -> None:
+    made(compares=compares, optional=optional, plain=plain)
+    plan = asking.question([], {"by": "job"}, {}, against=False)
+    assert plan.asked == {"optional": {"by": "job"}, "plain": {}}
+    assert list(plan.left_out) == ["compares"]

@@ -1,0 +1,58 @@
+"""What kernels read again right after it was written, against plain loops."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import chopper_interop as ci
+from chopper_interop import round_trips
+from chopper_interop.schemas.kinds import GPU_WORK, Kind
+
+MI300X_BYTES_PER_NS = 5300.0
+
+
+def test_the_sample_job(demo: Path) -> None:
+    trace = ci.read(demo)
+    counted: dict[int, dict[str, float]] = {}
+    for row in trace.counters.to_pylist():
+        counted.setdefault(row["node"], {})[row["name"]] = row["value"]
+    nodes = trace.nodes.select(["kind", "lane", "dur"]).to_pylist()
+    expected, before = {}, {}
+    for i, node in enumerate(nodes):
+        if node["kind"] not in GPU_WORK:
+            continue
+        last = before.get(node["lane"])
+        before[node["lane"]] = i
+        pair = [counted.get(n, {}) for n in (last, i)]
+        if last is None or {nodes[n]["kind"] for n in (last, i)} != {Kind.KERNEL}:
+            continue
+        if "WRITE_SIZE" in pair[0] and "FETCH_SIZE" in pair[1]:
+            expected[i] = 1024 * min(pair[0]["WRITE_SIZE"], pair[1]["FETCH_SIZE"])
+    found = round_trips.of(trace)
+    assert len(expected) > 100
+    assert np.flatnonzero(found.known).tolist() == sorted(expected)
+    assert (found.timed == found.known).all()
+    for i, size in expected.items():
+        assert found.bytes[i] == pytest.approx(size, abs=1)
+        least = min(size / MI300X_BYTES_PER_NS, nodes[i]["dur"])
+        assert found.ns[i] == pytest.approx(least, abs=1)
+    assert not found.bytes[~found.known].any()
+
+
+def test_without_a_known_gpu_there_are_bytes_and_no_time(demo: Path) -> None:
+    trace = ci.read(demo)
+    nobody = round_trips.of(trace.with_meta(devices=()))
+    assert nobody.known.any()
+    assert not nobody.timed.any()
+    assert not nobody.ns.any()
+
+
+def test_without_counters_nothing_is_known(demo: Path) -> None:
+    trace = ci.read(demo / "kineto")
+    assert not round_trips.of(trace).known.any()
+
+
+def test_real_counters(shared: Path) -> None:
+    found = round_trips.of(ci.read(shared / "rocprof/rocprof_compute_pmc/omp_MI300A"))
+    assert np.count_nonzero(found.timed) == 5
