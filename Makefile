@@ -10,9 +10,9 @@ COUNT  ?= 100000
 demo: $(VENV)/run.stamp ## convert a sample job, and say what to open
 	rm -rf $(DEMO)
 	$(BIN)/chopper-convert --quiet --demo $(DEMO)/profiles
-	$(BIN)/chopper-convert $(DEMO)/profiles -o $(DEMO)/job.pftrace -o $(DEMO)/et/ -O mode=gpu
+	$(BIN)/chopper-convert $(DEMO)/profiles -o $(DEMO)/job.parquet -o $(DEMO)/et/ -O mode=gpu
 	$(BIN)/chopper-check $(DEMO)/et/profiles
-	$(BIN)/chopper-analyze $(DEMO)/profiles --quiet temporal
+	$(BIN)/chopper-analyze $(DEMO)/job.parquet --quiet temporal critical_path -o $(DEMO)/job.pftrace
 	@echo
 	@echo "Open $(DEMO)/job.pftrace at https://ui.perfetto.dev (nothing is uploaded)."
 	@echo "A simulator such as ASTRA-sim runs $(DEMO)/et/profiles.*.et."
@@ -33,6 +33,7 @@ bench: $(VENV)/test.stamp ## speed and memory, as ratios to json.load of the sam
 	$(BIN)/python tests/benchmarks/convert.py
 	$(BIN)/python tests/benchmarks/rocpd.py
 	$(BIN)/python tests/benchmarks/graph.py
+	$(BIN)/python tests/benchmarks/analyses.py
 
 picture: $(VENV)/test.stamp ## the picture of the README, by Perfetto's UI in Chromium
 	$(BIN)/python -m pip install --quiet playwright

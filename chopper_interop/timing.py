@@ -241,7 +241,8 @@ def _model(trace: Trace, at: Array, edges: _Edges, stored: int) -> Timing:
 def _met(trace: Trace, at: Array, edges: _Edges, stored: int) -> tuple[_Edges, Array]:
     """Edges with a moment for each collective in which all wait for all, and the last member of each.
 
-    So do a send and a receive that began before the send's end. Of other communication, what waited for another member lasts from that one's start on.
+    So do a send and a receive that began before the send's end. Of other communication, what waited
+    for another member lasts from that one's start on.
     """
     comm = np.flatnonzero(edges.kind[:stored] == EdgeKind.COMM)
     last, member = edges.src[comm] // 2, edges.dst[comm] // 2
