@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from chopper_interop.errors import UsageError
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import Kind
 from chopper_interop.timing import timing_of
+from chopper_interop.timing_reduced import Reduced
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -176,7 +177,12 @@ class _Replay:
     """What the job gains if operations take what their counterparts do."""
 
     def __init__(self, timing: Timing, work: _Work, found: spans.Spans) -> None:
-        self.work, self._timing, self._spans = work, timing, found
+        self.work = work
+        self._model = Reduced(timing, work.edge)
+        self._moments = np.concatenate([found.begin, found.end])
+        begins = np.arange(len(found.begin))
+        ends = len(begins) + np.arange(len(found.end))
+        self._spans = replace(found, begin=begins, end=ends)
         self.before = int(found.lengths(timing.at_ns).sum())
         self.even_gain = self.gain(np.ones(len(work.edge), bool), work.even)
 
@@ -185,14 +191,8 @@ class _Replay:
         changed = which & (instead != self.work.own)
         if not changed.any():
             return 0
-        lag = self._timing.lag_ns.copy()
-        lag[self.work.edge[changed]] = instead[changed]
-        return self.before - int(self._spans.lengths(self._timing.retimed(lag)).sum())
-
-    def even_of(self, trace: Trace, kinds: tuple[Kind, ...]) -> int:
-        """Gain if operations of these kinds are even."""
-        which = np.isin(trace.array("kind")[self.work.node], [int(k) for k in kinds])
-        return self.gain(which, self.work.even)
+        at = self._model.retimed(np.where(changed, instead, self.work.own), self._moments)
+        return self.before - int(self._spans.lengths(at).sum())
 
 
 def _of_ranks(

@@ -135,7 +135,9 @@ class _Replay:
     def __init__(self, timing: Timing, found: Spans, *, with_paths: bool) -> None:
         self._timing, self._spans = timing, found
         self._changer = changes.Changer(timing)
-        self._paths = paths.Paths(timing) if with_paths and len(found) else None
+        self._paths = (
+            paths.Paths(timing, self._changer.owner) if with_paths and len(found) else None
+        )
         self._before = found.lengths(timing.at_ns)
         self._cases: list[str] = []
         self._after: list[Array] = []

@@ -95,11 +95,13 @@ class Paths:
     ----------
     timing
         The model.
+    owner
+        As `owners` gives it.
     """
 
-    def __init__(self, timing: Timing) -> None:
+    def __init__(self, timing: Timing, owner: Array) -> None:
         self._timing = timing
-        self._class = classes(timing, owners(timing))
+        self._class = classes(timing, owner)
         self._into = gather.places(timing.graph.after, len(timing.graph))
         self._rank = EDGE_RANK[timing.graph.kind]
 

@@ -68,8 +68,10 @@ class Spans:
 def of(timing: Timing, steps: str = "", ranks: str = "", *, by_rank: bool = False) -> Spans:
     """Stretches of a job: of all of it or of training steps, over all its ranks or of each.
 
-    A step is what its hosts do within the range that marks it, and the work of GPUs that they launch
-    there until it has ended. All of a job is all of its steps, or where it has none everything.
+    A step is the range that marks it, or where there is none what its hosts do, and the work of GPUs
+    that is launched in it until it has ended. Of threads beside the one with the range nobody knows
+    what they wait for in between: they do not hold it up. All of a job is all of its steps, or where
+    it has none everything.
 
     Parameters
     ----------
@@ -146,8 +148,12 @@ def _of_steps(trace: Trace, marked: list[windows.Window]) -> tuple[Array, Array,
     work = np.isin(trace.array("kind")[rows], [int(k) for k in GPU_WORK])
     at = ts[call]
     launched = work & (call >= 0) & (at >= start) & (at < stop)
-    starts = rows[ts[rows] >= start]
-    ends = rows[(end[rows] <= stop) | launched]
+    marks = (ts[rows] == start) & (end[rows] == stop) & ~work
+    has_mark = np.zeros(len(told), bool)
+    has_mark[of_row[marks]] = True
+    tells = marks | ~has_mark[of_row]
+    starts = rows[(ts[rows] >= start) & tells]
+    ends = rows[((end[rows] <= stop) & tells) | launched]
     return starts, ends, iteration
 
 

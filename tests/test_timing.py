@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import networkx as nx
@@ -16,6 +17,7 @@ import chopper_interop as ci
 from chopper_interop import timing_loops as loops
 from chopper_interop.schemas.kinds import EdgeKind
 from chopper_interop.timing import timing_of
+from chopper_interop.timing_reduced import Reduced
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -111,6 +113,22 @@ def test_drag_and_slack_say_what_brute_force_says(dag) -> None:
             longer[edge] += more
             found = loops.earliest(order, first, after, longer, delay, release).max()
             assert found == end + moved
+
+
+@given(dags(), st.data())
+def test_the_reduced_model_says_what_the_whole_one_says(dag, data) -> None:
+    _src, after, lag, delay, release, first, order = dag
+    graph = SimpleNamespace(order=order, first=first, after=after)
+    whole = SimpleNamespace(graph=graph, lag_ns=lag, delay_ns=delay, at_ns=release)
+    chosen = data.draw(st.lists(st.booleans(), min_size=len(lag), max_size=len(lag)))
+    varying = np.flatnonzero(chosen)
+    other = lag.copy()
+    other[varying] = data.draw(
+        st.lists(st.integers(0, 20), min_size=len(varying), max_size=len(varying))
+    )
+    expected = loops.earliest(order, first, after, other, delay, release)
+    found = Reduced(whole, varying).retimed(other[varying], np.arange(len(delay)))
+    assert found.tolist() == expected.tolist()
 
 
 @given(dags(), st.integers(1, 12), st.integers(0, 20))
