@@ -187,7 +187,8 @@ class _Counterparts:
             Steps from this one on count.
         """
         found, known = self.values.copy(), np.zeros(len(self.values), np.int64)
-        _without(self.values, self.step, self.first, self.member, since, away, found, known)
+        value, step = self.values[self.member], self.step[self.member]  # side by side
+        _without(value, step, self.first, self.member, since, away, found, known)
         return found, known
 
 
@@ -214,7 +215,7 @@ def _delays(model: StepTiming, vertex: Array) -> _Counterparts:
 
 @jit
 def _without(  # noqa: PLR0913, PLR0917 # columns
-    values: Array,
+    value: Array,
     step: Array,
     first: Array,
     member: Array,
@@ -225,24 +226,21 @@ def _without(  # noqa: PLR0913, PLR0917 # columns
 ) -> None:
     for g in range(len(first) - 1):
         for k in range(first[g], first[g + 1]):
-            left_out = step[member[k]] + away
+            left_out = step[k] + away
             others = 0
             for m in range(first[g], first[g + 1]):
-                of = step[member[m]]
-                others += of != left_out and of >= since
+                others += step[m] != left_out and step[m] >= since
             known[member[k]] = others
             seen = 0
             lower = np.int64(0)
             for m in range(first[g], first[g + 1]):
-                of = step[member[m]]
-                if of == left_out or of < since:
+                if step[m] == left_out or step[m] < since:
                     continue
                 seen += 1
-                value = values[member[m]]
                 if seen == (others + 1) // 2:
-                    lower = value
+                    lower = value[m]
                 if seen == others // 2 + 1:
-                    found[member[k]] = lower + (value - lower) // 2
+                    found[member[k]] = lower + (value[m] - lower) // 2
                     break
 
 
