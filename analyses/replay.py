@@ -44,7 +44,8 @@ _TOLD = {
     "latencies and the host's own time stay",
     "hold_out": "the graph of one step, and for every duration, transfer, wait and delay in it the median "
     "of its counterparts in all steps but the one that is predicted; what has none there keeps the "
-    "graph's own. Nothing measured in the predicted step is used",
+    "graph's own. Nothing measured in the predicted step is used, but "
+    "that it counts among all for the least latencies of the trace",
     "hold_out_but_first": "the same as if the first profiled step were not there, which often is a warm-up",
     "median": "of an even number half way between the two in the middle",
     "border": "what a step waits for that came before it (streams still at work, where its threads came "
@@ -55,7 +56,7 @@ _TOLD = {
     "memset": "counts as work",
     "copies": "count as work",
     "varies": "on what bound each predicted step as measured: its time there less the median of the other "
-    "steps, summed by name over all steps (see `iteration` of the rows for how many)",
+    "steps, summed by name over all steps",
 }
 
 
@@ -86,7 +87,8 @@ def replay(
         distance by the measured one. The summary has mean, median and greatest `error_share` of each
         convention; `matched_edges_share`, for how many durations of steps there are counterparts in
         others; and `varies`: which operations took longer or shorter than their median
-        (`difference_ns`, and `distance_ns` without regard to sign), greatest first.
+        (`difference_ns`, and `distance_ns` without regard to sign) or have no counterparts there
+        (`alone_ns`), greatest first.
 
     Notes
     -----
@@ -102,7 +104,9 @@ def replay(
     part = trace if chosen == trace.ranks else trace.of_ranks(chosen)
     found = windows.of_ranks(part, steps or "each") if steps or windows.marked(part) else []
     conventions = {
-        "window": windows.described(steps or "each", ""),
+        "window": f"training steps {steps}, as if there were no others"
+        if steps
+        else "all training steps",
         "ranks": f"{len(chosen)} of {len(trace.ranks)}",
         "graphs": f"the {graphs} nearest other steps predict each",
         **_TOLD,
@@ -131,7 +135,7 @@ def replay(
     if len(model.steps) >= _LEAST_STEPS:
         usual, known = lags.without(0)
         summary["matched_edges_share"] = float(np.mean(known > 0)) if len(known) else None
-        summary["varies"] = _varies(part, model, usual, delays.without(0)[0])
+        summary["varies"] = _varies(part, model, usual, delays.without(0)[0], known > 0)
     return Result("replay", rows, summary, conventions)
 
 
@@ -330,7 +334,9 @@ def _summary(lengths: list[_Lengths]) -> dict[str, Any]:
     return {**made, "matched_edges_share": None, "varies": []}
 
 
-def _varies(trace: Trace, model: StepTiming, lag: Array, delay: Array) -> list[dict[str, Any]]:
+def _varies(
+    trace: Trace, model: StepTiming, lag: Array, delay: Array, known: Array
+) -> list[dict[str, Any]]:
     """Operations that took longer or shorter than in the other steps, on what bound each step.
 
     Parameters
@@ -339,6 +345,8 @@ def _varies(trace: Trace, model: StepTiming, lag: Array, delay: Array) -> list[d
         What was asked about.
     lag, delay
         Medians of the other steps.
+    known
+        Which edges have counterparts there.
     """
     none = np.zeros(len(model.src), np.uint8)
     binding, _ = timing_loops.bound(model.at_ns, model.first, model.after, model.lag_ns, none)
@@ -360,13 +368,15 @@ def _varies(trace: Trace, model: StepTiming, lag: Array, delay: Array) -> list[d
             ("median_ns", usual),
             ("difference_ns", took - usual),
             ("distance_ns", np.abs(took - usual)),
+            ("alone_ns", np.where(known[edges], 0, took)),
         )
     }
-    most = np.argsort(-totals["distance_ns"], kind="stable")[:_SHOWN]
+    differs = totals["distance_ns"] + totals["alone_ns"]
+    most = np.argsort(-differs, kind="stable")[:_SHOWN]
     return [
         about[k] | {what: int(total[k]) for what, total in totals.items()}
         for k in most.tolist()
-        if totals["distance_ns"][k]
+        if differs[k]
     ]
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from chopper_interop.demo.kernels import Kernel
-    from chopper_interop.demo.program import Writer
+    from chopper_interop.demo.writer import Writer
 
 
 @dataclass(frozen=True)

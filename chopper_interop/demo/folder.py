@@ -12,6 +12,7 @@ from chopper_interop import outputs
 from chopper_interop.demo import schedule
 from chopper_interop.demo.kineto_files import write_kineto
 from chopper_interop.demo.rocprof_files import write_rocprof
+from chopper_interop.demo.tables import make_tables
 from chopper_interop.demo.telemetry_files import write_telemetry
 from chopper_interop.demo.truth import FORMAT, Job, truth
 from chopper_interop.demo.workload import training_step
@@ -37,7 +38,7 @@ truth.json says what is true of the job; `python -m pydoc chopper_interop.demo` 
 def simulate_job(parameters: DemoParameters) -> Job:
     """Run the job, and once more at the highest clock."""
     programs = training_step(parameters)
-    tables = schedule.make_tables(programs)
+    tables = make_tables(programs)
     timeline, clock = schedule.simulate(parameters, tables)
     ideal = schedule.simulate_ideal(parameters, tables, clock)
     return Job(parameters, programs, tables, timeline, ideal, clock)

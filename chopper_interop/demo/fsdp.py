@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from chopper_interop.demo.comms import Group
     from chopper_interop.demo.kernels import Kernel
     from chopper_interop.demo.memory import Memory
-    from chopper_interop.demo.program import Writer
+    from chopper_interop.demo.writer import Writer
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from chopper_interop.demo.fsdp import Fsdp, Shards
 from chopper_interop.demo.passes import Passes
-from chopper_interop.demo.program import AUTOGRAD, MAIN, Program, Writer
+from chopper_interop.demo.program import AUTOGRAD, MAIN, Program
 from chopper_interop.demo.tensors import bf16
 from chopper_interop.demo.update import Update
+from chopper_interop.demo.writer import Writer
 
 if TYPE_CHECKING:
     from chopper_interop.demo.comms import Group

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from chopper_interop.demo.kernels import Kernel
     from chopper_interop.demo.memory import Memory
-    from chopper_interop.demo.program import Writer
+    from chopper_interop.demo.writer import Writer
 
 
 @dataclass(frozen=True)

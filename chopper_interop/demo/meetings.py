@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def arrays(programs: Sequence[Program]) -> tuple[Array, Array, Array]:
-    """Return `meeting`, `first` and `member` as of `schedule.Tables`.
+    """Return `meeting`, `first` and `member` as of `tables.Tables`.
 
     What the same ranks communicate is matched by its order; a send, and a receive, by the order of
     what goes from the one rank to the other.

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from chopper_interop.demo.program import Writer
+    from chopper_interop.demo.writer import Writer
 
 _ADDRESS = 0x7F20_0000_0000
 _RESERVED_BYTES = 96 << 30

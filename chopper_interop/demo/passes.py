@@ -13,7 +13,7 @@ from chopper_interop.demo.tensors import NONE, bf16, f32, i64, many, numbers, sc
 if TYPE_CHECKING:
     from chopper_interop.demo.kernels import Kernel
     from chopper_interop.demo.parameters import DemoParameters
-    from chopper_interop.demo.program import Writer
+    from chopper_interop.demo.writer import Writer
 
 
 @dataclass

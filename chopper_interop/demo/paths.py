@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from chopper_interop.demo.program import Program
-    from chopper_interop.demo.schedule import Tables, Timeline
+    from chopper_interop.demo.schedule import Timeline
+    from chopper_interop.demo.tables import Tables
 
     Array = npt.NDArray[Any]
 
@@ -80,7 +81,7 @@ class CriticalPath:
 class HostSpans:
     """For each mark the innermost event of the time before it, and the kind of that time.
 
-    Arrays (program, mark) as those of `schedule.Tables`.
+    Arrays (program, mark) as those of `tables.Tables`.
     """
 
     event: Array

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 from chopper_interop.demo.comms import Communicator, Group, world
 from chopper_interop.demo.passes import Passes
-from chopper_interop.demo.program import AUTOGRAD, EXCHANGE, MAIN, Program, Writer
+from chopper_interop.demo.program import AUTOGRAD, EXCHANGE, MAIN, Program
 from chopper_interop.demo.tensors import LIST, bf16, scalar
 from chopper_interop.demo.update import Update, foreach
+from chopper_interop.demo.writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from chopper_interop.demo.identity import Identity
     from chopper_interop.demo.parameters import DemoParameters
     from chopper_interop.demo.program import Program
-    from chopper_interop.demo.schedule import Tables, Timeline
+    from chopper_interop.demo.schedule import Timeline
+    from chopper_interop.demo.tables import Tables
 
     Array = npt.NDArray[Any]
     Columns = dict[str, list[Any]]

@@ -10,7 +10,7 @@ from chopper_interop.demo.tensors import LIST, NONE, f32, scalar
 if TYPE_CHECKING:
     from chopper_interop.demo.comms import Communicator
     from chopper_interop.demo.kernels import Kernel
-    from chopper_interop.demo.program import Writer
+    from chopper_interop.demo.writer import Writer
 
 
 class Update:

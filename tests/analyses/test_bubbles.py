@@ -108,6 +108,15 @@ def test_steps_and_ranks(line: Path) -> None:
             ci.analyze(trace, "bubbles", **wrong)
 
 
+@pytest.mark.parametrize("name", ["job.parquet", "job.pftrace", "et/"])
+def test_what_was_written_and_read_back(tmp_path: Path, line: Path, name: str) -> None:
+    trace = ci.read(line / "kineto")
+    ci.write(trace, tmp_path / name if name != "et/" else f"{tmp_path}/et/")
+    moments = ["start_ns", "end_ns"]
+    found = ci.analyze(ci.read(tmp_path / name), "bubbles").rows.drop_columns(moments)
+    assert found.equals(ci.analyze(trace, "bubbles").rows.drop_columns(moments))
+
+
 def test_a_job_without_pipeline(demo: Path) -> None:
     result = ci.analyze(ci.read(demo / "kineto"), "bubbles")
     assert result.rows.num_rows == 0

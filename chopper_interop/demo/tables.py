@@ -1,0 +1,108 @@
+"""The programs of all ranks as arrays, and who meets whom in them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from chopper_interop.demo import meetings
+from chopper_interop.demo.kernels import LAWS, law_tables
+from chopper_interop.demo.program import STREAMS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from chopper_interop.demo.program import Program
+
+    Array = npt.NDArray[Any]
+
+
+class Tables(NamedTuple):
+    """Programs as arrays, in the words of their classes: first axis the program, ends filled up.
+
+    Parameters
+    ----------
+    program
+        Program of each rank.
+    marks, ops
+        How many marks and GPU operations each program has.
+    tail
+        Last operation by stream, -1 if there is none.
+    law, activity
+        Of each kernel.
+    meeting
+        By rank and operation, which of the meetings of a step it takes part in, -1 for none.
+    first, member
+        Rank and operation of those that meet at i: ``member[first[i]:first[i + 1]]``.
+    """
+
+    program: Array
+    marks: Array
+    ops: Array
+    cost_ns: Array
+    action: Array
+    operand: Array
+    kind: Array
+    stream: Array
+    kernel: Array
+    mark: Array
+    previous: Array
+    waits_for: Array
+    fixed_ns: Array
+    tail: Array
+    law: Array
+    activity: Array
+    meeting: Array
+    first: Array
+    member: Array
+
+
+def make_tables(programs: Sequence[Program]) -> Tables:
+    """Arrays of the programs of all ranks; ranks may share one."""
+    distinct = list({id(p): p for p in programs}.values())
+    place = {id(p): i for i, p in enumerate(distinct)}
+    marks, gpu = [p.marks for p in distinct], [p.gpu for p in distinct]
+    laws = [np.stack(law_tables(p.kernels), axis=1) for p in distinct]
+    kinds = [[k.kind for k in p.kernels] for p in distinct]
+    activity = [[LAWS[k].activity if k in LAWS else 0.0 for k in of] for of in kinds]
+    tail = [_tails(p) for p in distinct]
+    law = np.zeros((len(laws), max(map(len, laws)), *laws[0].shape[1:]))
+    for row, own in zip(law, laws, strict=True):
+        row[: len(own)] = own
+    return Tables(
+        np.array([place[id(p)] for p in programs], dtype=np.int64),
+        np.array([len(of) for of in marks], dtype=np.int64),
+        np.array([len(of) for of in gpu], dtype=np.int64),
+        _filled([[m.cost_ns for m in of] for of in marks], np.float64),
+        _filled([[m.action for m in of] for of in marks], np.int64),
+        _filled([[m.operand for m in of] for of in marks], np.int64),
+        _filled([[op.kind for op in of] for of in gpu], np.int64),
+        _filled([[op.stream for op in of] for of in gpu], np.int64),
+        _filled([[op.kernel for op in of] for of in gpu], np.int64),
+        _filled([[op.mark for op in of] for of in gpu], np.int64),
+        _filled([[op.previous for op in of] for of in gpu], np.int64),
+        _filled([[op.waits_for for op in of] for of in gpu], np.int64),
+        _filled([[op.fixed_ns for op in of] for of in gpu], np.float64),
+        np.array(tail, dtype=np.int64),
+        law,
+        _filled(activity, np.float64),
+        *meetings.arrays(programs),
+    )
+
+
+def _tails(program: Program) -> list[int]:
+    last = dict.fromkeys(STREAMS, -1)
+    for row, op in enumerate(program.gpu):
+        last[op.stream] = row
+    return [last[stream] for stream in STREAMS]
+
+
+def _filled(rows: Sequence[Sequence[float]], dtype: type) -> Array:
+    """Rows of different lengths as one array."""
+    result: Array = np.zeros((len(rows), max(map(len, rows))), dtype)
+    for row, values in zip(result, rows, strict=True):
+        row[: len(values)] = values
+    return result
