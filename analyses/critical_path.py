@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from chopper_interop import arrow, grouping, timing_loops, windows
 from chopper_interop.errors import UsageError
+from chopper_interop.paths import CLASS, CLASSES, OF_EDGE, OF_NODE, ON_LANES
 from chopper_interop.result import Result
-from chopper_interop.schemas.kinds import CALLS, GPU_WORK, EdgeKind, Kind
+from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind
 from chopper_interop.timing import timing_of
 
 if TYPE_CHECKING:
@@ -25,32 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["critical_path"]
 
-CLASSES = (
-    "compute", "comm", "copy", "host", "runtime", "launch", "stream", "event", "sync", "handover",
-    "dependency",
-)  # fmt: skip
-"""What a piece of the path is; the summary's time is `NAME_ns`."""
-_CLASS = {name: number for number, name in enumerate(CLASSES)}
-_OF_EDGE = np.full(256, _CLASS["dependency"], np.int8)
-for _kind, _name in {
-    EdgeKind.LAUNCH: "launch",
-    EdgeKind.STREAM: "stream",
-    EdgeKind.EVENT: "event",
-    EdgeKind.SYNC: "sync",
-    EdgeKind.HANDOVER: "handover",
-    EdgeKind.COMM: "comm",
-}.items():
-    _OF_EDGE[int(_kind)] = _CLASS[_name]
-_OF_NODE = np.full(256, _CLASS["host"], np.int8)
-for _node, _name in {
-    Kind.KERNEL: "compute",
-    Kind.MEMSET: "compute",
-    Kind.COMM: "comm",
-    Kind.MEMCPY: "copy",
-    **dict.fromkeys(CALLS, "runtime"),
-}.items():
-    _OF_NODE[int(_node)] = _CLASS[_name]
-_ON_LANES = (EdgeKind.CALL, EdgeKind.ORDER, EdgeKind.DURATION)
 _PIECE = "piece"
 
 _CONVENTIONS = {
@@ -236,16 +211,16 @@ def _path(timing: Timing, window: Window, edges: Array, near: tuple[int, int]) -
     """Pieces of a path, neighbours of one node and class joined."""
     graph, trace = timing.graph, timing.graph.trace
     src, dst, kind = graph.src[edges], graph.after[edges], graph.kind[edges]
-    node, what = graph.node[dst].astype(np.int64), _OF_EDGE[kind].copy()
-    lanes = np.isin(kind, [int(k) for k in _ON_LANES])
+    node, what = graph.node[dst].astype(np.int64), OF_EDGE[kind].copy()
+    lanes = np.isin(kind, [int(k) for k in ON_LANES])
     node[lanes] = _innermost(trace, src[lanes])
     meets = timing.meets[src]
     node[meets] = graph.node[src[meets]]
     sends = (kind == EdgeKind.COMM) & ~meets
     node[sends] = graph.node[src[sends]]
     inside = lanes & (node >= 0)
-    what[inside] = _OF_NODE[trace.array("kind")[node[inside]]]
-    what[lanes & (node < 0)] = _CLASS["host"]
+    what[inside] = OF_NODE[trace.array("kind")[node[inside]]]
+    what[lanes & (node < 0)] = CLASS["host"]
     rank = trace.array("rank")[graph.node[np.where(meets | sends, src, dst)]]
     end = timing.at_ns[dst]
     start = np.maximum(timing.at_ns[src], window.start_ns)
@@ -253,7 +228,7 @@ def _path(timing: Timing, window: Window, edges: Array, near: tuple[int, int]) -
     if not edges.size or start[0] > window.start_ns:  # the rank's host came later
         before = int(start[0]) if edges.size else window.end_ns
         first = graph.node[src[0]] if edges.size else 0
-        node, what = np.insert(node, 0, -1), np.insert(what, 0, _CLASS["host"])
+        node, what = np.insert(node, 0, -1), np.insert(what, 0, CLASS["host"])
         rank = np.insert(rank, 0, trace.array("rank")[first])
         start, end = np.insert(start, 0, window.start_ns), np.insert(end, 0, before)
         delay = np.insert(delay, 0, 0)
@@ -289,7 +264,7 @@ def _note_drag(timing: Timing, edges: Array, beside: Array, drag: Array) -> None
 def _note_pieces(path: _Path, columns: dict[str, Array]) -> None:
     own = path.node >= 0
     own &= ~np.isin(
-        path.what, [_CLASS[c] for c in ("launch", "stream", "event", "sync", "handover")]
+        path.what, [CLASS[c] for c in ("launch", "stream", "event", "sync", "handover")]
     )
     node, start, end = path.node[own], path.start[own], path.end[own]
     total = columns["critical_ns"]

@@ -34,9 +34,7 @@ STANDARD = (
     changes.Change("launch", changes.Time(0, False), text="launches reach the GPU at once"),
     changes.Change("scale", 0.0, kinds=_HOST, text="hosts take no time"),
     changes.Change("delays", 0.0, text="nothing waits without a known reason"),
-    changes.Change(
-        "median", "both", kinds=(Kind.KERNEL,), text="kernels even over ranks and steps"
-    ),
+    changes.Change("median", "ranks", kinds=(Kind.KERNEL,), text="kernels even over ranks"),
 )
 """What is asked if no change is given."""
 MEASURED, TOGETHER = "as measured", "all together"

@@ -49,6 +49,16 @@ def of(trace: Trace, *, across: str = "iterations") -> Array:
     """
     if across not in ACROSS:
         raise UsageError(f"across={across}: that is unknown", hint=f"there are {', '.join(ACROSS)}")
+    kept: dict[str, Array] = trace.__dict__.setdefault(_KEPT, {})  # as cached_property does
+    if across not in kept:
+        kept[across] = _of(trace, across)
+    return kept[across]
+
+
+_KEPT = "_counterparts"
+
+
+def _of(trace: Trace, across: str) -> Array:
     group = np.full(trace.nodes.num_rows, -1, np.int64)
     if "iteration" not in trace.nodes.column_names:
         return group

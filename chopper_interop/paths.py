@@ -24,7 +24,7 @@ CLASSES = (
 )  # fmt: skip
 """What a piece of a path is."""
 CLASS = {name: number for number, name in enumerate(CLASSES)}
-_OF_EDGE = np.full(256, CLASS["dependency"], np.int8)
+OF_EDGE = np.full(256, CLASS["dependency"], np.int8)
 for _kind, _name in {
     EdgeKind.LAUNCH: "launch",
     EdgeKind.STREAM: "stream",
@@ -33,8 +33,8 @@ for _kind, _name in {
     EdgeKind.HANDOVER: "handover",
     EdgeKind.COMM: "comm",
 }.items():
-    _OF_EDGE[int(_kind)] = CLASS[_name]
-_OF_NODE = np.full(256, CLASS["host"], np.int8)
+    OF_EDGE[int(_kind)] = CLASS[_name]
+OF_NODE = np.full(256, CLASS["host"], np.int8)
 for _node, _name in {
     Kind.KERNEL: "compute",
     Kind.MEMSET: "compute",
@@ -42,9 +42,11 @@ for _node, _name in {
     Kind.MEMCPY: "copy",
     **dict.fromkeys(CALLS, "runtime"),
 }.items():
-    _OF_NODE[int(_node)] = CLASS[_name]
+    OF_NODE[int(_node)] = CLASS[_name]
+"""What the time along an edge is by its kind, and by the kind of the node that it is of."""
 _HOST, _SIZE = CLASS["host"], len(CLASSES)
-_ON_LANES = (EdgeKind.CALL, EdgeKind.ORDER, EdgeKind.DURATION)
+ON_LANES = (EdgeKind.CALL, EdgeKind.ORDER, EdgeKind.DURATION)
+"""Kinds of edges along which nodes and threads last."""
 
 
 def owners(timing: Timing) -> Array:
@@ -56,7 +58,7 @@ def owners(timing: Timing) -> Array:
     graph = timing.graph
     src, dst, kind = graph.src, graph.after, graph.kind
     lanes = np.zeros(256, bool)
-    lanes[[int(k) for k in _ON_LANES]] = True
+    lanes[[int(k) for k in ON_LANES]] = True
     node = np.where(src % 2 == 0, src // 2, -1)
     ended = np.flatnonzero((src % 2 == 1) & (src < timing.meetings.start))
     node[ended] = graph.trace.array("parent")[src[ended] // 2]
@@ -78,12 +80,12 @@ def classes(timing: Timing, owner: Array) -> Array:
         As `owners` gives it.
     """
     kind = timing.graph.kind
-    found = _OF_EDGE[kind]
+    found = OF_EDGE[kind]
     lanes = np.zeros(256, bool)
-    lanes[[int(k) for k in _ON_LANES]] = True
+    lanes[[int(k) for k in ON_LANES]] = True
     on_lane = np.flatnonzero(lanes[kind])
     node = owner[on_lane]
-    what = _OF_NODE[timing.graph.trace.array("kind")[node]]
+    what = OF_NODE[timing.graph.trace.array("kind")[node]]
     found[on_lane] = np.where(node >= 0, what, CLASS["host"])
     return found
 
