@@ -224,24 +224,46 @@ def _without(  # noqa: PLR0913, PLR0917 # columns
     found: Array,
     known: Array,
 ) -> None:
+    steps = 0
+    for k in range(len(step)):
+        steps = max(steps, step[k] + 1)
+    of_step = np.full(steps, -1, np.int64)  # of the group at hand, the first that counts of a step
+    after = np.full(len(step), -1, np.int64)  # and the one of the same step behind each
+    counting = np.empty(len(step), np.int64)
     for g in range(len(first) - 1):
-        for k in range(first[g], first[g + 1]):
-            left_out = step[k] + away
-            others = 0
-            for m in range(first[g], first[g + 1]):
-                others += step[m] != left_out and step[m] >= since
-            known[member[k]] = others
-            seen = 0
-            lower = np.int64(0)
-            for m in range(first[g], first[g + 1]):
-                if step[m] == left_out or step[m] < since:
-                    continue
-                seen += 1
-                if seen == (others + 1) // 2:
-                    lower = value[m]
-                if seen == others // 2 + 1:
-                    found[member[k]] = lower + (value[m] - lower) // 2
-                    break
+        count = 0
+        for m in range(first[g], first[g + 1]):
+            if step[m] >= since:
+                counting[count] = m
+                count += 1
+        for k in range(count - 1, -1, -1):
+            after[k] = of_step[step[counting[k]]]
+            of_step[step[counting[k]]] = k
+        for m in range(first[g], first[g + 1]):
+            left_out = step[m] + away
+            head = of_step[left_out] if 0 <= left_out < steps else -1
+            others = count
+            k = head
+            while k >= 0:
+                others -= 1
+                k = after[k]
+            known[member[m]] = others
+            if others:
+                lower = value[counting[_place((others + 1) // 2 - 1, head, after)]]
+                upper = value[counting[_place(others // 2, head, after)]]
+                found[member[m]] = lower + (upper - lower) // 2
+        for k in range(count):
+            of_step[step[counting[k]]] = -1
+
+
+@jit
+def _place(place: int, head: int, after: Array) -> int:
+    """Where what is at this place stands if those of a list, ascending, are not left out."""
+    k = head
+    while k >= 0 and k <= place:
+        place += 1
+        k = after[k]
+    return place
 
 
 def _own(model: StepTiming, delay: Array, by: str) -> tuple[Array, ...]:
