@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import arrow, grouping, timing_loops, windows
+from chopper_interop import arrow, grouping, peers_critical_path, timing_loops, windows
 from chopper_interop.errors import UsageError
 from chopper_interop.paths import CLASS, CLASSES, OF_EDGE, OF_NODE, ON_LANES
 from chopper_interop.result import Result
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["critical_path"]
 
 _PIECE = "piece"
+_BY = "class"
+_NEAR_US = 10.0
 
 _CONVENTIONS = {
     "path": "what the end of the window waited for, back to its start: of all that a moment waited "
@@ -67,10 +69,11 @@ class _Path:
 def critical_path(
     trace: Trace,
     *,
-    by: str = "class",
+    by: str = _BY,
     steps: str = "",
     ranks: str = "",
-    near_us: float = 10.0,
+    near_us: float = _NEAR_US,
+    compat: str = "",
 ) -> Result:
     """Critical path of a job or of each step, over all ranks or some, with slack and drag.
 
@@ -88,6 +91,10 @@ def critical_path(
         Ranks to look at (``"0,4-7"``); what these waited for of others is not known then.
     near_us
         Nodes with no more slack than this many microseconds are near-critical.
+    compat
+        "hta": the path of each rank by Holistic Trace Analysis' definition, in microseconds by what
+        bounds it: `duration_us` of `edges` of the path by `bound_by` and `edge_type`, with the
+        whole as `cp_weight_us` of the summary. "tracelens" has no critical path.
 
     Returns
     -------
@@ -104,6 +111,9 @@ def critical_path(
     `chopper_interop.timing`. Slack by a pass backwards (critical path method, Kelley and Walker
     1959), drag as Devaux (1999) defines it, for all edges of the path at once.
     """
+    if compat:
+        default = by == _BY and not steps and near_us == _NEAR_US
+        return peers_critical_path.critical_path(trace, compat, ranks, default=default)
     grains = () if by == _PIECE else _grains(by)
     part, rows = _part(trace, ranks)
     timing = timing_of(part)

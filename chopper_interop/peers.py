@@ -167,22 +167,21 @@ def hta_events(trace: Trace, rank: int) -> _Events:
     kind, ts, dur, name, correlation = (
         trace.array(column)[rows] for column in ("kind", "ts", "dur", "name", "correlation")
     )
-    start, end = _microseconds(trace, rank, ts, dur)
-    if (start % 1).any():
-        start, end = np.ceil(start), np.floor(end)
-    stream = _has_stream(trace, np.arange(rows.start, rows.stop), kind)
-    counts = stream & _before_last_step(trace, name, start, correlation, stream)
+    start, end = whole_microseconds(trace, rank, ts, dur)
+    stream = has_stream(trace, np.arange(rows.start, rows.stop), kind)
+    counts = stream & before_last_step(trace, name, start, correlation, stream)
     order = np.argsort(start[counts], kind="stable")
-    sort = np.array([*(_hta_sort(text) for text in trace.names()), 0], np.int64)[name[counts]]
+    sort = np.array([*(hta_sort(text) for text in trace.names()), 0], np.int64)[name[counts]]
     left_out = int(np.count_nonzero(stream & ~counts))
     return _Events(sort[order], start[counts][order], end[counts][order], left_out)
 
 
-def _hta_sort(name: str) -> int:
+def hta_sort(name: str) -> int:
+    """What Holistic Trace Analysis takes an event for by its name."""
     return next((sort for sort, pattern in _HTA_NAMES if pattern.match(name)), COMPUTE)
 
 
-def _has_stream(trace: Trace, rows: Array, kind: Array) -> Array:
+def has_stream(trace: Trace, rows: Array, kind: Array) -> Array:
     """What carries a stream: all GPU work, and what says so of itself."""
     stream = np.isin(kind, [int(k) for k in GPU_WORK])
     others = np.flatnonzero(~stream & (trace.array("args_len")[rows] > 0) & (kind != Kind.INSTANT))
@@ -195,7 +194,7 @@ def _has_stream(trace: Trace, rows: Array, kind: Array) -> Array:
     return stream
 
 
-def _before_last_step(
+def before_last_step(
     trace: Trace, name: Array, start: Array, correlation: Array, stream: Array
 ) -> Array:
     """What is launched before the last step; all, where the job has not several."""
@@ -230,7 +229,7 @@ def _tracelens_events(trace: Trace, rank: int) -> _Events:
     kind = trace.array("kind")[rows]
     work = np.flatnonzero(np.isin(kind, [int(k) for k in GPU_WORK]))
     ts, dur = (trace.array(column)[rows][work] for column in ("ts", "dur"))
-    start, end = _microseconds(trace, rank, ts, dur)
+    start, end = microseconds(trace, rank, ts, dur)
     nccl = np.array([*("nccl" in text for text in trace.names()), False])
     sort = np.where(nccl[trace.array("name")[rows][work]], COMM, COMPUTE)
     sort[kind[work] == Kind.MEMCPY] = MEMORY
@@ -268,7 +267,13 @@ def _length(union: tuple[Array, Array]) -> float:
     return float((union[1] - union[0]).sum())
 
 
-def _microseconds(trace: Trace, rank: int, ts: Array, dur: Array) -> tuple[Array, Array]:
+def whole_microseconds(trace: Trace, rank: int, ts: Array, dur: Array) -> tuple[Array, Array]:
+    """Starts and ends as Holistic Trace Analysis rounds them: inwards."""
+    start, end = microseconds(trace, rank, ts, dur)
+    return (np.ceil(start), np.floor(end)) if (start % 1).any() else (start, end)
+
+
+def microseconds(trace: Trace, rank: int, ts: Array, dur: Array) -> tuple[Array, Array]:
     """Starts and ends as a tool that reads JSON has them: by the rank's own clock."""
     fits = (fit for fit in trace.meta.clocks if fit.applied and fit.of == f"rank {rank}")
     since = trace.meta.origin_ns - _base_ns(trace) - sum(fit.offset_ns for fit in fits)

@@ -246,6 +246,11 @@ _CRITICAL_PATH = {
     "dur_ns": "Time on the path.",
     "delay_ns": "Of it, what passes along an edge rather than in a node.",
     "path_share": "dur_ns of the path's length.",
+    "bound_by": "HTA: what bounds this part of the path; empty for edges that cost nothing.",
+    "edge_type": "HTA: what joins the moments of this part of the path.",
+    "edges": "HTA: edges of the path.",
+    "duration_us": "HTA: time along them.",
+    "percent": "HTA: duration_us of the rank's path.",
 }
 _TAXES = {
     "window_ns": "Length of the window.",
