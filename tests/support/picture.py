@@ -82,6 +82,7 @@ def main(out: str) -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         trace = ci.read(make_demo(Path(folder) / "job"))
+        trace = ci.analyze(trace, "critical_path").annotate(trace)
         ci.write(trace, Path(folder) / "job.pftrace")
         server = serve((Path(folder) / "job.pftrace").read_bytes())
     start, stop, middle = window(trace)
