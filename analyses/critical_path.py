@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import arrow, grouping, peers_critical_path, timing_loops, windows
+from chopper_interop import arrow, critical, gather, grouping, peers_critical_path, spans, windows
 from chopper_interop.errors import UsageError
-from chopper_interop.paths import CLASS, CLASSES, OF_EDGE, OF_NODE, ON_LANES
+from chopper_interop.paths import CLASSES
 from chopper_interop.result import Result
-from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind
 from chopper_interop.timing import timing_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from chopper_interop.critical import Path
     from chopper_interop.timing import Timing
     from chopper_interop.trace import Trace
-    from chopper_interop.windows import Window
 
     Array = npt.NDArray[Any]
 
@@ -29,6 +27,7 @@ __all__ = ["critical_path"]
 _PIECE = "piece"
 _BY = "class"
 _NEAR_US = 10.0
+_MOST_US = 1e12
 
 _CONVENTIONS = {
     "path": "what the end of the window waited for, back to its start: of all that a moment waited "
@@ -47,23 +46,6 @@ _CONVENTIONS = {
     "memset": "counts as compute",
     "copies": "copies by kernels of the runtime (__amd_rocclr_*) count as compute",
 }
-
-
-@dataclass(frozen=True)
-class _Path:
-    """Pieces of one window's path, first ones first."""
-
-    window: Window
-    node: Array
-    """Whose each is; -1 for the host before anything that was recorded."""
-    rank: Array
-    what: Array
-    """Number in `CLASSES`."""
-    start: Array
-    end: Array
-    delay: Array
-    near: int
-    near_work_ns: int
 
 
 def critical_path(
@@ -115,10 +97,11 @@ def critical_path(
         default = by == _BY and not steps and near_us == _NEAR_US
         return peers_critical_path.critical_path(trace, compat, ranks, default=default)
     grains = () if by == _PIECE else _grains(by)
+    if not 0 <= near_us <= _MOST_US:
+        raise UsageError(f"near_us={near_us}: it is from 0 to {_MOST_US:,.0f}")
     part, rows = _part(trace, ranks)
     timing = timing_of(part)
-    found = [_extended(part, w) for w in windows.of_job(part, steps)]
-    paths, columns = _paths(timing, found, int(near_us * 1000))
+    paths, columns = critical.paths(timing, spans.of(timing, steps), round(near_us * 1000))
     table = _pieces(part, paths, rows) if by == _PIECE else _grouped(part, paths, grains)
     conventions = {
         "window": windows.described(
@@ -127,7 +110,7 @@ def critical_path(
         + "; work that a step's host launched prolongs it until that has ended",
         "ranks": f"{len(part.ranks)} of {len(trace.ranks)}",
     }
-    if not found:
+    if not paths:
         conventions["no rows"] = "the trace has no operations"
     return Result(
         "critical_path",
@@ -156,134 +139,6 @@ def _part(trace: Trace, ranks: str) -> tuple[Trace, Array | None]:
     return trace.of_ranks(chosen), rows
 
 
-def _extended(trace: Trace, window: Window) -> Window:
-    """The window until the work that was launched in it has ended."""
-    work = np.isin(trace.array("kind"), [int(k) for k in GPU_WORK])
-    call = trace.launch
-    ts = trace.array("ts")
-    mine = work & (call >= 0)
-    at = ts[call[mine]]
-    within = (at >= window.start_ns) & (at < window.end_ns)
-    if window.iteration != windows.WHOLE:
-        step = arrow.numbers(trace.nodes["iteration"], -1)
-        within &= step[mine] == window.iteration
-    end = (ts + trace.array("dur"))[mine][within].max(initial=window.end_ns)
-    return windows.Window(window.rank, window.iteration, window.start_ns, int(end))
-
-
-def _paths(
-    timing: Timing, found: list[Window], near_ns: int
-) -> tuple[list[_Path], dict[str, Array]]:
-    """The path of each window, and columns of all nodes."""
-    graph, at = timing.graph, timing.at_ns
-    nodes = graph.trace.nodes.num_rows
-    columns = {
-        name: np.full(nodes, timing_loops.NEVER)
-        for name in ("slack_ns", "drag_ns", "critical_start_ns")
-    }
-    columns |= {name: np.full(nodes, -1, np.int64) for name in ("critical_ns", "critical_end_ns")}
-    found = sorted(found, key=lambda w: (w.start_ns, w.end_ns))
-    start = np.array([w.start_ns for w in found], np.int64)
-    end = np.maximum.accumulate(np.array([w.end_ns for w in found], np.int64))
-    first, chosen = timing.windows(start, end)
-    late = np.empty(len(at), np.int64)
-    place = np.zeros(len(at), np.int64)
-    work = np.isin(graph.trace.array("kind"), [int(k) for k in GPU_WORK])
-    paths = []
-    for k, window in enumerate(found):
-        order = chosen[first[k] : first[k + 1]]
-        if not order.size:
-            continue
-        last = int(order[::-1][np.argmax(at[order[::-1]])])
-        window_end = int(at[last])
-        timing.latest(order, window_end, late)
-        ends = order[(order % 2 == 1) & (order < 2 * nodes)]
-        node, slack = (
-            graph.node[ends],
-            (late - at)[ends] if len(found) == 1 else late[ends] - at[ends],
-        )
-        columns["slack_ns"][node] = np.minimum(columns["slack_ns"][node], slack)
-        edges = timing.path(last, window.start_ns)
-        beside = timing_loops.least_beside(
-            order, graph.first, graph.after, timing.lag_ns, timing.delay_ns, at, late,
-            window_end, edges, graph.src, timing.meets, place,
-        )  # fmt: skip
-        near = node[slack <= near_ns]
-        busy = int(graph.trace.array("dur")[near[work[near]]].sum())
-        path = _path(timing, window, edges, (len(near), busy))
-        _note_drag(timing, edges, beside, columns["drag_ns"])
-        _note_pieces(path, columns)
-        paths.append(path)
-    return paths, columns
-
-
-def _path(timing: Timing, window: Window, edges: Array, near: tuple[int, int]) -> _Path:
-    """Pieces of a path, neighbours of one node and class joined."""
-    graph, trace = timing.graph, timing.graph.trace
-    src, dst, kind = graph.src[edges], graph.after[edges], graph.kind[edges]
-    node, what = graph.node[dst].astype(np.int64), OF_EDGE[kind].copy()
-    lanes = np.isin(kind, [int(k) for k in ON_LANES])
-    node[lanes] = _innermost(trace, src[lanes])
-    meets = timing.meets[src]
-    node[meets] = graph.node[src[meets]]
-    sends = (kind == EdgeKind.COMM) & ~meets
-    node[sends] = graph.node[src[sends]]
-    inside = lanes & (node >= 0)
-    what[inside] = OF_NODE[trace.array("kind")[node[inside]]]
-    what[lanes & (node < 0)] = CLASS["host"]
-    rank = trace.array("rank")[graph.node[np.where(meets | sends, src, dst)]]
-    end = timing.at_ns[dst]
-    start = np.maximum(timing.at_ns[src], window.start_ns)
-    delay = np.minimum(timing.delay_ns[dst], end - start)
-    if not edges.size or start[0] > window.start_ns:  # the rank's host came later
-        before = int(start[0]) if edges.size else window.end_ns
-        first = graph.node[src[0]] if edges.size else 0
-        node, what = np.insert(node, 0, -1), np.insert(what, 0, CLASS["host"])
-        rank = np.insert(rank, 0, trace.array("rank")[first])
-        start, end = np.insert(start, 0, window.start_ns), np.insert(end, 0, before)
-        delay = np.insert(delay, 0, 0)
-    lasts = end > start
-    node, what, rank, start, end, delay = (
-        column[lasts] for column in (node, what, rank, start, end, delay)
-    )
-    key = np.stack([node, what, rank])
-    new = np.ones(len(node), bool)
-    new[1:] = (key[:, 1:] != key[:, :-1]).any(axis=0)
-    first = np.flatnonzero(new)
-    total = np.add.reduceat(delay, first) if first.size else delay
-    stop = np.append(start[first][1:], end[-1:])
-    return _Path(window, node[first], rank[first], what[first], start[first], stop, total, *near)
-
-
-def _innermost(trace: Trace, moment: Array) -> Array:
-    """What a lane is in behind each moment: the node that starts there, or what is around the one that ends."""
-    node = moment // 2
-    return np.where(moment % 2 == 0, node, trace.array("parent")[node]).astype(np.int64)
-
-
-def _note_drag(timing: Timing, edges: Array, beside: Array, drag: Array) -> None:
-    """Drag of GPU work on the path."""
-    graph = timing.graph
-    kind, src, dst = graph.kind[edges], graph.src[edges], graph.after[edges]
-    work = np.isin(graph.trace.array("kind")[graph.node[dst]], [int(k) for k in GPU_WORK])
-    lasting = work & ((kind == EdgeKind.DURATION) | ((kind == EdgeKind.COMM) & (dst % 2 == 1)))
-    node = np.where(timing.meets[src], graph.node[src], graph.node[dst])[lasting]
-    drag[node] = np.minimum(timing.lag_ns[edges], beside)[lasting]
-
-
-def _note_pieces(path: _Path, columns: dict[str, Array]) -> None:
-    own = path.node >= 0
-    own &= ~np.isin(
-        path.what, [CLASS[c] for c in ("launch", "stream", "event", "sync", "handover")]
-    )
-    node, start, end = path.node[own], path.start[own], path.end[own]
-    total = columns["critical_ns"]
-    total[node] = np.maximum(total[node], 0)
-    np.add.at(total, node, end - start)
-    np.minimum.at(columns["critical_start_ns"], node, start)
-    np.maximum.at(columns["critical_end_ns"], node, end)
-
-
 def _for_all(columns: dict[str, Array], rows: Array | None, nodes: int) -> dict[str, Any]:
     """The columns for all nodes of the trace that was asked, null where nothing is known."""
     made = {}
@@ -292,26 +147,23 @@ def _for_all(columns: dict[str, Array], rows: Array | None, nodes: int) -> dict[
         if rows is not None:
             column = np.full(nodes, -1, np.int64)
             column[rows] = values
-        made[name] = arrow.array(column, mask=(column < 0) | (column == timing_loops.NEVER))
+        made[name] = arrow.array(column, mask=column < 0)
     return made
 
 
-def _pieces(trace: Trace, paths: list[_Path], rows: Array | None) -> pa.Table:
-    names = trace.names()
+def _pieces(trace: Trace, paths: list[Path], rows: Array | None) -> pa.Table:
     node = _all(paths, "node")
-    named = trace.array("name")[node] if len(node) else node
-    texts = [
-        names[n] if own else "" for n, own in zip(named.tolist(), (node >= 0).tolist(), strict=True)
-    ]
+    names = pa.array([*trace.names(), ""], pa.string())
+    name = np.append(trace.array("name"), len(names) - 1)[node]  # the last one is nobody's
     start, end = _all(paths, "start"), _all(paths, "end")
     shown = node if rows is None else np.where(node >= 0, rows[node], -1)
     return pa.table(
         {
-            "iteration": _iterations(paths),
+            "iteration": _iterations(_steps(paths)),
             "class": _class_names(_all(paths, "what")),
             "rank": arrow.array(_all(paths, "rank"), pa.int32()),
             "node": arrow.array(shown, mask=node < 0),
-            "name": arrow.texts(texts),
+            "name": names.take(arrow.array(name.astype(np.int64))),
             "start_ns": arrow.array(start),
             "dur_ns": arrow.array(end - start),
             "delay_ns": arrow.array(_all(paths, "delay")),
@@ -319,41 +171,41 @@ def _pieces(trace: Trace, paths: list[_Path], rows: Array | None) -> pa.Table:
     )
 
 
-def _grouped(trace: Trace, paths: list[_Path], grains: tuple[str, ...]) -> pa.Table:
+def _grouped(trace: Trace, paths: list[Path], grains: tuple[str, ...]) -> pa.Table:
     """Time on the path by class, and by what else the nodes have in common."""
-    node, what = _all(paths, "node"), _all(paths, "what")
-    start, end, delay = _all(paths, "start"), _all(paths, "end"), _all(paths, "delay")
-    step = _steps(paths)
+    node, which = _all(paths, "node"), _numbers(paths)
+    dur = _all(paths, "end") - _all(paths, "start")
     others = tuple(g for g in grains if g not in ("class", "rank", "iteration"))
     groups = grouping.of(trace, np.maximum(node, 0), ",".join(others)) if others else None
     code = np.where(node >= 0, groups.code, -1) if groups else np.zeros(len(node), np.int64)
-    rank = _all(paths, "rank") if "rank" in grains else np.zeros(len(node), np.int64)
-    kind = what if "class" in grains else np.zeros(len(node), np.int64)
-    table = np.stack([step, rank.astype(np.int64), kind.astype(np.int64), code])
-    used, number = np.unique(table, axis=1, return_inverse=True)
-    size = used.shape[1]
-    columns: dict[str, Any] = {"iteration": arrow.array(used[0].astype(np.int32), mask=used[0] < 0)}
+    nothing = np.zeros(len(node), np.int64)
+    rank = _all(paths, "rank") if "rank" in grains else nothing
+    what = _all(paths, "what") if "class" in grains else nothing
+    first, number = gather.distinct(which, rank, what, code)
+    order = np.lexsort((code[first], what[first], rank[first], which[first]))
+    row = np.empty(len(order), np.int64)
+    row[order] = np.arange(len(order))
+    number, first, size = row[number], first[order], len(order)
+    columns: dict[str, Any] = {"iteration": _iterations(_steps(paths)[first])}
     if "rank" in grains:
-        columns["rank"] = arrow.array(used[1].astype(np.int32))
+        columns["rank"] = arrow.array(rank[first].astype(np.int32))
     if "class" in grains:
-        columns["class"] = _class_names(used[2])
-    for name in others:
-        assert groups is not None  # noqa: S101 # there are others
-        values = groups.keys[name].combine_chunks()
-        columns[name] = values.take(arrow.array(used[3], mask=used[3] < 0))
-    dur = _summed(number, end - start, size)
-    whole = {w.iteration: w.span_ns for w in (_window(p) for p in paths)}
+        columns["class"] = _class_names(what[first])
+    if groups:
+        at = arrow.array(code[first], mask=code[first] < 0)
+        columns |= {g: groups.keys[g].combine_chunks().take(at) for g in others}
+    total = gather.sums(number, dur, size)
+    span = np.array([max(p.end_ns - p.start_ns, 1) for p in paths], np.int64)
     columns["pieces"] = arrow.array(np.bincount(number, minlength=size))
-    columns["dur_ns"] = arrow.array(dur)
-    columns["delay_ns"] = arrow.array(_summed(number, delay, size))
-    spans = np.array([max(whole[s], 1) for s in used[0].tolist()], np.int64)
-    columns["path_share"] = arrow.array(dur / spans)
+    columns["dur_ns"] = arrow.array(total)
+    columns["delay_ns"] = arrow.array(gather.sums(number, _all(paths, "delay"), size))
+    columns["path_share"] = arrow.array(total / span[which[first]])
     return pa.table(columns)
 
 
-def _summary(timing: Timing, paths: list[_Path]) -> dict[str, Any]:
+def _summary(timing: Timing, paths: list[Path]) -> dict[str, Any]:
     what, dur = _all(paths, "what"), _all(paths, "end") - _all(paths, "start")
-    by_class = _summed(what.astype(np.int64), dur, len(CLASSES)).tolist()
+    by_class = gather.sums(what, dur, len(CLASSES)).tolist()
     return {
         "windows": len(paths),
         "path_ns": int(dur.sum()),
@@ -367,31 +219,23 @@ def _summary(timing: Timing, paths: list[_Path]) -> dict[str, Any]:
     }
 
 
-def _summed(code: Array, values: Array, size: int) -> Array:
-    total = np.zeros(size, np.int64)
-    np.add.at(total, code, values)
-    return total
-
-
-def _window(path: _Path) -> Window:
-    end = int(path.end[-1]) if len(path.end) else path.window.start_ns
-    return windows.Window(path.window.rank, path.window.iteration, path.window.start_ns, end)
-
-
-def _all(paths: list[_Path], column: str) -> Array:
+def _all(paths: list[Path], column: str) -> Array:
     parts = [getattr(path, column) for path in paths]
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 
-def _steps(paths: list[_Path]) -> Array:
-    steps = [p.window.iteration for p in paths]
-    return np.repeat(np.array(steps, np.int64), [len(p.node) for p in paths])
+def _numbers(paths: list[Path]) -> Array:
+    """Which of the paths each piece is of."""
+    return np.repeat(np.arange(len(paths)), [len(p.node) for p in paths])
 
 
-def _iterations(paths: list[_Path]) -> Any:
-    steps = _steps(paths).astype(np.int32)
+def _steps(paths: list[Path]) -> Array:
+    return np.array([p.iteration for p in paths], np.int32)[_numbers(paths)]
+
+
+def _iterations(steps: Array) -> Any:
     return arrow.array(steps, mask=steps < 0)
 
 
 def _class_names(what: Array) -> pa.Array:
-    return pa.array([CLASSES[c] for c in what.tolist()], pa.string())
+    return pa.array(CLASSES, pa.string()).take(arrow.array(what.astype(np.int64)))

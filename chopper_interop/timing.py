@@ -111,21 +111,25 @@ class Timing:
         order = self.graph.order[tied[self.graph.order]]
         return timing_loops.by_window(order, self.at_ns, start_ns, end_ns)
 
-    def latest(self, order: Array, end_ns: int, late_ns: Array) -> None:
-        """Write how late each moment of a window may be for nothing in it to be later than its end.
+    def latest(self, order: Array, ends: Array, end_ns: int, late_ns: Array) -> None:
+        """Write how late each moment of a window may be for its end to be no later.
 
         Parameters
         ----------
         order
             Moments of the window in topological order.
+        ends
+            Those that the window may end with.
         end_ns
-            End of the window; what comes after it asks for nothing.
+            End of the window.
         late_ns
-            One place for each moment of the graph, of which those of the window are written.
+            One place for each moment of the graph: `timing_loops.AT_ANY_TIME`, as also afterwards of
+            moments outside of the window, and of those that its end does not wait for.
         """
         own = self.graph
         lag, delay = self.lag_ns, self.delay_ns
-        timing_loops.latest(order, own.first, own.after, lag, delay, self.at_ns, end_ns, late_ns)
+        late_ns[ends] = end_ns
+        timing_loops.latest(order, own.first, own.after, lag, delay, late_ns)
 
     def path(self, last: int, start_ns: int) -> Array:
         """Edges along what bound each moment, from `start_ns` on to the vertex `last`."""
@@ -260,7 +264,9 @@ def _met(trace: Trace, at: Array, edges: _Edges, stored: int) -> tuple[_Edges, A
     own[members] = 0
     others = np.flatnonzero(~together)
     rest = np.full(len(own), np.iinfo(np.int64).max)
-    np.minimum.at(rest, member[others], edges.lag[comm[others]])
+    dur = at[1::2] - at[::2]
+    np.minimum.at(rest, member[others], np.minimum(edges.lag[comm[others]], dur[member[others]]))
+    edges.lag[comm[others]] = rest[member[others]]
     lasting = edges.kind == EdgeKind.DURATION
     lasting[:stored] = False
     node = edges.src // 2

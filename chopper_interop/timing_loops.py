@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 NEVER = np.iinfo(np.int64).max
 _NEVER = int(NEVER)
+AT_ANY_TIME = _NEVER // 2
+"""How late what nobody waits for may be; far from the bounds of what can be computed with."""
+_AT_ANY_TIME = AT_ANY_TIME
 
 
 @jit
@@ -103,17 +106,8 @@ def earliest(
 
 
 @jit
-def latest(  # noqa: PLR0913, PLR0917 # columns
-    order: Array,
-    first: Array,
-    after: Array,
-    lag: Array,
-    delay: Array,
-    at: Array,
-    end: int,
-    late: Array,
-) -> None:
-    """Write into `late` how late each vertex of a window may be for nothing to be later than `end`.
+def latest(order: Array, first: Array, after: Array, lag: Array, delay: Array, late: Array) -> None:
+    """Write into `late` how late each vertex of a window may be for its end to be no later.
 
     Parameters
     ----------
@@ -121,17 +115,14 @@ def latest(  # noqa: PLR0913, PLR0917 # columns
         Vertices of the window in topological order.
     first, after, lag, delay
         The graph and the times that pass in it.
-    at
-        Time of each vertex; what comes after `end` asks for nothing.
-    end
-        When the window ends.
+    late
+        The window's end for what it may end with, else `AT_ANY_TIME`.
     """
     for k in range(len(order) - 1, -1, -1):
         v = order[k]
-        late[v] = end
         for e in range(first[v], first[v + 1]):
             w = after[e]
-            if at[w] <= end:
+            if late[w] < _AT_ANY_TIME:
                 late[v] = min(late[v], late[w] - delay[w] - lag[e])
 
 
@@ -188,7 +179,7 @@ def walk(binding: Array, src: Array, at: Array, last: int, start: int) -> Array:
 
 
 @jit
-def least_beside(  # noqa: PLR0913, PLR0917 # columns
+def least_beside(  # noqa: C901, PLR0913, PLR0917 # one loop over columns
     order: Array,
     first: Array,
     after: Array,
@@ -196,6 +187,7 @@ def least_beside(  # noqa: PLR0913, PLR0917 # columns
     delay: Array,
     at: Array,
     late: Array,
+    ends: Array,
     end: int,
     path: Array,
     src: Array,
@@ -216,8 +208,10 @@ def least_beside(  # noqa: PLR0913, PLR0917 # columns
         The graph and its times.
     late
         As `latest` gives it for the window.
+    ends
+        Which vertices the window may end with.
     end
-        When the window ends.
+        When it ends.
     path
         Edges of the path, first ones first.
     src
@@ -240,11 +234,17 @@ def least_beside(  # noqa: PLR0913, PLR0917 # columns
             w = after[e]
             if place[w] > 0:
                 entered[place[w]] = True
-                own = step[p] >= 0 and (path[step[p]] == e or meets[v])
+                low, stop = cuts[p], cuts[place[w]]
                 beside = late[w] - delay[w] - lag[e] - at[v]
-                _lower(table, cuts[p] + own, cuts[place[w]], beside)
-        # a path may also end here
-        _lower(table, cuts[p] + (step[p] >= 0), size, end - at[v])
+                if step[p] >= 0:
+                    if meets[v] and path[step[p]] != e:  # it shrinks as the path's own does
+                        _lower(table, low, min(low + 1, stop), beside + lag[e])
+                    elif path[step[p]] != e:
+                        _lower(table, low, min(low + 1, stop), beside)
+                    low += 1
+                _lower(table, low, stop, beside)
+        if ends[v]:  # a path may also end here
+            _lower(table, cuts[p] + (step[p] >= 0), size, end - at[v])
     for p in range(1, m + 1):
         if not entered[p]:  # or begin here
             _lower(table, 0, cuts[p], late[order[p - 1]] - at[order[p - 1]])

@@ -66,8 +66,8 @@ def test_longest_path_and_slack_are_those_of_networkx(dag) -> None:
     assert at.tolist() == expected.tolist()
     assert int(at.max()) == nx.dag_longest_path_length(graph)
     end = int(at.max())
-    late = np.empty(len(at), np.int64)
-    loops.latest(order, first, after, lag, delay, at, end, late)
+    late = np.full(len(at), end)
+    loops.latest(order, first, after, lag, delay, late)
     for v in range(len(at)):  # the longest path through each vertex
         tail = 0
         for path in paths_from(graph, v):
@@ -89,8 +89,8 @@ def test_drag_and_slack_say_what_brute_force_says(dag) -> None:
     at = loops.earliest(order, first, after, lag, delay, release)
     last = int(np.argmax(at))
     end = int(at[last])
-    late = np.empty(len(at), np.int64)
-    loops.latest(order, first, after, lag, delay, at, end, late)
+    late = np.full(len(at), end)
+    loops.latest(order, first, after, lag, delay, late)
     rank = np.zeros(len(lag), np.uint8)
     binding, delayed = loops.bound(at, first, after, lag, rank)
     assert (delayed[binding >= 0] == delay[binding >= 0]).all()
@@ -98,7 +98,19 @@ def test_drag_and_slack_say_what_brute_force_says(dag) -> None:
     meets = np.zeros(len(at), bool)
     room = np.zeros(len(at), np.int64)
     beside = loops.least_beside(
-        order, first, after, lag, delay, at, late, end, path, src, meets, room
+        order,
+        first,
+        after,
+        lag,
+        delay,
+        at,
+        late,
+        np.ones(len(at), bool),
+        end,
+        path,
+        src,
+        meets,
+        room,
     )
     assert not room.any()
     for k, edge in enumerate(path.tolist()):
