@@ -33,7 +33,8 @@ _CONVENTIONS = {
     "path": "what the end of the window waited for, back to its start: of all that a moment waited "
     "for, what came last with the least latency of its kind added. Its pieces tile the window",
     "classes": "compute, comm, copy: work of GPUs (comm from when the last member had started); "
-    "host, runtime: host threads in and between operators, in calls of the runtime; launch: from "
+    "host, runtime: host threads in and between operators, in calls of the runtime, and before the "
+    "first record of the rank with which the path begins; launch: from "
     "a call to its work; stream, event: between pieces of GPU work; sync: from the end of work to the "
     "return of the call that waited for it; handover: from one host thread to another; dependency: "
     "what a source calls so",
@@ -153,7 +154,7 @@ def _for_all(columns: dict[str, Array], rows: Array | None, nodes: int) -> dict[
 
 def _pieces(trace: Trace, paths: list[Path], rows: Array | None) -> pa.Table:
     node = _all(paths, "node")
-    names = pa.array([*trace.names(), ""], pa.string())
+    names = pa.array([*trace.names(), "(not recorded)"], pa.string())
     name = np.append(trace.array("name"), len(names) - 1)[node]  # the last one is nobody's
     start, end = _all(paths, "start"), _all(paths, "end")
     shown = node if rows is None else np.where(node >= 0, rows[node], -1)

@@ -85,7 +85,9 @@ def energy(trace: Trace) -> Result:
     rows.sort(key=lambda row: (row["rank"], row["device"]))
     known = [row for row in rows if row["energy_j"] is not None]
     without = list(unowned(trace, found))
-    summary: dict[str, Any] = {name: sum(row[name] for row in known) for name in _SUMS}
+    summary: dict[str, Any] = {
+        name: sum(row[name] for row in known) if known else None for name in _SUMS
+    }
     summary |= {
         "ranks_known": len({row["rank"] for row in known}),
         "ranks_unknown": len({row["rank"] for row in rows if row["energy_j"] is None}),

@@ -376,6 +376,8 @@ def _conventions(
         "before": "the end of the kernel that started last before (Chopper)"
         if compat
         else "the end of all kernels of the same GPU and training step that started before",
+        "first": "the first kernel of a GPU's step has no prep and no launch, and all of the time since "
+        "its call as call: so sums of prep and call exceed that of launch by these",
         "clocks": f"{summary['contradicted']:,} kernels started before the call for them, as clocks "
         "contradict each other; their call counts from their start",
     }

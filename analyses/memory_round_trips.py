@@ -86,9 +86,10 @@ def memory_round_trips(
         "left out": f"{found.left_out} instances of GPU work outside of the chosen steps; "
         f"{len(rows) - int(known.sum())} kernels without counters, or behind what has none",
     }
-    if not some:
-        conventions["nothing"] = "no two kernels behind each other have counters of bytes"
     order = np.argsort(-size, kind="stable")
+    if not some:
+        conventions["no rows"] = "no two kernels behind each other have counters of bytes"
+        order = order[:0]
     return Result(
         "memory_round_trips", arrow.take(table, order), summary, conventions | _CONVENTIONS
     )

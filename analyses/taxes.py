@@ -34,7 +34,8 @@ _CONVENTIONS = {
     "bulk_sync_ns": "wait_ns (members of collectives that wait for others, by union) + sync_ns (the "
     "GPU does nothing and the host is in a call that waits for it); the two share no time",
     "gap_ns": "between kernels that compute (Chopper's launch overhead, prep + call); launch_ns of "
-    "it, when nothing ran on the GPU: neither communication nor copies",
+    "it, when nothing ran on the GPU: neither communication nor copies, whatever the cause (`idle` tells "
+    "causes); null where no launch is recorded",
     "overlap_ns": "in both sync_ns and launch_ns: the host could not launch since it waited. "
     "taxed_ns = bulk_sync_ns + launch_ns - overlap_ns",
     "critical_launch_ns": "from calls to the starts of what they launched, of the critical path over "
@@ -58,6 +59,8 @@ class _Gpu:
     kernels: intervals.Union
     wait: intervals.Union
     is_waiting_known: bool
+    is_launch_known: bool
+    """Whether any of its kernels has a recorded launch."""
     reads: Array
     """When kernels start of which it is known how long they read what the one before wrote."""
     reading: Array
@@ -199,6 +202,7 @@ def _gpu(trace: Trace, rows: Array, wait: Array, reading: Array) -> _Gpu:
         kernels=kernels,
         wait=intervals.union(ts[waits], (ts + wait)[waits]),
         is_waiting_known=bool((wait >= 0).any()) or not (kind == Kind.COMM).any(),
+        is_launch_known=bool((is_kernel & (trace.launch[rows] >= 0)).any()),
         reads=ts[reading >= 0],
         reading=np.append(0, np.cumsum(reading[reading >= 0])),
     )
@@ -211,7 +215,8 @@ def _row(window: Window, device: int, gpu: _Gpu, calls: intervals.Union | None) 
     )
     first, last = (int(kernels[0][0]), int(kernels[1][-1])) if len(kernels[0]) else (start, start)
     at_work = _within(busy, first, last)
-    launch = last - first - intervals.length(at_work)
+    idle = last - first - intervals.length(at_work)
+    launch = idle if gpu.is_launch_known else None
     row: dict[str, Any] = {
         "rank": window.rank,
         "device": device,
@@ -227,9 +232,11 @@ def _row(window: Window, device: int, gpu: _Gpu, calls: intervals.Union | None) 
         row["exposed_wait_ns"] = _beyond(wait, compute)
     if calls is not None:
         row["sync_ns"] = _beyond(_within(calls, start, end), busy)
-        row["overlap_ns"] = _beyond(_within(calls, first, last), at_work)
+        if launch is not None:
+            row["overlap_ns"] = _beyond(_within(calls, first, last), at_work)
     if gpu.is_waiting_known and calls is not None:
         row["bulk_sync_ns"] = row["wait_ns"] + row["sync_ns"]
+    if launch is not None and row["bulk_sync_ns"] is not None:
         row["taxed_ns"] = row["bulk_sync_ns"] + launch - row["overlap_ns"]
         row["taxed_share"] = row["taxed_ns"] / (end - start) if end > start else None
     return row

@@ -36,6 +36,11 @@ _SPLIT = ("compute_only", "comm_only", "memcpy_only", "overlapped")
 _IN_TIME = {"rank", "stream", "iteration"}
 """Of groups by these alone one can say how long they were idle."""
 _COMPUTE, _COMM, _COPY = (1 << sort for sort in (pieces.COMPUTE, pieces.COMM, pieces.COPY))
+_ITERATIONS = (
+    "from the first start to the last end of all work that an iteration launched on its rank: where a "
+    "GPU lags behind its host these overlap, and their idle time does not add up to the whole; "
+    "steps=each gives stretches of time that do not overlap"
+)
 
 
 def temporal(
@@ -96,7 +101,10 @@ def temporal(
     figures["idle"] = figures["span"] - figures["busy"]
     columns = _columns((*_ROW, *_SPLIT), figures, {"span": known, "idle": known})
     keys = {name: cells.groups.keys[name] for name in cells.groups.keys.column_names}
-    return Result("temporal", pa.table(keys | columns), summary, conventions | {"groups": _GROUPS})
+    conventions = conventions | {"groups": _GROUPS}
+    if "iteration" in keys and not steps:
+        conventions["window"] = _ITERATIONS
+    return Result("temporal", pa.table(keys | columns), summary, conventions)
 
 
 def _figures(time: Array) -> dict[str, Array]:

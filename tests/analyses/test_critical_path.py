@@ -8,13 +8,15 @@ import random
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from shared_data import SHARED
 
 import chopper_interop as ci
+from chopper_interop.build import TraceBuilder
 from chopper_interop.demo import make_demo
 from chopper_interop.errors import UsageError
-from chopper_interop.schemas.kinds import EdgeKind
+from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 from chopper_interop.testing import check_analysis
 from chopper_interop.timing import timing_of
 
@@ -171,3 +173,60 @@ def test_any_trace_has_a_path_that_tiles_its_window(name: str) -> None:
         assert sum(r["dur_ns"] for r in rows) == result.summary["path_ns"]
         for a, b in itertools.pairwise(rows):
             assert a["start_ns"] + a["dur_ns"] == b["start_ns"]
+
+
+def two_steps(first: tuple[int, int], second: tuple[int, int]) -> ci.Trace:
+    """A host with two steps of one launch each, on a stream each; times are starts and durations."""
+    builder = TraceBuilder()
+    thread = builder.lane(0, LaneKind.THREAD, 1, "t")
+    streams = [builder.lane(0, LaneKind.STREAM, k, f"s{k}", 0) for k in (0, 1)]
+    nodes = (
+        (Kind.ANNOTATION, "ProfilerStep#0", thread, 0, 10, 0),
+        (Kind.RUNTIME, "hipLaunchKernel", thread, 3, 2, 0),
+        (Kind.KERNEL, "k0", streams[0], *first, 0),
+        (Kind.ANNOTATION, "ProfilerStep#1", thread, 10, 12, 1),
+        (Kind.RUNTIME, "hipLaunchKernel", thread, 11, 1, 1),
+        (Kind.KERNEL, "k1", streams[1], *second, 1),
+    )
+    for kind, name, lane, ts, dur, step in nodes:
+        builder.nodes(
+            kind=int(kind), name=name, rank=0, lane=lane, ts=np.array([ts]), dur=dur,
+            iteration=pa.array([step]),
+        )  # fmt: skip
+    builder.edges(np.array([1, 4], np.int32), np.array([2, 5], np.int32), int(EdgeKind.LAUNCH))
+    return builder.finish()
+
+
+def test_a_step_ends_with_what_it_launched_and_not_with_work_of_another() -> None:
+    trace = two_steps(first=(5, 95), second=(12, 18))
+    result = ci.analyze(trace, "critical_path", steps="each", by="piece")
+    paths = result.to_pandas().groupby("iteration")["dur_ns"].sum()
+    assert paths.to_dict() == {0: 100, 1: 20}
+    frame = result.annotate(trace).to_pandas().set_index("name")
+    assert frame["slack_ns"]["k1"] == 0
+    assert frame["critical_ns"]["k0"] == 95
+    assert frame["drag_ns"]["k0"] == 90  # the range of the step ends at 10
+
+
+@pytest.mark.parametrize(
+    "kinds", [("send", "recv"), ("broadcast", "broadcast"), ("reduce", "reduce")]
+)
+def test_who_comes_later_than_what_it_waits_for_lasts_as_long_as_it_did(kinds) -> None:
+    """Rank 1 is the later one: its work bounds the end, and rank 0's does not."""
+    builder = TraceBuilder()
+    group = builder.group("", [0, 1], "pg", "nccl")
+    lanes = [builder.lane(r, LaneKind.STREAM, 0, "s", 0) for r in (0, 1)]
+    for rank, (work, own) in enumerate(((10, 10), (100, 5))):
+        builder.nodes(
+            kind=int(Kind.KERNEL), name=f"k{rank}", rank=rank, lane=lanes[rank],
+            ts=np.array([0]), dur=work,
+        )  # fmt: skip
+        builder.nodes(
+            kind=int(Kind.COMM), name="c", rank=rank, lane=lanes[rank], ts=np.array([work]),
+            dur=own, collective=pa.array([kinds[rank]]), group=group,
+        )  # fmt: skip
+    builder.edges(np.array([1], np.int32), np.array([3], np.int32), int(EdgeKind.COMM))
+    trace = builder.finish()
+    frame = ci.analyze(trace, "critical_path").annotate(trace).to_pandas()
+    assert frame["slack_ns"].tolist() == [85, 85, 0, 0]
+    assert frame["drag_ns"].tolist()[2:] == [85, 5]
