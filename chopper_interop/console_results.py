@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 
 _FOR_PROGRAMS = 10_000
 """So wide that no row of results is folded where a program may read them."""
-_LONGEST = 60
+_LONGEST = 48
 """Longest text in a cell of a terminal's table."""
+_GAP = 2
+"""Between two columns of a table."""
 _TIMES = ((10**9, "s"), (10**6, "ms"), (10**3, "µs"), (1, "ns"))
 _SUMMARY = "summary.json"
 
@@ -49,28 +51,54 @@ def show(found: list[Result], *, most: int | None) -> None:
         if number:
             console.print()
         console.print(f"[bold]{escape(result.analysis)}[/bold]")
-        console.print(_rows(result.rows, most, narrow=sys.stdout.isatty()))
-        if most is not None and result.rows.num_rows > most:
-            console.print(f"[dim]… {result.rows.num_rows - most:,} more[/dim]")
+        _table(console, result.rows, most)
+        for name, value in result.summary.items():
+            if _is_table(value):
+                console.print(f"{escape(result.analysis)}: {escape(name)}")
+                _table(console, pa.Table.from_pylist(value), most)
         _facts(console, result)
 
 
-def _rows(rows: pa.Table, most: int | None, *, narrow: bool) -> Table:
+def _is_table(value: Any) -> bool:
+    """Whether a figure of a summary is a table of its own."""
+    return isinstance(value, list) and bool(value) and all(isinstance(v, dict) for v in value)
+
+
+def _table(console: Console, rows: pa.Table, most: int | None) -> None:
+    """Rows, as many as are wanted, and what of them is not shown."""
+    table, hidden = _rows(rows, most, console.width if sys.stdout.isatty() else None)
+    console.print(table)
+    if hidden:
+        console.print(f"[dim]not shown for want of room: {escape(', '.join(hidden))}[/dim]")
+    if most is not None and rows.num_rows > most:
+        console.print(f"[dim]… {rows.num_rows - most:,} more[/dim]")
+
+
+def _rows(rows: pa.Table, most: int | None, width: int | None) -> tuple[Table, list[str]]:
+    """The rows as a table, and the columns for which a terminal of that width has no room."""
+    shown = {n: _cells(n, rows[n].slice(0, most).to_pylist()) for n in rows.column_names}
+    hidden: list[str] = []
+    if width is not None:
+        room = width
+        for name, cells in list(shown.items()):
+            room -= _GAP + min(max(map(len, (name, *cells))), _LONGEST)
+            if room < 0 and len(hidden) < len(shown) - 1:
+                hidden.append(name)
     table = Table(box=None, pad_edge=False, header_style="bold")
-    cells = []
-    for name in rows.column_names:
+    kept = {name: cells for name, cells in shown.items() if name not in hidden}
+    for name in kept:
         column = rows[name]
         number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
         table.add_column(
             name,
             justify="right" if number else "left",
-            overflow="ellipsis" if narrow else "fold",
-            max_width=_LONGEST if narrow else None,
+            overflow="fold" if width is None else "ellipsis",
+            no_wrap=width is not None,
+            max_width=None if width is None else _LONGEST,
         )
-        cells.append(_cells(name, column.slice(0, most).to_pylist()))
-    for row in zip(*cells, strict=True):
+    for row in zip(*kept.values(), strict=True):
         table.add_row(*(escape(cell) for cell in row))
-    return table
+    return table, hidden
 
 
 def _cells(name: str, values: list[Any]) -> list[str]:
@@ -100,7 +128,11 @@ def _plain(value: Any) -> str:
 
 def _facts(console: Console, result: Result) -> None:
     """Summary and conventions, dimmed: wrapped where people read, else a line each."""
-    told = [f"{name} {_of_summary(name, value)}" for name, value in result.summary.items()]
+    told = [
+        f"{name} {_of_summary(name, value)}"
+        for name, value in result.summary.items()
+        if not _is_table(value)
+    ]
     lines = ["summary: " + " · ".join(told)] if told else []
     lines += [f"{name}: {text}" for name, text in result.conventions.items()]
     for line in lines:
