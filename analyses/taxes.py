@@ -104,8 +104,8 @@ def taxes(trace: Trace, *, steps: str = "", ranks: str = "") -> Result:
                 row["critical_launch_ns"] = critical.get(key, 0)
             rows.append(row)
     summary = {name: _sum([row[name] for row in rows]) for name in _TIMES}
-    window = windows.described(steps, "from the first start to the last end of a rank's GPU work")
-    told = {"window": window, **_CONVENTIONS}
+    about = windows.described(steps, "from the first start to the last end of a rank's GPU work")
+    told = {"window": about, **_CONVENTIONS}
     if not rows:
         told["no rows"] = "nothing ran on a GPU"
     return Result("taxes", _table(rows, steps), summary, told)
@@ -151,9 +151,9 @@ def _critical_launches(
         launches = graph.kind[edges] == EdgeKind.LAUNCH
         node, took = graph.node[graph.after[edges[launches]]], took[launches]
         first, code = gather.distinct(rank[node], device[node])
-        keys = zip(rank[node[first]].tolist(), device[node[first]].tolist(), strict=True)
-        for key, ns in zip(keys, gather.sums(code, took, len(first)).tolist(), strict=True):
-            total[step, *key] = ns
+        sums = gather.sums(code, took, len(first))
+        columns = (rank[node[first]].tolist(), device[node[first]].tolist(), sums.tolist())
+        total |= {(step, r, d): ns for r, d, ns in zip(*columns, strict=True)}
     return total
 
 
