@@ -394,7 +394,7 @@ def _varies(
     took, usual = model.lag_ns[edges] + model.delay_ns[after], lag[edges] + delay[after]
     about, code = _whose(trace, model, edges)
     totals = {
-        what: _summed(code, values, len(about))
+        what: gather.sums(code, values, len(about))
         for what, values in (
             ("count", np.ones_like(took)),
             ("took_ns", took),
@@ -411,12 +411,6 @@ def _varies(
         for k in most.tolist()
         if differs[k]
     ]
-
-
-def _summed(code: Array, values: Array, size: int) -> Array:
-    total = np.zeros(size, np.int64)
-    np.add.at(total, code, values)
-    return total
 
 
 def _whose(trace: Trace, model: StepTiming, edges: Array) -> tuple[list[dict[str, Any]], Array]:
