@@ -133,9 +133,10 @@ def replay(
     rows = _table(lengths, by=by)
     summary = _summary(lengths)
     if len(model.steps) >= _LEAST_STEPS:
-        usual, known = lags.without(0)
+        own = np.arange(len(model.steps))
+        usual, known = lags.without(own)
         summary["matched_edges_share"] = float(np.mean(known > 0)) if len(known) else None
-        summary["varies"] = _varies(part, model, usual, delays.without(0)[0], known > 0)
+        summary["varies"] = _varies(part, model, usual, delays.without(own)[0], known > 0)
     return Result("replay", rows, summary, conventions)
 
 
@@ -176,13 +177,13 @@ class _Counterparts:
     first: Array
     member: Array
 
-    def without(self, away: int, since: int = 0) -> tuple[Array, Array]:
-        """For each the median of its counterparts but of the step so far from its own; of how many.
+    def without(self, away: Array, since: int = 0) -> tuple[Array, Array]:
+        """For each the median of its counterparts but of one step; of how many.
 
         Parameters
         ----------
         away
-            From its own step to the one that does not count; 0 for its own.
+            For each step the one that does not count for it; -1 if all do.
         since
             Steps from this one on count.
         """
@@ -220,14 +221,13 @@ def _without(  # noqa: PLR0913, PLR0917 # columns
     first: Array,
     member: Array,
     since: int,
-    away: int,
+    away: Array,
     found: Array,
     known: Array,
 ) -> None:
-    steps = 0
-    for k in range(len(step)):
-        steps = max(steps, step[k] + 1)
-    of_step = np.full(steps, -1, np.int64)  # of the group at hand, the first that counts of a step
+    of_step = np.full(
+        len(away), -1, np.int64
+    )  # of the group at hand, the first that counts of a step
     after = np.full(len(step), -1, np.int64)  # and the one of the same step behind each
     counting = np.empty(len(step), np.int64)
     for g in range(len(first) - 1):
@@ -240,8 +240,8 @@ def _without(  # noqa: PLR0913, PLR0917 # columns
             after[k] = of_step[step[counting[k]]]
             of_step[step[counting[k]]] = k
         for m in range(first[g], first[g + 1]):
-            left_out = step[m] + away
-            head = of_step[left_out] if 0 <= left_out < steps else -1
+            left_out = away[step[m]]
+            head = of_step[left_out] if left_out >= 0 else -1
             others = count
             k = head
             while k >= 0:
@@ -285,19 +285,19 @@ def _ranks(model: StepTiming, by: str) -> Array:
 def _held_out(
     model: StepTiming, lags: _Counterparts, delays: _Counterparts, by: str, graphs: int, since: int
 ) -> list[_Lengths]:
-    """Every step by the graphs of others: for each distance between them all steps at once."""
+    """Every step by the graphs of the nearest others, in each pass all graphs at once."""
     by_rank, count = by == "rank", len(model.steps)
     step = model.window_step if by_rank else np.arange(count)
     numbers, rank = np.array(model.steps), _ranks(model, by)
     measured = model.lengths(model.at_ns, by_rank=by_rank)
     window = {key: k for k, key in enumerate(zip(step.tolist(), rank.tolist(), strict=True))}
     found = []
-    for away in _distances(count - since, graphs):
+    for away in _passes(count, since, graphs):
         lag, delay = lags.without(away, since)[0], delays.without(away, since)[0]
         predicted = model.lengths(model.retimed(lag, delay), by_rank=by_rank)
-        pairs = zip((step + away).tolist(), rank.tolist(), strict=True)
+        pairs = zip(away[step].tolist(), rank.tolist(), strict=True)
         of = np.array([window.get(pair, -1) for pair in pairs], np.int64)
-        made = np.flatnonzero((of >= 0) & (step >= since) & (step + away >= since))
+        made = np.flatnonzero(of >= 0)
         of = of[made]
         name = _CONVENTIONS[2 + since]
         graph = numbers[step[made]]
@@ -306,9 +306,22 @@ def _held_out(
     return found
 
 
-def _distances(count: int, graphs: int) -> list[int]:
-    """From the graph's step to the predicted one: 1, -1, 2, …"""
-    return [sign * away for away in range(1, count) for sign in (1, -1)][:graphs]
+def _passes(count: int, since: int, graphs: int) -> list[Array]:
+    """Which step is predicted by the graph of each in one pass after the other; -1 if none is.
+
+    Each step is once by each of the nearest others, of equally near ones by the earlier first.
+    """
+    passes: list[Array] = []
+    used = [0] * count
+    for step in range(since, count):
+        near = range(max(step - graphs, since), min(step + graphs + 1, count))
+        others = sorted((abs(k - step), k) for k in near if k != step)
+        for _, graph in others[:graphs]:
+            if used[graph] == len(passes):
+                passes.append(np.full(count, -1, np.int64))
+            passes[used[graph]][graph] = step
+            used[graph] += 1
+    return passes
 
 
 def _table(lengths: list[_Lengths], *, by: str) -> pa.Table:
@@ -381,7 +394,7 @@ def _varies(
     took, usual = model.lag_ns[edges] + model.delay_ns[after], lag[edges] + delay[after]
     about, code = _whose(trace, model, edges)
     totals = {
-        what: _summed(code, values, len(about))
+        what: gather.sums(code, values, len(about))
         for what, values in (
             ("count", np.ones_like(took)),
             ("took_ns", took),
@@ -398,12 +411,6 @@ def _varies(
         for k in most.tolist()
         if differs[k]
     ]
-
-
-def _summed(code: Array, values: Array, size: int) -> Array:
-    total = np.zeros(size, np.int64)
-    np.add.at(total, code, values)
-    return total
 
 
 def _whose(trace: Trace, model: StepTiming, edges: Array) -> tuple[list[dict[str, Any]], Array]:

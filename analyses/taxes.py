@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import collective_times, gather, intervals, round_trips, windows
+from chopper_interop import collective_times, gather, intervals, round_trips, spans, windows
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, EdgeKind, Kind
 from chopper_interop.timing import timing_of
@@ -39,8 +39,8 @@ _CONVENTIONS = {
     "overlap_ns": "in both sync_ns and launch_ns: the host could not launch since it waited. "
     "taxed_ns = bulk_sync_ns + launch_ns - overlap_ns",
     "critical_launch_ns": "from calls to the starts of what they launched, of the critical path over "
-    "all ranks from the first chosen rank's start to the last one's end; part of launch_ns only where "
-    "the GPU did nothing else",
+    "all ranks: of the training steps, else of everything, until what hosts launched there has ended; "
+    "part of launch_ns only where the GPU did nothing else",
     "locality_ns": round_trips.CONVENTION + ". Null without counters; of kernels that start in the "
     "window. It lies within kernels that run: not in taxed_ns",
 }
@@ -97,16 +97,18 @@ def taxes(trace: Trace, *, steps: str = "", ranks: str = "") -> Result:
     found = windows.of_ranks(trace, steps, ranks)
     calls = _waiting_calls(trace)
     gpus = _gpus(trace, sorted({w.rank for w in found}))
-    critical = _critical_launches(trace, found)
-    rows = [
-        _row(window, device, gpu, calls[window.rank])
-        | {"critical_launch_ns": critical.get((window.iteration, window.rank, device))}
-        for window in found
-        for device, gpu in gpus.get(window.rank, {}).items()
-    ]
+    critical = _critical_launches(trace, steps, ranks) if gpus else None
+    rows = []
+    for window in found:
+        for device, gpu in gpus.get(window.rank, {}).items():
+            row = _row(window, device, gpu, calls[window.rank])
+            if critical is not None:
+                key = (window.iteration, window.rank, device)
+                row["critical_launch_ns"] = critical.get(key, 0)
+            rows.append(row)
     summary = {name: _sum([row[name] for row in rows]) for name in _TIMES}
-    window = windows.described(steps, "from the first start to the last end of a rank's GPU work")
-    told = {"window": window, **_CONVENTIONS}
+    about = windows.described(steps, "from the first start to the last end of a rank's GPU work")
+    told = {"window": about, **_CONVENTIONS}
     if not rows:
         told["no rows"] = "nothing ran on a GPU"
     return Result("taxes", _table(rows, steps), summary, told)
@@ -130,38 +132,32 @@ def _waiting_calls(trace: Trace) -> dict[int, intervals.Union | None]:
     }
 
 
-def _critical_launches(trace: Trace, found: list[Window]) -> dict[tuple[int, int, int], int]:
-    """Time on the critical path between calls and what they launched, by step, rank and device."""
-    drawn = trace.array("kind", "edges") == EdgeKind.LAUNCH
-    if not found or not drawn.any():
-        return {}
+def _critical_launches(
+    trace: Trace, steps: str, ranks: str
+) -> dict[tuple[int, int, int], int] | None:
+    """Time on the critical path between calls and what they launched, by step, rank and device.
+
+    What is not there has none; None where no launches are recorded.
+    """
+    if not (trace.array("kind", "edges") == EdgeKind.LAUNCH).any():
+        return None
     timing = timing_of(trace)
     graph, at = timing.graph, timing.at_ns
-    device = trace.array("device", "lanes")[trace.array("lane")]
-    steps = sorted(windows.joined(found), key=lambda w: (w.start_ns, w.end_ns))
-    start = np.array([w.start_ns for w in steps], np.int64)
-    end = np.maximum.accumulate(np.array([w.end_ns for w in steps], np.int64))
-    first, chosen = timing.windows(start, end)
-    told = {(w.iteration, w.rank): 0 for w in found}
-    total = {(s, r, d): 0 for s, r in told for d in _devices(trace, device, r)}
-    for k, step in enumerate(steps):
-        order = chosen[first[k] : first[k + 1]]
-        if not order.size:
-            continue
-        edges = timing.path(int(order[np.argmax(at[order])]), step.start_ns)
-        edges = edges[graph.kind[edges] == EdgeKind.LAUNCH]
-        node = graph.node[graph.after[edges]]
-        took = at[graph.after[edges]] - np.maximum(at[graph.src[edges]], step.start_ns)
-        ranks, devices = trace.array("rank")[node], device[node]
-        for key in total:
-            if key[0] == step.iteration:
-                total[key] += int(took[(ranks == key[1]) & (devices == key[2])].sum())
+    rank, device = trace.array("rank"), trace.array("device", "lanes")[trace.array("lane")]
+    found = spans.of(timing, steps, ranks)
+    total: dict[tuple[int, int, int], int] = {}
+    bounds = (found.iteration.tolist(), found.starts(at).tolist(), found.last(at).tolist())
+    for step, start, last in zip(*bounds, strict=True):
+        edges = timing.path(last, start)
+        until = np.minimum.accumulate(at[graph.after[edges]][::-1])[::-1]  # no time counts twice
+        took = until - np.clip(at[graph.src[edges]], start, until)
+        launches = graph.kind[edges] == EdgeKind.LAUNCH
+        node, took = graph.node[graph.after[edges[launches]]], took[launches]
+        first, code = gather.distinct(rank[node], device[node])
+        sums = gather.sums(code, took, len(first))
+        columns = (rank[node[first]].tolist(), device[node[first]].tolist(), sums.tolist())
+        total |= {(step, r, d): ns for r, d, ns in zip(*columns, strict=True)}
     return total
-
-
-def _devices(trace: Trace, device: Array, rank: int) -> list[int]:
-    at = trace.rank_rows[rank]
-    return _numbers(device[at][_IS_WORK[trace.array("kind")[at]]])
 
 
 def _numbers(device: Array) -> list[int]:

@@ -34,6 +34,9 @@ _TIME = re.compile(r"([+-]?)(\d+(?:\.\d*)?|\.\d+)(ns|us|ms|s)?")
 _WHERE = re.compile(r"\s*(.*?)(?:\s*\bwhere\b\s*(.*?))?\s*", re.DOTALL)
 _PARTS = re.compile(r"""((?:[^;'"]|'[^']*'|"[^"]*")*)(?:;|$)""")
 _MOST_NS = 10**15
+_MOST = 1e6
+"""Factors and clocks go up to this, and those that divide down to one by this."""
+_MOST_IN_ALL_NS = 2.0**62
 
 
 class Time(NamedTuple):
@@ -112,10 +115,16 @@ class Changer:
     def applied(self, changes: Sequence[Change]) -> Applied:
         """Lags and delays under changes, each made to what those before it left."""
         now = Applied(self.timing.lag_ns.copy(), self.timing.delay_ns.copy(), Counter())
+        most = max(_in_all(now), _MOST_IN_ALL_NS)
         for change in changes:
             chosen = self._chosen(change)
             now.notes["nodes chosen"] += int(np.count_nonzero(chosen))
             VERBS[change.what].apply(self, now, change, chosen)
+            if _in_all(now) > most:
+                raise UsageError(
+                    f"change={change.text}: all times together are too long to reckon with",
+                    hint="choose smaller factors or times",
+                )
         return now
 
     @cached_property
@@ -244,6 +253,8 @@ def _positive(text: str) -> float:
     number = _number(text)
     if number <= 0:
         raise ValueError(f"{text} is not more than 0")
+    if number < 1 / _MOST:
+        raise ValueError(f"{text} is less than {1 / _MOST:g}")
     return number
 
 
@@ -252,8 +263,8 @@ def _number(text: str) -> float:
         number = float(text)
     except ValueError:
         raise ValueError(f"{text or 'nothing'} is no number") from None
-    if not abs(number) <= _MOST_NS:
-        raise ValueError(f"{text} is no number to reckon with")
+    if not abs(number) <= _MOST:
+        raise ValueError(f"{text} is no number to reckon with: it takes up to {_MOST:,.0f}")
     return number
 
 
@@ -292,7 +303,17 @@ def _nothing(text: str) -> None:
 
 
 def _scaled(lag: Array, factor: float) -> Array:
-    return np.where(lag > 0, np.rint(lag * factor), lag).astype(np.int64)
+    return np.where(lag > 0, _whole(lag * factor), lag)
+
+
+def _whole(ns: Array) -> Array:
+    """As integers; far too long ones as long enough to be refused."""
+    return np.minimum(np.rint(ns), _MOST_IN_ALL_NS).astype(np.int64)
+
+
+def _in_all(now: Applied) -> float:
+    """No moment is later than the first ones by more than this."""
+    return sum(float(np.maximum(ns, 0).sum(dtype=float)) for ns in (now.lag_ns, now.delay_ns))
 
 
 def _scale(changer: Changer, now: Applied, change: Change, chosen: Array) -> None:
@@ -360,7 +381,7 @@ def _clock(changer: Changer, now: Applied, change: Change, chosen: Array) -> Non
     beta = change.options["beta"]
     ratio = clock[changer.owner[edge]] / change.value
     lag = now.lag_ns[edge]
-    now.lag_ns[edge] = np.rint(lag * (beta * ratio + 1 - beta)).astype(np.int64)
+    now.lag_ns[edge] = _whole(lag * (beta * ratio + 1 - beta))
 
 
 def _delays(changer: Changer, now: Applied, change: Change, chosen: Array) -> None:

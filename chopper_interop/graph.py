@@ -225,7 +225,7 @@ def of_moments(trace: Trace, kinds: Iterable[EdgeKind | str] | None = None) -> G
     return made(trace, node, at, (src, dst, kind), of_moments=True)
 
 
-def moment_edges(trace: Trace, wanted: set[EdgeKind]) -> Edges:
+def moment_edges(trace: Trace, wanted: set[EdgeKind], behind: Array | None = None) -> Edges:
     """Edges between starts (vertices 2i) and ends (2i + 1) of nodes: sources, targets and kinds.
 
     Parameters
@@ -234,6 +234,8 @@ def moment_edges(trace: Trace, wanted: set[EdgeKind]) -> Edges:
         Any trace.
     wanted
         Kinds of edges, and durations.
+    behind
+        What each node follows on its stream, where that is known already; as `graph_chains.streams`.
     """
     src, dst, kind = _stored(trace, wanted)
     parts = [(2 * src + _FROM[kind], 2 * dst + _TO[kind], kind)]
@@ -244,7 +246,7 @@ def moment_edges(trace: Trace, wanted: set[EdgeKind]) -> Edges:
     alone = np.flatnonzero(~on_thread[lane]) if orders else np.arange(len(ts))
     parts.append(_of_kind(2 * alone, 2 * alone + 1, EdgeKind.DURATION))
     if EdgeKind.STREAM in wanted:
-        before, after, kinds_ = _chain(trace, EdgeKind.STREAM)
+        before, after, kinds_ = _chain(trace, EdgeKind.STREAM, behind)
         parts.append((2 * before + 1, 2 * after, kinds_))
     return _joined(parts)
 
@@ -281,10 +283,12 @@ def _stored(trace: Trace, wanted: set[EdgeKind]) -> Edges:
     return src, dst, kind
 
 
-def _chain(trace: Trace, kind: EdgeKind) -> Edges:
+def _chain(trace: Trace, kind: EdgeKind, behind: Array | None = None) -> Edges:
     """Edges that follow from parents, threads or streams."""
     ts, dur, lane, threads = _lanes(trace)
-    if kind is EdgeKind.STREAM:
+    if behind is not None:
+        before = behind
+    elif kind is EdgeKind.STREAM:
         before = streams(ts, dur, lane, _is_gpu(trace))
     elif kind is EdgeKind.CALL:
         before = np.where(threads[lane], trace.array("parent"), -1)

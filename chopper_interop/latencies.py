@@ -109,13 +109,13 @@ def _from_end(name: Array, called: Array, returned: Array, began: Array, free_at
     stream idle steadier.
     """
     _, code = gather.distinct(name)
+    since_end, since_call = began - returned, began - called
     chosen = np.zeros(int(code.max(initial=-1)) + 1, bool)
-    for number in range(len(chosen)):
-        mine = code == number
-        idle = mine & (free_at <= called)
-        chosen[number] = _quantile((began - returned)[mine], 0.05, floor=False) >= 0
-        if idle.any():
-            chosen[number] &= _spread((began - returned)[idle]) <= _spread((began - called)[idle])
+    for number, mine in enumerate(_by(code)):
+        chosen[number] = _quantile(since_end[mine], 0.05, floor=False) >= 0
+        idle = mine[free_at[mine] <= called[mine]]
+        if idle.size:
+            chosen[number] &= _spread(since_end[idle]) <= _spread(since_call[idle])
     return chosen[code] & (began >= returned)
 
 
@@ -127,11 +127,9 @@ def _by_code(name: Array, from_end: Array, gap: Array, free: Array) -> Array:
     _, code = gather.distinct(name, from_end)
     least = np.zeros(len(gap), np.int64)
     every = [_quantile(gap[free & (from_end == way)], _LEAST) for way in (False, True)]
-    for number in range(int(code.max(initial=-1)) + 1):
-        mine = code == number
-        told = mine & free
-        way = bool(from_end[np.argmax(mine)])
-        least[mine] = _quantile(gap[told], _LEAST) if told.any() else every[way]
+    for mine in _by(code):
+        told = mine[free[mine]]
+        least[mine] = _quantile(gap[told], _LEAST) if told.size else every[int(from_end[mine[0]])]
     return np.minimum(least, gap)
 
 
@@ -149,10 +147,16 @@ def _of_waits(trace: Trace, work: Array, call: Array) -> tuple[Array, Array]:
     _, name = gather.distinct(trace.array("name")[call])
     own = np.zeros(len(call), np.int64)
     alone = np.where(waited > 0, gap, dur[call])
-    for code in range(int(name.max(initial=-1)) + 1):
-        own[name == code] = _quantile(alone[name == code], _LEAST)
+    for mine in _by(name):
+        own[mine] = _quantile(alone[mine], _LEAST)
     of_wait = sure | (gap <= usual)
     return np.minimum(least, gap), np.where(of_wait, np.minimum(own, dur[call]), -1)
+
+
+def _by(code: Array) -> list[Array]:
+    """Places of each code."""
+    first, place = gather.places(code, int(code.max(initial=-1)) + 1)
+    return np.split(place, first[1:-1]) if len(first) > 1 else []
 
 
 def _spread(values: Array) -> int:

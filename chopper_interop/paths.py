@@ -139,7 +139,7 @@ def _along(  # noqa: PLR0913, PLR0917 # columns
     start: int,
 ) -> Array:
     total = np.zeros(_SIZE, np.int64)
-    v = last
+    v, until = last, at[last]  # clocks may run backwards along an edge: no time counts twice
     while at[v] > start:
         best, reached = -1, 0
         for k in range(first[v], first[v + 1]):
@@ -148,9 +148,10 @@ def _along(  # noqa: PLR0913, PLR0917 # columns
             if best < 0 or time > reached or (time == reached and rank[e] < rank[best]):
                 best, reached = e, time
         if best < 0:
-            total[_HOST] += at[v] - start
+            total[_HOST] += until - start
             break
-        u = src[best]
-        total[what[best]] += max(at[v] - max(at[u], start), 0)
-        v = u
+        v = src[best]
+        since = max(min(until, at[v]), start)
+        total[what[best]] += until - since
+        until = since
     return total

@@ -172,8 +172,8 @@ def _bounds(
     """Vertices with which windows begin and end: of the range that is as long, else of all of its sort."""
     ranks = trace.ranks
     table = np.full((len(ranks), len(steps)), -1, np.int64)
-    for number, one in enumerate(found):
-        table[ranks.index(one.rank), steps.index(one.iteration)] = number
+    of_rank = np.searchsorted(ranks, [one.rank for one in found])
+    table[of_rank, np.searchsorted(steps, [one.iteration for one in found])] = np.arange(len(found))
     rows = np.flatnonzero(step >= 0)
     window = table[np.searchsorted(ranks, trace.array("rank")[rows]), step[rows]]
     rows, window = rows[window >= 0], window[window >= 0]

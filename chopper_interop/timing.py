@@ -159,7 +159,7 @@ def _made(trace: Trace) -> Timing:
     on_gpu = np.isin(trace.array("kind", "lanes"), [int(k) for k in GPU_LANES])
     before = streams(ts, trace.array("dur"), trace.array("lane"), on_gpu)
     told = latencies.of(trace, before)
-    src, dst, kind = graph.moment_edges(trace, set(EdgeKind))
+    src, dst, kind = graph.moment_edges(trace, set(EdgeKind), before)
     stored = len(told.least_ns)
     src[:stored] += told.from_end  # the first ones are the trace's, in order
     at = np.empty(2 * len(ts), np.int64)

@@ -72,6 +72,18 @@ def test_lengths_by_hand(tmp_path: Path) -> None:
     assert most["distance_ns"] == 30_000 + 1_500 + 0 + 1_500 + 30_000 + 3_000
 
 
+@pytest.mark.parametrize("graphs", [1, 2, 3, 4, 9])
+def test_each_step_is_told_by_as_many_others(tmp_path: Path, graphs: int) -> None:
+    trace = by_hand(tmp_path / "t.json", [[10 + step] for step in range(6)])
+    result = ci.analyze(trace, "replay", graphs=graphs)
+    for convention, since in (("hold_out", 0), ("hold_out_but_first", 1)):
+        expected = set()
+        for step in range(since, 6):
+            others = sorted(set(range(since, 6)) - {step}, key=lambda k: (abs(k - step), k))
+            expected |= {(step, other) for other in others[:graphs]}
+        assert set(told(result, convention)) == expected
+
+
 def test_what_has_no_counterpart_keeps_the_time_of_its_own_step(tmp_path: Path) -> None:
     trace = by_hand(tmp_path / "t.json", [[10], [10], [10, -7]])
     predicted = told(ci.analyze(trace, "replay"), "hold_out")

@@ -135,9 +135,20 @@ def test_the_sample_job_is_as_it_was_built(parameters: dict[str, Any], tmp_path:
     expected = {(p["rank"], p["iteration"]): p["dur_ns"] for p in path if p["class"] == "launch"}
     critical = {key: row["critical_launch_ns"] for key, row in rows.items()}
     assert {key: ns for key, ns in critical.items() if ns} == expected
+    whole = [row["critical_launch_ns"] for row in taxes(trace).rows.to_pylist()]
+    assert sum(whole) == critical_path(trace).summary["launch_ns"]
     steps = truth["steps"]
     for rank, step, ns in zip(steps["rank"], steps["step"], steps["duration_ns"], strict=True):
         assert rows[rank, step]["window_ns"] == ns
+
+
+def test_launches_that_nothing_waits_for_are_not_critical() -> None:
+    trace = job([(Kind.KERNEL, 0, 4, 1), (Kind.KERNEL, 1, 4, 9)], [(0, 1, 2)])
+    kernel = np.flatnonzero((trace.array("kind") == Kind.KERNEL) & (trace.array("rank") == 0))
+    call = np.flatnonzero(trace.array("kind") == Kind.RUNTIME)
+    launched = trace.with_edges(call, kernel, EdgeKind.LAUNCH)
+    assert taxes(launched).rows["critical_launch_ns"].to_pylist() == [0, 0]
+    assert taxes(trace).rows["critical_launch_ns"].to_pylist() == [None, None]
 
 
 def test_the_contract_of_analyses(demo: Path) -> None:

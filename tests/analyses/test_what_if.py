@@ -15,10 +15,11 @@ from shared_data import SHARED
 
 import chopper_interop as ci
 from chopper_interop import changes, paths, spans
+from chopper_interop.build import TraceBuilder
 from chopper_interop.changes import Change, Time
 from chopper_interop.demo import make_demo
 from chopper_interop.errors import UsageError
-from chopper_interop.schemas.kinds import EdgeKind, Kind
+from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 from chopper_interop.testing import check_analysis, strategies
 from chopper_interop.timing import timing_of
 
@@ -68,6 +69,26 @@ def test_paths_tile_their_windows_however_things_change(trace, steps: str) -> No
     classes = ci.analyze(trace, "what_if", steps=steps, by="class").to_pandas()
     rows = ci.analyze(trace, "what_if", steps=steps).to_pandas()
     assert classes["after_ns"].sum() == rows["after_ns"].sum()
+
+
+def test_paths_tile_their_windows_though_clocks_run_backwards() -> None:
+    builder = TraceBuilder()
+    thread = builder.lane(0, LaneKind.THREAD, 1, "thread 1", -1)
+    stream = builder.lane(0, LaneKind.STREAM, 7, "stream 7", 0)
+    for kind, lane, ts, dur in (
+        (Kind.CPU_OP, thread, 0, 60), (Kind.RUNTIME, thread, 100, 10), (Kind.KERNEL, stream, 90, 30),
+    ):  # fmt: skip
+        builder.nodes(kind=int(kind), name="n", rank=0, lane=lane, ts=np.array([ts]), dur=dur)
+    trace = builder.finish()
+    call, kernel = (np.flatnonzero(trace.array("kind") == k) for k in (Kind.RUNTIME, Kind.KERNEL))
+    trace = trace.with_edges(call, kernel, EdgeKind.LAUNCH)
+    measured, twice = ci.analyze(
+        trace, "what_if", change="scale=2 where kind == 'kernel'"
+    ).rows.to_pylist()
+    for row, length, compute in ((measured, 120, 30), (twice, 150, 60)):
+        assert row["after_ns"] == length
+        assert row["path_compute_ns"] == compute
+        assert sum(row[f"path_{name}_ns"] for name in paths.CLASSES) == length
 
 
 def test_a_straggler_made_as_its_peers_gives_the_job_without_it(tmp_path: Path) -> None:
@@ -137,6 +158,9 @@ def test_each_alone_and_all_together(trace) -> None:
         ("bandwidth=0", "not more than 0"),
         ("bandwidth=2 latency=+3us", "a sign"),
         ("clock=nan", "reckon"),
+        ("scale=1e11", "up to 1,000,000"),
+        ("bandwidth=1e-14", "less than 1e-06"),
+        ("scale=1e6; scale=1e6; scale=1e6", "too long"),
         ("clock=2000 beta=2", "more than 1"),
         ("median=all", "none of"),
         ("remove=3", "no value"),
