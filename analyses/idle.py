@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from chopper_interop import (
     arrow,
-    collectives,
+    collective_times,
     dependencies_calls,
     gaps,
     gather,
@@ -62,9 +62,8 @@ def idle(  # noqa: PLR0913 # each choice is an option
         spent in calls that wait for the GPU, `host_late` the rest.
     ``event``, ``peer``
         Then, until the work had ended for which it waits by an event and which ends last. `peer` is
-        what of this that work, a collective or receive, was waiting itself, for its last member to
-        start. Only streams, or one of several GPUs of a rank, have such gaps: on a GPU that one is
-        busy.
+        what of this that work was waiting itself for another rank, as `collectives` tells. Only
+        streams, or one of several GPUs of a rank, have such gaps: on a GPU that one is busy.
     ``launch``, ``kernel_to_kernel``, ``unknown``
         The rest. `launch` if the host was late, or the launch was on its way when the gap began: of
         what the work waited for, with the least latencies that the trace shows, it was what came
@@ -101,7 +100,7 @@ def idle(  # noqa: PLR0913 # each choice is an option
         One row a group: `idle_ns`, its parts named above (`host_late_ns`, …), `gaps`;
         `after_sync_ns`, the part of `host_late_ns` in gaps that began while the thread waited for
         the GPU, which so had run out of work; and beside it, not idle, `comm_wait_ns`: time in
-        collectives and receives until their last member had started, each moment once. The summary
+        which communication waited for another rank, as `collectives` tells, each moment once. The summary
         has the sums, and in `blame` the operations of hosts that made GPUs wait: the innermost one on
         the launching thread that covers half or more of the late time, null where none does.
 
@@ -271,7 +270,7 @@ def _events(trace: Trace, rows: Array) -> tuple[Array, Array, Array]:
     source = source[rows]
     known = source >= 0
     of = np.maximum(source, 0)
-    until = _last_starts(trace)
+    until = _waited_until(trace)
     waits = known & (until[of] != gaps.NEVER)
     none = np.full(len(rows), gaps.NEVER)
     return (
@@ -281,20 +280,12 @@ def _events(trace: Trace, rows: Array) -> tuple[Array, Array, Array]:
     )
 
 
-def _last_starts(trace: Trace) -> Array:
-    """When the last member of each member's collective started, if others took part; else `NEVER`."""
+def _waited_until(trace: Trace) -> Array:
+    """Until when each node waited for other ranks, as `collective_times` tells; `NEVER` if it did not."""
+    times = collective_times.of(trace)
     until = np.full(trace.nodes.num_rows, gaps.NEVER)
-    if "instance" not in trace.nodes.column_names:
-        return until
-    row = np.flatnonzero(trace.array("kind") == Kind.COMM)
-    instance = collectives.numbers(trace, "instance", row)
-    row, instance = row[instance >= 0], instance[instance >= 0]
-    if not row.size:
-        return until
-    last = np.full(int(instance.max()) + 1, gaps.NEVER)
-    ts = trace.array("ts")[row]
-    np.maximum.at(last, instance, ts)
-    until[row] = np.minimum(last[instance], ts + trace.array("dur")[row])
+    waits = times.wait > 0
+    until[times.row[waits]] = (times.start + times.wait)[waits]
     return until
 
 
@@ -476,9 +467,9 @@ def _parts(works: _Works, pieces: _Pieces, threshold_ns: int) -> dict[str, Array
 def _comm_waits(
     trace: Trace, rows: Array, places: tuple[Array, int], found: list[Window]
 ) -> _Pieces:
-    """Time in collectives until their last member had started, each moment of a place once."""
+    """Time in which communication waited for another rank, each moment of a place once."""
     place, n = places
-    until = _last_starts(trace)[rows]
+    until = _waited_until(trace)[rows]
     at = np.flatnonzero(until != gaps.NEVER)
     start, until = trace.array("ts")[rows[at]], until[at]
     since = np.maximum(start, gaps.reach(place[at], n, start, until))
