@@ -15,6 +15,7 @@ from chopper_interop import (
     collective_tables,
     collective_times,
     collective_tracelens,
+    gaps,
     windows,
 )
 from chopper_interop.errors import UsageError
@@ -142,11 +143,10 @@ def _chosen(trace: Trace, times: Times, steps: str, ranks: str) -> _Chosen:
         return _Chosen(np.isin(times.rank, windows.chosen_ranks(trace, ranks)), None)
     iteration = np.full(len(times.row), -1, np.int64)
     member = np.zeros(len(times.row), np.bool_)
-    for window in windows.of_ranks(trace, steps, ranks):
-        mine = times.rank == window.rank
-        mine &= (times.start >= window.start_ns) & (times.start < window.end_ns)
-        member |= mine
-        iteration[mine] = window.iteration
+    found = windows.of_ranks(trace, steps, ranks)
+    place, window = gaps.in_windows(trace, times.row, found)
+    member[place] = True
+    iteration[place] = np.array([w.iteration for w in found], np.int64)[window]
     return _Chosen(member, iteration)
 
 
