@@ -179,6 +179,24 @@ def test_waits_are_those_of_collectives(kinds: tuple, spans: tuple, number: int)
     assert (ci.analyze(trace, "taxes").summary["wait_ns"] or 0) == (told or 0)
 
 
+def test_a_rank_without_gpu_work_has_no_rows_even_in_a_step() -> None:
+    builder = TraceBuilder()
+    for rank in (0, 1):
+        builder.nodes(
+            kind=int(Kind.ANNOTATION), name="ProfilerStep#3", rank=rank, dur=25, iteration=3,
+            lane=builder.lane(rank, LaneKind.THREAD, 1, "t", -1), ts=np.array([0], np.int64),
+        )  # fmt: skip
+    builder.nodes(
+        kind=int(Kind.KERNEL), name="k", rank=0, dur=5, ts=np.array([10], np.int64),
+        lane=builder.lane(0, LaneKind.STREAM, 0, "s", 0), iteration=3,
+    )  # fmt: skip
+    for analysis in ("idle", "temporal"):
+        result = ci.analyze(builder.finish(), analysis, steps="each")
+        assert result.rows["rank"].to_pylist() == [0]
+        assert result.summary["idle_ns"] == 20
+        assert "1 ranks without GPU work" in result.conventions["left out"]
+
+
 def test_gpus_of_one_rank() -> None:
     job = Job()
     job.launched(0, 10, 0)
