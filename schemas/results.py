@@ -152,7 +152,7 @@ _COLLECTIVES = {
     "busbw_gbps": "Bus bandwidth as nccl-tests defines it; the median.",
     "busbw_min_gbps": "The lowest bus bandwidth.",
     "busbw_max_gbps": "The highest bus bandwidth.",
-    "late_rank": "Rank that came last, of several collectives most often.",
+    "late_rank": "Rank that alone came last, of several collectives most often.",
     "late_share": "In how many of them it came last.",
     "late_by_ns": "How much later the last was than the one before.",
     "uncertainty_ns": "How well these ranks' clocks are known to each other; waits below mean nothing.",
