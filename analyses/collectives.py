@@ -15,6 +15,7 @@ from chopper_interop import (
     collective_tables,
     collective_times,
     collective_tracelens,
+    gaps,
     windows,
 )
 from chopper_interop.errors import UsageError
@@ -47,8 +48,9 @@ _CONVENTIONS = {
     "Sizes as nccl-tests counts them, of an all-to-all the mean over ranks of what they put in; "
     "null for size 0, barriers and unknown sizes",
     "percentiles": "nearest rank: a value that occurs",
+    "late": "who started last, alone: where several started last at once, nobody is late",
 }
-_OURS = ("wait", "transfer", "bandwidth", "percentiles")
+_OURS = ("wait", "transfer", "bandwidth", "percentiles", "late")
 
 
 @dataclass(frozen=True)
@@ -93,12 +95,13 @@ def collectives(  # what all analyses have, and sizes
         `wait_ns` summed over members, `wait_max_ns`; of the collectives `transfer_ns` summed and
         its percentiles, `skew_p50_ns` and `skew_max_ns` between first and last start; `size_bytes`
         summed over collectives of known bandwidth, `algbw_gbps` and `busbw_gbps` (median) and the
-        least and most `busbw`; `late_rank`, which came last most often, in `late_share` of them;
+        least and most `busbw`; `late_rank`, which came last most often, in `late_share` of them (null if
+        none did alone: where several start last at once, none is late);
         `uncertainty_ns` of their ranks' clocks to each other: waits below it mean nothing.
 
         By instance: `rank` of an unmatched member, `put_bytes` and `got_bytes` (the most of a
         member), `size_bytes`, `ranks` in the trace of `group_size`, `hosts`, `start_ns`,
-        `last_start_ns`, `end_ns` (as ts), `skew_ns`, `late_rank`, by how much it was later than the
+        `last_start_ns`, `end_ns` (as ts), `skew_ns`, `late_rank` (null of several), by how much it was later than the
         one before (`late_by_ns`), `wait_ns` summed and `wait_max_ns`, `transfer_ns` and its least
         and median over members.
 
@@ -142,11 +145,10 @@ def _chosen(trace: Trace, times: Times, steps: str, ranks: str) -> _Chosen:
         return _Chosen(np.isin(times.rank, windows.chosen_ranks(trace, ranks)), None)
     iteration = np.full(len(times.row), -1, np.int64)
     member = np.zeros(len(times.row), np.bool_)
-    for window in windows.of_ranks(trace, steps, ranks):
-        mine = times.rank == window.rank
-        mine &= (times.start >= window.start_ns) & (times.start < window.end_ns)
-        member |= mine
-        iteration[mine] = window.iteration
+    found = windows.of_ranks(trace, steps, ranks)
+    place, window = gaps.in_windows(trace, times.row, found)
+    member[place] = True
+    iteration[place] = np.array([w.iteration for w in found], np.int64)[window]
     return _Chosen(member, iteration)
 
 

@@ -132,7 +132,7 @@ def compare(  # noqa: PLR0913
     )
     columns = _columns(sides, here, there)
     order = np.argsort(-columns["delta_ns"], kind="stable")
-    made = {name: _arrow(values) for name, values in columns.items()}
+    made = {name: arrow.known_only(values) for name, values in columns.items()}
     table = pa.table({**{n: keys[n] for n in keys.column_names}, **made})
     conventions = _said(sides, steps, in_steps=in_steps, lacking=lacking, names=names, used=used)
     summary = _summary(sides, here, there, columns)
@@ -262,8 +262,8 @@ def _columns(sides: list[_Side], here: Distributions, there: Distributions) -> d
         "unit_ns": unit,
         "unit_against_ns": base,
         "delta_ns": unit - base,
-        "delta_share": _ratio(unit - base, base.sum()),
-        "ratio": np.where(both, _ratio(unit, base), np.nan),
+        "delta_share": distributions.ratio(unit - base, base.sum()),
+        "ratio": np.where(both, distributions.ratio(unit, base), np.nan),
         "median_ns": np.ma.masked_where(~some, medians[0]),
         "median_against_ns": np.ma.masked_where(~other, medians[1]),
         "median_delta_ns": np.ma.masked_where(~both, apart),
@@ -334,16 +334,3 @@ def _said(
             stems.SAID if names == "stem" else "kernels are told apart by their whole name"
         )
     return said
-
-
-def _ratio(a: Array, b: Any) -> Array:
-    return a / np.where(np.asarray(b) > 0, b, np.nan)
-
-
-def _arrow(values: Any) -> pa.Array:
-    """A column; null where masked or not a number."""
-    if isinstance(values, np.ma.MaskedArray):
-        return arrow.array(values.data, mask=np.ma.getmaskarray(values))
-    if isinstance(values, np.ndarray):
-        return arrow.array(values, mask=np.isnan(values) if values.dtype.kind == "f" else None)
-    return values

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from chopper_interop import (
     arrow,
-    collectives,
+    collective_times,
     dependencies_calls,
     gaps,
     gather,
@@ -62,9 +62,8 @@ def idle(  # noqa: PLR0913 # each choice is an option
         spent in calls that wait for the GPU, `host_late` the rest.
     ``event``, ``peer``
         Then, until the work had ended for which it waits by an event and which ends last. `peer` is
-        what of this that work, a collective or receive, was waiting itself, for its last member to
-        start. Only streams, or one of several GPUs of a rank, have such gaps: on a GPU that one is
-        busy.
+        what of this that work was waiting itself for another rank, as `collectives` tells. Only
+        streams, or one of several GPUs of a rank, have such gaps: on a GPU that one is busy.
     ``launch``, ``kernel_to_kernel``, ``unknown``
         The rest. `launch` if the host was late, or the launch was on its way when the gap began: of
         what the work waited for, with the least latencies that the trace shows, it was what came
@@ -101,7 +100,8 @@ def idle(  # noqa: PLR0913 # each choice is an option
         One row a group: `idle_ns`, its parts named above (`host_late_ns`, …), `gaps`;
         `after_sync_ns`, the part of `host_late_ns` in gaps that began while the thread waited for
         the GPU, which so had run out of work; and beside it, not idle, `comm_wait_ns`: time in
-        collectives and receives until their last member had started, each moment once. The summary
+        which communication waited for another rank, as `collectives` tells, each moment once. Ranks
+        without any GPU work have no rows, even where their steps are marked. The summary
         has the sums, and in `blame` the operations of hosts that made GPUs wait: the innermost one on
         the launching thread that covers half or more of the late time, null where none does.
 
@@ -271,7 +271,7 @@ def _events(trace: Trace, rows: Array) -> tuple[Array, Array, Array]:
     source = source[rows]
     known = source >= 0
     of = np.maximum(source, 0)
-    until = _last_starts(trace)
+    until = _waited_until(trace)
     waits = known & (until[of] != gaps.NEVER)
     none = np.full(len(rows), gaps.NEVER)
     return (
@@ -281,20 +281,12 @@ def _events(trace: Trace, rows: Array) -> tuple[Array, Array, Array]:
     )
 
 
-def _last_starts(trace: Trace) -> Array:
-    """When the last member of each member's collective started, if others took part; else `NEVER`."""
+def _waited_until(trace: Trace) -> Array:
+    """Until when each node waited for other ranks, as `collective_times` tells; `NEVER` if it did not."""
+    times = collective_times.of(trace)
     until = np.full(trace.nodes.num_rows, gaps.NEVER)
-    if "instance" not in trace.nodes.column_names:
-        return until
-    row = np.flatnonzero(trace.array("kind") == Kind.COMM)
-    instance = collectives.numbers(trace, "instance", row)
-    row, instance = row[instance >= 0], instance[instance >= 0]
-    if not row.size:
-        return until
-    last = np.full(int(instance.max()) + 1, gaps.NEVER)
-    ts = trace.array("ts")[row]
-    np.maximum.at(last, instance, ts)
-    until[row] = np.minimum(last[instance], ts + trace.array("dur")[row])
+    waits = times.wait > 0
+    until[times.row[waits]] = (times.start + times.wait)[waits]
     return until
 
 
@@ -419,25 +411,37 @@ def _pieces(trace: Trace, rows: Array, places: tuple[Array, int], found: list[Wi
     last[place] = np.arange(len(rows))  # of equal ones the last is written last
     np.maximum.at(reached, place, end)
     rank = trace.array("rank")[rows]
-    empty = np.zeros(0, np.int64)
-    parts: list[tuple[Array, ...]] = [(empty, empty, empty, empty, empty, empty > 0)]
-    gap = leads | (start > before)
-    for number, window in enumerate(found):
-        low, high = np.searchsorted(rank, [window.rank, window.rank + 1])
-        at = np.flatnonzero(gap[low:high] & (leads[low:high] | (before[low:high] < window.end_ns)))
-        at += low
-        at = at[leads[at] | (start[at] > window.start_ns)]
-        since = np.maximum(before[at], window.start_ns)
-        until = np.maximum(np.minimum(start[at], window.end_ns), since)
-        parts.append((at, np.full(len(at), number), since, until, before[at], leads[at]))
-        mine = gather.used(place[low:high])
-        since = np.clip(reached[mine], window.start_ns, window.end_ns)
-        until = np.full(len(mine), window.end_ns)
-        trails = until > since
-        at = last[mine]
-        part = (at, np.full(len(at), number), since, until, reached[mine], np.ones(len(at), bool))
-        parts.append(tuple(column[trails] for column in part))
-    return _Pieces(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    begins, ends = _bounds(found)
+    gap = np.flatnonzero(~leads & (start > before))
+    inner, window = gaps.overlapping(
+        gather.places(place[gap], n), before[gap], start[gap], rank[gap], found
+    )
+    head = np.flatnonzero(leads)
+    always = np.full(len(head), gaps.NEVER), np.full(len(head), np.iinfo(np.int64).max)
+    lead, of_lead = gaps.overlapping(gather.places(place[head], n), *always, rank[head], found)
+    at, window = np.append(gap[inner], head[lead]), np.append(window, of_lead)
+    since = np.maximum(before[at], begins[window])
+    until = np.maximum(np.minimum(start[at], ends[window]), since)
+    mine = place[head[lead]]
+    behind = np.clip(reached[mine], begins[of_lead], ends[of_lead])
+    trails = ends[of_lead] > behind
+    mine, of_trail = mine[trails], of_lead[trails]
+    return _Pieces(
+        np.append(at, last[mine]),
+        np.append(window, of_trail),
+        np.append(since, behind[trails]),
+        np.append(until, ends[of_trail]),
+        np.append(before[at], reached[mine]),
+        np.append(leads[at], np.ones(len(mine), bool)),
+    )
+
+
+def _bounds(found: list[Window]) -> tuple[Array, Array]:
+    """Where windows begin and end."""
+    return (
+        np.array([window.start_ns for window in found], np.int64),
+        np.array([window.end_ns for window in found], np.int64),
+    )
 
 
 def _parts(works: _Works, pieces: _Pieces, threshold_ns: int) -> dict[str, Array]:
@@ -476,23 +480,22 @@ def _parts(works: _Works, pieces: _Pieces, threshold_ns: int) -> dict[str, Array
 def _comm_waits(
     trace: Trace, rows: Array, places: tuple[Array, int], found: list[Window]
 ) -> _Pieces:
-    """Time in collectives until their last member had started, each moment of a place once."""
+    """Time in which communication waited for another rank, each moment of a place once."""
     place, n = places
-    until = _last_starts(trace)[rows]
+    until = _waited_until(trace)[rows]
     at = np.flatnonzero(until != gaps.NEVER)
     start, until = trace.array("ts")[rows[at]], until[at]
     since = np.maximum(start, gaps.reach(place[at], n, start, until))
+    some = until > since
+    at, since, until = at[some], since[some], until[some]
     rank = trace.array("rank")[rows[at]]
-    empty = np.zeros(0, np.int64)
-    parts = [(empty, empty, empty, empty)]
-    for number, window in enumerate(found):
-        low, high = np.searchsorted(rank, [window.rank, window.rank + 1])
-        a = np.maximum(since[low:high], window.start_ns)
-        b = np.minimum(until[low:high], window.end_ns)
-        some = b > a
-        parts.append((at[low:high][some], np.full(int(some.sum()), number), a[some], b[some]))
-    found_at, window_of, start, end = (np.concatenate(c) for c in zip(*parts, strict=True))
-    return _Pieces(found_at, window_of, start, end, start, np.zeros(len(start), bool))
+    begins, ends = _bounds(found)
+    which, window = gaps.overlapping(gather.places(place[at], n), since, until, rank, found)
+    since = np.maximum(since[which], begins[window])
+    until = np.minimum(until[which], ends[window])
+    some = until > since
+    since, until, at, window = since[some], until[some], at[which][some], window[some]
+    return _Pieces(at, window, since, until, since, np.zeros(len(since), bool))
 
 
 def _columns(
@@ -609,7 +612,7 @@ def _hta(trace: Trace, found: list[Window], steps: str, threshold_ns: int) -> Re
     first, code = gather.distinct(rank, stream)
     order = np.lexsort((stream[first], rank[first]))
     start = trace.array("ts")[rows]
-    before = _ends_before(code, len(first), start + trace.array("dur")[rows])
+    before = gaps.previous(code, len(first), start, start + trace.array("dur")[rows])
     gap = np.where(before == gaps.NEVER, 0, start - before)
     host = (asked > before) & (before != gaps.NEVER)
     kernel = ~host & (gap < threshold_ns)
@@ -666,14 +669,3 @@ def _hta_keeps(trace: Trace, rows: Array, asked: Array) -> Array:
             of = trace.array("rank")[rows] == rank
             kept[of] = (asked[of] != gaps.NEVER) & (asked[of] < starts[-1])
     return kept
-
-
-@jit
-def _ends_before(group: Array, groups: int, end: Array) -> Array:
-    """End of the piece of the same group just before each; `gaps.NEVER` for the first."""
-    last = np.full(groups, gaps.NEVER, np.int64)
-    before = np.empty(len(end), np.int64)
-    for i in range(len(end)):
-        before[i] = last[group[i]]
-        last[group[i]] = end[i]
-    return before

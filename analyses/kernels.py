@@ -106,7 +106,7 @@ def kernels(
     groups = grouping.of(trace, found.rows, by)
     columns, summary = _columns(trace, found.rows, groups, outlier_mads)
     order = np.argsort(-columns["total_ns"], kind="stable")
-    made = {name: _arrow(values) for name, values in columns.items()}
+    made = {name: arrow.known_only(values) for name, values in columns.items()}
     table = pa.table({**{n: groups.keys[n] for n in groups.keys.column_names}, **made})
     nothing = {} if len(found.rows) else {"nothing": "there is no GPU work in what was asked about"}
     conventions = nothing | {
@@ -139,9 +139,9 @@ def _columns(
     columns: Columns = {
         "count": of_group.count,
         "total_ns": of_group.total,
-        "share": _ratio(of_group.total, total),
+        "share": distributions.ratio(of_group.total, total),
         "covered_ns": covered,
-        "busy_share": _ratio(covered, busy),
+        "busy_share": distributions.ratio(covered, busy),
         "mean_ns": of_group.mean,
         "std_ns": of_group.std,
         "min_ns": of_group.percentile(0),
@@ -178,7 +178,7 @@ def _spread(rank: Array, groups: Groups, dur: Array) -> Columns:
     of_rank = distributions.of(groups.code[first], medians, len(groups))
     slowest = rank[first][_longest(groups.code[first], medians, len(groups))]
     several = of_rank.count > 1
-    ratio = _ratio(of_rank.percentile(100), np.where(several, of_rank.median, 0))
+    ratio = distributions.ratio(of_rank.percentile(100), np.where(several, of_rank.median, 0))
     return {
         "rank_spread_ratio": ratio,
         "slowest_rank": np.ma.masked_where(~several, slowest),
@@ -191,10 +191,12 @@ def _rates(trace: Trace, rows: Array, groups: Groups, dur: Array) -> Columns:
     columns: Columns = {}
     for name, (work, unit) in _RATES.items():
         values = np.where(dur > 0, told[work], np.nan)
-        columns[name] = _ratio(*_sums(groups, values, dur * unit))
+        columns[name] = distributions.ratio(*_sums(groups, values, dur * unit))
     for suffix in ("", "_counted"):
         flops, moved = told[f"flops{suffix}"], told[f"mem_bytes{suffix}"]
-        columns[f"intensity_flop_per_byte{suffix}"] = _ratio(*_sums(groups, flops, moved))
+        columns[f"intensity_flop_per_byte{suffix}"] = distributions.ratio(
+            *_sums(groups, flops, moved)
+        )
     return columns
 
 
@@ -202,7 +204,7 @@ def _telemetry(trace: Trace, rows: Array, groups: Groups, dur: Array) -> Columns
     """Means over time, and energy."""
     columns: Columns = {}
     for name in _MEANS:
-        columns[name] = _ratio(*_sums(groups, _values(trace, name, rows) * dur, dur))
+        columns[name] = distributions.ratio(*_sums(groups, _values(trace, name, rows) * dur, dur))
     drawn = _values(trace, "energy_j", rows)
     known = np.bincount(groups.code[~np.isnan(drawn)], minlength=len(groups))
     energy, _ = _sums(groups, drawn, dur)
@@ -225,18 +227,6 @@ def _sums(groups: Groups, values: Array, by: Array) -> tuple[Array, Array]:
     known = np.flatnonzero(~(np.isnan(values) | np.isnan(by)))
     code, n = groups.code[known], len(groups)
     return np.bincount(code, values[known], n), np.bincount(code, by[known], n)
-
-
-def _ratio(a: Array, b: Any) -> Array:
-    """A share or rate; not a number where it is of nothing."""
-    return a / np.where(np.asarray(b) > 0, b, np.nan)
-
-
-def _arrow(values: Array) -> pa.Array:
-    """A column; null where masked or not a number."""
-    if isinstance(values, np.ma.MaskedArray):
-        return arrow.array(values.data, mask=np.ma.getmaskarray(values))
-    return arrow.array(values, mask=np.isnan(values) if values.dtype.kind == "f" else None)
 
 
 @jit

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import arrow, gaps, gather, intervals, windows
+from chopper_interop import arrow, distributions, gaps, gather, intervals, windows
 from chopper_interop.compiled import jit
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import Kind
@@ -131,7 +131,9 @@ def _split(trace: Trace, rows: Array, compat: str) -> tuple[Columns, Array]:
     """Prep, call and launch of each kernel, -1 where its call is not known; where times contradict."""
     start, dur = trace.array("ts")[rows], trace.array("dur")[rows]
     chain, chains = _chains(trace, rows)
-    before = (_previous if compat == "chopper" else gaps.reach)(chain, chains, start, start + dur)
+    before = (gaps.previous if compat == "chopper" else gaps.reach)(
+        chain, chains, start, start + dur
+    )
     called = gaps.asked(trace, rows)
     linked, first = called != gaps.NEVER, before == gaps.NEVER
     contradicted = linked & (called > start)
@@ -168,17 +170,6 @@ def _runs(group: Array, step: Array, groups: int) -> Array:
         last[g] = step[i]
         found[i] = run[g]
     return found
-
-
-@jit
-def _previous(group: Array, groups: int, start: Array, end: Array) -> Array:  # noqa: ARG001 # as reach
-    """End of the piece of the same group that started last before each."""
-    last = np.full(groups, gaps.NEVER, np.int64)
-    before = np.empty(len(end), np.int64)
-    for i in range(len(end)):
-        before[i] = last[group[i]]
-        last[group[i]] = end[i]
-    return before
 
 
 def _depths(trace: Trace, rows: Array) -> Array:
@@ -220,18 +211,27 @@ def _queues(trace: Trace, rows: Array, found: list[Window]) -> list[dict[str, An
     rank, device = trace.array("rank")[rows], gaps.devices(trace, rows)
     told = []
     for mine in _each_gpu(trace, rows):
+        mine = mine[np.argsort(ask[mine], kind="stable")]  # noqa: PLW2901
+        lives = ask[mine], end[mine], np.maximum.accumulate(end[mine])
         for window in found:
             if window.rank == rank[mine[0]]:
                 row = {"rank": window.rank, "device": int(device[mine[0]])}
                 row |= {} if window.iteration < 0 else {"iteration": window.iteration}
-                told.append(row | _queue(ask[mine], end[mine], window))
+                told.append(row | _queue(*lives, window))
     return sorted(told, key=lambda row: (row["rank"], row["device"]))
 
 
-def _queue(ask: Array, end: Array, window: Window) -> dict[str, Any]:
-    ask, end = np.maximum(ask, window.start_ns), np.minimum(end, window.end_ns)
-    some = end > ask  # nearly in order: a stable sort is quick
-    ask, end = np.sort(ask[some], kind="stable"), np.sort(end[some], kind="stable")
+def _queue(ask: Array, end: Array, reach: Array, window: Window) -> dict[str, Any]:
+    """What was queued in a window, of work in order of when it was asked for.
+
+    `reach` is the running maximum of ends.
+    """
+    here = slice(
+        np.searchsorted(reach, window.start_ns, "right"), np.searchsorted(ask, window.end_ns)
+    )
+    ask, end = np.maximum(ask[here], window.start_ns), np.minimum(end[here], window.end_ns)
+    some = end > ask
+    ask, end = ask[some], np.sort(end[some], kind="stable")
     depth = np.arange(1, len(ask) + 1) - np.searchsorted(end, ask, "right")
     empty = window.span_ns - intervals.length(intervals.union(ask, end))
     return {
@@ -310,15 +310,8 @@ def _counts(code: Array, n: int) -> Any:
 
 
 def _medians(code: Array, n: int, values: Array) -> Any:
-    count = np.bincount(code, minlength=n)
-    if not values.size:
-        return pa.nulls(n, pa.float64())
-    ordered = values[np.lexsort((values, code))]
-    first = np.cumsum(count) - count
-    most = len(values) - 1
-    low = ordered[np.minimum(first + np.maximum(count - 1, 0) // 2, most)]
-    high = ordered[np.minimum(first + count // 2, most)]
-    return arrow.array(low + (high - low) / 2, mask=count == 0)
+    found = distributions.of(code, values, n)
+    return arrow.array(found.median, mask=found.count == 0)
 
 
 def _extents(trace: Trace, groups: Groups, rows: Array) -> Array:
@@ -378,6 +371,7 @@ def _conventions(
         else "the end of all kernels of the same GPU and training step that started before",
         "first": "the first kernel of a GPU's step has no prep and no launch, and all of the time since "
         "its call as call: so sums of prep and call exceed that of launch by these",
+        "medians": distributions.PERCENTILES,
         "clocks": f"{summary['contradicted']:,} kernels started before the call for them, as clocks "
         "contradict each other; their call counts from their start",
     }

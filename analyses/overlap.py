@@ -47,7 +47,7 @@ _CONVENTIONS = {
     "its GPU, whichever group that is of; of its compute, without any communication. Sums of "
     "these over GPUs",
     "slow-down": "kernels of which communication covers half of the time or more, against those of "
-    "the same name, grid and sizes on the same rank of which it covers nothing; their medians, "
+    "the same name, grid and sizes on the same rank of which it covers nothing; their medians (of two in the middle the lower), "
     "weighted by how many are overlapped. Where grid or sizes are known of some kernels of a name, "
     "those of which they are not are not compared; where of none, the name alone tells",
     "ideal": "c3_efficiency_share = (compute_ns + comm_ns - busy) / (compute_ns + comm_ns - max), "

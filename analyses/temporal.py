@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from chopper_interop import arrow, gather, peers, pieces, windows
 from chopper_interop.result import Result
+from chopper_interop.schemas.kinds import GPU_WORK
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,7 +76,8 @@ def temporal(
         `comm_only_ns`, `memcpy_only_ns`) and `overlapped_ns`, when work of several sorts did. These
         four add up to `busy_ns` exactly. A stream's span is that of its rank (or iteration).
         `span_ns` and `idle_ns` are null where groups are not of ranks, streams and iterations
-        alone, and for work outside of all iterations. The summary has sums over ranks.
+        alone, and for work outside of all iterations. Ranks without any GPU work have no rows, even
+        where their steps are marked. The summary has sums over ranks.
 
     Notes
     -----
@@ -86,7 +88,8 @@ def temporal(
     """
     if compat:
         return peers.temporal(trace, compat, ranks, default=(by, steps) == ("rank", ""))
-    found = windows.of_ranks(trace, steps, ranks)
+    at_work = _at_work(trace)
+    found = [w for w in windows.of_ranks(trace, steps, ranks) if w.rank in at_work]
     work = pieces.within(trace, found)
     summary, whole = _summary(found, work)
     conventions = pieces.conventions(trace, found, work, steps, ranks) | _CONVENTIONS
@@ -105,6 +108,12 @@ def temporal(
     if "iteration" in keys and not steps:
         conventions["window"] = _ITERATIONS
     return Result("temporal", pa.table(keys | columns), summary, conventions)
+
+
+def _at_work(trace: Trace) -> set[int]:
+    """Ranks with any work on GPUs: of one without, idle time says nothing."""
+    work = np.isin(trace.array("kind"), [int(k) for k in GPU_WORK])
+    return {rank for rank, rows in trace.rank_rows.items() if work[rows].any()}
 
 
 def _figures(time: Array) -> dict[str, Array]:

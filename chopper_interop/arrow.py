@@ -42,6 +42,15 @@ def array(values: Array, declared: pa.DataType | None = None, *, mask: Array | N
     return made if declared in (None, kind) else made.cast(declared)
 
 
+def known_only(values: Any) -> Any:
+    """A column, null where numbers are masked or not a number; what is Arrow's already stays."""
+    if isinstance(values, np.ma.MaskedArray):
+        return array(values.data, mask=np.ma.getmaskarray(values))
+    if isinstance(values, np.ndarray):
+        return array(values, mask=np.isnan(values) if values.dtype.kind == "f" else None)
+    return values
+
+
 def column(values: Any, declared: pa.DataType | None = None) -> Any:
     """Values of any kind as one Arrow array, of the declared type where there is one.
 

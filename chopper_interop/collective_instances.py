@@ -43,6 +43,7 @@ class Instances:
         First start, last start, last end of a member, as ts.
     last
         Which member started last, of equal ones that of the lowest rank; a place in `Times`.
+        Nobody is late where `late_by` is 0.
     late_by
         How much later it started than all members of other ranks.
     transfer, transfer_min, transfer_median

@@ -62,6 +62,7 @@ def by_rank(times: Times, member: Array) -> list[dict[str, Any]]:
         return np.bincount(owner, minlength=count)
 
     late, told = code[them.last[used]], member & (times.wait >= 0)
+    is_late = them.late_by[used] > 0
     certain = them.late_by[used] > np.maximum(them.uncertainty[used], 0)
     cause = code[times.waited_for]
     blamed = member & (times.waited_for >= 0) & (cause != code)
@@ -70,7 +71,7 @@ def by_rank(times: Times, member: Array) -> list[dict[str, Any]]:
     columns = {
         "rank": times.rank[first],
         "collectives": often(code[there][pair]),
-        "times_last": often(late),
+        "times_last": often(late[is_late]),
         "times_last_certain": often(late[certain]),
         "caused_wait_ns": sums(blamed, cause, times.wait),
         "wait_ns": sums(told, code, times.wait),

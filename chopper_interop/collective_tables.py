@@ -68,7 +68,7 @@ def each(trace: Trace, times: Times, member: Array) -> pa.Table:
         "last_start_ns": arrow.array(both(them.last_start, times.start[alone])),
         "end_ns": arrow.array(both(them.end, (times.start + times.dur)[alone])),
         "skew_ns": known(both(them.last_start - them.start)),
-        "late_rank": known(both(times.rank[them.last])),
+        "late_rank": known(both(np.where(them.late_by > 0, times.rank[them.last], -1))),
         "late_by_ns": known(both(them.late_by)),
         "wait_ns": known(both(wait)),
         "wait_max_ns": known(both(most)),
@@ -121,7 +121,8 @@ def grouped(
     waits = _Percentiles(code[told], wait[told], count)
     durations = _Percentiles(code, dur, count)
     bus = _Percentiles(owner[shared], busbw[shared], count)
-    late, share = _latest(owner, times.rank[them.last[those]], count)
+    is_late = them.late_by[those] > 0
+    late, share = _latest(owner, times.rank[them.last[those]], is_late, count)
     uncertain = them.uncertainty[those]
     columns = {
         "collectives": arrow.array(np.bincount(owner, minlength=count)),
@@ -228,8 +229,13 @@ class _Percentiles:
         return arrow.array(total, mask=self.count == 0)
 
 
-def _latest(owner: Array, rank: Array, count: int) -> tuple[Any, Any]:
-    """Which rank came last most often in each group (of equals the lowest), and in what share."""
+def _latest(owner: Array, rank: Array, is_late: Array, count: int) -> tuple[Any, Any]:
+    """Which rank came last most often in each group (of equals the lowest), and in what share of all.
+
+    Where several came last at once, none of them was late.
+    """
+    members = np.bincount(owner, minlength=count)
+    owner, rank = owner[is_late], rank[is_late]
     first, code = gather.distinct(owner, rank)
     often = np.bincount(code, minlength=len(first))
     order = np.lexsort((-rank[first], often, owner[first]))
@@ -237,7 +243,7 @@ def _latest(owner: Array, rank: Array, count: int) -> tuple[Any, Any]:
     best[owner[first][order]] = order  # of a group's the last is written last
     none = best < 0
     late = np.append(rank[first], -1)[best]
-    share = np.append(often, 0)[best] / np.maximum(np.bincount(owner, minlength=count), 1)
+    share = np.append(often, 0)[best] / np.maximum(members, 1)
     return arrow.array(late, mask=none), arrow.array(share, mask=none)
 
 

@@ -114,6 +114,11 @@ def of(code: Array, values: Array, count: int) -> Distributions:
     return Distributions(first, values[np.lexsort((values, code))])
 
 
+def ratio(a: Array, b: Any) -> Array:
+    """A share or rate; not a number where it is of nothing."""
+    return a / np.where(np.asarray(b) > 0, b, np.nan)
+
+
 @jit
 def _mad(first: Array, values: Array, median: Array) -> Array:
     """Median distance from the median; outward from there distances ascend on both sides."""

@@ -84,6 +84,17 @@ def reach(group: Array, groups: int, start: Array, end: Array) -> Array:
     return before
 
 
+@jit
+def previous(group: Array, groups: int, start: Array, end: Array) -> Array:  # noqa: ARG001 # as reach
+    """End of the piece of the same group that started last before each; `NEVER` for the first."""
+    last = np.full(groups, NEVER, np.int64)
+    before = np.empty(len(end), np.int64)
+    for i in range(len(end)):
+        before[i] = last[group[i]]
+        last[group[i]] = end[i]
+    return before
+
+
 def in_windows(trace: Trace, rows: Array, found: Sequence[Window]) -> tuple[Array, Array]:
     """Which of these nodes start in windows of their rank.
 
@@ -98,11 +109,52 @@ def in_windows(trace: Trace, rows: Array, found: Sequence[Window]) -> tuple[Arra
         low, high = np.searchsorted(rank, [window.rank, window.rank + 1])
         mine = ts[low:high]
         # the whole of a rank ends with its last work, which may begin there and take no time
-        until = mine <= window.end_ns if window.iteration < 0 else mine < window.end_ns
-        here = np.flatnonzero((mine >= window.start_ns) & until) + low
+        until = window.end_ns + (window.iteration < 0)
+        first, stop = low + np.searchsorted(mine, np.array([window.start_ns, until]))
+        here = np.arange(first, max(first, stop))
         places.append(here)
         numbers.append(np.full(len(here), number, np.int64))
     return np.concatenate(places), np.concatenate(numbers)
+
+
+def overlapping(
+    lists: tuple[Array, Array], start: Array, end: Array, rank: Array, found: Sequence[Window]
+) -> tuple[Array, Array]:
+    """Which stretches of time overlap which windows of their rank.
+
+    Parameters
+    ----------
+    lists
+        The stretches by what they are of, as `gather.places` gives them: both starts and ends ascend
+        within one of these.
+    start, end, rank
+        Of each stretch.
+    found
+        Windows in order of rank.
+
+    Returns
+    -------
+    at, window
+        Positions of stretches, and numbers of windows; one each for every pair.
+    """
+    first, place = lists
+    ranks, begins, ends = (
+        np.array([getattr(window, name) for window in found], np.int64)
+        for name in ("rank", "start_ns", "end_ns")
+    )
+    none = np.zeros(0, np.int64)
+    at, numbers = [none], [none]
+    for low, high in zip(first[:-1].tolist(), first[1:].tolist(), strict=True):
+        if low == high:
+            continue
+        mine = place[low:high]
+        here = slice(*np.searchsorted(ranks, rank[mine[0]] + np.arange(2)))
+        since = np.searchsorted(end[mine], begins[here], "right")
+        count = np.maximum(np.searchsorted(start[mine], ends[here], "left") - since, 0)
+        nth = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+        at.append(mine[np.repeat(since, count) + nth])
+        numbers.append(np.repeat(np.arange(here.start, here.stop), count))
+    return np.concatenate(at), np.concatenate(numbers)
 
 
 def groups(trace: Trace, rows: Array, by: str, further: dict[str, Array | pa.Array]) -> Groups:

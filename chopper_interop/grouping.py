@@ -59,7 +59,7 @@ class Groups:
 
 
 def grains(by: str) -> tuple[str, ...]:
-    """The names in a text like ``"rank,phase"``.
+    """The names in a text like ``"rank,phase"``, each once.
 
     Raises
     ------
@@ -72,7 +72,7 @@ def grains(by: str) -> tuple[str, ...]:
             raise UsageError(
                 f"by={by}: there is no {name!r}", hint=f"there are {', '.join(GRAINS)}"
             )
-    return tuple(name for name in names if name != "job")
+    return tuple(name for name in dict.fromkeys(names) if name != "job")
 
 
 def of(trace: Trace, rows: Array, by: str) -> Groups:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from chopper_interop import arguments, arrow, gather
+from chopper_interop import arguments, arrow, distributions, gather
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
@@ -133,12 +133,5 @@ def _grids(trace: Trace, row: Array) -> list[Array]:
 
 def _medians(values: Array, code: Array, n: int) -> Array:
     """Median of the values of each code; NaN of none."""
-    order = np.argsort(values)
-    bounds, place = gather.places(code[order], n)
-    ordered, first, count = values[order[place]], bounds[:-1], np.diff(bounds)
-    some = count > 0
-    median = np.full(n, np.nan)
-    low = ordered[(first + (count - 1) // 2)[some]]
-    high = ordered[(first + count // 2)[some]]
-    median[some] = (low + high) / 2
-    return median
+    found = distributions.of(code, values, n)
+    return np.where(found.count > 0, found.median, np.nan)

@@ -145,7 +145,8 @@ def test_against_plain_loops(members: list[Member]) -> None:
         ends = sorted(m.end for m in parts)
         moments = [row[f"{name}_ns"] + origin for name in ("start", "last_start", "end")]
         assert moments == [starts[0], starts[-1], ends[-1]]
-        assert (row["late_rank"], row["late_by_ns"]) == (last.rank, starts[-1] - starts[-2])
+        late_by = starts[-1] - starts[-2]
+        assert (row["late_rank"], row["late_by_ns"]) == (last.rank if late_by else None, late_by)
         assert row["skew_ns"] == starts[-1] - starts[0]
         assert row["transfer_ns"] == ends[-1] - starts[-1]
         assert row["transfer_min_ns"] == max(0, ends[0] - starts[-1])
@@ -155,7 +156,7 @@ def test_against_plain_loops(members: list[Member]) -> None:
     assert result.summary["unmatched"] == len(members) - sum(map(len, parts_of.values()))
     by_rank = result.summary["by_rank"]
     assert sum(r["caused_wait_ns"] for r in by_rank) == sum(r["wait_ns"] or 0 for r in by_rank)
-    assert sum(r["times_last"] for r in by_rank) == len(parts_of)
+    assert sum(r["times_last"] for r in by_rank) == sum(r["late_by_ns"] > 0 for r in rows.values())
 
 
 @given(
@@ -296,6 +297,17 @@ def test_how_well_clocks_are_known_is_told() -> None:
     assert [r["times_last_certain"] for r in result.summary["by_rank"]] == [0, 1, 0, 0]
 
 
+def test_of_ranks_that_come_at_once_none_is_late() -> None:
+    together = [Member(rank, 5, 10) for rank in range(4)]
+    result = collectives(job(together), by="job", sizes=False)
+    (row,) = result.rows.to_pylist()
+    assert (row["late_rank"], row["late_share"]) == (None, None)
+    assert [r["times_last"] for r in result.summary["by_rank"]] == [0, 0, 0, 0]
+    then = [Member(rank, 50 + rank % 2, 10, instance=1) for rank in range(2)]
+    (row,) = ask(together + then, by="job", sizes=False)
+    assert (row["late_rank"], row["late_share"]) == (1, 0.5)
+
+
 def test_within_and_across_hosts() -> None:
     hosts = tuple(Rank(r, host=h) for r, h in enumerate(("a", "a", "b", "")))
     members = [
@@ -366,7 +378,7 @@ def test_the_sample_job_is_as_it_was_built(parameters: dict[str, Any], tmp_path:
     assert told == truth["waits_ns"]
     for row, of, starts in zip(rows, ranks, truth["starts_ns"], strict=True):
         latest = [rank for rank, at in zip(of, starts, strict=True) if at == max(starts)]
-        assert row["late_rank"] == min(latest)
+        assert row["late_rank"] == (latest[0] if len(latest) == 1 else None)
     for step in sorted(set(truth["step"])):
         (of_step,) = collectives(
             trace, steps=str(step), ranks="0", by="job", sizes=False

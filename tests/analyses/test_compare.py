@@ -191,6 +191,12 @@ def test_the_contract_of_analyses(demo: Path) -> None:
     assert registry.chosen_options(compare, {"against": trace, "by": "kernel"})["against"] is trace
 
 
+def test_a_grain_named_twice_counts_once(demo: Path) -> None:
+    trace = ci.read(demo / "kineto")
+    twice = compare(trace, against=trace, by="class,class,operation", names="stem")
+    assert twice.rows == compare(trace, against=trace, by="class,operation", names="stem").rows
+
+
 def test_without_a_second_job(demo: Path) -> None:
     result = compare(ci.read(demo))
     assert result.rows.num_rows == 0

@@ -14,7 +14,7 @@ from chopper_interop.analyses.idle import CAUSES, idle
 from chopper_interop.build import TraceBuilder
 from chopper_interop.demo import make_demo
 from chopper_interop.errors import UsageError
-from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind, Kind, LaneKind
+from chopper_interop.schemas.kinds import GPU_WORK, Collective, EdgeKind, Kind, LaneKind
 from chopper_interop.testing import check_analysis
 from chopper_interop.timing import timing_of
 
@@ -156,6 +156,47 @@ def test_waiting_for_another_stream_and_another_rank() -> None:
     assert idle(job.trace()).summary["comm_wait_ns"] == 30
 
 
+@pytest.mark.parametrize(
+    ("kinds", "spans", "number"),
+    [
+        ((Collective.SEND, Collective.RECV), ((0, 20), (50, 70)), 0),  # the send did not wait
+        ((Collective.SEND, Collective.RECV), ((0, 60), (50, 70)), 0),
+        ((Collective.BROADCAST, Collective.BROADCAST), ((0, 20), (20, 40)), 0),  # of unknown root
+        ((Collective.ALL_REDUCE, Collective.ALL_REDUCE), ((0, 30), (20, 30)), 2**31 - 2),
+    ],
+)
+def test_waits_are_those_of_collectives(kinds: tuple, spans: tuple, number: int) -> None:
+    builder = TraceBuilder()
+    for rank, (kind, (start, end)) in enumerate(zip(kinds, spans, strict=True)):
+        builder.nodes(
+            kind=int(Kind.COMM), name="k", rank=rank, collective=kind, dur=end - start,
+            lane=builder.lane(rank, LaneKind.STREAM, 0, "s", 0), ts=np.array([start], np.int64),
+            instance=np.array([number], np.int32),
+        )  # fmt: skip
+    trace = builder.finish()
+    told = ci.analyze(trace, "collectives").summary["wait_ns"]
+    assert idle(trace).summary["comm_wait_ns"] == (told or 0)
+    assert (ci.analyze(trace, "taxes").summary["wait_ns"] or 0) == (told or 0)
+
+
+def test_a_rank_without_gpu_work_has_no_rows_even_in_a_step() -> None:
+    builder = TraceBuilder()
+    for rank in (0, 1):
+        builder.nodes(
+            kind=int(Kind.ANNOTATION), name="ProfilerStep#3", rank=rank, dur=25, iteration=3,
+            lane=builder.lane(rank, LaneKind.THREAD, 1, "t", -1), ts=np.array([0], np.int64),
+        )  # fmt: skip
+    builder.nodes(
+        kind=int(Kind.KERNEL), name="k", rank=0, dur=5, ts=np.array([10], np.int64),
+        lane=builder.lane(0, LaneKind.STREAM, 0, "s", 0), iteration=3,
+    )  # fmt: skip
+    for analysis in ("idle", "temporal"):
+        result = ci.analyze(builder.finish(), analysis, steps="each")
+        assert result.rows["rank"].to_pylist() == [0]
+        assert result.summary["idle_ns"] == 20
+        assert "1 ranks without GPU work" in result.conventions["left out"]
+
+
 def test_gpus_of_one_rank() -> None:
     job = Job()
     job.launched(0, 10, 0)
@@ -255,9 +296,11 @@ def _cause(trace, t, here, ts, end, lane, waits, syncs) -> str:  # noqa: PLR0917
         source = max(waits[k], key=lambda i: end[i])
         if t < end[source]:
             instance = trace.nodes["instance"].to_pylist()
-            members = [ts[i] for i in range(len(ts)) if instance[i] == instance[source] >= 0]
-            is_comm = trace.array("kind")[source] == Kind.COMM and members
-            return "peer" if is_comm and ts[source] <= t < max(members) else "event"
+            members = [i for i in range(len(ts)) if instance[i] == instance[source] >= 0]
+            rank = trace.array("rank")[members]
+            matched = len(set(rank.tolist())) > 1
+            last = max((ts[i] for i in members), default=0)
+            return "peer" if matched and ts[source] <= t < last else "event"
     if call < 0:
         return "unknown"
     timing = timing_of(trace)

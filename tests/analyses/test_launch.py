@@ -143,6 +143,11 @@ def test_neither_the_origin_nor_the_number_of_a_rank_matters(work: list, shift: 
         assert one.rows.drop_columns("rank").equals(other.rows.drop_columns("rank"))
 
 
+def test_a_median_is_one_of_the_values() -> None:
+    (row,) = launch(job([(10, 5, 5, 0, 0, False), (20, 5, 8, 0, 0, False)])).rows.to_pylist()
+    assert (row["call_median_ns"], row["launch_median_ns"]) == (5, 0)
+
+
 def test_a_graph_is_one_launch_of_many_kernels() -> None:
     # a call at 10; its three kernels run at 20, 25 and 32
     work = [(20, 4, 10, 0, 0, False), (25, 5, 0, 0, 0, True), (32, 8, 0, 0, 0, True)]
