@@ -61,7 +61,7 @@ def optional(trace, *, by: str = "rank", compat: str = "") -> Result:
         "" or "hta".
     """
     if compat not in ("", "hta"):
-        raise errors.UsageError(f"compat={compat}: there is hta")
+        raise errors.NoSuchDefinitionsError(f"compat={compat}: there is hta")
     return answer("optional", by=by, compat=compat)
 
 
@@ -116,6 +116,17 @@ def test_definitions_of_another_tool(tmp_path: Path, run, made) -> None:
     status, out, said = run("analyze", path, "--compat", "tracelens")
     assert (status, "optional is left out: compat=tracelens" in said) == (0, True)
     assert list(json.loads(run("analyze", path, "--compat", "x", "--json")[1])) == ["another"]
+    status, out, said = run("analyze", path, "another", "optional", "--compat", "x", "--json", "-q")
+    assert (status, list(json.loads(out))) == (2, ["another"])
+    assert said == "chopper-analyze: error: optional: compat=x: there is hta\n"
+
+
+def test_every_analysis_tells_what_it_has_no_definitions_of(tmp_path: Path) -> None:
+    trace = ci.read(sample(tmp_path))
+    for name, function in registry.working_analyses().items():
+        if "compat" in registry.options(function):
+            with pytest.raises(errors.NoSuchDefinitionsError, match="compat=none"):
+                ci.analyze(trace, name, compat="none")
 
 
 def test_one_that_fails_does_not_hinder_the_others(tmp_path: Path, run, made) -> None:
@@ -215,6 +226,30 @@ def test_results_go_into_the_trace(tmp_path: Path, run, made) -> None:
         assert sorted(back.to_pylist()) == [0, 1]
     assert run("analyze", "-q", tmp_path / "rank0.json", "-o", tmp_path / "rank0.json")[0] == 2
     assert run("analyze", "-q", tmp_path / "rank0.json", "-o", tmp_path / "x.docx")[0] == 3
+
+
+def test_no_input_is_overwritten(tmp_path: Path, run, made) -> None:
+    made(compares=compares, plain=plain)
+    path = sample(tmp_path)
+    ours, other = tmp_path / "a.parquet", tmp_path / "b.parquet"
+    for out in (ours, other):
+        assert run("convert", "-q", path, "-o", out)[0] == 0
+    table = path.rename(tmp_path / "plain.csv")
+
+    def there() -> dict[Path, bytes]:
+        return {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+
+    before = there()
+    for asked in (
+        (table, "plain", "--csv", tmp_path),
+        (ours, "compares", "--against", table, "plain", "--csv", tmp_path),
+        (ours, "compares", "--against", other, "-o", other),
+        (ours, "plain", "-o", ours),
+    ):
+        status, out, said = run("analyze", "-q", *asked)
+        assert (status, out, "would be overwritten" in said) == (2, "", True)
+        assert there() == before
+    assert run("analyze", "-q", table, "plain", "--csv", tmp_path / "csv")[0] == 0
 
 
 @pytest.mark.parametrize("ending", [".parquet", ".pftrace", "et/"])
