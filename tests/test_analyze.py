@@ -1,11 +1,13 @@
 # ruff: noqa: ARG001
 """``chopper-analyze``: which analyses are asked, with what, and where the answers go."""
 
+import ast
 import contextlib
 import csv
 import inspect
 import json
 import math
+from itertools import product
 from pathlib import Path
 
 import pyarrow as pa
@@ -270,7 +272,7 @@ def job(tmp_path_factory) -> ci.Trace:
     return ci.read(make_demo(folder / "job", ranks=2, layers=1, steps=2, seed=3))
 
 
-BY = ("", "rank,phase", "instance", "piece")
+BY = ("", "rank", "rank,phase", "class", "operation", "instance", "operation_instance", "piece")
 COMPAT = ("", "hta", "tracelens", "chopper")
 
 
@@ -280,15 +282,26 @@ def test_every_column_is_documented(job: ci.Trace, name: str) -> None:
     function = registry.analysis(name)
     takes = registry.options(function)
     given = {"against": job} if "against" in takes else {}
-    modes = [{"by": by} for by in BY if by and "by" in takes]
-    modes += [{"compat": compat} for compat in COMPAT if compat and "compat" in takes]
-    found = set(function(job, **given).rows.column_names)
-    for mode in modes:
+    chosen = [("by", by) for by in BY], [("compat", compat) for compat in COMPAT]
+    modes = [{option: value for option, value in pair if value} for pair in product(*chosen)]
+    found: set[str] = set()
+    for mode in (mode for mode in modes if mode.keys() <= takes.keys()):
         with contextlib.suppress(errors.UsageError):  # not every analysis has every mode
             found |= set(function(job, **given, **mode).rows.column_names)
+    assert found, "it answers by default"
     unknown = found - results.columns(name).keys()
     assert not unknown, f"{name}: columns that schemas/results.py does not describe"
     assert (inspect.getdoc(function) or "").partition("\n")[0].endswith("."), "no first line"
+
+
+def test_no_analysis_is_described_twice() -> None:
+    """Of two dictionaries of one name, or of two texts of one column, the first would be lost."""
+    tree = ast.parse(Path(results.__file__).read_text(encoding="utf-8"))
+    names = [node.targets[0].id for node in tree.body if isinstance(node, ast.Assign)]
+    assert len(names) == len(set(names))
+    for each in (node for node in ast.walk(tree) if isinstance(node, ast.Dict)):
+        keys = [key.value for key in each.keys if isinstance(key, ast.Constant)]
+        assert len(keys) == len(set(keys))
 
 
 def test_columns_tell_their_units() -> None:
