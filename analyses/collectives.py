@@ -18,7 +18,7 @@ from chopper_interop import (
     gaps,
     windows,
 )
-from chopper_interop.errors import UsageError
+from chopper_interop.errors import NoSuchDefinitionsError
 from chopper_interop.result import Result
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def collectives(  # what all analyses have, and sizes
     by nccl-tests, doc/PERFORMANCE.md (2.13). Nodes get `wait_ns` and `transfer_ns`.
     """
     if compat not in _COMPAT:
-        raise UsageError(
+        raise NoSuchDefinitionsError(
             f"compat={compat}: " + ("HTA has no analysis of collectives across ranks"
                                     if compat == "hta" else "no such definitions"),
             hint="there is compat=tracelens",

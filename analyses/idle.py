@@ -113,7 +113,7 @@ def idle(  # noqa: PLR0913 # each choice is an option
     HTA tells host wait, kernel wait (gaps under a threshold) and other by stream, each gap as a
     whole (traceinsight 0.6.1, `get_idle_time_breakdown`).
     """
-    gaps.chosen("compat", compat, _COMPAT)
+    gaps.chosen_compat(compat, _COMPAT)
     found = windows.of_ranks(trace, steps, ranks)
     if compat == "hta":
         return _hta(trace, found, steps, threshold_ns)

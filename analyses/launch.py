@@ -104,7 +104,7 @@ def launch(  # noqa: PLR0913 # each choice is an option
     several streams overlap.
     """
     gaps.chosen("work", work, _WORK)
-    gaps.chosen("compat", compat, _COMPAT)
+    gaps.chosen_compat(compat, _COMPAT)
     found = windows.of_ranks(trace, steps, ranks)
     rows = gaps.work_rows(trace, _WORK[work])
     split, contradicted = _split(trace, rows, compat)

@@ -18,7 +18,7 @@ from chopper_interop import (
     slowdown,
     windows,
 )  # fmt: skip
-from chopper_interop.errors import UsageError
+from chopper_interop.errors import NoSuchDefinitionsError
 from chopper_interop.grouping import Groups
 from chopper_interop.pieces import COMM, COMPUTE, Cells
 from chopper_interop.result import Result
@@ -117,7 +117,9 @@ def overlap(
     if compat and compat != "chopper":
         return peers.overlap(trace, compat, ranks, default=(by, steps) == ("rank", ""))
     if compat and by not in ("rank", OPERATION_INSTANCE):
-        raise UsageError(f"compat={compat} has rows of operation instances", hint="leave by out")
+        raise NoSuchDefinitionsError(
+            f"compat={compat} has rows of operation instances", hint="leave by out"
+        )
     found = windows.of_ranks(trace, steps, ranks)
     work = pieces.within(trace, found)
     others = beside.of(trace, found, work)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from chopper_interop import pipeline, registry
-from chopper_interop.errors import ChopperError, UsageError
+from chopper_interop.errors import ChopperError, NoSuchDefinitionsError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,10 +28,13 @@ class Question:
         Options by name of the analysis.
     left_out
         Analyses that are not asked though all are, each with the reason.
+    named
+        Whether they were asked for by name.
     """
 
     asked: dict[str, dict[str, Any]] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
+    named: bool = False
 
     @property
     def functions(self) -> list[Callable[..., Any]]:
@@ -86,7 +89,7 @@ def question(
         None takes one of `common`, or there is a second job and none that compares, or one that
         compares was asked for without.
     """
-    plan = Question()
+    plan = Question(named=bool(names))
     for name, function in _functions(names).items():
         takes = registry.options(function)
         if not names and COMPAT in common and COMPAT not in takes:
@@ -113,8 +116,9 @@ def ask(trace: Trace, plan: Question, against: Trace | None = None) -> Answers:
             answers.results.append(pipeline.analyze(trace, name, **options, **second))
         except ChopperError as error:
             answers.failed[name] = error
-    if answers.results:
-        lacking = [name for name, error in answers.failed.items() if _lacks_compat(error)]
+    if answers.results and not plan.named:
+        failed = answers.failed.items()
+        lacking = [name for name, error in failed if isinstance(error, NoSuchDefinitionsError)]
         answers.left_out = {name: answers.failed.pop(name).message for name in lacking}
     return answers
 
@@ -123,7 +127,3 @@ def _functions(names: list[str]) -> dict[str, Callable[..., Any]]:
     if names:
         return {name: registry.analysis(name) for name in names}
     return registry.working_analyses()
-
-
-def _lacks_compat(error: ChopperError) -> bool:
-    return isinstance(error, UsageError) and f"{COMPAT}=" in error.message

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from chopper_interop.asking import Answers, Question
     from chopper_interop.registry import Converter
+    from chopper_interop.sources import Inventory
     from chopper_interop.trace import Trace
 
 ROWS = 20
@@ -39,7 +40,7 @@ _SUGAR = {
 
 def run(given: argparse.Namespace) -> int:
     """Run ``chopper-analyze``; its exit status."""
-    from chopper_interop import asking, console, pipeline
+    from chopper_interop import asking, console, console_results, pipeline
 
     if given.list or given.schema:
         return _about(schema=given.schema)
@@ -52,12 +53,15 @@ def run(given: argparse.Namespace) -> int:
     outputs = [cli_common.output(text, given.to) for text in given.output]
     writers = [pipeline.writer(path, name) for path, name in outputs]
     quiet = given.quiet or given.json
+    jobs = _jobs(given, paths)
     console.show_first_run(quiet=quiet)
     with console.progress_shown(quiet=quiet):
-        trace, against = _read(given, paths, question, [w.writer for w in writers])
+        trace, against = _read(given, jobs, question, [w.writer for w in writers])
         answers = asking.ask(trace, question, against)
         written = [path for path, _ in outputs]
-        pipeline.refuse_sources([Path(s.path) for s in trace.meta.sources], written)
+        tables = console_results.csv_paths(answers.results, given.csv) if given.csv else []
+        pipeline.refuse_sources(_files(jobs, [trace, against]), [*written, *tables])
+        _refuse_folders(jobs, written, writers)
     _show(given, answers, question)
     _write(given, answers.annotated(trace), written, writers)
     for name, error in answers.failed.items():
@@ -88,22 +92,52 @@ def _about(*, schema: bool) -> int:
     return 0
 
 
-def _read(
-    given: argparse.Namespace, paths: list[Path], question: Question, writers: list[Any]
-) -> tuple[Trace, Trace | None]:
-    """The job that is asked about, and the one that it is compared with if there is one."""
-    from chopper_interop import console, pipeline, registry, sources
+def _jobs(given: argparse.Namespace, paths: list[Path]) -> list[tuple[str, Inventory]]:
+    """Name and files of the job that is asked about, and of the one it is compared with, if any."""
+    from chopper_interop import pipeline, sources
 
     old_paths = [Path(text) for text in given.against]
-    jobs = [sources.find(some, given.from_format) for some in (paths, old_paths) if some]
-    readers = [s.converter.reader for job in jobs for s in job.sources]
+    return [
+        (pipeline.job_name(some[0]), sources.find(some, given.from_format))
+        for some in (paths, old_paths)
+        if some
+    ]
+
+
+def _files(jobs: list[tuple[str, Inventory]], traces: list[Trace | None]) -> list[Path]:
+    """All files that were read; a trace that was written before tells of what it was made of."""
+    read = [path for _, job in jobs for source in job.sources for path in source.paths]
+    told = [Path(source.path) for trace in traces if trace for source in trace.meta.sources]
+    return [*read, *told]
+
+
+def _refuse_folders(
+    jobs: list[tuple[str, Inventory]], written: list[str], writers: list[Converter]
+) -> None:
+    """Raise `UsageError` if a folder that is read would be replaced by one of the same format."""
+    sources = [source for _, job in jobs for source in job.sources]
+    for path, writer in zip(written, writers, strict=True):
+        same = [p for s in sources if s.converter.name == writer.name for p in s.paths]
+        if any(Path(path).resolve() in file.resolve().parents for file in same):
+            raise UsageError("it would be overwritten by what is made of it", path=path)
+
+
+def _read(
+    given: argparse.Namespace,
+    jobs: list[tuple[str, Inventory]],
+    question: Question,
+    writers: list[Any],
+) -> tuple[Trace, Trace | None]:
+    """The job that is asked about, and the one that it is compared with if there is one."""
+    from chopper_interop import console, pipeline, registry
+
+    readers = [s.converter.reader for _, job in jobs for s in job.sources]
     options = cli_common.options(given.option)
     for option in registry.unknown_options([*readers, *question.functions, *writers], options):
         raise UsageError(f"-O {option}: neither inputs, analyses nor outputs have such an option")
     traces: list[Trace] = []
-    for inventory, where in zip(jobs, (paths, old_paths), strict=False):
+    for name, inventory in jobs:
         console.show_inventory(inventory, quiet=given.quiet or given.json)
-        name = pipeline.job_name(where[0])
         mine = [s.converter.reader for s in inventory.sources]
         unknown = registry.unknown_options(mine, options)
         reading = {n: v for n, v in options.items() if n not in unknown}

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from chopper_interop import arrow, collectives, gather
 from chopper_interop.collective_times import known
-from chopper_interop.errors import UsageError
+from chopper_interop.errors import NoSuchDefinitionsError
 from chopper_interop.schemas.kinds import Collective
 
 if TYPE_CHECKING:
@@ -59,7 +59,9 @@ def of(
         its summary, by collective, element type and bytes put in; ``"rank"``: its stragglers.
     """
     if by not in _BY:
-        raise UsageError(f"compat=tracelens has no by={by}", hint=f"there are {', '.join(_BY)}")
+        raise NoSuchDefinitionsError(
+            f"compat=tracelens has no by={by}", hint=f"there are {', '.join(_BY)}"
+        )
     found = _each(trace, times, member)
     make = {"instance": _told, "rank": _stragglers}.get(by, _summary)
     rows = make(found)

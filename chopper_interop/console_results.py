@@ -6,6 +6,7 @@ import csv
 import inspect
 import json
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -20,7 +21,6 @@ from chopper_interop.schemas import results
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from pathlib import Path
 
     from rich.console import Console
 
@@ -175,11 +175,16 @@ def _dumped(parts: dict[str, Any]) -> str:
         ) from error
 
 
+def csv_paths(found: Iterable[Result], folder: str | Path) -> list[Path]:
+    """Files that `write_csv` makes."""
+    return [Path(folder) / name for name in (*(f"{r.analysis}.csv" for r in found), _SUMMARY)]
+
+
 def write_csv(found: list[Result], folder: Path) -> None:
     """A CSV file of the rows of each analysis, and their summaries and conventions as JSON."""
     from chopper_interop import outputs
 
-    names = {f"{result.analysis}.csv" for result in found} | {_SUMMARY}
+    names = {path.name for path in csv_paths(found, folder)}
     facts = {r.analysis: {"summary": r.summary, "conventions": r.conventions} for r in found}
     told = _dumped(facts)
     with outputs.folder(folder, owns=lambda there: there.name in names) as where:

@@ -54,6 +54,10 @@ class UsageError(ChopperError):
     exit_status = 2
 
 
+class NoSuchDefinitionsError(UsageError):
+    """The tool whose definitions were asked for has none of what was asked, or not in such rows."""
+
+
 class UnknownFormatError(ChopperError):
     """No converter knows the file, or no converter has that name."""
 

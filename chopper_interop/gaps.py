@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from chopper_interop import arrow, gather, grouping
 from chopper_interop.compiled import jit
-from chopper_interop.errors import UsageError
+from chopper_interop.errors import NoSuchDefinitionsError, UsageError
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
 
 if TYPE_CHECKING:
@@ -206,6 +206,22 @@ def chosen(option: str, text: str, known: Collection[str]) -> str:
         It is none of these.
     """
     if text not in known:
-        there = ", ".join(repr(word) for word in known)
-        raise UsageError(f"{option}={text}: there is no such", hint=f"there are {there}")
+        raise UsageError(f"{option}={text}: there is no such", hint=_there_are(known))
     return text
+
+
+def chosen_compat(text: str, known: Collection[str]) -> str:
+    """The tool whose definitions are asked for.
+
+    Raises
+    ------
+    NoSuchDefinitionsError
+        It is none of these.
+    """
+    if text not in known:
+        raise NoSuchDefinitionsError(f"compat={text}: there is no such", hint=_there_are(known))
+    return text
+
+
+def _there_are(known: Collection[str]) -> str:
+    return f"there are {', '.join(repr(word) for word in known)}"

@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from chopper_interop import arguments, intervals, windows
-from chopper_interop.errors import UsageError
+from chopper_interop.errors import NoSuchDefinitionsError
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
 
@@ -112,9 +112,9 @@ def _result(
     default: bool,
 ) -> Result:
     if compat not in known:
-        raise UsageError(f"compat={compat}: there are {', '.join(sorted(known))}")
+        raise NoSuchDefinitionsError(f"compat={compat}: there are {', '.join(sorted(known))}")
     if not default:
-        raise UsageError(
+        raise NoSuchDefinitionsError(
             f"compat={compat} has rows of ranks and a window of its own",
             hint="leave by and steps out",
         )

@@ -20,7 +20,7 @@ from chopper_interop import peers, windows
 from chopper_interop import peers_critical_path_edges as joining
 from chopper_interop import peers_critical_path_events as reading
 from chopper_interop import peers_critical_path_loops as loops
-from chopper_interop.errors import UsageError
+from chopper_interop.errors import NoSuchDefinitionsError
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import Kind
 
@@ -78,11 +78,13 @@ def critical_path(trace: Trace, compat: str, ranks: str, *, default: bool) -> Re
         Whether the other options are as they are by default.
     """
     if compat == "tracelens":
-        raise UsageError("compat=tracelens: TraceLens has no critical path", hint="there is hta")
+        raise NoSuchDefinitionsError(
+            "compat=tracelens: TraceLens has no critical path", hint="there is hta"
+        )
     if compat != "hta":
-        raise UsageError(f"compat={compat}: there is hta")
+        raise NoSuchDefinitionsError(f"compat={compat}: there is hta")
     if not default:
-        raise UsageError(
+        raise NoSuchDefinitionsError(
             "compat=hta has rows of bounds and a window of its own",
             hint="leave by, steps and near_us out",
         )

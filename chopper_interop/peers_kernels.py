@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from chopper_interop import peers, windows
-from chopper_interop.errors import UsageError
+from chopper_interop.errors import NoSuchDefinitionsError
 from chopper_interop.result import Result
 
 if TYPE_CHECKING:
@@ -45,9 +45,9 @@ def kernels(trace: Trace, compat: str, ranks: str, *, default: bool) -> Result:
         Whether the other options are as they are by default.
     """
     if compat != "hta":
-        raise UsageError(f"compat={compat}: there is hta")
+        raise NoSuchDefinitionsError(f"compat={compat}: there is hta")
     if not default:
-        raise UsageError(
+        raise NoSuchDefinitionsError(
             "compat=hta has rows of types of kernels and a window of its own",
             hint="leave by and steps out",
         )

@@ -116,15 +116,14 @@ def run(buffers: list[Array], issues: IssueLog) -> Run:
         Where to note what was left out.
     """
     lines = pa.concat_arrays([_lines(buffer) for buffer in buffers])
-    ended = pc.extract_regex(lines, _FINISHED).drop_null()
-    finished = dict(zip(_whole(ended.field("rank")), _whole(ended.field("cycles")), strict=True))
-    told = lines.filter(pc.match_substring(lines, "sys->id="))
-    read = pc.extract_regex(told, _FIELDS)
+    at = np.flatnonzero(arrow.numbers(pc.match_substring(lines, "sys->id=")))
+    read = pc.extract_regex(lines.take(arrow.array(at)), _FIELDS)
     issues.add(BROKEN, read.null_count)
-    read = read.drop_null()
+    at, read = at[arrow.numbers(read.is_valid()).astype(bool)], read.drop_null()
     begins = arrow.numbers(pc.equal(read.field("event"), "issue")).astype(bool)
     rank, tick, number = (np.array(_whole(read.field(c)), np.int64) for c in ("rank", "tick", "id"))
     first = _last_run(begins, rank, tick, number)
+    finished = _finished(lines[int(at[first]) :] if len(at) else lines)
     issues.add(EARLIER_RUNS, np.count_nonzero(begins[:first]))
     earlier = int(np.count_nonzero(begins[:first]))
     begin, end = _pairs(begins[first:], rank[first:], number[first:])
@@ -151,6 +150,12 @@ def run(buffers: list[Array], issues: IssueLog) -> Run:
         finished=finished,
         events=len(begin) + earlier,
     )
+
+
+def _finished(lines: pa.StringArray) -> dict[int, int]:
+    """Ticks that ranks took, by lines from the first event of the run on: others are of others."""
+    told = pc.extract_regex(lines, _FINISHED).drop_null()
+    return dict(zip(_whole(told.field("rank")), _whole(told.field("cycles")), strict=True))
 
 
 def _lines(buffer: Array) -> pa.StringArray:

@@ -1,11 +1,13 @@
 # ruff: noqa: ARG001
 """``chopper-analyze``: which analyses are asked, with what, and where the answers go."""
 
+import ast
 import contextlib
 import csv
 import inspect
 import json
 import math
+from itertools import product
 from pathlib import Path
 
 import pyarrow as pa
@@ -61,7 +63,7 @@ def optional(trace, *, by: str = "rank", compat: str = "") -> Result:
         "" or "hta".
     """
     if compat not in ("", "hta"):
-        raise errors.UsageError(f"compat={compat}: there is hta")
+        raise errors.NoSuchDefinitionsError(f"compat={compat}: there is hta")
     return answer("optional", by=by, compat=compat)
 
 
@@ -116,6 +118,17 @@ def test_definitions_of_another_tool(tmp_path: Path, run, made) -> None:
     status, out, said = run("analyze", path, "--compat", "tracelens")
     assert (status, "optional is left out: compat=tracelens" in said) == (0, True)
     assert list(json.loads(run("analyze", path, "--compat", "x", "--json")[1])) == ["another"]
+    status, out, said = run("analyze", path, "another", "optional", "--compat", "x", "--json", "-q")
+    assert (status, list(json.loads(out))) == (2, ["another"])
+    assert said == "chopper-analyze: error: optional: compat=x: there is hta\n"
+
+
+def test_every_analysis_tells_what_it_has_no_definitions_of(tmp_path: Path) -> None:
+    trace = ci.read(sample(tmp_path))
+    for name, function in registry.working_analyses().items():
+        if "compat" in registry.options(function):
+            with pytest.raises(errors.NoSuchDefinitionsError, match="compat=none"):
+                ci.analyze(trace, name, compat="none")
 
 
 def test_one_that_fails_does_not_hinder_the_others(tmp_path: Path, run, made) -> None:
@@ -217,6 +230,30 @@ def test_results_go_into_the_trace(tmp_path: Path, run, made) -> None:
     assert run("analyze", "-q", tmp_path / "rank0.json", "-o", tmp_path / "x.docx")[0] == 3
 
 
+def test_no_input_is_overwritten(tmp_path: Path, run, made) -> None:
+    made(compares=compares, plain=plain)
+    path = sample(tmp_path)
+    ours, other = tmp_path / "a.parquet", tmp_path / "b.parquet"
+    for out in (ours, other):
+        assert run("convert", "-q", path, "-o", out)[0] == 0
+    table = path.rename(tmp_path / "plain.csv")
+
+    def there() -> dict[Path, bytes]:
+        return {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+
+    before = there()
+    for asked in (
+        (table, "plain", "--csv", tmp_path),
+        (ours, "compares", "--against", table, "plain", "--csv", tmp_path),
+        (ours, "compares", "--against", other, "-o", other),
+        (ours, "plain", "-o", ours),
+    ):
+        status, out, said = run("analyze", "-q", *asked)
+        assert (status, out, "would be overwritten" in said) == (2, "", True)
+        assert there() == before
+    assert run("analyze", "-q", table, "plain", "--csv", tmp_path / "csv")[0] == 0
+
+
 @pytest.mark.parametrize("ending", [".parquet", ".pftrace", "et/"])
 def test_what_was_written_can_be_asked(tmp_path: Path, run, ending: str) -> None:
     source = sample(tmp_path)
@@ -235,7 +272,7 @@ def job(tmp_path_factory) -> ci.Trace:
     return ci.read(make_demo(folder / "job", ranks=2, layers=1, steps=2, seed=3))
 
 
-BY = ("", "rank,phase", "instance", "piece")
+BY = ("", "rank", "rank,phase", "class", "operation", "instance", "operation_instance", "piece")
 COMPAT = ("", "hta", "tracelens", "chopper")
 
 
@@ -245,15 +282,26 @@ def test_every_column_is_documented(job: ci.Trace, name: str) -> None:
     function = registry.analysis(name)
     takes = registry.options(function)
     given = {"against": job} if "against" in takes else {}
-    modes = [{"by": by} for by in BY if by and "by" in takes]
-    modes += [{"compat": compat} for compat in COMPAT if compat and "compat" in takes]
-    found = set(function(job, **given).rows.column_names)
-    for mode in modes:
+    chosen = [("by", by) for by in BY], [("compat", compat) for compat in COMPAT]
+    modes = [{option: value for option, value in pair if value} for pair in product(*chosen)]
+    found: set[str] = set()
+    for mode in (mode for mode in modes if mode.keys() <= takes.keys()):
         with contextlib.suppress(errors.UsageError):  # not every analysis has every mode
             found |= set(function(job, **given, **mode).rows.column_names)
+    assert found, "it answers by default"
     unknown = found - results.columns(name).keys()
     assert not unknown, f"{name}: columns that schemas/results.py does not describe"
     assert (inspect.getdoc(function) or "").partition("\n")[0].endswith("."), "no first line"
+
+
+def test_no_analysis_is_described_twice() -> None:
+    """Of two dictionaries of one name, or of two texts of one column, the first would be lost."""
+    tree = ast.parse(Path(results.__file__).read_text(encoding="utf-8"))
+    names = [node.targets[0].id for node in tree.body if isinstance(node, ast.Assign)]
+    assert len(names) == len(set(names))
+    for each in (node for node in ast.walk(tree) if isinstance(node, ast.Dict)):
+        keys = [key.value for key in each.keys if isinstance(key, ast.Constant)]
+        assert len(keys) == len(set(keys))
 
 
 def test_columns_tell_their_units() -> None:

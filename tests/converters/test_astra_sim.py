@@ -60,6 +60,17 @@ def test_nodes_last_from_issue_to_callback(tmp_path: Path, text: bytes) -> None:
     assert [(row["compute_ns"], row["comm_ns"]) for row in temporal] == [(10, 10), (10, 10)]
 
 
+def test_a_run_that_stands_still_has_no_result_of_the_one_before(tmp_path: Path) -> None:
+    path = tmp_path / "log.log"
+    hung = "".join([seeds.RING, *seeds.run()[:-2]]).encode()
+    for text, finished in ((seeds.SOUND + hung, []), (hung + seeds.SOUND, [0, 1])):
+        path.write_bytes(text)
+        trace = ci.read(path)
+        assert [r for r in (0, 1) if trace.meta.facts.get(f"sys[{r}] finished")] == finished
+        codes = {issue.code: issue.count for issue in trace.meta.issues}
+        assert codes.get("sim-rank-not-finished", 0) == 2 - len(finished)
+
+
 def test_the_ets_beside_tell_what_the_nodes_are(ets: Path, tmp_path: Path, run) -> None:
     measured = ci.read(ets)
     per_rank = {rank: ci.read(ets / f"job.{rank}.et") for rank in (0, 1)}
