@@ -32,7 +32,7 @@ STANDARD = (
     changes.Change("scale", 0.0, kinds=(Kind.COMM,), text="communication takes no time"),
     changes.Change("scale", 0.0, kinds=(Kind.MEMCPY, Kind.MEMSET), text="copies take no time"),
     changes.Change("launch", changes.Time(0, False), text="launches reach the GPU at once"),
-    changes.Change("scale", 0.0, kinds=_HOST, text="hosts take no time"),
+    changes.Change("scale", 0.0, kinds=_HOST, text="operators and calls of hosts take no time"),
     changes.Change("delays", 0.0, text="nothing waits without a known reason"),
     changes.Change("median", "ranks", kinds=(Kind.KERNEL,), text="kernels even over ranks"),
 )
@@ -47,6 +47,8 @@ _CONVENTIONS = {
     "on; of host nodes the host's time in them and what they call, without waits for GPUs",
     "what stays": "the order of work on streams and of members in collectives, and which edges there "
     "are; kernels do not get slower or faster by what runs beside them",
+    "steps": "the job is timed anew as one, and borders of steps move with it: what one step gains by "
+    "beginning sooner the next may last longer; over all steps the gain is that of the job",
     "links": "all work counts; what has no recorded launch starts when it did, or behind its stream",
     "memset": "counts as compute",
     "copies": "copies by kernels of the runtime (__amd_rocclr_*) count as compute",
@@ -152,10 +154,12 @@ class _Replay:
 
     def _note(self, text: str, lag: Array, at: Array) -> None:
         found = self._spans
+        whole = found.iteration == windows.WHOLE  # begins when it did
+        begin = np.where(whole, found.starts(self._timing.at_ns), found.starts(at))
         self._cases.append(text)
-        self._after.append(found.lengths(at))
+        self._after.append(found.ends(at) - begin)
         if self._paths:
-            ends = zip(found.last(at).tolist(), found.starts(at).tolist(), strict=True)
+            ends = zip(found.last(at).tolist(), begin.tolist(), strict=True)
             table = [self._paths.by_class(lag, at, last, start) for last, start in ends]
             self._on_path.append(np.array(table, np.int64))
 
