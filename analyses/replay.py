@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import arrow, counterparts, gather, step_timing, timing_loops, windows
+from chopper_interop import (
+    arrow,
+    counterparts,
+    gather,
+    numbered,
+    step_timing,
+    timing_loops,
+    windows,
+)
 from chopper_interop.compiled import jit
 from chopper_interop.errors import UsageError
 from chopper_interop.result import Result
@@ -429,17 +437,13 @@ def _whose(trace: Trace, model: StepTiming, edges: Array) -> tuple[list[dict[str
     name[kind == step_timing.BORDER] = -2
     first, code = gather.distinct(name, np.unique(what, return_inverse=True)[1])
     names = trace.names()
-    own = model.step[after[first]]
+    stems, number = numbered.split(names)
+    own = np.array(model.steps)[model.step[after[first]]]
     told = [
-        _NO_NAME.get(n) or _stem(names[n], model.steps[s])
-        for n, s in zip(name[first].tolist(), own.tolist(), strict=True)
+        _NO_NAME.get(n) or (stems[n] if number[n] == step else names[n])
+        for n, step in zip(name[first].tolist(), own.tolist(), strict=True)
     ]
     numbers: dict[tuple[str, str], int] = {}
     both = list(zip(told, what[first].tolist(), strict=True))
     merged = np.array([numbers.setdefault(key, len(numbers)) for key in both], np.int64)
     return [{"name": n, "what": w} for n, w in numbers], merged[code]
-
-
-def _stem(name: str, step: int) -> str:
-    """A name without the number of its step."""
-    return name.removesuffix(str(step)) if name.rstrip("0123456789") + str(step) == name else name

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import arrow, gather
+from chopper_interop import arrow, gather, numbered
 from chopper_interop.compiled import jit
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas.kinds import GPU_WORK
@@ -23,7 +22,6 @@ ACROSS = ("iterations", "ranks", "both")
 _PLACE = ("step_part", "phase", "layer")
 """What else tells operations of one name apart, where it is known."""
 _FEW = 40
-_OWN_NUMBER = re.compile(r"(.*?)(\d+)$", re.DOTALL)
 
 
 def of(trace: Trace, *, across: str = "iterations") -> Array:
@@ -230,10 +228,9 @@ def _stems(trace: Trace, rows: Array, step: Array) -> Array:
     """Names as numbers; those that end with the number of their step, without it."""
     names = trace.names()
     name = trace.array("name")[rows].astype(np.int64)
-    told = [_OWN_NUMBER.match(text) for text in names]
-    number = np.array([int(t[2][-9:]) if t else -1 for t in told], np.int64)
+    without, number = numbered.split(names)
     texts: dict[str, int] = {}
-    stem = [texts.setdefault(t[1], len(names) + len(texts)) if t else -1 for t in told]
+    stem = [texts.setdefault(text, len(names) + len(texts)) for text in without]
     return np.where(number[name] == step, np.array(stem, np.int64)[name], name)
 
 

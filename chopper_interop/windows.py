@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import arrow
+from chopper_interop import arrow, numbered
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas.kinds import GPU_WORK, Kind, LaneKind
 
@@ -27,7 +27,6 @@ EVERY_RANK = -1
 """Rank of a window of the whole job."""
 _NUMBERS = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
 _RANGES = (Kind.ANNOTATION, Kind.CPU_OP)
-_OWN_NUMBER = re.compile(r"(\d+)$")
 
 
 @dataclass(frozen=True)
@@ -199,8 +198,7 @@ def _extents(trace: Trace, rank: int, rows: Array, iteration: Array) -> list[Win
 
 def _ranges(trace: Trace, iteration: Array, host: Array) -> Array:
     """The ranges that mark steps: outermost ones of hosts that bear the number of their step."""
-    told = [_OWN_NUMBER.search(name) for name in trace.names()]
-    number = np.array([int(t[1][-9:]) if t else -2 for t in told] or [-2], np.int64)
+    number = np.append(numbered.split(trace.names())[1], numbered.NO_NUMBER)
     marks = host & np.isin(trace.array("kind"), [int(k) for k in _RANGES])
     marks &= number[trace.array("name")] == iteration
     parent = trace.array("parent")
