@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,7 +78,7 @@ def _names_and_paths(given: list[str]) -> tuple[list[str], list[Path]]:
     if not paths:
         raise UsageError("say what to read", hint="see --help")
     for path in paths:
-        if not path.exists():
+        if not path.exists() and not any(sign in str(path) for sign in "/\\."):
             registry.analysis(str(path))  # says what there is, and what may have been meant
     return names, paths
 
@@ -86,7 +87,7 @@ def _about(*, schema: bool) -> int:
     from chopper_interop import console_results
 
     if schema:
-        print(console_results.schema_json())
+        print(console_results.schema_json(ascii_only=_ascii_only()))
     else:
         console_results.show_analyses()
     return 0
@@ -147,13 +148,18 @@ def _read(
     return traces[0], traces[1] if len(traces) > 1 else None
 
 
+def _ascii_only() -> bool:
+    """Whether stdout takes less than JSON may hold."""
+    return codecs.lookup(sys.stdout.encoding or "ascii").name != "utf-8"
+
+
 def _show(given: argparse.Namespace, answers: Answers, question: Question) -> None:
     from chopper_interop import console_results
 
     if given.csv:
         console_results.write_csv(answers.results, Path(given.csv))
     if given.json:
-        print(console_results.as_json(answers.results))
+        print(console_results.as_json(answers.results, ascii_only=_ascii_only()))
     elif not given.csv:
         console_results.show(answers.results, most=given.rows or None)
     if not given.quiet and not given.json:

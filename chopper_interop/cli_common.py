@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import os
 import re
 import signal
@@ -36,6 +37,9 @@ def guarded(
     arguments: Sequence[str] | None,
 ) -> int:
     """Run a command; a fault is one line on stderr and an exit status, never a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # names are of any alphabet, terminals are not
+            stream.reconfigure(errors="backslashreplace")
     given = parser.parse_intermixed_args(arguments)  # paths may stand among options
     signal.signal(signal.SIGTERM, _interrupt)
     try:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import inspect
 import json
+import math
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +36,7 @@ _GAP = 2
 """Between two columns of a table."""
 _TIMES = ((10**9, "s"), (10**6, "ms"), (10**3, "µs"), (1, "ns"))
 _SUMMARY = "summary.json"
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def show(found: list[Result], *, most: int | None) -> None:
@@ -56,7 +59,7 @@ def show(found: list[Result], *, most: int | None) -> None:
             if _is_table(value):
                 console.print(f"{escape(result.analysis)}: {escape(name)}")
                 _table(console, pa.Table.from_pylist(value), most)
-        _facts(console, result)
+        _facts(console, result, most)
 
 
 def _is_table(value: Any) -> bool:
@@ -97,14 +100,15 @@ def _rows(rows: pa.Table, most: int | None, width: int | None) -> tuple[Table, l
             max_width=None if width is None else _LONGEST,
         )
     for row in zip(*kept.values(), strict=True):
-        table.add_row(*(escape(cell) for cell in row))
+        table.add_row(*(Text(_visible(cell)) for cell in row))
     return table, hidden
 
 
 def _cells(name: str, values: list[Any]) -> list[str]:
     """A column's values for people; times of one column in one unit, so that they align."""
     if name.endswith("_ns"):
-        longest = max((abs(v) for v in values if isinstance(v, int)), default=0)
+        known = (v for v in values if isinstance(v, int | float) and math.isfinite(v))
+        longest = max(map(abs, known), default=0)
         unit, symbol = next((u for u in _TIMES if longest >= u[0]), _TIMES[-1])
         return ["" if v is None else _time(v, unit, symbol) for v in values]
     if results.unit(name) == "1" and name.endswith("share"):
@@ -114,6 +118,11 @@ def _cells(name: str, values: list[Any]) -> list[str]:
 
 def _time(value: float, unit: int, symbol: str) -> str:
     return f"{value:,.0f} ns" if unit == 1 else f"{value / unit:,.3f} {symbol}"
+
+
+def _visible(text: str) -> str:
+    """The text with control characters spelled out: terminals would obey them."""
+    return _CONTROL.sub(lambda found: repr(found.group())[1:-1], text)
 
 
 def _plain(value: Any) -> str:
@@ -126,24 +135,27 @@ def _plain(value: Any) -> str:
     return f"{value:,.4g}" if isinstance(value, float) else str(value)
 
 
-def _facts(console: Console, result: Result) -> None:
+def _facts(console: Console, result: Result, most: int | None) -> None:
     """Summary and conventions, dimmed: wrapped where people read, else a line each."""
     told = [
-        f"{name} {_of_summary(name, value)}"
+        f"{name} {_of_summary(name, value, most)}"
         for name, value in result.summary.items()
         if not _is_table(value)
     ]
     lines = ["summary: " + " · ".join(told)] if told else []
     lines += [f"{name}: {text}" for name, text in result.conventions.items()]
     for line in lines:
-        console.print(Text(line, style="dim"), soft_wrap=not sys.stdout.isatty())
+        text = Text(_visible(line), style="dim")
+        console.print(text, soft_wrap=not sys.stdout.isatty())
 
 
-def _of_summary(name: str, value: Any) -> str:
+def _of_summary(name: str, value: Any, most: int | None) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{key} {_of_summary(name, one)}" for key, one in value.items())
+        return ", ".join(f"{key} {_of_summary(name, one, most)}" for key, one in value.items())
     if isinstance(value, list | tuple):
-        return ", ".join(_of_summary(name, one) for one in value)
+        shown = [_of_summary(name, one, most) for one in value[:most]]
+        more = len(value) - len(shown)
+        return ", ".join([*shown, *([f"… {more:,} more"] if more else [])])
     single = not isinstance(value, bool) and (value is None or isinstance(value, int | float))
     return _cells(name, [value])[0] if single else _plain(value)
 
@@ -155,20 +167,27 @@ def show_left_out(left_out: dict[str, str]) -> None:
         console.print(f"[dim]{escape(name)} is left out: {escape(why)}[/dim]")
 
 
-def as_json(found: Iterable[Result]) -> str:
+def as_json(found: Iterable[Result], *, ascii_only: bool = False) -> str:
     """One object of all results, in the form that `schema` describes.
+
+    Parameters
+    ----------
+    found
+        What analyses said.
+    ascii_only
+        Whether all other characters are escaped.
 
     Raises
     ------
     SchemaError
         A result holds what JSON has no word for, such as NaN.
     """
-    return _dumped({result.analysis: result.to_dict() for result in found})
+    return _dumped({result.analysis: result.to_dict() for result in found}, ascii_only=ascii_only)
 
 
-def _dumped(parts: dict[str, Any]) -> str:
+def _dumped(parts: dict[str, Any], *, ascii_only: bool = False) -> str:
     try:
-        return json.dumps(parts, indent=1, allow_nan=False, ensure_ascii=False)
+        return json.dumps(parts, indent=1, allow_nan=False, ensure_ascii=ascii_only)
     except (ValueError, TypeError) as error:
         raise SchemaError(
             f"what {' or '.join(parts)} gave does not go into JSON: {error}"
@@ -217,9 +236,9 @@ def _first_line(function: Callable[..., Any]) -> str:
     return (inspect.getdoc(function) or "").partition("\n")[0]
 
 
-def schema_json() -> str:
+def schema_json(*, ascii_only: bool = False) -> str:
     """The JSON schema of what ``--json`` prints, as text."""
-    return json.dumps(schema(), indent=1, ensure_ascii=False)
+    return json.dumps(schema(), indent=1, ensure_ascii=ascii_only)
 
 
 def schema() -> dict[str, Any]:

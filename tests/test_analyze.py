@@ -7,6 +7,9 @@ import csv
 import inspect
 import json
 import math
+import os
+import subprocess
+import sys
 from itertools import product
 from pathlib import Path
 
@@ -182,6 +185,43 @@ def test_tables_are_for_people(tmp_path: Path, run, made) -> None:
     assert run("analyze", "-q", path, "--rows", "-1")[0] == 2
     lines = out.splitlines()
     assert all(line == line.rstrip() for line in lines if "window" in line or "span" in line)
+
+
+def test_names_are_shown_as_they_are_and_lists_cut(tmp_path: Path, run, made) -> None:
+    def odd(trace) -> Result:
+        """Odd names."""
+        rows = {"kernel": ["back\\", "\x1b[31mred\n:bug:"], "mean_ns": [0.5, 2.5e6]}
+        return answer("odd", rows, by_step=[{"kernel": "\x1b[0m"}, *range(5000)])
+
+    made(odd=odd)
+    path = sample(tmp_path)
+    out = run("analyze", "-q", path, "--rows", "3")[1]
+    lines = [line.split() for line in out.splitlines()]
+    assert lines[2:4] == [["back\\", "0.000", "ms"], ["\\x1b[31mred\\n:bug:", "2.500", "ms"]]
+    assert "by_step kernel \\x1b[0m, 0, 1, … 4,998 more" in out
+    assert "4,999" in run("analyze", "-q", path, "--rows", "0")[1]
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_any_terminal_takes_any_name(tmp_path: Path, encoding: str) -> None:
+    name = "名é😀"
+    info = {"distributedInfo": {"rank": 0, "world_size": 1}}
+    path = write(tmp_path / "名.json", [kernel(name, 4, 5, 0)], baseTimeNanoseconds=BASE, **info)
+
+    def said(command: str, *arguments: object) -> str:
+        code = f"import sys; from chopper_interop import cli; sys.exit(cli.{command}_main())"
+        environ = os.environ | {"PYTHONIOENCODING": encoding}
+        done = subprocess.run([sys.executable, "-c", code, *map(str, arguments)],
+                              capture_output=True, env=environ, check=False)  # fmt: skip
+        assert done.stderr.count(b"Traceback") == 0
+        return done.stdout.decode(encoding)
+
+    told = json.loads(said("analyze", path, "kernels", "--by", "kernel", "--json"))
+    assert [row["kernel"] for row in told["kernels"]["rows"]] == [name]
+    shown = said("analyze", path, "kernels", "--by", "kernel")
+    assert name.encode(encoding, "backslashreplace").decode(encoding) in shown
+    said("convert", path, "-o", tmp_path / "名.pftrace")
+    said("check", tmp_path / "名")
 
 
 def test_json_is_strict(tmp_path: Path, run, made) -> None:

@@ -153,6 +153,9 @@ def test_analyze_of_what_is_neither(run) -> None:
     status, _, told = run("analyze", "temporl")
     assert status == 3
     assert "did you mean 'temporal'?" in told
+    for missing in ("nope.parquet", "w/nope"):
+        status, _, told = run("analyze", missing)
+        assert (status, "no such file" in told.lower()) == (errors.ReadError.exit_status, True)
 
 
 def test_formats_are_listed(run) -> None:
