@@ -62,6 +62,11 @@ def show(found: list[Result], *, most: int | None) -> None:
         _facts(console, result, most)
 
 
+def _is_wide(console: Console) -> bool:
+    """Whether programs read it, so that every row is one line, whole."""
+    return console.width >= _FOR_PROGRAMS
+
+
 def _is_table(value: Any) -> bool:
     """Whether a figure of a summary is a table of its own."""
     return isinstance(value, list) and bool(value) and all(isinstance(v, dict) for v in value)
@@ -69,7 +74,7 @@ def _is_table(value: Any) -> bool:
 
 def _table(console: Console, rows: pa.Table, most: int | None) -> None:
     """Rows, as many as are wanted, and what of them is not shown."""
-    table, hidden = _rows(rows, most, console.width if sys.stdout.isatty() else None)
+    table, hidden = _rows(rows, most, None if _is_wide(console) else console.width)
     console.print(table)
     if hidden:
         console.print(f"[dim]not shown for want of room: {escape(', '.join(hidden))}[/dim]")
@@ -146,7 +151,7 @@ def _facts(console: Console, result: Result, most: int | None) -> None:
     lines += [f"{name}: {text}" for name, text in result.conventions.items()]
     for line in lines:
         text = Text(_visible(line), style="dim")
-        console.print(text, soft_wrap=not sys.stdout.isatty())
+        console.print(text, soft_wrap=_is_wide(console))
 
 
 def _of_summary(name: str, value: Any, most: int | None) -> str:
