@@ -121,7 +121,8 @@ def _handed(  # noqa: PLR0913, PLR0917 # columns
     for i in range(len(ts)):
         mine = thread[i]
         since = active[mine]
-        if not waits[i] and (since == np.iinfo(np.int64).min or ts[i] - since > IDLE_NS):
+        fresh = since == np.iinfo(np.int64).min  # then a range alone does not tell
+        if not waits[i] and ((fresh and not opens[i]) or (not fresh and ts[i] - since > IDLE_NS)):
             for other in range(first[mine], stop[mine]):
                 k = last[other]
                 if other == mine or k < 0 or end[k] > ts[i] or end[k] <= since:

@@ -182,8 +182,8 @@ def _why_not(found: list[Converter], head: bytes, path: Path) -> str:
 
 def _without_parts(sources: list[SourceFiles]) -> list[SourceFiles]:
     """Sources without those that another takes along."""
-    taken = {path for source in sources for path in source.paths[1:]}
-    return [source for source in sources if source.paths[0] not in taken]
+    taken = [set(source.paths[1:]) for source in sources]
+    return [source for source in sources if not any(set(source.paths) <= more for more in taken)]
 
 
 def _is_derived(source: SourceFiles, inventory: Inventory) -> bool:

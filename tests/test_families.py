@@ -9,6 +9,7 @@ CONVERTERS = Path(__file__).parents[1] / "converters"
 PACKAGE = "chopper_interop.converters"
 FAMILIES = (
     "amd_smi",
+    "astra_sim",
     "chakra",
     "charllm",
     "dcgmi",
@@ -26,8 +27,13 @@ FAMILIES = (
 """Families by how the names of their modules begin."""
 SHARED = ("rocprof", "telemetry")
 """What several families have in common; rocprof's own formats are one family with it."""
-EXCEPT = {("rpd", "rocpd_parts")}
-"""A family, and what it takes from another nevertheless: the cells of SQLite databases."""
+EXCEPT = {
+    ("rpd", "rocpd_parts"),
+    ("astra_sim", "chakra_files"),
+    ("astra_sim", "chakra_read"),
+}
+"""A family, and what it takes from another nevertheless: the cells of SQLite databases, and the ETs
+that a log of a simulation is of."""
 
 
 def family_of(module: str) -> str:

@@ -43,8 +43,18 @@ PLAIN = (
 )
 
 SEEDS = [
-    Seed("astra-sim", "log.log", SOUND, frozenset(text.strip().encode() for text in LINES)),
-    Seed("astra-sim", "out.txt", PLAIN, frozenset(PLAIN.splitlines()[:16])),
+    Seed(
+        "astra-sim",
+        "log.log",
+        SOUND,
+        frozenset(text.strip().encode() for text in LINES if "issue," in text),
+    ),
+    Seed(
+        "astra-sim",
+        "out.txt",
+        PLAIN,
+        frozenset(text for text in PLAIN.splitlines() if text.startswith(b"issue,")),
+    ),
 ]
 
 
