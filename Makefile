@@ -49,7 +49,7 @@ wheel: $(VENV)/dev.stamp ## sdist, and the wheel that comes of it
 	rm -rf dist
 	$(BIN)/python -m build --quiet
 	$(BIN)/twine check --strict dist/*
-	$(BIN)/check-wheel-contents --toplevel chopper_interop --package chopper_interop dist/*.whl
+	$(BIN)/check-wheel-contents --toplevel chopper_interop --package chopper_interop --package-omit "README.md,*.pyc,__pycache__" dist/*.whl
 
 clean:
 	rm -rf $(VENV) $(DEMO) bench build dist *.egg-info
