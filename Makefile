@@ -12,7 +12,7 @@ demo: $(VENV)/run.stamp ## convert a sample job, and say what to open
 	$(BIN)/chopper-convert --quiet --demo $(DEMO)/profiles
 	$(BIN)/chopper-convert $(DEMO)/profiles -o $(DEMO)/job.parquet -o $(DEMO)/et/ -O mode=gpu
 	$(BIN)/chopper-check $(DEMO)/et/profiles
-	$(BIN)/chopper-analyze $(DEMO)/job.parquet --quiet temporal critical_path -o $(DEMO)/job.pftrace
+	$(BIN)/chopper-analyze $(DEMO)/job.parquet --quiet temporal critical_path dvfs -o $(DEMO)/job.pftrace
 	@echo
 	@echo "Open $(DEMO)/job.pftrace at https://ui.perfetto.dev (nothing is uploaded)."
 	@echo "A simulator such as ASTRA-sim runs $(DEMO)/et/profiles.*.et."

@@ -11,23 +11,23 @@ import pyarrow as pa
 from chopper_interop import (
     arrow,
     collective_times,
-    dependencies_calls,
     gaps,
     gather,
     grouping,
+    host_waits,
     latencies,
+    peers_idle,
     windows,
 )
-from chopper_interop.compiled import jit
 from chopper_interop.graph_chains import streams
 from chopper_interop.result import Result
-from chopper_interop.schemas.kinds import CALLS, GPU_LANES, GPU_WORK, EdgeKind, Kind
-from chopper_interop.schemas.names import Role
+from chopper_interop.schemas.kinds import GPU_LANES, EdgeKind
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from chopper_interop.grouping import Groups
+    from chopper_interop.host_waits import Waits
     from chopper_interop.trace import Trace
     from chopper_interop.windows import Window
 
@@ -38,7 +38,6 @@ __all__ = ["idle"]
 CAUSES = (
     "host_late", "sync", "launch", "kernel_to_kernel", "event", "peer", "window", "unknown",
 )  # fmt: skip
-_WAITS = (Role.DEVICE_SYNC, Role.STREAM_SYNC, Role.EVENT_SYNC, Role.SIGNAL_WAIT)
 _OWN_GRAINS = ("device", "blame")
 _COMPAT = ("", "hta")
 
@@ -116,7 +115,7 @@ def idle(  # noqa: PLR0913 # each choice is an option
     gaps.chosen_compat(compat, _COMPAT)
     found = windows.of_ranks(trace, steps, ranks)
     if compat == "hta":
-        return _hta(trace, found, steps, threshold_ns)
+        return peers_idle.idle(trace, found, steps, threshold_ns)
     names = [name.strip() for name in by.split(",") if name.strip()]
     grouping.grains(",".join(name for name in names if name not in _OWN_GRAINS))
     rows = gaps.work_rows(trace)
@@ -179,19 +178,9 @@ class _Works:
     event_end: Array
     peer_start: Array
     peer_end: Array
-    synced: _Synced
+    synced: Waits
     blame: Array
     before: Array
-
-
-@dataclass(frozen=True)
-class _Synced:
-    """Times in which threads wait for GPUs: those of lane k are at ``first[k]:first[k + 1]``."""
-
-    first: Array
-    start: Array
-    end: Array
-    total: Array
 
 
 @dataclass(frozen=True)
@@ -228,10 +217,10 @@ def _works(trace: Trace, rows: Array) -> _Works:
     ask = np.where(known, np.minimum(called, start), gaps.NEVER)
     call = trace.launch[rows]
     thread = np.where(known, trace.array("lane")[np.maximum(call, 0)], -1)
-    synced = _synced(trace)
+    synced = host_waits.of(trace)
     gpu, gpus = gaps.gpus(trace, rows)
     before = gaps.reach(gpu, gpus, start, end)
-    blame = _blamed_of(trace, synced, thread, before, ask)
+    blame = host_waits.blamed(trace, synced, thread, before, ask)
     bound = known & _bound_by_launch(trace, rows)
     return _Works(start, end, ask, bound, thread, *_events(trace, rows), synced, blame, before)
 
@@ -288,106 +277,6 @@ def _waited_until(trace: Trace) -> Array:
     waits = times.wait > 0
     until[times.row[waits]] = (times.start + times.wait)[waits]
     return until
-
-
-def _synced(trace: Trace) -> _Synced:
-    is_sync = np.zeros(trace.nodes.num_rows, bool)
-    edges = trace.array("kind", "edges") == EdgeKind.SYNC
-    is_sync[trace.array("dst", "edges")[edges]] = True
-    role = dependencies_calls.roles(trace)
-    is_sync |= np.isin(role, [int(r) for r in _WAITS])
-    is_sync &= ~np.isin(trace.array("kind"), [int(k) for k in GPU_WORK])
-    row = np.flatnonzero(is_sync)
-    lane = trace.array("lane")[row]
-    row = row[np.argsort(lane, kind="stable")]
-    lane, n = trace.array("lane")[row], trace.lanes.num_rows
-    start = trace.array("ts")[row]
-    end = start + trace.array("dur")[row]
-    since = np.maximum(start, gaps.reach(lane, n, start, end))
-    end = np.maximum(since, end)
-    first = np.zeros(n + 1, np.int64)
-    np.cumsum(np.bincount(lane, minlength=n), out=first[1:])
-    return _Synced(first, since, end, np.cumsum(end - since))
-
-
-@jit
-def _synced_until(
-    first: Array, start: Array, end: Array, total: Array, lane: Array, at: Array
-) -> Array:
-    """How long each thread had waited for GPUs at some time, since the first thread began."""
-    found = np.zeros(len(at), np.int64)
-    for k in range(len(at)):
-        if lane[k] < 0:
-            continue
-        low, high = first[lane[k]], first[lane[k] + 1]
-        while low < high:
-            middle = (low + high) // 2
-            if start[middle] <= at[k]:
-                low = middle + 1
-            else:
-                high = middle
-        if low > first[lane[k]]:
-            found[k] = total[low - 1] - max(end[low - 1] - at[k], 0)
-        elif low > 0:
-            found[k] = total[low - 1]
-    return found
-
-
-def _blamed_of(trace: Trace, synced: _Synced, thread: Array, before: Array, ask: Array) -> Array:
-    blame = np.full(len(ask), -1, np.int64)
-    late = np.flatnonzero((before != gaps.NEVER) & (ask > before) & (thread >= 0))
-    if late.size:
-        lane, ts = trace.array("lane"), trace.array("ts")
-        first, place = gather.places(lane, trace.lanes.num_rows)
-        end = ts + trace.array("dur")
-        parent = trace.array("parent")
-        waits = (synced.first, synced.start, synced.end)
-        of = (thread[late].astype(np.int64), before[late], ask[late])
-        blame[late] = _blamed(first, place, ts, end, parent, waits, of)
-    return blame
-
-
-@jit
-def _blamed(  # noqa: PLR0913, PLR0917 # columns
-    first: Array,
-    place: Array,
-    ts: Array,
-    end: Array,
-    parent: Array,
-    waits: tuple[Array, Array, Array],
-    of: tuple[Array, Array, Array],
-) -> Array:
-    """The innermost node of a thread that covers half or more of a stretch; -1 if none does.
-
-    The stretch begins behind the last wait within it. What covers more than half covers its middle.
-    """
-    wait_first, wait_start, wait_end = waits
-    lane, since, until = of
-    found = np.full(len(lane), -1, np.int64)
-    for k in range(len(lane)):
-        where, a, b = lane[k], since[k], until[k]
-        low, high = wait_first[where], wait_first[where + 1]
-        while low < high:
-            middle = (low + high) // 2
-            if wait_start[middle] < b:
-                low = middle + 1
-            else:
-                high = middle
-        if low > wait_first[where] and a < wait_end[low - 1] < b:
-            a = wait_end[low - 1]
-        at = a + (b - a) // 2
-        low, high = first[where], first[where + 1]
-        while low < high:
-            middle = (low + high) // 2
-            if ts[place[middle]] <= at:
-                low = middle + 1
-            else:
-                high = middle
-        node = place[low - 1] if low > first[where] else -1
-        while node >= 0 and 2 * (min(end[node], b) - max(ts[node], a)) < b - a:
-            node = parent[node]
-        found[k] = node
-    return found
 
 
 def _places(trace: Trace, rows: Array, names: list[str]) -> tuple[Array, int]:
@@ -450,12 +339,7 @@ def _parts(works: _Works, pieces: _Pieces, threshold_ns: int) -> dict[str, Array
     ask, event = works.ask[at], works.event_end[at]
     asked = np.clip(ask, since, until)
     lane = works.thread[at].astype(np.int64)
-    synced = works.synced
-    waited = (
-        _synced_until(synced.first, synced.start, synced.end, synced.total, lane, to)
-        for to in (asked, since)
-    )
-    sync = np.subtract(*waited)
+    sync = np.subtract(*(host_waits.waited_ns(works.synced, lane, to) for to in (asked, since)))
     ready = np.clip(event, asked, until)
     peer = np.minimum(works.peer_end[at], ready) - np.maximum(works.peer_start[at], asked)
     peer = np.where(works.peer_end[at] == gaps.NEVER, 0, np.maximum(peer, 0))
@@ -515,12 +399,9 @@ def _columns(
 
 def _began_in_sync(works: _Works, pieces: _Pieces) -> Array:
     """Which gaps began while the thread that ended them waited for a GPU."""
-    synced, lane = works.synced, works.thread[pieces.at].astype(np.int64)
+    lane = works.thread[pieces.at].astype(np.int64)
     before = np.where(pieces.edge, pieces.start, pieces.before)
-    at_, next_ = (
-        _synced_until(synced.first, synced.start, synced.end, synced.total, lane, t)
-        for t in (before, before + 1)
-    )
+    at_, next_ = (host_waits.waited_ns(works.synced, lane, t) for t in (before, before + 1))
     return (next_ > at_) & ~pieces.edge
 
 
@@ -596,76 +477,3 @@ def _conventions(
     elif "instance" not in trace.nodes.column_names:
         told["peers"] = "collectives are not matched between ranks: peer and comm_wait_ns are 0"
     return told
-
-
-def _hta(trace: Trace, found: list[Window], steps: str, threshold_ns: int) -> Result:
-    """Holistic Trace Analysis' idle time of each stream: each gap is one of three as a whole."""
-    rows = gaps.work_rows(trace, (*GPU_WORK, Kind.GPU_SYNC))
-    at, _ = gaps.in_windows(trace, rows, found)
-    rows = rows[np.unique(at)]
-    asked = _asked_by_number(trace, rows)
-    lane = trace.array("lane")[rows]
-    stream = trace.array("number", "lanes")[lane] if lane.size else lane.astype(np.int64)
-    kept = (stream != -1) & (np.ones(len(rows), bool) if steps else _hta_keeps(trace, rows, asked))
-    rows, stream, asked = rows[kept], stream[kept], asked[kept]
-    rank = trace.array("rank")[rows].astype(np.int64)
-    first, code = gather.distinct(rank, stream)
-    order = np.lexsort((stream[first], rank[first]))
-    start = trace.array("ts")[rows]
-    before = gaps.previous(code, len(first), start, start + trace.array("dur")[rows])
-    gap = np.where(before == gaps.NEVER, 0, start - before)
-    host = (asked > before) & (before != gaps.NEVER)
-    kernel = ~host & (gap < threshold_ns)
-    columns: dict[str, Any] = {"rank": rank[first][order].astype(np.int32)}
-    columns["stream"] = stream[first][order]
-    for name, which in {"host_wait": host, "kernel_wait": kernel, "other": ~host & ~kernel}.items():
-        total = np.zeros(len(first), np.int64)
-        np.add.at(total, code[which], gap[which])
-        columns[f"{name}_ns"] = total[order]
-    columns["idle_ns"] = sum(columns[f"{n}_ns"] for n in ("host_wait", "kernel_wait", "other"))
-    summary = {name: int(c.sum()) for name, c in columns.items() if name.endswith("_ns")}
-    whole = (
-        "all of the trace; of a rank with several ranges ProfilerStep, what was asked for before "
-        "the last of them"
-    )
-    conventions = {
-        "window": windows.described(steps, whole),
-        "definition": "Holistic Trace Analysis: of each stream and gap between work in order of "
-        "start, host wait if the call for it began in the gap, else kernel wait below "
-        f"{threshold_ns:,} ns, else other; where work overlaps, gaps are below 0",
-        "links": "all GPU work counts; without a recorded launch it is never host wait",
-        "memset": "counts as work",
-        "copies": "count as work; so do recorded waits of streams",
-        "rounding": "none; HTA rounds times that are no whole microseconds inwards",
-        "left out": f"{int(np.count_nonzero(~kept)):,} pieces of work",
-    }
-    table = pa.table({name: arrow.array(column) for name, column in columns.items()})
-    return Result("idle", table, summary, conventions)
-
-
-def _asked_by_number(trace: Trace, rows: Array) -> Array:
-    """When the call for each began, by its recorded launch or else by the number that they share."""
-    asked = gaps.asked(trace, rows)
-    number = trace.array("correlation")[rows]
-    missing = np.flatnonzero((asked == gaps.NEVER) & (number > 0))
-    calls = np.flatnonzero(np.isin(trace.array("kind"), [int(k) for k in CALLS]))
-    both = np.concatenate([calls, rows[missing]])
-    if missing.size and calls.size:
-        first, code = gather.distinct(trace.array("rank")[both], trace.array("correlation")[both])
-        caller = both[first[code[len(calls) :]]]
-        found = np.isin(trace.array("kind")[caller], [int(k) for k in CALLS])
-        asked[missing[found]] = trace.array("ts")[caller[found]]
-    return asked
-
-
-def _hta_keeps(trace: Trace, rows: Array, asked: Array) -> Array:
-    """What HTA keeps: of several ranges ProfilerStep of a rank, it leaves out the last."""
-    is_step = np.array([n.startswith("ProfilerStep") for n in trace.names()] or [False])
-    steps = is_step[trace.array("name")] & (trace.array("kind") == Kind.ANNOTATION)
-    kept = np.ones(len(rows), bool)
-    for rank, mine in trace.rank_rows.items():
-        starts = np.unique(trace.array("ts")[mine][steps[mine]])
-        if len(starts) > 1:
-            of = trace.array("rank")[rows] == rank
-            kept[of] = (asked[of] != gaps.NEVER) & (asked[of] < starts[-1])
-    return kept

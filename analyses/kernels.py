@@ -7,9 +7,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import arrow, distributions, gather, grouping, instances, peers_kernels
+from chopper_interop import (
+    arrow,
+    distributions,
+    gather,
+    grouping,
+    instances,
+    peers_charllm_kernels,
+    peers_kernels,
+)
 from chopper_interop.compiled import jit
-from chopper_interop.errors import UsageError
+from chopper_interop.errors import NoSuchDefinitionsError, UsageError
 from chopper_interop.result import Result
 
 if TYPE_CHECKING:
@@ -49,7 +57,7 @@ _CONVENTIONS = {
 }
 
 
-def kernels(
+def kernels(  # noqa: PLR0913
     trace: Trace,
     *,
     by: str = _BY,
@@ -57,6 +65,7 @@ def kernels(
     ranks: str = "",
     outlier_mads: float = 5.0,
     compat: str = "",
+    pp: int = 1,
 ) -> Result:
     """Durations, rates and outliers of GPU work, by kernel, operation, layer or whatever is asked.
 
@@ -75,6 +84,10 @@ def kernels(
         median absolute deviations (and by 5 % and 1 us).
     compat
         "hta": time by type of kernel by that tool's definition, in its columns and microseconds.
+        "charllm": occurrences and time by CharLLM-PPT's categories of names (`by`: "category", its
+        default, "rank,category", "kernel", "rank,kernel").
+    pp
+        With "charllm", the degree of pipeline parallelism that it divides by.
 
     Returns
     -------
@@ -97,6 +110,16 @@ def kernels(
     have a wide one, and few outliers: ask finer. Operations of several kernels have one instance
     a kernel.
     """
+    if compat == "charllm":
+        if steps:
+            raise NoSuchDefinitionsError(
+                "compat=charllm counts all of a trace", hint="leave steps out"
+            )
+        return peers_charllm_kernels.kernels(trace, "category" if by == _BY else by, ranks, pp)
+    if pp != 1:
+        raise UsageError(
+            f"pp={pp} goes with compat=charllm", hint="by=rank,category tells each stage"
+        )
     if compat:
         default = by == _BY and not steps
         return peers_kernels.kernels(trace, compat, ranks, default=default)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import arrow, distributions, gaps, gather, intervals, windows
-from chopper_interop.compiled import jit
+from chopper_interop import arrow, distributions, gaps, gather, intervals, launch_split, windows
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import Kind
 
@@ -107,7 +106,7 @@ def launch(  # noqa: PLR0913 # each choice is an option
     gaps.chosen_compat(compat, _COMPAT)
     found = windows.of_ranks(trace, steps, ranks)
     rows = gaps.work_rows(trace, _WORK[work])
-    split, contradicted = _split(trace, rows, compat)
+    split, contradicted = launch_split.of(trace, rows, compat)
     every = rows if work == "all" else gaps.work_rows(trace)
     depth = _depths(trace, every)
     place, window = gaps.in_windows(trace, rows, found)
@@ -125,51 +124,6 @@ def launch(  # noqa: PLR0913 # each choice is an option
     return Result(
         "launch", table, summary, conventions, _annotations(trace, rows, split, every, depth)
     )
-
-
-def _split(trace: Trace, rows: Array, compat: str) -> tuple[Columns, Array]:
-    """Prep, call and launch of each kernel, -1 where its call is not known; where times contradict."""
-    start, dur = trace.array("ts")[rows], trace.array("dur")[rows]
-    chain, chains = _chains(trace, rows)
-    before = (gaps.previous if compat == "chopper" else gaps.reach)(
-        chain, chains, start, start + dur
-    )
-    called = gaps.asked(trace, rows)
-    linked, first = called != gaps.NEVER, before == gaps.NEVER
-    contradicted = linked & (called > start)
-    called = np.where(linked, np.minimum(called, start), start)
-    since = np.where(first, start, before)
-    gap = np.maximum(start - since, 0)
-    prep = np.maximum(np.where(first, 0, called - since), 0)
-    call = np.where(first, start - called, np.minimum(start - called, gap))
-    split = {"prep": prep, "call": call, "launch": gap}
-    told = {f"{name}_ns": np.where(linked, values, -1) for name, values in split.items()}
-    told["gap_ns"], told["called"] = gap, np.where(linked, called, gaps.NEVER)
-    return told, contradicted
-
-
-def _chains(trace: Trace, rows: Array) -> tuple[Array, int]:
-    """Kernels of one training step on one GPU; those of no step, between two of them, are one too."""
-    gpu, gpus = gaps.gpus(trace, rows)
-    if "iteration" not in trace.nodes.column_names:
-        return gpu, gpus
-    step = arrow.numbers(trace.nodes["iteration"], -1)[rows].astype(np.int64)
-    run = np.where(step < 0, _runs(gpu, step, gpus), 0)
-    first, chain = gather.distinct(gpu, step, run)
-    return chain, len(first)
-
-
-@jit
-def _runs(group: Array, step: Array, groups: int) -> Array:
-    """Number of the run of equal steps that each piece is in, within its group."""
-    run, last = np.zeros(groups, np.int64), np.full(groups, -2, np.int64)
-    found = np.empty(len(group), np.int64)
-    for i in range(len(group)):
-        g = group[i]
-        run[g] += step[i] != last[g]
-        last[g] = step[i]
-        found[i] = run[g]
-    return found
 
 
 def _depths(trace: Trace, rows: Array) -> Array:

@@ -52,8 +52,8 @@ _CONVENTIONS = {
     "links": "all work counts; what has no recorded launch starts when it did, or behind its stream",
     "memset": "counts as compute",
     "copies": "copies by kernels of the runtime (__amd_rocclr_*) count as compute",
-    "clock": "a kernel's time changes by beta x measured / new clock + 1 - beta; beta is an option, 1 "
-    "if not said; kernels without a known clock stay",
+    "clock": "kernels follow it as what is known of each says (see dvfs); with beta given by "
+    "beta x measured / new clock + 1 - beta; kernels without a known clock stay",
     "path": "path_*: time by class on what the end of the window waited for, see critical_path",
 }
 
@@ -75,14 +75,14 @@ def what_if(
     change
         What is different: ``"scale=0.5 where kind == 'kernel' and operation == 'aten::mm'"``.
         ``scale=F``, ``remove``, ``median=both|ranks|iterations``, ``launch=0|5us|+2us``,
-        ``calls=0|5us|+2us``, ``bandwidth=F [latency=5us]``, ``clock=MHZ [beta=0..1]``, ``delays=F``,
+        ``calls=0|5us|+2us``, ``bandwidth=F [latency=5us]``, ``clock=1900|0.9x|max1900 [beta=0..1]``, ``delays=F``,
         each with ``where`` and a query on the nodes' columns or for all. Several are separated by
         ``;``: then each alone and all together. Without any, a list of usual ones, each alone.
     by
         Rows: ``"job"`` one a window, ``"rank"`` each rank's own, ``"class"`` the path of each window
         by what it consists of.
     steps
-        Training steps as of `windows.of_job`. By default all of them as one.
+        Training steps as of `windows.of_ranks`. By default all of them as one.
     ranks
         Ranks whose time is looked at (``"0,4-7"``); all ranks are timed anew.
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from chopper_interop.result import Result
+    from chopper_interop.runs import Runs
     from chopper_interop.trace import Trace
 
 AGAINST, COMPAT = "against", "compat"
@@ -40,6 +41,23 @@ class Question:
     def functions(self) -> list[Callable[..., Any]]:
         """The analyses that are asked."""
         return [registry.analysis(name) for name in self.asked]
+
+    @property
+    def of_two(self) -> bool:
+        """Whether one of them compares two jobs."""
+        return any(
+            AGAINST in registry.options(f) and not registry.takes_runs(f) for f in self.functions
+        )
+
+    @property
+    def of_runs(self) -> bool:
+        """Whether one of them compares several runs."""
+        return any(registry.takes_runs(f) for f in self.functions)
+
+    @property
+    def of_runs_alone(self) -> bool:
+        """Whether all of them compare runs, of which any may be unreadable."""
+        return bool(self.asked) and all(registry.takes_runs(f) for f in self.functions)
 
 
 @dataclass
@@ -96,7 +114,8 @@ def question(
             plan.left_out[name] = "it has the definitions of no other tool"
         elif not against and AGAINST in takes:
             if names:
-                raise UsageError(f"{name} compares two jobs", hint="say the other with --against")
+                what = "several runs" if registry.takes_runs(function) else "two jobs"
+                raise UsageError(f"{name} compares {what}", hint="say the other with --against")
             plan.left_out[name] = "it compares with another job, which --against names"
         else:
             plan.asked[name] = {n: v for n, v in (options | common).items() if n in takes}
@@ -107,11 +126,27 @@ def question(
     return plan
 
 
-def ask(trace: Trace, plan: Question, against: Trace | None = None) -> Answers:
-    """Ask them all; one that cannot answer does not hinder the others."""
+def ask(
+    trace: Trace, plan: Question, against: Trace | None = None, runs: Runs | None = None
+) -> Answers:
+    """Ask them all; one that cannot answer does not hinder the others.
+
+    Parameters
+    ----------
+    trace
+        The job that is asked about.
+    plan
+        Who is asked what.
+    against
+        The other job, for those that compare two.
+    runs
+        The other jobs, for those that compare several runs.
+    """
     answers = Answers()
     for name, options in plan.asked.items():
-        second = {AGAINST: against} if AGAINST in registry.options(registry.analysis(name)) else {}
+        function = registry.analysis(name)
+        other = runs if registry.takes_runs(function) else against
+        second = {AGAINST: other} if AGAINST in registry.options(function) else {}
         try:
             answers.results.append(pipeline.analyze(trace, name, **options, **second))
         except ChopperError as error:

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from chopper_interop import arrow, counterparts, gather, pandas_view, paths
+from chopper_interop import (
+    counterparts,
+    gather,
+    ideal,
+    pandas_view,
+    paths,
+    sensitivity,
+    target_clocks,
+)
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 
@@ -27,8 +35,6 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-CLOCK = "gfxclk_mhz"
-"""Column of the clock that kernels ran at."""
 _UNITS = {"": 1.0, "ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 _TIME = re.compile(r"([+-]?)(\d+(?:\.\d*)?|\.\d+)(ns|us|ms|s)?")
 _WHERE = re.compile(r"\s*(.*?)(?:\s*\bwhere\b\s*(.*?))?\s*", re.DOTALL)
@@ -284,8 +290,11 @@ def _fixed(text: str) -> int:
     return time.ns
 
 
-def _beta(text: str) -> float:
-    number = _factor(text or "1")
+def _beta(text: str) -> float | None:
+    """A sensitivity; None for what the trace tells of each kernel's."""
+    if not text:
+        return None
+    number = _factor(text)
     if number > 1:
         raise ValueError(f"{text} is more than 1")
     return number
@@ -370,18 +379,25 @@ def _bandwidth(changer: Changer, now: Applied, change: Change, chosen: Array) ->
 
 
 def _clock(changer: Changer, now: Applied, change: Change, chosen: Array) -> None:
-    trace = changer.trace
+    trace, beta = changer.trace, change.options["beta"]
+    known = sensitivity.of(trace)
+    own, node = known.repeats.clocks.mhz, known.repeats.node
+    mhz = change.value.of(own if beta is not None else known.mhz)
     kernels = chosen & (trace.array("kind") == Kind.KERNEL)
-    clock = np.full(len(kernels), np.nan)
-    if CLOCK in trace.nodes.column_names:
-        clock = arrow.numbers(trace.nodes[CLOCK], np.nan).astype(float)
-    known = kernels & (clock > 0)
-    now.notes["kernels without a known clock, which stay"] += int((kernels & ~known).sum())
-    edge = changer.edges(known)
-    beta = change.options["beta"]
-    ratio = clock[changer.owner[edge]] / change.value
-    lag = now.lag_ns[edge]
-    now.lag_ns[edge] = _whole(lag * (beta * ratio + 1 - beta))
+    told = np.zeros(len(kernels), bool)
+    log = np.zeros(len(kernels))
+    if beta is None:
+        is_change = change.value.is_change
+        ratio, *_ = known.ratio(mhz, is_change=is_change)
+        found = ideal.durations(known, ratio, mhz, is_change=is_change)
+        told, log = found.key >= 0, found.log
+    else:
+        told[node] = ~np.isnan(own)
+        log[node[~np.isnan(own)]] = np.log(beta * own / mhz + 1 - beta)[~np.isnan(own)]
+    now.notes["kernels without a known clock, which stay"] += int((kernels & ~told).sum())
+    edge = changer.edges(kernels & told)
+    factor = np.exp(log[changer.owner[edge]])
+    now.lag_ns[edge] = _whole(now.lag_ns[edge] * factor)
 
 
 def _delays(changer: Changer, now: Applied, change: Change, chosen: Array) -> None:
@@ -458,7 +474,9 @@ VERBS = {
     "launch": Verb("launch=0|5us|+2us", _time, {}, _launch),
     "calls": Verb("calls=0|5us|+2us", _time, {}, _calls),
     "bandwidth": Verb("bandwidth=FACTOR latency=5us", _positive, {"latency": _fixed}, _bandwidth),
-    "clock": Verb("clock=MHZ beta=0..1", _positive, {"beta": _beta}, _clock),
+    "clock": Verb(
+        "clock=1900|0.9x|max1900 beta=0..1", target_clocks.parsed, {"beta": _beta}, _clock
+    ),
     "delays": Verb("delays=FACTOR", _factor, {}, _delays),
 }
 """What changes can do, by name.
@@ -468,6 +486,7 @@ of host nodes the host's time within them. ``remove``: the same by 0, and launch
 the GPU at once. ``median``: own time becomes the median of that of counterparts. ``launch``: the
 least time from a launching call to the start of its work. ``calls``: time of the host in launching
 calls. ``bandwidth``: transfers by that factor faster, but for a fixed latency. ``clock``: kernels as
-if at another core clock, t (beta measured / new + 1 - beta). ``delays``: waits that nothing explains
+if at another core clock (MHz, a factor to their own, or a limit), by what the trace tells of how each
+follows it, or by t (beta measured / new + 1 - beta). ``delays``: waits that nothing explains
 times a factor.
 """

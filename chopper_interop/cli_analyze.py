@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chopper_interop import cli_common
-from chopper_interop.errors import UsageError
+from chopper_interop.errors import ChopperError, UsageError
 
 if TYPE_CHECKING:
     import argparse
 
     from chopper_interop.asking import Answers, Question
+    from chopper_interop.cli_runs import Found
     from chopper_interop.registry import Converter
     from chopper_interop.sources import Inventory
     from chopper_interop.trace import Trace
@@ -27,6 +28,7 @@ _EXAMPLES = (
     "  chopper-analyze RUN/ temporal --by rank,stream    one analysis, finer\n"
     "  chopper-analyze RUN/ critical_path -o job.pftrace see it in Perfetto\n"
     "  chopper-analyze RUN/ compare --against OLD_RUN/   what got slower\n"
+    "  chopper-analyze RUN/ sweep --against 'RUNS/*'     many runs in one table\n"
     "  chopper-analyze RUN/ --json > all.json            exact integer ns, for programs\n"
 )
 _SUGAR = {
@@ -54,15 +56,18 @@ def run(given: argparse.Namespace) -> int:
     outputs = [cli_common.output(text, given.to) for text in given.output]
     writers = [pipeline.writer(path, name) for path, name in outputs]
     quiet = given.quiet or given.json
-    jobs = _jobs(given, paths)
+    jobs, others = _jobs(given, paths, question)
     console.show_first_run(quiet=quiet)
     with console.progress_shown(quiet=quiet):
-        trace, against = _read(given, jobs, question, [w.writer for w in writers])
-        answers = asking.ask(trace, question, against)
+        _refuse_unknown(given, jobs, others, [*question.functions, *(w.writer for w in writers)])
+        trace, against = _read(given, jobs, question)
+        runs = [other.run(options, given.on_loss) for other in others]
+        answers = asking.ask(trace, question, against, runs)
         written = [path for path, _ in outputs]
         tables = console_results.csv_paths(answers.results, given.csv) if given.csv else []
-        pipeline.refuse_sources(_files(jobs, [trace, against]), [*written, *tables])
-        _refuse_folders(jobs, written, writers)
+        read = [*jobs, *((other.name, other.inventory) for other in others)]
+        pipeline.refuse_sources(_files(read, [trace, against]), [*written, *tables])
+        _refuse_folders(read, written, writers)
     _show(given, answers, question)
     _write(given, answers.annotated(trace), written, writers)
     for name, error in answers.failed.items():
@@ -93,16 +98,26 @@ def _about(*, schema: bool) -> int:
     return 0
 
 
-def _jobs(given: argparse.Namespace, paths: list[Path]) -> list[tuple[str, Inventory]]:
-    """Name and files of the job that is asked about, and of the one it is compared with, if any."""
-    from chopper_interop import pipeline, sources
+def _jobs(
+    given: argparse.Namespace, paths: list[Path], question: Question
+) -> tuple[list[tuple[str, Inventory]], list[Found]]:
+    """Name and files of the job that is asked about and of the one it is compared with, if any.
 
-    old_paths = [Path(text) for text in given.against]
-    return [
-        (pipeline.job_name(some[0]), sources.find(some, given.from_format))
-        for some in (paths, old_paths)
-        if some
-    ]
+    And the runs that it is compared with, if they are many.
+    """
+    from chopper_interop import cli_runs, pipeline, sources
+
+    other_paths = cli_runs.paths_of(given.against, paths)
+    if question.of_runs_alone and len(paths) == 1:
+        asked = cli_runs.find(paths[0], given.from_format).inventory
+    else:
+        asked = sources.find(paths, given.from_format)
+    jobs = [(pipeline.job_name(paths[0]), asked)]
+    if question.of_two and other_paths:
+        found = sources.find(other_paths, given.from_format)
+        jobs.append((pipeline.job_name(other_paths[0]), found))
+    of_runs = other_paths if question.of_runs else []
+    return jobs, [cli_runs.find(path, given.from_format) for path in of_runs]
 
 
 def _files(jobs: list[tuple[str, Inventory]], traces: list[Trace | None]) -> list[Path]:
@@ -123,19 +138,29 @@ def _refuse_folders(
             raise UsageError("it would be overwritten by what is made of it", path=path)
 
 
-def _read(
+def _refuse_unknown(
     given: argparse.Namespace,
     jobs: list[tuple[str, Inventory]],
-    question: Question,
-    writers: list[Any],
+    others: list[Found],
+    functions: list[Any],
+) -> None:
+    """Raise `UsageError` for an option that nothing takes."""
+    from chopper_interop import registry
+
+    inventories = [job for _, job in jobs] + [other.inventory for other in others]
+    readers = [s.converter.reader for job in inventories for s in job.sources]
+    options = cli_common.options(given.option)
+    for option in registry.unknown_options([*readers, *functions], options):
+        raise UsageError(f"-O {option}: neither inputs, analyses nor outputs have such an option")
+
+
+def _read(
+    given: argparse.Namespace, jobs: list[tuple[str, Inventory]], question: Question
 ) -> tuple[Trace, Trace | None]:
     """The job that is asked about, and the one that it is compared with if there is one."""
     from chopper_interop import console, pipeline, registry
 
-    readers = [s.converter.reader for _, job in jobs for s in job.sources]
     options = cli_common.options(given.option)
-    for option in registry.unknown_options([*readers, *question.functions, *writers], options):
-        raise UsageError(f"-O {option}: neither inputs, analyses nor outputs have such an option")
     traces: list[Trace] = []
     for name, inventory in jobs:
         console.show_inventory(inventory, quiet=given.quiet or given.json)
@@ -143,7 +168,13 @@ def _read(
         unknown = registry.unknown_options(mine, options)
         reading = {n: v for n, v in options.items() if n not in unknown}
         rules = (given.map_device, given.clock_offset) if not traces else ((), ())
-        traces.append(pipeline.read_inventory(inventory, name, reading, *rules))
+        try:
+            trace = pipeline.read_inventory(inventory, name, reading, *rules)
+        except ChopperError as error:
+            if not question.of_runs_alone or isinstance(error, UsageError):
+                raise
+            trace = pipeline.nothing_of(name, error)  # a row that says why
+        traces.append(trace)
         pipeline.refuse_losses(traces[-1].meta.issues, given.on_loss)
     return traces[0], traces[1] if len(traces) > 1 else None
 
@@ -208,7 +239,8 @@ def parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="SOURCE",
-        help="another job to compare with; repeatable, all of them are one job",
+        help="another job to compare with, or a quoted pattern of such ('RUNS/*'); repeatable: to "
+        "sweep each is a run of its own, to others all of them are one job",
     )
     made.add_argument("--json", action="store_true", help="one JSON object on stdout")
     made.add_argument("--csv", metavar="DIR", help="a CSV file for each analysis, and summary.json")

@@ -69,13 +69,7 @@ def of(trace: Trace) -> Times:
     trace
         Any trace; without the column `instance` nothing is known of either.
     """
-    kept: Times | None = trace.__dict__.get(_KEPT)
-    if kept is None:
-        kept = trace.__dict__[_KEPT] = _times(trace)  # as cached_property does
-    return kept
-
-
-_KEPT = "_collective_times"
+    return trace.kept("collective_times", _times)
 
 
 def _times(trace: Trace) -> Times:

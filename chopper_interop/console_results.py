@@ -156,7 +156,8 @@ def _facts(console: Console, result: Result, most: int | None) -> None:
 
 def _of_summary(name: str, value: Any, most: int | None) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{key} {_of_summary(name, one, most)}" for key, one in value.items())
+        told = ((key, key if results.unit(key) else name, one) for key, one in value.items())
+        return ", ".join(f"{key} {_of_summary(of, one, most)}" for key, of, one in told)
     if isinstance(value, list | tuple):
         shown = [_of_summary(name, one, most) for one in value[:most]]
         more = len(value) - len(shown)
@@ -211,7 +212,9 @@ def write_csv(found: list[Result], folder: Path) -> None:
     names = {path.name for path in csv_paths(found, folder)}
     facts = {r.analysis: {"summary": r.summary, "conventions": r.conventions} for r in found}
     told = _dumped(facts)
-    with outputs.folder(folder, owns=lambda there: there.name in names) as where:
+    with outputs.folder(
+        folder, owns=lambda there: there.name in names and _is_ours(there)
+    ) as where:
         for result in found:
             path = where / f"{result.analysis}.csv"
             with path.open("w", newline="", encoding="utf-8") as file:
@@ -219,6 +222,15 @@ def write_csv(found: list[Result], folder: Path) -> None:
                 writer.writerow(result.rows.column_names)
                 writer.writerows(row.values() for row in result.rows.to_pylist())
         (where / _SUMMARY).write_text(told, encoding="utf-8")
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a file is one that `write_csv` wrote, by its first line."""
+    if path.name == _SUMMARY or not path.is_file():
+        return path.is_file()
+    with path.open(encoding="utf-8", errors="replace", newline="") as file:
+        header = next(csv.reader(file), [])
+    return set(header) <= results.columns(path.stem).keys()
 
 
 def show_analyses() -> None:

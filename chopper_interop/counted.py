@@ -12,20 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import arrow, counted_clock, gather, stated
+from chopper_interop import arrow, counted_clock, gather, rated, stated
 from chopper_interop.align import DURATION
-from chopper_interop.devices import of_host
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.derived import BUSY_CYCLES, FLOPS, METRICS, ONLY_ON, canonical
-from chopper_interop.schemas.gpus import ONE_DIE, WAVES_PER_SIMD, known
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
+    from chopper_interop.rated import Rated
     from chopper_interop.schemas.derived import Formula, Metric
-    from chopper_interop.schemas.meta import Device
     from chopper_interop.trace import Trace
 
     Array = npt.NDArray[Any]
@@ -60,11 +58,15 @@ COMPARED = Fault(
 
 CLOCK = "gfxclk_counted_mhz"
 _COLUMNS = (*(m.name for m in METRICS if m.name in hub.ANNOTATION_TYPES), CLOCK)
-_TOLERANCE = 1.01
+TOLERANCE = 1.01
 """Counters of one dispatch do not begin and end at the same cycle."""
 _MOST = 1e18
 """No counter of a dispatch counts so far."""
-_FACTS = ("xccs", "cus", "simds_per_cu", "waves_per_cu", "max_mhz")
+_FACTS = {
+    "xccs": "xccs", "cus": "cus", "simds_per_cu": "simds_per_cu", "waves_per_cu": "waves_per_simd",
+    "max_mhz": "boost_mhz",
+}  # fmt: skip
+"""Operands that are facts of a GPU → fields of `Rated`."""
 
 
 def columns(trace: Trace, issues: IssueLog) -> dict[str, pa.Array]:
@@ -109,6 +111,43 @@ def metrics(trace: Trace, *names: str) -> tuple[Array, dict[str, Array]]:
     counted = _Counted.of(trace, issues)
     known = counted.metrics(issues)
     return counted.node, {name: known[name] for name in names}
+
+
+def own_cycles(trace: Trace) -> tuple[Array, Array]:
+    """Core clocks on each die of the dispatches that were counted, without those of the profiler.
+
+    Returns
+    -------
+    node, cycles
+        Not a number where they cannot be told (see `counted_clock`).
+    """
+    issues = IssueLog("job")
+    counted = _Counted.of(trace, issues)
+    return counted.node, counted.clock(issues) * counted.duration_ns / 1e3
+
+
+def raw(trace: Trace, counter: str) -> Array:
+    """A counter as tools sum it over a GPU, for each node; not a number where it was not counted."""
+    values = np.full(trace.nodes.num_rows, np.nan)
+    if not trace.counters.num_rows:
+        return values
+    names = arrow.flat(trace.counters["name"])
+    wanted = [
+        n for n, text in enumerate(names.dictionary.to_pylist()) if canonical(text) == counter
+    ]
+    rows = np.isin(arrow.numbers(names, -1), wanted)
+    values[trace.array("node", "counters")[rows]] = trace.array("value", "counters")[rows]
+    return values
+
+
+def in_own_run(trace: Trace) -> Array:
+    """Nodes whose cycles were counted in the run that the trace is of, not in another one."""
+    owner = trace.array("node", "counters")
+    if not len(owner):
+        return owner
+    names = arrow.flat(trace.counters["name"])
+    times = [n for n, text in enumerate(names.dictionary.to_pylist()) if text == DURATION]
+    return np.setdiff1d(owner, owner[np.isin(arrow.numbers(names, -1), times)])
 
 
 def totals(trace: Trace) -> dict[str, float]:
@@ -216,7 +255,7 @@ class _Counted:
         return holds
 
     def _checked(self, metric: Metric, values: Array, issues: IssueLog) -> Array:
-        most = metric.most * _TOLERANCE if metric.most else np.inf
+        most = metric.most * TOLERANCE if metric.most else np.inf
         wrong = np.flatnonzero((values < 0) | (values > most))
         example = f"{metric.name} of {values[wrong[0]]:,.6g} {metric.unit}" if wrong.size else ""
         issues.add(IMPOSSIBLE, wrong.size, example)
@@ -288,39 +327,23 @@ class _Gpu:
 
 def _devices(trace: Trace, node: Array, issues: IssueLog) -> tuple[Array, list[_Gpu]]:
     """GPU of each node, a number, and what is known of the GPUs."""
-    lane = trace.array("lane")[node]
-    rank, device = trace.array("rank")[node], trace.array("device", "lanes")[lane]
-    first, which = gather.distinct(rank, device)
-    hosts = {r.rank: r.host for r in trace.meta.ranks}
-    gpus = []
-    for r, d in zip(rank[first].tolist(), device[first].tolist(), strict=True):
-        same = [x for x in trace.meta.devices if x.device == d]
-        here = of_host(same, hosts.get(r, ""))
-        gpus.append(_gpu(here[0], issues) if here else _Gpu(_facts({}), "", f"device {d}"))
-    return which, gpus
+    found, which = rated.of_nodes(trace, node)
+    return which, [_gpu(device, one, issues) for (_, device), one in found.items()]
 
 
-def _facts(told: dict[str, float]) -> dict[str, float]:
-    return {fact: told.get(fact, np.nan) for fact in _FACTS}
+def _gpu(device: int, one: Rated, issues: IssueLog) -> _Gpu:
+    """What formulas need of a GPU; what was taken from its name is told."""
+    known = {fact: getattr(one, name) for fact, name in _FACTS.items()}
+    facts = {fact: np.nan if value is None else float(value) for fact, value in known.items()}
+    facts["waves_per_cu"] *= facts["simds_per_cu"]
+    named = [f for f in ("cus", "max_mhz", "simds_per_cu", "xccs") if _is_of_name(one, _FACTS[f])]
+    values = ", ".join(f"{fact} {facts[fact]:g}" for fact in named)
+    issues.add(ASSUMED, len(named), f"device {device}, {one.name or one.arch!r}: {values}")
+    return _Gpu(facts, one.arch, f"device {device} {one.name!r} {one.arch}".strip())
 
 
-def _gpu(device: Device, issues: IssueLog) -> _Gpu:
-    """What is known of a GPU, from its name where no source tells it."""
-    product = known(device.name, device.arch, device.cus)
-    arch = device.arch or product.get("arch", "")
-    told = {f: float(v) for f in _FACTS if f != "waves_per_cu" and (v := getattr(device, f)) > 0}
-    named: dict[str, float] = {"xccs": 1.0} if ONE_DIE.fullmatch(arch) else {}
-    named |= {fact: product[fact] for fact in _FACTS if fact in product}
-    if "cus" in told and {"cus", "xccs"} <= product.keys():
-        dies = told["cus"] * named.pop("xccs") / named["cus"]  # fewer of a partition
-        named |= {"xccs": dies} if dies == int(dies) else {}
-    assumed = sorted(named.keys() - told.keys())
-    facts = named | told
-    if arch in WAVES_PER_SIMD and "simds_per_cu" in facts:
-        facts["waves_per_cu"] = WAVES_PER_SIMD[arch] * facts["simds_per_cu"]
-    values = ", ".join(f"{name} {facts[name]:g}" for name in assumed)
-    issues.add(ASSUMED, len(assumed), f"device {device.device}, {device.name or arch!r}: {values}")
-    return _Gpu(_facts(facts), arch, f"device {device.device} {device.name!r} {arch}".strip())
+def _is_of_name(one: Rated, fact: str) -> bool:
+    return fact in one.told and not one.told[fact].startswith((rated.DEVICE, rated.TELEMETRY))
 
 
 def _compare(trace: Trace, node: Array, counted: Array, issues: IssueLog) -> None:

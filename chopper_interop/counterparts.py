@@ -47,13 +47,7 @@ def of(trace: Trace, *, across: str = "iterations") -> Array:
     """
     if across not in ACROSS:
         raise UsageError(f"across={across}: that is unknown", hint=f"there are {', '.join(ACROSS)}")
-    kept: dict[str, Array] = trace.__dict__.setdefault(_KEPT, {})  # as cached_property does
-    if across not in kept:
-        kept[across] = _of(trace, across)
-    return kept[across]
-
-
-_KEPT = "_counterparts"
+    return trace.kept(f"counterparts.{across}", lambda of: _of(of, across))
 
 
 def _of(trace: Trace, across: str) -> Array:

@@ -303,6 +303,16 @@ def of_host(found: Iterable[Device], host: str) -> list[Device]:
     return here or [d for d in found if not (host and d.host)]
 
 
+def only_host(trace: Trace) -> str:
+    """Name of the node of a trace of one node; empty if it has several, or none is named.
+
+    Ranks tell it or, if none of them does, devices.
+    """
+    of_ranks = {r.host for r in trace.meta.ranks} - {""}
+    names = of_ranks or {d.host for d in trace.meta.devices} - {""}
+    return names.pop() if len(names) == 1 else ""
+
+
 def named(trace: Trace, others: Iterable[Device]) -> tuple[Device, ...]:
     """The devices of a trace with all names that a chain of sources has for them.
 

@@ -8,14 +8,14 @@ it tells, and the next one where it tells nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from chopper_interop.compiled import jit
 from chopper_interop.node_telemetry_names import POWER
-from chopper_interop.node_telemetry_samples import seen
+from chopper_interop.node_telemetry_samples import seen, usual_step
 from chopper_interop.node_telemetry_stretches import apart
 
 if TYPE_CHECKING:
@@ -27,6 +27,17 @@ if TYPE_CHECKING:
     from chopper_interop.node_telemetry_samples import Samples
 
     Array = npt.NDArray[Any]
+
+
+_AS_FINE = 1.5
+"""A counter whose period is no longer than that many of power is as fine."""
+_TIMED = 0.1
+"""So well, by its period, the times of a counter must be known for its rise to be a power."""
+_ALIKE = 1.5
+"""Counter and power of all the time that are further apart do not mean the same."""
+_FEW = 3
+UNITS = dict.fromkeys(("amd-smi", "rocm-smi"), 2.0**-16 / 15.3e-6)
+"""Counters of tools that round the unit of the hardware, and what they are to be multiplied by."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +77,69 @@ def powers_of(gpu: Gpu) -> list[tuple[Source, Samples]]:
     return [(s, part) for (s, _), part in zip(told, parts, strict=True) if part is not None]
 
 
+def best_of(gpu: Gpu) -> list[tuple[Source, Samples]]:
+    """Sources of a GPU's power for its energy, as of `powers_of`: counters before what is shown.
+
+    Power as it is shown is filtered and late, and a mean of what was drawn before its sample; an
+    energy counter has all of it. It counts wherever it is as fine as the samples of power of its
+    tool, its times are known well enough for a rate, and the two do not contradict each other.
+    """
+    told = gpu.told.get(POWER.name, ())
+    shown = {s.tool: s for s in reversed(told) if not s.told.is_counter}
+    sources = [
+        (s, _counts(samples, UNITS.get(s.tool, 1.0)) if s.told.is_counter else samples)
+        for s in told
+        for _, samples in s.samples
+    ]
+    better = [
+        s.told.is_counter and s.tool in shown and _is_better(samples, shown[s.tool])
+        for s, samples in sources
+    ]
+    order = sorted(range(len(sources)), key=lambda i: not better[i])
+    ordered = [sources[i] for i in order]
+    parts = apart(samples for _, samples in ordered)
+    return [(s, part) for (s, _), part in zip(ordered, parts, strict=True) if part is not None]
+
+
+def _counts(rate: Samples, unit: float) -> Samples:
+    """Rates of a counter from where it rose to where it rose next: in between it was not renewed."""
+    rate = replace(rate, value=rate.value * unit)
+    known = ~rate.unknown
+    still = known & (rate.value == 0)
+    # a sample that the counter did not rise to begins no rate of its own
+    begins = ~np.append([False], still[:-1])
+    begins[-1] = True
+    begins |= rate.unknown
+    at = np.flatnonzero(begins)
+    if len(at) == len(rate.ts) or len(at) < _FEW:
+        return rate
+    joules = np.append(0.0, np.cumsum(np.where(known, rate.value, 0.0)[:-1] * np.diff(rate.ts)))
+    width = np.append(np.diff(rate.ts[at]), [1])
+    value = np.where(rate.unknown[at], 0.0, np.append(np.diff(joules[at]), [0.0]) / width)
+    return replace(
+        rate,
+        ts=rate.ts[at],
+        value=value,
+        unknown=rate.unknown[at],
+        period_ns=usual_step(rate.ts[at]),
+    )
+
+
+def _is_better(counter: Samples, shown: Source) -> bool:
+    """Whether a counter tells energy better than the power that the same tool shows."""
+    power = shown.samples[0][1]
+    if counter.period_ns > _AS_FINE * power.period_ns:
+        return False
+    if 2 * counter.uncertainty_ns > _TIMED * counter.period_ns:
+        return False
+    moments = np.array([counter.ts[:1], counter.ts[-1:]])
+    (counted,), (known,) = drawn([counter], *moments)
+    (shows,), (seen_ns,) = drawn([power], *moments)
+    if not known or not seen_ns or shows <= 0:
+        return False
+    return bool(1 / _ALIKE < (counted / known) / (shows / seen_ns) < _ALIKE)
+
+
 def shared(
     powers: Sequence[Samples], start: Array, end: Array, window: tuple[int, int] | None = None
 ) -> Shared:
@@ -81,7 +155,7 @@ def shared(
         From when to when to count; by default from the first start to the last end. The energy of
         work that reaches beyond it is not known as a whole.
     """
-    if not len(start):
+    if not len(start) and window is None:
         return Shared(np.zeros(0), 0.0, 0.0, np.zeros(0), (0,) * len(powers))
     start = np.array(start, np.int64)
     end = np.maximum(np.array(end, np.int64), start)
@@ -106,6 +180,46 @@ def shared(
     cut = np.where(whole, 0.0, of_each)
     of_each[~whole] = np.nan
     return Shared(of_each, total * 1e-9, idle * 1e-9, cut, tuple(known))
+
+
+def drawn(powers: Sequence[Samples], start: Array, end: Array) -> tuple[Array, Array]:
+    """What a GPU drew in each of some windows, whatever ran.
+
+    Parameters
+    ----------
+    powers
+        As of `shared`.
+    start, end
+        The windows, nanoseconds.
+
+    Returns
+    -------
+    joules, covered_ns
+        Energy while its power is known, and how long that is.
+    """
+    joules, covered = np.zeros(len(start)), np.zeros(len(start), np.int64)
+    for power in powers:
+        for sign, moment in ((1, end), (-1, start)):
+            area, known = _until(power, np.asarray(moment, np.int64))
+            joules += sign * area
+            covered += sign * known
+    return joules, covered
+
+
+def _until(power: Samples, moment: Array) -> tuple[Array, Array]:
+    """Energy from the first sample until moments, and how long of it power is known."""
+    ts, value = power.ts, power.value
+    known = ~power.unknown[:-1]
+    width = np.where(known, np.diff(ts), 0)
+    after = value[1:] if power.is_straight else value[:-1]
+    area = np.append(0.0, np.cumsum((value[:-1] + after) / 2 * width))
+    time = np.append(0, np.cumsum(width))
+    at = np.clip(np.searchsorted(ts, moment, "right") - 1, 0, None)
+    since = np.where(power.unknown[at], 0, np.maximum(moment - ts[at], 0))
+    step = np.append(np.diff(ts), 1)[at]
+    rise = np.append(np.diff(value), 0.0)[at] if power.is_straight else 0.0
+    joules = area[at] + (value[at] + rise * (since / step) / 2) * since
+    return joules * 1e-9, time[at] + since
 
 
 def peak(powers: Sequence[Samples], start: int, end: int) -> float:
@@ -133,6 +247,19 @@ def counted(counter: Samples, start: int, end: int) -> float | None:
     moments = np.array([start, end])
     at = seen(counter, moments, moments).mean
     return None if np.isnan(at).any() else float(at[1] - at[0])
+
+
+def around(counter: Samples, start: int, end: int) -> float:
+    """What a counter rose by around both ends of a window, from one of its values to the next, joules.
+
+    What was drawn up to a moment lies between these values: so far `counted` may be wrong.
+    """
+    new = np.append([True], np.diff(counter.value) > 0)  # it was renewed
+    ts, value = counter.ts[new], counter.value[new]
+    last = max(len(ts) - 1, 0)
+    before = np.clip(np.searchsorted(ts, [start, end], "left") - 1, 0, last)
+    behind = np.clip(np.searchsorted(ts, [start, end], "right"), 0, last)
+    return float((value[behind] - value[before]).sum())
 
 
 @jit

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import arrow, gather
+from chopper_interop import arrow, gather, kernel_categories
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.kinds import Kind
@@ -27,7 +27,7 @@ CLASSES = {Kind.KERNEL: COMPUTE, Kind.MEMSET: COMPUTE, Kind.COMM: COMM, Kind.MEM
 _ANNOTATED = (
     "iteration", "phase", "step_part", "layer", "module", "operation", "collective", "group",
 )  # fmt: skip
-GRAINS = ("job", "rank", "stream", *_ANNOTATED, "class", "kernel")
+GRAINS = ("job", "rank", "stream", *_ANNOTATED, "class", "category", "kernel")
 """By what nodes can be grouped: `kernel` is their name, `stream` their lane, the rest as named."""
 
 
@@ -155,7 +155,11 @@ def _classes(trace: Trace, rows: Array) -> tuple[Array, list[str]]:
     return classes(trace, rows), [COMPUTE, COMM, COPY]
 
 
-_NAMED = {"stream": _streams, "kernel": _kernels, "class": _classes}
+def _categories(trace: Trace, rows: Array) -> tuple[Array, list[str]]:
+    return kernel_categories.of(trace, rows), list(kernel_categories.CATEGORIES)
+
+
+_NAMED = {"stream": _streams, "kernel": _kernels, "class": _classes, "category": _categories}
 
 
 def _texts(values: list[str], used: Array) -> pa.Array:

@@ -140,7 +140,7 @@ def _add(made: _Columns, gpu: Gpu, quantity: Quantity, start: Array, end: Array)
 
 def _add_energy(made: _Columns, gpu: Gpu, start: Array, end: Array, untold: Array) -> None:
     """Energy, and how coarse it is of pieces whose power is not told by one source alone."""
-    powers = energy.powers_of(gpu)
+    powers = energy.best_of(gpu)
     if powers:
         of_each = energy.shared([samples for _, samples in powers], start, end).of_each
         made.put(ENERGY, gpu.rows, of_each)

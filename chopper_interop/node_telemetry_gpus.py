@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import arrow
+from chopper_interop import arrow, gather, node_telemetry_ends
 from chopper_interop import node_telemetry_names as names
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.node_telemetry_samples import (
@@ -146,49 +146,139 @@ def gpus(
         What to look for.
     """
     issues = IssueLog() if issues is None else issues
-    places = _places(trace)
+    owned = owners(trace, quantities)
+    if not owned:
+        return []
+    reader = _Reader.of(trace, issues, quantities)
+    found = []
+    for own in owned:
+        gpu = reader.gpu(own.place, own.ranks, own.rows, own.series)
+        if gpu.told or gpu.counters:
+            found.append(gpu)
+    return found
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Work of a GPU, and the series that are of it.
+
+    Parameters
+    ----------
+    place
+        Rank and device of its series, the first of several.
+    ranks
+        Who computes on it.
+    rows
+        Its work: rows of nodes, in their order.
+    series
+        Rows of series.
+    """
+
+    place: Place
+    ranks: tuple[int, ...]
+    rows: Array
+    series: list[int]
+
+
+def owners(
+    trace: Trace, quantities: Sequence[Quantity] = names.QUANTITIES, *, every: bool = False
+) -> list[Owner]:
+    """GPUs on which work ran and that have series.
+
+    Parameters
+    ----------
+    trace
+        Any trace.
+    quantities
+        What series count that tell one of these, beside those of `QUANTITIES`.
+    every
+        Whether all series count, not only those that tell a quantity of nodes.
+    """
+    places = _places(trace, quantities, every=every)
     if not places:
         return []
-    work = _work(trace)
+    work = work_of(trace)
     owned: dict[tuple[Place, ...], list[tuple[int, Array]]] = defaultdict(list)
     for (rank, device), rows in work.items():
         alone = sum(r == rank for r, _ in work) == 1
         of = _places_of(trace, places, rank, device, is_only=alone)
         if of:
             owned[of].append((rank, rows))
-    owner = trace.array("series", "samples")
-    bounds = np.searchsorted(owner, np.arange(trace.series.num_rows + 1, dtype=owner.dtype))
-    reader = _Reader(trace, issues, trace.series.to_pylist(), bounds, tuple(quantities))
+    return [
+        Owner(
+            of[0],
+            tuple(sorted(rank for rank, _ in users)),
+            users[0][1] if len(users) == 1 else np.sort(np.concatenate([r for _, r in users])),
+            [row for place in of for row in places[place]],
+        )
+        for of, users in owned.items()
+    ]
+
+
+def without_work(
+    trace: Trace,
+    known: Sequence[Gpu],
+    quantities: Sequence[Quantity] = names.QUANTITIES,
+) -> list[Gpu]:
+    """GPUs of which telemetry tells something, and on which no rank is known to compute.
+
+    Parameters
+    ----------
+    trace
+        Any trace.
+    known
+        Those of `gpus`.
+    quantities
+        What to look for.
+
+    Notes
+    -----
+    Series of one name and tool under one number are of so many GPUs: of as many machines.
+    """
+    used = {(gpu.rank, gpu.device) for gpu in known} | {(r, -1) for gpu in known for r in gpu.ranks}
+    reader = _Reader.of(trace, IssueLog(), quantities)
+    none = np.zeros(0, np.int64)
     found = []
-    for of, users in owned.items():
-        rows = np.sort(np.concatenate([rows for _, rows in users]))
-        ranks = tuple(sorted(rank for rank, _ in users))
-        series = [row for place in of for row in places[place]]
-        gpu = reader.gpu(of[0], ranks, rows, series)
-        if gpu.told or gpu.counters:
-            found.append(gpu)
+    for place, rows in sorted(_places(trace, quantities).items()):
+        if place in used:
+            continue
+        of_each: dict[int, list[int]] = defaultdict(list)
+        seen: dict[tuple[str, str], int] = defaultdict(int)
+        for row in rows:
+            key = (reader.series[row]["name"], reader.series[row]["source"])
+            of_each[seen[key]].append(row)
+            seen[key] += 1
+        made = (reader.gpu(place, (place[0],), none, mine) for mine in of_each.values())
+        found += [replace(gpu, ranks=()) for gpu in made if gpu.told or gpu.counters]
     return found
 
 
-def _work(trace: Trace) -> dict[Place, Array]:
-    """Rows of the GPU work of each rank on each device."""
+def work_of(trace: Trace) -> dict[Place, Array]:
+    """Rows of the GPU work of each rank on each device, ascending."""
     rows = np.flatnonzero(np.isin(trace.array("kind"), [int(k) for k in GPU_WORK]))
-    device = trace.array("device", "lanes")[trace.array("lane")[rows]]
+    lane, of_lane = trace.array("lane")[rows], trace.array("device", "lanes")
     found = {}
     for rank, piece in trace.rank_rows.items():
-        bounds = np.searchsorted(rows, [piece.start, piece.stop])
-        mine, theirs = rows[slice(*bounds)], device[slice(*bounds)]
-        for number in np.unique(theirs).tolist():
-            found[rank, number] = mine[theirs == number]
+        bounds = slice(*np.searchsorted(rows, [piece.start, piece.stop]))
+        mine, lanes = rows[bounds], lane[bounds]
+        numbers = np.unique(of_lane[gather.used(lanes)]).tolist()
+        for number in numbers:
+            alone = len(numbers) == 1
+            found[rank, number] = mine if alone else mine[of_lane[lanes] == number]
     return found
 
 
-def _places(trace: Trace) -> dict[Place, list[int]]:
-    """Rows of the series of each rank and device, of those that tell something of GPUs."""
+def _places(
+    trace: Trace, quantities: Sequence[Quantity], *, every: bool = False
+) -> dict[Place, list[int]]:
+    """Rows of the series of each rank and device, of those that tell something of GPUs, or all."""
     found: dict[Place, list[int]] = defaultdict(list)
+    wanted = (*names.QUANTITIES, *(q for q in quantities if q not in names.QUANTITIES))
     for row, series in enumerate(trace.series.to_pylist()):
-        if any(told.match(series["name"]) for q in names.QUANTITIES for told in q.told) or (
-            names.PARTITION.fullmatch(series["name"]) and series["rank"] >= 0
+        if (
+            every
+            or any(told.match(series["name"]) for q in wanted for told in q.told)
+            or (names.PARTITION.fullmatch(series["name"]) and series["rank"] >= 0)
         ):
             found[series["rank"], series["device"]].append(row)
     return found
@@ -243,6 +333,13 @@ class _Reader:
     series: list[dict[str, Any]]
     bounds: Array
     quantities: tuple[Quantity, ...]
+
+    @classmethod
+    def of(cls, trace: Trace, issues: IssueLog, quantities: Sequence[Quantity]) -> _Reader:
+        """A reader of a trace's series."""
+        owner = trace.array("series", "samples")
+        bounds = np.searchsorted(owner, np.arange(trace.series.num_rows + 1, dtype=owner.dtype))
+        return cls(trace, issues, trace.series.to_pylist(), bounds, tuple(quantities))
 
     def gpu(self, place: Place, ranks: tuple[int, ...], rows: Array, series: list[int]) -> Gpu:
         """A GPU with what tells of it."""
@@ -315,6 +412,7 @@ class _Reader:
             return None
         if told.is_logged:
             return logged(ts, value, series["uncertainty_ns"]) if ts.size else None
+        ts, value = node_telemetry_ends.ended(self._ticks, series, ts, value)
         return self._sampled(row, ts, value, is_straight=quantity.is_straight)
 
     def _sampled(
@@ -326,6 +424,10 @@ class _Reader:
         uncertainty = self.series[row]["uncertainty_ns"]
         period = self._steps.get(_sampling(self.series[row])) if len(ts) <= _FEW else None
         return sampled(ts, value, uncertainty, is_straight=is_straight, period_ns=period)
+
+    @cached_property
+    def _ticks(self) -> dict[tuple[Any, ...], Array]:
+        return node_telemetry_ends.ticks(self.series, lambda row: self._finite(row)[0])
 
     @cached_property
     def _steps(self) -> dict[tuple[Any, ...], int]:

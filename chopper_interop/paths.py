@@ -99,11 +99,14 @@ class Paths:
         The model.
     owner
         As `owners` gives it.
+    what
+        Class of the time along each edge, from 0 on; those of `CLASSES` if None.
     """
 
-    def __init__(self, timing: Timing, owner: Array) -> None:
+    def __init__(self, timing: Timing, owner: Array, what: Array | None = None) -> None:
         self._timing = timing
-        self._class = classes(timing, owner)
+        self._class = classes(timing, owner) if what is None else what
+        self._size = _SIZE if what is None else int(what.max(initial=0)) + 1
         self._into = gather.places(timing.graph.after, len(timing.graph))
         self._rank = EDGE_RANK[timing.graph.kind]
 
@@ -123,7 +126,13 @@ class Paths:
         """
         first, edge = self._into
         src = self._timing.graph.src
-        return _along(first, edge, src, lag_ns, at_ns, self._rank, self._class, last, start_ns)
+        total = np.zeros(self._size, np.int64)
+        other = _along(
+            first, edge, src, lag_ns, at_ns, self._rank, self._class, last, start_ns, total
+        )
+        if self._size == _SIZE:
+            total[_HOST] += other
+        return total
 
 
 @jit
@@ -137,8 +146,9 @@ def _along(  # noqa: PLR0913, PLR0917 # columns
     what: Array,
     last: int,
     start: int,
-) -> Array:
-    total = np.zeros(_SIZE, np.int64)
+    total: Array,
+) -> int:
+    """Add the time by class; what no record explains."""
     v, until = last, at[last]  # clocks may run backwards along an edge: no time counts twice
     while at[v] > start:
         best, reached = -1, 0
@@ -148,10 +158,9 @@ def _along(  # noqa: PLR0913, PLR0917 # columns
             if best < 0 or time > reached or (time == reached and rank[e] < rank[best]):
                 best, reached = e, time
         if best < 0:
-            total[_HOST] += until - start
-            break
+            return int(until - start)
         v = src[best]
         since = max(min(until, at[v]), start)
         total[what[best]] += until - since
         until = since
-    return total
+    return 0

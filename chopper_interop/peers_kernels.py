@@ -38,14 +38,14 @@ def kernels(trace: Trace, compat: str, ranks: str, *, default: bool) -> Result:
     trace
         Any trace.
     compat
-        "hta", as no other tool has such figures.
+        "hta"; "charllm" is answered by `peers_charllm_kernels`.
     ranks
         As of `windows.chosen_ranks`.
     default
         Whether the other options are as they are by default.
     """
     if compat != "hta":
-        raise NoSuchDefinitionsError(f"compat={compat}: there is hta")
+        raise NoSuchDefinitionsError(f"compat={compat}: there are charllm, hta")
     if not default:
         raise NoSuchDefinitionsError(
             "compat=hta has rows of types of kernels and a window of its own",

@@ -6,6 +6,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import replace
+from functools import partial
 from os import PathLike, cpu_count, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,15 +20,20 @@ from chopper_interop import (
     job,
     progress,
     registry,
+    runs,
     sources,
 )
+from chopper_interop.build import TraceBuilder
 from chopper_interop.errors import LossError, UnknownFormatError, UsageError
 from chopper_interop.fragment import Fragment
 from chopper_interop.issues import Fault, Issue, IssueLog, Severity
+from chopper_interop.runs import Run
+from chopper_interop.schemas.meta import Meta
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from chopper_interop.errors import ChopperError
     from chopper_interop.registry import Converter
     from chopper_interop.sources import Inventory, SourceFiles
     from chopper_interop.trace import Trace
@@ -199,12 +205,41 @@ def analyze(trace: Trace, analysis: str, **options: Any) -> Any:
     analysis
         Name of the analysis (see ``analyses()``).
     **options
-        Its options.
+        Its options. Where it compares several runs, `against` may have paths of files and folders,
+        each of which is a run; one that does not exist is refused before anything is read.
     """
     function = registry.analysis(analysis)
     for option in registry.unknown_options([function], options):
         raise UsageError(f"analysis {analysis} takes no option {option!r}")
+    if registry.takes_runs(function) and "against" in options:
+        options["against"] = _runs(options["against"])
     return function(trace, **registry.chosen_options(function, options))
+
+
+def nothing_of(name: str, error: ChopperError) -> Trace:
+    """The trace of a job of which nothing could be read, which says why."""
+    issues = IssueLog("job")
+    issues.add(UNREADABLE, 1, str(error))
+    return _printable(TraceBuilder(Meta(job=name)).finish().with_meta(issues=tuple(issues)))
+
+
+def _runs(given: Any) -> tuple[Run, ...]:
+    """Runs of traces and of paths, which are read when it is their turn."""
+    several = [given] if isinstance(given, str | PathLike) or given is None else given
+    if not isinstance(several, list | tuple):
+        return runs.of(given)
+    for one in several:
+        if isinstance(one, str | PathLike) and not Path(one).exists():
+            raise UsageError("there is no such file or folder to compare with", path=one)
+    return tuple(
+        run
+        for one in several
+        for run in (
+            (Run(job_name(Path(one)), partial(read, one), fspath(one)),)
+            if isinstance(one, str | PathLike)
+            else runs.of(one)
+        )
+    )
 
 
 def writer(path: PathArg, to_format: str | None) -> Converter:

@@ -102,8 +102,8 @@ class Broken:
     reason: str
 
 
-_PARAMETER = re.compile(r"^(\w+)\n((?:    .*\n)+)", re.MULTILINE)
-"""A parameter and its text in a docstring's list."""
+_PARAMETER = re.compile(r"^(\w+(?:, \w+)*)\n((?:    .*\n)+)", re.MULTILINE)
+"""Parameters that are told together, and their text in a docstring's list."""
 
 
 @cache
@@ -210,9 +210,17 @@ def options(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     return {p.name: p for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
 
 
+def takes_runs(function: Callable[..., Any]) -> bool:
+    """Whether an analysis compares any number of runs (``against: Runs | None``), not two jobs."""
+    declared = options(function).get("against")
+    stated = "" if declared is None else str(declared.annotation)
+    return "Runs" in re.findall(r"\w+", stated)
+
+
 def option_texts(function: Callable[..., Any]) -> dict[str, str]:
     """``name=default`` of each option of a function, and what its docstring says of it."""
-    told = dict(_PARAMETER.findall((inspect.getdoc(function) or "") + "\n"))
+    found = _PARAMETER.findall((inspect.getdoc(function) or "") + "\n")
+    told = {name: text for names, text in found for name in names.split(", ")}
     return {
         f"{name}={'…' if parameter.default is None else parameter.default}": " ".join(
             told.get(name, "").replace("``", "").split()

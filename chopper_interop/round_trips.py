@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import counted, gather
-from chopper_interop.devices import of_host
-from chopper_interop.schemas.gpus import gpu
+from chopper_interop import counted, gather, rated
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
 
 if TYPE_CHECKING:
@@ -102,14 +100,5 @@ def _neighbours(trace: Trace) -> tuple[Array, Array]:
 
 def _bandwidths(trace: Trace, node: Array) -> Array:
     """Peak bandwidth of each node's GPU in 1e9 byte/s, 0 where unknown."""
-    device = trace.array("device", "lanes")[trace.array("lane")[node]]
-    first, which = gather.distinct(trace.array("rank")[node], device)
-    hosts = {r.rank: r.host for r in trace.meta.ranks}
-    found = []
-    for rank, number in zip(
-        trace.array("rank")[node][first].tolist(), device[first].tolist(), strict=True
-    ):
-        same = [x for x in trace.meta.devices if x.device == number]
-        products = [gpu(x.name, x.arch, x.cus) for x in of_host(same, hosts.get(rank, ""))]
-        found.append(max((p.bandwidth_gbs for p in products if p), default=0.0))
-    return np.array(found, np.float64)[which]
+    found, which = rated.of_nodes(trace, node)
+    return np.array([one.bandwidth_gbs or 0.0 for one in found.values()], np.float64)[which]

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop import arrow, gather, windows
-from chopper_interop.schemas.kinds import GPU_LANES, GPU_WORK, Kind, LaneKind
+from chopper_interop.schemas.kinds import GPU_WORK, Kind
+from chopper_interop.timing import lasting
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -82,7 +83,18 @@ def of(timing: Timing, steps: str = "", ranks: str = "", *, by_rank: bool = Fals
     by_rank
         Each rank by itself.
     """
-    trace = timing.graph.trace
+    return of_trace(timing.graph.trace, steps, ranks, by_rank=by_rank)
+
+
+def measured(trace: Trace) -> Array:
+    """When each moment of a trace was: starts and ends of its nodes by turns."""
+    at = np.repeat(trace.array("ts"), 2)
+    at[1::2] += trace.array("dur")
+    return at
+
+
+def of_trace(trace: Trace, steps: str = "", ranks: str = "", *, by_rank: bool = False) -> Spans:
+    """As `of`, for a trace that nothing is to be timed anew in."""
     mine = windows.chosen_ranks(trace, ranks)
     marked = windows.marked(trace) if not steps else windows.of_ranks(trace, steps)
     marked = [w for w in marked if w.rank in mine]
@@ -124,9 +136,9 @@ def _sorted(moment: Array, of: Array) -> tuple[Array, Array]:
 def _of_all(trace: Trace, ranks: list[int]) -> Array:
     """Nodes that a job without steps consists of."""
     about = (Kind.SPAN, Kind.INSTANT, Kind.OVERHEAD)
-    told = np.isin(trace.array("rank"), ranks) & _timed(trace)
-    lasting = told & ~np.isin(trace.array("kind"), [int(k) for k in about])
-    return np.flatnonzero(lasting if lasting.any() else told)
+    told = np.isin(trace.array("rank"), ranks) & lasting(trace)
+    work = told & ~np.isin(trace.array("kind"), [int(k) for k in about])
+    return np.flatnonzero(work if work.any() else told)
 
 
 def _of_steps(trace: Trace, marked: list[windows.Window]) -> tuple[Array, Array, Array]:
@@ -135,7 +147,7 @@ def _of_steps(trace: Trace, marked: list[windows.Window]) -> tuple[Array, Array,
     rank = trace.array("rank")
     ts = trace.array("ts")
     end = ts + trace.array("dur")
-    rows = np.flatnonzero((iteration >= 0) & _timed(trace))
+    rows = np.flatnonzero((iteration >= 0) & lasting(trace))
     told = np.array([(w.rank, w.iteration, w.start_ns, w.end_ns) for w in marked], np.int64)
     both = [np.concatenate([told[:, 0], rank[rows]]), np.concatenate([told[:, 1], iteration[rows]])]
     _, code = gather.distinct(*both)
@@ -155,12 +167,6 @@ def _of_steps(trace: Trace, marked: list[windows.Window]) -> tuple[Array, Array,
     starts = rows[(ts[rows] >= start) & tells]
     ends = rows[((end[rows] <= stop) & tells) | launched]
     return starts, ends, iteration
-
-
-def _timed(trace: Trace) -> Array:
-    """Nodes of host threads and of streams: those that the model moves."""
-    lanes = (LaneKind.THREAD, *GPU_LANES)
-    return np.isin(trace.array("kind", "lanes"), [int(k) for k in lanes])[trace.array("lane")]
 
 
 def _firsts(code: Array) -> Array:

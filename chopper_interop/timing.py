@@ -144,13 +144,7 @@ def timing_of(trace: Trace) -> Timing:
     trace
         Any trace.
     """
-    kept = trace.__dict__.get(_KEPT)
-    if kept is None:
-        kept = trace.__dict__[_KEPT] = _made(trace)  # as cached_property does
-    return kept
-
-
-_KEPT = "_timing"
+    return trace.kept("timing", _made)
 
 
 def _made(trace: Trace) -> Timing:
@@ -267,12 +261,12 @@ def _met(trace: Trace, at: Array, edges: _Edges, stored: int) -> tuple[_Edges, A
     dur = at[1::2] - at[::2]
     np.minimum.at(rest, member[others], np.minimum(edges.lag[comm[others]], dur[member[others]]))
     edges.lag[comm[others]] = rest[member[others]]
-    lasting = edges.kind == EdgeKind.DURATION
-    lasting[:stored] = False
+    takes = edges.kind == EdgeKind.DURATION
+    takes[:stored] = False
     node = edges.src // 2
-    keep = ~(lasting & ((own[node] == 0) | ~_lasting(trace)[node]))
+    keep = ~(takes & ((own[node] == 0) | ~lasting(trace)[node]))
     keep[comm[together]] = False
-    shorter = np.flatnonzero(lasting)
+    shorter = np.flatnonzero(takes)
     edges.lag[shorter] = np.minimum(edges.lag[shorter], rest[node[shorter]])
     src = np.concatenate([2 * members, meeting])
     dst = np.concatenate([meeting, 2 * members + 1])
@@ -283,8 +277,16 @@ def _met(trace: Trace, at: Array, edges: _Edges, stored: int) -> tuple[_Edges, A
     return edges.replaced(keep, src, dst, lag), last_to_start.astype(np.int32)
 
 
-def _lasting(trace: Trace) -> Array:
-    """Which nodes take time themselves: those of threads and queues, and no ranges made of others."""
+def lasting(trace: Trace) -> Array:
+    """Which nodes take time themselves, so which the model moves.
+
+    Those of host threads and of streams, queues and copy engines; no ranges made of others.
+
+    Parameters
+    ----------
+    trace
+        Any trace.
+    """
     lanes = (LaneKind.THREAD, *GPU_LANES)
     return np.isin(trace.array("kind", "lanes"), [int(k) for k in lanes])[trace.array("lane")]
 

@@ -21,7 +21,8 @@ from chopper_interop.schemas import hub
 from chopper_interop.schemas.kinds import EdgeKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
+    from typing import TypeVar
 
     import networkx as nx
     import numpy.typing as npt
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from chopper_interop.schemas.meta import Meta
 
     Array = npt.NDArray[Any]
+    Made = TypeVar("Made")
 
 
 def empty(table: str) -> pa.Table:
@@ -116,6 +118,26 @@ class Trace:
         call = np.full(self.nodes.num_rows, -1, np.int32)
         call[self.array("dst", "edges")[drawn]] = self.array("src", "edges")[drawn]
         return call
+
+    def kept(self, name: str, make: Callable[[Trace], Made]) -> Made:
+        """What `make` gives for this trace; made once, as what `cached_property` marks.
+
+        Parameters
+        ----------
+        name
+            Tells it from all else that is kept, so begins with the name of the module.
+        make
+            Called at the first time only.
+        """
+        kept = self._kept
+        if name not in kept:
+            kept[name] = make(self)
+        found: Made = kept[name]
+        return found
+
+    @cached_property
+    def _kept(self) -> dict[str, Any]:
+        return {}
 
     @property
     def span_ns(self) -> int:

@@ -13,7 +13,7 @@ from chopper_interop.errors import UsageError
 from chopper_interop.schemas.kinds import GPU_WORK, Kind, LaneKind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     import numpy.typing as npt
 
@@ -54,8 +54,17 @@ class Window:
         return self.end_ns - self.start_ns
 
 
-def chosen_ranks(trace: Trace, ranks: str = "") -> list[int]:
+def chosen_ranks(trace: Trace, ranks: str = "", also: Collection[int] = ()) -> list[int]:
     """Ranks by numbers and ranges, ``"0,4-7"``; all where the text is empty.
+
+    Parameters
+    ----------
+    trace
+        Any trace.
+    ranks
+        The text.
+    also
+        Ranks that are there beside those of nodes, as those of telemetry.
 
     Raises
     ------
@@ -65,8 +74,9 @@ def chosen_ranks(trace: Trace, ranks: str = "") -> list[int]:
     if not ranks:
         return trace.ranks
     wanted = _numbers("ranks", ranks)
-    if missing := [r for r in wanted if r not in trace.rank_rows]:
-        raise UsageError(f"the trace has no rank {missing[0]}", hint=f"it has {trace.ranks}")
+    there = {*trace.ranks, *also}
+    if missing := [r for r in wanted if r not in there]:
+        raise UsageError(f"the trace has no rank {missing[0]}", hint=f"it has {sorted(there)}")
     return wanted
 
 
@@ -94,29 +104,6 @@ def of_ranks(trace: Trace, steps: str = "", ranks: str = "") -> list[Window]:
     if not steps:
         return [w for w in (_whole(trace, rank) for rank in mine) if w is not None]
     return [w for w in _steps(trace, steps) if w.rank in mine]
-
-
-def of_job(trace: Trace, steps: str = "", ranks: str = "") -> list[Window]:
-    """Windows of all chosen ranks together: from the first rank's start to the last rank's end.
-
-    Parameters
-    ----------
-    trace
-        Any trace.
-    steps
-        As of `of_ranks`, but for ``""``: from the first start of any to the last end of any training
-        step; where there are none, of all operations.
-    ranks
-        As of `chosen_ranks`.
-    """
-    if steps:
-        return joined(of_ranks(trace, steps, ranks))
-    mine = chosen_ranks(trace, ranks)
-    found = [w for w in marked(trace) if w.rank in mine] or [_every(trace, r) for r in mine]
-    if not found:
-        return []
-    start, end = min(w.start_ns for w in found), max(w.end_ns for w in found)
-    return [Window(EVERY_RANK, WHOLE, start, end)]
 
 
 def joined(found: Sequence[Window]) -> list[Window]:
@@ -168,15 +155,6 @@ def _whole(trace: Trace, rank: int) -> Window | None:
     rows = trace.rank_rows[rank]
     work = np.isin(trace.array("kind")[rows], [int(k) for k in GPU_WORK])
     return _extent(trace, rank, np.flatnonzero(work) + rows.start) if work.any() else None
-
-
-def _every(trace: Trace, rank: int) -> Window:
-    rows = trace.rank_rows[rank]
-    about = (Kind.SPAN, Kind.INSTANT, Kind.OVERHEAD)
-    told = np.flatnonzero(~np.isin(trace.array("kind")[rows], [int(k) for k in about]))
-    return _extent(
-        trace, rank, told + rows.start if told.size else np.arange(rows.start, rows.stop)
-    )
 
 
 def _extent(trace: Trace, rank: int, rows: Array) -> Window:

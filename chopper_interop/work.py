@@ -260,7 +260,7 @@ def _note(trace: Trace, issues: IssueLog) -> None:
     untold = kernels[flops[kernels] < 0]
     share = dur[untold].sum() / max(int(dur[kernels].sum()), 1)
     issues.add(UNTOLD, untold.size, f"{share:.1%} of the time of such kernels")
-    rows, owner = _owners(trace)
+    rows, owner = owners(trace)
     parts = np.bincount(owner, minlength=trace.nodes.num_rows)
     even = np.abs(flops[rows] - flops[owner] // np.maximum(parts[owner], 1)) <= parts[owner]
     by_time = rows[(parts[owner] > 1) & ~even]
@@ -282,7 +282,7 @@ def _name(trace: Trace, rows: Array) -> str:
     return trace.names()[trace.array("name")[rows[0]]] if rows.size else ""
 
 
-def _owners(trace: Trace) -> tuple[Array, Array]:
+def owners(trace: Trace) -> tuple[Array, Array]:
     """Kernels with FLOPs, and the operators that they have them from."""
     flops, kind = _sizes(trace, "flops"), trace.array("kind")
     has = (flops >= 0) & (kind == Kind.CPU_OP)
@@ -333,7 +333,7 @@ def _operations(trace: Trace, rows: Array) -> Array:
     names = np.array([*trace.names(), ""], object)
     code = trace.array("name")
     found = names[code[rows]]
-    kernels, owner = _owners(trace)
+    kernels, owner = owners(trace)
     of = np.full(trace.nodes.num_rows, -1, np.int64)
     of[kernels] = owner
     found = np.where(of[rows] >= 0, names[code[of[rows]]], found)

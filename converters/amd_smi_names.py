@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from chopper_interop.converters.amd_smi_csv import LARGEST
 from chopper_interop.converters.amd_smi_describe_text import NO_GPU, Entry
 from chopper_interop.converters.telemetry_facts import (
+    MAX_CLOCKS,
     amount,
     joined,
     levels_as_facts,
@@ -83,6 +84,8 @@ def devices_of(entries: Iterable[Entry], tool: str) -> tuple[Device, ...]:
     for entry in entries:
         if entry.gpu != NO_GPU:
             known = found.setdefault(entry.gpu, {})
+            highest = dict(_facts(entry)).get(MAX_CLOCKS["gfx"])
+            known |= {} if highest is None else {"max_mhz": highest}
             for name, path in NAMES.items():
                 for key, value in entry.leaves.items():
                     text = words(value)
@@ -99,6 +102,7 @@ def devices_of(entries: Iterable[Entry], tool: str) -> tuple[Device, ...]:
             index=gpu,
             pci=pci_of(known.get("pci", "")),
             uuid=known.get("uuid", ""),
+            max_mhz=_whole(known.get("max_mhz", "")),
         )
         for gpu, known in sorted(found.items())
     )

@@ -17,7 +17,8 @@ from chopper_interop.converters.telemetry_values import number
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_MAX = {"gfx": "max_engine_clk_mhz", "memory": "max_memory_clk_mhz"}
+MAX_CLOCKS = {"gfx": "max_engine_clk_mhz", "memory": "max_memory_clk_mhz"}
+"""Clock → the fact that is its highest level."""
 _PCI = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{1,2}):([0-9a-f]{1,2})\.([0-9a-f])")
 _NONE = ("", "none", "null")
 
@@ -36,8 +37,8 @@ def joined(of_gpu: dict[str, dict[int, str]]) -> dict[str, str]:
 def levels_as_facts(clock: str, levels: list[float]) -> Iterable[tuple[str, str]]:
     """Facts of a clock's levels in MHz: all of them, and the highest."""
     yield f"{clock}_clock_levels_mhz", " ".join(shown(level) for level in levels)
-    if clock in _MAX:
-        yield _MAX[clock], shown(max(levels))
+    if clock in MAX_CLOCKS:
+        yield MAX_CLOCKS[clock], shown(max(levels))
 
 
 def amount(value: Any, unit: str | None, bare: str = "") -> float | None:

@@ -101,6 +101,12 @@ METRICS = (
         (Formula(((1.0, ("GRBM_GUI_ACTIVE",)),), over=("xccs",)),),
     ),
     Metric(
+        "mfma_busy",
+        "cycles",
+        "Core clocks in which matrix cores were busy, summed over them.",
+        (_one("SQ_VALU_MFMA_BUSY_CYCLES"),),
+    ),
+    Metric(
         "flops_mfma",
         "FLOP",
         "Floating-point operations of the matrix cores; integer ones are none.",
@@ -183,6 +189,16 @@ METRICS = (
                 ((100.0, ("SQ_VALU_MFMA_BUSY_CYCLES",)),), over=("cycles", "cus", "simds_per_cu")
             ),
             _one("MfmaUtil"),
+        ),
+        most=100.0,
+    ),
+    Metric(
+        "valu_util",
+        "%",
+        "Share of cycles in which vector units issued an instruction.",
+        (
+            Formula(((100.0, ("SQ_ACTIVE_INST_VALU",)),), over=("cycles", "cus")),
+            _one("VALUBusy"),
         ),
         most=100.0,
     ),

@@ -1,30 +1,67 @@
-"""GPUs by name: what data sheets and drivers tell of them.
+"""GPUs by name: what data sheets, white papers and drivers tell of them.
 
-A row is of one device as the system lists it: of an MI250X that is one of two dies. Sources:
-
-D  data sheet of the product
-R  ROCm documentation, "Accelerator and GPU hardware specifications", and the architecture's page
-C  rocprofiler-compute, ``0200_system_speed_of_light.yaml``: FLOP per cycle and unit
-N  NVIDIA's architecture whitepaper (V100, A100, H100, B200)
-
-Dense rates throughout; with structured sparsity twice as much is stated.
+A row is of one device as the system lists it: of an MI250X that is one of two dies. Each figure has
+its source, a name of `SOURCES`: `Gpu.source_of`. Dense rates throughout; with structured sparsity
+data sheets state twice as much.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import cache, lru_cache
 from typing import Any
+
+SOURCES = {
+    "specs": "ROCm documentation, AMD GPU specifications and the pages of MI100, MI250 and MI300",
+    "sheet": "data sheet or product page of the maker",
+    "cdna1": "Introducing AMD CDNA Architecture, table 1",
+    "cdna2": "AMD CDNA 2 white paper, table 1",
+    "cdna3": "AMD CDNA 3 white paper, table 1",
+    "cdna4": "Introducing AMD CDNA 4 Architecture, table 1",
+    "maf": "ROCm blog, Measuring Max-Achievable FLOPs part 2, 28 Feb 2025, table 1",
+    "hotchips": "AMD at Hot Chips 2025",
+    "volta": "NVIDIA Tesla V100 GPU Architecture, v1.1",
+    "ampere": "NVIDIA A100 Tensor Core GPU Architecture, v1.0",
+    "hopper": "NVIDIA H100 Tensor Core GPU Architecture, v1.04",
+    "blackwell": "NVIDIA Blackwell Architecture Technical Brief, v2.1",
+    "techpowerup": "TechPowerUp GPU database",
+    "hmc": "hmc-tech.com GPU database",
+    "agent": "HSA agents of real recordings",
+    "driver": "what the driver tells of the device",
+    "derived": "follows from a rate that a source states and other figures of the row",
+    "unverified": "no source was found that states it",
+}
+"""Where figures are from."""
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What units of an architecture do: floating-point (or integer) operations a cycle, by type.
+
+    Parameters
+    ----------
+    matrix
+        Of matrix cores, dense.
+    vector
+        Of vector units, a fused multiply-add as two.
+    source
+        Names of `SOURCES`.
+    """
+
+    matrix: dict[str, int] = field(default_factory=dict)
+    vector: dict[str, int] = field(default_factory=dict)
+    source: str = ""
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """A product.
+    """A product; what is not known is 0 or empty.
 
     Parameters
     ----------
     name
-        Words of the name by which it is told, without maker and series.
+        Words of the name by which it is told, without maker and series; "*" is any GPU.
     arch
         Architecture as compilers name it.
     cus
@@ -37,86 +74,201 @@ class Gpu:
         Waves (warps) that can be resident.
     max_mhz
         Highest clock.
-    peak_mhz
-        The clock at which data sheets state rates, where that is not the highest.
     flop_per_cycle
         Of a unit's matrix cores, by type, dense.
     bandwidth_gbs
         Of a device's memory, in 10^9 bytes a second.
     power_w
         Of the board at most.
+    peak_mhz
+        The clock at which data sheets state rates, where that is not the highest.
     at_boost
         Types whose rate data sheets state at the highest clock all the same.
+    vector_flop_per_cycle
+        Of a unit's vector units, by type.
+    achievable
+        What the maker says can be had of the matrix cores, by type: TFLOP/s, and the clock in MHz
+        at which it was measured.
     sources
-        Letters of this module's description.
+        Names of `SOURCES`, by field; that of "" is of all fields that are not there.
     """
 
     name: str
-    arch: str
-    cus: int
-    xccs: int
-    simds_per_cu: int
-    waves_per_simd: int
-    max_mhz: int
+    arch: str = ""
+    cus: int = 0
+    xccs: int = 0
+    simds_per_cu: int = 0
+    waves_per_simd: int = 0
+    max_mhz: int = 0
     flop_per_cycle: dict[str, int] = field(default_factory=dict)
     bandwidth_gbs: float = 0.0
     power_w: int = 0
     peak_mhz: int = 0
     at_boost: tuple[str, ...] = ()
-    sources: str = "DR"
+    vector_flop_per_cycle: dict[str, int] = field(default_factory=dict)
+    achievable: dict[str, tuple[float, int]] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
 
     def peak_tflops(self, kind: str) -> float | None:
         """Dense rate of a device's matrix cores in TFLOP/s, as the data sheet states it."""
         rate = self.flop_per_cycle.get(kind)
         stated = self.max_mhz if kind in self.at_boost else self.peak_mhz or self.max_mhz
-        return None if rate is None else rate * self.cus * stated / 1e6
+        return rate * self.cus * stated / 1e6 if rate and self.cus and stated else None
+
+    def source_of(self, name: str) -> str:
+        """Where a field's figures are from: names of `SOURCES`."""
+        return self.sources.get(name, self.sources.get("", "unverified"))
 
 
-_CDNA1 = {"f16": 1024, "bf16": 512, "f32": 256, "i8": 1024}
-_CDNA2 = {"f16": 1024, "bf16": 1024, "f32": 256, "f64": 256, "i8": 1024}
-_CDNA3 = {"f16": 2048, "bf16": 2048, "f8": 4096, "xf32": 1024, "f32": 256, "f64": 256, "i8": 4096}
-_CDNA4 = {"f16": 4096, "bf16": 4096, "f8": 8192, "f4": 16384, "f32": 256, "f64": 128, "i8": 8192}
-_VOLTA = {"f16": 1024}
-_AMPERE = {"f16": 2048, "bf16": 2048, "tf32": 1024, "f64": 128, "i8": 4096}
-_HOPPER = {"f16": 4096, "bf16": 4096, "f8": 8192, "tf32": 2048, "f64": 256, "i8": 8192}
-_BLACKWELL = {"f16": 8192, "bf16": 8192, "f8": 16384, "f4": 32768, "tf32": 4096}
+_CDNA1 = Rates(
+    {"f16": 1024, "bf16": 512, "f32": 256, "i8": 1024},
+    {"f16": 256, "f32": 128, "f64": 64},
+    "cdna1",
+)
+_CDNA2 = Rates(
+    {"f16": 1024, "bf16": 1024, "f32": 256, "f64": 256, "i8": 1024},
+    {"f16": 256, "f32": 128, "packed f32": 256, "f64": 128},
+    "cdna2 specs",
+)
+_CDNA3 = Rates(
+    {"f16": 2048, "bf16": 2048, "f8": 4096, "xf32": 1024, "f32": 256, "f64": 256, "i8": 4096},
+    {"f16": 256, "f32": 256, "f64": 128},
+    "cdna3 specs",
+)
+_CDNA4 = Rates(
+    {
+        "f16": 4096, "bf16": 4096, "f8": 8192, "f6": 16384, "f4": 16384, "f32": 256, "f64": 128,
+        "i8": 8192,
+    },
+    {"f16": 256, "f32": 256, "f64": 128},
+    "cdna4",
+)  # fmt: skip
+_VEGA20 = Rates({}, {"f16": 256, "f32": 128, "f64": 64}, "derived")
+_VOLTA = Rates({"f16": 1024}, {"f16": 256, "f32": 128, "f64": 64}, "volta")
+_AMPERE = Rates(
+    {"f16": 2048, "bf16": 2048, "tf32": 1024, "f64": 128, "i8": 4096},
+    {"f16": 512, "bf16": 256, "f32": 128, "f64": 64},
+    "ampere",
+)
+_HOPPER = Rates(
+    {"f16": 4096, "bf16": 4096, "f8": 8192, "tf32": 2048, "f64": 256, "i8": 8192},
+    {"f16": 512, "bf16": 512, "f32": 256, "f64": 128},
+    "hopper",
+)
+_BLACKWELL = Rates(
+    {
+        "f16": 8192, "bf16": 8192, "f8": 16384, "f6": 16384, "f4": 32768, "tf32": 4096, "f64": 128,
+        "i8": 16384,
+    },
+    {"f16": 256, "f32": 256, "f64": 128},
+    "blackwell hmc",
+)  # fmt: skip
+
+
+def _amd(  # noqa: PLR0913, PLR0917 # columns of the table
+    name: str, arch: str, cus: int, mhz: int, rates: Rates, memory: float, power: int,
+    *, xccs: int = 1, waves: int = 8, maf: dict[str, tuple[float, int]] | None = None,
+    but: dict[str, str] | None = None,
+) -> Gpu:  # fmt: skip
+    """An Instinct: data sheets state rates at the highest clock."""
+    return Gpu(
+        name, arch, cus, xccs, 4, waves, mhz, rates.matrix, memory, power,
+        vector_flop_per_cycle=rates.vector, achievable=maf or {}, sources=_of(rates, but),
+    )  # fmt: skip
+
+
+def _nvidia(  # noqa: PLR0913, PLR0917 # columns of the table
+    name: str, arch: str, sms: int, mhz: int, rates: Rates, memory: float, power: int,
+    *, peak: int = 0, but: dict[str, str] | None = None,
+) -> Gpu:  # fmt: skip
+    """A data-centre GPU: from Hopper on, matrix cores but for f64 are rated at a lower clock."""
+    return Gpu(
+        name, arch, sms, 1, 4, 16, mhz, rates.matrix, memory, power, peak, ("f64",) if peak else (),
+        rates.vector, {}, _of(rates, but),
+    )  # fmt: skip
+
+
+def _of(rates: Rates, but: dict[str, str] | None) -> dict[str, str]:
+    """Sources of a row: of all figures that of the maker's data sheet, but for these."""
+    of_rates = {"flop_per_cycle": rates.source, "vector_flop_per_cycle": rates.source}
+    return {"": "sheet", "achievable": "maf", **of_rates, **(but or {})}
+
+
+_MI300X_MAF = {"f16": (654.0, 1115), "bf16": (708.0, 1207), "f8": (1273.0, 1230)}
+_MI325X_MAF = {"f16": (794.0, 1354), "bf16": (843.0, 1447), "f8": (1519.0, 1464)}
+
+_NO_SHEET = {"bandwidth_gbs": "techpowerup", "power_w": "techpowerup", "max_mhz": "derived"}
+_SXM5 = {"": "hopper", "bandwidth_gbs": "sheet", "power_w": "sheet"}
+_B200 = {
+    "max_mhz": "techpowerup", "peak_mhz": "hmc", "cus": "hmc", "waves_per_simd": "unverified",
+}  # fmt: skip
+_SECOND_HAND = {"power_w": "unverified"}
+_AGENT = {"cus": "agent", "xccs": "agent", "max_mhz": "agent"}
 
 GPUS = (
-    Gpu("MI50", "gfx906", 60, 1, 4, 10, 1725, {}, 1024, 300),
-    Gpu("MI60", "gfx906", 64, 1, 4, 10, 1800, {}, 1024, 300),
-    Gpu("MI100", "gfx908", 120, 1, 4, 10, 1502, _CDNA1, 1228.8, 300),
-    Gpu("MI210", "gfx90a", 104, 1, 4, 8, 1700, _CDNA2, 1638.4, 300, sources="DRC"),
-    Gpu("MI250X", "gfx90a", 110, 1, 4, 8, 1700, _CDNA2, 1638.4, 560, sources="DRC"),
-    Gpu("MI250", "gfx90a", 104, 1, 4, 8, 1700, _CDNA2, 1638.4, 560, sources="DRC"),
-    Gpu("MI300A", "gfx942", 228, 6, 4, 8, 2100, _CDNA3, 5300, 550, sources="DRC"),
-    Gpu("MI300X", "gfx942", 304, 8, 4, 8, 2100, _CDNA3, 5300, 750, sources="DRC"),
-    Gpu("MI325X", "gfx942", 304, 8, 4, 8, 2100, _CDNA3, 6000, 1000, sources="DRC"),
-    Gpu("MI350X", "gfx950", 256, 8, 4, 8, 2200, _CDNA4, 8000, 1000),
-    Gpu("MI355X", "gfx950", 256, 8, 4, 8, 2400, _CDNA4, 8000, 1400),
-    Gpu("V100-SXM2", "sm_70", 80, 1, 4, 16, 1530, _VOLTA, 900, 300, sources="DN"),
-    Gpu("A100-SXM4-40GB", "sm_80", 108, 1, 4, 16, 1410, _AMPERE, 1555, 400, sources="DN"),
-    Gpu("A100-SXM4-80GB", "sm_80", 108, 1, 4, 16, 1410, _AMPERE, 2039, 400, sources="DN"),
-    Gpu("A100", "sm_80", 108, 1, 4, 16, 1410, _AMPERE, 0, 0, sources="N"),
-    Gpu("H200", "sm_90", 132, 1, 4, 16, 1980, _HOPPER, 4800, 700, 1830, ("f64",), "DN"),
-    Gpu("H100 PCIe", "sm_90", 114, 1, 4, 16, 1755, _HOPPER, 2039, 350, 1620, ("f64",), "DN"),
-    Gpu("H100 80GB HBM3", "sm_90", 132, 1, 4, 16, 1980, _HOPPER, 3350, 700, 1830, ("f64",), "DN"),
-    Gpu("H100 SXM5", "sm_90", 132, 1, 4, 16, 1980, _HOPPER, 3350, 700, 1830, ("f64",), "DN"),
-    Gpu("B200", "sm_100", 148, 1, 4, 16, 1980, _BLACKWELL, 7700, 1000, 1860, sources="D"),
+    _amd("MI50", "gfx906", 60, 1725, _VEGA20, 1024, 300, waves=10, but=_NO_SHEET),
+    _amd("MI60", "gfx906", 64, 1800, _VEGA20, 1024, 300, waves=10, but=_NO_SHEET),
+    _amd("MI100", "gfx908", 120, 1502, _CDNA1, 1228.8, 300, waves=10, but=_SECOND_HAND),
+    _amd("MI210", "gfx90a", 104, 1700, _CDNA2, 1638.4, 300),
+    _amd("MI250X", "gfx90a", 110, 1700, _CDNA2, 1638.4, 560),
+    _amd("MI250", "gfx90a", 104, 1700, _CDNA2, 1638.4, 560, but={"cus": "specs"}),
+    _amd("MI300A", "gfx942", 228, 2100, _CDNA3, 5300, 550, xccs=6, but=_AGENT | _SECOND_HAND),
+    _amd("MI300X", "gfx942", 304, 2100, _CDNA3, 5300, 750, xccs=8, maf=_MI300X_MAF, but=_AGENT),
+    _amd(
+        "MI325X",
+        "gfx942",
+        304,
+        2100,
+        _CDNA3,
+        6000,
+        1000,
+        xccs=8,
+        maf=_MI325X_MAF,
+        but=_SECOND_HAND,
+    ),
+    _amd("MI350X", "gfx950", 256, 2200, _CDNA4, 8000, 1000, xccs=8, but=_AGENT),
+    _amd("MI355X", "gfx950", 256, 2400, _CDNA4, 8000, 1400, xccs=8, but={"": "hotchips"}),
+    _nvidia("V100-SXM2", "sm_70", 80, 1530, _VOLTA, 900, 300),
+    _nvidia("V100-PCIE", "sm_70", 80, 1380, _VOLTA, 900, 250, but={"max_mhz": "driver"}),
+    _nvidia("A100-SXM4-40GB", "sm_80", 108, 1410, _AMPERE, 1555, 400),
+    _nvidia("A100-SXM4-80GB", "sm_80", 108, 1410, _AMPERE, 2039, 400),
+    _nvidia("A100-PCIE-40GB", "sm_80", 108, 1410, _AMPERE, 1555, 250),
+    _nvidia("A100 80GB PCIe", "sm_80", 108, 1410, _AMPERE, 1935, 300),
+    _nvidia("A100", "sm_80", 108, 1410, _AMPERE, 0, 0),
+    _nvidia("H200", "sm_90", 132, 1980, _HOPPER, 4800, 700, peak=1830, but={"max_mhz": "hmc"}),
+    _nvidia(
+        "H100 PCIe",
+        "sm_90",
+        114,
+        1755,
+        _HOPPER,
+        2039,
+        350,
+        peak=1620,
+        but={"peak_mhz": "derived", "bandwidth_gbs": "unverified"},
+    ),
+    _nvidia("H100 80GB HBM3", "sm_90", 132, 1980, _HOPPER, 3350, 700, peak=1830, but=_SXM5),
+    _nvidia("H100 SXM5", "sm_90", 132, 1980, _HOPPER, 3350, 700, peak=1830, but=_SXM5),
+    _nvidia("B200", "sm_100", 148, 1965, _BLACKWELL, 8000, 1000, peak=1860, but=_B200),
 )
 """Of names that contain each other the longer one holds."""
 
 _OTHERS = ("H200 NVL", "H100 NVL", "H100 80GB HBM2e")
 """Products of other figures, whose names contain those of the table."""
+ANY = "*"
+"""Name of a user's row that is of any GPU."""
 ONE_DIE = re.compile(r"gfx(9(0[0-9a]|1[0-9])|1[0-2][0-9a-f]{2})")
 """Architectures whose devices have one accelerator complex die."""
 WAVES_PER_SIMD = {"gfx900": 10, "gfx906": 10, "gfx908": 10, "gfx90a": 8, "gfx942": 8, "gfx950": 8}
-"""Waves that can be resident on a SIMD, by architecture (R)."""
+"""Waves that can be resident on a SIMD, by architecture ("specs")."""
 
 
 _FACTS = ("arch", "cus", "xccs", "simds_per_cu", "waves_per_simd", "max_mhz")
 
 
-def candidates(name: str, arch: str = "", cus: int = -1) -> tuple[Gpu, ...]:
+def candidates(
+    name: str, arch: str = "", cus: int = -1, rows: tuple[Gpu, ...] = GPUS
+) -> tuple[Gpu, ...]:
     """The products that a device may be; none if what is known contradicts the name.
 
     Parameters
@@ -128,16 +280,17 @@ def candidates(name: str, arch: str = "", cus: int = -1) -> tuple[Gpu, ...]:
     cus
         Units, which tell products of one name, or of none, apart. A named device may have fewer,
         as of a partition: a whole part of the product's.
+    rows
+        Products to look among.
     """
-    named = [g for g in GPUS if _is_called(g, name)]
-    named = [g for g in named if not any(g is not o and _is_called(g, o.name) for o in named)]
-    fits = [g for g in named or GPUS if arch in {"", g.arch}]
+    named = _of_table(name) if rows is GPUS else _named(name, rows)
+    fits = [g for g in named or rows if arch in {"", g.arch} or not g.arch]
     exact = [g for g in fits if g.cus == cus]
     if not named:
         return tuple(exact) if arch else ()
     if cus < 0 or exact:
         return tuple(exact or fits)
-    return tuple(g for g in fits if g.cus % cus == 0) if cus else ()
+    return tuple(g for g in fits if not g.cus or g.cus % cus == 0) if cus else ()
 
 
 def known(name: str, arch: str = "", cus: int = -1) -> dict[str, Any]:
@@ -147,18 +300,36 @@ def known(name: str, arch: str = "", cus: int = -1) -> dict[str, Any]:
     return {fact: one.pop() for fact, one in values.items() if len(one) == 1}
 
 
-def gpu(name: str, arch: str = "", cus: int = -1) -> Gpu | None:
+def gpu(name: str, arch: str = "", cus: int = -1, rows: tuple[Gpu, ...] = GPUS) -> Gpu | None:
     """The product that a device is; None if what is known tells none, or several."""
-    found = candidates(name, arch, cus)
+    found = candidates(name, arch, cus, rows)
     return found[0] if len(found) == 1 else None
+
+
+@lru_cache(256)
+def _of_table(name: str) -> tuple[Gpu, ...]:
+    return _named(name, GPUS)
+
+
+def _named(name: str, rows: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
+    """Products whose words are in a name; of those that contain each other the longest."""
+    found = [g for g in rows if _is_called(g, name)]
+    return tuple(g for g in found if not any(g is not o and _is_called(g, o.name) for o in found))
 
 
 def _is_called(product: Gpu, name: str) -> bool:
     """Whether the words of a product's name are in a device's."""
-    if any(_words(other).search(name) for other in _OTHERS):
+    if product.name == ANY:
+        return True
+    if any(product is g for g in GPUS) and any(_words(other).search(name) for other in _OTHERS):
         return False
     return bool(_words(product.name).search(name))
 
 
+@cache
 def _words(text: str) -> re.Pattern[str]:
     return re.compile(rf"(?<![0-9a-z]){re.escape(text)}(?![0-9a-z])", re.IGNORECASE)
+
+
+FIELDS = tuple(f.name for f in fields(Gpu))
+"""What can be told of a GPU."""

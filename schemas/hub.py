@@ -153,12 +153,25 @@ ANNOTATIONS = (
     ),
     Column("idle_ns", pa.int64(), "Time before it in which its GPU did nothing.", "ns"),
     Column("idle_cause", NAME, "Why its GPU did nothing before it."),
+    Column("ideal_ns", pa.int64(), "How long it would take at its GPU's highest clock.", "ns"),
+    Column("ideal_low_ns", pa.int64(), "What that is more than, with 97.5 % confidence.", "ns"),
+    Column("ideal_high_ns", pa.int64(), "What that is less than, with 97.5 % confidence.", "ns"),
+    Column(
+        "beta",
+        pa.float64(),
+        "Sensitivity of its time to the core clock, -d ln t / d ln f, at beta_ref_mhz.",
+    ),
+    Column("beta_error", pa.float64(), "Standard deviation of the error of beta."),
+    Column("beta_ref_mhz", pa.float64(), "Mean core clock of its repeats.", "MHz"),
+    Column("beta_source", NAME, "What tells beta more than all else."),
+    Column("ideal_source", NAME, "What tells ideal_ns more than all else."),
 )
 
 ANALYSED = (
     "critical_ns", "critical_start_ns", "critical_end_ns", "slack_ns", "drag_ns", "prep_ns",
     "call_ns", "launch_ns", "queue_depth", "wait_ns", "transfer_ns", "exposed_ns", "overlap_share",
-    "idle_ns", "idle_cause",
+    "idle_ns", "idle_cause", "ideal_ns", "ideal_low_ns", "ideal_high_ns", "beta", "beta_error",
+    "beta_ref_mhz", "beta_source", "ideal_source",
 )  # fmt: skip
 """Annotations that analyses give; readers and `annotate` leave them alone."""
 

@@ -83,11 +83,20 @@ def test_own_files_of_an_earlier_run_are_replaced_and_no_sources(run_folder: Pat
 
 
 def test_tables_of_analyses_leave_other_tables(run_folder: Path, run) -> None:
-    (run_folder / "telemetry.csv").write_text("mine")
+    (run_folder / "watch.csv").write_text("mine")
     for _ in range(2):
         assert run("analyze", run_folder, "--csv", run_folder)[0] == 0
-    assert (run_folder / "telemetry.csv").read_text() == "mine"
+    assert (run_folder / "watch.csv").read_text() == "mine"
     assert (run_folder / "temporal.csv").read_text().startswith("rank,")
+
+
+def test_a_table_of_others_is_in_the_way(run_folder: Path, run) -> None:
+    """Tools call what they write as an analysis is called."""
+    (run_folder / "telemetry.csv").write_text("gpu,watts\n0,300\n")
+    status, *told = run("analyze", run_folder, "telemetry", "--csv", run_folder)
+    assert status == 6
+    assert "telemetry.csv" in "".join(told)
+    assert (run_folder / "telemetry.csv").read_text() == "gpu,watts\n0,300\n"
 
 
 @pytest.mark.parametrize("output", ["et/job.et", "job.parquet"])

@@ -25,7 +25,7 @@ of columns of equal length. ``step`` is the N of ``ProfilerStep#N``, ``correlati
 
 ``format``, ``version``, ``parameters``
     "chopper-interop demo", 1, and the arguments of `make_demo` (those of a pipeline if there is
-    one).
+    one, `power_w` if it is another than 600).
 ``files``
     What else lies in the folder, as paths from it: what the next demo may replace.
 ``constants``
@@ -108,6 +108,7 @@ def make_demo(  # noqa: PLR0913 # each size is a parameter
     seed: int = DemoParameters.seed,
     recorder_hz: int = DemoParameters.recorder_hz,
     peak_scale: float = DemoParameters.peak_scale,
+    power_w: int = DemoParameters.power_w,
     straggler: int = DemoParameters.straggler,
     straggler_slowdown: float = DemoParameters.straggler_slowdown,
     batch: int = DemoParameters.batch,
@@ -137,6 +138,8 @@ def make_demo(  # noqa: PLR0913 # each size is a parameter
         Samples of the recorder a second and GPU; 0 leaves the recorder out.
     peak_scale
         Highest core clock as a multiple of 2100 MHz, 0.7 to 1.2.
+    power_w
+        Power that the clock of each GPU is held at, 300 to 1500 W.
     straggler
         Rank that heat makes slower, modulo `ranks`; -1 for none. One rank alone is none.
     straggler_slowdown
@@ -181,6 +184,7 @@ def make_demo(  # noqa: PLR0913 # each size is a parameter
         seed=seed,
         recorder_hz=recorder_hz,
         peak_scale=peak_scale,
+        power_w=power_w,
         straggler=straggler,
         straggler_slowdown=straggler_slowdown,
         batch=batch,

@@ -29,7 +29,6 @@ TICK_NS: Final = 1_000_000
 LEAD_NS: Final = 4_000_000_000
 """Time before the profiled window over which the clock is followed, and after it."""
 QUANTUM_MHZ: Final = 5
-TARGET_W: Final = 600.0
 IDLE_W: Final = 170.0
 DYNAMIC_W: Final = 780.0
 """Power above idle at `PEAK_MHZ` with the matrix cores busy all the time."""
@@ -98,11 +97,11 @@ def make_clock(p: DemoParameters, slow_factor: float, window_ns: float) -> Clock
     factor = np.array([slow_factor if r == p.slow_rank else cool[r] for r in ranks])
     origin = np.array([WINDOW_START_NS - LEAD_NS - offset for offset in phase], dtype=np.int64)
     shape = (p.ranks, int(window_ns + 2 * LEAD_NS) // TICK_NS + 2)
-    state = np.zeros((p.ranks, 6))
+    state, target_w = np.zeros((p.ranks, 6)), float(p.power_w)
     highest = np.floor(p.peak_mhz * factor)
     highest[factor == factor.max()] = p.peak_mhz
     state[:, _CONTROL] = np.minimum(1900.0 * factor, highest)
-    state[:, _POWER] = state[:, _HEAT] = TARGET_W
+    state[:, _POWER] = state[:, _HEAT] = target_w
     mhz = np.full(shape, MIN_MHZ, dtype=np.int32)
     mhz[:, 0] = state[:, _CONTROL]
     return Clock(
@@ -111,7 +110,7 @@ def make_clock(p: DemoParameters, slow_factor: float, window_ns: float) -> Clock
         tick=np.zeros(p.ranks, dtype=np.int64),
         state=state,
         highest_mhz=highest,
-        target_w=IDLE_W + (TARGET_W - IDLE_W) * factor**POWER_EXPONENT,
+        target_w=IDLE_W + (target_w - IDLE_W) * factor**POWER_EXPONENT,
         mhz=mhz,
         power_w=np.zeros(shape),
         socket_w=np.zeros(shape),

@@ -23,6 +23,8 @@ UPTIME_NS = 1_234_567_000_000_000
 
 PEAK_MHZ = 2100
 MIN_MHZ = 1300
+POWER_W = 600
+"""Power that the controller holds, unless another is asked for."""
 
 PIPELINE = ("pipeline", "microbatches")
 """Parameters of a pipeline."""
@@ -34,6 +36,7 @@ _RANGES = {
     "seed": (0, 2**31 - 1),
     "recorder_hz": (0, 10_000),
     "peak_scale": (0.7, 1.2),
+    "power_w": (300, 1500),
     "straggler": (-1, GPUS - 1),
     "straggler_slowdown": (1.0, 1.2),
     "batch": (1, 8),
@@ -54,6 +57,7 @@ class DemoParameters:
     seed: int = 0
     recorder_hz: int = 1000
     peak_scale: float = 1.0
+    power_w: int = POWER_W
     straggler: int = 5
     straggler_slowdown: float = 1.06
     batch: int = 2

@@ -13,7 +13,7 @@ from chopper_interop.demo import paths, schedule
 from chopper_interop.demo.comms import DTYPE_BYTES
 from chopper_interop.demo.identity import correlations, external_ids, identity, launches, numbering
 from chopper_interop.demo.kernels import sensitivities
-from chopper_interop.demo.parameters import BASE_TIME_NS, FIRST_STEP, NODE, PIPELINE
+from chopper_interop.demo.parameters import BASE_TIME_NS, FIRST_STEP, NODE, PIPELINE, POWER_W
 from chopper_interop.demo.pipeline_truth import pipeline
 from chopper_interop.demo.program import COLLECTIVE, HANDOVER_NS, KERNEL, MEMCPY, MEMSET
 from chopper_interop.demo.spans import length_ns, overlap_ns, union
@@ -111,8 +111,10 @@ def truth(job: Job) -> dict[str, Any]:
 
 
 def _parameters(p: DemoParameters) -> dict[str, Any]:
-    """Return the parameters; those of a pipeline where there is one."""
+    """Return the parameters; those of a pipeline where there is one, power where it is another."""
     every = asdict(p)
+    if p.power_w == POWER_W:
+        del every["power_w"]
     return every if p.pipeline else {k: v for k, v in every.items() if k not in PIPELINE}
 
 

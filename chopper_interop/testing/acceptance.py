@@ -41,6 +41,9 @@ UNITS = frozenset(
 )
 """What a name ends in to tell its unit, as in ``busy_ns``; or it holds ``_per_``."""
 
+_IN_ANY_UNIT = frozenset(("mean", "mean_uncertainty", "median", "least", "most", "rise", "amount"))
+"""Columns whose unit a column ``unit`` tells, row by row."""
+
 _TIME_WORDS = re.compile(r"(^|_)(time|dur|duration|latency|span|gap|delay|wait)$")
 _ROUND_TRIP_IGNORES = ("meta",)
 
@@ -146,7 +149,10 @@ def _check_options(function: Callable[..., Any], positional: int) -> None:
         _require(parameter.kind is inspect.Parameter.KEYWORD_ONLY, f"{what} must be keyword-only")
         _require(parameter.default is not inspect.Parameter.empty, f"{what} must have a default")
         stated = _type_names(parameter.annotation)
-        makeable = stated <= {*OPTION_TYPES, "None"} or stated == {"Trace", "None"}
+        makeable = stated <= {*OPTION_TYPES, "None"} or stated in (
+            {"Trace", "None"},
+            {"Runs", "None"},
+        )
         if parameter.default is not None:  # the commands make of a text what the default is
             makeable = type(parameter.default).__name__ in OPTION_TYPES
         _require(
@@ -274,8 +280,10 @@ def _quiet_result(analysis: Callable[..., Any], trace: Trace) -> Any:
 def _check_units(result: Result) -> None:
     import pyarrow as pa
 
+    told = "unit" in result.rows.column_names  # of quantities of many units, a column says it
     for field in result.rows.schema:
-        _check_unit("column", field.name, _is_measured(field.name, field.type))
+        measured = _is_measured(field.name, field.type)
+        _check_unit("column", field.name, measured and not (told and field.name in _IN_ANY_UNIT))
     for name, value in result.summary.items():
         kind = pa.float64() if isinstance(value, float) else pa.null()
         kind = pa.int64() if isinstance(value, int) and not isinstance(value, bool) else kind

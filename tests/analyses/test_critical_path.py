@@ -163,16 +163,19 @@ def test_what_makes_no_sense_is_refused(demo: Path) -> None:
 def test_any_trace_has_a_path_that_tiles_its_window(name: str) -> None:
     if not (path := SHARED / name).exists():
         pytest.skip(f"{name} is not there")
+    read = 0
     for one in sorted(path.glob("*"))[:3] if path.is_dir() and "4rank" not in name else [path]:
         try:
             trace = ci.read(one)
         except ci.ChopperError:
             continue
+        read += 1
         result = ci.analyze(trace, "critical_path", by="piece")
         rows = result.rows.to_pylist()
         assert sum(r["dur_ns"] for r in rows) == result.summary["path_ns"]
         for a, b in itertools.pairwise(rows):
             assert a["start_ns"] + a["dur_ns"] == b["start_ns"]
+    assert read
 
 
 def two_steps(first: tuple[int, int], second: tuple[int, int]) -> ci.Trace:

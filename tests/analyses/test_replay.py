@@ -112,7 +112,7 @@ def test_the_sample_job_is_told_well(job) -> None:
 
 def stretched(trace, step):
     """The last step three times as long, and all in it."""
-    start = min(w.start_ns for w in windows.of_job(trace, str(step)))
+    start = min(w.start_ns for w in windows.of_ranks(trace, str(step)))
     ts, end = trace.array("ts"), trace.array("ts") + trace.array("dur")
     ts, end = (np.where(t > start, start + 3 * (t - start), t) for t in (ts, end))
     nodes = arrow.replaced(trace.nodes, "ts", ts)

@@ -6,13 +6,10 @@ Everything runs twice in one process, of which the second time counts. Usage:
 """
 
 import resource
-import subprocess
-import sys
-import tempfile
 import time
 from pathlib import Path
 
-from graph import sample
+from stages import each_size
 
 
 def stages(path: Path) -> dict[str, float]:
@@ -45,17 +42,5 @@ def one(path: Path) -> None:
     print(f"  all analyses / reading: {sum(found.values()) / read:.2f}")
 
 
-def main() -> None:
-    """Each size in a process of its own, so that its memory is its own."""
-    sizes = [float(text) for text in sys.argv[1:]] or [1.0, 5.0]
-    with tempfile.TemporaryDirectory() as name:
-        for millions in sizes:
-            path = sample(Path(name), millions)
-            subprocess.run([sys.executable, __file__, "--file", str(path)], check=True)
-
-
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--file"]:
-        one(Path(sys.argv[2]))
-    else:
-        main()
+    each_size(__file__, one)

@@ -6,28 +6,12 @@ read twice in one process, of which the second time counts. Usage:
 """
 
 import resource
-import subprocess
-import sys
-import tempfile
 import time
 from pathlib import Path
 
-from stages import timed
+from stages import each_size, timed
 
-_STEPS_OF_A_MILLION = 76
 _STAGES = ("read", "join", "dependencies", "annotations", "graph of nodes", "graph of moments")
-
-
-def sample(folder: Path, millions: float) -> Path:
-    """Kineto's file of a job of one rank."""
-    from chopper_interop.demo import make_demo
-
-    steps = round(_STEPS_OF_A_MILLION * millions)
-    made = make_demo(
-        folder / f"job{millions:g}", ranks=1, layers=16, steps=steps, telemetry=False,
-        counter_steps=0, truth_kernels=False,
-    )  # fmt: skip
-    return made / "kineto"
 
 
 def stages(path: Path) -> dict[str, float]:
@@ -69,17 +53,5 @@ def one(path: Path) -> None:
     print(f"  all but reading / reading: {built / found['read']:.2f}")
 
 
-def main() -> None:
-    """Each size in a process of its own, so that its memory is its own."""
-    sizes = [float(text) for text in sys.argv[1:]] or [1.0, 5.0]
-    with tempfile.TemporaryDirectory() as name:
-        for millions in sizes:
-            path = sample(Path(name), millions)
-            subprocess.run([sys.executable, __file__, "--file", str(path)], check=True)
-
-
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--file"]:
-        one(Path(sys.argv[2]))
-    else:
-        main()
+    each_size(__file__, one)

@@ -6,6 +6,7 @@ import gzip
 import inspect
 import json
 from dataclasses import fields
+from statistics import fmean
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -127,6 +128,8 @@ def test_nothing_is_left_of_a_failure(tmp_path, monkeypatch):
         ("recorder_hz", -5),
         ("peak_scale", 2),
         ("peak_scale", float("nan")),
+        ("power_w", 299),
+        ("power_w", 450.0),
         ("straggler", 8),
         ("straggler_slowdown", 0.9),
         ("sequence", 300),
@@ -241,3 +244,13 @@ def test_kineto_names_hold_no_odd_characters(tmp_path):
     path = make_demo(tmp_path / "job", **TINY)
     for file in (path / "kineto").iterdir():
         assert gzip.decompress(file.read_bytes()).isascii()
+
+
+def test_power_moves_the_clock_and_is_told_where_it_is_another(tmp_path):
+    usual = json.loads((make_demo(tmp_path / "a", **TINY) / "truth.json").read_bytes())
+    held = json.loads((make_demo(tmp_path / "b", **TINY, power_w=450) / "truth.json").read_bytes())
+    assert "power_w" not in usual["parameters"]
+    assert held["parameters"]["power_w"] == 450
+    clocks = [fmean(truth["kernels"]["mean_clock_mhz"]) for truth in (usual, held)]
+    assert clocks[1] < 0.95 * clocks[0]
+    assert held["ideal_step_ns"] == usual["ideal_step_ns"]

@@ -1,0 +1,209 @@
+"""Categories of kernels: ours, and CharLLM-PPT's by an independent reading of its rules."""
+
+import collections
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import chopper_interop as ci
+from chopper_interop import arrow, kernel_categories, peers_charllm_kernels
+from chopper_interop.analyses.kernels import kernels
+from chopper_interop.build import TraceBuilder
+from chopper_interop.errors import UsageError
+from chopper_interop.schemas.kinds import Kind, LaneKind
+
+
+def theirs(name: str) -> str:
+    """CharLLM-PPT's rules (figure_10_1.py, dad5f278), written down from reading them."""
+    low = name.lower()
+
+    def has(*texts: str) -> bool:
+        return any(text in low for text in texts)
+
+    if has("nccl", "communication"):
+        for texts, label in (
+            (("allreduce",), "AllReduce"),
+            (("reducescatter",), "ReduceScatter"),
+            (("allgather",), "AllGather"),
+            (("sendrecv", "broadcast"), "SendRecv"),
+        ):
+            if has(*texts):
+                return label
+    if has("pushsend", "pushrecv", "buffer"):
+        return "Memory/Elementwise"
+    if has("triton_") and has("sum", "add", "mul", "div"):
+        return "Memory/Elementwise"
+    if has("gemm", "sdpa", "matmul"):
+        return "Compute (MatMul)"
+    if has("elementwise", "kernel"):
+        return "Memory/Elementwise"
+    return "Layer Norm" if has("norm") else "Other"
+
+
+PARTS = ("nccl", "Communication", "AllReduce", "ReduceScatter", "AllGather", "SendRecv", "Broadcast",
+         "pushsend", "Buffer", "triton_", "sum", "add", "gemm", "SDPA", "matmul", "Elementwise",
+         "Kernel", "norm", "x")  # fmt: skip
+
+
+@settings(max_examples=300)
+@given(st.lists(st.sampled_from(PARTS), max_size=4))
+def test_rules_of_the_tool(parts: list[str]) -> None:
+    name = "_".join(parts)
+    found = peers_charllm_kernels.categories(arrow.texts([name]))
+    assert [peers_charllm_kernels.CATEGORIES[n] for n in found] == [theirs(name)]
+
+
+@pytest.mark.parametrize(
+    ("name", "category"),
+    [
+        ("Cijk_Alik_Bljk_HHS_BH_MT16x32x128_MI16x16x1", "matmul"),
+        ("void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_64x64>(P)", "matmul"),
+        ("void fbgemm_gpu::permute_2D_lengths_kernel<int>(int)", "elementwise"),
+        ("nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_TNT", "matmul"),
+        ("triton_tem_fused_mm_3", "matmul"),
+        ("_matmul_ogs_NNT_bf16xbf16xmxfp4_16x128x256x1_swiglu", "matmul"),
+        ("sm80_xmma_dgrad_implicit_gemm_tf32f32_tilesize128x128x16", "convolution"),
+        ("igemm_fwd_gtcx3_nhwc_bf16_bx0_ex1_bt64x64x16", "convolution"),
+        ("cask_cudnn::computeWgradSplitKOffsetsKernel(P)", "elementwise"),
+        ("batched_transpose_16x32_half", "elementwise"),
+        ("void cudnn::ops::nchwToNhwcKernel<float, float>(P)", "elementwise"),
+        ("void pytorch_flash::flash_fwd_kernel<pytorch_flash::traits<64>>(P)", "attention"),
+        ("_ZN7ck_tile6kentryILi1ENS_13FmhaFwdKernelEEE", "attention"),
+        ("_ZN7ck_tile6kentryILi1ENS_12Rmsnorm2dFwdE", "normalization"),
+        ("void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float>(int)", "normalization"),
+        ("MIOpenBatchNormFwdTrainSpatial", "normalization"),
+        ("void at::native::reduce_kernel<512, 1, ReduceOp<float, NormTwoOps<float>>>(R)", "elementwise"),
+        ("void at::native::vectorized_elementwise_kernel<4, gemm_functor>(int)", "elementwise"),
+        ("(anonymous namespace)::softmax_warp_forward<float>(float*)", "elementwise"),
+        ("fft2d_r2c_32x32<float>(float2*)", "other"),
+        ("bmm_kernel", "matmul"),
+        ("fused_moe_kernel", "matmul"),
+        ("moe_align_block_size_kernel", "elementwise"),
+        ("addmm", "matmul"),
+        ("void wvSplitK_hf_<__half, 64, 2>(int)", "matmul"),
+        ("distribution_normal", "elementwise"),
+        ("clip_grad_norm", "elementwise"),
+        ("FusedRMSNormAllReduce", "normalization"),
+        ("normalize_kernel", "normalization"),
+        ("", "other"),
+    ],
+)  # fmt: skip
+def test_ours_by_name(name: str, category: str) -> None:
+    found = kernel_categories.of_names(arrow.texts([name]))
+    assert kernel_categories.CATEGORIES[found[0]] == category
+
+
+def job(collective: str | None) -> ci.Trace:
+    builder = TraceBuilder()
+    lane = builder.lane(0, LaneKind.STREAM, 0, "s", 0)
+    for at, (kind, name) in enumerate(
+        [
+            (Kind.COMM, "ncclDevKernel_Generic(ncclDevComm*)"),
+            (Kind.KERNEL, "Cijk_x"),
+            (Kind.MEMCPY, "Memcpy DtoD"),
+            (Kind.MEMSET, "Memset"),
+        ]
+    ):
+        builder.nodes(
+            kind=np.array([int(kind)], np.uint8), name=name, rank=0, lane=lane,
+            ts=np.array([100 * at]), dur=np.array([10 + at]),
+        )  # fmt: skip
+    trace = builder.finish()
+    return trace.annotate(collective=[collective, None, None, None]) if collective else trace
+
+
+def test_collectives_are_told_by_metadata() -> None:
+    for told, category in (("all_gather", "all_gather"), (None, "communication")):
+        rows = kernels(job(told), by="category").rows.to_pylist()
+        assert {row["category"]: row["total_ns"] for row in rows} == {
+            category: 10, "matmul": 11, "copy": 12, "fill": 13,
+        }  # fmt: skip
+    result = kernels(job("all_gather"), compat="charllm")
+    rows = {row["category"]: row["total_us"] for row in result.rows.to_pylist()}
+    assert rows == {"Memory/Elementwise": 0.01, "Other": 0.011}
+    assert result.summary["differs_share"] == 1.0
+    assert result.summary["communication_elsewhere_us"] == 0.01
+    assert "0.000 ms" in result.conventions["differs"]
+
+
+def test_degree_of_pipelines_and_refusals() -> None:
+    trace = job("all_gather")
+    row = kernels(trace, compat="charllm", pp=4).rows.to_pylist()[0]
+    assert row["total_per_stage_us"] == row["total_us"] / 4
+    for options in (
+        {"compat": "charllm", "pp": 0}, {"pp": 2}, {"compat": "charllm", "steps": "each"},
+        {"compat": "charllm", "by": "layer"}, {"compat": "charllm", "by": "rank"},
+    ):  # fmt: skip
+        with pytest.raises(UsageError):
+            kernels(trace, **options)
+    empty = kernels(TraceBuilder().finish(), compat="charllm")
+    assert empty.rows.num_rows == 0
+    assert "nothing" in empty.conventions
+
+
+def test_the_sample_job(demo: Path) -> None:
+    trace = ci.read(demo)
+    rows = kernels(trace, by="class,category").rows.to_pylist()
+    comm = {row["category"] for row in rows if row["class"] == "comm"}
+    assert comm <= set(kernel_categories.CATEGORIES) - {"communication"}
+    times = {row["category"]: row["total_ns"] for row in rows}
+    computes = {name: time for name, time in times.items() if name not in comm}
+    assert max(computes, key=computes.get) == "matmul"
+    whole = kernels(trace, by="job").rows.to_pylist()
+    assert sum(times.values()) == sum(row["total_ns"] for row in whole)
+
+
+FILES = [
+    "h100", "mi210", "mi250", "mi300x", "mi350x", "v100_2021", "cuda_sync_a100", "misc",
+    "torchrec_4rank_v100", "ddp_resnet_4rank_amd",
+]  # fmt: skip
+
+
+def kineto_files(folder: Path) -> list[Path]:
+    return [
+        path
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+        and path.name.endswith((".json", ".json.gz"))
+        and path.stat().st_size < 3e7
+    ]
+
+
+def plain(path: Path) -> list[dict]:
+    """Kernels of a Kineto file, as the tool takes them."""
+    raw = path.read_bytes()
+    try:
+        document = json.loads(gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw)
+        events = document["traceEvents"]
+    except (ValueError, KeyError, TypeError, OSError, EOFError):
+        return []
+    return [e for e in events or [] if isinstance(e, dict) and e.get("cat") == "kernel"]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_real_files(shared: Path, name: str) -> None:
+    seen = 0
+    for path in kineto_files(shared / "pytorch" / name):
+        events = plain(path)
+        if not events:
+            continue
+        trace = ci.read(path)
+        count: collections.Counter[str] = collections.Counter()
+        total: collections.Counter[str] = collections.Counter()
+        for event in events:
+            count[event["name"]] += 1
+            total[theirs(event["name"])] += round(1000 * event.get("dur", 0))
+        rows = kernels(trace, by="kernel", compat="charllm").rows.to_pylist()
+        assert {row["kernel"]: row["occurrences"] for row in rows} == count, path
+        result = kernels(trace, compat="charllm")
+        ours = {row["category"]: round(1000 * row["total_us"]) for row in result.rows.to_pylist()}
+        assert ours == total, path
+        assert 0 <= (result.summary["differs_share"] or 0) <= 1
+        seen += 1
+    if not seen:
+        pytest.skip(f"no file of {name} has kernels")

@@ -1,0 +1,29 @@
+"""Options that several analyses take mean the same to all, and are told by ``--list``."""
+
+import pytest
+
+import chopper_interop as ci
+from chopper_interop import registry
+from chopper_interop.build import TraceBuilder
+from chopper_interop.errors import UsageError
+
+
+@pytest.mark.parametrize("name", ["throttling", "excursions", "imbalance"])
+def test_all_telemetry_has_no_steps(name: str) -> None:
+    with pytest.raises(UsageError, match="has no steps"):
+        ci.analyze(TraceBuilder().finish(), name, window="all", steps="each")
+
+
+def test_excursions_of_nodes_are_joined_with_nothing() -> None:
+    with pytest.raises(UsageError, match="node cannot be joined"):
+        ci.analyze(TraceBuilder().finish(), "excursions", by="rank,node")
+
+
+def test_every_option_of_every_analysis_is_told() -> None:
+    untold = [
+        f"{name} {option}"
+        for name, function in registry.analyses().items()
+        for option, text in registry.option_texts(function).items()
+        if not text
+    ]
+    assert untold == []

@@ -1,0 +1,160 @@
+"""The analysis of power: rows by GPU and by class of work, and clocks under caps."""
+
+import json
+
+import numpy as np
+import power_jobs
+import pytest
+from shared_data import SHARED
+
+import chopper_interop as ci
+from chopper_interop.analyses.power import power
+from chopper_interop.build import TraceBuilder
+from chopper_interop.demo import make_demo
+from chopper_interop.demo.clock import POWER_EXPONENT
+from chopper_interop.errors import ChopperError, UsageError
+from chopper_interop.schemas.kinds import Kind, LaneKind
+from chopper_interop.testing import check_analysis
+
+
+@pytest.fixture(scope="module")
+def job() -> ci.Trace:
+    return power_jobs.trace(power_jobs.job(ranks=2, steps=4, seed=0), 1000)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    where = tmp_path_factory.mktemp("power") / "job"
+    return make_demo(where, ranks=2, layers=2, steps=4, counter_steps=1, power_w=550)
+
+
+def test_by_rank(job) -> None:
+    check_analysis(power, job)
+    result = power(job)
+    assert result.rows["rank"].to_pylist() == [0, 1]
+    for row in result.rows.to_pylist():
+        assert row["exponent_ratio"] == pytest.approx(
+            POWER_EXPONENT, abs=2.5 * row["exponent_error_ratio"]
+        )
+        mhz = row["f_ref_mhz"]
+        assert row["idle_w"] == pytest.approx(power_jobs.idle_w(mhz), abs=2.5 * row["idle_error_w"])
+        assert row["explained_share"] > 0.999
+        assert row["cross_share"] < 0.01
+        assert row["sensor"] == "exponential filter"
+        assert row["source"] == "smi"
+    assert result.summary["gpus"] == 2
+    assert result.summary["worst_cross_share"] < 0.01
+    assert "without a model" not in result.conventions
+
+
+def test_by_class_adds_up(job) -> None:
+    whole = {row["rank"]: row["mean_power_w"] for row in power(job).rows.to_pylist()}
+    rows = power(job, by="class").rows.to_pylist()
+    for rank, mean in whole.items():
+        mine = [row for row in rows if row["rank"] == rank]
+        assert sum(row["mean_power_w"] for row in mine) == pytest.approx(mean)
+        assert sum(row["energy_share"] for row in mine) == pytest.approx(1)
+        drawn = {row["class"]: row["dynamic_w"] for row in mine}
+        assert drawn["matrix"] > drawn["attention"] > drawn["vector"] > drawn["comm"]
+        assert mine[-1]["class"] == "idle"
+
+
+def test_caps_make_rows(job) -> None:
+    rows = power(job, caps="500, 600", held=600.0, ranks="0").rows.to_pylist()
+    assert [(row["rank"], row["cap_w"]) for row in rows] == [(0, 500), (0, 600)]
+    for row in rows:
+        assert row["capped_low_mhz"] <= row["capped_mhz"] <= row["capped_high_mhz"]
+    # Held where it was, the clock is what it was.
+    assert rows[1]["capped_mhz"] == pytest.approx(rows[1]["f_ref_mhz"], rel=0.005)
+    assert rows[0]["capped_mhz"] < rows[1]["capped_mhz"]
+
+
+def test_options_that_make_no_sense(job) -> None:
+    for options in (
+        {"by": "layer"},
+        {"caps": "many"},
+        {"caps": "-5"},
+        {"caps": "nan"},
+        {"caps": "500", "by": "class"},
+        {"ranks": "7"},
+        {"held": -1.0},
+        {"held": float("nan")},
+    ):
+        with pytest.raises(UsageError):
+            power(job, **options)
+
+
+def test_without_power_the_conventions_say_why() -> None:
+    none = power_jobs.trace(power_jobs.job(ranks=2, steps=4, seed=0), 100, power=False)
+    result = power(none)
+    check_analysis(power, none)
+    assert result.rows.num_rows == 0
+    assert "no power was sampled" in result.conventions["without a model"]
+    nothing = power(TraceBuilder().finish())
+    assert nothing.rows.num_rows == 0
+    assert nothing.conventions["no rows"]
+    assert nothing.summary["idle_w"] is None
+
+
+def test_a_job_from_its_files(folder) -> None:
+    trace = ci.read(folder)
+    check_analysis(power, trace)
+    truth = json.loads((folder / "truth.json").read_bytes())
+    assert truth["parameters"]["power_w"] == 550
+    for row in power(trace).rows.to_pylist():
+        assert row["exponent_ratio"] == pytest.approx(POWER_EXPONENT, abs=0.15)
+        assert row["cross_share"] < 0.01
+        assert row["clock_from"] == "followed by samples"
+        assert row["mean_power_w"] == pytest.approx(500, abs=60)
+
+
+def with_work(telemetry: ci.Trace) -> ci.Trace:
+    """Samples of a rank's first GPU that has power, and kernels while they were taken."""
+    builder = TraceBuilder()
+    names = telemetry.series["name"].to_pylist()
+    owner = telemetry.array("series", "samples")
+    powers = [i for i, name in enumerate(names) if name.startswith("socket power")]
+    if not powers:
+        return builder.finish()
+    device = telemetry.series["device"][powers[0]].as_py()
+    span = telemetry.array("ts", "samples")[owner == powers[0]]
+    lane = builder.lane(0, LaneKind.STREAM, 1, "s", 0)
+    step = max(int(span.max() - span.min()) // 200, 1)
+    ts = span.min() + np.arange(200) * step
+    for offset, name in enumerate(("Cijk_gemm", "add_kernel")):
+        mine = ts[offset::3]
+        builder.nodes(
+            kind=int(Kind.KERNEL), name=name, rank=0, lane=lane,
+            ts=mine, dur=np.full(len(mine), step),
+        )  # fmt: skip
+    for row, series in enumerate(telemetry.series.to_pylist()):
+        if series["device"] == device:
+            made = builder.series(
+                0, series["name"], series["unit"], series["source"], device=0,
+                uncertainty_ns=series["uncertainty_ns"],
+            )  # fmt: skip
+            columns = (telemetry.array(name, "samples")[owner == row] for name in ("ts", "value"))
+            builder.samples(made, *columns)
+    return builder.finish()
+
+
+def test_real_telemetry_with_work_beside_it() -> None:
+    """No public input has both kernels and power, so kernels are made up here."""
+    if not SHARED.exists():
+        pytest.skip(f"real inputs are not here: {SHARED}")
+    fitted = 0
+    for path in sorted(p for p in (SHARED / "telemetry").rglob("*") if p.is_file()):
+        try:
+            trace = with_work(ci.read(path))
+        except ChopperError:
+            continue
+        if not trace.nodes.num_rows:
+            continue
+        result = power(trace, caps="300,500")
+        fitted += result.summary["gpus"]
+        for row in result.rows.to_pylist():
+            numbers = [v for v in row.values() if isinstance(v, float)]
+            assert np.isfinite(numbers).all(), path
+            assert 0 <= row["idle_w"] <= 1.05 * row["mean_power_w"] + 1, path
+        assert result.rows.num_rows or "power" in result.conventions["without a model"]
+    assert fitted

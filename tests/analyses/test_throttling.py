@@ -1,0 +1,235 @@
+"""How long clocks were held down, by every way in which tools tell it."""
+
+import csv
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import chopper_interop as ci
+from chopper_interop import arrow, throttle_causes
+from chopper_interop.analyses.throttling import throttling
+from chopper_interop.build import TraceBuilder
+from chopper_interop.demo import make_demo
+from chopper_interop.node_telemetry_samples import sampled
+from chopper_interop.schemas.kinds import GPU_WORK, Kind, LaneKind
+from chopper_interop.testing import check_analysis
+
+SECOND = 10**9
+
+
+def job(series: list[tuple], work: list[tuple[int, int, int]]) -> ci.Trace:
+    """Series (rank, name, unit, source, values every second), work (rank, start, duration)."""
+    builder = TraceBuilder()
+    for rank, start, dur in work:
+        lane = builder.lane(rank, LaneKind.STREAM, 0, "s", 0)
+        builder.nodes(kind=int(Kind.KERNEL), name="k", rank=rank, lane=lane,
+                      ts=np.array([start]), dur=np.array([dur]))  # fmt: skip
+    for rank, name, unit, source, values in series:
+        row = builder.series(rank, name, unit, source, device=0)
+        builder.samples(row, np.arange(len(values)) * SECOND, np.array(values, float))
+    return builder.finish()
+
+
+WHOLE = [(0, 0, 4 * SECOND)]
+
+
+def by_cause(trace: ci.Trace, **options: str) -> dict[str, dict]:
+    return {r["cause"]: r for r in ci.analyze(trace, "throttling", **options).rows.to_pylist()}
+
+
+def test_the_best_of_several_tells_each_cause() -> None:
+    trace = job(
+        [
+            (0, "accumulation counter", "", "amd-smi", [0, 1000, 2000, 3000, 4000]),
+            (0, "throttle share PPT", "%", "amd-smi", [100, 50, 0, 10]),
+            (0, "throttle activity PPT", "%", "amd-smi", [1, 1, 1, 1, 1]),
+            (0, "throttle status PPT", "", "amd-smi", [0, 0, 0, 0, 0]),
+            (0, "throttle activity HBM thermal", "%", "amd-smi", [0, 80, 0, 0, 0]),
+            (0, "throttle status low utilization", "", "amd-smi", [1, 1, 1, 1, 1]),
+            (0, "gfx clock", "MHz", "amd-smi", [1000, 2000, 1000, 2000, 1000]),
+        ],
+        WHOLE,
+    )
+    rows = by_cause(trace)
+    assert (rows["PPT"]["throttled_share"], rows["PPT"]["method"]) == (
+        pytest.approx(0.4),
+        "residency",
+    )
+    assert rows["PPT"]["throttled_ns"] == 1.6 * SECOND
+    assert rows["PPT"]["covered_ns"] == 4 * SECOND  # to the end of the last interval
+    assert rows["PPT"]["samples"] == 4
+    assert rows["HBM thermal"]["throttled_share"] == pytest.approx(0.2)
+    assert rows["any"]["throttled_share"] == pytest.approx((1 + 0.8 + 0 + 0.1) / 4)
+    assert rows["low utilization"]["cause_class"] == "idle"
+    assert {r["clock_mhz"] for r in rows.values()} == {1500}
+    told = ci.analyze(trace, "throttling")
+    assert told.summary["power_share"] == pytest.approx(0.4)
+    assert told.summary["thermal_share"] == pytest.approx(0.2)
+    assert "2 series of causes" in told.conventions["left out"]
+    check_analysis(throttling, trace)
+
+
+def test_masks_of_nvml_bit_by_bit() -> None:
+    """Lanes of a mask stand where it changes; what holds is known until sampling ends."""
+    trace = job(
+        [
+            (0, "throttle reasons active", "", "nvidia-smi", [0x1, 0x4, 0x44]),
+            (0, "SM clock", "MHz", "nvidia-smi", [1980] * 5),
+        ],
+        WHOLE,
+    )
+    rows = by_cause(trace)
+    assert {c: r["throttled_share"] for c, r in rows.items()} == {
+        "any": 0.75, "GPU idle": 0.25, "SW power cap": 0.75, "HW thermal slowdown": 0.5,
+    }  # fmt: skip
+    assert {c: r["cause_class"] for c, r in rows.items()} == {
+        "any": "any", "GPU idle": "idle", "SW power cap": "power", "HW thermal slowdown": "thermal",
+    }  # fmt: skip
+
+
+def test_counters_of_time() -> None:
+    ms = 10**6
+    trace = job(
+        [
+            (0, "throttle time power", "ns", "dcgmi", [0, 500 * ms, 500 * ms, 100 * ms, 1100 * ms]),
+            (0, "clocks_event_reasons_counters_sw_thermal_slowdown", "us", "nvidia-smi",
+             [7, 7, 7 + 250_000, 7 + 250_000, 7 + 250_000]),
+        ],
+        WHOLE,
+    )  # fmt: skip
+    rows = by_cause(trace)
+    power, heat = rows["power"], rows["SW thermal slowdown"]
+    assert (power["throttled_share"], power["covered_ns"]) == (pytest.approx(0.5), 3 * SECOND)
+    assert (heat["throttled_share"], heat["method"]) == (pytest.approx(1 / 16), "time")
+    assert (
+        "1 samples of counters that fell" in ci.analyze(trace, "throttling").conventions["left out"]
+    )
+
+
+def test_a_status_without_cause_and_dies() -> None:
+    trace = job(
+        [
+            (0, "throttle status", "", "amd-smi", [0, 1, 1, 0, 0]),
+            (0, "throttle activity gfx clock below host limit by power XCP 0 XCD 0", "%", "amd-smi",
+             [100] * 5),
+            (0, "throttle activity gfx clock below host limit by power XCP 0 XCD 1", "%", "amd-smi",
+             [0] * 5),
+        ],
+        WHOLE,
+    )  # fmt: skip
+    rows = by_cause(trace)
+    assert rows["not told"]["throttled_share"] == 0.5
+    below = rows["gfx clock below host limit by power"]
+    assert (below["throttled_share"], below["cause_class"], below["covered_ns"]) == (
+        0.5,
+        "power",
+        4 * SECOND,
+    )
+    assert rows["any"]["throttled_share"] == pytest.approx((0.5 + 1 + 1 + 0.5) / 4)
+
+
+def test_nodes_and_jobs() -> None:
+    trace = job(
+        [
+            (0, "throttle status PPT", "", "x", [1, 1, 1, 1, 1]),
+            (1, "throttle status PPT", "", "x", [0, 0, 0, 0, 0]),
+        ],
+        [(0, 0, 4 * SECOND), (1, 0, 2 * SECOND)],
+    )
+    (any_, ppt) = ci.analyze(trace, "throttling", by="job").rows.to_pylist()
+    assert any_["throttled_share"] == ppt["throttled_share"] == pytest.approx(4 / 6)
+    assert (ppt["gpus"], ppt["window_ns"]) == (2, 6 * SECOND)
+
+
+SHARES = st.lists(st.lists(st.integers(0, 4), min_size=3, max_size=8), min_size=1, max_size=3)
+
+
+@given(SHARES, st.integers(0, 7))
+def test_any_is_the_largest_at_every_moment(causes, late) -> None:
+    by = {
+        str(i): [sampled(np.arange(len(v)) * 3 + i * late, np.array(v) / 4, 0)]
+        for i, v in enumerate(causes)
+    }
+    found = throttle_causes.together(by)
+    for moment in range(60):
+        told = []
+        for (samples,) in by.values():
+            at = int(np.searchsorted(samples.ts, moment, "right")) - 1
+            if at >= 0 and not samples.unknown[at]:
+                told.append(samples.value[at])
+        at = int(np.searchsorted(found.ts, moment, "right")) - 1
+        known = at >= 0 and not found.unknown[at]
+        assert known == bool(told)
+        assert not known or found.value[at] == max(told)
+
+
+@pytest.mark.parametrize("options", [{"seed": 2}, {"seed": 7, "layers": 2, "steps": 3}])
+def test_demo(tmp_path: Path, options: dict) -> None:
+    """Residencies of the recorder's file by plain sums; what rounding at the edges leaves is small."""
+    folder = make_demo(
+        tmp_path / "job", **{"ranks": 8, "layers": 1, "steps": 2} | options, counter_steps=0
+    )
+    trace = ci.read(folder)
+    rows = [r for r in ci.analyze(trace, "throttling").rows.to_pylist() if r["cause"] == "PPT"]
+    assert [r["rank"] for r in rows] == list(range(8))
+    file = (folder / "telemetry/recorder.csv").read_text()
+    work = np.isin(trace.array("kind"), [int(k) for k in GPU_WORK])
+    for row in rows:
+        told = [r for r in csv.DictReader(io.StringIO(file)) if int(r["gpu"]) == row["rank"]]
+        ts = np.array([int(r["realtime_ns"]) for r in told]) - trace.meta.origin_ns
+        mine = work & (trace.array("rank") == row["rank"])
+        start = trace.array("ts")[mine].min()
+        end = (trace.array("ts")[mine] + trace.array("dur")[mine]).max()
+        inside = np.flatnonzero((ts >= start) & (ts <= end))
+        first, last = told[inside[0] - 1], told[min(inside[-1] + 1, len(told) - 1)]
+        held = int(last["ppt_residency_acc"]) - int(first["ppt_residency_acc"])
+        every = int(last["accumulation_counter"]) - int(first["accumulation_counter"])
+        assert row["throttled_share"] == pytest.approx(held / every, abs=3 / every + 0.01)
+        assert row["covered_ns"] == row["window_ns"] == end - start
+    phases = ci.analyze(trace, "throttling", by="rank,phase").rows.to_pylist()
+    assert {r["phase"] for r in phases} >= {"forward", "backward", "optimizer"}
+
+
+@given(st.integers(-(10**15), 10**15), st.permutations([0, 1, 2]))
+def test_neither_time_nor_rank_nor_order_matters(shift, ranks) -> None:
+    series = [(r, "throttle activity PPT", "%", "x", [10 * (r + 1)] * 5) for r in ranks]
+    trace = job(series, [(r, 0, 4 * SECOND) for r in ranks])
+    later = replace(
+        trace,
+        nodes=arrow.replaced(trace.nodes, "ts", trace.array("ts") + shift),
+        samples=arrow.replaced(trace.samples, "ts", trace.array("ts", "samples") + shift),
+    )
+    rows = ci.analyze(later, "throttling").rows.to_pylist()
+    told = {r["rank"]: r["throttled_share"] for r in rows if r["cause"] == "PPT"}
+    assert told == pytest.approx({0: 0.1, 1: 0.2, 2: 0.3})
+
+
+def test_nothing() -> None:
+    result = ci.analyze(job([(0, "gfx clock", "MHz", "x", [1, 2])], WHOLE), "throttling")
+    assert result.rows.num_rows == 0
+    assert "no telemetry" in result.conventions["no rows"]
+    assert result.summary["throttled_share"] is None
+
+
+def test_other_analyses_tell_the_same_share() -> None:
+    """Shares of intervals hold to the end of the last one, so that residency is told throughout."""
+    builder = TraceBuilder()
+    ts = np.arange(5) * 10**9
+    for name, unit, value, count in (
+        ("accumulation counter", "", [0, 1000, 2000, 3000, 4000], 5),
+        ("throttle share PPT", "%", [10, 20, 30, 40], 4),
+        ("throttle activity PPT", "%", [50] * 5, 5),
+    ):
+        series = builder.series(-1, name, unit, "amd-smi", device=0)
+        builder.samples(series, ts[:count], np.array(value, np.float64))
+    trace = builder.finish()
+    shares = [throttling(trace).rows.to_pylist()[0]["throttled_share"]]
+    shares += [
+        ci.analyze(trace, name).rows["throttle_share"][0].as_py() for name in ("imbalance", "sweep")
+    ]
+    assert shares == pytest.approx([0.25] * 3)

@@ -1,0 +1,71 @@
+"""How well the time at the highest clock is found: the sample job's truth, over seeds and rates.
+
+``python tests/benchmarks/clocks.py --seeds 20`` prints a table in Markdown. No kernel of the job follows the
+formulas that are fitted, and no kernel ran at one clock.
+"""
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+import chopper_interop as ci
+from chopper_interop import arrow
+from chopper_interop.demo import make_demo
+from chopper_interop.schemas.kinds import Kind
+
+RATES = {"1 kHz": 1000, "100 Hz": 100, "10 Hz": 10, "amd-smi's 1 s": 0}
+HEAD = "| samples of the clock | step, mean error (most) | 95 % interval ± | inside | kernels, mean error |"
+
+
+def run(folder: Path, **job: object) -> tuple[float, float, bool, float]:
+    """Error of the step, half its interval, whether it is right, mean error of kernels."""
+    truth = json.loads((make_demo(folder, **job) / "truth.json").read_text())
+    trace = ci.read(folder)
+    result = ci.analyze(trace, "dvfs")
+    true, told = truth["mean_ideal_step_ns"], result.summary
+    low, high = told["ideal_step_low_ns"], told["ideal_step_high_ns"]
+    error = told["ideal_step_ns"] / true - 1
+    return error, (high - low) / 2 / true, low <= true <= high, kernels(truth, trace, result)
+
+
+def kernels(truth: dict, trace: ci.Trace, result: object) -> float:
+    """Mean error of the times of single kernels at the highest clock."""
+    table = truth["kernels"]
+    pairs = zip(table["rank"], table["correlation"], strict=True)
+    true = dict(zip(pairs, table["ideal_dur_ns"], strict=True))
+    node = np.flatnonzero(trace.array("kind") == Kind.KERNEL)
+    mine = zip(
+        trace.array("rank")[node].tolist(), trace.array("correlation")[node].tolist(), strict=True
+    )
+    right = np.array([true[pair] for pair in mine])
+    ideal = arrow.numbers(result.annotations["ideal_ns"])[node]
+    return float(np.mean(np.abs(ideal / right - 1)))
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=20)
+    seeds = parser.parse_args().seeds
+    print(HEAD)
+    print("|---|---|---|---|---|")
+    for counters in (1, 0):
+        for rate, hz in RATES.items():
+            with tempfile.TemporaryDirectory() as folder:
+                jobs = [
+                    run(Path(folder) / str(s), seed=s, recorder_hz=hz, counter_steps=counters)
+                    for s in range(seeds)
+                ]
+            error, half, inside, each = (np.array(column) for column in zip(*jobs, strict=True))
+            name = rate if counters else f"{rate}, without counters"
+            print(
+                f"| {name} | {np.mean(np.abs(error)):.2%} ({np.max(np.abs(error)):.2%}) "
+                f"| {np.mean(half):.2%} | {inside.sum()} of {seeds} | {np.mean(each):.2%} |"
+            )
+
+
+if __name__ == "__main__":
+    main()

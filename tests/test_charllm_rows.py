@@ -1,0 +1,48 @@
+"""The table of CharLLM-PPT's rows names what there is, with options that it takes."""
+
+import re
+import shlex
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from chopper_interop import grouping, registry
+
+PAGE = Path(__file__).parents[1] / "analyses" / "README.md"
+ROWS = 19
+
+
+def rows() -> dict[int, str]:
+    """What stands behind each number."""
+    text = PAGE.read_text(encoding="utf-8").partition("## CharLLM-PPT's rows")[2]
+    told = re.findall(r"^\| (\d+) \|(.*)\|$", text, re.MULTILINE)
+    return {int(number): line for number, line in told}
+
+
+def commands() -> list[str]:
+    return re.findall(r"`(chopper-analyze [^`]+)`", "\n".join(rows().values()))
+
+
+def test_every_row_is_there() -> None:
+    assert sorted(rows()) == list(range(1, ROWS + 1))
+    assert all(line.split("|")[1].strip() for line in rows().values())
+
+
+@pytest.mark.parametrize("command", sorted(set(commands())))
+def test_commands_can_be_given(command: str) -> None:
+    _, _, name, *given = shlex.split(command)
+    takes = registry.options(registry.analysis(name))
+    told = list(pairwise(given))
+    options = [text.split("=")[0] for flag, text in told if flag == "-O"]
+    options += [text[2:] for text in given if text.startswith("--")]
+    assert set(options) <= takes.keys()
+    by = dict(told).get("--by", "")
+    own = {"run", "gpu", "node", "iteration"}
+    assert set(by.split(",")) <= {*grouping.GRAINS, *own, ""}
+
+
+def test_formats_are_read() -> None:
+    named = re.findall(r"`([a-z-]+)`", rows()[1])
+    assert len(named) > 5
+    assert all(registry.converter(name).read for name in named)

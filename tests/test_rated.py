@@ -1,0 +1,305 @@
+"""What GPUs can do: the table of products, users' own, and what sources tell of a device."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from shared_data import SHARED
+
+import chopper_interop as ci
+from chopper_interop import own_gpus, rated
+from chopper_interop.demo import make_demo
+from chopper_interop.errors import ChopperError, ReadError, UsageError
+from chopper_interop.schemas.gpus import FIELDS, GPUS, SOURCES, gpu
+from chopper_interop.schemas.meta import Device
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SHEETS = {
+    "MI100": {"f16": 184.6, "bf16": 92.3, "f32": 46.1},
+    "MI210": {"f16": 181.0, "bf16": 181.0, "f32": 45.3, "f64": 45.3, "i8": 181.0},
+    "MI250": {"f16": 362.1 / 2, "f64": 90.5 / 2},  # two devices
+    "MI250X": {"f16": 383.0 / 2, "f64": 95.7 / 2},
+    "MI300A": {"f16": 980.6, "f8": 1961.2, "f64": 122.6},
+    "MI300X": {"f16": 1307.4, "bf16": 1307.4, "f8": 2614.9, "xf32": 653.7, "f32": 163.4},
+    "MI325X": {"f16": 1307.4, "f8": 2614.9, "f64": 163.4},
+    "MI350X": {"bf16": 2306.9, "f64": 72.1, "f32": 144.2},
+    "MI355X": {"bf16": 2516.6, "f8": 5033.2, "f4": 10066.3, "f64": 78.6, "f32": 157.3},
+    "V100-SXM2": {"f16": 125.0},
+    "V100-PCIE": {"f16": 112.0},
+    "A100-SXM4-80GB": {"bf16": 312.0, "tf32": 156.0, "f64": 19.5, "i8": 624.0},
+    "H100 SXM5": {"bf16": 989.4, "f8": 1978.9, "tf32": 494.7, "f64": 66.9},
+    "H100 PCIe": {"bf16": 756.0, "f64": 51.2},
+    "H200": {"bf16": 989.4, "f64": 66.9},
+    "B200": {"bf16": 2250.0, "f8": 4500.0, "f4": 9000.0, "tf32": 1125.0, "f64": 37.2},
+}
+"""Dense TFLOP/s as data sheets state them."""
+VECTOR = {
+    "MI250X": {"f64": 47.9 / 2, "f32": 47.9 / 2}, "MI300X": {"f64": 81.7, "f32": 163.4},
+    "MI355X": {"f64": 78.6, "f32": 157.3, "f16": 157.3}, "V100-SXM2": {"f32": 15.7, "f64": 7.8},
+    "A100-SXM4-80GB": {"f16": 78.0, "bf16": 39.0, "f32": 19.5, "f64": 9.7},
+    "H100 SXM5": {"f16": 133.8, "f32": 66.9, "f64": 33.5}, "MI60": {"f16": 29.5, "f64": 7.4},
+}  # fmt: skip
+
+
+def named(name: str) -> ci.schemas.gpus.Gpu:
+    return next(g for g in GPUS if g.name == name)
+
+
+@pytest.mark.parametrize("name", SHEETS)
+def test_matrix_rates_are_those_of_data_sheets(name: str) -> None:
+    for kind, tflops in SHEETS[name].items():
+        told = named(name).peak_tflops(kind)
+        assert told == pytest.approx(tflops, rel=1e-2 if named(name).name == "V100-PCIE" else 3e-3)
+
+
+@pytest.mark.parametrize("name", VECTOR)
+def test_vector_rates_are_those_of_data_sheets(name: str) -> None:
+    """At the highest clock."""
+    product = named(name)
+    for kind, tflops in VECTOR[name].items():
+        told = product.vector_flop_per_cycle[kind] * product.cus * product.max_mhz / 1e6
+        assert told == pytest.approx(tflops, rel=6e-3)
+
+
+def test_every_figure_has_a_source() -> None:
+    for product in GPUS:
+        for name in FIELDS:
+            assert set(product.source_of(name).split()) <= set(SOURCES), (product.name, name)
+
+
+def test_what_is_achieved_of_an_mi300x_is_lost_to_the_clock_and_to_utilisation() -> None:
+    """AMD's own figures: 1307.4 TFLOP/s by the sheet, 708 had at 1207 MHz."""
+    product = named("MI300X")
+    tflops, mhz = product.achievable["bf16"]
+    peak = product.peak_tflops("bf16")
+    assert peak is not None
+    by_clock = product.max_mhz / mhz
+    by_use = product.flop_per_cycle["bf16"] * product.cus * mhz / 1e6 / tflops
+    assert peak == pytest.approx(1307.4, abs=0.05)
+    assert by_clock == pytest.approx(1.740, abs=5e-4)
+    assert by_use == pytest.approx(1.061, abs=5e-4)
+    assert by_clock * by_use == pytest.approx(peak / tflops) == pytest.approx(1.847, abs=5e-4)
+
+
+@pytest.mark.parametrize(
+    ("printed", "name"),
+    [
+        ("AMD Instinct MI300X", "MI300X"), ("AMD Instinct MI250X/MI250", None),
+        ("NVIDIA A100-SXM4-80GB", "A100-SXM4-80GB"), ("NVIDIA A100 80GB PCIe", "A100 80GB PCIe"),
+        ("NVIDIA A100-PCIE-40GB", "A100-PCIE-40GB"), ("Tesla V100-PCIE-16GB", "V100-PCIE"),
+        ("NVIDIA H100 80GB HBM3", "H100 80GB HBM3"), ("NVIDIA H100 NVL", None),
+        ("NVIDIA H200 NVL", None), ("NVIDIA GH200 480GB", None), ("NVIDIA B200", "B200"),
+    ],
+)  # fmt: skip
+def test_products_by_the_names_that_tools_print(printed: str, name: str | None) -> None:
+    found = gpu(printed)
+    assert (found.name if found else None) == name
+
+
+OWN = """
+[[gpu]]
+name = "MI308X"
+arch = "gfx942"
+cus = 80
+max_mhz = 1420
+bandwidth_gbs = 5300.5
+power_w = 650
+flop_per_cycle = {bf16 = 2048}
+achievable = {bf16 = [180, 1300]}
+sources = {"" = "a sheet"}
+"""
+
+
+def own(tmp_path: Path, text: str | bytes) -> str:
+    path = tmp_path / "gpus.toml"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return str(path)
+
+
+def test_a_users_own_gpu(tmp_path: Path) -> None:
+    path = own(tmp_path, "\ufeff" + OWN.replace("\n", "\r\n"))
+    rows = own_gpus.read(path)
+    one = rated.rate(Device("", 0, "AMD Instinct MI308X", cus=80), rows, path)
+    assert (one.cus, one.boost_mhz, one.bandwidth_gbs, one.power_w) == (80, 1420, 5300.5, 650)
+    assert one.told == {
+        "cus": "device", "arch": path, "boost_mhz": path, "bandwidth_gbs": path, "power_w": path,
+        "peak_mhz": path, "waves_per_simd": "architecture",
+    }  # fmt: skip
+    assert one.flop_per_cycle("bf16") == 2048
+    assert one.flop_per_cycle("f64") is None
+    assert one.achievable("bf16") == (180.0, 1300)
+    assert one.peak_flop_per_s("bf16") == 2048 * 80 * 1420e6
+    assert one.xccs is None
+    assert rows[0].source_of("power_w") == "a sheet"
+
+
+def test_a_users_row_goes_before_all_else_for_what_it_states(tmp_path: Path) -> None:
+    path = own(tmp_path, '[[gpu]]\nname = "*"\nmax_mhz = 1700\npower_w = 500\n')
+    rows = own_gpus.read(path)
+    plain = Device("", 0, "AMD Instinct MI300X")
+    one = rated.rate(plain, rows, path)
+    assert (one.boost_mhz, one.power_w, one.bandwidth_gbs) == (1700, 500, 5300)
+    assert one.told["power_w"] == path
+    assert one.told["bandwidth_gbs"] == "product MI300X"
+    told = rated.rate(replace(plain, max_mhz=1900), rows, path, (2100.0, "telemetry"))
+    assert (told.boost_mhz, told.told["boost_mhz"]) == (1700, path)
+    assert rated.rate(plain, (), "", (2000.0, "telemetry")).boost_mhz == 2000
+    assert rated.rate(Device("", 3), rows, path).boost_mhz == 1700
+
+
+def test_a_partition_keeps_its_units(tmp_path: Path) -> None:
+    path = own(tmp_path, '[[gpu]]\nname = "MI300X"\ncus = 304\nxccs = 8\nmax_mhz = 1700\n')
+    part = Device("", 0, "AMD Instinct MI300X", "gfx942", xccs=1, cus=38, max_mhz=2100)
+    one = rated.rate(part, own_gpus.read(path), path)
+    assert (one.cus, one.xccs, one.boost_mhz) == (38, 1, 1700)
+
+
+def test_a_file_of_other_gpus_says_so(tmp_path: Path) -> None:
+    rows = own_gpus.read(own(tmp_path, OWN))
+    with pytest.raises(UsageError, match=r"no row fits a GPU.*'AMD Instinct MI300X'"):
+        rated.check([Device("", 0, "AMD Instinct MI300X")], rows, "gpus.toml")
+    with pytest.raises(UsageError, match="without a name"):
+        rated.check([Device("", 0)], rows, "gpus.toml")
+    rated.check([Device("", 0, "MI300X"), Device("", 1, "MI308X", "gfx942", cus=80)], rows, "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "[[gpu]]", "[gpu]\nname = 'a'", "gpu = 3", "gpu = [1]", "x = 1\n" + OWN, "\0", "[[gpu",
+        OWN.encode("utf-16"), OWN.replace("80", "-80"), OWN.replace("80", "nan"),
+        OWN.replace("1420", '"1420"'), OWN.replace("1420", "1" + "0" * 40),
+        OWN.replace("max_mhz", "max_clock"), OWN.replace("bf16 = 2048", 'bf16 = "x"'),
+        OWN.replace("[180, 1300]", "180"), OWN.replace("[180, 1300]", "[180, inf]"),
+        OWN.replace("80\n", "true\n"), OWN + OWN, OWN.replace('"MI308X"', '""'),
+        OWN.replace('"MI308X"', "1979-05-27"), "a = " + "[" * 20000,
+    ],
+)  # fmt: skip
+def test_a_bad_file_gives_one_line(tmp_path: Path, text: str | bytes) -> None:
+    path = own(tmp_path, text)
+    with pytest.raises(ReadError) as caught:
+        own_gpus.read(path)
+    line = str(caught.value)
+    assert path in line
+    assert "\n" not in line
+    assert caught.value.hint
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    for path in (tmp_path / "none.toml", tmp_path):
+        with pytest.raises(UsageError):
+            own_gpus.read(str(path))
+    with pytest.raises(ChopperError):
+        own_gpus.read("a\0b")
+
+
+def test_a_partition_has_its_part(tmp_path: Path) -> None:
+    del tmp_path
+    one = rated.rate(Device("", 0, "AMD Instinct MI300X", arch="gfx942", cus=38))
+    assert (one.cus, one.xccs, one.bandwidth_gbs, one.part) == (38, 1, 5300, 1 / 8)
+    assert one.achievable("bf16") == (708 / 8, 1207)
+    assert one.peak_flop_per_s("bf16") == pytest.approx(1307.4e12 / 8, rel=1e-4)
+
+
+def test_what_nothing_tells_is_unknown() -> None:
+    one = rated.rate(Device("", 0, "Some GPU"))
+    assert one.told == {}
+    assert (one.cus, one.boost_mhz, one.product, one.bandwidth_gbs) == (None,) * 4
+    assert one.flop_per_cycle("bf16") is one.achievable("bf16") is one.peak_flop_per_s("f16")
+
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_demo(
+        tmp_path_factory.mktemp("rated") / "job", ranks=2, layers=1, steps=2, peak_scale=0.9,
+        counter_steps=1, recorder_hz=100, truth_kernels=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("parts", "by"),
+    [
+        (("",), "device"), (("kineto", "rocprof"), "device"),
+        (("kineto", "telemetry"), "telemetry"), (("kineto",), "product MI300X"),
+    ],
+)  # fmt: skip
+def test_the_highest_clock_of_the_demo_job(slow: Path, parts: tuple[str, ...], by: str) -> None:
+    trace = ci.read(*(slow / part for part in parts))
+    found = rated.of(trace)
+    assert len(found) == 2
+    for one in found.values():
+        assert one.boost_mhz == (2100 if "product" in by else 1890)
+        assert one.told["boost_mhz"].startswith(by)
+        assert (one.cus, one.bandwidth_gbs, one.peak_mhz) == (304, 5300, 2100)
+
+
+REAL = SHARED / "rocprof"
+
+
+@pytest.mark.skipif(not REAL.is_dir(), reason="the real files are not here")
+def test_real_devices() -> None:
+    (one,) = rated.of(ci.read(REAL / "rocprof_compute_pmc" / "omp_MI300A")).values()
+    assert (one.cus, one.xccs, one.boost_mhz, one.bandwidth_gbs) == (228, 6, 2100, 5300)
+    assert one.told["cus"] == "device"
+
+
+def test_work_without_a_device(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    path.write_text(
+        '{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 2, "pid": 0, '
+        '"tid": 7, "args": {"device": 0, "stream": 7}}]}'
+    )
+    ((key, one),) = rated.of(ci.read(path)).items()
+    assert key == (0, 0)
+    assert one == rated.Rated()
+
+
+NVIDIA = (
+    "timestamp, index, name, clocks.current.sm [MHz], clocks.max.sm [MHz]\n"
+    "2026/01/15 10:00:00.000, 0, NVIDIA H100 80GB HBM3, 1500 MHz, 1980 MHz\n"
+    "2026/01/15 10:00:01.000, 0, NVIDIA H100 80GB HBM3, 1600 MHz, 1980 MHz\n"
+)
+METRIC = (
+    "timestamp,gpu,gfx_0_clk,gfx_0_min_clk,gfx_0_max_clk,gfx_1_clk,gfx_1_min_clk,gfx_1_max_clk\n"
+    "1768478400,0,1500,132,1890,1400,132,1870\n1768478401,0,1500,132,1890,1400,132,1870\n"
+)
+
+
+@pytest.mark.parametrize(("text", "mhz"), [(NVIDIA, 1980), (METRIC, 1890)])
+def test_highest_clocks_by_telemetry(tmp_path: Path, text: str, mhz: float) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(text)
+    trace = ci.read(path)
+    assert rated.highest_clocks(trace) == {(-1, -1): (mhz, rated.ALIKE)}
+
+
+def test_gpus_of_unlike_highest_clocks_are_not_told_apart(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(METRIC + "1768478401,1,1500,132,1700,1400,132,1700\n")
+    assert rated.highest_clocks(ci.read(path)) == {}
+
+
+def test_amd_smi_static_tells_the_highest_clock(tmp_path: Path) -> None:
+    from chopper_interop.converters.amd_smi_static import read
+
+    path = tmp_path / "static.json"
+    levels = [{"Level 0": "132 MHz", "Level 1": "1900 MHz"}, {"Level 0": "132 MHz"}, {}]
+    gpus = [
+        {"gpu": n, "clock": {"sys": {"frequency_levels": told}}} for n, told in enumerate(levels)
+    ]
+    path.write_text(json.dumps({"gpu_data": [*gpus, {"gpu": 3, "asic": {"market_name": "x"}}]}))
+    assert [d.max_mhz for d in read([path]).meta.devices] == [1900, 132, -1, -1]
+
+
+def test_a_clock_of_all_gpus_is_that_of_each(slow: Path, tmp_path: Path) -> None:
+    """amd-smi counts two GPUs, the profiler agents: which is which is not known."""
+    told = {"Level 0": "132 MHz", "Level 1": "1850 MHz"}
+    gpus = [{"gpu": n, "clock": {"sys": {"frequency_levels": told}}} for n in (0, 1)]
+    (tmp_path / "static.json").write_text(json.dumps({"gpu_data": gpus}))
+    found = rated.of(ci.read(slow / "kineto", tmp_path)).values()
+    assert [one.boost_mhz for one in found] == [1850, 1850]

@@ -1,0 +1,40 @@
+"""Means and peaks of samples over windows, against the sweep that shares energy among work."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chopper_interop import energy, run_telemetry
+from chopper_interop.node_telemetry_samples import sampled
+from chopper_interop.node_telemetry_stretches import apart
+
+SERIES = st.lists(
+    st.tuples(st.integers(0, 400), st.integers(0, 900)), min_size=1, max_size=12, unique_by=lambda s: s[0]
+)  # fmt: skip
+WINDOWS = st.lists(st.tuples(st.integers(-50, 450), st.integers(0, 120)), min_size=1, max_size=4)
+
+
+@settings(max_examples=200)
+@given(st.lists(SERIES, min_size=1, max_size=2), WINDOWS, st.booleans())
+def test_against_energy(series: list, windows: list, straight: bool) -> None:  # noqa: FBT001
+    made = [
+        sampled(*np.array(sorted(one)).T.astype(np.int64), 0, is_straight=straight)
+        for one in series
+    ]
+    parts = [part for part in apart(made) if part is not None]
+    spans = [(start, start + length) for start, length in windows]
+    found = run_telemetry._over(parts, spans)
+    area, covered, peak = 0.0, 0, -np.inf
+    for start, end in spans:
+        if end <= start:
+            continue
+        whole = energy.shared(parts, np.array([start]), np.array([end]), (start, end))
+        area += whole.total * 1e9
+        covered += whole.covered_ns
+        if whole.covered_ns:
+            peak = max(peak, energy.peak(parts, start, end))
+    assert found.covered_ns == covered
+    if covered:
+        assert found.mean * covered == pytest.approx(area, abs=1e-6)
+        assert found.peak >= peak - 1e-9

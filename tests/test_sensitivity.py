@@ -1,0 +1,329 @@
+"""Laws of kernel times by the clock, their errors, and what they are known from."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from shared_data import SHARED
+
+import chopper_interop as ci
+from chopper_interop import (
+    arrow,
+    clock_errors,
+    repeats,
+    sensitivity,
+    sensitivity_laws,
+    target_clocks,
+)
+from chopper_interop import sensitivity_fit as fit
+from chopper_interop.build import TraceBuilder
+from chopper_interop.demo import make_demo
+from chopper_interop.schemas.kinds import Kind, LaneKind
+
+MS = 1_000_000
+
+
+def fitted(x: np.ndarray, t: np.ndarray, cluster: np.ndarray | None = None) -> fit.Laws:
+    """The law of one kernel."""
+    own = np.arange(len(x)) if cluster is None else cluster
+    return fit.fitted(x, t, np.zeros(len(x), np.int64), own, 1)
+
+
+def at(laws: fit.Laws, *x: float) -> np.ndarray:
+    return laws.times(np.zeros(len(x), np.int64), np.array(x))
+
+
+@given(st.floats(0, 1), st.floats(1e3, 1e7))
+@settings(deadline=None, max_examples=40)
+def test_an_exact_line_is_found(beta: float, ns: float) -> None:
+    x = np.linspace(0.5, 0.7, 40)
+    t = ns * (beta * x / 0.5 + 1 - beta)
+    laws = fitted(x, t)
+    assert at(laws, 0.45, 0.6, 0.8) == pytest.approx(
+        ns * (beta * np.array([0.45, 0.6, 0.8]) / 0.5 + 1 - beta), rel=1e-6
+    )
+    assert laws.spread[0] == pytest.approx(0, abs=1e-9)
+
+
+def test_a_bend_is_found() -> None:
+    x = np.linspace(0.5, 0.7, 200)
+    t = np.maximum(100 * x + 50, 180 * x + 2)  # bends at 0.6
+    laws = fitted(x, t)
+    assert at(laws, 0.52, 0.6, 0.68) == pytest.approx([102, 110, 124.4], rel=0.01)
+    slopes = laws.slopes(np.zeros(2, np.int64), np.array([0.52, 0.68]))
+    mixed = np.sum(laws.weight[[0, 0]] * slopes, axis=1)
+    assert mixed == pytest.approx([100, 180], rel=0.05)
+
+
+def test_laws_are_convex_and_rise() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        x = rng.uniform(0.5, 0.8, 60)
+        t = rng.uniform(90, 110, 60)
+        laws = fitted(x, t)
+        assert (laws.slope >= 0).all()
+        assert (laws.bend >= 0).all()
+        assert laws.weight.sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("power", [1.0, 2.0, 4.0])
+@pytest.mark.parametrize("core", [0.2, 0.5, 0.9, 1.0])
+def test_smooth_laws_are_within_the_interval(power: float, core: float) -> None:
+    """Kernels that no law is made for: core and memory time overlap to some degree."""
+    rng = np.random.default_rng(6)
+    inside = []
+    for _ in range(20):
+        mhz = rng.uniform(1500, 1900, 200)
+        parts = (core * 1900 / mhz) ** power + (1 - core) ** power
+        t = 1e6 * parts ** (1 / power)
+        trace = job(mhz, t * rng.normal(1, 0.01, 200), period_ns=1000, ranks=8)
+        together, *_ = sensitivity.of(trace).ratio(np.full(200, 2100.0))
+        there = 1e6 * ((core * 1900 / 2100) ** power + (1 - core) ** power) ** (1 / power)
+        true = np.log(there / np.average(t, weights=t))
+        inside.append(abs(together.log[0] - true) < 1.96 * together.variance[0] ** 0.5)
+    assert np.mean(inside) >= 0.9
+
+
+def test_no_law_asks_for_fewer_cycles_at_lower_clocks() -> None:
+    x = np.linspace(0.4, 0.7, 100)
+    laws = fitted(x, 1e6 * x**1.6)
+    assert at(laws, 0.8)[0] / at(laws, 0.4)[0] <= 2.0 + 1e-9
+
+
+def test_outliers_do_not_move_it() -> None:
+    rng = np.random.default_rng(1)
+    x = rng.uniform(0.5, 0.7, 300)
+    t = (50 + 100 * x) * rng.normal(1, 0.01, 300)
+    clean = at(fitted(x, t), 0.5)
+    t[:20] *= 3
+    assert at(fitted(x, t), 0.5) == pytest.approx(clean, rel=0.01)
+
+
+def test_errors_of_a_line_are_those_of_least_squares() -> None:
+    """The jackknife's variance of a slope, against repeated draws of the same noise."""
+    rng = np.random.default_rng(2)
+    x = np.linspace(0.5, 0.7, 80)
+    slopes, told = [], []
+    for _ in range(300):
+        t = (50 + 100 * x) * rng.normal(1, 0.02, len(x))
+        laws = fitted(x, t)
+        if laws.best[0] == 0:
+            slopes.append(laws.slope[0, 0])
+            told.append(laws.covariance[0, 1, 1] ** 0.5)
+    assert np.mean(told) == pytest.approx(np.std(slopes), rel=0.15)
+
+
+def test_errors_that_repeats_share_are_not_averaged_away() -> None:
+    rng = np.random.default_rng(3)
+    gpu = np.repeat(np.arange(8), 50)
+    x = 0.5 + 0.02 * gpu + rng.uniform(0, 0.002, len(gpu))
+    t = (50 + 100 * x) * rng.normal(1, 0.001, len(gpu)) * rng.normal(1, 0.02, 8)[gpu]
+    alone = fitted(x, t).covariance[0, 1, 1] ** 0.5
+    assert fitted(x, t, gpu).covariance[0, 1, 1] ** 0.5 > 3 * alone
+
+
+def job(  # what of a kernel matters here
+    mhz: np.ndarray,
+    t_ns: np.ndarray,
+    *,
+    period_ns: int = MS,
+    names: list[str] | None = None,
+    ranks: int = 1,
+) -> ci.Trace:
+    """Kernels one after the other on streams of ranks, with known clocks."""
+    builder = TraceBuilder()
+    n = len(t_ns)
+    for rank in range(ranks):
+        lane = builder.lane(rank, LaneKind.STREAM, 7, "s", 0)
+        mine = np.arange(rank, n, ranks)
+        dur = t_ns[mine].astype(np.int64)
+        for i, (start, length) in enumerate(zip(np.cumsum(dur + 10) - dur, dur, strict=True)):
+            builder.nodes(
+                kind=int(Kind.KERNEL), name=names[mine[i]] if names else "Cijk_gemm", rank=rank,
+                lane=lane, ts=np.array([start]), dur=np.array([length]),
+            )  # fmt: skip
+    trace = builder.finish()
+    place = np.concatenate([np.arange(rank, n, ranks) for rank in range(ranks)])
+    step = np.full(n, period_ns, np.int64)
+    return trace.annotate(gfxclk_mhz=arrow.array(mhz[place]), telemetry_ns=arrow.array(step))
+
+
+def test_a_known_law_gives_the_time_at_another_clock() -> None:
+    rng = np.random.default_rng(4)
+    mhz = rng.uniform(1500, 2000, 400)
+    t = 1e6 * (0.8 * 2000 / mhz + 0.2)
+    trace = job(mhz, t * rng.normal(1, 0.005, 400), period_ns=1000, ranks=8)
+    known = sensitivity.of(trace)
+    asked = np.full(400, 2000.0)
+    together, each, weight = known.ratio(asked)
+    true = np.log(1e6 / np.average(t, weights=t))
+    assert together.log[0] == pytest.approx(np.log(1e6 * 400 / t.sum()), abs=0.01)
+    assert abs(together.log[0] - true) < 0.02
+    assert weight[0, 0] > 0.8  # the regression
+    beta, *_ = known.beta(each, asked)
+    local = np.average(0.8 * 2000 / mhz / (0.8 * 2000 / mhz + 0.2), weights=t)
+    assert abs(beta.value[0] - local) < 1.96 * beta.error[0]
+
+
+@pytest.mark.parametrize(
+    ("count", "spread", "period_ns", "lacking"),
+    [
+        (10, 100, 1000, "repeats"),
+        (200, 1, 1000, "spread of the clock"),
+        (200, 100, 100 * MS, "resolution of the clock"),
+        (200, 100, 1000, ""),
+    ],
+)
+def test_what_a_law_needs(count: int, spread: float, period_ns: int, lacking: str) -> None:
+    rng = np.random.default_rng(5)
+    mhz = 1800 + rng.uniform(-spread, spread, count)
+    trace = job(mhz, 1e6 * 1800 / mhz, period_ns=period_ns, ranks=5)
+    assert sensitivity_laws.LACKING[sensitivity.of(trace).regression.why_not[0]] == lacking
+
+
+def test_kernels_without_a_clock_are_like_the_others() -> None:
+    rng = np.random.default_rng(7)
+    mhz = rng.uniform(1500, 2000, 300)
+    t = 1e6 * (0.7 * 2000 / mhz + 0.3)
+    mhz[200:] = np.nan
+    trace = job(mhz, t, period_ns=1000, ranks=6)
+    result = ci.analyze(trace, "dvfs", clock="2000")
+    assert result.summary["asked"]["ideal_step_ns"] is not None
+    rows = ci.analyze(trace, "dvfs", by="job", clock="0.9x").rows.to_pylist()
+    assert all(row["ideal_ns"] is not None for row in rows)
+    total = sum(
+        row["ideal_ns"]
+        for row in ci.analyze(trace, "dvfs", by="repeats", clock="2000").rows.to_pylist()
+        if row["ceiling"] == "asked"
+    )
+    assert total == pytest.approx(300e6, rel=0.02)
+    assert "100 of 300" in result.conventions["clocks that are not known"]
+
+
+def test_one_gpu_and_one_step_are_enough_for_a_law() -> None:
+    rng = np.random.default_rng(8)
+    mhz = rng.uniform(1500, 2000, 100)
+    trace = job(mhz, 1e6 * 2000 / mhz * rng.normal(1, 0.005, 100), period_ns=1000)
+    _, _, weight = sensitivity.of(trace).ratio(np.full(100, 2000.0))
+    assert weight[0, 0] > 0.5
+
+
+def test_slower_beside_communication_is_not_taken_for_a_clock() -> None:
+    builder = TraceBuilder()
+    lanes = [builder.lane(0, LaneKind.STREAM, n, "s", 0) for n in (7, 8)]
+    rng = np.random.default_rng(9)
+    mhz = rng.uniform(1600, 2000, 200)
+    dur = 1e6 * 2000 / mhz
+    dur[::2] *= 1.3
+    start = np.cumsum(dur + 100) - dur
+    for i in range(200):
+        for lane, kind in ((0, Kind.KERNEL), (1, Kind.COMM)):
+            if lane == 0 or i % 2 == 0:
+                builder.nodes(
+                    kind=int(kind), name="Cijk" if lane == 0 else "nccl", rank=0, lane=lanes[lane],
+                    ts=np.array([int(start[i])]), dur=np.array([int(dur[i])]),
+                )  # fmt: skip
+    trace = builder.finish()
+    kernels = trace.array("kind") == Kind.KERNEL
+    column = np.full(len(kernels), np.nan)
+    column[kernels] = mhz
+    trace = trace.annotate(
+        gfxclk_mhz=arrow.array(column, mask=np.isnan(column)),
+        telemetry_ns=arrow.array(np.full(len(kernels), 1000)),
+    )
+    together, *_ = sensitivity.of(trace).ratio(np.full(200, 2000.0))
+    true = np.log(1e6 * (100 + 130) / dur.sum())
+    assert together.log[0] == pytest.approx(true, abs=0.01)
+
+
+def test_locked_clocks_fall_back_on_the_class_and_say_so() -> None:
+    trace = job(np.full(50, 1400.0), np.full(50, 1e6))
+    result = ci.analyze(trace, "dvfs", by="repeats", clock="2000")
+    (row,) = [r for r in result.rows.to_pylist() if r["ceiling"] == "asked"]
+    assert row["beta_source"] == "prior"
+    assert row["no_regression"] == "spread of the clock"
+    expected = 50e6 * (1 - 0.8 * (1 - 1400 / 2000))
+    assert row["ideal_ns"] == pytest.approx(expected, rel=1e-3)
+    assert row["ideal_low_ns"] < 0.95 * expected < 1.05 * expected < row["ideal_high_ns"]
+
+
+def test_repeats_are_told_apart_by_shapes(tmp_path: Path) -> None:
+    text = '{"traceEvents": [%s]}'
+    events, ts = [], 0
+    for size in (128, 256, 128):
+        ts += 100
+        args = f'"External id": {ts}, "Input Dims": [[{size}, 4]]'
+        events.append(
+            f'{{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": {ts}, '
+            f'"dur": 50, "args": {{{args}}}}}'
+        )
+        events.append(
+            f'{{"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, '
+            f'"ts": {ts + 10}, "dur": 5, "args": {{"correlation": {ts}, "External id": {ts}}}}}'
+        )
+        events.append(
+            f'{{"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": {ts + 20}, '
+            f'"dur": 30, "args": {{"correlation": {ts}, "grid": [1, 1, 1], "stream": 7, "device": 0}}}}'
+        )
+    path = tmp_path / "trace.json"
+    path.write_text(text % ", ".join(events))
+    _, key = repeats.of(ci.read(path))
+    assert key.tolist() == [0, 1, 0]
+
+
+def test_clock_errors_grow_with_the_time_between_samples() -> None:
+    errors = []
+    for period in (MS // 10, MS, 10 * MS, 100 * MS, 1000 * MS):
+        trace = job(np.full(4, 1800.0), np.full(4, 1e5), period_ns=period)
+        errors.append(clock_errors.of(trace, np.arange(4)).error_share[0])
+    assert errors == sorted(errors)
+    assert errors[-1] == pytest.approx(clock_errors.PRIOR_SHARE, rel=0.01)
+
+
+def test_kernels_much_longer_than_a_sample_know_their_clock() -> None:
+    trace = job(np.full(2, 1800.0), np.array([1e5, 1e8]), period_ns=MS)
+    short, long_ = clock_errors.of(trace, np.arange(2)).error_share
+    assert long_ == pytest.approx(short / 10)
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "change"),
+    [
+        ("1900", 1900, False),
+        ("1900MHz", 1900, False),
+        ("0.9x", 0.9, True),
+        ("max 1700", 1700, True),
+    ],
+)
+def test_clocks_are_written_so(text: str, value: float, change: bool) -> None:  # noqa: FBT001
+    clock = target_clocks.parsed(text)
+    assert (clock.value, clock.is_change) == (value, change)
+
+
+@pytest.mark.parametrize("text", ["", "x", "-3", "1e400", "nan", "1900 GHz", "max0.9x", "0"])
+def test_what_is_no_clock_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 # any text
+        target_clocks.parsed(text)
+
+
+def test_counters_of_the_run_itself_tell_its_clock(tmp_path: Path) -> None:
+    demo = make_demo(tmp_path / "demo", ranks=1, layers=1, steps=1)
+    trace = ci.read(demo / "rocprof" / "pmc_1")
+    clocks = clock_errors.of(trace, np.flatnonzero(trace.array("kind") == Kind.KERNEL))
+    told = clocks.mhz[~np.isnan(clocks.mhz)]
+    assert told.size > 10
+    assert told.min() > 1700
+    assert told.max() < 2150
+    summary = ci.analyze(trace, "dvfs").summary
+    assert 0.9 < summary["ideal_step_ns"] / summary["measured_step_ns"] <= 1
+
+
+def test_real_counters_tell_a_clock() -> None:
+    path = SHARED / "rocprof" / "rocprof_compute_pmc" / "omp_MI300A"
+    if not path.exists():
+        pytest.skip("real inputs are not here")
+    summary = ci.analyze(ci.read(path), "dvfs").summary
+    low, high = summary["ideal_step_low_ns"], summary["ideal_step_high_ns"]
+    assert low < summary["measured_step_ns"] < high  # its kernels ran at the highest clock
