@@ -7,23 +7,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import (
-    arrow,
-    breakdown_terms,
-    gaps,
-    grouping,
-    instances,
-    launch_split,
-    peers_chopper,
-)
+from chopper_interop.activity import gaps, grouping, instances, launch_split
+from chopper_interop.columns import arrow
+from chopper_interop.dvfs import breakdown_terms
+from chopper_interop.peers import chopper as peers_chopper
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from chopper_interop.breakdown_terms import Terms
-    from chopper_interop.grouping import Groups
+    from chopper_interop.activity.grouping import Groups
+    from chopper_interop.dvfs.breakdown_terms import Terms
     from chopper_interop.trace import Trace
 
     Array = npt.NDArray[Any]
@@ -89,7 +84,7 @@ def breakdown(  # noqa: PLR0913 # each choice is an option
     ranks
         Ranks that count, "" for all: "0,4-7".
     gpus
-        A TOML file of the user's own GPUs (`own_gpus`).
+        A TOML file of the user's own GPUs (`gpus.own`).
     batch, sequence
         Of the model, with `compat`: FLOPs by Chopper's table for Llama 3 8B rather than by shapes.
     compat

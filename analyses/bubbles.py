@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from chopper_interop import stages, windows
+from chopper_interop.activity import windows
+from chopper_interop.communication import stages
+from chopper_interop.communication.stage_times import StageTimes
 from chopper_interop.errors import UsageError
 from chopper_interop.result import Result
-from chopper_interop.stage_times import StageTimes
 
 if TYPE_CHECKING:
-    from chopper_interop.stages import Pipeline
+    from chopper_interop.communication.stages import Pipeline
     from chopper_interop.trace import Trace
 
     Row = dict[str, Any]

@@ -8,23 +8,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import (
-    arrow,
-    collective_instances,
-    collective_summary,
-    collective_tables,
-    collective_times,
-    collective_tracelens,
-    gaps,
-    windows,
-)
+from chopper_interop.activity import gaps, windows
+from chopper_interop.columns import arrow
+from chopper_interop.communication import instances as collective_instances
+from chopper_interop.communication import summary as collective_summary
+from chopper_interop.communication import tables as collective_tables
+from chopper_interop.communication import times as collective_times
+from chopper_interop.communication import tracelens
 from chopper_interop.errors import NoSuchDefinitionsError
 from chopper_interop.result import Result
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from chopper_interop.collective_times import Times
+    from chopper_interop.communication.times import Times
     from chopper_interop.trace import Trace
 
     Array = npt.NDArray[Any]
@@ -85,7 +82,7 @@ def collectives(  # what all analyses have, and sizes
     steps, ranks
         As of all analyses: a member belongs to the window that it starts in.
     compat
-        ``"tracelens"``: what its NcclAnalyser says, see `collective_tracelens`.
+        ``"tracelens"``: what its NcclAnalyser says, see `communication.tracelens`.
 
     Returns
     -------
@@ -127,7 +124,7 @@ def collectives(  # what all analyses have, and sizes
     chosen = _chosen(trace, times, steps, ranks)
     conventions = _conventions(trace, times, chosen, steps)
     if compat:
-        rows, summary, told = collective_tracelens.of(trace, times, chosen.member, by)
+        rows, summary, told = tracelens.of(trace, times, chosen.member, by)
         kept = {name: text for name, text in conventions.items() if name not in _OURS}
         return Result("collectives", rows, summary, told | kept)
     names = [name.strip() for name in by.split(",") if name.strip()]

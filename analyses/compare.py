@@ -9,16 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import (
-    arrow,
-    distributions,
-    gather,
-    grouping,
-    instances,
-    intervals,
-    stems,
-    windows,
-)
+from chopper_interop.activity import grouping, instances, windows
+from chopper_interop.columns import arrow, distributions, gather, intervals, stems
 from chopper_interop.errors import UsageError
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
@@ -26,8 +18,8 @@ from chopper_interop.schemas.kinds import GPU_WORK, Kind
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from chopper_interop.distributions import Distributions
-    from chopper_interop.instances import Instances
+    from chopper_interop.activity.instances import Instances
+    from chopper_interop.columns.distributions import Distributions
     from chopper_interop.trace import Trace
 
     Array = npt.NDArray[Any]

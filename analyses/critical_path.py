@@ -7,17 +7,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import arrow, critical, gather, grouping, peers_critical_path, spans, windows
+from chopper_interop.activity import grouping, windows
+from chopper_interop.columns import arrow, gather
 from chopper_interop.errors import UsageError
-from chopper_interop.paths import CLASSES
+from chopper_interop.peers import critical_path as peers_critical_path
 from chopper_interop.result import Result
-from chopper_interop.timing import timing_of
+from chopper_interop.timing import critical, spans
+from chopper_interop.timing.model import timing_of
+from chopper_interop.timing.paths import CLASSES
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from chopper_interop.critical import Path
-    from chopper_interop.timing import Timing
+    from chopper_interop.timing.critical import Path
+    from chopper_interop.timing.model import Timing
     from chopper_interop.trace import Trace
 
     Array = npt.NDArray[Any]
@@ -91,7 +94,7 @@ def critical_path(
     Notes
     -----
     Vertices are starts and ends of all nodes, joined across ranks by collectives; see
-    `chopper_interop.timing`. Slack by a pass backwards (critical path method, Kelley and Walker
+    `chopper_interop.timing.model`. Slack by a pass backwards (critical path method, Kelley and Walker
     1959), drag as Devaux (1999) defines it, for all edges of the path at once.
     """
     if compat:

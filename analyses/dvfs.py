@@ -7,22 +7,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import arrow, gather, grouping, ideal, sensitivity, windows
-from chopper_interop import target_clocks as targets
+from chopper_interop.activity import grouping, windows
+from chopper_interop.columns import arrow, gather
+from chopper_interop.dvfs import ideal, sensitivity
+from chopper_interop.dvfs import target_clocks as targets
+from chopper_interop.dvfs.sensitivity_laws import LACKING
+from chopper_interop.dvfs.sensitivity_sources import CLASSES
+from chopper_interop.dvfs.sensitivity_together import SOURCES
 from chopper_interop.result import Result
-from chopper_interop.sensitivity_laws import LACKING
-from chopper_interop.sensitivity_sources import CLASSES
-from chopper_interop.sensitivity_together import SOURCES
-from chopper_interop.timing import timing_of
+from chopper_interop.timing.model import timing_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from chopper_interop.ideal import Lengths
-    from chopper_interop.sensitivity import Sensitivities
-    from chopper_interop.sensitivity_sources import Told
-    from chopper_interop.spans import Spans
-    from chopper_interop.target_clocks import Target
+    from chopper_interop.dvfs.ideal import Lengths
+    from chopper_interop.dvfs.sensitivity import Sensitivities
+    from chopper_interop.dvfs.sensitivity_sources import Told
+    from chopper_interop.dvfs.target_clocks import Target
+    from chopper_interop.timing.spans import Spans
     from chopper_interop.trace import Trace
 
     Array = npt.NDArray[Any]
@@ -82,14 +84,14 @@ def dvfs(  # noqa: PLR0913 # options of a command
         The same of the memory: of kernels whose bytes take 70 % of their time or more.
     cap_w
         A limit of the power of each GPU to ask about instead: clocks at which the fitted power
-        model (`power_model`) is held at it as it was in the run, at the limit that telemetry tells
-        or, with a wider interval, that the GPUs seem to have been held at (`power_held`). Kernels
+        model (`power.model`) is held at it as it was in the run, at the limit that telemetry tells
+        or, with a wider interval, that the GPUs seem to have been held at (`power.held`). Kernels
         that take longer then draw power for longer. What is far below the run's limit is known
         little of.
     on_ranks
         Ranks whose clock changes so (``"0,4-7"``); of all by default.
     gpus
-        File of the user's own GPUs (`own_gpus`).
+        File of the user's own GPUs (`gpus.own`).
 
     Returns
     -------

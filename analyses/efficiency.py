@@ -7,17 +7,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import batches, model_flops, peers_charllm, rated, throughput, windows
+from chopper_interop.activity import windows
+from chopper_interop.efficiency import batches, model_flops, throughput
 from chopper_interop.errors import NoSuchDefinitionsError, UsageError
+from chopper_interop.gpus import rated
+from chopper_interop.peers import charllm as peers_charllm
 from chopper_interop.result import Result
 from chopper_interop.schemas.meta import ORDER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chopper_interop.batches import Batches
-    from chopper_interop.model_flops import Flops
-    from chopper_interop.throughput import Power, Stretch
+    from chopper_interop.efficiency.batches import Batches
+    from chopper_interop.efficiency.model_flops import Flops
+    from chopper_interop.efficiency.throughput import Power, Stretch
     from chopper_interop.trace import Trace
 
     Row = dict[str, Any]
@@ -94,9 +97,9 @@ def efficiency(  # noqa: PLR0913 # what shapes do not tell can be said
         What a GPU can do, TFLOP/s; by default what its maker states for the type of element of most
         FLOPs, see `rated`.
     gpus
-        File of GPUs that the table of products lacks, see `own_gpus`.
+        File of GPUs that the table of products lacks, see `gpus.own`.
     compat
-        ``charllm``: the definitions of CharLLM-PPT instead, see `peers_charllm`.
+        ``charllm``: the definitions of CharLLM-PPT instead, see `peers.charllm`.
     run_samples
         With ``compat=charllm``, samples of the whole run; 0 for the 128 of its scripts.
 

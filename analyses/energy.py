@@ -7,17 +7,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import energy as energy_of
-from chopper_interop import energy_parts, energy_tables, peers_charllm, windows
+from chopper_interop.activity import windows
+from chopper_interop.efficiency import energy_parts, energy_tables
 from chopper_interop.errors import NoSuchDefinitionsError
-from chopper_interop.node_telemetry_gpus import gpus, unowned, without_work
-from chopper_interop.node_telemetry_names import POWER
+from chopper_interop.peers import charllm as peers_charllm
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import GPU_WORK
+from chopper_interop.telemetry import energy as energy_of
+from chopper_interop.telemetry.gpus import gpus, unowned, without_work
+from chopper_interop.telemetry.names import POWER
 
 if TYPE_CHECKING:
-    from chopper_interop.energy_parts import Part
-    from chopper_interop.node_telemetry_gpus import Gpu
+    from chopper_interop.efficiency.energy_parts import Part
+    from chopper_interop.telemetry.gpus import Gpu
     from chopper_interop.trace import Trace
 
 __all__ = ["energy"]
@@ -99,7 +101,7 @@ def energy(
     ranks
         These ranks, as ``0,4-7``; else all.
     compat
-        ``charllm``: the definitions of CharLLM-PPT instead, see `peers_charllm`.
+        ``charllm``: the definitions of CharLLM-PPT instead, see `peers.charllm`.
 
     Returns
     -------

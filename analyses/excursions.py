@@ -7,29 +7,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import (
-    arrow,
-    gpu_places,
-    grouping,
-    intervals,
-    lines,
-    power_excursions,
-    power_limits,
-    ran_during,
-    windows,
-)
+from chopper_interop.activity import grouping, ran_during, windows
+from chopper_interop.columns import arrow, intervals
 from chopper_interop.errors import UsageError
-from chopper_interop.node_telemetry_names import POWER
+from chopper_interop.fleet import places as gpu_places
+from chopper_interop.power import excursions as power_excursions
+from chopper_interop.power import limits as power_limits
 from chopper_interop.result import Result
+from chopper_interop.telemetry import lines
+from chopper_interop.telemetry.names import POWER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
 
-    from chopper_interop.gpu_places import Place
-    from chopper_interop.lines import Above, Lines
-    from chopper_interop.power_excursions import Part
+    from chopper_interop.fleet.places import Place
+    from chopper_interop.power.excursions import Part
+    from chopper_interop.telemetry.lines import Above, Lines
     from chopper_interop.trace import Trace
 
     Array = npt.NDArray[Any]

@@ -8,28 +8,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import (
-    arrow,
-    collective_times,
-    gaps,
-    gather,
-    grouping,
-    host_waits,
-    latencies,
-    peers_idle,
-    windows,
-)
+from chopper_interop.activity import gaps, grouping, host_waits, windows
+from chopper_interop.columns import arrow, gather
+from chopper_interop.communication import times as collective_times
 from chopper_interop.graph_chains import streams
+from chopper_interop.peers import idle as peers_idle
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import GPU_LANES, EdgeKind
+from chopper_interop.timing import latencies
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from chopper_interop.grouping import Groups
-    from chopper_interop.host_waits import Waits
+    from chopper_interop.activity.grouping import Groups
+    from chopper_interop.activity.host_waits import Waits
+    from chopper_interop.activity.windows import Window
     from chopper_interop.trace import Trace
-    from chopper_interop.windows import Window
 
     Array = npt.NDArray[Any]
 
@@ -271,7 +265,7 @@ def _events(trace: Trace, rows: Array) -> tuple[Array, Array, Array]:
 
 
 def _waited_until(trace: Trace) -> Array:
-    """Until when each node waited for other ranks, as `collective_times` tells; `NEVER` if it did not."""
+    """Until when each node waited for other ranks, as `communication.times` tells; `NEVER` if it did not."""
     times = collective_times.of(trace)
     until = np.full(trace.nodes.num_rows, gaps.NEVER)
     waits = times.wait > 0

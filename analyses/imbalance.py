@@ -8,18 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import (
-    collective_instances,
-    gpu_compared,
-    gpu_means,
-    gpu_places,
-    gpu_slowest,
-    instances,
-    spread,
-    windows,
-)
+from chopper_interop.activity import instances, windows
+from chopper_interop.columns import spread
+from chopper_interop.communication import instances as collective_instances
 from chopper_interop.errors import UsageError
-from chopper_interop.gpu_compared import MEASURED, grouped, parted, values
+from chopper_interop.fleet import compared, slowest
+from chopper_interop.fleet import means as gpu_means
+from chopper_interop.fleet import places as gpu_places
+from chopper_interop.fleet.compared import MEASURED, grouped, parted, values
 from chopper_interop.result import Result
 
 if TYPE_CHECKING:
@@ -27,7 +23,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from chopper_interop.gpu_places import Place
+    from chopper_interop.fleet.places import Place
     from chopper_interop.trace import Trace
 
     Array = npt.NDArray[Any]
@@ -50,7 +46,7 @@ _CONVENTIONS = {
     "a pipeline are compared within), of kernels that all these have equally often in a step",
     "late": "in which share of its collectives a rank came last, alone; certain: by more than clocks "
     "are uncertain",
-    "slowest": gpu_slowest.CONVENTION,
+    "slowest": slowest.CONVENTION,
     "temperature": "of the hotspot on AMD and of the GPU on NVIDIA",
     "links": "all GPU work counts, whether its launch is recorded or not",
     "memset": "fills are no kernels",
@@ -117,7 +113,7 @@ def imbalance(
         trace, gpu_means.asked(edge=True), steps=steps, ranks=ranks, window=window
     )
     places = [p for p in found if p.gpu.ranks] or found
-    rows = gpu_compared.rows(trace, places, steps, ranks)
+    rows = compared.rows(trace, places, steps, ranks)
     _divide(rows, gpus_per_node)
     correlations = _correlations(rows)
     if by == "rank":
@@ -298,7 +294,7 @@ def _summary(rows: Sequence[Row], correlations: list[Row]) -> dict[str, Any]:
     last = max(late, key=lambda row: row["late_share"], default=None)
     whole = _spread(_whole(rows)) if rows else {}
     return {
-        **gpu_slowest.told(rows),
+        **slowest.told(rows),
         "gpus": len({(row["rank"], row["device"], row["host"]) for row in rows}),
         "hosts": len({row["host"] for row in rows}),
         **{f"{parted(n)[0]}_ratio": whole.get(f"{parted(n)[0]}_ratio") for n in _SPREAD},

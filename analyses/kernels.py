@@ -7,23 +7,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import (
-    arrow,
-    distributions,
-    gather,
-    grouping,
-    instances,
-    peers_charllm_kernels,
-    peers_kernels,
-)
-from chopper_interop.compiled import jit
+from chopper_interop.activity import grouping, instances
+from chopper_interop.columns import arrow, distributions, gather
+from chopper_interop.columns.compiled import jit
 from chopper_interop.errors import NoSuchDefinitionsError, UsageError
+from chopper_interop.peers import charllm_kernels
+from chopper_interop.peers import kernels as peers_kernels
 from chopper_interop.result import Result
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from chopper_interop.grouping import Groups
+    from chopper_interop.activity.grouping import Groups
     from chopper_interop.trace import Trace
 
     Array = npt.NDArray[Any]
@@ -115,7 +110,7 @@ def kernels(  # noqa: PLR0913
             raise NoSuchDefinitionsError(
                 "compat=charllm counts all of a trace", hint="leave steps out"
             )
-        return peers_charllm_kernels.kernels(trace, "category" if by == _BY else by, ranks, pp)
+        return charllm_kernels.kernels(trace, "category" if by == _BY else by, ranks, pp)
     if pp != 1:
         raise UsageError(
             f"pp={pp} goes with compat=charllm", hint="by=rank,category tells each stage"

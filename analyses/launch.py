@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import arrow, distributions, gaps, gather, intervals, launch_split, windows
+from chopper_interop.activity import gaps, launch_split, windows
+from chopper_interop.columns import arrow, distributions, gather, intervals
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from chopper_interop.grouping import Groups
+    from chopper_interop.activity.grouping import Groups
+    from chopper_interop.activity.windows import Window
     from chopper_interop.trace import Trace
-    from chopper_interop.windows import Window
 
     Array = npt.NDArray[Any]
     Columns = dict[str, Array]

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import arrow, grouping, instances, round_trips
+from chopper_interop.activity import grouping, instances, round_trips
+from chopper_interop.columns import arrow
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import Kind
 
@@ -50,7 +51,7 @@ def memory_round_trips(
 
     Notes
     -----
-    The locality tax of arXiv 2511.02168 as a bound; see `chopper_interop.round_trips`.
+    The locality tax of arXiv 2511.02168 as a bound; see `chopper_interop.activity.round_trips`.
     """
     found = instances.chosen(trace, steps, ranks)
     rows = found.rows[trace.array("kind")[found.rows] == Kind.KERNEL]

@@ -7,32 +7,31 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import (
-    arrow,
+from chopper_interop.activity import (
     beside,
-    gather,
     grouping,
     operation_instances,
-    peers,
     pieces,
     slowdown,
     windows,
-)  # fmt: skip
+)
+from chopper_interop.activity.grouping import Groups
+from chopper_interop.activity.pieces import COMM, COMPUTE, Cells
+from chopper_interop.activity.slowdown import Slowdown
+from chopper_interop.columns import arrow, gather
 from chopper_interop.errors import NoSuchDefinitionsError
-from chopper_interop.grouping import Groups
-from chopper_interop.pieces import COMM, COMPUTE, Cells
+from chopper_interop.peers import temporal as peers  # fmt: skip
 from chopper_interop.result import Result
-from chopper_interop.slowdown import Slowdown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
 
-    from chopper_interop.beside import Beside
-    from chopper_interop.pieces import Pieces
+    from chopper_interop.activity.beside import Beside
+    from chopper_interop.activity.pieces import Pieces
+    from chopper_interop.activity.windows import Window
     from chopper_interop.trace import Trace
-    from chopper_interop.windows import Window
 
     Array = npt.NDArray[Any]
 

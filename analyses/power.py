@@ -8,20 +8,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import power_model, windows
+from chopper_interop.activity import windows
 from chopper_interop.errors import UsageError
-from chopper_interop.node_telemetry_gpus import gpus
-from chopper_interop.node_telemetry_names import GFXCLK, POWER
-from chopper_interop.power_clock import FOLLOWED
-from chopper_interop.power_response import RATE
+from chopper_interop.power import model as power_model
+from chopper_interop.power.clock import FOLLOWED
+from chopper_interop.power.response import RATE
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import GPU_WORK
+from chopper_interop.telemetry.gpus import gpus
+from chopper_interop.telemetry.names import GFXCLK, POWER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chopper_interop.node_telemetry_gpus import Gpu
-    from chopper_interop.power_model import PowerModel
+    from chopper_interop.power.model import PowerModel
+    from chopper_interop.telemetry.gpus import Gpu
     from chopper_interop.trace import Trace
 
 __all__ = ["power"]
@@ -108,7 +109,7 @@ def power(
     Power of a GPU as that of idle and of what runs, by the clock, as Lit Silicon (2511.09861) and
     Kernel-level DVFS (2601.08539) use it; published errors of such models are 1 % (Lit Silicon) and
     4.62 % (Ascend, ASPLOS 2025). The form, the sensor and the errors are told in
-    `chopper_interop.power_model`.
+    `chopper_interop.power.model`.
     """
     if by not in _BY:
         raise UsageError(f"by={by}: there is no {by!r}", hint=f"there are {', '.join(_BY)}")

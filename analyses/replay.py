@@ -8,24 +8,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import (
-    arrow,
-    counterparts,
-    gather,
-    numbered,
-    step_timing,
-    timing_loops,
-    windows,
-)
-from chopper_interop.compiled import jit
+from chopper_interop.activity import counterparts, windows
+from chopper_interop.columns import arrow, gather, numbered
+from chopper_interop.columns.compiled import jit
 from chopper_interop.errors import UsageError
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import EdgeKind
+from chopper_interop.timing import loops as timing_loops
+from chopper_interop.timing import steps as step_timing
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from chopper_interop.step_timing import StepTiming
+    from chopper_interop.timing.steps import StepTiming
     from chopper_interop.trace import Trace
 
     Array = npt.NDArray[Any]

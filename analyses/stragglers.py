@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import arrow, counterparts, grouping, intervals, paths, spans, windows
+from chopper_interop.activity import counterparts, grouping, windows
+from chopper_interop.columns import arrow, intervals
 from chopper_interop.errors import UsageError
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import Kind
-from chopper_interop.timing import timing_of
-from chopper_interop.timing_reduced import Reduced
+from chopper_interop.timing import paths, spans
+from chopper_interop.timing.model import timing_of
+from chopper_interop.timing.reduced import Reduced
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from chopper_interop.timing import Timing
+    from chopper_interop.timing.model import Timing
     from chopper_interop.trace import Trace
 
     Array = npt.NDArray[Any]

@@ -8,16 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from chopper_interop import run_figures, run_names, run_parallelism, run_rates
-from chopper_interop import runs as of_runs
 from chopper_interop.errors import ChopperError, LossError, UsageError
 from chopper_interop.result import Result
-from chopper_interop.run_figures import Figures
+from chopper_interop.runs import figures as run_figures
+from chopper_interop.runs import names as run_names
+from chopper_interop.runs import parallelism
+from chopper_interop.runs import rates as run_rates
+from chopper_interop.runs import run as of_runs
+from chopper_interop.runs.figures import Figures
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chopper_interop.runs import Run, Runs
+    from chopper_interop.runs.run import Run, Runs
     from chopper_interop.trace import Trace
 
     Row = dict[str, Any]
@@ -47,7 +50,7 @@ _OF_STEPS = (
     "idle_ns",
     "energy_per_step_j",
 )
-_SIZES = tuple(f"{name}_size" for name in run_parallelism.SIZES)
+_SIZES = tuple(f"{name}_size" for name in parallelism.SIZES)
 _TEXTS = ("run", "differs", "status", "reason", "model", "strategy", "optimisation", "best", "host",
           "sizes_from", "tokens_from", "samples_from")  # fmt: skip
 _WHOLES = (
@@ -251,15 +254,15 @@ def _divided(one: _Told) -> Row:
     """Figures of a run, with sizes of parallelism by groups, else by its name."""
     row = dict(one.figures.row)
     named = run_names.charllm(one.path) or run_names.charllm(one.name)
-    by_groups = {name for name in run_parallelism.SIZES if name in row}
+    by_groups = {name for name in parallelism.SIZES if name in row}
     sizes = {name: row.pop(name) for name in by_groups}
     if not by_groups:
-        by_name = {name: named[name] for name in run_parallelism.SIZES if name in named}
-        sizes = run_parallelism.completed(by_name, row.get("world_size"))
+        by_name = {name: named[name] for name in parallelism.SIZES if name in named}
+        sizes = parallelism.completed(by_name, row.get("world_size"))
     row |= {f"{name}_size": size for name, size in sizes.items()}
     if sizes:
         row["sizes_from"] = "process groups" if by_groups else "name"
-    return row | {name: value for name, value in named.items() if name not in run_parallelism.SIZES}
+    return row | {name: value for name, value in named.items() if name not in parallelism.SIZES}
 
 
 def _add_ratios(rows: list[Row], base: Row) -> None:

@@ -8,16 +8,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import collective_times, gather, intervals, round_trips, spans, windows
+from chopper_interop.activity import round_trips, windows
+from chopper_interop.columns import gather, intervals
+from chopper_interop.communication import times as collective_times
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, EdgeKind, Kind
-from chopper_interop.timing import timing_of
+from chopper_interop.timing import spans
+from chopper_interop.timing.model import timing_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from chopper_interop.activity.windows import Window
     from chopper_interop.trace import Trace
-    from chopper_interop.windows import Window
 
     Array = npt.NDArray[Any]
 

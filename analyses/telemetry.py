@@ -6,21 +6,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import gather, series_charllm, series_figures, series_known, series_samples
+from chopper_interop.columns import gather
 from chopper_interop.result import Result
-from chopper_interop.series_rows import REAL, TEXT, WHOLE, Rows
-from chopper_interop.series_rules import How
-from chopper_interop.series_stretches import NODE, RANK, Plan, by_of
-from chopper_interop.series_told import conventions
+from chopper_interop.series import charllm as series_charllm
+from chopper_interop.series import figures as series_figures
+from chopper_interop.series import known as series_known
+from chopper_interop.series import samples as series_samples
+from chopper_interop.series.rows import REAL, TEXT, WHOLE, Rows
+from chopper_interop.series.rules import How
+from chopper_interop.series.stretches import NODE, RANK, Plan, by_of
+from chopper_interop.series.told import conventions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
 
-    from chopper_interop.series_figures import Figures
-    from chopper_interop.series_samples import Series
-    from chopper_interop.series_stretches import By
+    from chopper_interop.series.figures import Figures
+    from chopper_interop.series.samples import Series
+    from chopper_interop.series.stretches import By
     from chopper_interop.trace import Trace
 
     Array = npt.NDArray[Any]

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import arrow, gather, peers, pieces, windows
+from chopper_interop.activity import pieces, windows
+from chopper_interop.columns import arrow, gather
+from chopper_interop.peers import temporal as peers
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import GPU_WORK
 
@@ -16,9 +18,9 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from chopper_interop.pieces import Cells, Pieces
+    from chopper_interop.activity.pieces import Cells, Pieces
+    from chopper_interop.activity.windows import Window
     from chopper_interop.trace import Trace
-    from chopper_interop.windows import Window
 
     Array = npt.NDArray[Any]
 

@@ -7,24 +7,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import series_figures, series_samples, throttle_causes
-from chopper_interop.node_telemetry_names import GFXCLK
 from chopper_interop.result import Result
-from chopper_interop.series_rows import COUNT, REAL, TEXT, WHOLE, Rows
-from chopper_interop.series_stretches import NODE, RANK, Plan, by_of
-from chopper_interop.series_told import conventions
-from chopper_interop.throttle_causes import ANY, HOLDING, METHODS
+from chopper_interop.series import figures as series_figures
+from chopper_interop.series import samples as series_samples
+from chopper_interop.series.rows import COUNT, REAL, TEXT, WHOLE, Rows
+from chopper_interop.series.stretches import NODE, RANK, Plan, by_of
+from chopper_interop.series.told import conventions
+from chopper_interop.telemetry import throttle_causes
+from chopper_interop.telemetry.names import GFXCLK
+from chopper_interop.telemetry.throttle_causes import ANY, HOLDING, METHODS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
 
-    from chopper_interop.node_telemetry_samples import Samples
-    from chopper_interop.series_figures import Figures
-    from chopper_interop.series_samples import Place, Series
-    from chopper_interop.series_stretches import By
-    from chopper_interop.throttle_causes import Share
+    from chopper_interop.series.figures import Figures
+    from chopper_interop.series.samples import Place, Series
+    from chopper_interop.series.stretches import By
+    from chopper_interop.telemetry.samples import Samples
+    from chopper_interop.telemetry.throttle_causes import Share
     from chopper_interop.trace import Trace
 
     Array = npt.NDArray[Any]

@@ -6,20 +6,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import link_traffic, series_charllm, series_figures
 from chopper_interop.result import Result
-from chopper_interop.series_rows import COUNT, REAL, TEXT, WHOLE, Rows
-from chopper_interop.series_stretches import JOB, NODE, RANK, Plan, by_of
-from chopper_interop.series_told import conventions
+from chopper_interop.series import charllm as series_charllm
+from chopper_interop.series import figures as series_figures
+from chopper_interop.series import link_traffic
+from chopper_interop.series.rows import COUNT, REAL, TEXT, WHOLE, Rows
+from chopper_interop.series.stretches import JOB, NODE, RANK, Plan, by_of
+from chopper_interop.series.told import conventions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     import numpy.typing as npt
 
-    from chopper_interop.link_traffic import Told
-    from chopper_interop.series_figures import Figures
-    from chopper_interop.series_stretches import By, Stretches
+    from chopper_interop.series.figures import Figures
+    from chopper_interop.series.link_traffic import Told
+    from chopper_interop.series.stretches import By, Stretches
     from chopper_interop.trace import Trace
 
     Array = npt.NDArray[Any]

@@ -7,18 +7,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import arrow, changes, paths, spans, windows
+from chopper_interop.activity import windows
+from chopper_interop.columns import arrow
+from chopper_interop.dvfs import changes
 from chopper_interop.errors import UsageError
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import Kind
-from chopper_interop.timing import timing_of
+from chopper_interop.timing import paths, spans
+from chopper_interop.timing.model import timing_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from chopper_interop.changes import Change
-    from chopper_interop.spans import Spans
-    from chopper_interop.timing import Timing
+    from chopper_interop.dvfs.changes import Change
+    from chopper_interop.timing.model import Timing
+    from chopper_interop.timing.spans import Spans
     from chopper_interop.trace import Trace
 
     Array = npt.NDArray[Any]
@@ -97,7 +100,7 @@ def what_if(
     Notes
     -----
     Changes to the dependency graph and a replay as Daydream (USENIX ATC 2020) and Lumos (MLSys 2025)
-    do; the model is `chopper_interop.timing`. What changes are is told by `changes.VERBS`.
+    do; the model is `chopper_interop.timing.model`. What changes are is told by `changes.VERBS`.
     """
     if by not in _BY:
         raise UsageError(f"by={by}: there is no {by!r}", hint=f"there are {', '.join(_BY)}")

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chopper_interop import counted, node_telemetry, stated, structure, work
+from chopper_interop import stated
+from chopper_interop.counters import counted
 from chopper_interop.issues import IssueLog
+from chopper_interop.structure import annotations as structure
+from chopper_interop.telemetry import annotations as node_telemetry
+from chopper_interop.work import operators
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -13,7 +17,7 @@ if TYPE_CHECKING:
     from chopper_interop.issues import Issue
     from chopper_interop.trace import Trace
 
-_TOLD_BY = (structure, work, node_telemetry, counted)
+_TOLD_BY = (structure, operators, node_telemetry, counted)
 """Modules whose `columns(trace, issues)` gives annotation columns by name and notes what it assumed;
 each sees the columns of the ones before."""
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from chopper_interop import interning
-from chopper_interop.compiled import jit
-from chopper_interop.jsontext import (
+from chopper_interop.columns import interning
+from chopper_interop.columns.compiled import jit
+from chopper_interop.files.jsontext import (
     COLON,
     COMMA,
     QUOTE,
@@ -26,7 +26,7 @@ from chopper_interop.jsontext import (
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from chopper_interop.interning import Interned
+    from chopper_interop.columns.interning import Interned
     from chopper_interop.trace import Text, Trace
 
     Array = npt.NDArray[Any]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import arrow, nest
+from chopper_interop.columns import arrow, nest
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.kinds import LaneKind
 from chopper_interop.schemas.meta import Meta

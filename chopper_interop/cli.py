@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from chopper_interop import cli_analyze, cli_common
-from chopper_interop.cli_common import INTERRUPTED
+from chopper_interop.commands import analyze as cli_analyze
+from chopper_interop.commands import common as cli_common
+from chopper_interop.commands.common import INTERRUPTED
 from chopper_interop.errors import UsageError
 from chopper_interop.issues import IssueLog
 
@@ -55,7 +56,8 @@ def check_main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _convert(given: argparse.Namespace) -> int:
-    from chopper_interop import console, pipeline, sources
+    from chopper_interop import pipeline, sources
+    from chopper_interop.commands import console
 
     options = cli_common.options(given.option)
     if given.formats:
@@ -124,7 +126,7 @@ def _demo(given: argparse.Namespace, options: dict[str, str]) -> int:
 
 
 def _check(given: argparse.Namespace) -> int:
-    from chopper_interop import console
+    from chopper_interop.commands import console
     from chopper_interop.converters import chakra_check
 
     findings = chakra_check.check(Path(given.prefix))

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import gather
-from chopper_interop.compiled import jit
+from chopper_interop.columns import gather
+from chopper_interop.columns.compiled import jit
 from chopper_interop.schemas.kinds import EdgeKind
 
 if TYPE_CHECKING:

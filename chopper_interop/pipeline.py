@@ -11,23 +11,18 @@ from os import PathLike, cpu_count, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chopper_interop import (
-    annotate,
-    clock_rules,
-    dependencies,
-    devices,
-    inputs,
-    job,
-    progress,
-    registry,
-    runs,
-    sources,
-)
+from chopper_interop import annotate, progress, registry, sources
 from chopper_interop.build import TraceBuilder
+from chopper_interop.clocks import rules as clock_rules
+from chopper_interop.edges import dependencies
 from chopper_interop.errors import LossError, UnknownFormatError, UsageError
-from chopper_interop.fragment import Fragment
+from chopper_interop.files import inputs
+from chopper_interop.gpus import devices
 from chopper_interop.issues import Fault, Issue, IssueLog, Severity
-from chopper_interop.runs import Run
+from chopper_interop.joining import job
+from chopper_interop.joining.fragment import Fragment
+from chopper_interop.runs import run as runs
+from chopper_interop.runs.run import Run
 from chopper_interop.schemas.meta import Meta
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chopper_interop import inputs, outputs, registry, sqlite_look
+from chopper_interop import registry
 from chopper_interop.errors import ReadError, UnknownFormatError
+from chopper_interop.files import inputs, outputs, sqlite_look
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import arrow
+from chopper_interop.columns import arrow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import arrow, gather
+from chopper_interop.columns import arrow, gather
 from chopper_interop.errors import SchemaError, UsageError
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.kinds import EdgeKind

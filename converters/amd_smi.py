@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chopper_interop import inputs
 from chopper_interop.converters import (
     amd_smi_counted,
     amd_smi_csv,
@@ -24,6 +23,7 @@ from chopper_interop.converters.amd_smi_sniff import Output, output_of
 from chopper_interop.converters.amd_smi_stamps import by_stamps, meta_of
 from chopper_interop.converters.telemetry_given import Given
 from chopper_interop.converters.telemetry_text import decoded
+from chopper_interop.files import inputs
 from chopper_interop.issues import IssueLog
 from chopper_interop.registry import Converter
 

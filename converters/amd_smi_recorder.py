@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from chopper_interop import arrow, inputs
 from chopper_interop.build import TraceBuilder
+from chopper_interop.columns import arrow
 from chopper_interop.converters import (
     amd_smi_recorder_clocks,
     telemetry_names,
@@ -28,6 +28,7 @@ from chopper_interop.converters.amd_smi_recorder_table import DEVICE_CLOCKS, LAN
 from chopper_interop.converters.telemetry_cells import Column, of_text
 from chopper_interop.converters.telemetry_names import unknown
 from chopper_interop.converters.telemetry_units import factor
+from chopper_interop.files import inputs
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.registry import Converter
 from chopper_interop.schemas.meta import Device, Meta, Source

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
-from chopper_interop import arrow
+from chopper_interop.columns import arrow
 from chopper_interop.converters import amd_smi_faults as own_faults
 from chopper_interop.errors import ReadError
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import inputs
 from chopper_interop.converters import amd_smi_faults as own_faults
 from chopper_interop.converters import telemetry_faults as faults
 from chopper_interop.converters import telemetry_ticks
@@ -16,6 +15,7 @@ from chopper_interop.converters.telemetry_clock import note_steps
 from chopper_interop.converters.telemetry_numbers import SECOND
 from chopper_interop.converters.telemetry_rows import Timed, by_gift, places_of, ticks_cut
 from chopper_interop.converters.telemetry_units import ABSENT
+from chopper_interop.files import inputs
 from chopper_interop.schemas.meta import REALTIME, Device, Meta, Source
 
 if TYPE_CHECKING:

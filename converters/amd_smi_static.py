@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chopper_interop import inputs
 from chopper_interop.converters import (
     amd_smi_counted,
     amd_smi_describe,
@@ -21,6 +20,7 @@ from chopper_interop.converters import telemetry_faults as faults
 from chopper_interop.converters.amd_smi_stamps import by_stamps
 from chopper_interop.converters.telemetry_given import Given
 from chopper_interop.converters.telemetry_text import decoded
+from chopper_interop.files import inputs
 from chopper_interop.issues import IssueLog
 from chopper_interop.schemas.meta import Meta, Source
 

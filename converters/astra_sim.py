@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import build, inputs
+from chopper_interop import build
 from chopper_interop.build import TraceBuilder
 from chopper_interop.converters import chakra_files, chakra_read
 from chopper_interop.converters.astra_sim_log import Run, run, sniff
 from chopper_interop.converters.astra_sim_nodes import kinds, lanes
 from chopper_interop.errors import ReadError
+from chopper_interop.files import inputs
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.registry import Converter
 from chopper_interop.schemas.meta import COMPUTED, Meta, Rank, Source

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow.compute as pc
 
-from chopper_interop import arrow, gather
+from chopper_interop.columns import arrow, gather
 from chopper_interop.schemas.chakra import NodeType
 from chopper_interop.schemas.kinds import Kind, LaneKind
 

@@ -13,18 +13,20 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from chopper_interop import clocks, outputs, progress
+from chopper_interop import progress
+from chopper_interop.clocks import relations
 from chopper_interop.converters import chakra_comms, chakra_encode, chakra_plan
 from chopper_interop.converters.chakra_attributes import attributes
 from chopper_interop.converters.chakra_files import group, sniff
 from chopper_interop.converters.chakra_read import CLOCKS, read
 from chopper_interop.errors import UsageError, WriteError
+from chopper_interop.files import outputs
+from chopper_interop.files.wire import varint
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.registry import Converter
 from chopper_interop.schemas.chakra import VERSION, NodeType, message
 from chopper_interop.schemas.kinds import Kind
 from chopper_interop.schemas.meta import REALTIME
-from chopper_interop.wire import varint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -120,10 +122,10 @@ def write(trace: Trace, path: Path, *, mode: Mode = "full") -> IssueLog:
             with (where / f"{job}.{numbering[rank]}.et").open("wb") as stream:
                 one = trace.rank(rank)
                 plan = chakra_plan.plan(one, host=host, origin_ns=origin_ns)
-                fits = [f for f in trace.meta.clocks if clocks.rank_of(f) in (-1, rank)]
+                fits = [f for f in trace.meta.clocks if relations.rank_of(f) in (-1, rank)]
                 of_rank: dict[str, str | int] = {"rank": rank}
                 if fits:
-                    of_rank[CLOCKS] = json.dumps(clocks.to_json(fits))
+                    of_rank[CLOCKS] = json.dumps(relations.to_json(fits))
                 _write_metadata(stream, told | of_rank)
                 _write_nodes(stream, one, plan, _part(trace, rank, comms))
                 left_out += _left_out(one, plan)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import arrow
+from chopper_interop.columns import arrow
 from chopper_interop.converters.chakra_encode import (
     BOOL_VAL,
     DOUBLE_VAL,

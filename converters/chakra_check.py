@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import gather
+from chopper_interop.columns import gather
 from chopper_interop.converters import chakra_run
 from chopper_interop.converters.chakra_decode import REAL_FIELDS, TEXT_FIELDS, EtFile, decode
 from chopper_interop.errors import ReadError
-from chopper_interop.inputs import read as read_bytes
+from chopper_interop.files.inputs import read as read_bytes
 from chopper_interop.schemas.chakra import CommType, NodeType
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import arrow, gather
+from chopper_interop.columns import arrow, gather
 from chopper_interop.converters.chakra_values import has, integers, reals, value
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.chakra import CommType, NodeType

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import collectives, sequences
+from chopper_interop.columns import sequences
+from chopper_interop.edges import collectives
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas.chakra import CommType, NodeType
 from chopper_interop.schemas.kinds import Collective, Kind

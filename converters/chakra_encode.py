@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from chopper_interop import wire
-from chopper_interop.compiled import jit
-from chopper_interop.wire import FIXED64, LENGTH, VARINT, fixed64, tag, varint
+from chopper_interop.columns.compiled import jit
+from chopper_interop.files import wire
+from chopper_interop.files.wire import FIXED64, LENGTH, VARINT, fixed64, tag, varint
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -6,10 +6,10 @@ import json
 import re
 from typing import TYPE_CHECKING
 
-from chopper_interop import inputs
 from chopper_interop.converters.chakra_json import is_json
 from chopper_interop.converters.chakra_old import fields
 from chopper_interop.errors import ReadError
+from chopper_interop.files import inputs
 from chopper_interop.issues import Fault, IssueLog, Severity
 
 if TYPE_CHECKING:

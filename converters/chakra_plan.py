@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from chopper_interop import gather
-from chopper_interop.compiled import jit
+from chopper_interop.columns import gather
+from chopper_interop.columns.compiled import jit
 from chopper_interop.converters import chakra_schedule as schedule
 from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind, Kind, LaneKind
 

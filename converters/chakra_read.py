@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import clocks, inputs, outputs
 from chopper_interop.build import TraceBuilder
+from chopper_interop.clocks import relations
 from chopper_interop.converters import chakra_files, chakra_json, chakra_old, chakra_times
 from chopper_interop.converters.chakra_columns import (
     annotated,
@@ -27,6 +27,7 @@ from chopper_interop.converters.chakra_decode import REAL_FIELDS, TEXT_FIELDS, E
 from chopper_interop.converters.chakra_edges import edges
 from chopper_interop.converters.chakra_values import WHOLE_FIELDS, integers, taken
 from chopper_interop.errors import ReadError
+from chopper_interop.files import inputs, outputs
 from chopper_interop.issues import RANK_ASSUMED, Fault, IssueLog, Severity
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.chakra import NodeType, message
@@ -207,7 +208,7 @@ def _facts(et: EtFile, path: Path, job: str, rank: Rank) -> Meta:
     measured = chakra_times.measured(et)
     ours = facts.get("written_by") == outputs.MARK
     clock = (ours and facts.pop("clock", "")) or REALTIME
-    fits = clocks.from_text(facts.pop(CLOCKS, "")) if ours else ()
+    fits = relations.from_text(facts.pop(CLOCKS, "")) if ours else ()
     return Meta(
         job=facts.get("job", job),
         origin_ns=stated if measured else 0,

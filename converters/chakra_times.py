@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import gather
-from chopper_interop.compiled import jit
+from chopper_interop.columns import gather
+from chopper_interop.columns.compiled import jit
 from chopper_interop.converters.chakra_values import has, integers
 from chopper_interop.errors import ReadError
 from chopper_interop.issues import Fault, IssueLog, Severity

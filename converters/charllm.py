@@ -11,11 +11,11 @@ import re
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from chopper_interop import inputs
 from chopper_interop.build import TraceBuilder
 from chopper_interop.converters import charllm_tables as tables
 from chopper_interop.converters.charllm_file import File, read_file
 from chopper_interop.converters.charllm_series import SOURCE, add
+from chopper_interop.files import inputs
 from chopper_interop.issues import IssueLog
 from chopper_interop.registry import Converter
 from chopper_interop.schemas.meta import Device, Meta, Rank, Source

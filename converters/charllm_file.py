@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow.compute as pc
 
-from chopper_interop import arrow, inputs
+from chopper_interop.columns import arrow
 from chopper_interop.converters.telemetry_faults import EMPTY
 from chopper_interop.converters.telemetry_numbers import SECOND, nanoseconds
 from chopper_interop.converters.telemetry_text import lines_of
+from chopper_interop.files import inputs
 from chopper_interop.issues import Fault, IssueLog, Severity
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from chopper_interop import inputs
 from chopper_interop.build import TraceBuilder
 from chopper_interop.converters import dcgmi_tables
 from chopper_interop.converters import telemetry_faults as faults
@@ -24,6 +23,7 @@ from chopper_interop.converters.telemetry_prefix import split_stamp
 from chopper_interop.converters.telemetry_table import Identity, Table
 from chopper_interop.converters.telemetry_text import lines_of
 from chopper_interop.converters.telemetry_zone import zone
+from chopper_interop.files import inputs
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.registry import Converter
 

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import arrow, inputs, plausible
+from chopper_interop import plausible
 from chopper_interop.build import TraceBuilder
+from chopper_interop.columns import arrow
 from chopper_interop.converters import (
     kineto_comms,
     kineto_events,
@@ -30,8 +31,9 @@ from chopper_interop.converters.kineto_json import write
 from chopper_interop.converters.kineto_lanes import lanes
 from chopper_interop.converters.kineto_numbers import MOST_NUMBER, whole
 from chopper_interop.converters.kineto_tables import FLOWS, LAUNCH_FLOWS, ON_DEVICE
+from chopper_interop.files import inputs
+from chopper_interop.files.jsonscan import BAD_TIME, HAS_DUR, HAS_TS
 from chopper_interop.issues import Fault, IssueLog, Severity
-from chopper_interop.jsonscan import BAD_TIME, HAS_DUR, HAS_TS
 from chopper_interop.registry import Converter
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, Kind
 from chopper_interop.schemas.meta import BOOTTIME, Device, Meta, Source

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import gather
+from chopper_interop.columns import gather
 from chopper_interop.converters.kineto_tables import LAUNCH_FLOWS
+from chopper_interop.files.jsonscan import HAS_TS
 from chopper_interop.issues import Fault, IssueLog, Severity
-from chopper_interop.jsonscan import HAS_TS
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, LaneKind
 
 if TYPE_CHECKING:

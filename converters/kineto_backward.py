@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import autograd_numbers, jsonscan
+from chopper_interop.files import jsonscan
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas.kinds import Kind
+from chopper_interop.structure import autograd_numbers
 
 if TYPE_CHECKING:
     import numpy.typing as npt

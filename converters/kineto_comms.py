@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from chopper_interop import arrow
 from chopper_interop.build import TraceBuilder
-from chopper_interop.collective_names import collective
+from chopper_interop.columns import arrow
 from chopper_interop.converters.kineto_numbers import MOST_RANKS, ranks, whole
+from chopper_interop.edges.collective_names import collective
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas.dtypes import element_bytes
 from chopper_interop.schemas.kinds import Collective, Kind

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from chopper_interop import jsontext
-from chopper_interop.compiled import jit
+from chopper_interop.columns.compiled import jit
 from chopper_interop.converters.kineto_text import (
     DEEPEST,
     blank,
@@ -22,7 +21,8 @@ from chopper_interop.converters.kineto_text import (
     string_end,
     value_end,
 )
-from chopper_interop.wire import copied
+from chopper_interop.files import jsontext
+from chopper_interop.files.wire import copied
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

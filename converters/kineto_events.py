@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from chopper_interop import inputs, jsonscan, jsontext
 from chopper_interop.converters import kineto_labels, kineto_pairs
 from chopper_interop.converters.kineto_numbers import whole
 from chopper_interop.converters.kineto_tables import CATEGORIES
 from chopper_interop.errors import ReadError
+from chopper_interop.files import inputs, jsonscan, jsontext
 from chopper_interop.issues import Fault, IssueLog, Severity
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from chopper_interop import clocks
-from chopper_interop.outputs import MARK
+from chopper_interop.clocks import relations
+from chopper_interop.files.outputs import MARK
 from chopper_interop.schemas.meta import REALTIME
 
 if TYPE_CHECKING:
@@ -48,9 +48,9 @@ def head(trace: Trace, ranks: list[int], base_ns: int) -> bytes:
     content: dict[str, Any] = {"schemaVersion": 1, "written_by": MARK}
     if trace.meta.clock != REALTIME:
         content[CLOCK] = trace.meta.clock
-    mine = [fit for fit in trace.meta.clocks if clocks.rank_of(fit) in (-1, *ranks)]
+    mine = [fit for fit in trace.meta.clocks if relations.rank_of(fit) in (-1, *ranks)]
     if mine:
-        content[FITS] = clocks.to_json(mine)
+        content[FITS] = relations.to_json(mine)
     content["deviceProperties"] = _devices(trace, hosts)
     if len(hosts - {""}) == 1:
         content["host_name"] = max(hosts)
@@ -75,7 +75,7 @@ def clock(header: dict[str, Any]) -> str:
 
 def fits(header: dict[str, Any]) -> tuple[ClockFit, ...]:
     """How clocks were brought together, as a file of ours says; nothing for others."""
-    return clocks.from_json(header.get(FITS)) if is_ours(header) else ()
+    return relations.from_json(header.get(FITS)) if is_ours(header) else ()
 
 
 def tail(name: str) -> bytes:

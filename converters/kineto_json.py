@@ -26,7 +26,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import arrow, jsonscan, outputs, progress
+from chopper_interop import progress
+from chopper_interop.columns import arrow
 from chopper_interop.converters import kineto_encode as encode
 from chopper_interop.converters import kineto_links, kineto_samples
 from chopper_interop.converters.kineto_header import head, tail
@@ -39,6 +40,7 @@ from chopper_interop.converters.kineto_members import (
 )
 from chopper_interop.converters.kineto_places import Places
 from chopper_interop.converters.kineto_tables import CATEGORY_OF
+from chopper_interop.files import jsonscan, outputs
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, EdgeKind, Kind
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import gather
+from chopper_interop.columns import gather
 from chopper_interop.converters import kineto_ranks
 from chopper_interop.converters.kineto_numbers import in_reach
 from chopper_interop.schemas.kinds import Kind, LaneKind

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop.compiled import jit
-from chopper_interop.issues import Fault, IssueLog, Severity
-from chopper_interop.jsontext import (
+from chopper_interop.columns.compiled import jit
+from chopper_interop.files.jsontext import (
     COMMA,
     OPEN_LIST,
     QUOTE,
@@ -24,6 +23,7 @@ from chopper_interop.jsontext import (
     skip_string,
     skip_value,
 )
+from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop.converters import kineto_arrows, kineto_backward
+from chopper_interop.files.jsonscan import HAS_TS
 from chopper_interop.issues import Fault, IssueLog, Severity
-from chopper_interop.jsonscan import HAS_TS
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, EdgeKind, Kind, LaneKind
 
 if TYPE_CHECKING:

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import arrow, jsonscan
+from chopper_interop.columns import arrow
 from chopper_interop.converters import kineto_encode as encode
 from chopper_interop.converters.kineto_tables import (
     CATEGORIES,
     CATEGORY_OF,
 )
+from chopper_interop.files import jsonscan
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.dtypes import element_bytes
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, Collective, Kind

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop.compiled import jit
+from chopper_interop.columns.compiled import jit
+from chopper_interop.files.jsonscan import HAS_DUR, HAS_TS
 from chopper_interop.issues import Fault, IssueLog, Severity
-from chopper_interop.jsonscan import HAS_DUR, HAS_TS
 
 if TYPE_CHECKING:
     import numpy.typing as npt

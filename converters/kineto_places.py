@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from chopper_interop import gather
+from chopper_interop.columns import gather
 from chopper_interop.converters import kineto_encode as encode
 from chopper_interop.converters.kineto_tables import ON_DEVICE
 from chopper_interop.schemas.kinds import Kind, LaneKind

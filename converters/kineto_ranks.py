@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import gather
+from chopper_interop.columns import gather
 from chopper_interop.converters.kineto_numbers import MOST_RANKS, in_reach, whole
 from chopper_interop.converters.kineto_tables import ON_DEVICE
 from chopper_interop.issues import RANK_ASSUMED, Fault, IssueLog, Severity

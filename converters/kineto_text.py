@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.compiled import jit
-from chopper_interop.jsontext import skip
+from chopper_interop.columns.compiled import jit
+from chopper_interop.files.jsontext import skip
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from chopper_interop import inputs
 from chopper_interop.build import TraceBuilder
 from chopper_interop.converters import (
     nvidia_smi_csv,
@@ -28,6 +27,7 @@ from chopper_interop.converters.telemetry_place import clock_of, placed
 from chopper_interop.converters.telemetry_text import lines_of
 from chopper_interop.converters.telemetry_zone import zone
 from chopper_interop.errors import ReadError, UsageError
+from chopper_interop.files import inputs
 from chopper_interop.issues import IssueLog
 from chopper_interop.registry import Converter
 

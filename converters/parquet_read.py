@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from chopper_interop import arrow
+from chopper_interop.columns import arrow
 from chopper_interop.converters.parquet_layout import (
     ARGS,
     BY_RANK,

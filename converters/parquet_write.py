@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from chopper_interop import arrow, gather, outputs, progress
+from chopper_interop import progress
+from chopper_interop.columns import arrow, gather
 from chopper_interop.converters.parquet_layout import (
     ARGS,
     BY_RANK,
@@ -24,6 +25,7 @@ from chopper_interop.converters.parquet_layout import (
     WHOLE,
     file_of,
 )
+from chopper_interop.files import outputs
 from chopper_interop.schemas import hub
 
 if TYPE_CHECKING:

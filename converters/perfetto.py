@@ -15,7 +15,8 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 
-from chopper_interop import outputs, progress
+from chopper_interop import progress
+from chopper_interop.columns.interning import Interned, interned
 from chopper_interop.converters import perfetto_about, perfetto_critical
 from chopper_interop.converters import perfetto_columns as columns_of
 from chopper_interop.converters import perfetto_encode as encode
@@ -24,7 +25,7 @@ from chopper_interop.converters.perfetto_derived import derived_slices
 from chopper_interop.converters.perfetto_read import read
 from chopper_interop.converters.perfetto_read_sniff import sniff
 from chopper_interop.converters.perfetto_tracks import CounterLane, Tracks
-from chopper_interop.interning import Interned, interned
+from chopper_interop.files import outputs
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.registry import Converter
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind

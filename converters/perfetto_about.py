@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 
-from chopper_interop import clocks
+from chopper_interop.clocks import relations as clocks
 from chopper_interop.schemas.kinds import EdgeKind, LaneKind
 from chopper_interop.schemas.meta import ORDER, ClockFit
 

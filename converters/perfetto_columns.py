@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import arrow
+from chopper_interop.columns import arrow
+from chopper_interop.columns.interning import Interned, interned
 from chopper_interop.converters import perfetto_encode as encode
-from chopper_interop.interning import Interned, interned
 from chopper_interop.schemas import hub
 
 if TYPE_CHECKING:

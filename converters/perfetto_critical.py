@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import arrow
-from chopper_interop.compiled import jit
+from chopper_interop.columns import arrow
+from chopper_interop.columns.compiled import jit
 from chopper_interop.schemas.kinds import CALLS, Kind
 
 if TYPE_CHECKING:

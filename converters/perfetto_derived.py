@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import arrow
+from chopper_interop.columns import arrow
 from chopper_interop.converters.perfetto_tracks import DERIVED
 from chopper_interop.schemas.kinds import Kind
 

@@ -11,12 +11,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from chopper_interop import wire
-from chopper_interop.compiled import jit
-from chopper_interop.interning import Interned, number_of
-from chopper_interop.jsontext import IN_STRING, blank, decimal, skip, skip_string, skip_value, table
-from chopper_interop.reals import real_number
-from chopper_interop.wire import FIXED64, LENGTH, VARINT, fixed64, tag, varint
+from chopper_interop.columns.compiled import jit
+from chopper_interop.columns.interning import Interned, number_of
+from chopper_interop.columns.reals import real_number
+from chopper_interop.files import wire
+from chopper_interop.files.jsontext import (
+    IN_STRING,
+    blank,
+    decimal,
+    skip,
+    skip_string,
+    skip_value,
+    table,
+)
+from chopper_interop.files.wire import FIXED64, LENGTH, VARINT, fixed64, tag, varint
 
 if TYPE_CHECKING:
     import numpy.typing as npt

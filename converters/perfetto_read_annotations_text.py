@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from chopper_interop.compiled import jit
+from chopper_interop.columns.compiled import jit
+from chopper_interop.columns.interning import Interned, number_of
 from chopper_interop.converters.perfetto_read_interned_decode import (
     ANNOTATION_NAMES,
     STRINGS,
@@ -26,8 +27,7 @@ from chopper_interop.converters.perfetto_read_json_text import (
     string,
     truth,
 )
-from chopper_interop.interning import Interned, number_of
-from chopper_interop.wire import copied, field_at, real_of, varint_at
+from chopper_interop.files.wire import copied, field_at, real_of, varint_at
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import arrow, progress
+from chopper_interop import progress
+from chopper_interop.columns import arrow
+from chopper_interop.columns.interning import interned
 from chopper_interop.converters import perfetto_read_annotations_text as text
 from chopper_interop.converters.perfetto_read_annotations_text import Facts
-from chopper_interop.interning import interned
 from chopper_interop.issues import Fault, IssueLog, Severity
 
 if TYPE_CHECKING:

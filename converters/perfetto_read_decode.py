@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop.compiled import jit
+from chopper_interop.columns.compiled import jit
 from chopper_interop.converters.perfetto_read_events_decode import Events, events_of, take_event
 from chopper_interop.converters.perfetto_read_interned_decode import Texts, texts_of_at_most
 from chopper_interop.converters.perfetto_read_lists_decode import Lists

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from chopper_interop.compiled import jit
+from chopper_interop.columns.compiled import jit
 from chopper_interop.converters.perfetto_read_interned_decode import (
     CATEGORIES,
     NAMES,
@@ -24,7 +24,7 @@ from chopper_interop.converters.perfetto_read_lists_decode import (
 )
 from chopper_interop.converters.perfetto_read_snapshots_decode import clock_key
 from chopper_interop.converters.perfetto_read_state_decode import DEFAULT_CLOCK, Packet, States
-from chopper_interop.wire import field_at, varint_at
+from chopper_interop.files.wire import field_at, varint_at
 
 if TYPE_CHECKING:
     import numpy.typing as npt

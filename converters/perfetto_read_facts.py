@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import arrow, gather
+from chopper_interop.columns import arrow, gather
 from chopper_interop.converters.perfetto_read_annotations_text import (
     INTEGER,
     OF_KERNELS,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop.compiled import jit
-from chopper_interop.jsontext import skip_value
+from chopper_interop.columns.compiled import jit
+from chopper_interop.files.jsontext import skip_value
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from chopper_interop.compiled import jit
-from chopper_interop.wire import field_at, fixed64_at, real_of, varint_at
+from chopper_interop.columns.compiled import jit
+from chopper_interop.files.wire import field_at, fixed64_at, real_of, varint_at
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import arrow
+from chopper_interop.columns import arrow
 from chopper_interop.converters import perfetto_read_facts as facts
 from chopper_interop.converters import perfetto_read_kinds as kinds
 from chopper_interop.converters import perfetto_read_links as links

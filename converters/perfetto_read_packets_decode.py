@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop.compiled import jit
+from chopper_interop.columns.compiled import jit
+from chopper_interop.files.wire import field_at, varint_at
 from chopper_interop.issues import Fault, IssueLog, Severity
-from chopper_interop.wire import field_at, varint_at
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import gather
+from chopper_interop.columns import gather
 from chopper_interop.converters import perfetto_read_kinds as kinds
 from chopper_interop.converters.perfetto_read_annotations_text import CPU, UNKNOWN
 from chopper_interop.converters.perfetto_read_events_decode import (

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import clocks, inputs
+from chopper_interop.clocks import relations
 from chopper_interop.converters import perfetto_read_kinds as kinds
+from chopper_interop.files import inputs
 from chopper_interop.issues import RANK_ASSUMED, Fault, Severity
 from chopper_interop.schemas.kinds import GPU_WORK
 from chopper_interop.schemas.meta import ASSUMED, Device, Meta, Rank, Source
@@ -111,7 +112,7 @@ def meta(
         job=inputs.plain_name(recording.path),
         clock=recording.about.clock(recording.clocks.name),
         offsets=recording.clocks.offsets,
-        clocks=clocks.distinct(recording.about.fits),
+        clocks=relations.distinct(recording.about.fits),
         ranks=made,
         devices=tuple(Device("", d, "", tool, agent=d if agents else -1) for d in devices),
         sources=(source,),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import inputs, outputs
+from chopper_interop.columns.interning import interned
 from chopper_interop.converters import perfetto_about
 from chopper_interop.converters import perfetto_read_kinds as kinds
 from chopper_interop.converters import perfetto_read_packets_decode as wire_packets
@@ -16,7 +16,7 @@ from chopper_interop.converters.perfetto_read_clock import Clocks
 from chopper_interop.converters.perfetto_read_decode import NO_STATE, NO_TIME, decode
 from chopper_interop.converters.perfetto_read_tracks import Tracks, described
 from chopper_interop.errors import ReadError
-from chopper_interop.interning import interned
+from chopper_interop.files import inputs, outputs
 from chopper_interop.issues import Fault, IssueLog, Severity
 
 if TYPE_CHECKING:

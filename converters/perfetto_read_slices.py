@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop.compiled import jit
+from chopper_interop.columns.compiled import jit
 from chopper_interop.converters.perfetto_read_events_decode import BEGIN, COMPLETE, END, INSTANT
 from chopper_interop.issues import Fault, IssueLog, Severity
 

@@ -2,7 +2,7 @@
 
 Each operator and annotation of a process, with its inputs and outputs down to the bytes of the
 tensors, in the order in which they were called. Beside a profile of the same process the job is
-joined by `chopper_interop.host_et`; alone it is a trace whose ``ts`` counts the nodes in order.
+joined by `chopper_interop.joining.host_et`; alone it is a trace whose ``ts`` counts the nodes in order.
 Format: reference is PyTorch's ``execution_trace_observer.cpp``; see `pytorch_et_decode`.
 """
 
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import arrow, gather, inputs
 from chopper_interop.build import TraceBuilder
-from chopper_interop.compiled import jit
+from chopper_interop.columns import arrow, gather
+from chopper_interop.columns.compiled import jit
 from chopper_interop.converters import (
     pytorch_et_decode,
     pytorch_et_file,
@@ -24,6 +24,7 @@ from chopper_interop.converters import (
     pytorch_et_ranks,
     pytorch_et_text,
 )
+from chopper_interop.files import inputs
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.registry import Converter
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind

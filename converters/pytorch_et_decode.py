@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import interning
-from chopper_interop.compiled import jit
-from chopper_interop.interning import Interned, number_of
-from chopper_interop.jsontext import (
+from chopper_interop.columns import interning
+from chopper_interop.columns.compiled import jit
+from chopper_interop.columns.interning import Interned, number_of
+from chopper_interop.files.jsontext import (
     CLOSE,
     CLOSE_LIST,
     COLON,

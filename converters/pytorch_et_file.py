@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from chopper_interop import inputs, jsonscan, jsontext
 from chopper_interop.converters import pytorch_et_decode as decode
 from chopper_interop.errors import ReadError
+from chopper_interop.files import inputs, jsonscan, jsontext
 from chopper_interop.issues import Fault, IssueLog, Severity
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import msgspec
 import numpy as np
 
-from chopper_interop import inputs
+from chopper_interop.files import inputs
 from chopper_interop.issues import Fault, Severity
 from chopper_interop.schemas.meta import ASSUMED
 

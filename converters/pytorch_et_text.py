@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop.compiled import jit
+from chopper_interop.columns.compiled import jit
 from chopper_interop.converters.pytorch_et_decode import attribute, member, next_member
-from chopper_interop.jsontext import (
+from chopper_interop.files.jsontext import (
     CLOSE,
     CLOSE_LIST,
     COLON,

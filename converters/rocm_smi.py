@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import inputs
 from chopper_interop.converters import (
     rocm_smi_csv,
     rocm_smi_json,
@@ -36,6 +35,7 @@ from chopper_interop.converters.telemetry_facts import (
 )
 from chopper_interop.converters.telemetry_given import Given
 from chopper_interop.converters.telemetry_text import decoded
+from chopper_interop.files import inputs
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.registry import Converter
 from chopper_interop.schemas.meta import LOCALTIME, REALTIME, Device, Meta, Source

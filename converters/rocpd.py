@@ -27,12 +27,12 @@ from chopper_interop.converters.rocprof_json import SAMPLED
 from chopper_interop.converters.rocprof_reach import within
 from chopper_interop.converters.rocprof_trace import Recording, trace_of
 from chopper_interop.errors import ReadError
+from chopper_interop.files.sqlite import INTEGER, TEXT, Database
+from chopper_interop.files.sqlite_files import names_table
+from chopper_interop.files.sqlite_look import has_tables
 from chopper_interop.issues import IssueLog
 from chopper_interop.registry import Converter
 from chopper_interop.schemas.meta import REALTIME
-from chopper_interop.sqlite import INTEGER, TEXT, Database
-from chopper_interop.sqlite_files import names_table
-from chopper_interop.sqlite_look import has_tables
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from chopper_interop.converters.rocpd_events import document
 from chopper_interop.converters.rocprof_agents import Agent, id_of, pci_of, with_ordinals
 from chopper_interop.converters.rocprof_tables import AGENT_FACTS
-from chopper_interop.sqlite import INTEGER, TEXT
+from chopper_interop.files.sqlite import INTEGER, TEXT
 
 if TYPE_CHECKING:
     from chopper_interop.converters.rocpd_parts import Part

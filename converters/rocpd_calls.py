@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import arrow
+from chopper_interop.columns import arrow
 from chopper_interop.converters import rocprof_tables as tables
 from chopper_interop.converters.rocpd_columns import READ
 from chopper_interop.converters.rocpd_events import arguments, document, message_in

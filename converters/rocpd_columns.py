@@ -5,7 +5,7 @@ Format: rocprofiler-sdk's ``share/rocprofiler-sdk-rocpd/rocpd_tables.sql``, sche
 
 from __future__ import annotations
 
-from chopper_interop.sqlite import INTEGER, REAL, TEXT
+from chopper_interop.files.sqlite import INTEGER, REAL, TEXT
 
 WHO = ("pid", "tid", "start", "end", "event_id")
 """What every table with times has."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import arrow, gather
+from chopper_interop.columns import arrow, gather
 from chopper_interop.converters.rocpd_columns import READ
 from chopper_interop.converters.rocpd_parts import Columns, Lookup
 from chopper_interop.converters.rocprof_counters import Counts
@@ -22,8 +22,8 @@ from chopper_interop.converters.rocprof_json import SAMPLED
 from chopper_interop.converters.rocprof_rows import interned
 from chopper_interop.converters.rocprof_tables import COUNTERS
 from chopper_interop.converters.rocprof_trace import Sampled
+from chopper_interop.files.sqlite import INTEGER, TEXT
 from chopper_interop.issues import Fault, IssueLog, Severity
-from chopper_interop.sqlite import INTEGER, TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from chopper_interop import arrow
+from chopper_interop.columns import arrow
 from chopper_interop.converters.rocpd_columns import READ
 from chopper_interop.converters.rocpd_parts import Columns, Lookup, Part
+from chopper_interop.files.sqlite import INTEGER, TEXT
 from chopper_interop.issues import Fault, Severity
-from chopper_interop.sqlite import INTEGER, TEXT
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import gather
+from chopper_interop.columns import gather
 from chopper_interop.converters import rocprof_tables as tables
 from chopper_interop.converters.rocpd_columns import GRAPH, READ, TAKEN
 from chopper_interop.converters.rocpd_events import BAD_EXTDATA, NO_EVENT, Events, is_unreadable

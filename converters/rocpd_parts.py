@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import arrow
+from chopper_interop.columns import arrow
 from chopper_interop.converters.rocprof_rows import dictionary
+from chopper_interop.files.sqlite import INTEGER, TEXT, Database
 from chopper_interop.issues import Fault, Severity
-from chopper_interop.sqlite import INTEGER, TEXT, Database
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -18,8 +18,8 @@ from chopper_interop.converters.rocprof_agents import id_of, number_in
 from chopper_interop.converters.rocprof_owners import RANK_ASSUMED, Owners
 from chopper_interop.converters.rocprof_tables import COPIES, KERNELS
 from chopper_interop.errors import UsageError
+from chopper_interop.files.sqlite import INTEGER, TEXT
 from chopper_interop.schemas.meta import ASSUMED, Rank
-from chopper_interop.sqlite import INTEGER, TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import arrow, gather
+from chopper_interop.columns import arrow, gather
 from chopper_interop.converters import rocprof_tables as tables
 from chopper_interop.converters.rocpd_columns import WHO
 from chopper_interop.converters.rocpd_events import document
@@ -15,7 +15,7 @@ from chopper_interop.converters.rocpd_made import Made, Maker, at
 from chopper_interop.converters.rocpd_names import handles_of, operations
 from chopper_interop.converters.rocpd_parts import NO_NAME, Columns, Lookup, first_of
 from chopper_interop.converters.rocprof_rows import dictionary
-from chopper_interop.sqlite import INTEGER, TEXT
+from chopper_interop.files.sqlite import INTEGER, TEXT
 
 if TYPE_CHECKING:
     import numpy.typing as npt

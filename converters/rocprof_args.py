@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from chopper_interop import wire
-from chopper_interop.compiled import jit
+from chopper_interop.columns.compiled import jit
 from chopper_interop.converters.rocprof_tables import COLUMNS
+from chopper_interop.files import wire
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,7 +15,6 @@ import csv
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from chopper_interop import inputs
 from chopper_interop.converters.rocprof_agents import hardware
 from chopper_interop.converters.rocprof_files import told_by
 from chopper_interop.converters.rocprof_lines import header_of
@@ -23,6 +22,7 @@ from chopper_interop.converters.rocprof_tables import DISPATCHES, format_of
 from chopper_interop.converters.rocprof_v1_dispatches import dispatches_of
 from chopper_interop.converters.rocprof_v1_recording import Found, tables_of, trace_of_found
 from chopper_interop.errors import ReadError
+from chopper_interop.files import inputs
 from chopper_interop.issues import IssueLog
 from chopper_interop.registry import Converter
 

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import align, arrow, gather
+from chopper_interop.columns import arrow, gather
 from chopper_interop.converters.rocprof_nodes import has_time
 from chopper_interop.converters.rocprof_tables import KERNELS
+from chopper_interop.counters import align
 from chopper_interop.issues import Fault, IssueLog, Severity
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import inputs
 from chopper_interop.converters import rocprof_devices, rocprof_owners
 from chopper_interop.converters.rocprof_agents import (
     ID_COLUMNS,
@@ -40,6 +39,7 @@ from chopper_interop.converters.rocprof_tables import (
 )
 from chopper_interop.converters.rocprof_trace import TOOL, Recording, trace_of
 from chopper_interop.errors import ReadError
+from chopper_interop.files import inputs
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.registry import Converter
 

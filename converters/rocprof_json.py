@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from chopper_interop import inputs
 from chopper_interop.converters import rocprof_devices, rocprof_owners
 from chopper_interop.converters.rocprof_agents import Agent, id_of, is_garbled, with_ordinals
 from chopper_interop.converters.rocprof_counters import Counts
@@ -32,6 +31,7 @@ from chopper_interop.converters.rocprof_records import (
 from chopper_interop.converters.rocprof_tables import AGENT_FACTS
 from chopper_interop.converters.rocprof_trace import Recording, trace_of
 from chopper_interop.errors import ReadError
+from chopper_interop.files import inputs
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.registry import Converter
 

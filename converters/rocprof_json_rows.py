@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from chopper_interop import gather
+from chopper_interop.columns import gather
 from chopper_interop.converters import rocprof_records as records
 from chopper_interop.converters import rocprof_tables as tables
 from chopper_interop.converters.rocprof_agents import UNKNOWN, is_garbled

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import gather
+from chopper_interop.columns import gather
 from chopper_interop.converters.rocprof_tables import DIRECTIONS
 from chopper_interop.schemas.kinds import LaneKind
 

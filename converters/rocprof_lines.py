@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from chopper_interop.compiled import jit
+from chopper_interop.columns.compiled import jit
 from chopper_interop.converters.rocprof_shape import Shape, split
 from chopper_interop.converters.rocprof_tables import Format, columns_of, format_of
 from chopper_interop.issues import Fault, IssueLog, Severity

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import arrow, gather
+from chopper_interop.columns import arrow, gather
 from chopper_interop.converters import rocprof_args as arguments
 from chopper_interop.converters import rocprof_checks
 from chopper_interop.converters import rocprof_tables as tables

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import gather
+from chopper_interop.columns import gather
 from chopper_interop.converters.rocprof_tables import COUNTERS, KERNELS
 from chopper_interop.errors import UsageError
 from chopper_interop.issues import Fault, IssueLog, Severity

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from chopper_interop import arrow
+from chopper_interop.columns import arrow
 from chopper_interop.converters.rocprof_lines import CUT_SHORT, Section, sections
 from chopper_interop.converters.rocprof_reach import within
 from chopper_interop.converters.rocprof_rows import Rows

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from chopper_interop import jsoncut
 from chopper_interop.converters.rocprof_agents import UNKNOWN, id_of, number_in
+from chopper_interop.files import jsoncut
 from chopper_interop.issues import Fault, IssueLog, Severity
 
 KEY = "rocprofiler-sdk-tool"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import arrow
+from chopper_interop.columns import arrow
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from chopper_interop import inputs
 from chopper_interop.converters import rocprof_v1_db, rocprof_v1_json
 from chopper_interop.converters.rocprof_compute import is_raw, names_in
 from chopper_interop.converters.rocprof_files import told_by
@@ -23,9 +22,10 @@ from chopper_interop.converters.rocprof_v1_recording import Found, trace_of_foun
 from chopper_interop.converters.rocprof_v1_recording import tables_of as csv_tables
 from chopper_interop.converters.rocprof_v1_sections import apart, once, sized, tied
 from chopper_interop.errors import ReadError
+from chopper_interop.files import inputs
+from chopper_interop.files.sqlite_files import MAGIC
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.registry import Converter
-from chopper_interop.sqlite_files import MAGIC
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,9 +6,9 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from chopper_interop import inputs
 from chopper_interop.converters import rocprof_v1_json
 from chopper_interop.converters.rocprof_agents import hardware, id_of, number_in, pci_of
+from chopper_interop.files import inputs
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import arrow, sqlite_look
+from chopper_interop.columns import arrow
 from chopper_interop.converters.rocprof_reach import within
 from chopper_interop.converters.rocprof_rows import Rows
 from chopper_interop.converters.rocprof_tables import (
@@ -27,7 +27,8 @@ from chopper_interop.converters.rocprof_v1_sections import (
     Column,
     rows_of,
 )
-from chopper_interop.sqlite_files import MAGIC
+from chopper_interop.files import sqlite_look
+from chopper_interop.files.sqlite_files import MAGIC
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,7 +63,7 @@ def tables_of(path: Path, issues: IssueLog) -> tuple[dict[str, Rows], list[Rows]
     ReadError
         It cannot be read at all.
     """
-    from chopper_interop.sqlite import INTEGER, TEXT, Database
+    from chopper_interop.files.sqlite import INTEGER, TEXT, Database
 
     found: dict[str, Rows] = {}
     with Database(path, issues) as database:
@@ -87,7 +88,7 @@ def tables_of(path: Path, issues: IssueLog) -> tuple[dict[str, Rows], list[Rows]
 
 
 def _dispatches(database: Any, where: str, issues: IssueLog) -> Rows:
-    from chopper_interop.sqlite import INTEGER, REAL, TEXT
+    from chopper_interop.files.sqlite import INTEGER, REAL, TEXT
 
     titles = list(database.columns(KERN))
     names = columns_of(titles)

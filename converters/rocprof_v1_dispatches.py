@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import arrow, gather
+from chopper_interop.columns import arrow, gather
 from chopper_interop.converters.rocprof_agents import UNKNOWN, number_in
 from chopper_interop.converters.rocprof_counters import Counts
 from chopper_interop.converters.rocprof_nodes import has_time

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import arrow, inputs
+from chopper_interop.columns import arrow
 from chopper_interop.converters.rocprof_reach import within
 from chopper_interop.converters.rocprof_rows import Rows, interned
 from chopper_interop.converters.rocprof_tables import (
@@ -35,6 +35,7 @@ from chopper_interop.converters.rocprof_v1_sections import (
     rows_of,
 )
 from chopper_interop.errors import ReadError
+from chopper_interop.files import inputs
 from chopper_interop.issues import Fault, IssueLog, Severity
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import inputs
 from chopper_interop.converters import rocprof_devices, rocprof_owners
 from chopper_interop.converters.rocprof_files import Told, run_name
 from chopper_interop.converters.rocprof_lines import header_of
@@ -21,6 +20,7 @@ from chopper_interop.converters.rocprof_v1_dispatches import (
     in_order,
 )
 from chopper_interop.errors import ReadError
+from chopper_interop.files import inputs
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas.meta import ORDER
 

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import align, arrow, gather
+from chopper_interop.columns import arrow, gather
 from chopper_interop.converters.rocprof_lanes import ANY_DIRECTION, directions
 from chopper_interop.converters.rocprof_reach import within
 from chopper_interop.converters.rocprof_rows import Rows
 from chopper_interop.converters.rocprof_tables import CALLS, COPIES, EVENTS, KERNELS
 from chopper_interop.converters.rocprof_v1_dispatches import plain
+from chopper_interop.counters import align
 from chopper_interop.issues import Fault, IssueLog, Severity
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from chopper_interop import arrow, gather, inputs
+from chopper_interop.columns import arrow, gather
 from chopper_interop.converters.rocprof_files import told_by
 from chopper_interop.converters.rocprof_parse import NOT_UTF8
 from chopper_interop.converters.rocprof_v1_recording import Found, trace_of_found
@@ -32,6 +32,7 @@ from chopper_interop.converters.rocprof_v1_sections import (
     tied,
 )
 from chopper_interop.errors import ReadError
+from chopper_interop.files import inputs
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.registry import Converter
 

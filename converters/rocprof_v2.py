@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import arrow
+from chopper_interop.columns import arrow
 from chopper_interop.converters.rocprof_agents import id_of, number_in
 from chopper_interop.converters.rocprof_compute import is_raw, names_in
 from chopper_interop.converters.rocprof_files import told_by

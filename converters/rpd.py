@@ -17,12 +17,12 @@ from chopper_interop.converters.rocprof_launches import count_missing
 from chopper_interop.converters.rpd_nodes import Reading
 from chopper_interop.converters.rpd_tables import CALLS
 from chopper_interop.errors import ReadError
+from chopper_interop.files.sqlite import Database
+from chopper_interop.files.sqlite_files import names_table
+from chopper_interop.files.sqlite_look import has_tables
 from chopper_interop.issues import IssueLog
 from chopper_interop.registry import Converter
 from chopper_interop.schemas.meta import BOOTTIME, REALTIME, Source
-from chopper_interop.sqlite import Database
-from chopper_interop.sqlite_files import names_table
-from chopper_interop.sqlite_look import has_tables
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from chopper_interop import arrow, gather
+from chopper_interop.columns import arrow, gather
 from chopper_interop.converters.rpd_tables import UNITS
+from chopper_interop.files.sqlite import INTEGER, TEXT
 from chopper_interop.issues import Fault, IssueLog, Severity
-from chopper_interop.sqlite import INTEGER, TEXT
 
 if TYPE_CHECKING:
     import numpy.typing as npt

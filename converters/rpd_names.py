@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import arrow
+from chopper_interop.columns import arrow
 from chopper_interop.converters.rocpd_parts import first_of
 from chopper_interop.converters.rocprof_rows import dictionary
 from chopper_interop.converters.rpd_tables import (

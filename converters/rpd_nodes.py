@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import arrow, gather
 from chopper_interop.build import TraceBuilder
+from chopper_interop.columns import arrow, gather
 from chopper_interop.converters import rocprof_args, rocprof_checks, rpd_read
 from chopper_interop.converters.rocpd_parts import (
     NOT_READ,
@@ -27,10 +27,10 @@ from chopper_interop.converters.rpd_monitor import add_monitors
 from chopper_interop.converters.rpd_names import codes_of, of_calls, of_operations
 from chopper_interop.converters.rpd_ranks import ranks_of
 from chopper_interop.converters.rpd_tables import CALL, CALLS, OPERATION
+from chopper_interop.files.sqlite import INTEGER, REAL
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 from chopper_interop.schemas.meta import Device
-from chopper_interop.sqlite import INTEGER, REAL
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import gather
+from chopper_interop.columns import gather
 from chopper_interop.converters.rocprof_agents import LARGEST_ID, id_of
 from chopper_interop.converters.rocprof_owners import RANK_ASSUMED
 from chopper_interop.errors import UsageError

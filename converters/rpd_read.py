@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import arrow, gather
+from chopper_interop.columns import arrow, gather
 from chopper_interop.converters.rocpd_parts import Columns, Lookup, Strings
 from chopper_interop.converters.rpd_tables import CALLS
-from chopper_interop.sqlite import INTEGER, REAL, TEXT
+from chopper_interop.files.sqlite import INTEGER, REAL, TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-    from chopper_interop.sqlite import Database
+    from chopper_interop.files.sqlite import Database
 
     Array = npt.NDArray[Any]
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from chopper_interop import arrow
+from chopper_interop.columns import arrow
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

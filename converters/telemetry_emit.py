@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import arrow, inputs
+from chopper_interop.columns import arrow
 from chopper_interop.converters import telemetry_faults as faults
 from chopper_interop.converters import (
     telemetry_names,
@@ -20,6 +20,7 @@ from chopper_interop.converters import (
 from chopper_interop.converters import telemetry_nvml as nvml
 from chopper_interop.converters.telemetry_cells import Cell, Column, Item
 from chopper_interop.converters.telemetry_items import is_error, item_of
+from chopper_interop.files import inputs
 from chopper_interop.schemas.meta import Meta, Source
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from chopper_interop import arrow
+from chopper_interop.columns import arrow
 from chopper_interop.converters.telemetry_numbers import LATEST_S, NOT_TOLD, SECOND, nanoseconds
 from chopper_interop.converters.telemetry_zone import EPOCH, OFFSET, in_zone, zone
 from chopper_interop.issues import Fault, IssueLog, Severity

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import inputs
 from chopper_interop.build import TraceBuilder
 from chopper_interop.converters import telemetry_faults as faults
 from chopper_interop.converters.telemetry_clock import note_steps
@@ -25,6 +24,7 @@ from chopper_interop.converters.telemetry_numbers import SECOND, nanoseconds
 from chopper_interop.converters.telemetry_text import lines_of
 from chopper_interop.converters.zeus_lanes import powers, windows
 from chopper_interop.converters.zeus_rows import Row, rows_of
+from chopper_interop.files import inputs
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.registry import Converter
 from chopper_interop.schemas.meta import REALTIME, Device, Meta, Source

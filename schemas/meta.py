@@ -120,7 +120,7 @@ class ClockFit:
     clock: str
     """The clock that their times were on."""
     method: str
-    """What the relation is known by, a name of `chopper_interop.clocks`."""
+    """What the relation is known by, a name of `chopper_interop.clocks.relations`."""
     offset_ns: int = 0
     drift_ppb: int = 0
     pivot_ns: int = 0

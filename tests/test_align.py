@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import chopper_interop as ci
-from chopper_interop.align import join_counters, plain_name
 from chopper_interop.build import TraceBuilder
+from chopper_interop.counters.align import join_counters, plain_name
 from chopper_interop.issues import IssueLog
 from chopper_interop.schemas.kinds import Kind, LaneKind
 from chopper_interop.schemas.meta import Meta, Rank

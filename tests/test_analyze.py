@@ -18,7 +18,9 @@ import pytest
 from kineto_files import BASE, kernel, span, write
 
 import chopper_interop as ci
-from chopper_interop import asking, errors, grouping, registry
+from chopper_interop import errors, registry
+from chopper_interop.activity import grouping
+from chopper_interop.commands import asking
 from chopper_interop.demo import make_demo
 from chopper_interop.result import Result
 from chopper_interop.schemas import hub, results

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from chopper_interop import grouping, registry
+from chopper_interop import registry
+from chopper_interop.activity import grouping
 
 PAGE = Path(__file__).parents[1] / "analyses" / "README.md"
 ROWS = 19

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from ranks import Member, found, instances, job, truth
 
 import chopper_interop as ci
-from chopper_interop import arrow, collectives, rank_clocks
+from chopper_interop.clocks import ranks as rank_clocks
+from chopper_interop.columns import arrow
+from chopper_interop.edges import collectives
 from chopper_interop.issues import IssueLog
 from chopper_interop.schemas.kinds import MOMENTS, Collective, EdgeKind, Kind, Moment
 from chopper_interop.trace import empty

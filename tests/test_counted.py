@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from shared_data import SHARED
 
 import chopper_interop as ci
-from chopper_interop import counted, counted_clock
 from chopper_interop.annotate import annotate
 from chopper_interop.build import TraceBuilder
+from chopper_interop.counters import clock as counted_clock
+from chopper_interop.counters import counted
 from chopper_interop.demo import make_demo
 from chopper_interop.issues import IssueLog
 from chopper_interop.schemas import hub

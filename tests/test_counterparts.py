@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from shared_data import SHARED
 
 import chopper_interop as ci
-from chopper_interop import arrow, counterparts
+from chopper_interop.activity import counterparts
+from chopper_interop.columns import arrow
 from chopper_interop.demo import make_demo
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas.kinds import GPU_WORK, Kind

@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 from shared_data import SHARED
 
-from chopper_interop import dependencies, dependencies_queues, moments, pipeline
+from chopper_interop import moments, pipeline
 from chopper_interop.build import TraceBuilder
 from chopper_interop.demo import make_demo
+from chopper_interop.edges import dependencies
+from chopper_interop.edges import queues as dependencies_queues
 from chopper_interop.errors import ReadError
 from chopper_interop.issues import IssueLog
 from chopper_interop.schemas.kinds import (

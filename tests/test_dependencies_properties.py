@@ -11,8 +11,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chopper_interop import dependencies, dependencies_queues, moments
+from chopper_interop import moments
 from chopper_interop.build import TraceBuilder
+from chopper_interop.edges import dependencies
+from chopper_interop.edges import queues as dependencies_queues
 from chopper_interop.issues import IssueLog
 from chopper_interop.schemas.kinds import (
     GPU_LANES,

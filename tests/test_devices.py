@@ -7,8 +7,8 @@ import pytest
 from kineto_files import BASE, call, kernel, write
 
 import chopper_interop as ci
-from chopper_interop import devices
 from chopper_interop.errors import UsageError
+from chopper_interop.gpus import devices
 from chopper_interop.schemas.meta import Device
 
 AGENTS = "Node_Id,Logical_Node_Id,Logical_Node_Type_Id,Agent_Type,Simd_Count,Name\n"

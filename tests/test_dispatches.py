@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from chopper_interop.build import TraceBuilder
-from chopper_interop.dispatches import base_name, dispatches, is_helper, plain_name
+from chopper_interop.counters.dispatches import base_name, dispatches, is_helper, plain_name
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 from chopper_interop.trace import Trace
 

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from shared_data import SHARED
 
 import chopper_interop as ci
-from chopper_interop import clocks
 from chopper_interop.build import TraceBuilder
+from chopper_interop.clocks import relations
 from chopper_interop.errors import UsageError
 from chopper_interop.graph import Graph
 from chopper_interop.schemas.kinds import MOMENTS, EdgeKind, Kind, LaneKind, Moment
@@ -240,7 +240,7 @@ def test_graphml_is_what_networkx_has(job: ci.Trace, tmp_path: Path) -> None:
     assert {(s, d): e for s, d, e in read.edges(data=True)} == {
         (s, d): e for s, d, e in graph.edges(data=True)
     }
-    assert clocks.from_json(json.loads(read.graph["clocks"])) == job.meta.clocks
+    assert relations.from_json(json.loads(read.graph["clocks"])) == job.meta.clocks
     assert job.meta.clocks
     assert [i.code for i in issues] == ["graph-without-samples"]
     ci.write(job, tmp_path / "some.graphml.gz", edges="launch, stream", only_rank=0)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from chopper_interop import group_names
+from chopper_interop.communication import group_names
 
 
 @pytest.mark.parametrize(

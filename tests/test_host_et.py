@@ -12,7 +12,8 @@ from kineto_files import BASE, kernel, span, write
 from seeds import pytorch_et as seed
 
 import chopper_interop as ci
-from chopper_interop import merged_text, sequences
+from chopper_interop.columns import sequences
+from chopper_interop.files import merged_text
 from chopper_interop.schemas.kinds import EdgeKind
 from chopper_interop.testing import check_trace
 

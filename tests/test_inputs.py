@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chopper_interop import inputs
 from chopper_interop.errors import ReadError
+from chopper_interop.files import inputs
 from chopper_interop.issues import IssueLog
 
 TEXT = b'{"traceEvents": []}' * 5000

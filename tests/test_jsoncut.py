@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chopper_interop import jsoncut
+from chopper_interop.files import jsoncut
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.floats(0, 1) | st.text('a"\\{}[]:, \n'),

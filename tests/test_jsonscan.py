@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chopper_interop import jsonscan, jsontext
+from chopper_interop.files import jsonscan, jsontext
 
 
 def buffer(text: str | bytes) -> np.ndarray:

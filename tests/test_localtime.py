@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 import pytest
 
-from chopper_interop import localtime
+from chopper_interop.clocks import localtime
 
 SECOND = 10**9
 START = 1_700_000_000 * SECOND

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from telemetry import counts, points_of
 
 import chopper_interop as ci
-from chopper_interop import arrow, node_telemetry_gpus
 from chopper_interop.annotate import annotate
 from chopper_interop.build import TraceBuilder, concat
+from chopper_interop.columns import arrow
 from chopper_interop.schemas.kinds import Kind, LaneKind
 from chopper_interop.schemas.meta import Device, DeviceMatch, Rank
+from chopper_interop.telemetry import gpus as node_telemetry_gpus
 
 GAP = 6
 

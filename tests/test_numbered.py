@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chopper_interop import numbered
+from chopper_interop.columns import numbered
 
 
 def test_names_with_and_without_numbers() -> None:

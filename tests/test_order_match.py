@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chopper_interop import order_match
-from chopper_interop.order_match import match
+from chopper_interop.counters import order_match
+from chopper_interop.counters.order_match import match
 
 SEQUENCES = st.lists(st.integers(0, 4), max_size=16)
 

@@ -9,8 +9,8 @@ import pytest
 from kineto_files import BASE, call, kernel, write
 
 import chopper_interop as ci
-from chopper_interop import outputs
 from chopper_interop.errors import LossError, UsageError, WriteError
+from chopper_interop.files import outputs
 
 
 def rank_file(folder: Path, rank: int, name: str | None = None) -> Path:

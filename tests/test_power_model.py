@@ -5,11 +5,13 @@ import power_jobs
 import pytest
 
 import chopper_interop as ci
-from chopper_interop import power_classes, power_clock, power_model
 from chopper_interop.build import TraceBuilder
 from chopper_interop.demo.clock import POWER_EXPONENT
-from chopper_interop.node_telemetry_gpus import gpus
+from chopper_interop.power import classes as power_classes
+from chopper_interop.power import clock as power_clock
+from chopper_interop.power import model as power_model
 from chopper_interop.schemas.kinds import Kind, LaneKind
+from chopper_interop.telemetry.gpus import gpus
 
 MS = 1_000_000
 SURE = 1.96

@@ -12,7 +12,10 @@ from kineto_files import BASE, call, kernel, write
 from ranks import EPOCH, Member, clock, job
 
 import chopper_interop as ci
-from chopper_interop import clocks, collectives, rank_clocks, rank_fit
+from chopper_interop.clocks import rank_fit
+from chopper_interop.clocks import ranks as rank_clocks
+from chopper_interop.clocks import relations as clocks
+from chopper_interop.edges import collectives
 from chopper_interop.issues import IssueLog
 from chopper_interop.schemas.kinds import Collective, Kind
 from chopper_interop.schemas.meta import COMPUTED, ClockFit

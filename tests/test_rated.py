@@ -10,9 +10,10 @@ import pytest
 from shared_data import SHARED
 
 import chopper_interop as ci
-from chopper_interop import own_gpus, rated
 from chopper_interop.demo import make_demo
 from chopper_interop.errors import ChopperError, ReadError, UsageError
+from chopper_interop.gpus import own as own_gpus
+from chopper_interop.gpus import rated
 from chopper_interop.schemas.gpus import FIELDS, GPUS, SOURCES, gpu
 from chopper_interop.schemas.meta import Device
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chopper_interop.reals import real_number
+from chopper_interop.columns.reals import real_number
 
 
 def real(text: str) -> float | None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import chopper_interop as ci
-from chopper_interop import round_trips
+from chopper_interop.activity import round_trips
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
 
 MI300X_BYTES_PER_NS = 5300.0

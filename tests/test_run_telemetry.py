@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chopper_interop import energy, run_telemetry
-from chopper_interop.node_telemetry_samples import sampled
-from chopper_interop.node_telemetry_stretches import apart
+from chopper_interop.runs import telemetry as run_telemetry
+from chopper_interop.telemetry import energy
+from chopper_interop.telemetry.samples import sampled
+from chopper_interop.telemetry.stretches import apart
 
 SERIES = st.lists(
     st.tuples(st.integers(0, 400), st.integers(0, 900)), min_size=1, max_size=12, unique_by=lambda s: s[0]

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from kineto_files import BASE, call, kernel, write
 
 import chopper_interop as ci
-from chopper_interop import clock_match, clocks
-from chopper_interop.clock_line import Line, Work
+from chopper_interop.clocks import match as clock_match
+from chopper_interop.clocks import relations
+from chopper_interop.clocks.line import Line, Work
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas.kinds import Kind
 from chopper_interop.schemas.meta import BOOTTIME, ClockFit
@@ -119,7 +120,7 @@ def test_a_run_that_two_tools_recorded_is_there_once(tmp_path: Path, ids: int) -
     trace = ci.read(tmp_path)
     assert np.count_nonzero(trace.array("kind") == Kind.KERNEL) == 60
     found = fit(trace)
-    assert found.method == (clocks.CORRELATION_IDS if ids == 1 else clocks.MATCHED_KERNELS)
+    assert found.method == (relations.CORRELATION_IDS if ids == 1 else relations.MATCHED_KERNELS)
     assert found.clock == BOOTTIME
     assert abs(found.offset_ns - (BASE - BOOT)) <= found.uncertainty_ns <= 300
     assert found.pairs == 60
@@ -214,7 +215,7 @@ def test_what_the_user_says_wins_over_kernels(tmp_path: Path) -> None:
     offset = BASE - BOOT + 2_000
     trace = ci.read(tmp_path, clock_offset=[f"rocprofv3-csv:{offset}ns"])
     found = fit(trace)
-    assert (found.method, found.offset_ns) == (clocks.USER, offset)
+    assert (found.method, found.offset_ns) == (relations.USER, offset)
     assert "-2 us" in found.reason
     frame = trace.to_pandas()
     calls = frame[frame["name"] == "hsa_signal_store_screlease"]["ts"].to_numpy()
@@ -263,8 +264,8 @@ def test_the_passes_of_the_sample_job_are_other_runs(demo: Path) -> None:
     (offset,) = (o.offset_ns for o in trace.meta.offsets if o.clock == BOOTTIME)
     assert abs(offset - truth["realtime_minus_boottime_ns"]) < 1_000
     methods = {Path(f.of).name: f.method for f in trace.meta.clocks}
-    assert methods["recorder.csv"] == clocks.THREE_CLOCKS
-    assert methods["amd-smi-watch.csv"] == clocks.WHOLE_SECONDS
+    assert methods["recorder.csv"] == relations.THREE_CLOCKS
+    assert methods["amd-smi-watch.csv"] == relations.WHOLE_SECONDS
     assert "same-kernels-twice" not in codes(trace)
 
 

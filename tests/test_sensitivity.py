@@ -9,17 +9,11 @@ from hypothesis import strategies as st
 from shared_data import SHARED
 
 import chopper_interop as ci
-from chopper_interop import (
-    arrow,
-    clock_errors,
-    repeats,
-    sensitivity,
-    sensitivity_laws,
-    target_clocks,
-)
-from chopper_interop import sensitivity_fit as fit
 from chopper_interop.build import TraceBuilder
+from chopper_interop.columns import arrow
 from chopper_interop.demo import make_demo
+from chopper_interop.dvfs import clock_errors, repeats, sensitivity, sensitivity_laws, target_clocks
+from chopper_interop.dvfs import sensitivity_fit as fit
 from chopper_interop.schemas.kinds import Kind, LaneKind
 
 MS = 1_000_000

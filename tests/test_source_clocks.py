@@ -13,9 +13,13 @@ from kineto_files import BASE, call, kernel, write
 from trace_processor import TraceProcessor
 
 import chopper_interop as ci
-from chopper_interop import clock_estimate, clock_rules, clocks, intervals, telemetry_clocks
 from chopper_interop.build import TraceBuilder
+from chopper_interop.clocks import estimate as clock_estimate
+from chopper_interop.clocks import relations
+from chopper_interop.clocks import rules as clock_rules
+from chopper_interop.columns import intervals
 from chopper_interop.errors import UsageError
+from chopper_interop.joining import telemetry_clocks
 from chopper_interop.schemas.kinds import Kind
 from chopper_interop.schemas.meta import BOOTTIME, LOCALTIME, REALTIME, ClockFit
 from chopper_interop.testing import assert_trace_equal
@@ -132,7 +136,7 @@ def test_the_user_moves_telemetry(tmp_path: Path) -> None:
         trace = ci.read(tmp_path, tz="UTC", clock_offset=[rule])
         assert first_sample(trace) == first_sample(plain) + 3 * SECOND // 2
         (fit,) = trace.meta.clocks
-        assert (fit.method, fit.offset_ns, fit.clock) == (clocks.USER, 3 * SECOND // 2, REALTIME)
+        assert (fit.method, fit.offset_ns, fit.clock) == (relations.USER, 3 * SECOND // 2, REALTIME)
         assert trace.array("ts").tolist() == plain.array("ts").tolist()
 
 
@@ -163,8 +167,8 @@ def test_the_user_moves_a_rank(tmp_path: Path) -> None:
         0: [0], 1: [-40_000], 2: [0]
     }  # fmt: skip
     assert trace.array("ts").min() == 0
-    assert trace.meta.clocks == (ClockFit("rank 1", REALTIME, clocks.USER, -40_000),)
-    assert clocks.told_by_user(trace.meta) == {1}
+    assert trace.meta.clocks == (ClockFit("rank 1", REALTIME, relations.USER, -40_000),)
+    assert relations.told_by_user(trace.meta) == {1}
 
 
 def test_the_user_moves_one_of_a_job_s_profiles(tmp_path: Path) -> None:
@@ -224,7 +228,7 @@ def test_boot_clocks_of_two_nodes_come_to_real_time(tmp_path: Path, place: str) 
     assert trace.meta.clock == REALTIME
     fits = [f for f in trace.meta.clocks if f.clock == BOOTTIME]
     assert {f.offset_ns for f in fits} == {BASE - 5_000 * SECOND, BASE - 99_000 * SECOND}
-    assert {f.method for f in fits} == {clocks.THREE_CLOCKS}
+    assert {f.method for f in fits} == {relations.THREE_CLOCKS}
     assert {r.host for r in trace.meta.ranks} == {"node1", "node2"}
     starts = [int(trace.rank(r).array("ts").min()) for r in trace.ranks]
     assert len(set(starts)) == 1
@@ -232,18 +236,18 @@ def test_boot_clocks_of_two_nodes_come_to_real_time(tmp_path: Path, place: str) 
 
 def test_whole_seconds_say_that_they_are(demo: Path) -> None:
     found = {f.method: f for f in ci.read(demo).meta.clocks}
-    assert abs(found[clocks.WHOLE_SECONDS].uncertainty_ns - SECOND // 2) <= SECOND // 50
-    assert found[clocks.THREE_CLOCKS].uncertainty_ns < 1_000
+    assert abs(found[relations.WHOLE_SECONDS].uncertainty_ns - SECOND // 2) <= SECOND // 50
+    assert found[relations.THREE_CLOCKS].uncertainty_ns < 1_000
 
 
 @pytest.mark.parametrize(
     ("clock", "method", "off", "expected"),
     [
-        (BOOTTIME, clocks.THREE_CLOCKS, 50_000_000, 50_001_000),
-        (BOOTTIME, clocks.BUSY_AND_POWER, 50_000_000, 50_001_000),
-        (BOOTTIME, clocks.USER, 0, 1_000),
-        (REALTIME, clocks.STATED, 1_000, 1_000),
-        (LOCALTIME, clocks.WALL_CLOCK_ZONE, 1_000, 1_000),
+        (BOOTTIME, relations.THREE_CLOCKS, 50_000_000, 50_001_000),
+        (BOOTTIME, relations.BUSY_AND_POWER, 50_000_000, 50_001_000),
+        (BOOTTIME, relations.USER, 0, 1_000),
+        (REALTIME, relations.STATED, 1_000, 1_000),
+        (LOCALTIME, relations.WALL_CLOCK_ZONE, 1_000, 1_000),
     ],
 )
 def test_samples_are_as_uncertain_as_their_clock_too(clock, method, off, expected) -> None:
@@ -267,7 +271,7 @@ def test_power_on_an_unrelated_clock_is_placed(tmp_path: Path, seed: int, period
     power_log(tmp_path / "smi.csv", [BASE + ns for ns in at], watts)
     trace = ci.read(tmp_path, tz="UTC")
     (fit,) = trace.meta.clocks
-    assert (fit.method, fit.clock) == (clocks.BUSY_AND_POWER, REALTIME)
+    assert (fit.method, fit.clock) == (relations.BUSY_AND_POWER, REALTIME)
     assert abs(fit.offset_ns - (BOOT - BASE)) <= fit.uncertainty_ns <= 2 * period
     assert fit.pairs > 100
     told = codes(trace)
@@ -324,15 +328,15 @@ def test_what_the_user_says_wins_over_the_estimate(tmp_path: Path) -> None:
     offset = BOOT - BASE + 123
     trace = ci.read(tmp_path, tz="UTC", clock_offset=[f"{offset}ns"])
     (fit,) = trace.meta.clocks
-    assert (fit.method, fit.offset_ns) == (clocks.USER, offset)
+    assert (fit.method, fit.offset_ns) == (relations.USER, offset)
 
 
 # --- outputs ---
 
 FITS = (
-    ClockFit("rank 0", REALTIME, clocks.COLLECTIVE_ENDS, 5, -40_000, BASE, 2_000, 812),
-    ClockFit("/x/rocprof.csv", BOOTTIME, clocks.MATCHED_KERNELS, BASE - BOOT, reason="ü, 'x'"),
-    ClockFit("/x/smi.csv", REALTIME, clocks.USER, applied=False, reason="it is another run"),
+    ClockFit("rank 0", REALTIME, relations.COLLECTIVE_ENDS, 5, -40_000, BASE, 2_000, 812),
+    ClockFit("/x/rocprof.csv", BOOTTIME, relations.MATCHED_KERNELS, BASE - BOOT, reason="ü, 'x'"),
+    ClockFit("/x/smi.csv", REALTIME, relations.USER, applied=False, reason="it is another run"),
 )
 
 
@@ -361,13 +365,13 @@ def test_perfetto_shows_the_fits(tmp_path: Path) -> None:
 
 @given(st.integers(1 - (1 << 62), (1 << 62) - 1))
 def test_durations_read_back(ns: int) -> None:
-    number, _, unit = clocks.duration(ns).replace(",", "").partition(" ")
+    number, _, unit = relations.duration(ns).replace(",", "").partition(" ")
     assert clock_rules.rule(number + unit).offset_ns == ns
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", '[{"of": 1}]', '[{"of":"a"}]', None, "[" * 5000])
 def test_damaged_fits_say_nothing(text: str | None) -> None:
-    assert clocks.from_text(text) == ()
+    assert relations.from_text(text) == ()
 
 
 @pytest.mark.parametrize("rank", [0, 2])
@@ -381,8 +385,8 @@ def test_what_the_user_says_wins_over_collectives(shared: Path, rank: int) -> No
     first = int(trace.rank(rank).array("ts").min()) + trace.meta.origin_ns
     assert first == own.meta.origin_ns + said
     fits = [f for f in trace.meta.clocks if f.of == f"rank {rank}"]
-    assert [f.method for f in fits if f.applied] == [clocks.USER]
-    assert sum(f.applied and f.method == clocks.COLLECTIVE_ENDS for f in trace.meta.clocks) >= 1
+    assert [f.method for f in fits if f.applied] == [relations.USER]
+    assert sum(f.applied and f.method == relations.COLLECTIVE_ENDS for f in trace.meta.clocks) >= 1
 
 
 @given(st.text(max_size=12) | st.from_regex(r"[a-z0-9.:+-]{0,12}", fullmatch=True))

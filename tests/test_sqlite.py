@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from chopper_interop.errors import ReadError
+from chopper_interop.files.sqlite import INTEGER, REAL, TEXT, Database
+from chopper_interop.files.sqlite_files import MAGIC
 from chopper_interop.issues import IssueLog
-from chopper_interop.sqlite import INTEGER, REAL, TEXT, Database
-from chopper_interop.sqlite_files import MAGIC
 
 KINDS = {"a": INTEGER, "b": TEXT, "c": REAL}
 ROWS = [(None, None, None)] * 70_000 + [(i, f"x{i}", i / 2) for i in range(5000)]

@@ -11,8 +11,9 @@ import rpd
 from seeds.rocprof_old import HIP_TABLE, OPS_TABLE
 
 import chopper_interop as ci
-from chopper_interop import inputs, registry, sources, sqlite_look
+from chopper_interop import registry, sources
 from chopper_interop.errors import UnknownFormatError
+from chopper_interop.files import inputs, sqlite_look
 
 
 def v1(path):

@@ -14,15 +14,13 @@ from hypothesis import strategies as st
 from kineto_files import call, kernel, span, write
 
 import chopper_interop as ci
-from chopper_interop import (
-    autograd_numbers,
-    structure,
-    structure_arguments,
-    structure_autograd,
-    structure_names,
-)
 from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind, Kind
-from chopper_interop.structure import COLUMNS
+from chopper_interop.structure import annotations as structure
+from chopper_interop.structure import arguments as structure_arguments
+from chopper_interop.structure import autograd as structure_autograd
+from chopper_interop.structure import autograd_numbers
+from chopper_interop.structure import names as structure_names
+from chopper_interop.structure.annotations import COLUMNS
 from chopper_interop.testing.strategies import traces
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from shared_data import SHARED
 
 import chopper_interop as ci
-from chopper_interop import timing_loops as loops
 from chopper_interop.schemas.kinds import EdgeKind
-from chopper_interop.timing import timing_of
-from chopper_interop.timing_reduced import Reduced
+from chopper_interop.timing import loops
+from chopper_interop.timing.model import timing_of
+from chopper_interop.timing.reduced import Reduced
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,10 +13,12 @@ from kineto_files import call as runtime
 from kineto_files import kernel, span, write
 
 import chopper_interop as ci
-from chopper_interop import arrow, work, work_attention, work_rules
+from chopper_interop.columns import arrow
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
-from chopper_interop.work_calls import call
-from chopper_interop.work_sizes import Work
+from chopper_interop.work import attention, operators
+from chopper_interop.work import rules as work_rules
+from chopper_interop.work.calls import call
+from chopper_interop.work.sizes import Work
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -201,7 +203,7 @@ WINDOW = st.integers(-1, 4)
 
 def seen(i: int, j: int, behind: int, mask: int, left: int, right: int) -> bool:
     """Whether query i sees key j, with so many keys more than queries."""
-    own = i if mask == work_attention.TOP_LEFT else i + behind
+    own = i if mask == attention.TOP_LEFT else i + behind
     return (
         (not mask or j <= own)
         and (left < 0 or j >= own - left)
@@ -216,7 +218,7 @@ def test_pairs_of_attention_against_loops(
     count = sum(
         seen(i, j, keys - queries, mask, left, right) for i in range(queries) for j in range(keys)
     )
-    assert work_attention.pairs(queries, keys, mask, left, right) == count
+    assert attention.pairs(queries, keys, mask, left, right) == count
 
 
 FLASH_TYPES = ["c10::BFloat16"] * 3 + ["", "", *["Scalar"] * 6, "", "", "", ""]
@@ -314,7 +316,7 @@ def test_values_as_host_execution_traces_give_them() -> None:
                          [0, 0], 1, [False, True, False]],
     }  # fmt: skip
     each = 2 * multiplications([2, 3, 6, 6], [5, 3, 3, 3], [1, 1], [0, 0], [1, 1], 1)
-    (found,) = work._works(["aten::convolution_backward"], [told])
+    (found,) = operators._works(["aten::convolution_backward"], [told])
     assert found == Work(each, 4 * (160 + 216 + 135), 1)
 
 
@@ -363,7 +365,7 @@ def test_arguments_of_any_kind_give_no_error(
     name: str, dims: Any, types: Any, concrete: Any, strides: Any
 ) -> None:
     told = {"Input Dims": dims, "Input type": types, "Concrete Inputs": concrete}
-    (found,) = work._works([name], [told | {"Input Strides": strides}])
+    (found,) = operators._works([name], [told | {"Input Strides": strides}])
     for value in (found.flops, found.bytes):
         assert value is None or (isinstance(value, int) and value >= 0)
 
@@ -477,7 +479,7 @@ def test_counters_are_compared_by_operation(tmp_path: Path) -> None:
     counted = np.where(trace.array("kind") == Kind.KERNEL, 231.0, np.nan)
     mask = np.isnan(counted)
     trace = trace.annotate(flops_counted=arrow.array(counted, mask=mask))
-    (row,) = work.compared(trace).to_pylist()
+    (row,) = operators.compared(trace).to_pylist()
     assert row == {
         "operation": "aten::mm", "n": 1, "flops": 210.0, "flops_counted": 231.0, "ratio": 1.1,
     }  # fmt: skip
@@ -485,14 +487,14 @@ def test_counters_are_compared_by_operation(tmp_path: Path) -> None:
 
 def test_the_sample_jobs_counters_tell_the_same(demo: Path) -> None:
     trace = ci.read(demo)
-    rows = {row["operation"]: row for row in work.compared(trace).to_pylist()}
+    rows = {row["operation"]: row for row in operators.compared(trace).to_pylist()}
     assert rows["aten::linear"]["n"] > 10
     assert all(row["ratio"] == pytest.approx(1, abs=0.001) for row in rows.values())
 
 
 def test_a_length_that_no_memory_holds() -> None:
     n = 1 << 40
-    assert work_attention.pairs(n, n, work_attention.BOTTOM_RIGHT) == n * (n + 1) // 2
+    assert attention.pairs(n, n, attention.BOTTOM_RIGHT) == n * (n + 1) // 2
 
 
 MODELS = {
@@ -545,7 +547,7 @@ def test_kernels_have_what_their_operators_have(shared: Path, file: str) -> None
     for column in ("flops", "mem_bytes"):
         value = arrow.numbers(trace.nodes[column], -1)
         has = (value >= 0) & (kind == Kind.CPU_OP)
-        around = work._innermost(has.astype(np.int8), trace.array("parent"))
+        around = operators._innermost(has.astype(np.int8), trace.array("parent"))
         rows = np.flatnonzero((kind == Kind.KERNEL) & (value >= 0))
         assert rows.size
         owner = around[launch[rows]]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from chopper_interop.compiled import jit
+from chopper_interop.columns.compiled import jit
 from chopper_interop.demo import noise
 from chopper_interop.demo.catalogue import spread, stream
 from chopper_interop.demo.clock import QUANTUM_MHZ, law_ns, whole_ns

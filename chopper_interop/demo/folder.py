@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from chopper_interop import outputs
 from chopper_interop.demo import schedule
 from chopper_interop.demo.kineto_files import write_kineto
 from chopper_interop.demo.rocprof_files import write_rocprof
@@ -17,6 +16,7 @@ from chopper_interop.demo.telemetry_files import write_telemetry
 from chopper_interop.demo.truth import FORMAT, Job, truth
 from chopper_interop.demo.workload import training_step
 from chopper_interop.errors import UsageError
+from chopper_interop.files import outputs
 
 if TYPE_CHECKING:
     from chopper_interop.demo.parameters import DemoParameters

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from chopper_interop.compiled import jit
+from chopper_interop.columns.compiled import jit
 
 HOST_COST: Final = 1
 KERNEL_TIME: Final = 2

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from chopper_interop.compiled import jit
+from chopper_interop.columns.compiled import jit
 from chopper_interop.demo.program import COLLECTIVE, SYNC
 from chopper_interop.demo.schedule import EVENT_LATENCY_NS, SYNC_LATENCY_NS
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from chopper_interop.compiled import jit
+from chopper_interop.columns.compiled import jit
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from chopper_interop.compiled import jit
+from chopper_interop.columns.compiled import jit
 from chopper_interop.demo import clock as clocks
 from chopper_interop.demo import noise
 from chopper_interop.demo.kernels import slowed_clock_mhz, times_ns

@@ -11,8 +11,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chopper_interop import inputs
 from chopper_interop.errors import ChopperError
+from chopper_interop.files import inputs
 from chopper_interop.result import Result
 from chopper_interop.testing import samples
 from chopper_interop.testing.equality import assert_trace_equal

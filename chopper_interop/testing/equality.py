@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from chopper_interop import arrow, gather
+from chopper_interop.columns import arrow, gather
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.meta import Meta
 from chopper_interop.testing.rendering import NUMBERED_FROM

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop import clocks
-from chopper_interop.jsonscan import TEXT
+from chopper_interop.clocks import relations
+from chopper_interop.files.jsonscan import TEXT
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 
@@ -180,7 +180,7 @@ def _meta_lines(meta: Meta) -> Iterator[str]:
         yield f"clock {offset.clock} is {offset.offset_ns} ± {offset.uncertainty_ns} ns behind"
     for fit in meta.clocks:
         named = replace(fit, of=PurePath(fit.of).name, reason=plain(fit.reason))
-        yield f"clock of {_quoted(named.of)}: {clocks.text(named)}, pivot {fit.pivot_ns}"
+        yield f"clock of {_quoted(named.of)}: {relations.text(named)}, pivot {fit.pivot_ns}"
     for rank in meta.ranks:
         yield (
             f"rank {rank.rank}: host {_quoted(rank.host)}, pid {rank.pid}, device {rank.device}, "

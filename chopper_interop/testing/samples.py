@@ -9,9 +9,9 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chopper_interop import inputs
 from chopper_interop.build import TraceBuilder
 from chopper_interop.errors import ReadError
+from chopper_interop.files import inputs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

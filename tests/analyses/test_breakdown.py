@@ -16,11 +16,13 @@ from hypothesis import strategies as st
 from shared_data import SHARED
 
 import chopper_interop as ci
-from chopper_interop import breakdown_terms, counted, peers_chopper
 from chopper_interop.analyses.breakdown import breakdown
 from chopper_interop.build import TraceBuilder
+from chopper_interop.counters import counted
 from chopper_interop.demo import make_demo
+from chopper_interop.dvfs import breakdown_terms
 from chopper_interop.errors import UsageError
+from chopper_interop.peers import chopper as peers_chopper
 from chopper_interop.schemas.kinds import Kind, LaneKind
 from chopper_interop.schemas.meta import Device, Meta, Rank
 from chopper_interop.testing import check_analysis

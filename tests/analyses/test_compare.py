@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import chopper_interop as ci
-from chopper_interop import registry, stems
+from chopper_interop import registry
 from chopper_interop.analyses.compare import compare
 from chopper_interop.build import TraceBuilder
+from chopper_interop.columns import stems
 from chopper_interop.demo import make_demo
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas.kinds import GPU_WORK, Kind, LaneKind

@@ -18,7 +18,7 @@ from chopper_interop.demo import make_demo
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 from chopper_interop.testing import check_analysis
-from chopper_interop.timing import timing_of
+from chopper_interop.timing.model import timing_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import chopper_interop as ci
-from chopper_interop import arrow, ideal, sensitivity
 from chopper_interop.analyses.dvfs import dvfs
+from chopper_interop.columns import arrow
 from chopper_interop.demo import make_demo
+from chopper_interop.dvfs import ideal, sensitivity
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas.kinds import Kind
 from chopper_interop.testing import check_analysis

@@ -9,9 +9,9 @@ import pytest
 from shared_data import SHARED
 
 import chopper_interop as ci
-from chopper_interop import console_results
 from chopper_interop.analyses.efficiency import efficiency
 from chopper_interop.build import TraceBuilder
+from chopper_interop.commands import console_results
 from chopper_interop.demo import make_demo
 from chopper_interop.demo.clock import TICK_NS
 from chopper_interop.demo.folder import simulate_job
@@ -270,7 +270,7 @@ def test_power_of_but_some_of_the_time() -> None:
     ts = trace.array("ts", "samples")
     from dataclasses import replace
 
-    from chopper_interop import arrow
+    from chopper_interop.columns import arrow
 
     some = arrow.take(trace.samples, np.flatnonzero(ts >= 40 * 10**6))
     (row,) = ci.analyze(replace(trace, samples=some), "efficiency", tokens=100).rows.to_pylist()

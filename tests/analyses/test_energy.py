@@ -8,17 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import chopper_interop as ci
-from chopper_interop import energy, registry
+from chopper_interop import registry
 from chopper_interop.analyses.energy import energy as analysis
 from chopper_interop.annotate import annotate
 from chopper_interop.build import TraceBuilder
-from chopper_interop.fragment import Fragment
-from chopper_interop.node_telemetry_samples import sampled
-from chopper_interop.node_telemetry_stretches import apart
+from chopper_interop.joining.fragment import Fragment
+from chopper_interop.joining.telemetry import Surroundings, with_telemetry
 from chopper_interop.schemas.kinds import Kind, LaneKind
 from chopper_interop.schemas.meta import Device, DeviceMatch, Rank, Source
 from chopper_interop.sources import SourceFiles
-from chopper_interop.telemetry import Surroundings, with_telemetry
+from chopper_interop.telemetry import energy
+from chopper_interop.telemetry.samples import sampled
+from chopper_interop.telemetry.stretches import apart
 from chopper_interop.testing import check_analysis
 
 SECOND = 10**9

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from shared_data import SHARED
 
 import chopper_interop as ci
-from chopper_interop import energy
 from chopper_interop.analyses.energy import energy as analysis
 from chopper_interop.build import TraceBuilder
 from chopper_interop.demo import make_demo
@@ -18,9 +17,10 @@ from chopper_interop.demo.clock import TICK_NS
 from chopper_interop.demo.folder import simulate_job
 from chopper_interop.demo.parameters import DemoParameters
 from chopper_interop.errors import NoSuchDefinitionsError, UsageError
-from chopper_interop.node_telemetry_samples import sampled
 from chopper_interop.schemas.kinds import GPU_WORK, Kind, LaneKind
 from chopper_interop.schemas.meta import DeviceMatch, Rank
+from chopper_interop.telemetry import energy
+from chopper_interop.telemetry.samples import sampled
 from chopper_interop.testing import check_analysis
 
 MS = 10**6

@@ -19,9 +19,9 @@ from chopper_interop.annotate import annotate
 from chopper_interop.build import TraceBuilder
 from chopper_interop.demo import make_demo
 from chopper_interop.errors import UsageError
-from chopper_interop.node_telemetry_samples import GAP
 from chopper_interop.schemas.kinds import Kind, LaneKind
 from chopper_interop.schemas.meta import Device, Rank
+from chopper_interop.telemetry.samples import GAP
 from chopper_interop.testing import check_analysis
 from chopper_interop.testing.strategies import traces
 

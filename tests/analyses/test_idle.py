@@ -9,14 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import chopper_interop as ci
-from chopper_interop import intervals, windows
+from chopper_interop.activity import windows
 from chopper_interop.analyses.idle import CAUSES, idle
 from chopper_interop.build import TraceBuilder
+from chopper_interop.columns import intervals
 from chopper_interop.demo import make_demo
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas.kinds import GPU_WORK, Collective, EdgeKind, Kind, LaneKind
 from chopper_interop.testing import check_analysis
-from chopper_interop.timing import timing_of
+from chopper_interop.timing.model import timing_of
 
 
 class Job:

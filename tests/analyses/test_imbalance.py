@@ -14,12 +14,14 @@ from hypothesis import strategies as st
 from shared_data import SHARED
 
 import chopper_interop as ci
-from chopper_interop import gpu_means, gpu_slowest, spread
 from chopper_interop.analyses.imbalance import imbalance
 from chopper_interop.annotate import annotate
 from chopper_interop.build import TraceBuilder
+from chopper_interop.columns import spread
 from chopper_interop.demo import make_demo
 from chopper_interop.errors import UsageError
+from chopper_interop.fleet import means as gpu_means
+from chopper_interop.fleet import slowest
 from chopper_interop.schemas.kinds import Kind, LaneKind
 from chopper_interop.schemas.meta import Device, Rank
 from chopper_interop.testing import check_analysis
@@ -370,17 +372,17 @@ def test_what_goes_with_the_slowest() -> None:
             for n in range(3)
         ]  # fmt: skip
 
-    both = gpu_slowest.told(rows([2000, 1800, 2000], [60, 66, 62]))
+    both = slowest.told(rows([2000, 1800, 2000], [60, 66, 62]))
     assert (both["slowest_rank"], both["slowest_factor"]) == (1, 1.1)
     assert (both["its_clock_share"], both["its_temperature_c"]) == (0.9, 5)
     assert (both["its_clock_is_lower"], both["it_is_hotter"]) == (True, True)
     assert "with it goes a lower clock and more heat" in both["in_words"]
-    neither = gpu_slowest.told(rows([1700, 1800, 2000], [67, 66, 62]))
+    neither = slowest.told(rows([1700, 1800, 2000], [67, 66, 62]))
     assert (neither["its_clock_is_lower"], neither["it_is_hotter"]) == (False, False)
     assert "no lower clock and no more heat" in neither["in_words"]
-    unknown = gpu_slowest.told(rows([2000, None, 2000], [60, 66, 62]))
+    unknown = slowest.told(rows([2000, None, 2000], [60, 66, 62]))
     assert (unknown["its_clock_share"], unknown["its_clock_is_lower"]) == (None, None)
-    assert gpu_slowest.told([])["slowest_rank"] is None
+    assert slowest.told([])["slowest_rank"] is None
 
 
 def test_positions_where_hosts_are_not_told() -> None:

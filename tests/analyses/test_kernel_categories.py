@@ -11,11 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import chopper_interop as ci
-from chopper_interop import arrow, kernel_categories, peers_charllm_kernels
 from chopper_interop.analyses.kernels import kernels
 from chopper_interop.build import TraceBuilder
+from chopper_interop.columns import arrow
 from chopper_interop.errors import UsageError
+from chopper_interop.peers import charllm_kernels
 from chopper_interop.schemas.kinds import Kind, LaneKind
+from chopper_interop.work import kernel_categories
 
 
 def theirs(name: str) -> str:
@@ -54,8 +56,8 @@ PARTS = ("nccl", "Communication", "AllReduce", "ReduceScatter", "AllGather", "Se
 @given(st.lists(st.sampled_from(PARTS), max_size=4))
 def test_rules_of_the_tool(parts: list[str]) -> None:
     name = "_".join(parts)
-    found = peers_charllm_kernels.categories(arrow.texts([name]))
-    assert [peers_charllm_kernels.CATEGORIES[n] for n in found] == [theirs(name)]
+    found = charllm_kernels.categories(arrow.texts([name]))
+    assert [charllm_kernels.CATEGORIES[n] for n in found] == [theirs(name)]
 
 
 @pytest.mark.parametrize(

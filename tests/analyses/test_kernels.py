@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from peer_files import FILES
 
 import chopper_interop as ci
-from chopper_interop import distributions
 from chopper_interop.analyses.kernels import kernels
 from chopper_interop.build import TraceBuilder
+from chopper_interop.columns import distributions
 from chopper_interop.demo import make_demo
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas.kinds import GPU_WORK, Kind, LaneKind

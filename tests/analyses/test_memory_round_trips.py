@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import chopper_interop as ci
-from chopper_interop import round_trips
+from chopper_interop.activity import round_trips
 from chopper_interop.analyses.memory_round_trips import memory_round_trips
 from chopper_interop.schemas.kinds import Kind
 from chopper_interop.testing import check_analysis

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import chopper_interop as ci
-from chopper_interop import intervals
 from chopper_interop.analyses.overlap import overlap
+from chopper_interop.columns import intervals
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas.kinds import Kind
 from chopper_interop.testing import check_analysis

@@ -11,11 +11,13 @@ import pytest
 from shared_data import SHARED
 
 import chopper_interop as ci
-from chopper_interop import arrow, step_timing, windows
+from chopper_interop.activity import windows
 from chopper_interop.analyses.replay import replay
+from chopper_interop.columns import arrow
 from chopper_interop.demo import make_demo
 from chopper_interop.errors import UsageError
 from chopper_interop.testing import check_analysis, samples
+from chopper_interop.timing import steps as step_timing
 
 if TYPE_CHECKING:
     from pathlib import Path

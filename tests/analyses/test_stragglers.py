@@ -11,12 +11,13 @@ import pytest
 from shared_data import SHARED
 
 import chopper_interop as ci
-from chopper_interop import counterparts, paths, spans
+from chopper_interop.activity import counterparts
 from chopper_interop.demo import make_demo
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas.kinds import Kind
 from chopper_interop.testing import check_analysis
-from chopper_interop.timing import timing_of
+from chopper_interop.timing import paths, spans
+from chopper_interop.timing.model import timing_of
 
 if TYPE_CHECKING:
     from pathlib import Path

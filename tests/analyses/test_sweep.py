@@ -10,19 +10,17 @@ import numpy as np
 import pytest
 
 import chopper_interop as ci
-from chopper_interop import (
-    asking,
-    registry,
-    run_names,
-    run_parallelism,
-    run_rates,
-    runs,
-    windows,
-)
+from chopper_interop import registry
+from chopper_interop.activity import windows
 from chopper_interop.analyses.sweep import sweep
 from chopper_interop.build import TraceBuilder
+from chopper_interop.commands import asking
 from chopper_interop.demo import make_demo
 from chopper_interop.errors import LossError, ReadError, UsageError
+from chopper_interop.runs import names as run_names
+from chopper_interop.runs import parallelism
+from chopper_interop.runs import rates as run_rates
+from chopper_interop.runs import run as runs
 from chopper_interop.schemas.kinds import GPU_WORK, Kind, LaneKind
 from chopper_interop.testing import check_analysis
 
@@ -379,9 +377,9 @@ def test_sizes_of_process_groups(groups: dict[str, int], sizes: dict[str, int]) 
     builder = TraceBuilder()
     for number, (text, size) in enumerate(groups.items()):
         builder.group(str(number), range(size), text, "nccl")
-    assert run_parallelism.sizes(builder.finish()) == sizes
-    assert run_parallelism.completed({"tp": 4, "pp": 2}, 32)["dp"] == 4
-    assert "dp" not in run_parallelism.completed({"tp": 4}, 32)
+    assert parallelism.sizes(builder.finish()) == sizes
+    assert parallelism.completed({"tp": 4, "pp": 2}, 32)["dp"] == 4
+    assert "dp" not in parallelism.completed({"tp": 4}, 32)
 
 
 def test_nothing_changes_with_time_or_order(folder: Path) -> None:

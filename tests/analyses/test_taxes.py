@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import chopper_interop as ci
-from chopper_interop import round_trips
+from chopper_interop.activity import round_trips
 from chopper_interop.analyses.critical_path import critical_path
 from chopper_interop.analyses.taxes import taxes
 from chopper_interop.build import TraceBuilder

@@ -15,17 +15,17 @@ from hypothesis import strategies as st
 from shared_data import SHARED
 
 import chopper_interop as ci
-from chopper_interop import series_figures
 from chopper_interop.analyses.telemetry import telemetry
 from chopper_interop.build import TraceBuilder
 from chopper_interop.demo import make_demo
 from chopper_interop.demo.folder import simulate_job
 from chopper_interop.demo.parameters import DemoParameters
 from chopper_interop.errors import UsageError
-from chopper_interop.node_telemetry_samples import sampled
 from chopper_interop.schemas.kinds import GPU_WORK, Kind, LaneKind
-from chopper_interop.series_rules import How, rule
-from chopper_interop.series_stretches import Stretches
+from chopper_interop.series import figures as series_figures
+from chopper_interop.series.rules import How, rule
+from chopper_interop.series.stretches import Stretches
+from chopper_interop.telemetry.samples import sampled
 from chopper_interop.testing import check_analysis
 
 SECOND = 10**9

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from peer_files import FILES
 
 import chopper_interop as ci
-from chopper_interop import arrow, intervals
 from chopper_interop.build import TraceBuilder
+from chopper_interop.columns import arrow, intervals
 from chopper_interop.demo import make_demo
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas.kinds import GPU_WORK, Kind, LaneKind

@@ -11,12 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import chopper_interop as ci
-from chopper_interop import arrow, throttle_causes
 from chopper_interop.analyses.throttling import throttling
 from chopper_interop.build import TraceBuilder
+from chopper_interop.columns import arrow
 from chopper_interop.demo import make_demo
-from chopper_interop.node_telemetry_samples import sampled
 from chopper_interop.schemas.kinds import GPU_WORK, Kind, LaneKind
+from chopper_interop.telemetry import throttle_causes
+from chopper_interop.telemetry.samples import sampled
 from chopper_interop.testing import check_analysis
 
 SECOND = 10**9

@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import chopper_interop as ci
-from chopper_interop import link_counters
 from chopper_interop.analyses.traffic import traffic
 from chopper_interop.build import TraceBuilder
 from chopper_interop.errors import UsageError
-from chopper_interop.node_telemetry_samples import sampled
 from chopper_interop.schemas.kinds import Kind, LaneKind
+from chopper_interop.telemetry import link_counters
+from chopper_interop.telemetry.samples import sampled
 from chopper_interop.testing import check_analysis
 
 SECOND = 10**9

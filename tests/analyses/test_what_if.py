@@ -14,14 +14,15 @@ from hypothesis import strategies as st
 from shared_data import SHARED
 
 import chopper_interop as ci
-from chopper_interop import changes, paths, spans
 from chopper_interop.build import TraceBuilder
-from chopper_interop.changes import Change, Time
 from chopper_interop.demo import make_demo
+from chopper_interop.dvfs import changes
+from chopper_interop.dvfs.changes import Change, Time
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 from chopper_interop.testing import check_analysis, strategies
-from chopper_interop.timing import timing_of
+from chopper_interop.timing import paths, spans
+from chopper_interop.timing.model import timing_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 import chopper_interop as ci
-from chopper_interop import arrow
+from chopper_interop.columns import arrow
 from chopper_interop.demo import make_demo
 from chopper_interop.schemas.kinds import Kind
 

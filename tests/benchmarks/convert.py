@@ -34,7 +34,9 @@ def process(code: str, *arguments: str) -> tuple[float, float]:
 
 def stages(path: Path, out: Path) -> dict[str, float]:
     """Seconds of each stage of the second conversion within one process."""
-    from chopper_interop import annotate, inputs, job, jsonscan, pipeline
+    from chopper_interop import annotate, pipeline
+    from chopper_interop.files import inputs, jsonscan
+    from chopper_interop.joining import job
 
     spent = dict.fromkeys(("unpack", "scan", "join, annotate", "write"), 0.0)
 

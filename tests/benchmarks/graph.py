@@ -16,7 +16,9 @@ _STAGES = ("read", "join", "dependencies", "annotations", "graph of nodes", "gra
 
 def stages(path: Path) -> dict[str, float]:
     """Seconds of each stage."""
-    from chopper_interop import annotate, dependencies, job, pipeline
+    from chopper_interop import annotate, pipeline
+    from chopper_interop.edges import dependencies
+    from chopper_interop.joining import job
 
     spent = dict.fromkeys(_STAGES, 0.0)
 

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 import rocpd
 
 from chopper_interop.converters.rocpd import read
-from chopper_interop.sqlite import Database
+from chopper_interop.files.sqlite import Database
 
 SPENT = {"SQLite to Arrow": 0.0, "nodes, lanes, edges": 0.0}
 

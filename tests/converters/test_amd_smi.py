@@ -11,7 +11,7 @@ import pytest
 from telemetry import assert_all_rows_told, counts, lanes
 
 import chopper_interop as ci
-from chopper_interop import inputs, registry
+from chopper_interop import registry
 from chopper_interop.converters.amd_smi import (
     AMD_SMI,
     AMD_SMI_NOTHING,
@@ -21,6 +21,7 @@ from chopper_interop.converters.amd_smi import (
 from chopper_interop.converters.amd_smi import read as read_amd_smi
 from chopper_interop.converters.amd_smi_recorder import RECORDER
 from chopper_interop.errors import UnknownFormatError
+from chopper_interop.files import inputs
 from chopper_interop.testing import check_converter
 
 FAMILY = (AMD_SMI, AMD_SMI_STATIC, AMD_SMI_TEXT, AMD_SMI_NOTHING, RECORDER)

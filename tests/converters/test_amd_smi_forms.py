@@ -9,7 +9,6 @@ import pytest
 from telemetry import assert_all_rows_told, counts, lanes, points_of, units
 
 import chopper_interop as ci
-from chopper_interop import inputs
 from chopper_interop.converters.amd_smi import (
     AMD_SMI,
     AMD_SMI_NOTHING,
@@ -18,6 +17,7 @@ from chopper_interop.converters.amd_smi import (
 )
 from chopper_interop.converters.amd_smi import read as read_amd_smi
 from chopper_interop.errors import UsageError
+from chopper_interop.files import inputs
 
 WATCHING = "'CTRL' + 'C' to stop watching output:\n"
 T = 1_786_553_852

@@ -10,8 +10,8 @@ import pytest
 from kineto_files import BASE, call, flow, kernel, span, write
 
 import chopper_interop as ci
-from chopper_interop import collective_names
 from chopper_interop.converters import kineto_tables
+from chopper_interop.edges import collective_names
 from chopper_interop.errors import ReadError
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 from chopper_interop.testing import check_trace

@@ -19,10 +19,11 @@ from shared_data import SHARED
 from telemetry import assert_all_rows_told, counts, lanes, points_of, units
 
 import chopper_interop as ci
-from chopper_interop import inputs, registry
+from chopper_interop import registry
 from chopper_interop.converters.charllm import read as read_charllm
 from chopper_interop.converters.charllm_series import unwrapped
 from chopper_interop.errors import UnknownFormatError
+from chopper_interop.files import inputs
 
 WINDOWS = SHARED / "telemetry" / "zeus_windows"
 MS = 1_000_000

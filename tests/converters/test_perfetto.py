@@ -198,7 +198,7 @@ def test_numbers_are_encoded_as_python_reads_them(value) -> None:
     text = json.dumps(value).encode()
     out, (scratch,) = np.zeros(200, np.uint8), [np.zeros(200, np.uint8)]
     buffer = np.frombuffer(bytearray(b'{"k":' + text + b"}"), np.uint8)
-    from chopper_interop.interning import interned
+    from chopper_interop.columns.interning import interned
 
     keys, texts = interned(4, 1), interned(4, 1)
     size = perfetto_encode._arguments(out, 0, buffer, 0, len(buffer), scratch, keys, texts)

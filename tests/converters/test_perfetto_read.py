@@ -16,9 +16,10 @@ from shared_data import SHARED
 from trace_processor import TraceProcessor
 
 import chopper_interop as ci
-from chopper_interop import inputs, registry
+from chopper_interop import registry
 from chopper_interop.build import TraceBuilder
 from chopper_interop.converters import perfetto, perfetto_read
+from chopper_interop.files import inputs
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 from chopper_interop.schemas.meta import BOOTTIME, REALTIME
 from chopper_interop.testing.strategies import traces

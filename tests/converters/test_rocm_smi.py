@@ -10,10 +10,11 @@ import pytest
 from telemetry import assert_all_rows_told, counts, lanes, points_of, units
 
 import chopper_interop as ci
-from chopper_interop import inputs, registry
+from chopper_interop import registry
 from chopper_interop.converters.rocm_smi import ROCM_SMI
 from chopper_interop.converters.rocm_smi_time import moment
 from chopper_interop.errors import UnknownFormatError
+from chopper_interop.files import inputs
 from chopper_interop.testing import check_converter
 
 AT_NS = 1_700_000_000_123_456_789

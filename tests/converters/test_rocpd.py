@@ -14,7 +14,7 @@ import chopper_interop as ci
 from chopper_interop import registry
 from chopper_interop.converters.rocpd import read, sniff
 from chopper_interop.errors import ReadError, UsageError
-from chopper_interop.inputs import head
+from chopper_interop.files.inputs import head
 from chopper_interop.issues import Severity
 from chopper_interop.schemas.kinds import Kind
 from chopper_interop.testing import check_converter

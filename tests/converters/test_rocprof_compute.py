@@ -8,8 +8,9 @@ from seeds import rocprof_old as seeds
 from shared_data import SHARED
 
 import chopper_interop as ci
-from chopper_interop import inputs, registry
+from chopper_interop import registry
 from chopper_interop.converters import rocprof_compute
+from chopper_interop.files import inputs
 
 REAL = SHARED / "rocprof" / "rocprof_compute_pmc"
 WORKLOADS = ("omp_MI300A", "vcopy_MI200", "vcopy_MI300X_A1")

@@ -19,8 +19,9 @@ from rocprof import (
     write,
 )
 
-from chopper_interop import inputs, registry
+from chopper_interop import registry
 from chopper_interop.converters.rocprof_csv import ROCPROFV3_CSV, read, sniff
+from chopper_interop.files import inputs
 
 _SIZES = KERNELS[-6:]
 _62 = "Kind,Agent_Id,Queue_Id,Kernel_Id,Kernel_Name,Correlation_Id,Start_Timestamp,End_Timestamp"

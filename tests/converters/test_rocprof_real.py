@@ -12,9 +12,10 @@ from rocprof import assert_whole, counters, counts, nodes, plain
 from trace_processor import TraceProcessor
 
 import chopper_interop as ci
-from chopper_interop import inputs, intervals
+from chopper_interop.columns import intervals
 from chopper_interop.converters import rocprof_csv, rocprof_json
 from chopper_interop.errors import AmbiguousRunError
+from chopper_interop.files import inputs
 from chopper_interop.schemas.kinds import Kind
 
 FOLDERS = [

@@ -14,10 +14,11 @@ from seeds import rocprof_old as seeds
 from shared_data import SHARED
 
 import chopper_interop as ci
-from chopper_interop import inputs, registry
-from chopper_interop.align import plain_name as plain
+from chopper_interop import registry
 from chopper_interop.converters import rocprof_v1
+from chopper_interop.counters.align import plain_name as plain
 from chopper_interop.errors import ReadError
+from chopper_interop.files import inputs
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 from chopper_interop.schemas.meta import BOOTTIME, ORDER
 

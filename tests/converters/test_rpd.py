@@ -14,7 +14,7 @@ from shared_data import SHARED
 import chopper_interop as ci
 from chopper_interop import registry
 from chopper_interop.converters.rpd import read, sniff
-from chopper_interop.inputs import head
+from chopper_interop.files.inputs import head
 from chopper_interop.schemas.kinds import EdgeKind
 from chopper_interop.testing import check_converter
 

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import outputs
 from chopper_interop.build import TraceBuilder
 from chopper_interop.errors import ReadError
+from chopper_interop.files import outputs
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.registry import Converter
 from chopper_interop.result import Result

@@ -1,0 +1,1 @@
+"""One clock: what relates the clocks of sources, ranks, hosts and telemetry."""

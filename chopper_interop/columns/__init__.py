@@ -1,0 +1,1 @@
+"""Columns: to Arrow and back, operations on them, compiled loops over them; no formats."""

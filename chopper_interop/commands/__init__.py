@@ -1,0 +1,1 @@
+"""What the commands are made of: options, questions to analyses, tables on the terminal."""

@@ -1,0 +1,302 @@
+"""What analyses said: tables for people, JSON and CSV for programs, and what there is to ask."""
+
+from __future__ import annotations
+
+import csv
+import inspect
+import json
+import math
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from chopper_interop import registry
+from chopper_interop.commands.console import console_of
+from chopper_interop.errors import SchemaError
+from chopper_interop.schemas import results
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from rich.console import Console
+
+    from chopper_interop.result import Result
+
+_FOR_PROGRAMS = 10_000
+"""So wide that no row of results is folded where a program may read them."""
+_LONGEST = 48
+"""Longest text in a cell of a terminal's table."""
+_GAP = 2
+"""Between two columns of a table."""
+_TIMES = ((10**9, "s"), (10**6, "ms"), (10**3, "µs"), (1, "ns"))
+_SUMMARY = "summary.json"
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+def show(found: list[Result], *, most: int | None) -> None:
+    """Rows of each analysis as a table on stdout, then its summary and conventions.
+
+    Parameters
+    ----------
+    found
+        What analyses said.
+    most
+        How many rows of each are shown; None for all.
+    """
+    console = console_of(sys.stdout, _FOR_PROGRAMS)
+    for number, result in enumerate(found):
+        if number:
+            console.print()
+        console.print(f"[bold]{escape(result.analysis)}[/bold]")
+        _table(console, result.rows, most)
+        for name, value in result.summary.items():
+            if _is_table(value):
+                console.print(f"{escape(result.analysis)}: {escape(name)}")
+                _table(console, pa.Table.from_pylist(value), most)
+        _facts(console, result, most)
+
+
+def _is_wide(console: Console) -> bool:
+    """Whether programs read it, so that every row is one line, whole."""
+    return console.width >= _FOR_PROGRAMS
+
+
+def _is_table(value: Any) -> bool:
+    """Whether a figure of a summary is a table of its own."""
+    return isinstance(value, list) and bool(value) and all(isinstance(v, dict) for v in value)
+
+
+def _table(console: Console, rows: pa.Table, most: int | None) -> None:
+    """Rows, as many as are wanted, and what of them is not shown."""
+    table, hidden = _rows(rows, most, None if _is_wide(console) else console.width)
+    console.print(table)
+    if hidden:
+        console.print(f"[dim]not shown for want of room: {escape(', '.join(hidden))}[/dim]")
+    if most is not None and rows.num_rows > most:
+        console.print(f"[dim]… {rows.num_rows - most:,} more[/dim]")
+
+
+def _rows(rows: pa.Table, most: int | None, width: int | None) -> tuple[Table, list[str]]:
+    """The rows as a table, and the columns for which a terminal of that width has no room."""
+    shown = {n: _cells(n, rows[n].slice(0, most).to_pylist()) for n in rows.column_names}
+    hidden: list[str] = []
+    if width is not None:
+        room = width
+        for name, cells in list(shown.items()):
+            room -= _GAP + min(max(map(len, (name, *cells))), _LONGEST)
+            if room < 0 and len(hidden) < len(shown) - 1:
+                hidden.append(name)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    kept = {name: cells for name, cells in shown.items() if name not in hidden}
+    for name in kept:
+        column = rows[name]
+        number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+        table.add_column(
+            name,
+            justify="right" if number else "left",
+            overflow="fold" if width is None else "ellipsis",
+            no_wrap=width is not None,
+            max_width=None if width is None else _LONGEST,
+        )
+    for row in zip(*kept.values(), strict=True):
+        table.add_row(*(Text(_visible(cell)) for cell in row))
+    return table, hidden
+
+
+def _cells(name: str, values: list[Any]) -> list[str]:
+    """A column's values for people; times of one column in one unit, so that they align."""
+    if name.endswith("_ns"):
+        known = (v for v in values if isinstance(v, int | float) and math.isfinite(v))
+        longest = max(map(abs, known), default=0)
+        unit, symbol = next((u for u in _TIMES if longest >= u[0]), _TIMES[-1])
+        return ["" if v is None else _time(v, unit, symbol) for v in values]
+    if results.unit(name) == "1" and name.endswith("share"):
+        return ["" if v is None else f"{v:,.1%}" for v in values]
+    return [_plain(value) for value in values]
+
+
+def _time(value: float, unit: int, symbol: str) -> str:
+    return f"{value:,.0f} ns" if unit == 1 else f"{value / unit:,.3f} {symbol}"
+
+
+def _visible(text: str) -> str:
+    """The text with control characters spelled out: terminals would obey them."""
+    return _CONTROL.sub(lambda found: repr(found.group())[1:-1], text)
+
+
+def _plain(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,.4g}" if isinstance(value, float) else str(value)
+
+
+def _facts(console: Console, result: Result, most: int | None) -> None:
+    """Summary and conventions, dimmed: wrapped where people read, else a line each."""
+    told = [
+        f"{name} {_of_summary(name, value, most)}"
+        for name, value in result.summary.items()
+        if not _is_table(value)
+    ]
+    lines = ["summary: " + " · ".join(told)] if told else []
+    lines += [f"{name}: {text}" for name, text in result.conventions.items()]
+    for line in lines:
+        text = Text(_visible(line), style="dim")
+        console.print(text, soft_wrap=_is_wide(console))
+
+
+def _of_summary(name: str, value: Any, most: int | None) -> str:
+    if isinstance(value, dict):
+        told = ((key, key if results.unit(key) else name, one) for key, one in value.items())
+        return ", ".join(f"{key} {_of_summary(of, one, most)}" for key, of, one in told)
+    if isinstance(value, list | tuple):
+        shown = [_of_summary(name, one, most) for one in value[:most]]
+        more = len(value) - len(shown)
+        return ", ".join([*shown, *([f"… {more:,} more"] if more else [])])
+    single = not isinstance(value, bool) and (value is None or isinstance(value, int | float))
+    return _cells(name, [value])[0] if single else _plain(value)
+
+
+def show_left_out(left_out: dict[str, str]) -> None:
+    """Analyses that were not asked though all were, on stderr."""
+    console = console_of(sys.stderr)
+    for name, why in left_out.items():
+        console.print(f"[dim]{escape(name)} is left out: {escape(why)}[/dim]")
+
+
+def as_json(found: Iterable[Result], *, ascii_only: bool = False) -> str:
+    """One object of all results, in the form that `schema` describes.
+
+    Parameters
+    ----------
+    found
+        What analyses said.
+    ascii_only
+        Whether all other characters are escaped.
+
+    Raises
+    ------
+    SchemaError
+        A result holds what JSON has no word for, such as NaN.
+    """
+    return _dumped({result.analysis: result.to_dict() for result in found}, ascii_only=ascii_only)
+
+
+def _dumped(parts: dict[str, Any], *, ascii_only: bool = False) -> str:
+    try:
+        return json.dumps(parts, indent=1, allow_nan=False, ensure_ascii=ascii_only)
+    except (ValueError, TypeError) as error:
+        raise SchemaError(
+            f"what {' or '.join(parts)} gave does not go into JSON: {error}"
+        ) from error
+
+
+def csv_paths(found: Iterable[Result], folder: str | Path) -> list[Path]:
+    """Files that `write_csv` makes."""
+    return [Path(folder) / name for name in (*(f"{r.analysis}.csv" for r in found), _SUMMARY)]
+
+
+def write_csv(found: list[Result], folder: Path) -> None:
+    """A CSV file of the rows of each analysis, and their summaries and conventions as JSON."""
+    from chopper_interop.files import outputs
+
+    names = {path.name for path in csv_paths(found, folder)}
+    facts = {r.analysis: {"summary": r.summary, "conventions": r.conventions} for r in found}
+    told = _dumped(facts)
+    with outputs.folder(
+        folder, owns=lambda there: there.name in names and _is_ours(there)
+    ) as where:
+        for result in found:
+            path = where / f"{result.analysis}.csv"
+            with path.open("w", newline="", encoding="utf-8") as file:
+                writer = csv.writer(file)
+                writer.writerow(result.rows.column_names)
+                writer.writerows(row.values() for row in result.rows.to_pylist())
+        (where / _SUMMARY).write_text(told, encoding="utf-8")
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a file is one that `write_csv` wrote, by its first line."""
+    if path.name == _SUMMARY or not path.is_file():
+        return path.is_file()
+    with path.open(encoding="utf-8", errors="replace", newline="") as file:
+        header = next(csv.reader(file), [])
+    return set(header) <= results.columns(path.stem).keys()
+
+
+def show_analyses() -> None:
+    """All analyses with their options, on stdout."""
+    console = console_of(sys.stdout)
+    for name, found in registry.analyses().items():
+        if isinstance(found, registry.Broken):
+            console.print(f"[bold]{escape(name)}[/bold]  does not load: {escape(found.reason)}")
+            continue
+        console.print(f"[bold]{escape(name)}[/bold]  {escape(_first_line(found))}")
+        table = Table(box=None, show_header=False, padding=(0, 0, 0, 2))
+        table.add_column(min_width=20)
+        for option, text in registry.option_texts(found).items():
+            table.add_row(escape(f"-O {option}"), escape(text))
+        if table.row_count:
+            console.print(table)
+
+
+def _first_line(function: Callable[..., Any]) -> str:
+    return (inspect.getdoc(function) or "").partition("\n")[0]
+
+
+def schema_json(*, ascii_only: bool = False) -> str:
+    """The JSON schema of what ``--json`` prints, as text."""
+    return json.dumps(schema(), indent=1, ensure_ascii=ascii_only)
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema of what `as_json` gives, with all columns that are known by name."""
+    parts = {
+        name: {
+            "allOf": [{"$ref": "#/$defs/result"}],
+            "description": _first_line(function),
+            "properties": {"rows": {"items": {"properties": _columns(name)}}},
+        }
+        for name, function in registry.working_analyses().items()
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Answers of chopper-analyze --json",
+        "description": "Null is what is not known. Times are whole nanoseconds, in names that "
+        "end in _ns; shares go from 0 to 1. x-unit is the unit of a column.",
+        "type": "object",
+        "properties": parts,
+        "additionalProperties": {"$ref": "#/$defs/result"},
+        "$defs": {
+            "result": {
+                "type": "object",
+                "required": ["summary", "rows", "conventions"],
+                "properties": {
+                    "summary": {"type": "object", "description": "Figures of the whole."},
+                    "conventions": {
+                        "type": "object",
+                        "description": "Window, policies and what was left out.",
+                        "additionalProperties": {"type": "string"},
+                    },
+                    "rows": {"type": "array", "items": {"type": "object"}},
+                },
+            },
+        },
+    }
+
+
+def _columns(analysis: str) -> dict[str, Any]:
+    units = {name: results.unit(name) for name in results.columns(analysis)}
+    return {
+        name: {"description": text} | ({"x-unit": units[name]} if units[name] else {})
+        for name, text in results.columns(analysis).items()
+    }

@@ -1,0 +1,1 @@
+"""Matched communication: who waited for whom, sizes and bandwidths, pipelines and groups."""

@@ -1,0 +1,1 @@
+"""Hardware counters: which dispatch of a pass is which, and what is derived from them."""

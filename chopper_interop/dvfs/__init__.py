@@ -1,0 +1,1 @@
+"""Times at other core clocks: how kernels follow the clock, and the job timed anew."""

@@ -1,0 +1,147 @@
+"""How well the core clock of each piece of GPU work is known from samples of its GPU's clock.
+
+A sampled clock is right at its moment. A kernel between two samples is taken to run at the one
+before it, and how wrong that is follows from how much the clock changes from sample to sample: in
+the mean square, half of the square of a step. Samples further apart than the clock takes to change
+tell what it is at random moments, not at the kernel's; then it is wrong by as much as the clock
+varies at all, whatever was averaged, as kernels that draw much power run at lower clocks than others.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from chopper_interop.columns import arrow
+from chopper_interop.counters import counted
+from chopper_interop.telemetry.gpus import gpus
+from chopper_interop.telemetry.names import GFXCLK
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from chopper_interop.telemetry.samples import Samples
+    from chopper_interop.trace import Trace
+
+    Array = npt.NDArray[Any]
+
+CLOCK, RESOLUTION = "gfxclk_mhz", "telemetry_ns"
+COUNTED_ERROR = 0.02
+"""Error of a clock by cycles that were counted, as a share: they and times are taken apart."""
+PRIOR_SHARE = 0.06
+"""How much clocks vary within a training step where they were sampled finely, as a standard
+deviation: 3 to 8 % of the clock on MI300X under a power limit."""
+PRIOR_WEIGHT = 4
+"""So many samples it counts as."""
+CHANGES_NS = 20e6
+"""About how long a clock takes to forget what it was: firmware filters power over tens of ms. Of
+samples further apart, steps from one to the next may be small because both are at the same place in
+training steps: these do not tell that it is steady."""
+
+
+class Clocks(NamedTuple):
+    """Core clocks of some nodes.
+
+    Parameters
+    ----------
+    mhz
+        Mean clock of each while it ran; not a number where it is not known.
+    error_share
+        Standard deviation of its error, as a share of it.
+    resolution_ns
+        Time between the samples that it is from; 0 where it is not known.
+    """
+
+    mhz: Array
+    error_share: Array
+    resolution_ns: Array
+
+
+def of(trace: Trace, node: Array) -> Clocks:
+    """Clocks of GPU work.
+
+    Parameters
+    ----------
+    trace
+        Any trace.
+    node
+        Rows of its nodes.
+    """
+    mhz = _column(trace, CLOCK, node)
+    mhz[~(mhz > 0)] = np.nan
+    resolution = _column(trace, RESOLUTION, node)
+    resolution[np.isnan(mhz)] = 0.0
+    dur = trace.array("dur")[node].astype(float)
+    share = np.full(len(node), np.nan)
+    known = resolution > 0
+    share[known] = _prior(resolution[known])
+    place = np.full(trace.nodes.num_rows, -1, np.int64)
+    place[node] = np.arange(len(node))
+    changes = _changes(trace)
+    for rows, period, squares, count in changes:
+        mine = place[rows]
+        mine = mine[mine >= 0]
+        mine = mine[known[mine]]
+        like = resolution[mine] < _LIKE * period
+        prior = _prior(resolution[mine]) ** 2
+        told = (prior * PRIOR_WEIGHT + squares * count) / (PRIOR_WEIGHT + count)
+        told = np.where(resolution[mine] < CHANGES_NS, told, np.maximum(told, prior))
+        share[mine] = np.sqrt(np.where(like, told, prior))
+    share[known] /= np.sqrt(np.maximum(dur[known] / np.maximum(resolution[known], 1.0), 1.0))
+    own = np.isnan(mhz) & np.isin(node, counted.in_own_run(trace))
+    own &= _column(trace, counted.CLOCK, node) > 0  # counted, so that it is of its own cycles
+    mhz[own] = _column(trace, counted.CLOCK, node)[own]
+    share[own], resolution[own] = COUNTED_ERROR, dur[own]
+    return Clocks(mhz, share, resolution.astype(np.int64))
+
+
+_LIKE = 1.5
+"""Samples whose times are known to much less than their period tell how it changes over one."""
+
+
+def _prior(resolution_ns: Array) -> Array:
+    """How much a clock is expected to change within this time, as a share of it."""
+    return PRIOR_SHARE * np.sqrt(-np.expm1(-resolution_ns / CHANGES_NS))
+
+
+def _changes(trace: Trace) -> list[tuple[Array, float, float, int]]:
+    """Of each GPU: its work, its clock's period, half the mean square of a step, how many steps."""
+    found = []
+    for gpu in gpus(trace, quantities=(GFXCLK,)):
+        sources = gpu.told.get(GFXCLK.name, ())
+        start = trace.array("ts")[gpu.rows]
+        end = start + trace.array("dur")[gpu.rows]
+        window = int(start.min()), int(end.max())
+        for source in sources[:1]:
+            steps = [_steps(samples, *window) for _, samples in source.samples]
+            squares = np.concatenate(steps)
+            if squares.size:
+                period = max(s.resolution_ns for _, s in source.samples)
+                found.append((gpu.rows, float(period), float(squares.mean()) / 2, len(squares)))
+    return _pooled(found)
+
+
+def _pooled(found: list[tuple[Array, float, float, int]]) -> list[tuple[Array, float, float, int]]:
+    """GPUs that were sampled alike tell of each other how much a clock changes."""
+    total = sum(count for *_, count in found)
+    if not total:
+        return found
+    mean = sum(squares * count for _, _, squares, count in found) / total
+    return [(rows, period, mean, total) for rows, period, _, _ in found]
+
+
+def _steps(samples: Samples, start: int, end: int) -> Array:
+    """Squares of the steps from sample to sample within a window, as shares of the clock."""
+    inside = np.flatnonzero((samples.ts >= start) & (samples.ts <= end))
+    if inside.size < 2:  # noqa: PLR2004
+        return np.zeros(0)
+    value = samples.value[inside]
+    known = ~samples.unknown[inside[:-1]] & (value[:-1] > 0) & (value[1:] > 0)
+    return np.diff(np.log(np.maximum(value, 1e-9)))[known] ** 2
+
+
+def _column(trace: Trace, name: str, node: Array) -> Array:
+    if name not in trace.nodes.column_names:
+        return np.zeros(len(node))
+    return arrow.numbers(trace.nodes[name], 0)[node].astype(float)

@@ -1,0 +1,240 @@
+"""How long a job would take at other core clocks: its graph timed anew, with the error of that.
+
+Kernels last as `sensitivity` says; all else takes the time that it took, and waits as long as it
+must. So what slack absorbs does not count, on whatever rank.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chopper_interop.activity import windows
+from chopper_interop.dvfs import clock_errors, memory_clock
+from chopper_interop.schemas.kinds import Kind
+from chopper_interop.timing import paths, spans
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from chopper_interop.dvfs.sensitivity import Sensitivities
+    from chopper_interop.dvfs.sensitivity_together import Ratio
+    from chopper_interop.timing.model import Timing
+    from chopper_interop.timing.spans import Spans
+
+    Array = npt.NDArray[Any]
+
+TWO_SIDED = 1.96
+"""Standard errors on either side of 95 % of a normal distribution."""
+COMM_ERROR = 0.05
+"""Sensitivity of communication to the core clock: none, and one standard deviation."""
+
+
+@dataclass(frozen=True)
+class Durations:
+    """How much longer each piece of GPU work would take; 0 of what stays.
+
+    Parameters
+    ----------
+    log
+        Logarithm of the duration then over the one measured, of each node.
+    statistical, clock, form
+        Errors of it, as of `sensitivity.Ratio`.
+    key
+        Kernels that share the statistical error; -1 of other nodes.
+    unknown
+        Kernels of which no clock is known and no other run tells: they stay.
+    single
+        Error of each by its own clock; it has no weight in the time of many.
+    """
+
+    log: Array
+    statistical: Array
+    clock: Array
+    form: Array
+    key: Array
+    unknown: int
+    single: Array
+
+    @property
+    def error(self) -> Array:
+        """Standard deviation of `log` of each node."""
+        return np.sqrt(self.statistical**2 + self.clock**2 + self.form**2 + self.single**2)
+
+    def with_memory(self, known: Sensitivities, ratio: Array) -> Durations:
+        """The same at another memory clock too, see `memory_clock.change`."""
+        node = known.repeats.node
+        log, form = self.log.copy(), self.form.copy()
+        more, error = memory_clock.change(known, ratio)
+        log[node] += more
+        form[node] = np.hypot(form[node], error)
+        return replace(self, log=log, form=form)
+
+    def only(self, which: Array) -> Durations:
+        """The same of some nodes; all others stay."""
+        return Durations(
+            log=np.where(which, self.log, 0.0),
+            statistical=np.where(which, self.statistical, 0.0),
+            clock=np.where(which, self.clock, 0.0),
+            form=np.where(which, self.form, 0.0),
+            key=np.where(which, self.key, -1),
+            unknown=self.unknown,
+            single=np.where(which, self.single, 0.0),
+        )
+
+
+def durations(
+    known: Sensitivities, ratio: Ratio, mhz: Array, *, is_change: bool = False
+) -> Durations:
+    """How long each kernel would take.
+
+    Parameters
+    ----------
+    known
+        Sensitivities of the trace.
+    ratio
+        Of its kernels, as `Sensitivities.ratio` gives it for these clocks.
+    mhz, is_change
+        Clock of each repeat then, as it was given there.
+    """
+    r = known.repeats
+    shape, noise, error = known.shapes(ratio, mhz, is_change=is_change)
+    n = r.trace.nodes.num_rows
+    told = ~np.isnan(ratio.log[r.key])
+    columns = [np.zeros(n) for _ in range(4)]
+    rows, k = r.node[told], r.key[told]
+    shape = np.nan_to_num(shape)  # without a clock of its own it changes as all of the kernel's
+    moved = ratio.log - r.mean(shape)
+    floor = np.minimum(np.log(np.maximum(known.floors(mhz), 1.0) / r.dur), 0.0)
+    columns[0][rows] = np.maximum(shape[told] + moved[k] - noise[told], floor[told])
+    for column, values in zip(
+        columns[1:], (ratio.statistical, ratio.clock, ratio.form), strict=True
+    ):
+        column[rows] = values[k]
+    _communication(known, mhz, columns[3], is_change=is_change)
+    key = np.full(n, -1, np.int64)
+    key[rows] = k
+    log, statistical, clock, form = columns
+    single = np.zeros(n)
+    single[rows] = error[told]
+    return Durations(log, statistical, clock, form, key, int(np.count_nonzero(~told)), single)
+
+
+def _communication(known: Sensitivities, mhz: Array, form: Array, *, is_change: bool) -> None:
+    """Write by how much transfers may be off that are taken not to follow the clock."""
+    r = known.repeats
+    comm = np.flatnonzero(r.trace.array("kind") == Kind.COMM)
+    both = ~np.isnan(mhz) & ~np.isnan(r.clocks.mhz)
+    if not comm.size or not both.any():
+        return
+    if is_change:  # as much as that of kernels in the mean
+        share = np.full(len(comm), abs(1 - float(np.mean(r.clocks.mhz[both] / mhz[both]))))
+    else:
+        share = np.abs(1 - clock_errors.of(r.trace, comm).mhz / float(mhz[both].max()))
+    form[comm] = COMM_ERROR * np.nan_to_num(share)
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """How long windows would last, nanoseconds, one value each.
+
+    Parameters
+    ----------
+    ns
+        How long.
+    statistical
+        What errors of single kernels make of it, (window, kernel).
+    clock, form
+        What the errors make of it that all kernels have in common.
+    """
+
+    ns: Array
+    statistical: Array
+    clock: Array
+    form: Array
+
+    @property
+    def error_ns(self) -> Array:
+        """One standard deviation."""
+        own = np.sum(self.statistical**2, axis=1)
+        return np.sqrt(own + self.clock**2 + self.form**2)
+
+    def interval(self) -> tuple[Array, Array]:
+        """From where to where 95 % lie."""
+        half = TWO_SIDED * self.error_ns
+        return np.maximum(self.ns - half, 0), self.ns + half
+
+    @classmethod
+    def none(cls) -> Lengths:
+        """Of no windows."""
+        nothing = np.zeros(0)
+        return cls(nothing, np.zeros((0, 0)), nothing, nothing)
+
+    def mean(self) -> Lengths:
+        """All windows as one: the mean of them."""
+        columns = (self.ns, self.statistical, self.clock, self.form)
+        return Lengths(*(np.atleast_1d(column.mean(axis=0, keepdims=True)) for column in columns))
+
+
+class Retiming:
+    """A model timed anew with other durations.
+
+    Parameters
+    ----------
+    timing
+        The model.
+    found
+        Windows whose lengths are asked for.
+    """
+
+    def __init__(self, timing: Timing, found: Spans) -> None:
+        self._timing, self._spans = timing, found
+        self._owner = paths.owners(timing)
+
+    def measured(self) -> Array:
+        """How long windows lasted."""
+        return self._spans.lengths(self._timing.at_ns)
+
+    def lengths(self, told: Durations) -> Lengths:
+        """How long windows would last, and the errors of that."""
+        lag = self._lag(told.log)
+        at = self._timing.retimed(lag)
+        ns = self._spans.lengths(at)
+        systematic = [
+            (self._length(told.log + error) - self._length(told.log - error)) / 2
+            for error in (told.clock, told.form)
+        ]
+        return Lengths(ns.astype(float), self._statistical(told, lag, at), *systematic)
+
+    def _length(self, log: Array) -> Array:
+        return self._spans.lengths(self._timing.retimed(self._lag(log))).astype(float)
+
+    def _lag(self, log: Array) -> Array:
+        factor = np.append(np.exp(log), 1.0)[self._owner]
+        lag = self._timing.lag_ns
+        scaled = np.rint(lag * factor).astype(np.int64)
+        return np.where((lag > 0) & (factor != 1.0), scaled, lag)
+
+    def _statistical(self, told: Durations, lag: Array, at: Array) -> Array:
+        """Errors of kernels, each by the time that the path of each window runs over it then."""
+        kernel = np.append(told.key, -1)[self._owner] + 1
+        walked = paths.Paths(self._timing, self._owner, kernel)
+        n = int(told.key.max(initial=-1)) + 1
+        error = np.zeros(n)
+        mine = told.key >= 0
+        error[told.key[mine]] = told.statistical[mine]
+        starts = self._spans.starts(at).tolist()
+        ends = self._spans.last(at).tolist()
+        table = np.zeros((len(starts), n + 1))
+        for row, (last, start) in enumerate(zip(ends, starts, strict=True)):
+            found = walked.by_class(lag, at, last, start)
+            table[row, : len(found)] = found
+        return table[:, 1:] * error
+
+
+def windows_of(timing: Timing, steps: str, ranks: str) -> Spans:
+    """Training steps of a job, or all of one that has none."""
+    has_steps = bool(windows.marked(timing.graph.trace))
+    return spans.of(timing, steps or ("each" if has_steps else ""), ranks)

@@ -1,0 +1,311 @@
+"""How the times of repeats of a kernel follow the clock: laws fitted to them, and their errors.
+
+A law is convex and piecewise linear in the length x of a clock period: ``t = a + b x``, or with a
+bend, ``t = a + b x + c max(0, x - k)`` with b, c >= 0: cycles that the core needs, and times that
+it does not scale; where the clock is low the core bounds the kernel, where it is high other things
+do (the form of the Ascend model, ASPLOS 2025). One straight line and lines with a bend at several
+places are fitted to each kernel's repeats by iteratively reweighted least squares (Huber), and
+averaged by how well they fit, as their Bayesian information criterion says. Parameters' errors are
+from leaving out one cluster of repeats after the other (the delete-one jackknife).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from chopper_interop.columns import gather
+from chopper_interop.columns.compiled import jit
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Array = npt.NDArray[Any]
+
+BENDS = 11
+"""Places of bends that are tried, evenly within the range of x of a kernel."""
+_MARGIN = 0.1
+"""Share of the range on either side within which no bend is tried."""
+_ROUNDS = 5
+_HUBER = 1.345
+_MAD = 1.4826
+_SIZE = 3
+"""Parameters of a law with a bend."""
+
+
+class Laws(NamedTuple):
+    """Laws of kernels; arrays (kernel, model) where not said otherwise.
+
+    Parameters
+    ----------
+    base, slope, bend, knee
+        a [ns], b and c [ns / x], k [x] of each model: the straight line, and those with bends.
+    weight
+        How likely each model is; 0 throughout where there was nothing to fit.
+    best
+        The likeliest model, (kernel,).
+    covariance
+        Of a, b and c of the best, (kernel, 3, 3).
+    spread
+        Robust standard deviation of the repeats around the best, as a share, (kernel,).
+    """
+
+    base: Array
+    slope: Array
+    bend: Array
+    knee: Array
+    weight: Array
+    best: Array
+    covariance: Array
+    spread: Array
+
+    def times(self, kernel: Array, x: Array) -> Array:
+        """Time of each of some kernels at x by all models together."""
+        weight = self.weight[kernel]
+        return np.einsum("ij,ij->i", weight, self.each(kernel, x))
+
+    def each(self, kernel: Array, x: Array) -> Array:
+        """The same by each model, (kernel, model)."""
+        over = np.maximum(0.0, x[:, None] - self.knee[kernel])
+        found: Array = (
+            self.base[kernel] + self.slope[kernel] * x[:, None] + self.bend[kernel] * over
+        )
+        return found
+
+    def slopes(self, kernel: Array, x: Array) -> Array:
+        """How much longer each kernel takes by each model for a longer x, (kernel, model)."""
+        over = x[:, None] > self.knee[kernel]
+        found: Array = self.slope[kernel] + self.bend[kernel] * over
+        return found
+
+
+def fitted(x: Array, t: Array, key: Array, cluster: Array, n_keys: int) -> Laws:
+    """Laws of kernels from their repeats.
+
+    Parameters
+    ----------
+    x
+        Length of a clock period while each repeat ran, in any unit.
+    t
+        Its duration, nanoseconds.
+    key
+        Which kernel it is a repeat of, from 0 on.
+    cluster
+        Those of one number have errors in common, such as of one GPU; from 0 on.
+    n_keys
+        How many kernels there are.
+    """
+    first, place = gather.places(key, n_keys)
+    models = BENDS + 1
+    base, slope, bend, knee, weight = (np.zeros((n_keys, models)) for _ in range(5))
+    best = np.zeros(n_keys, np.int64)
+    covariance, spread = np.zeros((n_keys, _SIZE, _SIZE)), np.zeros(n_keys)
+    _fit_all(
+        np.ascontiguousarray(x[place], float), np.ascontiguousarray(t[place], float),
+        np.ascontiguousarray(cluster[place], np.int64), first,
+        base, slope, bend, knee, weight, best, covariance, spread,
+    )  # fmt: skip
+    return Laws(base, slope, bend, knee, weight, best, covariance, spread)
+
+
+@jit
+def _fit_all(  # noqa: PLR0913, PLR0917 # columns
+    x: Array,
+    t: Array,
+    cluster: Array,
+    first: Array,
+    base: Array,
+    slope: Array,
+    bend: Array,
+    knee: Array,
+    weight: Array,
+    best: Array,
+    covariance: Array,
+    spread: Array,
+) -> None:
+    models = base.shape[1]
+    for k in range(len(first) - 1):
+        low, high = first[k], first[k + 1]
+        n = high - low
+        if n <= _SIZE:
+            continue
+        own_x, own_t = x[low:high], t[low:high]
+        scale = np.median(own_t)
+        least, most = own_x.min(), own_x.max()
+        if not most > least or not scale > 0:
+            continue
+        y = own_t / scale
+        w, sigma = _robust(own_x, y)
+        sums = np.full(models, np.inf)
+        for m in range(models):
+            bent = m > 0
+            part = _MARGIN + (1.0 - 2.0 * _MARGIN) * (m - 1) / max(models - 2, 1)
+            place = least + part * (most - least) if bent else most
+            theta, sums[m] = _law(own_x, y, w, place, bent)
+            base[k, m], slope[k, m], bend[k, m] = (
+                theta[0] * scale,
+                theta[1] * scale,
+                theta[2] * scale,
+            )
+            knee[k, m] = place
+        _weigh(sums, n, models, weight[k])
+        best[k] = np.argmax(weight[k])
+        spread[k] = sigma
+        matrix = _jackknife(own_x, y, w, knee[k, best[k]], bend[k, best[k]] > 0, cluster[low:high])
+        covariance[k] = matrix * scale * scale
+
+
+@jit
+def _weigh(sums: Array, n: int, models: int, weight: Array) -> None:
+    """Write how likely models are by their weighted squares; each bend is as likely as the others."""
+    score = np.empty(models)
+    for m in range(models):
+        parameters = 2.0 if m == 0 else 3.0
+        prior = 0.0 if m == 0 else 2.0 * np.log(models - 1.0)
+        score[m] = n * np.log(max(sums[m], 1e-300)) + parameters * np.log(n) + prior
+    least = score.min()
+    for m in range(models):
+        weight[m] = np.exp(-0.5 * (score[m] - least))
+    weight /= weight.sum()
+
+
+@jit
+def _robust(x: Array, y: Array) -> tuple[Array, float]:
+    """Huber's weights of repeats around a line with one bend in the middle, and their spread."""
+    w = np.ones(len(x))
+    sigma = 0.0
+    place = 0.5 * (x.min() + x.max())
+    for _ in range(_ROUNDS):
+        theta, _ = _law(x, y, w, place, True)  # numba
+        fit = theta[0] + theta[1] * x + theta[2] * np.maximum(0.0, x - place)
+        rest = y / fit - 1.0
+        sigma = _MAD * np.median(np.abs(rest - np.median(rest)))
+        if sigma <= 0:
+            break
+        for i in range(len(x)):
+            w[i] = min(1.0, _HUBER * sigma / max(abs(rest[i]), 1e-300)) / (fit[i] * fit[i])
+    return w, sigma
+
+
+@jit
+def _law(x: Array, y: Array, w: Array, knee: float, bent: bool) -> tuple[Array, float]:  # noqa: FBT001
+    """Parameters of a law with a bend at this place or none, and the weighted squares left."""
+    h, r = np.zeros((_SIZE, _SIZE)), np.zeros(_SIZE)
+    _moments(x, y, w, knee, h, r)
+    theta = _solved(h, r, bent)
+    if theta[0] < 0:  # no kernel takes fewer than its cycles,
+        theta = _solved(h, r, False)  # numba
+    theta[2] = min(theta[2], theta[0] / knee)  # nor beyond the bend
+    total = 0.0
+    for i in range(len(x)):
+        fit = theta[0] + theta[1] * x[i] + theta[2] * max(0.0, x[i] - knee)
+        total += w[i] * (y[i] - fit) ** 2
+    return theta, total
+
+
+@jit
+def _moments(x: Array, y: Array, w: Array, knee: float, h: Array, r: Array) -> None:
+    for i in range(len(x)):
+        over = max(0.0, x[i] - knee)
+        h[0, 0] += w[i]
+        h[0, 1] += w[i] * x[i]
+        h[0, 2] += w[i] * over
+        h[1, 1] += w[i] * x[i] * x[i]
+        h[1, 2] += w[i] * x[i] * over
+        h[2, 2] += w[i] * over * over
+        r[0] += w[i] * y[i]
+        r[1] += w[i] * x[i] * y[i]
+        r[2] += w[i] * over * y[i]
+    h[1, 0], h[2, 0], h[2, 1] = h[0, 1], h[0, 2], h[1, 2]
+
+
+@jit
+def _solved(h: Array, r: Array, bent: bool) -> Array:  # noqa: FBT001
+    """Parameters that fit best with slopes that are no less than 0: convex and rising laws."""
+    theta = np.zeros(_SIZE)
+    if bent:
+        full = _solved_3(h, r)
+        if full[1] >= 0 and full[2] > 0:
+            return full
+        if full[2] > 0:  # flat up to the bend
+            d = h[0, 0] * h[2, 2] - h[0, 2] * h[0, 2]
+            if d > 1e-14 * h[0, 0] * h[2, 2]:
+                c = (h[0, 0] * r[2] - h[0, 2] * r[0]) / d
+                if c > 0:
+                    theta[0], theta[2] = (r[0] - h[0, 2] * c) / h[0, 0], c
+                    return theta
+    d = h[0, 0] * h[1, 1] - h[0, 1] * h[0, 1]
+    if d > 1e-14 * h[0, 0] * h[1, 1]:
+        theta[1] = max(0.0, (h[0, 0] * r[1] - h[0, 1] * r[0]) / d)
+    theta[0] = (r[0] - h[0, 1] * theta[1]) / h[0, 0]
+    if theta[0] < 0:  # no kernel takes fewer than its cycles
+        theta[0], theta[1] = 0.0, r[1] / h[1, 1]
+    return theta
+
+
+@jit
+def _solved_3(h: Array, r: Array) -> Array:
+    """Solution of three equations, by cofactors of a scaled matrix; NaN if there is none."""
+    s = np.empty(_SIZE)
+    for i in range(_SIZE):
+        s[i] = np.sqrt(h[i, i]) if h[i, i] > 0 else 1.0
+    m = np.empty((_SIZE, _SIZE))
+    for i in range(_SIZE):
+        for j in range(_SIZE):
+            m[i, j] = h[i, j] / (s[i] * s[j])
+    inverse, d = _cofactors(m)
+    theta = np.full(_SIZE, np.nan)
+    if d > 1e-12:  # noqa: PLR2004 # beyond what doubles tell apart
+        for i in range(_SIZE):
+            total = 0.0
+            for j in range(_SIZE):
+                total += inverse[i, j] * r[j] / s[j]
+            theta[i] = total / d / s[i]
+    return theta
+
+
+@jit
+def _cofactors(m: Array) -> tuple[Array, float]:
+    """Adjugate and determinant of a symmetric matrix of three rows."""
+    c = np.empty((_SIZE, _SIZE))
+    c[0, 0] = m[1, 1] * m[2, 2] - m[1, 2] * m[1, 2]
+    c[0, 1] = m[0, 2] * m[1, 2] - m[0, 1] * m[2, 2]
+    c[0, 2] = m[0, 1] * m[1, 2] - m[0, 2] * m[1, 1]
+    c[1, 1] = m[0, 0] * m[2, 2] - m[0, 2] * m[0, 2]
+    c[1, 2] = m[0, 1] * m[0, 2] - m[0, 0] * m[1, 2]
+    c[2, 2] = m[0, 0] * m[1, 1] - m[0, 1] * m[0, 1]
+    c[1, 0], c[2, 0], c[2, 1] = c[0, 1], c[0, 2], c[1, 2]
+    return c, m[0, 0] * c[0, 0] + m[0, 1] * c[0, 1] + m[0, 2] * c[0, 2]
+
+
+@jit
+def _jackknife(x: Array, y: Array, w: Array, knee: float, bent: bool, cluster: Array) -> Array:  # noqa: FBT001
+    """Covariance of a law's parameters: without one cluster after the other."""
+    h, r = np.zeros((_SIZE, _SIZE)), np.zeros(_SIZE)
+    _moments(x, y, w, knee, h, r)
+    order = np.argsort(cluster)
+    thetas = np.zeros((len(x), _SIZE))
+    count, at = 0, 0
+    while at < len(order):
+        stop = at
+        while stop < len(order) and cluster[order[stop]] == cluster[order[at]]:
+            stop += 1
+        rows = order[at:stop]
+        h_out, r_out = np.zeros((_SIZE, _SIZE)), np.zeros(_SIZE)
+        _moments(x[rows], y[rows], w[rows], knee, h_out, r_out)
+        if h[0, 0] - h_out[0, 0] > 1e-9 * h[0, 0]:
+            thetas[count] = _solved(h - h_out, r - r_out, bent)
+            count += 1
+        at = stop
+    matrix = np.zeros((_SIZE, _SIZE))
+    if count < 2:  # noqa: PLR2004
+        return np.full((_SIZE, _SIZE), np.inf)
+    mean = np.zeros(_SIZE)
+    for c in range(count):
+        mean += thetas[c] / count
+    for c in range(count):
+        for i in range(_SIZE):
+            for j in range(_SIZE):
+                matrix[i, j] += (thetas[c, i] - mean[i]) * (thetas[c, j] - mean[j])
+    return matrix * ((count - 1.0) / count)

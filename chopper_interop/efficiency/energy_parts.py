@@ -1,0 +1,321 @@
+"""Energy of windows: what GPUs drew in each, in parts of the ranks that compute on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chopper_interop.activity import windows
+from chopper_interop.schemas.kinds import GPU_WORK
+from chopper_interop.telemetry import energy
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    import numpy.typing as npt
+
+    from chopper_interop.telemetry.gpus import Gpu, Source
+    from chopper_interop.telemetry.samples import Samples
+    from chopper_interop.trace import Trace
+
+    Array = npt.NDArray[Any]
+    Place = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Whole:
+    """What a GPU drew in a window, for all ranks that compute on it.
+
+    Parameters
+    ----------
+    gpu
+        The GPU.
+    start_ns, end_ns
+        The window, as ts.
+    powers
+        Sources of its power that count in the window, the finest first.
+    shared
+        Its energy.
+    counter_j
+        What its energy counter rose by over the time that power is known of; None if that has gaps,
+        or if there is no such counter.
+    counter_resolution_j
+        How far that may be from what was drawn: what it rose by from the sample before to the one
+        behind each end of that time, and what its tool rounds.
+    trapezoid_j
+        Energy of power as it is shown, whether a counter tells it better or not; None if no power
+        is shown.
+    """
+
+    gpu: Gpu
+    start_ns: int
+    end_ns: int
+    powers: list[tuple[Source, Samples]]
+    shared: energy.Shared
+    counter_j: float | None
+    counter_resolution_j: float | None
+    trapezoid_j: float | None
+
+    @property
+    def tools(self) -> list[str]:
+        """Who sampled its power."""
+        return list(dict.fromkeys(source.tool for source, _ in self.powers))
+
+    @property
+    def peak_w(self) -> float:
+        """Its highest power."""
+        samples = [samples for _, samples in _shown(self.gpu, self.powers)]
+        return energy.peak(samples, self.start_ns, self.end_ns)
+
+    @property
+    def resolution_ns(self) -> int:
+        """Time between samples of its power, the longest of several tools."""
+        return max(samples.resolution_ns for _, samples in self.powers)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Energy of one rank on one GPU in a window.
+
+    Parameters
+    ----------
+    rank, device, iteration
+        Whose it is, and of which step, `windows.WHOLE` if of none.
+    rows
+        Nodes of its work in the window.
+    of_each, cut_of_each
+        As of `energy.Shared`, of the part of each node that is in the window.
+    idle_j
+        Its part of the energy while nothing ran.
+    whole
+        The window; None if power is not known of any of it.
+    """
+
+    rank: int
+    device: int
+    iteration: int
+    rows: Array
+    of_each: Array
+    cut_of_each: Array
+    idle_j: float
+    whole: Whole | None
+
+
+def parts(trace: Trace, found: Sequence[Gpu], steps: str = "", ranks: str = "") -> list[Part]:
+    """Energy of all ranks, by rank, device and window.
+
+    Parameters
+    ----------
+    trace
+        Any trace.
+    found
+        Its GPUs, as `telemetry.gpus.gpus` gives them.
+    steps, ranks
+        As of `windows.of_ranks`; but without steps, the window of a GPU is from the first start to
+        the last end of all work on it, whichever ranks are chosen.
+    """
+    chosen = set(windows.chosen_ranks(trace, ranks))
+    stepped = windows.of_ranks(trace, steps, ranks) if steps else None
+    device = trace.array("device", "lanes")[trace.array("lane")]
+    told: set[Place] = set()
+    made: list[Part] = []
+    for gpu in found:
+        work = _Work(trace, gpu, device)
+        told |= {(rank, number) for rank, number in work.places if rank in chosen}
+        made += work.whole(chosen) if stepped is None else work.stepped(stepped)
+    for rank, number, rows in _working(trace, device):
+        if rank in chosen and (rank, number) not in told:
+            made += _unknown(trace, rank, number, rows, stepped)
+    return sorted(made, key=lambda part: (part.rank, part.device, part.iteration))
+
+
+def of_telemetry(found: Sequence[Gpu], chosen: Collection[int] | None = None) -> list[Part]:
+    """Energy of GPUs of which nothing but telemetry is known, from the first to the last sample.
+
+    Parameters
+    ----------
+    found
+        Such GPUs, as `telemetry.gpus.without_work` gives them.
+    chosen
+        Ranks that count; None for all, and for GPUs of no rank.
+
+    Returns
+    -------
+    list of Part
+        Parts without work: `idle_j` is all of the energy, whatever ran.
+    """
+    made = []
+    for gpu in found:
+        powers = energy.best_of(gpu)
+        if not powers or (chosen is not None and gpu.rank not in chosen):
+            continue
+        low = min(int(samples.ts[0]) for _, samples in powers)
+        high = max(int(samples.ts[-1]) for _, samples in powers)
+        none = np.zeros(0, np.int64)
+        told = energy.shared([samples for _, samples in powers], none, none, (low, high))
+        used = [power for power, ns in zip(powers, told.covered_of, strict=True) if ns]
+        shown = _showing(gpu)
+        counter = _counted(gpu, used, told, (low, high), is_shown=bool(shown))
+        trapezoid = _trapezoid(shown, low, high)
+        whole = Whole(gpu, low, high, used, told, *counter, trapezoid) if used else None
+        parts_of = (none, np.zeros(0), np.zeros(0), told.idle)
+        made.append(Part(gpu.rank, gpu.device, windows.WHOLE, *parts_of, whole))
+    return made
+
+
+def _showing(gpu: Gpu) -> list[tuple[Source, Samples]]:
+    """Sources that show power, and do not count energy."""
+    return [s for s in energy.powers_of(gpu) if not s[0].told.is_counter]
+
+
+def _trapezoid(shown: list[tuple[Source, Samples]], low: int, high: int) -> float | None:
+    """Energy of a window by the power that is shown; None if none is."""
+    if not shown:
+        return None
+    edges = np.array([[low], [high]])
+    return float(energy.drawn([samples for _, samples in shown], *edges)[0][0])
+
+
+class _Work:
+    """Work on one GPU, by start, and the sources of its power."""
+
+    def __init__(self, trace: Trace, gpu: Gpu, device: Array) -> None:
+        self.gpu, self.powers = gpu, energy.best_of(gpu)
+        self.shown = _showing(gpu)
+        start = trace.array("ts")[gpu.rows]
+        order = np.argsort(start, kind="stable")
+        self.rows, self.start = gpu.rows[order], start[order]
+        self.end = self.start + trace.array("dur")[self.rows]
+        self.reach = np.maximum.accumulate(self.end)
+        self.rank = trace.array("rank")[self.rows]
+        at = {rank: int(self.rows[np.argmax(self.rank == rank)]) for rank in gpu.ranks}
+        self.places = [(rank, int(device[row])) for rank, row in at.items()]
+
+    def whole(self, chosen: set[int]) -> list[Part]:
+        """Parts of all that ran."""
+        window = windows.Window(
+            windows.EVERY_RANK, windows.WHOLE, int(self.start[0]), int(self.reach[-1])
+        )
+        places = [place for place in self.places if place[0] in chosen]
+        return self._parts(window, slice(None), places)
+
+    def stepped(self, found: Sequence[windows.Window]) -> Iterator[Part]:
+        """Parts of windows."""
+        for place in self.places:
+            for window in found:
+                if window.rank == place[0]:
+                    at = _inside(self.start, self.end, self.reach, window)
+                    yield from self._parts(window, at, [place])
+
+    def _parts(
+        self, window: windows.Window, at: Array | slice, places: Sequence[Place]
+    ) -> list[Part]:
+        low, high = window.start_ns, window.end_ns
+        start, end = np.maximum(self.start[at], low), np.minimum(self.end[at], high)
+        powers = [(s, _cut(samples, low, high)) for s, samples in self.powers]
+        shared = energy.shared([samples for _, samples in powers], start, end, (low, high))
+        used = [power for power, ns in zip(powers, shared.covered_of, strict=True) if ns]
+        whole = None
+        if used:
+            counter = _counted(self.gpu, used, shared, (low, high), is_shown=bool(self.shown))
+            trapezoid = _trapezoid(self.shown, low, high)
+            whole = Whole(self.gpu, low, high, used, shared, *counter, trapezoid)
+        made = []
+        for rank, device in places:
+            mine = np.flatnonzero(self.rank[at] == rank)
+            made.append(
+                Part(
+                    rank, device, window.iteration, self.rows[at][mine], shared.of_each[mine],
+                    shared.cut[mine], shared.idle / len(self.gpu.ranks), whole,
+                )
+            )  # fmt: skip
+        return made
+
+
+def _inside(start: Array, end: Array, reach: Array, window: windows.Window) -> Array:
+    """Which of some work, by start, is within a window."""
+    first = int(np.searchsorted(reach, window.start_ns, "left"))
+    stop = int(np.searchsorted(start, window.end_ns, "left"))
+    at = np.arange(first, max(first, stop))
+    return at[(end[at] > window.start_ns) | (start[at] >= window.start_ns)]
+
+
+def _cut(samples: Samples, low: int, high: int) -> Samples:
+    """Samples within a window, with the one before and the one behind it."""
+    first = max(int(np.searchsorted(samples.ts, low, "right")) - 1, 0)
+    stop = int(np.searchsorted(samples.ts, high, "left")) + 1
+    if first == 0 and stop >= len(samples.ts):
+        return samples
+    stop = max(stop, first + 1)
+    unknown = samples.unknown[first:stop].copy()
+    unknown[-1:] = True
+    part = slice(first, stop)
+    return replace(samples, ts=samples.ts[part], value=samples.value[part], unknown=unknown)
+
+
+def _counted(
+    gpu: Gpu,
+    used: list[tuple[Source, Samples]],
+    shared: energy.Shared,
+    window: tuple[int, int],
+    *,
+    is_shown: bool,
+) -> tuple[float | None, float | None]:
+    """What a counter rose by while power is known, of the first tool whose counter tells it.
+
+    And how far that may be from what was drawn.
+    """
+    if not is_shown or not used:  # there is nothing but the counter
+        return None, None
+    first = max(window[0], min(int(samples.ts[0]) for _, samples in used))
+    last = min(window[1], max(int(samples.ts[-1]) for _, samples in used))
+    if shared.covered_ns != last - first:
+        return None, None
+    tools = dict.fromkeys(source.tool for source, _ in used)
+    for tool in tools:
+        counter = gpu.counters.get(tool)
+        rise = None if counter is None else energy.counted(counter, first, last)
+        if counter is not None and rise is not None:
+            rounded = abs(1 - energy.UNITS.get(tool, 1.0)) * rise
+            return rise, energy.around(counter, first, last) + rounded
+    return None, None
+
+
+def _shown(gpu: Gpu, powers: list[tuple[Source, Samples]]) -> list[tuple[Source, Samples]]:
+    """Power as it is shown, whose peaks are those of a GPU; what counts where there is none."""
+    return [s for s in energy.powers_of(gpu) if not s[0].told.is_counter] or powers
+
+
+def _working(trace: Trace, device: Array) -> Iterator[tuple[int, int, Array]]:
+    """Ranks and devices with GPU work, and its nodes."""
+    work = np.isin(trace.array("kind"), [int(k) for k in GPU_WORK])
+    for rank, piece in trace.rank_rows.items():
+        rows = np.flatnonzero(work[piece]) + piece.start
+        for number in np.unique(device[rows]).tolist():
+            yield rank, int(number), rows[device[rows] == number]
+
+
+def _unknown(
+    trace: Trace,
+    rank: int,
+    device: int,
+    rows: Array,
+    stepped: Sequence[windows.Window] | None,
+) -> Iterator[Part]:
+    """Parts of a rank of whose GPU no power is known."""
+    if stepped is None:
+        yield Part(rank, device, windows.WHOLE, rows, *_nothing(len(rows)), None)
+        return
+    start = trace.array("ts")[rows]
+    end = start + trace.array("dur")[rows]
+    reach = np.maximum.accumulate(end)
+    for window in stepped:
+        if window.rank == rank:
+            at = _inside(start, end, reach, window)
+            yield Part(rank, device, window.iteration, rows[at], *_nothing(len(at)), None)
+
+
+def _nothing(count: int) -> tuple[Array, Array, float]:
+    return np.full(count, np.nan), np.zeros(count), 0.0

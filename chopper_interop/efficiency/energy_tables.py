@@ -1,0 +1,228 @@
+"""Energy of windows as rows: of GPUs, ranks, nodes and steps, idle time and all; or of groups of work."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from chopper_interop.activity import grouping
+from chopper_interop.columns import arrow, gather
+from chopper_interop.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import numpy.typing as npt
+
+    from chopper_interop.efficiency.energy_parts import Part
+    from chopper_interop.trace import Trace
+
+    Array = npt.NDArray[Any]
+    Row = dict[str, Any]
+
+NODE = "node"
+"""Grain of machines; its column is `host`."""
+_CLASSES = ("compute_j", "comm_j", "copy_j")
+SUMS = ("energy_j", "work_j", "cut_j", "idle_j", *_CLASSES)
+_WHOLES = ("window_ns", "covered_ns", "telemetry_ns")
+_COUNTS = ("gpus", "gpus_unknown")
+_CHECKS = ("trapezoid_j", "counter_j", "counter_resolution_j", "difference_share")
+_OF_GPU = ("mean_power_w", "peak_power_w", *_CHECKS)
+_TEXTS = ("counter_verdict", "energy_by", "source")
+WITHIN, OUTSIDE = "within", "outside"
+"""Whether energy and counter are apart by no more than the counter's resolution."""
+COUNTER, TRAPEZOID = "counter", "trapezoid"
+"""What tells energy."""
+_COLUMNS = ("window_ns", "covered_ns", *SUMS, *_OF_GPU, "telemetry_ns", *_TEXTS)
+_TYPES = (
+    dict.fromkeys((*_WHOLES, *_COUNTS), pa.int64())
+    | dict.fromkeys((*SUMS, *_OF_GPU), pa.float64())
+    | dict.fromkeys(_TEXTS, pa.string())
+)
+OF_WORK = ("work_j", "cut_j", "idle_j", *_CLASSES)
+"""What is not known without work."""
+_NOBODY = -1
+"""The rank of GPUs of which no rank is known."""
+_KEYS = {"rank": pa.int64(), "device": pa.int64(), "iteration": pa.int32(), "host": pa.string()}
+
+
+def grains(by: str, steps: str) -> tuple[str, ...]:
+    """Names in `by`, each once, without ``job``; in windows of steps, the step is one of them.
+
+    Raises
+    ------
+    UsageError
+        One of them is neither of `grouping.GRAINS` nor `NODE`.
+    """
+    names = [name.strip() for name in by.split(",") if name.strip()]
+    for name in names:
+        if name not in (*grouping.GRAINS, NODE):
+            there = ", ".join((*grouping.GRAINS, NODE))
+            raise UsageError(f"by={by}: there is no {name!r}", hint=f"there are {there}")
+    told = [name for name in dict.fromkeys(names) if name != "job"]
+    if steps and "iteration" not in told:
+        told.insert(told.index("rank") + 1 if "rank" in told else 0, "iteration")
+    return tuple(told)
+
+
+def is_whole(names: Iterable[str], steps: str) -> bool:
+    """Whether groups are of ranks, nodes and windows alone: these have idle time as well."""
+    return set(names) <= ({"rank", NODE, "iteration"} if steps else {"rank", NODE})
+
+
+def summary(trace: Trace, parts: Sequence[Part]) -> Row:
+    """Sums over all, and of how many ranks energy is known."""
+    known = [part for part in parts if part.whole is not None]
+    sums = _sums(trace, parts)
+    unknown = {part.rank for part in parts if part.whole is None}
+    return {name: sums[name] if known else None for name in SUMS} | {
+        "ranks_known": len({part.rank for part in known} - {_NOBODY}),
+        "ranks_unknown": len(unknown - {_NOBODY}),
+    }
+
+
+def of_gpus(trace: Trace, parts: Sequence[Part], names: Sequence[str]) -> pa.Table:
+    """Energy of GPUs, ranks, nodes or the job, of each window of them."""
+    hosts = {rank.rank: rank.host or None for rank in trace.meta.ranks}
+    cells: dict[tuple[Any, ...], list[Part]] = {}
+    for part in parts:
+        told = {
+            "rank": None if part.rank == _NOBODY else part.rank,
+            NODE: hosts.get(part.rank),
+            "iteration": part.iteration,
+        }
+        device = (part.device,) if "rank" in names else ()
+        cells.setdefault((*(told[name] for name in names), *device), []).append(part)
+    keys = [_column(name) for name in names]
+    keys += ["device"] if "rank" in names else []
+    order = sorted(cells, key=lambda cell: tuple((value is not None, value) for value in cell))
+    rows = [dict(zip(keys, cell, strict=True)) | _row(trace, cells[cell]) for cell in order]
+    counts = () if "rank" in names else _COUNTS
+    if not keys:
+        keys, rows = ["job"], [row | {"job": trace.meta.job} for row in rows]
+    placed = sorted(keys, key=lambda key: (key != "rank", key != "device"))
+    types = _TYPES | {"job": pa.string()} | _KEYS
+    columns = (*placed, *counts, *_COLUMNS)
+    return pa.table({name: pa.array([row[name] for row in rows], types[name]) for name in columns})
+
+
+def of_work(
+    trace: Trace, parts: Sequence[Part], names: Sequence[str], *, stepped: bool
+) -> pa.Table:
+    """Energy of groups of work.
+
+    Parameters
+    ----------
+    trace, parts
+        The trace, and what its GPUs drew.
+    names
+        What to group by.
+    stepped
+        Whether parts are of windows of steps.
+    """
+    none = [np.zeros(0, np.int64)]
+    rows = np.concatenate([part.rows for part in parts] or none)
+    each = np.concatenate([part.of_each for part in parts] or none)
+    cut = np.concatenate([part.cut_of_each for part in parts] or none)
+    number = np.repeat(np.arange(len(parts)), [len(part.rows) for part in parts])
+    told = [_coded(trace, parts, name, rows, number, stepped=stepped) for name in names]
+    first, code = gather.distinct(*(codes for codes, _ in told))
+    order = np.lexsort(tuple(codes[first] for codes, _ in reversed(told)))
+    place = np.empty(len(first), np.int64)
+    place[order] = np.arange(len(first))
+    code, count = place[code], len(first)
+    known = np.bincount(code[~np.isnan(each)], minlength=count)
+    work = np.bincount(code, np.nan_to_num(each), count)
+    lost = np.bincount(code, cut, count)
+    idle = sum(part.idle_j for part in parts)
+    total = float(work.sum() + lost.sum()) + idle
+    blank = (known == 0) & (lost == 0)
+    figures: dict[str, Array] = {"energy_j": work + lost, "work_j": work, "cut_j": lost}
+    figures["energy_share"] = (work + lost) / total if total else np.zeros(count)
+    keys = {
+        _column(name): values(codes[first][order])
+        for name, (codes, values) in zip(names, told, strict=True)
+    }
+    counts = {"pieces": np.bincount(code, minlength=count), "energy_known": known}
+    return pa.table(
+        keys
+        | {name: arrow.array(values.astype(np.int64)) for name, values in counts.items()}
+        | {name: arrow.array(values, mask=blank) for name, values in figures.items()}
+    )
+
+
+def _column(grain: str) -> str:
+    return "host" if grain == NODE else grain
+
+
+def _coded(
+    trace: Trace, parts: Sequence[Part], name: str, rows: Array, number: Array, *, stepped: bool
+) -> tuple[Array, Any]:
+    """A code for each piece, and what turns codes into the values of a column."""
+    if name == "iteration" and stepped:
+        steps = np.array([part.iteration for part in parts], np.int64)
+        return steps[number], lambda used: arrow.array(used.astype(np.int32))
+    if name == NODE:
+        hosts = {rank.rank: rank.host for rank in trace.meta.ranks}
+        texts = sorted({hosts.get(part.rank, "") for part in parts})
+        of = np.array([texts.index(hosts.get(part.rank, "")) for part in parts], np.int64)
+        return of[number], lambda used: pa.array([texts[i] or None for i in used], pa.string())
+    groups = grouping.of(trace, rows, name)
+    return groups.code, lambda used: arrow.take(arrow.flat(groups.keys[name]), used)
+
+
+def _sums(trace: Trace, parts: Sequence[Part]) -> dict[str, float]:
+    """Energies of parts, summed; 0 of those that are not known."""
+    by_class = np.zeros(3)
+    cut = idle = 0.0
+    for part in parts:
+        classes = grouping.classes(trace, part.rows)
+        by_class += np.bincount(classes, np.nan_to_num(part.of_each), 3)
+        cut += float(part.cut_of_each.sum())
+        idle += part.idle_j
+    work = float(by_class.sum())
+    sums = {"energy_j": work + cut + idle, "work_j": work, "cut_j": cut, "idle_j": idle}
+    return sums | dict(zip(_CLASSES, by_class.tolist(), strict=True))
+
+
+def _row(trace: Trace, parts: Sequence[Part]) -> Row:
+    known = [part for part in parts if part.whole is not None]
+    unknown = len({(p.rank, p.device) for p in parts} - {(p.rank, p.device) for p in known})
+    if not known:
+        return dict.fromkeys(_COLUMNS) | {"gpus": 0, "gpus_unknown": unknown}
+    # those that share a GPU have its window in common
+    wholes = {(id(p.whole.gpu), p.whole.start_ns): p.whole for p in known if p.whole}.values()
+    covered = sum(whole.shared.covered_ns for whole in wholes)
+    total = sum(whole.shared.total for whole in wholes)
+    counter = _sum(whole.counter_j for whole in wholes)
+    resolution = None if counter is None else _sum(w.counter_resolution_j for w in wholes)
+    by = (s.told.is_counter for whole in wholes for s, _ in whole.powers)
+    verdict = None
+    if counter is not None and resolution is not None:
+        verdict = WITHIN if abs(total - counter) <= resolution else OUTSIDE
+    tools = dict.fromkeys(tool for whole in wholes for tool in whole.tools)
+    return _sums(trace, known) | {
+        "gpus": len({id(whole.gpu) for whole in wholes}),
+        "gpus_unknown": unknown,
+        "window_ns": sum(whole.end_ns - whole.start_ns for whole in wholes),
+        "covered_ns": covered,
+        "mean_power_w": total / (covered * 1e-9),
+        "peak_power_w": max(whole.peak_w for whole in wholes),
+        "trapezoid_j": _sum(whole.trapezoid_j for whole in wholes),
+        "counter_j": counter,
+        "counter_resolution_j": resolution,
+        "counter_verdict": verdict,
+        "energy_by": ", ".join(dict.fromkeys(COUNTER if one else TRAPEZOID for one in by)),
+        "difference_share": (total - counter) / counter if counter else None,
+        "telemetry_ns": max(whole.resolution_ns for whole in wholes),
+        "source": ", ".join(tools),
+    }
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    """Sum; None unless all are known."""
+    told = list(values)
+    known = [value for value in told if value is not None]
+    return sum(known) if len(known) == len(told) else None

@@ -1,0 +1,1 @@
+"""Files: unpacked, whole or not there; JSON text, SQLite, protocol buffers."""

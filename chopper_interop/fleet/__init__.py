@@ -1,0 +1,1 @@
+"""GPUs against each other: their means and places, who leads, who is slow."""

@@ -1,0 +1,1 @@
+"""GPUs: which one of one source is which of another, and what each can do."""

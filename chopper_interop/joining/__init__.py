@@ -1,0 +1,1 @@
+"""One job: what several files tell of the same run, put together."""

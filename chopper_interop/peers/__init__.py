@@ -1,0 +1,1 @@
+"""Other tools' definitions of the same figures, for `compat=`."""

@@ -1,0 +1,303 @@
+"""What two other tools say of the same trace: their definitions, not ours.
+
+Both compute in microseconds as JSON gives them: whole numbers, or float64 where any time has a
+fraction, which at an epoch of 1.7e15 µs is a grid of 0.25 µs. Here as well, so that figures agree.
+
+Holistic Trace Analysis (traceinsight 0.6.1): what counts are events with a stream, whatever their
+category, so waits that CUPTI records and host operators of Triton too; by name, what begins with
+nccl (or hip) communicates, what begins with Memcpy, Memset or dma is memory, waits are neither, and
+the rest computes. Times with fractions are rounded inwards to whole microseconds (a kernel within
+one gets a negative duration). With several ProfilerSteps in the job, the last is left out, and so
+is GPU work that no call before it launched.
+
+TraceLens (171dd747), GPU timeline of all events: kernels, copies and fills count; kernels with
+"nccl" in their name communicate, copies copy, the rest computes.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from chopper_interop import arguments
+from chopper_interop.activity import windows
+from chopper_interop.columns import intervals
+from chopper_interop.errors import NoSuchDefinitionsError
+from chopper_interop.result import Result
+from chopper_interop.schemas.kinds import GPU_WORK, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import numpy.typing as npt
+
+    from chopper_interop.trace import Trace
+
+    Array = npt.NDArray[Any]
+
+_BASE_NS = 7_889_238 * 10**9
+"""Kineto counts from the last multiple of this before the trace: three months as C++ counts them."""
+_ENDS = 1 << 16
+COMM, MEMORY, COMPUTE, _NEITHER = range(4)
+"""Sorts of events."""
+_HTA_NAMES = (
+    (COMM, re.compile(r"nccl|hip")),
+    (MEMORY, re.compile(r"Memcpy|Memset|dma")),
+    (_NEITHER, re.compile(r".*(Memcpy|Memset|dma|Sync|Stream Wait Event)|cuda.*LaunchKernel|runFunction")),
+)  # fmt: skip
+_WITHOUT_CORRELATION = ("Event Sync", "Context Sync")
+_STEP = "ProfilerStep"
+
+CONVENTIONS = {
+    "hta": {
+        "definition": "Holistic Trace Analysis (traceinsight 0.6.1)",
+        "window": "with two or more ProfilerSteps in the job, without the last: GPU events that a "
+        "call before it launched; else all. From the first start to the last end",
+        "links": "where the last step is left out, GPU events without a recorded call are too",
+        "events": "everything with a stream: CUPTI's waits and Triton's host operators count as busy",
+        "memset": "counts as memory, as copies do; so neither compute nor communication",
+        "copies": "copies by kernels of the runtime (__amd_rocclr_*) count as compute",
+        "rounding": "where times have fractions of microseconds, starts up and ends down to whole ones",
+    },
+    "tracelens": {
+        "definition": "TraceLens (171dd747), GPU timeline of all events (not its default, which "
+        "leaves out GPU events below no host operator)",
+        "window": "from the first start to the last end of kernels, copies and fills",
+        "links": "all count, whether their launch is recorded or not",
+        "memset": "counts as compute",
+        "copies": "copies by kernels of the runtime (__amd_rocclr_*) count as compute; exposed copies "
+        "are those beside neither compute nor communication",
+        "rounding": "float64 microseconds: a grid of 0.25 µs where times count from 1970",
+    },
+}
+"""What is said of figures by another tool's definition."""
+
+
+@dataclass(frozen=True)
+class _Events:
+    """What counts, in microseconds."""
+
+    sort: Array
+    start: Array
+    end: Array
+    left_out: int = 0
+
+    def of(self, *sorts: int) -> tuple[Array, Array]:
+        """Starts and ends of these sorts."""
+        which = np.isin(self.sort, sorts)
+        return self.start[which], self.end[which]
+
+
+def temporal(trace: Trace, compat: str, ranks: str, *, default: bool) -> Result:
+    """The temporal breakdown as another tool gives it: a row a rank, microseconds."""
+    rows = {"hta": _hta_breakdown, "tracelens": _tracelens_timeline}
+    return _result("temporal", trace, compat, ranks, rows, default=default)
+
+
+def overlap(trace: Trace, compat: str, ranks: str, *, default: bool) -> Result:
+    """The overlap of communication and compute as another tool gives it: a row a rank."""
+    rows = {"hta": _hta_overlap, "tracelens": _tracelens_overlap}
+    return _result("overlap", trace, compat, ranks, rows, default=default)
+
+
+def _result(
+    analysis: str,
+    trace: Trace,
+    compat: str,
+    ranks: str,
+    known: Mapping[str, Callable[[_Events], dict[str, Any]]],
+    *,
+    default: bool,
+) -> Result:
+    if compat not in known:
+        raise NoSuchDefinitionsError(f"compat={compat}: there are {', '.join(sorted(known))}")
+    if not default:
+        raise NoSuchDefinitionsError(
+            f"compat={compat} has rows of ranks and a window of its own",
+            hint="leave by and steps out",
+        )
+    read = {"hta": hta_events, "tracelens": _tracelens_events}[compat]
+    events = {rank: read(trace, rank) for rank in windows.chosen_ranks(trace, ranks)}
+    found = [{"rank": rank} | known[compat](of) for rank, of in events.items() if len(of.sort)]
+    names = list(found[0]) if found else ["rank"]
+    types = {name: pa.int64() if name == "rank" else pa.float64() for name in names}
+    table = pa.table({name: pa.array([row[name] for row in found], types[name]) for name in names})
+    conventions = dict(CONVENTIONS[compat])
+    failed = [row["rank"] for row in found if any(value is None for value in row.values())]
+    if failed and analysis == "temporal":
+        conventions["failed"] = (
+            f"on rank {failed[0]} the tool itself fails (AssertionError): durations that its "
+            "rounding makes negative add up to more than there is"
+        )
+    conventions["left out"] = f"{sum(of.left_out for of in events.values())} GPU events"
+    if not found:
+        conventions["no rows"] = "there is no GPU work in the trace"
+    return Result(analysis, table, {"ranks": len(found)}, conventions)
+
+
+def _hta_breakdown(events: _Events) -> dict[str, Any]:
+    busy, compute = merged(events.start, events.end), merged(*events.of(COMPUTE))
+    whole = float(busy[1][-1] - busy[0][0])
+    idle = whole - float((busy[1] - busy[0]).sum())
+    computing = float((compute[1] - compute[0]).sum())
+    other = whole - computing - idle
+    times = {"idle": idle, "compute": computing, "non_compute": other, "kernel": whole}
+    fails = idle > whole or computing > whole or other < 0
+    row: dict[str, Any] = {f"{name}_time_us": time for name, time in times.items()}
+    for name in ("idle", "compute", "non_compute"):
+        row[f"{name}_time_percent"] = round(100 * times[name] / whole, 2) if whole else None
+    return dict.fromkeys(row) if fails else row
+
+
+def _hta_overlap(events: _Events) -> dict[str, Any]:
+    comm, compute = merged(*events.of(COMM)), merged(*events.of(COMPUTE))
+    total = float((comm[1] - comm[0]).sum())
+    if not total:
+        return {"comp_comm_overlap_percent": None}
+    ran = [intervals.union(*merged) for merged in (comm, compute)]  # without negative ones
+    both = _length(ran[0]) + _length(ran[1]) - _length(_both(*ran))
+    return {"comp_comm_overlap_percent": round(100 * both / total, 2)}
+
+
+def hta_events(trace: Trace, rank: int) -> _Events:
+    """What Holistic Trace Analysis counts of a rank."""
+    rows = trace.rank_rows[rank]
+    kind, ts, dur, name, correlation = (
+        trace.array(column)[rows] for column in ("kind", "ts", "dur", "name", "correlation")
+    )
+    start, end = whole_microseconds(trace, rank, ts, dur)
+    stream = has_stream(trace, np.arange(rows.start, rows.stop), kind)
+    counts = stream & before_last_step(trace, name, start, correlation, stream)
+    order = np.argsort(start[counts], kind="stable")
+    sort = np.array([*(hta_sort(text) for text in trace.names()), 0], np.int64)[name[counts]]
+    left_out = int(np.count_nonzero(stream & ~counts))
+    return _Events(sort[order], start[counts][order], end[counts][order], left_out)
+
+
+def hta_sort(name: str) -> int:
+    """What Holistic Trace Analysis takes an event for by its name."""
+    return next((sort for sort, pattern in _HTA_NAMES if pattern.match(name)), COMPUTE)
+
+
+def has_stream(trace: Trace, rows: Array, kind: Array) -> Array:
+    """What carries a stream: all GPU work, and what says so of itself."""
+    stream = np.isin(kind, [int(k) for k in GPU_WORK])
+    others = np.flatnonzero(~stream & (trace.array("args_len")[rows] > 0) & (kind != Kind.INSTANT))
+    code, values = arguments.values(trace, rows[others], "stream")
+    told = [isinstance(v, int) and not isinstance(v, bool) and v != -1 for v in values]
+    stream[others] = np.array([*told, False])[code]
+    lane = trace.array("lane")[rows]
+    is_wait = (kind == Kind.GPU_SYNC) & (trace.array("args_len")[rows] == 0)
+    stream[is_wait] = (trace.array("number", "lanes")[lane] >= 0)[is_wait]
+    return stream
+
+
+def before_last_step(
+    trace: Trace, name: Array, start: Array, correlation: Array, stream: Array
+) -> Array:
+    """What is launched before the last step; all, where the job has not several."""
+    texts = trace.names()
+    is_step = np.array([*(text.startswith(_STEP) for text in texts), False])
+    used = np.zeros(len(is_step), np.bool_)
+    used[trace.array("name")] = True
+    if np.count_nonzero(is_step & used) < 2:  # noqa: PLR2004
+        return np.ones(len(name), np.bool_)
+    anyway = np.array([*(text in _WITHOUT_CORRELATION for text in texts), False])[name]
+    on_gpu = (stream & (correlation >= 0)) | anyway
+    steps = is_step[name] & ~on_gpu
+    host = np.flatnonzero(~on_gpu)
+    if not host.size:
+        return np.ones(len(name), np.bool_)
+    last = start[steps].max() if steps.any() else start[host].min()
+    before = ~on_gpu & (start < last)
+    return before | (on_gpu & np.isin(correlation, np.unique(correlation[before])))
+
+
+def merged(start: Array, end: Array) -> tuple[Array, Array]:
+    """Union as Holistic Trace Analysis merges: what ends before its start takes time away."""
+    if not start.size:
+        return start, end
+    reach = np.maximum.accumulate(end)
+    first = np.flatnonzero(np.concatenate([[True], start[1:] > reach[:-1]]))
+    return start[first], np.maximum.reduceat(end, first)
+
+
+def _tracelens_events(trace: Trace, rank: int) -> _Events:
+    rows = trace.rank_rows[rank]
+    kind = trace.array("kind")[rows]
+    work = np.flatnonzero(np.isin(kind, [int(k) for k in GPU_WORK]))
+    ts, dur = (trace.array(column)[rows][work] for column in ("ts", "dur"))
+    start, end = microseconds(trace, rank, ts, dur)
+    nccl = np.array([*("nccl" in text for text in trace.names()), False])
+    sort = np.where(nccl[trace.array("name")[rows][work]], COMM, COMPUTE)
+    sort[kind[work] == Kind.MEMCPY] = MEMORY
+    return _Events(sort, start, end)
+
+
+def _tracelens_timeline(events: _Events) -> dict[str, Any]:
+    compute, comm, memory = (intervals.union(*events.of(sort)) for sort in (COMPUTE, COMM, MEMORY))
+    busy = intervals.union(events.start, events.end)
+    both = _both(compute, comm)
+    total = float(events.end.max() - events.start.min())
+    return {
+        "computation_time_us": _length(compute),
+        "exposed_comm_time_us": _length(both) - _length(compute),
+        "exposed_memcpy_time_us": _length(busy) - _length(both),
+        "busy_time_us": _length(busy),
+        "idle_time_us": total - _length(busy),
+        "total_time_us": total,
+        "total_comm_time_us": _length(comm),
+        "total_memcpy_time_us": _length(memory),
+    }
+
+
+def _tracelens_overlap(events: _Events) -> dict[str, Any]:
+    times = _tracelens_timeline(events)
+    names = ("computation", "total_comm", "exposed_comm")
+    return {f"{name}_time_us": times[f"{name}_time_us"] for name in names}
+
+
+def _both(a: tuple[Array, Array], b: tuple[Array, Array]) -> tuple[Array, Array]:
+    return intervals.union(np.concatenate([a[0], b[0]]), np.concatenate([a[1], b[1]]))
+
+
+def _length(union: tuple[Array, Array]) -> float:
+    return float((union[1] - union[0]).sum())
+
+
+def whole_microseconds(trace: Trace, rank: int, ts: Array, dur: Array) -> tuple[Array, Array]:
+    """Starts and ends as Holistic Trace Analysis rounds them: inwards."""
+    start, end = microseconds(trace, rank, ts, dur)
+    return (np.ceil(start), np.floor(end)) if (start % 1).any() else (start, end)
+
+
+def microseconds(trace: Trace, rank: int, ts: Array, dur: Array) -> tuple[Array, Array]:
+    """Starts and ends as a tool that reads JSON has them: by the rank's own clock."""
+    fits = (fit for fit in trace.meta.clocks if fit.applied and fit.of == f"rank {rank}")
+    since = trace.meta.origin_ns - _base_ns(trace) - sum(fit.offset_ns for fit in fits)
+    start = _as_read(ts + since)
+    return start, start + _as_read(dur)
+
+
+def _as_read(ns: Array) -> Array:
+    """The float64 next to a decimal number of microseconds with three digits behind the point."""
+    whole = ns // 1000
+    return whole.astype(np.float64) + (ns - 1000 * whole) / 1000
+
+
+def _base_ns(trace: Trace) -> int:
+    """What times of the files count from: 1970, where these are there and do not say so."""
+    ends = [
+        part.tobytes()
+        for buffer in trace.text.buffers
+        for part in (buffer[:_ENDS], buffer[-_ENDS:])
+    ]
+    if any(b'"traceEvents"' in text for text in ends) and not any(
+        b'"baseTimeNanoseconds"' in text for text in ends
+    ):
+        return 0
+    return trace.meta.origin_ns // _BASE_NS * _BASE_NS

@@ -1,0 +1,1 @@
+"""Several runs beside each other, a row each."""

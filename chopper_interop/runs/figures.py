@@ -1,0 +1,357 @@
+"""What is told of a run in one row of a table of runs, and in a row for each of its GPUs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chopper_interop.activity import pieces, windows
+from chopper_interop.columns import gather
+from chopper_interop.efficiency import throughput
+from chopper_interop.issues import Severity
+from chopper_interop.runs import parallelism, rates, telemetry
+from chopper_interop.runs.telemetry import UTILIZATION
+from chopper_interop.schemas.kinds import Collective
+from chopper_interop.series import link_traffic
+from chopper_interop.telemetry.names import (
+    DUAL_DIE,
+    GFXCLK,
+    POWER,
+    TEMPERATURE,
+    THROTTLE,
+)
+from chopper_interop.work import kernel_categories
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from chopper_interop.activity.windows import Window
+    from chopper_interop.runs.telemetry import Sampled
+    from chopper_interop.telemetry.gpus import Gpu
+    from chopper_interop.trace import Trace
+
+    Array = npt.NDArray[Any]
+    Row = dict[str, Any]
+
+WHOLE, PARTIAL, INVALID = "whole", "partial", "invalid"
+"""All is there; something is missing, as `reason` says; there is nothing to compare."""
+OF_SAMPLES = {
+    "mean_power_w": (POWER, "mean"),
+    "peak_power_w": (POWER, "peak"),
+    "mean_temperature_c": (TEMPERATURE, "mean"),
+    "peak_temperature_c": (TEMPERATURE, "peak"),
+    "gfxclk_mhz": (GFXCLK, "mean"),
+    "peak_gfxclk_mhz": (GFXCLK, "peak"),
+    "utilization_share": (UTILIZATION, "mean"),
+    "throttle_share": (THROTTLE, "mean"),
+}
+"""Columns of telemetry: of which quantity, and what of it."""
+OF_LINKS = tuple(link_traffic.COLUMNS.values())
+"""Columns of bytes over links."""
+_PEAK = "peak"
+_OTHER_COMM = "other_comm_ns"
+CATEGORIES = {
+    **{name: f"{name}_ns" for name in kernel_categories.CATEGORIES[:8]},
+    Collective.ALL_REDUCE: "all_reduce_ns",
+    Collective.ALL_GATHER: "all_gather_ns",
+    Collective.REDUCE_SCATTER: "reduce_scatter_ns",
+    Collective.ALL_TO_ALL: "all_to_all_ns",
+    Collective.SEND: "send_recv_ns",
+    Collective.RECV: "send_recv_ns",
+    Collective.SEND_RECV: "send_recv_ns",
+}
+"""Columns of categories of GPU work; all other communication is in `other_comm_ns`."""
+CATEGORY_COLUMNS = (*dict.fromkeys(CATEGORIES.values()), _OTHER_COMM)
+
+
+@dataclass
+class Figures:
+    """A run.
+
+    Parameters
+    ----------
+    row
+        Figures by column; what is not known is missing.
+    gpus
+        The same of each GPU.
+    reasons
+        What is missing, for people.
+    """
+
+    row: Row = field(default_factory=dict)
+    gpus: list[Row] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+
+    @property
+    def status(self) -> str:
+        """`WHOLE`, `PARTIAL` or `INVALID`."""
+        if not self.row.get("window_ns"):
+            return INVALID
+        return PARTIAL if self.reasons else WHOLE
+
+
+def of(
+    trace: Trace, steps: str = "", ranks: str = "", tokens: int = 0, samples: int = 0
+) -> Figures:
+    """All of a run that one row can tell.
+
+    Parameters
+    ----------
+    trace
+        The run.
+    steps, ranks
+        As of `windows.of_ranks`; without `steps` all training steps count, or where there are none
+        all of the run.
+    tokens, samples
+        Of a step, as of `runs.rates.done`.
+
+    Raises
+    ------
+    UsageError
+        The run has no such steps or ranks.
+    """
+    found = Figures(_about(trace))
+    if not trace.nodes.num_rows:
+        return _of_telemetry(trace, found, tokens, samples)
+    chosen, in_steps = _windows(trace, steps, ranks)
+    job, lengths = _of_job(trace, chosen, ranks, in_steps=in_steps)
+    found.row |= _lengths(job, lengths)
+    if not in_steps:
+        found.reasons.append("no training steps are known: all of it counts")
+    found.reasons += _missing(chosen) if in_steps else []
+    busy = _add_times(trace, found, chosen)
+    mine = windows.chosen_ranks(trace, ranks)
+    numbers = sorted({w.iteration for w in chosen}) if in_steps else []
+    found.row |= rates.done(trace, mine, numbers, tokens, samples)
+    known = [g for g in telemetry.found(trace) if {*g.ranks} & {w.rank for w in chosen}]
+    _add_telemetry(trace, found, known, job, busy)
+    return found
+
+
+def _about(trace: Trace) -> Row:
+    """Counts, and how the job was divided."""
+    ranks = {rank.rank: rank for rank in trace.meta.ranks}
+    there = trace.ranks or sorted(ranks)
+    hosts = {ranks[r].host for r in there if r in ranks} - {""}
+    lost = sum(i.severity is not Severity.INFO for i in trace.meta.issues)
+    world = parallelism.world_size(trace)
+    sizes = parallelism.sizes(trace)
+    row: Row = {"ranks": len(there) or None, "world_size": world, "hosts": len(hosts) or None}
+    row |= parallelism.completed(sizes, world) | {"losses": lost}
+    return row
+
+
+def _windows(trace: Trace, steps: str, ranks: str) -> tuple[list[Window], bool]:
+    """Steps of ranks, or all of each rank where there are none."""
+    mine = set(windows.chosen_ranks(trace, ranks))
+    if steps or any(w.rank in mine for w in windows.marked(trace)):
+        return windows.of_ranks(trace, steps or "each", ranks), True
+    found = windows.of_ranks(trace, "", ranks)
+    return found or [w for rank in sorted(mine) if (w := _everything(trace, rank)).span_ns], False
+
+
+def _everything(trace: Trace, rank: int) -> Window:
+    """From the first start to the last end of all that is known of a rank."""
+    ts, dur = (trace.array(column)[trace.rank_rows[rank]] for column in ("ts", "dur"))
+    return windows.Window(rank, windows.WHOLE, int(ts.min()), int((ts + dur).max()))
+
+
+def _of_job(
+    trace: Trace, chosen: Sequence[Window], ranks: str, *, in_steps: bool
+) -> tuple[list[tuple[int, int]], list[int]]:
+    """From when to when the job ran, and how long each of its steps lasts, as of `throughput`."""
+    if in_steps and chosen:
+        numbers = {w.iteration for w in chosen}
+        every = throughput.each(trace, ranks)
+        told = [one for one in every if one.iteration in numbers]
+        if told:
+            lengths = [one.step_ns for one in told if one.step_ns is not None]
+            return throughput.lasting(every, told), lengths
+    if not chosen:
+        return [], []
+    return [(min(w.start_ns for w in chosen), max(w.end_ns for w in chosen))], []
+
+
+def _lengths(job: Sequence[tuple[int, int]], lengths: Sequence[int]) -> Row:
+    """How long steps last, from the first rank's start to the last rank's end."""
+    row: Row = {"window_ns": sum(end - start for start, end in job) if job else None}
+    if not lengths:
+        return row | {"steps": 0}
+    spans = np.sort(lengths)
+    return row | {
+        "steps": len(spans),
+        "step_ns": int(spans[(len(spans) - 1) // 2]),
+        "step_mean_ns": float(spans.mean()),
+        "step_std_ns": float(spans.std()),
+        "step_min_ns": int(spans[0]),
+        "step_max_ns": int(spans[-1]),
+    }
+
+
+def _missing(chosen: Sequence[Window]) -> list[str]:
+    """Steps that some ranks lack."""
+    of_rank: dict[int, set[int]] = {}
+    for window in chosen:
+        of_rank.setdefault(window.rank, set()).add(window.iteration)
+    every = set().union(*of_rank.values())
+    lacking = {rank: sorted(every - has) for rank, has in of_rank.items() if every - has}
+    if not lacking:
+        return []
+    rank, steps = next(iter(sorted(lacking.items())))
+    more = f", and more on {len(lacking) - 1} other ranks" if len(lacking) > 1 else ""
+    return [f"steps {', '.join(map(str, steps[:5]))} are missing on rank {rank}{more}"]
+
+
+def _add_times(
+    trace: Trace, found: Figures, chosen: Sequence[Window]
+) -> dict[tuple[int, int], float]:
+    """Times of GPU work by rank and window; what share of the time each device was busy."""
+    work = pieces.within(trace, chosen)
+    if not len(work):
+        found.reasons.append("there is no GPU work")
+        return {}
+    at_work = np.unique(work.window)
+    ranks = {chosen[n].rank for n in at_work.tolist()}
+    mine = [w for w in chosen if w.rank in ranks]
+    units, span = len(mine), sum(w.span_ns for w in mine)
+    time = work.patterns(work.window, len(chosen)).sum(axis=0)
+    sort = np.arange(len(time))
+    compute, comm, copy = (
+        sort & (1 << one) > 0 for one in (pieces.COMPUTE, pieces.COMM, pieces.COPY)
+    )
+    sums = {
+        "busy": time[sort > 0],
+        "idle": np.array([span - time[sort > 0].sum()]),
+        "compute": time[compute],
+        "comm": time[comm],
+        "exposed_comm": time[comm & ~compute],
+        "memcpy": time[copy],
+    }
+    found.row |= {f"{name}_ns": float(part.sum()) / units for name, part in sums.items()}
+    found.row["busy_share"] = float(time[sort > 0].sum()) / span if span else None
+    found.row["exposed_comm_share"] = float(sums["exposed_comm"].sum()) / span if span else None
+    found.row |= _categories(trace, work, units)
+    return _busy(trace, work, mine)
+
+
+def _categories(trace: Trace, work: pieces.Pieces, units: int) -> Row:
+    """Durations of each category of GPU work, by rank and window."""
+    names = kernel_categories.CATEGORIES
+    code = kernel_categories.of(trace, work.row)
+    total = gather.sums(code, work.end - work.start, len(names))
+    columns: dict[str, float] = {}
+    for name, time in zip(names, total.tolist(), strict=True):
+        if time:
+            column = CATEGORIES.get(name, _OTHER_COMM)
+            columns[column] = columns.get(column, 0.0) + time / units
+    return dict(columns)
+
+
+def _busy(
+    trace: Trace, work: pieces.Pieces, chosen: Sequence[Window]
+) -> dict[tuple[int, int], float]:
+    """Share of its windows in which each device of a rank was busy."""
+    device = trace.array("device", "lanes")[trace.array("lane")[work.row]]
+    first, cell = gather.distinct(work.window, device)
+    busy = work.patterns(cell, len(first))[:, 1:].sum(axis=1)
+    span: dict[int, int] = {}
+    for window in chosen:
+        span[window.rank] = span.get(window.rank, 0) + window.span_ns
+    rank = trace.array("rank")[work.row[first]].tolist()
+    found: dict[tuple[int, int], float] = {}
+    for place, time in zip(
+        zip(rank, device[first].tolist(), strict=True), busy.tolist(), strict=True
+    ):
+        found[place] = found.get(place, 0.0) + time
+    return {place: time / max(span[place[0]], 1) for place, time in sorted(found.items())}
+
+
+def _of_telemetry(trace: Trace, found: Figures, tokens: int, samples: int) -> Figures:
+    known = telemetry.found(trace)
+    window = telemetry.extent(known)
+    if window is None or window[1] <= window[0]:
+        found.reasons.append(_said(trace) or "there are no events and no samples of GPUs")
+        return found
+    found.row |= {"window_ns": window[1] - window[0], "steps": 0}
+    found.row |= rates.done(trace, windows.chosen_ranks(trace, ""), [], tokens, samples)
+    found.reasons.append("telemetry alone: from its first to its last sample")
+    _add_telemetry(trace, found, known, [window], {})
+    return found
+
+
+def _said(trace: Trace) -> str:
+    """Why nothing was read, as far as the trace says."""
+    lost = [issue for issue in trace.meta.issues if issue.severity is not Severity.INFO]
+    return lost[0].example or lost[0].meaning if lost else ""
+
+
+def _add_telemetry(
+    trace: Trace,
+    found: Figures,
+    known: Sequence[Gpu],
+    job: Sequence[tuple[int, int]],
+    busy: dict[tuple[int, int], float],
+) -> None:
+    """Rows of GPUs, and figures over all of them."""
+    sampled = [telemetry.sampled(gpu, job) for gpu in known]
+    places: dict[tuple[int, int], Sampled | None] = dict.fromkeys(busy)
+    for gpu, seen in zip(known, sampled, strict=True):
+        places |= dict.fromkeys(_places(trace, gpu) or [(seen.rank, seen.device)], seen)
+    hosts = {rank.rank: rank.host for rank in trace.meta.ranks}
+    carried = link_traffic.of_gpus(trace, job)
+    for number, place in enumerate(sorted(places)):
+        of_gpu = places[place]
+        row: Row = {"gpu": number, "rank": place[0], "device": place[1]}
+        row |= {"host": hosts.get(place[0], "") or None, "busy_share": busy.get(place)}
+        row |= carried.get(place, {})
+        found.gpus.append(row | (_sampled(of_gpu) if of_gpu else {}))
+    found.row["gpus"] = len(places)
+    for column, (_, which) in OF_SAMPLES.items():
+        values = [v for seen in sampled if (v := _sampled(seen)[column]) is not None]
+        if values:
+            combined = max(values) if which == _PEAK else sum(values) / len(values)
+            found.row[column] = combined
+    for column in OF_LINKS:
+        volumes = [row[column] for row in found.gpus if column in row]
+        if volumes:
+            found.row[column] = sum(volumes)
+    _add_energy(trace, found, sampled, job)
+
+
+def _places(trace: Trace, gpu: Gpu) -> list[tuple[int, int]]:
+    """Ranks and devices of what ran on a GPU."""
+    device = trace.array("device", "lanes")[trace.array("lane")[gpu.rows]]
+    rank = trace.array("rank")[gpu.rows]
+    first, _ = gather.distinct(rank, device)
+    return list(zip(rank[first].tolist(), device[first].tolist(), strict=True))
+
+
+def _sampled(seen: Sampled) -> Row:
+    return {column: seen.value(*what) for column, what in OF_SAMPLES.items()}
+
+
+def _add_energy(
+    trace: Trace,
+    found: Figures,
+    sampled: Sequence[Sampled],
+    job: Sequence[tuple[int, int]],
+) -> None:
+    """Energy of all GPUs while their power is known, if that is nearly all of the time."""
+    length = sum(end - start for start, end in job)
+    told = [seen.seen[POWER.name] for seen in sampled if POWER.name in seen.seen]
+    found.row["power_gpus"] = len(told)
+    if not told or not length:
+        return
+    least = min(power.covered_ns for power in told) / length
+    found.row["power_known_share"] = least
+    modules = any(DUAL_DIE.search(device.name) for device in trace.meta.devices)
+    if least < telemetry.NEARLY_ALL or (len(told) < found.row["gpus"] and not modules):
+        return
+    energy = sum(power.mean * power.covered_ns for power in told) * 1e-9
+    found.row["energy_j"] = energy
+    if found.row["steps"]:
+        found.row["energy_per_step_j"] = energy / found.row["steps"]

@@ -1,0 +1,118 @@
+"""Which series of links count: one for each link and direction of a GPU or node, the best."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chopper_interop.columns import gather
+from chopper_interop.series import samples
+from chopper_interop.telemetry import lines, link_counters
+from chopper_interop.telemetry.link_counters import BOTH, COUNTER
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chopper_interop.series.samples import Place, Series
+    from chopper_interop.telemetry.link_counters import Flow, Way
+    from chopper_interop.trace import Trace
+
+COLUMNS = {"PCIe": "pcie_bytes", "NVLink": "nvlink_bytes", "xGMI": "xgmi_bytes"}
+"""Links of GPUs → column of what went over them, sent and received."""
+
+
+@dataclass(frozen=True, eq=False)
+class Told:
+    """What a series tells of a link."""
+
+    series: Series
+    way: Way
+    flow: Flow
+
+
+def read(trace: Trace, ranks: str = "") -> list[Series]:
+    """Series of links, as of `series.samples.read`."""
+
+    def is_link(series: dict[str, Any]) -> bool:
+        return link_counters.told(series["name"], series["unit"]) is not None
+
+    return samples.read(trace, ranks, is_link)
+
+
+def told(series: Series) -> Told:
+    """What a series of `read` tells."""
+    way = link_counters.told(series.name, series.unit)
+    assert way is not None  # noqa: S101 - for the type checker
+    return Told(series, way, link_counters.flow(series.samples, way))
+
+
+def best(found: Sequence[Told]) -> list[Told]:
+    """One series for each link, direction and port of a place: counters first, then the finest."""
+    by_link: dict[tuple[Any, ...], list[Told]] = {}
+    for one in found:
+        key = (one.series.place, one.way.link.link, one.way.direction)
+        by_link.setdefault(key, []).append(one)
+    kept = []
+    for (place, link, direction), several in by_link.items():
+        apart = {d for p, k, d in by_link if (p, k) == (place, link)} - {BOTH}
+        if direction == BOTH and apart:
+            continue
+        tools: dict[tuple[str, str], list[Told]] = {}
+        for one in several:
+            tools.setdefault((one.way.link.method, one.series.source), []).append(one)
+        kept += tools[min(tools, key=lambda tool: _rank(tools[tool]))]
+    chosen = set(map(id, kept))
+    return [one for one in found if id(one) in chosen]
+
+
+def _rank(several: list[Told]) -> tuple[bool, int]:
+    resolution = min(one.series.samples.resolution_ns for one in several)
+    return several[0].way.link.method != COUNTER, resolution
+
+
+def of_gpus(
+    trace: Trace, windows: Sequence[tuple[int, int]]
+) -> dict[tuple[int, int], dict[str, float]]:
+    """Bytes over links of each GPU in some windows, while they are known.
+
+    Parameters
+    ----------
+    trace
+        Any trace.
+    windows
+        From when to when, nanoseconds.
+
+    Returns
+    -------
+    dict
+        By rank and device, as `COLUMNS` calls them, of those of which something is known. What is
+        of several GPUs under one number (of several machines) is left out.
+    """
+    start, end = np.array(windows, np.int64).reshape(-1, 2).T
+    found: dict[tuple[int, int], dict[str, float]] = {}
+    several, seen = set(), set()
+    for one in best([told(series) for series in read(trace)]):
+        column, at = COLUMNS.get(one.way.link.link), _gpu(trace, one.series.place)
+        if column is None or at is None:
+            continue
+        way = (at, one.way.link.link, one.way.direction, one.way.port)
+        several |= {at} if way in seen else set()
+        seen.add(way)
+        means, known = lines.of_samples([one.flow.rates]).means(start, end)
+        if known.any():
+            there = found.setdefault(at, {})
+            carried = float((np.where(known > 0, means, 0.0) * known).sum()) * 1e-9
+            there[column] = there.get(column, 0.0) + carried
+    return {at: of for at, of in found.items() if at not in several}
+
+
+def _gpu(trace: Trace, place: Place) -> tuple[int, int] | None:
+    """Rank and device of the work of a series' GPU, or where there is none, those of the series."""
+    if not place.is_owned:
+        return (place.rank, place.device) if place.device >= 0 else None
+    device = trace.array("device", "lanes")[trace.array("lane")[place.rows]]
+    first, _ = gather.distinct(trace.array("rank")[place.rows], device)
+    row = first[0]
+    return int(trace.array("rank")[place.rows[row]]), int(device[row])

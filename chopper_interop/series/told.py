@@ -1,0 +1,60 @@
+"""What analyses of telemetry say of their rows: of which time they are, and what was left out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chopper_interop.activity import windows
+from chopper_interop.series.stretches import NODE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chopper_interop.series.samples import Series
+    from chopper_interop.series.stretches import Plan
+    from chopper_interop.trace import Trace
+
+_WORK = (
+    "from the first start to the last end of all work on a GPU; of what is of no GPU that a rank "
+    "is known to compute on, of all GPU work of its rank, or of the job"
+)
+_GROUPS = (
+    "the time in which work of the group ran on the GPU (union of intervals); by iteration alone, "
+    "from the first start to the last end of the step's work; work whose step is not known has no row"
+)
+
+
+def conventions(
+    trace: Trace, plan: Plan, found: Sequence[Series], steps: str, what: str = ""
+) -> dict[str, str]:
+    """What every one of them says of its window, of what counts, and of what it leaves out."""
+    whole = "all of the telemetry" if plan.is_all else _WORK
+    if found and not plan.is_all and not any(s.place.rows.size for s in found):
+        whole = "all of the telemetry, as there is no GPU work in the trace"
+    told = {
+        "window": windows.described(steps, whole),
+        "links": "all GPU work counts, whether its launch is recorded or not",
+        "memset and copies": "count as work of the GPU",
+    }
+    if plan.is_grouped:
+        told["groups"] = _GROUPS
+    left = sum(s.left_out for s in found)
+    parts = [f"{left} samples that are not finite, or of what no GPU can have"] if left else []
+    without = {
+        (s.place.rank, s.place.device)
+        for s in found
+        if s.place.device >= 0 and not s.place.is_owned
+    }
+    others = 0 if what else trace.series.num_rows - len(found)
+    if others:
+        parts.append(f"{others} series that were not asked for or have no samples that count")
+    told["left out"] = "; ".join(parts) or "nothing"
+    if without:
+        told["gpus without rank"] = (
+            f"on {len(without)} GPUs no rank is known to compute: --map-device can tell"
+        )
+    if plan.whom == NODE and any(not s.place.host for s in found):
+        told["nodes"] = "series whose node is not known make rows together, host null"
+    if not found:
+        told["no rows"] = f"there are no samples{f' {what}' if what else ''} in the trace"
+    return told

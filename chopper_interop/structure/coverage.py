@@ -1,0 +1,66 @@
+"""How much of a trace each of the columns of `structure` tells something of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from chopper_interop.columns import arrow
+from chopper_interop.schemas.kinds import GPU_WORK
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from chopper_interop.trace import Trace
+
+    Array = npt.NDArray[Any]
+
+_COLUMNS = ("iteration", "phase", "step_part", "layer", "module", "operation")
+
+
+def coverage(trace: Trace) -> pa.Table:
+    """Share of nodes and of GPU time of which each column is known, by rank.
+
+    Returns
+    -------
+    pyarrow.Table
+        A row for each rank and column: ``rank``, ``column``, ``node_share`` of all nodes,
+        ``gpu_node_share`` of GPU work (kernels, communication, copies and fills), and
+        ``gpu_time_share`` of the sum of its durations; null where a rank has none.
+    """
+    on_gpu = np.isin(trace.array("kind"), [int(k) for k in GPU_WORK])
+    dur = trace.array("dur")
+    rows: list[dict[str, Any]] = []
+    stated = {c: arrow.known(trace.nodes[c]) for c in _COLUMNS if c in trace.nodes.column_names}
+    for rank, mine in trace.rank_rows.items():
+        for column in _COLUMNS:
+            known = stated[column][mine] if column in stated else np.zeros_like(on_gpu[mine])
+            gpu = on_gpu[mine]
+            rows.append(
+                {
+                    "rank": rank,
+                    "column": column,
+                    "node_share": _share(known, np.ones(len(known))),
+                    "gpu_node_share": _share(known, gpu),
+                    "gpu_time_share": _share(known, gpu * dur[mine]),
+                }
+            )
+    return pa.Table.from_pylist(rows, schema=_SCHEMA)
+
+
+_SCHEMA = pa.schema(
+    [
+        ("rank", pa.int32()),
+        ("column", pa.string()),
+        ("node_share", pa.float64()),
+        ("gpu_node_share", pa.float64()),
+        ("gpu_time_share", pa.float64()),
+    ]
+)
+
+
+def _share(known: Array, weight: Array) -> float | None:
+    whole = float(np.sum(weight))
+    return float(np.sum(weight[known])) / whole if whole else None

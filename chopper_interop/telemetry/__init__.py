@@ -1,0 +1,1 @@
+"""Telemetry beside GPU work: whose samples are whose, means over time, energy."""

@@ -1,0 +1,209 @@
+"""Which series tell why a clock is held down, and how well: one table over all tools."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chopper_interop.telemetry.samples import Samples
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
+    Array = npt.NDArray[Any]
+
+ANY = "any"
+POWER, THERMAL, HARDWARE, SETTING, IDLE = "power", "thermal", "hardware", "setting", "idle"
+HOLDING = frozenset({POWER, THERMAL, HARDWARE})
+"""Classes of causes that hold a clock down: the others are what was set, and a GPU without work."""
+
+RESIDENCY, TIME, ACTIVITY, STATUS, REASONS = "residency", "time", "activity", "status", "reasons"
+METHODS = (RESIDENCY, TIME, ACTIVITY, STATUS, REASONS)
+"""What tells it, the best first: firmware intervals counted between samples; time counted by the
+driver; the tool's own measurement at a sample; whether it held at the moment of a sample, by cause
+or in a mask."""
+
+_CLASSES: tuple[tuple[str, str], ...] = (
+    (r"low utilization|GPU idle", IDLE),
+    (r"applications clocks.*|display clock.*|SW thermal limit", SETTING),
+    (r".*(?:thermal|heat).*|PROCHOT", THERMAL),
+    (r"PPT|.*power.*|board limit", POWER),
+)
+"""Cause → class, the first that matches; others are of the hardware."""
+
+_BITS = (
+    (0x1, "GPU idle"),
+    (0x2, "applications clocks setting"),
+    (0x4, "SW power cap"),
+    (0x8, "HW slowdown"),
+    (0x10, "sync boost"),
+    (0x20, "SW thermal slowdown"),
+    (0x40, "HW thermal slowdown"),
+    (0x80, "HW power brake slowdown"),
+    (0x100, "display clock setting"),
+)
+"""Bits of NVML's mask of reasons."""
+_COUNTED = {
+    "sw_power_cap": "SW power cap",
+    "hw_slowdown": "HW slowdown",
+    "sync_boost": "sync boost",
+    "sw_thermal_slowdown": "SW thermal slowdown",
+    "hw_thermal_slowdown": "HW thermal slowdown",
+    "hw_power_brake_slowdown": "HW power brake slowdown",
+}
+"""Counters of nvidia-smi since driver 555, microseconds."""
+_PART = r"(?: XCP \d+)?(?: XCD (?P<die>\d+))?"
+UNTOLD = "not told"
+"""Cause where a tool says only that the clock is held down."""
+
+
+@dataclass(frozen=True)
+class _Told:
+    name: str
+    method: str
+    units: dict[str, float]
+    is_counter: bool = False
+
+
+_TOLD = (
+    _Told(rf"throttle share (?P<cause>.+?){_PART}", RESIDENCY, {"%": 0.01}),
+    _Told(rf"throttle time (?P<cause>.+?){_PART}", TIME, {"ns": 1.0}, is_counter=True),
+    _Told(
+        rf"clocks_event_reasons_counters_(?P<cause>{'|'.join(_COUNTED)})",
+        TIME,
+        {"us": 1e3, "µs": 1e3, "": 1e3},
+        is_counter=True,
+    ),
+    _Told(rf"throttle activity (?P<cause>.+?){_PART}", ACTIVITY, {"%": 0.01}),
+    _Told(rf"throttle status(?: (?P<cause>.+?))?{_PART}", STATUS, {"": 1.0}),
+    _Told(r"throttle reasons active(?P<cause>)", REASONS, {"": 1.0}),
+)
+
+
+@dataclass(frozen=True)
+class Share:
+    """The share of time in which one cause held, from 0 to 1.
+
+    Parameters
+    ----------
+    cause
+        Name of the cause.
+    method
+        One of `METHODS`.
+    samples
+        Shares, each until the next sample.
+    impossible
+        Samples that say what cannot be: counters that fell or ran faster than time.
+    """
+
+    cause: str
+    method: str
+    samples: Samples
+    impossible: int = 0
+
+
+def is_told(name: str, unit: str) -> bool:
+    """Whether a series tells a cause."""
+    return _told(name, unit) is not None
+
+
+def class_of(cause: str) -> str:
+    """Class of a cause: one of power, thermal, hardware, setting and idle."""
+    found = (kind for pattern, kind in _CLASSES if re.fullmatch(pattern, cause))
+    return next(found, HARDWARE)
+
+
+def shares(name: str, unit: str, samples: Samples) -> Iterator[Share]:
+    """What a series tells: one cause, or of a mask each one that it has ever held."""
+    found = _told(name, unit)
+    if found is None:
+        return
+    told, cause = found
+    if told.method == REASONS:
+        yield from _of_mask(samples)
+        return
+    if told.is_counter:
+        yield _counted(_COUNTED.get(cause, cause), told, unit, samples)
+        return
+    value = samples.value * told.units[unit]
+    value = np.sign(value) if told.method == STATUS else value
+    possible = (value >= 0) & (value <= 1)
+    held = _held(samples, np.where(possible, value, 0.0), samples.unknown | ~possible)
+    yield Share(cause or UNTOLD, told.method, held, int(np.count_nonzero(~possible)))
+
+
+def _told(name: str, unit: str) -> tuple[_Told, str] | None:
+    for told in _TOLD:
+        found = re.fullmatch(told.name, name)
+        if found and unit in told.units:
+            return told, found["cause"] or ""
+    return None
+
+
+def _of_mask(samples: Samples) -> Iterator[Share]:
+    mask = samples.value.astype(np.int64)
+    known = 0
+    for bit, cause in _BITS:
+        known |= bit
+        if (mask & bit).any():
+            held = ((mask & bit) > 0).astype(np.float64)
+            yield Share(cause, REASONS, _held(samples, held, samples.unknown))
+    other = (mask & ~known) > 0
+    if other.any() or not (mask & known).any():
+        yield Share(UNTOLD, REASONS, _held(samples, other.astype(np.float64), samples.unknown))
+
+
+def _counted(cause: str, told: _Told, unit: str, samples: Samples) -> Share:
+    """Rise of a counter of time by the time that it took; one that fell was set back."""
+    rise = np.diff(samples.value) * told.units[unit]
+    step = np.diff(samples.ts)
+    slack = samples.period_ns + 2 * samples.uncertainty_ns
+    possible = (rise >= 0) & (rise <= step + slack)
+    share = np.append(np.where(possible, np.minimum(rise / step, 1.0), 0.0), 0.0)
+    unknown = np.append(~possible, [True])
+    return Share(cause, TIME, _held(samples, share, unknown), int(np.count_nonzero(~possible)))
+
+
+def _held(samples: Samples, value: Array, unknown: Array) -> Samples:
+    unc, period = samples.uncertainty_ns, samples.period_ns
+    return Samples(samples.ts, value, unknown, False, unc, period, samples.is_logged)
+
+
+def together(by_cause: dict[str, list[Samples]]) -> Samples:
+    """At every moment the share of the cause that has most, which is at least known to be held.
+
+    Parameters
+    ----------
+    by_cause
+        Shares of one GPU by cause; several of one cause are its dies, and count on average.
+    """
+    every = [s for parts in by_cause.values() for s in parts]
+    ts = every[0].ts
+    if any(not np.array_equal(s.ts, ts) for s in every):
+        ts = np.sort(np.concatenate([s.ts for s in every]))
+        ts = ts[np.append(ts[1:] != ts[:-1], [True])]
+    most, here = np.full(len(ts), np.nan), np.arange(len(ts))
+    for parts in by_cause.values():
+        total, count = np.zeros(len(ts)), np.zeros(len(ts))
+        for samples in parts:
+            at = np.searchsorted(samples.ts, ts, "right") - 1 if len(samples.ts) < len(ts) else here
+            known = (at >= 0) & ~samples.unknown[at]
+            total += np.where(known, samples.value[at], 0.0)
+            count += known
+        with np.errstate(invalid="ignore"):
+            most = np.fmax(most, total / np.where(count, count, np.nan))
+    unknown = np.isnan(most)
+    unknown[-1] = True
+    return Samples(
+        ts,
+        np.nan_to_num(most),
+        unknown,
+        False,
+        max(s.uncertainty_ns for s in every),
+        max(s.period_ns for s in every),
+    )

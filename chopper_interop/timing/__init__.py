@@ -1,0 +1,1 @@
+"""The model of time: when things happen along the graph, and why not sooner."""

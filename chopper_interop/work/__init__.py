@@ -1,0 +1,1 @@
+"""FLOPs and bytes of operators by their shapes, a rule for each; kinds of kernels."""
