@@ -24,11 +24,16 @@ SOURCES = {
     "volta": "NVIDIA Tesla V100 GPU Architecture, v1.1",
     "ampere": "NVIDIA A100 Tensor Core GPU Architecture, v1.0",
     "hopper": "NVIDIA H100 Tensor Core GPU Architecture, v1.04",
+    "ga102": "NVIDIA Ampere GA102 GPU Architecture",
+    "ada": "NVIDIA Ada GPU Architecture, v2.01",
+    "gb202": "NVIDIA RTX Blackwell GPU Architecture, v1.1",
     "blackwell": "NVIDIA Blackwell Architecture Technical Brief, v2.1",
     "techpowerup": "TechPowerUp GPU database",
     "hmc": "hmc-tech.com GPU database",
     "agent": "HSA agents of real recordings",
+    "cuda": "CUDA Programming Guide, technical specifications by compute capability",
     "driver": "what the driver tells of the device",
+    "measured": "public measurements on such devices",
     "derived": "follows from a rate that a source states and other figures of the row",
     "unverified": "no source was found that states it",
 }
@@ -155,14 +160,45 @@ _HOPPER = Rates(
     {"f16": 512, "bf16": 512, "f32": 256, "f64": 128},
     "hopper",
 )
-_BLACKWELL = Rates(
+_HOPPER_CUT = Rates(  # sold without its double precision: the sheet states 1 TFLOP/s in all
+    {kind: rate for kind, rate in _HOPPER.matrix.items() if kind != "f64"},
+    {kind: rate for kind, rate in _HOPPER.vector.items() if kind != "f64"},
+    "sheet",
+)
+_BLACKWELL = Rates(  # what vector units do in 16 bits sources do not agree on
     {
         "f16": 8192, "bf16": 8192, "f8": 16384, "f6": 16384, "f4": 32768, "tf32": 4096, "f64": 128,
         "i8": 16384,
     },
-    {"f16": 256, "f32": 256, "f64": 128},
+    {"f32": 256, "f64": 128},
     "blackwell hmc",
 )  # fmt: skip
+_BLACKWELL_ULTRA = Rates(  # f4 half as much again, f64 and i8 all but gone
+    {"f16": 8192, "bf16": 8192, "f8": 16384, "f6": 16384, "f4": 49152, "tf32": 4096},
+    {"f16": 256, "bf16": 256, "f32": 256},
+    "sheet measured",
+)
+_GA102 = Rates(
+    {"f16": 1024, "bf16": 1024, "tf32": 512, "i8": 2048},
+    {"f16": 256, "bf16": 256, "f32": 256},
+    "ga102",
+)
+_ADA = Rates(
+    {"f16": 1024, "bf16": 1024, "f8": 2048, "tf32": 512, "i8": 2048},
+    {"f16": 256, "bf16": 256, "f32": 256},
+    "ada",
+)
+# A GeForce adds up in 32 bits at half the rate of a data centre's GPU, which is how models train.
+_ADA_GEFORCE = Rates(
+    {"f16": 512, "bf16": 512, "f8": 1024, "tf32": 256, "i8": 2048},
+    {"f16": 256, "bf16": 256, "f32": 256},
+    "ada",
+)
+_GB202_GEFORCE = Rates(
+    {"f16": 512, "bf16": 512, "f8": 1024, "f4": 4096, "tf32": 256, "i8": 2048},
+    {"f16": 256, "bf16": 256, "f32": 256},
+    "gb202",
+)
 
 
 def _amd(  # noqa: PLR0913, PLR0917 # columns of the table
@@ -179,18 +215,20 @@ def _amd(  # noqa: PLR0913, PLR0917 # columns of the table
 
 def _nvidia(  # noqa: PLR0913, PLR0917 # columns of the table
     name: str, arch: str, sms: int, mhz: int, rates: Rates, memory: float, power: int,
-    *, peak: int = 0, but: dict[str, str] | None = None,
+    *, peak: int = 0, waves: int = 16, but: dict[str, str] | None = None,
 ) -> Gpu:  # fmt: skip
-    """A data-centre GPU: from Hopper on, matrix cores but for f64 are rated at a lower clock."""
+    """From Hopper on, matrix cores of data-centre GPUs but for f64 are rated at a lower clock."""
     return Gpu(
-        name, arch, sms, 1, 4, 16, mhz, rates.matrix, memory, power, peak, ("f64",) if peak else (),
+        name, arch, sms, 1, 4, waves, mhz, rates.matrix, memory, power, peak,
+        ("f64",) if peak else (),
         rates.vector, {}, _of(rates, but),
     )  # fmt: skip
 
 
 def _of(rates: Rates, but: dict[str, str] | None) -> dict[str, str]:
     """Sources of a row: of all figures that of the maker's data sheet, but for these."""
-    of_rates = {"flop_per_cycle": rates.source, "vector_flop_per_cycle": rates.source}
+    source = rates.source or "unverified"
+    of_rates = {"flop_per_cycle": source, "vector_flop_per_cycle": source}
     return {"": "sheet", "achievable": "maf", **of_rates, **(but or {})}
 
 
@@ -199,10 +237,21 @@ _MI325X_MAF = {"f16": (794.0, 1354), "bf16": (843.0, 1447), "f8": (1519.0, 1464)
 
 _NO_SHEET = {"bandwidth_gbs": "techpowerup", "power_w": "techpowerup", "max_mhz": "derived"}
 _SXM5 = {"": "hopper", "bandwidth_gbs": "sheet", "power_w": "sheet"}
+_HOPPER_NVL = {"cus": "driver", "max_mhz": "driver", "peak_mhz": "derived"}
+_GRACE = {"cus": "driver", "max_mhz": "driver", "peak_mhz": "hopper"}
+_H800 = {"cus": "derived", "max_mhz": "derived", "peak_mhz": "derived"}
 _B200 = {
-    "max_mhz": "techpowerup", "peak_mhz": "hmc", "cus": "hmc", "waves_per_simd": "unverified",
+    "max_mhz": "techpowerup driver", "peak_mhz": "hmc", "cus": "hmc driver",
+    "waves_per_simd": "cuda driver",
 }  # fmt: skip
+_GRACE_BLACKWELL = {
+    "cus": "driver", "max_mhz": "driver", "peak_mhz": "derived", "waves_per_simd": "cuda",
+}  # fmt: skip
+_B300 = _GRACE_BLACKWELL | {"bandwidth_gbs": "driver"}
+_CARD = {"cus": "techpowerup", "max_mhz": "techpowerup", "waves_per_simd": "cuda"}
+_GEFORCE = {"": "ada", "waves_per_simd": "cuda"}
 _SECOND_HAND = {"power_w": "unverified"}
+_MI308X = {"cus": "driver", "xccs": "driver", "bandwidth_gbs": "measured"}
 _AGENT = {"cus": "agent", "xccs": "agent", "max_mhz": "agent"}
 
 GPUS = (
@@ -214,6 +263,7 @@ GPUS = (
     _amd("MI250", "gfx90a", 104, 1700, _CDNA2, 1638.4, 560, but={"cus": "specs"}),
     _amd("MI300A", "gfx942", 228, 2100, _CDNA3, 5300, 550, xccs=6, but=_AGENT | _SECOND_HAND),
     _amd("MI300X", "gfx942", 304, 2100, _CDNA3, 5300, 750, xccs=8, maf=_MI300X_MAF, but=_AGENT),
+    _amd("MI308X", "gfx942", 80, 0, _CDNA3, 5300, 0, xccs=4, but=_MI308X),
     _amd(
         "MI325X",
         "gfx942",
@@ -229,13 +279,27 @@ GPUS = (
     _amd("MI350X", "gfx950", 256, 2200, _CDNA4, 8000, 1000, xccs=8, but=_AGENT),
     _amd("MI355X", "gfx950", 256, 2400, _CDNA4, 8000, 1400, xccs=8, but={"": "hotchips"}),
     _nvidia("V100-SXM2", "sm_70", 80, 1530, _VOLTA, 900, 300),
-    _nvidia("V100-PCIE", "sm_70", 80, 1380, _VOLTA, 900, 250, but={"max_mhz": "driver"}),
+    _nvidia(
+        "V100-PCIE",
+        "sm_70",
+        80,
+        1380,
+        _VOLTA,
+        900,
+        250,
+        peak=1370,
+        but={"max_mhz": "driver", "peak_mhz": "derived"},
+    ),
     _nvidia("A100-SXM4-40GB", "sm_80", 108, 1410, _AMPERE, 1555, 400),
     _nvidia("A100-SXM4-80GB", "sm_80", 108, 1410, _AMPERE, 2039, 400),
     _nvidia("A100-PCIE-40GB", "sm_80", 108, 1410, _AMPERE, 1555, 250),
     _nvidia("A100 80GB PCIe", "sm_80", 108, 1410, _AMPERE, 1935, 300),
     _nvidia("A100", "sm_80", 108, 1410, _AMPERE, 0, 0),
-    _nvidia("H200", "sm_90", 132, 1980, _HOPPER, 4800, 700, peak=1830, but={"max_mhz": "hmc"}),
+    _nvidia("A800-SXM4-80GB", "sm_80", 108, 1410, _AMPERE, 2039, 400),
+    _nvidia("A800 80GB PCIe", "sm_80", 108, 1410, _AMPERE, 1935, 300),
+    _nvidia("H200", "sm_90", 132, 1980, _HOPPER, 4800, 700, peak=1830, but={"max_mhz": "driver"}),
+    _nvidia("H200 NVL", "sm_90", 132, 1785, _HOPPER, 4800, 600, peak=1545, but=_HOPPER_NVL),
+    _nvidia("H100 NVL", "sm_90", 132, 1785, _HOPPER, 3938, 400, peak=1545, but=_HOPPER_NVL),
     _nvidia(
         "H100 PCIe",
         "sm_90",
@@ -245,15 +309,51 @@ GPUS = (
         2039,
         350,
         peak=1620,
-        but={"peak_mhz": "derived", "bandwidth_gbs": "unverified"},
+        but={"peak_mhz": "derived", "bandwidth_gbs": "techpowerup"},
     ),
     _nvidia("H100 80GB HBM3", "sm_90", 132, 1980, _HOPPER, 3350, 700, peak=1830, but=_SXM5),
     _nvidia("H100 SXM5", "sm_90", 132, 1980, _HOPPER, 3350, 700, peak=1830, but=_SXM5),
-    _nvidia("B200", "sm_100", 148, 1965, _BLACKWELL, 8000, 1000, peak=1860, but=_B200),
+    _nvidia("H800", "sm_90", 132, 1980, _HOPPER_CUT, 3350, 700, peak=1830, but=_H800),
+    _nvidia("H800 PCIe", "sm_90", 114, 1755, _HOPPER_CUT, 2039, 350, peak=1620, but=_H800),
+    _nvidia("H20", "sm_90", 78, 0, Rates(), 4000, 400, but={"cus": "driver"}),
+    _nvidia("GH200 480GB", "sm_90", 132, 1980, _HOPPER, 4000, 1000, peak=1830, but=_GRACE),
+    _nvidia("GH200 144G HBM3e", "sm_90", 132, 1980, _HOPPER, 4900, 1000, peak=1830, but=_GRACE),
+    _nvidia("B200", "sm_100", 148, 1965, _BLACKWELL, 7700, 1000, peak=1860, but=_B200),
+    _nvidia("GB200", "sm_100", 152, 2062, _BLACKWELL, 8000, 1200, peak=2008, but=_GRACE_BLACKWELL),
+    _nvidia("B300", "sm_103", 148, 2032, _BLACKWELL_ULTRA, 7672, 1100, peak=1860, but=_B300),
+    _nvidia(
+        "GB300",
+        "sm_103",
+        152,
+        2070,
+        _BLACKWELL_ULTRA,
+        8000,
+        1400,
+        peak=2008,
+        but=_GRACE_BLACKWELL,
+    ),
+    _nvidia("A10", "sm_86", 72, 1695, _GA102, 600, 150, waves=12, but=_CARD),
+    _nvidia("L4", "sm_89", 58, 2040, _ADA, 300, 72, waves=12, but=_CARD),
+    _nvidia("L40S", "sm_89", 142, 2520, _ADA, 864, 350, waves=12, but=_CARD),
+    _nvidia("RTX 4090", "sm_89", 128, 2520, _ADA_GEFORCE, 1008, 450, waves=12, but=_GEFORCE),
+    _nvidia(
+        "RTX 5090",
+        "sm_120",
+        170,
+        2407,
+        _GB202_GEFORCE,
+        1792,
+        575,
+        waves=12,
+        but=_GEFORCE | {"": "gb202"},
+    ),
 )
 """Of names that contain each other the longer one holds."""
 
-_OTHERS = ("H200 NVL", "H100 NVL", "H100 80GB HBM2e")
+_OTHERS = (
+    "H100 80GB HBM2e", "H800 NVL", "H20-3e", "GB300-WS", "RTX 4090 D", "RTX 4090 Laptop GPU",
+    "RTX 5090 D", "RTX 5090 Laptop GPU",
+)  # fmt: skip
 """Products of other figures, whose names contain those of the table."""
 ANY = "*"
 """Name of a user's row that is of any GPU."""

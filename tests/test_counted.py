@@ -228,9 +228,9 @@ def test_the_table_of_metrics_is_whole() -> None:
         ("AMD Instinct MI250X", "gfx90a", 104, None),
         ("AMD Instinct MI300X", "gfx942", 38, "MI300X"),  # a partition
         ("AMD Instinct MI300X", "gfx942", 228, None),
-        ("NVIDIA GH200 480GB", "sm_90", 132, None),
-        ("NVIDIA GB200", "", -1, None),
-        ("NVIDIA H100 NVL", "sm_90", 132, None),
+        ("NVIDIA GH200 480GB", "sm_90", 132, "GH200 480GB"),
+        ("NVIDIA GB200", "", -1, "GB200"),
+        ("NVIDIA H100 NVL", "sm_90", 132, "H100 NVL"),
         ("NVIDIA H100 80GB HBM2e", "", -1, None),
         ("NVIDIA H100 PCIe", "", 114, "H100 PCIe"),
         ("NVIDIA H200", "", -1, "H200"),

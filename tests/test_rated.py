@@ -14,63 +14,15 @@ from chopper_interop.demo import make_demo
 from chopper_interop.errors import ChopperError, ReadError, UsageError
 from chopper_interop.gpus import own as own_gpus
 from chopper_interop.gpus import rated
-from chopper_interop.schemas.gpus import FIELDS, GPUS, SOURCES, gpu
+from chopper_interop.schemas.gpus import GPUS, gpu
 from chopper_interop.schemas.meta import Device
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-SHEETS = {
-    "MI100": {"f16": 184.6, "bf16": 92.3, "f32": 46.1},
-    "MI210": {"f16": 181.0, "bf16": 181.0, "f32": 45.3, "f64": 45.3, "i8": 181.0},
-    "MI250": {"f16": 362.1 / 2, "f64": 90.5 / 2},  # two devices
-    "MI250X": {"f16": 383.0 / 2, "f64": 95.7 / 2},
-    "MI300A": {"f16": 980.6, "f8": 1961.2, "f64": 122.6},
-    "MI300X": {"f16": 1307.4, "bf16": 1307.4, "f8": 2614.9, "xf32": 653.7, "f32": 163.4},
-    "MI325X": {"f16": 1307.4, "f8": 2614.9, "f64": 163.4},
-    "MI350X": {"bf16": 2306.9, "f64": 72.1, "f32": 144.2},
-    "MI355X": {"bf16": 2516.6, "f8": 5033.2, "f4": 10066.3, "f64": 78.6, "f32": 157.3},
-    "V100-SXM2": {"f16": 125.0},
-    "V100-PCIE": {"f16": 112.0},
-    "A100-SXM4-80GB": {"bf16": 312.0, "tf32": 156.0, "f64": 19.5, "i8": 624.0},
-    "H100 SXM5": {"bf16": 989.4, "f8": 1978.9, "tf32": 494.7, "f64": 66.9},
-    "H100 PCIe": {"bf16": 756.0, "f64": 51.2},
-    "H200": {"bf16": 989.4, "f64": 66.9},
-    "B200": {"bf16": 2250.0, "f8": 4500.0, "f4": 9000.0, "tf32": 1125.0, "f64": 37.2},
-}
-"""Dense TFLOP/s as data sheets state them."""
-VECTOR = {
-    "MI250X": {"f64": 47.9 / 2, "f32": 47.9 / 2}, "MI300X": {"f64": 81.7, "f32": 163.4},
-    "MI355X": {"f64": 78.6, "f32": 157.3, "f16": 157.3}, "V100-SXM2": {"f32": 15.7, "f64": 7.8},
-    "A100-SXM4-80GB": {"f16": 78.0, "bf16": 39.0, "f32": 19.5, "f64": 9.7},
-    "H100 SXM5": {"f16": 133.8, "f32": 66.9, "f64": 33.5}, "MI60": {"f16": 29.5, "f64": 7.4},
-}  # fmt: skip
-
 
 def named(name: str) -> ci.schemas.gpus.Gpu:
     return next(g for g in GPUS if g.name == name)
-
-
-@pytest.mark.parametrize("name", SHEETS)
-def test_matrix_rates_are_those_of_data_sheets(name: str) -> None:
-    for kind, tflops in SHEETS[name].items():
-        told = named(name).peak_tflops(kind)
-        assert told == pytest.approx(tflops, rel=1e-2 if named(name).name == "V100-PCIE" else 3e-3)
-
-
-@pytest.mark.parametrize("name", VECTOR)
-def test_vector_rates_are_those_of_data_sheets(name: str) -> None:
-    """At the highest clock."""
-    product = named(name)
-    for kind, tflops in VECTOR[name].items():
-        told = product.vector_flop_per_cycle[kind] * product.cus * product.max_mhz / 1e6
-        assert told == pytest.approx(tflops, rel=6e-3)
-
-
-def test_every_figure_has_a_source() -> None:
-    for product in GPUS:
-        for name in FIELDS:
-            assert set(product.source_of(name).split()) <= set(SOURCES), (product.name, name)
 
 
 def test_what_is_achieved_of_an_mi300x_is_lost_to_the_clock_and_to_utilisation() -> None:
@@ -93,8 +45,19 @@ def test_what_is_achieved_of_an_mi300x_is_lost_to_the_clock_and_to_utilisation()
         ("AMD Instinct MI300X", "MI300X"), ("AMD Instinct MI250X/MI250", None),
         ("NVIDIA A100-SXM4-80GB", "A100-SXM4-80GB"), ("NVIDIA A100 80GB PCIe", "A100 80GB PCIe"),
         ("NVIDIA A100-PCIE-40GB", "A100-PCIE-40GB"), ("Tesla V100-PCIE-16GB", "V100-PCIE"),
-        ("NVIDIA H100 80GB HBM3", "H100 80GB HBM3"), ("NVIDIA H100 NVL", None),
-        ("NVIDIA H200 NVL", None), ("NVIDIA GH200 480GB", None), ("NVIDIA B200", "B200"),
+        ("NVIDIA H100 80GB HBM3", "H100 80GB HBM3"), ("NVIDIA H100 NVL", "H100 NVL"),
+        ("NVIDIA H200", "H200"), ("NVIDIA H200 NVL", "H200 NVL"), ("NVIDIA H800 PCIe", "H800 PCIe"),
+        ("NVIDIA H800", "H800"), ("NVIDIA H800 NVL", None), ("NVIDIA H20", "H20"),
+        ("NVIDIA H20-3e", None), ("NVIDIA GH200 480GB", "GH200 480GB"),
+        ("NVIDIA GH200 144G HBM3e", "GH200 144G HBM3e"), ("NVIDIA GH200", None),
+        ("NVIDIA B200", "B200"), ("NVIDIA GB200", "GB200"), ("NVIDIA B300 SXM6 AC", "B300"),
+        ("NVIDIA GB300", "GB300"), ("NVIDIA GB300-WS", None),
+        ("NVIDIA A800-SXM4-80GB", "A800-SXM4-80GB"), ("NVIDIA A800 40GB Active", None),
+        ("NVIDIA A10", "A10"), ("NVIDIA A10G", None), ("NVIDIA L4", "L4"), ("NVIDIA L40", None),
+        ("NVIDIA L40S", "L40S"), ("NVIDIA GeForce RTX 4090", "RTX 4090"),
+        ("NVIDIA GeForce RTX 4090 D", None), ("NVIDIA GeForce RTX 4090 Laptop GPU", None),
+        ("NVIDIA GeForce RTX 5090", "RTX 5090"), ("NVIDIA GeForce RTX 5090 D v2", None),
+        ("AMD Instinct MI308X", "MI308X"), ("AMD Instinct MI325X VF", "MI325X"),
     ],
 )  # fmt: skip
 def test_products_by_the_names_that_tools_print(printed: str, name: str | None) -> None:
@@ -104,7 +67,7 @@ def test_products_by_the_names_that_tools_print(printed: str, name: str | None) 
 
 OWN = """
 [[gpu]]
-name = "MI308X"
+name = "MI309X"
 arch = "gfx942"
 cus = 80
 max_mhz = 1420
@@ -125,7 +88,7 @@ def own(tmp_path: Path, text: str | bytes) -> str:
 def test_a_users_own_gpu(tmp_path: Path) -> None:
     path = own(tmp_path, "\ufeff" + OWN.replace("\n", "\r\n"))
     rows = own_gpus.read(path)
-    one = rated.rate(Device("", 0, "AMD Instinct MI308X", cus=80), rows, path)
+    one = rated.rate(Device("", 0, "AMD Instinct MI309X", cus=80), rows, path)
     assert (one.cus, one.boost_mhz, one.bandwidth_gbs, one.power_w) == (80, 1420, 5300.5, 650)
     assert one.told == {
         "cus": "device", "arch": path, "boost_mhz": path, "bandwidth_gbs": path, "power_w": path,
@@ -166,7 +129,7 @@ def test_a_file_of_other_gpus_says_so(tmp_path: Path) -> None:
         rated.check([Device("", 0, "AMD Instinct MI300X")], rows, "gpus.toml")
     with pytest.raises(UsageError, match="without a name"):
         rated.check([Device("", 0)], rows, "gpus.toml")
-    rated.check([Device("", 0, "MI300X"), Device("", 1, "MI308X", "gfx942", cus=80)], rows, "")
+    rated.check([Device("", 0, "MI300X"), Device("", 1, "MI309X", "gfx942", cus=80)], rows, "")
 
 
 @pytest.mark.parametrize(
@@ -177,8 +140,8 @@ def test_a_file_of_other_gpus_says_so(tmp_path: Path) -> None:
         OWN.replace("1420", '"1420"'), OWN.replace("1420", "1" + "0" * 40),
         OWN.replace("max_mhz", "max_clock"), OWN.replace("bf16 = 2048", 'bf16 = "x"'),
         OWN.replace("[180, 1300]", "180"), OWN.replace("[180, 1300]", "[180, inf]"),
-        OWN.replace("80\n", "true\n"), OWN + OWN, OWN.replace('"MI308X"', '""'),
-        OWN.replace('"MI308X"', "1979-05-27"), "a = " + "[" * 20000,
+        OWN.replace("80\n", "true\n"), OWN + OWN, OWN.replace('"MI309X"', '""'),
+        OWN.replace('"MI309X"', "1979-05-27"), "a = " + "[" * 20000,
     ],
 )  # fmt: skip
 def test_a_bad_file_gives_one_line(tmp_path: Path, text: str | bytes) -> None:
