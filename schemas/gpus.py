@@ -414,7 +414,12 @@ def _of_table(name: str) -> tuple[Gpu, ...]:
 def _named(name: str, rows: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
     """Products whose words are in a name; of those that contain each other the longest."""
     found = [g for g in rows if _is_called(g, name)]
-    return tuple(g for g in found if not any(g is not o and _is_called(g, o.name) for o in found))
+    return tuple(g for g in found if not any(_is_part(g, other) for other in found))
+
+
+def _is_part(product: Gpu, other: Gpu) -> bool:
+    """Whether the words of a product's name are some of another's; of equal names none is."""
+    return _is_called(product, other.name) and not _is_called(other, product.name)
 
 
 def _is_called(product: Gpu, name: str) -> bool:

@@ -15,8 +15,8 @@
 
 A row is of every GPU whose name has the words of `name`; `arch` and `cus`, if given, must agree
 (a partition may have a whole part of the units). Of rows whose names contain each other the longer
-one counts, and ``*`` only where no other fits. A file of which no row fits any GPU of the trace is
-refused, with the names that its GPUs have.
+one counts, and ``*`` only where no other fits; those of one name are told apart by `cus`. A file of
+which no row fits any GPU of the trace is refused, with the names that its GPUs have.
 
 Every field but `name` may be left out. What a row states goes before everything else: before the
 clock that telemetry or the runtime tells, a power cap, and the product of the table. What it leaves

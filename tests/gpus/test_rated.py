@@ -123,6 +123,17 @@ def test_a_partition_keeps_its_units(tmp_path: Path) -> None:
     assert (one.cus, one.xccs, one.boost_mhz) == (38, 1, 1700)
 
 
+@pytest.mark.parametrize("name", ["XYZ", "*"])
+def test_rows_of_one_name_are_told_apart_by_units(tmp_path: Path, name: str) -> None:
+    row = f'[[gpu]]\nname = "{name}"\n'
+    path = own(tmp_path, f"{row}cus = 80\nmax_mhz = 1420\n{row.lower()}cus = 60\nmax_mhz = 1300\n")
+    rows = own_gpus.read(path)
+    clocks = [rated.rate(Device("", 0, "Some XYZ", cus=n), rows).boost_mhz for n in (80, 60, 30)]
+    assert clocks == [1420, 1300, 1300]
+    rated.check([Device("", 0, "Some XYZ", cus=60)], rows, path)
+    assert rated.rate(Device("", 0, "Some XYZ"), rows).own is None  # may be either
+
+
 def test_a_file_of_other_gpus_says_so(tmp_path: Path) -> None:
     rows = own_gpus.read(own(tmp_path, OWN))
     with pytest.raises(UsageError, match=r"no row fits a GPU.*'AMD Instinct MI300X'"):
