@@ -215,11 +215,12 @@ def _achievable(trace: Trace, node: Array, devices: list[Rated], which: Array) -
     """Clock that makers measured achievable rates at, in the type of most matrix work of the GPU."""
     kind, matrix = breakdown_terms.of_operators(trace, node)
     dur, types = trace.array("dur")[node], breakdown_terms.TYPES
+    mine = matrix & (kind >= 0)
+    cell = which[mine] * len(types) + kind[mine]
+    time = np.bincount(cell, dur[mine], len(devices) * len(types)).reshape(len(devices), len(types))
     clocks: list[float | None] = []
-    for number, device in enumerate(devices):
-        mine = (which == number) & matrix & (kind >= 0)
-        time = np.bincount(kind[mine], dur[mine], len(types))
-        told = device.achievable(types[int(np.argmax(time))]) if time.any() else None
+    for device, of_types in zip(devices, time, strict=True):
+        told = device.achievable(types[int(of_types.argmax())]) if of_types.any() else None
         clocks.append(None if told is None else float(told[1]))
     return _of_devices(clocks, which)
 

@@ -177,13 +177,13 @@ def of_nodes(
     found, which
         Of each rank and device, and for each node which of these it is.
     """
-    rows, highest = own_gpus.read(gpus), highest_clocks(trace)
+    rows, highest, described = own_gpus.read(gpus), highest_clocks(trace), _Described(trace)
     device = trace.array("device", "lanes")[trace.array("lane")[node]]
     first, which = gather.distinct(trace.array("rank")[node], device)
     keys = zip(trace.array("rank")[node][first].tolist(), device[first].tolist(), strict=True)
     found = {}
     for rank, number in keys:
-        told = device_of(trace, rank, number) or Device("", number)
+        told = described.of(rank, number) or Device("", number)
         clock = highest.get((rank, number)) or highest.get((-1, -1))
         found[rank, number] = rate(told, rows, gpus, clock)
     if found and not any(one.own for one in found.values()):
@@ -232,11 +232,20 @@ def _called(device: Device) -> str:
     return f"{device.name!r}" + (f" ({beside})" if beside else "")
 
 
-def device_of(trace: Trace, rank: int, device: int) -> Device | None:
-    """What a trace tells of a rank's device by its number; None if nothing."""
-    hosts = {r.rank: r.host for r in trace.meta.ranks}
-    same = [d for d in trace.meta.devices if d.device == device]
-    return next(iter(of_host(same, hosts.get(rank, ""))), None)
+class _Described:
+    """What a trace tells of the devices of ranks, each the first of its number and host."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._hosts = {r.rank: r.host for r in trace.meta.ranks}
+        self._by_host: dict[int, dict[str, Device]] = {}
+        for device in trace.meta.devices:
+            self._by_host.setdefault(device.device, {}).setdefault(device.host, device)
+
+    def of(self, rank: int, number: int) -> Device | None:
+        """That of a rank by its number; None if nothing is told of it."""
+        host, same = self._hosts.get(rank, ""), self._by_host.get(number, {})
+        may_be = (same.get(host), same.get("")) if host else same.values()
+        return next(iter(of_host(filter(None, may_be), host)), None)
 
 
 def highest_clocks(trace: Trace) -> dict[tuple[int, int], tuple[float, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,12 +11,14 @@ import pytest
 from shared_data import SHARED
 
 import chopper_interop as ci
+from chopper_interop.build import TraceBuilder
 from chopper_interop.demo import make_demo
 from chopper_interop.errors import ChopperError, ReadError, UsageError
 from chopper_interop.gpus import own as own_gpus
 from chopper_interop.gpus import rated
 from chopper_interop.schemas.gpus import GPUS, gpu
-from chopper_interop.schemas.meta import Device
+from chopper_interop.schemas.kinds import Kind, LaneKind
+from chopper_interop.schemas.meta import Device, Rank
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -232,6 +235,36 @@ def test_work_without_a_device(tmp_path: Path) -> None:
     ((key, one),) = rated.of(ci.read(path)).items()
     assert key == (0, 0)
     assert one == rated.Rated()
+
+
+def of_ranks(hosts: list[str], devices: list[Device]) -> ci.Trace:
+    """A kernel of each rank on its host's device 0."""
+    builder = TraceBuilder()
+    for rank in range(len(hosts)):
+        lane = builder.lane(rank, LaneKind.STREAM, 7, "s", 0)
+        builder.nodes(kind=int(Kind.KERNEL), name="k", rank=rank, lane=lane, ts=[0], dur=[9])
+    ranks = tuple(Rank(rank, host=host, device=0) for rank, host in enumerate(hosts))
+    return builder.finish().with_meta(ranks=ranks, devices=tuple(devices))
+
+
+def test_devices_of_one_number_are_told_apart_by_host() -> None:
+    devices = [Device("a", 0, "MI210"), Device("b", 0, "MI300X"), Device("a", 0, "MI50")]
+    found = rated.of(of_ranks(["b", "a", "c", ""], devices))
+    assert [one.name for one in found.values()] == ["MI300X", "MI210", "", "MI210"]
+    found = rated.of(of_ranks(["b", "c"], [Device("", 0, "MI100"), *devices]))
+    assert [one.name for one in found.values()] == ["MI300X", "MI100"]
+
+
+def test_of_many_nodes_it_is_not_asked_for_long_which_device_is_whose() -> None:
+    hosts = [f"h{number}" for number in range(15_000)]
+    trace = of_ranks(hosts, [Device(host, 0, "MI300X") for host in hosts])
+    start = time.perf_counter()
+    assert len(rated.of(trace)) == len(hosts)
+    assert time.perf_counter() - start < _SLOW
+
+
+_SLOW = 5.0
+"""Seconds: some ten times what it takes, and a third of what looking at all devices for each would."""
 
 
 NVIDIA = (
