@@ -114,7 +114,7 @@ def dvfs(  # noqa: PLR0913 # options of a command
     overhead of the clock as what is left of a product, here the measured clock enters, and
     `breakdown` has what is left as a term of its own.
     """
-    known = sensitivity.of(trace)
+    known = sensitivity.of(trace, gpus)
     asked = targets.of(known, targets.Question(clock, memory_clock, cap_w, on_ranks), gpus)
     cases = {name: _Case(known, target) for name, target in asked.items()}
     peak = cases[PEAK]

@@ -79,7 +79,7 @@ def of(trace: Trace) -> RoundTrips:
     first, second, again = first[there], second[there], again[there]
     known[second] = True
     size[second] = np.rint(again)
-    speed = _bandwidths(trace, second)
+    speed = rated.bandwidths(trace, second)
     timed = np.zeros(count, np.bool_)
     timed[second] = speed > 0
     least = np.rint(again[speed > 0] / speed[speed > 0]).astype(np.int64)
@@ -98,9 +98,3 @@ def _neighbours(trace: Trace) -> tuple[Array, Array]:
     same = trace.array("lane")[ordered[1:]] == trace.array("lane")[ordered[:-1]]
     both = np.flatnonzero(same & compute[1:] & compute[:-1])
     return ordered[both], ordered[both + 1]
-
-
-def _bandwidths(trace: Trace, node: Array) -> Array:
-    """Peak bandwidth of each node's GPU in 1e9 byte/s, 0 where unknown."""
-    found, which = rated.of_nodes(trace, node)
-    return np.array([one.bandwidth_gbs or 0.0 for one in found.values()], np.float64)[which]

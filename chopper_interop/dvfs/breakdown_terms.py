@@ -162,7 +162,7 @@ def clock_ratio(trace: Trace, rows: Array, gpus: str = "", *, boost: Array, matr
 
 def _by_sensitivity(trace: Trace, gpus: str) -> Array:
     """The same of every node, of those whose clock was measured."""
-    known = sensitivity.of(trace)
+    known = sensitivity.of(trace, gpus)
     repeats = known.repeats
     devices, which = rated.of_nodes(trace, repeats.node, gpus)
     boost = _facts(list(devices.values()), which, "boost_mhz")

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop.columns import arrow
-from chopper_interop.gpus import rated
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -60,10 +59,8 @@ def _part(known: Sensitivities) -> Array:
     """Share of its time that each repeat's bytes take, by counters, else by shapes; 0 if unknown."""
     r = known.repeats
     counted = r.mean(known.busy.memory)
-    devices, which = rated.of_nodes(r.trace, r.node)
-    bandwidth = np.array([d.bandwidth_gbs or np.nan for d in devices.values()] or [np.nan])[which]
     moved = np.full(len(r.node), np.nan)
     if "mem_bytes" in r.trace.nodes.column_names:
-        moved = arrow.numbers(r.trace.nodes["mem_bytes"], 0)[r.node] / bandwidth
+        moved = arrow.numbers(r.trace.nodes["mem_bytes"], 0)[r.node] / known.bandwidth
     by_shapes = r.mean(moved / r.dur)
     return np.nan_to_num(np.where(np.isnan(counted), by_shapes, counted))[r.key]

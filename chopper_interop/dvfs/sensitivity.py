@@ -22,7 +22,7 @@ fitted to.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +39,7 @@ from chopper_interop.dvfs.sensitivity_laws import LEAST_SPREAD
 from chopper_interop.dvfs.sensitivity_repeats import mean_of
 from chopper_interop.dvfs.sensitivity_sources import CLASSES, PRIORS, Told
 from chopper_interop.dvfs.sensitivity_together import Ratio
+from chopper_interop.gpus import rated
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -89,6 +90,8 @@ class Sensitivities:
         What busy cycles and bytes tell of each repeat.
     classes
         Class of each kernel, a number of `CLASSES`.
+    bandwidth
+        Peak bandwidth of the memory of each repeat's GPU, 1e9 byte/s; not a number where unknown.
     """
 
     repeats: Repeats
@@ -96,6 +99,7 @@ class Sensitivities:
     counted: sensitivity_sources.Counted
     busy: sensitivity_sources.Busy
     classes: Array
+    bandwidth: Array
 
     def ratio(self, mhz: Array, *, is_change: bool = False) -> tuple[Ratio, list[Ratio], Array]:
         """Times of kernels at other clocks.
@@ -435,15 +439,23 @@ class Sensitivities:
         return self._class_means(value, error)
 
 
-def of(trace: Trace) -> Sensitivities:
+def of(trace: Trace, gpus: str = "") -> Sensitivities:
     """Sensitivities of a trace's kernels; found once for each trace.
 
     Parameters
     ----------
     trace
         Any trace.
+    gpus
+        The user's file of GPUs; what their memory can do matters here.
     """
-    return trace.kept("sensitivity", _made)
+    found = trace.kept("sensitivity", _made)
+    if not gpus:
+        return found
+    node = found.repeats.node
+    bandwidth = rated.bandwidths(trace, node, gpus)
+    busy = sensitivity_sources.busy(trace, node, bandwidth)
+    return replace(found, busy=busy, bandwidth=bandwidth)
 
 
 def _made(trace: Trace) -> Sensitivities:
@@ -453,5 +465,6 @@ def _made(trace: Trace) -> Sensitivities:
     first[r.key[::-1]] = np.arange(len(r.key) - 1, -1, -1)
     klass = sensitivity_sources.classes(trace, r.node[first]) if n else np.zeros(0, np.int64)
     counted = sensitivity_sources.counted_repeats(trace, r.node)
-    busy = sensitivity_sources.busy(trace, r.node)
-    return Sensitivities(r, sensitivity_laws.of(r, klass), counted, busy, klass)
+    bandwidth = rated.bandwidths(trace, r.node)
+    busy = sensitivity_sources.busy(trace, r.node, bandwidth)
+    return Sensitivities(r, sensitivity_laws.of(r, klass), counted, busy, klass, bandwidth)

@@ -14,7 +14,6 @@ from chopper_interop.columns import arrow
 from chopper_interop.counters import counted
 from chopper_interop.counters.align import DURATION
 from chopper_interop.counters.counted import CLOCK as COUNTED_CLOCK
-from chopper_interop.gpus import rated
 from chopper_interop.work import kernels as work_kernels
 
 if TYPE_CHECKING:
@@ -129,7 +128,7 @@ class Busy(NamedTuple):
     memory_ns: Array
 
 
-def busy(trace: Trace, node: Array) -> Busy:
+def busy(trace: Trace, node: Array, bandwidth: Array) -> Busy:
     """What counters tell of kernels.
 
     Parameters
@@ -138,6 +137,8 @@ def busy(trace: Trace, node: Array) -> Busy:
         Any trace.
     node
         Rows of its kernels.
+    bandwidth
+        Peak bandwidth of the memory of each one's GPU, 1e9 byte/s.
     """
     if not trace.counters.num_rows or not len(node):
         none = np.full(len(node), np.nan)
@@ -148,8 +149,6 @@ def busy(trace: Trace, node: Array) -> Busy:
     at = place[node]
     column = {name: np.append(value, np.nan)[at] for name, value in values.items()}
     core = np.fmax.reduce([column[name] for name in _UNITS]) / 100.0
-    known, which = rated.of_nodes(trace, node)
-    bandwidth = np.array([r.bandwidth_gbs or np.nan for r in known.values()])[which]
     moved = column["mem_bytes_counted"] / bandwidth
     dur = trace.array("dur")[node].astype(float)
     then = counted_repeats(trace, node)

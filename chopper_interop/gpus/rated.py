@@ -192,6 +192,18 @@ def of_nodes(
     return found, which
 
 
+def bandwidths(trace: Trace, node: Array, gpus: str = "") -> Array:
+    """Peak bandwidth of the memory of each node's GPU, 1e9 byte/s; not a number where unknown.
+
+    Parameters
+    ----------
+    trace, node, gpus
+        As of `of_nodes`.
+    """
+    found, which = of_nodes(trace, node, gpus)
+    return np.array([one.bandwidth_gbs or np.nan for one in found.values()], np.float64)[which]
+
+
 def check(devices: Iterable[Device], rows: tuple[Gpu, ...], path: str) -> None:
     """Raise if a user's file is of none of some devices.
 

@@ -203,6 +203,20 @@ def test_a_memory_clock_matters_to_what_the_memory_bounds(trace) -> None:
     assert same["ideal_step_ns"] == same["measured_step_ns"]
 
 
+def test_a_users_file_tells_the_bandwidth_too(trace, tmp_path: Path) -> None:
+    """At ten times the bandwidth no kernel waits for its bytes, nor is bound to last as long."""
+    path = tmp_path / "gpus.toml"
+    path.write_text('[[gpu]]\nname = "*"\nbandwidth_gbs = 53000\n')
+    plain, own = (
+        ci.analyze(trace, "dvfs", by="repeats", memory_clock="0.5x", gpus=gpus).rows.to_pylist()
+        for gpus in ("", str(path))
+    )
+    asked = [row for row in own if row["ceiling"] == "asked"]
+    assert all(row["ideal_ns"] == pytest.approx(row["measured_ns"]) for row in asked)
+    floors = [sum(row["floor_ns"] or 0 for row in rows) for rows in (plain, own)]
+    assert floors[0] > 1.05 * floors[1] > 0
+
+
 def test_slack_absorbs_what_does_not_matter(trace) -> None:
     """One rank alone at a lower clock costs the step no more than that rank's kernels."""
     told = ci.analyze(trace, "dvfs", clock="0.8x", on_ranks="1").summary["asked"]
