@@ -48,7 +48,8 @@ class Clocks(NamedTuple):
     mhz
         Mean clock of each while it ran; not a number where it is not known.
     error_share
-        Standard deviation of its error, as a share of it.
+        Standard deviation of its error, as a share of it; `PRIOR_SHARE` where the resolution is
+        not known.
     resolution_ns
         Time between the samples that it is from; 0 where it is not known.
     """
@@ -73,19 +74,18 @@ def of(trace: Trace, node: Array) -> Clocks:
     resolution = _column(trace, RESOLUTION, node)
     resolution[np.isnan(mhz)] = 0.0
     dur = trace.array("dur")[node].astype(float)
-    share = np.full(len(node), np.nan)
     known = resolution > 0
+    share = np.where(np.isnan(mhz), np.nan, PRIOR_SHARE)
     share[known] = _prior(resolution[known])
     place = np.full(trace.nodes.num_rows, -1, np.int64)
     place[node] = np.arange(len(node))
-    changes = _changes(trace)
-    for rows, period, squares, count in changes:
-        mine = place[rows]
+    for one in _changes(trace):
+        mine = place[one.rows]
         mine = mine[mine >= 0]
         mine = mine[known[mine]]
-        like = resolution[mine] < _LIKE * period
+        like = resolution[mine] < _LIKE * one.period_ns
         prior = _prior(resolution[mine]) ** 2
-        told = (prior * PRIOR_WEIGHT + squares * count) / (PRIOR_WEIGHT + count)
+        told = (prior * PRIOR_WEIGHT + one.square * one.steps) / (PRIOR_WEIGHT + one.steps)
         told = np.where(resolution[mine] < CHANGES_NS, told, np.maximum(told, prior))
         share[mine] = np.sqrt(np.where(like, told, prior))
     share[known] /= np.sqrt(np.maximum(dur[known] / np.maximum(resolution[known], 1.0), 1.0))
@@ -105,8 +105,30 @@ def _prior(resolution_ns: Array) -> Array:
     return PRIOR_SHARE * np.sqrt(-np.expm1(-resolution_ns / CHANGES_NS))
 
 
-def _changes(trace: Trace) -> list[tuple[Array, float, float, int]]:
-    """Of each GPU: its work, its clock's period, half the mean square of a step, how many steps."""
+class _Changes(NamedTuple):
+    """How much a GPU's clock changes from sample to sample.
+
+    Parameters
+    ----------
+    rows
+        The GPU's work.
+    source
+        What sampled it: tool and series.
+    period_ns
+        Time between samples.
+    square, steps
+        Half the mean square of steps, as shares of the clock, and how many steps tell it.
+    """
+
+    rows: Array
+    source: tuple[str, str]
+    period_ns: int
+    square: float
+    steps: int
+
+
+def _changes(trace: Trace) -> list[_Changes]:
+    """Of each GPU, by its own samples and those of others that were sampled alike."""
     found = []
     for gpu in gpus(trace, quantities=(GFXCLK,)):
         sources = gpu.told.get(GFXCLK.name, ())
@@ -118,17 +140,26 @@ def _changes(trace: Trace) -> list[tuple[Array, float, float, int]]:
             squares = np.concatenate(steps)
             if squares.size:
                 period = max(s.resolution_ns for _, s in source.samples)
-                found.append((gpu.rows, float(period), float(squares.mean()) / 2, len(squares)))
+                name, half = (source.tool, source.told.name), float(squares.mean()) / 2
+                found.append(_Changes(gpu.rows, name, period, half, len(squares)))
     return _pooled(found)
 
 
-def _pooled(found: list[tuple[Array, float, float, int]]) -> list[tuple[Array, float, float, int]]:
+def _pooled(found: list[_Changes]) -> list[_Changes]:
     """GPUs that were sampled alike tell of each other how much a clock changes."""
-    total = sum(count for *_, count in found)
-    if not total:
-        return found
-    mean = sum(squares * count for _, _, squares, count in found) / total
-    return [(rows, period, mean, total) for rows, period, _, _ in found]
+    groups: list[list[_Changes]] = []
+    for one in sorted(found, key=lambda c: (c.source, c.period_ns)):
+        first = groups[-1][0] if groups else None
+        if first and first.source == one.source and one.period_ns <= _LIKE * first.period_ns:
+            groups[-1].append(one)
+        else:
+            groups.append([one])
+    pooled = []
+    for group in groups:
+        steps = sum(one.steps for one in group)
+        square = sum(one.square * one.steps for one in group) / steps
+        pooled += [one._replace(square=square, steps=steps) for one in group]
+    return pooled
 
 
 def _steps(samples: Samples, start: int, end: int) -> Array:

@@ -276,6 +276,37 @@ def test_clock_errors_grow_with_the_time_between_samples() -> None:
     assert errors[-1] == pytest.approx(clock_errors.PRIOR_SHARE, rel=0.01)
 
 
+def test_gpus_tell_of_each_other_only_as_far_as_they_were_sampled_alike() -> None:
+    """Clocks that wander by 0.5 % in a ms, and more within the 14 ms from sample to sample."""
+    rng = np.random.default_rng(11)
+    periods = [MS, MS + MS // 10, 14 * MS]
+    builder = TraceBuilder()
+    for rank, period in enumerate(periods):
+        lane = builder.lane(rank, LaneKind.STREAM, 7, "s", 0)
+        series = builder.series(rank, "gfx clock", "MHz", "recorder", device=0)
+        ts = np.arange(0, 2800 * MS, period)
+        mhz = 1800 * np.exp(np.cumsum(rng.normal(0, 0.005 * (period / MS) ** 0.5, len(ts))))
+        builder.samples(series, ts, mhz)
+        start = np.arange(10) * 270 * MS
+        builder.nodes(kind=int(Kind.KERNEL), name="k", rank=rank, lane=lane, ts=start, dur=9)
+    trace = builder.finish()
+    step = np.array(periods)[trace.array("rank")]
+    trace = trace.annotate(gfxclk_mhz=np.full(30, 1800.0), telemetry_ns=step)
+    error = clock_errors.of(trace, np.arange(30)).error_share
+    true = 0.005 * (np.array([1.05, 1.05, 14]) / 2) ** 0.5
+    assert error[[0, 10, 20]] == pytest.approx(true, rel=0.3)
+
+
+def test_a_clock_of_unknown_resolution_is_known_as_well_as_any() -> None:
+    rng = np.random.default_rng(12)
+    mhz = rng.uniform(1500, 1900, 60)
+    trace = job(mhz, 1e6 * 1900 / mhz, period_ns=0)
+    assert (clock_errors.of(trace, np.arange(60)).error_share == clock_errors.PRIOR_SHARE).all()
+    result = ci.analyze(trace, "dvfs", clock="1900")
+    assert result.summary["asked"]["ideal_step_ns"] < result.summary["measured_step_ns"]
+    assert "no rows" not in result.conventions
+
+
 def test_kernels_much_longer_than_a_sample_know_their_clock() -> None:
     trace = job(np.full(2, 1800.0), np.array([1e5, 1e8]), period_ns=MS)
     short, long_ = clock_errors.of(trace, np.arange(2)).error_share
