@@ -73,8 +73,8 @@ def dvfs(  # noqa: PLR0913 # options of a command
         Any trace with telemetry of clocks, or counters that tell them.
     by
         ``"iteration"`` rows of steps, ``"job"`` of their mean; ``"repeats"`` rows of kernels of one
-        name, grid and shapes, with what is known of their sensitivity; else names out of
-        `grouping.GRAINS` (``"class"``, ``"operation,phase"``): sums over their kernels.
+        name, grid and shapes on GPUs of one product, with what is known of their sensitivity; else
+        names out of `grouping.GRAINS` (``"class"``, ``"operation,phase"``): sums over their kernels.
     steps, ranks
         As of `windows.of_ranks`; all ranks are timed anew.
     clock

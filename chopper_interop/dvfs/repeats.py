@@ -1,4 +1,4 @@
-"""The same kernel again: on any rank, in any step, for operands of the same shapes."""
+"""The same kernel again: on any GPU of a product, in any step, for operands of the same shapes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from chopper_interop import arguments
 from chopper_interop.columns import gather
+from chopper_interop.gpus import rated
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ _LEVELS = 4
 def of(trace: Trace) -> tuple[Array, Array]:
     """Kernels that do the same: of one name, grid, workgroup, and shapes of the operator's operands.
 
+    On one product: what differs in units or memory takes another time at the same clock.
+
     Parameters
     ----------
     trace
@@ -41,9 +44,21 @@ def of(trace: Trace) -> tuple[Array, Array]:
     """
     kernel = trace.array("kind") == Kind.KERNEL
     node = np.flatnonzero(kernel & (trace.array("dur") > 0))
-    columns = [trace.array("name")[node], *_launches(trace, node), *_shapes(trace, node)]
+    columns = [trace.array("name")[node], _products(trace, node)]
+    columns += [*_launches(trace, node), *_shapes(trace, node)]
     _, key = gather.distinct(*columns) if node.size else (node, node)
     return node, key
+
+
+def _products(trace: Trace, node: Array) -> Array:
+    """Codes of what GPUs are: product or else name, architecture, units."""
+    found, which = rated.of_nodes(trace, node)
+    code: dict[tuple[str, str, int | None], int] = {}
+    of_gpu = []
+    for one in found.values():
+        name = one.product.name if one.product else one.name
+        of_gpu.append(code.setdefault((name, one.arch, one.cus), len(code)))
+    return np.array(of_gpu, np.int64)[which]
 
 
 def _launches(trace: Trace, node: Array) -> list[Array]:

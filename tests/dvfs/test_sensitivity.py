@@ -15,6 +15,7 @@ from chopper_interop.demo import make_demo
 from chopper_interop.dvfs import clock_errors, repeats, sensitivity, sensitivity_laws, target_clocks
 from chopper_interop.dvfs import sensitivity_fit as fit
 from chopper_interop.schemas.kinds import Kind, LaneKind
+from chopper_interop.schemas.meta import Device, Rank
 
 MS = 1_000_000
 
@@ -265,6 +266,24 @@ def test_repeats_are_told_apart_by_shapes(tmp_path: Path) -> None:
     path.write_text(text % ", ".join(events))
     _, key = repeats.of(ci.read(path))
     assert key.tolist() == [0, 1, 0]
+
+
+def test_products_have_laws_of_their_own() -> None:
+    """One at low clocks that is slower for another reason does not tell what clocks do."""
+    rng = np.random.default_rng(13)
+    rank = np.arange(320) % 8
+    fast = rank >= 4
+    mhz = np.where(fast, rng.uniform(1950, 2100, 320), rng.uniform(1550, 1700, 320))
+    trace = job(mhz, np.where(fast, 8e5, 2e6), period_ns=1000, ranks=8)
+    trace = trace.with_meta(
+        ranks=tuple(Rank(r, host="ab"[r // 4], device=0) for r in range(8)),
+        devices=(Device("a", 0, "AMD Instinct MI250X"), Device("b", 0, "AMD Instinct MI300X")),
+    )
+    rows = ci.analyze(trace, "dvfs", by="repeats", clock="1000").rows.to_pylist()
+    asked = [row for row in rows if row["ceiling"] == "asked"]
+    assert sorted(row["measured_ns"] for row in asked) == [128_000_000, 320_000_000]
+    for row in asked:
+        assert row["ideal_ns"] == pytest.approx(row["measured_ns"], rel=1e-3)
 
 
 def test_clock_errors_grow_with_the_time_between_samples() -> None:
