@@ -45,7 +45,8 @@ class Durations:
     key
         Kernels that share the statistical error; -1 of other nodes.
     unknown
-        Kernels of which no clock is known and no other run tells: they stay.
+        Kernels of which the clock then is not known, or that before and no other run tells: they
+        stay.
     single
         Error of each by its own clock; it has no weight in the time of many.
     """
@@ -102,11 +103,10 @@ def durations(
     r = known.repeats
     shape, noise, error = known.shapes(ratio, mhz, is_change=is_change)
     n = r.trace.nodes.num_rows
-    told = ~np.isnan(ratio.log[r.key])
+    told = ~np.isnan(ratio.log[r.key]) & ~np.isnan(mhz)
     columns = [np.zeros(n) for _ in range(4)]
     rows, k = r.node[told], r.key[told]
-    shape = np.nan_to_num(shape)  # without a clock of its own it changes as all of the kernel's
-    moved = ratio.log - r.mean(shape)
+    moved = ratio.log - r.mean(shape, told)
     floor = np.minimum(np.log(np.maximum(known.floors(mhz), 1.0) / r.dur), 0.0)
     columns[0][rows] = np.maximum(shape[told] + moved[k] - noise[told], floor[told])
     for column, values in zip(
