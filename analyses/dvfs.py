@@ -20,7 +20,7 @@ from chopper_interop.timing.model import timing_of
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from chopper_interop.dvfs.ideal import Lengths
+    from chopper_interop.dvfs.ideal import Durations, Lengths
     from chopper_interop.dvfs.sensitivity import Sensitivities
     from chopper_interop.dvfs.sensitivity_sources import Told
     from chopper_interop.dvfs.target_clocks import Target
@@ -149,10 +149,10 @@ class _Case:
 
     def __init__(self, known: Sensitivities, target: Target) -> None:
         self.mhz, change = target.mhz, target.is_change
-        self.ratio, self.each, self.weight = known.ratio(target.mhz, is_change=change)
-        slope = known.chords(self.ratio, target.mhz, is_change=change)
+        ratio, self.each, self.weight = known.ratio(target.mhz, is_change=change)
+        slope = known.chords(ratio, target.mhz, is_change=change)
         error = target.error_share * slope
-        ratio = self.ratio._replace(clock=np.hypot(self.ratio.clock, error))
+        ratio = ratio._replace(clock=np.hypot(ratio.clock, error))
         told = ideal.durations(known, ratio, target.mhz, is_change=change)
         if target.memory is not None:
             told = told.with_memory(known, target.memory)
@@ -275,12 +275,7 @@ def _groups(known: Sensitivities, name: str, case: _Case, by: str, which: Array)
     groups = grouping.of(r.trace, node, by)
     n = len(groups)
     then = dur * np.exp(told.log[node])
-    common = sum(
-        np.bincount(groups.code, part[node] * then, n) ** 2 for part in (told.clock, told.form)
-    )
-    own, pair = gather.distinct(groups.code, key)
-    each = np.bincount(pair, then * told.statistical[node], len(own)) ** 2
-    error = np.sqrt(common + np.bincount(groups.code[own], each, n))
+    error = _errors(told, _Work(node, key, then), groups.code, n)
     columns = {"ceiling": pa.array([name] * n, pa.string())}
     columns |= dict(zip(groups.keys.column_names, groups.keys.columns, strict=True))
     columns["kernels"] = arrow.array(np.bincount(groups.code, minlength=n).astype(np.int64))
@@ -291,6 +286,24 @@ def _groups(known: Sensitivities, name: str, case: _Case, by: str, which: Array)
     columns["mean_mhz"] = arrow.array(mean, mask=mean <= 0)
     table = pa.table(columns | _times(measured, new, error))
     return arrow.take(table, np.lexsort((new - measured,))) if "kernel" in by else table
+
+
+class _Work(NamedTuple):
+    """Kernels, which of them are repeats of each other, and how long each would take."""
+
+    node: Array
+    key: Array
+    then: Array
+
+
+def _errors(told: Durations, work: _Work, code: Array, n: int) -> Array:
+    """Errors of the sums of groups' times: what repeats share, and what all kernels share."""
+    common = sum(
+        np.bincount(code, part[work.node] * work.then, n) ** 2 for part in (told.clock, told.form)
+    )
+    own, pair = gather.distinct(code, work.key)
+    each = np.bincount(pair, work.then * told.statistical[work.node], len(own)) ** 2
+    return np.sqrt(common + np.bincount(code[own], each, n))
 
 
 def _times(measured: Array, new: Array, error: Array) -> dict[str, Any]:
@@ -309,8 +322,9 @@ def _repeats_of(known: Sensitivities, name: str, case: _Case, rows: _Rows) -> pa
     key, dur, node = r.key[which], r.dur[which], r.node[which]
     first = np.full(n, -1)
     first[key[::-1]] = node[::-1]
-    measured, new = (np.bincount(key, values, n) for values in (dur, dur * np.exp(told.log[node])))
-    error = new * np.sqrt(np.nan_to_num(case.ratio.variance))
+    then = dur * np.exp(told.log[node])
+    measured, new = (np.bincount(key, values, n) for values in (dur, then))
+    error = _errors(told, _Work(node, key, then), key, n)
     names = r.trace.names()
     beta = rows.beta.together
     columns: dict[str, Any] = {

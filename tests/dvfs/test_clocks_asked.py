@@ -30,3 +30,22 @@ def test_kernels_stay_on_gpus_whose_highest_clock_is_not_known(mhz: float) -> No
     assert "of 8 of 16 kernels" in result.conventions["unknown: peak"]
     done = result.annotate(trace).nodes["ideal_ns"].is_valid().to_numpy()
     assert done.tolist() == (trace.array("rank") == 1).tolist()
+
+
+def test_intervals_are_the_same_by_repeats_and_by_kernel() -> None:
+    """Of names that are one kernel each; also of one that only a rank runs that nothing changes on."""
+    rng = np.random.default_rng(2)
+    mhz = rng.uniform(1500, 1900, 200)
+    t_ns = MS * 1900 / mhz * rng.normal(1, 0.01, 200)
+    trace = job(mhz, t_ns, ranks=2, names=["a", "b"] * 100, gpus=(MI300X, MI300X))
+    for options in ({"clock": "1000", "on_ranks": "0"}, {"clock": "0.9x"}):
+        rows = {
+            by: {
+                row["kernel"]: [row[f"ideal_{end}ns"] for end in ("", "low_", "high_")]
+                for row in rows_of(trace, by, "asked", **options)
+            }
+            for by in ("kernel", "repeats")
+        }
+        assert rows["kernel"] == rows["repeats"]
+        of_other = rows["repeats"]["b"]
+        assert (len(set(of_other)) == 1) == ("on_ranks" in options)
