@@ -155,7 +155,9 @@ class _Case:
         ratio = ratio._replace(clock=np.hypot(ratio.clock, error))
         told = ideal.durations(known, ratio, target.mhz, is_change=change)
         if target.memory is not None:
-            told = told.with_memory(known, target.memory)
+            told = told.with_memory(
+                known, target.memory, known.longer(target.mhz, is_change=change)
+            )
         if target.ranks is not None:
             told = told.only(np.isin(known.repeats.trace.array("rank"), target.ranks))
         self.durations = told

@@ -64,14 +64,22 @@ class Durations:
         """Standard deviation of `log` of each node."""
         return np.sqrt(self.statistical**2 + self.clock**2 + self.form**2 + self.single**2)
 
-    def with_memory(self, known: Sensitivities, ratio: Array) -> Durations:
+    def with_memory(self, known: Sensitivities, ratio: Array, periods: Array) -> Durations:
         """The same at another memory clock too, see `memory_clock.change`."""
-        node = known.repeats.node
-        log, form = self.log.copy(), self.form.copy()
-        more, error = memory_clock.change(known, ratio)
-        log[node] += more
-        form[node] = np.hypot(form[node], error)
-        return replace(self, log=log, form=form)
+        r = known.repeats
+        told = self.key[r.node] >= 0
+        core = np.nan_to_num(r.mean(np.exp(self.log[r.node]), told), nan=1.0)
+        longer, form_error = memory_clock.change(known, ratio, core, periods)
+        factor, error = np.ones(len(self.log)), np.zeros(len(self.log))
+        factor[r.node], error[r.node] = longer, form_error
+        return replace(
+            self,
+            log=self.log + np.log(factor),
+            statistical=self.statistical / factor,
+            clock=self.clock / factor,
+            form=np.hypot(self.form / factor, error),
+            single=self.single / factor,
+        )
 
     def only(self, which: Array) -> Durations:
         """The same of some nodes; all others stay."""

@@ -137,7 +137,7 @@ class Sensitivities:
         every = np.ones(len(place), bool)
         then = mean_of(1000.0 / self.counted.mhz, self.repeats.key[place], every, n)
         target = then[self.repeats.key]
-        share = self._shorter(target)
+        share = 1 - self._longer(target)
         share[np.abs(share) < LEAST_SPREAD] = np.nan
         told = self._by_counted(target, self._by_law(target))
         clock = self.clock_error * np.abs((1 - np.exp(told.log)) / share - 1)
@@ -166,11 +166,15 @@ class Sensitivities:
         ratio, mhz, is_change
             Of kernels by all sources for these clocks, as of `ratio`.
         """
-        share = self._shorter(self._periods(mhz, is_change=is_change))
+        share = 1 - self.longer(mhz, is_change=is_change)
         some = np.abs(share) > _NO_CHANGE
         chord = (1 - np.exp(ratio.log)) / np.where(some, share, 1)
         beta = np.where(some & ~np.isnan(chord), chord, self._prior.value)
         return np.clip(beta, 0.0, 1.0)
+
+    def longer(self, mhz: Array, *, is_change: bool = False) -> Array:
+        """Periods of each kernel's clock then over those before; `mhz`, `is_change` as of `ratio`."""
+        return self._longer(self._periods(mhz, is_change=is_change))
 
     @cached_property
     def mhz(self) -> Array:
@@ -190,10 +194,10 @@ class Sensitivities:
         own = self.regression.x
         return np.where(np.isnan(own), self.x[self.repeats.key], own)
 
-    def _shorter(self, target: Array) -> Array:
-        """How much shorter periods of each kernel's clock are then, by those repeats that have one."""
+    def _longer(self, target: Array) -> Array:
+        """Periods of each kernel's clock then over those before, of the repeats that have one then."""
         r = self.repeats
-        return 1 - r.mean(target) / r.mean(self._own, ~np.isnan(target))
+        return r.mean(target) / r.mean(self._own, ~np.isnan(target))
 
     def shapes(
         self, ratio: Ratio, mhz: Array, *, is_change: bool = False
@@ -317,7 +321,7 @@ class Sensitivities:
         weight
             Weight of each, (source, kernel).
         """
-        share = self._shorter(1000.0 / mhz)
+        share = 1 - self.longer(mhz)
         share[np.abs(share) < LEAST_SPREAD] = np.nan
         told = [self._slope_of_law()]
         for one in (each[joined.COUNTED], each[joined.COUNTERS]):
@@ -428,7 +432,7 @@ class Sensitivities:
 
     def _by(self, told: Told, target: Array) -> Ratio:
         """By a sensitivity between the clocks measured and those asked."""
-        share = self._shorter(target)
+        share = 1 - self._longer(target)
         ratio = np.maximum(1 - told.value * share, 0.05)
         error = np.abs(told.error * share) / ratio
         clock = np.abs(told.value) * self.clock_error / ratio
@@ -436,7 +440,7 @@ class Sensitivities:
 
     def _of_class(self, law: Ratio, target: Array) -> Told:
         """Sensitivities of classes by those of their kernels that have laws."""
-        share = self._shorter(target)
+        share = 1 - self._longer(target)
         good = ~np.isnan(law.log) & (np.abs(share) >= LEAST_SPREAD)
         value = np.full(len(share), np.nan)
         value[good] = (1 - np.exp(law.log[good])) / share[good]

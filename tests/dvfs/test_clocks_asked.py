@@ -5,6 +5,7 @@ import pytest
 from clocked_job import MS, job
 
 import chopper_interop as ci
+from chopper_interop.columns import arrow
 
 MI300X = "AMD Instinct MI300X"
 AT_ALL = 0.8
@@ -49,3 +50,29 @@ def test_intervals_are_the_same_by_repeats_and_by_kernel() -> None:
         assert rows["kernel"] == rows["repeats"]
         of_other = rows["repeats"]["b"]
         assert (len(set(of_other)) == 1) == ("on_ranks" in options)
+
+
+def streaming(mhz: np.ndarray, *, names: list[str] | None = None) -> ci.Trace:
+    """Kernels of 1 ms, of which the memory takes 0.9 ms at its peak bandwidth."""
+    n = len(mhz)
+    trace = job(mhz, np.full(n, MS), names=names or ["copy"] * n, gpus=(MI300X,))
+    moved, clock = arrow.array(np.full(n, int(0.9e-3 * 5300e9))), arrow.array(np.full(n, 1300.0))
+    return trace.annotate(mem_bytes=moved, memclk_mhz=clock)
+
+
+@pytest.mark.parametrize("factor", [0.25, 0.5, 0.8, 2.0, 4.0])
+def test_all_clocks_together_take_as_much_longer_as_they_are_slower(factor: float) -> None:
+    trace, asked = streaming(np.full(100, 2000.0)), f"{factor}x"
+
+    def longer(**options: str) -> float:
+        (row,) = rows_of(trace, "kernel", "asked", **options)
+        return row["ideal_ns"] / row["measured_ns"]
+
+    assert longer(clock=asked, memory_clock=asked) == pytest.approx(1 / factor, rel=1e-6)
+    memory = longer(memory_clock=asked)
+    assert memory == pytest.approx(1 + 0.9 * (1 / factor - 1), rel=1e-6)
+    assert longer(memory_clock=asked, clock="1x") == memory
+    core = longer(clock=asked)
+    assert longer(clock=asked, memory_clock="1x") == core
+    both = longer(clock=asked, memory_clock="0.99x")  # a sum, as long as it is no more than all
+    assert both == pytest.approx(core + 0.9 * (1 / 0.99 - 1), rel=1e-6)
