@@ -148,12 +148,14 @@ class _Case:
     """
 
     def __init__(self, known: Sensitivities, target: Target) -> None:
-        self.mhz, change = target.mhz, target.is_change
+        self.mhz, self.clocks, change = target.mhz, target.clocks, target.is_change
         ratio, self.each, self.weight = known.ratio(target.mhz, is_change=change)
         slope = known.chords(ratio, target.mhz, is_change=change)
         error = target.error_share * slope
         ratio = ratio._replace(clock=np.hypot(ratio.clock, error))
-        told = ideal.durations(known, ratio, target.mhz, is_change=change)
+        told = ideal.measured(known)
+        if target.core:
+            told = ideal.durations(known, ratio, target.mhz, is_change=change)
         if target.memory is not None:
             told = told.with_memory(
                 known, target.memory, known.longer(target.mhz, is_change=change)
@@ -163,9 +165,21 @@ class _Case:
         self.durations = told
 
     @property
+    def unknown(self) -> int:
+        """Kernels that stay, as a clock of theirs is not known."""
+        return int(np.count_nonzero(self.durations.unknown))
+
+    @property
     def is_known(self) -> bool:
         """Whether anything is known of any kernel."""
         return bool((self.durations.key >= 0).any())
+
+
+_NO_CLOCK = "no clock is known: neither telemetry nor counters tell one"
+_NOT_ASKED = (
+    "clocks that kernels ran at are known, but not those that are asked about: say in a file of your "
+    "own what the highest of these GPUs is (gpus=), or ask about another (clock=)"
+)
 
 
 def _lacking(known: Sensitivities, cases: dict[str, _Case]) -> dict[str, str]:
@@ -173,9 +187,9 @@ def _lacking(known: Sensitivities, cases: dict[str, _Case]) -> dict[str, str]:
     found = {}
     total = len(known.repeats.node)
     for name, case in cases.items():
-        if case.durations.unknown:
+        if case.unknown:
             found[f"unknown: {name}"] = (
-                f"of {case.durations.unknown:,} of {total:,} kernels the clock is not known, that "
+                f"of {case.unknown:,} of {total:,} kernels {case.clocks} is not known, that "
                 "they ran at or that is asked about: they take as long as they did"
             )
     if ACHIEVABLE not in cases:
@@ -192,7 +206,7 @@ def _lacking(known: Sensitivities, cases: dict[str, _Case]) -> dict[str, str]:
     if not total:
         found["no rows"] = "the trace has no kernels"
     elif not any(case.is_known for case in cases.values()):
-        found["no rows"] = "no clock is known: neither telemetry nor counters tell one"
+        found["no rows"] = _NO_CLOCK if missing == total else _NOT_ASKED
     return found
 
 
@@ -411,7 +425,7 @@ class _Sums(NamedTuple):
         found["loss_share"] = 1 - step / measured if measured else None
         new = self.dur * np.exp(case.durations.log[self.node])
         found["sum_of_kernels_ideal_ns"] = round(float(new[self.counts].sum()) / self.of)
-        found["kernels_unknown"] = case.durations.unknown
+        found["kernels_unknown"] = case.unknown
         return found
 
 

@@ -45,8 +45,7 @@ class Durations:
     key
         Kernels that share the statistical error; -1 of other nodes.
     unknown
-        Kernels of which the clock then is not known, or that before and no other run tells: they
-        stay.
+        Which kernels have no known clock then, or before without another run that tells: they stay.
     single
         Error of each by its own clock; it has no weight in the time of many.
     """
@@ -56,7 +55,7 @@ class Durations:
     clock: Array
     form: Array
     key: Array
-    unknown: int
+    unknown: Array
     single: Array
 
     @property
@@ -65,20 +64,28 @@ class Durations:
         return np.sqrt(self.statistical**2 + self.clock**2 + self.form**2 + self.single**2)
 
     def with_memory(self, known: Sensitivities, ratio: Array, periods: Array) -> Durations:
-        """The same at another memory clock too, see `memory_clock.change`."""
+        """The same at another memory clock too, see `memory_clock.change`.
+
+        Kernels of which one of both clocks is not known stay.
+        """
         r = known.repeats
-        told = self.key[r.node] >= 0
-        core = np.nan_to_num(r.mean(np.exp(self.log[r.node]), told), nan=1.0)
-        longer, form_error = memory_clock.change(known, ratio, core, periods)
+        stays = np.zeros(len(self.log), bool)
+        stays[r.node] = np.isnan(ratio)
+        own = self.only(~stays)
+        told = own.key[r.node] >= 0
+        core = np.nan_to_num(r.mean(np.exp(own.log[r.node]), told), nan=1.0)
         factor, error = np.ones(len(self.log)), np.zeros(len(self.log))
-        factor[r.node], error[r.node] = longer, form_error
+        factor[r.node], error[r.node] = memory_clock.change(
+            known, np.where(told, ratio, 1.0), core, periods
+        )
         return replace(
-            self,
-            log=self.log + np.log(factor),
-            statistical=self.statistical / factor,
-            clock=self.clock / factor,
-            form=np.hypot(self.form / factor, error),
-            single=self.single / factor,
+            own,
+            log=own.log + np.log(factor),
+            statistical=own.statistical / factor,
+            clock=own.clock / factor,
+            form=np.hypot(own.form / factor, error),
+            unknown=self.unknown | stays,
+            single=own.single / factor,
         )
 
     def only(self, which: Array) -> Durations:
@@ -89,7 +96,7 @@ class Durations:
             clock=np.where(which, self.clock, 0.0),
             form=np.where(which, self.form, 0.0),
             key=np.where(which, self.key, -1),
-            unknown=self.unknown,
+            unknown=self.unknown & which,
             single=np.where(which, self.single, 0.0),
         )
 
@@ -122,12 +129,21 @@ def durations(
     ):
         column[rows] = values[k]
     _communication(known, mhz, columns[3], is_change=is_change)
-    key = np.full(n, -1, np.int64)
-    key[rows] = k
+    key, unknown = np.full(n, -1, np.int64), np.zeros(n, bool)
+    key[rows], unknown[r.node] = k, ~told
     log, statistical, clock, form = columns
     single = np.zeros(n)
     single[rows] = error[told]
-    return Durations(log, statistical, clock, form, key, int(np.count_nonzero(~told)), single)
+    return Durations(log, statistical, clock, form, key, unknown, single)
+
+
+def measured(known: Sensitivities) -> Durations:
+    """Every kernel as long as it was: nothing of the core's clock is asked."""
+    r = known.repeats
+    n = r.trace.nodes.num_rows
+    key, nothing = np.full(n, -1, np.int64), np.zeros(n)
+    key[r.node] = r.key
+    return Durations(nothing, nothing, nothing, nothing, key, np.zeros(n, bool), nothing)
 
 
 def _communication(known: Sensitivities, mhz: Array, form: Array, *, is_change: bool) -> None:

@@ -50,7 +50,7 @@ def change(known: Sensitivities, ratio: Array, core: Array, periods: Array) -> t
     known
         Sensitivities of a trace's kernels.
     ratio
-        Memory clock of each repeat by the one asked about; not a number where it is not known.
+        Memory clock of each repeat by the one asked about.
     core
         How much longer each kernel takes by the core's clock.
     periods
@@ -58,7 +58,7 @@ def change(known: Sensitivities, ratio: Array, core: Array, periods: Array) -> t
     """
     key, part = known.repeats.key, _part(known)
     core, periods = core[key], periods[key]
-    more = np.nan_to_num(ratio - 1)
+    more = ratio - 1
     most = np.where(more > 0, np.fmax(ratio, periods), np.fmin(ratio, periods))
     left = np.divide(most - core, more, out=np.ones(len(more)), where=more != 0)
     bound = np.where(part >= BOUND, np.clip(np.minimum(part, left), 0.0, 1.0), 0.0)

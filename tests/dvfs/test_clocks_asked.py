@@ -6,6 +6,7 @@ from clocked_job import MS, job
 
 import chopper_interop as ci
 from chopper_interop.columns import arrow
+from chopper_interop.errors import UsageError
 
 MI300X = "AMD Instinct MI300X"
 AT_ALL = 0.8
@@ -76,3 +77,39 @@ def test_all_clocks_together_take_as_much_longer_as_they_are_slower(factor: floa
     assert longer(clock=asked, memory_clock="1x") == core
     both = longer(clock=asked, memory_clock="0.99x")  # a sum, as long as it is no more than all
     assert both == pytest.approx(core + 0.9 * (1 / 0.99 - 1), rel=1e-6)
+
+
+def test_a_memory_clock_is_asked_whatever_is_known_of_the_core() -> None:
+    """Kernels "b" have no clock of the core, "c" none of the memory."""
+    mhz = np.where(np.arange(90) < 30, 2000.0, np.nan)
+    trace = streaming(mhz, names=["a"] * 30 + ["b"] * 30 + ["c"] * 30)
+    memory = np.where(np.arange(90) < 60, 1300.0, np.nan)
+    trace = trace.annotate(memclk_mhz=arrow.array(memory, mask=np.isnan(memory)))
+    for options, longer in (
+        ({"memory_clock": "0.5x"}, {"a": 1.9, "b": 1.9, "c": 1.0}),
+        ({"clock": "0.5x"}, {"a": 1.15, "b": 1.0, "c": 1.0}),
+        ({"clock": "0.5x", "memory_clock": "0.5x"}, {"a": 2.0, "b": 1.0, "c": 1.0}),
+    ):
+        result = ci.analyze(trace, "dvfs", by="kernel", **options)
+        rows = [row for row in result.rows.to_pylist() if row["ceiling"] == "asked"]
+        ratios = {row["kernel"]: row["ideal_ns"] / row["measured_ns"] for row in rows}
+        assert ratios == pytest.approx(longer)
+        stay = 30 * sum(value == 1.0 for value in longer.values())
+        assert result.summary["asked"]["kernels_unknown"] == stay
+        assert f"of {stay} of 90 kernels" in result.conventions["unknown: asked"]
+
+
+def test_a_memory_clock_is_asked_where_no_clock_of_the_core_is_known() -> None:
+    result = ci.analyze(streaming(np.full(30, np.nan)), "dvfs", memory_clock="0.5x")
+    asked = result.summary["asked"]
+    assert asked["sum_of_kernels_ideal_ns"] == pytest.approx(1.9 * 30 * MS)
+    assert asked["kernels_unknown"] == 0
+    assert "no rows" not in result.conventions
+
+
+def test_what_lacks_is_what_is_said_to_lack() -> None:
+    clocks = np.full(30, 1500.0)
+    result = ci.analyze(job(clocks, np.full(30, MS)), "dvfs")
+    assert "are known, but not those that are asked about" in result.conventions["no rows"]
+    with pytest.raises(UsageError, match="memory_clock=fast is no clock"):
+        ci.analyze(job(clocks, np.full(30, MS)), "dvfs", memory_clock="fast")
