@@ -192,6 +192,7 @@ def _lacking(known: Sensitivities, cases: dict[str, _Case]) -> dict[str, str]:
                 f"of {case.unknown:,} of {total:,} kernels {case.clocks} is not known, that "
                 "they ran at or that is asked about: they take as long as they did"
             )
+    found |= _above(known, cases[PEAK].mhz)
     if ACHIEVABLE not in cases:
         found[f"clock: {ACHIEVABLE}"] = (
             "not known: the maker states none for these GPUs, or in which type kernels compute is "
@@ -208,6 +209,20 @@ def _lacking(known: Sensitivities, cases: dict[str, _Case]) -> dict[str, str]:
     elif not any(case.is_known for case in cases.values()):
         found["no rows"] = _NO_CLOCK if missing == total else _NOT_ASKED
     return found
+
+
+def _above(known: Sensitivities, highest: Array) -> dict[str, str]:
+    """What ran faster than its GPU is said to get: at that clock it would take longer."""
+    share = known.repeats.clocks.mhz / highest - 1
+    above = share > 0
+    if not above.any():
+        return {}
+    told = (
+        f"{np.count_nonzero(above):,} of {len(above):,} kernels ran faster, by up to "
+        f"{share[above].max():.1%}, as samples or counters tell: they would take longer at it, and "
+        "the loss is less by that, or below 0; a file of your own can tell a higher one (gpus=)"
+    )
+    return {"above the highest clock": told}
 
 
 class _Steps:

@@ -1,5 +1,7 @@
 """What is asked of kernels whose clocks, or whose GPU's, are known or not."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from clocked_job import MS, job
@@ -113,3 +115,24 @@ def test_what_lacks_is_what_is_said_to_lack() -> None:
     assert "are known, but not those that are asked about" in result.conventions["no rows"]
     with pytest.raises(UsageError, match="memory_clock=fast is no clock"):
         ci.analyze(job(clocks, np.full(30, MS)), "dvfs", memory_clock="fast")
+
+
+def test_clocks_above_the_highest_are_told() -> None:
+    def told(mhz: float, **options: str) -> tuple[float, str]:
+        trace = job(np.full(30, mhz), np.full(30, MS), gpus=(MI300X,))
+        result = ci.analyze(trace, "dvfs", **options)
+        return result.summary["loss_share"], result.conventions.get("above the highest clock", "")
+
+    loss, line = told(2300.0)
+    assert loss < 0
+    assert "30 of 30 kernels ran faster, by up to 9.5%" in line
+    assert told(2100.0) == (pytest.approx(0), "")
+
+
+def test_a_file_of_ones_own_tells_a_higher_clock(tmp_path: Path) -> None:
+    own = tmp_path / "gpus.toml"
+    own.write_text('[[gpu]]\nname = "MI300X"\nmax_mhz = 2300\n')
+    trace = job(np.full(30, 2300.0), np.full(30, MS), gpus=(MI300X,))
+    result = ci.analyze(trace, "dvfs", gpus=str(own))
+    assert result.summary["loss_share"] == pytest.approx(0)
+    assert "above the highest clock" not in result.conventions
