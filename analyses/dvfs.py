@@ -20,7 +20,7 @@ from chopper_interop.timing.model import timing_of
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from chopper_interop.dvfs.ideal import Lengths
+    from chopper_interop.dvfs.ideal import Durations, Lengths
     from chopper_interop.dvfs.sensitivity import Sensitivities
     from chopper_interop.dvfs.sensitivity_sources import Told
     from chopper_interop.dvfs.target_clocks import Target
@@ -148,17 +148,26 @@ class _Case:
     """
 
     def __init__(self, known: Sensitivities, target: Target) -> None:
-        self.mhz, change = target.mhz, target.is_change
-        self.ratio, self.each, self.weight = known.ratio(target.mhz, is_change=change)
-        slope = known.chords(self.ratio, target.mhz, is_change=change)
+        self.mhz, self.clocks, change = target.mhz, target.clocks, target.is_change
+        ratio, self.each, self.weight = known.ratio(target.mhz, is_change=change)
+        slope = known.chords(ratio, target.mhz, is_change=change)
         error = target.error_share * slope
-        ratio = self.ratio._replace(clock=np.hypot(self.ratio.clock, error))
-        told = ideal.durations(known, ratio, target.mhz, is_change=change)
+        ratio = ratio._replace(clock=np.hypot(ratio.clock, error))
+        told = ideal.measured(known)
+        if target.core:
+            told = ideal.durations(known, ratio, target.mhz, is_change=change)
         if target.memory is not None:
-            told = told.with_memory(known, target.memory)
+            told = told.with_memory(
+                known, target.memory, known.longer(target.mhz, is_change=change)
+            )
         if target.ranks is not None:
             told = told.only(np.isin(known.repeats.trace.array("rank"), target.ranks))
         self.durations = told
+
+    @property
+    def unknown(self) -> int:
+        """Kernels that stay, as a clock of theirs is not known."""
+        return int(np.count_nonzero(self.durations.unknown))
 
     @property
     def is_known(self) -> bool:
@@ -166,16 +175,24 @@ class _Case:
         return bool((self.durations.key >= 0).any())
 
 
+_NO_CLOCK = "no clock is known: neither telemetry nor counters tell one"
+_NOT_ASKED = (
+    "clocks that kernels ran at are known, but not those that are asked about: say in a file of your "
+    "own what the highest of these GPUs is (gpus=), or ask about another (clock=)"
+)
+
+
 def _lacking(known: Sensitivities, cases: dict[str, _Case]) -> dict[str, str]:
     """What kernels' clocks, and so how much longer they took, is not known of."""
     found = {}
     total = len(known.repeats.node)
     for name, case in cases.items():
-        if case.durations.unknown:
+        if case.unknown:
             found[f"unknown: {name}"] = (
-                f"of {case.durations.unknown:,} of {total:,} kernels the clock is not known, that "
+                f"of {case.unknown:,} of {total:,} kernels {case.clocks} is not known, that "
                 "they ran at or that is asked about: they take as long as they did"
             )
+    found |= _above(known, cases[PEAK].mhz)
     if ACHIEVABLE not in cases:
         found[f"clock: {ACHIEVABLE}"] = (
             "not known: the maker states none for these GPUs, or in which type kernels compute is "
@@ -190,8 +207,22 @@ def _lacking(known: Sensitivities, cases: dict[str, _Case]) -> dict[str, str]:
     if not total:
         found["no rows"] = "the trace has no kernels"
     elif not any(case.is_known for case in cases.values()):
-        found["no rows"] = "no clock is known: neither telemetry nor counters tell one"
+        found["no rows"] = _NO_CLOCK if missing == total else _NOT_ASKED
     return found
+
+
+def _above(known: Sensitivities, highest: Array) -> dict[str, str]:
+    """What ran faster than its GPU is said to get: at that clock it would take longer."""
+    share = known.repeats.clocks.mhz / highest - 1
+    above = share > 0
+    if not above.any():
+        return {}
+    told = (
+        f"{np.count_nonzero(above):,} of {len(above):,} kernels ran faster, by up to "
+        f"{share[above].max():.1%}, as samples or counters tell: they would take longer at it, and "
+        "the loss is less by that, or below 0; a file of your own can tell a higher one (gpus=)"
+    )
+    return {"above the highest clock": told}
 
 
 class _Steps:
@@ -275,12 +306,7 @@ def _groups(known: Sensitivities, name: str, case: _Case, by: str, which: Array)
     groups = grouping.of(r.trace, node, by)
     n = len(groups)
     then = dur * np.exp(told.log[node])
-    common = sum(
-        np.bincount(groups.code, part[node] * then, n) ** 2 for part in (told.clock, told.form)
-    )
-    own, pair = gather.distinct(groups.code, key)
-    each = np.bincount(pair, then * told.statistical[node], len(own)) ** 2
-    error = np.sqrt(common + np.bincount(groups.code[own], each, n))
+    error = _errors(told, _Work(node, key, then), groups.code, n)
     columns = {"ceiling": pa.array([name] * n, pa.string())}
     columns |= dict(zip(groups.keys.column_names, groups.keys.columns, strict=True))
     columns["kernels"] = arrow.array(np.bincount(groups.code, minlength=n).astype(np.int64))
@@ -291,6 +317,24 @@ def _groups(known: Sensitivities, name: str, case: _Case, by: str, which: Array)
     columns["mean_mhz"] = arrow.array(mean, mask=mean <= 0)
     table = pa.table(columns | _times(measured, new, error))
     return arrow.take(table, np.lexsort((new - measured,))) if "kernel" in by else table
+
+
+class _Work(NamedTuple):
+    """Kernels, which of them are repeats of each other, and how long each would take."""
+
+    node: Array
+    key: Array
+    then: Array
+
+
+def _errors(told: Durations, work: _Work, code: Array, n: int) -> Array:
+    """Errors of the sums of groups' times: what repeats share, and what all kernels share."""
+    common = sum(
+        np.bincount(code, part[work.node] * work.then, n) ** 2 for part in (told.clock, told.form)
+    )
+    own, pair = gather.distinct(code, work.key)
+    each = np.bincount(pair, work.then * told.statistical[work.node], len(own)) ** 2
+    return np.sqrt(common + np.bincount(code[own], each, n))
 
 
 def _times(measured: Array, new: Array, error: Array) -> dict[str, Any]:
@@ -309,8 +353,9 @@ def _repeats_of(known: Sensitivities, name: str, case: _Case, rows: _Rows) -> pa
     key, dur, node = r.key[which], r.dur[which], r.node[which]
     first = np.full(n, -1)
     first[key[::-1]] = node[::-1]
-    measured, new = (np.bincount(key, values, n) for values in (dur, dur * np.exp(told.log[node])))
-    error = new * np.sqrt(np.nan_to_num(case.ratio.variance))
+    then = dur * np.exp(told.log[node])
+    measured, new = (np.bincount(key, values, n) for values in (dur, then))
+    error = _errors(told, _Work(node, key, then), key, n)
     names = r.trace.names()
     beta = rows.beta.together
     columns: dict[str, Any] = {
@@ -395,7 +440,7 @@ class _Sums(NamedTuple):
         found["loss_share"] = 1 - step / measured if measured else None
         new = self.dur * np.exp(case.durations.log[self.node])
         found["sum_of_kernels_ideal_ns"] = round(float(new[self.counts].sum()) / self.of)
-        found["kernels_unknown"] = case.durations.unknown
+        found["kernels_unknown"] = case.unknown
         return found
 
 

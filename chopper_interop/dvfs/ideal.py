@@ -45,7 +45,7 @@ class Durations:
     key
         Kernels that share the statistical error; -1 of other nodes.
     unknown
-        Kernels of which no clock is known and no other run tells: they stay.
+        Which kernels have no known clock then, or before without another run that tells: they stay.
     single
         Error of each by its own clock; it has no weight in the time of many.
     """
@@ -55,7 +55,7 @@ class Durations:
     clock: Array
     form: Array
     key: Array
-    unknown: int
+    unknown: Array
     single: Array
 
     @property
@@ -63,14 +63,30 @@ class Durations:
         """Standard deviation of `log` of each node."""
         return np.sqrt(self.statistical**2 + self.clock**2 + self.form**2 + self.single**2)
 
-    def with_memory(self, known: Sensitivities, ratio: Array) -> Durations:
-        """The same at another memory clock too, see `memory_clock.change`."""
-        node = known.repeats.node
-        log, form = self.log.copy(), self.form.copy()
-        more, error = memory_clock.change(known, ratio)
-        log[node] += more
-        form[node] = np.hypot(form[node], error)
-        return replace(self, log=log, form=form)
+    def with_memory(self, known: Sensitivities, ratio: Array, periods: Array) -> Durations:
+        """The same at another memory clock too, see `memory_clock.change`.
+
+        Kernels of which one of both clocks is not known stay.
+        """
+        r = known.repeats
+        stays = np.zeros(len(self.log), bool)
+        stays[r.node] = np.isnan(ratio)
+        own = self.only(~stays)
+        told = own.key[r.node] >= 0
+        core = np.nan_to_num(r.mean(np.exp(own.log[r.node]), told), nan=1.0)
+        factor, error = np.ones(len(self.log)), np.zeros(len(self.log))
+        factor[r.node], error[r.node] = memory_clock.change(
+            known, np.where(told, ratio, 1.0), core, periods
+        )
+        return replace(
+            own,
+            log=own.log + np.log(factor),
+            statistical=own.statistical / factor,
+            clock=own.clock / factor,
+            form=np.hypot(own.form / factor, error),
+            unknown=self.unknown | stays,
+            single=own.single / factor,
+        )
 
     def only(self, which: Array) -> Durations:
         """The same of some nodes; all others stay."""
@@ -80,7 +96,7 @@ class Durations:
             clock=np.where(which, self.clock, 0.0),
             form=np.where(which, self.form, 0.0),
             key=np.where(which, self.key, -1),
-            unknown=self.unknown,
+            unknown=self.unknown & which,
             single=np.where(which, self.single, 0.0),
         )
 
@@ -102,11 +118,10 @@ def durations(
     r = known.repeats
     shape, noise, error = known.shapes(ratio, mhz, is_change=is_change)
     n = r.trace.nodes.num_rows
-    told = ~np.isnan(ratio.log[r.key])
+    told = ~np.isnan(ratio.log[r.key]) & ~np.isnan(mhz)
     columns = [np.zeros(n) for _ in range(4)]
     rows, k = r.node[told], r.key[told]
-    shape = np.nan_to_num(shape)  # without a clock of its own it changes as all of the kernel's
-    moved = ratio.log - r.mean(shape)
+    moved = ratio.log - r.mean(shape, told)
     floor = np.minimum(np.log(np.maximum(known.floors(mhz), 1.0) / r.dur), 0.0)
     columns[0][rows] = np.maximum(shape[told] + moved[k] - noise[told], floor[told])
     for column, values in zip(
@@ -114,12 +129,21 @@ def durations(
     ):
         column[rows] = values[k]
     _communication(known, mhz, columns[3], is_change=is_change)
-    key = np.full(n, -1, np.int64)
-    key[rows] = k
+    key, unknown = np.full(n, -1, np.int64), np.zeros(n, bool)
+    key[rows], unknown[r.node] = k, ~told
     log, statistical, clock, form = columns
     single = np.zeros(n)
     single[rows] = error[told]
-    return Durations(log, statistical, clock, form, key, int(np.count_nonzero(~told)), single)
+    return Durations(log, statistical, clock, form, key, unknown, single)
+
+
+def measured(known: Sensitivities) -> Durations:
+    """Every kernel as long as it was: nothing of the core's clock is asked."""
+    r = known.repeats
+    n = r.trace.nodes.num_rows
+    key, nothing = np.full(n, -1, np.int64), np.zeros(n)
+    key[r.node] = r.key
+    return Durations(nothing, nothing, nothing, nothing, key, np.zeros(n, bool), nothing)
 
 
 def _communication(known: Sensitivities, mhz: Array, form: Array, *, is_change: bool) -> None:

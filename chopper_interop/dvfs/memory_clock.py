@@ -37,22 +37,33 @@ def measured(known: Sensitivities) -> Array:
     return np.where(mhz > 0, mhz, np.nan)
 
 
-def change(known: Sensitivities, ratio: Array) -> tuple[Array, Array]:
-    """Logarithm of the time of each repeat then over that before, and its error.
+def change(known: Sensitivities, ratio: Array, core: Array, periods: Array) -> tuple[Array, Array]:
+    """Time of each repeat then over that before, and the error of its logarithm.
+
+    What the core's clock and what the memory's adds is one sum. So that both together are no more
+    than all of a kernel's time, none changes by more than if all of it followed the clock that
+    changes more.
 
     Parameters
     ----------
     known
         Sensitivities of a trace's kernels.
     ratio
-        Memory clock of each repeat by the one asked about; not a number where it is not known.
+        Memory clock of each repeat by the one asked about.
+    core
+        How much longer each kernel takes by the core's clock.
+    periods
+        How much longer the core's periods are; not a number where that is not known.
     """
-    part = _part(known)
-    bound = np.where(part >= BOUND, np.minimum(part, 1.0), 0.0)
-    more = np.nan_to_num(ratio - 1)
-    log = np.log(1 + bound * more)
+    key, part = known.repeats.key, _part(known)
+    core, periods = core[key], periods[key]
+    more = ratio - 1
+    most = np.where(more > 0, np.fmax(ratio, periods), np.fmin(ratio, periods))
+    left = np.divide(most - core, more, out=np.ones(len(more)), where=more != 0)
+    bound = np.where(part >= BOUND, np.clip(np.minimum(part, left), 0.0, 1.0), 0.0)
+    then = core + bound * more
     doubt = np.where(part >= BOUND, _ERROR, part / 3**0.5)
-    return log, np.abs(more) * doubt / (1 + bound * more)
+    return then / core, np.abs(more) * doubt / then
 
 
 def _part(known: Sensitivities) -> Array:

@@ -141,7 +141,7 @@ class Sensitivities:
         every = np.ones(len(place), bool)
         then = mean_of(1000.0 / self.counted.mhz, self.repeats.key[place], every, n)
         target = then[self.repeats.key]
-        share = 1 - then / self.x
+        share = 1 - self._longer(target)
         share[np.abs(share) < LEAST_SPREAD] = np.nan
         told = self._by_counted(target, self._by_law(target))
         clock = self.clock_error * np.abs((1 - np.exp(told.log)) / share - 1)
@@ -170,11 +170,15 @@ class Sensitivities:
         ratio, mhz, is_change
             Of kernels by all sources for these clocks, as of `ratio`.
         """
-        share = 1 - self.repeats.mean(self._periods(mhz, is_change=is_change)) / self.x
+        share = 1 - self.longer(mhz, is_change=is_change)
         some = np.abs(share) > _NO_CHANGE
         chord = (1 - np.exp(ratio.log)) / np.where(some, share, 1)
         beta = np.where(some & ~np.isnan(chord), chord, self._prior.value)
         return np.clip(beta, 0.0, 1.0)
+
+    def longer(self, mhz: Array, *, is_change: bool = False) -> Array:
+        """Periods of each kernel's clock then over those before; `mhz`, `is_change` as of `ratio`."""
+        return self._longer(self._periods(mhz, is_change=is_change))
 
     @cached_property
     def mhz(self) -> Array:
@@ -186,8 +190,18 @@ class Sensitivities:
         """Lengths of clock periods then; of a change from what is believed of the clock before."""
         if not is_change:
             return 1000.0 / mhz
+        return self._own * (self.mhz / mhz)
+
+    @cached_property
+    def _own(self) -> Array:
+        """Length of a clock period of each repeat; the mean of the others where its own is unknown."""
         own = self.regression.x
-        return np.where(np.isnan(own), self.x[self.repeats.key], own) * (self.mhz / mhz)
+        return np.where(np.isnan(own), self.x[self.repeats.key], own)
+
+    def _longer(self, target: Array) -> Array:
+        """Periods of each kernel's clock then over those before, of the repeats that have one then."""
+        r = self.repeats
+        return r.mean(target) / r.mean(self._own, ~np.isnan(target))
 
     def shapes(
         self, ratio: Ratio, mhz: Array, *, is_change: bool = False
@@ -204,7 +218,8 @@ class Sensitivities:
         Returns
         -------
         shape
-            Logarithm of the time then over the time measured, by the repeat's own clock.
+            Logarithm of the time then over the time measured, by the repeat's own clock; it means
+            nothing where the clock then is not known.
         by_clock
             What of the logarithm of its time is no more than its own clock, which its samples do
             not tell: it would not be so at one clock.
@@ -214,8 +229,7 @@ class Sensitivities:
         r, own = self.repeats, self.regression
         target = self._periods(mhz, is_change=is_change)
         beta = self.chords(ratio, mhz, is_change=is_change)[r.key]
-        mean = self.x[r.key]
-        x = np.where(np.isnan(own.x), mean, own.x)
+        mean, x, known = self.x[r.key], self._own, ~np.isnan(target)
         now = np.nan_to_num(np.log(1 - beta + beta * x / mean))  # without any clock all alike
         then = np.nan_to_num(np.log(1 - beta + beta * target / mean))
         rows = np.flatnonzero(own.usable[r.key])
@@ -224,8 +238,8 @@ class Sensitivities:
         now[rows] = np.log(own.laws.times(k, at))
         then[rows] = np.log(own.laws.times(k, to))
         rest = np.log(r.dur) - now
-        rest -= r.mean(rest)[r.key]
-        square = r.mean(rest**2)[r.key]
+        rest -= r.mean(rest, known)[r.key]
+        square = r.mean(rest**2, known)[r.key]
         clock = beta * np.nan_to_num(r.clocks.error_share, nan=clock_errors.PRIOR_SHARE)
         unknown = np.clip(clock**2 / np.maximum(square, _NOTHING), 0.0, 1.0)
         rest = np.clip(rest, -_FAR * clock, _FAR * clock)  # what is further away has other reasons
@@ -311,7 +325,7 @@ class Sensitivities:
         weight
             Weight of each, (source, kernel).
         """
-        share = 1 - self.repeats.mean(1000.0 / mhz) / self.x
+        share = 1 - self.longer(mhz)
         share[np.abs(share) < LEAST_SPREAD] = np.nan
         told = [self._slope_of_law()]
         for one in (each[joined.COUNTED], each[joined.COUNTERS]):
@@ -380,14 +394,14 @@ class Sensitivities:
         r, told = self.repeats, self.counted
         n = len(r.count)
         key, to = r.key[told.place], target[told.place]
-        first, every = 1000.0 / told.mhz, np.ones(len(key), bool)
-        count = np.bincount(key, minlength=n)
-        then = mean_of(told.dur * (1 - self._prior.value[key] * (1 - to / first)), key, every, n)
-        far = mean_of(np.abs(1 - to / first), key, every, n)
-        log = np.log(then / mean_of(r.dur, r.key, np.ones(len(r.key), bool), n))
+        first, known, asked = 1000.0 / told.mhz, ~np.isnan(to), ~np.isnan(target)
+        count, others = (np.bincount(k, minlength=n) for k in (key[known], r.key[asked]))
+        then = mean_of(told.dur * (1 - self._prior.value[key] * (1 - to / first)), key, known, n)
+        far = mean_of(np.abs(1 - to / first), key, known, n)
+        log = np.log(then / mean_of(r.dur, r.key, asked, n))
         slower, doubt = self._slower_beside
         log += slower
-        repeats = 1 / np.where(count, count, np.nan) + 1 / np.maximum(r.count, 1)
+        repeats = 1 / np.where(count, count, np.nan) + 1 / np.maximum(others, 1)
         statistical = np.hypot(_REPEAT_ERROR * np.sqrt(repeats), far * self._prior.error)
         apart, error = 0.0, _RUN_ERROR
         both = np.flatnonzero(~np.isnan(log) & ~np.isnan(law.log))
@@ -422,7 +436,7 @@ class Sensitivities:
 
     def _by(self, told: Told, target: Array) -> Ratio:
         """By a sensitivity between the clocks measured and those asked."""
-        share = 1 - self.repeats.mean(target) / self.x
+        share = 1 - self._longer(target)
         ratio = np.maximum(1 - told.value * share, 0.05)
         error = np.abs(told.error * share) / ratio
         clock = np.abs(told.value) * self.clock_error / ratio
@@ -430,7 +444,7 @@ class Sensitivities:
 
     def _of_class(self, law: Ratio, target: Array) -> Told:
         """Sensitivities of classes by those of their kernels that have laws."""
-        share = 1 - self.repeats.mean(target) / self.x
+        share = 1 - self._longer(target)
         good = ~np.isnan(law.log) & (np.abs(share) >= LEAST_SPREAD)
         value = np.full(len(share), np.nan)
         value[good] = (1 - np.exp(law.log[good])) / share[good]

@@ -47,7 +47,10 @@ class Target(NamedTuple):
     ranks
         Whose clock it is; those of others stay. Of all if None.
     memory
-        Memory clock of each repeat by the one asked about; None if that stays.
+        Memory clock of each repeat by the one asked about, not a number where it is not known; None
+        if that stays.
+    core
+        Whether the core's clock is asked about.
     """
 
     mhz: Array
@@ -56,6 +59,14 @@ class Target(NamedTuple):
     is_change: bool = False
     ranks: tuple[int, ...] | None = None
     memory: Array | None = None
+    core: bool = True
+
+    @property
+    def clocks(self) -> str:
+        """Which clocks are asked about, for people."""
+        if self.memory is None:
+            return "the clock"
+        return "the clock of the core or of the memory" if self.core else "the memory's clock"
 
 
 class Clock(NamedTuple):
@@ -172,7 +183,7 @@ def _asked(known: Sensitivities, question: Question, boost: Array) -> Target:
     r, own = known.repeats, known.mhz
     asked, error, is_change, told = own, 0.0, True, []
     if question.clock:
-        clock = _told(question.clock)
+        clock = _told("clock", question.clock)
         asked, is_change = clock.of(own), clock.is_change
         above = "" if np.nanmax(asked - boost, initial=0.0) <= 0 else ", above the highest clock"
         told.append(question.clock + above)
@@ -182,21 +193,21 @@ def _asked(known: Sensitivities, question: Question, boost: Array) -> Target:
     memory = None
     if question.memory_clock:
         before = memory_clock.measured(known)
-        memory = before / _told(question.memory_clock).of(before)
-        unknown = int(np.isnan(before).sum())
-        told.append(f"memory {question.memory_clock}" + (f" ({unknown:,} unknown)" * bool(unknown)))
+        memory = before / _told("memory_clock", question.memory_clock).of(before)
+        told.append(f"memory {question.memory_clock}")
     ranks = None
     if question.on_ranks:
         ranks = tuple(windows.chosen_ranks(r.trace, question.on_ranks))
         told.append(f"of ranks {question.on_ranks}")
-    return Target(asked, ", ".join(told), error, is_change, ranks, memory)
+    core = bool(question.clock or question.cap_w)
+    return Target(asked, ", ".join(told), error, is_change, ranks, memory, core)
 
 
-def _told(text: str) -> Clock:
+def _told(option: str, text: str) -> Clock:
     try:
         return parsed(text)
     except ValueError as error:
-        raise UsageError(f"clock={error}", hint=HINT) from error
+        raise UsageError(f"{option}={error}", hint=HINT) from error
 
 
 def _of_devices(values: list[float | None], which: Array) -> Array:

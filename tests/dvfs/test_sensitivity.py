@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from clocked_job import MS, job
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from shared_data import SHARED
@@ -16,8 +17,6 @@ from chopper_interop.dvfs import clock_errors, repeats, sensitivity, sensitivity
 from chopper_interop.dvfs import sensitivity_fit as fit
 from chopper_interop.schemas.kinds import Kind, LaneKind
 from chopper_interop.schemas.meta import Device, Rank
-
-MS = 1_000_000
 
 
 def fitted(x: np.ndarray, t: np.ndarray, cluster: np.ndarray | None = None) -> fit.Laws:
@@ -117,32 +116,6 @@ def test_errors_that_repeats_share_are_not_averaged_away() -> None:
     t = (50 + 100 * x) * rng.normal(1, 0.001, len(gpu)) * rng.normal(1, 0.02, 8)[gpu]
     alone = fitted(x, t).covariance[0, 1, 1] ** 0.5
     assert fitted(x, t, gpu).covariance[0, 1, 1] ** 0.5 > 3 * alone
-
-
-def job(  # what of a kernel matters here
-    mhz: np.ndarray,
-    t_ns: np.ndarray,
-    *,
-    period_ns: int = MS,
-    names: list[str] | None = None,
-    ranks: int = 1,
-) -> ci.Trace:
-    """Kernels one after the other on streams of ranks, with known clocks."""
-    builder = TraceBuilder()
-    n = len(t_ns)
-    for rank in range(ranks):
-        lane = builder.lane(rank, LaneKind.STREAM, 7, "s", 0)
-        mine = np.arange(rank, n, ranks)
-        dur = t_ns[mine].astype(np.int64)
-        for i, (start, length) in enumerate(zip(np.cumsum(dur + 10) - dur, dur, strict=True)):
-            builder.nodes(
-                kind=int(Kind.KERNEL), name=names[mine[i]] if names else "Cijk_gemm", rank=rank,
-                lane=lane, ts=np.array([start]), dur=np.array([length]),
-            )  # fmt: skip
-    trace = builder.finish()
-    place = np.concatenate([np.arange(rank, n, ranks) for rank in range(ranks)])
-    step = np.full(n, period_ns, np.int64)
-    return trace.annotate(gfxclk_mhz=arrow.array(mhz[place]), telemetry_ns=arrow.array(step))
 
 
 def test_a_known_law_gives_the_time_at_another_clock() -> None:

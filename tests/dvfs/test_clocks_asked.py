@@ -1,0 +1,138 @@
+"""What is asked of kernels whose clocks, or whose GPU's, are known or not."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from clocked_job import MS, job
+
+import chopper_interop as ci
+from chopper_interop.columns import arrow
+from chopper_interop.errors import UsageError
+
+MI300X = "AMD Instinct MI300X"
+AT_ALL = 0.8
+"""Sensitivity of a large product before anything tells it."""
+
+
+def rows_of(trace: ci.Trace, by: str, ceiling: str, **options: object) -> list[dict]:
+    rows = ci.analyze(trace, "dvfs", by=by, **options).rows.to_pylist()
+    return [row for row in rows if row["ceiling"] == ceiling]
+
+
+@pytest.mark.parametrize("mhz", [1500.0, 1200.0])
+def test_kernels_stay_on_gpus_whose_highest_clock_is_not_known(mhz: float) -> None:
+    """What these ran at says nothing of kernels on the others."""
+    clocks = np.where(np.arange(16) % 2, 1500.0, mhz)
+    trace = job(clocks, np.full(16, MS), ranks=2, gpus=("", MI300X))
+    unknown, known = rows_of(trace, "rank", "peak")
+    assert unknown["ideal_ns"] == unknown["ideal_low_ns"] == unknown["ideal_high_ns"] == 8 * MS
+    shorter = 1 - AT_ALL * (1 - 1500 / 2100)
+    assert known["ideal_ns"] == pytest.approx(8 * MS * shorter, rel=0.005)
+    result = ci.analyze(trace, "dvfs")
+    assert result.summary["kernels_unknown"] == 8
+    assert "of 8 of 16 kernels" in result.conventions["unknown: peak"]
+    done = result.annotate(trace).nodes["ideal_ns"].is_valid().to_numpy()
+    assert done.tolist() == (trace.array("rank") == 1).tolist()
+
+
+def test_intervals_are_the_same_by_repeats_and_by_kernel() -> None:
+    """Of names that are one kernel each; also of one that only a rank runs that nothing changes on."""
+    rng = np.random.default_rng(2)
+    mhz = rng.uniform(1500, 1900, 200)
+    t_ns = MS * 1900 / mhz * rng.normal(1, 0.01, 200)
+    trace = job(mhz, t_ns, ranks=2, names=["a", "b"] * 100, gpus=(MI300X, MI300X))
+    for options in ({"clock": "1000", "on_ranks": "0"}, {"clock": "0.9x"}):
+        rows = {
+            by: {
+                row["kernel"]: [row[f"ideal_{end}ns"] for end in ("", "low_", "high_")]
+                for row in rows_of(trace, by, "asked", **options)
+            }
+            for by in ("kernel", "repeats")
+        }
+        assert rows["kernel"] == rows["repeats"]
+        of_other = rows["repeats"]["b"]
+        assert (len(set(of_other)) == 1) == ("on_ranks" in options)
+
+
+def streaming(mhz: np.ndarray, *, names: list[str] | None = None) -> ci.Trace:
+    """Kernels of 1 ms, of which the memory takes 0.9 ms at its peak bandwidth."""
+    n = len(mhz)
+    trace = job(mhz, np.full(n, MS), names=names or ["copy"] * n, gpus=(MI300X,))
+    moved, clock = arrow.array(np.full(n, int(0.9e-3 * 5300e9))), arrow.array(np.full(n, 1300.0))
+    return trace.annotate(mem_bytes=moved, memclk_mhz=clock)
+
+
+@pytest.mark.parametrize("factor", [0.25, 0.5, 0.8, 2.0, 4.0])
+def test_all_clocks_together_take_as_much_longer_as_they_are_slower(factor: float) -> None:
+    trace, asked = streaming(np.full(100, 2000.0)), f"{factor}x"
+
+    def longer(**options: str) -> float:
+        (row,) = rows_of(trace, "kernel", "asked", **options)
+        return row["ideal_ns"] / row["measured_ns"]
+
+    assert longer(clock=asked, memory_clock=asked) == pytest.approx(1 / factor, rel=1e-6)
+    memory = longer(memory_clock=asked)
+    assert memory == pytest.approx(1 + 0.9 * (1 / factor - 1), rel=1e-6)
+    assert longer(memory_clock=asked, clock="1x") == memory
+    core = longer(clock=asked)
+    assert longer(clock=asked, memory_clock="1x") == core
+    both = longer(clock=asked, memory_clock="0.99x")  # a sum, as long as it is no more than all
+    assert both == pytest.approx(core + 0.9 * (1 / 0.99 - 1), rel=1e-6)
+
+
+def test_a_memory_clock_is_asked_whatever_is_known_of_the_core() -> None:
+    """Kernels "b" have no clock of the core, "c" none of the memory."""
+    mhz = np.where(np.arange(90) < 30, 2000.0, np.nan)
+    trace = streaming(mhz, names=["a"] * 30 + ["b"] * 30 + ["c"] * 30)
+    memory = np.where(np.arange(90) < 60, 1300.0, np.nan)
+    trace = trace.annotate(memclk_mhz=arrow.array(memory, mask=np.isnan(memory)))
+    for options, longer in (
+        ({"memory_clock": "0.5x"}, {"a": 1.9, "b": 1.9, "c": 1.0}),
+        ({"clock": "0.5x"}, {"a": 1.15, "b": 1.0, "c": 1.0}),
+        ({"clock": "0.5x", "memory_clock": "0.5x"}, {"a": 2.0, "b": 1.0, "c": 1.0}),
+    ):
+        result = ci.analyze(trace, "dvfs", by="kernel", **options)
+        rows = [row for row in result.rows.to_pylist() if row["ceiling"] == "asked"]
+        ratios = {row["kernel"]: row["ideal_ns"] / row["measured_ns"] for row in rows}
+        assert ratios == pytest.approx(longer)
+        stay = 30 * sum(value == 1.0 for value in longer.values())
+        assert result.summary["asked"]["kernels_unknown"] == stay
+        assert f"of {stay} of 90 kernels" in result.conventions["unknown: asked"]
+
+
+def test_a_memory_clock_is_asked_where_no_clock_of_the_core_is_known() -> None:
+    result = ci.analyze(streaming(np.full(30, np.nan)), "dvfs", memory_clock="0.5x")
+    asked = result.summary["asked"]
+    assert asked["sum_of_kernels_ideal_ns"] == pytest.approx(1.9 * 30 * MS)
+    assert asked["kernels_unknown"] == 0
+    assert "no rows" not in result.conventions
+
+
+def test_what_lacks_is_what_is_said_to_lack() -> None:
+    clocks = np.full(30, 1500.0)
+    result = ci.analyze(job(clocks, np.full(30, MS)), "dvfs")
+    assert "are known, but not those that are asked about" in result.conventions["no rows"]
+    with pytest.raises(UsageError, match="memory_clock=fast is no clock"):
+        ci.analyze(job(clocks, np.full(30, MS)), "dvfs", memory_clock="fast")
+
+
+def test_clocks_above_the_highest_are_told() -> None:
+    def told(mhz: float, **options: str) -> tuple[float, str]:
+        trace = job(np.full(30, mhz), np.full(30, MS), gpus=(MI300X,))
+        result = ci.analyze(trace, "dvfs", **options)
+        return result.summary["loss_share"], result.conventions.get("above the highest clock", "")
+
+    loss, line = told(2300.0)
+    assert loss < 0
+    assert "30 of 30 kernels ran faster, by up to 9.5%" in line
+    assert told(2100.0) == (pytest.approx(0), "")
+
+
+def test_a_file_of_ones_own_tells_a_higher_clock(tmp_path: Path) -> None:
+    own = tmp_path / "gpus.toml"
+    own.write_text('[[gpu]]\nname = "MI300X"\nmax_mhz = 2300\n')
+    trace = job(np.full(30, 2300.0), np.full(30, MS), gpus=(MI300X,))
+    result = ci.analyze(trace, "dvfs", gpus=str(own))
+    assert result.summary["loss_share"] == pytest.approx(0)
+    assert "above the highest clock" not in result.conventions
