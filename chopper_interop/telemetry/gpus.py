@@ -12,7 +12,7 @@ import numpy as np
 from chopper_interop.columns import arrow, gather
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas.kinds import GPU_WORK
-from chopper_interop.telemetry import ends, names
+from chopper_interop.telemetry import counters, ends, names
 from chopper_interop.telemetry.samples import (
     Samples,
     logged,
@@ -399,7 +399,9 @@ class _Reader:
         ts, value = self._finite(row)
         value *= told.units[series["unit"]]
         if told.is_counter:
+            value *= names.ENERGY_UNITS.get(series["source"], 1.0)
             counter = self._sampled(row, ts, value)
+            counter = None if counter is None else counters.renewed(counter)
             rate = None if counter is None else rates(counter, quantity.most)
             return rate if rate is not None and rate.value.any() else None
         if told.is_status:
