@@ -128,8 +128,9 @@ def _parts(of: _Drawn, limit: Limit) -> list[Part]:
 
 
 def sums(power: Lines, limit: Lines, found: Above) -> dict[str, Any]:
-    """Figures of a power over time, and of its excursions."""
+    """Figures of a power over time, and of its excursions; the limit is the mean while power is known."""
     mean, _ = power.means(power.start[:1], power.end[-1:])
+    allowed, known = limit.integrals(power.start, power.end)
     top = np.maximum(power.first, power.last)
     at = int(np.argmax(top))
     when = power.start[at] if power.first[at] >= power.last[at] else power.end[at]
@@ -137,7 +138,7 @@ def sums(power: Lines, limit: Lines, found: Above) -> dict[str, Any]:
     some = len(found) > 0
     return {
         "covered_ns": power.known_ns,
-        "limit_w": float(limit.means(limit.start[:1], limit.end[-1:])[0][0]),
+        "limit_w": float(allowed.sum() / known.sum()),
         "mean_power_w": float(mean[0]),
         "peak_power_w": float(top[at]),
         "peak_start_ns": int(when),

@@ -202,6 +202,19 @@ def test_the_limit_is_the_best_that_is_known() -> None:
     assert "no GPU was ever above its limit" in result.conventions["no rows"]
 
 
+def test_a_limit_that_changes_is_told_as_its_mean_while_power_is_known() -> None:
+    power = [(t * MILLI, 500.0) for t in (*range(9), *range(21, 31))]
+    cap = (0, 0, "power limit", [(0, 750.0), (10 * MILLI, 450.0)])
+    work = [("a", 0, 0, 8 * MILLI), ("a", 0, 21 * MILLI, 9 * MILLI)]
+    trace = job([(0, 0, POWER, power), cap], work).annotate(iteration=[0, 1])
+    each = excursions(trace, by="rank", steps="each").rows.to_pylist()
+    assert [(row["limit_w"], row["above_share"]) for row in each] == [(750, 0), (450, 1)]
+    (node, _) = excursions(trace, by="node", steps="each").rows.to_pylist()
+    assert node["limit_w"] == 750
+    (whole,) = excursions(trace, by="rank").rows.to_pylist()
+    assert whole["limit_w"] == pytest.approx((8 * 750 + 9 * 450) / 17)
+
+
 def test_without_a_limit_one_is_that_of_all_who_work() -> None:
     """A GPU's own quantile would be exceeded 5 % of the time by each, by an idle one too."""
     low = [(t * MILLI, 400.0 if t not in {4, 5} else 410.0) for t in range(100)]
