@@ -81,9 +81,10 @@ def of(
     """
     power_limits.check(places, gpus)
     known = [drawn for drawn in map(_drawn, places) if len(drawn.known)]
-    limits = [power_limits.of(trace, d.place, d.known, limit_w, gpus) for d in known]
+    those, powers = [d.place for d in known], [d.known for d in known]
+    limits = power_limits.of(trace, those, powers, limit_w, gpus)
     bare = [n for n, limit in enumerate(limits) if limit is None]
-    guessed = power_limits.of_model([known[n].place for n in bare], [known[n].known for n in bare])
+    guessed = power_limits.of_model([those[n] for n in bare], [powers[n] for n in bare])
     for n, limit in zip(bare, guessed, strict=True):
         limits[n] = limit
     parts, idle = [], []
