@@ -16,7 +16,6 @@ from chopper_interop.telemetry import counters, ends, names
 from chopper_interop.telemetry.samples import (
     Samples,
     logged,
-    rates,
     sampled,
     usual_step,
 )
@@ -401,9 +400,7 @@ class _Reader:
         if told.is_counter:
             value *= names.ENERGY_UNITS.get(series["source"], 1.0)
             counter = self._sampled(row, ts, value)
-            counter = None if counter is None else counters.renewed(counter)
-            rate = None if counter is None else rates(counter, quantity.most)
-            return rate if rate is not None and rate.value.any() else None
+            return None if counter is None else counters.power(counter, quantity.most)
         if told.is_status:
             value = np.sign(value)
         possible = (value >= quantity.least) & (value <= quantity.most)
