@@ -430,7 +430,7 @@ _EXCURSIONS = {
     "gpu_index": "Number of the GPU in its node.",
     "start_ns": "Start, since the trace's origin.",
     "duration_ns": "How long power is above the limit.",
-    "limit_w": "The limit; of a limit that changes its mean, of an excursion that at its peak.",
+    "limit_w": "The limit; of one that changes its mean while power is known, of an excursion that at its peak.",
     "limit_by": "What tells the limit.",
     "peak_w": "Highest power.",
     "peak_start_ns": "When power first is that high, since the trace's origin.",

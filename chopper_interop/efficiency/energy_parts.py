@@ -10,6 +10,7 @@ import numpy as np
 from chopper_interop.activity import windows
 from chopper_interop.schemas.kinds import GPU_WORK
 from chopper_interop.telemetry import energy
+from chopper_interop.telemetry.names import ENERGY_UNITS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -278,7 +279,7 @@ def _counted(
         counter = gpu.counters.get(tool)
         rise = None if counter is None else energy.counted(counter, first, last)
         if counter is not None and rise is not None:
-            rounded = abs(1 - energy.UNITS.get(tool, 1.0)) * rise
+            rounded = abs(1 - ENERGY_UNITS.get(tool, 1.0)) * rise
             return rise, energy.around(counter, first, last) + rounded
     return None, None
 

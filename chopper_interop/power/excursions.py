@@ -81,9 +81,10 @@ def of(
     """
     power_limits.check(places, gpus)
     known = [drawn for drawn in map(_drawn, places) if len(drawn.known)]
-    limits = [power_limits.of(trace, d.place, d.known, limit_w, gpus) for d in known]
+    those, powers = [d.place for d in known], [d.known for d in known]
+    limits = power_limits.of(trace, those, powers, limit_w, gpus)
     bare = [n for n, limit in enumerate(limits) if limit is None]
-    guessed = power_limits.of_model([known[n].place for n in bare], [known[n].known for n in bare])
+    guessed = power_limits.of_model([those[n] for n in bare], [powers[n] for n in bare])
     for n, limit in zip(bare, guessed, strict=True):
         limits[n] = limit
     parts, idle = [], []
@@ -128,8 +129,9 @@ def _parts(of: _Drawn, limit: Limit) -> list[Part]:
 
 
 def sums(power: Lines, limit: Lines, found: Above) -> dict[str, Any]:
-    """Figures of a power over time, and of its excursions."""
+    """Figures of a power over time, and of its excursions; the limit is the mean while power is known."""
     mean, _ = power.means(power.start[:1], power.end[-1:])
+    allowed, known = limit.integrals(power.start, power.end)
     top = np.maximum(power.first, power.last)
     at = int(np.argmax(top))
     when = power.start[at] if power.first[at] >= power.last[at] else power.end[at]
@@ -137,7 +139,7 @@ def sums(power: Lines, limit: Lines, found: Above) -> dict[str, Any]:
     some = len(found) > 0
     return {
         "covered_ns": power.known_ns,
-        "limit_w": float(limit.means(limit.start[:1], limit.end[-1:])[0][0]),
+        "limit_w": float(allowed.sum() / known.sum()),
         "mean_power_w": float(mean[0]),
         "peak_power_w": float(top[at]),
         "peak_start_ns": int(when),

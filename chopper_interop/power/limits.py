@@ -15,11 +15,12 @@ from chopper_interop.telemetry import lines
 from chopper_interop.telemetry.names import GFXCLK, POWER
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     import numpy.typing as npt
 
     from chopper_interop.fleet.places import Place
+    from chopper_interop.schemas.gpus import Gpu as GpuRow
     from chopper_interop.telemetry.gpus import Gpu
     from chopper_interop.telemetry.lines import Lines
     from chopper_interop.trace import Trace
@@ -63,9 +64,13 @@ def check(places: Sequence[Place], gpus: str) -> None:
 
 
 def of(
-    trace: Trace, place: Place, power: Lines, limit_w: float = 0.0, gpus: str = ""
-) -> Limit | None:
-    """The limit of a GPU for the time in which its power is known; None if nothing tells one.
+    trace: Trace,
+    places: Sequence[Place],
+    powers: Sequence[Lines],
+    limit_w: float = 0.0,
+    gpus: str = "",
+) -> list[Limit | None]:
+    """The limit of each GPU for the time in which its power is known; None if nothing tells one.
 
     The first of these that is known: the option, what the user's file states, the limit that
     telemetry tells (as it changes over time), the cap that a source states, and the board power of
@@ -75,30 +80,33 @@ def of(
     ----------
     trace
         The trace.
-    place
-        The GPU.
-    power
-        Its power, watts.
+    places
+        The GPUs.
+    powers
+        Of each its power, watts, where it is known at all.
     limit_w
         What the user says; 0 if nothing.
     gpus
         The user's file of GPUs (`gpus.own`); empty if there is none.
     """
-    if not len(power):
-        return None
-    start, end = int(power.start.min()), int(power.end.max())  # windows may come in any order
-    if limit_w > 0:
-        return Limit(lines.constant(limit_w, start, end), OPTION)
-    own, by = _own(place, gpus)
-    if own > 0:
-        return Limit(lines.constant(own, start, end), by)
-    told = _told(trace, place)
-    if told is not None:
-        return Limit(lines.held(*told, start, end), SERIES)
-    for watts, by in (_stated(trace, place), _board(place)):
-        if watts > 0:
-            return Limit(lines.constant(watts, start, end), by)
-    return None
+    told, rows = _told(trace), own_gpus.read(gpus)
+    found: list[Limit | None] = []
+    for place, power in zip(places, powers, strict=True):
+        start, end = int(power.start.min()), int(power.end.max())  # windows may come in any order
+        by_user = ((limit_w, OPTION), _own(place, rows, gpus))
+        by_others = (_stated(trace, place), _board(place))
+        samples = told.get((place.gpu.rank, place.gpu.device))
+        limit = _constant(by_user, start, end)
+        if limit is None and samples is not None:
+            limit = Limit(lines.held(*samples, start, end), SERIES)
+        found.append(limit or _constant(by_others, start, end))
+    return found
+
+
+def _constant(told: Iterable[tuple[float, str]], start: int, end: int) -> Limit | None:
+    """The first limit that is known, watts and by what, all the time."""
+    known = ((watts, by) for watts, by in told if watts > 0)
+    return next((Limit(lines.constant(watts, start, end), by) for watts, by in known), None)
 
 
 def of_model(places: Sequence[Place], powers: Sequence[Lines]) -> list[Limit | None]:
@@ -158,10 +166,11 @@ def known_w(trace: Trace, gpus: Sequence[Gpu]) -> list[float]:
         GPUs, of `telemetry.gpus.gpus` for power and clock.
     """
     places = {(p.gpu.rank, p.gpu.device): p for p in gpu_places.of(trace, (POWER, GFXCLK))}
+    every = _told(trace)
     found = []
     for gpu in gpus:
         place = places.get((gpu.rank, gpu.device))
-        told = None if place is None else _told(trace, place)
+        told = None if place is None else every.get((gpu.rank, gpu.device))
         if told is not None:
             start = trace.array("ts")[gpu.rows]
             end = start + trace.array("dur")[gpu.rows]
@@ -173,30 +182,30 @@ def known_w(trace: Trace, gpus: Sequence[Gpu]) -> list[float]:
     return [watts if np.isfinite(watts) and watts > 0 else 0.0 for watts in found]
 
 
-def _told(trace: Trace, place: Place) -> tuple[Array, Array] | None:
-    """Samples of the GPU's limit; None if there are none, or those of several GPUs."""
-    mine = [
-        (row, series)
-        for row, series in enumerate(trace.series.to_pylist())
-        if (series["rank"], series["device"]) == (place.gpu.rank, place.gpu.device)
-        and series["name"] in _SERIES
-        and series["unit"] in _WATTS
-    ]
+def _told(trace: Trace) -> dict[tuple[int, int], tuple[Array, Array]]:
+    """Samples of limits by rank and device of their series; not those of several GPUs together."""
     owner = trace.array("series", "samples")
-    for name in _SERIES:
-        found = []
-        for row, series in mine:
-            if series["name"] != name:
-                continue
-            a, b = np.searchsorted(owner, [row, row + 1])
-            value = trace.array("value", "samples")[a:b] * _WATTS[series["unit"]]
-            sound = np.isfinite(value) & (value > 0)
-            found.append((trace.array("ts", "samples")[a:b][sound], value[sound]))
-        found = [one for one in found if one[0].size]
-        same = len({tuple(value.tolist()) for _, value in found}) == 1
-        if found and (same or len(found) == 1):
-            return found[0]
-    return None
+    bounds = np.searchsorted(owner, np.arange(trace.series.num_rows + 1, dtype=owner.dtype))
+    by_name: dict[str, dict[tuple[int, int], list[tuple[Array, Array]]]] = {n: {} for n in _SERIES}
+    for row, series in enumerate(trace.series.to_pylist()):
+        if series["name"] not in _SERIES or series["unit"] not in _WATTS:
+            continue
+        mine = slice(bounds[row], bounds[row + 1])
+        value = trace.array("value", "samples")[mine] * _WATTS[series["unit"]]
+        sound = np.isfinite(value) & (value > 0)
+        if sound.any():
+            places = by_name[series["name"]]
+            samples = (trace.array("ts", "samples")[mine][sound], value[sound])
+            places.setdefault((series["rank"], series["device"]), []).append(samples)
+    found: dict[tuple[int, int], tuple[Array, Array]] = {}
+    for name in reversed(_SERIES):
+        found |= {place: one[0] for place, one in by_name[name].items() if _are_one(one)}
+    return found
+
+
+def _are_one(several: Sequence[tuple[Array, Array]]) -> bool:
+    """Whether series tell the same limits: else they are of several GPUs under one number."""
+    return all(np.array_equal(value, several[0][1]) for _, value in several)
 
 
 def _stated(trace: Trace, place: Place) -> tuple[float, str]:
@@ -209,9 +218,8 @@ def _stated(trace: Trace, place: Place) -> tuple[float, str]:
     return (watts if np.isfinite(watts) else 0.0), FACT
 
 
-def _own(place: Place, gpus: str) -> tuple[float, str]:
+def _own(place: Place, rows: tuple[GpuRow, ...], gpus: str) -> tuple[float, str]:
     """What the user's file states of it."""
-    rows = own_gpus.read(gpus)
     own = rated.rate(place.product or Device("", -1), rows, gpus).own if rows else None
     return (float(own.power_w or 0) if own else 0.0), BOARD.format(gpus)
 

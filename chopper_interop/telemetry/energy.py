@@ -8,14 +8,14 @@ it tells, and the next one where it tells nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from chopper_interop.columns.compiled import jit
 from chopper_interop.telemetry.names import POWER
-from chopper_interop.telemetry.samples import seen, usual_step
+from chopper_interop.telemetry.samples import seen
 from chopper_interop.telemetry.stretches import apart
 
 if TYPE_CHECKING:
@@ -35,9 +35,6 @@ _TIMED = 0.1
 """So well, by its period, the times of a counter must be known for its rise to be a power."""
 _ALIKE = 1.5
 """Counter and power of all the time that are further apart do not mean the same."""
-_FEW = 3
-UNITS = dict.fromkeys(("amd-smi", "rocm-smi"), 2.0**-16 / 15.3e-6)
-"""Counters of tools that round the unit of the hardware, and what they are to be multiplied by."""
 
 
 @dataclass(frozen=True)
@@ -86,11 +83,7 @@ def best_of(gpu: Gpu) -> list[tuple[Source, Samples]]:
     """
     told = gpu.told.get(POWER.name, ())
     shown = {s.tool: s for s in reversed(told) if not s.told.is_counter}
-    sources = [
-        (s, _counts(samples, UNITS.get(s.tool, 1.0)) if s.told.is_counter else samples)
-        for s in told
-        for _, samples in s.samples
-    ]
+    sources = [(s, samples) for s in told for _, samples in s.samples]
     better = [
         s.told.is_counter and s.tool in shown and _is_better(samples, shown[s.tool])
         for s, samples in sources
@@ -99,30 +92,6 @@ def best_of(gpu: Gpu) -> list[tuple[Source, Samples]]:
     ordered = [sources[i] for i in order]
     parts = apart(samples for _, samples in ordered)
     return [(s, part) for (s, _), part in zip(ordered, parts, strict=True) if part is not None]
-
-
-def _counts(rate: Samples, unit: float) -> Samples:
-    """Rates of a counter from where it rose to where it rose next: in between it was not renewed."""
-    rate = replace(rate, value=rate.value * unit)
-    known = ~rate.unknown
-    still = known & (rate.value == 0)
-    # a sample that the counter did not rise to begins no rate of its own
-    begins = ~np.append([False], still[:-1])
-    begins[-1] = True
-    begins |= rate.unknown
-    at = np.flatnonzero(begins)
-    if len(at) == len(rate.ts) or len(at) < _FEW:
-        return rate
-    joules = np.append(0.0, np.cumsum(np.where(known, rate.value, 0.0)[:-1] * np.diff(rate.ts)))
-    width = np.append(np.diff(rate.ts[at]), [1])
-    value = np.where(rate.unknown[at], 0.0, np.append(np.diff(joules[at]), [0.0]) / width)
-    return replace(
-        rate,
-        ts=rate.ts[at],
-        value=value,
-        unknown=rate.unknown[at],
-        period_ns=usual_step(rate.ts[at]),
-    )
 
 
 def _is_better(counter: Samples, shown: Source) -> bool:

@@ -12,11 +12,10 @@ import numpy as np
 from chopper_interop.columns import arrow, gather
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas.kinds import GPU_WORK
-from chopper_interop.telemetry import ends, names
+from chopper_interop.telemetry import counters, ends, names
 from chopper_interop.telemetry.samples import (
     Samples,
     logged,
-    rates,
     sampled,
     usual_step,
 )
@@ -399,9 +398,9 @@ class _Reader:
         ts, value = self._finite(row)
         value *= told.units[series["unit"]]
         if told.is_counter:
+            value *= names.ENERGY_UNITS.get(series["source"], 1.0)
             counter = self._sampled(row, ts, value)
-            rate = None if counter is None else rates(counter, quantity.most)
-            return rate if rate is not None and rate.value.any() else None
+            return None if counter is None else counters.power(counter, quantity.most)
         if told.is_status:
             value = np.sign(value)
         possible = (value >= quantity.least) & (value <= quantity.most)

@@ -76,8 +76,13 @@ class Lines:
 
     def means(self, start: Array, end: Array) -> tuple[Array, Array]:
         """Mean over the known time of windows (NaN where there is none), and how long that is."""
-        area, time = (np.subtract(*(self._until(t, k) for t in (end, start))) for k in (0, 1))
+        area, time = self.integrals(start, end)
         return area / np.where(time > 0, time, np.nan), time
+
+    def integrals(self, start: Array, end: Array) -> tuple[Array, Array]:
+        """Integral over the known time of windows, in units of value times nanoseconds, and that time."""
+        area, time = (np.subtract(*(self._until(t, k) for t in (end, start))) for k in (0, 1))
+        return area, time
 
     def at(self, moment: Array) -> Array:
         """Values at moments; NaN where it is not known."""

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop.telemetry.samples import Samples
+from chopper_interop.telemetry import counters
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+    from chopper_interop.telemetry.samples import Samples
 
     Array = npt.NDArray[Any]
 
@@ -140,33 +142,15 @@ def flow(samples: Samples, way: Way) -> Flow:
 def _rated(samples: Samples, way: Way) -> Flow:
     value = samples.value * way.factor
     possible = (value >= 0) & (value <= way.link.most)
-    unknown = samples.unknown | ~possible
-    value = np.where(possible, value, 0.0)
+    held = samples.held(np.where(possible, value, 0.0), samples.unknown | ~possible)
     none = np.zeros(0, np.int64)
-    return Flow(_held(samples, value, unknown), none, none)
+    return Flow(held, none, none)
 
 
 def _counted(samples: Samples, way: Way) -> Flow:
-    """Rises of a counter by the time that they took.
-
-    A fall is a wrap where the link can have carried what it means; else the counter was set back,
-    and what went over the link meanwhile is not known. What was carried on beyond 32 bits as it was
-    read is brought back to them first, so that a reset that looked like a wrap is found.
-    """
-    count, at = samples.value * way.factor, way.link.wraps_at
-    if at:
-        count = np.mod(count, at)
-    rise, step = np.diff(count), np.diff(samples.ts)
-    falls = rise < 0
-    rise = np.where(falls & (at > 0), rise + at, rise)
-    room = (step + samples.period_ns + 2 * samples.uncertainty_ns) * 1e-9 * way.link.most
-    possible = (rise >= 0) & (rise <= room)
-    rate = np.where(possible, rise / step * 1e9, 0.0)
-    rates = _held(samples, np.append(rate, 0.0), np.append(~possible, [True]))
-    ambiguous = bool(at and (step * 1e-9 * way.link.most > at).any())
-    return Flow(rates, np.flatnonzero(falls & possible), np.flatnonzero(~possible), ambiguous)
-
-
-def _held(samples: Samples, value: Array, unknown: Array) -> Samples:
-    unc, period = samples.uncertainty_ns, samples.period_ns
-    return Samples(samples.ts, value, unknown, False, unc, period, samples.is_logged)
+    """Rises of a counter by the time that they took."""
+    most, at = way.link.most, way.link.wraps_at
+    slack = samples.resolution_ns
+    found = counters.rises(samples, most, factor=way.factor, wraps_at=at, slack_ns=slack)
+    ambiguous = bool(at and (np.diff(samples.ts) * 1e-9 * most > at).any())
+    return Flow(found.rates, found.wrapped, found.impossible, ambiguous)

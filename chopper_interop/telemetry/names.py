@@ -165,6 +165,9 @@ down for at least that share."""
 
 QUANTITIES = (GFXCLK, MEMCLK, POWER, TEMPERATURE, THROTTLE)
 
+ENERGY_UNITS = dict.fromkeys(("amd-smi", "rocm-smi"), 2.0**-16 / 15.3e-6)
+"""Tools that round the unit of the hardware's energy counter → what theirs is to be multiplied by."""
+
 NUMBERED_AS_LANES = ("rpd",)
 """Tools that number GPUs of the node's series as they number those of their operations."""
 

@@ -57,6 +57,10 @@ class Samples:
         """Width of the time that a value at any moment may be of."""
         return self.period_ns + 2 * self.uncertainty_ns
 
+    def held(self, value: Array, unknown: Array) -> Samples:
+        """Other values at the same moments, each until the next one."""
+        return replace(self, value=value, unknown=unknown, is_straight=False)
+
 
 def sampled(
     ts: Array,
@@ -90,22 +94,6 @@ def logged(ts: Array, value: Array, uncertainty_ns: int) -> Samples:
     ended = np.append([False], value[1:] == value[:-1])
     ended[-1] = True
     return Samples(ts, value, ended, False, int(uncertainty_ns), period, is_logged=True)
-
-
-def rates(counter: Samples, most: float) -> Samples:
-    """What a counter counts up in a second, from each of its samples to the next.
-
-    Parameters
-    ----------
-    counter
-        Its samples.
-    most
-        It counts no faster; where it does, or goes back, it was set to another value.
-    """
-    rise = np.append(np.diff(counter.value), [0.0])
-    rate = rise / np.append(np.diff(counter.ts), [1]) * 1e9
-    known = ~counter.unknown & (rate >= 0) & (rate <= most)
-    return replace(counter, value=np.where(known, rate, 0.0), unknown=~known, is_straight=False)
 
 
 def usual_step(ts: Array) -> int:

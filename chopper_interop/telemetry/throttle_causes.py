@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chopper_interop.telemetry import counters
 from chopper_interop.telemetry.samples import Samples
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ def shares(name: str, unit: str, samples: Samples) -> Iterator[Share]:
     value = samples.value * told.units[unit]
     value = np.sign(value) if told.method == STATUS else value
     possible = (value >= 0) & (value <= 1)
-    held = _held(samples, np.where(possible, value, 0.0), samples.unknown | ~possible)
+    held = samples.held(np.where(possible, value, 0.0), samples.unknown | ~possible)
     yield Share(cause or UNTOLD, told.method, held, int(np.count_nonzero(~possible)))
 
 
@@ -152,26 +153,18 @@ def _of_mask(samples: Samples) -> Iterator[Share]:
         known |= bit
         if (mask & bit).any():
             held = ((mask & bit) > 0).astype(np.float64)
-            yield Share(cause, REASONS, _held(samples, held, samples.unknown))
+            yield Share(cause, REASONS, samples.held(held, samples.unknown))
     other = (mask & ~known) > 0
     if other.any() or not (mask & known).any():
-        yield Share(UNTOLD, REASONS, _held(samples, other.astype(np.float64), samples.unknown))
+        yield Share(UNTOLD, REASONS, samples.held(other.astype(np.float64), samples.unknown))
 
 
 def _counted(cause: str, told: _Told, unit: str, samples: Samples) -> Share:
     """Rise of a counter of time by the time that it took; one that fell was set back."""
-    rise = np.diff(samples.value) * told.units[unit]
-    step = np.diff(samples.ts)
-    slack = samples.period_ns + 2 * samples.uncertainty_ns
-    possible = (rise >= 0) & (rise <= step + slack)
-    share = np.append(np.where(possible, np.minimum(rise / step, 1.0), 0.0), 0.0)
-    unknown = np.append(~possible, [True])
-    return Share(cause, TIME, _held(samples, share, unknown), int(np.count_nonzero(~possible)))
-
-
-def _held(samples: Samples, value: Array, unknown: Array) -> Samples:
-    unc, period = samples.uncertainty_ns, samples.period_ns
-    return Samples(samples.ts, value, unknown, False, unc, period, samples.is_logged)
+    slack = samples.resolution_ns
+    found = counters.rises(samples, 1.0, factor=told.units[unit] * 1e-9, slack_ns=slack)
+    held = found.rates.held(np.minimum(found.rates.value, 1.0), found.rates.unknown)
+    return Share(cause, TIME, held, len(found.impossible))
 
 
 def together(by_cause: dict[str, list[Samples]]) -> Samples:

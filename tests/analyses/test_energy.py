@@ -234,3 +234,66 @@ def test_the_demo_adds_up(demo: Path) -> None:
     assert (table["mean_power_w"] * table["window_ns"] * 1e-9).to_numpy() == pytest.approx(
         table["energy_j"].to_numpy()
     )
+
+
+def renewed_each(seconds: int, times: np.ndarray) -> list[tuple[int, float]]:
+    """An energy counter of a GPU that draws 500 W; `times` in seconds."""
+    joules = np.floor(times / seconds + 1e-9) * 500 * seconds + 7000
+    return list(zip((times * SECOND).astype(int).tolist(), joules.tolist(), strict=True))
+
+
+OFTEN = np.arange(1200) / 20  # s
+LESS_OFTEN_THAN_SAMPLED = {
+    "each second": (1, OFTEN[:59], 2),
+    "each ten seconds": (10, OFTEN, 50),
+    "first seen between renewals": (1, OFTEN[9:59], 1),
+    "a gap": (1, OFTEN[(OFTEN < 25) | (OFTEN > 45)], 24 + 13),
+    "a gap between renewals": (10, OFTEN[(OFTEN < 25) | (OFTEN > 45)], 20),
+    "sampled at 1 kHz": (1, np.arange(5000) / 1000, 4),
+    "renewed once": (10, OFTEN[10:210], 0),
+}
+
+
+@pytest.mark.parametrize("case", LESS_OFTEN_THAN_SAMPLED)
+def test_a_counter_that_is_renewed_more_rarely_than_sampled(case: str) -> None:
+    """It tells from its first renewal to the last before a gap or the end, and nothing of the rest."""
+    every, times, covered = LESS_OFTEN_THAN_SAMPLED[case]
+    end = int(times[-1] * SECOND)
+    counter = (0, "energy", "J", renewed_each(every, times))
+    work = [(Kind.KERNEL, 0, 0, end), (Kind.KERNEL, 0, 2 * SECOND, SECOND // 2)]
+    alone = job([counter], work)
+    (row,) = ci.analyze(alone, "energy").rows.to_pylist()
+    assert (row["covered_ns"] or 0) == pytest.approx(covered * SECOND)
+    assert (row["energy_j"] or 0) == pytest.approx(500 * covered)
+    (over,) = ci.analyze(alone, "excursions", by="rank", limit_w=700.0).rows.to_pylist()
+    assert over["peak_power_w"] == (pytest.approx(500) if covered else None)
+    if "power_max_w" in alone.nodes.column_names:
+        assert (alone.nodes["power_max_w"].to_pylist()[1] or 500) == pytest.approx(500)
+    shown = [(t * SECOND // 2, 500) for t in range(2 * int(times[-1]) + 3)]
+    (row,) = ci.analyze(
+        job([counter, (0, "socket power", "W", shown)], work), "energy"
+    ).rows.to_pylist()
+    assert (row["covered_ns"], row["energy_j"]) == (end, pytest.approx(500 * end / SECOND))
+
+
+def test_a_tool_that_rounds_the_unit_of_its_counter() -> None:
+    """What amd-smi says of 15.259 µJ as 15.3 µJ is the same power for every user of it."""
+    points = [(t * SECOND, 510.0 * t) for t in range(12)]
+    builder = TraceBuilder()
+    lane = builder.lane(0, LaneKind.STREAM, 0, "s", 0)
+    builder.nodes(
+        kind=int(Kind.KERNEL),
+        name="k",
+        rank=0,
+        lane=lane,
+        ts=np.array([SECOND]),
+        dur=np.array([SECOND]),
+    )
+    row = builder.series(0, "energy", "J", "amd-smi", device=0)
+    builder.samples(row, *map(np.array, zip(*points, strict=True)))
+    trace = annotate(builder.finish())
+    watts = 510 * 2**-16 / 15.3e-6
+    assert trace.nodes["power_w"].to_pylist() == [pytest.approx(watts)]
+    (row,) = ci.analyze(trace, "excursions", by="rank", limit_w=700.0).rows.to_pylist()
+    assert row["peak_power_w"] == pytest.approx(watts)
+    assert ci.analyze(trace, "energy").rows["energy_j"].to_pylist() == [pytest.approx(watts)]

@@ -47,7 +47,8 @@ def job(
             ts=np.array([start]), dur=np.array([dur]),
         )  # fmt: skip
     for rank, device, name, points in series:
-        row = builder.series(rank, name, "W", "smi", device=device)
+        name, _, tool = name.partition(" by ")  # noqa: PLW2901
+        row = builder.series(rank, name, "W", tool or "smi", device=device)
         ts, value = np.array([t for t, _ in points]), np.array([v for _, v in points], float)
         builder.samples(row, ts, value)
     trace = builder.finish()
@@ -200,6 +201,33 @@ def test_the_limit_is_the_best_that_is_known() -> None:
     result = excursions(job([power], work, devices=(device,)))
     assert result.rows.num_rows == 0
     assert "no GPU was ever above its limit" in result.conventions["no rows"]
+
+
+def test_a_limit_that_several_gpus_tell_under_one_number_is_of_none() -> None:
+    """Unless they tell the same; what is enforced counts before what is set."""
+    default = (0, 0, "power limit", [(0, 600.0), (5 * MILLI, 600.0)])
+    work = [("a", 0, 0, 9 * MILLI)]
+    for caps, limit in (((550.0, 550.0), 550), ((550.0, 650.0), 600), ((), 600)):
+        told = [
+            (0, 0, f"power limit enforced by tool {n}", [(0, watts), (5 * MILLI, watts)])
+            for n, watts in enumerate(caps)
+        ]
+        trace = job([(0, 0, POWER, RISE), default, *told], work)
+        (row,) = excursions(trace, by="rank").rows.to_pylist()
+        assert (row["limit_w"], row["limit_by"]) == (limit, "power limit by telemetry")
+
+
+def test_a_limit_that_changes_is_told_as_its_mean_while_power_is_known() -> None:
+    power = [(t * MILLI, 500.0) for t in (*range(9), *range(21, 31))]
+    cap = (0, 0, "power limit", [(0, 750.0), (10 * MILLI, 450.0)])
+    work = [("a", 0, 0, 8 * MILLI), ("a", 0, 21 * MILLI, 9 * MILLI)]
+    trace = job([(0, 0, POWER, power), cap], work).annotate(iteration=[0, 1])
+    each = excursions(trace, by="rank", steps="each").rows.to_pylist()
+    assert [(row["limit_w"], row["above_share"]) for row in each] == [(750, 0), (450, 1)]
+    (node, _) = excursions(trace, by="node", steps="each").rows.to_pylist()
+    assert node["limit_w"] == 750
+    (whole,) = excursions(trace, by="rank").rows.to_pylist()
+    assert whole["limit_w"] == pytest.approx((8 * 750 + 9 * 450) / 17)
 
 
 def test_without_a_limit_one_is_that_of_all_who_work() -> None:

@@ -112,6 +112,19 @@ def test_counters_of_time() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("second", "share", "covered"),
+    [(1.0, 1.0, 4), (1.9, 1.0, 4), (2.1, 1.0, 3), (-0.5, 1.0, 3), (0.5, 7 / 8, 4)],
+)
+def test_a_counter_of_time_runs_no_faster_than_time(second, share, covered) -> None:
+    """A sample may have been read a period late; beyond that the counter was set to another value."""
+    counts = np.cumsum([3, 1, second, 1, 1]) * 1e9
+    rows = by_cause(job([(0, "throttle time power", "ns", "dcgmi", counts)], WHOLE))
+    power = rows["power"]
+    told = (power["throttled_share"], power["covered_ns"], power["peak_share"])
+    assert told == (pytest.approx(share), covered * SECOND, 1)
+
+
 def test_a_status_without_cause_and_dies() -> None:
     trace = job(
         [

@@ -59,6 +59,25 @@ def test_counters_of_32_bits_begin_anew(rises, first, carried_on) -> None:
     assert not flow.reset.size
 
 
+@pytest.mark.parametrize(
+    ("name", "unit", "milliseconds", "is_unsure"),
+    [
+        ("PCIe bytes sent", "B", [10] * 5, False),
+        ("PCIe bytes sent", "B", [10, 10, 20, 10], True),  # 256 GB/s fill 2**32 bytes in 16.8 ms
+        ("NVLink bytes sent", "B", [2000] * 5, False),
+        ("NVLink bytes sent", "B", [2000, 2000, 2300], True),
+        ("XGMI read GPU 1", "KB", [60_000] * 5, False),  # 64 bits
+    ],
+)
+def test_counters_that_may_have_begun_anew_unseen_are_told(
+    name, unit, milliseconds, is_unsure
+) -> None:
+    ts = np.cumsum([0, *milliseconds]) * 10**6
+    points = [(int(t), 1000.0 * n) for n, t in enumerate(ts)]
+    result = ci.analyze(job([(0, 0, name, unit, "x", points)], [(0, 0, points[-1][0])]), "traffic")
+    assert ("wraps unseen" in result.conventions) is is_unsure
+
+
 def test_a_counter_that_was_set_back_is_no_wrap() -> None:
     """Nothing carries 4 TiB in a second."""
     values = [v * KIB for v in (1000, 2000, 500, 1500)]
