@@ -149,6 +149,18 @@ def test_options_may_stand_anywhere(tmp_path: Path, run) -> None:
     assert (status, said.count("none.json")) == (errors.ReadError.exit_status, 1)
 
 
+def test_full_and_relative_paths_together(tmp_path: Path, run, monkeypatch) -> None:
+    events = [kernel("k", 4, 5, 0)]
+    full, other = (
+        write(tmp_path / f"{rank}.json", events, distributedInfo={"rank": rank, "world_size": 2})
+        for rank in range(2)
+    )
+    monkeypatch.chdir(tmp_path)
+    status, _, told = run("convert", full, other.name, "-o", "x.pftrace")
+    assert status == 0
+    assert {str(full), other.name} <= set(told.split())
+
+
 def test_analyze_of_what_is_neither(run) -> None:
     status, _, told = run("analyze", "temporl")
     assert status == 3

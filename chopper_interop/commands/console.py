@@ -214,8 +214,11 @@ def _continues(before: DeviceMatch, match: DeviceMatch, formats: dict[str, str])
 
 
 def _common_folder(paths: list[Path]) -> Callable[[str], str]:
-    """What shortens paths by the folder that all of them lie in."""
-    if len(paths) < 2:  # noqa: PLR2004 # one has no folder in common
+    """What shortens paths by the folder that all of them lie in.
+
+    One path has none in common, nor have full and relative paths together, or drives.
+    """
+    if len(paths) < 2 or len({path.anchor for path in paths}) > 1:  # noqa: PLR2004
         return str
     common = os.path.commonpath([path.parent for path in paths])
     return lambda text: text.removeprefix(common).lstrip("/\\") or text
