@@ -123,6 +123,21 @@ def test_losses_can_be_failures(tmp_path: Path, run) -> None:
     assert "file-not-closed" not in run("convert", path, "-o", out, "--on-loss", "ignore")[2]
 
 
+def test_analyze_tells_what_was_lost(tmp_path: Path, run) -> None:
+    path = sample(tmp_path)
+    path.write_bytes(path.read_bytes()[:-2])
+    ask = ("analyze", path, "temporal")
+    out = ("-o", tmp_path / "x.parquet")
+    for more in ((), ("--json",), out):
+        status, stdout, told = run(*ask, *more)
+        assert (status, told.count("file-not-closed")) == (0, 1)
+        assert "--json" not in more or list(json.loads(stdout)) == ["temporal"]
+    for more in ((), out):
+        assert run(*ask, *more, "-q")[2] == "something was lost: 1 file-not-closed\n"
+    assert run(*ask, "--on-loss", "ignore", "-q")[2] == ""
+    assert run(*ask, "--on-loss", "error", "-q")[2].count("file-not-closed") == 1
+
+
 def test_analyze_as_table_json_and_csv(tmp_path: Path, run) -> None:
     path = sample(tmp_path)
     status, table, _ = run("analyze", path, "temporal")

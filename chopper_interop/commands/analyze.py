@@ -164,9 +164,10 @@ def _read(
     from chopper_interop.commands import console
 
     options = common.options(given.option)
+    quiet = given.quiet or given.json
     traces: list[Trace] = []
     for name, inventory in jobs:
-        console.show_inventory(inventory, quiet=given.quiet or given.json)
+        console.show_inventory(inventory, quiet=quiet)
         mine = [s.converter.reader for s in inventory.sources]
         unknown = registry.unknown_options(mine, options)
         reading = {n: v for n, v in options.items() if n not in unknown}
@@ -178,7 +179,9 @@ def _read(
                 raise
             trace = pipeline.nothing_of(name, error)  # a row that says why
         traces.append(trace)
-        pipeline.refuse_losses(traces[-1].meta.issues, given.on_loss)
+        issues = trace.meta.issues
+        pipeline.refuse_losses(issues, given.on_loss)
+        console.show_taken(trace, issues, on_loss=given.on_loss, quiet=quiet)
     return traces[0], traces[1] if len(traces) > 1 else None
 
 
@@ -211,13 +214,15 @@ def _write(
         return
     options = common.options(given.option)
     issues = IssueLog()
-    issues.extend(trace.meta.issues)
     with console.progress_shown(quiet=given.quiet):
         for path, writer in zip(paths, writers, strict=True):
             chosen = common.options_for(writer.writer, options)
             issues.extend(pipeline.write(trace, path, to_format=writer.name, **chosen))
-    if not given.quiet:
-        console.show_summary(trace, issues, paths, on_loss=given.on_loss)
+    if given.quiet:
+        console.show_lost(issues, on_loss=given.on_loss)
+    else:
+        console.show_issues(issues, on_loss=given.on_loss)
+        console.show_written(trace, paths)
     pipeline.refuse_losses(issues, given.on_loss)
 
 
