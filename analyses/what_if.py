@@ -79,8 +79,9 @@ def what_if(
         What is different: ``"scale=0.5 where kind == 'kernel' and operation == 'aten::mm'"``.
         ``scale=F``, ``remove``, ``median=both|ranks|iterations``, ``launch=0|5us|+2us``,
         ``calls=0|5us|+2us``, ``bandwidth=F [latency=5us]``, ``clock=1900|0.9x|max1900 [beta=0..1]``, ``delays=F``,
-        each with ``where`` and a query on the nodes' columns or for all. Several are separated by
-        ``;``: then each alone and all together. Without any, a list of usual ones, each alone.
+        each with ``where`` and a query on the nodes' columns that at least one node must meet, or for
+        all. Several are separated by ``;``: then each alone and all together. Without any, a list of
+        usual ones, each alone.
     by
         Rows: ``"job"`` one a window, ``"rank"`` each rank's own, ``"class"`` the path of each window
         by what it consists of.
