@@ -95,8 +95,10 @@ def bubbles(
         if row["rank"] in chosen and (wanted is None or row["iteration"] in wanted)
     ]
     rows.sort(key=lambda row: (row["rank"], -1 if row["iteration"] is None else row["iteration"]))
-    conventions = _CONVENTIONS | _left_out(job, lines, rows)
-    return Result("bubbles", _table(rows, grains), _summary(lines, rows), conventions)
+    return Result(
+        "bubbles", _table(rows, grains), _summary(lines, rows), _CONVENTIONS,
+        notes=_left_out(job, lines, rows),
+    )  # fmt: skip
 
 
 def _grains(by: str) -> set[str]:

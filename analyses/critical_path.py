@@ -107,7 +107,7 @@ def critical_path(
     timing = timing_of(part)
     paths, columns = critical.paths(timing, spans.of(timing, steps), round(near_us * 1000))
     table = _pieces(part, paths, rows) if by == _PIECE else _grouped(part, paths, grains)
-    conventions = {
+    notes = {
         "window": windows.described(
             steps, "from the first start to the last end of all training steps, else of everything"
         )
@@ -115,13 +115,14 @@ def critical_path(
         "ranks": f"{len(part.ranks)} of {len(trace.ranks)}",
     }
     if not paths:
-        conventions["no rows"] = "the trace has no operations"
+        notes["no rows"] = "the trace has no operations"
     return Result(
         "critical_path",
         table,
         _summary(timing, paths),
-        conventions | _CONVENTIONS,
+        _CONVENTIONS,
         _for_all(columns, rows, trace.nodes.num_rows),
+        notes,
     )
 
 

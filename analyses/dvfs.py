@@ -122,10 +122,11 @@ def dvfs(  # noqa: PLR0913 # options of a command
     lengths = _Steps(trace, cases, steps, ranks)
     chosen = _chosen(known, lengths, ranks)
     told = _table(known, cases, lengths, by, _Rows(chosen, beta))
-    conventions = _CONVENTIONS | targets.described(asked) | _lacking(known, cases)
-    conventions["window"] = windows.described(steps, "each training step, else of everything")
+    notes = targets.described(asked) | _lacking(known, cases)
+    notes["window"] = windows.described(steps, "each training step, else of everything")
     summary = _summary(known, cases, lengths, chosen)
-    return Result("dvfs", told, summary, conventions, _annotations(trace, known, peak, beta))
+    found = _annotations(trace, known, peak, beta)
+    return Result("dvfs", told, summary, _CONVENTIONS, found, notes)
 
 
 class _Beta(NamedTuple):

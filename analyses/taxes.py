@@ -111,10 +111,10 @@ def taxes(trace: Trace, *, steps: str = "", ranks: str = "") -> Result:
             rows.append(row)
     summary = {name: _sum([row[name] for row in rows]) for name in _TIMES}
     about = windows.described(steps, "from the first start to the last end of a rank's GPU work")
-    told = {"window": about, **_CONVENTIONS}
+    notes = {"window": about}
     if not rows:
-        told["no rows"] = "nothing ran on a GPU"
-    return Result("taxes", _table(rows, steps), summary, told)
+        notes["no rows"] = "nothing ran on a GPU"
+    return Result("taxes", _table(rows, steps), summary, _CONVENTIONS, notes=notes)
 
 
 def _sum(values: list[int | None]) -> int | None:

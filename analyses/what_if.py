@@ -108,28 +108,27 @@ def what_if(
     asked = changes.parsed(change)
     timing = timing_of(trace)
     found = spans.of(timing, steps, ranks, by_rank=by == "rank")
-    conventions = _told(trace, steps, ranks)
+    notes = _notes(trace, steps, ranks)
     cases: list[tuple[str, list[Change]]] = [(one.text, [one]) for one in asked or STANDARD]
     if len(asked) > 1:
         cases.append((TOGETHER, asked))
     if not len(found):
-        conventions["no rows"] = "the trace has no operations"
+        notes["no rows"] = "the trace has no operations"
         cases = []
     replay = _Replay(timing, found, with_paths=by != "rank")
     for text, parts in cases:
-        conventions |= replay.add(text, parts)
+        notes |= replay.add(text, parts)
     rows = replay.by_class() if by == "class" else replay.rows()
-    return Result("what_if", rows, replay.summary(), conventions)
+    return Result("what_if", rows, replay.summary(), _CONVENTIONS, notes=notes)
 
 
-def _told(trace: Trace, steps: str, ranks: str) -> dict[str, str]:
+def _notes(trace: Trace, steps: str, ranks: str) -> dict[str, str]:
     whole = "from the first start to the last end of all training steps, else of everything"
     mine = windows.chosen_ranks(trace, ranks)
     return {
         "window": windows.described(steps, whole)
         + "; work that a step's host launched prolongs it until that has ended",
         "ranks": f"{len(mine)} of {len(trace.ranks)}; all are timed anew",
-        **_CONVENTIONS,
     }
 
 

@@ -198,7 +198,11 @@ def _show(given: argparse.Namespace, answers: Answers, question: Question) -> No
     if given.json:
         print(console_results.as_json(answers.results, ascii_only=_ascii_only()))
     elif not given.csv:
-        console_results.show(answers.results, most=given.rows or None)
+        console_results.show(
+            answers.results, most=given.rows or None, definitions=given.definitions
+        )
+        if answers.results and not (given.definitions or given.quiet):
+            console_results.show_where_definitions_are()
     if not given.quiet and not given.json:
         console_results.show_left_out(question.left_out | answers.left_out)
 
@@ -259,6 +263,9 @@ def parser() -> argparse.ArgumentParser:
         default=ROWS,
         metavar="N",
         help=f"rows of a table shown, 0 for all ({ROWS})",
+    )
+    made.add_argument(
+        "--definitions", action="store_true", help="what figures mean, below each table"
     )
     made.add_argument(
         "-o",

@@ -257,7 +257,7 @@ def test_a_clock_that_is_known_scales_kernels(trace) -> None:
     clock[int(np.flatnonzero(kernels)[0])] = None
     known = trace.annotate(gfxclk_mhz=clock)
     result = ci.analyze(known, "what_if", change="clock=3000 beta=0.5")
-    assert "1 kernels without a known clock" in result.conventions["change: clock=3000 beta=0.5"]
+    assert "1 kernels without a known clock" in result.notes["change: clock=3000 beta=0.5"]
     timing = timing_of(known)
     now = changes.applied(timing, changes.parsed("clock=3000 beta=0.5"))
     changed = now.lag_ns != timing.lag_ns
