@@ -84,7 +84,7 @@ def breakdown(  # noqa: PLR0913 # each choice is an option
     ranks
         Ranks that count, "" for all: "0,4-7".
     gpus
-        A TOML file of the user's own GPUs (`gpus.own`).
+        File of your own GPUs (TOML, [[gpu]] tables).
     batch, sequence
         Of the model, with `compat`: FLOPs by Chopper's table for Llama 3 8B rather than by shapes.
     compat

@@ -79,10 +79,13 @@ def collectives(  # what all analyses have, and sizes
         ``"instance"`` alone gives one row a collective, with its own columns.
     sizes
         Whether `bytes` is added to `by`.
-    steps, ranks
-        As of all analyses: a member belongs to the window that it starts in.
+    steps
+        ``each``, ``10`` or ``10-12``: these training steps, each by itself, a member in
+        the one that it starts in; else all of the trace.
+    ranks
+        These ranks, as ``0,4-7``; else all.
     compat
-        ``"tracelens"``: what its NcclAnalyser says, see `communication.tracelens`.
+        ``"tracelens"``: what its NcclAnalyser says.
 
     Returns
     -------

@@ -69,10 +69,10 @@ def critical_path(
         Any trace.
     by
         Rows: ``"piece"`` the path itself, ``"class"`` its time by what it consists of, or by
-        ``grouping.GRAINS`` of the nodes that it runs over (``"class,operation"``, ``"rank"``, ``"layer"``).
+        names of `grouping.GRAINS` of the nodes that it runs over (``"class,operation"``, ``"rank"``, ``"layer"``).
     steps
-        Training steps as of `windows.of_ranks`: each is a path of its own. By default one path from the
-        first rank's first step to the last rank's end of the last one.
+        ``each``, ``10`` or ``10-12``: these training steps, each by itself, of which each is a path of its
+        own; else one path from the first rank's first step to the last rank's end of the last one.
     ranks
         Ranks to look at (``"0,4-7"``); what these waited for of others is not known then.
     near_us

@@ -92,14 +92,14 @@ def efficiency(  # noqa: PLR0913 # what shapes do not tell can be said
         These ranks and their GPUs, as ``0,4-7``; else all.
     tokens, samples
         Of a step of the job, over all its ranks (of a trace without steps: of all of it). By default
-        what shapes of embeddings, losses and images tell, see `batches`.
+        what shapes of embeddings, losses and images tell; the notes say which.
     peak_tflops
         What a GPU can do, TFLOP/s; by default what its maker states for the type of element of most
-        FLOPs, see `rated`.
+        FLOPs.
     gpus
-        File of GPUs that the table of products lacks, see `gpus.own`.
+        File of your own GPUs (TOML, [[gpu]] tables).
     compat
-        ``charllm``: the definitions of CharLLM-PPT instead, see `peers.charllm`.
+        ``charllm``: the definitions of CharLLM-PPT instead.
     run_samples
         With ``compat=charllm``, samples of the whole run; 0 for the 128 of its scripts.
 

@@ -101,7 +101,7 @@ def energy(
     ranks
         These ranks, as ``0,4-7``; else all.
     compat
-        ``charllm``: the definitions of CharLLM-PPT instead, see `peers.charllm`.
+        ``charllm``: the definitions of CharLLM-PPT instead.
 
     Returns
     -------

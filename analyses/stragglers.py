@@ -68,7 +68,7 @@ def stragglers(
     by
         Rows: ``"rank"``, or ``"operation"`` for each operation of each rank.
     steps
-        Training steps as of `windows.of_ranks`; all of them by default.
+        ``each``, ``10`` or ``10-12``: these training steps, each by itself; else all.
     ranks
         Ranks that are asked about (``"0,4-7"``); they are compared with all.
     threshold

@@ -145,7 +145,7 @@ def sweep(  # noqa: PLR0913
         Ranks that count, "" for all: "0,4-7".
     tokens, samples
         So many are in the global batch of a step of every run (of a run without steps: of all of it).
-        By default what shapes tell of each run, as in `efficiency`, see `batches`.
+        By default what shapes tell of each run, as in efficiency.
 
     Returns
     -------

@@ -77,8 +77,10 @@ def taxes(trace: Trace, *, steps: str = "", ranks: str = "") -> Result:
     ----------
     trace
         Any trace with GPU work.
-    steps, ranks
-        As of all analyses.
+    steps
+        ``each``, ``10`` or ``10-12``: these training steps, each by itself; else all of the trace.
+    ranks
+        These ranks, as ``0,4-7``; else all.
 
     Returns
     -------

@@ -86,7 +86,7 @@ def what_if(
         Rows: ``"job"`` one a window, ``"rank"`` each rank's own, ``"class"`` the path of each window
         by what it consists of.
     steps
-        Training steps as of `windows.of_ranks`. By default all of them as one.
+        ``each``, ``10`` or ``10-12``: these training steps, each by itself; else all as one.
     ranks
         Ranks whose time is looked at (``"0,4-7"``); all ranks are timed anew.
 

@@ -8,6 +8,7 @@ import inspect
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 from itertools import product
@@ -101,7 +102,9 @@ def test_common_options_go_to_those_that_take_them(tmp_path: Path, run, made) ->
     assert told["optional"]["summary"]["by"] == "phase"
     told = json.loads(run("analyze", path, "-O", "by=layer", "--json")[1])
     assert told["optional"]["summary"]["by"] == "layer"
-    assert run("analyze", path, "plain", "optional", "--by", "phase", "--json")[0] == 0
+    told = json.loads(run("analyze", path, "plain", "optional", "--by", "phase", "--json")[1])
+    assert "--by" in told["plain"]["notes"]
+    assert "--by" not in told["optional"]["notes"]
     status, out, said = run("analyze", path, "plain", "--by", "phase")
     assert (status, out, said.count("\n")) == (2, "", 1)
     assert "--by" in said
@@ -166,6 +169,16 @@ def test_the_list(run, made) -> None:
     assert status == 0
     for told in ("optional  Takes options.", "-O by=rank", "What rows are of.", "no reason"):
         assert told in out
+    status, out, _ = run("analyze", "--list", "optional")
+    assert (status, "optional  Takes" in out, "plain" in out) == (0, True, False)
+    status, _, told = run("analyze", "--list", "plan")
+    assert (status, "did you mean 'plain'?" in told) == (3, True)
+
+
+def test_the_list_names_nothing_that_only_python_knows(run) -> None:
+    out = run("analyze", "--list")[1]
+    assert "`" not in out
+    assert not re.search(r"\b[a-z_]+\.[a-zA-Z_]+\b", out)
 
 
 def test_tables_are_for_people(tmp_path: Path, run, made) -> None:

@@ -180,6 +180,8 @@ def test_analyze_of_what_is_neither(run) -> None:
     status, _, told = run("analyze", "temporl")
     assert status == 3
     assert "did you mean 'temporal'?" in told
+    status, _, told = run("analyze", "nothere", "energy")
+    assert (status, "neither a file or folder nor an analysis 'nothere'" in told) == (3, True)
     for missing in ("nope.parquet", "w/nope"):
         status, _, told = run("analyze", missing)
         assert (status, "no such file" in told.lower()) == (errors.ReadError.exit_status, True)

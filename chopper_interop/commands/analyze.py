@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chopper_interop.commands import common
-from chopper_interop.errors import ChopperError, UsageError
+from chopper_interop.errors import ChopperError, UnknownFormatError, UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -47,7 +47,7 @@ def run(given: argparse.Namespace) -> int:
     from chopper_interop.commands import asking, console, console_results
 
     if given.list or given.schema:
-        return _about(schema=given.schema)
+        return _about(given)
     names, paths = _names_and_paths(given.analysis)
     if given.rows < 0:
         raise UsageError(f"--rows {given.rows}: it is a number of rows, 0 for all")
@@ -85,17 +85,31 @@ def _names_and_paths(given: list[str]) -> tuple[list[str], list[Path]]:
         raise UsageError("say what to read", hint="see --help")
     for path in paths:
         if not path.exists() and not any(sign in str(path) for sign in "/\\."):
-            registry.analysis(str(path))  # says what there is, and what may have been meant
+            _say_what_it_may_be(str(path))
     return names, paths
 
 
-def _about(*, schema: bool) -> int:
+def _say_what_it_may_be(name: str) -> None:
+    """Raise `UnknownFormatError` for a name of nothing: a mistyped analysis, or file."""
+    from chopper_interop import registry
+
+    try:
+        registry.analysis(name)
+    except UnknownFormatError as error:
+        what = f"there is neither a file or folder nor an analysis {name!r}"
+        raise UnknownFormatError(what, hint=error.hint) from None
+
+
+def _about(given: argparse.Namespace) -> int:
+    from chopper_interop import registry
     from chopper_interop.commands import console_results
 
-    if schema:
+    if given.schema:
         print(console_results.schema_json(ascii_only=_ascii_only()))
-    else:
-        console_results.show_analyses()
+        return 0
+    for name in set(given.analysis) - registry.analyses().keys():
+        registry.analysis(name)  # says what there is
+    console_results.show_analyses(given.analysis)
     return 0
 
 
@@ -243,7 +257,9 @@ def parser() -> argparse.ArgumentParser:
         metavar="SOURCE|ANALYSIS",
         help="files and folders, all of them one job; analyses (--list tells which there are)",
     )
-    made.add_argument("--list", action="store_true", help="list analyses and their options")
+    made.add_argument(
+        "--list", action="store_true", help="list analyses and their options, all or these"
+    )
     made.add_argument("--schema", action="store_true", help="print the JSON schema of --json")
     for name, text in _SUGAR.items():
         made.add_argument(f"--{name}", help=text)

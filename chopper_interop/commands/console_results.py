@@ -17,12 +17,13 @@ from rich.table import Table
 from rich.text import Text
 
 from chopper_interop import registry
+from chopper_interop.activity import grouping
 from chopper_interop.commands.console import console_of
 from chopper_interop.errors import SchemaError
 from chopper_interop.schemas import results
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from rich.console import Console
 
@@ -265,20 +266,27 @@ def _is_ours(path: Path) -> bool:
     return set(header) <= results.columns(path.stem).keys()
 
 
-def show_analyses() -> None:
-    """All analyses with their options, on stdout."""
+def show_analyses(names: Collection[str]) -> None:
+    """Analyses with their options, on stdout; without names all."""
     console = console_of(sys.stdout)
-    for name, found in registry.analyses().items():
+    known = registry.analyses()
+    for name, found in ((name, known[name]) for name in names or known):
         if isinstance(found, registry.Broken):
             console.print(f"[bold]{escape(name)}[/bold]  does not load: {escape(found.reason)}")
             continue
-        console.print(f"[bold]{escape(name)}[/bold]  {escape(_first_line(found))}")
+        console.print(f"[bold]{escape(name)}[/bold]  {escape(_for_people(_first_line(found)))}")
         table = Table(box=None, show_header=False, padding=(0, 0, 0, 2))
         table.add_column(min_width=20)
         for option, text in registry.option_texts(found).items():
-            table.add_row(escape(f"-O {option}"), escape(text))
+            table.add_row(escape(f"-O {option}"), escape(_for_people(text)))
         if table.row_count:
             console.print(table)
+    console.print(f"groups by which most can be asked: {', '.join(grouping.GRAINS)}")
+
+
+def _for_people(text: str) -> str:
+    """What a docstring says, without names that only Python knows."""
+    return text.replace("`grouping.GRAINS`", "the groups below").replace("`", "")
 
 
 def _first_line(function: Callable[..., Any]) -> str:
