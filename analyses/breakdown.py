@@ -84,7 +84,7 @@ def breakdown(  # noqa: PLR0913 # each choice is an option
     ranks
         Ranks that count, "" for all: "0,4-7".
     gpus
-        A TOML file of the user's own GPUs (`gpus.own`).
+        File of your own GPUs (TOML, [[gpu]] tables).
     batch, sequence
         Of the model, with `compat`: FLOPs by Chopper's table for Llama 3 8B rather than by shapes.
     compat
@@ -130,14 +130,14 @@ def breakdown(  # noqa: PLR0913 # each choice is an option
     one = grouping.of(trace, rows, "job")
     whole, _ = _columns(trace, rows, one, terms, launch)
     summary = {"kernels": 0} if not len(rows) else _plain(whole)
-    conventions = _CONVENTIONS | {
+    notes = {
         "window": instances.described(steps),
         "left out": _left_out(trace, rows, terms, taken) + f"; {found.left_out} instances of GPU "
         "work outside of the chosen steps",
     }
     if not len(rows):
-        conventions["nothing"] = "there is no kernel that computes in what was asked about"
-    return Result("breakdown", arrow.take(table, order), summary, conventions)
+        notes["no rows"] = "there is no kernel that computes in what was asked about"
+    return Result("breakdown", arrow.take(table, order), summary, _CONVENTIONS, notes=notes)
 
 
 def _columns(

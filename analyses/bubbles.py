@@ -59,10 +59,10 @@ def bubbles(
         Names out of ``rank``, ``iteration`` and ``job``, separated by commas: times are summed over
         what is not named.
     steps
-        Training steps, as of `windows.of_ranks`; each is a window of its own, and all of them count
-        if none are chosen. Without training steps the whole trace is one.
+        ``each``, ``10`` or ``10-12``: these training steps, each by itself; else all of them,
+        each too. Without training steps the whole trace is one.
     ranks
-        Ranks that are told about, as of `windows.chosen_ranks`; windows are those of all.
+        These ranks are told about, as ``0,4-7``, else all; windows are those of all.
 
     Returns
     -------
@@ -95,8 +95,10 @@ def bubbles(
         if row["rank"] in chosen and (wanted is None or row["iteration"] in wanted)
     ]
     rows.sort(key=lambda row: (row["rank"], -1 if row["iteration"] is None else row["iteration"]))
-    conventions = _CONVENTIONS | _left_out(job, lines, rows)
-    return Result("bubbles", _table(rows, grains), _summary(lines, rows), conventions)
+    return Result(
+        "bubbles", _table(rows, grains), _summary(lines, rows), _CONVENTIONS,
+        notes=_left_out(job, lines, rows),
+    )  # fmt: skip
 
 
 def _grains(by: str) -> set[str]:

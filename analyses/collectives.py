@@ -79,10 +79,13 @@ def collectives(  # what all analyses have, and sizes
         ``"instance"`` alone gives one row a collective, with its own columns.
     sizes
         Whether `bytes` is added to `by`.
-    steps, ranks
-        As of all analyses: a member belongs to the window that it starts in.
+    steps
+        ``each``, ``10`` or ``10-12``: these training steps, each by itself, a member in
+        the one that it starts in; else all of the trace.
+    ranks
+        These ranks, as ``0,4-7``; else all.
     compat
-        ``"tracelens"``: what its NcclAnalyser says, see `communication.tracelens`.
+        ``"tracelens"``: what its NcclAnalyser says.
 
     Returns
     -------
@@ -122,11 +125,11 @@ def collectives(  # what all analyses have, and sizes
         )  # fmt: skip
     times = collective_times.of(trace)
     chosen = _chosen(trace, times, steps, ranks)
-    conventions = _conventions(trace, times, chosen, steps)
+    notes = _notes(trace, times, chosen, steps)
     if compat:
         rows, summary, told = tracelens.of(trace, times, chosen.member, by)
-        kept = {name: text for name, text in conventions.items() if name not in _OURS}
-        return Result("collectives", rows, summary, told | kept)
+        kept = {name: text for name, text in _CONVENTIONS.items() if name not in _OURS}
+        return Result("collectives", rows, summary, told | kept, notes=notes)
     names = [name.strip() for name in by.split(",") if name.strip()]
     if names == ["instance"]:
         rows = collective_tables.each(trace, times, chosen.member)
@@ -134,7 +137,8 @@ def collectives(  # what all analyses have, and sizes
         names += ["bytes"] * (sizes and "bytes" not in names)
         rows = collective_tables.grouped(trace, times, chosen.member, names, chosen.iteration)
     summary = collective_summary.of(times, chosen.member)
-    return Result("collectives", rows, summary, conventions, _annotations(trace, times, chosen))
+    known = _annotations(trace, times, chosen)
+    return Result("collectives", rows, summary, _CONVENTIONS, known, notes)
 
 
 def _chosen(trace: Trace, times: Times, steps: str, ranks: str) -> _Chosen:
@@ -149,11 +153,12 @@ def _chosen(trace: Trace, times: Times, steps: str, ranks: str) -> _Chosen:
     return _Chosen(member, iteration)
 
 
-def _conventions(trace: Trace, times: Times, chosen: _Chosen, steps: str) -> dict[str, str]:
-    told = dict(_CONVENTIONS)
-    told["window"] = (
-        f"training steps {steps}: what starts in the range that marks one" if steps else _WHOLE
-    )
+def _notes(trace: Trace, times: Times, chosen: _Chosen, steps: str) -> dict[str, str]:
+    told = {
+        "window": f"training steps {steps}: what starts in the range that marks one"
+        if steps
+        else _WHOLE
+    }
     if not chosen.member.any():
         told["no rows"] = "nothing communicates on a GPU" + (" in the window" if steps else "")
     elif len(trace.ranks) < 2:  # noqa: PLR2004

@@ -106,8 +106,9 @@ def compare(  # noqa: PLR0913
         raise UsageError(f"names={names}: there are exact, stem")
     grains = list(grouping.grains(by))
     if against is None:
-        nothing = {"nothing": "give a second job with --against"}
-        return Result("compare", pa.table({"status": pa.array([], pa.string())}), {}, nothing)
+        nothing = {"no rows": "give a second job with --against"}
+        none = pa.table({"status": pa.array([], pa.string())})
+        return Result("compare", none, {}, _CONVENTIONS, notes=nothing)
     in_steps = bool(steps or against_steps) or _have_steps(trace, against, ranks)
     sides = [
         _Side(job, instances.chosen(job, (chosen or "each") if in_steps else "", ranks), in_steps)
@@ -126,9 +127,9 @@ def compare(  # noqa: PLR0913
     order = np.argsort(-columns["delta_ns"], kind="stable")
     made = {name: arrow.known_only(values) for name, values in columns.items()}
     table = pa.table({**{n: keys[n] for n in keys.column_names}, **made})
-    conventions = _said(sides, steps, in_steps=in_steps, lacking=lacking, names=names, used=used)
+    notes = _said(sides, steps, in_steps=in_steps, lacking=lacking, names=names, used=used)
     summary = _summary(sides, here, there, columns)
-    return Result("compare", arrow.take(table, order), summary, conventions | _CONVENTIONS)
+    return Result("compare", arrow.take(table, order), summary, _CONVENTIONS, notes=notes)
 
 
 @dataclass(frozen=True)

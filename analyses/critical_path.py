@@ -69,10 +69,10 @@ def critical_path(
         Any trace.
     by
         Rows: ``"piece"`` the path itself, ``"class"`` its time by what it consists of, or by
-        ``grouping.GRAINS`` of the nodes that it runs over (``"class,operation"``, ``"rank"``, ``"layer"``).
+        names of `grouping.GRAINS` of the nodes that it runs over (``"class,operation"``, ``"rank"``, ``"layer"``).
     steps
-        Training steps as of `windows.of_ranks`: each is a path of its own. By default one path from the
-        first rank's first step to the last rank's end of the last one.
+        ``each``, ``10`` or ``10-12``: these training steps, each by itself, of which each is a path of its
+        own; else one path from the first rank's first step to the last rank's end of the last one.
     ranks
         Ranks to look at (``"0,4-7"``); what these waited for of others is not known then.
     near_us
@@ -107,7 +107,7 @@ def critical_path(
     timing = timing_of(part)
     paths, columns = critical.paths(timing, spans.of(timing, steps), round(near_us * 1000))
     table = _pieces(part, paths, rows) if by == _PIECE else _grouped(part, paths, grains)
-    conventions = {
+    notes = {
         "window": windows.described(
             steps, "from the first start to the last end of all training steps, else of everything"
         )
@@ -115,13 +115,14 @@ def critical_path(
         "ranks": f"{len(part.ranks)} of {len(trace.ranks)}",
     }
     if not paths:
-        conventions["no rows"] = "the trace has no operations"
+        notes["no rows"] = "the trace has no operations"
     return Result(
         "critical_path",
         table,
         _summary(timing, paths),
-        conventions | _CONVENTIONS,
+        _CONVENTIONS,
         _for_all(columns, rows, trace.nodes.num_rows),
+        notes,
     )
 
 

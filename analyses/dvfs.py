@@ -75,8 +75,11 @@ def dvfs(  # noqa: PLR0913 # options of a command
         ``"iteration"`` rows of steps, ``"job"`` of their mean; ``"repeats"`` rows of kernels of one
         name, grid and shapes on GPUs of one product, with what is known of their sensitivity; else
         names out of `grouping.GRAINS` (``"class"``, ``"operation,phase"``): sums over their kernels.
-    steps, ranks
-        As of `windows.of_ranks`; all ranks are timed anew.
+    steps
+        ``each``, ``10`` or ``10-12``: these training steps, each by itself; else all of them,
+        each too, or without training steps all of the trace.
+    ranks
+        These ranks, as ``0,4-7``; else all. All are timed anew.
     clock
         Another clock to ask about: ``"1900"`` (MHz, of all kernels), ``"0.9x"`` (of each one's own),
         ``"max1900"`` (of those that ran faster).
@@ -84,14 +87,14 @@ def dvfs(  # noqa: PLR0913 # options of a command
         The same of the memory: of kernels whose bytes take 70 % of their time or more.
     cap_w
         A limit of the power of each GPU to ask about instead: clocks at which the fitted power
-        model (`power.model`) is held at it as it was in the run, at the limit that telemetry tells
-        or, with a wider interval, that the GPUs seem to have been held at (`power.held`). Kernels
+        model (see the analysis power) is held at it as it was in the run, at the limit that telemetry tells
+        or, with a wider interval, that the GPUs seem to have been held at. Kernels
         that take longer then draw power for longer. What is far below the run's limit is known
         little of.
     on_ranks
         Ranks whose clock changes so (``"0,4-7"``); of all by default.
     gpus
-        File of the user's own GPUs (`gpus.own`).
+        File of your own GPUs (TOML, [[gpu]] tables).
 
     Returns
     -------
@@ -122,10 +125,11 @@ def dvfs(  # noqa: PLR0913 # options of a command
     lengths = _Steps(trace, cases, steps, ranks)
     chosen = _chosen(known, lengths, ranks)
     told = _table(known, cases, lengths, by, _Rows(chosen, beta))
-    conventions = _CONVENTIONS | targets.described(asked) | _lacking(known, cases)
-    conventions["window"] = windows.described(steps, "each training step, else of everything")
+    notes = targets.described(asked) | _lacking(known, cases)
+    notes["window"] = windows.described(steps, "each training step, else of everything")
     summary = _summary(known, cases, lengths, chosen)
-    return Result("dvfs", told, summary, conventions, _annotations(trace, known, peak, beta))
+    found = _annotations(trace, known, peak, beta)
+    return Result("dvfs", told, summary, _CONVENTIONS, found, notes)
 
 
 class _Beta(NamedTuple):

@@ -92,14 +92,14 @@ def efficiency(  # noqa: PLR0913 # what shapes do not tell can be said
         These ranks and their GPUs, as ``0,4-7``; else all.
     tokens, samples
         Of a step of the job, over all its ranks (of a trace without steps: of all of it). By default
-        what shapes of embeddings, losses and images tell, see `batches`.
+        what shapes of embeddings, losses and images tell; the notes say which.
     peak_tflops
         What a GPU can do, TFLOP/s; by default what its maker states for the type of element of most
-        FLOPs, see `rated`.
+        FLOPs.
     gpus
-        File of GPUs that the table of products lacks, see `gpus.own`.
+        File of your own GPUs (TOML, [[gpu]] tables).
     compat
-        ``charllm``: the definitions of CharLLM-PPT instead, see `peers.charllm`.
+        ``charllm``: the definitions of CharLLM-PPT instead.
     run_samples
         With ``compat=charllm``, samples of the whole run; 0 for the 128 of its scripts.
 
@@ -148,16 +148,17 @@ def efficiency(  # noqa: PLR0913 # what shapes do not tell can be said
     summary["flops_unknown_share"] = flops.unknown_share
     summary |= {"dtype": flops.dtype or None, "peak_tflop_per_s": peak / 1e12 if peak else None}
     window = windows.described(steps or ("" if is_job else "each"), _WINDOW)
-    conventions = {"window": window if ran else _TELEMETRY if job else _NOTHING} | _CONVENTIONS
-    conventions |= {"tokens_from": known.tokens_from, "samples_from": known.samples_from}
-    conventions |= {"peak": peak_from, "left out": _left_out(found, flops, known)}
-    conventions |= _ranks_told(told, chosen)
+    notes = {"window": window if ran else _TELEMETRY if job else _NOTHING}
+    notes |= {"tokens_from": known.tokens_from, "samples_from": known.samples_from}
+    notes |= {"peak": peak_from, "left out": _left_out(found, flops, known)}
+    notes |= _ranks_told(told, chosen)
     if flops.matrix_known_share < _KNOWN:
-        conventions["mfu"] = (
+        notes["mfu"] = (
             f"mfu_share and hfu_share are null: FLOPs of but {flops.matrix_known_share:.1%} of the time "
             "of matrix products, convolutions and attention are known"
         )
-    return Result("efficiency", _table(trace, rows, is_job=is_job), summary, conventions)
+    table = _table(trace, rows, is_job=is_job)
+    return Result("efficiency", table, summary, _CONVENTIONS, notes=notes)
 
 
 def _check(by: str, tokens: int, samples: int, peak_tflops: float, run_samples: int) -> None:

@@ -101,7 +101,7 @@ def energy(
     ranks
         These ranks, as ``0,4-7``; else all.
     compat
-        ``charllm``: the definitions of CharLLM-PPT instead, see `peers.charllm`.
+        ``charllm``: the definitions of CharLLM-PPT instead.
 
     Returns
     -------
@@ -141,15 +141,19 @@ def energy(
     summary = energy_tables.summary(trace, parts)
     without = list(unowned(trace, found))
     summary["gpus_without_rank"] = len({trace.series["device"][row].as_py() for row in without})
-    told = {"window": windows.described(steps, _WINDOW)} | _CONVENTIONS
     if energy_tables.is_whole(names, steps):
         table = energy_tables.of_gpus(trace, parts, names)
-        told |= {} if "rank" in names else {"several GPUs": _OF_SEVERAL}
     else:
         table = energy_tables.of_work(trace, parts, names, stepped=bool(steps))
-        told |= {"groups": _OF_WORK}
-    told = _unknown(parts, found, summary["gpus_without_rank"]) | told
-    return Result("energy", table, summary, told)
+    notes = _unknown(parts, found, summary["gpus_without_rank"])
+    notes["window"] = windows.described(steps, _WINDOW)
+    return Result("energy", table, summary, _conventions(names, steps), notes=notes)
+
+
+def _conventions(names: tuple[str, ...], steps: str) -> dict[str, str]:
+    if not energy_tables.is_whole(names, steps):
+        return _CONVENTIONS | {"groups": _OF_WORK}
+    return _CONVENTIONS | ({} if "rank" in names else {"several GPUs": _OF_SEVERAL})
 
 
 def _of_telemetry(trace: Trace, names: tuple[str, ...], steps: str, ranks: str) -> Result:
@@ -169,15 +173,15 @@ def _of_telemetry(trace: Trace, names: tuple[str, ...], steps: str, ranks: str) 
         rows = rows.set_column(rows.column_names.index(name), name, blank)
     summary = energy_tables.summary(trace, parts) | dict.fromkeys(energy_tables.OF_WORK)
     summary["gpus_without_rank"] = len({(p.rank, p.device) for p in parts if p.rank < 0})
-    told = {"window": windows.described(steps, _SAMPLED)} | _CONVENTIONS
-    told |= (
+    notes = {"window": windows.described(steps, _SAMPLED)}
+    notes |= (
         {"telemetry alone": _ALONE}
         if parts
         else {"no rows": _NONE if is_whole and not steps else _NO_WORK}
     )
     if any(part.whole is None for part in parts):
-        told["blank rows"] = _GAPS
-    return Result("energy", rows, summary, told)
+        notes["blank rows"] = _GAPS
+    return Result("energy", rows, summary, _conventions(names, steps), notes=notes)
 
 
 def _unknown(parts: list[Part], found: list[Gpu], n_without: int) -> dict[str, str]:

@@ -129,7 +129,8 @@ def excursions(  # noqa: PLR0913 # what all analyses have, and the limit
         "excursions",
         rows,
         _summary(places, parts, idle),
-        _conventions(places, parts, idle, above, steps, window),
+        _CONVENTIONS,
+        notes=_notes(places, parts, idle, above, steps, window),
     )
 
 
@@ -352,7 +353,7 @@ _BY_GPU = (
 )  # fmt: skip
 
 
-def _conventions(
+def _notes(
     places: Sequence[Place],
     parts: Sequence[Part],
     idle: Sequence[Place],
@@ -390,4 +391,4 @@ def _conventions(
         told["no rows"] = "telemetry tells no power of any GPU while it was asked about"
     elif not any(len(part.found) for part in parts):
         told["no rows"] = "no GPU was ever above its limit: above=0.9 asks for 90 % of it"
-    return told | _CONVENTIONS
+    return told

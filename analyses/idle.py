@@ -134,10 +134,9 @@ def idle(  # noqa: PLR0913 # each choice is an option
     table = pa.table({name: groups.keys[name] for name in groups.keys.column_names} | columns)
     summary: dict[str, Any] = {name: int(arrow.numbers(c).sum()) for name, c in columns.items()}
     summary["blame"] = _blame(trace, works, pieces, parts, top)
-    conventions = _conventions(trace, steps, names, works, rows, threshold_ns)
-    return Result(
-        "idle", table, summary, conventions, _annotations(trace, rows, works, threshold_ns)
-    )
+    known = _annotations(trace, rows, works, threshold_ns)
+    notes = _notes(trace, steps, works, rows)
+    return Result("idle", table, summary, _conventions(names, threshold_ns), known, notes)
 
 
 @dataclass(frozen=True)
@@ -447,22 +446,26 @@ def _annotations(trace: Trace, rows: Array, works: _Works, threshold_ns: int) ->
     }
 
 
-def _conventions(
-    trace: Trace, steps: str, names: list[str], works: _Works, rows: Array, threshold_ns: int
-) -> dict[str, str]:
+def _conventions(names: list[str], threshold_ns: int) -> dict[str, str]:
     what = "a stream" if "stream" in names else "a GPU" if "device" in names else "a rank's GPUs"
-    whole = "from the first start to the last end of a rank's GPU work"
-    unlinked = int(np.count_nonzero(works.ask == gaps.NEVER))
-    told = {
-        "window": windows.described(steps, whole),
+    return {
         "idle": f"times at which none of the work of {what} runs",
-        "links": "all GPU work counts, whether its launch is recorded or not; gaps before the "
-        f"{unlinked:,} of {len(rows):,} without are unknown",
+        "links": "all GPU work counts, whether its launch is recorded or not; gaps before what is "
+        "without are unknown",
         "memset": "counts as work",
         "copies": "count as work",
         "short gaps": f"kernel_to_kernel if below {threshold_ns:,} ns and asked for before; longer "
         "ones are unknown",
     }
+
+
+def _notes(trace: Trace, steps: str, works: _Works, rows: Array) -> dict[str, str]:
+    whole = "from the first start to the last end of a rank's GPU work"
+    told = {"window": windows.described(steps, whole)}
+    if unlinked := int(np.count_nonzero(works.ask == gaps.NEVER)):
+        told["links"] = (
+            f"{unlinked:,} of {len(rows):,} pieces of work are without a recorded launch"
+        )
     with_work = np.count_nonzero(np.diff(trace.array("rank")[rows])) + bool(len(rows))
     if without := len(trace.ranks) - with_work:
         told["left out"] = f"{without:,} ranks without GPU work have no rows"

@@ -124,13 +124,14 @@ def imbalance(
         table = _table(correlations, _PAIRS)
     else:
         table = _spreads(rows, by, is_stepped=bool(steps))
-    conventions = _conventions(trace, found, places, rows, steps, window)
-    if "nodes" in conventions and gpus_per_node:
-        conventions["nodes"] = (
+    notes = _notes(trace, found, places, rows, steps, window)
+    if "nodes" in notes and gpus_per_node:
+        notes["nodes"] = (
             f"gpus_per_node={gpus_per_node}: GPUs whose host is not told are of nodes 0, 1, … in order "
             "of rank, else of device"
         )
-    return Result("imbalance", table, _summary(rows, correlations), conventions)
+    summary = _summary(rows, correlations)
+    return Result("imbalance", table, summary, _CONVENTIONS, notes=notes)
 
 
 def _divide(rows: Iterable[Row], of_node: int) -> None:
@@ -318,7 +319,7 @@ def _told(row: Row | None) -> Row | None:
     return None if row is None else {name: row.get(name) for name in _STRAGGLER}
 
 
-def _conventions(  # what is known of what was asked
+def _notes(  # what is known of what was asked
     trace: Trace,
     found: Sequence[Place],
     places: Sequence[Place],
@@ -354,4 +355,4 @@ def _conventions(  # what is known of what was asked
             if known
             else "nothing is told of how ranks' clocks relate: times count as they stand"
         )
-    return told | _CONVENTIONS
+    return told

@@ -126,15 +126,18 @@ def kernels(  # noqa: PLR0913
     order = np.argsort(-columns["total_ns"], kind="stable")
     made = {name: arrow.known_only(values) for name, values in columns.items()}
     table = pa.table({**{n: groups.keys[n] for n in groups.keys.column_names}, **made})
-    nothing = {} if len(found.rows) else {"nothing": "there is no GPU work in what was asked about"}
-    conventions = nothing | {
+    nothing = {} if len(found.rows) else {"no rows": "there is no GPU work in what was asked about"}
+    notes = nothing | {
         "window": instances.described(steps),
         "left out": f"{found.left_out} instances of GPU work outside of the chosen steps",
+    }
+    conventions = {
         "outliers": f"longer than the median by {outlier_mads:g} scaled MADs, by {_LEAST_SHARE:.0%} "
         f"of the median and by {_LEAST_NS} ns",
     }
     summary |= {"left_out": found.left_out}
-    return Result("kernels", arrow.take(table, order), summary, conventions | _CONVENTIONS)
+    conventions |= _CONVENTIONS
+    return Result("kernels", arrow.take(table, order), summary, conventions, notes=notes)
 
 
 def _columns(

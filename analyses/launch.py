@@ -121,10 +121,9 @@ def launch(  # noqa: PLR0913 # each choice is an option
     bound = _regions(trace, every, depth, rows[_used(place, len(rows))])
     summary = _summary(columns, queues, bound, top)
     summary["contradicted"] = int(np.count_nonzero(contradicted[place]))
-    conventions = _conventions(trace, steps, work, compat, summary)
-    return Result(
-        "launch", table, summary, conventions, _annotations(trace, rows, split, every, depth)
-    )
+    known = _annotations(trace, rows, split, every, depth)
+    notes = _notes(trace, steps, summary)
+    return Result("launch", table, summary, _conventions(work, compat), known, notes)
 
 
 def _depths(trace: Trace, rows: Array) -> Array:
@@ -310,26 +309,31 @@ def _summary(
     return summary
 
 
-def _conventions(
-    trace: Trace, steps: str, work: str, compat: str, summary: dict[str, Any]
-) -> dict[str, str]:
-    whole = "all of the trace"
-    told = {
-        "window": f"{windows.described(steps, whole).partition(';')[0]}; a kernel counts where it starts",
+def _conventions(work: str, compat: str) -> dict[str, str]:
+    return {
         "work": _SAID[work],
         "memset": "counts as compute" if work in ("compute", "all") else "left out of gaps; queues",
         "copies": "count" if work == "all" else "left out of gaps; they queue as all GPU work does",
-        "links": f"{summary['unlinked']:,} kernels without a recorded launch have no split; the gaps "
-        "before them are unlinked_gap_ns, and they delimit those of others",
+        "links": "kernels without a recorded launch have no split; the gaps before them are "
+        "unlinked_gap_ns, and they delimit those of others",
         "before": "the end of the kernel that started last before (Chopper)"
         if compat
         else "the end of all kernels of the same GPU and training step that started before",
         "first": "the first kernel of a GPU's step has no prep and no launch, and all of the time since "
         "its call as call: so sums of prep and call exceed that of launch by these",
         "medians": distributions.PERCENTILES,
-        "clocks": f"{summary['contradicted']:,} kernels started before the call for them, as clocks "
-        "contradict each other; their call counts from their start",
+        "clocks": "of kernels that started before the call for them, as clocks contradict each other, "
+        "the call counts from their start",
     }
+
+
+def _notes(trace: Trace, steps: str, summary: dict[str, Any]) -> dict[str, str]:
+    window = windows.described(steps, "all of the trace").partition(";")[0]
+    told = {"window": f"{window}; a kernel counts where it starts"}
+    if unlinked := summary["unlinked"]:
+        told["links"] = f"{unlinked:,} kernels are without a recorded launch"
+    if contradicted := summary["contradicted"]:
+        told["clocks"] = f"{contradicted:,} kernels started before the call for them"
     if not summary["kernels"]:
         told["no rows"] = "the trace has no such kernels there"
     elif "iteration" not in trace.nodes.column_names:

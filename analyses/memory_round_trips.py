@@ -82,15 +82,15 @@ def memory_round_trips(
         "round_trip_ns": int(ns.sum()) if whole else None,
         "left_out": found.left_out,
     }
-    conventions = {
+    notes = {
         "window": instances.described(steps),
         "left out": f"{found.left_out} instances of GPU work outside of the chosen steps; "
         f"{len(rows) - int(known.sum())} kernels without counters, or behind what has none",
     }
     order = np.argsort(-size, kind="stable")
     if not some:
-        conventions["no rows"] = "no two kernels behind each other have counters of bytes"
+        notes["no rows"] = "no two kernels behind each other have counters of bytes"
         order = order[:0]
     return Result(
-        "memory_round_trips", arrow.take(table, order), summary, conventions | _CONVENTIONS
+        "memory_round_trips", arrow.take(table, order), summary, _CONVENTIONS, notes=notes
     )

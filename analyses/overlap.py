@@ -122,12 +122,14 @@ def overlap(
     found = windows.of_ranks(trace, steps, ranks)
     work = pieces.within(trace, found)
     others = beside.of(trace, found, work)
-    told = pieces.conventions(trace, found, work, steps, ranks) | _CONVENTIONS
+    notes = pieces.notes(trace, found, work, steps, ranks)
+    conventions = pieces.CONVENTIONS | _CONVENTIONS
     annotations = others.annotations(trace, work)
     figures = None
     if compat or by == OPERATION_INSTANCE:
         table, left_out = operation_instances.table(trace, work, others, chopper=bool(compat))
-        told |= operation_instances.conventions(left_out, chopper=bool(compat))
+        conventions |= operation_instances.conventions(chopper=bool(compat))
+        notes["operations"] = operation_instances.left_out_told(left_out)
     elif by == INSTANCE:
         table = _instances(trace, work, others)
     else:
@@ -138,7 +140,7 @@ def overlap(
     if figures is None or (by, steps) != ("rank", ""):
         figures = _whole(trace, found, work, others)
     summary = {"ranks": len({window.rank for window in found})} | figures.total()
-    return Result("overlap", table, summary, told, annotations)
+    return Result("overlap", table, summary, conventions, annotations, notes)
 
 
 def _whole(trace: Trace, found: Sequence[Window], work: Pieces, others: Beside) -> _Figures:

@@ -133,8 +133,8 @@ def power(
     names = _OF_CLASS if by == "class" else (*_OF_GPU, *(_OF_CAP if capped else ()))
     conventions = _CONVENTIONS | ({"caps": _CAPPED} if capped else {})
     return Result(
-        "power", _table(rows, names), _summary([m for _, m in models]),
-        _untold(trace, chosen, found, models) | conventions,
+        "power", _table(rows, names), _summary([m for _, m in models]), conventions,
+        notes=_untold(trace, chosen, found, models),
     )  # fmt: skip
 
 

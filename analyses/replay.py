@@ -106,17 +106,16 @@ def replay(
     chosen = windows.chosen_ranks(trace, ranks)
     part = trace if chosen == trace.ranks else trace.of_ranks(chosen)
     found = windows.of_ranks(part, steps or "each") if steps or windows.marked(part) else []
-    conventions = {
+    notes = {
         "window": f"training steps {steps}, as if there were no others"
         if steps
         else "all training steps",
         "ranks": f"{len(chosen)} of {len(trace.ranks)}",
-        "graphs": f"the {graphs} nearest other steps predict each",
-        **_TOLD,
     }
+    conventions = {"graphs": f"the {graphs} nearest other steps predict each", **_TOLD}
     if not found:
-        conventions["no rows"] = "the trace has no training steps"
-        return Result("replay", _table([], by=by), _summary([]), conventions)
+        notes["no rows"] = "the trace has no training steps"
+        return Result("replay", _table([], by=by), _summary([]), conventions, notes=notes)
     model = step_timing.of(part, found)
     group, vertex = model.groups()
     lengths = [
@@ -129,10 +128,10 @@ def replay(
     if len(model.steps) > _LEAST_STEPS:
         lengths += _held_out(model, lags, delays, by, graphs, since=1)
     if len(model.steps) < _LEAST_STEPS:
-        conventions["no hold_out"] = "there is one training step alone"
+        notes["no hold_out"] = "there is one training step alone"
     elif len(model.steps) == _LEAST_STEPS:
-        conventions["no hold_out_but_first"] = "there are two training steps alone"
-        conventions["of two steps"] = "each has the durations of the other one"
+        notes["no hold_out_but_first"] = "there are two training steps alone"
+        notes["of two steps"] = "each has the durations of the other one"
     rows = _table(lengths, by=by)
     summary = _summary(lengths)
     if len(model.steps) >= _LEAST_STEPS:
@@ -140,7 +139,7 @@ def replay(
         usual, known = lags.without(own)
         summary["matched_edges_share"] = float(np.mean(known > 0)) if len(known) else None
         summary["varies"] = _varies(part, model, usual, delays.without(own)[0], known > 0)
-    return Result("replay", rows, summary, conventions)
+    return Result("replay", rows, summary, conventions, notes=notes)
 
 
 @dataclass(frozen=True)

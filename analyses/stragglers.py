@@ -68,7 +68,7 @@ def stragglers(
     by
         Rows: ``"rank"``, or ``"operation"`` for each operation of each rank.
     steps
-        Training steps as of `windows.of_ranks`; all of them by default.
+        ``each``, ``10`` or ``10-12``: these training steps, each by itself; else all.
     ranks
         Ranks that are asked about (``"0,4-7"``); they are compared with all.
     threshold
@@ -100,10 +100,10 @@ def stragglers(
         raise UsageError(f"threshold={threshold}: it must be at least 1")
     mine = windows.chosen_ranks(trace, ranks)
     window = windows.described(steps, "all training steps")
-    conventions = {
+    conventions = _conventions(threshold)
+    notes = {
         "window": window + "; work belongs to the step that launched it, as a whole",
         "ranks": f"{len(mine)} of {len(trace.ranks)} are asked about; compared with all",
-        **_conventions(threshold),
     }
     chosen = windows.of_ranks(trace, steps) if steps else windows.marked(trace)
     iterations = sorted({w.iteration for w in chosen})
@@ -113,19 +113,19 @@ def stragglers(
     if why is None and not work.edge.size:
         why = "no operation has a counterpart on another rank"
     if why is not None:
-        return Result(
-            "stragglers", _ranks_table([]), _summary(None, []), {**conventions, "no rows": why}
-        )
+        notes["no rows"] = why
+        return Result("stragglers", _ranks_table([]), _summary(None, []), conventions, notes=notes)
     replay = _Replay(timing_of(trace), work, spans.of(timing_of(trace), steps))
     found = _of_ranks(trace, counted, iterations, replay, threshold)
     found = [row for row in found if row["rank"] in mine]
     all_own = int(trace.array("dur")[counted].sum())
-    conventions["counterparts"] = (
+    notes["counterparts"] = (
         f"{len(work.edge):,} of {len(counted):,} operations have some, with "
         f"{work.own.sum() / max(all_own, 1):.1%} of the time; the others stay as measured"
     )
     rows = _operations_table(trace, replay, mine) if by == "operation" else _ranks_table(found)
-    return Result("stragglers", rows, _summary(replay, found, threshold), conventions)
+    summary = _summary(replay, found, threshold)
+    return Result("stragglers", rows, summary, conventions, notes=notes)
 
 
 def _conventions(threshold: float) -> dict[str, str]:

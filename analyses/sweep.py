@@ -145,7 +145,7 @@ def sweep(  # noqa: PLR0913
         Ranks that count, "" for all: "0,4-7".
     tokens, samples
         So many are in the global batch of a step of every run (of a run without steps: of all of it).
-        By default what shapes tell of each run, as in `efficiency`, see `batches`.
+        By default what shapes tell of each run, as in efficiency.
 
     Returns
     -------
@@ -186,7 +186,8 @@ def sweep(  # noqa: PLR0913
     known = [c for c in columns if c in _ALWAYS or any(r.get(c) is not None for r in rows)]
     table = pa.table({c: pa.array([row.get(c) for row in rows], _type(c)) for c in known})
     best = run_rates.best([one.figures.row | run_rates.rates(one.figures.row) for one in told])
-    return Result("sweep", table, _summary(told, first, best), _said(told, best))
+    summary = _summary(told, first, best)
+    return Result("sweep", table, summary, _CONVENTIONS, notes=_notes(told, best))
 
 
 def _all(trace: Trace, others: Sequence[Run], asked: tuple[str, str, int, int]) -> list[_Told]:
@@ -315,12 +316,12 @@ def _summary(told: list[_Told], first: int, best: Best) -> Row:
     return summary
 
 
-def _said(told: list[_Told], best: Best) -> dict[str, str]:
-    said = dict(_CONVENTIONS)
+def _notes(told: list[_Told], best: Best) -> dict[str, str]:
     by = ", ".join(f"{what} by {column}" for what, (column, _) in best.items())
-    said["best"] = by or (
-        "not told: it takes two runs whose tokens or samples are known, or as many GPUs in all"
-    )
+    said = {
+        "best": by
+        or "not told: it takes two runs whose tokens or samples are known, or as many GPUs in all"
+    }
     invalid = [one.name for one in told if one.figures.status == run_figures.INVALID]
     said["left out"] = f"figures of {len(invalid)} runs: {', '.join(invalid[:5]) or 'none'}"
     without = [

@@ -77,8 +77,10 @@ def taxes(trace: Trace, *, steps: str = "", ranks: str = "") -> Result:
     ----------
     trace
         Any trace with GPU work.
-    steps, ranks
-        As of all analyses.
+    steps
+        ``each``, ``10`` or ``10-12``: these training steps, each by itself; else all of the trace.
+    ranks
+        These ranks, as ``0,4-7``; else all.
 
     Returns
     -------
@@ -111,10 +113,10 @@ def taxes(trace: Trace, *, steps: str = "", ranks: str = "") -> Result:
             rows.append(row)
     summary = {name: _sum([row[name] for row in rows]) for name in _TIMES}
     about = windows.described(steps, "from the first start to the last end of a rank's GPU work")
-    told = {"window": about, **_CONVENTIONS}
+    notes = {"window": about}
     if not rows:
-        told["no rows"] = "nothing ran on a GPU"
-    return Result("taxes", _table(rows, steps), summary, told)
+        notes["no rows"] = "nothing ran on a GPU"
+    return Result("taxes", _table(rows, steps), summary, _CONVENTIONS, notes=notes)
 
 
 def _sum(values: list[int | None]) -> int | None:

@@ -15,7 +15,7 @@ from chopper_interop.series import samples as series_samples
 from chopper_interop.series.rows import REAL, TEXT, WHOLE, Rows
 from chopper_interop.series.rules import How
 from chopper_interop.series.stretches import NODE, RANK, Plan, by_of
-from chopper_interop.series.told import conventions
+from chopper_interop.series.told import conventions, notes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -115,11 +115,12 @@ def telemetry(  # noqa: PLR0913 # options
     maker = _Maker(plan, Rows(plan, who, trace.meta.job, columns))
     for series in _grouped(found, who):
         maker.add(series)
-    told = conventions(trace, plan, found, steps) | _CONVENTIONS | series_known.CONVENTIONS
+    told = conventions(plan) | _CONVENTIONS | series_known.CONVENTIONS
     summary = _summary(found) | {"counters_set_back": maker.set_back}
     table = maker.rows.table()
     keys = [name for name in table.column_names if name not in columns] + ["name", "unit"]
-    return Result("telemetry", series_known.with_best(table, keys), summary, told)
+    rows = series_known.with_best(table, keys)
+    return Result("telemetry", rows, summary, told, notes=notes(trace, plan, found, steps))
 
 
 def _as_charllm(

@@ -94,22 +94,22 @@ def temporal(
     found = [w for w in windows.of_ranks(trace, steps, ranks) if w.rank in at_work]
     work = pieces.within(trace, found)
     summary, whole = _summary(found, work)
-    conventions = pieces.conventions(trace, found, work, steps, ranks) | _CONVENTIONS
+    notes = pieces.notes(trace, found, work, steps, ranks)
+    conventions = pieces.CONVENTIONS | _CONVENTIONS
     if by == "rank" and not steps:
         ranks_told = {"rank": arrow.array(np.array([w.rank for w in found], np.int64))}
-        return Result(
-            "temporal", pa.table(ranks_told | _columns(_ROW, whole)), summary, conventions
-        )
+        table = pa.table(ranks_told | _columns(_ROW, whole))
+        return Result("temporal", table, summary, conventions, notes=notes)
     cells = pieces.cells(trace, found, work, by)
     figures = _figures(cells.summed(work.patterns(cells.code, len(cells))))
     figures["span"], known = _spans(trace, found, work, cells, by)
     figures["idle"] = figures["span"] - figures["busy"]
     columns = _columns((*_ROW, *_SPLIT), figures, {"span": known, "idle": known})
     keys = {name: cells.groups.keys[name] for name in cells.groups.keys.column_names}
-    conventions = conventions | {"groups": _GROUPS}
+    conventions |= {"groups": _GROUPS}
     if "iteration" in keys and not steps:
-        conventions["window"] = _ITERATIONS
-    return Result("temporal", pa.table(keys | columns), summary, conventions)
+        notes["window"] = _ITERATIONS
+    return Result("temporal", pa.table(keys | columns), summary, conventions, notes=notes)
 
 
 def _at_work(trace: Trace) -> set[int]:

@@ -12,7 +12,7 @@ from chopper_interop.series import figures as series_figures
 from chopper_interop.series import samples as series_samples
 from chopper_interop.series.rows import COUNT, REAL, TEXT, WHOLE, Rows
 from chopper_interop.series.stretches import NODE, RANK, Plan, by_of
-from chopper_interop.series.told import conventions
+from chopper_interop.series.told import conventions, notes
 from chopper_interop.telemetry import throttle_causes
 from chopper_interop.telemetry.names import GFXCLK
 from chopper_interop.telemetry.throttle_causes import ANY, HOLDING, METHODS
@@ -116,11 +116,12 @@ def throttling(
     for group in _grouped([*_of_all(best), *best], who):
         _add(rows, plan, group, clocks)
     used = [s for s in found if throttle_causes.is_told(s.name, s.unit)]
-    told = conventions(trace, plan, used, steps, "of causes") | _CONVENTIONS
+    told = notes(trace, plan, used, steps, "of causes")
     told["left out"] += _left_out(len(every) - len(best), impossible)
     if not used:
         told["no rows"] = "no telemetry in the trace tells why a clock was held down"
-    return Result("throttling", rows.table(), _summary(rows.table(), best), told)
+    summary = _summary(rows.table(), best)
+    return Result("throttling", rows.table(), summary, conventions(plan) | _CONVENTIONS, notes=told)
 
 
 def _columns(who: By) -> dict[str, str]:

@@ -12,7 +12,7 @@ from chopper_interop.series import figures as series_figures
 from chopper_interop.series import link_traffic
 from chopper_interop.series.rows import COUNT, REAL, TEXT, WHOLE, Rows
 from chopper_interop.series.stretches import JOB, NODE, RANK, Plan, by_of
-from chopper_interop.series.told import conventions
+from chopper_interop.series.told import conventions, notes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -105,7 +105,7 @@ def traffic(
     rows = Rows(plan, who, trace.meta.job, _columns(who))
     for group in _grouped(best, who):
         _add(rows, plan, group)
-    told = conventions(trace, plan, [t.series for t in best], steps, "of links") | _CONVENTIONS
+    told = notes(trace, plan, [t.series for t in best], steps, "of links")
     told["left out"] += _left_out(found, best)
     if any(t.flow.is_ambiguous for t in best):
         told["wraps unseen"] = (
@@ -113,7 +113,8 @@ def traffic(
             "between two samples: more may have gone over these links"
         )
     whole = Plan(trace, by_of(JOB), steps, window)
-    return Result("traffic", rows.table(), _summary(best, whole), told)
+    summary = _summary(best, whole)
+    return Result("traffic", rows.table(), summary, conventions(plan) | _CONVENTIONS, notes=told)
 
 
 def _columns(who: By) -> dict[str, str]:

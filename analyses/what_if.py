@@ -79,13 +79,14 @@ def what_if(
         What is different: ``"scale=0.5 where kind == 'kernel' and operation == 'aten::mm'"``.
         ``scale=F``, ``remove``, ``median=both|ranks|iterations``, ``launch=0|5us|+2us``,
         ``calls=0|5us|+2us``, ``bandwidth=F [latency=5us]``, ``clock=1900|0.9x|max1900 [beta=0..1]``, ``delays=F``,
-        each with ``where`` and a query on the nodes' columns or for all. Several are separated by
-        ``;``: then each alone and all together. Without any, a list of usual ones, each alone.
+        each with ``where`` and a query on the nodes' columns that at least one node must meet, or for
+        all. Several are separated by ``;``: then each alone and all together. Without any, a list of
+        usual ones, each alone.
     by
         Rows: ``"job"`` one a window, ``"rank"`` each rank's own, ``"class"`` the path of each window
         by what it consists of.
     steps
-        Training steps as of `windows.of_ranks`. By default all of them as one.
+        ``each``, ``10`` or ``10-12``: these training steps, each by itself; else all as one.
     ranks
         Ranks whose time is looked at (``"0,4-7"``); all ranks are timed anew.
 
@@ -107,28 +108,27 @@ def what_if(
     asked = changes.parsed(change)
     timing = timing_of(trace)
     found = spans.of(timing, steps, ranks, by_rank=by == "rank")
-    conventions = _told(trace, steps, ranks)
+    notes = _notes(trace, steps, ranks)
     cases: list[tuple[str, list[Change]]] = [(one.text, [one]) for one in asked or STANDARD]
     if len(asked) > 1:
         cases.append((TOGETHER, asked))
     if not len(found):
-        conventions["no rows"] = "the trace has no operations"
+        notes["no rows"] = "the trace has no operations"
         cases = []
     replay = _Replay(timing, found, with_paths=by != "rank")
     for text, parts in cases:
-        conventions |= replay.add(text, parts)
+        notes |= replay.add(text, parts)
     rows = replay.by_class() if by == "class" else replay.rows()
-    return Result("what_if", rows, replay.summary(), conventions)
+    return Result("what_if", rows, replay.summary(), _CONVENTIONS, notes=notes)
 
 
-def _told(trace: Trace, steps: str, ranks: str) -> dict[str, str]:
+def _notes(trace: Trace, steps: str, ranks: str) -> dict[str, str]:
     whole = "from the first start to the last end of all training steps, else of everything"
     mine = windows.chosen_ranks(trace, ranks)
     return {
         "window": windows.described(steps, whole)
         + "; work that a step's host launched prolongs it until that has ended",
         "ranks": f"{len(mine)} of {len(trace.ranks)}; all are timed anew",
-        **_CONVENTIONS,
     }
 
 

@@ -87,8 +87,9 @@ def _convert(given: argparse.Namespace) -> int:
         for path, writer in zip(paths, writers, strict=True):
             chosen = cli_common.options_for(writer.writer, writing)
             issues.extend(pipeline.write(trace, path, to_format=writer.name, **chosen))
+    console.show_taken(trace, issues, on_loss=given.on_loss, quiet=given.quiet)
     if not given.quiet:
-        console.show_summary(trace, issues, paths, on_loss=given.on_loss)
+        console.show_written(trace, paths)
     pipeline.refuse_losses(issues, given.on_loss)
     return 0
 

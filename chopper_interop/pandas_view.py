@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +25,7 @@ _KINDS = {"nodes": Kind, "edges": EdgeKind, "lanes": LaneKind}
 _PLACES = ("args_at", "args_len")
 _WRONG = (NameError, SyntaxError, TypeError, ValueError, LookupError, AttributeError)
 """What pandas raises for a query that makes no sense; its UndefinedVariableError is a NameError."""
+_ASSIGNS = re.compile(r"(?<![=<>!])=(?!=)")
 
 
 def of(trace: Trace, table: str, columns: Iterable[str] | None = None) -> pd.DataFrame:
@@ -52,13 +54,14 @@ def rows(trace: Trace, query: str) -> npt.NDArray[np.bool_]:
     known = _known(trace.nodes, "nodes")
     named = [name for name in known if name in query and name not in _PLACES]
     frame = of(trace, "nodes", named or ["kind"])
+    hint = "to compare, write ==" if _ASSIGNS.search(query) else None
     try:
         found: Any = np.asarray(frame.eval(query))
     except (*_WRONG, NotImplementedError) as error:
         said = " ".join(str(error).split())
-        raise UsageError(f"the query {query!r} cannot be answered: {said}") from error
+        raise UsageError(f"the query {query!r} cannot be answered: {said}", hint=hint) from error
     if found.dtype != np.bool_ or found.shape != (len(frame),):
-        raise UsageError(f"the query {query!r} does not say yes or no of each node")
+        raise UsageError(f"the query {query!r} does not say yes or no of each node", hint=hint)
     return found
 
 

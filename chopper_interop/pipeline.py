@@ -257,13 +257,19 @@ def refuse_sources(given: Iterable[Path], written: Iterable[PathArg]) -> None:
 
 def refuse_losses(issues: Iterable[Issue], on_loss: str) -> None:
     """Raise `LossError` if `on_loss` is "error" and something was lost."""
-    lost = [i for i in issues if i.severity is not Severity.INFO]
-    if on_loss == "error" and lost:
-        counts: Counter[str] = Counter()
-        for issue in lost:
+    told = lost(issues)
+    if on_loss == "error" and told:
+        raise LossError(told, hint="--on-loss warn writes all the same")
+
+
+def lost(issues: Iterable[Issue]) -> str:
+    """What was lost, in a line; nothing if nothing was."""
+    counts: Counter[str] = Counter()
+    for issue in issues:
+        if issue.severity is not Severity.INFO:
             counts[issue.code] += issue.count
-        told = "; ".join(f"{count} {code}" for code, count in counts.items())
-        raise LossError(f"something was lost: {told}", hint="--on-loss warn writes all the same")
+    told = "; ".join(f"{count} {code}" for code, count in counts.items())
+    return f"something was lost: {told}" if told else ""
 
 
 def _printable(trace: Trace) -> Trace:

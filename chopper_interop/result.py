@@ -27,17 +27,21 @@ class Result:
     summary
         Figures of the whole.
     conventions
-        Window, policies and what was left out: what one must know to compare the figures.
+        What figures and columns mean: the same whatever the input.
     annotations
         What it knows of each node, by name of a column of `hub.ANNOTATIONS`: Arrow arrays of one
         value a node of the trace that was asked.
+    notes
+        What is to be known of this answer: its window, what was left out, is not known or was
+        assumed, and from where it is known; of an answer without rows the reason, as "no rows".
     """
 
     analysis: str
     rows: pa.Table
     summary: dict[str, Any] = field(default_factory=dict)
-    conventions: dict[str, str] = field(default_factory=dict)
+    conventions: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, Any] = field(default_factory=dict)
+    notes: Mapping[str, str] = field(default_factory=dict)
 
     def to_pandas(self) -> pd.DataFrame:
         """The rows as pandas."""
@@ -47,7 +51,8 @@ class Result:
         """Plain values for JSON."""
         return {
             "summary": self.summary,
-            "conventions": self.conventions,
+            "notes": dict(self.notes),
+            "conventions": dict(self.conventions),
             "rows": self.rows.to_pylist(),
         }
 

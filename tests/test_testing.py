@@ -471,6 +471,11 @@ def _fails_on_nothing(trace):
     return Result("bad", pa.table({"longest_ns": [int(trace.array("dur").max())]}))
 
 
+def _takes_notes_for_conventions(trace):
+    said = {"left out": f"{trace.nodes.num_rows} nodes"}
+    return Result("bad", pa.table({"rank": [0]}), {}, said)
+
+
 def _counts_calls(trace, *, calls=[]):  # noqa: B006
     calls.append(trace)
     return Result("bad", pa.table({"calls": [len(calls)]}))
@@ -494,6 +499,7 @@ def test_good_analysis_passes():
         (_no_unit_of_time, "summary 'busy_time'"),
         (_nan, "does not go into JSON"),
         (_writes_into_it, "changes the trace"),
+        (_takes_notes_for_conventions, "conventions depend on the trace"),
         (_counts_calls, r"calls\) must be of"),
         (_counts_calls_typed, "answers differently"),
     ],

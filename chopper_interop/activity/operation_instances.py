@@ -72,12 +72,16 @@ def table(
     return pa.table(columns), len(rows) - int(size.sum())
 
 
-def conventions(left_out: int, *, chopper: bool) -> dict[str, str]:
-    """What is said of the table."""
+def left_out_told(left_out: int) -> str:
+    """What is said of operations that are not in the table."""
+    return f"left out are {left_out} kernels and fills whose operation is not known"
+
+
+def conventions(*, chopper: bool) -> dict[str, str]:
+    """What rows are."""
     told = {
         "instance": "kernels and fills of one operation, layer, phase and iteration that a GPU ran "
         "without computing anything else in between",
-        "operations": f"left out are {left_out} kernels and fills whose operation is not known",
     }
     if chopper:
         told["definition"] = (

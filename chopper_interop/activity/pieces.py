@@ -154,12 +154,12 @@ class Cells:
         return total
 
 
-def conventions(
+def notes(
     trace: Trace, found: Sequence[Window], pieces: Pieces, steps: str, ranks: str
 ) -> dict[str, str]:
-    """What a result says of its window, of what counts in it and of what it leaves out."""
+    """What a result says of its window and of what it leaves out."""
     chosen = windows.chosen_ranks(trace, ranks)
-    told = {"window": windows.described(steps, _WHOLE), **CONVENTIONS}
+    told = {"window": windows.described(steps, _WHOLE)}
     inside = np.zeros(trace.nodes.num_rows, np.bool_)
     inside[pieces.row] = True
     out = sum(_work_of(trace, rank) - int(inside[trace.rank_rows[rank]].sum()) for rank in chosen)

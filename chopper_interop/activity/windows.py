@@ -205,7 +205,11 @@ def _numbers(option: str, text: str) -> list[int]:
     found: set[int] = set()
     for part in text.split(","):
         first, _, last = part.partition("-")
-        if int(last or first) - int(first) > _MOST:
+        length = int(last or first) - int(first)
+        if length < 0:
+            hint = f"write {last}-{first}"
+            raise UsageError(f"{option}={text}: {part} goes backwards", hint=hint)
+        if length > _MOST:
             raise UsageError(f"{option}={text}: that is too many")
         found.update(range(int(first), int(last or first) + 1))
     return sorted(found)

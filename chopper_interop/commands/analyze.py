@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chopper_interop.commands import common
-from chopper_interop.errors import ChopperError, UsageError
+from chopper_interop.errors import ChopperError, UnknownFormatError, UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -47,7 +47,7 @@ def run(given: argparse.Namespace) -> int:
     from chopper_interop.commands import asking, console, console_results
 
     if given.list or given.schema:
-        return _about(schema=given.schema)
+        return _about(given)
     names, paths = _names_and_paths(given.analysis)
     if given.rows < 0:
         raise UsageError(f"--rows {given.rows}: it is a number of rows, 0 for all")
@@ -85,17 +85,31 @@ def _names_and_paths(given: list[str]) -> tuple[list[str], list[Path]]:
         raise UsageError("say what to read", hint="see --help")
     for path in paths:
         if not path.exists() and not any(sign in str(path) for sign in "/\\."):
-            registry.analysis(str(path))  # says what there is, and what may have been meant
+            _say_what_it_may_be(str(path))
     return names, paths
 
 
-def _about(*, schema: bool) -> int:
+def _say_what_it_may_be(name: str) -> None:
+    """Raise `UnknownFormatError` for a name of nothing: a mistyped analysis, or file."""
+    from chopper_interop import registry
+
+    try:
+        registry.analysis(name)
+    except UnknownFormatError as error:
+        what = f"there is neither a file or folder nor an analysis {name!r}"
+        raise UnknownFormatError(what, hint=error.hint) from None
+
+
+def _about(given: argparse.Namespace) -> int:
+    from chopper_interop import registry
     from chopper_interop.commands import console_results
 
-    if schema:
+    if given.schema:
         print(console_results.schema_json(ascii_only=_ascii_only()))
-    else:
-        console_results.show_analyses()
+        return 0
+    for name in set(given.analysis) - registry.analyses().keys():
+        registry.analysis(name)  # says what there is
+    console_results.show_analyses(given.analysis)
     return 0
 
 
@@ -164,9 +178,10 @@ def _read(
     from chopper_interop.commands import console
 
     options = common.options(given.option)
+    quiet = given.quiet or given.json
     traces: list[Trace] = []
     for name, inventory in jobs:
-        console.show_inventory(inventory, quiet=given.quiet or given.json)
+        console.show_inventory(inventory, quiet=quiet)
         mine = [s.converter.reader for s in inventory.sources]
         unknown = registry.unknown_options(mine, options)
         reading = {n: v for n, v in options.items() if n not in unknown}
@@ -178,7 +193,9 @@ def _read(
                 raise
             trace = pipeline.nothing_of(name, error)  # a row that says why
         traces.append(trace)
-        pipeline.refuse_losses(traces[-1].meta.issues, given.on_loss)
+        issues = trace.meta.issues
+        pipeline.refuse_losses(issues, given.on_loss)
+        console.show_taken(trace, issues, on_loss=given.on_loss, quiet=quiet)
     return traces[0], traces[1] if len(traces) > 1 else None
 
 
@@ -195,7 +212,11 @@ def _show(given: argparse.Namespace, answers: Answers, question: Question) -> No
     if given.json:
         print(console_results.as_json(answers.results, ascii_only=_ascii_only()))
     elif not given.csv:
-        console_results.show(answers.results, most=given.rows or None)
+        console_results.show(
+            answers.results, most=given.rows or None, definitions=given.definitions
+        )
+        if answers.results and not (given.definitions or given.quiet):
+            console_results.show_where_definitions_are()
     if not given.quiet and not given.json:
         console_results.show_left_out(question.left_out | answers.left_out)
 
@@ -211,13 +232,15 @@ def _write(
         return
     options = common.options(given.option)
     issues = IssueLog()
-    issues.extend(trace.meta.issues)
     with console.progress_shown(quiet=given.quiet):
         for path, writer in zip(paths, writers, strict=True):
             chosen = common.options_for(writer.writer, options)
             issues.extend(pipeline.write(trace, path, to_format=writer.name, **chosen))
-    if not given.quiet:
-        console.show_summary(trace, issues, paths, on_loss=given.on_loss)
+    if given.quiet:
+        console.show_lost(issues, on_loss=given.on_loss)
+    else:
+        console.show_issues(issues, on_loss=given.on_loss)
+        console.show_written(trace, paths)
     pipeline.refuse_losses(issues, given.on_loss)
 
 
@@ -234,7 +257,9 @@ def parser() -> argparse.ArgumentParser:
         metavar="SOURCE|ANALYSIS",
         help="files and folders, all of them one job; analyses (--list tells which there are)",
     )
-    made.add_argument("--list", action="store_true", help="list analyses and their options")
+    made.add_argument(
+        "--list", action="store_true", help="list analyses and their options, all or these"
+    )
     made.add_argument("--schema", action="store_true", help="print the JSON schema of --json")
     for name, text in _SUGAR.items():
         made.add_argument(f"--{name}", help=text)
@@ -254,6 +279,9 @@ def parser() -> argparse.ArgumentParser:
         default=ROWS,
         metavar="N",
         help=f"rows of a table shown, 0 for all ({ROWS})",
+    )
+    made.add_argument(
+        "--definitions", action="store_true", help="what figures mean, below each table"
     )
     made.add_argument(
         "-o",

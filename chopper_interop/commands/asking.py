@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from chopper_interop import pipeline, registry
@@ -31,11 +31,14 @@ class Question:
         Analyses that are not asked though all are, each with the reason.
     named
         Whether they were asked for by name.
+    untaken
+        Options in common that it does not take, by name of the analysis.
     """
 
     asked: dict[str, dict[str, Any]] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     named: bool = False
+    untaken: dict[str, list[str]] = field(default_factory=dict)
 
     @property
     def functions(self) -> list[Callable[..., Any]]:
@@ -119,6 +122,7 @@ def question(
             plan.left_out[name] = "it compares with another job, which --against names"
         else:
             plan.asked[name] = {n: v for n, v in (options | common).items() if n in takes}
+            plan.untaken[name] = [option for option in common if option not in takes]
     asked = plan.functions
     wanted = [*common, *([AGAINST] if against else [])]
     for option in registry.unknown_options(asked, wanted):
@@ -148,9 +152,13 @@ def ask(
         other = runs if registry.takes_runs(function) else against
         second = {AGAINST: other} if AGAINST in registry.options(function) else {}
         try:
-            answers.results.append(pipeline.analyze(trace, name, **options, **second))
+            result = pipeline.analyze(trace, name, **options, **second)
         except ChopperError as error:
             answers.failed[name] = error
+        else:
+            said = f"{name} takes no such option: figures are as without it"
+            untaken = {f"--{option}": said for option in plan.untaken[name]}
+            answers.results.append(replace(result, notes={**result.notes, **untaken}))
     if answers.results and not plan.named:
         failed = answers.failed.items()
         lacking = [name for name, error in failed if isinstance(error, NoSuchDefinitionsError)]

@@ -101,7 +101,12 @@ def parser(name: str, text: str, more: str = "") -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"chopper-interop {__version__}")
-    parser.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors")
+    parser.add_argument(
+        "-q",
+        "--quiet",
+        action="store_true",
+        help="say nothing but errors and, in one line, what was lost",
+    )
     return parser
 
 

@@ -14,15 +14,16 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from chopper_interop import progress, registry
+from chopper_interop import pipeline, progress, registry
 from chopper_interop.clocks import relations
-from chopper_interop.issues import IssueLog, Severity
+from chopper_interop.issues import Severity
 from chopper_interop.schemas.kinds import OBSERVED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from chopper_interop.graph import Graph
+    from chopper_interop.issues import Issue
     from chopper_interop.schemas.meta import ClockFit, DeviceMatch, Source
     from chopper_interop.sources import Inventory
     from chopper_interop.trace import Trace
@@ -69,24 +70,48 @@ def show_inventory(inventory: Inventory, *, quiet: bool) -> None:
     _errors().print(table)
 
 
-def show_summary(trace: Trace, log: IssueLog, outputs: list[str], *, on_loss: str) -> None:
-    """What was made, and what was lost or assumed."""
+def show_taken(trace: Trace, issues: Iterable[Issue], *, on_loss: str, quiet: bool) -> None:
+    """What was lost or assumed in reading and writing; if quiet, what was lost in one line."""
+    if quiet:
+        show_lost(issues, on_loss=on_loss)
+        return
+    show_issues(issues, on_loss=on_loss)
+    _show_devices(trace, _errors())
+    _show_clocks(trace, _errors())
+
+
+def show_lost(issues: Iterable[Issue], *, on_loss: str) -> None:
+    """What was lost, in one line; where losses are failures, their error says so."""
+    lost = pipeline.lost(_that_count(issues, on_loss))
+    if lost and on_loss != "error":
+        print(lost, file=sys.stderr)
+
+
+def show_issues(issues: Iterable[Issue], *, on_loss: str) -> None:
+    """A line for each kind of fault."""
+    counting = _that_count(issues, on_loss)
+    if not counting:
+        return
+    table = table_of("", "count", "what", "for example")
+    for code, same in _by_code(counting).items():
+        first = same[0]
+        style = _STYLES[first.severity]
+        count = f"{sum(i.count for i in same):,}"
+        example = next((i.example for i in same if i.example), "")
+        table.add_row(f"[{style}]{first.severity.value}[/{style}]", count,
+                      f"{escape(first.meaning)} [dim]({code})[/dim]", escape(example))  # fmt: skip
+    _errors().print(table)
+
+
+def _that_count(issues: Iterable[Issue], on_loss: str) -> list[Issue]:
+    """Issues by severity; where losses are to be ignored, errors alone."""
+    found = sorted(issues, key=lambda i: (_SEVERITIES.index(i.severity), i.code))
+    return [i for i in found if on_loss != "ignore" or i.severity is Severity.ERROR]
+
+
+def show_written(trace: Trace, outputs: list[str]) -> None:
+    """What was made."""
     console = _errors()
-    issues = sorted(log, key=lambda i: (_SEVERITIES.index(i.severity), i.code))
-    if on_loss == "ignore":
-        issues = [i for i in issues if i.severity is Severity.ERROR]
-    if issues:
-        table = table_of("", "count", "what", "for example")
-        for code, same in _by_code(issues).items():
-            first = same[0]
-            style = _STYLES[first.severity]
-            count = f"{sum(i.count for i in same):,}"
-            example = next((i.example for i in same if i.example), "")
-            table.add_row(f"[{style}]{first.severity.value}[/{style}]", count,
-                          f"{escape(first.meaning)} [dim]({code})[/dim]", escape(example))  # fmt: skip
-        console.print(table)
-    _show_devices(trace, console)
-    _show_clocks(trace, console)
     _show_coverage(trace, console)
     ranks = len(trace.ranks)
     graph = trace.graph()
@@ -214,8 +239,11 @@ def _continues(before: DeviceMatch, match: DeviceMatch, formats: dict[str, str])
 
 
 def _common_folder(paths: list[Path]) -> Callable[[str], str]:
-    """What shortens paths by the folder that all of them lie in."""
-    if len(paths) < 2:  # noqa: PLR2004 # one has no folder in common
+    """What shortens paths by the folder that all of them lie in.
+
+    One path has none in common, nor have full and relative paths together, or drives.
+    """
+    if len(paths) < 2 or len({path.anchor for path in paths}) > 1:  # noqa: PLR2004
         return str
     common = os.path.commonpath([path.parent for path in paths])
     return lambda text: text.removeprefix(common).lstrip("/\\") or text
@@ -225,8 +253,8 @@ _SEVERITIES = (Severity.ERROR, Severity.LOSS, Severity.INFO)
 _STYLES = {Severity.ERROR: "bold red", Severity.LOSS: "yellow", Severity.INFO: "dim"}
 
 
-def _by_code(issues: list[Any]) -> dict[str, list[Any]]:
-    groups: dict[str, list[Any]] = {}
+def _by_code(issues: list[Issue]) -> dict[str, list[Issue]]:
+    groups: dict[str, list[Issue]] = {}
     for issue in issues:
         groups.setdefault(issue.code, []).append(issue)
     return groups

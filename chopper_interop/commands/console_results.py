@@ -17,12 +17,13 @@ from rich.table import Table
 from rich.text import Text
 
 from chopper_interop import registry
+from chopper_interop.activity import grouping
 from chopper_interop.commands.console import console_of
 from chopper_interop.errors import SchemaError
 from chopper_interop.schemas import results
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from rich.console import Console
 
@@ -36,11 +37,13 @@ _GAP = 2
 """Between two columns of a table."""
 _TIMES = ((10**9, "s"), (10**6, "ms"), (10**3, "µs"), (1, "ns"))
 _SUMMARY = "summary.json"
+_NO_ROWS = "no rows"
+"""The note that says why a result has none."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
-def show(found: list[Result], *, most: int | None) -> None:
-    """Rows of each analysis as a table on stdout, then its summary and conventions.
+def show(found: list[Result], *, most: int | None, definitions: bool) -> None:
+    """Summary and rows of each analysis on stdout, and what is to be known of them.
 
     Parameters
     ----------
@@ -48,18 +51,35 @@ def show(found: list[Result], *, most: int | None) -> None:
         What analyses said.
     most
         How many rows of each are shown; None for all.
+    definitions
+        Whether what figures mean is shown.
     """
     console = console_of(sys.stdout, _FOR_PROGRAMS)
     for number, result in enumerate(found):
         if number:
             console.print()
         console.print(f"[bold]{escape(result.analysis)}[/bold]")
-        _table(console, result.rows, most)
+        why = _why_empty(result)
+        for name, text in why.items():
+            _line(console, name, text)
+        _line(console, "summary", _figures(result, most))
+        if result.rows.num_rows:
+            _table(console, result.rows, most)
         for name, value in result.summary.items():
             if _is_table(value):
                 console.print(f"{escape(result.analysis)}: {escape(name)}")
                 _table(console, pa.Table.from_pylist(value), most)
-        _facts(console, result, most)
+        for name, text in result.notes.items():
+            _line(console, name, "" if name in why else text)
+        for name, text in result.conventions.items() if definitions else ():
+            _line(console, name, text, style="dim")
+
+
+def _why_empty(result: Result) -> Mapping[str, str]:
+    """The notes that say why there are no rows: the one of that name, else all."""
+    if result.rows.num_rows:
+        return {}
+    return {n: text for n, text in result.notes.items() if n == _NO_ROWS} or result.notes
 
 
 def _is_wide(console: Console) -> bool:
@@ -140,30 +160,41 @@ def _plain(value: Any) -> str:
     return f"{value:,.4g}" if isinstance(value, float) else str(value)
 
 
-def _facts(console: Console, result: Result, most: int | None) -> None:
-    """Summary and conventions, dimmed: wrapped where people read, else a line each."""
-    told = [
-        f"{name} {_of_summary(name, value, most)}"
+def _line(console: Console, name: str, text: str, style: str = "") -> None:
+    """Something that is said: wrapped where people read, else one line; nothing of nothing."""
+    if text:
+        told = Text(_visible(f"{name}: {text}"), style=style)
+        console.print(told, soft_wrap=_is_wide(console))
+
+
+def _figures(result: Result, most: int | None) -> str:
+    """The summary but for its tables and what is not known."""
+    told = {
+        name: _of_summary(name, value, most)
         for name, value in result.summary.items()
         if not _is_table(value)
-    ]
-    lines = ["summary: " + " · ".join(told)] if told else []
-    lines += [f"{name}: {text}" for name, text in result.conventions.items()]
-    for line in lines:
-        text = Text(_visible(line), style="dim")
-        console.print(text, soft_wrap=_is_wide(console))
+    }
+    return " · ".join(f"{name} {text}" for name, text in told.items() if text)
 
 
 def _of_summary(name: str, value: Any, most: int | None) -> str:
     if isinstance(value, dict):
-        told = ((key, key if results.unit(key) else name, one) for key, one in value.items())
-        return ", ".join(f"{key} {_of_summary(of, one, most)}" for key, of, one in told)
+        told = {
+            key: _of_summary(key if results.unit(key) else name, one, most)
+            for key, one in value.items()
+        }
+        return ", ".join(f"{key} {text}" for key, text in told.items() if text)
     if isinstance(value, list | tuple):
         shown = [_of_summary(name, one, most) for one in value[:most]]
         more = len(value) - len(shown)
         return ", ".join([*shown, *([f"… {more:,} more"] if more else [])])
     single = not isinstance(value, bool) and (value is None or isinstance(value, int | float))
     return _cells(name, [value])[0] if single else _plain(value)
+
+
+def show_where_definitions_are() -> None:
+    """That there is more to know, on stderr."""
+    console_of(sys.stderr).print("[dim]--definitions tells what these figures mean[/dim]")
 
 
 def show_left_out(left_out: dict[str, str]) -> None:
@@ -206,11 +237,13 @@ def csv_paths(found: Iterable[Result], folder: str | Path) -> list[Path]:
 
 
 def write_csv(found: list[Result], folder: Path) -> None:
-    """A CSV file of the rows of each analysis, and their summaries and conventions as JSON."""
+    """A CSV file of the rows of each analysis, and all else that they say as JSON."""
     from chopper_interop.files import outputs
 
     names = {path.name for path in csv_paths(found, folder)}
-    facts = {r.analysis: {"summary": r.summary, "conventions": r.conventions} for r in found}
+    facts = {r.analysis: r.to_dict() for r in found}
+    for of_one in facts.values():
+        del of_one["rows"]
     told = _dumped(facts)
     with outputs.folder(
         folder, owns=lambda there: there.name in names and _is_ours(there)
@@ -233,20 +266,27 @@ def _is_ours(path: Path) -> bool:
     return set(header) <= results.columns(path.stem).keys()
 
 
-def show_analyses() -> None:
-    """All analyses with their options, on stdout."""
+def show_analyses(names: Collection[str]) -> None:
+    """Analyses with their options, on stdout; without names all."""
     console = console_of(sys.stdout)
-    for name, found in registry.analyses().items():
+    known = registry.analyses()
+    for name, found in ((name, known[name]) for name in names or known):
         if isinstance(found, registry.Broken):
             console.print(f"[bold]{escape(name)}[/bold]  does not load: {escape(found.reason)}")
             continue
-        console.print(f"[bold]{escape(name)}[/bold]  {escape(_first_line(found))}")
+        console.print(f"[bold]{escape(name)}[/bold]  {escape(_for_people(_first_line(found)))}")
         table = Table(box=None, show_header=False, padding=(0, 0, 0, 2))
         table.add_column(min_width=20)
         for option, text in registry.option_texts(found).items():
-            table.add_row(escape(f"-O {option}"), escape(text))
+            table.add_row(escape(f"-O {option}"), escape(_for_people(text)))
         if table.row_count:
             console.print(table)
+    console.print(f"groups by which most can be asked: {', '.join(grouping.GRAINS)}")
+
+
+def _for_people(text: str) -> str:
+    """What a docstring says, without names that only Python knows."""
+    return text.replace("`grouping.GRAINS`", "the groups below").replace("`", "")
 
 
 def _first_line(function: Callable[..., Any]) -> str:
@@ -279,12 +319,18 @@ def schema() -> dict[str, Any]:
         "$defs": {
             "result": {
                 "type": "object",
-                "required": ["summary", "rows", "conventions"],
+                "required": ["summary", "rows", "notes", "conventions"],
                 "properties": {
                     "summary": {"type": "object", "description": "Figures of the whole."},
+                    "notes": {
+                        "type": "object",
+                        "description": "Of this answer: its window, and what was left out, is not "
+                        "known or was assumed; of one without rows why, as 'no rows'.",
+                        "additionalProperties": {"type": "string"},
+                    },
                     "conventions": {
                         "type": "object",
-                        "description": "Window, policies and what was left out.",
+                        "description": "What figures mean, the same whatever the input.",
                         "additionalProperties": {"type": "string"},
                     },
                     "rows": {"type": "array", "items": {"type": "object"}},

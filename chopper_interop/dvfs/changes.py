@@ -150,6 +150,10 @@ class Changer:
         chosen = np.ones(len(kind), bool)
         if change.where:
             chosen = pandas_view.rows(self.trace, change.where)
+            if not chosen.any():  # a gain of 0 would look like an answer
+                there = ", ".join(sorted({Kind(k).name.lower() for k in np.unique(kind)}))
+                what = f"change={change.text}: no node is one where {change.where}"
+                raise UsageError(what, hint=f"kinds are {there}")
         if change.kinds:
             chosen = chosen & np.isin(kind, [int(k) for k in change.kinds])
         return chosen
@@ -352,7 +356,7 @@ def _calls(changer: Changer, now: Applied, change: Change, chosen: Array) -> Non
     calls = np.zeros(len(chosen), bool)
     work = np.flatnonzero(trace.launch >= 0)
     calls[trace.launch[work]] = True
-    asked = changer.within(chosen)
+    asked = changer.within(chosen).copy()  # the query's own is for reading
     asked[trace.launch[work[chosen[work]]]] = True
     edge = changer.edges(calls & asked)
     begins = changer.timing.graph.src[edge] == 2 * changer.owner[edge]

@@ -137,7 +137,7 @@ def energy(trace: Trace) -> Result:
     total = sum(gpu.energy_j for gpu in found) if found else None
     summary = {"energy_j": total, "execution_ns": execution_ns(found), "gpus": len(found)}
     none = {} if found else {"no rows": "no power was sampled"}
-    return Result("energy", pa.table(table), summary, CONVENTIONS | none)
+    return Result("energy", pa.table(table), summary, CONVENTIONS, notes=none)
 
 
 def efficiency(trace: Trace, samples: int = 0) -> Result:
@@ -166,6 +166,6 @@ def efficiency(trace: Trace, samples: int = 0) -> Result:
     )
     rows = [row] if found else []
     table = pa.table({n: pa.array([one[n] for one in rows], kind) for n, kind in types.items()})
-    told = CONVENTIONS | {"run_samples": f"{count} of the whole run"}
+    told = {"run_samples": f"{count} of the whole run"}
     none = {} if found else {"no rows": "no power was sampled"}
-    return Result("efficiency", table, row, told | none)
+    return Result("efficiency", table, row, CONVENTIONS, notes=told | none)

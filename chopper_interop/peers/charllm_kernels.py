@@ -126,7 +126,9 @@ def kernels(trace: Trace, by: str, ranks: str, pp: int) -> Result:
     )
     order = np.argsort(-total, kind="stable")
     summary, apart = _told_apart(trace, rows, category)
-    return Result("kernels", arrow.take(made, order), summary, _said(rows, pp, apart))
+    notes = {} if len(rows) else {"no rows": "there are no kernels in what was asked about"}
+    notes["differs"] = f"{apart / 1e6:.3f} ms of kernels are of another category here (by=category)"
+    return Result("kernels", arrow.take(made, order), summary, _conventions(pp), notes=notes)
 
 
 def _counted(trace: Trace, ranks: str) -> Array:
@@ -155,9 +157,8 @@ def _told_apart(trace: Trace, rows: Array, category: Array) -> tuple[dict[str, A
     }, apart
 
 
-def _said(rows: Array, pp: int, apart: int) -> dict[str, str]:
-    nothing = {} if len(rows) else {"nothing": "there are no kernels in what was asked about"}
-    return nothing | {
+def _conventions(pp: int) -> dict[str, str]:
+    return {
         "definition": "CharLLM-PPT (dad5f278): kernels sorted by their names in lower case, the "
         "first of its rules that fits; each kernel's duration counts, whatever runs beside it",
         "window": "all of the trace",
@@ -166,7 +167,7 @@ def _said(rows: Array, pp: int, apart: int) -> dict[str, str]:
         "copies": "left out, as memset; copies by kernels of the runtime (__amd_rocclr_*) count",
         "stages": f"total_per_stage_us is total_us by pp={pp}: the tool profiles one rank of each "
         "stage of a pipeline",
-        "differs": f"{apart / 1e6:.3f} ms of kernels are of another category here (by=category): "
+        "differs": "kernels that are of another category here (by=category): "
         "collectives are told by what the framework says of them, as a kernel of NCCL or RCCL that "
         "runs all of them (ncclDevKernel_Generic) is under Memory/Elementwise by its name; rocBLAS's "
         "Cijk_* and convolutions are products of matrices, and the tool takes a kernel with "

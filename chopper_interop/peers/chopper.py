@@ -211,7 +211,7 @@ def breakdown(
         values = made[name].to_numpy()[order]
         columns[name] = arrow.known_only(np.where(np.isfinite(values), values, np.nan))
     columns["instances"] = arrow.array(made["instances"].to_numpy().astype(np.int64)[order])
-    said = _CONVENTIONS | {
+    notes = {
         "window": "iterations of which cycles were counted"
         + (f", of steps {steps}" if steps else ""),
         "gpu": f"rank {rank[0]}" if rank else "none",
@@ -221,9 +221,9 @@ def breakdown(
         "left out": f"{len(code) - len(frame)} instances without FLOPs",
     }
     if not len(frame):
-        said["nothing"] = "there are no kernels of known operation with FLOPs and counted cycles"
+        notes["no rows"] = "there are no kernels of known operation with FLOPs and counted cycles"
     summary = {"operations": len(made), "instances": len(frame), "rank": rank[0] if rank else None}
-    return Result("breakdown", pa.table(columns), summary, said)
+    return Result("breakdown", pa.table(columns), summary, _CONVENTIONS, notes=notes)
 
 
 def _kernels(trace: Trace, rank: list[int], steps: str) -> Array:

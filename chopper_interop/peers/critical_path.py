@@ -100,12 +100,12 @@ def critical_path(trace: Trace, compat: str, ranks: str, *, default: bool) -> Re
     }  # fmt: skip
     table = pa.table({n: pa.array([row[n] for row in rows], t) for n, t in columns.items()})
     failed = {rank: path.failed for rank, path in found.items() if path.failed}
-    conventions = dict(_CONVENTIONS)
+    notes = {}
     if failed:
-        conventions["failed"] = "; ".join(f"on rank {rank} {why}" for rank, why in failed.items())
+        notes["failed"] = "; ".join(f"on rank {rank} {why}" for rank, why in failed.items())
     if not rows:
-        conventions["no rows"] = "it finds no path"
-    return Result("critical_path", table, _summary(found, since), conventions)
+        notes["no rows"] = "it finds no path"
+    return Result("critical_path", table, _summary(found, since), _CONVENTIONS, notes=notes)
 
 
 def _summary(found: dict[int, _Path], since: int) -> dict[str, Any]:

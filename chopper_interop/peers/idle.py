@@ -65,8 +65,11 @@ def idle(trace: Trace, found: Sequence[Window], steps: str, threshold_ns: int) -
         "all of the trace; of a rank with several ranges ProfilerStep, what was asked for before "
         "the last of them"
     )
-    conventions = {
+    notes = {
         "window": windows.described(steps, whole),
+        "left out": f"{int(np.count_nonzero(~kept)):,} pieces of work",
+    }
+    conventions = {
         "definition": "Holistic Trace Analysis: of each stream and gap between work in order of "
         "start, host wait if the call for it began in the gap, else kernel wait below "
         f"{threshold_ns:,} ns, else other; where work overlaps, gaps are below 0",
@@ -74,10 +77,9 @@ def idle(trace: Trace, found: Sequence[Window], steps: str, threshold_ns: int) -
         "memset": "counts as work",
         "copies": "count as work; so do recorded waits of streams",
         "rounding": "none; HTA rounds times that are no whole microseconds inwards",
-        "left out": f"{int(np.count_nonzero(~kept)):,} pieces of work",
     }
     table = pa.table({name: arrow.array(column) for name, column in columns.items()})
-    return Result("idle", table, summary, conventions)
+    return Result("idle", table, summary, conventions, notes=notes)
 
 
 def _asked_by_number(trace: Trace, rows: Array) -> Array:

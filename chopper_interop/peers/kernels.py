@@ -67,8 +67,9 @@ def kernels(trace: Trace, compat: str, ranks: str, *, default: bool) -> Result:
             "percent": pa.array([round(100 * total[m] / whole, 1) for m in order], pa.float64()),
         }
     )
-    nothing = {} if order else {"nothing": "there is no GPU work in what was asked about"}
-    return Result("kernels", rows, {"ranks": len(chosen), "sum_us": whole}, nothing | _CONVENTIONS)
+    nothing = {} if order else {"no rows": "there is no GPU work in what was asked about"}
+    summary = {"ranks": len(chosen), "sum_us": whole}
+    return Result("kernels", rows, summary, _CONVENTIONS, notes=nothing)
 
 
 def _of_rank(trace: Trace, rank: int) -> Array:

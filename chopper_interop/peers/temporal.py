@@ -126,17 +126,16 @@ def _result(
     names = list(found[0]) if found else ["rank"]
     types = {name: pa.int64() if name == "rank" else pa.float64() for name in names}
     table = pa.table({name: pa.array([row[name] for row in found], types[name]) for name in names})
-    conventions = dict(CONVENTIONS[compat])
+    notes = {"left out": f"{sum(of.left_out for of in events.values())} GPU events"}
     failed = [row["rank"] for row in found if any(value is None for value in row.values())]
     if failed and analysis == "temporal":
-        conventions["failed"] = (
+        notes["failed"] = (
             f"on rank {failed[0]} the tool itself fails (AssertionError): durations that its "
             "rounding makes negative add up to more than there is"
         )
-    conventions["left out"] = f"{sum(of.left_out for of in events.values())} GPU events"
     if not found:
-        conventions["no rows"] = "there is no GPU work in the trace"
-    return Result(analysis, table, {"ranks": len(found)}, conventions)
+        notes["no rows"] = "there is no GPU work in the trace"
+    return Result(analysis, table, {"ranks": len(found)}, CONVENTIONS[compat], notes=notes)
 
 
 def _hta_breakdown(events: _Events) -> dict[str, Any]:

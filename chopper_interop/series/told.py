@@ -18,26 +18,29 @@ _WORK = (
     "from the first start to the last end of all work on a GPU; of what is of no GPU that a rank "
     "is known to compute on, of all GPU work of its rank, or of the job"
 )
+_CONVENTIONS = {
+    "links": "all GPU work counts, whether its launch is recorded or not",
+    "memset and copies": "count as work of the GPU",
+}
 _GROUPS = (
     "the time in which work of the group ran on the GPU (union of intervals); by iteration alone, "
     "from the first start to the last end of the step's work; work whose step is not known has no row"
 )
 
 
-def conventions(
+def conventions(plan: Plan) -> dict[str, str]:
+    """What every one of them says of what counts."""
+    return _CONVENTIONS | ({"groups": _GROUPS} if plan.is_grouped else {})
+
+
+def notes(
     trace: Trace, plan: Plan, found: Sequence[Series], steps: str, what: str = ""
 ) -> dict[str, str]:
-    """What every one of them says of its window, of what counts, and of what it leaves out."""
+    """What every one of them says of its window and of what it leaves out."""
     whole = "all of the telemetry" if plan.is_all else _WORK
     if found and not plan.is_all and not any(s.place.rows.size for s in found):
         whole = "all of the telemetry, as there is no GPU work in the trace"
-    told = {
-        "window": windows.described(steps, whole),
-        "links": "all GPU work counts, whether its launch is recorded or not",
-        "memset and copies": "count as work of the GPU",
-    }
-    if plan.is_grouped:
-        told["groups"] = _GROUPS
+    told = {"window": windows.described(steps, whole)}
     left = sum(s.left_out for s in found)
     parts = [f"{left} samples that are not finite, or of what no GPU can have"] if left else []
     without = {

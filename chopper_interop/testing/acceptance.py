@@ -89,7 +89,8 @@ def check_analysis(analysis: Callable[..., Any], trace: Trace) -> None:
     Its options must be keyword-only and typed. It must give a `Result`, the same one each time,
     print nothing and leave the trace as it was. Names of figures must tell their unit (`UNITS`),
     and the result must go into JSON. Of a trace without nodes it must give a `Result` too, or
-    raise `ChopperError`.
+    raise `ChopperError`; its conventions are the same then, as they are definitions: what is of
+    one answer is a note.
 
     Parameters
     ----------
@@ -114,10 +115,17 @@ def check_analysis(analysis: Callable[..., Any], trace: Trace) -> None:
         "asked twice it answers differently",
     )
     _check_units(first)
+    said = [*first.notes.values(), *first.conventions.values()]
+    _require(all(isinstance(text, str) for text in said), "its notes or conventions are no texts")
     with contextlib.suppress(ChopperError):
+        nothing = _quiet_result(analysis, samples.nothing())
         _require(
-            isinstance(_quiet_result(analysis, samples.nothing()), Result),
+            isinstance(nothing, Result),
             "of a trace without nodes it gives no Result",
+        )
+        _require(
+            nothing.conventions == first.conventions,
+            "its conventions depend on the trace: what is of one answer goes into notes",
         )
 
 

@@ -398,7 +398,7 @@ def test_without_anything_there_are_no_rows_and_a_reason() -> None:
     for compat in ("", "chopper"):
         result = breakdown(empty, compat=compat)
         assert result.rows.num_rows == 0
-        assert "nothing" in result.conventions
+        assert "no rows" in result.notes
 
 
 @given(traces())

@@ -122,7 +122,7 @@ def test_a_job_without_pipeline(demo: Path) -> None:
     assert result.rows.num_rows == 0
     assert result.summary["bubble_ns"] == 0
     assert result.summary["bubble_share"] is None
-    assert result.conventions["pipelines"].startswith("none: ranks send each other nothing")
+    assert result.notes["pipelines"].startswith("none: ranks send each other nothing")
 
 
 def test_of_ranges_alone(line: Path) -> None:
@@ -234,7 +234,7 @@ def test_what_is_no_pipeline() -> None:
     for work in (around, star):
         result = ci.analyze(gpu([*work, *((r, "k", 5, 2) for r in range(3))]), "bubbles")
         assert result.rows.num_rows == 0
-        assert "along no line" in result.conventions["pipelines"]
+        assert "along no line" in result.notes["pipelines"]
 
 
 def test_a_circle_of_stages_that_hold_several_parts() -> None:

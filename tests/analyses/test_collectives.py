@@ -264,7 +264,7 @@ def test_one_rank_has_durations_alone() -> None:
         5,
     )
     assert {row[n] for n in ("wait_ns", "transfer_ns", "busbw_gbps", "late_rank")} == {None}
-    assert "one rank" in result.conventions["blank"]
+    assert "one rank" in result.notes["blank"]
     assert not result.annotations
 
 
@@ -275,7 +275,7 @@ def test_what_has_no_communication_gives_no_rows() -> None:
     for options in ({}, {"by": "instance"}, {"compat": "tracelens"}, {"by": "rank", "ranks": "0"}):
         result = collectives(builder.finish(), **options)
         assert result.rows.num_rows == 0
-        assert "nothing communicates" in result.conventions["no rows"]
+        assert "nothing communicates" in result.notes["no rows"]
         json.dumps(result.to_dict(), allow_nan=False)
 
 
@@ -293,7 +293,7 @@ def test_how_well_clocks_are_known_is_told() -> None:
     result = collectives(job(members, clocks=fits), by="instance")
     assert result.rows["uncertainty_ns"].to_pylist() == [30, 60, None]
     assert result.summary["uncertainty_ns"] == 60
-    assert "60 ns" in result.conventions["clocks"]
+    assert "60 ns" in result.notes["clocks"]
     assert [r["times_last_certain"] for r in result.summary["by_rank"]] == [0, 1, 0, 0]
 
 

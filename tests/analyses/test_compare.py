@@ -201,7 +201,7 @@ def test_a_grain_named_twice_counts_once(demo: Path) -> None:
 def test_without_a_second_job(demo: Path) -> None:
     result = compare(ci.read(demo))
     assert result.rows.num_rows == 0
-    assert "--against" in result.conventions["nothing"]
+    assert "--against" in result.notes["no rows"]
 
 
 def test_unknown_words_are_refused(demo: Path) -> None:
@@ -238,7 +238,7 @@ def test_a_job_without_operations_is_matched_by_kernels(shared: Path) -> None:
     result = compare(trace, against=trace)
     assert "kernel" in result.rows.column_names
     assert "operation" not in result.rows.column_names
-    assert "operation" in result.conventions["rows"]
+    assert "operation" in result.notes["rows"]
 
 
 def test_stems() -> None:

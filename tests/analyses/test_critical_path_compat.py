@@ -185,7 +185,7 @@ def test_where_the_tool_fails(tmp_path: Path) -> None:
     result = critical_path(trace, compat="hta")
     assert result.rows.num_rows == 0
     assert result.summary["cp_weight_us"] is None
-    assert "AssertionError" in result.conventions["failed"]
+    assert "AssertionError" in result.notes["failed"]
 
 
 def test_other_options(tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_nothing_to_go_along(tmp_path: Path) -> None:
     marks = [event("note", "user_annotation", 0, 5), work("k", 3, 4, 9)]
     result = critical_path(read(tmp_path, *marks), compat="hta")
     assert (result.rows.num_rows, result.summary["cp_weight_us"]) == (0, None)
-    assert "no rows" in result.conventions
+    assert "no rows" in result.notes
 
 
 SPANS = st.lists(
@@ -248,6 +248,6 @@ def test_whatever_overlaps_and_whenever(
     trace = read(tmp_path_factory.mktemp("any"), *events)
     result = critical_path(trace, compat="hta")
     length = result.summary["cp_weight_us"]
-    assert (length is None) == ("failed" in result.conventions)
+    assert (length is None) == ("failed" in result.notes)
     meta = replace(trace.meta, origin_ns=trace.meta.origin_ns + later * 1000)
     assert critical_path(replace(trace, meta=meta), compat="hta").rows == result.rows

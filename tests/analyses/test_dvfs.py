@@ -284,7 +284,7 @@ def test_without_clocks_nothing_is_told(tmp_path: Path) -> None:
     assert result.rows.num_rows == 0
     assert result.summary["ideal_step_ns"] is None
     assert result.summary["measured_step_ns"] > 0
-    assert "no clock is known" in result.conventions["no rows"]
+    assert "no clock is known" in result.notes["no rows"]
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_tokens_samples_and_times_of_steps(job) -> None:
     clocks = truth["clocks"]
     assert whole["time_ns"] == clocks["window_end_ns"] - clocks["window_start_ns"]
     assert result.summary["tokens_per_s"] == whole["tokens_per_s"]
-    assert "aten::embedding" in result.conventions["tokens_from"]
+    assert "aten::embedding" in result.notes["tokens_from"]
 
 
 def test_energy_and_its_rates(job) -> None:
@@ -118,7 +118,7 @@ def test_flops_against_the_model(job) -> None:
     assert row["tflop_per_s_per_gpu"] == pytest.approx(rate / p.ranks / 1e12)
     (said,) = ci.analyze(trace, "efficiency", peak_tflops=500.0).rows.to_pylist()
     assert said["mfu_share"] == pytest.approx(rate / (p.ranks * 500e12))
-    assert "1307.4" in ci.analyze(trace, "efficiency").conventions["peak"]
+    assert "1307.4" in ci.analyze(trace, "efficiency").notes["peak"]
 
 
 def test_what_is_said_counts_more_than_shapes(job) -> None:
@@ -130,7 +130,7 @@ def test_what_is_said_counts_more_than_shapes(job) -> None:
     if p.ranks > 1:
         part = ci.analyze(trace, "efficiency", tokens=1000, ranks="0")
         assert part.rows["tokens"].to_pylist() == [round(1000 * p.steps / p.ranks)]
-        assert f"1 of {p.ranks} ranks" in part.conventions["ranks"]
+        assert f"1 of {p.ranks} ranks" in part.notes["ranks"]
         by_shapes = ci.analyze(trace, "efficiency", ranks="0").rows["tokens"].to_pylist()
         assert by_shapes == [batch(p) * p.sequence * p.steps // p.ranks]
     for bad in ({"tokens": -1}, {"samples": -5}, {"by": "rank"}, {"peak_tflops": -1.0}):
@@ -226,14 +226,14 @@ def test_whatever_there_is(kinds: str) -> None:
                 assert row["energy_j"] == pytest.approx(watts * seconds)
                 assert row["tokens_per_j"] == pytest.approx(1000 / (watts * seconds))
     if kinds == "p":
-        assert result.conventions["window"].startswith("of telemetry alone")
+        assert result.notes["window"].startswith("of telemetry alone")
         assert row["time_ns"] == 104 * 10**6
 
 
 def test_a_program_without_a_clock_has_no_rates() -> None:
     result = ci.analyze(small("h", clock=ORDER), "efficiency", tokens=10)
     assert result.rows.num_rows == 0
-    assert result.conventions["window"].startswith("none")
+    assert result.notes["window"].startswith("none")
 
 
 def test_a_step_whose_work_runs_late_does_not_count_the_time_of_the_one_before() -> None:
@@ -351,7 +351,7 @@ def test_no_share_of_the_peak_where_most_matrix_time_is_unknown(shared: Path) ->
     result = ci.analyze(ci.read(shared / "pytorch/misc/rank0.json.gz"), "efficiency")
     assert result.summary["mfu_share"] is None
     assert result.summary["hfu_share"] is None
-    assert "are known" in result.conventions["mfu"]
+    assert "are known" in result.notes["mfu"]
 
 
 def test_gpus_of_equal_numbers_on_several_machines_all_count(shared: Path) -> None:

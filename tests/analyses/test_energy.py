@@ -184,7 +184,7 @@ def test_ranks_and_gpus_of_which_nothing_is_known_are_told() -> None:
     assert [row["energy_j"] for row in result.rows.to_pylist()] == [pytest.approx(400), None]
     unknown = ("ranks_known", "ranks_unknown", "gpus_without_rank")
     assert [result.summary[name] for name in unknown] == [1, 1, 1]
-    told = result.conventions["blank rows"]
+    told = result.notes["blank rows"]
     assert "no power was sampled (or 0 W throughout) of rank 1; which ranks compute" in told
 
 
@@ -210,12 +210,12 @@ def test_blank_rows_say_why() -> None:
     late = [(ts + 50 * SECOND, watts) for ts, watts in STEADY]
     work = [(Kind.KERNEL, rank, 0, SECOND) for rank in range(5)]
     trace = job([(0, "socket power", "W", STEADY), (3, "socket power", "W", late)], work)
-    assert ci.analyze(trace, "energy").conventions["blank rows"] == (
+    assert ci.analyze(trace, "energy").notes["blank rows"] == (
         "no power was sampled (or 0 W throughout) of ranks 1-2, 4; "
         "power was sampled, but not while they computed, of rank 3"
     )
     known = job([(0, "socket power", "W", STEADY)], work[:1])
-    assert "blank rows" not in ci.analyze(known, "energy").conventions
+    assert "blank rows" not in ci.analyze(known, "energy").notes
 
 
 def test_the_demo_adds_up(demo: Path) -> None:

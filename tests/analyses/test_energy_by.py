@@ -269,7 +269,7 @@ def test_chosen_ranks_and_those_without_power() -> None:
         result = ci.analyze(apart, "energy", by=by)
         assert result.rows["energy_j"].to_pylist() == [None] * result.rows.num_rows
         assert result.summary["energy_j"] is None
-        assert "no power was sampled" in result.conventions["blank rows"]
+        assert "no power was sampled" in result.notes["blank rows"]
     check_analysis(analysis, apart)
     assert ci.analyze(apart, "energy", by="node").rows["host"].to_pylist() == ["a", "b"]
     with pytest.raises(UsageError, match="no 'colour'"):
@@ -295,13 +295,13 @@ def test_without_work_on_gpus(kind: str, by: str) -> None:
     told = kind == "telemetry" and by in {"rank", "job", "node"}  # energy of all of the time
     assert result.rows.num_rows == told
     assert result.summary["energy_j"] == (200 if told else None)
-    assert ("no rows" in result.conventions) is not told
+    assert ("no rows" in result.notes) is not told
     for row in result.rows.to_pylist():
         assert (row["energy_j"], row["mean_power_w"], row["window_ns"]) == (200, 200, 10**9)
         assert (row["work_j"], row["idle_j"], row.get("rank")) == (None, None, None)
     peers = ci.analyze(trace, "energy", compat="charllm")
     assert peers.summary["energy_j"] == (200 if kind == "telemetry" else None)
-    assert ("no rows" in peers.conventions) is (kind != "telemetry")
+    assert ("no rows" in peers.notes) is (kind != "telemetry")
 
 
 def charllm(folder: Path, count: int) -> tuple[float, float]:
@@ -360,7 +360,7 @@ def test_real_telemetry_alone(name: str) -> None:
     assert len(rows) == 8  # all three are of nodes with 8 GPUs
     for row, mine in zip(rows, ours, strict=True):
         if mine["energy_j"] is None:  # never two samples without a gap
-            assert "blank rows" in told.conventions
+            assert "blank rows" in told.notes
             continue
         if mine["covered_ns"] == row["execution_ns"]:  # no gaps, over which CharLLM-PPT integrates
             shown = mine["energy_j"] if mine["trapezoid_j"] is None else mine["trapezoid_j"]

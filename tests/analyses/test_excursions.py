@@ -186,7 +186,7 @@ def test_the_limit_is_the_best_that_is_known() -> None:
     def limits(series, **options) -> tuple[list[float], str]:
         trace = job(series, work, **options.pop("meta", {}))
         result = excursions(trace, **options)
-        return result.rows["limit_w"].to_pylist(), result.conventions["limit"]
+        return result.rows["limit_w"].to_pylist(), result.notes["limit"]
 
     power = (0, 0, POWER, RISE)
     known = {"devices": (device,), "facts": {"power_cap_w": "690"}}
@@ -200,7 +200,7 @@ def test_the_limit_is_the_best_that_is_known() -> None:
     assert "95 % quantile" in limits([power])[1]
     result = excursions(job([power], work, devices=(device,)))
     assert result.rows.num_rows == 0
-    assert "no GPU was ever above its limit" in result.conventions["no rows"]
+    assert "no GPU was ever above its limit" in result.notes["no rows"]
 
 
 def test_a_limit_that_several_gpus_tell_under_one_number_is_of_none() -> None:
@@ -240,15 +240,15 @@ def test_without_a_limit_one_is_that_of_all_who_work() -> None:
     for trace in (job(series, work), job(series, [])):
         result = excursions(trace, by="rank")
         assert result.summary["gpus_idle"] == 1
-        assert next(iter(result.conventions)) == "no limit is known"
-        assert "limit_w" in result.conventions["no limit is known"]
-        assert "idle" in result.conventions["left out"]
+        assert next(iter(result.notes)) == "no limit is known"
+        assert "limit_w" in result.notes["no limit is known"]
+        assert "idle" in result.notes["left out"]
         found = result.rows.to_pylist()
         assert [row["excursions"] for row in found] == [0, 1, None]
         assert found[0]["limit_w"] == found[1]["limit_w"] == 600
     told = excursions(job(series, work), limit_w=500)
     assert told.summary["gpus_idle"] == 0
-    assert "no limit is known" not in told.conventions
+    assert "no limit is known" not in told.notes
 
 
 def test_a_file_of_other_gpus_is_refused(tmp_path: Path) -> None:
@@ -273,7 +273,7 @@ def test_a_gpu_of_the_users_own(tmp_path: Path) -> None:
     )
     result = excursions(trace, gpus=str(path))
     assert result.rows["limit_w"].to_pylist() == [640]
-    assert str(path) in result.conventions["limit"]
+    assert str(path) in result.notes["limit"]
 
 
 def test_gaps_are_no_excursions() -> None:
@@ -305,7 +305,7 @@ def test_without_power_there_is_nothing_to_say(by, series) -> None:
         result = excursions(job(series, work), by=by)
         assert result.summary["excursions"] == 0
         assert result.summary["above_share"] is None
-        assert "no power" in result.conventions["no rows"]
+        assert "no power" in result.notes["no rows"]
         if by == "rank" and work:
             assert result.rows["excursions"].to_pylist() == [None]
 
@@ -359,7 +359,7 @@ def test_the_sample_job(tmp_path: Path) -> None:
     check_analysis(excursions, trace)
     result = excursions(trace, above=0.8)
     rows = result.to_pandas()
-    assert result.conventions["limit"] == "0.8 times board power (product MI300X) of 8 GPUs"
+    assert result.notes["limit"] == "0.8 times board power (product MI300X) of 8 GPUs"
     assert set(rows["rank"]) <= set(range(8))
     assert set(rows["limit_w"]) == {600}
     assert (rows["peak_w"] > 600).all()

@@ -195,7 +195,7 @@ def test_a_rank_without_gpu_work_has_no_rows_even_in_a_step() -> None:
         result = ci.analyze(builder.finish(), analysis, steps="each")
         assert result.rows["rank"].to_pylist() == [0]
         assert result.summary["idle_ns"] == 20
-        assert "1 ranks without GPU work" in result.conventions["left out"]
+        assert "1 ranks without GPU work" in result.notes["left out"]
 
 
 def test_gpus_of_one_rank() -> None:
@@ -426,7 +426,7 @@ def test_a_trace_without_gpu_work_has_no_rows() -> None:
         result = idle(job.trace(), compat=compat)
         assert result.rows.num_rows == 0
         assert result.summary["idle_ns"] == 0
-    assert "no rows" in idle(job.trace()).conventions
+    assert "no rows" in idle(job.trace()).notes
 
 
 def test_the_contract_of_analyses(demo: Path) -> None:

@@ -255,7 +255,7 @@ def test_the_edge_stands_for_the_gpu_where_nothing_else_is_told() -> None:
     edge = {(r, 0): {"temperature edge": 50.0 + r} for r in range(2)}
     result = imbalance(job(WORK[:2], edge))
     assert result.rows["temperature_c"].to_pylist() == [50, 51]
-    assert "edge" in result.conventions["temperature of"]
+    assert "edge" in result.notes["temperature of"]
     edge[0, 0]["temperature hotspot"] = 70.0
     result = imbalance(job(WORK[:2], edge))
     assert result.rows["temperature_c"].to_pylist() == [70, None]
@@ -269,7 +269,7 @@ def test_without_telemetry_without_work_and_of_one_gpu(by) -> None:
     ):  # fmt: skip
         result = imbalance(trace, by=by)
         json.dumps(result.to_dict(), allow_nan=False)
-    assert "no rows" in imbalance(job([], {}), by=by).conventions
+    assert "no rows" in imbalance(job([], {}), by=by).notes
 
 
 def test_telemetry_alone() -> None:
@@ -398,7 +398,7 @@ def test_positions_where_hosts_are_not_told() -> None:
     assert result.rows["gpu_index"].to_pylist() == list(range(8))
     assert result.rows["temperature_c"].to_pylist() == [55.0 + k for k in range(8)]
     assert result.rows["temperature_difference_c"].to_pylist() == [k - 3.5 for k in range(8)]
-    assert "gpus_per_node=8" in result.conventions["nodes"]
+    assert "gpus_per_node=8" in result.notes["nodes"]
     with pytest.raises(UsageError, match="gpus_per_node"):
         ci.analyze(trace, "imbalance", gpus_per_node=-1)
     told = ci.analyze(trace, "telemetry", ranks="0,9").rows

@@ -130,7 +130,7 @@ def test_collectives_are_told_by_metadata() -> None:
     assert rows == {"Memory/Elementwise": 0.01, "Other": 0.011}
     assert result.summary["differs_share"] == 1.0
     assert result.summary["communication_elsewhere_us"] == 0.01
-    assert "0.000 ms" in result.conventions["differs"]
+    assert "0.000 ms" in result.notes["differs"]
 
 
 def test_degree_of_pipelines_and_refusals() -> None:
@@ -145,7 +145,7 @@ def test_degree_of_pipelines_and_refusals() -> None:
             kernels(trace, **options)
     empty = kernels(TraceBuilder().finish(), compat="charllm")
     assert empty.rows.num_rows == 0
-    assert "nothing" in empty.conventions
+    assert "no rows" in empty.notes
 
 
 def test_the_sample_job(demo: Path) -> None:

@@ -237,7 +237,7 @@ def test_a_trace_without_gpu_work_has_no_rows() -> None:
     result = launch(job([]))
     assert result.rows.num_rows == 0
     assert result.summary["kernels"] == 0
-    assert "no rows" in result.conventions
+    assert "no rows" in result.notes
 
 
 def test_the_contract_of_analyses(demo: Path) -> None:

@@ -36,7 +36,7 @@ def test_without_counters_nothing_is_known(demo: Path) -> None:
     result = memory_round_trips(ci.read(demo / "kineto"))
     assert not result.rows.num_rows
     assert result.summary["read_again_bytes"] is None
-    assert "no rows" in result.conventions
+    assert "no rows" in result.notes
 
 
 def test_a_gpu_of_unknown_bandwidth_has_bytes_and_no_time(shared: Path) -> None:

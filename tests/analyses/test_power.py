@@ -44,7 +44,7 @@ def test_by_rank(job) -> None:
         assert row["source"] == "smi"
     assert result.summary["gpus"] == 2
     assert result.summary["worst_cross_share"] < 0.01
-    assert "without a model" not in result.conventions
+    assert "without a model" not in result.notes
 
 
 def test_by_class_adds_up(job) -> None:
@@ -89,10 +89,10 @@ def test_without_power_the_conventions_say_why() -> None:
     result = power(none)
     check_analysis(power, none)
     assert result.rows.num_rows == 0
-    assert "no power was sampled" in result.conventions["without a model"]
+    assert "no power was sampled" in result.notes["without a model"]
     nothing = power(TraceBuilder().finish())
     assert nothing.rows.num_rows == 0
-    assert nothing.conventions["no rows"]
+    assert nothing.notes["no rows"]
     assert nothing.summary["idle_w"] is None
 
 
@@ -156,5 +156,5 @@ def test_real_telemetry_with_work_beside_it() -> None:
             numbers = [v for v in row.values() if isinstance(v, float)]
             assert np.isfinite(numbers).all(), path
             assert 0 <= row["idle_w"] <= 1.05 * row["mean_power_w"] + 1, path
-        assert result.rows.num_rows or "power" in result.conventions["without a model"]
+        assert result.rows.num_rows or "power" in result.notes["without a model"]
     assert fitted

@@ -175,11 +175,11 @@ def test_what_it_cannot_say(tmp_path: Path, job) -> None:
     empty = replay(samples.nothing())
     assert not len(empty.rows)
     assert empty.summary["hold_out_mean_error_share"] is None
-    assert "no rows" in empty.conventions
+    assert "no rows" in empty.notes
     one = ci.analyze(by_hand(tmp_path / "t.json", [[1]]), "replay")
     assert one.summary["gaps_kept_mean_error_share"] == 0
     assert one.summary["hold_out_mean_error_share"] is None
-    assert "no hold_out" in one.conventions
+    assert "no hold_out" in one.notes
     two = ci.analyze(by_hand(tmp_path / "u.json", [[1], [3]]), "replay")
     assert told(two, "hold_out") == {(0, 1): 103_000, (1, 0): 101_000}
     for options in ({"by": "kernel"}, {"graphs": 0}, {"steps": "99"}, {"ranks": "7"}):

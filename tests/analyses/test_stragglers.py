@@ -152,11 +152,11 @@ def test_ranks_that_are_asked_about_are_compared_with_all(job) -> None:
 def test_without_peers_or_steps_there_are_no_rows_and_a_reason(job) -> None:
     alone = ci.analyze(job.rank(1), "stragglers")
     assert alone.rows.num_rows == 0
-    assert "one rank" in alone.conventions["no rows"]
+    assert "one rank" in alone.notes["no rows"]
     plain = replace(job, nodes=job.nodes.drop_columns(["iteration"]))
     nothing = ci.analyze(plain, "stragglers")
     assert nothing.rows.num_rows == 0
-    assert "no training steps" in nothing.conventions["no rows"]
+    assert "no training steps" in nothing.notes["no rows"]
     for by in ("rank", "operation"):
         assert ci.analyze(job.rank(1), "stragglers", by=by).summary["slow_rank"] == -1
 
@@ -172,5 +172,5 @@ def test_real_jobs_have_counterparts_for_all(name: str) -> None:
     if not (path := SHARED / name).exists():
         pytest.skip(f"{name} is not there")
     result = ci.analyze(ci.read(path), "stragglers")
-    assert "100.0% of the time" in result.conventions["counterparts"]
+    assert "100.0% of the time" in result.notes["counterparts"]
     assert result.summary["job_slowdown_factor"] >= 1

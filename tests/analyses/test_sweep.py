@@ -338,7 +338,7 @@ def test_runs_without_steps_or_anything() -> None:
     assert "no training steps" in first["reason"]
     assert (second["status"], second["window_ns"]) == ("invalid", None)
     alone = sweep(nothing)
-    assert "nothing" in alone.conventions
+    assert "nothing" in alone.notes
     assert alone.rows["status"].to_pylist() == ["invalid"]
     for options in ({"by": "gpu"}, {"tokens": -1}, {"samples": -8}, {"ranks": "7"},
                     {"steps": "1"}, {"base": "x"}):  # fmt: skip

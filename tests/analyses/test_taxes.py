@@ -169,7 +169,7 @@ def test_round_trips_through_memory_where_counters_tell(demo: Path) -> None:
 def test_without_gpu_work_there_are_no_rows() -> None:
     result = taxes(job([], [(0, 3, 4)]))
     assert result.rows.num_rows == 0
-    assert "nothing ran" in result.conventions["no rows"]
+    assert "nothing ran" in result.notes["no rows"]
 
 
 def test_parts_add_up_on_real_jobs(shared: Path) -> None:

@@ -252,10 +252,10 @@ def test_what_is_between_samples(name: str, unit: str, how: How) -> None:
 def test_nothing_and_nonsense() -> None:
     empty = ci.analyze(job([], [(0, 0, 5, "forward")]), "telemetry")
     assert empty.rows.num_rows == 0
-    assert "no samples" in empty.conventions["no rows"]
+    assert "no samples" in empty.notes["no rows"]
     alone = ci.analyze(job([(-1, 3, "socket power", "W", CLOCK)], []), "telemetry")
     assert alone.rows["rank"].to_pylist() == [None]
-    assert "no GPU work" in alone.conventions["window"]
+    assert "no GPU work" in alone.notes["window"]
     trace = job([(0, 0, "gfx clock", "MHz", CLOCK)], WORK)
     for wrong in ({"by": "rank,node"}, {"by": "moon"}, {"window": "half"}, {"compat": "hta"},
                   {"compat": "charllm", "by": "node"}, {"steps": "each"}, {"ranks": "9"},

@@ -136,7 +136,7 @@ def test_gives_the_figures_of_hta(peer: tuple) -> None:
     if "error" in told:
         assert name in WHY_NOT_HTA
         assert [row["idle_time_us"] for row in rows] == [None]
-        assert "AssertionError" in result.conventions["failed"]
+        assert "AssertionError" in result.notes["failed"]
         return
     for row, figures in zip(rows, told, strict=True):
         assert row == {
@@ -338,7 +338,7 @@ def test_without_gpu_work_there_are_no_rows_and_a_reason(demo: Path) -> None:
             result = ci.analyze(host, name, compat=compat)
             assert result.rows.num_rows == 0
             assert result.summary["ranks"] == 0
-            assert result.conventions["no rows"]
+            assert result.notes["no rows"]
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ def test_the_best_of_several_tells_each_cause() -> None:
     told = ci.analyze(trace, "throttling")
     assert told.summary["power_share"] == pytest.approx(0.4)
     assert told.summary["thermal_share"] == pytest.approx(0.2)
-    assert "2 series of causes" in told.conventions["left out"]
+    assert "2 series of causes" in told.notes["left out"]
     check_analysis(throttling, trace)
 
 
@@ -107,9 +107,7 @@ def test_counters_of_time() -> None:
     power, heat = rows["power"], rows["SW thermal slowdown"]
     assert (power["throttled_share"], power["covered_ns"]) == (pytest.approx(0.5), 3 * SECOND)
     assert (heat["throttled_share"], heat["method"]) == (pytest.approx(1 / 16), "time")
-    assert (
-        "1 samples of counters that fell" in ci.analyze(trace, "throttling").conventions["left out"]
-    )
+    assert "1 samples of counters that fell" in ci.analyze(trace, "throttling").notes["left out"]
 
 
 @pytest.mark.parametrize(
@@ -226,7 +224,7 @@ def test_neither_time_nor_rank_nor_order_matters(shift, ranks) -> None:
 def test_nothing() -> None:
     result = ci.analyze(job([(0, "gfx clock", "MHz", "x", [1, 2])], WHOLE), "throttling")
     assert result.rows.num_rows == 0
-    assert "no telemetry" in result.conventions["no rows"]
+    assert "no telemetry" in result.notes["no rows"]
     assert result.summary["throttled_share"] is None
 
 

@@ -142,7 +142,7 @@ def test_rates_count_only_where_there_is_no_counter() -> None:
     assert rows["PCIe", "sent"]["bytes"] == 3_000_000
     assert rows["PCIe", "sent"]["method"] == "rate"
     assert (rows["NVLink", "sent"]["bytes"], rows["NVLink", "sent"]["method"]) == (9, "counter")
-    assert "2 series of links" in result.conventions["left out"]
+    assert "2 series of links" in result.notes["left out"]
 
 
 def test_nodes_and_jobs_add_up_and_peers_are_apart() -> None:
@@ -246,7 +246,7 @@ def test_nothing_and_nonsense() -> None:
     trace = job([(0, 0, "socket power", "W", "x", every_second([1, 2]))], [(0, 0, SECOND)])
     result = ci.analyze(trace, "traffic")
     assert result.rows.num_rows == 0
-    assert "no rows" in result.conventions
+    assert "no rows" in result.notes
     assert result.summary == {"series": 0, "wraps": 0, "resets": 0}
     for wrong in ({"compat": "hta"}, {"by": "moon"}, {"compat": "charllm", "steps": "each"}):
         with pytest.raises(UsageError):

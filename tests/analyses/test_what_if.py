@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from shared_data import SHARED
 
 import chopper_interop as ci
+from chopper_interop import pandas_view
 from chopper_interop.build import TraceBuilder
 from chopper_interop.demo import make_demo
 from chopper_interop.dvfs import changes
@@ -202,6 +203,8 @@ CHANGES = (
 @settings(max_examples=60)
 @given(strategies.traces(), st.lists(st.sampled_from(CHANGES), min_size=1, max_size=3))
 def test_any_trace_is_timed_anew_as_networkx_does(trace, chosen) -> None:
+    asked = [(one, one.partition("where ")[2]) for one in chosen]
+    chosen = [one for one, where in asked if not where or pandas_view.rows(trace, where).any()]
     timing = timing_of(trace)
     now = changes.applied(timing, changes.parsed(";".join(chosen)))
     graph = nx.DiGraph()
@@ -254,7 +257,7 @@ def test_a_clock_that_is_known_scales_kernels(trace) -> None:
     clock[int(np.flatnonzero(kernels)[0])] = None
     known = trace.annotate(gfxclk_mhz=clock)
     result = ci.analyze(known, "what_if", change="clock=3000 beta=0.5")
-    assert "1 kernels without a known clock" in result.conventions["change: clock=3000 beta=0.5"]
+    assert "1 kernels without a known clock" in result.notes["change: clock=3000 beta=0.5"]
     timing = timing_of(known)
     now = changes.applied(timing, changes.parsed("clock=3000 beta=0.5"))
     changed = now.lag_ns != timing.lag_ns
@@ -285,3 +288,20 @@ def test_real_jobs_are_as_long_as_their_critical_path(name: str) -> None:
         measured, same, without, _ = found.rows.to_pylist()
         assert measured["after_ns"] == same["after_ns"] == path_ns
         assert without["after_ns"] <= path_ns
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("launch=0; scale=0.5 where kind == 'com'", "no node is one where .*kinds are .*comm"),
+        ("scale=0.5 where kind = 'comm'", "write =="),
+        ("scale=0.5 where rank == 0 and kind = 'comm'", "write =="),
+    ],
+)
+def test_a_condition_that_no_node_meets_is_refused(trace, change: str, told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        gained(trace, change)
+
+
+def test_calls_are_told_by_their_work(trace) -> None:
+    assert gained(trace, "calls=0 where kind == 'kernel'")[0] > 0

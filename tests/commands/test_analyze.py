@@ -8,6 +8,7 @@ import inspect
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 from itertools import product
@@ -44,7 +45,9 @@ def made(monkeypatch):
 
 
 def answer(name: str, rows: dict | None = None, **facts) -> Result:
-    return Result(name, pa.table(rows or {"rank": [0]}), facts, {"window": "all"})
+    return Result(
+        name, pa.table(rows or {"rank": [0]}), facts, {"busy": "of GPUs"}, notes={"window": "all"}
+    )
 
 
 def plain(trace) -> Result:
@@ -99,7 +102,9 @@ def test_common_options_go_to_those_that_take_them(tmp_path: Path, run, made) ->
     assert told["optional"]["summary"]["by"] == "phase"
     told = json.loads(run("analyze", path, "-O", "by=layer", "--json")[1])
     assert told["optional"]["summary"]["by"] == "layer"
-    assert run("analyze", path, "plain", "optional", "--by", "phase", "--json")[0] == 0
+    told = json.loads(run("analyze", path, "plain", "optional", "--by", "phase", "--json")[1])
+    assert "--by" in told["plain"]["notes"]
+    assert "--by" not in told["optional"]["notes"]
     status, out, said = run("analyze", path, "plain", "--by", "phase")
     assert (status, out, said.count("\n")) == (2, "", 1)
     assert "--by" in said
@@ -164,6 +169,16 @@ def test_the_list(run, made) -> None:
     assert status == 0
     for told in ("optional  Takes options.", "-O by=rank", "What rows are of.", "no reason"):
         assert told in out
+    status, out, _ = run("analyze", "--list", "optional")
+    assert (status, "optional  Takes" in out, "plain" in out) == (0, True, False)
+    status, _, told = run("analyze", "--list", "plan")
+    assert (status, "did you mean 'plain'?" in told) == (3, True)
+
+
+def test_the_list_names_nothing_that_only_python_knows(run) -> None:
+    out = run("analyze", "--list")[1]
+    assert "`" not in out
+    assert not re.search(r"\b[a-z_]+\.[a-zA-Z_]+\b", out)
 
 
 def test_tables_are_for_people(tmp_path: Path, run, made) -> None:
@@ -189,6 +204,29 @@ def test_tables_are_for_people(tmp_path: Path, run, made) -> None:
     assert all(line == line.rstrip() for line in lines if "window" in line or "span" in line)
 
 
+def test_what_matters_is_shown_and_definitions_if_asked(tmp_path: Path, run, made) -> None:
+    def empty(trace) -> Result:
+        """No rows."""
+        none = pa.table({"busy_ns": pa.array([], pa.int64())})
+        said = {"window": "all", "no rows": "nothing ran"}
+        facts = {"busy_ns": None, "ranks": 0, "by": {"idle_ns": None, "comm_ns": 5}}
+        return Result("empty", none, facts, {"busy": "of GPUs"}, notes=said)
+
+    made(empty=empty, plain=plain)
+    path = sample(tmp_path)
+    status, out, told = run("analyze", path)
+    assert (status, "--definitions" in told) == (0, True)
+    assert out.split("\n")[:4] == [
+        "empty", "no rows: nothing ran", "summary: ranks 0 · by comm_ns 5 ns", "window: all",
+    ]  # fmt: skip
+    assert "of GPUs" not in out
+    out = run("analyze", "-q", path, "--definitions")[1]
+    assert out.count("busy: of GPUs") == 2
+    said = json.loads(run("analyze", path, "--json")[1])["empty"]
+    assert said["notes"] == {"window": "all", "no rows": "nothing ran"}
+    assert said["conventions"] == {"busy": "of GPUs"}
+
+
 def test_names_are_shown_as_they_are_and_lists_cut(tmp_path: Path, run, made) -> None:
     def odd(trace) -> Result:
         """Odd names."""
@@ -199,7 +237,7 @@ def test_names_are_shown_as_they_are_and_lists_cut(tmp_path: Path, run, made) ->
     path = sample(tmp_path)
     out = run("analyze", "-q", path, "--rows", "3")[1]
     lines = [line.split() for line in out.splitlines()]
-    assert lines[2:4] == [["back\\", "0.000", "ms"], ["\\x1b[31mred\\n:bug:", "2.500", "ms"]]
+    assert lines[3:5] == [["back\\", "0.000", "ms"], ["\\x1b[31mred\\n:bug:", "2.500", "ms"]]
     assert "by_step kernel \\x1b[0m, 0, 1, … 4,998 more" in out
     assert "4,999" in run("analyze", "-q", path, "--rows", "0")[1]
 

@@ -123,6 +123,21 @@ def test_losses_can_be_failures(tmp_path: Path, run) -> None:
     assert "file-not-closed" not in run("convert", path, "-o", out, "--on-loss", "ignore")[2]
 
 
+def test_analyze_tells_what_was_lost(tmp_path: Path, run) -> None:
+    path = sample(tmp_path)
+    path.write_bytes(path.read_bytes()[:-2])
+    ask = ("analyze", path, "temporal")
+    out = ("-o", tmp_path / "x.parquet")
+    for more in ((), ("--json",), out):
+        status, stdout, told = run(*ask, *more)
+        assert (status, told.count("file-not-closed")) == (0, 1)
+        assert "--json" not in more or list(json.loads(stdout)) == ["temporal"]
+    for more in ((), out):
+        assert run(*ask, *more, "-q")[2] == "something was lost: 1 file-not-closed\n"
+    assert run(*ask, "--on-loss", "ignore", "-q")[2] == ""
+    assert run(*ask, "--on-loss", "error", "-q")[2].count("file-not-closed") == 1
+
+
 def test_analyze_as_table_json_and_csv(tmp_path: Path, run) -> None:
     path = sample(tmp_path)
     status, table, _ = run("analyze", path, "temporal")
@@ -149,10 +164,24 @@ def test_options_may_stand_anywhere(tmp_path: Path, run) -> None:
     assert (status, said.count("none.json")) == (errors.ReadError.exit_status, 1)
 
 
+def test_full_and_relative_paths_together(tmp_path: Path, run, monkeypatch) -> None:
+    events = [kernel("k", 4, 5, 0)]
+    full, other = (
+        write(tmp_path / f"{rank}.json", events, distributedInfo={"rank": rank, "world_size": 2})
+        for rank in range(2)
+    )
+    monkeypatch.chdir(tmp_path)
+    status, _, told = run("convert", full, other.name, "-o", "x.pftrace")
+    assert status == 0
+    assert {str(full), other.name} <= set(told.split())
+
+
 def test_analyze_of_what_is_neither(run) -> None:
     status, _, told = run("analyze", "temporl")
     assert status == 3
     assert "did you mean 'temporal'?" in told
+    status, _, told = run("analyze", "nothere", "energy")
+    assert (status, "neither a file or folder nor an analysis 'nothere'" in told) == (3, True)
     for missing in ("nope.parquet", "w/nope"):
         status, _, told = run("analyze", missing)
         assert (status, "no such file" in told.lower()) == (errors.ReadError.exit_status, True)

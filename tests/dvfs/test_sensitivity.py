@@ -167,7 +167,7 @@ def test_kernels_without_a_clock_are_like_the_others() -> None:
         if row["ceiling"] == "asked"
     )
     assert total == pytest.approx(300e6, rel=0.02)
-    assert "100 of 300" in result.conventions["clocks that are not known"]
+    assert "100 of 300" in result.notes["clocks that are not known"]
 
 
 def test_one_gpu_and_one_step_are_enough_for_a_law() -> None:
