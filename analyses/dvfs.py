@@ -37,6 +37,8 @@ _CONVENTIONS = {
     "model": "t(f) = t_ref (beta f_ref / f + 1 - beta) between the clock that a kernel ran at and "
     "another, or where enough repeats of it ran at enough clocks, a convex piecewise linear law "
     "a + b / f fitted to them",
+    "first step": "counts for the laws as all others do: a warm-up is better left out of the "
+    "recording",
     "step": "the graph of all ranks timed anew with the kernels' durations at the other clock: "
     "collectives end when their last member does, and slack absorbs what does not matter",
     "communication": "transfers, copies and fills take as long as they did (communication: within "

@@ -63,9 +63,13 @@ class Regression:
     unreliable: Array
 
     def within(self, k: Array, x: Array, target: Array) -> tuple[Array, Array, Array, Array]:
-        """Where laws are asked: beyond what they were fitted to less far than is asked."""
+        """Where laws are asked: beyond what they were fitted to less far than is asked.
+
+        Also how much of the way from `x` to `target` lies there, and the error of slopes there.
+        """
         fast, slow = self.fast[k], self.slow[k]
-        under, over = np.maximum(fast - target, 0.0), np.maximum(target - slow, 0.0)
+        under = np.abs(np.maximum(fast - target, 0.0) - np.maximum(fast - x, 0.0))
+        over = np.abs(np.maximum(target - slow, 0.0) - np.maximum(x - slow, 0.0))
         doubt = np.where(under > 0, _BEYOND_FAST[1], _BEYOND_SLOW[1])
         return _drawn_in(x, fast, slow), _drawn_in(target, fast, slow), under + over, doubt
 

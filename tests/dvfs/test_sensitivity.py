@@ -241,6 +241,17 @@ def test_repeats_are_told_apart_by_shapes(tmp_path: Path) -> None:
     assert key.tolist() == [0, 1, 0]
 
 
+def test_a_clock_that_stays_is_sure_beyond_a_law_too() -> None:
+    rng = np.random.default_rng(16)
+    mhz = rng.uniform(1500, 1900, 200)
+    law = sensitivity.of(job(mhz, 1e6 * 1900 / mhz, period_ns=1000, ranks=8)).regression
+    kernel, x = np.zeros(3, np.int64), 1000 / np.array([1300.0, 1700.0, 2100.0])
+    here, there, way, _ = law.within(kernel, x, x)
+    assert (here == there).all()
+    assert (way == 0).all()
+    assert law.within(kernel[:1], x[1:2], x[2:])[2][0] == pytest.approx(law.fast[0] - x[2])
+
+
 def test_products_have_laws_of_their_own() -> None:
     """One at low clocks that is slower for another reason does not tell what clocks do."""
     rng = np.random.default_rng(13)
