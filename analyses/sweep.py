@@ -93,7 +93,7 @@ _CONVENTIONS = {
     "telemetry": "means over time of each GPU, then over GPUs, by the finest tool that tells nearly "
     "all that the best of them tells, and of its dies where it tells them; peaks are the highest of any GPU. What "
     "was not sampled (gaps of more than 6 usual periods) does not count. Temperature is that of the "
-    "hotspot, else of the GPU, else of its edge; throttling that of the cause that holds longest",
+    "hotspot, else of the GPU, else of its edge; throttling at every moment that of the cause that holds most",
     "energy": "of all GPUs, of the time in which their power is known alone: power_known_share of "
     "it, of the GPU of which least is known; null unless that is 90 %",
     "links of GPUs": "bytes sent and received, of runs the sum over GPUs, while they are known, as traffic "

@@ -168,7 +168,7 @@ def _best(every: Sequence[_Told]) -> list[_Told]:
     for one in every:
         by_cause.setdefault((one.place, one.cause), []).append(one)
     return [
-        min(several, key=lambda t: (METHODS.index(t.method), t.resolution_ns))
+        min(several, key=lambda t: throttle_causes.rank(t.method, t.parts))
         for several in by_cause.values()
     ]
 

@@ -143,7 +143,7 @@ def mean(gpu: Gpu, quantity: Quantity, start: Array, end: Array) -> Mean | None:
         None if no source tells it in any window.
     """
     ways = [
-        Mean(source, *_of_source(source, start, end, is_most=quantity.is_most))
+        Mean(source, *_of_source(source, start, end, is_share=quantity is THROTTLE))
         for source in gpu.told.get(quantity.name, ())
     ]
     told = [way for way in ways if np.isfinite(way.values).any()]
@@ -151,22 +151,20 @@ def mean(gpu: Gpu, quantity: Quantity, start: Array, end: Array) -> Mean | None:
     return next((way for way in told if int(way.known_ns.sum()) >= _MOST * most), None)
 
 
-def _of_source(source: Source, start: Array, end: Array, *, is_most: bool) -> tuple[Array, Array]:
-    """Means by one tool, and how long each is known: dies on average, causes by the most."""
-    counts = source.told.is_counter
-    parts = [_over(samples, start, end, is_rate=counts) for _, samples in source.samples]
+def _of_source(source: Source, start: Array, end: Array, *, is_share: bool) -> tuple[Array, Array]:
+    """Means by one tool, and how long each is known; of dies on average."""
+    between = source.told.is_counter or is_share  # of times, not of moments
+    parts = [_over(samples, start, end, is_between=between) for _, samples in source.samples]
     means = np.stack([mean for mean, _ in parts])
     known = np.maximum.reduce([time for _, time in parts])
-    if is_most:
-        return np.fmax.reduce(means), known
     count = np.isfinite(means).sum(axis=0)
     return np.nansum(means, axis=0) / np.where(count, count, np.nan), known
 
 
-def _over(samples: Samples, start: Array, end: Array, *, is_rate: bool) -> tuple[Array, Array]:
+def _over(samples: Samples, start: Array, end: Array, *, is_between: bool) -> tuple[Array, Array]:
     """Means over windows; where nothing is known between samples, of these themselves."""
     mean, known = lines.of_samples([samples]).means(start, end)
-    if samples.is_logged or is_rate:
+    if samples.is_logged or is_between:
         return mean, known
     first = np.searchsorted(samples.ts, start, "left")
     last = np.searchsorted(samples.ts, end, "right")

@@ -158,12 +158,11 @@ def _best(mean: gpu_means.Mean | None, start: Array, end: Array) -> Seen | None:
 def _over(parts: Sequence[Samples], windows: Sequence[Window]) -> Seen:
     start, end = _bounds(windows)
     told = lines.of_samples(parts)
-    mean, known = told.means(start, end)
+    area, known = told.integrals(start, end)
     covered = int(known.sum())
     if not covered:
         return Seen(np.nan, np.nan, 0)
-    area = float((np.where(known > 0, mean, 0.0) * known).sum())
-    return Seen(area / covered, _peak(parts, told, start, end), covered)
+    return Seen(float(area.sum()) / covered, _peak(parts, told, start, end), covered)
 
 
 def _peak(parts: Sequence[Samples], told: Lines, start: Array, end: Array) -> float:

@@ -100,11 +100,10 @@ def of_gpus(
         way = (at, one.way.link.link, one.way.direction, one.way.port)
         several |= {at} if way in seen else set()
         seen.add(way)
-        means, known = lines.of_samples([one.flow.rates]).means(start, end)
+        carried, known = lines.of_samples([one.flow.rates]).integrals(start, end)
         if known.any():
             there = found.setdefault(at, {})
-            carried = float((np.where(known > 0, means, 0.0) * known).sum()) * 1e-9
-            there[column] = there.get(column, 0.0) + carried
+            there[column] = there.get(column, 0.0) + float(carried.sum()) * 1e-9
     return {at: of for at, of in found.items() if at not in several}
 
 

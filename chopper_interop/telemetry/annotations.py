@@ -158,14 +158,11 @@ def _add_of(  # a source, and where and of what it is asked
     by_die: dict[int, list[Samples]] = {}
     for die, samples in source.samples:
         by_die.setdefault(die, []).append(samples)
-    seen_of = {
-        die: _joined([seen(s, start, end) for s in of], is_most=quantity.is_most)
-        for die, of in by_die.items()
-    }
+    seen_of = {die: _joined([seen(s, start, end) for s in of]) for die, of in by_die.items()}
     if quantity is GFXCLK and len(seen_of) > 1:
         for die, one in seen_of.items():
             _put(made, rows, quantity.columns(die), one)
-    whole = _joined(list(seen_of.values()), is_most=quantity.is_most)
+    whole = _joined(list(seen_of.values()))
     _put(made, rows, quantity.columns(), whole)
     made.put_step(rows, whole.step_ns)
     return whole
@@ -177,21 +174,15 @@ def _put(made: _Columns, rows: Array, columns_: tuple[str, str, str], one: Seen)
             made.put(name, rows, values)
 
 
-def _joined(parts: list[Seen], *, is_most: bool) -> Seen:
-    """What several series say together: dies on average, causes by the most."""
+def _joined(parts: list[Seen]) -> Seen:
+    """What several series of one quantity, as those of dies, say together: the mean."""
     if len(parts) == 1:
         return parts[0]
     means = np.stack([p.mean for p in parts])
     count = np.count_nonzero(~np.isnan(means), axis=0)
-    mean = (
-        np.fmax.reduce(means)
-        if is_most
-        else np.nansum(means, axis=0) / np.where(count, count, np.nan)
-    )
-    least, most = np.stack([p.least for p in parts]), np.stack([p.most for p in parts])
     return Seen(
-        mean,
-        np.fmax.reduce(least) if is_most else np.fmin.reduce(least),
-        np.fmax.reduce(most),
+        np.nansum(means, axis=0) / np.where(count, count, np.nan),
+        np.fmin.reduce([p.least for p in parts]),
+        np.fmax.reduce([p.most for p in parts]),
         np.maximum.reduce([p.step_ns for p in parts]),
     )

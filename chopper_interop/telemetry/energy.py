@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop.columns.compiled import jit
+from chopper_interop.telemetry import lines
 from chopper_interop.telemetry.names import POWER
 from chopper_interop.telemetry.samples import seen
 from chopper_interop.telemetry.stretches import apart
@@ -166,29 +167,8 @@ def drawn(powers: Sequence[Samples], start: Array, end: Array) -> tuple[Array, A
     joules, covered_ns
         Energy while its power is known, and how long that is.
     """
-    joules, covered = np.zeros(len(start)), np.zeros(len(start), np.int64)
-    for power in powers:
-        for sign, moment in ((1, end), (-1, start)):
-            area, known = _until(power, np.asarray(moment, np.int64))
-            joules += sign * area
-            covered += sign * known
-    return joules, covered
-
-
-def _until(power: Samples, moment: Array) -> tuple[Array, Array]:
-    """Energy from the first sample until moments, and how long of it power is known."""
-    ts, value = power.ts, power.value
-    known = ~power.unknown[:-1]
-    width = np.where(known, np.diff(ts), 0)
-    after = value[1:] if power.is_straight else value[:-1]
-    area = np.append(0.0, np.cumsum((value[:-1] + after) / 2 * width))
-    time = np.append(0, np.cumsum(width))
-    at = np.clip(np.searchsorted(ts, moment, "right") - 1, 0, None)
-    since = np.where(power.unknown[at], 0, np.maximum(moment - ts[at], 0))
-    step = np.append(np.diff(ts), 1)[at]
-    rise = np.append(np.diff(value), 0.0)[at] if power.is_straight else 0.0
-    joules = area[at] + (value[at] + rise * (since / step) / 2) * since
-    return joules * 1e-9, time[at] + since
+    watt_ns, covered = lines.of_samples(powers).integrals(start, end)
+    return watt_ns * 1e-9, covered
 
 
 def peak(powers: Sequence[Samples], start: int, end: int) -> float:

@@ -12,7 +12,7 @@ import numpy as np
 from chopper_interop.columns import arrow, gather
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas.kinds import GPU_WORK
-from chopper_interop.telemetry import counters, ends, names
+from chopper_interop.telemetry import counters, ends, names, throttle_causes
 from chopper_interop.telemetry.samples import (
     Samples,
     logged,
@@ -348,7 +348,10 @@ class _Reader:
         whole = {} if _several(parts) else table
         told = {}
         for quantity in self.quantities:
-            sources = self._sources(quantity, whole, ranks)
+            is_throttle = quantity is names.THROTTLE
+            sources = (
+                self._throttle(whole) if is_throttle else self._sources(quantity, whole, ranks)
+            )
             if sources:
                 told[quantity.name] = sources
         counters = {
@@ -392,6 +395,34 @@ class _Reader:
             self.issues.add(BEST, 1, f"rank {ranks[0]}: {quantity.name} of {', '.join(tools)}")
         return tuple(source for *_, source in found)
 
+    def _throttle(self, table: dict[int, dict[str, Any]]) -> tuple[Source, ...]:
+        """All causes that hold a clock down together: one source, of whatever tells each best."""
+        shares, every = [], names.THROTTLE.told
+        for row, series in table.items():
+            told = next((told for told in every if told.match(series["name"])), None)
+            if told is None or series["unit"] not in told.units:
+                continue
+            samples = self._causes(told, row, series)
+            if samples is not None:
+                of = throttle_causes.shares(series["name"], series["unit"], samples)
+                shares += [(series["source"], share) for share in of]
+        for tool, share in shares:
+            self.issues.add(IMPOSSIBLE, share.impossible, f"throttling by {share.cause} of {tool}")
+        found = throttle_causes.of_gpu(shares)
+        return () if found is None else (Source(found[0], every[0], ((-1, found[1]),)),)
+
+    def _causes(self, told: Told, row: int, series: dict[str, Any]) -> Samples | None:
+        """Samples of a series of throttling as it tells them; those of counters are counts."""
+        ts, value = self._finite(row)
+        if not told.is_counter and not told.is_status:
+            share = value * told.units[series["unit"]]
+            possible = (share >= names.THROTTLE.least) & (share <= names.THROTTLE.most)
+            wrong = np.count_nonzero(~possible)
+            self.issues.add(IMPOSSIBLE, wrong, f"{series['name']} of {series['source']}")
+            ts, value = ts[possible], value[possible]
+        ts, value = ends.ended(self._ticks, series, ts, value)
+        return self._sampled(row, ts, value, is_straight=told.is_counter)
+
     def _samples(
         self, quantity: Quantity, told: Told, row: int, series: dict[str, Any]
     ) -> Samples | None:
@@ -401,8 +432,6 @@ class _Reader:
             value *= names.ENERGY_UNITS.get(series["source"], 1.0)
             counter = self._sampled(row, ts, value)
             return None if counter is None else counters.power(counter, quantity.most)
-        if told.is_status:
-            value = np.sign(value)
         possible = (value >= quantity.least) & (value <= quantity.most)
         wrong = np.count_nonzero(~possible)
         self.issues.add(IMPOSSIBLE, wrong, f"{series['name']} of {series['source']}")
@@ -411,7 +440,6 @@ class _Reader:
             return None
         if told.is_logged:
             return logged(ts, value, series["uncertainty_ns"]) if ts.size else None
-        ts, value = ends.ended(self._ticks, series, ts, value)
         return self._sampled(row, ts, value, is_straight=quantity.is_straight)
 
     def _sampled(

@@ -102,7 +102,7 @@ class Lines:
     def _until(self, moment: Array, which: int) -> Array:
         """Integral up to each moment, of the value (0) or of the time (1)."""
         if not len(self):
-            return np.zeros(len(moment))
+            return np.zeros(len(moment), (np.float64, np.int64)[which])
         piece = np.maximum(np.searchsorted(self.start, moment, "right") - 1, 0)
         reached = np.clip(moment, self.start[piece], self.end[piece])
         part = reached - self.start[piece]

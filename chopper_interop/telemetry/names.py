@@ -27,8 +27,16 @@ _DIES = r"(?: XCP 0)?(?: XCD (?P<die>\d+))?"
 of nobody, for nothing says which of them a process computes on."""
 _SYSTEMS_GPU = r"(?:GPU \[\d+\]|\[GPU \d+\]) "
 """How counter tracks of rocprofiler-systems and Omnitrace begin."""
-_CAUSE = r"(?!(?:GPU idle|applications clocks|display clock|low utilization|SW thermal limit))"
-"""What NVML and amd-smi count beside throttling: settings, and a GPU without work."""
+_CAUSE = r"(?P<cause>.+?)(?: XCP \d+)?(?: XCD (?P<die>\d+))?"
+COUNTED_CAUSES = {
+    "sw_power_cap": "SW power cap",
+    "hw_slowdown": "HW slowdown",
+    "sync_boost": "sync boost",
+    "sw_thermal_slowdown": "SW thermal slowdown",
+    "hw_thermal_slowdown": "HW thermal slowdown",
+    "hw_power_brake_slowdown": "HW power brake slowdown",
+}
+"""Counters of nvidia-smi since driver 555, microseconds → what statuses call the cause."""
 
 
 @dataclass(frozen=True)
@@ -79,8 +87,6 @@ class Quantity:
         What tells it, the best first of what is sampled equally well.
     is_straight
         Whether it goes straight from sample to sample; it holds otherwise.
-    is_most
-        Whether of several series the most counts (causes of one effect), not the mean (dies).
     """
 
     name: str
@@ -89,7 +95,6 @@ class Quantity:
     most: float
     told: tuple[Told, ...]
     is_straight: bool = False
-    is_most: bool = False
 
     def columns(self, die: int | None = None) -> tuple[str, str, str]:
         """Columns of its mean, least and most."""
@@ -154,14 +159,19 @@ THROTTLE = Quantity(
     0.0,
     1.0,
     (
-        Told(rf"throttle share {_CAUSE}.+", _SHARE),
-        Told(rf"throttle activity {_CAUSE}.+", _SHARE),
-        Told(rf"throttle status(?: {_CAUSE}.+)?", {"": 1.0}, is_status=True),
+        Told(rf"throttle share {_CAUSE}", _SHARE),
+        Told(rf"throttle time {_CAUSE}", {"ns": 1e-9}, is_counter=True),
+        Told(
+            rf"clocks_event_reasons_counters_(?P<cause>{'|'.join(COUNTED_CAUSES)})",
+            {"us": 1e-6, "µs": 1e-6, "": 1e-6},
+            is_counter=True,
+        ),
+        Told(rf"throttle activity {_CAUSE}", _SHARE),
+        Told(rf"throttle status(?: {_CAUSE})?", {"": 1.0}, is_status=True),
     ),
-    is_most=True,
 )
-"""Of several causes the most counts: their times may or may not overlap, so the clock was held
-down for at least that share."""
+"""What holds a clock down; `telemetry.throttle_causes` tells causes apart, and what they are together.
+Masks of causes are not here: converters tell each bit as a status."""
 
 QUANTITIES = (GFXCLK, MEMCLK, POWER, TEMPERATURE, THROTTLE)
 

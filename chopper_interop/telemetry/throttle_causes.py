@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop.telemetry import counters
+from chopper_interop.telemetry.names import COUNTED_CAUSES, THROTTLE, Told
 from chopper_interop.telemetry.samples import Samples
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -49,40 +50,12 @@ _BITS = (
     (0x100, "display clock setting"),
 )
 """Bits of NVML's mask of reasons."""
-_COUNTED = {
-    "sw_power_cap": "SW power cap",
-    "hw_slowdown": "HW slowdown",
-    "sync_boost": "sync boost",
-    "sw_thermal_slowdown": "SW thermal slowdown",
-    "hw_thermal_slowdown": "HW thermal slowdown",
-    "hw_power_brake_slowdown": "HW power brake slowdown",
-}
-"""Counters of nvidia-smi since driver 555, microseconds."""
-_PART = r"(?: XCP \d+)?(?: XCD (?P<die>\d+))?"
 UNTOLD = "not told"
 """Cause where a tool says only that the clock is held down."""
 
-
-@dataclass(frozen=True)
-class _Told:
-    name: str
-    method: str
-    units: dict[str, float]
-    is_counter: bool = False
-
-
 _TOLD = (
-    _Told(rf"throttle share (?P<cause>.+?){_PART}", RESIDENCY, {"%": 0.01}),
-    _Told(rf"throttle time (?P<cause>.+?){_PART}", TIME, {"ns": 1.0}, is_counter=True),
-    _Told(
-        rf"clocks_event_reasons_counters_(?P<cause>{'|'.join(_COUNTED)})",
-        TIME,
-        {"us": 1e3, "µs": 1e3, "": 1e3},
-        is_counter=True,
-    ),
-    _Told(rf"throttle activity (?P<cause>.+?){_PART}", ACTIVITY, {"%": 0.01}),
-    _Told(rf"throttle status(?: (?P<cause>.+?))?{_PART}", STATUS, {"": 1.0}),
-    _Told(r"throttle reasons active(?P<cause>)", REASONS, {"": 1.0}),
+    *zip(THROTTLE.told, (RESIDENCY, TIME, TIME, ACTIVITY, STATUS), strict=True),
+    (Told(r"throttle reasons active(?P<cause>)", {"": 1.0}), REASONS),
 )
 
 
@@ -124,25 +97,26 @@ def shares(name: str, unit: str, samples: Samples) -> Iterator[Share]:
     found = _told(name, unit)
     if found is None:
         return
-    told, cause = found
-    if told.method == REASONS:
+    told, method, cause = found
+    if method == REASONS:
         yield from _of_mask(samples)
         return
     if told.is_counter:
-        yield _counted(_COUNTED.get(cause, cause), told, unit, samples)
+        yield _counted(COUNTED_CAUSES.get(cause, cause), told, unit, samples)
         return
     value = samples.value * told.units[unit]
-    value = np.sign(value) if told.method == STATUS else value
+    value = np.sign(value) if told.is_status else value
     possible = (value >= 0) & (value <= 1)
     held = samples.held(np.where(possible, value, 0.0), samples.unknown | ~possible)
-    yield Share(cause or UNTOLD, told.method, held, int(np.count_nonzero(~possible)))
+    yield Share(cause or UNTOLD, method, held, int(np.count_nonzero(~possible)))
 
 
-def _told(name: str, unit: str) -> tuple[_Told, str] | None:
-    for told in _TOLD:
-        found = re.fullmatch(told.name, name)
+def _told(name: str, unit: str) -> tuple[Told, str, str] | None:
+    """What a series is called, and by which method it tells which cause."""
+    for told, method in _TOLD:
+        found = told.match(name)
         if found and unit in told.units:
-            return told, found["cause"] or ""
+            return told, method, found["cause"] or ""
     return None
 
 
@@ -159,12 +133,46 @@ def _of_mask(samples: Samples) -> Iterator[Share]:
         yield Share(UNTOLD, REASONS, samples.held(other.astype(np.float64), samples.unknown))
 
 
-def _counted(cause: str, told: _Told, unit: str, samples: Samples) -> Share:
+def _counted(cause: str, told: Told, unit: str, samples: Samples) -> Share:
     """Rise of a counter of time by the time that it took; one that fell was set back."""
     slack = samples.resolution_ns
-    found = counters.rises(samples, 1.0, factor=told.units[unit] * 1e-9, slack_ns=slack)
+    found = counters.rises(samples, 1.0, factor=told.units[unit], slack_ns=slack)
     held = found.rates.held(np.minimum(found.rates.value, 1.0), found.rates.unknown)
     return Share(cause, TIME, held, len(found.impossible))
+
+
+def rank(method: str, parts: Sequence[Samples]) -> tuple[int, int]:
+    """How well a tool's series tell a cause, the best first: by method, then by their resolution."""
+    return METHODS.index(method), max(s.resolution_ns for s in parts)
+
+
+def of_gpu(told: Iterable[tuple[str, Share]]) -> tuple[str, Samples] | None:
+    """The share of time in which the clock of a GPU was held down, by whatever tells each cause best.
+
+    Parameters
+    ----------
+    told
+        Tools, and what they tell of it.
+
+    Returns
+    -------
+    tuple or None
+        Tools, and shares until the next sample; None if nothing is known.
+    """
+    by_cause: dict[str, dict[tuple[str, str], list[Samples]]] = {}
+    for tool, share in told:
+        if class_of(share.cause) in HOLDING:
+            of_cause = by_cause.setdefault(share.cause, {})
+            of_cause.setdefault((share.method, tool), []).append(share.samples)
+    if not by_cause:
+        return None
+    best = {
+        cause: min(ways.items(), key=lambda way: rank(way[0][0], way[1]))
+        for cause, ways in by_cause.items()
+    }
+    found = together({cause: parts for cause, (_, parts) in best.items()})
+    tools = ", ".join(sorted({tool for (_, tool), _ in best.values()}))
+    return None if found.unknown.all() else (tools, found)
 
 
 def together(by_cause: dict[str, list[Samples]]) -> Samples:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import chopper_interop as ci
 from chopper_interop.analyses.throttling import throttling
+from chopper_interop.annotate import annotate
 from chopper_interop.build import TraceBuilder
 from chopper_interop.columns import arrow
 from chopper_interop.demo import make_demo
@@ -240,8 +241,55 @@ def test_other_analyses_tell_the_same_share() -> None:
         series = builder.series(-1, name, unit, "amd-smi", device=0)
         builder.samples(series, ts[:count], np.array(value, np.float64))
     trace = builder.finish()
+    assert told_by_all(trace) == pytest.approx([0.25] * 3)
+
+
+def told_by_all(trace: ci.Trace) -> list[float | None]:
+    """Share of time by `throttling`, and by the analyses that have it beside other figures."""
     shares = [throttling(trace).rows.to_pylist()[0]["throttled_share"]]
-    shares += [
-        ci.analyze(trace, name).rows["throttle_share"][0].as_py() for name in ("imbalance", "sweep")
+    return shares + [
+        ci.analyze(trace, name).rows.to_pylist()[0].get("throttle_share")
+        for name in ("imbalance", "sweep")
     ]
-    assert shares == pytest.approx([0.25] * 3)
+
+
+COUNTS = np.arange(9)
+HELD_ALIKE = {
+    "one of eight dies": (
+        [(f"throttle share PPT XCD {x}", "%", [100 * (x == 0)] * 9) for x in range(8)], 1 / 8,
+    ),
+    "the driver's counter": (
+        [("clocks_event_reasons_counters_sw_power_cap", "us", COUNTS * 5e5)], 1 / 2,
+    ),
+    "DCGM's counter": ([("throttle time thermal", "ns", COUNTS * 25e7)], 1 / 4),
+    "two causes in turn": (
+        [
+            ("throttle share PPT", "%", np.resize([100, 0], 9)),
+            ("throttle share HBM thermal", "%", np.resize([0, 100], 9)),
+        ],
+        1,
+    ),
+    "the better method": (
+        [("throttle share PPT", "%", [30] * 9), ("throttle status PPT", "", [1] * 9)], 0.3,
+    ),
+    "another cause by a worse method": (
+        [("throttle share PPT", "%", [30] * 9), ("throttle status PROCHOT", "", [1] * 9)], 1,
+    ),
+    "a setting": ([("throttle status applications clocks setting", "", [1] * 9)], None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", HELD_ALIKE)
+def test_all_analyses_tell_one_share(case: str) -> None:
+    series, expected = HELD_ALIKE[case]
+    told = [(0, name, unit, "smi", values) for name, unit, values in series]
+    power = (0, "socket power", "W", "smi", [500] * 9)
+    for work in ([], [(0, 0, 8 * SECOND)]):
+        trace = annotate(job([*told, power], work))
+        shares = told_by_all(trace)
+        if expected is None:
+            assert shares[1:] == [None, None]
+            continue
+        assert shares == pytest.approx([expected] * 3)
+        if work:
+            assert trace.nodes["throttle_share"].to_pylist() == pytest.approx([expected])

@@ -218,6 +218,9 @@ def test_dies_one_by_one_and_together() -> None:
         ("throttle_share", "throttle share low utilization", "%", 25, None),
         ("throttle_share", "throttle status GPU idle", "", 1, None),
         ("throttle_share", "throttle residency PPT", "", 25, None),
+        ("throttle_share", "throttle share PPT XCP 0 XCD 1", "%", 25, 0.25),
+        ("throttle_share", "throttle share PPT", "%", 125, None),
+        ("throttle_share", "throttle time power", "ns", 0, 0),
     ],
 )
 def test_what_series_are_called(column, name, unit, value, expected) -> None:
@@ -230,12 +233,12 @@ def test_a_profilers_own_numbers_of_gpus_are_told_as_an_assumption() -> None:
     assert counts(trace_of([(2, 3)], [power]))["telemetry-by-number"] == 1
 
 
-def test_the_most_of_several_causes_counts() -> None:
+def test_the_most_of_several_causes_counts_at_every_moment() -> None:
     series = [
         ("throttle share PPT", "%", [(0, 10), (10, 30), (20, 0)]),
         ("throttle share HBM thermal", "%", [(0, 0), (10, 80), (20, 0)]),
     ]
-    assert told(trace_of([(5, 10)], series), "throttle_share") == [0.4]
+    assert told(trace_of([(5, 10)], series), "throttle_share") == [0.45]  # 0.1, then 0.8
 
 
 def test_the_finest_source_is_taken() -> None:
