@@ -190,8 +190,21 @@ def _lacking(known: Sensitivities, cases: dict[str, _Case]) -> dict[str, str]:
     if not total:
         found["no rows"] = "the trace has no kernels"
     elif not any(case.is_known for case in cases.values()):
-        found["no rows"] = "no clock is known: neither telemetry nor counters tell one"
+        found["no rows"] = _no_clock(known, missing=missing == total)
     return found
+
+
+def _no_clock(known: Sensitivities, *, missing: bool) -> str:
+    """Which clock it is that is not known."""
+    if not missing:
+        return "the clock of kernels is known, but none to compare it with: -O clock=MHZ says one"
+    names = known.repeats.trace.series["name"].to_pylist()
+    if any(name.endswith(("sclk", "gfx clock", "SM clock")) for name in names):
+        return (
+            "no clock of a kernel is known: those that were sampled are of GPUs on which no rank is "
+            "known to compute, or of another time; --map-device can tell, as rpd:0=rank0"
+        )
+    return "no clock is known: neither telemetry nor counters tell one"
 
 
 class _Steps:

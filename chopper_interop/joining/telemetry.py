@@ -11,7 +11,6 @@ from chopper_interop.build import concat
 from chopper_interop.clocks import hosts as host_clocks
 from chopper_interop.clocks import relations as clocks
 from chopper_interop.columns import arrow
-from chopper_interop.errors import UsageError
 from chopper_interop.gpus import devices
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.joining import captures, source_clocks, telemetry_clocks
@@ -186,7 +185,7 @@ def _told(
     ranks = {r.rank: r for r in around.trace.meta.ranks}
     name, path = fragment.files.converter.name, str(fragment.files.paths[0])
     return {
-        number: (_owner_of(rule, rule.target_of(number)[0], ranks), devices.BY_USER)
+        number: (devices.owner(rule, number, ranks), devices.BY_USER)
         for number, rule in devices.told(around.rules, name, path, theirs).items()
     }
 
@@ -204,21 +203,6 @@ def _untold(
     unknown = [t for t in rest if t in guessed or not found]
     around.issues.add(DEVICES_UNKNOWN, len(unknown), fragment.trace.meta.sources[0].path)
     return found
-
-
-def _owner_of(rule: Rule, target: int, ranks: dict[int, Rank]) -> Owner:
-    if rule.is_rank:
-        if target not in ranks:
-            raise UsageError(f"--map-device {rule.text}: there is no rank {target}")
-        return target, ranks[target].device
-    owners = [r.rank for r in ranks.values() if r.device == target]
-    if len(owners) != 1:
-        several = f"ranks {', '.join(map(str, owners))} compute" if owners else "no rank computes"
-        raise UsageError(
-            f"--map-device {rule.text}: {several} on a device {target}",
-            hint="name the rank instead, as in amd-smi:0=rank3",
-        )
-    return owners[0], target
 
 
 def _owners(
