@@ -181,13 +181,6 @@ class _Case:
         return bool((self.durations.key >= 0).any())
 
 
-_NO_CLOCK = "no clock is known: neither telemetry nor counters tell one"
-_NOT_ASKED = (
-    "clocks that kernels ran at are known, but not those that are asked about: say in a file of your "
-    "own what the highest of these GPUs is (gpus=), or ask about another (clock=)"
-)
-
-
 def _lacking(known: Sensitivities, cases: dict[str, _Case]) -> dict[str, str]:
     """What kernels' clocks, and so how much longer they took, is not known of."""
     found = {}
@@ -213,7 +206,7 @@ def _lacking(known: Sensitivities, cases: dict[str, _Case]) -> dict[str, str]:
     if not total:
         found["no rows"] = "the trace has no kernels"
     elif not any(case.is_known for case in cases.values()):
-        found["no rows"] = _NO_CLOCK if missing == total else _NOT_ASKED
+        found["no rows"] = _no_clock(known, missing=missing == total)
     return found
 
 
@@ -229,6 +222,19 @@ def _above(known: Sensitivities, highest: Array) -> dict[str, str]:
         "the loss is less by that, or below 0; a file of your own can tell a higher one (gpus=)"
     )
     return {"above the highest clock": told}
+
+
+def _no_clock(known: Sensitivities, *, missing: bool) -> str:
+    """Which clock it is that is not known."""
+    if not missing:
+        return "the clock of kernels is known, but none to compare it with: -O clock=MHZ says one"
+    names = known.repeats.trace.series["name"].to_pylist()
+    if any(name.endswith(("sclk", "gfx clock", "SM clock")) for name in names):
+        return (
+            "no clock of a kernel is known: those that were sampled are of GPUs on which no rank is "
+            "known to compute, or of another time; --map-device can tell, as rpd:0=rank0"
+        )
+    return "no clock is known: neither telemetry nor counters tell one"
 
 
 class _Steps:

@@ -43,7 +43,8 @@ DEVICE_UNKNOWN = Fault(
     "monitor-device-unknown",
     Severity.INFO,
     "GPUs are monitored by numbers of the management tool, and the database does not say which of "
-    "them the GPUs of its operations are; their series belong to the node.",
+    "them the GPUs of its operations are; their series belong to the node. --map-device can tell, "
+    "as rpd:0=rank0.",
 )
 
 _NUMBER = r"^\s*[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?\s*$"

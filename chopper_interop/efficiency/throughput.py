@@ -10,12 +10,10 @@ import numpy as np
 from chopper_interop.activity import windows
 from chopper_interop.columns import gather
 from chopper_interop.errors import UsageError
-from chopper_interop.peers import charllm as peers_charllm
 from chopper_interop.schemas.kinds import GPU_WORK
 from chopper_interop.telemetry import energy
-from chopper_interop.telemetry.gpus import gpus
+from chopper_interop.telemetry.gpus import gpus, without_work
 from chopper_interop.telemetry.names import POWER
-from chopper_interop.telemetry.samples import sampled
 from chopper_interop.timing import spans
 
 if TYPE_CHECKING:
@@ -163,7 +161,8 @@ def power(trace: Trace, mine: Collection[int]) -> Power:
     """Power of the GPUs on which these ranks work; of a trace without such work, of all GPUs."""
     work = np.isin(trace.array("kind"), [int(k) for k in GPU_WORK])
     if not work.any():
-        return Power([[_samples(gpu)] for gpu in peers_charllm.drawn(trace)], 0)
+        told = [energy.best_of(gpu) for gpu in without_work(trace, (), (POWER,))]
+        return Power([[samples for _, samples in powers] for powers in told if powers], 0)
     places = _places(trace, np.flatnonzero(work))
     of_each: Powers = []
     for gpu in gpus(trace, quantities=(POWER,)):
@@ -185,10 +184,6 @@ def _places(trace: Trace, rows: Array) -> set[tuple[int, int]]:
 
 def of_telemetry(found: Power) -> list[Stretch]:
     """The time of which the power of all GPUs was sampled, as one stretch."""
-    first = max((powers[0].ts[0] for powers in found.of_each), default=0)
-    last = min((powers[0].ts[-1] for powers in found.of_each), default=0)
+    first = max((min(one.ts[0] for one in powers) for powers in found.of_each), default=0)
+    last = min((max(one.ts[-1] for one in powers) for powers in found.of_each), default=0)
     return [Stretch(windows.WHOLE, (), None, int(first), int(last))] if last > first else []
-
-
-def _samples(gpu: peers_charllm.Drawn) -> Samples:
-    return sampled(gpu.ts, gpu.watts, 0, is_straight=True)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from chopper_interop.schemas.meta import Rank
     from chopper_interop.trace import Trace
 
     Array = npt.NDArray[Any]
@@ -133,6 +134,29 @@ def told(
                     f"{number} of {path}"
                 )
     return found
+
+
+def owner(rule: Rule, number: int, ranks: dict[int, Rank]) -> tuple[int, int]:
+    """The rank that a rule says computes on a source's GPU, and its number of the device.
+
+    Raises
+    ------
+    UsageError
+        There is no such rank, or not one alone.
+    """
+    target, is_rank = rule.target_of(number)
+    if is_rank:
+        if target not in ranks:
+            raise UsageError(f"--map-device {rule.text}: there is no rank {target}")
+        return target, ranks[target].device
+    owners = [r.rank for r in ranks.values() if r.device == target]
+    if len(owners) != 1:
+        several = f"ranks {', '.join(map(str, owners))} compute" if owners else "no rank computes"
+        raise UsageError(
+            f"--map-device {rule.text}: {several} on a device {target}",
+            hint="name the rank instead, as in amd-smi:0=rank3",
+        )
+    return owners[0], target
 
 
 def numbers(trace: Trace) -> list[int]:

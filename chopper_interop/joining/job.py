@@ -22,7 +22,16 @@ from chopper_interop.edges import collectives
 from chopper_interop.errors import AmbiguousRunError, ReadError, UsageError
 from chopper_interop.gpus import devices
 from chopper_interop.issues import Fault, IssueLog, Severity
-from chopper_interop.joining import copies, host_et, processes, rematch, same_run, source_clocks
+from chopper_interop.joining import (
+    captures,
+    copies,
+    host_et,
+    monitors,
+    processes,
+    rematch,
+    same_run,
+    source_clocks,
+)
 from chopper_interop.joining.telemetry import Surroundings, with_telemetry
 from chopper_interop.schemas.meta import (
     ORDER,
@@ -103,12 +112,15 @@ def assemble(
     run, fits = _run(timed, fragments, about, issues)
     ranks = [rank for f in run.timing for rank in f.trace.ranks]
     source_clocks.refuse_unused(clock_rules, fragments, ranks)
+    _refuse_unused(rules, run, telemetry)
+    about_ranks = {r.rank: r for f in run.timing for r in f.trace.meta.ranks}
+    run = replace(run, timing=[monitors.told(f, rules, about_ranks) for f in run.timing])
     meta = _meta(name, fragments, run, fits)
     meta = replace(meta, offsets=source_clocks.offsets(about))
-    _refuse_unused(rules, run.passes + telemetry if run.timing else [])
     if run.timing:
         trace = _joined(run, meta, issues)
     else:
+        captures.refuse_other_machines(fragments)
         trace, telemetry = _of_telemetry(telemetry, meta, about)
     known = [d for f in fragments for d in f.trace.meta.devices]
     for fragment in run.passes:
@@ -197,11 +209,12 @@ def _with_counters(
     return trace.with_meta(device_matches=(*trace.meta.device_matches, *found))
 
 
-def _refuse_unused(rules: Sequence[Rule], joined: list[Fragment]) -> None:
+def _refuse_unused(rules: Sequence[Rule], run: same_run.Joined, sampled: list[Fragment]) -> None:
     """Raise `UsageError` for what the user says of a device that is not joined to another."""
-    numbers = [
-        (f.files.converter.name, str(f.files.paths[0]), devices.numbers(f.trace)) for f in joined
-    ]
+    joined = run.passes + sampled if run.timing else []
+    of_each = [(f, devices.numbers(f.trace)) for f in joined]
+    of_each += [(f, monitors.numbers(f.trace)) for f in run.timing]
+    numbers = [(f.files.converter.name, str(f.files.paths[0]), told) for f, told in of_each]
     for rule in rules:
         if not any(devices.told([rule], *source) for source in numbers):
             named = "" if rule.source == devices.ANY else f" {rule.source!r}"

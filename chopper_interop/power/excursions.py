@@ -76,24 +76,21 @@ def of(
 
     Returns
     -------
-    parts, idle
-        Also those that are left out, as they are idle and nothing tells a limit of them.
+    parts, bare
+        Also those that are left out, as nothing tells a limit of them.
     """
     power_limits.check(places, gpus)
     known = [drawn for drawn in map(_drawn, places) if len(drawn.known)]
     those, powers = [d.place for d in known], [d.known for d in known]
-    limits = power_limits.of(trace, those, powers, limit_w, gpus)
-    bare = [n for n, limit in enumerate(limits) if limit is None]
-    guessed = power_limits.of_model([those[n] for n in bare], [powers[n] for n in bare])
-    for n, limit in zip(bare, guessed, strict=True):
-        limits[n] = limit
-    parts, idle = [], []
-    for drawn, limit in zip(known, limits, strict=True):
+    parts, bare = [], []
+    for drawn, limit in zip(
+        known, power_limits.of(trace, those, powers, limit_w, gpus), strict=True
+    ):
         if limit is None:
-            idle.append(drawn.place)
+            bare.append(drawn.place)
         else:
             parts += _parts(drawn, power_limits.Limit(limit.lines.times(above), limit.by))
-    return parts, idle
+    return parts, bare
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from shared_data import SHARED
 import chopper_interop as ci
 from chopper_interop import registry
 from chopper_interop.converters.rpd import read, sniff
+from chopper_interop.errors import UsageError
 from chopper_interop.files.inputs import head
 from chopper_interop.schemas.kinds import EdgeKind
 from chopper_interop.testing import check_converter
@@ -190,3 +191,20 @@ def test_each_real_input_is_taken_by_one_converter_at_most():
     found = {p.name: [c.name for c in registry.sniffed(head(p))] for p in paths}
     assert all(len(names) <= 1 for names in found.values())
     assert np.all([found[p.name] == ["rpd"] for p in REAL])
+
+
+def test_the_user_can_tell_which_monitored_gpu_is_whose(tmp_path):
+    path = tmp_path / "x.rpd"
+    base = rpd.Base(path)
+    base.operation("KernelExecution", 10, 20, "k")
+    for device in range(4):
+        base.monitor(device, 5, 30, str(1000 + device))
+    base.close()
+    assert "--map-device" in ci.analyze(ci.read(path), "dvfs").conventions["no rows"]
+    trace = ci.read(path, map_device=["rpd:1=rank0"])
+    assert trace.annotated("gfxclk_mhz").tolist() == [1001.0]
+    assert "-O clock=" in ci.analyze(trace, "dvfs").conventions["no rows"]
+    (match,) = trace.meta.device_matches
+    assert (match.number, match.rank, match.known_by) == (1, 0, "the user")
+    with pytest.raises(UsageError, match="has such a GPU"):
+        ci.read(path, map_device=["rpd:9=rank0"])
