@@ -162,6 +162,19 @@ THROTTLE = Quantity(
 )
 """Of several causes the most counts: their times may or may not overlap, so the clock was held
 down for at least that share."""
+EDGE = Quantity(
+    "edge_temperature",
+    "c",
+    -273.15,
+    1e4,
+    (Told(r"temperature edge", _CELSIUS),),
+    is_straight=True,
+)
+"""Of the die's edge: all that CharLLM-PPT and older tools sample on AMD."""
+UTILIZATION = Quantity(
+    "utilization", "share", 0.0, 1.0, (Told(r"GFX activity(?: XCP 0)?", {"%": 0.01}),)
+)
+"""How much of the time something ran, as the tool says."""
 
 QUANTITIES = (GFXCLK, MEMCLK, POWER, TEMPERATURE, THROTTLE)
 

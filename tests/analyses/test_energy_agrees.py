@@ -1,0 +1,105 @@
+"""Energy and numbers of GPUs of one job: `energy`, `efficiency` and `sweep` say the same of it."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import chopper_interop as ci
+from chopper_interop.analyses.efficiency import efficiency
+from chopper_interop.analyses.energy import energy
+from chopper_interop.analyses.sweep import sweep
+from chopper_interop.build import TraceBuilder
+from chopper_interop.schemas.kinds import Kind, LaneKind
+from chopper_interop.schemas.meta import Device
+
+SECOND = 10**9
+LONG = 100
+"""Seconds that work and telemetry last, where nothing else is said."""
+EVERY_SECOND = range(LONG + 1)
+
+
+def job(
+    work: list[tuple[int, int]],
+    series: list[tuple[int, int, str, str, Any, Any]],
+    product: str = "",
+) -> ci.Trace:
+    """Ranks that work on devices all of the time; series of rank, device, name, tool, s, values."""
+    builder = TraceBuilder()
+    for rank, device in work:
+        lane = builder.lane(rank, LaneKind.STREAM, 1, "s", device)
+        builder.nodes(
+            kind=int(Kind.KERNEL), name="gemm", rank=rank, lane=lane,
+            ts=np.array([0, LONG // 2]) * SECOND, dur=np.full(2, LONG // 2 * SECOND),
+        )  # fmt: skip
+    for rank, device, name, tool, seconds, values in series:
+        ts = (np.array(seconds, float) * SECOND).astype(np.int64)
+        row = builder.series(rank, name, UNITS[name], tool, device=device)
+        builder.samples(row, ts, np.broadcast_to(np.array(values, float), ts.shape).copy())
+    trace = builder.finish()
+    numbers = {device for _, device in work} | {device for _, device, *_ in series}
+    devices = tuple(Device("", number, name=product) for number in sorted(numbers))
+    return trace.with_meta(devices=devices) if product else trace
+
+
+UNITS = {"socket power": "W", "energy": "J", "gfx clock": "MHz", "GFX activity": "%"}
+
+
+def power(rank: int, device: int, watts: Any = 500.0, seconds: Any = EVERY_SECOND) -> tuple:
+    return (rank, device, "socket power", "amd-smi", seconds, watts)
+
+
+def clock(rank: int, device: int) -> tuple:
+    return (rank, device, "gfx clock", "amd-smi", EVERY_SECOND, 1500.0)
+
+
+def counter(rank: int, device: int, watts: float = 450.0) -> tuple:
+    return (rank, device, "energy", "smi", EVERY_SECOND, watts * np.arange(LONG + 1))
+
+
+def told(trace: ci.Trace) -> dict[str, list[Any]]:
+    """Energies, numbers of GPUs and of those without known power by each analysis."""
+    found = efficiency(trace, tokens=1000).summary
+    row = sweep(trace, tokens=1000).rows.to_pylist()[0]
+    by_job = energy(trace, by="job").rows.to_pylist()
+    whole = by_job[0] if by_job else {"energy_j": None, "gpus": 0, "gpus_unknown": 0}
+    return {
+        "energy_j": [whole["energy_j"], found["energy_j"], row.get("energy_j")],
+        "gpus": [whole["gpus"] + whole["gpus_unknown"], found["gpus"], row.get("gpus")],
+        "j_per_token": [found["j_per_token"], row.get("j_per_token")],
+        "unknown": [
+            whole["gpus_unknown"],
+            found["gpus_unknown"],
+            (row.get("gpus") or 0) - (row.get("power_gpus") or 0),
+        ],
+    }
+
+
+def spiked(value: float) -> Any:
+    watts = np.full(LONG + 1, 500.0)
+    watts[50] = value
+    return watts
+
+
+FINE = (-1, 0, "socket power", "recorder", np.arange(0, 10.01, 0.02), 500.0)
+ALONE = {
+    "power": ([power(-1, 0)], 50_000, 1),
+    "a finer tool for 10 s of 100": ([power(-1, 0), FINE], 50_000, 1),
+    "a value that means that there is none": ([power(-1, 0, spiked(2**32 - 1))], 50_000, 1),
+    "an error": ([power(-1, 0, spiked(-1))], 50_000, 1),
+    "an energy counter alone": ([counter(-1, 0)], 45_000, 1),
+    "a counter beside power": (
+        [(-1, 0, "socket power", "smi", EVERY_SECOND, 500.0), counter(-1, 0)], 45_000, 1,
+    ),
+    "two GPUs": ([power(-1, 0), power(-1, 1, 300)], 80_000, 2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ALONE)
+def test_telemetry_alone(case: str) -> None:
+    series, joules, gpus = ALONE[case]
+    found = told(job([], series))
+    assert found["energy_j"] == pytest.approx([joules] * 3)
+    assert found["j_per_token"] == pytest.approx([joules / 1000] * 2)
+    assert found["gpus"] == [gpus] * 3
+    assert found["unknown"] == [0] * 3
