@@ -43,7 +43,8 @@ NO_POWER = Fault(
     "power-unknown",
     Severity.INFO,
     "GPUs whose telemetry tells no power, as second dies and partitions do not have one of their "
-    "own, or 0 W throughout: power and energy of their work are not known.",
+    "own, or 0 W throughout: power of their work is not known, and energy only of second dies, as a part "
+    "of their module's.",
 )
 FROM_COUNTER = Fault(
     "power-from-counter",
@@ -53,7 +54,8 @@ FROM_COUNTER = Fault(
 OF_MODULE = Fault(
     "power-of-module",
     Severity.INFO,
-    "GPUs that are one of two dies of a module: the power that the first die tells is that of both.",
+    "GPUs that are one of two dies of a module: the power that the first die tells is that of both, "
+    "and its energy is shared among the work of both.",
 )
 IMPOSSIBLE = Fault(
     "telemetry-impossible",

@@ -77,7 +77,7 @@ def boards(
         found = gpus(trace, quantities=quantities, every=True)
     else:
         found = without_work(trace, (), QUANTITIES)
-    made = _joined(trace, found)
+    made = joined(trace, found)
     if mine is None:
         return made
     chosen = (replace(one, dies=_of_ranks(one.dies, mine)) for one in made)
@@ -107,8 +107,8 @@ def _of_ranks(dies: Sequence[Gpu], mine: Collection[int]) -> tuple[Gpu, ...]:
     return tuple(die for die in dies if set(die.ranks or (die.rank,)) & set(mine))
 
 
-def _joined(trace: Trace, found: Sequence[Gpu]) -> list[Board]:
-    """GPUs, those that tell no power with the other die of their module if that one does."""
+def joined(trace: Trace, found: Sequence[Gpu]) -> list[Board]:
+    """Some GPUs, those that tell no power with the other die of their module if that one does."""
     telling: dict[tuple[str, int], list[int]] = {}
     lacking: list[tuple[int, tuple[str, int]]] = []
     for i, gpu in enumerate(found):

@@ -9,6 +9,7 @@ import chopper_interop as ci
 from chopper_interop.analyses.efficiency import efficiency
 from chopper_interop.analyses.energy import energy
 from chopper_interop.analyses.sweep import sweep
+from chopper_interop.annotate import annotate
 from chopper_interop.build import TraceBuilder
 from chopper_interop.schemas.kinds import Kind, LaneKind
 from chopper_interop.schemas.meta import Device
@@ -103,3 +104,79 @@ def test_telemetry_alone(case: str) -> None:
     assert found["j_per_token"] == pytest.approx([joules / 1000] * 2)
     assert found["gpus"] == [gpus] * 3
     assert found["unknown"] == [0] * 3
+
+
+def test_tools_that_end_at_different_times() -> None:
+    """Without up to a tenth of the time, it is that in which the power of all GPUs is known."""
+    few = told(job([], [power(-1, 0), power(-1, 1, 300, range(81))]))
+    assert few["energy_j"] == [pytest.approx(74_000), None, None]
+    late = told(job([], [power(-1, 0), power(-1, 1, 300, range(5, 101))]))
+    assert late["energy_j"] == pytest.approx([78_500, 76_000, 76_000])
+    finer = (-1, 0, "socket power", "recorder", np.arange(0, 92, 0.02), 500.0)
+    assert told(job([], [power(-1, 0), finer]))["energy_j"] == pytest.approx([50_000] * 3)
+
+
+MODULE = "AMD Instinct MI250X"
+
+
+@pytest.mark.parametrize("product", [MODULE, "AMD Instinct MI300X"])
+@pytest.mark.parametrize("working", [False, True])
+def test_power_is_asked_of_every_module(product: str, working: bool) -> None:  # noqa: FBT001
+    """The first of eight GPUs tells power: that of a module of two, or of one GPU."""
+    at = [rank if working else -1 for rank in range(8)]
+    work = [(rank, rank) for rank in range(8)] if working else []
+    series = [clock(rank, device) for device, rank in enumerate(at)]
+    trace = job(work, [power(at[0], 0), *series], product)
+    found = told(trace)
+    dies = 2 if product == MODULE else 1
+    assert found["gpus"] == [8] * 3
+    assert found["unknown"] == [8 - dies] * 3
+    assert found["energy_j"] == [pytest.approx(50_000), None, None]
+    assert found["j_per_token"] == [None, None]
+    row = sweep(trace, tokens=1000).rows.to_pylist()[0]
+    assert row["power_known_share"] == 0.0
+    assert f"power of {8 - dies} of 8 GPUs is not known" in row["reason"]
+
+
+@pytest.mark.parametrize("working", [False, True])
+@pytest.mark.parametrize("numbers", [(0, 1), (2, 3)])
+def test_one_power_of_both_dies(working: bool, numbers: tuple[int, int]) -> None:  # noqa: FBT001
+    work = [(0, numbers[0]), (1, numbers[1])] if working else []
+    ranks = (0, 1) if working else (-1, -1)
+    lanes = [clock(*place) for place in zip(ranks, numbers, strict=True)]
+    found = told(job(work, [power(ranks[0], numbers[0]), *lanes], MODULE))
+    assert found == {
+        "energy_j": pytest.approx([50_000] * 3),
+        "gpus": [2] * 3,
+        "j_per_token": pytest.approx([50.0] * 2),
+        "unknown": [0] * 3,
+    }
+
+
+@pytest.mark.parametrize("second", [[], [clock(0, 1)], [power(0, 1, 0.0)]])
+def test_energy_of_a_module_is_shared_among_the_work_of_both_dies(second: list[tuple]) -> None:
+    series = [power(0, 0), clock(0, 0), *second]
+    trace = annotate(job([(0, 0), (0, 1)], series, MODULE))
+    rows = energy(trace).rows.to_pylist()
+    assert [(row["device"], row["energy_j"]) for row in rows] == [
+        (0, pytest.approx(25_000)), (1, pytest.approx(25_000)),
+    ]  # fmt: skip
+    assert trace.nodes["energy_j"].to_pylist() == pytest.approx([12_500] * 4)
+
+
+def test_dies_of_two_modules_have_no_power_in_common() -> None:
+    trace = job([(0, 1), (1, 2)], [power(1, 2), clock(0, 1)], MODULE)
+    assert told(trace)["unknown"] == [1] * 3
+
+
+def test_two_ranks_on_one_gpu_are_one_gpu() -> None:
+    trace = job([(0, 0), (1, 0)], [(-1, 0, "socket power", "rpd", EVERY_SECOND, 500.0)])
+    found = told(trace)
+    assert found["gpus"] == [1] * 3
+    assert found["energy_j"] == pytest.approx([50_000] * 3)
+    summary = efficiency(trace, tokens=1000, peak_tflops=100.0).summary
+    assert summary["peak_tflop_per_s"] == pytest.approx(100)
+    row = sweep(trace, tokens=1000).rows.to_pylist()[0]
+    assert row["tokens_per_s_per_gpu"] == summary["tokens_per_s_per_gpu"] == pytest.approx(10)
+    rows = sweep(trace, by="run,gpu").rows.to_pylist()
+    assert [(one["gpu"], one["rank"]) for one in rows] == [(0, 0), (0, 1)]
