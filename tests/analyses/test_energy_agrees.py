@@ -180,3 +180,23 @@ def test_two_ranks_on_one_gpu_are_one_gpu() -> None:
     assert row["tokens_per_s_per_gpu"] == summary["tokens_per_s_per_gpu"] == pytest.approx(10)
     rows = sweep(trace, by="run,gpu").rows.to_pylist()
     assert [(one["gpu"], one["rank"]) for one in rows] == [(0, 0), (0, 1)]
+
+
+def test_the_run_of_which_less_is_known_is_not_the_better_one() -> None:
+    """500 W with a gap of 9 s of 100, and 480 W all of the time."""
+    held = [second for second in EVERY_SECOND if not 47 < second < 56]
+    gap = job([(0, 0)], [power(0, 0, seconds=held)])
+    rows = sweep(gap, against=job([(0, 0)], [power(0, 0, 480.0)]), tokens=1000).rows.to_pylist()
+    assert [row["power_known_share"] for row in rows] == pytest.approx([0.91, 1.0])
+    assert [row["energy_j"] for row in rows] == pytest.approx([45_500, 48_000])
+    assert [row["power_w"] for row in rows] == pytest.approx([500, 480])
+    assert [row["j_per_token"] for row in rows] == pytest.approx([50, 48])
+    assert [row["tokens_per_s_per_w"] for row in rows] == pytest.approx([10 / 500, 10 / 480])
+    assert ["energy" in (row["best"] or "") for row in rows] == [False, True]
+
+
+def test_of_little_power_no_energy_is_told() -> None:
+    row = sweep(job([(0, 0)], [power(0, 0, seconds=range(81))]), tokens=1000).rows.to_pylist()[0]
+    assert (row.get("energy_j"), row.get("j_per_token")) == (None, None)
+    assert row["power_known_share"] == pytest.approx(0.8)
+    assert "power of all GPUs is known of 80.0% of the time alone" in row["reason"]
