@@ -4,6 +4,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import chopper_interop as ci
 from chopper_interop.analyses.efficiency import efficiency
@@ -110,8 +112,9 @@ def test_tools_that_end_at_different_times() -> None:
     """Without up to a tenth of the time, it is that in which the power of all GPUs is known."""
     few = told(job([], [power(-1, 0), power(-1, 1, 300, range(81))]))
     assert few["energy_j"] == [pytest.approx(74_000), None, None]
-    late = told(job([], [power(-1, 0), power(-1, 1, 300, range(5, 101))]))
-    assert late["energy_j"] == pytest.approx([78_500, 76_000, 76_000])
+    for seconds in (range(96), range(5, 101)):
+        most = told(job([], [power(-1, 0), power(-1, 1, 300, seconds)]))
+        assert most["energy_j"] == pytest.approx([78_500, 76_000, 76_000])
     finer = (-1, 0, "socket power", "recorder", np.arange(0, 92, 0.02), 500.0)
     assert told(job([], [power(-1, 0), finer]))["energy_j"] == pytest.approx([50_000] * 3)
 
@@ -200,3 +203,65 @@ def test_of_little_power_no_energy_is_told() -> None:
     assert (row.get("energy_j"), row.get("j_per_token")) == (None, None)
     assert row["power_known_share"] == pytest.approx(0.8)
     assert "power of all GPUs is known of 80.0% of the time alone" in row["reason"]
+
+
+def test_one_run_is_not_the_best() -> None:
+    result = sweep(job([(0, 0)], [power(0, 0)]), tokens=1000)
+    assert result.rows["best"].to_pylist() == [None]
+    assert result.conventions["best"].startswith("not told")
+
+
+SOURCE = st.tuples(
+    st.sampled_from(["amd-smi", "recorder"]),
+    st.sampled_from(["socket power", "energy"]),
+    st.sampled_from([0.5, 1.0, 5.0]),
+    st.integers(0, 40),
+    st.integers(60, 140),
+    st.integers(50, 900),
+    st.booleans(),
+)
+"""Tool, what it tells, its period, begin and end in seconds, watts, and whether it has a gap."""
+GPUS = st.lists(st.lists(SOURCE, max_size=3, unique_by=lambda s: s[:2]), min_size=1, max_size=3)
+
+
+def series_of(rank: int, device: int, sources: list[tuple]) -> list[tuple]:
+    found = [clock(rank, device)]
+    for tool, name, period, first, last, watts, has_gap in sources:
+        ts = np.arange(first, last, period)
+        ts = ts[(ts < 45) | (ts > 85)] if has_gap else ts
+        values = watts * ts if name == "energy" else float(watts)
+        found.append((rank, device, name, tool, ts, values))
+    return found
+
+
+@settings(max_examples=150)
+@given(GPUS, st.sampled_from(["telemetry", "ranks", "one rank"]), st.sampled_from(["", MODULE]))
+def test_whatever_tells_power(gpus: list[list[tuple]], who: str, product: str) -> None:
+    """Energies are equal or null, and null but where power of some GPU or time is not known."""
+    ranks = [{"telemetry": -1, "ranks": device, "one rank": 0}[who] for device in range(len(gpus))]
+    work = [(rank, device) for device, rank in enumerate(ranks) if rank >= 0]
+    series = [
+        one
+        for device, sources in enumerate(gpus)
+        for one in series_of(ranks[device], device, sources)
+    ]
+    trace = job(work, series, product)
+    found, row = efficiency(trace).summary, sweep(trace).rows.to_pylist()[0]
+    whole = energy(trace, by="job").rows.to_pylist()
+    assert found["gpus"] == row["gpus"] == len(gpus)
+    assert [one["gpus"] + one["gpus_unknown"] for one in whole] == [len(gpus)] * len(whole)
+    assert found["gpus_unknown"] == len(gpus) - row["power_gpus"]
+    assert row["window_ns"] == found["time_ns"]
+    if found["energy_j"] is None:
+        assert found["gpus_unknown"] or found["power_known_share"] < 1
+    else:
+        assert row["energy_j"] == pytest.approx(found["energy_j"])
+        assert row["power_w"] == pytest.approx(found["power_w"])
+    if row.get("energy_j") is None:
+        assert not row["power_gpus"] or row["power_known_share"] < 0.9
+        assert (
+            not row["power_gpus"] or "is known of" in row["reason"] or "not known" in row["reason"]
+        )
+    elif work:
+        assert whole[0]["energy_j"] == pytest.approx(row["energy_j"])
+        assert whole[0]["gpus_unknown"] == 0
