@@ -109,23 +109,32 @@ def _of_ranks(dies: Sequence[Gpu], mine: Collection[int]) -> tuple[Gpu, ...]:
 
 def joined(trace: Trace, found: Sequence[Gpu]) -> list[Board]:
     """Some GPUs, those that tell no power with the other die of their module if that one does."""
+    other = _second_dies(trace, found) if any(map(_is_dual, trace.meta.devices)) else {}
+    seconds = set(other.values())
+    return [
+        _module(gpu, found[other[i]]) if i in other else Board(gpu, (gpu,))
+        for i, gpu in enumerate(found)
+        if i not in seconds
+    ]
+
+
+def _second_dies(trace: Trace, found: Sequence[Gpu]) -> dict[int, int]:
+    """Of which GPU another tells the power, by the place of that other."""
     telling: dict[tuple[str, int], list[int]] = {}
     lacking: list[tuple[int, tuple[str, int]]] = []
+    hosts = {rank.rank: rank.host for rank in trace.meta.ranks}
     for i, gpu in enumerate(found):
-        place = _place_of_die(trace, gpu)
-        if place is not None and gpu.told.get(names.POWER.name):
-            telling.setdefault(place, []).append(i)
-        elif place is not None:
-            lacking.append((i, place))
+        host = hosts.get(gpu.ranks[0] if gpu.ranks else gpu.rank, "") or only_host(trace)
+        number = _number_of_die(trace, gpu, host)
+        if number is not None and gpu.told.get(names.POWER.name):
+            telling.setdefault((host, number), []).append(i)
+        elif number is not None:
+            lacking.append((i, (host, number)))
     other: dict[int, int] = {}
     for i, (host, number) in lacking:
         if partners := telling.get((host, number ^ 1)):
             other[partners.pop(0)] = i
-    alone = set(range(len(found))) - set(other.values())
-    return [
-        _module(found[i], found[other[i]]) if i in other else Board(found[i], (found[i],))
-        for i in sorted(alone)
-    ]
+    return other
 
 
 def _module(first: Gpu, second: Gpu) -> Board:
@@ -134,24 +143,19 @@ def _module(first: Gpu, second: Gpu) -> Board:
     return Board(replace(first, ranks=ranks, rows=rows), (first, second))
 
 
-def _place_of_die(trace: Trace, gpu: Gpu) -> tuple[str, int] | None:
-    """Node and number of one of two dies on a module, which are numbered 2 n and 2 n + 1."""
-    if not any(_is_dual(device) for device in trace.meta.devices):
-        return None
-    hosts = {rank.rank: rank.host for rank in trace.meta.ranks}
-    rank = gpu.ranks[0] if gpu.ranks else gpu.rank
-    host = hosts.get(rank, "") or only_host(trace)
-    device = min(places_of(trace, gpu.rows))[1] if len(gpu.rows) else gpu.device
-    here = of_host(trace.meta.devices, host)
-    same = [one for one in here if one.device == device]
-    if device < 0 or not all(_is_dual(one) for one in same or here):
+def _number_of_die(trace: Trace, gpu: Gpu, host: str) -> int | None:
+    """Number in its node of one of two dies on a module, which are numbered 2 n and 2 n + 1."""
+    device = min(places_on(trace, gpu))[1]
+    devices = trace.meta.devices
+    same = of_host([one for one in devices if one.device == device], host)
+    if device < 0 or not all(map(_is_dual, same or of_host(devices, host))):
         return None
     told = {one.index for one in same} - {-1} or {
         match.number
         for match in trace.meta.device_matches
         if match.rank in gpu.ranks or (match.rank < 0 and match.device == device)
     }
-    return host, min(told) if len(told) == 1 else device
+    return min(told) if len(told) == 1 else device
 
 
 def _is_dual(device: Device) -> bool:
