@@ -12,7 +12,6 @@ from chopper_interop.columns import arrow, intervals
 from chopper_interop.errors import UsageError
 from chopper_interop.fleet import places as gpu_places
 from chopper_interop.power import excursions as power_excursions
-from chopper_interop.power import limits as power_limits
 from chopper_interop.result import Result
 from chopper_interop.telemetry import lines
 from chopper_interop.telemetry.names import POWER
@@ -46,10 +45,9 @@ _CONVENTIONS = {
 }
 
 
-_GUESSED = (
-    "give one: -O limit_w=WATTS, or power_w in -O gpus=FILE.toml. For want of it, what working GPUs of "
-    "a model do not exceed in 95 % of their time together counts, so that 5 % of that time is above it "
-    "whatever they draw"
+_UNTOLD = (
+    "of {}: no telemetry of it, no cap and no product whose board power is known. -O limit_w=WATTS says "
+    "it, or power_w in -O gpus=FILE.toml; without one nothing is an excursion"
 )
 
 
@@ -81,9 +79,8 @@ def excursions(  # noqa: PLR0913 # what all analyses have, and the limit
     limit_w
         The limit in watts. By default, of each GPU the first of these that is known: the limit that
         telemetry tells as it changes over time, the power cap of a source, and the board power of
-        the product; what the file `gpus` states goes before these. Where none is known, the power
-        that GPUs of its model which do work do not exceed in 95 % of their time together: give a
-        limit, for 5 % of that time is above this one by its definition.
+        the product; what the file `gpus` states goes before these. A GPU of which none is known has
+        no excursions.
     above
         Excursions are above this many times the limit.
     window
@@ -116,7 +113,7 @@ def excursions(  # noqa: PLR0913 # what all analyses have, and the limit
     if not (np.isfinite(above) and above > 0):
         raise UsageError(f"above={above}: it must be more than 0", hint="0.9 is 90 % of the limit")
     places = gpu_places.of(trace, (POWER,), steps=steps, ranks=ranks, window=window)
-    parts, idle = power_excursions.of(trace, places, limit_w=limit_w, above=above, gpus=gpus)
+    parts, bare = power_excursions.of(trace, places, limit_w=limit_w, above=above, gpus=gpus)
     if names == ("excursion",):
         rows = _each(trace, parts)
     elif names == ("rank",):
@@ -128,8 +125,8 @@ def excursions(  # noqa: PLR0913 # what all analyses have, and the limit
     return Result(
         "excursions",
         rows,
-        _summary(places, parts, idle),
-        _conventions(places, parts, idle, above, steps, window),
+        _summary(places, parts, bare),
+        _conventions(places, parts, bare, above, steps, window),
     )
 
 
@@ -322,7 +319,7 @@ def _union(pieces: Lines | Above) -> tuple[Array, Array]:
 
 
 def _summary(
-    places: Sequence[Place], parts: Sequence[Part], idle: Sequence[Place]
+    places: Sequence[Place], parts: Sequence[Part], bare: Sequence[Place]
 ) -> dict[str, Any]:
     gpus = [_of_gpu(part) for part in parts]
     high = [gpu for gpu in gpus if gpu["excursions"]]
@@ -330,8 +327,8 @@ def _summary(
     at_once = [power_excursions.at_once(same) for same in power_excursions.by_node(parts)]
     return {
         "gpus": len(places),
-        "gpus_known": len({id(part.place) for part in parts}) + len(idle),
-        "gpus_idle": len(idle),
+        "gpus_known": len({id(part.place) for part in parts}) + len(bare),
+        "gpus_without_limit": len(bare),
         "excursions": sum(gpu["excursions"] for gpu in gpus),
         "above_ns": sum(gpu["above_ns"] for gpu in gpus),
         "above_share": power_excursions.share(parts) if parts else None,
@@ -355,7 +352,7 @@ _BY_GPU = (
 def _conventions(
     places: Sequence[Place],
     parts: Sequence[Part],
-    idle: Sequence[Place],
+    bare: Sequence[Place],
     above: float,
     steps: str,
     window: str,
@@ -367,26 +364,22 @@ def _conventions(
         "which no rank is known); all of the telemetry where nothing ran"
     )
     told: dict[str, str] = {}
-    if idle or any(part.limit.by == power_limits.QUANTILE for part in parts):
-        told["no limit is known"] = _GUESSED
+    if bare:
+        told["no limit is known"] = _UNTOLD.format(", ".join(place.name for place in bare))
     told["window"] = windows.described(steps, whole) + "; of that, when power is known"
     limits: dict[str, list[str]] = {}
     for part in parts:
         limits.setdefault(part.limit.by, []).append(part.place.name)
     factor = "" if above == 1 else f"{above:g} times "
-    told["limit"] = (
-        "; ".join(
-            f"{factor}{by} of {len(dict.fromkeys(names))} GPUs" for by, names in limits.items()
-        )
-        or "none: no power is known"
-    )
-    known = {id(part.place) for part in parts} | {id(place) for place in idle}
+    told["limit"] = "; ".join(
+        f"{factor}{by} of {len(dict.fromkeys(names))} GPUs" for by, names in limits.items()
+    ) or ("none is known" if bare else "none: no power is known")
+    known = {id(part.place) for part in parts} | {id(place) for place in bare}
     left = [place.name for place in places if id(place) not in known]
     told["left out"] = f"GPUs of which no power is known: {', '.join(left) or 'none'}"
-    if idle:
-        names = ", ".join(place.name for place in idle)
-        told["left out"] += f"; idle GPUs of which no limit is known: {names}"
-    if not parts:
+    if not parts and bare:
+        told["no rows"] = "no limit is known: -O limit_w=WATTS says it"
+    elif not parts:
         told["no rows"] = "telemetry tells no power of any GPU while it was asked about"
     elif not any(len(part.found) for part in parts):
         told["no rows"] = "no GPU was ever above its limit: above=0.9 asks for 90 % of it"

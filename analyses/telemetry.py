@@ -11,6 +11,7 @@ from chopper_interop.result import Result
 from chopper_interop.series import charllm as series_charllm
 from chopper_interop.series import figures as series_figures
 from chopper_interop.series import known as series_known
+from chopper_interop.series import order as series_order
 from chopper_interop.series import samples as series_samples
 from chopper_interop.series.rows import REAL, TEXT, WHOLE, Rows
 from chopper_interop.series.rules import How
@@ -89,7 +90,7 @@ def telemetry(  # noqa: PLR0913 # options
     -------
     Result
         One row for each series, or each name, unit and source on a node or in the job, and group of
-        work: `name`, `unit`, `source`; whose it is (`rank`, `device`, `host`); how long the window
+        work, power, clock and temperature first: `name`, `unit`, `source`; whose it is (`rank`, `device`, `host`); how long the window
         is (`window_ns`; of groups by phase or the like, the union of the time in which the GPU ran
         work of the group), how much of it samples tell (`covered_ns`) and by what it is known
         (`known_by`); `mean`, `median`, `least`
@@ -116,10 +117,12 @@ def telemetry(  # noqa: PLR0913 # options
     for series in _grouped(found, who):
         maker.add(series)
     told = conventions(trace, plan, found, steps) | _CONVENTIONS | series_known.CONVENTIONS
+    told["order"] = series_order.CONVENTION
     summary = _summary(found) | {"counters_set_back": maker.set_back}
     table = maker.rows.table()
     keys = [name for name in table.column_names if name not in columns] + ["name", "unit"]
-    return Result("telemetry", series_known.with_best(table, keys), summary, told)
+    table = series_order.ordered(series_known.with_best(table, keys))
+    return Result("telemetry", table, summary, told)
 
 
 def _as_charllm(

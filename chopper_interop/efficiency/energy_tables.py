@@ -10,6 +10,7 @@ import pyarrow as pa
 from chopper_interop.activity import grouping
 from chopper_interop.columns import arrow, gather
 from chopper_interop.errors import UsageError
+from chopper_interop.gpus.devices import only_host
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -85,12 +86,12 @@ def summary(trace: Trace, parts: Sequence[Part]) -> Row:
 
 def of_gpus(trace: Trace, parts: Sequence[Part], names: Sequence[str]) -> pa.Table:
     """Energy of GPUs, ranks, nodes or the job, of each window of them."""
-    hosts = {rank.rank: rank.host or None for rank in trace.meta.ranks}
+    hosts = _hosts(trace, parts)
     cells: dict[tuple[Any, ...], list[Part]] = {}
     for part in parts:
         told = {
             "rank": None if part.rank == _NOBODY else part.rank,
-            NODE: hosts.get(part.rank),
+            NODE: hosts[part.rank] or None,
             "iteration": part.iteration,
         }
         device = (part.device,) if "rank" in names else ()
@@ -111,7 +112,7 @@ def of_gpus(trace: Trace, parts: Sequence[Part], names: Sequence[str]) -> pa.Tab
 def of_work(
     trace: Trace, parts: Sequence[Part], names: Sequence[str], *, stepped: bool
 ) -> pa.Table:
-    """Energy of groups of work.
+    """Energy of groups of work, the most first; in windows of steps, step by step.
 
     Parameters
     ----------
@@ -129,10 +130,7 @@ def of_work(
     number = np.repeat(np.arange(len(parts)), [len(part.rows) for part in parts])
     told = [_coded(trace, parts, name, rows, number, stepped=stepped) for name in names]
     first, code = gather.distinct(*(codes for codes, _ in told))
-    order = np.lexsort(tuple(codes[first] for codes, _ in reversed(told)))
-    place = np.empty(len(first), np.int64)
-    place[order] = np.arange(len(first))
-    code, count = place[code], len(first)
+    count = len(first)
     known = np.bincount(code[~np.isnan(each)], minlength=count)
     work = np.bincount(code, np.nan_to_num(each), count)
     lost = np.bincount(code, cut, count)
@@ -142,15 +140,18 @@ def of_work(
     figures: dict[str, Array] = {"energy_j": work + lost, "work_j": work, "cut_j": lost}
     figures["energy_share"] = (work + lost) / total if total else np.zeros(count)
     keys = {
-        _column(name): values(codes[first][order])
+        _column(name): values(codes[first])
         for name, (codes, values) in zip(names, told, strict=True)
     }
     counts = {"pieces": np.bincount(code, minlength=count), "energy_known": known}
-    return pa.table(
+    table = pa.table(
         keys
         | {name: arrow.array(values.astype(np.int64)) for name, values in counts.items()}
         | {name: arrow.array(values, mask=blank) for name, values in figures.items()}
     )
+    keyed = [codes[first] for codes, _ in told]
+    step = keyed[names.index("iteration")] if stepped else np.zeros(count, np.int64)
+    return arrow.take(table, np.lexsort((*reversed(keyed), -(work + lost), step)))
 
 
 def _column(grain: str) -> str:
@@ -165,12 +166,19 @@ def _coded(
         steps = np.array([part.iteration for part in parts], np.int64)
         return steps[number], lambda used: arrow.array(used.astype(np.int32))
     if name == NODE:
-        hosts = {rank.rank: rank.host for rank in trace.meta.ranks}
-        texts = sorted({hosts.get(part.rank, "") for part in parts})
-        of = np.array([texts.index(hosts.get(part.rank, "")) for part in parts], np.int64)
+        hosts = _hosts(trace, parts)
+        texts = sorted(set(hosts.values()))
+        of = np.array([texts.index(hosts[part.rank]) for part in parts], np.int64)
         return of[number], lambda used: pa.array([texts[i] or None for i in used], pa.string())
     groups = grouping.of(trace, rows, name)
     return groups.code, lambda used: arrow.take(arrow.flat(groups.keys[name]), used)
+
+
+def _hosts(trace: Trace, parts: Sequence[Part]) -> dict[int, str]:
+    """The node of each rank, the only one there is where its source does not tell; else empty."""
+    told = {rank.rank: rank.host for rank in trace.meta.ranks}
+    only = only_host(trace)
+    return {part.rank: told.get(part.rank) or only for part in parts}
 
 
 def _sums(trace: Trace, parts: Sequence[Part]) -> dict[str, float]:

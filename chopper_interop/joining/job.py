@@ -22,7 +22,15 @@ from chopper_interop.edges import collectives
 from chopper_interop.errors import AmbiguousRunError, ReadError, UsageError
 from chopper_interop.gpus import devices
 from chopper_interop.issues import Fault, IssueLog, Severity
-from chopper_interop.joining import copies, host_et, processes, rematch, same_run, source_clocks
+from chopper_interop.joining import (
+    captures,
+    copies,
+    host_et,
+    processes,
+    rematch,
+    same_run,
+    source_clocks,
+)
 from chopper_interop.joining.telemetry import Surroundings, with_telemetry
 from chopper_interop.schemas.meta import (
     ORDER,
@@ -109,6 +117,7 @@ def assemble(
     if run.timing:
         trace = _joined(run, meta, issues)
     else:
+        captures.refuse_other_machines(fragments)
         trace, telemetry = _of_telemetry(telemetry, meta, about)
     known = [d for f in fragments for d in f.trace.meta.devices]
     for fragment in run.passes:

@@ -14,7 +14,7 @@ from chopper_interop.columns import arrow
 from chopper_interop.errors import UsageError
 from chopper_interop.gpus import devices
 from chopper_interop.issues import Fault, IssueLog, Severity
-from chopper_interop.joining import source_clocks, telemetry_clocks
+from chopper_interop.joining import captures, source_clocks, telemetry_clocks
 from chopper_interop.joining.source_clocks import Clocks
 from chopper_interop.schemas.meta import (
     ClockFit,
@@ -105,7 +105,8 @@ def with_telemetry(telemetry: Sequence[Fragment], around: Surroundings) -> Trace
     around
         What they are joined to.
     """
-    parts = [around.trace]
+    parts = []
+    known: list[set[int]] = []
     matches: list[DeviceMatch] = []
     fits: list[ClockFit] = []
     for fragment in telemetry:
@@ -122,48 +123,20 @@ def with_telemetry(telemetry: Sequence[Fragment], around: Surroundings) -> Trace
             owned = host_clocks.of_host(owned, around.trace)
         _note_apart(owned, around)
         parts.append(owned)
+        known.append({match.device for match in found})
         matches += found
-    around.issues.add(CONTRADICTS, _contradictions(parts[1:]))
+    around.issues.add(CONTRADICTS, captures.contradictions(parts))
+    if around.trace.nodes.num_rows:
+        parts = [around.trace, *captures.told_apart(parts, known, around.issues)]
+    else:
+        parts = captures.told_apart([around.trace, *parts], [set(), *known], around.issues)
     meta = around.trace.meta
     told = replace(
         meta,
         device_matches=(*meta.device_matches, *matches),
         clocks=clocks.distinct([*meta.clocks, *fits]),
     )
-    return concat(parts, told)
-
-
-_ALIKE = 0.2
-"""Means of two files that measured the same differ by less, as a share of the larger."""
-
-
-def _contradictions(parts: Sequence[Trace]) -> int:
-    """How many series of one tool say of a rank's GPU what another file denies."""
-    seen: dict[tuple[Any, ...], list[tuple[Array, Array]]] = {}
-    found = 0
-    for part in parts:
-        owner, ts, value = (part.array(c, "samples") for c in ("series", "ts", "value"))
-        order = np.argsort(owner, kind="stable")
-        bounds = np.searchsorted(owner[order], np.arange(part.series.num_rows + 1))
-        for row, series in enumerate(part.series.to_pylist()):
-            mine = order[bounds[row] : bounds[row + 1]]
-            if series["rank"] < 0 or not mine.size:
-                continue
-            key = tuple(series[c] for c in ("rank", "device", "name", "unit", "source"))
-            one = (ts[mine] + part.meta.origin_ns, value[mine])
-            found += any(_contradict(one, other) for other in seen.get(key, []))
-            seen.setdefault(key, []).append(one)
-    return found
-
-
-def _contradict(one: tuple[Array, Array], other: tuple[Array, Array]) -> bool:
-    """Whether means over the time that both have differ by much."""
-    start, stop = max(one[0].min(), other[0].min()), min(one[0].max(), other[0].max())
-    inside = [value[(ts >= start) & (ts <= stop)] for ts, value in (one, other)]
-    if not all(values.size for values in inside):
-        return False
-    a, b = (float(values.mean()) for values in inside)
-    return abs(a - b) > _ALIKE * max(abs(a), abs(b))
+    return captures.once(concat(parts, told), around.issues)
 
 
 def _owned(fragment: Fragment, around: Surroundings) -> Callable[[], Trace]:

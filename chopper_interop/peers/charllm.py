@@ -8,7 +8,6 @@ with 128 samples a run.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -36,8 +35,7 @@ CONVENTIONS = {
     "gaps": "are integrated over like any other time between samples",
     "left out": "samples that the tool marks as errors (-1), which CharLLM-PPT integrates; and it "
     "counts no GPU that has no power of its memory sampled beside",
-    "of several tools": "the one with most samples of the GPU; series of one tool under one number "
-    "are of so many GPUs, of several machines",
+    "of several tools": "the one with most samples of the GPU",
     "links": "what ran does not matter, nor whether anything did",
     "memset": "no difference: nothing that ran is looked at",
     "copies": "no difference: nothing that ran is looked at",
@@ -82,14 +80,10 @@ def check(compat: str) -> None:
 
 
 def drawn(trace: Trace) -> list[Drawn]:
-    """Power of every GPU that any tool sampled, by rank (-1: the node's) and device.
-
-    Series of one name and tool under one number are of so many GPUs: of as many machines.
-    """
+    """Power of every GPU that any tool sampled, by rank (-1: the node's) and device."""
     owner = trace.array("series", "samples")
     bounds = np.searchsorted(owner, np.arange(trace.series.num_rows + 1, dtype=owner.dtype))
-    found: dict[tuple[int, int, int], Drawn] = {}
-    seen: Counter[tuple[int, int, str, str]] = Counter()
+    found: dict[tuple[int, int], Drawn] = {}
     for row, series in enumerate(trace.series.to_pylist()):
         told = next((t for t in POWER.told if t.match(series["name"]) and not t.is_counter), None)
         if told is None or series["unit"] not in told.units:
@@ -102,12 +96,9 @@ def drawn(trace: Trace) -> list[Drawn]:
         place = series["rank"], series["device"]
         watts = value[finite] * told.units[series["unit"]]
         one = Drawn(*place, series["source"], ts[finite], watts)
-        same = (*place, series["name"], series["source"])
-        of_gpu = (*place, seen[same])
-        seen[same] += 1
-        if of_gpu not in found or len(one.ts) > len(found[of_gpu].ts):
-            found[of_gpu] = one
-    return [found[of_gpu] for of_gpu in sorted(found)]
+        if place not in found or len(one.ts) > len(found[place].ts):
+            found[place] = one
+    return [found[place] for place in sorted(found)]
 
 
 def execution_ns(found: list[Drawn]) -> int | None:

@@ -76,23 +76,18 @@ def of(
 
     Returns
     -------
-    parts, idle
-        Also those that are left out, as they are idle and nothing tells a limit of them.
+    parts, bare
+        Also those that are left out, as nothing tells a limit of them.
     """
     power_limits.check(places, gpus)
-    known = [drawn for drawn in map(_drawn, places) if len(drawn.known)]
-    limits = [power_limits.of(trace, d.place, d.known, limit_w, gpus) for d in known]
-    bare = [n for n, limit in enumerate(limits) if limit is None]
-    guessed = power_limits.of_model([known[n].place for n in bare], [known[n].known for n in bare])
-    for n, limit in zip(bare, guessed, strict=True):
-        limits[n] = limit
-    parts, idle = [], []
-    for drawn, limit in zip(known, limits, strict=True):
-        if limit is None:
-            idle.append(drawn.place)
-        else:
+    parts, bare = [], []
+    for drawn in map(_drawn, places):
+        limit = power_limits.of(trace, drawn.place, drawn.known, limit_w, gpus)
+        if limit is not None:
             parts += _parts(drawn, power_limits.Limit(limit.lines.times(above), limit.by))
-    return parts, idle
+        elif len(drawn.known):
+            bare.append(drawn.place)
+    return parts, bare
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What power a GPU may draw: by what is set, by what it is, or by what its like mostly draw."""
+"""What power a GPU may draw: by what is set, or by what it is."""
 
 from __future__ import annotations
 
@@ -27,16 +27,10 @@ if TYPE_CHECKING:
     Array = npt.NDArray[Any]
 
 OPTION, SERIES, FACT = "limit_w", "power limit by telemetry", "power cap as the source states it"
-BOARD, QUANTILE = (
-    "board power ({})",
-    ("95 % quantile of the power of working GPUs of the model over time, as no limit is known,"),
-)
+BOARD = "board power ({})"
 _SERIES = ("power limit enforced", "power limit")
 _WATTS = {"W": 1.0, "mW": 1e-3}
 _FACT = "power_cap_w"
-_USUAL = 0.95
-_WORKS = 0.5
-"""Without any work in the trace, a GPU works whose usual power is this share of the highest one's."""
 
 
 @dataclass(frozen=True)
@@ -99,52 +93,6 @@ def of(
         if watts > 0:
             return Limit(lines.constant(watts, start, end), by)
     return None
-
-
-def of_model(places: Sequence[Place], powers: Sequence[Lines]) -> list[Limit | None]:
-    """Limits of GPUs of which none is told: one for all of a model.
-
-    It is what those of them that work draw no more than for 95 % of their time together.
-
-    Parameters
-    ----------
-    places
-        The GPUs.
-    powers
-        Of each its power, watts, where it is known at all.
-
-    Returns
-    -------
-    list
-        Of each GPU its limit; None if it is idle: on which nothing runs while work runs on others
-        or, where the trace has no work, which mostly draws less than half of what the highest does.
-    """
-    models: dict[tuple[str, str, int], list[int]] = {}
-    for n, place in enumerate(places):
-        of = place.product
-        models.setdefault((of.name, of.arch, of.cus) if of else ("", "", -1), []).append(n)
-    high = [usual([power]) for power in powers]
-    has_work = any(place.gpu.rows.size for place in places)
-    found: list[Limit | None] = [None] * len(places)
-    for same in models.values():
-        most = max(high[n] for n in same)
-        busy = [
-            n for n in same if (places[n].gpu.rows.size if has_work else high[n] >= _WORKS * most)
-        ]
-        watts = usual([powers[n] for n in busy]) if busy else 0.0
-        for n in busy:
-            start, end = int(powers[n].start.min()), int(powers[n].end.max())
-            found[n] = Limit(lines.constant(watts, start, end), QUANTILE)
-    return found
-
-
-def usual(powers: Sequence[Lines]) -> float:
-    """What quantities do not exceed for 95 % of their time, of each piece the mean value."""
-    value = np.concatenate([(power.first + power.last) / 2 for power in powers])
-    width = np.concatenate([power.end - power.start for power in powers])
-    order = np.argsort(value, kind="stable")
-    upto = np.cumsum(width[order])
-    return float(value[order][np.searchsorted(upto, _USUAL * upto[-1])])
 
 
 def known_w(trace: Trace, gpus: Sequence[Gpu]) -> list[float]:

@@ -242,10 +242,6 @@ def without_work(
         Those of `gpus`.
     quantities
         What to look for.
-
-    Notes
-    -----
-    Series of one name and tool under one number are of so many GPUs: of as many machines.
     """
     used = {(gpu.rank, gpu.device) for gpu in known} | {(r, -1) for gpu in known for r in gpu.ranks}
     reader = _Reader.of(trace, IssueLog(), quantities)
@@ -254,14 +250,9 @@ def without_work(
     for place, rows in sorted(_places(trace, quantities).items()):
         if place in used:
             continue
-        of_each: dict[int, list[int]] = defaultdict(list)
-        seen: dict[tuple[str, str], int] = defaultdict(int)
-        for row in rows:
-            key = (reader.series[row]["name"], reader.series[row]["source"])
-            of_each[seen[key]].append(row)
-            seen[key] += 1
-        made = (reader.gpu(place, (place[0],), none, mine) for mine in of_each.values())
-        found += [replace(gpu, ranks=()) for gpu in made if gpu.told or gpu.counters]
+        gpu = reader.gpu(place, (place[0],), none, rows)
+        if gpu.told or gpu.counters:
+            found.append(replace(gpu, ranks=()))
     return found
 
 
@@ -393,7 +384,8 @@ class _Reader:
         """
         found = []
         for order, told in enumerate(quantity.told):
-            by_tool: dict[tuple[str, int], list[tuple[int, Samples]]] = defaultdict(list)
+            by_tool: dict[tuple[Any, ...], list[tuple[int, Samples]]] = defaultdict(list)
+            files: dict[tuple[Any, ...], int] = defaultdict(int)  # that tell the same
             for row, series in table.items():
                 match = told.match(series["name"])
                 if match is None or series["unit"] not in told.units:
@@ -401,11 +393,14 @@ class _Reader:
                 samples = self._samples(quantity, told, row, series)
                 if samples is not None:
                     die = match.groupdict().get("die")
-                    key = (series["source"], series["uncertainty_ns"])
+                    tool = (series["source"], series["uncertainty_ns"])
+                    same = (*tool, series["name"])
+                    files[same] += 1
+                    key = (*tool, files[same])
                     by_tool[key].append((-1 if die is None else int(die), samples))
-            for (tool, _), samples_of in by_tool.items():
+            for (name, *_), samples_of in by_tool.items():
                 dies = [(die, samples) for die, samples in samples_of if die >= 0]
-                source = Source(tool, told, tuple(dies or samples_of))
+                source = Source(name, told, tuple(dies or samples_of))
                 found.append((source.resolution_ns, order, source))
         found.sort(key=lambda entry: entry[:2])
         tools = list(dict.fromkeys(source.tool for *_, source in found))

@@ -184,5 +184,8 @@ NUMBERED_AS_LANES = ("rpd",)
 PARTITION = re.compile(r".* XCP (\d+)(?: XCD \d+)?")
 """Name of a series of one partition of a GPU."""
 
+WINDOW = re.compile(r"(?:duration|energy|mean power) of .+")
+"""Name of a series of windows that were measured as a whole, told where they begin."""
+
 DUAL_DIE = re.compile(r"MI250|MI250X", re.IGNORECASE)
 """GPUs that are one of two dies on a module, of which the first tells the power of both."""

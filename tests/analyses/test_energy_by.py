@@ -18,7 +18,7 @@ from chopper_interop.demo.folder import simulate_job
 from chopper_interop.demo.parameters import DemoParameters
 from chopper_interop.errors import NoSuchDefinitionsError, UsageError
 from chopper_interop.schemas.kinds import GPU_WORK, Kind, LaneKind
-from chopper_interop.schemas.meta import DeviceMatch, Rank
+from chopper_interop.schemas.meta import Device, DeviceMatch, Rank
 from chopper_interop.telemetry import energy
 from chopper_interop.telemetry.samples import sampled
 from chopper_interop.testing import check_analysis
@@ -276,6 +276,22 @@ def test_chosen_ranks_and_those_without_power() -> None:
         ci.analyze(trace, "energy", by="colour")
     with pytest.raises(UsageError, match="no rank 7"):
         ci.analyze(trace, "energy", ranks="7")
+
+
+def test_the_only_host_is_that_of_ranks_that_tell_none() -> None:
+    trace = small([(1, 400)] * 90, [(0, 0, 50, 0), (1, 10, 50, 1)], [])
+    told = trace.with_meta(devices=(Device("n0", 0, name="A"),))
+    for by in ("node", "node,kernel"):
+        assert set(ci.analyze(told, "energy", by=by).rows["host"].to_pylist()) == {"n0"}
+
+
+def test_groups_of_the_most_energy_come_first(job) -> None:
+    trace, _ = job
+    joules = ci.analyze(trace, "energy", by="phase,operation").rows["energy_j"].to_pylist()
+    assert joules == sorted(joules, reverse=True)
+    rows = ci.analyze(trace, "energy", by="phase,operation", steps="each").rows.to_pylist()
+    order = [(row["iteration"], -row["energy_j"]) for row in rows]
+    assert order == sorted(order)
 
 
 @pytest.mark.parametrize("kind", ["host", "telemetry", "nothing"])

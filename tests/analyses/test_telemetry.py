@@ -118,7 +118,7 @@ def test_clocks_hold_and_power_goes_straight() -> None:
         [(0, 0, "gfx clock", "MHz", CLOCK), (0, 0, "socket power", "W", CLOCK)],
         [(0, SECOND // 2, 2 * SECOND, "forward")],
     )
-    clock, power = ci.analyze(trace, "telemetry").rows.to_pylist()
+    power, clock = ci.analyze(trace, "telemetry").rows.to_pylist()
     assert (clock["mean"], clock["median"]) == (1500, 1000)  # half of it at 1000
     assert (clock["least"], clock["most"], clock["samples"]) == (1000, 2000, 2)
     assert power["mean"] == pytest.approx((1750 * 0.5 + 1500 * 1 + 875 * 0.5) / 2)
@@ -181,7 +181,7 @@ def test_what_no_sample_lies_in_is_told_as_such() -> None:
     for tool, ts, late in (("coarse", np.arange(5) * SECOND, SECOND // 2), ("fine", fine, 0)):
         row = builder.series(0, "socket power", "W", tool, device=0, uncertainty_ns=late)
         builder.samples(row, ts, 600.0 + np.arange(len(ts)) % 2)
-    coarse, best = ci.analyze(builder.finish(), "telemetry").rows.to_pylist()
+    best, coarse = ci.analyze(builder.finish(), "telemetry").rows.to_pylist()
     assert (coarse["known_by"], coarse["samples"], coarse["covered_ns"]) == (
         "between samples",
         0,
@@ -423,3 +423,20 @@ def _within_samples(trace: ci.Trace) -> None:
             t, v = ts[owner == number], value[owner == number]
             area = float(np.sum((v[1:] + v[:-1]) / 2 * np.diff(t)))
             assert row["mean"] * row["covered_ns"] == pytest.approx(area)
+
+
+def test_what_tells_most_comes_first(tmp_path: Path) -> None:
+    """Power, clock, temperature; what no sample lies in last, and of two tools the best first."""
+    folder = make_demo(tmp_path / "job", ranks=2, layers=1, steps=2, counter_steps=0)
+    rows = ci.analyze(ci.read(folder), "telemetry").rows.to_pylist()
+    names = list(dict.fromkeys(row["name"] for row in rows if row["covered_ns"]))
+    assert names[:4] == ["socket power", "gfx clock", "temperature hotspot", "temperature memory"]
+    covered = [row["covered_ns"] > 0 for row in rows]
+    assert covered == sorted(covered, reverse=True)
+    for best in (True, False):
+        of_dies = ["XCD" in row["name"] for row in rows if (row["covered_ns"] > 0) is best]
+        assert of_dies == sorted(of_dies)
+    places = [(row["covered_ns"] == 0, row["name"], not row["is_best"]) for row in rows]
+    for name in names:
+        mine = [place for place in places if place[1] == name]
+        assert mine == sorted(mine)

@@ -1,0 +1,262 @@
+"""Telemetry of the same GPUs in several files: whose they are, and every moment once.
+
+A number of a GPU is the same GPU in all files unless they contradict each other: by what they call
+it, or by what they measured of it at the same time. Of one GPU, the finest file of a tool tells
+each moment, and the others what it does not tell; a copy tells nothing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chopper_interop.columns import arrow, intervals
+from chopper_interop.errors import AmbiguousRunError
+from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.schemas.gpus import gpu
+from chopper_interop.telemetry.names import POWER, TEMPERATURE, WINDOW
+from chopper_interop.telemetry.samples import GAP, usual_step
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    import numpy.typing as npt
+
+    from chopper_interop.joining.fragment import Fragment
+    from chopper_interop.schemas.meta import Device
+    from chopper_interop.trace import Trace
+
+    Array = npt.NDArray[Any]
+    Points = tuple[Array, Array]
+    """Times on the trace's clock and values."""
+    Seen = dict[tuple[Any, ...], list[Points]]
+
+TOLD_TWICE = Fault(
+    "telemetry-told-twice",
+    Severity.INFO,
+    "Samples of a GPU for times that a finer file of the same tool tells, or a copy, were left out.",
+)
+MACHINES = Fault(
+    "telemetry-of-machines",
+    Severity.INFO,
+    "GPUs of one number of which files tell unlike values for one time are of several machines: those "
+    "of later ones were numbered on from those of the first.",
+)
+_ALIKE = 0.2
+"""Means of two files that measured the same differ by less, as a share of the larger."""
+_AS_OFTEN = 2
+"""Files whose periods differ by no more can be one series."""
+_MOST_DRAWN = 2
+"""No GPU draws so many times its board power."""
+_MEASURED = tuple(t for q in (POWER, TEMPERATURE) for t in q.told if not t.is_counter)
+
+
+def refuse_other_machines(fragments: Sequence[Fragment]) -> None:
+    """Raise if files of telemetry alone call one GPU by names that cannot be of one.
+
+    Raises
+    ------
+    AmbiguousRunError
+        UUID, PCI address or product of a number differ, or it draws what that product cannot.
+    """
+    named: dict[tuple[str, int], tuple[Device, Fragment]] = {}
+    for fragment in fragments:
+        for device in fragment.trace.meta.devices:
+            key = (device.source, device.device)  # tools may count in other orders
+            before, other = named.get(key, (device, fragment))
+            if _are_two(before, device):
+                _refuse(f"{_called(before)} by {other.files.label}", device, fragment)
+            whole = _joined(before, device)
+            named[key] = whole, other if whole == before else fragment
+    for fragment in fragments:
+        peaks = dict(_peaks(fragment.trace))
+        for device, other in named.values():
+            product, watts = (
+                gpu(device.name, device.arch, device.cus),
+                peaks.get(device.device, 0.0),
+            )
+            if product and product.power_w and watts > _MOST_DRAWN * product.power_w:
+                _refuse(f"drawing {watts:,.0f} W by {fragment.files.label}", device, other)
+
+
+def _are_two(one: Device, other: Device) -> bool:
+    products = (gpu(d.name, d.arch, d.cus) for d in (one, other))
+    pairs = [tuple(p.name if p else "" for p in products)]
+    pairs += [(getattr(one, f), getattr(other, f)) for f in ("uuid", "pci", "host")]
+    return any(a and b and a != b for a, b in pairs)
+
+
+def _joined(one: Device, other: Device) -> Device:
+    """What both tell."""
+    missing = [f for f in ("uuid", "pci", "host", "name", "arch") if not getattr(one, f)]
+    return replace(one, **{f: getattr(other, f) for f in missing})
+
+
+def _called(device: Device) -> str:
+    return device.name or device.uuid or device.pci or device.host
+
+
+def _refuse(first: str, device: Device, fragment: Fragment) -> None:
+    raise AmbiguousRunError(
+        f"GPU {device.device} is {first}, and {_called(device)} by {fragment.files.label}",
+        hint="these are several machines or runs: give the files of one of them",
+    )
+
+
+def _peaks(trace: Trace) -> Iterator[tuple[int, float]]:
+    """The most power that was sampled of each GPU."""
+    for _, series, (_, value) in _series(trace):
+        told = next((t for t in POWER.told if t.match(series["name"]) and not t.is_counter), None)
+        sound = value[(value >= 0) & (value <= POWER.most)]
+        if told and sound.size and series["unit"] in told.units:
+            yield series["device"], float(sound.max()) * told.units[series["unit"]]
+
+
+def _series(trace: Trace) -> Iterator[tuple[int, dict[str, Any], Points]]:
+    """Rows of series with their samples."""
+    owner, ts, value = (trace.array(c, "samples") for c in ("series", "ts", "value"))
+    order = np.argsort(owner, kind="stable")
+    bounds = np.searchsorted(owner[order], np.arange(trace.series.num_rows + 1))
+    for row, series in enumerate(trace.series.to_pylist()):
+        mine = order[bounds[row] : bounds[row + 1]]
+        yield row, series, (ts[mine] + trace.meta.origin_ns, value[mine])
+
+
+def contradictions(parts: Sequence[Trace]) -> int:
+    """How many series of one tool say of a rank's GPU what another file denies."""
+    seen: Seen = defaultdict(list)
+    return sum(_denied(part, seen, lambda series: series["rank"] >= 0) for part in parts)
+
+
+def told_apart(
+    parts: Sequence[Trace], matched: Sequence[set[int]], issues: IssueLog
+) -> list[Trace]:
+    """Telemetry whose GPUs of no rank have numbers of their own on each machine.
+
+    Parameters
+    ----------
+    parts
+        Telemetry on one clock.
+    matched
+        Of each the numbers of GPUs that are known to be those of ranks.
+    issues
+        Where it is told which GPUs have other numbers.
+    """
+    most = max((int(part.array("device", "series").max(initial=-1)) for part in parts), default=-1)
+    machines: list[Seen] = [defaultdict(list)]
+    made = []
+    for part, known in zip(parts, matched, strict=True):
+
+        def is_free(series: dict[str, Any], known: set[int] = known) -> bool:
+            told = any(t.match(series["name"]) for t in _MEASURED)
+            return told and series["rank"] < 0 <= series["device"] and series["device"] not in known
+
+        place = next(
+            (n for n, seen in enumerate(machines) if not _denied(part, dict(seen), is_free)),
+            len(machines),
+        )
+        if place == len(machines):
+            machines.append(defaultdict(list))
+        _denied(part, machines[place], is_free)
+        made.append(_shifted(part, known, place * (most + 1), issues) if place else part)
+    return made
+
+
+def _shifted(part: Trace, known: set[int], by: int, issues: IssueLog) -> Trace:
+    rank, device = (part.array(c, "series") for c in ("rank", "device"))
+    free = (rank < 0) & (device >= 0) & ~np.isin(device, list(known))
+    issues.add(MACHINES, len(np.unique(device[free])), part.meta.sources[0].path)
+    return replace(part, series=arrow.replaced(part.series, "device", device + free * by))
+
+
+def _denied(part: Trace, seen: Seen, counts: Callable[[dict[str, Any]], bool]) -> int:
+    """How many of its series that count deny what was seen, which is seen from now on."""
+    found = 0
+    for _, series, points in _series(part):
+        if counts(series) and points[0].size:
+            key = tuple(series[c] for c in ("rank", "device", "name", "unit", "source"))
+            before = seen.get(key, [])
+            found += any(_contradict(points, other) for other in before)
+            seen[key] = [*before, points]
+    return found
+
+
+def _contradict(one: Points, other: Points) -> bool:
+    """Whether means over the time that both have differ by much."""
+    start, stop = max(one[0].min(), other[0].min()), min(one[0].max(), other[0].max())
+    inside = [value[(ts >= start) & (ts <= stop)] for ts, value in (one, other)]
+    if not all(values.size for values in inside):
+        return False
+    a, b = (float(values.mean()) for values in inside)
+    return abs(a - b) > _ALIKE * max(abs(a), abs(b))
+
+
+def once(trace: Trace, issues: IssueLog) -> Trace:
+    """The trace with one series of what several files of one tool tell of a GPU.
+
+    Files of which one samples much more often than the other keep series of their own.
+    """
+    same: dict[tuple[Any, ...], list[tuple[int, Array]]] = defaultdict(list)
+    for row, series, (ts, _) in _series(trace):
+        if series["device"] >= 0 and ts.size:
+            same[tuple(series.values())].append((row, ts))
+    owner = trace.array("series", "samples")
+    now, kept = owner.copy(), np.ones(len(owner), np.bool_)
+    for key, found in same.items():
+        if len(found) > 1:
+            is_window = any(WINDOW.fullmatch(str(part)) for part in key)
+            for row, home, own in _windows(found) if is_window else _cut(found):
+                mine = slice(*np.searchsorted(owner, [row, row + 1]))
+                now[mine], kept[mine] = home, own
+    issues.add(TOLD_TWICE, np.count_nonzero(~kept))
+    return trace if kept.all() and (now == owner).all() else _with_samples(trace, now, kept)
+
+
+def _windows(found: list[tuple[int, Array]]) -> Iterator[tuple[int, int, Array]]:
+    """Windows that begin at one moment are one: of each file what no other has."""
+    seen = np.zeros(0, np.int64)
+    for row, ts in found:
+        yield row, found[0][0], ~np.isin(ts, seen)
+        seen = np.concatenate([seen, ts])
+
+
+def _cut(found: list[tuple[int, Array]]) -> Iterator[tuple[int, int, Array]]:
+    """Of each series the one that it becomes part of, and which of its samples count."""
+    start = end = np.zeros(0, np.int64)
+    homes: dict[int, int] = {}
+    for row, ts in sorted(found, key=_fineness):
+        period, step = usual_step(ts), np.append(np.diff(ts), 1)
+        at = np.searchsorted(start, ts, "right") - 1
+        own = (at < 0) | (ts >= end[at]) if start.size else np.ones(len(ts), np.bool_)
+        near = (h for h, p in homes.items() if 0 < period <= _AS_OFTEN * p)
+        home = next(near, row)
+        if home == row and own.any():  # up to where the others begin
+            beside = own[1:] | own[:-1]
+            own[1:] |= beside
+            own[:-1] |= beside
+        homes.setdefault(home, period)
+        yield row, home, own
+        step[step > max(GAP * period, 1)] = 1
+        start, end = intervals.union(np.append(start, ts), np.append(end, ts + step))
+
+
+def _fineness(one: tuple[int, Array]) -> tuple[bool, int, int]:
+    """Files that sample more often first, and the longer of equal ones; single samples last."""
+    ts = one[1]
+    return len(ts) == 1, usual_step(ts), -len(ts)
+
+
+def _with_samples(trace: Trace, owner: Array, kept: Array) -> Trace:
+    """The trace with some of its samples, of other series, and series that have some."""
+    lost = np.setdiff1d(trace.array("series", "samples"), owner[kept])
+    there = np.ones(trace.series.num_rows, np.bool_)
+    there[lost] = False
+    place = np.cumsum(there) - 1
+    samples = arrow.take(trace.samples, kept)
+    samples = arrow.replaced(samples, "series", place[owner[kept]].astype(np.int32))
+    order = np.lexsort((arrow.numbers(samples["ts"]), arrow.numbers(samples["series"])))
+    series = arrow.take(trace.series, there)
+    return replace(trace, series=series, samples=arrow.take(samples, order))

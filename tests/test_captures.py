@@ -1,0 +1,116 @@
+"""Several files of telemetry of the same GPUs: each GPU is one, and each moment counts once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from shared_data import SHARED
+
+import chopper_interop as ci
+from chopper_interop.demo import make_demo
+from chopper_interop.errors import AmbiguousRunError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+BASE = 1_760_000_000
+REAL = {
+    "rocm_smi_real/sampled_loop_8xmi300x": 8,
+    "amd_smi_real_8xmi355x": 8,
+    "nvidia_smi_real/8gpu_iso8601_0.24s.csv": 8,
+    "amd_smi_7.1_real_tool_simulated_gpus": 8,
+    "amd_smi_by_version/v7.1.0": 2,
+}
+
+
+def watched(path: Path, seconds: range, watts: float = 100.0, gpus: int = 1) -> Path:
+    """What amd-smi writes as it watches."""
+    rows = [f"{BASE + second},{gpu},{watts}" for second in seconds for gpu in range(gpus)]
+    path.write_text("\n".join(["timestamp,gpu,socket_power", *rows, ""]))
+    return path
+
+
+def check_agreement(trace: ci.Trace, gpus: int) -> None:
+    """All analyses count the same GPUs, and the same joules of the same time."""
+    rows = ci.analyze(trace, "energy").rows
+    assert rows.num_rows == gpus
+    summaries = {
+        name: ci.analyze(trace, name).summary
+        for name in ("efficiency", "imbalance", "excursions", "telemetry")
+    }
+    (swept,) = ci.analyze(trace, "sweep").rows.to_pylist()
+    counted = {name: summary["gpus"] for name, summary in summaries.items()}
+    assert counted | {"sweep": swept["gpus"]} == dict.fromkeys((*counted, "sweep"), gpus)
+    joules = summaries["efficiency"]["energy_j"]  # of the time that is known of all GPUs
+    if joules is not None:
+        assert joules == pytest.approx(ci.analyze(trace, "energy").summary["energy_j"], rel=2e-3)
+        assert joules == pytest.approx(swept["energy_j"])
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_all_analyses_agree(name: str) -> None:
+    path = SHARED / "telemetry" / name
+    if not path.exists():
+        pytest.skip("the real inputs are not there")
+    check_agreement(ci.read(path), REAL[name])
+
+
+def test_all_analyses_agree_on_the_sample_job_and_a_copy_changes_nothing(tmp_path: Path) -> None:
+    make_demo(tmp_path / "job", ranks=2, layers=1, steps=2, counter_steps=0)
+    folder = tmp_path / "job/telemetry"
+    before = ci.read(folder)
+    check_agreement(before, 8)
+    (folder / "copy.csv").write_bytes((folder / "recorder.csv").read_bytes())
+    after = ci.read(folder)
+    assert after.samples.equals(before.samples)
+    assert after.series.equals(before.series)
+    counts = {issue.code: issue.count for issue in after.meta.issues}
+    assert counts["telemetry-told-twice"] > 0
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "seconds"),
+    [
+        (range(60), range(30, 121), 120),  # one reaches beyond the other
+        (range(121), range(30, 60), 120),  # one is within the other
+        (range(0, 301, 10), range(100, 121), 300),  # which samples more often
+        (range(60), range(300, 361), 119),  # with time between them
+        (range(60), range(120, 121), 59),  # a single sample
+    ],
+)
+def test_energy_is_of_the_time_that_any_file_tells(tmp_path: Path, one, other, seconds) -> None:
+    for name, of in (("a.csv", one), ("b.csv", other)):
+        watched(tmp_path / name, of, gpus=2)
+    trace = ci.read(tmp_path)
+    rows = ci.analyze(trace, "energy").rows.to_pylist()
+    assert [row["energy_j"] for row in rows] == pytest.approx([100.0 * seconds] * 2)
+    assert ci.analyze(trace, "telemetry").summary["gpus"] == 2
+
+
+def test_unlike_values_at_one_time_are_of_two_machines(tmp_path: Path) -> None:
+    watched(tmp_path / "a.csv", range(60), 100.0, gpus=2)
+    for name in ("b.csv", "c.csv"):
+        watched(tmp_path / name, range(60), 200.0, gpus=2)
+    trace = ci.read(tmp_path)
+    rows = ci.analyze(trace, "energy").rows.to_pylist()
+    assert [row["energy_j"] for row in rows] == [5900.0] * 2 + [11800.0] * 2
+    assert "telemetry-of-machines" in {issue.code for issue in trace.meta.issues}
+    check_agreement(trace, 4)
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (("nvidia_smi_real",), "Tesla T4"),
+        (("amd_smi_real_8xmi355x", "amd_smi_real_mi210"), "drawing 813 W"),
+    ],
+)
+def test_several_machines_are_refused(names: tuple[str, ...], told: str, run) -> None:
+    paths = [SHARED / "telemetry" / name for name in names]
+    if not all(path.exists() for path in paths):
+        pytest.skip("the real inputs are not there")
+    status, _, says = run("analyze", *paths, "energy")
+    assert status == AmbiguousRunError.exit_status
+    assert told in says
+    assert "several machines" in says
