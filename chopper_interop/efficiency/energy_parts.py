@@ -66,9 +66,12 @@ class Whole:
 
     @property
     def peak_w(self) -> float:
-        """Its highest power."""
-        samples = [samples for _, samples in _shown(self.gpu, self.powers)]
-        return energy.peak(samples, self.start_ns, self.end_ns)
+        """Its highest power as it is shown; where none is in the window, of what counts."""
+        for powers in (_shown(self.gpu, self.powers), self.powers):
+            peak = energy.peak([part for _, part in powers], self.start_ns, self.end_ns)
+            if not np.isnan(peak):
+                break
+        return peak
 
     @property
     def resolution_ns(self) -> int:
