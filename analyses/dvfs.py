@@ -227,7 +227,10 @@ def _above(known: Sensitivities, highest: Array) -> dict[str, str]:
 def _no_clock(known: Sensitivities, *, missing: bool) -> str:
     """Which clock it is that is not known."""
     if not missing:
-        return "the clock of kernels is known, but none to compare it with: -O clock=MHZ says one"
+        return (
+            "clocks that kernels ran at are known, but not those that are asked about: say in a file "
+            "of your own what the highest of these GPUs is (gpus=), or ask about another (clock=)"
+        )
     names = known.repeats.trace.series["name"].to_pylist()
     if any(name.endswith(("sclk", "gfx clock", "SM clock")) for name in names):
         return (

@@ -14,6 +14,7 @@ from chopper_interop.gpus import rated
 from chopper_interop.peers import charllm as peers_charllm
 from chopper_interop.result import Result
 from chopper_interop.schemas.meta import ORDER
+from chopper_interop.telemetry.job import places_on
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,10 +43,10 @@ _FIRST = (
 """What is looked for first: a narrow terminal has no room for all columns."""
 _WINDOW = "from the first start to the last end of all training steps, or of all if there are none"
 _TELEMETRY = (
-    "of telemetry alone: the time in which the power of all GPUs was sampled; tokens and samples are "
-    "of all of it"
+    "of telemetry alone: from its first to its last sample of power, without up to 10 % in which that "
+    "of some GPUs alone is known; tokens and samples are of all of it"
 )
-_NOTHING = "none: nothing ran on a clock, and the power of all GPUs was not sampled at one time"
+_NOTHING = "none: nothing ran on a clock, and nothing was sampled of GPUs at two moments"
 _CONVENTIONS = {
     "steps": "a step lasts from the first rank's start to the last rank's end: the range that marks "
     "it, and the GPU work launched in it until that has ended. Its time_ns begins no sooner than the "
@@ -128,7 +129,7 @@ def efficiency(  # noqa: PLR0913 # what shapes do not tell can be said
     if run_samples:
         raise UsageError("run_samples: only compat=charllm has it", hint="samples= is of a step")
     chosen = windows.chosen_ranks(trace, ranks)
-    power = throughput.power(trace, chosen)
+    power = throughput.power(trace, ranks)
     timed = trace.meta.clock != ORDER
     each = throughput.each(trace, ranks) if timed else []
     ran = throughput.whole(trace, each, ranks) if timed else []
@@ -139,7 +140,7 @@ def efficiency(  # noqa: PLR0913 # what shapes do not tell can be said
     told = batches.of(trace, chosen, numbers)
     known = batches.given(told, tokens, samples, numbers)
     flops = model_flops.of(trace, chosen)
-    peak, peak_from = _peak(trace, chosen, flops.dtype, peak_tflops, gpus)
+    peak, peak_from = _peak(trace, power, flops.dtype, peak_tflops, gpus)
     rows = _rows(found, known, flops, peak, power)
     summary = dict.fromkeys((*_WHOLES, *_REALS))
     whole = rows if is_job else _rows(job, known, flops, peak, power)
@@ -181,15 +182,17 @@ def _asked(
 
 
 def _peak(
-    trace: Trace, chosen: Sequence[int], dtype: str, given: float, file: str
+    trace: Trace, power: Power, dtype: str, given: float, file: str
 ) -> tuple[float | None, str]:
     """What all GPUs of the ranks can do, FLOP/s, and what tells it."""
-    found = {place: gpu for place, gpu in rated.of(trace, file).items() if place[0] in chosen}
+    rates = rated.of(trace, file)
+    places = (places_on(trace, die)[0] for board in power.boards for die in board.dies)
+    found = [rates[place] for place in places if place in rates]
     if given:
         return given * 1e12 * len(found) or None, f"peak_tflops={given:g} of each GPU"
-    peaks = [model_flops.peak(gpu, dtype) if dtype else None for gpu in found.values()]
+    peaks = [model_flops.peak(gpu, dtype) if dtype else None for gpu in found]
     known = [peak for peak in peaks if peak is not None]
-    names = ", ".join(sorted({gpu.name or "a GPU without a name" for gpu in found.values()}))
+    names = ", ".join(sorted({gpu.name or "a GPU without a name" for gpu in found}))
     if not known or len(known) < len(peaks):
         why = f"for {dtype}" if dtype else "as types of elements are not told"
         return None, f"not known of {names or 'any GPU'} {why}; -O peak_tflops=… says it"

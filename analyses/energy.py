@@ -12,14 +12,13 @@ from chopper_interop.efficiency import energy_parts, energy_tables
 from chopper_interop.errors import NoSuchDefinitionsError
 from chopper_interop.peers import charllm as peers_charllm
 from chopper_interop.result import Result
-from chopper_interop.schemas.kinds import GPU_WORK
-from chopper_interop.telemetry import energy as energy_of
-from chopper_interop.telemetry.gpus import gpus, unowned, without_work
+from chopper_interop.telemetry import job
+from chopper_interop.telemetry.gpus import unowned
 from chopper_interop.telemetry.names import POWER
 
 if TYPE_CHECKING:
     from chopper_interop.efficiency.energy_parts import Part
-    from chopper_interop.telemetry.gpus import Gpu
+    from chopper_interop.telemetry.job import Board
     from chopper_interop.trace import Trace
 
 __all__ = ["energy"]
@@ -50,6 +49,8 @@ _CONVENTIONS = {
     "around both ends, counter_verdict whether energy_j is within it. "
     "Counters of amd-smi and rocm-smi read 0.27 % high, as they round the unit of the hardware: "
     "counter_j is as they say, energy_j is not",
+    "modules": "of the two dies of an MI250 the first tells the power of both: it is shared among the work "
+    "of both, as that of one GPU, and each counts as a GPU",
     "of GPUs": "power of a socket or board, memory included; hosts and networks are not in it",
 }
 _OF_WORK = (
@@ -76,6 +77,7 @@ _GAPS = (
     "of GPUs of which no two samples of power are without a gap between them, as single samples far apart; "
     "compat=charllm integrates over gaps"
 )
+_NO_POWER = "of GPUs of which telemetry tells something, but no power (or 0 W throughout)"
 _NO_WORK = (
     "nothing ran on a GPU, so that no work and no step has energy; by=rank, node or job without steps "
     "tells that of all of the time that was sampled, and so does compat=charllm"
@@ -134,10 +136,11 @@ def energy(
             )
         return peers_charllm.energy(trace)
     names = energy_tables.grains(by, steps)
-    if not np.isin(trace.array("kind"), [int(kind) for kind in GPU_WORK]).any():
+    if not job.has_work(trace):
         return _of_telemetry(trace, names, steps, ranks)
-    found = gpus(trace, quantities=(POWER,))
-    parts = energy_parts.parts(trace, found, steps, ranks)
+    boards = job.boards(trace, (POWER,))
+    found = [die for board in boards for die in board.dies]
+    parts = energy_parts.parts(trace, boards, steps, ranks)
     summary = energy_tables.summary(trace, parts)
     without = list(unowned(trace, found))
     summary["gpus_without_rank"] = len({trace.series["device"][row].as_py() for row in without})
@@ -145,7 +148,7 @@ def energy(
         table = energy_tables.of_gpus(trace, parts, names)
     else:
         table = energy_tables.of_work(trace, parts, names, stepped=bool(steps))
-    notes = _unknown(parts, found, summary["gpus_without_rank"])
+    notes = _unknown(parts, boards, summary["gpus_without_rank"])
     notes["window"] = windows.described(steps, _WINDOW)
     return Result("energy", table, summary, _conventions(names, steps), notes=notes)
 
@@ -162,8 +165,8 @@ def _of_telemetry(trace: Trace, names: tuple[str, ...], steps: str, ranks: str) 
     if steps:
         windows.of_ranks(trace, steps, ranks)  # which refuses what there is not
     is_whole = energy_tables.is_whole(names, steps)
-    sampled = without_work(trace, (), (POWER,)) if is_whole and not steps else []
-    parts = energy_parts.of_telemetry(sampled, chosen)
+    boards = job.boards(trace, (POWER,), chosen) if is_whole and not steps else []
+    parts = energy_parts.of_telemetry(boards)
     if is_whole:
         rows = energy_tables.of_gpus(trace, parts, names)
     else:
@@ -172,22 +175,29 @@ def _of_telemetry(trace: Trace, names: tuple[str, ...], steps: str, ranks: str) 
         blank = pa.nulls(rows.num_rows, pa.float64())
         rows = rows.set_column(rows.column_names.index(name), name, blank)
     summary = energy_tables.summary(trace, parts) | dict.fromkeys(energy_tables.OF_WORK)
-    summary["gpus_without_rank"] = len({(p.rank, p.device) for p in parts if p.rank < 0})
+    summary["gpus_without_rank"] = len(
+        {(p.rank, p.device) for p in parts if p.whole and p.rank < 0}
+    )
     notes = {"window": windows.described(steps, _SAMPLED)}
     notes |= (
         {"telemetry alone": _ALONE}
         if parts
         else {"no rows": _NONE if is_whole and not steps else _NO_WORK}
     )
-    if any(part.whole is None for part in parts):
-        notes["blank rows"] = _GAPS
+    blank = [part for part in parts if part.whole is None]
+    if reasons := [
+        why
+        for why, powered in ((_GAPS, True), (_NO_POWER, False))
+        if any(bool(part.board.powers) is powered for part in blank)
+    ]:
+        notes["blank rows"] = "; ".join(reasons)
     return Result("energy", rows, summary, _conventions(names, steps), notes=notes)
 
 
-def _unknown(parts: list[Part], found: list[Gpu], n_without: int) -> dict[str, str]:
+def _unknown(parts: list[Part], found: list[Board], n_without: int) -> dict[str, str]:
     """Why figures are blank, and of which ranks."""
     blank = sorted({part.rank for part in parts if part.whole is None})
-    sampled = {r for gpu in found if energy_of.powers_of(gpu) for r in gpu.ranks}
+    sampled = {rank for board in found if board.powers for rank in board.gpu.ranks}
     told = []
     if none := [r for r in blank if r not in sampled]:
         told.append(f"no power was sampled (or 0 W throughout) of {_of_ranks(none)}")

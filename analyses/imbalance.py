@@ -39,6 +39,8 @@ _CONVENTIONS = {
     "stand alone, with nothing known between, of these. Of "
     "several tools the finest that tells nearly all that the best of them tells; of a clock the mean "
     "of its dies, of throttling at every moment the cause that held most",
+    "power": "as it is shown, which is filtered and late; mean power in energy, efficiency and sweep is by the "
+    "energy counter where that tells it better",
     "median": "of all GPUs that are asked about in the same step, or in all of it: differences and "
     "ratios are to that; slowdown_factor is by the median of the others that do the same",
     "kernels": "kernel_time_ns sums durations of kernels, without fills, copies and communication",

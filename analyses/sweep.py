@@ -64,7 +64,7 @@ _OF_RUN = (
     "step_ratio", "window_ns", "tokens", "samples", "tokens_per_s", "samples_per_s",
     "samples_per_s_per_gpu", "tokens_from", "samples_from", "busy_share", "exposed_comm_share", "busy_ns", "idle_ns",
     "compute_ns", "comm_ns", "exposed_comm_ns", "memcpy_ns", *run_figures.CATEGORY_COLUMNS,
-    *run_figures.OF_SAMPLES, *run_figures.OF_LINKS, "temperature_delta_c", "energy_j", "energy_per_step_j", "j_per_sample",
+    *run_figures.OF_SAMPLES, *run_figures.OF_LINKS, "temperature_delta_c", "power_w", "energy_j", "energy_per_step_j", "j_per_sample",
      "tokens_per_s_per_w", "samples_per_s_per_mj", "efficiency_share",
     "power_known_share", "power_gpus", *(name for name in _RATIOS if name != "step_ratio"), "losses",
 )  # fmt: skip
@@ -94,8 +94,12 @@ _CONVENTIONS = {
     "all that the best of them tells, and of its dies where it tells them; peaks are the highest of any GPU. What "
     "was not sampled (gaps of more than 6 usual periods) does not count. Temperature is that of the "
     "hotspot, else of the GPU, else of its edge; throttling at every moment that of the cause that holds most",
-    "energy": "of all GPUs, of the time in which their power is known alone: power_known_share of "
-    "it, of the GPU of which least is known; null unless that is 90 %",
+    "energy": "energy_j is of all GPUs, of the time in which their power is known alone: "
+    "power_known_share of it, of the GPU of which least is known; null unless that is 90 %. What is by "
+    "step, token or sample is of power_w, the mean power of all GPUs together while it is known, over "
+    "all of window_ns, so that runs of which more is known do not look worse",
+    "GPUs": "one that several ranks work on counts once (by=run,gpu: a row for each rank, under one "
+    "number); each die of an MI250 is one, and both are told one power",
     "links of GPUs": "bytes sent and received, of runs the sum over GPUs, while they are known, as traffic "
     "tells them",
     "sizes": "of process groups by their names (mesh_tp, TENSOR_MODEL_PARALLEL_GROUP, …), of "
@@ -156,7 +160,7 @@ def sweep(  # noqa: PLR0913
         `dp_size`, `tp_size`, `pp_size`, `cp_size`, `ep_size`; `steps`; `step_ns` (median),
         `step_mean_ns`, `step_std_ns`, `step_min_ns`, `step_max_ns` of the job; times of GPU work by
         rank and step; `<category>_ns`, the same by category of kernels; mean and peak of power,
-        temperature, clock, use and throttling; `energy_j`, `energy_per_step_j`;
+        temperature, clock, use and throttling; `power_w` of all GPUs, `energy_j`, `energy_per_step_j`;
         `tokens`, `samples` of all that counts, what tells them (`tokens_from`, `samples_from`), and
         throughput and efficiency by them, `samples_per_s_per_mj` as CharLLM-PPT has it, and
         `efficiency_share`, throughput by the energy of a sample (or token), of the best run of the same

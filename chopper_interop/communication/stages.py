@@ -63,6 +63,16 @@ def exchanges(trace: Trace) -> Array:
     return (trace.array("kind") == Kind.COMM) & valued(trace, "collective", EXCHANGES)
 
 
+def began(trace: Trace) -> dict[int, int]:
+    """When each rank first computed, of those that did, whatever the step."""
+    computes, ts = trace.array("kind") == Kind.KERNEL, trace.array("ts")
+    return {
+        rank: int(ts[rows][computes[rows]].min())
+        for rank, rows in trace.rank_rows.items()
+        if computes[rows].any()
+    }
+
+
 def pipelines(trace: Trace, began: Mapping[int, int]) -> list[Pipeline]:
     """Pipelines of a trace, by what its ranks send each other, else by ranges that name stages.
 

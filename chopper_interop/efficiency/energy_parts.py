@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop.activity import windows
-from chopper_interop.schemas.kinds import GPU_WORK
 from chopper_interop.telemetry import energy
+from chopper_interop.telemetry.gpus import places_of
 from chopper_interop.telemetry.names import ENERGY_UNITS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     import numpy.typing as npt
 
     from chopper_interop.telemetry.gpus import Gpu, Source
+    from chopper_interop.telemetry.job import Board
     from chopper_interop.telemetry.samples import Samples
     from chopper_interop.trace import Trace
 
@@ -66,9 +67,12 @@ class Whole:
 
     @property
     def peak_w(self) -> float:
-        """Its highest power."""
-        samples = [samples for _, samples in _shown(self.gpu, self.powers)]
-        return energy.peak(samples, self.start_ns, self.end_ns)
+        """Its highest power as it is shown; where none is in the window, of what counts."""
+        for powers in (_shown(self.gpu, self.powers), self.powers):
+            peak = energy.peak([part for _, part in powers], self.start_ns, self.end_ns)
+            if not np.isnan(peak):
+                break
+        return peak
 
     @property
     def resolution_ns(self) -> int:
@@ -84,6 +88,8 @@ class Part:
     ----------
     rank, device, iteration
         Whose it is, and of which step, `windows.WHOLE` if of none.
+    board
+        The GPU, or the module of two dies.
     rows
         Nodes of its work in the window.
     of_each, cut_of_each
@@ -97,6 +103,7 @@ class Part:
     rank: int
     device: int
     iteration: int
+    board: Board
     rows: Array
     of_each: Array
     cut_of_each: Array
@@ -104,7 +111,7 @@ class Part:
     whole: Whole | None
 
 
-def parts(trace: Trace, found: Sequence[Gpu], steps: str = "", ranks: str = "") -> list[Part]:
+def parts(trace: Trace, found: Sequence[Board], steps: str = "", ranks: str = "") -> list[Part]:
     """Energy of all ranks, by rank, device and window.
 
     Parameters
@@ -112,58 +119,63 @@ def parts(trace: Trace, found: Sequence[Gpu], steps: str = "", ranks: str = "") 
     trace
         Any trace.
     found
-        Its GPUs, as `telemetry.gpus.gpus` gives them.
+        Its GPUs, as `telemetry.job.boards` gives them.
     steps, ranks
         As of `windows.of_ranks`; but without steps, the window of a GPU is from the first start to
         the last end of all work on it, whichever ranks are chosen.
     """
     chosen = set(windows.chosen_ranks(trace, ranks))
     stepped = windows.of_ranks(trace, steps, ranks) if steps else None
-    device = trace.array("device", "lanes")[trace.array("lane")]
-    told: set[Place] = set()
     made: list[Part] = []
-    for gpu in found:
-        work = _Work(trace, gpu, device)
-        told |= {(rank, number) for rank, number in work.places if rank in chosen}
+    for board in found:
+        work = _Work(trace, board)
         made += work.whole(chosen) if stepped is None else work.stepped(stepped)
-    for rank, number, rows in _working(trace, device):
-        if rank in chosen and (rank, number) not in told:
-            made += _unknown(trace, rank, number, rows, stepped)
     return sorted(made, key=lambda part: (part.rank, part.device, part.iteration))
 
 
-def of_telemetry(found: Sequence[Gpu], chosen: Collection[int] | None = None) -> list[Part]:
+def of_telemetry(found: Sequence[Board]) -> list[Part]:
     """Energy of GPUs of which nothing but telemetry is known, from the first to the last sample.
 
     Parameters
     ----------
     found
-        Such GPUs, as `telemetry.gpus.without_work` gives them.
-    chosen
-        Ranks that count; None for all, and for GPUs of no rank.
+        Such GPUs, as `telemetry.job.boards` gives them.
 
     Returns
     -------
     list of Part
-        Parts without work: `idle_j` is all of the energy, whatever ran.
+        Parts without work: `idle_j` is all of the energy, whatever ran. None if no GPU tells power.
     """
+    if not any(board.powers for board in found):
+        return []
     made = []
-    for gpu in found:
+    for board in found:
+        gpu, none = board.gpu, np.zeros(0, np.int64)
+        whole, idle = None, 0.0
         powers = energy.best_of(gpu)
-        if not powers or (chosen is not None and gpu.rank not in chosen):
-            continue
-        low = min(int(samples.ts[0]) for _, samples in powers)
-        high = max(int(samples.ts[-1]) for _, samples in powers)
-        none = np.zeros(0, np.int64)
-        told = energy.shared([samples for _, samples in powers], none, none, (low, high))
-        used = [power for power, ns in zip(powers, told.covered_of, strict=True) if ns]
-        shown = _showing(gpu)
-        counter = _counted(gpu, used, told, (low, high), is_shown=bool(shown))
-        trapezoid = _trapezoid(shown, low, high)
-        whole = Whole(gpu, low, high, used, told, *counter, trapezoid) if used else None
-        parts_of = (none, np.zeros(0), np.zeros(0), told.idle)
-        made.append(Part(gpu.rank, gpu.device, windows.WHOLE, *parts_of, whole))
+        if powers:
+            low = min(int(samples.ts[0]) for _, samples in powers)
+            high = max(int(samples.ts[-1]) for _, samples in powers)
+            told = energy.shared([samples for _, samples in powers], none, none, (low, high))
+            whole, idle = _whole(gpu, powers, told, (low, high), _showing(gpu)), told.idle
+        parts_of = (none, np.zeros(0), np.zeros(0), idle)
+        made.append(Part(gpu.rank, gpu.device, windows.WHOLE, board, *parts_of, whole))
     return made
+
+
+def _whole(
+    gpu: Gpu,
+    powers: list[tuple[Source, Samples]],
+    told: energy.Shared,
+    window: tuple[int, int],
+    shown: list[tuple[Source, Samples]],
+) -> Whole | None:
+    """What a GPU drew in a window; None if power is not known of any of it."""
+    used = [power for power, ns in zip(powers, told.covered_of, strict=True) if ns]
+    if not used:
+        return None
+    counter = _counted(gpu, used, told, window, is_shown=bool(shown))
+    return Whole(gpu, *window, used, told, *counter, _trapezoid(shown, *window))
 
 
 def _showing(gpu: Gpu) -> list[tuple[Source, Samples]]:
@@ -182,17 +194,17 @@ def _trapezoid(shown: list[tuple[Source, Samples]], low: int, high: int) -> floa
 class _Work:
     """Work on one GPU, by start, and the sources of its power."""
 
-    def __init__(self, trace: Trace, gpu: Gpu, device: Array) -> None:
-        self.gpu, self.powers = gpu, energy.best_of(gpu)
-        self.shown = _showing(gpu)
+    def __init__(self, trace: Trace, board: Board) -> None:
+        self.board, self.gpu = board, (gpu := board.gpu)
+        self.powers, self.shown = energy.best_of(gpu), _showing(gpu)
         start = trace.array("ts")[gpu.rows]
         order = np.argsort(start, kind="stable")
         self.rows, self.start = gpu.rows[order], start[order]
         self.end = self.start + trace.array("dur")[self.rows]
         self.reach = np.maximum.accumulate(self.end)
         self.rank = trace.array("rank")[self.rows]
-        at = {rank: int(self.rows[np.argmax(self.rank == rank)]) for rank in gpu.ranks}
-        self.places = [(rank, int(device[row])) for rank, row in at.items()]
+        self.device = trace.array("device", "lanes")[trace.array("lane")[self.rows]]
+        self.places = places_of(trace, gpu.rows)
 
     def whole(self, chosen: set[int]) -> list[Part]:
         """Parts of all that ran."""
@@ -217,19 +229,14 @@ class _Work:
         start, end = np.maximum(self.start[at], low), np.minimum(self.end[at], high)
         powers = [(s, _cut(samples, low, high)) for s, samples in self.powers]
         shared = energy.shared([samples for _, samples in powers], start, end, (low, high))
-        used = [power for power, ns in zip(powers, shared.covered_of, strict=True) if ns]
-        whole = None
-        if used:
-            counter = _counted(self.gpu, used, shared, (low, high), is_shown=bool(self.shown))
-            trapezoid = _trapezoid(self.shown, low, high)
-            whole = Whole(self.gpu, low, high, used, shared, *counter, trapezoid)
+        whole = _whole(self.gpu, powers, shared, (low, high), self.shown)
         made = []
         for rank, device in places:
-            mine = np.flatnonzero(self.rank[at] == rank)
+            mine = np.flatnonzero((self.rank[at] == rank) & (self.device[at] == device))
             made.append(
                 Part(
-                    rank, device, window.iteration, self.rows[at][mine], shared.of_each[mine],
-                    shared.cut[mine], shared.idle / len(self.gpu.ranks), whole,
+                    rank, device, window.iteration, self.board, self.rows[at][mine],
+                    shared.of_each[mine], shared.cut[mine], shared.idle / len(self.places), whole,
                 )
             )  # fmt: skip
         return made
@@ -287,36 +294,3 @@ def _counted(
 def _shown(gpu: Gpu, powers: list[tuple[Source, Samples]]) -> list[tuple[Source, Samples]]:
     """Power as it is shown, whose peaks are those of a GPU; what counts where there is none."""
     return [s for s in energy.powers_of(gpu) if not s[0].told.is_counter] or powers
-
-
-def _working(trace: Trace, device: Array) -> Iterator[tuple[int, int, Array]]:
-    """Ranks and devices with GPU work, and its nodes."""
-    work = np.isin(trace.array("kind"), [int(k) for k in GPU_WORK])
-    for rank, piece in trace.rank_rows.items():
-        rows = np.flatnonzero(work[piece]) + piece.start
-        for number in np.unique(device[rows]).tolist():
-            yield rank, int(number), rows[device[rows] == number]
-
-
-def _unknown(
-    trace: Trace,
-    rank: int,
-    device: int,
-    rows: Array,
-    stepped: Sequence[windows.Window] | None,
-) -> Iterator[Part]:
-    """Parts of a rank of whose GPU no power is known."""
-    if stepped is None:
-        yield Part(rank, device, windows.WHOLE, rows, *_nothing(len(rows)), None)
-        return
-    start = trace.array("ts")[rows]
-    end = start + trace.array("dur")[rows]
-    reach = np.maximum.accumulate(end)
-    for window in stepped:
-        if window.rank == rank:
-            at = _inside(start, end, reach, window)
-            yield Part(rank, device, window.iteration, rows[at], *_nothing(len(at)), None)
-
-
-def _nothing(count: int) -> tuple[Array, Array, float]:
-    return np.full(count, np.nan), np.zeros(count), 0.0

@@ -197,9 +197,10 @@ def _sums(trace: Trace, parts: Sequence[Part]) -> dict[str, float]:
 
 def _row(trace: Trace, parts: Sequence[Part]) -> Row:
     known = [part for part in parts if part.whole is not None]
-    unknown = len({(p.rank, p.device) for p in parts} - {(p.rank, p.device) for p in known})
+    gpus = _gpus(known)
+    counts = {"gpus": gpus, "gpus_unknown": _gpus(parts) - gpus}
     if not known:
-        return dict.fromkeys(_COLUMNS) | {"gpus": 0, "gpus_unknown": unknown}
+        return dict.fromkeys(_COLUMNS) | counts
     # those that share a GPU have its window in common
     wholes = {(id(p.whole.gpu), p.whole.start_ns): p.whole for p in known if p.whole}.values()
     covered = sum(whole.shared.covered_ns for whole in wholes)
@@ -211,9 +212,8 @@ def _row(trace: Trace, parts: Sequence[Part]) -> Row:
     if counter is not None and resolution is not None:
         verdict = WITHIN if abs(total - counter) <= resolution else OUTSIDE
     tools = dict.fromkeys(tool for whole in wholes for tool in whole.tools)
-    return _sums(trace, known) | {
-        "gpus": len({id(whole.gpu) for whole in wholes}),
-        "gpus_unknown": unknown,
+    sums = _sums(trace, known) | counts
+    return sums | {
         "window_ns": sum(whole.end_ns - whole.start_ns for whole in wholes),
         "covered_ns": covered,
         "mean_power_w": total / (covered * 1e-9),
@@ -227,6 +227,11 @@ def _row(trace: Trace, parts: Sequence[Part]) -> Row:
         "telemetry_ns": max(whole.resolution_ns for whole in wholes),
         "source": ", ".join(tools),
     }
+
+
+def _gpus(parts: Sequence[Part]) -> int:
+    """How many GPUs parts are of, those of which each is the other die of a module among them."""
+    return sum(len(dies) for dies in {id(part.board): part.board.dies for part in parts}.values())
 
 
 def _sum(values: Iterable[float | None]) -> float | None:

@@ -10,10 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from chopper_interop.communication import group_names, stages
-from chopper_interop.schemas.kinds import GPU_WORK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -83,7 +80,8 @@ def of(trace: Trace) -> Layout:
             groups["context"].append(ranks)
     exchange = "peer" in trace.nodes.column_names  # without, only ranges tell of pipelines
     lines = [
-        tuple(line.ranks) for line in stages.pipelines(trace, _began(trace) if exchange else {})
+        tuple(line.ranks)
+        for line in stages.pipelines(trace, stages.began(trace) if exchange else {})
     ]
     copies = _joined(world, groups["model"] + lines)
     alike = _joined(world, groups["tensor"])
@@ -101,12 +99,6 @@ def of(trace: Trace) -> Layout:
 def _axes(text: str) -> set[str]:
     """What groups of this description divide; empty if it does not tell."""
     return {_AXES.get(kind, "data") for kind in group_names.kinds(text)}
-
-
-def _began(trace: Trace) -> dict[int, int]:
-    work = np.isin(trace.array("kind"), [int(k) for k in GPU_WORK])
-    ts = trace.array("ts")
-    return {r: int(ts[p][work[p]].min()) for r, p in trace.rank_rows.items() if work[p].any()}
 
 
 def _joined(world: Iterable[int], groups: Iterable[tuple[int, ...]]) -> list[tuple[int, ...]]:

@@ -8,24 +8,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop.activity import windows
-from chopper_interop.columns import gather
 from chopper_interop.errors import UsageError
-from chopper_interop.schemas.kinds import GPU_WORK
-from chopper_interop.telemetry import energy
-from chopper_interop.telemetry.gpus import gpus, without_work
+from chopper_interop.telemetry import energy, job
 from chopper_interop.telemetry.names import POWER
 from chopper_interop.timing import spans
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
 
     import numpy.typing as npt
 
-    from chopper_interop.telemetry.samples import Samples
+    from chopper_interop.telemetry.job import Board
     from chopper_interop.trace import Trace
 
     Array = npt.NDArray[Any]
-    Powers = list[list[Samples]]
 
 
 @dataclass(frozen=True)
@@ -122,19 +118,21 @@ class Power:
 
     Parameters
     ----------
-    of_each
-        Samples of each GPU whose power is known of any time.
-    unknown
-        GPUs whose power is not.
+    boards
+        These GPUs.
     """
 
-    of_each: Powers
-    unknown: int
+    boards: Sequence[Board]
 
     @property
     def gpus(self) -> int:
-        """All of them."""
-        return len(self.of_each) + self.unknown
+        """How many they are."""
+        return sum(len(board.dies) for board in self.boards)
+
+    @property
+    def unknown(self) -> int:
+        """Of how many no power is known."""
+        return sum(len(board.dies) for board in self.boards if not board.powers)
 
     def drawn(self, found: Sequence[Stretch]) -> tuple[Array, Array, Array]:
         """Energy, mean power and share of the time in which power is known, of each stretch.
@@ -146,44 +144,24 @@ class Power:
         joules, watts = np.zeros(len(found)), np.zeros(len(found))
         known = np.zeros(len(found), np.int64)
         with np.errstate(divide="ignore", invalid="ignore"):
-            for powers in self.of_each:
-                part, time = energy.drawn(powers, start, end)
+            for board in self.boards:
+                part, time = energy.drawn(board.powers, start, end)
                 joules += np.where(time == end - start, part, np.nan)
                 watts += part / (time * 1e-9)
-                known += time
+                known += time * len(board.dies)
             share = known / (self.gpus * (end - start))
-        if self.unknown or not self.of_each:
+        if self.unknown or not self.boards:
             joules[:] = watts[:] = np.nan
         return joules, watts, share
 
 
-def power(trace: Trace, mine: Collection[int]) -> Power:
+def power(trace: Trace, ranks: str = "") -> Power:
     """Power of the GPUs on which these ranks work; of a trace without such work, of all GPUs."""
-    work = np.isin(trace.array("kind"), [int(k) for k in GPU_WORK])
-    if not work.any():
-        told = [energy.best_of(gpu) for gpu in without_work(trace, (), (POWER,))]
-        return Power([[samples for _, samples in powers] for powers in told if powers], 0)
-    places = _places(trace, np.flatnonzero(work))
-    of_each: Powers = []
-    for gpu in gpus(trace, quantities=(POWER,)):
-        powers = [samples for _, samples in energy.best_of(gpu)]
-        if powers:
-            places -= _places(trace, gpu.rows)
-            if set(gpu.ranks) & set(mine):
-                of_each.append(powers)
-    return Power(of_each, sum(rank in mine for rank, _ in places))
-
-
-def _places(trace: Trace, rows: Array) -> set[tuple[int, int]]:
-    """Ranks and devices of these nodes."""
-    device = trace.array("device", "lanes")[trace.array("lane")[rows]]
-    rank = trace.array("rank")[rows]
-    first, _ = gather.distinct(rank, device)
-    return set(zip(rank[first].tolist(), device[first].tolist(), strict=True))
+    mine = windows.chosen_ranks(trace, ranks) if ranks else None
+    return Power(job.boards(trace, (POWER,), mine))
 
 
 def of_telemetry(found: Power) -> list[Stretch]:
-    """The time of which the power of all GPUs was sampled, as one stretch."""
-    first = max((min(one.ts[0] for one in powers) for powers in found.of_each), default=0)
-    last = min((max(one.ts[-1] for one in powers) for powers in found.of_each), default=0)
-    return [Stretch(windows.WHOLE, (), None, int(first), int(last))] if last > first else []
+    """The time of which telemetry alone tells, as of `job.extent`, as one stretch."""
+    first, last = job.extent(found.boards) or (0, 0)
+    return [Stretch(windows.WHOLE, (), None, first, last)] if last > first else []

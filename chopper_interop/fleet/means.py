@@ -8,6 +8,7 @@ import numpy as np
 
 from chopper_interop.telemetry import lines
 from chopper_interop.telemetry.names import (
+    EDGE,
     GFXCLK,
     POWER,
     TEMPERATURE,
@@ -37,15 +38,6 @@ MEMORY = Quantity(
     is_straight=True,
 )
 """Of the memory; where only stacks are told, their mean."""
-EDGE = Quantity(
-    "edge_temperature",
-    "c",
-    -273.15,
-    1e4,
-    (Told(r"temperature edge", _CELSIUS),),
-    is_straight=True,
-)
-"""Of the die's edge: all that CharLLM-PPT and older tools sample on AMD."""
 QUANTITIES = {
     "gfxclk_mhz": GFXCLK, "temperature_c": TEMPERATURE, "memory_temperature_c": MEMORY,
     "power_w": POWER, "throttle_share": THROTTLE,

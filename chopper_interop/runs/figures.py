@@ -12,16 +12,11 @@ from chopper_interop.columns import gather
 from chopper_interop.efficiency import throughput
 from chopper_interop.issues import Severity
 from chopper_interop.runs import parallelism, rates, telemetry
-from chopper_interop.runs.telemetry import UTILIZATION
 from chopper_interop.schemas.kinds import Collective
 from chopper_interop.series import link_traffic
-from chopper_interop.telemetry.names import (
-    DUAL_DIE,
-    GFXCLK,
-    POWER,
-    TEMPERATURE,
-    THROTTLE,
-)
+from chopper_interop.telemetry import job as of_job
+from chopper_interop.telemetry.job import NEARLY_ALL, places_on
+from chopper_interop.telemetry.names import GFXCLK, POWER, TEMPERATURE, THROTTLE, UTILIZATION
 from chopper_interop.work import kernel_categories
 
 if TYPE_CHECKING:
@@ -30,12 +25,14 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from chopper_interop.activity.windows import Window
-    from chopper_interop.runs.telemetry import Sampled
-    from chopper_interop.telemetry.gpus import Gpu
+    from chopper_interop.runs.telemetry import Sampled, Seen
+    from chopper_interop.telemetry.gpus import Gpu, Place
+    from chopper_interop.telemetry.job import Board
     from chopper_interop.trace import Trace
 
     Array = npt.NDArray[Any]
     Row = dict[str, Any]
+    Stretch = tuple[int, int]
 
 WHOLE, PARTIAL, INVALID = "whole", "partial", "invalid"
 """All is there; something is missing, as `reason` says; there is nothing to compare."""
@@ -127,8 +124,8 @@ def of(
     mine = windows.chosen_ranks(trace, ranks)
     numbers = sorted({w.iteration for w in chosen}) if in_steps else []
     found.row |= rates.done(trace, mine, numbers, tokens, samples)
-    known = [g for g in telemetry.found(trace) if {*g.ranks} & {w.rank for w in chosen}]
-    _add_telemetry(trace, found, known, job, busy)
+    boards = of_job.boards(trace, telemetry.QUANTITIES, mine if ranks else None)
+    _add_telemetry(trace, found, boards, job, busy)
     return found
 
 
@@ -271,15 +268,15 @@ def _busy(
 
 
 def _of_telemetry(trace: Trace, found: Figures, tokens: int, samples: int) -> Figures:
-    known = telemetry.found(trace)
-    window = telemetry.extent(known)
+    boards = of_job.boards(trace, telemetry.QUANTITIES)
+    window = of_job.extent(boards)
     if window is None or window[1] <= window[0]:
         found.reasons.append(_said(trace) or "there are no events and no samples of GPUs")
         return found
     found.row |= {"window_ns": window[1] - window[0], "steps": 0}
     found.row |= rates.done(trace, windows.chosen_ranks(trace, ""), [], tokens, samples)
     found.reasons.append("telemetry alone: from its first to its last sample")
-    _add_telemetry(trace, found, known, [window], {})
+    _add_telemetry(trace, found, boards, [window], {})
     return found
 
 
@@ -292,26 +289,20 @@ def _said(trace: Trace) -> str:
 def _add_telemetry(
     trace: Trace,
     found: Figures,
-    known: Sequence[Gpu],
-    job: Sequence[tuple[int, int]],
-    busy: dict[tuple[int, int], float],
+    boards: Sequence[Board],
+    job: Sequence[Stretch],
+    busy: dict[Place, float],
 ) -> None:
     """Rows of GPUs, and figures over all of them."""
-    sampled = [telemetry.sampled(gpu, job) for gpu in known]
-    places: dict[tuple[int, int], Sampled | None] = dict.fromkeys(busy)
-    for gpu, seen in zip(known, sampled, strict=True):
-        places |= dict.fromkeys(_places(trace, gpu) or [(seen.rank, seen.device)], seen)
-    hosts = {rank.rank: rank.host for rank in trace.meta.ranks}
-    carried = link_traffic.of_gpus(trace, job)
-    for number, place in enumerate(sorted(places)):
-        of_gpu = places[place]
-        row: Row = {"gpu": number, "rank": place[0], "device": place[1]}
-        row |= {"host": hosts.get(place[0], "") or None, "busy_share": busy.get(place)}
-        row |= carried.get(place, {})
-        found.gpus.append(row | (_sampled(of_gpu) if of_gpu else {}))
-    found.row["gpus"] = len(places)
+    powers = [telemetry.power(board, job) for board in boards]
+    sampled = [
+        (die, telemetry.sampled(die, job, power))
+        for board, power in zip(boards, powers, strict=True)
+        for die in board.dies
+    ]
+    _add_gpus(trace, found, sampled, job, busy)
     for column, (_, which) in OF_SAMPLES.items():
-        values = [v for seen in sampled if (v := _sampled(seen)[column]) is not None]
+        values = [v for _, seen in sampled if (v := _sampled(seen)[column]) is not None]
         if values:
             combined = max(values) if which == _PEAK else sum(values) / len(values)
             found.row[column] = combined
@@ -319,15 +310,27 @@ def _add_telemetry(
         volumes = [row[column] for row in found.gpus if column in row]
         if volumes:
             found.row[column] = sum(volumes)
-    _add_energy(trace, found, sampled, job)
+    _add_energy(found, boards, powers, job)
 
 
-def _places(trace: Trace, gpu: Gpu) -> list[tuple[int, int]]:
-    """Ranks and devices of what ran on a GPU."""
-    device = trace.array("device", "lanes")[trace.array("lane")[gpu.rows]]
-    rank = trace.array("rank")[gpu.rows]
-    first, _ = gather.distinct(rank, device)
-    return list(zip(rank[first].tolist(), device[first].tolist(), strict=True))
+def _add_gpus(
+    trace: Trace,
+    found: Figures,
+    sampled: Sequence[tuple[Gpu, Sampled]],
+    job: Sequence[Stretch],
+    busy: dict[Place, float],
+) -> None:
+    """A row for each GPU, or for each rank that works on it; and how many GPUs there are."""
+    hosts = {rank.rank: rank.host for rank in trace.meta.ranks}
+    carried = link_traffic.of_gpus(trace, job)
+    placed = [(sorted(places_on(trace, gpu)), seen) for gpu, seen in sampled]
+    placed.sort(key=lambda of_gpu: of_gpu[0])
+    for number, (places, seen) in enumerate(placed):
+        for place in [p for p in places if p in busy] or places[:1]:
+            row: Row = {"gpu": number, "rank": place[0], "device": place[1]}
+            row |= {"host": hosts.get(place[0], "") or None, "busy_share": busy.get(place)}
+            found.gpus.append(row | carried.get(place, {}) | _sampled(seen))
+    found.row["gpus"] = len(placed)
 
 
 def _sampled(seen: Sampled) -> Row:
@@ -335,23 +338,30 @@ def _sampled(seen: Sampled) -> Row:
 
 
 def _add_energy(
-    trace: Trace,
     found: Figures,
-    sampled: Sequence[Sampled],
-    job: Sequence[tuple[int, int]],
+    boards: Sequence[Board],
+    powers: Sequence[Seen | None],
+    job: Sequence[Stretch],
 ) -> None:
     """Energy of all GPUs while their power is known, if that is nearly all of the time."""
     length = sum(end - start for start, end in job)
-    told = [seen.seen[POWER.name] for seen in sampled if POWER.name in seen.seen]
-    found.row["power_gpus"] = len(told)
+    told = [power for power in powers if power is not None]
+    unknown = sum(
+        len(board.dies) for board, power in zip(boards, powers, strict=True) if power is None
+    )
+    found.row["power_gpus"] = found.row["gpus"] - unknown
     if not told or not length:
         return
-    least = min(power.covered_ns for power in told) / length
+    least = 0.0 if unknown else min(power.covered_ns for power in told) / length
     found.row["power_known_share"] = least
-    modules = any(DUAL_DIE.search(device.name) for device in trace.meta.devices)
-    if least < telemetry.NEARLY_ALL or (len(told) < found.row["gpus"] and not modules):
-        return
-    energy = sum(power.mean * power.covered_ns for power in told) * 1e-9
-    found.row["energy_j"] = energy
-    if found.row["steps"]:
-        found.row["energy_per_step_j"] = energy / found.row["steps"]
+    if unknown:
+        found.reasons.append(f"power of {unknown} of {found.row['gpus']} GPUs is not known")
+    elif least < NEARLY_ALL:
+        found.reasons.append(f"power of all GPUs is known of {least:.1%} of the time alone")
+    else:
+        found.row["power_w"] = sum(power.mean for power in told)
+        found.row["energy_j"] = sum(power.mean * power.covered_ns for power in told) * 1e-9
+        if found.row["steps"]:
+            found.row["energy_per_step_j"] = (
+                found.row["power_w"] * length * 1e-9 / found.row["steps"]
+            )

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop.communication import group_names, stages
-from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
     from chopper_interop.trace import Trace
@@ -35,7 +34,7 @@ def sizes(trace: Trace) -> dict[str, int]:
     parts = [most.pop(kind) for kind in (group_names.REPLICATE, group_names.SHARD) if kind in most]
     if parts and "dp" not in most:
         most["dp"] = int(np.prod(parts))
-    if "pp" not in most and (found := stages.pipelines(trace, _began(trace))):
+    if "pp" not in most and (found := stages.pipelines(trace, stages.began(trace))):
         most["pp"] = max(len(pipeline.stages) for pipeline in found)
     return most
 
@@ -57,13 +56,3 @@ def completed(found: dict[str, Any], world: int | None) -> dict[str, Any]:
     if "dp" in found or world is None or not {"tp", "pp"} <= found.keys() or world % part:
         return found
     return found | {"dp": world // part}
-
-
-def _began(trace: Trace) -> dict[int, int]:
-    """When each rank first computed."""
-    computes, ts = trace.array("kind") == Kind.KERNEL, trace.array("ts")
-    return {
-        rank: int(ts[rows][computes[rows]].min())
-        for rank, rows in trace.rank_rows.items()
-        if computes[rows].any()
-    }

@@ -60,8 +60,9 @@ def done(
 
 
 def rates(row: Row) -> Row:
-    """Throughput and efficiency over the time that counts."""
-    time, energy, gpus = row.get("window_ns"), row.get("energy_j"), row.get("gpus")
+    """Throughput and efficiency over the time that counts; energy is mean power by all of it."""
+    time, power, gpus = row.get("window_ns"), row.get("power_w"), row.get("gpus")
+    energy = power * time * 1e-9 if power and time else None
     found: Row = {}
     for name in ("token", "sample"):
         count = row.get(f"{name}s")

@@ -8,37 +8,32 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop.fleet import means as gpu_means
-from chopper_interop.fleet.means import EDGE
-from chopper_interop.schemas.kinds import GPU_WORK
 from chopper_interop.telemetry import energy, lines
-from chopper_interop.telemetry.gpus import Gpu, gpus, without_work
 from chopper_interop.telemetry.names import (
+    EDGE,
     GFXCLK,
     POWER,
     TEMPERATURE,
     THROTTLE,
+    UTILIZATION,
     Quantity,
-    Told,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     import numpy.typing as npt
 
+    from chopper_interop.telemetry.gpus import Gpu
+    from chopper_interop.telemetry.job import Board
     from chopper_interop.telemetry.lines import Lines
     from chopper_interop.telemetry.samples import Samples
-    from chopper_interop.trace import Trace
 
     Array = npt.NDArray[Any]
     Window = tuple[int, int]
 
-UTILIZATION = Quantity(
-    "utilization", "share", 0.0, 1.0, (Told(r"GFX activity(?: XCP 0)?", {"%": 0.01}),)
-)
-NEARLY_ALL = 0.9
-"""So much of the time the power of all GPUs must be known for energy to be told."""
-QUANTITIES = (POWER, TEMPERATURE, EDGE, GFXCLK, UTILIZATION, THROTTLE)
+_OTHERS = (TEMPERATURE, EDGE, GFXCLK, UTILIZATION, THROTTLE)
+QUANTITIES = (POWER, *_OTHERS)
 
 
 @dataclass(frozen=True)
@@ -64,14 +59,10 @@ class Sampled:
 
     Parameters
     ----------
-    rank, device
-        Who computes on it, -1 if nobody knows, and its number.
     seen
         By name of the quantity, of those that are known.
     """
 
-    rank: int
-    device: int
     seen: dict[str, Seen] = field(default_factory=dict)
 
     def value(self, quantity: Quantity, which: str) -> float | None:
@@ -80,62 +71,33 @@ class Sampled:
         return None if found is None else float(getattr(found, which))
 
 
-def found(trace: Trace) -> list[Gpu]:
-    """GPUs that work ran on; of telemetry alone, all that it tells of."""
-    if np.isin(trace.array("kind"), [int(k) for k in GPU_WORK]).any():
-        return gpus(trace, quantities=QUANTITIES)
-    return without_work(trace, (), QUANTITIES)
-
-
-def extent(known: Iterable[Gpu]) -> Window | None:
-    """From the first to the last sample of power, or where there is none, of anything.
-
-    What little is known of the power of some GPUs alone is left out, as `efficiency` does.
-    """
-    known = list(known)
-    told = [of for gpu in known if (of := gpu.told.get(POWER.name))]
-    sources = [s for of in told for s in of] or [
-        s for gpu in known for of in gpu.told.values() for s in of
-    ]
-    times = [samples.ts for source in sources for _, samples in source.samples]
-    if not times:
+def power(board: Board, windows: Sequence[Window]) -> Seen | None:
+    """Mean power by what tells its energy best; the peak is of what is shown."""
+    if not board.powers:
         return None
-    first, last = min(int(ts[0]) for ts in times), max(int(ts[-1]) for ts in times)
-    best = [of[0].samples[0][1].ts for of in told]
-    if not best:
-        return first, last
-    common = max(int(ts[0]) for ts in best), min(int(ts[-1]) for ts in best)
-    return common if common[1] - common[0] >= NEARLY_ALL * (last - first) else (first, last)
+    shown = [s for source, s in energy.powers_of(board.gpu) if not source.told.is_counter]
+    mean = _over(board.powers, windows)
+    told = replace(mean, peak=_over(shown, windows).peak) if shown else mean
+    return told if told.covered_ns else None
 
 
-def sampled(gpu: Gpu, windows: Sequence[Window]) -> Sampled:
+def sampled(gpu: Gpu, windows: Sequence[Window], power_of: Seen | None) -> Sampled:
     """What is known of a GPU over some windows.
 
-    Power is that of which its energy is made; all else by the source that `fleet.means` chooses.
+    Its power is given, if it tells any; all else is by the source that `fleet.means` chooses.
     """
     start, end = _bounds(windows)
     seen: dict[str, Seen] = {}
-    for quantity in QUANTITIES:
-        if quantity is POWER:
-            told = _power(gpu, windows)
-        else:
-            told = _best(gpu_means.mean(gpu, quantity, start, end), start, end)
+    if power_of is not None and gpu.told.get(POWER.name):
+        seen[POWER.name] = power_of
+    for quantity in _OTHERS:
+        told = _best(gpu_means.mean(gpu, quantity, start, end), start, end)
         if told is not None and told.covered_ns:
             seen[quantity.name] = told
     edge = seen.pop(EDGE.name, None)
     if edge and TEMPERATURE.name not in seen:  # all that rocm-smi and CharLLM-PPT tell of MI250
         seen[TEMPERATURE.name] = edge
-    return Sampled(gpu.ranks[0] if gpu.ranks else gpu.rank, gpu.device, seen)
-
-
-def _power(gpu: Gpu, windows: Sequence[Window]) -> Seen | None:
-    """Mean power by what tells its energy best; the peak is of what is shown."""
-    best = [samples for _, samples in energy.best_of(gpu)]
-    if not best:
-        return None
-    shown = [samples for source, samples in energy.powers_of(gpu) if not source.told.is_counter]
-    mean = _over(best, windows)
-    return replace(mean, peak=_over(shown, windows).peak) if shown else mean
+    return Sampled(seen)
 
 
 def _bounds(windows: Sequence[Window]) -> tuple[Array, Array]:

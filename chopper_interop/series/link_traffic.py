@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop.columns import gather
 from chopper_interop.series import samples
 from chopper_interop.telemetry import lines, link_counters
+from chopper_interop.telemetry.gpus import places_of
 from chopper_interop.telemetry.link_counters import BOTH, COUNTER
 
 if TYPE_CHECKING:
@@ -111,7 +111,4 @@ def _gpu(trace: Trace, place: Place) -> tuple[int, int] | None:
     """Rank and device of the work of a series' GPU, or where there is none, those of the series."""
     if not place.is_owned:
         return (place.rank, place.device) if place.device >= 0 else None
-    device = trace.array("device", "lanes")[trace.array("lane")[place.rows]]
-    first, _ = gather.distinct(trace.array("rank")[place.rows], device)
-    row = first[0]
-    return int(trace.array("rank")[place.rows[row]]), int(device[row])
+    return places_of(trace, place.rows)[0]

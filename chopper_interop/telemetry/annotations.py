@@ -20,6 +20,7 @@ from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas import hub
 from chopper_interop.telemetry import energy
 from chopper_interop.telemetry.gpus import Gpu, gpus
+from chopper_interop.telemetry.job import joined
 from chopper_interop.telemetry.names import GFXCLK, POWER, QUANTITIES
 from chopper_interop.telemetry.samples import Seen, seen
 
@@ -67,14 +68,11 @@ def columns(trace: Trace, issues: IssueLog | None = None) -> dict[str, pa.Array]
     made = _Columns(trace.nodes.num_rows)
     told = stated.rows(trace, RESOLUTION)
     log = IssueLog() if issues is None or (told.size and told.all()) else issues
-    for gpu in gpus(trace, log):
-        start = trace.array("ts")[gpu.rows]
-        end = start + trace.array("dur")[gpu.rows]
-        for quantity in QUANTITIES:
-            untold = _add(made, gpu, quantity, start, end)
-            if quantity is POWER:
-                _add_energy(made, gpu, start, end, untold)
-        _note(gpu, end - start, made.step_of(gpu.rows), log)
+    for board in joined(trace, gpus(trace, log, every=True)):
+        untold = [_add_told(made, trace, die) for die in board.dies]
+        _add_energy(made, trace, board.gpu, np.concatenate(untold))
+        for die in (one for one in board.dies if one.told or one.counters):
+            _note(die, trace.array("dur")[die.rows], made.step_of(die.rows), log)
     return made.arrays()
 
 
@@ -129,6 +127,14 @@ class _Columns:
         }
 
 
+def _add_told(made: _Columns, trace: Trace, gpu: Gpu) -> Array:
+    """Columns of all quantities; rows of work of whose power no one source tells."""
+    start = trace.array("ts")[gpu.rows]
+    end = start + trace.array("dur")[gpu.rows]
+    untold = {one.name: _add(made, gpu, one, start, end) for one in QUANTITIES}
+    return gpu.rows[untold[POWER.name]]
+
+
 def _add(made: _Columns, gpu: Gpu, quantity: Quantity, start: Array, end: Array) -> Array:
     """Columns of one quantity by the best source of each piece; which pieces none tells of."""
     left = np.arange(len(start))
@@ -140,13 +146,15 @@ def _add(made: _Columns, gpu: Gpu, quantity: Quantity, start: Array, end: Array)
     return left
 
 
-def _add_energy(made: _Columns, gpu: Gpu, start: Array, end: Array, untold: Array) -> None:
+def _add_energy(made: _Columns, trace: Trace, gpu: Gpu, untold: Array) -> None:
     """Energy, and how coarse it is of pieces whose power is not told by one source alone."""
     powers = energy.best_of(gpu)
     if powers:
+        start = trace.array("ts")[gpu.rows]
+        end = start + trace.array("dur")[gpu.rows]
         of_each = energy.shared([samples for _, samples in powers], start, end).of_each
         made.put(ENERGY, gpu.rows, of_each)
-        rows = gpu.rows[untold[~np.isnan(of_each[untold])]]
+        rows = np.intersect1d(untold, gpu.rows[~np.isnan(of_each)])
         coarsest = max(samples.resolution_ns for _, samples in powers)
         made.put_step(rows, np.full(len(rows), coarsest))
 

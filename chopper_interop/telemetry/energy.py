@@ -172,11 +172,11 @@ def drawn(powers: Sequence[Samples], start: Array, end: Array) -> tuple[Array, A
 
 
 def peak(powers: Sequence[Samples], start: int, end: int) -> float:
-    """The most power in a window, watts, as far as it is known."""
+    """The most power in a window, watts, as far as it is known; NaN where it is not."""
     moments = np.array([start, end])
     found = [power.value[(power.ts >= start) & (power.ts <= end)] for power in powers]
     found += [seen(power, moments, moments).most for power in powers]
-    return float(np.nanmax(np.concatenate(found)))
+    return float(np.fmax.reduce(np.concatenate(found)))
 
 
 def counted(counter: Samples, start: int, end: int) -> float | None:

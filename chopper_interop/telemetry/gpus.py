@@ -42,7 +42,8 @@ NO_POWER = Fault(
     "power-unknown",
     Severity.INFO,
     "GPUs whose telemetry tells no power, as second dies and partitions do not have one of their "
-    "own, or 0 W throughout: power and energy of their work are not known.",
+    "own, or 0 W throughout: power of their work is not known, and energy only of second dies, as a part "
+    "of their module's.",
 )
 FROM_COUNTER = Fault(
     "power-from-counter",
@@ -52,7 +53,8 @@ FROM_COUNTER = Fault(
 OF_MODULE = Fault(
     "power-of-module",
     Severity.INFO,
-    "GPUs that are one of two dies of a module: the power that the first die tells is that of both.",
+    "GPUs that are one of two dies of a module: the power that the first die tells is that of both, "
+    "and its energy is shared among the work of both.",
 )
 IMPOSSIBLE = Fault(
     "telemetry-impossible",
@@ -132,6 +134,8 @@ def gpus(
     trace: Trace,
     issues: IssueLog | None = None,
     quantities: Sequence[Quantity] = names.QUANTITIES,
+    *,
+    every: bool = False,
 ) -> list[Gpu]:
     """GPUs on which work ran and of which telemetry tells something.
 
@@ -143,16 +147,18 @@ def gpus(
         Where it is told what was chosen and left out.
     quantities
         What to look for.
+    every
+        Whether those count too of which telemetry tells nothing.
     """
     issues = IssueLog() if issues is None else issues
-    owned = owners(trace, quantities)
+    owned = owners(trace, quantities, bare=every)
     if not owned:
         return []
     reader = _Reader.of(trace, issues, quantities)
     found = []
     for own in owned:
         gpu = reader.gpu(own.place, own.ranks, own.rows, own.series)
-        if gpu.told or gpu.counters:
+        if gpu.told or gpu.counters or every:
             found.append(gpu)
     return found
 
@@ -180,7 +186,11 @@ class Owner:
 
 
 def owners(
-    trace: Trace, quantities: Sequence[Quantity] = names.QUANTITIES, *, every: bool = False
+    trace: Trace,
+    quantities: Sequence[Quantity] = names.QUANTITIES,
+    *,
+    every: bool = False,
+    bare: bool = False,
 ) -> list[Owner]:
     """GPUs on which work ran and that have series.
 
@@ -192,23 +202,25 @@ def owners(
         What series count that tell one of these, beside those of `QUANTITIES`.
     every
         Whether all series count, not only those that tell a quantity of nodes.
+    bare
+        Whether GPUs without series count, each rank's devices as its own.
     """
     places = _places(trace, quantities, every=every)
-    if not places:
+    if not places and not bare:
         return []
     work = work_of(trace)
     owned: dict[tuple[Place, ...], list[tuple[int, Array]]] = defaultdict(list)
     for (rank, device), rows in work.items():
         alone = sum(r == rank for r, _ in work) == 1
         of = _places_of(trace, places, rank, device, is_only=alone)
-        if of:
-            owned[of].append((rank, rows))
+        if of or bare:
+            owned[of or ((rank, device),)].append((rank, rows))
     return [
         Owner(
             of[0],
             tuple(sorted(rank for rank, _ in users)),
             users[0][1] if len(users) == 1 else np.sort(np.concatenate([r for _, r in users])),
-            [row for place in of for row in places[place]],
+            [row for place in of for row in places.get(place, ())],
         )
         for of, users in owned.items()
     ]
@@ -256,6 +268,14 @@ def work_of(trace: Trace) -> dict[Place, Array]:
             alone = len(numbers) == 1
             found[rank, number] = mine if alone else mine[of_lane[lanes] == number]
     return found
+
+
+def places_of(trace: Trace, rows: Array) -> list[Place]:
+    """Ranks and devices of these nodes, each once, in the order of their first."""
+    device = trace.array("device", "lanes")[trace.array("lane")[rows]]
+    rank = trace.array("rank")[rows]
+    first, _ = gather.distinct(rank, device)
+    return list(zip(rank[first].tolist(), device[first].tolist(), strict=True))
 
 
 def _places(

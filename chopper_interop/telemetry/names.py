@@ -172,6 +172,19 @@ THROTTLE = Quantity(
 )
 """What holds a clock down; `telemetry.throttle_causes` tells causes apart, and what they are together.
 Masks of causes are not here: converters tell each bit as a status."""
+EDGE = Quantity(
+    "edge_temperature",
+    "c",
+    -273.15,
+    1e4,
+    (Told(r"temperature edge", _CELSIUS),),
+    is_straight=True,
+)
+"""Of the die's edge: all that CharLLM-PPT and older tools sample on AMD."""
+UTILIZATION = Quantity(
+    "utilization", "share", 0.0, 1.0, (Told(r"GFX activity(?: XCP 0)?", {"%": 0.01}),)
+)
+"""How much of the time something ran, as the tool says."""
 
 QUANTITIES = (GFXCLK, MEMCLK, POWER, TEMPERATURE, THROTTLE)
 

@@ -430,6 +430,20 @@ def test_means_are_those_of_imbalance(tmp_path: Path) -> None:
         assert row["throttle_share"] == pytest.approx(throttled, rel=1e-2)
 
 
+@pytest.mark.parametrize(("seconds", "mhz"), [(50, 2000), (95, 1000)])
+def test_a_clock_is_of_the_finest_tool_that_tells_nearly_all(seconds: int, mhz: float) -> None:
+    builder = TraceBuilder()
+    for tool, ts, value in (
+        ("amd-smi", np.arange(101) * 10**9, 2000.0),
+        ("recorder", np.arange(seconds * 10) * 10**8, 1000.0),
+    ):
+        series = builder.series(-1, "gfx clock", "MHz", tool, device=0)
+        builder.samples(series, ts, np.full(len(ts), value))
+    trace = builder.finish()
+    assert sweep(trace).rows["gfxclk_mhz"].to_pylist() == [pytest.approx(mhz)]
+    assert ci.analyze(trace, "imbalance").rows["gfxclk_mhz"].to_pylist() == [pytest.approx(mhz)]
+
+
 def test_unsampled_time_has_no_energy() -> None:
     """Two GPUs at 100 W for 19 of 20 s, and for all of 20 s but a gap of 1 s."""
     builder = TraceBuilder()
