@@ -106,7 +106,7 @@ def dvfs(  # noqa: PLR0913 # options of a command
     Raises
     ------
     UsageError
-        An option cannot be understood.
+        An option cannot be understood, or no clock of a GPU is held at `cap_w`.
 
     Notes
     -----

@@ -665,7 +665,7 @@ _POWER = {
     "clock_from": "How the clock is known between its samples.",
     "as_expected": "What samples tell little of: what is usual of GPUs counts.",
     "cap_w": "Power cap.",
-    "capped_mhz": "Mean clock that it leaves.",
+    "capped_mhz": "Mean clock that it leaves; null where no clock is held at it.",
     "capped_low_mhz": "Lower end of its 95 % interval.",
     "capped_high_mhz": "Upper end of its 95 % interval.",
     "dynamic_w": "Power above idle while the class runs, at f_ref_mhz; of idle, idle_w.",

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from chopper_interop.dvfs.sensitivity import Sensitivities
     from chopper_interop.gpus.rated import Rated
+    from chopper_interop.power.held import Held
     from chopper_interop.trace import Trace
 
     Array = npt.NDArray[Any]
@@ -253,7 +254,7 @@ def _capped(known: Sensitivities, boost: Array, cap_w: float) -> tuple[Array, fl
         models.append((gpu, model))
     held = power_held.of(trace, models)
     found, errors = own.copy(), [0.0]
-    factor = np.ones(trace.nodes.num_rows)
+    factor, mixes = np.ones(trace.nodes.num_rows), []
     for _ in range(_ROUNDS if held else 0):  # what takes longer at this clock draws power longer
         mixes, errors = power_held.mixes(trace, held, factor), [0.0]
         for one, busy in zip(held, mixes, strict=True):
@@ -266,7 +267,17 @@ def _capped(known: Sensitivities, boost: Array, cap_w: float) -> tuple[Array, fl
             errors.append(capped[1])
         log = known.ratio(found, is_change=True)[0].log[r.key]
         factor[r.node] = np.exp(np.nan_to_num(log))
+    for one, busy in zip(held, mixes, strict=True):
+        _check_holds(one, busy, cap_w)
     return found, max(errors)
+
+
+def _check_holds(one: Held, busy: dict[str, float], cap_w: float) -> None:
+    """Raise `UsageError` if a GPU draws more than a limit at any clock."""
+    least, mhz = one.model.least_w(busy), one.model.lowest_mhz
+    if cap_w < least:
+        why = f"at {mhz:,.0f} MHz, the lowest considered, rank {one.gpu.ranks[0]} draws {least:,.0f} W"
+        raise UsageError(f"cap_w={cap_w:g}: no clock is held at that", hint=why)
 
 
 _ROUNDS = 3

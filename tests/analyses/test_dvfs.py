@@ -282,6 +282,7 @@ def test_without_clocks_nothing_is_told(tmp_path: Path) -> None:
         ({"clock": "1900", "cap_w": 500.0}, "both"),
         ({"by": "colour"}, "no 'colour'"),
         ({"cap_w": -5.0}, "cap_w"),
+        ({"cap_w": 50.0}, "no clock is held at that"),
         ({"on_ranks": "1"}, "what changes"),
         ({"clock": "1900", "on_ranks": "77"}, "77"),
     ],
