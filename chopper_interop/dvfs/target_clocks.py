@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 PEAK, ACHIEVABLE, ASKED = "peak", "achievable", "asked"
 _ASKED = re.compile(r"(?:(max)\s*)?(\d+(?:\.\d*)?|\.\d+)\s*(x|MHz)?", re.IGNORECASE)
 _MOST_MHZ, _MOST_FACTOR, _RANGE = 1e5, 10.0, 1e4
+_LOWEST, _ABOVE, _ABOVE_SEEN = 0.05, 1.5, 3.0
+"""Clocks beyond which nothing that was measured tells of times: by the highest of a GPU, or, where that
+is not known, by the highest that was seen. GPUs go down to 0.06 to 0.3 of it; our choice."""
 HINT = 'write "1900" (MHz), "0.9x" (of what it was) or "max1900"'
 
 
@@ -180,12 +183,23 @@ def of(known: Sensitivities, question: Question, gpus: str = "") -> dict[str, Ta
     return found
 
 
+def highest(known: Sensitivities, gpus: str = "") -> Array:
+    """Highest clock of the GPU of each repeat, MHz; not a number where it is not known."""
+    devices, which = rated.of_nodes(known.repeats.trace, known.repeats.node, gpus)
+    return _of_devices([one.boost_mhz for one in devices.values()], which)
+
+
 def _asked(known: Sensitivities, question: Question, boost: Array) -> Target:
     r, own = known.repeats, known.mhz
     asked, error, is_change, told = own, 0.0, True, []
+    ranks, which = None, np.ones(len(own), bool)
+    if question.on_ranks:
+        ranks = tuple(windows.chosen_ranks(r.trace, question.on_ranks))
+        which = np.isin(r.trace.array("rank")[r.node], ranks)
     if question.clock:
         clock = _told("clock", question.clock)
         asked, is_change = clock.of(own), clock.is_change
+        check_possible(asked[which], own[which], boost[which])
         above = "" if np.nanmax(asked - boost, initial=0.0) <= 0 else ", above the highest clock"
         told.append(question.clock + above)
     elif question.cap_w:
@@ -194,14 +208,36 @@ def _asked(known: Sensitivities, question: Question, boost: Array) -> Target:
     memory = None
     if question.memory_clock:
         before = memory_clock.measured(known)
-        memory = before / _told("memory_clock", question.memory_clock).of(before)
+        then = _told("memory_clock", question.memory_clock).of(before)
+        check_possible(then[which], before[which], np.full(which.sum(), np.nan), "memory clock")
+        memory = before / then
         told.append(f"memory {question.memory_clock}")
-    ranks = None
-    if question.on_ranks:
-        ranks = tuple(windows.chosen_ranks(r.trace, question.on_ranks))
+    if ranks is not None:
         told.append(f"of ranks {question.on_ranks}")
     core = bool(question.clock or question.cap_w)
     return Target(asked, ", ".join(told), error, is_change, ranks, memory, core)
+
+
+def check_possible(asked: Array, own: Array, boost: Array, what: str = "clock") -> None:
+    """Raise `UsageError` for clocks so far from those of the GPUs that nothing tells of them.
+
+    Parameters
+    ----------
+    asked, own, boost
+        Clocks of some kernels: asked about, measured, and the highest of their GPUs, MHz; not a
+        number where one is not known.
+    what
+        Which clock it is.
+    """
+    top = np.where(np.isnan(boost), np.nanmax(own, initial=0.0), boost)
+    above = np.where(np.isnan(boost), _ABOVE_SEEN, _ABOVE)
+    wrong = (top > 0) & ((asked < _LOWEST * top) | (asked > above * np.fmax(top, own)))
+    if wrong.any():
+        ends = f"{_LOWEST * top.max():,.0f} to {(above * top)[top > 0].min():,.0f} MHz"
+        raise UsageError(
+            f"no GPU of the job has a {what} of {asked[wrong][0]:,.0f} MHz",
+            hint=f"ask for {ends}; beyond, nothing that was measured tells of times",
+        )
 
 
 def _told(option: str, text: str) -> Clock:
