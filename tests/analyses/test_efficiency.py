@@ -95,12 +95,11 @@ def test_energy_and_its_rates(job) -> None:
 def products(p: DemoParameters) -> float:
     """FLOPs of a step's matrix products and attention, by the sizes of the model.
 
-    Attention forwards alone, of which a mask leaves the half: the demo tells its backward pass
-    without the shapes of all inputs, so that its FLOPs are among those left out.
+    Of attention a mask leaves the half: two products forwards, and five in its backward pass.
     """
     d, kv, ffn, words = 4096, 1024, 14336, 32000
     weights = p.layers * (2 * d * d + 2 * d * kv + 3 * d * ffn) + d * words
-    attention = p.layers * 2 * p.sequence * d  # a token
+    attention = p.layers * (2 + 5) * p.sequence * d  # a token
     return batch(p) * p.sequence * (6 * weights + attention)
 
 
