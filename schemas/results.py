@@ -413,8 +413,10 @@ _EFFICIENCY = {
     "model_flops": "FLOPs by shapes, without what is recomputed.",
     "computed_flops": "FLOPs by shapes, with what is recomputed.",
     "tflop_per_s_per_gpu": "model_flops by time and GPU.",
-    "mfu_share": "model_flops by what the GPUs can do in that time.",
-    "hfu_share": "computed_flops by what the GPUs can do in that time.",
+    "mfu_share": "model_flops by what the GPUs can do in that time, at least.",
+    "matrix_flops_known_share": "Share of the time of matrix products, convolutions and attention of "
+    "which FLOPs are known: what mfu_share and hfu_share are of, at least.",
+    "hfu_share": "computed_flops by what the GPUs can do in that time, at least.",
     "energy_j": "Energy of all GPUs.",
     "power_w": "Mean power of all GPUs together.",
     "power_known_share": "Share of the GPUs' time in which power is known.",
