@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from chopper_interop.activity import grouping, windows
 from chopper_interop.columns import arrow, gather
-from chopper_interop.dvfs import ideal, sensitivity
+from chopper_interop.dvfs import ideal, intervals, limits, sensitivity
 from chopper_interop.dvfs import target_clocks as targets
 from chopper_interop.dvfs.sensitivity_laws import LACKING
 from chopper_interop.dvfs.sensitivity_sources import CLASSES
@@ -111,7 +111,8 @@ def dvfs(  # noqa: PLR0913 # options of a command
     Raises
     ------
     UsageError
-        An option cannot be understood.
+        An option cannot be understood, a clock is far from all that a GPU has, or no clock is held
+        at `cap_w`.
 
     Notes
     -----
@@ -169,6 +170,7 @@ class _Case:
         if target.ranks is not None:
             told = told.only(np.isin(known.repeats.trace.array("rank"), target.ranks))
         self.durations = told
+        self.limits = limits.of(known, target, told)
 
     @property
     def unknown(self) -> int:
@@ -249,7 +251,9 @@ class _Steps:
         retiming = ideal.Retiming(timing, self.spans)
         self.measured = retiming.measured()
         self.lengths: dict[str, Lengths] = {
-            name: retiming.lengths(case.durations) for name, case in cases.items() if case.is_known
+            name: retiming.lengths(case.durations, case.limits)
+            for name, case in cases.items()
+            if case.is_known
         }
 
     def rows(self, *, whole: bool) -> pa.Table:
@@ -321,7 +325,7 @@ def _groups(known: Sensitivities, name: str, case: _Case, by: str, which: Array)
     groups = grouping.of(r.trace, node, by)
     n = len(groups)
     then = dur * np.exp(told.log[node])
-    error = _errors(told, _Work(node, key, then), groups.code, n)
+    ends = _ends(case, _Work(node, key, then), groups.code, n)
     columns = {"ceiling": pa.array([name] * n, pa.string())}
     columns |= dict(zip(groups.keys.column_names, groups.keys.columns, strict=True))
     columns["kernels"] = arrow.array(np.bincount(groups.code, minlength=n).astype(np.int64))
@@ -330,7 +334,7 @@ def _groups(known: Sensitivities, name: str, case: _Case, by: str, which: Array)
     mhz_ns = np.bincount(groups.code, np.nan_to_num(mhz) * clocked, n)
     mean = mhz_ns / np.maximum(np.bincount(groups.code, clocked, n), 1.0)
     columns["mean_mhz"] = arrow.array(mean, mask=mean <= 0)
-    table = pa.table(columns | _times(measured, new, error))
+    table = pa.table(columns | _times(measured, new, ends))
     return arrow.take(table, np.lexsort((new - measured,))) if "kernel" in by else table
 
 
@@ -352,11 +356,20 @@ def _errors(told: Durations, work: _Work, code: Array, n: int) -> Array:
     return np.sqrt(common + np.bincount(code[own], each, n))
 
 
-def _times(measured: Array, new: Array, error: Array) -> dict[str, Any]:
-    half = ideal.TWO_SIDED * error
+def _ends(case: _Case, work: _Work, code: Array, n: int) -> tuple[Array, Array]:
+    """Intervals of the sums of groups' times."""
+    ns, error = np.bincount(code, work.then, n), _errors(case.durations, work, code, n)
+    log = case.durations.log[work.node]
+    least, most = (
+        np.bincount(code, work.then * np.exp(limit[work.node] - log), n) for limit in case.limits
+    )
+    return intervals.around(ns, error, least, most)
+
+
+def _times(measured: Array, new: Array, ends: tuple[Array, Array]) -> dict[str, Any]:
     times = {
-        "measured_ns": measured, "ideal_ns": new, "ideal_low_ns": np.maximum(new - half, 0.0),
-        "ideal_high_ns": new + half, "loss_ns": measured - new,
+        "measured_ns": measured, "ideal_ns": new, "ideal_low_ns": ends[0],
+        "ideal_high_ns": ends[1], "loss_ns": measured - new,
     }  # fmt: skip
     return {key: arrow.array(np.rint(ns).astype(np.int64)) for key, ns in times.items()}
 
@@ -370,7 +383,7 @@ def _repeats_of(known: Sensitivities, name: str, case: _Case, rows: _Rows) -> pa
     first[key[::-1]] = node[::-1]
     then = dur * np.exp(told.log[node])
     measured, new = (np.bincount(key, values, n) for values in (dur, then))
-    error = _errors(told, _Work(node, key, then), key, n)
+    ends = _ends(case, _Work(node, key, then), key, n)
     names = r.trace.names()
     beta = rows.beta.together
     columns: dict[str, Any] = {
@@ -380,8 +393,8 @@ def _repeats_of(known: Sensitivities, name: str, case: _Case, rows: _Rows) -> pa
         "kernels": arrow.array(np.bincount(key, minlength=n).astype(np.int64)),
         "mean_mhz": _known(1000.0 / known.x),
         "beta": _known(beta.value),
-        "beta_low": _known(np.clip(beta.value - ideal.TWO_SIDED * beta.error, 0, 1)),
-        "beta_high": _known(np.clip(beta.value + ideal.TWO_SIDED * beta.error, 0, 1)),
+        "beta_low": _known(np.clip(beta.value - intervals.TWO_SIDED * beta.error, 0, 1)),
+        "beta_high": _known(np.clip(beta.value + intervals.TWO_SIDED * beta.error, 0, 1)),
         "beta_source": _sources(rows.beta.weight),
         "ideal_source": _sources(case.weight),
     }
@@ -392,7 +405,7 @@ def _repeats_of(known: Sensitivities, name: str, case: _Case, rows: _Rows) -> pa
     floors = np.bincount(key, np.minimum(known.floors(case.mhz), r.dur)[which], n)
     columns["floor_ns"] = arrow.array(np.rint(floors).astype(np.int64), mask=floors <= 0)
     order = np.lexsort((new - measured,))  # the greatest loss first
-    return arrow.take(pa.table(columns | _times(measured, new, error)), order[first[order] >= 0])
+    return arrow.take(pa.table(columns | _times(measured, new, ends)), order[first[order] >= 0])
 
 
 def _known(values: Array) -> Any:
@@ -468,11 +481,12 @@ def _annotations(trace: Trace, known: Sensitivities, case: _Case, beta: _Beta) -
     if not rows.size:
         return {}
     dur = r.dur[some] * np.exp(told.log[rows])
-    around = np.exp(ideal.TWO_SIDED * told.error[rows])
+    least, most = (r.dur[some] * np.exp(limit[rows]) for limit in case.limits)
+    low, high = intervals.around(dur, dur * told.error[rows], least, most)
     columns = {
         "ideal_ns": np.rint(dur).astype(np.int64),
-        "ideal_low_ns": np.rint(dur / around).astype(np.int64),
-        "ideal_high_ns": np.rint(dur * around).astype(np.int64),
+        "ideal_low_ns": np.rint(low).astype(np.int64),
+        "ideal_high_ns": np.rint(high).astype(np.int64),
         "beta": beta.together.value[k],
         "beta_error": beta.together.error[k],
         "beta_ref_mhz": 1000.0 / known.x[k],

@@ -33,11 +33,13 @@ _WHOLES = ("steps", "step_ns", "time_ns", "gpus", "gpus_unknown", "tokens", "sam
 _REALS = (
     "tokens_per_s", "tokens_per_s_per_gpu", "samples_per_s",
     "model_flops", "computed_flops", "tflop_per_s_per_gpu", "mfu_share", "hfu_share",
+    "matrix_flops_known_share",
     "energy_j", "power_w", "power_known_share", "j_per_token", "j_per_sample", "tokens_per_j",
     "tokens_per_s_per_w", "samples_per_s_per_mj",
 )  # fmt: skip
 _FIRST = (
-    "tokens_per_s", "j_per_token", "tokens_per_s_per_w", "mfu_share", "step_ns", "samples_per_s",
+    "tokens_per_s", "j_per_token", "tokens_per_s_per_w", "mfu_share", "matrix_flops_known_share",
+    "step_ns", "samples_per_s",
     "j_per_sample", "tokens_per_s_per_gpu",
 )  # fmt: skip
 """What is looked for first: a narrow terminal has no room for all columns."""
@@ -62,8 +64,9 @@ _CONVENTIONS = {
     "all operators that a rule knows, not 6 times parameters times tokens",
 }
 _MOST = 1 << 60
-_KNOWN = 0.5
-"""Of so much of the time of matrix products FLOPs must be known for a share of the peak."""
+_KNOWN, _ALL = 0.5, 0.995
+"""Of so much of the time of matrix products FLOPs must be known for a share of the peak; and for one
+that is no mere lower bound."""
 
 
 def efficiency(  # noqa: PLR0913 # what shapes do not tell can be said
@@ -111,7 +114,8 @@ def efficiency(  # noqa: PLR0913 # what shapes do not tell can be said
         (`gpus_unknown`: without known power); `tokens`, `samples`, `tokens_per_s`,
         `tokens_per_s_per_gpu`, `samples_per_s`; `model_flops`, `computed_flops` (with what is
         recomputed), `tflop_per_s_per_gpu` of the model's, `mfu_share` and `hfu_share` of what the GPUs
-        can do; `energy_j`, `power_w` of all GPUs, `power_known_share`, `j_per_token`, `j_per_sample`,
+        can do, at least, as `matrix_flops_known_share` of the time of matrix products, convolutions and
+        attention is of kernels with known FLOPs; `energy_j`, `power_w` of all GPUs, `power_known_share`, `j_per_token`, `j_per_sample`,
         `tokens_per_j`, `tokens_per_s_per_w`, `samples_per_s_per_mj`. Null where not known. The
         summary has the same of the job, and what tells tokens and samples (`tokens_from`,
         `samples_from`).
@@ -153,13 +157,20 @@ def efficiency(  # noqa: PLR0913 # what shapes do not tell can be said
     notes |= {"tokens_from": known.tokens_from, "samples_from": known.samples_from}
     notes |= {"peak": peak_from, "left out": _left_out(found, flops, known)}
     notes |= _ranks_told(told, chosen)
-    if flops.matrix_known_share < _KNOWN:
-        notes["mfu"] = (
-            f"mfu_share and hfu_share are null: FLOPs of but {flops.matrix_known_share:.1%} of the time "
-            "of matrix products, convolutions and attention are known"
-        )
+    notes |= _mfu_told(flops)
     table = _table(trace, rows, is_job=is_job)
     return Result("efficiency", table, summary, _CONVENTIONS, notes=notes)
+
+
+def _mfu_told(flops: Flops) -> dict[str, str]:
+    """What shares of the peak are worth where not all FLOPs are known."""
+    if flops.matrix_known_share >= _ALL:
+        return {}
+    told = "null" if flops.matrix_known_share < _KNOWN else "at least what is told"
+    return {
+        "mfu": f"mfu_share and hfu_share are {told}: FLOPs of but {flops.matrix_known_share:.1%} of the "
+        "time of matrix products, convolutions and attention are known"
+    }
 
 
 def _check(by: str, tokens: int, samples: int, peak_tflops: float, run_samples: int) -> None:
@@ -224,6 +235,7 @@ def _rows(
             "computed_flops": computed,
             "mfu_share": _by(_by(asked, seconds), peak) if is_told else None,
             "hfu_share": _by(_by(computed, seconds), peak) if is_told else None,
+            "matrix_flops_known_share": flops.matrix_known_share if asked else None,
             "tflop_per_s_per_gpu": _by(asked, seconds * power.gpus * 1e12),
             "energy_j": _real(joules[i]),
             "power_w": _real(watts[i]),

@@ -101,7 +101,8 @@ def power(
         and standard errors; `mean_power_w` by the model; `error_w`, root mean square of what samples
         differ by; `explained_share` (R²) and `cross_share`, the error of time left out of the fit by
         the mean power; `sensor`, how samples show power. With `caps`, `cap_w`, `capped_mhz`, and
-        its 95 % interval. By class: `dynamic_w` above idle while it runs, its error, `busy_share`,
+        its 95 % interval; none where the lowest clock considered, a fifth of the highest, draws
+        more. By class: `dynamic_w` above idle while it runs, its error, `busy_share`,
         and its part of the mean power, `mean_power_w`, and of the energy. Null where not known.
 
     Notes
@@ -131,7 +132,7 @@ def power(
     order = [row["rank"] for row in rows]
     rows = [rows[i] for i in np.argsort(order, kind="stable").tolist()]
     names = _OF_CLASS if by == "class" else (*_OF_GPU, *(_OF_CAP if capped else ()))
-    conventions = _CONVENTIONS | ({"caps": _CAPPED} if capped else {})
+    conventions = _CONVENTIONS | (_of_caps(models, capped) if capped else {})
     return Result(
         "power", _table(rows, names), _summary([m for _, m in models]), conventions,
         notes=_untold(trace, chosen, found, models),
@@ -195,8 +196,24 @@ def _by_rank(model: PowerModel, caps: list[float], held: float) -> list[dict[str
 
 
 def _capped(model: PowerModel, cap: float, held: float) -> dict[str, Any]:
-    found = model.clock_mhz(cap, model.mean_busy, held) or (None, None, None)
-    return dict(zip(_OF_CAP, (cap, *found), strict=True))
+    found = None if _is_below(model, cap) else model.clock_mhz(cap, model.mean_busy, held)
+    return dict(zip(_OF_CAP, (cap, *(found or (None, None, None))), strict=True))
+
+
+def _is_below(model: PowerModel, cap: float) -> bool:
+    return cap < model.least_w(model.mean_busy)
+
+
+def _of_caps(models: Sequence[tuple[Gpu, PowerModel]], caps: list[float]) -> dict[str, str]:
+    """What caps mean, and those that no clock is held at."""
+    of_cap = {cap: [m for _, m in models if _is_below(m, cap)] for cap in caps}
+    told = [
+        f"{cap:g} W of {len(below)} GPUs, which draw {min(m.least_w(m.mean_busy) for m in below):,.0f} W "
+        "or more at the lowest clock considered"
+        for cap, below in of_cap.items()
+        if below
+    ]
+    return {"caps": _CAPPED} | ({"caps that no clock is held at": "; ".join(told)} if told else {})
 
 
 def _by_class(model: PowerModel) -> list[dict[str, Any]]:

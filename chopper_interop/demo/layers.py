@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chopper_interop.demo import catalogue
-from chopper_interop.demo.tensors import NONE, bf16, numbers, scalar, transposed
+from chopper_interop.demo.tensors import NONE, bf16, f32, i64, numbers, scalar, swapped, transposed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from chopper_interop.demo.kernels import Kernel
     from chopper_interop.demo.memory import Memory
+    from chopper_interop.demo.tensors import Argument
     from chopper_interop.demo.writer import Writer
 
 
@@ -184,17 +185,16 @@ class Ops:
     def attention(self) -> int:
         """Causal flash attention."""
         w, m = self.w, self.m
-        shape = (m.batch, m.heads, m.sequence, m.head_dim)
-        keys = (m.batch, m.kv_heads, m.sequence, m.head_dim)
-        qkv, node = [bf16(*shape), bf16(*keys), bf16(*keys)], w.node()
+        qkv, node = self._qkv(), w.node()
         options = [scalar("0."), scalar("True"), scalar("False"), scalar(m.head_dim**-0.5)]
         for tensor in qkv:
             w.leaf("aten::transpose", [tensor, scalar(1), scalar(2)])
+        inner = [*(swapped(tensor) for tensor in qkv), *self._lengths(), *options]
         with w.op("aten::scaled_dot_product_attention", [*qkv, NONE, *options[:2]], node):
             w.call("hipStreamGetDevice")
             with (
                 w.op("aten::_scaled_dot_product_flash_attention", [*qkv, *options], node),
-                w.op("aten::_flash_attention_forward", [*qkv, NONE, NONE, *options]),
+                w.op("aten::_flash_attention_forward", [*inner, NONE, NONE, NONE, NONE]),
             ):
                 self.memory.alloc(2 * m.tokens * m.hidden)
                 self._attention("forward")
@@ -203,16 +203,36 @@ class Ops:
     def attention_backward(self, node: int) -> None:
         """Write the three kernels of the backward of flash attention."""
         w, m = self.w, self.m
-        grad = bf16(m.batch, m.heads, m.sequence, m.head_dim)
+        query, key, value = self._qkv()
+        tensors = [
+            query,
+            query,
+            key,
+            value,
+            query,
+        ]  # the result, and its gradient, are like queries
+        sums = f32(m.batch, m.heads, m.sequence)
+        options = [*self._lengths(), scalar("0."), scalar("True"), i64(), i64()]
+        scale = scalar(m.head_dim**-0.5)
+        inner = [*(swapped(tensor) for tensor in tensors), sums, *options, scale, NONE, NONE]
         name = "aten::_scaled_dot_product_flash_attention_backward"
         with (
-            w.backward("ScaledDotProductFlashAttentionBackward0", node, [grad]),
-            w.op(name, [grad]),
-            w.op("aten::_flash_attention_backward", [grad]),
+            w.backward("ScaledDotProductFlashAttentionBackward0", node, [query]),
+            w.op(name, [*tensors, sums, *options, scale]),
+            w.op("aten::_flash_attention_backward", inner),
         ):
             self.memory.alloc(2 * m.tokens * (m.hidden + 2 * m.kv))
             for part in ("dot", "backward", "convert"):
                 self._attention(part)
+
+    def _qkv(self) -> list[Argument]:
+        m = self.m
+        heads = (m.heads, m.kv_heads, m.kv_heads)
+        return [bf16(m.batch, number, m.sequence, m.head_dim) for number in heads]
+
+    def _lengths(self) -> list[Argument]:
+        """Lengths of sequences: none of each, as all are as long as the longest."""
+        return [NONE, NONE, scalar(self.m.sequence), scalar(self.m.sequence)]
 
     def _attention(self, part: str) -> None:
         m = self.m

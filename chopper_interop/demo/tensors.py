@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -46,6 +46,12 @@ def contiguous(dims: Sequence[int]) -> tuple[int, ...]:
 def bf16(*dims: int) -> Argument:
     """Dense BF16 tensor."""
     return Argument("c10::BFloat16", dims, contiguous(dims))
+
+
+def swapped(tensor: Argument) -> Argument:
+    """The same with its second and third dimensions exchanged, as a view."""
+    dims, strides = ((a[0], a[2], a[1], *a[3:]) for a in (tensor.dims, tensor.strides))
+    return replace(tensor, dims=dims, strides=strides)
 
 
 def f32(*dims: int) -> Argument:

@@ -388,6 +388,7 @@ def _clock(changer: Changer, now: Applied, change: Change, chosen: Array) -> Non
     log = np.zeros(len(kernels))
     if beta is None:
         is_change = change.value.is_change
+        target_clocks.check_possible(mhz, known.mhz, target_clocks.highest(known))
         ratio, *_ = known.ratio(mhz, is_change=is_change)
         found = ideal.durations(known, ratio, mhz, is_change=is_change)
         told, log = found.key >= 0, found.log

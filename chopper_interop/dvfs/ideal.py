@@ -6,19 +6,20 @@ must. So what slack absorbs does not count, on whatever rank.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from chopper_interop.activity import windows
-from chopper_interop.dvfs import clock_errors, memory_clock
+from chopper_interop.dvfs import clock_errors, intervals, memory_clock
 from chopper_interop.schemas.kinds import Kind
 from chopper_interop.timing import paths, spans
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from chopper_interop.dvfs.intervals import Limits
     from chopper_interop.dvfs.sensitivity import Sensitivities
     from chopper_interop.dvfs.sensitivity_together import Ratio
     from chopper_interop.timing.model import Timing
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-TWO_SIDED = 1.96
-"""Standard errors on either side of 95 % of a normal distribution."""
 COMM_ERROR = 0.05
 """Sensitivity of communication to the core clock: none, and one standard deviation."""
 
@@ -172,12 +171,16 @@ class Lengths:
         What errors of single kernels make of it, (window, kernel).
     clock, form
         What the errors make of it that all kernels have in common.
+    least_ns, most_ns
+        What it can be, see `limits`.
     """
 
     ns: Array
     statistical: Array
     clock: Array
     form: Array
+    least_ns: Array
+    most_ns: Array
 
     @property
     def error_ns(self) -> Array:
@@ -187,18 +190,17 @@ class Lengths:
 
     def interval(self) -> tuple[Array, Array]:
         """From where to where 95 % lie."""
-        half = TWO_SIDED * self.error_ns
-        return np.maximum(self.ns - half, 0), self.ns + half
+        return intervals.around(self.ns, self.error_ns, self.least_ns, self.most_ns)
 
     @classmethod
     def none(cls) -> Lengths:
         """Of no windows."""
         nothing = np.zeros(0)
-        return cls(nothing, np.zeros((0, 0)), nothing, nothing)
+        return cls(nothing, np.zeros((0, 0)), *[nothing] * 4)
 
     def mean(self) -> Lengths:
         """All windows as one: the mean of them."""
-        columns = (self.ns, self.statistical, self.clock, self.form)
+        columns = (getattr(self, field.name) for field in fields(self))
         return Lengths(*(np.atleast_1d(column.mean(axis=0, keepdims=True)) for column in columns))
 
 
@@ -221,19 +223,21 @@ class Retiming:
         """How long windows lasted."""
         return self._spans.lengths(self._timing.at_ns)
 
-    def lengths(self, told: Durations) -> Lengths:
+    def lengths(self, told: Durations, limits: Limits) -> Lengths:
         """How long windows would last, and the errors of that."""
         lag = self._lag(told.log)
         at = self._timing.retimed(lag)
-        ns = self._spans.lengths(at)
+        ns = self._spans.lengths(at).astype(float)
         systematic = [
-            (self._length(told.log + error) - self._length(told.log - error)) / 2
+            ns * np.log(self._length(told.log + error) / self._length(told.log - error)) / 2
             for error in (told.clock, told.form)
         ]
-        return Lengths(ns.astype(float), self._statistical(told, lag, at), *systematic)
+        limited = [self._length(log) for log in limits]
+        return Lengths(ns, self._statistical(told, lag, at), *systematic, *limited)
 
     def _length(self, log: Array) -> Array:
-        return self._spans.lengths(self._timing.retimed(self._lag(log))).astype(float)
+        """How long windows would last; at least a nanosecond, so that all have a logarithm."""
+        return np.maximum(self._spans.lengths(self._timing.retimed(self._lag(log))), 1.0)
 
     def _lag(self, log: Array) -> Array:
         factor = np.append(np.exp(log), 1.0)[self._owner]

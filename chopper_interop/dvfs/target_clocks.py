@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from chopper_interop.dvfs.sensitivity import Sensitivities
     from chopper_interop.gpus.rated import Rated
+    from chopper_interop.power.held import Held
     from chopper_interop.trace import Trace
 
     Array = npt.NDArray[Any]
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 PEAK, ACHIEVABLE, ASKED = "peak", "achievable", "asked"
 _ASKED = re.compile(r"(?:(max)\s*)?(\d+(?:\.\d*)?|\.\d+)\s*(x|MHz)?", re.IGNORECASE)
 _MOST_MHZ, _MOST_FACTOR, _RANGE = 1e5, 10.0, 1e4
+_LOWEST, _ABOVE, _ABOVE_SEEN = 0.05, 1.5, 3.0
+"""Clocks beyond which nothing that was measured tells of times: by the highest of a GPU, or, where that
+is not known, by the highest that was seen. GPUs go down to 0.06 to 0.3 of it; our choice."""
 HINT = 'write "1900" (MHz), "0.9x" (of what it was) or "max1900"'
 
 
@@ -179,12 +183,23 @@ def of(known: Sensitivities, question: Question, gpus: str = "") -> dict[str, Ta
     return found
 
 
+def highest(known: Sensitivities, gpus: str = "") -> Array:
+    """Highest clock of the GPU of each repeat, MHz; not a number where it is not known."""
+    devices, which = rated.of_nodes(known.repeats.trace, known.repeats.node, gpus)
+    return _of_devices([one.boost_mhz for one in devices.values()], which)
+
+
 def _asked(known: Sensitivities, question: Question, boost: Array) -> Target:
     r, own = known.repeats, known.mhz
     asked, error, is_change, told = own, 0.0, True, []
+    ranks, which = None, np.ones(len(own), bool)
+    if question.on_ranks:
+        ranks = tuple(windows.chosen_ranks(r.trace, question.on_ranks))
+        which = np.isin(r.trace.array("rank")[r.node], ranks)
     if question.clock:
         clock = _told("clock", question.clock)
         asked, is_change = clock.of(own), clock.is_change
+        check_possible(asked[which], own[which], boost[which])
         above = "" if np.nanmax(asked - boost, initial=0.0) <= 0 else ", above the highest clock"
         told.append(question.clock + above)
     elif question.cap_w:
@@ -193,14 +208,36 @@ def _asked(known: Sensitivities, question: Question, boost: Array) -> Target:
     memory = None
     if question.memory_clock:
         before = memory_clock.measured(known)
-        memory = before / _told("memory_clock", question.memory_clock).of(before)
+        then = _told("memory_clock", question.memory_clock).of(before)
+        check_possible(then[which], before[which], np.full(which.sum(), np.nan), "memory clock")
+        memory = before / then
         told.append(f"memory {question.memory_clock}")
-    ranks = None
-    if question.on_ranks:
-        ranks = tuple(windows.chosen_ranks(r.trace, question.on_ranks))
+    if ranks is not None:
         told.append(f"of ranks {question.on_ranks}")
     core = bool(question.clock or question.cap_w)
     return Target(asked, ", ".join(told), error, is_change, ranks, memory, core)
+
+
+def check_possible(asked: Array, own: Array, boost: Array, what: str = "clock") -> None:
+    """Raise `UsageError` for clocks so far from those of the GPUs that nothing tells of them.
+
+    Parameters
+    ----------
+    asked, own, boost
+        Clocks of some kernels: asked about, measured, and the highest of their GPUs, MHz; not a
+        number where one is not known.
+    what
+        Which clock it is.
+    """
+    top = np.where(np.isnan(boost), np.nanmax(own, initial=0.0), boost)
+    above = np.where(np.isnan(boost), _ABOVE_SEEN, _ABOVE)
+    wrong = (top > 0) & ((asked < _LOWEST * top) | (asked > above * np.fmax(top, own)))
+    if wrong.any():
+        ends = f"{_LOWEST * top.max():,.0f} to {(above * top)[top > 0].min():,.0f} MHz"
+        raise UsageError(
+            f"no GPU of the job has a {what} of {asked[wrong][0]:,.0f} MHz",
+            hint=f"ask for {ends}; beyond, nothing that was measured tells of times",
+        )
 
 
 def _told(option: str, text: str) -> Clock:
@@ -254,7 +291,7 @@ def _capped(known: Sensitivities, boost: Array, cap_w: float) -> tuple[Array, fl
         models.append((gpu, model))
     held = power_held.of(trace, models)
     found, errors = own.copy(), [0.0]
-    factor = np.ones(trace.nodes.num_rows)
+    factor, mixes = np.ones(trace.nodes.num_rows), []
     for _ in range(_ROUNDS if held else 0):  # what takes longer at this clock draws power longer
         mixes, errors = power_held.mixes(trace, held, factor), [0.0]
         for one, busy in zip(held, mixes, strict=True):
@@ -267,7 +304,17 @@ def _capped(known: Sensitivities, boost: Array, cap_w: float) -> tuple[Array, fl
             errors.append(capped[1])
         log = known.ratio(found, is_change=True)[0].log[r.key]
         factor[r.node] = np.exp(np.nan_to_num(log))
+    for one, busy in zip(held, mixes, strict=True):
+        _check_holds(one, busy, cap_w)
     return found, max(errors)
+
+
+def _check_holds(one: Held, busy: dict[str, float], cap_w: float) -> None:
+    """Raise `UsageError` if a GPU draws more than a limit at any clock."""
+    least, mhz = one.model.least_w(busy), one.model.lowest_mhz
+    if cap_w < least:
+        why = f"at {mhz:,.0f} MHz, the lowest considered, rank {one.gpu.ranks[0]} draws {least:,.0f} W"
+        raise UsageError(f"cap_w={cap_w:g}: no clock is held at that", hint=why)
 
 
 _ROUNDS = 3

@@ -161,6 +161,22 @@ class PowerModel:
         """Standard error of `power_w`."""
         return self._power(activity, self._ratio(mhz), varies=False)[1]
 
+    @property
+    def lowest_mhz(self) -> float | None:
+        """Lowest clock that is considered; None where no clock is known."""
+        return LOWEST * self.highest_mhz if self.highest_mhz else None
+
+    def least_w(self, activity: Mapping[str, float]) -> float:
+        """Mean power at `lowest_mhz`, below which no cap holds it; 0 where no clock is known.
+
+        Parameters
+        ----------
+        activity
+            Share of time in which each class runs, as of `activity_of`.
+        """
+        known = self.f_ref_mhz and self.highest_mhz
+        return self.power_w(activity, self.lowest_mhz) if known else 0.0
+
     def clock_mhz(
         self, cap_w: float, activity: Mapping[str, float], held_w: float = 0.0
     ) -> tuple[float, float, float] | None:
@@ -180,12 +196,13 @@ class PowerModel:
         Returns
         -------
         tuple
-            The clock, and where it is with 95 % confidence, MHz: from a fifth of `highest_mhz` to
-            that. It follows the work of the run, see `power.caps`. None where no clock is known.
+            The clock, and where it is with 95 % confidence, MHz: from `lowest_mhz`, also where that
+            draws more (`least_w`), to `highest_mhz`. It follows the work of the run, see
+            `power.caps`. None where no clock is known.
         """
-        if not self.f_ref_mhz or not self.highest_mhz:
+        low, high = self.lowest_mhz, self.highest_mhz
+        if not self.f_ref_mhz or not low or not high:
             return None
-        low, high = LOWEST * self.highest_mhz, self.highest_mhz
         busy = [(activity.get(c.name, 0.0), self.mean_busy[c.name]) for c in CLASSES]
         factors = np.array([new / old if old else 0.0 for new, old in busy])
         share = self.capping.held_w / held_w if held_w > 0 else 1.0

@@ -11,6 +11,7 @@ from shared_data import SHARED
 import chopper_interop as ci
 from chopper_interop.analyses.efficiency import efficiency
 from chopper_interop.build import TraceBuilder
+from chopper_interop.columns import arrow
 from chopper_interop.commands import console_results
 from chopper_interop.demo import make_demo
 from chopper_interop.demo.clock import TICK_NS
@@ -95,12 +96,11 @@ def test_energy_and_its_rates(job) -> None:
 def products(p: DemoParameters) -> float:
     """FLOPs of a step's matrix products and attention, by the sizes of the model.
 
-    Attention forwards alone, of which a mask leaves the half: the demo tells its backward pass
-    without the shapes of all inputs, so that its FLOPs are among those left out.
+    Of attention a mask leaves the half: two products forwards, and five in its backward pass.
     """
     d, kv, ffn, words = 4096, 1024, 14336, 32000
     weights = p.layers * (2 * d * d + 2 * d * kv + 3 * d * ffn) + d * words
-    attention = p.layers * 2 * p.sequence * d  # a token
+    attention = p.layers * (2 + 5) * p.sequence * d  # a token
     return batch(p) * p.sequence * (6 * weights + attention)
 
 
@@ -321,6 +321,19 @@ def test_recomputation_is_no_work_of_the_model() -> None:
     assert row["computed_flops"] == pytest.approx(kernels["flops"].sum())
     assert row["computed_flops"] - row["model_flops"] == pytest.approx(again)
     assert row["hfu_share"] > row["mfu_share"] > 0
+    assert 0.7 < row["matrix_flops_known_share"] < 0.8
+
+
+def test_shares_of_the_peak_are_lower_bounds_where_flops_are_not_known(tmp_path: Path) -> None:
+    trace = ci.read(make_demo(tmp_path / "demo", **JOBS["one"]))
+    whole = ci.analyze(trace, "efficiency").summary
+    flops = arrow.numbers(trace.nodes["flops"], -1)
+    lacking = (trace.array("kind") == Kind.KERNEL) & (flops > 0.5 * flops.max())
+    some = trace.annotate(flops=arrow.array(flops, mask=lacking | (flops < 0)))
+    told = ci.analyze(some, "efficiency")
+    assert 0.5 < told.summary["matrix_flops_known_share"] < whole["matrix_flops_known_share"]
+    assert told.summary["mfu_share"] < whole["mfu_share"]
+    assert "at least" in told.conventions["mfu"]
 
 
 def test_a_terminal_shows_what_is_looked_for(job) -> None:

@@ -69,6 +69,16 @@ def test_caps_make_rows(job) -> None:
     assert rows[0]["capped_mhz"] < rows[1]["capped_mhz"]
 
 
+def test_caps_that_no_clock_is_held_at_are_told(job) -> None:
+    result = power(job, caps="50,500")
+    low, held = (
+        [r["capped_mhz"] for r in result.rows.to_pylist() if r["cap_w"] == cap] for cap in (50, 500)
+    )
+    assert set(low) == {None}
+    assert None not in held
+    assert result.conventions["caps that no clock is held at"].startswith("50 W of 2 GPUs")
+
+
 def test_options_that_make_no_sense(job) -> None:
     for options in (
         {"by": "layer"},
