@@ -24,7 +24,8 @@ LEAST_REPEATS = 20
 LEAST_SPREAD = 0.02
 """Standard deviation of the clock, as a share of it, below which it does not tell of its effect."""
 LEAST_RELIABLE = 0.5
-"""Share of what clocks vary by that is not their samples' error, below which there is no law."""
+"""Slope of the true clock by the measured one, below which there is no law: it would be more than
+doubled."""
 _BEYOND_FAST, _BEYOND_SLOW = (0.88, 0.12), (1.0, 0.15)
 """Slope of a law beyond the fastest and slowest clock that it was fitted to, as a share of that
 there, and its error: a law is convex, so it goes on as steeply to faster clocks or less; our choice."""
@@ -50,7 +51,7 @@ class Regression:
     beside
         Which were fitted to repeats beside communication, as too few ran alone.
     unreliable
-        Share of what the clocks of each vary by that is their samples' error.
+        By how much less than the measured clocks of each the true ones vary with them, as a share.
     """
 
     laws: fit.Laws
@@ -105,8 +106,7 @@ def _fitted(r: Repeats, alone: Array) -> Regression:
     enough &= _spread(x, r.key, alone, n) >= LEAST_SPREAD
     used = np.where(enough[r.key], alone, known)
     spread = _spread(x, r.key, used, n)
-    error = np.sqrt(mean_of(r.clocks.error_share**2, r.key, used, n))
-    reliable = np.clip(1 - (error / np.where(spread > 0, spread, np.inf)) ** 2, 0.0, 1.0)
+    reliable = _reliable(r, used, spread)
     count = np.bincount(r.key[used], minlength=n)
     lacking = [
         (count < LEAST_REPEATS, 1),
@@ -128,6 +128,17 @@ def _fitted(r: Repeats, alone: Array) -> Regression:
     np.minimum.at(least, r.key[rows], calibrated[rows])
     np.maximum.at(most, r.key[rows], calibrated[rows])
     return Regression(laws, calibrated, usable, why_not, least, most, ~enough, 1 - reliable)
+
+
+def _reliable(r: Repeats, used: Array, spread: Array) -> Array:
+    """How much the true clocks of each kernel's repeats vary with the measured ones: the slope."""
+    variance = np.where(spread > 0, spread, np.inf) ** 2
+    square = r.clocks.error_share**2
+    changed, noise = (
+        mean_of(np.where(of, square, 0.0), r.key, used, len(r.count)) / variance
+        for of in (~r.clocks.is_counted, r.clocks.is_counted)
+    )
+    return np.clip(clock_errors.followed(changed) - noise, 0.0, 1.0)
 
 
 _FEW_CLUSTERS = 5

@@ -125,6 +125,7 @@ def job(  # what of a kernel matters here
     period_ns: int = MS,
     names: list[str] | None = None,
     ranks: int = 1,
+    gap_ns: int = 10,
 ) -> ci.Trace:
     """Kernels one after the other on streams of ranks, with known clocks."""
     builder = TraceBuilder()
@@ -133,15 +134,52 @@ def job(  # what of a kernel matters here
         lane = builder.lane(rank, LaneKind.STREAM, 7, "s", 0)
         mine = np.arange(rank, n, ranks)
         dur = t_ns[mine].astype(np.int64)
-        for i, (start, length) in enumerate(zip(np.cumsum(dur + 10) - dur, dur, strict=True)):
+        start = np.cumsum(dur + gap_ns) - dur
+        of = np.array([names[i] for i in mine]) if names else np.full(len(mine), "Cijk_gemm")
+        for name in np.unique(of):
+            its = of == name
             builder.nodes(
-                kind=int(Kind.KERNEL), name=names[mine[i]] if names else "Cijk_gemm", rank=rank,
-                lane=lane, ts=np.array([start]), dur=np.array([length]),
+                kind=int(Kind.KERNEL), name=str(name), rank=rank, lane=lane,
+                ts=start[its], dur=dur[its],
             )  # fmt: skip
     trace = builder.finish()
     place = np.concatenate([np.arange(rank, n, ranks) for rank in range(ranks)])
     step = np.full(n, period_ns, np.int64)
     return trace.annotate(gfxclk_mhz=arrow.array(mhz[place]), telemetry_ns=arrow.array(step))
+
+
+def drifting(rng: np.random.Generator, ranks: int, moments: int, memory: float) -> np.ndarray:
+    """Clocks of ranks from moment to moment: 1700 MHz and 6 % around it, forgotten evenly."""
+    state, keep = rng.normal(size=ranks), np.exp(-1 / memory)
+    found = np.empty((moments, ranks))
+    for row in found:
+        row[:] = state
+        state = keep * state + np.sqrt(1 - keep**2) * rng.normal(size=ranks)
+    return 1700 * np.exp(clock_errors.PRIOR_SHARE * found)
+
+
+@pytest.mark.parametrize("period", [1, 50, 100, 150])
+@pytest.mark.parametrize("beta", [0.3, 0.7])
+def test_samples_that_are_old_do_not_bend_the_slope(beta: float, period: int) -> None:
+    """Clocks sampled every `period` tenths of a millisecond and held; they forget in 20 ms."""
+    found, n, ranks, every = [], 200, 8, 30
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        mhz = drifting(rng, ranks, (n + 1) * every + period, 200)
+        at = period + every * np.arange(n)[:, None] + rng.integers(0, every, (n, ranks))
+        held = at // period * period
+        true, told = (np.take_along_axis(mhz, m, axis=0).ravel() for m in (at, held))
+        t = 2e5 * (beta * 1700 / true + 1 - beta) * rng.normal(1, 0.01, n * ranks)
+        trace = job(told, t, period_ns=period * MS // 10, ranks=ranks, gap_ns=28 * MS // 10)
+        rows = ci.analyze(trace, "dvfs", by="repeats", clock="2100").rows.to_pylist()
+        found.append(rows[0]["beta_regression"])
+    assert np.mean(found) == pytest.approx(beta, rel=0.05)
+
+
+def test_noise_of_counted_clocks_bends_the_slope_twice_as_much() -> None:
+    changed = np.array([0.1, 0.02])
+    assert clock_errors.followed(changed) == pytest.approx(1 - changed / 2, rel=1e-3)
+    assert clock_errors.followed(np.array([0.0, 1.0, 7.0])) == pytest.approx([1, 0, 0])
 
 
 def test_a_known_law_gives_the_time_at_another_clock() -> None:
@@ -279,7 +317,24 @@ def test_clock_errors_grow_with_the_time_between_samples() -> None:
 def test_kernels_much_longer_than_a_sample_know_their_clock() -> None:
     trace = job(np.full(2, 1800.0), np.array([1e5, 1e8]), period_ns=MS)
     short, long_ = clock_errors.of(trace, np.arange(2)).error_share
-    assert long_ == pytest.approx(short / 10)
+    assert long_ == pytest.approx(short / 12, rel=0.05)
+
+
+def test_how_old_samples_are_on_average() -> None:
+    """Changes of a clock over kernels that begin anywhere, as they are and as they are sampled."""
+    rng = np.random.default_rng(10)
+    period = 50
+    clock = np.cumsum(rng.normal(size=(1000, 40 * period)), axis=1)
+    held = np.repeat(clock[:, ::period], period, axis=1)
+    step = np.square(np.diff(clock[:, ::period])).mean() / 2
+    for periods in (0.02, 0.5, 1, 4, 20):
+        length, wrong = int(periods * period), []
+        for start in rng.integers(0, 19 * period, 100):
+            kernel = slice(start, start + length)
+            wrong.append(np.square((held - clock)[:, kernel].mean(axis=1)).mean())
+        trace = job(np.full(2, 1800.0), np.array([1e3, periods * MS]))
+        short, own = clock_errors.of(trace, np.arange(2)).error_share
+        assert (own / short) ** 2 == pytest.approx(np.mean(wrong) / step, rel=0.15)
 
 
 @pytest.mark.parametrize(
