@@ -128,7 +128,16 @@ class Sensitivities:
         if is_change:  # what is wrong with both clocks alike
             told = [t._replace(clock=np.abs(t.log) * self.clock_error) for t in told]
         together, weight = joined.ratios(told)
-        return together, told, weight
+        return together._replace(log=self._possible(together.log, target)), told, weight
+
+    def _possible(self, log: Array, target: Array) -> Array:
+        """Logarithms of ratios, between none of the time following the clock and all of it."""
+        own = self.regression.x
+        every = np.log(target / np.where(np.isnan(own), self.x[self.repeats.key], own))
+        low, high = (self.repeats.mean(end(every, 0.0)) for end in (np.minimum, np.maximum))
+        unknown = np.isnan(low)  # another run tells of kernels without clocks of their own
+        low[unknown], high[unknown] = -np.inf, np.inf
+        return np.clip(log, low, high)
 
     @cached_property
     def _chord_of_counted(self) -> Told:
@@ -214,7 +223,7 @@ class Sensitivities:
         x = np.where(np.isnan(own.x), mean, own.x)
         now = np.nan_to_num(np.log(1 - beta + beta * x / mean))  # without any clock all alike
         then = np.nan_to_num(np.log(1 - beta + beta * target / mean))
-        rows = np.flatnonzero(own.usable[r.key])
+        rows = np.flatnonzero(own.possible[r.key])
         k = r.key[rows]
         at, to, _, _ = self.regression.within(k, x[rows], target[rows])
         now[rows] = np.log(own.laws.times(k, at))
@@ -256,7 +265,7 @@ class Sensitivities:
         k, laws = r.key[rows], own.laws
         x, to, beyond, doubt = self.regression.within(k, own.x[rows], target[rows])
         each = laws.each(k, to) / laws.each(k, x)
-        mean = self._mean_log(rows, np.log(np.maximum(each, 1e-9)))
+        mean = self._mean_log(rows, np.log(each))
         log = np.sum(laws.weight * mean, axis=1)
         models = np.sum(laws.weight * (mean - log[:, None]) ** 2, axis=1)
         best = laws.best[k]
@@ -269,7 +278,8 @@ class Sensitivities:
         statistical = np.sqrt(np.maximum(np.einsum("ki,kij,kj->k", u, laws.covariance, u), 0.0))
         steep = np.einsum("ij,ij->i", laws.weight[k], laws.slopes(k, to)) / laws.times(k, to)
         form = self._mean_log(rows, (steep * beyond * doubt)[:, None])[:, 0]
-        clock = self._mean_log(rows, (steep * to)[:, None])[:, 0] * self.clock_error
+        core = np.maximum(self._mean_log(rows, (steep * to)[:, None])[:, 0], 0.0)
+        clock = core * self.clock_error
         unusable = ~own.usable
         found = [log, statistical, clock, np.sqrt(models + form**2)]
         for column in found:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -62,6 +63,25 @@ class Regression:
     slow: Array
     beside: Array
     unreliable: Array
+
+    @cached_property
+    def possible(self) -> Array:
+        """Which kernels have a law that rises, and no more than all of the time being the core's.
+
+        The slope of a convex law is least at its fast end, its share of the time most at the slow.
+        """
+        k = np.flatnonzero(self.usable)
+        found = np.zeros(len(self.usable), bool)
+        if k.size:
+            fast, slow = self._share(k, self.fast[k]), self._share(k, self.slow[k])
+            found[k] = (fast >= 0) & (slow <= 1)
+        return found
+
+    def _share(self, k: Array, x: Array) -> Array:
+        """Share of the time that follows the clock."""
+        slope = np.sum(self.laws.weight[k] * self.laws.slopes(k, x), axis=1)
+        share: Array = slope * x / self.laws.times(k, x)
+        return share
 
     def within(self, k: Array, x: Array, target: Array) -> tuple[Array, Array, Array, Array]:
         """Where laws are asked: beyond what they were fitted to less far than is asked."""

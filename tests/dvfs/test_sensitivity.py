@@ -51,15 +51,26 @@ def test_a_bend_is_found() -> None:
     assert mixed == pytest.approx([100, 180], rel=0.05)
 
 
-def test_laws_are_convex_and_rise() -> None:
+def test_laws_bend_up_and_weigh_one() -> None:
     rng = np.random.default_rng(0)
     for _ in range(30):
-        x = rng.uniform(0.5, 0.8, 60)
-        t = rng.uniform(90, 110, 60)
-        laws = fitted(x, t)
-        assert (laws.slope >= 0).all()
+        laws = fitted(rng.uniform(0.5, 0.8, 60), rng.uniform(90, 110, 60))
         assert (laws.bend >= 0).all()
         assert laws.weight.sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("exponent", [-1.0, -0.3, 1.6, 3.0])
+def test_no_kernel_is_slower_at_faster_clocks_nor_gains_more_than_its_cycles(exponent) -> None:
+    """Whatever its repeats say."""
+    mhz = np.random.default_rng(13).uniform(1500, 1900, 200)
+    trace = job(mhz, 1e6 * (1900 / mhz) ** exponent, period_ns=1000, ranks=8)
+    for clock in (1200, 2100):
+        rows = ci.analyze(trace, "dvfs", by="repeats", clock=str(clock)).rows.to_pylist()
+        (row,) = [r for r in rows if r["ceiling"] == "asked"]
+        core = np.sum(1e6 * (1900 / mhz) ** exponent * mhz / clock)
+        ends = sorted([core, row["measured_ns"]])
+        assert ends[0] * 0.999 <= row["ideal_ns"] <= ends[1] * 1.001
+        assert 0 <= row["beta_low"] <= row["beta"] <= row["beta_high"] <= 1
 
 
 @pytest.mark.parametrize("power", [1.0, 2.0, 4.0])
@@ -78,12 +89,6 @@ def test_smooth_laws_are_within_the_interval(power: float, core: float) -> None:
         true = np.log(there / np.average(t, weights=t))
         inside.append(abs(together.log[0] - true) < 1.96 * together.variance[0] ** 0.5)
     assert np.mean(inside) >= 0.9
-
-
-def test_no_law_asks_for_fewer_cycles_at_lower_clocks() -> None:
-    x = np.linspace(0.4, 0.7, 100)
-    laws = fitted(x, 1e6 * x**1.6)
-    assert at(laws, 0.8)[0] / at(laws, 0.4)[0] <= 2.0 + 1e-9
 
 
 def test_outliers_do_not_move_it() -> None:
@@ -107,6 +112,24 @@ def test_errors_of_a_line_are_those_of_least_squares() -> None:
             slopes.append(laws.slope[0, 0])
             told.append(laws.covariance[0, 1, 1] ** 0.5)
     assert np.mean(told) == pytest.approx(np.std(slopes), rel=0.15)
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.02, 0.98, 1.0])
+def test_errors_are_the_same_at_the_ends(beta: float) -> None:
+    """Of kernels that follow the clock not at all or in full: as of least squares, and no bias."""
+    rng = np.random.default_rng(11)
+    x = 1 + rng.normal(0, 0.03, 48)
+    every = np.arange(48) % 8
+    slopes, told = [], []
+    for _ in range(200):
+        t = 1e6 * (1 - beta + beta * x) * rng.normal(1, 0.05, 48)
+        laws = fitted(x, t, every)
+        if laws.best[0] == 0:
+            slopes.append(laws.slope[0, 0] / 1e6)
+            told.append(laws.covariance[0, 1, 1] ** 0.5 / 1e6)
+    assert min(told) > 0.05
+    assert np.mean(told) == pytest.approx(np.std(slopes), rel=0.3)
+    assert np.mean(slopes) == pytest.approx(beta, abs=0.06)
 
 
 def test_errors_that_repeats_share_are_not_averaged_away() -> None:
