@@ -199,6 +199,49 @@ def test_samples_that_are_old_do_not_bend_the_slope(beta: float, period: int) ->
     assert np.mean(found) == pytest.approx(beta, rel=0.05)
 
 
+def drawn(seed: int) -> dict[str, float]:
+    """What is said of a job drawn at random, and what is true of it."""
+    rng = np.random.default_rng(seed)
+    n, ranks, every, period = int(rng.choice([12, 25, 60])), 8, 30, (1, 50, 100)[seed % 3]
+    spread, noise = rng.uniform(0.05, 0.07), rng.choice([0.005, 0.02, 0.05])
+    name, betas = (("copy", [0, 0.02, 0.15, 0.3, 0.5]), ("Cijk_gemm", [0.5, 0.7, 0.85, 0.98, 1]))[
+        rng.integers(2)
+    ]
+    beta = float(rng.choice(betas))
+    mhz = drifting(rng, ranks, (n + 1) * every + period, 200)
+    mhz = 1700 * (mhz / 1700) ** (spread / clock_errors.PRIOR_SHARE)
+    at = period + every * np.arange(n)[:, None] + rng.integers(0, every, (n, ranks))
+    true, told = (np.take_along_axis(mhz, m, 0).ravel() for m in (at, at // period * period))
+    factor = rng.normal(1, noise, n * ranks)
+    dur = 2e5 * (beta * 1700 / true + 1 - beta) * factor
+    sizes = {"ranks": ranks, "gap_ns": 28 * MS // 10, "names": [name] * len(dur)}
+    trace = job(told, dur, period_ns=period * MS // 10, **sizes)
+    (row,) = ci.analyze(trace, "dvfs", by="repeats", clock="2100").rows.to_pylist()
+    then = np.sum(2e5 * (beta * 1700 / 2100 + 1 - beta) * factor)
+    share = np.average(beta * 1700 / true / (beta * 1700 / true + 1 - beta), weights=dur)
+    half = (row["ideal_high_ns"] - row["ideal_low_ns"]) / 2
+    slope = np.nan if row["beta_regression"] is None else row["beta_regression"] - share
+    return {
+        "error": row["ideal_ns"] / then - 1,
+        "z": 1.96 * (row["ideal_ns"] - then) / half,
+        "inside": row["ideal_low_ns"] <= then <= row["ideal_high_ns"],
+        "beta inside": row["beta_low"] <= share <= row["beta_high"],
+        "slope z": slope / (row["beta_regression_error"] or np.nan),
+    }
+
+
+def test_intervals_are_neither_too_narrow_nor_too_wide() -> None:
+    """Over clocks, noises and sensitivities to either end, sampled every 0.1, 5 and 10 ms."""
+    found = [drawn(seed) for seed in range(120)]
+    mean = {name: np.nanmean([each[name] for each in found]) for name in found[0]}
+    assert mean["inside"] > 0.85
+    assert mean["beta inside"] > 0.85
+    assert abs(mean["error"]) < 0.01
+    assert abs(mean["slope z"]) < 0.3
+    assert abs(mean["z"]) < 0.5
+    assert 0.6 < np.std([each["z"] for each in found]) < 1.1  # wider ones would always be right
+
+
 def test_noise_of_counted_clocks_bends_the_slope_twice_as_much() -> None:
     changed = np.array([0.1, 0.02])
     assert clock_errors.followed(changed) == pytest.approx(1 - changed / 2, rel=1e-3)
