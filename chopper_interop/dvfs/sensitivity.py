@@ -64,6 +64,8 @@ _LEAST_OF_CLASS = 6
 """Kernels with laws, by fewer of which a class is not known."""
 _CLOCK_COMMON = 0.5
 """Share of a clock's error that all kernels have in common however often it was sampled."""
+_CLOCK_BEYOND = 2.0
+"""Errors of the clocks by which times may lie outside what is possible at the clocks as told."""
 _NO_CHANGE, _NOTHING = 1e-6, 1e-12
 _FAR = 3.0
 """Standard errors of a clock, beyond which a time has other reasons than that."""
@@ -128,16 +130,22 @@ class Sensitivities:
         if is_change:  # what is wrong with both clocks alike
             told = [t._replace(clock=np.abs(t.log) * self.clock_error) for t in told]
         together, weight = joined.ratios(told)
-        return together._replace(log=self._possible(together.log, target)), told, weight
+        beyond = _CLOCK_BEYOND * self.clock_error * (0.0 if is_change else 1.0)
+        log = self._possible(together.log, target, np.nan_to_num(beyond))
+        return together._replace(log=log), told, weight
 
-    def _possible(self, log: Array, target: Array) -> Array:
-        """Logarithms of ratios, between none of the time following the clock and all of it."""
+    def _possible(self, log: Array, target: Array, beyond: Array) -> Array:
+        """Logarithms of ratios, between none of the time following the clock and all of it.
+
+        Beyond that by no more than clocks may be wrong: another run tells how long kernels take at
+        a clock, whatever their clock was said to be here.
+        """
         own = self.regression.x
         every = np.log(target / np.where(np.isnan(own), self.x[self.repeats.key], own))
         low, high = (self.repeats.mean(end(every, 0.0)) for end in (np.minimum, np.maximum))
         unknown = np.isnan(low)  # another run tells of kernels without clocks of their own
         low[unknown], high[unknown] = -np.inf, np.inf
-        return np.clip(log, low, high)
+        return np.clip(log, low - beyond, high + beyond)
 
     @cached_property
     def _chord_of_counted(self) -> Told:
