@@ -694,7 +694,7 @@ _DVFS = {
     "beta_high": "Upper end of its 95 % interval.",
     "beta_source": "Source with the most weight in beta.",
     "ideal_source": "Source with the most weight in ideal_ns.",
-    "beta_regression": "beta by a law fitted to repeats.",
+    "beta_regression": "beta by a law fitted to repeats, held within nothing: below 0 or above 1 by chance.",
     "beta_counted": "beta by times in the run that counted the kernel.",
     "beta_counters": "beta by busy cycles and bytes.",
     "beta_class": "beta by the laws of kernels of its class.",

@@ -2,7 +2,9 @@
 
 A sampled clock is right at its moment. A kernel between two samples is taken to run at the one
 before it, and how wrong that is follows from how much the clock changes from sample to sample: in
-the mean square, half of the square of a step. Samples further apart than the clock takes to change
+the mean square, half of the square of a step, and less where it runs beyond the next (`_averaged`).
+Such a clock varies as much as the true one and follows it only in part (`followed`); one of counted
+cycles is the true one with noise, and varies more. Samples further apart than the clock takes to change
 tell what it is at random moments, not at the kernel's; then it is wrong by as much as the clock
 varies at all, whatever was averaged, as kernels that draw much power run at lower clocks than others.
 """
@@ -52,11 +54,15 @@ class Clocks(NamedTuple):
         not known.
     resolution_ns
         Time between the samples that it is from; 0 where it is not known.
+    is_counted
+        Which are by cycles that were counted: their error is noise; of the others it is what the
+        clock changed by since a sample.
     """
 
     mhz: Array
     error_share: Array
     resolution_ns: Array
+    is_counted: Array
 
 
 def of(trace: Trace, node: Array) -> Clocks:
@@ -88,12 +94,44 @@ def of(trace: Trace, node: Array) -> Clocks:
         told = (prior * PRIOR_WEIGHT + one.square * one.steps) / (PRIOR_WEIGHT + one.steps)
         told = np.where(resolution[mine] < CHANGES_NS, told, np.maximum(told, prior))
         share[mine] = np.sqrt(np.where(like, told, prior))
-    share[known] /= np.sqrt(np.maximum(dur[known] / np.maximum(resolution[known], 1.0), 1.0))
+    share[known] *= np.sqrt(_averaged(dur[known] / resolution[known]))
     own = np.isnan(mhz) & np.isin(node, counted.in_own_run(trace))
     own &= _column(trace, counted.CLOCK, node) > 0  # counted, so that it is of its own cycles
     mhz[own] = _column(trace, counted.CLOCK, node)[own]
     share[own], resolution[own] = COUNTED_ERROR, dur[own]
-    return Clocks(mhz, share, resolution.astype(np.int64))
+    return Clocks(mhz, share, resolution.astype(np.int64), own)
+
+
+def _averaged(samples: Array) -> Array:
+    """Share of the squared error at a moment that the mean over a kernel has, which begins anywhere.
+
+    Exact for a clock of independent changes that are small from sample to sample.
+
+    Parameters
+    ----------
+    samples
+        How long kernels are, in periods of the sampler.
+    """
+    longer = np.maximum(samples, 1.0)
+    short = 1 - samples * (2 / 3 - samples / 6)
+    return np.where(samples < 1, short, (2 / 3 - 1 / (6 * longer)) / longer)
+
+
+def followed(changed: Array) -> Array:
+    """Slope of the true clock by the sampled one: what a sample still tells of kernels after it.
+
+    The correlation of a clock that forgets evenly, ``exp(-t / T)``, over the times since a sample.
+    A sampled clock varies as much as the true one, so that errors that are small take off half of
+    what noise of their size would.
+
+    Parameters
+    ----------
+    changed
+        Square of the error by changes since samples, as a share of the clocks' variance.
+    """
+    some = np.clip(changed, 1e-9, 1.0)
+    with np.errstate(divide="ignore"):
+        return np.where(some < 1, -some / np.log1p(-some), 0.0)
 
 
 _LIKE = 1.5

@@ -65,6 +65,8 @@ _LEAST_OF_CLASS = 6
 """Kernels with laws, by fewer of which a class is not known."""
 _CLOCK_COMMON = 0.5
 """Share of a clock's error that all kernels have in common however often it was sampled."""
+_CLOCK_BEYOND = 2.0
+"""Errors of the clocks by which times may lie outside what is possible at the clocks as told."""
 _NO_CHANGE, _NOTHING = 1e-6, 1e-12
 _FAR = 3.0
 """Standard errors of a clock, beyond which a time has other reasons than that."""
@@ -132,7 +134,22 @@ class Sensitivities:
         if is_change:  # what is wrong with both clocks alike
             told = [t._replace(clock=np.abs(t.log) * self.clock_error) for t in told]
         together, weight = joined.ratios(told)
-        return together, told, weight
+        beyond = _CLOCK_BEYOND * self.clock_error * (0.0 if is_change else 1.0)
+        log = self._possible(together.log, target, np.nan_to_num(beyond))
+        return together._replace(log=log), told, weight
+
+    def _possible(self, log: Array, target: Array, beyond: Array) -> Array:
+        """Logarithms of ratios, between none of the time following the clock and all of it.
+
+        Beyond that by no more than clocks may be wrong: another run tells how long kernels take at
+        a clock, whatever their clock was said to be here.
+        """
+        own = self.regression.x
+        every = np.log(target / np.where(np.isnan(own), self.x[self.repeats.key], own))
+        low, high = (self.repeats.mean(end(every, 0.0)) for end in (np.minimum, np.maximum))
+        unknown = np.isnan(low)  # another run tells of kernels without clocks of their own
+        low[unknown], high[unknown] = -np.inf, np.inf
+        return np.clip(log, low - beyond, high + beyond)
 
     @cached_property
     def _chord_of_counted(self) -> Told:
@@ -232,7 +249,7 @@ class Sensitivities:
         mean, x, known = self.x[r.key], self._own, ~np.isnan(target)
         now = np.nan_to_num(np.log(1 - beta + beta * x / mean))  # without any clock all alike
         then = np.nan_to_num(np.log(1 - beta + beta * target / mean))
-        rows = np.flatnonzero(own.usable[r.key])
+        rows = np.flatnonzero(own.possible[r.key])
         k = r.key[rows]
         at, to, _, _ = self.regression.within(k, x[rows], target[rows])
         now[rows] = np.log(own.laws.times(k, at))
@@ -274,7 +291,7 @@ class Sensitivities:
         k, laws = r.key[rows], own.laws
         x, to, beyond, doubt = self.regression.within(k, own.x[rows], target[rows])
         each = laws.each(k, to) / laws.each(k, x)
-        mean = self._mean_log(rows, np.log(np.maximum(each, 1e-9)))
+        mean = self._mean_log(rows, np.log(each))
         log = np.sum(laws.weight * mean, axis=1)
         models = np.sum(laws.weight * (mean - log[:, None]) ** 2, axis=1)
         best = laws.best[k]
@@ -287,7 +304,8 @@ class Sensitivities:
         statistical = np.sqrt(np.maximum(np.einsum("ki,kij,kj->k", u, laws.covariance, u), 0.0))
         steep = np.einsum("ij,ij->i", laws.weight[k], laws.slopes(k, to)) / laws.times(k, to)
         form = self._mean_log(rows, (steep * beyond * doubt)[:, None])[:, 0]
-        clock = self._mean_log(rows, (steep * to)[:, None])[:, 0] * self.clock_error
+        core = np.maximum(self._mean_log(rows, (steep * to)[:, None])[:, 0], 0.0)
+        clock = core * self.clock_error
         unusable = ~own.usable
         found = [log, statistical, clock, np.sqrt(models + form**2)]
         for column in found:

@@ -1,12 +1,17 @@
 """How the times of repeats of a kernel follow the clock: laws fitted to them, and their errors.
 
 A law is convex and piecewise linear in the length x of a clock period: ``t = a + b x``, or with a
-bend, ``t = a + b x + c max(0, x - k)`` with b, c >= 0: cycles that the core needs, and times that
+bend, ``t = a + b x + c max(0, x - k)`` with a, b, c >= 0: cycles that the core needs, and times that
 it does not scale; where the clock is low the core bounds the kernel, where it is high other things
 do (the form of the Ascend model, ASPLOS 2025). One straight line and lines with a bend at several
 places are fitted to each kernel's repeats by iteratively reweighted least squares (Huber), and
 averaged by how well they fit, as their Bayesian information criterion says. Parameters' errors are
 from leaving out one cluster of repeats after the other (the delete-one jackknife).
+
+The straight line is as steep as the repeats say, falling too, or steeper than all of the time being
+the core's: an estimate held within what kernels can do is biased near the ends of that, and leaving
+out repeats does not tell its error there. What is made of laws is held within it once all that is
+known is together.
 """
 
 from __future__ import annotations
@@ -32,6 +37,9 @@ _HUBER = 1.345
 _MAD = 1.4826
 _SIZE = 3
 """Parameters of a law with a bend."""
+_SINGULAR = 1e-14
+_LEAST = 1e-3
+"""Times of a law are no less than so much of its parts: a steep line meets 0 far off."""
 
 
 class Laws(NamedTuple):
@@ -68,9 +76,9 @@ class Laws(NamedTuple):
     def each(self, kernel: Array, x: Array) -> Array:
         """The same by each model, (kernel, model)."""
         over = np.maximum(0.0, x[:, None] - self.knee[kernel])
-        found: Array = (
-            self.base[kernel] + self.slope[kernel] * x[:, None] + self.bend[kernel] * over
-        )
+        base, rising = self.base[kernel], self.slope[kernel] * x[:, None]
+        least = _LEAST * (np.abs(base) + np.abs(rising))
+        found: Array = np.maximum(base + rising + self.bend[kernel] * over, least)
         return found
 
     def slopes(self, kernel: Array, x: Array) -> Array:
@@ -193,10 +201,7 @@ def _law(x: Array, y: Array, w: Array, knee: float, bent: bool) -> tuple[Array, 
     """Parameters of a law with a bend at this place or none, and the weighted squares left."""
     h, r = np.zeros((_SIZE, _SIZE)), np.zeros(_SIZE)
     _moments(x, y, w, knee, h, r)
-    theta = _solved(h, r, bent)
-    if theta[0] < 0:  # no kernel takes fewer than its cycles,
-        theta = _solved(h, r, False)  # numba
-    theta[2] = min(theta[2], theta[0] / knee)  # nor beyond the bend
+    theta = _convex(h, r, knee) if bent else _line(h, r)
     total = 0.0
     for i in range(len(x)):
         fit = theta[0] + theta[1] * x[i] + theta[2] * max(0.0, x[i] - knee)
@@ -221,26 +226,36 @@ def _moments(x: Array, y: Array, w: Array, knee: float, h: Array, r: Array) -> N
 
 
 @jit
-def _solved(h: Array, r: Array, bent: bool) -> Array:  # noqa: FBT001
-    """Parameters that fit best with slopes that are no less than 0: convex and rising laws."""
+def _convex(h: Array, r: Array, knee: float) -> Array:
+    """Parameters of a law that bends up and rises; of the straight line where none fits better."""
+    theta = _solved_3(h, r)
+    if theta[2] > 0 and not theta[1] >= 0:  # flat up to the bend
+        theta = _flat(h, r)
+    if not (theta[2] > 0 and theta[0] >= 0):
+        return _line(h, r)
+    theta[2] = min(theta[2], theta[0] / knee)  # no kernel takes fewer cycles beyond the bend
+    return theta
+
+
+@jit
+def _flat(h: Array, r: Array) -> Array:
+    """Parameters of a law that does not rise before its bend."""
     theta = np.zeros(_SIZE)
-    if bent:
-        full = _solved_3(h, r)
-        if full[1] >= 0 and full[2] > 0:
-            return full
-        if full[2] > 0:  # flat up to the bend
-            d = h[0, 0] * h[2, 2] - h[0, 2] * h[0, 2]
-            if d > 1e-14 * h[0, 0] * h[2, 2]:
-                c = (h[0, 0] * r[2] - h[0, 2] * r[0]) / d
-                if c > 0:
-                    theta[0], theta[2] = (r[0] - h[0, 2] * c) / h[0, 0], c
-                    return theta
+    d = h[0, 0] * h[2, 2] - h[0, 2] * h[0, 2]
+    if d > _SINGULAR * h[0, 0] * h[2, 2]:
+        theta[2] = (h[0, 0] * r[2] - h[0, 2] * r[0]) / d
+    theta[0] = (r[0] - h[0, 2] * theta[2]) / h[0, 0]
+    return theta
+
+
+@jit
+def _line(h: Array, r: Array) -> Array:
+    """Parameters of the straight line, whatever its slope."""
+    theta = np.zeros(_SIZE)
     d = h[0, 0] * h[1, 1] - h[0, 1] * h[0, 1]
-    if d > 1e-14 * h[0, 0] * h[1, 1]:
-        theta[1] = max(0.0, (h[0, 0] * r[1] - h[0, 1] * r[0]) / d)
+    if d > _SINGULAR * h[0, 0] * h[1, 1]:
+        theta[1] = (h[0, 0] * r[1] - h[0, 1] * r[0]) / d
     theta[0] = (r[0] - h[0, 1] * theta[1]) / h[0, 0]
-    if theta[0] < 0:  # no kernel takes fewer than its cycles
-        theta[0], theta[1] = 0.0, r[1] / h[1, 1]
     return theta
 
 
@@ -281,7 +296,7 @@ def _cofactors(m: Array) -> tuple[Array, float]:
 
 @jit
 def _jackknife(x: Array, y: Array, w: Array, knee: float, bent: bool, cluster: Array) -> Array:  # noqa: FBT001
-    """Covariance of a law's parameters: without one cluster after the other."""
+    """Covariance of a law's parameters, held within nothing: without one cluster after the other."""
     h, r = np.zeros((_SIZE, _SIZE)), np.zeros(_SIZE)
     _moments(x, y, w, knee, h, r)
     order = np.argsort(cluster)
@@ -295,11 +310,13 @@ def _jackknife(x: Array, y: Array, w: Array, knee: float, bent: bool, cluster: A
         h_out, r_out = np.zeros((_SIZE, _SIZE)), np.zeros(_SIZE)
         _moments(x[rows], y[rows], w[rows], knee, h_out, r_out)
         if h[0, 0] - h_out[0, 0] > 1e-9 * h[0, 0]:
-            thetas[count] = _solved(h - h_out, r - r_out, bent)
-            count += 1
+            theta = _solved_3(h - h_out, r - r_out) if bent else _line(h - h_out, r - r_out)
+            if not np.isnan(theta[0]):
+                thetas[count] = theta
+                count += 1
         at = stop
     matrix = np.zeros((_SIZE, _SIZE))
-    if count < 2:  # noqa: PLR2004
+    if count <= _SIZE:
         return np.full((_SIZE, _SIZE), np.inf)
     mean = np.zeros(_SIZE)
     for c in range(count):
@@ -308,4 +325,5 @@ def _jackknife(x: Array, y: Array, w: Array, knee: float, bent: bool, cluster: A
         for i in range(_SIZE):
             for j in range(_SIZE):
                 matrix[i, j] += (thetas[c, i] - mean[i]) * (thetas[c, j] - mean[j])
-    return matrix * ((count - 1.0) / count)
+    few = (count - 1.0) / (count - _SIZE)  # Student's: by few clusters errors are not well known
+    return matrix * ((count - 1.0) / count * few)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +25,8 @@ LEAST_REPEATS = 20
 LEAST_SPREAD = 0.02
 """Standard deviation of the clock, as a share of it, below which it does not tell of its effect."""
 LEAST_RELIABLE = 0.5
-"""Share of what clocks vary by that is not their samples' error, below which there is no law."""
+"""Slope of the true clock by the measured one, below which there is no law: it would be more than
+doubled."""
 _BEYOND_FAST, _BEYOND_SLOW = (0.88, 0.12), (1.0, 0.15)
 """Slope of a law beyond the fastest and slowest clock that it was fitted to, as a share of that
 there, and its error: a law is convex, so it goes on as steeply to faster clocks or less; our choice."""
@@ -50,7 +52,7 @@ class Regression:
     beside
         Which were fitted to repeats beside communication, as too few ran alone.
     unreliable
-        Share of what the clocks of each vary by that is their samples' error.
+        By how much less than the measured clocks of each the true ones vary with them, as a share.
     """
 
     laws: fit.Laws
@@ -61,6 +63,25 @@ class Regression:
     slow: Array
     beside: Array
     unreliable: Array
+
+    @cached_property
+    def possible(self) -> Array:
+        """Which kernels have a law that rises, and no more than all of the time being the core's.
+
+        The slope of a convex law is least at its fast end, its share of the time most at the slow.
+        """
+        k = np.flatnonzero(self.usable)
+        found = np.zeros(len(self.usable), bool)
+        if k.size:
+            fast, slow = self._share(k, self.fast[k]), self._share(k, self.slow[k])
+            found[k] = (fast >= 0) & (slow <= 1)
+        return found
+
+    def _share(self, k: Array, x: Array) -> Array:
+        """Share of the time that follows the clock."""
+        slope = np.sum(self.laws.weight[k] * self.laws.slopes(k, x), axis=1)
+        share: Array = slope * x / self.laws.times(k, x)
+        return share
 
     def within(self, k: Array, x: Array, target: Array) -> tuple[Array, Array, Array, Array]:
         """Where laws are asked: beyond what they were fitted to less far than is asked.
@@ -109,8 +130,7 @@ def _fitted(r: Repeats, alone: Array) -> Regression:
     enough &= _spread(x, r.key, alone, n) >= LEAST_SPREAD
     used = np.where(enough[r.key], alone, known)
     spread = _spread(x, r.key, used, n)
-    error = np.sqrt(mean_of(r.clocks.error_share**2, r.key, used, n))
-    reliable = np.clip(1 - (error / np.where(spread > 0, spread, np.inf)) ** 2, 0.0, 1.0)
+    reliable = _reliable(r, used, spread)
     count = np.bincount(r.key[used], minlength=n)
     lacking = [
         (count < LEAST_REPEATS, 1),
@@ -132,6 +152,17 @@ def _fitted(r: Repeats, alone: Array) -> Regression:
     np.minimum.at(least, r.key[rows], calibrated[rows])
     np.maximum.at(most, r.key[rows], calibrated[rows])
     return Regression(laws, calibrated, usable, why_not, least, most, ~enough, 1 - reliable)
+
+
+def _reliable(r: Repeats, used: Array, spread: Array) -> Array:
+    """How much the true clocks of each kernel's repeats vary with the measured ones: the slope."""
+    variance = np.where(spread > 0, spread, np.inf) ** 2
+    square = r.clocks.error_share**2
+    changed, noise = (
+        mean_of(np.where(of, square, 0.0), r.key, used, len(r.count)) / variance
+        for of in (~r.clocks.is_counted, r.clocks.is_counted)
+    )
+    return np.clip(clock_errors.followed(changed) - noise, 0.0, 1.0)
 
 
 _FEW_CLUSTERS = 5
