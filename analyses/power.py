@@ -132,11 +132,11 @@ def power(
     order = [row["rank"] for row in rows]
     rows = [rows[i] for i in np.argsort(order, kind="stable").tolist()]
     names = _OF_CLASS if by == "class" else (*_OF_GPU, *(_OF_CAP if capped else ()))
-    conventions = _CONVENTIONS | (_of_caps(models, capped) if capped else {})
+    conventions = _CONVENTIONS | ({"caps": _CAPPED} if capped else {})
+    notes = _untold(trace, chosen, found, models) | _too_low(models, capped)
     return Result(
-        "power", _table(rows, names), _summary([m for _, m in models]), conventions,
-        notes=_untold(trace, chosen, found, models),
-    )  # fmt: skip
+        "power", _table(rows, names), _summary([m for _, m in models]), conventions, notes=notes
+    )
 
 
 def _caps(text: str) -> list[float]:
@@ -204,8 +204,8 @@ def _is_below(model: PowerModel, cap: float) -> bool:
     return cap < model.least_w(model.mean_busy)
 
 
-def _of_caps(models: Sequence[tuple[Gpu, PowerModel]], caps: list[float]) -> dict[str, str]:
-    """What caps mean, and those that no clock is held at."""
+def _too_low(models: Sequence[tuple[Gpu, PowerModel]], caps: list[float]) -> dict[str, str]:
+    """Caps that no clock is held at."""
     of_cap = {cap: [m for _, m in models if _is_below(m, cap)] for cap in caps}
     told = [
         f"{cap:g} W of {len(below)} GPUs, which draw {min(m.least_w(m.mean_busy) for m in below):,.0f} W "
@@ -213,7 +213,7 @@ def _of_caps(models: Sequence[tuple[Gpu, PowerModel]], caps: list[float]) -> dic
         for cap, below in of_cap.items()
         if below
     ]
-    return {"caps": _CAPPED} | ({"caps that no clock is held at": "; ".join(told)} if told else {})
+    return {"caps that no clock is held at": "; ".join(told)} if told else {}
 
 
 def _by_class(model: PowerModel) -> list[dict[str, Any]]:

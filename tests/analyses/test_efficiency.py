@@ -333,7 +333,7 @@ def test_shares_of_the_peak_are_lower_bounds_where_flops_are_not_known(tmp_path:
     told = ci.analyze(some, "efficiency")
     assert 0.5 < told.summary["matrix_flops_known_share"] < whole["matrix_flops_known_share"]
     assert told.summary["mfu_share"] < whole["mfu_share"]
-    assert "at least" in told.conventions["mfu"]
+    assert "at least" in told.notes["mfu"]
 
 
 def test_a_terminal_shows_what_is_looked_for(job) -> None:

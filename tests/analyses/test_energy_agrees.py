@@ -208,7 +208,7 @@ def test_of_little_power_no_energy_is_told() -> None:
 def test_one_run_is_not_the_best() -> None:
     result = sweep(job([(0, 0)], [power(0, 0)]), tokens=1000)
     assert result.rows["best"].to_pylist() == [None]
-    assert result.conventions["best"].startswith("not told")
+    assert result.notes["best"].startswith("not told")
 
 
 SOURCE = st.tuples(

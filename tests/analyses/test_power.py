@@ -76,7 +76,7 @@ def test_caps_that_no_clock_is_held_at_are_told(job) -> None:
     )
     assert set(low) == {None}
     assert None not in held
-    assert result.conventions["caps that no clock is held at"].startswith("50 W of 2 GPUs")
+    assert result.notes["caps that no clock is held at"].startswith("50 W of 2 GPUs")
 
 
 def test_options_that_make_no_sense(job) -> None:

@@ -171,6 +171,7 @@ def test_full_and_relative_paths_together(tmp_path: Path, run, monkeypatch) -> N
         for rank in range(2)
     )
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "300")
     status, _, told = run("convert", full, other.name, "-o", "x.pftrace")
     assert status == 0
     assert {str(full), other.name} <= set(told.split())

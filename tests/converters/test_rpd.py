@@ -200,10 +200,10 @@ def test_the_user_can_tell_which_monitored_gpu_is_whose(tmp_path):
     for device in range(4):
         base.monitor(device, 5, 30, str(1000 + device))
     base.close()
-    assert "--map-device" in ci.analyze(ci.read(path), "dvfs").conventions["no rows"]
+    assert "--map-device" in ci.analyze(ci.read(path), "dvfs").notes["no rows"]
     trace = ci.read(path, map_device=["rpd:1=rank0"])
     assert trace.annotated("gfxclk_mhz").tolist() == [1001.0]
-    assert "-O clock=" in ci.analyze(trace, "dvfs").conventions["no rows"]
+    assert "clock=" in ci.analyze(trace, "dvfs").notes["no rows"]
     (match,) = trace.meta.device_matches
     assert (match.number, match.rank, match.known_by) == (1, 0, "the user")
     with pytest.raises(UsageError, match="has such a GPU"):

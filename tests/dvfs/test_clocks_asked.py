@@ -31,7 +31,7 @@ def test_kernels_stay_on_gpus_whose_highest_clock_is_not_known(mhz: float) -> No
     assert known["ideal_ns"] == pytest.approx(8 * MS * shorter, rel=0.005)
     result = ci.analyze(trace, "dvfs")
     assert result.summary["kernels_unknown"] == 8
-    assert "of 8 of 16 kernels" in result.conventions["unknown: peak"]
+    assert "of 8 of 16 kernels" in result.notes["unknown: peak"]
     done = result.annotate(trace).nodes["ideal_ns"].is_valid().to_numpy()
     assert done.tolist() == (trace.array("rank") == 1).tolist()
 
@@ -98,7 +98,7 @@ def test_a_memory_clock_is_asked_whatever_is_known_of_the_core() -> None:
         assert ratios == pytest.approx(longer)
         stay = 30 * sum(value == 1.0 for value in longer.values())
         assert result.summary["asked"]["kernels_unknown"] == stay
-        assert f"of {stay} of 90 kernels" in result.conventions["unknown: asked"]
+        assert f"of {stay} of 90 kernels" in result.notes["unknown: asked"]
 
 
 def test_a_memory_clock_is_asked_where_no_clock_of_the_core_is_known() -> None:
@@ -112,7 +112,7 @@ def test_a_memory_clock_is_asked_where_no_clock_of_the_core_is_known() -> None:
 def test_what_lacks_is_what_is_said_to_lack() -> None:
     clocks = np.full(30, 1500.0)
     result = ci.analyze(job(clocks, np.full(30, MS)), "dvfs")
-    assert "are known, but not those that are asked about" in result.conventions["no rows"]
+    assert "are known, but not those that are asked about" in result.notes["no rows"]
     with pytest.raises(UsageError, match="memory_clock=fast is no clock"):
         ci.analyze(job(clocks, np.full(30, MS)), "dvfs", memory_clock="fast")
 
@@ -121,7 +121,7 @@ def test_clocks_above_the_highest_are_told() -> None:
     def told(mhz: float, **options: str) -> tuple[float, str]:
         trace = job(np.full(30, mhz), np.full(30, MS), gpus=(MI300X,))
         result = ci.analyze(trace, "dvfs", **options)
-        return result.summary["loss_share"], result.conventions.get("above the highest clock", "")
+        return result.summary["loss_share"], result.notes.get("above the highest clock", "")
 
     loss, line = told(2300.0)
     assert loss < 0
@@ -135,7 +135,7 @@ def test_a_file_of_ones_own_tells_a_higher_clock(tmp_path: Path) -> None:
     trace = job(np.full(30, 2300.0), np.full(30, MS), gpus=(MI300X,))
     result = ci.analyze(trace, "dvfs", gpus=str(own))
     assert result.summary["loss_share"] == pytest.approx(0)
-    assert "above the highest clock" not in result.conventions
+    assert "above the highest clock" not in result.notes
 
 
 @pytest.mark.parametrize("clock", ["300", "1000", "2100", "0.3x", "1.3x"])
