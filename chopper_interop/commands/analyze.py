@@ -181,7 +181,7 @@ def _read(
     quiet = given.quiet or given.json
     traces: list[Trace] = []
     for name, inventory in jobs:
-        console.show_inventory(inventory, quiet=quiet)
+        console.show_kinds(inventory, quiet=quiet)
         mine = [s.converter.reader for s in inventory.sources]
         unknown = registry.unknown_options(mine, options)
         reading = {n: v for n, v in options.items() if n not in unknown}
@@ -193,9 +193,8 @@ def _read(
                 raise
             trace = pipeline.nothing_of(name, error)  # a row that says why
         traces.append(trace)
-        issues = trace.meta.issues
-        pipeline.refuse_losses(issues, given.on_loss)
-        console.show_taken(trace, issues, on_loss=given.on_loss, quiet=quiet)
+        pipeline.refuse_losses(trace.meta.issues, given.on_loss)
+        console.show_doubts(trace, on_loss=given.on_loss, quiet=quiet)
     return traces[0], traces[1] if len(traces) > 1 else None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
@@ -15,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from chopper_interop import pipeline, progress, registry
-from chopper_interop.clocks import relations
+from chopper_interop.clocks import hosts, relations
 from chopper_interop.issues import Severity
 from chopper_interop.schemas.kinds import OBSERVED
 
@@ -70,14 +71,50 @@ def show_inventory(inventory: Inventory, *, quiet: bool) -> None:
     _errors().print(table)
 
 
+def show_kinds(inventory: Inventory, *, quiet: bool) -> None:
+    """How many sources of which format there are, and how many files were skipped."""
+    if quiet:
+        return
+    counts = Counter(source.converter.description for source in inventory.sources)
+    told = [f"{n} of {what}" if n > 1 else what for what, n in counts.items()]
+    told += [f"{len(inventory.skipped)} files skipped"] if inventory.skipped else []
+    _errors().print(Text(f"read: {'; '.join(told)}", style="dim"))
+
+
 def show_taken(trace: Trace, issues: Iterable[Issue], *, on_loss: str, quiet: bool) -> None:
     """What was lost or assumed in reading and writing; if quiet, what was lost in one line."""
     if quiet:
         show_lost(issues, on_loss=on_loss)
         return
     show_issues(issues, on_loss=on_loss)
-    _show_devices(trace, _errors())
-    _show_clocks(trace, _errors())
+    _show_devices(trace.meta.device_matches, trace.meta.sources)
+    _show_clocks(trace.meta.clocks, trace.meta.sources)
+
+
+def show_doubts(trace: Trace, *, on_loss: str, quiet: bool) -> None:
+    """The same without what is sure: what was lost, and what was assumed or could not be done."""
+    meta = trace.meta
+    if quiet:
+        show_lost(meta.issues, on_loss=on_loss)
+        return
+    sure = [issue for issue in meta.issues if issue.severity is Severity.INFO]
+    show_issues([issue for issue in meta.issues if issue not in sure], on_loss=on_loss)
+    assumed = [match for match in meta.device_matches if _is_assumed(match)]
+    _show_devices(assumed, meta.sources)
+    _show_clocks([fit for fit in meta.clocks if _is_doubtful(fit)], meta.sources)
+    if sure:
+        told = f"{len({issue.code for issue in sure})} kinds of remarks on what was read: chopper-convert"
+        _errors().print(Text(f"{told} tells them", style="dim"))
+
+
+def _is_doubtful(fit: ClockFit) -> bool:
+    """Whether nobody vouches for it, or nothing related the clock to the others."""
+    is_known = fit.applied or fit.pairs or fit.reason == hosts.REFERENCE
+    return fit.method in relations.ASSUMED or not is_known
+
+
+def _is_assumed(match: DeviceMatch) -> bool:
+    return match.known_by.startswith("assumed")
 
 
 def show_lost(issues: Iterable[Issue], *, on_loss: str) -> None:
@@ -148,13 +185,11 @@ def _show_coverage(trace: Trace, console: Console) -> None:
         console.print(f"GPU time that is known by: {', '.join(told)}")
 
 
-def _show_devices(trace: Trace, console: Console) -> None:
+def _show_devices(matches: Iterable[DeviceMatch], sources: Sequence[Source]) -> None:
     """Which GPU of one source was taken for which of the job, and what told it."""
-    formats = _labels(trace.meta.sources)
+    formats = _labels(sources)
     runs: list[list[DeviceMatch]] = []
-    for match in sorted(
-        trace.meta.device_matches, key=lambda m: (formats.get(m.source, ""), m.known_by, m.number)
-    ):
+    for match in sorted(matches, key=lambda m: (formats.get(m.source, ""), m.known_by, m.number)):
         if runs and _continues(runs[-1][-1], match, formats):
             runs[-1].append(match)
         else:
@@ -164,7 +199,7 @@ def _show_devices(trace: Trace, console: Console) -> None:
     table = table_of("source", "its GPUs", "are devices", "of ranks", "known by")
     for run in runs[:_SHOWN_MATCHES]:
         first, last = run[0], run[-1]
-        style = "[yellow]" if first.known_by.startswith("assumed") else ""
+        style = "[yellow]" if _is_assumed(first) else ""
         numbers = (
             (first.number, last.number),
             (first.device, last.device),
@@ -176,15 +211,15 @@ def _show_devices(trace: Trace, console: Console) -> None:
         table.add_row(escape(what), shown[0], shown[1], ranks, style + first.known_by)
     if len(runs) > _SHOWN_MATCHES:
         table.add_row("[dim]…[/dim]", f"[dim]{len(runs) - _SHOWN_MATCHES} more[/dim]")
-    console.print(table)
+    _errors().print(table)
 
 
-def _show_clocks(trace: Trace, console: Console) -> None:
+def _show_clocks(known: Iterable[ClockFit], sources: Sequence[Source]) -> None:
     """How clocks were brought together, but for those that needed nothing."""
-    fits = [fit for fit in trace.meta.clocks if fit.method != relations.STATED]
+    fits = [fit for fit in known if fit.method != relations.STATED]
     if not fits:
         return
-    near = _common_folder([Path(source.path) for source in trace.meta.sources])
+    near = _common_folder([Path(source.path) for source in sources])
     table = table_of("clock of", "was on", "known by", "offset", "drift", "±", "pairs", "")
     runs = [list(same) for _, same in groupby(fits, _alike)]
     for run in runs[:_SHOWN_MATCHES]:
@@ -203,7 +238,7 @@ def _show_clocks(trace: Trace, console: Console) -> None:
         table.add_row(escape(of), fit.clock, style + fit.method, *numbers, escape(about))
     if len(runs) > _SHOWN_MATCHES:
         table.add_row("[dim]…[/dim]", f"[dim]{len(runs) - _SHOWN_MATCHES} more[/dim]")
-    console.print(table)
+    _errors().print(table)
 
 
 def _alike(fit: ClockFit) -> tuple[Any, ...]:
