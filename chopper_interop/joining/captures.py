@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop.columns import arrow, intervals
+from chopper_interop.columns import arrow, gather, intervals
 from chopper_interop.errors import AmbiguousRunError
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas.gpus import gpu
@@ -45,13 +45,25 @@ MACHINES = Fault(
     "GPUs of one number of which files tell unlike values for one time are of several machines: those "
     "of later ones were numbered on from those of the first.",
 )
-_ALIKE = 0.2
-"""Means of two files that measured the same differ by less, as a share of the larger."""
+TAKEN_FOR_ONE = Fault(
+    "telemetry-taken-for-one",
+    Severity.LOSS,
+    "Samples of GPUs of no rank at times that a finer file of the same tool tells were left out: "
+    "nothing shows that the files are of several machines. Read these one by one if they are.",
+)
+_ALIKE = 0.1
+"""Mean powers of two files that measured the same differ by less, as a share of the larger."""
+_SCATTER = 3
+"""And by so many times the error of that mean."""
+_ALIKE_K = 2.0
+"""Temperatures of one GPU by two files: whole degrees, read at other moments."""
+_CLOCKS_NS = 10**9
+"""Clocks of files on whole seconds differ by less."""
 _AS_OFTEN = 2
 """Files whose periods differ by no more can be one series."""
 _MOST_DRAWN = 2
 """No GPU draws so many times its board power."""
-_MEASURED = tuple(t for q in (POWER, TEMPERATURE) for t in q.told if not t.is_counter)
+_MEASURED = tuple(t for q in (POWER, TEMPERATURE) for t in q.told)
 
 
 def refuse_other_machines(fragments: Sequence[Fragment]) -> None:
@@ -179,19 +191,36 @@ def _denied(part: Trace, seen: Seen, counts: Callable[[dict[str, Any]], bool]) -
         if counts(series) and points[0].size:
             key = tuple(series[c] for c in ("rank", "device", "name", "unit", "source"))
             before = seen.get(key, [])
-            found += any(_contradict(points, other) for other in before)
+            found += any(_contradict(series["name"], points, other) for other in before)
             seen[key] = [*before, points]
     return found
 
 
-def _contradict(one: Points, other: Points) -> bool:
-    """Whether means over the time that both have differ by much."""
+def _contradict(name: str, one: Points, other: Points) -> bool:
+    """Whether what two files tell of the time that both have cannot be of one GPU."""
     start, stop = max(one[0].min(), other[0].min()), min(one[0].max(), other[0].max())
-    inside = [value[(ts >= start) & (ts <= stop)] for ts, value in (one, other)]
-    if not all(values.size for values in inside):
+    inside = (one[0] >= start) & (one[0] <= stop)
+    if not inside.any():
         return False
-    a, b = (float(values.mean()) for values in inside)
-    return abs(a - b) > _ALIKE * max(abs(a), abs(b))
+    values = one[1][inside]
+    between = np.interp(one[0][inside], *other)
+    apart = float(np.median(np.abs(values - between)))
+    if any(t.match(name) for t in TEMPERATURE.told):
+        return apart > _ALIKE_K
+    if any(t.match(name) for t in POWER.told if t.is_counter):
+        return apart > max(_rise(one), _rise(other))
+    a, b = float(values.mean()), float(between.mean())
+    scatter = float(np.std(other[1])) if len(values) == 1 else float(np.std(values - between))
+    return abs(a - b) > _ALIKE * max(abs(a), abs(b)) + _SCATTER * scatter / len(values) ** 0.5
+
+
+def _rise(counter: Points) -> float:
+    """By how much a counter rises between samples and while clocks of files differ, at most."""
+    ts, value = counter
+    if len(ts) == 1:
+        return 0.0
+    rises = np.abs(np.diff(value))
+    return float(2 * rises.max() + np.median(rises / np.diff(ts).clip(1)) * _CLOCKS_NS)
 
 
 def once(trace: Trace, issues: IssueLog) -> Trace:
@@ -203,7 +232,7 @@ def once(trace: Trace, issues: IssueLog) -> Trace:
     for row, series, (ts, _) in _series(trace):
         if series["device"] >= 0 and ts.size:
             same[tuple(series.values())].append((row, ts))
-    owner = trace.array("series", "samples")
+    owner, rank = trace.array("series", "samples"), trace.array("rank", "series")
     now, kept = owner.copy(), np.ones(len(owner), np.bool_)
     for key, found in same.items():
         if len(found) > 1:
@@ -211,8 +240,22 @@ def once(trace: Trace, issues: IssueLog) -> Trace:
             for row, home, own in _windows(found) if is_window else _cut(found):
                 mine = slice(*np.searchsorted(owner, [row, row + 1]))
                 now[mine], kept[mine] = home, own
-    issues.add(TOLD_TWICE, np.count_nonzero(~kept))
+    guessed = ~kept & (rank[owner] < 0)
+    if guessed.any():
+        guessed &= ~_is_copied(trace, now, kept)
+    issues.add(TAKEN_FOR_ONE, np.count_nonzero(guessed))
+    issues.add(TOLD_TWICE, np.count_nonzero(~kept & ~guessed))
     return trace if kept.all() and (now == owner).all() else _with_samples(trace, now, kept)
+
+
+def _is_copied(trace: Trace, owner: Array, kept: Array) -> Array:
+    """Which samples are those of another file, moment and value."""
+    ts, value = trace.array("ts", "samples"), trace.array("value", "samples")
+    first, key = gather.distinct(owner, ts, value.view(np.int64))
+    there = np.zeros(len(first), np.bool_)
+    there[key[kept]] = True
+    copied: Array = there[key]
+    return copied
 
 
 def _windows(found: list[tuple[int, Array]]) -> Iterator[tuple[int, int, Array]]:

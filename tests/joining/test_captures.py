@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 import pytest
 from shared_data import SHARED
 
 import chopper_interop as ci
+from chopper_interop import pipeline
 from chopper_interop.demo import make_demo
 from chopper_interop.errors import AmbiguousRunError
+from chopper_interop.issues import Severity
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,6 +88,41 @@ def test_energy_is_of_the_time_that_any_file_tells(tmp_path: Path, one, other, s
     trace = ci.read(tmp_path)
     rows = ci.analyze(trace, "energy").rows.to_pylist()
     assert [row["energy_j"] for row in rows] == pytest.approx([100.0 * seconds] * 2)
+    assert ci.analyze(trace, "telemetry").summary["gpus"] == 2
+
+
+def node(folder: Path, name: str, change: dict[str, Any]) -> None:
+    """The recorder's file of another node: the same columns with other values."""
+    table = pd.read_csv(folder / "recorder.csv", comment="#")
+    for column, made in change.items():
+        found = [c for c in table.columns if column in c]
+        assert found, column
+        table[found] = table[found].apply(made)
+    table.to_csv(folder / name, index=False)
+
+
+@pytest.mark.parametrize("column", ["energy", "hotspot"])
+def test_nodes_that_do_alike_are_several(tmp_path: Path, column: str) -> None:
+    """Healthy nodes draw the same, but not from one counter, nor at one temperature."""
+    make_demo(tmp_path / "job", ranks=2, layers=1, steps=2, counter_steps=0)
+    folder = tmp_path / "job/telemetry"
+    (folder / "amd-smi-watch.csv").unlink()
+    alone = ci.analyze(ci.read(folder), "energy")
+    change = {"energy": lambda c: c * 0.9 + 1e9, "hotspot": lambda c: c - 9}
+    node(folder, "other.csv", {column: change[column]})
+    trace = ci.read(folder)
+    both = ci.analyze(trace, "energy")
+    assert both.rows.num_rows == 2 * alone.rows.num_rows
+    assert both.summary["energy_j"] > 1.8 * alone.summary["energy_j"]
+    assert not pipeline.lost(trace.meta.issues)
+
+
+def test_what_nothing_tells_apart_is_told(tmp_path: Path) -> None:
+    for name, watts in (("a.csv", 100.0), ("b.csv", 104.0)):
+        watched(tmp_path / name, range(60), watts, gpus=2)
+    trace = ci.read(tmp_path)
+    counts = {issue.code: (issue.severity, issue.count) for issue in trace.meta.issues}
+    assert counts["telemetry-taken-for-one"] == (Severity.LOSS, 120)
     assert ci.analyze(trace, "telemetry").summary["gpus"] == 2
 
 
