@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 from shared_data import SHARED
 
 import chopper_interop as ci
+from chopper_interop.build import TraceBuilder
 from chopper_interop.demo import make_demo
 from chopper_interop.errors import AmbiguousRunError
+from chopper_interop.issues import IssueLog
+from chopper_interop.joining import captures
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 BASE = 1_760_000_000
+SLOW = 4.0
+"""Seconds for files that take a tenth of it, and took five times as much each with each."""
 REAL = {
     "rocm_smi_real/sampled_loop_8xmi300x": 8,
     "amd_smi_real_8xmi355x": 8,
@@ -114,3 +121,20 @@ def test_several_machines_are_refused(names: tuple[str, ...], told: str, run) ->
     assert status == AmbiguousRunError.exit_status
     assert told in says
     assert "several machines" in says
+
+
+def test_files_that_follow_each_other_are_not_compared_one_by_one() -> None:
+    """As of a sampler that begins a new file every minute."""
+
+    def minute(number: int) -> ci.Trace:
+        builder = TraceBuilder()
+        ts = (np.arange(60) + 60 * number) * 10**9
+        for gpu in range(8):
+            row = builder.series(-1, "socket power", "W", "amd-smi", device=gpu)
+            builder.samples(row, ts, np.full(60, 300.0))
+        return builder.finish()
+
+    parts = [minute(number) for number in range(500)]
+    start = time.perf_counter()
+    assert captures.told_apart(parts, [set()] * len(parts), IssueLog()) == parts
+    assert time.perf_counter() - start < SLOW
