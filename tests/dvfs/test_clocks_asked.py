@@ -177,3 +177,16 @@ def test_a_clock_is_above_the_highest_only_on_gpus_that_it_is_asked_of() -> None
         for ranks in ("0", "1")
     ]
     assert told == ["1900, of ranks 0", "1900, above the highest clock, of ranks 1"]
+
+
+@pytest.mark.parametrize(
+    ("options", "end", "factor"),
+    [
+        ({"clock": "0.5x", "memory_clock": "0.5x"}, "ideal_high_ns", 2.0),
+        ({"clock": "2000", "memory_clock": "2x"}, "ideal_low_ns", 0.5),
+    ],
+)
+def test_both_clocks_change_no_more_than_the_one_that_changes_more(options, end, factor) -> None:
+    (row,) = rows_of(streaming(np.linspace(1400, 2000, 60)), "job", "asked", **options)
+    at_most = factor * row["measured_ns"]
+    assert row[end] <= at_most * 1.001 if factor > 1 else row[end] >= at_most * 0.999
