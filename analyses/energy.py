@@ -122,7 +122,7 @@ def energy(
         `energy_share` of the energy of all, idle time included.
         The summary has sums over the job, counts
         of ranks with and without known power, and of GPUs whose power was sampled but on which no
-        rank is known to compute (`gpus_without_rank`). The conventions say why rows are blank.
+        rank is known to compute (`gpus_without_rank`). The notes say why rows are blank.
 
     Notes
     -----

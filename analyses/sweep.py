@@ -291,9 +291,11 @@ def _of_gpus(told: list[_Told]) -> list[Row]:
     ]
     if len(told) == 1:
         return rows
-    means = []
-    for gpu in sorted({row["gpu"] for row in rows}):
-        same = [row for row in rows if row["gpu"] == gpu]
+    means: list[Row] = []
+    by_gpu: dict[int, list[Row]] = {}
+    for row in rows:
+        by_gpu.setdefault(row["gpu"], []).append(row)
+    for gpu, same in sorted(by_gpu.items()):
         mean: Row = {"run": _MEAN, "gpu": gpu}
         for column in ("busy_share", *run_figures.OF_SAMPLES, *run_figures.OF_LINKS):
             values = [row[column] for row in same if row.get(column) is not None]

@@ -58,4 +58,4 @@ def _of_kernels(known: Sensitivities, target: Target) -> tuple[Array, Array]:
     if target.memory is None:
         return np.maximum(low, np.minimum(floor, 0.0)), high
     all_memory = np.nan_to_num(np.log(target.memory))
-    return low + np.minimum(all_memory, 0.0), high + np.maximum(all_memory, 0.0)
+    return np.minimum(low, all_memory), np.maximum(high, all_memory)  # it is one time that follows

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from chopper_interop.dvfs.sensitivity import Sensitivities
     from chopper_interop.gpus.rated import Rated
     from chopper_interop.power.held import Held
+    from chopper_interop.power.model import PowerModel
+    from chopper_interop.telemetry.gpus import Gpu
     from chopper_interop.trace import Trace
 
     Array = npt.NDArray[Any]
@@ -200,11 +202,11 @@ def _asked(known: Sensitivities, question: Question, boost: Array) -> Target:
         clock = _told("clock", question.clock)
         asked, is_change = clock.of(own), clock.is_change
         check_possible(asked[which], own[which], boost[which])
-        above = "" if np.nanmax(asked - boost, initial=0.0) <= 0 else ", above the highest clock"
-        told.append(question.clock + above)
+        is_above = (asked > boost)[which].any()
+        told.append(question.clock + (", above the highest clock" if is_above else ""))
     elif question.cap_w:
-        asked, error = _capped(known, boost, question.cap_w)
-        told.append(f"below {question.cap_w:g} W: {_spoken(asked)}")
+        asked, error = _capped(known, boost, question.cap_w, which)
+        told.append(f"below {question.cap_w:g} W: {_spoken(asked[which])}")
     memory = None
     if question.memory_clock:
         before = memory_clock.measured(known)
@@ -273,40 +275,57 @@ def _achievable(trace: Trace, node: Array, devices: list[Rated], which: Array) -
     return _of_devices(clocks, which)
 
 
-def _capped(known: Sensitivities, boost: Array, cap_w: float) -> tuple[Array, float]:
-    """Clocks of kernels under a limit of their GPU's power, and the error of that as a share."""
-    r = known.repeats
-    trace, own = r.trace, known.mhz
-    place = np.full(trace.nodes.num_rows, -1, np.int64)
-    place[r.node] = np.arange(len(r.node))
-    models = []
-    for gpu in gpus_of(trace, quantities=(POWER, GFXCLK)):
-        if not (place[gpu.rows] >= 0).any():
-            continue
-        model = power_model.fitted(trace, gpu)
-        if model is None or not model.f_ref_mhz:
-            why = power_model.why_not(trace, gpu) if model is None else "no clock was sampled"
-            where = f"rank {gpu.ranks[0]}"
-            raise UsageError(f"cap_w={cap_w:g}: clocks of {where} can't be told", hint=why)
-        models.append((gpu, model))
+def _capped(known: Sensitivities, boost: Array, cap_w: float, which: Array) -> tuple[Array, float]:
+    """Clocks of kernels under a limit of their GPU's power, and the error of that as a share.
+
+    Of GPUs that none of the kernels asked about (`which`) ran on, nothing need be known.
+    """
+    r, own = known.repeats, known.mhz
+    trace = r.trace
+    models, rows = _powered(known, cap_w, which)
     held = power_held.of(trace, models)
-    found, errors = own.copy(), [0.0]
+    found, errors = np.where(which, own, np.nan), [0.0]
     factor, mixes = np.ones(trace.nodes.num_rows), []
     for _ in range(_ROUNDS if held else 0):  # what takes longer at this clock draws power longer
         mixes, errors = power_held.mixes(trace, held, factor), [0.0]
-        for one, busy in zip(held, mixes, strict=True):
-            mine = place[one.gpu.rows]
-            mine = mine[mine >= 0]
-            capped = one.mhz(cap_w, busy)
-            if capped is None:
+        for one, busy, mine in zip(held, mixes, rows, strict=True):
+            capped, is_asked = one.mhz(cap_w, busy), which[mine].any()
+            if capped is not None:
+                found[mine] = one.clocks(own[mine], boost[mine], capped[0])
+                errors += [capped[1]] if is_asked else []
+            elif is_asked:
                 raise UsageError(f"cap_w={cap_w:g}: no clock of rank {one.gpu.ranks[0]} is known")
-            found[mine] = one.clocks(own[mine], boost[mine], capped[0])
-            errors.append(capped[1])
         log = known.ratio(found, is_change=True)[0].log[r.key]
-        factor[r.node] = np.exp(np.nan_to_num(log))
-    for one, busy in zip(held, mixes, strict=True):
-        _check_holds(one, busy, cap_w)
+        factor[r.node[which]] = np.exp(np.nan_to_num(log))[which]
+    for one, busy, mine in zip(held, mixes, rows, strict=True):
+        if which[mine].any():
+            _check_holds(one, busy, cap_w)
     return found, max(errors)
+
+
+def _powered(
+    known: Sensitivities, cap_w: float, which: Array
+) -> tuple[list[tuple[Gpu, PowerModel]], list[Array]]:
+    """GPUs with kernels and a model of their power, and which kernels are of each.
+
+    Those that nothing is asked about tell at which cap the others were held.
+    """
+    r = known.repeats
+    place = np.full(r.trace.nodes.num_rows, -1, np.int64)
+    place[r.node] = np.arange(len(r.node))
+    models, rows = [], []
+    for gpu in gpus_of(r.trace, quantities=(POWER, GFXCLK)):
+        mine = place[gpu.rows]
+        mine = mine[mine >= 0]
+        model = power_model.fitted(r.trace, gpu) if mine.size else None
+        if model is not None and model.f_ref_mhz:
+            models.append((gpu, model))
+            rows.append(mine)
+        elif which[mine].any():
+            why = power_model.why_not(r.trace, gpu) if model is None else "no clock was sampled"
+            where = f"rank {gpu.ranks[0]}"
+            raise UsageError(f"cap_w={cap_w:g}: clocks of {where} can't be told", hint=why)
+    return models, rows
 
 
 def _check_holds(one: Held, busy: dict[str, float], cap_w: float) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     Array = npt.NDArray[Any]
     Points = tuple[Array, Array]
     """Times on the trace's clock and values."""
-    Seen = dict[tuple[Any, ...], list[Points]]
+    Key = tuple[Any, ...]
+    Seen = dict[Key, list["_Part"]]
 
 TOLD_TWICE = Fault(
     "telemetry-told-twice",
@@ -137,10 +138,18 @@ def _series(trace: Trace) -> Iterator[tuple[int, dict[str, Any], Points]]:
         yield row, series, (ts[mine] + trace.meta.origin_ns, value[mine])
 
 
+class _Part(NamedTuple):
+    """What a file says of one quantity of a GPU, from its first sample to its last."""
+
+    first: int
+    last: int
+    points: Points
+
+
 def contradictions(parts: Sequence[Trace]) -> int:
     """How many series of one tool say of a rank's GPU what another file denies."""
-    seen: Seen = defaultdict(list)
-    return sum(_denied(part, seen, lambda series: series["rank"] >= 0) for part in parts)
+    seen: Seen = {}
+    return sum(_denied(_told(part, lambda s: s["rank"] >= 0), seen) for part in parts)
 
 
 def told_apart(
@@ -158,7 +167,7 @@ def told_apart(
         Where it is told which GPUs have other numbers.
     """
     most = max((int(part.array("device", "series").max(initial=-1)) for part in parts), default=-1)
-    machines: list[Seen] = [defaultdict(list)]
+    machines: list[Seen] = [{}]
     made = []
     for part, known in zip(parts, matched, strict=True):
 
@@ -166,13 +175,13 @@ def told_apart(
             told = any(t.match(series["name"]) for t in _MEASURED)
             return told and series["rank"] < 0 <= series["device"] and series["device"] not in known
 
+        told = _told(part, is_free)
         place = next(
-            (n for n, seen in enumerate(machines) if not _denied(part, dict(seen), is_free)),
-            len(machines),
+            (n for n, seen in enumerate(machines) if not _denied(told, dict(seen))), len(machines)
         )
         if place == len(machines):
-            machines.append(defaultdict(list))
-        _denied(part, machines[place], is_free)
+            machines.append({})
+        _denied(told, machines[place])
         made.append(_shifted(part, known, place * (most + 1), issues) if place else part)
     return made
 
@@ -184,33 +193,46 @@ def _shifted(part: Trace, known: set[int], by: int, issues: IssueLog) -> Trace:
     return replace(part, series=arrow.replaced(part.series, "device", device + free * by))
 
 
-def _denied(part: Trace, seen: Seen, counts: Callable[[dict[str, Any]], bool]) -> int:
-    """How many of its series that count deny what was seen, which is seen from now on."""
+def _told(part: Trace, counts: Callable[[dict[str, Any]], bool]) -> list[tuple[Key, _Part]]:
+    """What a file says by its series that count."""
+    return [
+        (
+            tuple(series[c] for c in ("rank", "device", "name", "unit", "source")),
+            _Part(int(points[0].min()), int(points[0].max()), points),
+        )
+        for _, series, points in _series(part)
+        if counts(series) and points[0].size
+    ]
+
+
+def _denied(told: list[tuple[Key, _Part]], seen: Seen) -> int:
+    """How many series deny what was seen, which is seen from now on."""
     found = 0
-    for _, series, points in _series(part):
-        if counts(series) and points[0].size:
-            key = tuple(series[c] for c in ("rank", "device", "name", "unit", "source"))
-            before = seen.get(key, [])
-            found += any(_contradict(series["name"], points, other) for other in before)
-            seen[key] = [*before, points]
+    for key, one in told:
+        before = seen.get(key, [])
+        beside = (o for o in before if o.first <= one.last and one.first <= o.last)
+        found += any(_contradict(str(key[2]), one, other) for other in beside)
+        seen[key] = [*before, one]
     return found
 
 
-def _contradict(name: str, one: Points, other: Points) -> bool:
+def _contradict(name: str, one: _Part, other: _Part) -> bool:
     """Whether what two files tell of the time that both have cannot be of one GPU."""
-    start, stop = max(one[0].min(), other[0].min()), min(one[0].max(), other[0].max())
-    inside = (one[0] >= start) & (one[0] <= stop)
+    ts, value = one.points
+    inside = (ts >= other.first) & (ts <= other.last)
     if not inside.any():
         return False
-    values = one[1][inside]
-    between = np.interp(one[0][inside], *other)
+    values = value[inside]
+    between = np.interp(ts[inside], *other.points)
     apart = float(np.median(np.abs(values - between)))
     if any(t.match(name) for t in TEMPERATURE.told):
         return apart > _ALIKE_K
     if any(t.match(name) for t in POWER.told if t.is_counter):
-        return apart > max(_rise(one), _rise(other))
+        return apart > max(_rise(one.points), _rise(other.points))
     a, b = float(values.mean()), float(between.mean())
-    scatter = float(np.std(other[1])) if len(values) == 1 else float(np.std(values - between))
+    scatter = (
+        float(np.std(other.points[1])) if len(values) == 1 else float(np.std(values - between))
+    )
     return abs(a - b) > _ALIKE * max(abs(a), abs(b)) + _SCATTER * scatter / len(values) ** 0.5
 
 

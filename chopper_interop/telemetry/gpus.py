@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -209,10 +209,10 @@ def owners(
     if not places and not bare:
         return []
     work = work_of(trace)
+    devices = Counter(rank for rank, _ in work)
     owned: dict[tuple[Place, ...], list[tuple[int, Array]]] = defaultdict(list)
     for (rank, device), rows in work.items():
-        alone = sum(r == rank for r, _ in work) == 1
-        of = _places_of(trace, places, rank, device, is_only=alone)
+        of = _places_of(trace, places, rank, device, is_only=devices[rank] == 1)
         if of or bare:
             owned[of or ((rank, device),)].append((rank, rows))
     return [

@@ -226,6 +226,21 @@ def test_slack_absorbs_what_does_not_matter(trace) -> None:
     assert 0 < more <= lost / told_steps(trace)
 
 
+def test_a_cap_of_some_ranks_asks_nothing_of_other_gpus(trace) -> None:
+    """Neither their power, nor that any clock holds it."""
+    series = trace.series.to_pylist()
+    lost = [s["rank"] == 2 and ("power" in s["name"] or s["name"] == "energy") for s in series]
+    names = [f"no {s['name']}" if gone else s["name"] for s, gone in zip(series, lost, strict=True)]
+    partly = dataclasses.replace(trace, series=arrow.replaced(trace.series, "name", names))
+    with pytest.raises(UsageError, match="rank 2"):
+        ci.analyze(partly, "dvfs", cap_w=400)
+    told = [
+        ci.analyze(one, "dvfs", cap_w=400, on_ranks="1").summary["asked"] for one in (trace, partly)
+    ]
+    more = [one["ideal_step_ns"] - one["measured_step_ns"] for one in told]
+    assert 0 < more[1] == pytest.approx(more[0], rel=0.1)
+
+
 def told_steps(trace) -> int:
     return ci.analyze(trace, "dvfs").summary["steps"]
 

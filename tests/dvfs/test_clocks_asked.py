@@ -168,3 +168,25 @@ def test_clocks_of_unknown_gpus_go_by_what_was_seen() -> None:
     for clock in ("40", "3100"):
         with pytest.raises(UsageError, match="no GPU of the job"):
             ci.analyze(trace, "dvfs", clock=clock)
+
+
+def test_a_clock_is_above_the_highest_only_on_gpus_that_it_is_asked_of() -> None:
+    trace = job(np.full(16, 1600.0), np.full(16, MS), ranks=2, gpus=(MI300X, "AMD Instinct MI250X"))
+    told = [
+        ci.analyze(trace, "dvfs", clock="1900", on_ranks=ranks).notes["clock: asked"]
+        for ranks in ("0", "1")
+    ]
+    assert told == ["1900, of ranks 0", "1900, above the highest clock, of ranks 1"]
+
+
+@pytest.mark.parametrize(
+    ("options", "end", "factor"),
+    [
+        ({"clock": "0.5x", "memory_clock": "0.5x"}, "ideal_high_ns", 2.0),
+        ({"clock": "2000", "memory_clock": "2x"}, "ideal_low_ns", 0.5),
+    ],
+)
+def test_both_clocks_change_no_more_than_the_one_that_changes_more(options, end, factor) -> None:
+    (row,) = rows_of(streaming(np.linspace(1400, 2000, 60)), "job", "asked", **options)
+    at_most = factor * row["measured_ns"]
+    assert row[end] <= at_most * 1.001 if factor > 1 else row[end] >= at_most * 0.999

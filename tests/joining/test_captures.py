@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from shared_data import SHARED
 
 import chopper_interop as ci
 from chopper_interop import pipeline
+from chopper_interop.build import TraceBuilder
 from chopper_interop.demo import make_demo
 from chopper_interop.errors import AmbiguousRunError
-from chopper_interop.issues import Severity
+from chopper_interop.issues import IssueLog, Severity
+from chopper_interop.joining import captures
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -152,3 +155,18 @@ def test_several_machines_are_refused(names: tuple[str, ...], told: str, run) ->
     assert status == AmbiguousRunError.exit_status
     assert told in says
     assert "several machines" in says
+
+
+def test_files_that_follow_each_other_are_of_one_machine() -> None:
+    """As of a sampler that begins a new file every minute."""
+
+    def minute(number: int) -> ci.Trace:
+        builder = TraceBuilder()
+        ts = (np.arange(60) + 60 * number) * 10**9
+        for gpu in range(8):
+            row = builder.series(-1, "socket power", "W", "amd-smi", device=gpu)
+            builder.samples(row, ts, np.full(60, 300.0))
+        return builder.finish()
+
+    parts = [minute(number) for number in range(40)]
+    assert captures.told_apart(parts, [set()] * len(parts), IssueLog()) == parts
