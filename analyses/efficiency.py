@@ -48,6 +48,10 @@ _TELEMETRY = (
     "of telemetry alone: from its first to its last sample of power, without up to 10 % in which that "
     "of some GPUs alone is known; tokens and samples are of all of it"
 )
+_MEASURED = (
+    "of measured windows alone, as of Zeus: time_ns is their length, energy_j what was measured in them; "
+    "what lies between them is in neither. Tokens and samples are of these windows"
+)
 _NOTHING = "none: nothing ran on a clock, and nothing was sampled of GPUs at two moments"
 _CONVENTIONS = {
     "steps": "a step lasts from the first rank's start to the last rank's end: the range that marks "
@@ -153,13 +157,20 @@ def efficiency(  # noqa: PLR0913 # what shapes do not tell can be said
     summary["flops_unknown_share"] = flops.unknown_share
     summary |= {"dtype": flops.dtype or None, "peak_tflop_per_s": peak / 1e12 if peak else None}
     window = windows.described(steps or ("" if is_job else "each"), _WINDOW)
-    notes = {"window": window if ran else _TELEMETRY if job else _NOTHING}
+    notes = {"window": window if ran else _sampled(job)}
     notes |= {"tokens_from": known.tokens_from, "samples_from": known.samples_from}
     notes |= {"peak": peak_from, "left out": _left_out(found, flops, known)}
     notes |= _ranks_told(told, chosen)
     notes |= _mfu_told(flops)
     table = _table(trace, rows, is_job=is_job)
     return Result("efficiency", table, summary, _CONVENTIONS, notes=notes)
+
+
+def _sampled(job: Sequence[Stretch]) -> str:
+    """What time it is that telemetry alone tells of."""
+    if not job:
+        return _NOTHING
+    return _TELEMETRY if job[0].measured_ns is None else _MEASURED
 
 
 def _mfu_told(flops: Flops) -> dict[str, str]:

@@ -35,6 +35,10 @@ _CONVENTIONS = {
     "power is filtered and late. Also where no power was sampled. energy_by says which. Of several "
     "tools the finest counts wherever it tells power, the next one where it does not; trapezoid_j is "
     "of shown power alone, and so are peaks",
+    "windows": "energy_by windows: a tool such as Zeus read the counters of GPUs where windows began and "
+    "ended. The energy of a window is as it was measured, spread evenly over it; of windows within windows the inner ones "
+    "count, and what the outer one has beyond them in the rest of its time. Between windows power is not known; "
+    "peaks are means of windows",
     "gaps": "between samples further apart than 6 median periods, power is not known",
     "sharing": "at every moment equally among what runs on the GPU; what it draws while nothing "
     "runs is idle_j, in equal parts of all ranks that compute on it",
@@ -69,8 +73,12 @@ _SAMPLED = (
 )
 _ALONE = (
     "no kernels were recorded: energy_j is of all of the time that was sampled, and cannot be told apart "
-    "as work and idle, so that these are blank. compat=charllm has the rows of CharLLM-PPT, of all "
-    "samples and over gaps too"
+    "as work and idle, so that these are blank"
+)
+_CHARLLM = "compat=charllm has the rows of CharLLM-PPT, of all samples and over gaps too"
+_MEASURED = (
+    "energy_j is that of windows that were measured, as it was measured (covered_ns); what GPUs drew between "
+    "windows is not known"
 )
 _NONE = "nothing ran on a GPU, and no power was sampled between two moments (or 0 W throughout)"
 _GAPS = (
@@ -114,7 +122,7 @@ def energy(
         in joules: `energy_j` = `work_j` (of which `compute_j`, `comm_j`, `copy_j`) + `cut_j` +
         `idle_j`; `mean_power_w` and `peak_power_w` of the GPU; `trapezoid_j`, by power as it is
         shown; `counter_j`, by the GPU's energy counter, known to `counter_resolution_j`,
-        `difference_share`, and `counter_verdict`: within or outside; `energy_by` counter or trapezoid;
+        `difference_share`, and `counter_verdict`: within or outside; `energy_by` counter, trapezoid or windows;
         `source`, the tools that sampled power, the finest
         first. Null where it is not known, as on GPUs that tell no power. Of nodes and the job the
         same, and the numbers of GPUs that are in it (`gpus`) or not known (`gpus_unknown`). Of
@@ -150,6 +158,7 @@ def energy(
         table = energy_tables.of_work(trace, parts, names, stepped=bool(steps))
     notes = _unknown(parts, boards, summary["gpus_without_rank"])
     notes["window"] = windows.described(steps, _WINDOW)
+    notes |= _windows(parts)
     return Result("energy", table, summary, _conventions(names, steps), notes=notes)
 
 
@@ -180,10 +189,11 @@ def _of_telemetry(trace: Trace, names: tuple[str, ...], steps: str, ranks: str) 
     )
     notes = {"window": windows.described(steps, _SAMPLED)}
     notes |= (
-        {"telemetry alone": _ALONE}
+        {"telemetry alone": _ALONE if _windows(parts) else f"{_ALONE}. {_CHARLLM}"}
         if parts
         else {"no rows": _NONE if is_whole and not steps else _NO_WORK}
     )
+    notes |= _windows(parts)
     blank = [part for part in parts if part.whole is None]
     if reasons := [
         why
@@ -192,6 +202,12 @@ def _of_telemetry(trace: Trace, names: tuple[str, ...], steps: str, ranks: str) 
     ]:
         notes["blank rows"] = "; ".join(reasons)
     return Result("energy", rows, summary, _conventions(names, steps), notes=notes)
+
+
+def _windows(parts: list[Part]) -> dict[str, str]:
+    """What energy means that was measured in windows."""
+    sources = (source for part in parts if part.whole for source, _ in part.whole.powers)
+    return {"windows": _MEASURED} if any(source.told.is_window for source in sources) else {}
 
 
 def _unknown(parts: list[Part], found: list[Board], n_without: int) -> dict[str, str]:

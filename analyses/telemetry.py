@@ -176,7 +176,7 @@ class _Maker:
         cell = np.flatnonzero((figures.covered > 0) | (figures.samples > 0))
         counts = (figures.covered > 0) & (series[0].rule.how is How.COUNTER)
         how = series[0].rule.how
-        sampled = how not in {How.STEADY, How.LOGGED}
+        sampled = how not in {How.STEADY, How.LOGGED, How.WINDOW}
         covered = np.zeros(plan.cells, np.int64)
         for part, lasted in zip(known, time, strict=True):
             covered += np.where((part.sure > 0) | (not sampled), lasted, 0)

@@ -2,7 +2,8 @@
 
 A row of the log is a window: when it began, its name, how long it was and the joules of each
 device. Windows become lanes and not nodes: they are of a machine and not of a rank, and a job
-takes them beside profiles as it does all telemetry. A sample stands at the window's beginning.
+takes them beside profiles as it does all telemetry. A sample stands at the window's beginning;
+the power of a GPU over the time of all windows is a lane as well, and what tells its energy.
 
 ``start_time`` was ``time.monotonic()`` in early releases and is ``time.time()`` in later ones: it
 is on the real clock only if it can be, else on one that no other source has.
@@ -107,7 +108,8 @@ def read(paths: list[Path]) -> Trace:
     -------
     Trace
         Without nodes. Of windows: for each name the duration (s), and for each device energy (J)
-        and mean power (W), at the window's beginning. Of a record of power: power of each GPU.
+        and mean power (W), at the window's beginning; and of each GPU its power over the time of
+        all windows (`telemetry.names.WITHIN_WINDOWS`). Of a record of power: power of each GPU.
 
     Raises
     ------
@@ -166,7 +168,8 @@ ZEUS = Converter(
     suffixes=(".csv",),
     sniff=sniff,
     read=read,
-    carries="duration, energy and mean power of every window by name and GPU; power of each GPU",
+    carries="duration, energy and mean power of every window by name and GPU; power of each GPU over "
+    "time",
 )
 
 ZEUS_SUMMARY = Converter(

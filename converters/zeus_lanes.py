@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chopper_interop.converters.telemetry_limits import IMPOSSIBLE
+from chopper_interop.converters.telemetry_numbers import SECOND
+from chopper_interop.converters.zeus_placed import Window, placed
 from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.telemetry.names import WITHIN_WINDOWS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,7 +45,11 @@ def windows(
     found: Points,
     issues: IssueLog,
 ) -> None:
-    """Duration (s) of windows, energy (J) and mean power (W) of each device in them."""
+    """Duration (s) of windows, energy (J) and mean power (W) of each device in them.
+
+    And the power of each GPU over the time of all windows.
+    """
+    drawn: dict[int, list[Window]] = defaultdict(list)
     name_at, elapsed_at = names.index("window_name"), _at(names, "elapsed_time")
     called = _called({row.cells[name_at] for row in rows}, issues)
     for row in rows:
@@ -61,6 +69,11 @@ def windows(
             if elapsed:
                 power = value / elapsed
                 found[device, f"{part}mean power of {name}", "W"].append((row.time, power))
+            if elapsed and device >= 0:
+                drawn[device].append(Window(row.time, row.time + round(elapsed * SECOND), value))
+    for device, of_gpu in drawn.items():
+        if points := placed(of_gpu, issues):
+            found[device, WITHIN_WINDOWS, "W"] = points
 
 
 def _part(kind: str, number: str, rest: str) -> tuple[int, str]:

@@ -386,7 +386,7 @@ _ENERGY = {
     "counter_j": "Energy by the GPU's own counter.",
     "counter_resolution_j": "How far counter_j may be from what was drawn.",
     "counter_verdict": "Whether energy_j is within counter_resolution_j of counter_j: within or outside.",
-    "energy_by": "What tells energy_j: counter or trapezoid.",
+    "energy_by": "What tells energy_j: counter, trapezoid, or windows that a counter was read around.",
     "difference_share": "(energy_j - counter_j) / counter_j.",
     "telemetry_ns": "Time between samples of power, the longest of several tools.",
     "source": "Tools that sampled power, the finest first.",
@@ -527,7 +527,7 @@ _TELEMETRY = _SAMPLED | {
     "most": "Highest value.",
     "rise": "Of a counter, by how much it went up in the covered time.",
     "known_by": "samples in the window; uncertain stamps, which may lie in it; between samples, none "
-    "of which does; or changes, which are told as they happen.",
+    "of which does; changes, which are told as they happen; or windows that were measured as a whole.",
     "mean_uncertainty": "Standard error of the mean by how much samples vary; null where none surely lies in the window.",
     "is_best": "Whether the row is the best known one of the same quantity by several tools.",
 }

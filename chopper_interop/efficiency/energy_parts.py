@@ -180,7 +180,7 @@ def _whole(
 
 def _showing(gpu: Gpu) -> list[tuple[Source, Samples]]:
     """Sources that show power, and do not count energy."""
-    return [s for s in energy.powers_of(gpu) if not s[0].told.is_counter]
+    return [s for s in energy.powers_of(gpu) if s[0].told.is_shown]
 
 
 def _trapezoid(shown: list[tuple[Source, Samples]], low: int, high: int) -> float | None:
@@ -293,4 +293,4 @@ def _counted(
 
 def _shown(gpu: Gpu, powers: list[tuple[Source, Samples]]) -> list[tuple[Source, Samples]]:
     """Power as it is shown, whose peaks are those of a GPU; what counts where there is none."""
-    return [s for s in energy.powers_of(gpu) if not s[0].told.is_counter] or powers
+    return [s for s in energy.powers_of(gpu) if s[0].told.is_shown] or powers

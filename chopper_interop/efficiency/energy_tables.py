@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from chopper_interop.efficiency.energy_parts import Part
+    from chopper_interop.telemetry.names import Told
     from chopper_interop.trace import Trace
 
     Array = npt.NDArray[Any]
@@ -34,7 +35,7 @@ _OF_GPU = ("mean_power_w", "peak_power_w", *_CHECKS)
 _TEXTS = ("counter_verdict", "energy_by", "source")
 WITHIN, OUTSIDE = "within", "outside"
 """Whether energy and counter are apart by no more than the counter's resolution."""
-COUNTER, TRAPEZOID = "counter", "trapezoid"
+COUNTER, TRAPEZOID, WINDOWS = "counter", "trapezoid", "windows"
 """What tells energy."""
 _COLUMNS = ("window_ns", "covered_ns", *SUMS, *_OF_GPU, "telemetry_ns", *_TEXTS)
 _TYPES = (
@@ -207,7 +208,7 @@ def _row(trace: Trace, parts: Sequence[Part]) -> Row:
     total = sum(whole.shared.total for whole in wholes)
     counter = _sum(whole.counter_j for whole in wholes)
     resolution = None if counter is None else _sum(w.counter_resolution_j for w in wholes)
-    by = (s.told.is_counter for whole in wholes for s, _ in whole.powers)
+    by = dict.fromkeys(_by(s.told) for whole in wholes for s, _ in whole.powers)
     verdict = None
     if counter is not None and resolution is not None:
         verdict = WITHIN if abs(total - counter) <= resolution else OUTSIDE
@@ -222,11 +223,16 @@ def _row(trace: Trace, parts: Sequence[Part]) -> Row:
         "counter_j": counter,
         "counter_resolution_j": resolution,
         "counter_verdict": verdict,
-        "energy_by": ", ".join(dict.fromkeys(COUNTER if one else TRAPEZOID for one in by)),
+        "energy_by": ", ".join(by),
         "difference_share": (total - counter) / counter if counter else None,
         "telemetry_ns": max(whole.resolution_ns for whole in wholes),
         "source": ", ".join(tools),
     }
+
+
+def _by(told: Told) -> str:
+    """What a source tells energy by."""
+    return WINDOWS if told.is_window else COUNTER if told.is_counter else TRAPEZOID
 
 
 def _gpus(parts: Sequence[Part]) -> int:

@@ -38,6 +38,8 @@ class Stretch:
         How long its steps last on average, each from the first rank's start to the last rank's end.
     start_ns, end_ns
         The time that it has for itself: a step begins no sooner than the one before it has ended.
+    measured_ns
+        How much of that counts, where measured windows alone tell of it; None for all.
     """
 
     iteration: int
@@ -45,11 +47,12 @@ class Stretch:
     step_ns: int | None
     start_ns: int
     end_ns: int
+    measured_ns: int | None = None
 
     @property
     def time_ns(self) -> int:
-        """The time that it has for itself."""
-        return self.end_ns - self.start_ns
+        """The time that it has for itself, as far as it counts."""
+        return self.end_ns - self.start_ns if self.measured_ns is None else self.measured_ns
 
 
 def each(trace: Trace, ranks: str = "") -> list[Stretch]:
@@ -141,15 +144,16 @@ class Power:
         """
         start = np.array([one.start_ns for one in found], np.int64)
         end = np.array([one.end_ns for one in found], np.int64)
+        length = np.array([one.time_ns for one in found], np.int64)
         joules, watts = np.zeros(len(found)), np.zeros(len(found))
         known = np.zeros(len(found), np.int64)
         with np.errstate(divide="ignore", invalid="ignore"):
             for board in self.boards:
                 part, time = energy.drawn(board.powers, start, end)
-                joules += np.where(time == end - start, part, np.nan)
+                joules += np.where(time == length, part, np.nan)
                 watts += part / (time * 1e-9)
                 known += time * len(board.dies)
-            share = known / (self.gpus * (end - start))
+            share = known / (self.gpus * length)
         if self.unknown or not self.boards:
             joules[:] = watts[:] = np.nan
         return joules, watts, share
@@ -162,6 +166,23 @@ def power(trace: Trace, ranks: str = "") -> Power:
 
 
 def of_telemetry(found: Power) -> list[Stretch]:
-    """The time of which telemetry alone tells, as of `job.extent`, as one stretch."""
+    """The time of which telemetry alone tells, as of `job.extent`, as one stretch.
+
+    Of GPUs of which nothing but the same windows tells power, these windows.
+    """
     first, last = job.extent(found.boards) or (0, 0)
-    return [Stretch(windows.WHOLE, (), None, first, last)] if last > first else []
+    if last <= first:
+        return []
+    return [Stretch(windows.WHOLE, (), None, first, last, _measured(found, first, last))]
+
+
+def _measured(found: Power, first: int, last: int) -> int | None:
+    """How long the windows are that alone tell all GPUs' power; None unless they are of all alike."""
+    edges = np.array([[first], [last]])
+    lengths = set()
+    for board in found.boards:
+        powers = energy.best_of(board.gpu)
+        if not powers or not all(source.told.is_window for source, _ in powers):
+            return None
+        lengths.add(int(energy.drawn([part for _, part in powers], *edges)[1][0]))
+    return lengths.pop() if len(lengths) == 1 else None

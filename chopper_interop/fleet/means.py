@@ -145,7 +145,7 @@ def mean(gpu: Gpu, quantity: Quantity, start: Array, end: Array) -> Mean | None:
 
 def _of_source(source: Source, start: Array, end: Array, *, is_share: bool) -> tuple[Array, Array]:
     """Means by one tool, and how long each is known; of dies on average."""
-    between = source.told.is_counter or is_share  # of times, not of moments
+    between = not source.told.is_shown or is_share  # of times, not of moments
     parts = [_over(samples, start, end, is_between=between) for _, samples in source.samples]
     means = np.stack([mean for mean, _ in parts])
     known = np.maximum.reduce([time for _, time in parts])

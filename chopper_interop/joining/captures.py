@@ -64,7 +64,7 @@ _AS_OFTEN = 2
 """Files whose periods differ by no more can be one series."""
 _MOST_DRAWN = 2
 """No GPU draws so many times its board power."""
-_MEASURED = tuple(t for q in (POWER, TEMPERATURE) for t in q.told)
+_MEASURED = tuple(t for q in (POWER, TEMPERATURE) for t in q.told if not t.is_window)
 
 
 def refuse_other_machines(fragments: Sequence[Fragment]) -> None:
@@ -122,7 +122,7 @@ def _refuse(first: str, device: Device, fragment: Fragment) -> None:
 def _peaks(trace: Trace) -> Iterator[tuple[int, float]]:
     """The most power that was sampled of each GPU."""
     for _, series, (_, value) in _series(trace):
-        told = next((t for t in POWER.told if t.match(series["name"]) and not t.is_counter), None)
+        told = next((t for t in POWER.told if t.match(series["name"]) and t.is_shown), None)
         sound = value[(value >= 0) & (value <= POWER.most)]
         if told and sound.size and series["unit"] in told.units:
             yield series["device"], float(sound.max()) * told.units[series["unit"]]

@@ -15,6 +15,9 @@ from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.joining import source_clocks
 from chopper_interop.schemas.kinds import GPU_WORK
 from chopper_interop.schemas.meta import LOCALTIME, REALTIME, ClockFit, Meta
+from chopper_interop.telemetry.energy import drawn
+from chopper_interop.telemetry.names import WITHIN_WINDOWS
+from chopper_interop.telemetry.samples import windowed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -119,7 +122,7 @@ def _told_by_sources(fragment: Fragment, around: _Around) -> ClockFit | None:
         return source_clocks.related_fit(path, relation)
     fit = _estimated(fragment, around)
     if isinstance(fit, str):
-        _lose(CLOCK_UNRELATED, fragment.trace, around, fit)
+        _lose(CLOCK_UNRELATED, fragment.trace, around, fit + _measured(fragment.trace))
         return None
     told = f"{relations.duration(fit.offset_ns)} ± {relations.duration(fit.uncertainty_ns)}"
     around.issues.add(CLOCK_ESTIMATED, fragment.trace.samples.num_rows, told)
@@ -221,6 +224,19 @@ def _likely(found: list[int], fragment: Fragment, around: _Around) -> list[int]:
 def _lose(fault: Fault, telemetry: Trace, around: _Around, why: str = "") -> None:
     path = telemetry.meta.sources[0].path
     around.issues.add(fault, telemetry.samples.num_rows, f"{path}: {why}" if why else path)
+
+
+def _measured(telemetry: Trace) -> str:
+    """What was measured in windows of each GPU: that is known wherever they lie in time."""
+    owner, ts, value = (telemetry.array(c, "samples") for c in ("series", "ts", "value"))
+    told = []
+    for row, series in enumerate(telemetry.series.to_pylist()):
+        mine = owner == row
+        if series["name"] == WITHIN_WINDOWS and mine.any():
+            power = windowed(ts[mine], value[mine], series["uncertainty_ns"])
+            (joules,), _ = drawn([power], power.ts[:1], power.ts[-1:])
+            told.append(f"{joules:,.1f} J of GPU {series['device']}")
+    return f"; its windows measured {', '.join(told)}" if told else ""
 
 
 def window(trace: Trace) -> tuple[int, int]:

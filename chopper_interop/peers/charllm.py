@@ -85,7 +85,7 @@ def drawn(trace: Trace) -> list[Drawn]:
     bounds = np.searchsorted(owner, np.arange(trace.series.num_rows + 1, dtype=owner.dtype))
     found: dict[tuple[int, int], Drawn] = {}
     for row, series in enumerate(trace.series.to_pylist()):
-        told = next((t for t in POWER.told if t.match(series["name"]) and not t.is_counter), None)
+        told = next((t for t in POWER.told if t.match(series["name"]) and t.is_shown), None)
         if told is None or series["unit"] not in told.units:
             continue
         mine = slice(bounds[row], bounds[row + 1])

@@ -156,7 +156,7 @@ def _of_source(
 ) -> PowerModel | None:
     """The model by one tool's samples."""
     start, end, classes = work
-    told = observed(source.samples[0][1], is_rate=source.told.is_counter)
+    told = observed(source.samples[0][1], is_rate=not source.told.is_shown)
     within = stretches(int(start.min()), int(end.max()), told.period_ns)
     bins, what = within.bins, within.observed(told)
     if not len(what) or not float(what.value.mean()) > 0:

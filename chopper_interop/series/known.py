@@ -20,14 +20,15 @@ if TYPE_CHECKING:
     Array = npt.NDArray[Any]
 
 SAMPLES, STAMPS, BETWEEN, CHANGES = "samples", "uncertain stamps", "between samples", "changes"
+WINDOWS = "windows"
 """What figures are known by, as `CONVENTIONS` have it."""
-_ORDER = {SAMPLES: 0, CHANGES: 0, STAMPS: 1, BETWEEN: 2}
+_ORDER = {SAMPLES: 0, CHANGES: 0, WINDOWS: 0, STAMPS: 1, BETWEEN: 2}
 _MOST = 0.9
 CONVENTIONS = {
     "known by": f"{SAMPLES}: one at least lies in the window whatever the uncertainty of its stamp (half "
     f"a second each way of tools that print whole seconds); {STAMPS}: one may; {BETWEEN}: none does. Of these two "
     f"nothing is covered, and mean and others are of what the samples around tell. {CHANGES}: told where it changes, "
-    "which needs none",
+    f"which needs none. {WINDOWS}: measured as a whole from the beginning to the end of windows",
     "mean_uncertainty": "standard deviation of the samples in the window and within a resolution around "
     "it, by the root of how many surely lie in it; null if none does, as nothing bounds what the value "
     "was between samples. What a tool averages over a time of its own it does not know",
@@ -113,6 +114,8 @@ def names(how: How, sure: Array, samples: Array) -> Array:
     """What each cell is known by."""
     if how in {How.STEADY, How.LOGGED}:
         return np.full(len(sure), CHANGES, object)
+    if how is How.WINDOW:
+        return np.full(len(sure), WINDOWS, object)
     return np.where(sure > 0, SAMPLES, np.where(samples > 0, STAMPS, BETWEEN)).astype(object)
 
 

@@ -21,6 +21,7 @@ class How(Enum):
     STRAIGHT = "values go straight from sample to sample"
     COUNTER = "counts up, straight from sample to sample, or begins anew"
     STEADY = "a sample where the value changed: it holds until the next, however late that is"
+    WINDOW = "the mean of a window, from its beginning to its end"
     LOGGED = "as STEADY, and one more where logging ended"
 
 
@@ -76,7 +77,7 @@ def rule(name: str, unit: str) -> Rule:
                 factor = told.units[unit]
                 if told.is_status:
                     return Rule(how)
-                how = How.LOGGED if told.is_logged else how
+                how = How.LOGGED if told.is_logged else How.WINDOW if told.is_window else how
                 return Rule(how, quantity.least / factor, quantity.most / factor)
     limits = _ZERO.get(unit, (float("-inf"), float("inf")))
     if _COUNTERS.fullmatch(name):

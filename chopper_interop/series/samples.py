@@ -17,7 +17,7 @@ from chopper_interop.series.rules import How, Rule, rule
 from chopper_interop.telemetry import ends as node_telemetry_ends
 from chopper_interop.telemetry import gpus as node_telemetry_gpus
 from chopper_interop.telemetry.ends import beside
-from chopper_interop.telemetry.samples import Samples, logged, sampled, usual_step
+from chopper_interop.telemetry.samples import Samples, logged, sampled, usual_step, windowed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -216,6 +216,8 @@ class _Reader:
         uncertainty = about["uncertainty_ns"]
         if by.how is How.LOGGED:
             return logged(ts, value, uncertainty)
+        if by.how is How.WINDOW:
+            return windowed(ts, value, uncertainty)
         if by.how is How.STEADY:
             return self._steady(about, ts, value)
         period = self._steps.get(_sampling(about)) if len(ts) <= _FEW else None

@@ -83,7 +83,7 @@ def best_of(gpu: Gpu) -> list[tuple[Source, Samples]]:
     tool, its times are known well enough for a rate, and the two do not contradict each other.
     """
     told = gpu.told.get(POWER.name, ())
-    shown = {s.tool: s for s in reversed(told) if not s.told.is_counter}
+    shown = {s.tool: s for s in reversed(told) if s.told.is_shown}
     sources = [(s, samples) for s in told for _, samples in s.samples]
     better = [
         s.told.is_counter and s.tool in shown and _is_better(samples, shown[s.tool])

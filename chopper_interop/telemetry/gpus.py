@@ -18,6 +18,7 @@ from chopper_interop.telemetry.samples import (
     logged,
     sampled,
     usual_step,
+    windowed,
 )
 
 if TYPE_CHECKING:
@@ -453,6 +454,8 @@ class _Reader:
         ts, value = ts[possible], value[possible]
         if quantity is names.POWER and not value.any():
             return None
+        if told.is_window:
+            return windowed(ts, value, series["uncertainty_ns"]) if ts.size else None
         if told.is_logged:
             return logged(ts, value, series["uncertainty_ns"]) if ts.size else None
         return self._sampled(row, ts, value, is_straight=quantity.is_straight)

@@ -37,6 +37,8 @@ COUNTED_CAUSES = {
     "hw_power_brake_slowdown": "HW power brake slowdown",
 }
 """Counters of nvidia-smi since driver 555, microseconds → what statuses call the cause."""
+WITHIN_WINDOWS = "power within windows"
+"""Name of the series of mean power (W) of windows that a counter was read around; see `Told`."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,9 @@ class Told:
         Whether a profiler sampled it that numbers GPUs in its own way.
     is_status
         Whether any value but 0 says that it is so: one cause is 1, a mask of causes has more.
+    is_window
+        Whether samples are means of windows that a counter was read around: one at each window's
+        beginning, and the same once more at its end; where windows meet, the next one's alone.
     """
 
     name: str
@@ -65,6 +70,12 @@ class Told:
     is_logged: bool = False
     is_numbered: bool = False
     is_status: bool = False
+    is_window: bool = False
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether values are shown as they are at a moment, and not what was counted meanwhile."""
+        return not self.is_counter and not self.is_window
 
     def match(self, name: str) -> re.Match[str] | None:
         """How a series' name matches."""
@@ -137,6 +148,7 @@ POWER = Quantity(
         Told(rf"{_SYSTEMS_GPU}(?:Current )?Power(?: \(S\))?", _WATTS, is_numbered=True),
         Told(r"GPU Power \[\d+\](?: \(S\))?", _WATTS, is_numbered=True),
         Told(r"energy", {"J": 1.0, "mJ": 1e-3}, is_counter=True),
+        Told(WITHIN_WINDOWS, _WATTS, is_window=True),
     ),
     is_straight=True,
 )

@@ -96,6 +96,20 @@ def logged(ts: Array, value: Array, uncertainty_ns: int) -> Samples:
     return Samples(ts, value, ended, False, int(uncertainty_ns), period, is_logged=True)
 
 
+def windowed(ts: Array, value: Array, uncertainty_ns: int) -> Samples:
+    """Means of windows: one where each begins and again where it ends, unless the next begins there.
+
+    Between windows nothing is known; windows are never too long to be known.
+    """
+    ts, value = _once(ts, value)
+    at = np.arange(len(ts))
+    new = np.append([True], value[1:] != value[:-1])
+    ended = (at - np.maximum.accumulate(np.where(new, at, 0))) % 2 == 1
+    ended[-1] = True
+    period = _usual(np.diff(ts)[~ended[:-1]], 0.5)
+    return Samples(ts, value, ended, False, int(uncertainty_ns), period)
+
+
 def usual_step(ts: Array) -> int:
     """Usual time between samples in the order of time; 0 where there is but one."""
     step = np.diff(ts)

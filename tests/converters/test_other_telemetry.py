@@ -104,7 +104,7 @@ def test_real_windows(name: str) -> None:
     rows = list(csv.DictReader(path.read_text().splitlines()))
     gpus = [key for key in rows[0] if key.endswith("_energy")]
     trace = ci.read(path)
-    assert trace.samples.num_rows == len(rows) * (1 + 2 * len(gpus))
+    assert trace.samples.num_rows == len(rows) * (1 + 4 * len(gpus))
     assert trace.meta.clock == "monotonic"
     assert counts(trace)["clock-unknown"] == len(rows)
     assert_all_rows_told(trace)
@@ -142,9 +142,9 @@ def test_many_names_of_windows_share_lanes(tmp_path: Path) -> None:
     text = "\n".join(line.replace("step", f"step{n}") for n, line in enumerate(lines)) + "\n"
     put(tmp_path, {"w.csv": text.encode()})
     trace = ci.read(tmp_path / "w.csv")
-    assert trace.series.num_rows == 3
+    assert trace.series.num_rows == 4
     assert counts(trace)["windows-numbered"] == 100
-    assert trace.samples.num_rows == 300
+    assert trace.samples.num_rows == 500
 
 
 def test_windows_of_processors(tmp_path: Path) -> None:
@@ -156,6 +156,7 @@ def test_windows_of_processors(tmp_path: Path) -> None:
         (-1, "duration of w"): [2.0],
         (1, "energy of w"): [10.0],
         (1, "mean power of w"): [5.0],
+        (1, "power within windows"): [5.0, 5.0],
         (-1, "cpu0 energy of w"): [20.0],
         (-1, "cpu0 mean power of w"): [10.0],
     }

@@ -387,27 +387,27 @@ ODD = (
     Odd(
         "Zeus: times not of one clock",
         {"x.csv": _WINDOWS + b"1714566896.5,step,1.5,1.0,2.0\n"},
-        Reads(samples=20, issues={"row-on-other-clock": 1}),
+        Reads(samples=36, issues={"row-on-other-clock": 1}),
     ),
     Odd(
         "Zeus: a comma in a window's name",
         {"x.csv": _WINDOWS.replace(b"step", b"fwd,bwd", 1)},
-        Reads(samples=20),
+        Reads(samples=36),
     ),
     Odd(
         "Zeus: cut within a row",
         {"x.csv": _WINDOWS[:-8]},
-        Reads(samples=15, issues={"row-cut-short": 1}),
+        Reads(samples=27, issues={"row-cut-short": 1}),
     ),
     Odd(
         "Zeus: cut within the last cell",
         {"x.csv": _WINDOWS[:-3]},
-        Reads(samples=18, issues={"cell-cut-short": 1}),
+        Reads(samples=32, issues={"cell-cut-short": 1}),
     ),
     Odd(
         "Zeus: a time that is none",
         {"x.csv": _WINDOWS.replace(b"13585625", b"soon", 1)},
-        Reads(samples=15, issues={"row-without-time": 1}),
+        Reads(samples=27, issues={"row-without-time": 1}),
     ),
     Odd(
         "two columns of numbers under any name",
