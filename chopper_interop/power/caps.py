@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chopper_interop.power import products
+
 if TYPE_CHECKING:
     import numpy.typing as npt
 
@@ -93,7 +95,7 @@ class Capping:
         factors
             By what the share of time of each class is another than it was.
         """
-        drawn = self.course.idling_w + factors @ self.course.classes
+        drawn = self.course.idling_w + products.combined(factors, self.course.classes)
         around = [
             float(_ratios(self.course, drawn, place, cap_w).mean())
             for place in (self.place - 1, self.place, self.place + 1)
