@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chopper_interop.power import products
+
 if TYPE_CHECKING:
     import numpy.typing as npt
 
@@ -93,7 +95,7 @@ class Capping:
         factors
             By what the share of time of each class is another than it was.
         """
-        drawn = self.course.idling_w + factors @ self.course.classes
+        drawn = self.course.idling_w + products.combined(factors, self.course.classes)
         around = [
             float(_ratios(self.course, drawn, place, cap_w).mean())
             for place in (self.place - 1, self.place, self.place + 1)
@@ -140,26 +142,33 @@ def _like(course: Course, clocks: Array) -> float:
     return float(np.clip((course.top - course.ratio.mean()) / below, 1 / _MOST_LIKE, _MOST_LIKE))
 
 
-def _ratios(course: Course, drawn: Array, place: int, cap_w: float) -> Array:
-    """Clock by its reference in each bin."""
+def _averaged(course: Course, drawn: Array, place: int) -> Array:
+    """Power around each bin, over a while."""
     number = max(round(_WHILES_NS[place] / course.width_ns), 1)
     if number > 1:
         sums = np.append([0.0], np.cumsum(drawn))
         first = np.maximum(np.arange(len(drawn)) - number // 2, 0)
         last = np.minimum(first + number, len(drawn))
         drawn = (sums[last] - sums[first]) / (last - first)
-    allowed = max(cap_w - course.fixed_w, 0.0) / np.maximum(drawn, 1e-6)
+    return np.maximum(drawn, 1e-6)
+
+
+def _ratios(course: Course, drawn: Array, place: int, cap_w: float) -> Array:
+    """Clock by its reference in each bin."""
+    allowed = max(cap_w - course.fixed_w, 0.0) / _averaged(course, drawn, place)
     found: Array = np.clip(allowed ** (1 / course.exponent), course.low, course.top)
     return found
 
 
 def _cap(course: Course, drawn: Array, place: int, above_w: float) -> float:
     """The cap under which mean power above `fixed_w` is what it was."""
-    low, high = course.fixed_w, course.fixed_w + float(drawn.max()) * course.top**course.exponent
+    least, most = course.low**course.exponent, course.top**course.exponent
+    averaged = _averaged(course, drawn, place)
+    low, high = course.fixed_w, course.fixed_w + float(drawn.max()) * most
     for _ in range(_HALVINGS):
         cap = (low + high) / 2
-        power = drawn * _ratios(course, drawn, place, cap) ** course.exponent
-        if float(power.mean()) > above_w:
+        rise = np.clip(max(cap - course.fixed_w, 0.0) / averaged, least, most)
+        if float((drawn * rise).mean()) > above_w:
             high = cap
         else:
             low = cap

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop.power import bins as power_bins
+from chopper_interop.power import products
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -147,8 +148,10 @@ def _expected(bins: Bins, dies: Sequence[Samples], drawn: Array) -> Array | None
     rows = np.concatenate([power_bins.at(seen, bins, ts) for ts in moments])
     y = np.concatenate(values)
     middle = rows.mean(axis=0)
-    about = rows - middle
-    doubt = 1e-3 * np.trace(about.T @ about) / number + 1e-12
-    slope = np.linalg.solve(about.T @ about + doubt * np.eye(number), about.T @ (y - y.mean()))
-    found = y.mean() + slope @ ((seen[:, 1:] + seen[:, :-1]) / 2 - middle[:, np.newaxis])
+    about = np.ascontiguousarray(rows - middle)
+    matrix, right = products.normal(about, np.ones(len(y)), y - y.mean())
+    doubt = 1e-3 * np.trace(matrix) / number + 1e-12
+    slope = np.linalg.solve(matrix + doubt * np.eye(number), right)
+    between = (seen[:, 1:] + seen[:, :-1]) / 2 - middle[:, np.newaxis]
+    found = y.mean() + products.combined(slope, between)
     return np.clip(found, y.min(), y.max())

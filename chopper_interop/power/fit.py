@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chopper_interop.power import products
 from chopper_interop.power.prior import (
     DELAY,
     EXPONENT,
@@ -185,10 +186,12 @@ def _searched(few: Problem, prior: Prior) -> list[Response]:
 
 def _linear_error(x: Array, y: Array, prior: Prior) -> float:
     """Mean square of residuals of the linear parameters alone."""
-    rows = np.concatenate([np.ones((len(x), 1)), x], axis=1)
+    rows = np.ones((len(x), 1 + x.shape[1]))
+    rows[:, 1:] = x
     weight, mean = prior.weight[LINEAR, LINEAR], prior.mean[LINEAR]
-    value = np.linalg.solve(rows.T @ rows + weight, rows.T @ y + weight @ mean)
-    return float(np.mean((y - rows @ value) ** 2))
+    matrix, right = products.normal(rows, np.ones(len(y)), y)
+    value = np.linalg.solve(matrix + weight, right + weight @ mean)
+    return float(np.mean((y - products.combined(value, rows.T)) ** 2))
 
 
 class _Search:
@@ -223,7 +226,7 @@ class _Search:
         """Expected variance of residuals: of rounding to 1 W, of times and of what is not fitted."""
         problem, what = self.problem, self.problem.what
         signals = problem.signals(self.value[EXPONENT], problem.clock.logarithm(self.lag_ns))
-        whole = (self.value[LINEAR][IDLING:] @ signals)[np.newaxis]
+        whole = products.combined(self.value[LINEAR][IDLING:], signals)[np.newaxis]
         late, tried = 0.0, [response]
         if not self.free[DELAY]:
             late = math.sqrt(self.prior.covariance[DELAY, DELAY]) * problem.bins.width_ns
@@ -264,7 +267,8 @@ class _Search:
         linear = rows[:, LINEAR]
         linear[:, IDLING:] = problem.shows(response, signals)
         power = value[LINEAR][IDLING:]
-        now, whole = linear[:, IDLING:] @ power, (power @ signals)[np.newaxis]
+        now = products.combined(power, linear[:, IDLING:].T)
+        whole = products.combined(power, signals)[np.newaxis]
         if problem.clock.f_ref_mhz:
             rows[:, EXPONENT] = problem.shows(response, whole * log_clock)[:, 0]
         if self.free[WIDTH]:
@@ -284,7 +288,8 @@ class _Search:
         return float(np.mean(self.residual(self.rows()) ** 2))
 
     def residual(self, rows: Array) -> Array:
-        found: Array = self.problem.what.value - rows[:, LINEAR] @ self.value[LINEAR]
+        shown = products.combined(self.value[LINEAR], rows[:, LINEAR].T)
+        found: Array = self.problem.what.value - shown
         return found
 
     def scale(self, residual: Array, *, together: bool) -> float:
@@ -307,8 +312,8 @@ class _Search:
         spread = max(float(np.median(np.abs(residual))) * 1.4826, 1e-3)
         self.weights = np.minimum(1.0, _HUBER * spread / np.maximum(np.abs(residual), 1e-9))
         weight = self.weights / self.scale(residual, together=together)
-        matrix = rows.T @ (rows * weight[:, np.newaxis]) + self.prior.weight
-        right = rows.T @ (weight * residual)
+        matrix, right = products.normal(rows, weight, residual)
+        matrix += self.prior.weight
         right += self.prior.weight @ (self.prior.mean - self.value)
         before = self.value
         self.value = self._bounded(before + self._solved(matrix, right))
@@ -329,7 +334,7 @@ class _Search:
         rows, y = self.rows(), self.problem.what.value
         residual = self.residual(rows)
         weight = self.weights / self.scale(residual, together=True)
-        matrix = rows.T @ (rows * weight[:, np.newaxis]) + self.prior.weight
+        matrix = products.normal(rows, weight, residual)[0] + self.prior.weight
         error, spread = float(np.sqrt(np.mean(residual**2))), float(np.var(y))
         return Fit(
             value=self.value,
@@ -412,12 +417,12 @@ def _crossed(
     """Error of blocks of time that were left out of the fit, by the mean power."""
     if len(y) < 4 * _BLOCKS or not y.mean() > 0:
         return None
-    whole = rows.T @ (rows * weight[:, np.newaxis]) + prior.weight
-    right = rows.T @ (weight * residual) + prior.weight @ (prior.mean - value)
+    blocks = [np.array_split(of, _BLOCKS) for of in (rows, weight, residual)]
+    sides = [products.normal(*block) for block in zip(*blocks, strict=True)]
+    whole = sum((matrix for matrix, _ in sides), prior.weight)
+    right = sum((mine for _, mine in sides), prior.weight @ (prior.mean - value))
     squares = 0.0
-    for block in np.array_split(np.arange(len(y)), _BLOCKS):
-        mine = rows[block]
-        scaled = mine * weight[block, np.newaxis]
-        step = np.linalg.solve(whole - mine.T @ scaled, right - scaled.T @ residual[block])
-        squares += float(np.sum((residual[block] - mine @ step) ** 2))
+    for (matrix, mine), seen, missed in zip(sides, blocks[0], blocks[2], strict=True):
+        step = np.linalg.solve(whole - matrix, right - mine)
+        squares += float(np.sum((missed - products.combined(step, seen.T)) ** 2))
     return float(np.sqrt(squares / len(y)) / y.mean())

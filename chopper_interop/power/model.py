@@ -19,7 +19,7 @@ from chopper_interop.power import bins as power_bins
 from chopper_interop.power import classes as power_classes
 from chopper_interop.power import clock as power_clock
 from chopper_interop.power import fit as power_fit
-from chopper_interop.power import prior
+from chopper_interop.power import prior, products
 from chopper_interop.power.caps import Course, capping
 from chopper_interop.power.classes import CLASSES
 from chopper_interop.power.fit import Problem
@@ -168,7 +168,9 @@ def _of_source(
     by_class = power_bins.shares(bins, start, end, classes.astype(np.int64), len(CLASSES))
     dies = gpu.told[GFXCLK.name][0].samples if GFXCLK.name in gpu.told else ()
     ratio = np.array([c.ratio for c in CLASSES])
-    clock = power_clock.clock(bins, [within.samples(s) for _, s in dies], ratio @ by_class)
+    clock = power_clock.clock(
+        bins, [within.samples(s) for _, s in dies], products.combined(ratio, by_class)
+    )
     busy = power_bins.shares(bins, start, end, parts.number, len(parts.classes))
     rough = _problem(bins, by_class, clock, what, np.arange(len(CLASSES)))
     problem, expected = _problem(bins, busy, clock, what, parts.classes)
@@ -241,7 +243,7 @@ def _course(busy: Array, clock: Clock, fit: Fit, parts: _Parts, highest: float |
 def _waves(course: Course, clock: Clock, fit: Fit, flat: Array) -> Array:
     """Mean powers of classes and of idling by what they are at a constant clock."""
     rise = np.exp(course.exponent * clock.logarithm(fit.lag_ns))
-    mean = np.append(course.classes @ rise / len(rise), course.idling_w * rise.mean())
+    mean = np.append((course.classes * rise).mean(axis=1), course.idling_w * rise.mean())
     found: Array = np.where(flat > 0, mean / np.where(flat > 0, flat, 1.0), 1.0)
     return found
 
