@@ -135,7 +135,8 @@ def clock_ratio(trace: Trace, rows: Array, gpus: str = "", *, boost: Array, matr
     """Time at the measured clock by time at the highest one; not a number where it is not known.
 
     By the sensitivities of kernels to the clock (`sensitivity`). Where these are not known, as of
-    few kernels or of clocks by a kernel's own cycles alone, matrix cores follow the clock.
+    clocks by a kernel's own cycles, or stated without how often they were sampled, matrix cores
+    follow the clock.
 
     Parameters
     ----------
@@ -167,7 +168,8 @@ def _by_sensitivity(trace: Trace, gpus: str) -> Array:
     devices, which = rated.of_nodes(trace, repeats.node, gpus)
     boost = _facts(list(devices.values()), which, "boost_mhz")
     ratio = np.full(trace.nodes.num_rows, np.nan)
-    measured = ~(np.isnan(repeats.clocks.mhz) | np.isnan(boost))
+    sampled = annotated(trace, "telemetry_ns", repeats.node)
+    measured = ~(np.isnan(repeats.clocks.mhz) | np.isnan(boost) | np.isnan(sampled))
     if measured.any():
         then = ideal.durations(known, known.ratio(boost)[0], boost)
         there = repeats.node[measured]

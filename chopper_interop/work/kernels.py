@@ -34,6 +34,8 @@ NAMED = re.compile(
 )
 """Names of kernels that do such work."""
 
+_ENTRY = re.compile(r"(?:void )?ck_tile::kentry\w*<(?:\w+, ?)*(?=ck_tile::)")
+"""What stands before the name of a kernel of Composable Kernel, which is a type of its entry."""
 _MANGLED = 100
 """Characters of a mangled name within which a kernel's own name ends, and types begin."""
 NONE, HELPER, UNNAMED, WORKER = range(4)
@@ -63,7 +65,7 @@ def _role(name: str) -> int:
 
 def _helps(name: str) -> bool:
     """Whether a kernel helps; what is between ``<>`` are only types of it, and stands last."""
-    own = name[:_MANGLED] if name.startswith("_Z") else name.split("<", 1)[0]
+    own = name[:_MANGLED] if name.startswith("_Z") else _ENTRY.sub("", name).split("<", 1)[0]
     return HELPERS.search(own) is not None
 
 

@@ -75,7 +75,7 @@ def test_counters_that_may_have_begun_anew_unseen_are_told(
     ts = np.cumsum([0, *milliseconds]) * 10**6
     points = [(int(t), 1000.0 * n) for n, t in enumerate(ts)]
     result = ci.analyze(job([(0, 0, name, unit, "x", points)], [(0, 0, points[-1][0])]), "traffic")
-    assert ("wraps unseen" in result.conventions) is is_unsure
+    assert ("wraps unseen" in result.notes) is is_unsure
 
 
 def test_a_counter_that_was_set_back_is_no_wrap() -> None:

@@ -106,7 +106,7 @@ def test_a_memory_clock_is_asked_where_no_clock_of_the_core_is_known() -> None:
     asked = result.summary["asked"]
     assert asked["sum_of_kernels_ideal_ns"] == pytest.approx(1.9 * 30 * MS)
     assert asked["kernels_unknown"] == 0
-    assert "no rows" not in result.conventions
+    assert "no rows" not in result.notes
 
 
 def test_what_lacks_is_what_is_said_to_lack() -> None:

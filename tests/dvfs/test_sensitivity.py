@@ -407,7 +407,7 @@ def test_a_clock_of_unknown_resolution_is_known_as_well_as_any() -> None:
     assert (clock_errors.of(trace, np.arange(60)).error_share == clock_errors.PRIOR_SHARE).all()
     result = ci.analyze(trace, "dvfs", clock="1900")
     assert result.summary["asked"]["ideal_step_ns"] < result.summary["measured_step_ns"]
-    assert "no rows" not in result.conventions
+    assert "no rows" not in result.notes
 
 
 def test_kernels_much_longer_than_a_sample_know_their_clock() -> None:

@@ -15,7 +15,7 @@ from kineto_files import kernel, span, write
 import chopper_interop as ci
 from chopper_interop.columns import arrow
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
-from chopper_interop.work import attention, operators
+from chopper_interop.work import attention, kernels, operators
 from chopper_interop.work import rules as work_rules
 from chopper_interop.work.calls import call
 from chopper_interop.work.sizes import Work
@@ -483,6 +483,12 @@ def test_counters_are_compared_by_operation(tmp_path: Path) -> None:
     assert row == {
         "operation": "aten::mm", "n": 1, "flops": 210.0, "flops_counted": 231.0, "ratio": 1.1,
     }  # fmt: skip
+
+
+def test_a_kernel_behind_an_entry_is_told_by_its_own_name() -> None:
+    entry = "void ck_tile::kentry<64, 2, ck_tile::{}<ck_tile::bf16_t> >(ck_tile::Kargs)"
+    names = [entry.format(own) for own in ("FmhaBwdOGradDotOKernel", "FmhaFwdKernel")]
+    assert kernels.roles(names, np.arange(2)).tolist() == [kernels.HELPER, kernels.WORKER]
 
 
 def test_the_sample_jobs_counters_tell_the_same(demo: Path) -> None:
