@@ -4,7 +4,7 @@ Format: reference is libkineto's ``output_json.cpp``; what differs between versi
 stands in `kineto_tables`. A file is read in passes over columns: `kineto_events` makes columns of
 the text, here they become nodes, `kineto_links` ties GPU work to its launch and backward to
 forward operators, `kineto_comms` says what communicates, `kineto_samples` makes counter lanes,
-`plausible` and `kineto_launch` tell what cannot be true.
+`kineto_devices` says what GPUs they ran on, `plausible` and `kineto_launch` tell what cannot be true.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from chopper_interop.build import TraceBuilder
 from chopper_interop.columns import arrow
 from chopper_interop.converters import (
     kineto_comms,
+    kineto_devices,
     kineto_events,
     kineto_header,
     kineto_launch,
@@ -29,14 +30,13 @@ from chopper_interop.converters import (
 )
 from chopper_interop.converters.kineto_json import write
 from chopper_interop.converters.kineto_lanes import lanes
-from chopper_interop.converters.kineto_numbers import MOST_NUMBER, whole
 from chopper_interop.converters.kineto_tables import FLOWS, LAUNCH_FLOWS, ON_DEVICE
 from chopper_interop.files import inputs
 from chopper_interop.files.jsonscan import BAD_TIME, HAS_DUR, HAS_TS
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.registry import Converter
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, Kind
-from chopper_interop.schemas.meta import BOOTTIME, Device, Meta, Source
+from chopper_interop.schemas.meta import BOOTTIME, Meta, Source
 from chopper_interop.schemas.names import COMM_KERNEL
 
 if TYPE_CHECKING:
@@ -130,10 +130,11 @@ def read(paths: list[Path], *, rank: int | None = None) -> Trace:
     trace = kineto_comms.annotate(trace, file, issues)
     plausible.check(trace, issues)
     kineto_launch.check(trace, file.header, issues)
+    devices = kineto_devices.numbered(trace, file.header, issues)
     source = replace(trace.meta.sources[0], events=_events_in(file), nodes=trace.nodes.num_rows)
     clock = kineto_header.clock(file.header)
     clock = clock or (BOOTTIME if file.since_boot else trace.meta.clock)
-    return trace.with_meta(clock=clock, issues=tuple(issues), sources=(source,))
+    return trace.with_meta(clock=clock, issues=tuple(issues), sources=(source,), devices=devices)
 
 
 def _events_in(file: TraceFile) -> int:
@@ -253,25 +254,6 @@ def _payload(file: TraceFile, chosen: Array, kind: Array) -> pa.Array:
     return arrow.array(payload, mask=unknown)
 
 
-def _device(host: str, place: int, properties: dict[str, Any]) -> Device:
-    number = whole(properties.get("id"), most=MOST_NUMBER)
-    name = str(properties.get("name", ""))
-    major, minor = (whole(properties.get(f"compute{part}"), most=99) for part in _PARTS)
-    units = whole(properties.get("numSms"), most=MOST_NUMBER)
-    return Device(
-        host,
-        place if number is None else number,
-        name,
-        "kineto",
-        arch=f"sm_{major}{minor}" if _NVIDIA.match(name) and major and minor is not None else "",
-        cus=units or -1,
-    )
-
-
-_PARTS = ("Major", "Minor")
-_NVIDIA = re.compile(r"NVIDIA|Tesla|GeForce|Quadro", re.IGNORECASE)
-
-
 _WORKER = re.compile(r"(?P<host>[A-Za-z0-9][\w.-]*)_(?P<pid>\d+)(\.\d+)?\.pt\.trace\.json")
 
 
@@ -286,15 +268,12 @@ def _host_in_name(path: Path, ranks: tuple[Rank, ...]) -> str:
 def _meta(file: TraceFile, owners: kineto_ranks.Owners) -> Meta:
     header = file.header
     host = str(header.get("host_name", "")) or _host_in_name(file.path, owners.ranks)
-    properties = header.get("deviceProperties")
-    listed = enumerate(properties if isinstance(properties, list) else [])
-    devices = tuple(_device(host, i, d) for i, d in listed if isinstance(d, dict))
     tools = [f"{tool} {header[key]}" for key, tool in _TOOL_KEYS.items() if key in header]
     facts = {k: str(v) for k, v in header.items() if isinstance(v, str | int | float)}
     return Meta(
         job=inputs.plain_name(file.path),
         ranks=tuple(replace(r, host=host) if host else r for r in owners.ranks),
-        devices=devices,
+        devices=kineto_devices.listed(header, host),
         sources=(Source(str(file.path), "kineto", " ".join(tools), size=file.path.stat().st_size),),
         clocks=kineto_header.fits(header),
         facts={k: v for k, v in facts.items() if k not in _NOT_FACTS},
