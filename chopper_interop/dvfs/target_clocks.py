@@ -32,6 +32,7 @@ _MOST_MHZ, _MOST_FACTOR, _RANGE = 1e5, 10.0, 1e4
 _LOWEST, _ABOVE, _ABOVE_SEEN = 0.05, 1.5, 3.0
 """Clocks beyond which nothing that was measured tells of times: by the highest of a GPU, or, where that
 is not known, by the highest that was seen. GPUs go down to 0.06 to 0.3 of it; our choice."""
+_AT_BOOST = 1 - 1e-9
 HINT = 'write "1900" (MHz), "0.9x" (of what it was) or "max1900"'
 
 
@@ -204,6 +205,8 @@ def _asked(known: Sensitivities, question: Question, boost: Array) -> Target:
         told.append(question.clock + above)
     elif question.cap_w:
         asked, error = _capped(known, boost, question.cap_w)
+        if (asked[which] >= _AT_BOOST * boost[which]).all():  # the cap holds nothing
+            asked, is_change = boost, False
         told.append(f"below {question.cap_w:g} W: {_spoken(asked)}")
     memory = None
     if question.memory_clock:
