@@ -183,6 +183,19 @@ def test_a_clock_that_nobody_changes_changes_nothing(trace) -> None:
             assert row["ideal_low_ns"] == row["ideal_high_ns"] == row["ideal_ns"]
 
 
+def test_that_all_ran_above_the_achievable_clock_is_told(trace) -> None:
+    notes = ci.analyze(trace, "dvfs").notes
+    assert notes["clock: achievable"] == "1,207 MHz"
+    n = int((trace.array("kind") == Kind.KERNEL).sum())
+    told = f"all {n:,} kernels ran at it or above: they stay as they were"
+    assert notes["above the achievable clock"] == told
+
+
+def test_clocks_are_told_in_megahertz_or_gigahertz(trace) -> None:
+    told = [ci.analyze(trace, "dvfs", clock=c).summary["asked"] for c in ("1900", "1.9GHz")]
+    assert told[0] == told[1]
+
+
 def test_faster_clocks_are_never_slower(trace) -> None:
     steps = [
         ci.analyze(trace, "dvfs", clock=f"{mhz}").summary["asked"]["ideal_step_ns"]
