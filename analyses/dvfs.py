@@ -83,7 +83,7 @@ def dvfs(  # noqa: PLR0913 # options of a command
     ranks
         These ranks, as ``0,4-7``; else all. All are timed anew.
     clock
-        Another clock to ask about: ``"1900"`` (MHz, of all kernels), ``"0.9x"`` (of each one's own),
+        Another clock to ask about: ``"1900"`` (MHz, or ``"1.9GHz"``, of all kernels), ``"0.9x"`` (of each one's own),
         ``"max1900"`` (of those that ran faster).
     memory_clock
         The same of the memory: of kernels whose bytes take 70 % of their time or more.
@@ -199,6 +199,8 @@ def _lacking(known: Sensitivities, cases: dict[str, _Case]) -> dict[str, str]:
             "not known: the maker states none for these GPUs, or in which type kernels compute is "
             "not known"
         )
+    else:
+        found |= _faster(known, cases[ACHIEVABLE].mhz)
     missing = int(np.isnan(known.repeats.clocks.mhz).sum())
     if missing and missing < total:
         found["clocks that are not known"] = (
@@ -224,6 +226,17 @@ def _above(known: Sensitivities, highest: Array) -> dict[str, str]:
         "the loss is less by that, or below 0; a file of your own can tell a higher one (gpus=)"
     )
     return {"above the highest clock": told}
+
+
+def _faster(known: Sensitivities, achievable: Array) -> dict[str, str]:
+    """What ran faster than makers measured, so that its loss of 0 says nothing."""
+    stay, total = int(np.count_nonzero(known.mhz >= achievable)), len(achievable)
+    if not stay:
+        return {}
+    which = f"all {total:,}" if stay == total else f"{stay:,} of {total:,}"
+    return {
+        "above the achievable clock": f"{which} kernels ran at it or above: they stay as they were"
+    }
 
 
 def _no_clock(known: Sensitivities, *, missing: bool) -> str:

@@ -120,9 +120,10 @@ def durations(
     told = ~np.isnan(ratio.log[r.key]) & ~np.isnan(mhz)
     columns = [np.zeros(n) for _ in range(4)]
     rows, k = r.node[told], r.key[told]
-    moved = ratio.log - r.mean(shape, told)
+    moved = (ratio.log - r.mean(shape, told))[r.key]
     floor = np.minimum(np.log(np.maximum(known.floors(mhz), 1.0) / r.dur), 0.0)
-    columns[0][rows] = np.maximum(shape[told] + moved[k] - noise[told], floor[told])
+    log = _moved(known, shape, moved, mhz, told) if is_change else shape + moved - noise
+    columns[0][rows] = np.maximum(log, floor)[told]
     for column, values in zip(
         columns[1:], (ratio.statistical, ratio.clock, ratio.form), strict=True
     ):
@@ -134,6 +135,21 @@ def durations(
     single = np.zeros(n)
     single[rows] = error[told]
     return Durations(log, statistical, clock, form, key, unknown, single)
+
+
+def _moved(known: Sensitivities, shape: Array, moved: Array, mhz: Array, told: Array) -> Array:
+    """Times of single repeats where each one's clock changes: `shape`, in the mean by `moved` more.
+
+    Those whose clocks change more are moved more, and none that stays: at a lower clock no repeat
+    gets shorter, at a higher one none longer, nor by more than all of it being the core's makes.
+    """
+    r = known.repeats
+    every = np.log(known.mhz / mhz)
+    size = np.abs(every)
+    mean = r.mean(size, told)[r.key]
+    weight = np.divide(size, mean, out=np.zeros(len(size)), where=mean > 0)
+    low, high = np.minimum(every, 0.0), np.maximum(every, 0.0)
+    return np.clip(shape + moved * weight, low, high)
 
 
 def measured(known: Sensitivities) -> Durations:

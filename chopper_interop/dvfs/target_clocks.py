@@ -29,11 +29,12 @@ if TYPE_CHECKING:
     Array = npt.NDArray[Any]
 
 PEAK, ACHIEVABLE, ASKED = "peak", "achievable", "asked"
-_ASKED = re.compile(r"(?:(max)\s*)?(\d+(?:\.\d*)?|\.\d+)\s*(x|MHz)?", re.IGNORECASE)
+_ASKED = re.compile(r"(?:(max)\s*)?(\d+(?:\.\d*)?|\.\d+)\s*(x|MHz|GHz)?", re.IGNORECASE)
 _MOST_MHZ, _MOST_FACTOR, _RANGE = 1e5, 10.0, 1e4
 _LOWEST, _ABOVE, _ABOVE_SEEN = 0.05, 1.5, 3.0
 """Clocks beyond which nothing that was measured tells of times: by the highest of a GPU, or, where that
 is not known, by the highest that was seen. GPUs go down to 0.06 to 0.3 of it; our choice."""
+_AT_BOOST = 1 - 1e-9
 HINT = 'write "1900" (MHz), "0.9x" (of what it was) or "max1900"'
 
 
@@ -104,7 +105,7 @@ class Clock(NamedTuple):
 
 
 def parsed(text: str) -> Clock:
-    """A clock of a text: ``"1900"`` (MHz), ``"0.9x"`` (of what it was) or ``"max1900"``.
+    """A clock of a text: ``"1900"`` (MHz; ``"1.9GHz"``), ``"0.9x"`` (of what it was) or ``"max1900"``.
 
     Raises
     ------
@@ -114,7 +115,8 @@ def parsed(text: str) -> Clock:
     told = _ASKED.fullmatch(text.strip())
     if told is None:
         raise ValueError(f"{text or 'nothing'} is no clock")
-    clock = Clock(float(told[2]), (told[3] or "").lower() == "x", bool(told[1]))
+    unit = (told[3] or "").lower()
+    clock = Clock(float(told[2]) * (1000.0 if unit == "ghz" else 1.0), unit == "x", bool(told[1]))
     most = _MOST_FACTOR if clock.is_factor else _MOST_MHZ
     if not most / _RANGE <= clock.value <= most or (clock.is_factor and clock.is_limit):
         raise ValueError(f"{text}: no GPU has such a clock")
@@ -206,6 +208,8 @@ def _asked(known: Sensitivities, question: Question, boost: Array) -> Target:
         told.append(question.clock + (", above the highest clock" if is_above else ""))
     elif question.cap_w:
         asked, error = _capped(known, boost, question.cap_w, which)
+        if (asked[which] >= _AT_BOOST * boost[which]).all():  # the cap holds nothing
+            asked, is_change = boost, False
         told.append(f"below {question.cap_w:g} W: {_spoken(asked[which])}")
     memory = None
     if question.memory_clock:

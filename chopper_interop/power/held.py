@@ -76,9 +76,8 @@ class Held:
         busy
             Share of time in which each class runs.
         """
-        own = self.model.capping.held_w if self.cap_w else 0.0
         told, lower, higher = (
-            self.model.clock_mhz(self._at(cap_w * factor), busy, own)
+            self._clock(self._at(cap_w * factor), busy)
             for factor in (1.0, 1 - self.error_share, 1 + self.error_share)
         )
         if told is None or lower is None or higher is None or not self.model.f_ref_mhz:
@@ -90,7 +89,26 @@ class Held:
             mhz = min(mhz, self.model.f_ref_mhz)
         change = float(np.log(mhz / self.model.f_ref_mhz))
         errors += [_FURTHER * change**2, _COOLER * self._less]
-        return mhz, float(np.linalg.norm(errors))
+        error = float(np.linalg.norm(errors))
+        return mhz, min(error, self._within(mhz, error, self._at(cap_w), busy))
+
+    def _within(self, mhz: float, error: float, held_w: float, busy: dict[str, float]) -> float:
+        """Error of a clock that ends where clocks end: none if power less its error leaves it too."""
+        fixed, exponent = self.model.fixed_w, self.model.exponent
+        most = self.model.f_ref_mhz if self.only_lower else None
+        ends = []
+        for side in (-_SIDED, _SIDED):
+            above = max(held_w - fixed, 0.0) * np.exp(side * exponent * error)
+            found = self._clock(fixed + above, busy)
+            if found is None:
+                return error
+            ends.append(min(found[0], most or found[0]))
+        return float(np.abs(np.log(np.array(ends) / mhz)).max()) / _SIDED
+
+    def _clock(self, cap_w: float, busy: dict[str, float]) -> tuple[float, float, float] | None:
+        """Mean clock when held at so much, and where it is with 95 % confidence."""
+        own = self.model.capping.held_w if self.cap_w else 0.0
+        return self.model.clock_mhz(cap_w, busy, own)
 
     @property
     def _less(self) -> float:

@@ -30,7 +30,7 @@ HELPERS = re.compile(
 
 NAMED = re.compile(
     r"Cijk_|[Gg]emm|GEMM|[Gg]emv|cutlass|nvjet|xmma|wmma|[Cc]onv|igemm|[Ww]grad|[Dd]grad|[Ff]prop"
-    r"|[Ww]inograd|[Aa]ttn|[Aa]ttention|fmha|[Ff]lash|dot_kernel|sgemm|Sp3|miopenSp|_mha|MatMul|matmul"
+    r"|[Ww]inograd|[Aa]ttn|[Aa]ttention|[Ff]mha|[Ff]lash|dot_kernel|sgemm|Sp3|miopenSp|_mha|MatMul|matmul"
 )
 """Names of kernels that do such work."""
 

@@ -153,7 +153,8 @@ def test_caps_count_from_what_each_gpu_was_held_at(tmp_path: Path, straggler) ->
     same = ci.analyze(known, "dvfs", cap_w=600).summary
     assert same["asked"]["ideal_step_ns"] == pytest.approx(same["measured_step_ns"], rel=1e-3)
     above = ci.analyze(trace, "dvfs", cap_w=2000).summary
-    assert above["asked"]["ideal_step_ns"] == pytest.approx(above["ideal_step_ns"], rel=0.01)
+    for end in ("", "low_", "high_"):
+        assert above["asked"][f"ideal_step_{end}ns"] == above[f"ideal_step_{end}ns"]
 
 
 @pytest.fixture(scope="module")
@@ -180,6 +181,19 @@ def test_a_clock_that_nobody_changes_changes_nothing(trace) -> None:
         for row in stay:
             assert row["ideal_ns"] == row["measured_ns"], options
             assert row["ideal_low_ns"] == row["ideal_high_ns"] == row["ideal_ns"]
+
+
+def test_that_all_ran_above_the_achievable_clock_is_told(trace) -> None:
+    notes = ci.analyze(trace, "dvfs").notes
+    assert notes["clock: achievable"] == "1,207 MHz"
+    n = int((trace.array("kind") == Kind.KERNEL).sum())
+    told = f"all {n:,} kernels ran at it or above: they stay as they were"
+    assert notes["above the achievable clock"] == told
+
+
+def test_clocks_are_told_in_megahertz_or_gigahertz(trace) -> None:
+    told = [ci.analyze(trace, "dvfs", clock=c).summary["asked"] for c in ("1900", "1.9GHz")]
+    assert told[0] == told[1]
 
 
 def test_faster_clocks_are_never_slower(trace) -> None:

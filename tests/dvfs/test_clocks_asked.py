@@ -5,6 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from clocked_job import MS, job
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import chopper_interop as ci
 from chopper_interop.columns import arrow
@@ -151,6 +153,22 @@ def test_no_end_of_an_interval_is_beyond_what_clocks_allow(clock: str, gpu: str)
             row[f"ideal_{end}ns"] / row["measured_ns"] for end in ("low_", "", "high_")
         )
         assert 0.995 * least <= low < ideal < high <= 1.005 * most
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 1000), st.sampled_from(["max1900", "max1500", "0.9x", "1.2x"]))
+def test_no_repeat_gets_shorter_at_a_lower_clock(seed: int, clock: str) -> None:
+    """Nor longer at a higher one, by more than its clock allows, or otherwise where it stays."""
+    rng, ranks = np.random.default_rng(seed), 40
+    mhz = rng.uniform(1400, 2000, ranks)
+    t_ns = MS * (0.5 + 0.5 * 2000 / mhz) * rng.normal(1, 0.02, ranks)
+    trace = job(mhz, t_ns, ranks=ranks, names=["elementwise"] * ranks)
+    changed = mhz / np.minimum(mhz, 1900.0 if clock == "max1900" else 1500.0)
+    if clock.endswith("x"):
+        changed = np.full(ranks, 1 / float(clock[:-1]))
+    for row, ratio in zip(rows_of(trace, "rank", "asked", clock=clock), changed, strict=True):
+        least, most = sorted((1.0, ratio))
+        assert least - 1e-6 <= row["ideal_ns"] / row["measured_ns"] <= most + 1e-6
 
 
 def test_wide_intervals_reach_further_up_than_down() -> None:
