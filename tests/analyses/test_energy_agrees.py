@@ -269,9 +269,9 @@ def test_whatever_tells_power(gpus: list[list[tuple]], who: str, product: str) -
 
 
 def test_the_peak_is_of_what_counts_where_no_power_is_shown_in_the_window() -> None:
-    """A counter that is finer leaves of the power shown what lies behind the work alone."""
+    """Power is shown behind the work alone, and a counter tells that of the work."""
     half = np.arange(0, 101, 0.5)
     fine = (0, 0, "energy", "amd-smi", half, 450 * half)
-    (row,) = energy(job([(0, 0)], [power(0, 0, seconds=range(102)), fine])).rows.to_pylist()
+    (row,) = energy(job([(0, 0)], [power(0, 0, seconds=range(101, 150)), fine])).rows.to_pylist()
     assert row["energy_j"] > 0
     assert row["peak_power_w"] == pytest.approx(row["mean_power_w"], rel=0.01)
