@@ -404,7 +404,7 @@ _EFFICIENCY = {
     "step_ns": "How long a step lasts, from the first rank's start to the last rank's end.",
     "time_ns": "The time that rates and energy are by: of a step, from when the one before has ended.",
     "gpus": "GPUs that the ranks work on.",
-    "gpus_unknown": "Of them, those whose power is not known.",
+    "gpus_without_power": "Of them, those whose power is not known.",
     "tokens": "Tokens that went in.",
     "samples": "Sequences or images that went in.",
     "tokens_per_s": "Tokens by time.",
