@@ -180,7 +180,7 @@ def _of_telemetry(trace: Trace, names: tuple[str, ...], steps: str, ranks: str) 
         rows = rows.set_column(rows.column_names.index(name), name, blank)
     summary = energy_tables.summary(trace, parts) | dict.fromkeys(energy_tables.OF_WORK)
     summary["gpus_without_rank"] = len(
-        {(p.rank, p.device) for p in parts if p.whole and p.rank < 0}
+        {(p.rank, p.device) for p in parts if p.board.powers and p.rank < 0}
     )
     notes = {"window": windows.described(steps, _SAMPLED)}
     notes |= (

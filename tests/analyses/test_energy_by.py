@@ -377,6 +377,7 @@ def test_real_telemetry_alone(name: str) -> None:
     assert len(rows) == 8  # all three are of nodes with 8 GPUs
     for row, mine in zip(rows, ours, strict=True):
         if mine["energy_j"] is None:  # never two samples without a gap
+            assert told.summary["gpus_without_rank"] == 8
             assert "blank rows" in told.notes
             continue
         if mine["covered_ns"] == row["execution_ns"]:  # no gaps, over which CharLLM-PPT integrates
