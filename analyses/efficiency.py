@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["efficiency"]
 
 _GRAINS = ("job", "iteration")
-_WHOLES = ("steps", "step_ns", "time_ns", "gpus", "gpus_unknown", "tokens", "samples")
+_WHOLES = ("steps", "step_ns", "time_ns", "gpus", "gpus_without_power", "tokens", "samples")
 _REALS = (
     "tokens_per_s", "tokens_per_s_per_gpu", "samples_per_s",
     "model_flops", "computed_flops", "tflop_per_s_per_gpu", "mfu_share", "hfu_share",
@@ -115,7 +115,7 @@ def efficiency(  # noqa: PLR0913 # what shapes do not tell can be said
     -------
     Result
         A row for the job or each step: `steps`, `step_ns` (of the job the mean), `time_ns`, `gpus`
-        (`gpus_unknown`: without known power); `tokens`, `samples`, `tokens_per_s`,
+        (`gpus_without_power`: of which it is not known); `tokens`, `samples`, `tokens_per_s`,
         `tokens_per_s_per_gpu`, `samples_per_s`; `model_flops`, `computed_flops` (with what is
         recomputed), `tflop_per_s_per_gpu` of the model's, `mfu_share` and `hfu_share` of what the GPUs
         can do, at least, as `matrix_flops_known_share` of the time of matrix products, convolutions and
@@ -239,7 +239,7 @@ def _rows(
             "step_ns": one.step_ns,
             "time_ns": one.time_ns,
             "gpus": power.gpus,
-            "gpus_unknown": power.unknown,
+            "gpus_without_power": power.unknown,
             "tokens": _total(known.tokens, one),
             "samples": _total(known.samples, one),
             "model_flops": asked,

@@ -46,13 +46,16 @@ _CONVENTIONS = {
     "energy_j = work_j + cut_j + idle_j",
     "memset": "counts as compute",
     "copies": "count as copy; copies by kernels of the runtime (__amd_rocclr_*) count as compute",
-    "counter": "counter_j is the rise of the GPU's energy counter over the time that power "
-    "is known of, straight between its samples, null if that time has gaps; difference_share is "
-    "(energy_j - counter_j) / counter_j of the whole GPU. Up to any moment a GPU drew what lies "
+    "counter": "whatever tells energy_j, counter_j and trapezoid_j are told apart from each other: the "
+    "rise of the GPU's energy counter, straight between its samples, over the time that power is shown, "
+    "and the energy of shown power; difference_share is trapezoid_j / counter_j - 1 of the whole GPU. "
+    "Up to any moment a GPU drew what lies "
     "between the counter's values before and behind it: counter_resolution_j is what it rose by "
-    "around both ends, counter_verdict whether energy_j is within it. "
+    "around the ends of that time, trapezoid_resolution_j the shown power there times the time between "
+    "its samples and twice what they are uncertain by; counter_verdict is whether the two are within the sum of these. Filters and errors of "
+    "sensors, which tools do not tell, are what puts them outside. "
     "Counters of amd-smi and rocm-smi read 0.27 % high, as they round the unit of the hardware: "
-    "counter_j is as they say, energy_j is not",
+    "counter_j is as they say, with that in its resolution, energy_j is not",
     "modules": "of the two dies of an MI250 the first tells the power of both: it is shared among the work "
     "of both, as that of one GPU, and each counts as a GPU",
     "of GPUs": "power of a socket or board, memory included; hosts and networks are not in it",
@@ -121,8 +124,9 @@ def energy(
         longest of several tools; energy
         in joules: `energy_j` = `work_j` (of which `compute_j`, `comm_j`, `copy_j`) + `cut_j` +
         `idle_j`; `mean_power_w` and `peak_power_w` of the GPU; `trapezoid_j`, by power as it is
-        shown; `counter_j`, by the GPU's energy counter, known to `counter_resolution_j`,
-        `difference_share`, and `counter_verdict`: within or outside; `energy_by` counter, trapezoid or windows;
+        shown, known in time to `trapezoid_resolution_j`; `counter_j`, of the same time by the GPU's
+        energy counter, known to `counter_resolution_j`; `difference_share` of these two, and
+        `counter_verdict`: within or outside; `energy_by` counter, trapezoid or windows;
         `source`, the tools that sampled power, the finest
         first. Null where it is not known, as on GPUs that tell no power. Of nodes and the job the
         same, and the numbers of GPUs that are in it (`gpus`) or not known (`gpus_unknown`). Of
@@ -157,8 +161,8 @@ def energy(
     else:
         table = energy_tables.of_work(trace, parts, names, stepped=bool(steps))
     notes = _unknown(parts, boards, summary["gpus_without_rank"])
+    notes |= _uncompared(parts) | _windows(parts)
     notes["window"] = windows.described(steps, _WINDOW)
-    notes |= _windows(parts)
     return Result("energy", table, summary, _conventions(names, steps), notes=notes)
 
 
@@ -185,7 +189,7 @@ def _of_telemetry(trace: Trace, names: tuple[str, ...], steps: str, ranks: str) 
         rows = rows.set_column(rows.column_names.index(name), name, blank)
     summary = energy_tables.summary(trace, parts) | dict.fromkeys(energy_tables.OF_WORK)
     summary["gpus_without_rank"] = len(
-        {(p.rank, p.device) for p in parts if p.whole and p.rank < 0}
+        {(p.rank, p.device) for p in parts if p.board.powers and p.rank < 0}
     )
     notes = {"window": windows.described(steps, _SAMPLED)}
     notes |= (
@@ -194,6 +198,7 @@ def _of_telemetry(trace: Trace, names: tuple[str, ...], steps: str, ranks: str) 
         else {"no rows": _NONE if is_whole and not steps else _NO_WORK}
     )
     notes |= _windows(parts)
+    notes |= _uncompared(parts)
     blank = [part for part in parts if part.whole is None]
     if reasons := [
         why
@@ -224,6 +229,21 @@ def _unknown(parts: list[Part], found: list[Board], n_without: int) -> dict[str,
     if beyond := [r for r in blank if r in sampled]:
         told.append(f"power was sampled, but not while they computed, of {_of_ranks(beyond)}")
     return {"blank rows": "; ".join(told)} if told else {}
+
+
+def _uncompared(parts: list[Part]) -> dict[str, str]:
+    """Why energy by shown power and by counters are not compared, and of which GPUs."""
+    reasons: dict[str, set[tuple[int, int]]] = {}
+    for part in parts:
+        if part.whole is not None and part.whole.check.why_not:
+            reasons.setdefault(part.whole.check.why_not, set()).add((part.rank, part.device))
+    told = [f"{why} of {_whose(places)}" for why, places in sorted(reasons.items())]
+    return {"not compared with counters": "; ".join(told)} if told else {}
+
+
+def _whose(places: set[tuple[int, int]]) -> str:
+    ranks = sorted({rank for rank, _ in places})
+    return _of_ranks(ranks) if ranks[0] >= 0 else f"{len(places)} GPUs"
 
 
 def _of_ranks(ranks: list[int]) -> str:

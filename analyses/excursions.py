@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 __all__ = ["excursions"]
 
 _BY = ("excursion", "rank", "node")
+_MOST = 2.0
+"""No GPU draws more times its limit: what is more was meant as watts."""
 _CONVENTIONS = {
     "power": "goes straight from sample to sample, and crosses the limit where that line does; where "
     "it is the rise of an energy counter, it holds. Of several tools the finest counts wherever it "
@@ -82,7 +84,7 @@ def excursions(  # noqa: PLR0913 # what all analyses have, and the limit
         the product; what the file `gpus` states goes before these. A GPU of which none is known has
         no excursions.
     above
-        Excursions are above this many times the limit.
+        Excursions are above this many times the limit, twice at most.
     window
         ``all``: all of the telemetry; else from the first start to the last end of the rank's GPU
         work (of all work, for a GPU without a rank; all of the telemetry if there is no work).
@@ -112,6 +114,11 @@ def excursions(  # noqa: PLR0913 # what all analyses have, and the limit
         raise UsageError(f"limit_w={limit_w}: it must be watts, 0 or more")
     if not (np.isfinite(above) and above > 0):
         raise UsageError(f"above={above}: it must be more than 0", hint="0.9 is 90 % of the limit")
+    if above > _MOST:
+        raise UsageError(
+            f"above={above:g}: it is a factor of the limit, {_MOST:g} at most",
+            hint=f"limit_w={above:g} is a limit in watts",
+        )
     places = gpu_places.of(trace, (POWER,), steps=steps, ranks=ranks, window=window)
     parts, bare = power_excursions.of(trace, places, limit_w=limit_w, above=above, gpus=gpus)
     if names == ("excursion",):
@@ -383,5 +390,6 @@ def _notes(
     elif not parts:
         told["no rows"] = "telemetry tells no power of any GPU while it was asked about"
     elif not any(len(part.found) for part in parts):
-        told["no rows"] = "no GPU was ever above its limit: above=0.9 asks for 90 % of it"
+        hint = ": above=0.9 asks for 90 % of it" if above == 1 else ""
+        told["no rows"] = f"no GPU was ever above {factor}its limit{hint}"
     return told

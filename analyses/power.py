@@ -32,8 +32,6 @@ _IDLE = "idle"
 _CONVENTIONS = {
     "model": "power = fixed + (idling + sum over classes of dynamic_w x share of time in which they "
     "ran) x (clock / f_ref_mhz)^exponent; idle_w = fixed + idling",
-    "window": "from the first start to the last end of work on a GPU; of that, the samples that see "
-    "nothing else",
     "links": "all GPU work counts, launched by a recorded call or not",
     "classes": "matrix products and attention by the names of kernels, vector for all other kernels, "
     "comm, copy and fill by kind; kernels of 0.3 % of the work or more have a power of their own, of "
@@ -50,6 +48,10 @@ _CONVENTIONS = {
     "clock": "clock_from says how the clock is known between its samples; an exponent is fitted only "
     "where samples follow the clock",
 }
+_WINDOW = (
+    "of each GPU from the first start to the last end of all work on it; of that, the samples that see "
+    "nothing else"
+)
 _CAPPED = (
     "the mean of the highest clock that keeps power, averaged over a while as in the run, at the cap, "
     "with 95 % confidence; the mix of work is as measured, though at another clock some of it takes "
@@ -133,7 +135,7 @@ def power(
     rows = [rows[i] for i in np.argsort(order, kind="stable").tolist()]
     names = _OF_CLASS if by == "class" else (*_OF_GPU, *(_OF_CAP if capped else ()))
     conventions = _CONVENTIONS | ({"caps": _CAPPED} if capped else {})
-    notes = _untold(trace, chosen, found, models) | _too_low(models, capped)
+    notes = {"window": _WINDOW} | _untold(trace, chosen, found, models) | _too_low(models, capped)
     return Result(
         "power", _table(rows, names), _summary([m for _, m in models]), conventions, notes=notes
     )

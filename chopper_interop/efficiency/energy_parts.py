@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop.activity import windows
+from chopper_interop.efficiency import energy_checks
 from chopper_interop.telemetry import energy
 from chopper_interop.telemetry.gpus import places_of
-from chopper_interop.telemetry.names import ENERGY_UNITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import numpy.typing as npt
 
+    from chopper_interop.efficiency.energy_checks import Check
     from chopper_interop.telemetry.gpus import Gpu, Source
     from chopper_interop.telemetry.job import Board
     from chopper_interop.telemetry.samples import Samples
@@ -40,15 +41,8 @@ class Whole:
         Sources of its power that count in the window, the finest first.
     shared
         Its energy.
-    counter_j
-        What its energy counter rose by over the time that power is known of; None if that has gaps,
-        or if there is no such counter.
-    counter_resolution_j
-        How far that may be from what was drawn: what it rose by from the sample before to the one
-        behind each end of that time, and what its tool rounds.
-    trapezoid_j
-        Energy of power as it is shown, whether a counter tells it better or not; None if no power
-        is shown.
+    check
+        It by power as it is shown and by its counter, whichever tells its energy.
     """
 
     gpu: Gpu
@@ -56,9 +50,7 @@ class Whole:
     end_ns: int
     powers: list[tuple[Source, Samples]]
     shared: energy.Shared
-    counter_j: float | None
-    counter_resolution_j: float | None
-    trapezoid_j: float | None
+    check: Check
 
     @property
     def tools(self) -> list[str]:
@@ -68,7 +60,7 @@ class Whole:
     @property
     def peak_w(self) -> float:
         """Its highest power as it is shown; where none is in the window, of what counts."""
-        for powers in (_shown(self.gpu, self.powers), self.powers):
+        for powers in (energy.shown_of(self.gpu) or self.powers, self.powers):
             peak = energy.peak([part for _, part in powers], self.start_ns, self.end_ns)
             if not np.isnan(peak):
                 break
@@ -157,7 +149,7 @@ def of_telemetry(found: Sequence[Board]) -> list[Part]:
             low = min(int(samples.ts[0]) for _, samples in powers)
             high = max(int(samples.ts[-1]) for _, samples in powers)
             told = energy.shared([samples for _, samples in powers], none, none, (low, high))
-            whole, idle = _whole(gpu, powers, told, (low, high), _showing(gpu)), told.idle
+            whole, idle = _whole(gpu, powers, told, (low, high), energy.shown_of(gpu)), told.idle
         parts_of = (none, np.zeros(0), np.zeros(0), idle)
         made.append(Part(gpu.rank, gpu.device, windows.WHOLE, board, *parts_of, whole))
     return made
@@ -174,21 +166,7 @@ def _whole(
     used = [power for power, ns in zip(powers, told.covered_of, strict=True) if ns]
     if not used:
         return None
-    counter = _counted(gpu, used, told, window, is_shown=bool(shown))
-    return Whole(gpu, *window, used, told, *counter, _trapezoid(shown, *window))
-
-
-def _showing(gpu: Gpu) -> list[tuple[Source, Samples]]:
-    """Sources that show power, and do not count energy."""
-    return [s for s in energy.powers_of(gpu) if s[0].told.is_shown]
-
-
-def _trapezoid(shown: list[tuple[Source, Samples]], low: int, high: int) -> float | None:
-    """Energy of a window by the power that is shown; None if none is."""
-    if not shown:
-        return None
-    edges = np.array([[low], [high]])
-    return float(energy.drawn([samples for _, samples in shown], *edges)[0][0])
+    return Whole(gpu, *window, used, told, energy_checks.of(gpu, shown, *window))
 
 
 class _Work:
@@ -196,7 +174,7 @@ class _Work:
 
     def __init__(self, trace: Trace, board: Board) -> None:
         self.board, self.gpu = board, (gpu := board.gpu)
-        self.powers, self.shown = energy.best_of(gpu), _showing(gpu)
+        self.powers, self.shown = energy.best_of(gpu), energy.shown_of(gpu)
         start = trace.array("ts")[gpu.rows]
         order = np.argsort(start, kind="stable")
         self.rows, self.start = gpu.rows[order], start[order]
@@ -261,36 +239,3 @@ def _cut(samples: Samples, low: int, high: int) -> Samples:
     unknown[-1:] = True
     part = slice(first, stop)
     return replace(samples, ts=samples.ts[part], value=samples.value[part], unknown=unknown)
-
-
-def _counted(
-    gpu: Gpu,
-    used: list[tuple[Source, Samples]],
-    shared: energy.Shared,
-    window: tuple[int, int],
-    *,
-    is_shown: bool,
-) -> tuple[float | None, float | None]:
-    """What a counter rose by while power is known, of the first tool whose counter tells it.
-
-    And how far that may be from what was drawn.
-    """
-    if not is_shown or not used:  # there is nothing but the counter
-        return None, None
-    first = max(window[0], min(int(samples.ts[0]) for _, samples in used))
-    last = min(window[1], max(int(samples.ts[-1]) for _, samples in used))
-    if shared.covered_ns != last - first:
-        return None, None
-    tools = dict.fromkeys(source.tool for source, _ in used)
-    for tool in tools:
-        counter = gpu.counters.get(tool)
-        rise = None if counter is None else energy.counted(counter, first, last)
-        if counter is not None and rise is not None:
-            rounded = abs(1 - ENERGY_UNITS.get(tool, 1.0)) * rise
-            return rise, energy.around(counter, first, last) + rounded
-    return None, None
-
-
-def _shown(gpu: Gpu, powers: list[tuple[Source, Samples]]) -> list[tuple[Source, Samples]]:
-    """Power as it is shown, whose peaks are those of a GPU; what counts where there is none."""
-    return [s for s in energy.powers_of(gpu) if s[0].told.is_shown] or powers

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from chopper_interop.efficiency.energy_checks import Check
     from chopper_interop.efficiency.energy_parts import Part
     from chopper_interop.telemetry.names import Told
     from chopper_interop.trace import Trace
@@ -30,11 +31,13 @@ _CLASSES = ("compute_j", "comm_j", "copy_j")
 SUMS = ("energy_j", "work_j", "cut_j", "idle_j", *_CLASSES)
 _WHOLES = ("window_ns", "covered_ns", "telemetry_ns")
 _COUNTS = ("gpus", "gpus_unknown")
-_CHECKS = ("trapezoid_j", "counter_j", "counter_resolution_j", "difference_share")
+_CHECKS = (
+    "trapezoid_j", "trapezoid_resolution_j", "counter_j", "counter_resolution_j", "difference_share",
+)  # fmt: skip
 _OF_GPU = ("mean_power_w", "peak_power_w", *_CHECKS)
 _TEXTS = ("counter_verdict", "energy_by", "source")
 WITHIN, OUTSIDE = "within", "outside"
-"""Whether energy and counter are apart by no more than the counter's resolution."""
+"""Whether shown power and counter are apart by no more than the resolutions of both."""
 COUNTER, TRAPEZOID, WINDOWS = "counter", "trapezoid", "windows"
 """What tells energy."""
 _COLUMNS = ("window_ns", "covered_ns", *SUMS, *_OF_GPU, "telemetry_ns", *_TEXTS)
@@ -206,28 +209,44 @@ def _row(trace: Trace, parts: Sequence[Part]) -> Row:
     wholes = {(id(p.whole.gpu), p.whole.start_ns): p.whole for p in known if p.whole}.values()
     covered = sum(whole.shared.covered_ns for whole in wholes)
     total = sum(whole.shared.total for whole in wholes)
-    counter = _sum(whole.counter_j for whole in wholes)
-    resolution = None if counter is None else _sum(w.counter_resolution_j for w in wholes)
     by = dict.fromkeys(_by(s.told) for whole in wholes for s, _ in whole.powers)
-    verdict = None
-    if counter is not None and resolution is not None:
-        verdict = WITHIN if abs(total - counter) <= resolution else OUTSIDE
     tools = dict.fromkeys(tool for whole in wholes for tool in whole.tools)
     sums = _sums(trace, known) | counts
-    return sums | {
-        "window_ns": sum(whole.end_ns - whole.start_ns for whole in wholes),
-        "covered_ns": covered,
-        "mean_power_w": total / (covered * 1e-9),
-        "peak_power_w": max(whole.peak_w for whole in wholes),
-        "trapezoid_j": _sum(whole.trapezoid_j for whole in wholes),
+    return (
+        sums
+        | {
+            "window_ns": sum(whole.end_ns - whole.start_ns for whole in wholes),
+            "covered_ns": covered,
+            "mean_power_w": total / (covered * 1e-9),
+            "peak_power_w": max(whole.peak_w for whole in wholes),
+            "energy_by": ", ".join(by),
+            "telemetry_ns": max(whole.resolution_ns for whole in wholes),
+            "source": ", ".join(tools),
+        }
+        | _compared([whole.check for whole in wholes])
+    )
+
+
+def _compared(checks: Sequence[Check]) -> Row:
+    """Shown power against counters; of several GPUs where all are known."""
+    shown = _sum(check.trapezoid_j for check in checks)
+    counter = _sum(check.counter_j for check in checks)
+    of_shown = _sum(check.trapezoid_resolution_j for check in checks)
+    of_counter = _sum(check.counter_resolution_j for check in checks)
+    told: Row = {
+        "trapezoid_j": shown,
+        "trapezoid_resolution_j": of_shown,
         "counter_j": counter,
-        "counter_resolution_j": resolution,
-        "counter_verdict": verdict,
-        "energy_by": ", ".join(by),
-        "difference_share": (total - counter) / counter if counter else None,
-        "telemetry_ns": max(whole.resolution_ns for whole in wholes),
-        "source": ", ".join(tools),
+        "counter_resolution_j": of_counter,
+        "difference_share": None,
+        "counter_verdict": None,
     }
+    if shown is None or counter is None or of_shown is None or of_counter is None:
+        return told
+    is_within = abs(shown - counter) <= of_shown + of_counter
+    told["counter_verdict"] = WITHIN if is_within else OUTSIDE
+    told["difference_share"] = shown / counter - 1 if counter else None
+    return told
 
 
 def _by(told: Told) -> str:

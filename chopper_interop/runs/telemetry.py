@@ -75,7 +75,7 @@ def power(board: Board, windows: Sequence[Window]) -> Seen | None:
     """Mean power by what tells its energy best; the peak is of what is shown."""
     if not board.powers:
         return None
-    shown = [s for source, s in energy.powers_of(board.gpu) if source.told.is_shown]
+    shown = [samples for _, samples in energy.shown_of(board.gpu)]
     mean = _over(board.powers, windows)
     told = replace(mean, peak=_over(shown, windows).peak) if shown else mean
     return told if told.covered_ns else None

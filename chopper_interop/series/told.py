@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from chopper_interop.activity import windows
 from chopper_interop.series.stretches import NODE
+from chopper_interop.telemetry import job
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +39,8 @@ def notes(
 ) -> dict[str, str]:
     """What every one of them says of its window and of what it leaves out."""
     whole = "all of the telemetry" if plan.is_all else _WORK
-    if found and not plan.is_all and not any(s.place.rows.size for s in found):
+    is_of_work = any(s.place.rows.size for s in found) if found else job.has_work(trace)
+    if not plan.is_all and not is_of_work:
         whole = "all of the telemetry, as there is no GPU work in the trace"
     told = {"window": windows.described(steps, whole)}
     left = sum(s.left_out for s in found)

@@ -8,7 +8,7 @@ it tells, and the next one where it tells nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -70,9 +70,21 @@ class Shared:
 
 def powers_of(gpu: Gpu) -> list[tuple[Source, Samples]]:
     """Sources of a GPU's power, the best first, and what each tells that none before it does."""
-    told = [(s, samples) for s in gpu.told.get(POWER.name, ()) for _, samples in s.samples]
-    parts = apart(samples for _, samples in told)
-    return [(s, part) for (s, _), part in zip(told, parts, strict=True) if part is not None]
+    return _apart(_sources(gpu))
+
+
+def shown_of(gpu: Gpu) -> list[tuple[Source, Samples]]:
+    """The same of those that show power alone: what counters tell takes nothing from them."""
+    return _apart([(s, samples) for s, samples in _sources(gpu) if s.told.is_shown])
+
+
+def _sources(gpu: Gpu) -> list[tuple[Source, Samples]]:
+    return [(s, samples) for s in gpu.told.get(POWER.name, ()) for _, samples in s.samples]
+
+
+def _apart(sources: list[tuple[Source, Samples]]) -> list[tuple[Source, Samples]]:
+    parts = apart(samples for _, samples in sources)
+    return [(s, part) for (s, _), part in zip(sources, parts, strict=True) if part is not None]
 
 
 def best_of(gpu: Gpu) -> list[tuple[Source, Samples]]:
@@ -84,15 +96,13 @@ def best_of(gpu: Gpu) -> list[tuple[Source, Samples]]:
     """
     told = gpu.told.get(POWER.name, ())
     shown = {s.tool: s for s in reversed(told) if s.told.is_shown}
-    sources = [(s, samples) for s in told for _, samples in s.samples]
+    sources = _sources(gpu)
     better = [
         s.told.is_counter and s.tool in shown and _is_better(samples, shown[s.tool])
         for s, samples in sources
     ]
     order = sorted(range(len(sources)), key=lambda i: not better[i])
-    ordered = [sources[i] for i in order]
-    parts = apart(samples for _, samples in ordered)
-    return [(s, part) for (s, _), part in zip(ordered, parts, strict=True) if part is not None]
+    return _apart([sources[i] for i in order])
 
 
 def _is_better(counter: Samples, shown: Source) -> bool:
@@ -179,36 +189,41 @@ def peak(powers: Sequence[Samples], start: int, end: int) -> float:
     return float(np.fmax.reduce(np.concatenate(found)))
 
 
-def counted(counter: Samples, start: int, end: int) -> float | None:
-    """What an energy counter rose by in a window, joules; None if it does not tell.
+def counted(counters: Sequence[Samples], start: Array, end: Array) -> float | None:
+    """What an energy counter rose by in all of some windows, joules; None if it does not tell.
 
     Parameters
     ----------
-    counter
-        Its samples; the count goes straight between them.
+    counters
+        Its samples, of one capture or several; the count goes straight between them.
     start, end
-        The window, nanoseconds.
+        The windows, nanoseconds.
     """
-    first, last = np.searchsorted(counter.ts, [start, end], "right") - 1
-    inside = counter.value[first : last + 2]
-    if first < 0 or (inside[1:] < inside[:-1]).any():  # not counted yet, or set back
-        return None
-    moments = np.array([start, end])
-    at = seen(counter, moments, moments).mean
-    return None if np.isnan(at).any() else float(at[1] - at[0])
+    count = lines.of_samples(part for part in apart(counters) if part is not None)
+    count = count.where(count.last >= count.first)  # else set back
+    rate = (count.last - count.first) / (count.end - count.start)
+    risen, known = replace(count, first=rate, last=rate).integrals(start, end)
+    return float(risen.sum()) if (known == end - start).all() else None
 
 
-def around(counter: Samples, start: int, end: int) -> float:
-    """What a counter rose by around both ends of a window, from one of its values to the next, joules.
+def around(counters: Sequence[Samples], moments: Array) -> float:
+    """What a counter rose by around some moments, from one of its values to the next, joules.
 
-    What was drawn up to a moment lies between these values: so far `counted` may be wrong.
+    What was drawn up to a moment lies between these values: so far `counted` may be wrong. Of several
+    captures the one that tells a moment best counts.
     """
+    return float(np.min([_around(counter, moments) for counter in counters], axis=0).sum())
+
+
+def _around(counter: Samples, moments: Array) -> Array:
+    """The same of one capture, of each moment; infinite where it has none."""
     new = np.append([True], np.diff(counter.value) > 0)  # it was renewed
     ts, value = counter.ts[new], counter.value[new]
     last = max(len(ts) - 1, 0)
-    before = np.clip(np.searchsorted(ts, [start, end], "left") - 1, 0, last)
-    behind = np.clip(np.searchsorted(ts, [start, end], "right"), 0, last)
-    return float((value[behind] - value[before]).sum())
+    before = np.clip(np.searchsorted(ts, moments, "left") - 1, 0, last)
+    behind = np.clip(np.searchsorted(ts, moments, "right"), 0, last)
+    is_in = (moments >= counter.ts[0]) & (moments <= counter.ts[-1])
+    return np.where(is_in, value[behind] - value[before], np.inf)
 
 
 @jit

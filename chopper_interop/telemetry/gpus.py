@@ -120,7 +120,7 @@ class Gpu:
     told
         Sources by quantity, the best first.
     counters
-        Its energy counter by tool, joules.
+        Its energy counter by tool, joules; as each of its captures tells it.
     """
 
     rank: int
@@ -128,7 +128,7 @@ class Gpu:
     ranks: tuple[int, ...]
     rows: Array
     told: dict[str, tuple[Source, ...]]
-    counters: dict[str, Samples]
+    counters: dict[str, tuple[Samples, ...]]
 
 
 def gpus(
@@ -366,12 +366,12 @@ class _Reader:
             )
             if sources:
                 told[quantity.name] = sources
-        counters = {
-            s["source"]: counter
-            for row, s in table.items()
-            if s["name"] == "energy" and s["unit"] == "J"
-            if (counter := self._sampled(row, *self._finite(row))) is not None
-        }
+        counters: dict[str, tuple[Samples, ...]] = {}
+        for row, s in table.items():
+            if s["name"] == "energy" and s["unit"] == "J":
+                counter = self._sampled(row, *self._finite(row))
+                if counter is not None:
+                    counters[s["source"]] = (*counters.get(s["source"], ()), counter)
         gpu = Gpu(*place, ranks, rows, told, counters)
         self._note_power(gpu)
         numbered = [s.tool for sources in told.values() for s in sources if s.told.is_numbered]

@@ -72,7 +72,7 @@ def told(trace: ci.Trace) -> dict[str, list[Any]]:
         "j_per_token": [found["j_per_token"], row.get("j_per_token")],
         "unknown": [
             whole["gpus_unknown"],
-            found["gpus_unknown"],
+            found["gpus_without_power"],
             (row.get("gpus") or 0) - (row.get("power_gpus") or 0),
         ],
     }
@@ -251,10 +251,10 @@ def test_whatever_tells_power(gpus: list[list[tuple]], who: str, product: str) -
     assert found["gpus"] == row["gpus"] == len(gpus)
     assert [one["gpus"] + one["gpus_unknown"] for one in whole] == [len(gpus)] * len(whole)
     # single samples with nothing known between are power, but of no time
-    assert found["gpus_unknown"] <= len(gpus) - row["power_gpus"]
+    assert found["gpus_without_power"] <= len(gpus) - row["power_gpus"]
     assert row["window_ns"] == found["time_ns"]
     if found["energy_j"] is None:
-        assert found["gpus_unknown"] or found["power_known_share"] < 1
+        assert found["gpus_without_power"] or found["power_known_share"] < 1
     else:
         assert row["energy_j"] == pytest.approx(found["energy_j"])
         assert row["power_w"] == pytest.approx(found["power_w"])
@@ -269,9 +269,9 @@ def test_whatever_tells_power(gpus: list[list[tuple]], who: str, product: str) -
 
 
 def test_the_peak_is_of_what_counts_where_no_power_is_shown_in_the_window() -> None:
-    """A counter that is finer leaves of the power shown what lies behind the work alone."""
+    """Power is shown behind the work alone, and a counter tells that of the work."""
     half = np.arange(0, 101, 0.5)
     fine = (0, 0, "energy", "amd-smi", half, 450 * half)
-    (row,) = energy(job([(0, 0)], [power(0, 0, seconds=range(102)), fine])).rows.to_pylist()
+    (row,) = energy(job([(0, 0)], [power(0, 0, seconds=range(101, 150)), fine])).rows.to_pylist()
     assert row["energy_j"] > 0
     assert row["peak_power_w"] == pytest.approx(row["mean_power_w"], rel=0.01)

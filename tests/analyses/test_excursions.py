@@ -397,3 +397,10 @@ def test_real_logs_without_any_work(log: str) -> None:
         assert (row["excursions"] > 0) == (row["peak_power_w"] > row["limit_w"])
     each = excursions(trace, limit_w=400.0)
     assert each.summary["above_j"] == pytest.approx(sum(each.rows["above_j"].to_pylist()))
+
+
+def test_watts_are_no_factor_of_the_limit() -> None:
+    trace = TraceBuilder().finish()
+    with pytest.raises(UsageError, match="factor of the limit") as refused:
+        excursions(trace, above=400.0)
+    assert "limit_w=400" in str(refused.value.hint)

@@ -31,6 +31,7 @@ def folder(tmp_path_factory):
 def test_by_rank(job) -> None:
     check_analysis(power, job)
     result = power(job)
+    assert "first start to the last end" in result.notes["window"]
     assert result.rows["rank"].to_pylist() == [0, 1]
     for row in result.rows.to_pylist():
         assert row["exponent_ratio"] == pytest.approx(

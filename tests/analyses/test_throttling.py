@@ -293,3 +293,9 @@ def test_all_analyses_tell_one_share(case: str) -> None:
         assert shares == pytest.approx([expected] * 3)
         if work:
             assert trace.nodes["throttle_share"].to_pylist() == pytest.approx([expected])
+
+
+@pytest.mark.parametrize("name", ["throttling", "traffic", "telemetry"])
+def test_the_window_where_there_is_no_gpu_work(name: str) -> None:
+    told = ci.analyze(TraceBuilder().finish(), name).notes["window"]
+    assert told == "all of the telemetry, as there is no GPU work in the trace"
