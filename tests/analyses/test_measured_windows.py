@@ -49,7 +49,7 @@ def test_real_windows_are_as_they_were_measured() -> None:
     assert found.rows["energy_by"].to_pylist() == ["windows"] * 4
     assert "between windows is not known" in found.notes["windows"]
     (whole,) = efficiency(trace, tokens=1000).rows.to_pylist()
-    assert (whole["gpus"], whole["gpus_unknown"]) == (4, 0)
+    assert (whole["gpus"], whole["gpus_without_power"]) == (4, 0)
     assert whole["energy_j"] == pytest.approx(sum(joules), rel=1e-12)
     assert whole["time_ns"] == pytest.approx(seconds * SECOND, abs=9)
     assert whole["j_per_token"] == pytest.approx(sum(joules) / 1000)
