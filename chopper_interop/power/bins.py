@@ -54,11 +54,6 @@ class Bins:
         found: Array = np.where(since < 0, since, since % (self.block * self.width_ns))
         return found
 
-    @property
-    def centres(self) -> Array:
-        """The middle of each, nanoseconds."""
-        return self.start_ns + self.width_ns // 2 + np.arange(self.count) * self.width_ns
-
 
 def bins(start_ns: int, end_ns: int, period_ns: int) -> Bins:
     """Bins over a window, fine enough for samples that are so far apart."""

@@ -35,7 +35,6 @@ class Reduced:
         graph = timing.graph
         varies = np.zeros(len(graph.after), bool)
         varies[varying] = True
-        self._varying = varying
         self._place, self._offset, first, src, lag, at_edge, kept = _reduced(
             graph.order, graph.first, graph.after, timing.lag_ns, timing.delay_ns, varies
         )
