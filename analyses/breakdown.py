@@ -15,13 +15,10 @@ from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from chopper_interop.activity.grouping import Groups
+    from chopper_interop.columns.types import Array
     from chopper_interop.dvfs.breakdown_terms import Terms
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 __all__ = ["breakdown"]
 

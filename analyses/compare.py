@@ -11,18 +11,16 @@ import pyarrow as pa
 
 from chopper_interop.activity import grouping, instances, windows
 from chopper_interop.columns import arrow, distributions, gather, intervals, stems
+from chopper_interop.columns.members import is_any
 from chopper_interop.errors import UsageError
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from chopper_interop.activity.instances import Instances
     from chopper_interop.columns.distributions import Distributions
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 __all__ = ["compare"]
 
@@ -195,7 +193,7 @@ class _Side:
 
 def _within(trace: Trace, rows: slice, start: Array, end: Array, *kinds: Kind) -> int:
     """Time in which work of these kinds runs within some windows."""
-    which = np.isin(trace.array("kind")[rows], [int(k) for k in kinds])
+    which = is_any(trace.array("kind")[rows], kinds)
     ts = trace.array("ts")[rows][which]
     begins, ends = intervals.union(ts, ts + trace.array("dur")[rows][which])
     upto = np.concatenate([[0], np.cumsum(ends - begins)])

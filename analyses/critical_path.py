@@ -17,13 +17,10 @@ from chopper_interop.timing.model import timing_of
 from chopper_interop.timing.paths import CLASSES
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.timing.critical import Path
     from chopper_interop.timing.model import Timing
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 __all__ = ["critical_path"]
 

@@ -18,16 +18,13 @@ from chopper_interop.result import Result
 from chopper_interop.timing.model import timing_of
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.dvfs.ideal import Durations, Lengths
     from chopper_interop.dvfs.sensitivity import Sensitivities
     from chopper_interop.dvfs.sensitivity_sources import Told
     from chopper_interop.dvfs.target_clocks import Target
     from chopper_interop.timing.spans import Spans
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 __all__ = ["dvfs"]
 

@@ -19,14 +19,11 @@ from chopper_interop.telemetry.names import POWER
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.fleet.places import Place
     from chopper_interop.power.excursions import Part
     from chopper_interop.telemetry.lines import Above, Lines
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 __all__ = ["excursions"]
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from chopper_interop.activity import gaps, grouping, host_waits, windows
 from chopper_interop.columns import arrow, gather
+from chopper_interop.columns.members import is_any
 from chopper_interop.communication import times as collective_times
 from chopper_interop.graph_chains import streams
 from chopper_interop.peers import idle as peers_idle
@@ -18,14 +19,11 @@ from chopper_interop.schemas.kinds import GPU_LANES, EdgeKind
 from chopper_interop.timing import latencies
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from chopper_interop.activity.grouping import Groups
     from chopper_interop.activity.host_waits import Waits
     from chopper_interop.activity.windows import Window
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 __all__ = ["idle"]
 
@@ -225,7 +223,7 @@ def _bound_by_launch(trace: Trace, rows: Array) -> Array:
     """
     ts, dur = trace.array("ts"), trace.array("dur")
     src, dst, kind = (trace.array(c, "edges") for c in ("src", "dst", "kind"))
-    on_gpu = np.isin(trace.array("kind", "lanes"), [int(k) for k in GPU_LANES])
+    on_gpu = is_any(trace.array("kind", "lanes"), GPU_LANES)
     before = streams(ts, dur, trace.array("lane"), on_gpu)
     told = latencies.of(trace, before)
     end = ts + dur

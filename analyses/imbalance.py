@@ -21,12 +21,10 @@ from chopper_interop.result import Result
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.fleet.places import Place
     from chopper_interop.trace import Trace
 
-    Array = npt.NDArray[Any]
     Row = dict[str, Any]
 
 __all__ = ["imbalance"]

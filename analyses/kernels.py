@@ -16,12 +16,10 @@ from chopper_interop.peers import kernels as peers_kernels
 from chopper_interop.result import Result
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from chopper_interop.activity.grouping import Groups
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
 
-    Array = npt.NDArray[Any]
     Columns = dict[str, Any]
 
 __all__ = ["kernels"]

@@ -13,13 +13,11 @@ from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from chopper_interop.activity.grouping import Groups
     from chopper_interop.activity.windows import Window
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
 
-    Array = npt.NDArray[Any]
     Columns = dict[str, Array]
 
 __all__ = ["launch"]

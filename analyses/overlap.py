@@ -26,14 +26,11 @@ from chopper_interop.result import Result
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy.typing as npt
-
     from chopper_interop.activity.beside import Beside
     from chopper_interop.activity.pieces import Pieces
     from chopper_interop.activity.windows import Window
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 __all__ = ["overlap"]
 

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from chopper_interop.activity import windows
+from chopper_interop.columns.members import is_any
 from chopper_interop.errors import UsageError
 from chopper_interop.power import model as power_model
 from chopper_interop.power.clock import FOLLOWED
@@ -272,7 +273,7 @@ def _untold(
         for rank in set(gpu.ranks) - known:
             reasons.setdefault(power_model.why_not(trace, gpu), []).append(rank)
     seen = {rank for gpu in found for rank in gpu.ranks}
-    work = np.isin(trace.array("kind"), [int(k) for k in GPU_WORK])
+    work = is_any(trace.array("kind"), GPU_WORK)
     for rank in chosen:
         if rank not in seen:
             rows = trace.rank_rows[rank]

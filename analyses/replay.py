@@ -11,6 +11,7 @@ import pyarrow as pa
 from chopper_interop.activity import counterparts, windows
 from chopper_interop.columns import arrow, gather, numbered
 from chopper_interop.columns.compiled import jit
+from chopper_interop.columns.members import is_any
 from chopper_interop.errors import UsageError
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import EdgeKind
@@ -18,12 +19,9 @@ from chopper_interop.timing import loops as timing_loops
 from chopper_interop.timing import steps as step_timing
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.timing.steps import StepTiming
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 __all__ = ["replay"]
 
@@ -420,7 +418,7 @@ def _whose(trace: Trace, model: StepTiming, edges: Array) -> tuple[list[dict[str
     node = np.append(model.timing.graph.node, np.full(len(model.steps), -1))
     src, after, kind = model.src[edges], model.after[edges], model.kind[edges]
     owner = node[after].astype(np.int64)
-    chain = np.isin(kind, [int(k) for k in _ON_LANES])
+    chain = is_any(kind, _ON_LANES)
     meets = src < len(model.timing.graph)
     meets[meets] = model.timing.meets[src[meets]]
     inside = chain & ~meets

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from chopper_interop.activity import counterparts, grouping, windows
 from chopper_interop.columns import arrow, intervals
+from chopper_interop.columns.members import is_any
 from chopper_interop.errors import UsageError
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import Kind
@@ -18,12 +19,9 @@ from chopper_interop.timing.model import timing_of
 from chopper_interop.timing.reduced import Reduced
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.timing.model import Timing
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 __all__ = ["stragglers"]
 
@@ -145,7 +143,7 @@ def _conventions(threshold: float) -> dict[str, str]:
 
 def _counted(trace: Trace, iterations: list[int]) -> Array:
     """Rows of the operations of these steps."""
-    which = np.isin(trace.array("kind"), [int(k) for k in (*_COMPUTE, *_COPY)])
+    which = is_any(trace.array("kind"), (*_COMPUTE, *_COPY))
     if not iterations:
         return np.empty(0, np.int64)
     step = arrow.numbers(trace.nodes["iteration"], -1)
@@ -254,7 +252,7 @@ def _times_others(times: Array) -> Array:
 
 
 def _compute(trace: Trace, counted: Array, place: Array, size: int) -> list[int]:
-    which = np.isin(trace.array("kind")[counted], [int(k) for k in _COMPUTE])
+    which = is_any(trace.array("kind")[counted], _COMPUTE)
     ts, dur = trace.array("ts"), trace.array("dur")
     found = []
     for k in range(size):

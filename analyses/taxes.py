@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from chopper_interop.activity import round_trips, windows
 from chopper_interop.columns import gather, intervals
+from chopper_interop.columns.members import is_any
 from chopper_interop.communication import times as collective_times
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, EdgeKind, Kind
@@ -17,12 +18,9 @@ from chopper_interop.timing import spans
 from chopper_interop.timing.model import timing_of
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from chopper_interop.activity.windows import Window
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 __all__ = ["taxes"]
 
@@ -49,8 +47,8 @@ _CONVENTIONS = {
 }
 
 
-_IS_CALL = np.isin(np.arange(256), [int(k) for k in CALLS])
-_IS_WORK = np.isin(np.arange(256), [int(k) for k in GPU_WORK])
+_IS_CALL = is_any(np.arange(256), CALLS)
+_IS_WORK = is_any(np.arange(256), GPU_WORK)
 
 
 @dataclass(frozen=True)

@@ -21,14 +21,11 @@ from chopper_interop.series.told import conventions, notes
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.series.figures import Figures
     from chopper_interop.series.samples import Series
     from chopper_interop.series.stretches import By
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 __all__ = ["telemetry"]
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from chopper_interop.activity import pieces, windows
 from chopper_interop.columns import arrow, gather
+from chopper_interop.columns.members import is_any
 from chopper_interop.peers import temporal as peers
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import GPU_WORK
@@ -16,13 +17,10 @@ from chopper_interop.schemas.kinds import GPU_WORK
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy.typing as npt
-
     from chopper_interop.activity.pieces import Cells, Pieces
     from chopper_interop.activity.windows import Window
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 __all__ = ["temporal"]
 
@@ -114,7 +112,7 @@ def temporal(
 
 def _at_work(trace: Trace) -> set[int]:
     """Ranks with any work on GPUs: of one without, idle time says nothing."""
-    work = np.isin(trace.array("kind"), [int(k) for k in GPU_WORK])
+    work = is_any(trace.array("kind"), GPU_WORK)
     return {rank for rank, rows in trace.rank_rows.items() if work[rows].any()}
 
 

@@ -20,16 +20,13 @@ from chopper_interop.telemetry.throttle_causes import ANY, HOLDING, METHODS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.series.figures import Figures
     from chopper_interop.series.samples import Place, Series
     from chopper_interop.series.stretches import By
     from chopper_interop.telemetry.samples import Samples
     from chopper_interop.telemetry.throttle_causes import Share
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 __all__ = ["throttling"]
 

@@ -17,14 +17,11 @@ from chopper_interop.series.told import conventions, notes
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.series.figures import Figures
     from chopper_interop.series.link_traffic import Told
     from chopper_interop.series.stretches import By, Stretches
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 __all__ = ["traffic"]
 

@@ -17,14 +17,11 @@ from chopper_interop.timing import paths, spans
 from chopper_interop.timing.model import timing_of
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.dvfs.changes import Change
     from chopper_interop.timing.model import Timing
     from chopper_interop.timing.spans import Spans
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 __all__ = ["what_if"]
 

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from chopper_interop.columns.interning import Interned
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Text, Trace
 
-    Array = npt.NDArray[Any]
     Bytes = npt.NDArray[np.uint8]
 
 _CAPACITY = 4096

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from chopper_interop.columns import arrow, nest
+from chopper_interop.columns.members import is_any
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.kinds import LaneKind
 from chopper_interop.schemas.meta import Meta
@@ -18,9 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import TypeAlias
 
-    import numpy.typing as npt
+    from chopper_interop.columns.types import Array
 
-    Array = npt.NDArray[Any]
     Column: TypeAlias = Array | pa.Array | pa.ChunkedArray | int | float | str
 
 NESTING = (LaneKind.THREAD, LaneKind.GPU_ANNOTATION)
@@ -296,7 +296,7 @@ def _sorted_nodes(nodes: pa.Table, lanes: pa.Table) -> tuple[pa.Table, Array]:
     new_row = np.empty(len(order), np.int32)
     new_row[order] = np.arange(len(order), dtype=np.int32)
     nodes = arrow.take(nodes, order)
-    nests = np.isin(arrow.numbers(lanes["kind"]), [int(k) for k in NESTING])
+    nests = is_any(arrow.numbers(lanes["kind"]), NESTING)
     parent = nest.parents(arrow.numbers(nodes["lane"]), ts[order], dur[order], nests)
     return arrow.replaced(nodes, "parent", parent), new_row
 

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chopper_interop.columns import gather
+from chopper_interop.columns.members import is_any
 from chopper_interop.errors import UsageError
 from chopper_interop.graph_chains import (
     behind,
@@ -40,11 +41,9 @@ from chopper_interop.schemas.kinds import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
 
-    Array = npt.NDArray[Any]
     Edges = tuple[Array, Array, Array]
 
 _MOMENTS = {int(kind): ends for kind, ends in MOMENTS.items()}
@@ -100,7 +99,7 @@ class Graph:
     @cached_property
     def fixed(self) -> Array:
         """Which edges are dependencies; the others were observed in this run (`kinds.OBSERVED`)."""
-        return ~np.isin(self.kind, [int(k) for k in OBSERVED])
+        return ~is_any(self.kind, OBSERVED)
 
     @cached_property
     def gap_ns(self) -> Array:
@@ -278,7 +277,7 @@ def _lanes(trace: Trace) -> tuple[Array, Array, Array, Array]:
 def _stored(trace: Trace, wanted: set[EdgeKind]) -> Edges:
     src, dst, kind = (trace.array(c, "edges") for c in ("src", "dst", "kind"))
     if len(wanted) < len(EdgeKind):
-        chosen = np.isin(kind, [int(k) for k in wanted])
+        chosen = is_any(kind, wanted)
         src, dst, kind = src[chosen], dst[chosen], kind[chosen]
     return src, dst, kind
 
@@ -299,7 +298,7 @@ def _chain(trace: Trace, kind: EdgeKind, behind: Array | None = None) -> Edges:
 
 
 def _is_gpu(trace: Trace) -> Array:
-    return np.isin(trace.array("kind", "lanes"), [int(k) for k in GPU_LANES])
+    return is_any(trace.array("kind", "lanes"), GPU_LANES)
 
 
 def _of_kind(src: Array, dst: Array, kind: EdgeKind) -> Edges:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,9 +12,7 @@ from chopper_interop.columns.compiled import jit
 from chopper_interop.schemas.kinds import EdgeKind
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Array = npt.NDArray[Any]
+    from chopper_interop.columns.types import Array
 
 _ROUNDING_NS = 1_000
 """Work on one stream may seem to begin this much before the work ahead of it has ended: clocks of

@@ -9,18 +9,16 @@ keep to it make no circle.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop.columns.members import is_any
 from chopper_interop.schemas.kinds import GPU_WORK, MOMENTS, EdgeKind, Moment
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 _ENDS = (Moment.END, Moment.START)
 
@@ -54,7 +52,7 @@ def _place(trace: Trace, node: Array, moment: Moment) -> tuple[Array, Array, Arr
     node = node.astype(np.int64)
     if moment == Moment.START:
         return ts, np.full(len(node), 2), node, np.zeros(len(node), np.int64)
-    on_gpu = np.isin(trace.array("kind")[node], [int(k) for k in GPU_WORK])
+    on_gpu = is_any(trace.array("kind")[node], GPU_WORK)
     lasted = dur > 0
     when = np.where(lasted, np.where(on_gpu, 0, 1), 2)
     return ts + dur, when, np.where(lasted, -node, node), np.ones(len(node), np.int64)

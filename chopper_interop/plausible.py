@@ -7,19 +7,17 @@ check here is over columns and looks at GPU work only, or at starts.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop.columns.members import is_any
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, EdgeKind, Kind, LaneKind
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 FAR_OFF = Fault(
     "start-far-off",
@@ -96,7 +94,7 @@ def _starts(trace: Trace, issues: IssueLog) -> None:
 
 def _durations(trace: Trace, issues: IssueLog) -> None:
     long = np.flatnonzero(trace.array("dur") >= FAR_NS)
-    wrong = long[np.isin(trace.array("kind")[long], [int(k) for k in (*GPU_WORK, *CALLS)])]
+    wrong = long[is_any(trace.array("kind")[long], (*GPU_WORK, *CALLS))]
     if wrong.size:
         issues.add(TOO_LONG, len(wrong), _example(trace, int(wrong[0])))
 

@@ -16,11 +16,8 @@ from chopper_interop.columns import arrow
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 
 def rows(trace: Trace, name: str) -> Array:

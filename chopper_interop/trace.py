@@ -25,13 +25,12 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     import networkx as nx
-    import numpy.typing as npt
     import pandas as pd
 
+    from chopper_interop.columns.types import Array
     from chopper_interop.graph import Graph
     from chopper_interop.schemas.meta import Meta
 
-    Array = npt.NDArray[Any]
     Made = TypeVar("Made")
 
 
@@ -167,6 +166,61 @@ class Trace:
         if column not in self.nodes.column_names:
             return np.full(self.nodes.num_rows, None, dtype=object)
         return arrow.objects(self.nodes[column])
+
+    def has(self, column: str) -> bool:
+        """Whether the nodes have this column."""
+        return column in self.nodes.column_names
+
+    def known(self, column: str) -> Array:
+        """Mark the nodes with a value in this column; none where the column is absent."""
+        if not self.has(column):
+            return np.zeros(self.nodes.num_rows, np.bool_)
+        return arrow.known(self.nodes[column])
+
+    def integers(self, column: str, rows: Array | None = None, *, unknown: int = -1) -> Array:
+        """Integers of a column, of a dictionary column its codes.
+
+        Parameters
+        ----------
+        column
+            Name of a nodes column, which may be absent.
+        rows
+            Nodes, all if None.
+        unknown
+            What stands for null, and for all of an absent column.
+
+        Returns
+        -------
+        Array
+            int64, one a node.
+        """
+        if not self.has(column):
+            count = self.nodes.num_rows if rows is None else len(rows)
+            return np.full(count, unknown, np.int64)
+        values = arrow.numbers(self.nodes[column], unknown)
+        return (values if rows is None else values[rows]).astype(np.int64)
+
+    def reals(self, column: str, rows: Array | None = None) -> Array:
+        """Numbers of a column as float64, NaN where unknown or where the column is absent."""
+        if not self.has(column):
+            return np.full(self.nodes.num_rows if rows is None else len(rows), np.nan)
+        values = arrow.numbers(self.nodes[column]).astype(np.float64)
+        values = np.where(arrow.known(self.nodes[column]), values, np.nan)
+        return values if rows is None else values[rows]
+
+    def texts(self, column: str, rows: Array | None = None) -> tuple[Array, tuple[str, ...]]:
+        """Codes of a dictionary column, -1 where unknown, and the texts that they stand for."""
+        if not self.has(column):
+            return self.integers(column, rows), ()
+        names = arrow.flat(self.nodes[column]).dictionary.to_pylist()
+        return self.integers(column, rows), tuple(names)
+
+    def is_text(self, column: str, texts: Iterable[str], rows: Array | None = None) -> Array:
+        """Mark the nodes with one of these texts in a dictionary column, which may be absent."""
+        codes, names = self.texts(column, rows)
+        wanted = set(texts)
+        chosen = np.array([*(name in wanted for name in names), False])
+        return chosen[codes]
 
     def args(self, node: int) -> dict[str, Any]:
         """What the source said of a node beyond the hub's columns; empty if no proper JSON."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -11,12 +11,9 @@ import pyarrow as pa
 from chopper_interop.columns import arrow
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.schemas.meta import Rank
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 
 def renumbered(trace: Trace, keep: Array, ranks: dict[int, Rank], tool: str) -> Trace:

@@ -8,7 +8,7 @@ what that does not know keeps its name.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -36,13 +36,11 @@ from chopper_interop.schemas.meta import Device, Meta, Source
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.converters.amd_smi_recorder_clocks import Clocks
     from chopper_interop.converters.telemetry_names import Name
     from chopper_interop.trace import Trace
 
-    Array = npt.NDArray[Any]
     Readings = list[telemetry_values.Reading]
 
 NO_CLOCK = Fault(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,10 +12,9 @@ from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas.meta import BOOTTIME, Offset
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
     import pyarrow as pa
 
-    Array = npt.NDArray[Any]
+    from chopper_interop.columns.types import Array
 
 FAR_CLOCK = Fault(
     "sample-clock-far",

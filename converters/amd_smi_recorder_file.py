@@ -18,11 +18,8 @@ from chopper_interop.errors import ReadError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.issues import IssueLog
-
-    Array = npt.NDArray[Any]
 
 REALTIME, MONOTONIC, BOOTTIME = "realtime_ns", "monotonic_ns", "boottime_ns"
 """Clocks that the recorder reads for each row."""

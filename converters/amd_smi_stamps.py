@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,13 +21,9 @@ from chopper_interop.schemas.meta import REALTIME, Device, Meta, Source
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import numpy.typing as npt
-
     from chopper_interop.converters.telemetry_cells import Cell, Rows
     from chopper_interop.converters.telemetry_given import Given
     from chopper_interop.issues import IssueLog
-
-    Array = npt.NDArray[Any]
 
 READING_NS = 10_000_000
 """A row's values are read this long around its stamp: 6 ms a GPU on eight MI355X."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,11 +25,8 @@ from chopper_interop.registry import Converter
 from chopper_interop.schemas.meta import COMPUTED, Meta, Rank, Source
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 BY_NAME = Fault(
     "sim-kinds-by-name",

@@ -19,9 +19,7 @@ from chopper_interop.columns import arrow, gather
 from chopper_interop.issues import Fault, IssueLog, Severity
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Array = npt.NDArray[Any]
+    from chopper_interop.columns.types import Array
 
 BROKEN = Fault(
     "sim-line-broken",

@@ -6,7 +6,7 @@ PyTorch's profiler. With the ETs that were simulated nothing of this is needed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow.compute as pc
@@ -16,12 +16,9 @@ from chopper_interop.schemas.chakra import NodeType
 from chopper_interop.schemas.kinds import Kind, LaneKind
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from chopper_interop.build import TraceBuilder
+    from chopper_interop.columns.types import Array
     from chopper_interop.converters.astra_sim_log import Run
-
-    Array = npt.NDArray[Any]
 
 _BY_TYPE = {
     NodeType.MEM_LOAD: Kind.MEMCPY,

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from chopper_interop.columns import arrow
+from chopper_interop.columns.members import is_any
 from chopper_interop.converters.chakra_encode import (
     BOOL_VAL,
     DOUBLE_VAL,
@@ -21,12 +22,10 @@ from chopper_interop.schemas.chakra import NodeType
 from chopper_interop.schemas.kinds import GPU_LANES, Kind, LaneKind
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.converters.chakra_plan import Plan
     from chopper_interop.trace import Trace
 
-    Array = npt.NDArray[Any]
     Values = tuple[Array, Array]
 
 GAP_NAME = "host gap"
@@ -104,7 +103,7 @@ def _numbers(trace: Trace, plan: Plan, comms: dict[str, Array]) -> dict[str, tup
     always = np.ones(len(plan.row), np.bool_)
     lane = trace.array("lane")
     lane_kind, lane_number = (trace.array(c, "lanes")[lane] for c in ("kind", "number"))
-    streams = np.isin(lane_kind, [int(k) for k in GPU_LANES])
+    streams = is_any(lane_kind, GPU_LANES)
     typed = comms["node_type"]
     p2p = np.isin(typed, (NodeType.COMM_SEND, NodeType.COMM_RECV))
     device = trace.array("device", "lanes")[lane].astype(np.int64)

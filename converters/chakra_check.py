@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop.columns import gather
+from chopper_interop.columns.members import is_any
 from chopper_interop.converters import chakra_run
 from chopper_interop.converters.chakra_decode import REAL_FIELDS, TEXT_FIELDS, EtFile, decode
 from chopper_interop.errors import ReadError
@@ -25,9 +26,7 @@ from chopper_interop.schemas.chakra import CommType, NodeType
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import numpy.typing as npt
-
-    Array = npt.NDArray[Any]
+    from chopper_interop.columns.types import Array
 
 JOINED = (CommType.ALL_REDUCE, CommType.ALL_GATHER, CommType.REDUCE_SCATTER, CommType.ALL_TO_ALL)
 TIMED = (CommType.BROADCAST,)
@@ -267,13 +266,13 @@ def _check_comms(name: str, et: EtFile, rank: int, ranks: int, findings: Finding
             findings.found.append(Finding(name, what, len(rows), _example(et, rows), stops))
 
     p2p = np.isin(et.type, _P2P)
-    comm = np.isin(et.type, [int(t) for t in _COMM])
+    comm = is_any(et.type, _COMM)
     on_host = integers(et, "is_cpu_op", 0) != 0
     fault(np.flatnonzero(comm & on_host), "communication with is_cpu_op, which ASTRA-sim refuses")
     collective = et.type == NodeType.COMM_COLL
     kind, size = integers(et, "comm_type", -1), integers(et, "comm_size", -1)
     fault(np.flatnonzero(collective & (kind < 0)), "collectives without comm_type")
-    runnable = np.isin(kind, [int(k) for k in (*JOINED, *TIMED)])
+    runnable = is_any(kind, (*JOINED, *TIMED))
     fault(
         np.flatnonzero(collective & (kind >= 0) & ~runnable),
         "collectives of a kind that ASTRA-sim does not support (reduce, gather, scatter, barrier)",
@@ -340,7 +339,7 @@ def _check_groups(ets: list[EtFile], groups: dict[str, list[int]], findings: Fin
     sequences: dict[str, dict[int, list[tuple[int, int]]]] = {}
     for rank, et in enumerate(ets):
         kind, size = integers(et, "comm_type", -1), integers(et, "comm_size", -1)
-        joined = (et.type == NodeType.COMM_COLL) & np.isin(kind, [int(k) for k in JOINED])
+        joined = (et.type == NodeType.COMM_COLL) & is_any(kind, JOINED)
         rows = np.flatnonzero(joined)
         rows = rows[np.argsort(et.id[rows])]
         for row, name in zip(rows.tolist(), group_names(et, rows), strict=True):
@@ -511,7 +510,7 @@ def _behaviour(et: EtFile, numbers: dict[str, int]) -> tuple[Array, ...]:
     slot = np.where(on_host, chakra_run.HOST, np.where(comm, chakra_run.COMM, chakra_run.COMPUTE))
     slot[et.type == NodeType.COMM_RECV] = chakra_run.NO_SLOT
     kind = integers(et, "comm_type", -1)
-    joined = (et.type == NodeType.COMM_COLL) & np.isin(kind, [int(k) for k in JOINED])
+    joined = (et.type == NodeType.COMM_COLL) & is_any(kind, JOINED)
     role = np.where(joined, chakra_run.JOINED, chakra_run.PLAIN)
     role[et.type == NodeType.COMM_SEND] = chakra_run.SEND
     role[et.type == NodeType.COMM_RECV] = chakra_run.RECEIVE

@@ -12,18 +12,16 @@ import numpy as np
 import pyarrow as pa
 
 from chopper_interop.columns import arrow, gather
+from chopper_interop.columns.members import is_any
 from chopper_interop.converters.chakra_values import has, integers, reals, value
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.chakra import CommType, NodeType
 from chopper_interop.schemas.kinds import Collective, Kind, LaneKind
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from chopper_interop.build import TraceBuilder
+    from chopper_interop.columns.types import Array
     from chopper_interop.converters.chakra_decode import EtFile
-
-    Array = npt.NDArray[Any]
 
 _NAMES = {
     CommType.ALL_REDUCE: Collective.ALL_REDUCE,
@@ -45,7 +43,7 @@ def kinds(et: EtFile) -> Array:
     on_host = integers(et, "is_cpu_op", 0) != 0
     kind = np.where(on_host, int(Kind.CPU_OP), int(Kind.KERNEL))
     comm = (NodeType.COMM_COLL, NodeType.COMM_SEND, NodeType.COMM_RECV)
-    kind[np.isin(et.type, [int(t) for t in comm]) & ~on_host] = Kind.COMM
+    kind[is_any(et.type, comm) & ~on_host] = Kind.COMM
     kind[np.isin(et.type, (NodeType.MEM_LOAD, NodeType.MEM_STORE))] = Kind.MEMCPY
     kind[et.type == NodeType.INVALID] = Kind.OTHER
     codes, texts = et.texts("kind")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,11 +10,8 @@ from chopper_interop.columns import gather
 from chopper_interop.issues import Fault, IssueLog, Severity
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.converters.chakra_decode import EtFile
-
-    Array = npt.NDArray[Any]
 
 DANGLING = Fault(
     "et-dependency-dangling",

@@ -6,7 +6,7 @@ both of Chakra's feeders read.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,8 @@ from chopper_interop.files.wire import FIXED64, LENGTH, VARINT, fixed64, tag, va
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    Array = npt.NDArray[Any]
+    from chopper_interop.columns.types import Array
+
     Bytes = npt.NDArray[np.uint8]
 
 _ID, _NAME, _TYPE = tag(1, VARINT), tag(2, LENGTH), tag(3, VARINT)

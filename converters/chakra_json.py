@@ -20,9 +20,7 @@ from chopper_interop.schemas.chakra import NodeType, message
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import numpy.typing as npt
-
-    Array = npt.NDArray[Any]
+    from chopper_interop.columns.types import Array
 
 MALFORMED = Fault(
     "et-json-malformed",

@@ -17,9 +17,8 @@ from chopper_interop.schemas.chakra import CommType, NodeType, message
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import numpy.typing as npt
+    from chopper_interop.columns.types import Array
 
-    Array = npt.NDArray[Any]
     Fields = list[tuple[int, int, int | bytes]]
 
 _VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5

@@ -24,15 +24,13 @@ import numpy as np
 
 from chopper_interop.columns import gather
 from chopper_interop.columns.compiled import jit
+from chopper_interop.columns.members import is_any
 from chopper_interop.converters import chakra_schedule as schedule
 from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind, Kind, LaneKind
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 HOST_KINDS = (Kind.CPU_OP, Kind.ANNOTATION, Kind.RUNTIME, Kind.DRIVER, Kind.API)
 """Kinds of host operations that become nodes; Python frames only say who called these."""
@@ -89,7 +87,7 @@ def plan(trace: Trace, *, host: bool, origin_ns: int) -> Plan:
         When the job starts, on the trace's `ts` axis: before that nothing is simulated.
     """
     kind, ts, dur = (trace.array(c) for c in ("kind", "ts", "dur"))
-    gpu = np.flatnonzero(np.isin(kind, [int(k) for k in GPU_WORK]))
+    gpu = np.flatnonzero(is_any(kind, GPU_WORK))
     ts = ts - origin_ns
     hosted = _host_rows(trace) if host else np.empty(0, np.int64)
     launch = _launches(trace, hosted)[gpu]
@@ -186,7 +184,7 @@ def _positions(
     """Edges of these kinds, as places among the rows of sources and of destinations."""
     place = np.full((2, trace.nodes.num_rows), -1, np.int64)
     place[0, src_rows], place[1, dst_rows] = np.arange(len(src_rows)), np.arange(len(dst_rows))
-    drawn = np.isin(trace.array("kind", "edges"), [int(k) for k in kinds])
+    drawn = is_any(trace.array("kind", "edges"), kinds)
     src, dst = (
         place[side][trace.array(c, "edges")[drawn]] for side, c in enumerate(("src", "dst"))
     )
@@ -247,20 +245,20 @@ def _calls(launch: Array, hosted: Array, start: Array, host_ts: Array, host_dur:
 def holds(trace: Trace, *, host: bool) -> bool:
     """Whether a plan would hold any node."""
     kinds = GPU_WORK + (HOST_KINDS if host else ())
-    return bool(np.isin(trace.array("kind"), [int(k) for k in kinds]).any())
+    return bool(is_any(trace.array("kind"), kinds).any())
 
 
 def first_start(trace: Trace, *, host: bool) -> int:
     """When the first node that a plan would hold starts."""
     kinds = GPU_WORK + (HOST_KINDS if host else ())
-    ts = trace.array("ts")[np.isin(trace.array("kind"), [int(k) for k in kinds])]
+    ts = trace.array("ts")[is_any(trace.array("kind"), kinds)]
     return int(ts.min()) if ts.size else 0
 
 
 def _host_rows(trace: Trace) -> Array:
     """Host operations, in order of start; those of the profiler's own lanes are none."""
     threads = trace.array("kind", "lanes") == LaneKind.THREAD
-    kinds = np.isin(trace.array("kind"), [int(k) for k in HOST_KINDS])
+    kinds = is_any(trace.array("kind"), HOST_KINDS)
     return np.flatnonzero(kinds & threads[trace.array("lane")])
 
 

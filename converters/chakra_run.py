@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from chopper_interop.columns.compiled import jit
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Array = npt.NDArray[Any]
+    from chopper_interop.columns.types import Array
 
 HOST, COMPUTE, COMM, NO_SLOT = 0, 1, 2, 3
 PLAIN, JOINED, SEND, RECEIVE = 0, 1, 2, 3

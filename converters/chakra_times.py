@@ -21,11 +21,8 @@ from chopper_interop.issues import Fault, IssueLog, Severity
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.converters.chakra_decode import EtFile
-
-    Array = npt.NDArray[Any]
 
 SCHEDULED = Fault(
     "et-times-scheduled",

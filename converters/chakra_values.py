@@ -12,11 +12,8 @@ from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas.chakra import message
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.converters.chakra_decode import EtFile
-
-    Array = npt.NDArray[Any]
 
 OTHER_TYPE = Fault(
     "et-attribute-type",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from chopper_interop.build import TraceBuilder
 from chopper_interop.converters import charllm_tables as tables
@@ -23,11 +23,7 @@ from chopper_interop.schemas.meta import Device, Meta, Rank, Source
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import numpy.typing as npt
-
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 _LINE = re.compile(
     rb"\s*(\d{10}(?:\.\d*)?)[ \t]*,[ \t]*([-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|N/A|nan|None)"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,12 +13,9 @@ from chopper_interop.converters.telemetry_limits import note_impossible
 from chopper_interop.issues import Fault, IssueLog, Severity
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from chopper_interop.build import TraceBuilder
+    from chopper_interop.columns.types import Array
     from chopper_interop.converters.charllm_file import File
-
-    Array = npt.NDArray[Any]
 
 SOURCE = "charllm"
 READING_NS = 25_000_000

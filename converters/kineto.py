@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chopper_interop import plausible
 from chopper_interop.build import TraceBuilder
 from chopper_interop.columns import arrow
+from chopper_interop.columns.members import is_any
 from chopper_interop.converters import (
     kineto_comms,
     kineto_devices,
@@ -42,14 +43,12 @@ from chopper_interop.schemas.names import COMM_KERNEL
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import numpy.typing as npt
     import pyarrow as pa
 
+    from chopper_interop.columns.types import Array
     from chopper_interop.converters.kineto_events import TraceFile
     from chopper_interop.schemas.meta import Rank
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 NO_TIME = Fault(
     "event-without-time", Severity.LOSS, "Events without a start were left out.", events=True
@@ -180,7 +179,7 @@ def _add_nodes(
     rows = file.rows[chosen]
     kind = _kinds(file, chosen, issues)
     correlation = _correlations(file, chosen, kind, fused=owners.fused)
-    on_device = np.isin(kind, [int(k) for k in ON_DEVICE])
+    on_device = is_any(kind, ON_DEVICE)
     builder.nodes(
         kind=kind,
         name=_names(file, rows["name"]),
@@ -233,7 +232,7 @@ def _durations(file: TraceFile, chosen: Array, issues: IssueLog) -> Array:
 
 def _correlations(file: TraceFile, chosen: Array, kind: Array, *, fused: bool) -> Array:
     """Correlation ids of calls and GPU work; a fused file keeps the original ones aside."""
-    tied = np.isin(kind, [int(k) for k in (*CALLS, *GPU_WORK, Kind.GPU_SYNC)])
+    tied = is_any(kind, (*CALLS, *GPU_WORK, Kind.GPU_SYNC))
     keys = ("correlation_raw", "correlation") if fused else ("correlation",)
     values, found = file.numbers(chosen[tied], *keys)
     best = np.full(values.shape[1], -1, np.int64)

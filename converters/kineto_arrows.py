@@ -7,19 +7,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop.columns import gather
+from chopper_interop.columns.members import is_any
 from chopper_interop.converters.kineto_tables import LAUNCH_FLOWS
 from chopper_interop.files.jsonscan import HAS_TS
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, LaneKind
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.converters.kineto_events import TraceFile
     from chopper_interop.converters.kineto_ranks import Owners
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 UNBOUND = Fault(
     "launch-arrow-unbound",
@@ -54,7 +52,7 @@ def drawn(trace: Trace, file: TraceFile, owners: Owners, issues: IssueLog) -> Ar
 
 def _call_around(trace: Trace, file: TraceFile, owners: Owners, rows: Array) -> Array:
     """The call that runs where each arrow begins, the last to start; -1 if none does."""
-    calls = np.flatnonzero(np.isin(trace.array("kind"), [int(k) for k in CALLS]))
+    calls = np.flatnonzero(is_any(trace.array("kind"), CALLS))
     lanes = {
         (lane["rank"], lane["number"]): row
         for row, lane in enumerate(trace.lanes.to_pylist())
@@ -73,7 +71,7 @@ def _call_around(trace: Trace, file: TraceFile, owners: Owners, rows: Array) -> 
 
 def _work_at(trace: Trace, file: TraceFile, owners: Owners, rows: Array) -> Array:
     """The GPU work that starts where each arrow ends; -1 if none does, or several."""
-    work = np.flatnonzero(np.isin(trace.array("kind"), [int(k) for k in GPU_WORK]))
+    work = np.flatnonzero(is_any(trace.array("kind"), GPU_WORK))
     lanes = {
         (lane["rank"], lane["device"], lane["number"]): row
         for row, lane in enumerate(trace.lanes.to_pylist())

@@ -7,7 +7,7 @@ is above 0 in the backward pass; see `autograd_numbers`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,11 +17,8 @@ from chopper_interop.schemas.kinds import Kind
 from chopper_interop.structure import autograd_numbers
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 BY_NUMBER = Fault(
     "fwdbwd-by-number",

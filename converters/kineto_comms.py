@@ -26,13 +26,12 @@ from chopper_interop.schemas.dtypes import element_bytes
 from chopper_interop.schemas.kinds import Collective, Kind
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
     import pyarrow as pa
 
+    from chopper_interop.columns.types import Array
     from chopper_interop.converters.kineto_events import TraceFile
     from chopper_interop.trace import Trace
 
-    Array = npt.NDArray[Any]
     Facts = dict[str, Any]
 
 UNTYPED = Fault(

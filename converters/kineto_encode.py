@@ -8,7 +8,7 @@ written by others.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    Array = npt.NDArray[Any]
+    from chopper_interop.columns.types import Array
+
     Bytes = npt.NDArray[np.uint8]
 
 DONE, NO_ROOM, IMPROPER = 0, 1, 2

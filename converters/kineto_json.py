@@ -28,6 +28,7 @@ import numpy as np
 
 from chopper_interop import progress
 from chopper_interop.columns import arrow
+from chopper_interop.columns.members import is_any
 from chopper_interop.converters import kineto_encode as encode
 from chopper_interop.converters import kineto_links, kineto_samples
 from chopper_interop.converters.kineto_header import head, tail
@@ -47,11 +48,8 @@ from chopper_interop.schemas.kinds import CALLS, GPU_WORK, EdgeKind, Kind
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 UNDRAWN = Fault(
     "edges-without-arrow",
@@ -361,11 +359,11 @@ def _correlations(trace: Trace) -> Array:
     """
     correlation = trace.array("correlation").copy()
     kind = trace.array("kind")
-    tied = np.isin(kind, [int(k) for k in TIED])
+    tied = is_any(kind, TIED)
     correlation[~tied] = -1
     call = trace.launch
-    work = np.flatnonzero(np.isin(kind, [int(k) for k in GPU_WORK]))
-    of_call = np.isin(kind, [int(k) for k in CALLS])
+    work = np.flatnonzero(is_any(kind, GPU_WORK))
+    of_call = is_any(kind, CALLS)
     rank = trace.array("rank")
     told = (call[work] >= 0) & of_call[call[work]] & (rank[work] == rank[call[work]])
     wanted = np.where(told, call[work], -1)

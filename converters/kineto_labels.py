@@ -8,7 +8,7 @@ steps, names scopes, overlap analyses) are no work of the device's.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,11 +16,7 @@ from chopper_interop.columns import gather
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from chopper_interop.converters.kineto_events import TraceFile
-
-    Array = npt.NDArray[Any]
 
 PLACES: tuple[tuple[str, str, Kind], ...] = (
     (r"/device:", r"Stream\b", Kind.KERNEL),

@@ -7,17 +7,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop.columns import gather
+from chopper_interop.columns.members import is_any
 from chopper_interop.converters import kineto_ranks
 from chopper_interop.converters.kineto_numbers import in_reach
 from chopper_interop.schemas.kinds import Kind, LaneKind
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from chopper_interop.build import TraceBuilder
+    from chopper_interop.columns.types import Array
     from chopper_interop.converters.kineto_events import TraceFile
-
-    Array = npt.NDArray[Any]
 
 _DEVICE_LANES = {
     int(Kind.GPU_ANNOTATION): LaneKind.GPU_ANNOTATION,
@@ -46,7 +44,7 @@ def lanes(
     number[on_device] = np.where(found[1], values[1], number[on_device])
     rank = owners.rank[chosen].astype(np.int64)
     lane_kind = np.full(len(chosen), int(LaneKind.THREAD), np.int64)
-    profiler = np.isin(kind, [int(k) for k in _PROFILER_KINDS]) | (rows["pid"] <= _LABELLED)
+    profiler = is_any(kind, _PROFILER_KINDS) | (rows["pid"] <= _LABELLED)
     lane_kind[profiler & ~on_device] = LaneKind.PROFILER
     lane_kind[on_device] = LaneKind.STREAM
     for of_kind, lane in _DEVICE_LANES.items():

@@ -29,9 +29,9 @@ from chopper_interop.schemas.kinds import Kind
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
 
-    Array = npt.NDArray[Any]
     Bytes = npt.NDArray[np.uint8]
 
 SWAPPED = Fault(

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop.columns.members import is_any
 from chopper_interop.converters import kineto_arrows, kineto_backward
 from chopper_interop.files.jsonscan import HAS_TS
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, EdgeKind, Kind, LaneKind
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.converters.kineto_events import TraceFile
     from chopper_interop.converters.kineto_ranks import Owners
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 NO_LAUNCH = Fault(
     "launch-not-recorded",
@@ -59,8 +57,8 @@ def launches(trace: Trace, issues: IssueLog, told: Array | None = None) -> tuple
     """
     kind, rank, ts = (trace.array(c) for c in ("kind", "rank", "ts"))
     correlation = trace.array("correlation")
-    calls = np.flatnonzero(np.isin(kind, [int(k) for k in CALLS]) & (correlation > 0))
-    work = np.flatnonzero(np.isin(kind, [int(k) for k in GPU_WORK]))
+    calls = np.flatnonzero(is_any(kind, CALLS) & (correlation > 0))
+    work = np.flatnonzero(is_any(kind, GPU_WORK))
     is_launch = np.array([_LAUNCHES.search(n) is not None for n in trace.names()], bool)
     likely = is_launch[trace.array("name")[calls]]
     order = np.lexsort((ts[calls], ~likely, correlation[calls], rank[calls]))

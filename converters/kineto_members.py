@@ -27,12 +27,9 @@ from chopper_interop.schemas.kinds import CALLS, GPU_WORK, Collective, Kind
 from chopper_interop.schemas.names import COMM_KERNEL
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.converters.kineto_places import Places
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 COLLECTIVE_NAMES: dict[str, str] = {
     Collective.ALL_REDUCE: "allreduce",

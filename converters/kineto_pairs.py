@@ -6,7 +6,7 @@ in time order, and where times are equal in that of the file.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,9 +15,7 @@ from chopper_interop.files.jsonscan import HAS_DUR, HAS_TS
 from chopper_interop.issues import Fault, IssueLog, Severity
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Array = npt.NDArray[Any]
+    from chopper_interop.columns.types import Array
 
 ENDS = Fault(
     "event-end", Severity.INFO, "Ends of spans gave the durations of their begins.", events=True

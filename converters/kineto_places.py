@@ -25,11 +25,8 @@ from chopper_interop.schemas.kinds import Kind, LaneKind
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 NO_NUMBER = -(1 << 61)
 """A lane's number below this was made up for one that has a name only."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop.columns import gather
+from chopper_interop.columns.members import is_any
 from chopper_interop.converters.kineto_numbers import MOST_RANKS, in_reach, whole
 from chopper_interop.converters.kineto_tables import ON_DEVICE
 from chopper_interop.issues import RANK_ASSUMED, Fault, IssueLog, Severity
@@ -17,11 +18,8 @@ from chopper_interop.schemas.meta import ASSUMED, Rank
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.converters.kineto_events import TraceFile
-
-    Array = npt.NDArray[Any]
 
 FUSED = Fault(
     "ranks-split",
@@ -165,7 +163,7 @@ def _labelled(file: TraceFile) -> tuple[Array, Array] | None:
 
 def _ranks(file: TraceFile, rank: Array, raw_pid: Array, known_by: str) -> tuple[Rank, ...]:
     """Each rank with the process that most host events are of, and the device that it uses."""
-    on_device = np.isin(file.kind, [int(k) for k in ON_DEVICE])
+    on_device = is_any(file.kind, ON_DEVICE)
     found = []
     for number in np.unique(rank).tolist():
         mine = rank == number

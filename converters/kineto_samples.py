@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,13 +14,10 @@ from chopper_interop.files.jsonscan import HAS_TS
 from chopper_interop.issues import Fault, IssueLog, Severity
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from chopper_interop.build import TraceBuilder
+    from chopper_interop.columns.types import Array
     from chopper_interop.converters.kineto_events import TraceFile
     from chopper_interop.converters.kineto_ranks import Owners
-
-    Array = npt.NDArray[Any]
 
 SAMPLED = Fault(
     "event-as-sample",

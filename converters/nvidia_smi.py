@@ -7,7 +7,7 @@ for any other tool (`nvidia_smi_tables`). Times are those of a wall clock withou
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from chopper_interop.build import TraceBuilder
 from chopper_interop.converters import (
@@ -34,12 +34,8 @@ from chopper_interop.registry import Converter
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import numpy.typing as npt
-
     from chopper_interop.converters.telemetry_table import Table
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 SOURCE = "nvidia-smi"
 SAMPLES = (Output.CSV, Output.DMON, Output.LOG, Output.XML)

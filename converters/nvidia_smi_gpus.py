@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,9 +13,7 @@ from chopper_interop.converters.telemetry_table import Identity, Table
 from chopper_interop.issues import IssueLog
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Array = npt.NDArray[Any]
+    from chopper_interop.columns.types import Array
 
 _MOST_GPUS = 64
 """Rows that come together are of at most so many GPUs."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -32,9 +32,7 @@ from chopper_interop.trace import Text, Trace
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import numpy.typing as npt
-
-    Array = npt.NDArray[Any]
+    from chopper_interop.columns.types import Array
 
 _RANK = re.compile(r"rank(-?\d+)\.parquet")
 _AGAIN = "write the folder again from the profiles"

@@ -17,6 +17,7 @@ from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 
 from chopper_interop import progress
 from chopper_interop.columns.interning import Interned, interned
+from chopper_interop.columns.members import is_any
 from chopper_interop.converters import perfetto_about, perfetto_critical
 from chopper_interop.converters import perfetto_columns as columns_of
 from chopper_interop.converters import perfetto_encode as encode
@@ -34,11 +35,9 @@ from chopper_interop.schemas.meta import REALTIME
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
 
-    Array = npt.NDArray[Any]
     _About = tuple[encode.Arguments, encode.Columns, encode.Lists, Interned, Interned]
 
 DERIVED = "derived"
@@ -354,7 +353,7 @@ def drawn(trace: Trace) -> Array:
     kind, src, dst = (trace.array(c, "edges") for c in ("kind", "src", "dst"))
     lane = trace.array("lane")
     between = (kind == EdgeKind.DEPENDENCY) & (lane[src] != lane[dst])
-    return np.asarray(np.isin(kind, [int(k) for k in ARROWS]) | between)
+    return np.asarray(is_any(kind, ARROWS) | between)
 
 
 def _flows(trace: Trace, base: int) -> tuple[tuple[Array, Array], list[tuple[int, int, int, int]]]:

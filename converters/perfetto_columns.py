@@ -13,11 +13,8 @@ from chopper_interop.converters import perfetto_encode as encode
 from chopper_interop.schemas import hub
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 GROUP, COUNTERS = "chopper", "counters"
 """Dictionaries of a slice's arguments that hold annotation columns and hardware counters."""

@@ -7,7 +7,7 @@ from the trace's origin, as `ts` does.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,11 +18,8 @@ from chopper_interop.schemas.kinds import CALLS, Kind
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 START, END, OWN = "critical_start_ns", "critical_end_ns", "critical_ns"
 

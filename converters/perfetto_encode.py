@@ -7,7 +7,7 @@ the interned numbers mean.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -29,7 +29,8 @@ from chopper_interop.files.wire import FIXED64, LENGTH, VARINT, fixed64, tag, va
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    Array = npt.NDArray[Any]
+    from chopper_interop.columns.types import Array
+
     Bytes = npt.NDArray[np.uint8]
 
 SEQUENCE = 1

@@ -6,7 +6,7 @@ Nothing calls itself: what is nested is walked with a stack. Field numbers are t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -32,7 +32,8 @@ from chopper_interop.files.wire import copied, field_at, real_of, varint_at
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    Array = npt.NDArray[Any]
+    from chopper_interop.columns.types import Array
+
     Bytes = npt.NDArray[np.uint8]
 
 UNKNOWN = np.iinfo(np.int64).min

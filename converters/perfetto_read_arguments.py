@@ -17,13 +17,10 @@ from chopper_interop.converters.perfetto_read_annotations_text import Facts
 from chopper_interop.issues import Fault, IssueLog, Severity
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from chopper_interop.build import TraceBuilder
+    from chopper_interop.columns.types import Array
     from chopper_interop.converters.perfetto_read_events_decode import Events
     from chopper_interop.converters.perfetto_read_interned_decode import Texts
-
-    Array = npt.NDArray[Any]
 
 UNREADABLE = Fault(
     "annotation-unreadable",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,11 +17,9 @@ from chopper_interop.converters.perfetto_read_state_decode import DEFAULT_CLOCK
 from chopper_interop.schemas.meta import BOOTTIME, REALTIME, Offset
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.converters.perfetto_read_snapshots_decode import Snapshots
 
-    Array = npt.NDArray[Any]
     Pairs = dict[tuple[int, int], list[tuple[int, int]]]
 
 REALTIME_ID, MONOTONIC_ID, BOOTTIME_ID = 1, 3, 6

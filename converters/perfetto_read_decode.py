@@ -5,7 +5,7 @@ What each sequence has said before is kept on the way, as Perfetto's trace proce
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,9 +24,9 @@ from chopper_interop.converters.perfetto_read_state_decode import (
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from chopper_interop.columns.types import Array
     from chopper_interop.converters.perfetto_read_packets_decode import Packets
 
-    Array = npt.NDArray[Any]
     Bytes = npt.NDArray[np.uint8]
 
 NO_TIME, NO_STATE = 1, 2

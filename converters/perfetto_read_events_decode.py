@@ -29,7 +29,8 @@ from chopper_interop.files.wire import field_at, varint_at
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    Array = npt.NDArray[Any]
+    from chopper_interop.columns.types import Array
+
     Bytes = npt.NDArray[np.uint8]
 
 

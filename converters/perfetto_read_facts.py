@@ -21,13 +21,10 @@ from chopper_interop.schemas import hub
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from chopper_interop.build import TraceBuilder
+    from chopper_interop.columns.types import Array
     from chopper_interop.converters.perfetto_read_annotations_text import Facts
     from chopper_interop.converters.perfetto_read_arguments import Arguments
-
-    Array = npt.NDArray[Any]
 
 GROUPS_UNKNOWN = Fault(
     "process-groups-unknown",

@@ -5,7 +5,7 @@ Field numbers are those of ``interned_data.proto`` (Perfetto v58).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -15,7 +15,8 @@ from chopper_interop.files.wire import field_at
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    Array = npt.NDArray[Any]
+    from chopper_interop.columns.types import Array
+
     Bytes = npt.NDArray[np.uint8]
 
 CATEGORIES, NAMES, ANNOTATION_NAMES, STRINGS = 1, 2, 3, 29

@@ -5,7 +5,7 @@ What finds no room is not written, and the offset goes on: so it tells how much 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,7 +15,6 @@ from chopper_interop.files.jsontext import skip_value
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    Array = npt.NDArray[Any]
     Bytes = npt.NDArray[np.uint8]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,11 +11,8 @@ from chopper_interop.converters import perfetto_read_kinds as kinds
 from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind, Kind
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from chopper_interop.build import TraceBuilder
-
-    Array = npt.NDArray[Any]
+    from chopper_interop.columns.types import Array
 
 _WORK = [int(k) for k in GPU_WORK]
 _ON_GPU = [*_WORK, int(Kind.GPU_SYNC), int(Kind.GPU_ANNOTATION)]

@@ -5,7 +5,7 @@ Field numbers are those of ``track_event.proto`` (Perfetto v58).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -15,9 +15,9 @@ from chopper_interop.files.wire import field_at, fixed64_at, real_of, varint_at
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from chopper_interop.columns.types import Array
     from chopper_interop.converters.perfetto_read_state_decode import States
 
-    Array = npt.NDArray[Any]
     Bytes = npt.NDArray[np.uint8]
 
 

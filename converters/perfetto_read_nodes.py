@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chopper_interop.columns import arrow
+from chopper_interop.columns.members import is_any
 from chopper_interop.converters import perfetto_read_facts as facts
 from chopper_interop.converters import perfetto_read_kinds as kinds
 from chopper_interop.converters import perfetto_read_links as links
@@ -20,14 +21,11 @@ from chopper_interop.schemas.kinds import GPU_LANES, GPU_WORK
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import numpy.typing as npt
-
     from chopper_interop.build import TraceBuilder
+    from chopper_interop.columns.types import Array
     from chopper_interop.converters.perfetto_read_arguments import Arguments
     from chopper_interop.converters.perfetto_read_recording import Recording
     from chopper_interop.converters.perfetto_read_slices import Slices
-
-    Array = npt.NDArray[Any]
 
 TIMES_MOVED = Fault(
     "kernel-times-moved",
@@ -200,7 +198,7 @@ class NodeMaker:
             links.launches(self.builder, flow, node, kind, rank, ts, correlation)
 
     def _note_touching(self, kind: Array, lane: Array, ts: Array, dur: Array) -> None:
-        work = np.flatnonzero(np.isin(kind, [int(k) for k in GPU_WORK]))
+        work = np.flatnonzero(is_any(kind, GPU_WORK))
         work = work[np.lexsort((ts[work], lane[work]))]
         touch = (ts[work[1:]] == (ts + dur)[work[:-1]]) & (lane[work[1:]] == lane[work[:-1]])
         self.recording.issues.add(KERNELS_TOUCH, np.count_nonzero(touch))

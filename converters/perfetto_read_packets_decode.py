@@ -18,7 +18,8 @@ from chopper_interop.issues import Fault, IssueLog, Severity
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    Array = npt.NDArray[Any]
+    from chopper_interop.columns.types import Array
+
     Bytes = npt.NDArray[np.uint8]
 
 CLOCK_SNAPSHOT, TRACK_EVENT, TRACK_DESCRIPTOR = 6, 11, 60

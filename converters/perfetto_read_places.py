@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chopper_interop.columns import gather
+from chopper_interop.columns.members import is_any
 from chopper_interop.converters import perfetto_read_kinds as kinds
 from chopper_interop.converters.perfetto_read_annotations_text import CPU, UNKNOWN
 from chopper_interop.converters.perfetto_read_events_decode import (
@@ -21,13 +22,10 @@ from chopper_interop.converters.perfetto_read_tracks import NOBODY, Tracks
 from chopper_interop.schemas.kinds import GPU_WORK, Kind, LaneKind
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from chopper_interop.build import TraceBuilder
+    from chopper_interop.columns.types import Array
     from chopper_interop.converters.perfetto_about import About
     from chopper_interop.converters.perfetto_read_events_decode import Events
-
-    Array = npt.NDArray[Any]
 
 _OUR_GPU = re.compile(r"GPU(?: (?P<device>\d+))?(?: \(.*\))?$")
 _OUR_USE = re.compile(r" \((compute|communication|copies|fills)\)$")
@@ -242,7 +240,7 @@ def lanes(  # noqa: PLR0913, PLR0917 # columns of one table
     )
     exact = np.array([p.exact for p in told])[track]
     said = lane_kind, device, number
-    gpu = np.isin(kind, [int(k) for k in GPU_WORK])
+    gpu = is_any(kind, GPU_WORK)
     host = np.isin(lane_kind, [0, int(LaneKind.THREAD)])
     stream = first_of(values, n, "stream", "stream_id", "stream_ID")
     moved = gpu & host

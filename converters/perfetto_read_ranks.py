@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chopper_interop.clocks import relations
+from chopper_interop.columns.members import is_any
 from chopper_interop.converters import perfetto_read_kinds as kinds
 from chopper_interop.files import inputs
 from chopper_interop.issues import RANK_ASSUMED, Fault, Severity
@@ -16,13 +17,9 @@ from chopper_interop.schemas.kinds import GPU_WORK
 from chopper_interop.schemas.meta import ASSUMED, Device, Meta, Rank, Source
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from chopper_interop.build import TraceBuilder
     from chopper_interop.converters.perfetto_read_nodes import Nodes
     from chopper_interop.converters.perfetto_read_recording import Recording
-
-    Array = npt.NDArray[Any]
 
 PROCESSES_AS_RANKS = Fault(
     "processes-as-ranks",
@@ -86,7 +83,7 @@ def meta(
 ) -> Meta:
     """Metadata of the trace when all else of it is made."""
     lanes_of = builder.lanes()
-    work = np.isin(nodes.kind, [int(k) for k in GPU_WORK])
+    work = is_any(nodes.kind, GPU_WORK)
     used = {lanes_of[i] for i in np.unique(nodes.lane[work]).tolist()}
     devices = sorted({d for _, d, _, _ in used if d >= 0})
     of_rank = {r: [d for rr, d, _, _ in used if rr == r and d >= 0] for r in ranks.by_pid.values()}

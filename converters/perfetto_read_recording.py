@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,13 +22,10 @@ from chopper_interop.issues import Fault, IssueLog, Severity
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.converters.perfetto_read_events_decode import Events
     from chopper_interop.converters.perfetto_read_interned_decode import Texts
     from chopper_interop.converters.perfetto_read_lists_decode import Lists
-
-    Array = npt.NDArray[Any]
 
 BROKEN_PACKETS = Fault(
     "perfetto-packet-broken",

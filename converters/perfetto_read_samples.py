@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,14 +16,11 @@ from chopper_interop.issues import Fault, IssueLog, Severity
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import numpy.typing as npt
-
     from chopper_interop.build import TraceBuilder
+    from chopper_interop.columns.types import Array
     from chopper_interop.converters.perfetto_about import About
     from chopper_interop.converters.perfetto_read_events_decode import Events
     from chopper_interop.converters.perfetto_read_lists_decode import Lists
-
-    Array = npt.NDArray[Any]
 
 AS_SAMPLES = Fault(
     "counters-as-samples",

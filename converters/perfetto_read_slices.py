@@ -8,7 +8,7 @@ ends there too.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,9 +17,7 @@ from chopper_interop.converters.perfetto_read_events_decode import BEGIN, COMPLE
 from chopper_interop.issues import Fault, IssueLog, Severity
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Array = npt.NDArray[Any]
+    from chopper_interop.columns.types import Array
 
 UNFINISHED = Fault(
     "slice-unfinished",

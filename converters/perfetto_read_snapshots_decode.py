@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -12,9 +12,9 @@ from chopper_interop.files.wire import field_at
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from chopper_interop.columns.types import Array
     from chopper_interop.converters.perfetto_read_state_decode import States
 
-    Array = npt.NDArray[Any]
     Bytes = npt.NDArray[np.uint8]
 
 SEQUENCE_CLOCKS = 1 << 20

@@ -6,7 +6,7 @@ Kept as Perfetto's trace processor keeps it. Field numbers are those of ``trace_
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,8 @@ from chopper_interop.files.wire import field_at
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    Array = npt.NDArray[Any]
+    from chopper_interop.columns.types import Array
+
     Bytes = npt.NDArray[np.uint8]
 
 DEFAULT_CLOCK = -1

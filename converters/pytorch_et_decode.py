@@ -35,7 +35,8 @@ from chopper_interop.files.jsontext import (
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    Array = npt.NDArray[Any]
+    from chopper_interop.columns.types import Array
+
     Bytes = npt.NDArray[np.uint8]
 
 NUMBERS = ("id", "parent", "ctrl_deps", "rf_id", "fw_parent", "seq_id", "scope", "tid", "fw_tid")

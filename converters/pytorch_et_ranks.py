@@ -16,9 +16,7 @@ from chopper_interop.schemas.meta import ASSUMED
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import numpy.typing as npt
-
-    Array = npt.NDArray[Any]
+    from chopper_interop.columns.types import Array
 
 RANK_ASSUMED = Fault(
     "et-rank-assumed",

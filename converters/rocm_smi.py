@@ -8,7 +8,7 @@ the options.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -44,14 +44,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    import numpy.typing as npt
-
     from chopper_interop.converters.rocm_smi_records import Record, Records
     from chopper_interop.converters.rocm_smi_time import Moment
     from chopper_interop.converters.telemetry_rows import Timed
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 SOURCE = "rocm-smi"
 RUNNING_NS = SECOND

@@ -10,7 +10,7 @@ Format: rocprofiler-sdk's ``lib/output/generateRocpd.cpp`` and its tables, schem
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -37,11 +37,7 @@ from chopper_interop.schemas.meta import REALTIME
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import numpy.typing as npt
-
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 _OWN = ("rocpd_info_",)
 _UNIX_NS = 10**18

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,10 +17,9 @@ from chopper_interop.converters.rocpd_parts import Columns, Lookup, first_of
 from chopper_interop.converters.rocprof_rows import dictionary
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
     import pyarrow as pa
 
-    Array = npt.NDArray[Any]
+    from chopper_interop.columns.types import Array
 
 _MARKERS = "MARKER"
 

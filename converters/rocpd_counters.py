@@ -10,7 +10,7 @@ name a sample themselves; they are left out.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,11 +28,8 @@ from chopper_interop.issues import Fault, IssueLog, Severity
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.converters.rocpd_made import Made, Maker
-
-    Array = npt.NDArray[Any]
 
 NO_VALUE = Fault(
     "counter-without-value",

@@ -21,9 +21,7 @@ from chopper_interop.files.sqlite import INTEGER, TEXT
 from chopper_interop.issues import Fault, Severity
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Array = npt.NDArray[Any]
+    from chopper_interop.columns.types import Array
 
 NO_EVENT = Fault(
     "event-record-missing",

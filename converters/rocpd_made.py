@@ -16,12 +16,10 @@ from chopper_interop.converters.rocprof_rows import Rows, dictionary
 from chopper_interop.issues import Fault, Severity
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
     import pyarrow as pa
 
+    from chopper_interop.columns.types import Array
     from chopper_interop.issues import IssueLog
-
-    Array = npt.NDArray[Any]
 
 NO_AGENT = Fault(
     "agent-unknown",

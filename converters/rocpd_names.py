@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,10 +10,9 @@ from chopper_interop.columns import arrow, gather
 from chopper_interop.converters.rocprof_rows import dictionary
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
     import pyarrow as pa
 
-    Array = npt.NDArray[Any]
+    from chopper_interop.columns.types import Array
 
 OPERATIONS: dict[tuple[str, str], str] = {
     ("REAL", "ALLOC"): "MEMORY_ALLOCATION_ALLOCATE",

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -24,11 +24,8 @@ from chopper_interop.issues import Fault, Severity
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.issues import IssueLog
-
-    Array = npt.NDArray[Any]
 
 PREFIX = "rocpd_"
 EVENTS = (

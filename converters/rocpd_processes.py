@@ -24,14 +24,11 @@ from chopper_interop.schemas.meta import ASSUMED, Rank
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.converters.rocpd_made import Made
     from chopper_interop.converters.rocpd_parts import Part
     from chopper_interop.converters.rocprof_files import Told
     from chopper_interop.issues import IssueLog
-
-    Array = npt.NDArray[Any]
 
 RANKS: tuple[tuple[str, str], ...] = (
     ("RANK", "WORLD_SIZE"),

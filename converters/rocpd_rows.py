@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,10 +18,9 @@ from chopper_interop.converters.rocprof_rows import dictionary
 from chopper_interop.files.sqlite import INTEGER, TEXT
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
     import pyarrow as pa
 
-    Array = npt.NDArray[Any]
+    from chopper_interop.columns.types import Array
 
 _REGISTERS = ("arch_vgpr_count", "accum_vgpr_count", "sgpr_count")
 _SCRATCH = "SCRATCH"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -20,11 +20,8 @@ from chopper_interop.files import wire
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.converters.rocprof_rows import Rows
-
-    Array = npt.NDArray[Any]
 
 _OPEN, _CLOSE, _COMMA, _MINUS, _ZERO = b"{},-0"
 _AT_ONCE = 1 << 16

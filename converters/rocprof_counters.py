@@ -9,7 +9,7 @@ GRBM_GUI_ACTIVE included, in CSV as in JSON.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,13 +22,11 @@ from chopper_interop.issues import Fault, IssueLog, Severity
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy.typing as npt
     import pyarrow as pa
 
+    from chopper_interop.columns.types import Array
     from chopper_interop.converters.rocprof_nodes import Added, Nodes
     from chopper_interop.converters.rocprof_rows import Rows
-
-    Array = npt.NDArray[Any]
 
 COUNTER_ROW = Fault(
     "counter-row",

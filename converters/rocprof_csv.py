@@ -9,7 +9,7 @@ Formats: rocprofiler-sdk's ``lib/output/generateCSV.cpp`` and ``lib/python/rocpd
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -46,13 +46,9 @@ from chopper_interop.registry import Converter
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import numpy.typing as npt
-
     from chopper_interop.converters.rocprof_agents import Agent
     from chopper_interop.converters.rocprof_rows import Rows
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 NO_LAUNCH = Fault(
     "launch-unknown",

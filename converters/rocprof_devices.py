@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,12 +24,9 @@ from chopper_interop.converters.rocprof_tables import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.converters.rocprof_agents import Agent
     from chopper_interop.converters.rocprof_rows import Rows
-
-    Array = npt.NDArray[Any]
 
 _FROM_DEVICE = [direction.startswith("device") for _, direction in DIRECTIONS]
 _TO_DEVICE = [direction.endswith("device") for _, direction in DIRECTIONS]

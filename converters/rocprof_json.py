@@ -38,12 +38,8 @@ from chopper_interop.registry import Converter
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import numpy.typing as npt
-
     from chopper_interop.converters.rocprof_rows import Rows
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 SAMPLED = Fault(
     "sample-not-read",

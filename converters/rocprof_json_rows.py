@@ -17,10 +17,9 @@ from chopper_interop.converters.rocprof_rows import Rows, dictionary, interned
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy.typing as npt
     import pyarrow as pa
 
-    Array = npt.NDArray[Any]
+    from chopper_interop.columns.types import Array
 
 LISTS: dict[str, tables.Format] = {
     "kernel_dispatch": tables.KERNELS,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop.columns.members import is_any
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK
 
@@ -23,8 +24,8 @@ NO_LAUNCH = Fault(
 def count_missing(trace: Trace, issues: IssueLog) -> None:
     """Count GPU work without a launch, if calls were recorded and anything ties work to them."""
     kind, launched = trace.array("kind"), trace.launch >= 0
-    if not np.isin(kind, [int(k) for k in CALLS]).any():
+    if not is_any(kind, CALLS).any():
         return
-    work = np.isin(kind, [int(k) for k in GPU_WORK])
+    work = is_any(kind, GPU_WORK)
     if launched.any() or (trace.array("correlation")[work] > 0).any():
         issues.add(NO_LAUNCH, np.count_nonzero(work & ~launched))

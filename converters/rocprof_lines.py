@@ -20,9 +20,7 @@ from chopper_interop.converters.rocprof_tables import Format, columns_of, format
 from chopper_interop.issues import Fault, IssueLog, Severity
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Array = npt.NDArray[Any]
+    from chopper_interop.columns.types import Array
 
 UNREADABLE = Fault(
     "row-unreadable",

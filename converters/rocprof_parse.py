@@ -30,9 +30,7 @@ from chopper_interop.converters.rocprof_tables import (
 from chopper_interop.issues import Fault, IssueLog, Severity
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Array = npt.NDArray[Any]
+    from chopper_interop.columns.types import Array
 
 ROUNDED = Fault(
     "time-rounded",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,15 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.converters.rocprof_agents import Numbering
     from chopper_interop.converters.rocprof_owners import Owners
     from chopper_interop.converters.rocprof_rows import Rows
     from chopper_interop.issues import IssueLog
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 TOOL = "rocprofv3"
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chopper_interop.columns import gather
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.converters.rocprof_rows import Rows
-
-    Array = npt.NDArray[Any]
 
 _CALLS, _WORK = ("HIP", "HSA"), ("COPY", "OPS")
 _FAR = 1 << 42

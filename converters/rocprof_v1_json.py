@@ -41,9 +41,7 @@ from chopper_interop.issues import Fault, IssueLog, Severity
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import numpy.typing as npt
-
-    Array = npt.NDArray[Any]
+    from chopper_interop.columns.types import Array
 
 REPAIRED = Fault(
     "event-repaired", Severity.INFO, "Events whose texts were not escaped were put together again."

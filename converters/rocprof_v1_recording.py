@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -28,13 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    import numpy.typing as npt
-
     from chopper_interop.converters.rocprof_rows import Rows
     from chopper_interop.schemas.meta import Device
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 
 NO_ROWS = Fault(

@@ -25,12 +25,9 @@ from chopper_interop.issues import Fault, IssueLog, Severity
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.converters.rocprof_tables import Format
     from chopper_interop.converters.rocprof_v1_dispatches import Dispatches
-
-    Array = npt.NDArray[Any]
 
 SAME_KERNEL = Fault(
     "kernel-recorded-twice",

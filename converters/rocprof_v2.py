@@ -38,12 +38,9 @@ from chopper_interop.registry import Converter
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.converters.rocprof_rows import Rows
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 NO_THREAD = Fault(
     "thread-unknown",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -14,13 +14,10 @@ from chopper_interop.files.sqlite import INTEGER, TEXT
 from chopper_interop.issues import Fault, IssueLog, Severity
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from chopper_interop.build import TraceBuilder
+    from chopper_interop.columns.types import Array
     from chopper_interop.converters.rocpd_parts import Columns
     from chopper_interop.converters.rpd_read import Tables
-
-    Array = npt.NDArray[Any]
 
 MONITORED = Fault(
     "value-monitored",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,10 +20,9 @@ from chopper_interop.schemas.kinds import Kind
 from chopper_interop.schemas.names import COMM_KERNEL
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
     import pyarrow as pa
 
-    Array = npt.NDArray[Any]
+    from chopper_interop.columns.types import Array
 
 
 def codes_of(column: pa.DictionaryArray) -> tuple[Array, list[str]]:

@@ -35,9 +35,7 @@ from chopper_interop.schemas.meta import Device
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import numpy.typing as npt
-
-    Array = npt.NDArray[Any]
+    from chopper_interop.columns.types import Array
 
 DEPENDENCY_LOST = Fault(
     "dependency-without-ends",

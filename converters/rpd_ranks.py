@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,14 +16,11 @@ from chopper_interop.schemas.meta import ASSUMED, Rank
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.converters.rocpd_parts import Columns
     from chopper_interop.converters.rocprof_files import Told
     from chopper_interop.converters.rpd_read import Launches
     from chopper_interop.issues import IssueLog
-
-    Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)

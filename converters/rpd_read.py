@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,12 +15,10 @@ from chopper_interop.files.sqlite import INTEGER, REAL, TEXT
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import numpy.typing as npt
     import pyarrow as pa
 
+    from chopper_interop.columns.types import Array
     from chopper_interop.files.sqlite import Database
-
-    Array = npt.NDArray[Any]
 
 _SHAPE = [f"{what}{axis}" for what in ("grid", "workgroup") for axis in "XYZ"]
 _NONE = np.empty(0, np.int64)

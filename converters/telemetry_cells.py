@@ -18,9 +18,7 @@ from chopper_interop.columns import arrow
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy.typing as npt
-
-    Array = npt.NDArray[Any]
+    from chopper_interop.columns.types import Array
 
 Scalar = str | int | float | bool | None
 

@@ -7,7 +7,7 @@ other; that is said and not mended, for nothing tells by how much the clock was 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,9 +15,7 @@ from chopper_interop.converters.telemetry_numbers import SECOND
 from chopper_interop.issues import Fault, IssueLog, Severity
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Array = npt.NDArray[Any]
+    from chopper_interop.columns.types import Array
 
 TOLERANCE_NS = SECOND
 """No more than this back is the order in which rows were written, or rounding to seconds."""

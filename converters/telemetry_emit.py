@@ -6,7 +6,7 @@ Every form (CSV, ``dmon``, ``-q``, ``-x``, dcgmi) is read into a `Table`; from t
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,14 +27,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    import numpy.typing as npt
-
     from chopper_interop.build import TraceBuilder
+    from chopper_interop.columns.types import Array
     from chopper_interop.converters.telemetry_names import Name
     from chopper_interop.converters.telemetry_owners import Owners
     from chopper_interop.converters.telemetry_table import Table
-
-    Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,11 +12,8 @@ from chopper_interop.schemas.meta import Device
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.converters.telemetry_table import Identity
-
-    Array = npt.NDArray[Any]
 
 LARGEST_INDEX = 1 << 16
 """No machine has as many GPUs."""

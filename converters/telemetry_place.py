@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,14 +17,11 @@ from chopper_interop.schemas.meta import LOCALTIME, REALTIME
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.converters.telemetry_given import Given
     from chopper_interop.converters.telemetry_owners import Owners
     from chopper_interop.converters.telemetry_table import Table
     from chopper_interop.issues import IssueLog
-
-    Array = npt.NDArray[Any]
 
 READING_NS = 10_000_000
 """A row's values are read this long around its stamp."""

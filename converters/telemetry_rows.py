@@ -6,7 +6,7 @@ For every tool whose rows are one GPU at one tick (`telemetry_cells.Rows`).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,15 +24,12 @@ from chopper_interop.schemas.meta import REALTIME, Meta
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.converters.telemetry_cells import Rows
     from chopper_interop.converters.telemetry_given import Given
     from chopper_interop.converters.telemetry_names import Lane
     from chopper_interop.issues import IssueLog
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 ONCE_NS = 1_000_000_000
 """How far the time of a single output may be off that was given from outside."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,13 +16,10 @@ from chopper_interop.converters.telemetry_names import SHARE, Kind, unknown
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    import numpy.typing as npt
-
     from chopper_interop.build import TraceBuilder
+    from chopper_interop.columns.types import Array
     from chopper_interop.converters.telemetry_values import Reading
     from chopper_interop.issues import IssueLog
-
-    Array = npt.NDArray[Any]
 
 RESIDENCY = "throttle residency "
 """Begins the name of a residency that no share could be made of: fewer than two samples."""

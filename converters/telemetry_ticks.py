@@ -18,14 +18,12 @@ middle of their second. Either way every row stays within its second and ticks k
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Array = npt.NDArray[Any]
+    from chopper_interop.columns.types import Array
 
 SECOND = 1_000_000_000
 JITTER_NS = 100_000_000

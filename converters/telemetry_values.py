@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,12 +15,9 @@ from chopper_interop.converters.telemetry_names import Kind, Lane, Name
 from chopper_interop.issues import Fault
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.converters.telemetry_cells import Column, Item
     from chopper_interop.issues import IssueLog
-
-    Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -33,11 +33,7 @@ from chopper_interop.schemas.meta import REALTIME, Device, Meta, Source
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import numpy.typing as npt
-
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 SOURCE = "zeus"
 MONOTONIC = "monotonic"

@@ -14,14 +14,11 @@ from chopper_interop.columns import arrow, gather, intervals
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy.typing as npt
-
     from chopper_interop.activity.pieces import Cells, Pieces
     from chopper_interop.activity.windows import Window
     from chopper_interop.columns.intervals import Union
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 _OTHER = {COMPUTE: COMM, COMM: COMPUTE}
 

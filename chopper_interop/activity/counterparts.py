@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chopper_interop.columns import arrow, gather, numbered
 from chopper_interop.columns.compiled import jit
+from chopper_interop.columns.members import is_any
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas.kinds import GPU_WORK
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 ACROSS = ("iterations", "ranks", "both")
 _PLACE = ("step_part", "phase", "layer")
@@ -231,7 +229,7 @@ def _stems(trace: Trace, rows: Array, step: Array) -> Array:
 def _roles(trace: Trace, rows: Array, rank: Array) -> Array:
     """Which of its rank's lanes of a kind each node is on, in the order in which steps use them."""
     lane = trace.array("lane")[rows]
-    work = np.isin(trace.array("kind")[rows], [int(k) for k in GPU_WORK])
+    work = is_any(trace.array("kind")[rows], GPU_WORK)
     first, code = gather.distinct(lane, rank, work)
     kind = trace.array("kind", "lanes")[lane[first]]
     order = np.lexsort((trace.array("ts")[rows[first]], work[first], kind, rank[first]))

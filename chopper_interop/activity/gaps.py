@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -10,19 +10,17 @@ import pyarrow as pa
 from chopper_interop.activity import grouping
 from chopper_interop.columns import arrow, gather
 from chopper_interop.columns.compiled import jit
+from chopper_interop.columns.members import is_any
 from chopper_interop.errors import NoSuchDefinitionsError, UsageError
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    import numpy.typing as npt
-
     from chopper_interop.activity.grouping import Groups
     from chopper_interop.activity.windows import Window
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 NEVER = int(np.iinfo(np.int64).min)
 """In place of a time: nothing came before, or nobody is known to have asked."""
@@ -30,7 +28,7 @@ NEVER = int(np.iinfo(np.int64).min)
 
 def work_rows(trace: Trace, kinds: Iterable[Kind] = GPU_WORK) -> Array:
     """Rows of the GPU work of these kinds; within a rank in order of time."""
-    return np.flatnonzero(np.isin(trace.array("kind"), [int(k) for k in kinds]))
+    return np.flatnonzero(is_any(trace.array("kind"), kinds))
 
 
 def gpus(trace: Trace, rows: Array) -> tuple[Array, int]:

@@ -15,11 +15,8 @@ from chopper_interop.schemas.kinds import Kind
 from chopper_interop.work import kernel_categories
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 COMPUTE, COMM, COPY = "compute", "comm", "copy"
 CLASSES = {Kind.KERNEL: COMPUTE, Kind.MEMSET: COMPUTE, Kind.COMM: COMM, Kind.MEMCPY: COPY}

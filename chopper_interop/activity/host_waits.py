@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chopper_interop.activity import gaps
 from chopper_interop.columns import gather
 from chopper_interop.columns.compiled import jit
+from chopper_interop.columns.members import is_any
 from chopper_interop.edges import calls as dependencies_calls
 from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind
 from chopper_interop.schemas.names import Role
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 _WAITS = (Role.DEVICE_SYNC, Role.STREAM_SYNC, Role.EVENT_SYNC, Role.SIGNAL_WAIT)
 
@@ -56,8 +54,8 @@ def of(trace: Trace) -> Waits:
     edges = trace.array("kind", "edges") == EdgeKind.SYNC
     is_sync[trace.array("dst", "edges")[edges]] = True
     role = dependencies_calls.roles(trace)
-    is_sync |= np.isin(role, [int(r) for r in _WAITS])
-    is_sync &= ~np.isin(trace.array("kind"), [int(k) for k in GPU_WORK])
+    is_sync |= is_any(role, _WAITS)
+    is_sync &= ~is_any(trace.array("kind"), GPU_WORK)
     row = np.flatnonzero(is_sync)
     lane = trace.array("lane")[row]
     row = row[np.argsort(lane, kind="stable")]

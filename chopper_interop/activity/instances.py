@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chopper_interop.activity import windows
 from chopper_interop.columns import arrow, gather
 from chopper_interop.columns.compiled import jit
+from chopper_interop.columns.members import is_any
 from chopper_interop.schemas.kinds import GPU_WORK
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 LINKS = "all GPU work counts, whether its launch is recorded or not"
 
@@ -51,7 +49,7 @@ def chosen(trace: Trace, steps: str = "", ranks: str = "") -> Instances:
     steps, ranks
         As of `windows.of_ranks`.
     """
-    work = np.isin(trace.array("kind"), [int(k) for k in GPU_WORK])
+    work = is_any(trace.array("kind"), GPU_WORK)
     found = windows.of_ranks(trace, steps, ranks)
     if steps:
         taken = _in_steps(trace, found)

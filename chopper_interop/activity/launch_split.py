@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,11 +11,9 @@ from chopper_interop.columns import arrow, gather
 from chopper_interop.columns.compiled import jit
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
 
-    Array = npt.NDArray[Any]
     Columns = dict[str, Array]
 
 

@@ -11,13 +11,10 @@ from chopper_interop.activity import beside, pieces
 from chopper_interop.columns import arrow, intervals
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from chopper_interop.activity.beside import Beside
     from chopper_interop.activity.pieces import Pieces
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 _TOLD = ("iteration", "phase", "layer", "operation")
 

@@ -10,21 +10,19 @@ writes as much again at most), the locality tax of "Eliminating Multi-GPU Perfor
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chopper_interop.columns import gather
+from chopper_interop.columns.members import is_any
 from chopper_interop.counters import counted
 from chopper_interop.gpus import rated
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 CONVENTION = (
     "upper bound: of each kernel that comes right behind another one on its stream, the lesser of "
@@ -91,7 +89,7 @@ def of(trace: Trace) -> RoundTrips:
 def _neighbours(trace: Trace) -> tuple[Array, Array]:
     """Kernels that compute, and each time the one right behind on the stream, if that computes."""
     kind = trace.array("kind")
-    work = np.flatnonzero(np.isin(kind, [int(k) for k in GPU_WORK]))
+    work = np.flatnonzero(is_any(kind, GPU_WORK))
     lane = trace.array("lane")[work]
     _, ordered = gather.lists(lane, work, int(lane.max(initial=-1)) + 1)
     compute = kind[ordered] == Kind.KERNEL

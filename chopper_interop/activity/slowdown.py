@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -11,12 +11,9 @@ from chopper_interop.columns import arrow, distributions, gather
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from chopper_interop.activity.pieces import Pieces
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 MOSTLY = 0.5
 """A kernel is overlapped if communication runs beside it for so much of its time."""

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chopper_interop.columns import arrow, numbered
+from chopper_interop.columns.members import is_any
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas.kinds import GPU_WORK, Kind, LaneKind
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 WHOLE = -1
 """Iteration of a window that is not one step."""
@@ -123,7 +121,7 @@ def marked(trace: Trace) -> list[Window]:
         return []
     iteration = arrow.numbers(trace.nodes["iteration"], -1)
     host = trace.array("kind", "lanes")[trace.array("lane")] == LaneKind.THREAD
-    gpu = np.isin(trace.array("kind"), [int(k) for k in GPU_WORK])
+    gpu = is_any(trace.array("kind"), GPU_WORK)
     ranges = _ranges(trace, iteration, host)
     found: list[Window] = []
     for rank, rows in trace.rank_rows.items():
@@ -153,7 +151,7 @@ def described(steps: str, whole: str) -> str:
 
 def _whole(trace: Trace, rank: int) -> Window | None:
     rows = trace.rank_rows[rank]
-    work = np.isin(trace.array("kind")[rows], [int(k) for k in GPU_WORK])
+    work = is_any(trace.array("kind")[rows], GPU_WORK)
     return _extent(trace, rank, np.flatnonzero(work) + rows.start) if work.any() else None
 
 
@@ -177,7 +175,7 @@ def _extents(trace: Trace, rank: int, rows: Array, iteration: Array) -> list[Win
 def _ranges(trace: Trace, iteration: Array, host: Array) -> Array:
     """The ranges that mark steps: outermost ones of hosts that bear the number of their step."""
     number = np.append(numbered.split(trace.names())[1], numbered.NO_NUMBER)
-    marks = host & np.isin(trace.array("kind"), [int(k) for k in _RANGES])
+    marks = host & is_any(trace.array("kind"), _RANGES)
     marks &= number[trace.array("name")] == iteration
     parent = trace.array("parent")
     return marks & ((parent < 0) | (iteration[parent] != iteration))

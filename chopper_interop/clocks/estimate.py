@@ -10,18 +10,15 @@ program that repeats itself.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy.typing as npt
-
     from chopper_interop.columns import intervals
-
-    Array = npt.NDArray[Any]
+    from chopper_interop.columns.types import Array
 
 _FEWEST_SAMPLES = 16
 """So many samples must lie in the time of the profile."""

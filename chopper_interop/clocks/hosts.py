@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,12 +12,9 @@ from chopper_interop.clocks.relations import COLLECTIVE_ENDS, of_rank
 from chopper_interop.columns import arrow
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.schemas.meta import ClockFit
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 REFERENCE = "it is the reference"
 

@@ -10,9 +10,7 @@ import numpy as np
 from chopper_interop.clocks import rank_fit
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Array = npt.NDArray[Any]
+    from chopper_interop.columns.types import Array
 
 _US = 1000
 _MOST_DRIFT_PPB, _DRIFT_FROM_NS, _DRIFT_PAIRS = 500_000, 100_000_000, 16

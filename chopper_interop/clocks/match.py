@@ -9,7 +9,7 @@ one offset (and a drift that clocks have) explains the starts of nearly all that
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,11 +19,8 @@ from chopper_interop.clocks import relations
 from chopper_interop.clocks.line import Line
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from chopper_interop.clocks.line import Work
-
-    Array = npt.NDArray[Any]
+    from chopper_interop.columns.types import Array
 
 _MOST_SPREAD_NS, _LEAST_SPREAD_NS = 5_000, 500
 _SPREAD_OF_SPAN = 1e-4

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,9 +10,7 @@ from chopper_interop.clocks import line as clock_line
 from chopper_interop.clocks.line import Line, Work
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Array = npt.NDArray[Any]
+    from chopper_interop.columns.types import Array
 
 _US = 1000
 _SPREADS_A_SPAN = 2_000

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,11 +27,8 @@ from chopper_interop.schemas import hub
 from chopper_interop.schemas.meta import BOOTTIME, REALTIME, ClockFit
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 ALIGNED = Fault(
     "ranks-aligned",

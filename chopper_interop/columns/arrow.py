@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import TypeAlias
 
-    import numpy.typing as npt
+    from chopper_interop.columns.types import Array
 
-    Array = npt.NDArray[Any]
     Column: TypeAlias = pa.Array | pa.ChunkedArray
 
 

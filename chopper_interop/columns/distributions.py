@@ -16,9 +16,7 @@ import numpy as np
 from chopper_interop.columns.compiled import jit
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Array = npt.NDArray[Any]
+    from chopper_interop.columns.types import Array
 
 MAD_TO_SIGMA = 1.4826
 """Of a normal distribution, standard deviation by median absolute deviation."""

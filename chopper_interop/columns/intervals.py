@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chopper_interop.columns.compiled import jit
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
+    from chopper_interop.columns.types import Array
 
-    Array = npt.NDArray[Any]
     Union = tuple[Array, Array]
 
 _NEVER = np.iinfo(np.int64).min

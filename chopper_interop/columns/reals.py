@@ -8,16 +8,14 @@ than that before it is rounded once. Both are taken as sums of two doubles, whic
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chopper_interop.columns.compiled import jit
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Array = npt.NDArray[Any]
+    from chopper_interop.columns.types import Array
 
 _LARGEST_POWER = 280
 """Beyond this the pieces of a product leave the range of doubles."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -10,11 +10,8 @@ from chopper_interop.edges import collectives
 from chopper_interop.schemas.kinds import Collective
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 FACTORS: dict[str, tuple[int, bool]] = {
     Collective.ALL_REDUCE: (2, True),

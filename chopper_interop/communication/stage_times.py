@@ -14,12 +14,10 @@ from chopper_interop.schemas.kinds import Collective, Kind
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.communication.stages import Pipeline
     from chopper_interop.trace import Trace
 
-    Array = npt.NDArray[Any]
     Row = dict[str, Any]
 
 _PASSES = ("forward", "backward")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,11 +20,9 @@ from chopper_interop.schemas.kinds import Collective, Kind
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
 
-    Array = npt.NDArray[Any]
     Links = dict[int, set[int]]
 
 EXCHANGES = (Collective.SEND, Collective.RECV, Collective.SEND_RECV)

@@ -9,11 +9,8 @@ import numpy as np
 from chopper_interop.columns import gather
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.communication.times import Times
-
-    Array = npt.NDArray[Any]
 
 
 def of(times: Times, member: Array) -> dict[str, Any]:

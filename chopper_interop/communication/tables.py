@@ -17,12 +17,9 @@ from chopper_interop.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.communication.times import Times
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 _WORST = 0.95
 

@@ -21,11 +21,8 @@ from chopper_interop.edges import collectives
 from chopper_interop.schemas.kinds import Collective, Kind
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)

@@ -19,12 +19,9 @@ from chopper_interop.errors import NoSuchDefinitionsError
 from chopper_interop.schemas.kinds import Collective
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.communication.times import Times
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 _FACTORS = {
     Collective.ALL_REDUCE: 2,

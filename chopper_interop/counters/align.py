@@ -10,7 +10,7 @@ kernel that both have as often. What does not fit well enough is refused as a wh
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -25,11 +25,8 @@ from chopper_interop.schemas.meta import ASSUMED, ORDER
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 __all__ = ["DURATION", "join_counters", "plain_name"]
 

@@ -8,7 +8,7 @@ counted: nothing is cut to what would be possible.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,14 +22,12 @@ from chopper_interop.schemas import hub
 from chopper_interop.schemas.derived import BUSY_CYCLES, FLOPS, METRICS, ONLY_ON, canonical
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
     import pyarrow as pa
 
+    from chopper_interop.columns.types import Array
     from chopper_interop.gpus.rated import Rated
     from chopper_interop.schemas.derived import Formula, Metric
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 ASSUMED = Fault(
     "hardware-assumed",

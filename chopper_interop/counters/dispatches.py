@@ -17,11 +17,8 @@ from chopper_interop import arguments
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 UNKNOWN = -1
 _ENDINGS = re.compile(r"(\.kd| \[clone .*\]| \(\.kd\))+$")

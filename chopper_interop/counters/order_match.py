@@ -11,7 +11,7 @@ The longest common subsequence is that of E. W. Myers, "An O(ND) difference algo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -19,9 +19,7 @@ from chopper_interop.columns import sequences
 from chopper_interop.columns.compiled import jit
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Array = npt.NDArray[Any]
+    from chopper_interop.columns.types import Array
 
 _MOST_EDITS = 6000
 _SLACK = 1024

@@ -10,7 +10,7 @@ that the clock can be followed along that stream alone.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -19,11 +19,8 @@ from chopper_interop.demo import noise
 from chopper_interop.demo.parameters import MIN_MHZ, PEAK_MHZ, WINDOW_START_NS
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.demo.parameters import DemoParameters
-
-    Array = npt.NDArray[Any]
 
 TICK_NS: Final = 1_000_000
 LEAD_NS: Final = 4_000_000_000

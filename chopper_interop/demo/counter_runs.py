@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -16,14 +16,11 @@ from chopper_interop.demo.program import COLLECTIVE, KERNEL, MEMCPY, MEMSET
 from chopper_interop.demo.schedule import KERNEL_SPREAD
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.demo.kernels import Kernel
     from chopper_interop.demo.parameters import DemoParameters
     from chopper_interop.demo.program import Program
     from chopper_interop.demo.truth import Job
-
-    Array = npt.NDArray[Any]
 
 PASSES: Final = (
     (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -12,11 +12,8 @@ from chopper_interop.demo.parameters import CPU_AGENTS
 from chopper_interop.demo.program import AUTOGRAD, MAIN
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.demo.program import Event, Program
-
-    Array = npt.NDArray[Any]
 
 STREAMS: Final = (0, 4, 5)
 """Numbers of the streams in Kineto: their HSA queues."""

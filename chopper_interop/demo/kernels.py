@@ -10,16 +10,14 @@ that no single ``t_ref (beta f_ref / f + 1 - beta)`` describes a kernel over the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chopper_interop.demo.parameters import PEAK_MHZ
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Array = npt.NDArray[Any]
+    from chopper_interop.columns.types import Array
 
 XCC = 8
 CU = 304

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,12 +17,9 @@ from chopper_interop.demo.identity import (
 from chopper_interop.demo.parameters import BASE_TIME_NS, FIRST_STEP
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.demo.program import Program
     from chopper_interop.demo.truth import Job
-
-    Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)

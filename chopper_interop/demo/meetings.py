@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,11 +11,8 @@ from chopper_interop.demo.program import COLLECTIVE
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.demo.program import Program
-
-    Array = npt.NDArray[Any]
 
 
 def arrays(programs: Sequence[Program]) -> tuple[Array, Array, Array]:

@@ -7,7 +7,7 @@ Where two are equal, the operation before on the stream goes first, then the eve
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -18,13 +18,10 @@ from chopper_interop.demo.schedule import EVENT_LATENCY_NS, SYNC_LATENCY_NS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.demo.program import Program
     from chopper_interop.demo.schedule import Timeline
     from chopper_interop.demo.tables import Tables
-
-    Array = npt.NDArray[Any]
 
 KINDS: Final = (
     "kernel",

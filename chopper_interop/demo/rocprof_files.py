@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,14 +25,11 @@ from chopper_interop.demo.render import Compiled, Template
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.demo.counter_runs import CounterTimes, Dispatch
     from chopper_interop.demo.identity import Identity
     from chopper_interop.demo.parameters import DemoParameters
     from chopper_interop.demo.truth import Job
-
-    Array = npt.NDArray[Any]
 
 KERNEL_TRACE = (
     "Kind,Agent_Id,Queue_Id,Stream_Id,Thread_Id,Dispatch_Id,Kernel_Id,Kernel_Name,Correlation_Id,"

@@ -6,7 +6,7 @@ others start of what they communicate, so each instant is the maximum of what is
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -18,12 +18,9 @@ from chopper_interop.demo.parameters import MIN_MHZ, WINDOW_START_NS
 from chopper_interop.demo.program import COLLECTIVE, KERNEL, LAUNCH, SYNC
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.demo.parameters import DemoParameters
     from chopper_interop.demo.tables import Tables
-
-    Array = npt.NDArray[Any]
 
 LAUNCH_LATENCY_NS: Final = 2_500
 """From the end of the launching call (the begin of a copying one) until the GPU can start."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,12 +15,9 @@ from chopper_interop.demo.render import Template
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.demo.parameters import DemoParameters
     from chopper_interop.demo.truth import Job
-
-    Array = npt.NDArray[Any]
 
 RECORDER = (
     "realtime_ns,monotonic_ns,boottime_ns,gpu,current_socket_power,current_gfxclk,"

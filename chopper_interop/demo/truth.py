@@ -19,15 +19,13 @@ from chopper_interop.demo.program import COLLECTIVE, HANDOVER_NS, KERNEL, MEMCPY
 from chopper_interop.demo.spans import length_ns, overlap_ns, union
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.demo.identity import Identity
     from chopper_interop.demo.parameters import DemoParameters
     from chopper_interop.demo.program import Program
     from chopper_interop.demo.schedule import Timeline
     from chopper_interop.demo.tables import Tables
 
-    Array = npt.NDArray[Any]
     Columns = dict[str, list[Any]]
 
 FORMAT = "chopper-interop demo"

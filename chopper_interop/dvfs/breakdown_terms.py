@@ -25,12 +25,9 @@ from chopper_interop.work import rules as work_rules
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.gpus.rated import Rated
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 TYPES = ("f16", "bf16", "f32", "f64", "f8", "xf32", "f6f4")
 """Types of which counters count the operations of matrix cores."""

@@ -17,6 +17,7 @@ import numpy as np
 from chopper_interop import pandas_view
 from chopper_interop.activity import counterparts
 from chopper_interop.columns import gather
+from chopper_interop.columns.members import is_any
 from chopper_interop.dvfs import ideal, sensitivity, target_clocks
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
@@ -25,11 +26,8 @@ from chopper_interop.timing import paths
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.timing.model import Timing
-
-    Array = npt.NDArray[Any]
 
 _UNITS = {"": 1.0, "ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 _TIME = re.compile(r"([+-]?)(\d+(?:\.\d*)?|\.\d+)(ns|us|ms|s)?")
@@ -155,7 +153,7 @@ class Changer:
                 what = f"change={change.text}: no node is one where {change.where}"
                 raise UsageError(what, hint=f"kinds are {there}")
         if change.kinds:
-            chosen = chosen & np.isin(kind, [int(k) for k in change.kinds])
+            chosen = chosen & is_any(kind, change.kinds)
         return chosen
 
     def within(self, chosen: Array) -> Array:

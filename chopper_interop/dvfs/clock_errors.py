@@ -11,7 +11,7 @@ varies at all, whatever was averaged, as kernels that draw much power run at low
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -21,12 +21,9 @@ from chopper_interop.telemetry.gpus import gpus
 from chopper_interop.telemetry.names import GFXCLK
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.telemetry.samples import Samples
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 CLOCK, RESOLUTION = "gfxclk_mhz", "telemetry_ns"
 COUNTED_ERROR = 0.02

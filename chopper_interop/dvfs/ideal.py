@@ -7,7 +7,7 @@ must. So what slack absorbs does not count, on whatever rank.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,15 +17,12 @@ from chopper_interop.schemas.kinds import Kind
 from chopper_interop.timing import paths, spans
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.dvfs.intervals import Limits
     from chopper_interop.dvfs.sensitivity import Sensitivities
     from chopper_interop.dvfs.sensitivity_together import Ratio
     from chopper_interop.timing.model import Timing
     from chopper_interop.timing.spans import Spans
-
-    Array = npt.NDArray[Any]
 
 COMM_ERROR = 0.05
 """Sensitivity of communication to the core clock: none, and one standard deviation."""

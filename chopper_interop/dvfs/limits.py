@@ -6,7 +6,7 @@ a higher one it is the other way round. So far as the clock that it ran at is kn
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,13 +14,10 @@ from chopper_interop.dvfs.clock_errors import PRIOR_SHARE
 from chopper_interop.dvfs.intervals import TWO_SIDED, Limits
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.dvfs.ideal import Durations
     from chopper_interop.dvfs.sensitivity import Sensitivities
     from chopper_interop.dvfs.target_clocks import Target
-
-    Array = npt.NDArray[Any]
 
 
 def of(known: Sensitivities, target: Target, told: Durations) -> Limits:

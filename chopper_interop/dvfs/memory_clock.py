@@ -8,18 +8,15 @@ US patent 10048741). Where one becomes the other is our choice.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chopper_interop.columns import arrow
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.dvfs.sensitivity import Sensitivities
-
-    Array = npt.NDArray[Any]
 
 CLOCK = "memclk_mhz"
 BOUND = 0.7

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -42,13 +42,10 @@ from chopper_interop.dvfs.sensitivity_together import Ratio
 from chopper_interop.gpus import rated
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.dvfs.sensitivity_laws import Regression
     from chopper_interop.dvfs.sensitivity_repeats import Repeats
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 _RUN_ERROR = 0.02
 """How far times of a kernel are apart in two runs at one clock: other neighbours, caches, memory."""

@@ -16,7 +16,7 @@ known is together.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -24,9 +24,7 @@ from chopper_interop.columns import gather
 from chopper_interop.columns.compiled import jit
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Array = npt.NDArray[Any]
+    from chopper_interop.columns.types import Array
 
 BENDS = 11
 """Places of bends that are tried, evenly within the range of x of a kernel."""

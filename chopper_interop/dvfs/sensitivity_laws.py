@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,11 +15,8 @@ from chopper_interop.dvfs.sensitivity_repeats import mean_of
 from chopper_interop.dvfs.sensitivity_sources import CLASSES
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.dvfs.sensitivity_repeats import Repeats
-
-    Array = npt.NDArray[Any]
 
 LEAST_REPEATS = 20
 LEAST_SPREAD = 0.02

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,12 +12,9 @@ from chopper_interop.activity import beside, pieces, windows
 from chopper_interop.dvfs import clock_errors, repeats
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.dvfs.clock_errors import Clocks
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 _SOLO = 0.05
 """Share of a kernel's time in which communication runs beside it, up to which it counts as alone."""

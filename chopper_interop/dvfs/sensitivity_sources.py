@@ -6,7 +6,7 @@ from the clock that a kernel ran at to the one that it is asked about.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -17,11 +17,8 @@ from chopper_interop.counters.counted import CLOCK as COUNTED_CLOCK
 from chopper_interop.work import kernels as work_kernels
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 PRIORS = {
     "matrix": (0.80, 0.15),

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from chopper_interop.dvfs.sensitivity_sources import Told
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Array = npt.NDArray[Any]
+    from chopper_interop.columns.types import Array
 
 SOURCES = ("regression", "counted", "counters", "class", "prior")
 REGRESSION, COUNTED, COUNTERS, CLASS, PRIOR = range(len(SOURCES))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -17,16 +17,13 @@ from chopper_interop.telemetry.gpus import gpus as gpus_of
 from chopper_interop.telemetry.names import GFXCLK, POWER
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.dvfs.sensitivity import Sensitivities
     from chopper_interop.gpus.rated import Rated
     from chopper_interop.power.held import Held
     from chopper_interop.power.model import PowerModel
     from chopper_interop.telemetry.gpus import Gpu
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 PEAK, ACHIEVABLE, ASKED = "peak", "achievable", "asked"
 _ASKED = re.compile(r"(?:(max)\s*)?(\d+(?:\.\d*)?|\.\d+)\s*(x|MHz|GHz)?", re.IGNORECASE)

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chopper_interop.columns import nest
 from chopper_interop.columns.compiled import jit
+from chopper_interop.columns.members import is_any
 from chopper_interop.schemas.kinds import Kind
 from chopper_interop.schemas.names import ROLES, Role
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 _0, _9, _A, _Z, _a, _z, _LOW_LINE, _X, _x, _POINT = b"09AZaz_Xx."
 _BETWEEN = (32, 34, 40, 58, 61, 92)
@@ -54,7 +52,7 @@ class Calls:
 
     def of(self, *roles: Role) -> Array:
         """Which of the calls have one of these roles."""
-        return np.isin(self.role, [int(role) for role in roles])
+        return is_any(self.role, roles)
 
 
 def role_of(name: str) -> Role:
@@ -65,7 +63,7 @@ def role_of(name: str) -> Role:
 def roles(trace: Trace) -> Array:
     """Role of each node; only of the outermost if one such call makes another."""
     of_name = np.array([int(role_of(name)) for name in trace.names()] or [0], np.int8)
-    on_host = np.isin(trace.array("kind"), [int(k) for k in _HOSTS])
+    on_host = is_any(trace.array("kind"), _HOSTS)
     role = np.where(on_host, of_name[trace.array("name")], 0).astype(np.int8)
     parent = trace.array("parent")
     role[nest.within(role > 0, parent)] = Role.NONE
@@ -82,7 +80,7 @@ def calls(trace: Trace, role: Array) -> Calls:
         (_NAMES_STREAM, _STREAM_WORDS, stream),
         (_NAMES_EVENT, _EVENT_WORDS, event),
     ):
-        which = np.flatnonzero(np.isin(role, [int(r) for r in wanted]))
+        which = np.flatnonzero(is_any(role, wanted))
         handles[which] = _handles(trace, node[which], words)
     return Calls(node, role, stream, event)
 

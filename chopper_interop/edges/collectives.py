@@ -7,7 +7,7 @@ order (see `collective_order`); never by when they started.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -19,11 +19,8 @@ from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas.kinds import Collective, EdgeKind, Kind
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 BY_ORDER = Fault(
     "collectives-by-order",

@@ -7,11 +7,12 @@ one kind of edge; here they are put together, and what contradicts the times is 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chopper_interop import moments
+from chopper_interop.columns.members import is_any
 from chopper_interop.edges import calls as dependencies_calls
 from chopper_interop.edges import event, handover, recorded, sync
 from chopper_interop.edges import queues as dependencies_queues
@@ -21,11 +22,9 @@ from chopper_interop.schemas.meta import COMPUTED, ORDER
 from chopper_interop.schemas.names import Role
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
 
-    Array = npt.NDArray[Any]
     Pairs = tuple[Array, Array]
 
 BACKWARD_IN_TIME = Fault(
@@ -65,7 +64,7 @@ def complete(trace: Trace, issues: IssueLog) -> Trace:
 def _open(trace: Trace) -> Array:
     """Which nodes are of ranks that have none of these edges yet."""
     rank = trace.array("rank")
-    told = np.isin(trace.array("kind", "edges"), [int(k) for k in FOUND])
+    told = is_any(trace.array("kind", "edges"), FOUND)
     told &= trace.array("dst", "edges") >= 0
     return ~np.isin(rank, np.unique(rank[trace.array("dst", "edges")[told]]))
 

@@ -8,7 +8,7 @@ its thread puts work on next, and of what it waits for it tells what had been qu
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,15 +21,12 @@ from chopper_interop.issues import Fault, Severity
 from chopper_interop.schemas.names import Role
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.edges.calls import Calls
     from chopper_interop.edges.queues import Queues
     from chopper_interop.edges.recorded import Recorded
     from chopper_interop.issues import IssueLog
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 BY_ORDER = Fault(
     "event-by-order",

@@ -8,23 +8,21 @@ on.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chopper_interop.columns import nest
 from chopper_interop.columns.compiled import jit
+from chopper_interop.columns.members import is_any
 from chopper_interop.issues import Fault, Severity
 from chopper_interop.schemas.kinds import Kind, LaneKind
 from chopper_interop.schemas.names import Role
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.issues import IssueLog
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 OBSERVED = Fault(
     "handover-observed",
@@ -76,7 +74,7 @@ def edges(trace: Trace, chosen: Array, role: Array, issues: IssueLog) -> tuple[A
     number[threads] = np.arange(len(threads))
     first = np.searchsorted(rank_of[threads], rank_of[threads], "left").astype(np.int64)
     stop = np.searchsorted(rank_of[threads], rank_of[threads], "right").astype(np.int64)
-    waits = np.isin(role[node], [int(r) for r in _WAITS])
+    waits = is_any(role[node], _WAITS)
     source = _handed(number[lane], ts, end, waits, opens, first, stop)
     found = np.flatnonzero(source >= 0)
     src, dst = node[source[found]], node[found]
@@ -94,7 +92,7 @@ def _outermost(trace: Trace, role: Array) -> tuple[Array, Array]:
     """
     on_thread = (trace.array("kind", "lanes") == LaneKind.THREAD)[trace.array("lane")]
     kind = trace.array("kind")
-    operation = on_thread & np.isin(kind, [int(k) for k in _OPERATIONS]) & (role != Role.POLL)
+    operation = on_thread & is_any(kind, _OPERATIONS) & (role != Role.POLL)
     within = nest.within(operation, trace.array("parent"))
     return operation & ~within, on_thread & (kind == Kind.ANNOTATION) & ~within
 

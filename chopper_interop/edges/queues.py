@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chopper_interop.columns import gather
 from chopper_interop.columns.compiled import jit
+from chopper_interop.columns.members import is_any
 from chopper_interop.schemas.kinds import GPU_LANES, GPU_WORK, Kind
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -143,8 +141,8 @@ def queues(trace: Trace, handle: Array | None = None) -> Queues:
         For each node the handle of the stream that a launch names, -1 for none.
     """
     kind, lane, ts = (trace.array(c) for c in ("kind", "lane", "ts"))
-    runs = np.isin(trace.array("kind", "lanes"), [int(k) for k in GPU_LANES])
-    node = np.flatnonzero(np.isin(kind, [int(k) for k in GPU_WORK]) & runs[lane])
+    runs = is_any(trace.array("kind", "lanes"), GPU_LANES)
+    node = np.flatnonzero(is_any(kind, GPU_WORK) & runs[lane])
     call = trace.launch[node]
     of_call = np.full(len(node), -1, np.int64)
     if handle is not None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop.columns.members import is_any
 from chopper_interop.files import jsonscan
 from chopper_interop.schemas.kinds import CALLS, Kind
 from chopper_interop.schemas.names import (
@@ -18,11 +19,8 @@ from chopper_interop.schemas.names import (
 )
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 _NO_NUMBER = 2**32 - 1
 """CUPTI's "invalid", as an unsigned number."""
@@ -61,7 +59,7 @@ class Recorded:
 
     def rows(self, *roles: Role) -> Array:
         """Rows of these roles."""
-        return np.flatnonzero(np.isin(self.role, [int(role) for role in roles]))
+        return np.flatnonzero(is_any(self.role, roles))
 
 
 def recorded(trace: Trace, chosen: Array) -> Recorded:
@@ -98,7 +96,7 @@ def _called(trace: Trace, rank: Array, correlation: Array) -> Array:
         mine = np.flatnonzero((rank == r) & (correlation > 0))
         if not mine.size:
             continue
-        calls = np.isin(kind[rows], [int(k) for k in CALLS]) & (ids[rows] > 0)
+        calls = is_any(kind[rows], CALLS) & (ids[rows] > 0)
         call = np.flatnonzero(calls) + rows.start
         call = call[np.argsort(ids[call], kind="stable")]
         if call.size:

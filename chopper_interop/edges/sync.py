@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chopper_interop.columns import gather
+from chopper_interop.columns.members import is_any
 from chopper_interop.edges.calls import NONE
 from chopper_interop.edges.queues import pairs, portions, preceding
 from chopper_interop.issues import Fault, Severity
 from chopper_interop.schemas.names import Role
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.edges.calls import Calls
     from chopper_interop.edges.queues import Queues
     from chopper_interop.edges.recorded import Recorded
     from chopper_interop.issues import IssueLog
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 BY_TIME = Fault(
     "wait-by-time",
@@ -285,7 +283,7 @@ def _ended_within(trace: Trace, calls: Calls, queues: Queues, rows: Array) -> tu
     fits &= (role[which] != Role.STREAM_SYNC) | ~later
     works = np.zeros(len(rows), bool)
     works[which[later]] = True
-    fits &= ~np.isin(role[which], [int(r) for r in _ALL_SHOW]) | ~works[which]
+    fits &= ~is_any(role[which], _ALL_SHOW) | ~works[which]
     best = _latest(which[fits], queues.end[place[fits]])
     return place[fits][best], rows[which[fits][best]]
 

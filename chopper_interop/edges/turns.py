@@ -6,7 +6,7 @@ it: each wait of a stream is for the first collective that the stream has not wa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,11 +14,8 @@ from chopper_interop.columns import gather
 from chopper_interop.columns.compiled import jit
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.edges.queues import Queues
-
-    Array = npt.NDArray[Any]
 
 
 def in_turn(queues: Queues, target: Array, before: Array, sure: Array, at: Array) -> Array:

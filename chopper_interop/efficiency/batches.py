@@ -30,12 +30,10 @@ from chopper_interop.schemas.kinds import Kind
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.efficiency.replicas import Layout, Replica
     from chopper_interop.trace import Trace
 
-    Array = npt.NDArray[Any]
     Items = tuple[int, int]
     """Tokens and samples of a call, -1 where it does not tell."""
     Counts = dict[tuple[int, int], Items]

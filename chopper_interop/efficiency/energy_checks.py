@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,13 +14,10 @@ from chopper_interop.telemetry.names import ENERGY_UNITS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.telemetry.gpus import Gpu, Source
     from chopper_interop.telemetry.lines import Lines
     from chopper_interop.telemetry.samples import Samples
-
-    Array = npt.NDArray[Any]
 
 NOT_SHOWN = "no power was shown in the window"
 NOT_COUNTED = "no energy counter was sampled"

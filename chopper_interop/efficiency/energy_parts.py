@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,15 +15,13 @@ from chopper_interop.telemetry.gpus import places_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.efficiency.energy_checks import Check
     from chopper_interop.telemetry.gpus import Gpu, Source
     from chopper_interop.telemetry.job import Board
     from chopper_interop.telemetry.samples import Samples
     from chopper_interop.trace import Trace
 
-    Array = npt.NDArray[Any]
     Place = tuple[int, int]
 
 

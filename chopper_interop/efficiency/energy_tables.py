@@ -15,14 +15,12 @@ from chopper_interop.gpus.devices import only_host
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.efficiency.energy_checks import Check
     from chopper_interop.efficiency.energy_parts import Part
     from chopper_interop.telemetry.names import Told
     from chopper_interop.trace import Trace
 
-    Array = npt.NDArray[Any]
     Row = dict[str, Any]
 
 NODE = "node"

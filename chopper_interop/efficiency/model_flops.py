@@ -16,12 +16,9 @@ from chopper_interop.work import kernel_categories
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.gpus.rated import Rated
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 _TYPES = (
     (re.compile(r"bfloat16", re.IGNORECASE), "bf16"),

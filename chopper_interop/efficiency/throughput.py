@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,12 +16,9 @@ from chopper_interop.timing import spans
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.telemetry.job import Board
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)

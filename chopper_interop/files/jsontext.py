@@ -6,7 +6,7 @@ the text is no proper JSON: -1 where it breaks off, -2 where something else stan
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,7 +15,8 @@ from chopper_interop.columns.compiled import jit
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    Array = npt.NDArray[Any]
+    from chopper_interop.columns.types import Array
+
     Bytes = npt.NDArray[np.uint8]
 
 _NEWLINE, QUOTE, _BACKSLASH, COMMA, COLON = 10, 34, 92, 44, 58

@@ -17,13 +17,11 @@ from chopper_interop.schemas.kinds import Kind
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    import numpy.typing as npt
-
     from chopper_interop.activity.windows import Window
+    from chopper_interop.columns.types import Array
     from chopper_interop.fleet.places import Place
     from chopper_interop.trace import Trace
 
-    Array = npt.NDArray[Any]
     Row = dict[str, Any]
 
 MEASURED = tuple(gpu_means.QUANTITIES)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -20,13 +20,10 @@ from chopper_interop.telemetry.names import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.fleet.places import Place
     from chopper_interop.telemetry.gpus import Gpu, Source
     from chopper_interop.telemetry.samples import Samples
-
-    Array = npt.NDArray[Any]
 
 _CELSIUS = {"°C": 1.0, "C": 1.0, "deg C": 1.0}
 MEMORY = Quantity(

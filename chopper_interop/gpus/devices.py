@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chopper_interop.columns.members import is_any
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas.kinds import GPU_WORK
 from chopper_interop.schemas.meta import Device
@@ -23,12 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import TypeVar
 
-    import numpy.typing as npt
-
     from chopper_interop.schemas.meta import Rank
     from chopper_interop.trace import Trace
 
-    Array = npt.NDArray[Any]
     Target = TypeVar("Target")
     Name = tuple[str, Any]
 
@@ -167,7 +165,7 @@ def numbers(trace: Trace) -> list[int]:
 
 def used(trace: Trace) -> list[int]:
     """Numbers of the devices on which a trace has work, -1 among them if it is not told."""
-    work = np.isin(trace.array("kind"), [int(k) for k in GPU_WORK])
+    work = is_any(trace.array("kind"), GPU_WORK)
     devices = trace.array("device", "lanes")[trace.array("lane")[work]]
     return [int(d) for d in np.unique(devices)]
 

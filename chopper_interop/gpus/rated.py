@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop.columns import gather
+from chopper_interop.columns.members import is_any
 from chopper_interop.errors import UsageError
 from chopper_interop.gpus import own as own_gpus
 from chopper_interop.gpus.devices import of_host
@@ -25,11 +26,8 @@ from chopper_interop.schemas.meta import Device
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 DEVICE = "device"
 """What tells a figure that a source has of the device itself."""
@@ -153,7 +151,7 @@ def of(trace: Trace, gpus: str = "") -> dict[tuple[int, int], Rated]:
     ReadError
         It says something that cannot be.
     """
-    work = np.flatnonzero(np.isin(trace.array("kind"), [int(k) for k in GPU_WORK]))
+    work = np.flatnonzero(is_any(trace.array("kind"), GPU_WORK))
     found, _ = of_nodes(trace, work, gpus)
     return found
 

@@ -23,13 +23,11 @@ from chopper_interop.telemetry.samples import GAP, usual_step
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.joining.fragment import Fragment
     from chopper_interop.schemas.meta import Device
     from chopper_interop.trace import Trace
 
-    Array = npt.NDArray[Any]
     Points = tuple[Array, Array]
     """Times on the trace's clock and values."""
     Key = tuple[Any, ...]

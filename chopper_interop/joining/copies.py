@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chopper_interop.columns import arrow
+from chopper_interop.columns.members import is_any
 from chopper_interop.errors import AmbiguousRunError
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.joining import processes
@@ -15,13 +16,10 @@ from chopper_interop.schemas.kinds import GPU_WORK
 from chopper_interop.schemas.meta import ASSUMED
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.joining.fragment import Fragment
     from chopper_interop.schemas.meta import Rank
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 SAME_EVENTS = Fault(
     "same-events-twice",
@@ -122,7 +120,7 @@ def _grain(times: Array) -> int:
 
 def _starts(trace: Trace) -> Array:
     """When GPU work starts; if there is none, when anything does."""
-    work = np.isin(trace.array("kind"), [int(k) for k in GPU_WORK])
+    work = is_any(trace.array("kind"), GPU_WORK)
     starts: Array = trace.array("ts")[work if work.any() else ~work] + trace.meta.origin_ns
     return starts
 
@@ -134,7 +132,7 @@ def _same_events(a: Fragment, b: Fragment, rank: int) -> bool:
 
 def _fingerprint(trace: Trace, rank: int) -> Array:
     rows = trace.rank_rows.get(rank, slice(0, 0))  # part of a job names ranks that it lacks
-    work = np.isin(trace.array("kind")[rows], [int(k) for k in GPU_WORK])
+    work = is_any(trace.array("kind")[rows], GPU_WORK)
     which = work if work.any() else ~work
     ts = trace.array("ts")[rows][which] + trace.meta.origin_ns
     return np.stack([ts, trace.array("dur")[rows][which]])

@@ -23,11 +23,8 @@ from chopper_interop.trace import Text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 NO_TIMES = Fault(
     "no-times",

@@ -7,7 +7,7 @@ names (`sequences`). A thread that does not agree well enough is refused.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,11 +17,8 @@ from chopper_interop.issues import Fault, Severity
 from chopper_interop.schemas.kinds import Kind, LaneKind
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 BY_ID = Fault(
     "host-et-joined-by-id",

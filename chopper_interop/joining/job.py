@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import count, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -45,7 +45,6 @@ from chopper_interop.schemas.meta import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy.typing as npt
     import pyarrow as pa
 
     from chopper_interop.clocks.rules import ClockRule
@@ -53,8 +52,6 @@ if TYPE_CHECKING:
     from chopper_interop.joining.fragment import Fragment
     from chopper_interop.schemas.meta import Device
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 RANKS_BY_ORDER = Fault(
     "ranks-by-order",

@@ -9,7 +9,7 @@ the profile is counted and left out.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from chopper_interop import trace_part
 from chopper_interop.clocks import match as clock_match
 from chopper_interop.clocks import relations
 from chopper_interop.clocks.line import Work
+from chopper_interop.columns.members import is_any
 from chopper_interop.counters import align
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.joining import host_et
@@ -27,15 +28,12 @@ from chopper_interop.schemas.meta import ASSUMED, REALTIME, ClockFit, DeviceMatc
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import numpy.typing as npt
-
     from chopper_interop.clocks.match import Match
+    from chopper_interop.columns.types import Array
     from chopper_interop.joining.fragment import Fragment
     from chopper_interop.joining.source_clocks import Clocks
     from chopper_interop.schemas.meta import Device, Rank
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 BY_KERNELS = "the same kernels"
 ANOTHER_RUN = "its kernels do not fit those of the trace: it was taken for another run"
@@ -222,7 +220,7 @@ def _likely(about: Rank, places: list[tuple[int, Rank]]) -> list[tuple[int, Rank
 
 def _work_rows(trace: Trace, rank: int) -> Array:
     rows = trace.rank_rows.get(rank, slice(0, 0))
-    work = np.isin(trace.array("kind")[rows], [int(k) for k in GPU_WORK])
+    work = is_any(trace.array("kind")[rows], GPU_WORK)
     return np.flatnonzero(work) + rows.start
 
 

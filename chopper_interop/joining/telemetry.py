@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,13 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    import numpy.typing as npt
-
     from chopper_interop.gpus.devices import Rule
     from chopper_interop.joining.fragment import Fragment
     from chopper_interop.trace import Trace
 
-    Array = npt.NDArray[Any]
     Owner = tuple[int, int]
     """A rank, and its number of the device that it computes on."""
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from chopper_interop.clocks import estimate as clock_estimate
 from chopper_interop.clocks import localtime, relations
 from chopper_interop.clocks import rules as clock_rules
 from chopper_interop.columns import arrow, intervals
+from chopper_interop.columns.members import is_any
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.joining import source_clocks
 from chopper_interop.schemas.kinds import GPU_WORK
@@ -179,7 +178,7 @@ def _signals(telemetry: Trace, trace: Trace, name: str) -> list[clock_estimate.S
 def _busy(trace: Trace, rank: int) -> intervals.Union:
     """When a rank's GPU was busy, on the trace's clock."""
     rows = trace.rank_rows[rank]
-    work = np.isin(trace.array("kind")[rows], [int(k) for k in GPU_WORK])
+    work = is_any(trace.array("kind")[rows], GPU_WORK)
     start = trace.array("ts")[rows][work] + trace.meta.origin_ns
     return intervals.union(start, start + trace.array("dur")[rows][work])
 

@@ -9,7 +9,7 @@ with 128 samples a run.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -19,11 +19,8 @@ from chopper_interop.result import Result
 from chopper_interop.telemetry.names import POWER
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 NAME = "charllm"
 SAMPLES = 128

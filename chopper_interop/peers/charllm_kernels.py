@@ -20,11 +20,8 @@ from chopper_interop.schemas.kinds import Collective, Kind
 from chopper_interop.work import kernel_categories
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 CATEGORIES = (
     "Compute (MatMul)", "SendRecv", "AllGather", "ReduceScatter", "AllReduce",

@@ -30,11 +30,8 @@ from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 MOPS, BUSY, CYCLES = (
     "SQ_INSTS_VALU_MFMA_MOPS_BF16",

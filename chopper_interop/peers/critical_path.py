@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from chopper_interop.activity import windows
+from chopper_interop.columns.members import is_any
 from chopper_interop.errors import NoSuchDefinitionsError
 from chopper_interop.peers import critical_path_edges as joining
 from chopper_interop.peers import critical_path_events as reading
@@ -26,13 +27,10 @@ from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.peers.critical_path_edges import Graph
     from chopper_interop.peers.critical_path_events import Events
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 _HOST = (Kind.CPU_OP, Kind.RUNTIME, Kind.DRIVER)
 _TYPES = (
@@ -177,7 +175,7 @@ def _path(trace: Trace, events: Events) -> _Path:
     launched[events.link[asked]] = True
     launched |= events.like(reading.named(trace, "Stream Wait Event"))
     clipped = within | (launched & ~host & events.kept)
-    vertex = np.isin(events.kind, [int(k) for k in _HOST]) | (~host & (events.correlation >= 0))
+    vertex = is_any(events.kind, _HOST) | (~host & (events.correlation >= 0))
     graph = joining.Graph.of(events, np.flatnonzero(clipped & vertex))
     edges = [
         joining.lock_edges(trace, events, graph),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,12 +13,9 @@ from chopper_interop.peers.critical_path_events import named
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.peers.critical_path_events import Events
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 LAUNCHES = (
     "cudaLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernel", "cuLaunchKernelEx",

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chopper_interop import arguments
+from chopper_interop.columns.members import is_any
 from chopper_interop.peers import temporal
 from chopper_interop.schemas.kinds import Kind, LaneKind
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 _STEP = "ProfilerStep"
 OF_DEVICE = ("Event Sync", "Context Sync")
@@ -60,7 +58,7 @@ def read(trace: Trace, rank: int) -> Events:
     """What it reads of a rank."""
     rows = trace.rank_rows[rank]
     node = np.arange(rows.start, rows.stop)
-    node = node[~np.isin(trace.array("kind")[rows], [int(k) for k in _NOT_THERE])]
+    node = node[~is_any(trace.array("kind")[rows], _NOT_THERE)]
     has_text = trace.array("args_len")[node] > 0
     place = np.maximum.accumulate(np.where(has_text, trace.array("args_at")[node], 0))
     place = np.where(has_text, trace.array("args_at")[node], place)

@@ -6,16 +6,14 @@ nothing); where two edges join the same vertices the last one counts, in the pla
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chopper_interop.columns.compiled import jit
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Array = npt.NDArray[Any]
+    from chopper_interop.columns.types import Array
 
 OPERATOR, DEPENDENCY, LAUNCH, KERNEL, SYNC = range(5)
 """Sorts of edges."""

@@ -9,18 +9,16 @@ import pyarrow as pa
 
 from chopper_interop.activity import gaps, windows
 from chopper_interop.columns import arrow, gather
+from chopper_interop.columns.members import is_any
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy.typing as npt
-
     from chopper_interop.activity.windows import Window
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 
 def idle(trace: Trace, found: Sequence[Window], steps: str, threshold_ns: int) -> Result:
@@ -87,12 +85,12 @@ def _asked_by_number(trace: Trace, rows: Array) -> Array:
     asked = gaps.asked(trace, rows)
     number = trace.array("correlation")[rows]
     missing = np.flatnonzero((asked == gaps.NEVER) & (number > 0))
-    calls = np.flatnonzero(np.isin(trace.array("kind"), [int(k) for k in CALLS]))
+    calls = np.flatnonzero(is_any(trace.array("kind"), CALLS))
     both = np.concatenate([calls, rows[missing]])
     if missing.size and calls.size:
         first, code = gather.distinct(trace.array("rank")[both], trace.array("correlation")[both])
         caller = both[first[code[len(calls) :]]]
-        found = np.isin(trace.array("kind")[caller], [int(k) for k in CALLS])
+        found = is_any(trace.array("kind")[caller], CALLS)
         asked[missing[found]] = trace.array("ts")[caller[found]]
     return asked
 

@@ -26,6 +26,7 @@ import pyarrow as pa
 from chopper_interop import arguments
 from chopper_interop.activity import windows
 from chopper_interop.columns import intervals
+from chopper_interop.columns.members import is_any
 from chopper_interop.errors import NoSuchDefinitionsError
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
@@ -33,11 +34,8 @@ from chopper_interop.schemas.kinds import GPU_WORK, Kind
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 _BASE_NS = 7_889_238 * 10**9
 """Kineto counts from the last multiple of this before the trace: three months as C++ counts them."""
@@ -184,7 +182,7 @@ def hta_sort(name: str) -> int:
 
 def has_stream(trace: Trace, rows: Array, kind: Array) -> Array:
     """What carries a stream: all GPU work, and what says so of itself."""
-    stream = np.isin(kind, [int(k) for k in GPU_WORK])
+    stream = is_any(kind, GPU_WORK)
     others = np.flatnonzero(~stream & (trace.array("args_len")[rows] > 0) & (kind != Kind.INSTANT))
     code, values = arguments.values(trace, rows[others], "stream")
     told = [isinstance(v, int) and not isinstance(v, bool) and v != -1 for v in values]
@@ -228,7 +226,7 @@ def merged(start: Array, end: Array) -> tuple[Array, Array]:
 def _tracelens_events(trace: Trace, rank: int) -> _Events:
     rows = trace.rank_rows[rank]
     kind = trace.array("kind")[rows]
-    work = np.flatnonzero(np.isin(kind, [int(k) for k in GPU_WORK]))
+    work = np.flatnonzero(is_any(kind, GPU_WORK))
     ts, dur = (trace.array(column)[rows][work] for column in ("ts", "dur"))
     start, end = microseconds(trace, rank, ts, dur)
     nccl = np.array([*("nccl" in text for text in trace.names()), False])

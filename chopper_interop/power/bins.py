@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,11 +13,8 @@ from chopper_interop.columns.compiled import jit
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.telemetry.samples import Samples
-
-    Array = npt.NDArray[Any]
 
 _FINEST_NS = 250_000
 _COARSEST_NS = 1_000_000

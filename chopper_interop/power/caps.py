@@ -9,16 +9,14 @@ measured.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chopper_interop.power import products
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Array = npt.NDArray[Any]
+    from chopper_interop.columns.types import Array
 
 _MOST_BINS = 20_000
 _WHILES_NS = tuple(1e6 * w for w in (2, 5, 10, 20, 40, 80, 160, 320))

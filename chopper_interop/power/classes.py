@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,11 +12,8 @@ from chopper_interop.schemas.kinds import Kind
 from chopper_interop.work import kernels as work_kernels
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 MATRIX, ATTENTION, VECTOR, COMM, COPY, FILL = range(6)
 

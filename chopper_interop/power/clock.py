@@ -10,7 +10,7 @@ samples are too few for this, or their times too uncertain, the clock counts as 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,12 +20,9 @@ from chopper_interop.power import products
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.power.bins import Bins
     from chopper_interop.telemetry.samples import Samples
-
-    Array = npt.NDArray[Any]
 
 FOLLOWED, EXPECTED, CONSTANT, UNKNOWN = (
     "followed by samples",

@@ -13,15 +13,12 @@ from chopper_interop.telemetry import energy, lines
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    import numpy.typing as npt
-
     from chopper_interop.activity.windows import Window
+    from chopper_interop.columns.types import Array
     from chopper_interop.fleet.places import Place
     from chopper_interop.power.limits import Limit
     from chopper_interop.telemetry.lines import Above, Lines
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -31,13 +31,10 @@ from chopper_interop.power.prior import (
 from chopper_interop.power.response import FILTER, RATE, WINDOW, Response
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.power.bins import Bins
     from chopper_interop.power.clock import Clock
     from chopper_interop.power.response import Observed
-
-    Array = npt.NDArray[Any]
 
 _WIDTHS_NS = tuple(1e6 * w for w in (0.3, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024))
 _ROUNDING = 1 / 12

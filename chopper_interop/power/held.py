@@ -8,7 +8,7 @@ what those with the most power show, as heat and bad boards lower only some.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,13 +20,10 @@ from chopper_interop.power.law import LOWEST
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.power.model import PowerModel
     from chopper_interop.telemetry.gpus import Gpu
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 _HELD, _HELD_ERROR = 0.95, 0.03
 """What part of a cap a GPU that it holds is seen to be held at, and one standard deviation."""

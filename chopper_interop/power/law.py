@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,13 +14,10 @@ from chopper_interop.power.classes import CLASSES
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.power.caps import Capping
     from chopper_interop.power.fit import Fit
     from chopper_interop.power.response import Response
-
-    Array = npt.NDArray[Any]
 
 _CONFIDENCE = 1.96
 """Standard errors on either side that hold 95 %."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,15 +17,12 @@ from chopper_interop.telemetry.names import GFXCLK, POWER
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.fleet.places import Place
     from chopper_interop.schemas.gpus import Gpu as GpuRow
     from chopper_interop.telemetry.gpus import Gpu
     from chopper_interop.telemetry.lines import Lines
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 OPTION, SERIES, FACT = "limit_w", "power limit by telemetry", "power cap as the source states it"
 BOARD = "board power ({})"

@@ -10,7 +10,7 @@ expected of it (`power.classes`, `power.prior`), with errors that say so.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -29,16 +29,13 @@ from chopper_interop.power.stretches import stretches
 from chopper_interop.telemetry.names import GFXCLK, POWER
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.power.bins import Bins
     from chopper_interop.power.clock import Clock
     from chopper_interop.power.fit import Fit
     from chopper_interop.power.response import Observed
     from chopper_interop.telemetry.gpus import Gpu, Source
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 __all__ = ["PowerModel", "activity_of", "fitted", "why_not"]
 

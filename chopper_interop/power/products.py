@@ -6,16 +6,14 @@ longer than the product, on every core.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chopper_interop.columns.compiled import jit
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Array = npt.NDArray[Any]
+    from chopper_interop.columns.types import Array
 
 
 def combined(factors: Array, signals: Array) -> Array:

@@ -7,19 +7,16 @@ on some GPUs its instant power over 25 ms of every 100 ms. So how is fitted too.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chopper_interop.power import bins as power_bins
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.power.bins import Bins
     from chopper_interop.telemetry.samples import Samples
-
-    Array = npt.NDArray[Any]
 
 FILTER, WINDOW, RATE = "exponential filter", "mean of a window", "mean between samples"
 _MEMORY = {FILTER: 4.0, WINDOW: 1.0, RATE: 0.0}

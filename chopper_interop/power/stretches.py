@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chopper_interop.power import bins as power_bins
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.power.bins import Bins
     from chopper_interop.power.response import Observed
     from chopper_interop.telemetry.samples import Samples
-
-    Array = npt.NDArray[Any]
 
 _MOST_BINS = 10_000
 _NUMBER = 8

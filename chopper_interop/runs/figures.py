@@ -22,15 +22,12 @@ from chopper_interop.work import kernel_categories
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy.typing as npt
-
     from chopper_interop.activity.windows import Window
     from chopper_interop.runs.telemetry import Sampled, Seen
     from chopper_interop.telemetry.gpus import Gpu, Place
     from chopper_interop.telemetry.job import Board
     from chopper_interop.trace import Trace
 
-    Array = npt.NDArray[Any]
     Row = dict[str, Any]
     Stretch = tuple[int, int]
 

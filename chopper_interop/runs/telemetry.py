@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,14 +22,12 @@ from chopper_interop.telemetry.names import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.telemetry.gpus import Gpu
     from chopper_interop.telemetry.job import Board
     from chopper_interop.telemetry.lines import Lines
     from chopper_interop.telemetry.samples import Samples
 
-    Array = npt.NDArray[Any]
     Window = tuple[int, int]
 
 _OTHERS = (TEMPERATURE, EDGE, GFXCLK, UTILIZATION, THROTTLE)

@@ -14,11 +14,8 @@ from chopper_interop.errors import NoSuchDefinitionsError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.series.samples import Series
-
-    Array = npt.NDArray[Any]
 
 NAME = "charllm"
 AVERAGES = {

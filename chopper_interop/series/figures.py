@@ -8,7 +8,7 @@ length, and a median the value that as much of it lies below as above.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,12 +17,9 @@ from chopper_interop.columns.compiled import jit
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.series.stretches import Stretches
     from chopper_interop.telemetry.samples import Samples
-
-    Array = npt.NDArray[Any]
 
 _HALVINGS = 60
 _NEAR = 1e-9

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,13 +11,11 @@ from chopper_interop.columns import arrow, gather
 from chopper_interop.series.rules import How
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
     import pyarrow as pa
 
+    from chopper_interop.columns.types import Array
     from chopper_interop.series.samples import Series
     from chopper_interop.series.stretches import Stretches
-
-    Array = npt.NDArray[Any]
 
 SAMPLES, STAMPS, BETWEEN, CHANGES = "samples", "uncertain stamps", "between samples", "changes"
 WINDOWS = "windows"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,10 +11,8 @@ from chopper_interop.columns import arrow
 from chopper_interop.telemetry.names import GFXCLK, POWER, THROTTLE, Told
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
     import pyarrow as pa
 
-    Array = npt.NDArray[Any]
 
 CONVENTION = (
     "power, clock, temperature, utilization and memory, throttling, the rest, what is of one die of "

@@ -13,12 +13,9 @@ from chopper_interop.series.stretches import JOB, NODE, RANK
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.series.samples import Place
     from chopper_interop.series.stretches import By, Plan
-
-    Array = npt.NDArray[Any]
 
 TEXT, WHOLE, REAL, COUNT = "text", "whole", "real", "count"
 """Types of columns: texts; whole numbers; decimals, and whole numbers out of them, null where they

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop.activity import windows
+from chopper_interop.columns.members import is_any
 from chopper_interop.gpus import devices
 from chopper_interop.schemas.kinds import GPU_WORK
 from chopper_interop.series.rules import How, Rule, rule
@@ -22,11 +23,8 @@ from chopper_interop.telemetry.samples import Samples, logged, sampled, usual_st
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 _LARGEST = 1e18
 """Beyond all values; NaN is not within it either."""
@@ -178,7 +176,7 @@ class _Places:
 
     @cached_property
     def _work(self) -> Array:
-        return np.flatnonzero(np.isin(self._trace.array("kind"), [int(k) for k in GPU_WORK]))
+        return np.flatnonzero(is_any(self._trace.array("kind"), GPU_WORK))
 
     def _rows_of(self, rank: int) -> Array:
         """GPU work of a rank; of one that has none, all."""

@@ -12,13 +12,11 @@ from chopper_interop.columns import arrow, gather, intervals
 from chopper_interop.errors import UsageError
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
     import pyarrow as pa
 
+    from chopper_interop.columns.types import Array
     from chopper_interop.series.samples import Place
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 RANK, NODE, JOB = "rank", "node", "job"
 OF_WHOM = (RANK, NODE, JOB)

@@ -13,6 +13,7 @@ import numpy as np
 
 from chopper_interop import arguments, stated
 from chopper_interop.columns import arrow, gather
+from chopper_interop.columns.members import is_any
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
 from chopper_interop.structure import arguments as structure_arguments
@@ -26,14 +27,12 @@ from chopper_interop.structure.coverage import coverage
 from chopper_interop.structure.names import BACKWARD, OPTIMIZER, PARTS
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
     import pyarrow as pa
 
+    from chopper_interop.columns.types import Array
     from chopper_interop.structure.names import Names
     from chopper_interop.structure.phase import Passes
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 __all__ = ["COLUMNS", "columns", "coverage"]
 
@@ -150,7 +149,7 @@ _ITSELF, _NOWHERE = -1, -2
 def _origin(trace: Trace) -> Array:
     """The host node that tells of each node: -1 if it does itself, -2 if none is known."""
     kind = trace.array("kind")
-    on_gpu = np.isin(kind, [int(k) for k in _FROM_LAUNCH])
+    on_gpu = is_any(kind, _FROM_LAUNCH)
     origin = np.where(on_gpu, np.where(trace.launch >= 0, trace.launch, _NOWHERE), _ITSELF)
     marks = np.flatnonzero(kind == Kind.GPU_ANNOTATION)
     if marks.size:
@@ -180,7 +179,7 @@ def _note_assumed(trace: Trace, passes: Passes, issues: IssueLog) -> None:
 
 
 def _note_unplaced(trace: Trace, issues: IssueLog) -> None:
-    on_gpu = np.isin(trace.array("kind"), [int(k) for k in GPU_WORK])
+    on_gpu = is_any(trace.array("kind"), GPU_WORK)
     lost = np.flatnonzero(on_gpu & (trace.launch < 0))
     if 0 < lost.size < np.count_nonzero(on_gpu):  # else nothing tells of the host
         name = trace.names()[trace.array("name")[lost[0]]]

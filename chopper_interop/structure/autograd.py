@@ -7,7 +7,7 @@ and so does the engine's call of it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,14 +17,11 @@ from chopper_interop.schemas.kinds import EdgeKind, Kind
 from chopper_interop.structure import autograd_numbers
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from chopper_interop.arguments import Found
+    from chopper_interop.columns.types import Array
     from chopper_interop.structure.arguments import Stated
     from chopper_interop.structure.names import Names
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,12 @@ import numpy as np
 import pyarrow as pa
 
 from chopper_interop.columns import arrow
+from chopper_interop.columns.members import is_any
 from chopper_interop.schemas.kinds import GPU_WORK
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 _COLUMNS = ("iteration", "phase", "step_part", "layer", "module", "operation")
 
@@ -30,7 +28,7 @@ def coverage(trace: Trace) -> pa.Table:
         ``gpu_node_share`` of GPU work (kernels, communication, copies and fills), and
         ``gpu_time_share`` of the sum of its durations; null where a rank has none.
     """
-    on_gpu = np.isin(trace.array("kind"), [int(k) for k in GPU_WORK])
+    on_gpu = is_any(trace.array("kind"), GPU_WORK)
     dur = trace.array("dur")
     rows: list[dict[str, Any]] = []
     stated = {c: arrow.known(trace.nodes[c]) for c in _COLUMNS if c in trace.nodes.column_names}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,13 +11,10 @@ from chopper_interop.schemas.kinds import Kind
 from chopper_interop.structure.modules import Modules
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.structure.autograd import Autograd
     from chopper_interop.structure.names import Names
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 _ROUNDS = 4
 """Forward, backward, what is recomputed there, and its own backward pass."""

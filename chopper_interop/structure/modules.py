@@ -17,19 +17,17 @@ import numpy as np
 from chopper_interop import arguments
 from chopper_interop.columns import gather
 from chopper_interop.columns.compiled import jit
+from chopper_interop.columns.members import is_any
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas.kinds import Kind
 from chopper_interop.structure import blocks
 from chopper_interop.structure.names import MODULE, qualified
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.structure.arguments import Stated
     from chopper_interop.structure.names import Names
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 NUMBERED_THROUGH = Fault(
     "layers-numbered-through",
@@ -82,7 +80,7 @@ def _own(trace: Trace, names: Names, stated: Stated) -> tuple[list[str], Array]:
     kind, name = trace.array("kind"), trace.array("name")
     all_names = trace.names()
     numbers: dict[str, int] = {}
-    ranges = np.isin(kind, [int(k) for k in _RANGES])
+    ranges = is_any(kind, _RANGES)
     of_name = np.full(len(all_names) + 1, -1, np.int32)
     for code in gather.used(name[ranges]).tolist():
         if text := qualified(all_names[code]):
@@ -126,7 +124,7 @@ def _layers_of(
 ) -> Array:
     """Layer that each node states: in words, or by its module."""
     kind, name = trace.array("kind"), trace.array("name")
-    ranges = np.isin(kind, [int(k) for k in _RANGES])
+    ranges = is_any(kind, _RANGES)
     words = np.where(ranges, names.layer[name], -1)
     placed, places = blocks.of_paths(texts)
     calls = names.module[name] & (kind == Kind.PYTHON)
@@ -149,7 +147,7 @@ def _layers_of(
 
 
 def _brackets(trace: Trace, names: Names) -> tuple[Array, Array]:
-    ranges = np.isin(trace.array("kind"), [int(k) for k in _RANGES])
+    ranges = is_any(trace.array("kind"), _RANGES)
     name = trace.array("name")
     return names.opens[name] & ranges, names.closes[name] & ranges
 

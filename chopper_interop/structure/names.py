@@ -13,16 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop.columns import gather
+from chopper_interop.columns.members import is_any
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 FORWARD, BACKWARD, OPTIMIZER = range(3)
 PARTS = ("forward", "backward", "optimizer")
@@ -183,7 +181,7 @@ def read(trace: Trace) -> Names:
             for field in Names.__dataclass_fields__
         }
     )
-    for code in gather.used(name[np.isin(kind, [int(k) for k in _NAMED])]).tolist():
+    for code in gather.used(name[is_any(kind, _NAMED)]).tolist():
         _tell(told, code, names[code])
     for code in gather.used(name[kind == Kind.PYTHON]).tolist():
         _tell_python(told, code, names[code])

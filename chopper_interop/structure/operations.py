@@ -8,7 +8,7 @@ there is no backward pass.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,14 +18,11 @@ from chopper_interop.schemas.kinds import Kind
 from chopper_interop.structure.names import ENGINE, OPTIMIZER
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.structure.autograd import Autograd
     from chopper_interop.structure.names import Names
     from chopper_interop.structure.phase import Passes
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 
 def operations(

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chopper_interop.columns import gather
 from chopper_interop.columns.compiled import jit
+from chopper_interop.columns.members import is_any
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
 from chopper_interop.structure import autograd as structure_autograd
 from chopper_interop.structure.names import BACKWARD, FORWARD, OPTIMIZER
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.structure.autograd import Autograd
     from chopper_interop.structure.names import Names
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 _AGAIN, _COMMUNICATION, _DATA, _ENGINE = 1, 2, 4, 8
 _RANGES = (Kind.CPU_OP, Kind.ANNOTATION)
@@ -54,7 +52,7 @@ class Passes:
 def passes(trace: Trace, names: Names, autograd: Autograd, iteration: Array) -> Passes:
     """Which pass each host node serves."""
     kind, name, parent = (trace.array(c) for c in ("kind", "name", "parent"))
-    ranges = np.isin(kind, [int(k) for k in _RANGES])
+    ranges = is_any(kind, _RANGES)
     own = np.where(ranges, names.part[name], -1)
     own = np.where(kind == Kind.PYTHON, names.python_part[name], own)
     own = np.where(autograd.backward & ranges, BACKWARD, own)
@@ -116,7 +114,7 @@ def _assumed(trace: Trace, names: Names, part: Array, iteration: Array) -> Array
         if not trained[mine].any():
             continue
         rest = (part[mine] < 0) & (iteration[mine] >= 0)
-        rest &= np.isin(kind[mine], [int(k) for k in _BY_THREAD])
+        rest &= is_any(kind[mine], _BY_THREAD)
         rest &= names.step_kind[trace.array("name")[mine]] < 0
         told = _pass_of_thread(trace, names, part, mine)[trace.array("lane")[mine]]
         late = _after_backward(trace, part, iteration, mine)
@@ -145,7 +143,7 @@ def _after_backward(trace: Trace, part: Array, iteration: Array, mine: slice) ->
     steps = iteration[mine]
     _, step = gather.distinct(steps)
     backward = (part[mine] == BACKWARD) & (steps >= 0)
-    backward &= ~np.isin(trace.array("kind")[mine], [int(k) for k in GPU_WORK])
+    backward &= ~is_any(trace.array("kind")[mine], GPU_WORK)
     last = np.full(int(step.max(initial=-1)) + 1, np.iinfo(np.int64).max)
     last[np.unique(step[backward])] = 0
     np.maximum.at(last, step[backward], end[backward])

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop.columns.members import is_any
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.structure.names import Names
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 BY_NAMES = Fault(
     "iterations-by-names",
@@ -35,7 +33,7 @@ def iterations(trace: Trace, names: Names, issues: IssueLog) -> Array:
     """Step of each host node by the host's steps; -1 where it is in none."""
     name, kind = trace.array("name"), trace.array("kind")
     result = np.full(trace.nodes.num_rows, -1, np.int32)
-    ranges = np.isin(kind, [int(k) for k in _RANGES])
+    ranges = is_any(kind, _RANGES)
     which = np.where(ranges, names.step_kind[name], -1)
     for mine in trace.rank_rows.values():
         ways = np.unique(which[mine][which[mine] >= 0])

@@ -10,7 +10,7 @@ stretch of time, so that it may be known where no one source tells the power of 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,15 +25,13 @@ from chopper_interop.telemetry.names import GFXCLK, POWER, QUANTITIES
 from chopper_interop.telemetry.samples import Seen, seen
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
     import pyarrow as pa
 
+    from chopper_interop.columns.types import Array
     from chopper_interop.telemetry.gpus import Source
     from chopper_interop.telemetry.names import Quantity
     from chopper_interop.telemetry.samples import Samples
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 ENERGY, RESOLUTION = "energy_j", "telemetry_ns"
 COARSE = Fault(

@@ -9,9 +9,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    import numpy.typing as npt
-
-    Array = npt.NDArray[Any]
+    from chopper_interop.columns.types import Array
 
 _OF_INTERVALS, _INTERVALS = "throttle share ", "accumulation counter"
 """Series of shares of the intervals between two readings of a counter, and that counter."""

@@ -9,7 +9,7 @@ it tells, and the next one where it tells nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,12 +22,9 @@ from chopper_interop.telemetry.stretches import apart
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.telemetry.gpus import Gpu, Source
     from chopper_interop.telemetry.samples import Samples
-
-    Array = npt.NDArray[Any]
 
 
 _AS_FINE = 1.5

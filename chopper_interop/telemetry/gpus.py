@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop.columns import arrow, gather
+from chopper_interop.columns.members import is_any
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas.kinds import GPU_WORK
 from chopper_interop.telemetry import counters, ends, names, throttle_causes
@@ -24,12 +25,10 @@ from chopper_interop.telemetry.samples import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.telemetry.names import Quantity, Told
     from chopper_interop.trace import Trace
 
-    Array = npt.NDArray[Any]
     Place = tuple[int, int]
     """Rank and device of a series; a rank of -1 is the node."""
 
@@ -258,7 +257,7 @@ def without_work(
 
 def work_of(trace: Trace) -> dict[Place, Array]:
     """Rows of the GPU work of each rank on each device, ascending."""
-    rows = np.flatnonzero(np.isin(trace.array("kind"), [int(k) for k in GPU_WORK]))
+    rows = np.flatnonzero(is_any(trace.array("kind"), GPU_WORK))
     lane, of_lane = trace.array("lane")[rows], trace.array("device", "lanes")
     found = {}
     for rank, piece in trace.rank_rows.items():

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop.columns.members import is_any
 from chopper_interop.gpus.devices import of_host, only_host
 from chopper_interop.schemas.kinds import GPU_WORK
 from chopper_interop.telemetry import energy, names
@@ -53,7 +54,7 @@ class Board:
 
 def has_work(trace: Trace) -> bool:
     """Whether any work of GPUs was recorded."""
-    return bool(np.isin(trace.array("kind"), [int(kind) for kind in GPU_WORK]).any())
+    return bool(is_any(trace.array("kind"), GPU_WORK).any())
 
 
 def boards(

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chopper_interop.telemetry import counters
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.telemetry.samples import Samples
-
-    Array = npt.NDArray[Any]
 
 SENT, RECEIVED, BOTH = "sent", "received", "both"
 COUNTER, RATE = "counter", "rate"

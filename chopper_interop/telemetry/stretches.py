@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,12 +12,8 @@ from chopper_interop.columns import intervals
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    import numpy.typing as npt
-
     from chopper_interop.columns.intervals import Union
     from chopper_interop.telemetry.samples import Samples
-
-    Array = npt.NDArray[Any]
 
 
 def apart(sources: Iterable[Samples]) -> list[Samples | None]:

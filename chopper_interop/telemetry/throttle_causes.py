@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,9 +15,6 @@ from chopper_interop.telemetry.samples import Samples
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    import numpy.typing as npt
-
-    Array = npt.NDArray[Any]
 
 ANY = "any"
 POWER, THERMAL, HARDWARE, SETTING, IDLE = "power", "thermal", "hardware", "setting", "idle"

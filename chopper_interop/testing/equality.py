@@ -18,11 +18,7 @@ from chopper_interop.testing.rendering import NUMBERED_FROM
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    import numpy.typing as npt
-
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 _UNORDERED = ("edges", "samples", "counters")
 """Tables whose rows nothing refers to: their order means nothing."""

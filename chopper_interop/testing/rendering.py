@@ -17,12 +17,8 @@ from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    import numpy.typing as npt
-
     from chopper_interop.schemas.meta import Meta
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 _CORE = {column.name for column in hub.NODES}
 NUMBERED_FROM = TEXT + (1 << 32)

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chopper_interop.build import NESTING
 from chopper_interop.columns import arrow, nest
+from chopper_interop.columns.members import is_any
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
     import pyarrow as pa
 
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 _REFERENCES = (
     ("nodes", "lane", "lanes", 0),
@@ -46,7 +45,7 @@ def check_trace(trace: Trace) -> None:
     for table in hub.TABLES:
         _check_columns(table, getattr(trace, table))
     for table, kinds in _KINDS:
-        known = np.isin(trace.array("kind", table), [int(k) for k in kinds])
+        known = is_any(trace.array("kind", table), kinds)
         _refuse(~known, f"{table}.kind", "is no number of schemas.kinds")
     for table, column, target, least in _REFERENCES:
         values = trace.array(column, table)
@@ -115,7 +114,7 @@ def _check_times(trace: Trace) -> None:
 
 def _check_parents(trace: Trace) -> None:
     """Parents are found by nesting alone, so that they can be found again."""
-    nests = np.isin(trace.array("kind", "lanes"), [int(k) for k in NESTING])
+    nests = is_any(trace.array("kind", "lanes"), NESTING)
     lane, ts, dur = (np.array(trace.array(c)) for c in ("lane", "ts", "dur"))
     expected = nest.parents(lane, ts, dur, nests)
     _refuse(trace.array("parent") != expected, "nodes.parent", "is not the innermost node around")

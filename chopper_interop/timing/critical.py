@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop.columns.members import is_any
 from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind
 from chopper_interop.timing import loops
 from chopper_interop.timing.paths import CLASS, OF_EDGE, OF_NODE, ON_LANES
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.timing.model import Timing
     from chopper_interop.timing.spans import Spans
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 _BETWEEN = [CLASS[c] for c in ("launch", "stream", "event", "sync", "handover")]
 """Classes of time that is no node's own."""
@@ -105,7 +103,7 @@ class _Columns:
         self._timing = timing
         trace = timing.graph.trace
         self._nodes = trace.nodes.num_rows
-        self._work = np.isin(trace.array("kind"), [int(k) for k in GPU_WORK])
+        self._work = is_any(trace.array("kind"), GPU_WORK)
         self._late = np.full(len(timing.graph), loops.AT_ANY_TIME)
         self._place = np.zeros(len(timing.graph), np.int64)
         self._ends = np.zeros(len(timing.graph), bool)
@@ -182,7 +180,7 @@ def _path(timing: Timing, edges: Array, window: tuple[int, int], last: int) -> P
     graph, trace = timing.graph, timing.graph.trace
     src, dst, kind = graph.src[edges], graph.after[edges], graph.kind[edges]
     node, what = graph.node[dst].astype(np.int64), OF_EDGE[kind].copy()
-    lanes = np.isin(kind, [int(k) for k in ON_LANES])
+    lanes = is_any(kind, ON_LANES)
     node[lanes] = _innermost(trace, src[lanes])
     sent = timing.meets[src] | (kind == EdgeKind.COMM)  # whose start the transfer counts from
     node[sent] = graph.node[src[sent]]

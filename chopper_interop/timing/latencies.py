@@ -8,7 +8,7 @@ edge has a least latency, the one that is seen where nothing else explains the t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,11 +16,8 @@ from chopper_interop.columns import gather
 from chopper_interop.schemas.kinds import EdgeKind
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 _LEAST = 0.01
 """Quantile that stands for the least: a single one may be an error of a clock."""

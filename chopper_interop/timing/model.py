@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chopper_interop import graph
 from chopper_interop.columns import arrow
+from chopper_interop.columns.members import is_any
 from chopper_interop.edges.collectives import TOGETHER
 from chopper_interop.graph_chains import streams
 from chopper_interop.schemas.kinds import GPU_LANES, Collective, EdgeKind, LaneKind
@@ -28,12 +29,9 @@ from chopper_interop.timing import latencies, loops
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.graph import Graph
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 _FIRST = (
     EdgeKind.DURATION, EdgeKind.STREAM, EdgeKind.EVENT, EdgeKind.COMM, EdgeKind.LAUNCH,
@@ -152,7 +150,7 @@ def timing_of(trace: Trace) -> Timing:
 def _made(trace: Trace) -> Timing:
     ts = trace.array("ts")
     end = ts + trace.array("dur")
-    on_gpu = np.isin(trace.array("kind", "lanes"), [int(k) for k in GPU_LANES])
+    on_gpu = is_any(trace.array("kind", "lanes"), GPU_LANES)
     before = streams(ts, trace.array("dur"), trace.array("lane"), on_gpu)
     told = latencies.of(trace, before)
     src, dst, kind = graph.moment_edges(trace, set(EdgeKind), before)
@@ -166,7 +164,7 @@ def _made(trace: Trace) -> Timing:
     )
     lag = at[dst] - at[src]
     fixed = (EdgeKind.HANDOVER, EdgeKind.COMM)
-    loose = ~np.isin(kind[:stored], [int(k) for k in fixed])
+    loose = ~is_any(kind[:stored], fixed)
     lag[:stored][loose] = np.minimum(told.least_ns, lag[:stored])[loose]
     _wait_on_hosts(src, dst, kind, lag, told, stored)
     edges = _Edges(src, dst, kind, lag)
@@ -197,7 +195,7 @@ class _Edges:
 
 def _chain(kind: Array, stored: int) -> Array:
     """Which edges lead from each moment of a thread to the next."""
-    found = np.isin(kind, [int(k) for k in (EdgeKind.CALL, EdgeKind.ORDER, EdgeKind.DURATION)])
+    found = is_any(kind, (EdgeKind.CALL, EdgeKind.ORDER, EdgeKind.DURATION))
     found[:stored] = False
     return found
 
@@ -290,7 +288,7 @@ def lasting(trace: Trace) -> Array:
         Any trace.
     """
     lanes = (LaneKind.THREAD, *GPU_LANES)
-    return np.isin(trace.array("kind", "lanes"), [int(k) for k in lanes])[trace.array("lane")]
+    return is_any(trace.array("kind", "lanes"), lanes)[trace.array("lane")]
 
 
 def _of_kind(trace: Trace, node: Array, wanted: Sequence[str]) -> Array:

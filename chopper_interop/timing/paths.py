@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,11 +12,8 @@ from chopper_interop.schemas.kinds import CALLS, EdgeKind, Kind
 from chopper_interop.timing.model import EDGE_RANK
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.timing.model import Timing
-
-    Array = npt.NDArray[Any]
 
 CLASSES = (
     "compute", "comm", "copy", "host", "runtime", "launch", "stream", "event", "sync", "handover",

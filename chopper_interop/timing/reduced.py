@@ -6,18 +6,15 @@ needs no vertex of its own, unless the lag of its edge varies: most moments of h
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chopper_interop.columns.compiled import jit
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.timing.model import Timing
-
-    Array = npt.NDArray[Any]
 
 
 class Reduced:

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chopper_interop.activity import windows
 from chopper_interop.columns import arrow, gather
+from chopper_interop.columns.members import is_any
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
 from chopper_interop.timing.model import lasting
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.timing.model import Timing
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -138,7 +136,7 @@ def _of_all(trace: Trace, ranks: list[int]) -> Array:
     """Nodes that a job without steps consists of."""
     about = (Kind.SPAN, Kind.INSTANT, Kind.OVERHEAD)
     told = np.isin(trace.array("rank"), ranks) & lasting(trace)
-    work = told & ~np.isin(trace.array("kind"), [int(k) for k in about])
+    work = told & ~is_any(trace.array("kind"), about)
     return np.flatnonzero(work if work.any() else told)
 
 
@@ -158,7 +156,7 @@ def _of_steps(trace: Trace, marked: list[windows.Window]) -> tuple[Array, Array,
     rows, of_row = rows[of_row >= 0], of_row[of_row >= 0]
     start, stop = told[of_row, 2], told[of_row, 3]
     call = trace.launch[rows]
-    work = np.isin(trace.array("kind")[rows], [int(k) for k in GPU_WORK])
+    work = is_any(trace.array("kind")[rows], GPU_WORK)
     at = ts[call]
     launched = work & (call >= 0) & (at >= start) & (at < stop)
     marks = (ts[rows] == start) & (end[rows] == stop) & ~work

@@ -8,7 +8,7 @@ edges from a source that each step has.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,13 +21,10 @@ from chopper_interop.timing.model import timing_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy.typing as npt
-
     from chopper_interop.activity.windows import Window
+    from chopper_interop.columns.types import Array
     from chopper_interop.timing.model import Timing
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 BORDER = 255
 """Kind of the edges from a step's source."""

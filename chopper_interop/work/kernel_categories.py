@@ -7,7 +7,7 @@ name, before the types in ``<>``; where that says nothing, by the whole name.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -18,11 +18,8 @@ from chopper_interop.edges.collective_names import COLLECTIVES
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[Any]
 
 MATMUL, CONVOLUTION, ATTENTION = "matmul", "convolution", "attention"
 NORMALIZATION, ELEMENTWISE, OTHER = "normalization", "elementwise", "other"

@@ -7,7 +7,7 @@ results by kernels of their own: what shapes ask for is the work of none of them
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,9 +15,7 @@ from chopper_interop.columns.compiled import jit
 from chopper_interop.work.rules import MATRIX
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Array = npt.NDArray[Any]
+    from chopper_interop.columns.types import Array
 
 HELPERS = re.compile(
     r"elementwise|transpose|SubTensorOp|OpTensor|reduce_kernel|splitKreduce|PostGSU|[Rr]educ(e|tion)"

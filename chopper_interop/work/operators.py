@@ -22,6 +22,7 @@ import pyarrow as pa
 from chopper_interop import arguments, stated
 from chopper_interop.columns import arrow, gather
 from chopper_interop.columns.compiled import jit
+from chopper_interop.columns.members import is_any
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
 from chopper_interop.work import convolutions
@@ -31,12 +32,9 @@ from chopper_interop.work.calls import call
 from chopper_interop.work.sizes import UNKNOWN, Work
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from chopper_interop.columns.types import Array
     from chopper_interop.trace import Trace
     from chopper_interop.work.calls import Call
-
-    Array = npt.NDArray[Any]
 
 DIVIDED = Fault(
     "work-divided-by-time",
@@ -170,7 +168,7 @@ def _work(rule: Any, found: Call) -> Work:
 def _owned(trace: Trace, counted: _Counted) -> tuple[Array, Array]:
     """Work of the operators that have it, and of their kernels."""
     parent, kind = trace.array("parent"), trace.array("kind")
-    on_gpu = np.isin(kind, [int(k) for k in GPU_WORK])
+    on_gpu = is_any(kind, GPU_WORK)
     around = _innermost(counted.rank, parent)
     launch = trace.launch
     owner = np.where(on_gpu & (launch >= 0), around[launch], -1)
