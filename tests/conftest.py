@@ -13,9 +13,22 @@ settings.register_profile("explore", deadline=None, max_examples=1000)
 settings.load_profile("chopper")
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many tests were skipped for want of real inputs; each would run on many files."""
+    if SHARED.is_dir():
+        return
+    reasons = [report.longrepr[2] for report in terminalreporter.stats.get("skipped", ())]
+    skipped = sum("real inputs" in text or "empty parameter set" in text for text in reasons)
+    terminalreporter.write_line(
+        f"real inputs (../shared/data) are not here: {skipped} tests on them were skipped, "
+        "most of which run once for each file",
+        yellow=True,
+    )
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """The folder of real inputs beside the project, which a plain clone does not have."""
+    """Folder of real inputs next to the project, which a plain clone does not have."""
     if not SHARED.is_dir():
         pytest.skip("real inputs (../shared/data) are not here")
     return SHARED
