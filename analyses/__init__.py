@@ -1,7 +1,7 @@
-"""Questions asked of a trace: one module for each.
+"""Analyses of a trace, one module each.
 
-``chopper_interop.analyses()`` lists them, those of plug-ins too: the package has the name that
-the public function should have, so it can be called.
+``chopper_interop.analyses()`` lists them, including those of plug-ins. The function and this package
+share a name, so the package itself can be called.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 class _Analyses(ModuleType):
     def __call__(self) -> dict[str, Callable[..., Any]]:
-        """Analyses by name; plug-ins that do not load are left out."""
+        """Return the analyses by name; plug-ins that do not load are left out."""
         from chopper_interop import registry
 
         return registry.working_analyses()

@@ -1,4 +1,4 @@
-"""Bubbles of pipelines: when a stage has nothing to compute, and what it waits for."""
+"""Measure pipeline bubbles: time in which a stage has nothing to compute, and what it waits for."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from chopper_interop.activity import windows
-from chopper_interop.communication import stages
-from chopper_interop.communication.stage_times import StageTimes
+from chopper_interop.analyses.methods.activity import windows
+from chopper_interop.analyses.methods.communication import stages
+from chopper_interop.analyses.methods.communication.stage_times import StageTimes
 from chopper_interop.errors import UsageError
 from chopper_interop.result import Result
 
 if TYPE_CHECKING:
-    from chopper_interop.communication.stages import Pipeline
+    from chopper_interop.analyses.methods.communication.stages import Pipeline
     from chopper_interop.trace import Trace
 
     Row = dict[str, Any]
@@ -37,67 +37,71 @@ _CONVENTIONS = {
     "links": "all GPU work counts, whether its launch is recorded or not",
     "memset": "counts as compute",
     "copies": "do not count: a rank that only copies has nothing to compute",
-    "bubble": "time in the window in which the rank runs neither compute, of whatever step, nor "
+    "bubble": "time in the window in which the rank runs neither compute (of any step) nor "
     "communication other than sends and receives",
     "pipelines": "ranks that send to and receive from each other along a line; else ranges that "
     "name stages (PP:0F1)",
-    "ideal": "(p-1)/(m+p-1) for p stages and m microbatches of equal length; m is the most that a "
-    "rank sends another in forward passes of the step",
+    "ideal": "(p-1)/(m+p-1) for p stages and m microbatches of equal length; m is the largest number "
+    "of sends from one rank to another in forward passes of the step",
 }
 
 
 def bubbles(
     trace: Trace, *, by: str = "rank,iteration", steps: str = "", ranks: str = ""
 ) -> Result:
-    """Time in which stages of a pipeline have nothing to compute.
+    """Measure the time in which stages of a pipeline have nothing to compute.
 
     Parameters
     ----------
     trace
-        Any trace; of a job without pipeline there are no rows.
+        Any trace. There are no rows for a job without a pipeline.
     by
-        Names out of ``rank``, ``iteration`` and ``job``, separated by commas: times are summed over
-        what is not named.
+        Names out of ``rank``, ``iteration`` and ``job``, separated by commas. Times are summed over
+        the ones left out.
     steps
-        ``each``, ``10`` or ``10-12``: these training steps, each by itself; else all of them,
-        each too. Without training steps the whole trace is one.
+        Training steps, ``10`` or ``10-12``; all of them if empty or ``each``. Each step is measured
+        by itself. A trace without training steps counts as one step.
     ranks
-        These ranks are told about, as ``0,4-7``, else all; windows are those of all.
+        Ranks to report, as ``0,4-7``; all if empty. Windows are always those of all ranks.
 
     Returns
     -------
     Result
-        One row a rank and training step: `pipeline`, `stage` (from 0), `stages`, `microbatches`;
-        `start_ns` and `end_ns` of the window, as ts, and `span_ns`; of this `compute_ns` (a kernel
-        or fill runs), `p2p_ns` (a send or receive runs) and `bubble_ns` (neither compute nor other
-        communication), which is `warmup_ns` (before the rank's first forward or backward kernel)
-        + `steady_ns` + `cooldown_ns` (after its last); of the bubble `recv_ns` (a receive
-        runs) and `recv_wait_ns` (and its send has not started; null where that is not known);
-        `bubble_share` = `bubble_ns` / `span_ns`, and `ideal_bubble_share`.
+        One row a rank and training step:
+
+        - `pipeline`, `stage` (from 0), `stages`, `microbatches`
+        - `start_ns` and `end_ns` of the window, since the trace's origin, and its length `span_ns`
+        - of it, `compute_ns` (a kernel or fill runs), `p2p_ns` (a send or receive runs) and
+          `bubble_ns` (neither compute nor other communication)
+        - `bubble_ns` = `warmup_ns` (before the rank's first forward or backward kernel)
+          + `steady_ns` + `cooldown_ns` (after its last)
+        - of the bubble, `recv_ns` (a receive runs) and of that `recv_wait_ns` (its send has not
+          started; null where that is not known)
+        - `bubble_share` = `bubble_ns` / `span_ns`, and `ideal_bubble_share`
 
     Notes
     -----
-    The ideal is that of GPipe and 1F1B with equal stages and no time for sending; an interleaved
+    The ideal is that of GPipe and 1F1B with equal stages and no time for sending. An interleaved
     schedule sends v times as many messages for v parts of a stage, which the formula counts as
     microbatches. Source: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU
-    Clusters Using Megatron-LM", SC 2021, section 2.2, whose ratio to the ideal time is
-    (p-1)/m; ours is the share of the whole time.
+    Clusters Using Megatron-LM", SC 2021, section 2.2. The paper has the ratio to the ideal time,
+    (p-1)/m; `ideal_bubble_share` is the share of the whole time.
     """
     grains = _grains(by)
     chosen = set(windows.chosen_ranks(trace, ranks))
-    wanted = {w.iteration for w in windows.of_ranks(trace, steps)} if steps else None
-    job = StageTimes(trace)
-    lines = stages.pipelines(trace, job.began())
+    requested = {w.iteration for w in windows.rank_windows(trace, steps)} if steps else None
+    stage_times = StageTimes(trace)
+    pipelines = stages.find_pipelines(trace, stage_times.first_starts())
     rows = [
         _with_shares(row)
-        for number, line in enumerate(lines)
-        for row in job.rows(number, line)
-        if row["rank"] in chosen and (wanted is None or row["iteration"] in wanted)
+        for number, pipeline in enumerate(pipelines)
+        for row in stage_times.rows(number, pipeline)
+        if row["rank"] in chosen and (requested is None or row["iteration"] in requested)
     ]
     rows.sort(key=lambda row: (row["rank"], -1 if row["iteration"] is None else row["iteration"]))
     return Result(
-        "bubbles", _table(rows, grains), _summary(lines, rows), _CONVENTIONS,
-        notes=_left_out(job, lines, rows),
+        "bubbles", _table(rows, grains), _summary(pipelines, rows), _CONVENTIONS,
+        notes=_left_out(stage_times, pipelines, rows),
     )  # fmt: skip
 
 
@@ -110,54 +114,58 @@ def _grains(by: str) -> set[str]:
     return names
 
 
-def _left_out(job: StageTimes, lines: list[Pipeline], rows: list[Row]) -> dict[str, str]:
-    """What is left out, and why there is nothing."""
-    told = {}
-    if not lines:
-        exchanged = bool(job.exchange.any())
-        told["pipelines"] = (
+def _left_out(
+    stage_times: StageTimes, pipelines: list[Pipeline], rows: list[Row]
+) -> dict[str, str]:
+    """Say what is left out, and why there are no pipelines."""
+    notes = {}
+    if not pipelines:
+        exchanged = bool(stage_times.exchange.any())
+        notes["pipelines"] = (
             "none: ranks send and receive, but along no line of stages, and no ranges name stages"
             if exchanged
             else "none: ranks send each other nothing, and no ranges name stages"
         )
-    if lines and not job.has_passes:
-        told["passes"] = "not known: windows are of all kernels"
-    if lines and not job.has_steps:
-        told["steps"] = "not known: the whole trace is one window"
-    if job.unstepped:
-        told["left out"] = f"{job.unstepped} kernels of no training step bound no window"
-    if unknown := sum(row["recv_wait_ns"] is None for row in rows):
-        told["recv_wait_ns"] = (
-            f"not known of {unknown} rows: sends of their receives are not matched"
+    if pipelines and not stage_times.has_passes:
+        notes["passes"] = "not known: windows are of all kernels"
+    if pipelines and not stage_times.has_steps:
+        notes["steps"] = "not known: the whole trace is one window"
+    if stage_times.unstepped:
+        notes["left out"] = (
+            f"{stage_times.unstepped} kernels outside of training steps, which do not extend a window"
         )
-    return told
+    if unknown := sum(row["recv_wait_ns"] is None for row in rows):
+        notes["recv_wait_ns"] = (
+            f"not known for {unknown} rows: the sends of their receives are not matched"
+        )
+    return notes
 
 
 def _table(rows: list[Row], grains: set[str]) -> pa.Table:
     keys = sorted(grains - {"job"}, reverse=True)
     names = list(_TYPES)
-    if len(keys) < 2:  # noqa: PLR2004 # not by both
+    if len(keys) < 2:  # noqa: PLR2004 # by fewer than both keys
         rows = _summed(rows, keys)
         names = [*keys, *_ALIKE[:2], *_SUMS, "bubble_share", *_ALIKE[2:]]
     return pa.table({name: pa.array([row[name] for row in rows], _TYPES[name]) for name in names})
 
 
 def _summed(rows: list[Row], keys: list[str]) -> list[Row]:
-    """Rows summed over all but their keys; null where one of them is."""
+    """Sum rows with equal keys; a sum is null where one of its values is."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         groups.setdefault(tuple(row[key] for key in keys), []).append(row)
-    found = []
-    for key, mine in groups.items():
+    sums = []
+    for key, members in groups.items():
         total: Row = dict(zip(keys, key, strict=True))
         for name in _SUMS:
-            values = [one[name] for one in mine]
+            values = [row[name] for row in members]
             total[name] = None if None in values else sum(values)
         for name in _ALIKE:
-            alike = {one[name] for one in mine}
+            alike = {row[name] for row in members}
             total[name] = alike.pop() if len(alike) == 1 else None
-        found.append(total | {"bubble_share": _share(total)})
-    return sorted(found, key=lambda row: [-1 if row[k] is None else row[k] for k in keys])
+        sums.append(total | {"bubble_share": _share(total)})
+    return sorted(sums, key=lambda row: [-1 if row[k] is None else row[k] for k in keys])
 
 
 def _share(row: Row) -> float | None:
@@ -165,16 +173,16 @@ def _share(row: Row) -> float | None:
 
 
 def _with_shares(row: Row) -> Row:
-    stages_, batches = row["stages"], row["microbatches"]
-    ideal = (stages_ - 1) / (batches + stages_ - 1) if batches else None
+    stage_count, batches = row["stages"], row["microbatches"]
+    ideal = (stage_count - 1) / (batches + stage_count - 1) if batches else None
     return row | {"bubble_share": _share(row), "ideal_bubble_share": ideal}
 
 
-def _summary(lines: list[Pipeline], rows: list[Row]) -> Row:
+def _summary(pipelines: list[Pipeline], rows: list[Row]) -> Row:
     total = (_summed(rows, []) or [dict.fromkeys((*_SUMS, "bubble_share", *_ALIKE))])[0]
     sums = {name: total[name] if rows else 0 for name in _SUMS}
     return {
-        "pipelines": len(lines),
+        "pipelines": len(pipelines),
         "ranks": len({row["rank"] for row in rows}),
         "steps": len({row["iteration"] for row in rows}),
         **{name: total[name] for name in _ALIKE},
@@ -184,4 +192,4 @@ def _summary(lines: list[Pipeline], rows: list[Row]) -> Row:
 
 
 _ALIKE = ("stages", "microbatches", "ideal_bubble_share")
-"""What is told of many rows only if it is the same in all of them."""
+"""Columns that a summed row has only if they are the same in all of its rows."""

@@ -1,4 +1,4 @@
-"""What clocks below the highest cost: how long training steps would have taken at others."""
+"""Estimate the length of training steps at other clocks, and so the cost of clocks below the peak."""
 
 from __future__ import annotations
 
@@ -7,48 +7,48 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop.activity import grouping, windows
-from chopper_interop.columns import arrow, gather
-from chopper_interop.dvfs import ideal, intervals, limits, sensitivity
-from chopper_interop.dvfs import target_clocks as targets
-from chopper_interop.dvfs.sensitivity_laws import LACKING
-from chopper_interop.dvfs.sensitivity_sources import CLASSES
-from chopper_interop.dvfs.sensitivity_together import SOURCES
+from chopper_interop.analyses.methods.activity import grouping, windows
+from chopper_interop.analyses.methods.dvfs import ideal, intervals, limits, sensitivity
+from chopper_interop.analyses.methods.dvfs import target_clocks as targets
+from chopper_interop.analyses.methods.dvfs.sensitivity_combination import SOURCES
+from chopper_interop.analyses.methods.dvfs.sensitivity_laws import MISSING
+from chopper_interop.analyses.methods.dvfs.sensitivity_sources import CLASSES
+from chopper_interop.analyses.methods.timing.model import timing_of
+from chopper_interop.arrays import arrow, gather
 from chopper_interop.result import Result
-from chopper_interop.timing.model import timing_of
 
 if TYPE_CHECKING:
-    from chopper_interop.columns.types import Array
-    from chopper_interop.dvfs.ideal import Durations, Lengths
-    from chopper_interop.dvfs.sensitivity import Sensitivities
-    from chopper_interop.dvfs.sensitivity_sources import Told
-    from chopper_interop.dvfs.target_clocks import Target
-    from chopper_interop.timing.spans import Spans
+    from chopper_interop.analyses.methods.dvfs.ideal import Durations, Lengths
+    from chopper_interop.analyses.methods.dvfs.sensitivity import Sensitivities
+    from chopper_interop.analyses.methods.dvfs.sensitivity_sources import Estimate
+    from chopper_interop.analyses.methods.dvfs.target_clocks import Target
+    from chopper_interop.analyses.methods.timing.spans import Spans
+    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 __all__ = ["dvfs"]
 
 PEAK, ACHIEVABLE, ASKED = targets.PEAK, targets.ACHIEVABLE, targets.ASKED
-_STEPS, _REPEATS = ("iteration", "job"), "repeats"
+_STEP_GRAINS, _REPEATS = ("iteration", "job"), "repeats"
 _CONVENTIONS = {
     "model": "t(f) = t_ref (beta f_ref / f + 1 - beta) between the clock that a kernel ran at and "
-    "another, or where enough repeats of it ran at enough clocks, a convex piecewise linear law "
+    "another. Where enough repeats of it ran at enough clocks, a convex piecewise linear law "
     "a + b / f fitted to them",
-    "first step": "counts for the laws as all others do: a warm-up is better left out of the "
+    "first step": "is used for the laws like all others: a warm-up is better left out of the "
     "recording",
-    "step": "the graph of all ranks timed anew with the kernels' durations at the other clock: "
-    "collectives end when their last member does, and slack absorbs what does not matter",
-    "communication": "transfers, copies and fills take as long as they did (communication: within "
+    "step": "the graph of all ranks is re-timed with the kernels' durations at the other clock: "
+    "collectives end when their last member does, and slack absorbs changes off the critical path",
+    "communication": "transfers, copies and fills keep their durations (communication: with "
     "an error of 0.05 of its sensitivity)",
-    "interval": "95 %: errors of single kernels along the path of each step, and those that kernels "
-    "have in common (their clocks, the form of the law, another run), each with all kernels timed "
-    "anew; as if normally distributed",
-    "sum of kernels": "is for comparison alone: durations of all kernels of a rank and step, mean over these",
-    "peak": "the highest clock of each GPU, as it or its product tells",
-    "floor": "no kernel is taken to be shorter than its busy cycles at that clock, nor than its bytes "
-    "at the memory's peak bandwidth, as far as counters tell these",
-    "achievable": "the clock at which the maker measured what can be had of the matrix cores in the "
-    "type that most matrix work is in; kernels that ran faster stay",
+    "interval": "95 %, as if errors were normally distributed: errors of single kernels along the path "
+    "of each step, and those that kernels have in common (their clocks, the form of the law, another "
+    "run), each with all kernels re-timed",
+    "sum of kernels": "for comparison only: durations of all kernels of a rank and step, mean over these",
+    "peak": "the highest clock of each GPU, as reported for it or its product",
+    "floor": "no kernel gets shorter than its busy cycles at that clock, nor than its bytes "
+    "at the memory's peak bandwidth, where counters are known",
+    "achievable": "the clock at which the maker measured the achievable rate of the matrix cores, for "
+    "the element type of most matrix work; kernels that ran faster keep their durations",
 }
 
 
@@ -64,36 +64,36 @@ def dvfs(  # noqa: PLR0913 # options of a command
     on_ranks: str = "",
     gpus: str = "",
 ) -> Result:
-    """How long steps would have taken at the highest clock, and at others, with the error of that.
+    """Estimate the length of steps at the highest clock and at others, with its uncertainty.
 
     Parameters
     ----------
     trace
-        Any trace with telemetry of clocks, or counters that tell them.
+        A trace with telemetry of clocks, or with counters from which clocks follow.
     by
-        ``"iteration"`` rows of steps, ``"job"`` of their mean; ``"repeats"`` rows of kernels of one
-        name, grid and shapes on GPUs of one product, with what is known of their sensitivity; else
-        names out of `grouping.GRAINS` (``"class"``, ``"operation,phase"``): sums over their kernels.
+        ``"iteration"``: one row a step. ``"job"``: their mean. ``"repeats"``: one row for the
+        kernels of one name, grid and shapes on GPUs of one product, with their sensitivity. Else
+        names out of `grouping.GRAINS` (``"class"``, ``"operation,phase"``): sums over kernels.
     steps
-        ``each``, ``10`` or ``10-12``: these training steps, each by itself; else all of them,
-        each too, or without training steps all of the trace.
+        Training steps, ``10`` or ``10-12``; all of them if empty or ``each``. A trace without
+        training steps counts as one step.
     ranks
-        These ranks, as ``0,4-7``; else all. All are timed anew.
+        Ranks to include, as ``0,4-7``; all if empty. All ranks are re-timed in any case.
     clock
-        Another clock to ask about: ``"1900"`` (MHz, or ``"1.9GHz"``, of all kernels), ``"0.9x"`` (of each one's own),
-        ``"max1900"`` (of those that ran faster).
+        Another clock to evaluate: ``"1900"`` (MHz, or ``"1.9GHz"``) for all kernels, ``"0.9x"``
+        relative to the clock of each, ``"max1900"`` for kernels that ran faster.
     memory_clock
-        The same of the memory: of kernels whose bytes take 70 % of their time or more.
+        The same for the memory. It changes kernels whose bytes take 70 % of their time or more.
     cap_w
-        A limit of the power of each GPU to ask about instead: clocks at which the fitted power
-        model (see the analysis power) is held at it as it was in the run, at the limit that telemetry tells
-        or, with a wider interval, that the GPUs seem to have been held at. Kernels
-        that take longer then draw power for longer. What is far below the run's limit is known
-        little of.
+        A power limit of each GPU to evaluate instead. Clocks are those at which the fitted power
+        model (see the analysis power) stays at the limit as it did in the run. The run's limit is
+        that of telemetry or, with a wider interval, the one at which the GPUs seem to have been
+        held. Kernels that take longer then draw power for longer. Results far below the run's
+        limit are uncertain.
     on_ranks
-        Ranks whose clock changes so (``"0,4-7"``); of all by default.
+        Ranks whose clock changes (``"0,4-7"``); all if empty.
     gpus
-        File of your own GPUs (TOML, [[gpu]] tables).
+        File that describes further GPUs (TOML, [[gpu]] tables).
 
     Returns
     -------
@@ -102,54 +102,48 @@ def dvfs(  # noqa: PLR0913 # options of a command
         with `ideal_low_ns` and `ideal_high_ns`, `loss_ns` = measured - ideal, `loss_share` of
         measured. The summary has means over steps under these names for the peak, and the same
         under ``"achievable"`` and ``"asked"``. Nodes are annotated with `ideal_ns` and its bounds,
-        `beta`, `beta_error`, `beta_ref_mhz`, and what tells them most:
+        `beta`, `beta_error`, `beta_ref_mhz`, and the sources with the most weight for them:
         `ideal_source`, `beta_source`.
 
     Raises
     ------
     UsageError
-        An option cannot be understood, a clock is far from all that a GPU has, or no clock is held
-        at `cap_w`.
+        An option cannot be understood, a clock is far from all that a GPU has, or no clock meets
+        `cap_w`.
 
     Notes
     -----
-    Model: Hsu and Feng (SC 2005); laws that bend: Ascend (ASPLOS 2025). Where Chopper takes the
-    overhead of the clock as what is left of a product, here the measured clock enters, and
-    `breakdown` has what is left as a term of its own.
+    Model: Hsu and Feng (SC 2005); piecewise laws: Ascend (ASPLOS 2025). Chopper takes the
+    overhead of the clock as the remainder of a product. Here the measured clock is used, and
+    `breakdown` has the remainder as a separate term.
     """
-    known = sensitivity.of(trace, gpus)
-    asked = targets.of(known, targets.Question(clock, memory_clock, cap_w, on_ranks), gpus)
-    cases = {name: _Case(known, target) for name, target in asked.items()}
+    known = sensitivity.kernel_sensitivities(trace, gpus)
+    questions = targets.target_clocks(
+        known, targets.Question(clock, memory_clock, cap_w, on_ranks), gpus
+    )
+    cases = {name: _Case(known, target) for name, target in questions.items()}
     peak = cases[PEAK]
     beta = _Beta(*known.beta(peak.each, peak.mhz))
-    lengths = _Steps(trace, cases, steps, ranks)
-    chosen = _chosen(known, lengths, ranks)
-    told = _table(known, cases, lengths, by, _Rows(chosen, beta))
-    notes = targets.described(asked) | _lacking(known, cases)
-    notes["window"] = windows.described(steps, "each training step, else of everything")
-    summary = _summary(known, cases, lengths, chosen)
-    found = _annotations(trace, known, peak, beta)
-    return Result("dvfs", told, summary, _CONVENTIONS, found, notes)
+    lengths = _StepLengths(trace, cases, steps, ranks)
+    selected = _select_repeats(known, lengths, ranks)
+    table = _table(known, cases, lengths, by, _SelectedRepeats(selected, beta))
+    notes = targets.descriptions(questions) | _unknown_notes(known, cases)
+    notes["window"] = windows.describe(steps, "each training step, else of everything")
+    summary = _summary(known, cases, lengths, selected)
+    annotations = _annotations(trace, known, peak, beta)
+    return Result("dvfs", table, summary, _CONVENTIONS, annotations, notes)
 
 
 class _Beta(NamedTuple):
-    """Sensitivities at the clocks that kernels ran at: by all sources, by each, and its weight."""
+    """Sensitivities at the measured clocks: combined, by each source, and the sources' weights."""
 
-    together: Told
-    each: list[Told]
+    combined: Estimate
+    each: list[Estimate]
     weight: Array
 
 
 class _Case:
-    """What is known of kernels at some clocks.
-
-    Parameters
-    ----------
-    known
-        Sensitivities of the trace.
-    target
-        The clocks.
-    """
+    """Durations of kernels at the clocks of one target."""
 
     def __init__(self, known: Sensitivities, target: Target) -> None:
         self.mhz, self.clocks, change = target.mhz, target.clocks, target.is_change
@@ -157,102 +151,102 @@ class _Case:
         slope = known.chords(ratio, target.mhz, is_change=change)
         error = target.error_share * slope
         ratio = ratio._replace(clock=np.hypot(ratio.clock, error))
-        told = ideal.measured(known)
+        durations = ideal.measured(known)
         if target.core:
-            told = ideal.durations(known, ratio, target.mhz, is_change=change)
+            durations = ideal.durations(known, ratio, target.mhz, is_change=change)
         if target.memory is not None:
-            told = told.with_memory(
+            durations = durations.with_memory(
                 known, target.memory, known.longer(target.mhz, is_change=change)
             )
         if target.ranks is not None:
-            told = told.only(np.isin(known.repeats.trace.array("rank"), target.ranks))
-        self.durations = told
-        self.limits = limits.of(known, target, told)
+            durations = durations.only(np.isin(known.repeats.trace.array("rank"), target.ranks))
+        self.durations = durations
+        self.limits = limits.duration_limits(known, target, durations)
 
     @property
     def unknown(self) -> int:
-        """Kernels that stay, as a clock of theirs is not known."""
+        """Number of kernels that keep their duration because a clock of theirs is not known."""
         return int(np.count_nonzero(self.durations.unknown))
 
     @property
     def is_known(self) -> bool:
-        """Whether anything is known of any kernel."""
+        """True if the duration of any kernel is known."""
         return bool((self.durations.key >= 0).any())
 
 
-def _lacking(known: Sensitivities, cases: dict[str, _Case]) -> dict[str, str]:
-    """What kernels' clocks, and so how much longer they took, is not known of."""
-    found = {}
+def _unknown_notes(known: Sensitivities, cases: dict[str, _Case]) -> dict[str, str]:
+    """Say which clocks are not known, and of how many kernels."""
+    notes = {}
     total = len(known.repeats.node)
     for name, case in cases.items():
         if case.unknown:
-            found[f"unknown: {name}"] = (
-                f"of {case.unknown:,} of {total:,} kernels {case.clocks} is not known, that "
-                "they ran at or that is asked about: they take as long as they did"
+            notes[f"unknown: {name}"] = (
+                f"of {case.unknown:,} of {total:,} kernels {case.clocks} is not known, measured or "
+                "as a target: they keep their durations"
             )
-    found |= _above(known, cases[PEAK].mhz)
+    notes |= _above_peak_note(known, cases[PEAK].mhz)
     if ACHIEVABLE not in cases:
-        found[f"clock: {ACHIEVABLE}"] = (
-            "not known: the maker states none for these GPUs, or in which type kernels compute is "
+        notes[f"clock: {ACHIEVABLE}"] = (
+            "not known: the maker states none for these GPUs, or the element type of the kernels is "
             "not known"
         )
     else:
-        found |= _faster(known, cases[ACHIEVABLE].mhz)
+        notes |= _above_achievable_note(known, cases[ACHIEVABLE].mhz)
     missing = int(np.isnan(known.repeats.clocks.mhz).sum())
     if missing and missing < total:
-        found["clocks that are not known"] = (
-            f"of {missing:,} of {total:,} kernels: they are taken to have run at the mean clock of "
-            "their repeats, or as fast as another run says"
+        notes["clocks that are not known"] = (
+            f"those of {missing:,} of {total:,} kernels: they are assumed to have run at the mean clock "
+            "of their repeats, or at the clock of another run"
         )
     if not total:
-        found["no rows"] = "the trace has no kernels"
+        notes["no rows"] = "the trace has no kernels"
     elif not any(case.is_known for case in cases.values()):
-        found["no rows"] = _no_clock(known, missing=missing == total)
-    return found
+        notes["no rows"] = _no_clock_note(known, missing=missing == total)
+    return notes
 
 
-def _above(known: Sensitivities, highest: Array) -> dict[str, str]:
-    """What ran faster than its GPU is said to get: at that clock it would take longer."""
+def _above_peak_note(known: Sensitivities, highest: Array) -> dict[str, str]:
+    """Say how many kernels ran above the highest clock of their GPU: at it they would take longer."""
     share = known.repeats.clocks.mhz / highest - 1
     above = share > 0
     if not above.any():
         return {}
-    told = (
+    note = (
         f"{np.count_nonzero(above):,} of {len(above):,} kernels ran faster, by up to "
-        f"{share[above].max():.1%}, as samples or counters tell: they would take longer at it, and "
-        "the loss is less by that, or below 0; a file of your own can tell a higher one (gpus=)"
+        f"{share[above].max():.1%}, by samples or counters: they would take longer at it, and "
+        "the loss is less by that, or below 0; a file with GPUs can state a higher one (gpus=)"
     )
-    return {"above the highest clock": told}
+    return {"above the highest clock": note}
 
 
-def _faster(known: Sensitivities, achievable: Array) -> dict[str, str]:
-    """What ran faster than makers measured, so that its loss of 0 says nothing."""
+def _above_achievable_note(known: Sensitivities, achievable: Array) -> dict[str, str]:
+    """Say how many kernels ran above the achievable clock, so that their loss of 0 means nothing."""
     stay, total = int(np.count_nonzero(known.mhz >= achievable)), len(achievable)
     if not stay:
         return {}
-    which = f"all {total:,}" if stay == total else f"{stay:,} of {total:,}"
+    kernels_text = f"all {total:,}" if stay == total else f"{stay:,} of {total:,}"
     return {
-        "above the achievable clock": f"{which} kernels ran at it or above: they stay as they were"
+        "above the achievable clock": f"{kernels_text} kernels ran at it or above: they keep their durations"
     }
 
 
-def _no_clock(known: Sensitivities, *, missing: bool) -> str:
-    """Which clock it is that is not known."""
+def _no_clock_note(known: Sensitivities, *, missing: bool) -> str:
+    """Say which clock is not known, and which option can state it."""
     if not missing:
         return (
-            "clocks that kernels ran at are known, but not those that are asked about: say in a file "
-            "of your own what the highest of these GPUs is (gpus=), or ask about another (clock=)"
+            "measured clocks are known, but no target is: state the highest clock of these GPUs in a "
+            "file (gpus=), or choose a clock (clock=)"
         )
     names = known.repeats.trace.series["name"].to_pylist()
     if any(name.endswith(("sclk", "gfx clock", "SM clock")) for name in names):
         return (
-            "no clock of a kernel is known: those that were sampled are of GPUs on which no rank is "
-            "known to compute, or of another time; --map-device can tell, as rpd:0=rank0"
+            "no clock of a kernel is known: the sampled ones are of GPUs on which no rank is "
+            "known to compute, or of another time; --map-device can assign them, as rpd:0=rank0"
         )
-    return "no clock is known: neither telemetry nor counters tell one"
+    return "no clock is known: neither from telemetry nor from counters"
 
 
-class _Steps:
+class _StepLengths:
     """Lengths of training steps, measured and at other clocks."""
 
     def __init__(self, trace: Trace, cases: dict[str, _Case], steps: str, ranks: str) -> None:
@@ -266,24 +260,26 @@ class _Steps:
             if case.is_known
         }
 
-    def rows(self, *, whole: bool) -> pa.Table:
-        """A row for each ceiling and step, or for their mean."""
-        parts = [self._part(name, lengths, whole=whole) for name, lengths in self.lengths.items()]
-        return pa.concat_tables(parts) if parts else self._part("", None, whole=whole)
+    def rows(self, *, as_mean: bool) -> pa.Table:
+        """Return a row for each ceiling and step, or for the mean over steps if `as_mean`."""
+        parts = [
+            self._part(name, lengths, as_mean=as_mean) for name, lengths in self.lengths.items()
+        ]
+        return pa.concat_tables(parts) if parts else self._part("", None, as_mean=as_mean)
 
-    def _part(self, name: str, lengths: Lengths | None, *, whole: bool) -> pa.Table:
+    def _part(self, name: str, lengths: Lengths | None, *, as_mean: bool) -> pa.Table:
         measured = self.measured
         step = self.spans.iteration
         if lengths is None:
             measured, step = measured[:0], step[:0]
             lengths = ideal.Lengths.none()
-        elif whole:
+        elif as_mean:
             lengths, measured = lengths.mean(), measured.mean(keepdims=True)
         low, high = lengths.interval()
         loss = measured - lengths.ns
         columns = {"ceiling": pa.array([name] * len(measured), pa.string())}
-        if not whole:
-            columns["iteration"] = arrow.array(step, mask=step == windows.WHOLE)
+        if not as_mean:
+            columns["iteration"] = arrow.array(step, mask=step == windows.NO_STEP)
         times = {"measured_ns": measured, "ideal_ns": lengths.ns, "ideal_low_ns": low}
         times |= {"ideal_high_ns": high, "loss_ns": loss}
         columns |= {key: arrow.array(np.rint(ns).astype(np.int64)) for key, ns in times.items()}
@@ -291,226 +287,238 @@ class _Steps:
         return pa.table(columns)
 
 
-class _Rows(NamedTuple):
-    """Kernels that count, of the repeats, and how sensitive each is."""
+class _SelectedRepeats(NamedTuple):
+    """Mask of the selected kernels, with their sensitivities."""
 
-    which: Array
+    selected: Array
     beta: _Beta
 
 
-def _chosen(known: Sensitivities, lengths: _Steps, ranks: str) -> Array:
-    """Repeats of the ranks and steps that were asked about."""
+def _select_repeats(known: Sensitivities, lengths: _StepLengths, ranks: str) -> Array:
+    """Mark the repeats in the requested ranks and steps."""
     r = known.repeats
-    found = np.isin(r.trace.array("rank")[r.node], windows.chosen_ranks(r.trace, ranks))
-    each = lengths.spans.iteration
-    if len(each) and (each != windows.WHOLE).all():
-        found &= np.isin(r.trace.annotated("iteration")[r.node], each)
-    return found
+    selected = np.isin(r.trace.array("rank")[r.node], windows.chosen_ranks(r.trace, ranks))
+    iterations = lengths.spans.iteration
+    if len(iterations) and (iterations != windows.NO_STEP).all():
+        selected &= np.isin(r.trace.values("iteration")[r.node], iterations)
+    return selected
 
 
 def _table(
     known: Sensitivities,
     cases: dict[str, _Case],
-    lengths: _Steps,
+    lengths: _StepLengths,
     by: str,
-    rows: _Rows,
+    rows: _SelectedRepeats,
 ) -> pa.Table:
-    if by in _STEPS:
-        return lengths.rows(whole=by == "job")
-    some = {name: case for name, case in cases.items() if case.is_known}
+    if by in _STEP_GRAINS:
+        return lengths.rows(as_mean=by == "job")
+    known_cases = {name: case for name, case in cases.items() if case.is_known}
     if by == _REPEATS:
-        parts = [_repeats_of(known, name, case, rows) for name, case in some.items()]
-        empty = _repeats_of(known, "", cases[PEAK], rows).slice(0, 0)
+        parts = [_repeat_rows(known, name, case, rows) for name, case in known_cases.items()]
+        empty = _repeat_rows(known, "", cases[PEAK], rows).slice(0, 0)
     else:
-        grouping.grains(by)
-        parts = [_groups(known, name, case, by, rows.which) for name, case in some.items()]
-        empty = _groups(known, "", cases[PEAK], by, rows.which).slice(0, 0)
+        grouping.parse_grains(by)
+        parts = [
+            _group_rows(known, name, case, by, rows.selected) for name, case in known_cases.items()
+        ]
+        empty = _group_rows(known, "", cases[PEAK], by, rows.selected).slice(0, 0)
     return pa.concat_tables(parts) if parts else empty
 
 
-def _groups(known: Sensitivities, name: str, case: _Case, by: str, which: Array) -> pa.Table:
-    """Sums over the kernels of each group."""
-    r, told = known.repeats, case.durations
-    node, key, dur, mhz = r.node[which], r.key[which], r.dur[which], r.clocks.mhz[which]
-    groups = grouping.of(r.trace, node, by)
+def _group_rows(known: Sensitivities, name: str, case: _Case, by: str, selected: Array) -> pa.Table:
+    """Sum times over the kernels of each group."""
+    r, durations = known.repeats, case.durations
+    node, key, dur, mhz = r.node[selected], r.key[selected], r.dur[selected], r.clocks.mhz[selected]
+    groups = grouping.group_nodes(r.trace, node, by)
     n = len(groups)
-    then = dur * np.exp(told.log[node])
-    ends = _ends(case, _Work(node, key, then), groups.code, n)
+    changed_ns = dur * np.exp(durations.log[node])
+    interval = _sum_intervals(case, _KernelTimes(node, key, changed_ns), groups.code, n)
     columns = {"ceiling": pa.array([name] * n, pa.string())}
     columns |= dict(zip(groups.keys.column_names, groups.keys.columns, strict=True))
     columns["kernels"] = arrow.array(np.bincount(groups.code, minlength=n).astype(np.int64))
-    measured, new = (np.bincount(groups.code, values, n) for values in (dur, then))
+    measured, new = (np.bincount(groups.code, values, n) for values in (dur, changed_ns))
     clocked = np.where(np.isnan(mhz), 0.0, dur)
     mhz_ns = np.bincount(groups.code, np.nan_to_num(mhz) * clocked, n)
     mean = mhz_ns / np.maximum(np.bincount(groups.code, clocked, n), 1.0)
     columns["mean_mhz"] = arrow.array(mean, mask=mean <= 0)
-    table = pa.table(columns | _times(measured, new, ends))
+    table = pa.table(columns | _time_columns(measured, new, interval))
     return arrow.take(table, np.lexsort((new - measured,))) if "kernel" in by else table
 
 
-class _Work(NamedTuple):
-    """Kernels, which of them are repeats of each other, and how long each would take."""
+class _KernelTimes(NamedTuple):
+    """Kernels: their nodes, the key that repeats share, and their durations after the change (ns)."""
 
     node: Array
     key: Array
-    then: Array
+    changed_ns: Array
 
 
-def _errors(told: Durations, work: _Work, code: Array, n: int) -> Array:
-    """Errors of the sums of groups' times: what repeats share, and what all kernels share."""
+def _sum_errors(durations: Durations, work: _KernelTimes, code: Array, n: int) -> Array:
+    """Return the standard errors of groups' sums of times.
+
+    Errors that all kernels share add up within a group, then in quadrature. Statistical errors are
+    those of a law: they add up over the repeats of one kernel, in quadrature over kernels.
+    """
     common = sum(
-        np.bincount(code, part[work.node] * work.then, n) ** 2 for part in (told.clock, told.form)
+        np.bincount(code, part[work.node] * work.changed_ns, n) ** 2
+        for part in (durations.clock, durations.form)
     )
-    own, pair = gather.distinct(code, work.key)
-    each = np.bincount(pair, work.then * told.statistical[work.node], len(own)) ** 2
-    return np.sqrt(common + np.bincount(code[own], each, n))
+    first, pair = gather.distinct(code, work.key)
+    variance = (
+        np.bincount(pair, work.changed_ns * durations.statistical[work.node], len(first)) ** 2
+    )
+    return np.sqrt(common + np.bincount(code[first], variance, n))
 
 
-def _ends(case: _Case, work: _Work, code: Array, n: int) -> tuple[Array, Array]:
-    """Intervals of the sums of groups' times."""
-    ns, error = np.bincount(code, work.then, n), _errors(case.durations, work, code, n)
+def _sum_intervals(case: _Case, work: _KernelTimes, code: Array, n: int) -> tuple[Array, Array]:
+    """Return the confidence intervals of groups' sums of times."""
+    ns, error = np.bincount(code, work.changed_ns, n), _sum_errors(case.durations, work, code, n)
     log = case.durations.log[work.node]
-    least, most = (
-        np.bincount(code, work.then * np.exp(limit[work.node] - log), n) for limit in case.limits
+    min_ns, max_ns = (
+        np.bincount(code, work.changed_ns * np.exp(limit[work.node] - log), n)
+        for limit in case.limits
     )
-    return intervals.around(ns, error, least, most)
+    return intervals.confidence_interval(ns, error, min_ns, max_ns)
 
 
-def _times(measured: Array, new: Array, ends: tuple[Array, Array]) -> dict[str, Any]:
+def _time_columns(measured: Array, new: Array, interval: tuple[Array, Array]) -> dict[str, Any]:
     times = {
-        "measured_ns": measured, "ideal_ns": new, "ideal_low_ns": ends[0],
-        "ideal_high_ns": ends[1], "loss_ns": measured - new,
+        "measured_ns": measured, "ideal_ns": new, "ideal_low_ns": interval[0],
+        "ideal_high_ns": interval[1], "loss_ns": measured - new,
     }  # fmt: skip
     return {key: arrow.array(np.rint(ns).astype(np.int64)) for key, ns in times.items()}
 
 
-def _repeats_of(known: Sensitivities, name: str, case: _Case, rows: _Rows) -> pa.Table:
-    """What is known of each kernel's sensitivity, by all sources and by each."""
-    r, told, which = known.repeats, case.durations, rows.which
+def _repeat_rows(known: Sensitivities, name: str, case: _Case, rows: _SelectedRepeats) -> pa.Table:
+    """Return a row for each kernel's sensitivity, combined and by each source."""
+    r, durations, selected = known.repeats, case.durations, rows.selected
     n = len(r.count)
-    key, dur, node = r.key[which], r.dur[which], r.node[which]
+    key, dur, node = r.key[selected], r.dur[selected], r.node[selected]
     first = np.full(n, -1)
-    first[key[::-1]] = node[::-1]
-    then = dur * np.exp(told.log[node])
-    measured, new = (np.bincount(key, values, n) for values in (dur, then))
-    ends = _ends(case, _Work(node, key, then), key, n)
+    first[key[::-1]] = node[::-1]  # the first node of each key is written last
+    changed_ns = dur * np.exp(durations.log[node])
+    measured, new = (np.bincount(key, values, n) for values in (dur, changed_ns))
+    interval = _sum_intervals(case, _KernelTimes(node, key, changed_ns), key, n)
     names = r.trace.names()
-    beta = rows.beta.together
+    beta = rows.beta.combined
     columns: dict[str, Any] = {
         "ceiling": pa.array([name] * n, pa.string()),
         "kernel": pa.array([names[i] for i in r.trace.array("name")[first].tolist()], pa.string()),
         "sensitivity_class": pa.array([CLASSES[i] for i in known.classes.tolist()], pa.string()),
         "kernels": arrow.array(np.bincount(key, minlength=n).astype(np.int64)),
-        "mean_mhz": _known(1000.0 / known.x),
-        "beta": _known(beta.value),
-        "beta_low": _known(np.clip(beta.value - intervals.TWO_SIDED * beta.error, 0, 1)),
-        "beta_high": _known(np.clip(beta.value + intervals.TWO_SIDED * beta.error, 0, 1)),
-        "beta_source": _sources(rows.beta.weight),
-        "ideal_source": _sources(case.weight),
+        "mean_mhz": _null_unknown(1000.0 / known.x),
+        "beta": _null_unknown(beta.value),
+        "beta_low": _null_unknown(np.clip(beta.value - intervals.TWO_SIDED * beta.error, 0, 1)),
+        "beta_high": _null_unknown(np.clip(beta.value + intervals.TWO_SIDED * beta.error, 0, 1)),
+        "beta_source": _main_sources(rows.beta.weight),
+        "ideal_source": _main_sources(case.weight),
     }
-    for source, one in zip(SOURCES, rows.beta.each, strict=True):
-        columns[f"beta_{source}"] = _known(one.value)
-        columns[f"beta_{source}_error"] = _known(one.error)
-    columns["no_regression"] = _why_not(known)
-    floors = np.bincount(key, np.minimum(known.floors(case.mhz), r.dur)[which], n)
+    for source, estimate in zip(SOURCES, rows.beta.each, strict=True):
+        columns[f"beta_{source}"] = _null_unknown(estimate.value)
+        columns[f"beta_{source}_error"] = _null_unknown(estimate.error)
+    columns["no_regression"] = _missing_for_law(known)
+    floors = np.bincount(key, np.minimum(known.floors(case.mhz), r.dur)[selected], n)
     columns["floor_ns"] = arrow.array(np.rint(floors).astype(np.int64), mask=floors <= 0)
     order = np.lexsort((new - measured,))  # the greatest loss first
-    return arrow.take(pa.table(columns | _times(measured, new, ends)), order[first[order] >= 0])
+    return arrow.take(
+        pa.table(columns | _time_columns(measured, new, interval)), order[first[order] >= 0]
+    )
 
 
-def _known(values: Array) -> Any:
+def _null_unknown(values: Array) -> Any:
     return arrow.array(values, mask=np.isnan(values))
 
 
-def _sources(weight: Array) -> pa.Array:
-    """The source with the most weight for each kernel; null if none tells."""
-    best, some = weight.argmax(axis=0).tolist(), (weight.sum(axis=0) > 0).tolist()
-    found = [SOURCES[i] if known else None for i, known in zip(best, some, strict=True)]
-    return pa.array(found, pa.string())
+def _main_sources(weight: Array) -> pa.Array:
+    """Return the source with the highest weight for each kernel, null if there is none."""
+    best, has_source = weight.argmax(axis=0).tolist(), (weight.sum(axis=0) > 0).tolist()
+    names = [SOURCES[i] if known else None for i, known in zip(best, has_source, strict=True)]
+    return pa.array(names, pa.string())
 
 
-def _why_not(known: Sensitivities) -> pa.Array:
-    """What is lacking for a law; null of those that have one."""
-    lacking = [LACKING[i] or None for i in known.regression.why_not.tolist()]
-    return pa.array(lacking, pa.string())
+def _missing_for_law(known: Sensitivities) -> pa.Array:
+    """Return what is missing for a law of each kernel, null where there is one."""
+    missing = [MISSING[i] or None for i in known.regression.why_not.tolist()]
+    return pa.array(missing, pa.string())
 
 
 def _summary(
-    known: Sensitivities, cases: dict[str, _Case], lengths: _Steps, chosen: Array
+    known: Sensitivities, cases: dict[str, _Case], lengths: _StepLengths, selected: Array
 ) -> dict[str, Any]:
-    """Means over steps: of the peak, and under their names of the other clocks."""
+    """Return means over steps for the peak, and under their names for the other clocks."""
     r, trace = known.repeats, known.repeats.trace
-    ranks = len(np.unique(trace.array("rank")[r.node[chosen]]))
-    sums = _Sums(r.dur, r.node, chosen, max(ranks * len(lengths.spans), 1))
-    found: dict[str, Any] = {"steps": len(lengths.spans), "kernels": int(chosen.sum())}
-    told = {
+    ranks = len(np.unique(trace.array("rank")[r.node[selected]]))
+    sums = _KernelSums(r.dur, r.node, selected, max(ranks * len(lengths.spans), 1))
+    summary: dict[str, Any] = {"steps": len(lengths.spans), "kernels": int(selected.sum())}
+    target_figures = {
         name: sums.means(lengths, name, cases.get(name))
         for name in (PEAK, ACHIEVABLE, ASKED)
         if name in cases or name != ASKED
     }
-    found |= told.pop(PEAK)
-    return found | told
+    summary |= target_figures.pop(PEAK)
+    return summary | target_figures
 
 
-class _Sums(NamedTuple):
-    """Durations of kernels summed: of a rank and step, in the mean."""
+class _KernelSums(NamedTuple):
+    """Sums of kernels' durations, as means over ranks and steps."""
 
     dur: Array
     node: Array
-    counts: Array
-    of: int
+    selected: Array
+    units: int
 
-    def means(self, lengths: _Steps, name: str, case: _Case | None) -> dict[str, Any]:
-        """What the summary says of one target."""
-        none = ("ideal_step_ns", "ideal_step_low_ns", "ideal_step_high_ns", "loss_share")
-        found: dict[str, Any] = {"measured_step_ns": None, **dict.fromkeys(none)}
-        found["sum_of_kernels_ns"] = round(float(self.dur[self.counts].sum()) / self.of)
-        found["sum_of_kernels_ideal_ns"] = found["kernels_unknown"] = None
+    def means(self, lengths: _StepLengths, name: str, case: _Case | None) -> dict[str, Any]:
+        """Return the figures of one target for the summary."""
+        step_names = ("ideal_step_ns", "ideal_step_low_ns", "ideal_step_high_ns", "loss_share")
+        summary: dict[str, Any] = {"measured_step_ns": None, **dict.fromkeys(step_names)}
+        summary["sum_of_kernels_ns"] = round(float(self.dur[self.selected].sum()) / self.units)
+        summary["sum_of_kernels_ideal_ns"] = summary["kernels_unknown"] = None
         if len(lengths.measured):
-            found["measured_step_ns"] = round(float(lengths.measured.mean()))
+            summary["measured_step_ns"] = round(float(lengths.measured.mean()))
         if case is None or name not in lengths.lengths or not len(lengths.measured):
-            return found
+            return summary
         mean = lengths.lengths[name].mean()
         low, high = mean.interval()
         step, measured = float(mean.ns[0]), float(lengths.measured.mean())
-        found["ideal_step_ns"] = round(step)
-        found["ideal_step_low_ns"], found["ideal_step_high_ns"] = round(low[0]), round(high[0])
-        found["loss_share"] = 1 - step / measured if measured else None
+        summary["ideal_step_ns"] = round(step)
+        summary["ideal_step_low_ns"], summary["ideal_step_high_ns"] = round(low[0]), round(high[0])
+        summary["loss_share"] = 1 - step / measured if measured else None
         new = self.dur * np.exp(case.durations.log[self.node])
-        found["sum_of_kernels_ideal_ns"] = round(float(new[self.counts].sum()) / self.of)
-        found["kernels_unknown"] = case.unknown
-        return found
+        summary["sum_of_kernels_ideal_ns"] = round(float(new[self.selected].sum()) / self.units)
+        summary["kernels_unknown"] = case.unknown
+        return summary
 
 
 def _annotations(trace: Trace, known: Sensitivities, case: _Case, beta: _Beta) -> dict[str, Any]:
-    """What is known of each kernel at the highest clock."""
+    """Return columns of nodes for the highest clock."""
     r = known.repeats
-    told = case.durations
-    some = told.key[r.node] >= 0
-    rows, k = r.node[some], r.key[some]
+    durations = case.durations
+    is_known = durations.key[r.node] >= 0
+    rows, k = r.node[is_known], r.key[is_known]
     if not rows.size:
         return {}
-    dur = r.dur[some] * np.exp(told.log[rows])
-    least, most = (r.dur[some] * np.exp(limit[rows]) for limit in case.limits)
-    low, high = intervals.around(dur, dur * told.error[rows], least, most)
+    dur = r.dur[is_known] * np.exp(durations.log[rows])
+    min_ns, max_ns = (r.dur[is_known] * np.exp(limit[rows]) for limit in case.limits)
+    low, high = intervals.confidence_interval(dur, dur * durations.error[rows], min_ns, max_ns)
     columns = {
         "ideal_ns": np.rint(dur).astype(np.int64),
         "ideal_low_ns": np.rint(low).astype(np.int64),
         "ideal_high_ns": np.rint(high).astype(np.int64),
-        "beta": beta.together.value[k],
-        "beta_error": beta.together.error[k],
+        "beta": beta.combined.value[k],
+        "beta_error": beta.combined.error[k],
         "beta_ref_mhz": 1000.0 / known.x[k],
     }
-    found = {name: _column(trace, rows, values) for name, values in columns.items()}
+    annotations = {name: _node_column(trace, rows, values) for name, values in columns.items()}
     for column, sources in (("ideal_source", case.weight), ("beta_source", beta.weight)):
         of_node = np.full(trace.nodes.num_rows, -1, np.int32)
         of_node[rows] = np.where(sources.sum(axis=0) > 0, sources.argmax(axis=0), -1)[k]
         unknown = of_node < 0
-        found[column] = arrow.dictionary(np.maximum(of_node, 0), SOURCES, mask=unknown)
-    return found
+        annotations[column] = arrow.dictionary(np.maximum(of_node, 0), SOURCES, mask=unknown)
+    return annotations
 
 
-def _column(trace: Trace, rows: Array, values: Array) -> Any:
+def _node_column(trace: Trace, rows: Array, values: Array) -> Any:
     column = np.zeros(trace.nodes.num_rows, values.dtype)
     unknown = np.ones(trace.nodes.num_rows, bool)
     column[rows], unknown[rows] = values, np.isnan(values)

@@ -1,4 +1,4 @@
-"""What a job gets done: tokens, samples and FLOPs by time, by GPU and by energy."""
+"""Measure the throughput of a job: tokens, samples and FLOPs by time, by GPU and by energy."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop.activity import windows
-from chopper_interop.efficiency import batches, model_flops, throughput
+from chopper_interop.analyses.methods.activity import windows
+from chopper_interop.analyses.methods.efficiency import batches, model_flops, throughput
+from chopper_interop.analyses.methods.peers import charllm as peers_charllm
+from chopper_interop.annotate.telemetry.job import gpu_locations
 from chopper_interop.errors import NoSuchDefinitionsError, UsageError
-from chopper_interop.gpus import rated
-from chopper_interop.peers import charllm as peers_charllm
+from chopper_interop.gpus import ratings as gpus_ratings
 from chopper_interop.result import Result
 from chopper_interop.schemas.meta import ORDER
-from chopper_interop.telemetry.job import places_on
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chopper_interop.efficiency.batches import Batches
-    from chopper_interop.efficiency.model_flops import Flops
-    from chopper_interop.efficiency.throughput import Power, Stretch
+    from chopper_interop.analyses.methods.efficiency.batches import Batches
+    from chopper_interop.analyses.methods.efficiency.model_flops import Flops
+    from chopper_interop.analyses.methods.efficiency.throughput import Power, Stretch
     from chopper_interop.trace import Trace
 
     Row = dict[str, Any]
@@ -42,38 +42,41 @@ _FIRST = (
     "step_ns", "samples_per_s",
     "j_per_sample", "tokens_per_s_per_gpu",
 )  # fmt: skip
-"""What is looked for first: a narrow terminal has no room for all columns."""
+"""Columns that come first: a narrow terminal has no room for all of them."""
 _WINDOW = "from the first start to the last end of all training steps, or of all if there are none"
 _TELEMETRY = (
-    "of telemetry alone: from its first to its last sample of power, without up to 10 % in which that "
-    "of some GPUs alone is known; tokens and samples are of all of it"
+    "from telemetry alone: from its first to its last sample of power, without up to 10 % in which the "
+    "power of only some GPUs is known; tokens and samples are those of all of it"
 )
 _MEASURED = (
-    "of measured windows alone, as of Zeus: time_ns is their length, energy_j what was measured in them; "
-    "what lies between them is in neither. Tokens and samples are of these windows"
+    "from measured windows alone, such as Zeus': time_ns is their length, energy_j the energy measured in "
+    "them; time between windows is in neither. Tokens and samples are those of these windows"
 )
-_NOTHING = "none: nothing ran on a clock, and nothing was sampled of GPUs at two moments"
+_NO_TIME = "none: no work with times was recorded, and GPUs were not sampled at two different times"
 _CONVENTIONS = {
     "steps": "a step lasts from the first rank's start to the last rank's end: the range that marks "
     "it, and the GPU work launched in it until that has ended. Its time_ns begins no sooner than the "
-    "step before it has ended, so that none is counted twice",
+    "step before it has ended, so that no time is counted twice",
     "links": "energy is that of GPUs, whatever ran; FLOPs are those of kernels that an operator with "
     "known shapes launched",
     "memset": "has no FLOPs",
     "copies": "have no FLOPs",
-    "energy": "of all GPUs on which the chosen ranks work, over the same time, as of the analysis "
-    "energy (its counters, else the trapezoid rule), idle time included; null unless power is known of all GPUs and of all the time. power_w is of all "
-    "GPUs together, each one's mean while it is known (power_known_share). Hosts are not in it",
-    "flops": "by shapes: model_flops without what is recomputed, computed_flops with it. They are of "
-    "all operators that a rule knows, not 6 times parameters times tokens",
+    "energy": "of all GPUs on which the chosen ranks work, over the same time, as in the analysis "
+    "energy (by counters, else by the trapezoid rule), idle time included. Null unless the power of all "
+    "GPUs is known all the time. power_w is the sum over GPUs of the mean power of each while it is "
+    "known (power_known_share). Hosts are not included",
+    "flops": "by shapes: model_flops without recomputation, computed_flops with it. They cover "
+    "all operators with a rule, and are not 6 times parameters times tokens",
 }
-_MOST = 1 << 60
-_KNOWN, _ALL = 0.5, 0.995
-"""Of so much of the time of matrix products FLOPs must be known for a share of the peak; and for one
-that is no mere lower bound."""
+_MAX_NUMBER = 1 << 60
+"""Far above any count of tokens, and its products still fit into int64 and float64."""
+_MIN_SHARE, _COMPLETE_SHARE = 0.5, 0.995
+"""Shares of the time of matrix products for which FLOPs are known. Below the first, no share of the
+peak is shown; below the second, it is called a lower bound. Chosen: from less than half of the time a
+lower bound says little; 0.5 % of the time hardly changes a share."""
 
 
-def efficiency(  # noqa: PLR0913 # what shapes do not tell can be said
+def efficiency(  # noqa: PLR0913 # options for what shapes do not contain
     trace: Trace,
     *,
     by: str = "job",
@@ -86,26 +89,26 @@ def efficiency(  # noqa: PLR0913 # what shapes do not tell can be said
     compat: str = "",
     run_samples: int = 0,
 ) -> Result:
-    """Throughput of a job or its training steps, by GPU, by energy, and by what GPUs can do.
+    """Measure the throughput of a job or its training steps: by time, GPU, energy and peak rate.
 
     Parameters
     ----------
     trace
-        Any trace; of telemetry alone, with `tokens` or `samples` of all the time that was sampled.
+        Any trace. For a trace of telemetry alone, `tokens` or `samples` are those of all sampled time.
     by
         ``job``: all steps together; ``iteration``: each by itself.
     steps
         ``each``, ``10`` or ``10-12``: these training steps, each by itself.
     ranks
-        These ranks and their GPUs, as ``0,4-7``; else all.
+        Ranks to include, with their GPUs, as ``0,4-7``; all if empty.
     tokens, samples
-        Of a step of the job, over all its ranks (of a trace without steps: of all of it). By default
-        what shapes of embeddings, losses and images tell; the notes say which.
+        Tokens or samples of one step of the job, over all its ranks (of all of a trace without
+        steps). By default they follow from shapes of embeddings, losses and images; the notes say
+        from which.
     peak_tflops
-        What a GPU can do, TFLOP/s; by default what its maker states for the type of element of most
-        FLOPs.
+        Peak rate of a GPU, TFLOP/s. By default the maker's for the element type of most FLOPs.
     gpus
-        File of your own GPUs (TOML, [[gpu]] tables).
+        File that describes further GPUs (TOML, [[gpu]] tables).
     compat
         ``charllm``: the definitions of CharLLM-PPT instead.
     run_samples
@@ -114,73 +117,81 @@ def efficiency(  # noqa: PLR0913 # what shapes do not tell can be said
     Returns
     -------
     Result
-        A row for the job or each step: `steps`, `step_ns` (of the job the mean), `time_ns`, `gpus`
-        (`gpus_without_power`: of which it is not known); `tokens`, `samples`, `tokens_per_s`,
-        `tokens_per_s_per_gpu`, `samples_per_s`; `model_flops`, `computed_flops` (with what is
-        recomputed), `tflop_per_s_per_gpu` of the model's, `mfu_share` and `hfu_share` of what the GPUs
-        can do, at least, as `matrix_flops_known_share` of the time of matrix products, convolutions and
-        attention is of kernels with known FLOPs; `energy_j`, `power_w` of all GPUs, `power_known_share`, `j_per_token`, `j_per_sample`,
-        `tokens_per_j`, `tokens_per_s_per_w`, `samples_per_s_per_mj`. Null where not known. The
-        summary has the same of the job, and what tells tokens and samples (`tokens_from`,
-        `samples_from`).
+        A row for the job or each step, null where not known:
+
+        - `steps`, `step_ns` (mean over steps for the job), `time_ns`; `gpus`, and of them
+          `gpus_without_power`, those whose power is not known
+        - `tokens`, `samples`, `tokens_per_s`, `tokens_per_s_per_gpu`, `samples_per_s`
+        - `model_flops`, `computed_flops` (including recomputation) and `tflop_per_s_per_gpu` of
+          the model's
+        - `mfu_share` and `hfu_share` of the GPUs' peak; they are lower bounds where
+          `matrix_flops_known_share`, the share of the time of matrix products, convolutions and
+          attention with known FLOPs, is below 1
+        - `energy_j`, `power_w` of all GPUs, `power_known_share`, `j_per_token`, `j_per_sample`,
+          `tokens_per_j`, `tokens_per_s_per_w`, `samples_per_s_per_mj`
+
+        The summary has the same figures for the job, and the origin of tokens and samples
+        (`tokens_from`, `samples_from`).
 
     Notes
     -----
     Model FLOPs utilisation is defined in Chowdhery et al., "PaLM", JMLR 2023, appendix B.
-    ``samples_per_s_per_mj`` is the efficiency of CharLLM-PPT's figures (MICRO 2025): throughput by the
-    energy of the run, which shrinks as runs get longer; ours is by the energy of `time_ns`.
+    ``samples_per_s_per_mj`` is the efficiency of CharLLM-PPT's figures (MICRO 2025). They divide
+    throughput by the energy of the run, which makes longer runs look worse; here it is divided by
+    the energy of `time_ns`.
     """
     _check(by, tokens, samples, peak_tflops, run_samples)
     if compat:
         default = (by, steps, ranks, tokens, samples) == ("job", "", "", 0, 0)
         return _as_charllm(trace, compat, run_samples, default=default)
     if run_samples:
-        raise UsageError("run_samples: only compat=charllm has it", hint="samples= is of a step")
-    chosen = windows.chosen_ranks(trace, ranks)
+        raise UsageError("run_samples: only compat=charllm has it", hint="samples= is for a step")
+    chosen_ranks = windows.chosen_ranks(trace, ranks)
     power = throughput.power(trace, ranks)
     timed = trace.meta.clock != ORDER
-    each = throughput.each(trace, ranks) if timed else []
-    ran = throughput.whole(trace, each, ranks) if timed else []
-    job = ran or throughput.of_telemetry(power)
-    found = _asked(trace, each, job, (by, steps, ranks))
-    is_job = found is job
-    numbers = sorted({n for one in [*job, *found] for n in one.steps}) or [windows.WHOLE]
-    told = batches.of(trace, chosen, numbers)
-    known = batches.given(told, tokens, samples, numbers)
-    flops = model_flops.of(trace, chosen)
+    step_windows = throughput.each(trace, ranks) if timed else []
+    job_windows = throughput.whole(trace, step_windows, ranks) if timed else []
+    windows_of_job = job_windows or throughput.of_telemetry(power)
+    requested = _requested_windows(trace, step_windows, windows_of_job, (by, steps, ranks))
+    is_job = requested is windows_of_job
+    numbers = {step for each in [*windows_of_job, *requested] for step in each.steps}
+    step_numbers = sorted(numbers) or [windows.NO_STEP]
+    batch_sizes = batches.of(trace, chosen_ranks, step_numbers)
+    counts = batches.given(batch_sizes, tokens, samples, step_numbers)
+    flops = model_flops.of(trace, chosen_ranks)
     peak, peak_from = _peak(trace, power, flops.dtype, peak_tflops, gpus)
-    rows = _rows(found, known, flops, peak, power)
+    rows = _rows(requested, counts, flops, peak, power)
     summary = dict.fromkeys((*_WHOLES, *_REALS))
-    whole = rows if is_job else _rows(job, known, flops, peak, power)
-    summary |= {name: value for row in whole for name, value in row.items() if name in summary}
-    summary |= {"tokens_from": known.tokens_from, "samples_from": known.samples_from}
+    job_rows = rows if is_job else _rows(windows_of_job, counts, flops, peak, power)
+    summary |= {name: value for row in job_rows for name, value in row.items() if name in summary}
+    summary |= {"tokens_from": counts.tokens_from, "samples_from": counts.samples_from}
     summary["flops_unknown_share"] = flops.unknown_share
     summary |= {"dtype": flops.dtype or None, "peak_tflop_per_s": peak / 1e12 if peak else None}
-    window = windows.described(steps or ("" if is_job else "each"), _WINDOW)
-    notes = {"window": window if ran else _sampled(job)}
-    notes |= {"tokens_from": known.tokens_from, "samples_from": known.samples_from}
-    notes |= {"peak": peak_from, "left out": _left_out(found, flops, known)}
-    notes |= _ranks_told(told, chosen)
-    notes |= _mfu_told(flops)
+    window = windows.describe(steps or ("" if is_job else "each"), _WINDOW)
+    notes = {"window": window if job_windows else _telemetry_window(windows_of_job)}
+    notes |= {"tokens_from": counts.tokens_from, "samples_from": counts.samples_from}
+    notes |= {"peak": peak_from, "left out": _left_out(requested, flops, counts)}
+    notes |= _ranks_note(batch_sizes, chosen_ranks)
+    notes |= _mfu_note(flops)
     table = _table(trace, rows, is_job=is_job)
     return Result("efficiency", table, summary, _CONVENTIONS, notes=notes)
 
 
-def _sampled(job: Sequence[Stretch]) -> str:
-    """What time it is that telemetry alone tells of."""
-    if not job:
-        return _NOTHING
-    return _TELEMETRY if job[0].measured_ns is None else _MEASURED
+def _telemetry_window(job_windows: Sequence[Stretch]) -> str:
+    """Describe the window of a trace in which no work has times."""
+    if not job_windows:
+        return _NO_TIME
+    return _TELEMETRY if job_windows[0].measured_ns is None else _MEASURED
 
 
-def _mfu_told(flops: Flops) -> dict[str, str]:
-    """What shares of the peak are worth where not all FLOPs are known."""
-    if flops.matrix_known_share >= _ALL:
+def _mfu_note(flops: Flops) -> dict[str, str]:
+    """Say what shares of the peak mean where not all FLOPs are known."""
+    if flops.matrix_known_share >= _COMPLETE_SHARE:
         return {}
-    told = "null" if flops.matrix_known_share < _KNOWN else "at least what is told"
+    verdict = "null" if flops.matrix_known_share < _MIN_SHARE else "lower bounds"
     return {
-        "mfu": f"mfu_share and hfu_share are {told}: FLOPs of but {flops.matrix_known_share:.1%} of the "
-        "time of matrix products, convolutions and attention are known"
+        "mfu": f"mfu_share and hfu_share are {verdict}: FLOPs are known for only "
+        f"{flops.matrix_known_share:.1%} of the time of matrix products, convolutions and attention"
     }
 
 
@@ -189,35 +200,39 @@ def _check(by: str, tokens: int, samples: int, peak_tflops: float, run_samples: 
         raise UsageError(f"by={by}: there is no {by!r}", hint=f"there are {', '.join(_GRAINS)}")
     numbers = {"tokens": tokens, "samples": samples, "peak_tflops": peak_tflops}
     for name, value in (numbers | {"run_samples": run_samples}).items():
-        if not 0 <= value <= _MOST:
+        if not 0 <= value <= _MAX_NUMBER:
             raise UsageError(f"{name}={value}: it must be a number above 0, or 0 for unknown")
 
 
-def _asked(
-    trace: Trace, each: list[Stretch], job: list[Stretch], options: tuple[str, str, str]
+def _requested_windows(
+    trace: Trace, step_windows: list[Stretch], job: list[Stretch], options: tuple[str, str, str]
 ) -> list[Stretch]:
-    """What rows are of: steps, or the job."""
+    """Return the windows of the rows: steps, or all of the job."""
     by, steps, ranks = options
     if steps:
-        return each if steps == "each" and each else throughput.chosen(trace, each, steps, ranks)
-    return each if by == "iteration" and each else job
+        return (
+            step_windows
+            if steps == "each" and step_windows
+            else throughput.chosen(trace, step_windows, steps, ranks)
+        )
+    return step_windows if by == "iteration" and step_windows else job
 
 
 def _peak(
-    trace: Trace, power: Power, dtype: str, given: float, file: str
+    trace: Trace, power: Power, dtype: str, peak_tflops: float, file: str
 ) -> tuple[float | None, str]:
-    """What all GPUs of the ranks can do, FLOP/s, and what tells it."""
-    rates = rated.of(trace, file)
-    places = (places_on(trace, die)[0] for board in power.boards for die in board.dies)
-    found = [rates[place] for place in places if place in rates]
-    if given:
-        return given * 1e12 * len(found) or None, f"peak_tflops={given:g} of each GPU"
-    peaks = [model_flops.peak(gpu, dtype) if dtype else None for gpu in found]
+    """Return the peak rate of all GPUs of the ranks (FLOP/s, None if unknown), and its origin."""
+    rates = gpus_ratings.rate_gpus(trace, file)
+    locations = (gpu_locations(trace, die)[0] for board in power.boards for die in board.dies)
+    ratings = [rates[location] for location in locations if location in rates]
+    if peak_tflops:
+        return peak_tflops * 1e12 * len(ratings) or None, f"peak_tflops={peak_tflops:g} of each GPU"
+    peaks = [model_flops.peak(gpu, dtype) if dtype else None for gpu in ratings]
     known = [peak for peak in peaks if peak is not None]
-    names = ", ".join(sorted({gpu.name or "a GPU without a name" for gpu in found}))
+    names = ", ".join(sorted({gpu.name or "a GPU without a name" for gpu in ratings}))
     if not known or len(known) < len(peaks):
-        why = f"for {dtype}" if dtype else "as types of elements are not told"
-        return None, f"not known of {names or 'any GPU'} {why}; -O peak_tflops=… says it"
+        why = f"for {dtype}" if dtype else "as element types are not known"
+        return None, f"not known for {names or 'any GPU'} {why}; -O peak_tflops=… states it"
     return sum(known), (
         f"{sum(known) / len(known) / 1e12:.1f} TFLOP/s of a GPU ({names}), dense, for {dtype}, as the "
         "maker states it; single precision by matrix cores only where they have a rate for it"
@@ -225,83 +240,84 @@ def _peak(
 
 
 def _rows(
-    found: Sequence[Stretch], known: Batches, flops: Flops, peak: float | None, power: Power
+    spans: Sequence[Stretch], counts: Batches, flops: Flops, peak: float | None, power: Power
 ) -> list[Row]:
-    joules, watts, share = (column.tolist() for column in power.drawn(found))
+    joules, watts, share = (column.tolist() for column in power.drawn(spans))
     rows = []
-    for i, one in enumerate(found):
-        seconds = one.time_ns * 1e-9
-        asked, computed = flops.total(one.steps or None)
-        is_told = flops.matrix_known_share >= _KNOWN
+    for i, span in enumerate(spans):
+        seconds = span.time_ns * 1e-9
+        asked, computed = flops.total(span.steps or None)
+        is_instantaneous = flops.matrix_known_share >= _MIN_SHARE
         row: Row = {
-            "iteration": one.iteration if one.iteration != windows.WHOLE else None,
-            "steps": len(one.steps),
-            "step_ns": one.step_ns,
-            "time_ns": one.time_ns,
+            "iteration": span.iteration if span.iteration != windows.NO_STEP else None,
+            "steps": len(span.steps),
+            "step_ns": span.step_ns,
+            "time_ns": span.time_ns,
             "gpus": power.gpus,
             "gpus_without_power": power.unknown,
-            "tokens": _total(known.tokens, one),
-            "samples": _total(known.samples, one),
+            "tokens": _sum_steps(counts.tokens, span),
+            "samples": _sum_steps(counts.samples, span),
             "model_flops": asked,
             "computed_flops": computed,
-            "mfu_share": _by(_by(asked, seconds), peak) if is_told else None,
-            "hfu_share": _by(_by(computed, seconds), peak) if is_told else None,
+            "mfu_share": _ratio(_ratio(asked, seconds), peak) if is_instantaneous else None,
+            "hfu_share": _ratio(_ratio(computed, seconds), peak) if is_instantaneous else None,
             "matrix_flops_known_share": flops.matrix_known_share if asked else None,
-            "tflop_per_s_per_gpu": _by(asked, seconds * power.gpus * 1e12),
-            "energy_j": _real(joules[i]),
-            "power_w": _real(watts[i]),
-            "power_known_share": _real(share[i]),
+            "tflop_per_s_per_gpu": _ratio(asked, seconds * power.gpus * 1e12),
+            "energy_j": _null_nan(joules[i]),
+            "power_w": _null_nan(watts[i]),
+            "power_known_share": _null_nan(share[i]),
         }
-        rows.append(row | _rates(row, seconds))
+        rows.append(row | _derived_rates(row, seconds))
     return rows
 
 
-def _rates(row: Row, seconds: float) -> Row:
+def _derived_rates(row: Row, seconds: float) -> Row:
     tokens, samples, joules = row["tokens"], row["samples"], row["energy_j"]
-    per_s, samples_per_s = _by(tokens, seconds), _by(samples, seconds)
+    per_s, samples_per_s = _ratio(tokens, seconds), _ratio(samples, seconds)
     return {
         "tokens_per_s": per_s,
-        "tokens_per_s_per_gpu": _by(per_s, row["gpus"]),
+        "tokens_per_s_per_gpu": _ratio(per_s, row["gpus"]),
         "samples_per_s": samples_per_s,
-        "j_per_token": _by(joules, tokens),
-        "j_per_sample": _by(joules, samples),
-        "tokens_per_j": _by(tokens, joules),
-        "tokens_per_s_per_w": _by(per_s, row["power_w"]),
-        "samples_per_s_per_mj": _by(samples_per_s, None if joules is None else joules / 1e6),
+        "j_per_token": _ratio(joules, tokens),
+        "j_per_sample": _ratio(joules, samples),
+        "tokens_per_j": _ratio(tokens, joules),
+        "tokens_per_s_per_w": _ratio(per_s, row["power_w"]),
+        "samples_per_s_per_mj": _ratio(samples_per_s, None if joules is None else joules / 1e6),
     }
 
 
-def _total(of_step: dict[int, float | None], one: Stretch) -> int | None:
-    """Sum over steps; None unless it is known of all of them."""
-    found = [of_step.get(step) for step in one.steps or (windows.WHOLE,)]
-    known = [number for number in found if number is not None]
-    return round(sum(known)) if len(known) == len(found) else None
+def _sum_steps(of_step: dict[int, float | None], span: Stretch) -> int | None:
+    """Sum a number over steps; None unless it is known for all of them."""
+    values = [of_step.get(step) for step in span.steps or (windows.NO_STEP,)]
+    known = [number for number in values if number is not None]
+    return round(sum(known)) if len(known) == len(values) else None
 
 
-def _by(number: float | None, of: float | None) -> float | None:
-    return number / of if number is not None and of else None
+def _ratio(number: float | None, divisor: float | None) -> float | None:
+    return number / divisor if number is not None and divisor else None
 
 
-def _real(number: float) -> float | None:
+def _null_nan(number: float) -> float | None:
     return number if np.isfinite(number) else None
 
 
-def _left_out(found: Sequence[Stretch], flops: Flops, known: Batches) -> str:
-    lacks = sum(
-        _total(known.tokens, one) is None and _total(known.samples, one) is None for one in found
+def _left_out(spans: Sequence[Stretch], flops: Flops, counts: Batches) -> str:
+    blank = sum(
+        _sum_steps(counts.tokens, span) is None and _sum_steps(counts.samples, span) is None
+        for span in spans
     )
     return (
-        f"FLOPs of {flops.unknown} kernels that no rule or shape tells ({flops.unknown_share:.1%} of "
-        f"the time of kernels that compute); {lacks} rows without known tokens or samples"
+        f"FLOPs of {flops.unknown} kernels without a rule or known shapes ({flops.unknown_share:.1%} of "
+        f"the time of kernels that compute); {blank} rows without known tokens or samples"
     )
 
 
-def _ranks_told(told: Batches, chosen: Sequence[int]) -> dict[str, str]:
-    """What a trace of but some of a job's ranks means."""
-    if told.layout is None or told.share >= 1 or not chosen:
+def _ranks_note(batch_sizes: Batches, chosen: Sequence[int]) -> dict[str, str]:
+    """Say what figures mean in a trace of only some of a job's ranks."""
+    if batch_sizes.layout is None or batch_sizes.share >= 1 or not chosen:
         return {}
     return {
-        "ranks": f"{len(chosen)} of {told.layout.world} ranks of the job: all figures are of these, "
+        "ranks": f"{len(chosen)} of {batch_sizes.layout.world} ranks of the job: all figures are of these, "
         "and tokens and samples are their part of the job's"
     }
 
@@ -316,10 +332,10 @@ def _table(trace: Trace, rows: Sequence[Row], *, is_job: bool) -> pa.Table:
 
 
 def _as_charllm(trace: Trace, compat: str, run_samples: int, *, default: bool) -> Result:
-    peers_charllm.check(compat)
+    peers_charllm.check_compat(compat)
     if not default:
         raise NoSuchDefinitionsError(
             f"compat={compat} has one row of the run",
-            hint="leave by, steps, ranks, tokens and samples out; run_samples= is of the whole run",
+            hint="leave by, steps, ranks, tokens and samples out; run_samples= is for the whole run",
         )
     return peers_charllm.efficiency(trace, run_samples)

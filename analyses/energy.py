@@ -1,4 +1,4 @@
-"""What GPUs drew: while they computed, communicated and copied, and while nothing ran."""
+"""Measure the energy of GPUs while they computed, communicated and copied, and while idle."""
 
 from __future__ import annotations
 
@@ -7,162 +7,165 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop.activity import windows
-from chopper_interop.efficiency import energy_parts, energy_tables
+from chopper_interop.analyses.methods.activity import windows
+from chopper_interop.analyses.methods.efficiency import energy_parts, energy_tables
+from chopper_interop.analyses.methods.peers import charllm as peers_charllm
+from chopper_interop.annotate.telemetry import job
+from chopper_interop.annotate.telemetry.gpus import unassigned_power_series
+from chopper_interop.annotate.telemetry.quantity_series import POWER
 from chopper_interop.errors import NoSuchDefinitionsError
-from chopper_interop.peers import charllm as peers_charllm
 from chopper_interop.result import Result
-from chopper_interop.telemetry import job
-from chopper_interop.telemetry.gpus import unowned
-from chopper_interop.telemetry.names import POWER
 
 if TYPE_CHECKING:
-    from chopper_interop.efficiency.energy_parts import Part
-    from chopper_interop.telemetry.job import Board
+    from chopper_interop.analyses.methods.efficiency.energy_parts import Part
+    from chopper_interop.annotate.telemetry.job import Board
     from chopper_interop.trace import Trace
 
 __all__ = ["energy"]
 
 _WINDOW = (
-    "of each GPU from the first start to the last end of all work on it; of that, what its power "
-    "is known of counts (covered_ns)"
+    "of each GPU from the first start to the last end of all work on it; of that, the time in which "
+    "its power is known (covered_ns)"
 )
 _CONVENTIONS = {
     "links": "all GPU work counts, whether its launch is recorded or not",
-    "power": "goes straight from sample to sample (trapezoid rule), but where the energy counter of the "
-    "same tool is sampled as finely (1.5 periods), at times known to a tenth of that, and within a "
-    "factor 1.5 of that power, it is the rise of the counter from one of its values to the next: shown "
-    "power is filtered and late. Also where no power was sampled. energy_by says which. Of several "
-    "tools the finest counts wherever it tells power, the next one where it does not; trapezoid_j is "
-    "of shown power alone, and so are peaks",
-    "windows": "energy_by windows: a tool such as Zeus read the counters of GPUs where windows began and "
-    "ended. The energy of a window is as it was measured, spread evenly over it; of windows within windows the inner ones "
-    "count, and what the outer one has beyond them in the rest of its time. Between windows power is not known; "
-    "peaks are means of windows",
+    "power": "is interpolated linearly between samples (trapezoid rule). It is the rise of the energy "
+    "counter from one of its values to the next instead, because shown power is filtered and late, if "
+    "the counter of the same tool is sampled as finely (1.5 periods), at times known to a tenth of "
+    "that, and is within a factor 1.5 of that power; or if no power was sampled. energy_by says which. "
+    "Of several tools the finest is used wherever it has power, the next one elsewhere. trapezoid_j and "
+    "peaks are those of shown power only",
+    "windows": "energy_by windows: a tool such as Zeus read the counters of GPUs at the start and end of "
+    "windows. The measured energy of a window is spread evenly over it. Of nested windows the inner ones "
+    "keep theirs, and the rest of the outer one's energy belongs to the rest of its time. Between windows "
+    "power is not known; peaks are means of windows",
     "gaps": "between samples further apart than 6 median periods, power is not known",
-    "sharing": "at every moment equally among what runs on the GPU; what it draws while nothing "
-    "runs is idle_j, in equal parts of all ranks that compute on it",
-    "cut": "cut_j is what was drawn by work for whose whole time in the window power is not known. "
+    "sharing": "at every moment equally among the work that runs on the GPU; energy while nothing "
+    "runs is idle_j, in equal parts for all ranks that compute on it",
+    "cut": "cut_j is the energy of work whose power is not known for all of its time in the window. "
     "energy_j = work_j + cut_j + idle_j",
     "memset": "counts as compute",
     "copies": "count as copy; copies by kernels of the runtime (__amd_rocclr_*) count as compute",
-    "counter": "whatever tells energy_j, counter_j and trapezoid_j are told apart from each other: the "
-    "rise of the GPU's energy counter, straight between its samples, over the time that power is shown, "
-    "and the energy of shown power; difference_share is trapezoid_j / counter_j - 1 of the whole GPU. "
-    "Up to any moment a GPU drew what lies "
-    "between the counter's values before and behind it: counter_resolution_j is what it rose by "
-    "around the ends of that time, trapezoid_resolution_j the shown power there times the time between "
-    "its samples and twice what they are uncertain by; counter_verdict is whether the two are within the sum of these. Filters and errors of "
-    "sensors, which tools do not tell, are what puts them outside. "
+    "counter": "counter_j and trapezoid_j are independent of each other, and of the origin of energy_j: "
+    "counter_j is the rise of the GPU's energy counter, interpolated linearly, over the time in which "
+    "power is shown, trapezoid_j the energy of shown power. difference_share is trapezoid_j / "
+    "counter_j - 1 of the whole GPU. "
+    "counter_resolution_j is the rise of the counter between the samples around the ends of that time. "
+    "trapezoid_resolution_j is the shown power there times the time between its samples plus twice their "
+    "uncertainty. counter_verdict is within if the two differ by no more than the sum of both. Filters and "
+    "errors of sensors, which tools do not report, put them outside. "
     "Counters of amd-smi and rocm-smi read 0.27 % high, as they round the unit of the hardware: "
-    "counter_j is as they say, with that in its resolution, energy_j is not",
-    "modules": "of the two dies of an MI250 the first tells the power of both: it is shared among the work "
-    "of both, as that of one GPU, and each counts as a GPU",
+    "counter_j is as reported, with that in its resolution, energy_j is corrected",
+    "modules": "of the two dies of an MI250 the first reports the power of both: it is shared among the "
+    "work of both, as that of one GPU, and each counts as a GPU",
     "of GPUs": "power of a socket or board, memory included; hosts and networks are not in it",
 }
 _OF_WORK = (
     "energy of work alone: idle_j of the summary belongs to none of these, and energy_share is of the "
-    "energy of all, idle time included; energy_known counts pieces whose energy is known as a whole. By iteration it is that of the work that "
-    "steps launched; steps=each has their idle time too"
+    "energy of all, idle time included; energy_known counts pieces whose power is known all of their time. "
+    "By iteration it is the energy of the work that steps launched; steps=each includes their idle time"
 )
 _OF_SEVERAL = (
-    "window_ns and covered_ns are sums over GPUs, powers those of one GPU; GPUs of which no power is "
-    "known are not in energies (gpus_unknown)"
+    "window_ns and covered_ns are sums over GPUs, powers those of one GPU; GPUs without known power "
+    "are not in energies (gpus_without_power)"
 )
-
-
 _SAMPLED = (
-    "nothing ran on a GPU: of each GPU from its first to its last sample of power, gaps left out"
+    "nothing ran on a GPU: of each GPU from its first to its last sample of power, without gaps"
 )
 _ALONE = (
-    "no kernels were recorded: energy_j is of all of the time that was sampled, and cannot be told apart "
-    "as work and idle, so that these are blank"
+    "no kernels were recorded: energy_j is that of all sampled time, and cannot be divided into "
+    "work and idle, so that these are blank"
 )
-_CHARLLM = "compat=charllm has the rows of CharLLM-PPT, of all samples and over gaps too"
+_CHARLLM = "compat=charllm has the rows of CharLLM-PPT, from all samples and over gaps too"
 _MEASURED = (
-    "energy_j is that of windows that were measured, as it was measured (covered_ns); what GPUs drew between "
-    "windows is not known"
+    "energy_j is that of measured windows (covered_ns); the energy between windows is not known"
 )
-_NONE = "nothing ran on a GPU, and no power was sampled between two moments (or 0 W throughout)"
+_NONE = "nothing ran on a GPU, and no power was sampled between two times (or 0 W throughout)"
 _GAPS = (
-    "of GPUs of which no two samples of power are without a gap between them, as single samples far apart; "
+    "GPUs without two samples of power that have no gap between them, such as single samples far apart; "
     "compat=charllm integrates over gaps"
 )
-_NO_POWER = "of GPUs of which telemetry tells something, but no power (or 0 W throughout)"
+_NO_POWER = "GPUs with telemetry, but without power (or 0 W throughout)"
 _NO_WORK = (
     "nothing ran on a GPU, so that no work and no step has energy; by=rank, node or job without steps "
-    "tells that of all of the time that was sampled, and so does compat=charllm"
+    "has that of all sampled time, and so has compat=charllm"
 )
 
 
 def energy(
     trace: Trace, *, by: str = "rank", steps: str = "", ranks: str = "", compat: str = ""
 ) -> Result:
-    """Energy of each rank's GPUs by integration of their power.
+    """Measure the energy of each rank's GPUs by integration of their power.
 
     Parameters
     ----------
     trace
-        Any trace with telemetry; where nothing ran on GPUs, all of the time that was sampled counts.
+        A trace with telemetry. Where nothing ran on GPUs, all sampled time counts.
     by
-        What a row is of, names out of `grouping.GRAINS` separated by commas, or ``node`` (machine):
-        ``rank`` and its GPUs, ``node``, ``job``; or groups of work, ``phase``, ``layer``,
-        ``rank,class``, ``operation``, ``kernel``, …
+        Groups of rows: names out of `grouping.GRAINS` separated by commas, or ``node`` (machine).
+        ``rank`` (and its GPUs), ``node`` and ``job`` include idle time; ``phase``, ``layer``,
+        ``rank,class``, ``operation``, ``kernel``, … are groups of work.
     steps
         ``each``, ``10`` or ``10-12``: these training steps, each by itself, as long as the range
-        that marks it on its rank; else all of the trace.
+        that marks it on its rank; all of the trace if empty.
     ranks
-        These ranks, as ``0,4-7``; else all.
+        Ranks to include, as ``0,4-7``; all if empty.
     compat
         ``charllm``: the definitions of CharLLM-PPT instead.
 
     Returns
     -------
     Result
-        One row for each rank and GPU that it works on: `device`; `window_ns` and how much of it
-        power is known of, `covered_ns`; `telemetry_ns`, the time between samples of power, the
-        longest of several tools; energy
-        in joules: `energy_j` = `work_j` (of which `compute_j`, `comm_j`, `copy_j`) + `cut_j` +
-        `idle_j`; `mean_power_w` and `peak_power_w` of the GPU; `trapezoid_j`, by power as it is
-        shown, known in time to `trapezoid_resolution_j`; `counter_j`, of the same time by the GPU's
-        energy counter, known to `counter_resolution_j`; `difference_share` of these two, and
-        `counter_verdict`: within or outside; `energy_by` counter, trapezoid or windows;
-        `source`, the tools that sampled power, the finest
-        first. Null where it is not known, as on GPUs that tell no power. Of nodes and the job the
-        same, and the numbers of GPUs that are in it (`gpus`) or not known (`gpus_unknown`). Of
-        groups of work `pieces`, `energy_known` of them, `energy_j` = `work_j` + `cut_j`, and
-        `energy_share` of the energy of all, idle time included.
-        The summary has sums over the job, counts
-        of ranks with and without known power, and of GPUs whose power was sampled but on which no
-        rank is known to compute (`gpus_without_rank`). The notes say why rows are blank.
+        One row for each rank and GPU that it works on, null where power is not known:
+
+        - `device`; `window_ns`, and of it `covered_ns`, in which power is known; `telemetry_ns`,
+          the time between samples of power (the longest of several tools)
+        - energy in joules: `energy_j` = `work_j` (of which `compute_j`, `comm_j`, `copy_j`) +
+          `cut_j` + `idle_j`
+        - `mean_power_w` and `peak_power_w` of the GPU
+        - `trapezoid_j`, by shown power, with the uncertainty `trapezoid_resolution_j`;
+          `counter_j`, of the same time by the GPU's energy counter, with `counter_resolution_j`;
+          `difference_share` of these two, and `counter_verdict`: within or outside
+        - `energy_by`: counter, trapezoid or windows; `source`, the tools that sampled power, the
+          finest first
+
+        Rows of nodes and the job have the same columns, with the numbers of GPUs whose power is
+        known (`gpus`) or not (`gpus_without_power`). Rows of work have `pieces`, `energy_known` of
+        them, `energy_j` = `work_j` + `cut_j`, and `energy_share` of the energy of all, idle time
+        included. The summary has sums over the job and counts of ranks with and without known
+        power, and of GPUs whose power was sampled but on which no rank is known to compute
+        (`gpus_without_rank`). The notes say why rows are blank.
 
     Notes
     -----
-    A node's `energy_j` is its part as this says. Trapezoid rule as in CharLLM-PPT and InferenceX.
+    The annotation `energy_j` of a node is its share by these rules. The trapezoid rule is that of
+    CharLLM-PPT and InferenceX.
     """
     if compat:
-        peers_charllm.check(compat)
+        peers_charllm.check_compat(compat)
         if (by, steps, ranks) != ("rank", "", ""):
             raise NoSuchDefinitionsError(
                 f"compat={compat} has rows of GPUs over all samples", hint="leave by, steps, ranks"
             )
         return peers_charllm.energy(trace)
     names = energy_tables.grains(by, steps)
-    if not job.has_work(trace):
+    if not job.has_gpu_work(trace):
         return _of_telemetry(trace, names, steps, ranks)
     boards = job.boards(trace, (POWER,))
-    found = [die for board in boards for die in board.dies]
+    dies = [die for board in boards for die in board.dies]
     parts = energy_parts.parts(trace, boards, steps, ranks)
     summary = energy_tables.summary(trace, parts)
-    without = list(unowned(trace, found))
-    summary["gpus_without_rank"] = len({trace.series["device"][row].as_py() for row in without})
+    without_rank = list(unassigned_power_series(trace, dies))
+    summary["gpus_without_rank"] = len(
+        {trace.series["device"][row].as_py() for row in without_rank}
+    )
     if energy_tables.is_whole(names, steps):
         table = energy_tables.of_gpus(trace, parts, names)
     else:
         table = energy_tables.of_work(trace, parts, names, stepped=bool(steps))
-    notes = _unknown(parts, boards, summary["gpus_without_rank"])
-    notes |= _uncompared(parts) | _windows(parts)
-    notes["window"] = windows.described(steps, _WINDOW)
+    notes = _blank_row_notes(parts, boards, summary["gpus_without_rank"])
+    notes |= _uncompared_notes(parts) | _window_notes(parts)
+    notes["window"] = windows.describe(steps, _WINDOW)
     return Result("energy", table, summary, _conventions(names, steps), notes=notes)
 
 
@@ -173,10 +176,10 @@ def _conventions(names: tuple[str, ...], steps: str) -> dict[str, str]:
 
 
 def _of_telemetry(trace: Trace, names: tuple[str, ...], steps: str, ranks: str) -> Result:
-    """Energy of all of the time that was sampled, where nothing is known to have run."""
+    """Measure the energy of all sampled time, where nothing is known to have run."""
     chosen = windows.chosen_ranks(trace, ranks) if ranks else None
     if steps:
-        windows.of_ranks(trace, steps, ranks)  # which refuses what there is not
+        windows.rank_windows(trace, steps, ranks)  # raises for steps that do not exist
     is_whole = energy_tables.is_whole(names, steps)
     boards = job.boards(trace, (POWER,), chosen) if is_whole and not steps else []
     parts = energy_parts.of_telemetry(boards)
@@ -191,14 +194,14 @@ def _of_telemetry(trace: Trace, names: tuple[str, ...], steps: str, ranks: str) 
     summary["gpus_without_rank"] = len(
         {(p.rank, p.device) for p in parts if p.board.powers and p.rank < 0}
     )
-    notes = {"window": windows.described(steps, _SAMPLED)}
+    notes = {"window": windows.describe(steps, _SAMPLED)}
     notes |= (
-        {"telemetry alone": _ALONE if _windows(parts) else f"{_ALONE}. {_CHARLLM}"}
+        {"telemetry alone": _ALONE if _window_notes(parts) else f"{_ALONE}. {_CHARLLM}"}
         if parts
         else {"no rows": _NONE if is_whole and not steps else _NO_WORK}
     )
-    notes |= _windows(parts)
-    notes |= _uncompared(parts)
+    notes |= _window_notes(parts)
+    notes |= _uncompared_notes(parts)
     blank = [part for part in parts if part.whole is None]
     if reasons := [
         why
@@ -209,45 +212,47 @@ def _of_telemetry(trace: Trace, names: tuple[str, ...], steps: str, ranks: str) 
     return Result("energy", rows, summary, _conventions(names, steps), notes=notes)
 
 
-def _windows(parts: list[Part]) -> dict[str, str]:
-    """What energy means that was measured in windows."""
+def _window_notes(parts: list[Part]) -> dict[str, str]:
+    """Say what energy means that was measured in windows."""
     sources = (source for part in parts if part.whole for source, _ in part.whole.powers)
-    return {"windows": _MEASURED} if any(source.told.is_window for source in sources) else {}
+    return {"windows": _MEASURED} if any(source.pattern.is_window for source in sources) else {}
 
 
-def _unknown(parts: list[Part], found: list[Board], n_without: int) -> dict[str, str]:
-    """Why figures are blank, and of which ranks."""
+def _blank_row_notes(parts: list[Part], boards: list[Board], n_without: int) -> dict[str, str]:
+    """Say why figures are blank, and for which ranks."""
     blank = sorted({part.rank for part in parts if part.whole is None})
-    sampled = {rank for board in found if board.powers for rank in board.gpu.ranks}
-    told = []
-    if none := [r for r in blank if r not in sampled]:
-        told.append(f"no power was sampled (or 0 W throughout) of {_of_ranks(none)}")
+    sampled = {rank for board in boards if board.powers for rank in board.gpu.ranks}
+    reasons = []
+    if unsampled := [r for r in blank if r not in sampled]:
+        reasons.append(f"no power was sampled (or 0 W throughout) of {_ranks_text(unsampled)}")
         if n_without:
-            told[0] += (
-                "; which ranks compute on GPUs of which it was is not known, --map-device can tell"
+            reasons[0] += (
+                "; it was on GPUs on which no rank is known to compute, --map-device can assign them"
             )
-    if beyond := [r for r in blank if r in sampled]:
-        told.append(f"power was sampled, but not while they computed, of {_of_ranks(beyond)}")
-    return {"blank rows": "; ".join(told)} if told else {}
+    if sampled_elsewhere := [r for r in blank if r in sampled]:
+        reasons.append(
+            f"power was sampled, but not while they computed, of {_ranks_text(sampled_elsewhere)}"
+        )
+    return {"blank rows": "; ".join(reasons)} if reasons else {}
 
 
-def _uncompared(parts: list[Part]) -> dict[str, str]:
-    """Why energy by shown power and by counters are not compared, and of which GPUs."""
+def _uncompared_notes(parts: list[Part]) -> dict[str, str]:
+    """Say why energy by shown power and by counters are not compared, and for which GPUs."""
     reasons: dict[str, set[tuple[int, int]]] = {}
     for part in parts:
         if part.whole is not None and part.whole.check.why_not:
             reasons.setdefault(part.whole.check.why_not, set()).add((part.rank, part.device))
-    told = [f"{why} of {_whose(places)}" for why, places in sorted(reasons.items())]
-    return {"not compared with counters": "; ".join(told)} if told else {}
+    texts = [f"{why} of {_gpus_text(gpus)}" for why, gpus in sorted(reasons.items())]
+    return {"not compared with counters": "; ".join(texts)} if texts else {}
 
 
-def _whose(places: set[tuple[int, int]]) -> str:
-    ranks = sorted({rank for rank, _ in places})
-    return _of_ranks(ranks) if ranks[0] >= 0 else f"{len(places)} GPUs"
+def _gpus_text(gpus: set[tuple[int, int]]) -> str:
+    ranks = sorted({rank for rank, _ in gpus})
+    return _ranks_text(ranks) if ranks[0] >= 0 else f"{len(gpus)} GPUs"
 
 
-def _of_ranks(ranks: list[int]) -> str:
-    """Ranks for people, ascending: ``ranks 0-3, 5``."""
+def _ranks_text(ranks: list[int]) -> str:
+    """Return ascending ranks as text: ``ranks 0-3, 5``."""
     new = np.flatnonzero(np.diff(ranks) != 1) + 1
     runs = [(int(run[0]), int(run[-1])) for run in np.split(np.array(ranks), new)]
     shown = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)

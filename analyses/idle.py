@@ -1,4 +1,4 @@
-"""Why GPUs did nothing: the host, the launch, another stream, another rank."""
+"""Divide idle time of GPUs by cause: the host, the launch, another stream, another rank."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop.activity import gaps, grouping, host_waits, windows
-from chopper_interop.columns import arrow, gather
-from chopper_interop.columns.members import is_any
-from chopper_interop.communication import times as collective_times
-from chopper_interop.graph_chains import streams
-from chopper_interop.peers import idle as peers_idle
+from chopper_interop.analyses.methods.activity import gaps, grouping, host_waits, windows
+from chopper_interop.analyses.methods.communication import times as collective_times
+from chopper_interop.analyses.methods.peers import idle as peers_idle
+from chopper_interop.analyses.methods.timing import latencies
+from chopper_interop.arrays import arrow, gather
+from chopper_interop.arrays.members import is_any
+from chopper_interop.graph.chains import stream_orders
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import GPU_LANES, EdgeKind
-from chopper_interop.timing import latencies
 
 if TYPE_CHECKING:
-    from chopper_interop.activity.grouping import Groups
-    from chopper_interop.activity.host_waits import Waits
-    from chopper_interop.activity.windows import Window
-    from chopper_interop.columns.types import Array
+    from chopper_interop.analyses.methods.activity.grouping import Groups
+    from chopper_interop.analyses.methods.activity.host_waits import HostWaits
+    from chopper_interop.analyses.methods.activity.windows import Window
+    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 __all__ = ["idle"]
@@ -44,121 +44,129 @@ def idle(  # noqa: PLR0913 # each choice is an option
     compat: str = "",
     threshold_ns: int = 30_000,
 ) -> Result:
-    """Idle time of GPUs by cause: every nanosecond has one, and they sum to `temporal`'s `idle_ns`.
+    """Divide idle time of GPUs by cause; the causes sum to the `idle_ns` of `temporal`.
 
-    A gap, in which nothing runs, belongs to the work that ends it. In the order of time it is split:
+    A gap is an interval in which nothing runs. It belongs to the work that ends it, and is divided
+    in the order of time::
+
+        end of the work before                      start of the work
+        |-- host_late, sync --|-- event, peer --|-- launch, ... --|
+                              call starts       awaited work ends
 
     ``host_late``, ``sync``
-        Until the call that asked for that work began. `sync` is what of this the thread of the call
+        Until the host began the call for that work. `sync` is the part that the calling thread
         spent in calls that wait for the GPU, `host_late` the rest.
     ``event``, ``peer``
-        Then, until the work had ended for which it waits by an event and which ends last. `peer` is
-        what of this that work was waiting itself for another rank, as `collectives` tells. Only
-        streams, or one of several GPUs of a rank, have such gaps: on a GPU that one is busy.
+        Then, until the last work had ended for which it waits by an event. `peer` is the part in
+        which that other work itself waited for another rank (see the analysis `collectives`). Such
+        gaps occur only on a stream, or on one of several GPUs of a rank: otherwise the GPU is busy
+        with the other work.
     ``launch``, ``kernel_to_kernel``, ``unknown``
-        The rest. `launch` if the host was late, or the launch was on its way when the gap began: of
-        what the work waited for, with the least latencies that the trace shows, it was what came
-        last (`timing.Timing.binding`). Else `kernel_to_kernel` below `threshold_ns`. What is
-        longer, and what comes before work of which the call is not known, has no recorded reason.
+        The rest. `launch` if the host was late, or if the launch was still on its way when the gap
+        began: of all that the work waited for, with minimum latencies of the trace, the launch came
+        last (`timing.Timing.binding`). Else `kernel_to_kernel` if shorter than `threshold_ns`, and
+        `unknown` if longer. Gaps before work whose call is not known are `unknown` as well.
     ``window``
-        Before the first and behind the last work of the GPU (or stream) in the trace.
+        Before the first and after the last work of the GPU (or stream) in the trace.
 
     Parameters
     ----------
     trace
         Any trace.
     by
-        Granularity of the rows: names of `grouping.GRAINS`, "device" and "blame", separated by
-        commas. With "stream" gaps are those of each stream, with "device" of each GPU, else times
-        when all GPUs of a rank do nothing; they are grouped by the work that ends them, "blame" by
-        the host's operation that made it late.
+        Groups of rows: names of `grouping.GRAINS`, "device" and "blame", separated by commas. With
+        "stream" gaps are those of each stream, with "device" those of each GPU, else times in which
+        all GPUs of a rank are idle. They are grouped by the work that ends them; "blame" is the
+        host operation that made it late.
     steps
-        All of the trace; "each" training step, or "3,5-7", by itself.
+        "each" training step, or "3,5-7", by itself; all of the trace if empty.
     ranks
-        Ranks by numbers and ranges, "0,4-7"; all if empty.
+        Ranks to include, "0,4-7"; all if empty.
     top
-        How many of the operations that are to blame the summary lists.
+        Number of host operations that the summary lists under `blame`.
     compat
         "hta": Holistic Trace Analysis' breakdown of each stream into `host_wait_ns`,
         `kernel_wait_ns` and `other_ns`.
     threshold_ns
-        Below this the time from one kernel to the next, asked for before, is taken for that of the
-        GPU itself; what HTA calls `consecutive_kernel_delay`, with its default.
+        Shorter gaps between kernels that were launched in time are attributed to the GPU itself.
+        HTA calls it `consecutive_kernel_delay`; the default is HTA's.
 
     Returns
     -------
     Result
-        One row a group: `idle_ns`, its parts named above (`host_late_ns`, …), `gaps`;
-        `after_sync_ns`, the part of `host_late_ns` in gaps that began while the thread waited for
-        the GPU, which so had run out of work; and beside it, not idle, `comm_wait_ns`: time in
-        which communication waited for another rank, as `collectives` tells, each moment once. Ranks
-        without any GPU work have no rows, even where their steps are marked. The summary
-        has the sums, and in `blame` the operations of hosts that made GPUs wait: the innermost one on
-        the launching thread that covers half or more of the late time, null where none does.
+        One row a group: `idle_ns`, its parts named above (`host_late_ns`, …) and `gaps`.
+        `after_sync_ns` is the part of `host_late_ns` in gaps that began while the thread waited for
+        the GPU, which therefore had run out of work. `comm_wait_ns` is not idle time: in it
+        communication waited for another rank (see `collectives`), each moment counted once. Ranks
+        without GPU work have no rows, even if they have training steps.
 
-        Annotations `idle_ns` and `idle_cause`, what took most of it, of the work that ends a gap of
-        its GPU.
+        The summary has the sums, and in `blame` the host operations that made GPUs wait: the
+        innermost one on the launching thread that covers half or more of the late time, null where
+        none does. Annotations of the work that ends a gap of its GPU: `idle_ns` and `idle_cause`,
+        the cause with the largest part.
 
     Notes
     -----
-    HTA tells host wait, kernel wait (gaps under a threshold) and other by stream, each gap as a
-    whole (traceinsight 0.6.1, `get_idle_time_breakdown`).
+    HTA assigns each gap of a stream as a whole to host wait, kernel wait (gaps under a threshold) or
+    other (traceinsight 0.6.1, `get_idle_time_breakdown`).
     """
-    gaps.chosen_compat(compat, _COMPAT)
-    found = windows.of_ranks(trace, steps, ranks)
+    gaps.check_compat(compat, _COMPAT)
+    all_windows = windows.rank_windows(trace, steps, ranks)
     if compat == "hta":
-        return peers_idle.idle(trace, found, steps, threshold_ns)
+        return peers_idle.idle(trace, all_windows, steps, threshold_ns)
     names = [name.strip() for name in by.split(",") if name.strip()]
-    grouping.grains(",".join(name for name in names if name not in _OWN_GRAINS))
+    grouping.parse_grains(",".join(name for name in names if name not in _OWN_GRAINS))
     rows = gaps.work_rows(trace)
-    works = _works(trace, rows)
-    place, places = _places(trace, rows, names)
-    pieces = _pieces(trace, rows, (place, places), found)
-    parts = _parts(works, pieces, threshold_ns)
-    waits = _comm_waits(trace, rows, (place, places), found)
+    works = _work_times(trace, rows)
+    resource, resource_count = _resources(trace, rows, names)
+    pieces = _idle_intervals(trace, rows, (resource, resource_count), all_windows)
+    parts = _divide_by_cause(works, pieces, threshold_ns)
+    waits = _comm_waits(trace, rows, (resource, resource_count), all_windows)
     further: dict[str, Any] = {}
-    every = np.concatenate([pieces.at, waits.at])
+    all_at = np.concatenate([pieces.at, waits.at])
     if "device" in names:
-        further["device"] = gaps.devices(trace, rows[every])
+        further["device"] = gaps.device_numbers(trace, rows[all_at])
     if steps:
-        number = np.array([window.iteration for window in found], np.int64)
+        number = np.array([window.iteration for window in all_windows], np.int64)
         further["iteration"] = number[np.concatenate([pieces.window, waits.window])]
     if "blame" in names:
         late = parts["host_late"] > 0
         blamed = np.where(late, works.blame[pieces.at], -1)
-        further["blame"] = _names(trace, np.append(blamed, np.full(len(waits.at), -1)))
-    groups = gaps.groups(trace, rows[every], by, further)
+        further["blame"] = _node_names(trace, np.append(blamed, np.full(len(waits.at), -1)))
+    groups = gaps.group_nodes_with(trace, rows[all_at], by, further)
     columns = _columns(groups, pieces, parts, waits, works)
     table = pa.table({name: groups.keys[name] for name in groups.keys.column_names} | columns)
-    summary: dict[str, Any] = {name: int(arrow.numbers(c).sum()) for name, c in columns.items()}
+    summary: dict[str, Any] = {name: int(arrow.to_numpy(c).sum()) for name, c in columns.items()}
     summary["blame"] = _blame(trace, works, pieces, parts, top)
-    known = _annotations(trace, rows, works, threshold_ns)
+    annotations = _annotations(trace, rows, works, threshold_ns)
     notes = _notes(trace, steps, works, rows)
-    return Result("idle", table, summary, _conventions(names, threshold_ns), known, notes)
+    return Result("idle", table, summary, _conventions(names, threshold_ns), annotations, notes)
 
 
 @dataclass(frozen=True)
-class _Works:
-    """What is known of when each piece of GPU work could have begun.
+class _WorkTimes:
+    """Times before which each piece of GPU work could not begin (ns), one value a piece.
 
     Parameters
     ----------
     start, end
-        When it ran.
+        Start and end of the work.
     ask
-        When the call for it began, no later than its start; `gaps.NEVER` if that is not known.
+        Start of the call for it, no later than its own; `gaps.NO_TIME` if not known.
     bound
-        Whether it was the launch that it waited for last, with the least times that the trace shows.
+        True if the launch came last of all that it waited for, with minimum latencies of the trace.
     thread
         Lane of that call, -1 if not known.
     event_end
-        When what it waits for by an event had ended; `gaps.NEVER` for none.
+        End of the work for which it waits by an event; `gaps.NO_TIME` for none.
     peer_start, peer_end
-        While that was waiting for another rank.
+        Interval in which that other work waited for another rank; `gaps.NO_TIME` for none.
     synced
         Waits of threads for GPUs.
     blame
-        The host's operation that made it late.
+        Host operation (node) that made it late, -1 for none.
+    before
+        End of the work before it on the GPU; `gaps.NO_TIME` for the first.
     """
 
     start: Array
@@ -169,27 +177,27 @@ class _Works:
     event_end: Array
     peer_start: Array
     peer_end: Array
-    synced: Waits
+    synced: HostWaits
     blame: Array
     before: Array
 
 
 @dataclass(frozen=True)
-class _Pieces:
-    """Stretches of time that belong to GPU work, each in one window.
+class _Intervals:
+    """Intervals that belong to GPU work, each within one window.
 
     Parameters
     ----------
     at
-        Position of the work.
+        Index of the work.
     window
-        Number of the window.
+        Index of the window.
     start, end
-        Time.
+        Start and end of the interval (ns).
     before
-        When the gap began of which this is a part.
+        Start of the gap that the interval is a part of.
     edge
-        Whether nothing comes before, or behind.
+        True if there is no work before it, or none after it.
     """
 
     at: Array
@@ -200,132 +208,145 @@ class _Pieces:
     edge: Array
 
 
-def _works(trace: Trace, rows: Array) -> _Works:
+def _work_times(trace: Trace, rows: Array) -> _WorkTimes:
     start = trace.array("ts")[rows]
     end = start + trace.array("dur")[rows]
-    called = gaps.asked(trace, rows)
-    known = called != gaps.NEVER
-    ask = np.where(known, np.minimum(called, start), gaps.NEVER)
+    called = gaps.call_times(trace, rows)
+    known = called != gaps.NO_TIME
+    ask = np.where(known, np.minimum(called, start), gaps.NO_TIME)
     call = trace.launch[rows]
     thread = np.where(known, trace.array("lane")[np.maximum(call, 0)], -1)
-    synced = host_waits.of(trace)
-    gpu, gpus = gaps.gpus(trace, rows)
-    before = gaps.reach(gpu, gpus, start, end)
-    blame = host_waits.blamed(trace, synced, thread, before, ask)
+    synced = host_waits.find_waits(trace)
+    gpu, gpus = gaps.gpu_numbers(trace, rows)
+    before = gaps.latest_end_before(gpu, gpus, start, end)
+    blame = host_waits.blamed_operations(trace, synced, thread, before, ask)
     bound = known & _bound_by_launch(trace, rows)
-    return _Works(start, end, ask, bound, thread, *_events(trace, rows), synced, blame, before)
+    return _WorkTimes(start, end, ask, bound, thread, *_events(trace, rows), synced, blame, before)
 
 
 def _bound_by_launch(trace: Trace, rows: Array) -> Array:
-    """Which work started when its launch had reached the GPU, not when the work ahead had ended.
+    """Mark work that started when its launch had reached the GPU, not when the work before had ended.
 
-    As of `timing.Timing.binding`: what was reached last, with the least latency of its kind.
+    As in `timing.Timing.binding`: the launch came last, with the minimum latency of each kind added.
     """
     ts, dur = trace.array("ts"), trace.array("dur")
     src, dst, kind = (trace.array(c, "edges") for c in ("src", "dst", "kind"))
     on_gpu = is_any(trace.array("kind", "lanes"), GPU_LANES)
-    before = streams(ts, dur, trace.array("lane"), on_gpu)
-    told = latencies.of(trace, before)
+    before = stream_orders(ts, dur, trace.array("lane"), on_gpu)
+    edge_latencies = latencies.edge_latencies(trace, before)
     end = ts + dur
-    ready = np.where(told.from_end | (kind == EdgeKind.EVENT), end[src], ts[src]) + told.least_ns
-    of_kind = {}
-    for what in (EdgeKind.LAUNCH, EdgeKind.EVENT):
-        chosen = kind == what
-        of_kind[what] = np.full(len(ts), gaps.NEVER)
-        np.maximum.at(of_kind[what], dst[chosen], ready[chosen])
-    behind = before[rows]
-    gap = ts[rows] - end[behind]
-    least = np.minimum(latencies.of_streams(ts, end, before), gap)
-    free = np.where(behind >= 0, end[behind] + least, gaps.NEVER)
-    return of_kind[EdgeKind.LAUNCH][rows] > np.maximum(free, of_kind[EdgeKind.EVENT][rows])
+    ready = (
+        np.where(edge_latencies.from_end | (kind == EdgeKind.EVENT), end[src], ts[src])
+        + edge_latencies.min_ns
+    )
+    ready_by_kind = {}
+    for edge_kind in (EdgeKind.LAUNCH, EdgeKind.EVENT):
+        of_kind = kind == edge_kind
+        ready_by_kind[edge_kind] = np.full(len(ts), gaps.NO_TIME)
+        np.maximum.at(ready_by_kind[edge_kind], dst[of_kind], ready[of_kind])
+    predecessor = before[rows]
+    gap = ts[rows] - end[predecessor]
+    min_gap = np.minimum(latencies.stream_latency(ts, end, before), gap)
+    free = np.where(predecessor >= 0, end[predecessor] + min_gap, gaps.NO_TIME)
+    return ready_by_kind[EdgeKind.LAUNCH][rows] > np.maximum(
+        free, ready_by_kind[EdgeKind.EVENT][rows]
+    )
 
 
 def _events(trace: Trace, rows: Array) -> tuple[Array, Array, Array]:
-    """When what each waits for by an event ended, and while that waited for another rank."""
-    drawn = np.flatnonzero(trace.array("kind", "edges") == EdgeKind.EVENT)
-    src, dst = (trace.array(c, "edges")[drawn] for c in ("src", "dst"))
+    """Return the end of what each waits for by an event, and the interval of its wait for a rank."""
+    event_edges = np.flatnonzero(trace.array("kind", "edges") == EdgeKind.EVENT)
+    src, dst = (trace.array(c, "edges")[event_edges] for c in ("src", "dst"))
     end = trace.array("ts") + trace.array("dur")
     order = np.argsort(end[src], kind="stable")
     source = np.full(trace.nodes.num_rows, -1, np.int64)
-    source[dst[order]] = src[order]  # of several the one that ends last is written last
+    source[dst[order]] = src[order]  # of several sources the one that ends last is written last
     source = source[rows]
     known = source >= 0
-    of = np.maximum(source, 0)
+    awaited = np.maximum(source, 0)
     until = _waited_until(trace)
-    waits = known & (until[of] != gaps.NEVER)
-    none = np.full(len(rows), gaps.NEVER)
+    waits = known & (until[awaited] != gaps.NO_TIME)
+    no_time = np.full(len(rows), gaps.NO_TIME)
     return (
-        np.where(known, end[of], none),
-        np.where(waits, trace.array("ts")[of], none),
-        np.where(waits, until[of], none),
+        np.where(known, end[awaited], no_time),
+        np.where(waits, trace.array("ts")[awaited], no_time),
+        np.where(waits, until[awaited], no_time),
     )
 
 
 def _waited_until(trace: Trace) -> Array:
-    """Until when each node waited for other ranks, as `communication.times` tells; `NEVER` if it did not."""
-    times = collective_times.of(trace)
-    until = np.full(trace.nodes.num_rows, gaps.NEVER)
+    """Return the end of each node's wait for other ranks by `communication.times`, else `NEVER`."""
+    times = collective_times.communication_times(trace)
+    until = np.full(trace.nodes.num_rows, gaps.NO_TIME)
     waits = times.wait > 0
     until[times.row[waits]] = (times.start + times.wait)[waits]
     return until
 
 
-def _places(trace: Trace, rows: Array, names: list[str]) -> tuple[Array, int]:
-    """What a gap is of: a stream, a GPU, or all GPUs of a rank; and how many there may be."""
+def _resources(trace: Trace, rows: Array, names: list[str]) -> tuple[Array, int]:
+    """Return the number of each piece's resource (stream, GPU or rank) and the count of resources."""
     if "stream" in names:
         return trace.array("lane")[rows].astype(np.int64), trace.lanes.num_rows
     if "device" in names:
-        return gaps.gpus(trace, rows)
+        return gaps.gpu_numbers(trace, rows)
     first, code = gather.distinct(trace.array("rank")[rows])
     return code, len(first)
 
 
-def _pieces(trace: Trace, rows: Array, places: tuple[Array, int], found: list[Window]) -> _Pieces:
-    """All time of the windows in which places do nothing, by the work that ends it."""
-    place, n = places
+def _idle_intervals(
+    trace: Trace, rows: Array, resources: tuple[Array, int], all_windows: list[Window]
+) -> _Intervals:
+    """Return all time of the windows in which resources are idle, by the work that ends it.
+
+    Three kinds of intervals: gaps between two pieces of work, time before the first work (`leads`)
+    and time after the last work of a resource (`trails`).
+    """
+    resource, n = resources
     start = trace.array("ts")[rows]
     end = start + trace.array("dur")[rows]
-    before = gaps.reach(place, n, start, end)
-    leads = before == gaps.NEVER
-    last, reached = np.zeros(n, np.int64), np.full(n, gaps.NEVER)
-    last[place] = np.arange(len(rows))  # of equal ones the last is written last
-    np.maximum.at(reached, place, end)
+    before = gaps.latest_end_before(resource, n, start, end)
+    leads = before == gaps.NO_TIME
+    last, reached = np.zeros(n, np.int64), np.full(n, gaps.NO_TIME)
+    last[resource] = np.arange(len(rows))  # the last work of each resource is written last
+    np.maximum.at(reached, resource, end)
     rank = trace.array("rank")[rows]
-    begins, ends = _bounds(found)
+    begins, ends = _bounds(all_windows)
     gap = np.flatnonzero(~leads & (start > before))
-    inner, window = gaps.overlapping(
-        gather.places(place[gap], n), before[gap], start[gap], rank[gap], found
+    inner, window = gaps.overlapping_windows(
+        gather.group_rows(resource[gap], n), before[gap], start[gap], rank[gap], all_windows
     )
     head = np.flatnonzero(leads)
-    always = np.full(len(head), gaps.NEVER), np.full(len(head), np.iinfo(np.int64).max)
-    lead, of_lead = gaps.overlapping(gather.places(place[head], n), *always, rank[head], found)
+    always = np.full(len(head), gaps.NO_TIME), np.full(len(head), np.iinfo(np.int64).max)
+    lead, of_lead = gaps.overlapping_windows(
+        gather.group_rows(resource[head], n), *always, rank[head], all_windows
+    )
     at, window = np.append(gap[inner], head[lead]), np.append(window, of_lead)
     since = np.maximum(before[at], begins[window])
     until = np.maximum(np.minimum(start[at], ends[window]), since)
-    mine = place[head[lead]]
-    behind = np.clip(reached[mine], begins[of_lead], ends[of_lead])
+    resource_of_lead = resource[head[lead]]
+    behind = np.clip(reached[resource_of_lead], begins[of_lead], ends[of_lead])
     trails = ends[of_lead] > behind
-    mine, of_trail = mine[trails], of_lead[trails]
-    return _Pieces(
-        np.append(at, last[mine]),
+    resource_of_lead, of_trail = resource_of_lead[trails], of_lead[trails]
+    return _Intervals(
+        np.append(at, last[resource_of_lead]),
         np.append(window, of_trail),
         np.append(since, behind[trails]),
         np.append(until, ends[of_trail]),
-        np.append(before[at], reached[mine]),
-        np.append(leads[at], np.ones(len(mine), bool)),
+        np.append(before[at], reached[resource_of_lead]),
+        np.append(leads[at], np.ones(len(resource_of_lead), bool)),
     )
 
 
-def _bounds(found: list[Window]) -> tuple[Array, Array]:
-    """Where windows begin and end."""
+def _bounds(all_windows: list[Window]) -> tuple[Array, Array]:
+    """Return starts and ends of windows."""
     return (
-        np.array([window.start_ns for window in found], np.int64),
-        np.array([window.end_ns for window in found], np.int64),
+        np.array([window.start_ns for window in all_windows], np.int64),
+        np.array([window.end_ns for window in all_windows], np.int64),
     )
 
 
-def _parts(works: _Works, pieces: _Pieces, threshold_ns: int) -> dict[str, Array]:
-    """How much of each piece is due to each cause."""
+def _divide_by_cause(works: _WorkTimes, pieces: _Intervals, threshold_ns: int) -> dict[str, Array]:
+    """Divide each interval by cause, in the order of time that `idle` describes."""
     at, since, until = pieces.at, pieces.start, pieces.end
     ask, event = works.ask[at], works.event_end[at]
     asked = np.clip(ask, since, until)
@@ -333,9 +354,9 @@ def _parts(works: _Works, pieces: _Pieces, threshold_ns: int) -> dict[str, Array
     sync = np.subtract(*(host_waits.waited_ns(works.synced, lane, to) for to in (asked, since)))
     ready = np.clip(event, asked, until)
     peer = np.minimum(works.peer_end[at], ready) - np.maximum(works.peer_start[at], asked)
-    peer = np.where(works.peer_end[at] == gaps.NEVER, 0, np.maximum(peer, 0))
+    peer = np.where(works.peer_end[at] == gaps.NO_TIME, 0, np.maximum(peer, 0))
     rest = until - ready
-    unlinked, launched = ask == gaps.NEVER, works.bound[at] | (ask > pieces.before)
+    unlinked, launched = ask == gaps.NO_TIME, works.bound[at] | (ask > pieces.before)
     short = ~unlinked & ~launched & (rest < threshold_ns)
     parts = {
         "host_late": asked - since - sync,
@@ -353,58 +374,67 @@ def _parts(works: _Works, pieces: _Pieces, threshold_ns: int) -> dict[str, Array
 
 
 def _comm_waits(
-    trace: Trace, rows: Array, places: tuple[Array, int], found: list[Window]
-) -> _Pieces:
-    """Time in which communication waited for another rank, each moment of a place once."""
-    place, n = places
+    trace: Trace, rows: Array, resources: tuple[Array, int], all_windows: list[Window]
+) -> _Intervals:
+    """Return the time in which communication waited for another rank, once for each resource."""
+    resource, n = resources
     until = _waited_until(trace)[rows]
-    at = np.flatnonzero(until != gaps.NEVER)
+    at = np.flatnonzero(until != gaps.NO_TIME)
     start, until = trace.array("ts")[rows[at]], until[at]
-    since = np.maximum(start, gaps.reach(place[at], n, start, until))
-    some = until > since
-    at, since, until = at[some], since[some], until[some]
+    since = np.maximum(start, gaps.latest_end_before(resource[at], n, start, until))
+    nonempty = until > since
+    at, since, until = at[nonempty], since[nonempty], until[nonempty]
     rank = trace.array("rank")[rows[at]]
-    begins, ends = _bounds(found)
-    which, window = gaps.overlapping(gather.places(place[at], n), since, until, rank, found)
-    since = np.maximum(since[which], begins[window])
-    until = np.minimum(until[which], ends[window])
-    some = until > since
-    since, until, at, window = since[some], until[some], at[which][some], window[some]
-    return _Pieces(at, window, since, until, since, np.zeros(len(since), bool))
+    begins, ends = _bounds(all_windows)
+    piece, window = gaps.overlapping_windows(
+        gather.group_rows(resource[at], n), since, until, rank, all_windows
+    )
+    since = np.maximum(since[piece], begins[window])
+    until = np.minimum(until[piece], ends[window])
+    nonempty = until > since
+    at, window = at[piece][nonempty], window[nonempty]
+    since, until = since[nonempty], until[nonempty]
+    return _Intervals(at, window, since, until, since, np.zeros(len(since), bool))
 
 
 def _columns(
-    groups: Groups, pieces: _Pieces, parts: dict[str, Array], waits: _Pieces, works: _Works
+    groups: Groups,
+    pieces: _Intervals,
+    parts: dict[str, Array],
+    waits: _Intervals,
+    works: _WorkTimes,
 ) -> dict[str, Any]:
-    none = np.zeros(len(waits.at), np.int64)
-    took = pieces.end - pieces.start
-    drained = _began_in_sync(works, pieces)
-    columns = {"idle_ns": took, **{f"{name}_ns": parts[name] for name in CAUSES}}
-    columns["gaps"] = (took > 0).astype(np.int64)
-    columns["after_sync_ns"] = np.where(drained, parts["host_late"], 0)
-    summed = {name: groups.sums(np.append(values, none)) for name, values in columns.items()}
-    waited = np.append(np.zeros(len(took), np.int64), waits.end - waits.start)
+    no_wait = np.zeros(len(waits.at), np.int64)
+    length = pieces.end - pieces.start
+    after_sync = _began_in_sync(works, pieces)
+    columns = {"idle_ns": length, **{f"{name}_ns": parts[name] for name in CAUSES}}
+    columns["gaps"] = (length > 0).astype(np.int64)
+    columns["after_sync_ns"] = np.where(after_sync, parts["host_late"], 0)
+    summed = {name: groups.sums(np.append(values, no_wait)) for name, values in columns.items()}
+    waited = np.append(np.zeros(len(length), np.int64), waits.end - waits.start)
     summed["comm_wait_ns"] = groups.sums(waited)
     return {name: arrow.array(values) for name, values in summed.items()}
 
 
-def _began_in_sync(works: _Works, pieces: _Pieces) -> Array:
-    """Which gaps began while the thread that ended them waited for a GPU."""
+def _began_in_sync(works: _WorkTimes, pieces: _Intervals) -> Array:
+    """Mark gaps that began while the thread that ended them waited for a GPU."""
     lane = works.thread[pieces.at].astype(np.int64)
     before = np.where(pieces.edge, pieces.start, pieces.before)
-    at_, next_ = (host_waits.waited_ns(works.synced, lane, t) for t in (before, before + 1))
-    return (next_ > at_) & ~pieces.edge
+    waited_at, waited_after = (
+        host_waits.waited_ns(works.synced, lane, t) for t in (before, before + 1)
+    )
+    return (waited_after > waited_at) & ~pieces.edge
 
 
-def _names(trace: Trace, nodes: Array) -> Any:
+def _node_names(trace: Trace, nodes: Array) -> Any:
     code = np.where(nodes >= 0, trace.array("name")[np.maximum(nodes, 0)] if len(nodes) else 0, -1)
     return arrow.dictionary(code, trace.names(), mask=code < 0)
 
 
 def _blame(
-    trace: Trace, works: _Works, pieces: _Pieces, parts: dict[str, Array], top: int
+    trace: Trace, works: _WorkTimes, pieces: _Intervals, parts: dict[str, Array], top: int
 ) -> list[dict[str, Any]]:
-    """Operations of hosts that made GPUs wait, the worst first."""
+    """Return the host operations that made GPUs wait, the longest first."""
     late = np.flatnonzero(parts["host_late"] > 0)
     if not late.size:
         return []
@@ -426,18 +456,18 @@ def _blame(
     ]
 
 
-def _annotations(trace: Trace, rows: Array, works: _Works, threshold_ns: int) -> dict[str, Any]:
-    """Idle time of its GPU before each, and what took most of it."""
-    at = np.flatnonzero((works.before != gaps.NEVER) & (works.start > works.before))
+def _annotations(trace: Trace, rows: Array, works: _WorkTimes, threshold_ns: int) -> dict[str, Any]:
+    """Return idle time of the GPU before each node, and the cause of its largest part."""
+    at = np.flatnonzero((works.before != gaps.NO_TIME) & (works.start > works.before))
     since, until = works.before[at], works.start[at]
-    whole = _Pieces(at, at, since, until, since, np.zeros(len(at), bool))
-    parts = _parts(works, whole, threshold_ns)
-    most = np.argmax(np.stack([parts[name] for name in CAUSES]), axis=0)
+    all_gaps = _Intervals(at, at, since, until, since, np.zeros(len(at), bool))
+    parts = _divide_by_cause(works, all_gaps, threshold_ns)
+    largest = np.argmax(np.stack([parts[name] for name in CAUSES]), axis=0)
     idle_ns = np.zeros(trace.nodes.num_rows, np.int64)
     cause = np.full(trace.nodes.num_rows, -1, np.int32)
-    idle_ns[rows[at]], cause[rows[at]] = until - since, most
+    idle_ns[rows[at]], cause[rows[at]] = until - since, largest
     unknown = np.ones(trace.nodes.num_rows, bool)
-    unknown[rows] = works.before == gaps.NEVER
+    unknown[rows] = works.before == gaps.NO_TIME
     return {
         "idle_ns": arrow.array(idle_ns, mask=unknown),
         "idle_cause": arrow.dictionary(cause, CAUSES, mask=cause < 0),
@@ -445,30 +475,30 @@ def _annotations(trace: Trace, rows: Array, works: _Works, threshold_ns: int) ->
 
 
 def _conventions(names: list[str], threshold_ns: int) -> dict[str, str]:
-    what = "a stream" if "stream" in names else "a GPU" if "device" in names else "a rank's GPUs"
+    resource = (
+        "a stream" if "stream" in names else "a GPU" if "device" in names else "a rank's GPUs"
+    )
     return {
-        "idle": f"times at which none of the work of {what} runs",
-        "links": "all GPU work counts, whether its launch is recorded or not; gaps before what is "
-        "without are unknown",
+        "idle": f"times in which no work of {resource} runs",
+        "links": "all GPU work counts, whether its launch is recorded or not; gaps before work "
+        "without a recorded launch are unknown",
         "memset": "counts as work",
         "copies": "count as work",
-        "short gaps": f"kernel_to_kernel if below {threshold_ns:,} ns and asked for before; longer "
+        "short gaps": f"kernel_to_kernel if below {threshold_ns:,} ns and launched in time; longer "
         "ones are unknown",
     }
 
 
-def _notes(trace: Trace, steps: str, works: _Works, rows: Array) -> dict[str, str]:
-    whole = "from the first start to the last end of a rank's GPU work"
-    told = {"window": windows.described(steps, whole)}
-    if unlinked := int(np.count_nonzero(works.ask == gaps.NEVER)):
-        told["links"] = (
-            f"{unlinked:,} of {len(rows):,} pieces of work are without a recorded launch"
-        )
+def _notes(trace: Trace, steps: str, works: _WorkTimes, rows: Array) -> dict[str, str]:
+    full_window = "from the first start to the last end of a rank's GPU work"
+    notes = {"window": windows.describe(steps, full_window)}
+    if unlinked := int(np.count_nonzero(works.ask == gaps.NO_TIME)):
+        notes["links"] = f"{unlinked:,} of {len(rows):,} pieces of work have no recorded launch"
     with_work = np.count_nonzero(np.diff(trace.array("rank")[rows])) + bool(len(rows))
-    if without := len(trace.ranks) - with_work:
-        told["left out"] = f"{without:,} ranks without GPU work have no rows"
+    if ranks_without_work := len(trace.ranks) - with_work:
+        notes["left out"] = f"{ranks_without_work:,} ranks without GPU work have no rows"
     if not len(rows):
-        told["no rows"] = "the trace has no GPU work"
-    elif "instance" not in trace.nodes.column_names:
-        told["peers"] = "collectives are not matched between ranks: peer and comm_wait_ns are 0"
-    return told
+        notes["no rows"] = "the trace has no GPU work"
+    elif not trace.has("instance"):
+        notes["peers"] = "collectives are not matched between ranks: peer and comm_wait_ns are 0"
+    return notes

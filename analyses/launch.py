@@ -1,4 +1,4 @@
-"""What it takes to get work onto a GPU: host late, launch, queue, and where that bounds the job."""
+"""Launch overhead of GPU work: late hosts, launches, queues, and launch-bound regions."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop.activity import gaps, launch_split, windows
-from chopper_interop.columns import arrow, distributions, gather, intervals
+from chopper_interop.analyses.methods import distributions
+from chopper_interop.analyses.methods.activity import gaps, launch_split, windows
+from chopper_interop.arrays import arrow, gather, intervals
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
-    from chopper_interop.activity.grouping import Groups
-    from chopper_interop.activity.windows import Window
-    from chopper_interop.columns.types import Array
+    from chopper_interop.analyses.methods.activity.grouping import Groups
+    from chopper_interop.analyses.methods.activity.windows import Window
+    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
     Columns = dict[str, Array]
@@ -28,7 +29,7 @@ _WORK = {
     "kernels,comm": (Kind.KERNEL, Kind.COMM),
     "all": (Kind.KERNEL, Kind.MEMSET, Kind.COMM, Kind.MEMCPY),
 }
-_SAID = {
+_WORK_TEXTS = {
     "kernels": "kernels that compute; not communication, copies nor fills",
     "compute": "kernels that compute and fills; not communication nor copies",
     "kernels,comm": "kernels that compute or communicate; not copies nor fills",
@@ -47,202 +48,218 @@ def launch(  # noqa: PLR0913 # each choice is an option
     top: int = 5,
     compat: str = "",
 ) -> Result:
-    """Split of the gap before each kernel into host-late and launch, and what queues on each GPU.
+    """Split the gap before each kernel into host-late and launch time, and measure each GPU's queue.
 
     With `before` the end of all kernels of the same GPU and training step that started earlier, and
     `called` the start of the call that launched the kernel::
 
         launch = max(0, start - before)
-        prep   = max(0, called - before)            # the host asked too late
+        prep   = max(0, called - before)            # the host launched too late
         call   = min(start - called, launch)        # from the call, or the gap's begin, to the start
 
     so that prep + call = launch wherever launch > 0. The first kernel of a step on its GPU has
-    prep = launch = 0 and call = start - called. Of the kernels that one call launches, as a graph,
-    all but the first were asked for already: the gap before them is call, and they are no launches.
+    prep = launch = 0 and call = start - called. Where one call launches several kernels, such as a
+    graph, all but the first were requested before: the gap before them is call, and they are no launches.
 
     Parameters
     ----------
     trace
         Any trace.
     by
-        Granularity of the rows, names of `grouping.GRAINS` separated by commas.
+        Columns that identify a row: names of `grouping.GRAINS` separated by commas.
     steps
-        All of the trace; "each" training step, or "3,5-7", by itself. A kernel counts in the step
-        in whose time it starts.
+        Training steps, each by itself: "each", "3,5-7"; "" for all of the trace. A kernel counts in
+        the step in whose time it starts.
     ranks
-        Ranks by numbers and ranges, "0,4-7"; all if empty.
+        Ranks that count: "0,4-7"; "" for all.
     work
-        What counts as a kernel: "kernels", "compute" (and fills), "kernels,comm", "all" GPU work.
+        Work that counts as a kernel: "kernels", "compute" (and fills), "kernels,comm", "all" GPU work.
     top
-        How many launch-bound regions the summary lists, the longest first.
+        Number of launch-bound regions in the summary, the longest first.
     compat
-        "chopper": `before` is the end of the kernel that started last before, as Chopper has it.
+        "chopper": `before` is the end of the previous kernel by start, as Chopper defines it.
 
     Returns
     -------
     Result
-        One row a group: `kernels`; `unlinked`, those without a recorded launch, which count in
-        nothing but `unlinked_gap_ns`, the gaps before them; `calls` that launched the others, each with the first of
-        its kernels; sums
-        `prep_ns`, `call_ns`, `launch_ns` and medians of these over kernels; `calls_per_s`, by the
-        time from the first start to the last end of these kernels, summed over ranks. The summary
-        has the sums, what all GPU work queued (`queues`: a row for each GPU and window) and
-        launch-bound regions (`regions`): maximal runs of kernels on a GPU each of which was asked
-        for when nothing was left to do on it; `idle_ns` of a region is the time before its kernels
-        in which the GPU did nothing.
+        One row per group: `kernels`; `unlinked`, those without a recorded launch, which count only
+        in `unlinked_gap_ns`, the gaps before them; `calls` that launched the others, each counted with
+        the first of its kernels; sums `prep_ns`, `call_ns`, `launch_ns` and their medians over kernels;
+        `calls_per_s`, calls by the time from the first start to the last end of these kernels, summed
+        over ranks. The summary has the sums, the queues of all GPU work (`queues`: a row for each
+        GPU and window) and launch-bound regions (`regions`): maximal runs of kernels on a GPU that were
+        each requested when the GPU had no work left; `idle_ns` of a region is the time before its
+        kernels in which the GPU was idle.
 
         Annotations `prep_ns`, `call_ns`, `launch_ns`, null where no launch is recorded, and
-        `queue_depth`: work that was asked for and had not ended on that GPU when this was asked for.
-        Work of which the call is not known is taken to be asked for as it starts.
+        `queue_depth`: work that had been requested and had not ended on that GPU when this was
+        requested. Work without a known call is taken to be requested as it starts.
 
     Notes
     -----
     The split is that of Chopper (arXiv 2512.08242, v0.10 `common/trace_metrics.py`) with the running
-    maximum of ends in place of the previous kernel's, which gives gaps that are none where kernels of
-    several streams overlap.
+    maximum of ends in place of the previous kernel's end, which reports gaps that do not exist where
+    kernels of several streams overlap.
     """
-    gaps.chosen("work", work, _WORK)
-    gaps.chosen_compat(compat, _COMPAT)
-    found = windows.of_ranks(trace, steps, ranks)
+    gaps.check_choice("work", work, _WORK)
+    gaps.check_compat(compat, _COMPAT)
+    selected = windows.rank_windows(trace, steps, ranks)
     rows = gaps.work_rows(trace, _WORK[work])
-    split, contradicted = launch_split.of(trace, rows, compat)
-    every = rows if work == "all" else gaps.work_rows(trace)
-    depth = _depths(trace, every)
-    place, window = gaps.in_windows(trace, rows, found)
-    further = {"iteration": _iterations(found)[window]} if steps else {}
-    groups = gaps.groups(trace, rows[place], by, further)
-    chosen = {name: values[place] for name, values in split.items()}
-    leads = gaps.is_first_of_call(trace, rows)[place]
-    columns = _columns(trace, groups, rows[place], chosen, leads)
+    split, contradicted = launch_split.split_gaps(trace, rows, compat)
+    all_rows = rows if work == "all" else gaps.work_rows(trace)
+    depth = _queue_depths(trace, all_rows)
+    index, window = gaps.starting_in_windows(trace, rows, selected)
+    further = {"iteration": _iterations(selected)[window]} if steps else {}
+    groups = gaps.group_nodes_with(trace, rows[index], by, further)
+    selected_split = {name: values[index] for name, values in split.items()}
+    is_first = gaps.is_first_of_call(trace, rows)[index]
+    columns = _columns(trace, groups, rows[index], selected_split, is_first)
     table = pa.table({n: groups.keys[n] for n in groups.keys.column_names} | columns)
-    queues = _queues(trace, every, found)
-    bound = _regions(trace, every, depth, rows[_used(place, len(rows))])
-    summary = _summary(columns, queues, bound, top)
-    summary["contradicted"] = int(np.count_nonzero(contradicted[place]))
-    known = _annotations(trace, rows, split, every, depth)
+    queues = _queues(trace, all_rows, selected)
+    in_window = np.zeros(len(rows), bool)
+    in_window[index] = True
+    regions = _regions(trace, all_rows, depth, rows[in_window])
+    summary = _summary(columns, queues, regions, top)
+    summary["contradicted"] = int(np.count_nonzero(contradicted[index]))
+    annotations = _annotations(trace, rows, split, all_rows, depth)
     notes = _notes(trace, steps, summary)
-    return Result("launch", table, summary, _conventions(work, compat), known, notes)
+    return Result("launch", table, summary, _conventions(work, compat), annotations, notes)
 
 
-def _depths(trace: Trace, rows: Array) -> Array:
-    """Work asked for and not ended on its GPU when each piece of all work was asked for."""
-    ask, end = _lives(trace, rows)
+def _queue_depths(trace: Trace, rows: Array) -> Array:
+    """Number of pieces of work in the queue of its GPU when each piece was requested.
+
+    The depth at a time is the number of requests before it less the number of ends up to it, over
+    work that ends after its request.
+    """
+    request, end = _queue_times(trace, rows)
     depth = np.zeros(len(rows), np.int64)
-    for mine in _each_gpu(trace, rows):
-        lives = mine[end[mine] > ask[mine]]
-        asks, ends = np.sort(ask[lives], kind="stable"), np.sort(end[lives], kind="stable")
-        at = ask[mine]
-        depth[mine] = np.searchsorted(asks, at, "left") - np.searchsorted(ends, at, "right")
+    for of_gpu in _by_gpu(trace, rows):
+        queued = of_gpu[end[of_gpu] > request[of_gpu]]
+        requests = np.sort(request[queued], kind="stable")
+        ends = np.sort(end[queued], kind="stable")
+        at = request[of_gpu]
+        requested = np.searchsorted(requests, at, "left")
+        depth[of_gpu] = requested - np.searchsorted(ends, at, "right")
     return depth
 
 
-def _lives(trace: Trace, rows: Array) -> tuple[Array, Array]:
-    """When each piece of work was asked for and when it ended."""
+def _queue_times(trace: Trace, rows: Array) -> tuple[Array, Array]:
+    """Time of request and end of each piece of work, between which it counts as queued."""
     start = trace.array("ts")[rows]
-    called = gaps.asked(trace, rows)
-    ask = np.where(called == gaps.NEVER, start, np.minimum(called, start))
-    return ask, start + trace.array("dur")[rows]
+    called = gaps.call_times(trace, rows)
+    request = np.where(called == gaps.NO_TIME, start, np.minimum(called, start))
+    return request, start + trace.array("dur")[rows]
 
 
-def _each_gpu(trace: Trace, rows: Array) -> list[Array]:
-    code, n = gaps.gpus(trace, rows)
+def _by_gpu(trace: Trace, rows: Array) -> list[Array]:
+    """Indices into `rows` of the work of each GPU."""
+    code, n = gaps.gpu_numbers(trace, rows)
     order = np.argsort(code, kind="stable")
     parts = np.split(order, np.searchsorted(code[order], np.arange(1, n)))
     return [part for part in parts if part.size]
 
 
-def _used(place: Array, n: int) -> Array:
-    used = np.zeros(n, bool)
-    used[place] = True
-    return used
-
-
-def _queues(trace: Trace, rows: Array, found: list[Window]) -> list[dict[str, Any]]:
-    """What was queued over time on each GPU, in each window."""
-    ask, end = _lives(trace, rows)
-    rank, device = trace.array("rank")[rows], gaps.devices(trace, rows)
-    told = []
-    for mine in _each_gpu(trace, rows):
-        mine = mine[np.argsort(ask[mine], kind="stable")]  # noqa: PLW2901
-        lives = ask[mine], end[mine], np.maximum.accumulate(end[mine])
-        for window in found:
-            if window.rank == rank[mine[0]]:
-                row = {"rank": window.rank, "device": int(device[mine[0]])}
+def _queues(trace: Trace, rows: Array, selected: list[Window]) -> list[dict[str, Any]]:
+    """Figures of the queue of each GPU in each window."""
+    request, end = _queue_times(trace, rows)
+    rank, device = trace.array("rank")[rows], gaps.device_numbers(trace, rows)
+    queues = []
+    for of_gpu in _by_gpu(trace, rows):
+        ordered = of_gpu[np.argsort(request[of_gpu], kind="stable")]
+        times = request[ordered], end[ordered], np.maximum.accumulate(end[ordered])
+        for window in selected:
+            if window.rank == rank[ordered[0]]:
+                row = {"rank": window.rank, "device": int(device[ordered[0]])}
                 row |= {} if window.iteration < 0 else {"iteration": window.iteration}
-                told.append(row | _queue(*lives, window))
-    return sorted(told, key=lambda row: (row["rank"], row["device"]))
+                queues.append(row | _queue(*times, window))
+    return sorted(queues, key=lambda row: (row["rank"], row["device"]))
 
 
-def _queue(ask: Array, end: Array, reach: Array, window: Window) -> dict[str, Any]:
-    """What was queued in a window, of work in order of when it was asked for.
+def _queue(request: Array, end: Array, max_end: Array, window: Window) -> dict[str, Any]:
+    """Figures of a queue in a window, of work in order of its requests.
 
-    `reach` is the running maximum of ends.
+    `max_end` is the running maximum of ends: ascending, so that it can be searched for the first
+    work that reaches into the window.
     """
-    here = slice(
-        np.searchsorted(reach, window.start_ns, "right"), np.searchsorted(ask, window.end_ns)
+    inside = slice(
+        np.searchsorted(max_end, window.start_ns, "right"),
+        np.searchsorted(request, window.end_ns),
     )
-    ask, end = np.maximum(ask[here], window.start_ns), np.minimum(end[here], window.end_ns)
-    some = end > ask
-    ask, end = ask[some], np.sort(end[some], kind="stable")
-    depth = np.arange(1, len(ask) + 1) - np.searchsorted(end, ask, "right")
-    empty = window.span_ns - intervals.length(intervals.union(ask, end))
+    request = np.maximum(request[inside], window.start_ns)
+    end = np.minimum(end[inside], window.end_ns)
+    queued = end > request
+    request, end = request[queued], np.sort(end[queued], kind="stable")
+    # depth right after each request: requests so far less ends so far
+    depth = np.arange(1, len(request) + 1) - np.searchsorted(end, request, "right")
+    empty = window.span_ns - intervals.total_length(intervals.union(request, end))
     return {
         "span_ns": window.span_ns,
-        "queued_ns": int((end - ask).sum()),
-        "mean_queued_per_gpu": _share(int((end - ask).sum()), window.span_ns),
+        "queued_ns": int((end - request).sum()),
+        "mean_queued_per_gpu": _share(int((end - request).sum()), window.span_ns),
         "max_queued": int(depth.max(initial=0)),
         "empty_ns": empty,
         "empty_share": _share(empty, window.span_ns),
     }
 
 
-def _share(part: float, whole: float) -> float | None:
-    return float(part / whole) if whole else None
+def _share(part: float, total: float) -> float | None:
+    return float(part / total) if total else None
 
 
-def _regions(trace: Trace, every: Array, depth: Array, rows: Array) -> Columns:
-    """Runs of kernels on a GPU each of which was asked for when nothing was left to do there."""
-    start = trace.array("ts")[every]
-    end = start + trace.array("dur")[every]
-    gpu, gpus = gaps.gpus(trace, every)
-    before = gaps.reach(gpu, gpus, start, end)
-    bound = (depth == 0) & gaps.is_first_of_call(trace, every)
-    at = np.searchsorted(every, rows)
+def _regions(trace: Trace, all_rows: Array, depth: Array, rows: Array) -> Columns:
+    """Runs of kernels on a GPU that were each requested when it had no work left.
+
+    ::
+
+        GPU       |k1 |     |k2 |   |k3  |k4  |
+        requests       k2        k3   k4
+        is_bound  k1 and k2 and k3: nothing ran or waited when they were requested; k4 was queued
+    """
+    start = trace.array("ts")[all_rows]
+    end = start + trace.array("dur")[all_rows]
+    gpu, gpus = gaps.gpu_numbers(trace, all_rows)
+    before = gaps.latest_end_before(gpu, gpus, start, end)
+    launch_bound = (depth == 0) & gaps.is_first_of_call(trace, all_rows)
+    # both are ascending; the stable sort puts the kernels of each GPU behind each other, by start
+    at = np.searchsorted(all_rows, rows)
     at = at[np.argsort(gpu[at], kind="stable")]
-    ask, _ = _lives(trace, every[at])
-    since = np.where(before[at] == gaps.NEVER, start[at], before[at])
+    request, _ = _queue_times(trace, all_rows[at])
+    since = np.where(before[at] == gaps.NO_TIME, start[at], before[at])
     idle = np.maximum(start[at] - since, 0)
-    begin = np.where(before[at] == gaps.NEVER, ask, np.minimum(since, start[at]))
-    is_bound, of = bound[at], gpu[at]
-    new = is_bound & np.append(True, ~is_bound[:-1] | (of[1:] != of[:-1]))[: len(at)]
-    head = np.flatnonzero(new)
-    kept = np.flatnonzero(is_bound)
-    run = np.cumsum(new)[kept] - 1
-    edges = np.searchsorted(run, np.arange(len(head)))
+    begin = np.where(before[at] == gaps.NO_TIME, request, np.minimum(since, start[at]))
+    is_bound, of_gpu = launch_bound[at], gpu[at]
+    # a region begins at a bound kernel after one that is not, or that is of another GPU
+    begins = is_bound & np.append(True, ~is_bound[:-1] | (of_gpu[1:] != of_gpu[:-1]))[: len(at)]
+    head = np.flatnonzero(begins)
+    bound = np.flatnonzero(is_bound)
+    region = np.cumsum(begins)[bound] - 1
+    bounds = np.searchsorted(region, np.arange(len(head)))
     return {
         "start_ns": begin[head],
-        "end_ns": _reduced(np.maximum, end[at][kept], edges),
-        "rank": trace.array("rank")[every[at]][head].astype(np.int64),
-        "device": gaps.devices(trace, every[at])[head].astype(np.int64),
-        "kernels": np.bincount(run, minlength=len(head)),
-        "idle_ns": _reduced(np.add, idle[kept], edges),
+        "end_ns": _reduce_runs(np.maximum, end[at][bound], bounds),
+        "rank": trace.array("rank")[all_rows[at]][head].astype(np.int64),
+        "device": gaps.device_numbers(trace, all_rows[at])[head].astype(np.int64),
+        "kernels": np.bincount(region, minlength=len(head)),
+        "idle_ns": _reduce_runs(np.add, idle[bound], bounds),
     }
 
 
-def _reduced(function: np.ufunc, values: Array, edges: Array) -> Array:
-    return function.reduceat(values, edges) if edges.size else np.zeros(0, np.int64)
+def _reduce_runs(function: np.ufunc, values: Array, first: Array) -> Array:
+    """Reduce runs of values that begin at these indices; reduceat refuses an empty list of them."""
+    return function.reduceat(values, first) if first.size else np.zeros(0, np.int64)
 
 
 def _columns(
-    trace: Trace, groups: Groups, rows: Array, split: Columns, leads: Array
+    trace: Trace, groups: Groups, rows: Array, split: Columns, is_first: Array
 ) -> dict[str, Any]:
-    linked = split["called"] != gaps.NEVER
+    linked = split["called"] != gaps.NO_TIME
     n = len(groups)
     code = groups.code[linked]
     columns: dict[str, Any] = {
         "kernels": _counts(groups.code, n),
         "unlinked": _counts(groups.code[~linked], n),
-        "calls": _counts(groups.code[leads], n),
+        "calls": _counts(groups.code[is_first], n),
     }
     names = ("prep_ns", "call_ns", "launch_ns")
     columns |= {name: arrow.array(groups.sums(np.where(linked, split[name], 0))) for name in names}
@@ -251,7 +268,7 @@ def _columns(
     gap = groups.sums(np.where(linked, 0, split["gap_ns"]))
     columns["unlinked_gap_ns"] = arrow.array(gap)
     extent = _extents(trace, groups, rows)
-    calls = arrow.numbers(columns["calls"])
+    calls = arrow.to_numpy(columns["calls"])
     rate = calls * 1e9 / np.maximum(extent, 1)
     columns["calls_per_s"] = arrow.array(rate, mask=(extent == 0) | (calls == 0))
     return columns
@@ -262,16 +279,16 @@ def _counts(code: Array, n: int) -> Any:
 
 
 def _medians(code: Array, n: int, values: Array) -> Any:
-    found = distributions.of(code, values, n)
-    return arrow.array(found.median, mask=found.count == 0)
+    distribution = distributions.group_distributions(code, values, n)
+    return arrow.array(distribution.median, mask=distribution.count == 0)
 
 
 def _extents(trace: Trace, groups: Groups, rows: Array) -> Array:
-    """From the first start to the last end of each group on each rank, summed over ranks."""
+    """Time from the first start to the last end of each group on each rank, summed over ranks."""
     first, pair = gather.distinct(groups.code, trace.array("rank")[rows])
     start = trace.array("ts")[rows]
     low = np.full(len(first), np.iinfo(np.int64).max)
-    high = np.full(len(first), gaps.NEVER)
+    high = np.full(len(first), gaps.NO_TIME)
     np.minimum.at(low, pair, start)
     np.maximum.at(high, pair, start + trace.array("dur")[rows])
     extent = np.zeros(len(groups), np.int64)
@@ -279,29 +296,29 @@ def _extents(trace: Trace, groups: Groups, rows: Array) -> Array:
     return extent
 
 
-def _iterations(found: list[Window]) -> Array:
-    return np.array([window.iteration for window in found], np.int64)
+def _iterations(selected: list[Window]) -> Array:
+    return np.array([window.iteration for window in selected], np.int64)
 
 
 def _summary(
     columns: dict[str, Any],
     queues: list[dict[str, Any]],
-    bound: Columns,
+    regions: Columns,
     top: int,
 ) -> dict[str, Any]:
     names = ("kernels", "unlinked", "calls", "prep_ns", "call_ns", "launch_ns", "unlinked_gap_ns")
-    summary: dict[str, Any] = {name: int(arrow.numbers(columns[name]).sum()) for name in names}
+    summary: dict[str, Any] = {name: int(arrow.to_numpy(columns[name]).sum()) for name in names}
     span = sum(row["span_ns"] for row in queues)
     summary["mean_queued_per_gpu"] = _share(sum(row["queued_ns"] for row in queues), span)
     summary["max_queued"] = max((row["max_queued"] for row in queues), default=0)
     summary["empty_queue_share"] = _share(sum(row["empty_ns"] for row in queues), span)
-    summary["launch_bound_regions"] = len(bound["start_ns"])
-    summary["launch_bound_kernels"] = int(bound["kernels"].sum())
-    summary["launch_bound_ns"] = int((bound["end_ns"] - bound["start_ns"]).sum())
-    summary["launch_bound_idle_ns"] = int(bound["idle_ns"].sum())
-    longest = np.argsort(bound["start_ns"] - bound["end_ns"], kind="stable")[: max(top, 0)]
+    summary["launch_bound_regions"] = len(regions["start_ns"])
+    summary["launch_bound_kernels"] = int(regions["kernels"].sum())
+    summary["launch_bound_ns"] = int((regions["end_ns"] - regions["start_ns"]).sum())
+    summary["launch_bound_idle_ns"] = int(regions["idle_ns"].sum())
+    longest = np.argsort(regions["start_ns"] - regions["end_ns"], kind="stable")[: max(top, 0)]
     summary["regions"] = [
-        {name: int(values[i]) for name, values in bound.items()} for i in longest.tolist()
+        {name: int(values[i]) for name, values in regions.items()} for i in longest.tolist()
     ]
     summary["queues"] = queues
     return summary
@@ -309,45 +326,45 @@ def _summary(
 
 def _conventions(work: str, compat: str) -> dict[str, str]:
     return {
-        "work": _SAID[work],
+        "work": _WORK_TEXTS[work],
         "memset": "counts as compute" if work in ("compute", "all") else "left out of gaps; queues",
         "copies": "count" if work == "all" else "left out of gaps; they queue as all GPU work does",
         "links": "kernels without a recorded launch have no split; the gaps before them are "
-        "unlinked_gap_ns, and they delimit those of others",
-        "before": "the end of the kernel that started last before (Chopper)"
+        "unlinked_gap_ns, and they still delimit the gaps of others",
+        "before": "the end of the previous kernel by start (Chopper)"
         if compat
-        else "the end of all kernels of the same GPU and training step that started before",
+        else "the end of all kernels of the same GPU and training step that started earlier",
         "first": "the first kernel of a GPU's step has no prep and no launch, and all of the time since "
-        "its call as call: so sums of prep and call exceed that of launch by these",
-        "medians": distributions.PERCENTILES,
-        "clocks": "of kernels that started before the call for them, as clocks contradict each other, "
-        "the call counts from their start",
+        "its call is call: the sums of prep and call exceed that of launch by these",
+        "medians": distributions.PERCENTILE_DEFINITION,
+        "clocks": "a kernel that starts before the call for it, as clocks contradict each other, counts "
+        "as called at its start",
     }
 
 
 def _notes(trace: Trace, steps: str, summary: dict[str, Any]) -> dict[str, str]:
-    window = windows.described(steps, "all of the trace").partition(";")[0]
-    told = {"window": f"{window}; a kernel counts where it starts"}
+    window = windows.describe(steps, "all of the trace").partition(";")[0]
+    notes = {"window": f"{window}; a kernel counts where it starts"}
     if unlinked := summary["unlinked"]:
-        told["links"] = f"{unlinked:,} kernels are without a recorded launch"
+        notes["links"] = f"{unlinked:,} kernels have no recorded launch"
     if contradicted := summary["contradicted"]:
-        told["clocks"] = f"{contradicted:,} kernels started before the call for them"
+        notes["clocks"] = f"{contradicted:,} kernels started before the call for them"
     if not summary["kernels"]:
-        told["no rows"] = "the trace has no such kernels there"
-    elif "iteration" not in trace.nodes.column_names:
-        told["steps"] = "no training steps are known: the first kernel of a GPU has no gap"
-    return told
+        notes["no rows"] = "no such kernels in the selected steps and ranks"
+    elif not trace.has("iteration"):
+        notes["steps"] = "no training steps are known: the first kernel of a GPU has no gap"
+    return notes
 
 
 def _annotations(
-    trace: Trace, rows: Array, split: Columns, every: Array, depth: Array
+    trace: Trace, rows: Array, split: Columns, all_rows: Array, depth: Array
 ) -> dict[str, Any]:
-    told: dict[str, Any] = {}
+    annotations: dict[str, Any] = {}
     for name in ("prep_ns", "call_ns", "launch_ns"):
-        full = np.full(trace.nodes.num_rows, -1, np.int64)
-        full[rows] = split[name]
-        told[name] = arrow.array(full, mask=full < 0)
-    linked = trace.launch[every] >= 0
-    full = np.full(trace.nodes.num_rows, -1, np.int32)
-    full[every[linked]] = depth[linked]
-    return told | {"queue_depth": arrow.array(full, mask=full < 0)}
+        values = np.full(trace.nodes.num_rows, -1, np.int64)
+        values[rows] = split[name]
+        annotations[name] = arrow.array(values, mask=values < 0)
+    linked = trace.launch[all_rows] >= 0
+    values = np.full(trace.nodes.num_rows, -1, np.int32)
+    values[all_rows[linked]] = depth[linked]
+    return annotations | {"queue_depth": arrow.array(values, mask=values < 0)}

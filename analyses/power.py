@@ -1,4 +1,4 @@
-"""What the power of each GPU is made of, and which clock a power cap leaves it."""
+"""Components of each GPU's power by a fitted model, and the clock that a power cap allows."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop.activity import windows
-from chopper_interop.columns.members import is_any
+from chopper_interop.analyses.methods.activity import gaps, windows
+from chopper_interop.analyses.methods.power import model as power_model
+from chopper_interop.analyses.methods.power.clock import FOLLOWED
+from chopper_interop.analyses.methods.power.response import RATE
+from chopper_interop.annotate.telemetry.gpus import gpus_with_telemetry
+from chopper_interop.annotate.telemetry.quantity_series import GFXCLK, POWER
+from chopper_interop.arrays.members import is_any
 from chopper_interop.errors import UsageError
-from chopper_interop.power import model as power_model
-from chopper_interop.power.clock import FOLLOWED
-from chopper_interop.power.response import RATE
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import GPU_WORK
-from chopper_interop.telemetry.gpus import gpus
-from chopper_interop.telemetry.names import GFXCLK, POWER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chopper_interop.power.model import PowerModel
-    from chopper_interop.telemetry.gpus import Gpu
+    from chopper_interop.analyses.methods.power.model import PowerModel
+    from chopper_interop.annotate.telemetry.gpus import Gpu
     from chopper_interop.trace import Trace
 
 __all__ = ["power"]
@@ -31,46 +31,46 @@ __all__ = ["power"]
 _BY = ("rank", "class")
 _IDLE = "idle"
 _CONVENTIONS = {
-    "model": "power = fixed + (idling + sum over classes of dynamic_w x share of time in which they "
+    "model": "power = fixed + (idling + sum over classes of dynamic_w x share of time in which it "
     "ran) x (clock / f_ref_mhz)^exponent; idle_w = fixed + idling",
     "links": "all GPU work counts, launched by a recorded call or not",
     "classes": "matrix products and attention by the names of kernels, vector for all other kernels, "
-    "comm, copy and fill by kind; kernels of 0.3 % of the work or more have a power of their own, of "
-    "which a class has the mean by time. Several of one class at once count once, several classes add",
+    "comm, copy and fill by kind; kernels with 0.3 % of the work or more have a power of their own, and "
+    "a class has their mean by time. Concurrent work of one class counts once, several classes add up",
     "memset": "class fill",
     "copies": "class copy; copies by kernels of the runtime (__amd_rocclr_*) are vector",
-    "sensor": "how samples average power, and how late they are, is fitted too: sensor, sensor_ns and "
-    "delay_ns; energy counters tell the mean between their readings, which are joined to 20 ms",
-    "errors": "one standard error; residuals that follow each other count as one. cross_share is of "
-    "tenths of the time left out of the fit, by the mean power",
-    "expectations": "what samples tell little of stays near what is usual of GPUs: idle 0.31 +- 0.11 "
-    "of the mean power, exponent 2.4 +- 0.5, classes by their ratio to matrix products; as_expected "
-    "names what is so",
-    "clock": "clock_from says how the clock is known between its samples; an exponent is fitted only "
+    "sensor": "averaging and delay of samples are fitted as well: sensor, sensor_ns and "
+    "delay_ns; energy counters give the mean between their readings, which are joined to 20 ms",
+    "errors": "one standard error; consecutive correlated residuals count as one. cross_share is the error "
+    "in tenths of the time left out of the fit, by the mean power",
+    "expectations": "parameters that samples determine little stay near values typical of GPUs: idle "
+    "0.31 +- 0.11 of the mean power, exponent 2.4 +- 0.5, classes by their ratio to matrix products; "
+    "as_expected names them",
+    "clock": "clock_from is the origin of the clock between its samples; an exponent is fitted only "
     "where samples follow the clock",
 }
 _WINDOW = (
-    "of each GPU from the first start to the last end of all work on it; of that, the samples that see "
-    "nothing else"
+    "of each GPU from the first start to the last end of all work on it; of that, the samples that "
+    "cover nothing outside"
 )
-_CAPPED = (
-    "the mean of the highest clock that keeps power, averaged over a while as in the run, at the cap, "
-    "with 95 % confidence; the mix of work is as measured, though at another clock some of it takes "
-    "longer and some does not; where held, the cap of the run, is not given, power may be up to 5 % "
+_CAPS_CONVENTION = (
+    "the mean of the highest clock that keeps power, averaged as in the run, at the cap, "
+    "with a 95 % confidence interval; the mix of work is as measured, though at another clock some of it "
+    "takes longer and some does not; without held, the cap of the run, power may be up to 5 % "
     "below a cap"
 )
-_NUMBERS = {
+_TYPES = {
     "rank": pa.int64(), "device": pa.int64(), "samples": pa.int64(), "sensor_ns": pa.int64(),
     "delay_ns": pa.int64(), "source": pa.string(), "sensor": pa.string(),
     "clock_from": pa.string(), "as_expected": pa.string(), "class": pa.string(),
 }  # fmt: skip
-_OF_GPU = (
+_GPU_COLUMNS = (
     "rank", "device", "fixed_w", "idle_w", "idle_error_w", "matrix_w", "matrix_error_w", "exponent_ratio",
     "exponent_error_ratio", "f_ref_mhz", "mean_power_w", "error_w", "explained_share", "cross_share",
     "samples", "source", "sensor", "sensor_ns", "delay_ns", "clock_from", "as_expected",
 )  # fmt: skip
-_OF_CAP = ("cap_w", "capped_mhz", "capped_low_mhz", "capped_high_mhz")
-_OF_CLASS = (
+_CAP_COLUMNS = ("cap_w", "capped_mhz", "capped_low_mhz", "capped_high_mhz")
+_CLASS_COLUMNS = (
     "rank", "device", "class", "dynamic_w", "dynamic_error_w", "busy_share", "mean_power_w",
     "energy_share",
 )  # fmt: skip
@@ -89,79 +89,83 @@ def power(
         ``rank``: a row for each rank and GPU that it works on; ``class``: a row for each class of
         work on it, and one for idle.
     ranks
-        These ranks, as ``0,4-7``; else all.
+        Ranks that count: ``0,4-7``; all by default.
     caps
-        Power caps in watts, ``"500,600"``: a row for each, with the mean clock that it leaves.
+        Power caps in watts, ``"500,600"``: a row for each, with the mean clock that it allows.
     held
-        The power cap of the run in watts, if it is known and was reached: what the GPUs left unused
-        of it tells what they leave of others.
+        The power cap of the run in watts, if it is known and was reached: how far the GPUs stayed
+        below it predicts how far they stay below other caps.
 
     Returns
     -------
     Result
-        By rank: `fixed_w`, power that nothing changes; `idle_w` while nothing runs; `matrix_w` that
-        matrix products draw above that, all at `f_ref_mhz`, the mean clock; `exponent_ratio`, exponent of the clock,
-        and standard errors; `mean_power_w` by the model; `error_w`, root mean square of what samples
-        differ by; `explained_share` (R²) and `cross_share`, the error of time left out of the fit by
-        the mean power; `sensor`, how samples show power. With `caps`, `cap_w`, `capped_mhz`, and
-        its 95 % interval; none where the lowest clock considered, a fifth of the highest, draws
-        more. By class: `dynamic_w` above idle while it runs, its error, `busy_share`,
-        and its part of the mean power, `mean_power_w`, and of the energy. Null where not known.
+        By rank: `fixed_w`, the constant power; `idle_w` while nothing runs; `matrix_w` that matrix
+        products draw above that, all at `f_ref_mhz`, the mean clock; `exponent_ratio`, the exponent of
+        the clock, and standard errors; `mean_power_w` by the model; `error_w`, the root mean square of
+        the residuals; `explained_share` (R²) and `cross_share`, the error in time left out of the
+        fit by the mean power; `sensor`, the fitted model of the sensor. With `caps`, `cap_w`,
+        `capped_mhz`, and its 95 % interval; none where the lowest clock considered, a fifth of the
+        highest, draws more. By class: `dynamic_w` above idle while it runs, its error, `busy_share`,
+        and its part of the mean power, `mean_power_w`, and of the energy. Unknown values are null.
 
     Notes
     -----
-    Power of a GPU as that of idle and of what runs, by the clock, as Lit Silicon (2511.09861) and
-    Kernel-level DVFS (2601.08539) use it; published errors of such models are 1 % (Lit Silicon) and
-    4.62 % (Ascend, ASPLOS 2025). The form, the sensor and the errors are told in
-    `chopper_interop.power.model`.
+    The power of a GPU is the sum of idle power and that of the running work, scaled by the clock, as
+    in Lit Silicon (2511.09861) and Kernel-level DVFS (2601.08539); published errors of such models are
+    1 % (Lit Silicon) and 4.62 % (Ascend, ASPLOS 2025). `chopper_interop.analyses.methods.power.model` has the formula, the
+    sensor and the errors.
     """
-    if by not in _BY:
-        raise UsageError(f"by={by}: there is no {by!r}", hint=f"there are {', '.join(_BY)}")
-    capped = _caps(caps)
+    gaps.check_choice("by", by, _BY)
+    caps_w = _parse_caps(caps)
     if not 0 <= held < math.inf:
-        raise UsageError(f"held={held} is no power", hint="write watts, as 600")
-    if capped and by != "rank":
-        raise UsageError("caps are asked by rank", hint="leave by out")
-    chosen = windows.chosen_ranks(trace, ranks)
-    found, models = _models(trace, chosen)
+        raise UsageError(f"held={held} is not a power", hint="write watts, such as 600")
+    if caps_w and by != "rank":
+        raise UsageError("caps need by=rank", hint="leave by out")
+    selected = windows.chosen_ranks(trace, ranks)
+    gpus_of_ranks, models = _fit_models(trace, selected)
     rows = [
         row
         for gpu, model in models
         for rank in gpu.ranks
-        if rank in chosen
-        for row in (_by_class(model) if by == "class" else _by_rank(model, capped, held))
+        if rank in selected
+        for row in (_class_rows(model) if by == "class" else _rank_rows(model, caps_w, held))
         for row in [{"rank": rank, "device": _device(trace, gpu, rank)} | row]
     ]
     order = [row["rank"] for row in rows]
     rows = [rows[i] for i in np.argsort(order, kind="stable").tolist()]
-    names = _OF_CLASS if by == "class" else (*_OF_GPU, *(_OF_CAP if capped else ()))
-    conventions = _CONVENTIONS | ({"caps": _CAPPED} if capped else {})
-    notes = {"window": _WINDOW} | _untold(trace, chosen, found, models) | _too_low(models, capped)
+    names = _CLASS_COLUMNS if by == "class" else (*_GPU_COLUMNS, *(_CAP_COLUMNS if caps_w else ()))
+    conventions = _CONVENTIONS | ({"caps": _CAPS_CONVENTION} if caps_w else {})
+    notes = {"window": _WINDOW} | _ranks_without_model(trace, selected, gpus_of_ranks, models)
+    notes |= _caps_too_low(models, caps_w)
     return Result(
         "power", _table(rows, names), _summary([m for _, m in models]), conventions, notes=notes
     )
 
 
-def _caps(text: str) -> list[float]:
-    """Caps in a text like ``"500,600"``."""
-    found = []
+def _parse_caps(text: str) -> list[float]:
+    """Parse power caps in watts, such as ``"500,600"``."""
+    caps_w = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         try:
             value = float(part)
         except ValueError:
             value = math.nan
         if not 0 < value < math.inf:
-            raise UsageError(f"caps={text}: {part!r} is no power", hint="write watts, as 500,600")
-        found.append(value)
-    return found
+            raise UsageError(
+                f"caps={text}: {part!r} is not a power", hint="write watts, such as 500,600"
+            )
+        caps_w.append(value)
+    return caps_w
 
 
-def _models(trace: Trace, chosen: Sequence[int]) -> tuple[list[Gpu], list[tuple[Gpu, PowerModel]]]:
-    """GPUs of these ranks, and the models of those that have one."""
-    every = gpus(trace, quantities=(POWER, GFXCLK))
-    found = [gpu for gpu in every if set(gpu.ranks) & set(chosen)]
-    fitted = [(gpu, power_model.fitted(trace, gpu)) for gpu in found]
-    return found, [(gpu, model) for gpu, model in fitted if model is not None]
+def _fit_models(
+    trace: Trace, ranks: Sequence[int]
+) -> tuple[list[Gpu], list[tuple[Gpu, PowerModel]]]:
+    """Return the GPUs of these ranks, and the models of those that have one."""
+    all_gpus = gpus_with_telemetry(trace, quantities=(POWER, GFXCLK))
+    gpus_of_ranks = [gpu for gpu in all_gpus if set(gpu.ranks) & set(ranks)]
+    fitted = [(gpu, power_model.fit_power(trace, gpu)) for gpu in gpus_of_ranks]
+    return gpus_of_ranks, [(gpu, model) for gpu, model in fitted if model is not None]
 
 
 def _device(trace: Trace, gpu: Gpu, rank: int) -> int:
@@ -170,16 +174,16 @@ def _device(trace: Trace, gpu: Gpu, rank: int) -> int:
     return int(trace.array("device", "lanes")[trace.array("lane")[row]])
 
 
-def _by_rank(model: PowerModel, caps: list[float], held: float) -> list[dict[str, Any]]:
+def _rank_rows(model: PowerModel, caps: list[float], held: float) -> list[dict[str, Any]]:
     fit, response = model.fit, model.response
     dynamic, error = model.dynamic_w, model.dynamic_error_w
-    ran = model.mean_busy["matrix"] > 0
+    has_matrix = model.mean_busy["matrix"] > 0
     row = {
         "fixed_w": model.fixed_w,
         "idle_w": model.idle_w,
         "idle_error_w": model.idle_error_w,
-        "matrix_w": dynamic["matrix"] if ran else None,
-        "matrix_error_w": error["matrix"] if ran else None,
+        "matrix_w": dynamic["matrix"] if has_matrix else None,
+        "matrix_error_w": error["matrix"] if has_matrix else None,
         "exponent_ratio": model.exponent if model.f_ref_mhz else None,
         "exponent_error_ratio": model.exponent_error if model.f_ref_mhz else None,
         "f_ref_mhz": model.f_ref_mhz,
@@ -193,33 +197,34 @@ def _by_rank(model: PowerModel, caps: list[float], held: float) -> list[dict[str
         "sensor_ns": None if response.kind == RATE else round(response.width_ns),
         "delay_ns": round(response.delay_ns),
         "clock_from": model.clock_known,
-        "as_expected": ", ".join(model.told),
+        "as_expected": ", ".join(model.as_expected),
     }
-    return [row | _capped(model, cap, held) for cap in caps] if caps else [row]
+    return [row | _clock_at_cap(model, cap, held) for cap in caps] if caps else [row]
 
 
-def _capped(model: PowerModel, cap: float, held: float) -> dict[str, Any]:
-    found = None if _is_below(model, cap) else model.clock_mhz(cap, model.mean_busy, held)
-    return dict(zip(_OF_CAP, (cap, *(found or (None, None, None))), strict=True))
+def _clock_at_cap(model: PowerModel, cap: float, held: float) -> dict[str, Any]:
+    clocks = None if _is_below(model, cap) else model.clock_mhz(cap, model.mean_busy, held)
+    return dict(zip(_CAP_COLUMNS, (cap, *(clocks or (None, None, None))), strict=True))
 
 
 def _is_below(model: PowerModel, cap: float) -> bool:
-    return cap < model.least_w(model.mean_busy)
+    """True if the GPU draws more than this cap even at the lowest clock considered."""
+    return cap < model.min_w(model.mean_busy)
 
 
-def _too_low(models: Sequence[tuple[Gpu, PowerModel]], caps: list[float]) -> dict[str, str]:
-    """Caps that no clock is held at."""
+def _caps_too_low(models: Sequence[tuple[Gpu, PowerModel]], caps: list[float]) -> dict[str, str]:
+    """Note of the caps that no clock is held at."""
     of_cap = {cap: [m for _, m in models if _is_below(m, cap)] for cap in caps}
-    told = [
-        f"{cap:g} W of {len(below)} GPUs, which draw {min(m.least_w(m.mean_busy) for m in below):,.0f} W "
+    texts = [
+        f"{cap:g} W of {len(below)} GPUs, which draw {min(m.min_w(m.mean_busy) for m in below):,.0f} W "
         "or more at the lowest clock considered"
         for cap, below in of_cap.items()
         if below
     ]
-    return {"caps that no clock is held at": "; ".join(told)} if told else {}
+    return {"caps that no clock is held at": "; ".join(texts)} if texts else {}
 
 
-def _by_class(model: PowerModel) -> list[dict[str, Any]]:
+def _class_rows(model: PowerModel) -> list[dict[str, Any]]:
     total = model.mean_power_w
     parts = model.mean_by_class_w
     powers, errors = model.dynamic_w, model.dynamic_error_w
@@ -248,41 +253,45 @@ def _by_class(model: PowerModel) -> list[dict[str, Any]]:
 
 
 def _summary(models: list[PowerModel]) -> dict[str, Any]:
-    def over(values: list[float | None], of: Any) -> float | None:
+    def over_known(values: list[float | None], reduce: Any) -> float | None:
         known = [v for v in values if v is not None]
-        return float(of(known)) if known else None
+        return float(reduce(known)) if known else None
 
     exponents = [m.exponent for m in models if m.clock_known == FOLLOWED]
     return {
         "gpus": len(models),
-        "idle_w": over([m.idle_w for m in models], np.mean),
-        "exponent_ratio": over(list(exponents), np.mean),
-        "mean_power_w": over([m.mean_power_w for m in models], np.mean),
-        "worst_cross_share": over([m.fit.cross_share for m in models], max),
-        "least_explained_share": over([m.fit.r2 for m in models], min),
+        "idle_w": over_known([m.idle_w for m in models], np.mean),
+        "exponent_ratio": over_known(list(exponents), np.mean),
+        "mean_power_w": over_known([m.mean_power_w for m in models], np.mean),
+        "worst_cross_share": over_known([m.fit.cross_share for m in models], max),
+        "min_explained_share": over_known([m.fit.r2 for m in models], min),
     }
 
 
-def _untold(
-    trace: Trace, chosen: Sequence[int], found: list[Gpu], models: list[tuple[Gpu, PowerModel]]
+def _ranks_without_model(
+    trace: Trace,
+    selected: Sequence[int],
+    gpus_of_ranks: list[Gpu],
+    models: list[tuple[Gpu, PowerModel]],
 ) -> dict[str, str]:
-    """Why ranks have no rows."""
+    """Note why ranks have no rows."""
     reasons: dict[str, list[int]] = {}
-    known = {rank for gpu, _ in models for rank in gpu.ranks}
-    for gpu in found:
-        for rank in set(gpu.ranks) - known:
+    with_model = {rank for gpu, _ in models for rank in gpu.ranks}
+    for gpu in gpus_of_ranks:
+        for rank in set(gpu.ranks) - with_model:
             reasons.setdefault(power_model.why_not(trace, gpu), []).append(rank)
-    seen = {rank for gpu in found for rank in gpu.ranks}
+    with_gpu = {rank for gpu in gpus_of_ranks for rank in gpu.ranks}
     work = is_any(trace.array("kind"), GPU_WORK)
-    for rank in chosen:
-        if rank not in seen:
+    for rank in selected:
+        if rank not in with_gpu:
             rows = trace.rank_rows[rank]
-            why = "no telemetry of its GPU" if work[rows].any() else "no GPU work"
-            reasons.setdefault(why, []).append(rank)
+            reason = "no telemetry of its GPU" if work[rows].any() else "no GPU work"
+            reasons.setdefault(reason, []).append(rank)
     if not trace.ranks:
         return {"no rows": "the trace has no operations"}
     text = "; ".join(
-        f"{why}: ranks {', '.join(map(str, sorted(who)))}" for why, who in sorted(reasons.items())
+        f"{reason}: ranks {', '.join(map(str, sorted(ranks)))}"
+        for reason, ranks in sorted(reasons.items())
     )
     return {"without a model": text} if text else {}
 
@@ -290,7 +299,7 @@ def _untold(
 def _table(rows: list[dict[str, Any]], names: Sequence[str]) -> pa.Table:
     return pa.table(
         {
-            name: pa.array([row[name] for row in rows], _NUMBERS.get(name, pa.float64()))
+            name: pa.array([row[name] for row in rows], _TYPES.get(name, pa.float64()))
             for name in names
         }
     )

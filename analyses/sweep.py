@@ -8,19 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from chopper_interop import run as of_runs
+from chopper_interop.analyses.methods.activity import gaps
+from chopper_interop.analyses.methods.runs import figures as run_figures
+from chopper_interop.analyses.methods.runs import names as run_names
+from chopper_interop.analyses.methods.runs import parallelism
+from chopper_interop.analyses.methods.runs import rates as run_rates
+from chopper_interop.analyses.methods.runs.figures import Figures
 from chopper_interop.errors import ChopperError, LossError, UsageError
 from chopper_interop.result import Result
-from chopper_interop.runs import figures as run_figures
-from chopper_interop.runs import names as run_names
-from chopper_interop.runs import parallelism
-from chopper_interop.runs import rates as run_rates
-from chopper_interop.runs import run as of_runs
-from chopper_interop.runs.figures import Figures
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chopper_interop.runs.run import Run, Runs
+    from chopper_interop.run import Run, Runs
     from chopper_interop.trace import Trace
 
     Row = dict[str, Any]
@@ -41,8 +42,8 @@ _RATIOS = {
     "gfxclk_ratio": "gfxclk_mhz",
     "energy_ratio": "energy_per_step_j",
 }
-"""What is told as a ratio to the base: of runs without training steps, what does not depend on them."""
-_OF_STEPS = (
+"""Columns of ratios to the base, and the columns they are of."""
+_STEP_COLUMNS = (
     "step_mean_ns",
     "compute_ns",
     "comm_ns",
@@ -50,14 +51,15 @@ _OF_STEPS = (
     "idle_ns",
     "energy_per_step_j",
 )
+"""Columns that depend on training steps: no ratio if only one of the two runs has steps."""
 _SIZES = tuple(f"{name}_size" for name in parallelism.SIZES)
-_TEXTS = ("run", "differs", "status", "reason", "model", "strategy", "optimisation", "best", "host",
+_TEXT_COLUMNS = ("run", "differs", "status", "reason", "model", "strategy", "optimisation", "best", "host",
           "sizes_from", "tokens_from", "samples_from")  # fmt: skip
-_WHOLES = (
+_INTEGER_COLUMNS = (
     "micro_batch", "ranks", "world_size", "hosts", "gpus", "power_gpus", "losses", "steps",
     "window_ns", "step_ns", "step_min_ns", "step_max_ns", "gpu", "rank", "device", "tokens", "samples", *_SIZES,
 )  # fmt: skip
-_OF_RUN = (
+_RUN_COLUMNS = (
     "run", "differs", "status", "gpus", "step_mean_ns", "tokens_per_s_per_gpu", "j_per_token", "best",
     "reason", "model", "strategy", "optimisation", "micro_batch", "ranks", "world_size", "hosts",
     *_SIZES, "sizes_from", "steps", "step_ns", "step_std_ns", "step_min_ns", "step_max_ns",
@@ -68,50 +70,51 @@ _OF_RUN = (
      "tokens_per_s_per_w", "samples_per_s_per_mj", "efficiency_share",
     "power_known_share", "power_gpus", *(name for name in _RATIOS if name != "step_ratio"), "losses",
 )  # fmt: skip
-_ALWAYS = (
+_ALWAYS_SHOWN = (
     "run", "differs", "status", "reason", "ranks", "gpus", "steps", "step_ns", "step_mean_ns",
     "step_ratio", "best", "window_ns", "busy_share", "exposed_comm_ns", "mean_power_w",
     "energy_per_step_j",
 )  # fmt: skip
-"""Columns that are there even if nothing is known."""
-_OF_GPU = ("run", "status", "gpu", "host", "rank", "device", "busy_share", *run_figures.OF_SAMPLES,
+"""Columns that are present even if all of their values are unknown."""
+_GPU_COLUMNS = ("run", "status", "gpu", "host", "rank", "device", "busy_share", *run_figures.OF_SAMPLES,
            *run_figures.OF_LINKS)  # fmt: skip
 _CONVENTIONS = {
     "window": "all training steps of a run, from the first begin to the last end; "
-    "where there are none all of it, of telemetry alone from its first to its last sample, without "
-    "up to 10 % in which the power of some GPUs alone is known",
+    "without steps all of the run; of telemetry alone from its first to its last sample, without "
+    "up to 10 % in which the power of only some GPUs is known",
     "links": "all GPU work counts, whether its launch is recorded or not",
     "memset": "fills count as compute, and are the category fill",
     "copies": "count as memcpy; copies by kernels of the runtime (__amd_rocclr_*) count as compute",
-    "times": "means by rank and step (by rank where steps is 0) over ranks with GPU work, of work "
-    "that reaches beyond a step the part within; busy, compute, communication and copies by interval "
-    "union, categories by duration, whatever runs beside",
+    "times": "means by rank and step (by rank where steps is 0) over ranks with GPU work; work "
+    "that reaches beyond a step counts with the part within; busy, compute, communication and copies by "
+    "interval union, categories by summed duration, whatever overlaps them",
     "step": "a step lasts from the first rank's start to the last rank's end: the range that marks it, "
     "and the GPU work launched in it until that has ended, as of efficiency. step_ns is the median, "
     "the lower of two in the middle; ratios are of the mean. Rates are of window_ns, from the first "
-    "begin to the last end of steps that follow each other",
-    "telemetry": "means over time of each GPU, then over GPUs, by the finest tool that tells nearly "
-    "all that the best of them tells, and of its dies where it tells them; peaks are the highest of any GPU. What "
-    "was not sampled (gaps of more than 6 usual periods) does not count. Temperature is that of the "
-    "hotspot, else of the GPU, else of its edge; throttling at every moment that of the cause that holds most",
-    "energy": "energy_j is of all GPUs, of the time in which their power is known alone: "
-    "power_known_share of it, of the GPU of which least is known; null unless that is 90 %. What is by "
-    "step, token or sample is of power_w, the mean power of all GPUs together while it is known, over "
-    "all of window_ns, so that runs of which more is known do not look worse",
-    "GPUs": "one that several ranks work on counts once (by=run,gpu: a row for each rank, under one "
-    "number); each die of an MI250 is one, and both are told one power",
-    "links of GPUs": "bytes sent and received, of runs the sum over GPUs, while they are known, as traffic "
-    "tells them",
+    "begin to the last end of consecutive steps",
+    "telemetry": "means over time of each GPU, then over GPUs, by the finest tool that covers nearly "
+    "as much as the best of them, and of its dies where it samples dies; peaks are the highest of any GPU. "
+    "Time without samples (gaps of more than 6 usual periods) does not count. Temperature is that of the "
+    "hotspot, else of the GPU, else of its edge; throttling at every time that of the cause with the "
+    "largest share",
+    "energy": "energy_j is of all GPUs, over the time in which their power is known: "
+    "power_known_share of it, of the GPU with the smallest share; null unless that is 90 %. Figures by "
+    "step, token or sample are of power_w, the mean power of all GPUs together while it is known, over "
+    "all of window_ns, so that runs with better coverage do not look worse",
+    "GPUs": "a GPU that several ranks work on counts once (by=run,gpu: a row for each rank, under one "
+    "number); each die of an MI250 is one, and both have the same sampled power",
+    "links of GPUs": "bytes sent and received, of runs the sum over GPUs, while they are known, as in "
+    "traffic",
     "sizes": "of process groups by their names (mesh_tp, TENSOR_MODEL_PARALLEL_GROUP, …), of "
-    "pipelines also by who sends to whom; else by the names of CharLLM-PPT's folders. Data "
+    "pipelines also by sends and receives; else by the names of CharLLM-PPT's folders. Data "
     "parallelism also follows from the number of ranks",
-    "memory": "runs are read one after the other; each leaves its row",
+    "memory": "runs are read one after the other; only the row of each stays in memory",
 }
 
 
 @dataclass
-class _Told:
-    """A run in the table."""
+class _SweepRun:
+    """A run of the table with its figures."""
 
     name: str
     path: str
@@ -129,109 +132,111 @@ def sweep(  # noqa: PLR0913
     tokens: int = 0,
     samples: int = 0,
 ) -> Result:
-    """Compare many runs: a row for each with its division, step time, power, energy and efficiency.
+    """Compare many runs: a row for each with its parallelism, step time, power, energy and efficiency.
 
     Parameters
     ----------
     trace
         The first run.
     against
-        The others. They are read one after the other; what cannot be read has a row that says why,
-        but a path that does not exist is refused before anything is read.
+        The other runs. They are read one after the other; a run that cannot be read has a row with the
+        reason, but a path that does not exist is refused before anything is read.
     by
         "run", or "run,gpu" for a heat map: a row for each GPU of each run, and the mean of each GPU
         over runs.
     base
-        Name of the run that ratios are to, "" for the first.
+        Name of the run that ratios refer to, "" for the first.
     steps
-        Training steps that count, "" or "each" for all.
+        Training steps that count: "10-12"; "" or "each" for all.
     ranks
-        Ranks that count, "" for all: "0,4-7".
+        Ranks that count: "0,4-7"; "" for all.
     tokens, samples
-        So many are in the global batch of a step of every run (of a run without steps: of all of it).
-        By default what shapes tell of each run, as in efficiency.
+        Number in the global batch of a step of every run (of a run without steps: in all of it).
+        By default derived from the shapes of each run, as in efficiency.
 
     Returns
     -------
     Result
-        By run: `run`, its name, and `differs`, the part of it that not all have; `status`, "whole",
-        "partial" or "invalid", and `reason`; `model`, `strategy`, `optimisation`, `micro_batch` as
-        CharLLM-PPT's folders are called; `ranks` in the profile, of `world_size`; `gpus`, `hosts`;
-        `dp_size`, `tp_size`, `pp_size`, `cp_size`, `ep_size`; `steps`; `step_ns` (median),
-        `step_mean_ns`, `step_std_ns`, `step_min_ns`, `step_max_ns` of the job; times of GPU work by
-        rank and step; `<category>_ns`, the same by category of kernels; mean and peak of power,
-        temperature, clock, use and throttling; `power_w` of all GPUs, `energy_j`, `energy_per_step_j`;
-        `tokens`, `samples` of all that counts, what tells them (`tokens_from`, `samples_from`), and
-        throughput and efficiency by them, `samples_per_s_per_mj` as CharLLM-PPT has it, and
-        `efficiency_share`, throughput by the energy of a sample (or token), of the best run of the same
-        model; `…_ratio` to the base; `best`, in what it is best: throughput of a GPU, or energy of a
-        token or sample; where no two runs tell either, the step, if all have as many GPUs. Columns of which nothing is known in any run are left out. By run and GPU: `gpu`,
-        its place in the run, its rank and device, and its share of time busy and its telemetry, and `pcie_bytes`,
-        `nvlink_bytes`, `xgmi_bytes`. The
-        summary names the base and the best runs.
+        By run: `run`, its name, and `differs`, the part of the name that not all runs share; `status`,
+        "whole", "partial" or "invalid", and `reason`; `model`, `strategy`, `optimisation`,
+        `micro_batch` by the names of CharLLM-PPT's folders; `ranks` in the profile, of `world_size`;
+        `gpus`, `hosts`; `dp_size`, `tp_size`, `pp_size`, `cp_size`, `ep_size`; `steps`; `step_ns`
+        (median), `step_mean_ns`, `step_std_ns`, `step_min_ns`, `step_max_ns` of the job; times of GPU
+        work by rank and step; `<category>_ns`, the same by category of kernels; mean and peak of power,
+        temperature, clock, utilization and throttling; `power_w` of all GPUs, `energy_j`,
+        `energy_per_step_j`; `tokens`, `samples` of all steps that count, their origin (`tokens_from`,
+        `samples_from`), and throughput and efficiency by them, `samples_per_s_per_mj` as CharLLM-PPT
+        defines it, and `efficiency_share`, throughput by the energy of a sample (or token), relative to
+        the best run of the same model; `…_ratio` to the base; `best`, the criteria in which no other
+        run is better: throughput of a GPU, or energy of a token or sample; where no two runs have
+        either, the step, if all have the same number of GPUs. Columns without any known value are left
+        out. By run and GPU: `gpu`, its index in the run, its rank and device, its share of busy
+        time, its telemetry, and `pcie_bytes`, `nvlink_bytes`, `xgmi_bytes`. The summary
+        names the base and the best runs.
 
     Notes
     -----
     The sweeps of CharLLM-PPT (dad5f278, figures 4, 5, 8, 13 and 17). Its efficiency is throughput by
-    the energy of the run in MJ, (1/s)/MJ, and so is `samples_per_s_per_mj`, of all steps that count;
-    it shrinks as runs get longer, so that `efficiency_share` is by the energy of one sample.
+    the energy of the run in MJ, (1/s)/MJ, and so is `samples_per_s_per_mj`, over all steps that count.
+    It shrinks as runs get longer; `efficiency_share` therefore uses the energy of one sample.
     """
-    if by not in _BY:
-        raise UsageError(f"by={by}: there are {'; '.join(_BY)}")
+    gaps.check_choice("by", by, _BY)
     for name, value in (("tokens", tokens), ("samples", samples)):
         if value < 0:
-            raise UsageError(f"{name}={value}: it must be a number from 0 on")
-    told = _all(trace, of_runs.of(against), (steps, ranks, tokens, samples))
-    first = _base(told, base)
+            raise UsageError(f"{name}={value}: it must be a number >= 0")
+    runs = _all_runs(trace, of_runs.of(against), (steps, ranks, tokens, samples))
+    base_index = _base_index(runs, base)
     if by == "run,gpu":
-        rows, columns = _of_gpus(told), _OF_GPU
+        rows, columns = _gpu_rows(runs), _GPU_COLUMNS
     else:
-        rows, columns = _of_runs(told, first), _OF_RUN
-    known = [c for c in columns if c in _ALWAYS or any(r.get(c) is not None for r in rows)]
+        rows, columns = _run_rows(runs, base_index), _RUN_COLUMNS
+    known = [c for c in columns if c in _ALWAYS_SHOWN or any(r.get(c) is not None for r in rows)]
     table = pa.table({c: pa.array([row.get(c) for row in rows], _type(c)) for c in known})
-    best = run_rates.best([one.figures.row | run_rates.rates(one.figures.row) for one in told])
-    summary = _summary(told, first, best)
-    return Result("sweep", table, summary, _CONVENTIONS, notes=_notes(told, best))
+    best = run_rates.best([one.figures.row | run_rates.rates(one.figures.row) for one in runs])
+    summary = _summary(runs, base_index, best)
+    return Result("sweep", table, summary, _CONVENTIONS, notes=_notes(runs, best))
 
 
-def _all(trace: Trace, others: Sequence[Run], asked: tuple[str, str, int, int]) -> list[_Told]:
-    """Figures of all runs, under names that tell them apart."""
+def _all_runs(
+    trace: Trace, others: Sequence[Run], options: tuple[str, str, int, int]
+) -> list[_SweepRun]:
+    """Figures of all runs, under distinct names."""
     try:
-        figures = run_figures.of(trace, *asked)
+        figures = run_figures.of(trace, *options)
     except UsageError:
         if trace.nodes.num_rows:
             raise
-        figures = Figures(reasons=["there is nothing in it"])
-    told = [_Told(trace.meta.job, _path(trace), figures)]
+        figures = Figures(reasons=["the trace is empty"])
+    runs = [_SweepRun(trace.meta.job, _folder(trace), figures)]
     for run in others:
-        path, figures = _reduced(run, asked)
-        told.append(_Told(run.name, path, figures))
-    names = run_names.distinct([one.name for one in told], [one.path for one in told])
-    for one, name in zip(told, names, strict=True):
+        path, figures = _read_figures(run, options)
+        runs.append(_SweepRun(run.name, path, figures))
+    names = run_names.distinct([one.name for one in runs], [one.path for one in runs])
+    for one, name in zip(runs, names, strict=True):
         one.name = name
-    return told
+    return runs
 
 
-def _reduced(run: Run, asked: tuple[str, str, int, int]) -> tuple[str, Figures]:
-    """Path and figures of a run, of which nothing else is kept."""
+def _read_figures(run: Run, options: tuple[str, str, int, int]) -> tuple[str, Figures]:
+    """Read a run and return its path and figures; its trace is not kept."""
     path = run.path
     try:
         trace = run.read()
-        path = path or _path(trace)
-        return path, run_figures.of(trace, *asked)
+        path = path or _folder(trace)
+        return path, run_figures.of(trace, *options)
     except LossError:
         raise
     except ChopperError as error:
         return path, Figures(reasons=[str(error)])
 
 
-def _path(trace: Trace) -> str:
-    """The folder of the first file that it was read from."""
+def _folder(trace: Trace) -> str:
+    """Folder of the first file that the trace was read from."""
     return str(PurePath(trace.meta.sources[0].path).parent) if trace.meta.sources else ""
 
 
-def _base(told: list[_Told], base: str) -> int:
-    names = [one.name for one in told]
+def _base_index(runs: list[_SweepRun], base: str) -> int:
+    names = [one.name for one in runs]
     if not base:
         return 0
     if base not in names:
@@ -239,24 +244,24 @@ def _base(told: list[_Told], base: str) -> int:
     return names.index(base)
 
 
-def _of_runs(told: list[_Told], first: int) -> list[Row]:
-    differs = run_names.differing([one.name for one in told])
+def _run_rows(runs: list[_SweepRun], base_index: int) -> list[Row]:
+    differs = run_names.differing([one.name for one in runs])
     rows = []
-    for one, part in zip(told, differs, strict=True):
+    for one, part in zip(runs, differs, strict=True):
         row: Row = {"run": one.name, "differs": part, "status": one.figures.status}
         row |= {"reason": "; ".join(one.figures.reasons) or None}
-        row |= _divided(one) | run_rates.rates(one.figures.row)
+        row |= _with_sizes(one) | run_rates.rates(one.figures.row)
         rows.append(row)
-    _add_ratios(rows, rows[first])
+    _add_ratios(rows, rows[base_index])
     run_rates.add_shares(rows)
-    for what, (_, places) in run_rates.best(rows).items():
-        for place in places:
-            rows[place]["best"] = ", ".join(filter(None, (rows[place].get("best"), what)))
+    for criterion, (_, best) in run_rates.best(rows).items():
+        for k in best:
+            rows[k]["best"] = ", ".join(filter(None, (rows[k].get("best"), criterion)))
     return rows
 
 
-def _divided(one: _Told) -> Row:
-    """Figures of a run, with sizes of parallelism by groups, else by its name."""
+def _with_sizes(one: _SweepRun) -> Row:
+    """Figures of a run, with sizes of parallelism from process groups, else from its name."""
     row = dict(one.figures.row)
     named = run_names.charllm(one.path) or run_names.charllm(one.name)
     by_groups = {name for name in parallelism.SIZES if name in row}
@@ -271,25 +276,25 @@ def _divided(one: _Told) -> Row:
 
 
 def _add_ratios(rows: list[Row], base: Row) -> None:
-    """Put ratios to the base into the rows."""
+    """Add ratios to the base to the rows."""
     for row in rows:
-        alike = bool(row.get("steps")) == bool(base.get("steps"))
+        comparable = bool(row.get("steps")) == bool(base.get("steps"))
         for ratio, column in _RATIOS.items():
-            mine, theirs = row.get(column), base.get(column)
-            if mine is not None and theirs and (alike or column not in _OF_STEPS):
-                row[ratio] = mine / theirs
+            value, base_value = row.get(column), base.get(column)
+            if value is not None and base_value and (comparable or column not in _STEP_COLUMNS):
+                row[ratio] = value / base_value
         if row.get("mean_temperature_c") is not None and base.get("mean_temperature_c") is not None:
             row["temperature_delta_c"] = row["mean_temperature_c"] - base["mean_temperature_c"]
 
 
-def _of_gpus(told: list[_Told]) -> list[Row]:
-    """Rows of GPUs of each run, and of each place of a GPU the mean over runs."""
+def _gpu_rows(runs: list[_SweepRun]) -> list[Row]:
+    """Rows of the GPUs of each run, and of each index of a GPU the mean over runs."""
     rows = [
         {"run": one.name, "status": one.figures.status, **row}
-        for one in told
+        for one in runs
         for row in one.figures.gpus
     ]
-    if len(told) == 1:
+    if len(runs) == 1:
         return rows
     means: list[Row] = []
     by_gpu: dict[int, list[Row]] = {}
@@ -305,43 +310,43 @@ def _of_gpus(told: list[_Told]) -> list[Row]:
 
 
 def _type(column: str) -> pa.DataType:
-    if column in _TEXTS:
+    if column in _TEXT_COLUMNS:
         return pa.string()
-    return pa.int64() if column in _WHOLES else pa.float64()
+    return pa.int64() if column in _INTEGER_COLUMNS else pa.float64()
 
 
-def _summary(told: list[_Told], first: int, best: Best) -> Row:
-    statuses = [one.figures.status for one in told]
-    summary: Row = {"runs": len(told), "base": told[first].name}
+def _summary(runs: list[_SweepRun], base_index: int, best: Best) -> Row:
+    statuses = [one.figures.status for one in runs]
+    summary: Row = {"runs": len(runs), "base": runs[base_index].name}
     for status in (run_figures.WHOLE, run_figures.PARTIAL, run_figures.INVALID):
         summary[status] = statuses.count(status)
-    for what in run_rates.MEASURES:
-        column, places = best.get(what, (None, []))
-        summary[f"best_{what}"] = told[places[0]].name if places else None
-        summary[f"best_{what}_by"] = column
+    for criterion in run_rates.MEASURES:
+        column, indices = best.get(criterion, (None, []))
+        summary[f"best_{criterion}"] = runs[indices[0]].name if indices else None
+        summary[f"best_{criterion}_by"] = column
     return summary
 
 
-def _notes(told: list[_Told], best: Best) -> dict[str, str]:
-    by = ", ".join(f"{what} by {column}" for what, (column, _) in best.items())
-    said = {
+def _notes(runs: list[_SweepRun], best: Best) -> dict[str, str]:
+    by = ", ".join(f"{criterion} by {column}" for criterion, (column, _) in best.items())
+    notes = {
         "best": by
-        or "not told: it takes two runs whose tokens or samples are known, or as many GPUs in all"
+        or "unknown: it takes two runs with known tokens or samples, or the same number of GPUs in all"
     }
-    invalid = [one.name for one in told if one.figures.status == run_figures.INVALID]
-    said["left out"] = f"figures of {len(invalid)} runs: {', '.join(invalid[:5]) or 'none'}"
+    invalid = [one.name for one in runs if one.figures.status == run_figures.INVALID]
+    notes["left out"] = f"figures of {len(invalid)} runs: {', '.join(invalid[:5]) or 'none'}"
     without = [
         one.name
-        for one in told
+        for one in runs
         if one.figures.row.get("window_ns") and not {"tokens", "samples"} & set(one.figures.row)
     ]
     if without:
-        said["throughput"] = (
-            f"no shapes tell tokens or samples of {len(without)} runs ({', '.join(without[:5])}): give "
-            "tokens= or samples= of a step, the same of all runs (-O samples=128)"
+        notes["throughput"] = (
+            f"no shapes give tokens or samples of {len(without)} runs ({', '.join(without[:5])}): set "
+            "tokens= or samples= of a step, the same for all runs (-O samples=128)"
         )
-    if len(told) == 1:
-        said["runs"] = "one run alone: name others with --against"
-    if not told[0].figures.row.get("window_ns"):
-        said["nothing"] = "; ".join(told[0].figures.reasons) or "there is nothing in the first run"
-    return said
+    if len(runs) == 1:
+        notes["runs"] = "there is only one run: name others with --against"
+    if not runs[0].figures.row.get("window_ns"):
+        notes["empty"] = "; ".join(runs[0].figures.reasons) or "the first run is empty"
+    return notes

@@ -1,4 +1,4 @@
-"""What was sampled while GPUs worked: mean, median and peak of every series."""
+"""Mean, median and extremes of every sampled series while GPUs worked."""
 
 from __future__ import annotations
 
@@ -6,43 +6,43 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop.columns import gather
+from chopper_interop.analyses.methods.series import charllm as series_charllm
+from chopper_interop.analyses.methods.series import figures as series_figures
+from chopper_interop.analyses.methods.series import known as series_known
+from chopper_interop.analyses.methods.series import order as series_order
+from chopper_interop.analyses.methods.series import samples as series_samples
+from chopper_interop.analyses.methods.series.averaging import NODE, RANK, Plan, by_of
+from chopper_interop.analyses.methods.series.result_notes import conventions, notes
+from chopper_interop.analyses.methods.series.rows import REAL, TEXT, WHOLE, Rows
+from chopper_interop.analyses.methods.series.rules import How
+from chopper_interop.arrays import gather
 from chopper_interop.result import Result
-from chopper_interop.series import charllm as series_charllm
-from chopper_interop.series import figures as series_figures
-from chopper_interop.series import known as series_known
-from chopper_interop.series import order as series_order
-from chopper_interop.series import samples as series_samples
-from chopper_interop.series.rows import REAL, TEXT, WHOLE, Rows
-from chopper_interop.series.rules import How
-from chopper_interop.series.stretches import NODE, RANK, Plan, by_of
-from chopper_interop.series.told import conventions, notes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chopper_interop.columns.types import Array
-    from chopper_interop.series.figures import Figures
-    from chopper_interop.series.samples import Series
-    from chopper_interop.series.stretches import By
+    from chopper_interop.analyses.methods.series.averaging import By
+    from chopper_interop.analyses.methods.series.figures import Figures
+    from chopper_interop.analyses.methods.series.samples import Series
+    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 __all__ = ["telemetry"]
 
 _CONVENTIONS = {
-    "between samples": "power and temperatures go straight from sample to sample, and so do counters; "
-    "clocks and all else hold until the next sample; limits, settings and counts of faults, which "
-    "are told where they change, hold until sampling ends",
-    "gaps": "between samples further apart than 6 median periods a value is not known: that time is "
+    "between samples": "power, temperatures and counters are interpolated linearly from sample to sample; "
+    "clocks and everything else hold until the next sample; limits, settings and counts of faults, which "
+    "are recorded where they change, hold until sampling ends",
+    "gaps": "between samples further apart than 6 median periods a value is unknown: that time is "
     "not covered",
     "mean and median": "weighted by the time in which values are known; where none is, the mean is null "
-    "and the median is that of samples",
-    "several series": "rows of nodes and of the job are of all GPUs' time together: their mean is "
+    "and the median is that of the samples",
+    "several series": "rows of nodes and of the job are over all GPUs' time together: their mean is "
     "that of a GPU, not the sum, their peak that of the highest",
-    "counters": "rise is by how much the counter went up in the covered time, mean and others are "
-    "of its count; where it went back it was set anew, or is not known, and that rise is left out",
+    "counters": "rise is the increase of the counter in the covered time, mean and the others are "
+    "of its count; where it decreased it was reset, or is unknown, and that rise is left out",
 }
-_FIGURES = ("mean", "median", "least", "most")
+_FIGURES = ("mean", "median", "min", "max")
 _COLUMNS = (
     dict.fromkeys(("name", "unit", "source"), TEXT)
     | dict.fromkeys(("window_ns", "covered_ns"), WHOLE)
@@ -62,39 +62,40 @@ def telemetry(  # noqa: PLR0913 # options
     window: str = "",
     compat: str = "",
 ) -> Result:
-    """Time-weighted mean, median, least and peak of every series that was sampled.
+    """Time-weighted mean, median, minimum and maximum of every sampled series.
 
     Parameters
     ----------
     trace
         Any trace with telemetry.
     by
-        Whose a row is: ``rank`` (each series by itself), ``node`` or ``job`` (all GPUs of it
-        together), and what of their work it is of, names out of `grouping.GRAINS`:
-        ``rank,iteration``, ``rank,phase``, ``node,iteration,phase``, …
+        Owner of a row: ``rank`` (each series by itself), ``node`` or ``job`` (all its GPUs together);
+        optionally the part of their work, by names of `grouping.GRAINS`: ``rank,iteration``,
+        ``rank,phase``, ``node,iteration,phase``, …
     steps
-        ``each``, ``10`` or ``10-12``: these training steps, each by itself; else all of the trace.
+        Training steps, each by itself: ``each``, ``10``, ``10-12``; all of the trace by default.
     ranks
-        What is of these ranks' GPUs and nodes, as ``0,4-7``; else all.
+        Ranks whose GPUs and nodes count: ``0,4-7``; all by default.
     names
-        Series by name, patterns as of file names separated by commas: ``socket power,*clock*``.
+        Series by name, as patterns like those of file names, separated by commas:
+        ``socket power,*clock*``.
     window
-        ``all``: all of the telemetry; else from the first start to the last end of GPU work.
+        ``all``: all of the telemetry; by default from the first start to the last end of GPU work.
     compat
-        ``charllm``: the definitions and units of CharLLM-PPT instead.
+        ``charllm``: the definitions and units of CharLLM-PPT.
 
     Returns
     -------
     Result
-        One row for each series, or each name, unit and source on a node or in the job, and group of
-        work, power, clock and temperature first: `name`, `unit`, `source`; whose it is (`rank`, `device`, `host`); how long the window
-        is (`window_ns`; of groups by phase or the like, the union of the time in which the GPU ran
-        work of the group), how much of it samples tell (`covered_ns`) and by what it is known
-        (`known_by`); `mean`, `median`, `least`
-        and `most` in `unit`; `rise` of counters; `samples` that were taken in it; `resolution_ns`, the time between
-        samples and their own uncertainty; `mean_uncertainty` in `unit`; `is_best`, the row to take
-        of several tools that sample the same. A counter that begins anew, or a GPU on which no rank is
-        known to compute (`rank` is null), is told as such.
+        One row for each series, or for each name, unit and source on a node or in the job, and each
+        group of work; power, clock and temperature first. `name`, `unit`, `source`; the owner (`rank`,
+        `device`, `host`); the length of the window (`window_ns`; for groups by phase or the like, the
+        union of the time in which the GPU ran work of the group), the part of it covered by samples
+        (`covered_ns`) and how it is known (`known_by`); `mean`, `median`, `min` and `max` in `unit`;
+        `rise` of counters; number of `samples` in the window; `resolution_ns`, the time between samples
+        and the uncertainty of their time stamps; `mean_uncertainty` in `unit`; `is_best`, true for the
+        row to use where several tools sample the same quantity. Counters that were reset are counted in
+        the summary; GPUs on which no rank is known to compute (`rank` is null) are noted.
 
     Notes
     -----
@@ -103,108 +104,109 @@ def telemetry(  # noqa: PLR0913 # options
     times, over all samples, in GHz for MHz and GiB/s for KB/s.
     """
     if compat:
-        asked = {"by": by != RANK, "steps": bool(steps), "window": bool(window)}
-        return _as_charllm(trace, compat, ranks, names, asked)
-    who = by_of(by)
-    chosen = series_samples.names_in(names)
-    found = series_samples.read(trace, ranks, lambda s: chosen(s["name"]))
-    plan = Plan(trace, who, steps, window)
-    columns = _COLUMNS if who.whom == RANK else {**_COLUMNS, "series": WHOLE}
-    maker = _Maker(plan, Rows(plan, who, trace.meta.job, columns))
-    for series in _grouped(found, who):
-        maker.add(series)
-    told = conventions(plan) | _CONVENTIONS | series_known.CONVENTIONS
-    told["order"] = series_order.CONVENTION
-    summary = _summary(found) | {"counters_set_back": maker.set_back}
-    table = maker.rows.table()
+        options = {"by": by != RANK, "steps": bool(steps), "window": bool(window)}
+        return _charllm_averages(trace, compat, ranks, names, options)
+    owner = by_of(by)
+    matches = series_samples.names_in(names)
+    selected = series_samples.read(trace, ranks, lambda s: matches(s["name"]))
+    plan = Plan(trace, owner, steps, window)
+    columns = _COLUMNS if owner.whom == RANK else {**_COLUMNS, "series": WHOLE}
+    builder = _RowBuilder(plan, Rows(plan, owner, trace.meta.job, columns))
+    for group in _grouped(selected, owner):
+        builder.add(group)
+    texts = conventions(plan) | _CONVENTIONS | series_known.CONVENTIONS
+    texts["order"] = series_order.CONVENTION
+    summary = _summary(selected) | {"counters_reset": builder.counters_reset}
+    table = builder.rows.table()
     keys = [name for name in table.column_names if name not in columns] + ["name", "unit"]
     table = series_order.ordered(series_known.with_best(table, keys))
-    return Result("telemetry", table, summary, told, notes=notes(trace, plan, found, steps))
+    return Result("telemetry", table, summary, texts, notes=notes(trace, plan, selected, steps))
 
 
-def _as_charllm(
-    trace: Trace, compat: str, ranks: str, names: str, asked: dict[str, bool]
+def _charllm_averages(
+    trace: Trace, compat: str, ranks: str, names: str, options: dict[str, bool]
 ) -> Result:
-    series_charllm.check(compat, asked)
-    chosen = series_samples.names_in(names)
-    found = series_samples.read(trace, ranks, lambda s: chosen(s["name"]))
-    table = series_charllm.averages(found)
+    series_charllm.check(compat, options)
+    matches = series_samples.names_in(names)
+    selected = series_samples.read(trace, ranks, lambda s: matches(s["name"]))
+    table = series_charllm.averages(selected)
     summary = {"series": table.num_rows}
     return Result("telemetry", table, summary, dict(series_charllm.AVERAGES))
 
 
-def _grouped(found: Sequence[Series], who: By) -> list[list[Series]]:
-    """Series that make rows together."""
-    if who.whom == RANK:
-        return [[series] for series in found]
+def _grouped(selected: Sequence[Series], owner: By) -> list[list[Series]]:
+    """Group the series that share rows."""
+    if owner.whom == RANK:
+        return [[series] for series in selected]
     groups: dict[tuple[str, ...], list[Series]] = {}
-    for series in found:
-        host = series.place.host if who.whom == NODE else ""
+    for series in selected:
+        host = series.place.host if owner.whom == NODE else ""
         key = (host, series.name, series.unit, series.source)
         groups.setdefault(key, []).append(series)
     return list(groups.values())
 
 
-class _Maker:
-    """Makes rows of series."""
+class _RowBuilder:
+    """Builds the rows of groups of series."""
 
     def __init__(self, plan: Plan, rows: Rows) -> None:
         self._plan, self.rows = plan, rows
-        self.set_back = 0
+        self.counters_reset = 0
 
-    def add(self, series: Sequence[Series]) -> None:
-        """Rows of series that count together: one for each cell of which they know something."""
+    def add(self, group: Sequence[Series]) -> None:
+        """Add the rows of series that count together: one for each cell in which they have values."""
         plan, parts = self._plan, []
         window, rise = np.zeros(plan.cells, np.int64), np.zeros(plan.cells)
         known, time = [], []
-        for one in series:
-            stretches = plan.of(one.place, int(one.samples.ts[0]), int(one.samples.ts[-1]))
-            pieces = series_figures.pieces(one.samples, stretches, is_ended=one.is_ended)
+        for series in group:
+            spans = plan.of(series.place, int(series.samples.ts[0]), int(series.samples.ts[-1]))
+            pieces = series_figures.pieces(series.samples, spans, is_ended=series.is_ended)
             parts.append(pieces)
-            window += stretches.length(plan.cells)
-            is_exact = plan.is_all or not one.place.rows.size
-            known.append(series_known.of(one, stretches, plan.cells, is_exact=is_exact))
-            time.append(gather.sums(pieces.cell, pieces.width, plan.cells))
-            if one.rule.how is How.COUNTER:
-                went = pieces.last - pieces.first
-                self.set_back += int(np.count_nonzero(went < 0))
-                rise += np.bincount(pieces.cell, np.maximum(went, 0), plan.cells)
+            window += spans.length(plan.cells)
+            is_exact = plan.is_all or not series.place.rows.size
+            known.append(series_known.of(series, spans, plan.cells, is_exact=is_exact))
+            time.append(gather.group_sums(pieces.cell, pieces.width, plan.cells))
+            if series.rule.how is How.COUNTER:
+                increase = pieces.last - pieces.first
+                self.counters_reset += int(np.count_nonzero(increase < 0))
+                rise += np.bincount(pieces.cell, np.maximum(increase, 0), plan.cells)
         figures = series_figures.figures(parts, plan.cells)
         cell = np.flatnonzero((figures.covered > 0) | (figures.samples > 0))
-        counts = (figures.covered > 0) & (series[0].rule.how is How.COUNTER)
-        how = series[0].rule.how
-        sampled = how not in {How.STEADY, How.LOGGED, How.WINDOW}
+        how = group[0].rule.how
+        has_rise = (figures.covered > 0) & (how is How.COUNTER)
+        needs_samples = how not in {How.STEADY, How.LOGGED, How.WINDOW}
         covered = np.zeros(plan.cells, np.int64)
-        for part, lasted in zip(known, time, strict=True):
-            covered += np.where((part.sure > 0) | (not sampled), lasted, 0)
-        whole = series_known.together(known, time)
+        for part, duration in zip(known, time, strict=True):
+            covered += np.where((part.sure > 0) | (not needs_samples), duration, 0)
+        combined = series_known.together(known, time)
         columns = {
-            "window_ns": window, "covered_ns": covered, "mean_uncertainty": whole.uncertainty,
-            "known_by": series_known.names(how, whole.sure, figures.samples),
-            "rise": np.where(counts, rise, np.nan),
+            "window_ns": window, "covered_ns": covered, "mean_uncertainty": combined.uncertainty,
+            "known_by": series_known.names(how, combined.sure, figures.samples),
+            "rise": np.where(has_rise, rise, np.nan),
         }  # fmt: skip
-        self._add(series, cell, figures, {name: of[cell] for name, of in columns.items()})
+        self._add_rows(group, cell, figures, {name: of[cell] for name, of in columns.items()})
 
-    def _add(
-        self, series: Sequence[Series], cell: Array, figures: Figures, known: dict[str, Array]
+    def _add_rows(
+        self, group: Sequence[Series], cell: Array, figures: Figures, known: dict[str, Array]
     ) -> None:
-        first = series[0]
+        first = group[0]
+        values = (figures.mean, figures.median, figures.least, figures.most)
         columns: dict[str, Any] = {"name": first.name, "unit": first.unit, "source": first.source}
-        columns |= {name: getattr(figures, name)[cell] for name in (*_FIGURES, "samples")}
-        columns |= known | {"series": len(series)}
-        columns["resolution_ns"] = max(s.samples.resolution_ns for s in series)
+        columns |= {name: of[cell] for name, of in zip(_FIGURES, values, strict=True)}
+        columns |= {"samples": figures.samples[cell], "series": len(group)} | known
+        columns["resolution_ns"] = max(s.samples.resolution_ns for s in group)
         self.rows.add(first.place, cell, columns)
 
 
-def _summary(found: Sequence[Series]) -> dict[str, Any]:
-    """Counts of what there is."""
-    gpus = {(s.place.rank, s.place.device) for s in found if s.place.device >= 0}
-    owned = {(s.place.rank, s.place.device) for s in found if s.place.is_owned}
+def _summary(selected: Sequence[Series]) -> dict[str, Any]:
+    """Count series, GPUs and samples."""
+    gpus = {(s.place.rank, s.place.device) for s in selected if s.place.device >= 0}
+    owned = {(s.place.rank, s.place.device) for s in selected if s.place.is_owned}
     return {
-        "series": len(found),
+        "series": len(selected),
         "gpus": len(gpus),
         "gpus_without_rank": len(gpus - owned),
-        "samples": sum(s.count for s in found),
-        "left_out": sum(s.left_out for s in found),
-        "sources": ", ".join(sorted({s.source for s in found})) or None,
+        "samples": sum(s.count for s in selected),
+        "left_out": sum(s.left_out for s in selected),
+        "sources": ", ".join(sorted({s.source for s in selected})) or None,
     }

@@ -1,4 +1,4 @@
-"""Where a GPU's time goes: computing, communicating, copying, waiting."""
+"""Breakdown of GPU time into compute, communication, copies and idle time."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop.activity import pieces, windows
-from chopper_interop.columns import arrow, gather
-from chopper_interop.columns.members import is_any
-from chopper_interop.peers import temporal as peers
+from chopper_interop.analyses.methods.activity import pieces, windows
+from chopper_interop.analyses.methods.peers import temporal as peers
+from chopper_interop.arrays import arrow, gather
+from chopper_interop.arrays.members import is_any
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import GPU_WORK
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chopper_interop.activity.pieces import Cells, Pieces
-    from chopper_interop.activity.windows import Window
-    from chopper_interop.columns.types import Array
+    from chopper_interop.analyses.methods.activity.pieces import Cells, Pieces
+    from chopper_interop.analyses.methods.activity.windows import Window
+    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 __all__ = ["temporal"]
@@ -30,98 +30,98 @@ _CONVENTIONS = {
 }
 _GROUPS = (
     "figures of a group are unions over its own work on each rank, and sums of these over "
-    "ranks: groups of a rank that run at once add up to more than its busy_ns"
+    "ranks: concurrent groups of a rank add up to more than its busy_ns"
 )
 _ROW = ("span", "busy", "compute", "comm", "memcpy", "overlap", "exposed_comm", "idle")
 _SPLIT = ("compute_only", "comm_only", "memcpy_only", "overlapped")
-_IN_TIME = {"rank", "stream", "iteration"}
-"""Of groups by these alone one can say how long they were idle."""
+_SPAN_KEYS = {"rank", "stream", "iteration"}
+"""Only groups by these have a span, and so idle time."""
 _COMPUTE, _COMM, _COPY = (1 << sort for sort in (pieces.COMPUTE, pieces.COMM, pieces.COPY))
-_ITERATIONS = (
+_ITERATION_WINDOW = (
     "from the first start to the last end of all work that an iteration launched on its rank: where a "
-    "GPU lags behind its host these overlap, and their idle time does not add up to the whole; "
-    "steps=each gives stretches of time that do not overlap"
+    "GPU lags behind its host these windows overlap, and their idle times do not add up to the total; "
+    "steps=each gives windows that do not overlap"
 )
 
 
 def temporal(
     trace: Trace, *, by: str = "rank", steps: str = "", ranks: str = "", compat: str = ""
 ) -> Result:
-    """Time of each rank's GPUs by interval union, so that nothing is counted twice.
+    """Break down the time of each rank's GPUs by interval union, so that no time counts twice.
 
     Parameters
     ----------
     trace
         Any trace with GPU work.
     by
-        What a row is of, names out of `grouping.GRAINS` separated by commas: ``rank``,
-        ``rank,stream``, ``job``, ``rank,iteration``, ``phase``, ``layer``, ``kernel``, …
+        Columns that identify a row: names of `grouping.GRAINS` separated by commas (``rank``,
+        ``rank,stream``, ``job``, ``rank,iteration``, ``phase``, ``layer``, ``kernel``, …).
     steps
-        ``each``, ``10`` or ``10-12``: these training steps, each by itself, as long as the range
-        that marks it; else all of the trace.
+        Training steps, each by itself, with the length of the range that marks it: ``each``, ``10``,
+        ``10-12``; all of the trace by default.
     ranks
-        These ranks, as ``0,4-7``; else all.
+        Ranks that count: ``0,4-7``; all by default.
     compat
-        ``hta`` or ``tracelens``: the definitions and columns of these tools instead.
+        ``hta`` or ``tracelens``: the definitions and columns of these tools.
 
     Returns
     -------
     Result
-        One row a rank, or a group, all in nanoseconds: `span_ns` from the first start to the last
-        end of GPU work, or of the step; `busy_ns` when anything runs; `compute_ns` when a kernel or
-        fill runs; `comm_ns` when something communicates; `memcpy_ns` when something copies;
-        `overlap_ns` when compute and communication run at once; `exposed_comm_ns` = `comm_ns` -
-        `overlap_ns`; `idle_ns` = `span_ns` - `busy_ns`. For other groups than ranks, and in
-        windows of steps, also the split of `busy_ns` into what ran alone (`compute_only_ns`,
-        `comm_only_ns`, `memcpy_only_ns`) and `overlapped_ns`, when work of several sorts did. These
-        four add up to `busy_ns` exactly. A stream's span is that of its rank (or iteration).
-        `span_ns` and `idle_ns` are null where groups are not of ranks, streams and iterations
-        alone, and for work outside of all iterations. Ranks without any GPU work have no rows, even
-        where their steps are marked. The summary has sums over ranks.
+        One row per rank or group, all in nanoseconds: `span_ns` from the first start to the last
+        end of GPU work, or of the step; `busy_ns`, the time in which anything runs; `compute_ns`, in
+        which a kernel or fill runs; `comm_ns`, in which communication runs; `memcpy_ns`, in which a
+        copy runs; `overlap_ns`, in which compute and communication run at once; `exposed_comm_ns` =
+        `comm_ns` - `overlap_ns`; `idle_ns` = `span_ns` - `busy_ns`. Groups other than ranks, and
+        windows of steps, also have the split of `busy_ns` into the time in which work of one sort ran
+        alone (`compute_only_ns`, `comm_only_ns`, `memcpy_only_ns`) and `overlapped_ns`, in which
+        several sorts ran. These four add up to `busy_ns` exactly. A stream's span is that of its rank
+        (or iteration). `span_ns` and `idle_ns` are null where groups are not only of ranks, streams
+        and iterations, and for work outside of all iterations. Ranks without any GPU work have no
+        rows, even where their steps are marked. The summary has sums over ranks.
 
     Notes
     -----
     The definitions are those of the temporal breakdown of Holistic Trace Analysis (traceinsight
-    0.6.1) and of the GPU timeline of TraceLens (171dd747), on exact integer times and all of the
-    GPU's work. With `compat`, what these tools themselves give, in microseconds; `peers` says how
-    they come to it.
+    0.6.1) and of the GPU timeline of TraceLens (171dd747), on exact integer times and all
+    GPU work. With `compat`, the results of these tools themselves, in microseconds; `peers` explains
+    how they compute them.
     """
     if compat:
         return peers.temporal(trace, compat, ranks, default=(by, steps) == ("rank", ""))
-    at_work = _at_work(trace)
-    found = [w for w in windows.of_ranks(trace, steps, ranks) if w.rank in at_work]
-    work = pieces.within(trace, found)
-    summary, whole = _summary(found, work)
-    notes = pieces.notes(trace, found, work, steps, ranks)
+    with_work = _ranks_with_work(trace)
+    selected = [w for w in windows.rank_windows(trace, steps, ranks) if w.rank in with_work]
+    work = pieces.pieces_in_windows(trace, selected)
+    summary, of_windows = _summary(selected, work)
+    notes = pieces.notes(trace, selected, work, steps, ranks)
     conventions = pieces.CONVENTIONS | _CONVENTIONS
     if by == "rank" and not steps:
-        ranks_told = {"rank": arrow.array(np.array([w.rank for w in found], np.int64))}
-        table = pa.table(ranks_told | _columns(_ROW, whole))
+        rank = {"rank": arrow.array(np.array([w.rank for w in selected], np.int64))}
+        table = pa.table(rank | _columns(_ROW, of_windows))
         return Result("temporal", table, summary, conventions, notes=notes)
-    cells = pieces.cells(trace, found, work, by)
+    cells = pieces.group_cells(trace, selected, work, by)
     figures = _figures(cells.summed(work.patterns(cells.code, len(cells))))
-    figures["span"], known = _spans(trace, found, work, cells, by)
+    figures["span"], known = _spans(trace, selected, work, cells, by)
     figures["idle"] = figures["span"] - figures["busy"]
     columns = _columns((*_ROW, *_SPLIT), figures, {"span": known, "idle": known})
     keys = {name: cells.groups.keys[name] for name in cells.groups.keys.column_names}
     conventions |= {"groups": _GROUPS}
     if "iteration" in keys and not steps:
-        notes["window"] = _ITERATIONS
+        notes["window"] = _ITERATION_WINDOW
     return Result("temporal", pa.table(keys | columns), summary, conventions, notes=notes)
 
 
-def _at_work(trace: Trace) -> set[int]:
-    """Ranks with any work on GPUs: of one without, idle time says nothing."""
+def _ranks_with_work(trace: Trace) -> set[int]:
+    """Ranks with any GPU work; idle time of the others is meaningless."""
     work = is_any(trace.array("kind"), GPU_WORK)
     return {rank for rank, rows in trace.rank_rows.items() if work[rows].any()}
 
 
 def _figures(time: Array) -> dict[str, Array]:
-    """Figures by the time of each combination of sorts of work."""
+    """Figures from the time of each combination of sorts of work; bit s of a combination is sort s."""
     combination = np.arange(time.shape[1])
 
-    def total(which: Array) -> Array:
-        return np.asarray(time[:, which].sum(axis=1))
+    def total(mask: Array) -> Array:
+        return np.asarray(time[:, mask].sum(axis=1))
 
     compute, comm, copy = (combination & bit > 0 for bit in (_COMPUTE, _COMM, _COPY))
     return {
@@ -138,34 +138,32 @@ def _figures(time: Array) -> dict[str, Array]:
     }
 
 
-def _summary(found: Sequence[Window], work: Pieces) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Sums over windows, and the figures of each window."""
-    figures = _figures(work.patterns(work.window, len(found)))
-    figures["span"] = np.array([window.span_ns for window in found], np.int64)
+def _summary(selected: Sequence[Window], work: Pieces) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Return sums over windows, and the figures of each window."""
+    figures = _figures(work.patterns(work.window, len(selected)))
+    figures["span"] = np.array([window.span_ns for window in selected], np.int64)
     figures["idle"] = figures["span"] - figures["busy"]
     sums = {f"{name}_ns": int(figures[name].sum()) for name in (*_ROW, *_SPLIT)}
-    return {"ranks": len({window.rank for window in found})} | sums, figures
+    return {"ranks": len({window.rank for window in selected})} | sums, figures
 
 
 def _spans(
-    trace: Trace, found: Sequence[Window], work: Pieces, cells: Cells, by: str
+    trace: Trace, selected: Sequence[Window], work: Pieces, cells: Cells, by: str
 ) -> tuple[Array, Array]:
-    """Span of each group, and of which it is known."""
-    names = set(pieces.names(found, by))
-    if not names <= _IN_TIME:
+    """Return the span of each group, and a mask of the groups where it is known."""
+    names = set(pieces.grain_names(selected, by))
+    if not names <= _SPAN_KEYS:
         return np.zeros(len(cells.groups), np.int64), np.zeros(len(cells.groups), np.bool_)
-    span = np.array([window.span_ns for window in found], np.int64)[cells.window]
+    span = np.array([window.span_ns for window in selected], np.int64)[cells.window]
     known = np.ones(len(cells), np.bool_)
-    if "iteration" in names and not pieces.is_stepped(found):
-        span, known = _of_iterations(trace, work, cells)
+    if "iteration" in names and not pieces.is_stepped(selected):
+        span, known = _iteration_spans(trace, work, cells)
     return cells.summed(span), cells.summed((~known).astype(np.int64)) == 0
 
 
-def _of_iterations(trace: Trace, work: Pieces, cells: Cells) -> tuple[Array, Array]:
-    """From the first start to the last end of all work of a cell's iteration on its rank."""
-    iteration = np.full(len(work), -1, np.int64)
-    if "iteration" in trace.nodes.column_names:
-        iteration = arrow.numbers(trace.nodes["iteration"], -1)[work.row]
+def _iteration_spans(trace: Trace, work: Pieces, cells: Cells) -> tuple[Array, Array]:
+    """Return each cell's span of its iteration on its rank, and a mask of cells with an iteration."""
+    iteration = trace.integers("iteration", work.row)
     at, code = gather.distinct(work.window, iteration)
     first, last = work.start[at], work.end[at]
     np.minimum.at(first, code, work.start)

@@ -1,4 +1,4 @@
-"""How long the clock of each GPU was held down, and by what."""
+"""Time in which the clock of each GPU was held down, by cause."""
 
 from __future__ import annotations
 
@@ -7,38 +7,38 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chopper_interop.analyses.methods.series import figures as series_figures
+from chopper_interop.analyses.methods.series import samples as series_samples
+from chopper_interop.analyses.methods.series.averaging import NODE, RANK, Plan, by_of
+from chopper_interop.analyses.methods.series.result_notes import conventions, notes
+from chopper_interop.analyses.methods.series.rows import COUNT, REAL, TEXT, WHOLE, Rows
+from chopper_interop.annotate.telemetry import throttle_causes
+from chopper_interop.annotate.telemetry.quantity_series import GFXCLK
+from chopper_interop.annotate.telemetry.throttle_causes import ANY, HOLDING, METHODS
 from chopper_interop.result import Result
-from chopper_interop.series import figures as series_figures
-from chopper_interop.series import samples as series_samples
-from chopper_interop.series.rows import COUNT, REAL, TEXT, WHOLE, Rows
-from chopper_interop.series.stretches import NODE, RANK, Plan, by_of
-from chopper_interop.series.told import conventions, notes
-from chopper_interop.telemetry import throttle_causes
-from chopper_interop.telemetry.names import GFXCLK
-from chopper_interop.telemetry.throttle_causes import ANY, HOLDING, METHODS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chopper_interop.columns.types import Array
-    from chopper_interop.series.figures import Figures
-    from chopper_interop.series.samples import Place, Series
-    from chopper_interop.series.stretches import By
-    from chopper_interop.telemetry.samples import Samples
-    from chopper_interop.telemetry.throttle_causes import Share
+    from chopper_interop.analyses.methods.series.averaging import By
+    from chopper_interop.analyses.methods.series.figures import Figures
+    from chopper_interop.analyses.methods.series.samples import Place, Series
+    from chopper_interop.annotate.telemetry.samples import Samples
+    from chopper_interop.annotate.telemetry.throttle_causes import Share
+    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 __all__ = ["throttling"]
 
 _CONVENTIONS = {
-    "shares": "residency: firmware intervals in which it held by all between two samples; time: what "
-    "the driver counted by the time between samples; activity: what the tool measured at a sample, "
-    "until the next; status and reasons: whether it held at a sample, until the next",
-    "best": "of several that tell one cause the first of these, then the finest",
-    "any": "at every moment the cause with the largest share: their times may or may not overlap, so "
-    "that the clock was held down for at least so long. Settings of clocks and low utilization are "
-    "rows and do not count in it",
-    "dies": "of several dies of a GPU the mean",
+    "shares": "residency: share of the firmware intervals between two samples in which the cause held; "
+    "time: time counted by the driver by the time between samples; activity: value measured by the tool at "
+    "a sample, until the next; status and reasons: state at a sample, until the next",
+    "best": "where several series have one cause, the first of these methods, then the finest",
+    "any": "at every time the cause with the largest share: the times of causes may or may not overlap, "
+    "so that this is a lower bound. Settings of clocks and low utilization have rows "
+    "and do not count in it",
+    "dies": "the mean of several dies of a GPU",
     "several GPUs": "rows of nodes and of the job are shares of all GPUs' time together",
     "clock": "clock_mhz is the mean core clock over the same window, of all dies",
 }
@@ -52,8 +52,8 @@ _COLUMNS = (
 
 
 @dataclass(frozen=True, eq=False)
-class _Told:
-    """What one tool tells of one cause on one GPU."""
+class _CauseSeries:
+    """Samples of one cause on one GPU, by one tool and method; one part for each die."""
 
     place: Place
     cause: str
@@ -64,146 +64,139 @@ class _Told:
 
     @property
     def resolution_ns(self) -> int:
-        """The longest of its series."""
+        """Longest resolution of its parts."""
         return max(s.resolution_ns for s in self.parts)
 
 
 def throttling(
     trace: Trace, *, by: str = RANK, steps: str = "", ranks: str = "", window: str = ""
 ) -> Result:
-    """Share of time in which the clock was held down, by cause, from whatever telemetry tells it.
+    """Share of time in which the clock was held down, by cause, from any telemetry that records it.
 
     Parameters
     ----------
     trace
         Any trace with telemetry.
     by
-        Whose a row is: ``rank`` (a GPU), ``node`` or ``job``, and what of its work it is of, names
-        out of `grouping.GRAINS`: ``rank,iteration``, ``rank,phase``, …
+        Owner of a row: ``rank`` (a GPU), ``node`` or ``job``; optionally the part of its work, by
+        names of `grouping.GRAINS`: ``rank,iteration``, ``rank,phase``, …
     steps
-        ``each``, ``10`` or ``10-12``: these training steps, each by itself; else all of the trace.
+        Training steps, each by itself: ``each``, ``10``, ``10-12``; all of the trace by default.
     ranks
-        These ranks' GPUs, as ``0,4-7``; else all.
+        Ranks whose GPUs count: ``0,4-7``; all by default.
     window
-        ``all``: all of the telemetry; else from the first start to the last end of GPU work.
+        ``all``: all of the telemetry; by default from the first start to the last end of GPU work.
 
     Returns
     -------
     Result
         One row for each GPU and cause, and one of all causes together (`cause` any): `cause_class`
-        (power, thermal, hardware; setting, idle), `throttled_share` of the time that is known
+        (power, thermal, hardware; setting, idle), `throttled_share` of the known time
         (`covered_ns` of `window_ns`), the same as time (`throttled_ns`), the highest share between
-        two samples (`peak_share`); beside it the mean core clock (`clock_mhz`); and what tells it:
-        `method`, `source`, `resolution_ns`. The summary has the shares of the job's GPU time by
-        class.
+        two samples (`peak_share`), the mean core clock (`clock_mhz`), and the origin: `method`,
+        `source`, `resolution_ns`. The summary has the shares of the job's GPU time by class.
 
     Notes
     -----
-    Residencies are gpu_metrics 1.6 to 1.8 and ``amd-smi metric --throttle`` (ROCm 6.3 to 7.x), reasons
-    NVML's ``clocks_event_reasons``, time DCGM's violation fields 240 to 245 and the counters of
-    nvidia-smi since driver 555.
+    Residencies are from gpu_metrics 1.6 to 1.8 and ``amd-smi metric --throttle`` (ROCm 6.3 to 7.x),
+    reasons from NVML's ``clocks_event_reasons``, times from DCGM's violation fields 240 to 245 and the
+    counters of nvidia-smi since driver 555.
     """
-    who = by_of(by)
-    found = series_samples.read(trace, ranks, _is_wanted)
-    every, impossible = _causes(found)
-    best = _best(every)
-    clocks = _clocks(found)
-    plan = Plan(trace, who, steps, window)
-    rows = Rows(plan, who, trace.meta.job, _columns(who))
-    for group in _grouped([*_of_all(best), *best], who):
-        _add(rows, plan, group, clocks)
-    used = [s for s in found if throttle_causes.is_told(s.name, s.unit)]
-    told = notes(trace, plan, used, steps, "of causes")
-    told["left out"] += _left_out(len(every) - len(best), impossible)
-    if not used:
-        told["no rows"] = "no telemetry in the trace tells why a clock was held down"
-    summary = _summary(rows.table(), best)
-    return Result("throttling", rows.table(), summary, conventions(plan) | _CONVENTIONS, notes=told)
+    owner = by_of(by)
+    selected = series_samples.read(trace, ranks, _is_cause_or_clock)
+    all_causes, impossible = _cause_series(selected)
+    best = _best(all_causes)
+    clocks = _clocks(selected)
+    plan = Plan(trace, owner, steps, window)
+    rows = Rows(plan, owner, trace.meta.job, _columns(owner))
+    for group in _grouped([*_any_cause(best), *best], owner):
+        _add_rows(rows, plan, group, clocks)
+    causes = [s for s in selected if throttle_causes.is_cause(s.name, s.unit)]
+    texts = notes(trace, plan, causes, steps, "of causes")
+    texts["left out"] += _left_out(len(all_causes) - len(best), impossible)
+    if not causes:
+        texts["no rows"] = "no telemetry in the trace records why a clock was held down"
+    table = rows.table()
+    summary = _summary(table, best)
+    return Result("throttling", table, summary, conventions(plan) | _CONVENTIONS, notes=texts)
 
 
-def _columns(who: By) -> dict[str, str]:
-    return _COLUMNS if who.whom == RANK else {**_COLUMNS, "gpus": WHOLE}
+def _columns(owner: By) -> dict[str, str]:
+    return _COLUMNS if owner.whom == RANK else {**_COLUMNS, "gpus": WHOLE}
 
 
-def _is_wanted(series: dict[str, Any]) -> bool:
+def _is_cause_or_clock(series: dict[str, Any]) -> bool:
     name, unit = series["name"], series["unit"]
-    return throttle_causes.is_told(name, unit) or _is_clock(name, unit)
+    return throttle_causes.is_cause(name, unit) or _is_clock(name, unit)
 
 
 def _is_clock(name: str, unit: str) -> bool:
-    return any(told.match(name) and unit in told.units for told in GFXCLK.told)
+    return any(pattern.match(name) and unit in pattern.units for pattern in GFXCLK.patterns)
 
 
-def _causes(found: Sequence[Series]) -> tuple[list[_Told], int]:
-    """What is told of each cause, and how many samples say what cannot be."""
+def _cause_series(selected: Sequence[Series]) -> tuple[list[_CauseSeries], int]:
+    """Return the samples of each cause, location, method and source, and the number of impossible samples."""
     by_cause: dict[tuple[Any, ...], list[Share]] = {}
-    ended: dict[tuple[Place, str, str, str], bool] = {}
+    ended: dict[tuple[Any, ...], bool] = {}
     impossible = 0
-    for series in found:
+    for series in selected:
         for share in throttle_causes.shares(series.name, series.unit, series.samples):
             key = (series.place, share.cause, share.method, series.source)
             by_cause.setdefault(key, []).append(share)
-            ended[series.place, series.source, share.cause, share.method] = series.is_ended
+            ended[key] = series.is_ended
             impossible += share.impossible
-    every = [
-        _Told(
-            place,
-            cause,
-            method,
-            source,
-            tuple(s.samples for s in parts),
-            ended[place, source, cause, method],
-        )
-        for (place, cause, method, source), parts in by_cause.items()
+    all_causes = [
+        _CauseSeries(place, cause, method, source, tuple(s.samples for s in parts), ended[key])
+        for key, parts in by_cause.items()
+        for place, cause, method, source in [key]
     ]
-    return every, impossible
+    return all_causes, impossible
 
 
-def _best(every: Sequence[_Told]) -> list[_Told]:
-    """For each cause of a place what tells it best."""
-    by_cause: dict[tuple[Any, ...], list[_Told]] = {}
-    for one in every:
-        by_cause.setdefault((one.place, one.cause), []).append(one)
+def _best(all_causes: Sequence[_CauseSeries]) -> list[_CauseSeries]:
+    """For each cause at a location the series with the best method."""
+    by_cause: dict[tuple[Any, ...], list[_CauseSeries]] = {}
+    for series in all_causes:
+        by_cause.setdefault((series.place, series.cause), []).append(series)
     return [
-        min(several, key=lambda t: throttle_causes.rank(t.method, t.parts))
+        min(several, key=lambda s: throttle_causes.precision_key(s.method, s.parts))
         for several in by_cause.values()
     ]
 
 
-def _of_all(best: Sequence[_Told]) -> list[_Told]:
-    """All causes that hold a clock down together, of each place."""
-    places: dict[Place, list[_Told]] = {}
-    for one in best:
-        if throttle_causes.class_of(one.cause) in HOLDING:
-            places.setdefault(one.place, []).append(one)
-    made = []
-    for place, several in places.items():
-        samples = throttle_causes.together({one.cause: list(one.parts) for one in several})
+def _any_cause(best: Sequence[_CauseSeries]) -> list[_CauseSeries]:
+    """Combine all causes that hold a clock down, at each location."""
+    by_location: dict[Place, list[_CauseSeries]] = {}
+    for series in best:
+        if throttle_causes.class_of(series.cause) in HOLDING:
+            by_location.setdefault(series.place, []).append(series)
+    combined = []
+    for place, several in by_location.items():
+        samples = throttle_causes.combine_causes({one.cause: list(one.parts) for one in several})
         methods = ", ".join(m for m in METHODS if m in {one.method for one in several})
         source = ", ".join(sorted({one.source for one in several}))
         is_ended = any(one.is_ended for one in several)
-        made.append(_Told(place, ANY, methods, source, (samples,), is_ended))
-    return made
+        combined.append(_CauseSeries(place, ANY, methods, source, (samples,), is_ended))
+    return combined
 
 
-def _grouped(every: Sequence[_Told], who: By) -> list[list[_Told]]:
-    if who.whom == RANK:
-        order = {
-            place: number for number, place in enumerate(dict.fromkeys(t.place for t in every))
-        }
-        return [[one] for one in sorted(every, key=lambda t: order[t.place])]
-    groups: dict[tuple[str, str], list[_Told]] = {}
-    for one in every:
-        host = one.place.host if who.whom == NODE else ""
-        groups.setdefault((host, one.cause), []).append(one)
+def _grouped(all_causes: Sequence[_CauseSeries], owner: By) -> list[list[_CauseSeries]]:
+    """Group the series that share rows; by rank, those of a location follow each other."""
+    if owner.whom == RANK:
+        order = {place: k for k, place in enumerate(dict.fromkeys(s.place for s in all_causes))}
+        return [[one] for one in sorted(all_causes, key=lambda s: order[s.place])]
+    groups: dict[tuple[str, str], list[_CauseSeries]] = {}
+    for series in all_causes:
+        host = series.place.host if owner.whom == NODE else ""
+        groups.setdefault((host, series.cause), []).append(series)
     return list(groups.values())
 
 
-def _clocks(found: Sequence[Series]) -> dict[Place, list[Samples]]:
-    """Core clock of each place by the tool that samples it best; of a GPU with dies, each."""
+def _clocks(selected: Sequence[Series]) -> dict[Place, list[Samples]]:
+    """Core clock at each location by the tool that samples it best; of a GPU with dies, of each."""
     by_tool: dict[Place, dict[tuple[int, str], list[Samples]]] = {}
-    for series in found:
-        order = [i for i, told in enumerate(GFXCLK.told) if told.match(series.name)]
+    for series in selected:
+        order = [i for i, pattern in enumerate(GFXCLK.patterns) if pattern.match(series.name)]
         if order:
             tools = by_tool.setdefault(series.place, {})
             tools.setdefault((order[0], series.source), []).append(series.samples)
@@ -213,10 +206,10 @@ def _clocks(found: Sequence[Series]) -> dict[Place, list[Samples]]:
     }
 
 
-def _add(
-    rows: Rows, plan: Plan, group: Sequence[_Told], clocks: dict[Place, list[Samples]]
+def _add_rows(
+    rows: Rows, plan: Plan, group: Sequence[_CauseSeries], clocks: dict[Place, list[Samples]]
 ) -> None:
-    """Rows of one cause: one for each cell of which something is known."""
+    """Add the rows of one cause: one for each cell in which it is known."""
     n = plan.cells
     area, peak = np.zeros(n), np.full(n, np.nan)
     window, covered, samples = (np.zeros(n, np.int64) for _ in range(3))
@@ -257,36 +250,36 @@ def _add(
 def _figures(
     plan: Plan, parts: Sequence[tuple[Place, Samples]], *, is_ended: bool = False
 ) -> tuple[Figures, Array]:
-    """Figures of samples of places together, and how long their windows are."""
+    """Return the figures of samples at several locations together, and the length of their windows."""
     window = np.zeros(plan.cells, np.int64)
-    seen = []
+    pieces = []
     for place, samples in parts:
-        stretches = plan.of(place, int(samples.ts[0]), int(samples.ts[-1]))
-        window += stretches.length(plan.cells)
-        seen.append(series_figures.pieces(samples, stretches, is_ended=is_ended))
-    return series_figures.figures(seen, plan.cells, has_medians=False), window
+        spans = plan.of(place, int(samples.ts[0]), int(samples.ts[-1]))
+        window += spans.length(plan.cells)
+        pieces.append(series_figures.pieces(samples, spans, is_ended=is_ended))
+    return series_figures.figures(pieces, plan.cells, has_medians=False), window
 
 
 def _left_out(worse: int, impossible: int) -> str:
-    text = f"; {worse} series of causes that a better one tells" if worse else ""
+    text = f"; {worse} series of causes that a better series records" if worse else ""
     if impossible:
         text += f"; {impossible} samples of counters that fell or ran faster than time"
     return text
 
 
-def _summary(table: Any, best: Sequence[_Told]) -> dict[str, Any]:
-    """Shares of all GPUs' known time: of any cause, and of the largest cause of each class."""
+def _summary(table: Any, best: Sequence[_CauseSeries]) -> dict[str, Any]:
+    """Shares of all GPUs' known time: of any cause, and the largest of each class of causes."""
     rows = table.select(["cause", "cause_class", "throttled_ns", "covered_ns"]).to_pylist()
     by_cause: dict[tuple[str, str], list[int]] = {}
     for row in rows:
         total = by_cause.setdefault((row["cause_class"], row["cause"]), [0, 0])
         total[0] += row["throttled_ns"] or 0
         total[1] += row["covered_ns"]
-    told: dict[str, Any] = {"throttled_share": None}
-    told |= {f"{kind}_share": None for kind in sorted(HOLDING)}
+    shares: dict[str, Any] = {"throttled_share": None}
+    shares |= {f"{kind}_share": None for kind in sorted(HOLDING)}
     for (kind, _), (held, covered) in by_cause.items():
         name = "throttled_share" if kind == ANY else f"{kind}_share"
-        if covered and name in told:
-            told[name] = max(told[name] or 0.0, held / covered)
-    places = {one.place for one in best}
-    return told | {"gpus": len(places), "causes": len({one.cause for one in best})}
+        if covered and name in shares:
+            shares[name] = max(shares[name] or 0.0, held / covered)
+    locations = {one.place for one in best}
+    return shares | {"gpus": len(locations), "causes": len({one.cause for one in best})}

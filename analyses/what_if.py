@@ -1,4 +1,4 @@
-"""How long a job would take if something about it were different."""
+"""Predicted duration of a job under changes to its work."""
 
 from __future__ import annotations
 
@@ -7,54 +7,55 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop.activity import windows
-from chopper_interop.columns import arrow
-from chopper_interop.dvfs import changes
-from chopper_interop.errors import UsageError
+from chopper_interop.analyses.methods.activity import gaps, windows
+from chopper_interop.analyses.methods.dvfs import changes
+from chopper_interop.analyses.methods.timing import paths, spans
+from chopper_interop.analyses.methods.timing.model import timing_of
+from chopper_interop.arrays import arrow
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import Kind
-from chopper_interop.timing import paths, spans
-from chopper_interop.timing.model import timing_of
 
 if TYPE_CHECKING:
-    from chopper_interop.columns.types import Array
-    from chopper_interop.dvfs.changes import Change
-    from chopper_interop.timing.model import Timing
-    from chopper_interop.timing.spans import Spans
+    from chopper_interop.analyses.methods.dvfs.changes import Change
+    from chopper_interop.analyses.methods.timing.model import Timing
+    from chopper_interop.analyses.methods.timing.spans import Spans
+    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 __all__ = ["what_if"]
 
 _HOST = (Kind.CPU_OP, Kind.ANNOTATION, Kind.PYTHON, Kind.RUNTIME, Kind.DRIVER, Kind.API)
-STANDARD = (
+_STANDARD_CHANGES = (
     changes.Change("scale", 1 / 1.1, kinds=(Kind.KERNEL,), text="kernels 10 % faster"),
     changes.Change("bandwidth", 2.0, options={"latency": 0}, text="communication twice as fast"),
     changes.Change("scale", 0.0, kinds=(Kind.COMM,), text="communication takes no time"),
     changes.Change("scale", 0.0, kinds=(Kind.MEMCPY, Kind.MEMSET), text="copies take no time"),
     changes.Change("launch", changes.Time(0, False), text="launches reach the GPU at once"),
     changes.Change("scale", 0.0, kinds=_HOST, text="operators and calls of hosts take no time"),
-    changes.Change("delays", 0.0, text="nothing waits without a known reason"),
+    changes.Change("delays", 0.0, text="no delays without a known reason"),
     changes.Change("median", "ranks", kinds=(Kind.KERNEL,), text="kernels even over ranks"),
 )
-"""What is asked if no change is given."""
-MEASURED, TOGETHER = "as measured", "all together"
+"""Changes that are evaluated if none is given."""
+_MEASURED, _TOGETHER = "as measured", "all together"
 _BY = ("job", "rank", "class")
 
 _CONVENTIONS = {
-    "model": "the graph of starts and ends of all nodes and ranks, each as soon as what it waits for "
-    "and the least time since allows, and its measured delay beyond; times that nothing precedes stay",
+    "model": "the graph of starts and ends of all nodes and ranks; each happens as soon as its "
+    "dependencies and the minimum time since them allow, plus its measured delay; endpoints without "
+    "dependencies stay",
     "own time": "of GPU work its duration; of collectives the transfer, from the last member's start "
-    "on; of host nodes the host's time in them and what they call, without waits for GPUs",
-    "what stays": "the order of work on streams and of members in collectives, and which edges there "
-    "are; kernels do not get slower or faster by what runs beside them",
-    "steps": "the job is timed anew as one, and borders of steps move with it: what one step gains by "
-    "beginning sooner the next may last longer; over all steps the gain is that of the job",
-    "links": "all work counts; what has no recorded launch starts when it did, or behind its stream",
+    "on; of host nodes the host's time in them and the calls in them, without waits for GPUs",
+    "what stays": "the order of work on streams and of members in collectives, and the set of edges; "
+    "kernels do not get slower or faster by concurrent work",
+    "steps": "the job is re-timed as one, and borders of steps move with it: time that one step gains by "
+    "beginning sooner may prolong the next; over all steps the gain is that of the job",
+    "links": "all work counts; work without a recorded launch starts at its measured time, or after its "
+    "stream's previous work",
     "memset": "counts as compute",
     "copies": "copies by kernels of the runtime (__amd_rocclr_*) count as compute",
-    "clock": "kernels follow it as what is known of each says (see dvfs); with beta given by "
+    "clock": "kernels follow it by their known sensitivity (see dvfs); with beta by "
     "beta x measured / new clock + 1 - beta; kernels without a known clock stay",
-    "path": "path_*: time by class on what the end of the window waited for, see critical_path",
+    "path": "path_*: time by class on the path that determines the end of the window, see critical_path",
 }
 
 
@@ -66,53 +67,55 @@ def what_if(
     steps: str = "",
     ranks: str = "",
 ) -> Result:
-    """How long a job or a step would take if something were different.
+    """Predict the duration of a job or a step if its work were different.
 
     Parameters
     ----------
     trace
         Any trace.
     change
-        What is different: ``"scale=0.5 where kind == 'kernel' and operation == 'aten::mm'"``.
+        The change: ``"scale=0.5 where kind == 'kernel' and operation == 'aten::mm'"``.
         ``scale=F``, ``remove``, ``median=both|ranks|iterations``, ``launch=0|5us|+2us``,
         ``calls=0|5us|+2us``, ``bandwidth=F [latency=5us]``, ``clock=1900|0.9x|max1900 [beta=0..1]``, ``delays=F``,
-        each with ``where`` and a query on the nodes' columns that at least one node must meet, or for
-        all. Several are separated by ``;``: then each alone and all together. Without any, a list of
-        usual ones, each alone.
+        optionally with ``where`` and a query on the nodes' columns, which at least one node must
+        match. Several changes are separated by ``;``: each is evaluated alone, then all together. By
+        default a list of standard changes, each alone.
     by
-        Rows: ``"job"`` one a window, ``"rank"`` each rank's own, ``"class"`` the path of each window
-        by what it consists of.
+        Rows: ``"job"`` one per window, ``"rank"`` one per rank and window, ``"class"`` the path of each
+        window by class.
     steps
-        ``each``, ``10`` or ``10-12``: these training steps, each by itself; else all as one.
+        Training steps, each by itself: ``each``, ``10``, ``10-12``; all as one by default.
     ranks
-        Ranks whose time is looked at (``"0,4-7"``); all ranks are timed anew.
+        Ranks whose time is measured (``"0,4-7"``); all ranks are re-timed.
 
     Returns
     -------
     Result
         Rows: `change`, `iteration`, (`rank`), `before_ns`, `after_ns`, `gain_ns` = before - after,
-        `speedup_ratio` = before / after, and by job `path_CLASS_ns` of the critical path then; by
-        class `class`, `before_ns`, `after_ns` and `gain_ns` of the path. By job and class the first
-        ones are as measured. The summary has the sums over windows, and the change that gains most.
+        `speedup_ratio` = before / after, and by job `path_CLASS_ns` of the critical path after the
+        change; by class `class`, `before_ns`, `after_ns` and `gain_ns` of the path. By job and class
+        the first rows are as measured. The summary has the sums over windows, and the change with the
+        largest gain.
 
     Notes
     -----
     Changes to the dependency graph and a replay as Daydream (USENIX ATC 2020) and Lumos (MLSys 2025)
-    do; the model is `chopper_interop.timing.model`. What changes are is told by `changes.VERBS`.
+    do; the model is `chopper_interop.analyses.methods.timing.model`. `changes.VERBS` describes the changes.
     """
-    if by not in _BY:
-        raise UsageError(f"by={by}: there is no {by!r}", hint=f"there are {', '.join(_BY)}")
-    asked = changes.parsed(change)
+    gaps.check_choice("by", by, _BY)
+    requested = changes.parse_changes(change)
     timing = timing_of(trace)
-    found = spans.of(timing, steps, ranks, by_rank=by == "rank")
+    window_spans = spans.spans_of_timing(timing, steps, ranks, by_rank=by == "rank")
     notes = _notes(trace, steps, ranks)
-    cases: list[tuple[str, list[Change]]] = [(one.text, [one]) for one in asked or STANDARD]
-    if len(asked) > 1:
-        cases.append((TOGETHER, asked))
-    if not len(found):
+    cases: list[tuple[str, list[Change]]] = [
+        (one.text, [one]) for one in requested or _STANDARD_CHANGES
+    ]
+    if len(requested) > 1:
+        cases.append((_TOGETHER, requested))
+    if not len(window_spans):
         notes["no rows"] = "the trace has no operations"
         cases = []
-    replay = _Replay(timing, found, with_paths=by != "rank")
+    replay = _Replay(timing, window_spans, with_paths=by != "rank")
     for text, parts in cases:
         notes |= replay.add(text, parts)
     rows = replay.by_class() if by == "class" else replay.rows()
@@ -120,77 +123,84 @@ def what_if(
 
 
 def _notes(trace: Trace, steps: str, ranks: str) -> dict[str, str]:
-    whole = "from the first start to the last end of all training steps, else of everything"
-    mine = windows.chosen_ranks(trace, ranks)
+    all_steps = "from the first start to the last end of all training steps, else of everything"
+    selected = windows.chosen_ranks(trace, ranks)
     return {
-        "window": windows.described(steps, whole)
-        + "; work that a step's host launched prolongs it until that has ended",
-        "ranks": f"{len(mine)} of {len(trace.ranks)}; all are timed anew",
+        "window": windows.describe(steps, all_steps)
+        + "; a step lasts until the work that its host launched has ended",
+        "ranks": f"{len(selected)} of {len(trace.ranks)}; all are re-timed",
     }
 
 
 class _Replay:
-    """Lengths of windows under one change after the other."""
+    """Lengths of windows under one case after the other."""
 
-    def __init__(self, timing: Timing, found: Spans, *, with_paths: bool) -> None:
-        self._timing, self._spans = timing, found
+    def __init__(self, timing: Timing, window_spans: Spans, *, with_paths: bool) -> None:
+        self._timing, self._spans = timing, window_spans
         self._changer = changes.Changer(timing)
         self._paths = (
-            paths.Paths(timing, self._changer.owner) if with_paths and len(found) else None
+            paths.BindingPaths(timing, self._changer.owner)
+            if with_paths and len(window_spans)
+            else None
         )
-        self._before = found.lengths(timing.at_ns)
+        self._before = window_spans.lengths(timing.at_ns)
         self._cases: list[str] = []
         self._after: list[Array] = []
         self._on_path: list[Array] = []
         if self._paths:
-            self._note(MEASURED, timing.lag_ns, timing.at_ns)
+            self._record(_MEASURED, timing.lag_ns, timing.at_ns)
 
     def add(self, text: str, parts: list[Change]) -> dict[str, str]:
-        """Time anew under these changes; what is to say of it."""
-        now = self._changer.applied(parts)
-        self._note(text, now.lag_ns, self._timing.retimed(now.lag_ns, now.delay_ns))
-        told = ", ".join(f"{count:,} {what}" for what, count in now.notes.items() if count)
-        return {f"change: {text}": told or "nothing is chosen"}
+        """Re-time the job under these changes, and return the note about them."""
+        changed = self._changer.apply(parts)
+        at = self._timing.retimed(changed.lag_ns, changed.delay_ns)
+        self._record(text, changed.lag_ns, at)
+        counts = ", ".join(f"{count:,} {name}" for name, count in changed.notes.items() if count)
+        return {f"change: {text}": counts or "no node is selected"}
 
-    def _note(self, text: str, lag: Array, at: Array) -> None:
-        found = self._spans
-        whole = found.iteration == windows.WHOLE  # begins when it did
-        begin = np.where(whole, found.starts(self._timing.at_ns), found.starts(at))
+    def _record(self, text: str, lag: Array, at: Array) -> None:
+        """Append the lengths of windows, and their paths, with these edges and times."""
+        job_spans = self._spans
+        # a window of all steps begins when it was measured to, steps move with the job
+        is_all = job_spans.iteration == windows.NO_STEP
+        begin = np.where(is_all, job_spans.starts(self._timing.at_ns), job_spans.starts(at))
         self._cases.append(text)
-        self._after.append(found.ends(at) - begin)
+        self._after.append(job_spans.ends(at) - begin)
         if self._paths:
-            ends = zip(found.last(at).tolist(), begin.tolist(), strict=True)
+            ends = zip(job_spans.last(at).tolist(), begin.tolist(), strict=True)
             table = [self._paths.by_class(lag, at, last, start) for last, start in ends]
             self._on_path.append(np.array(table, np.int64))
 
     def rows(self) -> pa.Table:
         cases, size = len(self._cases), len(self._spans)
-        before, after = np.tile(self._before, cases), _joined(self._after)
+        before, after = np.tile(self._before, cases), _concatenated(self._after)
         columns = self._keys()
         columns["before_ns"], columns["after_ns"] = arrow.array(before), arrow.array(after)
         columns["gain_ns"] = arrow.array(before - after)
         columns["speedup_ratio"] = _ratio(before, after)
         if self._paths:
-            table = _joined(self._on_path).reshape(cases * size, len(paths.CLASSES))
+            table = _concatenated(self._on_path).reshape(cases * size, len(paths.CLASSES))
             for number, name in enumerate(paths.CLASSES):
                 columns[f"path_{name}_ns"] = arrow.array(np.ascontiguousarray(table[:, number]))
         return pa.table(columns)
 
     def _keys(self, times: int = 1) -> dict[str, Any]:
-        """Change, step and rank of each row."""
-        cases, found = len(self._cases), self._spans
-        step = np.tile(np.repeat(found.iteration, times), cases)
+        """Columns of change, step and rank; each case and window has `times` rows."""
+        cases, job_spans = len(self._cases), self._spans
+        step = np.tile(np.repeat(job_spans.iteration, times), cases)
         columns = {
-            "change": pa.array(np.repeat(self._cases, len(found) * times).tolist(), pa.string()),
-            "iteration": arrow.array(step, mask=step == windows.WHOLE),
+            "change": pa.array(
+                np.repeat(self._cases, len(job_spans) * times).tolist(), pa.string()
+            ),
+            "iteration": arrow.array(step, mask=step == windows.NO_STEP),
         }
-        if not self._paths and len(found):
-            columns["rank"] = arrow.array(np.tile(found.rank, cases))
+        if not self._paths and len(job_spans):
+            columns["rank"] = arrow.array(np.tile(job_spans.rank, cases))
         return columns
 
     def by_class(self) -> pa.Table:
         classes = len(paths.CLASSES)
-        after = _joined([table.ravel() for table in self._on_path])
+        after = _concatenated([table.ravel() for table in self._on_path])
         before = np.tile(self._on_path[0].ravel() if self._on_path else after, len(self._cases))
         columns = self._keys(classes)
         names = list(paths.CLASSES) * (len(self._cases) * len(self._spans))
@@ -205,9 +215,9 @@ class _Replay:
         gains = {
             text: before - int(after.sum())
             for text, after in zip(self._cases, self._after, strict=True)
-            if text != MEASURED
+            if text != _MEASURED
         }
-        single = [text for text in gains if text != TOGETHER]
+        single = [text for text in gains if text != _TOGETHER]
         best = max(single, key=lambda text: gains[text], default="")
         helps = gains.get(best, 0) > 0
         return {
@@ -217,8 +227,8 @@ class _Replay:
                 {"change": text, "after_ns": before - gain, "gain_ns": gain}
                 for text, gain in gains.items()
             ],
-            "most_gained_by": best if helps else None,
-            "most_gained_ns": gains[best] if helps else None,
+            "max_gain_by": best if helps else None,
+            "max_gain_ns": gains[best] if helps else None,
         }
 
 
@@ -226,5 +236,5 @@ def _ratio(before: Array, after: Array) -> Any:
     return arrow.array(before / np.maximum(after, 1), mask=after <= 0)
 
 
-def _joined(parts: list[Array]) -> Array:
+def _concatenated(parts: list[Array]) -> Array:
     return np.concatenate(parts) if parts else np.empty(0, np.int64)

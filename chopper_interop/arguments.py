@@ -1,8 +1,8 @@
-"""Values of arguments of many nodes, straight from the text that a reader kept.
+"""Values of the arguments of many nodes, read from the JSON text that a reader left unparsed.
 
-Arguments are a JSON object a node, parsed by nobody until it is asked for. Here the objects of
-any number of nodes are gone through for some keys at the speed of memory, and only the values
-that were asked for are decoded: equal ones once.
+The arguments of a node are a JSON object in `Trace.text`, which nothing parses until a value is
+needed. Here compiled loops scan the objects of any number of nodes for some keys, and only the
+values of these keys are decoded, each distinct text once.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from chopper_interop.columns import interning
-from chopper_interop.columns.compiled import jit
-from chopper_interop.files.jsontext import (
+from chopper_interop.arrays import interning
+from chopper_interop.arrays.compiled import jit
+from chopper_interop.io.json_text import (
     COLON,
     COMMA,
     QUOTE,
-    blank,
-    integer_within,
+    parse_integer_within,
+    skip_blank,
     skip_string,
     skip_value,
 )
@@ -26,27 +26,29 @@ from chopper_interop.files.jsontext import (
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from chopper_interop.columns.interning import Interned
-    from chopper_interop.columns.types import Array
+    from chopper_interop.arrays.interning import TextTable
+    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Text, Trace
 
     Bytes = npt.NDArray[np.uint8]
 
 _CAPACITY = 4096
-_NOTHING = object()
+"""First size of the table of distinct texts. Chosen: it fits a core's cache and doubles as needed."""
+_INVALID = object()
+"""Stands for a text that is no JSON."""
 
 
-class Found(NamedTuple):
-    """Where the value of a key stands in `Trace.text`, for each node that was asked about."""
+class ArgumentRanges(NamedTuple):
+    """Byte ranges in `Trace.text` of the values of one key, one for each node."""
 
     at: Array
-    """Offset of its first byte."""
+    """Offset of the first byte."""
     length: Array
-    """Its bytes, quotes and brackets included; 0 where the node has no such argument."""
+    """Number of bytes, quotes and brackets included; 0 where the node has no such argument."""
 
 
-def find(trace: Trace, nodes: Array, *keys: str) -> tuple[Found, ...]:
-    """Where the values of some keys are, in one go through the arguments.
+def find(trace: Trace, nodes: Array, *keys: str) -> tuple[ArgumentRanges, ...]:
+    """Find the values of some keys, in one pass over the arguments.
 
     Parameters
     ----------
@@ -56,172 +58,199 @@ def find(trace: Trace, nodes: Array, *keys: str) -> tuple[Found, ...]:
         Rows of its nodes.
     *keys
         Keys of the outermost object, as they are written there; of equal ones the first counts.
+
+    Returns
+    -------
+    tuple of ArgumentRanges
+        One for each key, each as long as `nodes`.
     """
     start = trace.array("args_at")[nodes]
     size = trace.array("args_len")[nodes].astype(np.int64)
-    wanted = np.frombuffer("".join(keys).encode(), np.uint8).copy()
-    ends = np.cumsum([len(key.encode()) for key in keys])
+    key_bytes = np.frombuffer("".join(keys).encode(), np.uint8).copy()
+    key_ends = np.cumsum([len(key.encode()) for key in keys])
     at = np.zeros((len(keys), len(nodes)), np.int64)
     length = np.zeros((len(keys), len(nodes)), np.int64)
-    for rows, buffer, begin in _pieces(trace.text, start, size):
-        place, long = _find(buffer, start[rows] - begin, size[rows], wanted, ends)
-        at[:, rows] = place + begin
-        length[:, rows] = long
-    return tuple(Found(at[k], length[k]) for k in range(len(keys)))
+    for rows, buffer, begin in _rows_by_buffer(trace.text, start, size):
+        offsets, lengths = _scan_objects(
+            buffer, start[rows] - begin, size[rows], key_bytes, key_ends
+        )
+        at[:, rows] = offsets + begin
+        length[:, rows] = lengths
+    return tuple(ArgumentRanges(at[k], length[k]) for k in range(len(keys)))
 
 
-def numbers(trace: Trace, nodes: Array, key: str) -> tuple[Array, Array]:
-    """Integer argument of each node, and whether it has one (int64, bool).
+def integers(trace: Trace, nodes: Array, key: str) -> tuple[Array, Array]:
+    """Integer argument of each node, and a mask of the nodes that have one (int64, bool).
 
-    A number in quotes counts, a fraction is rounded; one that int64 cannot hold is none.
+    A number in quotes counts, a fraction is rounded; one outside the range of int64 does not count.
     """
-    return numbers_at(trace.text, find(trace, nodes, key)[0])
+    return integers_at(trace.text, find(trace, nodes, key)[0])
 
 
-def numbers_at(text: Text, found: Found) -> tuple[Array, Array]:
-    """Integers that stand at these places, and whether they do."""
-    buffer, at = text.block(found.at, found.length)
-    return _integers(buffer, np.ascontiguousarray(at, np.int64), found.length)
+def integers_at(text: Text, ranges: ArgumentRanges) -> tuple[Array, Array]:
+    """Integers in these byte ranges, and a mask of the ranges that hold one."""
+    buffer, at = text.block(ranges.at, ranges.length)
+    return _parse_integers(buffer, np.ascontiguousarray(at, np.int64), ranges.length)
 
 
 def values(trace: Trace, nodes: Array, key: str) -> tuple[Array, list[Any]]:
-    """Argument of each node as a number of a list of distinct values (see `values_at`)."""
+    """Argument of each node as an index into a list of distinct values; see `values_at`."""
     return values_at(trace.text, find(trace, nodes, key)[0])
 
 
-def values_at(text: Text, found: Found) -> tuple[Array, list[Any]]:
-    """What stands at these places, decoded: equal texts once.
+def values_at(text: Text, ranges: ArgumentRanges) -> tuple[Array, list[Any]]:
+    """Decode the values in these byte ranges, equal texts once.
 
     Returns
     -------
     code
-        For each place, which of the values stands there; -1 for none, or what is no JSON.
+        Index into `values` for each range; -1 if it is empty or no JSON.
     values
-        What ``json.loads`` gives for each distinct text.
+        Result of ``json.loads`` for each distinct text.
     """
-    buffer, at = text.block(found.at, found.length)
-    code, table = _coded(buffer, np.ascontiguousarray(at, np.int64), found.length)
-    decoded = [_decoded(raw) for raw in table.texts(buffer)]
-    proper = np.array([value is not _NOTHING for value in decoded], np.bool_)
-    number = np.where(proper, np.cumsum(proper) - 1, -1)
-    kept = [value for value in decoded if value is not _NOTHING]
-    return np.array([*number, -1], np.int32)[code], kept
+    buffer, at = text.block(ranges.at, ranges.length)
+    code, table = _distinct_texts(buffer, np.ascontiguousarray(at, np.int64), ranges.length)
+    decoded = [_decode(raw) for raw in table.texts(buffer)]
+    return _keep_values(code, decoded, [value is not _INVALID for value in decoded])
 
 
-def _decoded(raw: bytes) -> Any:
+def texts(trace: Trace, nodes: Array, key: str) -> tuple[Array, list[str]]:
+    """Text argument of each node as an index into a list of distinct texts; -1 for none."""
+    return texts_at(trace.text, find(trace, nodes, key)[0])
+
+
+def texts_at(text: Text, ranges: ArgumentRanges) -> tuple[Array, list[str]]:
+    """Decode the texts in these byte ranges as `values_at` does; other values count as none."""
+    code, decoded = values_at(text, ranges)
+    return _keep_values(code, decoded, [isinstance(value, str) for value in decoded])
+
+
+def _decode(raw: bytes) -> Any:
     import msgspec
 
     try:
         return msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return _NOTHING
+        return _INVALID
 
 
-def texts(trace: Trace, nodes: Array, key: str) -> tuple[Array, list[str]]:
-    """Textual argument of each node as a number of a list of distinct texts; -1 for none."""
-    return texts_at(trace.text, find(trace, nodes, key)[0])
+def _keep_values(code: Array, decoded: list[Any], keep: list[bool]) -> tuple[Array, list[Any]]:
+    """Drop values from the list and renumber the codes; those of dropped values become -1."""
+    # new index of each value; a last -1, so that the code -1 stays -1
+    new = np.append(np.where(keep, np.cumsum(keep) - 1, -1), -1).astype(np.int32)
+    return new[code], [value for value, kept in zip(decoded, keep, strict=True) if kept]
 
 
-def texts_at(text: Text, found: Found) -> tuple[Array, list[str]]:
-    """Texts that stand at these places, as `values_at`; what else stands there is none."""
-    code, decoded = values_at(text, found)
-    is_text = [isinstance(value, str) for value in decoded]
-    number = np.where(is_text, np.cumsum(is_text) - 1, -1)
-    kept = [value for value in decoded if isinstance(value, str)]
-    return np.array([*number, -1], np.int32)[code], kept
+def _rows_by_buffer(text: Text, at: Array, length: Array) -> list[tuple[Array, Bytes, int]]:
+    """Group the non-empty ranges by buffer: their rows, the buffer, and its offset in the text.
 
-
-def _pieces(text: Text, at: Array, length: Array) -> list[tuple[Array, Bytes, int]]:
-    """Rows whose ranges lie in the same buffer, with it, and where it begins in the text."""
+    Compiled loops take one contiguous buffer at a time; `text` has one for each source.
+    """
     rows = np.flatnonzero(length > 0)
-    which = np.searchsorted(text.starts, at[rows], "right") - 1
-    order = np.argsort(which, kind="stable")
-    rows, which = rows[order], which[order]
-    cuts = np.flatnonzero(np.diff(which)) + 1
+    number = np.searchsorted(text.starts, at[rows], "right") - 1  # of the buffer of each range
+    order = np.argsort(number, kind="stable")
+    rows, number = rows[order], number[order]
+    cuts = np.flatnonzero(np.diff(number)) + 1
     return [
-        (part, text.buffers[which[cut]], int(text.starts[which[cut]]))
+        (part, text.buffers[number[cut]], int(text.starts[number[cut]]))
         for part, cut in zip(np.split(rows, cuts), [0, *cuts.tolist()], strict=True)
         if part.size
     ]
 
 
-def _coded(buffer: Bytes, at: Array, length: Array) -> tuple[Array, Interned]:
-    """Number of each distinct range, -1 of an empty one."""
-    table = interning.interned(_CAPACITY)
+def _distinct_texts(buffer: Bytes, at: Array, length: Array) -> tuple[Array, TextTable]:
+    """Number the distinct texts of ranges, -1 for an empty range, and return the table of them."""
+    table = interning.empty_text_table(_CAPACITY)
     code = np.full(len(at), -1, np.int32)
     done = 0
     while True:
-        done = _code(buffer, at, length, done, table, code)
+        done = _number_texts(buffer, at, length, done, table, code)
         if done == len(at):
             return code, table
-        table = interning.enlarged(table)
+        table = interning.enlarged_text_table(table)
 
 
 @jit
-def _code(buffer: Bytes, at: Array, length: Array, done: int, table: Interned, code: Array) -> int:
-    """Number ranges until the table is full; how many are done."""
+def _number_texts(
+    buffer: Bytes, at: Array, length: Array, done: int, table: TextTable, code: Array
+) -> int:
+    """Number ranges from `done` on until the table is full; return how many are done.
+
+    Compiled, as it hashes every byte; it returns to Python only for a larger table.
+    """
     for row in range(done, len(at)):
         if length[row] > 0:
-            code[row] = interning.number_of(buffer, at[row], at[row] + length[row], table)
+            code[row] = interning.intern_text(buffer, at[row], at[row] + length[row], table)
             if code[row] < 0:
                 return row
     return len(at)
 
 
 @jit
-def _integers(buffer: Bytes, at: Array, length: Array) -> tuple[Array, Array]:
-    found = np.zeros(len(at), np.int64)
+def _parse_integers(buffer: Bytes, at: Array, length: Array) -> tuple[Array, Array]:
+    """Parse an integer in each range. Compiled: millions of nodes have one, and each is a text."""
+    value = np.zeros(len(at), np.int64)
     known = np.zeros(len(at), np.bool_)
     for row in range(len(at)):
         if length[row] > 0:
             stop = at[row] + length[row]
-            found[row], known[row] = integer_within(buffer, at[row], stop, 0)
-    return found, known
+            value[row], known[row] = parse_integer_within(buffer, at[row], stop, 0)
+    return value, known
 
 
 @jit
-def _find(
-    buffer: Bytes, start: Array, size: Array, wanted: Bytes, ends: Array
+def _scan_objects(
+    buffer: Bytes, start: Array, size: Array, key_bytes: Bytes, key_ends: Array
 ) -> tuple[Array, Array]:
-    """Offset and length of the values of keys in each object; `ends` cuts `wanted` into keys."""
-    count = len(ends)
+    """Offset and length of the values of some keys in each object.
+
+    Compiled, as it visits every byte of the arguments. It stops at an object's last requested key
+    and at the first byte that is no JSON. `key_ends` cuts `key_bytes` into the keys::
+
+        {"a": [1, 2], "b": 7}
+              ^at, length 6
+    """
+    count = len(key_ends)
     at = np.zeros((count, len(start)), np.int64)
     length = np.zeros((count, len(start)), np.int64)
     for row in range(len(start)):
         n = start[row] + size[row]
-        i = blank(buffer, start[row] + 1, n)
+        i = skip_blank(buffer, start[row] + 1, n)
         missing = count
         while missing and i < n and buffer[i] == QUOTE:
             key = i + 1
             i = skip_string(buffer, i, n)
             if i < 0:
                 break
-            which = _which(buffer, key, i - 1 - key, wanted, ends)
-            i = blank(buffer, i, n)
+            index = _key_index(buffer, key, i - 1 - key, key_bytes, key_ends)
+            i = skip_blank(buffer, i, n)
             if i >= n or buffer[i] != COLON:
                 break
-            value = blank(buffer, i + 1, n)
+            value = skip_blank(buffer, i + 1, n)
             i = skip_value(buffer, value, n) if value < n else -1
             if i < 0:
                 break
-            if which >= 0 and length[which, row] == 0:
-                at[which, row], length[which, row] = value, i - value
+            if index >= 0 and length[index, row] == 0:
+                at[index, row], length[index, row] = value, i - value
                 missing -= 1
-            i = blank(buffer, i, n)
-            i = blank(buffer, i + 1, n) if i < n and buffer[i] == COMMA else n
+            i = skip_blank(buffer, i, n)
+            i = skip_blank(buffer, i + 1, n) if i < n and buffer[i] == COMMA else n
     return at, length
 
 
 @jit
-def _which(buffer: Bytes, at: int, length: int, wanted: Bytes, ends: Array) -> int:
-    """Which of the keys this is; -1 if none."""
+def _key_index(buffer: Bytes, at: int, length: int, key_bytes: Bytes, key_ends: Array) -> int:
+    """Index of the requested key that these bytes are; -1 if none.
+
+    Requested keys are few, so comparing with each in turn is quicker than a hash of every key read.
+    """
     begin = 0
-    for k in range(len(ends)):
-        if ends[k] - begin == length:
+    for k in range(len(key_ends)):
+        if key_ends[k] - begin == length:
             i = 0
-            while i < length and buffer[at + i] == wanted[begin + i]:
+            while i < length and buffer[at + i] == key_bytes[begin + i]:
                 i += 1
             if i == length:
                 return k
-        begin = ends[k]
+        begin = key_ends[k]
     return -1

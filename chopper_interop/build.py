@@ -1,4 +1,4 @@
-"""Making traces: rows in any order in, a `Trace` in its order out."""
+"""Build traces: rows come in any order, `finish` sorts them into a `Trace`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop.columns import arrow, nest
-from chopper_interop.columns.members import is_any
+from chopper_interop.arrays import arrow, nest
+from chopper_interop.arrays.members import is_any
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.kinds import LaneKind
 from chopper_interop.schemas.meta import Meta
@@ -19,20 +19,31 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import TypeAlias
 
-    from chopper_interop.columns.types import Array
+    from chopper_interop.arrays.types import Array
 
     Column: TypeAlias = Array | pa.Array | pa.ChunkedArray | int | float | str
 
 NESTING = (LaneKind.THREAD, LaneKind.GPU_ANNOTATION)
-"""Lanes on which what lies within something was called from there."""
+"""Lanes on which a node inside another one in time was called from it."""
 
 
 @dataclass
 class TraceBuilder:
-    """Collects rows while a source is read; `finish` sorts them and makes the trace.
+    """Collect rows while a source is read; `finish` sorts them and builds the trace.
 
-    Rows of `nodes` may come in any order and many batches. Every method that adds nodes gives the
-    number of the first, and edges and counters refer to nodes by these numbers.
+    Rows of `nodes` may come in any order and in many batches. `nodes` returns the number of the
+    first node that it adds; edges and counters refer to nodes by these numbers.
+
+    >>> import numpy as np
+    >>> from chopper_interop.build import TraceBuilder
+    >>> from chopper_interop.schemas.kinds import Kind, LaneKind
+    >>> builder = TraceBuilder()
+    >>> thread = builder.lane(rank=0, kind=LaneKind.THREAD, number=1, name="main")
+    >>> builder.nodes(kind=int(Kind.CPU_OP), name="aten::mm", rank=0, lane=thread,
+    ...               ts=np.array([2_000, 1_000]), dur=500)
+    0
+    >>> builder.finish().array("ts")
+    array([   0, 1000])
     """
 
     meta: Meta = field(default_factory=Meta)
@@ -47,18 +58,18 @@ class TraceBuilder:
     _rows: int = 0
 
     def lane(self, rank: int, kind: LaneKind, number: int, name: str, device: int = -1) -> int:
-        """Row of a lane, made at its first mention; its first name stays."""
+        """Return the row of a lane, which the first call creates and names."""
         key = (int(rank), int(device), int(kind), int(number))
         return self._lanes.setdefault(key, (len(self._lanes), name))[0]
 
     def lanes(self) -> list[tuple[int, int, int, int]]:
-        """Rank, device, kind and number of each lane so far."""
+        """List rank, device, kind and number of each lane so far."""
         return list(self._lanes)
 
     def group(
         self, name: str, ranks: Iterable[int], description: str = "", backend: str = ""
     ) -> int:
-        """Row of a process group, made at its first mention."""
+        """Return the row of a process group, which the first call creates."""
         row = {
             "name": name,
             "description": description,
@@ -77,7 +88,7 @@ class TraceBuilder:
         device: int = -1,
         uncertainty_ns: int = 0,
     ) -> int:
-        """Row of a series, made at its first mention."""
+        """Return the row of a series, which the first call creates."""
         key = (int(rank), int(device), name, unit, source, int(uncertainty_ns))
         return self._series.setdefault(key, len(self._series))
 
@@ -94,7 +105,7 @@ class TraceBuilder:
         args: tuple[Array, Array] | None = None,
         **annotations: Column,
     ) -> int:
-        """Add nodes; the number of the first.
+        """Add nodes and return the number of the first.
 
         Parameters
         ----------
@@ -103,9 +114,9 @@ class TraceBuilder:
         ts
             Starts, nanoseconds on the clock of `meta`.
         args
-            Where each node's arguments begin in the text that `text` was given, and their lengths.
+            Offset of each node's arguments in the trace's text (see `text`), and their lengths.
         **annotations
-            Further columns, most often those of `hub.ANNOTATIONS`.
+            Further columns, usually of `hub.ANNOTATIONS`.
         """
         n = len(ts)
         values = {
@@ -128,13 +139,13 @@ class TraceBuilder:
         return first
 
     def text(self, buffer: Array) -> int:
-        """Add bytes that hold arguments of nodes; where they begin in the trace's text."""
+        """Add bytes that hold arguments of nodes and return their offset in the trace's text."""
         start = sum(len(b) for b in self._text)
         self._text.append(buffer)
         return start
 
     def edges(self, src: Array, dst: Array, kind: int) -> None:
-        """Add dependencies between nodes, by the numbers that `nodes` gave."""
+        """Add dependencies between nodes, by the numbers that `nodes` returned."""
         self._edges.append(_table("edges", {"src": src, "dst": dst, "kind": int(kind)}, len(src)))
 
     def samples(self, series: Column, ts: Array, value: Array) -> None:
@@ -144,13 +155,13 @@ class TraceBuilder:
         )
 
     def counters(self, node: Array, name: Column, value: Array) -> None:
-        """Add hardware counters of nodes, by the numbers that `nodes` gave."""
+        """Add hardware counters of nodes, by the numbers that `nodes` returned."""
         self._counters.append(
             _table("counters", {"node": node, "name": name, "value": value}, len(node))
         )
 
     def finish(self) -> Trace:
-        """The trace of all that was added."""
+        """Build the trace."""
         nodes = _concat("nodes", self._nodes)
         samples = _concat("samples", self._samples)
         lanes = self._lane_table()
@@ -166,7 +177,7 @@ class TraceBuilder:
             series=self._series_table(),
             samples=_minus(_sorted_samples(samples), origin),
             counters=arrow.take(
-                counters, np.argsort(arrow.numbers(counters["node"]), kind="stable")
+                counters, np.argsort(arrow.to_numpy(counters["node"]), kind="stable")
             ),
             groups=_group_table(groups),
             meta=replace(self.meta, origin_ns=origin),
@@ -198,14 +209,14 @@ def _group_table(groups: Sequence[dict[str, Any]]) -> pa.Table:
 
 
 def concat(traces: Sequence[Trace], meta: Meta) -> Trace:
-    """One trace of several: references renumbered, clocks' origins joined, nodes in order.
+    """Concatenate traces: renumber references, unify the clocks' origins, sort the nodes.
 
     Parameters
     ----------
     traces
         Traces whose clocks agree. Equal process groups (name and ranks) become one.
     meta
-        What is known of the whole; its origin is set here.
+        Metadata of the result; its origin is set here.
     """
     if len(traces) == 1:
         return replace(traces[0], meta=replace(meta, origin_ns=traces[0].meta.origin_ns))
@@ -232,19 +243,19 @@ def concat(traces: Sequence[Trace], meta: Meta) -> Trace:
 
 
 def reordered(tables: dict[str, pa.Table], meta: Meta, text: Text) -> Trace:
-    """A trace of tables with absolute times and nodes that may be out of order.
+    """Build a trace of tables with absolute times and nodes that may be out of order.
 
     Parameters
     ----------
     tables
         All tables of the hub; times count from 0 of the trace's clock.
     meta
-        What is known of it; its origin is set here.
+        Metadata; its origin is set here.
     text
-        What the nodes' arguments point into.
+        Text that the nodes' arguments point into.
     """
     nodes = tables["nodes"]
-    rank, ts, dur = (arrow.numbers(nodes[c]) for c in ("rank", "ts", "dur"))
+    rank, ts, dur = (arrow.to_numpy(nodes[c]) for c in ("rank", "ts", "dur"))
     origin = _origin(nodes, tables["samples"])
     order = nest.time_order(rank, ts, dur)
     if not np.array_equal(order, np.arange(len(order))):
@@ -272,7 +283,7 @@ def _table(name: str, columns: dict[str, Any], n: int) -> pa.Table:
 
 
 def _concat(name: str, tables: list[pa.Table]) -> pa.Table:
-    """Tables one after the other; columns that some lack are null there."""
+    """Concatenate tables; columns that some lack are null there."""
     if not tables:
         return empty(name)
     table = tables[0]
@@ -285,61 +296,61 @@ def _concat(name: str, tables: list[pa.Table]) -> pa.Table:
 
 
 def _origin(nodes: pa.Table, samples: pa.Table) -> int:
-    ts = arrow.numbers((nodes if nodes.num_rows else samples)["ts"])
+    ts = arrow.to_numpy((nodes if nodes.num_rows else samples)["ts"])
     return int(ts.min()) if ts.size else 0
 
 
 def _sorted_nodes(nodes: pa.Table, lanes: pa.Table) -> tuple[pa.Table, Array]:
-    """Nodes in order with their parents, and the new row of each old one."""
-    rank, ts, dur = (arrow.numbers(nodes[c]) for c in ("rank", "ts", "dur"))
+    """Sort nodes and find their parents; also return the new row of each old one."""
+    rank, ts, dur = (arrow.to_numpy(nodes[c]) for c in ("rank", "ts", "dur"))
     order = nest.time_order(rank, ts, dur)
     new_row = np.empty(len(order), np.int32)
     new_row[order] = np.arange(len(order), dtype=np.int32)
     nodes = arrow.take(nodes, order)
-    nests = is_any(arrow.numbers(lanes["kind"]), NESTING)
-    parent = nest.parents(arrow.numbers(nodes["lane"]), ts[order], dur[order], nests)
-    return arrow.replaced(nodes, "parent", parent), new_row
+    nests = is_any(arrow.to_numpy(lanes["kind"]), NESTING)
+    parent = nest.parents(arrow.to_numpy(nodes["lane"]), ts[order], dur[order], nests)
+    return arrow.replace_column(nodes, "parent", parent), new_row
 
 
 def _sorted_samples(samples: pa.Table) -> pa.Table:
-    order = np.lexsort((arrow.numbers(samples["ts"]), arrow.numbers(samples["series"])))
+    order = np.lexsort((arrow.to_numpy(samples["ts"]), arrow.to_numpy(samples["series"])))
     return arrow.take(samples, order)
 
 
 def _renumbered(table: pa.Table, references: Iterable[str], new_row: Array) -> pa.Table:
     for name in references:
-        old = arrow.numbers(table[name])
+        old = arrow.to_numpy(table[name])
         values = np.where(old >= 0, new_row[old], -1) if len(new_row) else old
-        table = arrow.replaced(table, name, values)
+        table = arrow.replace_column(table, name, values)
     return table
 
 
 def _shifted(table: pa.Table, by: dict[str, int]) -> pa.Table:
     for name in table.column_names:
         if by.get(name):
-            values = arrow.numbers(table[name])
-            table = arrow.replaced(table, name, np.where(values >= 0, values + by[name], -1))
+            values = arrow.to_numpy(table[name])
+            table = arrow.replace_column(table, name, np.where(values >= 0, values + by[name], -1))
     return table
 
 
 def _minus(table: pa.Table, origin: int) -> pa.Table:
-    return arrow.replaced(table, "ts", arrow.numbers(table["ts"]) - origin)
+    return arrow.replace_column(table, "ts", arrow.to_numpy(table["ts"]) - origin)
 
 
 def _joined_groups(traces: Sequence[Trace]) -> tuple[pa.Table, list[Array]]:
-    """Process groups of all traces, and for each trace the new row of each of its groups."""
+    """Merge the process groups of all traces; also return the new rows of each trace's groups."""
     rows: dict[tuple[str, tuple[int, ...]], int] = {}
     table: list[dict[str, Any]] = []
     mapping = []
     for trace in traces:
-        mine = []
+        new_rows = []
         for group in trace.groups.to_pylist():
             key = (group["name"], tuple(group["ranks"]))
             if key not in rows:
                 rows[key] = len(table)
                 table.append(group)
-            mine.append(rows[key])
-        mapping.append(np.array(mine, np.int32))
+            new_rows.append(rows[key])
+        mapping.append(np.array(new_rows, np.int32))
     return _group_table(table), mapping
 
 

@@ -1,23 +1,22 @@
 """The commands: ``chopper-convert``, ``chopper-analyze``, ``chopper-check``.
 
-Nothing heavy is imported before the arguments are understood, so that help comes at once.
+Nothing heavy is imported before the arguments are parsed, so that help appears at once.
 """
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from chopper_interop.commands import analyze as cli_analyze
-from chopper_interop.commands import common as cli_common
+from chopper_interop.commands import analyze, common
 from chopper_interop.commands.common import INTERRUPTED
 from chopper_interop.errors import UsageError
 from chopper_interop.issues import IssueLog
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 __all__ = [
     "INTERRUPTED", "analyze_command", "analyze_main", "check_command", "check_main",
@@ -26,117 +25,98 @@ __all__ = [
 
 
 def convert_command() -> NoReturn:
-    """The process of ``chopper-convert``."""
-    cli_common.leave(convert_main())
+    """Run ``chopper-convert`` as a process and exit."""
+    common.exit_now(convert_main())
 
 
 def analyze_command() -> NoReturn:
-    """The process of ``chopper-analyze``."""
-    cli_common.leave(analyze_main())
+    """Run ``chopper-analyze`` as a process and exit."""
+    common.exit_now(analyze_main())
 
 
 def check_command() -> NoReturn:
-    """The process of ``chopper-check``."""
-    cli_common.leave(check_main())
+    """Run ``chopper-check`` as a process and exit."""
+    common.exit_now(check_main())
 
 
 def convert_main(arguments: Sequence[str] | None = None) -> int:
-    """Run ``chopper-convert``; its exit status."""
-    return cli_common.guarded(_convert, _convert_parser(), arguments)
+    """Run ``chopper-convert`` and return its exit status."""
+    return common.run_command(_convert, _convert_parser(), arguments)
 
 
 def analyze_main(arguments: Sequence[str] | None = None) -> int:
-    """Run ``chopper-analyze``; its exit status."""
-    return cli_common.guarded(cli_analyze.run, cli_analyze.parser(), arguments)
+    """Run ``chopper-analyze`` and return its exit status."""
+    return common.run_command(analyze.run, analyze.build_parser(), arguments)
 
 
 def check_main(arguments: Sequence[str] | None = None) -> int:
-    """Run ``chopper-check``; its exit status."""
-    return cli_common.guarded(_check, _check_parser(), arguments)
+    """Run ``chopper-check`` and return its exit status."""
+    return common.run_command(_check, _check_parser(), arguments)
 
 
-def _convert(given: argparse.Namespace) -> int:
-    from chopper_interop import pipeline, sources
+def _convert(args: argparse.Namespace) -> int:
+    from chopper_interop import pipeline
     from chopper_interop.commands import console
 
-    options = cli_common.options(given.option)
-    if given.formats:
+    if args.formats:
         console.show_formats()
         return 0
-    if given.demo:
-        return _demo(given, options)
-    if not given.source or not given.output:
-        raise UsageError("say what to read and, with -o, what to write", hint="see --help")
-    outputs = [cli_common.output(text, given.to) for text in given.output]
-    writers = [pipeline.writer(path, name) for path, name in outputs]
-    paths = [path for path, _ in outputs]
-    inventory = sources.find([Path(p) for p in given.source], given.from_format)
-    functions = [w.writer for w in writers]
-    reading, writing = _split_options(options, inventory, functions)
-    pipeline.refuse_sources([p for s in inventory.sources for p in s.paths], paths)
-    console.show_inventory(inventory, quiet=given.quiet)
-    console.show_first_run(quiet=given.quiet)
-    with console.progress_shown(quiet=given.quiet):
-        name = given.job or pipeline.job_name(Path(given.source[0]))
-        trace = pipeline.read_inventory(
-            inventory, name, reading, given.map_device, given.clock_offset
-        )
-        pipeline.refuse_losses(trace.meta.issues, given.on_loss)
-        issues = IssueLog()
-        issues.extend(trace.meta.issues)
-        for path, writer in zip(paths, writers, strict=True):
-            chosen = cli_common.options_for(writer.writer, writing)
-            issues.extend(pipeline.write(trace, path, to_format=writer.name, **chosen))
-    console.show_taken(trace, issues, on_loss=given.on_loss, quiet=given.quiet)
-    if not given.quiet:
-        console.show_written(trace, paths)
-    pipeline.refuse_losses(issues, given.on_loss)
+    if args.demo:
+        return _demo(args, common.parse_options(args.option))
+    if not args.source or not args.output:
+        raise UsageError("name the input and, with -o, at least one output", hint="see --help")
+    conversion = pipeline.plan_conversion(
+        args.source,
+        [common.parse_output(text, args.to) for text in args.output],
+        from_format=args.from_format,
+        name=args.job,
+        options=common.parse_options(args.option),
+        map_device=args.map_device,
+        clock_offset=args.clock_offset,
+        on_loss=args.on_loss,
+    )
+    console.show_inventory(conversion.inventory, quiet=args.quiet)
+    console.show_first_run(quiet=args.quiet)
+    with console.show_progress(quiet=args.quiet):
+        trace, issues = conversion.run()
+    log = IssueLog()
+    log.extend(issues)
+    console.show_reading(trace, log, on_loss=args.on_loss, quiet=args.quiet)
+    if not args.quiet:
+        console.show_written(trace, conversion.targets)
+    pipeline.refuse_losses(log, args.on_loss)
     return 0
 
 
-def _split_options(
-    options: dict[str, str], inventory: Any, functions: list[Callable[..., Any]]
-) -> tuple[dict[str, str], dict[str, str]]:
-    """Options for readers and for the rest; one that nobody takes is refused."""
-    from chopper_interop import registry
-
-    readers = [s.converter.reader for s in inventory.sources]
-    for option in registry.unknown_options([*readers, *functions], options):
-        raise UsageError(f"-O {option}: neither the inputs nor the outputs have such an option")
-    not_read = registry.unknown_options(readers, options)
-    reading = {n: v for n, v in options.items() if n not in not_read}
-    return reading, options
-
-
-def _demo(given: argparse.Namespace, options: dict[str, str]) -> int:
+def _demo(args: argparse.Namespace, options: dict[str, str]) -> int:
     from chopper_interop import registry
     from chopper_interop.demo import make_demo
 
-    if given.source or given.output:
-        raise UsageError("--demo makes a sample and converts nothing")
+    if args.source or args.output:
+        raise UsageError("--demo writes a sample job and takes no input or output")
     for option in registry.unknown_options([make_demo], options):
-        raise UsageError(f"the sample has no option {option!r}")
-    made = make_demo(Path(given.demo), **registry.chosen_options(make_demo, options))
-    if not given.quiet:
+        raise UsageError(f"-O {option}: --demo has no such option")
+    folder = make_demo(Path(args.demo), **registry.chosen_options(make_demo, options))
+    if not args.quiet:
         print(
-            f"A sample job lies in {made}. Next:\n"
-            f"  chopper-convert {made} -o {made}/job.pftrace -o {made}/et/",
+            f"Wrote a sample job to {folder}. Next:\n"
+            f"  chopper-convert {folder} -o {folder}/job.pftrace -o {folder}/et/",
             file=sys.stderr,
         )
     return 0
 
 
-def _check(given: argparse.Namespace) -> int:
+def _check(args: argparse.Namespace) -> int:
     from chopper_interop.commands import console
-    from chopper_interop.converters import chakra_check
+    from chopper_interop.converters.chakra import check
 
-    findings = chakra_check.check(Path(given.prefix))
-    console.show_findings(findings, quiet=given.quiet)
+    findings = check.check(Path(args.prefix))
+    console.show_findings(findings, quiet=args.quiet)
     return 1 if any(finding.stops for finding in findings.found) else 0
 
 
 def _convert_parser() -> argparse.ArgumentParser:
-    parser = cli_common.parser(
+    parser = common.base_parser(
         "chopper-convert",
         "Join the profiles of a GPU training job and write them for other tools.",
         "examples:\n"
@@ -145,32 +125,23 @@ def _convert_parser() -> argparse.ArgumentParser:
         "  chopper-convert rank*.json.gz -o job.parquet   tables for your own analyses\n"
         "  chopper-convert --demo sample/                 a sample job to try it on\n",
     )
-    parser.add_argument("source", nargs="*", help="files and folders; all of them are one job")
-    parser.add_argument(
-        "-o",
-        "--output",
-        action="append",
-        default=[],
-        metavar="[FORMAT:]PATH",
-        help="file or folder to write; repeatable",
+    parser.add_argument("source", nargs="*", help="files and folders of one job")
+    common.add_conversion_options(
+        parser,
+        output="file or folder to write; repeatable",
+        option="an option of a reader or writer; repeatable",
     )
-    parser.add_argument("--from", dest="from_format", help="format of all sources")
-    parser.add_argument("--to", help="format of all outputs, over their endings")
-    parser.add_argument(
-        "-O", dest="option", action="append", default=[], help=cli_common.OPTION_HELP
-    )
-    parser.add_argument("--job", help="name of the job, by default that of the first source")
-    cli_common.add_reading(parser)
+    parser.add_argument("--job", help="name of the job (default: name of the first source)")
     parser.add_argument("--formats", action="store_true", help="list formats and their options")
     parser.add_argument("--demo", metavar="DIR", help="write a sample job's files into DIR")
     return parser
 
 
 def _check_parser() -> argparse.ArgumentParser:
-    parser = cli_common.parser(
+    parser = common.base_parser(
         "chopper-check",
-        "Tell whether a simulator will run these Chakra ETs to the end; exit status 0 if so.",
+        "Check that a simulator can run these Chakra ETs to the end (exit status 0 if so).",
         "example:\n  chopper-check et/job      checks et/job.0.et, et/job.1.et, …\n",
     )
-    parser.add_argument("prefix", help="path of the ETs without .RANK.et")
+    parser.add_argument("prefix", help="path of the ETs without the ending .RANK.et")
     return parser

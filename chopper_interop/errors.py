@@ -1,4 +1,4 @@
-"""Everything that can go wrong, one class and one exit status for each kind of fault.
+"""Errors: one class and one exit status for each kind.
 
 A message is one line: where (file, row or byte), what is wrong, what to do about it.
 """
@@ -12,18 +12,18 @@ if TYPE_CHECKING:
 
 
 class ChopperError(Exception):
-    """A fault that the user can act upon; the commands print it and exit with `exit_status`.
+    """An error that the user can act upon; the commands print it and exit with `exit_status`.
 
     Parameters
     ----------
     message
-        What is wrong.
+        The problem.
     path
         The file or folder concerned.
     at
-        The place in it: "row 12", "byte 4096".
+        Position in it: "row 12", "byte 4096".
     hint
-        What to do about it.
+        Remedy.
     """
 
     exit_status = 1
@@ -43,8 +43,8 @@ class ChopperError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        where = ", ".join(str(part) for part in (self.path, self.at) if part is not None)
-        line = f"{where}: {self.message}" if where else self.message
+        location = ", ".join(str(part) for part in (self.path, self.at) if part is not None)
+        line = f"{location}: {self.message}" if location else self.message
         return f"{line} ({self.hint})" if self.hint else line
 
 
@@ -55,7 +55,7 @@ class UsageError(ChopperError):
 
 
 class NoSuchDefinitionsError(UsageError):
-    """The tool whose definitions were asked for has none of what was asked, or not in such rows."""
+    """The tool of `compat` defines no such figures, or not for such rows."""
 
 
 class UnknownFormatError(ChopperError):

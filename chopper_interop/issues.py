@@ -1,6 +1,6 @@
-"""Faults as data: what a reader could not take over as it stood travels with the trace.
+"""Faults as data: what a reader could not take over unchanged is recorded with the trace.
 
-Each kind of fault is declared once, as a `Fault`, in the module that can raise it; what was met
+Each kind of fault is declared once, as a `Fault`, in the module that can raise it; its occurrence
 in a file is an `Issue`. Faults with ``events=True`` count input events that did not become a
 node of their own, so that for every source
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class Severity(str, Enum):
-    """How much a fault matters."""
+    """Severity of a fault."""
 
     INFO = "info"
-    """Nothing is lost: it was put elsewhere, or assumed and said so."""
+    """Nothing is lost: something was stored elsewhere, or assumed."""
     LOSS = "loss"
     """Something of the input is not in the trace."""
     ERROR = "error"
@@ -41,7 +41,7 @@ class Fault:
     meaning
         One sentence for the user.
     events
-        Whether its count is one of input events that did not become nodes.
+        True if its count is one of input events that did not become nodes.
     """
 
     code: str

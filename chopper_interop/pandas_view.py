@@ -1,4 +1,4 @@
-"""Tables of a trace as pandas, and queries on them."""
+"""View of a trace's tables as pandas, and queries on them."""
 
 from __future__ import annotations
 
@@ -19,71 +19,76 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pandas as pd
 
-    from chopper_interop.trace import Trace
+    from chopper_interop.tables import TraceTables
 
 _KINDS = {"nodes": Kind, "edges": EdgeKind, "lanes": LaneKind}
-_PLACES = ("args_at", "args_len")
-_WRONG = (NameError, SyntaxError, TypeError, ValueError, LookupError, AttributeError)
-"""What pandas raises for a query that makes no sense; its UndefinedVariableError is a NameError."""
+_BYTE_RANGES = ("args_at", "args_len")
+_QUERY_ERRORS = (NameError, SyntaxError, TypeError, ValueError, LookupError, AttributeError)
+"""Errors of pandas for a query that makes no sense; its UndefinedVariableError is a NameError."""
 _ASSIGNS = re.compile(r"(?<![=<>!])=(?!=)")
 
 
-def of(trace: Trace, table: str, columns: Iterable[str] | None = None) -> pd.DataFrame:
-    """See `Trace.to_pandas`."""
+def to_pandas(trace: TraceTables, table: str, columns: Iterable[str] | None = None) -> pd.DataFrame:
+    """Convert a table; see `Trace.to_pandas`."""
     data: pa.Table = getattr(trace, table)
     if columns is not None:
-        data = _chosen(data, table, [columns] if isinstance(columns, str) else list(columns))
+        data = _selected(data, table, [columns] if isinstance(columns, str) else list(columns))
     elif table == "nodes":
-        data = data.drop_columns(_PLACES)
+        data = data.drop_columns(_BYTE_RANGES)
     frame = data.to_pandas(split_blocks=True)
     if table in _KINDS and "kind" in frame:
         frame["kind"] = frame["kind"].map({int(k): k.name.lower() for k in _KINDS[table]})
     return frame
 
 
-def rows(trace: Trace, query: str) -> npt.NDArray[np.bool_]:
-    """Which nodes a query of `pandas.DataFrame.query` chooses.
+def query_mask(trace: TraceTables, query: str) -> npt.NDArray[np.bool_]:
+    """Mark the nodes that a query of `pandas.DataFrame.query` selects.
 
     Parameters
     ----------
     trace
         Any trace.
     query
-        On columns of ``trace.to_pandas()``, and on declared ones that it lacks.
+        Query on columns of ``trace.to_pandas()``; declared columns that the trace lacks are null.
+
+    Raises
+    ------
+    UsageError
+        The query cannot be evaluated, or gives no truth value for each node.
     """
-    known = _known(trace.nodes, "nodes")
-    named = [name for name in known if name in query and name not in _PLACES]
-    frame = of(trace, "nodes", named or ["kind"])
+    declared = _declared(trace.nodes, "nodes")
+    named = [name for name in declared if name in query and name not in _BYTE_RANGES]
+    frame = to_pandas(trace, "nodes", named or ["kind"])
     hint = "to compare, write ==" if _ASSIGNS.search(query) else None
     try:
-        found: Any = np.asarray(frame.eval(query))
-    except (*_WRONG, NotImplementedError) as error:
-        said = " ".join(str(error).split())
-        raise UsageError(f"the query {query!r} cannot be answered: {said}", hint=hint) from error
-    if found.dtype != np.bool_ or found.shape != (len(frame),):
+        mask: Any = np.asarray(frame.eval(query))
+    except (*_QUERY_ERRORS, NotImplementedError) as error:
+        reason = " ".join(str(error).split())
+        raise UsageError(f"the query {query!r} cannot be answered: {reason}", hint=hint) from error
+    if mask.dtype != np.bool_ or mask.shape != (len(frame),):
         raise UsageError(f"the query {query!r} does not say yes or no of each node", hint=hint)
-    return found
+    return mask
 
 
-def _chosen(data: pa.Table, table: str, columns: list[str]) -> pa.Table:
-    declared = _known(data, table)
-    made = []
+def _selected(data: pa.Table, table: str, columns: list[str]) -> pa.Table:
+    declared = _declared(data, table)
+    selected = []
     for name in columns:
         if name in data.column_names:
-            made.append(data[name])
+            selected.append(data[name])
         elif name in declared:
-            made.append(pa.nulls(data.num_rows, declared[name]))
+            selected.append(pa.nulls(data.num_rows, declared[name]))
         else:
             near = difflib.get_close_matches(str(name), declared, 3)
             raise UsageError(
                 f"{table} have no column {name!r}",
                 hint=f"{'near it' if near else 'there'} are {', '.join(near or declared)}",
             )
-    return pa.table(made, names=columns)
+    return pa.table(selected, names=columns)
 
 
-def _known(data: pa.Table, table: str) -> dict[str, pa.DataType]:
-    """Columns that a table has or could have, and their types."""
-    could = (*hub.TABLES[table], *(hub.ANNOTATIONS if table == "nodes" else ()))
-    has = zip(data.schema.names, data.schema.types, strict=True)
-    return {column.name: column.type for column in could} | dict(has)
+def _declared(data: pa.Table, table: str) -> dict[str, pa.DataType]:
+    """Types of the columns that a table has or could have, by name."""
+    columns = (*hub.TABLES[table], *(hub.ANNOTATIONS if table == "nodes" else ()))
+    present = zip(data.schema.names, data.schema.types, strict=True)
+    return {column.name: column.type for column in columns} | dict(present)

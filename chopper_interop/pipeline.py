@@ -1,28 +1,35 @@
-"""Reading and writing: the whole way from files to a job's trace and on to files."""
+"""From files to a job's trace and on to files: what the library and all commands go through.
+
+::
+
+    paths ─ sources.find ─▶ Inventory ─ converters ─▶ fragments ─ joining.job ─▶ one trace on one clock
+          ─ edges.inference ─▶ edges ─ annotate ─▶ annotations ─ converters ─▶ outputs
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from os import PathLike, cpu_count, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chopper_interop import annotate, progress, registry, sources
+from chopper_interop import progress, registry, sources
+from chopper_interop import run as runs
+from chopper_interop.annotate import stages
 from chopper_interop.build import TraceBuilder
 from chopper_interop.clocks import rules as clock_rules
-from chopper_interop.edges import dependencies
+from chopper_interop.edges import inference
 from chopper_interop.errors import LossError, UnknownFormatError, UsageError
-from chopper_interop.files import inputs
 from chopper_interop.gpus import devices
+from chopper_interop.io import inputs
 from chopper_interop.issues import Fault, Issue, IssueLog, Severity
 from chopper_interop.joining import job
 from chopper_interop.joining.fragment import Fragment
-from chopper_interop.runs import run as runs
-from chopper_interop.runs.run import Run
+from chopper_interop.run import Run
 from chopper_interop.schemas.meta import Meta
 
 if TYPE_CHECKING:
@@ -39,15 +46,16 @@ _LOSS_HANDLING = ("ignore", "warn", "error")
 UNREADABLE = Fault(
     "file-unreadable",
     Severity.LOSS,
-    "Files that are empty or damaged were skipped; nobody can tell what they held.",
+    "Files that are empty or damaged were skipped; what they held is unknown.",
 )
 OUTPUTS_LEFT_OUT = Fault(
     "outputs-left-out",
     Severity.INFO,
-    "Files that a conversion wrote were not read beside profiles; given by their own names, or as "
-    "the folder that was written, they are.",
+    "Files that a conversion wrote were not read together with profiles; named one by one, or as "
+    "the folder that was written, they are read.",
 )
-_MOST_RANK = 1 << 20
+_MAX_RANK = 1 << 20
+"""Highest rank accepted: ten times the largest training job known; beyond it is a mistyped number."""
 
 
 def read(
@@ -58,41 +66,50 @@ def read(
     clock_offset: Sequence[str] = (),
     **options: Any,
 ) -> Trace:
-    """Read everything that is given as one job.
+    """Read files and folders as one job.
 
     Parameters
     ----------
     *paths
-        Files and folders. What lies in folders and is of no known format is skipped.
+        Files and folders. Files in folders that are of no known format are skipped.
     from_format
-        Name of the format of all of them, instead of looking.
+        Name of the format of all files, instead of recognising each.
     name
-        What to call the job; by default after the first path.
+        Name of the job; by default that of the first path.
     map_device
-        Which GPU of a source is which device or rank of the trace, where sources do not tell:
-        ``[SOURCE:]NUMBER[-LAST]=DEVICE`` or ``…=rankR``, the source a format or a pattern of files.
+        Which GPU of a source is which device or rank of the trace, where the sources do not say:
+        ``[SOURCE:]NUMBER[-LAST]=DEVICE`` or ``…=rankR``, SOURCE a format or a pattern of files.
     clock_offset
-        What is added to the times of a source, or of a rank, to get those of the trace, over what
-        is found: ``[SOURCE:]SECONDS``, or with a unit ``ms``, ``us``, ``ns``; the source a format,
-        a pattern of files or ``rankN``. Without one it is all telemetry.
+        Time to add to a source's or a rank's times to get the trace's; overrides the alignment:
+        ``[SOURCE:]SECONDS``, or with a unit ``ms``, ``us``, ``ns``; SOURCE a format, a pattern of
+        files or ``rankN``. Without SOURCE it applies to all telemetry.
     **options
         Options of readers (see ``formats()``); each goes to the readers that take it.
 
     Returns
     -------
     Trace
-        Sources, and what was lost or assumed, are in its `meta`.
+        Its `meta` lists the sources and what was lost or assumed.
 
     Raises
     ------
     ChopperError
-        Of a class that says what kind of fault; nothing is half read in silence.
+        Of a subclass for each kind of fault; nothing is half read in silence.
+
+    Examples
+    --------
+    >>> import chopper_interop as ci
+    >>> from chopper_interop.testing.samples import tiny_trace
+    >>> issues = ci.write(tiny_trace(), "tiny.parquet")
+    >>> trace = ci.read("tiny.parquet")
+    >>> trace.meta.job, trace.ranks, trace.nodes.num_rows
+    ('tiny', [0], 5)
     """
-    given = [Path(p) for p in paths]
-    if not given:
-        raise UsageError("nothing was given to read")
-    inventory = sources.find(given, from_format)
-    return read_inventory(inventory, name or job_name(given[0]), options, map_device, clock_offset)
+    files = [Path(p) for p in paths]
+    if not files:
+        raise UsageError("there is nothing to read: name files or folders")
+    inventory = sources.find(files, from_format)
+    return read_inventory(inventory, name or job_name(files[0]), options, map_device, clock_offset)
 
 
 def read_inventory(
@@ -102,9 +119,9 @@ def read_inventory(
     map_device: Sequence[str] = (),
     clock_offset: Sequence[str] = (),
 ) -> Trace:
-    """Read the sources that were found, as one job."""
-    rules = [devices.rule(text) for text in map_device]
-    of_clocks = [clock_rules.rule(text) for text in clock_offset]
+    """Read the sources of an inventory as one job; parameters as of `read`."""
+    device_rules = [devices.parse_device_rule(text) for text in map_device]
+    offset_rules = [clock_rules.parse_clock_rule(text) for text in clock_offset]
     if Path(name).name != name or name in (".", ".."):
         raise UsageError(f"{name!r} can't be the name of a job: files are named after it")
     if not inventory.sources:
@@ -115,11 +132,11 @@ def read_inventory(
         raise UsageError(f"no reader of these sources takes an option {option!r}")
     progress.start(_TASK, sum(source.size for source in inventory.sources), "bytes")
     fragments = _read_all(inventory.sources, options)
-    trace = job.assemble(fragments, name, rules, of_clocks)
+    trace = job.assemble(fragments, name, device_rules, offset_rules)
     issues = IssueLog("job")
     issues.extend(trace.meta.issues)
-    trace = dependencies.complete(trace, issues)
-    trace = annotate.annotate(trace.with_meta(issues=tuple(issues)))
+    trace = inference.infer_edges(trace, issues)
+    trace = stages.annotate(trace.with_meta(issues=tuple(issues)))
     issues = IssueLog("job")
     issues.extend(trace.meta.issues)
     for path in inventory.unreadable:
@@ -131,7 +148,7 @@ def read_inventory(
 def write(
     trace: Trace, path: PathArg, *, to_format: str | None = None, **options: Any
 ) -> tuple[Issue, ...]:
-    """Write a trace.
+    """Write a trace to one output.
 
     Parameters
     ----------
@@ -148,23 +165,167 @@ def write(
     -------
     tuple of Issue
         What was lost or changed by writing it in this format.
+
+    Examples
+    --------
+    >>> import chopper_interop as ci
+    >>> from chopper_interop.testing.samples import tiny_trace
+    >>> ci.write(tiny_trace(), "tiny.parquet")  # holds everything: nothing is lost
+    ()
     """
-    converter = writer(path, to_format)
-    function = converter.writer
-    refuse_sources([Path(s.path) for s in trace.meta.sources], [path])
+    target = write_target(path, to_format)
+    function = target.converter.writer
+    refuse_overwriting([Path(s.path) for s in trace.meta.sources], [path])
     for option in registry.unknown_options([function], options):
-        raise UsageError(f"writing {converter.name} takes no option {option!r}")
+        raise UsageError(f"writing {target.converter.name} takes no option {option!r}")
     issues = function(trace, Path(path), **registry.chosen_options(function, options))
     return tuple(issues or ())
 
 
-def convert(
+@dataclass(frozen=True)
+class WriteTarget:
+    """An output: its path and the converter that writes it."""
+
+    path: PathArg
+    converter: Converter
+
+
+def write_target(path: PathArg, to_format: str | None = None) -> WriteTarget:
+    """Resolve the converter that writes a path, by its ending or by the name of the format."""
+    if to_format is None:
+        folder = "/" if Path(path).is_dir() else ""
+        return WriteTarget(path, registry.writer_for(fspath(path) + folder))
+    converter = registry.converter(to_format)
+    _ = converter.writer  # raises before anything is read
+    return WriteTarget(path, converter)
+
+
+def write_all(
+    trace: Trace, targets: Iterable[WriteTarget], options: dict[str, Any]
+) -> tuple[Issue, ...]:
+    """Write a trace to each target with the options that its writer takes.
+
+    Returns
+    -------
+    tuple of Issue
+        What was lost or changed by writing, of all targets.
+    """
+    issues: list[Issue] = []
+    for target in targets:
+        takes = registry.options(target.converter.writer)
+        chosen = {name: value for name, value in options.items() if name in takes}
+        issues += write(trace, target.path, to_format=target.converter.name, **chosen)
+    return tuple(issues)
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """A conversion whose inputs were found and whose options were checked, before anything is read.
+
+    Parameters
+    ----------
+    inventory
+        Sources to read.
+    targets
+        Outputs to write.
+    name
+        Name of the job.
+    reading, writing
+        Options of readers and of writers.
+    map_device, clock_offset
+        As of `read`.
+    on_loss
+        "error" to raise `LossError` if something was lost, "warn" and "ignore" to go on.
+    """
+
+    inventory: Inventory
+    targets: tuple[WriteTarget, ...]
+    name: str
+    reading: dict[str, Any] = field(default_factory=dict)
+    writing: dict[str, Any] = field(default_factory=dict)
+    map_device: Sequence[str] = ()
+    clock_offset: Sequence[str] = ()
+    on_loss: str = "warn"
+
+    def run(self) -> tuple[Trace, tuple[Issue, ...]]:
+        """Read once and write every target.
+
+        Returns
+        -------
+        trace, issues
+            The trace, and what was lost or assumed in reading and writing. Losses in writing are
+            for the caller to refuse, after showing them.
+
+        Raises
+        ------
+        LossError
+            Something was lost in reading and `on_loss` is "error"; nothing was written.
+        """
+        trace = read_inventory(
+            self.inventory, self.name, self.reading, self.map_device, self.clock_offset
+        )
+        refuse_losses(trace.meta.issues, self.on_loss)
+        return trace, (*trace.meta.issues, *write_all(trace, self.targets, self.writing))
+
+
+def plan_conversion(  # noqa: PLR0913 # options
+    inputs_: Sequence[PathArg],
+    targets: Iterable[WriteTarget],
+    *,
+    from_format: str | None = None,
+    name: str | None = None,
+    options: dict[str, Any] | None = None,
+    map_device: Sequence[str] = (),
+    clock_offset: Sequence[str] = (),
+    on_loss: str = "warn",
+) -> Conversion:
+    """Find the inputs of a conversion and check its options; parameters as of `convert`.
+
+    Raises
+    ------
+    UsageError
+        An option that no reader and no writer takes, an unknown `on_loss`, or an output that is
+        an input.
+    """
+    if on_loss not in _LOSS_HANDLING:
+        raise UsageError(f"on_loss={on_loss}: there are {', '.join(_LOSS_HANDLING)}")
+    options = options or {}
+    targets = tuple(targets)
+    inventory = sources.find([Path(path) for path in inputs_], from_format)
+    readers = [source.converter.reader for source in inventory.sources]
+    writers = [target.converter.writer for target in targets]
+    for option in registry.unknown_options([*readers, *writers], options):
+        raise UsageError(f"-O {option}: neither the inputs nor the outputs have such an option")
+    not_read = registry.unknown_options(readers, options)
+    refuse_overwriting(
+        [path for source in inventory.sources for path in source.paths],
+        [target.path for target in targets],
+    )
+    return Conversion(
+        inventory=inventory,
+        targets=targets,
+        name=name or job_name(Path(inputs_[0])),
+        reading={n: value for n, value in options.items() if n not in not_read},
+        writing=options,
+        map_device=map_device,
+        clock_offset=clock_offset,
+        on_loss=on_loss,
+    )
+
+
+def convert(  # noqa: PLR0913 # options
     inputs_: PathArg | Sequence[PathArg],
     outputs: PathArg | Sequence[PathArg],
     *,
+    from_format: str | None = None,
+    to_format: str | None = None,
+    name: str | None = None,
+    map_device: Sequence[str] = (),
+    clock_offset: Sequence[str] = (),
     on_loss: str = "warn",
+    **options: Any,
 ) -> Trace:
-    """Read once, write as often as there are outputs.
+    """Read files and folders once as one job and write every output.
 
     Parameters
     ----------
@@ -172,26 +333,45 @@ def convert(
         Files and folders of one job.
     outputs
         Files and folders to write.
+    to_format
+        Name of the format of all outputs, over their endings.
     on_loss
         "error" to raise `LossError` if something was lost: before anything is written, or, if a
-        format has no place for it, behind.
+        format has no place for it, afterwards.
+    from_format, name, map_device, clock_offset
+        As of `read`.
+    **options
+        Options of readers and writers; each goes to those that take it.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> import chopper_interop as ci
+    >>> from chopper_interop.testing.samples import tiny_trace
+    >>> issues = ci.write(tiny_trace(), "tiny.parquet")
+    >>> trace = ci.convert("tiny.parquet", ["tiny.pftrace", "et/"])
+    >>> sorted(path.name for path in Path("et").iterdir())
+    ['tiny.0.et', 'tiny.comm_groups.json']
     """
-    targets = [outputs] if isinstance(outputs, str | PathLike) else list(outputs)
-    given = [inputs_] if isinstance(inputs_, str | PathLike) else list(inputs_)
-    if on_loss not in _LOSS_HANDLING:
-        raise UsageError(f"on_loss={on_loss}: there are {', '.join(_LOSS_HANDLING)}")
-    for target in targets:
-        writer(target, None)
-    refuse_sources([Path(path) for path in given], targets)
-    trace = read(*given)
-    refuse_losses(trace.meta.issues, on_loss)
-    issues = [issue for target in targets for issue in write(trace, target)]
+    paths = [outputs] if isinstance(outputs, str | PathLike) else list(outputs)
+    files = [inputs_] if isinstance(inputs_, str | PathLike) else list(inputs_)
+    conversion = plan_conversion(
+        files,
+        [write_target(path, to_format) for path in paths],
+        from_format=from_format,
+        name=name,
+        options=options,
+        map_device=map_device,
+        clock_offset=clock_offset,
+        on_loss=on_loss,
+    )
+    trace, issues = conversion.run()
     refuse_losses(issues, on_loss)
     return trace
 
 
 def analyze(trace: Trace, analysis: str, **options: Any) -> Any:
-    """Ask a question of a trace.
+    """Run an analysis on a trace.
 
     Parameters
     ----------
@@ -200,8 +380,19 @@ def analyze(trace: Trace, analysis: str, **options: Any) -> Any:
     analysis
         Name of the analysis (see ``analyses()``).
     **options
-        Its options. Where it compares several runs, `against` may have paths of files and folders,
-        each of which is a run; one that does not exist is refused before anything is read.
+        Its options. Where it compares several runs, `against` may hold paths of files and folders,
+        each of which is a run; a path that does not exist is refused before anything is read.
+
+    Examples
+    --------
+    >>> import chopper_interop as ci
+    >>> from chopper_interop.testing.samples import tiny_trace
+    >>> result = ci.analyze(tiny_trace(), "temporal")
+    >>> result.to_pandas()[["rank", "busy_ns", "idle_ns"]]
+       rank  busy_ns  idle_ns
+    0     0     7500      500
+    >>> result.summary["busy_ns"]
+    7500
     """
     function = registry.analysis(analysis)
     for option in registry.unknown_options([function], options):
@@ -211,45 +402,33 @@ def analyze(trace: Trace, analysis: str, **options: Any) -> Any:
     return function(trace, **registry.chosen_options(function, options))
 
 
-def nothing_of(name: str, error: ChopperError) -> Trace:
-    """The trace of a job of which nothing could be read, which says why."""
+def empty_trace(name: str, error: ChopperError) -> Trace:
+    """Trace without nodes for a job that could not be read, with the reason as an issue."""
     issues = IssueLog("job")
     issues.add(UNREADABLE, 1, str(error))
     return _printable(TraceBuilder(Meta(job=name)).finish().with_meta(issues=tuple(issues)))
 
 
-def _runs(given: Any) -> tuple[Run, ...]:
-    """Runs of traces and of paths, which are read when it is their turn."""
-    several = [given] if isinstance(given, str | PathLike) or given is None else given
-    if not isinstance(several, list | tuple):
-        return runs.of(given)
-    for one in several:
-        if isinstance(one, str | PathLike) and not Path(one).exists():
-            raise UsageError("there is no such file or folder to compare with", path=one)
-    return tuple(
-        run
-        for one in several
-        for run in (
-            (Run(job_name(Path(one)), partial(read, one), fspath(one)),)
-            if isinstance(one, str | PathLike)
-            else runs.of(one)
-        )
-    )
+def _runs(against: Any) -> tuple[Run, ...]:
+    """Make runs of traces and of paths; a path is read when the analysis comes to it."""
+    items = [against] if isinstance(against, str | PathLike) or against is None else against
+    if not isinstance(items, list | tuple):
+        return runs.of(against)
+    for item in items:
+        if isinstance(item, str | PathLike) and not Path(item).exists():
+            raise UsageError("there is no such file or folder to compare with", path=item)
+    return tuple(run for item in items for run in _runs_of_item(item))
 
 
-def writer(path: PathArg, to_format: str | None) -> Converter:
-    """The converter that writes to this path."""
-    if to_format is None:
-        folder = "/" if Path(path).is_dir() else ""
-        return registry.writer_for(fspath(path) + folder)
-    found = registry.converter(to_format)
-    _ = found.writer  # refused before anything is read
-    return found
+def _runs_of_item(item: Any) -> tuple[Run, ...]:
+    if isinstance(item, str | PathLike):
+        return (Run(job_name(Path(item)), partial(read, item), fspath(item)),)
+    return runs.of(item)
 
 
-def refuse_sources(given: Iterable[Path], written: Iterable[PathArg]) -> None:
-    """Raise `UsageError` if something to be written is a file that is read."""
-    files = {path.resolve() for path in given if path.is_file()}
+def refuse_overwriting(read_: Iterable[Path], written: Iterable[PathArg]) -> None:
+    """Raise `UsageError` if a file to be written is one that is read."""
+    files = {path.resolve() for path in read_ if path.is_file()}
     for path in map(Path, written):
         if path.resolve() in files:
             raise UsageError("it would be overwritten by what is made of it", path=path)
@@ -257,43 +436,43 @@ def refuse_sources(given: Iterable[Path], written: Iterable[PathArg]) -> None:
 
 def refuse_losses(issues: Iterable[Issue], on_loss: str) -> None:
     """Raise `LossError` if `on_loss` is "error" and something was lost."""
-    told = lost(issues)
-    if on_loss == "error" and told:
-        raise LossError(told, hint="--on-loss warn writes all the same")
+    losses = loss_summary(issues)
+    if on_loss == "error" and losses:
+        raise LossError(losses, hint="--on-loss warn writes all the same")
 
 
-def lost(issues: Iterable[Issue]) -> str:
-    """What was lost, in a line; nothing if nothing was."""
+def loss_summary(issues: Iterable[Issue]) -> str:
+    """Summarise losses in one line; empty if nothing was lost."""
     counts: Counter[str] = Counter()
     for issue in issues:
         if issue.severity is not Severity.INFO:
             counts[issue.code] += issue.count
-    told = "; ".join(f"{count} {code}" for code, count in counts.items())
-    return f"something was lost: {told}" if told else ""
+    summary = "; ".join(f"{count} {code}" for code, count in counts.items())
+    return f"something was lost: {summary}" if summary else ""
 
 
 def _printable(trace: Trace) -> Trace:
-    """The trace with paths that can be written: bytes of names that are no UTF-8 spelled out."""
+    """Escape bytes in paths and names that are no UTF-8, so that every format can hold them."""
     meta = trace.meta
     return trace.with_meta(
-        job=_spelled(meta.job),
-        sources=tuple(replace(s, path=_spelled(s.path)) for s in meta.sources),
-        device_matches=tuple(replace(m, source=_spelled(m.source)) for m in meta.device_matches),
-        clocks=tuple(replace(c, of=_spelled(c.of), reason=_spelled(c.reason)) for c in meta.clocks),
+        job=_escaped(meta.job),
+        sources=tuple(replace(s, path=_escaped(s.path)) for s in meta.sources),
+        device_matches=tuple(replace(m, source=_escaped(m.source)) for m in meta.device_matches),
+        clocks=tuple(replace(c, of=_escaped(c.of), reason=_escaped(c.reason)) for c in meta.clocks),
         issues=tuple(
-            replace(i, source=_spelled(i.source), example=_spelled(i.example)) for i in meta.issues
+            replace(i, source=_escaped(i.source), example=_escaped(i.example)) for i in meta.issues
         ),
     )
 
 
-def _spelled(text: str) -> str:
+def _escaped(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def _read_all(found: Iterable[SourceFiles], options: dict[str, Any]) -> list[Fragment]:
-    """Traces of all sources: threads, as the loops over events run without Python's lock."""
+def _read_all(files: Iterable[SourceFiles], options: dict[str, Any]) -> list[Fragment]:
+    """Read all sources, in threads: the loops over events run without Python's lock."""
     with ThreadPoolExecutor(max_workers=cpu_count()) as pool:
-        futures = [pool.submit(copy_context().run, _read_one, s, options) for s in found]
+        futures = [pool.submit(copy_context().run, _read_one, s, options) for s in files]
         return [future.result() for future in futures]
 
 
@@ -302,19 +481,19 @@ def _read_one(source: SourceFiles, options: dict[str, Any]) -> Fragment:
     chosen = registry.chosen_options(function, options)
     _refuse_rank(chosen.get("rank"))
     trace = function(list(source.paths), **chosen)
-    about = trace.meta.sources
-    if len(source.paths) == 1 and len(about) == 1:  # a trace read back tells of files long gone
-        about = (replace(about[0], sha256=inputs.sha256(source.paths[0])),)
+    recorded = trace.meta.sources
+    if len(source.paths) == 1 and len(recorded) == 1:  # a trace read back names files long gone
+        recorded = (replace(recorded[0], sha256=inputs.sha256(source.paths[0])),)
     progress.advance(_TASK, source.size)
-    return Fragment(source, trace.with_meta(sources=about))
+    return Fragment(source, trace.with_meta(sources=recorded))
 
 
 def _refuse_rank(rank: Any) -> None:
     """Raise `UsageError` for a number that cannot be a rank, whatever reader it is for."""
-    if isinstance(rank, int) and not 0 <= rank <= _MOST_RANK:
-        raise UsageError(f"option rank={rank}: a rank is a number from 0 to {_MOST_RANK}")
+    if isinstance(rank, int) and not 0 <= rank <= _MAX_RANK:
+        raise UsageError(f"option rank={rank}: a rank is a number from 0 to {_MAX_RANK}")
 
 
 def job_name(path: Path) -> str:
-    """What to call the job of a file or folder: its name without endings."""
+    """Name the job of a file or folder: its name without endings."""
     return inputs.plain_name(path.resolve()) or "job"

@@ -1,7 +1,7 @@
-"""How far a long task has come, for whoever wants to show it.
+"""Progress of long tasks.
 
-Readers and writers say what they have done by `advance`; who shows it, if anybody, sets a
-`Reporter` with `reporting`. Without one nothing happens.
+Readers and writers report by `start` and `advance`; a `Reporter` that is set with `reporting` shows
+it. Without one nothing happens.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ class Reporter(Protocol):
     """Shows progress."""
 
     def start(self, task: str, total: int, unit: str) -> None:
-        """Begin a task of so many bytes, events, …"""
+        """Begin a task of `total` bytes, events, …"""
 
     def advance(self, task: str, amount: int) -> None:
-        """Note that so much more of it is done."""
+        """Add to what is done of a task."""
 
 
 _reporter: ContextVar[Reporter | None] = ContextVar("reporter", default=None)
 
 
 def start(task: str, total: int, unit: str) -> None:
-    """Begin a task of so many bytes, events, …"""
+    """Begin a task of `total` bytes, events, …"""
     reporter = _reporter.get()
     if reporter is not None:
         reporter.start(task, total, unit)
 
 
 def advance(task: str, amount: int) -> None:
-    """Note that so much more of a task is done."""
+    """Add to what is done of a task."""
     reporter = _reporter.get()
     if reporter is not None:
         reporter.advance(task, amount)
@@ -43,7 +43,7 @@ def advance(task: str, amount: int) -> None:
 
 @contextmanager
 def reporting(reporter: Reporter) -> Iterator[None]:
-    """Show the progress of what is done inside."""
+    """Send the progress of the block to a reporter."""
     token = _reporter.set(reporter)
     try:
         yield

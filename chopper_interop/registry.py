@@ -1,9 +1,9 @@
-"""What converters and analyses there are: entry points, for our own as for anybody's.
+"""Registry of converters and analyses: entry points, the same for built-in ones and plug-ins.
 
 A package adds a format by an entry point in the group ``chopper_interop.converters`` that names
 a `Converter`, and an analysis by one in ``chopper_interop.analyses`` that names a function
-``(trace, *, options) -> result``. One that fails to load does not hinder the others: it is
-listed as broken, and says why when it is asked for.
+``(trace, *, options) -> result``. One that fails to load does not affect the others: it is
+listed as broken, and asking for it raises an error with the reason.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import inspect
 import re
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any
 
@@ -33,36 +34,37 @@ class Converter:
     Parameters
     ----------
     name
-        Its name for ``--from`` and ``--to``.
+        Name for ``--from`` and ``--to``.
     description
-        A line for people: what it is and who writes it.
+        One human-readable line: the format and the tool that writes it.
     versions
-        The versions that it is known to read or write.
+        Versions that it is known to read or write.
     suffixes
         Endings of file names that choose it as output; "/" for folders without another ending.
     sniff
-        Whether a file that begins with these bytes (unpacked, at most `inputs.HEAD`) is of this
-        format. Must be quick and never raise.
+        ``(head) -> bool``: True if a file that begins with these bytes (unpacked, at most
+        `inputs.HEAD`) is of this format. Must be quick, import no reader and never raise.
     confirms
-        ``(path, head) -> bool``: whether a file is of this format, for formats that first bytes
-        do not always tell, such as databases. It is asked of files that `sniff` takes and of
-        those that no converter's takes. It may look anywhere in the file and at what belongs to
-        it, has the last word, and must not raise nor leave anything behind.
+        ``(path, head) -> bool``: True if a file is of this format, for formats that first bytes do
+        not always identify, such as databases. Called for files that `sniff` accepts and for those
+        that no converter's accepts. It may read anywhere in the file and files next to it, decides
+        finally, and must neither raise nor leave anything behind.
     group
-        Puts files that belong together into one source each; by default each file is one. It
-        may add files that lie there and cannot be told by their first bytes.
+        Groups files that belong together into sources; by default each file is one. It may add
+        files next to them that first bytes do not identify.
     read
-        ``(paths, *, options) -> Trace``: reads one source.
+        ``(paths, *, options) -> Trace``: reads one source; the function, or ``"module:function"``,
+        which is imported when it is first used.
     write
-        ``(trace, path, *, options) -> IssueLog | None``: writes, and says what was lost by it.
+        ``(trace, path, *, options) -> IssueLog | None``: writes, and returns what was lost; as `read`.
     folder
-        Whether `write` makes a folder.
+        True if `write` makes a folder.
     derived
-        Whether files of this format are made from profiles rather than recorded.
+        True if files of this format are made from profiles rather than recorded.
     not_read_because
-        For a format that is recognised and not read: why.
+        Reason, for a format that is recognised and not read.
     carries
-        What is taken over, for the table of formats.
+        Contents that are read or written, for the table of formats.
     """
 
     name: str
@@ -72,8 +74,8 @@ class Converter:
     sniff: Callable[[bytes], bool] | None = None
     confirms: Callable[[Path, bytes], bool] | None = None
     group: Callable[[list[Path]], list[list[Path]]] | None = None
-    read: Callable[..., Any] | None = None
-    write: Callable[..., Any] | None = None
+    read: Callable[..., Any] | str | None = None
+    write: Callable[..., Any] | str | None = None
     folder: bool = False
     derived: bool = False
     not_read_because: str = "it holds nothing for a trace"
@@ -84,14 +86,23 @@ class Converter:
         """`read`; raises `UnknownFormatError` where there is none."""
         if self.read is None:
             raise UnknownFormatError(f"format {self.name!r} can be written but not read")
-        return self.read
+        return _function(self.read)
 
     @property
     def writer(self) -> Callable[..., Any]:
         """`write`; raises `UnknownFormatError` where there is none."""
         if self.write is None:
             raise UnknownFormatError(f"format {self.name!r} can be read but not written")
-        return self.write
+        return _function(self.write)
+
+
+def _function(reference: Callable[..., Any] | str) -> Callable[..., Any]:
+    """Import a function that is given as ``"module:function"``."""
+    if callable(reference):
+        return reference
+    module, _, name = reference.partition(":")
+    loaded: Callable[..., Any] = getattr(import_module(module), name)
+    return loaded
 
 
 @dataclass(frozen=True)
@@ -103,20 +114,20 @@ class Broken:
 
 
 _PARAMETER = re.compile(r"^(\w+(?:, \w+)*)\n((?:    .*\n)+)", re.MULTILINE)
-"""Parameters that are told together, and their text in a docstring's list."""
+"""Parameters that a docstring lists together, and their text."""
 
 
 @cache
 def converters() -> dict[str, Converter | Broken]:
     """All converters by name, in order of name."""
-    found: dict[str, Converter | Broken] = {}
+    loaded: dict[str, Converter | Broken] = {}
     for point in _points(CONVERTERS):
-        loaded = _load(point)
-        if isinstance(loaded, Broken | Converter):
-            found[point.name] = loaded
+        target = _load(point)
+        if isinstance(target, Broken | Converter):
+            loaded[point.name] = target
         else:
-            found[point.name] = Broken(point.name, f"{point.value} is no Converter")
-    return found
+            loaded[point.name] = Broken(point.name, f"{point.value} is no Converter")
+    return loaded
 
 
 @cache
@@ -126,11 +137,20 @@ def analyses() -> dict[str, Callable[..., Any] | Broken]:
 
 
 def formats() -> dict[str, Converter]:
-    """Formats that can be read or written, by name; plug-ins that do not load are left out."""
+    """Formats that can be read or written, by name; plug-ins that do not load are left out.
+
+    Examples
+    --------
+    >>> import chopper_interop as ci
+    >>> ci.formats()["kineto"].description
+    'PyTorch profiler trace (Kineto JSON)'
+    >>> ci.formats()["perfetto"].suffixes[:2]
+    ('.pftrace', '.pftrace.gz')
+    """
     return {
-        name: found
-        for name, found in converters().items()
-        if isinstance(found, Converter) and (found.read or found.write)
+        name: item
+        for name, item in converters().items()
+        if isinstance(item, Converter) and (item.read or item.write)
     }
 
 
@@ -168,39 +188,39 @@ def writer_for(path: str) -> Converter:
 
 
 def sniffed(head: bytes, path: Path | None = None) -> list[Converter]:
-    """Converters that recognise a file by its first bytes, and by more of it where they ask.
+    """Return the converters that recognise a file by its first bytes and, if they confirm, by the file.
 
     Parameters
     ----------
     head
         Its first bytes, unpacked.
     path
-        The file; without it, the first bytes alone tell.
+        The file; without it, only `sniff` decides.
 
     Raises
     ------
     UnknownFormatError
-        A converter fails at it, which none may.
+        A converter raises, which none may.
     """
     known = [c for c in converters().values() if isinstance(c, Converter)]
-    found = [c for c in known if c.sniff and _says(c, c.sniff, head)]
+    candidates = [c for c in known if c.sniff and _accepts(c, c.sniff, head)]
     if path is None:
-        return found
+        return candidates
     return [
         c
-        for c in found or known
-        if (_says(c, c.confirms, path, head) if c.confirms else c in found)
+        for c in candidates or known
+        if (_accepts(c, c.confirms, path, head) if c.confirms else c in candidates)
     ]
 
 
-def _says(found: Converter, function: Callable[..., bool], *about: Any) -> bool:
+def _accepts(converter: Converter, function: Callable[..., bool], *arguments: Any) -> bool:
     try:
-        return bool(function(*about))
+        return bool(function(*arguments))
     except Exception as error:
-        told = f"{type(error).__name__}: {error}"
+        reason = f"{type(error).__name__}: {error}"
         raise UnknownFormatError(
-            f"the converter {found.name!r} fails when it looks at a file: {told}",
-            hint="remove the package that brings it, or say --from",
+            f"the converter {converter.name!r} fails when it looks at a file: {reason}",
+            hint="remove the package that brings it, or name the format with --from",
         ) from error
 
 
@@ -211,34 +231,34 @@ def options(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 
 
 def takes_runs(function: Callable[..., Any]) -> bool:
-    """Whether an analysis compares any number of runs (``against: Runs | None``), not two jobs."""
+    """True if an analysis compares any number of runs (``against: Runs | None``), not two jobs."""
     declared = options(function).get("against")
-    stated = "" if declared is None else str(declared.annotation)
-    return "Runs" in re.findall(r"\w+", stated)
+    annotation = "" if declared is None else str(declared.annotation)
+    return "Runs" in re.findall(r"\w+", annotation)
 
 
 def option_texts(function: Callable[..., Any]) -> dict[str, str]:
-    """``name=default`` of each option of a function, and what its docstring says of it."""
-    found = _PARAMETER.findall((inspect.getdoc(function) or "") + "\n")
-    told = {name: text for names, text in found for name in names.split(", ")}
+    """``name=default`` of each option of a function, with its text in the docstring."""
+    sections = _PARAMETER.findall((inspect.getdoc(function) or "") + "\n")
+    texts = {name: text for names, text in sections for name in names.split(", ")}
     return {
         f"{name}={'…' if parameter.default is None else parameter.default}": " ".join(
-            told.get(name, "").replace("``", "").split()
+            texts.get(name, "").replace("``", "").split()
         )
         for name, parameter in options(function).items()
     }
 
 
-def chosen_options(function: Callable[..., Any], given: dict[str, Any]) -> dict[str, Any]:
-    """Those of the given options that `function` takes, texts made what it declares."""
+def chosen_options(function: Callable[..., Any], values: dict[str, Any]) -> dict[str, Any]:
+    """Select the options that `function` takes, texts converted to the declared types."""
     known = options(function)
-    return {n: _typed(n, v, known[n]) for n, v in given.items() if n in known}
+    return {n: _typed(n, v, known[n]) for n, v in values.items() if n in known}
 
 
-def unknown_options(functions: Iterable[Callable[..., Any]], given: Iterable[str]) -> list[str]:
-    """Those of the given option names that none of the functions takes."""
+def unknown_options(functions: Iterable[Callable[..., Any]], names: Iterable[str]) -> list[str]:
+    """Select the option names that none of the functions takes."""
     known = set().union(*(options(f) for f in functions))
-    return [name for name in given if name not in known]
+    return [name for name in names if name not in known]
 
 
 def _typed(name: str, value: Any, parameter: inspect.Parameter) -> Any:
@@ -246,8 +266,8 @@ def _typed(name: str, value: Any, parameter: inspect.Parameter) -> Any:
         return value
     kind = type(parameter.default)
     if parameter.default is None:
-        stated = str(parameter.annotation).split("|", 1)[0].strip()
-        kind = {"int": int, "float": float, "bool": bool}.get(stated, str)
+        annotation = str(parameter.annotation).split("|", 1)[0].strip()
+        kind = {"int": int, "float": float, "bool": bool}.get(annotation, str)
     if kind is str:
         return value
     if kind is bool:
@@ -258,8 +278,8 @@ def _typed(name: str, value: Any, parameter: inspect.Parameter) -> Any:
     try:
         return kind(value)
     except ValueError as error:
-        what = {int: "a whole number, in digits"}.get(kind, f"a {kind.__name__}")
-        raise UsageError(f"option {name}={value}: it must be {what}") from error
+        expected = {int: "a whole number, in digits"}.get(kind, f"a {kind.__name__}")
+        raise UsageError(f"option {name}={value}: it must be {expected}") from error
 
 
 def _points(group: str) -> list[EntryPoint]:
@@ -269,16 +289,16 @@ def _points(group: str) -> list[EntryPoint]:
 def _load(point: EntryPoint) -> Any:
     try:
         return point.load()
-    except Exception as error:  # noqa: BLE001 # others' code may raise anything; it is reported
+    except Exception as error:  # noqa: BLE001 # plug-ins may raise anything; it is reported
         return Broken(point.name, f"{type(error).__name__}: {error}")
 
 
 def _named(name: str, known: dict[str, Any], what: str) -> Any:
-    found = known.get(name)
-    if isinstance(found, Broken):
-        raise UnknownFormatError(f"{what} {name!r} does not load: {found.reason}")
-    if found is None:
+    item = known.get(name)
+    if isinstance(item, Broken):
+        raise UnknownFormatError(f"{what} {name!r} does not load: {item.reason}")
+    if item is None:
         near = difflib.get_close_matches(name, known, 1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
         raise UnknownFormatError(f"there is no {what} {name!r}", hint=hint)
-    return found
+    return item

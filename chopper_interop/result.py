@@ -1,4 +1,4 @@
-"""What an analysis gives."""
+"""Result of an analysis."""
 
 from __future__ import annotations
 
@@ -23,17 +23,16 @@ class Result:
     analysis
         Name of the analysis.
     rows
-        One row for each rank, kernel, … that was asked about.
+        One row for each rank, kernel, … as asked for.
     summary
         Figures of the whole.
     conventions
-        What figures and columns mean: the same whatever the input.
+        Definitions of figures and columns: the same whatever the input.
     annotations
-        What it knows of each node, by name of a column of `hub.ANNOTATIONS`: Arrow arrays of one
-        value a node of the trace that was asked.
+        Columns of `hub.ANNOTATIONS` for the nodes of the analysed trace, by name: Arrow arrays.
     notes
-        What is to be known of this answer: its window, what was left out, is not known or was
-        assumed, and from where it is known; of an answer without rows the reason, as "no rows".
+        Facts about this result: its window, what was left out, is unknown or was assumed, and from
+        where; of a result without rows the reason, as "no rows".
     """
 
     analysis: str
@@ -44,11 +43,11 @@ class Result:
     notes: Mapping[str, str] = field(default_factory=dict)
 
     def to_pandas(self) -> pd.DataFrame:
-        """The rows as pandas."""
+        """Convert the rows to pandas."""
         return self.rows.to_pandas()
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Convert to plain values for JSON."""
         return {
             "summary": self.summary,
             "notes": dict(self.notes),
@@ -57,5 +56,5 @@ class Result:
         }
 
     def annotate(self, trace: Trace) -> Trace:
-        """The trace that was asked, or one with the same nodes, with what this knows of each node."""
-        return trace.annotate(**self.annotations)
+        """Add the annotations to the analysed trace, or to one with the same nodes."""
+        return trace.with_columns(**self.annotations)

@@ -1,4 +1,4 @@
-"""Finding the sources of a job: which files there are, what each is, which belong together."""
+"""Find the sources of a job: recognise each file's format and group files that belong together."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from chopper_interop import registry
 from chopper_interop.errors import ReadError, UnknownFormatError
-from chopper_interop.files import inputs, outputs, sqlite_look
+from chopper_interop.io import inputs, outputs, sqlite_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -27,7 +27,7 @@ class SourceFiles:
 
     @property
     def label(self) -> str:
-        """What people call it: its first file."""
+        """Human-readable name: its first file and the number of others."""
         more = f" (+{len(self.paths) - 1})" if len(self.paths) > 1 else ""
         return f"{self.paths[0]}{more}"
 
@@ -39,20 +39,20 @@ class SourceFiles:
 
 @dataclass
 class Inventory:
-    """What was found.
+    """Files found for a job.
 
     Parameters
     ----------
     sources
-        What will be read.
+        Sources to read.
     skipped
-        Files that will not, each with the reason.
+        Files that are not read, each with the reason.
     unreadable
-        Those of them of which nobody can tell what they hold: empty or damaged.
+        Skipped files that are empty or damaged, so that their content is unknown.
     outputs
-        Those of what was skipped that an earlier conversion wrote: the first file of each.
+        Skipped outputs of an earlier conversion: the first file of each.
     marked
-        Files that say that we wrote them.
+        Files with the mark of a conversion's output.
     """
 
     sources: list[SourceFiles] = field(default_factory=list)
@@ -62,84 +62,85 @@ class Inventory:
     marked: set[Path] = field(default_factory=set)
 
 
-def find(given: Iterable[Path], format_name: str | None = None) -> Inventory:
-    """Sources among files and folders.
+def find(paths: Iterable[Path], format_name: str | None = None) -> Inventory:
+    """Find the sources among files and folders.
 
-    A file that is given by name must be of a known format; what lies in a folder may be anything,
-    and is skipped with the reason.
+    A file given by name must be of a known format; a file in a folder may be anything, and is
+    skipped with the reason if its format is unknown.
 
     Parameters
     ----------
-    given
-        Files and folders; folders are searched all the way down.
+    paths
+        Files and folders; folders are searched recursively.
     format_name
-        Take all files as of this format instead of looking at them.
+        Format of all files, instead of recognising each.
 
     Raises
     ------
     ReadError
         A path does not exist.
     UnknownFormatError
-        A file given by name is of no known format, or nothing is.
+        A file given by name is of no known format, or no file is.
     """
-    given = list(given)
+    paths = list(paths)
     inventory = Inventory()
-    claimed: dict[str, list[Path]] = {}
-    by_name = set()
-    for path, named in _files(given):
+    by_format: dict[str, list[Path]] = {}
+    named_paths = set()
+    for path, named in _files(paths):
         if named:
-            by_name.add(path)
-        found = _recognised(path, named=named, format_name=format_name, inventory=inventory)
-        if found is not None:
-            claimed.setdefault(found.name, []).append(path)
-    for name, paths in sorted(claimed.items()):
+            named_paths.add(path)
+        converter = _recognise(path, named=named, format_name=format_name, inventory=inventory)
+        if converter is not None:
+            by_format.setdefault(converter.name, []).append(path)
+    for name, files in sorted(by_format.items()):
         converter = registry.converter(name)
-        groups = converter.group(paths) if converter.group else [[path] for path in paths]
+        groups = converter.group(files) if converter.group else [[path] for path in files]
         inventory.sources += [SourceFiles(converter, tuple(group)) for group in groups]
     inventory.sources = _without_parts(inventory.sources)
-    taken = {path for source in inventory.sources for path in source.paths}
-    inventory.skipped = [(path, why) for path, why in inventory.skipped if path not in taken]
-    inventory.unreadable = [path for path in inventory.unreadable if path not in taken]
-    outputs_given = (path for folder in given for path in _one_output(folder, inventory))
-    _leave_outputs_out(inventory, by_name.union(outputs_given))
+    used = {path for source in inventory.sources for path in source.paths}
+    inventory.skipped = [(path, why) for path, why in inventory.skipped if path not in used]
+    inventory.unreadable = [path for path in inventory.unreadable if path not in used]
+    in_output_folders = (path for folder in paths for path in _output_files(folder, inventory))
+    _skip_outputs(inventory, named_paths.union(in_output_folders))
     return inventory
 
 
-def _files(given: Iterable[Path]) -> Iterator[tuple[Path, bool]]:
-    """Each file once, and whether it was given by name."""
+def _files(paths: Iterable[Path]) -> Iterator[tuple[Path, bool]]:
+    """Yield each file once, with True if it was given by name."""
     seen = set()
-    for path in given:
+    for path in paths:
         if not path.exists():
             raise ReadError("there is no such file or folder", path=path)
         named = not path.is_dir()
         if named and not stat.S_ISREG(path.stat().st_mode):
             hint = "save what comes out of it to a file first"
             raise ReadError("it is a pipe or a device, no file", path=path, hint=hint)
-        for file in [path] if named else _below(path):
+        for file in [path] if named else _files_below(path):
             identity = file.resolve()
             if identity not in seen:
                 seen.add(identity)
                 yield file, named
 
 
-def _below(folder: Path) -> list[Path]:
-    """Files in a folder and the folders in it, also those that links lead to; no hidden ones."""
-    found = []
+def _files_below(folder: Path) -> list[Path]:
+    """List files in a folder, recursively and through links; hidden ones are left out."""
+    files: list[Path] = []
     seen: set[str] = set()
-    for where, folders, names in os.walk(folder, followlinks=True):
-        seen.add(os.path.realpath(where))
+    for parent, folders, names in os.walk(folder, followlinks=True):
+        seen.add(os.path.realpath(parent))
         folders[:] = [
             name
             for name in sorted(folders)
-            if not name.startswith(".") and os.path.realpath(Path(where, name)) not in seen
+            if not name.startswith(".") and os.path.realpath(Path(parent, name)) not in seen
         ]
-        found += [Path(where, name) for name in names if not name.startswith(".")]
-    return sorted(path for path in found if path.is_file())
+        files += [Path(parent, name) for name in names if not name.startswith(".")]
+    return sorted(path for path in files if path.is_file())
 
 
-def _recognised(
+def _recognise(
     path: Path, *, named: bool, format_name: str | None, inventory: Inventory
 ) -> Converter | None:
+    """Return the converter that reads a file; note in the inventory why there is none."""
     if format_name is not None:
         return _reader(format_name)
     reason = ""
@@ -151,12 +152,14 @@ def _recognised(
         head, reason = b"", error.message
     if outputs.has_mark(head):
         inventory.marked.add(path)
-    found = registry.sniffed(head, path) if head else []
-    if len(found) == 1 and found[0].read is not None:
-        return found[0]
-    reason = reason or _why_not(found, head, path)
+    candidates = registry.sniffed(head, path) if head else []
+    if len(candidates) == 1 and candidates[0].read is not None:
+        return candidates[0]
+    reason = reason or _skip_reason(candidates, head, path)
     if named:
-        hint = None if found or not head.strip() else "name its format with --from if you know it"
+        hint = (
+            None if candidates or not head.strip() else "name its format with --from if you know it"
+        )
         raise UnknownFormatError(reason, path=path, hint=hint)
     inventory.skipped.append((path, reason))
     if not head.strip():
@@ -165,53 +168,53 @@ def _recognised(
 
 
 def _reader(name: str) -> Converter:
-    found = registry.converter(name)
-    _ = found.reader  # refused where there is none
-    return found
+    converter = registry.converter(name)
+    _ = converter.reader  # raises where there is none
+    return converter
 
 
-def _why_not(found: list[Converter], head: bytes, path: Path) -> str:
+def _skip_reason(candidates: list[Converter], head: bytes, path: Path) -> str:
     if not head.strip():
         return "it is empty"
-    if not found:
-        about = sqlite_look.described(path, head)
-        return f"no format that is known here{': ' if about else ''}{about}"
-    if len(found) > 1:
-        return f"it could be {' or '.join(c.name for c in found)}"
-    return f"{found[0].description}: {found[0].not_read_because}"
+    if not candidates:
+        database = sqlite_schema.describe(path, head)
+        return f"no format that is known here{': ' if database else ''}{database}"
+    if len(candidates) > 1:
+        return f"it could be {' or '.join(c.name for c in candidates)}"
+    return f"{candidates[0].description}: {candidates[0].not_read_because}"
 
 
 def _without_parts(sources: list[SourceFiles]) -> list[SourceFiles]:
-    """Sources without those that another takes along."""
-    taken = [set(source.paths[1:]) for source in sources]
-    return [source for source in sources if not any(set(source.paths) <= more for more in taken)]
+    """Drop sources all of whose files belong to another source as further files."""
+    further = [set(source.paths[1:]) for source in sources]
+    return [source for source in sources if not any(set(source.paths) <= f for f in further)]
 
 
 def _is_derived(source: SourceFiles, inventory: Inventory) -> bool:
     return source.converter.derived or source.paths[0] in inventory.marked
 
 
-def _one_output(folder: Path, inventory: Inventory) -> set[Path]:
-    """Files of a folder that is an output itself: all sources in it were written in one format."""
-    here = [s for s in inventory.sources if folder in s.paths[0].parents]
-    is_one = len({s.converter.name for s in here}) == 1
-    if not is_one or not all(_is_derived(s, inventory) for s in here):
+def _output_files(folder: Path, inventory: Inventory) -> set[Path]:
+    """Files of a folder that is an output: all sources in it were written in one format."""
+    inside = [s for s in inventory.sources if folder in s.paths[0].parents]
+    one_format = len({s.converter.name for s in inside}) == 1
+    if not one_format or not all(_is_derived(s, inventory) for s in inside):
         return set()
-    return {path for source in here for path in source.paths if path.parent == folder}
+    return {path for source in inside for path in source.paths if path.parent == folder}
 
 
-def _leave_outputs_out(inventory: Inventory, by_name: set[Path]) -> None:
-    """Beside profiles, files that a conversion wrote are outputs of an earlier run.
+def _skip_outputs(inventory: Inventory, requested: set[Path]) -> None:
+    """Skip files that a conversion wrote if there are profiles too: they are outputs of an earlier run.
 
-    Not so those that were given by name, or as the folder that was written.
+    Files in `requested` are read: they were given by name, or as the folder that was written.
     """
     derived = [
-        s for s in inventory.sources if _is_derived(s, inventory) and not by_name & set(s.paths)
+        s for s in inventory.sources if _is_derived(s, inventory) and not requested & set(s.paths)
     ]
     if len(derived) < len(inventory.sources):
         inventory.sources = [s for s in inventory.sources if s not in derived]
         inventory.skipped += [
-            (s.paths[0], f"{s.converter.name}: made from profiles such as those beside it")
+            (s.paths[0], f"{s.converter.name}: made from profiles such as those next to it")
             for s in derived
         ]
         inventory.outputs += [s.paths[0] for s in derived]

@@ -1,1 +1,1 @@
-"""Formats: one module, or one family of modules with a common first word, for each."""
+"""Converters: a package for each family of formats, whose `__init__` recognises them."""

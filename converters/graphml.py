@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from chopper_interop.files import outputs
+from chopper_interop.io import outputs
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.registry import Converter
 

@@ -1,7 +1,7 @@
-"""Chakra's messages, in a pool of their own.
+"""Protobuf messages of Chakra ETs, in a pool of descriptors of their own.
 
-A generated module would register its file in the process-wide pool, where the one that
-MLCommons' package brings collides with it.
+A generated module would register its file in the pool of the process, where it collides with the
+one of MLCommons' package.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from importlib.resources import files
 from typing import Any
 
 VERSION = "1.0.0"
-"""Of the schema, as `GlobalMetadata.version` states it."""
+"""Version of the schema, as `GlobalMetadata.version` states it."""
 
 
 class NodeType(IntEnum):
-    """What a node of an ET is."""
+    """Type of a node of an ET."""
 
     INVALID = 0
     METADATA = 1
@@ -44,8 +44,8 @@ class CommType(IntEnum):
 
 
 @cache
-def message(name: str) -> Any:
-    """Class of a message: "Node", "GlobalMetadata", …"""
+def message_class(name: str) -> Any:
+    """Return the class of a message: "Node", "GlobalMetadata", …"""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     raw = files("chopper_interop.schemas").joinpath("chakra_et.binpb").read_bytes()

@@ -1,11 +1,15 @@
-"""What hardware counters tell of a dispatch: formulas as data.
+"""Metrics of a dispatch that are derived from hardware counters: formulas as data.
 
-A formula is a sum of products of counters, over a product. Counters are called as tools name them,
-without ``_sum`` behind, and ``TCC_EA0_…`` (gfx94x, gfx950) as ``TCC_EA_…`` (before them). Of several
-formulas for a metric the first holds whose architecture fits and whose counters were counted.
+A formula is a sum of products of counters, divided by a product::
 
-Operands that are no counters: ``xccs``, ``cus``, ``simds_per_cu``, ``waves_per_cu`` of the device,
-and metrics above in the table.
+    mfma_util = 100 * SQ_VALU_MFMA_BUSY_CYCLES / (cycles * cus * simds_per_cu)
+
+Counters have the names that tools give them, without ``_sum`` at the end, and with ``TCC_EA_…``
+for ``TCC_EA0_…`` (gfx94x, gfx950). Of several formulas for a metric the first one counts whose
+architecture fits and whose counters were recorded.
+
+Operands other than counters: ``xccs``, ``cus``, ``simds_per_cu``, ``waves_per_cu`` of the device,
+and metrics that come earlier in the table.
 
 Definitions: ``counter_defs.yaml`` of rocprofiler-sdk (ROCm 6.2 to 7.2), and rocprofiler-compute's
 ``0200_system_speed_of_light.yaml`` and ``1700_L2_cache.yaml``.
@@ -18,52 +22,52 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Formula:
-    """One way to a metric.
+    """One way to compute a metric.
 
     Parameters
     ----------
     terms
-        Of a sum: a factor, and counters whose product it is a factor of.
-    over
-        Operands whose product the sum is divided by.
+        Terms of the sum: a factor, and the operands by whose product it is multiplied.
+    divisors
+        Operands by whose product the sum is divided.
     archs
-        How architectures begin for which it holds; all if there is none.
-    partial
-        Whether terms that were not counted may be absent: the sum is of what was counted.
+        Beginnings of the architectures for which it holds; all if empty.
+    allows_missing
+        True if terms that were not recorded may be missing: the sum is of those that were.
     """
 
     terms: tuple[tuple[float, tuple[str, ...]], ...]
-    over: tuple[str, ...] = ()
+    divisors: tuple[str, ...] = ()
     archs: tuple[str, ...] = ()
-    partial: bool = False
+    allows_missing: bool = False
 
 
 @dataclass(frozen=True)
 class Metric:
-    """What is derived.
+    """A derived quantity.
 
     Parameters
     ----------
     name
-        Its name; that of an annotation column where there is one.
+        Its name, and that of its annotation column if it has one.
     unit
         Its unit.
     meaning
-        For people.
+        Explanation.
     formulas
-        Ways to it, the best first.
-    most
-        What it cannot exceed; 0 if there is no such bound.
-    largest
-        Whether the largest of the formulas holds, as each may lack a part, and not the first.
+        Ways to compute it, the best first.
+    max_value
+        Value that it cannot exceed; 0 if there is no such bound.
+    takes_max
+        True if the largest result of the formulas counts, not the first: each may lack a part.
     """
 
     name: str
     unit: str
     meaning: str
     formulas: tuple[Formula, ...]
-    most: float = 0.0
-    largest: bool = False
+    max_value: float = 0.0
+    takes_max: bool = False
 
 
 def _one(counter: str, factor: float = 1.0) -> Formula:
@@ -80,14 +84,14 @@ _NO_BUBBLE = ("gfx906", "gfx908", "gfx90a")
 _BUBBLE = ("gfx94", "gfx95")
 
 
-def _of_type(kind: str) -> str:
+def _mfma_metric(kind: str) -> str:
     return f"flops_mfma_{kind.lower()}"
 
 
 METRICS = (
     *(
         Metric(
-            _of_type(kind),
+            _mfma_metric(kind),
             "FLOP",
             f"Floating-point operations of the matrix cores of type {kind}.",
             (_one(_MFMA + kind, _PER_MOP), _one(f"MfmaFlops{kind}")),
@@ -98,7 +102,7 @@ METRICS = (
         "cycles",
         "cycles",
         "Core clocks of the dispatch on each die, what the profiler adds around it included.",
-        (Formula(((1.0, ("GRBM_GUI_ACTIVE",)),), over=("xccs",)),),
+        (Formula(((1.0, ("GRBM_GUI_ACTIVE",)),), divisors=("xccs",)),),
     ),
     Metric(
         "mfma_busy",
@@ -111,10 +115,10 @@ METRICS = (
         "FLOP",
         "Floating-point operations of the matrix cores; integer ones are none.",
         (
-            Formula(tuple((1.0, (_of_type(t),)) for t in _MFMA_TYPES), partial=True),
+            Formula(tuple((1.0, (_mfma_metric(t),)) for t in _MFMA_TYPES), allows_missing=True),
             _one("MfmaFlops"),
         ),
-        largest=True,
+        takes_max=True,
     ),
     Metric(
         "flops_valu",
@@ -127,7 +131,7 @@ METRICS = (
                     for t in _VALU_TYPES
                     for work, factor in _VALU_WORK
                 ),
-                partial=True,
+                allows_missing=True,
             ),
         ),
     ),
@@ -135,7 +139,7 @@ METRICS = (
         "flops_counted",
         "FLOP",
         "Floating-point operations.",
-        (Formula(((1.0, ("flops_mfma",)), (1.0, ("flops_valu",))), partial=True),),
+        (Formula(((1.0, ("flops_mfma",)), (1.0, ("flops_valu",))), allows_missing=True),),
     ),
     Metric(
         "bytes_read",
@@ -178,7 +182,7 @@ METRICS = (
         "intensity",
         "FLOP/B",
         "Arithmetic intensity.",
-        (Formula(((1.0, ("flops_counted",)),), over=("mem_bytes_counted",)),),
+        (Formula(((1.0, ("flops_counted",)),), divisors=("mem_bytes_counted",)),),
     ),
     Metric(
         "mfma_util",
@@ -186,21 +190,22 @@ METRICS = (
         "Share of cycles in which matrix cores were busy.",
         (
             Formula(
-                ((100.0, ("SQ_VALU_MFMA_BUSY_CYCLES",)),), over=("cycles", "cus", "simds_per_cu")
+                ((100.0, ("SQ_VALU_MFMA_BUSY_CYCLES",)),),
+                divisors=("cycles", "cus", "simds_per_cu"),
             ),
             _one("MfmaUtil"),
         ),
-        most=100.0,
+        max_value=100.0,
     ),
     Metric(
         "valu_util",
         "%",
         "Share of cycles in which vector units issued an instruction.",
         (
-            Formula(((100.0, ("SQ_ACTIVE_INST_VALU",)),), over=("cycles", "cus")),
+            Formula(((100.0, ("SQ_ACTIVE_INST_VALU",)),), divisors=("cycles", "cus")),
             _one("VALUBusy"),
         ),
-        most=100.0,
+        max_value=100.0,
     ),
     Metric(
         "occupancy",
@@ -208,34 +213,36 @@ METRICS = (
         "Waves that were resident, of those that fit.",
         (
             _one("OccupancyPercent"),
-            Formula(((100.0, ("MeanOccupancyPerCU",)),), over=("waves_per_cu",)),
-            Formula(((100.0, ("SQ_LEVEL_WAVES_ACCUM",)),), over=("cycles", "cus", "waves_per_cu")),
+            Formula(((100.0, ("MeanOccupancyPerCU",)),), divisors=("waves_per_cu",)),
+            Formula(
+                ((100.0, ("SQ_LEVEL_WAVES_ACCUM",)),), divisors=("cycles", "cus", "waves_per_cu")
+            ),
             # the counter is in steps of four cycles
-            Formula(((400.0, ("SQ_WAVE_CYCLES",)),), over=("cycles", "cus", "waves_per_cu")),
+            Formula(((400.0, ("SQ_WAVE_CYCLES",)),), divisors=("cycles", "cus", "waves_per_cu")),
         ),
-        most=100.0,
+        max_value=100.0,
     ),
 )
-"""Each after those that it is made of."""
+"""Each behind those from which it is computed."""
 
 BUSY_CYCLES = "GRBM_GUI_ACTIVE"
-"""Cycles in which the GPU was active, summed over its dies: the mean clock over a known time."""
+"""Cycles in which the GPU was active, summed over its dies; over a known time, its mean clock."""
 
 
 ONLY_ON = {
-    _of_type("F8"): ("gfx94", "gfx95"),
-    _of_type("XF32"): ("gfx94",),
-    _of_type("F6F4"): ("gfx95",),
+    _mfma_metric("F8"): ("gfx94", "gfx95"),
+    _mfma_metric("XF32"): ("gfx94",),
+    _mfma_metric("F6F4"): ("gfx95",),
 }
-"""Metrics of what not every architecture can → how the names of those begin that can."""
+"""Metrics of types that few architectures have → beginnings of the names of those that do."""
 FLOPS = (
-    *(_of_type(kind) for kind in _MFMA_TYPES),
+    *(_mfma_metric(kind) for kind in _MFMA_TYPES),
     *(f"{_VALU}{work}_{kind}" for kind in _VALU_TYPES for work, _ in _VALU_WORK),
 )
-"""Counters and metrics that together count every floating-point operation."""
+"""Counters and metrics that together count all floating-point operations."""
 
 
 def canonical(counter: str) -> str:
-    """A counter's name as the table has it."""
+    """Return a counter's name as the table has it."""
     name = counter.removesuffix("_sum")
     return name.replace("TCC_EA0_", "TCC_EA_", 1) if name.startswith("TCC_EA0_") else name

@@ -1,4 +1,4 @@
-"""Element types: how large they are, and what numbers they hold."""
+"""Element types of tensors: their sizes, and the kinds of numbers that they hold."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ELEMENT_BYTES: dict[str, int] = {
     "float8_e5m2fnuz": 1,
     "float8_e8m0fnu": 1,
     "float4_e2m1fn_x2": 1,
-    "long int": 8,  # until 2023 types go by their C++ names
+    "long int": 8,  # until 2023 types have their C++ names
     "long long": 8,
     "unsigned char": 1,
     "signed char": 1,
@@ -47,7 +47,7 @@ ELEMENT_BYTES: dict[str, int] = {
 }
 """Bytes of an element by c10 name in lower case."""
 
-NUMBERED: dict[int, str] = {
+SCALAR_TYPES: dict[int, str] = {
     0: "unsigned char",
     1: "signed char",
     2: "short",
@@ -65,19 +65,19 @@ NUMBERED: dict[int, str] = {
     25: "c10::Float8_e5m2fnuz",
     26: "c10::Float8_e4m3fnuz",
 }
-"""Number of a type in PyTorch's ``c10/core/ScalarType.h``, as arguments give it → its name."""
+"""Number of a type in PyTorch's ``c10/core/ScalarType.h``, as arguments have it → its name."""
 
 BOOL, WHOLE, REAL, COMPLEX = range(4)
 """Categories of types, in the order in which PyTorch promotes them."""
 
 
 def element_bytes(dtype: str) -> int | None:
-    """Bytes of one element of a c10 type; None if the type is not known."""
+    """Return the bytes of one element of a c10 type; None if the type is not known."""
     return ELEMENT_BYTES.get(_plain(dtype))
 
 
 def category(dtype: str) -> int:
-    """What numbers a type holds: BOOL, WHOLE, REAL or COMPLEX."""
+    """Return the kind of numbers that a type holds: BOOL, INTEGER, REAL or COMPLEX."""
     plain = _plain(dtype)
     if "complex" in plain:
         return COMPLEX
@@ -88,6 +88,6 @@ def category(dtype: str) -> int:
 
 
 def _plain(dtype: str) -> str:
-    """Lower case, without the name space of the type itself."""
+    """The name in lower case, without the name space of the type itself."""
     name = dtype.lower()
     return name.removeprefix("c10::") if "<" in name else name.rsplit("::", 1)[-1]

@@ -1,8 +1,8 @@
-"""GPUs by name: what data sheets, white papers and drivers tell of them.
+"""Table of GPUs by name, from data sheets, white papers and drivers.
 
-A row is of one device as the system lists it: of an MI250X that is one of two dies. Each figure has
-its source, a name of `SOURCES`: `Gpu.source_of`. Dense rates throughout; with structured sparsity
-data sheets state twice as much.
+A row describes one device as the system lists it: of an MI250X, one of its two dies. Each figure
+has a source, a name of `SOURCES`: see `Gpu.source_of`. Rates are dense throughout; with structured
+sparsity data sheets state twice as much.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ SOURCES = {
     "hmc": "hmc-tech.com GPU database",
     "agent": "HSA agents of real recordings",
     "cuda": "CUDA Programming Guide, technical specifications by compute capability",
-    "driver": "what the driver tells of the device",
+    "driver": "what the driver reports of the device",
     "measured": "public measurements on such devices",
     "derived": "follows from a rate that a source states and other figures of the row",
     "unverified": "no source was found that states it",
 }
-"""Where figures are from."""
+"""Name of a source of figures → its title."""
 
 
 @dataclass(frozen=True)
 class Rates:
-    """What units of an architecture do: floating-point (or integer) operations a cycle, by type.
+    """Rates of the units of an architecture: operations a cycle, floating-point or integer, by type.
 
     Parameters
     ----------
     matrix
-        Of matrix cores, dense.
+        Rates of matrix cores, dense.
     vector
-        Of vector units, a fused multiply-add as two.
+        Rates of vector units; a fused multiply-add counts as two operations.
     source
-        Names of `SOURCES`.
+        A name of `SOURCES`.
     """
 
     matrix: dict[str, int] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class Gpu:
     Parameters
     ----------
     name
-        Words of the name by which it is told, without maker and series; "*" is any GPU.
+        Words of its name that identify it, without maker and series; "*" is any GPU.
     arch
         Architecture as compilers name it.
     cus
@@ -80,22 +80,22 @@ class Gpu:
     max_mhz
         Highest clock.
     flop_per_cycle
-        Of a unit's matrix cores, by type, dense.
+        Dense rate of a unit's matrix cores, by type.
     bandwidth_gbs
-        Of a device's memory, in 10^9 bytes a second.
+        Bandwidth of a device's memory, in 10^9 bytes a second.
     power_w
-        Of the board at most.
+        Power limit of the board.
     peak_mhz
         The clock at which data sheets state rates, where that is not the highest.
     at_boost
-        Types whose rate data sheets state at the highest clock all the same.
+        Types whose rate data sheets state at the highest clock nevertheless.
     vector_flop_per_cycle
-        Of a unit's vector units, by type.
+        Rate of a unit's vector units, by type.
     achievable
-        What the maker says can be had of the matrix cores, by type: TFLOP/s, and the clock in MHz
-        at which it was measured.
+        Rate of the matrix cores that the maker measured, by type: TFLOP/s, and the clock in MHz of
+        the measurement.
     sources
-        Names of `SOURCES`, by field; that of "" is of all fields that are not there.
+        Field → name of its source in `SOURCES`; the key "" stands for all other fields.
     """
 
     name: str
@@ -115,13 +115,13 @@ class Gpu:
     sources: dict[str, str] = field(default_factory=dict)
 
     def peak_tflops(self, kind: str) -> float | None:
-        """Dense rate of a device's matrix cores in TFLOP/s, as the data sheet states it."""
+        """Return the dense rate of a device's matrix cores in TFLOP/s, as the data sheet states it."""
         rate = self.flop_per_cycle.get(kind)
         stated = self.max_mhz if kind in self.at_boost else self.peak_mhz or self.max_mhz
         return rate * self.cus * stated / 1e6 if rate and self.cus and stated else None
 
     def source_of(self, name: str) -> str:
-        """Where a field's figures are from: names of `SOURCES`."""
+        """Return the sources of a field's figure: names of `SOURCES`, with blanks between."""
         return self.sources.get(name, self.sources.get("", "unverified"))
 
 
@@ -160,12 +160,12 @@ _HOPPER = Rates(
     {"f16": 512, "bf16": 512, "f32": 256, "f64": 128},
     "hopper",
 )
-_HOPPER_CUT = Rates(  # sold without its double precision: the sheet states 1 TFLOP/s in all
+_HOPPER_CUT = Rates(  # without most of its double precision: the sheet states 1 TFLOP/s in all
     {kind: rate for kind, rate in _HOPPER.matrix.items() if kind != "f64"},
     {kind: rate for kind, rate in _HOPPER.vector.items() if kind != "f64"},
     "sheet",
 )
-_BLACKWELL = Rates(  # what vector units do in 16 bits sources do not agree on
+_BLACKWELL = Rates(  # sources do not agree on the rate of vector units in 16 bits
     {
         "f16": 8192, "bf16": 8192, "f8": 16384, "f6": 16384, "f4": 32768, "tf32": 4096, "f64": 128,
         "i8": 16384,
@@ -206,10 +206,10 @@ def _amd(  # noqa: PLR0913, PLR0917 # columns of the table
     *, xccs: int = 1, waves: int = 8, maf: dict[str, tuple[float, int]] | None = None,
     but: dict[str, str] | None = None,
 ) -> Gpu:  # fmt: skip
-    """An Instinct: data sheets state rates at the highest clock."""
+    """Row of an AMD Instinct: data sheets state rates at the highest clock."""
     return Gpu(
         name, arch, cus, xccs, 4, waves, mhz, rates.matrix, memory, power,
-        vector_flop_per_cycle=rates.vector, achievable=maf or {}, sources=_of(rates, but),
+        vector_flop_per_cycle=rates.vector, achievable=maf or {}, sources=_field_sources(rates, but),
     )  # fmt: skip
 
 
@@ -217,16 +217,20 @@ def _nvidia(  # noqa: PLR0913, PLR0917 # columns of the table
     name: str, arch: str, sms: int, mhz: int, rates: Rates, memory: float, power: int,
     *, peak: int = 0, waves: int = 16, but: dict[str, str] | None = None,
 ) -> Gpu:  # fmt: skip
-    """From Hopper on, matrix cores of data-centre GPUs but for f64 are rated at a lower clock."""
+    """Row of an NVIDIA GPU.
+
+    From Hopper on, data sheets of data-centre GPUs state rates of matrix cores at a lower clock
+    (`peak`), except for f64.
+    """
     return Gpu(
         name, arch, sms, 1, 4, waves, mhz, rates.matrix, memory, power, peak,
         ("f64",) if peak else (),
-        rates.vector, {}, _of(rates, but),
+        rates.vector, {}, _field_sources(rates, but),
     )  # fmt: skip
 
 
-def _of(rates: Rates, but: dict[str, str] | None) -> dict[str, str]:
-    """Sources of a row: of all figures that of the maker's data sheet, but for these."""
+def _field_sources(rates: Rates, but: dict[str, str] | None) -> dict[str, str]:
+    """Sources of a row: the maker's data sheet, but for the fields in `but`."""
     source = rates.source or "unverified"
     of_rates = {"flop_per_cycle": source, "vector_flop_per_cycle": source}
     return {"": "sheet", "achievable": "maf", **of_rates, **(but or {})}
@@ -354,10 +358,10 @@ _OTHERS = (
     "H100 80GB HBM2e", "H800 NVL", "H20-3e", "GB300-WS", "RTX 4090 D", "RTX 4090 Laptop GPU",
     "RTX 5090 D", "RTX 5090 Laptop GPU",
 )  # fmt: skip
-"""Products of other figures, whose names contain those of the table."""
-ANY = "*"
-"""Name of a user's row that is of any GPU."""
-ONE_DIE = re.compile(r"gfx(9(0[0-9a]|1[0-9])|1[0-2][0-9a-f]{2})")
+"""Products with other figures whose names contain names of the table."""
+ANY_GPU = "*"
+"""Name of a user's row that describes any GPU."""
+SINGLE_DIE_ARCHS = re.compile(r"gfx(9(0[0-9a]|1[0-9])|1[0-2][0-9a-f]{2})")
 """Architectures whose devices have one accelerator complex die."""
 WAVES_PER_SIMD = {"gfx900": 10, "gfx906": 10, "gfx908": 10, "gfx90a": 8, "gfx942": 8, "gfx950": 8}
 """Waves that can be resident on a SIMD, by architecture ("specs")."""
@@ -369,21 +373,21 @@ _FACTS = ("arch", "cus", "xccs", "simds_per_cu", "waves_per_simd", "max_mhz")
 def candidates(
     name: str, arch: str = "", cus: int = -1, rows: tuple[Gpu, ...] = GPUS
 ) -> tuple[Gpu, ...]:
-    """The products that a device may be; none if what is known contradicts the name.
+    """Return the products that a device may be; none if what is known contradicts its name.
 
     Parameters
     ----------
     name
-        Name as a tool gives it.
+        Name as a tool reports it.
     arch
-        Architecture; that of a name must be the same.
+        Architecture, if it is known; the product's must be the same.
     cus
-        Units, which tell products of one name, or of none, apart. A named device may have fewer,
-        as of a partition: a whole part of the product's.
+        Units, if they are known: they distinguish products of one name, or devices without one.
+        A named device may have an integral part of the product's units, as a partition has.
     rows
-        Products to look among.
+        Products to choose from.
     """
-    named = _of_table(name) if rows is GPUS else _named(name, rows)
+    named = _named_in_table(name) if rows is GPUS else _named(name, rows)
     fits = [g for g in named or rows if arch in {"", g.arch} or not g.arch]
     exact = [g for g in fits if g.cus == cus]
     if not named:
@@ -393,48 +397,50 @@ def candidates(
     return tuple(g for g in fits if not g.cus or g.cus % cus == 0) if cus else ()
 
 
-def known(name: str, arch: str = "", cus: int = -1) -> dict[str, Any]:
-    """What all products that a device may be have in common, by the names of `Gpu`."""
-    found = candidates(name, arch, cus)
-    values = {fact: {getattr(g, fact) for g in found} for fact in _FACTS}
-    return {fact: one.pop() for fact, one in values.items() if len(one) == 1}
+def common_facts(name: str, arch: str = "", cus: int = -1) -> dict[str, Any]:
+    """Return what all products that a device may be have in common, by fields of `Gpu`."""
+    products = candidates(name, arch, cus)
+    values = {fact: {getattr(g, fact) for g in products} for fact in _FACTS}
+    return {fact: distinct.pop() for fact, distinct in values.items() if len(distinct) == 1}
 
 
-def gpu(name: str, arch: str = "", cus: int = -1, rows: tuple[Gpu, ...] = GPUS) -> Gpu | None:
-    """The product that a device is; None if what is known tells none, or several."""
-    found = candidates(name, arch, cus, rows)
-    return found[0] if len(found) == 1 else None
+def find_gpu(name: str, arch: str = "", cus: int = -1, rows: tuple[Gpu, ...] = GPUS) -> Gpu | None:
+    """Return the product that a device is; None if what is known fits none, or several."""
+    products = candidates(name, arch, cus, rows)
+    return products[0] if len(products) == 1 else None
 
 
 @lru_cache(256)
-def _of_table(name: str) -> tuple[Gpu, ...]:
+def _named_in_table(name: str) -> tuple[Gpu, ...]:
     return _named(name, GPUS)
 
 
 def _named(name: str, rows: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
-    """Products whose words are in a name; of those that contain each other the longest."""
-    found = [g for g in rows if _is_called(g, name)]
-    return tuple(g for g in found if not any(_is_part(g, other) for other in found))
+    """Products whose words are in a name; if one's words are part of another's, only the longer."""
+    named = [g for g in rows if _has_name(g, name)]
+    return tuple(g for g in named if not any(_is_part(g, other) for other in named))
 
 
 def _is_part(product: Gpu, other: Gpu) -> bool:
-    """Whether the words of a product's name are some of another's; of equal names none is."""
-    return _is_called(product, other.name) and not _is_called(other, product.name)
+    """True if the words of a product's name are part of another's, but not all of them."""
+    return _has_name(product, other.name) and not _has_name(other, product.name)
 
 
-def _is_called(product: Gpu, name: str) -> bool:
-    """Whether the words of a product's name are in a device's."""
-    if product.name == ANY:
+def _has_name(product: Gpu, name: str) -> bool:
+    """True if the words of a product's name are in a device's, and it is none of `_OTHERS`."""
+    if product.name == ANY_GPU:
         return True
-    if any(product is g for g in GPUS) and any(_words(other).search(name) for other in _OTHERS):
+    if any(product is g for g in GPUS) and any(
+        _name_pattern(other).search(name) for other in _OTHERS
+    ):
         return False
-    return bool(_words(product.name).search(name))
+    return bool(_name_pattern(product.name).search(name))
 
 
 @cache
-def _words(text: str) -> re.Pattern[str]:
+def _name_pattern(text: str) -> re.Pattern[str]:
     return re.compile(rf"(?<![0-9a-z]){re.escape(text)}(?![0-9a-z])", re.IGNORECASE)
 
 
-FIELDS = tuple(f.name for f in fields(Gpu))
-"""What can be told of a GPU."""
+GPU_FIELDS = tuple(f.name for f in fields(Gpu))
+"""Fields of a row, which users can set."""

@@ -4,8 +4,8 @@ Row number = id. Times are int64 nanoseconds; `ts` counts from `Meta.origin_ns`.
 rows of other tables are int32 with -1 for none, so that core columns hold no nulls and reach
 numpy without a copy. Annotation columns are nullable and present only where something is known.
 
-What a source said of a node and no column holds stays as text: `args_at` and `args_len` are a
-byte range of `Trace.text`, most often of the very bytes that were read.
+Arguments that a source recorded of a node and no column holds stay as text: `args_at` and `args_len` are a
+byte range of `Trace.text`, usually of the bytes that were read.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class Column:
     Parameters
     ----------
     name
-        Its name.
+        Name of the column.
     type
-        Its Arrow type.
+        Arrow type.
     meaning
-        One sentence for people.
+        One human-readable sentence.
     unit
         Unit of its values, "" for counts, names and references.
     """
@@ -41,24 +41,24 @@ class Column:
 
 
 def _over_time(what: str, unit: str, meaning: str, symbol: str) -> tuple[Column, ...]:
-    """Mean, least and most of what telemetry says of a node's time."""
+    """Columns of the mean, minimum and maximum by telemetry of a quantity while a node ran."""
     return tuple(
         Column(f"{what}_{short}{unit}", pa.float64(), f"{text} {meaning} while it ran.", symbol)
-        for short, text in (("", "Mean"), ("min_", "Least"), ("max_", "Most"))
+        for short, text in (("", "Mean"), ("min_", "Minimum"), ("max_", "Maximum"))
     )
 
 
 NODES = (
-    Column("kind", pa.uint8(), "What it is, a number of schemas.kinds.Kind."),
+    Column("kind", pa.uint8(), "Kind, a number of schemas.kinds.Kind."),
     Column("name", NAME, "Name as the source wrote it."),
     Column("rank", pa.int32(), "Global rank of the process."),
     Column("lane", pa.int32(), "Row of `lanes`: the thread, stream or queue it ran on."),
     Column("ts", pa.int64(), "Start, since the trace's origin.", "ns"),
     Column("dur", pa.int64(), "Duration.", "ns"),
     Column("parent", pa.int32(), "Row of `nodes`: innermost node of its thread around it."),
-    Column("correlation", pa.int64(), "What ties GPU work to its launch; -1 if none."),
-    Column("args_at", pa.int64(), "What else the source said, a JSON object: where in the text."),
-    Column("args_len", pa.int32(), "Its length; 0 if there is none.", "B"),
+    Column("correlation", pa.int64(), "Id shared by GPU work and its launch; -1 if none."),
+    Column("args_at", pa.int64(), "Offset in the text of further arguments, a JSON object."),
+    Column("args_len", pa.int32(), "Length of that object; 0 if there is none.", "B"),
 )
 
 ANNOTATIONS = (
@@ -76,7 +76,7 @@ ANNOTATIONS = (
     ),
     Column("layer", pa.int32(), "Number of the repeated block of the model."),
     Column("module", NAME, "Innermost module of the model, as the framework names it."),
-    Column("operation", NAME, "What it is part of: an operator as its user calls it."),
+    Column("operation", NAME, "Operation it is part of: an operator as its user calls it."),
     Column("collective", NAME, "Kind of communication, a name of schemas.kinds.Collective."),
     Column("group", pa.int32(), "Row of `groups`: the process group that communicates."),
     Column("seq", pa.int64(), "Sequence number of the collective within its group."),
@@ -93,7 +93,7 @@ ANNOTATIONS = (
     Column("dtype", NAME, "Element type of what is communicated."),
     Column("bytes", pa.int64(), "Bytes copied, set or allocated; of a collective, put in.", "B"),
     Column("out_bytes", pa.int64(), "Bytes that a collective gives this rank.", "B"),
-    Column("flops", pa.int64(), "Floating-point operations that its shapes ask for.", "FLOP"),
+    Column("flops", pa.int64(), "Floating-point operations by its shapes.", "FLOP"),
     Column(
         "mem_bytes",
         pa.int64(),
@@ -122,40 +122,52 @@ ANNOTATIONS = (
     *_over_time("power", "w", "power of the GPU", "W"),
     *_over_time("temperature", "c", "hotspot temperature", "°C"),
     *_over_time("throttle", "share", "share of time in which the clock was held down", ""),
-    Column("energy_j", pa.float64(), "Its part of the GPU's energy while it ran.", "J"),
-    Column("telemetry_ns", pa.int64(), "Time between samples of what telemetry says of it.", "ns"),
+    Column("energy_j", pa.float64(), "Its share of the GPU's energy while it ran.", "J"),
+    Column(
+        "telemetry_ns",
+        pa.int64(),
+        "Time between the telemetry samples that its values come from.",
+        "ns",
+    ),
     Column("critical_ns", pa.int64(), "Its own time on the critical path.", "ns"),
     Column(
-        "critical_start_ns", pa.int64(), "When the critical path first runs over it, as ts.", "ns"
+        "critical_start_ns",
+        pa.int64(),
+        "Start of its first segment on the critical path, as ts.",
+        "ns",
     ),
-    Column("critical_end_ns", pa.int64(), "When the critical path leaves it, as ts.", "ns"),
-    Column("slack_ns", pa.int64(), "How much later it could end, and the window would not.", "ns"),
-    Column("drag_ns", pa.int64(), "How much sooner the window would end if it took no time.", "ns"),
-    Column("prep_ns", pa.int64(), "Its stream was free, and the host had not asked for it.", "ns"),
+    Column(
+        "critical_end_ns", pa.int64(), "End of its last segment on the critical path, as ts.", "ns"
+    ),
+    Column(
+        "slack_ns", pa.int64(), "Delay of its end that would not delay the end of the window.", "ns"
+    ),
+    Column(
+        "drag_ns", pa.int64(), "Time by which the window would end sooner if it took no time.", "ns"
+    ),
+    Column("prep_ns", pa.int64(), "Time its stream was free before the host issued it.", "ns"),
     Column(
         "call_ns", pa.int64(), "From the call for it, or the end before it, to its start.", "ns"
     ),
     Column("launch_ns", pa.int64(), "From the end of all work before it to its start.", "ns"),
     Column(
-        "queue_depth", pa.int32(), "Work asked for and not ended on its GPU as it was asked for."
+        "queue_depth", pa.int32(), "Work issued and not ended on its GPU at the time it was issued."
     ),
     Column("wait_ns", pa.int64(), "Of communication: until the last member had started.", "ns"),
     Column("transfer_ns", pa.int64(), "Of communication: from the last member's start on.", "ns"),
     Column(
         "exposed_ns",
         pa.int64(),
-        "While nothing of the other sort ran on its GPU: of "
+        "Time in which nothing of the other class ran on its GPU: of "
         "communication no compute, of compute no communication.",
         "ns",
     ),
-    Column(
-        "overlap_share", pa.float64(), "Share of its time in which the other sort ran beside it."
-    ),
-    Column("idle_ns", pa.int64(), "Time before it in which its GPU did nothing.", "ns"),
-    Column("idle_cause", NAME, "Why its GPU did nothing before it."),
-    Column("ideal_ns", pa.int64(), "How long it would take at its GPU's highest clock.", "ns"),
-    Column("ideal_low_ns", pa.int64(), "What that is more than, with 97.5 % confidence.", "ns"),
-    Column("ideal_high_ns", pa.int64(), "What that is less than, with 97.5 % confidence.", "ns"),
+    Column("overlap_share", pa.float64(), "Share of its time that overlapped the other class."),
+    Column("idle_ns", pa.int64(), "Time before it in which its GPU was idle.", "ns"),
+    Column("idle_cause", NAME, "Cause of that idle time."),
+    Column("ideal_ns", pa.int64(), "Duration at its GPU's highest clock.", "ns"),
+    Column("ideal_low_ns", pa.int64(), "Lower end of the 95 % interval of ideal_ns.", "ns"),
+    Column("ideal_high_ns", pa.int64(), "Upper end of the 95 % interval of ideal_ns.", "ns"),
     Column(
         "beta",
         pa.float64(),
@@ -163,8 +175,8 @@ ANNOTATIONS = (
     ),
     Column("beta_error", pa.float64(), "Standard deviation of the error of beta."),
     Column("beta_ref_mhz", pa.float64(), "Mean core clock of its repeats.", "MHz"),
-    Column("beta_source", NAME, "What tells beta more than all else."),
-    Column("ideal_source", NAME, "What tells ideal_ns more than all else."),
+    Column("beta_source", NAME, "Source with the most weight in beta."),
+    Column("ideal_source", NAME, "Source with the most weight in ideal_ns."),
 )
 
 ANALYSED = (
@@ -173,26 +185,26 @@ ANALYSED = (
     "idle_ns", "idle_cause", "ideal_ns", "ideal_low_ns", "ideal_high_ns", "beta", "beta_error",
     "beta_ref_mhz", "beta_source", "ideal_source",
 )  # fmt: skip
-"""Annotations that analyses give; readers and `annotate` leave them alone."""
+"""Annotations by analyses; readers and `annotate` do not set them."""
 
 EDGES = (
     Column("src", pa.int32(), "Row of `nodes`: what comes first."),
     Column("dst", pa.int32(), "Row of `nodes`: what depends on it."),
-    Column("kind", pa.uint8(), "Why, a number of schemas.kinds.EdgeKind."),
+    Column("kind", pa.uint8(), "Kind, a number of schemas.kinds.EdgeKind."),
 )
 
 LANES = (
     Column("rank", pa.int32(), "Global rank of the process."),
     Column("device", pa.int32(), "Device as the source numbers it; -1 on the host."),
-    Column("kind", pa.uint8(), "What it is, a number of schemas.kinds.LaneKind."),
+    Column("kind", pa.uint8(), "Kind, a number of schemas.kinds.LaneKind."),
     Column("number", pa.int64(), "Thread id, stream id or handle, queue id."),
-    Column("name", pa.string(), "Name for people."),
+    Column("name", pa.string(), "Human-readable name."),
 )
 
 SERIES = (
     Column("rank", pa.int32(), "Global rank it belongs to; -1 if it is the node's."),
     Column("device", pa.int32(), "Device as the source numbers it; -1 on the host."),
-    Column("name", pa.string(), "What is measured."),
+    Column("name", pa.string(), "Quantity that is measured."),
     Column("unit", pa.string(), "Unit of its samples."),
     Column("source", pa.string(), "Tool that measured it; groups the lanes of a picture."),
     Column("uncertainty_ns", pa.int64(), "A sample's time is known to plus or minus this.", "ns"),

@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class Kind(IntEnum):
-    """What a node is. The numbers are stored: append, never renumber."""
+    """Kind of a node. The numbers are stored: append, never renumber."""
 
     CPU_OP = 1
     """An operator of the framework on a host thread (``aten::mm``)."""
@@ -35,7 +35,7 @@ class Kind(IntEnum):
     ALLOCATION = 13
     """An allocation or release of memory, scratch included."""
     INSTANT = 14
-    """A moment without duration."""
+    """An event without duration."""
     OVERHEAD = 15
     """Time of the profiler itself."""
     SPAN = 16
@@ -54,7 +54,7 @@ CALLS = (Kind.RUNTIME, Kind.DRIVER)
 
 
 class EdgeKind(IntEnum):
-    """Why a node depends on another. The numbers are stored: append, never renumber."""
+    """Kind of a dependency between two nodes. The numbers are stored: append, never renumber."""
 
     CALL = 1
     """Caller → callee on one thread (derived from `parent`)."""
@@ -77,40 +77,40 @@ class EdgeKind(IntEnum):
     DEPENDENCY = 10
     """A dependency of which the source does not say the kind."""
     HANDOVER = 11
-    """What a host thread did → what another, idle until then, began next: observed, not recorded."""
+    """A host thread's work → the next work of another, idle until then: observed, not recorded."""
     DURATION = 12
-    """A node's start → its end; only in the graph of moments."""
+    """A node's start → its end; only in the endpoint graph."""
 
 
 OBSERVED = (EdgeKind.HANDOVER,)
-"""Edges that the times of this run suggest. All others are fixed: they hold whatever times are."""
+"""Edges that the times of this run suggest. All others hold whatever the times are."""
 
 DERIVED = (EdgeKind.CALL, EdgeKind.ORDER, EdgeKind.STREAM)
-"""Edges that follow from `parent` and lanes, and are in no table."""
+"""Edges that follow from `parent` and lanes, and are stored in no table."""
 
 
-class Moment(IntEnum):
-    """Which end of a node an edge is tied to."""
+class Endpoint(IntEnum):
+    """Endpoint of a node that an edge leads from or to."""
 
     START = 0
     END = 1
 
 
-MOMENTS: dict[EdgeKind, tuple[Moment, Moment]] = {
-    EdgeKind.CALL: (Moment.START, Moment.START),
-    EdgeKind.LAUNCH: (Moment.START, Moment.START),
-    EdgeKind.SYNC: (Moment.END, Moment.END),
-    EdgeKind.COMM: (Moment.START, Moment.END),
+EDGE_ENDPOINTS: dict[EdgeKind, tuple[Endpoint, Endpoint]] = {
+    EdgeKind.CALL: (Endpoint.START, Endpoint.START),
+    EdgeKind.LAUNCH: (Endpoint.START, Endpoint.START),
+    EdgeKind.SYNC: (Endpoint.END, Endpoint.END),
+    EdgeKind.COMM: (Endpoint.START, Endpoint.END),
 }
-"""What waits for what: the `dst` end of an edge comes no sooner than its `src` end.
+"""Endpoints that an edge connects: that of `dst` comes no sooner than that of `src`.
 
-From end to start unless it stands here. A call's kernel may start before the call returns; a host
-call that waits returns when the work has ended; no member of a collective ends before the last of
-them has started. What is called also ends before its caller does."""
+Kinds that are not listed lead from end to start. A call's kernel may start before the call returns;
+a host call that waits returns when the work has ended; no member of a collective ends before the
+last of them has started. A callee also ends before its caller does."""
 
 
 class LaneKind(IntEnum):
-    """What a lane is. The numbers are stored: append, never renumber."""
+    """Kind of a lane. The numbers are stored: append, never renumber."""
 
     THREAD = 1
     """A host thread; `number` is its id."""
@@ -127,7 +127,7 @@ class LaneKind(IntEnum):
     MEMORY = 7
     """Allocations and releases of a device's memory."""
     PROFILER = 8
-    """What the profiler says of itself."""
+    """Records of the profiler about itself."""
 
 
 GPU_LANES = (LaneKind.STREAM, LaneKind.QUEUE, LaneKind.COPY)

@@ -1,4 +1,4 @@
-"""What names tell, whatever format they stand in."""
+"""Meaning of names that are the same in every format: kernels that communicate, calls that wait."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ import re
 from enum import IntEnum
 
 COMM_KERNEL = re.compile(r"(void\s+|_Z\d+)?(nccl|rccl|msccl)", re.IGNORECASE)
-"""How the names of kernels that communicate begin, mangled or not; use `match`. RCCL calls all
+"""Beginning of the names of kernels that communicate, mangled or not; use `match`. RCCL names all
 of them ``ncclDevKernel_Generic…``."""
 
 
 class Role(IntEnum):
-    """What a call of the host does to the order of GPU work."""
+    """Effect of a call of the host on the order of GPU work."""
 
     NONE = 0
     DEVICE_SYNC = 1
-    """Waits for all that was put on the device."""
+    """Waits for all work of the device."""
     STREAM_SYNC = 2
-    """Waits for all that was put on one stream."""
+    """Waits for all work of one stream."""
     EVENT_SYNC = 3
-    """Waits for what was put on a stream before an event was recorded there."""
+    """Waits for the work of a stream before the point at which an event was recorded there."""
     COPY = 4
-    """Copies, and returns when that is done."""
+    """Copies or fills memory, and returns when that is done."""
     FREE = 5
     """Releases memory, for which the runtime may wait for the device."""
     SIGNAL_WAIT = 6
-    """Waits for a signal that some GPU work gives."""
+    """Waits for a signal that GPU work sends."""
     RECORD = 7
     """Records an event on a stream."""
     STREAM_WAIT = 8
-    """Lets a stream wait for an event."""
+    """Makes a stream wait for an event."""
     POLL = 9
-    """Asks whether something is done, and waits for nothing."""
+    """Asks if work is done, without waiting."""
 
 
 _VERSION = r"(_v\d+|_pt[sd][sz]|_spt)*$"
@@ -50,8 +50,8 @@ ROLES: tuple[tuple[re.Pattern[str], Role], ...] = tuple(
         (r"(cuda|hip|cu)(Event|Stream)Query", Role.POLL),
     )
 )  # fmt: skip
-"""How the calls of the CUDA and HIP runtimes, of CUDA's driver and of HSA are named that order GPU
-work; use `match`. Behind a name may stand a version, or that it is of the default stream's kind."""
+"""Names of the calls of the CUDA and HIP runtimes, of CUDA's driver and of HSA that order GPU work;
+use `match`. A name may end in a version, or in the kind of default stream (``_ptsz``, ``_spt``)."""
 
 RECORDED_WAITS: dict[str, Role] = {
     "Context Sync": Role.DEVICE_SYNC,
@@ -61,12 +61,12 @@ RECORDED_WAITS: dict[str, Role] = {
     "Event Sync": Role.EVENT_SYNC,
     "Stream Wait Event": Role.STREAM_WAIT,
 }
-"""Names of waits that a profiler recorded itself (`Kind.GPU_SYNC`), as CUPTI's are called."""
+"""Names of waits that a profiler recorded itself (`Kind.GPU_SYNC`), as CUPTI names them."""
 
 WAIT_STREAM, WAITED_STREAM, WAITED_RECORD = (
     "stream",
     "wait_on_stream",
     "wait_on_cuda_event_record_corr_id",
 )
-"""Arguments of such a wait: which stream waits, on which the event was recorded, and the
-correlation id of the call that recorded it; negative, or 2**32 - 1, where that is not known."""
+"""Arguments of such a wait: the stream that waits, the stream on which the event was recorded, and
+the correlation id of the call that recorded it; negative, or 2**32 - 1, where that is unknown."""

@@ -1,6 +1,6 @@
-"""Columns of the rows that analyses give: what each is; its name ends in its unit.
+"""Columns of the rows of analyses, with their meaning; a name ends in its unit.
 
-Beside the figures of an analysis, its rows have the columns that they are grouped by (`KEYS`).
+In addition to the figures of an analysis, its rows have the columns that they are grouped by (`KEYS`).
 """
 
 from __future__ import annotations
@@ -16,19 +16,20 @@ KEYS = {
     "step_part": "Pass that it serves: forward, backward or optimizer.",
     "layer": "Number of the repeated block of the model.",
     "module": "Innermost module of the model, as the framework names it.",
-    "operation": "What it is part of: an operator as its user calls it.",
+    "operation": "Operation it is part of: an operator as its user calls it.",
     "collective": "Kind of communication, such as all_reduce.",
     "group": "Process group that communicates.",
     "instance": "Number of the communication: one collective on all its ranks, or a send and its "
     "receive.",
-    "class": "compute, comm or copy, of a path also what else it runs over; fills count as compute.",
+    "class": "Class of work: compute, comm or copy; on a critical path also host, runtime and kinds of edges. "
+    "Fills count as compute.",
     "category": "matmul, attention, normalization, elementwise, … by the kernel's name; each kind of "
     "communication by what the framework says of it.",
     "kernel": "Name of the kernel as the source wrote it.",
     "node": "Row of the trace's nodes.",
     "name": "Name of the node as the source wrote it.",
 }
-"""What rows are grouped by, or are of."""
+"""Columns that rows are grouped by or identified by."""
 
 _UNITS = {
     "ns": "ns",
@@ -93,10 +94,10 @@ _OVERLAP = {
     "comm_ns": "Time in which communication of the group ran.",
     "exposed_comm_ns": "Of it, that without compute on the GPU.",
     "comm_overlap_share": "The rest of comm_ns, as a share.",
-    "slowdown_factor": "How much longer kernels took beside communication than the same alone.",
-    "overlapped_kernels": "Kernels that ran beside communication for half of their time or more.",
-    "compared_kernels": "Of them, those of which the same ran alone as well.",
-    "solo_kernels": "Kernels like them that ran alone.",
+    "slowdown_factor": "Duration of kernels during communication by that of the same kernels without.",
+    "overlapped_kernels": "Kernels that overlapped communication for half of their time or more.",
+    "compared_kernels": "Of them, those that also ran without communication.",
+    "solo_kernels": "The same kernels without communication.",
     "c3_efficiency_share": "Share of the ideal speed-up by overlap; 1 is perfect, 0 serial.",
     "members": "Members of the collective that are in the trace.",
     "kernels": "Kernels of the operation instance.",
@@ -104,13 +105,13 @@ _OVERLAP = {
     "elapsed_ns": "From the first start to the last end of its kernels.",
     "overlap_ns": "Of it, time in which something communicated on the GPU.",
     "overlap_share": "overlap_ns of elapsed_ns.",
-    "comp_comm_overlap_percent": "HTA: share of communication beside which compute ran.",
+    "comp_comm_overlap_percent": "HTA: share of communication during which compute ran.",
     "computation_time_us": _TEMPORAL["computation_time_us"],
     "total_comm_time_us": _TEMPORAL["total_comm_time_us"],
     "exposed_comm_time_us": _TEMPORAL["exposed_comm_time_us"],
 }
 _IDLE = {
-    "blame": "The host's operation that was late with the work that ends the idle time.",
+    "blame": "Host operation that issued the work at the end of the idle time too late.",
     "idle_ns": "Time in which nothing ran; the causes add up to it.",
     "host_late_ns": "Of it, until the call for the next work, but for sync_ns.",
     "sync_ns": "Of it, until that call, in which its thread waited for the GPU.",
@@ -119,10 +120,10 @@ _IDLE = {
     "event_ns": "Of it, in which the next work waited for that of another stream.",
     "peer_ns": "Of it, in which that other work waited for another rank.",
     "window_ns": "Of it, before the first and behind the last work in the trace.",
-    "unknown_ns": "Of it, what has no recorded reason.",
+    "unknown_ns": "Of it, time without a recorded reason.",
     "gaps": "How many times nothing ran.",
     "after_sync_ns": "Of host_late_ns, in gaps that began while the thread waited for the GPU.",
-    "comm_wait_ns": "Beside it, time in which communication waited for another rank.",
+    "comm_wait_ns": "Not part of it: time in which communication waited for another rank.",
     "stream": "With compat=hta, number of the stream.",
     "host_wait_ns": "With compat=hta, gaps in which the call for the next work began.",
     "kernel_wait_ns": "With compat=hta, other gaps below the threshold.",
@@ -130,7 +131,7 @@ _IDLE = {
 }
 _LAUNCH = {
     "kernels": "Work that was launched on the GPU.",
-    "unlinked": "Of it, what has no recorded launch: it counts in unlinked_gap_ns alone.",
+    "unlinked": "Of it, work without a recorded launch: it counts only in unlinked_gap_ns.",
     "calls": "Host calls that launched the others.",
     "prep_ns": "Time in which a stream was free and the host had not asked for the next work.",
     "call_ns": "From the call for work, or the end of the work before it, to its start.",
@@ -145,12 +146,12 @@ _COLLECTIVES = {
     "bytes": "Bytes that each member put in.",
     "collectives": "Collectives of the group.",
     "members": "Members of them that are in the trace.",
-    "unmatched": "Members that no other rank has a part in.",
+    "unmatched": "Members of collectives in which no other rank takes part.",
     "duration_ns": "Durations of members, summed.",
     "duration_p50_ns": "Median duration of a member.",
     "duration_p95_ns": "95th percentile of durations of members.",
     "wait_ns": "Time that members waited for the last one, summed.",
-    "wait_max_ns": "The longest that one member waited.",
+    "wait_max_ns": "Longest wait of one member.",
     "transfer_ns": "From the last member's start to the end, summed over collectives.",
     "transfer_min_ns": "The shortest transfer.",
     "transfer_p50_ns": "Median of transfers.",
@@ -164,12 +165,12 @@ _COLLECTIVES = {
     "busbw_gbps": "Bus bandwidth as nccl-tests defines it; the median.",
     "busbw_min_gbps": "The lowest bus bandwidth.",
     "busbw_max_gbps": "The highest bus bandwidth.",
-    "late_rank": "Rank that alone came last, of several collectives most often.",
+    "late_rank": "Rank that came last alone; of several collectives the one that most often did.",
     "late_share": "In how many of them it came last.",
     "late_by_ns": "How much later the last was than the one before.",
-    "uncertainty_ns": "How well these ranks' clocks are known to each other; waits below mean nothing.",
-    "put_bytes": "Bytes put in, the most of a member.",
-    "got_bytes": "Bytes given, the most of a member.",
+    "uncertainty_ns": "Uncertainty of these ranks' clocks against each other; shorter waits mean nothing.",
+    "put_bytes": "Bytes put in, maximum over members.",
+    "got_bytes": "Bytes received, maximum over members.",
     "ranks": "Ranks of it that are in the trace.",
     "group_size": "Ranks that the group has.",
     "hosts": "Hosts that its ranks are on.",
@@ -231,7 +232,7 @@ _KERNELS = {
     "power_w": "Mean power of the GPU while they ran.",
     "energy_j": "Their part of the GPU's energy.",
     "energy_known": "Of how many instances energy is known.",
-    "kernel_type": "HTA: type of kernel, or types beside each other.",
+    "kernel_type": "HTA: type of kernel, or types that overlap.",
     "sum_us": "HTA: time in which just these types ran.",
     "percent": "HTA: sum_us of all of it.",
     "occurrences": "CharLLM-PPT: kernels.",
@@ -241,9 +242,9 @@ _KERNELS = {
 }
 _MEMORY_ROUND_TRIPS = {
     "count": "Kernels that compute.",
-    "known": "Of them, those of which counters tell, and of the kernel before.",
+    "known_kernels": "Of them, those with counters, for which the kernel before has them too.",
     "total_ns": "Durations of these, summed.",
-    "read_again_bytes": "What they read that the kernel before wrote, at most.",
+    "read_again_bytes": "Bytes they read that the kernel before wrote, at most.",
     "round_trip_ns": "Time of that at the GPU's peak bandwidth of memory.",
     "round_trip_share": "round_trip_ns of total_ns.",
 }
@@ -262,16 +263,16 @@ _COMPARE = {
     "median_against_ns": "Median of single instances in the other job.",
     "median_delta_ns": "median_ns - median_against_ns.",
     "median_uncertainty_ns": "Plus or minus this: three standard errors and the times' resolution.",
-    "sure": "Whether the medians differ by more than their uncertainty.",
+    "is_significant": "True if the medians differ by more than their uncertainty.",
 }
 _CRITICAL_PATH = {
-    "pieces": "Pieces of the path in this group.",
-    "start_ns": "Start of the piece, since the trace's origin.",
+    "pieces": "Segments of the path in this group.",
+    "start_ns": "Start of the segment, since the trace's origin.",
     "dur_ns": "Time on the path.",
     "delay_ns": "Of it, what passes along an edge rather than in a node.",
     "path_share": "dur_ns of the path's length.",
-    "bound_by": "HTA: what bounds this part of the path; empty for edges that cost nothing.",
-    "edge_type": "HTA: what joins the moments of this part of the path.",
+    "bound_by": "HTA: resource that bounds this part of the path; empty for edges that cost nothing.",
+    "edge_type": "HTA: type of the edge between the endpoints of this part of the path.",
     "edges": "HTA: edges of the path.",
     "duration_us": "HTA: time along them.",
     "percent": "HTA: duration_us of the rank's path.",
@@ -279,13 +280,13 @@ _CRITICAL_PATH = {
 _TAXES = {
     "window_ns": "Length of the window.",
     "wait_ns": "Time in which communication waited for others.",
-    "exposed_wait_ns": "Of it, that without compute beside.",
-    "sync_ns": "Time in which the GPU did nothing while the host waited for it.",
+    "exposed_wait_ns": "Of it, time without concurrent compute.",
+    "sync_ns": "Time in which the GPU was idle while the host waited for it.",
     "bulk_sync_ns": "exposed_wait_ns and sync_ns.",
     "gap_ns": "Gaps between kernels.",
-    "launch_ns": "Of them, those in which the GPU did nothing.",
+    "launch_ns": "Of them, those in which the GPU was idle.",
     "overlap_ns": "Time that sync_ns and launch_ns have in common.",
-    "locality_ns": "Time of memory round trips between kernels, where counters tell.",
+    "locality_ns": "Time of memory round trips between kernels, where counters are known.",
     "critical_launch_ns": "Launch on the critical path.",
     "taxed_ns": "Bulk synchrony and launch by union.",
     "taxed_share": "taxed_ns of window_ns.",
@@ -293,14 +294,14 @@ _TAXES = {
 _BREAKDOWN = {
     "kernels": "Kernels that compute.",
     "total_ns": "Their durations, summed.",
-    "told": "Of them, those whose terms are known.",
-    "told_ns": "Their durations, summed: the product of t_thr_ns and all ratios.",
+    "known_kernels": "Of them, those whose terms are known.",
+    "known_ns": "Their durations, summed: the product of t_thr_ns and all ratios.",
     "t_thr_ns": "Time of the FLOPs by shapes at the GPU's peak rate and highest clock.",
     "o_inst_ratio": "FLOPs by counters by those of shapes.",
     "o_util_ratio": "Cycles by those in which matrix cores were busy.",
-    "o_ovl_ratio": "Longer for communication that runs beside, at the same clock.",
-    "o_freq_ratio": "Longer for the clock, predicted from the one measured.",
-    "o_rest_ratio": "What the terms do not explain.",
+    "o_ovl_ratio": "Slow-down by concurrent communication, at the same clock.",
+    "o_freq_ratio": "Slow-down by the clock, predicted from the measured one.",
+    "o_rest_ratio": "Rest that the terms do not explain.",
     "closure_ratio": "Cycles of matrix cores that counted FLOPs take, by those counted; 1 if they "
     "agree.",
     "t_mem_ns": "Time of the bytes by shapes at the memory's peak bandwidth.",
@@ -315,7 +316,7 @@ _BUBBLES = {
     "pipeline": "Number of the pipeline: ranks that send to each other along a line.",
     "stage": "Stage of the rank, from 0.",
     "stages": "Stages of the pipeline.",
-    "microbatches": "The most that a rank sends another in forward passes of the step.",
+    "microbatches": "Maximum number of sends from one rank to another in forward passes of the step.",
     "start_ns": "Start of the window, since the trace's origin.",
     "end_ns": "End of the window, since the trace's origin.",
     "span_ns": "Length of the window.",
@@ -334,19 +335,19 @@ _STRAGGLERS = {
     "kernel_time_ns": "Durations of the rank's kernels, summed.",
     "compute_ns": "Time in which a kernel or fill ran.",
     "slowdown_factor": "Time by the median of other ranks', or by that of an operation's counterparts.",
-    "excess_ns": "How much longer operations took than their counterparts on other ranks.",
+    "excess_ns": "Additional time of operations over their counterparts on other ranks.",
     "slower_share": "In how many of them they took longer.",
-    "gain_ns": "What the job would gain if they took what their counterparts do.",
-    "gain_share": "gain_ns of what it would gain if all ranks were even.",
-    "steps": "Training steps that were looked at.",
+    "gain_ns": "Time the job would gain if they took as long as their counterparts.",
+    "gain_share": "gain_ns as a share of the gain if all ranks were even.",
+    "steps": "Training steps examined.",
     "steps_slow": "Of them, those in which the rank was slow.",
     "persistent": "Whether it was slow in most steps; null for a single step.",
     "operations": "Operations of that name on the rank that have counterparts.",
     "time_ns": "Their durations, summed.",
-    "even_gain_ns": "What the job would gain if that operation were even over all ranks.",
+    "even_gain_ns": "Time the job would gain if that operation took the same time on all ranks.",
 }
 _WHAT_IF = {
-    "change": "What is different; first, by job and class, nothing: as measured.",
+    "change": "The change; empty in the first row, by job and class, which is as measured.",
     "before_ns": "Length of the window, or of the class on its path, as measured.",
     "after_ns": "The same after the change.",
     "gain_ns": "before_ns - after_ns.",
@@ -364,7 +365,7 @@ _WHAT_IF = {
     "path_dependency_ns": "Time along all other dependencies on it then.",
 }
 _REPLAY = {
-    "convention": "Which gaps are kept, and whose durations are taken.",
+    "convention": "Which gaps are kept, and which durations are used.",
     "graph_iteration": "Step whose graph is replayed.",
     "measured_ns": "How long the step took.",
     "predicted_ns": "How long the replay takes.",
@@ -372,7 +373,7 @@ _REPLAY = {
 }
 _ENERGY = {
     "window_ns": "Length of the window.",
-    "covered_ns": "Of the window, how much power is known of.",
+    "covered_ns": "Of the window, time in which power is known.",
     "energy_j": "Energy of the GPU over the window.",
     "work_j": "Of it, that of work whose power is known throughout.",
     "cut_j": "Of it, that of work for whose whole time power is not known.",
@@ -383,25 +384,25 @@ _ENERGY = {
     "mean_power_w": "Mean power of the GPU.",
     "peak_power_w": "Highest power of the GPU.",
     "trapezoid_j": "Energy of power as it is shown, by the trapezoid rule, where it is known.",
-    "trapezoid_resolution_j": "How far trapezoid_j may be off as samples are apart in time.",
+    "trapezoid_resolution_j": "Uncertainty of trapezoid_j by the time between samples.",
     "counter_j": "Energy by the GPU's own counter over the time that trapezoid_j is of.",
-    "counter_resolution_j": "How far counter_j may be from what was drawn.",
-    "counter_verdict": "Whether trapezoid_j and counter_j are within both resolutions: within or outside.",
-    "energy_by": "What tells energy_j: counter, trapezoid, or windows that a counter was read around.",
+    "counter_resolution_j": "Uncertainty of counter_j by the counter's resolution.",
+    "counter_verdict": "within, if trapezoid_j and counter_j agree within both resolutions, else outside.",
+    "energy_by": "Origin of energy_j: counter, trapezoid, or windows around which a counter was read.",
     "difference_share": "trapezoid_j / counter_j - 1.",
     "telemetry_ns": "Time between samples of power, the longest of several tools.",
     "source": "Tools that sampled power, the finest first.",
-    "gpus": "GPUs whose power is known of some of the window; each die of an MI250 is one.",
-    "gpus_unknown": "GPUs whose power is not.",
+    "gpus": "GPUs whose power is known in part of the window; each die of an MI250 is one.",
+    "gpus_without_power": "GPUs whose power is unknown.",
     "pieces": "Pieces of work on GPUs.",
-    "energy_known": "Of how many of them energy is known as a whole.",
+    "energy_known": "Number of them whose energy is known for all of their time.",
     "energy_share": "energy_j of the energy of all, idle time included.",
     "samples": "With compat=charllm, samples of power.",
     "execution_ns": "With compat=charllm, from the first to the last sample of power.",
 }
 _EFFICIENCY = {
     "steps": "Training steps.",
-    "step_ns": "How long a step lasts, from the first rank's start to the last rank's end.",
+    "step_ns": "Duration of a step, from the first rank's start to the last rank's end.",
     "time_ns": "The time that rates and energy are by: of a step, from when the one before has ended.",
     "gpus": "GPUs that the ranks work on.",
     "gpus_without_power": "Of them, those whose power is not known.",
@@ -414,10 +415,10 @@ _EFFICIENCY = {
     "model_flops": "FLOPs by shapes, without what is recomputed.",
     "computed_flops": "FLOPs by shapes, with what is recomputed.",
     "tflop_per_s_per_gpu": "model_flops by time and GPU.",
-    "mfu_share": "model_flops by what the GPUs can do in that time, at least.",
+    "mfu_share": "model_flops as a share of the GPUs' peak over that time; a lower bound.",
     "matrix_flops_known_share": "Share of the time of matrix products, convolutions and attention of "
     "which FLOPs are known: what mfu_share and hfu_share are of, at least.",
-    "hfu_share": "computed_flops by what the GPUs can do in that time, at least.",
+    "hfu_share": "computed_flops as a share of the GPUs' peak over that time; a lower bound.",
     "energy_j": "Energy of all GPUs.",
     "power_w": "Mean power of all GPUs together.",
     "power_known_share": "Share of the GPUs' time in which power is known.",
@@ -432,38 +433,38 @@ _EXCURSIONS = {
     "host": "Node that the GPU is in.",
     "gpu_index": "Number of the GPU in its node.",
     "start_ns": "Start, since the trace's origin.",
-    "duration_ns": "How long power is above the limit.",
+    "duration_ns": "Time in which power is above the limit.",
     "limit_w": "The limit; of one that changes its mean while power is known, of an excursion that at its peak.",
-    "limit_by": "What tells the limit.",
+    "limit_by": "Origin of the limit.",
     "peak_w": "Highest power.",
     "peak_start_ns": "When power first is that high, since the trace's origin.",
-    "peak_above_w": "How far it is above the limit then.",
-    "mean_above_w": "How far it is above the limit on average.",
+    "peak_above_w": "Power above the limit at that time.",
+    "mean_above_w": "Mean power above the limit.",
     "above_j": "Energy above the limit.",
     "samples": "Samples above the limit.",
-    "pieces": "Pieces of work that ran meanwhile.",
+    "pieces": "Pieces of GPU work that ran meanwhile.",
     "kernel_ns": "Time of all pieces of the kernel that ran longest meanwhile, summed.",
-    "resolution_ns": "What is shorter is not seen: time between samples, the coarsest.",
+    "resolution_ns": "Shorter excursions are not seen: time between samples, the coarsest.",
     "covered_ns": "Time in which power is known, of a node that of all its GPUs.",
     "mean_power_w": "Mean power.",
     "peak_power_w": "Highest power.",
-    "excursions": "How many times power rose above the limit.",
-    "above_ns": "How long it was above.",
+    "excursions": "Number of times power rose above the limit.",
+    "above_ns": "Time in which it was above.",
     "above_share": "above_ns of the time in which power is known, or of time_ns.",
     "longest_ns": "The longest excursion.",
     "source": "Tools that sampled power, the finest first.",
     "gpus": "GPUs of the node of which power is known.",
     "sum_of_peaks_w": "Sum of the highest powers of single GPUs.",
     "coincidence_share": "Highest power of the node by that sum: 1 if GPUs peak at once.",
-    "most_at_once": "So many GPUs are above their own limits at once at most.",
-    "together_ns": "How long two GPUs or more are.",
+    "max_concurrent": "Maximum number of GPUs that are above their own limits at the same time.",
+    "together_ns": "Time in which two or more GPUs are.",
     "time_ns": "Time of all pieces while power is known, summed.",
     "lift_ratio": "above_share by the share of all time: above 1, it runs during excursions more "
     "than at other times.",
 }
 _OF_GPUS = {
     "gfxclk_mhz": "Mean core clock.",
-    "temperature_c": "Mean temperature of the GPU, at its hotspot where that is told.",
+    "temperature_c": "Mean temperature of the GPU, at its hotspot where that is known.",
     "memory_temperature_c": "Mean temperature of the memory.",
     "power_w": "Mean power.",
     "throttle_share": "Share of time in which the clock was held down.",
@@ -472,21 +473,21 @@ _OF_GPUS = {
 
 
 def _imbalance() -> dict[str, str]:
-    """Of each quantity of `_OF_GPUS`, how far GPUs are apart."""
-    found: dict[str, str] = {}
+    """Columns for the differences between GPUs of each quantity of `_OF_GPUS`."""
+    columns_: dict[str, str] = {}
     for name, meaning in _OF_GPUS.items():
         stem, _, unit = name.rpartition("_")
-        found |= {
+        columns_ |= {
             name: meaning,
             f"{stem}_difference_{unit}": f"{name} less the median of the GPUs.",
-            f"{stem}_ratio": f"{name} by the median of the GPUs; of several GPUs most by least.",
-            f"{stem}_least_{unit}": f"The lowest {name} of a GPU.",
-            f"{stem}_most_{unit}": f"The highest {name} of a GPU.",
+            f"{stem}_ratio": f"{name} by the median of the GPUs; of several GPUs maximum by minimum.",
+            f"{stem}_min_{unit}": f"The lowest {name} of a GPU.",
+            f"{stem}_max_{unit}": f"The highest {name} of a GPU.",
             f"{stem}_spread_{unit}": "The highest less the lowest.",
             f"{stem}_lowest": f"GPU of the lowest {name}.",
             f"{stem}_highest": f"GPU of the highest {name}.",
         }
-    return found
+    return columns_
 
 
 _IMBALANCE = {
@@ -495,14 +496,14 @@ _IMBALANCE = {
     "gpus": "GPUs that the row is of.",
     **_imbalance(),
     "slowdown_factor": "kernel_time_ns by the median of the others'.",
-    "lead_ns": "How much sooner kernels started than on the last rank, summed.",
+    "lead_ns": "Lead of kernel starts over the last rank, summed.",
     "lead_median_ns": "Median of that.",
-    "lead_kernels": "Kernels that all ranks have.",
+    "lead_kernels": "Kernels that occur on all ranks.",
     "last_kernels": "Of them, those that started last on this rank.",
-    "collectives": "Collectives that it has a part in, and another rank.",
+    "collectives": "Collectives in which it and another rank take part.",
     "late_share": "In which share of them it came last, alone.",
     "times_last_certain": "In how many of them by more than clocks are uncertain.",
-    "caused_wait_ns": "How long others waited for it.",
+    "caused_wait_ns": "Time others waited for it.",
     "telemetry_ns": "Time between samples, the coarsest quantity's.",
     "source": "Tools that sampled them.",
     "quantity": "One quantity.",
@@ -514,53 +515,53 @@ _SAMPLED = {
     "host": "Name of the node, where it is known.",
     "source": "Tool that sampled it.",
     "window_ns": "Length of the window, summed over what makes the row.",
-    "covered_ns": "Of the window, how much is known.",
+    "covered_ns": "Of the window, time in which it is known.",
     "samples": "Samples that were taken in the window.",
     "resolution_ns": "Time between samples and their own uncertainty, the longest.",
     "series": "Series that make the row.",
 }
 _TELEMETRY = _SAMPLED | {
     "name": "What is sampled.",
-    "unit": "Unit of mean, median, least, most and rise.",
+    "unit": "Unit of mean, median, min, max and rise.",
     "mean": "Mean over the covered time.",
     "median": "Value that half of the covered time is at or below.",
-    "least": "Lowest value.",
-    "most": "Highest value.",
-    "rise": "Of a counter, by how much it went up in the covered time.",
+    "min": "Lowest value.",
+    "max": "Highest value.",
+    "rise": "Increase of a counter in the covered time.",
     "known_by": "samples in the window; uncertain stamps, which may lie in it; between samples, none "
-    "of which does; changes, which are told as they happen; or windows that were measured as a whole.",
+    "of which does; changes, recorded as they happen; or windows that were measured as a whole.",
     "mean_uncertainty": "Standard error of the mean by how much samples vary; null where none surely lies in the window.",
-    "is_best": "Whether the row is the best known one of the same quantity by several tools.",
+    "is_best": "True for the best known row of the same quantity by several tools.",
 }
 _TRAFFIC = _SAMPLED | {
     "link": "PCIe, xGMI, NVLink or InfiniBand.",
     "direction": "sent, received, or both together.",
-    "port": "What of the link it is: the GPU at the other end, or the InfiniBand device.",
+    "port": "End of the link: the GPU at the other end, or the InfiniBand device.",
     "bytes": "Bytes that went over it in the covered time.",
     "mean_gbps": "Bytes by the covered time, summed over what makes the row.",
     "peak_gbps": "Highest rate between two samples of one series.",
-    "wraps": "How often a counter of 32 bits began anew in the window.",
-    "resets": "How often a counter was set back in the window.",
+    "wraps": "Number of times a 32-bit counter wrapped around in the window.",
+    "resets": "Number of times a counter was reset in the window.",
     "method": "counter, or rate where only that is sampled.",
     "amount": "CharLLM-PPT: what went over it, in its unit.",
     "unit": "CharLLM-PPT: unit of amount; GB and MB are of 1024s.",
 }
 _THROTTLING = _SAMPLED | {
-    "cause": "What held the clock down; any is all of them together.",
+    "cause": "Cause that held the clock down; any is all of them together.",
     "cause_class": "power, thermal or hardware; setting or idle, which hold nothing down.",
     "throttled_share": "Share of the covered time.",
     "throttled_ns": "The same as time.",
     "peak_share": "Highest share between two samples.",
     "gpus": "GPUs that make the row.",
     "clock_mhz": "Mean core clock in the window.",
-    "method": "What tells it: residency, time, activity, status or reasons.",
+    "method": "Origin: residency, time, activity, status or reasons.",
 }
 
 _SWEEP = {
     "run": "Name of the run.",
     "differs": "The part of its name that not all runs have.",
     "status": "whole, partial (something is missing) or invalid (nothing can be compared).",
-    "reason": "What is missing, or why nothing could be read.",
+    "reason": "Missing parts, or why nothing could be read.",
     "model": "Model, by the name of CharLLM-PPT's folder.",
     "strategy": "Parallel strategy, by the name of CharLLM-PPT's folder.",
     "optimisation": "base, cc (overlap), act (recomputation) or both, by that name.",
@@ -574,7 +575,7 @@ _SWEEP = {
     "pp_size": "Degree of pipeline parallelism.",
     "cp_size": "Degree of context parallelism.",
     "ep_size": "Degree of expert parallelism.",
-    "sizes_from": "What tells these: process groups (and sends), or the name.",
+    "sizes_from": "Origin of these: process groups (and sends), or the name.",
     "steps": "Training steps that count.",
     "step_ns": "Median training step of the job.",
     "step_mean_ns": "Mean training step.",
@@ -582,7 +583,7 @@ _SWEEP = {
     "step_min_ns": "The shortest.",
     "step_max_ns": "The longest.",
     "step_ratio": "step_mean_ns by that of the base.",
-    "best": "In what no other run is better: throughput, energy (by what, the summary says).",
+    "best": "Criteria in which no other run is better: throughput, energy (the summary says by which unit).",
     "window_ns": "All of the time that counts.",
     "tokens_per_s": "Tokens by time.",
     "tokens_per_s_per_gpu": "tokens_per_s by GPUs.",
@@ -590,8 +591,8 @@ _SWEEP = {
     "samples_per_s_per_gpu": "samples_per_s by GPUs.",
     "tokens": "Tokens of all steps that count.",
     "samples": "Samples of all steps that count.",
-    "tokens_from": "What tells tokens.",
-    "samples_from": "What tells samples.",
+    "tokens_from": "Origin of tokens.",
+    "samples_from": "Origin of samples.",
     "busy_share": "Share of the time in which anything ran on the GPU.",
     "exposed_comm_share": "Share of the time in which something communicated and no compute ran.",
     "busy_ns": "Time in which anything ran on the GPU, by rank and step.",
@@ -645,11 +646,11 @@ _SWEEP = {
     "gfxclk_ratio": "gfxclk_mhz by that of the base.",
     "energy_ratio": "energy_per_step_j by that of the base.",
     "losses": "Kinds of faults by which something of the run's files was lost.",
-    "gpu": "Place of the GPU among those of the run, in order of rank and device; of all ranks on it.",
+    "gpu": "Index of the GPU in the run, by rank and device; shared by all ranks on it.",
     "host": "Machine of its rank.",
 }
 _POWER = {
-    "fixed_w": "Power that neither clock nor work changes.",
+    "fixed_w": "Power that depends neither on clock nor on work.",
     "idle_w": "Power while nothing runs, at f_ref_mhz.",
     "idle_error_w": "Standard error of idle_w.",
     "matrix_w": "Power above idle that matrix products draw while they run, at f_ref_mhz.",
@@ -658,16 +659,16 @@ _POWER = {
     "exponent_error_ratio": "Standard error of exponent_ratio.",
     "f_ref_mhz": "Mean core clock, at which powers hold.",
     "mean_power_w": "Mean power by the model, or the part of a class in it.",
-    "error_w": "Root mean square of what samples differ by from the model.",
+    "error_w": "Root mean square of the difference between samples and model.",
     "explained_share": "Share of the variance of samples that the model explains (R²).",
-    "cross_share": "Error of time that was left out of the fit, by the mean power.",
+    "cross_share": "Error in time that was excluded from the fit, by the mean power.",
     "samples": "Samples of power that were used.",
     "source": "Tool that sampled it.",
-    "sensor": "How a sample shows power.",
+    "sensor": "Model of the sensor: how a sample relates to power.",
     "sensor_ns": "Time constant of the filter or length of the window.",
-    "delay_ns": "How late a sample shows power.",
-    "clock_from": "How the clock is known between its samples.",
-    "as_expected": "What samples tell little of: what is usual of GPUs counts.",
+    "delay_ns": "Delay of samples after the power they show.",
+    "clock_from": "Origin of the clock between its samples.",
+    "as_expected": "Parameters that samples determine little: typical values of GPUs count.",
     "cap_w": "Power cap.",
     "capped_mhz": "Mean clock that it leaves; null where no clock is held at it.",
     "capped_low_mhz": "Lower end of its 95 % interval.",
@@ -679,28 +680,28 @@ _POWER = {
 }
 
 _DVFS = {
-    "ceiling": "Clock that is asked about: peak, achievable by the maker's figure, or asked.",
+    "ceiling": "Target clock: peak, achievable by the maker's figure, or asked.",
     "kernels": "Kernels that are summed.",
     "mean_mhz": "Mean core clock that they ran at, by time.",
-    "measured_ns": "How long the step, or all of the kernels, took.",
-    "ideal_ns": "How long at that clock.",
+    "measured_ns": "Duration of the step, or of all kernels.",
+    "ideal_ns": "Duration at that clock.",
     "ideal_low_ns": "Lower end of its 95 % interval.",
     "ideal_high_ns": "Upper end of its 95 % interval.",
     "loss_ns": "measured_ns - ideal_ns.",
     "loss_share": "loss_ns as a share of measured_ns.",
-    "floor_ns": "What kernels cannot take less than at that clock, by busy cycles and bytes counted.",
+    "floor_ns": "Lower bound at that clock, by counted busy cycles and bytes.",
     "sensitivity_class": "Class of the kernel: matrix, matrix-memory, attention or vector.",
     "beta": "Sensitivity -d ln t / d ln f of its time at mean_mhz, by all sources.",
     "beta_low": "Lower end of its 95 % interval.",
     "beta_high": "Upper end of its 95 % interval.",
     "beta_source": "Source with the most weight in beta.",
     "ideal_source": "Source with the most weight in ideal_ns.",
-    "beta_regression": "beta by a law fitted to repeats, held within nothing: below 0 or above 1 by chance.",
+    "beta_regression": "beta by a law fitted to repeats, not clipped: may be below 0 or above 1 by chance.",
     "beta_counted": "beta by times in the run that counted the kernel.",
     "beta_counters": "beta by busy cycles and bytes.",
     "beta_class": "beta by the laws of kernels of its class.",
-    "beta_prior": "beta by what is known of its class.",
-    "no_regression": "What is lacking for a law of its own.",
+    "beta_prior": "beta by the prior of its class.",
+    "no_regression": "Why there is no law fitted to its own repeats.",
     **{
         f"beta_{source}_error": f"Standard error of beta_{source}."
         for source in ("regression", "counted", "counters", "class", "prior")
@@ -734,16 +735,16 @@ FIGURES: dict[str, dict[str, str]] = {
     "traffic": _TRAFFIC,
     "what_if": _WHAT_IF,
 }
-"""Of each analysis, what its figures are; some are there in some of its modes only."""
+"""Meaning of each analysis' figures, by column; some occur only in some of its modes."""
 
 
 def columns(analysis: str) -> dict[str, str]:
-    """What the columns of an analysis are, keys first."""
+    """Meaning of the columns of an analysis by name, keys first."""
     return KEYS | FIGURES.get(analysis, {})
 
 
 def unit(name: str) -> str:
     """Unit of a column by its name: "1" for shares and ratios, "" for counts and names."""
     plain = name.removesuffix("_counted")
-    fits = [ending for ending in _UNITS if plain == ending or plain.endswith(f"_{ending}")]
-    return _UNITS[max(fits, key=len)] if fits else ""
+    matching = [ending for ending in _UNITS if plain == ending or plain.endswith(f"_{ending}")]
+    return _UNITS[max(matching, key=len)] if matching else ""

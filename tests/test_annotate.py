@@ -6,7 +6,7 @@ import pandas as pd
 from kineto_files import call, kernel, span, write
 
 import chopper_interop as ci
-from chopper_interop.annotate import annotate
+from chopper_interop.annotate.stages import annotate
 
 
 def step(number: int, ts: float, dur: float) -> dict:
@@ -21,7 +21,7 @@ def launched(number: int, ts: float, gpu: float, tid: int = 100) -> list[dict]:
 
 def by_name(trace: ci.Trace, column: str) -> dict[str, object]:
     names = [trace.names()[c] for c in trace.array("name")]
-    values = [None if pd.isna(v) else v for v in trace.annotated(column)]
+    values = [None if pd.isna(v) else v for v in trace.values(column)]
     return dict(zip(names, values, strict=True))
 
 
@@ -86,7 +86,7 @@ def test_ranks_without_annotations_get_them_beside_one_that_has_them(tmp_path: P
 def test_what_a_rank_has_stays(tmp_path: Path) -> None:
     trace = ci.read(*two_ranks(tmp_path))
     stated = [99, *[None] * (trace.nodes.num_rows - 1)]
-    again = annotate(trace.annotate(iteration=stated))
+    again = annotate(trace.with_columns(iteration=stated))
     first = trace.rank_rows[1].start
     assert again.nodes["iteration"].to_pylist()[:first] == stated[:first]
     told = trace.nodes["iteration"].to_pylist()[first:]

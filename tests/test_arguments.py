@@ -1,4 +1,4 @@
-"""Arguments of many nodes, against what json makes of each."""
+"""Arguments of many nodes, against what `json` decodes of each."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ VALUES = st.recursive(
 )
 
 
-def made(objects: list[bytes], rank: int = 0) -> Trace:
+def trace_with(objects: list[bytes], rank: int = 0) -> Trace:
     """A trace with a node for each object."""
     builder = TraceBuilder(meta=Meta())
     lane = builder.lane(rank, LaneKind.THREAD, 1, "thread 1")
@@ -57,9 +57,11 @@ def made(objects: list[bytes], rank: int = 0) -> Trace:
     ),
     st.sampled_from([None, 1]),
 )
-def test_what_json_says(ranks: list[list[dict[str, Any]]], indent: int | None) -> None:
+def test_values_are_those_that_json_decodes(
+    ranks: list[list[dict[str, Any]]], indent: int | None
+) -> None:
     traces = [
-        made(
+        trace_with(
             [json.dumps(o, ensure_ascii=False, indent=indent).encode() for o in objects],
             rank,
         )
@@ -69,13 +71,13 @@ def test_what_json_says(ranks: list[list[dict[str, Any]]], indent: int | None) -
     objects = [o for part in ranks for o in part]
     nodes = np.arange(len(objects))
     for key in ("Sequence number", "stream", "Input Dims", ""):
-        number, is_number = arguments.numbers(trace, nodes, key)
+        number, is_number = arguments.integers(trace, nodes, key)
         code, distinct = arguments.values(trace, nodes, key)
         text, names = arguments.texts(trace, nodes, key)
-        for node, stated in enumerate(objects):
-            assert (code[node] >= 0) == (key in stated)
-            value = stated.get(key)
-            if key in stated:
+        for node, expected in enumerate(objects):
+            assert (code[node] >= 0) == (key in expected)
+            value = expected.get(key)
+            if key in expected:
                 assert distinct[code[node]] == value
             assert (names[text[node]] if text[node] >= 0 else None) == (
                 value if isinstance(value, str) else None
@@ -85,15 +87,15 @@ def test_what_json_says(ranks: list[list[dict[str, Any]]], indent: int | None) -
                 assert number[node] == value
 
 
-def test_several_keys_and_some_nodes() -> None:
-    trace = made([b'{"a": 1, "b": "x"}', b"{}", b'{"b": "\\u00e4", "a": "7"}'])
+def test_several_keys_of_some_nodes() -> None:
+    trace = trace_with([b'{"a": 1, "b": "x"}', b"{}", b'{"b": "\\u00e4", "a": "7"}'])
     a, b = arguments.find(trace, np.array([2, 0]), "a", "b")
-    assert arguments.numbers_at(trace.text, a)[0].tolist() == [7, 1]
+    assert arguments.integers_at(trace.text, a)[0].tolist() == [7, 1]
     code, names = arguments.texts_at(trace.text, b)
     assert [names[k] for k in code] == ["ä", "x"]
 
 
-def test_broken_objects_say_nothing_false() -> None:
+def test_broken_objects_give_no_wrong_values() -> None:
     broken = [
         b'{"a": 1',
         b'{"a": }',
@@ -103,17 +105,17 @@ def test_broken_objects_say_nothing_false() -> None:
         b'{"a": 99999999999999999999}',
         b'{"x": "',
     ]
-    number, known = arguments.numbers(made(broken), np.arange(len(broken)), "a")
+    number, known = arguments.integers(trace_with(broken), np.arange(len(broken)), "a")
     assert set(number[known].tolist()) <= {1}
 
 
 def test_more_distinct_values_than_the_first_table_holds() -> None:
-    trace = made([b'{"a": "%d"}' % i for i in range(9000)])
+    trace = trace_with([b'{"a": "%d"}' % i for i in range(9000)])
     code, names = arguments.texts(trace, np.arange(9000), "a")
     assert [names[k] for k in code[::1000]] == [str(i) for i in range(0, 9000, 1000)]
 
 
-def test_no_nodes() -> None:
-    trace = made([b"{}"])
+def test_no_nodes_give_no_values() -> None:
+    trace = trace_with([b"{}"])
     assert arguments.values(trace, np.array([], np.int64), "a")[1] == []
-    assert arguments.numbers(trace, np.array([0]), "a")[1].tolist() == [False]
+    assert arguments.integers(trace, np.array([0]), "a")[1].tolist() == [False]

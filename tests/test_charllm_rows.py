@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 
 from chopper_interop import registry
-from chopper_interop.activity import grouping
+from chopper_interop.analyses.methods.activity import grouping
 
 PAGE = Path(__file__).parents[1] / "analyses" / "README.md"
 ROWS = 19
 
 
 def rows() -> dict[int, str]:
-    """What stands behind each number."""
+    """Text of each numbered row."""
     text = PAGE.read_text(encoding="utf-8").partition("## CharLLM-PPT's rows")[2]
-    told = re.findall(r"^\| (\d+) \|(.*)\|$", text, re.MULTILINE)
-    return {int(number): line for number, line in told}
+    matches = re.findall(r"^\| (\d+) \|(.*)\|$", text, re.MULTILINE)
+    return {int(number): line for number, line in matches}
 
 
 def commands() -> list[str]:
@@ -31,14 +31,14 @@ def test_every_row_is_there() -> None:
 
 
 @pytest.mark.parametrize("command", sorted(set(commands())))
-def test_commands_can_be_given(command: str) -> None:
-    _, _, name, *given = shlex.split(command)
+def test_commands_have_valid_options(command: str) -> None:
+    _, _, name, *arguments = shlex.split(command)
     takes = registry.options(registry.analysis(name))
-    told = list(pairwise(given))
-    options = [text.split("=")[0] for flag, text in told if flag == "-O"]
-    options += [text[2:] for text in given if text.startswith("--")]
+    matches = list(pairwise(arguments))
+    options = [text.split("=")[0] for flag, text in matches if flag == "-O"]
+    options += [text[2:] for text in arguments if text.startswith("--")]
     assert set(options) <= takes.keys()
-    by = dict(told).get("--by", "")
+    by = dict(matches).get("--by", "")
     own = {"run", "gpu", "node", "iteration"}
     assert set(by.split(",")) <= {*grouping.GRAINS, *own, ""}
 

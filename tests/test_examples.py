@@ -1,4 +1,4 @@
-"""The worked examples do what they say: people begin with them."""
+"""The worked examples compute what their docstrings say."""
 
 import json
 import subprocess
@@ -30,7 +30,7 @@ def job(demo: Path) -> ci.Trace:
     return ci.read(demo)
 
 
-def test_layers_have_all_the_time_and_the_clock_of_the_truth(job: ci.Trace, truth: dict) -> None:
+def test_layers_sum_to_the_time_and_clock_of_the_truth(job: ci.Trace, truth: dict) -> None:
     table = layers.by_layer(job)
     kernels = truth["kernels"]
     compute = [k not in ("copy", "collective") for k in kernels["class"]]
@@ -49,15 +49,15 @@ def test_layers_have_all_the_time_and_the_clock_of_the_truth(job: ci.Trace, trut
     assert (table["energy_j"] > 0).all()
 
 
-def test_waits_are_those_of_the_truth(job: ci.Trace, truth: dict) -> None:
+def test_waits_match_the_truth(job: ci.Trace, truth: dict) -> None:
     table = late.waits(job)
-    told = np.array(truth["collectives"]["waits_ns"])
-    assert table["waited_ns"].tolist() == told.sum(axis=0).tolist()
-    assert table["came_last"].sum() >= len(told)
+    expected = np.array(truth["collectives"]["waits_ns"])
+    assert table["waited_ns"].tolist() == expected.sum(axis=0).tolist()
+    assert table["came_last"].sum() >= len(expected)
 
 
-def test_the_longest_chain_is_that_of_networkx(job: ci.Trace) -> None:
-    graph = job.moments(["stream", "event", "comm"])
+def test_the_longest_chain_matches_networkx(job: ci.Trace) -> None:
+    graph = job.endpoints(["stream", "event", "comm"])
     kinds = job.to_pandas()["kind"].to_numpy()
     oracle: nx.DiGraph = nx.DiGraph()
     for s, d, gap in zip(graph.src, graph.after, graph.gap_ns, strict=True):
@@ -80,7 +80,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", ["layers", "late", "longest"])
 @pytest.mark.parametrize("what", ["job", "without telemetry", "one file"])
-def test_examples_run_as_they_stand(demo: Path, alone: Path, name: str, what: str) -> None:
+def test_examples_run_as_scripts(demo: Path, alone: Path, name: str, what: str) -> None:
     path = {"job": demo, "without telemetry": demo / "kineto", "one file": alone}[what]
     command = [sys.executable, str(EXAMPLES / f"{name}.py"), str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -16,7 +16,7 @@ from chopper_interop.build import TraceBuilder
 from chopper_interop.clocks import relations
 from chopper_interop.errors import UsageError
 from chopper_interop.graph import Graph
-from chopper_interop.schemas.kinds import MOMENTS, EdgeKind, Kind, LaneKind, Moment
+from chopper_interop.schemas.kinds import EDGE_ENDPOINTS, EdgeKind, Endpoint, Kind, LaneKind
 from chopper_interop.testing.strategies import traces
 from chopper_interop.trace import empty
 
@@ -52,7 +52,7 @@ def assert_sound(graph: Graph) -> None:
 @CIRCLES
 @given(traces())
 def test_no_graph_has_circles_whatever_the_edges(trace: ci.Trace) -> None:
-    for graph in (trace.graph(), trace.moments()):
+    for graph in (trace.graph(), trace.endpoints()):
         assert_sound(graph)
         assert nx.is_directed_acyclic_graph(as_networkx(graph))
 
@@ -60,12 +60,12 @@ def test_no_graph_has_circles_whatever_the_edges(trace: ci.Trace) -> None:
 @CIRCLES
 @given(traces())
 def test_edges_are_left_out_if_and_only_if_there_is_a_circle(trace: ci.Trace) -> None:
-    moments = trace.moments()
-    alone = replace(trace, edges=empty("edges")).moments()
+    moments = trace.endpoints()
+    alone = replace(trace, edges=empty("edges")).endpoints()
     assert not alone.left_out
     everything = as_networkx(alone)
     for edge in trace.edges.to_pylist():
-        a, b = MOMENTS.get(EdgeKind(edge["kind"]), (Moment.END, Moment.START))
+        a, b = EDGE_ENDPOINTS.get(EdgeKind(edge["kind"]), (Endpoint.END, Endpoint.START))
         everything.add_edge(2 * edge["src"] + a, 2 * edge["dst"] + b)
     assert (moments.left_out == 0) == nx.is_directed_acyclic_graph(everything)
     assert len(moments.after) + moments.left_out == everything.number_of_edges()
@@ -86,7 +86,7 @@ def test_all_that_came_before_on_a_thread_can_be_reached(trace: ci.Trace) -> Non
 @CIRCLES
 @given(traces())
 def test_moments_of_a_thread_are_one_chain_in_time(trace: ci.Trace) -> None:
-    graph = trace.moments(["call", "order"])
+    graph = trace.endpoints(["call", "order"])
     threads = trace.array("kind", "lanes") == LaneKind.THREAD
     lane = trace.array("lane")[graph.node]
     for where in np.flatnonzero(threads).tolist():
@@ -125,7 +125,7 @@ def two_ranks(*edges: tuple[int, int, EdgeKind]) -> ci.Trace:
 
 def test_a_wait_ends_with_the_work_and_not_before() -> None:
     trace = two_ranks((0, 2, EdgeKind.LAUNCH), (2, 0, EdgeKind.SYNC))  # a copy that blocks
-    moments = trace.moments()
+    moments = trace.endpoints()
     assert moments.left_out == 0
     call, kernel, after = 0, 1, 3
     assert 2 * kernel + 1 in moments.predecessors(2 * call + 1)
@@ -139,7 +139,7 @@ def test_a_wait_ends_with_the_work_and_not_before() -> None:
 def test_members_of_a_collective_end_when_the_last_has_come() -> None:
     trace = two_ranks((2, 6, EdgeKind.COMM))
     last, other, behind = 1, 5, 6
-    moments, nodes = trace.moments(), trace.graph()
+    moments, nodes = trace.endpoints(), trace.graph()
     assert 2 * last in moments.predecessors(2 * other + 1)
     assert last in nodes.predecessors(other)
     assert other in nodes.predecessors(behind)
@@ -154,7 +154,7 @@ def test_a_wait_depends_on_what_was_launched_before_it() -> None:
 
 def test_a_circle_is_opened_where_it_points_back_in_time() -> None:
     trace = two_ranks((2, 3, EdgeKind.EVENT), (3, 2, EdgeKind.EVENT))
-    for graph in (trace.graph(), trace.moments()):
+    for graph in (trace.graph(), trace.endpoints()):
         assert_sound(graph)
         assert graph.left_out == 1
         assert graph.counts()["event"] == 1
@@ -184,7 +184,7 @@ def test_gaps_are_the_time_along_edges(job: ci.Trace) -> None:
     assert (graph.gap_ns[launch] == (ts[graph.after] - ts[graph.src])[launch]).all()
     assert (graph.gap_ns[~launch] == (ts[graph.after] - ends[graph.src])[~launch]).all()
     assert graph.fixed.all()
-    moments = job.moments()
+    moments = job.endpoints()
     assert (moments.gap_ns == moments.at_ns[moments.after] - moments.at_ns[moments.src]).all()
     assert int(moments.gap_ns.min()) >= 0
 
@@ -276,6 +276,6 @@ def test_real_jobs_have_graphs_without_circles(path: str) -> None:
     if not (SHARED / path).exists():
         pytest.skip(f"needs shared data: {path}")
     trace = ci.read(SHARED / path)
-    for graph in (trace.graph(), trace.moments()):
+    for graph in (trace.graph(), trace.endpoints()):
         assert_sound(graph)
         assert graph.left_out == 0

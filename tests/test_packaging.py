@@ -54,10 +54,10 @@ def test_nothing_else_at_the_top_of_site_packages() -> None:
 
 
 def test_the_compiled_schema_says_what_the_text_says() -> None:
-    from chopper_interop.schemas.chakra import message
+    from chopper_interop.schemas.chakra import message_class
 
     text = (ROOT / "schemas" / "chakra_et.proto").read_text()
     for name in ("Node", "AttributeProto", "GlobalMetadata", "IOInfo"):
         body = text.split(f"message {name} {{")[1].split("\n}")[0]
-        told = {f"{f.name} = {f.number};" for f in message(name).DESCRIPTOR.fields}
+        told = {f"{f.name} = {f.number};" for f in message_class(name).DESCRIPTOR.fields}
         assert all(line in body for line in told)

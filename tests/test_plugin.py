@@ -1,4 +1,4 @@
-"""A package of somebody else's adds a format and an analysis, and a broken one hinders nobody."""
+"""A plug-in package adds a format and an analysis, and a broken one does not affect the others."""
 
 import importlib.util
 import json
@@ -23,7 +23,7 @@ rank,thread,name,start_us,duration_us
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """Folder in which the plug-in lies as pip installs it, beside one that does not load."""
+    """Folder with the plug-in as pip installs it, and another one that does not load."""
     target = tmp_path_factory.mktemp("site")
     source = tmp_path_factory.mktemp("source")
     for file in PLUGIN.iterdir():
@@ -37,12 +37,14 @@ def installed(tmp_path_factory):
 
 
 def _install_broken(target):
-    """What pip leaves of a package whose module raises when it is imported."""
+    """Write what pip installs of a package whose module raises when it is imported."""
     (target / "chopper_shards.py").write_text("raise RuntimeError('glass everywhere')\n")
-    about = target / "chopper_shards-1.0.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: chopper-shards\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text(
+    metadata = target / "chopper_shards-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: chopper-shards\nVersion: 1.0\n"
+    )
+    (metadata / "entry_points.txt").write_text(
         "[chopper_interop.converters]\nshards = chopper_shards:SHARDS\n"
         "[chopper_interop.analyses]\nshards_count = chopper_shards:count\n"
     )
@@ -50,15 +52,17 @@ def _install_broken(target):
 
 @pytest.fixture
 def run(installed, tmp_path):
-    """Run a command of ours in a process that sees the plug-ins."""
+    """Run a command in a process that can import the plug-ins."""
     (tmp_path / "a.toy.csv").write_text(TOY)
+
+    paths = [str(installed), os.environ.get("PYTHONPATH")]
 
     def command(name, *arguments):
         code = f"import sys; from chopper_interop.cli import {name}; sys.exit({name}())"
         return subprocess.run(
             [sys.executable, "-c", code, *arguments],
             cwd=tmp_path,
-            env=os.environ | {"PYTHONPATH": str(installed)},
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
             capture_output=True,
             text=True,
             check=False,
@@ -75,33 +79,33 @@ def _plugin():
 
 
 def test_format_is_listed_with_its_options(run):
-    shown = run("convert_main", "--formats")
-    assert shown.returncode == 0
-    lines = iter(shown.stdout.splitlines())
+    done = run("convert_main", "--formats")
+    assert done.returncode == 0
+    lines = iter(done.stdout.splitlines())
     line = next(line for line in lines if line.startswith("toy"))
     assert "toy ranges (CSV)" in line
     assert any("-O shift_us=0" in line for line in lines)
 
 
 def test_broken_plugin_is_listed_as_broken_with_the_reason(run):
-    shown = run("convert_main", "--formats")
-    line = next(line for line in shown.stdout.splitlines() if line.strip().startswith("shards"))
+    done = run("convert_main", "--formats")
+    line = next(line for line in done.stdout.splitlines() if line.strip().startswith("shards"))
     assert "RuntimeError: glass everywhere" in line
-    assert "kineto" in shown.stdout
+    assert "kineto" in done.stdout
 
 
-def test_broken_plugin_says_why_when_it_is_asked_for(run):
-    asked = run("convert_main", "a.toy.csv", "-o", "a.out", "--to", "shards")
-    assert asked.returncode == 3
-    assert "glass everywhere" in asked.stderr
-    assert "Traceback" not in asked.stderr
+def test_broken_plugin_gives_the_reason_when_it_is_requested(run):
+    done = run("convert_main", "a.toy.csv", "-o", "a.out", "--to", "shards")
+    assert done.returncode == 3
+    assert "glass everywhere" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_file_of_the_format_becomes_a_perfetto_trace(run, tmp_path):
     from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 
-    made = run("convert_main", "a.toy.csv", "-o", "a.pftrace")
-    assert made.returncode == 0, made.stderr
+    done = run("convert_main", "a.toy.csv", "-o", "a.pftrace")
+    assert done.returncode == 0, done.stderr
     trace = proto.Trace.FromString((tmp_path / "a.pftrace").read_bytes())
     names = {
         entry.iid: entry.name
@@ -121,9 +125,9 @@ def test_file_of_the_format_becomes_a_perfetto_trace(run, tmp_path):
     ]
 
 
-def test_option_of_the_reader_is_taken_and_typed(run, tmp_path):
-    made = run("convert_main", "a.toy.csv", "-o", "b.toy.csv", "-O", "shift_us=7")
-    assert made.returncode == 0, made.stderr
+def test_option_of_the_reader_is_converted_to_its_type(run, tmp_path):
+    done = run("convert_main", "a.toy.csv", "-o", "b.toy.csv", "-O", "shift_us=7")
+    assert done.returncode == 0, done.stderr
     starts = [line.split(",")[-2] for line in (tmp_path / "b.toy.csv").read_text().splitlines()[2:]]
     assert starts == ["7", "7.5", "20", "7.25"]
     refused = run("convert_main", "a.toy.csv", "-o", "b.toy.csv", "-O", "shift_us=soon")
@@ -131,10 +135,10 @@ def test_option_of_the_reader_is_taken_and_typed(run, tmp_path):
     assert "soon" in refused.stderr
 
 
-def test_analysis_runs_beside_ours(run):
-    asked = run("analyze_main", "a.toy.csv", "toy_longest", "--json", "-O", "top=2")
-    assert asked.returncode == 0, asked.stderr
-    answer = json.loads(asked.stdout)["toy_longest"]
+def test_analysis_runs_like_a_built_in_one(run):
+    done = run("analyze_main", "a.toy.csv", "toy_longest", "--json", "-O", "top=2")
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)["toy_longest"]
     assert answer["rows"] == [
         {"name": "step", "dur_ns": 20_000},
         {"name": "step", "dur_ns": 19_000},

@@ -165,7 +165,7 @@ def test_the_fused_file_and_its_ranks_are_the_same_job(shared: Path, run) -> Non
 
 HOLD_NO_TRACE = (
     "laid out for reading",
-    "there are no events and no samples",  # it describes the GPUs alone
+    "the input has no events and no samples",  # it describes the GPUs alone
     "holds an error",
     "without a timeline",
     "it is empty",

@@ -1,4 +1,4 @@
-"""Clocks of hosts: what the ranks of one have in common, and its telemetry with them."""
+"""Clocks of hosts: one correction for all ranks of a host, and for its telemetry with them."""
 
 from __future__ import annotations
 
@@ -7,52 +7,60 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop.arrays import arrow
 from chopper_interop.clocks import rank_fit
-from chopper_interop.clocks.relations import COLLECTIVE_ENDS, of_rank
-from chopper_interop.columns import arrow
+from chopper_interop.clocks.relations import COLLECTIVE_ENDS, rank_label
 
 if TYPE_CHECKING:
-    from chopper_interop.columns.types import Array
+    from chopper_interop.arrays.types import Array
     from chopper_interop.schemas.meta import ClockFit
     from chopper_interop.trace import Trace
 
 REFERENCE = "it is the reference"
 
 ONE_HOST_NS = 100_000
-"""Ranks of one host read one clock. How their GPUs' times were brought to it differs by
+"""Ranks of one host read one clock. What profilers convert GPU times to it with differs by
 microseconds, with CUPTI of 2023 by 61."""
 
 
-def agreed(fits: dict[int, ClockFit], trace: Trace) -> dict[int, ClockFit]:
-    """Relations of ranks, one for all ranks of a host that is not the reference's, if they agree.
+def unify_hosts(fits: dict[int, ClockFit], trace: Trace) -> dict[int, ClockFit]:
+    """Give all ranks of a host one correction if theirs agree within `ONE_HOST_NS`.
 
-    What they differ by is of their GPUs. A rank that no collectives relate has its host's.
+    Differences within a host are those of its GPUs' times. A rank that no collectives relate gets
+    the correction of its host. The host of the reference is left as it is.
+
+    Parameters
+    ----------
+    fits
+        Correction of each rank.
+    trace
+        The job, of which the hosts of the ranks are read.
     """
     hosts: dict[str, list[int]] = {}
-    for known in trace.meta.ranks:
-        if known.host and known.rank in fits:
-            hosts.setdefault(known.host, []).append(known.rank)
-    made = dict(fits)
+    for rank in trace.meta.ranks:
+        if rank.host and rank.rank in fits:
+            hosts.setdefault(rank.host, []).append(rank.rank)
+    unified = dict(fits)
     for ranks in hosts.values():
-        told = [fits[r] for r in ranks if fits[r].pairs]
-        if len(ranks) < 2 or not told or any(fits[r].reason == REFERENCE for r in ranks):  # noqa: PLR2004
+        fitted = [fits[r] for r in ranks if fits[r].pairs]
+        if len(ranks) < 2 or not fitted or any(fits[r].reason == REFERENCE for r in ranks):  # noqa: PLR2004
             continue
-        pivot = np.array([told[0].pivot_ns])
-        at = [int(shifts(pivot, f)[0]) for f in told]
-        if max(at) - min(at) > ONE_HOST_NS:
+        pivot = np.array([fitted[0].pivot_ns])
+        at_pivot = [int(corrections(pivot, fit)[0]) for fit in fitted]
+        if max(at_pivot) - min(at_pivot) > ONE_HOST_NS:
             continue
-        middle = told[sorted(range(len(at)), key=at.__getitem__)[(len(at) - 1) // 2]]
+        ascending = sorted(range(len(at_pivot)), key=at_pivot.__getitem__)
+        middle = fitted[ascending[(len(ascending) - 1) // 2]]
         for r in ranks:
-            own = fits[r].uncertainty_ns
-            uncertainty = max(middle.uncertainty_ns, own)
-            made[r] = replace(middle, of=of_rank(r), uncertainty_ns=uncertainty)
+            uncertainty = max(middle.uncertainty_ns, fits[r].uncertainty_ns)
+            unified[r] = replace(middle, of=rank_label(r), uncertainty_ns=uncertainty)
             if not fits[r].pairs:
-                made[r] = replace(made[r], reason=middle.reason or "it is that of its host")
-    return made
+                unified[r] = replace(unified[r], reason=middle.reason or "it is that of its host")
+    return unified
 
 
-def of_host(telemetry: Trace, trace: Trace) -> Trace:
-    """Telemetry of a host, on the trace's clock as the ranks of that host were brought to it.
+def shift_with_host(telemetry: Trace, trace: Trace) -> Trace:
+    """Shift telemetry of a host by the correction that the ranks of that host got.
 
     Parameters
     ----------
@@ -60,26 +68,31 @@ def of_host(telemetry: Trace, trace: Trace) -> Trace:
         Series of the ranks of one host, on its clock.
     trace
         The job, its ranks aligned.
+
+    Returns
+    -------
+    Trace
+        The telemetry, unchanged if it is not of one host or the ranks have no common correction.
     """
-    host = {r.rank: r.host for r in trace.meta.ranks}
-    fits = {c.of: c for c in trace.meta.clocks if c.method == COLLECTIVE_ENDS}
+    host_of_rank = {r.rank: r.host for r in trace.meta.ranks}
+    fit_of = {c.of: c for c in trace.meta.clocks if c.method == COLLECTIVE_ENDS}
     owners = {int(r) for r in np.unique(telemetry.array("rank", "series")) if r >= 0}
-    hosts = {host.get(r, "") for r in owners}
-    ranks = [r for r, name in host.items() if name in hosts]
-    found = [fits.get(of_rank(r)) for r in ranks]
-    if len(hosts) != 1 or "" in hosts or not all(f is not None and f.applied for f in found):
+    hosts = {host_of_rank.get(r, "") for r in owners}
+    ranks = [r for r, name in host_of_rank.items() if name in hosts]
+    fits = [fit_of.get(rank_label(r)) for r in ranks]
+    if len(hosts) != 1 or "" in hosts or not all(f is not None and f.applied for f in fits):
         return telemetry
     if telemetry.meta.clock != trace.meta.clock:
         return telemetry
-    alike = {(f.offset_ns, f.drift_ppb, f.pivot_ns) for f in found if f is not None}
-    if len(alike) > 1:
+    distinct = {(f.offset_ns, f.drift_ppb, f.pivot_ns) for f in fits if f is not None}
+    if len(distinct) > 1:
         return telemetry
     origin = telemetry.meta.origin_ns
     ts = telemetry.array("ts", "samples") + origin
-    moved = ts + rank_fit.shifts(ts, *alike.pop()) - origin
-    return replace(telemetry, samples=arrow.replaced(telemetry.samples, "ts", moved))
+    moved = ts + rank_fit.corrections(ts, *distinct.pop()) - origin
+    return replace(telemetry, samples=arrow.replace_column(telemetry.samples, "ts", moved))
 
 
-def shifts(t: Array, fit: ClockFit) -> Array:
-    """Nanoseconds to add to times of what `fit` is of."""
-    return rank_fit.shifts(t, fit.offset_ns, fit.drift_ppb, fit.pivot_ns)
+def corrections(t: Array, fit: ClockFit) -> Array:
+    """Nanoseconds to add to times of the rank or source that `fit` is of."""
+    return rank_fit.corrections(t, fit.offset_ns, fit.drift_ppb, fit.pivot_ns)

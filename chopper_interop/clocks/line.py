@@ -1,4 +1,8 @@
-"""Starts of the same kernels by two clocks: the line between them, and what is near it."""
+"""Starts of the same kernels by two clocks: the line between them, and the pairs close to it.
+
+Throughout `clocks.line`, `clocks.pairs` and `clocks.match`, `reference` is the work recorded on the
+clock of the trace, `other` the work recorded by another tool on another clock.
+"""
 
 from __future__ import annotations
 
@@ -10,24 +14,29 @@ import numpy as np
 from chopper_interop.clocks import rank_fit
 
 if TYPE_CHECKING:
-    from chopper_interop.columns.types import Array
+    from chopper_interop.arrays.types import Array
 
 _US = 1000
-_MOST_DRIFT_PPB, _DRIFT_FROM_NS, _DRIFT_PAIRS = 500_000, 100_000_000, 16
+_MAX_DRIFT_PPB = 500_000
+"""Crystals drift by less than 100 ppm; five times that is no drift."""
+_MIN_SPAN_OF_DRIFT_NS = 100_000_000
+"""Over less time a drift of 100 ppm is below 10 us; chosen: about what starts scatter by."""
+_MIN_PAIRS_OF_DRIFT = 16
+"""Pairs that a drift needs; chosen: five in each third, of which medians are taken."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """What ran on the GPUs of a process; but for `match`, in the order of starts.
+    """GPU work of a process; in the order of starts, but for the arguments of `match`.
 
     Parameters
     ----------
     name
-        Numbers of names from 0 on, the same of both tools.
+        Codes of names from 0 on, the same for both tools.
     start, dur
         Nanoseconds.
     correlation
-        -1 if there is none.
+        Correlation ids, -1 where there is none.
     """
 
     name: Array
@@ -35,93 +44,122 @@ class Work:
     dur: Array
     correlation: Array
 
-    def part(self, rows: Any) -> Work:
-        """Some of it."""
+    def select(self, rows: Any) -> Work:
+        """Return the work of some rows."""
         columns = (self.name, self.start, self.dur, self.correlation)
         return Work(*(column[rows] for column in columns))
 
 
 @dataclass(frozen=True)
 class Line:
-    """Offset of a clock as it drifts: ``offset + drift * (t - pivot)``."""
+    """Offset of a clock that drifts: ``offset_ns + drift_ppb * (t - pivot_ns) / 1e9``."""
 
     offset_ns: int
     drift_ppb: int = 0
     pivot_ns: int = 0
     spread_ns: int = 0
-    """Median distance of starts from it."""
+    """Median distance of starts from the line."""
 
-    def applied(self, ts: Array) -> Array:
-        """Times on the other clock."""
-        moved: Array = ts + rank_fit.shifts(ts, self.offset_ns, self.drift_ppb, self.pivot_ns)
+    def apply(self, ts: Array) -> Array:
+        """Return times of the other clock on the reference clock."""
+        moved: Array = ts + rank_fit.corrections(ts, self.offset_ns, self.drift_ppb, self.pivot_ns)
         return moved
 
 
-def fit(ours: Array, theirs: Array) -> Line:
-    """Median of the differences and, over a long span, the drift that halves their spread."""
-    order = np.argsort(theirs, kind="stable")
-    difference = (ours - theirs)[order]
+def fit_line(reference: Array, other: Array) -> Line:
+    """Fit the median of the differences and, over a long span, a drift that halves their spread.
+
+    Parameters
+    ----------
+    reference, other
+        Starts of the same work by both clocks, nanoseconds.
+    """
+    order = np.argsort(other, kind="stable")
+    difference = (reference - other)[order]
     base = int(difference[0])
-    rest = difference - base
-    middle = median(rest)
-    spread = median(np.abs(rest - middle))
-    ts = theirs[order]
+    residual = difference - base  # small numbers, of which float64 loses nothing
+    middle = rounded_median(residual)
+    spread = rounded_median(np.abs(residual - middle))
+    ts = other[order]
     pivot = int(ts[len(ts) // 2])
     since = ts - pivot
-    if len(rest) >= _DRIFT_PAIRS and since[-1] - since[0] >= _DRIFT_FROM_NS:
-        slope = _slope(since, rest)
+    if len(residual) >= _MIN_PAIRS_OF_DRIFT and since[-1] - since[0] >= _MIN_SPAN_OF_DRIFT_NS:
+        slope = _slope_of_thirds(since, residual)
         ppb = round(slope * 1e9)
-        level = rest - np.rint(since * (ppb / 1e9)).astype(np.int64)
-        flat = median(level)
-        narrow = median(np.abs(level - flat))
-        if 0 < abs(ppb) <= _MOST_DRIFT_PPB and 2 * narrow < spread:
-            return Line(base + flat, ppb, pivot, narrow)
+        level = residual - np.rint(since * (ppb / 1e9)).astype(np.int64)
+        level_middle = rounded_median(level)
+        level_spread = rounded_median(np.abs(level - level_middle))
+        if 0 < abs(ppb) <= _MAX_DRIFT_PPB and 2 * level_spread < spread:
+            return Line(base + level_middle, ppb, pivot, level_spread)
     return Line(base + middle, 0, pivot, spread)
 
 
-def _slope(ts: Array, values: Array) -> float:
-    """By medians of the first and the last third."""
+def _slope_of_thirds(ts: Array, values: Array) -> float:
+    """Slope between the medians of the first and the last third.
+
+    Linear in the number of pairs, of which there may be millions, and fitted again and again.
+    """
     third = len(ts) // 3
-    rise = median(values[-third:]) - median(values[:third])
-    run = median(ts[-third:]) - median(ts[:third])
+    rise = rounded_median(values[-third:]) - rounded_median(values[:third])
+    run = rounded_median(ts[-third:]) - rounded_median(ts[:third])
     return rise / run if run > 0 else 0.0
 
 
-def median(values: Array) -> int:
-    """The median as a whole number."""
+def rounded_median(values: Array) -> int:
+    """Median as a whole number."""
     return round(float(np.median(values)))
 
 
-def grain(times: Array) -> int:
-    """Nanoseconds to which times are cut: some formats have whole microseconds."""
+def resolution_ns(times: Array) -> int:
+    """Resolution of times: 1000 where all are whole microseconds, as in some formats, else 1."""
     return _US if times.size and not (times % _US).any() else 1
 
 
-def nearest(ours: Work, theirs: Work, line: Line, within_ns: int) -> tuple[Array, Array]:
-    """Pairs of one name that are each other's nearest, at most so far apart."""
-    moved = line.applied(theirs.start)
-    low = max(int(ours.start[0]), int(moved[0])) - within_ns
-    high = min(int(ours.start[-1]), int(moved[-1])) + within_ns
-    first, first_2 = (int(np.searchsorted(t, low)) for t in (ours.start, moved))
-    stop, stop_2 = (int(np.searchsorted(t, high, "right")) for t in (ours.start, moved))
+def nearest_pairs(reference: Work, other: Work, line: Line, within_ns: int) -> tuple[Array, Array]:
+    """Pair work of the same name that is mutually nearest in time.
+
+    Parameters
+    ----------
+    reference, other
+        What two tools recorded.
+    line
+        Brings times of `other` to those of `reference`.
+    within_ns
+        Largest distance of the starts of a pair.
+
+    Returns
+    -------
+    i, j
+        Rows in `reference` and in `other`.
+    """
+    moved = line.apply(other.start)
+    low = max(int(reference.start[0]), int(moved[0])) - within_ns
+    high = min(int(reference.start[-1]), int(moved[-1])) + within_ns
+    first, first_2 = (int(np.searchsorted(t, low)) for t in (reference.start, moved))
+    stop, stop_2 = (int(np.searchsorted(t, high, "right")) for t in (reference.start, moved))
+    # One number for name and start: names lie further apart than any two starts, so that the
+    # nearest number of the same name is the nearest in time.
+    #     |--name 0: starts--|      |--name 1: starts--|      |--name 2 …
+    #     0                  width                     2 * width
     width = high - low + 2 * within_ns + 2
-    none = np.zeros(0, np.int64)
-    names = 1 + max(int(ours.name.max()), int(theirs.name.max()))
+    empty = np.zeros(0, np.int64)
+    names = 1 + max(int(reference.name.max()), int(other.name.max()))
     if stop <= first or stop_2 <= first_2 or width * names >= 1 << 62:
-        return none, none
-    a = ours.name[first:stop] * width + (ours.start[first:stop] - low)
-    b = theirs.name[first_2:stop_2] * width + (moved[first_2:stop_2] - low)
-    to_b, to_a = _closest(a, b), _closest(b, a)
-    i = np.flatnonzero((to_a[to_b] == np.arange(len(a))) & (np.abs(a - b[to_b]) <= within_ns))
+        return empty, empty
+    a = reference.name[first:stop] * width + (reference.start[first:stop] - low)
+    b = other.name[first_2:stop_2] * width + (moved[first_2:stop_2] - low)
+    to_b, to_a = _nearest_rows(a, b), _nearest_rows(b, a)
+    mutual = to_a[to_b] == np.arange(len(a))
+    i = np.flatnonzero(mutual & (np.abs(a - b[to_b]) <= within_ns))
     return i + first, to_b[i] + first_2
 
 
-def _closest(points: Array, among: Array) -> Array:
-    """For each point the place of the nearest among others, the first of equally near ones."""
-    order = np.argsort(among, kind="stable")
-    ordered = among[order]
-    right = np.minimum(np.searchsorted(ordered, points), len(ordered) - 1)
+def _nearest_rows(points: Array, candidates: Array) -> Array:
+    """Row of the candidate nearest to each point, the first of equally near ones."""
+    order = np.argsort(candidates, kind="stable")
+    ascending = candidates[order]
+    right = np.minimum(np.searchsorted(ascending, points), len(ascending) - 1)
     left = np.maximum(right - 1, 0)
-    nearer = np.abs(points - ordered[left]) <= np.abs(ordered[right] - points)
-    found: Array = order[np.where(nearer, left, right)]
-    return found
+    is_left = np.abs(points - ascending[left]) <= np.abs(ascending[right] - points)
+    rows: Array = order[np.where(is_left, left, right)]
+    return rows

@@ -1,9 +1,10 @@
-"""Whether two tools recorded the same kernels, and by how much their clocks differ.
+"""Match of the kernels that two tools recorded, and the difference of their clocks.
 
 Two profilers of one process see the same kernels start at the same times, but for the offset of
-their clocks; in two runs of a program gaps and durations differ. So pairs of kernels are sought,
-by correlation ids, by order, or by the offset for which most rare kernels vote, and believed if
-one offset (and a drift that clocks have) explains the starts of nearly all that both recorded.
+their clocks; in two runs of a program gaps and durations differ. So pairs of kernels are proposed,
+by correlation ids, by order, or by the offset for which most rare kernels vote. They are accepted
+if one offset (and a drift that clocks can have) explains the starts of nearly all kernels that both
+tools recorded.
 """
 
 from __future__ import annotations
@@ -19,140 +20,145 @@ from chopper_interop.clocks import relations
 from chopper_interop.clocks.line import Line
 
 if TYPE_CHECKING:
+    from chopper_interop.arrays.types import Array
     from chopper_interop.clocks.line import Work
-    from chopper_interop.columns.types import Array
 
-_MOST_SPREAD_NS, _LEAST_SPREAD_NS = 5_000, 500
+_MAX_SPREAD_NS, _MIN_SPREAD_NS = 5_000, 500
+"""Bounds of the tolerated median distance of starts; chosen: within what two tools' conversions of
+one GPU clock differ by, and far below the gaps between kernels, which differ between runs."""
 _SPREAD_OF_SPAN = 1e-4
-"""Starts of one run agree to this share of its length; those of two runs never do."""
-_ALIKE = 0.005
-"""Durations of one kernel by two tools differ by less, as a share."""
-_SHARE = 0.9
-"""Of the kernels in the time that both recorded so many must be pairs."""
-_SHARE_OF_ALL = 0.5
-"""Of all kernels of who recorded fewer."""
-_NEARLY_ALL, _TIMES = 0.8, 3
-"""This share of pairs is at most so many times as far off as half of them may be."""
-_TOLD_NEAR_NS = 50_000
-"""So near must kernels be of which the user says how clocks relate."""
-_FEWEST, _FEWEST_SOUGHT = 3, 24
-"""So few pairs prove nothing, unless the process is known to be the same: such that ids or order
-give, and such that were sought."""
+"""Starts of one run agree to this share of its length, the drift of clocks (100 ppm); those of two
+runs never do."""
+_DURATION_TOLERANCE = 0.005
+"""Durations of one kernel by two tools differ by less, as a share; chosen: below the scatter of a
+kernel's durations between runs."""
+_MIN_SHARE = 0.9
+"""Share of the kernels in the time that both recorded that have to be pairs; chosen: tools drop
+some kernels, and two runs pair few."""
+_MIN_SHARE_OF_ALL = 0.5
+"""Share of all kernels of the shorter record that have to be pairs; chosen: the majority."""
+_NEARLY_ALL, _TIMES_MEDIAN = 0.8, 3
+"""This share of pairs is at most so many times as far off as half of them may be; chosen: of normal
+deviations, 80 % lie within twice the median deviation."""
+_USER_TOLERANCE_NS = 50_000
+"""Distance of kernels at the offset that the user states; chosen: that of `pairs`' last refinement,
+as users know offsets to less than what tools record."""
+_MIN_PAIRS, _MIN_VOTING_KERNELS = 3, 24
+"""Fewer pairs by ids or order, and fewer kernels to vote, prove nothing unless the process is known
+to be the same; chosen: two pairs always lie on a line, and few short kernels fit at many offsets."""
 
 
 @dataclass(frozen=True)
 class Match:
-    """That two tools recorded one run.
+    """Work of one run that two tools recorded.
 
     Parameters
     ----------
-    ours, theirs
-        Places in both of what is the same.
+    reference_rows, other_rows
+        Rows of the same work in both records.
     line
-        What brings their times to ours.
+        Brings times of the other record to those of the reference.
     method
-        How the offset was found, a name of `clocks`.
+        Name of the method in `relations` by which the offset was determined.
     pairs
-        How many pairs it is estimated from.
+        Number of pairs from which it is estimated.
     """
 
-    ours: Array
-    theirs: Array
+    reference_rows: Array
+    other_rows: Array
     line: Line
     method: str
     pairs: int
 
 
-def match(ours: Work, theirs: Work, *, same_process: bool = False) -> Match | None:
-    """How two records of kernels fit together; None if they are not of one run.
+def match_work(reference: Work, other: Work, *, same_process: bool = False) -> Match | None:
+    """Match two records of GPU work; None if they are not of one run.
 
     Parameters
     ----------
-    ours, theirs
+    reference, other
         What two tools recorded.
     same_process
-        Whether both say that they are of one process.
+        True if both state that they are of one process.
     """
-    if not ours.start.size or not theirs.start.size:
+    if not reference.start.size or not other.start.size:
         return None
-    order, order_2 = (np.argsort(w.start, kind="stable") for w in (ours, theirs))
-    a, b = ours.part(order), theirs.part(order_2)
-    for method, pairs in (
-        (relations.CORRELATION_IDS, clock_pairs.by_correlation),
-        (relations.MATCHED_KERNELS, clock_pairs.in_order),
-        (relations.MATCHED_KERNELS, clock_pairs.sought),
+    order, order_2 = (np.argsort(w.start, kind="stable") for w in (reference, other))
+    a, b = reference.select(order), other.select(order_2)
+    for method, propose in (
+        (relations.CORRELATION_IDS, clock_pairs.pairs_by_correlation),
+        (relations.MATCHED_KERNELS, clock_pairs.pairs_by_order),
+        (relations.MATCHED_KERNELS, clock_pairs.pairs_by_votes),
     ):
-        few = min(len(order), len(order_2)) < _FEWEST_SOUGHT
-        if pairs is clock_pairs.sought and few and not same_process:
+        few = min(len(order), len(order_2)) < _MIN_VOTING_KERNELS
+        if propose is clock_pairs.pairs_by_votes and few and not same_process:
             return None
-        found = _whole(a, b, *pairs(a, b), method, same_process=same_process)
-        if found is not None:
-            return replace(found, ours=order[found.ours], theirs=order_2[found.theirs])
+        match = _verified_match(a, b, *propose(a, b), method, same_process=same_process)
+        if match is not None:
+            return replace(
+                match,
+                reference_rows=order[match.reference_rows],
+                other_rows=order_2[match.other_rows],
+            )
     return None
 
 
-def as_told(ours: Work, theirs: Work) -> Match | None:
-    """How two records fit on the clock on which they are; None if they do not.
-
-    Parameters
-    ----------
-    ours, theirs
-        What two tools recorded, brought to one clock by what somebody says of it.
-    """
-    order, order_2 = (np.argsort(w.start, kind="stable") for w in (ours, theirs))
-    a, b = ours.part(order), theirs.part(order_2)
+def match_on_one_clock(reference: Work, other: Work) -> Match | None:
+    """Match two records that the user's offset has brought to one clock; None if they do not fit."""
+    order, order_2 = (np.argsort(w.start, kind="stable") for w in (reference, other))
+    a, b = reference.select(order), other.select(order_2)
     if not a.start.size or not b.start.size:
         return None
-    i, j = clock_line.nearest(a, b, Line(0), _TOLD_NEAR_NS)
-    if not i.size or i.size < max(_SHARE * _shared(a, b, Line(0)), _SHARE_OF_ALL * _fewer(a, b)):
+    i, j = clock_line.nearest_pairs(a, b, Line(0), _USER_TOLERANCE_NS)
+    if not i.size or i.size < _required_pairs(a, b, Line(0)):
         return None
-    line = clock_line.fit(a.start[i], b.start[j])
+    line = clock_line.fit_line(a.start[i], b.start[j])
     return Match(order[i], order_2[j], line, relations.USER, len(i))
 
 
-def _fewer(ours: Work, theirs: Work) -> int:
-    return min(len(ours.start), len(theirs.start))
+def _required_pairs(reference: Work, other: Work, line: Line) -> float:
+    """Number of pairs that two records of one run have at least."""
+    shorter = min(len(reference.start), len(other.start))
+    return max(_MIN_SHARE * _count_shared(reference, other, line), _MIN_SHARE_OF_ALL * shorter)
 
 
-def _whole(
-    ours: Work, theirs: Work, i: Array, j: Array, method: str, *, same_process: bool
+def _verified_match(
+    reference: Work, other: Work, i: Array, j: Array, method: str, *, same_process: bool
 ) -> Match | None:
-    """The match that pairs lead to, if they are of one run."""
-    fewest = 1 if same_process else _FEWEST
-    if len(i) < fewest or not _alike(ours, theirs, i, j):
+    """Return the match that proposed pairs lead to; None if they are not of one run."""
+    min_pairs = 1 if same_process else _MIN_PAIRS
+    if len(i) < min_pairs or not _durations_agree(reference, other, i, j):
         return None
-    line = clock_line.fit(ours.start[i], theirs.start[j])
-    span = int(np.ptp(ours.start[i]))
-    grain = max(clock_line.grain(ours.start), clock_line.grain(theirs.start))
-    most = max(grain // 2, _LEAST_SPREAD_NS, int(span * _SPREAD_OF_SPAN))
-    most = min(most, _MOST_SPREAD_NS)
-    off = np.abs(ours.start[i] - line.applied(theirs.start[j]))
-    if line.spread_ns > most or np.quantile(off, _NEARLY_ALL) > _TIMES * most:
+    line = clock_line.fit_line(reference.start[i], other.start[j])
+    span = int(np.ptp(reference.start[i]))
+    resolution = max(map(clock_line.resolution_ns, (reference.start, other.start)))
+    max_spread = max(resolution // 2, _MIN_SPREAD_NS, int(span * _SPREAD_OF_SPAN))
+    max_spread = min(max_spread, _MAX_SPREAD_NS)
+    away = np.abs(reference.start[i] - line.apply(other.start[j]))
+    too_wide = np.quantile(away, _NEARLY_ALL) > _TIMES_MEDIAN * max_spread
+    if line.spread_ns > max_spread or too_wide:
         return None
-    both = clock_line.nearest(
-        ours, theirs, line, max(10 * line.spread_ns, 2 * _LEAST_SPREAD_NS, 2 * grain)
+    within = max(10 * line.spread_ns, 2 * _MIN_SPREAD_NS, 2 * resolution)
+    rows, other_rows = clock_line.nearest_pairs(reference, other, line, within)
+    if len(rows) < _required_pairs(reference, other, line):
+        return None
+    return Match(rows, other_rows, line, method, len(i))
+
+
+def _durations_agree(reference: Work, other: Work, i: Array, j: Array) -> bool:
+    """True if durations of the pairs agree, as those of two runs do not."""
+    a, b = reference.dur[i], other.dur[j]
+    resolution = max(map(clock_line.resolution_ns, (reference.dur, other.dur)))
+    tolerance = np.maximum(
+        max(2 * resolution, _MIN_SPREAD_NS), _DURATION_TOLERANCE * np.maximum(a, b)
     )
-    least = max(_SHARE * _shared(ours, theirs, line), _SHARE_OF_ALL * _fewer(ours, theirs))
-    if len(both[0]) < least:
-        return None
-    return Match(*both, line, method, len(i))
+    away = np.abs(a - b) / tolerance
+    return bool(np.median(away) <= 1 and np.quantile(away, _NEARLY_ALL) <= _TIMES_MEDIAN)
 
 
-def _alike(ours: Work, theirs: Work, i: Array, j: Array) -> bool:
-    """Whether durations agree, as those of two runs do not."""
-    a, b = ours.dur[i], theirs.dur[j]
-    grain = max(clock_line.grain(ours.dur), clock_line.grain(theirs.dur))
-    allowed = np.maximum(max(2 * grain, _LEAST_SPREAD_NS), _ALIKE * np.maximum(a, b))
-    off = np.abs(a - b) / allowed
-    return bool(np.median(off) <= 1 and np.quantile(off, _NEARLY_ALL) <= _TIMES)
-
-
-def _shared(ours: Work, theirs: Work, line: Line) -> int:
-    """How many kernels there are in the time that both recorded, by who recorded fewer."""
-    moved = line.applied(theirs.start)
-    low, high = max(ours.start.min(), moved.min()), min(ours.start.max(), moved.max())
-    slack = 4 * _MOST_SPREAD_NS
-    inside = [
-        int(np.count_nonzero((t >= low - slack) & (t <= high + slack))) for t in (ours.start, moved)
-    ]
-    return min(inside)
+def _count_shared(reference: Work, other: Work, line: Line) -> int:
+    """Number of kernels in the time that both recorded, by the record with fewer."""
+    starts = (reference.start, line.apply(other.start))
+    low, high = max(t.min() for t in starts), min(t.max() for t in starts)
+    margin = 4 * _MAX_SPREAD_NS
+    return min(int(np.count_nonzero((t >= low - margin) & (t <= high + margin))) for t in starts)

@@ -1,4 +1,4 @@
-"""Which kernels of two records may be the same: by ids, by order, or as most of them vote."""
+"""Kernels of two records that may be the same: proposed by ids, by order, or by a vote."""
 
 from __future__ import annotations
 
@@ -10,119 +10,139 @@ from chopper_interop.clocks import line as clock_line
 from chopper_interop.clocks.line import Line, Work
 
 if TYPE_CHECKING:
-    from chopper_interop.columns.types import Array
+    from chopper_interop.arrays.types import Array
 
 _US = 1000
-_SPREADS_A_SPAN = 2_000
-"""Pairs that were sought must span so many times what they are apart, and what times are cut to:
-short kernels in a row look alike everywhere."""
-_SHARE = 0.9
-"""Of the kernels in the time that both recorded so many must be pairs."""
-_BIN_NS, _FINE_NS = 200_000, 5_000
-_MOST_VOTES = 1 << 20
-_STRETCH = 16_384
-"""Kernels of which the offset is sought, before all are looked at."""
-_NEAR_NS = (200_000, 50_000, 50_000)
-"""How far apart pairs may be, in one step of refining after the other."""
-_SHIFTS_NS = (1_700_003, -1_700_003, 13_100_011, -13_100_011)
-"""Offsets that are wrong, for comparison."""
+_MIN_SPAN_IN_SPREADS = 2_000
+"""Pairs by vote must span so many times their spread, or the resolution of times; chosen: short
+kernels in a row look alike at every offset."""
+_MIN_SAME_NAMES = 0.9
+"""Share of the kernels of one correlation id that must have one name; chosen: ids of two processes
+agree in names by chance only."""
+_BIN_NS, _FINE_BIN_NS = 200_000, 5_000
+"""Widths of the bins of the two votes; chosen: the first holds any drift within a sample of
+kernels, the second what starts of one run scatter by."""
+_MAX_VOTES = 1 << 20
+"""Largest number of pairs that vote; bounds time and memory, as frequent kernels have millions."""
+_SAMPLE = 16_384
+"""Kernels of which the offset is sought first; chosen: enough rare ones, and a fraction of a
+second."""
+_WITHIN_NS = (200_000, 50_000, 50_000)
+"""Largest distance of pairs in each step of refinement: first the width of a bin, then less."""
+_WRONG_OFFSETS_NS = (1_700_003, -1_700_003, 13_100_011, -13_100_011)
+"""Offsets that are wrong, for comparison: of the order of a kernel's and of a step's period, and no
+multiples of round ones."""
 
 
-def by_correlation(ours: Work, theirs: Work) -> tuple[Array, Array]:
-    """Pairs with one id that occurs once in each; none if names contradict the ids."""
-    once, once_2 = _once(ours.correlation), _once(theirs.correlation)
+def pairs_by_correlation(reference: Work, other: Work) -> tuple[Array, Array]:
+    """Pair kernels by ids that occur once in each; none if names contradict the ids."""
+    unique, unique_2 = _unique_ids(reference.correlation), _unique_ids(other.correlation)
     _, at, at_2 = np.intersect1d(
-        ours.correlation[once], theirs.correlation[once_2], True, return_indices=True
+        reference.correlation[unique], other.correlation[unique_2], True, return_indices=True
     )
-    i, j = once[at], once_2[at_2]
-    same = ours.name[i] == theirs.name[j]
-    return (i[same], j[same]) if same.sum() >= _SHARE * same.size else (i[:0], j[:0])
+    i, j = unique[at], unique_2[at_2]
+    same = reference.name[i] == other.name[j]
+    agree = same.sum() >= _MIN_SAME_NAMES * same.size
+    return (i[same], j[same]) if agree else (i[:0], j[:0])
 
 
-def _once(ids: Array) -> Array:
+def _unique_ids(ids: Array) -> Array:
+    """Rows of the positive ids that occur once."""
     _, first, counts = np.unique(ids, return_index=True, return_counts=True)
-    found: Array = first[counts == 1]
-    return found[ids[found] > 0]
+    rows: Array = first[counts == 1]
+    return rows[ids[rows] > 0]
 
 
-def in_order(ours: Work, theirs: Work) -> tuple[Array, Array]:
-    """The k-th of ours and of theirs, if they are as many of the same names."""
-    every = np.arange(len(ours.name) if np.array_equal(ours.name, theirs.name) else 0)
-    return every, every
+def pairs_by_order(reference: Work, other: Work) -> tuple[Array, Array]:
+    """Pair the k-th kernel of each, if both have the same names in the same order."""
+    same = np.array_equal(reference.name, other.name)
+    rows = np.arange(len(reference.name) if same else 0)
+    return rows, rows
 
 
-def sought(ours: Work, theirs: Work) -> tuple[Array, Array]:
-    """Pairs at the offset for which a stretch of what is shorter votes, then more and more of it."""
-    swapped = len(theirs.start) < len(ours.start)
-    short, long = (theirs, ours) if swapped else (ours, theirs)
-    some, _ = _middle(short, _STRETCH)
-    none = np.zeros(0, np.int64)
-    for keys in _keys(some, long):
-        guess = _voted(some, long, *keys)
-        i, j = _refined(some, long, guess) if guess is not None else (none, none)
-        if _is_distinct(some, long, i, j):
-            i, j = _grown(short, long, clock_line.fit(some.start[i], long.start[j]))
+def pairs_by_votes(reference: Work, other: Work) -> tuple[Array, Array]:
+    """Pair kernels at the offset for which a sample of the shorter record votes, then all of it."""
+    swapped = len(other.start) < len(reference.start)
+    short, long = (other, reference) if swapped else (reference, other)
+    sample, _ = _middle(short, _SAMPLE)
+    empty = np.zeros(0, np.int64)
+    for keys in _keys(sample, long):
+        line = _voted_line(sample, long, *keys)
+        i, j = _refined_pairs(sample, long, line) if line is not None else (empty, empty)
+        if _is_distinct(sample, long, i, j):
+            line = clock_line.fit_line(sample.start[i], long.start[j])
+            i, j = _pairs_of_all(short, long, line)
             return (j, i) if swapped else (i, j)
-    return none, none
+    return empty, empty
 
 
 def _middle(work: Work, count: int) -> tuple[Work, int]:
-    """So many in the middle of it, and how many are before them."""
+    """Return `count` kernels in the middle, and how many are before them."""
     first = max((len(work.start) - count) // 2, 0)
-    return work.part(slice(first, first + count)), first
+    return work.select(slice(first, first + count)), first
 
 
-def _grown(short: Work, long: Work, line: Line) -> tuple[Array, Array]:
-    """Pairs of all by a line that is known of a stretch: it is fitted again as that grows."""
-    count = _STRETCH
+def _pairs_of_all(short: Work, long: Work, line: Line) -> tuple[Array, Array]:
+    """Pairs of all kernels by a line known of a sample, which is fitted again as that grows.
+
+    Each sample is four times the one before, so that a drift too small for the first line does not
+    carry later kernels away from it.
+    """
+    count = _SAMPLE
     while True:
-        some, first = _middle(short, count)
-        i, j = clock_line.nearest(some, long, line, _NEAR_NS[-1])
+        sample, first = _middle(short, count)
+        i, j = clock_line.nearest_pairs(sample, long, line, _WITHIN_NS[-1])
         if count >= len(short.start) or not len(i):
             return i + first, j
-        line = clock_line.fit(some.start[i], long.start[j])
+        line = clock_line.fit_line(sample.start[i], long.start[j])
         count *= 4
 
 
-def _keys(ours: Work, theirs: Work) -> list[tuple[Array, Array]]:
-    """What kernels are told by: name and duration, the finest first; name alone."""
-    made = []
-    for grain in (1, _US):
-        least = min(int(ours.dur.min()), int(theirs.dur.min())) // grain
-        both = [w.dur // grain - least for w in (ours, theirs)]
-        size = max(int(b.max()) for b in both) + 1
-        if size < 1 << 40:
-            made.append((ours.name * size + both[0], theirs.name * size + both[1]))
-    return [*made, (ours.name, theirs.name)]
+def _keys(reference: Work, other: Work) -> list[tuple[Array, Array]]:
+    """Keys by which kernels are compared: name and duration in ns, then in us; then name alone."""
+    keys = []
+    for resolution in (1, _US):
+        shortest = min(int(reference.dur.min()), int(other.dur.min())) // resolution
+        durations = [w.dur // resolution - shortest for w in (reference, other)]
+        size = max(int(d.max()) for d in durations) + 1
+        if size < 1 << 40:  # so that no key exceeds int64
+            keys.append((reference.name * size + durations[0], other.name * size + durations[1]))
+    return [*keys, (reference.name, other.name)]
 
 
-def _voted(ours: Work, theirs: Work, key: Array, key_2: Array) -> Line | None:
-    """The offset for which most pairs of equal rare keys vote."""
+def _voted_line(reference: Work, other: Work, key: Array, key_2: Array) -> Line | None:
+    """Offset for which most pairs of equal rare keys vote; None if there are none."""
     keys, a = np.unique(key, return_inverse=True)
     b = np.searchsorted(keys, key_2)
     known = np.flatnonzero(keys[np.minimum(b, len(keys) - 1)] == key_2)
     b = b[known]
     count, count_2 = (np.bincount(c, minlength=len(keys)) for c in (a, b))
+    # keys with the fewest pairs vote first, until there are enough votes
     pairs = count * count_2
     rare = np.argsort(pairs, kind="stable")
     rare = rare[pairs[rare] > 0]
-    rare = rare[np.cumsum(pairs[rare]) <= _MOST_VOTES]
+    rare = rare[np.cumsum(pairs[rare]) <= _MAX_VOTES]
     if not rare.size:
         return None
     i, j = _all_pairs(a, b, np.sort(rare), count, count_2)
     j = known[j]
-    difference = ours.start[i] - theirs.start[j]
+    difference = reference.start[i] - other.start[j]
     base = int(difference.min())
-    near = difference[_fullest((difference - base) // _BIN_NS, 1)]
-    near = near[_fullest((near - base) // _FINE_NS, 1)]
+    near = difference[_in_fullest_bins((difference - base) // _BIN_NS)]
+    near = near[_in_fullest_bins((near - base) // _FINE_BIN_NS)]
     start = int(near.min())
-    return Line(start + clock_line.median(near - start))
+    return Line(start + clock_line.rounded_median(near - start))
 
 
 def _all_pairs(
     a: Array, b: Array, keys: Array, count: Array, count_2: Array
 ) -> tuple[Array, Array]:
-    """Places of all pairs of equal keys."""
+    """Rows of all pairs of equal keys.
+
+    Rows of each side are sorted by key, so that those of a key are contiguous. The pairs of a key
+    are counted from 0: pair p takes row ``p // count_2`` of one side and ``p % count_2`` of the
+    other, as the cells of a table of ``count`` by ``count_2``.
+    """
     order, order_2 = (np.argsort(c, kind="stable") for c in (a, b))
     first = np.cumsum(count) - count
     first_2 = np.cumsum(count_2) - count_2
@@ -135,40 +155,39 @@ def _all_pairs(
     return i, j
 
 
-def _fullest(bins: Array, beside: int) -> Array:
-    """Which are in the fullest bin, or beside it."""
+def _in_fullest_bins(bins: Array) -> Array:
+    """Mark what is in the fullest bin or in one next to it, as a peak may lie across an edge."""
     values, counts = np.unique(bins, return_counts=True)
-    best = int(values[counts.argmax()])
-    found: Array = np.abs(bins - best) <= beside
-    return found
+    fullest = int(values[counts.argmax()])
+    mask: Array = np.abs(bins - fullest) <= 1
+    return mask
 
 
-def _refined(ours: Work, theirs: Work, line: Line) -> tuple[Array, Array]:
-    """Pairs near a guess, which is corrected by them."""
-    pairs = clock_line.nearest(ours, theirs, line, _NEAR_NS[0])
-    for within in _NEAR_NS[1:]:
+def _refined_pairs(reference: Work, other: Work, line: Line) -> tuple[Array, Array]:
+    """Pairs near a first line, which is fitted again to them."""
+    pairs = clock_line.nearest_pairs(reference, other, line, _WITHIN_NS[0])
+    for within in _WITHIN_NS[1:]:
         if not len(pairs[0]):
             break
-        pairs = clock_line.nearest(
-            ours, theirs, clock_line.fit(ours.start[pairs[0]], theirs.start[pairs[1]]), within
-        )
+        line = clock_line.fit_line(reference.start[pairs[0]], other.start[pairs[1]])
+        pairs = clock_line.nearest_pairs(reference, other, line, within)
     return pairs
 
 
-def _is_distinct(ours: Work, theirs: Work, i: Array, j: Array) -> bool:
-    """Whether wrong offsets explain starts much worse."""
+def _is_distinct(reference: Work, other: Work, i: Array, j: Array) -> bool:
+    """True if wrong offsets explain the starts much worse."""
     if not len(i):
         return False
-    line = clock_line.fit(ours.start[i], theirs.start[j])
-    grain = max(clock_line.grain(ours.start), clock_line.grain(theirs.start))
-    if np.ptp(ours.start[i]) < _SPREADS_A_SPAN * max(line.spread_ns, grain):
+    line = clock_line.fit_line(reference.start[i], other.start[j])
+    resolution = max(map(clock_line.resolution_ns, (reference.start, other.start)))
+    if np.ptp(reference.start[i]) < _MIN_SPAN_IN_SPREADS * max(line.spread_ns, resolution):
         return False
-    for shift in _SHIFTS_NS:
+    for shift in _WRONG_OFFSETS_NS:
         wrong = Line(line.offset_ns + shift, line.drift_ppb, line.pivot_ns)
-        at, at_2 = clock_line.nearest(ours, theirs, wrong, _NEAR_NS[-1])
+        at, at_2 = clock_line.nearest_pairs(reference, other, wrong, _WITHIN_NS[-1])
         if len(at) * 2 < len(i):
             continue
-        off = np.abs(ours.start[at] - wrong.applied(theirs.start[at_2]))
-        if clock_line.median(off) < 3 * max(line.spread_ns, 1):
+        away = np.abs(reference.start[at] - wrong.apply(other.start[at_2]))
+        if clock_line.rounded_median(away) < 3 * max(line.spread_ns, 1):
             return False
     return True

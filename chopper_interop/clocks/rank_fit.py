@@ -1,4 +1,4 @@
-"""What relates two clocks that saw the same moments: an offset, and a drift where there is one."""
+"""Relation of two clocks that recorded the same events: an offset, and a drift if there is one."""
 
 from __future__ import annotations
 
@@ -7,19 +7,30 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from chopper_interop.columns.types import Array
+from chopper_interop.arrays import statistics
 
-FEWEST = 5
-"""Of fewer pairs two bad ones decide what is the median and what deviates from it."""
-_FEWEST_OF_LINE = 10
-_SIGMA = 1.4826
-"""Standard deviation of normal deviations by their median size."""
-_OUTLIER, _CERTAIN, _ROUNDS = 4.0, 5.0, 5
-_WIDEST = 0.9
-_STEEPEST = 1e-3
-"""Crystals drift by less than 100 ppm; more is no drift."""
-_PARTNERS = (0.5, 0.62, 0.38)
+if TYPE_CHECKING:
+    from chopper_interop.arrays.types import Array
+
+MIN_PAIRS = 5
+"""Pairs of times that a fit needs: among fewer, two bad ones decide the median and the deviation."""
+_MIN_PAIRS_OF_DRIFT = 10
+"""Pairs that a drift needs; chosen: two parameters, with twice the pairs of one."""
+_OUTLIER_SIGMAS = 4.0
+"""Pairs further off the line are no part of its least squares; chosen: of normal deviations, one
+in 16,000 is lost."""
+_CERTAIN_ERRORS = 5.0
+"""A drift is believed if it is so many times its standard error; chosen: a drift that is none is
+worse than one that is missed."""
+_ROUNDS = 5
+"""Rounds of least squares without outliers; chosen: which pairs are outliers settles in fewer."""
+_WIDE_SHARE = 0.9
+"""Share of the pairs that lie within `Fit.widest_ns`."""
+_MAX_DRIFT = 1e-3
+"""Crystals drift by less than 100 ppm; ten times that is no drift."""
+_STRIDE_SHARES = (0.5, 0.62, 0.38)
+"""Distances of the points paired for a first slope, as shares of all points: far apart, so that
+scatter matters little, and at unequal distances, so that periodic errors do not repeat."""
 _S = 10**9
 
 
@@ -30,13 +41,13 @@ class Fit:
     Parameters
     ----------
     sigma_ns
-        Standard deviation of what is left, by its median size.
+        Standard deviation of the residuals, from their median absolute size.
     widest_ns
-        Nine of ten pairs deviate by less.
+        90 % of the pairs deviate by less.
     largest_ns
-        The largest correction within the time of the pairs.
+        Largest correction within the time of the pairs.
     pairs
-        How many there were.
+        Number of pairs.
     """
 
     offset_ns: int
@@ -49,95 +60,91 @@ class Fit:
 
     @property
     def residual_ns(self) -> int:
-        """What a correction must exceed to be one."""
+        """Size that a correction must exceed to be applied."""
         return max(3 * self.sigma_ns, self.widest_ns)
 
     @property
     def is_needed(self) -> bool:
-        """Whether it corrects more than what it leaves."""
+        """True if the correction is larger than the residuals that it leaves."""
         return self.largest_ns > self.residual_ns
 
 
-NONE = Fit(0, 0, 0, 0, 0, 0, 0)
+IDENTITY = Fit(0, 0, 0, 0, 0, 0, 0)
 
 
-def shifts(t: Array, offset_ns: int, drift_ppb: int, pivot_ns: int) -> Array:
-    """Nanoseconds to add to times, exactly."""
+def corrections(t: Array, offset_ns: int, drift_ppb: int, pivot_ns: int) -> Array:
+    """Nanoseconds to add to times `t` to get those of the other clock; exact to 1 ns.
+
+    ``drift_ppb * (t - pivot_ns)`` may exceed int64, so seconds and the rest are multiplied apart.
+    """
     if not drift_ppb:
         return np.full(len(t), offset_ns, np.int64)
-    whole, rest = np.divmod(t - pivot_ns, _S)
-    return offset_ns + drift_ppb * whole + drift_ppb * rest // _S
+    seconds, rest = np.divmod(t - pivot_ns, _S)
+    return offset_ns + drift_ppb * seconds + drift_ppb * rest // _S
 
 
-def fit(t: Array, other: Array) -> Fit:
-    """How to bring times `t` to those of the other clock, robustly.
+def fit_clock(t: Array, reference: Array) -> Fit:
+    """Fit robustly what brings times `t` to those of a reference clock.
 
     Parameters
     ----------
-    t, other
-        The same moments by both clocks, nanoseconds; at least `FEWEST`.
+    t, reference
+        Times of the same events by both clocks, nanoseconds; at least `MIN_PAIRS`.
     """
-    difference = other - t
-    offset = _median(difference)
-    pivot = _median(t)
-    left = (difference - offset).astype(np.float64)
+    difference = reference - t
+    offset = _lower_median(difference)
+    pivot = _lower_median(t)
+    residual = (difference - offset).astype(np.float64)
     time = (t - pivot).astype(np.float64)
-    slope, start = _line(time, left)
+    slope, start = _certain_line(time, residual)
     drift = round(slope * _S)
     if drift:
-        left -= slope * time + start
+        residual -= slope * time + start
         offset += round(start)
-    away = np.abs(left)
-    ends = [offset + drift * int(x) // _S for x in (time.min(), 0, time.max())]
+    corners = [offset + drift * int(x) // _S for x in (time.min(), 0, time.max())]
     return Fit(
         offset_ns=offset,
         drift_ppb=drift,
         pivot_ns=pivot,
-        sigma_ns=round(_SIGMA * float(np.median(away))),
-        widest_ns=round(float(np.quantile(away, _WIDEST))),
-        largest_ns=max(map(abs, ends)),
+        sigma_ns=round(statistics.mad_sigma(residual)),
+        widest_ns=round(float(np.quantile(np.abs(residual), _WIDE_SHARE))),
+        largest_ns=max(map(abs, corners)),
         pairs=len(t),
     )
 
 
-def _median(values: Array) -> int:
-    """The lower of the two middle values: exact, for times since 1970 have no float64."""
+def _lower_median(values: Array) -> int:
+    """The lower of the two middle values: exact, as float64 cannot hold nanoseconds since 1970."""
     middle = (len(values) - 1) // 2
     return int(np.partition(values, middle)[middle])
 
 
-def _line(time: Array, left: Array) -> tuple[float, float]:
-    """Slope and value at 0 of a line, (0, 0) where it is not certain or changes nothing."""
+def _certain_line(time: Array, residual: Array) -> tuple[float, float]:
+    """Slope and value at 0 of a line; (0, 0) where it is uncertain or corrects less than scatter."""
     span = float(time.max() - time.min())
-    if len(time) < _FEWEST_OF_LINE or not span:
+    if len(time) < _MIN_PAIRS_OF_DRIFT or not span:
         return 0.0, 0.0
-    slope = _steep(time, left)
-    start = float(np.median(left - slope * time))
+    slope = _first_slope(time, residual)
+    start = float(np.median(residual - slope * time))
     used = np.ones(len(time), np.bool_)
-    for _ in range(_ROUNDS):  # least squares of what is not far off
-        away = np.abs(left - slope * time - start)
-        used = away <= max(_OUTLIER * _SIGMA * float(np.median(away)), 1.0)
-        t, x = time[used], left[used]
+    for _ in range(_ROUNDS):  # least squares of the points that are no outliers of the last line
+        away = np.abs(residual - slope * time - start)
+        used = away <= max(_OUTLIER_SIGMAS * statistics.mad_sigma(away), 1.0)
+        t, x = time[used], residual[used]
         square = float(((t - t.mean()) ** 2).sum())
         if not square:
             return 0.0, 0.0
         slope = float(((t - t.mean()) * (x - x.mean())).sum()) / square
         start = float(x.mean() - slope * t.mean())
-    t, x = time[used], left[used] - slope * time[used] - start
+    t, x = time[used], residual[used] - slope * time[used] - start
     error = np.sqrt(float((x**2).sum()) / max(len(t) - 2, 1) / square)
-    widest = float(np.quantile(np.abs(left - slope * time - start), _WIDEST))
-    certain = abs(slope) > _CERTAIN * error and abs(slope) < _STEEPEST
+    widest = float(np.quantile(np.abs(residual - slope * time - start), _WIDE_SHARE))
+    certain = abs(slope) > _CERTAIN_ERRORS * error and abs(slope) < _MAX_DRIFT
     return (slope, start) if certain and abs(slope) * span > widest else (0.0, 0.0)
 
 
-def _steep(time: Array, left: Array) -> float:
-    """Median slope of pairs far apart (Theil and Sen, of some pairs for each moment)."""
+def _first_slope(time: Array, residual: Array) -> float:
+    """Median slope of points far apart in time, from which least squares start."""
     order = np.argsort(time, kind="stable")
-    time, left = time[order], left[order]
-    slopes = []
-    for share in _PARTNERS:
-        apart = max(1, int(len(time) * share))
-        run, rise = time[apart:] - time[:-apart], left[apart:] - left[:-apart]
-        slopes.append(rise[run > 0] / run[run > 0])
-    every = np.concatenate(slopes)
-    return float(np.median(every)) if every.size else 0.0
+    strides = [max(1, int(len(time) * share)) for share in _STRIDE_SHARES]
+    return statistics.median_slope(time[order], residual[order], strides)

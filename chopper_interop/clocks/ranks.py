@@ -1,8 +1,9 @@
-"""Ranks on one clock, by the ends of collectives: no member leaves before the last has come.
+"""Alignment of ranks to one clock by the ends of collectives.
 
-Of two ranks the median difference of ends is the offset of their clocks, and what deviates from it
-its uncertainty. Starts tell nothing (ranks come late by up to a second), nor do ends of broadcasts
-and sends (the root leaves first). Ranks that share no group are related through others.
+A synchronising collective ends at one time on all ranks: no member leaves before the last arrives.
+The median difference of the ends on two ranks is the offset of their clocks, and the deviation from
+it the uncertainty. Starts do not determine it (ranks arrive late by up to a second), nor do ends of
+broadcasts and sends (the root leaves first). Ranks that share no group are related through others.
 """
 
 from __future__ import annotations
@@ -14,20 +15,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop import build
+from chopper_interop.arrays import arrow
 from chopper_interop.clocks import hosts as host_clocks
 from chopper_interop.clocks import rank_fit, relations
 from chopper_interop.clocks.hosts import ONE_HOST_NS, REFERENCE
-from chopper_interop.clocks.rank_fit import FEWEST, Fit
-from chopper_interop.clocks.relations import COLLECTIVE_ENDS, of_rank
-from chopper_interop.columns import arrow
+from chopper_interop.clocks.rank_fit import MIN_PAIRS, Fit
+from chopper_interop.clocks.relations import COLLECTIVE_ENDS, rank_label
 from chopper_interop.edges import collectives
-from chopper_interop.edges.collective_order import SCATTER_NS
+from chopper_interop.edges.collective_order import MAX_END_SCATTER_NS
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.meta import BOOTTIME, REALTIME, ClockFit
 
 if TYPE_CHECKING:
-    from chopper_interop.columns.types import Array
+    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 ALIGNED = Fault(
@@ -39,12 +40,13 @@ ALIGNED = Fault(
 NOT_ALIGNED = Fault(
     "ranks-not-aligned",
     Severity.INFO,
-    "Ranks whose clocks could not be compared by the ends of collectives stand where they say they "
-    "were.",
+    "Ranks whose clocks could not be compared by the ends of collectives keep the times that they "
+    "recorded.",
 )
 
-
-TOLD = "the user tells of this rank's clock"
+_SET_BY_USER = "the user states this rank's clock"
+_SIGMAS_OF_90_PERCENT = 1.645
+"""90 % of normal deviations are within so many standard deviations."""
 
 
 @dataclass(frozen=True)
@@ -56,26 +58,26 @@ class _Ends:
     instance: Array
     end: Array
 
-    def parts(self) -> dict[int, dict[int, Array]]:
-        """Communicator → rank → rows."""
-        found: dict[int, dict[int, Array]] = {}
+    def rows_by_group(self) -> dict[int, dict[int, Array]]:
+        """Communicator → rank → rows, of which each rank's are contiguous in the columns."""
+        groups: dict[int, dict[int, Array]] = {}
         if not len(self.rank):
-            return found
-        new = np.flatnonzero((np.diff(self.group) != 0) | (np.diff(self.rank) != 0)) + 1
-        for rows in np.split(np.arange(len(self.rank)), new):
-            found.setdefault(int(self.group[rows[0]]), {})[int(self.rank[rows[0]])] = rows
-        return found
+            return groups
+        changes = np.flatnonzero((np.diff(self.group) != 0) | (np.diff(self.rank) != 0)) + 1
+        for rows in np.split(np.arange(len(self.rank)), changes):
+            groups.setdefault(int(self.group[rows[0]]), {})[int(self.rank[rows[0]])] = rows
+        return groups
 
 
-def aligned(trace: Trace, issues: IssueLog) -> Trace:
-    """The trace with its ranks on the clock of the first; `meta.clocks` tells of each.
+def align_ranks(trace: Trace, issues: IssueLog) -> Trace:
+    """Bring all ranks to the clock of the first, with the relation of each in `meta.clocks`.
 
     Parameters
     ----------
     trace
         All ranks of a job, its collectives matched.
     issues
-        Where it is noted what was moved, and what could not be compared.
+        Gets the ranks that were moved, and those that could not be compared.
     """
     done = any(c.method == COLLECTIVE_ENDS for c in trace.meta.clocks)
     if done or trace.meta.clock not in (REALTIME, BOOTTIME) or len(trace.ranks) < 2:  # noqa: PLR2004
@@ -83,21 +85,21 @@ def aligned(trace: Trace, issues: IssueLog) -> Trace:
     ends = _ends(trace)
     if ends is None:
         return trace
-    fits = host_clocks.agreed(_solved(trace, ends), trace)
-    told = relations.told_by_user(trace.meta)
-    fits |= {r: replace(fits[r], applied=False, reason=TOLD) for r in told & set(fits)}
+    fits = host_clocks.unify_hosts(_relate_ranks(trace, ends), trace)
+    set_by_user = relations.ranks_set_by_user(trace.meta) & set(fits)
+    fits |= {r: replace(fits[r], applied=False, reason=_SET_BY_USER) for r in set_by_user}
     moved = [f for f in fits.values() if f.applied]
     refused = [f for f in fits.values() if not (f.applied or f.pairs or f.reason == REFERENCE)]
     if moved:
-        most = max(moved, key=lambda f: abs(f.offset_ns))
-        issues.add(ALIGNED, len(moved), _text(most))
+        largest = max(moved, key=lambda f: abs(f.offset_ns))
+        issues.add(ALIGNED, len(moved), _correction_text(largest))
     if refused:
         issues.add(NOT_ALIGNED, len(refused), f"{refused[0].of}: {refused[0].reason}")
-    trace = _moved(trace, fits) if moved else trace
+    trace = _shifted(trace, fits) if moved else trace
     return trace.with_meta(clocks=(*trace.meta.clocks, *(fits[r] for r in sorted(fits))))
 
 
-def _text(fit: ClockFit) -> str:
+def _correction_text(fit: ClockFit) -> str:
     drift = f", drift {fit.drift_ppb / 1000:+.3f} ppm" if fit.drift_ppb else ""
     return (
         f"{fit.of} by {fit.offset_ns / 1000:+,.3f} us{drift}, ± {fit.uncertainty_ns / 1000:,.3f} us, "
@@ -106,46 +108,44 @@ def _text(fit: ClockFit) -> str:
 
 
 def _ends(trace: Trace) -> _Ends | None:
-    """Ends of the collectives that are matched and synchronise; None if nothing communicates."""
-    if not {"instance", "collective"} <= set(trace.nodes.column_names):
+    """Ends of matched synchronising collectives; None if there are no collectives."""
+    if not trace.has("instance"):
         return None
-    names = arrow.flat(trace.nodes["collective"]).dictionary.to_pylist()
-    chosen = np.array([name in collectives.TOGETHER for name in names] + [False])
-    row = np.flatnonzero(chosen[arrow.numbers(trace.nodes["collective"], -1)])
+    row = np.flatnonzero(trace.is_text("collective", collectives.SYNCHRONIZING))
     if not row.size:
         return None
-    instance = collectives.numbers(trace, "instance", row)
+    instance = trace.integers("instance", row)
     row, instance = row[instance >= 0], instance[instance >= 0]
     rank = trace.array("rank")[row].astype(np.int64)
-    group = collectives.communicators(trace, collectives.numbers(trace, "group", row), rank)
+    group = collectives.communicator_numbers(trace, trace.integers("group", row), rank)
     order = np.lexsort((instance, rank, group))
     end = (trace.array("ts") + trace.array("dur"))[row]
     return _Ends(group[order], rank[order], instance[order], end[order])
 
 
-def _solved(trace: Trace, ends: _Ends) -> dict[int, ClockFit]:
-    """Of each rank how it relates to the reference, through the least uncertain chain of groups."""
-    parts = ends.parts()
+def _relate_ranks(trace: Trace, ends: _Ends) -> dict[int, ClockFit]:
+    """Relate each rank to the reference, through the least uncertain chain of groups."""
+    groups = ends.rows_by_group()
     origin, clock = trace.meta.origin_ns, trace.meta.clock
-    free = set(np.unique(ends.rank).tolist()) - relations.told_by_user(trace.meta)
+    free = set(np.unique(ends.rank).tolist()) - relations.ranks_set_by_user(trace.meta)
     start = min(free or set(trace.ranks))
     hosts = {r.rank: r.host for r in trace.meta.ranks}
-    found = _through_groups(parts, ends, start, hosts)
-    fits = {start: ClockFit(of_rank(start), clock, COLLECTIVE_ENDS, 0, 0, origin, applied=False)}
+    outcomes = _fits_through_groups(groups, ends, start, hosts)
+    fits = {start: ClockFit(rank_label(start), clock, COLLECTIVE_ENDS, 0, 0, origin, applied=False)}
     fits[start] = replace(fits[start], reason=REFERENCE)
     for rank in trace.ranks:
         if rank == start:
             continue
-        outcome = found.get(rank, f"no collectives relate it to rank {start}")
+        outcome = outcomes.get(rank, f"no collectives relate it to rank {start}")
         if isinstance(outcome, str):
             fits[rank] = ClockFit(
-                of_rank(rank), clock, COLLECTIVE_ENDS, applied=False, reason=outcome
+                rank_label(rank), clock, COLLECTIVE_ENDS, applied=False, reason=outcome
             )
             continue
         fit, variance = outcome
-        reason = _needless(fit, same_host=_share(hosts, start, rank))
+        reason = _reason_not_applied(fit, same_host=_on_one_host(hosts, start, rank))
         fits[rank] = ClockFit(
-            of=of_rank(rank),
+            of=rank_label(rank),
             clock=clock,
             method=COLLECTIVE_ENDS,
             offset_ns=fit.offset_ns,
@@ -159,13 +159,13 @@ def _solved(trace: Trace, ends: _Ends) -> dict[int, ClockFit]:
     return fits
 
 
-def _share(hosts: dict[int, str], one: int, other: int) -> bool:
-    """Whether two ranks are known to be of one host."""
-    return bool(hosts.get(one)) and hosts.get(one) == hosts.get(other)
+def _on_one_host(hosts: dict[int, str], a: int, b: int) -> bool:
+    """True if two ranks are known to be of one host."""
+    return bool(hosts.get(a)) and hosts.get(a) == hosts.get(b)
 
 
-def _needless(fit: Fit, *, same_host: bool) -> str:
-    """Why a correction is none; empty if it is one."""
+def _reason_not_applied(fit: Fit, *, same_host: bool) -> str:
+    """Reason not to apply a correction; empty if it is to be applied."""
     if not fit.is_needed:
         return f"it is within the residual of the ends, {fit.residual_ns / 1000:,.3f} us"
     if same_host and fit.largest_ns <= ONE_HOST_NS:
@@ -176,86 +176,89 @@ def _needless(fit: Fit, *, same_host: bool) -> str:
     return ""
 
 
-def _through_groups(
-    parts: dict[int, dict[int, Array]], ends: _Ends, start: int, hosts: dict[int, str]
+def _fits_through_groups(
+    groups: dict[int, dict[int, Array]], ends: _Ends, start: int, hosts: dict[int, str]
 ) -> dict[int, tuple[Fit, float] | str]:
-    """For each rank its fit and that's variance, or why there is none.
+    """Fit of each rank with its variance, or the reason why there is none.
 
-    Ranks are settled in order of variance, as in Dijkstra's paths. A group is opened by the first
-    of its ranks that is settled, so that each end is looked at once.
+    Dijkstra's algorithm: ranks are settled in order of the variance summed along the chain to the
+    reference. A group is opened by the first of its ranks that is settled, and fits all others to
+    that one, so that each end is looked at once.
     """
-    end = ends.end.copy()  # of settled ranks as they will stand
+    end = ends.end.copy()  # of settled ranks: corrected already
     groups_of: dict[int, list[int]] = {}
-    for group, ranks in parts.items():
+    for group, ranks in groups.items():
         for rank in ranks:
             groups_of.setdefault(rank, []).append(group)
-    found: dict[int, tuple[Fit, float] | str] = {}
-    closed = set(parts)
+    outcomes: dict[int, tuple[Fit, float] | str] = {}
+    closed = set(groups)
     settled: set[int] = set()
-    heap: list[tuple[float, int, int, Fit]] = [(0.0, start, 0, rank_fit.NONE)]
-    pushed = 0  # tells ways apart that are as good
+    heap: list[tuple[float, int, int, Fit]] = [(0.0, start, 0, rank_fit.IDENTITY)]
+    pushed = 0  # orders chains of equal variance, as fits cannot be compared
     while heap:
         variance, rank, _, fit = heapq.heappop(heap)
         if rank in settled:
             continue
         settled.add(rank)
         if rank != start:
-            found[rank] = fit, variance
-            if not _needless(fit, same_host=_share(hosts, start, rank)):
+            outcomes[rank] = fit, variance
+            if not _reason_not_applied(fit, same_host=_on_one_host(hosts, start, rank)):
                 for group in groups_of[rank]:
-                    rows = parts[group][rank]
-                    end[rows] += rank_fit.shifts(
+                    rows = groups[group][rank]
+                    end[rows] += rank_fit.corrections(
                         end[rows], fit.offset_ns, fit.drift_ppb, fit.pivot_ns
                     )
         opened = [g for g in groups_of.get(rank, []) if g in closed]
         closed -= set(opened)
-        others = sorted({r for g in opened for r in parts[g]} - settled)
+        others = sorted({r for g in opened for r in groups[g]} - settled)
         for other in others:
-            shared = [g for g in opened if other in parts[g]]
-            outcome = _compared([(parts[g][rank], parts[g][other]) for g in shared], ends, end)
+            rows_of_both = [
+                (groups[g][rank], groups[g][other]) for g in opened if other in groups[g]
+            ]
+            outcome = _fit_ends(rows_of_both, ends, end)
             if isinstance(outcome, Fit):
-                away = max(outcome.sigma_ns, outcome.widest_ns / 1.645)
+                sigma = max(outcome.sigma_ns, outcome.widest_ns / _SIGMAS_OF_90_PERCENT)
                 pushed += 1
-                heapq.heappush(heap, (variance + away**2, other, pushed, outcome))
+                heapq.heappush(heap, (variance + sigma**2, other, pushed, outcome))
             else:
-                found.setdefault(other, f"{outcome} (with rank {rank})")
-    return found
+                outcomes.setdefault(other, f"{outcome} (with rank {rank})")
+    return outcomes
 
 
-def _compared(pairs: list[tuple[Array, Array]], ends: _Ends, end: Array) -> Fit | str:
-    """How the second rank's ends relate to the first's, or why that cannot be told."""
-    mine, theirs = [], []
-    for one, other in pairs:
+def _fit_ends(rows_of_both: list[tuple[Array, Array]], ends: _Ends, end: Array) -> Fit | str:
+    """Fit the second rank's ends to the first's, or give the reason why they do not match."""
+    reference_ends, other_ends = [], []
+    for reference, other in rows_of_both:
         _, i, j = np.intersect1d(
-            ends.instance[one], ends.instance[other], assume_unique=True, return_indices=True
+            ends.instance[reference], ends.instance[other], assume_unique=True, return_indices=True
         )
-        mine.append(end[one[i]])
-        theirs.append(end[other[j]])
-    first, second = np.concatenate(mine), np.concatenate(theirs)
-    if len(first) < FEWEST:
-        return f"{len(first)} synchronising collectives are matched, {FEWEST} are needed"
-    fit = rank_fit.fit(second, first)
-    if fit.sigma_ns > SCATTER_NS:
+        reference_ends.append(end[reference[i]])
+        other_ends.append(end[other[j]])
+    first, second = np.concatenate(reference_ends), np.concatenate(other_ends)
+    if len(first) < MIN_PAIRS:
+        return f"{len(first)} synchronising collectives are matched, {MIN_PAIRS} are needed"
+    fit = rank_fit.fit_clock(second, first)
+    if fit.sigma_ns > MAX_END_SCATTER_NS:
         return (
             f"ends of {fit.pairs} matched collectives differ by ± {fit.sigma_ns / 1e6:,.3f} ms, more "
-            f"than {SCATTER_NS / 1e6:g} ms: they are not the same ones"
+            f"than {MAX_END_SCATTER_NS / 1e6:g} ms: they are not the same ones"
         )
     return fit
 
 
-def _moved(trace: Trace, fits: dict[int, ClockFit]) -> Trace:
-    """The trace with the starts of ranks, and what their own files sampled, on the trace's clock."""
+def _shifted(trace: Trace, fits: dict[int, ClockFit]) -> Trace:
+    """Apply fits to the starts of ranks, and to the samples of their series."""
     origin = trace.meta.origin_ns
     tables = {name: getattr(trace, name) for name in hub.TABLES}
     ts = trace.array("ts") + origin
-    sampled = trace.array("ts", "samples") + origin
+    sample_ts = trace.array("ts", "samples") + origin
     owner = trace.array("rank", "series")[trace.array("series", "samples")]
     for rank, fit in fits.items():
         if fit.applied:
             rows = trace.rank_rows[rank]
-            ts[rows] += host_clocks.shifts(ts[rows], fit)
-            mine = owner == rank
-            sampled[mine] += host_clocks.shifts(sampled[mine], fit)
-    tables["nodes"] = arrow.replaced(trace.nodes, "ts", ts)
-    tables["samples"] = arrow.replaced(trace.samples, "ts", sampled)
+            ts[rows] += host_clocks.corrections(ts[rows], fit)
+            of_rank = owner == rank
+            sample_ts[of_rank] += host_clocks.corrections(sample_ts[of_rank], fit)
+    tables["nodes"] = arrow.replace_column(trace.nodes, "ts", ts)
+    tables["samples"] = arrow.replace_column(trace.samples, "ts", sample_ts)
     return build.reordered(tables, trace.meta, trace.text)

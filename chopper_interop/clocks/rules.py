@@ -1,4 +1,4 @@
-"""What the user says of clocks: ``--clock-offset [SOURCE:]SECONDS``."""
+"""Clock offsets that the user states: ``--clock-offset [SOURCE:]SECONDS``."""
 
 from __future__ import annotations
 
@@ -20,22 +20,23 @@ _RULE = re.compile(
 )
 _RANK = re.compile(r"rank(\d{1,7})", re.ASCII)
 _NS = {"s": 10**9, "ms": 10**6, "us": 10**3, "µs": 10**3, "ns": 1}
-_MOST_NS = 1 << 62
+_MAX_NS = 1 << 62
+"""Larger offsets added to a time may exceed int64."""
 
 
 @dataclass(frozen=True)
 class ClockRule:
-    """What the user says of a clock.
+    """Offset of a clock that the user states.
 
     Parameters
     ----------
     text
-        As it was given.
+        The option as it was written.
     source
         Format of the source, or a pattern of its path or name; "" for all that is joined to the
         profiles whose clock is the trace's.
     offset_ns
-        What is added to its times to get those of the trace.
+        Nanoseconds to add to its times to get those of the trace.
     rank
         The rank that it is of, -1 if it is of sources.
     """
@@ -45,36 +46,36 @@ class ClockRule:
     offset_ns: int
     rank: int = -1
 
-    def is_of(self, format_name: str, path: str) -> bool:
-        """Whether it names a source of this format and path."""
+    def applies_to(self, format_name: str, path: str) -> bool:
+        """True if it names a source of this format and path."""
         patterns = (self.source, f"*/{self.source}")  # the summary shows the ends of paths
         return self.source == format_name or any(fnmatch(path, p) for p in patterns)
 
 
-def rule(text: str) -> ClockRule:
-    """What ``[SOURCE:]SECONDS``, ``…ms``, ``…us``, ``…ns`` or ``rankN:…`` says.
+def parse_clock_rule(text: str) -> ClockRule:
+    """Parse ``[SOURCE:]SECONDS``, ``…ms``, ``…us``, ``…ns`` or ``rankN:…``.
 
     Raises
     ------
     UsageError
-        It is nothing of this kind.
+        The text is none of these.
     """
-    found = _RULE.fullmatch(text.strip())
-    offset = Decimal(found["number"]) * _NS[found["unit"] or "s"] if found else Decimal(0)
-    if found is None or abs(offset) >= _MOST_NS:
+    match = _RULE.fullmatch(text.strip())
+    offset = Decimal(match["number"]) * _NS[match["unit"] or "s"] if match else Decimal(0)
+    if match is None or abs(offset) >= _MAX_NS:
         raise UsageError(
             f"--clock-offset {text}: write it as [SOURCE:]SECONDS or with a unit, ms, us or ns",
             hint="amd-smi:-0.25 says that its times are 0.25 s more than those of the trace",
         )
-    source = found["source"] or ""
+    source = match["source"] or ""
     rank = _RANK.fullmatch(source)
     return ClockRule(text, source, round(offset), int(rank[1]) if rank else -1)
 
 
-def of_source(
+def rule_of_source(
     rules: Iterable[ClockRule], format_name: str, path: str, *, joined: bool
 ) -> ClockRule | None:
-    """What the user says of a source's clock: a rule that names it, else one for all.
+    """Return the rule for a source's clock: one that names it, else one for all sources.
 
     Parameters
     ----------
@@ -83,30 +84,35 @@ def of_source(
     format_name, path
         The source.
     joined
-        Whether it is joined to profiles whose clock is the trace's, as telemetry is.
+        True if it is joined to profiles whose clock is the trace's, as telemetry is.
 
     Raises
     ------
     UsageError
-        Two different things are said of it.
+        Two rules for it have different offsets.
     """
-    about = [r for r in rules if r.rank < 0]
-    named = [r for r in about if r.source and r.is_of(format_name, path)]
-    found = named or [r for r in about if not r.source and joined]
-    _refuse_two(found, path)
-    return found[0] if found else None
+    of_sources = [r for r in rules if r.rank < 0]
+    named = [r for r in of_sources if r.source and r.applies_to(format_name, path)]
+    applicable = named or [r for r in of_sources if not r.source and joined]
+    return _only_rule(applicable, path)
 
 
-def of_rank(rules: Iterable[ClockRule], rank: int) -> ClockRule | None:
-    """What the user says of a rank's clock."""
-    found = [r for r in rules if r.rank == rank]
-    _refuse_two(found, f"rank {rank}")
-    return found[0] if found else None
+def rule_of_rank(rules: Iterable[ClockRule], rank: int) -> ClockRule | None:
+    """Return the rule for a rank's clock.
+
+    Raises
+    ------
+    UsageError
+        Two rules for it have different offsets.
+    """
+    return _only_rule([r for r in rules if r.rank == rank], f"rank {rank}")
 
 
-def _refuse_two(found: list[ClockRule], what: str) -> None:
-    for other in found[1:]:
-        if other.offset_ns != found[0].offset_ns:
+def _only_rule(rules: list[ClockRule], subject: str) -> ClockRule | None:
+    """The first of rules that all have one offset; None if there are none."""
+    for other in rules[1:]:
+        if other.offset_ns != rules[0].offset_ns:
             raise UsageError(
-                f"--clock-offset {found[0].text} and {other.text} say two things of {what}"
+                f"--clock-offset {rules[0].text} and {other.text} contradict each other for {subject}"
             )
+    return rules[0] if rules else None

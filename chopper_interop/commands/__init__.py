@@ -1,1 +1,1 @@
-"""What the commands are made of: options, questions to analyses, tables on the terminal."""
+"""Parts of the commands: options, plans of analyses, and tables on the terminal."""

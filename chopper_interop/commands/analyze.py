@@ -1,4 +1,4 @@
-"""``chopper-analyze``: which analyses are asked of what, and where their answers go."""
+"""``chopper-analyze``: arguments, input, and output of results."""
 
 from __future__ import annotations
 
@@ -13,292 +13,281 @@ from chopper_interop.errors import ChopperError, UnknownFormatError, UsageError
 if TYPE_CHECKING:
     import argparse
 
-    from chopper_interop.commands.asking import Answers, Question
-    from chopper_interop.commands.runs import Found
-    from chopper_interop.registry import Converter
+    from chopper_interop.commands.analysis_plan import AnalysisPlan, Outcome
+    from chopper_interop.commands.runs import RunFiles
+    from chopper_interop.pipeline import WriteTarget
     from chopper_interop.sources import Inventory
     from chopper_interop.trace import Trace
 
 ROWS = 20
-"""So many rows of a table are shown unless --rows says otherwise."""
+"""Rows of a table that are shown by default. Chosen: a table and its notes fit a terminal."""
 
 _EXAMPLES = (
     "examples:\n"
-    "  chopper-analyze RUN/                              everything that can be told\n"
-    "  chopper-analyze RUN/ temporal --by rank,stream    one analysis, finer\n"
-    "  chopper-analyze RUN/ critical_path -o job.pftrace see it in Perfetto\n"
-    "  chopper-analyze RUN/ compare --against OLD_RUN/   what got slower\n"
+    "  chopper-analyze RUN/                              all analyses\n"
+    "  chopper-analyze RUN/ temporal --by rank,stream    one, with finer rows\n"
+    "  chopper-analyze RUN/ critical_path -o job.pftrace show it in Perfetto\n"
+    "  chopper-analyze RUN/ compare --against OLD_RUN/   what became slower\n"
     "  chopper-analyze RUN/ sweep --against 'RUNS/*'     many runs in one table\n"
-    "  chopper-analyze RUN/ --json > all.json            exact integer ns, for programs\n"
+    "  chopper-analyze RUN/ --json > all.json            for programs: integer ns\n"
 )
-_SUGAR = {
-    "by": "rows for each of these: job, rank, stream, iteration, phase, layer, operation, class, "
-    "kernel, …, joined by commas (rank,phase)",
+_COMMON_OPTIONS = {
+    "by": "one row for each of these: job, rank, stream, iteration, phase, layer, operation, class, "
+    "kernel, …; combine with commas (rank,phase)",
     "steps": "only these training steps: 10, 10-12, or each",
     "ranks": "only these ranks: 0,4-7",
-    "compat": "the definitions of another tool: hta, tracelens, …",
+    "compat": "use the definitions of another tool: hta, tracelens, …",
 }
-"""Options that many analyses take, and what is said of them."""
+"""Options that many analyses take, with their help texts."""
 
 
-def run(given: argparse.Namespace) -> int:
-    """Run ``chopper-analyze``; its exit status."""
+def run(args: argparse.Namespace) -> int:
+    """Run ``chopper-analyze`` and return its exit status."""
     from chopper_interop import pipeline
-    from chopper_interop.commands import asking, console, console_results
+    from chopper_interop.commands import analysis_plan, console, console_results
 
-    if given.list or given.schema:
-        return _about(given)
-    names, paths = _names_and_paths(given.analysis)
-    if given.rows < 0:
-        raise UsageError(f"--rows {given.rows}: it is a number of rows, 0 for all")
-    options = common.options(given.option)
-    sugar = {name: getattr(given, name) for name in _SUGAR if getattr(given, name) is not None}
-    question = asking.question(names, options, sugar, against=bool(given.against))
-    outputs = [common.output(text, given.to) for text in given.output]
-    writers = [pipeline.writer(path, name) for path, name in outputs]
-    quiet = given.quiet or given.json
-    jobs, others = _jobs(given, paths, question)
+    if args.list or args.schema:
+        return _show_analyses(args)
+    names, paths = _names_and_paths(args.analysis)
+    if args.rows < 0:
+        raise UsageError(f"--rows {args.rows}: give a number of rows, or 0 for all")
+    options = common.parse_options(args.option)
+    values = {name: getattr(args, name) for name in _COMMON_OPTIONS}
+    common_options = {name: value for name, value in values.items() if value is not None}
+    plan = analysis_plan.plan_analyses(names, options, common_options, against=bool(args.against))
+    targets = [common.parse_output(text, args.to) for text in args.output]
+    writers = [target.converter.writer for target in targets]
+    quiet = args.quiet or args.json
+    jobs, runs = _find_jobs(args, paths, plan)
+    inventories = [job.inventory for job in (*jobs, *runs)]
     console.show_first_run(quiet=quiet)
-    with console.progress_shown(quiet=quiet):
-        _refuse_unknown(given, jobs, others, [*question.functions, *(w.writer for w in writers)])
-        trace, against = _read(given, jobs, question)
-        runs = [other.run(options, given.on_loss) for other in others]
-        answers = asking.ask(trace, question, against, runs)
-        written = [path for path, _ in outputs]
-        tables = console_results.csv_paths(answers.results, given.csv) if given.csv else []
-        read = [*jobs, *((other.name, other.inventory) for other in others)]
-        pipeline.refuse_sources(_files(read, [trace, against]), [*written, *tables])
-        _refuse_folders(read, written, writers)
-    _show(given, answers, question)
-    _write(given, answers.annotated(trace), written, writers)
-    for name, error in answers.failed.items():
+    with console.show_progress(quiet=quiet):
+        _refuse_unknown(args, inventories, [*plan.functions, *writers])
+        trace, against = _read_jobs(args, jobs, plan)
+        others = [run.run(options, args.on_loss) for run in runs]
+        outcome = analysis_plan.run_analyses(trace, plan, against, others)
+        tables = console_results.csv_paths(outcome.results, args.csv) if args.csv else []
+        outputs = [*(target.path for target in targets), *tables]
+        pipeline.refuse_overwriting(_input_files(inventories, [trace, against]), outputs)
+        _refuse_input_folders(inventories, targets)
+    _show(args, outcome, plan)
+    _write(args, outcome.annotate(trace), targets)
+    for name, error in outcome.failed.items():
         print(f"chopper-analyze: error: {name}: {error}", file=sys.stderr)
-    return next((error.exit_status for error in answers.failed.values()), 0)
+    return next((error.exit_status for error in outcome.failed.values()), 0)
 
 
-def _names_and_paths(given: list[str]) -> tuple[list[str], list[Path]]:
+def _names_and_paths(texts: list[str]) -> tuple[list[str], list[Path]]:
+    """Separate names of analyses from paths; a text that is neither raises `UnknownFormatError`."""
     from chopper_interop import registry
 
-    names = list(dict.fromkeys(n for n in given if n in registry.analyses()))
-    paths = [Path(n) for n in given if n not in names]
+    names = list(dict.fromkeys(n for n in texts if n in registry.analyses()))
+    paths = [Path(n) for n in texts if n not in names]
     if not paths:
-        raise UsageError("say what to read", hint="see --help")
+        raise UsageError("name the profiles to read", hint="see --help")
     for path in paths:
         if not path.exists() and not any(sign in str(path) for sign in "/\\."):
-            _say_what_it_may_be(str(path))
+            _refuse_name(str(path))
     return names, paths
 
 
-def _say_what_it_may_be(name: str) -> None:
-    """Raise `UnknownFormatError` for a name of nothing: a mistyped analysis, or file."""
+def _refuse_name(name: str) -> None:
+    """Raise `UnknownFormatError` for a mistyped analysis or file, with names that are similar."""
     from chopper_interop import registry
 
     try:
         registry.analysis(name)
     except UnknownFormatError as error:
-        what = f"there is neither a file or folder nor an analysis {name!r}"
-        raise UnknownFormatError(what, hint=error.hint) from None
+        message = f"there is neither a file or folder nor an analysis {name!r}"
+        raise UnknownFormatError(message, hint=error.hint) from None
 
 
-def _about(given: argparse.Namespace) -> int:
+def _show_analyses(args: argparse.Namespace) -> int:
     from chopper_interop import registry
     from chopper_interop.commands import console_results
 
-    if given.schema:
+    if args.schema:
         print(console_results.schema_json(ascii_only=_ascii_only()))
         return 0
-    for name in set(given.analysis) - registry.analyses().keys():
-        registry.analysis(name)  # says what there is
-    console_results.show_analyses(given.analysis)
+    for name in set(args.analysis) - registry.analyses().keys():
+        registry.analysis(name)  # raises, with similar names
+    console_results.show_analyses(args.analysis)
     return 0
 
 
-def _jobs(
-    given: argparse.Namespace, paths: list[Path], question: Question
-) -> tuple[list[tuple[str, Inventory]], list[Found]]:
-    """Name and files of the job that is asked about and of the one it is compared with, if any.
+def _find_jobs(
+    args: argparse.Namespace, paths: list[Path], plan: AnalysisPlan
+) -> tuple[list[RunFiles], list[RunFiles]]:
+    """Find the files of the job, of the job it is compared with if any, and of runs to compare.
 
-    And the runs that it is compared with, if they are many.
+    Returns
+    -------
+    jobs
+        The job to analyse and, for analyses that compare two, the other.
+    runs
+        One for each path of ``--against``, for analyses that compare runs.
     """
     from chopper_interop import pipeline, sources
-    from chopper_interop.commands import runs as cli_runs
+    from chopper_interop.commands import runs
 
-    other_paths = cli_runs.paths_of(given.against, paths)
-    if question.of_runs_alone and len(paths) == 1:
-        asked = cli_runs.find(paths[0], given.from_format).inventory
+    def find_job(paths: list[Path]) -> RunFiles:
+        inventory = sources.find(paths, args.from_format)
+        return runs.RunFiles(pipeline.job_name(paths[0]), str(paths[0]), inventory)
+
+    other_paths = runs.expand_paths(args.against, paths)
+    if plan.compares_only_runs and len(paths) == 1:
+        jobs = [runs.find_run(paths[0], args.from_format)]
     else:
-        asked = sources.find(paths, given.from_format)
-    jobs = [(pipeline.job_name(paths[0]), asked)]
-    if question.of_two and other_paths:
-        found = sources.find(other_paths, given.from_format)
-        jobs.append((pipeline.job_name(other_paths[0]), found))
-    of_runs = other_paths if question.of_runs else []
-    return jobs, [cli_runs.find(path, given.from_format) for path in of_runs]
+        jobs = [find_job(paths)]
+    if plan.compares_two and other_paths:
+        jobs.append(find_job(other_paths))
+    run_paths = other_paths if plan.compares_runs else []
+    return jobs, [runs.find_run(path, args.from_format) for path in run_paths]
 
 
-def _files(jobs: list[tuple[str, Inventory]], traces: list[Trace | None]) -> list[Path]:
-    """All files that were read; a trace that was written before tells of what it was made of."""
-    read = [path for _, job in jobs for source in job.sources for path in source.paths]
-    told = [Path(source.path) for trace in traces if trace for source in trace.meta.sources]
-    return [*read, *told]
+def _input_files(inventories: list[Inventory], traces: list[Trace | None]) -> list[Path]:
+    """List all files read, and those that traces written earlier were made of."""
+    read = [path for job in inventories for source in job.sources for path in source.paths]
+    earlier = [Path(source.path) for trace in traces if trace for source in trace.meta.sources]
+    return [*read, *earlier]
 
 
-def _refuse_folders(
-    jobs: list[tuple[str, Inventory]], written: list[str], writers: list[Converter]
-) -> None:
-    """Raise `UsageError` if a folder that is read would be replaced by one of the same format."""
-    sources = [source for _, job in jobs for source in job.sources]
-    for path, writer in zip(written, writers, strict=True):
-        same = [p for s in sources if s.converter.name == writer.name for p in s.paths]
-        if any(Path(path).resolve() in file.resolve().parents for file in same):
-            raise UsageError("it would be overwritten by what is made of it", path=path)
+def _refuse_input_folders(inventories: list[Inventory], targets: list[WriteTarget]) -> None:
+    """Raise `UsageError` if an input folder would be replaced by an output of the same format."""
+    sources = [source for job in inventories for source in job.sources]
+    for target in targets:
+        name = target.converter.name
+        files = [path for s in sources if s.converter.name == name for path in s.paths]
+        if any(Path(target.path).resolve() in file.resolve().parents for file in files):
+            raise UsageError("it would be overwritten by what is made of it", path=target.path)
 
 
 def _refuse_unknown(
-    given: argparse.Namespace,
-    jobs: list[tuple[str, Inventory]],
-    others: list[Found],
-    functions: list[Any],
+    args: argparse.Namespace, inventories: list[Inventory], functions: list[Any]
 ) -> None:
-    """Raise `UsageError` for an option that nothing takes."""
+    """Raise `UsageError` for an option that no reader and none of the functions takes."""
     from chopper_interop import registry
 
-    inventories = [job for _, job in jobs] + [other.inventory for other in others]
     readers = [s.converter.reader for job in inventories for s in job.sources]
-    options = common.options(given.option)
+    options = common.parse_options(args.option)
     for option in registry.unknown_options([*readers, *functions], options):
-        raise UsageError(f"-O {option}: neither inputs, analyses nor outputs have such an option")
+        raise UsageError(f"-O {option}: no input, analysis or output has such an option")
 
 
-def _read(
-    given: argparse.Namespace, jobs: list[tuple[str, Inventory]], question: Question
+def _read_jobs(
+    args: argparse.Namespace, jobs: list[RunFiles], plan: AnalysisPlan
 ) -> tuple[Trace, Trace | None]:
-    """The job that is asked about, and the one that it is compared with if there is one."""
-    from chopper_interop import pipeline, registry
-    from chopper_interop.commands import console
+    """Read the job to analyse and, if there is one, the job that it is compared with."""
+    from chopper_interop import pipeline
+    from chopper_interop.commands import console, runs
 
-    options = common.options(given.option)
-    quiet = given.quiet or given.json
+    options = common.parse_options(args.option)
+    quiet = args.quiet or args.json
     traces: list[Trace] = []
-    for name, inventory in jobs:
-        console.show_kinds(inventory, quiet=quiet)
-        mine = [s.converter.reader for s in inventory.sources]
-        unknown = registry.unknown_options(mine, options)
-        reading = {n: v for n, v in options.items() if n not in unknown}
-        rules = (given.map_device, given.clock_offset) if not traces else ((), ())
+    for job in jobs:
+        console.show_formats_read(job.inventory, quiet=quiet)
+        chosen = runs.reader_options(job.inventory, options)
+        rules = (args.map_device, args.clock_offset) if not traces else ((), ())
         try:
-            trace = pipeline.read_inventory(inventory, name, reading, *rules)
+            trace = pipeline.read_inventory(job.inventory, job.name, chosen, *rules)
         except ChopperError as error:
-            if not question.of_runs_alone or isinstance(error, UsageError):
+            if not plan.compares_only_runs or isinstance(error, UsageError):
                 raise
-            trace = pipeline.nothing_of(name, error)  # a row that says why
+            trace = pipeline.empty_trace(job.name, error)  # its row of the result says why
         traces.append(trace)
-        pipeline.refuse_losses(trace.meta.issues, given.on_loss)
-        console.show_doubts(trace, on_loss=given.on_loss, quiet=quiet)
+        pipeline.refuse_losses(trace.meta.issues, args.on_loss)
+        console.show_warnings(trace, on_loss=args.on_loss, quiet=quiet)
     return traces[0], traces[1] if len(traces) > 1 else None
 
 
 def _ascii_only() -> bool:
-    """Whether stdout takes less than JSON may hold."""
+    """True if stdout cannot take every character of Unicode, so that JSON must escape them."""
     return codecs.lookup(sys.stdout.encoding or "ascii").name != "utf-8"
 
 
-def _show(given: argparse.Namespace, answers: Answers, question: Question) -> None:
+def _show(args: argparse.Namespace, outcome: Outcome, plan: AnalysisPlan) -> None:
     from chopper_interop.commands import console_results
 
-    if given.csv:
-        console_results.write_csv(answers.results, Path(given.csv))
-    if given.json:
-        print(console_results.as_json(answers.results, ascii_only=_ascii_only()))
-    elif not given.csv:
+    if args.csv:
+        console_results.write_csv(outcome.results, Path(args.csv))
+    if args.json:
+        print(console_results.to_json(outcome.results, ascii_only=_ascii_only()))
+    elif not args.csv:
         console_results.show(
-            answers.results, most=given.rows or None, definitions=given.definitions
+            outcome.results, max_rows=args.rows or None, definitions=args.definitions
         )
-        if answers.results and not (given.definitions or given.quiet):
-            console_results.show_where_definitions_are()
-    if not given.quiet and not given.json:
-        console_results.show_left_out(question.left_out | answers.left_out)
+        if outcome.results and not (args.definitions or args.quiet):
+            console_results.show_definitions_hint()
+    if not args.quiet and not args.json:
+        console_results.show_skipped(plan.skipped | outcome.skipped)
 
 
-def _write(
-    given: argparse.Namespace, trace: Trace, paths: list[str], writers: list[Converter]
-) -> None:
+def _write(args: argparse.Namespace, trace: Trace, targets: list[WriteTarget]) -> None:
     from chopper_interop import pipeline
     from chopper_interop.commands import console
     from chopper_interop.issues import IssueLog
 
-    if not paths:
+    if not targets:
         return
-    options = common.options(given.option)
     issues = IssueLog()
-    with console.progress_shown(quiet=given.quiet):
-        for path, writer in zip(paths, writers, strict=True):
-            chosen = common.options_for(writer.writer, options)
-            issues.extend(pipeline.write(trace, path, to_format=writer.name, **chosen))
-    if given.quiet:
-        console.show_lost(issues, on_loss=given.on_loss)
+    with console.show_progress(quiet=args.quiet):
+        issues.extend(pipeline.write_all(trace, targets, common.parse_options(args.option)))
+    if args.quiet:
+        console.show_losses(issues, on_loss=args.on_loss)
     else:
-        console.show_issues(issues, on_loss=given.on_loss)
-        console.show_written(trace, paths)
-    pipeline.refuse_losses(issues, given.on_loss)
+        console.show_issues(issues, on_loss=args.on_loss)
+        console.show_written(trace, targets)
+    pipeline.refuse_losses(issues, args.on_loss)
 
 
-def parser() -> argparse.ArgumentParser:
-    """What ``chopper-analyze`` understands."""
-    made = common.parser(
+def build_parser() -> argparse.ArgumentParser:
+    """Make the parser of ``chopper-analyze``."""
+    parser = common.base_parser(
         "chopper-analyze",
-        "Ask questions of the profiles of a job. Without the name of an analysis, all are run.",
+        "Analyse the profiles of a job. Without the name of an analysis, all are run.",
         _EXAMPLES,
     )
-    made.add_argument(
+    parser.add_argument(
         "analysis",
         nargs="*",
         metavar="SOURCE|ANALYSIS",
-        help="files and folders, all of them one job; analyses (--list tells which there are)",
+        help="files and folders of one job; names of analyses (see --list)",
     )
-    made.add_argument(
-        "--list", action="store_true", help="list analyses and their options, all or these"
+    parser.add_argument(
+        "--list",
+        action="store_true",
+        help="list all analyses, or those named, with their options",
     )
-    made.add_argument("--schema", action="store_true", help="print the JSON schema of --json")
-    for name, text in _SUGAR.items():
-        made.add_argument(f"--{name}", help=text)
-    made.add_argument(
+    parser.add_argument("--schema", action="store_true", help="print the JSON schema of --json")
+    for name, text in _COMMON_OPTIONS.items():
+        parser.add_argument(f"--{name}", help=text)
+    parser.add_argument(
         "--against",
         action="append",
         default=[],
         metavar="SOURCE",
-        help="another job to compare with, or a quoted pattern of such ('RUNS/*'); repeatable: to "
-        "sweep each is a run of its own, to others all of them are one job",
+        help="another job to compare with, or a quoted pattern of several ('RUNS/*'); repeatable: "
+        "sweep takes each as a run of its own, other analyses take all of them as one job",
     )
-    made.add_argument("--json", action="store_true", help="one JSON object on stdout")
-    made.add_argument("--csv", metavar="DIR", help="a CSV file for each analysis, and summary.json")
-    made.add_argument(
+    parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
+    parser.add_argument(
+        "--csv", metavar="DIR", help="write a CSV file for each analysis, and summary.json"
+    )
+    parser.add_argument(
         "--rows",
         type=int,
         default=ROWS,
         metavar="N",
-        help=f"rows of a table shown, 0 for all ({ROWS})",
+        help=f"show N rows of each table, 0 for all (default: {ROWS})",
     )
-    made.add_argument(
-        "--definitions", action="store_true", help="what figures mean, below each table"
+    parser.add_argument(
+        "--definitions",
+        action="store_true",
+        help="print the definitions of the figures below each table",
     )
-    made.add_argument(
-        "-o",
-        "--output",
-        action="append",
-        default=[],
-        metavar="[FORMAT:]PATH",
-        help="file or folder to write the trace to, with what was found out of each node; repeatable",
+    common.add_conversion_options(
+        parser,
+        output="file or folder to write the trace to, with the results for each node; repeatable",
+        option="an option of an analysis, reader or writer; repeatable",
     )
-    made.add_argument("--from", dest="from_format", help="format of all sources")
-    made.add_argument("--to", help="format of all outputs, over their endings")
-    made.add_argument(
-        "-O",
-        dest="option",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="an option of an analysis, reader or writer; may be given several times",
-    )
-    common.add_reading(made)
-    return made
+    return parser

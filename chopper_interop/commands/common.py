@@ -1,4 +1,4 @@
-"""What the commands have in common: how they begin and end, and options that several take."""
+"""Shared parts of the commands: start and end of a process, and options of several commands."""
 
 from __future__ import annotations
 
@@ -17,33 +17,35 @@ from chopper_interop.errors import ChopperError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from chopper_interop.pipeline import WriteTarget
+
 INTERRUPTED = 130
-"""Exit status after Ctrl-C, as of shells."""
-
-OPTION_HELP = "an option of a reader or writer; may be given several times"
+"""Exit status after Ctrl-C: 128 + SIGINT, as shells report it."""
 
 
-def leave(status: int) -> NoReturn:
-    """End at once: to take LLVM and Arrow down politely costs a fifth of a second."""
+def exit_now(status: int) -> NoReturn:
+    """End the process without finalizers: those of LLVM and Arrow take a fifth of a second."""
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(BrokenPipeError, ValueError):  # nobody listens, or it is closed
+        with contextlib.suppress(
+            BrokenPipeError, ValueError
+        ):  # the reader is gone, or it is closed
             stream.flush()
     os._exit(status)
 
 
-def guarded(
+def run_command(
     command: Callable[[argparse.Namespace], int],
     parser: argparse.ArgumentParser,
     arguments: Sequence[str] | None,
 ) -> int:
-    """Run a command; a fault is one line on stderr and an exit status, never a traceback."""
+    """Run a command and return its exit status; an error is one line on stderr, never a traceback."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # names are of any alphabet, terminals are not
+        if isinstance(stream, io.TextIOWrapper):  # names are Unicode, terminals may not be
             stream.reconfigure(errors="backslashreplace")
-    given = parser.parse_intermixed_args(arguments)  # paths may stand among options
+    args = parser.parse_intermixed_args(arguments)  # paths may stand among options
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        return command(given)
+        return command(args)
     except ChopperError as error:
         print(f"{parser.prog}: error: {error}", file=sys.stderr)
         return error.exit_status
@@ -51,7 +53,7 @@ def guarded(
         sys.stderr.close()
         return INTERRUPTED
     except KeyboardInterrupt:
-        print(f"{parser.prog}: interrupted, nothing half-written is left", file=sys.stderr)
+        print(f"{parser.prog}: interrupted; no partial output was left behind", file=sys.stderr)
         return INTERRUPTED
 
 
@@ -59,25 +61,25 @@ def _interrupt(_signal: int, _frame: Any) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def output(text: str, to_format: str | None) -> tuple[str, str | None]:
-    """Path and format of an output, which may be told as FORMAT:PATH."""
-    from chopper_interop import registry
+def parse_output(text: str, to_format: str | None) -> WriteTarget:
+    """Resolve the argument of ``-o``, PATH or FORMAT:PATH, to a path and the converter for it."""
+    from chopper_interop import pipeline, registry
 
     name, colon, path = text.partition(":")
-    if not colon or not path or not re.fullmatch(r"[\w-]{2,}", name):  # or it is a drive
-        return text, to_format
+    if not colon or not path or not re.fullmatch(r"[\w-]{2,}", name):  # a single letter is a drive
+        return pipeline.write_target(text, to_format)
     if name not in registry.formats():
         raise UsageError(
             f"-o {text}: there is no format {name!r}",
-            hint=f"--formats lists them; ./{text} is a path",
+            hint=f"chopper-convert --formats lists them; write ./{text} if it is a path",
         )
-    return path, name
+    return pipeline.write_target(path, name)
 
 
-def options(given: list[str]) -> dict[str, str]:
-    """Options that were given as ``name=value``."""
+def parse_options(texts: list[str]) -> dict[str, str]:
+    """Parse arguments of ``-O``, each written ``name=value``; hyphens in names become underscores."""
     options = {}
-    for option in given:
+    for option in texts:
         name, equals, value = option.partition("=")
         if not equals:
             raise UsageError(f"-O {option}: write it as name=value")
@@ -85,19 +87,12 @@ def options(given: list[str]) -> dict[str, str]:
     return options
 
 
-def options_for(function: Any, options: dict[str, str]) -> dict[str, str]:
-    """Those of the options that a function takes."""
-    from chopper_interop import registry
-
-    return {n: v for n, v in options.items() if n in registry.options(function)}
-
-
-def parser(name: str, text: str, more: str = "") -> argparse.ArgumentParser:
-    """What all commands understand."""
+def base_parser(name: str, description: str, epilog: str = "") -> argparse.ArgumentParser:
+    """Make a parser with the options of all commands."""
     parser = argparse.ArgumentParser(
         prog=name,
-        description=text,
-        epilog=more,
+        description=description,
+        epilog=epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"chopper-interop {__version__}")
@@ -105,33 +100,49 @@ def parser(name: str, text: str, more: str = "") -> argparse.ArgumentParser:
         "-q",
         "--quiet",
         action="store_true",
-        help="say nothing but errors and, in one line, what was lost",
+        help="print only errors and one line on what was lost",
     )
     return parser
 
 
-def add_reading(parser: argparse.ArgumentParser) -> None:
-    """What all that read understand."""
+def add_conversion_options(parser: argparse.ArgumentParser, *, output: str, option: str) -> None:
+    """Add the options of commands that read profiles and write traces.
+
+    Parameters
+    ----------
+    parser
+        The parser.
+    output, option
+        Help texts of ``-o`` and ``-O``.
+    """
+    parser.add_argument(
+        "-o", "--output", action="append", default=[], metavar="[FORMAT:]PATH", help=output
+    )
+    parser.add_argument("--from", dest="from_format", help="format of all sources")
+    parser.add_argument("--to", help="format of all outputs, whatever their endings")
+    parser.add_argument(
+        "-O", dest="option", action="append", default=[], metavar="NAME=VALUE", help=option
+    )
     parser.add_argument(
         "--map-device",
         action="append",
         default=[],
         metavar="[SOURCE:]N[-M]=DEVICE|rankR",
-        help="what a source's GPU N is, where sources do not tell: a device of the trace, or that "
-        "of a rank; SOURCE is a format or a pattern of files; repeatable",
+        help="map GPU N of a source, where the sources do not identify it, to a device of the trace or "
+        "to the GPU of a rank; SOURCE is a format or a pattern of files; repeatable",
     )
     parser.add_argument(
         "--clock-offset",
         action="append",
         default=[],
         metavar="[SOURCE:]SECONDS|...ns|...ms",
-        help="what is added to a source's times to get those of the trace, over what is found; "
-        "SOURCE is a format, a pattern of files or rankN, without it all telemetry; write "
+        help="time to add to a source's times to get the trace's, instead of the detected offset; "
+        "SOURCE is a format, a pattern of files or rankN (default: all telemetry); write "
         "--clock-offset=-500ms if it begins with a minus; repeatable",
     )
     parser.add_argument(
         "--on-loss",
         choices=("ignore", "warn", "error"),
         default="warn",
-        help="what to do if something of the input is lost (default: warn)",
+        help="what to do if part of the input is lost (default: warn)",
     )

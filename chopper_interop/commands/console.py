@@ -1,4 +1,4 @@
-"""Tables and progress on the terminal; everything but results goes to stderr."""
+"""Tables and progress on the terminal. Only results go to stdout, all else to stderr."""
 
 from __future__ import annotations
 
@@ -25,179 +25,187 @@ if TYPE_CHECKING:
 
     from chopper_interop.graph import Graph
     from chopper_interop.issues import Issue
+    from chopper_interop.pipeline import WriteTarget
     from chopper_interop.schemas.meta import ClockFit, DeviceMatch, Source
     from chopper_interop.sources import Inventory
     from chopper_interop.trace import Trace
 
-_SHOWN_SKIPS = 20
-_SHOWN_MATCHES = 32
-_NO_TERMINAL = 120
+_MAX_SKIPPED = 20
+"""Skipped files shown. Chosen: the table still fits a terminal."""
+_MAX_ROWS = 32
+"""Rows of GPUs and of clocks shown. Chosen: the table stays readable; GPUs in sequence share one."""
+_DEFAULT_WIDTH = 120
+"""Width in characters where stderr is no terminal. Chosen: the tables fit, and logs stay readable."""
 
 
-def _errors() -> Console:
-    return console_of(sys.stderr)
+def _stderr() -> Console:
+    return console_for(sys.stderr)
 
 
-def console_of(stream: TextIO, width: int = _NO_TERMINAL) -> Console:
-    """As wide as the terminal or, where there is none, as COLUMNS says; else this wide."""
-    told = stream.isatty() or "COLUMNS" in os.environ
-    return Console(file=stream, highlight=False, width=None if told else width)
+def console_for(stream: TextIO, width: int = _DEFAULT_WIDTH) -> Console:
+    """Make a console as wide as the terminal or COLUMNS; without either, of this width."""
+    has_width = stream.isatty() or "COLUMNS" in os.environ
+    return Console(file=stream, highlight=False, width=None if has_width else width)
 
 
 def show_first_run(*, quiet: bool) -> None:
-    """Why it takes longer this time."""
-    from chopper_interop.columns import compiled
+    """Announce that the first run on a machine takes longer."""
+    from chopper_interop.arrays import compiled
 
     if not quiet and compiled.is_first_run():
-        told = "first run: loops are compiled once for this machine, which takes 20 to 60 seconds"
-        _errors().print(f"[dim]{told}[/dim]")
+        text = "first run: compiling for this machine, once; this takes 20 to 60 seconds"
+        _stderr().print(f"[dim]{text}[/dim]")
 
 
 def show_inventory(inventory: Inventory, *, quiet: bool) -> None:
-    """What was recognised, as what, and what was skipped and why."""
+    """Print the recognised files with their formats, and the skipped files with the reasons."""
     if quiet:
         return
-    table = table_of("source", "what it is")
-    near = _common_folder(
+    table = new_table("source", "format")
+    shorten = _path_shortener(
         [s.paths[0] for s in inventory.sources] + [p for p, _ in inventory.skipped]
     )
     for source in inventory.sources:
-        table.add_row(escape(str(near(source.label))), source.converter.description)
-    for path, why in inventory.skipped[:_SHOWN_SKIPS]:
-        table.add_row(f"[dim]{escape(near(str(path)))}[/dim]", f"[dim]skipped: {escape(why)}[/dim]")
-    more = len(inventory.skipped) - _SHOWN_SKIPS
+        table.add_row(escape(str(shorten(source.label))), source.converter.description)
+    for path, reason in inventory.skipped[:_MAX_SKIPPED]:
+        name = escape(shorten(str(path)))
+        table.add_row(f"[dim]{name}[/dim]", f"[dim]skipped: {escape(reason)}[/dim]")
+    more = len(inventory.skipped) - _MAX_SKIPPED
     if more > 0:
         table.add_row("[dim]…[/dim]", f"[dim]{more} more files skipped[/dim]")
-    _errors().print(table)
+    _stderr().print(table)
 
 
-def show_kinds(inventory: Inventory, *, quiet: bool) -> None:
-    """How many sources of which format there are, and how many files were skipped."""
+def show_formats_read(inventory: Inventory, *, quiet: bool) -> None:
+    """Print the number of sources of each format, and of skipped files, in one line."""
     if quiet:
         return
     counts = Counter(source.converter.description for source in inventory.sources)
-    told = [f"{n} of {what}" if n > 1 else what for what, n in counts.items()]
-    told += [f"{len(inventory.skipped)} files skipped"] if inventory.skipped else []
-    _errors().print(Text(f"read: {'; '.join(told)}", style="dim"))
+    parts = [f"{n} x {name}" if n > 1 else name for name, n in counts.items()]
+    parts += [f"{len(inventory.skipped)} files skipped"] if inventory.skipped else []
+    _stderr().print(Text(f"reading: {'; '.join(parts)}", style="dim"))
 
 
-def show_taken(trace: Trace, issues: Iterable[Issue], *, on_loss: str, quiet: bool) -> None:
-    """What was lost or assumed in reading and writing; if quiet, what was lost in one line."""
+def show_reading(trace: Trace, issues: Iterable[Issue], *, on_loss: str, quiet: bool) -> None:
+    """Print what was lost or assumed in reading and writing; if quiet, one line on losses."""
     if quiet:
-        show_lost(issues, on_loss=on_loss)
+        show_losses(issues, on_loss=on_loss)
         return
     show_issues(issues, on_loss=on_loss)
     _show_devices(trace.meta.device_matches, trace.meta.sources)
     _show_clocks(trace.meta.clocks, trace.meta.sources)
 
 
-def show_doubts(trace: Trace, *, on_loss: str, quiet: bool) -> None:
-    """The same without what is sure: what was lost, and what was assumed or could not be done."""
+def show_warnings(trace: Trace, *, on_loss: str, quiet: bool) -> None:
+    """Print as `show_reading` does, but only losses, assumptions and failures."""
     meta = trace.meta
     if quiet:
-        show_lost(meta.issues, on_loss=on_loss)
+        show_losses(meta.issues, on_loss=on_loss)
         return
-    sure = [issue for issue in meta.issues if issue.severity is Severity.INFO]
-    show_issues([issue for issue in meta.issues if issue not in sure], on_loss=on_loss)
+    remarks = [issue for issue in meta.issues if issue.severity is Severity.INFO]
+    show_issues([issue for issue in meta.issues if issue not in remarks], on_loss=on_loss)
     assumed = [match for match in meta.device_matches if _is_assumed(match)]
     _show_devices(assumed, meta.sources)
-    _show_clocks([fit for fit in meta.clocks if _is_doubtful(fit)], meta.sources)
-    if sure:
-        told = f"{len({issue.code for issue in sure})} kinds of remarks on what was read: chopper-convert"
-        _errors().print(Text(f"{told} tells them", style="dim"))
+    _show_clocks([fit for fit in meta.clocks if _is_unverified(fit)], meta.sources)
+    if remarks:
+        count = len({issue.code for issue in remarks})
+        text = f"{count} kinds of remarks on the input are not shown; chopper-convert prints them"
+        _stderr().print(Text(text, style="dim"))
 
 
-def _is_doubtful(fit: ClockFit) -> bool:
-    """Whether nobody vouches for it, or nothing related the clock to the others."""
-    is_known = fit.applied or fit.pairs or fit.reason == hosts.REFERENCE
-    return fit.method in relations.ASSUMED or not is_known
+def _is_unverified(fit: ClockFit) -> bool:
+    """True if a clock's relation was assumed, or if there is none to the other clocks."""
+    is_related = fit.applied or fit.pairs or fit.reason == hosts.REFERENCE
+    return fit.method in relations.ASSUMED or not is_related
 
 
 def _is_assumed(match: DeviceMatch) -> bool:
     return match.known_by.startswith("assumed")
 
 
-def show_lost(issues: Iterable[Issue], *, on_loss: str) -> None:
-    """What was lost, in one line; where losses are failures, their error says so."""
-    lost = pipeline.lost(_that_count(issues, on_loss))
-    if lost and on_loss != "error":
-        print(lost, file=sys.stderr)
+def show_losses(issues: Iterable[Issue], *, on_loss: str) -> None:
+    """Print one line on losses; none if losses are errors, as the error message has it."""
+    losses = pipeline.loss_summary(_reported(issues, on_loss))
+    if losses and on_loss != "error":
+        print(losses, file=sys.stderr)
 
 
 def show_issues(issues: Iterable[Issue], *, on_loss: str) -> None:
-    """A line for each kind of fault."""
-    counting = _that_count(issues, on_loss)
-    if not counting:
+    """Print a line for each kind of fault."""
+    reported = _reported(issues, on_loss)
+    if not reported:
         return
-    table = table_of("", "count", "what", "for example")
-    for code, same in _by_code(counting).items():
-        first = same[0]
+    table = new_table("", "count", "meaning", "example")
+    for code, group in _by_code(reported).items():
+        first = group[0]
         style = _STYLES[first.severity]
-        count = f"{sum(i.count for i in same):,}"
-        example = next((i.example for i in same if i.example), "")
+        count = f"{sum(i.count for i in group):,}"
+        example = next((i.example for i in group if i.example), "")
         table.add_row(f"[{style}]{first.severity.value}[/{style}]", count,
                       f"{escape(first.meaning)} [dim]({code})[/dim]", escape(example))  # fmt: skip
-    _errors().print(table)
+    _stderr().print(table)
 
 
-def _that_count(issues: Iterable[Issue], on_loss: str) -> list[Issue]:
-    """Issues by severity; where losses are to be ignored, errors alone."""
-    found = sorted(issues, key=lambda i: (_SEVERITIES.index(i.severity), i.code))
-    return [i for i in found if on_loss != "ignore" or i.severity is Severity.ERROR]
+def _reported(issues: Iterable[Issue], on_loss: str) -> list[Issue]:
+    """Sort issues by severity; where losses are to be ignored, keep only errors."""
+    by_severity = sorted(issues, key=lambda i: (_SEVERITIES.index(i.severity), i.code))
+    return [i for i in by_severity if on_loss != "ignore" or i.severity is Severity.ERROR]
 
 
-def show_written(trace: Trace, outputs: list[str]) -> None:
-    """What was made."""
-    console = _errors()
+def show_written(trace: Trace, targets: Iterable[WriteTarget]) -> None:
+    """Print the size of the trace and the outputs written."""
+    console = _stderr()
     _show_coverage(trace, console)
     ranks = len(trace.ranks)
     graph = trace.graph()
     console.print(
         f"{trace.nodes.num_rows:,} nodes, {len(graph.after):,} edges, "
         f"{trace.samples.num_rows:,} samples of {ranks} rank{'s' if ranks != 1 else ''} "
-        f"→ {', '.join(outputs)}"
+        f"→ {', '.join(str(target.path) for target in targets)}"
     )
-    for what, kinds in _edges(graph).items():
-        console.print(f"{what} edges: {kinds}")
+    for group, counts in _edge_counts(graph).items():
+        console.print(f"{group} edges: {counts}")
 
 
-def _edges(graph: Graph) -> dict[str, str]:
-    """Edges by kind, dependencies apart from those that only the times of this run suggest."""
-    seen = {kind.name.lower() for kind in OBSERVED}
+def _edge_counts(graph: Graph) -> dict[str, str]:
+    """Edges by kind, dependencies separate from edges that only the times of this run suggest."""
+    observed = {kind.name.lower() for kind in OBSERVED}
     lists: dict[str, list[str]] = {"fixed": [], "observed": []}
     for kind, count in graph.counts().items():
-        lists["observed" if kind in seen else "fixed"].append(f"{count:,} {kind}")
+        lists["observed" if kind in observed else "fixed"].append(f"{count:,} {kind}")
     if graph.left_out:
-        lists["left out"] = [f"{graph.left_out:,}, that close circles or that nothing follows"]
-    return {what: ", ".join(kinds) for what, kinds in lists.items() if kinds}
+        lists["left out"] = [
+            f"{graph.left_out:,} (they would close a circle, or nothing follows them)"
+        ]
+    return {group: ", ".join(counts) for group, counts in lists.items() if counts}
 
 
 def _show_coverage(trace: Trace, console: Console) -> None:
-    """Of what share of GPU time it is known what of the training step it is, mean of the ranks."""
-    from chopper_interop.structure import coverage as structure_coverage
+    """Print the share of GPU time whose layer, phase and so on are known, as mean over ranks."""
+    from chopper_interop.annotate.structure import coverage as structure_coverage
 
     shares: dict[str, list[float]] = {}
     for row in structure_coverage.coverage(trace).to_pylist():
         if row["gpu_time_share"] is not None:
             shares.setdefault(row["column"], []).append(row["gpu_time_share"])
-    told = [f"{column} {sum(s) / len(s):.1%}" for column, s in shares.items() if any(s)]
-    if told:
-        console.print(f"GPU time that is known by: {', '.join(told)}")
+    means = [f"{column} {sum(s) / len(s):.1%}" for column, s in shares.items() if any(s)]
+    if means:
+        console.print(f"share of GPU time with a known: {', '.join(means)}")
 
 
 def _show_devices(matches: Iterable[DeviceMatch], sources: Sequence[Source]) -> None:
-    """Which GPU of one source was taken for which of the job, and what told it."""
-    formats = _labels(sources)
+    """Print which GPU of each source is which device of the job, and how that is known."""
+    labels = _source_labels(sources)
     runs: list[list[DeviceMatch]] = []
-    for match in sorted(matches, key=lambda m: (formats.get(m.source, ""), m.known_by, m.number)):
-        if runs and _continues(runs[-1][-1], match, formats):
+    for match in sorted(matches, key=lambda m: (labels.get(m.source, ""), m.known_by, m.number)):
+        if runs and _continues(runs[-1][-1], match, labels):
             runs[-1].append(match)
         else:
             runs.append([match])
     if not runs:
         return
-    table = table_of("source", "its GPUs", "are devices", "of ranks", "known by")
-    for run in runs[:_SHOWN_MATCHES]:
+    table = new_table("source", "its GPUs", "are devices", "of ranks", "known by")
+    for run in runs[:_MAX_ROWS]:
         first, last = run[0], run[-1]
         style = "[yellow]" if _is_assumed(first) else ""
         numbers = (
@@ -207,63 +215,63 @@ def _show_devices(matches: Iterable[DeviceMatch], sources: Sequence[Source]) -> 
         )
         shown = [str(a) if a == b else f"{a}-{b}" for a, b in numbers]
         ranks = shown[2] if first.rank >= 0 else ""
-        what = formats.get(first.source, first.source)
-        table.add_row(escape(what), shown[0], shown[1], ranks, style + first.known_by)
-    if len(runs) > _SHOWN_MATCHES:
-        table.add_row("[dim]…[/dim]", f"[dim]{len(runs) - _SHOWN_MATCHES} more[/dim]")
-    _errors().print(table)
+        label = labels.get(first.source, first.source)
+        table.add_row(escape(label), shown[0], shown[1], ranks, style + first.known_by)
+    if len(runs) > _MAX_ROWS:
+        table.add_row("[dim]…[/dim]", f"[dim]{len(runs) - _MAX_ROWS} more[/dim]")
+    _stderr().print(table)
 
 
-def _show_clocks(known: Iterable[ClockFit], sources: Sequence[Source]) -> None:
-    """How clocks were brought together, but for those that needed nothing."""
-    fits = [fit for fit in known if fit.method != relations.STATED]
+def _show_clocks(clocks: Iterable[ClockFit], sources: Sequence[Source]) -> None:
+    """Print how clocks were aligned, except for those that needed no alignment."""
+    fits = [fit for fit in clocks if fit.method != relations.STATED]
     if not fits:
         return
-    near = _common_folder([Path(source.path) for source in sources])
-    table = table_of("clock of", "was on", "known by", "offset", "drift", "±", "pairs", "")
-    runs = [list(same) for _, same in groupby(fits, _alike)]
-    for run in runs[:_SHOWN_MATCHES]:
-        fit = max(run, key=lambda one: one.uncertainty_ns)
+    shorten = _path_shortener([Path(source.path) for source in sources])
+    table = new_table("clock of", "was on", "known by", "offset", "drift", "±", "pairs", "")
+    runs = [list(group) for _, group in groupby(fits, _clock_row_key)]
+    for run in runs[:_MAX_ROWS]:
+        fit = max(run, key=lambda fit: fit.uncertainty_ns)
         first, last = relations.rank_of(run[0]), relations.rank_of(run[-1])
-        of = near(fit.of) if first < 0 else f"rank{'s' * (last > first)} {first}"
+        label = shorten(fit.of) if first < 0 else f"rank{'s' * (last > first)} {first}"
         style = "[yellow]" if fit.method in relations.ASSUMED else ""
-        about = fit.reason if fit.applied else f"not applied: {fit.reason}"
+        reason = fit.reason if fit.applied else f"not applied: {fit.reason}"
         numbers = (
-            relations.duration(fit.offset_ns),
-            relations.drift(fit),
-            relations.duration(fit.uncertainty_ns) if fit.uncertainty_ns else "",
+            relations.duration_text(fit.offset_ns),
+            relations.drift_text(fit),
+            relations.duration_text(fit.uncertainty_ns) if fit.uncertainty_ns else "",
             f"{fit.pairs:,}" if fit.pairs else "",
         )
-        of += f"-{last}" if last > first else ""
-        table.add_row(escape(of), fit.clock, style + fit.method, *numbers, escape(about))
-    if len(runs) > _SHOWN_MATCHES:
-        table.add_row("[dim]…[/dim]", f"[dim]{len(runs) - _SHOWN_MATCHES} more[/dim]")
-    _errors().print(table)
+        label += f"-{last}" if last > first else ""
+        table.add_row(escape(label), fit.clock, style + fit.method, *numbers, escape(reason))
+    if len(runs) > _MAX_ROWS:
+        table.add_row("[dim]…[/dim]", f"[dim]{len(runs) - _MAX_ROWS} more[/dim]")
+    _stderr().print(table)
 
 
-def _alike(fit: ClockFit) -> tuple[Any, ...]:
-    """What ranks have in common that stand in one line: the same fate; others stand alone."""
+def _clock_row_key(fit: ClockFit) -> tuple[Any, ...]:
+    """Key that is equal for ranks shown in one line; any other clock has a line of its own."""
     if relations.rank_of(fit) < 0 or (fit.applied and fit.offset_ns):
         return (fit.of,)
     return fit.clock, fit.method, fit.applied, fit.reason.partition(",")[0]
 
 
-def _labels(sources: Sequence[Source]) -> dict[str, str]:
-    """What to call each source: its format or, where that may be of several nodes, its path."""
+def _source_labels(sources: Sequence[Source]) -> dict[str, str]:
+    """Label of each source: its format, or its path where several sources share a format."""
     paths: dict[str, list[str]] = {}
     for source in sources:
         paths.setdefault(source.format, []).append(source.path)
-    near = _common_folder([Path(source.path) for source in sources])
+    shorten = _path_shortener([Path(source.path) for source in sources])
     return {
-        path: what if len(same) == 1 or what.startswith("roc") else near(path)
-        for what, same in paths.items()
-        for path in same
+        path: name if len(group) == 1 or name.startswith("roc") else shorten(path)
+        for name, group in paths.items()
+        for path in group
     }
 
 
-def _continues(before: DeviceMatch, match: DeviceMatch, formats: dict[str, str]) -> bool:
-    """Whether a line of the table can show both: all that differs is the same or one higher."""
-    if formats.get(before.source) != formats.get(match.source) or before.known_by != match.known_by:
+def _continues(before: DeviceMatch, match: DeviceMatch, labels: dict[str, str]) -> bool:
+    """True if one row can show both: GPU, device and rank are the same, or all one higher."""
+    if labels.get(before.source) != labels.get(match.source) or before.known_by != match.known_by:
         return False
     steps = {
         match.number - before.number,
@@ -273,10 +281,11 @@ def _continues(before: DeviceMatch, match: DeviceMatch, formats: dict[str, str])
     return steps in ({0}, {1})
 
 
-def _common_folder(paths: list[Path]) -> Callable[[str], str]:
-    """What shortens paths by the folder that all of them lie in.
+def _path_shortener(paths: list[Path]) -> Callable[[str], str]:
+    """Return a function that removes the folder that all these paths lie in from a path.
 
-    One path has none in common, nor have full and relative paths together, or drives.
+    It removes nothing if there is one path only, or if paths are on several drives, or some of
+    them are absolute and others relative.
     """
     if len(paths) < 2 or len({path.anchor for path in paths}) > 1:  # noqa: PLR2004
         return str
@@ -296,45 +305,49 @@ def _by_code(issues: list[Issue]) -> dict[str, list[Issue]]:
 
 
 def show_formats() -> None:
-    """All formats: what they are, what is taken over, and their options, on stdout."""
-    console = console_of(sys.stdout)
-    for name, found in registry.converters().items():
-        if isinstance(found, registry.Broken):
-            console.print(f"[bold]{escape(name)}[/bold]  does not load: {escape(found.reason)}\n")
+    """Print all formats with their contents and options, on stdout."""
+    console = console_for(sys.stdout)
+    for name, converter in registry.converters().items():
+        if isinstance(converter, registry.Broken):
+            reason = escape(converter.reason)
+            console.print(f"[bold]{escape(name)}[/bold]  does not load: {reason}\n")
             continue
-        console.print(f"[bold]{escape(name)}[/bold]  {escape(found.description)}")
+        console.print(f"[bold]{escape(name)}[/bold]  {escape(converter.description)}")
         table = Table(box=None, show_header=False, padding=(0, 0, 0, 2))
         table.add_column(min_width=20)
-        for what, text in _about(found).items():
-            table.add_row(what, escape(text))
+        for label, text in _format_details(converter).items():
+            table.add_row(label, escape(text))
         console.print(table)
 
 
-def _about(found: registry.Converter) -> dict[str, str]:
-    """What there is to say of a format, in order."""
-    if found.read is None and found.write is None:
-        return {"left out": found.not_read_because}
-    ways = ["read"] if found.read else []
-    ways += [f"written to {' '.join(found.suffixes)}"] if found.write else []
-    about = {"is": ", ".join(ways), "versions": found.versions, "holds": found.carries}
-    for function in (found.read, found.write):
-        for option, text in registry.option_texts(function).items() if function else ():
-            about[f"-O {option}"] = text
-    return {what: text for what, text in about.items() if text}
+def _format_details(converter: registry.Converter) -> dict[str, str]:
+    """Directions, versions, contents and options of a format, with their labels."""
+    if converter.read is None and converter.write is None:
+        return {"not read": converter.not_read_because}
+    directions = ["read"] if converter.read else []
+    directions += [f"written to {' '.join(converter.suffixes)}"] if converter.write else []
+    details = {"is": ", ".join(directions), "versions": converter.versions}
+    details["contents"] = converter.carries
+    functions = [converter.reader] if converter.read else []
+    functions += [converter.writer] if converter.write else []
+    for function in functions:
+        for option, text in registry.option_texts(function).items():
+            details[f"-O {option}"] = text
+    return {label: text for label, text in details.items() if text}
 
 
 def show_findings(findings: Any, *, quiet: bool) -> None:
-    """What a check found, on stdout."""
+    """Print the findings of ``chopper-check``, on stdout."""
     if quiet:
         return
-    console = console_of(sys.stdout)
+    console = console_for(sys.stdout)
     for finding in findings.found:
         console.print(Text(f"{'stops' if finding.stops else 'note'}: {finding}"), soft_wrap=True)
     console.print(Text(findings.verdict), soft_wrap=True)
 
 
-def table_of(*columns: str) -> Table:
-    """A table without lines; numbers to the right."""
+def new_table(*columns: str) -> Table:
+    """Make a table without lines, numbers aligned to the right."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         right = column == "count" or column.endswith(("_ns", "_share", "_mhz"))
@@ -343,8 +356,8 @@ def table_of(*columns: str) -> Table:
 
 
 @contextmanager
-def progress_shown(*, quiet: bool) -> Iterator[None]:
-    """Bars on stderr while what is inside runs; nothing if stderr is no terminal."""
+def show_progress(*, quiet: bool) -> Iterator[None]:
+    """Show progress bars on stderr in a ``with`` block; nothing if stderr is no terminal."""
     if quiet or not sys.stderr.isatty():
         yield
         return
@@ -355,28 +368,28 @@ def progress_shown(*, quiet: bool) -> Iterator[None]:
         BarColumn(),
         TextColumn("{task.fields[done]}"),
         TimeElapsedColumn(),
-        console=_errors(),
+        console=_stderr(),
         transient=True,
     )
-    with bars, progress.reporting(_Bars(bars)):
+    with bars, progress.reporting(_ProgressBars(bars)):
         yield
 
 
-class _Bars:
-    """Reports progress to rich."""
+class _ProgressBars:
+    """Progress reports shown as bars of rich."""
 
     def __init__(self, bars: Any) -> None:
         self.bars = bars
         self.tasks: dict[str, tuple[Any, str]] = {}
 
     def start(self, task: str, total: int, unit: str) -> None:
-        """Begin a task."""
+        """Add the bar of a task."""
         self.tasks[task] = (self.bars.add_task(task, total=total, done=""), unit)
 
     def advance(self, task: str, amount: int) -> None:
-        """Note what is done of it."""
+        """Advance the bar of a task."""
         number, unit = self.tasks[task]
         self.bars.advance(number, amount)
         done = self.bars.tasks[number].completed
-        told = f"{done / 1e6:,.1f} MB" if unit == "bytes" else f"{done:,.0f} {unit}"
-        self.bars.update(number, done=told)
+        text = f"{done / 1e6:,.1f} MB" if unit == "bytes" else f"{done:,.0f} {unit}"
+        self.bars.update(number, done=text)

@@ -1,4 +1,4 @@
-"""What ``--against`` names: one other job, or several runs, each read when it is its turn."""
+"""Jobs named by ``--against``: one other job or several runs, each read only when it is needed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from chopper_interop import pipeline, registry, sources
 from chopper_interop.errors import ChopperError, UsageError
-from chopper_interop.runs.run import Run
+from chopper_interop.run import Run
 from chopper_interop.sources import Inventory
 
 if TYPE_CHECKING:
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Found:
-    """A run, and what there is to read of it.
+class RunFiles:
+    """The files of a run, not yet read.
 
     Parameters
     ----------
     name, path
-        What to call it, and where it lies.
+        Name of the run, and its file or folder.
     inventory
         Its files.
     error
-        Why there are none.
+        Reason why there are none.
     """
 
     name: str
@@ -39,54 +39,60 @@ class Found:
     error: ChopperError | None = None
 
     def run(self, options: dict[str, Any], on_loss: str) -> Run:
-        """The run; options are of readers, those of other formats are left out."""
+        """Make the run; `options` are of readers, those of other formats are ignored."""
         return Run(self.name, partial(self._read, options, on_loss), self.path)
 
     def _read(self, options: dict[str, Any], on_loss: str) -> Trace:
         if self.error is not None:
             raise self.error
-        readers = [source.converter.reader for source in self.inventory.sources]
-        unknown = registry.unknown_options(readers, options)
-        reading = {n: v for n, v in options.items() if n not in unknown}
-        trace = pipeline.read_inventory(self.inventory, self.name, reading)
+        trace = pipeline.read_inventory(
+            self.inventory, self.name, reader_options(self.inventory, options)
+        )
         pipeline.refuse_losses(trace.meta.issues, on_loss)
         return trace
 
 
-def paths_of(texts: Iterable[str], asked: Iterable[Path]) -> list[Path]:
-    """Paths and patterns of paths (``'results/*'``), each once.
+def reader_options(inventory: Inventory, options: dict[str, Any]) -> dict[str, Any]:
+    """Select the options that a reader of these files takes."""
+    readers = [source.converter.reader for source in inventory.sources]
+    unknown = registry.unknown_options(readers, options)
+    return {name: value for name, value in options.items() if name not in unknown}
+
+
+def expand_paths(texts: Iterable[str], analysed: Iterable[Path]) -> list[Path]:
+    """Expand paths and patterns of paths (``'results/*'``), each path once.
 
     Parameters
     ----------
     texts
-        What was given.
-    asked
-        What is asked about: patterns leave it out.
+        Arguments of ``--against``.
+    analysed
+        Paths of the job to analyse; patterns leave them out.
 
     Raises
     ------
     UsageError
-        There is no such file or folder, and nothing fits it as a pattern: it is mistyped, which a
+        A text is no path and matches nothing as a pattern. It is most likely mistyped, which a
         row of a run that could not be read would hide.
     """
-    itself = {path.resolve() for path in asked}
-    found: dict[Path, None] = {}
+    analysed_files = {path.resolve() for path in analysed}
+    paths: dict[Path, None] = {}
     for text in texts:
-        is_there = Path(text).exists()
-        matched = [] if is_there else sorted(map(Path, glob.glob(text)))  # noqa: PTH207
-        if not is_there and not matched:
+        exists = Path(text).exists()
+        matches = [] if exists else sorted(map(Path, glob.glob(text)))  # noqa: PTH207
+        if not exists and not matches:
             raise UsageError("there is no such file or folder to compare with", path=text)
-        others = [path for path in matched if path.resolve() not in itself]
-        found |= dict.fromkeys(others if matched else [Path(text)])
-    return list(found)
+        others = [path for path in matches if path.resolve() not in analysed_files]
+        paths |= dict.fromkeys(others if matches else [Path(text)])
+    return list(paths)
 
 
-def find(path: Path, format_name: str | None) -> Found:
-    """What there is of a run; a path that does not exist raises, files of no use do not."""
+def find_run(path: Path, format_name: str | None) -> RunFiles:
+    """Find the files of a run; a missing path raises, files that no reader takes do not."""
     name = pipeline.job_name(path)
     try:
-        return Found(name, str(path), sources.find([path], format_name))
+        return RunFiles(name, str(path), sources.find([path], format_name))
     except ChopperError as error:
         if not path.exists():
             raise
-        return Found(name, str(path), Inventory(skipped=[(path, error.message)]), error)
+        return RunFiles(name, str(path), Inventory(skipped=[(path, error.message)]), error)

@@ -10,9 +10,9 @@ MI300X node and writes a folder:
 ``telemetry/amd-smi-watch.csv``, ``telemetry/recorder.csv``
     Output of ``amd-smi metric -p -c -t -u -E -w 1 --csv`` (ROCm 7.1), and a fast recorder.
 ``truth.json``
-    What is true of the job; see below.
+    Ground truth of the job; see below.
 ``README.txt``
-    What to do with the folder.
+    Instructions for the folder.
 
 Equal parameters give equal bytes.
 
@@ -27,7 +27,7 @@ of columns of equal length. ``step`` is the N of ``ProfilerStep#N``, ``correlati
     "chopper-interop demo", 1, and the arguments of `make_demo` (those of a pipeline if there is
     one, `power_w` if it is another than 600).
 ``files``
-    What else lies in the folder, as paths from it: what the next demo may replace.
+    All other files of the folder, as paths from it: those that the next demo may replace.
 ``constants``
     The fixed latencies of the simulation: from the end of a launching call (the begin of a copying
     one) to the earliest start on the GPU (``launch_latency_ns``), from the end of what an event
@@ -159,7 +159,7 @@ def make_demo(  # noqa: PLR0913 # each size is a parameter
     pipeline
         Stages of a 1F1B pipeline, which replaces FSDP2; 0 for none. `ranks` is a multiple of it: the
         ranks of a stage follow each other and share its gradients. Its layers are the stage's part
-        of `layers`, its first and last stage have the embedding and the loss besides.
+        of `layers`, its first and last stage have the embedding and the loss in addition.
     microbatches
         Microbatches of a step of a pipeline, each of `batch` sequences.
 

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from chopper_interop.columns.compiled import jit
+from chopper_interop.arrays.compiled import jit
 from chopper_interop.demo import noise
 from chopper_interop.demo.parameters import MIN_MHZ, PEAK_MHZ, WINDOW_START_NS
 
 if TYPE_CHECKING:
-    from chopper_interop.columns.types import Array
+    from chopper_interop.arrays.types import Array
     from chopper_interop.demo.parameters import DemoParameters
 
 TICK_NS: Final = 1_000_000
@@ -51,9 +51,9 @@ class Clock(NamedTuple):
     origin_ns
         Unix time at which tick 0 begins.
     now_ns, tick
-        How far the history is known, and the tick in which that lies.
+        Time up to which the history is known, and the tick in which that lies.
     state
-        What the controller remembers.
+        State of the controller.
     highest_mhz, target_w
         Limits of the GPU.
     mhz, power_w, socket_w, busy, heat_w, throttled

@@ -1,9 +1,8 @@
-"""What process groups communicate, as ProcessGroupNCCL of PyTorch 2.8 runs and records it."""
+"""Communication of process groups, as ProcessGroupNCCL of PyTorch 2.8 runs and records it."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from chopper_interop.demo import catalogue
@@ -13,35 +12,9 @@ from chopper_interop.demo.tensors import NONE, Argument, f32, many, numbers, sca
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from chopper_interop.demo.groups import Group
     from chopper_interop.demo.kernels import Kernel
     from chopper_interop.demo.writer import Writer
-
-
-@dataclass(frozen=True)
-class Group:
-    """A process group.
-
-    Parameters
-    ----------
-    name, description
-        As PyTorch names it.
-    ranks
-        Global ranks of its members, in order.
-    """
-
-    name: str
-    description: str
-    ranks: tuple[int, ...]
-
-    @property
-    def stride(self) -> int:
-        """From one of its ranks to the next."""
-        return self.ranks[1] - self.ranks[0] if len(self.ranks) > 1 else 1
-
-
-def world(ranks: int) -> Group:
-    """Return the default group of a job."""
-    return Group("0", "default_pg", tuple(range(ranks)))
 
 
 class Communicator:
@@ -81,7 +54,7 @@ class Communicator:
     def run(
         self, operator: str, name: str, send: Argument, receive: Argument, kernel: Kernel
     ) -> int:
-        """One collective on the RCCL stream, after what the compute stream has been given so far."""
+        """Run a collective on the RCCL stream, after all work queued on the compute stream."""
         title = f"nccl:{name.replace('allreduce', 'all_reduce')}"
         with self.w.op(operator, [receive, send, NONE, scalar("False"), scalar(-1)]):
             with self._recorded(name, send, receive):
@@ -91,7 +64,7 @@ class Communicator:
         return op
 
     def send(self, tensor: Argument, peer: int, stream: int) -> int:
-        """Send to a rank of the group, once the compute stream has done what it was given."""
+        """Send to a rank of the group, after all work so far queued on the compute stream."""
         title = f"nccl:send {self.rank}->{peer}"
         members = self.group.ranks[self.rank], self.group.ranks[peer]
         with self.w.op("c10d::send", [many(tensor), NONE, scalar(peer), scalar(0)]):
@@ -114,8 +87,8 @@ class Communicator:
     ) -> int:
         peer, stream = where
         kernel = catalogue.point_to_point(2 * elements_of(tensor))
-        told = {"Rank": peer, "Dst Rank" if name == "send" else "Src Rank": self.group.ranks[peer]}
-        with self._recorded(name, tensor, tensor, **told):
+        facts = {"Rank": peer, "Dst Rank" if name == "send" else "Src Rank": self.group.ranks[peer]}
+        with self._recorded(name, tensor, tensor, **facts):
             self.w.call("hipStreamIsCapturing")
             return self._launch(title, tensor, kernel, stream, members, exchange=True)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from chopper_interop.columns.compiled import jit
+from chopper_interop.arrays.compiled import jit
 from chopper_interop.demo import noise
 from chopper_interop.demo.catalogue import spread, stream
 from chopper_interop.demo.clock import QUANTUM_MHZ, law_ns, whole_ns
@@ -16,11 +16,11 @@ from chopper_interop.demo.program import COLLECTIVE, KERNEL, MEMCPY, MEMSET
 from chopper_interop.demo.schedule import KERNEL_SPREAD
 
 if TYPE_CHECKING:
-    from chopper_interop.columns.types import Array
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.demo.job import Job
     from chopper_interop.demo.kernels import Kernel
     from chopper_interop.demo.parameters import DemoParameters
     from chopper_interop.demo.program import Program
-    from chopper_interop.demo.truth import Job
 
 PASSES: Final = (
     (
@@ -59,13 +59,13 @@ class Dispatch:
 
 def dispatches(program: Program) -> list[Dispatch]:
     """Dispatches of a step in order: kernels, and fills and copies, which kernels do here."""
-    found = []
+    parts = []
     for number, op in enumerate(program.gpu):
         if op.kind == COLLECTIVE:
             continue
         kernel = program.kernels[op.kernel] if op.kind == KERNEL else _blit(op.kind, op.bytes)
-        found.append(Dispatch(kernel, number, program.events[op.call].thread))
-    return found
+        parts.append(Dispatch(kernel, number, program.events[op.call].thread))
+    return parts
 
 
 def start_up() -> list[Dispatch]:
@@ -114,7 +114,7 @@ def counter_times(
     where
         Pass (from 1), rank and step (from 0; -1 for the start-up).
     begin_ns
-        When the first dispatch may start.
+        Time at which the first dispatch may start.
     """
     out = np.zeros((3, len(kernels)), dtype=np.int64)
     highest = float(job.clock.highest_mhz[where[1]])

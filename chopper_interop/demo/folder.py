@@ -1,4 +1,4 @@
-"""The demo's folder: simulate, write beside the goal, and put everything in place at the end."""
+"""The demo's folder: simulate, write next to the goal, and put everything in place at the end."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from chopper_interop.demo import schedule
+from chopper_interop.demo.job import Job
 from chopper_interop.demo.kineto_files import write_kineto
 from chopper_interop.demo.rocprof_files import write_rocprof
 from chopper_interop.demo.tables import make_tables
 from chopper_interop.demo.telemetry_files import write_telemetry
-from chopper_interop.demo.truth import FORMAT, Job, truth
+from chopper_interop.demo.truth import FORMAT, truth
 from chopper_interop.demo.workload import training_step
 from chopper_interop.errors import UsageError
-from chopper_interop.files import outputs
+from chopper_interop.io import outputs
 
 if TYPE_CHECKING:
     from chopper_interop.demo.parameters import DemoParameters
@@ -54,18 +55,18 @@ def write_folder(parameters: DemoParameters, directory: str | os.PathLike[str]) 
 
 
 def _earlier(goal: Path) -> set[str]:
-    """What an earlier demo put into the folder, if nothing else would go with it."""
+    """Names that an earlier demo put into the folder; an error if anything else would be lost."""
     if not goal.exists() or (goal.is_dir() and not any(goal.iterdir())):
         return set()
     try:
-        told = msgspec.json.decode((goal / _TRUTH).read_bytes(), type=_Contents)
+        contents = msgspec.json.decode((goal / _TRUTH).read_bytes(), type=_Contents)
     except (OSError, msgspec.MsgspecError):
-        told = _Contents()
-    if told.format != FORMAT:
+        contents = _Contents()
+    if contents.format != FORMAT:
         raise UsageError(f"{goal} exists and is neither empty nor an earlier demo")
-    tops = {Path(name).parts[0] for name in told.files}
+    tops = {Path(name).parts[0] for name in contents.files}
     for file in [f for top in tops for f in (goal / top).rglob("*") if f.is_file()]:
-        if file.relative_to(goal).as_posix() not in told.files:
+        if file.relative_to(goal).as_posix() not in contents.files:
             raise UsageError(
                 f"{file} is not of the demo whose folder would be replaced",
                 hint="move it, or make the demo elsewhere",
@@ -74,7 +75,7 @@ def _earlier(goal: Path) -> set[str]:
 
 
 class _Contents(msgspec.Struct):
-    """What `_TRUTH` says of itself and the files beside it."""
+    """Entries of `_TRUTH` on its own format and on the files next to it."""
 
     format: str = ""
     files: set[str] = set()

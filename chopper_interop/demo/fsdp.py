@@ -1,4 +1,4 @@
-"""What FSDP2 adds to a training step: gathering parameters, scattering gradients, all on RCCL."""
+"""FSDP2's part of a training step: gathering parameters, scattering gradients, all on RCCL."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from chopper_interop.demo.program import COMPUTE
 from chopper_interop.demo.tensors import LIST, bf16, f32, numbers, scalar
 
 if TYPE_CHECKING:
-    from chopper_interop.demo.comms import Group
+    from chopper_interop.demo.groups import Group
     from chopper_interop.demo.kernels import Kernel
     from chopper_interop.demo.memory import Memory
     from chopper_interop.demo.writer import Writer

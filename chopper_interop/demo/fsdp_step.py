@@ -12,7 +12,7 @@ from chopper_interop.demo.update import Update
 from chopper_interop.demo.writer import Writer
 
 if TYPE_CHECKING:
-    from chopper_interop.demo.comms import Group
+    from chopper_interop.demo.groups import Group
     from chopper_interop.demo.parameters import DemoParameters
     from chopper_interop.demo.passes import LayerNodes
 

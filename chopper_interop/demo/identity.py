@@ -12,7 +12,7 @@ from chopper_interop.demo.parameters import CPU_AGENTS
 from chopper_interop.demo.program import AUTOGRAD, MAIN
 
 if TYPE_CHECKING:
-    from chopper_interop.columns.types import Array
+    from chopper_interop.arrays.types import Array
     from chopper_interop.demo.program import Event, Program
 
 STREAMS: Final = (0, 4, 5)
@@ -75,7 +75,7 @@ class Numbering:
     memory
         Among allocations and releases.
     counts
-        How many of each there are in a step, in the same order without `row`.
+        Number of each in a step, in the same order without `row`.
     """
 
     external: Array

@@ -17,7 +17,7 @@ import numpy as np
 from chopper_interop.demo.parameters import PEAK_MHZ
 
 if TYPE_CHECKING:
-    from chopper_interop.columns.types import Array
+    from chopper_interop.arrays.types import Array
 
 XCC = 8
 CU = 304
@@ -36,7 +36,7 @@ SEGMENTS = 4
 
 @dataclass(frozen=True)
 class Law:
-    """How the time of a class of kernels follows the clock.
+    """Dependence of the time of a class of kernels on the clock.
 
     Parameters
     ----------
@@ -160,7 +160,7 @@ def times_ns(slope: Array, fixed: Array, clock_mhz: Array | float) -> Array:
 
 
 def sensitivities(slope: Array, fixed: Array, clock_mhz: Array | float) -> Array:
-    """Effective sensitivities ``-d ln t / d ln f`` at the given clocks, of the slowest segment."""
+    """Effective sensitivities ``-d ln t / d ln f`` at clocks [MHz], of the slowest segment."""
     clock = np.asarray(clock_mhz, dtype=float)[..., np.newaxis]
     times = slope / clock + fixed
     slowest = np.argmax(times, axis=-1, keepdims=True)

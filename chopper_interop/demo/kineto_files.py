@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from chopper_interop.demo.identity import Identity
+    from chopper_interop.demo.job import Job
     from chopper_interop.demo.render import Compiled
-    from chopper_interop.demo.truth import Job
 
 _GPU_ROWS = 16
 """Rows for GPUs that the logger names whatever the machine has."""

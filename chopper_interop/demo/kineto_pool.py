@@ -17,9 +17,9 @@ from chopper_interop.demo.identity import (
 from chopper_interop.demo.parameters import BASE_TIME_NS, FIRST_STEP
 
 if TYPE_CHECKING:
-    from chopper_interop.columns.types import Array
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.demo.job import Job
     from chopper_interop.demo.program import Program
-    from chopper_interop.demo.truth import Job
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,12 @@ class GpuSpan:
 
 def gpu_spans(program: Program) -> list[GpuSpan]:
     """Extents on the GPU of the annotations of a step; the innermost around a launch counts."""
-    found: dict[tuple[int, int], list[int]] = {}
+    spans_of: dict[tuple[int, int], list[int]] = {}
     for row, op in enumerate(program.gpu):
         annotation = program.events[op.call].annotation
         if annotation >= 0:
-            found.setdefault((annotation, op.stream), []).append(row)
-    return [GpuSpan(*key, rows[0], rows[-1]) for key, rows in sorted(found.items())]
+            spans_of.setdefault((annotation, op.stream), []).append(row)
+    return [GpuSpan(*key, rows[0], rows[-1]) for key, rows in sorted(spans_of.items())]
 
 
 class Layout:

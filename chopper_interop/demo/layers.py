@@ -166,7 +166,7 @@ class Ops:
                 after()
 
     def rotary(self, *, node: int = -1) -> int:
-        """Rotary embedding of queries and keys by one Triton kernel, forward if no node is given."""
+        """Rotary embedding of queries and keys by one Triton kernel, forward without a node."""
         w, m = self.w, self.m
         size = 2 * m.tokens * (m.hidden + m.kv)
         part = "fwd" if node < 0 else "bwd"

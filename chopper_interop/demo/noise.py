@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from chopper_interop.columns.compiled import jit
+from chopper_interop.arrays.compiled import jit
 
 HOST_COST: Final = 1
 KERNEL_TIME: Final = 2
@@ -30,6 +30,7 @@ _S11, _S27, _S30, _S31 = np.uint64(11), np.uint64(27), np.uint64(30), np.uint64(
 _TO_UNIT = 1.0 / (1 << 53)
 
 
+# The finalizer of SplitMix64: it spreads each bit of its argument over all bits of the result.
 @jit
 def _mix(z: int) -> int:
     z = (z ^ (z >> _S30)) * _MIX_1
@@ -64,5 +65,5 @@ def normal(seed: int, purpose: int, a: int, b: int, c: int) -> float:
 
 @jit
 def lognormal(spread: float, seed: int, purpose: int, a: int, b: int, c: int) -> float:
-    """Draw a factor of mean 1 whose logarithm has the given standard deviation."""
+    """Draw a factor of mean 1 whose logarithm has this standard deviation."""
     return math.exp(spread * normal(seed, purpose, a, b, c) - 0.5 * spread * spread)

@@ -1,4 +1,4 @@
-"""What a demo job can be asked to be, and the constants of the node that it runs on."""
+"""Parameters of a demo job, and the constants of the node that it runs on."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The critical path: what the end of a window waited for, back to the window's start.
 
 Each instant is the maximum of its constraints; the path follows the one that was reached last.
-Where two are equal, the operation before on the stream goes first, then the event, then the launch.
+Of equal ones the operation before on the stream goes first, then the event, then the launch.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from chopper_interop.columns.compiled import jit
+from chopper_interop.arrays.compiled import jit
 from chopper_interop.demo.program import COLLECTIVE, SYNC
 from chopper_interop.demo.schedule import EVENT_LATENCY_NS, SYNC_LATENCY_NS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chopper_interop.columns.types import Array
+    from chopper_interop.arrays.types import Array
     from chopper_interop.demo.program import Program
     from chopper_interop.demo.schedule import Timeline
     from chopper_interop.demo.tables import Tables
@@ -58,7 +58,7 @@ class CriticalPath:
     kind
         Index into `KINDS`.
     rank, step
-        Where the piece belongs; steps count from 0.
+        Rank and step that the piece belongs to; steps count from 0.
     item
         GPU operation of the program for kernels, copies and latencies before them; event for host
         pieces and for the latency after a wait, -1 for time outside of any event.

@@ -1,4 +1,4 @@
-"""The training step of one stage of a pipeline: 1F1B over microbatches, data parallel besides.
+"""The training step of one stage of a pipeline: 1F1B over microbatches, and data parallel.
 
 Ranges are those of torch.distributed.pipelining (``PP:1RECV_F0``: stage 1 receives the activations
 of microbatch 0). Sends and receives have one stream, in which each waits for its other end, in the
@@ -11,7 +11,8 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from chopper_interop.demo.comms import Communicator, Group, world
+from chopper_interop.demo.comms import Communicator
+from chopper_interop.demo.groups import Group, world
 from chopper_interop.demo.passes import Passes
 from chopper_interop.demo.program import AUTOGRAD, EXCHANGE, MAIN, Program
 from chopper_interop.demo.tensors import LIST, bf16, scalar
@@ -68,12 +69,12 @@ class StageStep(Passes):
 
     @property
     def is_first(self) -> bool:
-        """Whether it is the stage that has the embedding."""
+        """True if it is the stage that has the embedding."""
         return self.stage == 0
 
     @property
     def is_last(self) -> bool:
-        """Whether it is the stage that has the loss."""
+        """True if it is the stage that has the loss."""
         return self.stage == self.p.pipeline - 1
 
     @property

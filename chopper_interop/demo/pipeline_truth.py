@@ -1,4 +1,4 @@
-"""What is true of a pipeline: when each rank had nothing to compute, and what it waited for."""
+"""Ground truth of a pipeline: times without compute work on each rank, and their causes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from chopper_interop.demo.program import COLLECTIVE, KERNEL, MEMSET
 from chopper_interop.demo.spans import free, overlap_ns, union
 
 if TYPE_CHECKING:
+    from chopper_interop.demo.job import Job
     from chopper_interop.demo.spans import Spans
-    from chopper_interop.demo.truth import Job
 
 
 def pipeline(job: Job) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def _extent(job: Job, rank: int, step: int) -> tuple[int, int]:
 
 
 def _work(job: Job, rank: int) -> tuple[Spans, Spans, Spans, Spans, Spans]:
-    """When a rank computes, takes part in collectives, sends or receives, receives, waits for it."""
+    """Times of computing, collectives, sends and receives, receives, and waits in receives."""
     gpu, program, met = job.gpu(rank), job.programs[rank], job.last_start_ns()[rank]
     compute = np.isin(gpu.kind, (KERNEL, MEMSET))
     exchange = np.array([op.exchange for op in program.gpu])

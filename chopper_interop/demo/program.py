@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chopper_interop.demo.comms import Group
+    from chopper_interop.demo.groups import Group
     from chopper_interop.demo.kernels import Kernel
     from chopper_interop.demo.tensors import Argument
 
@@ -24,14 +24,14 @@ COMPUTE: Final = 0
 COMM: Final = 1
 EXCHANGE: Final = 2
 STREAMS: Final = (COMPUTE, COMM, EXCHANGE)
-"""Streams: what computes, collectives, and in a pipeline sends and receives."""
+"""Streams: computing, collectives, and in a pipeline sends and receives."""
 
-# What a mark does, besides passing time.
+# Effects of a mark, in addition to passing time.
 NOTHING: Final = 0
 LAUNCH: Final = 1
 SYNC: Final = 2
 
-# What a GPU operation is.
+# Kinds of a GPU operation.
 KERNEL: Final = 0
 COLLECTIVE: Final = 1
 MEMCPY: Final = 2
@@ -101,7 +101,7 @@ class GpuOp:
     members
         Of what communicates, the global ranks that take part; the sender, then the receiver.
     exchange
-        Whether it is a send or a receive.
+        True if it is a send or a receive.
     """
 
     kind: int
@@ -152,5 +152,5 @@ class Program:
 
     @property
     def streams(self) -> int:
-        """How many streams it uses."""
+        """Number of streams that it uses."""
         return 1 + max(op.stream for op in self.gpu)

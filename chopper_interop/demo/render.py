@@ -1,7 +1,7 @@
 """Text that differs between steps and ranks in nothing but numbers, written fast.
 
 A `Template` is fixed text with slots; each slot says which entry of a *pool* of whole numbers goes
-there and how. The pool is filled anew for every step and rank, the text is made once.
+there and how. The pool is filled again for every step and rank, the text is made once.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from chopper_interop.columns.compiled import jit
+from chopper_interop.arrays.compiled import jit
 
 if TYPE_CHECKING:
-    from chopper_interop.columns.types import Array
+    from chopper_interop.arrays.types import Array
 
 PLAIN: Final = 0
 THOUSANDTHS: Final = 3

@@ -25,11 +25,11 @@ from chopper_interop.demo.render import Compiled, Template
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from chopper_interop.columns.types import Array
+    from chopper_interop.arrays.types import Array
     from chopper_interop.demo.counter_runs import CounterTimes, Dispatch
     from chopper_interop.demo.identity import Identity
+    from chopper_interop.demo.job import Job
     from chopper_interop.demo.parameters import DemoParameters
-    from chopper_interop.demo.truth import Job
 
 KERNEL_TRACE = (
     "Kind,Agent_Id,Queue_Id,Stream_Id,Thread_Id,Dispatch_Id,Kernel_Id,Kernel_Name,Correlation_Id,"

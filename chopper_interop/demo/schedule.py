@@ -1,4 +1,4 @@
-"""When everything happens: each rank runs its program step after step until it waits for others.
+"""Times of all events: each rank runs its program step after step until it waits for others.
 
 Every dependency points to something earlier in the order of the rank's program, or to what the
 others start of what they communicate, so each instant is the maximum of what is known before it.
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from chopper_interop.columns.compiled import jit
+from chopper_interop.arrays.compiled import jit
 from chopper_interop.demo import clock as clocks
 from chopper_interop.demo import noise
 from chopper_interop.demo.kernels import slowed_clock_mhz, times_ns
@@ -18,7 +18,7 @@ from chopper_interop.demo.parameters import MIN_MHZ, WINDOW_START_NS
 from chopper_interop.demo.program import COLLECTIVE, KERNEL, LAUNCH, SYNC
 
 if TYPE_CHECKING:
-    from chopper_interop.columns.types import Array
+    from chopper_interop.arrays.types import Array
     from chopper_interop.demo.parameters import DemoParameters
     from chopper_interop.demo.tables import Tables
 
@@ -36,7 +36,7 @@ _START_SKEW_NS = 150_000
 
 
 class Run(NamedTuple):
-    """What one run of the job is: its noise, its size, and a constant clock [MHz] or 0."""
+    """One run of the job: its noise, its size, and a constant clock [MHz] or 0."""
 
     seed: int
     ranks: int
@@ -47,8 +47,8 @@ class Run(NamedTuple):
 class Timeline(NamedTuple):
     """Unix times in nanoseconds, arrays (rank, step, mark) and (rank, step, GPU operation).
 
-    Where a rank has fewer marks than others, the last one is repeated; what it has not of GPU
-    operations is 0.
+    If a rank has fewer marks than others, the last one is repeated; GPU operations that it lacks
+    are 0.
     """
 
     mark_ns: Array
@@ -144,7 +144,7 @@ def _host(t: Tables, run: Run, out: Timeline, where: tuple[int, int, int]) -> No
 
 @jit
 def _can_go(t: Tables, out: Timeline, rank: int, step: int, mark: int) -> bool:
-    """Whether it is known when everything ends that this mark, and what it launches, waits for."""
+    """True if the ends of all operations that this mark and its launch wait for are known."""
     p = t.program[rank]
     op = t.operand[p, mark]
     if t.action[p, mark] == SYNC:
@@ -216,7 +216,7 @@ def _meet(t: Tables, run: Run, out: Timeline, step: int, meeting: int) -> None:
 
 @jit
 def _advance(t: Tables, run: Run, clock: clocks.Clock, out: Timeline, rank: int, at: Array) -> bool:
-    """Run a rank on from `at` (step, mark) until it waits for others; whether it got anywhere."""
+    """Run a rank on from `at` (step, mark) until it waits for others; True if it moved on."""
     p, moved = t.program[rank], False
     while at[0] < run.steps and _can_go(t, out, rank, at[0], at[1]):
         step, mark = at[0], at[1]
@@ -232,7 +232,7 @@ def _advance(t: Tables, run: Run, clock: clocks.Clock, out: Timeline, rank: int,
 
 @jit
 def _run_ranks(t: Tables, run: Run, clock: clocks.Clock, out: Timeline) -> bool:
-    """Run all ranks to the end; whether they get there."""
+    """Run all ranks to the end; False if they wait for each other for ever."""
     at = np.zeros((run.ranks, 2), np.int64)
     moved = True
     while moved:

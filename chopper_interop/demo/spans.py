@@ -1,4 +1,4 @@
-"""Stretches of time: sorted lists of disjoint intervals."""
+"""Intervals of time: sorted lists of disjoint intervals."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.columns.compiled import jit
+from chopper_interop.arrays.compiled import jit
 
 if TYPE_CHECKING:
-    from chopper_interop.columns.types import Array
+    from chopper_interop.arrays.types import Array
 
     Spans = tuple[Array, Array]
 

@@ -1,4 +1,4 @@
-"""The programs of all ranks as arrays, and who meets whom in them."""
+"""The programs of all ranks as arrays, and the operations in them that belong together."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from chopper_interop.demo import meetings
+from chopper_interop.demo import barriers
 from chopper_interop.demo.kernels import LAWS, law_tables
 from chopper_interop.demo.program import STREAMS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chopper_interop.columns.types import Array
+    from chopper_interop.arrays.types import Array
     from chopper_interop.demo.program import Program
 
 
@@ -25,15 +25,15 @@ class Tables(NamedTuple):
     program
         Program of each rank.
     marks, ops
-        How many marks and GPU operations each program has.
+        Numbers of marks and GPU operations of each program.
     tail
         Last operation by stream, -1 if there is none.
     law, activity
         Of each kernel.
     meeting
-        By rank and operation, which of the meetings of a step it takes part in, -1 for none.
+        By rank and operation, the number of the communication in its step; -1 for none.
     first, member
-        Rank and operation of those that meet at i: ``member[first[i]:first[i + 1]]``.
+        Rank and operation of the members of communication i: ``member[first[i]:first[i + 1]]``.
     """
 
     program: Array
@@ -86,7 +86,7 @@ def make_tables(programs: Sequence[Program]) -> Tables:
         np.array(tail, dtype=np.int64),
         law,
         _filled(activity, np.float64),
-        *meetings.arrays(programs),
+        *barriers.arrays(programs),
     )
 
 

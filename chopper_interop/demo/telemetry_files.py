@@ -15,9 +15,9 @@ from chopper_interop.demo.render import Template
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from chopper_interop.columns.types import Array
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.demo.job import Job
     from chopper_interop.demo.parameters import DemoParameters
-    from chopper_interop.demo.truth import Job
 
 RECORDER = (
     "realtime_ns,monotonic_ns,boottime_ns,gpu,current_socket_power,current_gfxclk,"
@@ -40,7 +40,7 @@ _WATT_TICKS_PER_COUNT = TICK_NS * 1e-9 / _JOULE_PER_COUNT
 
 
 class Sensors:
-    """What the sensors of one GPU show at given times; a GPU without a rank idles."""
+    """Values of the sensors of one GPU at requested times; a GPU without a rank idles."""
 
     def __init__(self, job: Job, gpu: int) -> None:
         self.used = gpu < job.parameters.ranks

@@ -1,8 +1,8 @@
-"""What is true of the job, measured where it was made rather than in the files."""
+"""Ground truth of the job, taken from the simulation rather than from the files."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from chopper_interop.demo import clock as clocks
 from chopper_interop.demo import paths, schedule
 from chopper_interop.demo.comms import DTYPE_BYTES
-from chopper_interop.demo.identity import correlations, external_ids, identity, launches, numbering
+from chopper_interop.demo.identity import correlations, external_ids, launches, numbering
 from chopper_interop.demo.kernels import sensitivities
 from chopper_interop.demo.parameters import BASE_TIME_NS, FIRST_STEP, NODE, PIPELINE, POWER_W
 from chopper_interop.demo.pipeline_truth import pipeline
@@ -19,61 +19,16 @@ from chopper_interop.demo.program import COLLECTIVE, HANDOVER_NS, KERNEL, MEMCPY
 from chopper_interop.demo.spans import length_ns, overlap_ns, union
 
 if TYPE_CHECKING:
-    from chopper_interop.columns.types import Array
-    from chopper_interop.demo.identity import Identity
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.demo.job import Job
     from chopper_interop.demo.parameters import DemoParameters
     from chopper_interop.demo.program import Program
     from chopper_interop.demo.schedule import Timeline
-    from chopper_interop.demo.tables import Tables
 
     Columns = dict[str, list[Any]]
 
 FORMAT = "chopper-interop demo"
-"""What `truth.json` says it is."""
-
-
-@dataclass(frozen=True)
-class GpuWork:
-    """GPU operations of a rank: what they are, and arrays (step, operation) of when they ran."""
-
-    kind: Array
-    kernel: Array
-    start_ns: Array
-    end_ns: Array
-
-
-@dataclass(frozen=True)
-class Job:
-    """Everything known of one job."""
-
-    parameters: DemoParameters
-    programs: tuple[Program, ...]
-    tables: Tables
-    timeline: Timeline
-    ideal: Timeline
-    clock: clocks.Clock
-
-    def who(self, rank: int) -> Identity:
-        """Return the numbers of a rank's process."""
-        return identity(self.parameters.seed, rank)
-
-    def gpu(self, rank: int) -> GpuWork:
-        """Return the GPU operations of a rank."""
-        p = self.tables.program[rank]
-        ops = slice(self.tables.ops[p])
-        columns = (c[p, ops] for c in (self.tables.kind, self.tables.kernel))
-        times = (c[rank, :, ops] for c in (self.timeline.start_ns, self.timeline.end_ns))
-        return GpuWork(*columns, *times)
-
-    def last_start_ns(self) -> Array:
-        """Start of the last member of what each operation takes part in, (rank, step, operation)."""
-        start, first, member = self.timeline.start_ns, self.tables.first, self.tables.member
-        rank, op = np.nonzero(self.tables.meeting >= 0)
-        result = start.copy()
-        if len(member):
-            last = np.maximum.reduceat(start[member[:, 0], :, member[:, 1]], first[:-1])
-            result[rank, :, op] = last[self.tables.meeting[rank, op]]
-        return result
+"""Format that `truth.json` states."""
 
 
 def truth(job: Job) -> dict[str, Any]:
@@ -282,12 +237,12 @@ def _message(program: Program, op: int) -> dict[str, Any]:
 def _critical_paths(job: Job) -> dict[str, Any]:
     spans, steps = paths.host_spans(job.programs, job.tables), job.parameters.steps
     windows = [range(steps), *(range(i, i + 1) for i in range(steps))]
-    found = [
+    paths_found = [
         _path_columns(job, paths.critical_path(job.tables, job.timeline, spans, window))
         for window in windows
     ]
-    steps_found = {str(FIRST_STEP + i): path for i, path in enumerate(found[1:])}
-    return {"window": found[0], "steps": steps_found}
+    steps_found = {str(FIRST_STEP + i): path for i, path in enumerate(paths_found[1:])}
+    return {"window": paths_found[0], "steps": steps_found}
 
 
 def _path_columns(job: Job, path: paths.CriticalPath) -> dict[str, Any]:
@@ -302,13 +257,13 @@ def _path_columns(job: Job, path: paths.CriticalPath) -> dict[str, Any]:
     correlation, external = np.full((2, len(path.item)), -1, dtype=np.int64)
     for rank in np.unique(path.rank):
         program, who = job.programs[rank], job.who(int(rank))
-        numbers, mine = numbering(program), np.flatnonzero(path.rank == rank)
+        numbers, rows = numbering(program), np.flatnonzero(path.rank == rank)
         calls = np.array([op.call for op in program.gpu], dtype=np.int64)
-        item, gpu = path.item[mine], on_gpu[mine]
+        item, gpu = path.item[rows], on_gpu[rows]
         event = np.where(gpu, calls[np.where(gpu, item, 0)], item)
-        mine, event = mine[event >= 0], event[event >= 0]
-        correlation[mine] = correlations(who, numbers, path.step[mine], event)
-        external[mine] = external_ids(who, numbers, path.step[mine], event)
+        rows, event = rows[event >= 0], event[event >= 0]
+        correlation[rows] = correlations(who, numbers, path.step[rows], event)
+        external[rows] = external_ids(who, numbers, path.step[rows], event)
     return {
         "start_ns": start_ns,
         "end_ns": end_ns,

@@ -1,4 +1,4 @@
-"""What follows the backward pass: gradient clipping, fused AdamW, reading the loss."""
+"""Work after the backward pass: gradient clipping, fused AdamW, reading the loss."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chopper_interop.demo.comms import world
 from chopper_interop.demo.fsdp_step import FsdpStep
+from chopper_interop.demo.groups import world
 from chopper_interop.demo.pipeline_step import StageStep
 
 if TYPE_CHECKING:

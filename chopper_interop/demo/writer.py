@@ -85,8 +85,10 @@ class Writer:
 
     def _innermost(self, category: str) -> int:
         events = self.program.events
-        found = (i for i in reversed(self.stacks[self.thread]) if events[i].category == category)
-        return next(found, -1)
+        ancestors = (
+            i for i in reversed(self.stacks[self.thread]) if events[i].category == category
+        )
+        return next(ancestors, -1)
 
     def _event(self, category: str, name: str, gap_ns: int) -> int:
         stack = self.stacks[self.thread]
@@ -236,7 +238,7 @@ class Writer:
             self.think(_CALL_NS["hipEventRecord"])
 
     def wait(self, stream: int, op: int) -> None:
-        """Make a stream wait, from what it is given next on, for an operation of another stream."""
+        """Make a stream wait, before its next operation, for an operation of another stream."""
         self.call("hipStreamWaitEvent")
         before, gpu = self._pending[stream], self.program.gpu
         if before >= 0 and op >= 0 and gpu[before].stream != gpu[op].stream:

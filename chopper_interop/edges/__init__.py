@@ -1,1 +1,1 @@
-"""Edges: dependencies that calls, events and waits imply; which collectives of ranks are one."""
+"""Edges: dependencies implied by calls, events and waits; collectives matched across ranks."""

@@ -1,4 +1,4 @@
-"""What frameworks and communication libraries call a collective."""
+"""Names that frameworks and communication libraries give to collectives."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ COLLECTIVES: dict[str, str] = {
     "recvanysource": Collective.RECV,
     "sendrecv": Collective.SEND_RECV,
 }
-"""Name without underscores, prefixes and endings → canonical name; see `collective`."""
+"""Name without underscores, prefixes and suffixes → canonical name; see `collective_of_name`."""
 
-_ENDINGS = ("coalesced", "base", "intotensor", "tensor", "single", "oop", "sparse", "manager")
+_SUFFIXES = ("coalesced", "base", "intotensor", "tensor", "single", "oop", "sparse", "manager")
 _IN_KERNEL = re.compile(
     r"nccl(?:Sym)?(?:Dev)?k?(?:Kernel)?_?(AllReduce|ReduceScatter|AllGather|Broadcast|Reduce|SendRecv|AllToAll)",
     re.IGNORECASE,
 )
 
 
-def collective(name: str) -> str | None:
-    """Canonical name of what a framework or its kernel calls a collective; None if unknown.
+def collective_of_name(name: str) -> str | None:
+    """Canonical name of the collective that a framework or a kernel names; None if unknown.
 
     Takes ``record_param_comms`` names (``_allgather_base``, ``all_to_allv``), annotations
     (``nccl:_reduce_scatter_base``) and kernel names (``ncclDevKernel_AllReduce_Sum_f32_RING``).
@@ -44,13 +44,13 @@ def collective(name: str) -> str | None:
         name = in_kernel.group(1)
     plain = name.lower().rsplit(":", 1)[-1].replace("_", "").replace(" ", "")
     while plain not in COLLECTIVES:
-        shorter = next((plain[: -len(e)] for e in _ENDINGS if plain.endswith(e)), None)
+        shorter = next((plain[: -len(e)] for e in _SUFFIXES if plain.endswith(e)), None)
         if not shorter:
             return None
         plain = shorter
     return COLLECTIVES[plain]
 
 
-def of_kernel(name: str) -> str | None:
-    """Canonical name of what a kernel of NCCL or RCCL does; None if its name does not say."""
-    return collective(name) if _IN_KERNEL.search(name) else None
+def collective_of_kernel(name: str) -> str | None:
+    """Canonical name of the collective of an NCCL or RCCL kernel; None if its name does not say."""
+    return collective_of_name(name) if _IN_KERNEL.search(name) else None

@@ -1,9 +1,9 @@
-"""Collectives without sequence numbers: which of one rank is which of another, by their order.
+"""Matching of collectives without sequence numbers: the same collective on two ranks, by order.
 
-All ranks of a group run the same collectives in the same order, but their windows may begin and
-end at different ones, and training repeats itself: the order alone fits at several places. Of
-these the right one is told by the ends, for all members of a collective end together: there the
-differences of the two ranks' ends are all alike, whatever the offset of their clocks.
+All ranks of a group run the same collectives in the same order, but their windows may begin and end
+at different ones. Training repeats itself, so that the order alone fits at several offsets. The ends
+decide which offset is right: all members of a collective end together, so that there the differences
+between the two ranks' ends are all alike, whatever the offset of their clocks.
 """
 
 from __future__ import annotations
@@ -14,39 +14,43 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.columns import sequences
+from chopper_interop.arrays import sequences
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chopper_interop.columns.types import Array
+    from chopper_interop.arrays.types import Array
 
-NOWHERE = np.iinfo(np.int64).min
-"""The place of a collective that was not matched."""
+UNMATCHED = np.iinfo(np.int64).min
+"""The position of a collective that was not matched."""
 
-SCATTER_NS = 1_000_000
-"""Ends of what is matched rightly scatter by microseconds (3-5 on one node, 10 with CUPTI of 2023),
-those of what is matched wrongly by the time between collectives, which is milliseconds."""
-_WIDTHS_NS = (100_000, SCATTER_NS)
-"""Ends that belong together differ by this at most, but for few, and where clocks drift."""
-_EVERY_SHIFT = 512
-"""For sequences up to this long all shifts are tried."""
-_NEAR_EDGES, _FEW = 64, 8
+MAX_END_SCATTER_NS = 1_000_000
+"""Ends of rightly matched collectives scatter by microseconds (measured: 3-5 on one node, 10 with
+CUPTI of 2023), those of wrongly matched ones by the time between collectives, which is milliseconds."""
+_TOLERANCES_NS = (100_000, MAX_END_SCATTER_NS)
+"""Differences of ends that agree within this belong together: the first is 10x the measured scatter,
+the second allows for a few outliers, and for clocks that drift."""
+_TRY_ALL_SHIFTS = 512
+"""Chosen: all shifts are tried for sequences up to this length: at most 1,023 comparisons."""
+_MAX_EXTRA_SHIFT, _MAX_MISSING = 64, 8
+"""Chosen, for longer sequences: collectives by which windows differ at either side, and collectives
+missing in between around a shift that is known."""
 _BLOCK = 256
-"""So many collectives take seconds, in which clocks drift by no more than ends scatter."""
-_LOOKED_AT = 4096
-"""Differences of so many ends tell how they scatter."""
-_ENOUGH = 3
-"""Fewer differences than this scatter by chance."""
-_ALIKE, _RESOLUTION_NS = 3, 2_000
-"""Scatters within this factor of each other, or below the resolution, tell nothing apart."""
+"""Chosen: so many collectives take seconds, in which clocks drift by no more than ends scatter."""
+_MAX_SAMPLES = 4096
+"""Chosen: so many differences of ends are enough for their median deviation."""
+_MIN_SAMPLES = 3
+"""Fewer differences than this agree or differ by chance."""
+_SAME_SCATTER_FACTOR, _RESOLUTION_NS = 3, 2_000
+"""Scatters within this factor of each other, or below twice the resolution of 1 µs that old profilers
+have, do not distinguish two shifts."""
 _HALF = 0.5
-_STEEPEST = 1e-3
-"""Clocks drift by less than this."""
+_MAX_DRIFT = 1e-3
+"""Chosen: clocks drift by less than this. Quartz oscillators are off by up to 1e-4; this is 10x."""
 
 
 @dataclass(frozen=True)
-class Run:
+class RankSequence:
     """The collectives of one rank in one group, in their order.
 
     Parameters
@@ -56,7 +60,7 @@ class Run:
     end
         When they ended, nanoseconds on any clock.
     together
-        Whether all members of it end together.
+        True if all members of the collective end together.
     """
 
     code: Array
@@ -64,204 +68,244 @@ class Run:
     together: Array
 
 
-def places(ranks: Sequence[Run]) -> list[Array]:
-    """Place of each collective on a line that all ranks share; `NOWHERE` of what has no match.
+def match_by_order(ranks: Sequence[RankSequence]) -> list[Array]:
+    """Position of each collective in an order that all ranks share; `UNMATCHED` if it has none.
 
     Parameters
     ----------
     ranks
-        What each rank ran. The longest is the one that the others are matched with.
+        Collectives of each rank. The longest sequence is the reference that the others are matched
+        with; positions are its indices, and may lie outside of it.
     """
     longest = max(range(len(ranks)), key=lambda r: len(ranks[r].code))
-    return [_place(ranks[longest], mine) for mine in ranks]
+    return [_positions(ranks[longest], sequence) for sequence in ranks]
 
 
-def _place(reference: Run, mine: Run) -> Array:
-    if mine is reference:
-        return np.arange(len(mine.code))
-    shift = _shift(reference, mine)
-    shifted, known = np.full(len(mine.code), NOWHERE), None
-    if shift is not None and _agrees(reference, mine, every := np.arange(len(shifted)) + shift):
-        if _near(reference, mine, every) == len(_matched(reference, mine, every)[0]):
-            return every
-        shifted, known = every, shift
-    if min(np.count_nonzero(r.together) for r in (reference, mine)) >= _ENOUGH:
-        shifts = _shifts(len(reference.code), len(mine.code), known)
-        equals = _equals(reference, mine, shifts)
-        found = [shifted, *(_voted(reference, mine, equals, width) for width in _WIDTHS_NS)]
-        return max(found, key=lambda place: _near(reference, mine, place))
+def _positions(reference: RankSequence, sequence: RankSequence) -> Array:
+    """Position in the reference of each collective of a sequence.
+
+    A shift that fits throughout is taken if all ends agree. Otherwise blocks of the sequence vote
+    for differences of ends, and the candidate with which most ends agree is taken. Where too few
+    collectives end together for that, only the order is left.
+    """
+    if sequence is reference:
+        return np.arange(len(sequence.code))
+    shift = _find_shift(reference, sequence)
+    shifted, known_shift = np.full(len(sequence.code), UNMATCHED), None
+    if shift is not None:
+        all_shifted = np.arange(len(shifted)) + shift
+        if _ends_agree(reference, sequence, all_shifted):
+            matches = len(_end_differences(reference, sequence, all_shifted)[0])
+            if _count_agreeing(reference, sequence, all_shifted) == matches:
+                return all_shifted
+            shifted, known_shift = all_shifted, shift
+    if min(np.count_nonzero(r.together) for r in (reference, sequence)) >= _MIN_SAMPLES:
+        shifts = _candidate_shifts(len(reference.code), len(sequence.code), known_shift)
+        pairs = _equal_pairs(reference, sequence, shifts)
+        candidates = [
+            shifted,
+            *(_vote_by_block(reference, sequence, pairs, width) for width in _TOLERANCES_NS),
+        ]
+        return max(candidates, key=lambda c: _count_agreeing(reference, sequence, c))
     if shift is not None:
         return shifted
-    place = sequences.align(mine.code, reference.code)
-    enough = np.count_nonzero(place >= 0) >= _HALF * min(len(place), len(reference.code))
-    return np.where((place >= 0) & enough, place, NOWHERE)
+    position = sequences.align(sequence.code, reference.code)
+    matched = position >= 0
+    enough = np.count_nonzero(matched) >= _HALF * min(len(position), len(reference.code))
+    return np.where(matched & enough, position, UNMATCHED)
 
 
-def _near(reference: Run, mine: Run, place: Array) -> int:
-    """How many ends differ by what the median one does, as closely as ends do."""
-    rows, difference = _matched(reference, mine, place)
+def _count_agreeing(reference: RankSequence, sequence: RankSequence, position: Array) -> int:
+    """Count the ends that differ as the median one does, but for a drift of clocks."""
+    rows, difference = _end_differences(reference, sequence, position)
     if not len(rows):
         return 0
-    middle = int(np.median(difference))
-    steady = (difference - middle).astype(np.float64)
-    steady -= _slope(mine.end[rows], steady) * (mine.end[rows] - mine.end[rows[0]])
-    return int(np.count_nonzero(np.abs(steady - np.median(steady)) <= _WIDTHS_NS[0]))
+    median = int(np.median(difference))
+    residual = (difference - median).astype(np.float64)
+    end = sequence.end[rows]
+    residual -= _drift(end, residual) * (end - end[0])
+    return int(np.count_nonzero(np.abs(residual - np.median(residual)) <= _TOLERANCES_NS[0]))
 
 
-def _voted(reference: Run, mine: Run, equals: tuple[Array, Array, Array], width_ns: int) -> Array:
-    """Places where ends differ by what most pairs of equal collectives differ by.
+def _vote_by_block(
+    reference: RankSequence,
+    sequence: RankSequence,
+    pairs: tuple[Array, Array, Array],
+    width_ns: int,
+) -> Array:
+    """Positions at which ends differ by what most pairs of equal collectives differ by.
 
-    So one that a rank lacks in between does not matter. Each block has a vote of its own, for
-    clocks drift.
+    So a collective that one rank lacks in between does not matter. Each block has a vote of its own,
+    because clocks drift.
     """
-    place = np.full(len(mine.code), NOWHERE)
-    blocks = [*range(0, max(len(place) - _BLOCK // 2, 1), _BLOCK), len(place)]
+    position = np.full(len(sequence.code), UNMATCHED)
+    blocks = [*range(0, max(len(position) - _BLOCK // 2, 1), _BLOCK), len(position)]
     for start, stop in pairwise(blocks):
-        low, high = np.searchsorted(equals[0], [start, stop])
-        at, to, difference = (column[low:high] for column in equals)
-        most = int(np.count_nonzero(mine.together[start:stop]))
-        away = _away(difference, width_ns, _HALF * min(most, len(reference.code)))
-        order = np.argsort(-away, kind="stable")
-        order = order[away[order] <= width_ns]
-        place[at[order]] = to[order]  # of several the nearest is written last
-    rows = np.flatnonzero(place != NOWHERE)
+        low, high = np.searchsorted(pairs[0], [start, stop])
+        row, to, difference = (column[low:high] for column in pairs)
+        max_votes = int(np.count_nonzero(sequence.together[start:stop]))
+        min_votes = _HALF * min(max_votes, len(reference.code))
+        distance = _distance_to_mode(difference, width_ns, min_votes)
+        order = np.argsort(-distance, kind="stable")
+        order = order[distance[order] <= width_ns]
+        position[row[order]] = to[order]  # of several the nearest is written last
+    rows = np.flatnonzero(position != UNMATCHED)
     if rows.size:
-        rows = rows[sequences.chain(place[rows])]
-    return _between(reference, mine, rows, place[rows]) if rows.size else place
+        rows = rows[sequences.longest_ascending(position[rows])]
+    return _fill_between(reference, sequence, rows, position[rows]) if rows.size else position
 
 
-def _away(difference: Array, width_ns: int, fewest: float) -> Array:
-    """How far each is from what most of them are near to; far if there is no such thing."""
+def _distance_to_mode(difference: Array, width_ns: int, min_votes: float) -> Array:
+    """Distance of each difference from the most frequent one; more than the width if none is.
+
+    The mode is searched in pairs of neighbouring bins, so that a cluster on the border of two bins
+    is not divided.
+    """
     bins, counts = np.unique(difference // width_ns, return_counts=True)
-    beside = np.searchsorted(bins, bins + 1)
-    follows = np.append(bins, bins[-1:] + 2)[beside] == bins + 1
-    both = counts + np.where(follows, np.append(counts, 0)[beside], 0)
-    if both.max(initial=0) < max(fewest, 1):
+    next_bin = np.searchsorted(bins, bins + 1)
+    has_next = np.append(bins, bins[-1:] + 2)[next_bin] == bins + 1
+    pair_counts = counts + np.where(has_next, np.append(counts, 0)[next_bin], 0)
+    if pair_counts.max(initial=0) < max(min_votes, 1):
         return np.full(len(difference), width_ns + 1)
-    best = bins[both.argmax()]
-    voted = (difference // width_ns == best) | (difference // width_ns == best + 1)
-    return np.abs(difference - int(np.median(difference[voted])))
+    mode = bins[pair_counts.argmax()]
+    in_mode = (difference // width_ns == mode) | (difference // width_ns == mode + 1)
+    return np.abs(difference - int(np.median(difference[in_mode])))
 
 
-def _equals(reference: Run, mine: Run, shifts: list[int]) -> tuple[Array, Array, Array]:
-    """Pairs of equal collectives that end together, in order of `mine`.
+def _equal_pairs(
+    reference: RankSequence, sequence: RankSequence, shifts: list[int]
+) -> tuple[Array, Array, Array]:
+    """Pairs of equal collectives that end together, ordered by row of `sequence`.
 
     Returns
     -------
-    at, to, difference
-        Places in `mine` and in the reference, and differences of ends.
+    row, to, difference
+        Indices in `sequence` and in the reference, and differences of ends.
     """
-    n, m = len(reference.code), len(mine.code)
-    found = []
+    n, m = len(reference.code), len(sequence.code)
+    parts = []
     for shift in shifts:
         low, high = max(0, shift), min(n, m + shift)
-        equal = reference.code[low:high] == mine.code[low - shift : high - shift]
+        equal = reference.code[low:high] == sequence.code[low - shift : high - shift]
         to = np.flatnonzero(equal & reference.together[low:high]) + low
-        found.append((to - shift, to))
-    at, to = (np.concatenate(column) for column in zip(*found, strict=True))
-    order = np.argsort(at, kind="stable")
-    at, to = at[order], to[order]
-    return at, to, reference.end[to] - mine.end[at]
+        parts.append((to - shift, to))
+    row, to = (np.concatenate(column) for column in zip(*parts, strict=True))
+    order = np.argsort(row, kind="stable")
+    row, to = row[order], to[order]
+    return row, to, reference.end[to] - sequence.end[row]
 
 
-def _between(reference: Run, mine: Run, rows: Array, to: Array) -> Array:
-    """Places of what is known, and of all that lies between two of them at the same distance."""
-    place = np.full(len(mine.code), NOWHERE)
-    every = np.arange(len(place))
-    behind = np.searchsorted(rows, every)
-    inside = (behind > 0) & (behind < len(rows))
-    after = np.clip(behind, 0, len(rows) - 1)
+def _fill_between(reference: RankSequence, sequence: RankSequence, rows: Array, to: Array) -> Array:
+    """Positions of matched rows, and of all equal rows between two of them with the same shift."""
+    position = np.full(len(sequence.code), UNMATCHED)
+    every = np.arange(len(position))
+    next_match = np.searchsorted(rows, every)
+    inside = (next_match > 0) & (next_match < len(rows))
+    after = np.clip(next_match, 0, len(rows) - 1)
     shift = (to - rows)[after]
     same = inside & (shift == (to - rows)[after - 1])
-    same[same] &= mine.code[same] == reference.code[(every + shift)[same]]
-    place[same] = (every + shift)[same]
-    place[rows] = to
-    return place
+    same[same] &= sequence.code[same] == reference.code[(every + shift)[same]]
+    position[same] = (every + shift)[same]
+    position[rows] = to
+    return position
 
 
-def _shift(reference: Run, mine: Run) -> int | None:
-    """By how many collectives the reference began earlier; None if no shift fits throughout."""
-    fitting = [s for s in _shifts(len(reference.code), len(mine.code)) if _fits(reference, mine, s)]
+def _find_shift(reference: RankSequence, sequence: RankSequence) -> int | None:
+    """Collectives by which the reference began earlier; None if no shift fits throughout."""
+    shifts = _candidate_shifts(len(reference.code), len(sequence.code))
+    fitting = [s for s in shifts if _fits(reference, sequence, s)]
     if not fitting:
         return None
-    longest = _overlap(reference, mine, fitting[0])
-    fitting = [s for s in fitting if _overlap(reference, mine, s) >= _HALF * longest]
-    told = [spread(*_differences(reference, mine, s)) for s in fitting]
-    least = min(scatter for _, scatter in told)
-    if not np.isfinite(least):
+    longest = _overlap_length(reference, sequence, fitting[0])
+    fitting = [s for s in fitting if _overlap_length(reference, sequence, s) >= _HALF * longest]
+    measured = [_median_and_scatter(*_sampled_differences(reference, sequence, s)) for s in fitting]
+    min_scatter = min(scatter for _, scatter in measured)
+    if not np.isfinite(min_scatter):
         return fitting[0]
-    alike = max(_ALIKE * least, _RESOLUTION_NS)
-    near = [(abs(m), s) for (m, scatter), s in zip(told, fitting, strict=True) if scatter <= alike]
-    # of shifts that fit alike, as of steps of equal length, one at which clocks agree is right
-    return min(near)[1] if min(near)[0] <= SCATTER_NS else near[0][1]
+    same_scatter = max(_SAME_SCATTER_FACTOR * min_scatter, _RESOLUTION_NS)
+    equally_good = [
+        (abs(median), s)
+        for (median, scatter), s in zip(measured, fitting, strict=True)
+        if scatter <= same_scatter
+    ]
+    # if several shifts fit equally well (steps of equal length), the one at which clocks agree is right
+    closest = min(equally_good)
+    return closest[1] if closest[0] <= MAX_END_SCATTER_NS else equally_good[0][1]
 
 
-def _shifts(n: int, m: int, known: int | None = None) -> list[int]:
-    """Shifts of m against n that are worth a look, those with the longest overlap first."""
-    if max(n, m) <= _EVERY_SHIFT:
-        every = range(-m + 1, n)
-    elif known is not None:  # but for a few that are missing
-        every = range(max(known - _FEW, -m + 1), min(known + _FEW, n - 1) + 1)
+def _candidate_shifts(n: int, m: int, known_shift: int | None = None) -> list[int]:
+    """Shifts of m against n collectives that are tried, those with the longest overlap first."""
+    if max(n, m) <= _TRY_ALL_SHIFTS:
+        shifts = range(-m + 1, n)
+    elif known_shift is not None:
+        shifts = range(
+            max(known_shift - _MAX_MISSING, -m + 1), min(known_shift + _MAX_MISSING, n - 1) + 1
+        )
     else:
         low, high = min(0, n - m), max(0, n - m)
-        every = range(max(low - _NEAR_EDGES, -m + 1), min(high + _NEAR_EDGES, n - 1) + 1)
+        shifts = range(max(low - _MAX_EXTRA_SHIFT, -m + 1), min(high + _MAX_EXTRA_SHIFT, n - 1) + 1)
     # of equally long ones the common ending is preferred: windows begin at different moments
-    return sorted(every, key=lambda s: (-(min(n, m + s) - max(0, s)), abs(s - (n - m))))
+    return sorted(shifts, key=lambda s: (-(min(n, m + s) - max(0, s)), abs(s - (n - m))))
 
 
-def _overlap(reference: Run, mine: Run, shift: int) -> int:
-    return min(len(reference.code), len(mine.code) + shift) - max(0, shift)
+def _overlap_length(reference: RankSequence, sequence: RankSequence, shift: int) -> int:
+    return min(len(reference.code), len(sequence.code) + shift) - max(0, shift)
 
 
-def _fits(reference: Run, mine: Run, shift: int) -> bool:
-    """Whether all that overlaps is equal, and it is half of the shorter one at least."""
-    n, m = len(reference.code), len(mine.code)
+def _fits(reference: RankSequence, sequence: RankSequence, shift: int) -> bool:
+    """Return true if all that overlaps is equal, and it is half of the shorter one at least."""
+    n, m = len(reference.code), len(sequence.code)
     low, high = max(0, shift), min(n, m + shift)
     if high - low < max(1, _HALF * min(n, m)):
         return False
-    some = min(high, low + _NEAR_EDGES)
+    first_part = min(high, low + _MAX_EXTRA_SHIFT)  # compared first: most shifts differ there
     return np.array_equal(
-        reference.code[low:some], mine.code[low - shift : some - shift]
-    ) and np.array_equal(reference.code[low:high], mine.code[low - shift : high - shift])
+        reference.code[low:first_part], sequence.code[low - shift : first_part - shift]
+    ) and np.array_equal(reference.code[low:high], sequence.code[low - shift : high - shift])
 
 
-def _differences(reference: Run, mine: Run, shift: int) -> tuple[Array, Array]:
-    low, high = max(0, shift), min(len(reference.code), len(mine.code) + shift)
-    used = np.flatnonzero(reference.together[low:high])
-    used = used[:: max(1, len(used) // _LOOKED_AT)] + low
-    end = mine.end[used - shift]
-    return end, reference.end[used] - end
+def _sampled_differences(
+    reference: RankSequence, sequence: RankSequence, shift: int
+) -> tuple[Array, Array]:
+    """Ends in the sequence, and differences to those in the reference, of a sample of a shift."""
+    low, high = max(0, shift), min(len(reference.code), len(sequence.code) + shift)
+    sample = np.flatnonzero(reference.together[low:high])
+    sample = sample[:: max(1, len(sample) // _MAX_SAMPLES)] + low
+    end = sequence.end[sample - shift]
+    return end, reference.end[sample] - end
 
 
-def spread(at: Array, difference: Array) -> tuple[int, float]:
-    """Median of differences, and their median deviation from a line; infinite of too few."""
-    if len(difference) < _ENOUGH:
+def _median_and_scatter(at: Array, difference: Array) -> tuple[int, float]:
+    """Median of differences, and their median deviation from a line; infinite if too few."""
+    if len(difference) < _MIN_SAMPLES:
         return 0, np.inf
-    middle = int(np.median(difference))
-    left = (difference - middle).astype(np.float64)
-    left -= _slope(at, left) * (at - at[0])
-    return middle, float(np.median(np.abs(left - np.median(left))))
+    median = int(np.median(difference))
+    residual = (difference - median).astype(np.float64)
+    residual -= _drift(at, residual) * (at - at[0])
+    return median, float(np.median(np.abs(residual - np.median(residual))))
 
 
-def _slope(at: Array, left: Array) -> float:
-    """Drift of differences: the median slope of pairs half of all apart, as far as clocks drift."""
+def _drift(at: Array, residual: Array) -> float:
+    """Slope of differences over time: the median slope of pairs half of all apart, clipped."""
     half = len(at) // 2
-    run, rise = at[half:] - at[: len(at) - half], left[half:] - left[: len(at) - half]
+    run, rise = at[half:] - at[: len(at) - half], residual[half:] - residual[: len(at) - half]
     if not (run > 0).any():
         return 0.0
-    return float(np.clip(np.median(rise[run > 0] / run[run > 0]), -_STEEPEST, _STEEPEST))
+    return float(np.clip(np.median(rise[run > 0] / run[run > 0]), -_MAX_DRIFT, _MAX_DRIFT))
 
 
-def _matched(reference: Run, mine: Run, place: Array) -> tuple[Array, Array]:
-    """Which of `mine` have a counterpart that ends together with them, and differences of ends."""
-    there = (place >= 0) & (place < len(reference.code))
-    rows = np.flatnonzero(there)
-    rows = rows[reference.together[place[rows]]]
-    return rows, reference.end[place[rows]] - mine.end[rows]
+def _end_differences(
+    reference: RankSequence, sequence: RankSequence, position: Array
+) -> tuple[Array, Array]:
+    """Rows of the sequence whose counterpart ends together with them, and differences of ends."""
+    inside = (position >= 0) & (position < len(reference.code))
+    rows = np.flatnonzero(inside)
+    rows = rows[reference.together[position[rows]]]
+    return rows, reference.end[position[rows]] - sequence.end[rows]
 
 
-def _agrees(reference: Run, mine: Run, place: Array) -> bool:
-    """Whether ends do not deny the match; too few of them do not."""
-    rows, difference = _matched(reference, mine, place)
-    _, scatter = spread(mine.end[rows], difference)
-    return not np.isfinite(scatter) or scatter <= SCATTER_NS
+def _ends_agree(reference: RankSequence, sequence: RankSequence, position: Array) -> bool:
+    """Return true unless ends contradict the match; too few of them do not."""
+    rows, difference = _end_differences(reference, sequence, position)
+    _, scatter = _median_and_scatter(sequence.end[rows], difference)
+    return not np.isfinite(scatter) or scatter <= MAX_END_SCATTER_NS

@@ -1,8 +1,9 @@
-"""Work before the record of an event → the first work behind the wait for it, on another stream.
+"""Edges from work before an event record to the first work after the wait for it on another stream.
 
-A few profilers record which event a stream waited for, some write the handles that calls name.
-Else there is the order of the calls alone: of a wait it tells the stream, which is the one that
-its thread puts work on next, and of what it waits for it tells what had been queued by then.
+There are three sources, the best first. Some profilers record which event a stream waited for. Some
+write the stream and event handles that calls name. Otherwise only the order of the calls is known:
+the waiting stream is taken to be the one on which the thread submits work next, and the awaited
+work is searched among what had been submitted by then.
 """
 
 from __future__ import annotations
@@ -12,44 +13,48 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.columns.compiled import jit
-from chopper_interop.edges.calls import NONE
-from chopper_interop.edges.queues import pairs, portions
-from chopper_interop.edges.sync import last_record, of_handle
-from chopper_interop.edges.turns import in_turn
+from chopper_interop.arrays import gather
+from chopper_interop.arrays.compiled import jit
+from chopper_interop.edges.ordering_calls import NO_HANDLE
+from chopper_interop.edges.queues import group_pairs, in_batches
+from chopper_interop.edges.sync import last_records, pairs_by_handle
 from chopper_interop.issues import Fault, Severity
 from chopper_interop.schemas.names import Role
 
 if TYPE_CHECKING:
-    from chopper_interop.columns.types import Array
-    from chopper_interop.edges.calls import Calls
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.edges.ordering_calls import OrderingCalls
     from chopper_interop.edges.queues import Queues
-    from chopper_interop.edges.recorded import Recorded
+    from chopper_interop.edges.recorded_waits import RecordedWaits
     from chopper_interop.issues import IssueLog
     from chopper_interop.trace import Trace
 
 BY_ORDER = Fault(
     "event-by-order",
     Severity.INFO,
-    "Waits of streams of which nothing tells the streams were tied by the order of calls: what "
-    "waits is the stream that their thread used next, on what it had used last if that is communication, "
-    "else on the last work of another stream that had ended by then, collectives in their turn.",
+    "Stream waits whose streams are not recorded were resolved by the order of calls: the waiting "
+    "stream is the one that their thread used next. It waits for the stream that the thread had used "
+    "last if the next work is communication, else for the last work of another stream that had ended "
+    "by then; collectives are waited for in the order of their launches.",
 )
-UNTOLD = Fault(
-    "event-untold",
+UNRESOLVED = Fault(
+    "event-unresolved",
     Severity.INFO,
-    "Waits of streams have no dependency: nothing tells for which of several streams, or no work "
-    "in the trace was queued before or behind them.",
+    "Stream waits have no dependency: it is not known for which of several streams they wait, or "
+    "the trace has no work that was queued before or after them.",
 )
-AT_ONCE_NS = 20_000
-"""Work that starts so soon after the end of work elsewhere, and could have started before that,
-waited for it. Events reach a waiting queue within some microseconds."""
+IMMEDIATE_START_NS = 20_000
+"""Work that could have started earlier, and started so soon after the end of work elsewhere, waited
+for that work. Chosen: an event reaches a waiting queue within some microseconds; a larger bound would
+take chance neighbours for dependencies."""
+
+_NEVER_TOO_LATE = np.iinfo(np.int64).max
 
 
-def edges(
-    trace: Trace, calls: Calls, queues: Queues, recorded: Recorded, issues: IssueLog
+def event_edges(
+    trace: Trace, calls: OrderingCalls, queues: Queues, recorded: RecordedWaits, issues: IssueLog
 ) -> tuple[Array, Array]:
-    """Work → work of another stream that waits for it, as rows of `nodes`.
+    """Find edges from work to work of another stream that waits for it, as rows of `nodes`.
 
     Parameters
     ----------
@@ -60,227 +65,302 @@ def edges(
     queues
         GPU work in its queues.
     recorded
-        Waits that the profiler recorded; a rank that has any has all that matter.
+        Waits that the profiler recorded. If a rank has any, its calls are not searched.
     issues
-        Where assumptions are counted.
+        Log for the assumptions that were made.
     """
     rank = trace.array("rank")[calls.node]
-    told = recorded.rows(Role.STREAM_WAIT)
-    waits = calls.of(Role.STREAM_WAIT) & ~np.isin(rank, recorded.rank[told])
-    named = waits & (calls.stream != NONE) & (calls.event != NONE)
-    queued, _ = of_handle(rank.astype(np.int64), calls.stream, queues)
-    named &= np.isin(np.arange(len(named)), queued)  # else launches name none
+    recorded_rows = recorded.rows(Role.STREAM_WAIT)
+    waits = calls.has_role(Role.STREAM_WAIT) & ~np.isin(rank, recorded.rank[recorded_rows])
+    named = waits & (calls.stream != NO_HANDLE) & (calls.event != NO_HANDLE)
+    has_queue, _ = pairs_by_handle(rank.astype(np.int64), calls.stream, queues)
+    named &= np.isin(np.arange(len(named)), has_queue)  # else launches do not name their streams
     by_name, by_order = np.flatnonzero(named), np.flatnonzero(waits & ~named)
-    found = [
-        _recorded_edges(trace, queues, recorded, told),
-        _named_edges(trace, calls, queues, by_name),
-        _ordered_edges(trace, calls, queues, by_order, issues),
+    slots = [
+        _recorded_slots(trace, queues, recorded, recorded_rows),
+        _named_slots(trace, calls, queues, by_name),
+        _ordered_slots(trace, calls, queues, by_order, issues),
     ]
-    before, behind = (np.concatenate(side) for side in zip(*found, strict=True))
-    wait = np.concatenate([recorded.call[told], calls.node[by_name], calls.node[by_order]])
-    whole = (before >= 0) & (behind >= 0)
-    _count(UNTOLD, wait[~whole], issues)
-    before, behind = before[whole], behind[whole]
-    return _latest_alone(queues, before, behind)
+    source, target = (np.concatenate(side) for side in zip(*slots, strict=True))
+    wait = np.concatenate([recorded.call[recorded_rows], calls.node[by_name], calls.node[by_order]])
+    resolved = (source >= 0) & (target >= 0)
+    _note_waits(UNRESOLVED, wait[~resolved], issues)
+    return _last_of_each_lane(queues, source[resolved], target[resolved])
 
 
-def _recorded_edges(
-    trace: Trace, queues: Queues, recorded: Recorded, rows: Array
+def _recorded_slots(
+    trace: Trace, queues: Queues, recorded: RecordedWaits, rows: Array
 ) -> tuple[Array, Array]:
+    """Slots of the awaited and of the waiting work of recorded waits; -1 if unknown."""
     ts = trace.array("ts")
-    record = recorded.record[rows]
+    record = recorded.record_call[rows]
     until = np.where(record >= 0, ts[record], recorded.since[rows])
-    source = _queue_of(trace, queues, recorded, rows, recorded.waited[rows])
-    target = _queue_of(trace, queues, recorded, rows, recorded.stream[rows])
-    both = np.flatnonzero((source >= 0) & (target >= 0))
-    never = np.full(len(both), np.iinfo(np.int64).max)
-    before, behind = np.full(len(rows), -1, np.int64), np.full(len(rows), -1, np.int64)
-    before[both], _ = queues.last_before(source[both], until[both], never)
-    behind[both] = queues.first_behind(target[both], recorded.since[rows[both]])
-    return before, behind
+    source_queue = _queue_of_stream(trace, queues, recorded, rows, recorded.event_stream[rows])
+    target_queue = _queue_of_stream(trace, queues, recorded, rows, recorded.stream[rows])
+    known = np.flatnonzero((source_queue >= 0) & (target_queue >= 0))
+    never = np.full(len(known), _NEVER_TOO_LATE)
+    source, target = np.full(len(rows), -1, np.int64), np.full(len(rows), -1, np.int64)
+    source[known], _ = queues.last_before(source_queue[known], until[known], never)
+    target[known] = queues.first_submitted_since(target_queue[known], recorded.since[rows[known]])
+    return source, target
 
 
-def _queue_of(
-    trace: Trace, queues: Queues, recorded: Recorded, rows: Array, stream: Array
+def _queue_of_stream(
+    trace: Trace, queues: Queues, recorded: RecordedWaits, rows: Array, stream: Array
 ) -> Array:
-    """Queue of a stream of each wait's device; -1 if it is not known or no work ran there."""
-    which, queue = pairs(recorded.rank[rows], queues.rank)
-    same = queues.device[queue] == recorded.device[rows][which]
-    same &= trace.array("number", "lanes")[queues.lane[queue]] == stream[which]
-    same &= stream[which] >= 0
+    """Queue of a stream on the device of each recorded wait; -1 if unknown or without work."""
+    row, queue = group_pairs(recorded.rank[rows], queues.rank)
+    same = queues.device[queue] == recorded.device[rows][row]
+    same &= trace.array("number", "lanes")[queues.lane[queue]] == stream[row]
+    same &= stream[row] >= 0
     result = np.full(len(rows), -1, np.int64)
-    result[which[same]] = queue[same]
+    result[row[same]] = queue[same]
     return result
 
 
-def _named_edges(trace: Trace, calls: Calls, queues: Queues, rows: Array) -> tuple[Array, Array]:
-    """Edges of waits that name stream and event: the last record of the event counts."""
+def _named_slots(
+    trace: Trace, calls: OrderingCalls, queues: Queues, rows: Array
+) -> tuple[Array, Array]:
+    """Slots of waits that name stream and event: the last record of the event counts."""
     ts, rank = trace.array("ts"), trace.array("rank").astype(np.int64)
-    record = last_record(trace, calls, rows)
-    of_rank = rank[calls.node[rows]]
-    stream = np.where(record >= 0, calls.stream[record], NONE)
-    which, queue = of_handle(of_rank, stream, queues)
-    never = np.full(len(which), np.iinfo(np.int64).max)
-    last, _ = queues.last_before(queue, ts[calls.node[record[which]]], never)
-    before = _best(len(rows), which, last, -queues.submit)
-    which, queue = of_handle(of_rank, calls.stream[rows], queues)
-    first = queues.first_behind(queue, ts[calls.node[rows[which]]])
-    return before, _best(len(rows), which, first, queues.submit)
+    record = last_records(trace, calls, rows)
+    wait_rank = rank[calls.node[rows]]
+    event_stream = np.where(record >= 0, calls.stream[record], NO_HANDLE)
+    row, queue = pairs_by_handle(wait_rank, event_stream, queues)
+    never = np.full(len(row), _NEVER_TOO_LATE)
+    last, _ = queues.last_before(queue, ts[calls.node[record[row]]], never)
+    source = _min_of_groups(len(rows), row, last, -queues.submit)
+    row, queue = pairs_by_handle(wait_rank, calls.stream[rows], queues)
+    first = queues.first_submitted_since(queue, ts[calls.node[rows[row]]])
+    return source, _min_of_groups(len(rows), row, first, queues.submit)
 
 
-def _best(n: int, group: Array, place: Array, least: Array) -> Array:
-    """Of each group the place whose value is least; -1 if it has none."""
+def _min_of_groups(n: int, group: Array, slot: Array, value: Array) -> Array:
+    """For each of n groups the slot with the smallest value; -1 if it has none."""
     result = np.full(n, -1, np.int64)
-    group, place = group[place >= 0], place[place >= 0]
-    order = np.lexsort((-least[place], group))
-    result[group[order]] = place[order]  # of equal groups the last is written last
+    group, slot = group[slot >= 0], slot[slot >= 0]
+    order = np.lexsort((-value[slot], group))
+    result[group[order]] = slot[order]  # the smallest of a group is sorted, and written, last
     return result
 
 
 @dataclass(frozen=True)
-class _Program:
+class _CallSequence:
     """Launches and waits of all threads, one thread after the other, each in its order.
 
     Parameters
     ----------
-    thread, ts
-        Lane and start of each call.
-    place
-        Of a launch the first work that it launched, -1 for a wait.
+    thread
+        Lane of each call.
+    slot
+        For a launch the first work that it launched, -1 for a wait.
     wait
-        Of a wait its position among those asked for, -1 for a launch.
+        For a wait its position among those asked for, -1 for a launch.
     """
 
     thread: Array
-    ts: Array
-    place: Array
+    slot: Array
     wait: Array
 
 
-def _program(trace: Trace, calls: Calls, queues: Queues, rows: Array) -> _Program:
+def _call_sequence(
+    trace: Trace, calls: OrderingCalls, queues: Queues, rows: Array
+) -> _CallSequence:
     lane, ts = trace.array("lane"), trace.array("ts")
     launched = np.flatnonzero(queues.call >= 0)
     call, first = np.unique(queues.call[launched], return_index=True)
     node = np.concatenate([call, calls.node[rows]])
-    place = np.concatenate([launched[first], np.full(len(rows), -1)])
+    slot = np.concatenate([launched[first], np.full(len(rows), -1)])
     wait = np.concatenate([np.full(len(call), -1), np.arange(len(rows))])
     order = np.lexsort((node, ts[node], lane[node]))
-    return _Program(lane[node][order], ts[node][order], place[order], wait[order])
+    return _CallSequence(lane[node][order], slot[order], wait[order])
 
 
-def _ordered_edges(
-    trace: Trace, calls: Calls, queues: Queues, rows: Array, issues: IssueLog
+def _ordered_slots(
+    trace: Trace, calls: OrderingCalls, queues: Queues, rows: Array, issues: IssueLog
 ) -> tuple[Array, Array]:
-    """Edges of waits of which only the order of calls is known."""
-    program = _program(trace, calls, queues, rows)
-    following, source = _neighbours(
-        program.thread, program.place, program.wait, queues.communicates, len(rows)
+    """Slots of waits of which only the order of calls is known."""
+    sequence = _call_sequence(trace, calls, queues, rows)
+    next_work, awaited_work = _neighbouring_launches(
+        sequence.thread, sequence.slot, sequence.wait, queues.communicates, len(rows)
     )
     ts = trace.array("ts")[calls.node[rows]]
     target = np.full(len(rows), -1, np.int64)
-    some = np.flatnonzero(following >= 0)
-    # whichever thread puts it there: one may let a stream wait and another go on with it
-    target[some] = queues.first_behind(queues.queue[following[some]], ts[some])
-    target[_of_another(calls, queues, rows, target)] = -1
-    before = np.full(len(rows), -1, np.int64)
-    known = np.flatnonzero((target >= 0) & (source >= 0))
+    has_next = np.flatnonzero(next_work >= 0)
+    # work of any thread counts: one may make a stream wait and another go on with it
+    target[has_next] = queues.first_submitted_since(queues.queue[next_work[has_next]], ts[has_next])
+    target[_has_other_handle(calls, queues, rows, target)] = -1
+    source = np.full(len(rows), -1, np.int64)
+    known = np.flatnonzero((target >= 0) & (awaited_work >= 0))
     until = queues.start[target[known]]
-    before[known], later = queues.last_before(queues.queue[source[known]], ts[known], until)
-    before[known[later]] = -1  # then it did not wait for that
-    open_ = np.flatnonzero((target >= 0) & (source < 0))
-    sure = np.zeros(len(rows), bool)
-    for part in portions(open_, queues):
-        before[part], sure[part] = _elsewhere(queues, target[part], ts[part])
-    before[open_] = in_turn(queues, target[open_], before[open_], sure[open_], ts[open_])
-    _count(BY_ORDER, calls.node[rows[before >= 0]], issues)
-    return before, target
+    source[known], later = queues.last_before(queues.queue[awaited_work[known]], ts[known], until)
+    source[known[later]] = -1  # the target started before that work ended: it did not wait for it
+    unknown = np.flatnonzero((target >= 0) & (awaited_work < 0))
+    certain = np.zeros(len(rows), bool)
+    for batch in in_batches(unknown, queues):
+        source[batch], certain[batch] = _awaited_elsewhere(queues, target[batch], ts[batch])
+    source[unknown] = _collectives_in_launch_order(
+        queues, target[unknown], source[unknown], certain[unknown], ts[unknown]
+    )
+    _note_waits(BY_ORDER, calls.node[rows[source >= 0]], issues)
+    return source, target
 
 
-def _count(fault: Fault, wait: Array, issues: IssueLog) -> None:
-    """Count waits, by their calls as far as these are recorded."""
+def _note_waits(fault: Fault, wait: Array, issues: IssueLog) -> None:
+    """Count waits, with the first of their calls that is recorded as the example."""
     first = wait[wait >= 0][:1]
     issues.add(fault, wait.size, f"node {first[0]}" if first.size else "")
 
 
-def _of_another(calls: Calls, queues: Queues, rows: Array, target: Array) -> Array:
-    """Which targets were put under another handle than the one that their waits name."""
+def _has_other_handle(calls: OrderingCalls, queues: Queues, rows: Array, target: Array) -> Array:
+    """Mark targets that were submitted under another handle than the one their waits name."""
     stream = calls.stream[rows]
     handle = queues.handle[queues.queue[target]]
-    return (target >= 0) & (stream != NONE) & (handle != NONE) & (handle != stream)
+    return (target >= 0) & (stream != NO_HANDLE) & (handle != NO_HANDLE) & (handle != stream)
 
 
+# Compiled: one pass backwards and one forwards over the launches and waits of each thread, which carry
+# the nearest launch along.
+#
+#   thread:  launch k1   WAIT a   launch c1 (communication)   WAIT b   launch k2
+#            a: c1 waits, for k1 (last before)                b: k2 waits (awaited: searched later)
 @jit
-def _neighbours(
-    thread: Array, place: Array, wait: Array, communicates: Array, waits: int
+def _neighbouring_launches(
+    thread: Array, slot: Array, wait: Array, communicates: Array, waits: int
 ) -> tuple[Array, Array]:
-    """Work on the stream that waits and, if that is communication, what it waits for; else -1.
+    """Work on the stream that waits and, if that is communication, the awaited work; else -1.
 
-    A wait right before a launch of communication is of that, for what the thread launched before:
-    so do libraries that give collectives a stream of their own. Any other is of the stream of the
-    thread's next work that is no communication, or of its last if there is none.
+    A wait directly before a launch of communication holds for that launch, and awaits what the
+    thread launched before: libraries that give collectives their own stream do so. Any other wait
+    holds for the stream of the thread's next work that is no communication, or of its last if there
+    is none.
     """
     target = np.full(waits, -1, np.int64)
     source = np.full(waits, -1, np.int64)
-    plain, following = -1, -1
+    next_plain, next_any = -1, -1
     for i in range(len(thread) - 1, -1, -1):
         if i + 1 == len(thread) or thread[i + 1] != thread[i]:
-            plain, following = -1, -1
+            next_plain, next_any = -1, -1
         if wait[i] < 0:
-            following = place[i]
-            plain = plain if communicates[place[i]] else place[i]
+            next_any = slot[i]
+            next_plain = next_plain if communicates[slot[i]] else slot[i]
         else:
-            target[wait[i]] = following if following >= 0 and communicates[following] else plain
-            following = -1
-    last = -1
+            target[wait[i]] = next_any if next_any >= 0 and communicates[next_any] else next_plain
+            next_any = -1
+    last_plain = -1
     for i in range(len(thread)):
         if i == 0 or thread[i - 1] != thread[i]:
-            last = -1
+            last_plain = -1
         if wait[i] < 0:
-            last = last if communicates[place[i]] else place[i]
+            last_plain = last_plain if communicates[slot[i]] else slot[i]
         elif target[wait[i]] < 0:
-            target[wait[i]] = last
+            target[wait[i]] = last_plain
         elif communicates[target[wait[i]]]:
-            source[wait[i]] = last
+            source[wait[i]] = last_plain
     return target, source
 
 
-def _elsewhere(queues: Queues, target: Array, submitted: Array) -> tuple[Array, Array]:
-    """The last work of another stream that each target can have waited for; -1 if not sure which.
+def _awaited_elsewhere(queues: Queues, target: Array, submitted: Array) -> tuple[Array, Array]:
+    """Find the last work of another stream for which each target can have waited.
 
-    And whether its end shows that it waited for this.
+    Returns
+    -------
+    source
+        Slot of that work; -1 if several streams are possible and the times decide for none.
+    certain
+        True if the target started right at its end, which shows that it waited for it.
     """
-    own = queues.queue[target]
-    which, queue = pairs(queues.rank[own], queues.rank)
-    other = queues.lane[queue] != queues.lane[own[which]]
-    other &= queues.device[queue] == queues.device[own[which]]
-    which, queue = which[other], queue[other]
+    target_queue = queues.queue[target]
+    row, queue = group_pairs(queues.rank[target_queue], queues.rank)
+    elsewhere = queues.lane[queue] != queues.lane[target_queue[row]]
+    elsewhere &= queues.device[queue] == queues.device[target_queue[row]]
+    row, queue = row[elsewhere], queue[elsewhere]
     start = queues.start[target]
-    last, _ = queues.last_before(queue, submitted[which], start[which])
-    which, last = which[last >= 0], last[last >= 0]
-    behind = np.maximum(queues.submit[target], _end_before(queues, target))
+    last, _ = queues.last_before(queue, submitted[row], start[row])
+    row, last = row[last >= 0], last[last >= 0]
+    could_start = np.maximum(queues.submit[target], _end_of_previous(queues, target))
     end = queues.end[last]
-    at_once = (end > behind[which]) & (start[which] - end <= AT_ONCE_NS)
-    result = _best(len(target), which[at_once], last[at_once], -queues.end)
-    alone = np.bincount(which, minlength=len(target)) == 1
+    immediate = (end > could_start[row]) & (start[row] - end <= IMMEDIATE_START_NS)
+    certain = _min_of_groups(len(target), row[immediate], last[immediate], -queues.end)
+    is_only = np.bincount(row, minlength=len(target)) == 1
     only = np.full(len(target), -1, np.int64)
-    only[which] = last
-    return np.where(result >= 0, result, np.where(alone, only, -1)), result >= 0
+    only[row] = last
+    return np.where(certain >= 0, certain, np.where(is_only, only, -1)), certain >= 0
 
 
-def _end_before(queues: Queues, place: Array) -> Array:
-    """End of what runs before on the same queue; the least number if nothing does."""
-    first = place == queues.first[queues.queue[place]]
-    return np.where(first, np.iinfo(np.int64).min, queues.end[place - 1])
+def _end_of_previous(queues: Queues, slot: Array) -> Array:
+    """End of the work before on the same queue; the smallest integer if there is none."""
+    first = slot == queues.first[queues.queue[slot]]
+    return np.where(first, np.iinfo(np.int64).min, queues.end[slot - 1])
 
 
-def _latest_alone(queues: Queues, before: Array, behind: Array) -> tuple[Array, Array]:
-    """Rows of nodes: for each target and lane the last to end; nothing within one lane."""
+def _collectives_in_launch_order(
+    queues: Queues, target: Array, latest: Array, certain: Array, at: Array
+) -> Array:
+    """Replace awaited communication by the first collective that has not been waited for yet.
+
+    A call that waits does not say for which collective. But a program keeps its collectives in a
+    list and goes through it, so that each wait of a stream is for the first one for which that
+    stream has not waited yet.
+
+    Parameters
+    ----------
+    queues
+        GPU work in its queues.
+    target
+        Slot of the first work after each wait; -1 if there is none.
+    latest
+        Slot of the last work that each wait can be for, by the times; -1 if there is none.
+    certain
+        True if the times show that it is for this very work, and so for all before it.
+    at
+        Time of each wait, ns.
+
+    Returns
+    -------
+    source
+        As `latest`, with collectives replaced; -1 also where the stream had waited for all of them.
+    """
+    source = latest.copy()
+    rows = np.flatnonzero((latest >= 0) & (target >= 0))
+    rows = rows[queues.communicates[latest[rows]]]
+    rows = rows[np.argsort(at[rows], kind="stable")]
     queue = queues.queue
-    apart = queues.lane[queue[before]] != queues.lane[queue[behind]]
-    before, behind = before[apart], behind[apart]
-    order = np.lexsort((queues.end[before], queues.lane[queue[before]], behind))
-    before, behind = before[order], behind[order]
-    lane = queues.lane[queue[before]]
-    last = np.ones(len(before), bool)
-    last[:-1] = (behind[1:] != behind[:-1]) | (lane[1:] != lane[:-1])
-    return queues.node[before[last]].astype(np.int32), queues.node[behind[last]].astype(np.int32)
+    source_queue = queue[latest[rows]]
+    _, pair = gather.distinct(queues.lane[queue[target[rows]]], source_queue)
+    source[rows] = _first_due(
+        queues.communicates, latest[rows], queues.first[source_queue], pair, certain[rows]
+    )
+    return source
+
+
+# Compiled: how far a stream has waited already decides what its next wait is for.
+@jit
+def _first_due(
+    communicates: Array, latest: Array, first: Array, pair: Array, certain: Array
+) -> Array:
+    """First collective up to `latest` that is due for each pair of a waiting and awaited queue."""
+    source = np.full(len(latest), -1, np.int64)
+    due = np.zeros(len(latest), np.int64)  # by pair of queues, of which there are at most as many
+    for i in range(len(latest)):
+        last, p = latest[i], pair[i]
+        slot = last if certain[i] else max(due[p], first[i])
+        while slot < last and not communicates[slot]:
+            slot += 1
+        if slot <= last:
+            source[i] = slot
+            due[p] = max(due[p], slot + 1)
+    return source
+
+
+def _last_of_each_lane(queues: Queues, source: Array, target: Array) -> tuple[Array, Array]:
+    """Rows of nodes: for each target and source lane the last to end; nothing within one lane."""
+    queue = queues.queue
+    apart = queues.lane[queue[source]] != queues.lane[queue[target]]
+    source, target = source[apart], target[apart]
+    order = np.lexsort((queues.end[source], queues.lane[queue[source]], target))
+    source, target = source[order], target[order]
+    lane = queues.lane[queue[source]]
+    last = np.ones(len(source), bool)
+    last[:-1] = (target[1:] != target[:-1]) | (lane[1:] != lane[:-1])
+    return queues.node[source[last]].astype(np.int32), queues.node[target[last]].astype(np.int32)

@@ -1,9 +1,8 @@
-"""What one host thread did → what another, idle until then, began next.
+"""Edges from the last operation of one host thread to the next of another that was idle until then.
 
-No profiler records that a thread waits for another: autograd's thread for the operator that asked
-for gradients, the main thread for the end of the backward pass. It shows in the times: of two
-threads one stops and does nothing more for now, and soon afterwards one that had been idle goes
-on.
+Profilers do not record that a thread waits for another: autograd's thread for the operator that asked
+for gradients, the main thread for the end of the backward pass. The times show it: one thread stops
+and stays idle, and soon afterwards another that had been idle goes on.
 """
 
 from __future__ import annotations
@@ -12,30 +11,30 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.columns import nest
-from chopper_interop.columns.compiled import jit
-from chopper_interop.columns.members import is_any
+from chopper_interop.arrays import nest
+from chopper_interop.arrays.compiled import jit
+from chopper_interop.arrays.members import is_any
 from chopper_interop.issues import Fault, Severity
 from chopper_interop.schemas.kinds import Kind, LaneKind
 from chopper_interop.schemas.names import Role
 
 if TYPE_CHECKING:
-    from chopper_interop.columns.types import Array
+    from chopper_interop.arrays.types import Array
     from chopper_interop.issues import IssueLog
     from chopper_interop.trace import Trace
 
 OBSERVED = Fault(
-    "handover-observed",
+    "handover-by-time",
     Severity.INFO,
-    "Host threads went on within a millisecond of the end of what another did last: that they "
-    "waited for it is taken from the times alone.",
+    "Host threads went on within a millisecond after the last operation of another thread ended: "
+    "that they waited for it is inferred from the times alone.",
 )
 
 IDLE_NS = 20_000
-"""A thread that does nothing for longer is idle: between two operators Python takes 5 to 20 µs."""
+"""A thread without work for longer is idle: between two operators Python takes 5 to 20 µs."""
 WAKE_NS = 1_000_000
-"""An idle thread goes on so soon after what it waited for: it wakes within tens of µs, and then
-Python runs until its first operator begins (measured: 0.03 to 0.3 ms)."""
+"""An idle thread goes on so soon after the operation that it waited for: it wakes within tens of µs,
+and then Python runs until its first operator begins (measured: 0.03 to 0.3 ms)."""
 
 _OPERATIONS = (Kind.CPU_OP, Kind.RUNTIME, Kind.DRIVER, Kind.API)
 _WAITS = (
@@ -47,89 +46,106 @@ _WAITS = (
 )
 
 
-def edges(trace: Trace, chosen: Array, role: Array, issues: IssueLog) -> tuple[Array, Array]:
-    """Operation of one thread → the next of another, as rows of `nodes`.
+def handover_edges(
+    trace: Trace, chosen: Array, role: Array, issues: IssueLog
+) -> tuple[Array, Array]:
+    """Find edges from an operation of one thread to the next of another, as rows of `nodes`.
 
     Parameters
     ----------
     trace
         The trace.
     chosen
-        Which of its nodes count.
+        Mask of the nodes that are considered.
     role
-        Of each node, a number of `Role`.
+        For each node a number of `Role`.
     issues
-        Where the edges are counted.
+        Log in which the edges are counted.
     """
-    operation, opens = _outermost(trace, role)
-    node = np.flatnonzero(chosen & (operation | opens))
+    operation, range_start = _outermost(trace, role)
+    node = np.flatnonzero(chosen & (operation | range_start))
     lane, ts = trace.array("lane")[node], trace.array("ts")[node]
-    opens = opens[node]
-    end = ts + np.where(opens, 0, trace.array("dur")[node])
-    # threads of one rank have numbers beside each other, so that only those are looked at
-    rank_of = trace.array("rank", "lanes")
+    range_start = range_start[node]
+    end = ts + np.where(range_start, 0, trace.array("dur")[node])
+    # threads are numbered by rank, so that those of one rank are the numbers from `first` to `stop`,
+    # and the loop goes through these alone
+    lane_rank = trace.array("rank", "lanes")
     threads = np.unique(lane)
-    threads = threads[np.argsort(rank_of[threads], kind="stable")]
-    number = np.full(len(rank_of), -1, np.int64)
+    threads = threads[np.argsort(lane_rank[threads], kind="stable")]
+    number = np.full(len(lane_rank), -1, np.int64)
     number[threads] = np.arange(len(threads))
-    first = np.searchsorted(rank_of[threads], rank_of[threads], "left").astype(np.int64)
-    stop = np.searchsorted(rank_of[threads], rank_of[threads], "right").astype(np.int64)
+    first = np.searchsorted(lane_rank[threads], lane_rank[threads], "left").astype(np.int64)
+    stop = np.searchsorted(lane_rank[threads], lane_rank[threads], "right").astype(np.int64)
     waits = is_any(role[node], _WAITS)
-    source = _handed(number[lane], ts, end, waits, opens, first, stop)
-    found = np.flatnonzero(source >= 0)
-    src, dst = node[source[found]], node[found]
-    if found.size:
+    source = _find_sources(number[lane], ts, end, waits, range_start, first, stop)
+    target = np.flatnonzero(source >= 0)
+    src, dst = node[source[target]], node[target]
+    if target.size:
         names, name = trace.names(), trace.array("name")
         ends = " → ".join(f"{names[name[n]][:40]} (node {n})" for n in (src[0], dst[0]))
-        issues.add(OBSERVED, found.size, ends)
+        issues.add(OBSERVED, target.size, ends)
     return src.astype(np.int32), dst.astype(np.int32)
 
 
 def _outermost(trace: Trace, role: Array) -> tuple[Array, Array]:
-    """Operations of host threads that no other is around, and ranges that open outside of any.
+    """Mark outermost operations of host threads, and ranges that start outside of any.
 
-    Polls are no operations. A range may be the first that a thread does when it goes on.
+    Polls are no operations. A range may be the first thing that a thread does when it goes on.
     """
     on_thread = (trace.array("kind", "lanes") == LaneKind.THREAD)[trace.array("lane")]
     kind = trace.array("kind")
     operation = on_thread & is_any(kind, _OPERATIONS) & (role != Role.POLL)
-    within = nest.within(operation, trace.array("parent"))
+    within = nest.descendants(operation, trace.array("parent"))
     return operation & ~within, on_thread & (kind == Kind.ANNOTATION) & ~within
 
 
+# Compiled: a sweep over the operations of all threads by time, which carries the state of each thread
+# along: its last operation and until when it was active.
+#
+#   thread 1   [=== k ===]                    idle
+#   thread 2        idle         [=== i ===]        edge k → i if i starts within WAKE_NS after k ends
 @jit
-def _handed(  # noqa: PLR0913, PLR0917 # columns
-    thread: Array, ts: Array, end: Array, waits: Array, opens: Array, first: Array, stop: Array
+def _find_sources(  # noqa: PLR0913, PLR0917 # columns
+    thread: Array,
+    ts: Array,
+    end: Array,
+    waits: Array,
+    range_start: Array,
+    first: Array,
+    stop: Array,
 ) -> Array:
-    """For each operation the one of another thread that it followed; -1 if it followed none.
+    """For each operation the one of another thread that it followed; -1 if there is none.
 
-    Operations come in order of their ranks and starts; those of a thread's rank are of the
-    threads from `first` to `stop`. Of ranges (`opens`) the start alone counts, as what follows.
+    Operations are ordered by rank and start; the threads of thread t's rank are those from
+    ``first[t]`` to ``stop[t]``. Ranges (`range_start`) count only as something that follows, by
+    their start.
     """
     source = np.full(len(ts), -1, np.int64)
-    following = np.full(len(ts), np.iinfo(np.int64).max, np.int64)
-    last = np.full(len(first), -1, np.int64)  # what ended last on each thread
+    next_start = np.full(len(ts), np.iinfo(np.int64).max, np.int64)
+    last = np.full(len(first), -1, np.int64)  # the operation that ended last on each thread
     for i in range(len(ts) - 1, -1, -1):
         if last[thread[i]] >= 0:
-            following[i] = ts[last[thread[i]]]
-        if not opens[i]:
+            next_start[i] = ts[last[thread[i]]]
+        if not range_start[i]:
             last[thread[i]] = i
     last[:] = -1
-    active = np.full(len(first), np.iinfo(np.int64).min, np.int64)  # until when each thread was
+    active = np.full(len(first), np.iinfo(np.int64).min, np.int64)  # active until this time
     for i in range(len(ts)):
-        mine = thread[i]
-        since = active[mine]
-        fresh = since == np.iinfo(np.int64).min  # then a range alone does not tell
-        if not waits[i] and ((fresh and not opens[i]) or (not fresh and ts[i] - since > IDLE_NS)):
-            for other in range(first[mine], stop[mine]):
+        t = thread[i]
+        since = active[t]
+        fresh = since == np.iinfo(np.int64).min  # then only the start of a range may follow
+        if not waits[i] and (
+            (fresh and not range_start[i]) or (not fresh and ts[i] - since > IDLE_NS)
+        ):
+            for other in range(first[t], stop[t]):
                 k = last[other]
-                if other == mine or k < 0 or end[k] > ts[i] or end[k] <= since:
+                if other == t or k < 0 or end[k] > ts[i] or end[k] <= since:
                     continue
-                rests = following[k] > ts[i] and following[k] - end[k] > IDLE_NS
+                rests = next_start[k] > ts[i] and next_start[k] - end[k] > IDLE_NS
                 latest = source[i] < 0 or end[k] > end[source[i]]
                 if rests and latest and ts[i] - end[k] <= WAKE_NS:
                     source[i] = k
-        active[mine] = max(since, end[i])
-        if not opens[i] and (last[mine] < 0 or end[i] >= end[last[mine]]):
-            last[mine] = i
+        active[t] = max(since, end[i])
+        if not range_start[i] and (last[t] < 0 or end[i] >= end[last[t]]):
+            last[t] = i
     return source

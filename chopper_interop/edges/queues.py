@@ -1,4 +1,4 @@
-"""GPU work as it was queued: of each stream in the order in which the host put it there."""
+"""GPU work as it was queued: for each stream, in the order in which the host submitted it."""
 
 from __future__ import annotations
 
@@ -7,36 +7,37 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.columns import gather
-from chopper_interop.columns.compiled import jit
-from chopper_interop.columns.members import is_any
+from chopper_interop.arrays import gather
+from chopper_interop.arrays.compiled import jit
+from chopper_interop.arrays.members import is_any
 from chopper_interop.schemas.kinds import GPU_LANES, GPU_WORK, Kind
 
 if TYPE_CHECKING:
-    from chopper_interop.columns.types import Array
+    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 
 @dataclass(frozen=True)
 class Queues:
-    """GPU work, sorted by queue, then by when the host asked for it.
+    """GPU work, sorted by queue, then by submission.
 
-    A queue is what was put under one handle of a stream and ran on one lane. Rows of the other
-    arrays are places in that order.
+    A queue holds the work that was submitted under one stream handle and ran on one lane. A "slot"
+    is a position in this order: the index of a piece of work in `node`, `submit`, `start`, `end`,
+    `call` and `communicates`.
 
     Parameters
     ----------
     node, submit, start, end
-        Of each piece of work its row of `nodes`, the start of its launch, and its own times.
-        Of work without a launch `submit` is a time by which it was queued for sure.
+        For each slot the row of `nodes`, the start of the launching call, and the work's own times,
+        ns. For work without a launch, `submit` is a time by which it must have been queued.
     call
         The call that launched it; -1 if none is recorded.
-    first
-        Queue q is ``first[q]:first[q + 1]``.
-    lane, rank, device, handle
-        Of each queue; the handle is -1 where launches do not tell it.
     communicates
-        Of each piece of work.
+        True for communication.
+    first
+        Queue q has the slots ``first[q]:first[q + 1]``.
+    lane, rank, device, handle
+        Of each queue; the handle is -1 where launches do not name it.
     """
 
     node: Array
@@ -53,37 +54,37 @@ class Queues:
 
     @property
     def queue(self) -> Array:
-        """The queue of each piece of work."""
+        """The queue of each slot."""
         return np.repeat(np.arange(len(self.lane)), np.diff(self.first))
 
     def last_before(self, queue: Array, submitted: Array, ended: Array) -> tuple[Array, Array]:
-        """What was put last on a queue by some moment.
+        """Find the last work that was submitted to a queue, and had ended, by given times.
 
         Parameters
         ----------
         queue
             Queues, one for each question.
         submitted
-            The moment: what was asked for later does not count.
+            Work that was submitted later does not count.
         ended
-            By this time it had ended.
+            Work that ended later does not count.
 
         Returns
         -------
-        place
-            The last to end of what had ended in time; -1 if there is none.
+        slot
+            The last to end of the work that counts; -1 if there is none.
         later
-            Whether something that was put there by the moment ended later.
+            True if work that was submitted in time ended too late.
         """
         return _last_before(self.first, self.submit, self.end, queue, submitted, ended)
 
-    def first_behind(self, queue: Array, submitted: Array) -> Array:
-        """What was put first on a queue from some moment on; -1 if nothing was."""
-        return _first_behind(self.first, self.submit, queue, submitted)
+    def first_submitted_since(self, queue: Array, submitted: Array) -> Array:
+        """Slot of the first work submitted to a queue from a time on; -1 if there is none."""
+        return _first_submitted_since(self.first, self.submit, queue, submitted)
 
 
-def preceding(group: Array, time: Array, of_group: Array, at: Array) -> Array:
-    """Of each question the last row of its group that is not later; -1 if there is none.
+def preceding_rows(group: Array, time: Array, of_group: Array, at: Array) -> Array:
+    """For each question the last row of its group that is not later; -1 if there is none.
 
     Parameters
     ----------
@@ -93,65 +94,70 @@ def preceding(group: Array, time: Array, of_group: Array, at: Array) -> Array:
         Questions. Times may be any numbers, so that no key is made of group and time.
     """
     n = len(group)
+    # rows and questions are sorted together, rows first among equal times; a running maximum of the
+    # rows' positions then gives each question the row sorted last before it
     order = np.lexsort(
         (np.arange(n + len(at)) >= n, np.append(time, at), np.append(group, of_group))
     )
-    place = np.maximum.accumulate(np.where(order < n, np.arange(len(order)), -1))
-    found = np.full(n + len(at), -1, np.int64)
-    found[order] = np.where(place >= 0, order[np.maximum(place, 0)], -1)
-    found = found[n:]
+    position = np.maximum.accumulate(np.where(order < n, np.arange(len(order)), -1))
+    preceding = np.full(n + len(at), -1, np.int64)
+    preceding[order] = np.where(position >= 0, order[np.maximum(position, 0)], -1)
+    preceding = preceding[n:]
     if not n:
-        return found
-    return np.where((found >= 0) & (group[found] == of_group), found, -1)
+        return preceding
+    return np.where((preceding >= 0) & (group[preceding] == of_group), preceding, -1)
 
 
-def pairs(row: Array, queue: Array) -> tuple[Array, Array]:
-    """Every row with every queue of the same group: positions of rows, and of queues.
+def group_pairs(row_group: Array, queue_group: Array) -> tuple[Array, Array]:
+    """All pairs of a row and a queue of the same group: positions of rows, and of queues.
 
     Parameters
     ----------
-    row, queue
+    row_group, queue_group
         Group of each row and of each queue.
     """
-    order = np.argsort(queue, kind="stable")
-    low = np.searchsorted(queue[order], row, "left")
-    count = np.searchsorted(queue[order], row, "right") - low
-    which = np.repeat(np.arange(len(row)), count)
-    offset = np.arange(len(which)) - np.repeat(np.cumsum(count) - count, count)
-    return which, order[low[which] + offset]
+    order = np.argsort(queue_group, kind="stable")
+    low = np.searchsorted(queue_group[order], row_group, "left")
+    count = np.searchsorted(queue_group[order], row_group, "right") - low
+    # row i is repeated count[i] times; its offsets 0, 1, … run through the queues of its group
+    rows = np.repeat(np.arange(len(row_group)), count)
+    offset = np.arange(len(rows)) - np.repeat(np.cumsum(count) - count, count)
+    return rows, order[low[rows] + offset]
 
 
-_AT_ONCE = 1 << 22
+_MAX_PAIRS = 1 << 22
+"""Chosen: 4 Mi pairs of rows and queues take 32 MiB in each column that is made of them."""
 
 
-def portions(rows: Array, queues: Queues) -> list[Array]:
-    """Rows in so many parts that each has not too many pairs with queues."""
-    most = max(1, _AT_ONCE // max(1, len(queues.lane)))
-    return [rows[start : start + most] for start in range(0, len(rows), most)]
+def in_batches(rows: Array, queues: Queues) -> list[Array]:
+    """Rows in batches, of each of which the pairs with all queues fit into memory."""
+    batch_size = max(1, _MAX_PAIRS // max(1, len(queues.lane)))
+    return [rows[start : start + batch_size] for start in range(0, len(rows), batch_size)]
 
 
-def queues(trace: Trace, handle: Array | None = None) -> Queues:
-    """The GPU work of a trace in its queues.
+def build_queues(trace: Trace, handle: Array | None = None) -> Queues:
+    """Sort the GPU work of a trace into its queues.
 
     Parameters
     ----------
     trace
         The trace.
     handle
-        For each node the handle of the stream that a launch names, -1 for none.
+        For each node the stream handle that it names as a launch, -1 for none; if None, a queue is
+        a lane.
     """
     kind, lane, ts = (trace.array(c) for c in ("kind", "lane", "ts"))
-    runs = is_any(trace.array("kind", "lanes"), GPU_LANES)
-    node = np.flatnonzero(is_any(kind, GPU_WORK) & runs[lane])
+    on_gpu_lane = is_any(trace.array("kind", "lanes"), GPU_LANES)
+    node = np.flatnonzero(is_any(kind, GPU_WORK) & on_gpu_lane[lane])
     call = trace.launch[node]
-    of_call = np.full(len(node), -1, np.int64)
+    work_handle = np.full(len(node), -1, np.int64)
     if handle is not None:
-        of_call = np.where(call >= 0, handle[call], -1)
-    first, code = gather.distinct(lane[node].astype(np.int64), of_call)
+        work_handle = np.where(call >= 0, handle[call], -1)
+    first, queue = gather.distinct(lane[node].astype(np.int64), work_handle)
     submit = np.where(call >= 0, ts[call], ts[node])
-    submit = _known_by(lane[node].astype(np.int64), ts[node], submit, call)
-    order = np.lexsort((ts[node], submit, code))
-    place = lane[node[first]]
+    submit = _bound_submission(lane[node].astype(np.int64), ts[node], submit, call)
+    order = np.lexsort((ts[node], submit, queue))
+    queue_lane = lane[node[first]]
     return Queues(
         node=node[order],
         submit=submit[order],
@@ -159,91 +165,101 @@ def queues(trace: Trace, handle: Array | None = None) -> Queues:
         end=(ts + trace.array("dur"))[node[order]],
         call=call[order],
         communicates=(kind == Kind.COMM)[node[order]],
-        first=np.searchsorted(code[order], np.arange(len(first) + 1)),
-        lane=place.astype(np.int64),
-        rank=trace.array("rank", "lanes")[place].astype(np.int64),
-        device=trace.array("device", "lanes")[place].astype(np.int64),
-        handle=of_call[first],
+        first=np.searchsorted(queue[order], np.arange(len(first) + 1)),
+        lane=queue_lane.astype(np.int64),
+        rank=trace.array("rank", "lanes")[queue_lane].astype(np.int64),
+        device=trace.array("device", "lanes")[queue_lane].astype(np.int64),
+        handle=work_handle[first],
     )
 
 
-def _known_by(lane: Array, ts: Array, submit: Array, call: Array) -> Array:
-    """When work was queued: without a launch, before what runs behind it on its lane was."""
+def _bound_submission(lane: Array, ts: Array, submit: Array, call: Array) -> Array:
+    """Submission times; work without a launch was queued before the work after it on its lane."""
     order = np.lexsort((ts, lane))
     ordered = np.ascontiguousarray(submit[order])
-    _earliest_behind(np.ascontiguousarray(lane[order]), call[order] < 0, ordered)
+    _lower_to_next(np.ascontiguousarray(lane[order]), call[order] < 0, ordered)
     result = np.empty_like(submit)
     result[order] = ordered
     return result
 
 
+# Compiled: each time depends on the one found for the next piece of work.
 @jit
-def _earliest_behind(lane: Array, unknown: Array, submit: Array) -> None:
-    """Lower what is unknown to before what follows on its lane, in place."""
+def _lower_to_next(lane: Array, unknown: Array, submit: Array) -> None:
+    """Lower unknown times to just before that of the next work on the lane, in place."""
     for i in range(len(lane) - 2, -1, -1):
         if unknown[i] and lane[i + 1] == lane[i]:
             submit[i] = min(submit[i], submit[i + 1] - 1)
 
 
-_LOOKED_BACK = 8
-"""Kernels on one hardware queue overlap their neighbours (rocprof.md: 1,218 of 38,761)."""
+_LOOK_BACK = 8
+"""Work before the last that may have ended after it: kernels on one hardware queue overlap their
+direct neighbours (measured on rocprofv3 files: 1,218 of 38,761, by 100 to 570 ns). Chosen: several
+times that neighbourhood."""
 
 
+# Compiled, and with jumps: where thousands of pieces were queued but had not ended, stepping back one
+# by one for each question would take quadratic time.
+#
+#   slot        0    1    2    3    4        ended_sooner[4] = 2: the last before 4 with a smaller end
+#   end        10   30   20   50   40        jump[4]: a slot further back along that chain
 @jit
-def _ended_sooner(first: Array, end: Array) -> tuple[Array, Array]:
-    """Of each place the last before it on its queue that ended sooner, and one farther that way.
+def _build_jumps(first: Array, end: Array) -> tuple[Array, Array]:
+    """For each slot, the last before it on its queue that ended sooner, and one farther back.
 
-    The farther ones are chosen so that any way back takes steps in the logarithm of its length;
-    -1 where there is none.
+    Following both (a jump pointer, or "skew-binary" ancestor, for each slot) takes a number of
+    steps that is logarithmic in the length of the way back; -1 where there is none.
     """
-    shorter = np.full(len(end), -1, np.int64)
+    ended_sooner = np.full(len(end), -1, np.int64)
     jump = np.full(len(end), -1, np.int64)
     depth = np.zeros(len(end), np.int64)
     for q in range(len(first) - 1):
         for i in range(first[q], first[q + 1]):
             p = i - 1 if i > first[q] else -1
             while p >= 0 and end[p] >= end[i]:
-                p = shorter[p]
-            shorter[i] = jump[i] = p
+                p = ended_sooner[p]
+            ended_sooner[i] = jump[i] = p
             if p >= 0:
                 depth[i] = depth[p] + 1
                 near = jump[p]
                 far = jump[near] if near >= 0 else -1
                 if far >= 0 and depth[p] - depth[near] == depth[near] - depth[far]:
                     jump[i] = far
-    return shorter, jump
+    return ended_sooner, jump
 
 
+# Compiled: one binary search and a walk along jumps for each question.
 @jit
 def _last_before(
     first: Array, submit: Array, end: Array, queue: Array, submitted: Array, ended: Array
 ) -> tuple[Array, Array]:
-    place = np.full(len(queue), -1, np.int64)
+    slot = np.full(len(queue), -1, np.int64)
     later = np.zeros(len(queue), np.bool_)
-    shorter, jump = _ended_sooner(first, end)
+    ended_sooner, jump = _build_jumps(first, end)
     for i in range(len(queue)):
         low, high = first[queue[i]], first[queue[i] + 1]
         at = low + np.searchsorted(submit[low:high], submitted[i], "right") - 1
         later[i] = at >= low and end[at] > ended[i]
         while at >= low and end[at] > ended[i]:
             far = jump[at]
-            at = far if far >= low and end[far] > ended[i] else shorter[at]
+            at = far if far >= low and end[far] > ended[i] else ended_sooner[at]
         if at < low:
             continue
-        best = at
-        for other in range(max(low, at - _LOOKED_BACK), at):
-            if end[other] > end[best] and end[other] <= ended[i]:
-                best = other
-        place[i] = best
-    return place, later
+        last_to_end = at
+        for other in range(max(low, at - _LOOK_BACK), at):
+            if end[other] > end[last_to_end] and end[other] <= ended[i]:
+                last_to_end = other
+        slot[i] = last_to_end
+    return slot, later
 
 
+# Compiled: one binary search within the queue of each question.
 @jit
-def _first_behind(first: Array, submit: Array, queue: Array, submitted: Array) -> Array:
-    place = np.full(len(queue), -1, np.int64)
+def _first_submitted_since(first: Array, submit: Array, queue: Array, submitted: Array) -> Array:
+    slot = np.full(len(queue), -1, np.int64)
     for i in range(len(queue)):
         low, high = first[queue[i]], first[queue[i] + 1]
         at = low + np.searchsorted(submit[low:high], submitted[i], "left")
         if at < high:
-            place[i] = at
-    return place
+            slot[i] = at
+    return slot

@@ -1,4 +1,4 @@
-"""GPU work → the host call that waited for it."""
+"""Edges from GPU work to the host calls that waited for it."""
 
 from __future__ import annotations
 
@@ -7,48 +7,51 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.columns import gather
-from chopper_interop.columns.members import is_any
-from chopper_interop.edges.calls import NONE
-from chopper_interop.edges.queues import pairs, portions, preceding
+from chopper_interop.arrays import gather
+from chopper_interop.arrays.members import is_any
+from chopper_interop.edges.ordering_calls import NO_HANDLE
+from chopper_interop.edges.queues import group_pairs, in_batches, preceding_rows
 from chopper_interop.issues import Fault, Severity
 from chopper_interop.schemas.names import Role
 
 if TYPE_CHECKING:
-    from chopper_interop.columns.types import Array
-    from chopper_interop.edges.calls import Calls
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.edges.ordering_calls import OrderingCalls
     from chopper_interop.edges.queues import Queues
-    from chopper_interop.edges.recorded import Recorded
+    from chopper_interop.edges.recorded_waits import RecordedWaits
     from chopper_interop.issues import IssueLog
     from chopper_interop.trace import Trace
 
 BY_TIME = Fault(
     "wait-by-time",
     Severity.INFO,
-    "Waits of the host of which neither a record nor an argument tells the stream were tied to the "
-    "work that ended last while they lasted.",
+    "Host waits for which neither a record nor an argument gives the stream were tied to the work "
+    "that ended last during them.",
 )
-UNTOLD = Fault(
-    "wait-untold",
+UNRESOLVED = Fault(
+    "wait-unresolved",
     Severity.INFO,
-    "Waits of the host for a stream or an event have no dependency: nothing tells which stream, "
-    "and no work that was queued before ended while they lasted.",
+    "Host waits for a stream or an event have no dependency: the stream is not known, and no work "
+    "that was queued before them ended during them.",
 )
-LATE = Fault(
+CONTRADICTED = Fault(
     "wait-contradicted",
     Severity.INFO,
-    "Waits of the host returned before work ended that was queued before them: clocks of host and "
-    "GPU differ, or it was on another device. They depend on what had ended.",
+    "Host waits returned before work ended that was queued before them: the clocks of host and GPU "
+    "differ, or the work was on another device. They depend on the work that had ended.",
 )
 
-SHORTEST_NS = 5_000
-"""A call that is over sooner waited for nothing: kernels end so often that one within proves
-nothing."""
+MIN_WAIT_NS = 5_000
+"""A shorter call is not taken for a wait by its times alone. Chosen: kernels end every few
+microseconds, so that the end of one within a short call proves nothing."""
+
+_ALL_ENDED = (Role.FREE,)
+"""Calls that waited only if all work queued before them had ended when they returned."""
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """Questions: what a call waited for on a queue.
+class _Questions:
+    """Questions for the last work on a queue for which a call waited.
 
     Parameters
     ----------
@@ -57,7 +60,7 @@ class _Asked:
     queue
         The queue.
     submitted
-        What was queued later it did not wait for.
+        Work that was submitted after this time was not waited for, ns.
     """
 
     call: Array
@@ -65,10 +68,10 @@ class _Asked:
     submitted: Array
 
 
-def edges(
-    trace: Trace, calls: Calls, queues: Queues, recorded: Recorded, issues: IssueLog
+def sync_edges(
+    trace: Trace, calls: OrderingCalls, queues: Queues, recorded: RecordedWaits, issues: IssueLog
 ) -> tuple[Array, Array]:
-    """Work → call: of each call one edge a lane, from the last work on it that it waited for.
+    """Find edges from the last work on each lane that a call waited for to the call.
 
     Parameters
     ----------
@@ -81,228 +84,237 @@ def edges(
     recorded
         Waits that the profiler recorded.
     issues
-        Where assumptions are counted.
+        Log for the assumptions that were made.
     """
-    told = _recorded_waits(trace, recorded, calls, queues)
-    done = np.isin(calls.node, told.call)
-    asked = [told, _devices(trace, calls, queues), *_by_handle(trace, calls, queues, done)]
-    place, call = _answers(trace, queues, asked, issues)
-    own = [_own_work(trace, calls, queues), _just_asked(trace, calls, queues, ~done)]
-    own_place, own_call = (np.concatenate(side) for side in zip(*own, strict=True))
-    untold = ~done & ~np.isin(calls.node, np.concatenate([call, own_call]))
-    shown_place, shown_call = _shown(trace, calls, queues, untold, issues)
-    place = np.concatenate([place, own_place, shown_place])
-    call = np.concatenate([call, own_call, shown_call])
-    return _one_a_lane(queues, place, call)
+    by_record = _ask_recorded(trace, recorded, calls, queues)
+    done = np.isin(calls.node, by_record.call)
+    asked = [
+        by_record,
+        _ask_devices(trace, calls, queues),
+        *_ask_handles(trace, calls, queues, done),
+    ]
+    slot, call = _answers(trace, queues, asked, issues)
+    own = [_copied_within(trace, calls, queues), _launched_just_before(trace, calls, queues, ~done)]
+    own_slot, own_call = (np.concatenate(side) for side in zip(*own, strict=True))
+    unresolved = ~done & ~np.isin(calls.node, np.concatenate([call, own_call]))
+    timed_slot, timed_call = _resolve_by_time(trace, calls, queues, unresolved, issues)
+    slot = np.concatenate([slot, own_slot, timed_slot])
+    call = np.concatenate([call, own_call, timed_call])
+    return _last_of_each_lane(queues, slot, call)
 
 
-def _recorded_waits(trace: Trace, recorded: Recorded, calls: Calls, queues: Queues) -> _Asked:
+def _ask_recorded(
+    trace: Trace, recorded: RecordedWaits, calls: OrderingCalls, queues: Queues
+) -> _Questions:
     """Questions of the waits that a profiler recorded; polls wait for nothing."""
     rows = recorded.rows(Role.DEVICE_SYNC, Role.STREAM_SYNC, Role.EVENT_SYNC)
-    rows = rows[np.isin(recorded.call[rows], calls.node[~calls.of(Role.POLL)])]
+    rows = rows[np.isin(recorded.call[rows], calls.node[~calls.has_role(Role.POLL)])]
     role = recorded.role[rows]
-    stream = np.where(role == Role.EVENT_SYNC, recorded.waited[rows], recorded.stream[rows])
+    stream = np.where(role == Role.EVENT_SYNC, recorded.event_stream[rows], recorded.stream[rows])
     known = (role == Role.DEVICE_SYNC) | (stream >= 0)
-    known &= (role != Role.EVENT_SYNC) | (recorded.record[rows] >= 0)
+    known &= (role != Role.EVENT_SYNC) | (recorded.record_call[rows] >= 0)
     rows, role, stream = rows[known], role[known], stream[known]
-    until = np.where(role == Role.EVENT_SYNC, recorded.record[rows], recorded.call[rows])
-    which, queue = pairs(recorded.rank[rows], queues.rank)
-    same = queues.device[queue] == recorded.device[rows][which]
+    until = np.where(role == Role.EVENT_SYNC, recorded.record_call[rows], recorded.call[rows])
+    row, queue = group_pairs(recorded.rank[rows], queues.rank)
+    same = queues.device[queue] == recorded.device[rows][row]
     number = trace.array("number", "lanes")[queues.lane[queue]]
-    same &= (role[which] == Role.DEVICE_SYNC) | (number == stream[which])
-    which, queue = which[same], queue[same]
-    return _Asked(recorded.call[rows][which], queue, trace.array("ts")[until[which]])
+    same &= (role[row] == Role.DEVICE_SYNC) | (number == stream[row])
+    row, queue = row[same], queue[same]
+    return _Questions(recorded.call[rows][row], queue, trace.array("ts")[until[row]])
 
 
-def _devices(trace: Trace, calls: Calls, queues: Queues) -> _Asked:
-    """Questions of calls that wait for all of their device."""
-    node = calls.node[calls.of(Role.DEVICE_SYNC)]
-    which, queue = pairs(trace.array("rank")[node].astype(np.int64), queues.rank)
-    device = _that_returned(trace, node, queues, which, queue)[which]
+def _ask_devices(trace: Trace, calls: OrderingCalls, queues: Queues) -> _Questions:
+    """Questions of calls that wait for their whole device."""
+    node = calls.node[calls.has_role(Role.DEVICE_SYNC)]
+    row, queue = group_pairs(trace.array("rank")[node].astype(np.int64), queues.rank)
+    device = _awaited_device(trace, node, queues, row, queue)[row]
     same = (device < 0) | (queues.device[queue] == device)
-    which, queue = which[same], queue[same]
-    return _Asked(node[which], queue, trace.array("ts")[node[which]])
+    row, queue = row[same], queue[same]
+    return _Questions(node[row], queue, trace.array("ts")[node[row]])
 
 
-def _that_returned(trace: Trace, node: Array, queues: Queues, which: Array, queue: Array) -> Array:
-    """Device that each call waits for, of those in its pairs with queues.
+def _awaited_device(trace: Trace, node: Array, queues: Queues, row: Array, queue: Array) -> Array:
+    """Device that each call waits for, given its pairs with queues.
 
-    Where work of the thread's device ended later than the call, the thread has changed devices:
-    then it is the one whose last work ended while the call lasted, if there is any.
+    If work on the thread's device ended later than the call, the thread must have changed devices:
+    then it is the device whose last work ended during the call, if there is one.
     """
-    device, ts = device_of(trace, node, queues), trace.array("ts")[node]
+    device, ts = current_device(trace, node, queues), trace.array("ts")[node]
     end = ts + trace.array("dur")[node]
-    last, later = queues.last_before(queue, ts[which], end[which])
-    on = queues.device[queue]
-    wrong = np.zeros(len(node), bool)
-    wrong[which[later & (on == device[which])]] = True
-    first, pair = gather.distinct(which, on)
+    last, later = queues.last_before(queue, ts[row], end[row])
+    queue_device = queues.device[queue]
+    contradicted = np.zeros(len(node), bool)
+    contradicted[row[later & (queue_device == device[row])]] = True
+    first, pair = gather.distinct(row, queue_device)
     busy = np.zeros(len(first), bool)
     busy[pair[later]] = True
-    fits = np.flatnonzero(wrong[which] & ~busy[pair] & (last >= 0))
-    fits = fits[queues.end[last[fits]] >= ts[which[fits]]]
-    best = fits[_latest(which[fits], queues.end[last[fits]])]
-    device[which[best]] = on[best]
+    fits = np.flatnonzero(contradicted[row] & ~busy[pair] & (last >= 0))
+    fits = fits[queues.end[last[fits]] >= ts[row[fits]]]
+    chosen = fits[_max_of_groups(row[fits], queues.end[last[fits]])]
+    device[row[chosen]] = queue_device[chosen]
     return device
 
 
-def device_of(trace: Trace, node: Array, queues: Queues) -> Array:
-    """Device that each host node works on: where its thread launched something last before.
-
-    -1 if it launched nothing.
-    """
-    place = last_launched(trace, node, queues)
+def current_device(trace: Trace, node: Array, queues: Queues) -> Array:
+    """Device of each host node: that of the last launch of its thread; -1 if there is none."""
+    slot = last_launched(trace, node, queues)
     if not len(queues.node):
-        return place
-    return np.where(place >= 0, queues.device[queues.queue[place]], -1)
+        return slot
+    return np.where(slot >= 0, queues.device[queues.queue[slot]], -1)
 
 
 def last_launched(trace: Trace, node: Array, queues: Queues) -> Array:
-    """Work that the thread of each host node launched last before it; -1 if it launched none."""
-    known = np.flatnonzero(queues.call >= 0)
-    if not known.size:
+    """Slot of the work that the thread of each host node launched last before it; else -1."""
+    launched = np.flatnonzero(queues.call >= 0)
+    if not launched.size:
         return np.full(len(node), -1, np.int64)
     lane, ts = trace.array("lane"), trace.array("ts")
-    call = queues.call[known]
-    at = preceding(lane[call], ts[call], lane[node], ts[node])
-    return np.where(at >= 0, known[np.maximum(at, 0)], -1)
+    call = queues.call[launched]
+    row = preceding_rows(lane[call], ts[call], lane[node], ts[node])
+    return np.where(row >= 0, launched[np.maximum(row, 0)], -1)
 
 
-def _by_handle(trace: Trace, calls: Calls, queues: Queues, done: Array) -> list[_Asked]:
-    """Questions of calls that name a stream or an event."""
+def _ask_handles(
+    trace: Trace, calls: OrderingCalls, queues: Queues, done: Array
+) -> list[_Questions]:
+    """Questions of calls that name a stream or an event, except those marked as `done`."""
     ts, rank = trace.array("ts"), trace.array("rank").astype(np.int64)
-    streams = np.flatnonzero(calls.of(Role.STREAM_SYNC) & (calls.stream != NONE) & ~done)
-    events = np.flatnonzero(calls.of(Role.EVENT_SYNC) & (calls.event != NONE) & ~done)
-    record = last_record(trace, calls, events)
+    streams = np.flatnonzero(calls.has_role(Role.STREAM_SYNC) & (calls.stream != NO_HANDLE) & ~done)
+    events = np.flatnonzero(calls.has_role(Role.EVENT_SYNC) & (calls.event != NO_HANDLE) & ~done)
+    record = last_records(trace, calls, events)
     events, record = events[record >= 0], record[record >= 0]
     result = []
     for rows, handle, until in (
         (streams, calls.stream[streams], calls.node[streams]),
         (events, calls.stream[record], calls.node[record]),
     ):
-        which, queue = of_handle(rank[calls.node[rows]], handle, queues)
-        result.append(_Asked(calls.node[rows][which], queue, ts[until[which]]))
+        row, queue = pairs_by_handle(rank[calls.node[rows]], handle, queues)
+        result.append(_Questions(calls.node[rows][row], queue, ts[until[row]]))
     return result
 
 
-def of_handle(rank: Array, handle: Array, queues: Queues) -> tuple[Array, Array]:
-    """Every row with every queue of the stream that it names: positions of rows, and queues."""
+def pairs_by_handle(rank: Array, handle: Array, queues: Queues) -> tuple[Array, Array]:
+    """All pairs of a row and a queue of the stream that it names: positions of rows, and queues."""
     _, group = gather.distinct(np.append(rank, queues.rank), np.append(handle, queues.handle))
-    named = np.where(handle != NONE, group[: len(rank)], -1)
-    return pairs(named, group[len(rank) :])
+    row_group = np.where(handle != NO_HANDLE, group[: len(rank)], -1)
+    return group_pairs(row_group, group[len(rank) :])
 
 
-def last_record(trace: Trace, calls: Calls, rows: Array) -> Array:
-    """Row of `calls` that recorded the event of each row last before it; -1 if none did.
+def last_records(trace: Trace, calls: OrderingCalls, rows: Array) -> Array:
+    """Row of `calls` that recorded the event of each row last before it; -1 if there is none.
 
-    Handles are used again, so the order on the host tells which record is meant.
+    Event handles are used again, so that the order on the host decides which record is meant.
     """
-    records = np.flatnonzero(calls.of(Role.RECORD) & (calls.event != NONE))
+    records = np.flatnonzero(calls.has_role(Role.RECORD) & (calls.event != NO_HANDLE))
     rank = trace.array("rank")[calls.node].astype(np.int64)
-    both = np.concatenate([records, rows])
-    _, code = gather.distinct(rank[both], calls.event[both])
+    combined = np.concatenate([records, rows])
+    _, event = gather.distinct(rank[combined], calls.event[combined])
     ts = trace.array("ts")[calls.node]
     if not records.size:
         return np.full(len(rows), -1, np.int64)
     n = len(records)
-    at = preceding(code[:n], ts[records], code[n:], ts[rows])
-    return np.where(at >= 0, records[np.maximum(at, 0)], -1)
+    row = preceding_rows(event[:n], ts[records], event[n:], ts[rows])
+    return np.where(row >= 0, records[np.maximum(row, 0)], -1)
 
 
 def _answers(
-    trace: Trace, queues: Queues, asked: list[_Asked], issues: IssueLog
+    trace: Trace, queues: Queues, asked: list[_Questions], issues: IssueLog
 ) -> tuple[Array, Array]:
+    """Slots of the last work that each call waited for, and the calls."""
     call, queue, submitted = (
         np.concatenate([getattr(a, f) for a in asked]) for f in ("call", "queue", "submitted")
     )
     end = trace.array("ts")[call] + trace.array("dur")[call]
-    place, later = queues.last_before(queue, submitted, end)
-    late = np.unique(call[later])
-    issues.add(LATE, late.size, _example(trace, late))
-    return place[place >= 0], call[place >= 0]
+    slot, later = queues.last_before(queue, submitted, end)
+    contradicted = np.unique(call[later])
+    issues.add(CONTRADICTED, contradicted.size, _example(trace, contradicted))
+    return slot[slot >= 0], call[slot >= 0]
 
 
-def _own_work(trace: Trace, calls: Calls, queues: Queues) -> tuple[Array, Array]:
-    """Copies and fills that ended within the call that asked for them."""
-    node = calls.node[calls.of(Role.COPY)]
-    place = np.flatnonzero(np.isin(queues.call, node))
-    call = queues.call[place]
+def _copied_within(trace: Trace, calls: OrderingCalls, queues: Queues) -> tuple[Array, Array]:
+    """Copies and fills that ended within the blocking call that launched them, and the calls."""
+    node = calls.node[calls.has_role(Role.COPY)]
+    slot = np.flatnonzero(np.isin(queues.call, node))
+    call = queues.call[slot]
     end = trace.array("ts")[call] + trace.array("dur")[call]
-    within = queues.end[place] <= end
-    return place[within], call[within]
+    within = queues.end[slot] <= end
+    return slot[within], call[within]
 
 
-def _just_asked(trace: Trace, calls: Calls, queues: Queues, asked: Array) -> tuple[Array, Array]:
-    """Work that an operator asked for right before it waited for a stream it does not name.
-
-    So are values fetched from the GPU: a copy, then the wait for the stream of the copy.
-    """
-    rows = np.flatnonzero(asked & calls.of(Role.STREAM_SYNC) & (calls.stream == NONE))
-    node, parent = calls.node[rows], trace.array("parent")
-    place = last_launched(trace, node, queues)
-    same = (place >= 0) & (parent[node] >= 0)
-    same &= parent[queues.call[place]] == parent[node]
-    end = trace.array("ts")[node] + trace.array("dur")[node]
-    same &= queues.end[place] <= end
-    return place[same], node[same]
-
-
-_ALL_SHOW = (Role.FREE,)
-"""Calls that waited only if all that was queued before had ended when they returned."""
-
-
-def _shown(
-    trace: Trace, calls: Calls, queues: Queues, untold: Array, issues: IssueLog
+def _launched_just_before(
+    trace: Trace, calls: OrderingCalls, queues: Queues, open_: Array
 ) -> tuple[Array, Array]:
-    """What ended last within calls that do not tell what they wait for."""
-    roles = (Role.STREAM_SYNC, Role.EVENT_SYNC, Role.SIGNAL_WAIT, *_ALL_SHOW)
-    rows = np.flatnonzero(untold & calls.of(*roles))
-    lasts = trace.array("dur")[calls.node[rows]] >= SHORTEST_NS
-    found = [_ended_within(trace, calls, queues, part) for part in portions(rows[lasts], queues)]
-    none = np.empty(0, np.int64)
-    place, which = (
-        np.concatenate([none, *side]) for side in zip((none, none), *found, strict=True)
+    """Work that an operator launched right before it waited for a stream that it does not name.
+
+    Values are fetched from the GPU in this way: a copy, then a wait for the stream of the copy.
+    """
+    rows = np.flatnonzero(open_ & calls.has_role(Role.STREAM_SYNC) & (calls.stream == NO_HANDLE))
+    node, parent = calls.node[rows], trace.array("parent")
+    slot = last_launched(trace, node, queues)
+    fits = (slot >= 0) & (parent[node] >= 0)
+    fits &= parent[queues.call[slot]] == parent[node]
+    end = trace.array("ts")[node] + trace.array("dur")[node]
+    fits &= queues.end[slot] <= end
+    return slot[fits], node[fits]
+
+
+def _resolve_by_time(
+    trace: Trace, calls: OrderingCalls, queues: Queues, unresolved: Array, issues: IssueLog
+) -> tuple[Array, Array]:
+    """Work that ended last during calls whose streams are not known, and the calls."""
+    roles = (Role.STREAM_SYNC, Role.EVENT_SYNC, Role.SIGNAL_WAIT, *_ALL_ENDED)
+    rows = np.flatnonzero(unresolved & calls.has_role(*roles))
+    long_enough = trace.array("dur")[calls.node[rows]] >= MIN_WAIT_NS
+    parts = [
+        _last_ended_within(trace, calls, queues, batch)
+        for batch in in_batches(rows[long_enough], queues)
+    ]
+    empty = np.empty(0, np.int64)
+    slot, row = (
+        np.concatenate([empty, *side]) for side in zip((empty, empty), *parts, strict=True)
     )
-    issues.add(BY_TIME, which.size, _example(trace, calls.node[which]))
-    tells = np.isin(calls.role[rows], [int(Role.STREAM_SYNC), int(Role.EVENT_SYNC)])
-    left = rows[tells & ~np.isin(rows, which)]
-    issues.add(UNTOLD, left.size, _example(trace, calls.node[left]))
-    return place, calls.node[which]
+    issues.add(BY_TIME, row.size, _example(trace, calls.node[row]))
+    must_wait = np.isin(calls.role[rows], [int(Role.STREAM_SYNC), int(Role.EVENT_SYNC)])
+    remaining = rows[must_wait & ~np.isin(rows, row)]
+    issues.add(UNRESOLVED, remaining.size, _example(trace, calls.node[remaining]))
+    return slot, calls.node[row]
 
 
-def _ended_within(trace: Trace, calls: Calls, queues: Queues, rows: Array) -> tuple[Array, Array]:
-    """The work that ended last within each call, if that can be what it waited for; the call."""
+def _last_ended_within(
+    trace: Trace, calls: OrderingCalls, queues: Queues, rows: Array
+) -> tuple[Array, Array]:
+    """Slot of the work that ended last within each call, if it can have waited for it; the row."""
     node, role = calls.node[rows], calls.role[rows]
-    which, queue = pairs(trace.array("rank")[node].astype(np.int64), queues.rank)
-    device = device_of(trace, node, queues)[which]
+    row, queue = group_pairs(trace.array("rank")[node].astype(np.int64), queues.rank)
+    device = current_device(trace, node, queues)[row]
     same = (device < 0) | (queues.device[queue] == device)
-    which, queue = which[same], queue[same]
-    ts = trace.array("ts")[node[which]]
-    place, later = queues.last_before(queue, ts, ts + trace.array("dur")[node[which]])
-    fits = (place >= 0) & (queues.end[place] >= ts)
-    fits &= (role[which] != Role.STREAM_SYNC) | ~later
-    works = np.zeros(len(rows), bool)
-    works[which[later]] = True
-    fits &= ~is_any(role[which], _ALL_SHOW) | ~works[which]
-    best = _latest(which[fits], queues.end[place[fits]])
-    return place[fits][best], rows[which[fits][best]]
+    row, queue = row[same], queue[same]
+    ts = trace.array("ts")[node[row]]
+    slot, later = queues.last_before(queue, ts, ts + trace.array("dur")[node[row]])
+    fits = (slot >= 0) & (queues.end[slot] >= ts)
+    fits &= (role[row] != Role.STREAM_SYNC) | ~later
+    still_running = np.zeros(len(rows), bool)
+    still_running[row[later]] = True
+    fits &= ~is_any(role[row], _ALL_ENDED) | ~still_running[row]
+    latest = _max_of_groups(row[fits], queues.end[slot[fits]])
+    return slot[fits][latest], rows[row[fits][latest]]
 
 
-def _latest(group: Array, value: Array) -> Array:
-    """Position of the greatest value of each group."""
+def _max_of_groups(group: Array, value: Array) -> Array:
+    """Position of the largest value of each group; of equal ones the last."""
     order = np.lexsort((value, group))
     last = np.append(np.diff(group[order]) != 0, True) if len(order) else np.zeros(0, bool)
     return order[last]
 
 
-def _one_a_lane(queues: Queues, place: Array, call: Array) -> tuple[Array, Array]:
-    """Of each call and lane the work that ended last."""
-    if not place.size:
+def _last_of_each_lane(queues: Queues, slot: Array, call: Array) -> tuple[Array, Array]:
+    """Rows of nodes: for each call and lane the work that ended last, and the call."""
+    if not slot.size:
         return np.empty(0, np.int32), np.empty(0, np.int32)
-    lane = queues.lane[queues.queue[place]]
+    lane = queues.lane[queues.queue[slot]]
     _, pair = gather.distinct(call, lane)
-    kept = np.sort(_latest(pair, queues.end[place]))
-    return queues.node[place[kept]].astype(np.int32), call[kept].astype(np.int32)
+    latest = np.sort(_max_of_groups(pair, queues.end[slot]))
+    return queues.node[slot[latest]].astype(np.int32), call[latest].astype(np.int32)
 
 
 def _example(trace: Trace, node: Array) -> str:

@@ -1,1 +1,1 @@
-"""GPUs: which one of one source is which of another, and what each can do."""
+"""GPUs: matching the numbers of different sources, and what each GPU can do."""

@@ -1,9 +1,9 @@
-"""Which GPU of one source is which of another.
+"""Match of the GPUs of one source with those of another.
 
 Sources number GPUs in their own ways: HIP and CUDA count those that a process sees, HSA counts
 processors among them, management tools count by PCI address. Two numbers are of one GPU if a
-chain of sources says so (``amd-smi list`` tells index and PCI address, ``agent_info.csv`` tells
-agent and ordinal); the user may say it; else it is assumed, and told as such.
+chain of sources states so (``amd-smi list`` has index and PCI address, ``agent_info.csv`` has agent
+and ordinal), or if the user does; else it is assumed, and reported as an assumption.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop.columns.members import is_any
+from chopper_interop.arrays.members import is_any
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas.kinds import GPU_WORK
 from chopper_interop.schemas.meta import Device
@@ -44,11 +44,11 @@ NAMES = {
     "ordinal": "HIP or CUDA ordinal",
     "index": "index of the management tool",
 }
-"""Fields of `Device` by which GPUs are told apart → for people, the surest first."""
+"""Fields of `Device` that distinguish GPUs → human-readable, the most certain first."""
 HARDWARE = ("arch", "xccs", "cus", "simds_per_cu", "max_mhz")
-"""Fields of `Device` that tell what it can do."""
+"""Fields of `Device` that describe what it can do."""
 _COUNT_GPUS = ("rocprofiler-sdk", "cuda", "cupti")
-"""How facts begin that tell of a profiler that counts GPUs alone."""
+"""Beginnings of facts that name a profiler which counts GPUs only, not CPUs among them."""
 _RULE = re.compile(
     r"(?:(?P<source>.+):)?(?P<first>\d{1,6})(?:-(?P<last>\d{1,6}))?"
     r"=(?P<rank>rank)?(?P<device>\d{1,6})"
@@ -56,21 +56,22 @@ _RULE = re.compile(
 
 
 @dataclass(frozen=True)
-class Rule:
-    """What the user says of a source's devices.
+class DeviceRule:
+    """Devices of a source as the user states them.
 
     Parameters
     ----------
     text
-        As it was given.
+        The option as it was written.
     source
         Format of the source, or a pattern of its path or name.
     first, last
         Numbers by that source.
     target
-        What `first` is: a device of the trace or, if `is_rank`, that of a rank. The others follow.
+        Device of the trace that `first` is or, if `is_rank`, the rank whose device it is. The other
+        numbers follow in order.
     is_rank
-        Whether `target` is a rank.
+        True if `target` is a rank.
     """
 
     text: str
@@ -80,62 +81,62 @@ class Rule:
     target: int
     is_rank: bool
 
-    def is_of(self, format_name: str, path: str) -> bool:
-        """Whether it is about a source of this format and path."""
+    def applies_to(self, format_name: str, path: str) -> bool:
+        """True if it names a source of this format and path."""
         patterns = (self.source, f"*/{self.source}")  # the summary shows the ends of paths
         return self.source == format_name or any(fnmatch(path, p) for p in patterns)
 
     def target_of(self, number: int) -> tuple[int, bool]:
-        """The device, or the rank if the second is true, that a number of the source stands for."""
+        """Device for a number of the source, or its rank if the second value is true."""
         return self.target + number - self.first, self.is_rank
 
 
-def rule(text: str) -> Rule:
-    """What ``[SOURCE:]N[-M]=DEVICE`` or ``…=rankR`` says.
+def parse_device_rule(text: str) -> DeviceRule:
+    """Parse ``[SOURCE:]N[-M]=DEVICE`` or ``…=rankR``.
 
     Raises
     ------
     UsageError
-        It is nothing of this kind.
+        The text is none of these.
     """
-    found = _RULE.fullmatch(text)
-    first = int(found["first"]) if found else 0
-    last = int(found["last"]) if found and found["last"] else first
-    if found is None or last < first:
+    match = _RULE.fullmatch(text)
+    first = int(match["first"]) if match else 0
+    last = int(match["last"]) if match and match["last"] else first
+    if match is None or last < first:
         raise UsageError(
             f"--map-device {text}: write it as [SOURCE:]NUMBER=DEVICE or [SOURCE:]NUMBER=rankR",
             hint="amd-smi:0-7=2 says that its GPUs 0 to 7 are the devices 2 to 9",
         )
-    target, is_rank = int(found["device"]), bool(found["rank"])
-    return Rule(text, found["source"] or ANY, first, last, target, is_rank)
+    target, is_rank = int(match["device"]), bool(match["rank"])
+    return DeviceRule(text, match["source"] or ANY, first, last, target, is_rank)
 
 
-def told(
-    rules: Iterable[Rule], format_name: str, path: str, numbers: Iterable[int]
-) -> dict[int, Rule]:
-    """What the user says of the devices of a source, by their numbers.
+def rules_by_number(
+    rules: Iterable[DeviceRule], format_name: str, path: str, numbers: Iterable[int]
+) -> dict[int, DeviceRule]:
+    """Rule for each number of a source's devices for which there is one.
 
     Raises
     ------
     UsageError
-        Two different things are said of one.
+        Two rules state different targets for one number.
     """
-    found: dict[int, Rule] = {}
-    about = [rule for rule in rules if rule.is_of(format_name, path)]
+    rule_of: dict[int, DeviceRule] = {}
+    applicable = [rule for rule in rules if rule.applies_to(format_name, path)]
     for number in numbers:
-        for rule in about:
+        for rule in applicable:
             if not rule.first <= number <= rule.last:
                 continue
-            if found.setdefault(number, rule).target_of(number) != rule.target_of(number):
+            if rule_of.setdefault(number, rule).target_of(number) != rule.target_of(number):
                 raise UsageError(
-                    f"--map-device {found[number].text} and {rule.text} say two things of GPU "
-                    f"{number} of {path}"
+                    f"--map-device {rule_of[number].text} and {rule.text} contradict each other for "
+                    f"GPU {number} of {path}"
                 )
-    return found
+    return rule_of
 
 
-def owner(rule: Rule, number: int, ranks: dict[int, Rank]) -> tuple[int, int]:
-    """The rank that a rule says computes on a source's GPU, and its number of the device.
+def owner_by_rule(rule: DeviceRule, number: int, ranks: dict[int, Rank]) -> tuple[int, int]:
+    """Rank that a rule states for a source's GPU, and the rank's number of the device.
 
     Raises
     ------
@@ -149,29 +150,29 @@ def owner(rule: Rule, number: int, ranks: dict[int, Rank]) -> tuple[int, int]:
         return target, ranks[target].device
     owners = [r.rank for r in ranks.values() if r.device == target]
     if len(owners) != 1:
-        several = f"ranks {', '.join(map(str, owners))} compute" if owners else "no rank computes"
+        subject = f"ranks {', '.join(map(str, owners))} compute" if owners else "no rank computes"
         raise UsageError(
-            f"--map-device {rule.text}: {several} on a device {target}",
+            f"--map-device {rule.text}: {subject} on a device {target}",
             hint="name the rank instead, as in amd-smi:0=rank3",
         )
     return owners[0], target
 
 
-def numbers(trace: Trace) -> list[int]:
-    """Numbers of the devices that a trace has work or series of."""
+def device_numbers(trace: Trace) -> list[int]:
+    """Numbers of the devices with work or series in a trace, ascending."""
     of_series = np.unique(trace.array("device", "series")).tolist()
-    return sorted({*used(trace), *of_series} - {-1})
+    return sorted({*devices_with_work(trace), *of_series} - {-1})
 
 
-def used(trace: Trace) -> list[int]:
-    """Numbers of the devices on which a trace has work, -1 among them if it is not told."""
+def devices_with_work(trace: Trace) -> list[int]:
+    """Numbers of the devices with work in a trace, ascending, -1 among them if one is unknown."""
     work = is_any(trace.array("kind"), GPU_WORK)
     devices = trace.array("device", "lanes")[trace.array("lane")[work]]
     return [int(d) for d in np.unique(devices)]
 
 
-def of_trace(trace: Trace, others: Iterable[Device]) -> list[Device]:
-    """The devices that a trace has work on, under every name that it has for them.
+def working_devices(trace: Trace, others: Iterable[Device]) -> list[Device]:
+    """Devices with work in a trace, under every name that it has for them.
 
     A number without another name is a HIP ordinal, or an HSA agent: PyTorch counts agents with
     roctracer, and GPUs alone with rocprofiler-sdk and on CUDA.
@@ -183,21 +184,22 @@ def of_trace(trace: Trace, others: Iterable[Device]) -> list[Device]:
     others
         Devices of other sources.
     """
-    numbers = [d for d in used(trace) if d >= 0]
+    numbers = [d for d in devices_with_work(trace) if d >= 0]
     known = {d.device: d for d in trace.meta.devices if _names(d)}
     if set(numbers) <= set(known):
         return [known[n] for n in numbers]
     hosts = {d.device: d.host for d in trace.meta.devices}
     field = "agent" if _are_agents(trace, set(numbers), list(others)) else "ordinal"
-    return [known.get(n) or _numbered(hosts.get(n, ""), n, field) for n in numbers]
+    return [known.get(n) or _numbered_device(hosts.get(n, ""), n, field) for n in numbers]
 
 
-def _numbered(host: str, number: int, field: str) -> Device:
+def _numbered_device(host: str, number: int, field: str) -> Device:
     names: dict[str, Any] = {field: number}
     return replace(Device(host, number), **names)
 
 
 def _are_agents(trace: Trace, numbers: set[int], others: list[Device]) -> bool:
+    """True if numbers count HSA agents, CPUs among them: then GPUs do not begin at 0."""
     agents = {d.agent for d in others if d.agent >= 0}
     ordinals = {d.ordinal for d in others if d.ordinal >= 0}
     fits = numbers <= agents if agents else 0 not in numbers
@@ -205,97 +207,107 @@ def _are_agents(trace: Trace, numbers: set[int], others: list[Device]) -> bool:
     return fits and not (counts_gpus and (numbers <= ordinals or not ordinals))
 
 
-def match(
-    theirs: Sequence[int],
-    their_devices: Iterable[Device],
-    ours: Sequence[Device],
+def match_devices(
+    numbers: Sequence[int],
+    described: Iterable[Device],
+    targets: Sequence[Device],
     bridges: Iterable[Device],
 ) -> dict[int, tuple[int, str]]:
-    """Number of a device by another source → ours, and what tells it; empty if nothing does.
+    """Match numbers that another source uses with devices of the trace.
 
     Parameters
     ----------
-    theirs
+    numbers
         Numbers that the other source uses.
-    their_devices
-        What that source tells of its devices.
-    ours
-        The devices of the trace; their `device` is what comes out.
+    described
+        Devices as that source describes them.
+    targets
+        Devices of the trace; results are their `device`.
     bridges
         Devices of all sources, which may connect the two.
+
+    Returns
+    -------
+    dict
+        Number → device of the trace, and how it was matched; empty if nothing determines it.
     """
-    known = {d.device: d for d in their_devices}
-    links = _Links([*bridges, *ours, *known.values()])
-    found = {t: hit for t in theirs if t in known and (hit := links.first(known[t], ours))}
-    if set(found) == set(theirs):
-        return found
-    return found or _by_tool(theirs, known, ours) or _assumed(theirs, known, ours, links)
+    by_number = {d.device: d for d in described}
+    links = _Links([*bridges, *targets, *by_number.values()])
+    linked = {
+        n: match
+        for n in numbers
+        if n in by_number and (match := links.first_target(by_number[n], targets))
+    }
+    if linked:
+        return linked
+    return _matched_by_tool(numbers, by_number, targets) or _matched_by_assumption(
+        numbers, by_number, targets, links
+    )
 
 
-def around_told(
-    theirs: Sequence[int],
-    told: dict[int, tuple[Target, str]],
+def match_remaining(
+    numbers: Sequence[int],
+    by_user: dict[int, tuple[Target, str]],
     guessed: dict[int, tuple[Target, str]],
 ) -> dict[int, tuple[Target, str]]:
-    """What the devices are of which the user says nothing: none of those that others are said to be.
+    """Match the devices that the user does not state with targets that the user does not either.
 
-    What the user says changes nothing else. If it was all assumed, devices whose places are taken
-    get the places that are left, where there are as many.
+    What the user states changes nothing else. If all guesses were assumptions, devices whose
+    targets the user gave to others get the targets that are left, where there are as many.
 
     Parameters
     ----------
-    theirs
+    numbers
         Numbers that the other source uses, ascending.
-    told
-        What the user says.
+    by_user
+        Targets that the user states.
     guessed
-        What all of them are if the user says nothing.
+        Targets of all numbers if the user states none.
     """
-    taken = {target for target, _ in told.values()}
-    found = {t: hit for t, hit in guessed.items() if t not in told and hit[0] not in taken}
-    if not all(by in (BY_COUNTING, BY_ORDER) for _, by in guessed.values()):
-        return found
-    taken |= {target for target, _ in found.values()}
-    places = [guessed[t][0] for t in sorted(guessed) if guessed[t][0] not in taken]
-    rest = [t for t in theirs if t not in told and t not in found]
-    if len(rest) != len(places):
-        return found
-    return found | {t: (place, BY_ORDER) for t, place in zip(rest, places, strict=True)}
+    occupied = {target for target, _ in by_user.values()}
+    matched = {
+        n: guess for n, guess in guessed.items() if n not in by_user and guess[0] not in occupied
+    }
+    if not all(method in (BY_COUNTING, BY_ORDER) for _, method in guessed.values()):
+        return matched
+    occupied |= {target for target, _ in matched.values()}
+    free = [guessed[n][0] for n in sorted(guessed) if guessed[n][0] not in occupied]
+    unmatched = [n for n in numbers if n not in by_user and n not in matched]
+    if len(unmatched) != len(free):
+        return matched
+    return matched | {n: (target, BY_ORDER) for n, target in zip(unmatched, free, strict=True)}
 
 
-def with_all_names(ours: Sequence[Device], others: Iterable[Device]) -> tuple[Device, ...]:
-    """Devices with the names that other sources have for them, where they have none of their own.
-
-    Parameters
-    ----------
-    ours
-        Devices of a trace.
-    others
-        Devices of all sources.
-    """
-    links = _Links([*others, *ours])
+def _with_linked_names(targets: Sequence[Device], others: Iterable[Device]) -> list[Device]:
+    """Devices with the names and hardware that linked devices have, where they have none."""
+    links = _Links([*others, *targets])
     fields = ("name", "host", *NAMES, *HARDWARE)
-    made = []
-    for device in ours:
-        for same in links.chain(device):
-            missing = [f for f in fields if getattr(device, f) in (-1, "")]
-            device = replace(device, **{f: getattr(same, f) for f in missing})  # noqa: PLW2901
-        made.append(device)
-    return tuple(made)
+    completed = []
+    for device in targets:
+        for linked in links.chain(device):
+            device = _completed(device, linked, fields)  # noqa: PLW2901
+        completed.append(device)
+    return completed
 
 
-def _by_tool(
-    theirs: Sequence[int], known: dict[int, Device], ours: Sequence[Device]
+def _completed(device: Device, other: Device, fields: Iterable[str]) -> Device:
+    """The device with the values of another one in fields that it lacks."""
+    missing = [field for field in fields if getattr(device, field) in (-1, "")]
+    return replace(device, **{field: getattr(other, field) for field in missing})
+
+
+def _matched_by_tool(
+    numbers: Sequence[int], by_number: dict[int, Device], targets: Sequence[Device]
 ) -> dict[int, tuple[int, str]]:
-    """Devices that one tool numbered in both sources."""
-    by_tool = {(d.source, d.device) for d in ours if d.source}
-    if theirs and all(t in known and (known[t].source, t) in by_tool for t in theirs):
-        return {t: (t, BY_TOOL) for t in theirs}
+    """Match devices that one tool numbered in both sources."""
+    by_tool = {(d.source, d.device) for d in targets if d.source}
+    if numbers and all(n in by_number and (by_number[n].source, n) in by_tool for n in numbers):
+        return {n: (n, BY_TOOL) for n in numbers}
     return {}
 
 
-def with_hardware(trace: Trace, others: Iterable[Device], found: dict[int, int]) -> Trace:
-    """Trace with what another source tells of the hardware of its devices.
+def with_hardware(trace: Trace, others: Iterable[Device], device_of: dict[int, int]) -> Trace:
+    """Return the trace with the hardware of its devices as another source describes it.
 
     Parameters
     ----------
@@ -303,43 +315,42 @@ def with_hardware(trace: Trace, others: Iterable[Device], found: dict[int, int])
         The trace.
     others
         Devices of the other source.
-    found
+    device_of
         Number of a device by that source → the trace's.
     """
-    told = [replace(d, device=found[d.device]) for d in others if d.device in found]
-    made, used = [], []
+    described = [replace(d, device=device_of[d.device]) for d in others if d.device in device_of]
+    completed, used = [], []
     for device in trace.meta.devices:
-        same = [d for d in told if d.device == device.device]
-        other = next(iter(of_host(same, device.host)), device)
+        same_number = [d for d in described if d.device == device.device]
+        other = next(iter(devices_on_host(same_number, device.host)), device)
         used.append(other)
-        missing = [f for f in HARDWARE if getattr(device, f) in (-1, "")]
-        made.append(replace(device, **{f: getattr(other, f) for f in missing}))
-    made += [d for d in told if d not in used and (d.arch or d.cus > 0)]
-    return trace.with_meta(devices=tuple(made))
+        completed.append(_completed(device, other, HARDWARE))
+    completed += [d for d in described if d not in used and (d.arch or d.cus > 0)]
+    return trace.with_meta(devices=tuple(completed))
 
 
-def of_host(found: Iterable[Device], host: str) -> list[Device]:
-    """Those of a host; if there is none, those that may be, as a host is not known."""
-    found = list(found)
-    here = [d for d in found if host and d.host == host]
-    return here or [d for d in found if not (host and d.host)]
+def devices_on_host(devices: Iterable[Device], host: str) -> list[Device]:
+    """Devices of a host; if there are none, those that may be, as one of the hosts is unknown."""
+    devices = list(devices)
+    on_host = [d for d in devices if host and d.host == host]
+    return on_host or [d for d in devices if not (host and d.host)]
 
 
 def only_host(trace: Trace) -> str:
-    """Name of the node of a trace of one node; empty if it has several, or none is named.
+    """Name of the host of a trace of one host; empty if it has several, or none is named.
 
-    Ranks tell it or, if none of them does, devices.
+    Hosts of ranks count or, if none of them is known, those of devices.
     """
     of_ranks = {r.host for r in trace.meta.ranks} - {""}
     names = of_ranks or {d.host for d in trace.meta.devices} - {""}
     return names.pop() if len(names) == 1 else ""
 
 
-def named(trace: Trace, others: Iterable[Device]) -> tuple[Device, ...]:
-    """The devices of a trace with all names that a chain of sources has for them.
+def identified_devices(trace: Trace, others: Iterable[Device]) -> tuple[Device, ...]:
+    """Devices of a trace with all names that a chain of sources has for them.
 
-    Devices that the trace has work on and does not describe are among them if a source does, as
-    far as each is of one rank alone: processes that each see one GPU all call it 0.
+    Devices that the trace has work on and does not describe are included if a source describes
+    them, as far as each is of one rank alone: processes that each see one GPU all call it 0.
 
     Parameters
     ----------
@@ -349,93 +360,104 @@ def named(trace: Trace, others: Iterable[Device]) -> tuple[Device, ...]:
         Devices of all sources.
     """
     others = list(others)
-    told = list(trace.meta.devices)
     numbers = [r.device for r in trace.meta.ranks if r.device >= 0]
     one_each = len(set(numbers)) == len(numbers) and len({r.host for r in trace.meta.ranks}) < 2  # noqa: PLR2004
-    counted = {d.device: d for d in of_trace(trace, others)} if one_each else {}
-    made = []
-    for device in told:
-        by_number = counted.pop(device.device, device)
+    working = {d.device: d for d in working_devices(trace, others)} if one_each else {}
+    identified = []
+    for device in trace.meta.devices:
+        by_number = working.pop(device.device, device)
         if not _names(device):
-            full = with_all_names([replace(by_number, name="", host=device.host)], others)[0]
-            if _is_found(full):
-                made.append(replace(full, name=device.name or full.name, source=device.source))
+            unnamed = replace(by_number, name="", host=device.host)
+            full = _with_linked_names([unnamed], others)[0]
+            if _is_identified(full):
+                name = device.name or full.name
+                identified.append(replace(full, name=name, source=device.source))
                 continue
-        made += with_all_names([device], others)
-    return tuple(made) + tuple(filter(_is_found, with_all_names([*counted.values()], others)))
+        identified += _with_linked_names([device], others)
+    identified += filter(_is_identified, _with_linked_names([*working.values()], others))
+    return tuple(identified)
 
 
-def _is_found(device: Device) -> bool:
-    """Whether another source knows it: it has more than the number that it began with."""
+def _is_identified(device: Device) -> bool:
+    """True if another source describes it: it has more than the number that it began with."""
     return bool(device.name or device.pci or device.uuid)
 
 
-def _assumed(
-    theirs: Sequence[int], known: dict[int, Device], ours: Sequence[Device], links: _Links
+def _matched_by_assumption(
+    numbers: Sequence[int],
+    by_number: dict[int, Device],
+    targets: Sequence[Device],
+    links: _Links,
 ) -> dict[int, tuple[int, str]]:
-    """Management tools count by PCI address, as HIP and CUDA mostly do; else by order."""
-    ordinals = {d.ordinal: d for d in links.devices if d.ordinal >= 0}
+    """Match by counting, as management tools, HIP and CUDA mostly count by PCI address; or by order."""
+    by_ordinal = {d.ordinal: d for d in links.devices if d.ordinal >= 0}
     counted = {}
-    for number in theirs:
-        device = known.get(number)
-        place = device.index if device is not None and device.index >= 0 else number
-        hit = links.first(ordinals[place], ours) if place in ordinals else None
-        if hit is not None:
-            counted[number] = (hit[0], BY_COUNTING)
-    targets = {d.device for d in ours}
-    if counted and (targets <= {n for n, _ in counted.values()} or set(counted) == set(theirs)):
+    for number in numbers:
+        device = by_number.get(number)
+        ordinal = device.index if device is not None and device.index >= 0 else number
+        match = links.first_target(by_ordinal[ordinal], targets) if ordinal in by_ordinal else None
+        if match is not None:
+            counted[number] = (match[0], BY_COUNTING)
+    target_numbers = {d.device for d in targets}
+    if counted and (
+        target_numbers <= {n for n, _ in counted.values()} or set(counted) == set(numbers)
+    ):
         return counted
-    if len(theirs) == len(targets):
-        return {t: (o, BY_ORDER) for t, o in zip(theirs, sorted(targets), strict=True)}
+    if len(numbers) == len(target_numbers):
+        return {n: (t, BY_ORDER) for n, t in zip(numbers, sorted(target_numbers), strict=True)}
     return {}
 
 
 def _names(device: Device) -> list[Name]:
-    """The names that tell a device from others of its host."""
+    """Names that distinguish a device from others of its host."""
     values = ((field, getattr(device, field)) for field in NAMES)
     return [(field, value) for field, value in values if value not in (-1, "")]
 
 
 class _Links:
-    """Devices that have a name in common.
+    """Devices connected by names that they have in common.
 
-    A name that two different PCI addresses, UUIDs or agents have is none: processes that each see
-    one GPU all call it 0.
+    A name that two different PCI addresses, UUIDs or agents have is ambiguous and connects nothing:
+    processes that each see one GPU all call it 0.
     """
 
     def __init__(self, devices: list[Device]) -> None:
         self.devices = devices
-        self.of: dict[Name, list[Device]] = {}
+        self._by_name: dict[Name, list[Device]] = {}
         for device in devices:
             for name in _names(device):
-                self.of.setdefault(name, []).append(device)
-        for name, same in list(self.of.items()):
-            if any(len({_value(d, f) for d in same} - {-1, ""}) > 1 for f in _certain(name[0])):
-                del self.of[name]
+                self._by_name.setdefault(name, []).append(device)
+        for name, same in list(self._by_name.items()):
+            if any(
+                len({getattr(d, field) for d in same} - {-1, ""}) > 1
+                for field in _more_certain_fields(name[0])
+            ):
+                del self._by_name[name]
 
     def chain(self, device: Device) -> list[Device]:
-        """All devices to which names lead, the nearest first."""
-        found = [device]
-        for one in found:
+        """All devices connected to one, the nearest first."""
+        connected = [device]
+        for one in connected:  # grows meanwhile: a breadth-first search
             for name in _names(one):
-                found += [d for d in self.of.get(name, ()) if d not in found]
-        return found
+                connected += [d for d in self._by_name.get(name, ()) if d not in connected]
+        return connected
 
-    def first(self, device: Device, targets: Sequence[Device]) -> tuple[int, str] | None:
-        """The one of the targets to which names lead, and by which name it is reached."""
-        wanted = {name: t.device for t in targets for name in _names(t) if name in self.of}
+    def first_target(self, device: Device, targets: Sequence[Device]) -> tuple[int, str] | None:
+        """Number of the nearest connected target, and the kind of name by which it is reached."""
+        target_of = {
+            name: target.device
+            for target in targets
+            for name in _names(target)
+            if name in self._by_name
+        }
         for one in self.chain(device):
             for name in _names(one):
-                if name in wanted:
-                    return wanted[name], NAMES[name[0]]
+                if name in target_of:
+                    return target_of[name], NAMES[name[0]]
         return None
 
 
-def _certain(field: str) -> tuple[str, ...]:
-    """Names of which a GPU has one alone, surer than this one."""
+def _more_certain_fields(field: str) -> tuple[str, ...]:
+    """Fields that are more certain than this one; a GPU has one value in each of them."""
     order = list(NAMES)
     return tuple(order[: order.index(field)])
-
-
-def _value(device: Device, field: str) -> Any:
-    return getattr(device, field)

@@ -1,1 +1,1 @@
-"""One job: what several files tell of the same run, put together."""
+"""Assembly of one job from the files of several sources."""

@@ -1,4 +1,4 @@
-"""The same run in several files: copies, parts, other formats of one tool."""
+"""The same run in several files: copies, parts, and other formats of one tool."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.columns import arrow
-from chopper_interop.columns.members import is_any
+from chopper_interop.arrays import arrow
+from chopper_interop.arrays.members import is_any
+from chopper_interop.clocks.line import resolution_ns
 from chopper_interop.errors import AmbiguousRunError
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.joining import processes
@@ -16,7 +17,7 @@ from chopper_interop.schemas.kinds import GPU_WORK
 from chopper_interop.schemas.meta import ASSUMED
 
 if TYPE_CHECKING:
-    from chopper_interop.columns.types import Array
+    from chopper_interop.arrays.types import Array
     from chopper_interop.joining.fragment import Fragment
     from chopper_interop.schemas.meta import Rank
     from chopper_interop.trace import Trace
@@ -28,46 +29,57 @@ SAME_EVENTS = Fault(
 )
 
 
-def left_out(timing: list[Fragment], issues: IssueLog) -> list[Fragment]:
-    """Drop fragments whose events others hold too; refuse two different ones of one rank."""
-    timing = _one_of_each_run(timing, issues)
+def drop_copies(timing: list[Fragment], issues: IssueLog) -> list[Fragment]:
+    """Drop fragments whose events others hold too; refuse two different ones of one rank.
+
+    Raises
+    ------
+    AmbiguousRunError
+        Two fragments hold different events of one rank, and are not processes of it.
+    """
+    timing = _drop_other_formats(timing, issues)
     kept: list[Fragment] = []
     owner: dict[int, Fragment] = {}
-    beside: dict[int, list[Rank]] = {}
+    ranks_of_others: dict[int, list[Rank]] = {}  # id of a fragment → ranks of other processes
     seen: set[bytes] = set()
     order = processes.children_last(timing)
-    for fragment in sorted(order, key=lambda f: (f.is_silent, len(f.trace.ranks))):
-        if fragment.is_silent:
-            events = _where_and_when(fragment.trace)
+    for fragment in sorted(order, key=lambda f: (f.ranks_are_assumed, len(f.trace.ranks))):
+        if fragment.ranks_are_assumed:
+            events = _digest_of_events(fragment.trace)
             if events in seen:
                 issues.add(SAME_EVENTS, 1, fragment.files.label)
                 continue
             seen.add(events)
         known = [r for r in fragment.trace.meta.ranks if r.known_by != ASSUMED]
         clashes = [r.rank for r in known if r.rank in owner]
-        whole = len(clashes) == len(fragment.trace.ranks)
-        other = [r for r in clashes if not _same_events(fragment, owner[r], r)]
-        if clashes and whole and not other:
+        different = [r for r in clashes if not _same_events(fragment, owner[r], r)]
+        if clashes and len(clashes) == len(fragment.trace.ranks) and not different:
             issues.add(SAME_EVENTS, 1, fragment.files.label)
             continue
-        for rank in other or clashes:
-            if not processes.share(owner[rank], fragment, rank):
+        for rank in different or clashes:
+            if not processes.are_of_one_rank(owner[rank], fragment, rank):
                 _refuse(owner[rank], fragment, rank)
-            beside.setdefault(id(fragment), []).append(owner[rank].rank_of(rank))
+            ranks_of_others.setdefault(id(fragment), []).append(owner[rank].rank_of(rank))
         owner = {r.rank: fragment for r in known} | owner
         kept.append(fragment)
-    issues.add(processes.OF_ONE_RANK, len(beside))
+    issues.add(processes.OF_ONE_RANK, len(ranks_of_others))
     return [
-        processes.beside(f, beside[id(f)]) if id(f) in beside else f for f in timing if f in kept
+        processes.name_lanes_by_process(f, ranks_of_others[id(f)])
+        if id(f) in ranks_of_others
+        else f
+        for f in timing
+        if f in kept
     ]
 
 
-def passes_once(timing: list[Fragment], passes: list[Fragment], issues: IssueLog) -> list[Fragment]:
-    """Drop counter passes that are a copy of another one, or of what the times are from."""
-    seen = {_counted(f.trace) for f in timing if f.counts}
+def drop_pass_copies(
+    timing: list[Fragment], passes: list[Fragment], issues: IssueLog
+) -> list[Fragment]:
+    """Drop counter passes that are a copy of another one, or of the timing run."""
+    seen = {_key_of_counters(f.trace) for f in timing if f.has_counters}
     kept: list[Fragment] = []
     for fragment in passes:
-        events = _counted(fragment.trace)
+        events = _key_of_counters(fragment.trace)
         if events in seen:
             issues.add(SAME_EVENTS, 1, fragment.files.label)
         else:
@@ -76,75 +88,74 @@ def passes_once(timing: list[Fragment], passes: list[Fragment], issues: IssueLog
     return kept
 
 
-def _counted(trace: Trace) -> tuple[object, ...]:
-    """What two passes have in common only if one is a copy: their events and all counters."""
+def _key_of_counters(trace: Trace) -> tuple[object, ...]:
+    """Key that two passes share only if one is a copy: their events and all counters."""
     counters = (trace.array(column, "counters") for column in ("node", "name", "value"))
     digest = hashlib.sha256(b"".join(c.tobytes() for c in counters)).digest()
     ranks = tuple((r.rank, r.host) for r in trace.meta.ranks)
-    names = (*trace.names(), *arrow.flat(trace.counters["name"]).dictionary.to_pylist())
-    return ranks, trace.meta.clock, names, _where_and_when(trace), digest
+    names = (*trace.names(), *arrow.single_chunk(trace.counters["name"]).dictionary.to_pylist())
+    return ranks, trace.meta.clock, names, _digest_of_events(trace), digest
 
 
-_MICROSECOND = 1000
 _SHARE_OF_A_COPY = 0.9
-"""Of a file's starts those that must be another's too: tools drop some from one format."""
+"""Share of a file's starts that must be another's too; chosen: tools drop some from one format, and
+two runs share none but by chance."""
 
 
-def _one_of_each_run(timing: list[Fragment], issues: IssueLog) -> list[Fragment]:
-    """Drop what a tool wrote in another format besides, which may hold less of the same run."""
+def _drop_other_formats(timing: list[Fragment], issues: IssueLog) -> list[Fragment]:
+    """Drop files that a tool wrote in another format as well; they may hold less of the run."""
     kept: list[Fragment] = []
-    finest = sorted(timing, key=lambda f: (-f.trace.nodes.num_rows, _grain(_starts(f.trace))))
-    for fragment in finest:
-        if fragment.is_silent and any(_holds(other, fragment) for other in kept):
+    richest_first = sorted(
+        timing, key=lambda f: (-f.trace.nodes.num_rows, resolution_ns(_starts(f.trace)))
+    )
+    for fragment in richest_first:
+        if fragment.ranks_are_assumed and any(_contains(other, fragment) for other in kept):
             issues.add(SAME_EVENTS, 1, fragment.files.label)
         else:
             kept.append(fragment)
     return [f for f in timing if f in kept]
 
 
-def _holds(whole: Fragment, part: Fragment) -> bool:
-    """Whether most GPU work of one format is in a file of another format as well."""
-    if whole.files.converter is part.files.converter or not whole.is_silent:
+def _contains(container: Fragment, part: Fragment) -> bool:
+    """True if most GPU work of `part` is in a file of another format as well."""
+    if container.files.converter is part.files.converter or not container.ranks_are_assumed:
         return False
-    if whole.trace.meta.clock != part.trace.meta.clock:
+    if container.trace.meta.clock != part.trace.meta.clock:
         return False
-    mine, theirs = _starts(part.trace), _starts(whole.trace)
-    grain = max(_grain(mine), _grain(theirs))
-    return bool(np.isin(mine // grain, theirs // grain).mean() >= _SHARE_OF_A_COPY)
-
-
-def _grain(times: Array) -> int:
-    """Nanoseconds to which times are cut: some formats of a tool have whole microseconds."""
-    return _MICROSECOND if times.size and not (times % _MICROSECOND).any() else 1
+    starts, all_starts = _starts(part.trace), _starts(container.trace)
+    resolution = max(resolution_ns(starts), resolution_ns(all_starts))
+    shared = np.isin(starts // resolution, all_starts // resolution)
+    return bool(shared.mean() >= _SHARE_OF_A_COPY)
 
 
 def _starts(trace: Trace) -> Array:
-    """When GPU work starts; if there is none, when anything does."""
+    """Starts of GPU work; if there is none, of all nodes."""
     work = is_any(trace.array("kind"), GPU_WORK)
     starts: Array = trace.array("ts")[work if work.any() else ~work] + trace.meta.origin_ns
     return starts
 
 
 def _same_events(a: Fragment, b: Fragment, rank: int) -> bool:
-    """Whether both have the same GPU work, or without any the same nodes, for a rank."""
-    return np.array_equal(_fingerprint(a.trace, rank), _fingerprint(b.trace, rank))
+    """True if both have the same GPU work for a rank, or the same nodes if there is none."""
+    return np.array_equal(_times_of_rank(a.trace, rank), _times_of_rank(b.trace, rank))
 
 
-def _fingerprint(trace: Trace, rank: int) -> Array:
+def _times_of_rank(trace: Trace, rank: int) -> Array:
+    """Starts and durations of a rank's GPU work, or of all its nodes if there is none."""
     rows = trace.rank_rows.get(rank, slice(0, 0))  # part of a job names ranks that it lacks
     work = is_any(trace.array("kind")[rows], GPU_WORK)
-    which = work if work.any() else ~work
-    ts = trace.array("ts")[rows][which] + trace.meta.origin_ns
-    return np.stack([ts, trace.array("dur")[rows][which]])
+    mask = work if work.any() else ~work
+    ts = trace.array("ts")[rows][mask] + trace.meta.origin_ns
+    return np.stack([ts, trace.array("dur")[rows][mask]])
 
 
-def _where_and_when(trace: Trace) -> bytes:
-    """What no two ranks have in common: processes, devices and streams, and all times."""
+def _digest_of_events(trace: Trace) -> bytes:
+    """Digest that no two ranks share: of processes, devices, streams and all times."""
     lane = trace.array("lane")
-    place = [trace.array(column, "lanes")[lane] for column in ("device", "number")]
+    queues = [trace.array(column, "lanes")[lane] for column in ("device", "number")]
     times = [trace.array("ts") + trace.meta.origin_ns, trace.array("dur")]
     pids = np.array(sorted(r.pid for r in trace.meta.ranks), np.int64)
-    return hashlib.sha256(b"".join(c.tobytes() for c in (pids, *place, *times))).digest()
+    return hashlib.sha256(b"".join(c.tobytes() for c in (pids, *queues, *times))).digest()
 
 
 def _refuse(first: Fragment, second: Fragment, rank: int) -> None:

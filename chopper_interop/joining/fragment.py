@@ -1,4 +1,4 @@
-"""What one source of a job gives."""
+"""Fragments: the traces of single sources, of which a job is assembled."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from chopper_interop.schemas.meta import ASSUMED
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from chopper_interop.schemas.meta import Rank
     from chopper_interop.sources import SourceFiles
     from chopper_interop.trace import Trace
@@ -21,17 +23,22 @@ class Fragment:
     trace: Trace
 
     @property
-    def counts(self) -> bool:
-        """Whether it is a counter pass."""
+    def path(self) -> Path:
+        """First file of the source."""
+        return self.files.paths[0]
+
+    @property
+    def has_counters(self) -> bool:
+        """True if it is a counter pass."""
         return bool(self.trace.counters.num_rows)
 
     def rank_of(self, number: int) -> Rank:
-        """What is known of one of its ranks."""
+        """Description of one of its ranks."""
         return next(rank for rank in self.trace.meta.ranks if rank.rank == number)
 
     @property
-    def is_silent(self) -> bool:
-        """Whether it says of none of its ranks which it is."""
+    def ranks_are_assumed(self) -> bool:
+        """True if the source states the number of none of its ranks."""
         return all(r.known_by == ASSUMED for r in self.trace.meta.ranks)
 
     @property

@@ -1,7 +1,7 @@
-"""Which operator of a program without times is which node of its rank's profile.
+"""Match of the operators of a program without times with the nodes of its rank's profile.
 
-By the id of its call where both recorded the same calls, else thread by thread by the order of
-names (`sequences`). A thread that does not agree well enough is refused.
+Operators are matched by the id of their call where both recorded the same calls, else thread by
+thread by the order of names (`sequences`). A thread that does not agree well enough is refused.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.columns import sequences
-from chopper_interop.files import jsonscan
+from chopper_interop.arrays import sequences
+from chopper_interop.arrays.members import is_any
+from chopper_interop.io import json_events
 from chopper_interop.issues import Fault, Severity
 from chopper_interop.schemas.kinds import Kind, LaneKind
 
 if TYPE_CHECKING:
-    from chopper_interop.columns.types import Array
+    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 BY_ID = Fault(
@@ -34,27 +35,33 @@ BY_ORDER = Fault(
     events=True,
 )
 
-_ID, _OWN_ID = "Record function id", "ET rf_id"
-"""What the profile and the program call the id of a call."""
-_SAME_NAMES = 0.95
-"""Ids are of the same calls if at least this share of those that agree has the same name."""
-_LEAST_RATIO, _LEAST_PART = 0.8, 0.5
-"""A thread is linked if this share of the names that both have is matched in order, and this part
-of the shorter side at all."""
+_PROFILE_ID, _PROGRAM_ID = "Record function id", "ET rf_id"
+"""Names of the argument with the id of a call, in the profile and in the program."""
+_MIN_SAME_NAMES = 0.95
+"""Ids are of the same calls if at least this share of equal ones has the same name; chosen: ids of
+two runs agree in names by chance only."""
+_MIN_SHARE_OF_COMMON, _MIN_SHARE_OF_SHORTER = 0.8, 0.5
+"""A thread is linked if this share of the names that both have is matched in order, and this share
+of the shorter side. Threads of one program match by 0.9975 to 0.9995 (PyTorch's DLRM)."""
 _FEW = 4
-"""A thread with fewer operators than this is linked only if all of them are matched."""
+"""A thread with fewer operators is linked only if all of them are matched: shares of so few say
+little."""
 
 
 @dataclass
 class _Side:
-    """Operators and annotations of one rank, on one of both sides.
+    """Operators and annotations of one rank, in the program or in the profile.
 
     Parameters
     ----------
     rows
-        Their nodes.
-    name, lane, id
-        Of each: a number for its name that both sides share, its lane, the id of its call or 0.
+        Rows of the nodes.
+    name
+        Codes of their names, the same for both sides.
+    lane
+        Lanes of the nodes.
+    id
+        Ids of their calls, 0 where there is none.
     """
 
     rows: Array
@@ -65,36 +72,52 @@ class _Side:
 
 @dataclass
 class Links:
-    """What was matched of one program: its rows, and for each a node of the trace or -1."""
+    """Matches of one program.
+
+    Parameters
+    ----------
+    node
+        For each row of the program a node of the trace, -1 where there is none.
+    method
+        Issue that names the method.
+    possible
+        Number of operators that both sides have, by name.
+    refused
+        Number of operators on threads that differ too much.
+    without_thread
+        Number of operators on threads that the profile does not have.
+    part
+        Description of the part of the profile that was matched; may be empty.
+    """
 
     node: Array
     method: Fault = BY_ORDER
     possible: int = 0
     refused: int = 0
-    alone: int = 0
-    where: str = ""
+    without_thread: int = 0
+    part: str = ""
 
 
-def matched(program: Trace, trace: Trace, rank: int, free: Array) -> Links:
-    """Match a program's operators.
+def match_operators(program: Trace, trace: Trace, rank: int, free: Array) -> Links:
+    """Match the operators of a program with nodes of the trace.
 
     Parameters
     ----------
     program
-        What was recorded of one rank, without times.
+        Trace of one rank, without times.
     trace
         The job.
     rank
         The rank of the job that ran the program.
     free
-        Which nodes of the job no other program has.
+        Mask of nodes of the job that no other program is matched with.
     """
-    mine, theirs = _sides(program, trace, rank, free)
+    program_side, profile_side = _sides(program, trace, rank, free)
     links = Links(np.full(program.nodes.num_rows, -1, np.int64))
-    links.possible = sequences.common(mine.name, theirs.name)
-    if _by_id(mine, theirs, links):
+    links.possible = sequences.common_elements(program_side.name, profile_side.name)
+    if _match_by_id(program_side, profile_side, links):
         return links
-    _by_order(trace, mine, theirs, links)
+    _match_by_order(trace, program_side, profile_side, links)
     return links
 
 
@@ -102,11 +125,14 @@ def _sides(program: Trace, trace: Trace, rank: int, free: Array) -> tuple[_Side,
     numbers: dict[str, int] = {}
     span = trace.rank_rows[rank]
     threads = trace.array("kind", "lanes") == LaneKind.THREAD
-    which = np.isin(trace.array("kind")[span], [int(Kind.CPU_OP), int(Kind.ANNOTATION)])
-    which &= threads[trace.array("lane")[span]] & free[span]
-    rows = span.start + np.flatnonzero(which)
-    every = np.arange(program.nodes.num_rows)
-    return _side(program, every, numbers, _OWN_ID), _side(trace, rows, numbers, _ID)
+    mask = is_any(trace.array("kind")[span], (Kind.CPU_OP, Kind.ANNOTATION))
+    mask &= threads[trace.array("lane")[span]] & free[span]
+    rows = span.start + np.flatnonzero(mask)
+    all_rows = np.arange(program.nodes.num_rows)
+    return (
+        _side(program, all_rows, numbers, _PROGRAM_ID),
+        _side(trace, rows, numbers, _PROFILE_ID),
+    )
 
 
 def _side(trace: Trace, rows: Array, numbers: dict[str, int], key: str) -> _Side:
@@ -114,7 +140,7 @@ def _side(trace: Trace, rows: Array, numbers: dict[str, int], key: str) -> _Side
     code = np.array([numbers.setdefault(t, len(numbers)) for t in texts] or [0], np.int64)
     length = trace.array("args_len")[rows]
     block, at = trace.text.block(trace.array("args_at")[rows], length)
-    values, found = jsonscan.extract(block, at, length, [key])
+    values, found = json_events.extract_integers(block, at, length, [key])
     return _Side(
         rows,
         code[trace.array("name")[rows]],
@@ -124,88 +150,89 @@ def _side(trace: Trace, rows: Array, numbers: dict[str, int], key: str) -> _Side
 
 
 def _as_written(name: str) -> str:
-    """A name as Kineto writes it: no line breaks, no backslashes, nothing that can't be shown."""
+    """A name as Kineto writes it: no line breaks, no backslashes, nothing that cannot be printed."""
     name = name.replace("\\", "/").replace("\n", "")
     return name if name.isprintable() else "unknown"
 
 
-def _by_id(mine: _Side, theirs: _Side, links: Links) -> bool:
+def _match_by_id(program: _Side, profile: _Side, links: Links) -> bool:
     """Match by the ids of calls; False if there are none, or they are of other calls."""
-    own, at = np.unique(mine.id, return_index=True)
-    other, at_2, counts = np.unique(theirs.id, return_index=True, return_counts=True)
-    real = (other != 0) & (counts == 1)
-    _, i, j = np.intersect1d(own[own != 0], other[real], assume_unique=True, return_indices=True)
-    i, j = at[own != 0][i], at_2[real][j]
-    same = mine.name[i] == theirs.name[j]
-    if not same.any() or same.mean() < _SAME_NAMES:
+    ids, at = np.unique(program.id, return_index=True)
+    ids_2, at_2, counts = np.unique(profile.id, return_index=True, return_counts=True)
+    usable, usable_2 = ids != 0, (ids_2 != 0) & (counts == 1)
+    _, i, j = np.intersect1d(ids[usable], ids_2[usable_2], assume_unique=True, return_indices=True)
+    i, j = at[usable][i], at_2[usable_2][j]  # rows of the ids that both have
+    same = program.name[i] == profile.name[j]
+    if not same.any() or same.mean() < _MIN_SAME_NAMES:
         return False
-    links.node[mine.rows[i[same]]] = theirs.rows[j[same]]
+    links.node[program.rows[i[same]]] = profile.rows[j[same]]
     links.method = BY_ID
     return True
 
 
-def _by_order(trace: Trace, mine: _Side, theirs: _Side, links: Links) -> None:
-    """Match thread by thread, the one that the program begins on first.
+def _match_by_order(trace: Trace, program: _Side, profile: _Side, links: Links) -> None:
+    """Match thread by thread, beginning with the one that the program begins on.
 
-    If that is found in a part of the profile only, such as one iteration of many, the others are
-    looked for in the time of that part.
+    If that matches a part of the profile only, such as one iteration of many, the others are
+    searched for in the time of that part.
     """
     ts = trace.array("ts")
     stop = ts + trace.array("dur")
     window: tuple[int, int] | None = None
     links.possible = 0
-    for lane, other in _threads(mine, theirs):
-        own = np.flatnonzero(mine.lane == lane)
-        if other < 0:
-            links.alone += len(own)
+    for lane, profile_lane in _paired_threads(program, profile):
+        operators = np.flatnonzero(program.lane == lane)
+        if profile_lane < 0:
+            links.without_thread += len(operators)
             continue
-        rows = np.flatnonzero(theirs.lane == other)
+        rows = np.flatnonzero(profile.lane == profile_lane)
         if window is not None:
-            started = ts[theirs.rows[rows]]
+            started = ts[profile.rows[rows]]
             rows = rows[(started >= window[0]) & (started <= window[1])]
-        place = sequences.align(mine.name[own], theirs.name[rows])
-        found = np.flatnonzero(place >= 0)
-        possible = sequences.common(mine.name[own], theirs.name[rows])
+        position = sequences.align(program.name[operators], profile.name[rows])
+        matched = np.flatnonzero(position >= 0)
+        possible = sequences.common_elements(program.name[operators], profile.name[rows])
         links.possible += possible
-        if not _is_enough(len(found), possible, len(own), len(rows)):
-            links.refused += len(own)
+        if not _is_enough(len(matched), possible, len(operators), len(rows)):
+            links.refused += len(operators)
             continue
-        nodes = theirs.rows[rows[place[found]]]
-        links.node[mine.rows[own[found]]] = nodes
-        if not links.where:
-            links.where = _window_name(trace, nodes, len(rows))
-            if len(rows) > sequences.LONGER * len(own):
+        nodes = profile.rows[rows[position[matched]]]
+        links.node[program.rows[operators[matched]]] = nodes
+        if not links.part:
+            links.part = _part_text(trace, nodes, len(rows))
+            if len(rows) > sequences.MAX_LENGTH_RATIO * len(operators):
                 window = (int(ts[nodes[0]]), int(stop[nodes].max()))
 
 
-def _is_enough(matched: int, possible: int, own: int, other: int) -> bool:
-    if own < _FEW:
-        return matched == own
-    return matched >= max(_LEAST_RATIO * possible, _LEAST_PART * min(own, other), 1)
+def _is_enough(matched: int, possible: int, operators: int, nodes: int) -> bool:
+    """True if so many of a thread's operators are matched that it is of the same program."""
+    if operators < _FEW:
+        return matched == operators
+    shorter = min(operators, nodes)
+    return matched >= max(_MIN_SHARE_OF_COMMON * possible, _MIN_SHARE_OF_SHORTER * shorter, 1)
 
 
-def _threads(mine: _Side, theirs: _Side) -> list[tuple[int, int]]:
-    """Pairs of lanes that are most alike, each once; -1 where none is left."""
-    lanes, others = (list(dict.fromkeys(side.lane.tolist())) for side in (mine, theirs))
-    alike = sorted(
-        (
-            -sequences.likeness(mine.name[mine.lane == a], theirs.name[theirs.lane == b]),
-            -sequences.common(mine.name[mine.lane == a], theirs.name[theirs.lane == b]),
-            lanes.index(a),
-            others.index(b),
-        )
-        for a in lanes
-        for b in others
-    )
-    chosen: dict[int, int] = {}
-    for _, names, a, b in alike:
-        if names and a not in chosen and b not in chosen.values():
-            chosen[a] = b
-    return [(a, others[chosen[k]] if k in chosen else -1) for k, a in enumerate(lanes)]
+def _paired_threads(program: _Side, profile: _Side) -> list[tuple[int, int]]:
+    """Pairs of the most similar lanes, each once; -1 where the profile has none left."""
+    lanes, others = (list(dict.fromkeys(side.lane.tolist())) for side in (program, profile))
+    ranked = []
+    for k, lane in enumerate(lanes):
+        names = program.name[program.lane == lane]
+        for m, other in enumerate(others):
+            names_2 = profile.name[profile.lane == other]
+            likeness, common = (
+                f(names, names_2) for f in (sequences.common_pairs, sequences.common_elements)
+            )
+            ranked.append((-likeness, -common, k, m))
+    paired: dict[int, int] = {}
+    for _, common, k, m in sorted(ranked):
+        if common and k not in paired and m not in paired.values():
+            paired[k] = m
+    return [(lane, others[paired[k]] if k in paired else -1) for k, lane in enumerate(lanes)]
 
 
-def _window_name(trace: Trace, nodes: Array, of: int) -> str:
-    """Which part of a thread was taken: its iteration, and how much of all it is."""
+def _part_text(trace: Trace, nodes: Array, total: int) -> str:
+    """Describe the matched part of a thread: its iteration, start, and number of operators."""
     names, code, parent = trace.names(), trace.array("name"), trace.array("parent")
     node, step = int(nodes[0]), ""
     while node >= 0 and not step:
@@ -213,5 +240,5 @@ def _window_name(trace: Trace, nodes: Array, of: int) -> str:
         step = name if name.startswith("ProfilerStep") else ""
         node = int(parent[node])
     started = int(trace.array("ts")[nodes[0]])
-    part = f"from {started / 1e6:,.3f} ms on, {len(nodes):,} of the thread's {of:,} operators"
+    part = f"from {started / 1e6:,.3f} ms on, {len(nodes):,} of the thread's {total:,} operators"
     return f"{step} {part}".strip()

@@ -1,8 +1,8 @@
-"""One job out of many sources: which rank and device each belongs to, and what joins what.
+"""Assembly of one job from many sources: ranks, devices, clocks, and the join of each kind.
 
-A fragment is the trace of one source. The fragments of the timing run become the job's nodes;
-those of counter passes give their counters to them, programs without times the flow of their
-data; telemetry gives its series to their ranks.
+A fragment is the trace of one source. The fragments of the timing run become the job's nodes.
+Counter passes add their counters to them, programs without times the flow of their data, and
+telemetry its series.
 """
 
 from __future__ import annotations
@@ -13,17 +13,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop.annotate.counters import join_passes
+from chopper_interop.arrays import arrow
 from chopper_interop.build import concat
 from chopper_interop.clocks import ranks as rank_clocks
 from chopper_interop.clocks import relations
-from chopper_interop.columns import arrow
-from chopper_interop.counters import align
 from chopper_interop.edges import collectives
 from chopper_interop.errors import AmbiguousRunError, ReadError, UsageError
 from chopper_interop.gpus import devices
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.joining import (
-    captures,
     copies,
     host_et,
     monitors,
@@ -31,16 +30,10 @@ from chopper_interop.joining import (
     rematch,
     same_run,
     source_clocks,
+    telemetry_files,
 )
-from chopper_interop.joining.telemetry import Surroundings, with_telemetry
-from chopper_interop.schemas.meta import (
-    ORDER,
-    REALTIME,
-    ClockFit,
-    DeviceMatch,
-    Meta,
-    Rank,
-)
+from chopper_interop.joining.telemetry import TelemetryContext, with_telemetry
+from chopper_interop.schemas.meta import ORDER, REALTIME, ClockFit, DeviceMatch, Meta, Rank
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,7 +41,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from chopper_interop.clocks.rules import ClockRule
-    from chopper_interop.gpus.devices import Rule
+    from chopper_interop.gpus.devices import DeviceRule
     from chopper_interop.joining.fragment import Fragment
     from chopper_interop.schemas.meta import Device
     from chopper_interop.trace import Trace
@@ -56,21 +49,20 @@ if TYPE_CHECKING:
 RANKS_BY_ORDER = Fault(
     "ranks-by-order",
     Severity.INFO,
-    "Processes that do not say their rank were numbered by device, then by process id.",
+    "Processes that do not state their rank were numbered by device, then by process id.",
 )
 DEVICES_BY_ORDER = Fault(
     "devices-by-order",
     Severity.INFO,
-    "Sources number the GPUs differently; they were matched in ascending order. --map-device can "
-    "tell otherwise.",
+    "Sources number the GPUs differently; they were matched in ascending order. State another order "
+    "with --map-device.",
 )
 RANKS_APART = Fault(
     "ranks-apart",
     Severity.INFO,
     "Ranks of the job do not overlap in time: their clocks differ, or they were not profiled "
-    "together. They stand where they say they were.",
+    "together. They keep the times that they recorded.",
 )
-
 
 _DESCRIBED = "it describes a machine: give it together with the profiles of a job"
 
@@ -78,142 +70,149 @@ _DESCRIBED = "it describes a machine: give it together with the profiles of a jo
 def assemble(
     fragments: list[Fragment],
     name: str,
-    rules: Sequence[Rule] = (),
+    rules: Sequence[DeviceRule] = (),
     clock_rules: Sequence[ClockRule] = (),
 ) -> Trace:
-    """One trace of all fragments.
+    """Assemble one trace of all fragments.
 
     Parameters
     ----------
     fragments
-        Traces of the sources, in the order in which they were found.
+        Traces of the sources, in the order of their files.
     name
-        What to call the job.
+        Name of the job.
     rules
-        What the user says of devices.
+        Devices that the user states.
     clock_rules
-        What the user says of clocks.
+        Offsets of clocks that the user states.
 
     Raises
     ------
     AmbiguousRunError
-        They are of more than one run.
+        The fragments are of more than one run.
     ReadError
-        There is nothing in them.
+        They have no events and no samples.
+    UsageError
+        A rule applies to nothing.
     """
     issues = IssueLog("job")
-    about, fragments = source_clocks.known(fragments, clock_rules)
-    fragments = rematch.parts_unmatched(fragments, issues)
-    timed, telemetry = _timed_and_sampled(fragments)
-    timed, programs = host_et.apart(timed, issues)
-    run, fits = _run(timed, fragments, about, issues)
+    clocks, fragments = source_clocks.collect_clocks(fragments, clock_rules)
+    fragments = rematch.drop_partial_matches(fragments, issues)
+    timed, telemetry = _split_telemetry(fragments)
+    timed, programs = host_et.split_programs(timed, issues)
+    run, fits = _assemble_run(timed, fragments, clocks, issues)
     ranks = [rank for f in run.timing for rank in f.trace.ranks]
     source_clocks.refuse_unused(clock_rules, fragments, ranks)
     _refuse_unused(rules, run, telemetry)
-    about_ranks = {r.rank: r for f in run.timing for r in f.trace.meta.ranks}
-    run = replace(run, timing=[monitors.told(f, rules, about_ranks) for f in run.timing])
+    described = {r.rank: r for f in run.timing for r in f.trace.meta.ranks}
+    timing = [monitors.assign_by_rules(f, rules, described) for f in run.timing]
+    run = replace(run, timing=timing)
     meta = _meta(name, fragments, run, fits)
-    meta = replace(meta, offsets=source_clocks.offsets(about))
+    meta = replace(meta, offsets=source_clocks.offsets_of_job(clocks))
     if run.timing:
-        trace = _joined(run, meta, issues)
+        trace = _join_ranks(run, meta, issues)
     else:
-        captures.refuse_other_machines(fragments)
-        trace, telemetry = _of_telemetry(telemetry, meta, about)
-    known = [d for f in fragments for d in f.trace.meta.devices]
+        telemetry_files.refuse_other_machines(fragments)
+        trace, telemetry = _job_of_telemetry(telemetry, meta, clocks)
+    all_devices = [d for f in fragments for d in f.trace.meta.devices]
     for fragment in run.passes:
-        log = IssueLog(str(fragment.files.paths[0]))
-        trace = _with_counters(trace, fragment, known, rules, log)
+        log = IssueLog(str(fragment.path))
+        trace = _with_counters(trace, fragment, all_devices, rules, log)
         issues.extend(log)
-    trace = host_et.join(trace, [f.trace for f in programs], issues)
-    folder = {r: f.files.paths[0].parent for f in reversed(run.timing) for r in f.trace.ranks}
-    around = Surroundings(trace, folder, known, rules, issues, about)
-    trace = with_telemetry(telemetry, around)
-    trace = trace.with_meta(devices=devices.named(trace, known))
-    return _finished(trace, fragments, run.passes + programs, run.kept, issues)
+    trace = host_et.join_programs(trace, [f.trace for f in programs], issues)
+    folder = {r: f.path.parent for f in reversed(run.timing) for r in f.trace.ranks}
+    context = TelemetryContext(trace, folder, all_devices, rules, issues, clocks)
+    trace = with_telemetry(telemetry, context)
+    trace = trace.with_meta(devices=devices.identified_devices(trace, all_devices))
+    return _with_sources_and_issues(trace, fragments, run.passes + programs, run.nodes_kept, issues)
 
 
-def _timed_and_sampled(fragments: list[Fragment]) -> tuple[list[Fragment], list[Fragment]]:
-    """What has nodes, and what has samples alone."""
+def _split_telemetry(fragments: list[Fragment]) -> tuple[list[Fragment], list[Fragment]]:
+    """Split fragments into those with nodes, and those with samples alone."""
     timed = [f for f in fragments if f.trace.nodes.num_rows]
     sampled = [f for f in fragments if not f.trace.nodes.num_rows and f.trace.samples.num_rows]
     if timed or sampled:
         return timed, sampled
     described = any(f.trace.meta.devices for f in fragments)
     raise ReadError(
-        "there are no events and no samples in what was given",
-        path=fragments[0].files.paths[0] if len(fragments) == 1 else None,
+        "the input has no events and no samples",
+        path=fragments[0].path if len(fragments) == 1 else None,
         hint=_losses(fragments) or (_DESCRIBED if described else None),
     )
 
 
-def _run(
+def _assemble_run(
     timed: list[Fragment],
     fragments: list[Fragment],
-    about: source_clocks.Clocks,
+    clocks: source_clocks.Clocks,
     issues: IssueLog,
-) -> tuple[same_run.Joined, tuple[ClockFit, ...]]:
-    """The timing run on one clock with its ranks numbered, the passes beside it, and the fits."""
-    timing, passes = _timing_and_passes(timed)
-    timing = copies.left_out(timing, issues)
-    passes = copies.passes_once(timing, passes, issues)
+) -> tuple[same_run.JoinedRun, tuple[ClockFit, ...]]:
+    """The timing run on one clock with its ranks numbered, its counter passes, and the fits."""
+    timing, passes = _split_passes(timed)
+    timing = copies.drop_copies(timing, issues)
+    passes = copies.drop_pass_copies(timing, passes, issues)
     real = any(f.trace.meta.clock == REALTIME for f in fragments)
-    timing, fits = source_clocks.on_one_clock(timing, about, real=real)
-    timing = _with_ranks(timing, issues)
-    timing, of_ranks = source_clocks.ranks_as_told(timing, about)
-    run = same_run.joined(timing, passes, about, issues)
-    processes.note_clocks(run.timing, issues, about.told)
-    return run, (*fits, *of_ranks, *run.fits)
+    timing, fits = source_clocks.on_one_clock(timing, clocks, real=real)
+    timing = _number_ranks(timing, issues)
+    timing, rank_fits = source_clocks.move_ranks_by_user(timing, clocks)
+    run = same_run.join_same_run(timing, passes, clocks, issues)
+    processes.note_unrelated_clocks(run.timing, issues, clocks.user_fits)
+    return run, (*fits, *rank_fits, *run.fits)
 
 
-def _joined(run: same_run.Joined, meta: Meta, issues: IssueLog) -> Trace:
-    """All ranks in one trace, on one clock, their collectives matched."""
-    trace = collectives.named(concat([f.trace for f in run.timing], meta))
-    for told, mapping in run.hardware:
-        trace = devices.with_hardware(trace, told, mapping)
-    trace = rank_clocks.aligned(collectives.matched(trace, issues), issues)
-    trace = collectives.with_edges(trace, issues)
+def _join_ranks(run: same_run.JoinedRun, meta: Meta, issues: IssueLog) -> Trace:
+    """Join all ranks in one trace, on one clock, with their collectives matched."""
+    trace = collectives.name_collectives(concat([f.trace for f in run.timing], meta))
+    for described, device_of in run.hardware:
+        trace = devices.with_hardware(trace, described, device_of)
+    trace = rank_clocks.align_ranks(collectives.match_collectives(trace, issues), issues)
     _note_ranks_apart(run.timing, trace, issues)
     return trace
 
 
-def _of_telemetry(
-    telemetry: list[Fragment], meta: Meta, about: source_clocks.Clocks
+def _job_of_telemetry(
+    telemetry: list[Fragment], meta: Meta, clocks: source_clocks.Clocks
 ) -> tuple[Trace, list[Fragment]]:
-    """A job of telemetry alone: what is on real time first, to which the rest is brought."""
+    """Trace of the first telemetry of a job without profiles, and the rest to be joined to it.
+
+    The first is one on real time, if there is any.
+    """
     first = min(telemetry, key=lambda f: f.trace.meta.clock != REALTIME)
     rest = [f for f in telemetry if f is not first]
-    trace, fits = source_clocks.first_as_told(first, about)
-    known = relations.distinct([*trace.meta.clocks, *fits])
-    return concat([trace], replace(meta, clock=trace.meta.clock, clocks=known)), rest
+    trace, fits = source_clocks.reference_telemetry(first, clocks)
+    all_fits = relations.distinct([*trace.meta.clocks, *fits])
+    return concat([trace], replace(meta, clock=trace.meta.clock, clocks=all_fits)), rest
 
 
 def _with_counters(
     trace: Trace,
     fragment: Fragment,
-    known: Sequence[Device],
-    rules: Sequence[Rule],
+    all_devices: Sequence[Device],
+    rules: Sequence[DeviceRule],
     issues: IssueLog,
 ) -> Trace:
-    """The trace with the counters of a pass, and what was found of its devices."""
-    matched = _pass_devices(trace, fragment, known, rules)
-    assumed = [number for number, (_, by) in matched.items() if by == devices.BY_ORDER]
+    """The trace with the counters of a pass, and the matches and hardware of its devices."""
+    matched = _devices_of_pass(trace, fragment, all_devices, rules)
+    assumed = [number for number, (_, method) in matched.items() if method == devices.BY_ORDER]
     issues.add(DEVICES_BY_ORDER, len(assumed), f"{assumed} as {[matched[n][0] for n in assumed]}")
-    path = str(fragment.files.paths[0])
-    found = [DeviceMatch(path, n, device, -1, by) for n, (device, by) in matched.items()]
-    mapping = {number: device for number, (device, _) in matched.items()}
-    trace = align.join_counters(trace, fragment.trace, mapping, issues)
-    trace = devices.with_hardware(trace, fragment.trace.meta.devices, mapping)
-    return trace.with_meta(device_matches=(*trace.meta.device_matches, *found))
+    path = str(fragment.path)
+    matches = [DeviceMatch(path, n, device, -1, method) for n, (device, method) in matched.items()]
+    device_of = {number: device for number, (device, _) in matched.items()}
+    trace = join_passes.join_counters(trace, fragment.trace, device_of, issues)
+    trace = devices.with_hardware(trace, fragment.trace.meta.devices, device_of)
+    return trace.with_meta(device_matches=(*trace.meta.device_matches, *matches))
 
 
-def _refuse_unused(rules: Sequence[Rule], run: same_run.Joined, sampled: list[Fragment]) -> None:
-    """Raise `UsageError` for what the user says of a device that is not joined to another."""
-    joined = run.passes + sampled if run.timing else []
-    of_each = [(f, devices.numbers(f.trace)) for f in joined]
-    of_each += [(f, monitors.numbers(f.trace)) for f in run.timing]
-    numbers = [(f.files.converter.name, str(f.files.paths[0]), told) for f, told in of_each]
+def _refuse_unused(
+    rules: Sequence[DeviceRule], run: same_run.JoinedRun, telemetry: list[Fragment]
+) -> None:
+    """Raise `UsageError` for a rule of a device that is not joined to another."""
+    joined = run.passes + telemetry if run.timing else []
+    numbers_of = [(f, devices.device_numbers(f.trace)) for f in joined]
+    numbers_of += [(f, monitors.unassigned_numbers(f.trace)) for f in run.timing]
+    sources = [(f.files.converter.name, str(f.path), numbers) for f, numbers in numbers_of]
     for rule in rules:
-        if not any(devices.told([rule], *source) for source in numbers):
+        if not any(devices.rules_by_number([rule], *source) for source in sources):
             named = "" if rule.source == devices.ANY else f" {rule.source!r}"
             raise UsageError(
                 f"--map-device {rule.text}: no telemetry and no counter pass{named} has such a GPU",
@@ -222,31 +221,32 @@ def _refuse_unused(rules: Sequence[Rule], run: same_run.Joined, sampled: list[Fr
 
 
 def _losses(fragments: list[Fragment]) -> str | None:
-    """What became of the input, for a job in which nothing is left of it."""
+    """Losses of the input, for a job of which nothing is left; None if there were none."""
     issues = (issue for f in fragments for issue in f.trace.meta.issues)
     lost = [i.meaning.rstrip(".") for i in issues if i.severity is Severity.LOSS]
     return "; ".join(list(dict.fromkeys(lost))[:3]) or None
 
 
-def _finished(
+def _with_sources_and_issues(
     trace: Trace,
     fragments: list[Fragment],
     passes: list[Fragment],
-    kept: dict[str, int],
+    nodes_kept: dict[str, int],
     issues: IssueLog,
 ) -> Trace:
-    """The trace with sources and issues of all fragments; no node came from a pass or program.
+    """The trace with the sources and issues of all fragments.
 
-    Of what was joined to another source not all may have been `kept`.
+    Passes and programs have no nodes in the trace; sources joined to another have those in
+    `nodes_kept`, counted once for their first file.
     """
-    joined = {id(fragment) for fragment in passes}
+    without_nodes = {id(fragment) for fragment in passes}
     collected = IssueLog()
     for fragment in fragments:
         collected.extend(fragment.trace.meta.issues)
     collected.extend(issues)
     sources = tuple(
-        replace(s, nodes=0 if id(f) in joined or k else kept.get(str(f.files.paths[0]), s.nodes))
-        if id(f) in joined or str(f.files.paths[0]) in kept
+        replace(s, nodes=0 if id(f) in without_nodes or k else nodes_kept.get(str(f.path), s.nodes))
+        if id(f) in without_nodes or str(f.path) in nodes_kept
         else s
         for f in fragments
         for k, s in enumerate(f.trace.meta.sources)
@@ -254,21 +254,21 @@ def _finished(
     return trace.with_meta(issues=tuple(collected), sources=sources)
 
 
-def _timing_and_passes(timed: list[Fragment]) -> tuple[list[Fragment], list[Fragment]]:
-    """The fragments whose times hold, and the counter passes beside them.
+def _split_passes(timed: list[Fragment]) -> tuple[list[Fragment], list[Fragment]]:
+    """Split fragments into the run whose times become those of the trace, and counter passes.
 
     Without a run of its own for timing, the first counter pass is it.
     """
-    if timed and all(f.counts and f.trace.meta.clock == ORDER for f in timed):
+    if timed and all(f.has_counters and f.trace.meta.clock == ORDER for f in timed):
         raise ReadError(
             "these are counters of dispatches without times",
-            path=timed[0].files.paths[0],
+            path=timed[0].path,
             hint="give the run that was timed with them",
         )
     realtime = [f for f in timed if f.trace.meta.clock == REALTIME]
     if realtime:
         return realtime, [f for f in timed if f not in realtime]
-    plain = [f for f in timed if not f.counts]
+    plain = [f for f in timed if not f.has_counters]
     if plain:
         return plain, [f for f in timed if f not in plain]
     with_times = [f for f in timed if f.trace.meta.clock != ORDER]
@@ -277,24 +277,30 @@ def _timing_and_passes(timed: list[Fragment]) -> tuple[list[Fragment], list[Frag
     return timing, [f for f in timed if f not in timing]
 
 
-def _with_ranks(timing: list[Fragment], issues: IssueLog) -> list[Fragment]:
-    """Number the ranks of fragments that do not say theirs."""
-    silent = [f for f in timing if f.is_silent]
-    if len(timing) == 1 or not silent:
+def _number_ranks(timing: list[Fragment], issues: IssueLog) -> list[Fragment]:
+    """Number the ranks of fragments that do not state theirs.
+
+    Raises
+    ------
+    AmbiguousRunError
+        Two of them do not overlap in time.
+    """
+    unnumbered = [f for f in timing if f.ranks_are_assumed]
+    if len(timing) == 1 or not unnumbered:
         return timing
-    for earlier, later in pairwise(silent):
+    for earlier, later in pairwise(unnumbered):
         (start, stop), (start_2, stop_2) = earlier.window_ns, later.window_ns
         if max(start, start_2) >= min(stop, stop_2):
             raise AmbiguousRunError(
                 f"{earlier.files.label} and {later.files.label} do not overlap in time and neither "
-                "says its rank",
+                "states its rank",
                 hint="these are two runs: give the files of one of them",
             )
-    taken = {r for f in timing if f not in silent for r in f.trace.ranks}
-    free = (n for n in count() if n not in taken)
-    order = sorted(silent, key=lambda f: (_device_of(f), _pid_of(f)))
+    used = {r for f in timing if f not in unnumbered for r in f.trace.ranks}
+    free = (n for n in count() if n not in used)
+    order = sorted(unnumbered, key=lambda f: (_min_device(f), _min_pid(f)))
     numbers = {id(f): [next(free) for _ in f.trace.meta.ranks] for f in order}
-    issues.add(RANKS_BY_ORDER, len(silent))
+    issues.add(RANKS_BY_ORDER, len(unnumbered))
     return [
         replace(f, trace=_renumbered(f.trace, numbers[id(f)])) if id(f) in numbers else f
         for f in timing
@@ -302,6 +308,7 @@ def _with_ranks(timing: list[Fragment], issues: IssueLog) -> list[Fragment]:
 
 
 def _note_ranks_apart(timing: list[Fragment], trace: Trace, issues: IssueLog) -> None:
+    """Note fragments that begin after all before them have ended."""
     ts, end = trace.array("ts"), trace.array("ts") + trace.array("dur")
     rows = trace.rank_rows
     windows = sorted(
@@ -312,30 +319,33 @@ def _note_ranks_apart(timing: list[Fragment], trace: Trace, issues: IssueLog) ->
         )
         for f in timing
     )
-    reached = windows[0][1] if windows else 0
+    latest_end = windows[0][1] if windows else 0
     for start, stop, label in windows[1:]:
-        if start > reached:
-            issues.add(RANKS_APART, 1, f"{(start - reached) / 1e9:,.3f} s before {label}")
-        reached = max(reached, stop)
+        if start > latest_end:
+            issues.add(RANKS_APART, 1, f"{(start - latest_end) / 1e9:,.3f} s before {label}")
+        latest_end = max(latest_end, stop)
 
 
-def _device_of(fragment: Fragment) -> int:
+def _min_device(fragment: Fragment) -> int:
     return min((r.device for r in fragment.trace.meta.ranks), default=-1)
 
 
-def _pid_of(fragment: Fragment) -> int:
+def _min_pid(fragment: Fragment) -> int:
     return min((r.pid for r in fragment.trace.meta.ranks), default=-1)
 
 
 def _renumbered(trace: Trace, numbers: list[int]) -> Trace:
-    """The trace with its ranks, in ascending order, under other numbers."""
+    """The trace with its ranks, in ascending order, under other numbers.
+
+    Old numbers are sorted, so that bisection finds the position of each; -1 stays.
+    """
     old = np.array(sorted(r.rank for r in trace.meta.ranks), np.int32)
     new = np.array(numbers, np.int32)
 
     def renumbered(table: pa.Table) -> pa.Table:
-        rank = arrow.numbers(table["rank"])
+        rank = arrow.to_numpy(table["rank"])
         values = np.where(rank < 0, rank, new[np.searchsorted(old, np.maximum(rank, 0))])
-        return arrow.replaced(table, "rank", values)
+        return arrow.replace_column(table, "rank", values)
 
     renamed = dict(zip(old.tolist(), numbers, strict=True))
     ranks = tuple(replace(r, rank=renamed[r.rank]) for r in trace.meta.ranks)
@@ -349,24 +359,24 @@ def _renumbered(trace: Trace, numbers: list[int]) -> Trace:
 
 
 def _meta(
-    name: str, fragments: list[Fragment], run: same_run.Joined, fits: Sequence[ClockFit]
+    name: str, fragments: list[Fragment], run: same_run.JoinedRun, fits: Sequence[ClockFit]
 ) -> Meta:
     ranks: dict[int, Rank] = {}
     timing = run.timing
     for f in timing:
         ranks |= {r.rank: r for r in f.trace.meta.ranks}
-    found = {d: None for f in timing for d in f.trace.meta.devices}
+    distinct_devices = {d: None for f in timing for d in f.trace.meta.devices}
     facts: dict[str, str] = {}
     for f in fragments:
         facts |= f.trace.meta.facts
-    names = {f.trace.meta.clock for f in timing}
-    before = [fit for f in timing for fit in f.trace.meta.clocks]
+    clock_names = {f.trace.meta.clock for f in timing}
+    earlier_fits = [fit for f in timing for fit in f.trace.meta.clocks]
     return Meta(
         job=name,
-        clock=REALTIME if REALTIME in names else min(names, default=REALTIME),
-        clocks=relations.distinct([*before, *fits]),
+        clock=REALTIME if REALTIME in clock_names else min(clock_names, default=REALTIME),
+        clocks=relations.distinct([*earlier_fits, *fits]),
         ranks=tuple(ranks[r] for r in sorted(ranks)),
-        devices=tuple(found),
+        devices=tuple(distinct_devices),
         device_matches=(
             *(m for f in timing for m in f.trace.meta.device_matches),
             *run.matches,
@@ -376,17 +386,18 @@ def _meta(
     )
 
 
-def _pass_devices(
-    trace: Trace, fragment: Fragment, known: Sequence[Device], rules: Sequence[Rule]
+def _devices_of_pass(
+    trace: Trace, fragment: Fragment, all_devices: Sequence[Device], rules: Sequence[DeviceRule]
 ) -> dict[int, tuple[int, str]]:
-    """Device of a counter pass → device of the timing run, and what tells it."""
-    theirs = devices.used(fragment.trace)
-    if theirs == [-1] == devices.used(trace):  # neither tells its device
+    """Device of a counter pass → device of the timing run, and how it was matched."""
+    numbers = devices.devices_with_work(fragment.trace)
+    if numbers == [-1] == devices.devices_with_work(trace):  # unknown in both
         return {-1: (-1, devices.BY_COUNTING)}
-    name, path = fragment.files.converter.name, str(fragment.files.paths[0])
-    said = devices.told((r for r in rules if not r.is_rank), name, path, theirs)
-    told = {n: (rule.target_of(n)[0], devices.BY_USER) for n, rule in said.items()}
-    numbered = [number for number in theirs if number >= 0]
-    ours = devices.of_trace(trace, known)
-    guessed = devices.match(numbered, fragment.trace.meta.devices, ours, known)
-    return devices.around_told(numbered, told, guessed) | told
+    name, path = fragment.files.converter.name, str(fragment.path)
+    device_rules = (r for r in rules if not r.is_rank)
+    rule_of = devices.rules_by_number(device_rules, name, path, numbers)
+    by_user = {n: (rule.target_of(n)[0], devices.BY_USER) for n, rule in rule_of.items()}
+    known = [number for number in numbers if number >= 0]
+    targets = devices.working_devices(trace, all_devices)
+    guessed = devices.match_devices(known, fragment.trace.meta.devices, targets, all_devices)
+    return devices.match_remaining(known, by_user, guessed) | by_user

@@ -1,4 +1,4 @@
-"""GPUs that a profile samples under numbers of the management tool: whose they are, by the user."""
+"""GPUs that a profile samples under numbers of a management tool, assigned by the user."""
 
 from __future__ import annotations
 
@@ -14,49 +14,57 @@ from chopper_interop.schemas.meta import DeviceMatch
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chopper_interop.gpus.devices import Rule
+    from chopper_interop.gpus.devices import DeviceRule
     from chopper_interop.joining.fragment import Fragment
     from chopper_interop.joining.telemetry import Owner
     from chopper_interop.schemas.meta import Rank
     from chopper_interop.trace import Trace
 
 _MONITOR = re.compile(r"gpu (\d{1,6}) (.+)")
-"""Name of a series of no device: a number by the management tool, and what is sampled."""
+"""Name of a series without device: a number of the management tool, and the quantity sampled."""
 
 
-def numbers(trace: Trace) -> list[int]:
-    """Numbers of GPUs that are sampled and of which it is not known which they are."""
-    return sorted({number for one in trace.series.to_pylist() if (number := _number(one)) >= 0})
+def unassigned_numbers(trace: Trace) -> list[int]:
+    """Numbers of sampled GPUs that are not known to be any device of the trace, ascending."""
+    numbers = {_unassigned_number(series) for series in trace.series.to_pylist()}
+    return sorted(numbers - {-1})
 
 
-def _number(series: dict[str, Any]) -> int:
-    found = _MONITOR.fullmatch(series["name"]) if series["device"] < 0 else None
-    return int(found[1]) if found else -1
+def _unassigned_number(series: dict[str, Any]) -> int:
+    """Number of the management tool in the name of a series; -1 if there is none."""
+    match = _MONITOR.fullmatch(series["name"]) if series["device"] < 0 else None
+    return int(match[1]) if match else -1
 
 
-def told(fragment: Fragment, rules: Sequence[Rule], ranks: dict[int, Rank]) -> Fragment:
-    """A profile whose samples are of the GPUs that the user says.
+def assign_by_rules(
+    fragment: Fragment, rules: Sequence[DeviceRule], ranks: dict[int, Rank]
+) -> Fragment:
+    """Assign the samples of a profile to the GPUs that the user states.
 
     Parameters
     ----------
     fragment
         The profile.
     rules
-        What the user says of devices.
+        Devices that the user states.
     ranks
         The ranks of the job.
     """
-    trace, path = fragment.trace, str(fragment.files.paths[0])
-    said = devices.told(rules, fragment.files.converter.name, path, numbers(trace))
-    if not said:
+    trace, path = fragment.trace, str(fragment.path)
+    rule_of = devices.rules_by_number(
+        rules, fragment.files.converter.name, path, unassigned_numbers(trace)
+    )
+    if not rule_of:
         return fragment
-    owners: dict[int, Owner] = {n: devices.owner(rule, n, ranks) for n, rule in said.items()}
+    owners: dict[int, Owner] = {
+        n: devices.owner_by_rule(rule, n, ranks) for n, rule in rule_of.items()
+    }
     rows = trace.series.to_pylist()
     for series in rows:
-        if (number := _number(series)) in owners:
+        if (number := _unassigned_number(series)) in owners:
             series["rank"], series["device"] = owners[number]
             series["name"] = series["name"].split(" ", 2)[2]
-    found = [DeviceMatch(path, n, d, r, devices.BY_USER) for n, (r, d) in owners.items()]
-    matches = (*trace.meta.device_matches, *found)
+    by_user = [DeviceMatch(path, n, d, r, devices.BY_USER) for n, (r, d) in owners.items()]
+    matches = (*trace.meta.device_matches, *by_user)
     table = pa.Table.from_pylist(rows, schema=trace.series.schema)
     return replace(fragment, trace=replace(trace.with_meta(device_matches=matches), series=table))

@@ -1,7 +1,7 @@
-"""Parts of a job that were each written as a whole: their collectives are matched again.
+"""Removal of collective matches from parts of a job, so that they are matched again over all.
 
-Each part numbers its own collectives from 0 and has its own reference clock, so that neither holds
-of all parts together.
+Parts that were written separately each number their collectives from 0 and have a reference clock
+of their own; neither is valid for all parts together.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop.arrays import arrow
 from chopper_interop.clocks import ranks as rank_clocks
 from chopper_interop.clocks.relations import COLLECTIVE_ENDS
-from chopper_interop.columns import arrow
 from chopper_interop.edges import collectives
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas.kinds import EdgeKind
@@ -22,68 +22,70 @@ if TYPE_CHECKING:
     from chopper_interop.joining.fragment import Fragment
     from chopper_interop.trace import Trace
 
-AGAIN = Fault(
-    "collectives-again",
+REMATCHED = Fault(
+    "collectives-rematched",
     Severity.INFO,
-    "Sources that had each matched the collectives of its own ranks: they were matched again, over "
-    "all ranks. Ranks that a source had moved by the ends of its collectives stay where it put them.",
+    "Sources that had each matched the collectives of its own ranks: they were matched again over "
+    "all ranks. Ranks that a source had moved by the ends of its collectives keep these times.",
 )
 
-_STALE = {
+_ISSUES_OF_MATCHING = {
     fault.code
     for fault in (
         collectives.BY_ORDER,
         collectives.ALONE,
-        collectives.UNLIKE,
+        collectives.NOT_MATCHED,
         collectives.UNEVEN,
         collectives.UNPAIRED,
-        collectives.LATE,
+        collectives.CONTRADICTED,
         collectives.ROOT_UNKNOWN,
         rank_clocks.NOT_ALIGNED,
     )
 }
-"""What a part noted of its own matches."""
+"""Codes of issues that a part noted of its own matches."""
 
 
-def parts_unmatched(fragments: list[Fragment], issues: IssueLog) -> list[Fragment]:
-    """The fragments without the matches of their collectives, if several have some.
+def drop_partial_matches(fragments: list[Fragment], issues: IssueLog) -> list[Fragment]:
+    """Remove matches of collectives from fragments, if several fragments have some.
 
     Parameters
     ----------
     fragments
         Traces of the sources.
     issues
-        Where it is noted, with the ranks that a source had moved.
+        Gets the number of such fragments, and the ranks that a source had moved.
     """
-    stated = [f for f in fragments if _has_matches(f.trace)]
-    if len(stated) < 2:  # noqa: PLR2004
+    matched = [f for f in fragments if _has_matches(f.trace)]
+    if len(matched) < 2:  # noqa: PLR2004
         return fragments
-    fits = (fit for f in stated for fit in f.trace.meta.clocks)
+    fits = (fit for f in matched for fit in f.trace.meta.clocks)
     moved = [
         f"{fit.of} by {fit.offset_ns / 1000:+,.3f} us"
         for fit in fits
         if fit.method == COLLECTIVE_ENDS and fit.applied
     ]
-    issues.add(AGAIN, len(stated), f"moved: {', '.join(moved[:3])}" if moved else "")
+    issues.add(REMATCHED, len(matched), f"moved: {', '.join(moved[:3])}" if moved else "")
     return [
-        replace(f, trace=_unmatched(f.trace)) if _has_matches(f.trace) else f for f in fragments
+        replace(f, trace=_without_matches(f.trace)) if _has_matches(f.trace) else f
+        for f in fragments
     ]
 
 
 def _has_matches(trace: Trace) -> bool:
-    return bool(trace.nodes.num_rows) and "instance" in trace.nodes.column_names
+    return bool(trace.nodes.num_rows) and trace.has("instance")
 
 
-def _unmatched(trace: Trace) -> Trace:
+def _without_matches(trace: Trace) -> Trace:
+    """The trace without instances, edges, clock relations and issues of its collectives."""
     meta = trace.meta
-    kept = np.flatnonzero(trace.array("kind", "edges") != EdgeKind.COMM)
+    other_edges = np.flatnonzero(trace.array("kind", "edges") != EdgeKind.COMM)
     return replace(
         trace,
         nodes=trace.nodes.drop_columns(["instance"]),
-        edges=arrow.take(trace.edges, kept),
+        edges=arrow.take(trace.edges, other_edges),
         meta=replace(
             meta,
             clocks=tuple(fit for fit in meta.clocks if fit.method != COLLECTIVE_ENDS),
-            issues=tuple(issue for issue in meta.issues if issue.code not in _STALE),
+            issues=tuple(issue for issue in meta.issues if issue.code not in _ISSUES_OF_MATCHING),
         ),
     )

@@ -1,7 +1,7 @@
-"""The clocks of a job's sources: what they tell of each other's, and what the user says.
+"""Clocks of a job's sources: relations that sources record, and those that the user states.
 
-Clocks that count from boot are those of one node: what tells how one of them relates to real time
-holds for the sources of its node alone.
+A clock that counts from boot is that of one host: its relation to real time holds for the sources
+of that host only.
 """
 
 from __future__ import annotations
@@ -22,164 +22,168 @@ if TYPE_CHECKING:
     from chopper_interop.joining.fragment import Fragment
     from chopper_interop.trace import Trace
 
-NO_CLOCK = (ORDER, COMPUTED)
-"""What times may be on that are none."""
+NOT_CLOCKS = (ORDER, COMPUTED)
+"""Values of `Meta.clock` of times that no clock showed."""
+_SAME_OFFSET_NS = 1_000_000
+"""Sources that read two clocks of one host differ by less; hosts booted separately by much more."""
 
 
 @dataclass(frozen=True)
 class Relation:
-    """How a clock of a node relates to real time, as a source of real time tells it."""
+    """Relation of a host's clock to real time, as a source on real time records it."""
 
     offset: Offset
     hosts: frozenset[str]
     path: Path
-    """First file of who tells it."""
+    """First file of the source that records it."""
 
 
 @dataclass(frozen=True)
 class Clocks:
-    """What is known of the clocks of a job's sources.
+    """Known relations of the clocks of a job's sources.
 
     Parameters
     ----------
     relations
-        What sources tell.
+        Relations that sources record.
     rules
-        What the user says.
+        Offsets that the user states.
     hosts
-        The nodes that sources name whose clocks are not real time.
-    told
-        First file of each profile whose clock the user told → its fit.
+        Hosts named by sources whose clocks are not real time.
+    user_fits
+        First file of each profile whose clock the user states → its fit.
     """
 
     relations: tuple[Relation, ...] = ()
     rules: tuple[ClockRule, ...] = ()
     hosts: frozenset[str] = frozenset()
-    told: dict[Path, ClockFit] = field(default_factory=dict)
+    user_fits: dict[Path, ClockFit] = field(default_factory=dict)
 
     def relation(self, fragment: Fragment) -> Relation | None:
-        """How the clock of a fragment relates to real time; None where that is not sure.
+        """Relation of a fragment's clock to real time; None where that is not certain.
 
-        Who is of its host tells it, else who lies nearest to it. Of those who disagree none is
-        believed, and where there are several hosts none that tells another or lies elsewhere.
+        A source of its host determines it, else the source whose files lie nearest. Sources that
+        disagree determine nothing; where there are several hosts, neither does a source of another
+        host or in another folder.
         """
-        about = [r for r in self.relations if r.offset.clock == fragment.trace.meta.clock]
-        mine = _hosts(fragment)
-        same = [r for r in about if r.hosts & mine]
-        if not same:
-            open_ = [r for r in about if not r.hosts or not mine]
-            same = _nearest(open_, _path(fragment), several=len(self.hosts) > 1)
-        return same[0] if same and _agree(same) else None
+        of_clock = [r for r in self.relations if r.offset.clock == fragment.trace.meta.clock]
+        hosts = _hosts(fragment)
+        relations = [r for r in of_clock if r.hosts & hosts]
+        if not relations:
+            without_host = [r for r in of_clock if not r.hosts or not hosts]
+            relations = _nearest(without_host, fragment.path, several=len(self.hosts) > 1)
+        return relations[0] if relations and _agree(relations) else None
 
 
-def known(
+def collect_clocks(
     fragments: Sequence[Fragment], rules: Iterable[ClockRule]
 ) -> tuple[Clocks, list[Fragment]]:
-    """What is known of clocks, and the fragments with profiles moved as the user says.
+    """Collect relations of clocks, and move profiles as the user states.
 
-    A profile so moved keeps the name of its clock until it is known which the trace's is.
+    A moved profile keeps the name of its clock until the clock of the trace is known.
     """
-    of_nodes = [f for f in fragments if f.trace.meta.clock not in (REALTIME, *NO_CLOCK)]
-    hosts: frozenset[str] = frozenset().union(*map(_hosts, of_nodes))
+    of_hosts = [f for f in fragments if f.trace.meta.clock not in (REALTIME, *NOT_CLOCKS)]
+    hosts: frozenset[str] = frozenset().union(*map(_hosts, of_hosts))
     relations = [
-        Relation(offset, _hosts(f) or _hosts_in_path(_path(f), hosts), _path(f))
+        Relation(offset, _hosts(f) or _hosts_in_path(f.path, hosts), f.path)
         for f in fragments
         if f.trace.meta.clock == REALTIME
         for offset in f.trace.meta.offsets
     ]
-    found = Clocks(tuple(relations), tuple(rules), hosts)
-    moved = [_as_told(f, found, joined=_is_joined(f, fragments)) for f in fragments]
-    return found, moved
+    known = Clocks(tuple(relations), tuple(rules), hosts)
+    moved = [_moved_by_user(f, known, joined=_is_joined(f, fragments)) for f in fragments]
+    return known, moved
 
 
-def _as_told(fragment: Fragment, about: Clocks, *, joined: bool) -> Fragment:
+def _moved_by_user(fragment: Fragment, known: Clocks, *, joined: bool) -> Fragment:
+    """Move a profile as the user states, and record the fit in `known.user_fits`."""
     meta = fragment.trace.meta
-    if not fragment.trace.nodes.num_rows or meta.clock in NO_CLOCK:
+    if not fragment.trace.nodes.num_rows or meta.clock in NOT_CLOCKS:
         return fragment
-    name, path = fragment.files.converter.name, _path(fragment)
-    said = clock_rules.of_source(about.rules, name, str(path), joined=joined)
-    if said is None:
+    name, path = fragment.files.converter.name, fragment.path
+    rule = clock_rules.rule_of_source(known.rules, name, str(path), joined=joined)
+    if rule is None:
         return fragment
-    about.told[path] = user_fit(str(path), meta.clock, said)
-    refuse_before_1970(meta.origin_ns, said)
-    return replace(fragment, trace=clocks.moved(fragment.trace, said.offset_ns, meta.clock))
+    known.user_fits[path] = user_fit(str(path), meta.clock, rule)
+    refuse_before_1970(meta.origin_ns, rule)
+    moved = clocks.shift_trace(fragment.trace, rule.offset_ns, meta.clock)
+    return replace(fragment, trace=moved)
 
 
 def _is_joined(fragment: Fragment, fragments: Sequence[Fragment]) -> bool:
-    """Whether a profile is one that rules for all are about: only if there is no telemetry."""
+    """True if rules without a source apply to a profile: only if there is no telemetry."""
     if any(is_telemetry(f) for f in fragments) or fragment.trace.meta.clock == REALTIME:
         return False
     return any(f.trace.meta.clock == REALTIME and f.trace.nodes.num_rows for f in fragments)
 
 
 def is_telemetry(fragment: Fragment) -> bool:
-    """Whether it holds samples alone."""
+    """True if it has samples and no nodes."""
     return bool(fragment.trace.samples.num_rows) and not fragment.trace.nodes.num_rows
 
 
-def first_as_told(fragment: Fragment, about: Clocks) -> tuple[Trace, list[ClockFit]]:
-    """Telemetry to which other telemetry is brought, if the user tells of its clock as well."""
-    meta, path = fragment.trace.meta, str(_path(fragment))
+def reference_telemetry(fragment: Fragment, known: Clocks) -> tuple[Trace, list[ClockFit]]:
+    """Telemetry to which other telemetry is joined, moved as the user states, and its fit."""
+    meta, path = fragment.trace.meta, str(fragment.path)
     name = fragment.files.converter.name
-    said = clock_rules.of_source(about.rules, name, path, joined=False)
-    if said is None:
+    rule = clock_rules.rule_of_source(known.rules, name, path, joined=False)
+    if rule is None:
         return fragment.trace, []
-    refuse_before_1970(meta.origin_ns, said)
-    moved = clocks.moved(fragment.trace, said.offset_ns, meta.clock)
-    return moved, [user_fit(path, meta.clock, said)]
+    refuse_before_1970(meta.origin_ns, rule)
+    moved = clocks.shift_trace(fragment.trace, rule.offset_ns, meta.clock)
+    return moved, [user_fit(path, meta.clock, rule)]
 
 
-def user_fit(of: str, clock: str, said: ClockRule) -> ClockFit:
-    """The fit that the user tells."""
-    return ClockFit(of, clock, clocks.USER, said.offset_ns)
+def user_fit(of: str, clock: str, rule: ClockRule) -> ClockFit:
+    """Fit of a rank or source that the user states."""
+    return ClockFit(of, clock, clocks.USER, rule.offset_ns)
 
 
-def refuse_before_1970(origin_ns: int, said: ClockRule) -> None:
-    """Raise `UsageError` if what the user says gives times that no clock shows."""
-    if origin_ns + said.offset_ns < 0:
+def refuse_before_1970(origin_ns: int, rule: ClockRule) -> None:
+    """Raise `UsageError` if the user's offset gives times before those that clocks show."""
+    if origin_ns + rule.offset_ns < 0:
         raise UsageError(
-            f"--clock-offset {said.text}: times would lie before those that a clock can show",
+            f"--clock-offset {rule.text}: times would lie before those that a clock can show",
             hint="it is what is added to the times of the source to get those of the trace",
         )
 
 
 def on_one_clock(
-    timing: list[Fragment], about: Clocks, *, real: bool
+    timing: list[Fragment], known: Clocks, *, real: bool
 ) -> tuple[list[Fragment], list[ClockFit]]:
-    """Bring profiles to real time, if it is known of all how their clocks relate to it.
+    """Bring profiles to real time, if the relations of all their clocks to it are known.
 
     Parameters
     ----------
     timing
         Profiles.
-    about
-        What is known of their clocks.
+    known
+        Relations of their clocks.
     real
-        Whether any source of the job is on real time.
+        True if any source of the job is on real time.
     """
-    fits = [about.told[_path(f)] for f in timing if _path(f) in about.told]
-    others = [f for f in timing if f.trace.meta.clock not in (REALTIME, *NO_CLOCK)]
-    free = [f for f in others if _path(f) not in about.told]
-    relations = {_path(f): about.relation(f) for f in free}
-    if not others or not (real or about.relations) or None in relations.values():
+    fits = [known.user_fits[f.path] for f in timing if f.path in known.user_fits]
+    others = [f for f in timing if f.trace.meta.clock not in (REALTIME, *NOT_CLOCKS)]
+    relations = {f.path: known.relation(f) for f in others if f.path not in known.user_fits}
+    if not others or not (real or known.relations) or None in relations.values():
         return timing, fits
-    made = []
+    moved = []
     for fragment in timing:
-        meta, path = fragment.trace.meta, _path(fragment)
-        if meta.clock in (REALTIME, *NO_CLOCK):
-            made.append(fragment)
+        if fragment.trace.meta.clock in (REALTIME, *NOT_CLOCKS):
+            moved.append(fragment)
             continue
-        relation = relations.get(path)
-        offset_ns = 0
+        relation = relations.get(fragment.path)
+        offset_ns = 0  # that of the user is applied already
         if relation is not None:
             offset_ns = relation.offset.offset_ns
-            fits.append(related_fit(str(path), relation))
-        made.append(replace(fragment, trace=clocks.moved(fragment.trace, offset_ns, REALTIME)))
-    return made, fits
+            fits.append(related_fit(str(fragment.path), relation))
+        trace = clocks.shift_trace(fragment.trace, offset_ns, REALTIME)
+        moved.append(replace(fragment, trace=trace))
+    return moved, fits
 
 
 def related_fit(of: str, relation: Relation) -> ClockFit:
-    """The fit of a source whose clock another source tells."""
+    """Fit of a source whose clock another source relates to real time."""
     offset = relation.offset
     return ClockFit(
         of,
@@ -187,58 +191,60 @@ def related_fit(of: str, relation: Relation) -> ClockFit:
         clocks.THREE_CLOCKS,
         offset.offset_ns,
         uncertainty_ns=offset.uncertainty_ns,
-        reason=f"told by {relation.path.name}",
+        reason=f"recorded by {relation.path.name}",
     )
 
 
-def ranks_as_told(timing: list[Fragment], about: Clocks) -> tuple[list[Fragment], list[ClockFit]]:
-    """Move the ranks of which the user says what their clock is."""
-    fits, made = {}, []
+def move_ranks_by_user(
+    timing: list[Fragment], known: Clocks
+) -> tuple[list[Fragment], list[ClockFit]]:
+    """Move the ranks whose clock the user states."""
+    fits, moved = {}, []
     for fragment in timing:
-        by = {}
+        offsets = {}
         for rank in fragment.trace.ranks:
-            said = clock_rules.of_rank(about.rules, rank)
-            if said is not None:
-                refuse_before_1970(fragment.trace.meta.origin_ns, said)
-                by[rank] = said.offset_ns
-                fits[rank] = user_fit(clocks.of_rank(rank), fragment.trace.meta.clock, said)
-        moved = clocks.with_ranks_moved(fragment.trace, by)
-        made.append(replace(fragment, trace=moved) if by else fragment)
-    return made, [fits[rank] for rank in sorted(fits)]
+            rule = clock_rules.rule_of_rank(known.rules, rank)
+            if rule is not None:
+                refuse_before_1970(fragment.trace.meta.origin_ns, rule)
+                offsets[rank] = rule.offset_ns
+                fits[rank] = user_fit(clocks.rank_label(rank), fragment.trace.meta.clock, rule)
+        trace = clocks.shift_ranks(fragment.trace, offsets)
+        moved.append(replace(fragment, trace=trace) if offsets else fragment)
+    return moved, [fits[rank] for rank in sorted(fits)]
 
 
-def offsets(about: Clocks) -> tuple[Offset, ...]:
-    """Relations that hold for the whole job: those of one node, or on which all agree."""
-    found: dict[str, list[Relation]] = {}
-    for relation in about.relations:
-        found.setdefault(relation.offset.clock, []).append(relation)
-    return tuple(same[0].offset for same in found.values() if _agree(same))
+def offsets_of_job(known: Clocks) -> tuple[Offset, ...]:
+    """Relations that hold for the job as one: those of one host, or on which all agree."""
+    by_clock: dict[str, list[Relation]] = {}
+    for relation in known.relations:
+        by_clock.setdefault(relation.offset.clock, []).append(relation)
+    return tuple(same[0].offset for same in by_clock.values() if _agree(same))
 
 
 def refuse_unused(
     rules: Iterable[ClockRule], fragments: Iterable[Fragment], ranks: Iterable[int]
 ) -> None:
-    """Raise `UsageError` for what the user says of a clock that the job has not."""
-    given = list(fragments)
-    sources = [(f.files.converter.name, str(_path(f))) for f in given if _has_times(f)]
-    some = [f for f in given if _has_times(f)]
-    all_ = len(some) > 1 and any(is_telemetry(f) or _is_joined(f, given) for f in some)
+    """Raise `UsageError` for a rule of a clock that the job does not have."""
+    fragments = list(fragments)
+    timed = [f for f in fragments if _has_times(f)]
+    sources = [(f.files.converter.name, str(f.path)) for f in timed]
+    is_any_joined = any(is_telemetry(f) or _is_joined(f, fragments) for f in timed)
     numbers = set(ranks)
     for rule in rules:
         if rule.rank >= 0:
             used = rule.rank in numbers
         elif rule.source:
-            used = any(rule.is_of(*source) for source in sources)
+            used = any(rule.applies_to(*source) for source in sources)
         else:
-            used = all_
+            used = len(timed) > 1 and is_any_joined
         if not used:
             raise UsageError(
-                f"--clock-offset {rule.text}: {_missing(rule)}",
+                f"--clock-offset {rule.text}: {_reason_unused(rule)}",
                 hint="name a format, a pattern of files or a rank that is among what is read",
             )
 
 
-def _missing(rule: ClockRule) -> str:
+def _reason_unused(rule: ClockRule) -> str:
     if rule.rank >= 0:
         return f"there is no rank {rule.rank}"
     if rule.source:
@@ -248,15 +254,12 @@ def _missing(rule: ClockRule) -> str:
 
 def _has_times(fragment: Fragment) -> bool:
     trace = fragment.trace
-    some = trace.nodes.num_rows or trace.samples.num_rows
-    return bool(some) and trace.meta.clock not in NO_CLOCK
-
-
-def _path(fragment: Fragment) -> Path:
-    return fragment.files.paths[0]
+    has_rows = trace.nodes.num_rows or trace.samples.num_rows
+    return bool(has_rows) and trace.meta.clock not in NOT_CLOCKS
 
 
 def _hosts(fragment: Fragment) -> frozenset[str]:
+    """Short names of the hosts of a fragment's ranks and devices, in lower case."""
     meta = fragment.trace.meta
     names = {d.host for d in meta.devices} | {r.host for r in meta.ranks}
     return frozenset(name.lower().split(".")[0] for name in names) - {""}
@@ -267,7 +270,7 @@ def _hosts_in_path(path: Path, hosts: Iterable[str]) -> frozenset[str]:
 
 
 def names_host(path: Path, host: str) -> bool:
-    """Whether a part of a path is a host's name, or has it apart from other letters."""
+    """True if a part of a path is a host's name, or has it between other than letters and digits."""
     short = host.lower().split(".")[0]
     return any(_has_name(part.lower(), short) for part in path.parts)
 
@@ -279,9 +282,9 @@ def _has_name(part: str, short: str) -> bool:
 
 
 def _nearest(relations: list[Relation], path: Path, *, several: bool) -> list[Relation]:
-    """Those whose files lie nearest to a path: in its folder, or the nearest one around it.
+    """Relations whose files lie nearest to a path: in its folder, or the nearest one around it.
 
-    Where there are several hosts, they are only believed if nobody else is as near.
+    Where there are several hosts, none if all relations are as near: they may be of any host.
     """
     for folder in path.resolve().parents:
         inside = [r for r in relations if r.path.resolve().is_relative_to(folder)]
@@ -291,14 +294,10 @@ def _nearest(relations: list[Relation], path: Path, *, several: bool) -> list[Re
 
 
 def _agree(relations: list[Relation]) -> bool:
-    """Whether all tell the same, within what they are uncertain by."""
+    """True if all relations are the same within their uncertainties."""
     first = relations[0].offset
     return all(
         abs(r.offset.offset_ns - first.offset_ns)
-        <= first.uncertainty_ns + r.offset.uncertainty_ns + _SAME_NS
+        <= first.uncertainty_ns + r.offset.uncertainty_ns + _SAME_OFFSET_NS
         for r in relations
     )
-
-
-_SAME_NS = 1_000_000
-"""Who reads two clocks of a node differs by less; nodes that were booted apart by much more."""

@@ -1,4 +1,4 @@
-"""Whose GPUs telemetry is of: its series under the ranks that compute on them."""
+"""Telemetry joined to a job: its series under the ranks that compute on the GPUs."""
 
 from __future__ import annotations
 
@@ -7,26 +7,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop.arrays import arrow
 from chopper_interop.build import concat
 from chopper_interop.clocks import hosts as host_clocks
 from chopper_interop.clocks import relations as clocks
-from chopper_interop.columns import arrow
 from chopper_interop.gpus import devices
 from chopper_interop.issues import Fault, IssueLog, Severity
-from chopper_interop.joining import captures, source_clocks, telemetry_clocks
+from chopper_interop.joining import source_clocks, telemetry_clocks, telemetry_files
 from chopper_interop.joining.source_clocks import Clocks
-from chopper_interop.schemas.meta import (
-    ClockFit,
-    Device,
-    DeviceMatch,
-    Rank,
-)
+from chopper_interop.schemas.meta import ClockFit, Device, DeviceMatch, Rank
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from chopper_interop.gpus.devices import Rule
+    from chopper_interop.gpus.devices import DeviceRule
     from chopper_interop.joining.fragment import Fragment
     from chopper_interop.trace import Trace
 
@@ -36,238 +31,249 @@ if TYPE_CHECKING:
 DEVICES_UNKNOWN = Fault(
     "telemetry-of-unknown-device",
     Severity.INFO,
-    "Which rank computes on which GPU of the telemetry is not known: its lanes stand by "
-    "themselves. --map-device can tell.",
+    "Which rank computes on which GPU of the telemetry is not known: its lanes are separate from "
+    "those of ranks. State it with --map-device.",
 )
 DEVICES_BY_RANK = Fault(
     "telemetry-by-rank",
     Severity.INFO,
-    "Every rank numbers its only GPU alike; they were matched with the GPUs of the telemetry in "
+    "Every rank gives its only GPU the same number; they were matched with the GPUs of the telemetry in "
     "ascending order.",
 )
 TELEMETRY_APART = Fault(
     "telemetry-apart",
     Severity.ERROR,
     "Samples that do not overlap in time with the trace: they are of another run, or their clock "
-    "or zone is another. They stand where they say they were.",
+    "or zone differs. They keep the times that they recorded.",
 )
 CONTRADICTS = Fault(
     "telemetry-contradicts",
     Severity.ERROR,
-    "Files of one tool tell a quantity of one rank's GPU for the same time, and not alike: they are "
-    "of several runs or machines. What is made of them is a mixture.",
+    "Files of one tool have different values of a quantity of one rank's GPU at the same time: they "
+    "are of several runs or machines. Results from them are a mixture.",
 )
 _CERTAIN = (devices.NAMES["uuid"], devices.NAMES["pci"])
-"""Names by which a device is the same for all processes, whichever of them they see."""
+"""Names that a device has in all processes, whichever devices they see."""
 _NEAR_NS = 60 * 10**9
-"""Samples this near are of the same run: slow tools stop a while before or after it."""
+"""Samples this near are of the same run; chosen: slow tools stop a while before or after it."""
 
 
 @dataclass(frozen=True)
-class Surroundings:
-    """What telemetry is joined to.
+class TelemetryContext:
+    """Trace that telemetry is joined to, and what is known to join it.
 
     Parameters
     ----------
     trace
         All ranks of the job, or other telemetry.
     folder
-        Where the files of each rank lie.
-    known
-        What all sources tell of devices.
+        Folder of the files of each rank.
+    devices
+        Devices as all sources describe them.
     rules
-        What the user says of devices.
+        Devices that the user states.
     issues
-        Where it is noted what was assumed, and what could not be joined.
+        Gets what was assumed, and what could not be joined.
     clocks
-        What is known of the clocks of all sources.
+        Relations of the clocks of all sources.
     """
 
     trace: Trace
     folder: dict[int, Path]
-    known: Sequence[Device]
-    rules: Sequence[Rule]
+    devices: Sequence[Device]
+    rules: Sequence[DeviceRule]
     issues: IssueLog = field(default_factory=IssueLog)
     clocks: Clocks = field(default_factory=Clocks)
 
 
-def with_telemetry(telemetry: Sequence[Fragment], around: Surroundings) -> Trace:
-    """The trace with the series and samples of telemetry.
+def with_telemetry(telemetry: Sequence[Fragment], context: TelemetryContext) -> Trace:
+    """Return the trace with the series and samples of telemetry.
 
     Parameters
     ----------
     telemetry
         Sources of samples alone, whose devices have the numbers of the tools that took them.
-    around
+    context
         What they are joined to.
     """
     parts = []
-    known: list[set[int]] = []
+    devices_of_ranks: list[set[int]] = []
     matches: list[DeviceMatch] = []
     fits: list[ClockFit] = []
     for fragment in telemetry:
         fits += fragment.trace.meta.clocks
-        fit = telemetry_clocks.fit(
-            fragment, around.trace, around.clocks, around.issues, _owned(fragment, around)
+        fit = telemetry_clocks.fit_telemetry(
+            fragment,
+            context.trace,
+            context.clocks,
+            context.issues,
+            _owners_getter(fragment, context),
         )
         if fit is None:
             continue
         fits.append(fit)
-        moved = telemetry_clocks.moved(fragment.trace, fit, around.trace.meta.clock)
-        owned, found = _with_owners(replace(fragment, trace=moved), around)
+        moved = telemetry_clocks.shift_telemetry(fragment.trace, fit, context.trace.meta.clock)
+        owned, matches_of_source = _with_owners(replace(fragment, trace=moved), context)
         if fit.method not in clocks.DIRECT:
-            owned = host_clocks.of_host(owned, around.trace)
-        _note_apart(owned, around)
+            owned = host_clocks.shift_with_host(owned, context.trace)
+        _note_apart(owned, context)
         parts.append(owned)
-        known.append({match.device for match in found})
-        matches += found
-    around.issues.add(CONTRADICTS, captures.contradictions(parts))
-    if around.trace.nodes.num_rows:
-        parts = [around.trace, *captures.told_apart(parts, known, around.issues)]
-    else:
-        parts = captures.told_apart([around.trace, *parts], [set(), *known], around.issues)
-    meta = around.trace.meta
-    told = replace(
+        devices_of_ranks.append({match.device for match in matches_of_source})
+        matches += matches_of_source
+    context.issues.add(CONTRADICTS, telemetry_files.count_contradictions(parts))
+    if context.trace.nodes.num_rows:
+        numbered = telemetry_files.number_machines_apart(parts, devices_of_ranks, context.issues)
+        parts = [context.trace, *numbered]
+    else:  # the trace is telemetry as well
+        parts = telemetry_files.number_machines_apart(
+            [context.trace, *parts], [set(), *devices_of_ranks], context.issues
+        )
+    meta = context.trace.meta
+    meta = replace(
         meta,
         device_matches=(*meta.device_matches, *matches),
         clocks=clocks.distinct([*meta.clocks, *fits]),
     )
-    return captures.once(concat(parts, told), around.issues)
+    return telemetry_files.drop_repeated_samples(concat(parts, meta), context.issues)
 
 
-def _owned(fragment: Fragment, around: Surroundings) -> Callable[[], Trace]:
-    """What gives telemetry under its ranks, whatever its clock; without a note of it."""
-    return lambda: _with_owners(fragment, replace(around, issues=IssueLog()))[0]
+def _owners_getter(fragment: Fragment, context: TelemetryContext) -> Callable[[], Trace]:
+    """Function that returns telemetry under its ranks, on its own clock; notes no issues."""
+    return lambda: _with_owners(fragment, replace(context, issues=IssueLog()))[0]
 
 
-def _note_apart(telemetry: Trace, around: Surroundings) -> None:
-    """Say that samples and what they are joined to do not overlap in time."""
+def _note_apart(telemetry: Trace, context: TelemetryContext) -> None:
+    """Note that samples do not overlap in time with the nodes that they are joined to."""
     (start, stop), (start_2, stop_2) = (
-        telemetry_clocks.window(telemetry),
-        telemetry_clocks.window(around.trace),
+        telemetry_clocks.time_window(telemetry),
+        telemetry_clocks.time_window(context.trace),
     )
     apart = max(start, start_2) - min(stop, stop_2)
-    if apart > _NEAR_NS and around.trace.nodes.num_rows:
+    if apart > _NEAR_NS and context.trace.nodes.num_rows:
         example = f"{apart / 1e9:,.0f} s from {telemetry.meta.sources[0].path}"
-        around.issues.add(TELEMETRY_APART, telemetry.samples.num_rows, example)
+        context.issues.add(TELEMETRY_APART, telemetry.samples.num_rows, example)
 
 
-def _with_owners(fragment: Fragment, around: Surroundings) -> tuple[Trace, list[DeviceMatch]]:
-    """Telemetry whose series belong to the ranks that compute on its devices.
-
-    Series of which the source tells the rank keep it.
-    """
+def _with_owners(fragment: Fragment, context: TelemetryContext) -> tuple[Trace, list[DeviceMatch]]:
+    """Assign series to the ranks that compute on their devices; series with a rank keep it."""
     telemetry = fragment.trace
     device, rank = (telemetry.array(c, "series").copy() for c in ("device", "rank"))
     free = (device >= 0) & (rank < 0)
-    theirs = [int(d) for d in np.unique(device[free])]
-    owners = _told(fragment, theirs, around)
-    if len(owners) < len(theirs):
-        owners |= _untold(theirs, owners, fragment, around)
+    numbers = [int(d) for d in np.unique(device[free])]
+    owners = _owners_by_user(fragment, numbers, context)
+    if len(owners) < len(numbers):
+        owners |= _remaining_owners(numbers, owners, fragment, context)
     for number, ((of_rank, of_device), _) in owners.items():
-        mine = free & (telemetry.array("device", "series") == number)
-        rank[mine], device[mine] = of_rank, of_device
-    series = arrow.replaced(telemetry.series, "rank", rank)
+        of_number = free & (telemetry.array("device", "series") == number)
+        rank[of_number], device[of_number] = of_rank, of_device
+    series = arrow.replace_column(telemetry.series, "rank", rank)
     matches = [
-        DeviceMatch(str(fragment.files.paths[0]), number, of_device, of_rank, by)
+        DeviceMatch(str(fragment.path), number, of_device, of_rank, by)
         for number, ((of_rank, of_device), by) in owners.items()
     ]
-    return replace(telemetry, series=arrow.replaced(series, "device", device)), matches
+    return replace(telemetry, series=arrow.replace_column(series, "device", device)), matches
 
 
-def _told(
-    fragment: Fragment, theirs: list[int], around: Surroundings
+def _owners_by_user(
+    fragment: Fragment, numbers: list[int], context: TelemetryContext
 ) -> dict[int, tuple[Owner, str]]:
-    """Owners of the devices of which the user says what they are."""
-    ranks = {r.rank: r for r in around.trace.meta.ranks}
-    name, path = fragment.files.converter.name, str(fragment.files.paths[0])
+    """Owners of the devices that the user states."""
+    ranks = {r.rank: r for r in context.trace.meta.ranks}
+    name, path = fragment.files.converter.name, str(fragment.path)
     return {
-        number: (devices.owner(rule, number, ranks), devices.BY_USER)
-        for number, rule in devices.told(around.rules, name, path, theirs).items()
+        number: (devices.owner_by_rule(rule, number, ranks), devices.BY_USER)
+        for number, rule in devices.rules_by_number(context.rules, name, path, numbers).items()
     }
 
 
-def _untold(
-    theirs: list[int],
-    told: dict[int, tuple[Owner, str]],
+def _remaining_owners(
+    numbers: list[int],
+    by_user: dict[int, tuple[Owner, str]],
     fragment: Fragment,
-    around: Surroundings,
+    context: TelemetryContext,
 ) -> dict[int, tuple[Owner, str]]:
-    """Owners of the devices of which the user says nothing, and a note of those not known."""
-    guessed = _owners(theirs, len(told), fragment, around) if around.trace.meta.ranks else {}
-    found = devices.around_told(theirs, told, guessed)
-    rest = [t for t in theirs if t not in told and t not in found]
-    unknown = [t for t in rest if t in guessed or not found]
-    around.issues.add(DEVICES_UNKNOWN, len(unknown), fragment.trace.meta.sources[0].path)
-    return found
+    """Owners of the devices that the user does not state; notes those that stay unknown."""
+    guessed = (
+        _matched_owners(numbers, len(by_user), fragment, context)
+        if context.trace.meta.ranks
+        else {}
+    )
+    matched = devices.match_remaining(numbers, by_user, guessed)
+    unmatched = [n for n in numbers if n not in by_user and n not in matched]
+    unknown = [n for n in unmatched if n in guessed or not matched]
+    context.issues.add(DEVICES_UNKNOWN, len(unknown), fragment.trace.meta.sources[0].path)
+    return matched
 
 
-def _owners(
-    theirs: list[int], n_told: int, fragment: Fragment, around: Surroundings
+def _matched_owners(
+    numbers: list[int], count_by_user: int, fragment: Fragment, context: TelemetryContext
 ) -> dict[int, tuple[Owner, str]]:
-    """Telemetry's number of a GPU → who computes on it and what tells that, but for the user."""
-    ranks = _near(fragment, around)
+    """Number of a GPU in telemetry → its owner and how it was matched, without the user's rules."""
+    ranks = _ranks_of_machine(fragment, context)
     owners = {r.device: (r.rank, r.device) for r in ranks}
     if len(owners) == len(ranks):
         host = next((r.host for r in ranks), "")
-        bridges = [d for d in around.known if d.host in ("", host) or not host]
-        ours = [d for d in devices.of_trace(around.trace, bridges) if d.device in owners]
-        matched = devices.match(theirs, fragment.trace.meta.devices, ours, bridges)
-        return {t: (owners[d], by) for t, (d, by) in matched.items()}
-    if shared := _of_several(theirs, fragment, around, ranks):
+        bridges = [d for d in context.devices if d.host in ("", host) or not host]
+        targets = [d for d in devices.working_devices(context.trace, bridges) if d.device in owners]
+        matched = devices.match_devices(numbers, fragment.trace.meta.devices, targets, bridges)
+        return {n: (owners[d], method) for n, (d, method) in matched.items()}
+    if shared := _owners_of_shared_devices(numbers, fragment, context, ranks):
         return shared
-    if len(owners) == 1 and len(theirs) == len(ranks):
-        around.issues.add(DEVICES_BY_RANK, len(ranks) - n_told)
+    if len(owners) == 1 and len(numbers) == len(ranks):
+        context.issues.add(DEVICES_BY_RANK, len(ranks) - count_by_user)
         ordered = sorted((r.rank, r.device) for r in ranks)
-        return {t: (o, devices.BY_ORDER) for t, o in zip(theirs, ordered, strict=True)}
+        return {n: (o, devices.BY_ORDER) for n, o in zip(numbers, ordered, strict=True)}
     return {}
 
 
-def _of_several(
-    theirs: list[int], fragment: Fragment, around: Surroundings, ranks: list[Rank]
+def _owners_of_shared_devices(
+    numbers: list[int], fragment: Fragment, context: TelemetryContext, ranks: list[Rank]
 ) -> dict[int, tuple[Owner, str]]:
-    """Owners of GPUs on some of which several ranks compute, where names leave no doubt.
+    """Owners of GPUs on some of which several ranks compute, where names are unambiguous.
 
-    What is of several ranks stays the node's, under their number of the device.
+    A device of several ranks is owned by none: its series keep their number of the device.
     """
     named: dict[int, set[tuple[str, str]]] = {}
-    for d in around.trace.meta.devices:
+    for d in context.trace.meta.devices:
         named.setdefault(d.device, set()).add((d.pci, d.uuid))
-    ours = [
-        d for d in devices.of_trace(around.trace, around.known) if len(named.get(d.device, ())) == 1
+    targets = [
+        d
+        for d in devices.working_devices(context.trace, context.devices)
+        if len(named.get(d.device, ())) == 1
     ]
-    matched = devices.match(theirs, fragment.trace.meta.devices, ours, around.known)
-    users: dict[int, list[int]] = {}
+    matched = devices.match_devices(numbers, fragment.trace.meta.devices, targets, context.devices)
+    ranks_of: dict[int, list[int]] = {}
     for r in ranks:
-        users.setdefault(r.device, []).append(r.rank)
+        ranks_of.setdefault(r.device, []).append(r.rank)
     return {
-        t: ((-1 if len(users[d]) > 1 else users[d][0], d), by)
-        for t, (d, by) in matched.items()
-        if by in _CERTAIN and d in users
+        n: ((-1 if len(ranks_of[d]) > 1 else ranks_of[d][0], d), method)
+        for n, (d, method) in matched.items()
+        if method in _CERTAIN and d in ranks_of
     }
 
 
-def _near(fragment: Fragment, around: Surroundings) -> list[Rank]:
-    """Ranks of the machine that the telemetry is of, as far as can be told.
+def _ranks_of_machine(fragment: Fragment, context: TelemetryContext) -> list[Rank]:
+    """Ranks of the machine that the telemetry is of; none if that is not certain.
 
     By the host that its content names, else by one that its path names, else those whose files lie
     in the nearest folder around it that holds any.
     """
-    ranks = [r for r in around.trace.meta.ranks if r.device >= 0]
+    ranks = [r for r in context.trace.meta.ranks if r.device >= 0]
     hosts = {d.host for d in fragment.trace.meta.devices} - {""}
     of_ranks = {r.host for r in ranks}
-    path = fragment.files.paths[0]
+    path = fragment.path
     if len(of_ranks) > 1 and not hosts & of_ranks:
         hosts = {h for h in of_ranks if h and source_clocks.names_host(path, h)}
     if hosts & of_ranks:
         return [r for r in ranks if r.host in hosts]
-    beside = _beside(path, ranks, around)
-    return beside if len({r.host for r in beside}) == 1 else []
+    nearby = _ranks_nearby(path, ranks, context)
+    return nearby if len({r.host for r in nearby}) == 1 else []
 
 
-def _beside(path: Path, ranks: list[Rank], around: Surroundings) -> list[Rank]:
+def _ranks_nearby(path: Path, ranks: list[Rank], context: TelemetryContext) -> list[Rank]:
+    """Ranks with files in the nearest folder around a path that holds any; all if none does."""
     for folder in path.resolve().parents:
-        inside = [r for r in ranks if _is_below(around.folder.get(r.rank), folder)]
+        inside = [r for r in ranks if _is_below(context.folder.get(r.rank), folder)]
         if inside:
             return inside
     return ranks

@@ -1,22 +1,22 @@
-"""How the times of telemetry become those of the trace that it is joined to."""
+"""Relation of telemetry's clock to that of the trace that it is joined to."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from chopper_interop.annotate.telemetry.energy import energy_drawn
+from chopper_interop.annotate.telemetry.quantity_series import WITHIN_WINDOWS
+from chopper_interop.annotate.telemetry.samples import window_samples
+from chopper_interop.arrays import arrow, intervals
+from chopper_interop.arrays.members import is_any
 from chopper_interop.clocks import estimate as clock_estimate
-from chopper_interop.clocks import localtime, relations
+from chopper_interop.clocks import relations, time_zones
 from chopper_interop.clocks import rules as clock_rules
-from chopper_interop.columns import arrow, intervals
-from chopper_interop.columns.members import is_any
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.joining import source_clocks
 from chopper_interop.schemas.kinds import GPU_WORK
 from chopper_interop.schemas.meta import LOCALTIME, REALTIME, ClockFit, Meta
-from chopper_interop.telemetry.energy import drawn
-from chopper_interop.telemetry.names import WITHIN_WINDOWS
-from chopper_interop.telemetry.samples import windowed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,217 +28,233 @@ if TYPE_CHECKING:
 CLOCK_ESTIMATED = Fault(
     "clock-estimated",
     Severity.INFO,
-    "Samples on a clock of which no source tells the relation to the trace's were placed by when "
-    "GPUs were busy and drew power. This is an estimate; --clock-offset tells better.",
+    "Samples on a clock that no source relates to the trace's were aligned by when GPUs were busy "
+    "and drew power. This is an estimate; a known offset can be stated with --clock-offset.",
 )
 CLOCK_UNRELATED = Fault(
     "clock-unrelated",
     Severity.LOSS,
-    "Samples on a clock of which no source tells the relation to the trace's, and whose values do "
-    "not tell it, were left out. --clock-offset can tell it.",
+    "Samples on a clock that no source relates to the trace's, and whose values do not determine the "
+    "relation, were left out. State it with --clock-offset.",
 )
 ZONE_ASSUMED = Fault(
     "zone-assumed",
     Severity.INFO,
-    "Times without a zone were taken as those of the only zone in which they and the trace "
-    "overlap or agree on when GPUs were busy; -O tz=… tells another.",
+    "Times without a zone were assumed to be those of the only zone in which they and the trace "
+    "overlap or agree on when GPUs were busy; state another with -O tz=….",
 )
 ZONE_UNKNOWN = Fault(
     "zone-unknown",
     Severity.LOSS,
-    "Samples with times of a zone that is not known were left out: say it with -O tz=…",
+    "Samples with times of an unknown zone were left out: state it with -O tz=…",
 )
 
 
 @dataclass(frozen=True)
-class _Around:
-    """What telemetry is joined to; see `fit`."""
+class _Context:
+    """Trace that telemetry is joined to, and what is known to join it; see `fit_telemetry`."""
 
     trace: Trace
-    about: Clocks
+    clocks: Clocks
     issues: IssueLog
-    owned: Callable[[], Trace]
+    get_owned: Callable[[], Trace]
 
 
-def fit(
+def fit_telemetry(
     fragment: Fragment,
     trace: Trace,
-    about: Clocks,
+    clocks: Clocks,
     issues: IssueLog,
-    owned: Callable[[], Trace],
+    get_owned: Callable[[], Trace],
 ) -> ClockFit | None:
-    """How the times of telemetry become those of the trace; None if that is not known.
+    """Relate the times of telemetry to those of the trace; None if the relation is unknown.
 
     Parameters
     ----------
     fragment
         The telemetry.
     trace
-        What it is joined to.
-    about
-        What is known of the clocks of all sources.
+        The trace that it is joined to.
+    clocks
+        Relations of the clocks of all sources.
     issues
-        Where it is noted what was assumed, and what could not be joined.
-    owned
-        Gives the telemetry with its series under the ranks whose GPUs they are of.
+        Gets what was assumed, and what could not be joined.
+    get_owned
+        Returns the telemetry with its series under the ranks whose GPUs they are of.
     """
-    around = _Around(trace, about, issues, owned)
-    meta, path = fragment.trace.meta, str(fragment.files.paths[0])
-    clock = around.trace.meta.clock
-    said = clock_rules.of_source(
-        around.about.rules, fragment.files.converter.name, path, joined=True
+    context = _Context(trace, clocks, issues, get_owned)
+    meta, path = fragment.trace.meta, str(fragment.path)
+    clock = context.trace.meta.clock
+    rule = clock_rules.rule_of_source(
+        context.clocks.rules, fragment.files.converter.name, path, joined=True
     )
-    if said is not None:
-        source_clocks.refuse_before_1970(meta.origin_ns, said)
-        return source_clocks.user_fit(path, meta.clock, said)
-    off = int(max(fragment.trace.array("uncertainty_ns", "series"), default=0))
+    if rule is not None:
+        source_clocks.refuse_before_1970(meta.origin_ns, rule)
+        return source_clocks.user_fit(path, meta.clock, rule)
+    uncertainty = int(max(fragment.trace.array("uncertainty_ns", "series"), default=0))
     if meta.clock == clock:
-        return ClockFit(path, clock, _method(meta, off), uncertainty_ns=off)
+        return ClockFit(path, clock, _stated_method(meta, uncertainty), uncertainty_ns=uncertainty)
     if meta.clock == LOCALTIME and clock == REALTIME:
-        return _of_zone(fragment, around, off)
-    return _told_by_sources(fragment, around)
+        return _fit_of_zone(fragment, context, uncertainty)
+    return _fit_by_sources(fragment, context)
 
 
-def _method(meta: Meta, off: int) -> str:
-    """What telemetry on the trace's clock knows its times by."""
-    if off >= relations.WHOLE_SECONDS_NS:
+def _stated_method(meta: Meta, uncertainty: int) -> str:
+    """Method by which telemetry on the trace's clock states its times."""
+    if uncertainty >= relations.WHOLE_SECONDS_NS:
         return relations.WHOLE_SECONDS
     return relations.THREE_CLOCKS if meta.offsets else relations.STATED
 
 
-def _told_by_sources(fragment: Fragment, around: _Around) -> ClockFit | None:
-    """What the source itself, or another of its node, tells of its clock and the trace's."""
-    meta, path = fragment.trace.meta, str(fragment.files.paths[0])
-    clock = around.trace.meta.clock
-    own = next((o for o in meta.offsets if o.clock == clock), None)
-    if own is not None:
-        uncertainty = own.uncertainty_ns
+def _fit_by_sources(fragment: Fragment, context: _Context) -> ClockFit | None:
+    """Fit that the source itself or another of its host states, else an estimate."""
+    meta, path = fragment.trace.meta, str(fragment.path)
+    clock = context.trace.meta.clock
+    stated = next((o for o in meta.offsets if o.clock == clock), None)
+    if stated is not None:
         return ClockFit(
-            path, meta.clock, relations.THREE_CLOCKS, -own.offset_ns, uncertainty_ns=uncertainty
+            path,
+            meta.clock,
+            relations.THREE_CLOCKS,
+            -stated.offset_ns,
+            uncertainty_ns=stated.uncertainty_ns,
         )
-    relation = around.about.relation(fragment) if clock == REALTIME else None
+    relation = context.clocks.relation(fragment) if clock == REALTIME else None
     if relation is not None:
         return source_clocks.related_fit(path, relation)
-    fit = _estimated(fragment, around)
+    fit = _estimated(fragment, context)
     if isinstance(fit, str):
-        _lose(CLOCK_UNRELATED, fragment.trace, around, fit + _measured(fragment.trace))
+        _note_lost(CLOCK_UNRELATED, fragment.trace, context, fit + _energy_text(fragment.trace))
         return None
-    told = f"{relations.duration(fit.offset_ns)} ± {relations.duration(fit.uncertainty_ns)}"
-    around.issues.add(CLOCK_ESTIMATED, fragment.trace.samples.num_rows, told)
+    offset, uncertainty = map(relations.duration_text, (fit.offset_ns, fit.uncertainty_ns))
+    context.issues.add(
+        CLOCK_ESTIMATED, fragment.trace.samples.num_rows, f"{offset} ± {uncertainty}"
+    )
     return fit
 
 
-def _estimated(fragment: Fragment, around: _Around) -> ClockFit | str:
-    """The relation as far as values show when GPUs were busy; else why they do not."""
-    if around.trace.meta.clock in source_clocks.NO_CLOCK or not around.trace.nodes.num_rows:
+def _estimated(fragment: Fragment, context: _Context) -> ClockFit | str:
+    """Fit by values that show when GPUs were busy; a reason as text if they do not."""
+    if context.trace.meta.clock in source_clocks.NOT_CLOCKS or not context.trace.nodes.num_rows:
         return "the trace has no clock to relate it to"
-    owned = around.owned()
-    why = "it has no activity and no power of a GPU of the trace"
+    owned = context.get_owned()
+    reason = "it has no activity and no power of a GPU of the trace"
     for name in _BUSY_SIGNS:
-        signals = _signals(owned, around.trace, name)
+        signals = _signals(owned, context.trace, name)
         if not signals:
             continue
-        found = clock_estimate.best(signals, window(around.trace))
-        if not isinstance(found, str):
-            path, clock = str(fragment.files.paths[0]), fragment.trace.meta.clock
-            method = relations.BUSY_AND_POWER
-            off, pairs = found.uncertainty_ns, found.samples
+        estimate = clock_estimate.estimate_offset(signals, time_window(context.trace))
+        if not isinstance(estimate, str):
+            correlation = f"correlation {estimate.correlation:.2f}{estimate.assumed}"
             return ClockFit(
-                path, clock, method, found.offset_ns, uncertainty_ns=off, pairs=pairs,
-                reason=f"estimated by {name}, correlation {found.likeness:.2f}{found.assumed}",
-            )  # fmt: skip
-        why = found
-    return why
+                str(fragment.path),
+                fragment.trace.meta.clock,
+                relations.BUSY_AND_POWER,
+                estimate.offset_ns,
+                uncertainty_ns=estimate.uncertainty_ns,
+                pairs=estimate.samples,
+                reason=f"estimated by {name}, {correlation}",
+            )
+        reason = estimate
+    return reason
 
 
 _NEAR_NS = 10**9
-"""Wall clocks of one node differ by less; zones by a quarter of an hour at least."""
+"""Wall clocks of one host differ by less; zones by a quarter of an hour at least."""
 _BUSY_SIGNS = ("GFX activity", "socket power")
-"""Series that show when a GPU is busy, the one that follows faster first."""
+"""Series that show when a GPU is busy, the one that follows it faster first."""
 
 
 def _signals(telemetry: Trace, trace: Trace, name: str) -> list[clock_estimate.Signal]:
-    """What samples of a name show of each rank's GPU, beside when it was busy."""
+    """Samples of a name of each rank's GPU, with the times when it was busy."""
     owner, ts, value = (telemetry.array(c, "samples") for c in ("series", "ts", "value"))
     signals = []
-    known = set()
-    alone = len(trace.ranks) == 1 == len(set(telemetry.array("device", "series").tolist()) - {-1})
+    ranks_with_signal = set()
+    devices = set(telemetry.array("device", "series").tolist()) - {-1}
+    single = len(trace.ranks) == 1 == len(devices)  # then the GPU is that of the rank
     for row, series in enumerate(telemetry.series.to_pylist()):
-        rank = trace.ranks[0] if alone and series["rank"] < 0 else series["rank"]
-        if series["name"] != name or rank not in trace.rank_rows or rank in known:
+        rank = trace.ranks[0] if single and series["rank"] < 0 else series["rank"]
+        if series["name"] != name or rank not in trace.rank_rows or rank in ranks_with_signal:
             continue
-        known.add(rank)
-        mine = owner == row
-        busy = _busy(trace, rank)
-        at = ts[mine] + telemetry.meta.origin_ns
-        signals.append(clock_estimate.Signal(busy, at, value[mine]))
+        ranks_with_signal.add(rank)
+        of_series = owner == row
+        at = ts[of_series] + telemetry.meta.origin_ns
+        signals.append(clock_estimate.Signal(_busy_times(trace, rank), at, value[of_series]))
     return signals
 
 
-def _busy(trace: Trace, rank: int) -> intervals.Union:
-    """When a rank's GPU was busy, on the trace's clock."""
+def _busy_times(trace: Trace, rank: int) -> intervals.Intervals:
+    """Intervals in which a rank's GPU was busy, on the trace's clock."""
     rows = trace.rank_rows[rank]
     work = is_any(trace.array("kind")[rows], GPU_WORK)
     start = trace.array("ts")[rows][work] + trace.meta.origin_ns
     return intervals.union(start, start + trace.array("dur")[rows][work])
 
 
-def moved(telemetry: Trace, fit: ClockFit, clock: str) -> Trace:
-    """Telemetry on the clock of the trace; series say how uncertain times are by that as well.
+def shift_telemetry(telemetry: Trace, fit: ClockFit, clock: str) -> Trace:
+    """Shift telemetry to the clock of the trace, and add the fit's uncertainty to its series'.
 
-    Within a clock, and between zones, a fit is exact: it states what the samples' own uncertainty
-    is, which is not counted twice.
+    Within a clock, and between zones, a fit is exact: it states the uncertainty of the samples
+    themselves, which is not counted twice.
     """
-    telemetry = relations.moved(telemetry, fit.offset_ns, clock)
+    telemetry = relations.shift_trace(telemetry, fit.offset_ns, clock)
     if fit.clock == clock or fit.method == relations.WALL_CLOCK_ZONE or not fit.uncertainty_ns:
         return telemetry
-    off = telemetry.array("uncertainty_ns", "series") + fit.uncertainty_ns
-    return replace(telemetry, series=arrow.replaced(telemetry.series, "uncertainty_ns", off))
+    uncertainty = telemetry.array("uncertainty_ns", "series") + fit.uncertainty_ns
+    series = arrow.replace_column(telemetry.series, "uncertainty_ns", uncertainty)
+    return replace(telemetry, series=series)
 
 
-def _of_zone(fragment: Fragment, around: _Around, off: int) -> ClockFit | None:
-    telemetry, path = fragment.trace, str(fragment.files.paths[0])
-    found = localtime.zones(window(telemetry), window(around.trace))
-    likely = found if len(found) == 1 else _likely(found, fragment, around)
+def _fit_of_zone(fragment: Fragment, context: _Context, uncertainty: int) -> ClockFit | None:
+    """Fit for times without a zone: of the only zone in which they and the trace overlap or agree."""
+    telemetry, path = fragment.trace, str(fragment.path)
+    zones = time_zones.candidate_zones(time_window(telemetry), time_window(context.trace))
+    likely = zones if len(zones) == 1 else _zones_by_values(zones, fragment, context)
     if len(likely) != 1:
-        _lose(ZONE_UNKNOWN, telemetry, around)
+        _note_lost(ZONE_UNKNOWN, telemetry, context)
         return None
-    zone = localtime.text(likely[0])
-    around.issues.add(ZONE_ASSUMED, telemetry.samples.num_rows, zone)
-    ahead = likely[0] * localtime.MINUTE
-    method = relations.WALL_CLOCK_ZONE
-    why = f"assumed {zone}" + (", by when GPUs were busy" if len(found) > 1 else "")
-    return ClockFit(path, LOCALTIME, method, -ahead, uncertainty_ns=off, reason=why)
+    zone = time_zones.zone_text(likely[0])
+    context.issues.add(ZONE_ASSUMED, telemetry.samples.num_rows, zone)
+    ahead = likely[0] * time_zones.MINUTE_NS
+    reason = f"assumed {zone}" + (", by when GPUs were busy" if len(zones) > 1 else "")
+    return ClockFit(
+        path,
+        LOCALTIME,
+        relations.WALL_CLOCK_ZONE,
+        -ahead,
+        uncertainty_ns=uncertainty,
+        reason=reason,
+    )
 
 
-def _likely(found: list[int], fragment: Fragment, around: _Around) -> list[int]:
-    """Of several zones those that agree with when GPUs were busy."""
-    by_values = _estimated(fragment, around) if found else ""
+def _zones_by_values(zones: list[int], fragment: Fragment, context: _Context) -> list[int]:
+    """Zones that agree with when GPUs were busy; none if that cannot be estimated."""
+    by_values = _estimated(fragment, context) if zones else ""
     if isinstance(by_values, str):
         return []
-    near = 3 * by_values.uncertainty_ns + _NEAR_NS
-    return [z for z in found if abs(by_values.offset_ns + z * localtime.MINUTE) <= near]
+    tolerance = 3 * by_values.uncertainty_ns + _NEAR_NS
+    return [z for z in zones if abs(by_values.offset_ns + z * time_zones.MINUTE_NS) <= tolerance]
 
 
-def _lose(fault: Fault, telemetry: Trace, around: _Around, why: str = "") -> None:
+def _note_lost(fault: Fault, telemetry: Trace, context: _Context, reason: str = "") -> None:
     path = telemetry.meta.sources[0].path
-    around.issues.add(fault, telemetry.samples.num_rows, f"{path}: {why}" if why else path)
+    context.issues.add(fault, telemetry.samples.num_rows, f"{path}: {reason}" if reason else path)
 
 
-def _measured(telemetry: Trace) -> str:
-    """What was measured in windows of each GPU: that is known wherever they lie in time."""
+def _energy_text(telemetry: Trace) -> str:
+    """Energy measured in windows of each GPU: it is known whatever the clock."""
     owner, ts, value = (telemetry.array(c, "samples") for c in ("series", "ts", "value"))
-    told = []
+    measured = []
     for row, series in enumerate(telemetry.series.to_pylist()):
-        mine = owner == row
-        if series["name"] == WITHIN_WINDOWS and mine.any():
-            power = windowed(ts[mine], value[mine], series["uncertainty_ns"])
-            (joules,), _ = drawn([power], power.ts[:1], power.ts[-1:])
-            told.append(f"{joules:,.1f} J of GPU {series['device']}")
-    return f"; its windows measured {', '.join(told)}" if told else ""
+        of_series = owner == row
+        if series["name"] == WITHIN_WINDOWS and of_series.any():
+            power = window_samples(ts[of_series], value[of_series], series["uncertainty_ns"])
+            (joules,), _ = energy_drawn([power], power.ts[:1], power.ts[-1:])
+            measured.append(f"{joules:,.1f} J of GPU {series['device']}")
+    return f"; its windows measured {', '.join(measured)}" if measured else ""
 
 
-def window(trace: Trace) -> tuple[int, int]:
+def time_window(trace: Trace) -> tuple[int, int]:
     """First and last time of a trace's nodes, or of its samples if it has no nodes."""
     table = "nodes" if trace.nodes.num_rows else "samples"
     ts = trace.array("ts", table)

@@ -1,10 +1,10 @@
-"""For tests, ours and other people's: traces as text, their equality, and acceptance tests.
+"""Tools for tests of this package and of plug-ins: traces as text, equality, acceptance tests.
 
     from chopper_interop.testing import assert_trace_equal, check_converter, dump
     from chopper_interop.testing.strategies import traces      # needs hypothesis
 
-`check_converter` and `check_analysis` are what a package that adds a format or an analysis runs
-in its own tests: they hold it to the contracts of `chopper_interop.registry`.
+A package that adds a format or an analysis runs `check_converter` or `check_analysis` in its own
+tests: they check the contracts of `chopper_interop.registry`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a converter or an analysis must do to be one: the tests that outsiders run on theirs."""
+"""Acceptance tests of converters and analyses, for plug-ins as for built-in ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chopper_interop.errors import ChopperError
-from chopper_interop.files import inputs
+from chopper_interop.io import inputs
 from chopper_interop.result import Result
 from chopper_interop.testing import samples
 from chopper_interop.testing.equality import assert_trace_equal
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from chopper_interop.trace import Trace
 
 OPTION_TYPES = ("bool", "int", "float", "str")
-"""Types that options may have, alone or with ``| None``: what the commands can make of a text."""
+"""Types of options, alone or with ``| None``: the commands can convert a text to each of them."""
 
 UNITS = frozenset(
     (
@@ -39,21 +39,22 @@ UNITS = frozenset(
         *("share", "ratio", "percent", "factor"),
     )
 )
-"""What a name ends in to tell its unit, as in ``busy_ns``; or it holds ``_per_``."""
+"""Endings of names that give a unit, as in ``busy_ns``; a name with ``_per_`` has one too."""
 
-_IN_ANY_UNIT = frozenset(("mean", "mean_uncertainty", "median", "least", "most", "rise", "amount"))
-"""Columns whose unit a column ``unit`` tells, row by row."""
+_UNIT_IN_ROW = frozenset(("mean", "mean_uncertainty", "median", "min", "max", "rise", "amount"))
+"""Columns whose unit stands in the column ``unit`` of each row."""
 
 _TIME_WORDS = re.compile(r"(^|_)(time|dur|duration|latency|span|gap|delay|wait)$")
 _ROUND_TRIP_IGNORES = ("meta",)
+"""Sources and issues differ between a trace and what is read back of it."""
 
 
 def check_converter(converter: Converter, sample: Path) -> None:
-    """Raise `AssertionError` unless a converter keeps the contract, shown on a sample.
+    """Raise `AssertionError` unless a converter keeps the contract on a sample.
 
-    It must recognise its sample and nothing else, never fail while it looks, have options that
-    are keyword-only and typed, read a valid trace and the same one each time, answer to broken
-    samples by `ChopperError` or by counted losses, and, if it writes too, read back what it
+    It must recognise its sample and nothing else, never raise while it does so, have options that
+    are keyword-only and typed, and read a valid trace, the same each time. For a damaged sample it
+    must raise `ChopperError` or count the losses. If it writes too, it must read back what it
     wrote.
 
     Parameters
@@ -63,6 +64,21 @@ def check_converter(converter: Converter, sample: Path) -> None:
     sample
         A small file of its format, or a folder of files that belong together. For a converter
         that only writes, any file that some installed converter reads.
+
+    Examples
+    --------
+    >>> from dataclasses import replace
+    >>> from pathlib import Path
+    >>> import chopper_interop as ci
+    >>> from chopper_interop.testing import check_converter
+    >>> from chopper_interop.testing.samples import tiny_trace
+    >>> sample = Path("tiny.json.gz")
+    >>> issues = ci.write(tiny_trace(), sample)
+    >>> kineto = ci.formats()["kineto"]
+    >>> check_converter(kineto, sample)
+    >>> check_converter(replace(kineto, suffixes=()), sample)
+    Traceback (most recent call last):
+    AssertionError: it writes but has no suffixes: no file name will choose it
     """
     _check_signatures(converter)
     if converter.sniff is not None:
@@ -76,96 +92,96 @@ def check_converter(converter: Converter, sample: Path) -> None:
         return
     trace = samples.read(converter, sample)
     check_trace(trace)
-    _require(bool(trace.meta.sources), "a trace that was read names its source in meta.sources")
+    _require(bool(trace.meta.sources), "a trace that was read must name its source in meta.sources")
     assert_trace_equal(trace, samples.read(converter, sample))
-    _check_broken(converter, sample, trace)
+    _check_damaged(converter, sample, trace)
     if converter.write is not None:
         _check_round_trip(converter, trace)
 
 
 def check_analysis(analysis: Callable[..., Any], trace: Trace) -> None:
-    """Raise `AssertionError` unless an analysis keeps the contract, shown on a trace.
+    """Raise `AssertionError` unless an analysis keeps the contract on a trace.
 
-    Its options must be keyword-only and typed. It must give a `Result`, the same one each time,
-    print nothing and leave the trace as it was. Names of figures must tell their unit (`UNITS`),
-    and the result must go into JSON. Of a trace without nodes it must give a `Result` too, or
-    raise `ChopperError`; its conventions are the same then, as they are definitions: what is of
-    one answer is a note.
+    Its options must be keyword-only and typed. It must return a `Result`, the same each time,
+    print nothing and leave the trace unchanged. Names of figures must end in their unit (`UNITS`),
+    and the result must be valid JSON. For a trace without nodes it must return a `Result` too, or
+    raise `ChopperError`. Its conventions must be the same then, as they are definitions; remarks
+    on one result are notes.
 
     Parameters
     ----------
     analysis
         The function.
     trace
-        A trace that it has something to say about.
+        A trace for which it has results.
     """
     _check_options(analysis, positional=1)
     before = dump(trace)
     first = _quiet_result(analysis, trace)
     second = _quiet_result(analysis, trace)
-    _require(isinstance(first, Result), f"it gives a {type(first).__name__}, not a Result")
-    _require(dump(trace) == before, "it changes the trace that it is asked about")
-    _require(bool(first.analysis), "its result does not say the name of the analysis")
+    _require(isinstance(first, Result), f"it returns a {type(first).__name__}, not a Result")
+    _require(dump(trace) == before, "it changes the trace")
+    _require(bool(first.analysis), "its result does not name the analysis")
     try:
         json.dumps(first.to_dict(), allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise AssertionError(f"its result does not go into JSON: {error}") from error
+        raise AssertionError(f"its result is not valid JSON: {error}") from error
     _require(
         first.rows.equals(second.rows) and first.to_dict() == second.to_dict(),
-        "asked twice it answers differently",
+        "called twice, it returns different results",
     )
     _check_units(first)
-    said = [*first.notes.values(), *first.conventions.values()]
-    _require(all(isinstance(text, str) for text in said), "its notes or conventions are no texts")
+    texts = [*first.notes.values(), *first.conventions.values()]
+    _require(all(isinstance(text, str) for text in texts), "its notes or conventions are not texts")
     with contextlib.suppress(ChopperError):
-        nothing = _quiet_result(analysis, samples.nothing())
+        empty = _quiet_result(analysis, samples.empty_trace())
         _require(
-            isinstance(nothing, Result),
-            "of a trace without nodes it gives no Result",
+            isinstance(empty, Result),
+            "for a trace without nodes it returns no Result",
         )
         _require(
-            nothing.conventions == first.conventions,
-            "its conventions depend on the trace: what is of one answer goes into notes",
+            empty.conventions == first.conventions,
+            "its conventions depend on the trace: remarks on one result belong into notes",
         )
 
 
 def _check_signatures(converter: Converter) -> None:
-    _require(bool(converter.name and converter.description), "it has no name or no description")
+    _require(bool(converter.name and converter.description), "it lacks a name or a description")
     _require(
         bool(converter.read or converter.write or converter.not_read_because),
         "it neither reads nor writes nor says why it does not read",
     )
     _require(
         converter.read is None or converter.sniff is not None,
-        "it reads but has no sniff: nothing of its format will be found",
+        "it reads but has no sniff: no file of its format will be found",
     )
     _require(
         converter.write is None or bool(converter.suffixes),
         "it writes but has no suffixes: no file name will choose it",
     )
     if converter.read is not None:
-        _check_options(converter.read, positional=1)
+        _check_options(converter.reader, positional=1)
     if converter.write is not None:
-        _check_options(converter.write, positional=2)
+        _check_options(converter.writer, positional=2)
 
 
 def _check_options(function: Callable[..., Any], positional: int) -> None:
-    """Options must be such that the commands can list them and make them of texts."""
+    """Check that the commands can list the options and convert texts to their types."""
     parameters = list(inspect.signature(function).parameters.values())
     for parameter in parameters[positional:]:
         what = f"{function.__name__}({parameter.name})"
         _require(parameter.kind is inspect.Parameter.KEYWORD_ONLY, f"{what} must be keyword-only")
         _require(parameter.default is not inspect.Parameter.empty, f"{what} must have a default")
-        stated = _type_names(parameter.annotation)
-        makeable = stated <= {*OPTION_TYPES, "None"} or stated in (
+        declared = _type_names(parameter.annotation)
+        convertible = declared <= {*OPTION_TYPES, "None"} or declared in (
             {"Trace", "None"},
             {"Runs", "None"},
         )
-        if parameter.default is not None:  # the commands make of a text what the default is
-            makeable = type(parameter.default).__name__ in OPTION_TYPES
+        if parameter.default is not None:  # the commands convert a text to the type of the default
+            convertible = type(parameter.default).__name__ in OPTION_TYPES
         _require(
-            bool(stated) and makeable,
-            f"{what} must be of {', '.join(OPTION_TYPES)}, or that or None, not {sorted(stated)}",
+            bool(declared) and convertible,
+            f"{what} must be of {', '.join(OPTION_TYPES)}, or one of them or None, not {sorted(declared)}",
         )
 
 
@@ -181,11 +197,11 @@ def _type_names(annotation: Any) -> set[str]:
 def _check_sniff(converter: Converter, sample: Path) -> None:
     sniff = converter.sniff
     assert sniff is not None  # noqa: S101 - for the type checker
-    found = [path for path in samples.files(sample) if sniff(inputs.head(path))]
-    _require(bool(found), f"it does not recognise {sample}")
+    recognised = [path for path in samples.files(sample) if sniff(inputs.head(path))]
+    _require(bool(recognised), f"it does not recognise {sample}")
     for what, head in samples.FOREIGN.items():
         _require(not sniff(head), f"it takes {what} for its format")
-    head = inputs.head(found[0])
+    head = inputs.head(recognised[0])
     size = 0
     try:
         for size in range(0, len(head), max(1, len(head) // 50)):
@@ -197,9 +213,9 @@ def _check_sniff(converter: Converter, sample: Path) -> None:
 def _check_confirms(converter: Converter, sample: Path) -> None:
     confirms = converter.confirms
     assert confirms is not None  # noqa: S101 - for the type checker
-    found = [path for path in samples.files(sample) if confirms(path, inputs.head(path))]
-    _require(bool(found), f"it does not confirm {sample}")
-    head = inputs.head(found[0])
+    confirmed = [path for path in samples.files(sample) if confirms(path, inputs.head(path))]
+    _require(bool(confirmed), f"it does not confirm {sample}")
+    head = inputs.head(confirmed[0])
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "sample"
         for what, data in {
@@ -208,18 +224,18 @@ def _check_confirms(converter: Converter, sample: Path) -> None:
         }.items():
             path.write_bytes(data)
             try:
-                taken = confirms(path, data)
+                is_confirmed = confirms(path, data)
             except Exception as error:
                 raise AssertionError(f"confirms raises {error!r} at {what}") from error
-            _require(not taken or what not in samples.FOREIGN, f"it confirms {what}")
-            _require(list(Path(folder).iterdir()) == [path], f"it leaves something beside {what}")
+            _require(not is_confirmed or what not in samples.FOREIGN, f"it confirms {what}")
+            _require(list(Path(folder).iterdir()) == [path], f"it leaves files next to {what}")
 
 
-def _check_broken(converter: Converter, sample: Path, whole: Trace) -> None:
-    """Cut and garbled samples: refused in a line, or read with what is missing counted."""
-    for what, broken, cut in samples.broken_copies(converter, sample):
+def _check_damaged(converter: Converter, sample: Path, complete: Trace) -> None:
+    """Check that damaged samples raise an error of one line, or are read with losses counted."""
+    for what, copy, is_cut in samples.damaged_copies(converter, sample):
         try:
-            trace = samples.read(converter, broken)
+            trace = samples.read(converter, copy)
         except ChopperError as error:
             _require("\n" not in str(error), f"{what}: its message has several lines: {error}")
             continue
@@ -231,67 +247,68 @@ def _check_broken(converter: Converter, sample: Path, whole: Trace) -> None:
             check_trace(trace)
         except AssertionError as error:
             raise AssertionError(f"{what}: {error}") from error
-        if cut:
-            gone = sum(samples.content(whole)) - sum(samples.content(trace))
-            told = [i for i in trace.meta.issues if i.severity.value in ("loss", "error")]
-            _require(not gone or bool(told), f"{what}: {gone} rows are lost and no issue tells it")
+        if is_cut:
+            lost = samples.row_count(complete) - samples.row_count(trace)
+            reported = any(i.severity.value in ("loss", "error") for i in trace.meta.issues)
+            _require(not lost or reported, f"{what}: {lost} rows are lost and no issue reports it")
 
 
 def _check_writes(converter: Converter, trace: Trace) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        path, _ = _written(converter, trace, Path(folder))
-        _require(path.is_dir() == converter.folder, f"it wrote no {samples.kind_of(converter)}")
+        path, _ = _write_trace(converter, trace, Path(folder))
+        expected = "folder" if converter.folder else "file"
+        _require(path.is_dir() == converter.folder, f"it wrote no {expected}")
 
 
 def _check_round_trip(converter: Converter, trace: Trace) -> None:
-    """What it writes it must read; and once through, nothing changes any more."""
+    """Check that it reads what it writes, and that a second round trip changes nothing."""
     with tempfile.TemporaryDirectory() as folder:
-        path, told = _written(converter, trace, Path(folder) / "1")
+        path, reported = _write_trace(converter, trace, Path(folder) / "1")
         once = samples.read(converter, path)
         check_trace(once)
-        path, _ = _written(converter, once, Path(folder) / "2")
+        path, _ = _write_trace(converter, once, Path(folder) / "2")
         twice = samples.read(converter, path)
     _require(
-        told or samples.events(once) == samples.events(trace),
-        "what it read of what it wrote has other nodes: rank, name, start or duration differ",
+        reported or samples.events(once) == samples.events(trace),
+        "nodes read back differ from those written: in rank, name, start or duration",
     )
     assert_trace_equal(once, twice, ignore=_ROUND_TRIP_IGNORES)
 
 
-def _written(converter: Converter, trace: Trace, folder: Path) -> tuple[Path, bool]:
-    """Where a trace was written, and whether the writer told of something that it left out.
+def _write_trace(converter: Converter, trace: Trace, folder: Path) -> tuple[Path, bool]:
+    """Write a trace; return the path, and True if the writer reported issues.
 
-    Nothing else may appear in the folder. A format of one file for each rank puts what tells them apart before its suffix: then it is
-    the folder that was written.
+    Nothing else may appear in the folder. A format with one file for each rank puts the rank
+    before its suffix; the path is the folder then.
     """
-    assert converter.write is not None  # noqa: S101 - for the type checker
     folder.mkdir(exist_ok=True)
     path = folder / f"written{converter.suffixes[0]}"
-    told = bool(converter.write(trace, path))
-    made = list(folder.iterdir())
-    parts = [p for p in made if p.name.startswith("written.") and p != path]
-    several = path not in made and any(p.name.endswith(path.suffix) for p in parts)
-    left = [p.name for p in made if p != path and not (several and p in parts)]
-    _require(several or path in made, f"it wrote no {path.name}")
-    _require(not left, f"it left {left} beside what it wrote")
-    return folder if several else path, told
+    reported = bool(converter.writer(trace, path))
+    files = list(folder.iterdir())
+    parts = [p for p in files if p.name.startswith("written.") and p != path]
+    several = path not in files and any(p.name.endswith(path.suffix) for p in parts)
+    extra = [p.name for p in files if p != path and not (several and p in parts)]
+    _require(several or path in files, f"it wrote no {path.name}")
+    _require(not extra, f"it left {extra} next to its output")
+    return folder if several else path, reported
 
 
 def _quiet_result(analysis: Callable[..., Any], trace: Trace) -> Any:
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
         result = analysis(trace)
-    _require(not said.getvalue(), f"it prints {said.getvalue()[:60]!r}")
+    _require(not printed.getvalue(), f"it prints {printed.getvalue()[:60]!r}")
     return result
 
 
 def _check_units(result: Result) -> None:
     import pyarrow as pa
 
-    told = "unit" in result.rows.column_names  # of quantities of many units, a column says it
+    has_unit_column = "unit" in result.rows.column_names  # for quantities of many units
     for field in result.rows.schema:
         measured = _is_measured(field.name, field.type)
-        _check_unit("column", field.name, measured and not (told and field.name in _IN_ANY_UNIT))
+        in_row = has_unit_column and field.name in _UNIT_IN_ROW
+        _check_unit("column", field.name, measured and not in_row)
     for name, value in result.summary.items():
         kind = pa.float64() if isinstance(value, float) else pa.null()
         kind = pa.int64() if isinstance(value, int) and not isinstance(value, bool) else kind
@@ -299,7 +316,7 @@ def _check_units(result: Result) -> None:
 
 
 def _is_measured(name: str, kind: pa.DataType) -> bool:
-    """Whether a figure is a quantity with a unit: a decimal, or a whole number named as a time."""
+    """True if a figure has a unit: it is a decimal, or a whole number named as a time."""
     import pyarrow as pa
 
     return pa.types.is_floating(kind) or (
@@ -311,7 +328,7 @@ def _check_unit(where: str, name: str, measured: bool) -> None:  # noqa: FBT001
     last = name.lower().rsplit("_", 1)[-1]
     _require(
         not measured or last in UNITS or "_per_" in name,
-        f"{where} {name!r} does not tell its unit: end it in one of {', '.join(sorted(UNITS))}",
+        f"{where} {name!r} has no unit: end it in one of {', '.join(sorted(UNITS))}",
     )
 
 

@@ -1,4 +1,4 @@
-"""Whether two traces say the same."""
+"""Equality of traces."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from chopper_interop.columns import arrow, gather
+from chopper_interop.arrays import arrow, gather
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.meta import Meta
 from chopper_interop.testing.rendering import NUMBERED_FROM
@@ -22,43 +22,44 @@ if TYPE_CHECKING:
 
 _UNORDERED = ("edges", "samples", "counters")
 """Tables whose rows nothing refers to: their order means nothing."""
-_PLACES = ("args_at", "args_len")
+_BYTE_RANGES = ("args_at", "args_len")
 _LANES = [column.name for column in hub.LANES]
 _BLANK = b" \t\r\n"
-_SHOWN = 200
+_MAX_SHOWN = 200
+"""Characters of a differing value that a message shows. Chosen: a few lines of a terminal."""
 
 
 def assert_trace_equal(a: Trace, b: Trace, *, ignore: Iterable[str] = ()) -> None:
-    """Raise `AssertionError` unless both traces say the same; it names the first difference.
+    """Raise `AssertionError`, with the first difference, unless two traces are equal.
 
     Order within dictionaries, chunks, buffers, and the order of rows that nothing refers to
-    (edges, samples, counters) do not matter. Arguments are compared as parsed JSON. A column that
-    holds nothing is as good as none.
+    (edges, samples, counters) do not matter. Arguments are compared as parsed JSON. A column of
+    nulls equals an absent column.
 
     Parameters
     ----------
     a, b
         The traces.
     ignore
-        What to leave out: tables ("samples"), columns ("nodes.correlation"; "nodes.args" for the
+        Parts to leave out: tables ("samples"), columns ("nodes.correlation"; "nodes.args" for the
         arguments), "meta" or fields of it ("meta.sources").
     """
-    left_out = set(ignore)
-    _refuse_unknown(left_out, a, b)
+    ignored = set(ignore)
+    _refuse_unknown(ignored, a, b)
     for table in hub.TABLES:
-        if table not in left_out:
-            skip = {name.partition(".")[2] for name in left_out if name.startswith(f"{table}.")}
+        if table not in ignored:
+            skip = {name.partition(".")[2] for name in ignored if name.startswith(f"{table}.")}
             _compare_tables(table, a, b, skip)
-    if not {"nodes", "nodes.args"} & left_out:
+    if not {"nodes", "nodes.args"} & ignored:
         _compare_args(a, b)
-    if "meta" not in left_out:
+    if "meta" not in ignored:
         for field in fields(Meta):
-            if f"meta.{field.name}" not in left_out:
+            if f"meta.{field.name}" not in ignored:
                 _compare_meta(field.name, getattr(a.meta, field.name), getattr(b.meta, field.name))
 
 
 def _refuse_unknown(ignore: set[str], a: Trace, b: Trace) -> None:
-    """An exception that excepts nothing is a slip of the pen."""
+    """Raise `ValueError` for a name to ignore that does not exist: it is most likely mistyped."""
     known = {*hub.TABLES, "meta", "nodes.args", *(f"meta.{f.name}" for f in fields(Meta))}
     for trace in (a, b):
         for table in hub.TABLES:
@@ -73,7 +74,7 @@ def _compare_tables(name: str, a: Trace, b: Trace, skip: set[str]) -> None:
     if getattr(a, name).num_rows != getattr(b, name).num_rows:
         _differ(f"{name}: {getattr(a, name).num_rows} rows", f"{getattr(b, name).num_rows} rows")
     for column in sorted(set(left) ^ set(right)):
-        _differ(f"{name}.{column} is in one trace only", "nothing known of it in the other")
+        _differ(f"{name}.{column} is in one trace only", "absent in the other")
     for column in left:
         if left[column].type != right[column].type:
             _differ(f"{name}.{column}: type {left[column].type}", f"{right[column].type}")
@@ -82,26 +83,28 @@ def _compare_tables(name: str, a: Trace, b: Trace, skip: set[str]) -> None:
     rows = [(_first_difference(left[c], right[c]), c) for c in left]
     row, column = min(((r, c) for r, c in rows if r >= 0), default=(-1, ""))
     if row >= 0:
-        where = f"{name}.{column} in row {row}{_about(name, a, row)}"
+        where = f"{name}.{column} in row {row}{_describe_row(name, a, row)}"
         _differ(f"{where}: {left[column][row].as_py()!r}", repr(right[column][row].as_py()))
 
 
 def _columns(table: pa.Table, skip: set[str]) -> dict[str, pa.Array]:
-    """Columns that hold something, dictionaries resolved; core columns first."""
-    found = {}
+    """Columns with values, dictionaries decoded; core columns first."""
+    columns = {}
     for name in table.column_names:
-        column = arrow.flat(table[name])
+        column = arrow.single_chunk(table[name])
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
-        if table.schema.names == _LANES and name == "number":  # made-up numbers are all alike
+        if (
+            table.schema.names == _LANES and name == "number"
+        ):  # numbers made up by readers count as equal
             column = pc.max_element_wise(column, pa.scalar(NUMBERED_FROM - 1))
         if (
             name not in skip
-            and name not in _PLACES
+            and name not in _BYTE_RANGES
             and (not len(column) or column.null_count < len(column))
         ):
-            found[name] = column
-    return found if table.num_rows else {}
+            columns[name] = column
+    return columns if table.num_rows else {}
 
 
 def _sorted(columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
@@ -113,7 +116,7 @@ def _sorted(columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
 
 
 def _first_difference(a: pa.Array, b: pa.Array) -> int:
-    """The first row in which two columns of one type differ, NaN being equal to itself; or -1."""
+    """First row in which two columns of one type differ, -1 if none; NaN equals NaN."""
     if a.equals(b):
         return -1
     if pa.types.is_nested(a.type):
@@ -124,12 +127,12 @@ def _first_difference(a: pa.Array, b: pa.Array) -> int:
     if pa.types.is_floating(a.type):
         both = pc.and_(pc.is_nan(a), pc.is_nan(b))
         same = pc.or_(same, pc.fill_null(both, False))
-    rows = np.flatnonzero(~arrow.numbers(same))
+    rows = np.flatnonzero(~arrow.to_numpy(same))
     return int(rows[0]) if rows.size else -1
 
 
-def _about(table: str, trace: Trace, row: int) -> str:
-    """What a node is, for a message about it."""
+def _describe_row(table: str, trace: Trace, row: int) -> str:
+    """Describe a node for a message; empty for rows of other tables."""
     if table != "nodes":
         return ""
     name = trace.names()[int(trace.array("name")[row])]
@@ -137,13 +140,13 @@ def _about(table: str, trace: Trace, row: int) -> str:
 
 
 def _compare_args(a: Trace, b: Trace) -> None:
-    for row in _rows_with_other_bytes(a, b):
+    for row in _rows_with_different_bytes(a, b):
         left, right = _members(a, row), _members(b, row)
         keys = sorted(k for k in left.keys() | right.keys() if left.get(k) != right.get(k))
-        where = f"nodes.args in row {row}{_about('nodes', a, row)}"
+        where = f"nodes.args in row {row}{_describe_row('nodes', a, row)}"
         if keys:
-            told = [side.get(keys[0], "absent") for side in (left, right)]
-            _differ(f"{where}, {keys[0]!r}: {told[0]}", told[1])
+            values = [side.get(keys[0], "absent") for side in (left, right)]
+            _differ(f"{where}, {keys[0]!r}: {values[0]}", values[1])
         if not left and _raw(a, row) != _raw(b, row):  # no JSON object, or an empty one
             _differ(f"{where}: {_raw(a, row)!r}", repr(_raw(b, row)))
 
@@ -154,22 +157,22 @@ def _members(trace: Trace, row: int) -> dict[str, str]:
     return {key: json.dumps(value, sort_keys=True) for key, value in args.items()}
 
 
-def _rows_with_other_bytes(a: Trace, b: Trace) -> list[int]:
-    """Rows whose arguments are not the same bytes: the only ones that need a closer look."""
+def _rows_with_different_bytes(a: Trace, b: Trace) -> list[int]:
+    """Rows whose arguments differ in bytes: only these are parsed and compared."""
     lengths = [t.array("args_len").astype(np.int64) for t in (a, b)]
     if np.array_equal(lengths[0], lengths[1]):
         texts = [
-            gather.ranges(t.text.buffers, t.text.starts, t.array("args_at"), length)
+            gather.concatenate_ranges(t.text.buffers, t.text.starts, t.array("args_at"), length)
             for t, length in zip((a, b), lengths, strict=True)
         ]
-        other = np.flatnonzero(texts[0] != texts[1])
-        ends = np.cumsum(lengths[0])
-        return [int(row) for row in np.unique(np.searchsorted(ends, other, "right"))]
+        different = np.flatnonzero(texts[0] != texts[1])
+        ends = np.cumsum(lengths[0])  # byte i is of the first row that ends behind it
+        return [int(row) for row in np.unique(np.searchsorted(ends, different, "right"))]
     return [int(row) for row in np.flatnonzero((lengths[0] > 0) | (lengths[1] > 0))]
 
 
 def _raw(trace: Trace, row: int) -> bytes:
-    """The text of a node's arguments; of an empty object none."""
+    """Bytes of a node's arguments; none for an empty object."""
     at, length = (trace.array(c)[row : row + 1] for c in ("args_at", "args_len"))
     if not length[0]:
         return b""
@@ -190,4 +193,4 @@ def _compare_meta(name: str, a: Any, b: Any) -> None:
 
 
 def _differ(left: str, right: str) -> None:
-    raise AssertionError(f"{left} ≠ {right[:_SHOWN]}")
+    raise AssertionError(f"{left} ≠ {right[:_MAX_SHOWN]}")

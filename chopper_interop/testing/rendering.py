@@ -1,4 +1,4 @@
-"""A trace as text: what golden files hold, and what people compare by eye."""
+"""A trace as text, for golden files and for comparison by eye."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop.clocks import relations
-from chopper_interop.files.jsonscan import TEXT
+from chopper_interop.io.json_events import TEXT_ID
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from chopper_interop.trace import Trace
 
 _CORE = {column.name for column in hub.NODES}
-NUMBERED_FROM = TEXT + (1 << 32)
-"""Below this, a lane's number was made up by a reader, as its source gives it a name only."""
+NUMBERED_FROM = TEXT_ID + (1 << 32)
+"""Numbers of lanes below this were made up by a reader, as the source has names only."""
 
 
 def dump(trace: Trace) -> str:
-    """The whole trace as text that stays the same as long as its content does.
+    """Render a complete trace as text that depends on its content only.
 
     Parameters
     ----------
@@ -37,17 +37,17 @@ def dump(trace: Trace) -> str:
     -------
     str
         A section for each table, its lines sorted, names instead of codes, times in nanoseconds
-        since the trace's origin. A node is called ``rank.number``, the number being its place
-        among the nodes of its rank; equal starts and durations are ordered by lane, kind, name
-        and the rest, so that the order in which a reader met them does not show. Of paths only
-        the last part is shown.
+        since the trace's origin. A node is called ``rank.number``, where the number is its
+        position among the nodes of its rank; equal starts and durations are ordered by lane, kind,
+        name and the rest, so that the order in which a reader added them does not show. Of paths
+        only the last part is shown.
 
     Notes
     -----
-    Where the order of rows means nothing (edges, counters, equal nodes) it does not show; where
-    columns hold nothing they do not either.
+    The order of rows that has no meaning (edges, counters, equal nodes) does not show, nor do
+    columns without values.
     """
-    text = _Dump(trace)
+    text = _TraceText(trace)
     sections = {
         f"trace {_quoted(trace.meta.job)}": _meta_lines(trace.meta),
         "lanes": sorted(text.lanes),
@@ -65,24 +65,24 @@ def dump(trace: Trace) -> str:
     return "\n".join(lines) + "\n"
 
 
-class _Dump:
-    """A trace's tables as lines."""
+class _TraceText:
+    """Lines of each table of a trace."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
-        self.lanes = [_lane(row) for row in trace.lanes.to_pylist()]
-        self.group_names = [_group(row) for row in trace.groups.to_pylist()]
+        self.lanes = [_lane_text(row) for row in trace.lanes.to_pylist()]
+        self.group_names = [_group_text(row) for row in trace.groups.to_pylist()]
         self.bodies = list(self._bodies())
         self.order = self._order()
         self.labels = self._labels()
 
     def _bodies(self) -> Iterator[str]:
-        """Each node without its label and parent."""
+        """Yield the text of each node without its label and parent."""
         columns = self.trace.nodes.drop_columns(["args_at", "args_len", "parent"]).to_pydict()
         extra = [name for name in columns if name not in _CORE]
         lengths = self.trace.array("args_len").tolist()
         for row in range(self.trace.nodes.num_rows):
-            kind = _named(Kind, columns["kind"][row])
+            kind = _kind_name(Kind, columns["kind"][row])
             parts = [f"{kind} {_quoted(columns['name'][row])} on {self._lane(columns, row)}"]
             if columns["correlation"][row] != -1:
                 parts.append(f"correlation={columns['correlation'][row]}")
@@ -95,7 +95,7 @@ class _Dump:
             if args:
                 parts.append(f"args={json.dumps(args, sort_keys=True, ensure_ascii=False)}")
             elif lengths[row] > len("{}"):
-                parts.append(f"args of {lengths[row]} bytes that are no JSON object")
+                parts.append(f"args of {lengths[row]} bytes that are not a JSON object")
             yield " ".join(parts)
 
     def _lane(self, columns: dict[str, list[Any]], row: int) -> str:
@@ -108,13 +108,13 @@ class _Dump:
         return _quoted(value) if isinstance(value, str) else str(value)
 
     def _order(self) -> list[int]:
-        """Rows as they are shown: by time, what is equal there by what it is."""
+        """Order rows by time, and equal times by their text."""
         rank, ts, dur = (self.trace.array(c).tolist() for c in ("rank", "ts", "dur"))
         rows = range(len(ts))
         return sorted(rows, key=lambda i: (rank[i], ts[i], -dur[i], self.bodies[i]))
 
     def _labels(self) -> list[str]:
-        """Name of each row: its rank and its place among that rank's rows."""
+        """Label of each row: its rank and its position among that rank's rows."""
         rank = self.trace.array("rank").tolist()
         labels, count = [""] * len(rank), dict.fromkeys(rank, 0)
         for row in self.order:
@@ -126,57 +126,58 @@ class _Dump:
         return self.labels[row] if 0 <= row < len(self.labels) else f"node {row}?"
 
     def nodes(self) -> Iterator[str]:
-        """One line a node."""
+        """Yield one line for each node."""
         ts, dur, parent = (self.trace.array(c).tolist() for c in ("ts", "dur", "parent"))
         for row in self.order:
             within = f" in {self._label(parent[row])}" if parent[row] != -1 else ""
             yield f"{self.labels[row]} at {ts[row]}+{dur[row]}{within}: {self.bodies[row]}"
 
     def edges(self) -> list[str]:
-        """One line an edge."""
+        """Return one line for each edge."""
         rows = self.trace.edges.to_pylist()
         return sorted(
-            f"{_named(EdgeKind, e['kind'])} {self._label(e['src'])} → {self._label(e['dst'])}"
+            f"{_kind_name(EdgeKind, e['kind'])} {self._label(e['src'])} → {self._label(e['dst'])}"
             for e in rows
         )
 
     def counters(self) -> list[str]:
-        """One line a counter of a node."""
+        """Return one line for each counter of a node."""
         rows = self.trace.counters.to_pylist()
         return sorted(
             f"{self._label(c['node'])} {_quoted(c['name'])} = {c['value']!r}" for c in rows
         )
 
     def groups(self) -> list[str]:
-        """One line a process group."""
+        """Return one line for each process group."""
         rows = self.trace.groups.to_pylist()
         return sorted(
-            f"{_group(g)} {_quoted(g['description'])} backend {_quoted(g['backend'])}" for g in rows
+            f"{_group_text(g)} {_quoted(g['description'])} backend {_quoted(g['backend'])}"
+            for g in rows
         )
 
     def samples(self) -> Iterator[str]:
-        """A line for each series, and one for each of its samples."""
+        """Yield a line for each series, and one for each of its samples."""
         owner, ts, value = (
             self.trace.array(c, "samples").tolist() for c in ("series", "ts", "value")
         )
-        series = [_series(row) for row in self.trace.series.to_pylist()]
+        series = [_series_text(row) for row in self.trace.series.to_pylist()]
         for row in sorted(range(len(series)), key=series.__getitem__):
             yield series[row]
-            mine = sorted((ts[k], value[k]) for k in range(len(ts)) if owner[k] == row)
-            yield from (f"  at {t}: {v!r}" for t, v in mine)
+            points = sorted((ts[k], value[k]) for k in range(len(ts)) if owner[k] == row)
+            yield from (f"  at {t}: {v!r}" for t, v in points)
         for k in np.flatnonzero(~np.isin(owner, range(len(series)))):
             yield f"series {owner[k]}?: at {ts[k]}: {value[k]!r}"
 
 
 def _meta_lines(meta: Meta) -> Iterator[str]:
-    """What is known of the whole, without the folders that its files lay in."""
-    plain = _without_folders(meta)
+    """Yield lines for the metadata, without the folders of the source files."""
+    plain = _folder_remover(meta)
     yield f"origin {meta.origin_ns} ns, clock {meta.clock}{f', run {meta.run}' * bool(meta.run)}"
     for offset in meta.offsets:
         yield f"clock {offset.clock} is {offset.offset_ns} ± {offset.uncertainty_ns} ns behind"
     for fit in meta.clocks:
-        named = replace(fit, of=PurePath(fit.of).name, reason=plain(fit.reason))
-        yield f"clock of {_quoted(named.of)}: {relations.text(named)}, pivot {fit.pivot_ns}"
+        short = replace(fit, of=PurePath(fit.of).name, reason=plain(fit.reason))
+        yield f"clock of {_quoted(short.of)}: {relations.fit_text(short)}, pivot {fit.pivot_ns}"
     for rank in meta.ranks:
         yield (
             f"rank {rank.rank}: host {_quoted(rank.host)}, pid {rank.pid}, device {rank.device}, "
@@ -206,8 +207,8 @@ def _meta_lines(meta: Meta) -> Iterator[str]:
     yield from (f"fact {name}: {_quoted(plain(v))}" for name, v in sorted(meta.facts.items()))
 
 
-def _without_folders(meta: Meta) -> Callable[[str], str]:
-    """What takes the folders of the sources out of a text."""
+def _folder_remover(meta: Meta) -> Callable[[str], str]:
+    """Return a function that removes the folders of the sources from a text."""
     folders = {str(PurePath(s.path).parent) for s in meta.sources} - {".", "/"}
     longest_first = sorted(folders, key=lambda folder: (-len(folder), folder))
 
@@ -219,18 +220,18 @@ def _without_folders(meta: Meta) -> Callable[[str], str]:
     return plain
 
 
-def _lane(row: dict[str, Any]) -> str:
+def _lane_text(row: dict[str, Any]) -> str:
     device = f" device {row['device']}" if row["device"] != -1 else ""
     number = "" if row["number"] < NUMBERED_FROM else f" {row['number']}"
-    kind = _named(LaneKind, row["kind"])
+    kind = _kind_name(LaneKind, row["kind"])
     return f"{{rank {row['rank']}{device} {kind}{number} {_quoted(row['name'])}}}"
 
 
-def _group(row: dict[str, Any]) -> str:
+def _group_text(row: dict[str, Any]) -> str:
     return f"{_quoted(row['name'])}{row['ranks']}"
 
 
-def _series(row: dict[str, Any]) -> str:
+def _series_text(row: dict[str, Any]) -> str:
     device = f" device {row['device']}" if row["device"] != -1 else ""
     return (
         f"rank {row['rank']}{device} {_quoted(row['name'])} in {_quoted(row['unit'])} by "
@@ -238,7 +239,7 @@ def _series(row: dict[str, Any]) -> str:
     )
 
 
-def _named(kinds: Any, number: int) -> str:
+def _kind_name(kinds: Any, number: int) -> str:
     try:
         return str(kinds(number).name.lower())
     except ValueError:

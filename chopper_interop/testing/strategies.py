@@ -1,4 +1,4 @@
-"""Hypothesis strategies: any trace that the hub allows, odd ones first of all.
+"""Hypothesis strategies: any trace that the hub allows, unusual ones above all.
 
 Times are drawn from few values, so that equal starts, zero durations, nesting, overruns and
 overlaps all turn up in small traces.
@@ -49,7 +49,7 @@ ODD_NAMES = (
     "ProfilerStep#7",
     "unknown",
 )
-"""Names that have broken a reader or writer somewhere."""
+"""Names that have broken a reader or writer."""
 
 HOST_KINDS = (Kind.CPU_OP, Kind.ANNOTATION, Kind.PYTHON, Kind.RUNTIME, Kind.DRIVER, Kind.API)
 GPU_KINDS = (Kind.KERNEL, Kind.COMM, Kind.MEMCPY, Kind.MEMSET)
@@ -66,21 +66,21 @@ OTHER_KINDS: dict[Kind, LaneKind] = {
 """Further kinds, and the lanes that they run on."""
 GPU_LANES = (LaneKind.STREAM, LaneKind.QUEUE, LaneKind.COPY)
 COMM_NAMES = ("ncclDevKernel_Generic_1", "rcclKernel", "mscclpp_exchange")
-"""Names of kernels that communicate and do not tell what."""
+"""Names of communication kernels that do not contain the collective."""
 ELEMENTS = {"Float": 4, "BFloat16": 2, "Long": 8, "Byte": 1}
 """Element types with their sizes in bytes."""
 
 _EPOCHS = (0, 1, 1_712_195_495_502_094_513, 1_767_189_312_000_000_000)
-_LONG_AFTER = (0, 0, 0, 1_000, 10**9, 3_600 * 10**9)
+_SHIFTS_NS = (0, 0, 0, 1_000, 10**9, 3_600 * 10**9)
 
 
 def names() -> st.SearchStrategy[str]:
-    """Names of nodes: odd ones, and any text that is Unicode."""
+    """Draw names of nodes: unusual ones, and any Unicode text."""
     return st.sampled_from(ODD_NAMES) | st.text(max_size=12)
 
 
 def json_values() -> st.SearchStrategy[Any]:
-    """Values that arguments have: numbers of any size, texts, lists and objects within."""
+    """Draw values of arguments: numbers of any size, texts, nested lists and objects."""
     plain = (
         st.none()
         | st.booleans()
@@ -100,7 +100,7 @@ def json_values() -> st.SearchStrategy[Any]:
 def arguments(
     keys: st.SearchStrategy[str] | None = None,
 ) -> st.SearchStrategy[str]:
-    """Arguments of a node as JSON text, spaced and escaped in different ways; "" for none.
+    """Draw arguments of a node as JSON text, spaced and escaped in different ways; "" for none.
 
     Parameters
     ----------
@@ -108,14 +108,14 @@ def arguments(
         Names of the members; by default those that sources use, and any text.
     """
     if keys is None:
-        named = st.sampled_from(("External id", "Input Dims", "grid", "Python id", "ptr"))
-        keys = named | st.text(max_size=4)
+        usual = st.sampled_from(("External id", "Input Dims", "grid", "Python id", "ptr"))
+        keys = usual | st.text(max_size=4)
     drawn = st.dictionaries(keys, json_values(), max_size=3)
-    texts = st.builds(_rendered, drawn, st.booleans(), st.sampled_from((None, 1)))
+    texts = st.builds(_to_json, drawn, st.booleans(), st.sampled_from((None, 1)))
     return st.just("") | texts
 
 
-def _rendered(value: dict[str, Any], ascii_only: bool, indent: int | None) -> str:  # noqa: FBT001
+def _to_json(value: dict[str, Any], ascii_only: bool, indent: int | None) -> str:  # noqa: FBT001
     return json.dumps(value, ensure_ascii=ascii_only, indent=indent)
 
 
@@ -132,29 +132,29 @@ def traces(  # noqa: PLR0913 - what a trace may or may not hold
     collectives: bool = True,
     clocks: tuple[str, ...] = (REALTIME, BOOTTIME),
 ) -> Trace:
-    """Valid traces.
+    """Draw valid traces.
 
     They have several ranks, threads on which ranges nest and overrun, streams on which work
     overlaps, launches of one and of many kernels, work whose launch is not recorded, collectives
-    with their groups across ranks, forward to backward, telemetry, hardware counters, arguments.
+    with their groups across ranks, edges from forward to backward, telemetry, hardware counters, arguments.
 
     Parameters
     ----------
     draw
-        Given by Hypothesis.
+        Passed by Hypothesis.
     max_ranks
-        Most ranks; there may be none.
+        Maximum number of ranks; there may be none.
     max_nodes
-        Most nodes of each of host, GPU and the rest in a rank.
+        Maximum number of nodes on the host, on the GPU and elsewhere, each, in a rank.
     node_names, node_args
-        What to draw names and arguments (`arguments`) from.
+        Strategies for names and arguments (`arguments`).
     samples, counters, collectives
-        Whether to have telemetry, hardware counters and process groups.
+        True to draw telemetry, hardware counters and process groups.
     clocks
-        Clocks of `schemas.meta` that the times may be on.
+        Clocks of `schemas.meta` to draw from.
     """
     ranks = sorted(draw(st.sets(st.integers(0, 9), max_size=max_ranks)))
-    make = _Maker(
+    parts = _TraceDrawer(
         draw=draw,
         builder=TraceBuilder(Meta(job=draw(names()), clock=draw(st.sampled_from(clocks)))),
         origin=draw(st.sampled_from(_EPOCHS)),
@@ -163,22 +163,22 @@ def traces(  # noqa: PLR0913 - what a trace may or may not hold
         max_nodes=max_nodes,
     )
     if collectives and ranks:
-        make.groups(ranks)
+        parts.groups(ranks)
     for rank in ranks:
-        make.host(rank)
-        make.gpu(rank)
-        make.others(rank)
-    make.further_edges()
+        parts.host(rank)
+        parts.gpu(rank)
+        parts.others(rank)
+    parts.further_edges()
     if samples:
-        make.samples([*ranks, -1])
+        parts.samples([*ranks, -1])
     if counters:
-        make.counters()
-    return make.finish(ranks)
+        parts.counters()
+    return parts.finish(ranks)
 
 
 @dataclass
-class _Maker:
-    """Draws the parts of a trace and puts them together."""
+class _TraceDrawer:
+    """Draws the parts of a trace and builds it."""
 
     draw: Draw
     builder: TraceBuilder
@@ -195,16 +195,16 @@ class _Maker:
     correlations: int = 0
 
     def groups(self, ranks: list[int]) -> None:
-        """Process groups: all ranks, and some of them."""
-        whole = self.builder.group("", ranks, "default_pg", "nccl")
-        self.group_rows.append((whole, ranks))
+        """Draw process groups: one of all ranks, and some of subsets."""
+        row = self.builder.group("", ranks, "default_pg", "nccl")
+        self.group_rows.append((row, ranks))
         for k in range(self.draw(st.integers(0, 2))):
-            some = self.draw(st.lists(st.sampled_from(ranks), min_size=1, unique=True))
-            row = self.builder.group(str(k), some, self.draw(names()), "cpu:gloo,cuda:nccl")
-            self.group_rows.append((row, some))
+            members = self.draw(st.lists(st.sampled_from(ranks), min_size=1, unique=True))
+            row = self.builder.group(str(k), members, self.draw(names()), "cpu:gloo,cuda:nccl")
+            self.group_rows.append((row, members))
 
     def host(self, rank: int) -> None:
-        """Nodes of host threads; those that call the runtime get correlation ids."""
+        """Draw nodes of host threads; runtime calls have correlation ids."""
         number = st.integers(1, 3) | st.just(2**40)
         threads = self.draw(st.lists(number, min_size=1, max_size=2, unique=True))
         operators: dict[tuple[int, int], list[int]] = {}
@@ -226,13 +226,14 @@ class _Maker:
             self._edge(pair[0], pair[1], EdgeKind.FWDBWD)
 
     def gpu(self, rank: int) -> None:
-        """Nodes of a GPU's queues, most of them launched by calls."""
+        """Draw nodes of a GPU's queues, most of them launched by calls."""
         device = self.draw(st.integers(0, 8))
         for start, dur in self._intervals():
             kind = self.draw(st.sampled_from(GPU_KINDS))
-            on = self.draw(st.sampled_from(GPU_LANES))
+            lane_kind = self.draw(st.sampled_from(GPU_LANES))
             number = self.draw(st.integers(0, 2) | st.just(0x7F0000001000))
-            lane = self.builder.lane(rank, on, number, f"{on.name.lower()} {number}", device)
+            name = f"{lane_kind.name.lower()} {number}"
+            lane = self.builder.lane(rank, lane_kind, number, name, device)
             call, correlation = self.draw(
                 st.sampled_from([*self.calls.get(rank, []), (-1, -1), (-1, 10**6 + self.count)])
             )
@@ -246,18 +247,19 @@ class _Maker:
             self._node(rank, kind, lane, (start, dur), correlation, **columns)
 
     def others(self, rank: int) -> None:
-        """Nodes of all further kinds."""
+        """Draw nodes of all further kinds."""
         device = self.draw(st.integers(0, 8))
         for start, dur in self._intervals(self.max_nodes // 3):
             kind = self.draw(st.sampled_from(tuple(OTHER_KINDS)))
-            on = OTHER_KINDS[kind]
+            lane_kind = OTHER_KINDS[kind]
             number = self.draw(st.integers(0, 2))
-            place = -1 if on in (LaneKind.THREAD, LaneKind.PROFILER) else device
-            lane = self.builder.lane(rank, on, number, f"{on.name.lower()} {number}", place)
+            on_host = lane_kind in (LaneKind.THREAD, LaneKind.PROFILER)
+            name = f"{lane_kind.name.lower()} {number}"
+            lane = self.builder.lane(rank, lane_kind, number, name, -1 if on_host else device)
             self._node(rank, kind, lane, (start, 0 if kind is Kind.INSTANT else dur))
 
     def further_edges(self) -> None:
-        """Edges of the kinds that tie any two nodes, of different ranks too."""
+        """Draw edges of the kinds that connect any two nodes, of different ranks too."""
         if self.count > 1:
             node = st.integers(0, self.count - 1)
             kinds = st.sampled_from(
@@ -268,7 +270,7 @@ class _Maker:
                     self._edge(min(a, b), max(a, b), kind)
 
     def samples(self, ranks: list[int]) -> None:
-        """Telemetry of some ranks and of the node."""
+        """Draw telemetry of some ranks and of the node."""
         for k in range(self.draw(st.integers(0, 3))):
             series = self.builder.series(
                 self.draw(st.sampled_from(ranks)),
@@ -285,7 +287,7 @@ class _Maker:
             self.builder.samples(series, ts, np.array([value for _, value in drawn]))
 
     def counters(self) -> None:
-        """Hardware counters of some kernels."""
+        """Draw hardware counters of some kernels."""
         for node in self.kernels:
             if self.draw(st.booleans()):
                 value = self.draw(st.floats(0, 1e18))
@@ -295,7 +297,7 @@ class _Maker:
                 )  # fmt: skip
 
     def finish(self, ranks: list[int]) -> Trace:
-        """The trace, with what is known of it as a whole."""
+        """Build the trace with its metadata."""
         trace = self.builder.finish()
         lost = self.draw(st.integers(0, 3))
         issues = [Issue("left-out", Severity.LOSS, "Left out.", lost, "row 3", True, "in.txt")]
@@ -311,7 +313,7 @@ class _Maker:
         )
 
     def _clocks(self, ranks: list[int]) -> tuple[ClockFit, ...]:
-        """How clocks of some ranks and of a source were brought together."""
+        """Draw alignments of the clocks of some ranks and of a source."""
         number = st.integers(-(1 << 62), 1 << 62)
         fit = st.builds(
             ClockFit,
@@ -325,16 +327,18 @@ class _Maker:
         )
         return tuple(self.draw(st.lists(fit, max_size=2, unique=True)))
 
-    def _intervals(self, most: int | None = None) -> list[tuple[int, int]]:
-        """Starts and durations, ns since the origin."""
+    def _intervals(self, max_size: int | None = None) -> list[tuple[int, int]]:
+        """Draw starts and durations, ns since the origin."""
         few = st.integers(0, 12)
         interval = st.tuples(few, few | st.just(0) | st.just(10**6))
-        drawn = self.draw(st.lists(interval, max_size=self.max_nodes if most is None else most))
-        shift = self.draw(st.sampled_from(_LONG_AFTER))
+        drawn = self.draw(
+            st.lists(interval, max_size=self.max_nodes if max_size is None else max_size)
+        )
+        shift = self.draw(st.sampled_from(_SHIFTS_NS))
         return [(start + shift, dur) for start, dur in drawn]
 
     def _communication(self, rank: int) -> dict[str, Any]:
-        """What a collective's or a message's columns hold; nothing if it is not known."""
+        """Draw the columns of a collective or a message; none if it is unknown."""
         groups = [row for row, members in self.group_rows if rank in members]
         if not groups or self.draw(st.booleans()):
             return {}

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from shared_data import SHARED
 
 import chopper_interop as ci
-from chopper_interop.activity import counterparts
-from chopper_interop.columns import arrow
+from chopper_interop.analyses.methods.activity import counterparts
+from chopper_interop.arrays import arrow
 from chopper_interop.demo import make_demo
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
@@ -29,7 +29,7 @@ members = st.tuples(st.integers(-50, 50), st.integers(-1, 4), st.integers(0, 3),
 def test_medians_are_those_of_plain_loops(rows, some, others, between) -> None:
     values, group, label = (np.array([r[k] for r in rows], np.int64) for k in range(3))
     counts = np.array([r[3] for r in rows], bool)
-    median, found = counterparts.medians(
+    median, members_counted = counterparts.group_medians(
         values,
         group,
         counts=counts if some else None,
@@ -44,7 +44,7 @@ def test_medians_are_those_of_plain_loops(rows, some, others, between) -> None:
             and (counts[k] or not some)
             and (label[k] != label[i] or not others)
         ]
-        assert found[i] == len(of_group)
+        assert members_counted[i] == len(of_group)
         expected = int(values[i])
         if of_group:
             low, high = statistics.median_low(of_group), statistics.median_high(of_group)
@@ -61,8 +61,8 @@ def job(tmp_path_factory) -> Path:
 @pytest.mark.parametrize(("across", "size"), [("iterations", 3), ("ranks", 3), ("both", 9)])
 def test_every_operation_of_equal_steps_has_its_counterparts(job: Path, across, size) -> None:
     trace = ci.read(job / "kineto")
-    group = counterparts.of(trace, across=across)
-    step = arrow.numbers(trace.nodes["iteration"], -1)
+    group = counterparts.counterpart_groups(trace, across=across)
+    step = arrow.to_numpy(trace.nodes["iteration"], -1)
     assert ((group >= 0) == (step >= 0)).all()
     assert (np.bincount(group[group >= 0]) == size).all()
     where = step * 100 + trace.array("rank")
@@ -78,24 +78,24 @@ def test_on_real_files_nearly_all_gpu_work_has_counterparts(name: str) -> None:
     if not (path := SHARED / "pytorch" / name).exists():
         pytest.skip(f"pytorch/{name} is not there")
     trace = ci.read(path)
-    step = arrow.numbers(trace.nodes["iteration"], -1)
+    step = arrow.to_numpy(trace.nodes["iteration"], -1)
     work = np.isin(trace.array("kind"), [int(k) for k in GPU_WORK]) & (step >= 0)
     for across, size in (("iterations", 3), ("ranks", 4), ("both", 12)):
-        group = counterparts.of(trace, across=across)
+        group = counterparts.counterpart_groups(trace, across=across)
         share = (np.bincount(group[group >= 0])[group[work]] == size).mean()
         assert share > 0.98, (across, share)
 
 
 def test_without_steps_there_are_none() -> None:
-    trace = samples.nothing()
-    assert counterparts.of(trace).tolist() == []
+    trace = samples.empty_trace()
+    assert counterparts.counterpart_groups(trace).tolist() == []
     with pytest.raises(UsageError, match="across=steps"):
-        counterparts.of(trace, across="steps")
+        counterparts.counterpart_groups(trace, across="steps")
 
 
 def test_the_number_of_a_step_is_no_part_of_a_name(job: Path) -> None:
     trace = ci.read(job / "kineto")
-    group = counterparts.of(trace, across="both")
+    group = counterparts.counterpart_groups(trace, across="both")
     names, name = trace.names(), trace.array("name")
     ranges = [i for i in range(len(name)) if names[name[i]].startswith("ProfilerStep#")]
     ranges = [i for i in ranges if trace.array("kind")[i] != Kind.GPU_ANNOTATION]

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 import chopper_interop as ci
-from chopper_interop.activity import round_trips
+from chopper_interop.analyses.methods.activity import round_trips
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
 
 MI300X_BYTES_PER_NS = 5300.0
 
 
-def test_the_sample_job(demo: Path) -> None:
+def test_round_trips_of_the_sample_job(demo: Path) -> None:
     trace = ci.read(demo)
     counted: dict[int, dict[str, float]] = {}
     for row in trace.counters.to_pylist():
@@ -29,20 +29,20 @@ def test_the_sample_job(demo: Path) -> None:
             continue
         if "WRITE_SIZE" in pair[0] and "FETCH_SIZE" in pair[1]:
             expected[i] = 1024 * min(pair[0]["WRITE_SIZE"], pair[1]["FETCH_SIZE"])
-    found = round_trips.of(trace)
+    trips = round_trips.find_round_trips(trace)
     assert len(expected) > 100
-    assert np.flatnonzero(found.known).tolist() == sorted(expected)
-    assert (found.timed == found.known).all()
+    assert np.flatnonzero(trips.known).tolist() == sorted(expected)
+    assert (trips.timed == trips.known).all()
     for i, size in expected.items():
-        assert found.bytes[i] == pytest.approx(size, abs=1)
-        least = min(size / MI300X_BYTES_PER_NS, nodes[i]["dur"])
-        assert found.ns[i] == pytest.approx(least, abs=1)
-    assert not found.bytes[~found.known].any()
+        assert trips.bytes[i] == pytest.approx(size, abs=1)
+        read_ns = min(size / MI300X_BYTES_PER_NS, nodes[i]["dur"])
+        assert trips.ns[i] == pytest.approx(read_ns, abs=1)
+    assert not trips.bytes[~trips.known].any()
 
 
 def test_without_a_known_gpu_there_are_bytes_and_no_time(demo: Path) -> None:
     trace = ci.read(demo)
-    nobody = round_trips.of(trace.with_meta(devices=()))
+    nobody = round_trips.find_round_trips(trace.with_meta(devices=()))
     assert nobody.known.any()
     assert not nobody.timed.any()
     assert not nobody.ns.any()
@@ -50,9 +50,9 @@ def test_without_a_known_gpu_there_are_bytes_and_no_time(demo: Path) -> None:
 
 def test_without_counters_nothing_is_known(demo: Path) -> None:
     trace = ci.read(demo / "kineto")
-    assert not round_trips.of(trace).known.any()
+    assert not round_trips.find_round_trips(trace).known.any()
 
 
-def test_real_counters(shared: Path) -> None:
-    found = round_trips.of(ci.read(shared / "rocprof/rocprof_compute_pmc/omp_MI300A"))
-    assert np.count_nonzero(found.timed) == 5
+def test_round_trips_of_real_counters(shared: Path) -> None:
+    trips = round_trips.find_round_trips(ci.read(shared / "rocprof/rocprof_compute_pmc/omp_MI300A"))
+    assert np.count_nonzero(trips.timed) == 5

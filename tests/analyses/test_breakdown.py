@@ -17,12 +17,12 @@ from shared_data import SHARED
 
 import chopper_interop as ci
 from chopper_interop.analyses.breakdown import breakdown
+from chopper_interop.analyses.methods.dvfs import breakdown_terms
+from chopper_interop.analyses.methods.peers import chopper as peers_chopper
+from chopper_interop.annotate.counters import counter_metrics
 from chopper_interop.build import TraceBuilder
-from chopper_interop.counters import counted
 from chopper_interop.demo import make_demo
-from chopper_interop.dvfs import breakdown_terms
 from chopper_interop.errors import UsageError
-from chopper_interop.peers import chopper as peers_chopper
 from chopper_interop.schemas.kinds import Kind, LaneKind
 from chopper_interop.schemas.meta import Device, Meta, Rank
 from chopper_interop.testing import check_analysis
@@ -88,7 +88,7 @@ def job(work: list[Dispatch], shift: int = 0, rank: int = 0) -> ci.Trace:
             ):
                 builder.counters(np.array([node]), name, np.array([value], float))
     trace = builder.finish()
-    return trace.annotate(
+    return trace.with_columns(
         flops=[one.flops for one in work],
         gfxclk_mhz=[one.clock for one in work],
         operation=[f"op_{one.name}" for one in work],
@@ -96,37 +96,41 @@ def job(work: list[Dispatch], shift: int = 0, rank: int = 0) -> ci.Trace:
 
 
 def util(one: Dispatch) -> float | None:
-    """Cycles by busy ones; of more than the matrix cores can be busy nothing is known."""
+    """Cycles over busy cycles; None where more were counted than the matrix cores can be busy."""
     ratio = one.dur * one.mhz / 1e3 * 1216 / one.busy
     return ratio if ratio * 1.01 >= 1 else None
 
 
 def expected(work: list[Dispatch], name: str) -> dict[str, Any]:
     """The figures of an operation by plain loops."""
-    mine = [one for one in work if one.name == name]
+    dispatches = [one for one in work if one.name == name]
     known = []
-    for one in mine:
-        like = [o for o in mine if o.flops == one.flops and o.mops is not None]
-        told = [one] if one.mops is not None else like
-        utils = [u for o in told if (u := util(o))] or [u for o in like if (u := util(o))]
+    for one in dispatches:
+        like = [o for o in dispatches if o.flops == one.flops and o.mops is not None]
+        counters = [one] if one.mops is not None else like
+        utils = [u for o in counters if (u := util(o))] or [u for o in like if (u := util(o))]
         known.append(
             {
                 "dur": one.dur,
-                "thr": one.flops / PEAK if one.flops and told else None,
-                "inst": mean(512 * o.mops for o in told) / PEAK if told else None,
+                "thr": one.flops / PEAK if one.flops and counters else None,
+                "inst": mean(512 * o.mops for o in counters) / PEAK if counters else None,
                 "util": mean(utils) if utils else None,
-                "freq": 2100 / one.clock if one.clock and told else None,
+                "freq": 2100 / one.clock if one.clock and counters else None,
             }
         )
     known = [one for one in known if one["thr"] is not None]
     for term in ("inst", "util", "freq"):
         have = [one for one in known if one[term] is not None]
         known = have or known
-    told = {"kernels": len(mine), "told": len(known), "told_ns": sum(o["dur"] for o in known)}
+    figures = {
+        "kernels": len(dispatches),
+        "known_kernels": len(known),
+        "known_ns": sum(o["dur"] for o in known),
+    }
     if not known:
-        return told | dict.fromkeys(("t_thr_ns", *TERMS))
+        return figures | dict.fromkeys(("t_thr_ns", *TERMS))
     chain = [one["thr"] for one in known]
-    told["t_thr_ns"] = sum(chain)
+    figures["t_thr_ns"] = sum(chain)
     for term, column in (
         ("inst", TERMS[0]),
         ("util", TERMS[1]),
@@ -135,16 +139,16 @@ def expected(work: list[Dispatch], name: str) -> dict[str, Any]:
     ):
         before = sum(chain)
         if term is None:
-            told[column] = 1.0
+            figures[column] = 1.0
         elif known[0][term] is None:
-            told[column] = None
+            figures[column] = None
         elif term == "inst":
             chain = [one["inst"] for one in known]
-            told[column] = sum(chain) / before
+            figures[column] = sum(chain) / before
         else:
             chain = [c * one[term] for c, one in zip(chain, known, strict=True)]
-            told[column] = sum(chain) / before
-    return told | {"o_rest_ratio": told["told_ns"] / sum(chain)}
+            figures[column] = sum(chain) / before
+    return figures | {"o_rest_ratio": figures["known_ns"] / sum(chain)}
 
 
 @given(DISPATCHES)
@@ -155,8 +159,8 @@ def test_against_plain_loops(work: list[Dispatch]) -> None:
     for operation, row in rows.items():
         for name, value in expected(work, operation[-1]).items():
             assert row[name] == (value if value is None else pytest.approx(value)), name
-        if row["told"]:
-            assert product(row) == pytest.approx(row["told_ns"], rel=1e-12)
+        if row["known_kernels"]:
+            assert product(row) == pytest.approx(row["known_ns"], rel=1e-12)
 
 
 def test_matrix_cores_cannot_be_busy_for_more_cycles_than_there_are() -> None:
@@ -215,17 +219,17 @@ def trace(demo: Path) -> ci.Trace:
 
 @pytest.fixture(scope="module")
 def truth(demo: Path, trace: ci.Trace) -> pd.DataFrame:
-    """What is true of each kernel that computes, by its row in the trace."""
-    told = pd.DataFrame(json.loads((demo / "truth.json").read_text())["kernels"])
+    """Truth of each kernel that computes, by its row in the trace."""
+    table = pd.DataFrame(json.loads((demo / "truth.json").read_text())["kernels"])
     rows = np.flatnonzero(trace.array("kind") == Kind.KERNEL)
-    mine = pd.DataFrame(
+    nodes = pd.DataFrame(
         {
             "node": rows,
             "rank": trace.array("rank")[rows],
             "correlation": trace.array("correlation")[rows],
         }
     )
-    return mine.merge(told, on=["rank", "correlation"]).set_index("node")
+    return nodes.merge(table, on=["rank", "correlation"]).set_index("node")
 
 
 def test_the_sample_job(trace: ci.Trace, truth: pd.DataFrame) -> None:
@@ -233,37 +237,39 @@ def test_the_sample_job(trace: ci.Trace, truth: pd.DataFrame) -> None:
     result = breakdown(trace)
     rows = {(r["phase"], r["operation"]): r for r in result.rows.to_pylist()}
     for row in rows.values():
-        if row["told"]:
-            assert product(row) == pytest.approx(row["told_ns"], rel=1e-12)
-        assert (row["t_thr_ns"] is None) == (row["told"] == 0)
+        if row["known_kernels"]:
+            assert product(row) == pytest.approx(row["known_ns"], rel=1e-12)
+        assert (row["t_thr_ns"] is None) == (row["known_kernels"] == 0)
     for phase in ("forward", "backward"):
         row = rows[phase, "aten::linear"]
         assert row["o_inst_ratio"] == pytest.approx(1, abs=1e-4)
         assert row["closure_ratio"] == pytest.approx(1, abs=1e-9)
         assert row["o_ovl_ratio"] == pytest.approx(1, abs=0.02)
         assert row["o_rest_ratio"] == pytest.approx(1, abs=0.03)
-    terms = breakdown_terms.of(trace, truth.index.to_numpy())
-    told = ~np.isnan(terms.util)
-    ideal = (terms.inst_ns * terms.util)[told] / truth["ideal_dur_ns"].to_numpy()[told]
+    terms = breakdown_terms.time_terms(trace, truth.index.to_numpy())
+    has_util = ~np.isnan(terms.util)
+    ideal = (terms.inst_ns * terms.util)[has_util] / truth["ideal_dur_ns"].to_numpy()[has_util]
     assert np.median(ideal) == pytest.approx(1, abs=0.02)
 
 
 def test_the_clock_of_the_sample_job(demo: Path, trace: ci.Trace, truth: pd.DataFrame) -> None:
     peak = json.loads((demo / "truth.json").read_text())["constants"]["peak_mhz"]
-    terms = breakdown_terms.of(trace, truth.index.to_numpy())
+    terms = breakdown_terms.time_terms(trace, truth.index.to_numpy())
     known = ~np.isnan(terms.freq)
     assert known.sum() > 50
     most = peak / truth["mean_clock_mhz"].to_numpy()[known]
     assert (terms.freq[known] <= 1.05 * most).all()
     assert (terms.freq[known] >= 0.95).all()  # an instance's own clock may have been another
-    told = terms.freq[known] * (truth["ideal_dur_ns"] / truth["dur_ns"]).to_numpy()[known]
-    assert np.median(told) == pytest.approx(1, abs=0.02)
+    ratio = terms.freq[known] * (truth["ideal_dur_ns"] / truth["dur_ns"]).to_numpy()[known]
+    assert np.median(ratio) == pytest.approx(1, abs=0.02)
 
 
-def test_launch_beside_it(trace: ci.Trace, truth: pd.DataFrame) -> None:
-    """What the host cost is that of the analysis of launches."""
-    told = ci.analyze(trace, "launch", by="phase,operation").rows.to_pylist()
-    by_key = {(r["phase"], r["operation"]): r for r in told}
+def test_launch_columns_are_those_of_the_launch_analysis(
+    trace: ci.Trace, truth: pd.DataFrame
+) -> None:
+    """The host's share is that of the launch analysis."""
+    launch_rows = ci.analyze(trace, "launch", by="phase,operation").rows.to_pylist()
+    by_key = {(r["phase"], r["operation"]): r for r in launch_rows}
     for row in breakdown(trace).rows.to_pylist():
         for name in ("prep_ns", "call_ns", "launch_ns"):
             assert row[name] == by_key[row["phase"], row["operation"]][name]
@@ -271,13 +277,13 @@ def test_launch_beside_it(trace: ci.Trace, truth: pd.DataFrame) -> None:
 
 
 def test_grains_add_up(trace: ci.Trace) -> None:
-    whole = breakdown(trace).summary
+    summary = breakdown(trace).summary
     for by in ("rank", "kernel", "layer,phase", "job"):
         rows = breakdown(trace, by=by).rows.to_pylist()
         for name in ("kernels", "total_ns", "prep_ns"):
-            assert sum(r[name] or 0 for r in rows) == whole[name], by
+            assert sum(r[name] or 0 for r in rows) == summary[name], by
     one = breakdown(trace, steps="each", ranks="0").summary
-    assert 0 < one["kernels"] <= whole["kernels"]
+    assert 0 < one["kernels"] <= summary["kernels"]
 
 
 def test_the_contract_of_analyses(trace: ci.Trace) -> None:
@@ -315,18 +321,18 @@ def test_the_same_inputs_give_choppers_numbers(rows: list[tuple]) -> None:
     names = ["duration", "mops", "busy", "gui", "ratio", "start"]
     frame = pd.DataFrame(rows, columns=names).drop_duplicates(["ratio", "start"], ignore_index=True)
     frame = frame.assign(elapsed=lambda f: f["duration"] + 3.0)
-    mine = frame.rename(
+    renamed = frame.rename(
         columns={"duration": "duration_ns", "gui": "cycles", "ratio": "overlap",
                  "start": "start_ns", "elapsed": "elapsed_ns"}
     ).assign(operation=4, flops=1e9)  # fmt: skip
-    told = peers_chopper.terms(mine).loc[4]
+    terms = peers_chopper.terms(renamed).loc[4]
     for name, value in plain_chopper(frame, 1e9).items():
-        assert told[name] == pytest.approx(value), name
-    assert told["closure_ratio"] == pytest.approx(
-        told["t_thr_ns"] * told["o_inst_ratio"] * told["o_util_ratio"] / told["cycle_ns"]
+        assert terms[name] == pytest.approx(value), name
+    assert terms["closure_ratio"] == pytest.approx(
+        terms["t_thr_ns"] * terms["o_inst_ratio"] * terms["o_util_ratio"] / terms["cycle_ns"]
     )
     if len(frame) == 1:  # t_thr * o_inst * o_util is the cycles' time by MOPS over busy cycles
-        assert told["closure_ratio"] == pytest.approx(frame["mops"][0] / frame["busy"][0])
+        assert terms["closure_ratio"] == pytest.approx(frame["mops"][0] / frame["busy"][0])
 
 
 def test_choppers_table_of_flops() -> None:
@@ -341,15 +347,17 @@ def test_choppers_table_of_flops() -> None:
 
 
 def test_chopper_on_the_sample_job(trace: ci.Trace) -> None:
-    """By plain loops over its rows. Ours differs: a measured clock, own cycles, sums, all GPUs."""
+    """By plain loops over its rows. Ours has a measured clock, own cycles, sums, and all GPUs instead."""
     nodes = trace.to_pandas()
-    nodes["gui"] = counted.raw(trace, "GRBM_GUI_ACTIVE")
-    nodes["mops"] = counted.raw(trace, "SQ_INSTS_VALU_MFMA_MOPS_BF16")
-    nodes["busy"] = counted.raw(trace, "SQ_VALU_MFMA_BUSY_CYCLES")
-    mine = nodes[nodes["rank"] == 0]
-    steps = set(mine[mine["gui"].notna()]["iteration"])
-    comm = mine[trace.array("kind")[mine.index] == Kind.COMM]
-    kernels = mine[(trace.array("kind")[mine.index] == Kind.KERNEL) & mine["iteration"].isin(steps)]
+    nodes["gui"] = counter_metrics.counter_values(trace, "GRBM_GUI_ACTIVE")
+    nodes["mops"] = counter_metrics.counter_values(trace, "SQ_INSTS_VALU_MFMA_MOPS_BF16")
+    nodes["busy"] = counter_metrics.counter_values(trace, "SQ_VALU_MFMA_BUSY_CYCLES")
+    of_rank = nodes[nodes["rank"] == 0]
+    steps = set(of_rank[of_rank["gui"].notna()]["iteration"])
+    comm = of_rank[trace.array("kind")[of_rank.index] == Kind.COMM]
+    kernels = of_rank[
+        (trace.array("kind")[of_rank.index] == Kind.KERNEL) & of_rank["iteration"].isin(steps)
+    ]
     result = breakdown(trace, compat="chopper", ranks="0")
     rows = {(r["phase"], r["operation"]): r for r in result.rows.to_pylist()}
     seen = 0
@@ -371,8 +379,8 @@ def test_chopper_on_the_sample_job(trace: ci.Trace) -> None:
         frame = frame[frame["flops"] > 0]
         if not len(frame) or not frame["mops"].sum():
             continue
-        told = plain_chopper(frame, np.median(frame["flops"]))
-        for name, value in told.items():
+        figures = plain_chopper(frame, np.median(frame["flops"]))
+        for name, value in figures.items():
             assert rows[key][name] == pytest.approx(value), (key, name)
         seen += 1
     assert seen >= 3
@@ -386,7 +394,7 @@ def test_choppers_own_flops(trace: ci.Trace) -> None:
     with pytest.raises(UsageError):
         breakdown(trace, compat="hta")
     work = [Dispatch("a", 10**6, 10**12, 10**9, 10**9, 2000, None)]
-    named = job(work).annotate(operation=["attn_op"], phase=["backward"], iteration=[3])
+    named = job(work).with_columns(operation=["attn_op"], phase=["backward"], iteration=[3])
     (row,) = breakdown(named, compat="chopper", batch=2, sequence=4096).rows.to_pylist()
     assert row["t_thr_ns"] == pytest.approx(4 * 2 * 4096**3 / PEAK)
     (row,) = breakdown(named, compat="chopper").rows.to_pylist()
@@ -419,11 +427,11 @@ REAL = {
 def test_real_traces_have_no_counters_and_so_a_rest(name: str) -> None:
     trace = ci.read(SHARED / "pytorch" / name)
     summary = breakdown(trace).summary
-    told, peak_ns = REAL[name]
-    assert summary["told"] == told
+    kernels, peak_ns = REAL[name]
+    assert summary["known_kernels"] == kernels
     assert summary["t_thr_ns"] == pytest.approx(peak_ns, rel=1e-3)
     assert summary["o_inst_ratio"] is summary["o_util_ratio"] is summary["o_freq_ratio"] is None
-    assert product(summary) == pytest.approx(summary["told_ns"])
+    assert product(summary) == pytest.approx(summary["known_ns"])
 
 
 @pytest.mark.parametrize(
@@ -431,16 +439,16 @@ def test_real_traces_have_no_counters_and_so_a_rest(name: str) -> None:
     [(None, 1.5, None), ((2100.0, 2100.0), 1.5, 1.0), ((2100.0, 1400.0), 1.0, 1.0),
      ((2100.0, 1750.0), 1.25, 1.0)],
 )  # fmt: skip
-def test_what_communication_beside_costs_is_told_apart_from_the_clock(
+def test_overlap_with_communication_is_distinguished_from_the_clock(
     clocks: tuple[float, float] | None, over: float, rest: float | None
 ) -> None:
-    """Kernels of 2 ms alone and of 3 ms beside communication."""
+    """Kernels of 2 ms alone and of 3 ms overlapped by communication."""
     builder = TraceBuilder(meta=Meta(devices=(MI300X,), ranks=(Rank(0),)))
     lanes = [builder.lane(0, LaneKind.STREAM, n, f"s{n}", 0) for n in (0, 1)]
-    alone, beside = 2_000_000, 3_000_000
+    alone, overlapped = 2_000_000, 3_000_000
     ts = {"a": [0, 3 * alone], "b": [9 * alone, 12 * alone]}
     nodes = []
-    for (_, starts), dur in zip(ts.items(), (alone, beside), strict=True):
+    for (_, starts), dur in zip(ts.items(), (alone, overlapped), strict=True):
         nodes += [
             builder.nodes(kind=int(Kind.KERNEL), name="k", rank=0, lane=lanes[0],
                           ts=np.array([start]), dur=dur)
@@ -455,14 +463,14 @@ def test_what_communication_beside_costs_is_told_apart_from_the_clock(
     builder.counters(np.array(nodes), "MfmaUtil", np.full(4, 100 * flops / PEAK / alone))
     trace = builder.finish()
     is_kernel = trace.array("kind") == Kind.KERNEL
-    trace = trace.annotate(flops=[flops if k else None for k in is_kernel])
+    trace = trace.with_columns(flops=[flops if k else None for k in is_kernel])
     if clocks:
         fast, slow = clocks
         mhz = [fast if d == alone else slow for d in trace.array("dur")]
-        trace = trace.annotate(gfxclk_mhz=mhz)
+        trace = trace.with_columns(gfxclk_mhz=mhz)
     (row,) = breakdown(trace, by="job").rows.to_pylist()
-    whole = 2 * alone + 2 * alone * over
-    assert row["o_ovl_ratio"] == pytest.approx(whole / (4 * alone))
-    assert product(row) == pytest.approx(row["told_ns"]) == pytest.approx(2 * (alone + beside))
+    total = 2 * alone + 2 * alone * over
+    assert row["o_ovl_ratio"] == pytest.approx(total / (4 * alone))
+    assert product(row) == pytest.approx(row["known_ns"]) == pytest.approx(2 * (alone + overlapped))
     if rest is not None:
         assert row["o_rest_ratio"] == pytest.approx(rest)

@@ -58,9 +58,9 @@ def test_bubbles_are_those_that_the_sample_job_was_built_with(tmp_path: Path, se
     result = ci.analyze(trace, "bubbles")
     rows = result.rows.to_pylist()
     columns = truth["steps"]
-    told = [dict(zip(columns, of, strict=True)) for of in zip(*columns.values(), strict=True)]
-    assert [{n: row[n] for n in SAME} for row in rows] == [{n: t[n] for n in SAME} for t in told]
-    for row, of in zip(rows, told, strict=True):
+    built = [dict(zip(columns, of, strict=True)) for of in zip(*columns.values(), strict=True)]
+    assert [{n: row[n] for n in SAME} for row in rows] == [{n: t[n] for n in SAME} for t in built]
+    for row, of in zip(rows, built, strict=True):
         assert row["iteration"] == of["step"]
         assert row["start_ns"] + trace.meta.origin_ns == of["start_ns"]
         assert row["end_ns"] + trace.meta.origin_ns == of["end_ns"]
@@ -109,12 +109,14 @@ def test_steps_and_ranks(line: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["job.parquet", "job.pftrace", "et/"])
-def test_what_was_written_and_read_back(tmp_path: Path, line: Path, name: str) -> None:
+def test_bubbles_are_the_same_after_writing_and_reading(
+    tmp_path: Path, line: Path, name: str
+) -> None:
     trace = ci.read(line / "kineto")
     ci.write(trace, tmp_path / name if name != "et/" else f"{tmp_path}/et/")
-    moments = ["start_ns", "end_ns"]
-    found = ci.analyze(ci.read(tmp_path / name), "bubbles").rows.drop_columns(moments)
-    assert found.equals(ci.analyze(trace, "bubbles").rows.drop_columns(moments))
+    times = ["start_ns", "end_ns"]
+    found = ci.analyze(ci.read(tmp_path / name), "bubbles").rows.drop_columns(times)
+    assert found.equals(ci.analyze(trace, "bubbles").rows.drop_columns(times))
 
 
 def test_a_job_without_pipeline(demo: Path) -> None:
@@ -125,8 +127,8 @@ def test_a_job_without_pipeline(demo: Path) -> None:
     assert result.notes["pipelines"].startswith("none: ranks send each other nothing")
 
 
-def test_of_ranges_alone(line: Path) -> None:
-    """Where peers are not told, ranges name stages and microbatches, and nothing is known of waits."""
+def test_pipelines_by_ranges_alone(line: Path) -> None:
+    """Where peers are not known, ranges name stages and microbatches, and nothing is known of waits."""
     trace = ci.read(line)
     expected = ci.analyze(trace, "bubbles").rows.to_pylist()
     nodes = trace.nodes.drop_columns(["peer", "instance"])
@@ -160,10 +162,10 @@ def gpu(work: list, shift: int = 0) -> ci.Trace:
     kinds = {"c": "all_reduce", "s": "send", "r": "recv"}
     names = trace.names()
     work = [work[int(names[n])] for n in trace.array("name")]  # in the trace's order
-    told = [kinds.get(w[1][0]) for w in work]
+    collectives = [kinds.get(w[1][0]) for w in work]
     peer = [int(w[1][1:]) if w[1][0] in "sr" else None for w in work]
-    return trace.annotate(
-        collective=pa.array(told, pa.string()).dictionary_encode(),
+    return trace.with_columns(
+        collective=pa.array(collectives, pa.string()).dictionary_encode(),
         peer=pa.array(peer, pa.int32()),
     )
 
@@ -227,7 +229,7 @@ def test_stages_are_in_order_whatever_the_ranks_are_called() -> None:
         assert other == row | {"rank": other["rank"]}
 
 
-def test_what_is_no_pipeline() -> None:
+def test_rings_and_other_exchanges_are_no_pipeline() -> None:
     around = [(r, f"s{(r + 1) % 3}", 0, 2) for r in range(3)]
     around += [(r, f"r{(r - 1) % 3}", 1, 2) for r in range(3)]
     star = [(0, f"s{r}", r, 1) for r in (1, 2, 3)] + [(r, "r0", r, 1) for r in (1, 2, 3)]
@@ -247,7 +249,7 @@ def test_a_circle_of_stages_that_hold_several_parts() -> None:
     assert {r["ideal_bubble_share"] for r in rows} == {2 / 3}
 
 
-def test_nothing_at_all() -> None:
+def test_an_empty_trace() -> None:
     result = ci.analyze(gpu([(0, "k", 0, 1)]), "bubbles")
     assert result.rows.num_rows == 0
 
@@ -271,6 +273,6 @@ def test_sends_and_receives_that_began_both_end_when_the_last_of_them_lets_them(
         if r["class"] in ("compute", "comm", "copy")
     ]
     names = ("kind", "rank", "correlation", "ts_ns", "dur_ns")
-    told = zip(*(truth[n] for n in names), strict=True)
+    true_rows = zip(*(truth[n] for n in names), strict=True)
     work = ("kernel", "collective", "memcpy", "memset")
-    assert found == [row[1:] for row in told if row[0] in work]
+    assert found == [row[1:] for row in true_rows if row[0] in work]

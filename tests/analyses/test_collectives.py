@@ -55,8 +55,8 @@ class Member:
         return self.start + self.dur
 
 
-def job(members: list[Member], **about: Any) -> ci.Trace:
-    builder = TraceBuilder(Meta(**about))
+def job(members: list[Member], **meta: Any) -> ci.Trace:
+    builder = TraceBuilder(Meta(**meta))
     for m in members:
         stated = {
             "collective": m.kind,
@@ -123,7 +123,7 @@ def jobs(draw: Any) -> list[Member]:
     return members
 
 
-def told(members: list[Member]) -> dict[int, list[Member]]:
+def instances_of(members: list[Member]) -> dict[int, list[Member]]:
     """Members by instance, of those that several ranks are in."""
     found: dict[int, list[Member]] = {}
     for m in members:
@@ -136,7 +136,7 @@ def told(members: list[Member]) -> dict[int, list[Member]]:
 def test_against_plain_loops(members: list[Member]) -> None:
     result = collectives(job(members), by="instance")
     rows = {r["instance"]: r for r in result.rows.to_pylist() if r["instance"] is not None}
-    parts_of, origin = told(members), min((m.start for m in members), default=0)
+    parts_of, origin = instances_of(members), min((m.start for m in members), default=0)
     assert set(rows) == set(parts_of)
     for instance, parts in parts_of.items():
         row, starts = rows[instance], sorted(m.start for m in parts)
@@ -192,7 +192,7 @@ def test_waiting_and_transfer_make_up_the_duration(members: list[Member]) -> Non
     trace = job(members)
     result = collectives(trace)
     if not result.annotations:
-        assert all(expected(m, p) is None for p in told(members).values() for m in p)
+        assert all(expected(m, p) is None for p in instances_of(members).values() for m in p)
         return
     done = result.annotate(trace)
     columns = zip(
@@ -268,7 +268,7 @@ def test_one_rank_has_durations_alone() -> None:
     assert not result.annotations
 
 
-def test_what_has_no_communication_gives_no_rows() -> None:
+def test_without_communication_there_are_no_rows() -> None:
     builder = TraceBuilder()
     builder.nodes(kind=int(Kind.CPU_OP), name="op", rank=0, ts=np.array([1], np.int64), dur=3,
                   lane=builder.lane(0, LaneKind.THREAD, 1, "t", -1))  # fmt: skip
@@ -279,7 +279,7 @@ def test_what_has_no_communication_gives_no_rows() -> None:
         json.dumps(result.to_dict(), allow_nan=False)
 
 
-def test_how_well_clocks_are_known_is_told() -> None:
+def test_uncertainties_of_clocks_are_reported() -> None:
     fits = tuple(
         ClockFit(f"rank {r}", "realtime", "collective ends", 0, 0, 0, 30 * r, 9) for r in range(3)
     )
@@ -331,7 +331,7 @@ def test_within_and_across_hosts() -> None:
         ({"compat": "tracelens", "by": "layer"}, "has no by=layer"),
     ],
 )
-def test_options_that_make_no_sense(options: dict[str, str], says: str) -> None:
+def test_invalid_options_are_refused(options: dict[str, str], says: str) -> None:
     with pytest.raises(UsageError, match=says):
         collectives(job([Member(0, 0, 1), Member(1, 0, 1)]), **options)
 
@@ -374,8 +374,8 @@ def test_the_sample_job_is_as_it_was_built(parameters: dict[str, Any], tmp_path:
     members = collectives(trace, by="instance,rank").rows.to_pylist()
     waits = {(m["instance"], m["rank"]): m["wait_ns"] for m in members}
     ranks = truth.get("ranks", [list(range(parameters["ranks"]))] * len(rows))
-    told = [[waits[r["instance"], rank] for rank in of] for r, of in zip(rows, ranks, strict=True)]
-    assert told == truth["waits_ns"]
+    found = [[waits[r["instance"], rank] for rank in of] for r, of in zip(rows, ranks, strict=True)]
+    assert found == truth["waits_ns"]
     for row, of, starts in zip(rows, ranks, truth["starts_ns"], strict=True):
         latest = [rank for rank, at in zip(of, starts, strict=True) if at == max(starts)]
         assert row["late_rank"] == (latest[0] if len(latest) == 1 else None)
@@ -383,10 +383,10 @@ def test_the_sample_job_is_as_it_was_built(parameters: dict[str, Any], tmp_path:
         (of_step,) = collectives(
             trace, steps=str(step), ranks="0", by="job", sizes=False
         ).rows.to_pylist()
-        mine = [i for i, s in enumerate(truth["step"]) if s == step and 0 in ranks[i]]
-        assert of_step["collectives"] == len(mine)
-        assert of_step["transfer_ns"] == sum(truth["transfer_ns"][i] for i in mine)
-        assert of_step["wait_ns"] == sum(truth["waits_ns"][i][ranks[i].index(0)] for i in mine)
+        of_rank = [i for i, s in enumerate(truth["step"]) if s == step and 0 in ranks[i]]
+        assert of_step["collectives"] == len(of_rank)
+        assert of_step["transfer_ns"] == sum(truth["transfer_ns"][i] for i in of_rank)
+        assert of_step["wait_ns"] == sum(truth["waits_ns"][i][ranks[i].index(0)] for i in of_rank)
 
 
 def test_the_contract_of_analyses(demo: Path) -> None:
@@ -401,7 +401,7 @@ def test_a_rank_of_the_sample_job_alone(demo: Path) -> None:
 
 
 def test_tracelens_definitions(shared: Path) -> None:
-    """Its stragglers of this job (reference of 171dd747): rank 7 last in 5 of 8, rank 1 waits most.
+    """Stragglers of TraceLens for this job (reference of 171dd747): rank 7 last in 5 of 8, rank 1 waits most.
 
     Ours say the same: no member ends before the last one starts, so that waits are equal.
     """
@@ -410,9 +410,9 @@ def test_tracelens_definitions(shared: Path) -> None:
     assert (rows[0]["rank"], rows[0]["times_last"], rows[0]["collectives"]) == (7, 5, 8)
     assert (rows[-1]["rank"], round(rows[-1]["wait_ns"] / 1e6, 1)) == (1, 11.1)
     assert round(rows[0]["wait_ns"] / 1e6, 1) == 1.5
-    ours = {r["rank"]: r for r in collectives(trace).summary["by_rank"]}
+    by_rank = {r["rank"]: r for r in collectives(trace).summary["by_rank"]}
     assert {r["rank"]: (r["wait_ns"], r["times_last"]) for r in rows} == {
-        rank: (r["wait_ns"], r["times_last"]) for rank, r in ours.items()
+        rank: (r["wait_ns"], r["times_last"]) for rank, r in by_rank.items()
     }
 
 
@@ -420,8 +420,8 @@ def test_a_real_job_against_its_plain_files(shared: Path) -> None:
     parts = []
     for path in sorted((shared / "pytorch/dlrm_8rank_v100/kineto").glob("worker*.json")):
         events = json.loads(path.read_text())["traceEvents"]
-        mine = [e for e in events if e.get("ph") == "X" and e["name"].startswith("ncclKernel")]
-        parts.append(sorted((e["ts"] * 1000, e["dur"] * 1000) for e in mine))
+        kernels = [e for e in events if e.get("ph") == "X" and e["name"].startswith("ncclKernel")]
+        parts.append(sorted((e["ts"] * 1000, e["dur"] * 1000) for e in kernels))
     trace = ci.read(shared / "pytorch/dlrm_8rank_v100/kineto")
     fits = {f.of: f.offset_ns for f in trace.meta.clocks if f.applied}
     assert not fits
@@ -451,6 +451,6 @@ def test_ranks_with_other_clocks_give_nearly_the_same(shared: Path) -> None:
     plain = collectives(ci.read(*files)).summary
     skewed = collectives(ci.read(shared / "pytorch/clock_skew_4rank_amd")).summary
     assert skewed["collectives"] == plain["collectives"] == 21
-    most = 21 * (plain["uncertainty_ns"] + skewed["uncertainty_ns"])
-    assert abs(skewed["transfer_ns"] - plain["transfer_ns"]) <= most
+    max_difference = 21 * (plain["uncertainty_ns"] + skewed["uncertainty_ns"])
+    assert abs(skewed["transfer_ns"] - plain["transfer_ns"]) <= max_difference
     assert skewed["by_rank"][3]["times_last"] == 21

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 import chopper_interop as ci
 from chopper_interop import registry
 from chopper_interop.analyses.compare import compare
+from chopper_interop.arrays import name_stems
 from chopper_interop.build import TraceBuilder
-from chopper_interop.columns import stems
 from chopper_interop.demo import make_demo
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas.kinds import GPU_WORK, Kind, LaneKind
@@ -36,14 +36,14 @@ WORK = st.lists(
 def job(work: list[tuple]) -> ci.Trace:
     builder = TraceBuilder()
     for name, rank in {w[1:3]: 0 for w in work}:
-        mine = [w for w in work if w[1:3] == (name, rank)]
+        work_of_rank = [w for w in work if w[1:3] == (name, rank)]
         builder.nodes(
-            kind=np.array([int(w[0]) for w in mine], np.uint8),
+            kind=np.array([int(w[0]) for w in work_of_rank], np.uint8),
             name=name,
             rank=rank,
             lane=builder.lane(rank, LaneKind.STREAM, 0, "s", 0),
-            ts=np.array([w[3] for w in mine]),
-            dur=np.array([w[4] for w in mine]),
+            ts=np.array([w[3] for w in work_of_rank]),
+            dur=np.array([w[4] for w in work_of_rank]),
         )
     return builder.finish()
 
@@ -77,14 +77,14 @@ def test_against_plain_loops(here: list, there: list) -> None:
         assert row["median_against_ns"] == (lower_median(b) if b else None)
         by_unit = len(a) / units[0], len(b) / units[1]
         if min(len(a), len(b)) < 5 or abs(by_unit[0] - by_unit[1]) > 0.1 * by_unit[1]:
-            assert (row["sure"], row["median_uncertainty_ns"]) == (None, None)
+            assert (row["is_significant"], row["median_uncertainty_ns"]) == (None, None)
             continue
         resolution = sum(
             1000 if not any(w[4] % 1000 for w in work) else 1 for work in (here, there)
         )
         bound = 3 * math.hypot(error_of_median(a), error_of_median(b)) + resolution / 2
         assert row["median_uncertainty_ns"] == pytest.approx(bound)
-        assert row["sure"] == (abs(lower_median(a) - lower_median(b)) > bound)
+        assert row["is_significant"] == (abs(lower_median(a) - lower_median(b)) > bound)
     closes(result)
     for work, suffix, n in ((here, "", units[0]), (there, "_against", units[1])):
         busy = {(w[2], m) for w in work for m in range(w[3], w[3] + w[4])}
@@ -95,9 +95,9 @@ def test_against_plain_loops(here: list, there: list) -> None:
             for m in range(w[3], w[3] + w[4])
         }
         comm = {(w[2], m) for w in work if w[0] == Kind.COMM for m in range(w[3], w[3] + w[4])}
-        told = result.summary
-        assert told[f"busy{suffix}_ns"] == (len(busy) / n if work else None)
-        assert told[f"exposed_comm{suffix}_ns"] == (len(comm - compute) / n if work else None)
+        summary = result.summary
+        assert summary[f"busy{suffix}_ns"] == (len(busy) / n if work else None)
+        assert summary[f"exposed_comm{suffix}_ns"] == (len(comm - compute) / n if work else None)
 
 
 def closes(result: ci.result.Result) -> None:
@@ -111,7 +111,7 @@ def closes(result: ci.result.Result) -> None:
 
 
 def truth_by_kernel(folder: Path, trace: ci.Trace) -> dict[str, list[int]]:
-    """Durations of each kernel in truth.json, whose names the trace tells by correlation."""
+    """Durations of each kernel in truth.json, with names of the trace by correlation."""
     frame = trace.to_pandas()
     gpu = frame[frame.kind.isin(["kernel", "comm"])]
     names = dict(zip(zip(gpu["rank"], gpu.correlation, strict=True), gpu.name, strict=True))
@@ -150,19 +150,19 @@ def test_the_sample_job_against_another(tmp_path: Path, changes: dict) -> None:
         assert row["delta_ns"] == sum(after) / units[1] - sum(before) / units[0]
         assert row["median_delta_ns"] == lower_median(after) - lower_median(before)
     closes(result)
-    whole = compare(changed, against=base)
-    closes(whole)
-    assert whole.summary["delta_ns"] == pytest.approx(result.summary["delta_ns"])
-    assert {r["status"] for r in whole.rows.to_pylist()} == {"both"}
+    from_traces = compare(changed, against=base)
+    closes(from_traces)
+    assert from_traces.summary["delta_ns"] == pytest.approx(result.summary["delta_ns"])
+    assert {r["status"] for r in from_traces.rows.to_pylist()} == {"both"}
     step = [
         np.median(json.loads((f / "truth.json").read_text())["measured_step_ns"]) for f in folders
     ]
-    assert whole.summary["step_against_ns"] == step[0]
-    assert whole.summary["step_ns"] == step[1]
+    assert from_traces.summary["step_against_ns"] == step[0]
+    assert from_traces.summary["step_ns"] == step[1]
     if "peak_scale" in changes:
         gemms = [r for name, r in rows.items() if name.startswith("Cijk")]
         assert all(r["ratio"] > 1.03 for r in gemms)
-        assert any(r["sure"] for r in gemms)
+        assert any(r["is_significant"] for r in gemms)
 
 
 def test_a_job_against_itself(demo: Path) -> None:
@@ -171,7 +171,7 @@ def test_a_job_against_itself(demo: Path) -> None:
         result = compare(trace, against=trace, by=by)
         for row in result.rows.to_pylist():
             assert (row["status"], row["delta_ns"], row["median_delta_ns"]) == ("both", 0, 0)
-            assert not row["sure"]
+            assert not row["is_significant"]
         summary = result.summary
         assert summary["matched_share"] == summary["matched_against_share"] == 1
         for name, figure in summary.items():
@@ -251,5 +251,5 @@ def test_stems() -> None:
         "<odd>": "<odd>",
         "matmul.kd": "matmul",
     }
-    assert stems.of(pa.array(names)).to_pylist() == list(names.values())
-    assert stems.of(pa.array([None, ""], pa.string())).to_pylist() == [None, ""]
+    assert name_stems.kernel_stems(pa.array(names)).to_pylist() == list(names.values())
+    assert name_stems.kernel_stems(pa.array([None, ""], pa.string())).to_pylist() == [None, ""]

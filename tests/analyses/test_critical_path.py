@@ -13,12 +13,12 @@ import pytest
 from shared_data import SHARED
 
 import chopper_interop as ci
+from chopper_interop.analyses.methods.timing.model import timing_of
 from chopper_interop.build import TraceBuilder
 from chopper_interop.demo import make_demo
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 from chopper_interop.testing import check_analysis
-from chopper_interop.timing.model import timing_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,41 +51,41 @@ def test_the_path_is_the_one_that_the_sample_job_was_built_with(tmp_path: Path, 
     make_demo(tmp_path / "job", telemetry=False, counter_steps=0, **chosen)
     trace = ci.read(tmp_path / "job" / "kineto")
     truth = json.loads((tmp_path / "job" / "truth.json").read_text())["critical_path"]
-    whole = ci.analyze(trace, "critical_path", by="piece").rows.to_pylist()
-    assert told(trace, whole) == [*of_truth(trace, truth["window"])]
+    pieces = ci.analyze(trace, "critical_path", by="piece").rows.to_pylist()
+    assert merged_pieces(trace, pieces) == [*true_pieces(trace, truth["window"])]
     each = ci.analyze(trace, "critical_path", by="piece", steps="each").rows.to_pylist()
     for step, path in truth["steps"].items():
-        assert told(trace, [r for r in each if r["iteration"] == int(step)]) == of_truth(
-            trace, path
-        )
+        assert merged_pieces(
+            trace, [r for r in each if r["iteration"] == int(step)]
+        ) == true_pieces(trace, path)
 
 
-def told(trace, rows):
+def merged_pieces(trace, rows):
     correlation = trace.array("correlation")
     merged = []
     for row in rows:
-        about = row["class"], row["rank"]
+        key = row["class"], row["rank"]
         on_gpu = row["class"] in ("compute", "comm", "copy", "launch", "event")
-        about += (int(correlation[row["node"]]) if on_gpu else None,)
+        key += (int(correlation[row["node"]]) if on_gpu else None,)
         start, end = row["start_ns"], row["start_ns"] + row["dur_ns"]
-        if merged and merged[-1][0] == about and not on_gpu:
-            merged[-1] = about, merged[-1][1], end
+        if merged and merged[-1][0] == key and not on_gpu:
+            merged[-1] = key, merged[-1][1], end
         else:
-            merged.append((about, start, end))
+            merged.append((key, start, end))
     return merged
 
 
-def of_truth(trace, path):
+def true_pieces(trace, path):
     names = ("kind", "rank", "correlation", "ts_ns", "dur_ns")
     rows = []
     for kind, rank, correlation, ts, dur in zip(*(path[n] for n in names), strict=True):
         start = ts - trace.meta.origin_ns
         on_gpu = CLASS[kind] in ("compute", "comm", "copy", "launch", "event")
-        about = CLASS[kind], rank, correlation if on_gpu else None
-        if rows and rows[-1][0] == about and not on_gpu:
-            rows[-1] = about, rows[-1][1], start + dur
+        key = CLASS[kind], rank, correlation if on_gpu else None
+        if rows and rows[-1][0] == key and not on_gpu:
+            rows[-1] = key, rows[-1][1], start + dur
         else:
-            rows.append((about, start, start + dur))
+            rows.append((key, start, start + dur))
     return rows
 
 
@@ -107,7 +107,7 @@ def test_pieces_tile_the_window_however_they_are_grouped(demo: Path, by: str, st
             assert (path["start_ns"].to_numpy()[1:] == ends.to_numpy()[:-1]).all()
 
 
-def test_what_a_node_could_gain_or_lose(demo: Path) -> None:
+def test_drag_is_the_gain_without_a_node_and_slack_delays_nothing(demo: Path) -> None:
     """Drag is what the end gains if the node takes no time; with its slack more nothing changes."""
     trace = ci.read(demo / "kineto")
     result = ci.analyze(trace, "critical_path")
@@ -119,8 +119,8 @@ def test_what_a_node_could_gain_or_lose(demo: Path) -> None:
     draw = np.random.default_rng(1)
     for node in draw.choice(frame.index[frame["drag_ns"].notna()], 25, replace=False):
         lag = timing.lag_ns.copy()
-        meets = np.flatnonzero(timing.meets & (graph.node == node))
-        lag[np.isin(graph.src, meets) | (own & (graph.src == 2 * node))] = 0
+        barriers = np.flatnonzero(timing.is_barrier & (graph.node == node))
+        lag[np.isin(graph.src, barriers) | (own & (graph.src == 2 * node))] = 0
         at = timing.retimed(lag)
         assert end - at[timing.binding >= 0].max() == frame["drag_ns"][node]
     kernels = frame.index[(frame["kind"] == "kernel") & (frame["slack_ns"] > 0)]
@@ -132,7 +132,7 @@ def test_what_a_node_could_gain_or_lose(demo: Path) -> None:
             assert at[timing.binding >= 0].max() == end + moved
 
 
-def test_one_rank_alone_does_not_know_whom_it_waited_for(demo: Path) -> None:
+def test_waits_for_other_ranks_are_unknown_in_one_rank_alone(demo: Path) -> None:
     trace = ci.read(demo / "kineto")
     alone = ci.analyze(trace, "critical_path", by="piece", ranks="1")
     assert set(alone.rows["rank"].to_pylist()) == {1}
@@ -145,7 +145,7 @@ def test_one_rank_alone_does_not_know_whom_it_waited_for(demo: Path) -> None:
     assert slack[slack["rank"] != 1]["slack_ns"].isna().all()
 
 
-def test_what_makes_no_sense_is_refused(demo: Path) -> None:
+def test_invalid_options_are_refused(demo: Path) -> None:
     trace = ci.read(demo / "kineto")
     for options in ({"by": "piece,rank"}, {"by": "nothing"}, {"ranks": "99"}, {"steps": "99"}):
         with pytest.raises(UsageError):
@@ -200,7 +200,7 @@ def two_steps(first: tuple[int, int], second: tuple[int, int]) -> ci.Trace:
     return builder.finish()
 
 
-def test_a_step_ends_with_what_it_launched_and_not_with_work_of_another() -> None:
+def test_a_step_ends_with_work_that_it_launched_and_not_with_that_of_another() -> None:
     trace = two_steps(first=(5, 95), second=(12, 18))
     result = ci.analyze(trace, "critical_path", steps="each", by="piece")
     paths = result.to_pandas().groupby("iteration")["dur_ns"].sum()
@@ -214,7 +214,7 @@ def test_a_step_ends_with_what_it_launched_and_not_with_work_of_another() -> Non
 @pytest.mark.parametrize(
     "kinds", [("send", "recv"), ("broadcast", "broadcast"), ("reduce", "reduce")]
 )
-def test_who_comes_later_than_what_it_waits_for_lasts_as_long_as_it_did(kinds) -> None:
+def test_a_late_member_of_communication_keeps_its_duration(kinds) -> None:
     """Rank 1 is the later one: its work bounds the end, and rank 0's does not."""
     builder = TraceBuilder()
     group = builder.group("", [0, 1], "pg", "nccl")

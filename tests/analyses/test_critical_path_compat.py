@@ -35,28 +35,28 @@ def by(rows: list[dict], rank: int, key: str) -> dict[str, float]:
 
 
 def test_every_trace_with_figures_is_here(shared: Path) -> None:
-    told = set()
+    recorded = set()
     for path in (shared / "peer_figures").glob("*.json"):
         document = json.loads(path.read_text())
         versions = [document.get(name) or {} for name in ("hta_0.6.1", "hta_0.6.1_pandas2")]
-        told |= {path.stem} if any("cp" in version for version in versions) else set()
-    assert told == set(FILES)
+        recorded |= {path.stem} if any("cp" in version for version in versions) else set()
+    assert recorded == set(FILES)
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_gives_the_figures_of_hta(shared: Path, name: str) -> None:
     document = json.loads((shared / "peer_figures" / f"{name}.json").read_text())
     # the version with the newest pandas does not load every file
-    told = (document.get("hta_0.6.1_pandas2") or document["hta_0.6.1"])["cp"]
+    recorded = (document.get("hta_0.6.1_pandas2") or document["hta_0.6.1"])["cp"]
     result = critical_path(ci.read(shared / FILES[name]), compat="hta")
-    rows, ours = result.rows.to_pylist(), {r["rank"]: r for r in result.summary["by_rank"]}
+    rows, by_rank = result.rows.to_pylist(), {r["rank"]: r for r in result.summary["by_rank"]}
     assert name not in WHY_NOT
-    for figures in told:
+    for figures in recorded:
         rank = figures["rank"]
-        assert {t: ours[rank][o] for t, o in NAMES.items()} == {t: figures[t] for t in NAMES}
+        assert {t: by_rank[rank][o] for t, o in NAMES.items()} == {t: figures[t] for t in NAMES}
         assert by(rows, rank, "bound_by") == figures["breakdown_us"]
         assert by(rows, rank, "edge_type") == figures["by_edge_type_us"]
-    assert result.summary["cp_weight_us"] == max(figures["cp_weight_us"] for figures in told)
+    assert result.summary["cp_weight_us"] == max(figures["cp_weight_us"] for figures in recorded)
 
 
 def event(name: str, cat: str, ts: float, dur: float, tid: int = 1, **args: Any) -> dict:
@@ -86,7 +86,7 @@ def read(folder: Path, *events: dict) -> ci.Trace:
     return ci.read(path)
 
 
-def told(trace: ci.Trace) -> tuple[float | None, dict[str, float]]:
+def path_length_and_bounds(trace: ci.Trace) -> tuple[float | None, dict[str, float]]:
     result = critical_path(trace, compat="hta")
     return result.summary["cp_weight_us"], by(result.rows.to_pylist(), trace.ranks[0], "bound_by")
 
@@ -99,7 +99,7 @@ def test_over_a_launch_to_the_end_of_its_kernel(tmp_path: Path) -> None:
         work("k", 30, 170, 1),
     )
     bounds = {"cpu_bound": 10, "gpu_kernel_launch_overhead": 20, "gpu_compute_bound": 170}
-    assert told(trace) == (200, bounds)
+    assert path_length_and_bounds(trace) == (200, bounds)
 
 
 @pytest.mark.parametrize(("gap", "length"), [(1499, 10 + 1499 + 30), (1500, 100)])
@@ -113,13 +113,15 @@ def test_work_of_a_stream_is_joined_below_a_gap(tmp_path: Path, gap: int, length
         work("ncclDevKernel_Generic", 15, 10, 1),
         work("k", 25 + gap, 30, 2),
     )
-    assert told(trace)[0] == length
+    assert path_length_and_bounds(trace)[0] == length
 
 
 def test_gaps_between_outermost_operators_cost_nothing(tmp_path: Path) -> None:
-    assert told(read(tmp_path, op("a", 0, 100), op("b", 500, 100)))[0] == 200
+    assert path_length_and_bounds(read(tmp_path, op("a", 0, 100), op("b", 500, 100)))[0] == 200
     outer = op("o", 0, 700)
-    assert told(read(tmp_path, outer, op("a", 0, 100), op("b", 500, 100)))[0] == 700
+    assert (
+        path_length_and_bounds(read(tmp_path, outer, op("a", 0, 100), op("b", 500, 100)))[0] == 700
+    )
 
 
 def test_a_recorded_wait_leads_back_to_the_host(tmp_path: Path) -> None:
@@ -130,9 +132,9 @@ def test_a_recorded_wait_leads_back_to_the_host(tmp_path: Path) -> None:
         work("k", 30, 260, 1),
     ]
     wait = work("Context Sync", 30, 269, 2, stream=-1)
-    assert told(read(tmp_path, *events, wait))[0] == 10 + 20 + 260 + 100
+    assert path_length_and_bounds(read(tmp_path, *events, wait))[0] == 10 + 20 + 260 + 100
     # a call that waits is free, whether or not it is known for what
-    assert told(read(tmp_path, *events))[0] == max(10 + 20 + 260, 20 + 100)
+    assert path_length_and_bounds(read(tmp_path, *events))[0] == max(10 + 20 + 260, 20 + 100)
 
 
 def test_a_stream_waits_for_an_event(tmp_path: Path) -> None:
@@ -145,37 +147,37 @@ def test_a_stream_waits_for_an_event(tmp_path: Path) -> None:
         work("a", 10, 90, 1),
         work("b", 120, 30, 4, stream=8),
     ]
-    assert told(read(tmp_path, *events))[0] == 1 + 1 + 1 + 114 + 30
+    assert path_length_and_bounds(read(tmp_path, *events))[0] == 1 + 1 + 1 + 114 + 30
     synced = read(tmp_path, *events, work("Stream Wait Event", 20, 1, 3, stream=8, **wait))
-    assert told(synced)[0] == 10 + 90 + 30
+    assert path_length_and_bounds(synced)[0] == 10 + 90 + 30
 
 
 def test_calls_on_two_threads_hold_one_lock(tmp_path: Path) -> None:
     # the second begins while the first holds the lock: all that counts is that it ends behind it
     both = [call("cudaHostAlloc", 0, 50, 1), call("cudaLaunchKernel", 10, 100, 2, tid=2)]
-    assert told(read(tmp_path, *both))[0] == 50
+    assert path_length_and_bounds(read(tmp_path, *both))[0] == 50
     after = [op("x", 60, 500, tid=1)]
-    assert told(read(tmp_path, *both, *after))[0] == 550
+    assert path_length_and_bounds(read(tmp_path, *both, *after))[0] == 550
 
 
 def test_backward_runs_behind_forward(tmp_path: Path) -> None:
     threads = [op("forward", 0, 10), op("autograd::engine", 20, 15, tid=2)]
-    assert told(read(tmp_path, *threads))[0] == 25
+    assert path_length_and_bounds(read(tmp_path, *threads))[0] == 25
     threads = [op("first", 0, 10), op("autograd::engine", 20, 15, tid=2)]
-    assert told(read(tmp_path, *threads))[0] == 15
+    assert path_length_and_bounds(read(tmp_path, *threads))[0] == 15
 
 
 def test_only_the_first_step_counts(tmp_path: Path) -> None:
     steps = [event(f"ProfilerStep#{n}", "user_annotation", 100 * n, 90) for n in (3, 4, 5)]
     ops = [op("a", 310, 10), op("b", 410, 40), op("c", 510, 20)]
-    assert told(read(tmp_path, *steps, *ops))[0] == 10
+    assert path_length_and_bounds(read(tmp_path, *steps, *ops))[0] == 10
 
 
-def test_rounds_inwards(tmp_path: Path) -> None:
-    assert told(read(tmp_path, op("a", 0.5, 100)))[0] == 99
+def test_times_are_rounded_inwards(tmp_path: Path) -> None:
+    assert path_length_and_bounds(read(tmp_path, op("a", 0.5, 100)))[0] == 99
 
 
-def test_where_the_tool_fails(tmp_path: Path) -> None:
+def test_inputs_at_which_hta_fails_are_refused(tmp_path: Path) -> None:
     trace = read(
         tmp_path,
         call("cudaLaunchKernel", 0, 9, 1),
@@ -210,7 +212,7 @@ def test_a_job_of_several_ranks(demo: Path) -> None:
     assert one == [row for row in result.rows.to_pylist() if row["rank"] == 1]
 
 
-def test_nothing_to_go_along(tmp_path: Path) -> None:
+def test_without_edges_there_is_no_path(tmp_path: Path) -> None:
     marks = [event("note", "user_annotation", 0, 5), work("k", 3, 4, 9)]
     result = critical_path(read(tmp_path, *marks), compat="hta")
     assert (result.rows.num_rows, result.summary["cp_weight_us"]) == (0, None)
@@ -231,10 +233,10 @@ CALLS = {
 
 @settings(max_examples=40)
 @given(SPANS, st.integers(0, 10**6))
-def test_whatever_overlaps_and_whenever(
+def test_any_overlap_gives_a_path_or_a_reason_at_any_time(
     tmp_path_factory: pytest.TempPathFactory, spans: list, later: int
 ) -> None:
-    """Ranges that do not nest, waits for nothing: it gives a path or says why not, at any time."""
+    """Ranges that do not nest, waits for nothing: there is a path or a reason for none, at any time."""
     events = [op("first", 0, 1)]
     for n, (ts, dur, tid, what) in enumerate(spans, 1):
         if what == "o":

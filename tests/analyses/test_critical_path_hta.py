@@ -13,13 +13,13 @@ TRACE = SHARED / "pytorch/cuda_sync_a100/simple_add.json.gz"
 FIGURES = SHARED / "peer_figures/hta_simple_add.json"
 
 
-def test_the_path_of_simple_add_but_for_what_is_explained() -> None:
+def test_the_path_of_simple_add_is_that_of_hta_but_for_known_differences() -> None:
     """Theirs has a copy that ended before the host, and kernels that had ended long before it asked."""
     for path in (TRACE, FIGURES):
         if not path.exists():
             pytest.skip(f"{path.relative_to(SHARED)} is not there")
     trace = ci.read(TRACE)
-    [theirs] = json.loads(FIGURES.read_text())["hta_0.6.1"]["cp"]
+    [hta] = json.loads(FIGURES.read_text())["hta_0.6.1"]["cp"]
     result = ci.analyze(trace, "critical_path", by="piece")
     pieces = result.to_pandas()
     nodes = result.annotate(trace).to_pandas(columns=["kind", "name", "ts", "dur", "slack_ns"])
@@ -35,16 +35,16 @@ def test_the_path_of_simple_add_but_for_what_is_explained() -> None:
     assert nodes[last]["slack_ns"].tolist() == [249_000] * 6
     assert nodes[early]["slack_ns"].tolist() == [2_000]
     alone = nodes[last | early]["dur"].sum()
-    breakdown = theirs["breakdown_us"]
+    breakdown = hta["breakdown_us"]
     assert breakdown["gpu_compute_bound"] * 1000 == copies["dur_ns"].sum() + alone
     assert (
         breakdown["gpu_kernel_launch_overhead"] * 1000 == launches["dur_ns"].sum() + 49_000 + 17_000
     )
-    span = (theirs["last_ts"] - theirs["first_ts"]) * 1000
+    span = (hta["last_ts"] - hta["first_ts"]) * 1000
     assert result.summary["path_ns"] == span + 995_000 + 1_253_000
 
 
-def test_it_lies_between_operations_as_theirs_does() -> None:
+def test_operations_on_the_path_of_hta_are_on_the_path() -> None:
     """All of the window is on it, so operators and calls that are on theirs are on this one."""
     if not TRACE.exists():
         pytest.skip("pytorch/cuda_sync_a100/simple_add.json.gz is not there")

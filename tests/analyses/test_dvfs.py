@@ -1,4 +1,4 @@
-"""What clocks cost: against the truth of the sample job, whose kernels have more bends than laws."""
+"""Time lost to clocks, against the truth of the sample job, whose kernels have more bends than laws."""
 
 import dataclasses
 import json
@@ -10,9 +10,9 @@ import pytest
 
 import chopper_interop as ci
 from chopper_interop.analyses.dvfs import dvfs
-from chopper_interop.columns import arrow
+from chopper_interop.analyses.methods.dvfs import ideal, sensitivity
+from chopper_interop.arrays import arrow
 from chopper_interop.demo import make_demo
-from chopper_interop.dvfs import ideal, sensitivity
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas.kinds import Kind
 from chopper_interop.testing import check_analysis
@@ -45,7 +45,7 @@ def kernel_truth(folder: Path, trace: ci.Trace) -> dict[str, np.ndarray]:
 
 
 def test_truth_is_recovered_at_all_rates_of_sampling(tmp_path: Path) -> None:
-    """Over 20 seeds: the step within 1 % at 1 kHz, intervals right 9 times of 10, and wider later."""
+    """Over 20 seeds: the step within 1 % at 1 kHz, intervals right 9 times of 10, wider at low rates."""
     inside, width, error = defaultdict(list), defaultdict(list), defaultdict(list)
     betas = defaultdict(list)
     for seed in SEEDS:
@@ -53,11 +53,11 @@ def test_truth_is_recovered_at_all_rates_of_sampling(tmp_path: Path) -> None:
             folder = make_demo(tmp_path / f"{seed}_{hz}", seed=seed, recorder_hz=hz, **SMALL)
             trace = ci.read(folder)
             result = ci.analyze(trace, "dvfs")
-            told, true = result.summary, truth_of(folder)["mean_ideal_step_ns"]
-            low, high = told["ideal_step_low_ns"], told["ideal_step_high_ns"]
+            summary, true = result.summary, truth_of(folder)["mean_ideal_step_ns"]
+            low, high = summary["ideal_step_low_ns"], summary["ideal_step_high_ns"]
             inside[rate].append(low <= true <= high)
             width[rate].append((high - low) / true)
-            error[rate].append(abs(told["ideal_step_ns"] / true - 1))
+            error[rate].append(abs(summary["ideal_step_ns"] / true - 1))
             betas[rate].append(beta_inside(folder, result.annotate(trace)))
     assert max(error["1 kHz"]) < 0.01
     for rate in RATES:
@@ -69,9 +69,9 @@ def test_truth_is_recovered_at_all_rates_of_sampling(tmp_path: Path) -> None:
 
 
 def beta_inside(folder: Path, trace: ci.Trace) -> np.ndarray:
-    """Whether the mean sensitivity of each kernel's repeats lies in its interval."""
+    """Mark kernels whose interval holds the mean sensitivity of their repeats."""
     true = kernel_truth(folder, trace)
-    columns = [arrow.numbers(trace.nodes[c], np.nan)[true["node"]] for c in ("beta", "beta_error")]
+    columns = [arrow.to_numpy(trace.nodes[c], np.nan)[true["node"]] for c in ("beta", "beta_error")]
     _, key = np.unique(np.stack(columns), axis=1, return_inverse=True)
     key = key.ravel()
     mean = np.bincount(key, true["dur_ns"] * true["beta"]) / np.bincount(key, true["dur_ns"])
@@ -89,16 +89,16 @@ def test_kernel_times_at_clocks_left_out_of_the_fit(tmp_path: Path) -> None:
         there = make_demo(tmp_path / f"{seed}_nine", peak_scale=0.9, **sizes)
         trace = ci.read(job)
         column = trace.nodes["gfxclk_mhz"]
-        mhz = arrow.numbers(column, np.nan)
+        mhz = arrow.to_numpy(column, np.nan)
         near = np.abs(mhz - 1890) < 60
         assert near.sum() > 100
-        trace = trace.annotate(gfxclk_mhz=arrow.array(mhz, mask=near | np.isnan(mhz)))
-        known = sensitivity.of(trace)
+        trace = trace.with_columns(gfxclk_mhz=arrow.array(mhz, mask=near | np.isnan(mhz)))
+        known = sensitivity.kernel_sensitivities(trace)
         asked = np.full(len(known.repeats.node), 1890.0)
-        told = ideal.durations(known, known.ratio(asked)[0], asked)
+        durations = ideal.durations(known, known.ratio(asked)[0], asked)
         true = kernel_truth(there, trace)  # that job's ideal is 1890 MHz throughout
         rows = np.searchsorted(known.repeats.node, true["node"])
-        there_ns = known.repeats.dur[rows] * np.exp(told.log[true["node"]])
+        there_ns = known.repeats.dur[rows] * np.exp(durations.log[true["node"]])
         far = ~near[true["node"]]
         errors.append(np.abs(there_ns / true["ideal_dur_ns"] - 1)[far])
     assert np.mean(np.concatenate(errors)) < FIELD_ERROR
@@ -109,10 +109,10 @@ def test_single_kernels_are_better_than_the_field(tmp_path: Path) -> None:
     trace = ci.read(folder)
     done = ci.analyze(trace, "dvfs").annotate(trace)
     true = kernel_truth(folder, done)
-    told = arrow.numbers(done.nodes["ideal_ns"])[true["node"]]
-    assert np.mean(np.abs(told / true["ideal_dur_ns"] - 1)) < FIELD_ERROR
+    predicted = arrow.to_numpy(done.nodes["ideal_ns"])[true["node"]]
+    assert np.mean(np.abs(predicted / true["ideal_dur_ns"] - 1)) < FIELD_ERROR
     low, high = (
-        arrow.numbers(done.nodes[f"ideal_{end}_ns"])[true["node"]] for end in ("low", "high")
+        arrow.to_numpy(done.nodes[f"ideal_{end}_ns"])[true["node"]] for end in ("low", "high")
     )
     inside = (low <= true["ideal_dur_ns"]) & (true["ideal_dur_ns"] <= high)
     assert inside.mean() >= COVERED
@@ -123,18 +123,18 @@ def test_a_uniform_clock_change_is_predicted_from_the_other_run(tmp_path: Path) 
         fast = make_demo(tmp_path / f"{seed}", seed=seed, **SMALL)
         slow = make_demo(tmp_path / f"{seed}_slow", seed=seed, peak_scale=0.9, **SMALL)
         for here, there, clock in ((fast, slow, "1890"), (slow, fast, "2100")):
-            told = ci.analyze(ci.read(here), "dvfs", clock=clock).summary["asked"]
+            summary = ci.analyze(ci.read(here), "dvfs", clock=clock).summary["asked"]
             true = truth_of(there)["mean_ideal_step_ns"]
-            assert told["ideal_step_low_ns"] <= true <= told["ideal_step_high_ns"]
-            assert told["ideal_step_ns"] == pytest.approx(true, rel=0.015)
+            assert summary["ideal_step_low_ns"] <= true <= summary["ideal_step_high_ns"]
+            assert summary["ideal_step_ns"] == pytest.approx(true, rel=0.015)
 
 
 def test_a_power_cap_is_predicted_from_the_other_run(tmp_path: Path) -> None:
     job = make_demo(tmp_path / "job", straggler=-1, ranks=4, layers=4, steps=4)
     capped = make_demo(tmp_path / "capped", straggler=-1, ranks=4, layers=4, steps=4, power_w=500)
-    told = ci.analyze(ci.read(job), "dvfs", cap_w=500).summary["asked"]
+    summary = ci.analyze(ci.read(job), "dvfs", cap_w=500).summary["asked"]
     true = truth_of(capped)["mean_measured_step_ns"]
-    assert told["ideal_step_low_ns"] <= true <= told["ideal_step_high_ns"]
+    assert summary["ideal_step_low_ns"] <= true <= summary["ideal_step_high_ns"]
 
 
 @pytest.mark.parametrize("straggler", [1, -1])
@@ -143,11 +143,11 @@ def test_caps_count_from_what_each_gpu_was_held_at(tmp_path: Path, straggler) ->
     trace = ci.read(make_demo(tmp_path / "job", **size))
     for watts in (300, 400, 500, 600, 700):
         capped = make_demo(tmp_path / "capped", **size, power_w=watts)
-        told = ci.analyze(trace, "dvfs", cap_w=watts).summary["asked"]
+        summary = ci.analyze(trace, "dvfs", cap_w=watts).summary["asked"]
         true = truth_of(capped)["mean_measured_step_ns"]
-        assert told["ideal_step_low_ns"] <= true <= told["ideal_step_high_ns"]
-        assert watts == 300 or told["ideal_step_ns"] == pytest.approx(true, rel=0.04)
-    # A cap that is told and that the run was held at changes nothing; one beyond all leaves boost.
+        assert summary["ideal_step_low_ns"] <= true <= summary["ideal_step_high_ns"]
+        assert watts == 300 or summary["ideal_step_ns"] == pytest.approx(true, rel=0.04)
+    # A recorded cap that the run was held at changes nothing; one beyond all leaves boost.
     facts = dict(trace.meta.facts) | {"power_cap_w": "600"}
     known = dataclasses.replace(trace, meta=dataclasses.replace(trace.meta, facts=facts))
     same = ci.analyze(known, "dvfs", cap_w=600).summary
@@ -173,9 +173,9 @@ def test_is_an_analysis(trace) -> None:
 
 def test_a_clock_that_nobody_changes_changes_nothing(trace) -> None:
     for options in ({"clock": "1x"}, {"clock": "max2101"}, {"clock": "1500", "on_ranks": "0"}):
-        told = ci.analyze(trace, "dvfs", by="rank", **options).rows.to_pylist()
+        rows = ci.analyze(trace, "dvfs", by="rank", **options).rows.to_pylist()
         stay = [
-            r for r in told if r["ceiling"] == "asked" and (r["rank"] or "x" in options["clock"])
+            r for r in rows if r["ceiling"] == "asked" and (r["rank"] or "x" in options["clock"])
         ]
         assert stay or "max" in options["clock"]
         for row in stay:
@@ -183,17 +183,17 @@ def test_a_clock_that_nobody_changes_changes_nothing(trace) -> None:
             assert row["ideal_low_ns"] == row["ideal_high_ns"] == row["ideal_ns"]
 
 
-def test_that_all_ran_above_the_achievable_clock_is_told(trace) -> None:
+def test_a_note_says_that_all_ran_above_the_achievable_clock(trace) -> None:
     notes = ci.analyze(trace, "dvfs").notes
     assert notes["clock: achievable"] == "1,207 MHz"
     n = int((trace.array("kind") == Kind.KERNEL).sum())
-    told = f"all {n:,} kernels ran at it or above: they stay as they were"
-    assert notes["above the achievable clock"] == told
+    note = f"all {n:,} kernels ran at it or above: they keep their durations"
+    assert notes["above the achievable clock"] == note
 
 
-def test_clocks_are_told_in_megahertz_or_gigahertz(trace) -> None:
-    told = [ci.analyze(trace, "dvfs", clock=c).summary["asked"] for c in ("1900", "1.9GHz")]
-    assert told[0] == told[1]
+def test_clocks_are_in_megahertz_or_gigahertz(trace) -> None:
+    summaries = [ci.analyze(trace, "dvfs", clock=c).summary["asked"] for c in ("1900", "1.9GHz")]
+    assert summaries[0] == summaries[1]
 
 
 def test_faster_clocks_are_never_slower(trace) -> None:
@@ -217,7 +217,7 @@ def test_a_memory_clock_matters_to_what_the_memory_bounds(trace) -> None:
     assert same["ideal_step_ns"] == same["measured_step_ns"]
 
 
-def test_a_users_file_tells_the_bandwidth_too(trace, tmp_path: Path) -> None:
+def test_a_users_file_sets_the_bandwidth_too(trace, tmp_path: Path) -> None:
     """At ten times the bandwidth no kernel waits for its bytes, nor is bound to last as long."""
     path = tmp_path / "gpus.toml"
     path.write_text('[[gpu]]\nname = "*"\nbandwidth_gbs = 53000\n')
@@ -233,29 +233,29 @@ def test_a_users_file_tells_the_bandwidth_too(trace, tmp_path: Path) -> None:
 
 def test_slack_absorbs_what_does_not_matter(trace) -> None:
     """One rank alone at a lower clock costs the step no more than that rank's kernels."""
-    told = ci.analyze(trace, "dvfs", clock="0.8x", on_ranks="1").summary["asked"]
+    summary = ci.analyze(trace, "dvfs", clock="0.8x", on_ranks="1").summary["asked"]
     rows = ci.analyze(trace, "dvfs", by="rank", clock="0.8x", on_ranks="1").rows.to_pylist()
     (lost,) = [-r["loss_ns"] for r in rows if r["ceiling"] == "asked" and r["rank"] == 1]
-    more = told["ideal_step_ns"] - told["measured_step_ns"]
-    assert 0 < more <= lost / told_steps(trace)
+    more = summary["ideal_step_ns"] - summary["measured_step_ns"]
+    assert 0 < more <= lost / step_count(trace)
 
 
-def test_a_cap_of_some_ranks_asks_nothing_of_other_gpus(trace) -> None:
+def test_a_cap_of_some_ranks_needs_nothing_of_other_gpus(trace) -> None:
     """Neither their power, nor that any clock holds it."""
     series = trace.series.to_pylist()
     lost = [s["rank"] == 2 and ("power" in s["name"] or s["name"] == "energy") for s in series]
     names = [f"no {s['name']}" if gone else s["name"] for s, gone in zip(series, lost, strict=True)]
-    partly = dataclasses.replace(trace, series=arrow.replaced(trace.series, "name", names))
+    partly = dataclasses.replace(trace, series=arrow.replace_column(trace.series, "name", names))
     with pytest.raises(UsageError, match="rank 2"):
         ci.analyze(partly, "dvfs", cap_w=400)
-    told = [
+    summaries = [
         ci.analyze(one, "dvfs", cap_w=400, on_ranks="1").summary["asked"] for one in (trace, partly)
     ]
-    more = [one["ideal_step_ns"] - one["measured_step_ns"] for one in told]
+    more = [one["ideal_step_ns"] - one["measured_step_ns"] for one in summaries]
     assert 0 < more[1] == pytest.approx(more[0], rel=0.1)
 
 
-def told_steps(trace) -> int:
+def step_count(trace) -> int:
     return ci.analyze(trace, "dvfs").summary["steps"]
 
 
@@ -270,7 +270,7 @@ def test_sums_agree_at_any_granularity(trace) -> None:
     assert len(sums) == 1
 
 
-def test_rows_are_of_the_ranks_and_steps_that_were_asked(trace) -> None:
+def test_rows_are_of_the_requested_ranks_and_steps(trace) -> None:
     for by in ("rank", "class", "repeats"):
         one = ci.analyze(trace, "dvfs", by=by, steps="10", ranks="1").rows.to_pylist()
         every = ci.analyze(trace, "dvfs", by=by).rows.to_pylist()
@@ -280,9 +280,9 @@ def test_rows_are_of_the_ranks_and_steps_that_were_asked(trace) -> None:
 
 def test_counters_without_telemetry(tmp_path: Path) -> None:
     folder = make_demo(tmp_path / "demo", telemetry=False, **SMALL)
-    told = ci.analyze(ci.read(folder), "dvfs").summary
+    summary = ci.analyze(ci.read(folder), "dvfs").summary
     true = truth_of(folder)["mean_ideal_step_ns"]
-    assert told["ideal_step_low_ns"] <= true <= told["ideal_step_high_ns"]
+    assert summary["ideal_step_low_ns"] <= true <= summary["ideal_step_high_ns"]
 
 
 def test_clocks_of_a_part_of_the_time(tmp_path: Path) -> None:
@@ -292,12 +292,12 @@ def test_clocks_of_a_part_of_the_time(tmp_path: Path) -> None:
     path = folder / "telemetry" / "recorder.csv"
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[: len(lines) * 55 // 100]))
-    told = ci.analyze(ci.read(folder), "dvfs").summary
+    summary = ci.analyze(ci.read(folder), "dvfs").summary
     true = truth_of(folder)["mean_ideal_step_ns"]
-    assert told["ideal_step_low_ns"] <= true <= told["ideal_step_high_ns"]
+    assert summary["ideal_step_low_ns"] <= true <= summary["ideal_step_high_ns"]
 
 
-def test_every_kernel_says_what_it_is_known_from(trace) -> None:
+def test_every_kernel_names_its_source(trace) -> None:
     rows = ci.analyze(trace, "dvfs", by="repeats").rows.to_pylist()
     for row in rows:
         if row["ceiling"] == "peak":
@@ -307,7 +307,7 @@ def test_every_kernel_says_what_it_is_known_from(trace) -> None:
             assert row["floor_ns"] is None or row["floor_ns"] <= row["ideal_ns"] * 1.001
 
 
-def test_without_clocks_nothing_is_told(tmp_path: Path) -> None:
+def test_without_clocks_there_are_no_rows(tmp_path: Path) -> None:
     folder = make_demo(tmp_path / "demo", telemetry=False, counter_steps=0, **SMALL)
     result = ci.analyze(ci.read(folder), "dvfs")
     assert result.rows.num_rows == 0
@@ -317,7 +317,7 @@ def test_without_clocks_nothing_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "what"),
+    ("options", "message"),
     [
         ({"clock": "fast"}, "no clock"),
         ({"clock": "0"}, "no GPU has"),
@@ -327,7 +327,7 @@ def test_without_clocks_nothing_is_told(tmp_path: Path) -> None:
         ({"clock": "5000"}, "no GPU of the job"),
         ({"clock": "0.01x", "on_ranks": "1"}, "no GPU of the job"),
         ({"memory_clock": "10"}, "no GPU of the job has a memory clock"),
-        ({"clock": "1900", "cap_w": 500.0}, "both"),
+        ({"clock": "1900", "cap_w": 500.0}, "exclude each other"),
         ({"by": "colour"}, "no 'colour'"),
         ({"cap_w": -5.0}, "cap_w"),
         ({"cap_w": 50.0}, "no clock is held at that"),
@@ -335,6 +335,6 @@ def test_without_clocks_nothing_is_told(tmp_path: Path) -> None:
         ({"clock": "1900", "on_ranks": "77"}, "77"),
     ],
 )
-def test_what_makes_no_sense_is_refused(trace, options: dict, what: str) -> None:
-    with pytest.raises(UsageError, match=what):
+def test_invalid_options_are_refused(trace, options: dict, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         ci.analyze(trace, "dvfs", **options)

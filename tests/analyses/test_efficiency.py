@@ -10,8 +10,8 @@ from shared_data import SHARED
 
 import chopper_interop as ci
 from chopper_interop.analyses.efficiency import efficiency
+from chopper_interop.arrays import arrow
 from chopper_interop.build import TraceBuilder
-from chopper_interop.columns import arrow
 from chopper_interop.commands import console_results
 from chopper_interop.demo import make_demo
 from chopper_interop.demo.clock import TICK_NS
@@ -121,7 +121,7 @@ def test_flops_against_the_model(job) -> None:
     assert "1307.4" in ci.analyze(trace, "efficiency").notes["peak"]
 
 
-def test_what_is_said_counts_more_than_shapes(job) -> None:
+def test_options_override_shapes(job) -> None:
     trace, _, p = job
     result = ci.analyze(trace, "efficiency", tokens=1000, samples=10, by="iteration")
     assert result.rows["tokens"].to_pylist() == [1000] * p.steps
@@ -183,7 +183,7 @@ def test_a_shift_in_time_changes_nothing(job) -> None:
 
 
 def small(kinds: str, *, clock: str = "") -> ci.Trace:
-    """Two steps that launch their work late, beside telemetry: what kinds says is there."""
+    """Two steps that launch their work late, with telemetry: the parts named by `kinds`."""
     builder = TraceBuilder()
     ms = 10**6
     for rank in range(2):
@@ -210,7 +210,7 @@ def small(kinds: str, *, clock: str = "") -> ci.Trace:
 
 
 @pytest.mark.parametrize("kinds", ["", "h", "g", "p", "gp", "hg", "hgp", "hp"])
-def test_whatever_there_is(kinds: str) -> None:
+def test_any_combination_of_work_and_telemetry(kinds: str) -> None:
     trace = small(kinds)
     check_analysis(efficiency, trace)
     for by in ("job", "iteration"):
@@ -226,7 +226,7 @@ def test_whatever_there_is(kinds: str) -> None:
                 assert row["energy_j"] == pytest.approx(watts * seconds)
                 assert row["tokens_per_j"] == pytest.approx(1000 / (watts * seconds))
     if kinds == "p":
-        assert result.notes["window"].startswith("of telemetry alone")
+        assert result.notes["window"].startswith("from telemetry alone")
         assert row["time_ns"] == 104 * 10**6
 
 
@@ -244,7 +244,7 @@ def test_a_step_whose_work_runs_late_does_not_count_the_time_of_the_one_before()
     for row in late:
         steps[row] = int(trace.array("ts")[row] >= 40 * 10**6)
     # a call in each step launches the kernel of that step
-    trace = trace.annotate(iteration=steps)
+    trace = trace.with_columns(iteration=steps)
     calls = np.flatnonzero(trace.array("kind") == Kind.ANNOTATION)
     rank = trace.array("rank")
     pairs = [
@@ -265,12 +265,12 @@ def test_a_step_whose_work_runs_late_does_not_count_the_time_of_the_one_before()
     assert whole["energy_j"] == pytest.approx(sum(row["energy_j"] for row in rows))
 
 
-def test_power_of_but_some_of_the_time() -> None:
+def test_power_known_for_part_of_the_time() -> None:
     trace = small("hgp")
     ts = trace.array("ts", "samples")
     from dataclasses import replace
 
-    from chopper_interop.columns import arrow
+    from chopper_interop.arrays import arrow
 
     some = arrow.take(trace.samples, np.flatnonzero(ts >= 40 * 10**6))
     (row,) = ci.analyze(replace(trace, samples=some), "efficiency", tokens=100).rows.to_pylist()
@@ -310,7 +310,7 @@ def test_real_traces(name: str) -> None:
     assert (tokens is not None) is any(shapes)
 
 
-def test_recomputation_is_no_work_of_the_model() -> None:
+def test_recomputation_is_not_in_model_flops() -> None:
     path = SHARED / "pytorch" / "mi300x" / "resnet_act_checkpoint.json.gz"
     if not path.exists():
         pytest.skip("real inputs (../shared/data) are not here")
@@ -327,18 +327,18 @@ def test_recomputation_is_no_work_of_the_model() -> None:
 def test_shares_of_the_peak_are_lower_bounds_where_flops_are_not_known(tmp_path: Path) -> None:
     trace = ci.read(make_demo(tmp_path / "demo", **JOBS["one"]))
     whole = ci.analyze(trace, "efficiency").summary
-    flops = arrow.numbers(trace.nodes["flops"], -1)
+    flops = arrow.to_numpy(trace.nodes["flops"], -1)
     lacking = (trace.array("kind") == Kind.KERNEL) & (flops > 0.5 * flops.max())
-    some = trace.annotate(flops=arrow.array(flops, mask=lacking | (flops < 0)))
-    told = ci.analyze(some, "efficiency")
-    assert 0.5 < told.summary["matrix_flops_known_share"] < whole["matrix_flops_known_share"]
-    assert told.summary["mfu_share"] < whole["mfu_share"]
-    assert "at least" in told.notes["mfu"]
+    some = trace.with_columns(flops=arrow.array(flops, mask=lacking | (flops < 0)))
+    result = ci.analyze(some, "efficiency")
+    assert 0.5 < result.summary["matrix_flops_known_share"] < whole["matrix_flops_known_share"]
+    assert result.summary["mfu_share"] < whole["mfu_share"]
+    assert "lower bounds" in result.notes["mfu"]
 
 
-def test_a_terminal_shows_what_is_looked_for(job) -> None:
+def test_a_terminal_shows_the_main_columns(job) -> None:
     rows = ci.analyze(job[0], "efficiency").rows
-    _, hidden = console_results._rows(rows, None, 120)
+    _, hidden = console_results._result_table(rows, None, 120)
     assert hidden
     assert not {"tokens_per_s", "j_per_token", "tokens_per_s_per_w", "mfu_share"} & set(hidden)
 
@@ -372,7 +372,7 @@ def test_gpus_of_several_files_count_once(shared: Path) -> None:
     trace = ci.read(shared / "telemetry/rocm_smi_real/sampled_loop_8xmi300x")
     charllm = ci.analyze(trace, "energy", compat="charllm").summary
     assert charllm["gpus"] == 8
-    told = ci.analyze(trace, "efficiency", samples=10).summary
-    assert told["gpus"] == 8
-    assert charllm["energy_j"] == pytest.approx(told["energy_j"])
-    assert told["energy_j"] < 4e6
+    result = ci.analyze(trace, "efficiency", samples=10).summary
+    assert result["gpus"] == 8
+    assert charllm["energy_j"] == pytest.approx(result["energy_j"])
+    assert result["energy_j"] < 4e6

@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 import chopper_interop as ci
 from chopper_interop import registry
 from chopper_interop.analyses.energy import energy as analysis
-from chopper_interop.annotate import annotate
+from chopper_interop.annotate.stages import annotate
+from chopper_interop.annotate.telemetry import energy
+from chopper_interop.annotate.telemetry.samples import periodic_samples
+from chopper_interop.annotate.telemetry.source_priority import without_overlap
 from chopper_interop.build import TraceBuilder
 from chopper_interop.joining.fragment import Fragment
-from chopper_interop.joining.telemetry import Surroundings, with_telemetry
+from chopper_interop.joining.telemetry import TelemetryContext, with_telemetry
 from chopper_interop.schemas.kinds import Kind, LaneKind
 from chopper_interop.schemas.meta import Device, DeviceMatch, Rank, Source
 from chopper_interop.sources import SourceFiles
-from chopper_interop.telemetry import energy
-from chopper_interop.telemetry.samples import sampled
-from chopper_interop.telemetry.stretches import apart
 from chopper_interop.testing import check_analysis
 
 SECOND = 10**9
@@ -30,10 +30,10 @@ WORK = st.lists(st.tuples(st.integers(0, 120), st.integers(0, 60)), min_size=1, 
 @given(STEPS, WORK, st.booleans())
 def test_against_every_single_nanosecond(steps, work, straight) -> None:
     ts, value = np.cumsum([s for s, _ in steps]), [float(v) for _, v in steps]
-    power = sampled(ts, np.array(value), 0, is_straight=straight)
+    power = periodic_samples(ts, np.array(value), 0, is_linear=straight)
     start = np.array([s for s, _ in work])
     end = start + np.array([d for _, d in work])
-    found = energy.shared([power], start, end)
+    found = energy.share_energy([power], start, end)
     drawn = {}
     for i in range(len(ts) - 1):
         if not power.unknown[i]:
@@ -61,26 +61,28 @@ def test_against_every_single_nanosecond(steps, work, straight) -> None:
 @given(STEPS, STEPS, WORK, st.booleans())
 def test_two_sources_against_every_single_nanosecond(first, second, work, straight) -> None:
     given_ = [
-        sampled(np.cumsum([s for s, _ in steps]), np.array([float(v) for _, v in steps]), 0,
-                is_straight=is_straight)
-        for steps, is_straight in ((first, straight), (second, True))
+        periodic_samples(np.cumsum([s for s, _ in steps]), np.array([float(v) for _, v in steps]), 0,
+                is_linear=is_linear)
+        for steps, is_linear in ((first, straight), (second, True))
     ]  # fmt: skip
-    parts = [part for part in apart(given_) if part is not None]
+    parts = [part for part in without_overlap(given_) if part is not None]
     start = np.array([s for s, _ in work])
     end = start + np.array([d for _, d in work])
-    found = energy.shared(parts, start, end)
+    found = energy.share_energy(parts, start, end)
     drawn: dict[int, float] = {}
     for power in reversed(given_):
         for i in np.flatnonzero(~power.unknown):
             width = power.ts[i + 1] - power.ts[i]
-            slope = (power.value[i + 1] - power.value[i]) / width if power.is_straight else 0.0
+            slope = (power.value[i + 1] - power.value[i]) / width if power.is_linear else 0.0
             for m in range(power.ts[i], power.ts[i + 1]):
                 drawn[m] = (power.value[i] + slope * (m + 0.5 - power.ts[i])) * 1e-9
     known = [m for m in range(start.min(), end.max()) if m in drawn]
     assert found.covered_ns == len(known)
     assert found.total == pytest.approx(sum(drawn[m] for m in known))
-    told = [all(m in drawn for m in range(a, b)) for a, b in zip(start, end, strict=True)]
-    assert (~np.isnan(found.of_each))[end > start].tolist() == np.array(told)[end > start].tolist()
+    is_known = [all(m in drawn for m in range(a, b)) for a, b in zip(start, end, strict=True)]
+    assert (~np.isnan(found.of_each))[end > start].tolist() == np.array(is_known)[
+        end > start
+    ].tolist()
     together = np.nansum(found.of_each) + found.cut.sum() + found.idle
     assert together == pytest.approx(found.total, rel=1e-9)
 
@@ -91,8 +93,8 @@ def test_a_million_pieces_add_up() -> None:
     start = np.sort(random.integers(0, 60 * SECOND, count))
     end = start + random.integers(1_000, 200_000, count)
     ts = np.cumsum(random.integers(5e5, 7e5, 100_000))
-    power = sampled(ts, random.uniform(100, 750, len(ts)), 0, is_straight=True)
-    found = energy.shared([power], start, end)
+    power = periodic_samples(ts, random.uniform(100, 750, len(ts)), 0, is_linear=True)
+    found = energy.share_energy([power], start, end)
     parts = np.nansum(found.of_each) + found.cut.sum() + found.idle
     assert parts == pytest.approx(found.total, rel=1e-9)
     inside = (ts >= start.min()) & (ts <= end.max())
@@ -121,7 +123,7 @@ def job(series: list[tuple], work: list[tuple[Kind, int, int, int]], **match: ob
 STEADY = [(t * SECOND, 400) for t in range(-1, 12)]
 
 
-def test_what_a_rank_drew_by_kind() -> None:
+def test_energy_of_a_rank_by_kind() -> None:
     work = [
         (Kind.KERNEL, 0, 0, 4 * SECOND),
         (Kind.COMM, 0, 2 * SECOND, 2 * SECOND),
@@ -187,8 +189,8 @@ TOLD_TWICE = {
 
 
 @pytest.mark.parametrize("case", TOLD_TWICE)
-def test_shown_power_and_counters_are_told_apart(case: str) -> None:
-    """Whatever tells energy: both are of the same time, or a note says why they are not."""
+def test_shown_power_is_compared_with_counters(case: str) -> None:
+    """Both energies are of the same time, or a note says why one is null."""
     series, expected = TOLD_TWICE[case]
     result = ci.analyze(job(series, [(Kind.KERNEL, 0, 0, 10 * SECOND)]), "energy")
     (row,) = result.rows.to_pylist()
@@ -211,7 +213,7 @@ def test_two_ranks_on_one_gpu_share_what_it_drew() -> None:
 
 @pytest.mark.parametrize("known", ["pci", "uuid", ""])
 def test_telemetry_of_a_gpu_that_two_processes_share(tmp_path: Path, known: str) -> None:
-    """Its PCI address or UUID tells that both mean the same GPU; a number alone does not."""
+    """The PCI address or UUID identifies the GPU; a number alone does not."""
     work = [(Kind.KERNEL, 0, 0, 4 * SECOND), (Kind.KERNEL, 1, 2 * SECOND, 6 * SECOND)]
     ranks = (Rank(0, device=0), Rank(1, device=0))
     name = {known: "0000:c1:00.0"} if known else {}
@@ -219,22 +221,22 @@ def test_telemetry_of_a_gpu_that_two_processes_share(tmp_path: Path, known: str)
     smi = job([(-1, "socket power", "W", STEADY)], [])
     smi = smi.with_meta(devices=(Device("", 0, index=0, **name),), sources=(Source("smi.csv", ""),))
     fragment = Fragment(SourceFiles(registry.converter("amd-smi"), (tmp_path / "smi.csv",)), smi)
-    around = Surroundings(trace, dict.fromkeys((0, 1), tmp_path), trace.meta.devices, ())
+    around = TelemetryContext(trace, dict.fromkeys((0, 1), tmp_path), trace.meta.devices, ())
     joined = annotate(with_telemetry([fragment], around))
     energies = joined.nodes["energy_j"].to_pylist() if known else []
     assert energies == pytest.approx([1200, 2000] if known else [])
     assert ("energy_j" in joined.nodes.column_names) is bool(known)
 
 
-def test_ranks_and_gpus_of_which_nothing_is_known_are_told() -> None:
+def test_ranks_and_gpus_without_known_power_are_reported() -> None:
     work = [(Kind.KERNEL, 0, 0, SECOND), (Kind.KERNEL, 1, 0, SECOND)]
     trace = job([(0, "socket power", "W", STEADY), (-1, "socket power", "W", STEADY)], work)
     result = ci.analyze(trace, "energy")
     assert [row["energy_j"] for row in result.rows.to_pylist()] == [pytest.approx(400), None]
     unknown = ("ranks_known", "ranks_unknown", "gpus_without_rank")
     assert [result.summary[name] for name in unknown] == [1, 1, 1]
-    told = result.notes["blank rows"]
-    assert "no power was sampled (or 0 W throughout) of rank 1; which ranks compute" in told
+    reason = result.notes["blank rows"]
+    assert "no power was sampled (or 0 W throughout) of rank 1; it was on GPUs" in reason
 
 
 def test_work_beyond_the_samples_is_cut() -> None:
@@ -306,7 +308,7 @@ LESS_OFTEN_THAN_SAMPLED = {
 
 @pytest.mark.parametrize("case", LESS_OFTEN_THAN_SAMPLED)
 def test_a_counter_that_is_renewed_more_rarely_than_sampled(case: str) -> None:
-    """It tells from its first renewal to the last before a gap or the end, and nothing of the rest."""
+    """Energy is known from the first renewal to the last before a gap or the end."""
     every, times, covered = LESS_OFTEN_THAN_SAMPLED[case]
     end = int(times[-1] * SECOND)
     counter = (0, "energy", "J", renewed_each(every, times))
@@ -327,7 +329,7 @@ def test_a_counter_that_is_renewed_more_rarely_than_sampled(case: str) -> None:
 
 
 def test_a_tool_that_rounds_the_unit_of_its_counter() -> None:
-    """What amd-smi says of 15.259 µJ as 15.3 µJ is the same power for every user of it."""
+    """amd-smi rounds 15.259 µJ to 15.3 µJ; all analyses correct that alike."""
     points = [(t * SECOND, 510.0 * t) for t in range(12)]
     builder = TraceBuilder()
     lane = builder.lane(0, LaneKind.STREAM, 0, "s", 0)

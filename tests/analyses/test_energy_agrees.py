@@ -11,7 +11,7 @@ import chopper_interop as ci
 from chopper_interop.analyses.efficiency import efficiency
 from chopper_interop.analyses.energy import energy
 from chopper_interop.analyses.sweep import sweep
-from chopper_interop.annotate import annotate
+from chopper_interop.annotate.stages import annotate
 from chopper_interop.build import TraceBuilder
 from chopper_interop.schemas.kinds import Kind, LaneKind
 from chopper_interop.schemas.meta import Device
@@ -60,18 +60,18 @@ def counter(rank: int, device: int, watts: float = 450.0) -> tuple:
     return (rank, device, "energy", "smi", EVERY_SECOND, watts * np.arange(LONG + 1))
 
 
-def told(trace: ci.Trace) -> dict[str, list[Any]]:
+def figures(trace: ci.Trace) -> dict[str, list[Any]]:
     """Energies, numbers of GPUs and of those without known power by each analysis."""
     found = efficiency(trace, tokens=1000).summary
     row = sweep(trace, tokens=1000).rows.to_pylist()[0]
     by_job = energy(trace, by="job").rows.to_pylist()
-    whole = by_job[0] if by_job else {"energy_j": None, "gpus": 0, "gpus_unknown": 0}
+    whole = by_job[0] if by_job else {"energy_j": None, "gpus": 0, "gpus_without_power": 0}
     return {
         "energy_j": [whole["energy_j"], found["energy_j"], row.get("energy_j")],
-        "gpus": [whole["gpus"] + whole["gpus_unknown"], found["gpus"], row.get("gpus")],
+        "gpus": [whole["gpus"] + whole["gpus_without_power"], found["gpus"], row.get("gpus")],
         "j_per_token": [found["j_per_token"], row.get("j_per_token")],
         "unknown": [
-            whole["gpus_unknown"],
+            whole["gpus_without_power"],
             found["gpus_without_power"],
             (row.get("gpus") or 0) - (row.get("power_gpus") or 0),
         ],
@@ -91,7 +91,7 @@ ALONE = {
     "a value that means that there is none": ([power(-1, 0, spiked(2**32 - 1))], 50_000, 1),
     "an error": ([power(-1, 0, spiked(-1))], 50_000, 1),
     "an energy counter alone": ([counter(-1, 0)], 45_000, 1),
-    "a counter beside power": (
+    "a counter and power": (
         [(-1, 0, "socket power", "smi", EVERY_SECOND, 500.0), counter(-1, 0)], 45_000, 1,
     ),
     "two GPUs": ([power(-1, 0), power(-1, 1, 300)], 80_000, 2),
@@ -101,7 +101,7 @@ ALONE = {
 @pytest.mark.parametrize("case", ALONE)
 def test_telemetry_alone(case: str) -> None:
     series, joules, gpus = ALONE[case]
-    found = told(job([], series))
+    found = figures(job([], series))
     assert found["energy_j"] == pytest.approx([joules] * 3)
     assert found["j_per_token"] == pytest.approx([joules / 1000] * 2)
     assert found["gpus"] == [gpus] * 3
@@ -110,13 +110,13 @@ def test_telemetry_alone(case: str) -> None:
 
 def test_tools_that_end_at_different_times() -> None:
     """Without up to a tenth of the time, it is that in which the power of all GPUs is known."""
-    few = told(job([], [power(-1, 0), power(-1, 1, 300, range(81))]))
+    few = figures(job([], [power(-1, 0), power(-1, 1, 300, range(81))]))
     assert few["energy_j"] == [pytest.approx(74_000), None, None]
     for seconds in (range(96), range(5, 101)):
-        most = told(job([], [power(-1, 0), power(-1, 1, 300, seconds)]))
+        most = figures(job([], [power(-1, 0), power(-1, 1, 300, seconds)]))
         assert most["energy_j"] == pytest.approx([78_500, 76_000, 76_000])
     finer = (-1, 0, "socket power", "recorder", np.arange(0, 92, 0.02), 500.0)
-    assert told(job([], [power(-1, 0), finer]))["energy_j"] == pytest.approx([50_000] * 3)
+    assert figures(job([], [power(-1, 0), finer]))["energy_j"] == pytest.approx([50_000] * 3)
 
 
 MODULE = "AMD Instinct MI250X"
@@ -124,13 +124,13 @@ MODULE = "AMD Instinct MI250X"
 
 @pytest.mark.parametrize("product", [MODULE, "AMD Instinct MI300X"])
 @pytest.mark.parametrize("working", [False, True])
-def test_power_is_asked_of_every_module(product: str, working: bool) -> None:  # noqa: FBT001
-    """The first of eight GPUs tells power: that of a module of two, or of one GPU."""
+def test_power_of_every_module_is_needed(product: str, working: bool) -> None:  # noqa: FBT001
+    """The first of eight GPUs reports power: that of a module of two, or of one GPU."""
     at = [rank if working else -1 for rank in range(8)]
     work = [(rank, rank) for rank in range(8)] if working else []
     series = [clock(rank, device) for device, rank in enumerate(at)]
     trace = job(work, [power(at[0], 0), *series], product)
-    found = told(trace)
+    found = figures(trace)
     dies = 2 if product == MODULE else 1
     assert found["gpus"] == [8] * 3
     assert found["unknown"] == [8 - dies] * 3
@@ -147,7 +147,7 @@ def test_one_power_of_both_dies(working: bool, numbers: tuple[int, int]) -> None
     work = [(0, numbers[0]), (1, numbers[1])] if working else []
     ranks = (0, 1) if working else (-1, -1)
     lanes = [clock(*place) for place in zip(ranks, numbers, strict=True)]
-    found = told(job(work, [power(ranks[0], numbers[0]), *lanes], MODULE))
+    found = figures(job(work, [power(ranks[0], numbers[0]), *lanes], MODULE))
     assert found == {
         "energy_j": pytest.approx([50_000] * 3),
         "gpus": [2] * 3,
@@ -169,12 +169,12 @@ def test_energy_of_a_module_is_shared_among_the_work_of_both_dies(second: list[t
 
 def test_dies_of_two_modules_have_no_power_in_common() -> None:
     trace = job([(0, 1), (1, 2)], [power(1, 2), clock(0, 1)], MODULE)
-    assert told(trace)["unknown"] == [1] * 3
+    assert figures(trace)["unknown"] == [1] * 3
 
 
 def test_two_ranks_on_one_gpu_are_one_gpu() -> None:
     trace = job([(0, 0), (1, 0)], [(-1, 0, "socket power", "rpd", EVERY_SECOND, 500.0)])
-    found = told(trace)
+    found = figures(trace)
     assert found["gpus"] == [1] * 3
     assert found["energy_j"] == pytest.approx([50_000] * 3)
     summary = efficiency(trace, tokens=1000, peak_tflops=100.0).summary
@@ -185,7 +185,7 @@ def test_two_ranks_on_one_gpu_are_one_gpu() -> None:
     assert [(one["gpu"], one["rank"]) for one in rows] == [(0, 0), (0, 1)]
 
 
-def test_the_run_of_which_less_is_known_is_not_the_better_one() -> None:
+def test_a_run_with_a_gap_is_not_better() -> None:
     """500 W with a gap of 9 s of 100, and 480 W all of the time."""
     held = [second for second in EVERY_SECOND if not 47 < second < 56]
     gap = job([(0, 0)], [power(0, 0, seconds=held)])
@@ -198,7 +198,7 @@ def test_the_run_of_which_less_is_known_is_not_the_better_one() -> None:
     assert ["energy" in (row["best"] or "") for row in rows] == [False, True]
 
 
-def test_of_little_power_no_energy_is_told() -> None:
+def test_energy_is_null_where_little_power_is_known() -> None:
     row = sweep(job([(0, 0)], [power(0, 0, seconds=range(81))]), tokens=1000).rows.to_pylist()[0]
     assert (row.get("energy_j"), row.get("j_per_token")) == (None, None)
     assert row["power_known_share"] == pytest.approx(0.8)
@@ -208,7 +208,7 @@ def test_of_little_power_no_energy_is_told() -> None:
 def test_one_run_is_not_the_best() -> None:
     result = sweep(job([(0, 0)], [power(0, 0)]), tokens=1000)
     assert result.rows["best"].to_pylist() == [None]
-    assert result.notes["best"].startswith("not told")
+    assert result.notes["best"].startswith("unknown")
 
 
 SOURCE = st.tuples(
@@ -220,7 +220,7 @@ SOURCE = st.tuples(
     st.integers(50, 900),
     st.booleans(),
 )
-"""Tool, what it tells, its period, begin and end in seconds, watts, and whether it has a gap."""
+"""Tool, quantity, period, begin and end in seconds, watts, and True for a gap."""
 GPUS = st.lists(st.lists(SOURCE, max_size=3, unique_by=lambda s: s[:2]), min_size=1, max_size=3)
 
 
@@ -236,8 +236,10 @@ def series_of(rank: int, device: int, sources: list[tuple]) -> list[tuple]:
 
 @settings(max_examples=80)
 @given(GPUS, st.sampled_from(["telemetry", "ranks", "one rank"]), st.sampled_from(["", MODULE]))
-def test_whatever_tells_power(gpus: list[list[tuple]], who: str, product: str) -> None:
-    """Energies are equal or null, and null but where power of some GPU or time is not known."""
+def test_analyses_agree_for_any_source_of_power(
+    gpus: list[list[tuple]], who: str, product: str
+) -> None:
+    """Energies are equal, or null where power of some GPU or time is not known."""
     ranks = [{"telemetry": -1, "ranks": device, "one rank": 0}[who] for device in range(len(gpus))]
     work = [(rank, device) for device, rank in enumerate(ranks) if rank >= 0]
     series = [
@@ -249,7 +251,7 @@ def test_whatever_tells_power(gpus: list[list[tuple]], who: str, product: str) -
     found, row = efficiency(trace).summary, sweep(trace).rows.to_pylist()[0]
     whole = energy(trace, by="job").rows.to_pylist()
     assert found["gpus"] == row["gpus"] == len(gpus)
-    assert [one["gpus"] + one["gpus_unknown"] for one in whole] == [len(gpus)] * len(whole)
+    assert [one["gpus"] + one["gpus_without_power"] for one in whole] == [len(gpus)] * len(whole)
     # single samples with nothing known between are power, but of no time
     assert found["gpus_without_power"] <= len(gpus) - row["power_gpus"]
     assert row["window_ns"] == found["time_ns"]
@@ -265,11 +267,11 @@ def test_whatever_tells_power(gpus: list[list[tuple]], who: str, product: str) -
         )
     elif work:
         assert whole[0]["energy_j"] == pytest.approx(row["energy_j"])
-        assert whole[0]["gpus_unknown"] == 0
+        assert whole[0]["gpus_without_power"] == 0
 
 
-def test_the_peak_is_of_what_counts_where_no_power_is_shown_in_the_window() -> None:
-    """Power is shown behind the work alone, and a counter tells that of the work."""
+def test_peak_without_shown_power_in_the_window() -> None:
+    """Power is shown only after the work; a counter has the energy of the work."""
     half = np.arange(0, 101, 0.5)
     fine = (0, 0, "energy", "amd-smi", half, 450 * half)
     (row,) = energy(job([(0, 0)], [power(0, 0, seconds=range(101, 150)), fine])).rows.to_pylist()

@@ -11,6 +11,8 @@ from shared_data import SHARED
 
 import chopper_interop as ci
 from chopper_interop.analyses.energy import energy as analysis
+from chopper_interop.annotate.telemetry import energy
+from chopper_interop.annotate.telemetry.samples import periodic_samples
 from chopper_interop.build import TraceBuilder
 from chopper_interop.demo import make_demo
 from chopper_interop.demo.clock import TICK_NS
@@ -19,8 +21,6 @@ from chopper_interop.demo.parameters import DemoParameters
 from chopper_interop.errors import NoSuchDefinitionsError, UsageError
 from chopper_interop.schemas.kinds import GPU_WORK, Kind, LaneKind
 from chopper_interop.schemas.meta import Device, DeviceMatch, Rank
-from chopper_interop.telemetry import energy
-from chopper_interop.telemetry.samples import sampled
 from chopper_interop.testing import check_analysis
 
 MS = 10**6
@@ -85,17 +85,17 @@ def test_against_the_exact_power_of_the_demo(tmp_path: Path) -> None:
     start, end = trace.array("ts"), trace.array("ts") + trace.array("dur")
     for row in ci.analyze(trace, "energy").rows.to_pylist():
         gpu = row["rank"]
-        mine = trace.nodes["energy_j"].is_valid().to_numpy() & (trace.array("rank") == gpu)
+        own = trace.nodes["energy_j"].is_valid().to_numpy() & (trace.array("rank") == gpu)
         low, high = (
             int(t) + trace.meta.origin_ns - int(truth.clock.origin_ns[gpu])
-            for t in (start[mine].min(), end[mine].max())
+            for t in (start[own].min(), end[own].max())
         )
         power = truth.clock.power_w[gpu]
         total = np.append(0, np.cumsum(power)) * TICK_NS * 1e-9
         ticks = np.arange(len(total)) * TICK_NS
         exact = np.interp(high, ticks, total) - np.interp(low, ticks, total)
         most = power[low // TICK_NS - 20 : high // TICK_NS + 1].max()
-        # the counter is read every ms and tells whole ticks: two at each end
+        # the counter is read every ms and has whole ticks: two at each end
         assert abs(row["counter_j"] - exact) < 4 * most * TICK_NS * 1e-9
         assert abs(row["energy_j"] - exact) < 4 * most * TICK_NS * 1e-9
         # the power that is shown is filtered, and comes 1/0.18 ticks late
@@ -112,9 +112,9 @@ def test_the_counter_is_trusted_at_every_rate(tmp_path: Path, hz: int) -> None:
     start, end = trace.array("ts"), trace.array("ts") + trace.array("dur")
     nodes = trace.to_pandas().groupby("rank")["energy_j"].sum()
     for row in ci.analyze(trace, "energy").rows.to_pylist():
-        mine = work & (trace.array("rank") == row["rank"])
+        own = work & (trace.array("rank") == row["rank"])
         since = trace.meta.origin_ns - int(clock.origin_ns[row["rank"]])
-        moments = np.array([start[mine].min(), end[mine].max()]) + since
+        moments = np.array([start[own].min(), end[own].max()]) + since
         total = np.append(0, np.cumsum(clock.power_w[row["rank"]])) * TICK_NS * 1e-9
         exact = float(np.diff(np.interp(moments, np.arange(len(total)) * TICK_NS, total))[0])
         assert row["energy_by"] == "counter"
@@ -181,13 +181,13 @@ def small(points, work, steps, shift: int = 0) -> ci.Trace:
         for name in trace.nodes["name"].to_pylist()
     ]
     match = (DeviceMatch("smi.csv", 0, 0, -1, "user"),)
-    told = tuple(Rank(rank, device=0) for rank in ranks)
-    return trace.annotate(iteration=numbers).with_meta(device_matches=match, ranks=told)
+    rank_devices = tuple(Rank(rank, device=0) for rank in ranks)
+    return trace.with_columns(iteration=numbers).with_meta(device_matches=match, ranks=rank_devices)
 
 
 def drawn_each_ns(points) -> dict[int, float]:
     ts = np.cumsum([step for step, _ in points])
-    power = sampled(ts, np.array([float(value) for _, value in points]), 0, is_straight=True)
+    power = periodic_samples(ts, np.array([float(value) for _, value in points]), 0, is_linear=True)
     found = {}
     for i in np.flatnonzero(~power.unknown):
         slope = (power.value[i + 1] - power.value[i]) / (ts[i + 1] - ts[i])
@@ -213,22 +213,22 @@ def test_windows_against_every_single_nanosecond(points, work, steps) -> None:
             assert row["energy_j"] is None
             continue
         running = {m: [r for r, s, d, _ in work if s <= m < s + d] for m in known}
-        mine = sum(drawn[m] * of.count(row["rank"]) / len(of) for m, of in running.items() if of)
+        own = sum(drawn[m] * of.count(row["rank"]) / len(of) for m, of in running.items() if of)
         idle = sum(drawn[m] for m, of in running.items() if not of) / len(ranks)
         assert row["covered_ns"] == len(known)
-        assert row["work_j"] + row["cut_j"] == pytest.approx(mine, abs=1e-18)
+        assert row["work_j"] + row["cut_j"] == pytest.approx(own, abs=1e-18)
         assert row["idle_j"] == pytest.approx(idle, abs=1e-18)
 
 
 @settings(max_examples=40)
 @given(POINTS, STEPS)
-def test_what_was_drawn_whatever_ran(points, windows) -> None:
+def test_energy_does_not_depend_on_work(points, windows) -> None:
     ts = np.cumsum([step for step, _ in points])
-    power = sampled(ts, np.array([float(value) for _, value in points]), 0, is_straight=True)
+    power = periodic_samples(ts, np.array([float(value) for _, value in points]), 0, is_linear=True)
     each = drawn_each_ns(points)
     start = np.array([s for s, _ in windows])
     end = start + np.array([d for _, d in windows])
-    joules, covered = energy.drawn([power], start, end)
+    joules, covered = energy.energy_drawn([power], start, end)
     for i, (a, b) in enumerate(zip(start, end, strict=True)):
         known = [each[m] for m in range(a, b) if m in each]
         assert covered[i] == len(known)
@@ -264,7 +264,7 @@ def test_chosen_ranks_and_those_without_power() -> None:
     (whole,) = ci.analyze(trace, "energy", by="job").rows.to_pylist()
     assert whole["energy_j"] == pytest.approx(both.summary["energy_j"])
     assert whole["window_ns"] == 60  # one GPU, whoever computes on it
-    assert (whole["gpus"], whole["gpus_unknown"]) == (1, 0)
+    assert (whole["gpus"], whole["gpus_without_power"]) == (1, 0)
     apart = trace.with_meta(device_matches=(), ranks=(Rank(0, "a"), Rank(1, "b")))
     for by in ("rank", "job", "node", "kernel"):
         result = ci.analyze(apart, "energy", by=by)
@@ -279,11 +279,11 @@ def test_chosen_ranks_and_those_without_power() -> None:
         ci.analyze(trace, "energy", ranks="7")
 
 
-def test_the_only_host_is_that_of_ranks_that_tell_none() -> None:
+def test_the_only_host_is_that_of_ranks_without_one() -> None:
     trace = small([(1, 400)] * 90, [(0, 0, 50, 0), (1, 10, 50, 1)], [])
-    told = trace.with_meta(devices=(Device("n0", 0, name="A"),))
+    with_host = trace.with_meta(devices=(Device("n0", 0, name="A"),))
     for by in ("node", "node,kernel"):
-        assert set(ci.analyze(told, "energy", by=by).rows["host"].to_pylist()) == {"n0"}
+        assert set(ci.analyze(with_host, "energy", by=by).rows["host"].to_pylist()) == {"n0"}
 
 
 def test_groups_of_the_most_energy_come_first(job) -> None:
@@ -309,10 +309,10 @@ def test_without_work_on_gpus(kind: str, by: str) -> None:
         builder.samples(series, np.array([0, 10**9]), np.array([100.0, 300.0]))
     trace = builder.finish()
     result = ci.analyze(trace, "energy", by=by)
-    told = kind == "telemetry" and by in {"rank", "job", "node"}  # energy of all of the time
-    assert result.rows.num_rows == told
-    assert result.summary["energy_j"] == (200 if told else None)
-    assert ("no rows" in result.notes) is not told
+    has_energy = kind == "telemetry" and by in {"rank", "job", "node"}  # that of all sampled time
+    assert result.rows.num_rows == has_energy
+    assert result.summary["energy_j"] == (200 if has_energy else None)
+    assert ("no rows" in result.notes) is not has_energy
     for row in result.rows.to_pylist():
         assert (row["energy_j"], row["mean_power_w"], row["window_ns"]) == (200, 200, 10**9)
         assert (row["work_j"], row["idle_j"], row.get("rank")) == (None, None, None)
@@ -322,7 +322,7 @@ def test_without_work_on_gpus(kind: str, by: str) -> None:
 
 
 def charllm(folder: Path, count: int) -> tuple[float, float]:
-    """Energy and time of files as CharLLM-PPT's scripts tell them."""
+    """Compute energy and time of files as CharLLM-PPT's scripts do."""
     energies = []
     for gpu in range(count):
         with (folder / f"gpu_power_{gpu}.csv").open() as file:
@@ -370,21 +370,21 @@ def test_real_telemetry_alone(name: str) -> None:
     if not path.exists():
         pytest.skip("real inputs (../shared/data) are not here")
     trace = ci.read(path if path.is_file() else min(path.iterdir()))
-    told = ci.analyze(trace, "energy")
-    ours = told.rows.to_pylist()
+    result = ci.analyze(trace, "energy")
+    ours = result.rows.to_pylist()
     assert [row["device"] for row in ours] == list(range(8))
     rows = ci.analyze(trace, "energy", compat="charllm").rows.to_pylist()
     assert len(rows) == 8  # all three are of nodes with 8 GPUs
-    for row, mine in zip(rows, ours, strict=True):
-        if mine["energy_j"] is None:  # never two samples without a gap
-            assert told.summary["gpus_without_rank"] == 8
-            assert "blank rows" in told.notes
+    for row, own in zip(rows, ours, strict=True):
+        if own["energy_j"] is None:  # never two samples without a gap
+            assert result.summary["gpus_without_rank"] == 8
+            assert "blank rows" in result.notes
             continue
-        if mine["covered_ns"] == row["execution_ns"]:  # no gaps, over which CharLLM-PPT integrates
-            shown = mine["energy_j"] if mine["trapezoid_j"] is None else mine["trapezoid_j"]
+        if own["covered_ns"] == row["execution_ns"]:  # no gaps, over which CharLLM-PPT integrates
+            shown = own["energy_j"] if own["trapezoid_j"] is None else own["trapezoid_j"]
             assert shown == pytest.approx(row["energy_j"])
-        assert mine["energy_j"] == pytest.approx(mine["mean_power_w"] * mine["covered_ns"] * 1e-9)
-        assert mine["covered_ns"] <= mine["window_ns"]
+        assert own["energy_j"] == pytest.approx(own["mean_power_w"] * own["covered_ns"] * 1e-9)
+        assert own["covered_ns"] <= own["window_ns"]
         assert 50 < row["mean_power_w"] < 1400
         seconds = row["execution_ns"] * 1e-9
         assert row["energy_j"] == pytest.approx(row["mean_power_w"] * seconds)

@@ -15,13 +15,13 @@ from shared_data import SHARED
 
 import chopper_interop as ci
 from chopper_interop.analyses.excursions import excursions
-from chopper_interop.annotate import annotate
+from chopper_interop.annotate.stages import annotate
+from chopper_interop.annotate.telemetry.samples import GAP
 from chopper_interop.build import TraceBuilder
 from chopper_interop.demo import make_demo
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas.kinds import Kind, LaneKind
 from chopper_interop.schemas.meta import Device, Rank
-from chopper_interop.telemetry.samples import GAP
 from chopper_interop.testing import check_analysis
 from chopper_interop.testing.strategies import traces
 
@@ -56,7 +56,7 @@ def job(
 
 
 def exact(points: Points, limit: float) -> list[tuple[Fraction, Fraction, float]]:
-    """Begin, end and peak of each stretch above, by fractions; gaps part them."""
+    """Begin, end and peak of each interval above the limit, by fractions; gaps divide them."""
     steps = sorted(b[0] - a[0] for a, b in itertools.pairwise(points))
     usual = steps[(len(steps) - 1) // 2]
     found: list[tuple[Fraction, Fraction, float]] = []
@@ -161,7 +161,7 @@ def drawn(points: Points, moment: int) -> tuple[float, float] | None:
 RISE = [(t * MILLI, 500.0 if t not in {4, 5} else 700.0) for t in range(10)]
 
 
-def test_what_ran_during_an_excursion() -> None:
+def test_work_during_an_excursion() -> None:
     work = [("a", 0, 0, 2 * MILLI), ("b", 0, 3 * MILLI, 2 * MILLI), ("c", 0, 5 * MILLI, 4 * MILLI)]
     trace = job([(0, 0, POWER, RISE)], work)
     check_analysis(excursions, trace)
@@ -178,7 +178,7 @@ def test_what_ran_during_an_excursion() -> None:
 
 
 def test_the_limit_is_the_best_that_is_known() -> None:
-    """The user's, what telemetry says over time, the cap, or the board power."""
+    """The user's limit, then that of telemetry over time, the cap, or the board power."""
     cap = (0, 0, "power limit", [(0, 650.0), (5 * MILLI, 800.0)])
     work = [("a", 0, 0, 9 * MILLI)]
     device = Device("", 0, name="AMD Instinct MI300X")
@@ -191,37 +191,37 @@ def test_the_limit_is_the_best_that_is_known() -> None:
     power = (0, 0, POWER, RISE)
     known = {"devices": (device,), "facts": {"power_cap_w": "690"}}
     assert limits([power, cap], meta=known, limit_w=640.0)[0] == [640]
-    rows, told = limits([power, cap], meta=known)
+    rows, reported = limits([power, cap], meta=known)
     assert rows == [650]
-    assert "telemetry" in told
+    assert "telemetry" in reported
     assert limits([power], meta=known) == ([690], "power cap as the source states it of 1 GPUs")
-    rows, told = limits([power], meta={"devices": (device,)}, above=0.9)
-    assert (rows, told) == ([675], "0.9 times board power (product MI300X) of 1 GPUs")
+    rows, reported = limits([power], meta={"devices": (device,)}, above=0.9)
+    assert (rows, reported) == ([675], "0.9 times board power (product MI300X) of 1 GPUs")
     assert limits([power]) == ([], "none is known")
     result = excursions(job([power], work, devices=(device,)))
     assert result.rows.num_rows == 0
     assert "no GPU was ever above its limit" in result.notes["no rows"]
 
 
-def test_a_limit_that_several_gpus_tell_under_one_number_is_of_none() -> None:
-    """Unless they tell the same; what is enforced counts before what is set."""
+def test_an_ambiguous_limit_is_ignored() -> None:
+    """Equal limits are not ambiguous; the enforced limit precedes the set one."""
     default = (0, 0, "power limit", [(0, 600.0), (5 * MILLI, 600.0)])
     work = [("a", 0, 0, 9 * MILLI)]
     for caps, limit in (((550.0, 550.0), 550), ((550.0, 650.0), 600), ((), 600)):
-        told = [
+        reported = [
             (0, 0, f"power limit enforced by tool {n}", [(0, watts), (5 * MILLI, watts)])
             for n, watts in enumerate(caps)
         ]
-        trace = job([(0, 0, POWER, RISE), default, *told], work)
+        trace = job([(0, 0, POWER, RISE), default, *reported], work)
         (row,) = excursions(trace, by="rank").rows.to_pylist()
         assert (row["limit_w"], row["limit_by"]) == (limit, "power limit by telemetry")
 
 
-def test_a_limit_that_changes_is_told_as_its_mean_while_power_is_known() -> None:
+def test_a_changing_limit_is_reported_as_its_mean_while_power_is_known() -> None:
     power = [(t * MILLI, 500.0) for t in (*range(9), *range(21, 31))]
     cap = (0, 0, "power limit", [(0, 750.0), (10 * MILLI, 450.0)])
     work = [("a", 0, 0, 8 * MILLI), ("a", 0, 21 * MILLI, 9 * MILLI)]
-    trace = job([(0, 0, POWER, power), cap], work).annotate(iteration=[0, 1])
+    trace = job([(0, 0, POWER, power), cap], work).with_columns(iteration=[0, 1])
     each = excursions(trace, by="rank", steps="each").rows.to_pylist()
     assert [(row["limit_w"], row["above_share"]) for row in each] == [(750, 0), (450, 1)]
     (node, _) = excursions(trace, by="node", steps="each").rows.to_pylist()
@@ -231,19 +231,19 @@ def test_a_limit_that_changes_is_told_as_its_mean_while_power_is_known() -> None
 
 
 def test_without_a_limit_nothing_is_an_excursion() -> None:
-    """A quantile of what is drawn is exceeded whatever is drawn: that would be noise."""
+    """A quantile of power is exceeded by any power: that would be noise."""
     work = [("a", 0, 0, 9 * MILLI)]
     for trace in (job([(0, 0, POWER, RISE)], work), job([(-1, 0, POWER, RISE)])):
         result = excursions(trace)
         assert (result.rows.num_rows, result.summary["gpus_without_limit"]) == (0, 1)
         assert next(iter(result.notes)) == "no limit is known"
-        for told in ("no limit is known", "no rows"):
-            assert "-O limit_w=" in result.notes[told]
+        for reported in ("no limit is known", "no rows"):
+            assert "-O limit_w=" in result.notes[reported]
         assert result.notes["limit"] == "none is known"
         assert excursions(trace, by="rank").rows["excursions"].to_pylist() == [None]
-        told = excursions(trace, limit_w=500)
-        assert (told.rows.num_rows, told.summary["gpus_without_limit"]) == (1, 0)
-        assert "no limit is known" not in told.notes
+        reported = excursions(trace, limit_w=500)
+        assert (reported.rows.num_rows, reported.summary["gpus_without_limit"]) == (1, 0)
+        assert "no limit is known" not in reported.notes
 
 
 def test_a_file_of_other_gpus_is_refused(tmp_path: Path) -> None:
@@ -260,7 +260,7 @@ def test_the_host_of_the_only_node_is_that_of_all() -> None:
     assert excursions(trace, limit_w=600).rows["host"].to_pylist() == ["n0"]
 
 
-def test_a_gpu_of_the_users_own(tmp_path: Path) -> None:
+def test_a_gpu_described_by_the_user(tmp_path: Path) -> None:
     path = tmp_path / "gpus.toml"
     path.write_text('[[gpu]]\nname = "Own 5"\npower_w = 640\n')
     trace = job(
@@ -279,23 +279,26 @@ def test_gaps_are_no_excursions() -> None:
     assert (whole["covered_ns"], whole["above_share"]) == (18 * MILLI, 1)
 
 
-def test_nodes_are_told_apart_by_hosts() -> None:
+def test_nodes_are_distinguished_by_hosts() -> None:
     work = [("a", rank, 0, 9 * MILLI) for rank in range(4)]
     hosts = tuple(Rank(r, host=f"n{r // 2}", device=0) for r in range(4))
     low = [(t, 400.0) for t, _ in RISE]
     series = [(r, 0, POWER, RISE if r < 3 else low) for r in range(4)]
     result = excursions(job(series, work, ranks=hosts), by="node", limit_w=600)
     rows = result.rows.to_pylist()
-    assert [(r["host"], r["gpus"], r["most_at_once"]) for r in rows] == [("n0", 2, 2), ("n1", 2, 1)]
+    assert [(r["host"], r["gpus"], r["max_concurrent"]) for r in rows] == [
+        ("n0", 2, 2),
+        ("n1", 2, 1),
+    ]
     assert [r["together_ns"] for r in rows] == [2 * MILLI, 0]
     assert [r["peak_power_w"] for r in rows] == [1400, 1100]
     assert [r["excursions"] for r in rows] == [1, 0]
-    assert result.summary["most_at_once"] == 2
+    assert result.summary["max_concurrent"] == 2
 
 
 @pytest.mark.parametrize("by", ["excursion", "rank", "node", "kernel", "job", "rank,class"])
 @pytest.mark.parametrize("series", [[], [(0, 0, "gfx clock", RISE)], [(0, 0, POWER, RISE[:1])]])
-def test_without_power_there_is_nothing_to_say(by, series) -> None:
+def test_without_power_there_are_no_rows(by, series) -> None:
     for work in ([], [("a", 0, 0, 9 * MILLI)]):
         result = excursions(job(series, work), by=by)
         assert result.summary["excursions"] == 0
@@ -320,7 +323,7 @@ def test_a_window_without_length_has_none() -> None:
     assert excursions(trace, limit_w=600, window="all").rows.num_rows == 1
 
 
-def test_what_makes_no_sense_is_said() -> None:
+def test_invalid_options_are_refused() -> None:
     trace = job([(0, 0, POWER, RISE)])
     for options in (
         {"by": "hour"}, {"above": 0.0}, {"above": float("nan")}, {"limit_w": -1.0},
@@ -367,7 +370,7 @@ def test_the_sample_job(tmp_path: Path) -> None:
     assert kernels["lift_ratio"]["compute"] > 1 > kernels["lift_ratio"]["comm"]
 
 
-# of the excerpt's last GPU samples stand alone, with nothing known in between
+# of the excerpt's last GPU samples are isolated, with nothing known in between
 LOGS = {
     "nvidia_smi_real/8gpu_iso8601_0.24s.csv": 8,
     "amd_smi_real_8xmi355x/gpu_metrics.excerpt.csv": 7,
@@ -381,7 +384,7 @@ def test_real_logs_without_any_work(log: str) -> None:
     if not path.exists():
         pytest.skip("the real inputs are not there")
     trace = ci.read(path)
-    assert excursions(trace).rows.num_rows == 0  # no log tells a limit
+    assert excursions(trace).rows.num_rows == 0  # no log has a limit
     result = excursions(trace, by="rank", limit_w=400.0)
     assert result.summary["gpus_known"] == LOGS[log]
     power = {}

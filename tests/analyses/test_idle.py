@@ -9,19 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import chopper_interop as ci
-from chopper_interop.activity import windows
 from chopper_interop.analyses.idle import CAUSES, idle
+from chopper_interop.analyses.methods.activity import windows
+from chopper_interop.analyses.methods.timing.model import timing_of
+from chopper_interop.arrays import intervals
 from chopper_interop.build import TraceBuilder
-from chopper_interop.columns import intervals
 from chopper_interop.demo import make_demo
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas.kinds import GPU_WORK, Collective, EdgeKind, Kind, LaneKind
 from chopper_interop.testing import check_analysis
-from chopper_interop.timing.model import timing_of
 
 
 class Job:
-    """A job that is written down by hand."""
+    """Job whose nodes are stated one by one."""
 
     def __init__(self, shift: int = 0, first_rank: int = 0) -> None:
         self.builder, self.shift, self.first_rank = TraceBuilder(), shift, first_rank
@@ -65,11 +65,11 @@ class Job:
 
 
 def causes(trace: ci.Trace, **options: str | int) -> dict[str, int]:
-    """What is not 0, of all ranks."""
+    """Causes with idle time, over all ranks."""
     summary = idle(trace, **options).summary
-    told = {name: summary[f"{name}_ns"] for name in CAUSES}
-    assert sum(told.values()) == summary["idle_ns"]
-    return {name: ns for name, ns in told.items() if ns}
+    reported = {name: summary[f"{name}_ns"] for name in CAUSES}
+    assert sum(reported.values()) == summary["idle_ns"]
+    return {name: ns for name, ns in reported.items() if ns}
 
 
 def test_the_host_was_late() -> None:
@@ -85,8 +85,8 @@ def test_the_host_was_late() -> None:
     (row,) = idle(job.trace(), by="blame").rows.filter(pa_valid("blame")).to_pylist()
     assert (row["blame"], row["host_late_ns"], row["idle_ns"]) == ("dataloader", 32, 40)
     node = job.trace().nodes.num_rows - 1
-    told = {name: column[node].as_py() for name, column in result.annotations.items()}
-    assert told == {"idle_ns": 40, "idle_cause": "host_late"}
+    reported = {name: column[node].as_py() for name, column in result.annotations.items()}
+    assert reported == {"idle_ns": 40, "idle_cause": "host_late"}
 
 
 def pa_valid(name: str):
@@ -175,9 +175,9 @@ def test_waits_are_those_of_collectives(kinds: tuple, spans: tuple, number: int)
             instance=np.array([number], np.int32),
         )  # fmt: skip
     trace = builder.finish()
-    told = ci.analyze(trace, "collectives").summary["wait_ns"]
-    assert idle(trace).summary["comm_wait_ns"] == (told or 0)
-    assert (ci.analyze(trace, "taxes").summary["wait_ns"] or 0) == (told or 0)
+    reported = ci.analyze(trace, "collectives").summary["wait_ns"]
+    assert idle(trace).summary["comm_wait_ns"] == (reported or 0)
+    assert (ci.analyze(trace, "taxes").summary["wait_ns"] or 0) == (reported or 0)
 
 
 def test_a_rank_without_gpu_work_has_no_rows_even_in_a_step() -> None:
@@ -246,10 +246,10 @@ def any_job(work: list, syncs: list, shift: int = 0, first_rank: int = 0) -> ci.
 @given(NODES, SYNCS, st.sampled_from(["rank", "rank,stream"]))
 def test_against_every_single_nanosecond(work: list, syncs: list, by: str) -> None:
     trace = any_job(work, syncs)
-    told = {tuple(r[k] for k in by.split(",")): r for r in idle(trace, by=by).rows.to_pylist()}
+    reported = {tuple(r[k] for k in by.split(",")): r for r in idle(trace, by=by).rows.to_pylist()}
     expected = _by_nanosecond(trace, by)
-    for key in told.keys() | expected.keys():
-        ours = {c: told[key][f"{c}_ns"] for c in CAUSES if told[key][f"{c}_ns"]}
+    for key in reported.keys() | expected.keys():
+        ours = {c: reported[key][f"{c}_ns"] for c in CAUSES if reported[key][f"{c}_ns"]}
         assert ours == expected[key], key
 
 
@@ -267,18 +267,18 @@ def _by_nanosecond(trace: ci.Trace, by: str) -> dict[tuple, dict[str, int]]:
     syncs = [
         i for i in range(len(ts)) if trace.names()[trace.array("name")[i]] == "hipStreamSynchronize"
     ]
-    for w in windows.of_ranks(trace):
+    for w in windows.rank_windows(trace):
         mine = [i for i in work if rank[i] == w.rank]
         for stream in {lane[i] for i in mine} if "stream" in by else {None}:
             here = [i for i in mine if stream in (None, lane[i])]
             key = (w.rank,) if stream is None else (w.rank, lane_names[stream])
-            told: dict[str, int] = {}
+            reported: dict[str, int] = {}
             for t in range(w.start_ns, w.end_ns):
                 if any(ts[i] <= t < end[i] for i in here):
                     continue
                 cause = _cause(trace, t, here, ts, end, lane, waits, syncs)
-                told[cause] = told.get(cause, 0) + 1
-            found[key] = told
+                reported[cause] = reported.get(cause, 0) + 1
+            found[key] = reported
     return found
 
 
@@ -326,8 +326,8 @@ def test_idle_of_steps_of_the_sample_job(tmp_path: Path, steps: int) -> None:
     truth = json.loads((tmp_path / "job" / "truth.json").read_text())["steps"]
     trace = ci.read(tmp_path / "job" / "kineto")
     rows = idle(trace, steps="each").rows.to_pylist()
-    told = sorted(zip(truth["rank"], truth["step"], truth["idle_ns"], strict=True))
-    assert [(r["rank"], r["iteration"], r["idle_ns"]) for r in rows] == told
+    reported = sorted(zip(truth["rank"], truth["step"], truth["idle_ns"], strict=True))
+    assert [(r["rank"], r["iteration"], r["idle_ns"]) for r in rows] == reported
     assert all(sum(r[f"{c}_ns"] for c in CAUSES) == r["idle_ns"] for r in rows)
     assert not any(r["unknown_ns"] for r in rows)
 
@@ -374,11 +374,11 @@ def _idle_of_streams(trace: ci.Trace) -> int:
     total = 0
     kind, lane, ts = (trace.array(c) for c in ("kind", "lane", "ts"))
     end = ts + trace.array("dur")
-    for w in windows.of_ranks(trace):
+    for w in windows.rank_windows(trace):
         mine = (trace.array("rank") == w.rank) & np.isin(kind, [int(k) for k in GPU_WORK])
         for stream in np.unique(lane[mine]):
             of = mine & (lane == stream)
-            total += w.span_ns - intervals.length(intervals.union(ts[of], end[of]))
+            total += w.span_ns - intervals.total_length(intervals.union(ts[of], end[of]))
     return total
 
 
@@ -395,14 +395,14 @@ def test_agrees_with_hta(shared: Path, name: str) -> None:
     document = json.loads((shared / "peer_figures" / f"{name}.json").read_text())
     trace = ci.read(shared / SAME_AS_HTA[name])
     result = idle(trace, compat="hta")
-    ours = {(r["rank"], r["stream"]): r for r in result.rows.to_pylist()}
+    by_stream = {(r["rank"], r["stream"]): r for r in result.rows.to_pylist()}
     compared = 0
     for row in document["hta_0.6.1"]["idle"]:
         # ranks 1 and 3 of dlrm begin with work without a launch, which HTA ties to row 0
         if name == "param_dlrm_8rank" and row["rank"] in (1, 3) and row["stream"] == 7:
             continue
-        told = ours[row["rank"], row["stream"]][f"{row['idle_category']}_ns"]
-        assert told == row["idle_time"] * 1000, row
+        reported = by_stream[row["rank"], row["stream"]][f"{row['idle_category']}_ns"]
+        assert reported == row["idle_time"] * 1000, row
         compared += 1
     assert compared
 

@@ -15,13 +15,13 @@ from shared_data import SHARED
 
 import chopper_interop as ci
 from chopper_interop.analyses.imbalance import imbalance
-from chopper_interop.annotate import annotate
+from chopper_interop.analyses.methods.fleet import means as gpu_means
+from chopper_interop.analyses.methods.fleet import slowest
+from chopper_interop.annotate.stages import annotate
+from chopper_interop.arrays import statistics
 from chopper_interop.build import TraceBuilder
-from chopper_interop.columns import spread
 from chopper_interop.demo import make_demo
 from chopper_interop.errors import UsageError
-from chopper_interop.fleet import means as gpu_means
-from chopper_interop.fleet import slowest
 from chopper_interop.schemas.kinds import Kind, LaneKind
 from chopper_interop.schemas.meta import Device, Rank
 from chopper_interop.testing import check_analysis
@@ -58,7 +58,7 @@ def job(
     trace = builder.finish()
     trace = annotate(trace.with_meta(**meta) if meta else trace)
     if iteration is not None:
-        trace = trace.annotate(iteration=[iteration] * trace.nodes.num_rows)
+        trace = trace.with_columns(iteration=[iteration] * trace.nodes.num_rows)
     return trace
 
 
@@ -177,7 +177,7 @@ HEAT = {
 HOSTS = tuple(Rank(r, host=f"n{r // 2}", device=0) for r in range(4))
 
 
-def test_what_differs_by_gpu_node_job_and_position() -> None:
+def test_differences_by_gpu_node_job_and_position() -> None:
     devices = tuple(Device(f"n{h}", 0, index=-1) for h in range(2))
     trace = job(WORK, HEAT, ranks=HOSTS, devices=devices)
     check_analysis(imbalance, trace)
@@ -232,16 +232,16 @@ def test_correlations_are_those_of_numpy() -> None:
     random = np.random.default_rng(3)
     for size in (3, 8, 50):
         a, b = random.normal(size=size), random.integers(0, 5, size).astype(float)
-        assert spread.pearson(a, b) == pytest.approx(np.corrcoef(a, b)[0, 1])
+        assert statistics.pearson(a, b) == pytest.approx(np.corrcoef(a, b)[0, 1])
         order = [np.array([np.mean(np.flatnonzero(np.sort(x) == v)) for v in x]) for x in (a, b)]
-        assert spread.spearman(a, b) == pytest.approx(np.corrcoef(*order)[0, 1])
-        assert spread.pearson(a + 1e12, b) == pytest.approx(spread.pearson(a, b), rel=1e-3)
-    assert np.isnan(spread.pearson(np.ones(5), np.arange(5.0)))
-    assert np.isnan(spread.pearson(np.arange(2.0), np.arange(2.0)))
-    assert np.isnan(spread.spearman(np.array([1.0, np.nan, 2]), np.arange(3.0)))
+        assert statistics.spearman(a, b) == pytest.approx(np.corrcoef(*order)[0, 1])
+        assert statistics.pearson(a + 1e12, b) == pytest.approx(statistics.pearson(a, b), rel=1e-3)
+    assert np.isnan(statistics.pearson(np.ones(5), np.arange(5.0)))
+    assert np.isnan(statistics.pearson(np.arange(2.0), np.arange(2.0)))
+    assert np.isnan(statistics.spearman(np.array([1.0, np.nan, 2]), np.arange(3.0)))
 
 
-def test_every_two_quantities_that_are_known() -> None:
+def test_each_pair_of_known_quantities() -> None:
     trace = job(WORK, HEAT, ranks=HOSTS)
     found = imbalance(trace, by="correlation").to_pandas().set_index(["quantity", "with_quantity"])
     assert found["pearson_ratio"]["gfxclk_mhz", "kernel_time_ns"] == pytest.approx(-1)
@@ -251,7 +251,7 @@ def test_every_two_quantities_that_are_known() -> None:
     assert set(combinations(names, 2)) <= set(found.index)
 
 
-def test_the_edge_stands_for_the_gpu_where_nothing_else_is_told() -> None:
+def test_edge_temperature_is_used_where_no_other_is_known() -> None:
     edge = {(r, 0): {"temperature edge": 50.0 + r} for r in range(2)}
     result = imbalance(job(WORK[:2], edge))
     assert result.rows["temperature_c"].to_pylist() == [50, 51]
@@ -297,7 +297,7 @@ def test_a_single_look_at_each_gpu() -> None:
     assert rows["power_difference_w"].to_pylist() == [-100, 0, 100]
 
 
-def test_what_makes_no_sense_is_said() -> None:
+def test_invalid_options_are_refused() -> None:
     trace = job(WORK, HEAT)
     for options in ({"by": "kernel"}, {"window": "x"}, {"steps": "each"}, {"ranks": "9"}):
         with pytest.raises(UsageError):
@@ -361,8 +361,8 @@ def test_real_traces(path: str) -> None:
     assert found.to_dict() == {r: t for r, t in enumerate(times.astype(int)) if r in found.index}
 
 
-def test_what_goes_with_the_slowest() -> None:
-    """A clock below every other's, and heat above every other's, or neither."""
+def test_causes_of_the_slowest_gpu() -> None:
+    """The lowest clock, and the highest temperature, or neither."""
 
     def rows(clock: list[float | None], heat: list[float]) -> list[dict]:
         factors = (1.0, 1.1, 0.99)
@@ -385,7 +385,7 @@ def test_what_goes_with_the_slowest() -> None:
     assert slowest.told([])["slowest_rank"] is None
 
 
-def test_positions_where_hosts_are_not_told() -> None:
+def test_positions_where_hosts_are_unknown() -> None:
     """Telemetry of 16 ranks without nodes, as CharLLM-PPT's."""
     builder = TraceBuilder()
     at = np.arange(20) * 50_000_000
@@ -401,7 +401,7 @@ def test_positions_where_hosts_are_not_told() -> None:
     assert "gpus_per_node=8" in result.notes["nodes"]
     with pytest.raises(UsageError, match="gpus_per_node"):
         ci.analyze(trace, "imbalance", gpus_per_node=-1)
-    told = ci.analyze(trace, "telemetry", ranks="0,9").rows
-    assert told["rank"].to_pylist() == [0, 9]
+    result = ci.analyze(trace, "telemetry", ranks="0,9").rows
+    assert result["rank"].to_pylist() == [0, 9]
     with pytest.raises(UsageError, match="no rank 16"):
         ci.analyze(trace, "telemetry", ranks="16")

@@ -1,4 +1,4 @@
-"""Categories of kernels: ours, and CharLLM-PPT's by an independent reading of its rules."""
+"""Categories of kernels, and CharLLM-PPT's by an independent implementation of its rules."""
 
 import collections
 import gzip
@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 
 import chopper_interop as ci
 from chopper_interop.analyses.kernels import kernels
+from chopper_interop.analyses.methods.peers import charllm_kernels
+from chopper_interop.annotate.work import kernel_categories
+from chopper_interop.arrays import arrow
 from chopper_interop.build import TraceBuilder
-from chopper_interop.columns import arrow
 from chopper_interop.errors import UsageError
-from chopper_interop.peers import charllm_kernels
 from chopper_interop.schemas.kinds import Kind, LaneKind
-from chopper_interop.work import kernel_categories
 
 
-def theirs(name: str) -> str:
-    """CharLLM-PPT's rules (figure_10_1.py, dad5f278), written down from reading them."""
+def charllm_category(name: str) -> str:
+    """CharLLM-PPT's rules (figure_10_1.py, dad5f278), implemented from reading them."""
     low = name.lower()
 
     def has(*texts: str) -> bool:
@@ -57,7 +57,7 @@ PARTS = ("nccl", "Communication", "AllReduce", "ReduceScatter", "AllGather", "Se
 def test_rules_of_the_tool(parts: list[str]) -> None:
     name = "_".join(parts)
     found = charllm_kernels.categories(arrow.texts([name]))
-    assert [charllm_kernels.CATEGORIES[n] for n in found] == [theirs(name)]
+    assert [charllm_kernels.CATEGORIES[n] for n in found] == [charllm_category(name)]
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_rules_of_the_tool(parts: list[str]) -> None:
     ],
 )  # fmt: skip
 def test_ours_by_name(name: str, category: str) -> None:
-    found = kernel_categories.of_names(arrow.texts([name]))
+    found = kernel_categories.name_categories(arrow.texts([name]))
     assert kernel_categories.CATEGORIES[found[0]] == category
 
 
@@ -116,7 +116,7 @@ def job(collective: str | None) -> ci.Trace:
             ts=np.array([100 * at]), dur=np.array([10 + at]),
         )  # fmt: skip
     trace = builder.finish()
-    return trace.annotate(collective=[collective, None, None, None]) if collective else trace
+    return trace.with_columns(collective=[collective, None, None, None]) if collective else trace
 
 
 def test_collectives_are_told_by_metadata() -> None:
@@ -199,7 +199,7 @@ def test_real_files(shared: Path, name: str) -> None:
         total: collections.Counter[str] = collections.Counter()
         for event in events:
             count[event["name"]] += 1
-            total[theirs(event["name"])] += round(1000 * event.get("dur", 0))
+            total[charllm_category(event["name"])] += round(1000 * event.get("dur", 0))
         rows = kernels(trace, by="kernel", compat="charllm").rows.to_pylist()
         assert {row["kernel"]: row["occurrences"] for row in rows} == count, path
         result = kernels(trace, compat="charllm")

@@ -13,8 +13,8 @@ from peer_files import FILES
 
 import chopper_interop as ci
 from chopper_interop.analyses.kernels import kernels
+from chopper_interop.analyses.methods import distributions
 from chopper_interop.build import TraceBuilder
-from chopper_interop.columns import distributions
 from chopper_interop.demo import make_demo
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas.kinds import GPU_WORK, Kind, LaneKind
@@ -37,15 +37,15 @@ PERCENTS = {"min": 0, "p5": 5, "p25": 25, "median": 50, "p75": 75, "p95": 95, "p
 def job(work: list[tuple], shift: int = 0) -> ci.Trace:
     builder = TraceBuilder()
     for part in {w[1:4]: 0 for w in work}:
-        mine = [w for w in work if w[1:4] == part]
+        group = [w for w in work if w[1:4] == part]
         name, rank, device = part
         builder.nodes(
-            kind=np.array([int(w[0]) for w in mine], np.uint8),
+            kind=np.array([int(w[0]) for w in group], np.uint8),
             name=name,
             rank=rank,
             lane=builder.lane(rank, LaneKind.STREAM, device, "s", device),
-            ts=np.array([w[4] + shift for w in mine]),
-            dur=np.array([w[5] for w in mine]),
+            ts=np.array([w[4] + shift for w in group]),
+            dur=np.array([w[5] for w in group]),
         )
     return builder.finish()
 
@@ -66,12 +66,12 @@ def test_against_plain_loops(work: list, mads: float) -> None:
     everything = sum(w[5] for w in work)
     busy = {(w[2], w[3], m) for w in work for m in range(w[4], w[4] + w[5])}
     for name in names:
-        mine = [w for w in work if w[1] == name]
-        dur = [w[5] for w in mine]
+        group = [w for w in work if w[1] == name]
+        dur = [w[5] for w in group]
         row = rows[name]
         assert (row["count"], row["total_ns"]) == (len(dur), sum(dur))
         assert row["share"] == (sum(dur) / everything if everything else None)
-        covered = {(w[2], w[3], m) for w in mine for m in range(w[4], w[4] + w[5])}
+        covered = {(w[2], w[3], m) for w in group for m in range(w[4], w[4] + w[5])}
         assert row["covered_ns"] == len(covered)
         assert row["busy_share"] == (len(covered) / len(busy) if busy else None)
         assert {p: row[f"{p}_ns"] for p in PERCENTS} == {
@@ -84,7 +84,9 @@ def test_against_plain_loops(work: list, mads: float) -> None:
         bound = middle + max(mads * 1.4826 * mad, 0.05 * middle, 1000)
         assert row["outliers"] == sum(d > bound for d in dur)
         assert row["outlier_excess_ns"] == sum(d - middle for d in dur if d > bound)
-        medians = {r: smallest([w[5] for w in mine if w[2] == r], 50) for r in {w[2] for w in mine}}
+        medians = {
+            r: smallest([w[5] for w in group if w[2] == r], 50) for r in {w[2] for w in group}
+        }
         of_ranks = smallest(list(medians.values()), 50)
         if len(medians) == 1:
             assert (row["rank_spread_ratio"], row["slowest_rank"]) == (None, None)
@@ -113,27 +115,29 @@ def test_order_time_and_numbers_of_ranks_do_not_matter(work: list, random, shift
         "outliers",
         "rank_spread_ratio",
     )
-    told = [
+    results = [
         sorted(
             (row["class"], row["kernel"], *(row[c] if row[c] is not None else -1 for c in same))
             for row in kernels(job(w, s)).rows.to_pylist()
         )
         for w, s in ((work, 0), (other, shift))
     ]
-    assert told[0] == told[1]
+    assert results[0] == results[1]
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(-(2**62), 2**62)), max_size=20))
 def test_values_of_any_size(pairs: list) -> None:
     code = np.array([c for c, _ in pairs], np.int64)
     values = np.array([v for _, v in pairs], np.int64)
-    found = distributions.of(code, values, 4)
+    distribution = distributions.group_distributions(code, values, 4)
     for g in range(4):
-        mine = [v for c, v in pairs if c == g]
-        assert found.values[found.first[g] : found.first[g + 1]].tolist() == sorted(mine)
-        if mine:
-            assert found.median[g] == smallest(mine, 50)
-            assert found.percentile(99)[g] == np.percentile(mine, 99, method="inverted_cdf")
+        group = [v for c, v in pairs if c == g]
+        assert distribution.values[
+            distribution.offsets[g] : distribution.offsets[g + 1]
+        ].tolist() == sorted(group)
+        if group:
+            assert distribution.median[g] == smallest(group, 50)
+            assert distribution.percentile(99)[g] == np.percentile(group, 99, method="inverted_cdf")
 
 
 def test_the_worst_instance_is_named() -> None:
@@ -144,7 +148,7 @@ def test_the_worst_instance_is_named() -> None:
     assert (row["worst_rank"], row["worst_start_ns"]) == (3, trace.array("ts")[node])
 
 
-def test_unknown_words_are_refused(demo: Path) -> None:
+def test_unknown_options_are_refused(demo: Path) -> None:
     trace = ci.read(demo)
     for options in ({"by": "color"}, {"steps": "99"}, {"ranks": "77"}, {"outlier_mads": math.nan},
                     {"compat": "tracelens"}, {"compat": "hta", "by": "rank"}):  # fmt: skip
@@ -152,12 +156,12 @@ def test_unknown_words_are_refused(demo: Path) -> None:
             kernels(trace, **options)
 
 
-def test_the_contract_of_analyses(demo: Path) -> None:
+def test_analysis_contract(demo: Path) -> None:
     check_analysis(kernels, ci.read(demo))
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_sample_job(tmp_path: Path, seed: int) -> None:
+def test_kernels_of_the_sample_job(tmp_path: Path, seed: int) -> None:
     folder = make_demo(
         tmp_path / "job", ranks=1 + seed, layers=1 + seed % 2, steps=2, seed=seed, sequence=256,
         telemetry=False, counter_steps=0,
@@ -171,12 +175,12 @@ def test_the_sample_job(tmp_path: Path, seed: int) -> None:
     result = kernels(trace, by="rank,class")
     rows = {(row["rank"], row["class"]): row for row in result.rows.to_pylist()}
     for r in range(1 + seed):
-        told = dur[(rank == r) & (kinds == "collective")]
-        if not told.size:
+        expected = dur[(rank == r) & (kinds == "collective")]
+        if not expected.size:
             continue
         row = rows[r, "comm"]
-        assert (row["count"], row["total_ns"]) == (told.size, told.sum())
-        assert row["median_ns"] == smallest(told.tolist(), 50)
+        assert (row["count"], row["total_ns"]) == (expected.size, expected.sum())
+        assert row["median_ns"] == smallest(expected.tolist(), 50)
         busy = sum(
             b for b, owner in zip(truth["steps"]["communication_ns"], truth["steps"]["rank"], strict=True)
             if owner == r
@@ -199,7 +203,7 @@ def test_rates_follow_from_work_and_time(demo: Path) -> None:
     trace = ci.read(demo)
     frame = trace.to_pandas()
     for row in kernels(trace, by="kernel").rows.to_pylist():
-        mine = frame[
+        instances = frame[
             (frame.name == row["kernel"]) & frame.kind.isin(["kernel", "comm", "memcpy", "memset"])
         ]
         for column, work, unit in (
@@ -207,65 +211,65 @@ def test_rates_follow_from_work_and_time(demo: Path) -> None:
             ("mem_gbps", "mem_bytes", 1),
             ("tflop_per_s_counted", "flops_counted", 1e3),
         ):
-            known = mine[mine[work].notna()]
+            known = instances[instances[work].notna()]
             if row[column] is None:
                 assert known.empty
             else:
-                told = known[work].sum() / known.dur.sum() / unit
-                assert row[column] == pytest.approx(told, rel=1e-9)
-        known = mine[mine.power_w.notna()]
+                expected = known[work].sum() / known.dur.sum() / unit
+                assert row[column] == pytest.approx(expected, rel=1e-9)
+        known = instances[instances.power_w.notna()]
         if len(known):
             assert row["power_w"] == pytest.approx(np.average(known.power_w, weights=known.dur))
-        assert row["energy_known"] == mine.energy_j.notna().sum()
+        assert row["energy_known"] == instances.energy_j.notna().sum()
 
 
-def test_steps_are_windows_and_instances_stay_whole(demo: Path) -> None:
+def test_steps_are_windows_that_do_not_cut_instances(demo: Path) -> None:
     trace = ci.read(demo)
     every = kernels(trace, steps="each").summary
     one, two = (kernels(trace, steps=s).summary for s in ("10", "11"))
     assert every["count"] == one["count"] + two["count"]
     assert every["total_ns"] == one["total_ns"] + two["total_ns"]
-    whole = kernels(trace).summary
-    assert whole["count"] == every["count"] + every["left_out"]
+    complete = kernels(trace).summary
+    assert complete["count"] == every["count"] + every["left_out"]
 
 
 HTA_KERNELS = {
     "param_dlrm_8rank": "pytorch/dlrm_8rank_v100/kineto",
     "hta_simple_add": "pytorch/cuda_sync_a100/simple_add.json.gz",
 }
-"""Traces of whole microseconds in fewer than two steps, of which HTA counts all GPU work as it is."""
+"""Traces of whole microseconds in fewer than two steps, in which HTA counts all GPU work without rounding."""
 
 
 @pytest.mark.parametrize("name", HTA_KERNELS)
-def test_agrees_with_the_kernels_of_another_tool(shared: Path, name: str) -> None:
+def test_kernels_agree_with_hta(shared: Path, name: str) -> None:
     document = json.loads((shared / "peer_figures" / f"{name}.json").read_text())
-    _, told = document["hta_0.6.1"]["kernel"]
+    _, reported = document["hta_0.6.1"]["kernel"]
     rows = kernels(ci.read(shared / HTA_KERNELS[name]), by="rank,kernel").rows.to_pylist()
-    ours = {(row["rank"], row["kernel"]): row for row in rows}
-    summed = {(f["rank"], f["kernel_type"]) for f in told if f["name"] == "others"}
+    computed = {(row["rank"], row["kernel"]): row for row in rows}
+    summed = {(f["rank"], f["kernel_type"]) for f in reported if f["name"] == "others"}
     compared = 0
-    for figures in told:
-        row = ours.get((figures["rank"], figures["name"]))
+    for figures in reported:
+        row = computed.get((figures["rank"], figures["name"]))
         if row is None:  # "others", and waits that HTA takes for kernels
             continue
         compared += 1
         assert row["total_ns"] == 1000 * figures["sum (us)"]
         if (figures["rank"], figures["kernel_type"]) in summed:
-            continue  # HTA sums kernels by name before it tells their statistics, which are of one
+            continue  # HTA sums kernels by name before it computes statistics, which are then of one value
         extremes = 1000 * figures["min (us)"], 1000 * figures["max (us)"]
         assert (row["min_ns"], row["max_ns"]) == extremes
         assert row["mean_ns"] == pytest.approx(1000 * figures["mean (us)"], rel=1e-9)
         count = row["count"]
         sample = row["std_ns"] * (count / (count - 1)) ** 0.5 if count > 1 else 0  # by n - 1
         assert sample == pytest.approx(1000 * figures["stddev"], rel=1e-6)
-    assert compared > len(told) / 2
+    assert compared > len(reported) / 2
 
 
-# the tool itself, in the version whose figures these are, does not load that one
+# HTA 0.6.1, the version of these figures, does not load that trace
 @pytest.mark.parametrize("name", [name for name in FILES if name != "tl_mi300_resnet_ckpt"])
-def test_agrees_with_the_types_of_another_tool(shared: Path, name: str) -> None:
+def test_types_of_kernels_agree_with_hta(shared: Path, name: str) -> None:
     document = json.loads((shared / "peer_figures" / f"{name}.json").read_text())
-    told, _ = document["hta_0.6.1"]["kernel"]
+    reported, _ = document["hta_0.6.1"]["kernel"]
     result = kernels(ci.read(shared / FILES[name]), compat="hta")
-    ours = {r["kernel_type"]: (r["sum_us"], r["percent"]) for r in result.rows.to_pylist()}
-    assert ours == {r["kernel_type"]: (r["sum"], r["percentage"]) for r in told}
+    computed = {r["kernel_type"]: (r["sum_us"], r["percent"]) for r in result.rows.to_pylist()}
+    assert computed == {r["kernel_type"]: (r["sum"], r["percentage"]) for r in reported}

@@ -1,4 +1,4 @@
-"""Prep, call and launch of each kernel, what queues on a GPU, and launch-bound stretches."""
+"""Prep, call and launch of each kernel, queues of GPUs, and launch-bound regions."""
 
 import json
 from collections import defaultdict
@@ -38,19 +38,19 @@ def test_equals_the_truth_of_sample_jobs(tmp_path: Path, sizes: dict) -> None:
         (int(trace.array("rank")[i]), int(trace.array("correlation")[i])): i
         for i in np.flatnonzero(work)
     }
-    told = {name: launch(trace).annotations[name].to_pylist() for name in SPLIT}
+    annotations = {name: launch(trace).annotations[name].to_pylist() for name in SPLIT}
     compared = 0
     for rank, correlation, *split in zip(
         truth["rank"], truth["correlation"], *(truth[name] for name in SPLIT), strict=True
     ):
-        ours = [told[name][at[rank, correlation]] for name in SPLIT]
-        assert ours == ([None] * 3 if split[2] < 0 else split)
+        split_of_kernel = [annotations[name][at[rank, correlation]] for name in SPLIT]
+        assert split_of_kernel == ([None] * 3 if split[2] < 0 else split)
         compared += split[2] >= 0
     assert compared == launch(trace).summary["kernels"] > 0
 
 
 JOBS = st.lists(
-    # start, duration, asked so long before (-1: not known), stream, step, same call as the one before
+    # start, duration, time since the call (-1: unknown), stream, step, same call as the kernel before
     st.tuples(
         st.integers(0, 60),
         st.integers(0, 9),
@@ -90,7 +90,7 @@ def job(work: list, shift: int = 0, rank: int = 0) -> ci.Trace:
 @given(JOBS)
 def test_against_plain_loops(work: list) -> None:
     trace = job(work)
-    told = {n: c.to_pylist() for n, c in launch(trace).annotations.items()}
+    annotations = {n: c.to_pylist() for n, c in launch(trace).annotations.items()}
     kernels = [i for i in range(trace.nodes.num_rows) if trace.array("kind")[i] == Kind.KERNEL]
     ts = trace.array("ts").tolist()
     end = (trace.array("ts") + trace.array("dur")).tolist()
@@ -102,7 +102,7 @@ def test_against_plain_loops(work: list) -> None:
             runs[k], before = 1, step[k]
     for n, k in enumerate(kernels):
         if trace.launch[k] < 0:
-            assert [told[name][k] for name in (*SPLIT, "queue_depth")] == [None] * 4
+            assert [annotations[name][k] for name in (*SPLIT, "queue_depth")] == [None] * 4
             continue
         if step[k] < 0:  # of no step: since the last kernel that is of one
             since = max(j for j in kernels[: n + 1] if runs[j])
@@ -116,13 +116,13 @@ def test_against_plain_loops(work: list) -> None:
             gap = max(0, ts[k] - reached)
             expected = [max(0, ask[k] - reached), min(ts[k] - ask[k], gap), gap]
             assert gap == 0 or expected[0] + expected[1] == gap
-        assert [told[name][k] for name in SPLIT] == expected
+        assert [annotations[name][k] for name in SPLIT] == expected
         depth = sum(ask[j] < ask[k] < end[j] for j in kernels)
-        assert told["queue_depth"][k] == depth
-    _queue_is_right(launch(trace).summary, [(ask[k], end[k]) for k in kernels], kernels, ts, end)
+        assert annotations["queue_depth"][k] == depth
+    _check_queue(launch(trace).summary, [(ask[k], end[k]) for k in kernels], kernels, ts, end)
 
 
-def _queue_is_right(summary: dict, lives: list, kernels: list, ts: list, end: list) -> None:
+def _check_queue(summary: dict, lives: list, kernels: list, ts: list, end: list) -> None:
     if not kernels:
         assert summary["queues"] == []
         return
@@ -158,7 +158,7 @@ def test_a_graph_is_one_launch_of_many_kernels() -> None:
     assert result.summary["launch_bound_kernels"] == 1  # the others do not wait for a launch
 
 
-def test_regions_are_runs_of_kernels_that_found_nothing_to_wait_for() -> None:
+def test_regions_are_runs_of_kernels_requested_with_an_empty_queue() -> None:
     work = [
         (10, 10, 5, 0, 0, False),  # 10..20, asked for at 5
         (30, 10, 5, 0, 0, False),  # asked for at 25, when the one before had ended
@@ -182,13 +182,13 @@ def test_the_plot_of_chopper_can_be_made(demo: Path) -> None:
     assert again.groupby("operation").median().equals(plot)
 
 
-def test_steps_and_ranks_choose(demo: Path) -> None:
+def test_steps_and_ranks_are_selected(demo: Path) -> None:
     trace = ci.read(demo / "kineto")
-    whole = launch(trace).to_pandas()
+    complete = launch(trace).to_pandas()
     each = launch(trace, steps="each")
     assert each.rows.column_names[:2] == ["rank", "iteration"]
     summed = each.to_pandas().groupby("rank")[["kernels", *SPLIT]].sum().reset_index()
-    assert summed.equals(whole[["rank", "kernels", *SPLIT]])
+    assert summed.equals(complete[["rank", "kernels", *SPLIT]])
     assert launch(trace, ranks="1").rows.equals(launch(trace).rows.slice(1, 1))
     with pytest.raises(UsageError, match="work"):
         launch(trace, work="everything")
@@ -196,7 +196,7 @@ def test_steps_and_ranks_choose(demo: Path) -> None:
         launch(trace, compat="hta")
 
 
-def test_other_work_counts_where_it_is_asked_about(demo: Path) -> None:
+def test_other_work_counts_if_requested(demo: Path) -> None:
     trace = ci.read(demo / "kineto")
     kind = trace.array("kind")
     counted = {w: launch(trace, work=w).summary["kernels"] for w in ("kernels", "all")}
@@ -240,5 +240,5 @@ def test_a_trace_without_gpu_work_has_no_rows() -> None:
     assert "no rows" in result.notes
 
 
-def test_the_contract_of_analyses(demo: Path) -> None:
+def test_analysis_contract(demo: Path) -> None:
     check_analysis(launch, ci.read(demo / "kineto"))

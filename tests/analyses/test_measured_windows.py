@@ -15,10 +15,10 @@ import chopper_interop as ci
 from chopper_interop.analyses.efficiency import efficiency
 from chopper_interop.analyses.energy import energy
 from chopper_interop.analyses.telemetry import telemetry
-from chopper_interop.converters.zeus_placed import Window, placed
+from chopper_interop.annotate.telemetry.energy import energy_drawn
+from chopper_interop.annotate.telemetry.samples import window_samples
+from chopper_interop.converters.zeus.window_power import Window, placed
 from chopper_interop.issues import IssueLog
-from chopper_interop.telemetry.energy import drawn
-from chopper_interop.telemetry.samples import windowed
 
 SECOND = 10**9
 START = 1_714_566_896
@@ -95,8 +95,8 @@ def test_windows_apart_have_their_joules_whatever_follows_what(steps) -> None:
     if not points:
         assert total == 0
         return
-    power = windowed([t for t, _ in points], [v for _, v in points], 0)
-    (found,), (known,) = drawn([power], power.ts[:1], power.ts[-1:])
+    power = window_samples([t for t, _ in points], [v for _, v in points], 0)
+    (found,), (known,) = energy_drawn([power], power.ts[:1], power.ts[-1:])
     assert found == pytest.approx(total)
     assert known == sum(length for _, length, _ in steps) * SECOND
 

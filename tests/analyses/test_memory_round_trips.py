@@ -1,4 +1,4 @@
-"""Bytes that are read again right after they were written, by group."""
+"""Bytes that are read right after they were written, by group."""
 
 from pathlib import Path
 
@@ -6,23 +6,23 @@ import numpy as np
 import pytest
 
 import chopper_interop as ci
-from chopper_interop.activity import round_trips
 from chopper_interop.analyses.memory_round_trips import memory_round_trips
+from chopper_interop.analyses.methods.activity import round_trips
 from chopper_interop.schemas.kinds import Kind
 from chopper_interop.testing import check_analysis
 
 
-def test_the_contract_of_analyses(demo: Path) -> None:
+def test_analysis_contract(demo: Path) -> None:
     check_analysis(memory_round_trips, ci.read(demo))
 
 
 @pytest.mark.parametrize("by", ["kernel", "layer,phase", "rank", "job"])
 def test_rows_add_up(demo: Path, by: str) -> None:
     trace = ci.read(demo)
-    trips = round_trips.of(trace)
+    trips = round_trips.find_round_trips(trace)
     result = memory_round_trips(trace, by=by)
     rows = result.rows.to_pylist()
-    for column in ("count", "known", "total_ns", "read_again_bytes", "round_trip_ns"):
+    for column in ("count", "known_kernels", "total_ns", "read_again_bytes", "round_trip_ns"):
         assert sum(r[column] or 0 for r in rows) == result.summary[column]
     assert result.summary["read_again_bytes"] == trips.bytes.sum() > 0
     assert result.summary["round_trip_ns"] == trips.ns.sum()
@@ -42,6 +42,6 @@ def test_without_counters_nothing_is_known(demo: Path) -> None:
 def test_a_gpu_of_unknown_bandwidth_has_bytes_and_no_time(shared: Path) -> None:
     trace = ci.read(shared / "rocprof/v1_two_pass_mi250x/laplacian_dp_kernel1")
     summary = memory_round_trips(trace).summary
-    assert summary["known"] == 1003
+    assert summary["known_kernels"] == 1003
     assert summary["read_again_bytes"] > 0
     assert summary["round_trip_ns"] is None

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import chopper_interop as ci
 from chopper_interop.analyses.overlap import overlap
-from chopper_interop.columns import intervals
+from chopper_interop.arrays import intervals
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas.kinds import Kind
 from chopper_interop.testing import check_analysis
@@ -33,9 +33,9 @@ def points(spans: list[tuple[int, int]]) -> set[int]:
 
 @given(SPANS, SPANS)
 def test_coverage_of_intervals_in_any_order(asked: list, by: list) -> None:
-    covered = intervals.covered(*ends(asked), intervals.union(*ends(by)))
+    covered = intervals.covered_time(*ends(asked), intervals.union(*ends(by)))
     assert covered.tolist() == [len(points([span]) & points(by)) for span in asked]
-    summed = intervals.summed(*ends(asked), ends(by))
+    summed = intervals.overlap_sums(*ends(asked), ends(by))
     each = [sum(len(points([span]) & points([other])) for other in by) for span in asked]
     assert summed.tolist() == each
 
@@ -50,7 +50,7 @@ def test_coverage_of_many_intervals(seed: int) -> None:
     for a, b in zip(*by, strict=True):
         inside[a + 1 : b + 1] = 1
     until = np.cumsum(inside)
-    assert (intervals.covered(start, end, by) == until[end] - until[start]).all()
+    assert (intervals.covered_time(start, end, by) == until[end] - until[start]).all()
 
 
 @given(
@@ -59,8 +59,8 @@ def test_coverage_of_many_intervals(seed: int) -> None:
 def test_cells(rows: list) -> None:
     rows.sort(key=lambda row: row[2])
     cell, sort, start, dur = np.array(rows, np.int64).reshape(-1, 4).T
-    time = intervals.patterns(cell, sort, start, start + dur, 3, 3)
-    owner, first, last = intervals.unions(cell, start, start + dur, 3)
+    time = intervals.combination_times(cell, sort, start, start + dur, 3, 3)
+    owner, first, last = intervals.group_unions(cell, start, start + dur, 3)
     for c in range(3):
         ran = [
             {p for a, s, t, d in rows if (a, s) == (c, k) for p in range(t, t + d)}
@@ -71,11 +71,11 @@ def test_cells(rows: list) -> None:
                 p for p in range(50) if sum((p in ran[k]) << k for k in range(3)) == combination
             ]
             assert time[c, combination] == len(there)
-        mine = owner == c
+        of_cell = owner == c
         assert points(
-            list(zip(first[mine].tolist(), (last - first)[mine].tolist(), strict=True))
+            list(zip(first[of_cell].tolist(), (last - first)[of_cell].tolist(), strict=True))
         ) == set().union(*ran)
-        assert (first[mine][1:] > last[mine][:-1]).all()
+        assert (first[of_cell][1:] > last[of_cell][:-1]).all()
 
 
 def of(works: list[Work], sort: str) -> list[Work]:
@@ -89,19 +89,19 @@ def share(part: int, whole: int) -> object:
 def exposures(group: list[Work], works: list[Work]) -> dict[str, object]:
     """Figures of a group among all work, nanosecond by nanosecond of each GPU."""
     compute, comm = (moments(of(group, sort)) for sort in ("compute", "comm"))
-    alone = compute - moments(of(works, "comm")), comm - moments(of(works, "compute"))
+    exposed = compute - moments(of(works, "comm")), comm - moments(of(works, "compute"))
     gpus = {work.gpu for work in works}
-    least = sum(
+    ideal = sum(
         min(len({m for m in ran if m[:2] == gpu}) for ran in (compute, comm)) for gpu in gpus
     )
     return {
         "compute_ns": len(compute),
-        "exposed_compute_ns": len(alone[0]),
-        "compute_overlap_share": share(len(compute) - len(alone[0]), len(compute)),
+        "exposed_compute_ns": len(exposed[0]),
+        "compute_overlap_share": share(len(compute) - len(exposed[0]), len(compute)),
         "comm_ns": len(comm),
-        "exposed_comm_ns": len(alone[1]),
-        "comm_overlap_share": share(len(comm) - len(alone[1]), len(comm)),
-        "c3_efficiency_share": share(len(compute & comm), least),
+        "exposed_comm_ns": len(exposed[1]),
+        "comm_overlap_share": share(len(comm) - len(exposed[1]), len(comm)),
+        "c3_efficiency_share": share(len(compute & comm), ideal),
     }
 
 
@@ -154,20 +154,20 @@ def test_groups_against_every_single_nanosecond(works: list[Work], by: str) -> N
 
 
 @given(WORKS)
-def test_every_node_knows_its_exposed_time(works: list[Work]) -> None:
+def test_nodes_have_their_exposed_time(works: list[Work]) -> None:
     trace = gpu_work.trace(works)
-    known = ci.analyze(trace, "overlap").annotate(trace)
-    other = {"comm": moments(of(works, "compute")), "compute": moments(of(works, "comm"))}
+    annotated = ci.analyze(trace, "overlap").annotate(trace)
+    of_other_sort = {"comm": moments(of(works, "compute")), "compute": moments(of(works, "comm"))}
     ordered = sorted(works, key=lambda work: (work.rank, work.start, -work.dur))
     for work, exposed, part in zip(
-        ordered, known.nodes["exposed_ns"].to_pylist(), known.nodes["overlap_share"].to_pylist(),
+        ordered, annotated.nodes["exposed_ns"].to_pylist(), annotated.nodes["overlap_share"].to_pylist(),
         strict=True,
     ):  # fmt: skip
         if work.sort == "copy":
             assert exposed is None
             assert part is None
             continue
-        covered = len(work.moments() & other[work.sort])
+        covered = len(work.moments() & of_other_sort[work.sort])
         assert exposed == work.dur - covered
         assert part == share(covered, work.dur)
 
@@ -179,18 +179,18 @@ def first_start(works: list[Work]) -> int:
 
 def instances(works: list[Work]) -> list[list[Work]]:
     """Runs of one operation and iteration on each GPU."""
-    found: list[list[Work]] = []
+    runs: list[list[Work]] = []
     ordered = sorted(works, key=lambda work: (work.rank, work.start, -work.dur))
     for gpu in sorted({work.gpu for work in works}):
         last = None
         for work in (w for w in ordered if w.gpu == gpu and w.sort == "compute"):
-            about = (work.operation, work.iteration)
-            if about == last:
-                found[-1].append(work)
+            key = (work.operation, work.iteration)
+            if key == last:
+                runs[-1].append(work)
             else:
-                found.append([work])
-            last = about
-    return [run for run in found if run[0].operation]
+                runs.append([work])
+            last = key
+    return [run for run in runs if run[0].operation]
 
 
 @given(WORKS, st.booleans())
@@ -219,16 +219,16 @@ def test_operation_instances(works: list[Work], chopper: bool) -> None:  # noqa:
     assert ("definition" in result.conventions) == chopper
 
 
-def test_the_union_and_the_sum_that_chopper_takes() -> None:
+def test_overlap_is_a_union_and_a_sum_in_chopper() -> None:
     works = [
         Work(Kind.KERNEL, 0, 10, operation="mm"),
         Work(Kind.COMM, 2, 4, stream=1),
         Work(Kind.COMM, 2, 4, stream=2),
     ]
     trace = gpu_work.trace(works)
-    (ours,) = ci.analyze(trace, "overlap", by="operation_instance").rows.to_pylist()
-    (theirs,) = ci.analyze(trace, "overlap", compat="chopper").rows.to_pylist()
-    assert (ours["overlap_share"], theirs["overlap_share"]) == (0.4, 0.8)
+    (union,) = ci.analyze(trace, "overlap", by="operation_instance").rows.to_pylist()
+    (chopper,) = ci.analyze(trace, "overlap", compat="chopper").rows.to_pylist()
+    assert (union["overlap_share"], chopper["overlap_share"]) == (0.4, 0.8)
 
 
 def test_a_kernel_that_communication_slows_down() -> None:
@@ -242,7 +242,7 @@ def test_a_kernel_that_communication_slows_down() -> None:
 
 
 def test_kernels_of_other_grids_are_not_the_same() -> None:
-    """A short and a long grid of one kernel: beside communication only the long one runs."""
+    """A short and a long grid of one kernel: only the long one runs during communication."""
     works = [Work(Kind.KERNEL, 0, 10), Work(Kind.KERNEL, 100, 40), Work(Kind.KERNEL, 200, 40)]
     works.append(Work(Kind.COMM, 200, 40, stream=1))
     trace = gpu_work.trace(works)
@@ -254,7 +254,7 @@ def test_kernels_of_other_grids_are_not_the_same() -> None:
         ([16, None, 64, None], None, 1),
         ([16, 64, None, None], None, 2),
     ):
-        (row,) = ci.analyze(trace.annotate(flops=sizes), "overlap").rows.to_pylist()
+        (row,) = ci.analyze(trace.with_columns(flops=sizes), "overlap").rows.to_pylist()
         assert row["slowdown_factor"] == factor
         assert (row["overlapped_kernels"], row["compared_kernels"]) == (1, int(factor is not None))
         assert row["solo_kernels"] == solo
@@ -268,7 +268,9 @@ def test_instances_of_communication(works: list[Work]) -> None:
         return
     ordered = sorted(works, key=lambda work: (work.rank, work.start, -work.dur))
     number = [i % 3 if w.sort == "comm" and i % 4 else None for i, w in enumerate(ordered)]
-    rows = ci.analyze(trace.annotate(instance=number), "overlap", by="instance").rows.to_pylist()
+    rows = ci.analyze(
+        trace.with_columns(instance=number), "overlap", by="instance"
+    ).rows.to_pylist()
     members: dict[object, list[Work]] = {}
     for i, work in enumerate(ordered):
         if work.sort == "comm":
@@ -289,7 +291,7 @@ def test_instances_of_communication(works: list[Work]) -> None:
 
 @given(WORKS, st.integers(-50, 10**17))
 @settings(max_examples=50)
-def test_nothing_depends_on_when_or_in_which_order(works: list[Work], later: int) -> None:
+def test_neither_origin_nor_order_nor_rank_numbers_matter(works: list[Work], later: int) -> None:
     plain = ci.analyze(gpu_work.trace(works), "overlap", by="rank,iteration").rows
     moved = ci.analyze(gpu_work.trace(works[::-1], later), "overlap", by="rank,iteration").rows
     assert moved.equals(plain)
@@ -300,12 +302,14 @@ def test_nothing_depends_on_when_or_in_which_order(works: list[Work], later: int
     ).rows.to_pylist()
 
 
-def test_exposed_communication_is_that_of_temporal(demo: Path) -> None:
+def test_exposed_communication_equals_that_of_temporal(demo: Path) -> None:
     trace = ci.read(demo / "kineto")
     for options in ({}, {"steps": "each"}, {"ranks": "1"}):
-        ours, theirs = (ci.analyze(trace, name, **options).rows for name in ("overlap", "temporal"))
+        overlap_rows, temporal_rows = (
+            ci.analyze(trace, name, **options).rows for name in ("overlap", "temporal")
+        )
         for column in ("compute_ns", "comm_ns", "exposed_comm_ns"):
-            assert ours[column].equals(theirs[column])
+            assert overlap_rows[column].equals(temporal_rows[column])
 
 
 def test_every_collective_of_the_sample_job(demo: Path) -> None:
@@ -316,13 +320,13 @@ def test_every_collective_of_the_sample_job(demo: Path) -> None:
     )
     ranks = len(trace.ranks)
     assert len(rows) == len(truth["step"])
-    told = sorted(
+    expected = sorted(
         (min(starts) - trace.meta.origin_ns, step, ranks * end - sum(starts))
         for starts, step, end in zip(
             truth["starts_ns"], truth["step"], truth["end_ns"], strict=True
         )
     )
-    assert [(r["start_ns"], r["iteration"], r["comm_ns"]) for r in rows] == told
+    assert [(r["start_ns"], r["iteration"], r["comm_ns"]) for r in rows] == expected
     assert {r["members"] for r in rows} == {ranks}
 
 
@@ -333,21 +337,23 @@ FILES = {
     "tl_mi300_resnet_ckpt": "pytorch/mi300x/resnet_act_checkpoint.json.gz",
     "tl_mi300_qwen": "pytorch/mi300x/Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz",
 }
-"""The traces with communication of which there are figures of peers, and one without any."""
+"""Traces with communication that have figures of peer tools, and one without communication."""
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_gives_the_figures_of_peers(name: str, shared: Path) -> None:
+def test_equals_the_figures_of_peers(name: str, shared: Path) -> None:
     document = json.loads((shared / "peer_figures" / f"{name}.json").read_text())
     trace = ci.read(shared / FILES[name])
     exact = document["independent_exact_ns"]
-    ours = ci.analyze(trace, "overlap").rows.to_pylist()
-    assert [row["comm_ns"] for row in ours] == [told["comm_union"] for told in exact]
-    assert [row["exposed_comm_ns"] for row in ours] == [told["exposed_comm"] for told in exact]
+    rows = ci.analyze(trace, "overlap").rows.to_pylist()
+    assert [row["comm_ns"] for row in rows] == [figures["comm_union"] for figures in exact]
+    assert [row["exposed_comm_ns"] for row in rows] == [
+        figures["exposed_comm"] for figures in exact
+    ]
     # HTA's differ: window, rounding, and memset is no compute (see test_temporal)
-    told = (document.get("hta_0.6.1_pandas2") or document["hta_0.6.1"])["overlap"]
+    reported = (document.get("hta_0.6.1_pandas2") or document["hta_0.6.1"])["overlap"]
     hta = ci.analyze(trace, "overlap", compat="hta").rows["comp_comm_overlap_percent"]
-    assert hta.to_pylist() == [row["comp_comm_overlap_pctg"] for row in told]
+    assert hta.to_pylist() == [row["comp_comm_overlap_pctg"] for row in reported]
     lens = ci.analyze(trace, "overlap", compat="tracelens").rows.to_pylist()
     for row, figures in zip(lens, document["tracelens"], strict=True):
         for key in ("exposed_comm_time", "total_comm_time", "computation_time"):
@@ -356,21 +362,21 @@ def test_gives_the_figures_of_peers(name: str, shared: Path) -> None:
 
 def test_a_real_job_at_every_granularity(shared: Path) -> None:
     trace = ci.read(shared / "pytorch/ddp_resnet_4rank_amd/merged_all_events.json.gz")
-    whole = ci.analyze(trace, "overlap").summary
+    summary = ci.analyze(trace, "overlap").summary
     for by in ("rank,iteration", "collective", "group", "operation", "rank,phase", "instance"):
         rows = ci.analyze(trace, "overlap", by=by)
-        assert rows.summary == whole
-        assert sum(rows.rows["exposed_comm_ns"].to_pylist()) == whole["exposed_comm_ns"]
+        assert rows.summary == summary
+        assert sum(rows.rows["exposed_comm_ns"].to_pylist()) == summary["exposed_comm_ns"]
     table = ci.analyze(trace, "overlap", by="operation_instance").rows
     chopper = ci.analyze(trace, "overlap", compat="chopper").rows
     assert table.num_rows == chopper.num_rows > 6000
     assert set(table["operation"].to_pylist()) > {"aten::conv2d", "aten::batch_norm"}
 
 
-def test_the_contract_of_analyses(demo: Path) -> None:
+def test_analysis_contract(demo: Path) -> None:
     check_analysis(overlap, ci.read(demo))
 
 
-def test_what_chopper_has_no_rows_of(demo: Path) -> None:
+def test_chopper_has_only_operation_instances(demo: Path) -> None:
     with pytest.raises(UsageError, match="operation instances"):
         ci.analyze(ci.read(demo / "kineto"), "overlap", compat="chopper", by="layer")

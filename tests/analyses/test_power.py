@@ -49,15 +49,15 @@ def test_by_rank(job) -> None:
 
 
 def test_by_class_adds_up(job) -> None:
-    whole = {row["rank"]: row["mean_power_w"] for row in power(job).rows.to_pylist()}
+    mean_power = {row["rank"]: row["mean_power_w"] for row in power(job).rows.to_pylist()}
     rows = power(job, by="class").rows.to_pylist()
-    for rank, mean in whole.items():
-        mine = [row for row in rows if row["rank"] == rank]
-        assert sum(row["mean_power_w"] for row in mine) == pytest.approx(mean)
-        assert sum(row["energy_share"] for row in mine) == pytest.approx(1)
-        drawn = {row["class"]: row["dynamic_w"] for row in mine}
+    for rank, mean in mean_power.items():
+        of_rank = [row for row in rows if row["rank"] == rank]
+        assert sum(row["mean_power_w"] for row in of_rank) == pytest.approx(mean)
+        assert sum(row["energy_share"] for row in of_rank) == pytest.approx(1)
+        drawn = {row["class"]: row["dynamic_w"] for row in of_rank}
         assert drawn["matrix"] > drawn["attention"] > drawn["vector"] > drawn["comm"]
-        assert mine[-1]["class"] == "idle"
+        assert of_rank[-1]["class"] == "idle"
 
 
 def test_caps_make_rows(job) -> None:
@@ -70,7 +70,7 @@ def test_caps_make_rows(job) -> None:
     assert rows[0]["capped_mhz"] < rows[1]["capped_mhz"]
 
 
-def test_caps_that_no_clock_is_held_at_are_told(job) -> None:
+def test_a_note_names_caps_that_no_clock_is_held_at(job) -> None:
     result = power(job, caps="50,500")
     low, held = (
         [r["capped_mhz"] for r in result.rows.to_pylist() if r["cap_w"] == cap] for cap in (50, 500)
@@ -80,7 +80,7 @@ def test_caps_that_no_clock_is_held_at_are_told(job) -> None:
     assert result.notes["caps that no clock is held at"].startswith("50 W of 2 GPUs")
 
 
-def test_options_that_make_no_sense(job) -> None:
+def test_invalid_options_are_refused(job) -> None:
     for options in (
         {"by": "layer"},
         {"caps": "many"},
@@ -95,7 +95,7 @@ def test_options_that_make_no_sense(job) -> None:
             power(job, **options)
 
 
-def test_without_power_the_conventions_say_why() -> None:
+def test_without_power_the_notes_say_why() -> None:
     none = power_jobs.trace(power_jobs.job(ranks=2, steps=4, seed=0), 100, power=False)
     result = power(none)
     check_analysis(power, none)
@@ -133,10 +133,10 @@ def with_work(telemetry: ci.Trace) -> ci.Trace:
     step = max(int(span.max() - span.min()) // 200, 1)
     ts = span.min() + np.arange(200) * step
     for offset, name in enumerate(("Cijk_gemm", "add_kernel")):
-        mine = ts[offset::3]
+        starts = ts[offset::3]
         builder.nodes(
             kind=int(Kind.KERNEL), name=name, rank=0, lane=lane,
-            ts=mine, dur=np.full(len(mine), step),
+            ts=starts, dur=np.full(len(starts), step),
         )  # fmt: skip
     for row, series in enumerate(telemetry.series.to_pylist()):
         if series["device"] == device:
@@ -149,7 +149,7 @@ def with_work(telemetry: ci.Trace) -> ci.Trace:
     return builder.finish()
 
 
-def test_real_telemetry_with_work_beside_it() -> None:
+def test_real_telemetry_with_made_up_work() -> None:
     """No public input has both kernels and power, so kernels are made up here."""
     if not SHARED.exists():
         pytest.skip(f"real inputs are not here: {SHARED}")

@@ -11,19 +11,19 @@ import pytest
 from shared_data import SHARED
 
 import chopper_interop as ci
-from chopper_interop.activity import windows
+from chopper_interop.analyses.methods.activity import windows
+from chopper_interop.analyses.methods.timing import steps as step_timing
 from chopper_interop.analyses.replay import replay
-from chopper_interop.columns import arrow
+from chopper_interop.arrays import arrow
 from chopper_interop.demo import make_demo
 from chopper_interop.errors import UsageError
 from chopper_interop.testing import check_analysis, samples
-from chopper_interop.timing import steps as step_timing
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def told(result, convention):
+def predicted_lengths(result, convention):
     rows = [r for r in result.rows.to_pylist() if r["convention"] == convention]
     return {(r["iteration"], r["graph_iteration"]): r["predicted_ns"] for r in rows}
 
@@ -47,35 +47,39 @@ def by_hand(path: Path, operations: list[list[int]]):
         at = begin + 100 + sum(abs(d) for d in durations)
         mark = {"cat": "user_annotation", "name": f"ProfilerStep#{step}"}
         events.append(mark | {"ts": begin, "dur": at - begin})
-    told = [{"ph": "X", "pid": 1, "tid": 1, "args": {}} | event for event in events]
-    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": told}))
+    complete = [{"ph": "X", "pid": 1, "tid": 1, "args": {}} | event for event in events]
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": complete}))
     return ci.read(path)
 
 
 def test_lengths_by_hand(tmp_path: Path) -> None:
     trace = by_hand(tmp_path / "t.json", [[10, 1], [30, 1], [50, 4]])
     result = ci.analyze(trace, "replay")
-    us = {pair: ns // 1000 for pair, ns in told(result, "hold_out").items()}
+    us = {pair: ns // 1000 for pair, ns in predicted_lengths(result, "hold_out").items()}
     first, middle, last = 100 + 40 + 2.5, 100 + 30 + 2.5, 100 + 20 + 1
     assert us == {
         (0, 1): int(first), (0, 2): int(first), (1, 0): int(middle), (1, 2): int(middle),
         (2, 0): int(last), (2, 1): int(last),
     }  # fmt: skip
-    later = told(result, "hold_out_but_first")
+    later = predicted_lengths(result, "hold_out_but_first")
     assert later == {(1, 2): 154_000, (2, 1): 131_000}
     for convention in ("gaps_kept", "gaps_removed"):
-        assert told(result, convention) == {(0, 0): 111_000, (1, 1): 131_000, (2, 2): 154_000}
+        assert predicted_lengths(result, convention) == {
+            (0, 0): 111_000,
+            (1, 1): 131_000,
+            (2, 2): 154_000,
+        }
     assert result.summary["matched_edges_share"] == 1
     assert result.summary["hold_out_but_first_mean_error_share"] == pytest.approx(
         (23 / 131 + 23 / 154) / 2
     )
-    [most] = [v for v in result.summary["varies"] if v["name"] == "aten::mm"]
-    assert (most["count"], most["took_ns"]) == (6, 96_000)
-    assert most["distance_ns"] == 30_000 + 1_500 + 0 + 1_500 + 30_000 + 3_000
+    [mm] = [v for v in result.summary["varies"] if v["name"] == "aten::mm"]
+    assert (mm["count"], mm["took_ns"]) == (6, 96_000)
+    assert mm["distance_ns"] == 30_000 + 1_500 + 0 + 1_500 + 30_000 + 3_000
 
 
 @pytest.mark.parametrize("graphs", [1, 2, 3, 4, 9])
-def test_each_step_is_told_by_as_many_others(tmp_path: Path, graphs: int) -> None:
+def test_each_step_is_predicted_by_as_many_other_steps(tmp_path: Path, graphs: int) -> None:
     trace = by_hand(tmp_path / "t.json", [[10 + step] for step in range(6)])
     result = ci.analyze(trace, "replay", graphs=graphs)
     for convention, since in (("hold_out", 0), ("hold_out_but_first", 1)):
@@ -83,24 +87,24 @@ def test_each_step_is_told_by_as_many_others(tmp_path: Path, graphs: int) -> Non
         for step in range(since, 6):
             others = sorted(set(range(since, 6)) - {step}, key=lambda k: (abs(k - step), k))
             expected |= {(step, other) for other in others[:graphs]}
-        assert set(told(result, convention)) == expected
+        assert set(predicted_lengths(result, convention)) == expected
 
 
-def test_what_has_no_counterpart_keeps_the_time_of_its_own_step(tmp_path: Path) -> None:
+def test_nodes_without_counterpart_keep_their_own_time(tmp_path: Path) -> None:
     trace = by_hand(tmp_path / "t.json", [[10], [10], [10, -7]])
-    predicted = told(ci.analyze(trace, "replay"), "hold_out")
+    predicted = predicted_lengths(ci.analyze(trace, "replay"), "hold_out")
     assert predicted[0, 2] > predicted[0, 1] == 110_000
     assert predicted[2, 0] == predicted[2, 1] == 110_000
 
 
-def test_what_only_one_step_has_is_told(tmp_path: Path) -> None:
+def test_nodes_of_one_step_alone_are_reported(tmp_path: Path) -> None:
     trace = by_hand(tmp_path / "t.json", [[10], [10], [10, -70]])
     varies = ci.analyze(trace, "replay").summary["varies"]
-    [mine] = [v for v in varies if v["name"].startswith("aten::op")]
-    assert (mine["count"], mine["alone_ns"], mine["distance_ns"]) == (1, 70_000, 0)
+    [varying] = [v for v in varies if v["name"].startswith("aten::op")]
+    assert (varying["count"], varying["alone_ns"], varying["distance_ns"]) == (1, 70_000, 0)
 
 
-def test_the_sample_job_is_told_well(job) -> None:
+def test_the_sample_job_is_predicted_closely(job) -> None:
     """Its kernels vary by about a percent, its hosts by more; a step is some ten thousand of them."""
     result = ci.analyze(job, "replay")
     assert result.summary["gaps_kept_max_error_share"] == 0
@@ -114,21 +118,21 @@ def test_the_sample_job_is_told_well(job) -> None:
 
 def stretched(trace, step):
     """The last step three times as long, and all in it."""
-    start = min(w.start_ns for w in windows.of_ranks(trace, str(step)))
+    start = min(w.start_ns for w in windows.rank_windows(trace, str(step)))
     ts, end = trace.array("ts"), trace.array("ts") + trace.array("dur")
     ts, end = (np.where(t > start, start + 3 * (t - start), t) for t in (ts, end))
-    nodes = arrow.replaced(trace.nodes, "ts", ts)
-    return dataclasses.replace(trace, nodes=arrow.replaced(nodes, "dur", end - ts))
+    nodes = arrow.replace_column(trace.nodes, "ts", ts)
+    return dataclasses.replace(trace, nodes=arrow.replace_column(nodes, "dur", end - ts))
 
 
-def test_the_predicted_step_is_not_looked_at(tmp_path: Path) -> None:
+def test_the_predicted_step_is_not_used(tmp_path: Path) -> None:
     make_demo(tmp_path / "d", ranks=1, layers=1, steps=3, telemetry=False, counter_steps=0)
     trace = ci.read(tmp_path / "d/kineto")
-    last = max(w.iteration for w in windows.marked(trace))
+    last = max(w.iteration for w in windows.step_windows(trace))
     other = ci.analyze(stretched(trace, last), "replay")
     one = ci.analyze(trace, "replay")
     for convention in ("hold_out", "hold_out_but_first"):
-        before, after = told(one, convention), told(other, convention)
+        before, after = predicted_lengths(one, convention), predicted_lengths(other, convention)
         assert {k: v for k, v in before.items() if k[0] == last} == {
             k: v for k, v in after.items() if k[0] == last
         }
@@ -136,15 +140,15 @@ def test_the_predicted_step_is_not_looked_at(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_nor_is_any_time_of_it(job, seed: int) -> None:
+def test_times_of_the_predicted_step_do_not_matter(job, seed: int) -> None:
     from chopper_interop.analyses import replay as module
 
-    model = step_timing.of(job, windows.of_ranks(job, "each"))
+    model = step_timing.step_timing(job, windows.rank_windows(job, "each"))
     group, vertex = model.groups()
     draw = np.random.default_rng(seed)
     step = seed % len(model.steps)
-    mine = model.step[model.after] == step
-    lag = np.where(mine, draw.integers(0, 10**6, len(mine)), model.lag_ns)
+    of_step = model.step[model.after] == step
+    lag = np.where(of_step, draw.integers(0, 10**6, len(of_step)), model.lag_ns)
     changed = dataclasses.replace(model, lag_ns=lag)
     found = []
     for one in (model, changed):
@@ -160,8 +164,8 @@ def test_nor_is_any_time_of_it(job, seed: int) -> None:
     assert found[0] == found[1]
 
 
-def test_when_it_was_does_not_matter(job) -> None:
-    later = arrow.replaced(job.nodes, "ts", job.array("ts") + 10**12)
+def test_a_shift_in_time_does_not_matter(job) -> None:
+    later = arrow.replace_column(job.nodes, "ts", job.array("ts") + 10**12)
     one, other = (ci.analyze(t, "replay") for t in (job, dataclasses.replace(job, nodes=later)))
     assert one.rows.equals(other.rows)
     assert one.summary == other.summary
@@ -171,8 +175,8 @@ def test_the_contract_of_analyses(job) -> None:
     check_analysis(replay, job)
 
 
-def test_what_it_cannot_say(tmp_path: Path, job) -> None:
-    empty = replay(samples.nothing())
+def test_unpredictable_steps_have_a_reason(tmp_path: Path, job) -> None:
+    empty = replay(samples.empty_trace())
     assert not len(empty.rows)
     assert empty.summary["hold_out_mean_error_share"] is None
     assert "no rows" in empty.notes
@@ -181,13 +185,13 @@ def test_what_it_cannot_say(tmp_path: Path, job) -> None:
     assert one.summary["hold_out_mean_error_share"] is None
     assert "no hold_out" in one.notes
     two = ci.analyze(by_hand(tmp_path / "u.json", [[1], [3]]), "replay")
-    assert told(two, "hold_out") == {(0, 1): 103_000, (1, 0): 101_000}
+    assert predicted_lengths(two, "hold_out") == {(0, 1): 103_000, (1, 0): 101_000}
     for options in ({"by": "kernel"}, {"graphs": 0}, {"steps": "99"}, {"ranks": "7"}):
         with pytest.raises(UsageError):
             ci.analyze(job, "replay", **options)
 
 
-# Mean errors of the hold-out, all steps and all but the first one: README.md beside the analyses
+# Mean errors of the hold-out, all steps and all but the first one: README.md next to the analyses
 # says of each what varies.
 REAL = {
     "torchrec_4rank_v100": (0.84, 0.011),
@@ -211,7 +215,7 @@ def test_real_steps(name: str) -> None:
     assert summary["hold_out_but_first_mean_error_share"] < later
 
 
-def test_files_of_ranks_and_merged_ones_say_the_same() -> None:
+def test_files_of_ranks_and_merged_files_give_the_same() -> None:
     if not (path := SHARED / "pytorch/ddp_resnet_4rank_amd").exists():
         pytest.skip("pytorch/ddp_resnet_4rank_amd is not there")
     one = ci.analyze(ci.read(path / "merged_all_events.json.gz"), "replay")

@@ -1,4 +1,4 @@
-"""Stragglers: exactly the sample job's, and gains against jobs that are timed anew by hand."""
+"""Stragglers: exactly the sample job's, and gains against jobs that are re-timed by hand."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import pytest
 from shared_data import SHARED
 
 import chopper_interop as ci
-from chopper_interop.activity import counterparts
+from chopper_interop.analyses.methods.activity import counterparts
+from chopper_interop.analyses.methods.timing import paths, spans
+from chopper_interop.analyses.methods.timing.model import timing_of
 from chopper_interop.demo import make_demo
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas.kinds import Kind
 from chopper_interop.testing import check_analysis
-from chopper_interop.timing import paths, spans
-from chopper_interop.timing.model import timing_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,16 +71,16 @@ def job(tmp_path_factory: pytest.TempPathFactory):
 @pytest.mark.parametrize("steps", ["", "11"])
 def test_gains_are_those_of_plain_loops(job, steps: str) -> None:
     result = ci.analyze(job, "stragglers", steps=steps)
-    timing, owner = timing_of(job), paths.owners(timing_of(job))
-    group, rank = counterparts.of(job, across="ranks"), job.array("rank")
-    step = np.array([-1 if s is None else s for s in job.annotated("iteration")])
+    timing, owner = timing_of(job), paths.edge_owners(timing_of(job))
+    group, rank = counterparts.counterpart_groups(job, across="ranks"), job.array("rank")
+    step = np.array([-1 if s is None else s for s in job.values("iteration")])
     counted = np.isin(job.array("kind"), [Kind.KERNEL, Kind.MEMSET, Kind.MEMCPY])
     counted &= (step >= 0) & ((step == 11) | (not steps))
     members: dict[int, dict[int, int]] = {}
     edges = [e for e in range(len(owner)) if owner[e] >= 0 and counted[owner[e]]]
     for e in edges:
         members.setdefault(int(group[owner[e]]), {})[int(rank[owner[e]])] = int(timing.lag_ns[e])
-    window = spans.of(timing, steps)
+    window = spans.spans_of_timing(timing, steps)
 
     def gain(instead) -> int:
         lag = timing.lag_ns.copy()
@@ -112,13 +112,13 @@ def test_operations_of_a_rank_are_its_work(job) -> None:
     assert operations["gain_ns"].notna().sum() == 16
 
 
-def test_who_is_slow_in_one_step_is_no_persistent_straggler(job) -> None:
+def test_a_rank_that_is_slow_in_one_step_is_no_persistent_straggler(job) -> None:
     """A rank whose kernels take 1.5 times as long in one step of three."""
-    step = np.array([-1 if s is None else s for s in job.annotated("iteration")])
-    mine = (step == 11) & (job.array("kind") == Kind.KERNEL) & (job.array("rank") == 0)
-    dur = np.where(mine, job.array("dur") * 3 // 2, job.array("dur"))
-    place = job.nodes.column_names.index("dur")
-    nodes = job.nodes.set_column(place, job.nodes.schema.field(place), [dur])
+    step = np.array([-1 if s is None else s for s in job.values("iteration")])
+    slowed = (step == 11) & (job.array("kind") == Kind.KERNEL) & (job.array("rank") == 0)
+    dur = np.where(slowed, job.array("dur") * 3 // 2, job.array("dur"))
+    position = job.nodes.column_names.index("dur")
+    nodes = job.nodes.set_column(position, job.nodes.schema.field(position), [dur])
     rows = ci.analyze(replace(job, nodes=nodes), "stragglers").rows.to_pylist()
     assert (rows[0]["steps_slow"], rows[0]["persistent"]) == (1, False)
     assert rows[0]["slowdown_factor"] > 1.1
@@ -130,18 +130,18 @@ def test_other_numbers_of_ranks_and_another_time_change_nothing(job) -> None:
     rank = job.array("rank") + 5
     nodes = job.nodes
     for name, values in (("rank", rank), ("ts", job.array("ts") + 10**12)):
-        place = nodes.column_names.index(name)
+        position = nodes.column_names.index(name)
         nodes = nodes.set_column(
-            place,
-            nodes.schema.field(place),
-            [values.astype(nodes.schema.field(place).type.to_pandas_dtype())],
+            position,
+            nodes.schema.field(position),
+            [values.astype(nodes.schema.field(position).type.to_pandas_dtype())],
         )
     found = ci.analyze(replace(job, nodes=nodes), "stragglers").rows
     assert found["rank"].to_pylist() == [5, 6, 7, 8]
     assert found.drop_columns(["rank"]) == expected.drop_columns(["rank"])
 
 
-def test_ranks_that_are_asked_about_are_compared_with_all(job) -> None:
+def test_selected_ranks_are_compared_with_all(job) -> None:
     every = ci.analyze(job, "stragglers").rows.to_pylist()
     some = ci.analyze(job, "stragglers", ranks="1-2")
     assert some.rows.to_pylist() == every[1:3]
@@ -154,14 +154,14 @@ def test_without_peers_or_steps_there_are_no_rows_and_a_reason(job) -> None:
     assert alone.rows.num_rows == 0
     assert "one rank" in alone.notes["no rows"]
     plain = replace(job, nodes=job.nodes.drop_columns(["iteration"]))
-    nothing = ci.analyze(plain, "stragglers")
-    assert nothing.rows.num_rows == 0
-    assert "no training steps" in nothing.notes["no rows"]
+    empty = ci.analyze(plain, "stragglers")
+    assert empty.rows.num_rows == 0
+    assert "no training steps" in empty.notes["no rows"]
     for by in ("rank", "operation"):
         assert ci.analyze(job.rank(1), "stragglers", by=by).summary["slow_rank"] == -1
 
 
-def test_what_makes_no_sense_is_refused(job) -> None:
+def test_invalid_options_are_refused(job) -> None:
     for options in ({"by": "layer"}, {"ranks": "9"}, {"steps": "99"}, {"threshold": 0.5}):
         with pytest.raises(UsageError):
             ci.analyze(job, "stragglers", **options)

@@ -11,16 +11,16 @@ import pytest
 
 import chopper_interop as ci
 from chopper_interop import registry
-from chopper_interop.activity import windows
+from chopper_interop import run as runs
+from chopper_interop.analyses.methods.activity import windows
+from chopper_interop.analyses.methods.runs import names as run_names
+from chopper_interop.analyses.methods.runs import parallelism
+from chopper_interop.analyses.methods.runs import rates as run_rates
 from chopper_interop.analyses.sweep import sweep
 from chopper_interop.build import TraceBuilder
-from chopper_interop.commands import asking
+from chopper_interop.commands import analysis_plan
 from chopper_interop.demo import make_demo
 from chopper_interop.errors import LossError, ReadError, UsageError
-from chopper_interop.runs import names as run_names
-from chopper_interop.runs import parallelism
-from chopper_interop.runs import rates as run_rates
-from chopper_interop.runs import run as runs
 from chopper_interop.schemas.kinds import GPU_WORK, Kind, LaneKind
 from chopper_interop.testing import check_analysis
 
@@ -29,20 +29,20 @@ EPOCH = 1_700_000_000
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Runs of one sweep: a base, one at a lower clock, a pipeline, and three of no use."""
-    made = tmp_path_factory.mktemp("sweep") / "gpt3-175b"
+    """Runs of one sweep: a base, one at a lower clock, a pipeline, and three invalid ones."""
+    parent = tmp_path_factory.mktemp("sweep") / "gpt3-175b"
     same = {"ranks": 2, "layers": 2, "steps": 3, "sequence": 256}
-    make_demo(made / "gpt3-175b_1_00000", recorder_hz=1000, **same)
-    make_demo(made / "gpt3-175b_1_10000", recorder_hz=1000, peak_scale=0.9, **same)
+    make_demo(parent / "gpt3-175b_1_00000", recorder_hz=1000, **same)
+    make_demo(parent / "gpt3-175b_1_10000", recorder_hz=1000, peak_scale=0.9, **same)
     make_demo(
-        made / "gpt3-175b_2_mbs4", pipeline=2, telemetry=False, counter_steps=0, microbatches=4, **same
+        parent / "gpt3-175b_2_mbs4", pipeline=2, telemetry=False, counter_steps=0, microbatches=4, **same
     )  # fmt: skip
-    (made / "cut").mkdir()
-    (made / "cut" / "rank0.json").write_text('{"traceEvents": [')
-    (made / "empty").mkdir()
-    (made / "text").mkdir()
-    (made / "text" / "notes.txt").write_text("out of memory\n")
-    return made
+    (parent / "cut").mkdir()
+    (parent / "cut" / "rank0.json").write_text('{"traceEvents": [')
+    (parent / "empty").mkdir()
+    (parent / "text").mkdir()
+    (parent / "text" / "notes.txt").write_text("out of memory\n")
+    return parent
 
 
 def charllm(folder: Path, watts: float, count: int = 40, gpus: int = 2) -> Path:
@@ -61,7 +61,7 @@ def by_name(result) -> dict:
     return {row["run"]: row for row in result.rows.to_pylist()}
 
 
-def test_each_run_is_what_it_is_alone(folder: Path) -> None:
+def test_each_run_has_the_figures_of_it_alone(folder: Path) -> None:
     names = ["gpt3-175b_1_00000", "gpt3-175b_1_10000", "gpt3-175b_2_mbs4"]
     traces = [ci.read(folder / name) for name in names]
     result = sweep(traces[0], against=traces[1:])
@@ -75,10 +75,12 @@ def test_each_run_is_what_it_is_alone(folder: Path) -> None:
         assert row["exposed_comm_ns"] == pytest.approx(parts["exposed_comm_ns"] / 6, rel=1e-12)
         spans, total = 0, 0
         ts, dur, kind = (trace.array(c) for c in ("ts", "dur", "kind"))
-        for window in windows.of_ranks(trace, "each"):
-            mine = np.isin(kind, [int(k) for k in GPU_WORK]) & (trace.array("rank") == window.rank)
+        for window in windows.rank_windows(trace, "each"):
+            of_rank = np.isin(kind, [int(k) for k in GPU_WORK]) & (
+                trace.array("rank") == window.rank
+            )
             within = np.minimum(ts + dur, window.end_ns) - np.maximum(ts, window.start_ns)
-            total += int(np.maximum(within[mine], 0).sum())
+            total += int(np.maximum(within[of_rank], 0).sum())
             spans += window.span_ns
         assert row["idle_ns"] + row["busy_ns"] == pytest.approx(spans / 6, rel=1e-12)
         columns = [row[c] or 0 for c in row if c in CATEGORIES]
@@ -108,11 +110,11 @@ def test_power_and_energy(folder: Path) -> None:
     traces = [ci.read(folder / name) for name in names]
     result = sweep(traces[0], against=traces[1], tokens=1000, samples=8)
     for trace, row in zip(traces, result.rows.to_pylist(), strict=True):
-        told = ci.analyze(trace, "energy").rows.to_pylist()
-        watts = statistics.fmean(one["energy_j"] / one["covered_ns"] * 1e9 for one in told)
+        by_gpu = ci.analyze(trace, "energy").rows.to_pylist()
+        watts = statistics.fmean(one["energy_j"] / one["covered_ns"] * 1e9 for one in by_gpu)
         assert row["mean_power_w"] == pytest.approx(watts, rel=0.01)
         assert row["peak_power_w"] == pytest.approx(
-            max(one["peak_power_w"] for one in told), rel=0.01
+            max(one["peak_power_w"] for one in by_gpu), rel=0.01
         )
         seconds = row["window_ns"] * 1e-9 / 3
         assert row["energy_per_step_j"] == pytest.approx(2 * row["mean_power_w"] * seconds)
@@ -145,36 +147,36 @@ def test_each_run_has_its_own_batch(tmp_path: Path) -> None:
         for column in ("j_per_sample", "j_per_token", "tokens_per_s_per_gpu", "samples_per_s"):
             assert rows[name][column] == pytest.approx(alone[column], rel=0.02)
     shortest = min(rows, key=lambda name: rows[name]["step_mean_ns"])
-    most = max(rows, key=lambda name: rows[name]["tokens_per_s_per_gpu"])
-    least = min(rows, key=lambda name: rows[name]["j_per_token"])
-    assert shortest != most
-    assert "throughput" in rows[most]["best"]
-    assert "energy" in rows[least]["best"]
+    highest = max(rows, key=lambda name: rows[name]["tokens_per_s_per_gpu"])
+    cheapest = min(rows, key=lambda name: rows[name]["j_per_token"])
+    assert shortest != highest
+    assert "throughput" in rows[highest]["best"]
+    assert "energy" in rows[cheapest]["best"]
     by = {name: result.summary[f"best_{name}_by"] for name in ("throughput", "energy")}
     assert by == {"throughput": "tokens_per_s_per_gpu", "energy": "j_per_token"}
-    said = sweep(traces["r2"], against=traces["b4"], tokens=100, samples=7)
-    assert said.rows["tokens"].to_pylist() == [300, 300]
-    assert said.rows["samples"].to_pylist() == [21, 21]
+    overridden = sweep(traces["r2"], against=traces["b4"], tokens=100, samples=7)
+    assert overridden.rows["tokens"].to_pylist() == [300, 300]
+    assert overridden.rows["samples"].to_pylist() == [21, 21]
 
 
 @pytest.mark.parametrize(("gpus", "by"), [(2, "step_mean_ns"), (4, None)])
 def test_steps_of_jobs_of_different_size_are_not_compared(gpus: int, by: str | None) -> None:
     rows = [{"gpus": 2, "step_mean_ns": 9.0}, {"gpus": gpus, "step_mean_ns": 5.0}]
-    found = run_rates.best(rows)
-    assert found == ({"throughput": (by, [1])} if by else {})
+    best = run_rates.best(rows)
+    assert best == ({"throughput": (by, [1])} if by else {})
 
 
 def test_times_are_those_of_efficiency(shared: Path) -> None:
-    """Work of GPUs runs long behind its steps: both say so, and of the same time."""
+    """GPU work ends long after its steps; both analyses measure the same time."""
     trace = ci.read(shared / "pytorch/mi300x/resnet_act_checkpoint.json.gz")
-    (mine,) = sweep(trace, samples=10).rows.to_pylist()
-    (theirs,) = ci.analyze(trace, "efficiency").rows.to_pylist()
+    (row,) = sweep(trace, samples=10).rows.to_pylist()
+    (efficiency,) = ci.analyze(trace, "efficiency").rows.to_pylist()
     each = ci.analyze(trace, "efficiency", steps="each").rows
-    assert mine["window_ns"] == theirs["time_ns"]
-    assert mine["step_mean_ns"] == pytest.approx(theirs["step_ns"], abs=1)
-    assert sorted(each["step_ns"].to_pylist())[1] == mine["step_ns"]
-    (done,) = ci.analyze(trace, "efficiency", samples=10).rows.to_pylist()
-    assert mine["samples_per_s"] == pytest.approx(done["samples_per_s"])
+    assert row["window_ns"] == efficiency["time_ns"]
+    assert row["step_mean_ns"] == pytest.approx(efficiency["step_ns"], abs=1)
+    assert sorted(each["step_ns"].to_pylist())[1] == row["step_ns"]
+    (by_samples,) = ci.analyze(trace, "efficiency", samples=10).rows.to_pylist()
+    assert row["samples_per_s"] == pytest.approx(by_samples["samples_per_s"])
     (last,) = sweep(trace, samples=10, steps="16-17").rows.to_pylist()
     assert last["window_ns"] == sum(each["time_ns"].to_pylist()[1:])
 
@@ -197,23 +199,23 @@ def test_rows_of_gpus(folder: Path) -> None:
     )
 
 
-def test_telemetry_alone_is_the_tool_s_own_figures(tmp_path: Path) -> None:
+def test_figures_of_telemetry_alone_are_those_of_charllm(tmp_path: Path) -> None:
     """Execution time, energy and efficiency as vistools.py of CharLLM-PPT has them (dad5f278)."""
-    found = [
+    folders = [
         charllm(tmp_path / "llama3-70b_2_00000", 500),
         charllm(tmp_path / "llama3-70b_3_11000", 600, count=60),
         charllm(tmp_path / "llama3-70b_4_mbs2", 400),
     ]
-    result = ci.analyze(ci.read(found[0]), "sweep", against=found[1:], samples=128)
+    result = ci.analyze(ci.read(folders[0]), "sweep", against=folders[1:], samples=128)
     efficiency = []
-    for path, row in zip(found, result.rows.to_pylist(), strict=True):
+    for path, row in zip(folders, result.rows.to_pylist(), strict=True):
         energy, seconds = 0.0, 0.0
         for gpu in range(2):
             lines = (path / f"gpu_power_{gpu}.csv").read_text().split()
-            told = np.array([[float(cell) for cell in line.split(",")] for line in lines])
-            step = np.diff(told[:, 0])
-            energy += float((step * (told[1:, 1] + told[:-1, 1]) / 2).sum())
-            seconds = told[-1, 0] - told[0, 0]
+            points = np.array([[float(cell) for cell in line.split(",")] for line in lines])
+            step = np.diff(points[:, 0])
+            energy += float((step * (points[1:, 1] + points[:-1, 1]) / 2).sum())
+            seconds = points[-1, 0] - points[0, 0]
         assert row["window_ns"] == pytest.approx(seconds * 1e9, rel=1e-6)
         assert row["energy_j"] == pytest.approx(energy, rel=1e-6)
         efficiency.append(128 / seconds / (energy / 1e6))
@@ -230,32 +232,36 @@ def test_telemetry_alone_is_the_tool_s_own_figures(tmp_path: Path) -> None:
     assert [row["differs"] for row in rows] == ["2_00000", "3_11000", "4_mbs2"]
 
 
-def asked(run: Callable, *arguments: object) -> tuple[int, dict]:
+def run_sweep(run: Callable, *arguments: object) -> tuple[int, dict]:
     status, out, _ = run("analyze", *arguments, "sweep", "--json", "-q")
     return status, json.loads(out)["sweep"] if out else {}
 
 
-def test_patterns_and_broken_runs(folder: Path, run: Callable) -> None:
+def test_patterns_and_invalid_runs(folder: Path, run: Callable) -> None:
     base = folder / "gpt3-175b_1_00000"
-    status, told = asked(run, base, "--against", f"{folder}/*")
-    rows = {row["run"]: row for row in told["rows"]}
+    status, document = run_sweep(run, base, "--against", f"{folder}/*")
+    rows = {row["run"]: row for row in document["rows"]}
     assert status == 0
     assert next(iter(rows)) == base.name  # and but once
     assert sorted(rows) == sorted(path.name for path in folder.iterdir())
     for name in ("cut", "empty", "text"):
         assert (rows[name]["status"], rows[name]["step_ns"]) == ("invalid", None)
         assert rows[name]["reason"]
-    assert told["summary"]["invalid"] == 3
-    assert (told["summary"]["whole"], told["summary"]["runs"]) == (3, 6)
+    assert document["summary"]["invalid"] == 3
+    assert (document["summary"]["whole"], document["summary"]["runs"]) == (3, 6)
     assert rows["gpt3-175b_2_mbs4"]["pp_size"] == 2
     # nothing of it depends on which is the first; a broken first one has a row too
-    status, other = asked(run, folder / "cut", "--against", base)
+    status, other = run_sweep(run, folder / "cut", "--against", base)
     assert (status, [row["status"] for row in other["rows"]]) == (0, ["invalid", "whole"])
     assert other["rows"][0]["reason"]
     assert other["rows"][1]["step_ns"] == rows[base.name]["step_ns"]
     for mistyped in (folder / "none", f"{folder}/none*"):  # before anything is read
-        status, _, said = run("analyze", base, "sweep", "--against", mistyped)
-        assert (status, "none" in said, "kineto" in said) == (UsageError.exit_status, True, False)
+        status, _, errors = run("analyze", base, "sweep", "--against", mistyped)
+        assert (status, "none" in errors, "kineto" in errors) == (
+            UsageError.exit_status,
+            True,
+            False,
+        )
     with pytest.raises(UsageError, match="none"):
         ci.analyze(small(), "sweep", against=[folder / "none"])
     assert run("analyze", base, "sweep", "-q")[0] == UsageError.exit_status
@@ -263,18 +269,18 @@ def test_patterns_and_broken_runs(folder: Path, run: Callable) -> None:
     assert run("analyze", folder / "cut", "-q", "temporal")[0] == ReadError.exit_status
 
 
-def test_losses_are_refused_if_asked(folder: Path, run: Callable, tmp_path: Path) -> None:
+def test_losses_are_refused_if_requested(folder: Path, run: Callable, tmp_path: Path) -> None:
     base = folder / "gpt3-175b_1_00000"
-    hurt = tmp_path / "hurt"
-    hurt.mkdir()
-    whole = next(
+    damaged = tmp_path / "hurt"
+    damaged.mkdir()
+    intact = next(
         base.glob("kineto/*.json*") if (base / "kineto").is_dir() else base.rglob("*rank*0*.json*")
     )
-    shutil.copy(whole, hurt / whole.name)
-    (hurt / "cut.json").write_text("")
-    status, told = asked(run, base, "--against", hurt)
-    assert (status, told["rows"][1]["losses"]) == (0, 1)
-    asked_for = run("analyze", base, "sweep", "--against", hurt, "--on-loss", "error", "-q")
+    shutil.copy(intact, damaged / intact.name)
+    (damaged / "cut.json").write_text("")
+    status, document = run_sweep(run, base, "--against", damaged)
+    assert (status, document["rows"][1]["losses"]) == (0, 1)
+    asked_for = run("analyze", base, "sweep", "--against", damaged, "--on-loss", "error", "-q")
     assert asked_for[0] == LossError.exit_status
 
 
@@ -284,8 +290,8 @@ def test_compare_and_sweep_take_the_same_option(folder: Path, run: Callable) -> 
     assert (status, sorted(json.loads(out))) == (0, ["compare", "sweep"])
     assert registry.takes_runs(registry.analysis("sweep"))
     assert not registry.takes_runs(registry.analysis("compare"))
-    plan = asking.question(["sweep"], {}, {}, against=True)
-    assert (plan.of_two, plan.of_runs, plan.of_runs_alone) == (False, True, True)
+    plan = analysis_plan.plan_analyses(["sweep"], {}, {}, against=True)
+    assert (plan.compares_two, plan.compares_runs, plan.compares_only_runs) == (False, True, True)
     with pytest.raises(UsageError):
         sweep(ci.read(one), against=str(other))
 
@@ -338,7 +344,7 @@ def test_runs_without_steps_or_anything() -> None:
     assert "no training steps" in first["reason"]
     assert (second["status"], second["window_ns"]) == ("invalid", None)
     alone = sweep(nothing)
-    assert "nothing" in alone.notes
+    assert "empty" in alone.notes
     assert alone.rows["status"].to_pylist() == ["invalid"]
     for options in ({"by": "gpu"}, {"tokens": -1}, {"samples": -8}, {"ranks": "7"},
                     {"steps": "1"}, {"base": "x"}):  # fmt: skip
@@ -355,8 +361,8 @@ def test_names() -> None:
         "one/profile", "two/profile", "other",
     ]  # fmt: skip
     assert run_names.distinct(["a", "a"], ["", ""]) == ["a", "a (2)"]
-    told = run_names.charllm("results/mixtral-8x22b/mixtral-8x22b_2_01000/77_kineto")
-    assert told == {"model": "mixtral-8x22b", "strategy": "EP8-TP2-PP2", "ep": 8, "tp": 2, "pp": 2,
+    parsed = run_names.charllm("results/mixtral-8x22b/mixtral-8x22b_2_01000/77_kineto")
+    assert parsed == {"model": "mixtral-8x22b", "strategy": "EP8-TP2-PP2", "ep": 8, "tp": 2, "pp": 2,
                     "optimisation": "act"}  # fmt: skip
     assert run_names.charllm("results/run_7") == {}
     assert run_names.charllm("llama3-70b_5_00000")["strategy"] == "TP8-FSDP"
@@ -382,14 +388,14 @@ def test_sizes_of_process_groups(groups: dict[str, int], sizes: dict[str, int]) 
     assert "dp" not in parallelism.completed({"tp": 4}, 32)
 
 
-def test_nothing_changes_with_time_or_order(folder: Path) -> None:
+def test_the_origin_does_not_matter(folder: Path) -> None:
     trace = ci.read(folder / "gpt3-175b_1_00000")
     later = trace.with_meta(origin_ns=trace.meta.origin_ns + 10**15)
     row, shifted = (sweep(t).rows.to_pylist() for t in (trace, later))
     assert row == shifted
 
 
-def test_the_contract_of_analyses(folder: Path) -> None:
+def test_analysis_contract(folder: Path) -> None:
     check_analysis(sweep, ci.read(folder / "gpt3-175b_1_00000"))
     check_analysis(sweep, small())
 
@@ -415,23 +421,23 @@ def test_real_runs_side_by_side(shared: Path) -> None:
 
 
 def test_means_are_those_of_imbalance(tmp_path: Path) -> None:
-    """The finest recorder tells the whole clock, amd-smi dies ever so often."""
+    """The recorder samples the whole clock finely, amd-smi that of dies rarely."""
     made = tmp_path / "demo"
     make_demo(made, ranks=2, layers=2, steps=2)
     trace = ci.read(made)
     ci.write(trace, tmp_path / "demo.pftrace")
     for one in (trace, ci.read(tmp_path / "demo.pftrace")):
         row = sweep(one).rows.to_pylist()[0]
-        told = ci.analyze(one, "imbalance", steps="each").rows.to_pylist()
-        mean = statistics.fmean(gpu["gfxclk_mhz"] for gpu in told)
+        by_gpu = ci.analyze(one, "imbalance", steps="each").rows.to_pylist()
+        mean = statistics.fmean(gpu["gfxclk_mhz"] for gpu in by_gpu)
         assert row["gfxclk_mhz"] == pytest.approx(mean, rel=1e-3)
         assert row["peak_gfxclk_mhz"] > mean
-        throttled = statistics.fmean(gpu["throttle_share"] for gpu in told)
+        throttled = statistics.fmean(gpu["throttle_share"] for gpu in by_gpu)
         assert row["throttle_share"] == pytest.approx(throttled, rel=1e-2)
 
 
 @pytest.mark.parametrize(("seconds", "mhz"), [(50, 2000), (95, 1000)])
-def test_a_clock_is_of_the_finest_tool_that_tells_nearly_all(seconds: int, mhz: float) -> None:
+def test_a_clock_is_of_the_finest_tool_with_nearly_all_samples(seconds: int, mhz: float) -> None:
     builder = TraceBuilder()
     for tool, ts, value in (
         ("amd-smi", np.arange(101) * 10**9, 2000.0),
@@ -460,18 +466,18 @@ def test_unsampled_time_has_no_energy() -> None:
 
 
 def test_bytes_over_links_are_those_of_traffic(tmp_path: Path) -> None:
-    made = charllm(tmp_path / "one", 400)
+    folder = charllm(tmp_path / "one", 400)
     for gpu in range(2):
         for metric, step in (("pcie_tx_bytes", 2**29), ("nvlink_rx_throughput", 2**20 + gpu)):
             rows = [f"{EPOCH + 0.05 * k:.6f},{step * k % 2**32}" for k in range(40)]
-            (made / f"{metric}_{gpu}.csv").write_text("\n".join(rows) + "\n")
-    trace = ci.read(made)
+            (folder / f"{metric}_{gpu}.csv").write_text("\n".join(rows) + "\n")
+    trace = ci.read(folder)
     rows = sweep(trace, by="run,gpu").rows.to_pylist()
     assert [row["pcie_bytes"] for row in rows] == pytest.approx([2**29 * 39] * 2)
     assert [row["nvlink_bytes"] for row in rows] == pytest.approx(
         [(2**20 + gpu) * 1024 * 39 for gpu in range(2)]
     )
-    told = ci.analyze(trace, "traffic", by="job").rows.to_pylist()
+    by_link = ci.analyze(trace, "traffic", by="job").rows.to_pylist()
     row = sweep(trace).rows.to_pylist()[0]
-    assert {row["pcie_bytes"], row["nvlink_bytes"]} == {one["bytes"] for one in told}
+    assert {row["pcie_bytes"], row["nvlink_bytes"]} == {one["bytes"] for one in by_link}
     assert "xgmi_bytes" not in row

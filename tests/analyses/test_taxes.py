@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import chopper_interop as ci
-from chopper_interop.activity import round_trips
 from chopper_interop.analyses.critical_path import critical_path
+from chopper_interop.analyses.methods.activity import round_trips
 from chopper_interop.analyses.taxes import taxes
 from chopper_interop.build import TraceBuilder
 from chopper_interop.demo import make_demo
@@ -40,12 +40,12 @@ def job(work: list, waits: list) -> ci.Trace:
     launched = [(rank, ts) for kind, rank, ts, _ in work if kind is Kind.KERNEL]
     for kind, rank, ts, dur in sorted(work, key=lambda w: w[2]):
         lane = builder.lane(rank, LaneKind.STREAM, 7, "stream 7", 0)
-        stated: dict[str, Any] = {}
+        attributes: dict[str, Any] = {}
         if kind is Kind.COMM:
-            stated = {"instance": count[rank], "collective": Collective.ALL_REDUCE}
+            attributes = {"instance": count[rank], "collective": Collective.ALL_REDUCE}
             count[rank] += 1
         builder.nodes(kind=int(kind), name="k", rank=rank, lane=lane,
-                      ts=np.array([ts], np.int64), dur=dur, **stated)  # fmt: skip
+                      ts=np.array([ts], np.int64), dur=dur, **attributes)  # fmt: skip
     for rank, ts, dur in waits:
         lane = builder.lane(rank, LaneKind.THREAD, 1, "thread 1", -1)
         builder.nodes(kind=int(Kind.RUNTIME), name="hipDeviceSynchronize", rank=rank, lane=lane,
@@ -71,25 +71,25 @@ def cells(spans: list[tuple[int, int]]) -> set[int]:
 def test_against_every_single_nanosecond(work: list, waits: list) -> None:
     rows = {r["rank"]: r for r in taxes(job(work, waits)).rows.to_pylist()}
     assert set(rows) == {rank for _, rank, _, _ in work}
-    told = {rank: sorted([w for w in work if w[1] == rank], key=lambda w: w[2]) for rank in rows}
-    comm = {rank: [w for w in mine if w[0] is Kind.COMM] for rank, mine in told.items()}
+    by_rank = {rank: sorted([w for w in work if w[1] == rank], key=lambda w: w[2]) for rank in rows}
+    comm = {rank: [w for w in of_rank if w[0] is Kind.COMM] for rank, of_rank in by_rank.items()}
     for rank, row in rows.items():
-        mine, other = told[rank], comm.get(1 - rank, [])
-        start = min(ts for _, _, ts, _ in mine)
-        end = max(ts + dur for _, _, ts, dur in mine)
-        ran = {k: cells([(ts, dur) for kind, _, ts, dur in mine if kind is k]) for k in GPU_WORK}
+        of_rank, of_peer = by_rank[rank], comm.get(1 - rank, [])
+        start = min(ts for _, _, ts, _ in of_rank)
+        end = max(ts + dur for _, _, ts, dur in of_rank)
+        ran = {k: cells([(ts, dur) for kind, _, ts, dur in of_rank if kind is k]) for k in GPU_WORK}
         busy = set().union(*ran.values())
         waited = set()
-        for (_, _, ts, dur), (_, _, theirs, _) in zip(comm[rank], other, strict=False):
-            waited |= {t for t in range(ts, ts + dur) if t < theirs}
+        for (_, _, ts, dur), (_, _, peer_start, _) in zip(comm[rank], of_peer, strict=False):
+            waited |= {t for t in range(ts, ts + dur) if t < peer_start}
         calls = [(t, d) for r, t, d in waits if r == rank]
         sync = (cells(calls) & set(range(start, end))) - busy
         kernels = ran[Kind.KERNEL]
         between = set(range(min(kernels), max(kernels) + 1)) if kernels else set()
-        is_known = not comm[rank] or bool(other)
+        is_known = not comm[rank] or bool(of_peer)
         exposed = waited - kernels - ran[Kind.MEMSET]
         idle = between - busy
-        launched = any(kind is Kind.KERNEL for kind, *_ in mine)
+        launched = any(kind is Kind.KERNEL for kind, *_ in of_rank)
         called = launched or bool(calls)
         taxed = is_known and launched
         expected = {
@@ -114,7 +114,7 @@ SETS = [
 
 
 @pytest.mark.parametrize("parameters", SETS)
-def test_the_sample_job_is_as_it_was_built(parameters: dict[str, Any], tmp_path: Path) -> None:
+def test_equals_the_truth_of_sample_jobs(parameters: dict[str, Any], tmp_path: Path) -> None:
     folder = make_demo(
         tmp_path / "job", sequence=512, telemetry=False, counter_steps=0, **parameters
     )
@@ -126,9 +126,9 @@ def test_the_sample_job_is_as_it_was_built(parameters: dict[str, Any], tmp_path:
     kernels = truth["kernels"]
     for rank, step, ns in zip(kernels["rank"], kernels["step"], kernels["launch_ns"], strict=True):
         launch[rank, step] += max(ns, 0)
-    told = truth["collectives"]
-    ranks = told.get("ranks", [list(range(parameters["ranks"]))] * len(told["step"]))
-    for step, of, waits in zip(told["step"], ranks, told["waits_ns"], strict=True):
+    collectives = truth["collectives"]
+    ranks = collectives.get("ranks", [list(range(parameters["ranks"]))] * len(collectives["step"]))
+    for step, of, waits in zip(collectives["step"], ranks, collectives["waits_ns"], strict=True):
         wait.update({(rank, step): ns for rank, ns in zip(of, waits, strict=True)})
     assert {key: row["gap_ns"] for key, row in rows.items()} == launch
     assert {key: row["wait_ns"] for key, row in rows.items()} == {k: wait[k] for k in rows}
@@ -136,8 +136,8 @@ def test_the_sample_job_is_as_it_was_built(parameters: dict[str, Any], tmp_path:
     expected = {(p["rank"], p["iteration"]): p["dur_ns"] for p in path if p["class"] == "launch"}
     critical = {key: row["critical_launch_ns"] for key, row in rows.items()}
     assert {key: ns for key, ns in critical.items() if ns} == expected
-    whole = [row["critical_launch_ns"] for row in taxes(trace).rows.to_pylist()]
-    assert sum(whole) == critical_path(trace).summary["launch_ns"]
+    all_steps = [row["critical_launch_ns"] for row in taxes(trace).rows.to_pylist()]
+    assert sum(all_steps) == critical_path(trace).summary["launch_ns"]
     steps = truth["steps"]
     for rank, step, ns in zip(steps["rank"], steps["step"], steps["duration_ns"], strict=True):
         assert rows[rank, step]["window_ns"] == ns
@@ -154,15 +154,15 @@ def test_launches_that_nothing_waits_for_are_not_critical() -> None:
     assert taxes(trace).rows["critical_launch_ns"].to_pylist() == [None, None]
 
 
-def test_the_contract_of_analyses(demo: Path) -> None:
+def test_analysis_contract(demo: Path) -> None:
     check_analysis(taxes, ci.read(demo / "kineto"))
 
 
-def test_round_trips_through_memory_where_counters_tell(demo: Path) -> None:
+def test_round_trips_through_memory_need_counters(demo: Path) -> None:
     trace = ci.read(demo)
-    told = round_trips.of(trace)
+    trips = round_trips.find_round_trips(trace)
     rows = taxes(trace).rows.to_pylist()
-    assert sum(r["locality_ns"] for r in rows) == told.ns[told.timed].sum() > 0
+    assert sum(r["locality_ns"] for r in rows) == trips.ns[trips.timed].sum() > 0
     assert {r["locality_ns"] for r in taxes(ci.read(demo / "kineto")).rows.to_pylist()} == {None}
 
 

@@ -1,4 +1,4 @@
-"""Means, medians and peaks of every series, over whatever time they are asked of."""
+"""Means, medians and extremes of every series, in any window."""
 
 import csv
 import io
@@ -15,17 +15,17 @@ from hypothesis import strategies as st
 from shared_data import SHARED
 
 import chopper_interop as ci
+from chopper_interop.analyses.methods.series import figures as series_figures
+from chopper_interop.analyses.methods.series.averaging import AveragingWindows
+from chopper_interop.analyses.methods.series.rules import How, rule
 from chopper_interop.analyses.telemetry import telemetry
+from chopper_interop.annotate.telemetry.samples import periodic_samples
 from chopper_interop.build import TraceBuilder
 from chopper_interop.demo import make_demo
 from chopper_interop.demo.folder import simulate_job
 from chopper_interop.demo.parameters import DemoParameters
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas.kinds import GPU_WORK, Kind, LaneKind
-from chopper_interop.series import figures as series_figures
-from chopper_interop.series.rules import How, rule
-from chopper_interop.series.stretches import Stretches
-from chopper_interop.telemetry.samples import sampled
 from chopper_interop.testing import check_analysis
 
 SECOND = 10**9
@@ -33,64 +33,68 @@ STEPS = st.lists(st.tuples(st.integers(1, 25), st.integers(0, 9)), min_size=1, m
 SPANS = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 20), st.integers(0, 2)), max_size=5)
 
 
-def known(samples, moment: float) -> float | None:
-    """What samples say of a moment between whole nanoseconds."""
-    at = int(np.searchsorted(samples.ts, moment, "right")) - 1
+def known(samples, time: float) -> float | None:
+    """Value at a time between whole nanoseconds by the samples; None where unknown."""
+    at = int(np.searchsorted(samples.ts, time, "right")) - 1
     if at < 0 or at + 1 >= len(samples.ts) or samples.unknown[at]:
         return None
-    if not samples.is_straight:
+    if not samples.is_linear:
         return float(samples.value[at])
-    return float(np.interp(moment, samples.ts, samples.value))
+    return float(np.interp(time, samples.ts, samples.value))
 
 
 @given(STEPS, SPANS, st.booleans())
 def test_against_every_single_nanosecond(steps, spans, straight) -> None:
     ts, value = np.cumsum([s for s, _ in steps]), np.array([float(v) for _, v in steps])
-    samples = sampled(ts, value, 0, is_straight=straight)
-    apart = []  # stretches of a cell do not overlap
+    samples = periodic_samples(ts, value, 0, is_linear=straight)
+    disjoint = []  # spans of a cell do not overlap
     for start, length, cell in sorted(spans):
-        if all(start > b or c != cell for _, b, c in apart):
-            apart.append((start, start + length, cell))
-    columns = [np.array(column, np.int64) for column in zip(*apart, strict=True)]
+        if all(start > b or c != cell for _, b, c in disjoint):
+            disjoint.append((start, start + length, cell))
+    columns = [np.array(column, np.int64) for column in zip(*disjoint, strict=True)]
     start, end, cell = columns or [np.zeros(0, np.int64)] * 3
-    stretches = Stretches(cell, start, end)
-    found = series_figures.figures([series_figures.pieces(samples, stretches)], 3)
+    spans_of_cells = AveragingWindows(cell, start, end)
+    figures = series_figures.figures([series_figures.pieces(samples, spans_of_cells)], 3)
     for number in range(3):
-        mine = [(a, b) for a, b, c in apart if c == number]
-        seen = [known(samples, m + 0.5) for a, b in mine for m in range(a, b)]
-        told = [v for v in seen if v is not None]
-        assert found.covered[number] == len(told)
-        inside = [v for a, b in mine for t, v in zip(ts, value, strict=True) if a <= t <= b]
-        assert found.samples[number] == len(inside)
-        if told:
-            assert found.mean[number] == pytest.approx(sum(told) / len(told))
-            assert found.area[number] == pytest.approx(sum(told))
-            low, high = found.least[number], found.most[number]
-            assert value.min() <= low <= found.mean[number] <= high <= value.max()
-            assert low <= min(told + inside) <= max(told + inside) <= high
-            fine = [known(samples, m + (k + 0.5) / 16) for a, b in mine for m in range(a, b)
+        of_cell = [(a, b) for a, b, c in disjoint if c == number]
+        values = [known(samples, m + 0.5) for a, b in of_cell for m in range(a, b)]
+        known_values = [v for v in values if v is not None]
+        assert figures.covered[number] == len(known_values)
+        inside = [v for a, b in of_cell for t, v in zip(ts, value, strict=True) if a <= t <= b]
+        assert figures.samples[number] == len(inside)
+        if known_values:
+            assert figures.mean[number] == pytest.approx(sum(known_values) / len(known_values))
+            assert figures.area[number] == pytest.approx(sum(known_values))
+            low, high = figures.least[number], figures.most[number]
+            assert value.min() <= low <= figures.mean[number] <= high <= value.max()
+            assert low <= min(known_values + inside) <= max(known_values + inside) <= high
+            fine = [known(samples, m + (k + 0.5) / 16) for a, b in of_cell for m in range(a, b)
                     for k in range(16)]  # fmt: skip
             fine = [v for v in fine if v is not None]
-            middle = found.median[number]
+            middle = figures.median[number]
             room = 1e-6 if not straight else 25 / 16
             assert sum(v <= middle + room for v in fine) >= len(fine) / 2
             assert sum(v >= middle - room for v in fine) >= len(fine) / 2
         elif inside:
-            assert np.isnan(found.mean[number])
-            assert found.median[number] == statistics.median(inside)
+            assert np.isnan(figures.mean[number])
+            assert figures.median[number] == statistics.median(inside)
         else:
-            assert np.isnan([found.mean[number], found.median[number], found.least[number]]).all()
+            assert np.isnan(
+                [figures.mean[number], figures.median[number], figures.least[number]]
+            ).all()
 
 
 def test_a_median_of_straight_lines_is_exact() -> None:
-    samples = sampled(np.array([0, 10, 20]), np.array([0.0, 10.0, 40.0]), 0, is_straight=True)
-    one = Stretches(*(np.array([n]) for n in (0, 0, 20)))
-    found = series_figures.figures([series_figures.pieces(samples, one)], 1)
-    assert found.median[0] == 10
-    assert found.mean[0] == pytest.approx(15)
-    part = Stretches(*(np.array([n]) for n in (0, 5, 15)))
-    found = series_figures.figures([series_figures.pieces(samples, part)], 1)
-    assert (found.least[0], found.most[0], found.median[0]) == (5, 25, 10)
+    samples = periodic_samples(
+        np.array([0, 10, 20]), np.array([0.0, 10.0, 40.0]), 0, is_linear=True
+    )
+    one = AveragingWindows(*(np.array([n]) for n in (0, 0, 20)))
+    figures = series_figures.figures([series_figures.pieces(samples, one)], 1)
+    assert figures.median[0] == 10
+    assert figures.mean[0] == pytest.approx(15)
+    part = AveragingWindows(*(np.array([n]) for n in (0, 5, 15)))
+    figures = series_figures.figures([series_figures.pieces(samples, part)], 1)
+    assert (figures.least[0], figures.most[0], figures.median[0]) == (5, 25, 10)
 
 
 def job(series: list[tuple], work: list[tuple]) -> ci.Trace:
@@ -106,37 +110,37 @@ def job(series: list[tuple], work: list[tuple]) -> ci.Trace:
         builder.samples(row, ts.astype(np.int64), value)
     trace = builder.finish()
     phases = [phase for *_, phase in sorted(work, key=lambda w: (w[0], w[1]))]
-    return trace.annotate(phase=phases) if work else trace
+    return trace.with_columns(phase=phases) if work else trace
 
 
 CLOCK = [(t * SECOND, mhz) for t, mhz in enumerate((1000, 2000, 1000, 500, 500, 500))]
 WORK = [(0, 1 * SECOND, SECOND, "forward"), (0, 3 * SECOND, SECOND, "backward")]
 
 
-def test_clocks_hold_and_power_goes_straight() -> None:
+def test_clocks_hold_and_power_is_interpolated() -> None:
     trace = job(
         [(0, 0, "gfx clock", "MHz", CLOCK), (0, 0, "socket power", "W", CLOCK)],
         [(0, SECOND // 2, 2 * SECOND, "forward")],
     )
     power, clock = ci.analyze(trace, "telemetry").rows.to_pylist()
     assert (clock["mean"], clock["median"]) == (1500, 1000)  # half of it at 1000
-    assert (clock["least"], clock["most"], clock["samples"]) == (1000, 2000, 2)
+    assert (clock["min"], clock["max"], clock["samples"]) == (1000, 2000, 2)
     assert power["mean"] == pytest.approx((1750 * 0.5 + 1500 * 1 + 875 * 0.5) / 2)
-    assert (power["least"], power["most"]) == (750, 2000)
+    assert (power["min"], power["max"]) == (750, 2000)
     assert clock["window_ns"] == clock["covered_ns"] == 2 * SECOND
     check_analysis(telemetry, trace)
 
 
-def test_by_phase_counts_the_time_of_its_work_alone() -> None:
+def test_by_phase_counts_only_the_time_of_its_work() -> None:
     trace = job([(0, 0, "gfx clock", "MHz", CLOCK)], WORK)
     rows = ci.analyze(trace, "telemetry", by="rank,phase").rows.to_pylist()
     assert [(r["phase"], r["mean"], r["window_ns"]) for r in rows] == [
         ("forward", 2000, SECOND),
         ("backward", 500, SECOND),
     ]
-    whole = ci.analyze(trace, "telemetry", window="all").rows.to_pylist()
-    assert whole[0]["mean"] == 1000
-    assert whole[0]["window_ns"] == 5 * SECOND
+    complete = ci.analyze(trace, "telemetry", window="all").rows.to_pylist()
+    assert complete[0]["mean"] == 1000
+    assert complete[0]["window_ns"] == 5 * SECOND
 
 
 def test_nodes_and_jobs_are_of_all_gpus() -> None:
@@ -147,7 +151,7 @@ def test_nodes_and_jobs_are_of_all_gpus() -> None:
     )
     (row,) = ci.analyze(trace, "telemetry", by="job").rows.to_pylist()
     assert row["mean"] == pytest.approx((4500 / 4 + 300) / 2)
-    assert (row["least"], row["most"], row["median"], row["series"]) == (300, 2000, 300, 2)
+    assert (row["min"], row["max"], row["median"], row["series"]) == (300, 2000, 300, 2)
     assert row["window_ns"] == 8 * SECOND
     only = ci.analyze(trace, "telemetry", ranks="1").rows.to_pylist()
     assert [(r["rank"], r["mean"]) for r in only] == [(1, 300)]
@@ -158,11 +162,11 @@ def test_gaps_are_not_covered_and_values_of_no_gpu_do_not_count() -> None:
     trace = job([(0, 0, "socket power", "W", points)], [(0, 0, 40 * SECOND, "forward")])
     result = ci.analyze(trace, "telemetry")
     (row,) = result.rows.to_pylist()
-    assert (row["covered_ns"], row["mean"], row["most"]) == (4 * SECOND, 100, 100)
+    assert (row["covered_ns"], row["mean"], row["max"]) == (4 * SECOND, 100, 100)
     assert result.summary["left_out"] == 1
 
 
-def test_what_is_told_where_it_changes_holds_until_sampling_ends() -> None:
+def test_values_recorded_at_changes_hold_until_sampling_ends() -> None:
     trace = job(
         [(0, 0, "gfx clock", "MHz", CLOCK), (0, 0, "power limit", "W", [(0, 750)])],
         [(0, SECOND, 2 * SECOND, "forward")],
@@ -171,7 +175,7 @@ def test_what_is_told_where_it_changes_holds_until_sampling_ends() -> None:
     assert [(r["mean"], r["covered_ns"]) for r in limit] == [(750, 2 * SECOND)]
 
 
-def test_what_no_sample_lies_in_is_told_as_such() -> None:
+def test_rows_without_samples_are_marked() -> None:
     """A window of 0.1 s between whole seconds: the tool of many samples is the one to take."""
     builder = TraceBuilder()
     lane = builder.lane(0, LaneKind.STREAM, 0, "s", 0)
@@ -202,22 +206,26 @@ def test_a_stamp_in_the_window_may_be_of_another_time() -> None:
     row = builder.series(0, "socket power", "W", "x", device=0, uncertainty_ns=SECOND // 2)
     builder.samples(row, np.arange(5) * SECOND, np.arange(5) + 600.0)
     trace = builder.finish()
-    (told,) = ci.analyze(trace, "telemetry").rows.to_pylist()
-    assert (told["known_by"], told["samples"], told["covered_ns"]) == ("uncertain stamps", 1, 0)
-    (whole,) = ci.analyze(trace, "telemetry", window="all").rows.to_pylist()
-    assert (whole["known_by"], whole["covered_ns"], whole["is_best"]) == (
+    (of_work,) = ci.analyze(trace, "telemetry").rows.to_pylist()
+    assert (of_work["known_by"], of_work["samples"], of_work["covered_ns"]) == (
+        "uncertain stamps",
+        1,
+        0,
+    )
+    (complete,) = ci.analyze(trace, "telemetry", window="all").rows.to_pylist()
+    assert (complete["known_by"], complete["covered_ns"], complete["is_best"]) == (
         "samples",
         4 * SECOND,
         True,
     )
 
 
-def test_a_counter_tells_its_rise() -> None:
+def test_the_rise_of_a_counter() -> None:
     points = [(t * SECOND, v) for t, v in enumerate((100, 300, 500, 10, 30))]
     trace = job([(0, 0, "energy", "J", points)], [(0, 0, 4 * SECOND, "forward")])
     result = ci.analyze(trace, "telemetry")
     assert result.rows["rise"].to_pylist() == [420]
-    assert result.summary["counters_set_back"] == 1
+    assert result.summary["counters_reset"] == 1
 
 
 @pytest.mark.parametrize(
@@ -245,11 +253,11 @@ def test_a_counter_tells_its_rise() -> None:
         ("whatever", "furlong", How.HELD),
     ],
 )
-def test_what_is_between_samples(name: str, unit: str, how: How) -> None:
+def test_interpolation_between_samples(name: str, unit: str, how: How) -> None:
     assert rule(name, unit).how is how
 
 
-def test_nothing_and_nonsense() -> None:
+def test_empty_traces_and_invalid_options() -> None:
     empty = ci.analyze(job([], [(0, 0, 5, "forward")]), "telemetry")
     assert empty.rows.num_rows == 0
     assert "no samples" in empty.notes["no rows"]
@@ -268,8 +276,8 @@ def test_nothing_and_nonsense() -> None:
 @given(st.integers(-(10**15), 10**15), st.permutations([0, 1, 2]))
 def test_neither_time_nor_rank_nor_order_matters(shift, ranks) -> None:
     series, work = [], []
-    for place in range(3):
-        rank = ranks[place]
+    for k in range(3):
+        rank = ranks[k]
         points = [(shift + t, v * (rank + 1)) for t, v in CLOCK]
         series.append((rank, 0, "gfx clock", "MHz", points))
         work.append((rank, shift + SECOND // 3, 2 * SECOND, "forward"))
@@ -296,7 +304,7 @@ def test_charllm_by_its_own_definition(tmp_path: Path) -> None:
     rows = ci.analyze(ci.read(str(tmp_path)), "telemetry", compat="charllm").rows.to_pylist()
     assert len(rows) == 3
     for row in rows:
-        assert (row["mean"], row["most"]) == pytest.approx(expected[row["name"]], rel=1e-6)
+        assert (row["mean"], row["max"]) == pytest.approx(expected[row["name"]], rel=1e-6)
     assert {row["unit"] for row in rows} == {"W", "GHz", "GB/s"}
 
 
@@ -311,11 +319,11 @@ def test_demo(tmp_path: Path, options: dict) -> None:
     found = {(r["rank"], r["name"]): r for r in rows if r["source"] == "recorder"}
     file = (folder / "telemetry/recorder.csv").read_text()
     for rank in range(0, 8, 3):
-        told = [r for r in csv.DictReader(io.StringIO(file)) if int(r["gpu"]) == rank]
-        ts = np.array([int(r["realtime_ns"]) for r in told]) - trace.meta.origin_ns
+        of_rank = [r for r in csv.DictReader(io.StringIO(file)) if int(r["gpu"]) == rank]
+        ts = np.array([int(r["realtime_ns"]) for r in of_rank]) - trace.meta.origin_ns
         for column, name, straight in (("current_gfxclk", "gfx clock", False),
                                        ("current_socket_power", "socket power", True)):  # fmt: skip
-            values = np.array([float(r[column]) for r in told])
+            values = np.array([float(r[column]) for r in of_rank])
             row = found[rank, name]
             assert row["covered_ns"] == row["window_ns"]
             at = np.flatnonzero(trace.array("rank") == rank)
@@ -335,7 +343,7 @@ def test_demo(tmp_path: Path, options: dict) -> None:
     assert steps.num_rows >= 16
 
 
-def test_the_demos_clock_as_it_was(tmp_path: Path) -> None:
+def test_equals_the_truth_of_the_sample_job(tmp_path: Path) -> None:
     """Against the history of the clock in the simulation, a tick of 1 ms after another."""
     folder = make_demo(tmp_path / "job", ranks=8, layers=2, steps=3, seed=9, counter_steps=0)
     parameters = json.loads((folder / "truth.json").read_text())["parameters"]
@@ -346,11 +354,11 @@ def test_the_demos_clock_as_it_was(tmp_path: Path) -> None:
     for row in ci.analyze(trace, "telemetry", **options).rows.to_pylist():
         if row["source"] != "recorder":
             continue
-        mine = np.isin(trace.array("kind"), [int(k) for k in GPU_WORK])
-        mine &= trace.array("rank") == row["rank"]
-        start = int(trace.array("ts")[mine].min()) + trace.meta.origin_ns
-        moments = start + np.arange(0, row["window_ns"], 10_000)
-        ticks = (moments - truth.clock.origin_ns[row["rank"]]) // 1_000_000
+        of_rank = np.isin(trace.array("kind"), [int(k) for k in GPU_WORK])
+        of_rank &= trace.array("rank") == row["rank"]
+        start = int(trace.array("ts")[of_rank].min()) + trace.meta.origin_ns
+        times = start + np.arange(0, row["window_ns"], 10_000)
+        ticks = (times - truth.clock.origin_ns[row["rank"]]) // 1_000_000
         is_clock = row["name"] == "gfx clock"
         history = truth.clock.mhz if is_clock else truth.clock.socket_w
         late = 0 if is_clock else 1  # power is shown as it was after the last whole tick
@@ -362,7 +370,7 @@ def _real() -> list[Path]:
     if not SHARED.exists():
         return []
     files = sorted(p for p in (SHARED / "telemetry").rglob("*") if p.is_file())
-    # what a tool prints once has no times
+    # the output of a tool that ran once has no times
     return [p for p in files if "by_version" not in str(p) or "watch" in p.name]
 
 
@@ -382,7 +390,7 @@ def test_every_real_file() -> None:
             assert result.rows.num_rows, path
             for row in result.rows.to_pylist():
                 values = [
-                    row[c] for c in ("least", "median", "mean", "most") if row.get(c) is not None
+                    row[c] for c in ("min", "median", "mean", "max") if row.get(c) is not None
                 ]
                 assert np.isfinite(values).all()
                 if not options:
@@ -391,9 +399,9 @@ def test_every_real_file() -> None:
                     assert 0 <= row["covered_ns"] <= row["window_ns"]
         _within_samples(trace)
         for name in ("traffic", "throttling"):
-            told = ci.analyze(trace, name)
-            json.dumps(told.to_dict(), allow_nan=False)
-            for row in told.rows.to_pylist():
+            other_result = ci.analyze(trace, name)
+            json.dumps(other_result.to_dict(), allow_nan=False)
+            for row in other_result.rows.to_pylist():
                 assert 0 <= row["covered_ns"] <= row["window_ns"]
                 assert 0 <= (row.get("throttled_share") or 0) <= (row.get("peak_share") or 0) <= 1
                 assert (row.get("bytes") or 0) >= 0
@@ -412,8 +420,8 @@ def _within_samples(trace: ci.Trace) -> None:
         )
     for row in rows:
         device = -1 if row["device"] is None else row["device"]
-        mine = np.isin(owner, by_key[device, row["name"], row["unit"], row["source"]])
-        assert value[mine].min() <= row["least"] <= row["most"] <= value[mine].max()
+        of_series = np.isin(owner, by_key[device, row["name"], row["unit"], row["source"]])
+        assert value[of_series].min() <= row["min"] <= row["max"] <= value[of_series].max()
     for row in rows:
         device = -1 if row["device"] is None else row["device"]
         (number, *more) = by_key[device, row["name"], row["unit"], row["source"]]
@@ -425,8 +433,8 @@ def _within_samples(trace: ci.Trace) -> None:
             assert row["mean"] * row["covered_ns"] == pytest.approx(area)
 
 
-def test_what_tells_most_comes_first(tmp_path: Path) -> None:
-    """Power, clock, temperature; what no sample lies in last, and of two tools the best first."""
+def test_order_of_rows(tmp_path: Path) -> None:
+    """Power, clock, temperature; rows without samples last, and of two tools the best first."""
     folder = make_demo(tmp_path / "job", ranks=2, layers=1, steps=2, counter_steps=0)
     rows = ci.analyze(ci.read(folder), "telemetry").rows.to_pylist()
     names = list(dict.fromkeys(row["name"] for row in rows if row["covered_ns"]))
@@ -436,7 +444,7 @@ def test_what_tells_most_comes_first(tmp_path: Path) -> None:
     for best in (True, False):
         of_dies = ["XCD" in row["name"] for row in rows if (row["covered_ns"] > 0) is best]
         assert of_dies == sorted(of_dies)
-    places = [(row["covered_ns"] == 0, row["name"], not row["is_best"]) for row in rows]
+    sort_keys = [(row["covered_ns"] == 0, row["name"], not row["is_best"]) for row in rows]
     for name in names:
-        mine = [place for place in places if place[1] == name]
-        assert mine == sorted(mine)
+        of_name = [sort_key for sort_key in sort_keys if sort_key[1] == name]
+        assert of_name == sorted(of_name)

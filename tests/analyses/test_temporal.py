@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from peer_files import FILES
 
 import chopper_interop as ci
+from chopper_interop.arrays import arrow, intervals
 from chopper_interop.build import TraceBuilder
-from chopper_interop.columns import arrow, intervals
 from chopper_interop.demo import make_demo
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas.kinds import GPU_WORK, Kind, LaneKind
@@ -71,7 +71,7 @@ def test_unions(spans: list) -> None:
     end = start + np.array([d for _, d in spans], np.int64)
     covered = intervals.union(start, end)
     points = {p for s, d in spans for p in range(s, s + d)}
-    assert intervals.length(covered) == len(points)
+    assert intervals.total_length(covered) == len(points)
     assert (covered[1] > covered[0]).all()
     assert (covered[0][1:] > covered[1][:-1]).all()
 
@@ -99,11 +99,11 @@ WHY_NOT_HTA = {
     "tl_mi300_sglang_decode": FLOATS,
     "tl_vllm_decode": FLOATS,
 }
-"""Why idle or compute of HTA 0.6.1 differ from ours by more than a microsecond, where they do."""
+"""Reasons why idle or compute of HTA 0.6.1 differ by more than a microsecond."""
 WHY_NOT_TRACELENS = {
     "hta_ns_resolution": "float64 microseconds since 1970 lie on a grid of 0.25 us: 22 us of compute",
 }
-"""Why a figure of TraceLens 171dd747 differs from ours by more than a microsecond."""
+"""Reasons why a figure of TraceLens 171dd747 differs by more than a microsecond."""
 
 
 @pytest.fixture(scope="module", params=FILES)
@@ -112,7 +112,7 @@ def peer(request: pytest.FixtureRequest, shared: Path) -> tuple[str, dict, ci.Tr
     return request.param, document, ci.read(shared / FILES[request.param])
 
 
-def test_every_trace_with_figures_of_peers_is_here(shared: Path) -> None:
+def test_every_trace_with_figures_of_peers_is_compared(shared: Path) -> None:
     # the last is of rocprofv3, of which HTA has nothing and TraceLens another report
     there = {path.stem for path in (shared / "peer_figures").glob("*.json")}
     assert there == {*FILES, "rocprofv3_mi350x_908"}
@@ -121,68 +121,70 @@ def test_every_trace_with_figures_of_peers_is_here(shared: Path) -> None:
 def test_agrees_with_independent_figures(peer: tuple) -> None:
     _, document, trace = peer
     rows = ci.analyze(trace, "temporal").rows.to_pylist()
-    told = document["independent_exact_ns"]
-    assert len(rows) == len(told)
-    for row, figures in zip(rows, told, strict=True):
+    reported = document["independent_exact_ns"]
+    assert len(rows) == len(reported)
+    for row, figures in zip(rows, reported, strict=True):
         assert {ours: row[ours] for ours in SAME} == {o: figures[t] for o, t in SAME.items()}
 
 
-def test_gives_the_figures_of_hta(peer: tuple) -> None:
+def test_equals_the_figures_of_hta(peer: tuple) -> None:
     name, document, trace = peer
     result = ci.analyze(trace, "temporal", compat="hta")
     rows = result.rows.to_pylist()
     # the version with the newest pandas does not load this file
-    told = (document.get("hta_0.6.1_pandas2") or document["hta_0.6.1"])["temporal"]
-    if "error" in told:
+    reported = (document.get("hta_0.6.1_pandas2") or document["hta_0.6.1"])["temporal"]
+    if "error" in reported:
         assert name in WHY_NOT_HTA
         assert [row["idle_time_us"] for row in rows] == [None]
         assert "AssertionError" in result.notes["failed"]
         return
-    for row, figures in zip(rows, told, strict=True):
+    for row, figures in zip(rows, reported, strict=True):
         assert row == {
             k.replace("(us)", "_us").replace("pctg", "percent"): v for k, v in figures.items()
         }
 
 
-def test_gives_the_figures_of_tracelens(peer: tuple) -> None:
+def test_equals_the_figures_of_tracelens(peer: tuple) -> None:
     _, document, trace = peer
     rows = ci.analyze(trace, "temporal", compat="tracelens").rows.to_pylist()
-    told = [{f"{k}_us": v for k, v in of["timeline_only"].items()} for of in document["tracelens"]]
-    assert [row.pop("rank") for row in rows] == list(range(len(told)))
-    for row, figures in zip(rows, told, strict=True):
+    reported = [
+        {f"{k}_us": v for k, v in of["timeline_only"].items()} for of in document["tracelens"]
+    ]
+    assert [row.pop("rank") for row in rows] == list(range(len(reported)))
+    for row, figures in zip(rows, reported, strict=True):
         assert row == pytest.approx(figures, abs=1e-6)
 
 
-def test_what_differs_from_peers_is_explained(peer: tuple) -> None:
+def test_differences_to_peers_have_a_reason(peer: tuple) -> None:
     name, document, trace = peer
-    ours = ci.analyze(trace, "temporal").rows.to_pylist()
-    theirs = ci.analyze(trace, "temporal", compat="tracelens").rows.to_pylist()
+    rows = ci.analyze(trace, "temporal").rows.to_pylist()
+    tracelens = ci.analyze(trace, "temporal", compat="tracelens").rows.to_pylist()
     pairs = {"busy_ns": "busy", "exposed_comm_ns": "exposed_comm", "idle_ns": "idle"}
-    off = [
-        abs(row[mine] / 1000 - other[f"{its}_time_us"])
-        for row, other in zip(ours, theirs, strict=True)
-        for mine, its in {**pairs, "compute_ns": "computation"}.items()
+    differences = [
+        abs(row[column] / 1000 - tracelens_row[f"{tracelens_name}_time_us"])
+        for row, tracelens_row in zip(rows, tracelens, strict=True)
+        for column, tracelens_name in {**pairs, "compute_ns": "computation"}.items()
     ]
-    assert (max(off) > 1) == (name in WHY_NOT_TRACELENS)
-    told = (document.get("hta_0.6.1_pandas2") or document["hta_0.6.1"])["temporal"]
-    same = "error" not in told and all(
+    assert (max(differences) > 1) == (name in WHY_NOT_TRACELENS)
+    reported = (document.get("hta_0.6.1_pandas2") or document["hta_0.6.1"])["temporal"]
+    same = "error" not in reported and all(
         abs(row["idle_ns"] / 1000 - figures["idle_time(us)"]) <= 1
         and abs(row["compute_ns"] / 1000 - figures["compute_time(us)"]) <= 1
-        for row, figures in zip(ours, told, strict=True)
+        for row, figures in zip(rows, reported, strict=True)
     )
     if name == "param_dlrm_8rank":  # of rank 3 alone: memset is no compute
         same = True
     assert same == (name not in WHY_NOT_HTA)
 
 
-def test_a_rocprof_trace_is_busy_as_long_as_tracelens_says(shared: Path) -> None:
-    told = json.loads((shared / "peer_figures" / "rocprofv3_mi350x_908.json").read_text())
+def test_busy_time_of_a_rocprof_trace_equals_that_of_tracelens(shared: Path) -> None:
+    reported = json.loads((shared / "peer_figures" / "rocprofv3_mi350x_908.json").read_text())
     trace = ci.read(shared / "rocprof/v3_json_mi350x")
     (row,) = ci.analyze(trace, "temporal").rows.to_pylist()
-    assert row["busy_ns"] == told["independent_ns"]["kernel_union"]
-    # it counts idle time from the tool's start to its end, ours from the first kernel to the last
-    assert row["span_ns"] == told["independent_ns"]["kernel_span"]
-    (busy,) = (r["time ms"] for r in told["tracelens_gpu_timeline"] if r["type"] == "busy_time")
+    assert row["busy_ns"] == reported["independent_ns"]["kernel_union"]
+    # its idle time is from the tool's start to its end, here from the first kernel to the last
+    assert row["span_ns"] == reported["independent_ns"]["kernel_span"]
+    (busy,) = (r["time ms"] for r in reported["tracelens_gpu_timeline"] if r["type"] == "busy_time")
     assert row["busy_ns"] / 1e6 == pytest.approx(float(busy), abs=1e-3)
 
 
@@ -198,7 +200,7 @@ SAME = {
 }
 
 
-def test_the_contract_of_analyses(demo: Path) -> None:
+def test_analysis_contract(demo: Path) -> None:
     from chopper_interop.analyses.temporal import temporal
 
     check_analysis(temporal, ci.read(demo))
@@ -212,7 +214,7 @@ TRUTH = {
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_the_sample_job_is_as_it_was_built(seed: int, tmp_path: Path) -> None:
+def test_equals_the_truth_of_sample_jobs(seed: int, tmp_path: Path) -> None:
     size = dict(zip(("ranks", "layers", "steps"), random_sizes(seed), strict=True))
     sequence = (1024, 2048, 4096)[seed % 3]
     folder = make_demo(
@@ -221,15 +223,15 @@ def test_the_sample_job_is_as_it_was_built(seed: int, tmp_path: Path) -> None:
     truth = json.loads((folder / "truth.json").read_text())["steps"]
     trace = ci.read(folder / "kineto")
     rows = ci.analyze(trace, "temporal", steps="each").rows
-    for told, ours in TRUTH.items():
-        assert rows[ours].to_pylist() == truth[told]
+    for truth_name, column in TRUTH.items():
+        assert rows[column].to_pylist() == truth[truth_name]
     exposed = ci.analyze(trace, "overlap", steps="each").rows["exposed_comm_ns"]
     assert exposed.to_pylist() == truth["exposed_communication_ns"]
 
 
 def random_sizes(seed: int) -> tuple[int, int, int]:
     random = np.random.default_rng(seed)
-    return tuple(int(random.integers(1, most + 1)) for most in (4, 3, 3))
+    return tuple(int(random.integers(1, max_size + 1)) for max_size in (4, 3, 3))
 
 
 KEYS = {"rank": "rank", "iteration": "iteration", "operation": "operation", "kernel": "name"}
@@ -237,9 +239,9 @@ KEYS = {"rank": "rank", "iteration": "iteration", "operation": "operation", "ker
 
 def key_of(work: Work, by: str) -> tuple:
     unknown = {"iteration": -1, "operation": ""}
-    found = (getattr(work, KEYS[name]) for name in by.split(",") if name in KEYS)
+    values = (getattr(work, KEYS[name]) for name in by.split(",") if name in KEYS)
     return tuple(
-        None if v == unknown.get(n) else v for n, v in zip(by.split(","), found, strict=False)
+        None if v == unknown.get(n) else v for n, v in zip(by.split(","), values, strict=False)
     )
 
 
@@ -290,26 +292,26 @@ SPLIT = ("compute_only", "comm_only", "memcpy_only", "overlapped")
 
 
 @given(WORKS)
-def test_every_option_adds_up_to_the_whole(works: list[Work]) -> None:
+def test_groups_add_up_to_the_total(works: list[Work]) -> None:
     trace = gpu_work.trace(works)
-    whole = ci.analyze(trace, "temporal")
-    assert whole.summary["busy_ns"] == sum(whole.summary[f"{n}_ns"] for n in SPLIT)
+    by_rank = ci.analyze(trace, "temporal")
+    assert by_rank.summary["busy_ns"] == sum(by_rank.summary[f"{n}_ns"] for n in SPLIT)
     (job,) = ci.analyze(trace, "temporal", by="job").rows.to_pylist() or [None]
     if job is None:
         assert not works
         return
-    assert whole.summary == {"ranks": len(trace.ranks)} | {k: job[k] for k in job if k != "job"}
+    assert by_rank.summary == {"ranks": len(trace.ranks)} | {k: job[k] for k in job if k != "job"}
     for by in ("rank,stream", "stream"):
         rows = ci.analyze(trace, "temporal", by=by)
-        assert rows.summary == whole.summary
+        assert rows.summary == by_rank.summary
         assert all(r["busy_ns"] + r["idle_ns"] == r["span_ns"] for r in rows.rows.to_pylist())
     one = [ci.analyze(trace, "temporal", ranks=str(r)).rows.to_pylist()[0] for r in trace.ranks]
-    assert one == whole.rows.to_pylist()
+    assert one == by_rank.rows.to_pylist()
 
 
 @given(WORKS, st.integers(-50, 10**17))
 @settings(max_examples=50)
-def test_nothing_depends_on_when_or_in_which_order(works: list[Work], later: int) -> None:
+def test_neither_origin_nor_order_nor_rank_numbers_matter(works: list[Work], later: int) -> None:
     plain = ci.analyze(gpu_work.trace(works), "temporal", by="rank,iteration").rows
     moved = ci.analyze(gpu_work.trace(works[::-1], later), "temporal", by="rank,iteration").rows
     assert moved.equals(plain)
@@ -342,7 +344,7 @@ def test_without_gpu_work_there_are_no_rows_and_a_reason(demo: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"by": "rank,colour"}, "colour"),
         ({"steps": "1000"}, "step 1000"),
@@ -352,8 +354,8 @@ def test_without_gpu_work_there_are_no_rows_and_a_reason(demo: Path) -> None:
         ({"compat": "tracelens", "by": "job"}, "rows of ranks"),
     ],
 )
-def test_options_that_make_no_sense(demo: Path, options: dict, told: str) -> None:
+def test_invalid_options_are_refused(demo: Path, options: dict, message: str) -> None:
     trace = ci.read(demo / "kineto")
     for name in ("temporal", "overlap"):
-        with pytest.raises(UsageError, match=told):
+        with pytest.raises(UsageError, match=message):
             ci.analyze(trace, name, **options)

@@ -1,4 +1,4 @@
-"""How long clocks were held down, by every way in which tools tell it."""
+"""Time in which clocks were held down, by every method of tools."""
 
 import csv
 import io
@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 import chopper_interop as ci
 from chopper_interop.analyses.throttling import throttling
-from chopper_interop.annotate import annotate
+from chopper_interop.annotate.stages import annotate
+from chopper_interop.annotate.telemetry import throttle_causes
+from chopper_interop.annotate.telemetry.samples import periodic_samples
+from chopper_interop.arrays import arrow
 from chopper_interop.build import TraceBuilder
-from chopper_interop.columns import arrow
 from chopper_interop.demo import make_demo
 from chopper_interop.schemas.kinds import GPU_WORK, Kind, LaneKind
-from chopper_interop.telemetry import throttle_causes
-from chopper_interop.telemetry.samples import sampled
 from chopper_interop.testing import check_analysis
 
 SECOND = 10**9
@@ -44,7 +44,7 @@ def by_cause(trace: ci.Trace, **options: str) -> dict[str, dict]:
     return {r["cause"]: r for r in ci.analyze(trace, "throttling", **options).rows.to_pylist()}
 
 
-def test_the_best_of_several_tells_each_cause() -> None:
+def test_each_cause_uses_the_best_method() -> None:
     trace = job(
         [
             (0, "accumulation counter", "", "amd-smi", [0, 1000, 2000, 3000, 4000]),
@@ -69,15 +69,15 @@ def test_the_best_of_several_tells_each_cause() -> None:
     assert rows["any"]["throttled_share"] == pytest.approx((1 + 0.8 + 0 + 0.1) / 4)
     assert rows["low utilization"]["cause_class"] == "idle"
     assert {r["clock_mhz"] for r in rows.values()} == {1500}
-    told = ci.analyze(trace, "throttling")
-    assert told.summary["power_share"] == pytest.approx(0.4)
-    assert told.summary["thermal_share"] == pytest.approx(0.2)
-    assert "2 series of causes" in told.notes["left out"]
+    result = ci.analyze(trace, "throttling")
+    assert result.summary["power_share"] == pytest.approx(0.4)
+    assert result.summary["thermal_share"] == pytest.approx(0.2)
+    assert "2 series of causes" in result.notes["left out"]
     check_analysis(throttling, trace)
 
 
 def test_masks_of_nvml_bit_by_bit() -> None:
-    """Lanes of a mask stand where it changes; what holds is known until sampling ends."""
+    """Lanes of a mask stand where it changes; the last one holds until sampling ends."""
     trace = job(
         [
             (0, "throttle reasons active", "", "nvidia-smi", [0x1, 0x4, 0x44]),
@@ -120,8 +120,8 @@ def test_a_counter_of_time_runs_no_faster_than_time(second, share, covered) -> N
     counts = np.cumsum([3, 1, second, 1, 1]) * 1e9
     rows = by_cause(job([(0, "throttle time power", "ns", "dcgmi", counts)], WHOLE))
     power = rows["power"]
-    told = (power["throttled_share"], power["covered_ns"], power["peak_share"])
-    assert told == (pytest.approx(share), covered * SECOND, 1)
+    figures = (power["throttled_share"], power["covered_ns"], power["peak_share"])
+    assert figures == (pytest.approx(share), covered * SECOND, 1)
 
 
 def test_a_status_without_cause_and_dies() -> None:
@@ -136,7 +136,7 @@ def test_a_status_without_cause_and_dies() -> None:
         WHOLE,
     )  # fmt: skip
     rows = by_cause(trace)
-    assert rows["not told"]["throttled_share"] == 0.5
+    assert rows["unspecified"]["throttled_share"] == 0.5
     below = rows["gfx clock below host limit by power"]
     assert (below["throttled_share"], below["cause_class"], below["covered_ns"]) == (
         0.5,
@@ -163,22 +163,22 @@ SHARES = st.lists(st.lists(st.integers(0, 4), min_size=3, max_size=8), min_size=
 
 
 @given(SHARES, st.integers(0, 7))
-def test_any_is_the_largest_at_every_moment(causes, late) -> None:
+def test_any_is_the_largest_share_at_every_time(causes, late) -> None:
     by = {
-        str(i): [sampled(np.arange(len(v)) * 3 + i * late, np.array(v) / 4, 0)]
+        str(i): [periodic_samples(np.arange(len(v)) * 3 + i * late, np.array(v) / 4, 0)]
         for i, v in enumerate(causes)
     }
-    found = throttle_causes.together(by)
-    for moment in range(60):
-        told = []
+    combined = throttle_causes.combine_causes(by)
+    for time in range(60):
+        values = []
         for (samples,) in by.values():
-            at = int(np.searchsorted(samples.ts, moment, "right")) - 1
+            at = int(np.searchsorted(samples.ts, time, "right")) - 1
             if at >= 0 and not samples.unknown[at]:
-                told.append(samples.value[at])
-        at = int(np.searchsorted(found.ts, moment, "right")) - 1
-        known = at >= 0 and not found.unknown[at]
-        assert known == bool(told)
-        assert not known or found.value[at] == max(told)
+                values.append(samples.value[at])
+        at = int(np.searchsorted(combined.ts, time, "right")) - 1
+        known = at >= 0 and not combined.unknown[at]
+        assert known == bool(values)
+        assert not known or combined.value[at] == max(values)
 
 
 @pytest.mark.parametrize("options", [{"seed": 2}, {"seed": 7, "layers": 2, "steps": 3}])
@@ -193,13 +193,13 @@ def test_demo(tmp_path: Path, options: dict) -> None:
     file = (folder / "telemetry/recorder.csv").read_text()
     work = np.isin(trace.array("kind"), [int(k) for k in GPU_WORK])
     for row in rows:
-        told = [r for r in csv.DictReader(io.StringIO(file)) if int(r["gpu"]) == row["rank"]]
-        ts = np.array([int(r["realtime_ns"]) for r in told]) - trace.meta.origin_ns
-        mine = work & (trace.array("rank") == row["rank"])
-        start = trace.array("ts")[mine].min()
-        end = (trace.array("ts")[mine] + trace.array("dur")[mine]).max()
+        of_rank = [r for r in csv.DictReader(io.StringIO(file)) if int(r["gpu"]) == row["rank"]]
+        ts = np.array([int(r["realtime_ns"]) for r in of_rank]) - trace.meta.origin_ns
+        work_of_rank = work & (trace.array("rank") == row["rank"])
+        start = trace.array("ts")[work_of_rank].min()
+        end = (trace.array("ts")[work_of_rank] + trace.array("dur")[work_of_rank]).max()
         inside = np.flatnonzero((ts >= start) & (ts <= end))
-        first, last = told[inside[0] - 1], told[min(inside[-1] + 1, len(told) - 1)]
+        first, last = of_rank[inside[0] - 1], of_rank[min(inside[-1] + 1, len(of_rank) - 1)]
         held = int(last["ppt_residency_acc"]) - int(first["ppt_residency_acc"])
         every = int(last["accumulation_counter"]) - int(first["accumulation_counter"])
         assert row["throttled_share"] == pytest.approx(held / every, abs=3 / every + 0.01)
@@ -214,23 +214,23 @@ def test_neither_time_nor_rank_nor_order_matters(shift, ranks) -> None:
     trace = job(series, [(r, 0, 4 * SECOND) for r in ranks])
     later = replace(
         trace,
-        nodes=arrow.replaced(trace.nodes, "ts", trace.array("ts") + shift),
-        samples=arrow.replaced(trace.samples, "ts", trace.array("ts", "samples") + shift),
+        nodes=arrow.replace_column(trace.nodes, "ts", trace.array("ts") + shift),
+        samples=arrow.replace_column(trace.samples, "ts", trace.array("ts", "samples") + shift),
     )
     rows = ci.analyze(later, "throttling").rows.to_pylist()
-    told = {r["rank"]: r["throttled_share"] for r in rows if r["cause"] == "PPT"}
-    assert told == pytest.approx({0: 0.1, 1: 0.2, 2: 0.3})
+    shares = {r["rank"]: r["throttled_share"] for r in rows if r["cause"] == "PPT"}
+    assert shares == pytest.approx({0: 0.1, 1: 0.2, 2: 0.3})
 
 
-def test_nothing() -> None:
+def test_no_telemetry_of_causes() -> None:
     result = ci.analyze(job([(0, "gfx clock", "MHz", "x", [1, 2])], WHOLE), "throttling")
     assert result.rows.num_rows == 0
     assert "no telemetry" in result.notes["no rows"]
     assert result.summary["throttled_share"] is None
 
 
-def test_other_analyses_tell_the_same_share() -> None:
-    """Shares of intervals hold to the end of the last one, so that residency is told throughout."""
+def test_other_analyses_have_the_same_share() -> None:
+    """Shares of intervals hold to the end of the last one, so that residency is known throughout."""
     builder = TraceBuilder()
     ts = np.arange(5) * 10**9
     for name, unit, value, count in (
@@ -241,11 +241,11 @@ def test_other_analyses_tell_the_same_share() -> None:
         series = builder.series(-1, name, unit, "amd-smi", device=0)
         builder.samples(series, ts[:count], np.array(value, np.float64))
     trace = builder.finish()
-    assert told_by_all(trace) == pytest.approx([0.25] * 3)
+    assert shares_of_all_analyses(trace) == pytest.approx([0.25] * 3)
 
 
-def told_by_all(trace: ci.Trace) -> list[float | None]:
-    """Share of time by `throttling`, and by the analyses that have it beside other figures."""
+def shares_of_all_analyses(trace: ci.Trace) -> list[float | None]:
+    """Share of time by `throttling`, and by the analyses that have it among other figures."""
     shares = [throttling(trace).rows.to_pylist()[0]["throttled_share"]]
     return shares + [
         ci.analyze(trace, name).rows.to_pylist()[0].get("throttle_share")
@@ -280,13 +280,13 @@ HELD_ALIKE = {
 
 
 @pytest.mark.parametrize("case", HELD_ALIKE)
-def test_all_analyses_tell_one_share(case: str) -> None:
+def test_all_analyses_have_one_share(case: str) -> None:
     series, expected = HELD_ALIKE[case]
-    told = [(0, name, unit, "smi", values) for name, unit, values in series]
+    lanes = [(0, name, unit, "smi", values) for name, unit, values in series]
     power = (0, "socket power", "W", "smi", [500] * 9)
     for work in ([], [(0, 0, 8 * SECOND)]):
-        trace = annotate(job([*told, power], work))
-        shares = told_by_all(trace)
+        trace = annotate(job([*lanes, power], work))
+        shares = shares_of_all_analyses(trace)
         if expected is None:
             assert shares[1:] == [None, None]
             continue
@@ -297,5 +297,5 @@ def test_all_analyses_tell_one_share(case: str) -> None:
 
 @pytest.mark.parametrize("name", ["throttling", "traffic", "telemetry"])
 def test_the_window_where_there_is_no_gpu_work(name: str) -> None:
-    told = ci.analyze(TraceBuilder().finish(), name).notes["window"]
-    assert told == "all of the telemetry, as there is no GPU work in the trace"
+    window = ci.analyze(TraceBuilder().finish(), name).notes["window"]
+    assert window == "all of the telemetry, as there is no GPU work in the trace"

@@ -1,4 +1,4 @@
-"""Bytes over links: counters that begin anew, that are set back, and rates."""
+"""Bytes over links: counters that wrap around, that are reset, and rates."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import chopper_interop as ci
+from chopper_interop.analyses.methods.series import link_counters
 from chopper_interop.analyses.traffic import traffic
+from chopper_interop.annotate.telemetry.samples import periodic_samples
 from chopper_interop.build import TraceBuilder
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas.kinds import Kind, LaneKind
-from chopper_interop.telemetry import link_counters
-from chopper_interop.telemetry.samples import sampled
 from chopper_interop.testing import check_analysis
 
 SECOND = 10**9
@@ -34,7 +34,7 @@ def job(series: list[tuple], work: list[tuple[int, int, int]], steps: list = ())
         ts, value = np.array(points, float).T
         builder.samples(row, ts.astype(np.int64), value)
     trace = builder.finish()
-    return trace.annotate(iteration=np.array(steps, np.int32)) if len(steps) else trace
+    return trace.with_columns(iteration=np.array(steps, np.int32)) if len(steps) else trace
 
 
 def every_second(values: list[float]) -> list[tuple[int, float]]:
@@ -45,14 +45,14 @@ RISES = st.lists(st.integers(0, 2**32 - 1), min_size=2, max_size=12)
 
 
 @given(RISES, st.integers(0, 2**32 - 1), st.booleans())
-def test_counters_of_32_bits_begin_anew(rises, first, carried_on) -> None:
+def test_32_bit_counters_wrap_around(rises, first, carried_on) -> None:
     """Whether reading carried them on beyond 32 bits or not, the sum of rises is exact."""
     true = np.cumsum([first, *rises])
     count = true if carried_on else true % 2**32
     ts = np.arange(len(count)) * 5 * SECOND  # NVLink could carry all of it: 2**32 KiB in 5 s
-    samples = sampled(ts, count.astype(float) * KIB, 0, is_straight=True)
-    way = link_counters.told("NVLink bytes sent", "B")
-    flow = link_counters.flow(samples, way)
+    samples = periodic_samples(ts, count.astype(float) * KIB, 0, is_linear=True)
+    way = link_counters.parse_link_series("NVLink bytes sent", "B")
+    flow = link_counters.link_flow(samples, way)
     assert np.round(flow.rates.value[:-1] * 5).tolist() == [r * KIB for r in rises]
     wraps = sum(b % 2**32 < a % 2**32 for a, b in pairwise(true.tolist()))
     assert len(flow.wrapped) == wraps
@@ -69,16 +69,14 @@ def test_counters_of_32_bits_begin_anew(rises, first, carried_on) -> None:
         ("XGMI read GPU 1", "KB", [60_000] * 5, False),  # 64 bits
     ],
 )
-def test_counters_that_may_have_begun_anew_unseen_are_told(
-    name, unit, milliseconds, is_unsure
-) -> None:
+def test_possibly_unseen_wraps_are_noted(name, unit, milliseconds, is_unsure) -> None:
     ts = np.cumsum([0, *milliseconds]) * 10**6
     points = [(int(t), 1000.0 * n) for n, t in enumerate(ts)]
     result = ci.analyze(job([(0, 0, name, unit, "x", points)], [(0, 0, points[-1][0])]), "traffic")
     assert ("wraps unseen" in result.notes) is is_unsure
 
 
-def test_a_counter_that_was_set_back_is_no_wrap() -> None:
+def test_a_reset_counter_is_not_a_wrap() -> None:
     """Nothing carries 4 TiB in a second."""
     values = [v * KIB for v in (1000, 2000, 500, 1500)]
     trace = job(
@@ -92,7 +90,7 @@ def test_a_counter_that_was_set_back_is_no_wrap() -> None:
     check_analysis(traffic, trace)
 
 
-def test_a_reset_that_reading_took_for_a_wrap_is_found() -> None:
+def test_a_reset_that_the_reader_took_for_a_wrap_is_detected() -> None:
     values = [v * KIB for v in (1000, 2000, 2**32 + 500, 2**32 + 1500)]
     trace = job(
         [(0, 0, "NVLink bytes sent", "B", "charllm", every_second(values))], [(0, 0, 3 * SECOND)]
@@ -101,7 +99,7 @@ def test_a_reset_that_reading_took_for_a_wrap_is_found() -> None:
     assert (row["bytes"], row["wraps"], row["resets"]) == (2000 * KIB, 0, 1)
 
 
-def test_counters_of_64_bits_do_not_begin_anew() -> None:
+def test_64_bit_counters_do_not_wrap_around() -> None:
     values = [5e9, 6e9, 1e9, 2e9]
     series = [(0, -1, "InfiniBand ib0 bytes sent", "B", "charllm", every_second(values))]
     (row,) = ci.analyze(job(series, [(0, 0, 3 * SECOND)]), "traffic").rows.to_pylist()
@@ -125,8 +123,8 @@ def test_the_part_within_a_window_and_each_step() -> None:
     assert [(r["iteration"], r["bytes"]) for r in by_step] == [(0, 150), (1, 200)]
     each = ci.analyze(trace, "traffic", steps="each").rows.to_pylist()
     assert [(r["iteration"], r["bytes"]) for r in each] == [(0, 150), (1, 200)]
-    whole = ci.analyze(trace, "traffic", window="all").rows.to_pylist()
-    assert [r["bytes"] for r in whole] == [700]
+    all_samples = ci.analyze(trace, "traffic", window="all").rows.to_pylist()
+    assert [r["bytes"] for r in all_samples] == [700]
 
 
 def test_rates_count_only_where_there_is_no_counter() -> None:
@@ -170,7 +168,7 @@ def test_nodes_and_jobs_add_up_and_peers_are_apart() -> None:
     "name", ["xgmi_read_data_acc 3", "xgmi_write_data_acc_3", "GPU [0] XGMI Read Data [3] (S)"]
 )
 def test_other_tools_names_of_xgmi(name: str) -> None:
-    way = link_counters.told(name, "KB" if "GPU" in name else "")
+    way = link_counters.parse_link_series(name, "KB" if "GPU" in name else "")
     assert (way.link.link, way.port, way.factor) == ("xGMI", "3", KIB)
     assert way.direction == ("sent" if "write" in name else "received")
 
@@ -194,14 +192,14 @@ def test_windows_against_plain_loops(rises, data) -> None:
 
 
 def charllm(tmp_path: Path, seed: int) -> dict[str, list[tuple[float, int]]]:
-    """Files of counters that begin anew, as CharLLM-PPT's fork of Zeus writes them."""
+    """Files of counters that wrap around, as CharLLM-PPT's fork of Zeus writes them."""
     random = np.random.default_rng(seed)
     raw = {}
-    for name, most in (("nvlink_rx_throughput_0", 2**29), ("nvlink_tx_throughput_0", 2**29),
+    for name, max_rise in (("nvlink_rx_throughput_0", 2**29), ("nvlink_tx_throughput_0", 2**29),
                        ("pcie_rx_bytes_0", 2**29), ("system_ib_rx_bytes_rank_0_id_ib0", 2**33),
                        ("system_ib_rx_bytes_rank_0_id_ib1", 2**33)):  # fmt: skip
         times = START + np.cumsum(random.uniform(0.5, 1.5, 80))
-        count = int(random.integers(0, 2**32)) + np.cumsum(random.integers(0, most, 80))
+        count = int(random.integers(0, 2**32)) + np.cumsum(random.integers(0, max_rise, 80))
         wraps = not name.startswith("system")
         points = [(float(f"{t:.6f}"), int(c) % 2**32 if wraps else int(c))
                   for t, c in zip(times, count, strict=True)]  # fmt: skip
@@ -222,8 +220,8 @@ def test_charllm_by_its_own_definition(tmp_path: Path, seed: int) -> None:
 
     trace = ci.read(str(tmp_path))
     rows = ci.analyze(trace, "traffic", compat="charllm").rows.to_pylist()
-    told = {(r["link"], r["direction"], r["unit"]): r["amount"] for r in rows}
-    assert told == pytest.approx(
+    amounts = {(r["link"], r["direction"], r["unit"]): r["amount"] for r in rows}
+    assert amounts == pytest.approx(
         {
             ("NVLink", "received", "GB"): volume("nvlink_rx_throughput_0") / 1024**2,
             ("NVLink", "sent", "GB"): volume("nvlink_tx_throughput_0") / 1024**2,
@@ -234,15 +232,15 @@ def test_charllm_by_its_own_definition(tmp_path: Path, seed: int) -> None:
         },
         rel=1e-12,
     )  # fmt: skip
-    ours = ci.analyze(trace, "traffic").rows.to_pylist()
-    nvlink = next(r for r in ours if (r["link"], r["direction"]) == ("NVLink", "received"))
+    own_rows = ci.analyze(trace, "traffic").rows.to_pylist()
+    nvlink = next(r for r in own_rows if (r["link"], r["direction"]) == ("NVLink", "received"))
     wraps = sum(b < a for (_, a), (_, b) in pairwise(raw["nvlink_rx_throughput_0"]))
     assert nvlink["wraps"] == wraps > 0
-    # theirs is one KiB short at each wrap
+    # CharLLM-PPT is one KiB short at each wrap
     assert nvlink["bytes"] == (volume("nvlink_rx_throughput_0") + wraps) * KIB
 
 
-def test_nothing_and_nonsense() -> None:
+def test_empty_traces_and_invalid_options() -> None:
     trace = job([(0, 0, "socket power", "W", "x", every_second([1, 2]))], [(0, 0, SECOND)])
     result = ci.analyze(trace, "traffic")
     assert result.rows.num_rows == 0

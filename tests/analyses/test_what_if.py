@@ -15,15 +15,15 @@ from shared_data import SHARED
 
 import chopper_interop as ci
 from chopper_interop import pandas_view
+from chopper_interop.analyses.methods.dvfs import changes
+from chopper_interop.analyses.methods.dvfs.changes import Change, Time
+from chopper_interop.analyses.methods.timing import paths, spans
+from chopper_interop.analyses.methods.timing.model import timing_of
 from chopper_interop.build import TraceBuilder
 from chopper_interop.demo import make_demo
-from chopper_interop.dvfs import changes
-from chopper_interop.dvfs.changes import Change, Time
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 from chopper_interop.testing import check_analysis, strategies
-from chopper_interop.timing import paths, spans
-from chopper_interop.timing.model import timing_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,14 +48,14 @@ def trace(demo: Path):
 @pytest.mark.parametrize(
     "change", ["scale=1", "delays=1", "launch=+0us", "bandwidth=1", "calls=-0"]
 )
-def test_what_changes_nothing_gains_nothing(trace, change: str, steps: str) -> None:
+def test_changes_without_effect_gain_nothing(trace, change: str, steps: str) -> None:
     assert not any(gained(trace, change, steps=steps))
-    now = changes.applied(timing_of(trace), changes.parsed(change))
+    now = changes.apply_changes(timing_of(trace), changes.parse_changes(change))
     assert (now.lag_ns == timing_of(trace).lag_ns).all()
 
 
 @pytest.mark.parametrize("steps", ["", "each", "11"])
-def test_what_was_measured_is_the_critical_path(trace, steps: str) -> None:
+def test_the_measured_length_is_the_critical_path(trace, steps: str) -> None:
     path = ci.analyze(trace, "critical_path", steps=steps)
     found = ci.analyze(trace, "what_if", change="scale=1", steps=steps)
     rows = [r for r in found.rows.to_pylist() if r["change"] == "as measured"]
@@ -114,12 +114,12 @@ def test_without_slow_clocks_the_job_is_nearly_the_ideal_one(tmp_path: Path) -> 
     timing, table = timing_of(trace), truth["kernels"]
     keys = zip(table["rank"], table["correlation"], strict=True)
     ideal = dict(zip(keys, table["ideal_dur_ns"], strict=True))
-    lag, owner = timing.lag_ns.copy(), paths.owners(timing)
+    lag, owner = timing.lag_ns.copy(), paths.edge_owners(timing)
     rank, correlation = trace.array("rank"), trace.array("correlation")
     for edge in np.flatnonzero((trace.array("kind") == Kind.KERNEL)[owner] & (owner >= 0)):
         node = owner[edge]
         lag[edge] = ideal[int(rank[node]), int(correlation[node])]
-    found = spans.of(timing, "each")
+    found = spans.spans_of_timing(timing, "each")
     assert found.lengths(timing.at_ns).tolist() == truth["measured_step_ns"]
     assert found.lengths(timing.retimed(lag)).tolist() == truth["ideal_step_ns"]
 
@@ -172,25 +172,27 @@ def test_each_alone_and_all_together(trace) -> None:
         ("=3", "there is no ''"),
     ],
 )
-def test_what_makes_no_sense_is_refused(trace, change: str, what: str) -> None:
+def test_invalid_changes_are_refused(trace, change: str, what: str) -> None:
     with pytest.raises(UsageError, match=what):
         ci.analyze(trace, "what_if", change=change)
 
 
-def test_other_options_that_make_no_sense(trace) -> None:
+def test_invalid_steps_and_ranks_are_refused(trace) -> None:
     for options in ({"by": "layer"}, {"ranks": "9"}, {"steps": "99"}):
         with pytest.raises(UsageError):
             ci.analyze(trace, "what_if", **options)
 
 
-def test_texts_are_read_as_written() -> None:
-    found = changes.parsed("scale=.5 where name == 'a;b where c' ;; launch=+2us;median; remove")
-    assert [c.what for c in found] == ["scale", "launch", "median", "remove"]
-    assert (found[0].value, found[0].where) == (0.5, "name == 'a;b where c'")
+def test_changes_are_parsed() -> None:
+    found = changes.parse_changes(
+        "scale=.5 where name == 'a;b where c' ;; launch=+2us;median; remove"
+    )
+    assert [c.verb for c in found] == ["scale", "launch", "median", "remove"]
+    assert (found[0].value, found[0].query) == (0.5, "name == 'a;b where c'")
     assert found[1].value == Time(2_000, is_added=True)
     assert found[2].value == "both"
-    assert changes.parsed("launch=1.5us")[0].value == Time(1_500, is_added=False)
-    assert changes.parsed(" ; ") == []
+    assert changes.parse_changes("launch=1.5us")[0].value == Time(1_500, is_added=False)
+    assert changes.parse_changes(" ; ") == []
 
 
 CHANGES = (
@@ -202,11 +204,13 @@ CHANGES = (
 
 @settings(max_examples=60)
 @given(strategies.traces(), st.lists(st.sampled_from(CHANGES), min_size=1, max_size=3))
-def test_any_trace_is_timed_anew_as_networkx_does(trace, chosen) -> None:
+def test_times_of_any_trace_are_longest_paths_of_networkx(trace, chosen) -> None:
     asked = [(one, one.partition("where ")[2]) for one in chosen]
-    chosen = [one for one, where in asked if not where or pandas_view.rows(trace, where).any()]
+    chosen = [
+        one for one, where in asked if not where or pandas_view.query_mask(trace, where).any()
+    ]
     timing = timing_of(trace)
-    now = changes.applied(timing, changes.parsed(";".join(chosen)))
+    now = changes.apply_changes(timing, changes.parse_changes(";".join(chosen)))
     graph = nx.DiGraph()
     graph.add_nodes_from(range(len(timing.graph)))
     src, after = timing.graph.src.tolist(), timing.graph.after.tolist()
@@ -245,7 +249,7 @@ def test_host_time_within_a_node_counts_its_children_once(trace) -> None:
 
 def test_a_call_that_is_removed_launches_at_once(trace) -> None:
     timing = timing_of(trace)
-    now = changes.applied(timing, [Change("remove", kinds=(Kind.RUNTIME,))])
+    now = changes.apply_changes(timing, [Change("remove", kinds=(Kind.RUNTIME,))])
     launches = timing.graph.kind == EdgeKind.LAUNCH
     assert timing.lag_ns[launches].min() > 0
     assert not now.lag_ns[launches].any()
@@ -255,11 +259,11 @@ def test_a_clock_that_is_known_scales_kernels(trace) -> None:
     kernels = trace.array("kind") == Kind.KERNEL
     clock = [1500.0 if k else None for k in kernels.tolist()]
     clock[int(np.flatnonzero(kernels)[0])] = None
-    known = trace.annotate(gfxclk_mhz=clock)
+    known = trace.with_columns(gfxclk_mhz=clock)
     result = ci.analyze(known, "what_if", change="clock=3000 beta=0.5")
     assert "1 kernels without a known clock" in result.notes["change: clock=3000 beta=0.5"]
     timing = timing_of(known)
-    now = changes.applied(timing, changes.parsed("clock=3000 beta=0.5"))
+    now = changes.apply_changes(timing, changes.parse_changes("clock=3000 beta=0.5"))
     changed = now.lag_ns != timing.lag_ns
     assert changed.sum() == kernels.sum() - 1
     assert (now.lag_ns[changed] == np.rint(timing.lag_ns[changed] * 0.75)).all()
@@ -291,17 +295,17 @@ def test_real_jobs_are_as_long_as_their_critical_path(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ("launch=0; scale=0.5 where kind == 'com'", "no node is one where .*kinds are .*comm"),
         ("scale=0.5 where kind = 'comm'", "write =="),
         ("scale=0.5 where rank == 0 and kind = 'comm'", "write =="),
     ],
 )
-def test_a_condition_that_no_node_meets_is_refused(trace, change: str, told: str) -> None:
-    with pytest.raises(UsageError, match=told):
+def test_a_condition_without_matching_nodes_is_refused(trace, change: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         gained(trace, change)
 
 
-def test_calls_are_told_by_their_work(trace) -> None:
+def test_calls_are_chosen_by_their_work(trace) -> None:
     assert gained(trace, "calls=0 where kind == 'kernel'")[0] > 0

@@ -15,7 +15,7 @@ from stages import each_size
 def stages(path: Path) -> dict[str, float]:
     """Seconds of reading, of the model and of each analysis; the model is made once for all."""
     from chopper_interop import pipeline, registry
-    from chopper_interop.timing import model as timing
+    from chopper_interop.analyses.methods.timing import model as timing
 
     start = time.perf_counter()
     trace = pipeline.read(path)

@@ -1,4 +1,4 @@
-"""How well the time at the highest clock is found: the sample job's truth, over seeds and rates.
+"""Errors of the predicted time at the highest clock: the sample job's truth, over seeds and rates.
 
 ``python tests/benchmarks/clocks.py --seeds 20`` prints a table in Markdown. No kernel of the job follows the
 formulas that are fitted, and no kernel ran at one clock. Seeds change noise alone: the job and where its
@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 import chopper_interop as ci
-from chopper_interop.columns import arrow
+from chopper_interop.arrays import arrow
 from chopper_interop.demo import make_demo
 from chopper_interop.schemas.kinds import Kind
 
@@ -26,13 +26,13 @@ TWO_SIDED = 1.96
 
 
 def run(folder: Path, **job: object) -> tuple[float, float, bool, float]:
-    """Error of the step, half its interval, whether it is right, mean error of kernels."""
+    """Error of the step, half its interval, True if that holds the truth, mean error of kernels."""
     truth = json.loads((make_demo(folder, **job) / "truth.json").read_text())
     trace = ci.read(folder)
     result = ci.analyze(trace, "dvfs")
-    true, told = truth["mean_ideal_step_ns"], result.summary
-    low, high = told["ideal_step_low_ns"], told["ideal_step_high_ns"]
-    error = told["ideal_step_ns"] / true - 1
+    true, summary = truth["mean_ideal_step_ns"], result.summary
+    low, high = summary["ideal_step_low_ns"], summary["ideal_step_high_ns"]
+    error = summary["ideal_step_ns"] / true - 1
     return error, (high - low) / 2 / true, low <= true <= high, kernels(truth, trace, result)
 
 
@@ -42,11 +42,11 @@ def kernels(truth: dict, trace: ci.Trace, result: object) -> float:
     pairs = zip(table["rank"], table["correlation"], strict=True)
     true = dict(zip(pairs, table["ideal_dur_ns"], strict=True))
     node = np.flatnonzero(trace.array("kind") == Kind.KERNEL)
-    mine = zip(
+    keys = zip(
         trace.array("rank")[node].tolist(), trace.array("correlation")[node].tolist(), strict=True
     )
-    right = np.array([true[pair] for pair in mine])
-    ideal = arrow.numbers(result.annotations["ideal_ns"])[node]
+    right = np.array([true[pair] for pair in keys])
+    ideal = arrow.to_numpy(result.annotations["ideal_ns"])[node]
     return float(np.mean(np.abs(ideal / right - 1)))
 
 

@@ -34,17 +34,18 @@ def process(code: str, *arguments: str) -> tuple[float, float]:
 
 def stages(path: Path, out: Path) -> dict[str, float]:
     """Seconds of each stage of the second conversion within one process."""
-    from chopper_interop import annotate, pipeline
-    from chopper_interop.files import inputs, jsonscan
+    from chopper_interop import pipeline
+    from chopper_interop.annotate import stages as annotate_stages
+    from chopper_interop.io import inputs, json_events
     from chopper_interop.joining import job
 
     spent = dict.fromkeys(("unpack", "scan", "join, annotate", "write"), 0.0)
 
     pipeline.write(pipeline.read(path), out)
     timed(spent, "unpack", inputs, "read")
-    timed(spent, "scan", jsonscan, "scan")
+    timed(spent, "scan", json_events, "scan")
     timed(spent, "join, annotate", job, "assemble")
-    timed(spent, "join, annotate", annotate, "annotate")
+    timed(spent, "join, annotate", annotate_stages, "annotate")
     start = time.perf_counter()
     trace = pipeline.read(path)
     read = time.perf_counter() - start

@@ -16,15 +16,16 @@ _STAGES = ("read", "join", "dependencies", "annotations", "graph of nodes", "gra
 
 def stages(path: Path) -> dict[str, float]:
     """Seconds of each stage."""
-    from chopper_interop import annotate, pipeline
-    from chopper_interop.edges import dependencies
+    from chopper_interop import pipeline
+    from chopper_interop.annotate import stages as annotate_stages
+    from chopper_interop.edges import inference
     from chopper_interop.joining import job
 
     spent = dict.fromkeys(_STAGES, 0.0)
 
     timed(spent, "join", job, "assemble")
-    timed(spent, "dependencies", dependencies, "complete")
-    timed(spent, "annotations", annotate, "annotate")
+    timed(spent, "dependencies", inference, "complete")
+    timed(spent, "annotations", annotate_stages, "annotate")
     start = time.perf_counter()
     trace = pipeline.read(path)
     whole = time.perf_counter() - start
@@ -33,7 +34,7 @@ def stages(path: Path) -> dict[str, float]:
     graph = trace.graph()
     spent["graph of nodes"] = time.perf_counter() - start
     start = time.perf_counter()
-    moments = trace.moments()
+    moments = trace.endpoints()
     spent["graph of moments"] = time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     events = sum(s.events for s in trace.meta.sources)
@@ -45,7 +46,7 @@ def one(path: Path) -> None:
     from chopper_interop import pipeline
 
     pipeline.read(path).graph()
-    pipeline.read(path).moments()
+    pipeline.read(path).endpoints()
     found = stages(path)
     events, edges, peak = (found.pop(name) for name in ("events", "edges", "MiB"))
     print(f"{events:,.0f} events, {edges:,.0f} edges, {peak:,.0f} MiB at most")

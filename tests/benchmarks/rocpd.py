@@ -16,8 +16,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 import rocpd
 
-from chopper_interop.converters.rocpd import read
-from chopper_interop.files.sqlite import Database
+from chopper_interop.converters.rocpd.reader import read
+from chopper_interop.io.sqlite import Database
 
 SPENT = {"SQLite to Arrow": 0.0, "nodes, lanes, edges": 0.0}
 

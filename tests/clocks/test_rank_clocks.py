@@ -1,4 +1,4 @@
-"""Ranks are brought to one clock by the ends of collectives, as far as these can tell."""
+"""Ranks are brought to one clock by the ends of collectives, where these determine it."""
 
 import json
 import random
@@ -40,16 +40,16 @@ def members(
     return made
 
 
-def aligned(trace: ci.Trace) -> tuple[ci.Trace, dict[str, ClockFit], dict[str, int]]:
+def align(trace: ci.Trace) -> tuple[ci.Trace, dict[str, ClockFit], dict[str, int]]:
     issues = IssueLog("job")
-    trace = rank_clocks.aligned(collectives.matched(trace, issues), issues)
+    trace = rank_clocks.align_ranks(collectives.match_collectives(trace, issues), issues)
     return trace, {c.of: c for c in trace.meta.clocks}, {i.code: i.count for i in issues}
 
 
 def error_ns(trace: ci.Trace, made: list[Member]) -> int:
-    """How far off the worst start is from the true one, by the clock of the lowest rank."""
+    """Largest distance of a start from the true one, by the clock of the lowest rank."""
     true = {(m.truth, m.rank, m.kind): m.start for m in made}
-    names, kind = trace.annotated("collective"), trace.array("kind")
+    names, kind = trace.values("collective"), trace.array("kind")
     off = [
         abs(int(ts) + trace.meta.origin_ns - EPOCH - true[int(number), int(rank), names[i]])
         for i, (ts, number, rank) in enumerate(
@@ -62,7 +62,7 @@ def error_ns(trace: ci.Trace, made: list[Member]) -> int:
 
 @given(_RANDOM)
 @settings(max_examples=40)
-def test_offsets_and_drifts_are_found(rng: random.Random) -> None:
+def test_offsets_and_drifts_are_recovered(rng: random.Random) -> None:
     ranks = list(range(rng.randint(2, 4)))
     clocks = {
         r: (rng.randrange(-4000 * S, 4000 * S), rng.choice([0, rng.uniform(-60, 60)]))
@@ -71,8 +71,8 @@ def test_offsets_and_drifts_are_found(rng: random.Random) -> None:
     noise = rng.randrange(US, 10 * US)
     made = members(rng, {"0": ranks}, 60, 30 * S, noise)
     lost = [m for m in made if rng.random() > 0.1]
-    trace, fits, told = aligned(job(lost, clocks, {"0": ranks}))
-    assert told["ranks-aligned"] == len(ranks) - 1
+    trace, fits, counts = align(job(lost, clocks, {"0": ranks}))
+    assert counts["ranks-aligned"] == len(ranks) - 1
     assert error_ns(trace, lost) < 3 * noise
     for rank, (offset, _) in clocks.items():
         fit = fits[f"rank {rank}"]
@@ -80,7 +80,7 @@ def test_offsets_and_drifts_are_found(rng: random.Random) -> None:
         assert fit.uncertainty_ns < 4 * noise
         at = fit.pivot_ns - EPOCH
         assert (
-            abs(rank_fit.shifts(np.array([at]), fit.offset_ns, 0, 0)[0] + offset)
+            abs(rank_fit.corrections(np.array([at]), fit.offset_ns, 0, 0)[0] + offset)
             < 2000 * US + noise
         )
 
@@ -88,22 +88,22 @@ def test_offsets_and_drifts_are_found(rng: random.Random) -> None:
 @given(_RANDOM)
 @settings(max_examples=25)
 def test_groups_relate_ranks_in_a_chain(rng: random.Random) -> None:
-    """Two by two, as tensor and data parallel ranks: nobody talks with all others."""
+    """Two by two, as tensor and data parallel ranks: no rank communicates with all others."""
     groups = {str(g): list(ranks) for g, ranks in enumerate(_PLACES)}
     clocks = {r: (rng.randrange(-50 * MS, 50 * MS), 0.0) for r in (1, 2, 3)}
     made = members(rng, groups, 12, S, 4 * US)
-    trace, fits, _ = aligned(job(made, clocks, groups))
+    trace, fits, _ = align(job(made, clocks, groups))
     assert error_ns(trace, made) < 40 * US
     assert all(fits[f"rank {r}"].applied for r in clocks)
 
 
-def test_without_a_way_through_groups_a_rank_stays() -> None:
+def test_a_rank_without_a_chain_of_groups_keeps_its_times() -> None:
     rng = random.Random(2)  # noqa: S311 # not for secrets
     groups = {"0": [0, 1], "1": [2, 3]}
     made = members(rng, groups, 12, S, US)
     before = job(made, {3: (5 * MS, 0.0)}, groups)
-    trace, fits, told = aligned(before)
-    assert told == {"ranks-not-aligned": 2}
+    trace, fits, counts = align(before)
+    assert counts == {"ranks-not-aligned": 2}
     assert "no collectives relate it to rank 0" in fits["rank 3"].reason
     assert trace.nodes["ts"].equals(before.nodes["ts"])
 
@@ -112,26 +112,26 @@ def test_without_a_way_through_groups_a_rank_stays() -> None:
     ("count", "noise", "reason"),
     [(4, US, "4 synchronising collectives"), (40, 20 * MS, "differ by")],
 )
-def test_what_cannot_tell_is_refused(count: int, noise: int, reason: str) -> None:
+def test_too_few_or_scattered_ends_are_refused(count: int, noise: int, reason: str) -> None:
     rng = random.Random(5)  # noqa: S311 # not for secrets
     made = members(rng, {"0": [0, 1]}, count, 10 * S, noise)
     before = job(made, {1: (7 * S, 0.0)}, {"0": [0, 1]})
-    trace, fits, told = aligned(before)
-    assert told == {"ranks-not-aligned": 1}
+    trace, fits, counts = align(before)
+    assert counts == {"ranks-not-aligned": 1}
     assert reason in fits["rank 1"].reason
     assert not fits["rank 1"].applied
     assert trace.nodes["ts"].equals(before.nodes["ts"])
 
 
-def test_what_is_within_the_residual_is_no_correction() -> None:
+def test_a_correction_within_the_residual_is_not_applied() -> None:
     rng = random.Random(5)  # noqa: S311 # not for secrets
     made = members(rng, {"0": [0, 1]}, 40, S, 10 * US)
-    trace, fits, told = aligned(job(made, {1: (8 * US, 0.0)}, {"0": [0, 1]}))
-    assert not told
+    trace, fits, counts = align(job(made, {1: (8 * US, 0.0)}, {"0": [0, 1]}))
+    assert not counts
     assert "within the residual" in fits["rank 1"].reason
     assert fits["rank 1"].pairs == 40
     assert 0 < fits["rank 1"].uncertainty_ns < 25 * US
-    again, *_ = aligned(trace)
+    again, *_ = align(trace)
     assert again is trace
 
 
@@ -140,34 +140,34 @@ def test_one_host_has_one_clock() -> None:
     made = members(rng, {"0": [0, 1, 2]}, 40, S, US)
     clocks = {1: (70 * US, 0.0), 2: (3 * MS, 0.0)}
     hosts = {0: "a", 1: "a", 2: "a"}
-    _, fits, _ = aligned(job(made, clocks, {"0": [0, 1, 2]}, hosts))
+    _, fits, _ = align(job(made, clocks, {"0": [0, 1, 2]}, hosts))
     assert "one host" in fits["rank 1"].reason
-    assert fits["rank 2"].applied  # whatever it is, it is not one clock
-    _, fits, _ = aligned(job(made, clocks, {"0": [0, 1, 2]}, hosts | {1: "b"}))
+    assert fits["rank 2"].applied  # 3 ms are no conversion of GPU times
+    _, fits, _ = align(job(made, clocks, {"0": [0, 1, 2]}, hosts | {1: "b"}))
     assert fits["rank 1"].applied
 
 
-def test_starts_broadcasts_and_sends_tell_nothing() -> None:
+def test_starts_broadcasts_and_sends_align_nothing() -> None:
     made = [
         Member(i, rank, 10 * MS * i, 10 * MS * i + MS, kind=kind, seq=i, peer=1 - rank)
         for i in range(20)
         for rank, kind in ((0, Collective.BROADCAST), (1, Collective.BROADCAST))
     ]
-    trace, fits, _ = aligned(job(made, {1: (S, 0.0)}))
+    trace, fits, _ = align(job(made, {1: (S, 0.0)}))
     assert not fits
     assert trace.meta.origin_ns == EPOCH
 
 
-def test_computed_times_are_no_clock() -> None:
+def test_ranks_with_computed_times_are_not_aligned() -> None:
     rng = random.Random(5)  # noqa: S311 # not for secrets
     trace = job(members(rng, {"0": [0, 1]}, 40, S, US), {1: (S, 0.0)}).with_meta(clock=COMPUTED)
-    assert not aligned(trace)[1]
+    assert not align(trace)[1]
 
 
 @given(st.integers(-(2**62), 2**62), st.integers(-(10**6), 10**6), st.integers(-(10**14), 10**14))
-def test_shifts_are_exact(offset: int, drift: int, away: int) -> None:
+def test_corrections_are_exact(offset: int, drift: int, away: int) -> None:
     t = 1_767_189_312_123_456_789
-    (shift,) = rank_fit.shifts(np.array([t + away], np.int64), offset, drift, t).tolist()
+    (shift,) = rank_fit.corrections(np.array([t + away], np.int64), offset, drift, t).tolist()
     assert abs(shift - (offset + drift * away / 10**9)) <= 1 + abs(offset) * 2**-52
     whole = offset + drift * away // 10**9
     assert shift - whole in {0, -1}
@@ -207,7 +207,9 @@ def test_skewed_clocks_of_a_real_job_are_recovered(shared: Path) -> None:
         ("torchrec_4rank_v100", "*.json", 40),
     ],
 )
-def test_ranks_of_one_node_stay(shared: Path, folder: str, pattern: str, residual_us: int) -> None:
+def test_ranks_of_one_host_keep_their_times(
+    shared: Path, folder: str, pattern: str, residual_us: int
+) -> None:
     trace = ci.read(*sorted((shared / "pytorch" / folder).glob(pattern)))
     fits = [c for c in trace.meta.clocks if c.method == clocks.COLLECTIVE_ENDS]
     assert [c.of for c in fits] == [f"rank {r}" for r in trace.ranks]
@@ -216,7 +218,7 @@ def test_ranks_of_one_node_stay(shared: Path, folder: str, pattern: str, residua
     assert all(0 < c.uncertainty_ns <= residual_us * US for c in fits[1:])
 
 
-def test_bases_that_differ_are_the_same_times(shared: Path) -> None:
+def test_different_bases_give_the_same_times(shared: Path) -> None:
     pattern = "rank?.json.gz"
     one, other = (
         ci.read(*sorted((shared / "pytorch" / name).glob(pattern)))
@@ -228,27 +230,27 @@ def test_bases_that_differ_are_the_same_times(shared: Path) -> None:
         assert abs(int(shift[0]) - int((starts(other, 0) - starts(one, 0))[0])) <= 8
 
 
-def test_clock_is_what_the_tests_say() -> None:
+def test_the_clock_of_the_tests_is_an_offset_with_drift() -> None:
     assert clock(S, 5, 10) == S + 5 + 10_000
 
 
 def test_ranks_of_another_host_have_one_correction() -> None:
-    """What they differ by is of their GPUs; a rank without collectives has its host's too."""
+    """Differences within a host are of its GPUs; a rank without collectives gets the host's too."""
     rng = random.Random(5)  # noqa: S311 # not for secrets
     ranks = [0, 1, 2, 3]
     made = members(rng, {"0": ranks}, 40, S, US)
     made += [Member(10**6, 4, 0, 5)]
     clocks = {2: (S + 5 * US, 0.0), 3: (S - 5 * US, 0.0), 4: (S, 0.0)}
     hosts = {0: "a", 1: "a", 2: "b", 3: "b", 4: "b"}
-    trace, fits, told = aligned(job(made, clocks, {"0": ranks}, hosts))
-    assert told["ranks-aligned"] == 3
-    assert "ranks-not-aligned" not in told
+    trace, fits, counts = align(job(made, clocks, {"0": ranks}, hosts))
+    assert counts["ranks-aligned"] == 3
+    assert "ranks-not-aligned" not in counts
     assert len({fits[f"rank {r}"].offset_ns for r in (2, 3, 4)}) == 1
     assert error_ns(trace, made) < 15 * US
 
 
 def test_telemetry_moves_with_its_host(tmp_path: Path) -> None:
-    """A watch of the other node's GPU, whose clock is 20 s ahead as that of its ranks."""
+    """Telemetry of the other host's GPU, whose clock is 20 s ahead as that of its ranks."""
     for rank, host in ((0, "node-a"), (1, "node-b")):
         ahead = 20 * 10**6 * rank  # microseconds
         events = []
@@ -277,13 +279,13 @@ def test_telemetry_moves_with_its_host(tmp_path: Path) -> None:
     assert not {"telemetry-apart", "ranks-apart"} & {i.code for i in trace.meta.issues}
 
 
-def test_what_the_user_says_of_a_clock_stands() -> None:
+def test_a_rank_with_an_offset_of_the_user_is_not_aligned() -> None:
     rng = random.Random(5)  # noqa: S311 # not for secrets
     made = members(rng, {"0": [0, 1, 2]}, 40, S, US)
     before = job(made, {1: (3 * MS, 0.0), 2: (S, 0.0)}, {"0": [0, 1, 2]})
-    said = ClockFit("rank 1", before.meta.clock, clocks.USER, offset_ns=MS)
-    trace, _, told = aligned(before.with_meta(clocks=(said,)))
-    assert told == {"ranks-aligned": 1}
+    stated = ClockFit("rank 1", before.meta.clock, clocks.USER, offset_ns=MS)
+    trace, _, counts = align(before.with_meta(clocks=(stated,)))
+    assert counts == {"ranks-aligned": 1}
     assert [(c.of, c.method, c.applied) for c in trace.meta.clocks] == [
         ("rank 1", clocks.USER, True),
         ("rank 0", clocks.COLLECTIVE_ENDS, False),

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chopper_interop.columns.reals import real_number
+from chopper_interop.arrays.reals import real_number
 
 
 def real(text: str) -> float | None:
@@ -21,7 +21,7 @@ def test_shortest_texts_of_doubles(value: float) -> None:
 
 
 @given(st.integers(0, 10**19 - 1), st.integers(-200, 200))
-def test_any_mantissa_and_power(mantissa: int, power: int) -> None:
+def test_any_mantissa_and_power_of_ten(mantissa: int, power: int) -> None:
     text = f"{mantissa}e{power}"
     assert real(text) == float(text)
 
@@ -36,5 +36,5 @@ def test_decimals(value) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "-", "1e", "x", "1.2.3", "1,5", "1e999", "nan"])
-def test_what_is_no_number_in_range(text: str) -> None:
+def test_a_text_that_is_no_number_in_range_is_refused(text: str) -> None:
     assert real(text) in (None, 1.0 if text == "1e" else None, 0.0 if text in ("", "-") else None)

@@ -1,5 +1,5 @@
 # ruff: noqa: ARG001
-"""``chopper-analyze``: which analyses are asked, with what, and where the answers go."""
+"""``chopper-analyze``: which analyses run, with which options, and where results go."""
 
 import ast
 import contextlib
@@ -20,8 +20,8 @@ from kineto_files import BASE, kernel, span, write
 
 import chopper_interop as ci
 from chopper_interop import errors, registry
-from chopper_interop.activity import grouping
-from chopper_interop.commands import asking
+from chopper_interop.analyses.methods.activity import grouping
+from chopper_interop.commands import analysis_plan
 from chopper_interop.demo import make_demo
 from chopper_interop.result import Result
 from chopper_interop.schemas import hub, results
@@ -34,28 +34,28 @@ def sample(folder: Path, name: str = "rank0.json", slower: int = 0) -> Path:
 
 
 @pytest.fixture
-def made(monkeypatch):
-    """Puts analyses of a test's own in the place of those that are installed."""
+def install(monkeypatch):
+    """Replace the installed analyses by a test's own."""
 
-    def install(**functions):
+    def replace_all(**functions):
         monkeypatch.setattr(registry, "analyses", lambda: functions)
         return functions
 
-    return install
+    return replace_all
 
 
-def answer(name: str, rows: dict | None = None, **facts) -> Result:
+def result_of(name: str, rows: dict | None = None, **facts) -> Result:
     return Result(
         name, pa.table(rows or {"rank": [0]}), facts, {"busy": "of GPUs"}, notes={"window": "all"}
     )
 
 
 def plain(trace) -> Result:
-    """Says nothing much.
+    """Counts nodes.
 
-    Nothing more.
+    In one figure.
     """
-    return answer("plain", nodes=trace.nodes.num_rows)
+    return result_of("plain", nodes=trace.nodes.num_rows)
 
 
 def optional(trace, *, by: str = "rank", compat: str = "") -> Result:
@@ -72,7 +72,7 @@ def optional(trace, *, by: str = "rank", compat: str = "") -> Result:
     """
     if compat not in ("", "hta"):
         raise errors.NoSuchDefinitionsError(f"compat={compat}: there is hta")
-    return answer("optional", by=by, compat=compat)
+    return result_of("optional", by=by, compat=compat)
 
 
 def fails(trace) -> Result:
@@ -82,11 +82,11 @@ def fails(trace) -> Result:
 
 def compares(trace, *, against: ci.Trace | None = None) -> Result:
     """Compares two jobs."""
-    return answer("compares", other=None if against is None else against.meta.job)
+    return result_of("compares", other=None if against is None else against.meta.job)
 
 
-def test_all_of_them_and_several(tmp_path: Path, run, made) -> None:
-    made(optional=optional, plain=plain)
+def test_all_analyses_and_several_by_name(tmp_path: Path, run, install) -> None:
+    install(optional=optional, plain=plain)
     path = sample(tmp_path)
     for names in ([], ["plain", "optional"]):
         status, out, _ = run("analyze", path, *names, "--json")
@@ -95,45 +95,47 @@ def test_all_of_them_and_several(tmp_path: Path, run, made) -> None:
     assert list(json.loads(run("analyze", path, "plain", "plain", "--json")[1])) == ["plain"]
 
 
-def test_common_options_go_to_those_that_take_them(tmp_path: Path, run, made) -> None:
-    made(optional=optional, plain=plain)
+def test_common_options_go_to_analyses_that_take_them(tmp_path: Path, run, install) -> None:
+    install(optional=optional, plain=plain)
     path = sample(tmp_path)
-    told = json.loads(run("analyze", path, "--by", "phase", "--json")[1])
-    assert told["optional"]["summary"]["by"] == "phase"
-    told = json.loads(run("analyze", path, "-O", "by=layer", "--json")[1])
-    assert told["optional"]["summary"]["by"] == "layer"
-    told = json.loads(run("analyze", path, "plain", "optional", "--by", "phase", "--json")[1])
-    assert "--by" in told["plain"]["notes"]
-    assert "--by" not in told["optional"]["notes"]
-    status, out, said = run("analyze", path, "plain", "--by", "phase")
-    assert (status, out, said.count("\n")) == (2, "", 1)
-    assert "--by" in said
+    output = json.loads(run("analyze", path, "--by", "phase", "--json")[1])
+    assert output["optional"]["summary"]["by"] == "phase"
+    output = json.loads(run("analyze", path, "-O", "by=layer", "--json")[1])
+    assert output["optional"]["summary"]["by"] == "layer"
+    output = json.loads(run("analyze", path, "plain", "optional", "--by", "phase", "--json")[1])
+    assert "--by" in output["plain"]["notes"]
+    assert "--by" not in output["optional"]["notes"]
+    status, out, stderr = run("analyze", path, "plain", "--by", "phase")
+    assert (status, out, stderr.count("\n")) == (2, "", 1)
+    assert "--by" in stderr
     assert run("analyze", path, "-q", "--steps", "1")[0] == 2
     assert run("analyze", path, "-q", "-O", "colour=red")[0] == 2
 
 
-def test_definitions_of_another_tool(tmp_path: Path, run, made) -> None:
-    made(optional=optional, plain=plain)
+def test_definitions_of_another_tool(tmp_path: Path, run, install) -> None:
+    install(optional=optional, plain=plain)
     path = sample(tmp_path)
-    status, out, said = run("analyze", path, "--compat", "hta")
+    status, out, stderr = run("analyze", path, "--compat", "hta")
     assert status == 0
     assert "hta" in out
-    assert "plain is left out" in said
+    assert "plain was skipped" in stderr
     assert run("analyze", path, "-q", "--compat", "tracelens")[0] == 2
 
     def another(trace, *, compat: str = "") -> Result:
-        return answer("another", compat=compat)
+        return result_of("another", compat=compat)
 
-    made(another=another, optional=optional)
-    status, out, said = run("analyze", path, "--compat", "tracelens")
-    assert (status, "optional is left out: compat=tracelens" in said) == (0, True)
+    install(another=another, optional=optional)
+    status, out, stderr = run("analyze", path, "--compat", "tracelens")
+    assert (status, "optional was skipped: compat=tracelens" in stderr) == (0, True)
     assert list(json.loads(run("analyze", path, "--compat", "x", "--json")[1])) == ["another"]
-    status, out, said = run("analyze", path, "another", "optional", "--compat", "x", "--json", "-q")
+    status, out, stderr = run(
+        "analyze", path, "another", "optional", "--compat", "x", "--json", "-q"
+    )
     assert (status, list(json.loads(out))) == (2, ["another"])
-    assert said == "chopper-analyze: error: optional: compat=x: there is hta\n"
+    assert stderr == "chopper-analyze: error: optional: compat=x: there is hta\n"
 
 
-def test_every_analysis_tells_what_it_has_no_definitions_of(tmp_path: Path) -> None:
+def test_every_analysis_refuses_definitions_that_it_lacks(tmp_path: Path) -> None:
     trace = ci.read(sample(tmp_path))
     for name, function in registry.working_analyses().items():
         if "compat" in registry.options(function):
@@ -141,47 +143,47 @@ def test_every_analysis_tells_what_it_has_no_definitions_of(tmp_path: Path) -> N
                 ci.analyze(trace, name, compat="none")
 
 
-def test_one_that_fails_does_not_hinder_the_others(tmp_path: Path, run, made) -> None:
-    made(fails=fails, plain=plain)
-    status, out, said = run("analyze", "-q", sample(tmp_path))
+def test_a_failing_analysis_does_not_stop_the_others(tmp_path: Path, run, install) -> None:
+    install(fails=fails, plain=plain)
+    status, out, stderr = run("analyze", "-q", sample(tmp_path))
     assert status == errors.SchemaError.exit_status
     assert "plain" in out
-    assert said == "chopper-analyze: error: fails: there are no steps\n"
-    status, out, said = run("analyze", "-q", tmp_path, "fails")
-    assert (status, out.strip(), said.count("\n")) == (errors.SchemaError.exit_status, "", 1)
+    assert stderr == "chopper-analyze: error: fails: there are no steps\n"
+    status, out, stderr = run("analyze", "-q", tmp_path, "fails")
+    assert (status, out.strip(), stderr.count("\n")) == (errors.SchemaError.exit_status, "", 1)
 
 
-def test_against_another_job(tmp_path: Path, run, made) -> None:
-    made(compares=compares, plain=plain)
+def test_against_another_job(tmp_path: Path, run, install) -> None:
+    install(compares=compares, plain=plain)
     path, other = sample(tmp_path), sample(tmp_path, "old.json", slower=3)
     assert list(json.loads(run("analyze", path, "--json")[1])) == ["plain"]
-    told = json.loads(run("analyze", path, "--against", other, "--json")[1])
-    assert told["compares"]["summary"] == {"other": "old"}
-    status, _, said = run("analyze", path, "compares")
-    assert (status, "--against" in said) == (2, True)
+    output = json.loads(run("analyze", path, "--against", other, "--json")[1])
+    assert output["compares"]["summary"] == {"other": "old"}
+    status, _, stderr = run("analyze", path, "compares")
+    assert (status, "--against" in stderr) == (2, True)
     assert run("analyze", path, "plain", "--against", other)[0] == 2
     assert run("analyze", path, "--against", tmp_path / "none")[0] == 2
 
 
-def test_the_list(run, made) -> None:
-    made(optional=optional, plain=plain, broken=registry.Broken("broken", "no reason"))
+def test_analyses_are_listed_with_their_options(run, install) -> None:
+    install(optional=optional, plain=plain, broken=registry.Broken("broken", "no reason"))
     status, out, _ = run("analyze", "--list")
     assert status == 0
-    for told in ("optional  Takes options.", "-O by=rank", "What rows are of.", "no reason"):
-        assert told in out
+    for text in ("optional  Takes options.", "-O by=rank", "What rows are of.", "no reason"):
+        assert text in out
     status, out, _ = run("analyze", "--list", "optional")
     assert (status, "optional  Takes" in out, "plain" in out) == (0, True, False)
-    status, _, told = run("analyze", "--list", "plan")
-    assert (status, "did you mean 'plain'?" in told) == (3, True)
+    status, _, stderr = run("analyze", "--list", "plan")
+    assert (status, "did you mean 'plain'?" in stderr) == (3, True)
 
 
-def test_the_list_names_nothing_that_only_python_knows(run) -> None:
+def test_the_list_has_no_names_of_python_objects(run) -> None:
     out = run("analyze", "--list")[1]
     assert "`" not in out
     assert not re.search(r"\b[a-z_]+\.[a-zA-Z_]+\b", out)
 
 
-def test_tables_are_for_people(tmp_path: Path, run, made) -> None:
+def test_tables_are_human_readable(tmp_path: Path, run, install) -> None:
     def many(trace) -> Result:
         """Many rows."""
         rows = {
@@ -190,13 +192,13 @@ def test_tables_are_for_people(tmp_path: Path, run, made) -> None:
             "busy_share": [0.125] * 50,
             "n": [1_000_000] * 50,
         }
-        return answer("many", rows, span_ns=1500, ok=True)
+        return result_of("many", rows, span_ns=1500, ok=True)
 
-    made(many=many)
+    install(many=many)
     path = sample(tmp_path)
     out = run("analyze", "-q", path)[1]
-    for told in ("[bold]k", "1.235 ms", "12.5%", "1,000,000", "… 30 more", "1.500 µs", "ok yes"):
-        assert told in out, told
+    for text in ("[bold]k", "1.235 ms", "12.5%", "1,000,000", "… 30 more", "1.500 µs", "ok yes"):
+        assert text in out, text
     assert run("analyze", "-q", path, "--rows", "0")[1].count("[bold]k") == 50
     assert run("analyze", "-q", path, "--rows", "3")[1].count("[bold]k") == 3
     assert run("analyze", "-q", path, "--rows", "-1")[0] == 2
@@ -204,36 +206,36 @@ def test_tables_are_for_people(tmp_path: Path, run, made) -> None:
     assert all(line == line.rstrip() for line in lines if "window" in line or "span" in line)
 
 
-def test_what_matters_is_shown_and_definitions_if_asked(tmp_path: Path, run, made) -> None:
+def test_notes_are_shown_and_definitions_on_request(tmp_path: Path, run, install) -> None:
     def empty(trace) -> Result:
         """No rows."""
         none = pa.table({"busy_ns": pa.array([], pa.int64())})
-        said = {"window": "all", "no rows": "nothing ran"}
+        notes = {"window": "all", "no rows": "nothing ran"}
         facts = {"busy_ns": None, "ranks": 0, "by": {"idle_ns": None, "comm_ns": 5}}
-        return Result("empty", none, facts, {"busy": "of GPUs"}, notes=said)
+        return Result("empty", none, facts, {"busy": "of GPUs"}, notes=notes)
 
-    made(empty=empty, plain=plain)
+    install(empty=empty, plain=plain)
     path = sample(tmp_path)
-    status, out, told = run("analyze", path)
-    assert (status, "--definitions" in told) == (0, True)
+    status, out, stderr = run("analyze", path)
+    assert (status, "--definitions" in stderr) == (0, True)
     assert out.split("\n")[:4] == [
         "empty", "no rows: nothing ran", "summary: ranks 0 · by comm_ns 5 ns", "window: all",
     ]  # fmt: skip
     assert "of GPUs" not in out
     out = run("analyze", "-q", path, "--definitions")[1]
     assert out.count("busy: of GPUs") == 2
-    said = json.loads(run("analyze", path, "--json")[1])["empty"]
-    assert said["notes"] == {"window": "all", "no rows": "nothing ran"}
-    assert said["conventions"] == {"busy": "of GPUs"}
+    shown = json.loads(run("analyze", path, "--json")[1])["empty"]
+    assert shown["notes"] == {"window": "all", "no rows": "nothing ran"}
+    assert shown["conventions"] == {"busy": "of GPUs"}
 
 
-def test_names_are_shown_as_they_are_and_lists_cut(tmp_path: Path, run, made) -> None:
+def test_names_are_shown_literally_and_lists_are_cut(tmp_path: Path, run, install) -> None:
     def odd(trace) -> Result:
         """Odd names."""
         rows = {"kernel": ["back\\", "\x1b[31mred\n:bug:"], "mean_ns": [0.5, 2.5e6]}
-        return answer("odd", rows, by_step=[{"kernel": "\x1b[0m"}, *range(5000)])
+        return result_of("odd", rows, by_step=[{"kernel": "\x1b[0m"}, *range(5000)])
 
-    made(odd=odd)
+    install(odd=odd)
     path = sample(tmp_path)
     out = run("analyze", "-q", path, "--rows", "3")[1]
     lines = [line.split() for line in out.splitlines()]
@@ -243,12 +245,12 @@ def test_names_are_shown_as_they_are_and_lists_cut(tmp_path: Path, run, made) ->
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
-def test_any_terminal_takes_any_name(tmp_path: Path, encoding: str) -> None:
+def test_any_name_is_printed_on_any_terminal(tmp_path: Path, encoding: str) -> None:
     name = "名é😀"
     info = {"distributedInfo": {"rank": 0, "world_size": 1}}
     path = write(tmp_path / "名.json", [kernel(name, 4, 5, 0)], baseTimeNanoseconds=BASE, **info)
 
-    def said(command: str, *arguments: object) -> str:
+    def run_encoded(command: str, *arguments: object) -> str:
         code = f"import sys; from chopper_interop import cli; sys.exit(cli.{command}_main())"
         environ = os.environ | {"PYTHONIOENCODING": encoding}
         done = subprocess.run([sys.executable, "-c", code, *map(str, arguments)],
@@ -256,39 +258,39 @@ def test_any_terminal_takes_any_name(tmp_path: Path, encoding: str) -> None:
         assert done.stderr.count(b"Traceback") == 0
         return done.stdout.decode(encoding)
 
-    told = json.loads(said("analyze", path, "kernels", "--by", "kernel", "--json"))
-    assert [row["kernel"] for row in told["kernels"]["rows"]] == [name]
-    shown = said("analyze", path, "kernels", "--by", "kernel")
+    output = json.loads(run_encoded("analyze", path, "kernels", "--by", "kernel", "--json"))
+    assert [row["kernel"] for row in output["kernels"]["rows"]] == [name]
+    shown = run_encoded("analyze", path, "kernels", "--by", "kernel")
     assert name.encode(encoding, "backslashreplace").decode(encoding) in shown
-    said("convert", path, "-o", tmp_path / "名.pftrace")
-    said("check", tmp_path / "名")
+    run_encoded("convert", path, "-o", tmp_path / "名.pftrace")
+    run_encoded("check", tmp_path / "名")
 
 
-def test_json_is_strict(tmp_path: Path, run, made) -> None:
+def test_json_is_strict(tmp_path: Path, run, install) -> None:
     def wrong(trace) -> Result:
         """Not a number."""
-        return answer("wrong", {"busy_share": [math.nan]})
+        return result_of("wrong", {"busy_share": [math.nan]})
 
-    made(wrong=wrong)
-    status, out, said = run("analyze", sample(tmp_path), "--json")
+    install(wrong=wrong)
+    status, out, stderr = run("analyze", sample(tmp_path), "--json")
     assert (status, out) == (errors.SchemaError.exit_status, "")
-    assert said.count("\n") == 1
-    assert "wrong" in said
+    assert stderr.count("\n") == 1
+    assert "wrong" in stderr
 
 
-def test_csv_and_json_together(tmp_path: Path, run, made) -> None:
-    made(optional=optional, plain=plain)
+def test_csv_and_json_together(tmp_path: Path, run, install) -> None:
+    install(optional=optional, plain=plain)
     status, out, _ = run("analyze", "-q", sample(tmp_path), "--json", "--csv", tmp_path / "csv")
     assert status == 0
-    told = json.loads(out)
-    kept = json.loads((tmp_path / "csv" / "summary.json").read_text())
-    for name, result in told.items():
+    output = json.loads(out)
+    summary = json.loads((tmp_path / "csv" / "summary.json").read_text())
+    for name, result in output.items():
         with (tmp_path / "csv" / f"{name}.csv").open(newline="") as file:
             assert [row["rank"] for row in csv.DictReader(file)] == ["0"]
-        assert kept[name] == {k: v for k, v in result.items() if k != "rows"}
+        assert summary[name] == {k: v for k, v in result.items() if k != "rows"}
 
 
-def test_results_go_into_the_trace(tmp_path: Path, run, made) -> None:
+def test_results_become_columns_of_the_written_trace(tmp_path: Path, run, install) -> None:
     def knows(trace) -> Result:
         """Knows the slack."""
         n = trace.nodes.num_rows
@@ -296,13 +298,13 @@ def test_results_go_into_the_trace(tmp_path: Path, run, made) -> None:
             "knows", pa.table({"rank": [0]}), annotations={"slack_ns": pa.array(list(range(n)))}
         )
 
-    made(knows=knows, plain=plain)
+    install(knows=knows, plain=plain)
     out = [tmp_path / "a.parquet", tmp_path / "a.pftrace", tmp_path / "et", tmp_path / "a.graphml"]
     outputs = [x for o in out for x in ("-o", f"{o}/" if o.name == "et" else o)]
-    status, shown, said = run("analyze", sample(tmp_path), *outputs)
-    assert status == 0, said
+    status, shown, stderr = run("analyze", sample(tmp_path), *outputs)
+    assert status == 0, stderr
     assert "knows" in shown
-    assert "2 nodes" in said
+    assert "2 nodes" in stderr
     for path in out[:3]:
         back = ci.read(path).nodes["slack_ns"].drop_null()  # in an ET, waits are nodes too
         assert sorted(back.to_pylist()) == [0, 1]
@@ -310,40 +312,40 @@ def test_results_go_into_the_trace(tmp_path: Path, run, made) -> None:
     assert run("analyze", "-q", tmp_path / "rank0.json", "-o", tmp_path / "x.docx")[0] == 3
 
 
-def test_no_input_is_overwritten(tmp_path: Path, run, made) -> None:
-    made(compares=compares, plain=plain)
+def test_no_input_is_overwritten(tmp_path: Path, run, install) -> None:
+    install(compares=compares, plain=plain)
     path = sample(tmp_path)
-    ours, other = tmp_path / "a.parquet", tmp_path / "b.parquet"
-    for out in (ours, other):
+    first, other = tmp_path / "a.parquet", tmp_path / "b.parquet"
+    for out in (first, other):
         assert run("convert", "-q", path, "-o", out)[0] == 0
     table = path.rename(tmp_path / "plain.csv")
 
-    def there() -> dict[Path, bytes]:
+    def contents() -> dict[Path, bytes]:
         return {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
 
-    before = there()
-    for asked in (
+    before = contents()
+    for arguments in (
         (table, "plain", "--csv", tmp_path),
-        (ours, "compares", "--against", table, "plain", "--csv", tmp_path),
-        (ours, "compares", "--against", other, "-o", other),
-        (ours, "plain", "-o", ours),
+        (first, "compares", "--against", table, "plain", "--csv", tmp_path),
+        (first, "compares", "--against", other, "-o", other),
+        (first, "plain", "-o", first),
     ):
-        status, out, said = run("analyze", "-q", *asked)
-        assert (status, out, "would be overwritten" in said) == (2, "", True)
-        assert there() == before
+        status, out, stderr = run("analyze", "-q", *arguments)
+        assert (status, out, "would be overwritten" in stderr) == (2, "", True)
+        assert contents() == before
     assert run("analyze", "-q", table, "plain", "--csv", tmp_path / "csv")[0] == 0
 
 
 @pytest.mark.parametrize("ending", [".parquet", ".pftrace", "et/"])
-def test_what_was_written_can_be_asked(tmp_path: Path, run, ending: str) -> None:
+def test_written_traces_can_be_analysed(tmp_path: Path, run, ending: str) -> None:
     source = sample(tmp_path)
     out = f"{tmp_path}/out/{ending if ending == 'et/' else 'job' + ending}"
     assert run("convert", "-q", source, "-o", out)[0] == 0
-    told = json.loads(run("analyze", out, "temporal", "--json")[1])
-    assert told["temporal"]["summary"]["busy_ns"] == 5000
+    output = json.loads(run("analyze", out, "temporal", "--json")[1])
+    assert output["temporal"]["summary"]["busy_ns"] == 5000
     if ending == "et/":
         file = next(Path(out).glob("*.et"))
-        assert json.loads(run("analyze", file, "temporal", "--json")[1]) == told
+        assert json.loads(run("analyze", file, "temporal", "--json")[1]) == output
 
 
 @pytest.fixture(scope="session")
@@ -368,18 +370,18 @@ COMPAT = ("", "hta", "tracelens", "chopper", "charllm")
 
 @pytest.mark.parametrize("name", sorted(registry.working_analyses()))
 def test_every_column_is_documented(job: ci.Trace, name: str) -> None:
-    """`schemas/results.py` says what each column is, in whatever mode it appears."""
+    """`schemas/results.py` describes each column of every mode."""
     function = registry.analysis(name)
     takes = registry.options(function)
-    given = {"against": job} if "against" in takes else {}
+    second = {"against": job} if "against" in takes else {}
     chosen = [("by", by) for by in BY], [("compat", compat) for compat in COMPAT]
     modes = [{option: value for option, value in pair if value} for pair in product(*chosen)]
-    found: set[str] = set()
+    columns: set[str] = set()
     for mode in (mode for mode in modes if mode.keys() <= takes.keys()):
         with contextlib.suppress(errors.UsageError):  # not every analysis has every mode
-            found |= set(function(job, **given, **mode).rows.column_names)
-    assert found, "it answers by default"
-    unknown = found - results.columns(name).keys()
+            columns |= set(function(job, **second, **mode).rows.column_names)
+    assert columns, "it has rows by default"
+    unknown = columns - results.columns(name).keys()
     assert not unknown, f"{name}: columns that schemas/results.py does not describe"
     assert (inspect.getdoc(function) or "").partition("\n")[0].endswith("."), "no first line"
 
@@ -394,7 +396,7 @@ def test_no_analysis_is_described_twice() -> None:
         assert len(keys) == len(set(keys))
 
 
-def test_columns_tell_their_units() -> None:
+def test_column_names_end_in_their_units() -> None:
     assert set(grouping.GRAINS) <= set(results.KEYS)
     for name in results.FIGURES:
         for column, meaning in results.columns(name).items():
@@ -406,15 +408,15 @@ def test_columns_tell_their_units() -> None:
     assert {name: results.unit(name) for name in units} == units
 
 
-def test_the_schema(run) -> None:
-    told = json.loads(run("analyze", "--schema")[1])
-    assert set(registry.working_analyses()) <= told["properties"].keys()
-    temporal = told["properties"]["temporal"]
+def test_the_schema_lists_analyses_and_units(run) -> None:
+    output = json.loads(run("analyze", "--schema")[1])
+    assert set(registry.working_analyses()) <= output["properties"].keys()
+    temporal = output["properties"]["temporal"]
     assert temporal["properties"]["rows"]["items"]["properties"]["busy_ns"]["x-unit"] == "ns"
 
 
-def test_questions_are_planned_without_a_trace(made) -> None:
-    made(compares=compares, optional=optional, plain=plain)
-    plan = asking.question([], {"by": "job"}, {}, against=False)
-    assert plan.asked == {"optional": {"by": "job"}, "plain": {}}
-    assert list(plan.left_out) == ["compares"]
+def test_analyses_are_planned_without_a_trace(install) -> None:
+    install(compares=compares, optional=optional, plain=plain)
+    plan = analysis_plan.plan_analyses([], {"by": "job"}, {}, against=False)
+    assert plan.options == {"optional": {"by": "job"}, "plain": {}}
+    assert list(plan.skipped) == ["compares"]

@@ -1,4 +1,4 @@
-"""The commands: what they say, how they end, and that nothing half-written is left."""
+"""The commands: their messages, exit statuses, and that no partial output is left behind."""
 
 import json
 import os
@@ -25,7 +25,7 @@ HEAVY = ("numpy", "pyarrow", "pandas", "numba", "networkx", "perfetto", "rich")
 
 
 @pytest.mark.parametrize("command", ["convert", "analyze", "check"])
-def test_help_comes_at_once(command: str) -> None:
+def test_help_imports_nothing_heavy(command: str) -> None:
     code = (
         f"import sys; from chopper_interop import cli\n"
         f"try: cli.{command}_main(['--help'])\n"
@@ -38,7 +38,7 @@ def test_help_comes_at_once(command: str) -> None:
     assert f"chopper-{command}" in done.stdout
 
 
-def test_import_is_light_and_the_public_names_are_all_there() -> None:
+def test_import_is_light_and_all_public_names_exist() -> None:
     code = (
         f"import sys, chopper_interop as ci\n"
         f"assert not [m for m in {HEAVY} if m in sys.modules]\n"
@@ -54,19 +54,19 @@ def test_import_is_light_and_the_public_names_are_all_there() -> None:
     }  # fmt: skip
 
 
-def test_read_once_and_written_many_times(tmp_path: Path, run) -> None:
+def test_one_conversion_writes_several_outputs(tmp_path: Path, run) -> None:
     source = sample(tmp_path)
     outputs = [tmp_path / "a.pftrace", tmp_path / "b.pftrace.gz", tmp_path / "et"]
     out = [x for o in outputs[:2] for x in ("-o", o)] + ["-o", f"{outputs[2]}/"]
-    status, stdout, told = run("convert", source, *out)
+    status, stdout, stderr = run("convert", source, *out)
     assert status == 0
     assert stdout == ""
     assert all(o.exists() for o in outputs)
     assert (tmp_path / "et" / "rank0.0.et").exists()
-    assert "2 nodes, 0 edges, 0 samples of 1 rank" in told
+    assert "2 nodes, 0 edges, 0 samples of 1 rank" in stderr
 
 
-def test_quiet(tmp_path: Path, run) -> None:
+def test_quiet_prints_nothing(tmp_path: Path, run) -> None:
     assert run("convert", "-q", sample(tmp_path), "-o", tmp_path / "a.pftrace") == (0, "", "")
 
 
@@ -87,16 +87,16 @@ STATUS = {
 
 
 @pytest.mark.parametrize("name", STATUS)
-def test_a_fault_is_one_line_and_a_status(tmp_path: Path, name: str, run) -> None:
+def test_an_error_is_one_line_and_a_status(tmp_path: Path, name: str, run) -> None:
     sample(tmp_path)
     (tmp_path / "notes.txt").write_text("hello")
     (tmp_path / "cut.json.gz").write_bytes(b"\x1f\x8b\x08\x00rubbish")
     before = sorted(p.name for p in tmp_path.iterdir())
     arguments, status = STATUS[name]
-    ended, _, told = run("convert", "-q", *(a.format(dir=tmp_path) for a in arguments))
-    assert ended == status, told
-    assert told.count("\n") == 1
-    assert told.startswith("chopper-convert: error: ")
+    ended, _, stderr = run("convert", "-q", *(a.format(dir=tmp_path) for a in arguments))
+    assert ended == status, stderr
+    assert stderr.count("\n") == 1
+    assert stderr.startswith("chopper-convert: error: ")
     assert sorted(p.name for p in tmp_path.iterdir()) == before
 
 
@@ -105,32 +105,32 @@ def test_every_class_of_error_has_its_own_status() -> None:
     assert len({c.exit_status for c in classes}) == len(classes)
 
 
-def test_near_names_are_proposed(tmp_path: Path, run) -> None:
-    told = run("convert", "-q", sample(tmp_path), "-o", tmp_path / "x", "--to", "perfeto")[2]
-    assert "did you mean 'perfetto'?" in told
+def test_similar_names_are_proposed(tmp_path: Path, run) -> None:
+    stderr = run("convert", "-q", sample(tmp_path), "-o", tmp_path / "x", "--to", "perfeto")[2]
+    assert "did you mean 'perfetto'?" in stderr
 
 
-def test_losses_can_be_failures(tmp_path: Path, run) -> None:
+def test_losses_can_be_errors(tmp_path: Path, run) -> None:
     path = sample(tmp_path)
     path.write_bytes(path.read_bytes()[:-2])
     out = tmp_path / "x.pftrace"
     assert run("convert", path, "-o", out, "--on-loss", "error")[0] == 7
     assert not out.exists()
-    status, _, told = run("convert", path, "-o", out)
+    status, _, stderr = run("convert", path, "-o", out)
     assert status == 0
-    assert "loss" in told
-    assert "file-not-closed" in told
+    assert "loss" in stderr
+    assert "file-not-closed" in stderr
     assert "file-not-closed" not in run("convert", path, "-o", out, "--on-loss", "ignore")[2]
 
 
-def test_analyze_tells_what_was_lost(tmp_path: Path, run) -> None:
+def test_analyze_reports_losses(tmp_path: Path, run) -> None:
     path = sample(tmp_path)
     path.write_bytes(path.read_bytes()[:-2])
     ask = ("analyze", path, "temporal")
     out = ("-o", tmp_path / "x.parquet")
     for more in ((), ("--json",), out):
-        status, stdout, told = run(*ask, *more)
-        assert (status, told.count("file-not-closed")) == (0, 1)
+        status, stdout, stderr = run(*ask, *more)
+        assert (status, stderr.count("file-not-closed")) == (0, 1)
         assert "--json" not in more or list(json.loads(stdout)) == ["temporal"]
     for more in ((), out):
         assert run(*ask, *more, "-q")[2] == "something was lost: 1 file-not-closed\n"
@@ -143,9 +143,9 @@ def test_analyze_as_table_json_and_csv(tmp_path: Path, run) -> None:
     status, table, _ = run("analyze", path, "temporal")
     assert status == 0
     assert "busy_ns" in table
-    status, stdout, told = run("analyze", path, "--json")
+    status, stdout, stderr = run("analyze", path, "--json")
     result = json.loads(stdout)["temporal"]
-    assert (status, told) == (0, "")
+    assert (status, stderr) == (0, "")
     assert result["rows"][0]["busy_ns"] == 5000
     assert result["summary"]["busy_ns"] == 5000
     assert run("analyze", path, "temporal", "--csv", tmp_path / "csv")[0] == 0
@@ -156,12 +156,12 @@ def test_analyze_as_table_json_and_csv(tmp_path: Path, run) -> None:
 
 def test_options_may_stand_anywhere(tmp_path: Path, run) -> None:
     source = sample(tmp_path)
-    status, out, said = run("analyze", source, "--quiet", "temporal", "--on-loss", "error")
-    assert (status, said) == (0, "")
+    status, out, stderr = run("analyze", source, "--quiet", "temporal", "--on-loss", "error")
+    assert (status, stderr) == (0, "")
     assert "temporal" in out
     missing, output = tmp_path / "none.json", tmp_path / "a.pftrace"
-    status, _, said = run("convert", source, "-o", output, "-q", missing)
-    assert (status, said.count("none.json")) == (errors.ReadError.exit_status, 1)
+    status, _, stderr = run("convert", source, "-o", output, "-q", missing)
+    assert (status, stderr.count("none.json")) == (errors.ReadError.exit_status, 1)
 
 
 def test_full_and_relative_paths_together(tmp_path: Path, run, monkeypatch) -> None:
@@ -172,20 +172,20 @@ def test_full_and_relative_paths_together(tmp_path: Path, run, monkeypatch) -> N
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "300")
-    status, _, told = run("convert", full, other.name, "-o", "x.pftrace")
+    status, _, stderr = run("convert", full, other.name, "-o", "x.pftrace")
     assert status == 0
-    assert {str(full), other.name} <= set(told.split())
+    assert {str(full), other.name} <= set(stderr.split())
 
 
-def test_analyze_of_what_is_neither(run) -> None:
-    status, _, told = run("analyze", "temporl")
+def test_analyze_of_neither_a_path_nor_an_analysis(run) -> None:
+    status, _, stderr = run("analyze", "temporl")
     assert status == 3
-    assert "did you mean 'temporal'?" in told
-    status, _, told = run("analyze", "nothere", "energy")
-    assert (status, "neither a file or folder nor an analysis 'nothere'" in told) == (3, True)
+    assert "did you mean 'temporal'?" in stderr
+    status, _, stderr = run("analyze", "nothere", "energy")
+    assert (status, "neither a file or folder nor an analysis 'nothere'" in stderr) == (3, True)
     for missing in ("nope.parquet", "w/nope"):
-        status, _, told = run("analyze", missing)
-        assert (status, "no such file" in told.lower()) == (errors.ReadError.exit_status, True)
+        status, _, stderr = run("analyze", missing)
+        assert (status, "no such file" in stderr.lower()) == (errors.ReadError.exit_status, True)
 
 
 def test_formats_are_listed(run) -> None:
@@ -195,18 +195,18 @@ def test_formats_are_listed(run) -> None:
         assert name in stdout
 
 
-def test_demo_and_back(tmp_path: Path, run) -> None:
+def test_a_demo_job_can_be_converted(tmp_path: Path, run) -> None:
     folder = tmp_path / "job"
-    status, _, told = run("convert", "--demo", folder, "-O", "ranks=1", "-O", "layers=1")
+    status, _, stderr = run("convert", "--demo", folder, "-O", "ranks=1", "-O", "layers=1")
     assert status == 0
-    assert f"chopper-convert {folder} -o" in told
+    assert f"chopper-convert {folder} -o" in stderr
     assert run("convert", "-q", "--demo", folder, "-O", "rank=1")[0] == 2
     assert run("convert", "-q", folder, "-o", tmp_path / "x.pftrace")[0] == 0
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_conversion_leaves_nothing(tmp_path: Path, how: signal.Signals) -> None:
-    """It is stopped while it writes into a pipe that nobody reads, so it cannot have ended."""
+    """It is stopped while it writes into a pipe that is not read, so it cannot have ended."""
     source = tmp_path / "in"
     source.mkdir()
     events = [span("cpu_op", f"op {i % 50}", i, 1, args={"n": i}) for i in range(200_000)]
@@ -216,9 +216,9 @@ def test_an_interrupted_conversion_leaves_nothing(tmp_path: Path, how: signal.Si
         "import signal, sys, time\n"
         "from chopper_interop import cli, progress\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it\n"
-        "told = progress.advance\n"
+        "advance = progress.advance\n"
         "def slow(task, amount):\n"
-        "    told(task, amount)\n"
+        "    advance(task, amount)\n"
         "    if 'writing' in task: print('writing', flush=True); time.sleep(60)\n"
         "progress.advance = slow\n"
         f"sys.exit(cli.convert_main([{str(source)!r}, '-q', '-o', '{out}/job.pftrace',"
@@ -234,14 +234,14 @@ def test_an_interrupted_conversion_leaves_nothing(tmp_path: Path, how: signal.Si
         deadline = time.monotonic() + 30
         while process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.05)
-        told = process.stderr.read()
+        message = process.stderr.read()
     assert process.returncode == cli.INTERRUPTED
-    assert told == "chopper-convert: interrupted, nothing half-written is left\n"
+    assert message == "chopper-convert: interrupted; no partial output was left behind\n"
     assert during == [n for n in during if n.startswith(".") and n.endswith(".part")] != []
     assert list(out.iterdir()) == []
 
 
-def test_an_output_is_replaced_only_when_the_new_one_is_whole(tmp_path: Path, run) -> None:
+def test_an_output_is_replaced_only_by_a_complete_one(tmp_path: Path, run) -> None:
     out = tmp_path / "x.pftrace"
     out.write_text("old")
     path = sample(tmp_path)
@@ -256,14 +256,14 @@ def test_an_output_is_replaced_only_when_the_new_one_is_whole(tmp_path: Path, ru
 def test_a_folder_that_cannot_be_written(tmp_path: Path, run) -> None:
     path = sample(tmp_path)
     (tmp_path / "taken").write_text("a file")
-    status, _, told = run("convert", "-q", path, "-o", f"{tmp_path}/taken/")
-    assert status == 6, told
+    status, _, stderr = run("convert", "-q", path, "-o", f"{tmp_path}/taken/")
+    assert status == 6, stderr
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_a_file_that_may_not_be_read(tmp_path: Path, run) -> None:
     path = sample(tmp_path)
     path.chmod(0)
-    status, _, told = run("convert", "-q", path, "-o", tmp_path / "x.pftrace")
+    status, _, stderr = run("convert", "-q", path, "-o", tmp_path / "x.pftrace")
     assert status == 4
-    assert "Permission denied" in told
+    assert "Permission denied" in stderr

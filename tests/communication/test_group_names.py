@@ -2,7 +2,7 @@
 
 import pytest
 
-from chopper_interop.communication import group_names
+from chopper_interop.analyses.methods.communication import group_names
 
 
 @pytest.mark.parametrize(
@@ -22,5 +22,5 @@ from chopper_interop.communication import group_names
         ("", set()),
     ],
 )
-def test_what_groups_divide(name: str, kinds: set[str]) -> None:
-    assert group_names.kinds(name) == kinds
+def test_group_names_give_kinds_of_parallelism(name: str, kinds: set[str]) -> None:
+    assert group_names.parallelism_kinds(name) == kinds

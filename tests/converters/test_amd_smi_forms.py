@@ -17,7 +17,7 @@ from chopper_interop.converters.amd_smi import (
 )
 from chopper_interop.converters.amd_smi import read as read_amd_smi
 from chopper_interop.errors import UsageError
-from chopper_interop.files import inputs
+from chopper_interop.io import inputs
 
 WATCHING = "'CTRL' + 'C' to stop watching output:\n"
 T = 1_786_553_852
@@ -395,7 +395,7 @@ def test_the_watch_of_7_1_without_times(tmp_path: Path) -> None:
     assert counts(trace) == {"line-without-data": 1, "row-without-time": 3}
     trace = read(tmp_path, text, at_ns=AT_NS)
     assert points_of(trace) == {(0, "socket power"): [(AT_NS, 102.0)]}
-    assert counts(trace)["row-of-earlier-run"] == 2
+    assert counts(trace)["row-of-earlier-output"] == 2
 
 
 def test_parts_of_the_machine_that_are_no_gpus_are_counted(tmp_path: Path) -> None:

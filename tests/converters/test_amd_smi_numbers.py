@@ -8,7 +8,8 @@ from boundary import assert_held, garbled_csv, garbled_json
 from telemetry import assert_all_rows_told, counts, lanes
 
 import chopper_interop as ci
-from chopper_interop.converters import amd_smi, amd_smi_recorder
+from chopper_interop.converters import amd_smi
+from chopper_interop.converters.amd_smi import recorder
 from chopper_interop.errors import UsageError
 
 T = 1_786_553_852
@@ -88,7 +89,7 @@ def test_clocks_and_gpus_of_the_recorder_that_cannot_be(
     cells[column] = str(number)
     path = tmp_path / "recorder.csv"
     path.write_text("\n".join([header, ",".join(cells), *rest, ""]))
-    trace = amd_smi_recorder.read([path])
+    trace = recorder.read([path])
     assert_all_rows_told(trace)
     assert counts(trace)["row-without-clock"] == 1
 

@@ -9,7 +9,7 @@ from telemetry import assert_all_rows_told, counts, lanes, points_of, units
 
 import chopper_interop as ci
 from chopper_interop.converters.amd_smi import AMD_SMI_STATIC
-from chopper_interop.files import inputs
+from chopper_interop.io import inputs
 from chopper_interop.testing import check_converter
 
 AT_NS = 1_700_000_000_123_456_789

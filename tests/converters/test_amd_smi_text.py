@@ -8,7 +8,7 @@ from telemetry import assert_all_rows_told, counts, lanes, points_of, units
 
 import chopper_interop as ci
 from chopper_interop.converters.amd_smi import AMD_SMI, AMD_SMI_TEXT, read_text
-from chopper_interop.files import inputs
+from chopper_interop.io import inputs
 from chopper_interop.testing import check_converter
 
 AT_NS = 1_700_000_000_123_456_789
@@ -208,7 +208,7 @@ def test_several_outputs_without_times_by_their_period(tmp_path: Path) -> None:
     }
     trace = read(tmp_path, text, at_ns=AT_NS)
     assert points_of(trace) == {(0, "socket power"): [(AT_NS, 102.0)]}
-    assert counts(trace)["row-of-earlier-run"] == 2
+    assert counts(trace)["row-of-earlier-output"] == 2
 
 
 def test_a_period_alone_is_refused(tmp_path: Path) -> None:

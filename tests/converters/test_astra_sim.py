@@ -1,4 +1,4 @@
-"""ASTRA-sim's logs: against the lines themselves, and with the ETs that were simulated."""
+"""ASTRA-sim's logs: against their lines, and with the simulated ETs."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from chopper_interop.schemas.kinds import EdgeKind, Kind
 
 
 def simulated(ets: dict[int, ci.Trace], folder: Path) -> tuple[Path, dict]:
-    """A log of nodes that run one after the other, 7 ns each; ids are those of our ETs."""
+    """Write a log of nodes that run one after the other, 7 ns each, with the ids of the ETs."""
     lines, times = [], {}
     for rank, trace in ets.items():
         for node, name in enumerate(trace.nodes["name"].to_pylist()):
@@ -60,7 +60,7 @@ def test_nodes_last_from_issue_to_callback(tmp_path: Path, text: bytes) -> None:
     assert [(row["compute_ns"], row["comm_ns"]) for row in temporal] == [(10, 10), (10, 10)]
 
 
-def test_a_run_that_stands_still_has_no_result_of_the_one_before(tmp_path: Path) -> None:
+def test_a_run_that_hangs_has_no_result_of_the_run_before(tmp_path: Path) -> None:
     path = tmp_path / "log.log"
     hung = "".join([seeds.RING, *seeds.run()[:-2]]).encode()
     for text, finished in ((seeds.SOUND + hung, []), (hung + seeds.SOUND, [0, 1])):
@@ -71,7 +71,7 @@ def test_a_run_that_stands_still_has_no_result_of_the_one_before(tmp_path: Path)
         assert codes.get("sim-rank-not-finished", 0) == 2 - len(finished)
 
 
-def test_the_ets_beside_tell_what_the_nodes_are(ets: Path, tmp_path: Path, run) -> None:
+def test_the_ets_next_to_a_log_give_kinds_and_annotations(ets: Path, tmp_path: Path, run) -> None:
     measured = ci.read(ets)
     per_rank = {rank: ci.read(ets / f"job.{rank}.et") for rank in (0, 1)}
     log, _ = simulated(per_rank, ets / "log")
@@ -82,15 +82,15 @@ def test_the_ets_beside_tell_what_the_nodes_are(ets: Path, tmp_path: Path, run) 
         == sum(t.nodes.num_rows for t in per_rank.values())
     )
     for column in ("name", "kind", "rank", "collective", "operation"):
-        told = [sorted(map(str, t.nodes[column].to_pylist())) for t in (trace, measured)]
-        assert told[0] == told[1], column
-    told = [int((t.array("kind", "edges") == EdgeKind.DEPENDENCY).sum()) for t in (trace, measured)]
-    assert told[0] == told[1]
+        values = [sorted(map(str, t.nodes[column].to_pylist())) for t in (trace, measured)]
+        assert values[0] == values[1], column
+    edges = [t.array("kind", "edges") == EdgeKind.DEPENDENCY for t in (trace, measured)]
+    assert edges[0].sum() == edges[1].sum()
     assert trace.groups.to_pylist() == measured.groups.to_pylist()
     assert set(trace.array("dur").tolist()) == {7}
     assert "sim-kinds-by-name" not in {i.code for i in trace.meta.issues}
-    whole = ci.read(ets)  # the folder with the log and the ETs is the simulation
-    assert nodes(whole) == nodes(trace)
+    folder = ci.read(ets)  # the folder with the log and the ETs is the simulation
+    assert nodes(folder) == nodes(trace)
     alone = tmp_path / "elsewhere.log"
     alone.write_bytes(log.read_bytes())
     assert "sim-kinds-by-name" in {i.code for i in ci.read(alone).meta.issues}
@@ -104,7 +104,7 @@ def test_the_ets_beside_tell_what_the_nodes_are(ets: Path, tmp_path: Path, run) 
     (ets / "log").rmdir()
 
 
-def test_other_ets_are_not_taken(ets: Path, tmp_path: Path) -> None:
+def test_ets_of_another_simulation_are_not_read(ets: Path, tmp_path: Path) -> None:
     for path in ets.glob("job.*"):
         (tmp_path / path.name).write_bytes(path.read_bytes())
     log = tmp_path / "log.log"
@@ -116,8 +116,8 @@ def test_other_ets_are_not_taken(ets: Path, tmp_path: Path) -> None:
     assert {"sim-other-ets", "sim-kinds-by-name"} <= {i.code for i in trace.meta.issues}
 
 
-def test_what_the_log_does_not_tell_is_known_by_name() -> None:
-    from chopper_interop.converters import astra_sim_log, astra_sim_nodes
+def test_kinds_that_the_log_lacks_follow_from_names() -> None:
+    from chopper_interop.converters.chakra import astra_sim_log, astra_sim_nodes
     from chopper_interop.issues import IssueLog
 
     expected = {
@@ -143,6 +143,6 @@ def test_what_the_log_does_not_tell_is_known_by_name() -> None:
     )
     import numpy as np
 
-    done = astra_sim_log.run([np.frombuffer(text.encode(), np.uint8)], IssueLog())
-    found = dict(zip(done.name.to_pylist(), astra_sim_nodes.kinds(done).tolist(), strict=True))
-    assert found == {name: int(kind) for name, kind in expected.items()}
+    run = astra_sim_log.last_run([np.frombuffer(text.encode(), np.uint8)], IssueLog())
+    kinds = dict(zip(run.name.to_pylist(), astra_sim_nodes.kinds(run).tolist(), strict=True))
+    assert kinds == {name: int(kind) for name, kind in expected.items()}

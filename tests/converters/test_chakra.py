@@ -1,4 +1,4 @@
-"""ETs that simulators run to the end, with the time that was measured."""
+"""ETs that simulators run to the end in the measured time."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from kineto_files import BASE, call, kernel, write
 from schedule import attributes, messages, replay_us
 
 import chopper_interop as ci
-from chopper_interop.converters import chakra_check
+from chopper_interop.converters.chakra import check
 from chopper_interop.issues import Severity
 from chopper_interop.schemas.chakra import CommType, NodeType
 from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind, Kind
@@ -24,12 +24,12 @@ JOBS = {
 
 
 def measured_ns(trace: ci.Trace, mode: str) -> int:
-    """From the first start to the last end of what the mode takes over."""
+    """From the first start to the last end of the nodes that the mode writes."""
     kinds = [*GPU_WORK]
     if mode == "full":
         kinds += [Kind.CPU_OP, Kind.ANNOTATION, Kind.RUNTIME, Kind.DRIVER]
-    which = np.isin(trace.array("kind"), [int(k) for k in kinds])
-    ts, dur = trace.array("ts")[which], trace.array("dur")[which]
+    written = np.isin(trace.array("kind"), [int(k) for k in kinds])
+    ts, dur = trace.array("ts")[written], trace.array("dur")[written]
     return int((ts + dur).max() - ts.min())
 
 
@@ -40,8 +40,8 @@ def test_real_jobs_run_to_the_end_in_the_measured_time(
 ) -> None:
     trace = ci.read(shared / JOBS[job])
     ci.write(trace, tmp_path / f"{job}.et", mode=mode)
-    status, told, _ = run("check", tmp_path / job)
-    assert status == 0, told
+    status, output, _ = run("check", tmp_path / job)
+    assert status == 0, output
     longest = 0
     for number, rank in enumerate(trace.ranks):
         metadata, nodes = messages(tmp_path / f"{job}.{number}.et")
@@ -56,12 +56,12 @@ def test_real_jobs_run_to_the_end_in_the_measured_time(
     assert longest * 1000 == pytest.approx(measured_ns(trace, mode), rel=0.005)
 
 
-def test_what_both_feeders_need_of_every_node(shared: Path, tmp_path: Path) -> None:
+def test_nodes_have_what_both_feeders_need(shared: Path, tmp_path: Path) -> None:
     trace = ci.read(shared / JOBS["ddp"])
     ci.write(trace, tmp_path / "job.et")
     groups = json.loads((tmp_path / "job.comm_groups.json").read_text())
     assert groups == {"1": [0, 1, 2, 3]}
-    told = []
+    joined_by_rank = []
     for rank in range(4):
         _, nodes = messages(tmp_path / f"job.{rank}.et")
         assert [n.id for n in nodes] == list(range(len(nodes)))
@@ -78,10 +78,10 @@ def test_what_both_feeders_need_of_every_node(shared: Path, tmp_path: Path) -> N
                 assert kinds["pg_name"] == "string_val"
         collectives = [attributes(n) for n in nodes if n.type == NodeType.COMM_COLL]
         joined = [c for c in collectives if c["comm_type"] == CommType.ALL_REDUCE]
-        told.append([(c["comm_type"], c["comm_size"], c["seq"]) for c in joined])
+        joined_by_rank.append([(c["comm_type"], c["comm_size"], c["seq"]) for c in joined])
         assert {c["collective"] for c in collectives} == {"all_reduce", "broadcast"}
-    assert len(told[0]) == 15
-    assert told == [told[0]] * 4
+    assert len(joined_by_rank[0]) == 15
+    assert joined_by_rank == [joined_by_rank[0]] * 4
 
 
 def test_streams_are_chained(demo: Path, tmp_path: Path) -> None:
@@ -96,14 +96,14 @@ def test_streams_are_chained(demo: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["gpu", "full"])
-def test_what_a_mode_leaves_out_is_counted(demo: Path, tmp_path: Path, mode: str) -> None:
+def test_nodes_that_a_mode_leaves_out_are_counted(demo: Path, tmp_path: Path, mode: str) -> None:
     trace = ci.read(demo / "kineto")
     issues = {i.code: i for i in ci.write(trace, tmp_path / "job.et", mode=mode)}
     written = [n for rank in (0, 1) for n in messages(tmp_path / f"job.{rank}.et")[1]]
-    own = sum(attributes(n)["kind"] != "host_gap" for n in written)
+    not_gaps = sum(attributes(n)["kind"] != "host_gap" for n in written)
     left_out = issues["et-nodes-left-out"]
     assert left_out.severity is Severity.INFO
-    assert own + left_out.count == trace.nodes.num_rows
+    assert not_gaps + left_out.count == trace.nodes.num_rows
     assert "gpu_annotation" in left_out.example
     assert ("cpu_op" in left_out.example) == (mode == "gpu")
 
@@ -111,20 +111,20 @@ def test_what_a_mode_leaves_out_is_counted(demo: Path, tmp_path: Path, mode: str
 NCCL = "ncclDevKernel_Generic(ncclDevKernelArgsStorage<4096ul>)"
 CASES = {
     # in mode=gpu the copy waits for the host, and the collective begins while it runs
-    "beside": ("gpu", [
+    "overlap": ("gpu", [
         kernel("gemm", 0, 100, 1), kernel("copy", 2000, 10.3, 2), kernel(NCCL, 2010, 500, 3, stream=9),
     ]),
     # the kernels of a graph run while its launch has not returned
     "graph": ("full", [
         call("hipGraphLaunch", 0, 5000, 1), *(kernel("gemm", 14 + 1000 * k, 1000, 1) for k in range(5)),
     ]),
-    # the queue was busy with what was launched before the window
+    # the queue was busy with work that was launched before the window
     "queued": ("full", [call("hipLaunchKernel", 0, 10, 1), kernel("gemm", 8000, 100, 1)]),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_work_starts_when_it_did(tmp_path: Path, name: str) -> None:
+def test_work_starts_at_its_measured_time(tmp_path: Path, name: str) -> None:
     mode, events = CASES[name]
     trace = ci.read(write(tmp_path / "rank0.json", events, baseTimeNanoseconds=BASE))
     ci.write(trace, tmp_path / "job.et", mode=mode)
@@ -147,8 +147,8 @@ def test_own_files_read_back(demo: Path, tmp_path: Path) -> None:
         names = [np.array(t.names())[t.array("name")[g]] for t, g in ((a, a_gpu), (b, b_gpu))]
         assert np.array_equal(*names)
         for column in ("collective", "bytes", "seq", "phase", "iteration"):
-            assert list(a.annotated(column)[a_gpu].astype(str)) == list(
-                b.annotated(column)[b_gpu].astype(str)
+            assert list(a.values(column)[a_gpu].astype(str)) == list(
+                b.values(column)[b_gpu].astype(str)
             ), column
 
 
@@ -167,7 +167,7 @@ def test_an_et_of_mlcommons_converter_is_read(shared: Path) -> None:
 
 
 def make_et(folder: Path, ranks: list[list[dict]], groups: dict | None = None) -> Path:
-    """ETs of a few nodes, written by MLCommons' own writer."""
+    """ETs of a few nodes, written by MLCommons' writer."""
     from chakra.schema.protobuf.et_def_pb2 import GlobalMetadata, Node
     from chakra.src.third_party.utils.protolib import encodeMessage
 
@@ -189,18 +189,18 @@ def make_et(folder: Path, ranks: list[list[dict]], groups: dict | None = None) -
 
 
 def coll(size: int = 1024, kind: CommType = CommType.ALL_REDUCE, **more) -> dict:
-    told = {"comm_type": ("int64_val", int(kind)), "comm_size": ("int64_val", size)}
-    return {"type": NodeType.COMM_COLL, **told, **more}
+    comm = {"comm_type": ("int64_val", int(kind)), "comm_size": ("int64_val", size)}
+    return {"type": NodeType.COMM_COLL, **comm, **more}
 
 
 def p2p(kind: NodeType, src: int, dst: int, tag: int = 0, size: int = 64, **more) -> dict:
     ends = {"comm_src": src, "comm_dst": dst, "comm_tag": tag}
-    told = {name: ("int32_val", value) for name, value in ends.items()}
-    return {"type": kind, "comm_size": ("int64_val", size), **told, **more}
+    comm = {name: ("int32_val", value) for name, value in ends.items()}
+    return {"type": kind, "comm_size": ("int64_val", size), **comm, **more}
 
 
 def race(rank: int, size: int) -> list[dict]:
-    """A collective after host work and one after compute, of which rank 0 ends the other first."""
+    """A collective after host work and one after compute; each rank is ready for another first."""
     host, compute = ((10, 50), (50, 10))[rank]
     return [
         {"is_cpu_op": ("bool_val", True), "duration": host},
@@ -296,22 +296,22 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_check_says_what_a_simulator_does_not(tmp_path: Path, name: str, run) -> None:
-    ranks, groups, said = FAULTS[name]
+def test_check_finds_what_stops_a_simulator(tmp_path: Path, name: str, run) -> None:
+    ranks, groups, expected = FAULTS[name]
     copies = [[dict(node) for node in rank] for rank in ranks]
-    status, told, _ = run("check", make_et(tmp_path, copies, groups))
-    assert status == (0 if said is None else 1), told
-    assert said is None or said in told
+    status, output, _ = run("check", make_et(tmp_path, copies, groups))
+    assert status == (0 if expected is None else 1), output
+    assert expected is None or expected in output
 
 
-def test_jobs_side_by_side_are_told_apart(tmp_path: Path, run) -> None:
+def test_jobs_in_one_folder_are_checked_separately(tmp_path: Path, run) -> None:
     for name in ("run", "run.v2", "run[1]", "run1"):
         prefix = make_et(tmp_path, [[{}], [{}]])
         for rank in range(2 if name != "run1" else 1):
             prefix.with_name(f"job.{rank}.et").rename(tmp_path / f"{name}.{rank}.et")
     for name in ("run", "run.v2", "run[1]"):
-        status, told, _ = run("check", tmp_path / name)
-        assert (status, "hole" in told) == (0, False), told
+        status, output, _ = run("check", tmp_path / name)
+        assert (status, "hole" in output) == (0, False), output
     (tmp_path / "run[1].0.et").rename(tmp_path / "run[1].4.et")
     (tmp_path / "run[1].1.et").rename(tmp_path / "run[1].0.et")
     assert "there is no run[1].1.et" in run("check", tmp_path / "run[1]")[1]
@@ -320,56 +320,56 @@ def test_jobs_side_by_side_are_told_apart(tmp_path: Path, run) -> None:
 def test_names_are_shown_as_they_are(tmp_path: Path, run) -> None:
     names = ["foo(int*) [clone .kd]", "[/x]", "a:fire:b"]
     nodes = [{"name": name, "deps": [7]} for name in names]
-    told = run("check", make_et(tmp_path, [nodes, [{}]]))[1]
-    assert all(name in told for name in names)
+    output = run("check", make_et(tmp_path, [nodes, [{}]]))[1]
+    assert all(name in output for name in names)
 
 
 @pytest.mark.parametrize("prefix", ["job", ".", "/"])
-def test_check_of_nothing(tmp_path: Path, prefix: str, run, monkeypatch) -> None:
+def test_check_of_missing_files_is_refused(tmp_path: Path, prefix: str, run, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    status, _, told = run("check", prefix)
+    status, _, errors = run("check", prefix)
     assert status == 4
-    assert "there is no such file" in told
+    assert "there is no such file" in errors
 
 
-def test_check_of_files_that_are_none(tmp_path: Path, run) -> None:
+def test_check_of_a_file_that_is_no_et_finds_that(tmp_path: Path, run) -> None:
     (tmp_path / "job.0.et").write_bytes(b"\xff" * 40)
-    status, told, _ = run("check", tmp_path / "job")
+    status, output, _ = run("check", tmp_path / "job")
     assert status == 1
-    assert "breaks off" in told
+    assert "breaks off" in output
 
 
 @pytest.mark.parametrize("groups", ['{"1": [Infinity]}', "[" * 100_000, "[[0, 1]]", "{"])
-def test_groups_that_are_none(tmp_path: Path, groups: str, run) -> None:
+def test_check_of_malformed_groups_finds_that(tmp_path: Path, groups: str, run) -> None:
     prefix = make_et(tmp_path, [[{}], [{}]])
     (tmp_path / "job.comm_groups.json").write_text(groups)
-    status, told, _ = run("check", prefix)
-    assert (status, told.count("no object of lists of ranks")) == (1, 1)
+    status, output, _ = run("check", prefix)
+    assert (status, output.count("no object of lists of ranks")) == (1, 1)
 
 
-def test_a_group_of_no_rank_is_not_read(tmp_path: Path, run) -> None:
+def test_a_group_whose_rank_is_no_number_is_not_read(tmp_path: Path, run) -> None:
     make_et(tmp_path, [[{}]], {"1": [0], "2": [float("inf")]})
-    status, _, told = run("convert", tmp_path, "-o", tmp_path / "out.parquet")
-    assert (status, told.count("no object of lists of ranks")) == (4, 1), told
+    status, _, errors = run("convert", tmp_path, "-o", tmp_path / "out.parquet")
+    assert (status, errors.count("no object of lists of ranks")) == (4, 1), errors
 
 
 @pytest.mark.parametrize("key", ["0", "tp", "-1", "4294967296", "9" * 5000, "", "+-1"])
 def test_names_of_groups_that_abort_a_simulator(tmp_path: Path, key: str, run) -> None:
-    status, told, _ = run("check", make_et(tmp_path, [[{}], [{}]], {key: [0, 1], "7": [0, 1]}))
+    status, output, _ = run("check", make_et(tmp_path, [[{}], [{}]], {key: [0, 1], "7": [0, 1]}))
     assert status == 1
-    assert "numbers from 1 on" in told
+    assert "numbers from 1 on" in output
 
 
-def test_a_file_cut_short_is_noticed(tmp_path: Path, run) -> None:
+def test_check_finds_a_file_that_is_cut_short(tmp_path: Path, run) -> None:
     prefix = make_et(tmp_path, [[{}, {}], [{}, {}]])
     path = prefix.with_name("job.1.et")
     path.write_bytes(path.read_bytes()[:-3])
     assert run("check", prefix)[0] == 1
-    assert chakra_check.check(prefix).found[0].where == "job.1.et"
+    assert check.check(prefix).found[0].where == "job.1.et"
 
 
 @pytest.mark.parametrize(
-    ("garbled", "kept"),
+    ("garbled", "nodes"),
     [
         (b"\x08\x03\x12\x7f", 2),  # a message whose text is longer than itself
         (b"\x08\x03\x29" + b"\xff" * 8, 3),  # dependencies of another type are unknown fields
@@ -377,22 +377,22 @@ def test_a_file_cut_short_is_noticed(tmp_path: Path, run) -> None:
         (b"\x08\x03\x52\x03\x0a\x01n\x52\x02\x0a\x7f", 3),  # an attribute that does not end
     ],
 )
-def test_a_garbled_message_is_noticed(tmp_path: Path, garbled: bytes, kept: int) -> None:
+def test_a_garbled_message_is_reported(tmp_path: Path, garbled: bytes, nodes: int) -> None:
     path = make_et(tmp_path, [[{}, {}]]).with_name("job.0.et")
     path.write_bytes(path.read_bytes() + bytes([len(garbled)]) + garbled)
     trace = ci.read(path)
-    assert trace.nodes.num_rows == kept
-    told = {i.code for i in trace.meta.issues} & {"et-cut-short", "et-attribute-unreadable"}
-    assert told == ({"et-cut-short"} if kept == 2 else set()) | (
+    assert trace.nodes.num_rows == nodes
+    codes = {i.code for i in trace.meta.issues} & {"et-cut-short", "et-attribute-unreadable"}
+    assert codes == ({"et-cut-short"} if nodes == 2 else set()) | (
         {"et-attribute-unreadable"} if b"\x52" in garbled else set()
     )
 
 
 def pipeline(folder: Path, *ends: list[tuple[str, int, int]]) -> ci.Trace:
-    """Ranks that send and receive: for each its (send or recv, peer, elements), in order."""
-    for rank, told in enumerate(ends):
+    """Ranks that send and receive: for each its (send or recv, peer, elements) in order."""
+    for rank, transfers in enumerate(ends):
         events = []
-        for k, (kind, peer, elements) in enumerate(told):
+        for k, (kind, peer, elements) in enumerate(transfers):
             args = {
                 "Collective name": kind, "In msg nelems": elements, "Out msg nelems": elements,
                 "dtype": "Float", "Process Group Name": "3", "Process Group Ranks": "[0, 1]",
@@ -424,20 +424,20 @@ def test_sends_are_paired_with_receives(tmp_path: Path, run) -> None:
     ]
     assert [kind for kind, *_ in ends[0]] == [SEND, RECV, SEND]
     assert [kind for kind, *_ in ends[1]] == [RECV, SEND, RECV]
-    assert [told for _, *told in ends[0]] == [told for _, *told in ends[1]]
+    assert [pair for _, *pair in ends[0]] == [pair for _, *pair in ends[1]]
     assert [(s, d, size) for _, s, d, _, size in ends[0]] == [
         (0, 1, 1024), (1, 0, 256), (0, 1, 2048),
     ]  # fmt: skip
     again = ci.read(tmp_path / "et/job.0.et")
-    assert again.annotated("collective").tolist().count("send") == 2
+    assert again.values("collective").tolist().count("send") == 2
 
 
-def test_sends_without_a_receive_only_take_their_time(tmp_path: Path, run) -> None:
+def test_sends_without_a_receive_keep_their_measured_time_only(tmp_path: Path, run) -> None:
     trace = pipeline(tmp_path, [("send", 1, 8), ("send", 1, 9), ("send", 5, 9)], [("recv", 0, 8)])
     issues = ci.write(trace, tmp_path / "et/job.et", mode="gpu")
     assert run("check", tmp_path / "et/job")[0] == 0
-    (lonely,) = [i for i in issues if i.code == "comm-timed-unmatched"]
-    assert lonely.count == 2
+    (unmatched,) = [i for i in issues if i.code == "comm-timed-unmatched"]
+    assert unmatched.count == 2
     kinds = [
         n.type for n in messages(tmp_path / "et/job.0.et")[1] if attributes(n)["kind"] == "comm"
     ]
@@ -451,7 +451,7 @@ def test_counters_and_telemetry_are_attributes_at_the_right_time(
     trace = ci.read(demo)
     ci.write(trace, tmp_path / "job.et", mode=mode)
     rank = trace.rank(0)
-    clock = rank.annotated("gfxclk_mhz")
+    clock = rank.values("gfxclk_mhz")
     start = rank.array("ts") + rank.meta.origin_ns
     rows = np.flatnonzero(rank.array("kind") == Kind.KERNEL)
     kernels = {(int(start[i]), int(rank.array("dur")[i])): int(i) for i in rows}
@@ -461,21 +461,21 @@ def test_counters_and_telemetry_are_attributes_at_the_right_time(
     metadata, nodes = messages(tmp_path / "job.0.et")
     (origin,) = (a.int64_val for a in metadata.attr if a.name == "origin_ns")
     for node in nodes:
-        told = attributes(node)
-        if told["kind"] == "kernel":
-            row = kernels.pop((told["start_ns"] + origin, told["duration_ns"]))
-            assert told["gfxclk_mhz"] == pytest.approx(clock[row])
+        attrs = attributes(node)
+        if attrs["kind"] == "kernel":
+            row = kernels.pop((attrs["start_ns"] + origin, attrs["duration_ns"]))
+            assert attrs["gfxclk_mhz"] == pytest.approx(clock[row])
             for name in counters["name"].unique():
-                assert told.get(name) == values.get((row, name)), name
+                assert attrs.get(name) == values.get((row, name)), name
     assert not kernels
     again = ci.read(tmp_path / "job.0.et")
-    seen = again.array("ts")[again.array("kind") == Kind.KERNEL] + again.meta.origin_ns
-    assert sorted(seen) == sorted(start[rows])
+    read_back = again.array("ts")[again.array("kind") == Kind.KERNEL] + again.meta.origin_ns
+    assert sorted(read_back) == sorted(start[rows])
 
 
 def test_ranks_with_a_hole_are_renumbered(demo: Path, tmp_path: Path, run) -> None:
-    one = ci.read(demo / "kineto").rank(1)
-    issues = ci.write(one, tmp_path / "job.et", mode="gpu")
+    second_rank = ci.read(demo / "kineto").rank(1)
+    issues = ci.write(second_rank, tmp_path / "job.et", mode="gpu")
     assert "ranks-renumbered" in {i.code for i in issues}
     metadata, _ = messages(tmp_path / "job.0.et")
     assert {a.name: a.int64_val for a in metadata.attr if a.name == "rank"} == {"rank": 1}
@@ -488,12 +488,12 @@ def test_an_earlier_run_leaves_no_ranks_behind(demo: Path, tmp_path: Path) -> No
     (tmp_path / "other.0.et").write_text("another job's")
     ci.write(trace, tmp_path / "job.et")
     ci.write(trace.rank(0), tmp_path / "job.et")
-    left = sorted(p.name for p in tmp_path.iterdir())
-    assert left == ["job.0.et", "job.comm_groups.json", "notes.txt", "other.0.et"]
+    remaining = sorted(p.name for p in tmp_path.iterdir())
+    assert remaining == ["job.0.et", "job.comm_groups.json", "notes.txt", "other.0.et"]
 
 
 WAITS = {
-    # the host waits in a call for what was launched before
+    # the host waits in a call for work that was launched before
     "synchronise": [
         call("hipLaunchKernel", 0, 10, 1), kernel("gemm", 10, 500, 1),
         call("hipDeviceSynchronize", 15, 505, 9), call("hipLaunchKernel", 540, 10, 2),
@@ -517,8 +517,8 @@ WAITS = {
 }  # fmt: skip
 
 
-def waited(trace: ci.Trace) -> ci.Trace:
-    """The trace, in which the first wait is for the first kernel."""
+def with_wait(trace: ci.Trace) -> ci.Trace:
+    """Add a SYNC edge: the first waiting call waits for the first kernel."""
     name = np.array(trace.names())[trace.array("name")]
     kernels = np.flatnonzero(trace.array("kind") == Kind.KERNEL)
     waits = [i for i, n in enumerate(name) if n.startswith("hip") and n != "hipLaunchKernel"]
@@ -527,10 +527,10 @@ def waited(trace: ci.Trace) -> ci.Trace:
 
 @pytest.mark.parametrize("faster", [1, 5])
 @pytest.mark.parametrize("name", WAITS)
-def test_the_host_goes_on_when_the_work_has_ended(tmp_path: Path, name: str, faster: int) -> None:
+def test_the_host_continues_when_the_work_has_ended(tmp_path: Path, name: str, faster: int) -> None:
     path = write(tmp_path / "rank0.json", WAITS[name], baseTimeNanoseconds=BASE)
     trace = ci.read(path)
-    trace = trace if (trace.array("kind", "edges") == EdgeKind.SYNC).any() else waited(trace)
+    trace = trace if (trace.array("kind", "edges") == EdgeKind.SYNC).any() else with_wait(trace)
     ci.write(trace, tmp_path / "job.et")
     _, nodes = messages(tmp_path / "job.0.et")
     first = next(n for n in nodes if attributes(n)["kind"] == "kernel")
@@ -539,7 +539,7 @@ def test_the_host_goes_on_when_the_work_has_ended(tmp_path: Path, name: str, fas
     assert replay_us(nodes) == pytest.approx(measured_ns(trace, "full") // 1000 - saved, abs=2)
 
 
-def test_a_wait_for_what_began_before_its_launch_closes_no_circle(tmp_path: Path) -> None:
+def test_a_wait_for_work_that_began_before_its_launch_closes_no_circle(tmp_path: Path) -> None:
     events = [
         call("hipDeviceSynchronize", 6, 100, 9), call("hipLaunchKernel", 6, 0, 1),
         kernel("gemm", 4, 2, 1), call("hipFree", 120, 5, 11),

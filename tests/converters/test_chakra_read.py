@@ -1,4 +1,4 @@
-"""ETs of other writers, against MLCommons' own reader, generator and jsonizer."""
+"""ETs of other writers, against MLCommons' reader, generator and jsonizer."""
 
 import json
 import sys
@@ -59,7 +59,7 @@ def test_all_that_the_generator_writes_is_read(
         assert trace.array("dur").sum() == sum(n.duration_micros for n in work) * 1000
 
 
-def test_attributes_of_every_type_come_as_they_are(
+def test_attributes_of_every_type_keep_value_and_type(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (path, *_) = [
@@ -70,25 +70,27 @@ def test_attributes_of_every_type_come_as_they_are(
     all_types.attr.add(name="big", uint64_val=2**64 - 1)
     all_types.attr.add(name="nan", double_val=float("nan"))
     (tmp_path / "a.0.et").write_bytes(framed(VERSION, all_types.SerializeToString()))
-    told = ci.read(tmp_path / "a.0.et").args(0)
+    read = ci.read(tmp_path / "a.0.et").args(0)
     for name, value in attributes(all_types).items():
         plain = list(value.values) if hasattr(value, "values") else value
         texts = [v.decode() if isinstance(v, bytes) else v for v in np.atleast_1d(plain).tolist()]
         expected = texts if isinstance(plain, list) else texts[0]
         if name == "nan":
-            assert told[name] == "nan"
+            assert read[name] == "nan"
         else:
-            assert told[name] == (pytest.approx(expected) if "float" in name else expected), name
-            assert type(told[name]) is type(expected), name
+            assert read[name] == (pytest.approx(expected) if "float" in name else expected), name
+            assert type(read[name]) is type(expected), name
 
 
 def dependencies(nodes: list[Any]) -> nx.DiGraph:
-    """Dependencies among the nodes there are, by their places in the file."""
-    place = {n.id: k for k, n in enumerate(nodes)}
+    """Dependencies among the nodes that exist, by their positions in the file."""
+    position = {n.id: k for k, n in enumerate(nodes)}
     graph = nx.DiGraph()
     graph.add_nodes_from(range(len(nodes)))
     for k, n in enumerate(nodes):
-        graph.add_edges_from((place[p], k) for p in [*n.data_deps, *n.ctrl_deps] if p in place)
+        graph.add_edges_from(
+            (position[p], k) for p in [*n.data_deps, *n.ctrl_deps] if p in position
+        )
     return graph
 
 
@@ -109,19 +111,19 @@ def test_only_dependencies_in_circles_are_left_out() -> None:
 def test_computed_times_keep_to_dependencies_and_lanes() -> None:
     trace = ci.read(REAL)
     assert trace.meta.clock == COMPUTED
-    (told,) = [i for i in trace.meta.issues if i.code == "et-times-scheduled"]
-    assert "computed, not measured" in told.meaning
+    (issue,) = [i for i in trace.meta.issues if i.code == "et-times-scheduled"]
+    assert "computed, not measured" in issue.meaning
     ts, dur, lane = (trace.array(c) for c in ("ts", "dur", "lane"))
     src, dst = trace.array("src", "edges"), trace.array("dst", "edges")
     assert (ts[dst] >= (ts + dur)[src]).all()
     for one in np.unique(lane):
-        mine = np.flatnonzero(lane == one)
-        mine = mine[np.lexsort((dur[mine], ts[mine]))]
-        assert (ts[mine][1:] >= (ts + dur)[mine][:-1]).all()
+        rows = np.flatnonzero(lane == one)
+        rows = rows[np.lexsort((dur[rows], ts[rows]))]
+        assert (ts[rows][1:] >= (ts + dur)[rows][:-1]).all()
     assert (trace.array("parent") == -1).all()
 
 
-def test_measured_starts_are_no_computed_ones(tmp_path: Path) -> None:
+def test_recorded_starts_are_not_computed(tmp_path: Path) -> None:
     timed = [node(k, start=100 + 10 * k, **GPU) for k in range(2)]
     (tmp_path / "a.0.et").write_bytes(framed(VERSION, *timed))
     trace = ci.read(tmp_path / "a.0.et")
@@ -131,23 +133,23 @@ def test_measured_starts_are_no_computed_ones(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not REAL.exists(), reason="real inputs (../shared/data) are not here")
-def test_what_the_jsonizer_writes_is_the_same(
+def test_the_output_of_the_jsonizer_reads_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "feeder_tests_chakra.0.json"
     run_tool("jsonizer.jsonizer", monkeypatch, "--input_filename", REAL, "--output_filename", out)
     with pytest.raises(ValueError, match="Extra data"):
         json.loads(out.read_text())
-    one, other = ci.read(REAL), ci.read(out)
-    assert issues(one) == issues(other)
+    binary, as_json = ci.read(REAL), ci.read(out)
+    assert issues(binary) == issues(as_json)
     for column in ("kind", "ts", "dur", "lane", "name"):
-        assert np.array_equal(one.array(column), other.array(column)), column
-    assert one.edges.equals(other.edges)
-    assert [one.args(k) for k in range(50)] == [other.args(k) for k in range(50)]
+        assert np.array_equal(binary.array(column), as_json.array(column)), column
+    assert binary.edges.equals(as_json.edges)
+    assert [binary.args(k) for k in range(50)] == [as_json.args(k) for k in range(50)]
 
 
 @pytest.mark.parametrize("mode", ["full", "gpu"])
-def test_own_ets_are_the_same_as_json(
+def test_written_ets_read_the_same_as_json(
     demo: Path, tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ci.write(ci.read(demo / "kineto"), tmp_path / "et" / "job.et", mode=mode)
@@ -159,13 +161,13 @@ def test_own_ets_are_the_same_as_json(
         )
     groups = tmp_path / "et" / "job.comm_groups.json"
     (tmp_path / "json" / groups.name).write_bytes(groups.read_bytes())
-    one, other = ci.read(tmp_path / "et"), ci.read(tmp_path / "json")
-    assert one.nodes.equals(other.nodes)
-    assert one.edges.equals(other.edges)
-    assert one.groups.equals(other.groups)
+    binary, as_json = ci.read(tmp_path / "et"), ci.read(tmp_path / "json")
+    assert binary.nodes.equals(as_json.nodes)
+    assert binary.edges.equals(as_json.edges)
+    assert binary.groups.equals(as_json.groups)
 
 
-def test_annotations_of_decimals_come_back(tmp_path: Path) -> None:
+def test_annotations_that_are_floats_read_back(tmp_path: Path) -> None:
     nodes = [
         node(0, start=5, **GPU, gfxclk_mhz=("double_val", 1234.5)),
         node(1, start=9, **GPU),
@@ -175,7 +177,7 @@ def test_annotations_of_decimals_come_back(tmp_path: Path) -> None:
     assert trace.nodes["gfxclk_mhz"].to_pylist() == [1234.5, None]
 
 
-def test_groups_beside_ets_are_theirs(tmp_path: Path) -> None:
+def test_groups_next_to_ets_belong_to_them(tmp_path: Path) -> None:
     et = framed(VERSION, node(0, **HOST), node(1, deps=[0], **REDUCE))
     for rank in (0, 1):
         (tmp_path / f"llama.tp2.{rank}.et").write_bytes(et)
@@ -191,14 +193,14 @@ def test_groups_beside_ets_are_theirs(tmp_path: Path) -> None:
     assert groups[comm].tolist() == [1, 1]
 
 
-def test_collectives_of_no_named_group_are_of_the_one_of_all_ranks(
+def test_collectives_without_a_group_name_have_the_group_of_all_ranks(
     demo: Path, tmp_path: Path
 ) -> None:
     trace = ci.read(demo / "kineto")
     ci.write(trace, tmp_path / "et" / "job.et")
     again = ci.read(tmp_path / "et")
-    known = [sum(t.nodes["group"].is_valid().to_pylist()) for t in (trace, again)]
-    assert known[0] == known[1] > 0
+    grouped = [sum(t.nodes["group"].is_valid().to_pylist()) for t in (trace, again)]
+    assert grouped[0] == grouped[1] > 0
     rows = set(again.nodes["group"].drop_null().to_pylist())
     assert [again.groups["ranks"][row].as_py() for row in rows] == [again.ranks]
 

@@ -9,7 +9,7 @@ from seeds.rocprof_old import V1_JSON
 from shared_data import SHARED
 
 import chopper_interop as ci
-from chopper_interop.converters.rocprof_agents import hardware
+from chopper_interop.converters.rocm.agents import hardware_fields
 from chopper_interop.schemas.meta import Device
 
 MI300X = ("gfx942", 8, 304, 4, 2100)
@@ -86,10 +86,13 @@ def test_kineto(tmp_path: Path, properties: dict[str, object], arch: str, cus: i
 
 
 def test_simds_of_a_unit_follow_from_all() -> None:
-    assert hardware({"cu_count": "304", "simd_count": "1216"}) == {"cus": 304, "simds_per_cu": 4}
-    assert hardware({"cu_count": "304", "simd_count": "1217"}) == {"cus": 304}
-    assert hardware({"gfx": "gfx90a:sramecc+:xnack-"}) == {"arch": "gfx90a"}
-    assert hardware({"gfx": "AMD EPYC"}) == {}
+    assert hardware_fields({"cu_count": "304", "simd_count": "1216"}) == {
+        "cus": 304,
+        "simds_per_cu": 4,
+    }
+    assert hardware_fields({"cu_count": "304", "simd_count": "1217"}) == {"cus": 304}
+    assert hardware_fields({"gfx": "gfx90a:sramecc+:xnack-"}) == {"arch": "gfx90a"}
+    assert hardware_fields({"gfx": "AMD EPYC"}) == {}
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the real files are not here")

@@ -10,7 +10,7 @@ import pytest
 from kineto_files import BASE, call, flow, kernel, span, write
 
 import chopper_interop as ci
-from chopper_interop.converters import kineto_tables
+from chopper_interop.converters.kineto import categories
 from chopper_interop.edges import collective_names
 from chopper_interop.errors import ReadError
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
@@ -84,9 +84,7 @@ def test_rank(tmp_path: Path, name: str, header: dict, rank: int, known_by: str)
     assert [(r.rank, r.known_by, r.pid) for r in trace.meta.ranks] == [(rank, known_by, 100)]
 
 
-@pytest.mark.parametrize(
-    ("category", "kind"), [(c, k) for c, k in kineto_tables.CATEGORIES.items()]
-)
+@pytest.mark.parametrize(("category", "kind"), [(c, k) for c, k in categories.CATEGORIES.items()])
 def test_every_category(tmp_path: Path, category: str, kind: Kind) -> None:
     ph = "i" if kind is Kind.INSTANT else "X"
     trace = read(tmp_path, [span(category, "a", 1, 2) | {"ph": ph}])
@@ -99,7 +97,7 @@ def test_unknown_categories_are_kept(tmp_path: Path) -> None:
     assert issues(trace)["category-unknown"] == 1
 
 
-def test_gpu_work_is_told_by_category_and_never_by_stream(tmp_path: Path) -> None:
+def test_the_category_and_never_the_stream_marks_gpu_work(tmp_path: Path) -> None:
     trace = read(
         tmp_path,
         [
@@ -169,7 +167,7 @@ def test_duplicate_correlations_prefer_a_launch(tmp_path: Path) -> None:
     assert edges(trace, EdgeKind.LAUNCH) == [("hipModuleLaunchKernel", "k")]
 
 
-def test_external_ids_never_tie_anything(tmp_path: Path) -> None:
+def test_external_ids_link_nothing(tmp_path: Path) -> None:
     """Until torch 2.2 a kernel's External id is its correlation id, and another operator's too."""
     trace = read(
         tmp_path,
@@ -186,7 +184,7 @@ def test_external_ids_never_tie_anything(tmp_path: Path) -> None:
     assert edges(trace, EdgeKind.LAUNCH) == [("cudaLaunchKernel", "k")]
 
 
-def test_kernels_without_correlation_are_tied_by_order(tmp_path: Path) -> None:
+def test_kernels_without_correlation_are_matched_by_order(tmp_path: Path) -> None:
     rccl = "ncclDevKernel_Generic(ncclDevComm*)"
     launch = "hipExtLaunchKernel"
     events = [call(launch, 1, 1, 21), call(launch, 3, 1, 22), kernel(rccl, 5, 1, 0),
@@ -230,12 +228,11 @@ def comms(tmp_path: Path, *around: dict, kernel_args: dict | None = None, **head
     trace = read(tmp_path, [*around, call("hipExtLaunchKernel", 5, 1, 1), rccl], **header)
     (row,) = np.flatnonzero(trace.array("kind") == Kind.COMM)
     columns = ("collective", "group", "seq", "peer", "root", "dtype", "bytes", "out_bytes")
-    found = {c: trace.annotated(c)[row] for c in columns}
-    groups = trace.groups.to_pylist()
-    found = {c: None if pd.isna(v) else v for c, v in found.items()}
-    if found["group"] is not None:
-        found["group"] = groups[int(found["group"])]
-    return found
+    values = {c: trace.values(c)[row] for c in columns}
+    facts = {c: None if pd.isna(v) else v for c, v in values.items()}
+    if facts["group"] is not None:
+        facts["group"] = trace.groups.to_pylist()[int(facts["group"])]
+    return facts
 
 
 STATED = {
@@ -249,9 +246,9 @@ def params(**args: Any) -> dict[str, Any]:
     return span("cpu_op", "record_param_comms", 2, 9, args=args)
 
 
-def test_facts_of_rccl_stand_with_the_host_operator(tmp_path: Path) -> None:
-    found = comms(tmp_path, params(**STATED, Seq=41))
-    assert found == {
+def test_facts_of_rccl_are_those_of_the_host_operator(tmp_path: Path) -> None:
+    facts = comms(tmp_path, params(**STATED, Seq=41))
+    assert facts == {
         "collective": "all_gather", "seq": 41, "peer": None, "root": None, "dtype": "BFloat16", "bytes": 200,
         "out_bytes": 1600,
         "group": {"name": "7", "description": "mesh_dp", "backend": "", "ranks": list(range(8))},
@@ -264,18 +261,18 @@ def test_sequence_number_of_torch_2_4(tmp_path: Path) -> None:
     assert comms(tmp_path, params(**STATED, **{"Concrete Inputs": ["", ""]}))["seq"] is None
 
 
-def test_facts_of_nccl_stand_on_the_kernel(tmp_path: Path) -> None:
-    found = comms(tmp_path, kernel_args=STATED | {"Collective name": "_reduce_scatter_base"})
-    assert (found["collective"], found["bytes"]) == ("reduce_scatter", 200)
+def test_facts_of_nccl_are_those_of_the_kernel(tmp_path: Path) -> None:
+    facts = comms(tmp_path, kernel_args=STATED | {"Collective name": "_reduce_scatter_base"})
+    assert (facts["collective"], facts["bytes"]) == ("reduce_scatter", 200)
 
 
-def test_before_metadata_the_annotation_tells(tmp_path: Path) -> None:
+def test_files_without_metadata_have_the_facts_in_the_annotation(tmp_path: Path) -> None:
     shapes = {"Input Dims": [[1024, 3]], "Input type": ["float"]}
-    found = comms(tmp_path, params(), span("user_annotation", "nccl:all_to_all", 3, 7, args=shapes),
+    facts = comms(tmp_path, params(), span("user_annotation", "nccl:all_to_all", 3, 7, args=shapes),
                   **RANK)  # fmt: skip
-    assert found["collective"] == "all_to_all"
-    assert found["bytes"] == 1024 * 3 * 4
-    assert found["group"]["ranks"] == list(range(8))
+    assert facts["collective"] == "all_to_all"
+    assert facts["bytes"] == 1024 * 3 * 4
+    assert facts["group"]["ranks"] == list(range(8))
 
 
 @pytest.mark.parametrize(
@@ -300,14 +297,14 @@ def test_before_metadata_the_annotation_tells(tmp_path: Path) -> None:
     ],
 )
 def test_names_of_collectives(name: str, collective: str | None) -> None:
-    assert collective_names.collective(name) == collective
+    assert collective_names.collective_of_name(name) == collective
 
 
 def test_long_groups_are_completed(tmp_path: Path) -> None:
     cut = {"Process Group Ranks": "[0, 8, 16, ...]", "Group size": 40}
     start = {"Global rank start": 0, "Global rank stride": 8}
-    found = comms(tmp_path, params(**(STATED | cut | start)))
-    assert found["group"]["ranks"] == list(range(0, 320, 8))
+    facts = comms(tmp_path, params(**(STATED | cut | start)))
+    assert facts["group"]["ranks"] == list(range(0, 320, 8))
 
 
 def test_groups_of_the_header(tmp_path: Path) -> None:
@@ -323,13 +320,13 @@ def test_groups_of_the_header(tmp_path: Path) -> None:
     ]
 
 
-def test_send_and_receive_name_their_peer(tmp_path: Path) -> None:
+def test_send_and_receive_have_their_peer(tmp_path: Path) -> None:
     sent = STATED | {"Collective name": "send", "Dst Rank": 5}
     assert comms(tmp_path, params(**sent))["peer"] == 5
     received = STATED | {"Collective name": "recv", "Src Rank": 2}
     assert comms(tmp_path, params(**received))["peer"] == 2
     old = STATED | {"Collective name": "recv", "Rank": 1, "Process Group Ranks": "[4, 6]"}
-    assert comms(tmp_path, params(**old))["peer"] == 6  # before torch 2.5: its place in the group
+    assert comms(tmp_path, params(**old))["peer"] == 6  # before torch 2.5: its number in the group
 
 
 @pytest.mark.parametrize(
@@ -350,10 +347,10 @@ def test_the_root_is_an_input_of_the_operator(tmp_path: Path, name: str, inputs:
     assert comms(tmp_path, params(**stated, Rank=0))["root"] == 4  # where no shapes were recorded
     assert comms(tmp_path, params(**stated))["root"] is None
     assert comms(tmp_path, params(**stated, Rank=2))["root"] is None
-    whole = stated | {"Process Group Ranks": "[]", "Group size": 8}
-    assert comms(tmp_path, around, params(**whole), **RANK)["root"] == 1
-    part = whole | {"Group size": 2}
-    assert comms(tmp_path, around, params(**part), **RANK)["root"] is None
+    all_ranks = stated | {"Process Group Ranks": "[]", "Group size": 8}
+    assert comms(tmp_path, around, params(**all_ranks), **RANK)["root"] == 1
+    some_ranks = all_ranks | {"Group size": 2}
+    assert comms(tmp_path, around, params(**some_ranks), **RANK)["root"] is None
 
 
 def test_others_have_no_root(tmp_path: Path) -> None:
@@ -387,10 +384,10 @@ def test_anything_may_stand_in_the_header(tmp_path: Path, wrong: Any) -> None:
     info = {"rank": wrong, "world_size": wrong, "pg_config": wrong}
     around = params(**STATED | {"Seq": wrong, "Process Group Ranks": wrong, "In msg nelems": wrong})
     header = {"distributedInfo": info, "deviceProperties": [{"id": wrong, "name": wrong}]}
-    found = comms(tmp_path, around, **header)
-    assert found["collective"] == "all_gather"
-    assert found["seq"] in (None, 2**40)
-    assert found["bytes"] in (None, 2**41)
+    facts = comms(tmp_path, around, **header)
+    assert facts["collective"] == "all_gather"
+    assert facts["seq"] in (None, 2**40)
+    assert facts["bytes"] in (None, 2**41)
 
 
 @pytest.mark.parametrize("wrong", [HUGE, -1, "x", [1], {"a": 1}, 1.5])
@@ -400,7 +397,7 @@ def test_a_base_that_is_no_number_is_refused(tmp_path: Path, wrong: Any) -> None
         ci.read(path)
 
 
-def test_memory_becomes_counter_lanes(tmp_path: Path) -> None:
+def test_memory_instants_become_series(tmp_path: Path) -> None:
     def instant(ts: float, **args: Any) -> dict[str, Any]:
         return span("cpu_instant_event", "[memory]", ts, 0, args=args) | {"ph": "i", "s": "t"}
 
@@ -428,7 +425,7 @@ def test_memory_becomes_counter_lanes(tmp_path: Path) -> None:
     assert issues(trace)["event-as-sample"] == 4
 
 
-def test_counter_events_become_counter_lanes(tmp_path: Path) -> None:
+def test_counter_events_become_series(tmp_path: Path) -> None:
     counter = {"ph": "C", "name": "GPU util", "pid": "GPU 0 Counters", "tid": 0, "ts": 2}
     trace = read(
         tmp_path,
@@ -439,7 +436,7 @@ def test_counter_events_become_counter_lanes(tmp_path: Path) -> None:
     assert issues(trace)["counter-event-without-number"] == 1
 
 
-def test_copies_say_how_much(tmp_path: Path) -> None:
+def test_copies_have_their_bytes(tmp_path: Path) -> None:
     trace = read(
         tmp_path,
         [
@@ -448,10 +445,10 @@ def test_copies_say_how_much(tmp_path: Path) -> None:
             span("gpu_memset", "Memset", 5, 1, args={"bytes": "128"}),
         ],
     )
-    assert [None if pd.isna(v) else v for v in trace.annotated("bytes")] == [4096, None, 128]
+    assert [None if pd.isna(v) else v for v in trace.values("bytes")] == [4096, None, 128]
 
 
-def test_a_fused_file_is_split_by_what_its_events_say(tmp_path: Path) -> None:
+def test_a_fused_file_is_split_by_the_ranks_in_arguments(tmp_path: Path) -> None:
     def of(rank: int, event: dict) -> dict:
         args = event["args"] | {"rank": rank, "pid_raw": event["pid"]}
         if "correlation" in args:
@@ -473,10 +470,12 @@ def test_a_fused_file_is_split_by_the_names_of_processes(tmp_path: Path) -> None
         {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": f"Rank {r} ({what})"}}
         for pid, r, what in ((100, 0, "CPU"), (2, 0, "GPU"), (900, 1, "CPU"), (902, 1, "GPU"))
     ]
-    ours = [span("cpu_op", "a", 1, 1), kernel("k", 2, 1, 0)]
-    theirs = [event | {"pid": event["pid"] + 800 + 100 * (event["pid"] == 2)} for event in ours]
-    theirs[1]["pid"] = 902
-    trace = read(tmp_path, [*named, *ours, *theirs])
+    first_rank = [span("cpu_op", "a", 1, 1), kernel("k", 2, 1, 0)]
+    second_rank = [
+        event | {"pid": event["pid"] + 800 + 100 * (event["pid"] == 2)} for event in first_rank
+    ]
+    second_rank[1]["pid"] = 902
+    trace = read(tmp_path, [*named, *first_rank, *second_rank])
     assert trace.ranks == [0, 1]
     assert [t.nodes.num_rows for t in (trace.rank(0), trace.rank(1))] == [2, 2]
 

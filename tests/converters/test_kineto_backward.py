@@ -10,7 +10,7 @@ import pytest
 from shared_data import SHARED
 
 import chopper_interop as ci
-from chopper_interop.converters import kineto_backward
+from chopper_interop.converters.kineto import autograd_pairs
 from chopper_interop.issues import IssueLog
 from chopper_interop.schemas.kinds import EdgeKind
 
@@ -46,12 +46,12 @@ def real(name: str) -> Path:
 
 
 @pytest.mark.parametrize("name", DRAWN)
-def test_numbers_tell_what_arrows_tell(name: str) -> None:
+def test_numbers_give_the_same_pairs_as_arrows(name: str) -> None:
     trace = ci.read(real(name))
-    told = pairs(trace)
-    assert len(told) == DRAWN[name]
-    src, dst = kineto_backward.by_number(trace, IssueLog("test"))
-    assert set(zip(src.tolist(), dst.tolist(), strict=True)) == told
+    by_arrows = pairs(trace)
+    assert len(by_arrows) == DRAWN[name]
+    src, dst = autograd_pairs.pairs_by_number(trace, IssueLog("test"))
+    assert set(zip(src.tolist(), dst.tolist(), strict=True)) == by_arrows
 
 
 @pytest.mark.parametrize("name", NOT_DRAWN)
@@ -89,5 +89,5 @@ def test_the_last_operator_of_a_number_on_its_own_thread_counts(
     )
     trace = ci.read(path)
     names, name = trace.names(), trace.array("name")
-    told = {(names[name[a]], names[name[b]]) for a, b in pairs(trace)}
-    assert told == {("aten::addmm", "AddmmBackward0"), ("aten::t", "TBackward0")}
+    named_pairs = {(names[name[a]], names[name[b]]) for a, b in pairs(trace)}
+    assert named_pairs == {("aten::addmm", "AddmmBackward0"), ("aten::t", "TBackward0")}

@@ -1,4 +1,4 @@
-"""Which of the GPUs that a Kineto file lists its events ran on."""
+"""GPUs that a Kineto file lists, and those that its events ran on."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ ROCTRACER = {"roctracer_version": 4.1}
 SDK = {"rocprofiler-sdk_version": 1.0}
 BIG, SMALL = ("AMD Instinct MI300X", 304), ("AMD Instinct MI210", 104)
 GREEN = ("NVIDIA H100", 132)
-NOT_TOLD = "product-of-device-unknown"
+PRODUCT_UNKNOWN = "product-of-device-unknown"
 
 
 def described(path: Path, listed: list[tuple[str, int]], on: list[int], **header: Any) -> ci.Trace:
-    """What is read of a file that lists GPUs from 0 on, with a kernel on each of some."""
+    """Read a file that lists GPUs from 0 on, with a kernel on each of some."""
     properties = [{"id": n, "name": name, "numSms": cus} for n, (name, cus) in enumerate(listed)]
     events = [kernel("k", 9 * n, 5, n, device=n) | {"pid": n} for n in on]
     events.append(span("cpu_op", "aten::add", 0, 9))
@@ -36,7 +36,7 @@ def products(trace: ci.Trace) -> dict[int, tuple[str, int]]:
     ("listed", "on", "header", "expected"),
     [
         ([BIG] * 2, [9], ROCTRACER, {9: BIG}),  # in a container with one GPU, 9 was seen
-        ([BIG] * 8, [2, 3], {}, {2: BIG, 3: BIG}),  # old files do not tell what made them
+        ([BIG] * 8, [2, 3], {}, {2: BIG, 3: BIG}),  # old files do not state what made them
         ([BIG, SMALL, SMALL], [2, 3, 4], ROCTRACER, {2: BIG, 3: SMALL, 4: SMALL}),
         ([BIG, SMALL, SMALL], [2], ROCTRACER, {}),
         ([BIG, SMALL], [1], SDK, {0: BIG, 1: SMALL}),
@@ -45,15 +45,15 @@ def products(trace: ci.Trace) -> dict[int, tuple[str, int]]:
         ([BIG, SMALL], [], ROCTRACER, {0: BIG, 1: SMALL}),
     ],
 )
-def test_agents_are_no_places_in_the_list(
+def test_agents_are_not_indices_of_the_list(
     tmp_path: Path, listed: Any, on: list[int], header: dict[str, Any], expected: Any
 ) -> None:
     trace = described(tmp_path, listed, on, **header)
     assert products(trace) == expected
-    assert (NOT_TOLD in {i.code for i in trace.meta.issues}) == (not expected)
+    assert (PRODUCT_UNKNOWN in {i.code for i in trace.meta.issues}) == (not expected)
 
 
-def test_what_was_read_of_agents_is_read_again(tmp_path: Path) -> None:
+def test_agents_keep_their_products_in_a_written_file(tmp_path: Path) -> None:
     trace = described(tmp_path, [BIG, SMALL], [1, 2], **ROCTRACER)
     ci.write(trace, tmp_path / "again.json")
     names = {d.device: d.name for d in ci.read(tmp_path / "again.json").meta.devices}

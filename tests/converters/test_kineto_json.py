@@ -1,4 +1,4 @@
-"""Kineto files that we write: others can load them, and nothing in them is other than it was."""
+"""Written Kineto files: other tools can load them, and everything in them is as it was."""
 
 import gzip
 import json
@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 import chopper_interop as ci
 from chopper_interop import progress
 from chopper_interop.build import TraceBuilder
-from chopper_interop.converters import kineto_json
-from chopper_interop.converters.kineto import KINETO
+from chopper_interop.converters.kineto import KINETO, writer
 from chopper_interop.errors import WriteError
 from chopper_interop.schemas.kinds import Collective, EdgeKind, Kind, LaneKind
 from chopper_interop.schemas.meta import Device, Meta, Rank
@@ -35,11 +34,11 @@ HARD_KEYS = (
     *("correlation", "correlation_raw", "device", "stream", "rank", "pid_raw", "bytes"),
     *("chopper", "counters", "correlation (source)", "kind", "ph"),
 )
-"""Keys that readers of Kineto take to mean something."""
+"""Keys that have a meaning for readers of Kineto."""
 
 
 def again(trace, path):
-    """The trace after a way through a file, which Python's own parser must take too."""
+    """Write and read a trace; Python's own parser must accept the file, too."""
     KINETO.write(trace, path)
     opened = gzip.open if path.name.endswith(".gz") else open
     with opened(path, "rt", encoding="utf-8") as file:
@@ -57,7 +56,7 @@ def assert_same_events(before, after):
         assert all(name in other.names() for name in set(_names(trace)))
     assert _names(after) == _names(before)
     assert _absolute(after) == _absolute(before)
-    assert after.array("kind").tolist() == _kinds_told(before)
+    assert after.array("kind").tolist() == _kinds_as_read(before)
     assert after.launch.tolist() == before.launch.tolist()
     assert _pairs(after) == _pairs(before)
     _assert_same_lanes(before, after)
@@ -73,8 +72,8 @@ def _absolute(trace):
     return (trace.array("ts") + trace.meta.origin_ns).tolist()
 
 
-def _kinds_told(trace):
-    """Kinds as Kineto can tell them."""
+def _kinds_as_read(trace):
+    """Kinds as Kineto can express them."""
     kinds = dict.fromkeys(NO_CATEGORY, int(Kind.ANNOTATION))
     comm = ("nccl", "rccl", "msccl")
     return [
@@ -92,23 +91,23 @@ def _pairs(trace):
 
 
 def _assert_same_lanes(before, after):
-    """Nodes share a lane after if and only if they did before; what Kineto can tell is the same."""
+    """Nodes share a lane if and only if they did before; all that Kineto can express is the same."""
     old, new = before.lanes.to_pylist(), after.lanes.to_pylist()
     partner = {}
     kinds = before.array("kind").tolist()
     for a, b, kind in zip(before.array("lane"), after.array("lane"), kinds, strict=True):
-        told = ON_DEVICE.get(kind, LaneKind.THREAD)
+        read_as = ON_DEVICE.get(kind, LaneKind.THREAD)
         if kind in (Kind.SPAN, Kind.OVERHEAD) or (
-            told is LaneKind.THREAD and old[a]["kind"] == LaneKind.PROFILER
+            read_as is LaneKind.THREAD and old[a]["kind"] == LaneKind.PROFILER
         ):
-            told = LaneKind.PROFILER
-        assert partner.setdefault((a, told), b) == b
-        assert new[b]["kind"] == told
+            read_as = LaneKind.PROFILER
+        assert partner.setdefault((a, read_as), b) == b
+        assert new[b]["kind"] == read_as
         assert new[b]["rank"] == old[a]["rank"]
         assert new[b]["device"] == (old[a]["device"] if kind in ON_DEVICE else -1)
-        if old[a]["kind"] == told:  # lanes that Kineto has: number, and names of host threads
+        if old[a]["kind"] == read_as:  # lanes that Kineto has: number, and names of host threads
             assert new[b]["number"] == old[a]["number"] or old[a]["number"] < -(2**60)
-            if told in (LaneKind.THREAD, LaneKind.PROFILER):
+            if read_as in (LaneKind.THREAD, LaneKind.PROFILER):
                 assert new[b]["name"] == old[a]["name"]
     assert len(set(partner.values())) == len(partner)
 
@@ -118,7 +117,7 @@ def _assert_same_communication(before, after):
         rows = trace.groups.to_pylist()
         return [None if v is None else rows[v] for v in _plain(trace, "group")]
 
-    known = [kind is not None for kind in before.annotated("collective").tolist()]
+    known = [kind is not None for kind in before.values("collective").tolist()]
     for column in ("collective", "seq", "peer", "root", "dtype", "bytes", "out_bytes"):
         old, new = (_plain(t, column) for t in (before, after))
         assert [v for v, k in zip(new, known, strict=True) if k] == [
@@ -153,7 +152,7 @@ def test_any_trace_in_a_file_a_rank_comes_back(tmp_path_factory, trace):
 
 @settings(max_examples=25, suppress_health_check=list(HealthCheck))
 @given(trace=ANY)
-def test_second_way_changes_nothing_more(tmp_path_factory, trace):
+def test_writing_again_changes_nothing_more(tmp_path_factory, trace):
     folder = tmp_path_factory.mktemp("twice")
     once = again(trace, folder / "once.json")
     twice = again(once, folder / "twice.json")
@@ -163,7 +162,7 @@ def test_second_way_changes_nothing_more(tmp_path_factory, trace):
 
 
 def tiny(**changes):
-    """A launch of two kernels, a collective, a moment, a copy; times since 2024."""
+    """A launch of two kernels, a collective, an instant, a copy; times since 2024."""
     start = 1_712_195_495_502_094_513
     meta = Meta(
         job="tiny",
@@ -227,11 +226,11 @@ def written(tmp_path):
     return json.loads((tmp_path / "tiny.json").read_text("utf-8"), parse_float=Decimal)
 
 
-def _events(file, phase, **wanted):
+def _events(file, phase, **fields):
     return [
         e
         for e in file["traceEvents"]
-        if e["ph"] == phase and all(e.get(k) == v for k, v in wanted.items())
+        if e["ph"] == phase and all(e.get(k) == v for k, v in fields.items())
     ]
 
 
@@ -270,7 +269,7 @@ def test_times_are_exact_to_the_nanosecond(written, tmp_path):
     assert '"ts":230849502098.013,"dur":1000000.000,' in (tmp_path / "tiny.json").read_text()
 
 
-def test_events_say_what_pytorch_says_and_what_the_hub_knows(written):
+def test_arguments_are_those_of_the_source_and_of_the_columns(written):
     (mm,) = _events(written, "X", name="aten::mm")
     assert mm["args"] == {"External id": 5, "Ev Idx": 2}
     assert (mm["cat"], mm["pid"], mm["tid"]) == ("cpu_op", 4242, 4242)
@@ -339,8 +338,8 @@ def test_arrows_begin_and_end_where_their_events_start(written):
 
 
 def test_samples_are_counter_events(written):
-    told = [(e["name"], e["pid"], e["ts"], e["args"]) for e in _events(written, "C")]
-    assert told == [
+    samples = [(e["name"], e["pid"], e["ts"], e["args"]) for e in _events(written, "C")]
+    assert samples == [
         ("GPU 2 power (W)", 4242, Decimal("230849502094.523"), {"": Decimal("250.25")}),
         ("GPU 2 power (W)", 4242, Decimal("230849502094.533"), {"": "NaN"}),
         ("node temperature (C)", "node", Decimal("230849502094.528"), {"": Decimal("1e+300")}),
@@ -437,7 +436,7 @@ def test_folder_of_telemetry_alone(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("raw", "told"),
+    ("raw", "expected"),
     [
         (b'{"bandwidth": NaN, "k": -Infinity}', {"bandwidth": "NaN", "k": "-Infinity"}),
         (b'{"file": "C:\\windows"}', {"malformed args": '{"file": "C:\\windows"}'}),
@@ -451,7 +450,7 @@ def test_folder_of_telemetry_alone(tmp_path):
         (b'{ "a" :\n[ 1 , {"b":\t2} ] }', {"a": [1, {"b": 2}]}),
     ],
 )
-def test_arguments_that_are_no_json_do_not_spoil_the_file(tmp_path, raw, told):
+def test_arguments_that_are_no_json_do_not_spoil_the_file(tmp_path, raw, expected):
     builder = TraceBuilder()
     lane = builder.lane(0, LaneKind.THREAD, 1, "main")
     at = builder.text(np.frombuffer(bytearray(raw), np.uint8))
@@ -462,10 +461,10 @@ def test_arguments_that_are_no_json_do_not_spoil_the_file(tmp_path, raw, told):
     trace = builder.finish()
     assert_same_events(trace, again(trace, tmp_path / "odd.json"))
     file = json.loads((tmp_path / "odd.json").read_text("utf-8"))
-    assert [e.get("args") for e in _events(file, "X")] == [None, told, None]
+    assert [e.get("args") for e in _events(file, "X")] == [None, expected, None]
 
 
-def test_value_that_would_mislead_readers_is_put_aside(tmp_path):
+def test_value_that_would_mislead_readers_gets_another_key(tmp_path):
     builder = TraceBuilder()
     lane = builder.lane(0, LaneKind.STREAM, 5, "stream 5", 1)
     raw = b'{"stream": "blue", "device": 1, "correlation": 0, "counters": 2, "chopper": {"x": 1}}'
@@ -490,7 +489,7 @@ def test_value_that_would_mislead_readers_is_put_aside(tmp_path):
     }
 
 
-def test_launches_that_ids_do_not_tell_get_ids_of_their_own(tmp_path):
+def test_launches_that_ids_do_not_identify_get_fresh_ids(tmp_path):
     builder = TraceBuilder()
     thread = builder.lane(0, LaneKind.THREAD, 1, "main")
     stream = builder.lane(0, LaneKind.STREAM, 5, "stream 5", 1)
@@ -511,7 +510,7 @@ def test_launches_that_ids_do_not_tell_get_ids_of_their_own(tmp_path):
     assert back.launch.tolist() == [-1, -1, 1, 0, -1]
 
 
-def test_kinds_that_kineto_lacks_are_told_in_the_arguments(tmp_path):
+def test_kinds_that_kineto_lacks_stand_in_the_arguments(tmp_path):
     builder = TraceBuilder()
     lane = builder.lane(0, LaneKind.THREAD, 1, "main")
     kinds = [Kind.API, Kind.ALLOCATION, Kind.HOST_GAP, Kind.OTHER, Kind.CPU_OP]
@@ -550,9 +549,9 @@ def test_columns_of_any_type_stand_in_the_arguments(tmp_path):
     }
 
 
-def test_sizes_that_are_no_number_of_elements_stand_beside(tmp_path):
+def test_sizes_that_are_no_number_of_elements_stand_as_bytes(tmp_path):
     trace = tiny()
-    odd = trace.annotate(bytes=pa.array([None, None, None, None, 2049, 77, None]))
+    odd = trace.with_columns(bytes=pa.array([None, None, None, None, 2049, 77, None]))
     KINETO.write(odd, tmp_path / "odd.json")
     file = json.loads((tmp_path / "odd.json").read_text())
     args = _events(file, "X", name="ncclDevKernel_Generic_1")[0]["args"]
@@ -560,7 +559,7 @@ def test_sizes_that_are_no_number_of_elements_stand_beside(tmp_path):
     assert args["chopper"] == {"bytes": 2049}
 
 
-def test_memory_named_moment_stays_a_moment(tmp_path):
+def test_instant_named_memory_stays_an_instant(tmp_path):
     builder = TraceBuilder()
     lane = builder.lane(0, LaneKind.THREAD, 1, "main")
     builder.nodes(
@@ -575,7 +574,7 @@ def test_memory_named_moment_stays_a_moment(tmp_path):
     assert_same_events(trace, again(trace, tmp_path / "memory.json"))
 
 
-def test_event_larger_than_the_buffer_is_written_whole(tmp_path):
+def test_event_larger_than_the_buffer_is_written_completely(tmp_path):
     builder = TraceBuilder()
     lane = builder.lane(0, LaneKind.THREAD, 1, "main")
     raw = json.dumps({"a": "x" * (9 << 20)}).encode()
@@ -591,11 +590,11 @@ def test_event_larger_than_the_buffer_is_written_whole(tmp_path):
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_chunks_of_any_size_give_the_same_file(tmp_path, monkeypatch, size):
     KINETO.write(tiny(), tmp_path / "job.json")
-    whole = (tmp_path / "job.json").read_bytes()
-    monkeypatch.setattr(kineto_json, "_EVENTS_AT_A_TIME", size)
-    monkeypatch.setattr(kineto_json, "_CHUNK", 700)
+    expected = (tmp_path / "job.json").read_bytes()
+    monkeypatch.setattr(writer, "_CHUNK_EVENTS", size)
+    monkeypatch.setattr(writer, "_BUFFER_BYTES", 700)
     KINETO.write(tiny(), tmp_path / "job.json")
-    assert (tmp_path / "job.json").read_bytes() == whole
+    assert (tmp_path / "job.json").read_bytes() == expected
 
 
 def test_empty_trace_is_a_proper_file(tmp_path):
@@ -609,7 +608,7 @@ def test_nothing_half_written_is_left(tmp_path, monkeypatch):
     def fail(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(kineto_json.encode, "arrows", fail)
+    monkeypatch.setattr(writer.encode, "write_arrows", fail)
     with pytest.raises(WriteError, match="No space left"):
         KINETO.write(tiny(), tmp_path / "job.json")
     with pytest.raises(WriteError, match="No space left"):
@@ -671,7 +670,7 @@ def test_real_file_rewritten_has_the_same_events_and_arguments(shared, tmp_path,
     assert {k: len(v) for k, v in after.items()} == {k: len(v) for k, v in before.items()}
     for key, all_args in before.items():
         for args in all_args:
-            assert any(all(told.get(k) == v for k, v in args.items()) for told in after[key])
+            assert any(all(new.get(k) == v for k, v in args.items()) for new in after[key])
     assert_same_events(original, KINETO.read([tmp_path / "again.json"]))
 
 
@@ -700,12 +699,12 @@ def test_annotations_and_series_that_are_not_read_back_are_counted(tmp_path):
     lane = builder.lane(0, LaneKind.STREAM, 7, "", 0)
     builder.nodes(kind=int(Kind.KERNEL), name=["a"], rank=0, lane=lane, ts=np.array([5]), dur=[4])
     builder.samples(builder.series(0, "power", "W", "amd-smi", device=0), [5], [300.0])
-    trace = builder.finish().annotate(layer=[3], flops=pa.nulls(1, pa.int64()))
-    told = {i.code: (i.count, i.example) for i in KINETO.write(trace, tmp_path / "a.json")}
-    assert told == {"annotations-as-arguments": (1, "layer"), "series-by-name": (1, "power")}
+    trace = builder.finish().with_columns(layer=[3], flops=pa.nulls(1, pa.int64()))
+    issues = {i.code: (i.count, i.example) for i in KINETO.write(trace, tmp_path / "a.json")}
+    assert issues == {"annotations-as-arguments": (1, "layer"), "series-by-name": (1, "power")}
 
 
-def test_gpus_of_machines_that_nobody_knows_are_told(tmp_path):
+def test_gpus_of_unknown_machines_are_written(tmp_path):
     builder = TraceBuilder(
         Meta(devices=(Device("node1", 0, "MI300X", "amd-smi"),), ranks=(Rank(0),))
     )

@@ -43,15 +43,15 @@ GROUP = ("ranks", "pg_name", "pg_desc", "backend_config")
 
 def job(*, fused: bool) -> dict[str, Any]:
     """A file that has all that a reader looks at."""
-    told = {"Collective name": "send", "In msg nelems": 8, "Out msg nelems": 8, "dtype": "Float"}
-    told |= {"Group size": 2, "Process Group Name": "0", "Seq": 3, "Dst Rank": 1, "Rank": 0}
+    facts = {"Collective name": "send", "In msg nelems": 8, "Out msg nelems": 8, "dtype": "Float"}
+    facts |= {"Group size": 2, "Process Group Name": "0", "Seq": 3, "Dst Rank": 1, "Rank": 0}
     held = {"Device Type": 1, "Device Id": 0, "Bytes": 8, "Total Reserved": 64}
     memory = span("cpu_instant_event", "[memory]", 3, 0, args=held) | {"ph": "i", "s": "t"}
     counter = {"ph": "C", "name": "util", "pid": 100, "tid": 0, "ts": 2, "args": {"": 5}}
     name = {"ph": "M", "name": "thread_name", "pid": 100, "tid": 100, "args": {"name": "main"}}
     label = {"ph": "M", "name": "process_name", "pid": 100, "args": {"name": "rank 0"}}
     events = [
-        *(name, label, span("cpu_op", "record_param_comms", 0, 9, args=told)),
+        *(name, label, span("cpu_op", "record_param_comms", 0, 9, args=facts)),
         *(call("hipLaunchKernel", 1, 2, 1), kernel("ncclDevKernel_Generic(x)", 5, 2, 1)),
         *(call("hipMemcpyAsync", 4, 2, 2), span("gpu_memcpy", "Memcpy", 8, 1, args={"bytes": 9})),
         *(span("cpu_op", "f", 20, 1), span("cpu_op", "b", 22, 1)),
@@ -68,21 +68,21 @@ def job(*, fused: bool) -> dict[str, Any]:
     return header | {"traceEvents": events}
 
 
-def places(document: dict[str, Any]) -> list[tuple[dict[str, Any], str]]:
-    """Where something else may be put."""
-    found = [(document, key) for key in HEADER]
-    found += [(document["deviceProperties"][0], key) for key in DEVICE]
+def slots(document: dict[str, Any]) -> list[tuple[dict[str, Any], str]]:
+    """Dictionaries and keys of which the value may be replaced."""
+    slots_found = [(document, key) for key in HEADER]
+    slots_found += [(document["deviceProperties"][0], key) for key in DEVICE]
     info = document["distributedInfo"]
-    found += [(info, key) for key in DISTRIBUTED]
-    found += [(info["pg_config"][0], key) for key in GROUP]
+    slots_found += [(info, key) for key in DISTRIBUTED]
+    slots_found += [(info["pg_config"][0], key) for key in GROUP]
     for event in document["traceEvents"]:
-        found += [(event, key) for key in EVENT_FIELDS]
+        slots_found += [(event, key) for key in EVENT_FIELDS]
         keys = PARAMETERS if event["name"] == "record_param_comms" else ARGUMENTS
         keys = MEMORY if event["name"] == "[memory]" else keys
         keys = ("", "name") if event["ph"] in "MC" else keys
         args = event.get("args")
-        found += [] if args is None else [(args, key) for key in (*keys, "rank", "pid_raw")]
-    return found
+        slots_found += [] if args is None else [(args, key) for key in (*keys, "rank", "pid_raw")]
+    return slots_found
 
 
 def written(document: dict[str, Any], values: list[str], path: Path) -> Path:
@@ -95,12 +95,12 @@ def written(document: dict[str, Any], values: list[str], path: Path) -> Path:
 
 @contextmanager
 def unless_refused() -> Iterator[None]:
-    """Nothing else is raised but a fault that is told in one line."""
+    """Let no exception out but a ChopperError of one line."""
     try:
         yield
     except ChopperError as error:
         if "\n" in str(error):
-            raise AssertionError("it is told in several lines") from error
+            raise AssertionError("the message has several lines") from error
 
 
 def holds(path: Path, out: Path, *, write: bool) -> None:
@@ -118,15 +118,15 @@ def holds(path: Path, out: Path, *, write: bool) -> None:
             check_trace(ci.read(out / "job.json"))
 
 
-PLACES = len(places(job(fused=False)))
+SLOTS = len(slots(job(fused=False)))
 
 
 @pytest.mark.parametrize("number", range(len(WRONG)))
 def test_one_number_may_be_anything(number: int, tmp_path: Path) -> None:
     wrong = WRONG[number]
-    for place in range(number % 8, PLACES, 8):  # fields repeat, and so do values of a size
+    for slot in range(number % 8, SLOTS, 8):  # fields repeat, and so do values of a size
         document = job(fused=False)
-        holder, key = places(document)[place]
+        holder, key = slots(document)[slot]
         holder[key] = _MARK
         path = written(document, [wrong], tmp_path / "a.json")
         try:
@@ -139,7 +139,7 @@ def test_one_number_may_be_anything(number: int, tmp_path: Path) -> None:
 def test_many_numbers_may_be_anything(seed: int, tmp_path: Path) -> None:
     draw = random.Random(seed)  # noqa: S311 # no secret
     document = job(fused=draw.random() < 0.4)
-    for holder, key in draw.sample(places(document), draw.randint(1, 12)):
+    for holder, key in draw.sample(slots(document), draw.randint(1, 12)):
         holder[key] = _MARK
     marks = json.dumps(document).count(json.dumps(_MARK))
     values = [draw.choice(WRONG) for _ in range(marks)]
@@ -183,7 +183,7 @@ def test_shapes_that_say_no_size(tmp_path: Path, extents: list[Any]) -> None:
         kernel("ncclKernel_AllReduce_x", 5, 2, 1),
     ]
     trace = ci.read(written({"traceEvents": events}, [], tmp_path / "a.json"))
-    assert pd.isna(trace.annotated("bytes")).all()
+    assert pd.isna(trace.values("bytes")).all()
 
 
 def test_a_header_nested_too_deeply_is_counted(tmp_path: Path) -> None:

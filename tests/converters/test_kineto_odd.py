@@ -1,4 +1,4 @@
-"""Odd Kineto files against an independent count of their whole events."""
+"""Odd Kineto files against an independent count of their complete events."""
 
 import bz2
 import json
@@ -37,12 +37,12 @@ def unpacked(path: Path) -> str:
     return raw.decode(encoding, "replace")
 
 
-def whole_events(text: str) -> list[Any]:
+def complete_events(text: str) -> list[Any]:
     """Events of a list one by one; what does not parse is passed over up to the next event."""
     text = re.sub(r'\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})', r"\\\\", text)
     parser = json.JSONDecoder(strict=False)
-    found = re.search(r'(?:"traceEvents"\s*:\s*|\A\s*)\[', text)
-    events, at = [], found.end() if found else len(text)
+    start = re.search(r'(?:"traceEvents"\s*:\s*|\A\s*)\[', text)
+    events, at = [], start.end() if start else len(text)
     while at < len(text):
         at = re.compile(r"[\s,]*").match(text, at).end()  # type: ignore[union-attr]
         if at < len(text) and text[at] == "]":
@@ -63,11 +63,11 @@ def is_node(event: Any) -> bool:
 
 
 @pytest.mark.parametrize("name", [n for n, o in REAL.items() if not isinstance(o, Refused)])
-def test_every_whole_event_is_there(name: str) -> None:
+def test_every_complete_event_is_there(name: str) -> None:
     path = FOLDER / name
     if not path.exists():
         pytest.skip("real inputs (../shared/data) are not here")
-    events = whole_events(unpacked(path))
+    events = complete_events(unpacked(path))
     trace = ci.read(path)
     issues = trace.meta.issues
     assert trace.nodes.num_rows == sum(map(is_node, events))
@@ -81,7 +81,7 @@ def test_all_odd_files_are_in_the_table() -> None:
     assert {path.name for path in FOLDER.iterdir()} == REAL.keys()
 
 
-def test_wrong_values_are_told_as_errors_and_stay(tmp_path: Path) -> None:
+def test_wrong_values_are_counted_as_errors_and_stay(tmp_path: Path) -> None:
     events = [
         call("hipLaunchKernel", 120, 2, 1),
         kernel("a", 100, 121, 1, grid=[256, 1, 1], block=[4096, 1, 1]),
@@ -89,27 +89,29 @@ def test_wrong_values_are_told_as_errors_and_stay(tmp_path: Path) -> None:
         kernel("b", 200, 5, 2),
     ]
     trace = ci.read(write(tmp_path / "rank0.json", events, baseTimeNanoseconds=BASE))
-    told = {i.code: i for i in trace.meta.issues if i.severity is Severity.ERROR}
-    assert told.keys() == {
+    errors = {i.code: i for i in trace.meta.issues if i.severity is Severity.ERROR}
+    assert errors.keys() == {
         "kernel-overflows-next",
         "kernel-before-launch",
         "kernel-recorded-twice",
         "grid-block-swapped",
     }
-    assert "by 21.000 us" in told["kernel-overflows-next"].example
-    assert "20.000 us before" in told["kernel-before-launch"].example
-    assert "ran [4096, 1, 1] threads in blocks of [256, 1, 1]" in told["grid-block-swapped"].example
+    assert "by 21.000 us" in errors["kernel-overflows-next"].example
+    assert "20.000 us before" in errors["kernel-before-launch"].example
+    assert (
+        "ran [4096, 1, 1] threads in blocks of [256, 1, 1]" in errors["grid-block-swapped"].example
+    )
     assert sorted(trace.array("dur").tolist()) == [2_000, 5_000, 5_000, 121_000]
     first = int((trace.array("dur") == 121_000).argmax())
     assert trace.args(first)["block"] == [4096, 1, 1]
 
 
-def test_real_clocks_that_differ_are_told() -> None:
+def test_real_clocks_that_differ_are_counted() -> None:
     folder = SHARED / "pytorch" / "torchrec_4rank_v100"
     if not folder.exists():
         pytest.skip("real inputs (../shared/data) are not here")
     for path in folder.glob("*.json"):
-        events = whole_events(unpacked(path))
+        events = complete_events(unpacked(path))
         launches = {
             e["args"]["correlation"]: e["ts"]
             for e in events
@@ -130,12 +132,12 @@ def test_begins_and_ends_are_spans(tmp_path: Path) -> None:
     ]
     trace = ci.read(write(tmp_path / "rank0.json", events))
     names, code = trace.names(), trace.array("name").tolist()
-    found = dict(zip((names[c] for c in code), trace.array("dur").tolist(), strict=True))
-    assert found == {"a": 6_000, "b": 500}
+    durations = dict(zip((names[c] for c in code), trace.array("dur").tolist(), strict=True))
+    assert durations == {"a": 6_000, "b": 500}
     assert trace.array("parent").tolist() == [-1, 0]
 
 
-def test_events_without_category_are_told_by_their_process(tmp_path: Path) -> None:
+def test_the_process_determines_kinds_of_events_without_category(tmp_path: Path) -> None:
     def name(about: str, pid: int, text: str, tid: int = 0) -> dict[str, Any]:
         return {"ph": "M", "name": about, "pid": pid, "tid": tid, "args": {"name": text}}
 
@@ -203,8 +205,8 @@ def test_counters_of_several_gpus_stay_apart(tmp_path: Path) -> None:
     }
 
 
-def test_many_documents_in_one_file_end(tmp_path: Path) -> None:
-    whole = write(tmp_path / "one.json", [span("cpu_op", "a", 1, 1)]).read_bytes()
-    (tmp_path / "rank0.json").write_bytes(whole * 200)
+def test_not_all_of_many_documents_are_counted(tmp_path: Path) -> None:
+    document = write(tmp_path / "one.json", [span("cpu_op", "a", 1, 1)]).read_bytes()
+    (tmp_path / "rank0.json").write_bytes(document * 200)
     trace = ci.read(tmp_path / "rank0.json")
     assert {i.code: i.count for i in trace.meta.issues}["events-of-second-list"] == 64

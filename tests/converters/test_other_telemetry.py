@@ -20,10 +20,10 @@ from telemetry import assert_all_rows_told, counts, lanes, points_of, units
 
 import chopper_interop as ci
 from chopper_interop import registry
-from chopper_interop.converters.charllm import read as read_charllm
-from chopper_interop.converters.charllm_series import unwrapped
+from chopper_interop.converters.zeus.charllm import read as read_charllm
+from chopper_interop.converters.zeus.charllm_series import unwrapped
 from chopper_interop.errors import UnknownFormatError
-from chopper_interop.files import inputs
+from chopper_interop.io import inputs
 
 WINDOWS = SHARED / "telemetry" / "zeus_windows"
 MS = 1_000_000
@@ -269,7 +269,7 @@ def test_power_of_one_gpu(tmp_path: Path, name: str, gpu: int) -> None:
     put(tmp_path, {name: b"Time,Power\n1714566896.5,100.5\n1714566896.6,101.5\n"})
     trace = ci.read(tmp_path / name)
     assert lanes(trace) == {(gpu, "socket power"): [100.5, 101.5]}
-    assert ("gpu-untold" in counts(trace)) == (gpu < 0)
+    assert ("gpu-unknown" in counts(trace)) == (gpu < 0)
 
 
 def test_other_powers_are_not_taken(tmp_path: Path) -> None:

@@ -13,8 +13,7 @@ from hypothesis import HealthCheck, given, settings
 
 import chopper_interop as ci
 from chopper_interop import progress, sources
-from chopper_interop.converters import parquet_write
-from chopper_interop.converters.parquet import PARQUET
+from chopper_interop.converters.parquet import PARQUET, writer
 from chopper_interop.errors import ReadError, WriteError
 from chopper_interop.testing import assert_trace_equal, check_converter, check_trace
 from chopper_interop.testing.strategies import traces
@@ -27,8 +26,8 @@ TOOK_OVER = ["meta.job"]
 @given(trace=traces())
 def test_any_trace_comes_back_as_it_was(tmp_path_factory, trace):
     path = tmp_path_factory.mktemp("any") / "job.parquet"
-    PARQUET.write(trace, path)
-    again = PARQUET.read([path / "meta.json"])
+    PARQUET.writer(trace, path)
+    again = PARQUET.reader([path / "meta.json"])
     check_trace(again)
     assert_trace_equal(trace, again)
 
@@ -38,10 +37,10 @@ def test_any_trace_comes_back_as_it_was(tmp_path_factory, trace):
 def test_any_size_of_row_groups_gives_the_same(tmp_path_factory, trace):
     path = tmp_path_factory.mktemp("groups") / "job.parquet"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parquet_write, "ROWS_PER_GROUP", 3)
-        patch.setattr(parquet_write, "BYTES_PER_GROUP", 20)
-        PARQUET.write(trace, path)
-    assert_trace_equal(trace, PARQUET.read([path / "meta.json"]))
+        patch.setattr(writer, "ROWS_PER_GROUP", 3)
+        patch.setattr(writer, "BYTES_PER_GROUP", 20)
+        PARQUET.writer(trace, path)
+    assert_trace_equal(trace, PARQUET.reader([path / "meta.json"]))
     for file in path.glob("*/*.parquet"):
         about = pq.ParquetFile(file).metadata
         assert all(about.row_group(k).num_rows <= 3 for k in range(about.num_row_groups))
@@ -127,7 +126,7 @@ def test_args_that_are_no_json_and_no_utf8_are_kept_byte_by_byte(trace, tmp_path
 
 def test_further_columns_keep_their_types(trace, tmp_path):
     n = trace.nodes.num_rows
-    richer = trace.annotate(
+    richer = trace.with_columns(
         critical=pa.array([True] * n), slack_ns=pa.array([None] * (n - 1) + [5], pa.int64())
     )
     ci.write(richer, tmp_path / "richer.parquet")
@@ -147,7 +146,7 @@ def test_beside_profiles_a_folder_is_left_out_in_one_line(demo, trace, tmp_path)
     found = sources.find([tmp_path / "run"])
     assert "parquet" not in {source.converter.name for source in found.sources}
     told = [why for path, why in found.skipped if "job.parquet" in str(path)]
-    assert told == ["parquet: made from profiles such as those beside it"]
+    assert told == ["parquet: made from profiles such as those next to it"]
 
 
 def test_somebody_elses_parquet_is_skipped_with_the_reason(folder):

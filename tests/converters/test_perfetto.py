@@ -1,4 +1,4 @@
-"""What Perfetto's trace processor sees is what the hub holds, to the nanosecond."""
+"""Perfetto's trace processor sees all that the trace holds, to the nanosecond."""
 
 import gzip
 import json
@@ -15,7 +15,7 @@ from trace_processor import TraceProcessor
 
 import chopper_interop as ci
 from chopper_interop.build import TraceBuilder
-from chopper_interop.converters import perfetto, perfetto_critical, perfetto_encode
+from chopper_interop.converters.perfetto.write import critical_path, events_encode, writer
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 from chopper_interop.schemas.meta import BOOTTIME, Meta
 from chopper_interop.testing.strategies import traces
@@ -49,7 +49,7 @@ SPANS = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 8)), min_size=1, m
 
 @settings(max_examples=60)
 @given(SPANS, st.sampled_from([(Kind.CPU_OP, LaneKind.THREAD), (Kind.KERNEL, LaneKind.STREAM)]))
-def test_no_overlap_bends_a_duration(tmp_path_factory, spans, kinds) -> None:
+def test_overlaps_change_no_duration(tmp_path_factory, spans, kinds) -> None:
     perfetto = written(one_lane(spans, *kinds), tmp_path_factory.mktemp("x"))
     seen = {name: (ts, dur) for name, ts, dur in perfetto.query("select name, ts, dur from slice")}
     assert seen == {f"n{i}": (EPOCH + s, d) for i, (s, d) in enumerate(spans)}
@@ -68,28 +68,28 @@ def test_deep_nesting_is_kept(tmp_path: Path) -> None:
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(traces())
-def test_any_trace_arrives_whole(tmp_path_factory, trace: ci.Trace) -> None:
+def test_any_trace_arrives_complete(tmp_path_factory, trace: ci.Trace) -> None:
     perfetto = written(trace, tmp_path_factory.mktemp("x"), all_samples=True)
     assert perfetto.losses() == {}
     names, code = trace.names(), trace.array("name")
     origin = trace.meta.origin_ns
-    ours = Counter(
+    expected = Counter(
         (names[c], int(t) + origin, int(d))
         for c, t, d in zip(code, trace.array("ts"), trace.array("dur"), strict=True)
     )
-    theirs = Counter(
+    seen = Counter(
         (name or "", ts, dur)
         for name, ts, dur in perfetto.query(f"select name, ts, dur from slice {INSIDE}")  # noqa: S608
     )
-    plain = Counter((n.split("\0")[0], t, d) for n, t, d in ours.elements())
-    assert theirs in (ours, plain)  # a text may end at NUL
+    plain = Counter((n.split("\0")[0], t, d) for n, t, d in expected.elements())
+    assert seen in (expected, plain)  # a text may end at NUL
     kinds, src, dst = (trace.array(c, "edges") for c in ("kind", "src", "dst"))
     lane = trace.array("lane")
     drawn = (kinds == EdgeKind.DEPENDENCY) & (lane[src] != lane[dst])
-    drawn |= np.isin(kinds, [int(k) for k in perfetto_arrows()])
+    drawn |= np.isin(kinds, [int(k) for k in writer.ARROW_KINDS])
     ((arrows,),) = perfetto.query("select count(*) from flow")
     assert arrows == np.count_nonzero(drawn)
-    seen = Counter(
+    points = Counter(
         perfetto.query(
             "select c.ts, value from counter c join track t on t.id = c.track_id "
             "join track p on p.id = t.parent_id where p.name != 'hardware counters'"
@@ -98,13 +98,9 @@ def test_any_trace_arrives_whole(tmp_path_factory, trace: ci.Trace) -> None:
     ts = trace.array("ts", "samples") + origin
     values = trace.array("value", "samples")
     finite = np.isfinite(values)
-    assert sum(seen.values()) == len(values)
-    expected = Counter(zip(ts[finite].tolist(), values[finite].tolist(), strict=True))
-    assert not expected - seen
-
-
-def perfetto_arrows() -> tuple[EdgeKind, ...]:
-    return perfetto.ARROWS
+    assert sum(points.values()) == len(values)
+    expected_points = Counter(zip(ts[finite].tolist(), values[finite].tolist(), strict=True))
+    assert not expected_points - points
 
 
 def test_arrows_tie_what_depends_to_what_it_depends_on(demo: Path, tmp_path: Path) -> None:
@@ -121,8 +117,8 @@ def test_arrows_tie_what_depends_to_what_it_depends_on(demo: Path, tmp_path: Pat
         tuple(sorted((int(ts[n]), names[code[n]]) for n in ends))
         for ends in zip(src.tolist(), dst.tolist(), strict=True)
     )
-    told = {EdgeKind(k).name for k in np.unique(kinds)}
-    assert told >= {"LAUNCH", "EVENT", "SYNC", "COMM", "FWDBWD"}
+    present = {EdgeKind(k).name for k in np.unique(kinds)}
+    assert present >= {"LAUNCH", "EVENT", "SYNC", "COMM", "FWDBWD"}
     assert Counter(tuple(sorted(((s, a), (t, b)))) for a, s, b, t in seen) == expected
 
 
@@ -198,19 +194,19 @@ def test_numbers_are_encoded_as_python_reads_them(value) -> None:
     text = json.dumps(value).encode()
     out, (scratch,) = np.zeros(200, np.uint8), [np.zeros(200, np.uint8)]
     buffer = np.frombuffer(bytearray(b'{"k":' + text + b"}"), np.uint8)
-    from chopper_interop.columns.interning import interned
+    from chopper_interop.arrays.interning import empty_text_table
 
-    keys, texts = interned(4, 1), interned(4, 1)
-    size = perfetto_encode._arguments(out, 0, buffer, 0, len(buffer), scratch, keys, texts)
+    keys, texts = empty_text_table(4, 1), empty_text_table(4, 1)
+    size = events_encode._encode_arguments(out, 0, buffer, 0, len(buffer), scratch, keys, texts)
     from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 
     (annotation,) = proto.TrackEvent.FromString(out[:size].tobytes()).debug_annotations
     kind = annotation.WhichOneof("value")
-    told = getattr(annotation, kind)
+    encoded = getattr(annotation, kind)
     if kind == "string_value":  # too large for a number of the format
         assert isinstance(value, int) or not 1e-260 < abs(value) < 1e260
-        told = json.loads(told)
-    assert told == value
+        encoded = json.loads(encoded)
+    assert encoded == value
 
 
 def test_arguments_longer_than_a_chunk(tmp_path: Path) -> None:
@@ -221,9 +217,9 @@ def test_arguments_longer_than_a_chunk(tmp_path: Path) -> None:
     assert perfetto.query("select count(*) from slice") == [(3,)]
 
 
-def test_more_texts_than_are_told_once(tmp_path: Path) -> None:
+def test_more_texts_than_are_interned(tmp_path: Path) -> None:
     raws = [
-        json.dumps({f"key {i}": f"a text that is told once {i}"}).encode() for i in range(40000)
+        json.dumps({f"key {i}": f"a text that is interned once {i}"}).encode() for i in range(40000)
     ]
     perfetto = written(with_arguments(raws), tmp_path)
     assert perfetto.losses() == {}
@@ -325,7 +321,7 @@ TRACK = (
 )
 
 
-def test_the_critical_path_stands_above_all_ranks(tmp_path: Path) -> None:
+def test_the_critical_path_is_above_all_ranks(tmp_path: Path) -> None:
     spans = [
         (0, Kind.CPU_OP, 0, 10, "call"),
         (0, Kind.CPU_OP, 4, 6, "inner"),
@@ -334,16 +330,16 @@ def test_the_critical_path_stands_above_all_ranks(tmp_path: Path) -> None:
         (1, Kind.KERNEL, 40, 40, "no time"),
     ]
     trace = on_path(*spans)
-    path = trace.annotate(critical_ns=pa.array([8, 2, 20, 10, 0]))
+    path = trace.with_columns(critical_ns=pa.array([8, 2, 20, 10, 0]))
     tp = written(path, tmp_path)
     found = [tuple(r) for r in tp.query(TRACK.format("nodes"))]
     assert found == [(s, e - s, name) for _, _, s, e, name in spans if e > s]
-    found = [tuple(r) for r in tp.query(TRACK.format("what it runs over"))]
+    found = [tuple(r) for r in tp.query(TRACK.format("class"))]
     assert found == [
         (0, 10, "host, rank 0"), (10, 20, "compute, rank 0"), (30, 10, "communication, rank 1")
     ]  # fmt: skip
-    told = tp.query("select int_value v from args where key = 'debug.chopper.critical_ns'")
-    assert {v for (v,) in told} == {0, 2, 8, 10, 20}
+    critical_ns = tp.query("select int_value v from args where key = 'debug.chopper.critical_ns'")
+    assert {v for (v,) in critical_ns} == {0, 2, 8, 10, 20}
     back = ci.read(tmp_path / "job.pftrace")
     assert back.nodes.num_rows == 5
     assert back.ranks == [0, 1]
@@ -355,18 +351,20 @@ def test_critical_paths_of_several_ranks_have_tracks_of_their_own(tmp_path: Path
     tp = written(on_path((0, Kind.KERNEL, 0, 10, "a"), (1, Kind.KERNEL, 0, 9, "b")), tmp_path)
     names = "select distinct t.name from track t join track p on t.parent_id = p.id "
     found = {name for (name,) in tp.query(names + "where p.name = 'critical path'")}
-    assert {"rank 0 nodes", "rank 1 nodes", "rank 0 what it runs over"} <= found
-    found = [tuple(r) for r in tp.query(TRACK.format("what it runs over"))]
+    assert {"rank 0 nodes", "rank 1 nodes", "rank 0 class"} <= found
+    found = [tuple(r) for r in tp.query(TRACK.format("class"))]
     assert found == [(0, 10, "compute"), (0, 9, "compute")]
 
 
 @given(spans=st.lists(st.tuples(st.integers(0, 30), st.integers(1, 12)), min_size=1, max_size=12))
 def test_of_nodes_on_the_path_the_innermost_counts(spans) -> None:
-    """Against one look at each nanosecond: what began last and lasts, of equals the shorter."""
+    """As at each nanosecond: the node that began last and lasts, of equals the shorter."""
     spans = sorted({(s, s + d) for s, d in spans}, key=lambda x: (x[0], -x[1]))
     nodes = [(0, Kind.COMM if k % 2 else Kind.KERNEL, s, e, "n") for k, (s, e) in enumerate(spans)]
-    path = next(perfetto_critical.paths(on_path(*nodes).annotate(critical_ns=[0] * len(nodes))))
-    ts, dur, names = perfetto_critical.stretches(on_path(*nodes), path)
+    path = next(
+        critical_path.critical_paths(on_path(*nodes).with_columns(critical_ns=[0] * len(nodes)))
+    )
+    ts, dur, names = critical_path.class_segments(on_path(*nodes), path)
     shown = {t: n for a, d, n in zip(ts, dur, names, strict=True) for t in range(a, a + d)}
     for t in range(50):
         there = [k for k, (s, e) in enumerate(spans) if s <= t < e]

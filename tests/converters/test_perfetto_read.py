@@ -1,4 +1,4 @@
-"""What is read of Perfetto traces is what Perfetto's own trace processor sees, and our own whole."""
+"""The reader sees what Perfetto's own trace processor sees, and all that our writer wrote."""
 
 import json
 from collections import Counter
@@ -18,8 +18,9 @@ from trace_processor import TraceProcessor
 import chopper_interop as ci
 from chopper_interop import registry
 from chopper_interop.build import TraceBuilder
-from chopper_interop.converters import perfetto, perfetto_read
-from chopper_interop.files import inputs
+from chopper_interop.converters import perfetto
+from chopper_interop.converters.perfetto.write import writer
+from chopper_interop.io import inputs
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 from chopper_interop.schemas.meta import BOOTTIME, REALTIME
 from chopper_interop.testing.strategies import traces
@@ -62,7 +63,7 @@ def balanced(trace: ci.Trace) -> bool:
     return source.events == source.nodes + sum(i.count for i in trace.meta.issues if i.events)
 
 
-def test_what_our_writer_wrote_comes_back(demo: Path, tmp_path: Path) -> None:
+def test_what_our_writer_wrote_is_read_back(demo: Path, tmp_path: Path) -> None:
     trace = ci.read(demo)
     ci.write(trace, tmp_path / "a.pftrace", all_samples=True)
     again = ci.read(tmp_path / "a.pftrace")
@@ -78,8 +79,8 @@ def test_what_our_writer_wrote_comes_back(demo: Path, tmp_path: Path) -> None:
     series = [set(map(tuple, (r.values() for r in t.series.to_pylist()))) for t in (trace, again)]
     assert series[0] == series[1]
     for column in ("iteration", "bytes", "phase", "collective", "group"):
-        ours, theirs = (t.annotated(column).tolist() for t in (trace, again))
-        assert Counter(map(str, ours)) == Counter(map(str, theirs))
+        written, again_read = (t.values(column).tolist() for t in (trace, again))
+        assert Counter(map(str, written)) == Counter(map(str, again_read))
     assert balanced(again)
 
 
@@ -108,7 +109,7 @@ def test_any_trace_keeps_names_and_times(tmp_path_factory, trace: ci.Trace) -> N
     path = tmp_path_factory.mktemp("x") / "a.pftrace"
     ci.write(trace, path, all_samples=True)
 
-    again = perfetto_read.read([path])
+    again = perfetto.read_perfetto([path])
     names, origin = again.names(), again.meta.origin_ns
     found = Counter(
         zip(
@@ -130,15 +131,17 @@ def test_any_trace_keeps_names_and_times(tmp_path_factory, trace: ci.Trace) -> N
         )
     )
     assert found == expected
-    assert edges(again, np.ones(again.edges.num_rows, bool)) == edges(trace, perfetto.drawn(trace))
+    assert edges(again, np.ones(again.edges.num_rows, bool)) == edges(
+        trace, writer.has_arrow(trace)
+    )
 
 
-def edges(trace: ci.Trace, which: np.ndarray) -> Counter:
+def edges(trace: ci.Trace, mask: np.ndarray) -> Counter:
     names, origin = trace.names(), trace.meta.origin_ns
     name = [names[c] for c in trace.array("name")]
     columns = [(trace.array("ts") + origin).tolist(), trace.array("dur").tolist()]
     node = list(zip(name, trace.array("rank").tolist(), *columns, strict=True))
-    ends = (trace.array(c, "edges")[which].tolist() for c in ("src", "dst", "kind"))
+    ends = (trace.array(c, "edges")[mask].tolist() for c in ("src", "dst", "kind"))
     return Counter((node[a], node[b], kind) for a, b, kind in zip(*ends, strict=True))
 
 
@@ -155,7 +158,7 @@ def test_dependencies_between_tracks_have_arrows_and_others_are_counted(tmp_path
     assert [(i.code, i.count) for i in log] == [("edges-without-arrow", 1)]
     assert TraceProcessor(tmp_path / "a.pftrace").query("select count(*) from flow") == [(1,)]
     again = ci.read(tmp_path / "a.pftrace")
-    assert edges(again, np.ones(1, bool)) == edges(trace, perfetto.drawn(trace))
+    assert edges(again, np.ones(1, bool)) == edges(trace, writer.has_arrow(trace))
     assert balanced(again)
 
 
@@ -184,7 +187,7 @@ def test_rocprofv3(tmp_path: Path, options: dict) -> None:
     )
     assert values["COPY BYTES to AGENT [4] (GPU)"] == "B"
     assert max(trace.samples["value"].to_pylist()) == 4096
-    assert codes(trace)["counter-values-whole"] == 1
+    assert codes(trace)["counter-values-truncated"] == 1
     assert balanced(trace)
     ((count, total),) = TraceProcessor(path).query("select count(*), sum(dur) from slice")
     assert (count, total) == (trace.nodes.num_rows, trace.array("dur").sum())
@@ -199,7 +202,7 @@ def test_times_are_those_of_the_arguments(tmp_path: Path) -> None:
     assert set(trace.array("dur")[kernels].tolist()) == {13_000}
 
 
-def test_the_same_run_as_csv_and_as_picture_is_read_once(tmp_path: Path) -> None:
+def test_the_same_run_as_csv_and_as_perfetto_is_read_once(tmp_path: Path) -> None:
     rows = [
         row(
             KERNELS, Kernel_Name="gemm(float*)", Correlation_Id=i + 1, Dispatch_Id=i + 1,
@@ -215,7 +218,7 @@ def test_the_same_run_as_csv_and_as_picture_is_read_once(tmp_path: Path) -> None
     assert trace.nodes.num_rows == seeds.SLICES
 
 
-def test_our_own_beside_its_inputs_is_left_out(demo: Path, tmp_path: Path) -> None:
+def test_our_own_trace_next_to_its_inputs_is_left_out(demo: Path, tmp_path: Path) -> None:
     trace = ci.read(demo / "kineto")
     job = tmp_path / "job"
     job.mkdir()
@@ -229,11 +232,11 @@ def test_our_own_beside_its_inputs_is_left_out(demo: Path, tmp_path: Path) -> No
 
 def test_arguments_of_every_kind(tmp_path: Path) -> None:
     made = sdk()
-    told = {
+    args = {
         "b": True, "u": 2**64 - 1, "i": -5, "d": 1.0, "e": 0.1, "s": 'q"\\\n\x01é',
         "dict": {"x": 1, "y": {"z": [1, [2.5, "t"], 3]}}, "many": list(range(300)),
     }  # fmt: skip
-    made.slice(MAIN, "a", "c", T0, T0 + 9, **told)
+    made.slice(MAIN, "a", "c", T0, T0 + 9, **args)
     event = made.packets[-2].track_event
     event.debug_annotations.add(name="json").legacy_json_value = '{"k": [1, 2]}'
     event.debug_annotations.add(name="text").legacy_json_value = "no json"
@@ -247,7 +250,7 @@ def test_arguments_of_every_kind(tmp_path: Path) -> None:
     nan.double_value = float("nan")
     seeds.annotate(made.packets[-1].track_event, "at_end", 7)
     trace = ci.read(saved(tmp_path, *made.packets))
-    assert trace.args(0) == told | {
+    assert trace.args(0) == args | {
         "json": {"k": [1, 2]}, "text": "no json", "p": "0xdead", "old": {"m": 4, "n": ["v"]},
         "nan": "NaN", "at_end": 7,
     }  # fmt: skip
@@ -256,7 +259,7 @@ def test_arguments_of_every_kind(tmp_path: Path) -> None:
     assert json.loads(raw)["b"] is True
 
 
-def test_what_nests_too_deep_is_null(tmp_path: Path) -> None:
+def test_values_nested_too_deep_are_null(tmp_path: Path) -> None:
     made = sdk()
     deep: object = 1
     for _ in range(90):
@@ -274,7 +277,7 @@ def test_clocks_of_snapshots(tmp_path: Path) -> None:
         timestamp=T0 + EPOCH + 20, timestamp_clock_id=1, trusted_packet_sequence_id=9
     )
     wall.track_event.type, wall.track_event.name, wall.track_event.track_uuid = INSTANT, "wall", 10
-    trace = perfetto_read.read([saved(tmp_path, *made.packets, wall)])
+    trace = perfetto.read_perfetto([saved(tmp_path, *made.packets, wall)])
     names = [trace.names()[c] for c in trace.array("name")]
     ts = (trace.array("ts") + trace.meta.origin_ns - T0).tolist()
     assert dict(zip(names, ts, strict=True)) == {"own clock": 5, "wall": 20}
@@ -283,7 +286,7 @@ def test_clocks_of_snapshots(tmp_path: Path) -> None:
     assert (offset.clock, offset.offset_ns) == (REALTIME, -EPOCH)
 
 
-def test_phases_of_old(tmp_path: Path) -> None:
+def test_old_phases(tmp_path: Path) -> None:
     thread = proto.TracePacket(trusted_packet_sequence_id=3, sequence_flags=1)
     thread.thread_descriptor.pid, thread.thread_descriptor.tid = 7, 8
     thread.thread_descriptor.thread_name = "old"
@@ -382,7 +385,7 @@ def test_no_file_is_two_formats() -> None:
         assert "perfetto" not in found, path
 
 
-def test_ets_and_traces_are_told_apart(demo: Path, tmp_path: Path) -> None:
+def test_ets_and_traces_are_distinguished(demo: Path, tmp_path: Path) -> None:
     trace = ci.read(demo / "kineto")
     ci.write(trace, tmp_path / "et" / "job.et", mode="gpu")
     ci.write(trace, tmp_path / "job.pftrace")
@@ -412,7 +415,7 @@ def test_a_damaged_compressed_packet_is_an_event(tmp_path: Path) -> None:
     assert balanced(trace)
 
 
-def test_a_full_buffer_is_told(tmp_path: Path) -> None:
+def test_a_full_buffer_is_reported(tmp_path: Path) -> None:
     made = sdk()
     made.slice(MAIN, "a", "c", T0, T0 + 9)
     stats = proto.TracePacket(trusted_packet_sequence_id=1)

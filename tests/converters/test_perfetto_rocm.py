@@ -15,7 +15,7 @@ KERNEL = "gemm(float*)"
 
 @dataclass(frozen=True)
 class Version:
-    """A version of rocprofv3, or of rocpd's conversion: what it calls tracks and arguments."""
+    """A version of rocprofv3, or of rocpd's conversion: its names of tracks and arguments."""
 
     compute: str
     to_gpu: str
@@ -27,7 +27,7 @@ class Version:
     stream: str = ""
     kernel: dict[str, Any] = field(default_factory=dict)
     counters: tuple[float, ...] | None = None
-    taken: int = 0
+    counters_read: int = 0
 
 
 _OLD = {"private_segment_size": 0, "group_segment_size": 512}
@@ -122,11 +122,14 @@ def test_rocprofv3_of_every_version(tmp_path: Path, name: str) -> None:
     assert frame["bytes"].dropna().tolist() == [4096, 4096]
     assert read.meta.sources[0].tool == "rocprofv3"
     codes = {i.code: i.count for i in read.meta.issues}
-    assert read.counters.num_rows == version.taken
-    if version.taken:
+    assert read.counters.num_rows == version.counters_read
+    if version.counters_read:
         assert read.counters["value"].to_pylist() == list(version.counters or ())
         assert set(read.counters["name"].to_pylist()) == {"SQ_WAVES"}
-    assert codes.get("counter-values-are-sums", 0) == (2 if version.counters else 0) - version.taken
+    assert (
+        codes.get("counter-values-are-sums", 0)
+        == (2 if version.counters else 0) - version.counters_read
+    )
 
 
 def test_rocprofv2(tmp_path: Path) -> None:
@@ -197,7 +200,7 @@ def test_rocprofiler_systems_by_stream(tmp_path: Path) -> None:
     assert read.array("kind", "edges").tolist() == [int(EdgeKind.LAUNCH)]
 
 
-def test_what_events_have_besides_is_counted(tmp_path: Path) -> None:
+def test_other_fields_of_events_are_counted(tmp_path: Path) -> None:
     sdk = Sdk()
     sdk.start()
     sdk.process()

@@ -1,4 +1,4 @@
-"""Host execution traces alone: every node, its place in the program, and the flow of data."""
+"""Host execution traces alone: every node, its position in the program, and the flow of data."""
 
 import json
 from collections import Counter
@@ -47,15 +47,15 @@ def test_real_files_come_out_node_by_node(shared: Path, name: str) -> None:
     expected = nodes_of(path)
     assert trace.meta.clock == ORDER
     assert names(trace) == [n["name"] for n in expected]
-    told = [trace.args(i) for i in range(trace.nodes.num_rows)]
-    assert [t["ET id"] for t in told] == [n["id"] for n in expected]
-    assert [t["ET rf_id"] for t in told] == [n["rf_id"] for n in expected]
-    assert [t.get("op_schema", "") for t in told] == [n["op_schema"] for n in expected]
+    args = [trace.args(i) for i in range(trace.nodes.num_rows)]
+    assert [t["ET id"] for t in args] == [n["id"] for n in expected]
+    assert [t["ET rf_id"] for t in args] == [n["rf_id"] for n in expected]
+    assert [t.get("op_schema", "") for t in args] == [n["op_schema"] for n in expected]
     for side, key in (("inputs", "Input"), ("outputs", "Output")):
         values = [[v for v, _ in n[side]] for n in expected]
-        assert [t.get(f"{key} Values", []) for t in told] == values
+        assert [t.get(f"{key} Values", []) for t in args] == values
         kinds = [[kind for _, kind in n[side]] for n in expected]
-        assert [t.get(f"{key} type", []) for t in told] == kinds
+        assert [t.get(f"{key} type", []) for t in args] == kinds
     ids = [n["id"] for n in expected]
     known = set(ids)
     parents = [ids[p] if p >= 0 else None for p in trace.array("parent").tolist()]
@@ -68,10 +68,10 @@ def test_real_files_come_out_node_by_node(shared: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [n for n in REAL if "resnet" not in n])
-def test_the_flow_of_data_is_that_found_the_slow_way(shared: Path, name: str) -> None:
-    found = edges(ci.read(shared / name))
-    assert found == flow(nodes_of(shared / name))
-    assert found
+def test_the_flow_of_data_is_that_of_the_slow_oracle(shared: Path, name: str) -> None:
+    pairs = edges(ci.read(shared / name))
+    assert pairs == flow(nodes_of(shared / name))
+    assert pairs
 
 
 @pytest.mark.slow
@@ -87,25 +87,25 @@ def test_every_schema_says_the_same(tmp_path: Path, schema: str) -> None:
     assert trace.array("dur").tolist() == [6, 4, 1, 2, 1, 1, 1]
     # who takes the view depends on it; the memory of addmm's result is no data
     assert edges(trace) == {(7, 8), (8, 20), (20, 25)}
-    told = trace.args(3)
-    assert told["Input type"] == ["Tensor(float)", "Tensor(float)"]
-    assert told["Input Dims"] == [[4], [4]]
-    assert ("Input Strides" in told) == (schema == seed.STRIDED)
+    args = trace.args(3)
+    assert args["Input type"] == ["Tensor(float)", "Tensor(float)"]
+    assert args["Input Dims"] == [[4], [4]]
+    assert ("Input Strides" in args) == (schema == seed.STRIDED)
 
 
 def program(*nodes: seed.Node) -> bytes:
     return seed.document([seed.node(2, seed.THREAD, 1, scope=7), *nodes])
 
 
-def test_bytes_come_from_who_wrote_them_last(tmp_path: Path) -> None:
-    whole, front, back = (seed.tensor(50 + k, 60, *part) for k, part in enumerate(PARTS))
+def test_bytes_come_from_their_last_writer(tmp_path: Path) -> None:
+    complete, front, back = (seed.tensor(50 + k, 60, *part) for k, part in enumerate(PARTS))
     in_place = "aten::add_(Tensor(a!) self, Scalar o) -> Tensor(a!)"
     quiet = "aten::_foreach_add_(Tensor(a!)[] self, Scalar o) -> ()"
     data = program(
-        seed.node(3, "aten::mm", 2, (), (whole,)),
+        seed.node(3, "aten::mm", 2, (), (complete,)),
         seed.node(4, "aten::add_", 2, (front, 1), (front,), op_schema=in_place),
         seed.node(5, "aten::_foreach_add_", 2, ([back],), (), op_schema=quiet),
-        seed.node(6, "aten::sum", 2, (whole,), (seed.tensor(70, 71),)),
+        seed.node(6, "aten::sum", 2, (complete,), (seed.tensor(70, 71),)),
         seed.node(7, "aten::sum", 2, (seed.tensor(58, 60, 3, 2),), (seed.tensor(72, 73),)),
     )
     assert edges(read(tmp_path, data)) == {(3, 4), (3, 5), (4, 6), (3, 6), (5, 6), (3, 7)}
@@ -132,7 +132,7 @@ def test_tensors_without_a_storage_stand_for_themselves(tmp_path: Path) -> None:
     assert edges(read(tmp_path, data)) == {(3, 4)}
 
 
-def test_what_looks_like_a_tensor_and_is_none(tmp_path: Path) -> None:
+def test_lists_that_look_like_tensors_are_none(tmp_path: Path) -> None:
     data = program(
         seed.node(3, "x::make", 2, (), (seed.tensor(50, 60),)),
         seed.node(4, "x::use", 2, (seed.tensor(50, 60),), ()),
@@ -174,8 +174,8 @@ def test_process_groups_and_rank_from_the_nodes(tmp_path: Path) -> None:
     trace = read(tmp_path, data, "rank_7.json")
     (rank,) = trace.meta.ranks
     assert (rank.rank, rank.pid, rank.known_by) == (3, 77, "header")
-    told = [(g["name"], g["ranks"], g["backend"]) for g in trace.groups.to_pylist()]
-    assert told == [("0", [0, 1], "cuda:nccl"), ("1", [1, 3], "")]
+    groups_read = [(g["name"], g["ranks"], g["backend"]) for g in trace.groups.to_pylist()]
+    assert groups_read == [("0", [0, 1], "cuda:nccl"), ("1", [1, 3], "")]
     assert trace.args(1)["Collective name"] == "allreduce"
     assert trace.args(1)["Process Group Name"] == "1"
 
@@ -184,13 +184,13 @@ def test_process_groups_and_rank_from_the_nodes(tmp_path: Path) -> None:
     ("name", "rank"), [("rank-3.json", 3), ("dlrm_eg_12.json", 12), ("x_et_5.json.gz", 5)]
 )
 def test_rank_from_the_name(tmp_path: Path, name: str, rank: int) -> None:
-    (found,) = read(tmp_path, seed.SEEDS[0].data, name).meta.ranks
-    assert (found.rank, found.known_by) == (rank, "name")
+    (stated,) = read(tmp_path, seed.SEEDS[0].data, name).meta.ranks
+    assert (stated.rank, stated.known_by) == (rank, "name")
 
 
-def test_a_rank_that_is_given_wins(tmp_path: Path) -> None:
-    (found,) = read(tmp_path, seed.SEEDS[0].data, "rank-3.json", rank=9).meta.ranks
-    assert (found.rank, found.known_by) == (9, "user")
+def test_the_users_rank_wins(tmp_path: Path) -> None:
+    (stated,) = read(tmp_path, seed.SEEDS[0].data, "rank-3.json", rank=9).meta.ranks
+    assert (stated.rank, stated.known_by) == (9, "user")
 
 
 def test_without_times_nothing_is_written_that_would_take_order_for_time(tmp_path: Path) -> None:

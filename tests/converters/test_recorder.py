@@ -10,10 +10,10 @@ import pytest
 from telemetry import assert_all_rows_told, counts, lanes, points_of, units
 
 import chopper_interop as ci
-from chopper_interop.converters.amd_smi_recorder import RECORDER
-from chopper_interop.converters.amd_smi_recorder import read as read_recorder
+from chopper_interop.converters.amd_smi.recorder import RECORDER
+from chopper_interop.converters.amd_smi.recorder import read as read_recorder
 from chopper_interop.errors import ReadError
-from chopper_interop.files import inputs
+from chopper_interop.io import inputs
 from chopper_interop.schemas.meta import BOOTTIME
 from chopper_interop.testing import check_converter
 

@@ -11,10 +11,9 @@ from telemetry import assert_all_rows_told, counts, lanes, points_of, units
 
 import chopper_interop as ci
 from chopper_interop import registry
-from chopper_interop.converters.rocm_smi import ROCM_SMI
-from chopper_interop.converters.rocm_smi_time import moment
+from chopper_interop.converters.amd_smi.rocm_smi import ROCM_SMI
 from chopper_interop.errors import UnknownFormatError
-from chopper_interop.files import inputs
+from chopper_interop.io import inputs
 from chopper_interop.testing import check_converter
 
 AT_NS = 1_700_000_000_123_456_789
@@ -241,7 +240,7 @@ def test_a_loop_without_times(tmp_path: Path, form: str) -> None:
     assert points_of(trace)[1, "socket power"] == expected
     trace = read(tmp_path, text, at_ns=AT_NS)
     assert points_of(trace)[1, "socket power"] == [(AT_NS, 102.0)]
-    assert counts(trace)["row-of-earlier-run"] == 4
+    assert counts(trace)["row-of-earlier-output"] == 4
 
 
 def test_the_time_of_a_file(tmp_path: Path) -> None:
@@ -265,30 +264,6 @@ def test_json_with_times_that_somebody_put_around_it(tmp_path: Path) -> None:
     lines = [json.dumps({"timestamp": T + n, "gpus": {"card0": CARD}}) for n in range(3)]
     points = points_of(read(tmp_path, "\n".join(lines)))[0, "socket power"]
     assert [t // SECOND for t, _ in points] == [T, T + 1, T + 2]
-
-
-@pytest.mark.parametrize(
-    ("text", "ns", "whole", "local"),
-    [
-        ("1754585903", T * SECOND, True, False),
-        ("1754585903.5", T * SECOND + SECOND // 2, False, False),
-        ("1754585903500", T * SECOND + SECOND // 2, False, False),
-        ("=== Time: 2025-08-07 16:58:23 UTC ===", T * SECOND, True, False),
-        ("2025-08-07T16:58:23.123456789Z", T * SECOND + 123_456_789, False, False),
-        ("2025-08-07 16:58:23,25", T * SECOND + SECOND // 4, False, True),
-        ("Thu Aug 7 04:58:23 PM UTC 2025", T * SECOND, True, False),
-        ("Thu 07 Aug 2025 04:58:23 PM UTC", T * SECOND, True, False),
-        ("Do 7. Aug 16:58:23 CEST 2025", None, None, None),
-        ("card0,35.0", None, None, None),
-        ("2025-13-45 16:58:23", None, None, None),
-        ("9999999999", None, None, None),
-    ],
-)
-def test_what_is_understood_as_a_time(
-    text: str, ns: int | None, whole: object, local: object
-) -> None:
-    told = moment(text)
-    assert (tuple(told) if told else (None, None, None)) == (ns, whole, local)
 
 
 def test_cells_that_say_that_there_is_no_value(tmp_path: Path) -> None:

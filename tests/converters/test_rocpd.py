@@ -12,9 +12,10 @@ import rocpd
 
 import chopper_interop as ci
 from chopper_interop import registry
-from chopper_interop.converters.rocpd import read, sniff
+from chopper_interop.converters.rocpd import sniff
+from chopper_interop.converters.rocpd.reader import read
 from chopper_interop.errors import ReadError, UsageError
-from chopper_interop.files.inputs import head
+from chopper_interop.io.inputs import head
 from chopper_interop.issues import Severity
 from chopper_interop.schemas.kinds import Kind
 from chopper_interop.testing import check_converter
@@ -332,7 +333,7 @@ def test_numbers_that_cannot_be_are_counted(tmp_path):
         )
     trace = read([path])
     found = issues(trace)
-    assert found["number-out-of-reach"] == 1
+    assert found["number-out-of-range"] == 1
     assert found["duration-negative"] == 1
     assert found["event-without-time"] == 2
     assert found["cells-of-wrong-type"] == 1

@@ -79,14 +79,14 @@ def test_nodes_are_one_job_whose_clocks_are_told(tmp_path):
     process(tmp_path, 101, 1, host="b", node=2, later=5)
     trace = ci.read(tmp_path)
     assert [(r.rank, r.host, r.pid) for r in trace.meta.ranks] == [(0, "a", 100), (1, "b", 101)]
-    assert codes(trace)["clocks-of-nodes"] == 2
+    assert codes(trace)["clocks-of-hosts-unrelated"] == 2
     assert {d.host for d in trace.meta.devices} == {"a", "b"}
 
 
 def test_one_node_has_one_clock(tmp_path):
     process(tmp_path, 100, 0)
     process(tmp_path, 101, 1, later=5)
-    assert "clocks-of-nodes" not in codes(ci.read(tmp_path))
+    assert "clocks-of-hosts-unrelated" not in codes(ci.read(tmp_path))
 
 
 def test_processes_of_one_database_that_share_a_rank(tmp_path):

@@ -7,7 +7,7 @@ from contextlib import closing
 import pytest
 import rocpd
 
-from chopper_interop.converters.rocpd import read
+from chopper_interop.converters.rocpd.reader import read
 
 
 def issues(trace):

@@ -9,8 +9,8 @@ from shared_data import SHARED
 
 import chopper_interop as ci
 from chopper_interop import registry
-from chopper_interop.converters import rocprof_compute
-from chopper_interop.files import inputs
+from chopper_interop.converters import rocprof
+from chopper_interop.io import inputs
 
 REAL = SHARED / "rocprof" / "rocprof_compute_pmc"
 WORKLOADS = ("omp_MI300A", "vcopy_MI200", "vcopy_MI300X_A1")
@@ -68,7 +68,7 @@ def test_counters_of_every_pass(name: str) -> None:
                 assert found[i, f"{level}_ACCUM"] == float(row["SQ_ACCUM_PREV_HIRES"])
 
 
-def test_what_accumulates_is_called_by_what_it_accumulates() -> None:
+def test_accumulators_are_named_by_the_counter_that_they_accumulate() -> None:
     trace = ci.read(real("omp_MI300A/pmc_perf.csv"))
     names = {name for _, name in counters(trace)}
     assert {"SQ_IFETCH_LEVEL_ACCUM", "SQ_LEVEL_WAVES_ACCUM", "SQ_INST_LEVEL_VMEM_ACCUM"} <= names
@@ -101,7 +101,7 @@ def test_every_real_file_is_read_or_refused_for_a_reason(path: Path | None) -> N
         pytest.skip("real inputs (../shared/data) are not here")
     (found,) = registry.sniffed(inputs.head(path))
     if found.read is None:
-        assert found is rocprof_compute.ROCPROF_COMPUTE_OTHERS
+        assert found is rocprof.ROCPROF_COMPUTE_OTHERS
         assert path.name in ("pmc_dispatch_info.csv", "pmc_kernel_top.csv", "roofline.csv")
         return
     assert found.name in ("rocprof-compute", "rocprofv2")
@@ -141,7 +141,7 @@ def test_channels_that_are_not_all_there_keep_their_names(tmp_path: Path) -> Non
     assert {"TCC_HIT[0]", "TCC_HIT[7]"} <= names
 
 
-def test_times_that_were_averaged_are_taken_to_the_nanosecond(tmp_path: Path) -> None:
+def test_averaged_times_are_rounded_to_the_nanosecond(tmp_path: Path) -> None:
     exact = 9_007_199_254_740_993  # no float64 is this
     text = seeds.COMPUTE.replace(f"{seeds.BOOT},{seeds.BOOT + 300}", f"{exact}.2,{exact + 300}.4")
     trace = ci.read(write(tmp_path / "w", pmc_perf=text))
@@ -172,11 +172,11 @@ def test_omniperf_wrote_the_names_of_rocprof(tmp_path: Path) -> None:
     assert {s.format for s in ci.read(folder).meta.sources} == {"rocprof-compute", "rocprof-v1"}
 
 
-def test_a_header_longer_than_what_is_looked_at(tmp_path: Path) -> None:
+def test_a_header_longer_than_the_limit(tmp_path: Path) -> None:
     head, *body = seeds.COMPUTE.splitlines()
     more = [f"TCC_A_VERY_LONG_NAME_OF_A_COUNTER[{i}]" for i in range(3000)]
     lines = [",".join([head, *more]), *(",".join([line, *["1"] * 3000]) for line in body)]
-    assert len(lines[0]) > inputs.HEAD
+    assert len(lines[0]) > inputs.HEAD_BYTES
     trace = ci.read(write(tmp_path / "w", pmc_perf="\n".join(lines) + "\n"))
     assert counters(trace)[2, "TCC_A_VERY_LONG_NAME_OF_A_COUNTER"] == 3000
 

@@ -21,13 +21,15 @@ from rocprof import (
 )
 
 import chopper_interop as ci
-from chopper_interop.converters.rocprof_csv import read
-from chopper_interop.converters.rocprof_files import group
+from chopper_interop.converters.rocm.file_names import group_by_process
+from chopper_interop.converters.rocprof import read_v3_csv
 from chopper_interop.errors import AmbiguousRunError, UsageError
 
 
 def grouped(*names: str) -> set[frozenset[str]]:
-    return {frozenset(map(str, files)) for files in group([Path(name) for name in names])}
+    return {
+        frozenset(map(str, files)) for files in group_by_process([Path(name) for name in names])
+    }
 
 
 def test_files_of_one_folder_and_prefix_belong_together() -> None:
@@ -76,7 +78,7 @@ def test_without_a_prefix_a_folder_is_one_group() -> None:
     assert grouped(*(f"a/{name}" for name in names)) == {frozenset(f"a/{name}" for name in names)}
 
 
-def test_names_that_tell_nothing_stand_alone() -> None:
+def test_files_with_unknown_names_are_sources_of_their_own() -> None:
     assert len(grouped("a/kernels.csv", "a/kernel_trace.csv", "a/more.csv")) == 3
     assert grouped("a/kernel_trace_r0.csv", "a/hip_api_trace_r0.csv", "a/kernel_trace_r1.csv") == {
         frozenset({"a/kernel_trace_r0.csv", "a/hip_api_trace_r0.csv"}),
@@ -84,7 +86,7 @@ def test_names_that_tell_nothing_stand_alone() -> None:
     }
 
 
-def test_agents_serve_the_whole_folder() -> None:
+def test_agents_serve_all_processes_of_the_folder() -> None:
     assert grouped(
         "a/1_agent_info.csv",
         "a/1_kernel_trace.csv",
@@ -121,11 +123,11 @@ def test_one_agent_file_describes_all_processes(tmp_path: Path) -> None:
 def test_agents_that_cannot_be_read_do_not_stop_the_rest(tmp_path: Path) -> None:
     gpu = row(AGENTS, Node_Id=4, Logical_Node_Id=4, Product_Name="MI300X")
     agents = write(tmp_path / "1_agent_info.csv", AGENTS, gpu, gpu[:20], 'x"y', "", gpu)
-    trace = read([agents, write(tmp_path / "1_kernel_trace.csv", KERNELS, row(KERNELS))])
+    trace = read_v3_csv([agents, write(tmp_path / "1_kernel_trace.csv", KERNELS, row(KERNELS))])
     assert_whole(trace, 1)
     assert counts(trace)["agent-unreadable"] == 2
     assert {d.device for d in trace.meta.devices} == {4}
-    alone = read([agents])
+    alone = read_v3_csv([agents])
     assert_whole(alone, 0)
     assert {d.name for d in alone.meta.devices} == {"MI300X"}
 
@@ -149,7 +151,7 @@ RANKS = {
 
 @pytest.mark.parametrize("name", RANKS)
 def test_rank_host_and_process_by_name(tmp_path: Path, name: str) -> None:
-    trace = read([write(tmp_path / name, KERNELS, row(KERNELS))])
+    trace = read_v3_csv([write(tmp_path / name, KERNELS, row(KERNELS))])
     (rank,) = trace.meta.ranks
     assert (rank.rank, rank.host, rank.pid) == RANKS[name]
     named = "rank" in name.lower().replace("frank", "") or ".4711.6" in name
@@ -157,7 +159,7 @@ def test_rank_host_and_process_by_name(tmp_path: Path, name: str) -> None:
     assert ("rank-assumed" in counts(trace)) == (not named)
 
 
-def test_the_user_says_the_rank(tmp_path: Path) -> None:
+def test_the_rank_of_the_user_is_used(tmp_path: Path) -> None:
     path = write(tmp_path / "rank3_kernel_trace.csv", KERNELS, row(KERNELS))
     trace = ci.read(path, rank="5")
     assert [(r.rank, r.known_by) for r in trace.meta.ranks] == [(5, "user")]
@@ -182,13 +184,15 @@ RUNS = {
 
 @pytest.mark.parametrize("name", RUNS)
 def test_the_name_of_a_counter_run(tmp_path: Path, name: str) -> None:
-    assert read([write(tmp_path / name, COUNTERS, row(COUNTERS))]).meta.run == RUNS[name]
+    assert read_v3_csv([write(tmp_path / name, COUNTERS, row(COUNTERS))]).meta.run == RUNS[name]
 
 
 def test_a_run_without_counters_has_no_name(tmp_path: Path) -> None:
-    assert not read([write(tmp_path / "decode_kernel_trace.csv", KERNELS, row(KERNELS))]).meta.run
+    assert not read_v3_csv(
+        [write(tmp_path / "decode_kernel_trace.csv", KERNELS, row(KERNELS))]
+    ).meta.run
     in_pass = write(tmp_path / "pmc_1" / "decode_kernel_trace.csv", KERNELS, row(KERNELS))
-    assert read([in_pass]).meta.run == "pmc_1"
+    assert read_v3_csv([in_pass]).meta.run == "pmc_1"
 
 
 def interleaved(folder: Path) -> list[Path]:
@@ -214,7 +218,7 @@ def interleaved(folder: Path) -> list[Path]:
 
 
 def test_processes_that_share_files_are_ranks_of_their_own(tmp_path: Path) -> None:
-    trace = read(interleaved(tmp_path))
+    trace = read_v3_csv(interleaved(tmp_path))
     assert_whole(trace, 7)
     assert [(r.rank, r.pid, r.device) for r in trace.meta.ranks] == [
         (0, 10, 4),
@@ -238,7 +242,7 @@ def test_processes_that_share_files_are_ranks_of_their_own(tmp_path: Path) -> No
     assert counts(trace)["process-unknown"] == 1
 
 
-def test_shared_files_beside_others_keep_their_ranks_apart(tmp_path: Path) -> None:
+def test_shared_files_next_to_others_keep_separate_ranks(tmp_path: Path) -> None:
     interleaved(tmp_path)
     write(tmp_path / "30_kernel_trace.csv", KERNELS, row(KERNELS, Agent_Id="Agent 1"))
     trace = ci.read(tmp_path)
@@ -248,13 +252,13 @@ def test_shared_files_beside_others_keep_their_ranks_apart(tmp_path: Path) -> No
     assert owners == {"a": 10, "b": 20}
 
 
-def test_guids_tell_processes_apart(tmp_path: Path) -> None:
+def test_guids_distinguish_processes(tmp_path: Path) -> None:
     calls = [row(["Guid", *CALLS], Guid=g, Process_Id=p) for g, p in (("0-a", 10), ("0-b", 20))]
     kernels = [
         row(["Guid", *KERNELS], Guid=g, Kernel_Name=g, Agent_Id=f"Agent {a}")
         for g, a in (("0-b", 1), ("0-a", 2), ("0-c", 3))
     ]
-    trace = read(
+    trace = read_v3_csv(
         [
             write(tmp_path / "out_regions_trace.csv", ["Guid", *CALLS], *calls),
             write(tmp_path / "out_kernel_trace.csv", ["Guid", *KERNELS], *kernels),
@@ -272,13 +276,13 @@ def test_kernels_of_several_processes_in_one_file(tmp_path: Path) -> None:
         for i in range(1, 4)
         for p in range(2)
     ]
-    trace = read([write(tmp_path / "out_kernel_trace.csv", KERNELS, *rows)])
+    trace = read_v3_csv([write(tmp_path / "out_kernel_trace.csv", KERNELS, *rows)])
     assert_whole(trace, 6)
     assert [(r.rank, r.device) for r in trace.meta.ranks] == [(0, 4), (1, 5)]
     assert counts(trace)["processes-by-device"] == 2
 
     mixed = [r.replace("Agent 5", "Agent 4") for r in rows]
-    trace = read([write(tmp_path / "out_kernel_trace.csv", KERNELS, *mixed)])
+    trace = read_v3_csv([write(tmp_path / "out_kernel_trace.csv", KERNELS, *mixed)])
     assert_whole(trace, 6)
     assert trace.ranks == [0]
     assert counts(trace)["processes-mixed"] == 3

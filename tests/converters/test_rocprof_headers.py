@@ -20,8 +20,9 @@ from rocprof import (
 )
 
 from chopper_interop import registry
-from chopper_interop.converters.rocprof_csv import ROCPROFV3_CSV, read, sniff
-from chopper_interop.files import inputs
+from chopper_interop.converters.rocm.sniff import is_v3_csv
+from chopper_interop.converters.rocprof import ROCPROFV3_CSV, read_v3_csv
+from chopper_interop.io import inputs
 
 _SIZES = KERNELS[-6:]
 _62 = "Kind,Agent_Id,Queue_Id,Kernel_Id,Kernel_Name,Correlation_Id,Start_Timestamp,End_Timestamp"
@@ -65,7 +66,7 @@ def test_kernels_of_every_generation(tmp_path: Path, header: list[str]) -> None:
             End_Timestamp=T0 + 70, Kernel_Name="ncclDevKernel_Generic(args)"),
         row(header, Agent_Id=agent, Group_Segment_Size=100, Stream_Id=3),
     ]  # fmt: skip
-    trace = read([write(tmp_path / "700_kernel_trace.csv", header, *rows)])
+    trace = read_v3_csv([write(tmp_path / "700_kernel_trace.csv", header, *rows)])
     assert_whole(trace, 2)
     gemm, rccl = nodes(trace)
     assert (gemm["name"], gemm["kind"], gemm["ts"], gemm["dur"], gemm["correlation"]) == (
@@ -97,7 +98,7 @@ def test_counters_of_every_generation(tmp_path: Path, header: list[str]) -> None
         row(header, **guid, Dispatch_Id=2, Correlation_Id=2, Start_Timestamp=T0 + 99_000,
             End_Timestamp=T0 + 99_500),
     ]  # fmt: skip
-    trace = read([write(tmp_path / "out_counter_collection.csv", header, *rows)])
+    trace = read_v3_csv([write(tmp_path / "out_counter_collection.csv", header, *rows)])
     assert_whole(trace, 3)
     assert trace.meta.ranks[0].pid == 700
     assert trace.meta.run == "out"
@@ -120,7 +121,7 @@ def test_counters_of_every_generation(tmp_path: Path, header: list[str]) -> None
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_columns_are_found_by_name(tmp_path: Path, seed: int) -> None:
+def test_columns_are_looked_up_by_name(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311
     header = chance.sample(KERNELS, len(KERNELS))
     shouted = [chance.choice([str.upper, str.lower, str])(name) for name in header]
@@ -128,8 +129,8 @@ def test_columns_are_found_by_name(tmp_path: Path, seed: int) -> None:
     text = path.read_text()
     unquoted = text.split("\n", 1)[0].replace('"', "")
     path.write_text("\ufeff\n" + unquoted + "\n" + text.split("\n", 1)[1])
-    assert sniff(inputs.head(path))
-    trace = read([path])
+    assert is_v3_csv(inputs.head(path))
+    trace = read_v3_csv([path])
     assert_whole(trace, 2)
     assert {(n["name"], n["ts"], n["dur"]) for n in nodes(trace)} == {
         ("gemm(float*, float const*)", T0, 12_800)
@@ -153,7 +154,7 @@ def test_agents_are_numbered_as_the_trace_does(tmp_path: Path) -> None:
             write(tmp_path / "1_agent_info.csv", AGENTS, *agents),
             write(tmp_path / "1_kernel_trace.csv", KERNELS, row(KERNELS, Agent_Id=text)),
         ]
-        trace = read(paths)
+        trace = read_v3_csv(paths)
         assert_whole(trace, 1)
         assert {d.device: d.ordinal for d in trace.meta.devices} == expected
         assert {d.name for d in trace.meta.devices} == {"MI300X"}
@@ -198,7 +199,7 @@ UNREAD = {
 
 
 @pytest.mark.parametrize("header", UNREAD)
-def test_what_has_no_timeline_is_recognised_and_not_read(header: str) -> None:
+def test_files_without_a_timeline_are_recognised_and_not_read(header: str) -> None:
     (found,) = registry.sniffed(f"{header}\n".encode())
     assert found.name == UNREAD[header]
     assert found.read is None
@@ -218,6 +219,6 @@ def test_real_files_are_each_one_thing(shared: Path) -> None:
 
 @pytest.mark.parametrize("header", [KERNELS, CALLS, COPIES, COUNTERS], ids=lambda h: h[1])
 def test_a_header_alone_is_an_empty_source(tmp_path: Path, header: list[str]) -> None:
-    trace = read([write(tmp_path / "1_x.csv", header)])
+    trace = read_v3_csv([write(tmp_path / "1_x.csv", header)])
     assert_whole(trace, 0)
     assert trace.nodes.num_rows == 0

@@ -12,7 +12,7 @@ from rocprof import T0, assert_whole, counters, counts, edges, nodes
 
 import chopper_interop as ci
 from chopper_interop import registry
-from chopper_interop.converters.rocprof_json import ROCPROFV3_JSON, read
+from chopper_interop.converters.rocprof import ROCPROFV3_JSON, read_v3_json
 from chopper_interop.errors import ReadError
 from chopper_interop.testing import check_converter
 
@@ -162,7 +162,7 @@ def full() -> dict[str, Any]:
 
 
 def test_every_kind_of_record(tmp_path: Path) -> None:
-    trace = read([write(tmp_path / "4711_results.json", full())])
+    trace = read_v3_json([write(tmp_path / "4711_results.json", full())])
     assert_whole(trace, 15)
     assert counts(trace)["sample-not-read"] == 2
     found = [
@@ -230,7 +230,7 @@ def test_counters_are_sums_over_instances(tmp_path: Path) -> None:
         counted(1, 50, [(40, 1.0), (41, 10.0), (40, 2.0), (41, 10.5), (40, 4.0)]),
         counted(2, 80, [(40, 8.0), (99, 1.0)]),
     ]
-    trace = read([write(tmp_path / "fetch_results.json", made)])
+    trace = read_v3_json([write(tmp_path / "fetch_results.json", made)])
     assert_whole(trace, 2)
     assert counters(trace) == {
         (T0 + 50, "SQ_WAVES"): 7.0,
@@ -250,7 +250,7 @@ def test_counters_go_to_the_kernels_of_the_file(tmp_path: Path, at: int | None) 
         counted(1, at, [(40, 1.0), (40, 2.0)]),
         counted(7, None, [(40, 5.0)]),
     ]
-    trace = read([write(tmp_path / "results.json", made)])
+    trace = read_v3_json([write(tmp_path / "results.json", made)])
     assert_whole(trace, 4)
     assert counters(trace) == {(T0 + 50, "SQ_WAVES"): 3.0}
     assert counts(trace)["counter-row"] == 1
@@ -266,20 +266,20 @@ def test_values_that_are_no_numbers(tmp_path: Path) -> None:
     ]
     path = write(tmp_path / "results.json", made)
     assert "NaN" in path.read_text()
-    trace = read([path])
+    trace = read_v3_json([path])
     assert_whole(trace, 2)
     assert counters(trace) == {(T0 + 50, "GRBM_GUI_ACTIVE"): 2.0}
 
 
-def test_operations_are_told_by_the_table_of_the_file(tmp_path: Path) -> None:
+def test_operations_are_named_by_the_table_of_the_file(tmp_path: Path) -> None:
     made = full()
     table = made["strings"]["buffer_records"]
     made["strings"]["buffer_records"] = [{"kind": "NEW", "operations": ["x"]}, *table]
     for records in made["buffer_records"].values():
         for each in records:
             each["kind"] = each.get("kind", 0) + 1
-    first = read([write(tmp_path / "a_results.json", full())])
-    second = read([write(tmp_path / "b_results.json", made)])
+    first = read_v3_json([write(tmp_path / "a_results.json", full())])
+    second = read_v3_json([write(tmp_path / "b_results.json", made)])
     assert [n["name"] for n in nodes(first)] == [n["name"] for n in nodes(second)]
 
 
@@ -289,7 +289,7 @@ def test_kernels_renamed_by_ranges(tmp_path: Path) -> None:
     renamed["correlation_id"]["external"] = 12
     made["buffer_records"]["kernel_dispatch"] = [renamed, kernel(2, 70, 3)]
     made["strings"]["correlation_id"]["external"] = [{"key": 12, "value": "attention"}]
-    trace = read([write(tmp_path / "results.json", made)])
+    trace = read_v3_json([write(tmp_path / "results.json", made)])
     assert [n["name"] for n in nodes(trace)] == ["attention", "gemm(float*)"]
 
 
@@ -297,7 +297,7 @@ def test_several_processes_are_several_ranks(tmp_path: Path) -> None:
     other = process(pid=4712, host="node-2")
     other["buffer_records"]["kernel_dispatch"] = [kernel(1, 7, 2)]
     other["buffer_records"]["kernel_dispatch"][0]["dispatch_info"]["agent_id"] = handle(9003)
-    trace = read([write(tmp_path / "results.json", other, full())])
+    trace = read_v3_json([write(tmp_path / "results.json", other, full())])
     assert_whole(trace, 16)
     assert [(r.rank, r.pid, r.host, r.device) for r in trace.meta.ranks] == [
         (0, 4711, "node-1", 1),
@@ -313,7 +313,7 @@ def test_the_rank_that_the_tool_put_into_its_output(tmp_path: Path) -> None:
         "output_file": "node-1/out.13",
         "raw_output_file": "%hostname%/out.%rank%",
     }
-    trace = read([write(tmp_path / "whatever.json", made)])
+    trace = read_v3_json([write(tmp_path / "whatever.json", made)])
     assert [(r.rank, r.known_by) for r in trace.meta.ranks] == [(13, "name")]
     assert ci.read(tmp_path / "whatever.json", rank=2).ranks == [2]
 
@@ -334,7 +334,7 @@ def test_old_and_bare_files(tmp_path: Path) -> None:
     }  # fmt: skip
     path = tmp_path / "results.json"
     path.write_text(json.dumps({"rocprofiler-sdk-tool": bare}))
-    trace = read([path])
+    trace = read_v3_json([path])
     assert_whole(trace, 2)
     assert [(n["name"], n["device"], n["lane"]) for n in nodes(trace)] == [
         ("kernel 3", 3, ("QUEUE", -1)),
@@ -342,7 +342,7 @@ def test_old_and_bare_files(tmp_path: Path) -> None:
     ]
 
 
-def test_recognised_by_what_it_begins_with(tmp_path: Path) -> None:
+def test_json_is_recognised_by_its_first_bytes(tmp_path: Path) -> None:
     indented = write(tmp_path / "a.txt", full(), indent=4)
     assert registry.sniffed(
         b"\xef\xbb\xbf".lstrip(b"\xef\xbb\xbf") + indented.read_bytes()[:200]
@@ -367,13 +367,15 @@ def test_broken_files_are_refused_in_a_line(tmp_path: Path, name: str) -> None:
     path = write(tmp_path / "results.json", full())
     path.write_text(BROKEN[name](path.read_text()))
     with pytest.raises(ReadError) as refused:
-        read([path])
+        read_v3_json([path])
     assert str(path) in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("processes", [list, dict])
-def test_a_file_that_breaks_off_keeps_every_whole_record(tmp_path: Path, processes: type) -> None:
+def test_a_file_that_breaks_off_keeps_every_complete_record(
+    tmp_path: Path, processes: type
+) -> None:
     process = full()
     text = json.dumps({"rocprofiler-sdk-tool": [process] if processes is list else process})
     records = [json.dumps(r) for each in process["buffer_records"].values() for r in each]
@@ -381,7 +383,7 @@ def test_a_file_that_breaks_off_keeps_every_whole_record(tmp_path: Path, process
     path = tmp_path / "4711_results.json"
     for cut in range(begin, len(text) - 1, 37):
         path.write_text(text[:cut])
-        trace = read([path])
+        trace = read_v3_json([path])
         counted = process["callback_records"].get("counter_collection", [])
         whole = sum(record in text[begin:cut] for record in records)
         assert_whole(trace, whole + len(counted))
@@ -391,7 +393,7 @@ def test_a_file_that_breaks_off_keeps_every_whole_record(tmp_path: Path, process
 def test_texts_that_are_no_utf8(tmp_path: Path) -> None:
     path = write(tmp_path / "results.json", full())
     path.write_bytes(path.read_bytes().replace(b"gemm(float*)", b"gemm(\xe9)"))
-    assert "gemm(\ufffd)" in {n["name"] for n in nodes(read([path]))}
+    assert "gemm(\ufffd)" in {n["name"] for n in nodes(read_v3_json([path]))}
 
 
 def test_the_contract_of_converters(tmp_path: Path) -> None:
@@ -410,6 +412,6 @@ def test_order_of_keys_means_nothing(tmp_path: Path) -> None:
         name: [dict(reversed(each.items())) for each in records]
         for name, records in made["buffer_records"].items()
     }
-    one = read([write(tmp_path / "a_results.json", made)])
-    two = read([write(tmp_path / "a_results.json", turned)])
+    one = read_v3_json([write(tmp_path / "a_results.json", made)])
+    two = read_v3_json([write(tmp_path / "a_results.json", turned)])
     assert nodes(one) == nodes(two)

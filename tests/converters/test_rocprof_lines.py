@@ -21,13 +21,13 @@ from rocprof import (
 )
 
 import chopper_interop as ci
-from chopper_interop.converters.rocprof_csv import ROCPROFV3_CSV, read
+from chopper_interop.converters.rocprof import ROCPROFV3_CSV, read_v3_csv
 from chopper_interop.errors import ReadError
 from chopper_interop.testing import check_converter
 
 
-def marker(text: str, place: int = 0, **changes: object) -> str:
-    start = T0 + 1_000 * place
+def marker(text: str, position: int = 0, **changes: object) -> str:
+    start = T0 + 1_000 * position
     return row(
         CALLS, Domain="MARKER_CORE_API", Function=text, Start_Timestamp=start,
         End_Timestamp=start + 10, **changes,
@@ -54,7 +54,7 @@ MESSAGES = {
 @pytest.mark.parametrize("text", MESSAGES.values(), ids=MESSAGES)
 def test_messages_that_break_their_row_are_put_together_again(tmp_path: Path, text: str) -> None:
     rows = [marker("before", 0), marker(text, 1), marker("after", 2), marker(text, 3)]
-    trace = read([write(tmp_path / "7_marker_api_trace.csv", CALLS, *rows)])
+    trace = read_v3_csv([write(tmp_path / "7_marker_api_trace.csv", CALLS, *rows)])
     assert_whole(trace, 4)
     assert [(n["name"], n["ts"], n["dur"]) for n in nodes(trace)] == [
         ("before", T0, 10),
@@ -67,19 +67,19 @@ def test_messages_that_break_their_row_are_put_together_again(tmp_path: Path, te
 
 def test_line_ends_within_messages_of_a_file_with_carriage_returns(tmp_path: Path) -> None:
     rows = [marker('a "b"\r\nc', 0), marker("d", 1)]
-    trace = read([write(tmp_path / "7_marker_api_trace.csv", CALLS, *rows, end="\r\n")])
+    trace = read_v3_csv([write(tmp_path / "7_marker_api_trace.csv", CALLS, *rows, end="\r\n")])
     assert_whole(trace, 2)
     assert [n["name"] for n in nodes(trace)] == ['a "b"\nc', "d"]
 
 
 @pytest.mark.parametrize("text", ['say "hi"', "a\nb", '"', 'x""y', "a, b"])
-def test_messages_that_are_escaped_are_taken_so(tmp_path: Path, text: str) -> None:
+def test_escaped_messages_are_read_as_they_were(tmp_path: Path, text: str) -> None:
     path = tmp_path / "regions_trace.csv"
     with path.open("w", newline="") as file:
         writer = csv.writer(file, quoting=csv.QUOTE_NONNUMERIC)
         writer.writerow(["Guid", *CALLS])
         writer.writerow(["0-a", "MARKER_CORE_API", text, 7, 7, 1, T0, T0 + 5])
-    trace = read([path])
+    trace = read_v3_csv([path])
     assert_whole(trace, 1)
     assert nodes(trace)[0]["name"] == text
 
@@ -89,7 +89,7 @@ def test_no_message_is_lost_in_silence(tmp_path_factory, texts: list[str]) -> No
     path = tmp_path_factory.mktemp("m") / "7_marker_api_trace.csv"
     rows = [marker(text, i) for i, text in enumerate(texts)]
     write(path, CALLS, *rows, marker("the end", len(texts)))
-    trace = read([path])
+    trace = read_v3_csv([path])
     (source,) = trace.meta.sources
     counted = sum(issue.count for issue in trace.meta.issues if issue.events)
     assert source.events == trace.nodes.num_rows + counted
@@ -110,7 +110,7 @@ def test_lines_that_are_no_rows_are_counted_with_their_number(tmp_path: Path) ->
         "1,2,3",
         row(KERNELS, Dispatch_Id=3),
     ]
-    trace = read([write(tmp_path / "9_kernel_trace.csv", KERNELS, *rows)])
+    trace = read_v3_csv([write(tmp_path / "9_kernel_trace.csv", KERNELS, *rows)])
     assert_whole(trace, 5)
     assert trace.nodes.num_rows == 3
     assert counts(trace)["row-unreadable"] == 2
@@ -119,7 +119,7 @@ def test_lines_that_are_no_rows_are_counted_with_their_number(tmp_path: Path) ->
 
 def test_kernel_names_without_quotes_keep_their_commas(tmp_path: Path) -> None:
     line = row(KERNELS).replace('"gemm(float*, float const*)"', "gemm(float*, float const*)")
-    trace = read([write(tmp_path / "9_kernel_trace.csv", KERNELS, line)])
+    trace = read_v3_csv([write(tmp_path / "9_kernel_trace.csv", KERNELS, line)])
     assert_whole(trace, 1)
     assert nodes(trace)[0]["name"] == "gemm(float*, float const*)"
 
@@ -128,7 +128,7 @@ def test_rows_with_a_field_too_many_are_not_guessed_at(tmp_path: Path) -> None:
     quoted = [row(KERNELS), row(KERNELS, Dispatch_Id=2) + ",5", row(KERNELS, Dispatch_Id=3) + ","]
     bare = [line.replace('"', "").replace("(float*, float const*)", "") for line in quoted]
     for rows in (quoted, bare):
-        trace = read([write(tmp_path / "9_kernel_trace.csv", KERNELS, *rows)])
+        trace = read_v3_csv([write(tmp_path / "9_kernel_trace.csv", KERNELS, *rows)])
         assert_whole(trace, 3)
         assert [(n["ts"], n["dur"]) for n in nodes(trace)] == [(T0, 12_800)]
         assert counts(trace)["row-unreadable"] == 2
@@ -142,7 +142,7 @@ def test_a_cut_row_is_counted(tmp_path: Path, end: str, cut: int) -> None:
     whole = path.read_bytes()
     last = len(rows[-1]) + len(end)
     path.write_bytes(whole[: len(whole) - last + min(cut, last - len(end) - 3)])
-    trace = read([path])
+    trace = read_v3_csv([path])
     assert_whole(trace, 3)
     assert [n["dur"] for n in nodes(trace)] == [7, 7]
     assert counts(trace)["row-cut-short"] == 1
@@ -151,7 +151,7 @@ def test_a_cut_row_is_counted(tmp_path: Path, end: str, cut: int) -> None:
 def test_a_missing_last_line_end_costs_nothing(tmp_path: Path) -> None:
     path = write(tmp_path / "9_hip_api_trace.csv", CALLS, row(CALLS), row(CALLS))
     path.write_bytes(path.read_bytes().rstrip(b"\n"))
-    trace = read([path])
+    trace = read_v3_csv([path])
     assert_whole(trace, 2)
     assert trace.nodes.num_rows == 2
 
@@ -159,19 +159,19 @@ def test_a_missing_last_line_end_costs_nothing(tmp_path: Path) -> None:
 def test_blank_lines_and_zeros_at_the_end_are_nothing(tmp_path: Path) -> None:
     path = write(tmp_path / "9_hip_api_trace.csv", CALLS, "", row(CALLS), "  ", "", row(CALLS))
     path.write_bytes(b"\n\n" + path.read_bytes() + b"\r\n\n" + bytes(512))
-    trace = read([path])
+    trace = read_v3_csv([path])
     assert_whole(trace, 2)
     assert trace.nodes.num_rows == 2
 
 
-def test_files_to_which_others_were_appended(tmp_path: Path) -> None:
+def test_appended_files_have_several_headers(tmp_path: Path) -> None:
     first = write(tmp_path / "a.csv", KERNELS, row(KERNELS), row(KERNELS, Dispatch_Id=2))
     older = [c for c in KERNELS if c not in ("Stream_Id", "VGPR_Count")]
     second = write(tmp_path / "b.csv", older, row(older, Dispatch_Id=3, Agent_Id=4))
     third = write(tmp_path / "c.csv", CALLS, row(CALLS))
     path = tmp_path / "out_kernel_trace.csv"
     path.write_bytes(b"".join(p.read_bytes() for p in (first, second, third, first)))
-    trace = read([path])
+    trace = read_v3_csv([path])
     assert_whole(trace, 6)
     assert sorted(n["kind"] for n in nodes(trace)) == ["KERNEL"] * 5 + ["RUNTIME"]
     assert sorted(n["args"]["dispatch_id"] for n in nodes(trace) if n["kind"] == "KERNEL") == [
@@ -187,7 +187,7 @@ def test_times_that_a_spreadsheet_rounded_are_exact_as_written(tmp_path: Path) -
         row(KERNELS, Dispatch_Id=3).replace(f"{T0},", f"{T0}.0,"),
         row(KERNELS, Dispatch_Id=4, Start_Timestamp=2**63 - 3, End_Timestamp=2**63 - 1),
     ]
-    trace = read([write(tmp_path / "9_kernel_trace.csv", KERNELS, *rows)])
+    trace = read_v3_csv([write(tmp_path / "9_kernel_trace.csv", KERNELS, *rows)])
     assert_whole(trace, 4)
     starts = {n["args"]["dispatch_id"]: (n["ts"], n["dur"]) for n in nodes(trace)}
     assert starts == {
@@ -210,7 +210,7 @@ def test_cells_that_hold_no_number(tmp_path: Path) -> None:
         row(KERNELS, Dispatch_Id=7, Start_Timestamp=-(2**63)),  # differences of it do not fit
         row(KERNELS, Dispatch_Id=8, End_Timestamp=-(2**63)),
     ]
-    trace = read([write(tmp_path / "9_kernel_trace.csv", KERNELS, *rows)])
+    trace = read_v3_csv([write(tmp_path / "9_kernel_trace.csv", KERNELS, *rows)])
     assert_whole(trace, 8)
     found = {n["args"]["dispatch_id"]: n for n in nodes(trace)}
     assert set(found) == {1, 4, 5, 6, 8}
@@ -229,18 +229,18 @@ def test_cells_that_hold_no_number(tmp_path: Path) -> None:
 def test_bytes_that_are_no_utf8(tmp_path: Path) -> None:
     path = write(tmp_path / "9_marker_api_trace.csv", CALLS, marker("caf?"), marker('a "b"', 1))
     path.write_bytes(path.read_bytes().replace(b"caf?", b"caf\xe9"))
-    trace = read([path])
+    trace = read_v3_csv([path])
     assert_whole(trace, 2)
     assert [n["name"] for n in nodes(trace)] == ["caf\ufffd", 'a "b"']
     assert counts(trace)["text-not-utf8"] == 1
 
 
 @pytest.mark.parametrize("content", [b"", b"\n\n", b"a,b\n1,2\n", b"\x00" * 100])
-def test_what_is_no_table_is_refused_in_a_line(tmp_path: Path, content: bytes) -> None:
+def test_files_without_a_table_are_refused_in_one_line(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "9_kernel_trace.csv"
     path.write_bytes(content)
     with pytest.raises(ReadError) as refused:
-        read([path])
+        read_v3_csv([path])
     assert "\n" not in str(refused.value)
     assert str(path) in str(refused.value)
 
@@ -249,7 +249,7 @@ def test_packed_files_and_files_in_utf16(tmp_path: Path) -> None:
     import gzip
 
     path = write(tmp_path / "9_kernel_trace.csv", KERNELS, row(KERNELS))
-    plain = read([path])
+    plain = read_v3_csv([path])
     (tmp_path / "9_kernel_trace.csv.gz").write_bytes(gzip.compress(path.read_bytes()))
     path.write_bytes(path.read_text().encode("utf-16"))
     for other in (path, tmp_path / "9_kernel_trace.csv.gz"):

@@ -23,7 +23,7 @@ from rocprof import (
 )
 
 import chopper_interop as ci
-from chopper_interop.converters.rocprof_csv import read
+from chopper_interop.converters.rocprof import read_v3_csv
 
 ALLOCATIONS = columns(
     "Kind,Operation,Agent_Id,Allocation_Size,Address,Correlation_Id,Start_Timestamp,End_Timestamp"
@@ -43,7 +43,7 @@ GRAPHS = columns(
 
 
 def one(folder: Path, name: str, header: list[str], **changes: Any) -> dict[str, Any]:
-    trace = read([write(folder / name, header, row(header, **changes))])
+    trace = read_v3_csv([write(folder / name, header, row(header, **changes))])
     assert_whole(trace, 1)
     return nodes(trace)[0]
 
@@ -70,9 +70,9 @@ DOMAINS = {
 
 
 @pytest.mark.parametrize("domain", DOMAINS)
-def test_the_domain_says_the_kind(tmp_path: Path, domain: str) -> None:
+def test_the_domain_determines_the_kind(tmp_path: Path, domain: str) -> None:
     path = write(tmp_path / "7_x_api_trace.csv", CALLS, row(CALLS, Domain=domain, Thread_Id=9))
-    trace = read([path])
+    trace = read_v3_csv([path])
     (node,) = nodes(trace)
     assert (node["kind"], node["lane"], node["device"]) == (DOMAINS[domain], ("THREAD", 9), -1)
     assert node["args"] == {"domain": domain}
@@ -80,13 +80,13 @@ def test_the_domain_says_the_kind(tmp_path: Path, domain: str) -> None:
     assert ("domain-unknown" in counts(trace)) == (domain == "SOMETHING_API")
 
 
-def test_marks_are_moments_and_process_ranges_have_a_lane(tmp_path: Path) -> None:
+def test_marks_are_instants_and_process_ranges_have_a_lane(tmp_path: Path) -> None:
     rows = [
         row(CALLS, Domain="MARKER_CORE_API", Function="mark", End_Timestamp=T0),
         row(CALLS, Domain="MARKER_CORE_API", Function="range", Thread_Id=0),
         row(CALLS, Function="hipFree", End_Timestamp=T0),
     ]
-    trace = read([write(tmp_path / "7_marker_api_trace.csv", CALLS, *rows)])
+    trace = read_v3_csv([write(tmp_path / "7_marker_api_trace.csv", CALLS, *rows)])
     kinds = {n["name"]: (n["kind"], n["lane"]) for n in nodes(trace)}
     assert kinds == {
         "mark": ("INSTANT", ("THREAD", 700)),
@@ -103,7 +103,7 @@ def test_calls_lie_within_calls(tmp_path: Path) -> None:
         row(CALLS, Function="elsewhere", Thread_Id=2, Start_Timestamp=T0 + 6,
             End_Timestamp=T0 + 7),
     ]  # fmt: skip
-    found = nodes(read([write(tmp_path / "7_hip_api_trace.csv", CALLS, *rows)]))
+    found = nodes(read_v3_csv([write(tmp_path / "7_hip_api_trace.csv", CALLS, *rows)]))
     parents = {n["name"]: found[n["parent"]]["name"] for n in found if n["parent"] >= 0}
     assert parents == {"inner": "outer"}
 
@@ -131,7 +131,7 @@ def test_copies_lie_on_the_streams_of_kernels(tmp_path: Path) -> None:
         write(tmp_path / "7_kernel_trace.csv", KERNELS, row(KERNELS, Stream_Id=2)),
         write(tmp_path / "7_memory_copy_trace.csv", COPIES, row(COPIES, Stream_Id=2)),
     ]
-    trace = read(paths)
+    trace = read_v3_csv(paths)
     assert_whole(trace, 2)
     assert {n["lane"] for n in nodes(trace)} == {("STREAM", 2)}
     assert trace.lanes.num_rows == 1
@@ -143,7 +143,7 @@ def test_hundreds_of_streams_are_not_lanes(tmp_path: Path, streams: int, kind: s
     rows.append(row(KERNELS, Stream_Id=1, Dispatch_Id=999, Agent_Id="Agent 5"))
     path = write(tmp_path / "7_kernel_trace.csv", KERNELS, *rows)
     copies = write(tmp_path / "7_memory_copy_trace.csv", COPIES, row(COPIES, Stream_Id=1))
-    trace = read([path, copies])
+    trace = read_v3_csv([path, copies])
     assert_whole(trace, streams + 2)
     found = nodes(trace)
     assert {n["lane"][0] for n in found if n["device"] == 4 and n["kind"] == "KERNEL"} == {kind}
@@ -155,9 +155,9 @@ def test_hundreds_of_streams_are_not_lanes(tmp_path: Path, streams: int, kind: s
     )
 
 
-def test_queues_tell_more_than_a_single_stream(tmp_path: Path) -> None:
+def test_queues_are_lanes_where_one_stream_stands_for_several(tmp_path: Path) -> None:
     rows = [row(KERNELS, Queue_Id=q, Dispatch_Id=q) for q in (1, 2)]
-    trace = read([write(tmp_path / "7_kernel_trace.csv", KERNELS, *rows)])
+    trace = read_v3_csv([write(tmp_path / "7_kernel_trace.csv", KERNELS, *rows)])
     assert {n["lane"] for n in nodes(trace)} == {("QUEUE", 1), ("QUEUE", 2)}
 
 
@@ -177,7 +177,7 @@ def test_allocations_and_releases(tmp_path: Path) -> None:
         allocation("FREE", 60, Address="0xa", Agent_Id=""),
         allocation("FREE", 70, Address="0xc", Agent_Id=""),
     ]
-    trace = read([write(tmp_path / "7_memory_allocation_trace.csv", ALLOCATIONS, *rows)])
+    trace = read_v3_csv([write(tmp_path / "7_memory_allocation_trace.csv", ALLOCATIONS, *rows)])
     assert_whole(trace, 7)
     found = nodes(trace)
     assert {n["kind"] for n in found} == {"ALLOCATION"}
@@ -227,7 +227,7 @@ def test_one_call_launches_many_kernels(tmp_path: Path) -> None:
         for i, c in enumerate([5, 5, 5, 0, 7, 9, 8, 6])
     ]
     copy = row(COPIES, Correlation_Id=5, Start_Timestamp=T0 + 99)
-    trace = read(
+    trace = read_v3_csv(
         [
             write(tmp_path / "7_kernel_trace.csv", KERNELS, *kernels),
             write(tmp_path / "7_memory_copy_trace.csv", COPIES, copy),
@@ -251,7 +251,7 @@ def test_without_correlation_ids_nothing_is_tied(tmp_path: Path) -> None:
         write(tmp_path / "7_kernel_trace.csv", header, row(header)),
         write(tmp_path / "7_hip_api_trace.csv", CALLS, row(CALLS)),
     ]
-    trace = read(paths)
+    trace = read_v3_csv(paths)
     assert trace.edges.num_rows == 0
     assert counts(trace)["launch-unknown"] == 1
 
@@ -263,7 +263,7 @@ def test_overlapping_kernels_keep_their_times(tmp_path: Path) -> None:
         for i, (a, b) in enumerate(times)
     ]
     path = write(tmp_path / "7_kernel_trace.csv", KERNELS, *rows)
-    trace = read([path])
+    trace = read_v3_csv([path])
     found = {
         n["args"]["dispatch_id"]: (n["ts"] - T0, n["ts"] - T0 + n["dur"]) for n in nodes(trace)
     }
@@ -296,7 +296,7 @@ def test_counters_go_to_the_kernels_of_the_same_process(tmp_path: Path) -> None:
         for name, factor in (("SQ_WAVES", 10.0), ("MfmaUtil", 0.125))
     ]  # fmt: skip
     other = row(COUNTERS, Dispatch_Id=3, Kernel_Name="another")
-    trace = read(
+    trace = read_v3_csv(
         [
             write(tmp_path / "7_counter_collection.csv", COUNTERS, *values, other),
             write(tmp_path / "7_kernel_trace.csv", KERNELS, *kernels),
@@ -326,7 +326,7 @@ def test_counters_without_times_find_their_kernels(tmp_path: Path) -> None:
     kernel_62 = [c for c in KERNELS if c not in ("Dispatch_Id", "Stream_Id", "Thread_Id")]
     for kernel_header in (KERNELS, kernel_62):
         kernels = row(kernel_header, Dispatch_Id=2, Correlation_Id=2)
-        trace = read(
+        trace = read_v3_csv(
             [
                 write(tmp_path / "7_counter_collection.csv", header, *rows),
                 write(tmp_path / "7_kernel_trace.csv", kernel_header, kernels),
@@ -338,12 +338,12 @@ def test_counters_without_times_find_their_kernels(tmp_path: Path) -> None:
         assert "dispatch 1" in example(trace, "dispatch-without-time")
 
 
-def test_correlation_ids_of_graphs_place_no_counters(tmp_path: Path) -> None:
+def test_correlation_ids_of_graphs_match_no_counters(tmp_path: Path) -> None:
     kernels = [
         row(KERNELS, Dispatch_Id=i, Correlation_Id=5, Start_Timestamp=T0 + i) for i in (1, 2)
     ]
     count = row(COUNTERS, Dispatch_Id=9, Correlation_Id=5, Start_Timestamp=T0 + 77)
-    trace = read(
+    trace = read_v3_csv(
         [
             write(tmp_path / "7_counter_collection.csv", COUNTERS, count),
             write(tmp_path / "7_kernel_trace.csv", KERNELS, *kernels),
@@ -359,7 +359,7 @@ def test_replays_of_a_dispatch_count_as_one(tmp_path: Path) -> None:
             Start_Timestamp=T0 + p * 100_000)
         for p, name, value in ((0, "A", 1.0), (1, "B", 2.0), (1, "A", 3.0))
     ]  # fmt: skip
-    trace = read([write(tmp_path / "7_counter_collection.csv", header, *rows)])
+    trace = read_v3_csv([write(tmp_path / "7_counter_collection.csv", header, *rows)])
     assert_whole(trace, 3)
     assert trace.nodes.num_rows == 1
     assert counters(trace) == {(T0, "A"): 1.0, (T0, "B"): 2.0}
@@ -374,14 +374,14 @@ def test_work_that_no_recorded_call_launched_is_counted(tmp_path: Path, form: li
         for c in (4, 5, 6)
     ]
     paths = [write(tmp_path / f"7_{which}.csv", form, *work)]
-    assert "launch-not-recorded" not in counts(read(paths))
+    assert "launch-not-recorded" not in counts(read_v3_csv(paths))
     paths.append(write(tmp_path / "7_hip_api_trace.csv", CALLS, row(CALLS, Correlation_Id=5)))
-    assert counts(read(paths))["launch-not-recorded"] == 2
+    assert counts(read_v3_csv(paths))["launch-not-recorded"] == 2
 
 
 def test_counter_dispatches_are_launched_too(tmp_path: Path) -> None:
     rows = [row(COUNTERS, Correlation_Id=4), row(CALLS, Correlation_Id=4)]
-    trace = read(
+    trace = read_v3_csv(
         [
             write(tmp_path / "7_counter_collection.csv", COUNTERS, rows[0]),
             write(tmp_path / "7_hip_api_trace.csv", CALLS, rows[1]),
@@ -390,7 +390,7 @@ def test_counter_dispatches_are_launched_too(tmp_path: Path) -> None:
     assert edges(trace) == [("hipLaunchKernel", "gemm(float*, float const*)")]
 
 
-def test_agents_tell_which_are_cpus(tmp_path: Path) -> None:
+def test_agents_distinguish_cpus_from_gpus(tmp_path: Path) -> None:
     agents = [
         row(
             AGENTS,
@@ -403,7 +403,7 @@ def test_agents_tell_which_are_cpus(tmp_path: Path) -> None:
     ]
     copies = [row(COPIES, Direction="MEMORY_COPY_NONE", Source_Agent_Id="Agent 1",
                   Destination_Agent_Id="Agent 2")]  # fmt: skip
-    trace = read(
+    trace = read_v3_csv(
         [
             write(tmp_path / "7_agent_info.csv", AGENTS, *agents),
             write(tmp_path / "7_memory_copy_trace.csv", COPIES, *copies),
@@ -413,7 +413,7 @@ def test_agents_tell_which_are_cpus(tmp_path: Path) -> None:
     assert [(d.device, d.ordinal) for d in trace.meta.devices] == [(2, 0)]
 
 
-def test_demo_passes_are_read_whole(demo: Path) -> None:
+def test_demo_passes_are_read_completely(demo: Path) -> None:
     folder = demo / "rocprof"
     trace = ci.read(folder)
     for source in trace.meta.sources:

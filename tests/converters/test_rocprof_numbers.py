@@ -22,8 +22,8 @@ from rocprof import (
 )
 
 import chopper_interop as ci
-from chopper_interop.converters import rocprof_csv, rocprof_json
-from chopper_interop.converters.rocprof_files import told_by
+from chopper_interop.converters import rocprof
+from chopper_interop.converters.rocm.file_names import path_info
 
 SCRATCH = columns(
     "Kind,Operation,Agent_Id,Queue_Id,Thread_Id,Alloc_Flags,Start_Timestamp,End_Timestamp"
@@ -70,7 +70,7 @@ JSON = """{"rocprofiler-sdk-tool": [{
 
 def kernels(folder: Path, *changes: dict[str, object]) -> ci.Trace:
     rows = [row(KERNELS, Dispatch_Id=i + 1, **change) for i, change in enumerate(changes)]
-    trace = rocprof_csv.read([write(folder / "9_kernel_trace.csv", KERNELS, *rows)])
+    trace = rocprof.read_v3_csv([write(folder / "9_kernel_trace.csv", KERNELS, *rows)])
     assert_whole(trace, len(rows))
     return trace
 
@@ -79,7 +79,7 @@ def changed_json(folder: Path, old: str, new: str) -> ci.Trace:
     path = folder / "700_results.json"
     assert JSON.count(old) == 1
     path.write_text(JSON.replace(old, new))
-    return rocprof_json.read([path])
+    return rocprof.read_v3_json([path])
 
 
 def test_one_garbled_agent_does_not_corrupt_the_memory(tmp_path: Path) -> None:
@@ -96,8 +96,8 @@ def test_one_garbled_agent_does_not_corrupt_the_memory(tmp_path: Path) -> None:
 def test_an_agent_that_cannot_be_is_unknown_and_counted(tmp_path: Path, number: str) -> None:
     trace = kernels(tmp_path, {"Agent_Id": f"Agent {number}"}, {}, {})
     assert [n["device"] for n in nodes(trace)].count(4) == 2
-    assert counts(trace)["number-out-of-reach"] == 1
-    assert example(trace, "number-out-of-reach").startswith("9_kernel_trace.csv: agent is Agent ")
+    assert counts(trace)["number-out-of-range"] == 1
+    assert example(trace, "number-out-of-range").startswith("9_kernel_trace.csv: agent is Agent ")
     (rank,) = trace.meta.ranks
     assert rank.device == 4
 
@@ -105,7 +105,7 @@ def test_an_agent_that_cannot_be_is_unknown_and_counted(tmp_path: Path, number: 
 @pytest.mark.parametrize("none", [2**32 - 1, 2**64 - 1])
 def test_minus_one_without_a_sign_is_no_agent(tmp_path: Path, none: int) -> None:
     trace = kernels(tmp_path, {"Agent_Id": f"Agent {none}"}, {})
-    assert "number-out-of-reach" not in counts(trace)
+    assert "number-out-of-range" not in counts(trace)
     assert sorted(n["device"] for n in nodes(trace)) == [-1, 4]
 
 
@@ -116,17 +116,17 @@ def test_ids_that_cannot_be_are_unknown_and_counted(
 ) -> None:
     trace = kernels(tmp_path, {column: number}, {})
     key = column.removesuffix("_Id").lower()
-    assert counts(trace)["number-out-of-reach"] == 1
-    assert example(trace, "number-out-of-reach") == f"9_kernel_trace.csv: {key} is {number}"
+    assert counts(trace)["number-out-of-range"] == 1
+    assert example(trace, "number-out-of-range") == f"9_kernel_trace.csv: {key} is {number}"
     assert [key in n["args"] for n in nodes(trace)].count(True) == 1
 
 
 @pytest.mark.parametrize("number", [2**31, 2**63 - 1, -5])
 def test_a_process_that_cannot_be_is_unknown_and_counted(tmp_path: Path, number: int) -> None:
     rows = [row(CALLS, Process_Id=number), row(CALLS, Process_Id=700)]
-    trace = rocprof_csv.read([write(tmp_path / "x_hip_api_trace.csv", CALLS, *rows)])
+    trace = rocprof.read_v3_csv([write(tmp_path / "x_hip_api_trace.csv", CALLS, *rows)])
     assert_whole(trace, 2)
-    assert counts(trace)["number-out-of-reach"] == 1
+    assert counts(trace)["number-out-of-range"] == 1
     assert {rank.pid for rank in trace.meta.ranks} <= {-1, 700}
 
 
@@ -135,10 +135,10 @@ def test_cells_beyond_64_bits_are_counted(tmp_path: Path, number: int) -> None:
     assert counts(kernels(tmp_path, {"Queue_Id": number}))["number-unreadable"] == 1
 
 
-def test_calls_of_which_none_has_a_time(tmp_path: Path) -> None:
+def test_calls_without_any_time(tmp_path: Path) -> None:
     call = row(CALLS, Start_Timestamp="x")
     paths = [write(tmp_path / "9_hip_api_trace.csv", CALLS, call)]
-    trace = rocprof_csv.read(
+    trace = rocprof.read_v3_csv(
         [*paths, write(tmp_path / "9_kernel_trace.csv", KERNELS, row(KERNELS))]
     )
     assert_whole(trace, 2)
@@ -148,23 +148,23 @@ def test_calls_of_which_none_has_a_time(tmp_path: Path) -> None:
 def test_counters_that_are_not_finite_have_no_value(tmp_path: Path) -> None:
     rows = [row(COUNTERS, Counter_Name=c, Counter_Value=v) for c, v in (("A", "inf"), ("B", 3.0))]
     path = write(tmp_path / "9_counter_collection.csv", COUNTERS, *rows)
-    trace = rocprof_csv.read([path])
+    trace = rocprof.read_v3_csv([path])
     assert trace.counters.column("value").to_pylist() == [3.0]
-    assert counts(trace)["number-out-of-reach"] == 1
+    assert counts(trace)["number-out-of-range"] == 1
 
 
 @pytest.mark.parametrize("number", [2**64 - 1, 2**31, 10**30])
 def test_a_logical_number_of_an_agent_that_cannot_be(tmp_path: Path, number: int) -> None:
     trace = changed_json(tmp_path, '"logical_node_id": 1', f'"logical_node_id": {number}')
     assert {d.device for d in trace.meta.devices} == {4}  # the other number that it has
-    assert counts(trace).get("number-out-of-reach", 0) == (number != 2**64 - 1)
+    assert counts(trace).get("number-out-of-range", 0) == (number != 2**64 - 1)
 
 
 @pytest.mark.parametrize("number", [2**64 - 1, 2**31, -2])
 def test_a_process_id_of_json_that_cannot_be(tmp_path: Path, number: int) -> None:
     trace = changed_json(tmp_path, '"pid": 700', f'"pid": {number}')
     assert {rank.pid for rank in trace.meta.ranks} == {-1}
-    assert counts(trace).get("number-out-of-reach", 0) == (number != 2**64 - 1)
+    assert counts(trace).get("number-out-of-range", 0) == (number != 2**64 - 1)
 
 
 @pytest.mark.parametrize("queue", [-(10**30), 10**30, -7])
@@ -172,24 +172,24 @@ def test_a_queue_of_json_that_cannot_be(tmp_path: Path, queue: int) -> None:
     trace = changed_json(
         tmp_path, '"queue_id": {"handle": 3}', f'"queue_id": {{"handle": {queue}}}'
     )
-    assert counts(trace)["number-out-of-reach"] == 1
+    assert counts(trace)["number-out-of-range"] == 1
 
 
 def test_agents_of_a_table_that_cannot_be(tmp_path: Path) -> None:
     gpu = row(AGENTS, Node_Id=4, Logical_Node_Id=2**31, Name="gfx942")
     agents = write(tmp_path / "9_agent_info.csv", AGENTS, gpu)
     path = write(tmp_path / "9_kernel_trace.csv", KERNELS, row(KERNELS))
-    trace = rocprof_csv.read([path, agents])
+    trace = rocprof.read_v3_csv([path, agents])
     assert [d.device for d in trace.meta.devices] == [4]
-    assert counts(trace)["number-out-of-reach"] == 1
+    assert counts(trace)["number-out-of-range"] == 1
 
 
 @pytest.mark.parametrize(
     "path", ["20260101123456_kernel_trace.csv", f"{'9' * 200}_kernel_trace.csv"]
 )
 def test_names_of_files_that_begin_with_other_numbers(tmp_path: Path, path: str) -> None:
-    assert told_by(Path(path)).pid == -1
-    trace = rocprof_csv.read([write(tmp_path / f"rank_{10**12}" / path, KERNELS, row(KERNELS))])
+    assert path_info(Path(path)).pid == -1
+    trace = rocprof.read_v3_csv([write(tmp_path / f"rank_{10**12}" / path, KERNELS, row(KERNELS))])
     assert [(rank.rank, rank.pid) for rank in trace.meta.ranks] == [(0, -1)]
 
 

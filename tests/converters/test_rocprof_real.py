@@ -12,10 +12,12 @@ from rocprof import assert_whole, counters, counts, nodes, plain
 from trace_processor import TraceProcessor
 
 import chopper_interop as ci
-from chopper_interop.columns import intervals
-from chopper_interop.converters import rocprof_csv, rocprof_json
+from chopper_interop.arrays import intervals
+from chopper_interop.converters import rocprof
+from chopper_interop.converters.rocm import sniff
+from chopper_interop.converters.rocm.file_names import group_by_process
 from chopper_interop.errors import AmbiguousRunError
-from chopper_interop.files import inputs
+from chopper_interop.io import inputs
 from chopper_interop.schemas.kinds import Kind
 
 FOLDERS = [
@@ -29,8 +31,8 @@ JSON = "v3_json_mi350x/908_results.json.gz"
 
 
 def groups(folder: Path) -> list[list[Path]]:
-    paths = [p for p in sorted(folder.glob("*.csv")) if rocprof_csv.sniff(inputs.head(p))]
-    return rocprof_csv.group(paths)
+    paths = [p for p in sorted(folder.glob("*.csv")) if sniff.is_v3_csv(inputs.head(p))]
+    return group_by_process(paths)
 
 
 def event(each: dict[str, str]) -> tuple[str, int, int]:
@@ -48,7 +50,7 @@ def test_every_row_is_there(shared: Path, folder: str) -> None:
     seen = 0
     for files in groups(shared / "rocprof" / folder):
         rows = [each for path in files for each in plain(path)]
-        trace = rocprof_csv.read(files)
+        trace = rocprof.read_v3_csv(files)
         assert_whole(trace, len(rows))
         found = Counter((n["name"], n["ts"], n["dur"]) for n in nodes(trace))
         expected = Counter(event(each) for each in rows if not is_count(each))
@@ -72,10 +74,10 @@ def test_every_counter_has_its_value(shared: Path, folder: str) -> None:
             if "Start_Timestamp" in each
         }
         if len(timed) == len(rows):
-            assert counters(rocprof_csv.read(files)) == timed
+            assert counters(rocprof.read_v3_csv(files)) == timed
 
 
-def test_counters_without_times_are_placed_by_the_kernel_trace(shared: Path) -> None:
+def test_counters_without_times_are_added_to_the_kernel_trace(shared: Path) -> None:
     folder = shared / "rocprof" / FOLDERS[0]
     start = {
         (each["Dispatch_Id"], each["Kernel_Name"]): int(each["Start_Timestamp"])
@@ -88,9 +90,9 @@ def test_counters_without_times_are_placed_by_the_kernel_trace(shared: Path) -> 
         for each in plain(folder / "counter_collection.csv")
     }
     (files,) = (g for g in groups(folder) if folder / "kernel_trace.csv" in g)
-    assert counters(rocprof_csv.read(files)) == expected
+    assert counters(rocprof.read_v3_csv(files)) == expected
     (alone,) = (g for g in groups(folder) if folder / "kernel_names.csv" in g)
-    lost = rocprof_csv.read(alone)
+    lost = rocprof.read_v3_csv(alone)
     assert counts(lost)["dispatch-without-time"] == len(plain(folder / "kernel_names.csv"))
 
 
@@ -148,7 +150,7 @@ def document(shared: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def mi350x(shared: Path) -> ci.Trace:
-    return rocprof_json.read([shared / "rocprof" / JSON])
+    return rocprof.read_v3_json([shared / "rocprof" / JSON])
 
 
 def test_json_has_every_kernel(document: dict[str, Any], mi350x: ci.Trace) -> None:
@@ -179,7 +181,7 @@ def test_sums_are_those_of_the_reference_to_the_nanosecond(mi350x: ci.Trace) -> 
     assert row["exposed_comm_ns"] == 3_951_430_401
 
 
-def test_json_keeps_what_the_hub_has_no_column_for(
+def test_json_keeps_fields_without_a_column_as_arguments(
     document: dict[str, Any], mi350x: ci.Trace
 ) -> None:
     of = {
@@ -225,13 +227,17 @@ def test_sums_in_nanoseconds(document: dict[str, Any], mi350x: ci.Trace) -> None
     end = ts + dur
     comm, rest = kind == Kind.COMM, kind == Kind.KERNEL
     unions = [intervals.union(ts[which], end[which]) for which in (comm | rest, comm, rest)]
-    assert [intervals.length(u) for u in unions] == [4_233_112_334, 4_158_756_678, 281_681_933]
-    overlap = intervals.common(unions[1], unions[2])
+    assert [intervals.total_length(u) for u in unions] == [
+        4_233_112_334,
+        4_158_756_678,
+        281_681_933,
+    ]
+    overlap = intervals.overlap_length(unions[1], unions[2])
     assert overlap == 207_326_277
-    assert intervals.length(unions[1]) - overlap == 3_951_430_401
+    assert intervals.total_length(unions[1]) - overlap == 3_951_430_401
 
 
-def test_overlapping_kernels_reach_perfetto_whole(mi350x: ci.Trace, tmp_path: Path) -> None:
+def test_overlapping_kernels_are_all_written_to_perfetto(mi350x: ci.Trace, tmp_path: Path) -> None:
     ci.write(mi350x, tmp_path / "job.pftrace")
     perfetto = TraceProcessor(tmp_path / "job.pftrace")
     assert perfetto.losses() == {}

@@ -15,10 +15,10 @@ from shared_data import SHARED
 
 import chopper_interop as ci
 from chopper_interop import registry
-from chopper_interop.converters import rocprof_v1
-from chopper_interop.counters.align import plain_name as plain
+from chopper_interop.annotate.counters.join_passes import plain_name as plain
+from chopper_interop.converters.rocm.sniff import is_v1_statistics
 from chopper_interop.errors import ReadError
-from chopper_interop.files import inputs
+from chopper_interop.io import inputs
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 from chopper_interop.schemas.meta import BOOTTIME, ORDER
 
@@ -90,14 +90,14 @@ def test_the_kth_dispatch_of_a_kernel_gets_its_own_counters(name: str) -> None:
     folder = real(f"v1_two_pass_mi250x/{name}")
     trace = ci.read(folder)
     names, code = trace.names(), trace.array("name").tolist()
-    place: dict[str, list[int]] = {}
+    nodes_of: dict[str, list[int]] = {}
     for node, c in enumerate(code):
-        place.setdefault(plain(names[c]), []).append(node)
+        nodes_of.setdefault(plain(names[c]), []).append(node)
     values = counters(trace)
     seen: Counter[str] = Counter()
     for row in rows(folder / "data_movement.csv"):
         kernel = plain(row["KernelName"])
-        node = place[kernel][seen[kernel]]
+        node = nodes_of[kernel][seen[kernel]]
         seen[kernel] += 1
         assert values[node, "FETCH_SIZE"] == float(row["FETCH_SIZE"])
 
@@ -114,7 +114,7 @@ def test_table_and_database_hold_the_same(ending: str) -> None:
     assert sum(expected.values()) == 56
 
 
-def test_files_of_one_name_are_taken_once() -> None:
+def test_files_of_one_name_are_read_once() -> None:
     folder = real("v1_gfx942")
     trace = ci.read(folder)
     assert trace.nodes.num_rows == 56
@@ -300,9 +300,9 @@ def test_json_that_is_valid_is_read_as_one_that_is_not(tmp_path: Path) -> None:
 
 
 def test_statistics_are_those_of_v1_only() -> None:
-    assert rocprof_v1.sniff_statistics(seeds.STATS.encode())
+    assert is_v1_statistics(seeds.STATS.encode())
     of_v3 = seeds.STATS.replace('"Percentage"', '"Percentage","MinNs","MaxNs","StdDev"')
-    assert not rocprof_v1.sniff_statistics(of_v3.encode())
+    assert not is_v1_statistics(of_v3.encode())
 
 
 def test_raw_text_is_one_source(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from seeds import rocprof_old as seeds
 
 import chopper_interop as ci
 from chopper_interop import registry
-from chopper_interop.converters import rocprof_csv, rocprof_v1, rocprof_v2
+from chopper_interop.converters.rocm import sniff
+from chopper_interop.converters.rocm.file_names import group_by_v2_name
 
 FILES = {
     "results_77.csv": seeds.V2,
@@ -71,7 +72,7 @@ def test_processes_are_sources_of_their_own(tmp_path: Path) -> None:
     for pid in (77, 79):
         (tmp_path / f"hip_api_trace_{pid}.csv").write_text(seeds.V2_HIP)
         (tmp_path / f"results_{pid}.csv").write_text(seeds.V2)
-    groups = rocprof_v2.group(sorted(tmp_path.glob("*.csv")))
+    groups = group_by_v2_name(sorted(tmp_path.glob("*.csv")))
     assert [len(g) for g in groups] == [2, 2]
 
 
@@ -79,13 +80,13 @@ def test_processes_are_sources_of_their_own(tmp_path: Path) -> None:
 def test_no_other_tool_takes_its_tables(name: str) -> None:
     head = FILES[name].encode()
     assert [c.name for c in registry.sniffed(head)] == ["rocprofv2"]
-    assert not rocprof_csv.sniff(head)
+    assert not sniff.is_v3_csv(head)
 
 
-def test_the_plugin_file_v1_writes_what_v1_does() -> None:
+def test_tables_of_the_plugin_file_v1_are_recognised_as_v1() -> None:
     head = (
         b"Index,KernelName,gpu-id,queue-id,queue-index,pid,tid,grd,wgr,lds,scr,arch_vgpr,"
         b"accum_vgpr,sgpr,wave_size,SQ_WAVES,DispatchNs,BeginNs,EndNs,CompleteNs\n\n"
     )
-    assert rocprof_v1.sniff(head)
+    assert sniff.is_v1(head)
     assert len(registry.sniffed(head)) == 1

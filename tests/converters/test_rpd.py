@@ -13,9 +13,10 @@ from shared_data import SHARED
 
 import chopper_interop as ci
 from chopper_interop import registry
-from chopper_interop.converters.rpd import read, sniff
+from chopper_interop.converters.rpd import sniff
+from chopper_interop.converters.rpd.database import read
 from chopper_interop.errors import UsageError
-from chopper_interop.files.inputs import head
+from chopper_interop.io.inputs import head
 from chopper_interop.schemas.kinds import EdgeKind
 from chopper_interop.testing import check_converter
 
@@ -202,7 +203,7 @@ def test_the_user_can_tell_which_monitored_gpu_is_whose(tmp_path):
     base.close()
     assert "--map-device" in ci.analyze(ci.read(path), "dvfs").notes["no rows"]
     trace = ci.read(path, map_device=["rpd:1=rank0"])
-    assert trace.annotated("gfxclk_mhz").tolist() == [1001.0]
+    assert trace.values("gfxclk_mhz").tolist() == [1001.0]
     assert "clock=" in ci.analyze(trace, "dvfs").notes["no rows"]
     (match,) = trace.meta.device_matches
     assert (match.number, match.rank, match.known_by) == (1, 0, "the user")

@@ -13,7 +13,7 @@ from shared_data import SHARED
 import chopper_interop as ci
 from chopper_interop import registry
 from chopper_interop.converters.kineto import read
-from chopper_interop.files import inputs
+from chopper_interop.io import inputs
 
 REAL = SHARED / "rocprof/rpd_schema2_mi300x/matmul_result.json"
 KINDS = {"KernelExecution": "kernel", "FillBuffer": "memset"}

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chopper_interop.converters import telemetry_ticks
+from chopper_interop.converters.sampling import ticks as sampling_ticks
 
-SECOND = telemetry_ticks.SECOND
+SECOND = sampling_ticks.SECOND
 START = 1_786_553_852 * SECOND
 
 
@@ -29,7 +29,7 @@ def loop(steps_ns: list[int], gpus: int = 1, first_ns: int = START) -> tuple[np.
 def check(time: np.ndarray, tick: np.ndarray, place: np.ndarray) -> int:
     """Assert all that must hold of a run, whatever the loop was; the half interval."""
     stamp = time // SECOND
-    placed, half = telemetry_ticks.placed(stamp, tick, place)
+    placed, half = sampling_ticks.spread(stamp, tick, place)
     assert placed.dtype == np.int64
     assert (placed // SECOND == stamp).all(), "a row left its second"
     for gpu in np.unique(place):
@@ -66,7 +66,7 @@ def test_rows_of_any_loop_stay_in_their_second_and_in_order(
 ) -> None:
     time, tick, place = loop(steps, gpus, START + phase)
     stamp = time // SECOND
-    placed, _ = telemetry_ticks.placed(stamp, tick, place)
+    placed, _ = sampling_ticks.spread(stamp, tick, place)
     assert (placed // SECOND == stamp).all()
     for gpu in np.unique(place):
         assert (np.diff(placed[place == gpu]) > 0).all()
@@ -79,14 +79,14 @@ def test_a_long_run_is_told_better_than_half_a_second() -> None:
     time, tick, place = loop(steps, 8)
     half = check(time, tick, place)
     assert half < 400_000_000
-    placed, _ = telemetry_ticks.placed(time // SECOND, tick, place)
+    placed, _ = sampling_ticks.spread(time // SECOND, tick, place)
     assert np.abs(placed - time).mean() < 100_000_000
 
 
 def test_periods_come_out_even() -> None:
     """A lane at 1, 1, 1, 2 s would look as if amd-smi stuttered; it ran at 1.05 s."""
     time, tick, place = loop([50_000_000] * 200)
-    placed, _ = telemetry_ticks.placed(time // SECOND, tick, place)
+    placed, _ = sampling_ticks.spread(time // SECOND, tick, place)
     period = np.diff(placed)
     assert set(np.diff(time // SECOND)) == {1, 2}
     assert period.max() < 1_200_000_000
@@ -94,7 +94,7 @@ def test_periods_come_out_even() -> None:
 
 
 def test_few_ticks_tell_nothing_and_stand_in_the_middle() -> None:
-    placed, half = telemetry_ticks.placed(
+    placed, half = sampling_ticks.spread(
         np.array([10, 10, 11, 11]), np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
     )
     assert placed.tolist() == [int(s * SECOND) for s in (10.5, 10.5, 11.5, 11.5)]
@@ -102,7 +102,7 @@ def test_few_ticks_tell_nothing_and_stand_in_the_middle() -> None:
 
 
 def test_ticks_that_share_a_second_divide_it() -> None:
-    placed, half = telemetry_ticks.placed(np.array([10, 10, 11]), np.arange(3), np.zeros(3, int))
+    placed, half = sampling_ticks.spread(np.array([10, 10, 11]), np.arange(3), np.zeros(3, int))
     assert placed.tolist() == [10_250_000_000, 10_750_000_000, 11_500_000_000]
     assert half == 750_000_000
 
@@ -114,7 +114,7 @@ def test_a_gap_and_a_clock_set_back_do_not_reach_beyond_themselves() -> None:
     time = np.concatenate([first[0], second[0], back[0]])
     tick = np.concatenate([first[1], second[1] + 120, back[1] + 240])
     stamp = time // SECOND
-    placed, half = telemetry_ticks.placed(stamp, tick, np.zeros(len(tick), int))
+    placed, half = sampling_ticks.spread(stamp, tick, np.zeros(len(tick), int))
     assert (placed // SECOND == stamp).all()
     assert np.abs(placed - time).max() <= half < SECOND // 2
 
@@ -137,9 +137,9 @@ def test_a_loop_that_is_not_regular_claims_no_more_than_the_seconds_say() -> Non
 )
 def test_ticks_are_told_by_their_order(gpu: list[int], expected: list[int]) -> None:
     gpus = np.array(gpu, np.int64)
-    assert telemetry_ticks.ticks_of(gpus, np.full(len(gpus), -1)).tolist() == expected
+    assert sampling_ticks.ticks_of(gpus, np.full(len(gpus), -1)).tolist() == expected
 
 
 def test_partitions_of_a_gpu_are_rows_of_one_tick() -> None:
     gpu, xcp = np.array([0, 0, 1, 0, 0, 1]), np.array([0, 1, 0, 0, 1, 0])
-    assert telemetry_ticks.ticks_of(gpu, xcp).tolist() == [0, 0, 0, 1, 1, 1]
+    assert sampling_ticks.ticks_of(gpu, xcp).tolist() == [0, 0, 0, 1, 1, 1]

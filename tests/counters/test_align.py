@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import chopper_interop as ci
+from chopper_interop.annotate.counters.join_passes import join_counters, plain_name
 from chopper_interop.build import TraceBuilder
-from chopper_interop.counters.align import join_counters, plain_name
 from chopper_interop.issues import IssueLog
 from chopper_interop.schemas.kinds import Kind, LaneKind
 from chopper_interop.schemas.meta import Meta, Rank
@@ -48,7 +48,7 @@ def joined(timing: str, counted: str) -> tuple[list[float | None], dict[str, int
         ("abx", "ab", [0, 1, None]),
         ("ababab", "ab", [None, None, None, None, 0, 1]),  # the last of three iterations
         ("aabaab", "aab", [None, None, None, 0, 1, 2]),
-        ("aab", "ab", [None, None, 1]),  # which a is not sure
+        ("aab", "ab", [None, None, 1]),  # which a is uncertain
         ("ab", "zab", [1, 2]),
         ("ab", "", [None, None]),
         ("", "ab", []),
@@ -57,9 +57,9 @@ def joined(timing: str, counted: str) -> tuple[list[float | None], dict[str, int
 def test_joins(timing: str, counted: str, values: list) -> None:
     found, noted = joined(timing, counted)
     assert found == values
-    sure = sum(v is not None for v in values)
-    assert noted.get("dispatch-joined", 0) == sure
-    assert noted.get("dispatch-not-joined", 0) == len(counted) - sure
+    certain = sum(v is not None for v in values)
+    assert noted.get("dispatch-joined", 0) == certain
+    assert noted.get("dispatch-not-joined", 0) == len(counted) - certain
 
 
 def test_devices_are_kept_apart() -> None:
@@ -76,7 +76,7 @@ def test_names_are_compared_without_what_tools_add(name: str) -> None:
     assert plain_name(name) == "k(int)"
 
 
-def job_of(  # what a dispatch is known by
+def job_of(  # what identifies a dispatch
     names: list[str], *, counted: bool = False, args: dict[str, object] | None = None,
     lanes: list[int] | None = None, ranks: tuple[Rank, ...] = (Rank(0),),
     rank: list[int] | None = None, numbers: list[int] | None = None,
@@ -133,11 +133,11 @@ def test_numbers_that_are_moved_are_not_trusted() -> None:
     assert found == {i + 1: i for i in range(8)}
 
 
-def test_shapes_tell_kernels_of_one_name_apart() -> None:
+def test_shapes_distinguish_kernels_of_one_name() -> None:
     small, large = ({"grid_size": n, "workgroup_size": 64} for n in (64, 128))
     assert join(job_of(["k"] * 4, args=small), job_of(["k"] * 4, counted=True, args=small))[0]
     found, noted = join(job_of(["k"] * 4, args=small), job_of(["k"] * 4, counted=True, args=large))
-    assert len(found) == 4  # no shape agrees: it is not compared, which is said
+    assert len(found) == 4  # no shape agrees: it is not compared, which is logged
     assert "compared: names" in noted["dispatch-shape-not-compared"]
 
 
@@ -196,26 +196,26 @@ def test_streams_that_interleave_otherwise_pair_no_kernel_wrongly(data: st.DataO
             lane.append(which)
         return names, job_of(names, counted=counted, lanes=lane)
 
-    ours, timing = run(counted=False)
-    theirs, counted = run(counted=True)
-    if not ours or not theirs:
+    timed_names, timing = run(counted=False)
+    counted_names, counted = run(counted=True)
+    if not timed_names or not counted_names:
         return
     found, noted = join(timing, counted)
-    assert all(ours[node] == theirs[int(value)] for node, value in found.items())
-    possible = set(ours) & set(theirs)
+    assert all(timed_names[node] == counted_names[int(value)] for node, value in found.items())
+    possible = set(timed_names) & set(counted_names)
     refused = "counter-pass-refused" in noted
     assert refused or len(found) >= 0.8 * len(possible)
 
 
-def test_what_is_told_is_what_is_joined() -> None:
+def test_the_log_counts_what_is_joined() -> None:
     found, noted = join(job_of(list("xaaby")), job_of(list("xaby"), counted=True))
     assert len(found) == 3
     assert "4 of 4 that both may have" in noted["dispatches-matched"]
-    assert "3 are sure and joined" in noted["dispatches-matched"]
+    assert "3 are certain and joined" in noted["dispatches-matched"]
     assert "counters-of-last-repetition" not in noted
 
 
-def test_a_repetition_that_was_chosen_is_told() -> None:
+def test_a_repetition_that_was_chosen_is_logged() -> None:
     found, noted = join(job_of(list("abcdef") * 6), job_of(list("abcdef") * 5, counted=True))
     assert found == {i + 6: i for i in range(30)}
     assert "counters-of-last-repetition" in noted

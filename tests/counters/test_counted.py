@@ -1,4 +1,4 @@
-"""Metrics by counters: against the definitions written out, and unknown where they must be."""
+"""Metrics by counters agree with their definitions, and are unknown where they must be."""
 
 import csv
 from collections import defaultdict
@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from shared_data import SHARED
 
 import chopper_interop as ci
-from chopper_interop.annotate import annotate
+from chopper_interop.annotate.counters import counter_metrics
+from chopper_interop.annotate.counters.clock import fit_overhead, mean_clocks_mhz
+from chopper_interop.annotate.stages import annotate
 from chopper_interop.build import TraceBuilder
-from chopper_interop.counters import clock as counted_clock
-from chopper_interop.counters import counted
 from chopper_interop.demo import make_demo
 from chopper_interop.issues import IssueLog
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.derived import METRICS, canonical
-from chopper_interop.schemas.gpus import GPUS, gpu, known
+from chopper_interop.schemas.gpus import GPUS, common_facts, find_gpu
 from chopper_interop.schemas.kinds import Kind, LaneKind
 from chopper_interop.schemas.meta import Device, Meta, Rank
 
@@ -43,7 +43,7 @@ def trace_of(counters: dict[str, list[float]], device: Device, dur: int = 1_000_
 
 def metrics(counters: dict[str, float], device: Device) -> tuple[dict[str, float], dict[str, int]]:
     log = IssueLog()
-    found = counted.columns(trace_of({k: [v] for k, v in counters.items()}, device), log)
+    found = counter_metrics.columns(trace_of({k: [v] for k, v in counters.items()}, device), log)
     return {k: v[0].as_py() for k, v in found.items()}, {i.code: i.count for i in log}
 
 
@@ -71,7 +71,7 @@ def test_vector_operations_count_64_lanes_and_fma_twice() -> None:
 def test_no_operations_are_known_only_if_all_types_were_counted() -> None:
     assert metrics({**ALL_VALU, **ALL_MFMA}, MI210)[0]["flops_counted"] == 0
     assert "flops_counted" not in metrics({"SQ_INSTS_VALU_MFMA_MOPS_BF16": 0}, MI210)[0]
-    assert "flops_counted" not in metrics({**ALL_VALU, **ALL_MFMA}, MI300X)[0]  # F8 is not told
+    assert "flops_counted" not in metrics({**ALL_VALU, **ALL_MFMA}, MI300X)[0]  # F8 was not counted
     _, noted = metrics({"SQ_INSTS_VALU_MFMA_MOPS_BF16": 5}, MI210)
     assert noted["flops-of-some-types"] == 1
 
@@ -122,7 +122,7 @@ def test_shares() -> None:
     assert found["gfxclk_counted_mhz"] == pytest.approx(2000)
 
 
-def test_what_cannot_be_is_unknown_and_counted() -> None:
+def test_impossible_metrics_are_unknown_and_counted() -> None:
     found, noted = metrics(
         {"GRBM_GUI_ACTIVE": 8e6, "SQ_VALU_MFMA_BUSY_CYCLES": 2e6 * 304 * 4}, MI300X
     )
@@ -134,14 +134,14 @@ def test_what_cannot_be_is_unknown_and_counted() -> None:
 
 
 @pytest.mark.parametrize("value", [-1.0, 1e308, np.inf, -np.inf, np.nan])
-def test_counters_that_cannot_be_are_unknown(value: float) -> None:
+def test_impossible_counters_are_unknown(value: float) -> None:
     counters = dict.fromkeys(("GRBM_GUI_ACTIVE", "FETCH_SIZE", "MfmaFlops"), value)
     found, noted = metrics({**counters, "WRITE_SIZE": 1.0}, MI300X)
     assert found == {}
     assert noted["metric-impossible"] == len(counters)
 
 
-def test_dies_are_told_by_the_device_or_assumed_by_its_name_or_unknown() -> None:
+def test_dies_are_stated_by_the_device_or_assumed_by_its_name_or_unknown() -> None:
     counters = {"GRBM_GUI_ACTIVE": 8 * 2e6}
     partition = Device("", 0, "AMD Instinct MI300X", "t", cus=38)  # CPX: one die
     by_name = Device("", 0, "AMD Instinct MI300X", "t")
@@ -156,29 +156,25 @@ def test_dies_are_told_by_the_device_or_assumed_by_its_name_or_unknown() -> None
     assert metrics({"GRBM_GUI_ACTIVE": 2e6}, one_die)[0]["gfxclk_counted_mhz"] == 2000
 
 
-def test_totals_are_sums_over_dispatches() -> None:
-    trace = trace_of({"A": [1.0, 2.5], "B": [0.0, 4.0]}, MI300X)
-    assert counted.totals(trace) == {"A": 3.5, "B": 4.0}
-    assert sum(counted.totals(trace_of({"A": []}, MI300X)).values()) == 0
-
-
-def test_what_a_source_stated_is_kept() -> None:
+def test_columns_that_a_source_states_are_kept() -> None:
     trace = trace_of({"FETCH_SIZE": [1.0], "WRITE_SIZE": [1.0]}, MI300X)
-    assert counted.columns(trace.annotate(mem_bytes_counted=[7.0]), IssueLog()) == {}
-    assert annotate(trace.annotate(mem_bytes_counted=[7.0])).annotated("mem_bytes_counted") == [7.0]
+    assert counter_metrics.columns(trace.with_columns(mem_bytes_counted=[7.0]), IssueLog()) == {}
+    assert annotate(trace.with_columns(mem_bytes_counted=[7.0])).values("mem_bytes_counted") == [
+        7.0
+    ]
 
 
 def test_metrics_of_a_further_pass_are_added() -> None:
     trace = trace_of({"FETCH_SIZE": [1.0], "WRITE_SIZE": [1.0]}, MI300X)
-    again = annotate(trace.annotate(flops_counted=[7.0]))
-    assert again.annotated("flops_counted") == [7.0]
-    assert again.annotated("mem_bytes_counted") == [2048.0]
+    again = annotate(trace.with_columns(flops_counted=[7.0]))
+    assert again.values("flops_counted") == [7.0]
+    assert again.values("mem_bytes_counted") == [2048.0]
 
 
 def test_shapes_and_counters_are_compared() -> None:
     trace = trace_of({"SQ_INSTS_VALU_MFMA_MOPS_BF16": [1.0, 2.0, 3.0]}, MI300X)
     log = IssueLog()
-    counted.columns(trace.annotate(flops=np.array([512, 512, 0])), log)
+    counter_metrics.columns(trace.with_columns(flops=np.array([512, 512, 0])), log)
     (issue,) = (i for i in log if i.code == "flops-compared")
     assert issue.count == 2
     assert "median 1.5" in issue.example
@@ -197,24 +193,26 @@ def test_overhead_is_found_despite_varying_clocks_and_outliers(
     clock = mhz / 1000 * (1 + spread * draw.uniform(-1, 1, count))
     seen = clock * time + cycles
     seen[: outliers * count // 100] *= 3
-    found = counted_clock.overhead(seen, time)
+    found = fit_overhead(seen, time)
     if found is not None:
         assert abs(found.cycles - cycles) < 6 * found.error + 1
 
 
 def test_short_dispatches_without_a_fit_have_no_clock() -> None:
     log = IssueLog()
-    found = counted_clock.mhz(np.full(3, 41_600.0), np.full(3, 15_500.0), np.full(3, 1700.0), log)
+    found = mean_clocks_mhz(np.full(3, 41_600.0), np.full(3, 15_500.0), np.full(3, 1700.0), log)
     assert np.isnan(found).all()
     assert {i.code: i.count for i in log}["counted-clock-too-short"] == 3
 
 
-def test_the_table_of_metrics_is_whole() -> None:
+def test_the_table_of_metrics_is_complete() -> None:
     declared = {"flops_counted", "mem_bytes_counted", "intensity", "mfma_util", "occupancy"}
     assert declared <= {m.name for m in METRICS} & set(hub.ANNOTATION_TYPES)
     units = {c.name: c.unit for c in hub.ANNOTATIONS}
     assert all(units[m.name] == m.unit for m in METRICS if m.name in units)
-    operands = {n for m in METRICS for f in m.formulas for _, t in f.terms for n in (*t, *f.over)}
+    operands = {
+        n for m in METRICS for f in m.formulas for _, t in f.terms for n in (*t, *f.divisors)
+    }
     assert all(canonical(name) == name for name in operands)
 
 
@@ -244,16 +242,16 @@ def test_the_table_of_metrics_is_whole() -> None:
     ],
 )
 def test_products(name: str, arch: str, cus: int, product: str | None) -> None:
-    found = gpu(name, arch, cus)
+    found = find_gpu(name, arch, cus)
     assert (found.name if found else None) == product
 
 
-def test_what_all_products_that_it_may_be_have_in_common_is_known() -> None:
-    found = known("", "gfx942", 304)
+def test_facts_that_all_possible_products_share_are_known() -> None:
+    found = common_facts("", "gfx942", 304)
     assert (found["xccs"], found["cus"], found["max_mhz"]) == (8, 304, 2100)
-    assert "cus" not in known("AMD Instinct MI250X/MI250")
-    assert known("AMD Instinct MI250X/MI250")["xccs"] == 1
-    assert known("", "gfx90a", 304) == known("", "", 304) == {}
+    assert "cus" not in common_facts("AMD Instinct MI250X/MI250")
+    assert common_facts("AMD Instinct MI250X/MI250")["xccs"] == 1
+    assert common_facts("", "gfx90a", 304) == common_facts("", "", 304) == {}
     nameless = Device("", 0, "", "t", arch="gfx942", cus=304)
     clock = metrics({"GRBM_GUI_ACTIVE": 8 * 2e6}, nameless)[0]["gfxclk_counted_mhz"]
     assert clock == pytest.approx(2000)
@@ -261,9 +259,9 @@ def test_what_all_products_that_it_may_be_have_in_common_is_known() -> None:
 
 def test_another_hosts_gpu_is_not_taken() -> None:
     trace = trace_of({"GRBM_GUI_ACTIVE": [8 * 2e6]}, replace(MI300X, host="b"))
-    assert "gfxclk_counted_mhz" in counted.columns(trace, IssueLog())
+    assert "gfxclk_counted_mhz" in counter_metrics.columns(trace, IssueLog())
     trace = trace.with_meta(ranks=(Rank(0, host="a"),))
-    assert counted.columns(trace, IssueLog()) == {}
+    assert counter_metrics.columns(trace, IssueLog()) == {}
 
 
 @pytest.mark.parametrize(
@@ -320,10 +318,10 @@ def test_counters_of_the_demo_job_go_to_its_kernels(demo: Path) -> None:
     passes = sorted(demo.glob("rocprof/pmc_*/*/*counter_collection.csv"))
     ranks, correlation = trace.array("rank"), trace.array("correlation")
     names = [trace.names()[i] for i in trace.array("name")]
-    clock = trace.annotated("gfxclk_counted_mhz").astype(float)
-    told = 0
-    for place, path in enumerate(passes):
-        rank, first_pass = place % 2, place < 2
+    clock = trace.values("gfxclk_counted_mhz").astype(float)
+    with_clock = 0
+    for number, path in enumerate(passes):
+        rank, first_pass = number % 2, number < 2
         nodes = [n for n in table.index if ranks[n] == rank]
         nodes.sort(key=lambda n: correlation[n])
         expected = dispatched(path)
@@ -333,16 +331,16 @@ def test_counters_of_the_demo_job_go_to_its_kernels(demo: Path) -> None:
                 if first_pass or name != "GRBM_GUI_ACTIVE":
                     assert table.at[node, name] == pytest.approx(value)
             if first_pass and not np.isnan(clock[node]):
-                told += 1
+                with_clock += 1
                 true = 1000 * (values["GRBM_GUI_ACTIVE"] / 8 - 15_200) / time
                 assert clock[node] == pytest.approx(true, rel=0.02)
-    assert told > 0.9 * len(table)
-    last = trace.annotated("iteration")[table.index.to_numpy()]
-    assert set(last) == {max(trace.annotated("iteration")[ranks >= 0][trace.array("kind") == 7])}
-    flops = trace.annotated("flops_counted").astype(float)[table.index.to_numpy()]
+    assert with_clock > 0.9 * len(table)
+    last = trace.values("iteration")[table.index.to_numpy()]
+    assert set(last) == {max(trace.values("iteration")[ranks >= 0][trace.array("kind") == 7])}
+    flops = trace.values("flops_counted").astype(float)[table.index.to_numpy()]
     some = flops > 0
     assert (flops == 512 * table["SQ_INSTS_VALU_MFMA_MOPS_BF16"].to_numpy())[some].all()
-    traffic = trace.annotated("mem_bytes_counted").astype(float)[table.index.to_numpy()]
+    traffic = trace.values("mem_bytes_counted").astype(float)[table.index.to_numpy()]
     kib = (table["FETCH_SIZE"] + table["WRITE_SIZE"]).to_numpy()
     assert traffic == pytest.approx(1024 * kib)
 
@@ -364,10 +362,10 @@ def test_a_pass_that_lost_its_first_kernels_shifts_none(demo: Path, tmp_path: Pa
     trace = ci.read(kineto, tmp_path)
     node = np.unique(trace.array("node", "counters"))
     assert len(node) > len(sound) - 8
-    whole = ci.read(kineto, info.parent)
+    complete = ci.read(kineto, info.parent)
     of_all = {
         (n, name): value
-        for n, name, value in whole.counters.to_pandas().itertuples(index=False, name=None)
+        for n, name, value in complete.counters.to_pandas().itertuples(index=False, name=None)
     }
     for n, name, value in trace.counters.to_pandas().itertuples(index=False, name=None):
         assert of_all[n, name] == value
@@ -376,16 +374,16 @@ def test_a_pass_that_lost_its_first_kernels_shifts_none(demo: Path, tmp_path: Pa
 REAL = SHARED / "rocprof"
 
 
-@pytest.mark.skipif(not REAL.is_dir(), reason="the real files are not here")
+@pytest.mark.skipif(not REAL.is_dir(), reason="needs the shared data")
 def test_clocks_of_an_mi300a() -> None:
     trace = ci.read(REAL / "rocprof_compute_pmc" / "omp_MI300A")
-    clock = trace.annotated("gfxclk_counted_mhz").astype(float)
+    clock = trace.values("gfxclk_counted_mhz").astype(float)
     assert (clock.min(), clock.max()) == (pytest.approx(1706, abs=1), pytest.approx(2133, abs=1))
     (device,) = trace.meta.devices
     assert (device.arch, device.xccs, device.cus, device.simds_per_cu) == ("gfx942", 6, 228, 4)
 
 
-@pytest.mark.skipif(not REAL.is_dir(), reason="the real files are not here")
+@pytest.mark.skipif(not REAL.is_dir(), reason="needs the shared data")
 @pytest.mark.parametrize("name", ["vcopy_MI200", "vcopy_MI300X_A1"])
 def test_short_kernels_have_no_clock(name: str) -> None:
     trace = ci.read(REAL / "rocprof_compute_pmc" / name)
@@ -394,7 +392,7 @@ def test_short_kernels_have_no_clock(name: str) -> None:
     assert lost & {"counted-clock-too-short", "counted-clock-without-time"}
 
 
-@pytest.mark.skipif(not REAL.is_dir(), reason="the real files are not here")
+@pytest.mark.skipif(not REAL.is_dir(), reason="needs the shared data")
 @pytest.mark.parametrize(
     "folder", sorted(p.name for p in (REAL / "v1_two_pass_mi250x").glob("*") if p.is_dir())
 )

@@ -1,12 +1,17 @@
-"""What of a dispatch is the same in every run: name, work-items, number, order."""
+"""Dispatches by what is the same in every run: name, work-items, number, order."""
 
 import json
 
 import numpy as np
 import pytest
 
+from chopper_interop.annotate.counters.dispatches import (
+    base_name,
+    is_helper,
+    plain_name,
+    read_dispatches,
+)
 from chopper_interop.build import TraceBuilder
-from chopper_interop.counters.dispatches import base_name, dispatches, is_helper, plain_name
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 from chopper_interop.trace import Trace
 
@@ -49,12 +54,12 @@ def trace_of(args: list[dict[str, object]], call: str = "", correlation: int = -
     ],
 )
 def test_shapes(args: dict[str, object], call: str, threads: int, workgroup: int) -> None:
-    found = dispatches(trace_of([args], call))
+    found = read_dispatches(trace_of([args], call))
     assert (found.threads.tolist(), found.workgroup.tolist()) == ([threads], [workgroup])
 
 
 def test_order_is_that_of_the_numbers() -> None:
-    found = dispatches(trace_of([{"dispatch_id": n} for n in (7, 3, 5)]))
+    found = read_dispatches(trace_of([{"dispatch_id": n} for n in (7, 3, 5)]))
     assert found.number.tolist() == [3, 5, 7]
 
 

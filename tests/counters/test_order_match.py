@@ -1,12 +1,12 @@
-"""Two runs are matched in order, by as many steps as there are, and by none that is not sure."""
+"""Two runs are matched in order, by as many steps as there are, and by none that is uncertain."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chopper_interop.counters import order_match
-from chopper_interop.counters.order_match import match
+from chopper_interop.annotate.counters import order_match
+from chopper_interop.annotate.counters.order_match import match_order
 
 SEQUENCES = st.lists(st.integers(0, 4), max_size=16)
 
@@ -23,20 +23,20 @@ def longest(a: list[int], b: list[int]) -> int:
     return row[-1]
 
 
-def matched(a: object, b: object) -> order_match.Match:
-    return match(np.array(a, np.int64), np.array(b, np.int64))
+def matched(a: object, b: object) -> order_match.OrderMatch:
+    return match_order(np.array(a, np.int64), np.array(b, np.int64))
 
 
 def letters(a: str, b: str) -> list[int]:
-    return matched([ord(c) for c in a], [ord(c) for c in b]).place.tolist()
+    return matched([ord(c) for c in a], [ord(c) for c in b]).position.tolist()
 
 
 @given(SEQUENCES, SEQUENCES)
 def test_as_many_as_brute_force_finds_and_in_order(a: list[int], b: list[int]) -> None:
     found = matched(a, b)
     assert found.pairs == longest(a, b)
-    assert (np.diff(found.place[found.place >= 0]) > 0).all()
-    assert all(a[i] == b[j] for i, j in enumerate(found.place.tolist()) if j >= 0)
+    assert (np.diff(found.position[found.position >= 0]) > 0).all()
+    assert all(a[i] == b[j] for i, j in enumerate(found.position.tolist()) if j >= 0)
 
 
 @given(st.integers(0, 40), st.data())
@@ -45,16 +45,16 @@ def test_never_a_wrong_pair_of_steps_that_are_unique(size: int, data: st.DataObj
     mine, theirs = data.draw(steps), data.draw(steps)
     a = [i for i in range(size) if mine[i]]
     b = [i for i in range(size) if theirs[i]]
-    place = matched(a, b).place
+    place = matched(a, b).position
     assert [b[j] if j >= 0 else None for j in place] == [x if theirs[x] else None for x in a]
 
 
 @given(st.lists(st.integers(0, 5), min_size=30, max_size=60), st.integers(0, 29), st.booleans())
 def test_one_missing_step_shifts_none(steps: list[int], lost: int, mine: bool) -> None:  # noqa: FBT001 # drawn
-    """What stands where, if it is told at all; of equal neighbours of the lost one it is not."""
+    """Matched steps keep their position; equal neighbours of the lost one stay unmatched."""
     numbered = list(range(len(steps)))
     short, kept = steps[:lost] + steps[lost + 1 :], numbered[:lost] + numbered[lost + 1 :]
-    place = matched(*((short, steps) if mine else (steps, short))).place
+    place = matched(*((short, steps) if mine else (steps, short))).position
     for i, j in enumerate(place.tolist()):
         truth = (kept[i], j) if mine else (i, kept[j] if j >= 0 else -1)
         same_run = truth[0] != truth[1] and len(set(steps[min(truth) : max(truth) + 1])) > 1
@@ -65,7 +65,7 @@ def test_one_missing_step_shifts_none(steps: list[int], lost: int, mine: bool) -
 @pytest.mark.parametrize(
     ("a", "b", "place"),
     [
-        ("aab", "ab", [-1, -1, 1]),  # which a is not sure
+        ("aab", "ab", [-1, -1, 1]),  # which a is uncertain
         ("aabaab", "aab", [-1, -1, -1, 0, 1, 2]),  # the last of two repetitions
         ("xaqay", "xay", [0, -1, -1, -1, 2]),  # q is of no kernel that both have
         ("xababy", "xaby", [0, -1, -1, 1, 2, 3]),
@@ -77,7 +77,7 @@ def test_one_missing_step_shifts_none(steps: list[int], lost: int, mine: bool) -
         ("ab", "cd", [-1, -1]),
     ],
 )
-def test_what_is_sure(a: str, b: str, place: list[int]) -> None:
+def test_only_certain_steps_are_matched(a: str, b: str, place: list[int]) -> None:
     assert letters(a, b) == place
 
 
@@ -99,8 +99,8 @@ def test_steps_of_a_job(mine: int, theirs: int, lost: int) -> None:
     gone = set(np.random.default_rng(lost).choice(len(b), lost, replace=False).tolist())
     kept = [i for i in range(len(b)) if i not in gone]
     found = matched(a, [b[i] for i in kept])
-    at = np.flatnonzero(found.place >= 0)
-    their = np.array(kept)[found.place[at]]
+    at = np.flatnonzero(found.position >= 0)
+    their = np.array(kept)[found.position[at]]
     assert (at % step == their % step).mean() >= (1.0 if lost < 20 else 0.999)
     assert found.pairs >= 0.95 * min(len(a), len(kept))
     if theirs == mine:
@@ -110,24 +110,24 @@ def test_steps_of_a_job(mine: int, theirs: int, lost: int) -> None:
 
 
 def test_many_differences_are_matched_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(order_match, "_MOST_EDITS", 100)
+    monkeypatch.setattr(order_match, "_MAX_EDITS", 100)
     monkeypatch.setattr(order_match, "_PIECE", 512)
-    monkeypatch.setattr(order_match, "_KEPT", 384)
+    monkeypatch.setattr(order_match, "_KEPT_OF_PIECE", 384)
     a = np.random.default_rng(1).integers(0, 200, 8000)
     kept = np.flatnonzero(np.random.default_rng(2).random(8000) > 0.05)
-    found = match(a, a[kept])
-    at = np.flatnonzero(found.place >= 0)
-    right = kept[found.place[at]] == at
+    found = match_order(a, a[kept])
+    at = np.flatnonzero(found.position >= 0)
+    right = kept[found.position[at]] == at
     assert right.mean() > 0.999
     assert len(at) > 0.98 * len(kept)
 
 
-def missing(a: list[int], gone: object) -> tuple[np.ndarray, order_match.Match]:
+def missing(a: list[int], gone: object) -> tuple[np.ndarray, order_match.OrderMatch]:
     """By how much steps are moved that are matched if some are gone, and what was found."""
     kept = np.delete(np.arange(len(a)), gone)
-    found = match(np.array(a), np.array(a)[kept])
-    at = np.flatnonzero(found.place >= 0)
-    return kept[found.place[at]] - at, found
+    found = match_order(np.array(a), np.array(a)[kept])
+    at = np.flatnonzero(found.position >= 0)
+    return kept[found.position[at]] - at, found
 
 
 @pytest.mark.parametrize("steps", [1000, 2000])
@@ -151,7 +151,7 @@ def test_a_hole_that_is_no_whole_step_moves_none(
     assert found.pairs == period * steps - (stop - first)
 
 
-def test_holes_in_steps_move_none_untold() -> None:
+def test_holes_in_steps_move_none_unless_repetition_is_reported() -> None:
     draw = np.random.default_rng(5)
     matched_all = 0
     for _ in range(300):

@@ -1,4 +1,4 @@
-"""What is asked of kernels whose clocks, or whose GPU's, are known or not."""
+"""Times at requested clocks where clocks of kernels, or of their GPUs, are known or not."""
 
 from pathlib import Path
 
@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import chopper_interop as ci
-from chopper_interop.columns import arrow
+from chopper_interop.arrays import arrow
 from chopper_interop.errors import UsageError
 
 MI300X = "AMD Instinct MI300X"
 AT_ALL = 0.8
-"""Sensitivity of a large product before anything tells it."""
+"""Prior sensitivity of a large product."""
 
 
 def rows_of(trace: ci.Trace, by: str, ceiling: str, **options: object) -> list[dict]:
@@ -24,7 +24,7 @@ def rows_of(trace: ci.Trace, by: str, ceiling: str, **options: object) -> list[d
 
 @pytest.mark.parametrize("mhz", [1500.0, 1200.0])
 def test_kernels_stay_on_gpus_whose_highest_clock_is_not_known(mhz: float) -> None:
-    """What these ran at says nothing of kernels on the others."""
+    """The clocks of these say nothing of kernels on the others."""
     clocks = np.where(np.arange(16) % 2, 1500.0, mhz)
     trace = job(clocks, np.full(16, MS), ranks=2, gpus=("", MI300X))
     unknown, known = rows_of(trace, "rank", "peak")
@@ -39,7 +39,7 @@ def test_kernels_stay_on_gpus_whose_highest_clock_is_not_known(mhz: float) -> No
 
 
 def test_intervals_are_the_same_by_repeats_and_by_kernel() -> None:
-    """Of names that are one kernel each; also of one that only a rank runs that nothing changes on."""
+    """For names that are one kernel each; also for a kernel that runs only on a rank without changes."""
     rng = np.random.default_rng(2)
     mhz = rng.uniform(1500, 1900, 200)
     t_ns = MS * 1900 / mhz * rng.normal(1, 0.01, 200)
@@ -62,7 +62,7 @@ def streaming(mhz: np.ndarray, *, names: list[str] | None = None) -> ci.Trace:
     n = len(mhz)
     trace = job(mhz, np.full(n, MS), names=names or ["copy"] * n, gpus=(MI300X,))
     moved, clock = arrow.array(np.full(n, int(0.9e-3 * 5300e9))), arrow.array(np.full(n, 1300.0))
-    return trace.annotate(mem_bytes=moved, memclk_mhz=clock)
+    return trace.with_columns(mem_bytes=moved, memclk_mhz=clock)
 
 
 @pytest.mark.parametrize("factor", [0.25, 0.5, 0.8, 2.0, 3.0])
@@ -83,12 +83,12 @@ def test_all_clocks_together_take_as_much_longer_as_they_are_slower(factor: floa
     assert both == pytest.approx(core + 0.9 * (1 / 0.99 - 1), rel=1e-6)
 
 
-def test_a_memory_clock_is_asked_whatever_is_known_of_the_core() -> None:
+def test_a_memory_clock_can_be_asked_about_whether_the_cores_is_known_or_not() -> None:
     """Kernels "b" have no clock of the core, "c" none of the memory."""
     mhz = np.where(np.arange(90) < 30, 2000.0, np.nan)
     trace = streaming(mhz, names=["a"] * 30 + ["b"] * 30 + ["c"] * 30)
     memory = np.where(np.arange(90) < 60, 1300.0, np.nan)
-    trace = trace.annotate(memclk_mhz=arrow.array(memory, mask=np.isnan(memory)))
+    trace = trace.with_columns(memclk_mhz=arrow.array(memory, mask=np.isnan(memory)))
     for options, longer in (
         ({"memory_clock": "0.5x"}, {"a": 1.9, "b": 1.9, "c": 1.0}),
         ({"clock": "0.5x"}, {"a": 1.15, "b": 1.0, "c": 1.0}),
@@ -103,7 +103,7 @@ def test_a_memory_clock_is_asked_whatever_is_known_of_the_core() -> None:
         assert f"of {stay} of 90 kernels" in result.notes["unknown: asked"]
 
 
-def test_a_memory_clock_is_asked_where_no_clock_of_the_core_is_known() -> None:
+def test_a_memory_clock_can_be_asked_about_without_any_clock_of_the_core() -> None:
     result = ci.analyze(streaming(np.full(30, np.nan)), "dvfs", memory_clock="0.5x")
     asked = result.summary["asked"]
     assert asked["sum_of_kernels_ideal_ns"] == pytest.approx(1.9 * 30 * MS)
@@ -111,27 +111,27 @@ def test_a_memory_clock_is_asked_where_no_clock_of_the_core_is_known() -> None:
     assert "no rows" not in result.notes
 
 
-def test_what_lacks_is_what_is_said_to_lack() -> None:
+def test_notes_name_the_clock_that_is_missing() -> None:
     clocks = np.full(30, 1500.0)
     result = ci.analyze(job(clocks, np.full(30, MS)), "dvfs")
-    assert "are known, but not those that are asked about" in result.notes["no rows"]
+    assert "are known, but no target is" in result.notes["no rows"]
     with pytest.raises(UsageError, match="memory_clock=fast is no clock"):
         ci.analyze(job(clocks, np.full(30, MS)), "dvfs", memory_clock="fast")
 
 
-def test_clocks_above_the_highest_are_told() -> None:
-    def told(mhz: float, **options: str) -> tuple[float, str]:
+def test_a_note_counts_clocks_above_the_highest() -> None:
+    def loss_and_note(mhz: float, **options: str) -> tuple[float, str]:
         trace = job(np.full(30, mhz), np.full(30, MS), gpus=(MI300X,))
         result = ci.analyze(trace, "dvfs", **options)
         return result.summary["loss_share"], result.notes.get("above the highest clock", "")
 
-    loss, line = told(2300.0)
+    loss, line = loss_and_note(2300.0)
     assert loss < 0
     assert "30 of 30 kernels ran faster, by up to 9.5%" in line
-    assert told(2100.0) == (pytest.approx(0), "")
+    assert loss_and_note(2100.0) == (pytest.approx(0), "")
 
 
-def test_a_file_of_ones_own_tells_a_higher_clock(tmp_path: Path) -> None:
+def test_the_users_file_can_raise_the_highest_clock(tmp_path: Path) -> None:
     own = tmp_path / "gpus.toml"
     own.write_text('[[gpu]]\nname = "MI300X"\nmax_mhz = 2300\n')
     trace = job(np.full(30, 2300.0), np.full(30, MS), gpus=(MI300X,))
@@ -143,7 +143,7 @@ def test_a_file_of_ones_own_tells_a_higher_clock(tmp_path: Path) -> None:
 @pytest.mark.parametrize("clock", ["300", "1000", "2100", "0.3x", "1.3x"])
 @pytest.mark.parametrize("gpu", ["", MI300X])
 def test_no_end_of_an_interval_is_beyond_what_clocks_allow(clock: str, gpu: str) -> None:
-    """Of kernels of which little is known: slower clocks shorten nothing, and lengthen in proportion."""
+    """For kernels of which little is known: slower clocks shorten nothing, and lengthen in proportion."""
     trace = job(np.full(16, 1500.0), np.full(16, MS), period_ns=100, gpus=(gpu,))
     ratio = 1 / float(clock[:-1]) if "x" in clock else 1500 / float(clock)
     least, most = sorted((1.0, ratio))
@@ -179,7 +179,7 @@ def test_wide_intervals_reach_further_up_than_down() -> None:
     assert ideal - low < high - ideal
 
 
-def test_clocks_of_unknown_gpus_go_by_what_was_seen() -> None:
+def test_clocks_of_unknown_gpus_are_limited_by_those_seen() -> None:
     trace = job(np.full(16, 1000.0), np.full(16, MS))
     for clock in ("60", "2900"):
         assert rows_of(trace, "job", "asked", clock=clock)
@@ -188,13 +188,13 @@ def test_clocks_of_unknown_gpus_go_by_what_was_seen() -> None:
             ci.analyze(trace, "dvfs", clock=clock)
 
 
-def test_a_clock_is_above_the_highest_only_on_gpus_that_it_is_asked_of() -> None:
+def test_a_clock_is_above_the_highest_only_on_the_gpus_asked_about() -> None:
     trace = job(np.full(16, 1600.0), np.full(16, MS), ranks=2, gpus=(MI300X, "AMD Instinct MI250X"))
-    told = [
+    notes = [
         ci.analyze(trace, "dvfs", clock="1900", on_ranks=ranks).notes["clock: asked"]
         for ranks in ("0", "1")
     ]
-    assert told == ["1900, of ranks 0", "1900, above the highest clock, of ranks 1"]
+    assert notes == ["1900, of ranks 0", "1900, above the highest clock, of ranks 1"]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Laws of kernel times by the clock, their errors, and what they are known from."""
+"""Laws of kernel times over the clock, their errors, and their sources."""
 
 from pathlib import Path
 
@@ -10,19 +10,25 @@ from hypothesis import strategies as st
 from shared_data import SHARED
 
 import chopper_interop as ci
+from chopper_interop.analyses.methods.dvfs import (
+    clock_errors,
+    repeats,
+    sensitivity,
+    sensitivity_laws,
+    target_clocks,
+)
+from chopper_interop.analyses.methods.dvfs import sensitivity_fit as fit
+from chopper_interop.arrays import arrow
 from chopper_interop.build import TraceBuilder
-from chopper_interop.columns import arrow
 from chopper_interop.demo import make_demo
-from chopper_interop.dvfs import clock_errors, repeats, sensitivity, sensitivity_laws, target_clocks
-from chopper_interop.dvfs import sensitivity_fit as fit
 from chopper_interop.schemas.kinds import Kind, LaneKind
 from chopper_interop.schemas.meta import Device, Rank
 
 
 def fitted(x: np.ndarray, t: np.ndarray, cluster: np.ndarray | None = None) -> fit.Laws:
-    """The law of one kernel."""
+    """Fit the law of one kernel."""
     own = np.arange(len(x)) if cluster is None else cluster
-    return fit.fitted(x, t, np.zeros(len(x), np.int64), own, 1)
+    return fit.fit_laws(x, t, np.zeros(len(x), np.int64), own, 1)
 
 
 def at(laws: fit.Laws, *x: float) -> np.ndarray:
@@ -84,7 +90,7 @@ def test_smooth_laws_are_within_the_interval(power: float, core: float) -> None:
         parts = (core * 1900 / mhz) ** power + (1 - core) ** power
         t = 1e6 * parts ** (1 / power)
         trace = job(mhz, t * rng.normal(1, 0.01, 200), period_ns=1000, ranks=8)
-        together, *_ = sensitivity.of(trace).ratio(np.full(200, 2100.0))
+        together, *_ = sensitivity.kernel_sensitivities(trace).ratio(np.full(200, 2100.0))
         there = 1e6 * ((core * 1900 / 2100) ** power + (1 - core) ** power) ** (1 / power)
         true = np.log(there / np.average(t, weights=t))
         inside.append(abs(together.log[0] - true) < 1.96 * together.variance[0] ** 0.5)
@@ -104,31 +110,31 @@ def test_errors_of_a_line_are_those_of_least_squares() -> None:
     """The jackknife's variance of a slope, against repeated draws of the same noise."""
     rng = np.random.default_rng(2)
     x = np.linspace(0.5, 0.7, 80)
-    slopes, told = [], []
+    slopes, claimed = [], []
     for _ in range(300):
         t = (50 + 100 * x) * rng.normal(1, 0.02, len(x))
         laws = fitted(x, t)
         if laws.best[0] == 0:
             slopes.append(laws.slope[0, 0])
-            told.append(laws.covariance[0, 1, 1] ** 0.5)
-    assert np.mean(told) == pytest.approx(np.std(slopes), rel=0.15)
+            claimed.append(laws.covariance[0, 1, 1] ** 0.5)
+    assert np.mean(claimed) == pytest.approx(np.std(slopes), rel=0.15)
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.02, 0.98, 1.0])
 def test_errors_are_the_same_at_the_ends(beta: float) -> None:
-    """Of kernels that follow the clock not at all or in full: as of least squares, and no bias."""
+    """For kernels that follow the clock not at all or in full: as by least squares, and no bias."""
     rng = np.random.default_rng(11)
     x = 1 + rng.normal(0, 0.03, 48)
     every = np.arange(48) % 8
-    slopes, told = [], []
+    slopes, claimed = [], []
     for _ in range(200):
         t = 1e6 * (1 - beta + beta * x) * rng.normal(1, 0.05, 48)
         laws = fitted(x, t, every)
         if laws.best[0] == 0:
             slopes.append(laws.slope[0, 0] / 1e6)
-            told.append(laws.covariance[0, 1, 1] ** 0.5 / 1e6)
-    assert min(told) > 0.05
-    assert np.mean(told) == pytest.approx(np.std(slopes), rel=0.3)
+            claimed.append(laws.covariance[0, 1, 1] ** 0.5 / 1e6)
+    assert min(claimed) > 0.05
+    assert np.mean(claimed) == pytest.approx(np.std(slopes), rel=0.3)
     assert np.mean(slopes) == pytest.approx(beta, abs=0.06)
 
 
@@ -141,10 +147,10 @@ def test_errors_that_repeats_share_are_not_averaged_away() -> None:
     assert fitted(x, t, gpu).covariance[0, 1, 1] ** 0.5 > 3 * alone
 
 
-def drifting(rng: np.random.Generator, ranks: int, moments: int, memory: float) -> np.ndarray:
-    """Clocks of ranks from moment to moment: 1700 MHz and 6 % around it, forgotten evenly."""
+def drifting(rng: np.random.Generator, ranks: int, times: int, memory: float) -> np.ndarray:
+    """Clocks of ranks over time: 1700 MHz and 6 % around it, exponentially correlated."""
     state, keep = rng.normal(size=ranks), np.exp(-1 / memory)
-    found = np.empty((moments, ranks))
+    found = np.empty((times, ranks))
     for row in found:
         row[:] = state
         state = keep * state + np.sqrt(1 - keep**2) * rng.normal(size=ranks)
@@ -154,23 +160,23 @@ def drifting(rng: np.random.Generator, ranks: int, moments: int, memory: float) 
 @pytest.mark.parametrize("period", [1, 50, 100, 150])
 @pytest.mark.parametrize("beta", [0.3, 0.7])
 def test_samples_that_are_old_do_not_bend_the_slope(beta: float, period: int) -> None:
-    """Clocks sampled every `period` tenths of a millisecond and held; they forget in 20 ms."""
+    """Clocks sampled every `period` tenths of a millisecond and held; they are correlated over 20 ms."""
     found, n, ranks, every = [], 200, 8, 30
     for seed in range(6):
         rng = np.random.default_rng(seed)
         mhz = drifting(rng, ranks, (n + 1) * every + period, 200)
         at = period + every * np.arange(n)[:, None] + rng.integers(0, every, (n, ranks))
         held = at // period * period
-        true, told = (np.take_along_axis(mhz, m, axis=0).ravel() for m in (at, held))
+        true, sampled = (np.take_along_axis(mhz, m, axis=0).ravel() for m in (at, held))
         t = 2e5 * (beta * 1700 / true + 1 - beta) * rng.normal(1, 0.01, n * ranks)
-        trace = job(told, t, period_ns=period * MS // 10, ranks=ranks, gap_ns=28 * MS // 10)
+        trace = job(sampled, t, period_ns=period * MS // 10, ranks=ranks, gap_ns=28 * MS // 10)
         rows = ci.analyze(trace, "dvfs", by="repeats", clock="2100").rows.to_pylist()
         found.append(rows[0]["beta_regression"])
     assert np.mean(found) == pytest.approx(beta, rel=0.05)
 
 
 def drawn(seed: int) -> dict[str, float]:
-    """What is said of a job drawn at random, and what is true of it."""
+    """Draw a job at random; return the errors of its predictions against the truth."""
     rng = np.random.default_rng(seed)
     n, ranks, every, period = int(rng.choice([12, 25, 60])), 8, 30, (1, 50, 100)[seed % 3]
     spread, noise = rng.uniform(0.05, 0.07), rng.choice([0.005, 0.02, 0.05])
@@ -181,11 +187,11 @@ def drawn(seed: int) -> dict[str, float]:
     mhz = drifting(rng, ranks, (n + 1) * every + period, 200)
     mhz = 1700 * (mhz / 1700) ** (spread / clock_errors.PRIOR_SHARE)
     at = period + every * np.arange(n)[:, None] + rng.integers(0, every, (n, ranks))
-    true, told = (np.take_along_axis(mhz, m, 0).ravel() for m in (at, at // period * period))
+    true, sampled = (np.take_along_axis(mhz, m, 0).ravel() for m in (at, at // period * period))
     factor = rng.normal(1, noise, n * ranks)
     dur = 2e5 * (beta * 1700 / true + 1 - beta) * factor
     sizes = {"ranks": ranks, "gap_ns": 28 * MS // 10, "names": [name] * len(dur)}
-    trace = job(told, dur, period_ns=period * MS // 10, **sizes)
+    trace = job(sampled, dur, period_ns=period * MS // 10, **sizes)
     (row,) = ci.analyze(trace, "dvfs", by="repeats", clock="2100").rows.to_pylist()
     then = np.sum(2e5 * (beta * 1700 / 2100 + 1 - beta) * factor)
     share = np.average(beta * 1700 / true / (beta * 1700 / true + 1 - beta), weights=dur)
@@ -214,8 +220,8 @@ def test_intervals_are_neither_too_narrow_nor_too_wide() -> None:
 
 def test_noise_of_counted_clocks_bends_the_slope_twice_as_much() -> None:
     changed = np.array([0.1, 0.02])
-    assert clock_errors.followed(changed) == pytest.approx(1 - changed / 2, rel=1e-3)
-    assert clock_errors.followed(np.array([0.0, 1.0, 7.0])) == pytest.approx([1, 0, 0])
+    assert clock_errors.attenuation(changed) == pytest.approx(1 - changed / 2, rel=1e-3)
+    assert clock_errors.attenuation(np.array([0.0, 1.0, 7.0])) == pytest.approx([1, 0, 0])
 
 
 def test_a_known_law_gives_the_time_at_another_clock() -> None:
@@ -223,7 +229,7 @@ def test_a_known_law_gives_the_time_at_another_clock() -> None:
     mhz = rng.uniform(1500, 2000, 400)
     t = 1e6 * (0.8 * 2000 / mhz + 0.2)
     trace = job(mhz, t * rng.normal(1, 0.005, 400), period_ns=1000, ranks=8)
-    known = sensitivity.of(trace)
+    known = sensitivity.kernel_sensitivities(trace)
     asked = np.full(400, 2000.0)
     together, each, weight = known.ratio(asked)
     true = np.log(1e6 / np.average(t, weights=t))
@@ -236,7 +242,7 @@ def test_a_known_law_gives_the_time_at_another_clock() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "spread", "period_ns", "lacking"),
+    ("count", "spread", "period_ns", "missing"),
     [
         (10, 100, 1000, "repeats"),
         (200, 1, 1000, "spread of the clock"),
@@ -244,14 +250,17 @@ def test_a_known_law_gives_the_time_at_another_clock() -> None:
         (200, 100, 1000, ""),
     ],
 )
-def test_what_a_law_needs(count: int, spread: float, period_ns: int, lacking: str) -> None:
+def test_requirements_of_a_law(count: int, spread: float, period_ns: int, missing: str) -> None:
     rng = np.random.default_rng(5)
     mhz = 1800 + rng.uniform(-spread, spread, count)
     trace = job(mhz, 1e6 * 1800 / mhz, period_ns=period_ns, ranks=5)
-    assert sensitivity_laws.LACKING[sensitivity.of(trace).regression.why_not[0]] == lacking
+    assert (
+        sensitivity_laws.MISSING[sensitivity.kernel_sensitivities(trace).regression.why_not[0]]
+        == missing
+    )
 
 
-def test_kernels_without_a_clock_are_like_the_others() -> None:
+def test_kernels_without_a_clock_count_like_the_others() -> None:
     rng = np.random.default_rng(7)
     mhz = rng.uniform(1500, 2000, 300)
     t = 1e6 * (0.7 * 2000 / mhz + 0.3)
@@ -274,11 +283,11 @@ def test_one_gpu_and_one_step_are_enough_for_a_law() -> None:
     rng = np.random.default_rng(8)
     mhz = rng.uniform(1500, 2000, 100)
     trace = job(mhz, 1e6 * 2000 / mhz * rng.normal(1, 0.005, 100), period_ns=1000)
-    _, _, weight = sensitivity.of(trace).ratio(np.full(100, 2000.0))
+    _, _, weight = sensitivity.kernel_sensitivities(trace).ratio(np.full(100, 2000.0))
     assert weight[0, 0] > 0.5
 
 
-def test_slower_beside_communication_is_not_taken_for_a_clock() -> None:
+def test_slow_down_by_communication_is_not_taken_for_a_clock() -> None:
     builder = TraceBuilder()
     lanes = [builder.lane(0, LaneKind.STREAM, n, "s", 0) for n in (7, 8)]
     rng = np.random.default_rng(9)
@@ -297,11 +306,11 @@ def test_slower_beside_communication_is_not_taken_for_a_clock() -> None:
     kernels = trace.array("kind") == Kind.KERNEL
     column = np.full(len(kernels), np.nan)
     column[kernels] = mhz
-    trace = trace.annotate(
+    trace = trace.with_columns(
         gfxclk_mhz=arrow.array(column, mask=np.isnan(column)),
         telemetry_ns=arrow.array(np.full(len(kernels), 1000)),
     )
-    together, *_ = sensitivity.of(trace).ratio(np.full(200, 2000.0))
+    together, *_ = sensitivity.kernel_sensitivities(trace).ratio(np.full(200, 2000.0))
     true = np.log(1e6 * (100 + 130) / dur.sum())
     assert together.log[0] == pytest.approx(true, abs=0.01)
 
@@ -317,7 +326,7 @@ def test_locked_clocks_fall_back_on_the_class_and_say_so() -> None:
     assert row["ideal_low_ns"] < 0.95 * expected < 1.05 * expected < row["ideal_high_ns"]
 
 
-def test_repeats_are_told_apart_by_shapes(tmp_path: Path) -> None:
+def test_repeats_are_distinguished_by_shapes(tmp_path: Path) -> None:
     text = '{"traceEvents": [%s]}'
     events, ts = [], 0
     for size in (128, 256, 128):
@@ -337,14 +346,16 @@ def test_repeats_are_told_apart_by_shapes(tmp_path: Path) -> None:
         )
     path = tmp_path / "trace.json"
     path.write_text(text % ", ".join(events))
-    _, key = repeats.of(ci.read(path))
+    _, key = repeats.same_kernels(ci.read(path))
     assert key.tolist() == [0, 1, 0]
 
 
-def test_a_clock_that_stays_is_sure_beyond_a_law_too() -> None:
+def test_a_clock_that_stays_has_no_error_beyond_a_law_either() -> None:
     rng = np.random.default_rng(16)
     mhz = rng.uniform(1500, 1900, 200)
-    law = sensitivity.of(job(mhz, 1e6 * 1900 / mhz, period_ns=1000, ranks=8)).regression
+    law = sensitivity.kernel_sensitivities(
+        job(mhz, 1e6 * 1900 / mhz, period_ns=1000, ranks=8)
+    ).regression
     kernel, x = np.zeros(3, np.int64), 1000 / np.array([1300.0, 1700.0, 2100.0])
     here, there, way, _ = law.within(kernel, x, x)
     assert (here == there).all()
@@ -353,7 +364,7 @@ def test_a_clock_that_stays_is_sure_beyond_a_law_too() -> None:
 
 
 def test_products_have_laws_of_their_own() -> None:
-    """One at low clocks that is slower for another reason does not tell what clocks do."""
+    """A product at low clocks that is slower for another reason does not show what clocks do."""
     rng = np.random.default_rng(13)
     rank = np.arange(320) % 8
     fast = rank >= 4
@@ -374,12 +385,12 @@ def test_clock_errors_grow_with_the_time_between_samples() -> None:
     errors = []
     for period in (MS // 10, MS, 10 * MS, 100 * MS, 1000 * MS):
         trace = job(np.full(4, 1800.0), np.full(4, 1e5), period_ns=period)
-        errors.append(clock_errors.of(trace, np.arange(4)).error_share[0])
+        errors.append(clock_errors.kernel_clocks(trace, np.arange(4)).error_share[0])
     assert errors == sorted(errors)
     assert errors[-1] == pytest.approx(clock_errors.PRIOR_SHARE, rel=0.01)
 
 
-def test_gpus_tell_of_each_other_only_as_far_as_they_were_sampled_alike() -> None:
+def test_clock_errors_are_pooled_only_over_gpus_that_were_sampled_alike() -> None:
     """Clocks that wander by 0.5 % in a ms, and more within the 14 ms from sample to sample."""
     rng = np.random.default_rng(11)
     periods = [MS, MS + MS // 10, 14 * MS]
@@ -394,8 +405,8 @@ def test_gpus_tell_of_each_other_only_as_far_as_they_were_sampled_alike() -> Non
         builder.nodes(kind=int(Kind.KERNEL), name="k", rank=rank, lane=lane, ts=start, dur=9)
     trace = builder.finish()
     step = np.array(periods)[trace.array("rank")]
-    trace = trace.annotate(gfxclk_mhz=np.full(30, 1800.0), telemetry_ns=step)
-    error = clock_errors.of(trace, np.arange(30)).error_share
+    trace = trace.with_columns(gfxclk_mhz=np.full(30, 1800.0), telemetry_ns=step)
+    error = clock_errors.kernel_clocks(trace, np.arange(30)).error_share
     true = 0.005 * (np.array([1.05, 1.05, 14]) / 2) ** 0.5
     assert error[[0, 10, 20]] == pytest.approx(true, rel=0.3)
 
@@ -404,7 +415,9 @@ def test_a_clock_of_unknown_resolution_is_known_as_well_as_any() -> None:
     rng = np.random.default_rng(12)
     mhz = rng.uniform(1500, 1900, 60)
     trace = job(mhz, 1e6 * 1900 / mhz, period_ns=0)
-    assert (clock_errors.of(trace, np.arange(60)).error_share == clock_errors.PRIOR_SHARE).all()
+    assert (
+        clock_errors.kernel_clocks(trace, np.arange(60)).error_share == clock_errors.PRIOR_SHARE
+    ).all()
     result = ci.analyze(trace, "dvfs", clock="1900")
     assert result.summary["asked"]["ideal_step_ns"] < result.summary["measured_step_ns"]
     assert "no rows" not in result.notes
@@ -412,11 +425,11 @@ def test_a_clock_of_unknown_resolution_is_known_as_well_as_any() -> None:
 
 def test_kernels_much_longer_than_a_sample_know_their_clock() -> None:
     trace = job(np.full(2, 1800.0), np.array([1e5, 1e8]), period_ns=MS)
-    short, long_ = clock_errors.of(trace, np.arange(2)).error_share
+    short, long_ = clock_errors.kernel_clocks(trace, np.arange(2)).error_share
     assert long_ == pytest.approx(short / 12, rel=0.05)
 
 
-def test_how_old_samples_are_on_average() -> None:
+def test_clock_errors_by_the_age_of_samples() -> None:
     """Changes of a clock over kernels that begin anywhere, as they are and as they are sampled."""
     rng = np.random.default_rng(10)
     period = 50
@@ -429,7 +442,7 @@ def test_how_old_samples_are_on_average() -> None:
             kernel = slice(start, start + length)
             wrong.append(np.square((held - clock)[:, kernel].mean(axis=1)).mean())
         trace = job(np.full(2, 1800.0), np.array([1e3, periods * MS]))
-        short, own = clock_errors.of(trace, np.arange(2)).error_share
+        short, own = clock_errors.kernel_clocks(trace, np.arange(2)).error_share
         assert (own / short) ** 2 == pytest.approx(np.mean(wrong) / step, rel=0.15)
 
 
@@ -442,30 +455,30 @@ def test_how_old_samples_are_on_average() -> None:
         ("max 1700", 1700, True),
     ],
 )
-def test_clocks_are_written_so(text: str, value: float, change: bool) -> None:  # noqa: FBT001
-    clock = target_clocks.parsed(text)
+def test_clocks_are_parsed(text: str, value: float, change: bool) -> None:  # noqa: FBT001
+    clock = target_clocks.parse_clock(text)
     assert (clock.value, clock.is_change) == (value, change)
 
 
 @pytest.mark.parametrize("text", ["", "x", "-3", "1e400", "nan", "1900 GHz", "max0.9x", "0"])
-def test_what_is_no_clock_is_refused(text: str) -> None:
+def test_texts_that_are_no_clock_are_refused(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 # any text
-        target_clocks.parsed(text)
+        target_clocks.parse_clock(text)
 
 
-def test_counters_of_the_run_itself_tell_its_clock(tmp_path: Path) -> None:
+def test_counters_of_the_run_itself_show_its_clock(tmp_path: Path) -> None:
     demo = make_demo(tmp_path / "demo", ranks=1, layers=1, steps=1)
     trace = ci.read(demo / "rocprof" / "pmc_1")
-    clocks = clock_errors.of(trace, np.flatnonzero(trace.array("kind") == Kind.KERNEL))
-    told = clocks.mhz[~np.isnan(clocks.mhz)]
-    assert told.size > 10
-    assert told.min() > 1700
-    assert told.max() < 2150
+    clocks = clock_errors.kernel_clocks(trace, np.flatnonzero(trace.array("kind") == Kind.KERNEL))
+    mhz = clocks.mhz[~np.isnan(clocks.mhz)]
+    assert mhz.size > 10
+    assert mhz.min() > 1700
+    assert mhz.max() < 2150
     summary = ci.analyze(trace, "dvfs").summary
     assert 0.9 < summary["ideal_step_ns"] / summary["measured_step_ns"] <= 1
 
 
-def test_real_counters_tell_a_clock() -> None:
+def test_real_counters_show_a_clock() -> None:
     path = SHARED / "rocprof" / "rocprof_compute_pmc" / "omp_MI300A"
     if not path.exists():
         pytest.skip("real inputs are not here")

@@ -1,4 +1,4 @@
-"""What communicates together is found: by sequence numbers, else by order, never by time."""
+"""Members of a collective are matched by sequence numbers, else by order, never by time."""
 
 import random
 from dataclasses import replace
@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from ranks import Member, found, instances, job, truth
 
 import chopper_interop as ci
+from chopper_interop.arrays import arrow
 from chopper_interop.clocks import ranks as rank_clocks
-from chopper_interop.columns import arrow
 from chopper_interop.edges import collectives
 from chopper_interop.issues import IssueLog
-from chopper_interop.schemas.kinds import MOMENTS, Collective, EdgeKind, Kind, Moment
+from chopper_interop.schemas.kinds import EDGE_ENDPOINTS, Collective, EdgeKind, Endpoint, Kind
 from chopper_interop.trace import empty
 
 MS = 1_000_000
@@ -43,7 +43,7 @@ def line(rng: random.Random, count: int, ranks: int, *, stated: bool) -> list[Me
 
 def matched(trace: ci.Trace) -> tuple[ci.Trace, dict[str, int]]:
     issues = IssueLog("job")
-    trace = collectives.matched(trace, issues)
+    trace = collectives.match_collectives(trace, issues)
     return trace, {issue.code: issue.count for issue in issues}
 
 
@@ -54,15 +54,15 @@ def test_sequence_numbers_match_whatever_is_missing(rng: random.Random) -> None:
     members = line(rng, 12, ranks, stated=True)
     members = [m for m in members if rng.random() < 0.8 or m.truth in (0, 11)]
     clocks = {r: (rng.randrange(-4000, 4000) * 10**9, 0.0) for r in range(1, ranks)}
-    trace, told = matched(job(members, clocks))
+    trace, counts = matched(job(members, clocks))
     assert found(trace) == truth(trace)
-    assert set(told) <= {"collectives-alone"}
+    assert set(counts) <= {"collectives-alone"}
 
 
 @given(_RANDOM)
 @settings(max_examples=60)
 def test_order_matches_windows_that_differ(rng: random.Random) -> None:
-    """Steps repeat, so that their order fits at several places; ends tell which is right."""
+    """Steps repeat, so that their order fits at several offsets; ends decide which is right."""
     ranks, count = rng.randint(2, 4), 24
     windows = [(rng.randrange(6), count - rng.randrange(6)) for _ in range(ranks)]
     members = [
@@ -73,9 +73,9 @@ def test_order_matches_windows_that_differ(rng: random.Random) -> None:
     clocks = {
         r: (rng.randrange(-4000, 4000) * 10**9, rng.uniform(-50, 50)) for r in range(1, ranks)
     }
-    trace, told = matched(job(members, clocks))
+    trace, counts = matched(job(members, clocks))
     assert found(trace) == truth(trace)
-    assert told["collectives-by-order"] == sum(map(len, truth(trace)))
+    assert counts["collectives-by-order"] == sum(map(len, truth(trace)))
 
 
 @given(_RANDOM)
@@ -91,7 +91,7 @@ def test_order_matches_around_what_one_rank_lacks(rng: random.Random) -> None:
 
 
 def test_regular_steps_are_matched_where_clocks_agree() -> None:
-    """Nothing but the clock tells which is which when every step takes the same time."""
+    """Only the clock decides which step is which when every step takes the same time."""
     members = [
         Member(i, rank, 30 * MS * i, 30 * MS * i + MS + rank) for i in range(13) for rank in (0, 1)
     ]
@@ -107,23 +107,23 @@ def test_what_does_not_fit_is_not_matched(rng: random.Random) -> None:
         for rank in (0, 1)
         for i in range(20)
     ]
-    trace, told = matched(job(wrong))
+    trace, counts = matched(job(wrong))
     assert not found(trace)
-    assert told["collectives-unlike"] == 20
+    assert counts["collectives-unmatched"] == 20
 
 
-def test_kernels_under_one_number_are_told_by_their_order() -> None:
+def test_kernels_under_one_number_are_matched_by_their_order() -> None:
     members = [
         Member(2 * i + k, rank, 100 * MS * i + k * MS, 100 * MS * i + k * MS + 10, seq=i)
         for rank in (0, 1)
         for i in range(3)
         for k in range(2)
     ]
-    trace, told = matched(job(members))
+    trace, counts = matched(job(members))
     assert found(trace) == truth(trace)
-    assert not told
-    trace, told = matched(job(members[:-1]))
-    assert told == {"collectives-uneven": 3}
+    assert not counts
+    trace, counts = matched(job(members[:-1]))
+    assert counts == {"collectives-uneven": 3}
     assert len(found(trace)) == 4
 
 
@@ -135,9 +135,9 @@ def test_groups_have_numbers_of_their_own() -> None:
         for i in range(4)
         for rank in ranks
     ]
-    trace, told = matched(job(members, groups=groups))
+    trace, counts = matched(job(members, groups=groups))
     assert found(trace) == truth(trace)
-    assert not told
+    assert not counts
 
 
 def test_a_group_that_each_rank_calls_by_its_own_name_is_one() -> None:
@@ -160,12 +160,12 @@ def test_sends_and_receives_are_paired_in_order(messages: list[tuple[int, int, i
                 Member(i, src, i * MS, i * MS + 50, kind=send, size=size, peer=dst),
                 Member(i, dst, i * MS, i * MS + 60, kind=recv, size=size, peer=src),
             ]
-    trace, told = matched(job(members))
+    trace, counts = matched(job(members))
     assert found(trace) == truth(trace)
-    assert "sends-unpaired" not in told
+    assert "sends-unpaired" not in counts
 
 
-def test_sends_without_a_receive_are_told() -> None:
+def test_sends_without_a_receive_are_logged() -> None:
     send, recv = Collective.SEND, Collective.RECV
     members = [
         Member(0, 0, 0, 50, kind=send, size=8, peer=1),
@@ -173,9 +173,9 @@ def test_sends_without_a_receive_are_told() -> None:
         Member(2, 0, 2 * MS, 2 * MS + 50, kind=send, size=9, peer=5),
         Member(0, 1, 0, 60, kind=recv, size=8, peer=0),
     ]
-    trace, told = matched(job(members))
+    trace, counts = matched(job(members))
     assert found(trace) == truth(trace)
-    assert told == {"sends-unpaired": 2}
+    assert counts == {"sends-unpaired": 2}
 
 
 def _messages(numbers: dict[str, list[tuple[int, int]]]) -> list[Member]:
@@ -197,44 +197,44 @@ def _messages(numbers: dict[str, list[tuple[int, int]]]) -> list[Member]:
 def test_numbers_pair_sends_with_receives_where_both_count_the_same(
     received: list[tuple[int, int]],
 ) -> None:
-    trace, told = matched(
+    trace, counts = matched(
         job(_messages({"send": [(i, i) for i in range(5, 11)], "recv": received}))
     )
     assert found(trace) == truth(trace)
-    assert told.get("sends-unpaired", 0) == 12 - 2 * len(truth(trace))
+    assert counts.get("sends-unpaired", 0) == 12 - 2 * len(truth(trace))
 
 
-def moments_are_ordered(trace: ci.Trace) -> bool:
-    """Whether starts and ends, with all that ties them, hold no circle."""
+def endpoints_are_ordered(trace: ci.Trace) -> bool:
+    """Return true if starts and ends, with all edges between them, have no cycle."""
     graph: nx.DiGraph = nx.DiGraph()
     for node in range(trace.nodes.num_rows):
-        graph.add_edge((node, Moment.START), (node, Moment.END))
+        graph.add_edge((node, Endpoint.START), (node, Endpoint.END))
     lane = trace.array("lane")
     for number in np.unique(lane):
         mine = np.flatnonzero(lane == number).tolist()
-        graph.add_edges_from(((a, Moment.END), (b, Moment.START)) for a, b in pairwise(mine))
+        graph.add_edges_from(((a, Endpoint.END), (b, Endpoint.START)) for a, b in pairwise(mine))
     src, dst, kind = (trace.array(c, "edges").tolist() for c in ("src", "dst", "kind"))
     for a, b, k in zip(src, dst, kind, strict=True):
-        out, into = MOMENTS.get(EdgeKind(k), (Moment.END, Moment.START))
+        out, into = EDGE_ENDPOINTS.get(EdgeKind(k), (Endpoint.END, Endpoint.START))
         graph.add_edge((a, out), (b, into))
     return nx.is_directed_acyclic_graph(graph)
 
 
 @given(_RANDOM)
 @settings(max_examples=60)
-def test_edges_lead_from_who_comes_last_and_close_no_circle(rng: random.Random) -> None:
+def test_edges_lead_from_the_last_to_start_and_close_no_cycle(rng: random.Random) -> None:
     members = [
         Member(i, r, t := 20 * i + rng.randrange(12), t + rng.randrange(12), seq=i)
         for i in range(6)
         for r in range(3)
     ]
     issues = IssueLog()
-    trace = collectives.with_edges(matched(job(members))[0], issues)
+    trace = collectives.add_collective_edges(matched(job(members))[0], issues)
     ts, end = trace.array("ts"), trace.array("ts") + trace.array("dur")
     src, dst = (trace.array(c, "edges") for c in ("src", "dst"))
     assert (ts[src] <= end[dst]).all()
-    assert moments_are_ordered(trace)
-    late = sum(issue.count for issue in issues if issue.code == "collectives-late")
+    assert endpoints_are_ordered(trace)
+    late = sum(issue.count for issue in issues if issue.code == "collectives-contradicted")
     assert len(src) + late == sum(len(rows) - 1 for rows in truth(trace))
     for rows in truth(trace):
         mine = np.isin(dst, rows)
@@ -249,82 +249,85 @@ def test_a_broadcast_waits_for_its_root_alone() -> None:
     ]
     trace = matched(job(members))[0]
     issues = IssueLog()
-    assert not collectives.with_edges(trace, issues).edges.num_rows
+    assert not collectives.add_collective_edges(trace, issues).edges.num_rows
     assert [(i.code, i.count) for i in issues] == [("collectives-root-unknown", 6)]
 
 
 @pytest.mark.parametrize("kind", ["broadcast", "scatter", "reduce", "gather"])
-def test_a_root_that_is_told_is_waited_for_or_waits(kind: str) -> None:
-    """Of three, one told of by its members; one whose root is not there; one of two roots."""
+def test_a_stated_root_is_waited_for_or_waits(kind: str) -> None:
+    """Three collectives: with a stated root, with one not in the trace, with two different ones."""
     roots = {0: (1, 1, None), 1: (7, 7, 7), 2: (0, 1, 1)}
     members = [
         Member(i, r, i * MS + r, i * MS + 50, kind=kind, seq=i, root=root)
-        for i, told in roots.items()
-        for r, root in enumerate(told)
+        for i, stated in roots.items()
+        for r, root in enumerate(stated)
     ]
     issues = IssueLog()
-    trace = collectives.with_edges(matched(job(members))[0], issues)
+    trace = collectives.add_collective_edges(matched(job(members))[0], issues)
     src, dst = (trace.array("rank")[trace.array(c, "edges")].tolist() for c in ("src", "dst"))
     ends = (src, dst) if kind in ("broadcast", "scatter") else (dst, src)
     assert (ends[0], sorted(ends[1])) == ([1, 1], [0, 2])
     assert set(trace.array("correlation")[trace.array("src", "edges")].tolist()) == {0}
     assert [(i.code, i.count) for i in issues] == [("collectives-root-unknown", 6)]
-    assert moments_are_ordered(trace)
+    assert endpoints_are_ordered(trace)
 
 
-def test_who_leaves_before_the_root_has_come_is_late() -> None:
+def test_a_member_that_ends_before_the_root_starts_contradicts() -> None:
     kind = Collective.BROADCAST
     members = [Member(0, r, 60 * r, 60 * r + 50, kind=kind, seq=0, root=1) for r in (0, 1)]
     issues = IssueLog()
-    assert not collectives.with_edges(matched(job(members))[0], issues).edges.num_rows
-    assert [(i.code, i.count) for i in issues] == [("collectives-late", 1)]
+    assert not collectives.add_collective_edges(matched(job(members))[0], issues).edges.num_rows
+    assert [(i.code, i.count) for i in issues] == [("collectives-contradicted", 1)]
 
 
 def test_instances_are_stated_by_any_numbers() -> None:
     members = [Member(i, r, i * MS, i * MS + 50, seq=i) for i in range(3) for r in (0, 1)]
     trace = matched(job(members))[0]
-    numbers = arrow.numbers(trace.nodes["instance"], -1)
+    numbers = arrow.to_numpy(trace.nodes["instance"], -1)
     high = arrow.array((1 << 31) - 1 - numbers.astype(np.int64), mask=numbers < 0)
     edges = [
-        collectives.with_edges(t, IssueLog()).edges for t in (trace, trace.annotate(instance=high))
+        collectives.add_collective_edges(t, IssueLog()).edges
+        for t in (trace, trace.with_columns(instance=high))
     ]
     assert edges[0].num_rows == 3
     assert edges[1].equals(edges[0])
 
 
-def test_who_leaves_when_the_last_comes_is_late() -> None:
-    """What lasted till then ends before anything starts, as all dependencies have it."""
+def test_a_member_that_ends_when_the_last_starts_contradicts() -> None:
+    """At equal times ends come before starts, as for all dependencies."""
     members = [Member(0, 0, 0, 50, seq=0), Member(0, 1, 50, 90, seq=0)]
     for ranks in ((0, 1), (1, 0)):  # whichever row is the first
         issues = IssueLog()
         made = [replace(m, rank=ranks[m.rank]) for m in members]
-        assert not collectives.with_edges(matched(job(made))[0], issues).edges.num_rows
-        assert [(i.code, i.count) for i in issues] == [("collectives-late", 1)]
+        assert not collectives.add_collective_edges(matched(job(made))[0], issues).edges.num_rows
+        assert [(i.code, i.count) for i in issues] == [("collectives-contradicted", 1)]
 
 
 @given(_RANDOM)
 @settings(max_examples=3)
-def test_what_is_stated_stays(tmp_path_factory: pytest.TempPathFactory, rng: random.Random) -> None:
+def test_stated_instances_and_edges_stay(
+    tmp_path_factory: pytest.TempPathFactory, rng: random.Random
+) -> None:
     issues, tmp_path = IssueLog(), tmp_path_factory.mktemp("stated")
-    trace = collectives.with_edges(matched(job(line(rng, 9, 2, stated=True)))[0], issues)
+    trace = collectives.add_collective_edges(matched(job(line(rng, 9, 2, stated=True)))[0], issues)
     ci.write(trace, tmp_path / "job.parquet")
     again = ci.read(tmp_path / "job.parquet")
     assert instances(again) == instances(trace)
     assert again.edges.equals(trace.edges)
-    assert collectives.matched(again, issues) is again
-    assert collectives.with_edges(again, issues) is again
+    assert collectives.match_collectives(again, issues) is again
+    assert collectives.add_collective_edges(again, issues) is again
 
 
-def test_what_is_read_back_is_noted_once(tmp_path: Path) -> None:
+def test_issues_that_are_read_back_are_logged_once(tmp_path: Path) -> None:
     kind = Collective.BROADCAST
     members = [Member(0, r, 60 * r, 60 * r + 50, kind=kind, seq=0, root=1) for r in (0, 1)]
     members += [Member(1, r, MS, MS + 50, kind=kind, seq=1) for r in (0, 1)]
     issues = IssueLog("job")
-    trace = collectives.with_edges(matched(job(members))[0], issues)
+    trace = collectives.add_collective_edges(matched(job(members))[0], issues)
     ci.write(trace.with_meta(issues=tuple(issues)), tmp_path / "job.parquet")
     again = ci.read(tmp_path / "job.parquet")
-    told = {i.code: i.count for i in again.meta.issues if i.code.startswith("collectives-")}
-    assert told == {"collectives-late": 1, "collectives-root-unknown": 2}
+    counts = {i.code: i.count for i in again.meta.issues if i.code.startswith("collectives-")}
+    assert counts == {"collectives-contradicted": 1, "collectives-root-unknown": 2}
 
 
 def test_parts_that_were_written_each_as_a_whole_are_matched_again(tmp_path: Path) -> None:
@@ -342,7 +345,7 @@ def test_parts_that_were_written_each_as_a_whole_are_matched_again(tmp_path: Pat
     for part in ((0, 1), (2, 3)):
         issues = IssueLog("job")
         trace = matched(job([m for m in members if m.rank in part], ahead, pairs))[0]
-        trace = collectives.with_edges(rank_clocks.aligned(trace, issues), issues)
+        trace = collectives.add_collective_edges(rank_clocks.align_ranks(trace, issues), issues)
         trace = trace.with_meta(issues=tuple(issues))
         ci.write(trace, tmp_path / f"part{part[0]}.parquet")
     again = ci.read(tmp_path / "part0.parquet", tmp_path / "part2.parquet")
@@ -352,9 +355,9 @@ def test_parts_that_were_written_each_as_a_whole_are_matched_again(tmp_path: Pat
     assert np.count_nonzero(comm) == sum(len(rows) - 1 for rows in truth(again))
     number = again.array("correlation")
     assert (number[src[comm]] == number[dst[comm]]).all()
-    told = {i.code: i for i in again.meta.issues}
-    assert told["collectives-again"].count == 2
-    assert "rank 1 by -5,000,000.000 us" in told["collectives-again"].example
+    by_code = {i.code: i for i in again.meta.issues}
+    assert by_code["collectives-rematched"].count == 2
+    assert "rank 1 by -5,000,000.000 us" in by_code["collectives-rematched"].example
     assert [fit.of for fit in again.meta.clocks] == [f"rank {r}" for r in range(4)]
 
 
@@ -397,7 +400,7 @@ def test_what_ranks_lack_makes_no_match_wrong(shared: Path, folder: str, pattern
     for _ in range(10):
         apart = rng.integers(-600, 600, len(whole.ranks)) * 10**9
         kept = rng.random(len(rows)) > 0.05 * (rank % 2)
-        moved = arrow.replaced(nodes, "ts", arrow.numbers(nodes["ts"]) + apart[rank])
+        moved = arrow.replace_column(nodes, "ts", arrow.to_numpy(nodes["ts"]) + apart[rank])
         part = arrow.take(moved, kept)
         trace = replace(whole, nodes=part, edges=empty("edges"), counters=empty("counters"))
         found_here: dict[int, set[int]] = {}

@@ -1,9 +1,10 @@
-"""Dependencies between streams, host and GPU, and threads: against truth, and by hand."""
+"""Inferred edges between streams, host and GPU, and threads: against known truth, and by hand."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -12,21 +13,21 @@ import numpy as np
 import pytest
 from shared_data import SHARED
 
-from chopper_interop import moments, pipeline
+from chopper_interop import pipeline
 from chopper_interop.build import TraceBuilder
 from chopper_interop.demo import make_demo
-from chopper_interop.edges import dependencies
-from chopper_interop.edges import queues as dependencies_queues
+from chopper_interop.edges import inference, queues
 from chopper_interop.errors import ReadError
+from chopper_interop.graph import endpoints
 from chopper_interop.issues import IssueLog
 from chopper_interop.schemas.kinds import (
+    EDGE_ENDPOINTS,
     GPU_LANES,
     GPU_WORK,
-    MOMENTS,
     EdgeKind,
+    Endpoint,
     Kind,
     LaneKind,
-    Moment,
 )
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
     from chopper_interop.trace import Trace
 
-ENDS = (Moment.END, Moment.START)
+ENDS = (Endpoint.END, Endpoint.START)
 LARGEST = 900_000
 """Bytes of a file up to which a graph is made of it node by node."""
 COPIES = ("odd", "host_et", "clock_skew_4rank_amd", "base_boundary_4rank_amd")
@@ -55,7 +56,7 @@ def edges(trace: Trace, kind: EdgeKind) -> set[tuple[int, int]]:
     return set(zip(src, dst, strict=True))
 
 
-class Made:
+class Program:
     """A trace made call by call; nodes go by the order in which they were added."""
 
     def __init__(self) -> None:
@@ -112,11 +113,11 @@ class Made:
             assert pair not in key, "times of a made trace must differ"
             key[pair] = row
         issues = IssueLog("test")
-        return dependencies.complete(made, issues), [key[pair] for pair in self.rows], issues
+        return inference.infer_edges(made, issues), [key[pair] for pair in self.rows], issues
 
 
 def test_a_device_synchronise_depends_on_the_last_work_of_each_stream() -> None:
-    m = Made()
+    m = Program()
     m.work(1_000, 500, 100)
     last = m.work(1_600, 401, 200)
     other = m.work(1_300, 500, 300, on=8)
@@ -128,7 +129,7 @@ def test_a_device_synchronise_depends_on_the_last_work_of_each_stream() -> None:
 
 
 def test_work_that_ends_after_the_call_is_no_dependency_and_is_counted() -> None:
-    m = Made()
+    m = Program()
     before = m.work(1_000, 500, 100)
     m.work(1_600, 1_500, 200)
     wait = m.call("cudaDeviceSynchronize", 400, 2_000)
@@ -138,7 +139,7 @@ def test_work_that_ends_after_the_call_is_no_dependency_and_is_counted() -> None
 
 
 def test_a_thread_that_changed_devices_waits_for_the_one_that_ended() -> None:
-    made = Made()
+    made = Program()
     first = made.work(6_000, 94_000, launch=0)
     second = made.work(7_000, 193_000, launch=3_000, gpu=1)
     one = made.call("hipDeviceSynchronize", 10_000, 91_000)
@@ -149,14 +150,14 @@ def test_a_thread_that_changed_devices_waits_for_the_one_that_ended() -> None:
 
 
 @pytest.mark.parametrize("form", ['"{}"', "{}", '"( stream({}) event({}))"'])
-def test_handles_tell_stream_and_event(form: str) -> None:
+def test_handles_identify_stream_and_event(form: str) -> None:
     def args(stream: str, event: str = "") -> dict[str, Any]:
         if "(" in form:
             return {"args": f"( stream({stream}) event({event or '0x1'}))"}
         plain = {"stream": stream} | ({"event": event} if event else {})
         return plain if '"' in form else {k: int(v, 16) for k, v in plain.items()}
 
-    m = Made()
+    m = Program()
     first = m.work(1_000, 5_000, 100, 7, **args("0xa0"))
     m.call("hipEventRecord", 200, 11, **args("0xa0", "0xe"))
     m.work(6_100, 5_000, 250, 7, **args("0xa0"))
@@ -171,7 +172,7 @@ def test_handles_tell_stream_and_event(form: str) -> None:
 
 
 def test_the_last_record_of_an_event_counts() -> None:
-    m = Made()
+    m = Program()
     m.work(1_000, 500, 100, 7, stream="0xa")
     m.call("hipEventRecord", 150, stream="0xa", event="0xe")
     second = m.work(1_500, 500, 200, 7, stream="0xa")
@@ -191,13 +192,13 @@ HIGH = {"stream": "0xffffffff00000007"}
     [
         (HIGH, True, []),  # a handle of 64 bits
         ({}, True, ["event-by-order"]),  # launches name none
-        (HIGH, False, ["event-untold"]),  # the record came before the trace
+        (HIGH, False, ["event-unresolved"]),  # the record came before the trace
     ],
 )
 def test_no_wait_that_names_its_stream_is_lost(
     launch: dict[str, str], *, recorded: bool, outcome: list[str]
 ) -> None:
-    m = Made()
+    m = Program()
     before = m.work(10_000, 20_000, 100, 7, **launch)
     if recorded:
         m.call("hipEventRecord", 2_000, **HIGH, event="0x5")
@@ -209,34 +210,34 @@ def test_no_wait_that_names_its_stream_is_lost(
     assert [i.code for i in issues] == outcome
 
 
-def test_what_ended_is_found_behind_any_amount_that_had_not() -> None:
+def test_the_last_that_ended_is_found_before_any_amount_that_had_not() -> None:
     random = np.random.default_rng(1)
     submit = np.sort(random.integers(0, 500, 600))
     end = submit + random.integers(0, 400, 600)
     asked, ended = random.integers(-1, 501, 400), random.integers(0, 900, 400)
     first, queue = np.array([0, 600]), np.zeros(400, np.int64)
-    place, _ = dependencies_queues._last_before(first, submit, end, queue, asked, ended)
+    place, _ = queues._last_before(first, submit, end, queue, asked, ended)
     for k in range(400):
         over = np.flatnonzero((submit <= asked[k]) & (end <= ended[k]))
         assert (place[k] >= 0) == bool(over.size)
         if over.size:
-            near = over[over >= over[-1] - dependencies_queues._LOOKED_BACK]
+            near = over[over >= over[-1] - queues._LOOK_BACK]
             assert end[place[k]] == end[near].max()
 
 
 def test_a_recorded_wait_for_an_unknown_stream_is_counted() -> None:
-    m = Made()
+    m = Program()
     m.work(10_000, 20_000, 100, 7)
     m.work(31_000, 5_000, 6_000, 8)
     lane = m.builder.lane(0, LaneKind.GPU_SYNC, 8, "waits", 0)
     m.add(Kind.GPU_SYNC, "Stream Wait Event", lane, 30_000, 0, stream=8, wait_on_stream=-1)
     trace, _, issues = m.trace()
     assert not edges(trace, EdgeKind.EVENT)
-    assert [(i.code, i.count) for i in issues] == [("event-untold", 1)]
+    assert [(i.code, i.count) for i in issues] == [("event-unresolved", 1)]
 
 
 def test_communication_waits_for_what_its_thread_launched_before() -> None:
-    m = Made()
+    m = Program()
     m.work(900, 5, 90, on=9)
     before = m.work(1_000, 5_000, 100)
     m.call("hipStreamWaitEvent", 200, 11)
@@ -249,7 +250,7 @@ def test_communication_waits_for_what_its_thread_launched_before() -> None:
 
 
 def test_the_wait_of_one_thread_holds_for_the_work_of_the_next() -> None:
-    m = Made()
+    m = Program()
     m.work(1_000, 500, 100, thread=2)
     comm = m.work(1_600, 3_000, 300, 8, thread=2, kind=Kind.COMM)
     m.call("hipStreamWaitEvent", 400, 12, thread=2)
@@ -258,8 +259,8 @@ def test_the_wait_of_one_thread_holds_for_the_work_of_the_next() -> None:
     assert edges(trace, EdgeKind.EVENT) == {(row[comm], row[behind])}
 
 
-def test_waits_for_collectives_are_for_them_in_their_turn() -> None:
-    m = Made()
+def test_collectives_are_waited_for_in_launch_order() -> None:
+    m = Program()
     m.work(1_000, 500, 100)
     comms = [m.work(2_000 + 200 * i, 190, 150 + 20 * i, 8, kind=Kind.COMM) for i in range(2)]
     comms += [m.work(2_700, 900_000, 195, 8, kind=Kind.COMM)]
@@ -274,7 +275,7 @@ def test_waits_for_collectives_are_for_them_in_their_turn() -> None:
 
 
 def test_a_wait_that_shows_its_collective_is_for_all_before_it() -> None:
-    m = Made()
+    m = Program()
     m.work(1_000, 500, 100)
     comms = [m.work(2_000 + 200 * i, 190, 150 + 20 * i, 8, kind=Kind.COMM) for i in range(3)]
     m.call("hipStreamWaitEvent", 300, 12)
@@ -285,11 +286,11 @@ def test_a_wait_that_shows_its_collective_is_for_all_before_it() -> None:
     trace, row, issues = m.trace()
     third = next(r for r, (ts, _) in zip(row, m.rows, strict=True) if ts == 500_330)
     assert edges(trace, EdgeKind.EVENT) == {(row[comms[1]], row[shows]), (row[comms[2]], third)}
-    assert {(i.code, i.count) for i in issues} == {("event-by-order", 2), ("event-untold", 1)}
+    assert {(i.code, i.count) for i in issues} == {("event-by-order", 2), ("event-unresolved", 1)}
 
 
-def test_a_wait_of_which_nothing_is_sure_has_no_edge() -> None:
-    m = Made()
+def test_an_ambiguous_wait_has_no_edge() -> None:
+    m = Program()
     m.work(1_000, 500, 100, 8)
     m.work(1_000, 600, 120, 9)
     m.call("cudaStreamWaitEvent", 400, 12)
@@ -298,11 +299,11 @@ def test_a_wait_of_which_nothing_is_sure_has_no_edge() -> None:
     trace, _, issues = m.trace()
     assert not edges(trace, EdgeKind.EVENT)
     assert not edges(trace, EdgeKind.SYNC)
-    assert {(i.code, i.count) for i in issues} == {("event-untold", 1), ("wait-untold", 1)}
+    assert {(i.code, i.count) for i in issues} == {("event-unresolved", 1), ("wait-unresolved", 1)}
 
 
 def test_blocking_copies_and_frees_depend_where_it_shows() -> None:
-    m = Made()
+    m = Program()
     copy = m.work(1_000, 500, 100, kind=Kind.MEMCPY, call="hipMemcpyAsync")
     free = m.call("hipFree", 600, 10_000)
     m.call("hipFree", 10_700, 20_000)
@@ -310,20 +311,33 @@ def test_blocking_copies_and_frees_depend_where_it_shows() -> None:
     assert edges(trace, EdgeKind.SYNC) == {(row[copy], row[free])}
 
 
-def test_what_is_stated_is_kept_and_nothing_is_added_twice() -> None:
-    m = Made()
+def test_inferred_edges_are_not_added_twice() -> None:
+    m = Program()
     m.work(1_000, 500, 100)
     m.work(1_600, 401, 200)
     m.work(1_300, 500, 300, on=8)
     m.call("hipDeviceSynchronize", 400, 2_000)
     trace, _, _ = m.trace()
     issues = IssueLog("test")
-    again = dependencies.complete(trace, issues)
+    again = inference.infer_edges(trace, issues)
     assert again.edges.equals(trace.edges)
 
 
+@pytest.mark.parametrize("has_comm_edges", [False, True])
+def test_one_stage_infers_edges_of_all_kinds(demo: Path, *, has_comm_edges: bool) -> None:
+    """COMM edges first, unless the trace has them; a second call changes nothing."""
+    complete = pipeline.read(demo / "kineto")
+    kind = complete.array("kind", "edges")
+    inferred = (*inference.DEPENDENCY_KINDS, *(() if has_comm_edges else (EdgeKind.COMM,)))
+    recorded = complete.edges.filter(~np.isin(kind, [int(k) for k in inferred]))
+    trace = inference.infer_edges(replace(complete, edges=recorded), IssueLog("test"))
+    for k in (EdgeKind.COMM, *inference.DEPENDENCY_KINDS):
+        assert edges(trace, k) == edges(complete, k) != set()
+    assert inference.infer_edges(trace, IssueLog("test")).edges.equals(trace.edges)
+
+
 def test_idle_threads_take_over_from_each_other() -> None:
-    m = Made()
+    m = Program()
     asks = m.op("aten::ones_like", 1_000, 50_000)
     begins = m.op("evaluate_function", 60_000, 500_000, thread=2)
     m.op("evaluate_function", 561_000, 100_000, thread=2)
@@ -334,7 +348,7 @@ def test_idle_threads_take_over_from_each_other() -> None:
     trace, row, issues = m.trace()
     handed = {(row[asks], row[begins]), (row[ends], row[goes_on])}
     assert edges(trace, EdgeKind.HANDOVER) == handed
-    assert [(i.code, i.count) for i in issues] == [("handover-observed", 2)]
+    assert [(i.code, i.count) for i in issues] == [("handover-by-time", 2)]
 
 
 @pytest.mark.parametrize(
@@ -345,8 +359,8 @@ def test_idle_threads_take_over_from_each_other() -> None:
         ("aten::to", 40_000, 5_000),  # the other runs still
     ],
 )
-def test_what_does_not_show_is_no_handover(second: tuple[str, int, int]) -> None:
-    m = Made()
+def test_unrelated_operations_are_no_handover(second: tuple[str, int, int]) -> None:
+    m = Program()
     m.op("aten::ones_like", 1_000, 50_000)
     add = m.call if second[0].startswith("hip") else m.op
     add(*second, thread=2)
@@ -401,7 +415,7 @@ def test_each_backward_pass_of_the_demo_job_is_handed_over_and_back(demo: Path) 
 
 
 def test_edges_are_counted_by_kind() -> None:
-    m = Made()
+    m = Program()
     m.op("outer", 1_000, 90_000)
     m.op("first", 2_000, 1_000)
     m.op("second", 4_000, 1_001)
@@ -419,12 +433,12 @@ def test_the_edges_of_our_own_outputs_come_back(demo: Path, tmp_path: Path, name
     trace = pipeline.read(demo / "kineto")
     pipeline.write(trace, tmp_path / name)
     again = pipeline.read(tmp_path / name)
-    for kind in dependencies.FOUND:
+    for kind in inference.DEPENDENCY_KINDS:
         assert len(edges(again, kind)) == len(edges(trace, kind))
 
 
 @pytest.mark.parametrize("path", REAL, ids=lambda p: p.name[:40])
-def test_edges_of_real_files_point_forward_and_make_no_circle(path: Path) -> None:
+def test_edges_of_real_files_point_forward_and_make_no_cycle(path: Path) -> None:
     try:
         trace = pipeline.read(path)
     except ReadError as error:
@@ -434,8 +448,8 @@ def test_edges_of_real_files_point_forward_and_make_no_circle(path: Path) -> Non
     graph = structure_of(trace)
     for k in (EdgeKind.EVENT, EdgeKind.SYNC, EdgeKind.HANDOVER):
         these = np.flatnonzero(kind == k)
-        assert moments.forward(trace, src[these], dst[these], k).all()
-        first, last = MOMENTS.get(k, ENDS)
+        assert endpoints.forward(trace, src[these], dst[these], k).all()
+        first, last = EDGE_ENDPOINTS.get(k, ENDS)
         for a, b in zip(src[these].tolist(), dst[these].tolist(), strict=True):
             graph.add_edge(2 * a + first, 2 * b + last)
     assert nx.is_directed_acyclic_graph(graph)

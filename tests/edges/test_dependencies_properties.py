@@ -1,4 +1,4 @@
-"""Dependencies of random programs: against a search by hand, and without circles."""
+"""Dependencies of random programs: against a search by hand, and without cycles."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chopper_interop import moments
 from chopper_interop.build import TraceBuilder
-from chopper_interop.edges import dependencies
-from chopper_interop.edges import queues as dependencies_queues
+from chopper_interop.edges import inference
+from chopper_interop.edges.queues import build_queues, preceding_rows
+from chopper_interop.graph import endpoints
 from chopper_interop.issues import IssueLog
 from chopper_interop.schemas.kinds import (
+    EDGE_ENDPOINTS,
     GPU_LANES,
     GPU_WORK,
-    MOMENTS,
     EdgeKind,
+    Endpoint,
     Kind,
     LaneKind,
-    Moment,
 )
 
 if TYPE_CHECKING:
@@ -99,17 +99,17 @@ def events_graph(trace: Trace) -> nx.DiGraph[int]:
     columns = (trace.array(c, "edges").tolist() for c in ("src", "dst", "kind"))
     for src, dst, kind in zip(*columns, strict=True):
         if kind != EdgeKind.LAUNCH:
-            first, last = MOMENTS.get(EdgeKind(kind), (Moment.END, Moment.START))
+            first, last = EDGE_ENDPOINTS.get(EdgeKind(kind), (Endpoint.END, Endpoint.START))
             graph.add_edge(2 * src + first, 2 * dst + last)
     return graph
 
 
 @given(st.lists(hosts(), min_size=1, max_size=14), st.sampled_from([1, 3_000, 10**15]))
-def test_random_programs_have_no_circle_and_come_back_the_same(
+def test_random_programs_have_no_cycle_and_come_back_the_same(
     program: list[Host], scale: int
 ) -> None:
     issues = IssueLog("test")
-    trace = dependencies.complete(made(program, scale), issues)
+    trace = inference.infer_edges(made(program, scale), issues)
     assert nx.is_directed_acyclic_graph(events_graph(trace))
     kind, lane = trace.array("kind"), trace.array("lane")
     lanes = trace.array("kind", "lanes")
@@ -118,7 +118,7 @@ def test_random_programs_have_no_circle_and_come_back_the_same(
     assert len(set(pairs)) == len(pairs)
     for src, dst, edge in pairs:
         on_gpu = (kind[src] in GPU_WORK, kind[dst] in GPU_WORK)
-        assert edge not in dependencies.FOUND or lane[src] != lane[dst]
+        assert edge not in inference.DEPENDENCY_KINDS or lane[src] != lane[dst]
         if edge == EdgeKind.EVENT:
             assert on_gpu == (True, True)
         elif edge == EdgeKind.SYNC:
@@ -128,12 +128,12 @@ def test_random_programs_have_no_circle_and_come_back_the_same(
             assert on_gpu == (False, False)
     again = IssueLog("test")
     again.extend(issues)
-    assert dependencies.complete(trace, again).edges.equals(trace.edges)
+    assert inference.infer_edges(trace, again).edges.equals(trace.edges)
     assert list(again) == list(issues)
 
 
 @given(st.lists(hosts(), min_size=1, max_size=8), st.data())
-def test_any_edges_that_point_forward_make_no_circle(
+def test_any_edges_that_point_forward_make_no_cycle(
     program: list[Host], data: st.DataObject
 ) -> None:
     trace = made(program, 1)
@@ -141,14 +141,14 @@ def test_any_edges_that_point_forward_make_no_circle(
     for kind in (EdgeKind.EVENT, EdgeKind.SYNC, EdgeKind.COMM, EdgeKind.CALL):
         found = data.draw(st.lists(st.tuples(node, node), max_size=30))
         src, dst = (np.array([pair[i] for pair in found], np.int32) for i in (0, 1))
-        holds = moments.forward(trace, src, dst, kind)
+        holds = endpoints.forward(trace, src, dst, kind)
         trace = trace.with_edges(src[holds], dst[holds], kind)
     assert nx.is_directed_acyclic_graph(events_graph(trace))
 
 
 @given(st.lists(hosts(), min_size=1, max_size=14), st.data())
 def test_queues_answer_as_a_search_by_hand(program: list[Host], data: st.DataObject) -> None:
-    queues = dependencies_queues.queues(made(program, 1))
+    queues = build_queues(made(program, 1))
     if not len(queues.node):
         return
     asked = data.draw(st.lists(
@@ -156,7 +156,7 @@ def test_queues_answer_as_a_search_by_hand(program: list[Host], data: st.DataObj
     ))  # fmt: skip
     queue, submitted, ended = np.array(asked, np.int64).T
     place, later = queues.last_before(queue, submitted, ended)
-    behind = queues.first_behind(queue, submitted)
+    behind = queues.first_submitted_since(queue, submitted)
     for i, (q, by, until) in enumerate(asked):
         rows = range(queues.first[q], queues.first[q + 1])
         by_then = [r for r in rows if queues.submit[r] <= by]
@@ -180,7 +180,7 @@ def test_what_precedes_is_found_within_the_group(
 ) -> None:
     group, time = np.array(rows, np.int64).reshape(-1, 2).T
     of_group, at = np.array(asked, np.int64).T
-    found = dependencies_queues.preceding(group, time, of_group, at)
+    found = preceding_rows(group, time, of_group, at)
     for row, (g, t) in zip(found.tolist(), asked, strict=True):
         times = [b for a, b in rows if a == g and b <= t]
         assert (row >= 0) == bool(times)

@@ -1,4 +1,4 @@
-"""Which operator each kernel is of: its launch's, whatever ids the profiler gave."""
+"""Each kernel belongs to the operator of its launch, whatever ids the profiler gave."""
 
 import gzip
 import json
@@ -42,10 +42,8 @@ def test_kernels_are_of_the_operator_that_the_profiler_names(path: str) -> None:
     trace = ci.read(SHARED / path)
     work = np.flatnonzero(np.isin(trace.array("kind"), [int(Kind.KERNEL), int(Kind.MEMCPY)]))
     ours = operators(trace, work)
-    told = [
-        (trace.args(int(w)).get("External id"), int(o)) for w, o in zip(work, ours, strict=True)
-    ]
-    both = [(w, trace.args(o).get("External id")) for w, o in told if w is not None and o >= 0]
+    ids = [(trace.args(int(w)).get("External id"), int(o)) for w, o in zip(work, ours, strict=True)]
+    both = [(w, trace.args(o).get("External id")) for w, o in ids if w is not None and o >= 0]
     assert len(both) > 50
     assert sum(a == b for a, b in both) / len(both) >= 0.993
 
@@ -81,10 +79,12 @@ def test_external_ids_that_are_correlations_lead_nobody_astray(shared: Path) -> 
     names, code = trace.names(), trace.array("name")
     ours = operators(trace, work)
     correlation = trace.array("correlation")[work].tolist()
-    told = {c: names[code[o]] for c, o in zip(correlation, ours.tolist(), strict=True) if o >= 0}
-    wanted = {c: expected[c][0] for c in correlation if c in expected}
-    assert len(wanted) > 8000
-    assert told == wanted
+    by_correlation = {
+        c: names[code[o]] for c, o in zip(correlation, ours.tolist(), strict=True) if o >= 0
+    }
+    expected_names = {c: expected[c][0] for c in correlation if c in expected}
+    assert len(expected_names) > 8000
+    assert by_correlation == expected_names
 
 
 @pytest.mark.parametrize("name", ["Qwen_Qwen1.5-0.5B-Chat__1016005", "resnet_act_checkpoint"])

@@ -8,7 +8,7 @@ import pytest
 from kineto_files import BASE, kernel, span, write
 
 import chopper_interop as ci
-from chopper_interop.efficiency import batches, replicas
+from chopper_interop.analyses.methods.efficiency import batches, replicas
 from chopper_interop.schemas import hub
 
 VOCABULARY, WIDTH = 32000, 64

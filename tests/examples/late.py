@@ -1,4 +1,4 @@
-"""Who keeps the others waiting in collectives: ``python late.py RUN/``."""
+"""Print the ranks for which others wait in collectives: ``python late.py RUN/``."""
 
 import sys
 
@@ -8,7 +8,7 @@ import chopper_interop as ci
 
 
 def waits(trace: ci.Trace) -> pd.DataFrame:
-    """For each rank: how often it came last, and how long it waited for others."""
+    """Return for each rank how often it started last, and how long it waited for others."""
     columns = ["kind", "rank", "instance", "ts"]
     members = trace.to_pandas(columns=columns).query("kind == 'comm' and instance.notna()")
     last = members.groupby("instance")["ts"].transform("max")

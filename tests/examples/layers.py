@@ -1,4 +1,4 @@
-"""Where the GPU's time and energy go, by layer and phase: ``python layers.py RUN/``."""
+"""Print GPU time and energy by layer and phase: ``python layers.py RUN/``."""
 
 import sys
 
@@ -8,7 +8,7 @@ import chopper_interop as ci
 
 
 def by_layer(trace: ci.Trace) -> pd.DataFrame:
-    """Time, clock, FLOP/s and energy of kernels by layer and phase; the longest first."""
+    """Return time, clock, FLOP/s and energy of kernels by layer and phase, the longest first."""
     columns = ["kind", "layer", "phase", "dur", "gfxclk_mhz", "flops", "energy_j"]
     kernels = trace.to_pandas(columns=columns).query("kind == 'kernel'")
     kernels = kernels.assign(cycles=kernels["dur"] * kernels["gfxclk_mhz"])

@@ -1,6 +1,6 @@
-"""How long the job would take if its hosts cost nothing: ``python longest.py RUN/``.
+"""Print how long the job would take if host work took no time: ``python longest.py RUN/``.
 
-The longest chain of GPU work behind other GPU work, by streams, events and collectives.
+This is the longest chain of dependent GPU work, by streams, events and collectives.
 """
 
 import sys
@@ -12,23 +12,27 @@ import chopper_interop as ci
 
 
 @numba.njit
-def latest(order, first, after, lasts):
-    """When each vertex is reached at the earliest, if edge e takes ``lasts[e]``."""
+def earliest_times(order, first, after, edge_ns):
+    """Return the earliest time of each vertex if edge e takes ``edge_ns[e]``.
+
+    Compiled, as it visits every edge; `order` is topological, so one pass is enough.
+    """
     at = np.zeros(len(order), np.int64)
     for v in order:
         for e in range(first[v], first[v + 1]):
-            at[after[e]] = max(at[after[e]], at[v] + lasts[e])
+            at[after[e]] = max(at[after[e]], at[v] + edge_ns[e])
     return at
 
 
 def longest_ns(trace: ci.Trace) -> int:
-    """Length of the longest chain, in nanoseconds."""
-    graph = trace.moments(["stream", "event", "comm"])
+    """Return the length of the longest chain, in nanoseconds."""
+    graph = trace.endpoints(["stream", "event", "comm"])
     kinds = trace.to_pandas(columns=["kind"])["kind"]
     on_gpu = np.isin(kinds, ["kernel", "comm", "memcpy", "memset"])
-    within = graph.subgraph(on_gpu[graph.node])
-    own = within.node[within.src] == within.node[within.after]  # from start to end
-    at = latest(within.order, within.first, within.after, np.where(own, within.gap_ns, 0))
+    part = graph.subgraph(on_gpu[graph.node])
+    is_duration = part.node[part.src] == part.node[part.after]  # from start to end of a node
+    edge_ns = np.where(is_duration, part.gap_ns, 0)
+    at = earliest_times(part.order, part.first, part.after, edge_ns)
     return int(at.max(initial=0))
 
 

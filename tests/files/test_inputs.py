@@ -1,4 +1,4 @@
-"""Whatever a file was packed with, its bytes come out, and what is lost is said."""
+"""Files of any compression are read, and what is lost is reported."""
 
 import bz2
 import gzip
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chopper_interop.errors import ReadError
-from chopper_interop.files import inputs
+from chopper_interop.io import inputs
 from chopper_interop.issues import IssueLog
 
 TEXT = b'{"traceEvents": []}' * 5000
@@ -33,16 +33,16 @@ def zstd(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, lzma.compress, bz2.compress, zstd])
-def test_packing_is_told_by_content(tmp_path: Path, pack) -> None:
+def test_compression_is_recognized_by_content(tmp_path: Path, pack) -> None:
     assert read(tmp_path / "wrong.suffix", pack(TEXT)) == (TEXT, {})
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, lzma.compress, bz2.compress, zstd])
-def test_members_are_put_together(tmp_path: Path, pack) -> None:
+def test_members_of_a_compressed_file_are_concatenated(tmp_path: Path, pack) -> None:
     assert read(tmp_path / "x", pack(TEXT) + pack(b"more")) == (TEXT + b"more", {})
 
 
-def test_rubbish_behind_compressed_data_is_counted(tmp_path: Path) -> None:
+def test_trailing_bytes_behind_compressed_data_is_counted(tmp_path: Path) -> None:
     text, issues = read(tmp_path / "x", gzip.compress(TEXT) + b"rubbish")
     assert text == TEXT
     assert issues == {"bytes-behind-compressed-data": 7}
@@ -53,14 +53,14 @@ def test_zeros_behind_compressed_data_are_padding(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, lzma.compress, bz2.compress, zstd])
-def test_early_end_keeps_what_came_before(tmp_path: Path, pack) -> None:
+def test_data_before_an_early_end_is_kept(tmp_path: Path, pack) -> None:
     packed = pack(TEXT)
     text, issues = read(tmp_path / "x", packed[:-5])
     assert TEXT.startswith(text)
     assert issues == {"compressed-data-cut-short": 1}
 
 
-def test_damage_is_one_line_with_the_file(tmp_path: Path) -> None:
+def test_damage_is_reported_in_one_line_that_names_the_file(tmp_path: Path) -> None:
     packed = bytearray(gzip.compress(TEXT, mtime=0))
     packed[20:30] = b"0123456789"
     path = tmp_path / "x.json.gz"
@@ -72,27 +72,27 @@ def test_damage_is_one_line_with_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
-def test_byte_order_marks(tmp_path: Path, encoding: str) -> None:
+def test_utf16_and_byte_order_marks_become_utf8(tmp_path: Path, encoding: str) -> None:
     text = "gpu,température\n0,45 °C\n"
     assert read(tmp_path / "x", text.encode(encoding))[0] == text.encode()
     assert inputs.head(tmp_path / "x") == text.encode()
 
 
-def test_missing_file(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ReadError, match="No such file"):
         inputs.read(tmp_path / "absent")
 
 
-def test_head_is_bounded(tmp_path: Path) -> None:
+def test_the_head_of_a_file_has_a_limit(tmp_path: Path) -> None:
     path = tmp_path / "x"
-    path.write_bytes(gzip.compress(bytes(10 * inputs.HEAD)))
-    assert len(inputs.head(path)) == inputs.HEAD
+    path.write_bytes(gzip.compress(bytes(10 * inputs.HEAD_BYTES)))
+    assert len(inputs.head(path)) == inputs.HEAD_BYTES
 
 
 @given(st.binary(max_size=200))
-def test_no_bytes_raise_anything_else(tmp_path_factory, data: bytes) -> None:
+def test_no_bytes_raise_another_error(tmp_path_factory, data: bytes) -> None:
     path = tmp_path_factory.mktemp("x") / "x"
-    for magic in (b"", *inputs.PACKINGS):
+    for magic in (b"", *inputs.DECOMPRESSORS):
         path.write_bytes(magic + data)
         try:
             inputs.read(path)
@@ -101,11 +101,11 @@ def test_no_bytes_raise_anything_else(tmp_path_factory, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
-def test_a_look_at_the_head_unpacks_little(tmp_path: Path, pack) -> None:
+def test_reading_the_head_decompresses_little(tmp_path: Path, pack) -> None:
     path = tmp_path / "zeros"
     path.write_bytes(pack(bytes(64 << 20)))
     tracemalloc.start()
-    assert inputs.head(path) == bytes(inputs.HEAD)
-    _, most = tracemalloc.get_traced_memory()
+    assert inputs.head(path) == bytes(inputs.HEAD_BYTES)
+    _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert most < 16 << 20
+    assert peak < 16 << 20

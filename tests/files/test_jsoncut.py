@@ -1,4 +1,4 @@
-"""JSON that was cut short keeps every whole element."""
+"""JSON that was cut short keeps every complete element."""
 
 import json
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chopper_interop.files import jsoncut
+from chopper_interop.io import json_truncated
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.floats(0, 1) | st.text('a"\\{}[]:, \n'),
@@ -17,9 +17,9 @@ VALUES = st.recursive(
 )
 
 
-def closed(text: str, depth: int) -> Any:
-    found = jsoncut.closed(np.frombuffer(text.encode(), np.uint8), depth)
-    return None if found is None else json.loads(found)
+def close(text: str, depth: int) -> Any:
+    repaired = json_truncated.close_truncated(np.frombuffer(text.encode(), np.uint8), depth)
+    return None if repaired is None else json.loads(repaired)
 
 
 @pytest.mark.parametrize(
@@ -42,18 +42,18 @@ def closed(text: str, depth: int) -> Any:
         ("", 1, None),
     ],
 )
-def test_closed(text: str, depth: int, kept: Any) -> None:
-    assert closed(text, depth) == kept
+def test_complete_elements_are_kept(text: str, depth: int, kept: Any) -> None:
+    assert close(text, depth) == kept
 
 
 @given(st.lists(VALUES), st.integers(1, 5), st.floats(0, 1))
-def test_any_cut_keeps_what_stands_before_it(value: list[Any], depth: int, share: float) -> None:
+def test_any_cut_keeps_the_elements_before_it(value: list[Any], depth: int, share: float) -> None:
     text = json.dumps(value)
     cut = int(share * (len(text) - 1))
     if cut == 0:
         return
-    kept = closed(text[:cut], depth)
+    kept = close(text[:cut], depth)
     assert isinstance(kept, list)
-    whole = max(0, len(kept) - (depth > 1))
-    assert kept[:whole] == value[:whole]
+    complete = max(0, len(kept) - (depth > 1))
+    assert kept[:complete] == value[:complete]
     assert len(kept) >= sum(len(json.dumps(value[: i + 1])) - 1 < cut for i in range(len(value)))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chopper_interop.files import jsonscan, jsontext
+from chopper_interop.io import json_events, json_text
 
 
 def buffer(text: str | bytes) -> np.ndarray:
@@ -18,9 +18,9 @@ def buffer(text: str | bytes) -> np.ndarray:
     return np.frombuffer(bytearray(raw), np.uint8)
 
 
-def scan(text: str | bytes) -> tuple[jsonscan.Events, list[dict[str, Any]]]:
-    """Events of a list of events, as dictionaries of what the scanner took."""
-    events = jsonscan.scan(buffer(text), 0)
+def scan(text: str | bytes) -> tuple[json_events.Events, list[dict[str, Any]]]:
+    """Scan a list of events; its columns again as dictionaries."""
+    events = json_events.scan(buffer(text), 0)
     texts = events.texts()
     found = []
     for row in events.rows:
@@ -28,13 +28,13 @@ def scan(text: str | bytes) -> tuple[jsonscan.Events, list[dict[str, Any]]]:
             "ph": chr(row["ph"]) if row["ph"] else None,
             "cat": texts[row["cat"]] if row["cat"] >= 0 else None,
             "name": texts[row["name"]] if row["name"] >= 0 else None,
-            "ts": int(row["ts"]) if row["has"] & jsonscan.HAS_TS else None,
-            "dur": int(row["dur"]) if row["has"] & jsonscan.HAS_DUR else None,
+            "ts": int(row["ts"]) if row["has"] & json_events.HAS_TS else None,
+            "dur": int(row["dur"]) if row["has"] & json_events.HAS_DUR else None,
         }
         for key in ("pid", "tid", "id"):
             value = int(row[key])
-            textual = value < jsonscan.TEXT + len(texts)
-            event[key] = texts[value - jsonscan.TEXT] if textual else value
+            textual = value < json_events.TEXT_ID + len(texts)
+            event[key] = texts[value - json_events.TEXT_ID] if textual else value
         start, length = int(row["args_at"]), int(row["args_len"])
         event["args"] = json.loads(events.buffer[start : start + length].tobytes() or b"null")
         found.append(event)
@@ -64,22 +64,22 @@ EVENTS = st.fixed_dictionaries(
 
 
 @given(st.lists(EVENTS, max_size=20), st.booleans(), st.sampled_from([None, 1]))
-def test_finds_what_a_json_library_finds(events: list, ascii_only, indent) -> None:
+def test_events_are_those_of_a_json_library(events: list, ascii_only, indent) -> None:
     scanned, found = scan(json.dumps(events, ensure_ascii=ascii_only, indent=indent))
     assert scanned.closed
     assert scanned.malformed == 0
     assert len(found) == len(events)
-    for ours, theirs in zip(found, events, strict=True):
-        assert ours["ph"] == theirs["ph"]
-        assert ours["name"] == theirs["name"]
-        assert ours["cat"] == theirs.get("cat")
+    for scanned_event, event in zip(found, events, strict=True):
+        assert scanned_event["ph"] == event["ph"]
+        assert scanned_event["name"] == event["name"]
+        assert scanned_event["cat"] == event.get("cat")
         for key in ("ts", "dur"):
-            told = theirs.get(key)
-            exact = None if told is None else round(Decimal(repr(told)) * 1000)
-            assert ours[key] == exact
+            micros = event.get(key)
+            exact = None if micros is None else round(Decimal(repr(micros)) * 1000)
+            assert scanned_event[key] == exact
         for key in ("pid", "tid", "id"):
-            assert ours[key] == theirs.get(key, 0)
-        assert ours["args"] == theirs.get("args")
+            assert scanned_event[key] == event.get(key, 0)
+        assert scanned_event["args"] == event.get("args")
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_times_are_exact(text: str, nanoseconds: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["null", "NaN", "Infinity", '""', '"soon"', "true", "[1]", "1e99"])
-def test_what_is_no_time_is_none(text: str) -> None:
+def test_a_text_that_is_no_time_gives_none(text: str) -> None:
     _, (event,) = scan(f'[{{"ph": "X", "name": "a", "ts": {text}, "dur": 1}}]')
     assert event["ts"] is None
     assert event["dur"] == 1000
@@ -122,12 +122,14 @@ DIGITS = st.text("0123456789", min_size=1, max_size=40)
     st.none() | st.integers(-45, 45) | st.sampled_from([10**30, -(10**30)]),
     st.sampled_from([0, 3]),
 )
-def test_decimals_are_what_python_makes_of_them(sign, whole, fraction, power, decimals) -> None:
-    text = sign + whole
+def test_decimals_are_rounded_as_python_rounds_them(
+    sign, integral, fraction, power, decimals
+) -> None:
+    text = sign + integral
     text += "" if fraction is None else f".{fraction}"
     size = len(text)
     text += "" if power is None else f"e{power}"
-    value, end, ok = jsontext.decimal(buffer(text), 0, len(text), decimals)
+    value, end, ok = json_text.parse_decimal(buffer(text), 0, len(text), decimals)
     assert end == len(text)
     if not any(c in "123456789" for c in text[:size]):
         assert (value, ok) == (0, True)
@@ -165,10 +167,10 @@ def _shifted(number: str, power: int) -> Decimal:
         "1e+",
     ],
 )
-def test_times_that_do_not_fit_are_none(text: str) -> None:
+def test_times_out_of_range_give_none(text: str) -> None:
     events, (event,) = scan(f'[{{"ph": "X", "ts": {text}, "dur": {text}}}]')
     assert (event["ts"], event["dur"]) == (None, None)
-    assert events.rows["has"].tolist() == [jsonscan.BAD_TIME]
+    assert events.rows["has"].tolist() == [json_events.BAD_TIME]
     assert (events.rows["ts"].tolist(), events.rows["dur"].tolist()) == ([0], [0])
 
 
@@ -179,21 +181,23 @@ def test_times_that_do_not_fit_are_none(text: str) -> None:
         *("1e400", '"0x8000000000000000"', '"0x10000000000000000"', "1e", '"1x"', "-"),
     ],
 )
-def test_arguments_that_do_not_fit_are_not_found(text: str) -> None:
+def test_arguments_out_of_range_are_not_found(text: str) -> None:
     raw = buffer(f'{{"a": {text}, "b": 1}}')
-    values, found = jsonscan.extract(raw, np.array([0]), np.array([len(raw)], np.int32), ["a", "b"])
+    values, found = json_events.extract_integers(
+        raw, np.array([0]), np.array([len(raw)], np.int32), ["a", "b"]
+    )
     assert found[:, 0].tolist() == [False, True]
     assert values[:, 0].tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("odd", ["7x", "1.5e", "9223372036854775808", "9" * 40])
-def test_ids_that_are_no_numbers_are_texts(odd: str) -> None:
+def test_ids_that_are_no_int64_are_texts(odd: str) -> None:
     _, (event,) = scan(f'[{{"ph": "X", "tid": {odd}}}]')
     assert event["tid"] == odd
 
 
-def test_keys_are_compared_whole() -> None:
-    taken = {"ph": "X", "ts": 1, "dur": 2, "pid": 3, "tid": 4, "id": 5, "cat": "c", "name": "n"}
+def test_keys_that_begin_alike_are_distinguished() -> None:
+    expected = {"ph": "X", "ts": 1, "dur": 2, "pid": 3, "tid": 4, "id": 5, "cat": "c", "name": "n"}
     alike = {
         "tts": 90,
         "tdur": 91,
@@ -211,9 +215,9 @@ def test_keys_are_compared_whole() -> None:
         "ths": 96,
         "": 97,
     }
-    for event in (taken | alike, alike | taken, {**alike, **taken, **alike}):
+    for event in (expected | alike, alike | expected, {**alike, **expected, **alike}):
         _, (found,) = scan(json.dumps([event | {"args": {"a": 1}}]))
-        assert found == taken | {"ts": 1000, "dur": 2000, "args": {"a": 1}}
+        assert found == expected | {"ts": 1000, "dur": 2000, "args": {"a": 1}}
 
 
 def test_a_phase_is_one_letter() -> None:
@@ -245,7 +249,7 @@ GOOD = '{"ph": "X", "name": "good", "ts": 1}'
         '{"ph": "X", "args": ' + "[" * 70 + "]" * 69 + "}}",
     ],
 )
-def test_a_malformed_event_costs_only_itself(bad: str) -> None:
+def test_only_the_malformed_event_is_left_out(bad: str) -> None:
     events, found = scan(f"[{GOOD},\n{bad},\n{GOOD},\n{GOOD}]")
     assert [e["name"] for e in found] == ["good"] * 3
     assert events.malformed == 1
@@ -288,14 +292,14 @@ _SLOW = 60
     ],
 )
 @pytest.mark.parametrize("end", ["", ' "x"y', "\n]", "}"])
-def test_what_is_broken_takes_no_longer_than_what_is_whole(piece, more, end) -> None:
+def test_broken_text_takes_no_longer_than_proper_text(piece, more, end) -> None:
     count = (4 << 20) // len(piece)
     text = buffer("[" + piece * count + end)
     start = time.perf_counter()
-    events = jsonscan.scan(text, 0)
+    events = json_events.scan(text, 0)
     assert time.perf_counter() - start < _SLOW
-    whole = np.count_nonzero(events.rows["ts"] == 1000)
-    assert whole >= more * count
+    complete = np.count_nonzero(events.rows["ts"] == 1000)
+    assert complete >= more * count
 
 
 @pytest.mark.parametrize("levels", [1, 50_000])
@@ -308,20 +312,19 @@ def test_objects_within_a_broken_one_are_walked_once(levels: int) -> None:
 
 
 @given(st.integers(1, 400))
-def test_a_cut_text_keeps_every_whole_event(at: int) -> None:
+def test_a_truncated_text_keeps_every_complete_event(at: int) -> None:
     text = "[" + ",\n".join([GOOD] * 12) + "]"
     events, found = scan(text[:at])
-    whole = text[:at].count(GOOD)
-    assert len(found) == whole
+    assert len(found) == text[:at].count(GOOD)
     assert events.closed == (at >= len(text))
     rest = text[:at].rsplit("}", 1)[-1].strip(" ,\n[]")
     assert events.malformed == (1 if rest else 0)
 
 
-def test_more_strings_than_the_first_table_holds() -> None:
+def test_the_table_of_strings_grows() -> None:
     names = [f"name {i}" for i in range(400_000)]
     text = "[" + ",".join(f'{{"ph":"X","name":"{n}","ts":{i}}}' for i, n in enumerate(names)) + "]"
-    events = jsonscan.scan(buffer(text), 0)
+    events = json_events.scan(buffer(text), 0)
     texts = events.texts()
     assert [texts[i] for i in events.rows["name"]] == names
 
@@ -333,10 +336,10 @@ def test_more_strings_than_the_first_table_holds() -> None:
         max_size=6,
     )
 )
-def test_extract_finds_integers_of_any_writing(args: dict) -> None:
+def test_integers_are_found_in_any_notation(args: dict) -> None:
     raw = json.dumps(args)
     text = buffer(f"    {raw}  ")
-    values, found = jsonscan.extract(
+    values, found = json_events.extract_integers(
         text, np.array([4]), np.array([len(raw.encode())], np.int32), ["a", "b", "absent"]
     )
     for k, key in enumerate(["a", "b", "absent"]):

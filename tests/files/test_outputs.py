@@ -1,4 +1,4 @@
-"""What is written is whole or not there, and what is not ours stays."""
+"""Outputs are complete or absent, and files of others stay."""
 
 import os
 import stat
@@ -10,7 +10,7 @@ from kineto_files import BASE, call, kernel, write
 
 import chopper_interop as ci
 from chopper_interop.errors import LossError, UsageError, WriteError
-from chopper_interop.files import outputs
+from chopper_interop.io import outputs
 
 
 def rank_file(folder: Path, rank: int, name: str | None = None) -> Path:
@@ -29,39 +29,39 @@ def run_folder(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def test_profiles_are_never_replaced_by_what_is_made_of_them(run_folder: Path, run) -> None:
+def test_profiles_are_never_replaced_by_files_made_from_them(run_folder: Path, run) -> None:
     (run_folder / "rank7.json.gz").write_bytes((run_folder / "rank0.json.gz").read_bytes())
     before = {p.name: p.read_bytes() for p in run_folder.iterdir()}
-    status, _, told = run("convert", run_folder / "rank0.json.gz", "-o", f"kineto:{run_folder}/")
+    status, _, output = run("convert", run_folder / "rank0.json.gz", "-o", f"kineto:{run_folder}/")
     assert status == WriteError.exit_status
-    assert "was not written by this program" in told
+    assert "was not written by this program" in output
     assert {p.name: p.read_bytes() for p in run_folder.iterdir()} == before
 
 
-@pytest.mark.parametrize("target", ["job.et", "et/", ".", "../beside/"])
-def test_folders_are_written_wherever_one_is(
+@pytest.mark.parametrize("target", ["job.et", "et/", ".", "../next/"])
+def test_folders_are_written_from_any_working_folder(
     run_folder: Path, run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str
 ) -> None:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    status, _, told = run("convert", run_folder / "rank0.json.gz", "--to", "chakra", "-o", target)
-    assert status == 0, told
+    status, _, output = run("convert", run_folder / "rank0.json.gz", "--to", "chakra", "-o", target)
+    assert status == 0, output
     assert len(list(tmp_path.rglob("*.et"))) == 1
 
 
-def test_a_format_that_is_none_makes_no_folder_of_that_name(run_folder: Path, run) -> None:
-    status, _, told = run("convert", run_folder / "rank0.json.gz", "-o", f"ets:{run_folder}/out/")
+def test_an_unknown_format_makes_no_folder_of_that_name(run_folder: Path, run) -> None:
+    status, _, output = run("convert", run_folder / "rank0.json.gz", "-o", f"ets:{run_folder}/out/")
     assert status == 2
-    assert "there is no format 'ets'" in told
+    assert "there is no format 'ets'" in output
     assert not Path("ets:").exists()
 
 
-def test_an_input_is_no_output(run_folder: Path, run) -> None:
+def test_inputs_are_never_overwritten(run_folder: Path, run) -> None:
     source = run_folder / "rank0.json.gz"
     before = source.read_bytes()
-    for given in (source, run_folder):
-        status, _, told = run("convert", given, "-o", run_folder / "a.pftrace", "-o", source)
-        assert (status, "would be overwritten" in told) == (UsageError.exit_status, True)
+    for inputs in (source, run_folder):
+        status, _, output = run("convert", inputs, "-o", run_folder / "a.pftrace", "-o", source)
+        assert (status, "would be overwritten" in output) == (UsageError.exit_status, True)
     with pytest.raises(UsageError, match="would be overwritten"):
         ci.write(ci.read(source), source)
     with pytest.raises(UsageError, match="would be overwritten"):
@@ -70,11 +70,11 @@ def test_an_input_is_no_output(run_folder: Path, run) -> None:
     assert not (run_folder / "a.pftrace").exists()
 
 
-def test_own_files_of_an_earlier_run_are_replaced_and_no_sources(run_folder: Path) -> None:
+def test_files_of_an_earlier_run_are_replaced_and_sources_are_not(run_folder: Path) -> None:
     for output in ("out", "run/out"):
         folder = run_folder.parent / output
         ci.write(ci.read(run_folder), f"{folder}/", to_format="kineto")
-        (folder / "rank9.json.gz").write_text("mine")
+        (folder / "rank9.json.gz").write_text("of others")
         ci.write(ci.read(run_folder).rank(1), f"{folder}/", to_format="kineto")
         assert {p.name for p in folder.iterdir()} == {"rank1.json.gz", "rank9.json.gz"}
         (folder / "rank9.json.gz").unlink()
@@ -82,35 +82,35 @@ def test_own_files_of_an_earlier_run_are_replaced_and_no_sources(run_folder: Pat
     assert ci.read(run_folder / "out").ranks == [1]  # alone it is an input as any other
 
 
-def test_tables_of_analyses_leave_other_tables(run_folder: Path, run) -> None:
-    (run_folder / "watch.csv").write_text("mine")
+def test_tables_of_analyses_leave_other_tables_alone(run_folder: Path, run) -> None:
+    (run_folder / "watch.csv").write_text("of others")
     for _ in range(2):
         assert run("analyze", run_folder, "--csv", run_folder)[0] == 0
-    assert (run_folder / "watch.csv").read_text() == "mine"
+    assert (run_folder / "watch.csv").read_text() == "of others"
     assert (run_folder / "temporal.csv").read_text().startswith("rank,")
 
 
-def test_a_table_of_others_is_in_the_way(run_folder: Path, run) -> None:
-    """Tools call what they write as an analysis is called."""
+def test_a_table_of_others_of_the_same_name_is_refused(run_folder: Path, run) -> None:
+    """Tools write files of the name of an analysis."""
     (run_folder / "telemetry.csv").write_text("gpu,watts\n0,300\n")
-    status, *told = run("analyze", run_folder, "telemetry", "--csv", run_folder)
+    status, *output = run("analyze", run_folder, "telemetry", "--csv", run_folder)
     assert status == 6
-    assert "telemetry.csv" in "".join(told)
+    assert "telemetry.csv" in "".join(output)
     assert (run_folder / "telemetry.csv").read_text() == "gpu,watts\n0,300\n"
 
 
 @pytest.mark.parametrize("output", ["et/job.et", "job.parquet"])
-def test_files_of_others_are_in_the_way(run_folder: Path, output: str) -> None:
+def test_files_of_others_of_the_same_name_are_refused(run_folder: Path, output: str) -> None:
     target = run_folder.parent / output
     trace = ci.read(run_folder)
     ci.write(trace, target)
     ci.write(trace, target)
     folder = target if target.is_dir() else target.parent
-    (folder / "notes.txt").write_text("mine")
+    (folder / "notes.txt").write_text("of others")
     ci.write(trace.rank(0), target)
-    assert (folder / "notes.txt").read_text() == "mine"
-    for there in [p for p in folder.iterdir() if p.name != "notes.txt"]:
-        there.rename(folder / f"old {there.name}")
+    assert (folder / "notes.txt").read_text() == "of others"
+    for path in [p for p in folder.iterdir() if p.name != "notes.txt"]:
+        path.rename(folder / f"old {path.name}")
     name = "job.0.et" if output == "et/job.et" else "nodes"
     (folder / name).write_text("somebody else's")
     with pytest.raises(WriteError, match="was not written by this program"):
@@ -118,20 +118,20 @@ def test_files_of_others_are_in_the_way(run_folder: Path, output: str) -> None:
     assert (folder / name).read_text() == "somebody else's"
 
 
-def test_pipes_and_links_stay_what_they_are(run_folder: Path, tmp_path: Path) -> None:
+def test_pipes_and_links_are_written_into(run_folder: Path, tmp_path: Path) -> None:
     trace = ci.read(run_folder)
     pipe, link, real = (tmp_path / n for n in ("pipe.pftrace", "link.pftrace", "real.pftrace"))
     os.mkfifo(pipe)
     link.symlink_to(real)
     ci.write(trace, link)
     assert link.is_symlink()
-    got: list[bytes] = []
-    reader = threading.Thread(target=lambda: got.append(pipe.read_bytes()))
+    received: list[bytes] = []
+    reader = threading.Thread(target=lambda: received.append(pipe.read_bytes()))
     reader.start()
     ci.write(trace, pipe)
     reader.join(10)
     assert stat.S_ISFIFO(pipe.stat().st_mode)
-    assert got == [real.read_bytes()]
+    assert received == [real.read_bytes()]
     with pytest.raises(WriteError):
         ci.write(trace, tmp_path / "run", to_format="perfetto")
 
@@ -144,22 +144,31 @@ def test_the_same_content_makes_the_same_file(run_folder: Path, tmp_path: Path, 
     assert (tmp_path / "x" / name).read_bytes() == (tmp_path / "y" / name).read_bytes()
 
 
-def test_several_outputs_may_name_their_formats(run_folder: Path, tmp_path: Path, run) -> None:
-    told = ("-o", f"kineto:{tmp_path}/k", "-o", f"{tmp_path}/et/", "-o", f"perfetto:{tmp_path}/p")
-    assert run("convert", run_folder, *told)[0] == 0
+def test_several_optionsmay_name_their_formats(run_folder: Path, tmp_path: Path, run) -> None:
+    options = (
+        "-o",
+        f"kineto:{tmp_path}/k",
+        "-o",
+        f"{tmp_path}/et/",
+        "-o",
+        f"perfetto:{tmp_path}/p",
+    )
+    assert run("convert", run_folder, *options)[0] == 0
     assert sorted(p.name for p in (tmp_path / "k").iterdir()) == ["rank0.json.gz", "rank1.json.gz"]
     assert (tmp_path / "et" / "run.1.et").is_file()
     assert (tmp_path / "p").read_bytes()[:1] == b"\n"
 
 
 @pytest.mark.parametrize("job", ["../out", "a/b", "..", "[/red]"])
-def test_a_job_is_called_as_files_can_be(run_folder: Path, tmp_path: Path, job: str, run) -> None:
-    status, _, told = run("convert", run_folder, "-o", f"{tmp_path}/et/", "--job", job)
-    assert (status, "can't be the name of a job" in told) == (UsageError.exit_status, True)
+def test_a_name_of_a_job_must_be_one_of_a_file(
+    run_folder: Path, tmp_path: Path, job: str, run
+) -> None:
+    status, _, output = run("convert", run_folder, "-o", f"{tmp_path}/et/", "--job", job)
+    assert (status, "can't be the name of a job" in output) == (UsageError.exit_status, True)
     assert not (tmp_path / "et").exists()
 
 
-def test_what_nobody_can_read_is_a_loss(run_folder: Path, tmp_path: Path, run) -> None:
+def test_an_unreadable_input_is_a_loss(run_folder: Path, tmp_path: Path, run) -> None:
     (run_folder / "rank2.json.gz").touch()
     assert {i.code for i in ci.read(run_folder).meta.issues} >= {"file-unreadable"}
     status, _, _ = run("convert", run_folder, "-o", tmp_path / "a.pftrace", "--on-loss", "error")
@@ -175,7 +184,7 @@ def test_marks_are_found_in_packed_files(run_folder: Path, tmp_path: Path) -> No
     assert not outputs.is_marked(run_folder / "rank0.json.gz")
 
 
-def test_a_damaged_file_in_the_way_is_nobodys(run_folder: Path, tmp_path: Path) -> None:
+def test_a_damaged_file_of_the_same_name_is_not_replaced(run_folder: Path, tmp_path: Path) -> None:
     trace = ci.read(run_folder)
     ci.write(trace, f"{tmp_path}/k/", to_format="kineto")
     (tmp_path / "k" / "rank1.json.gz").write_bytes(b"\x1f\x8b damaged")

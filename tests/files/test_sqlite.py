@@ -1,4 +1,4 @@
-"""Databases: every cell as sqlite3 gives it, nothing written, what is damaged saved and said."""
+"""Databases: cells are those of sqlite3, nothing is written, and damage is reported."""
 
 import gzip
 import lzma
@@ -10,15 +10,15 @@ import pyarrow as pa
 import pytest
 
 from chopper_interop.errors import ReadError
-from chopper_interop.files.sqlite import INTEGER, REAL, TEXT, Database
-from chopper_interop.files.sqlite_files import MAGIC
+from chopper_interop.io.sqlite import INTEGER, REAL, TEXT, Database
+from chopper_interop.io.sqlite_files import MAGIC
 from chopper_interop.issues import IssueLog
 
 KINDS = {"a": INTEGER, "b": TEXT, "c": REAL}
 ROWS = [(None, None, None)] * 70_000 + [(i, f"x{i}", i / 2) for i in range(5000)]
 
 
-def made(path, rows, ddl="CREATE TABLE t(id INTEGER PRIMARY KEY, a, b, c)"):
+def make_database(path, rows, ddl="CREATE TABLE t(id INTEGER PRIMARY KEY, a, b, c)"):
     with closing(sqlite3.connect(path)) as base:
         base.execute(ddl)
         base.executemany("INSERT INTO t(a, b, c) VALUES(?, ?, ?)", rows)
@@ -28,17 +28,17 @@ def made(path, rows, ddl="CREATE TABLE t(id INTEGER PRIMARY KEY, a, b, c)"):
 
 @pytest.fixture
 def base(tmp_path):
-    return made(tmp_path / "a b?#%é.db", ROWS)
+    return make_database(tmp_path / "a b?#%é.db", ROWS)
 
 
-def beside(folder):
+def files_of(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def contents(path, kinds=KINDS, table="t"):
     issues = IssueLog()
-    with Database(path, issues) as found:
-        return found.read(table, kinds), {issue.code: issue.count for issue in issues}
+    with Database(path, issues) as database:
+        return database.read(table, kinds), {issue.code: issue.count for issue in issues}
 
 
 def test_columns_are_of_the_declared_types_however_many_nulls_come_first(base):
@@ -49,7 +49,7 @@ def test_columns_are_of_the_declared_types_however_many_nulls_come_first(base):
 
 
 def test_an_empty_table_and_absent_columns_have_types_too(tmp_path):
-    table, _ = contents(made(tmp_path / "x.db", []), {"A": INTEGER, "none": TEXT})
+    table, _ = contents(make_database(tmp_path / "x.db", []), {"A": INTEGER, "none": TEXT})
     assert table.schema.names == ["A", "none"]
     assert table.schema.types == [pa.int64(), pa.string()]
 
@@ -57,19 +57,21 @@ def test_an_empty_table_and_absent_columns_have_types_too(tmp_path):
 def test_tables_views_and_queries(base):
     with closing(sqlite3.connect(base)) as db:
         db.execute("CREATE VIEW v AS SELECT a FROM t WHERE a > 4997")
-    with Database(base, IssueLog()) as found:
-        assert found.tables == {"t": ("id", "a", "b", "c")}
-        assert found.views == {"v": ("a",)}
-        assert found.read("v", {"a": INTEGER})["a"].to_pylist() == [4998, 4999]
-        assert found.query("SELECT max(a) AS m FROM t", {"m": INTEGER})["m"].to_pylist() == [4999]
+    with Database(base, IssueLog()) as database:
+        assert database.tables == {"t": ("id", "a", "b", "c")}
+        assert database.views == {"v": ("a",)}
+        assert database.read("v", {"a": INTEGER})["a"].to_pylist() == [4998, 4999]
+        assert database.query("SELECT max(a) AS m FROM t", {"m": INTEGER})["m"].to_pylist() == [
+            4999
+        ]
         with pytest.raises(ReadError, match="nowhere"):
-            found.query("SELECT * FROM nowhere", {"m": INTEGER})
+            database.query("SELECT * FROM nowhere", {"m": INTEGER})
 
 
 @pytest.mark.parametrize("before", [0, 70_000])
-def test_cells_of_other_types_are_counted_and_all_others_kept(tmp_path, before):
+def test_cells_of_other_types_are_counted_and_all_others_read(tmp_path, before):
     odd = [("foo", b"\xff", "bar"), ("12", 5, "1.5"), (1.5, 2.5, float("inf")), (2**63 - 1, "", 1)]
-    table, issues = contents(made(tmp_path / "x.db", [(1, "x", 1.0)] * before + odd))
+    table, issues = contents(make_database(tmp_path / "x.db", [(1, "x", 1.0)] * before + odd))
     assert table.slice(before).to_pydict() == {
         "a": [None, 12, None, 2**63 - 1],
         "b": ["\ufffd", "5", "2.5", ""],
@@ -79,28 +81,28 @@ def test_cells_of_other_types_are_counted_and_all_others_kept(tmp_path, before):
 
 
 def test_threads_may_share_a_database(base):
-    with Database(base, IssueLog()) as found, ThreadPoolExecutor(8) as pool:
-        tables = list(pool.map(lambda _: found.read("t", KINDS), range(16)))
+    with Database(base, IssueLog()) as database, ThreadPoolExecutor(8) as pool:
+        tables = list(pool.map(lambda _: database.read("t", KINDS), range(16)))
     assert all(table.equals(tables[0]) for table in tables)
 
 
 @pytest.mark.parametrize("mode", ["wal", "persist"])
-def test_what_lies_beside_counts_and_nothing_is_written(tmp_path, mode):
+def test_logs_next_to_a_database_count_and_nothing_is_written(tmp_path, mode):
     path = tmp_path / "x.db"
     with closing(sqlite3.connect(path)) as db:
         db.execute(f"PRAGMA journal_mode={mode}")
         db.execute("CREATE TABLE t(a, b, c)")
         db.executemany("INSERT INTO t VALUES(?, ?, ?)", [(i, "", 0.5) for i in range(10)])
         db.commit()
-        before = beside(tmp_path)
+        before = files_of(tmp_path)
         table, issues = contents(path)
-        assert beside(tmp_path) == before
+        assert files_of(tmp_path) == before
     assert table.num_rows == 10
     assert not issues
 
 
-def test_a_change_that_was_not_finished_is_undone(tmp_path):
-    path = made(tmp_path / "x.db", [(i, "x" * 500, 0.5) for i in range(1000)])
+def test_an_unfinished_transaction_is_undone(tmp_path):
+    path = make_database(tmp_path / "x.db", [(i, "x" * 500, 0.5) for i in range(1000)])
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute("PRAGMA cache_size=1")
         db.execute("BEGIN")
@@ -113,7 +115,7 @@ def test_a_change_that_was_not_finished_is_undone(tmp_path):
     assert table["a"].to_pylist() == list(range(1000))
 
 
-def test_a_folder_that_cannot_be_written_and_a_locked_file_are_no_matter(base):
+def test_a_locked_file_is_read(base):
     with closing(sqlite3.connect(base, isolation_level=None)) as db:
         db.execute("BEGIN EXCLUSIVE")
         assert contents(base)[0].num_rows == len(ROWS)
@@ -122,17 +124,17 @@ def test_a_folder_that_cannot_be_written_and_a_locked_file_are_no_matter(base):
 @pytest.mark.parametrize(
     "pack", [gzip.compress, lzma.compress, lambda raw: pa.compress(raw, "zstd", asbytes=True)]
 )
-def test_packed_ones_are_unpacked_and_removed(base, tmp_path, monkeypatch, pack):
-    room = tmp_path / "room"
-    room.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(room))
+def test_copies_of_compressed_databases_are_removed(base, tmp_path, monkeypatch, pack):
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
     packed = tmp_path / "packed"
     packed.write_bytes(pack(base.read_bytes()))
     assert contents(packed)[0].num_rows == len(ROWS)
-    assert not list(room.iterdir())
+    assert not list(folder.iterdir())
 
 
-def test_what_comes_before_the_end_of_a_file_cut_short_is_read(base, tmp_path):
+def test_rows_before_the_end_of_a_truncated_file_are_read(base, tmp_path):
     raw = base.read_bytes()
     cut = tmp_path / "cut.db"
     rows = []
@@ -146,16 +148,16 @@ def test_what_comes_before_the_end_of_a_file_cut_short_is_read(base, tmp_path):
 
 
 def test_rows_before_and_behind_a_damaged_page_are_read(tmp_path):
-    path = made(tmp_path / "x.db", [(i, "x" * 50, 0.5) for i in range(5000)])
+    path = make_database(tmp_path / "x.db", [(i, "x" * 50, 0.5) for i in range(5000)])
     raw = bytearray(path.read_bytes())
     middle = len(raw) // 2 // 4096 * 4096
     raw[middle : middle + 4096] = b"\xff" * 4096
     path.write_bytes(raw)
     table, issues = contents(path)
-    found = table["a"].to_pylist()
-    assert 4800 < len(found) < 5000
-    assert found[0] == 0
-    assert found[-1] == 4999
+    values = table["a"].to_pylist()
+    assert 4800 < len(values) < 5000
+    assert values[0] == 0
+    assert values[-1] == 4999
     assert issues == {"database-damaged": 1}
 
 
@@ -169,9 +171,9 @@ def test_rows_before_and_behind_a_damaged_page_are_read(tmp_path):
         gzip.compress(b"x", mtime=0),  # else each of several test processes has another
     ],
 )
-def test_what_is_no_database_is_one_line(tmp_path, raw):
+def test_a_file_that_is_no_database_is_refused_in_one_line(tmp_path, raw):
     path = tmp_path / "x.db"
     path.write_bytes(raw)
-    with pytest.raises(ReadError) as told:
+    with pytest.raises(ReadError) as error:
         Database(path, IssueLog())
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(error.value)

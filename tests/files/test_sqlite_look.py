@@ -1,5 +1,5 @@
 # ruff: noqa: S608
-"""Databases are told apart by their tables, wherever in the file these are defined."""
+"""Databases are distinguished by their tables, wherever in the file these are defined."""
 
 import gzip
 import sqlite3
@@ -13,7 +13,7 @@ from seeds.rocprof_old import HIP_TABLE, OPS_TABLE
 import chopper_interop as ci
 from chopper_interop import registry, sources
 from chopper_interop.errors import UnknownFormatError
-from chopper_interop.files import inputs, sqlite_look
+from chopper_interop.io import inputs, sqlite_schema
 
 
 def v1(path):
@@ -57,7 +57,7 @@ def names(path):
         ("PRAGMA journal_mode = WAL",),
     ],
 )
-def test_a_schema_is_found_wherever_it_lies(tmp_path, kind, pragmas):
+def test_a_schema_is_found_anywhere_in_the_file(tmp_path, kind, pragmas):
     path = late(tmp_path / "x.bin", KINDS[kind], *pragmas)
     before = sorted(tmp_path.iterdir())
     assert names(path) == [kind]
@@ -89,7 +89,7 @@ def test_a_write_ahead_log_that_holds_everything(tmp_path, kind):
 
 
 @pytest.mark.parametrize(
-    ("tables", "told"),
+    ("tables", "description"),
     [
         (
             ["StringIds", "CUPTI_ACTIVITY_KIND_KERNEL", "TARGET_INFO_GPU", "NVTX_EVENTS"],
@@ -99,7 +99,7 @@ def test_a_write_ahead_log_that_holds_everything(tmp_path, kind):
         ([], "without tables"),
     ],
 )
-def test_other_databases_are_told_by_their_tables(tmp_path, tables, told):
+def test_unknown_databases_are_described_by_their_tables(tmp_path, tables, description):
     path = tmp_path / "x.sqlite"
     with closing(sqlite3.connect(path)) as base:
         base.execute("CREATE TABLE gone (x)")
@@ -111,25 +111,25 @@ def test_other_databases_are_told_by_their_tables(tmp_path, tables, told):
         base.commit()
     assert names(path) == []
     with pytest.raises(
-        UnknownFormatError, match=f"no format that is known here: an SQLite.*{told}"
+        UnknownFormatError, match=f"no format that is known here: an SQLite.*{description}"
     ):
         sources.find([path])
 
 
-def test_a_file_that_changes_is_looked_at_again(tmp_path):
+def test_a_changed_file_is_read_again(tmp_path):
     path = tmp_path / "x.db"
     with closing(sqlite3.connect(path)) as base:
         base.execute("CREATE TABLE t (x)")
         base.commit()
-    assert list(sqlite_look.tables_of(path) or ()) == ["t"]
+    assert list(sqlite_schema.tables_of(path) or ()) == ["t"]
     rpd.small(path)
-    assert "rocpd_op" in (sqlite_look.tables_of(path) or ())
+    assert "rocpd_op" in (sqlite_schema.tables_of(path) or ())
 
 
-def test_a_damaged_schema_is_told_by_its_first_bytes(tmp_path):
+def test_a_format_with_damaged_schema_is_recognized_by_its_first_bytes(tmp_path):
     path = tmp_path / "x.db"
     path.write_bytes(rocpd.small(tmp_path / "y.db").read_bytes()[:20_000])
-    assert sqlite_look.tables_of(path) is None
+    assert sqlite_schema.tables_of(path) is None
     assert names(path) == ["rocpd"]
     path.write_bytes(path.read_bytes()[:3000])
     assert names(path) == []

@@ -1,4 +1,4 @@
-"""Which GPU of one source is which of another: told, said by the user, or assumed and said so."""
+"""GPUs of one source matched with those of another: by names, by the user, or assumed."""
 
 import json
 from pathlib import Path
@@ -45,7 +45,7 @@ def gpu(number: int, **names: object) -> Device:
             [gpu(0, ordinal=0, pci="p"), gpu(0, ordinal=0, pci="q")],
             {1: (5, "PCI address")},
         ),
-        # nothing told: counting, then order, then nothing
+        # no names: counting, then order, then nothing
         ([gpu(1, index=1)], [gpu(0, ordinal=0), gpu(1, ordinal=1)], [], {1: (1, devices.BY_COUNTING)}),
         ([gpu(0), gpu(1)], [gpu(4, agent=4), gpu(6, agent=6)], [],
          {0: (4, devices.BY_ORDER), 1: (6, devices.BY_ORDER)}),
@@ -55,7 +55,7 @@ def gpu(number: int, **names: object) -> Device:
     ],
 )  # fmt: skip
 def test_match(theirs, ours, bridges, expected) -> None:
-    found = devices.match([d.device for d in theirs], theirs, ours, [*bridges, *theirs])
+    found = devices.match_devices([d.device for d in theirs], theirs, ours, [*bridges, *theirs])
     assert found == expected
 
 
@@ -68,16 +68,16 @@ def test_match(theirs, ours, bridges, expected) -> None:
     ],
 )
 def test_rules(text: str, number: int, target: tuple[int, bool]) -> None:
-    rule = devices.rule(text)
+    rule = devices.parse_device_rule(text)
     assert rule.first <= number <= rule.last
     assert (rule.target, rule.is_rank) == target
-    assert rule.is_of("amd-smi", "job/node1_smi.csv")
+    assert rule.applies_to("amd-smi", "job/node1_smi.csv")
 
 
 @pytest.mark.parametrize("text", ["", "3", "3=", "=3", "a=1", "5-3=1", "1=rank", "1=-1"])
-def test_rules_that_say_nothing_are_refused(text: str) -> None:
+def test_invalid_rules_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="write it as"):
-        devices.rule(text)
+        devices.parse_device_rule(text)
 
 
 def job(folder: Path, ranks: dict[int, int], name: str = "", host: str = "") -> Path:
@@ -139,7 +139,7 @@ def test_machines_in_folders_of_their_own(tmp_path: Path) -> None:
     assert power(ci.read(tmp_path)) == {0: 100, 1: 101, 2: 200, 3: 201}
 
 
-def test_what_no_source_tells_the_user_can_say(tmp_path: Path, run) -> None:
+def test_the_user_can_state_what_no_source_records(tmp_path: Path, run) -> None:
     job(tmp_path / "torch", {0: 0, 1: 1, 2: 0, 3: 1})
     for node in range(2):
         telemetry(tmp_path / f"n{node}.csv", 2, 100 * (node + 1))
@@ -151,9 +151,9 @@ def test_what_no_source_tells_the_user_can_say(tmp_path: Path, run) -> None:
     assert known_by(trace) == {"the user"}
     out = tmp_path / "x.pftrace"
     arguments = ("--map-device", "n?.csv:0=rank1", "--map-device", "n?.csv:1=rank0")
-    status, _, told = run("convert", tmp_path, "-o", out, *arguments)
+    status, _, output = run("convert", tmp_path, "-o", out, *arguments)
     assert status == 0
-    assert "the user" in told
+    assert "the user" in output
 
 
 @pytest.mark.parametrize(
@@ -166,17 +166,17 @@ def test_what_no_source_tells_the_user_can_say(tmp_path: Path, run) -> None:
         ("7=rank0", "7=rank0: no telemetry and no counter pass has such a GPU"),
     ],
 )
-def test_what_the_user_says_must_be_so(tmp_path: Path, rule: str, says: str) -> None:
+def test_impossible_rules_are_refused(tmp_path: Path, rule: str, says: str) -> None:
     job(tmp_path / "torch", {0: 0, 1: 1, 2: 0, 3: 1})
     telemetry(tmp_path / "n0.csv", 2, 100)
     with pytest.raises(UsageError, match=says):
         ci.read(tmp_path, map_device=[rule])
 
 
-def test_two_things_of_one_gpu_are_refused(tmp_path: Path) -> None:
+def test_contradicting_rules_are_refused(tmp_path: Path) -> None:
     job(tmp_path, {0: 0, 1: 1})
     telemetry(tmp_path / "smi.csv", 2, 100)
-    with pytest.raises(UsageError, match="0=0 and 0-1=1 say two things of GPU 0"):
+    with pytest.raises(UsageError, match="0=0 and 0-1=1 contradict each other for GPU 0"):
         ci.read(tmp_path, map_device=["0=0", "0-1=1"])
 
 
@@ -185,7 +185,7 @@ def test_telemetry_alone_has_no_ranks(tmp_path: Path) -> None:
         ci.read(telemetry(tmp_path / "smi.csv", 2, 100), map_device=["0=rank0"])
 
 
-def test_telemetry_of_another_day_is_told(tmp_path: Path) -> None:
+def test_telemetry_of_another_day_is_reported(tmp_path: Path) -> None:
     path = telemetry(tmp_path / "smi.csv", 1, 100)
     path.write_text(
         path.read_text().replace(f"{BASE // 10**9}"[:5], f"{BASE // 10**9 - 10**6}"[:5])
@@ -194,15 +194,15 @@ def test_telemetry_of_another_day_is_told(tmp_path: Path) -> None:
     assert {i.code: i.count for i in trace.meta.issues}["telemetry-apart"] == 6
 
 
-@pytest.mark.parametrize(("power_w", "told"), [(105, 0), (200, 1)])
+@pytest.mark.parametrize(("power_w", "count"), [(105, 0), (200, 1)])
 def test_two_files_of_one_gpu_that_contradict_each_other(
-    tmp_path: Path, power_w: int, told: int
+    tmp_path: Path, power_w: int, count: int
 ) -> None:
     job(tmp_path, {0: 0})
     telemetry(tmp_path / "a.csv", 1, 100)
     telemetry(tmp_path / "b.csv", 1, power_w)
     counts = {i.code: i.count for i in ci.read(tmp_path).meta.issues}
-    assert counts.get("telemetry-contradicts", 0) == told
+    assert counts.get("telemetry-contradicts", 0) == count
 
 
 def test_hosts_in_names_as_pytorch_makes_them(tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_hosts_in_names_as_pytorch_makes_them(tmp_path: Path) -> None:
     assert ci.read(tmp_path / "gpu-a17_99.pt.trace.json").meta.ranks[0].host == ""
 
 
-def test_what_the_user_says_goes_before_what_sources_say(tmp_path: Path) -> None:
+def test_rules_take_precedence_over_sources(tmp_path: Path) -> None:
     job(tmp_path, {0: 0, 1: 1})
     telemetry(tmp_path / "smi.csv", 2, 100)
     assert power(ci.read(tmp_path)) == {0: 100, 1: 101}
@@ -230,8 +230,8 @@ def test_what_the_user_says_goes_before_what_sources_say(tmp_path: Path) -> None
     ],
 )
 @pytest.mark.parametrize("first", [0, 2])
-def test_what_the_user_says_of_some_gpus(tmp_path: Path, first, rules, expected, unknown) -> None:
-    """Of eight GPUs; nothing tells which four it are if the ranks' devices count from 2."""
+def test_rules_of_some_gpus(tmp_path: Path, first, rules, expected, unknown) -> None:
+    """Of eight GPUs; nothing determines which four these are if the ranks' devices count from 2."""
     folder = job(tmp_path, {rank: first + rank for rank in range(4)})
     telemetry(folder / "smi.csv", 8, 100)
     trace = ci.read(folder, map_device=rules)
@@ -254,15 +254,13 @@ def test_what_the_user_says_of_some_gpus(tmp_path: Path, first, rules, expected,
         (["0-1=rank2"], [102, 103, 100, 101]),
     ],
 )
-def test_what_the_user_says_leaves_the_rest_as_it_was(
-    tmp_path: Path, first, rules, expected
-) -> None:
+def test_rules_leave_the_other_gpus_as_they_were(tmp_path: Path, first, rules, expected) -> None:
     folder = job(tmp_path, {rank: first + rank for rank in range(4)})
     telemetry(folder / "smi.csv", 4, 100)
     assert power(ci.read(folder, map_device=rules)) == dict(enumerate(expected))
 
 
-def test_what_the_user_says_of_processes_that_see_one_gpu_each(tmp_path: Path) -> None:
+def test_rules_of_processes_that_see_one_gpu_each(tmp_path: Path) -> None:
     folder = job(tmp_path, dict.fromkeys(range(4), 0))
     telemetry(folder / "smi.csv", 4, 100)
     trace = ci.read(folder, map_device=["0=rank1"])
@@ -270,10 +268,10 @@ def test_what_the_user_says_of_processes_that_see_one_gpu_each(tmp_path: Path) -
     assert {i.code: i.count for i in trace.meta.issues}["telemetry-by-rank"] == 3
 
 
-def test_names_go_on_telling_beside_what_the_user_says() -> None:
+def test_names_determine_the_gpus_without_a_rule() -> None:
     guessed = {n: (n, "PCI address") for n in range(3)}
-    told = {0: (2, devices.BY_USER)}
-    assert devices.around_told([0, 1, 2], told, guessed) == {1: (1, "PCI address")}
+    by_user = {0: (2, devices.BY_USER)}
+    assert devices.match_remaining([0, 1, 2], by_user, guessed) == {1: (1, "PCI address")}
 
 
 def test_a_few_gpus_of_a_machine(tmp_path: Path) -> None:
@@ -285,7 +283,7 @@ def test_a_few_gpus_of_a_machine(tmp_path: Path) -> None:
     assert power(ci.read(folder)) == {0: 103}
 
 
-def test_hardware_of_another_host_is_not_taken(tmp_path: Path) -> None:
+def test_hardware_of_another_host_is_not_used(tmp_path: Path) -> None:
     trace = ci.read(job(tmp_path, {0: 0}))
     trace = trace.with_meta(devices=(Device("a", 0), Device("", 1)))
     others = [Device("b", 0, arch="gfx942", cus=304), Device("b", 1, arch="gfx90a", cus=104)]

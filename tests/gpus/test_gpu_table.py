@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chopper_interop.schemas.gpus import FIELDS, GPUS, SOURCES, Gpu
+from chopper_interop.schemas.gpus import GPU_FIELDS, GPUS, SOURCES, Gpu
 
 _CDNA3_300 = {
     "f16": "1307.4", "bf16": "1307.4", "f8": "2614.9", "xf32": "653.7", "f32": "163.4",
@@ -128,7 +128,7 @@ NOT_PRINTED = {
 }  # fmt: skip
 """Vector rates that are of the architecture, but that no sheet of the product states."""
 WITHOUT_CLOCK = {"MI308X", "H20"}
-"""No maker's figure tells at which clock they are rated: nothing can be multiplied."""
+"""No maker states the clock at which they are rated: nothing can be multiplied."""
 
 BUS = {
     "MI50": (4096, 2.0), "MI60": (4096, 2.0), "MI100": (4096, 2.4), "MI210": (4096, 3.2),
@@ -178,8 +178,8 @@ def test_published_peaks_are_units_times_rate_times_clock(product: Gpu) -> None:
         assert product.peak_tflops(kind) == pytest.approx(tflops, abs=unit), kind
     for kind, text in vector.items():
         tflops, unit = printed(text)
-        told = product.vector_flop_per_cycle[kind] * product.cus * product.max_mhz / 1e6
-        assert told == pytest.approx(tflops, abs=unit), kind
+        rate = product.vector_flop_per_cycle[kind] * product.cus * product.max_mhz / 1e6
+        assert rate == pytest.approx(tflops, abs=unit), kind
 
 
 def test_the_tables_here_are_of_all_gpus_and_of_no_others() -> None:
@@ -198,7 +198,7 @@ def test_bandwidth_is_what_the_bus_carries(product: Gpu) -> None:
 
 
 @pytest.mark.parametrize("product", GPUS, ids=ids)
-def test_figures_that_hang_together(product: Gpu) -> None:
+def test_related_figures_agree(product: Gpu) -> None:
     assert product.cus % product.xccs == 0  # dies of a product are alike
     assert product.peak_mhz <= product.max_mhz
     assert product.simds_per_cu * product.waves_per_simd in {32, 40, 48, 64}
@@ -209,7 +209,7 @@ def test_figures_that_hang_together(product: Gpu) -> None:
 
 def test_every_figure_has_a_source() -> None:
     for product in GPUS:
-        for name in FIELDS:
-            told = product.source_of(name).split()
-            assert told, (product.name, name)
-            assert set(told) <= set(SOURCES), (product.name, name)
+        for name in GPU_FIELDS:
+            sources = product.source_of(name).split()
+            assert sources, (product.name, name)
+            assert set(sources) <= set(SOURCES), (product.name, name)

@@ -1,4 +1,4 @@
-"""What GPUs can do: the table of products, users' own, and what sources tell of a device."""
+"""Ratings of GPUs: from the table of products, users' files, and sources."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import chopper_interop as ci
 from chopper_interop.build import TraceBuilder
 from chopper_interop.demo import make_demo
 from chopper_interop.errors import ChopperError, ReadError, UsageError
-from chopper_interop.gpus import own as own_gpus
-from chopper_interop.gpus import rated
-from chopper_interop.schemas.gpus import GPUS, gpu
+from chopper_interop.gpus import ratings
+from chopper_interop.gpus import user_gpus as own_gpus
+from chopper_interop.schemas.gpus import GPUS, find_gpu
 from chopper_interop.schemas.kinds import Kind, LaneKind
 from chopper_interop.schemas.meta import Device, Rank
 
@@ -63,7 +63,7 @@ def test_what_is_achieved_of_an_mi300x_is_lost_to_the_clock_and_to_utilisation()
     ],
 )  # fmt: skip
 def test_products_by_the_names_that_tools_print(printed: str, name: str | None) -> None:
-    found = gpu(printed)
+    found = find_gpu(printed)
     assert (found.name if found else None) == name
 
 
@@ -89,10 +89,10 @@ def own(tmp_path: Path, text: str | bytes) -> str:
 
 def test_a_users_own_gpu(tmp_path: Path) -> None:
     path = own(tmp_path, "\ufeff" + OWN.replace("\n", "\r\n"))
-    rows = own_gpus.read(path)
-    one = rated.rate(Device("", 0, "AMD Instinct MI309X", cus=80), rows, path)
+    rows = own_gpus.read_gpus(path)
+    one = ratings.rate_device(Device("", 0, "AMD Instinct MI309X", cus=80), rows, path)
     assert (one.cus, one.boost_mhz, one.bandwidth_gbs, one.power_w) == (80, 1420, 5300.5, 650)
-    assert one.told == {
+    assert one.sources == {
         "cus": "device", "arch": path, "boost_mhz": path, "bandwidth_gbs": path, "power_w": path,
         "peak_mhz": path, "waves_per_simd": "architecture",
     }  # fmt: skip
@@ -104,45 +104,51 @@ def test_a_users_own_gpu(tmp_path: Path) -> None:
     assert rows[0].source_of("power_w") == "a sheet"
 
 
-def test_a_users_row_goes_before_all_else_for_what_it_states(tmp_path: Path) -> None:
+def test_a_users_row_takes_precedence_in_the_fields_that_it_states(tmp_path: Path) -> None:
     path = own(tmp_path, '[[gpu]]\nname = "*"\nmax_mhz = 1700\npower_w = 500\n')
-    rows = own_gpus.read(path)
+    rows = own_gpus.read_gpus(path)
     plain = Device("", 0, "AMD Instinct MI300X")
-    one = rated.rate(plain, rows, path)
+    one = ratings.rate_device(plain, rows, path)
     assert (one.boost_mhz, one.power_w, one.bandwidth_gbs) == (1700, 500, 5300)
-    assert one.told["power_w"] == path
-    assert one.told["bandwidth_gbs"] == "product MI300X"
-    told = rated.rate(replace(plain, max_mhz=1900), rows, path, (2100.0, "telemetry"))
-    assert (told.boost_mhz, told.told["boost_mhz"]) == (1700, path)
-    assert rated.rate(plain, (), "", (2000.0, "telemetry")).boost_mhz == 2000
-    assert rated.rate(Device("", 3), rows, path).boost_mhz == 1700
+    assert one.sources["power_w"] == path
+    assert one.sources["bandwidth_gbs"] == "product MI300X"
+    with_clock = ratings.rate_device(
+        replace(plain, max_mhz=1900), rows, path, (2100.0, "telemetry")
+    )
+    assert (with_clock.boost_mhz, with_clock.sources["boost_mhz"]) == (1700, path)
+    assert ratings.rate_device(plain, (), "", (2000.0, "telemetry")).boost_mhz == 2000
+    assert ratings.rate_device(Device("", 3), rows, path).boost_mhz == 1700
 
 
 def test_a_partition_keeps_its_units(tmp_path: Path) -> None:
     path = own(tmp_path, '[[gpu]]\nname = "MI300X"\ncus = 304\nxccs = 8\nmax_mhz = 1700\n')
     part = Device("", 0, "AMD Instinct MI300X", "gfx942", xccs=1, cus=38, max_mhz=2100)
-    one = rated.rate(part, own_gpus.read(path), path)
+    one = ratings.rate_device(part, own_gpus.read_gpus(path), path)
     assert (one.cus, one.xccs, one.boost_mhz) == (38, 1, 1700)
 
 
 @pytest.mark.parametrize("name", ["XYZ", "*"])
-def test_rows_of_one_name_are_told_apart_by_units(tmp_path: Path, name: str) -> None:
+def test_rows_of_one_name_are_distinguished_by_units(tmp_path: Path, name: str) -> None:
     row = f'[[gpu]]\nname = "{name}"\n'
     path = own(tmp_path, f"{row}cus = 80\nmax_mhz = 1420\n{row.lower()}cus = 60\nmax_mhz = 1300\n")
-    rows = own_gpus.read(path)
-    clocks = [rated.rate(Device("", 0, "Some XYZ", cus=n), rows).boost_mhz for n in (80, 60, 30)]
+    rows = own_gpus.read_gpus(path)
+    clocks = [
+        ratings.rate_device(Device("", 0, "Some XYZ", cus=n), rows).boost_mhz for n in (80, 60, 30)
+    ]
     assert clocks == [1420, 1300, 1300]
-    rated.check([Device("", 0, "Some XYZ", cus=60)], rows, path)
-    assert rated.rate(Device("", 0, "Some XYZ"), rows).own is None  # may be either
+    ratings.refuse_unused_rows([Device("", 0, "Some XYZ", cus=60)], rows, path)
+    assert ratings.rate_device(Device("", 0, "Some XYZ"), rows).user_row is None  # may be either
 
 
-def test_a_file_of_other_gpus_says_so(tmp_path: Path) -> None:
-    rows = own_gpus.read(own(tmp_path, OWN))
+def test_a_file_of_other_gpus_is_refused(tmp_path: Path) -> None:
+    rows = own_gpus.read_gpus(own(tmp_path, OWN))
     with pytest.raises(UsageError, match=r"no row fits a GPU.*'AMD Instinct MI300X'"):
-        rated.check([Device("", 0, "AMD Instinct MI300X")], rows, "gpus.toml")
+        ratings.refuse_unused_rows([Device("", 0, "AMD Instinct MI300X")], rows, "gpus.toml")
     with pytest.raises(UsageError, match="without a name"):
-        rated.check([Device("", 0)], rows, "gpus.toml")
-    rated.check([Device("", 0, "MI300X"), Device("", 1, "MI309X", "gfx942", cus=80)], rows, "")
+        ratings.refuse_unused_rows([Device("", 0)], rows, "gpus.toml")
+    ratings.refuse_unused_rows(
+        [Device("", 0, "MI300X"), Device("", 1, "MI309X", "gfx942", cus=80)], rows, ""
+    )
 
 
 @pytest.mark.parametrize(
@@ -160,32 +166,32 @@ def test_a_file_of_other_gpus_says_so(tmp_path: Path) -> None:
 def test_a_bad_file_gives_one_line(tmp_path: Path, text: str | bytes) -> None:
     path = own(tmp_path, text)
     with pytest.raises(ReadError) as caught:
-        own_gpus.read(path)
+        own_gpus.read_gpus(path)
     line = str(caught.value)
     assert path in line
     assert "\n" not in line
     assert caught.value.hint
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_file(tmp_path: Path) -> None:
     for path in (tmp_path / "none.toml", tmp_path):
         with pytest.raises(UsageError):
-            own_gpus.read(str(path))
+            own_gpus.read_gpus(str(path))
     with pytest.raises(ChopperError):
-        own_gpus.read("a\0b")
+        own_gpus.read_gpus("a\0b")
 
 
 def test_a_partition_has_its_part(tmp_path: Path) -> None:
     del tmp_path
-    one = rated.rate(Device("", 0, "AMD Instinct MI300X", arch="gfx942", cus=38))
+    one = ratings.rate_device(Device("", 0, "AMD Instinct MI300X", arch="gfx942", cus=38))
     assert (one.cus, one.xccs, one.bandwidth_gbs, one.part) == (38, 1, 5300, 1 / 8)
     assert one.achievable("bf16") == (708 / 8, 1207)
     assert one.peak_flop_per_s("bf16") == pytest.approx(1307.4e12 / 8, rel=1e-4)
 
 
-def test_what_nothing_tells_is_unknown() -> None:
-    one = rated.rate(Device("", 0, "Some GPU"))
-    assert one.told == {}
+def test_facts_without_a_source_are_unknown() -> None:
+    one = ratings.rate_device(Device("", 0, "Some GPU"))
+    assert one.sources == {}
     assert (one.cus, one.boost_mhz, one.product, one.bandwidth_gbs) == (None,) * 4
     assert one.flop_per_cycle("bf16") is one.achievable("bf16") is one.peak_flop_per_s("f16")
 
@@ -207,11 +213,11 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )  # fmt: skip
 def test_the_highest_clock_of_the_demo_job(slow: Path, parts: tuple[str, ...], by: str) -> None:
     trace = ci.read(*(slow / part for part in parts))
-    found = rated.of(trace)
+    found = ratings.rate_gpus(trace)
     assert len(found) == 2
     for one in found.values():
         assert one.boost_mhz == (2100 if "product" in by else 1890)
-        assert one.told["boost_mhz"].startswith(by)
+        assert one.sources["boost_mhz"].startswith(by)
         assert (one.cus, one.bandwidth_gbs, one.peak_mhz) == (304, 5300, 2100)
 
 
@@ -220,9 +226,9 @@ REAL = SHARED / "rocprof"
 
 @pytest.mark.skipif(not REAL.is_dir(), reason="the real files are not here")
 def test_real_devices() -> None:
-    (one,) = rated.of(ci.read(REAL / "rocprof_compute_pmc" / "omp_MI300A")).values()
+    (one,) = ratings.rate_gpus(ci.read(REAL / "rocprof_compute_pmc" / "omp_MI300A")).values()
     assert (one.cus, one.xccs, one.boost_mhz, one.bandwidth_gbs) == (228, 6, 2100, 5300)
-    assert one.told["cus"] == "device"
+    assert one.sources["cus"] == "device"
 
 
 def test_work_without_a_device(tmp_path: Path) -> None:
@@ -231,9 +237,9 @@ def test_work_without_a_device(tmp_path: Path) -> None:
         '{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 2, "pid": 0, '
         '"tid": 7, "args": {"device": 0, "stream": 7}}]}'
     )
-    ((key, one),) = rated.of(ci.read(path)).items()
+    ((key, one),) = ratings.rate_gpus(ci.read(path)).items()
     assert key == (0, 0)
-    assert one == rated.Rated()
+    assert one == ratings.GpuRating()
 
 
 def of_ranks(hosts: list[str], devices: list[Device]) -> ci.Trace:
@@ -246,16 +252,16 @@ def of_ranks(hosts: list[str], devices: list[Device]) -> ci.Trace:
     return builder.finish().with_meta(ranks=ranks, devices=tuple(devices))
 
 
-def test_devices_of_one_number_are_told_apart_by_host() -> None:
+def test_devices_of_one_number_are_distinguished_by_host() -> None:
     devices = [Device("a", 0, "MI210"), Device("b", 0, "MI300X"), Device("a", 0, "MI50")]
-    found = rated.of(of_ranks(["b", "a", "c", ""], devices))
+    found = ratings.rate_gpus(of_ranks(["b", "a", "c", ""], devices))
     assert [one.name for one in found.values()] == ["MI300X", "MI210", "", "MI210"]
-    found = rated.of(of_ranks(["b", "c"], [Device("", 0, "MI100"), *devices]))
+    found = ratings.rate_gpus(of_ranks(["b", "c"], [Device("", 0, "MI100"), *devices]))
     assert [one.name for one in found.values()] == ["MI300X", "MI100"]
 
 
 class Walked(tuple):
-    """A tuple that counts how often it is gone through."""
+    """A tuple that counts how often it is iterated over."""
 
     __slots__ = ()
     walks = 0
@@ -265,12 +271,12 @@ class Walked(tuple):
         return super().__iter__()
 
 
-def test_devices_and_ranks_are_not_gone_through_for_each_rank(monkeypatch) -> None:
+def test_devices_and_ranks_are_not_searched_for_each_rank(monkeypatch) -> None:
     monkeypatch.setattr(Walked, "walks", 0)
     hosts = [f"h{number}" for number in range(60)]
     trace = of_ranks(hosts, [Device(host, 0, "MI300X") for host in hosts])
     ranks, devices = Walked(trace.meta.ranks), Walked(trace.meta.devices)
-    assert len(rated.of(trace.with_meta(ranks=ranks, devices=devices))) == len(hosts)
+    assert len(ratings.rate_gpus(trace.with_meta(ranks=ranks, devices=devices))) == len(hosts)
     assert 0 < Walked.walks < 10
 
 
@@ -290,31 +296,32 @@ def test_highest_clocks_by_telemetry(tmp_path: Path, text: str, mhz: float) -> N
     path = tmp_path / "t.csv"
     path.write_text(text)
     trace = ci.read(path)
-    assert rated.highest_clocks(trace) == {(-1, -1): (mhz, rated.ALIKE)}
+    assert ratings.highest_clocks(trace) == {(-1, -1): (mhz, ratings.TELEMETRY_OF_ALL)}
 
 
-def test_gpus_of_unlike_highest_clocks_are_not_told_apart(tmp_path: Path) -> None:
+def test_different_highest_clocks_of_undistinguished_gpus_are_unknown(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text(METRIC + "1768478401,1,1500,132,1700,1400,132,1700\n")
-    assert rated.highest_clocks(ci.read(path)) == {}
+    assert ratings.highest_clocks(ci.read(path)) == {}
 
 
-def test_amd_smi_static_tells_the_highest_clock(tmp_path: Path) -> None:
-    from chopper_interop.converters.amd_smi_static import read
+def test_amd_smi_static_has_the_highest_clock(tmp_path: Path) -> None:
+    from chopper_interop.converters.amd_smi import read_static as read
 
     path = tmp_path / "static.json"
     levels = [{"Level 0": "132 MHz", "Level 1": "1900 MHz"}, {"Level 0": "132 MHz"}, {}]
     gpus = [
-        {"gpu": n, "clock": {"sys": {"frequency_levels": told}}} for n, told in enumerate(levels)
+        {"gpu": n, "clock": {"sys": {"frequency_levels": clocks}}}
+        for n, clocks in enumerate(levels)
     ]
     path.write_text(json.dumps({"gpu_data": [*gpus, {"gpu": 3, "asic": {"market_name": "x"}}]}))
     assert [d.max_mhz for d in read([path]).meta.devices] == [1900, 132, -1, -1]
 
 
 def test_a_clock_of_all_gpus_is_that_of_each(slow: Path, tmp_path: Path) -> None:
-    """amd-smi counts two GPUs, the profiler agents: which is which is not known."""
-    told = {"Level 0": "132 MHz", "Level 1": "1850 MHz"}
-    gpus = [{"gpu": n, "clock": {"sys": {"frequency_levels": told}}} for n in (0, 1)]
+    """amd-smi counts two GPUs, the profiler agents: they cannot be matched."""
+    clocks = {"Level 0": "132 MHz", "Level 1": "1850 MHz"}
+    gpus = [{"gpu": n, "clock": {"sys": {"frequency_levels": clocks}}} for n in (0, 1)]
     (tmp_path / "static.json").write_text(json.dumps({"gpu_data": gpus}))
-    found = rated.of(ci.read(slow / "kineto", tmp_path)).values()
+    found = ratings.rate_gpus(ci.read(slow / "kineto", tmp_path)).values()
     assert [one.boost_mhz for one in found] == [1850, 1850]

@@ -1,4 +1,4 @@
-"""Several files of telemetry of the same GPUs: each GPU is one, and each moment counts once."""
+"""Several files of telemetry of the same GPUs: each GPU is one, and each time counts once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from chopper_interop.build import TraceBuilder
 from chopper_interop.demo import make_demo
 from chopper_interop.errors import AmbiguousRunError
 from chopper_interop.issues import IssueLog, Severity
-from chopper_interop.joining import captures
+from chopper_interop.joining import telemetry_files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +31,7 @@ REAL = {
 
 
 def watched(path: Path, seconds: range, watts: float = 100.0, gpus: int = 1) -> Path:
-    """What amd-smi writes as it watches."""
+    """A file as amd-smi writes it while it samples."""
     rows = [f"{BASE + second},{gpu},{watts}" for second in seconds for gpu in range(gpus)]
     path.write_text("\n".join(["timestamp,gpu,socket_power", *rows, ""]))
     return path
@@ -72,7 +72,7 @@ def test_all_analyses_agree_on_the_sample_job_and_a_copy_changes_nothing(tmp_pat
     assert after.samples.equals(before.samples)
     assert after.series.equals(before.series)
     counts = {issue.code: issue.count for issue in after.meta.issues}
-    assert counts["telemetry-told-twice"] > 0
+    assert counts["telemetry-recorded-twice"] > 0
 
 
 @pytest.mark.parametrize(
@@ -85,9 +85,9 @@ def test_all_analyses_agree_on_the_sample_job_and_a_copy_changes_nothing(tmp_pat
         (range(60), range(120, 121), 59),  # a single sample
     ],
 )
-def test_energy_is_of_the_time_that_any_file_tells(tmp_path: Path, one, other, seconds) -> None:
-    for name, of in (("a.csv", one), ("b.csv", other)):
-        watched(tmp_path / name, of, gpus=2)
+def test_energy_covers_the_time_of_all_files(tmp_path: Path, one, other, seconds) -> None:
+    for name, times in (("a.csv", one), ("b.csv", other)):
+        watched(tmp_path / name, times, gpus=2)
     trace = ci.read(tmp_path)
     rows = ci.analyze(trace, "energy").rows.to_pylist()
     assert [row["energy_j"] for row in rows] == pytest.approx([100.0 * seconds] * 2)
@@ -105,8 +105,10 @@ def node(folder: Path, name: str, change: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("column", ["energy", "hotspot"])
-def test_nodes_that_do_alike_are_several(tmp_path: Path, column: str) -> None:
-    """Healthy nodes draw the same, but not from one counter, nor at one temperature."""
+def test_hosts_with_equal_power_are_distinguished_by_counters_and_temperatures(
+    tmp_path: Path, column: str
+) -> None:
+    """Healthy hosts draw the same power, but have other counters and temperatures."""
     make_demo(tmp_path / "job", ranks=2, layers=1, steps=2, counter_steps=0)
     folder = tmp_path / "job/telemetry"
     (folder / "amd-smi-watch.csv").unlink()
@@ -117,48 +119,48 @@ def test_nodes_that_do_alike_are_several(tmp_path: Path, column: str) -> None:
     both = ci.analyze(trace, "energy")
     assert both.rows.num_rows == 2 * alone.rows.num_rows
     assert both.summary["energy_j"] > 1.8 * alone.summary["energy_j"]
-    assert not pipeline.lost(trace.meta.issues)
+    assert not pipeline.loss_summary(trace.meta.issues)
 
 
-def test_what_nothing_tells_apart_is_told(tmp_path: Path) -> None:
+def test_indistinguishable_files_are_reported_as_a_loss(tmp_path: Path) -> None:
     for name, watts in (("a.csv", 100.0), ("b.csv", 104.0)):
         watched(tmp_path / name, range(60), watts, gpus=2)
     trace = ci.read(tmp_path)
     counts = {issue.code: (issue.severity, issue.count) for issue in trace.meta.issues}
-    assert counts["telemetry-taken-for-one"] == (Severity.LOSS, 120)
+    assert counts["telemetry-assumed-same-gpu"] == (Severity.LOSS, 120)
     assert ci.analyze(trace, "telemetry").summary["gpus"] == 2
 
 
-def test_unlike_values_at_one_time_are_of_two_machines(tmp_path: Path) -> None:
+def test_different_values_at_one_time_are_of_two_machines(tmp_path: Path) -> None:
     watched(tmp_path / "a.csv", range(60), 100.0, gpus=2)
     for name in ("b.csv", "c.csv"):
         watched(tmp_path / name, range(60), 200.0, gpus=2)
     trace = ci.read(tmp_path)
     rows = ci.analyze(trace, "energy").rows.to_pylist()
     assert [row["energy_j"] for row in rows] == [5900.0] * 2 + [11800.0] * 2
-    assert "telemetry-of-machines" in {issue.code for issue in trace.meta.issues}
+    assert "telemetry-of-several-machines" in {issue.code for issue in trace.meta.issues}
     check_agreement(trace, 4)
 
 
 @pytest.mark.parametrize(
-    ("names", "told"),
+    ("names", "message"),
     [
         (("nvidia_smi_real",), "Tesla T4"),
         (("amd_smi_real_8xmi355x", "amd_smi_real_mi210"), "drawing 813 W"),
     ],
 )
-def test_several_machines_are_refused(names: tuple[str, ...], told: str, run) -> None:
+def test_several_machines_are_refused(names: tuple[str, ...], message: str, run) -> None:
     paths = [SHARED / "telemetry" / name for name in names]
     if not all(path.exists() for path in paths):
         pytest.skip("the real inputs are not there")
     status, _, says = run("analyze", *paths, "energy")
     assert status == AmbiguousRunError.exit_status
-    assert told in says
+    assert message in says
     assert "several machines" in says
 
 
-def test_files_that_follow_each_other_are_of_one_machine() -> None:
-    """As of a sampler that begins a new file every minute."""
+def test_consecutive_files_are_of_one_machine() -> None:
+    """As from a sampler that begins a new file every minute."""
 
     def minute(number: int) -> ci.Trace:
         builder = TraceBuilder()
@@ -169,4 +171,4 @@ def test_files_that_follow_each_other_are_of_one_machine() -> None:
         return builder.finish()
 
     parts = [minute(number) for number in range(40)]
-    assert captures.told_apart(parts, [set()] * len(parts), IssueLog()) == parts
+    assert telemetry_files.number_machines_apart(parts, [set()] * len(parts), IssueLog()) == parts

@@ -1,4 +1,4 @@
-"""Host execution traces beside profiles: which operator is which, and what is linked by that."""
+"""Host execution traces with profiles: operators are matched, and linked by their data."""
 
 import gzip
 import json
@@ -12,8 +12,8 @@ from kineto_files import BASE, kernel, span, write
 from seeds import pytorch_et as seed
 
 import chopper_interop as ci
-from chopper_interop.columns import sequences
-from chopper_interop.files import merged_text
+from chopper_interop.arrays import sequences
+from chopper_interop.io import json_merge
 from chopper_interop.schemas.kinds import EdgeKind
 from chopper_interop.testing import check_trace
 
@@ -37,8 +37,8 @@ def data(trace: ci.Trace) -> list[tuple[int, int]]:
 
 def linked(trace: ci.Trace) -> dict[int, int]:
     """Node of the trace → id in the execution trace."""
-    told = ((i, trace.args(i).get("ET id")) for i in range(trace.nodes.num_rows))
-    return {i: number for i, number in told if number is not None}
+    ids = ((i, trace.args(i).get("ET id")) for i in range(trace.nodes.num_rows))
+    return {i: number for i, number in ids if number is not None}
 
 
 def profile(path: Path, names: list[tuple[str, int]], **options) -> Path:
@@ -81,11 +81,11 @@ def test_real_ranks_of_different_iterations(shared: Path) -> None:
     names, code = trace.names(), trace.array("name")
     for rank in range(8):
         path = shared / DLRM / "host_et" / f"dlrm_eg_{rank}.json"
-        told = issues(trace, path.name)
+        counts = issues(trace, path.name)
         known = {n["id"]: n for n in nodes_of(path)}
-        assert sum(told.get(c, 0) for c in COUNTED) == count_of(path) == 1675
+        assert sum(counts.get(c, 0) for c in COUNTED) == count_of(path) == 1675
         ids = linked(trace.rank(rank))
-        assert len(ids) == told["host-et-joined-by-order"] >= 0.997 * len(known)
+        assert len(ids) == counts["host-et-joined-by-order"] >= 0.997 * len(known)
         assert len(set(ids.values())) == len(ids)
         start = trace.rank_rows[rank].start
         assert all(names[code[start + i]] == known[n]["name"] for i, n in ids.items())
@@ -97,7 +97,7 @@ def test_real_ranks_of_different_iterations(shared: Path) -> None:
         }
         rows = trace.rank_rows[rank]
         assert {(a, b) for a, b in data(trace) if rows.start <= a < rows.stop} == expected
-        assert told["host-et-data-edges"] == len(expected) > 900
+        assert counts["host-et-data-edges"] == len(expected) > 900
     assert len(trace.meta.facts["host_et_matched_rank0"].split()) == 4
 
 
@@ -131,14 +131,14 @@ def test_one_iteration_among_forty(shared: Path) -> None:
     assert "ms on, 311 of the thread's 12,356 operators" in how
 
 
-def test_ids_of_other_calls_are_not_believed(shared: Path) -> None:
+def test_ids_of_other_calls_are_not_used(shared: Path) -> None:
     pair = (
         shared / "pytorch/misc/nccl_data.json.gz",
         shared / "pytorch/host_et/resnet_2gpu_et.json.gz",
     )
-    told = issues(ci.read(*pair, rank=0))
-    assert told["host-et-joined-by-order"] == 14388  # each rank has real ids, but of another run
-    assert "host-et-joined-by-id" not in told
+    counts = issues(ci.read(*pair, rank=0))
+    assert counts["host-et-joined-by-order"] == 14388  # each rank has real ids, but of another run
+    assert "host-et-joined-by-id" not in counts
     other = issues(ci.read(*pair))
     assert other["host-et-without-profile"] == 14389  # by its collectives, it is of rank 1
 
@@ -163,7 +163,7 @@ def test_by_ids_of_calls_whatever_the_order(tmp_path: Path) -> None:
     assert data(trace) == [(n, n + 1) for n in nodes[:-1]]
 
 
-def test_ids_that_are_all_zero_tell_nothing(tmp_path: Path) -> None:
+def test_ids_that_are_all_zero_are_ignored(tmp_path: Path) -> None:
     profile(tmp_path / "rank0.json", STEP, ids=[0] * len(STEP))
     (tmp_path / "rank0_et.json").write_bytes(execution(STEP))
     assert issues(ci.read(tmp_path))["host-et-joined-by-order"] == len(STEP)
@@ -172,12 +172,12 @@ def test_ids_that_are_all_zero_tell_nothing(tmp_path: Path) -> None:
 def test_several_iterations_of_the_program_and_one_of_the_profile(tmp_path: Path) -> None:
     profile(tmp_path / "rank0.json", STEP)
     (tmp_path / "rank0_et.json").write_bytes(execution(STEP * 4))
-    told = issues(ci.read(tmp_path))
-    assert told["host-et-joined-by-order"] == len(STEP)
-    assert told["host-et-unmatched"] == 3 * len(STEP)
+    counts = issues(ci.read(tmp_path))
+    assert counts["host-et-joined-by-order"] == len(STEP)
+    assert counts["host-et-unmatched"] == 3 * len(STEP)
 
 
-def test_threads_find_each_other_whatever_their_numbers(tmp_path: Path) -> None:
+def test_threads_are_paired_whatever_their_numbers(tmp_path: Path) -> None:
     back = [(f"b{n % 11}", 7) for n in range(30)]
     profile(tmp_path / "rank0.json", [*back, *STEP])
     program = [*STEP, *((name, 2) for name, _ in back)]
@@ -195,12 +195,12 @@ def test_ranks_without_a_profile_are_counted(tmp_path: Path) -> None:
     profile(tmp_path / "rank0.json", STEP)
     for rank in range(3):
         (tmp_path / f"rank{rank}_et.json").write_bytes(execution(STEP, pid=500 + rank))
-    told = issues(ci.read(tmp_path))
-    assert told["host-et-joined-by-order"] == len(STEP)
-    assert told["host-et-without-profile"] == 2 * len(STEP)
+    counts = issues(ci.read(tmp_path))
+    assert counts["host-et-joined-by-order"] == len(STEP)
+    assert counts["host-et-without-profile"] == 2 * len(STEP)
 
 
-def test_the_process_tells_the_rank_over_the_name(tmp_path: Path) -> None:
+def test_the_process_takes_precedence_over_the_name_for_the_rank(tmp_path: Path) -> None:
     for rank in range(2):
         events = [
             span("cpu_op", f"r{rank}.{name}", 10 * i, 5, pid=900 + rank, tid=1)
@@ -212,7 +212,7 @@ def test_the_process_tells_the_rank_over_the_name(tmp_path: Path) -> None:
     assert issues(ci.read(tmp_path))["host-et-joined-by-order"] == 2 * len(STEP)
 
 
-def test_two_folders_of_a_job_are_one_command(tmp_path: Path, run) -> None:
+def test_two_folders_of_a_job_are_read_by_one_command(tmp_path: Path, run) -> None:
     for rank in range(2):
         for part in ("a_kineto", "a_chakra"):
             (tmp_path / "job" / part).mkdir(parents=True, exist_ok=True)
@@ -220,28 +220,28 @@ def test_two_folders_of_a_job_are_one_command(tmp_path: Path, run) -> None:
         et = tmp_path / "job" / "a_chakra" / f"rank-{rank}.json"
         et.write_bytes(execution(STEP, pid=300 + rank))
     for what, source in (("both", "job"), ("times", "job/a_kineto")):
-        status, _, told = run(
+        status, _, output = run(
             "convert", tmp_path / source, "-o", f"{tmp_path}/{what}/", "--job", "j"
         )
-        assert status == 0, told
-        status, told, _ = run("check", tmp_path / what / "j")
-        assert status == 0, told
+        assert status == 0, output
+        status, output, _ = run("check", tmp_path / what / "j")
+        assert status == 0, output
     for rank in range(2):
         both, times = ((tmp_path / w / f"j.{rank}.et").read_bytes() for w in ("both", "times"))
         assert both == times
 
 
-def test_arguments_that_the_profile_has_stay(tmp_path: Path) -> None:
+def test_arguments_of_the_profile_are_kept(tmp_path: Path) -> None:
     events = [
         span("cpu_op", name, 10 * i, 5, args={"Input Dims": [[9]]})
         for i, (name, _) in enumerate(STEP)
     ]
     write(tmp_path / "rank0.json", events, baseTimeNanoseconds=BASE)
     (tmp_path / "rank0_et.json").write_bytes(execution(STEP))
-    told = ci.read(tmp_path).args(0)
-    assert told["Input Dims"] == [[9]]
-    assert told["Input type"] == ["Tensor(float)"]
-    assert told["Output Dims"] == [[4]]
+    args = ci.read(tmp_path).args(0)
+    assert args["Input Dims"] == [[9]]
+    assert args["Input type"] == ["Tensor(float)"]
+    assert args["Output Dims"] == [[4]]
 
 
 def test_members_of_two_objects() -> None:
@@ -257,7 +257,7 @@ def test_members_of_two_objects() -> None:
         raw = [text.encode() for text in side]
         length = np.array([len(text) for text in raw])
         sides += [np.frombuffer(b"".join(raw), np.uint8).copy(), np.cumsum(length) - length, length]
-    text, at, length = merged_text.merged(*sides)
+    text, at, length = json_merge.merge_objects(*sides)
     for (a, b), start, size in zip(pairs, at, length, strict=True):
         expected = json.loads(b or "{}") | json.loads(a or "{}")
         assert json.loads(text[start : start + size].tobytes()) == expected
@@ -282,6 +282,6 @@ def test_compressed_and_cut_short(tmp_path: Path) -> None:
     whole = execution(STEP)
     cut = whole[: whole.index(b'"id": 30')]
     (tmp_path / "rank0_et.json.gz").write_bytes(gzip.compress(cut))
-    told = issues(ci.read(tmp_path))
-    assert told["host-et-joined-by-order"] == 20
-    assert told["et-not-closed"] == 1
+    counts = issues(ci.read(tmp_path))
+    assert counts["host-et-joined-by-order"] == 20
+    assert counts["et-not-closed"] == 1

@@ -57,10 +57,10 @@ def test_two_runs_are_refused_with_both_named(tmp_path: Path, run) -> None:
     rank_file(tmp_path, "tuesday.json", 0, start=900)
     with pytest.raises(AmbiguousRunError):
         ci.read(tmp_path)
-    status, _, told = run("convert", tmp_path, "-o", tmp_path / "x.pftrace")
+    status, _, output = run("convert", tmp_path, "-o", tmp_path / "x.pftrace")
     assert status == 5
-    assert "monday.json" in told
-    assert "tuesday.json" in told
+    assert "monday.json" in output
+    assert "tuesday.json" in output
     assert not (tmp_path / "x.pftrace").exists()
 
 
@@ -72,7 +72,7 @@ def test_the_same_events_twice_are_one_run(tmp_path: Path) -> None:
     assert "same-events-twice" in codes(trace)
 
 
-def test_silent_ranks_that_overlap_are_numbered_by_device(tmp_path: Path) -> None:
+def test_unnumbered_ranks_that_overlap_are_numbered_by_device(tmp_path: Path) -> None:
     for name, device in (("x.json", 5), ("y.json", 3)):
         write(tmp_path / name, [kernel("k", 1, 9, 0, device=device)], baseTimeNanoseconds=BASE)
     trace = ci.read(tmp_path)
@@ -80,14 +80,14 @@ def test_silent_ranks_that_overlap_are_numbered_by_device(tmp_path: Path) -> Non
     assert "ranks-by-order" in codes(trace)
 
 
-def test_silent_ranks_that_do_not_overlap_are_two_runs(tmp_path: Path) -> None:
+def test_unnumbered_ranks_that_do_not_overlap_are_two_runs(tmp_path: Path) -> None:
     rank_file(tmp_path, "first.json", None)
     rank_file(tmp_path, "second.json", None, start=500)
     with pytest.raises(AmbiguousRunError, match=r"first\.json and .*second\.json do not overlap"):
         ci.read(tmp_path)
 
 
-def test_what_is_no_profile_is_skipped_with_the_reason(tmp_path: Path, run) -> None:
+def test_files_that_are_no_profiles_are_skipped_with_the_reason(tmp_path: Path, run) -> None:
     rank_file(tmp_path, "a.json", 0)
     (tmp_path / "notes.txt").write_text("hello")
     (tmp_path / "empty.json").touch()
@@ -95,26 +95,26 @@ def test_what_is_no_profile_is_skipped_with_the_reason(tmp_path: Path, run) -> N
     schema = {"schema": "1.1.0", "pid": 1, "time": "", "start_ts": 1, "nodes": [{}]}
     (tmp_path / "et.json").write_text(json.dumps(schema))
     out = tmp_path / "x.pftrace"
-    status, _, told = run("convert", tmp_path, "-o", out)
+    status, _, output = run("convert", tmp_path, "-o", out)
     assert status == 0
-    lines = {line.split()[0]: line for line in told.splitlines() if "skipped" in line}
+    lines = {line.split()[0]: line for line in output.splitlines() if "skipped" in line}
     assert "no format that is known here" in lines["notes.txt"]
     assert "it is empty" in lines["empty.json"]
     assert "et.json" not in lines  # it is read, but holds nothing
-    assert "et-empty" in told
-    assert "hidden" not in told
+    assert "et-empty" in output
+    assert "hidden" not in output
 
 
 def test_outputs_of_an_earlier_run_are_no_sources(tmp_path: Path, run) -> None:
     rank_file(tmp_path, "a.json", 0)
     for _ in range(2):
-        status, _, told = run("convert", tmp_path, "-o", f"{tmp_path}/et/", "--job", "j")
+        status, _, output = run("convert", tmp_path, "-o", f"{tmp_path}/et/", "--job", "j")
         assert status == 0
-    assert "made from profiles" in told
+    assert "made from profiles" in output
     assert ci.read(tmp_path / "et").ranks == [0]
 
 
-def test_an_output_that_was_given_itself_is_read_beside_profiles(tmp_path: Path) -> None:
+def test_an_output_named_as_input_is_read_together_with_profiles(tmp_path: Path) -> None:
     rank_file(tmp_path, "a.json", 0)
     rank_file(tmp_path, "b.json", 1)
     ci.write(ci.read(tmp_path / "a.json"), tmp_path / "a.parquet")
@@ -219,10 +219,10 @@ def test_ranks_that_each_see_one_gpu_get_their_own_telemetry(tmp_path: Path) -> 
     assert "telemetry-by-rank" in {i.code for i in trace.meta.issues}
 
 
-def test_telemetry_of_one_of_several_machines_is_nobodys(tmp_path: Path) -> None:
+def test_telemetry_of_one_of_several_machines_is_of_no_rank(tmp_path: Path) -> None:
     trace = ci.read(one_gpu_a_rank(tmp_path, ("a", "b")))
     assert set(trace.array("rank", "series")) == {-1}
-    assert pd.isna(trace.annotated("gfxclk_mhz")).all()
+    assert pd.isna(trace.values("gfxclk_mhz")).all()
     assert "telemetry-of-unknown-device" in {i.code for i in trace.meta.issues}
 
 
@@ -235,14 +235,14 @@ def test_a_copy_of_a_file_without_a_rank_is_no_second_rank(tmp_path: Path) -> No
     assert "same-events-twice" in {i.code for i in trace.meta.issues}
 
 
-@pytest.mark.parametrize(("apart_us", "told"), [(100, 0), (3_600_000_000, 1)])
-def test_ranks_that_do_not_overlap_are_told(tmp_path: Path, apart_us: int, told: int) -> None:
+@pytest.mark.parametrize(("apart_us", "count"), [(100, 0), (3_600_000_000, 1)])
+def test_ranks_that_do_not_overlap_are_noted(tmp_path: Path, apart_us: int, count: int) -> None:
     for rank in range(2):
         events = [span("cpu_op", "a", 10 + rank * apart_us, 200)]
         header = {"distributedInfo": {"rank": rank, "world_size": 2}}
         write(tmp_path / f"rank{rank}.json", events, baseTimeNanoseconds=BASE, **header)
     found = [i for i in ci.read(tmp_path).meta.issues if i.code == "ranks-apart"]
-    assert len(found) == told
+    assert len(found) == count
     assert all("3,599" in i.example or "3,600" in i.example for i in found)
 
 
@@ -257,11 +257,11 @@ def test_folders_behind_links_are_searched(tmp_path: Path) -> None:
 
 def test_a_pipe_is_refused_at_once(tmp_path: Path, run) -> None:
     os.mkfifo(tmp_path / "pipe.json")
-    status, _, told = run("convert", tmp_path / "pipe.json", "-o", tmp_path / "a.pftrace")
-    assert (status, "pipe" in told) == (ReadError.exit_status, True)
+    status, _, output = run("convert", tmp_path / "pipe.json", "-o", tmp_path / "a.pftrace")
+    assert (status, "pipe" in output) == (ReadError.exit_status, True)
 
 
-def test_a_part_of_a_job_beside_the_whole_is_refused_in_a_line(tmp_path: Path) -> None:
+def test_a_part_of_a_job_together_with_the_job_is_refused_in_a_line(tmp_path: Path) -> None:
     rank_file(tmp_path, "a.json", 0)
     rank_file(tmp_path, "b.json", 1)
     trace = ci.read(tmp_path)
@@ -281,7 +281,7 @@ def test_names_of_files_that_are_no_utf8(tmp_path: Path) -> None:
         ci.write(trace, tmp_path / f"out.{ending}")
 
 
-def test_traces_and_ranks_of_moments_alone(tmp_path: Path) -> None:
+def test_traces_and_ranks_of_instants_alone(tmp_path: Path) -> None:
     moment = {"ph": "i", "name": "mark", "pid": 1, "tid": 1, "ts": 1, "s": "t", "cat": "x"}
     header = {"baseTimeNanoseconds": BASE, "distributedInfo": {"rank": 1, "world_size": 2}}
     alone = write(tmp_path / "a.json", [moment], **header)

@@ -1,4 +1,4 @@
-"""One run recorded by PyTorch's profiler and by rocprof at once; and two runs, which are none."""
+"""One run recorded by PyTorch's profiler and by rocprof at once, and two separate runs."""
 
 import json
 from pathlib import Path
@@ -40,8 +40,8 @@ class Run:
             at = start / 1000
             events.append(call("hipLaunchKernel", at - 5, 2, k + ids, pid=pid))
             events.append(kernel(name, at, dur / 1000, k + ids))
-        told = {"rank": rank, "world_size": 2}
-        return write(path, events, baseTimeNanoseconds=BASE, distributedInfo=told)
+        info = {"rank": rank, "world_size": 2}
+        return write(path, events, baseTimeNanoseconds=BASE, distributedInfo=info)
 
     def rocprof(
         self,
@@ -105,15 +105,15 @@ def fit(trace: ci.Trace) -> ClockFit:
 
 def events_are_whole(trace: ci.Trace) -> None:
     for source in trace.meta.sources:
-        told = {i.source: 0 for i in trace.meta.issues}
+        counts = {i.source: 0 for i in trace.meta.issues}
         for issue in trace.meta.issues:
-            told[issue.source] += issue.count * issue.events
-        assert source.events == source.nodes + told.get(source.path, 0)
+            counts[issue.source] += issue.count * issue.events
+        assert source.events == source.nodes + counts.get(source.path, 0)
     assert sum(s.nodes for s in trace.meta.sources) == trace.nodes.num_rows
 
 
 @pytest.mark.parametrize("ids", [1, 5001])
-def test_a_run_that_two_tools_recorded_is_there_once(tmp_path: Path, ids: int) -> None:
+def test_a_run_that_two_tools_recorded_is_merged(tmp_path: Path, ids: int) -> None:
     run = Run(5)
     run.kineto(tmp_path / "rank0.json")
     run.rocprof(tmp_path / "roc", ids=ids, noise=150)
@@ -128,7 +128,7 @@ def test_a_run_that_two_tools_recorded_is_there_once(tmp_path: Path, ids: int) -
     events_are_whole(trace)
 
 
-def test_counters_and_arguments_go_to_the_kernels_of_the_profile(tmp_path: Path) -> None:
+def test_kernels_of_the_profile_get_counters_and_arguments(tmp_path: Path) -> None:
     run = Run(5)
     run.kineto(tmp_path / "rank0.json")
     run.rocprof(tmp_path / "roc", noise=150)
@@ -141,7 +141,7 @@ def test_counters_and_arguments_go_to_the_kernels_of_the_profile(tmp_path: Path)
     assert "Dispatch_Id" in args or "dispatch_id" in args
 
 
-def test_calls_that_only_the_other_tool_has_stand_beside(tmp_path: Path) -> None:
+def test_calls_that_only_the_other_tool_has_are_added(tmp_path: Path) -> None:
     run = Run(5)
     run.kineto(tmp_path / "rank0.json")
     run.rocprof(tmp_path / "roc")
@@ -155,15 +155,15 @@ def test_calls_that_only_the_other_tool_has_stand_beside(tmp_path: Path) -> None
     assert {lanes[lane]["name"].rpartition(" ")[2] for lane in calls["lane"]} == {"(rocprofv3-csv)"}
     starts = calls["ts"].to_numpy() + trace.meta.origin_ns
     assert np.abs(np.sort(starts) - (BASE + run.start - 3500)).max() <= 1
-    told = codes(trace)
-    assert told["same-calls-twice"] == 60
-    assert told["outside-profile"] == 2 * 3
+    counts = codes(trace)
+    assert counts["same-calls-twice"] == 60
+    assert counts["outside-profile"] == 2 * 3
 
 
 @pytest.mark.parametrize("seed", range(6, 12))
 @pytest.mark.parametrize("ids", [1, 5001])
 def test_another_run_of_the_program_is_a_pass(tmp_path: Path, seed: int, ids: int) -> None:
-    """Durations and gaps differ: counters are joined, times are not, and no clock is told."""
+    """Durations and gaps differ: counters are joined, times are not, and no clocks are related."""
     Run(5).kineto(tmp_path / "rank0.json")
     again = Run(5)
     random = np.random.default_rng(seed)
@@ -208,7 +208,7 @@ def test_a_profile_of_part_of_the_run(tmp_path: Path) -> None:
     events_are_whole(trace)
 
 
-def test_what_the_user_says_wins_over_kernels(tmp_path: Path) -> None:
+def test_an_offset_of_the_user_takes_precedence_over_kernels(tmp_path: Path) -> None:
     run = Run(5)
     run.kineto(tmp_path / "rank0.json")
     run.rocprof(tmp_path / "roc")
@@ -222,7 +222,7 @@ def test_what_the_user_says_wins_over_kernels(tmp_path: Path) -> None:
     assert np.abs(calls + trace.meta.origin_ns - (BASE + run.start - 1500)).max() <= 1
 
 
-def test_few_kernels_are_the_same_if_the_user_says_how_clocks_relate(tmp_path: Path) -> None:
+def test_few_kernels_are_matched_at_an_offset_of_the_user(tmp_path: Path) -> None:
     run = Run(5, count=8)
     run.kineto(tmp_path / "rank0.json")
     del run.names[3]
@@ -235,7 +235,7 @@ def test_few_kernels_are_the_same_if_the_user_says_how_clocks_relate(tmp_path: P
     events_are_whole(trace)
 
 
-def test_what_the_user_says_of_another_run_is_not_applied(tmp_path: Path) -> None:
+def test_an_offset_of_the_user_is_not_applied_to_another_run(tmp_path: Path) -> None:
     Run(5).kineto(tmp_path / "rank0.json")
     Run(6).rocprof(tmp_path / "roc")
     trace = ci.read(tmp_path, clock_offset=[f"rocprofv3-csv:{BASE - BOOT + 10**9}ns"])
@@ -245,8 +245,8 @@ def test_what_the_user_says_of_another_run_is_not_applied(tmp_path: Path) -> Non
     assert trace.nodes.num_rows == 120
 
 
-def test_nodes_with_boots_of_their_own(tmp_path: Path) -> None:
-    """Each rank's process is found among the ranks, whatever its node's clock."""
+def test_hosts_that_booted_at_different_times(tmp_path: Path) -> None:
+    """Each process is matched with its rank, whatever its host's clock."""
     for rank, boot in enumerate((BOOT, 5_000_000_000)):
         run = Run(20 + rank)
         run.kineto(tmp_path / f"rank{rank}.json", rank=rank)
@@ -270,31 +270,31 @@ def test_the_passes_of_the_sample_job_are_other_runs(demo: Path) -> None:
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(-(10**18), 10**18), st.integers(0, 400))
-def test_any_offset_is_found(seed: int, offset: int, noise: int) -> None:
+def test_any_offset_is_recovered(seed: int, offset: int, noise: int) -> None:
     random = np.random.default_rng(seed)
     n = int(random.integers(40, 200))
     name = random.integers(0, 6, n)
     dur = random.integers(2_000, 100_000, n)
     start = np.cumsum(dur + random.integers(500, 40_000, n)) - dur
     order = random.permutation(n)
-    ours = Work(name, start, dur, np.full(n, -1))
-    there = random.random(n) < 0.97
+    reference = Work(name, start, dur, np.full(n, -1))
+    recorded = random.random(n) < 0.97
     jitter = random.integers(-noise, noise + 1, n)
-    theirs = [x[order][there[order]] for x in (name, start - offset + jitter, dur)]
-    found = clock_match.match(ours, Work(*theirs, np.full(int(there.sum()), -1)))
-    assert found is not None
-    assert abs(found.line.offset_ns - offset) <= noise
-    assert (order[there[order]][found.theirs] == found.ours).mean() > 0.98
+    other = [x[order][recorded[order]] for x in (name, start - offset + jitter, dur)]
+    match = clock_match.match_work(reference, Work(*other, np.full(int(recorded.sum()), -1)))
+    assert match is not None
+    assert abs(match.line.offset_ns - offset) <= noise
+    assert (order[recorded[order]][match.other_rows] == match.reference_rows).mean() > 0.98
 
 
 def test_a_line_gives_times_to_the_nanosecond() -> None:
     line = Line(10**18, -1000, 5 * 10**17)
     ts = np.array([5 * 10**17, 5 * 10**17 + 10**9])
-    assert line.applied(ts).tolist() == [15 * 10**17, 15 * 10**17 + 10**9 - 1000]
+    assert line.apply(ts).tolist() == [15 * 10**17, 15 * 10**17 + 10**9 - 1000]
 
 
 @pytest.mark.parametrize("rule", ["5 fortnights", "", "x:", "1e99", "nan", "rank0:"])
-def test_what_is_no_offset_is_refused(tmp_path: Path, rule: str) -> None:
+def test_invalid_offsets_are_refused(tmp_path: Path, rule: str) -> None:
     path = Run(5).kineto(tmp_path / "rank0.json")
     with pytest.raises(UsageError, match="clock-offset"):
         ci.read(path, clock_offset=[rule])

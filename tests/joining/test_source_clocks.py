@@ -1,4 +1,4 @@
-"""How the clocks of sources are brought together: what they tell, what users say, estimates."""
+"""Relations of sources' clocks: stated by users, recorded by sources, and estimated."""
 
 import contextlib
 from datetime import datetime, timedelta, timezone
@@ -13,11 +13,11 @@ from kineto_files import BASE, call, kernel, write
 from trace_processor import TraceProcessor
 
 import chopper_interop as ci
+from chopper_interop.arrays import intervals
 from chopper_interop.build import TraceBuilder
 from chopper_interop.clocks import estimate as clock_estimate
 from chopper_interop.clocks import relations
 from chopper_interop.clocks import rules as clock_rules
-from chopper_interop.columns import intervals
 from chopper_interop.errors import UsageError
 from chopper_interop.joining import telemetry_clocks
 from chopper_interop.schemas.kinds import Kind
@@ -32,9 +32,9 @@ BOOT = 88_000 * SECOND
 def profile(folder: Path, ranks: int = 2) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for rank in range(ranks):
-        told = {"rank": rank, "world_size": ranks}
+        info = {"rank": rank, "world_size": ranks}
         events = [call("hipLaunchKernel", 100, 10, 7), kernel("k", 500, 2.5e6, 7, device=rank)]
-        write(folder / f"rank{rank}.json", events, baseTimeNanoseconds=BASE, distributedInfo=told)
+        write(folder / f"rank{rank}.json", events, baseTimeNanoseconds=BASE, distributedInfo=info)
 
 
 def stamp(ns: int, minutes: int = 0) -> str:
@@ -43,7 +43,7 @@ def stamp(ns: int, minutes: int = 0) -> str:
 
 
 def power_log(path: Path, at: list[int], watts: list[float], minutes: int = 0) -> Path:
-    """What nvidia-smi logs of one GPU by a wall clock."""
+    """A log of nvidia-smi of one GPU by a wall clock."""
     lines = ["timestamp, index, power.draw [W]"]
     pairs = zip(at, watts, strict=True)
     lines += [f"{stamp(ns, minutes)}, 0, {value:.2f} W" for ns, value in pairs]
@@ -52,7 +52,7 @@ def power_log(path: Path, at: list[int], watts: list[float], minutes: int = 0) -
 
 
 def recorder(path: Path, boot: int, gpu: int = 0) -> Path:
-    """A recorder that reads three clocks, which count so much since boot at the base."""
+    """A log of a recorder that reads three clocks; `boot` is the time since boot at the base."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = ["realtime_ns,monotonic_ns,boottime_ns,gpu,current_socket_power"]
     for tick in range(20):
@@ -105,7 +105,7 @@ def first_sample(trace: ci.Trace) -> int:
     return int(trace.array("ts", "samples").min()) + trace.meta.origin_ns
 
 
-# --- what the user says ---
+# --- stated by the user ---
 
 
 @pytest.mark.parametrize(
@@ -121,10 +121,10 @@ def first_sample(trace: ci.Trace) -> int:
     ],
 )
 def test_offsets_are_exact(text: str, ns: int) -> None:
-    assert clock_rules.rule(text) == clock_rules.ClockRule(text, "", ns)
-    assert clock_rules.rule(f"a:b/*.csv:{text}").source == "a:b/*.csv"
-    assert clock_rules.rule(f"a:b/*.csv:{text}").offset_ns == ns
-    assert clock_rules.rule(f"rank12:{text}").rank == 12
+    assert clock_rules.parse_clock_rule(text) == clock_rules.ClockRule(text, "", ns)
+    assert clock_rules.parse_clock_rule(f"a:b/*.csv:{text}").source == "a:b/*.csv"
+    assert clock_rules.parse_clock_rule(f"a:b/*.csv:{text}").offset_ns == ns
+    assert clock_rules.parse_clock_rule(f"rank12:{text}").rank == 12
 
 
 def test_the_user_moves_telemetry(tmp_path: Path) -> None:
@@ -140,14 +140,14 @@ def test_the_user_moves_telemetry(tmp_path: Path) -> None:
         assert trace.array("ts").tolist() == plain.array("ts").tolist()
 
 
-def test_a_named_source_is_told_over_all(tmp_path: Path) -> None:
+def test_a_rule_of_a_source_takes_precedence_over_one_of_all(tmp_path: Path) -> None:
     profile(tmp_path)
     power_log(tmp_path / "smi.csv", [BASE], [300.0])
     trace = ci.read(tmp_path, tz="UTC", clock_offset=["1", "smi.csv:2"])
     assert trace.meta.clocks[0].offset_ns == 2 * SECOND
 
 
-def test_the_user_knows_the_zone(tmp_path: Path) -> None:
+def test_the_user_can_state_the_zone_as_an_offset(tmp_path: Path) -> None:
     """A wall clock without a zone is moved from what it showed."""
     profile(tmp_path)
     at = [BASE + k * SECOND // 10 for k in range(20)]
@@ -168,7 +168,7 @@ def test_the_user_moves_a_rank(tmp_path: Path) -> None:
     }  # fmt: skip
     assert trace.array("ts").min() == 0
     assert trace.meta.clocks == (ClockFit("rank 1", REALTIME, relations.USER, -40_000),)
-    assert relations.told_by_user(trace.meta) == {1}
+    assert relations.ranks_set_by_user(trace.meta) == {1}
 
 
 def test_the_user_moves_one_of_a_job_s_profiles(tmp_path: Path) -> None:
@@ -179,42 +179,42 @@ def test_the_user_moves_one_of_a_job_s_profiles(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rule", ["rank7:1", "nothing*:1", "rocprofv3-csv:1", "1"])
-def test_what_is_said_of_nothing_is_refused(tmp_path: Path, run, rule: str) -> None:
+def test_a_rule_that_applies_to_nothing_is_refused(tmp_path: Path, run, rule: str) -> None:
     profile(tmp_path)
     with pytest.raises(UsageError, match="clock-offset"):
         ci.read(tmp_path, clock_offset=[rule])
     out = tmp_path / "x.parquet"
-    status, _, told = run("convert", tmp_path, "-o", out, f"--clock-offset={rule}")
+    status, _, output = run("convert", tmp_path, "-o", out, f"--clock-offset={rule}")
     assert status == UsageError.exit_status
-    assert rule in told
+    assert rule in output
     assert not out.exists()
 
 
-def test_two_things_said_of_one_are_refused(tmp_path: Path) -> None:
+def test_contradicting_rules_are_refused(tmp_path: Path) -> None:
     profile(tmp_path)
-    with pytest.raises(UsageError, match="two things"):
+    with pytest.raises(UsageError, match="contradict each other"):
         ci.read(tmp_path, clock_offset=["rank1:1", "rank1:2"])
     with pytest.raises(UsageError, match="before"):
         ci.read(tmp_path, clock_offset=["rank1:-2000000000"])
 
 
-def test_the_commands_take_it(tmp_path: Path, run) -> None:
+def test_commands_take_the_option(tmp_path: Path, run) -> None:
     profile(tmp_path / "run")
     power_log(tmp_path / "run" / "smi.csv", [BASE], [300.0])
     command = (tmp_path / "run", "--clock-offset", "nvidia-smi:-0.5", "-O", "tz=UTC")
-    status, _, told = run("convert", *command, "-o", tmp_path / "x.parquet")
+    status, _, output = run("convert", *command, "-o", tmp_path / "x.parquet")
     assert status == 0
-    (line,) = (line for line in told.splitlines() if "smi.csv" in line and "user" in line)
+    (line,) = (line for line in output.splitlines() if "smi.csv" in line and "user" in line)
     assert "-500 ms" in line
     assert run("analyze", *command, "temporal")[0] == 0
 
 
-# --- what sources tell ---
+# --- recorded by sources ---
 
 
 @pytest.mark.parametrize("place", ["{}/telemetry/recorder.csv", "telemetry/{}.csv"])
-def test_boot_clocks_of_two_nodes_come_to_real_time(tmp_path: Path, place: str) -> None:
-    """Each node's recorder tells its own clock; none is used for the other node."""
+def test_boot_clocks_of_two_hosts_are_related_to_real_time(tmp_path: Path, place: str) -> None:
+    """Each host's recorder relates the clock of that host only."""
     for node, boot in (("node1", 5_000 * SECOND), ("node2", 99_000 * SECOND)):
         folder = tmp_path / node
         rocprof_run(folder / node, 3, boot)
@@ -234,7 +234,7 @@ def test_boot_clocks_of_two_nodes_come_to_real_time(tmp_path: Path, place: str) 
     assert len(set(starts)) == 1
 
 
-def test_whole_seconds_say_that_they_are(demo: Path) -> None:
+def test_whole_seconds_have_an_uncertainty_of_half_a_second(demo: Path) -> None:
     found = {f.method: f for f in ci.read(demo).meta.clocks}
     assert abs(found[relations.WHOLE_SECONDS].uncertainty_ns - SECOND // 2) <= SECOND // 50
     assert found[relations.THREE_CLOCKS].uncertainty_ns < 1_000
@@ -250,13 +250,13 @@ def test_whole_seconds_say_that_they_are(demo: Path) -> None:
         (LOCALTIME, relations.WALL_CLOCK_ZONE, 1_000, 1_000),
     ],
 )
-def test_samples_are_as_uncertain_as_their_clock_too(clock, method, off, expected) -> None:
+def test_samples_have_the_uncertainty_of_their_clock_as_well(clock, method, off, expected) -> None:
     """Fits within a clock and between zones state the samples' own uncertainty."""
     builder = TraceBuilder()
     row = builder.series(0, "socket power", "W", "x", uncertainty_ns=1_000)
     builder.samples(row, np.array([BASE]), np.array([300.0]))
     fit = ClockFit("x.csv", clock, method, 5, uncertainty_ns=off)
-    moved = telemetry_clocks.moved(builder.finish().with_meta(clock=clock), fit, REALTIME)
+    moved = telemetry_clocks.shift_telemetry(builder.finish().with_meta(clock=clock), fit, REALTIME)
     assert moved.array("uncertainty_ns", "series").tolist() == [expected]
 
 
@@ -265,7 +265,7 @@ def test_samples_are_as_uncertain_as_their_clock_too(clock, method, off, expecte
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("period", [SECOND // 50, SECOND // 10])
-def test_power_on_an_unrelated_clock_is_placed(tmp_path: Path, seed: int, period: int) -> None:
+def test_power_on_an_unrelated_clock_is_aligned(tmp_path: Path, seed: int, period: int) -> None:
     rocprof_run(tmp_path, seed)
     at, watts = followed(seed, period)
     power_log(tmp_path / "smi.csv", [BASE + ns for ns in at], watts)
@@ -274,12 +274,12 @@ def test_power_on_an_unrelated_clock_is_placed(tmp_path: Path, seed: int, period
     assert (fit.method, fit.clock) == (relations.BUSY_AND_POWER, REALTIME)
     assert abs(fit.offset_ns - (BOOT - BASE)) <= fit.uncertainty_ns <= 2 * period
     assert fit.pairs > 100
-    told = codes(trace)
-    assert "clock-estimated" in told
-    assert "clock-unrelated" not in told
+    examples = codes(trace)
+    assert "clock-estimated" in examples
+    assert "clock-unrelated" not in examples
     assert trace.array("uncertainty_ns", "series").min() >= fit.uncertainty_ns
     work = trace.array("kind") == Kind.KERNEL
-    power = trace.annotated("power_w")[work].astype(float)
+    power = trace.values("power_w")[work].astype(float)
     assert np.nanmedian(power) > 550
 
 
@@ -299,29 +299,29 @@ def test_steps_that_repeat_are_refused() -> None:
     at = np.arange(-5 * SECOND, 45 * SECOND, SECOND // 20)
     value = 100 + 400.0 * (at % SECOND < SECOND // 2)
     signal = clock_estimate.Signal(busy, at, value)
-    assert "another offset" in clock_estimate.best([signal], (0, 40 * SECOND))
+    assert "another offset" in clock_estimate.estimate_offset([signal], (0, 40 * SECOND))
 
 
 @given(st.integers(0, 2**32 - 1))
-def test_noise_tells_no_clock(seed: int) -> None:
+def test_noise_gives_no_estimate(seed: int) -> None:
     random = np.random.default_rng(seed)
     start, dur = bursts(seed % 1000)
     at = np.arange(0, 60 * SECOND, SECOND // 10)
     value = random.normal(300, 50, len(at))
     signal = clock_estimate.Signal(intervals.union(start, start + dur), at, value)
-    assert isinstance(clock_estimate.best([signal], (0, 40 * SECOND)), str)
+    assert isinstance(clock_estimate.estimate_offset([signal], (0, 40 * SECOND)), str)
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 40])
-def test_samples_that_do_not_vary_tell_no_clock(n: int) -> None:
+def test_constant_samples_give_no_estimate(n: int) -> None:
     busy = intervals.union(*bursts(1))
     signal = clock_estimate.Signal(busy, np.arange(n) * SECOND, np.full(n, 5.0))
-    assert isinstance(clock_estimate.best([signal], (0, 40 * SECOND)), str)
+    assert isinstance(clock_estimate.estimate_offset([signal], (0, 40 * SECOND)), str)
     broken = clock_estimate.Signal(busy, np.arange(n) * SECOND, np.full(n, np.nan))
-    assert isinstance(clock_estimate.best([broken], (0, 40 * SECOND)), str)
+    assert isinstance(clock_estimate.estimate_offset([broken], (0, 40 * SECOND)), str)
 
 
-def test_what_the_user_says_wins_over_the_estimate(tmp_path: Path) -> None:
+def test_an_offset_of_the_user_takes_precedence_over_the_estimate(tmp_path: Path) -> None:
     rocprof_run(tmp_path, 1)
     at, watts = followed(1, SECOND // 10)
     power_log(tmp_path / "smi.csv", [BASE + ns for ns in at], watts)
@@ -365,25 +365,25 @@ def test_perfetto_shows_the_fits(tmp_path: Path) -> None:
 
 @given(st.integers(1 - (1 << 62), (1 << 62) - 1))
 def test_durations_read_back(ns: int) -> None:
-    number, _, unit = relations.duration(ns).replace(",", "").partition(" ")
-    assert clock_rules.rule(number + unit).offset_ns == ns
+    number, _, unit = relations.duration_text(ns).replace(",", "").partition(" ")
+    assert clock_rules.parse_clock_rule(number + unit).offset_ns == ns
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", '[{"of": 1}]', '[{"of":"a"}]', None, "[" * 5000])
-def test_damaged_fits_say_nothing(text: str | None) -> None:
+def test_damaged_fits_are_ignored(text: str | None) -> None:
     assert relations.from_text(text) == ()
 
 
 @pytest.mark.parametrize("rank", [0, 2])
-def test_what_the_user_says_wins_over_collectives(shared: Path, rank: int) -> None:
-    """That rank stands where the user says; the others are compared with each other."""
+def test_an_offset_of_the_user_takes_precedence_over_collectives(shared: Path, rank: int) -> None:
+    """That rank has the offset that the user states; the others are compared with each other."""
     folder = shared / "pytorch" / "clock_skew_4rank_amd"
     files = [folder / f"rank{r}.json.gz" for r in range(4)]
     own = ci.read(files[rank])
-    said = 123_456_789
-    trace = ci.read(*files, clock_offset=[f"rank{rank}:{said}ns"])
+    offset = 123_456_789
+    trace = ci.read(*files, clock_offset=[f"rank{rank}:{offset}ns"])
     first = int(trace.rank(rank).array("ts").min()) + trace.meta.origin_ns
-    assert first == own.meta.origin_ns + said
+    assert first == own.meta.origin_ns + offset
     fits = [f for f in trace.meta.clocks if f.of == f"rank {rank}"]
     assert [f.method for f in fits if f.applied] == [relations.USER]
     assert sum(f.applied and f.method == relations.COLLECTIVE_ENDS for f in trace.meta.clocks) >= 1
@@ -392,4 +392,4 @@ def test_what_the_user_says_wins_over_collectives(shared: Path, rank: int) -> No
 @given(st.text(max_size=12) | st.from_regex(r"[a-z0-9.:+-]{0,12}", fullmatch=True))
 def test_any_text_is_an_offset_or_refused(text: str) -> None:
     with contextlib.suppress(UsageError):
-        assert abs(clock_rules.rule(text).offset_ns) < 1 << 62
+        assert abs(clock_rules.parse_clock_rule(text).offset_ns) < 1 << 62

@@ -1,7 +1,7 @@
-"""A plug-in for chopper-interop: the format "toy" and the analysis "toy_longest".
+"""Example of a plug-in for chopper-interop: the format "toy" and the analysis "toy_longest".
 
 A toy file is CSV: a line ``#chopper-toy 1``, the names of the columns, and a row for each range on
-a host thread, its times in microseconds with up to three decimals:
+a host thread, with times in microseconds with up to three decimals:
 
     #chopper-toy 1
     rank,thread,name,start_us,duration_us
@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from chopper_interop.build import TraceBuilder
 from chopper_interop.errors import ReadError
-from chopper_interop.files import outputs
+from chopper_interop.io import outputs
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.registry import Converter
 from chopper_interop.result import Result
@@ -35,16 +35,14 @@ if TYPE_CHECKING:
 FIRST_LINE = "#chopper-toy 1"
 COLUMNS = ["rank", "thread", "name", "start_us", "duration_us"]
 
-BAD_ROW = Fault(
-    "toy-row-malformed", Severity.LOSS, "Rows that are none were left out.", events=True
-)
-CUT = Fault("toy-file-cut", Severity.LOSS, "The last line has no end: rows may be missing.")
+BAD_ROW = Fault("toy-row-malformed", Severity.LOSS, "Malformed rows were left out.", events=True)
+CUT = Fault("toy-file-cut", Severity.LOSS, "The last line is incomplete: rows may be missing.")
 
 Row = tuple[int, int, str, int, int]
 
 
 def sniff(head: bytes) -> bool:
-    """Whether a file that begins so is a toy."""
+    """Return True if a file that begins with these bytes is a toy file."""
     return head.startswith(FIRST_LINE.encode())
 
 
@@ -63,13 +61,13 @@ def read(paths: list[Path], *, shift_us: int = 0) -> Trace:
     try:
         text = path.read_text("utf-8")
     except UnicodeDecodeError as error:
-        raise ReadError("it is no UTF-8", path=path, at=f"byte {error.start}") from error
+        raise ReadError("it is not UTF-8", path=path, at=f"byte {error.start}") from error
     if not text.endswith("\n"):
         issues.add(CUT, 1, text[-40:])
     first, _, table = text.partition("\n")
     lines = list(csv.reader(io.StringIO(table.replace("\0", "�"))))
     if first.strip() != FIRST_LINE or not lines or lines[0] != COLUMNS:
-        raise ReadError("its head is not that of a toy file", path=path, at="line 1")
+        raise ReadError("it does not begin like a toy file", path=path, at="line 1")
     parsed = [_row(line) for line in lines[1:]]
     rows = [row for row in parsed if row is not None]
     issues.add(BAD_ROW, len(parsed) - len(rows))
@@ -79,7 +77,7 @@ def read(paths: list[Path], *, shift_us: int = 0) -> Trace:
 
 
 def _row(cells: list[str]) -> Row | None:
-    """Rank, thread, name, start and duration in nanoseconds; None if the row is broken."""
+    """Parse rank, thread, name, start and duration in nanoseconds; None if the row is malformed."""
     try:
         rank, thread, name, start, duration = cells
         times = [int(Decimal(cell) * 1000) for cell in (start, duration)]
@@ -113,7 +111,7 @@ def _trace(rows: list[Row], shift_ns: int, path: Path) -> Trace:
 
 
 def write(trace: Trace, path: Path) -> None:
-    """Write the host's ranges."""
+    """Write the nodes as ranges of host threads."""
     names, lanes = trace.names(), trace.array("number", "lanes")
     columns = (trace.array(c).tolist() for c in ("rank", "lane", "name", "ts", "dur"))
     with outputs.file(path) as stream:
@@ -128,14 +126,14 @@ def write(trace: Trace, path: Path) -> None:
 
 
 def toy_longest(trace: Trace, *, top: int = 3) -> Result:
-    """The longest nodes.
+    """Find the longest nodes.
 
     Parameters
     ----------
     trace
         Any trace.
     top
-        How many.
+        Number of nodes.
     """
     dur, names = trace.array("dur"), trace.names()
     rows = np.argsort(-dur, kind="stable")[:top]

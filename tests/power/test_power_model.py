@@ -1,28 +1,34 @@
-"""Power of GPUs by what runs on them: the demo's law is found again, within the stated errors."""
+"""Power of GPUs by their work: the demo's law is recovered, within the stated errors."""
 
 import numpy as np
 import power_jobs
 import pytest
 
 import chopper_interop as ci
+from chopper_interop.analyses.methods.power import clock as power_clock
+from chopper_interop.analyses.methods.power import model as power_model
+from chopper_interop.analyses.methods.power.classes import (
+    ATTENTION,
+    CLASSES,
+    MATRIX,
+    VECTOR,
+    power_classes,
+)
+from chopper_interop.annotate.telemetry.gpus import gpus_with_telemetry
 from chopper_interop.build import TraceBuilder
 from chopper_interop.demo.clock import POWER_EXPONENT
-from chopper_interop.power import classes as power_classes
-from chopper_interop.power import clock as power_clock
-from chopper_interop.power import model as power_model
 from chopper_interop.schemas.kinds import Kind, LaneKind
-from chopper_interop.telemetry.gpus import gpus
 
 MS = 1_000_000
 SURE = 1.96
 
 
 def models(trace: ci.Trace) -> list:
-    return [(gpu, power_model.fitted(trace, gpu)) for gpu in gpus(trace)]
+    return [(gpu, power_model.fit_power(trace, gpu)) for gpu in gpus_with_telemetry(trace)]
 
 
 def deviations(trace: ci.Trace, job) -> list[dict[str, float]]:
-    """Of each GPU, parameters less the truth by their standard errors."""
+    """Parameters of each GPU less the truth, over their standard errors."""
     found = []
     for gpu, model in models(trace):
         mhz = model.f_ref_mhz
@@ -33,14 +39,14 @@ def deviations(trace: ci.Trace, job) -> list[dict[str, float]]:
         # The true power of a class is that of its kernels by time, classed as the model does.
         rows = {name: i for i, name in enumerate(trace.names())}
         of_name = {
-            name: power_classes.of(trace, np.flatnonzero(trace.array("name") == rows[name])[:1])[0]
+            name: power_classes(trace, np.flatnonzero(trace.array("name") == rows[name])[:1])[0]
             for name in np.unique(names).tolist()
         }
         classes = np.array([of_name[name] for name in names.tolist()])
-        for number in (power_classes.MATRIX, power_classes.ATTENTION, power_classes.VECTOR):
-            mine = classes == number
-            activity = np.average(drawn[mine], weights=(end - start)[mine])
-            name = power_classes.CLASSES[number].name
+        for number in (MATRIX, ATTENTION, VECTOR):
+            of_class = classes == number
+            activity = np.average(drawn[of_class], weights=(end - start)[of_class])
+            name = CLASSES[number].name
             truth = power_jobs.drawn_w(activity, mhz)
             row[name] = (model.dynamic_w[name] - truth) / model.dynamic_error_w[name]
         found.append(row)
@@ -72,8 +78,8 @@ def test_errors_grow_as_samples_get_fewer() -> None:
     assert [model.exponent_error for model in found] == sorted(m.exponent_error for m in found)
     assert found[0].clock_known == power_clock.FOLLOWED
     assert found[2].clock_known == power_clock.CONSTANT
-    assert "exponent" not in found[0].told
-    assert "exponent" in found[2].told
+    assert "exponent" not in found[0].as_expected
+    assert "exponent" in found[2].as_expected
     _, power = power_jobs.means(job, 0)
     for model in found:
         error = model.power_error_w(model.mean_busy)
@@ -103,7 +109,7 @@ def test_the_sensor_is_found() -> None:
     assert model.error_w < 2
 
 
-def test_an_energy_counter_alone_will_do() -> None:
+def test_an_energy_counter_alone_is_enough() -> None:
     job = power_jobs.job(ranks=1, steps=8, seed=2)
     trace = power_jobs.trace(job, 1000, counter=True, power=False)
     _, model = models(trace)[0]
@@ -117,12 +123,14 @@ def test_power_at_another_clock_is_that_of_a_job_at_that_clock(seed) -> None:
     job = power_jobs.job(ranks=2, steps=4, seed=seed)
     slow = power_jobs.job(ranks=2, steps=4, seed=seed, peak_scale=0.75)
     trace = power_jobs.trace(slow, 1000)
-    for (_, model), gpu in zip(models(power_jobs.trace(job, 1000)), gpus(trace), strict=True):
+    for (_, model), gpu in zip(
+        models(power_jobs.trace(job, 1000)), gpus_with_telemetry(trace), strict=True
+    ):
         mhz, power = power_jobs.means(slow, gpu.ranks[0])
         start = trace.array("ts")[gpu.rows]
         end = start + trace.array("dur")[gpu.rows]
-        told = power_model.activity_of(trace, gpu, start.min(), end.max())
-        activity = {name: float(share[0]) for name, share in told.items()}
+        shares = power_model.activity_of(trace, gpu, start.min(), end.max())
+        activity = {name: float(share[0]) for name, share in shares.items()}
         error = model.power_error_w(activity, mhz)
         assert abs(model.power_w(activity, mhz) - power) < SURE * error + 0.005 * power
         assert error < 0.03 * power
@@ -222,7 +230,7 @@ TIMES = np.arange(0, 1000 * MS, 10 * MS)
         np.linspace(1, 800, 100),
     ],
 )
-def test_odd_power(values) -> None:
+def test_odd_power_gives_finite_figures(values) -> None:
     trace = gpu_trace(WORK, [("socket power", "W", TIMES, values)])
     _, model = models(trace)[0]
     assert 0 <= model.idle_w <= model.mean_power_w + 1e-6
@@ -250,7 +258,7 @@ def test_few_samples_give_wide_errors(count) -> None:
     _, model = models(gpu_trace(WORK, series))[0]
     assert model.fit.n == count
     assert model.exponent == 2.4
-    assert {"exponent", "fixed"} <= set(model.told)
+    assert {"exponent", "fixed"} <= set(model.as_expected)
     assert model.mean_power_w == pytest.approx(500, rel=0.05)
     assert model.dynamic_error_w["matrix"] > 30
 
@@ -283,13 +291,15 @@ def test_activity_of_windows() -> None:
         [("Cijk_gemm", 0, 10), ("Cijk_gemm", 5, 10), ("add", 20, 10)],
         [("socket power", "W", TIMES, np.full(100, 400.0))],
     )
-    told = power_model.activity_of(trace, gpus(trace)[0], np.array([0, 10]), np.array([20, 30]))
-    assert told["matrix"].tolist() == [0.75, 0.25]
-    assert told["vector"].tolist() == [0.0, 0.5]
-    assert told["comm"].tolist() == [0.0, 0.0]
+    activity = power_model.activity_of(
+        trace, gpus_with_telemetry(trace)[0], np.array([0, 10]), np.array([20, 30])
+    )
+    assert activity["matrix"].tolist() == [0.75, 0.25]
+    assert activity["vector"].tolist() == [0.0, 0.5]
+    assert activity["comm"].tolist() == [0.0, 0.0]
 
 
-def test_long_runs_are_fitted_by_stretches() -> None:
+def test_long_runs_are_fitted_by_excerpts() -> None:
     job = power_jobs.job(ranks=1, steps=40, seed=5)
     _, model = models(power_jobs.trace(job, 1000))[0]
     assert 1500 < model.fit.n < 2600  # of 4,000
@@ -333,7 +343,7 @@ def test_time_and_order_do_not_matter() -> None:
     ((_, first),) = models(power_jobs.trace(job, 1000))
     random = np.random.default_rng(0)
     order = random.permutation(len(start))
-    whole = power_jobs.trace(job, 1000)
+    telemetry = power_jobs.trace(job, 1000)
     origin = int(job.timeline.mark_ns[:, 0, 0].min()) - 77 * MS
     builder = TraceBuilder()
     lane = builder.lane(5, LaneKind.STREAM, 9, "other", 3)
@@ -345,10 +355,10 @@ def test_time_and_order_do_not_matter() -> None:
             kind=int(kind), name=name, rank=5, lane=lane,
             ts=start[rows] - origin, dur=(end - start)[rows],
         )  # fmt: skip
-    owner = whole.array("series", "samples")
-    for number, series in enumerate(whole.series.to_pylist()):
+    owner = telemetry.array("series", "samples")
+    for number, series in enumerate(telemetry.series.to_pylist()):
         row = builder.series(5, series["name"], series["unit"], "smi", device=3)
-        ts, value = (whole.array(name, "samples")[owner == number] for name in ("ts", "value"))
+        ts, value = (telemetry.array(name, "samples")[owner == number] for name in ("ts", "value"))
         builder.samples(row, ts + 77 * MS, value)
     ((_, other),) = models(builder.finish())
     assert other.exponent == pytest.approx(first.exponent, abs=0.2 * first.exponent_error)

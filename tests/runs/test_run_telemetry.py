@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chopper_interop.runs import telemetry as run_telemetry
-from chopper_interop.telemetry import energy
-from chopper_interop.telemetry.samples import sampled
-from chopper_interop.telemetry.stretches import apart
+from chopper_interop.analyses.methods.runs import telemetry as run_telemetry
+from chopper_interop.annotate.telemetry import energy
+from chopper_interop.annotate.telemetry.samples import periodic_samples
+from chopper_interop.annotate.telemetry.source_priority import without_overlap
 
 SERIES = st.lists(
     st.tuples(st.integers(0, 400), st.integers(0, 900)), min_size=1, max_size=12, unique_by=lambda s: s[0]
@@ -20,21 +20,21 @@ WINDOWS = st.lists(st.tuples(st.integers(-50, 450), st.integers(0, 120)), min_si
 @given(st.lists(SERIES, min_size=1, max_size=2), WINDOWS, st.booleans())
 def test_against_energy(series: list, windows: list, straight: bool) -> None:  # noqa: FBT001
     made = [
-        sampled(*np.array(sorted(one)).T.astype(np.int64), 0, is_straight=straight)
+        periodic_samples(*np.array(sorted(one)).T.astype(np.int64), 0, is_linear=straight)
         for one in series
     ]
-    parts = [part for part in apart(made) if part is not None]
+    parts = [part for part in without_overlap(made) if part is not None]
     spans = [(start, start + length) for start, length in windows]
     found = run_telemetry._over(parts, spans)
     area, covered, peak = 0.0, 0, -np.inf
     for start, end in spans:
         if end <= start:
             continue
-        whole = energy.shared(parts, np.array([start]), np.array([end]), (start, end))
+        whole = energy.share_energy(parts, np.array([start]), np.array([end]), (start, end))
         area += whole.total * 1e9
         covered += whole.covered_ns
         if whole.covered_ns:
-            peak = max(peak, energy.peak(parts, start, end))
+            peak = max(peak, energy.peak_power(parts, start, end))
     assert found.covered_ns == covered
     if covered:
         assert found.mean * covered == pytest.approx(area, abs=1e-6)

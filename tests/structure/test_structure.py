@@ -1,4 +1,4 @@
-"""What of the training step each node is part of: passes, layers, modules, operations."""
+"""Each node has its part of the training step: pass, layer, module, operation."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from kineto_files import call, kernel, span, write
 
 import chopper_interop as ci
+from chopper_interop.annotate.structure import annotations as structure
+from chopper_interop.annotate.structure import backward_links
+from chopper_interop.annotate.structure.annotations import COLUMNS
+from chopper_interop.annotate.structure.autograd import link_autograd
+from chopper_interop.annotate.structure.names import classify_names
+from chopper_interop.annotate.structure.operator_arguments import locate_arguments
 from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind, Kind
-from chopper_interop.structure import annotations as structure
-from chopper_interop.structure import arguments as structure_arguments
-from chopper_interop.structure import autograd as structure_autograd
-from chopper_interop.structure import autograd_numbers
-from chopper_interop.structure import names as structure_names
-from chopper_interop.structure.annotations import COLUMNS
 from chopper_interop.testing.strategies import traces
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def launch(number: int, ts: float, tid: int = 100) -> list[dict]:
     ]
 
 
-def told(path: Path, *columns: str) -> dict[str, Any]:
+def values_of(path: Path, *columns: str) -> dict[str, Any]:
     frame = ci.read(path).to_pandas()
     frame = frame[frame["name"].astype(str).str.fullmatch(r"k\d+")].set_index("name")
     for column in columns:
@@ -79,7 +79,7 @@ NAMES = {
 @pytest.mark.parametrize("name", NAMES)
 def test_marks_of_passes(tmp_path: Path, name: str) -> None:
     events = [note(name, 0, 50), op("aten::mul", 5, 10), *launch(1, 8)]
-    assert told(write(tmp_path / "t.json", events), "phase")["k1"] == NAMES[name]
+    assert values_of(write(tmp_path / "t.json", events), "phase")["k1"] == NAMES[name]
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_marks_of_passes(tmp_path: Path, name: str) -> None:
 )  # fmt: skip
 def test_marks_of_communication(tmp_path: Path, name: str, part: str | None) -> None:
     events = [note(name, 0, 50), op("aten::mul", 5, 10), *launch(1, 8)]
-    assert told(write(tmp_path / "t.json", events), "phase", "step_part")["k1"] == (
+    assert values_of(write(tmp_path / "t.json", events), "phase", "step_part")["k1"] == (
         "communication",
         part,
     )
@@ -103,7 +103,7 @@ def test_communication_serves_the_pass_that_asks_for_it(tmp_path: Path) -> None:
         *launch(2, 46, tid=200),
         note("Optimizer.step#SGD.step", 70, 20), op("c10d::allreduce_", 75, 8), *launch(3, 76),
     ]  # fmt: skip
-    parts = told(write(tmp_path / "t.json", events), "phase", "step_part", "operation")
+    parts = values_of(write(tmp_path / "t.json", events), "phase", "step_part", "operation")
     assert parts == {
         "k1": ("communication", "forward", "c10d::allreduce_"),
         "k2": ("communication", "backward", "c10d::allreduce_"),
@@ -133,9 +133,9 @@ def checkpointed(*, frames: bool, within: str = "ReluBackward0") -> list[dict]:
 
 @pytest.mark.parametrize("frames", [True, False])
 @pytest.mark.parametrize("within", ["ReluBackward0", "CheckpointFunctionBackward"])
-def test_what_is_computed_again_in_backward(tmp_path: Path, frames: bool, within: str) -> None:  # noqa: FBT001
+def test_recomputation_in_the_backward_pass(tmp_path: Path, frames: bool, within: str) -> None:  # noqa: FBT001
     path = write(tmp_path / "t.json", checkpointed(frames=frames, within=within))
-    found = told(path, "phase", "step_part", "operation")
+    found = values_of(path, "phase", "step_part", "operation")
     assert found["k1"] == ("forward", "forward", "aten::relu")
     assert found["k2"] == ("recompute", "backward", "aten::conv2d")
     if within == "ReluBackward0":
@@ -143,13 +143,16 @@ def test_what_is_computed_again_in_backward(tmp_path: Path, frames: bool, within
     assert found["k4"] == ("backward", "backward", "aten::conv2d")
 
 
-def test_second_derivatives_are_no_recomputing(tmp_path: Path) -> None:
+def test_second_derivatives_are_no_recomputation(tmp_path: Path) -> None:
     events = [
         op("aten::mul", 1, 5, 3), *launch(1, 2),
         op(ENGINE + "MulBackward0", 40, 30, 3, 1, tid=200), op("MulBackward0", 42, 20, 3, 1, tid=200),
         op("aten::mul", 44, 8, 0, tid=200), *launch(2, 46, 200),
     ]  # fmt: skip
-    assert told(write(tmp_path / "t.json", events), "phase") == {"k1": "forward", "k2": "backward"}
+    assert values_of(write(tmp_path / "t.json", events), "phase") == {
+        "k1": "forward",
+        "k2": "backward",
+    }
 
 
 def test_a_forward_operator_in_a_range_called_backward(tmp_path: Path) -> None:
@@ -157,7 +160,7 @@ def test_a_forward_operator_in_a_range_called_backward(tmp_path: Path) -> None:
         note("## backward ##", 0, 100), op("aten::sum", 2, 5, 3), *launch(1, 3),
         op(ENGINE + "SumBackward0", 20, 10, 3, 1, tid=200), *launch(2, 22, 200), *launch(3, 50),
     ]  # fmt: skip
-    found = told(write(tmp_path / "t.json", events), "phase")
+    found = values_of(write(tmp_path / "t.json", events), "phase")
     assert found == {"k1": "forward", "k2": "backward", "k3": "backward"}
 
 
@@ -167,11 +170,11 @@ def test_data_loading_is_of_no_pass(tmp_path: Path) -> None:
         note("enumerate(DataLoader)#_Loader.__next__", 1, 10), *launch(1, 3),
         op("aten::mm", 20, 5, 1), *launch(2, 21), op(ENGINE + "MmBackward0", 40, 9, 1, 1, tid=200),
     ]  # fmt: skip
-    found = told(write(tmp_path / "t.json", events), "phase", "iteration")
+    found = values_of(write(tmp_path / "t.json", events), "phase", "iteration")
     assert found == {"k1": (None, 1), "k2": ("forward", 1)}
 
 
-def test_fsdp2_tells_modules_by_ranges_around_their_forward_pass(tmp_path: Path) -> None:
+def test_fsdp2_names_modules_by_ranges_around_their_forward_pass(tmp_path: Path) -> None:
     def forward(layer: int, at: float) -> list[dict]:
         return [
             note(f"FSDP::pre_forward (model.layers.{layer})", at, 4), *launch(10 * layer + 1, at + 1),
@@ -187,7 +190,7 @@ def test_fsdp2_tells_modules_by_ranges_around_their_forward_pass(tmp_path: Path)
         op(ENGINE + "torch::autograd::AccumulateGrad", 212, 5, tid=200), *launch(78, 213, 200),
         note("FSDP::pre_backward (model.layers.3)", 220, 9, tid=200), *launch(79, 222, 200),
     ]  # fmt: skip
-    found = told(write(tmp_path / "t.json", events), "layer", "module")
+    found = values_of(write(tmp_path / "t.json", events), "layer", "module")
     third, fourth = (3, "model.layers.3"), (4, "model.layers.4")
     assert {k: found[k] for k in ("k31", "k32", "k79")} == dict.fromkeys(
         ("k31", "k32", "k79"), third
@@ -203,7 +206,7 @@ def test_an_open_range_of_fsdp2_ends_with_what_holds_it(tmp_path: Path) -> None:
         note("ProfilerStep#1", 0, 50), note("FSDP::pre_forward (layers.0)", 10, 2), *launch(1, 20),
         note("ProfilerStep#2", 60, 50), *launch(2, 70),
     ]  # fmt: skip
-    assert told(write(tmp_path / "t.json", events), "layer") == {"k1": 0, "k2": None}
+    assert values_of(write(tmp_path / "t.json", events), "layer") == {"k1": 0, "k2": None}
 
 
 def test_layers_are_the_outermost_repeated_blocks(tmp_path: Path) -> None:
@@ -217,14 +220,14 @@ def test_layers_are_the_outermost_repeated_blocks(tmp_path: Path) -> None:
             *launch(10 * i + 3, at + 39),
         ]  # fmt: skip
     events += [module("Linear_8", 250, 20), *launch(99, 255)]
-    found = told(write(tmp_path / "t.json", events), "layer", "module", "phase")
+    found = values_of(write(tmp_path / "t.json", events), "layer", "module", "phase")
     for i in range(4):
         assert found[f"k{10 * i + 1}"] == (i, f"Linear_{2 * i}", "forward")
         assert found[f"k{10 * i + 3}"] == (i, f"Block_{i}", "forward")
     assert found["k99"] == (None, "Linear_8", "forward")
 
 
-def test_two_lists_of_blocks_are_numbered_through_and_it_is_said(tmp_path: Path) -> None:
+def test_two_lists_of_blocks_are_numbered_consecutively_and_logged(tmp_path: Path) -> None:
     events = []
     for i, where in enumerate(["encoder.block", "decoder.block"]):
         for k in range(3):
@@ -234,14 +237,16 @@ def test_two_lists_of_blocks_are_numbered_through_and_it_is_said(tmp_path: Path)
                 *launch(10 * i + k + 1, at + 2),
             ]
     path = write(tmp_path / "t.json", events)
-    assert list(told(path, "layer").values()) == [0, 1, 2, 3, 4, 5]
-    assert "layers-numbered-through" in {i.code for i in ci.read(path).meta.issues}
+    assert list(values_of(path, "layer").values()) == [0, 1, 2, 3, 4, 5]
+    assert "layers-of-several-lists" in {i.code for i in ci.read(path).meta.issues}
 
 
 def test_modules_of_scripts(tmp_path: Path) -> None:
     path = "TOP(Net)::forward.blocks(ModuleList)::forward.7(Block)::forward.SELF(Block)::run."
     events = [op("aten::mm", 1, 5, args={"Module Hierarchy": path}), *launch(1, 2)]
-    assert told(write(tmp_path / "t.json", events), "layer", "module") == {"k1": (7, "blocks.7")}
+    assert values_of(write(tmp_path / "t.json", events), "layer", "module") == {
+        "k1": (7, "blocks.7")
+    }
 
 
 def test_units_of_fsdp1_are_layers_where_nothing_else_is(tmp_path: Path) -> None:
@@ -250,7 +255,7 @@ def test_units_of_fsdp1_are_layers_where_nothing_else_is(tmp_path: Path) -> None
     for i in range(3):
         events += [note(name, 10 + 20 * i, 10), *launch(i + 1, 12 + 20 * i)]
     path = write(tmp_path / "t.json", events)
-    assert told(path, "layer") == {"k1": 0, "k2": 1, "k3": 2, "k9": None}
+    assert values_of(path, "layer") == {"k1": 0, "k2": 1, "k3": 2, "k9": None}
     assert "layers-by-fsdp-units" in {i.code for i in ci.read(path).meta.issues}
 
 
@@ -265,15 +270,17 @@ def test_steps_that_nothing_numbers_are_counted(tmp_path: Path) -> None:
             *launch(10 * i + 2, at + 42),
         ]  # fmt: skip
     path = write(tmp_path / "t.json", events)
-    assert told(path, "iteration") == {f"k{10 * i + j}": i for i in range(3) for j in (1, 2, 3)}
+    assert values_of(path, "iteration") == {
+        f"k{10 * i + j}": i for i in range(3) for j in (1, 2, 3)
+    }
     assert {i.code: i.count for i in ci.read(path).meta.issues}["iterations-counted"] == 3
 
 
 def test_steps_by_the_names_that_people_give(tmp_path: Path) -> None:
     events = [note("train_step 4", 0, 50), *launch(1, 5), note("step 5", 60, 50), *launch(2, 65)]
-    assert told(write(tmp_path / "t.json", events), "iteration") == {"k1": 4, "k2": 5}
+    assert values_of(write(tmp_path / "t.json", events), "iteration") == {"k1": 4, "k2": 5}
     events += [note("ProfilerStep#12", 0, 200)]
-    assert told(write(tmp_path / "u.json", events), "iteration") == {"k1": 12, "k2": 12}
+    assert values_of(write(tmp_path / "u.json", events), "iteration") == {"k1": 12, "k2": 12}
 
 
 def test_images_of_ranges_on_the_gpu_are_of_their_range(tmp_path: Path) -> None:
@@ -294,17 +301,17 @@ def test_images_of_ranges_on_the_gpu_are_of_their_range(tmp_path: Path) -> None:
 def test_any_trace_has_passes_that_agree(trace: ci.Trace) -> None:
     bare = trace.nodes.drop_columns([c for c in COLUMNS if c in trace.nodes.column_names])
     trace = ci.Trace(**{f: getattr(trace, f) for f in trace.__dataclass_fields__} | {"nodes": bare})
-    found = trace.annotate(**structure.columns(trace))
-    phase, part = found.annotated("phase"), found.annotated("step_part")
-    for told_phase, told_part in zip(phase, part, strict=True):
-        if told_phase == "recompute":
-            assert told_part == "backward"
-        elif told_phase != "communication":
-            assert told_phase == told_part
+    found = trace.with_columns(**structure.columns(trace))
+    phase, part = found.values("phase"), found.values("step_part")
+    for value, part_value in zip(phase, part, strict=True):
+        if value == "recompute":
+            assert part_value == "backward"
+        elif value != "communication":
+            assert value == part_value
     work = np.isin(trace.array("kind"), [int(k) for k in GPU_WORK])
     lost = work & (trace.launch < 0)
     for column in ("iteration", "step_part", "layer", "operation"):
-        values = pd.Series(found.annotated(column), dtype=object)
+        values = pd.Series(found.values(column), dtype=object)
         assert values[lost].isna().all()
         launched = work & ~lost
         pairs = zip(values[launched], values[trace.launch[launched]], strict=True)
@@ -319,17 +326,15 @@ LINKED = [
 
 
 @pytest.mark.parametrize("name", LINKED)
-def test_numbers_tie_what_recorded_arrows_tie(shared: Path, name: str) -> None:
+def test_numbers_link_the_operators_that_recorded_edges_link(shared: Path, name: str) -> None:
     trace = ci.read(shared / "pytorch" / name)
-    drawn = trace.array("kind", "edges") == EdgeKind.FWDBWD
-    src, dst = trace.array("src", "edges")[drawn], trace.array("dst", "edges")[drawn]
+    recorded = trace.array("kind", "edges") == EdgeKind.FWDBWD
+    src, dst = trace.array("src", "edges")[recorded], trace.array("dst", "edges")[recorded]
     bare = ci.Trace(
         **{f: getattr(trace, f) for f in trace.__dataclass_fields__}
         | {"edges": trace.edges.slice(0, 0)}
     )
-    found = structure_autograd.read(
-        bare, structure_names.read(bare), structure_arguments.read(bare)
-    ).forward
+    found = link_autograd(bare, classify_names(bare), locate_arguments(bare)).forward
     assert len(src) > 100
     assert (found[dst] == src).all()
 
@@ -341,7 +346,7 @@ OPERATORS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 30)), max_size=
 def test_the_last_operator_of_a_number_made_its_function(made: Any, used: Any) -> None:
     both = made + used
     number, ts = (np.array([row[k] for row in both], np.int64) for k in (0, 1))
-    found = autograd_numbers.last_before(number, ts, len(made))
+    found = backward_links.last_before(number, ts, len(made))
     for function, match in zip(range(len(made), len(both)), found, strict=True):
         fitting = [
             o for o in range(len(made)) if number[o] == number[function] and ts[o] <= ts[function]
@@ -415,10 +420,10 @@ def test_coverage_is_the_share_that_is_known(tmp_path: Path) -> None:
         r["gpu_time_share"] for r in structure.coverage(trace).to_pylist() if r["column"] == "layer"
     } == {0}
     codes = {i.code: i.count for i in trace.meta.issues}
-    assert codes["gpu-work-unplaced"] == 1
+    assert codes["gpu-work-without-launch"] == 1
 
 
-def test_what_is_read_back_is_not_told_again(tmp_path: Path) -> None:
+def test_columns_that_are_read_back_are_not_derived_again(tmp_path: Path) -> None:
     events = [
         *checkpointed(frames=True),
         note("ProfilerStep#1", 0, 300),
@@ -446,7 +451,9 @@ def test_ranges_of_a_program_that_is_no_framework(tmp_path: Path) -> None:
         *launch(1, 12),
     ]
     columns = ("iteration", "phase", "layer", "operation")
-    assert told(write(tmp_path / "t.json", events), *columns) == {"k1": (2, "backward", 3, "gemm")}
+    assert values_of(write(tmp_path / "t.json", events), *columns) == {
+        "k1": (2, "backward", 3, "gemm")
+    }
 
 
 def test_nodes_without_anything(tmp_path: Path) -> None:

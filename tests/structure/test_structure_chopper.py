@@ -1,6 +1,6 @@
-"""Programs annotated for Chopper: operations, layers and iterations by the names that it gives.
+"""Programs annotated for Chopper: operations, layers and iterations have the names that it gives.
 
-What its merge of a trace gives is written down here for each kernel, as read off a run of it
+The result of its merge of a trace is listed here for each kernel, as it was in a run
 (UnaryLab/chopper 7957a6e, ``chopper/profile/merge.py``) on this very file.
 """
 
@@ -142,14 +142,14 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, tuple
     return write(path, program.events), truth
 
 
-def told(path: Path) -> pd.DataFrame:
+def kernels_by_name(path: Path) -> pd.DataFrame:
     frame = ci.read(path).to_pandas()
     return frame[frame["kind"] == "kernel"].set_index("name")
 
 
 def test_names_layers_and_iterations_are_choppers(job) -> None:
     path, truth = job
-    frame = told(path)
+    frame = kernels_by_name(path)
     assert sorted(frame.index) == sorted(truth)
     for name, (operation, layer, iteration) in truth.items():
         row = frame.loc[name]
@@ -161,7 +161,7 @@ def test_names_layers_and_iterations_are_choppers(job) -> None:
 
 def test_phases_of_an_annotated_program(job) -> None:
     path, truth = job
-    frame = told(path)
+    frame = kernels_by_name(path)
     expected = {"f_": "forward", "b_": "backward", "ba": "backward", "Op": "optimizer"}
     for name, (operation, _, _) in truth.items():
         if operation is not None:
@@ -177,4 +177,7 @@ def test_a_kernel_of_an_outer_forward_operator_is_of_the_forward_pass(tmp_path: 
             start = opened[0]["ts"]
         name = program.launch(operator=outer[-1]["args"]["External id"])
     backward(program, "AddmmBackward0", 10, start)
-    assert told(write(tmp_path / "t.json", program.events)).loc[name, "operation"] == "f_mlp_gp"
+    assert (
+        kernels_by_name(write(tmp_path / "t.json", program.events)).loc[name, "operation"]
+        == "f_mlp_gp"
+    )

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop.arrays import arrow
 from chopper_interop.build import TraceBuilder
-from chopper_interop.columns import arrow
 from chopper_interop.schemas.kinds import Kind, LaneKind
 from chopper_interop.schemas.meta import Device, Rank
 
@@ -46,7 +46,7 @@ def job(  # what of a kernel matters here
     trace = _on(builder.finish(), gpus)
     place = np.concatenate([np.arange(rank, n, ranks) for rank in range(ranks)])
     step = np.full(n, period_ns, np.int64)
-    return trace.annotate(gfxclk_mhz=arrow.array(mhz[place]), telemetry_ns=arrow.array(step))
+    return trace.with_columns(gfxclk_mhz=arrow.array(mhz[place]), telemetry_ns=arrow.array(step))
 
 
 def _on(trace: ci.Trace, gpus: tuple[str, ...]) -> ci.Trace:

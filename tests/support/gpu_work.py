@@ -85,7 +85,7 @@ def trace(works: list[Work], origin_ns: int = 0) -> ci.Trace:
     rows = [works[i] for i in order]
     assert [w.dur for w in rows] == made.array("dur").tolist()
     assert [int(w.kind) for w in rows] == made.array("kind").tolist()
-    return made.annotate(
+    return made.with_columns(
         iteration=[None if w.iteration < 0 else w.iteration for w in rows],
         operation=[w.operation or None for w in rows],
         collective=[w.collective or None for w in rows],

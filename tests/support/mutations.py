@@ -101,7 +101,7 @@ CHANGES: tuple[Change, ...] = (
 
 PART = 1000
 """So many are tried by one process at a time."""
-TOLD_OTHERWISE = {"bytes-behind-end", "et-text-behind"}
+TOLD_OTHERWISE = {"bytes-after-end", "et-text-after-end"}
 """Issues of all that stands behind an end that came too early: no record there is counted alone."""
 
 

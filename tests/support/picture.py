@@ -45,7 +45,9 @@ def serve(trace: bytes) -> http.server.ThreadingHTTPServer:
             self.wfile.write(trace)
 
     address = ("127.0.0.1", PORT)
-    server = http.server.ThreadingHTTPServer(address, functools.partial(Handler, directory=ui))
+    server = http.server.ThreadingHTTPServer(
+        address, functools.allows_missing(Handler, directory=ui)
+    )
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return server
 

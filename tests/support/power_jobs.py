@@ -17,7 +17,7 @@ from chopper_interop.schemas.kinds import Kind, LaneKind
 
 if TYPE_CHECKING:
     import chopper_interop as ci
-    from chopper_interop.demo.truth import Job
+    from chopper_interop.demo.job import Job
 
 LEAD_NS = 200_000_000
 

@@ -29,7 +29,7 @@ def table() -> str:
 
 
 def _is_ours(found: registry.Converter) -> bool:
-    functions = (found.sniff, found.read, found.write)
+    functions = (found.sniff, found.read and found.reader, found.write and found.writer)
     return all(f.__module__.startswith(OURS) for f in functions if f is not None)
 
 

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from telemetry import counts, points_of
 
 import chopper_interop as ci
-from chopper_interop.annotate import annotate
+from chopper_interop.annotate.stages import annotate
+from chopper_interop.annotate.telemetry import source_reader
+from chopper_interop.arrays import arrow
 from chopper_interop.build import TraceBuilder, concat
-from chopper_interop.columns import arrow
 from chopper_interop.schemas.kinds import Kind, LaneKind
 from chopper_interop.schemas.meta import Device, DeviceMatch, Rank
-from chopper_interop.telemetry import gpus as node_telemetry_gpus
 
 GAP = 6
 
@@ -32,8 +32,8 @@ def trace_of(
 ) -> ci.Trace:
     """Kernels (start, duration, rank = 0, device) and series (name, unit, samples, and more)."""
     builder = TraceBuilder()
-    for start, dur, *place in work:
-        rank, number = [*place, *(0, device)[len(place) :]]
+    for start, dur, *location in work:
+        rank, number = [*location, *(0, device)[len(location) :]]
         lane = builder.lane(rank, LaneKind.STREAM, 0, "s", number)
         builder.nodes(
             kind=int(Kind.KERNEL), name=f"k{start}", rank=rank, lane=lane,
@@ -49,8 +49,8 @@ def trace_of(
     return annotate(replace(trace, meta=replace(trace.meta, **meta)))
 
 
-def told(trace: ci.Trace, column: str) -> list[float | None]:
-    return [None if pd.isna(v) else v for v in trace.annotated(column)]
+def column_values(trace: ci.Trace, column: str) -> list[float | None]:
+    return [None if pd.isna(v) else v for v in trace.values(column)]
 
 
 SAMPLES = st.lists(st.tuples(st.integers(1, 30), st.integers(0, 50)), min_size=1, max_size=12).map(
@@ -59,53 +59,53 @@ SAMPLES = st.lists(st.tuples(st.integers(1, 30), st.integers(0, 50)), min_size=1
 WORK = st.lists(st.tuples(st.integers(0, 150), st.integers(0, 60)), min_size=1, max_size=8)
 
 
-def at_each_moment(samples, *, straight: bool) -> dict[int, tuple[float, float]]:
-    """Value at the beginning and the end of every nanosecond that samples tell."""
+def at_each_nanosecond(samples, *, linear: bool) -> dict[int, tuple[float, float]]:
+    """Value at the beginning and the end of every nanosecond that samples cover."""
     steps = [b - a for (a, _), (b, _) in pairwise(samples)]
     usual = sorted(steps)[(len(steps) - 1) // 2] if steps else 0
-    found = {}
+    values = {}
     for (t, v), (t2, v2) in pairwise(samples):
         if t2 - t <= GAP * usual:
-            slope = (v2 - v) / (t2 - t) if straight else 0
+            slope = (v2 - v) / (t2 - t) if linear else 0
             for m in range(t, t2):
-                found[m] = (v + slope * (m - t), v + slope * (m + 1 - t))
-    return found
+                values[m] = (v + slope * (m - t), v + slope * (m + 1 - t))
+    return values
 
 
 @pytest.mark.parametrize(
-    ("stem", "name", "unit", "straight"),
+    ("stem", "name", "unit", "linear"),
     [("power{}_w", "socket power", "W", True), ("gfxclk{}_mhz", "gfx clock", "MHz", False)],
 )
 @given(samples=SAMPLES, work=WORK)
-def test_against_every_single_nanosecond(stem, name, unit, straight, samples, work) -> None:
+def test_against_every_single_nanosecond(stem, name, unit, linear, samples, work) -> None:
     if name == "socket power":
         samples = [(t, v + 1) for t, v in samples]  # no GPU that runs draws nothing at all
     trace = trace_of(work, [(name, unit, samples)])
-    known, own = at_each_moment(samples, straight=straight), dict(samples)
+    known, at_samples = at_each_nanosecond(samples, linear=linear), dict(samples)
     columns = zip(
         trace.array("ts") + trace.meta.origin_ns,
         trace.array("dur"),
-        *(told(trace, stem.format(s)) for s in ("", "_min", "_max")),
-        told(trace, "telemetry_ns"),
+        *(column_values(trace, stem.format(s)) for s in ("", "_min", "_max")),
+        column_values(trace, "telemetry_ns"),
         strict=True,
     )
-    for t, d, mean, least, most, step in columns:
+    for t, d, mean, low, high, step in columns:
         inside = [known.get(m) for m in range(t, t + max(d, 1))]
-        if not d and t in own:
-            inside = [(own[t], own[t])]
+        if not d and t in at_samples:
+            inside = [(at_samples[t], at_samples[t])]
         if None in inside:
-            assert mean is least is most is step is None
+            assert mean is low is high is step is None
             continue
         if not d:
             inside = [(inside[0][0], inside[0][0])]
         assert mean == pytest.approx(np.mean(inside))
-        assert least == pytest.approx(np.min(inside))
-        assert most == pytest.approx(np.max(inside))
-        assert least <= mean <= most
+        assert low == pytest.approx(np.min(inside))
+        assert high == pytest.approx(np.max(inside))
+        assert low <= mean <= high
         assert step > 0
 
 
-def test_many_samples_in_one_piece_of_work() -> None:
+def test_many_samples_in_one_node() -> None:
     """Beyond 64 samples, extremes are looked up by blocks and sums by their difference."""
     random = np.random.default_rng(3)
     ts = np.cumsum(random.integers(900, 1100, 5000))
@@ -116,38 +116,45 @@ def test_many_samples_in_one_piece_of_work() -> None:
         list(zip(start, end - start, strict=True)),
         [("gfx clock", "MHz", list(zip(ts, value, strict=True)))],
     )
-    for t, d, mean, least, most in zip(
+    for t, d, mean, low, high in zip(
         trace.array("ts") + trace.meta.origin_ns,
         trace.array("dur"),
-        *(told(trace, f"gfxclk{s}_mhz") for s in ("", "_min", "_max")),
+        *(column_values(trace, f"gfxclk{s}_mhz") for s in ("", "_min", "_max")),
         strict=True,
     ):
         first, last = np.searchsorted(ts, t, "right") - 1, np.searchsorted(ts, t + d, "left")
         edges = np.clip(np.append(ts[first:last], t + d), t, t + d)
         assert mean == pytest.approx(np.sum(value[first:last] * np.diff(edges)) / d, rel=1e-9)
-        assert (least, most) == (value[first:last].min(), value[first:last].max())
+        assert (low, high) == (value[first:last].min(), value[first:last].max())
 
 
-def test_work_shorter_than_the_period_has_what_was_sampled_around_it() -> None:
+def test_work_shorter_than_the_period_has_the_values_around_it() -> None:
     samples = [(t * 1000, 100 * t) for t in range(1, 6)]
     fine = {"uncertainty_ns": 30}
     trace = trace_of([(2500, 10)], [("gfx clock", "MHz", samples, fine)])
-    assert told(trace, "gfxclk_mhz") == [200]
-    assert told(trace, "telemetry_ns") == [1060]
+    assert column_values(trace, "gfxclk_mhz") == [200]
+    assert column_values(trace, "telemetry_ns") == [1060]
     assert counts(trace)["telemetry-coarse"] == 1
 
 
-def test_missing_samples_are_not_made_up() -> None:
+def test_gaps_between_samples_are_unknown() -> None:
     samples = [(t, 5) for t in (*range(0, 100, 10), *range(200, 300, 10))]
     work = [(95, 3), (80, 5), (85, 20), (150, 1), (195, 10), (205, 5)]
     trace = trace_of(work, [("gfx clock", "MHz", samples)])
-    assert told(trace, "gfxclk_mhz") == [5, None, None, None, None, 5]  # in the order of starts
+    assert column_values(trace, "gfxclk_mhz") == [
+        5,
+        None,
+        None,
+        None,
+        None,
+        5,
+    ]  # in the order of starts
     assert counts(trace)["telemetry-missing"] == 4
 
 
 def test_one_of_two_steps_may_be_a_gap() -> None:
     trace = trace_of([(5, 3), (500, 3)], [("gfx clock", "MHz", [(0, 5), (10, 5), (1000, 5)])])
-    assert told(trace, "gfxclk_mhz") == [5, None]
+    assert column_values(trace, "gfxclk_mhz") == [5, None]
 
 
 def test_few_samples_are_as_far_apart_as_those_of_other_gpus() -> None:
@@ -157,10 +164,10 @@ def test_few_samples_are_as_far_apart_as_those_of_other_gpus() -> None:
         ("gfx clock", "MHz", [(t, 5) for t in (0, 10, 20, 1000, 1010)]),
         ("gfx clock", "MHz", [(t, 7) for t in (0, 1000, 1010)], {"rank": 1, "device": 1}),
     ]
-    assert told(trace_of(work, series), "gfxclk_mhz") == [5, None, None, 7]
+    assert column_values(trace_of(work, series), "gfxclk_mhz") == [5, None, None, 7]
 
 
-def test_telemetry_that_reaches_no_work_is_told_once() -> None:
+def test_telemetry_that_covers_no_work_is_counted_once() -> None:
     trace = trace_of([(50, 3)], [("gfx clock", "MHz", [(0, 5), (10, 5)])])
     assert "gfxclk_mhz" not in trace.nodes.column_names
     assert counts(trace)["telemetry-missing"] == 1
@@ -173,14 +180,14 @@ def test_dies_one_by_one_and_together() -> None:
         for die in range(8)
     ]
     trace = trace_of([(50, 100)], series)
-    assert told(trace, "gfxclk_xcd3_mhz") == [1503]
-    assert told(trace, "gfxclk_xcd3_max_mhz") == [2003]
-    assert told(trace, "gfxclk_mhz") == [1503.5]
-    assert told(trace, "gfxclk_min_mhz") == [1000]
-    assert told(trace, "gfxclk_max_mhz") == [2007]
+    assert column_values(trace, "gfxclk_xcd3_mhz") == [1503]
+    assert column_values(trace, "gfxclk_xcd3_max_mhz") == [2003]
+    assert column_values(trace, "gfxclk_mhz") == [1503.5]
+    assert column_values(trace, "gfxclk_min_mhz") == [1000]
+    assert column_values(trace, "gfxclk_max_mhz") == [2007]
     one = trace_of([(50, 100)], series[:1])
     assert "gfxclk_xcd0_mhz" not in one.nodes.column_names
-    assert told(one, "gfxclk_mhz") == [1500]
+    assert column_values(one, "gfxclk_mhz") == [1500]
 
 
 @pytest.mark.parametrize(
@@ -223,22 +230,22 @@ def test_dies_one_by_one_and_together() -> None:
         ("throttle_share", "throttle time power", "ns", 0, 0),
     ],
 )
-def test_what_series_are_called(column, name, unit, value, expected) -> None:
+def test_names_of_series_and_their_columns(column, name, unit, value, expected) -> None:
     trace = trace_of([(2, 3)], [(name, unit, [(t, value) for t in (0, 5, 10)])])
-    assert told(trace, column) == [expected]
+    assert column_values(trace, column) == [expected]
 
 
-def test_a_profilers_own_numbers_of_gpus_are_told_as_an_assumption() -> None:
+def test_a_profilers_own_numbers_of_gpus_are_counted_as_an_assumption() -> None:
     power = ("GPU [0] Current Power (S)", "watts", [(0, 500), (10, 500), (20, 500)])
     assert counts(trace_of([(2, 3)], [power]))["telemetry-by-number"] == 1
 
 
-def test_the_most_of_several_causes_counts_at_every_moment() -> None:
+def test_the_highest_share_of_several_causes_counts_at_every_time() -> None:
     series = [
         ("throttle share PPT", "%", [(0, 10), (10, 30), (20, 0)]),
         ("throttle share HBM thermal", "%", [(0, 0), (10, 80), (20, 0)]),
     ]
-    assert told(trace_of([(5, 10)], series), "throttle_share") == [0.45]  # 0.1, then 0.8
+    assert column_values(trace_of([(5, 10)], series), "throttle_share") == [0.45]  # 0.1, then 0.8
 
 
 def test_the_finest_source_is_taken() -> None:
@@ -250,12 +257,12 @@ def test_the_finest_source_is_taken() -> None:
         ("memory clock", "MHz", coarse, {"source": "amd-smi", "uncertainty_ns": 500}),
     ]
     trace = trace_of([(500, 100)], series)
-    assert told(trace, "gfxclk_mhz") == [2000]
-    assert told(trace, "telemetry_ns") == [2000]  # the memory clock is known no better
+    assert column_values(trace, "gfxclk_mhz") == [2000]
+    assert column_values(trace, "telemetry_ns") == [2000]  # the memory clock is known no better
     assert counts(trace)["telemetry-finest"] == 1
 
 
-def test_the_next_source_tells_where_the_finest_knows_nothing() -> None:
+def test_the_next_source_counts_where_the_finest_has_no_samples() -> None:
     """A minute of a coarse log, of which a fine one has two seconds."""
     coarse = [(t * 1000, 100) for t in range(61)]
     fine = [(t, 300) for t in range(30_000, 32_001, 20)]
@@ -264,35 +271,35 @@ def test_the_next_source_tells_where_the_finest_knows_nothing() -> None:
     series += [(n, u, fine, {"source": "recorder"}) for n, u in names.items()]
     work = [(500, 100), (29_900, 200), (30_500, 100), (32_500, 100), (61_000, 5)]
     trace = trace_of(work, series)
-    assert told(trace, "gfxclk_mhz") == [100, 100, 300, 100, None]
-    assert told(trace, "power_w") == [100, 100, 300, 100, None]
-    assert told(trace, "telemetry_ns") == [1000, 1000, 20, 1000, None]
+    assert column_values(trace, "gfxclk_mhz") == [100, 100, 300, 100, None]
+    assert column_values(trace, "power_w") == [100, 100, 300, 100, None]
+    assert column_values(trace, "telemetry_ns") == [1000, 1000, 20, 1000, None]
     joules = [1e-5, 4e-5, 3e-5, 1e-5]
-    assert told(trace, "energy_j") == [*(pytest.approx(j) for j in joules), None]
+    assert column_values(trace, "energy_j") == [*(pytest.approx(j) for j in joules), None]
     (row,) = ci.analyze(trace, "energy").rows.to_pylist()
     assert row["covered_ns"] == 59_500
     assert row["energy_j"] == pytest.approx((57_500 * 100 + 2000 * 300) * 1e-9)
     assert (row["source"], row["telemetry_ns"]) == ("recorder, amd-smi", 1000)
 
 
-def test_energy_of_work_that_two_sources_tell_together() -> None:
+def test_energy_of_work_that_two_sources_cover_together() -> None:
     first = ("socket power", "W", [(t, 300) for t in range(0, 101, 10)], {"source": "recorder"})
     then = ("socket power", "W", [(t, 100) for t in range(50, 251, 50)], {"source": "amd-smi"})
     trace = trace_of([(40, 100)], [first, then])
     assert "power_w" not in trace.nodes.column_names
-    assert told(trace, "energy_j") == [pytest.approx((60 * 300 + 40 * 100) * 1e-9)]
-    assert told(trace, "telemetry_ns") == [50]
+    assert column_values(trace, "energy_j") == [pytest.approx((60 * 300 + 40 * 100) * 1e-9)]
+    assert column_values(trace, "telemetry_ns") == [50]
     assert "telemetry-missing" not in counts(trace)
 
 
 def test_thousands_of_short_series_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     count, read = 200, []
-    usual = node_telemetry_gpus.usual_step
-    monkeypatch.setattr(node_telemetry_gpus, "usual_step", lambda ts: read.append(1) or usual(ts))
+    usual_step = source_reader.usual_step
+    monkeypatch.setattr(source_reader, "usual_step", lambda ts: read.append(1) or usual_step(ts))
     work = [(5, 2, rank, 0) for rank in range(count)]
     samples = [(0, 100), (10, 100)]
     series = [("gfx clock", "MHz", samples, {"rank": rank}) for rank in range(count)]
-    assert told(trace_of(work, series), "gfxclk_mhz") == [100] * count
+    assert column_values(trace_of(work, series), "gfxclk_mhz") == [100] * count
     assert len(read) == count
 
 
@@ -304,10 +311,10 @@ def test_thousands_of_short_series_are_read_once(monkeypatch: pytest.MonkeyPatch
     ],
 )
 def test_a_whole_gpu_is_not_one_more_die(whole, die, unit, column) -> None:
-    """The tool's own mean, or its first die again, would count beside all dies."""
+    """The tool's own mean, or its first die again, would count in addition to all dies."""
     values = {whole: 500, f"{die} 0": 1000, f"{die} 1": 2000}
     series = [(name, unit, [(t, v) for t in (0, 5, 10)]) for name, v in values.items()]
-    assert told(trace_of([(2, 3)], series), column) == [1500]
+    assert column_values(trace_of([(2, 3)], series), column) == [1500]
 
 
 def test_work_on_two_gpus_has_telemetry_of_each() -> None:
@@ -317,24 +324,25 @@ def test_work_on_two_gpus_has_telemetry_of_each() -> None:
         ("gfx clock", "MHz", [(0, 200), (20, 200)], {"device": 1}),
         ("gfx clock", "MHz", [(0, 300), (20, 300)], {"rank": -1, "device": 2}),
     ]
-    assert told(trace_of(work, series), "gfxclk_mhz") == [100, 200, None]
+    assert column_values(trace_of(work, series), "gfxclk_mhz") == [100, 200, None]
 
 
-def test_telemetry_of_the_node_is_nobodys_unless_it_numbers_gpus_as_lanes_do() -> None:
+def test_telemetry_of_the_node_is_unassigned_unless_it_numbers_gpus_as_lanes_do() -> None:
     samples = [(0, 1000), (8, 1500), (16, 1500)]
     work = [(5, 2, 0, 3), (6, 2, 1, 3)]
     of_node = {"rank": -1, "device": 3}
     assert (
-        told(trace_of(work, [("gfx clock", "MHz", samples, of_node)]), "gfxclk_mhz") == [None] * 2
+        column_values(trace_of(work, [("gfx clock", "MHz", samples, of_node)]), "gfxclk_mhz")
+        == [None] * 2
     )
     rpd = trace_of(work, [("sclk", "MHz", samples, of_node | {"source": "rpd"})])
-    assert told(rpd, "gfxclk_mhz") == [1000, 1000]
+    assert column_values(rpd, "gfxclk_mhz") == [1000, 1000]
     match = DeviceMatch("smi.csv", 0, 3, -1, "user")
-    ours = trace_of(work, [("gfx clock", "MHz", samples, of_node)], device_matches=(match,))
-    assert told(ours, "gfxclk_mhz") == [1000, 1000]
+    matched = trace_of(work, [("gfx clock", "MHz", samples, of_node)], device_matches=(match,))
+    assert column_values(matched, "gfxclk_mhz") == [1000, 1000]
     hosts = (Rank(0, host="a", device=3), Rank(1, host="b", device=3))
-    apart = trace_of(work, [("sclk", "MHz", samples, of_node | {"source": "rpd"})], ranks=hosts)
-    assert told(apart, "gfxclk_mhz") == [None, None]
+    two_hosts = trace_of(work, [("sclk", "MHz", samples, of_node | {"source": "rpd"})], ranks=hosts)
+    assert column_values(two_hosts, "gfxclk_mhz") == [None, None]
 
 
 def test_a_log_of_changes_holds_until_it_ends() -> None:
@@ -342,14 +350,16 @@ def test_a_log_of_changes_holds_until_it_ends() -> None:
     log = [(0, 800), (10, 1700), (20, 800), (30, 1700), (5000, 900), (5010, 900), (9000, 1700)]
     work = [(2000, 100), (5005, 2), (6000, 10), (9000, 5)]
     trace = trace_of(work, [("sclk", "MHz", [*log, (9010, 1700)], {"source": "rpd"})])
-    assert told(trace, "gfxclk_mhz") == [1700, 900, None, 1700]
-    assert told(trace, "telemetry_ns") == [10, 10, None, 10]
+    assert column_values(trace, "gfxclk_mhz") == [1700, 900, None, 1700]
+    assert column_values(trace, "telemetry_ns") == [10, 10, None, 10]
 
 
 def test_values_that_no_gpu_has_are_not_used() -> None:
     samples = [(0, 1000), (10, -5), (20, 1000), (30, 4e9), (40, 1000), (50, float("nan"))]
     trace = trace_of([(5, 30)], [("gfx clock", "MHz", samples)])
-    assert told(trace, "gfxclk_min_mhz") == told(trace, "gfxclk_max_mhz") == [1000]
+    assert (
+        column_values(trace, "gfxclk_min_mhz") == column_values(trace, "gfxclk_max_mhz") == [1000]
+    )
     assert counts(trace)["telemetry-impossible"] == 2
 
 
@@ -357,19 +367,19 @@ def test_values_that_no_gpu_has_are_not_used() -> None:
 def test_a_gpu_without_power_has_no_energy(power) -> None:
     clock = ("gfx clock", "MHz", [(0, 1700), (10, 1700), (20, 1700)])
     trace = trace_of([(5, 3)], [clock, *power])
-    assert told(trace, "gfxclk_mhz") == [1700]
+    assert column_values(trace, "gfxclk_mhz") == [1700]
     assert not {"power_w", "energy_j"} & set(trace.nodes.column_names)
     assert counts(trace)["power-unknown"] == 1
 
 
-def test_power_of_a_module_is_told_to_be_of_both_dies() -> None:
+def test_power_of_a_module_is_counted_as_that_of_both_dies() -> None:
     power = ("socket power", "W", [(0, 300), (10, 300), (20, 300)])
     devices = (Device("", 0, "AMD Instinct MI250X"),)
     assert counts(trace_of([(5, 3)], [power], devices=devices))["power-of-module"] == 1
     assert "power-of-module" not in counts(trace_of([(5, 3)], [power]))
 
 
-def test_partitions_are_nobodys() -> None:
+def test_partitions_are_unassigned() -> None:
     series = [
         (f"gfx clock XCP {part}", "MHz", [(0, 1700), (10, 1700), (20, 1700)]) for part in range(2)
     ]
@@ -378,19 +388,19 @@ def test_partitions_are_nobodys() -> None:
     assert counts(trace)["telemetry-of-partitions"] == 1
 
 
-def test_power_by_the_energy_counter_where_nothing_else_tells_it() -> None:
+def test_power_by_the_energy_counter_where_no_power_is_sampled() -> None:
     counter = [(0, 1000.0), (10**9, 1300.0), (2 * 10**9, 1500.0), (3 * 10**9, 20.0)]
     work = [(5 * 10**8, 10**9), (2 * 10**9 + 5, 10)]
     trace = trace_of(work, [("energy", "J", counter)])
-    assert told(trace, "power_w") == [pytest.approx(250), None]  # the counter was set back
-    assert told(trace, "energy_j") == [pytest.approx(250), None]
+    assert column_values(trace, "power_w") == [pytest.approx(250), None]  # the counter was reset
+    assert column_values(trace, "energy_j") == [pytest.approx(250), None]
     assert counts(trace)["power-from-counter"] == 1
 
 
-def test_what_a_source_stated_is_kept() -> None:
+def test_values_stated_by_a_source_are_preserved() -> None:
     trace = trace_of([(5, 3)], [("gfx clock", "MHz", [(0, 1700), (10, 1700), (20, 1700)])])
-    stated = annotate(trace.annotate(gfxclk_mhz=[1.5]))
-    assert told(stated, "gfxclk_mhz") == [1.5]
+    stated = annotate(trace.with_columns(gfxclk_mhz=[1.5]))
+    assert column_values(stated, "gfxclk_mhz") == [1.5]
     assert stated.meta.issues == trace.meta.issues
 
 
@@ -415,7 +425,7 @@ def fast(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_clocks_of_the_demo_are_its_truth(fast: Path) -> None:
-    """Within the resolution: the truth lies among samples from the one before to the one behind."""
+    """Within the resolution: the truth lies between the samples before and after."""
     truth = json.loads((fast / "truth.json").read_text())["kernels"]
     keys = zip(truth["rank"], truth["correlation"], strict=True)
     clock = dict(zip(keys, truth["mean_clock_mhz"], strict=True))
@@ -469,19 +479,19 @@ def test_a_real_recording_against_another_reader(shared: Path) -> None:
         builder.nodes(
             kind=int(Kind.KERNEL), name="k", rank=gpu, lane=lane, ts=start, dur=dur
         )  # fmt: skip
-    owned = arrow.replaced(telemetry.series, "rank", telemetry.array("device", "series"))
+    owned = arrow.replace_column(telemetry.series, "rank", telemetry.array("device", "series"))
     trace = concat([builder.finish(), replace(telemetry, series=owned)], telemetry.meta)
     work = annotate(trace).to_pandas()
     assert work["power_w"].notna().all()
     for row in work.itertuples():
-        mine = rows[rows["gpu"] == row.rank].sort_values("at")
+        gpu_rows = rows[rows["gpu"] == row.rank].sort_values("at")
         start, stop = row.ts + trace.meta.origin_ns, row.ts + row.dur + trace.meta.origin_ns
-        ts = mine["at"].to_numpy()
+        ts = gpu_rows["at"].to_numpy()
         inside = np.concatenate([[start], ts[(ts > start) & (ts < stop)], [stop]])
-        watts = np.interp(inside - begin, ts - begin, mine["current_socket_power"])
+        watts = np.interp(inside - begin, ts - begin, gpu_rows["current_socket_power"])
         joules = np.sum((watts[1:] + watts[:-1]) / 2 * np.diff(inside)) * 1e-9
         assert row.power_w == pytest.approx(joules / (row.dur * 1e-9), rel=1e-3)
-        held = mine["current_gfxclk"].to_numpy()[np.searchsorted(ts, inside[:-1], "right") - 1]
+        held = gpu_rows["current_gfxclk"].to_numpy()[np.searchsorted(ts, inside[:-1], "right") - 1]
         assert row.gfxclk_mhz == pytest.approx(np.average(held, weights=np.diff(inside)), rel=1e-3)
         assert (row.gfxclk_min_mhz, row.gfxclk_max_mhz) == (held.min(), held.max())
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from shared_data import SHARED
 
 import chopper_interop as ci
+from chopper_interop.analyses.methods.timing import loops
+from chopper_interop.analyses.methods.timing.model import timing_of
+from chopper_interop.analyses.methods.timing.reduced import ReducedTiming
 from chopper_interop.schemas.kinds import EdgeKind
-from chopper_interop.timing import loops
-from chopper_interop.timing.model import timing_of
-from chopper_interop.timing.reduced import Reduced
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,13 +61,13 @@ def longest(src, after, lag, delay, release):
 @given(dags())
 def test_longest_path_and_slack_are_those_of_networkx(dag) -> None:
     src, after, lag, delay, release, first, order = dag
-    at = loops.earliest(order, first, after, lag, delay, release)
+    at = loops.earliest_times(order, first, after, lag, delay, release)
     expected, graph = longest(src, after, lag, delay, release)
     assert at.tolist() == expected.tolist()
     assert int(at.max()) == nx.dag_longest_path_length(graph)
     end = int(at.max())
     late = np.full(len(at), end)
-    loops.latest(order, first, after, lag, delay, late)
+    loops.latest_times(order, first, after, lag, delay, late)
     for v in range(len(at)):  # the longest path through each vertex
         tail = 0
         for path in paths_from(graph, v):
@@ -84,20 +84,20 @@ def paths_from(graph, v):
 
 
 @given(dags())
-def test_drag_and_slack_say_what_brute_force_says(dag) -> None:
+def test_drag_and_slack_are_those_of_brute_force(dag) -> None:
     src, after, lag, delay, release, first, order = dag
-    at = loops.earliest(order, first, after, lag, delay, release)
+    at = loops.earliest_times(order, first, after, lag, delay, release)
     last = int(np.argmax(at))
     end = int(at[last])
     late = np.full(len(at), end)
-    loops.latest(order, first, after, lag, delay, late)
+    loops.latest_times(order, first, after, lag, delay, late)
     rank = np.zeros(len(lag), np.uint8)
-    binding, delayed = loops.bound(at, first, after, lag, rank)
+    binding, delayed = loops.find_binding(at, first, after, lag, rank)
     assert (delayed[binding >= 0] == delay[binding >= 0]).all()
-    path = loops.walk(binding, src, at, last, -1)
-    meets = np.zeros(len(at), bool)
-    room = np.zeros(len(at), np.int64)
-    beside = loops.least_beside(
+    path = loops.binding_path(binding, src, at, last, -1)
+    is_barrier = np.zeros(len(at), bool)
+    position = np.zeros(len(at), np.int64)
+    parallel_slack = loops.min_parallel_slack(
         order,
         first,
         after,
@@ -109,47 +109,47 @@ def test_drag_and_slack_say_what_brute_force_says(dag) -> None:
         end,
         path,
         src,
-        meets,
-        room,
+        is_barrier,
+        position,
     )
-    assert not room.any()
+    assert not position.any()
     for k, edge in enumerate(path.tolist()):
         shorter = lag.copy()
         shorter[edge] = 0
-        gained = end - loops.earliest(order, first, after, shorter, delay, release).max()
-        assert gained == min(lag[edge], beside[k])
+        gained = end - loops.earliest_times(order, first, after, shorter, delay, release).max()
+        assert gained == min(lag[edge], parallel_slack[k])
     for edge in range(len(lag)):  # longer by its slack changes nothing, by more it does
         slack = late[after[edge]] - delay[after[edge]] - lag[edge] - at[src[edge]]
         for more, moved in ((slack, 0), (slack + 1, 1)):
             longer = lag.copy()
             longer[edge] += more
-            found = loops.earliest(order, first, after, longer, delay, release).max()
+            found = loops.earliest_times(order, first, after, longer, delay, release).max()
             assert found == end + moved
 
 
 @given(dags(), st.data())
-def test_the_reduced_model_says_what_the_whole_one_says(dag, data) -> None:
+def test_the_reduced_model_gives_the_times_of_the_complete_one(dag, data) -> None:
     _src, after, lag, delay, release, first, order = dag
     graph = SimpleNamespace(order=order, first=first, after=after)
-    whole = SimpleNamespace(graph=graph, lag_ns=lag, delay_ns=delay, at_ns=release)
+    complete = SimpleNamespace(graph=graph, lag_ns=lag, delay_ns=delay, at_ns=release)
     chosen = data.draw(st.lists(st.booleans(), min_size=len(lag), max_size=len(lag)))
     varying = np.flatnonzero(chosen)
     other = lag.copy()
     other[varying] = data.draw(
         st.lists(st.integers(0, 20), min_size=len(varying), max_size=len(varying))
     )
-    expected = loops.earliest(order, first, after, other, delay, release)
-    found = Reduced(whole, varying).retimed(other[varying], np.arange(len(delay)))
+    expected = loops.earliest_times(order, first, after, other, delay, release)
+    found = ReducedTiming(complete, varying).retimed(other[varying], np.arange(len(delay)))
     assert found.tolist() == expected.tolist()
 
 
 @given(dags(), st.integers(1, 12), st.integers(0, 20))
 def test_windows_hold_what_lies_in_them(dag, size: int, shift: int) -> None:
     _src, after, lag, delay, release, first, order = dag
-    at = loops.earliest(order, first, after, lag, delay, release)
+    at = loops.earliest_times(order, first, after, lag, delay, release)
     start = np.array([0, shift], np.int64)
     end = start + size
-    begins, chosen = loops.by_window(order, at, start, end)
+    begins, chosen = loops.vertices_by_window(order, at, start, end)
     for k in range(2):
         inside = [v for v in order.tolist() if start[k] <= at[v] <= end[k]]
         assert chosen[begins[k] : begins[k + 1]].tolist() == inside
@@ -166,9 +166,9 @@ REAL = (
 
 
 @pytest.mark.parametrize("name", REAL)
-def test_with_all_gaps_kept_the_replay_is_exact(name: str) -> None:
+def test_with_measured_lags_and_delays_the_model_gives_the_measured_times(name: str) -> None:
     if not (path := SHARED / name).exists():
-        pytest.skip(f"{name} is not there")
+        pytest.skip(f"{name} is absent")
     for one in sorted(path.glob("*.json.gz"))[:2] if name == "pytorch/mi300x" else [path]:
         timing = timing_of(ci.read(one))
         assert (timing.retimed() == timing.at_ns).all()

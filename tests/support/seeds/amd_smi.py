@@ -163,7 +163,7 @@ ODD = (
     Odd(
         "amd-smi: --file that was appended to",
         {"m.csv": (_ONCE + _ONCE).encode()},
-        Reads(0, 2, {"row-of-earlier-run": 2}),
+        Reads(0, 2, {"row-of-earlier-output": 2}),
         AT,
     ),
     Odd(
@@ -189,7 +189,7 @@ ODD = (
     Odd(
         "amd-smi: the combined document of 7.1 alone",
         {"m.json": (WATCHING + _AGAIN).encode()},
-        Reads(0, 6, {"row-of-earlier-run": 4}),
+        Reads(0, 6, {"row-of-earlier-output": 4}),
         AT,
     ),
     Odd(

@@ -10,7 +10,7 @@ TYPES = {0: 4, 1: 4, 2: 4, 3: 7}
 
 
 def line(event: str, rank: int, tick: int, node: int, name: str = "", kind: int = -1) -> str:
-    """A line of today's log."""
+    """Line of a log of the present form."""
     name, kind = name or NAMES[node], TYPES[node] if kind < 0 else kind
     return (
         f"{HEAD}{event},sys->id={rank}, tick={tick}, node->id={node}, "
@@ -69,7 +69,7 @@ ODD = [
     Odd("astra-sim: nothing but callbacks", _log(*_ONE[1:]), Refused(ReadError, "trace-enabled")),
     Odd("astra-sim: a line of another log", {"log.log": b"[2026-11-21] started\n"},
         Refused(UnknownFormatError, "no format")),
-    Odd("astra-sim: stands still", _log(*LINES[:-2]), Reads(6, issues={"sim-node-not-ended": 2})),
+    Odd("astra-sim: hangs", _log(*LINES[:-2]), Reads(6, issues={"sim-node-not-ended": 2})),
     Odd("astra-sim: its beginning rotated away", _log(*LINES[1:]),
         Reads(7, issues={"sim-node-not-begun": 1})),
     Odd("astra-sim: rotated files",

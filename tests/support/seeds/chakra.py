@@ -1,4 +1,4 @@
-"""Chakra ETs: sound ones in small, and what other writers and accidents make of them."""
+"""Chakra ETs: small sound ones, and unusual or damaged ones of other writers."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import struct
 from typing import Any
 
 from chopper_interop.errors import ReadError
-from chopper_interop.schemas.chakra import CommType, NodeType, message
+from chopper_interop.schemas.chakra import CommType, NodeType, message_class
 from seeds import Odd, Reads, Refused, Seed
 
 
 def varint(value: int) -> bytes:
-    """A number as protobuf has it."""
+    """Encode a number as protobuf does."""
     out = bytearray()
     while value > 127:
         out.append(value & 127 | 128)
@@ -22,13 +22,13 @@ def varint(value: int) -> bytes:
 
 
 def framed(*parts: bytes) -> bytes:
-    """Messages as a file has them: each behind its length."""
+    """Put messages into one file: each after its length."""
     return b"".join(varint(len(part)) + part for part in parts)
 
 
 def node(number: int, *, type_: int = NodeType.COMP, **more: Any) -> bytes:
-    """A node; what is no field of one is an attribute, by its type and value."""
-    made = message("Node")(id=number, type=int(type_), name=more.pop("name", f"n{number}"))
+    """Encode a node; keywords that are no fields are attributes, by type and value."""
+    made = message_class("Node")(id=number, type=int(type_), name=more.pop("name", f"n{number}"))
     made.duration_micros = more.pop("duration", 5)
     made.start_time_micros = more.pop("start", 0)
     made.data_deps.extend(more.pop("deps", []))
@@ -42,10 +42,10 @@ def node(number: int, *, type_: int = NodeType.COMP, **more: Any) -> bytes:
     return bytes(made.SerializeToString())
 
 
-VERSION = bytes(message("GlobalMetadata")(version="0.0.4").SerializeToString())
-OURS = message("GlobalMetadata")(version="1.0.0")
+VERSION = bytes(message_class("GlobalMetadata")(version="0.0.4").SerializeToString())
+METADATA = message_class("GlobalMetadata")(version="1.0.0")
 for _name, _value in (("job", "job"), ("origin_ns", 10**18)):
-    _attribute = OURS.attr.add(name=_name)
+    _attribute = METADATA.attr.add(name=_name)
     if isinstance(_value, str):
         _attribute.string_val = _value
     else:
@@ -81,16 +81,16 @@ _GRAPH = {
 
 
 def jsonized(*nodes: bytes) -> bytes:
-    """What MLCommons' jsonizer makes of an ET."""
+    """Convert an ET as MLCommons' jsonizer does."""
     from google.protobuf.json_format import MessageToJson
 
-    told = [message("GlobalMetadata").FromString(VERSION)]
-    told += [message("Node").FromString(raw) for raw in nodes]
-    return "".join(MessageToJson(one) for one in told).encode()
+    messages = [message_class("GlobalMetadata").FromString(VERSION)]
+    messages += [message_class("Node").FromString(raw) for raw in nodes]
+    return "".join(MessageToJson(one) for one in messages).encode()
 
 
 _ET = framed(VERSION, *_STEP)
-_TIMED = framed(bytes(OURS.SerializeToString()), *_MEASURED)
+_TIMED = framed(bytes(METADATA.SerializeToString()), *_MEASURED)
 SEEDS = [
     Seed("chakra", "step.0.et", _ET, beside={"groups.json": b'{"1": [0, 1]}'}),
     Seed("chakra", "step.1.et", _TIMED),
@@ -108,8 +108,8 @@ def _field(number: int, value: bytes | str | float) -> bytes:
     return varint(number << 3 | 2) + varint(len(raw)) + raw
 
 
-def _old(*told: tuple[int, Any]) -> bytes:
-    return b"".join(_field(number, value) for number, value in told)
+def _old(*fields: tuple[int, Any]) -> bytes:
+    return b"".join(_field(number, value) for number, value in fields)
 
 
 FIRST = framed(
@@ -132,17 +132,19 @@ THIRD = framed(_old((1, _old((1, "schema"), (29, "1.0.2")))), *_STEP)
 """Attributes of GlobalMetadata in field 1."""
 
 
-def _read(name: str, data: bytes, nodes: int = _N, file: str = "step.0.et", **found: int) -> Odd:
-    issues = {code.replace("_", "-"): count for code, count in found.items()}
+def _read(name: str, data: bytes, nodes: int = _N, file: str = "step.0.et", **counts: int) -> Odd:
+    issues = {code.replace("_", "-"): count for code, count in counts.items()}
     return Odd(f"chakra {name}", {file: data}, Reads(nodes, 0, issues))
 
 
-def _nodes(name: str, *nodes: bytes, **found: int) -> Odd:
-    return _read(name, framed(VERSION, *nodes), len(nodes), **found)
+def _nodes(name: str, *nodes: bytes, **counts: int) -> Odd:
+    return _read(name, framed(VERSION, *nodes), len(nodes), **counts)
 
 
-def _not(name: str, data: bytes, error: type[Exception], says: str, file: str = "a.0.et") -> Odd:
-    return Odd(f"chakra {name}", {file: data}, Refused(error, says))
+def _refused(
+    name: str, data: bytes, error: type[Exception], text: str, file: str = "a.0.et"
+) -> Odd:
+    return Odd(f"chakra {name}", {file: data}, Refused(error, text))
 
 
 _ALL = _N
@@ -174,13 +176,13 @@ ODD = [
     _read("second schema", SECOND, 2, et_times_scheduled=2, et_no_duration=1),
     _read("nodes of no length", framed(VERSION, _STEP[0], b"", *_STEP[1:]), et_node_empty=1),
     _read("tail of NUL bytes", _ET + bytes(5), et_node_empty=5),
-    _read("rubbish behind the end", _ET + b"\xff\xff\xff", et_cut_short=1),
+    _read("rubbish after the end", _ET + b"\xff\xff\xff", et_cut_short=1),
     _read("last node cut short", _ET[:-9], _N - 1, et_cut_short=1),
     _read("a node whose fields break", framed(VERSION, *_STEP[:2], b"\x08\x01\x12\x7fx"), 2,
           et_cut_short=1),
     _read("without nodes", framed(VERSION, *_STEP[:1]), 1),
-    _not("metadata alone", framed(VERSION), ReadError, "no nodes"),
-    _not("nothing but metadata nodes", framed(VERSION, node(1, type_=NodeType.METADATA)), ReadError,
+    _refused("metadata alone", framed(VERSION), ReadError, "no nodes"),
+    _refused("nothing but metadata nodes", framed(VERSION, node(1, type_=NodeType.METADATA)), ReadError,
          "no nodes"),
     _read("metadata nodes", framed(VERSION, node(9, type_=NodeType.METADATA), *_STEP),
           et_metadata_node=1),
@@ -189,13 +191,13 @@ ODD = [
            et_dependency_circular=1),
     _nodes("circle", node(1, deps=[2], **GPU), node(2, deps=[1], **GPU), node(3, deps=[2], **GPU),
            et_dependency_circular=1),
-    _nodes("forward reference behind a circle", node(4, deps=[5], **GPU), node(5, deps=[1], **GPU),
+    _nodes("forward reference to a node behind a circle", node(4, deps=[5], **GPU), node(5, deps=[1], **GPU),
            node(1, deps=[2], **GPU), node(2, deps=[1], **GPU), et_dependency_circular=1),
     _nodes("dangling", node(1, deps=[7], **GPU), node(2, ctrl=[8], **GPU), et_dependency_dangling=2),
     _nodes("ids of 64 bits", node(2**64 - 1, **GPU), node(2**63 + 5, deps=[2**64 - 1], **GPU)),
     _nodes("endless durations", node(1, duration=2**64 - 1, **GPU), node(2, duration=2**60, **GPU),
            et_time_out_of_range=2, et_no_duration=2),
-    _not("durations that add up to too much",
+    _refused("durations that add up to too much",
          framed(VERSION, *(node(k, duration=3 * 10**14, **GPU) for k in range(20))), ReadError,
          "add up to more"),
     _nodes("attributes of other types", node(1, comm_size=("string_val", "8"),
@@ -216,6 +218,6 @@ ODD = [
     Odd("chakra groups of two files that differ",
         {"job.0.et": _ET, "job.comm_groups.json": b'{"1": [0, 1]}', "groups.json": b'{"1": [0]}'},
         Reads(_N, 0, {"et-groups-differ": 1})),
-    _not("groups alone", b'{"0": [0, 1]}', ReadError, "process groups alone", "comm_group.json"),
-    _not("groups of no ranks", b'{"0": [0, "x"]}', ReadError, "groups alone", "g.json"),
+    _refused("groups alone", b'{"0": [0, 1]}', ReadError, "process groups alone", "comm_group.json"),
+    _refused("groups of no ranks", b'{"0": [0, "x"]}', ReadError, "groups alone", "g.json"),
 ]  # fmt: skip

@@ -67,7 +67,7 @@ def _roc(kernels: int, calls: int) -> dict[str, int]:
 
 
 _ROC = _roc(16, 2)
-"""What is wrong with all files here that are made of the one of rocprofiler-sdk."""
+"""Faults of all files here that are made of the one of rocprofiler-sdk."""
 _EMPTY = Refused(UnknownFormatError, "empty")
 _NO_LIST = Refused(ReadError, "no list `traceEvents`")
 _RESNET = 29_836
@@ -137,19 +137,19 @@ REAL: dict[str, tuple[int, dict[str, int]] | Refused] = {
     "utf8_bom.json": (_ALL, _ROC),
     "whitespace.json": _EMPTY,
 }
-"""Files with known reports' faults → nodes and issues, or why there are none."""
+"""Files with faults of known reports → nodes and issues, or the reason why there are none."""
 
 
 def _read(
-    name: str, data: bytes, *, nodes: int = _NODES, samples: int = _SAMPLES, **found: int
+    name: str, data: bytes, *, nodes: int = _NODES, samples: int = _SAMPLES, **issues: int
 ) -> Odd:
-    issues = {code.replace("_", "-"): count for code, count in found.items()}
+    counts = {code.replace("_", "-"): count for code, count in issues.items()}
     file = "rank3.json"
-    return Odd(f"kineto {name}", {file: data}, Reads(nodes, samples, issues))
+    return Odd(f"kineto {name}", {file: data}, Reads(nodes, samples, counts))
 
 
-def _events(name: str, *events: Any, nodes: int, samples: int = 0, **found: int) -> Odd:
-    return _read(name, _document(list(events)), nodes=nodes, samples=samples, **found)
+def _events(name: str, *events: Any, nodes: int, samples: int = 0, **issues: int) -> Odd:
+    return _read(name, _document(list(events)), nodes=nodes, samples=samples, **issues)
 
 
 def _begin(ph: str, name: str, ts: float, **more: Any) -> dict[str, Any]:
@@ -185,7 +185,7 @@ ODD = [
         _WHOLE + _WHOLE,
         events_of_second_list=len(_STEP),
     ),
-    _read("rubbish behind the end", _WHOLE + b"oops", bytes_behind_end=4),
+    _read("rubbish after the end", _WHOLE + b"oops", bytes_after_end=4),
     _read(
         "list twice",
         _WHOLE.replace(b'"traceName"', b'"traceEvents": [{"ph":"X"}, 5], "traceName"'),
@@ -238,7 +238,7 @@ ODD = [
         b'{"traceEvents":[{"ph":"X","name":"a","ts":1,"dur":1}],\n{"ph":"X"}]}',
         nodes=1,
         samples=0,
-        bytes_behind_end=14,
+        bytes_after_end=14,
     ),
     _read("not Kineto's list", b'[{"a": 1}]', nodes=0, samples=0),
 ]  # fmt: skip

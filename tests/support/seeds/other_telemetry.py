@@ -347,7 +347,7 @@ ODD = (
     Odd(
         "dmon: no times but the last's",
         {"x.txt": dmon(2, 1, dated=False)},
-        Reads(samples=7, issues={"row-of-earlier-tick": 1}),
+        Reads(samples=7, issues={"row-of-earlier-output": 1}),
         {"at_ns": START_NS},
     ),
     Odd(

@@ -1,4 +1,4 @@
-"""Perfetto traces as ROCm's tools and Chrome write them, and what must become of the odd ones."""
+"""Perfetto traces as ROCm's tools and Chrome write them, and the expected outcome for the odd ones."""
 
 import gzip
 import zlib
@@ -27,28 +27,30 @@ def trace(*packets: proto.TracePacket) -> bytes:
 
 def annotate(event: Any, name: str | int, value: Any) -> None:  # noqa: C901 # one loop for speed
     """Add an annotation, of the kind that the value has in Python; a number is an interned name."""
-    told = event if isinstance(event, proto.DebugAnnotation) else event.debug_annotations.add()
+    annotation = (
+        event if isinstance(event, proto.DebugAnnotation) else event.debug_annotations.add()
+    )
     if isinstance(name, int):
-        told.name_iid = name
+        annotation.name_iid = name
     elif name:
-        told.name = name
+        annotation.name = name
     if isinstance(value, bool):
-        told.bool_value = value
+        annotation.bool_value = value
     elif isinstance(value, int):
         if value < 0:
-            told.int_value = value
+            annotation.int_value = value
         else:
-            told.uint_value = value
+            annotation.uint_value = value
     elif isinstance(value, float):
-        told.double_value = value
+        annotation.double_value = value
     elif isinstance(value, str):
-        told.string_value = value
+        annotation.string_value = value
     elif isinstance(value, dict):
         for key, inner in value.items():
-            annotate(told.dict_entries.add(), key, inner)
+            annotate(annotation.dict_entries.add(), key, inner)
     elif isinstance(value, list):
         for inner in value:
-            annotate(told.array_values.add(), "", inner)
+            annotate(annotation.array_values.add(), "", inner)
 
 
 @dataclass
@@ -95,7 +97,7 @@ class Sdk:
         return packet, packet.track_event
 
     def iid(self, packet: Any, table: str, text: str) -> int:
-        """Number of a text, told in the packet if it is new."""
+        """Number of a text, which is interned in the packet if it is new."""
         known = self.texts.get((table, text))
         if known is None:
             known = self.texts[table, text] = len(self.texts) + 1
@@ -137,7 +139,7 @@ def rocprofv3(*, moved: int = 0, by_queue: bool = True, agents_as_text: bool = F
     Parameters
     ----------
     moved
-        By how much the drawn time of two kernels differs from what their arguments say.
+        By how much the drawn time of two kernels differs from the times in their arguments.
     by_queue
         Whether kernels are on tracks of queues, else of streams.
     agents_as_text
@@ -249,7 +251,7 @@ def _stateless() -> bytes:
     return trace(*sdk.packets)
 
 
-def _untied() -> bytes:
+def _unrelated() -> bytes:
     snapshot = proto.TracePacket()
     snapshot.clock_snapshot.clocks.add(clock_id=BOOT, timestamp=T0)
     return trace(snapshot) + PAIR + simple((INSTANT, EPOCH, "late"), timestamp_clock_id=REAL)
@@ -287,7 +289,7 @@ ODD = [
     Odd(
         "an end without its slice",
         {"a.pftrace": simple((END, T0, ""), (INSTANT, T0 + 9, "b"))},
-        Reads(1, issues={"slice-end-alone": 1}),
+        Reads(1, issues={"slice-end-unmatched": 1}),
     ),
     Odd(
         "an end of the outer slice before that of the inner",
@@ -311,8 +313,8 @@ ODD = [
         Reads(1, issues={"event-state-lost": 1}),
     ),
     Odd(
-        "a clock that nothing ties to the trace's",
-        {"a.pftrace": _untied()},
+        "a clock that nothing relates to the trace's",
+        {"a.pftrace": _unrelated()},
         Reads(1, issues={"event-clock-unknown": 1}),
     ),
     Odd(
@@ -323,7 +325,7 @@ ODD = [
     Odd(
         "a time out of reach",
         {"a.pftrace": PAIR + simple((INSTANT, 2**63 + 5, "a"))},
-        Reads(1, issues={"time-out-of-reach": 1}),
+        Reads(1, issues={"time-out-of-range": 1}),
     ),
     Odd("compressed packets", {"a.pftrace": _compressed(zlib.compress(PAIR))}, Reads(1)),
     Odd(

@@ -31,16 +31,23 @@ def node(
     op_schema: str = "",
     **attrs: Any,
 ) -> Node:
-    """A node, in words of its own; see `written`."""
-    told = {"rf_id": number, "fw_parent": 0, "seq_id": -1, "scope": scope, "tid": tid, "fw_tid": 0}
-    told |= {"op_schema": op_schema, **attrs}
+    """A node in no schema's form; see `written`."""
+    attributes = {
+        "rf_id": number,
+        "fw_parent": 0,
+        "seq_id": -1,
+        "scope": scope,
+        "tid": tid,
+        "fw_tid": 0,
+    }
+    attributes |= {"op_schema": op_schema, **attrs}
     return {
         "id": number,
         "name": name,
         "parent": parent,
         "inputs": list(inputs),
         "outputs": list(outputs),
-        "attrs": told,
+        "attrs": attributes,
     }
 
 
@@ -133,8 +140,8 @@ def _odd(name: str, data: bytes, outcome: Reads | Refused, file: str = "x.json")
 
 
 def _reads(nodes: int = NODES, **issues: int) -> Reads:
-    told = {"no-times": 1} | {k.replace("_", "-"): v for k, v in issues.items()}
-    return Reads(nodes=nodes, issues=told)
+    expected = {"no-times": 1} | {k.replace("_", "-"): v for k, v in issues.items()}
+    return Reads(nodes=nodes, issues=expected)
 
 
 _GOOD = _SOUND[NESTED]
@@ -151,7 +158,7 @@ ODD = (
     ),
     _odd("a second document", _GOOD + b"\n" + _GOOD, _reads(2 * NODES)),
     _odd("a second document in an open one", _OPEN + _GOOD, _reads(2 * NODES, et_not_closed=1)),
-    _odd("text behind", _GOOD + b"\nhello", _reads(et_text_behind=1)),
+    _odd("text after the end", _GOOD + b"\nhello", _reads(et_text_after_end=1)),
     _odd("gzip", gzip.compress(_GOOD), _reads(), "x.json.gz"),
     _odd("UTF-16", _GOOD.decode().encode("utf-16"), _reads()),
     _odd("byte order mark", b"\xef\xbb\xbf" + _GOOD, _reads()),
@@ -169,7 +176,7 @@ ODD = (
         _reads(NODES - 1, et_node_malformed=1, et_parent_missing=2),
     ),
     _odd("bare infinity", _GOOD.replace(b"Infinity", b"inf"), _reads()),
-    _odd("every node twice", document(program() + program()[:-1]), _reads(et_node_twice=9)),
+    _odd("every node twice", document(program() + program()[:-1]), _reads(et_node_duplicate=9)),
     _odd(
         "parents that are not there",
         document([n for n in program() if n["id"] not in (3, 24)]),
@@ -186,7 +193,9 @@ ODD = (
         _reads(NODES - 1, et_node_malformed=1, et_parent_missing=1),
     ),
     _odd("no nodes", _HEADER + b"]}", Refused(ReadError, "holds no operators")),
-    _odd("not an object among nodes", _HEADER + b"7, []]}", Refused(ReadError, "no proper JSON")),
+    _odd(
+        "not an object among nodes", _HEADER + b"7, []]}", Refused(ReadError, "not a proper JSON")
+    ),
     _odd("header alone", _HEADER[:-2], Refused(UnknownFormatError, "no format that is known")),
     _odd("NUL bytes", _GOOD.replace(b"\n", b"\x00\n", 5), Refused(UnknownFormatError, "no format")),
 )

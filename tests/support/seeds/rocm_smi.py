@@ -87,7 +87,7 @@ ODD = (
     Odd(
         "rocm-smi: a loop without times",
         {"s.txt": _loop(_text, "").encode()},
-        Reads(0, 6, {"row-of-earlier-run": 4}),
+        Reads(0, 6, {"row-of-earlier-output": 4}),
         AT,
     ),
     Odd(

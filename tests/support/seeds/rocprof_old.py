@@ -397,7 +397,7 @@ ODD = (
         Reads(8, issues={"range-ended": 2}),
     ),
     Odd(
-        "v1 text merged, beside that of processes",
+        "v1 text merged, next to that of processes",
         {"77_hip_api_trace.txt": HIP_TEXT.encode(), "hip_api_trace.txt": HIP_TEXT.encode()},
         Reads(2, issues={"same-events-in-another-file": 1}),
     ),

@@ -158,5 +158,5 @@ ODD = (
         {"1_results.json": DOCUMENT[: DOCUMENT.index(JSON_KERNELS[5].encode()) + 30]},
         Reads(nodes=5, issues={"json-cut-short": 1})),
     Odd("rocprofv3: JSON with a stray bracket", {"1_results.json": DOCUMENT + b"]"},
-        Refused(ReadError, "it is no whole JSON")),
+        Refused(ReadError, "it is no complete JSON")),
 )  # fmt: skip

@@ -149,7 +149,7 @@ ODD = [
             issues={
                 "counter-row": 8,
                 "counter-without-value": 8,
-                "number-out-of-reach": 2,
+                "number-out-of-range": 2,
                 "agent-unknown": 1,
             },
         ),

@@ -34,7 +34,7 @@ _CLOCKS = (
     Odd(
         "nvidia-smi: the hour that comes twice, with the zone",
         {"n.csv": _nvidia(*((f"2024/11/03 {at}.000", "300.00 W") for at in _AUTUMN))},
-        Reads(samples=4, issues={"hour-comes-twice-told": 4}),
+        Reads(samples=4, issues={"hour-comes-twice-resolved": 4}),
         {"tz": "America/New_York"},
     ),
     Odd(

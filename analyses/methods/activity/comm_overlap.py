@@ -1,0 +1,134 @@
+"""Overlap of communication and compute on each GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chopper_interop.analyses.methods.activity import pieces
+from chopper_interop.analyses.methods.activity.pieces import COMM, COMPUTE
+from chopper_interop.arrays import arrow, gather, intervals
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chopper_interop.analyses.methods.activity.pieces import Cells, Pieces
+    from chopper_interop.analyses.methods.activity.windows import Window
+    from chopper_interop.arrays.intervals import Intervals
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.trace import Trace
+
+_OPPOSITE = {COMPUTE: COMM, COMM: COMPUTE}
+"""Sort of work with which each sort overlaps; copies are neither."""
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Overlap of each piece of GPU work with the opposite sort, compute or communication.
+
+    Parameters
+    ----------
+    gpu
+        Number of each piece's GPU: a device of a rank.
+    overlap_ns
+        Nanoseconds of each piece in which the opposite sort ran on its GPU; 0 for copies.
+    busy
+        For each GPU, the union of the intervals in which each sort ran on it.
+    """
+
+    gpu: Array
+    overlap_ns: Array
+    busy: list[dict[int, Intervals]]
+
+    def where(self, which: Array) -> Overlap:
+        """Overlap of some of the pieces, by a mask or rows."""
+        return Overlap(self.gpu[which], self.overlap_ns[which], self.busy)
+
+    def overlap_with(self, sort: int, gpu: Array, start: Array, end: Array) -> Array:
+        """Nanoseconds of any intervals in which this sort of work ran on their GPU."""
+        overlap = np.zeros(len(gpu), np.int64)
+        for number, rows in _by_gpu(gpu, len(self.busy)):
+            overlap[rows] = intervals.covered_time(start[rows], end[rows], self.busy[number][sort])
+        return overlap
+
+    def annotations(self, trace: Trace, work: Pieces) -> dict[str, Any]:
+        """Exposed time and overlapped share of each node, of the part that lies within windows."""
+        counts = work.sort != pieces.COPY
+        row, n = work.row[counts], trace.nodes.num_rows
+        overlap = gather.group_sums(row, self.overlap_ns[counts], n)
+        length = gather.group_sums(row, (work.end - work.start)[counts], n)
+        unknown = np.ones(n, np.bool_)
+        unknown[row] = False
+        return {
+            "exposed_ns": arrow.array(length - overlap, mask=unknown),
+            "overlap_share": shares(overlap, length),
+        }
+
+    def exposed(self, work: Pieces, cells: Cells) -> dict[int, Array]:
+        """Time of compute and of communication of each group that overlaps with no opposite work.
+
+        Of the union of a group's intervals on each GPU, summed over GPUs and windows; by sort.
+        """
+        exposed = {}
+        for sort, opposite in _OPPOSITE.items():
+            which = np.flatnonzero(work.sort == sort)
+            at, alone = gather.distinct(cells.code[which], self.gpu[which])
+            number, start, end = intervals.group_unions(
+                alone, work.start[which], work.end[which], len(at)
+            )
+            example = which[at][number]  # a piece of the same group and GPU as each interval
+            rest = end - start - self.overlap_with(opposite, self.gpu[example], start, end)
+            exposed[sort] = cells.summed(gather.group_sums(cells.code[example], rest, len(cells)))
+        return exposed
+
+
+def measure_overlap(trace: Trace, rank_windows: Sequence[Window], work: Pieces) -> Overlap:
+    """Overlap of each piece of GPU work within windows; copies count as neither sort.
+
+    Parameters
+    ----------
+    rank_windows
+        The windows.
+    work
+        Pieces of work within them.
+    """
+    device = trace.array("device", "lanes")[trace.array("lane")[work.row]]
+    first, gpu = gather.distinct(trace.array("rank")[work.row], device)
+    order = np.arange(len(work))
+    if pieces.is_stepped(rank_windows):  # steps may overlap
+        order = np.argsort(work.start, kind="stable")
+    sort = work.sort[order]
+    # one cell for each GPU and sort: 3 * gpu + sort
+    cell, start, end = intervals.group_unions(
+        3 * gpu[order] + sort, work.start[order], work.end[order], 3 * len(first)
+    )
+    busy: list[dict[int, Intervals]] = [{} for _ in first]
+    for number, rows in _by_gpu(cell, 3 * len(first)):
+        busy[number // 3][number % 3] = start[rows], end[rows]
+    empty = np.zeros(0, np.int64)
+    for by_sort in busy:
+        for sort_ in _OPPOSITE:
+            by_sort.setdefault(sort_, (empty, empty))
+    overlap = Overlap(gpu, np.zeros(len(work), np.int64), busy)
+    for sort_, opposite in _OPPOSITE.items():
+        rows = np.flatnonzero(work.sort == sort_)
+        overlap.overlap_ns[rows] = overlap.overlap_with(
+            opposite, gpu[rows], work.start[rows], work.end[rows]
+        )
+    return overlap
+
+
+def shares(part: Array, total: Array) -> Any:
+    """Shares of totals as an Arrow array; null where the total is 0."""
+    empty = total <= 0
+    return arrow.array(part / np.where(empty, 1, total), mask=empty)
+
+
+def _by_gpu(number: Array, n: int) -> list[tuple[int, Array]]:
+    """Rows of each number that occurs, in their order."""
+    if n == 1 and len(number):
+        return [(0, np.arange(len(number)))]
+    first, row = gather.group_rows(number, n)
+    return [(k, row[first[k] : first[k + 1]]) for k in np.flatnonzero(np.diff(first)).tolist()]

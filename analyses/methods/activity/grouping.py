@@ -1,0 +1,164 @@
+"""Groups of nodes at any granularity: by kernel, operation, layer, phase, iteration, rank, …"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from chopper_interop.annotate.work import kernel_categories
+from chopper_interop.arrays import arrow, gather
+from chopper_interop.errors import UsageError
+from chopper_interop.schemas import hub
+from chopper_interop.schemas.kinds import Kind
+
+if TYPE_CHECKING:
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.trace import Trace
+
+COMPUTE, COMM, COPY = "compute", "comm", "copy"
+CLASSES = {Kind.KERNEL: COMPUTE, Kind.MEMSET: COMPUTE, Kind.COMM: COMM, Kind.MEMCPY: COPY}
+"""Classes of GPU work; fills count as compute."""
+
+_ANNOTATED = (
+    "iteration", "phase", "step_part", "layer", "module", "operation", "collective", "group",
+)  # fmt: skip
+GRAINS = ("job", "rank", "stream", *_ANNOTATED, "class", "category", "kernel")
+"""Keys by which nodes can be grouped: `kernel` is their name, `stream` their lane, the rest as named."""
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Groups of nodes.
+
+    Parameters
+    ----------
+    code
+        Number of the group of each of the nodes.
+    keys
+        One row a group: what its nodes have in common, null where that is not known.
+    """
+
+    code: Array
+    keys: pa.Table
+
+    def __len__(self) -> int:
+        return int(self.keys.num_rows)
+
+    def sums(self, values: Array) -> Array:
+        """Sums of the nodes' values over each group; integers stay exact."""
+        if values.dtype.kind == "f":
+            return np.bincount(self.code, values, len(self))
+        total = np.zeros(len(self), np.int64)
+        np.add.at(total, self.code, values)
+        return total
+
+
+def parse_grains(by: str) -> tuple[str, ...]:
+    """The names in a text like ``"rank,phase"``, each once.
+
+    Raises
+    ------
+    UsageError
+        One of them is not in `GRAINS`.
+    """
+    names = tuple(name.strip() for name in by.split(",") if name.strip())
+    for name in names:
+        if name not in GRAINS:
+            raise UsageError(
+                f"by={by}: there is no {name!r}", hint=f"there are {', '.join(GRAINS)}"
+            )
+    return tuple(name for name in dict.fromkeys(names) if name != "job")
+
+
+def group_nodes(trace: Trace, rows: Array, by: str) -> Groups:
+    """Groups of some nodes.
+
+    Parameters
+    ----------
+    rows
+        Rows of the trace's nodes.
+    by
+        Names out of `GRAINS`, separated by commas: ``"rank,phase"``. ``"job"`` puts all in one.
+
+    Returns
+    -------
+    Groups
+        In ascending order of their keys, as far as these are numbers, else of occurrence.
+    """
+    names = parse_grains(by)
+    columns = [_coded(trace, name, rows) for name in names]
+    if not columns:
+        groups = min(len(rows), 1)
+        return Groups(np.zeros(len(rows), np.int64), pa.table({"job": [trace.meta.job] * groups}))
+    first, code = gather.distinct(*(codes for codes, _ in columns))
+    # number groups in ascending order of their codes, the first key counting most
+    order = np.lexsort(tuple(codes[first] for codes, _ in reversed(columns)))
+    number = np.empty(len(first), np.int64)
+    number[order] = np.arange(len(first))
+    keys = {
+        name: values(codes[first][order])
+        for name, (codes, values) in zip(names, columns, strict=True)
+    }
+    return Groups(number[code], pa.table(keys))
+
+
+def work_classes(trace: Trace, rows: Array) -> Array:
+    """Class of each of these nodes as a code into ``(compute, comm, copy)``; -1 for other nodes."""
+    table = np.full(256, -1, np.int8)
+    names = (COMPUTE, COMM, COPY)
+    for kind, name in CLASSES.items():
+        table[int(kind)] = names.index(name)
+    return table[trace.array("kind")[rows]]
+
+
+def _coded(trace: Trace, name: str, rows: Array) -> tuple[Array, Any]:
+    """Code of each row, and a function from codes to the values of a column."""
+    if name == "rank":
+        return trace.array("rank")[rows].astype(np.int64), lambda used: arrow.array(
+            used, pa.int32()
+        )
+    if name in _NAMED:
+        codes, texts = _NAMED[name](trace, rows)
+        return codes.astype(np.int64), lambda used: _texts(texts, used)
+    return _annotated(trace, name, rows)
+
+
+def _annotated(trace: Trace, name: str, rows: Array) -> tuple[Array, Any]:
+    """Codes of an annotation column as of `_coded`; all unknown if the trace lacks it."""
+    if not trace.has(name):
+        declared = hub.ANNOTATION_TYPES[name]
+        plain = declared.value_type if pa.types.is_dictionary(declared) else declared
+        return np.full(len(rows), -1, np.int64), lambda used: pa.nulls(len(used), plain)
+    column = arrow.single_chunk(trace.nodes[name])
+    codes = trace.integers(name, rows)
+    if name == "group":
+        return codes, lambda used: _texts(trace.groups["name"].to_pylist(), used)
+    if pa.types.is_dictionary(column.type):
+        return codes, lambda used: _texts(column.dictionary.to_pylist(), used)
+    return codes, lambda used: arrow.array(used.astype(np.int32), mask=used < 0)
+
+
+def _streams(trace: Trace, rows: Array) -> tuple[Array, list[str]]:
+    return trace.array("lane")[rows], trace.lanes["name"].to_pylist()
+
+
+def _kernels(trace: Trace, rows: Array) -> tuple[Array, list[str]]:
+    return trace.array("name")[rows], trace.names()
+
+
+def _classes(trace: Trace, rows: Array) -> tuple[Array, list[str]]:
+    return work_classes(trace, rows), [COMPUTE, COMM, COPY]
+
+
+def _categories(trace: Trace, rows: Array) -> tuple[Array, list[str]]:
+    return kernel_categories.node_categories(trace, rows), list(kernel_categories.CATEGORIES)
+
+
+_NAMED = {"stream": _streams, "kernel": _kernels, "class": _classes, "category": _categories}
+
+
+def _texts(values: list[str], used: Array) -> pa.Array:
+    return pa.array([values[code] if code >= 0 else None for code in used.tolist()], pa.string())

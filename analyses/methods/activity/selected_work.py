@@ -1,0 +1,124 @@
+"""Selection of GPU work by steps and ranks, each node as a whole: what statistics count."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chopper_interop.analyses.methods.activity import windows
+from chopper_interop.arrays import gather
+from chopper_interop.arrays.compiled import jit
+from chopper_interop.arrays.members import is_any
+from chopper_interop.schemas.kinds import GPU_WORK
+
+if TYPE_CHECKING:
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.trace import Trace
+
+LINKS = "all GPU work counts, whether its launch is recorded or not"
+
+
+@dataclass(frozen=True)
+class SelectedWork:
+    """GPU work of selected steps and ranks.
+
+    Parameters
+    ----------
+    rows
+        Its nodes, ascending.
+    left_out
+        Number of nodes of GPU work of the selected ranks that are in none of the selected steps.
+    windows
+        Steps of ranks, or all of each rank.
+    """
+
+    rows: Array
+    left_out: int
+    windows: list[windows.Window]
+
+
+def select_work(trace: Trace, steps: str = "", ranks: str = "") -> SelectedWork:
+    """Select GPU work of some ranks and some steps, uncut: work is of the step that launched it.
+
+    Parameters
+    ----------
+    steps, ranks
+        As of `windows.rank_windows`.
+    """
+    work = is_any(trace.array("kind"), GPU_WORK)
+    rank_windows = windows.rank_windows(trace, steps, ranks)
+    if steps:
+        selected = _is_in_steps(trace, rank_windows)
+    else:
+        selected = np.zeros(len(work), np.bool_)
+        for window in rank_windows:
+            selected[trace.rank_rows[window.rank]] = True
+    rows = np.flatnonzero(work & selected)
+    rank_rows = [trace.rank_rows[rank] for rank in windows.chosen_ranks(trace, ranks)]
+    present = sum(int(np.count_nonzero(work[of_rank])) for of_rank in rank_rows)
+    return SelectedWork(rows, present - len(rows), rank_windows)
+
+
+def _is_in_steps(trace: Trace, rank_windows: list[windows.Window]) -> Array:
+    """Mark nodes of these steps: by the step that launched them, else by where they start."""
+    ts, inside = trace.array("ts"), np.zeros(trace.nodes.num_rows, np.bool_)
+    iteration = trace.integers("iteration")
+    for rank in sorted({w.rank for w in rank_windows}):
+        rows, steps = trace.rank_rows[rank], [w for w in rank_windows if w.rank == rank]
+        inside[rows] = np.isin(iteration[rows], [w.iteration for w in steps])
+        for window in steps:  # rows of a rank are in order of time
+            a, b = np.searchsorted(ts[rows], [window.start_ns, window.end_ns]) + rows.start
+            inside[a:b] |= iteration[a:b] < 0
+    return inside
+
+
+def describe(steps: str) -> str:
+    """Description of a result's window, for its conventions."""
+    if not steps:
+        return "all of the GPU work of each rank"
+    chosen = "every training step" if steps == "each" else f"training steps {steps}"
+    return f"{chosen}: GPU work that it asked for, whole; what nothing asked for, where it starts"
+
+
+def covered_ns(trace: Trace, rows: Array, code: Array, count: int) -> Array:
+    """Time in which something of each group ran, by the union of its intervals on each GPU.
+
+    Parameters
+    ----------
+    rows
+        Rows of nodes, ascending.
+    code
+        Group of each, from 0 to count - 1.
+    count
+        Number of groups.
+
+    Returns
+    -------
+    numpy.ndarray
+        Nanoseconds, summed over ranks and their devices.
+    """
+    device = trace.array("device", "lanes")[trace.array("lane")[rows]]
+    first, part = gather.distinct(code, trace.array("rank")[rows], device)
+    start = trace.array("ts")[rows]
+    of_part = _covered(part, start, start + trace.array("dur")[rows], len(first))
+    total = np.zeros(count, np.int64)
+    np.add.at(total, code[first], of_part)
+    return total
+
+
+@jit
+def _covered(part: Array, start: Array, end: Array, count: int) -> Array:
+    """Time that each part covers; within it, starts ascend.
+
+    Compiled: how far the part's intervals reach is carried along, for many interleaved parts.
+    """
+    total = np.zeros(count, np.int64)
+    reach = np.full(count, np.iinfo(np.int64).min)
+    for i in range(len(part)):
+        p = part[i]
+        if end[i] > reach[p]:
+            total[p] += end[i] - max(start[i], reach[p])
+            reach[p] = end[i]
+    return total

@@ -1,0 +1,215 @@
+"""Windows of time of a job that analyses look at: all of it or training steps, some ranks or all."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chopper_interop.arrays import name_stems
+from chopper_interop.arrays.members import is_any
+from chopper_interop.errors import UsageError
+from chopper_interop.schemas.kinds import GPU_WORK, Kind, LaneKind
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.trace import Trace
+
+NO_STEP = -1
+"""Iteration of a window that is not one step."""
+ALL_RANKS = -1
+"""Rank of a window of the whole job."""
+_MAX_RANGE = 1_000_000
+"""Longest range of an option. Chosen: far beyond any job, and small enough to be listed at once."""
+_NUMBERS = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
+_RANGES = (Kind.ANNOTATION, Kind.CPU_OP)
+
+
+@dataclass(frozen=True)
+class Window:
+    """An interval of time of a rank, or of the whole job; times on the axis of `ts`, nanoseconds.
+
+    Parameters
+    ----------
+    rank
+        Global rank, `ALL_RANKS` for all.
+    iteration
+        Training step, `NO_STEP` where the window is not one step.
+    start_ns, end_ns
+        Start and end.
+    """
+
+    rank: int
+    iteration: int
+    start_ns: int
+    end_ns: int
+
+    @property
+    def span_ns(self) -> int:
+        """Length, nanoseconds."""
+        return self.end_ns - self.start_ns
+
+
+def chosen_ranks(trace: Trace, ranks: str = "", also: Collection[int] = ()) -> list[int]:
+    """Ranks by numbers and ranges, ``"0,4-7"``; all where the text is empty.
+
+    Parameters
+    ----------
+    ranks
+        The text.
+    also
+        Ranks that exist in addition to those of nodes, such as those of telemetry.
+
+    Raises
+    ------
+    UsageError
+        The text is no list of numbers and ranges, or the trace lacks one of the ranks.
+    """
+    if not ranks:
+        return trace.ranks
+    requested = _numbers("ranks", ranks)
+    present = {*trace.ranks, *also}
+    if missing := [r for r in requested if r not in present]:
+        raise UsageError(f"the trace has no rank {missing[0]}", hint=f"it has {sorted(present)}")
+    return requested
+
+
+def rank_windows(trace: Trace, steps: str = "", ranks: str = "") -> list[Window]:
+    """Windows of each rank, in order of rank and step.
+
+    Parameters
+    ----------
+    steps
+        ``""``: from the first start to the last end of the rank's GPU work; ``"each"``: every
+        training step by itself; ``"3"``, ``"3,5-7"``: these steps, each by itself. A step lasts as
+        long as the range that marks it on its rank, else from the first start to the last end of
+        what the host does in it, or where no host was recorded, of its GPU work.
+    ranks
+        As of `chosen_ranks`.
+
+    Raises
+    ------
+    UsageError
+        There are no training steps, or not these.
+    """
+    selected = chosen_ranks(trace, ranks)
+    if not steps:
+        return [w for w in (_work_window(trace, rank) for rank in selected) if w is not None]
+    return [w for w in _steps(trace, steps) if w.rank in selected]
+
+
+def job_windows(of_ranks: Sequence[Window]) -> list[Window]:
+    """Windows of the job, one for each step of these windows of ranks."""
+    by_step: dict[int, list[Window]] = {}
+    for window in of_ranks:
+        by_step.setdefault(window.iteration, []).append(window)
+    return [
+        Window(ALL_RANKS, step, min(w.start_ns for w in same), max(w.end_ns for w in same))
+        for step, same in sorted(by_step.items())
+    ]
+
+
+def step_windows(trace: Trace) -> list[Window]:
+    """Every training step of every rank, in order of rank and start."""
+    if not trace.has("iteration"):
+        return []
+    iteration = trace.integers("iteration")
+    host = trace.array("kind", "lanes")[trace.array("lane")] == LaneKind.THREAD
+    gpu = is_any(trace.array("kind"), GPU_WORK)
+    ranges = _ranges(trace, iteration, host)
+    steps: list[Window] = []
+    for rank, rows in trace.rank_rows.items():
+        for bounds in (ranges, host, gpu):  # the first of these that the rank has
+            stepped = np.flatnonzero(bounds[rows] & (iteration[rows] >= 0)) + rows.start
+            if stepped.size:
+                steps += _extents(trace, rank, stepped, iteration[stepped])
+                break
+    return steps
+
+
+def describe(steps: str, if_all: str) -> str:
+    """Description of a result's window, for its conventions.
+
+    Parameters
+    ----------
+    steps
+        The option.
+    if_all
+        The description if no steps are chosen.
+    """
+    if not steps:
+        return if_all
+    chosen = "every training step" if steps == "each" else f"training steps {steps}"
+    return f"{chosen} by itself, as long as the range that marks it; of work that reaches beyond, the part within"
+
+
+def _work_window(trace: Trace, rank: int) -> Window | None:
+    """Window of all GPU work of a rank; None without any."""
+    rows = trace.rank_rows[rank]
+    work = is_any(trace.array("kind")[rows], GPU_WORK)
+    return _extent(trace, rank, np.flatnonzero(work) + rows.start) if work.any() else None
+
+
+def _extent(trace: Trace, rank: int, rows: Array) -> Window:
+    """Window from the first start to the last end of these nodes."""
+    start = trace.array("ts")[rows]
+    return Window(rank, NO_STEP, int(start.min()), int((start + trace.array("dur")[rows]).max()))
+
+
+def _extents(trace: Trace, rank: int, rows: Array, iteration: Array) -> list[Window]:
+    """Windows from the first start to the last end of the nodes of each step, by start."""
+    order = np.argsort(iteration, kind="stable")
+    rows, iteration = rows[order], iteration[order]
+    first = np.flatnonzero(np.diff(iteration, prepend=iteration[0] - 1))
+    ts = trace.array("ts")[rows]
+    start = np.minimum.reduceat(ts, first).tolist()
+    end = np.maximum.reduceat(ts + trace.array("dur")[rows], first).tolist()
+    numbers = iteration[first].tolist()
+    steps = [Window(rank, *step) for step in zip(numbers, start, end, strict=True)]
+    return sorted(steps, key=lambda w: (w.start_ns, w.iteration))
+
+
+def _ranges(trace: Trace, iteration: Array, host: Array) -> Array:
+    """Mark ranges that mark steps: outermost ones of hosts whose name ends with their step's number."""
+    number = np.append(name_stems.split_numbers(trace.names())[1], name_stems.NO_NUMBER)
+    marks = host & is_any(trace.array("kind"), _RANGES)
+    marks &= number[trace.array("name")] == iteration
+    parent = trace.array("parent")
+    return marks & ((parent < 0) | (iteration[parent] != iteration))
+
+
+def _steps(trace: Trace, steps: str) -> list[Window]:
+    """Windows of the training steps that the option names, on all ranks."""
+    marked = step_windows(trace)
+    if not marked:
+        raise UsageError(
+            "the trace has no training steps", hint="leave steps out to ask about all of it"
+        )
+    if steps == "each":
+        return marked
+    requested = _numbers("steps", steps)
+    present = sorted({w.iteration for w in marked})
+    if missing := [n for n in requested if n not in present]:
+        raise UsageError(f"the trace has no training step {missing[0]}", hint=f"it has {present}")
+    return [w for w in marked if w.iteration in requested]
+
+
+def _numbers(option: str, text: str) -> list[int]:
+    """Numbers and ranges of numbers, ascending."""
+    if not _NUMBERS.fullmatch(text):
+        raise UsageError(f"{option}={text}: write numbers and ranges, as 0,4-7")
+    numbers: set[int] = set()
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        length = int(last or first) - int(first)
+        if length < 0:
+            hint = f"write {last}-{first}"
+            raise UsageError(f"{option}={text}: {part} goes backwards", hint=hint)
+        if length > _MAX_RANGE:
+            raise UsageError(f"{option}={text}: that is too many")
+        numbers.update(range(int(first), int(last or first) + 1))
+    return sorted(numbers)

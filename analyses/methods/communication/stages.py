@@ -1,0 +1,164 @@
+"""Pipelines of a job: ranks that hand microbatches on to each other, in the order of their stages.
+
+Ranks are stages of one pipeline if they send to and receive from each other along a line, each to
+and from its neighbours only. Where stages hold several parts of a model (interleaved schedules), the
+last stage sends to the first as well, and gradients go back the same way: the line is a circle that
+is used in both directions. Ranks on a circle that is used in one direction, as in ring attention, are
+no pipeline, nor are ranks of which one has more than two neighbours.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chopper_interop.arrays import gather
+from chopper_interop.schemas.kinds import Collective, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.trace import Trace
+
+    Links = dict[int, set[int]]
+
+EXCHANGES = (Collective.SEND, Collective.RECV, Collective.SEND_RECV)
+"""Communication between two ranks."""
+_ENDS = (Collective.SEND, Collective.RECV)
+_NEIGHBOURS = 2
+_NEVER = np.iinfo(np.int64).max
+_RANGE = re.compile(r"PP:(\d+)(?:[FBIW]|FORWARD|BACKWARD\w*?)(\d+)")
+"""Name of a pass in torch.distributed.pipelining: stage, action, microbatch."""
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Ranks in the order of their stages; several on one stage if they are known by ranges alone."""
+
+    stages: tuple[tuple[int, ...], ...]
+    by_ranges: bool = False
+
+    @property
+    def ranks(self) -> list[int]:
+        """All of its ranks."""
+        return [rank for stage in self.stages for rank in stage]
+
+
+def is_exchange(trace: Trace) -> Array:
+    """Mark the nodes that are sends or receives."""
+    return (trace.array("kind") == Kind.COMM) & trace.is_text("collective", EXCHANGES)
+
+
+def first_kernel_starts(trace: Trace) -> dict[int, int]:
+    """First start of a kernel of each rank that has one, in whatever step, nanoseconds."""
+    computes, ts = trace.array("kind") == Kind.KERNEL, trace.array("ts")
+    return {
+        rank: int(ts[rows][computes[rows]].min())
+        for rank, rows in trace.rank_rows.items()
+        if computes[rows].any()
+    }
+
+
+def find_pipelines(trace: Trace, first_starts: Mapping[int, int]) -> list[Pipeline]:
+    """Pipelines of a trace, by what its ranks send each other, else by ranges that name stages.
+
+    Parameters
+    ----------
+    first_starts
+        Time at which each rank first computed: of the two ends of a line the first stage begins
+        sooner.
+    """
+    pipelines: list[Pipeline] = []
+    assigned: set[int] = set()
+    for links in _links(trace):
+        for line in _lines(links, first_starts):
+            if not assigned & set(line):
+                assigned |= set(line)
+                pipelines.append(Pipeline(tuple((rank,) for rank in line)))
+    if pipelines:
+        return sorted(pipelines, key=lambda pipeline: pipeline.stages)
+    named = pass_ranges(trace)
+    numbers = sorted({stage for stage, _ in named.values()})
+    if len(numbers) < _NEIGHBOURS:
+        return []
+    stages = (tuple(r for r, (stage, _) in sorted(named.items()) if stage == n) for n in numbers)
+    return [Pipeline(tuple(stages), by_ranges=True)]
+
+
+def pass_ranges(trace: Trace) -> dict[int, tuple[int, int]]:
+    """Stage and number of microbatches of each rank whose ranges name them (``PP:0F1``).
+
+    A rank that has several stages is of the first of them.
+    """
+    passes = [_RANGE.fullmatch(name) for name in trace.names()]
+    stage = np.array([int(t[1][-9:]) if t else -1 for t in passes] + [-1])
+    batch = np.array([int(t[2][-9:]) if t else -1 for t in passes] + [-1])
+    name = trace.array("name")
+    rows = np.flatnonzero((trace.array("kind") == Kind.ANNOTATION) & (stage[name] >= 0))
+    by_rank: dict[int, tuple[int, int]] = {}
+    rank = trace.array("rank")[rows]
+    for r in np.unique(rank).tolist():
+        names = name[rows[rank == r]]
+        by_rank[r] = int(stage[names].min()), len(np.unique(batch[names]))
+    return by_rank
+
+
+def _links(trace: Trace) -> list[Links]:
+    """Ranks to which each rank sends, for each process group whose ranks exchange something."""
+    directed = (trace.array("kind") == Kind.COMM) & trace.is_text("collective", _ENDS)
+    rows = np.flatnonzero(directed & (trace.integers("peer") >= 0))
+    peer, group = trace.integers("peer", rows), trace.integers("group", rows)
+    rank, sends = trace.array("rank")[rows], trace.is_text("collective", _ENDS[:1], rows)
+    first, _ = gather.distinct(group, rank, peer, sends)
+    members = [tuple(g["ranks"]) for g in trace.groups.to_pylist()]
+    by_group: dict[tuple[int, ...], Links] = {}
+    for i in first.tolist():
+        links = by_group.setdefault(members[group[i]] if group[i] >= 0 else (), {})
+        source, target = int(rank[i]), int(peer[i])
+        if not sends[i]:
+            source, target = target, source
+        if source != target:
+            links.setdefault(source, set()).add(target)
+            links.setdefault(target, set())
+    return list(by_group.values())
+
+
+def _lines(links: Links, first_starts: Mapping[int, int]) -> list[list[int]]:
+    """Lines of ranks, in the order of their stages."""
+    neighbours = {
+        rank: targets | {source for source, sent_to in links.items() if rank in sent_to}
+        for rank, targets in links.items()
+    }
+    lines = []
+    left = set(links)
+    while left:
+        part = _connected(neighbours, min(left))
+        left -= part
+        ends = [rank for rank in part if len(neighbours[rank]) < _NEIGHBOURS]
+        both_ways_round = not ends and all(links[r] == neighbours[r] for r in part)
+        if max(len(neighbours[r]) for r in part) <= _NEIGHBOURS and (ends or both_ways_round):
+            first = min(ends or part, key=lambda rank: (first_starts.get(rank, _NEVER), rank))
+            lines.append(_line_from(neighbours, first, first_starts))
+    return lines
+
+
+def _connected(neighbours: Links, first: int) -> set[int]:
+    """All ranks that can be reached from one."""
+    part, pending = {first}, [first]
+    while pending:
+        new = neighbours[pending.pop()] - part
+        part |= new
+        pending += new
+    return part
+
+
+def _line_from(neighbours: Links, first: int, first_starts: Mapping[int, int]) -> list[int]:
+    """Ranks from neighbour to neighbour; on a circle towards the one that began sooner."""
+    line = [first]
+    while new := neighbours[line[-1]] - set(line):
+        line.append(min(new, key=lambda rank: (first_starts.get(rank, _NEVER), rank)))
+    return line

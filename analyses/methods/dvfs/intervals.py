@@ -1,0 +1,47 @@
+"""Confidence intervals of times at other clocks, within what is possible."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from chopper_interop.arrays.types import Array
+
+TWO_SIDED = 1.96
+"""Standard errors on either side that hold 95 % of a normal distribution."""
+_MAX_HALF_WIDTH = 50.0
+"""Largest half width of the logarithm: its exponential is beyond all bounds, and finite."""
+
+
+class Limits(NamedTuple):
+    """Bounds of the durations of GPU work, as logarithms of the time over the measured time.
+
+    Parameters
+    ----------
+    lower, upper
+        Bounds of each node; 0 where the time stays.
+    """
+
+    lower: Array
+    upper: Array
+
+
+def confidence_interval(
+    ns: Array, error_ns: Array, min_ns: Array, max_ns: Array
+) -> tuple[Array, Array]:
+    """Return both ends of the 95 % intervals of times.
+
+    Ends are as far down as up in the logarithm, so that none is below 0.
+
+    Parameters
+    ----------
+    ns, error_ns
+        Times and their standard deviations.
+    min_ns, max_ns
+        Bounds of what is possible.
+    """
+    half = np.minimum(TWO_SIDED * error_ns / np.where(ns > 0, ns, 1), _MAX_HALF_WIDTH)
+    low, high = np.maximum(ns * np.exp(-half), min_ns), np.minimum(ns * np.exp(half), max_ns)
+    return np.minimum(low, ns), np.maximum(high, ns)

@@ -1,0 +1,59 @@
+"""Bounds of the durations of GPU work at other clocks, whatever the laws of its kernels.
+
+At a lower clock a kernel gets no shorter, and no longer than if all of its time followed the core's
+clock; at a higher clock it is the other way round. This holds as far as the measured clock is known.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chopper_interop.analyses.methods.dvfs.clock_errors import PRIOR_SHARE
+from chopper_interop.analyses.methods.dvfs.intervals import TWO_SIDED, Limits
+
+if TYPE_CHECKING:
+    from chopper_interop.analyses.methods.dvfs.ideal import Durations
+    from chopper_interop.analyses.methods.dvfs.sensitivity import Sensitivities
+    from chopper_interop.analyses.methods.dvfs.target_clocks import Target
+    from chopper_interop.arrays.types import Array
+
+
+def duration_limits(known: Sensitivities, target: Target, new: Durations) -> Limits:
+    """Return the bounds of the durations of GPU work at other clocks.
+
+    Parameters
+    ----------
+    known
+        Sensitivities of the trace's kernels.
+    target
+        Other clocks.
+    new
+        Predicted durations at these clocks.
+    """
+    low, high = _kernel_limits(known, target)
+    margin = TWO_SIDED * new.error  # of all other work, and of kernels without a clock
+    lower = new.log - (0.0 if (low >= 0).all() else margin)
+    upper = new.log + (0.0 if (high <= 0).all() else margin)
+    node = known.repeats.node
+    bounded = (new.key[node] >= 0) & ~np.isnan(low)
+    lower[node[bounded]], upper[node[bounded]] = low[bounded], high[bounded]
+    return Limits(lower, upper)
+
+
+def _kernel_limits(known: Sensitivities, target: Target) -> tuple[Array, Array]:
+    """Bounds of each repeat by its clocks alone; NaN where one is unknown."""
+    r = known.repeats
+    all_core = np.log(known.mhz / target.mhz)
+    error = np.full(len(all_core), target.error_share)
+    if not target.is_change:
+        error = np.hypot(error, np.nan_to_num(r.clocks.error_share, nan=PRIOR_SHARE))
+    low = np.minimum(all_core - TWO_SIDED * error, 0.0)
+    high = np.maximum(all_core + TWO_SIDED * error, 0.0)
+    floor = np.log(np.maximum(known.floors(target.mhz), 1.0) / r.dur)
+    if target.memory is None:
+        return np.maximum(low, np.minimum(floor, 0.0)), high
+    # Each nanosecond follows one clock or the other, so the clock that changes more bounds both.
+    all_memory = np.nan_to_num(np.log(target.memory))
+    return np.minimum(low, all_memory), np.maximum(high, all_memory)

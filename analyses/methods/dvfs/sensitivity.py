@@ -1,0 +1,519 @@
+"""Sensitivity of each kernel's time to the core clock, by several sources, with errors.
+
+Kernels that do the same are taken together (`repeats`). Several sources show how their times follow
+the clock. Each gives, for a change from the clocks that they ran at to another, the ratio of their
+times and its error, and they are combined by the inverses of their variances:
+
+``regression``
+    A law fitted to the repeats' times and clocks (`sensitivity_fit`).
+``counted``
+    Times of the same kernels in the run in which their cycles were counted, one after the other.
+``counters``
+    Busy cycles of matrix and vector units, and bytes at the memory's peak bandwidth.
+``class``
+    The laws of other kernels of their class in this trace.
+``prior``
+    The prior of their class; only where the trace has too few laws of the class.
+
+An error has three parts: a statistical one of each kernel; one that all have in common, of the
+clocks themselves; and one of the form of the law, as where it is asked beyond the clocks it was
+fitted to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chopper_interop.analyses.methods.dvfs import (
+    clock_errors,
+    repeats,
+    sensitivity_laws,
+    sensitivity_sources,
+)
+from chopper_interop.analyses.methods.dvfs import sensitivity_combination as combined
+from chopper_interop.analyses.methods.dvfs.repeats import mean_of
+from chopper_interop.analyses.methods.dvfs.sensitivity_combination import Ratio
+from chopper_interop.analyses.methods.dvfs.sensitivity_laws import MIN_SPREAD
+from chopper_interop.analyses.methods.dvfs.sensitivity_sources import CLASSES, PRIORS, Estimate
+from chopper_interop.gpus import ratings
+
+if TYPE_CHECKING:
+    from chopper_interop.analyses.methods.dvfs.repeats import Repeats
+    from chopper_interop.analyses.methods.dvfs.sensitivity_laws import Regression
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.trace import Trace
+
+_RUN_ERROR = 0.02
+"""Standard deviation of a kernel's time between two runs at one clock, before laws show it: other
+neighbours, caches, memory. Chosen: twice `_REPEAT_ERROR`."""
+_RUN_LIMIT = 3.0
+"""Runs that differ by more than so many `_RUN_ERROR` contradict each other: three standard deviations."""
+_REPEAT_ERROR = 0.01
+"""Standard deviation of a kernel's time between repeats in one run at one clock. Chosen."""
+_MIN_ALONE = 3
+"""Repeats alone, and as many overlapped, that show how these differ. Chosen: the fewest with which one
+outlier is not half of them."""
+_CURVATURE = (0.15, 0.17)
+"""Sensitivity of a kernel at a clock less that between it and a faster clock, and its error. Chosen: 0 if
+only the core bounds the kernel, more if memory bounds it at faster clocks."""
+_MIN_OF_CLASS = 6
+"""Kernels with laws that a class needs. Chosen: twice what the expected spread counts as, so that the
+trace outweighs it."""
+_COMMON_CLOCK_SHARE = 0.5
+"""Share of a clock's error that all kernels have in common however often it was sampled. Chosen: as each
+clock lags behind where its step is, part of the error is the same in every step."""
+_CLOCK_BEYOND = 2.0
+"""Errors of the clocks by which times may lie outside what is possible at the measured clocks: 95 %."""
+_NO_CHANGE = 1e-6
+"""Relative change of a clock below which it counts as none: far below what clocks resolve."""
+_TINY = 1e-12
+"""Keeps a division by a variance of 0 finite."""
+_MAX_DEVIATION = 3.0
+"""Standard errors of a clock beyond which a deviating time has other reasons than the clock."""
+_OF_ATTENUATION = 0.5
+"""Error of the correction of a slope for the errors of its clocks, as a share of it. Chosen: wide, as that
+error is itself an estimate."""
+_MIN_BETA_ERROR = 0.01
+"""Smallest error of a slope. Chosen: the spread of repeats at one clock."""
+_MIN_RATIO = 0.05
+"""Smallest ratio of times by a sensitivity, so that it has a logarithm. Chosen: reached
+only where a sensitivity near 1 meets a clock twenty times as fast."""
+_BETWEEN = 0.12
+"""Expected standard deviation of the sensitivities in a class. Chosen: somewhat less than the priors'
+errors, which also hold what traces differ by."""
+
+
+@dataclass(frozen=True)
+class Sensitivities:
+    """Sensitivities of a trace's kernels to the core clock.
+
+    Parameters
+    ----------
+    repeats
+        Kernels of the trace.
+    regression
+        Laws of those kernels that have one.
+    counted
+        Kernels that were counted in another run.
+    busy
+        Busy cycles and bytes of each repeat.
+    classes
+        Class of each kernel, an index of `CLASSES`.
+    bandwidth
+        Peak bandwidth of the memory of each repeat's GPU, 1e9 byte/s; NaN where unknown.
+    """
+
+    repeats: Repeats
+    regression: Regression
+    counted: sensitivity_sources.Counted
+    busy: sensitivity_sources.Busy
+    classes: Array
+    bandwidth: Array
+
+    def ratio(self, mhz: Array, *, is_change: bool = False) -> tuple[Ratio, list[Ratio], Array]:
+        """Predict the times of kernels at other clocks.
+
+        Parameters
+        ----------
+        mhz
+            New clock of each repeat.
+        is_change
+            True if `mhz` is a change to the clock that each ran at, and not a clock of its own: then
+            no time changes where no clock does.
+
+        Returns
+        -------
+        together
+            Ratio of each kernel by all sources.
+        each
+            The same by each of `SOURCES`; NaN where a source has no estimate.
+        weight
+            Weight of each source, (source, kernel).
+        """
+        target = self._periods(mhz, is_change=is_change)
+        law = self._by_law(target)
+        counted = self._by_counted(target, law)
+        if is_change:
+            counted = self._by(self._chord_of_counted, target)
+        each = [law, counted, self._by(self._by_counters, target)]
+        each.append(self._by(self._of_class(each[combined.REGRESSION], target), target))
+        each.append(self._by(self._prior, target))
+        if is_change:  # an error that both clocks share
+            each = [one._replace(clock=np.abs(one.log) * self.clock_error) for one in each]
+        together, weight = combined.combine_ratios(each)
+        beyond = _CLOCK_BEYOND * self.clock_error * (0.0 if is_change else 1.0)
+        log = self._possible(together.log, target, np.nan_to_num(beyond))
+        return together._replace(log=log), each, weight
+
+    def _possible(self, log: Array, target: Array, beyond: Array) -> Array:
+        """Hold ratios between none of the time following the clock and all of it.
+
+        They may lie outside by no more than clocks may be wrong: another run shows how long kernels
+        take at a clock, whatever clock was recorded here.
+        """
+        in_full = np.log(target / self._period)
+        low, high = (self.repeats.mean(end(in_full, 0.0)) for end in (np.minimum, np.maximum))
+        unknown = np.isnan(low)  # another run may time kernels without clocks of their own
+        low[unknown], high[unknown] = -np.inf, np.inf
+        return np.clip(log, low - beyond, high + beyond)
+
+    @cached_property
+    def _chord_of_counted(self) -> Estimate:
+        """Sensitivities between the clocks that kernels ran at and those when they were counted."""
+        position, n = self.counted.position, len(self.repeats.count)
+        every = np.ones(len(position), bool)
+        period = mean_of(1000.0 / self.counted.mhz, self.repeats.key[position], every, n)
+        target = period[self.repeats.key]
+        share = 1 - self._longer(target)
+        share[np.abs(share) < MIN_SPREAD] = np.nan
+        ratio = self._by_counted(target, self._by_law(target))
+        clock = self.clock_error * np.abs((1 - np.exp(ratio.log)) / share - 1)
+        error = np.hypot(np.sqrt(ratio.variance), clock) / np.abs(share)
+        return Estimate((1 - np.exp(ratio.log)) / share, error)
+
+    @cached_property
+    def x(self) -> Array:
+        """Mean length of a clock period of each kernel's repeats, nanoseconds."""
+        return self.repeats.mean(self.regression.x)
+
+    @cached_property
+    def clock_error(self) -> Array:
+        """Error of the clocks of each kernel that all kernels have in common, as a share."""
+        error = self.repeats.clocks.error_share
+        unknown = np.isnan(error)  # taken to have run at the mean clock of the others
+        square = self.repeats.mean(np.where(unknown, clock_errors.PRIOR_SHARE, error) ** 2)
+        unreliable = np.sqrt(square) > MIN_SPREAD
+        return np.sqrt(square) * np.where(unreliable, 1.0, _COMMON_CLOCK_SHARE)
+
+    def chords(self, ratio: Ratio, mhz: Array, *, is_change: bool = False) -> Array:
+        """Sensitivity of each kernel from the clocks that it ran at to others, from 0 to 1.
+
+        Parameters
+        ----------
+        ratio, mhz, is_change
+            Ratio by all sources for these clocks, and the clocks, as of `ratio`.
+        """
+        share = 1 - self.longer(mhz, is_change=is_change)
+        some = np.abs(share) > _NO_CHANGE
+        chord = (1 - np.exp(ratio.log)) / np.where(some, share, 1)
+        beta = np.where(some & ~np.isnan(chord), chord, self._prior.value)
+        return np.clip(beta, 0.0, 1.0)
+
+    def longer(self, mhz: Array, *, is_change: bool = False) -> Array:
+        """New periods of each kernel's clock over the measured; `mhz`, `is_change` as of `ratio`."""
+        return self._longer(self._periods(mhz, is_change=is_change))
+
+    @cached_property
+    def mhz(self) -> Array:
+        """Clock of each repeat; the mean of the others where its own is not known."""
+        measured = self.repeats.clocks.mhz
+        return np.where(np.isnan(measured), 1000.0 / self.x[self.repeats.key], measured)
+
+    def _periods(self, mhz: Array, *, is_change: bool) -> Array:
+        """New lengths of clock periods; those of a change start at the calibrated measured period."""
+        if not is_change:
+            return 1000.0 / mhz
+        return self._period * (self.mhz / mhz)
+
+    @cached_property
+    def _period(self) -> Array:
+        """Clock period of each repeat, ns; the mean of the others where its own is unknown."""
+        x = self.regression.x
+        return np.where(np.isnan(x), self.x[self.repeats.key], x)
+
+    def _longer(self, target: Array) -> Array:
+        """New periods of each kernel's clock over the measured, of the repeats with a new one."""
+        r = self.repeats
+        return r.mean(target) / r.mean(self._period, ~np.isnan(target))
+
+    def shapes(
+        self, ratio: Ratio, mhz: Array, *, is_change: bool = False
+    ) -> tuple[Array, Array, Array]:
+        """Predict how the times of single repeats differ from each other at other clocks.
+
+        Parameters
+        ----------
+        ratio
+            Ratio of kernels by all sources for these clocks.
+        mhz, is_change
+            New clock of each repeat, as of `ratio`.
+
+        Returns
+        -------
+        shape
+            Logarithm of the new time over the measured time, by the repeat's own clock; without
+            meaning where the new clock is unknown.
+        by_clock
+            Part of the logarithm of its measured time that is due to its own clock where samples do
+            not show that clock; at one clock for all this part would vanish.
+        error
+            Error of that part, in addition to the errors that all repeats of the kernel share.
+        """
+        r, regression = self.repeats, self.regression
+        target = self._periods(mhz, is_change=is_change)
+        beta = self.chords(ratio, mhz, is_change=is_change)[r.key]
+        mean, x, known = self.x[r.key], self._period, ~np.isnan(target)
+        now = np.nan_to_num(np.log(1 - beta + beta * x / mean))  # without any clock all alike
+        new = np.nan_to_num(np.log(1 - beta + beta * target / mean))
+        rows = np.flatnonzero(regression.possible[r.key])
+        k = r.key[rows]
+        at, to, _, _ = regression.within(k, x[rows], target[rows])
+        now[rows] = np.log(regression.laws.times(k, at))
+        new[rows] = np.log(regression.laws.times(k, to))
+        residual = np.log(r.dur) - now
+        residual -= r.mean(residual, known)[r.key]
+        square = r.mean(residual**2, known)[r.key]
+        clock = beta * np.nan_to_num(r.clocks.error_share, nan=clock_errors.PRIOR_SHARE)
+        # Of the residuals' variance, the share that errors of the clocks explain.
+        by_clock = np.clip(clock**2 / np.maximum(square, _TINY), 0.0, 1.0)
+        residual = np.clip(residual, -_MAX_DEVIATION * clock, _MAX_DEVIATION * clock)
+        error = np.minimum(clock, np.sqrt(square))
+        if is_change:
+            by_clock[:] = error[:] = 0.0
+        return new - now, np.nan_to_num(by_clock * residual), np.nan_to_num(error)
+
+    @cached_property
+    def _by_counters(self) -> Estimate:
+        """Sensitivities by counters; the time that these do not explain may be memory's or the core's."""
+        core, memory = (self.repeats.mean(part) for part in (self.busy.core, self.busy.memory))
+        core, not_memory = np.nan_to_num(core), 1 - np.nan_to_num(memory)
+        low, high = np.minimum(core, not_memory), np.maximum(core, not_memory)
+        known = ~np.isnan(self.repeats.mean(self.busy.core)) | (np.nan_to_num(memory) > 0)
+        # Anything in between is as likely: the standard deviation of a uniform distribution.
+        error = np.hypot((high - low) / 12**0.5, sensitivity_sources.MODEL_ERROR)
+        return Estimate(np.where(known, (low + high) / 2, np.nan), np.where(known, error, np.nan))
+
+    @cached_property
+    def _prior(self) -> Estimate:
+        """Prior of each kernel's class."""
+        table = np.array(list(PRIORS.values()))
+        return Estimate(*table[self.classes].T)
+
+    def _by_law(self, target: Array) -> Ratio:
+        """Ratios by laws, with errors that grow beyond the clocks that these were fitted to."""
+        r, regression = self.repeats, self.regression
+        laws, usable = regression.laws, regression.usable
+        none = np.full(len(r.count), np.nan)
+        rows = np.flatnonzero(usable[r.key] & ~np.isnan(regression.x) & ~np.isnan(target))
+        if not rows.size:
+            return Ratio(none, none, none, none)
+        k = r.key[rows]
+        x, to, beyond, slope_error = regression.within(k, regression.x[rows], target[rows])
+        mean = self._mean_log(rows, np.log(laws.each(k, to) / laws.each(k, x)))
+        log = np.sum(laws.weight * mean, axis=1)
+        models = np.sum(laws.weight * (mean - log[:, None]) ** 2, axis=1)
+        # Error propagation: the derivative of the mean logarithm by the best model's a, b and c.
+        best = laws.best[k]
+        pick = np.arange(len(k)), best
+        new, now = laws.each(k, to)[pick], laws.each(k, x)[pick]
+        knee = laws.knee[k, best]
+        bent = np.maximum(0, to - knee) / new - np.maximum(0, x - knee) / now
+        u = self._mean_log(rows, np.stack([1 / new - 1 / now, to / new - x / now, bent]).T)
+        statistical = np.sqrt(np.maximum(np.einsum("ki,kij,kj->k", u, laws.covariance, u), 0.0))
+        steep = np.einsum("ij,ij->i", laws.weight[k], laws.slopes(k, to)) / laws.times(k, to)
+        form = self._mean_log(rows, (steep * beyond * slope_error)[:, None])[:, 0]
+        core = np.maximum(self._mean_log(rows, (steep * to)[:, None])[:, 0], 0.0)
+        columns = [log, statistical, core * self.clock_error, np.sqrt(models + form**2)]
+        for column in columns:
+            column[~usable] = np.nan
+        return Ratio(*columns)
+
+    def floors(self, mhz: Array) -> Array:
+        """Shortest possible time of each repeat, ns, by its busy cycles and its bytes; 0 if unknown.
+
+        Parameters
+        ----------
+        mhz
+            New clock of each repeat.
+        """
+        cycles = self.repeats.mean(self.busy.core_cycles)[self.repeats.key]
+        moved = self.repeats.mean(self.busy.memory_ns)[self.repeats.key]
+        return np.fmax(np.nan_to_num(1000.0 * cycles / mhz), np.nan_to_num(moved))
+
+    def beta(self, each: list[Ratio], mhz: Array) -> tuple[Estimate, list[Estimate], Array]:
+        """Estimate the sensitivity -d ln t / d ln f of each kernel at the clocks that it ran at.
+
+        Parameters
+        ----------
+        each
+            Ratios by source, as `ratio` returns them for these clocks.
+        mhz
+            New clock of each repeat.
+
+        Returns
+        -------
+        together
+            Sensitivity by all sources, between 0 and 1.
+        each
+            Sensitivity by each of `SOURCES`.
+        weight
+            Weight of each source, (source, kernel).
+        """
+        share = 1 - self.longer(mhz)
+        share[np.abs(share) < MIN_SPREAD] = np.nan
+        estimates = [self._slope_of_law()]
+        for one in (each[combined.COUNTED], each[combined.COUNTERS]):
+            chord, error = (1 - np.exp(one.log)) / share, np.sqrt(one.variance) / np.abs(share)
+            value = np.clip(np.clip(chord, 0.0, 1.0) + _CURVATURE[0], 0.0, 1.0)
+            estimates.append(Estimate(value, np.hypot(error, _CURVATURE[1])))
+        # Sensitivities of other kernels hold at other clocks.
+        of_class = self._class_means(*estimates[combined.REGRESSION])
+        for value, error in (of_class, self._prior):
+            estimates.append(Estimate(value, np.hypot(error, _CURVATURE[1])))
+        together, weight = combined.combine_estimates(estimates)
+        return together, estimates, weight
+
+    def _slope_of_law(self) -> Estimate:
+        """Sensitivities by laws, at the clocks that kernels ran at."""
+        r, regression = self.repeats, self.regression
+        laws, usable = regression.laws, regression.usable
+        none = np.full(len(r.count), np.nan)
+        rows = np.flatnonzero(usable[r.key] & ~np.isnan(regression.x))
+        if not rows.size:
+            return Estimate(none, none)
+        k = r.key[rows]
+        x = np.clip(regression.x[rows], regression.fast[k], regression.slow[k])
+        times = laws.each(k, x)
+        each = laws.slopes(k, x) * x[:, None] / times
+        mean = self._mean_log(rows, each)
+        beta = np.sum(laws.weight * mean, axis=1)
+        models = np.sum(laws.weight * (mean - beta[:, None]) ** 2, axis=1)
+        # Error propagation: the derivative of the mean sensitivity by the best model's a, b and c.
+        pick = np.arange(len(k)), laws.best[k]
+        best_ns, best_beta, knee = times[pick], each[pick], laws.knee[k, laws.best[k]]
+        over = np.maximum(0, x - knee)
+        gradient = np.stack(
+            [-best_beta, x * (1 - best_beta), x * (x > knee) - best_beta * over], axis=1
+        )
+        u = self._mean_log(rows, gradient / best_ns[:, None])
+        mixed = np.sum(laws.weight[k] * each, axis=1)
+        varies = self._mean_log(rows, ((mixed - beta[k]) ** 2)[:, None])[:, 0]
+        variance = np.einsum("ki,kij,kj->k", u, laws.covariance, u) + models + varies
+        variance += (_OF_ATTENUATION * regression.unreliable * beta) ** 2
+        estimate = Estimate(beta, np.sqrt(np.maximum(variance, 0)) + _MIN_BETA_ERROR)
+        for column in estimate:
+            column[~usable] = np.nan
+        return estimate
+
+    def _class_means(self, value: Array, error: Array) -> Estimate:
+        """Mean of the known sensitivities of each class, and the deviation of one from it."""
+        means = np.full((2, len(value)), np.nan)
+        for number in range(len(CLASSES)):
+            of_class = self.classes == number
+            known = np.flatnonzero(of_class & ~np.isnan(value))
+            if len(known) >= _MIN_OF_CLASS:
+                mean, between = combined.random_effects(value[known], error[known], _BETWEEN)
+                means[:, of_class] = [[mean], [between]]
+        return Estimate(*means)
+
+    def _mean_log(self, rows: Array, values: Array) -> Array:
+        """Mean of columns over the repeats of each kernel, weighted with their durations."""
+        r, n = self.repeats, len(self.repeats.count)
+        weight = r.dur[rows]
+        total = np.bincount(r.key[rows], weight, n)
+        columns = [np.bincount(r.key[rows], weight * column, n) for column in values.T]
+        return np.stack(columns, axis=1) / np.where(total > 0, total, 1.0)[:, None]
+
+    def _by_counted(self, target: Array, law: Ratio) -> Ratio:
+        """Ratios by the times of the same kernels in another run, at clocks near to the new ones.
+
+        Kernels that have laws show how much the two runs differ at one clock.
+        """
+        r, run = self.repeats, self.counted
+        n = len(r.count)
+        key, to = r.key[run.position], target[run.position]
+        period, known, requested = 1000.0 / run.mhz, ~np.isnan(to), ~np.isnan(target)
+        count, others = (np.bincount(k, minlength=n) for k in (key[known], r.key[requested]))
+        new = mean_of(run.dur * (1 - self._prior.value[key] * (1 - to / period)), key, known, n)
+        far = mean_of(np.abs(1 - to / period), key, known, n)
+        log = np.log(new / mean_of(r.dur, r.key, requested, n))
+        slower, slower_error = self._slower_by_overlap
+        log += slower
+        repeats = 1 / np.where(count, count, np.nan) + 1 / np.maximum(others, 1)
+        statistical = np.hypot(_REPEAT_ERROR * np.sqrt(repeats), far * self._prior.error)
+        offset, error = 0.0, _RUN_ERROR
+        both = np.flatnonzero(~np.isnan(log) & ~np.isnan(law.log))
+        if both.size:
+            independent = np.sqrt(law.variance + statistical**2)[both]
+            offset, error = combined.random_effects((log - law.log)[both], independent, _RUN_ERROR)
+            if abs(offset) > _RUN_LIMIT * _RUN_ERROR:  # the runs contradict each other
+                offset, error = 0.0, abs(offset)
+        form = np.hypot(error, slower_error)
+        return Ratio(log - offset, statistical, np.where(np.isnan(log), np.nan, 0.0), form)
+
+    @cached_property
+    def _slower_by_overlap(self) -> tuple[Array, Array]:
+        """Logarithm of how much longer communication makes the mean of all repeats, and its error.
+
+        All repeats are compared with those alone. A law separates what clocks explain of the
+        difference; without a law any part of it may be due to clocks.
+        """
+        r, regression = self.repeats, self.regression
+        usable, laws = regression.usable, regression.laws
+        n, every = len(r.count), np.ones(len(r.key), bool)
+        alone = np.bincount(r.key[r.solo], minlength=n)
+        both = (alone >= _MIN_ALONE) & (r.count - alone >= _MIN_ALONE)
+        longer = np.log(mean_of(r.dur, r.key, every, n) / mean_of(r.dur, r.key, r.solo, n))
+        rows = usable[r.key] & ~np.isnan(regression.x)
+        k = np.where(rows, r.key, 0)
+        by_law = np.where(rows, laws.times(k, np.where(rows, regression.x, 1.0)), np.nan)
+        solo, all_ = (mean_of(by_law, r.key, rows & mask, n) for mask in (r.solo, every))
+        rest = np.where(both, np.nan_to_num(longer - np.log(all_ / solo)), 0.0)
+        unexplained = np.where(both & ~usable, np.nan_to_num(longer), 0.0)
+        slower = np.where(usable, np.maximum(rest, 0.0), np.maximum(unexplained, 0.0) / 2)
+        return slower, np.where(usable, 0.0, np.abs(unexplained) / 2)
+
+    def _by(self, estimate: Estimate, target: Array) -> Ratio:
+        """Ratios by sensitivities between the measured clocks and the new ones."""
+        share = 1 - self._longer(target)
+        ratio = np.maximum(1 - estimate.value * share, _MIN_RATIO)
+        error = np.abs(estimate.error * share) / ratio
+        clock = np.abs(estimate.value) * self.clock_error / ratio
+        return Ratio(np.log(ratio), error * 0.0, clock, error)
+
+    def _of_class(self, law: Ratio, target: Array) -> Estimate:
+        """Sensitivities of classes by those of their kernels that have laws."""
+        share = 1 - self._longer(target)
+        good = ~np.isnan(law.log) & (np.abs(share) >= MIN_SPREAD)
+        value = np.full(len(share), np.nan)
+        value[good] = (1 - np.exp(law.log[good])) / share[good]
+        error = np.full(len(share), np.nan)
+        error[good] = np.hypot(law.statistical, law.form)[good] / np.abs(share[good])
+        return self._class_means(value, error)
+
+
+def kernel_sensitivities(trace: Trace, gpus: str = "") -> Sensitivities:
+    """Return the sensitivities of a trace's kernels, computed once for each trace.
+
+    Parameters
+    ----------
+    trace
+        Trace with clocks by telemetry or counters.
+    gpus
+        Path of the user's file of GPUs; the bandwidth of their memory matters here.
+    """
+    known = trace.cached("sensitivity", _estimate)
+    if not gpus:
+        return known
+    node = known.repeats.node
+    bandwidth = ratings.bandwidths(trace, node, gpus)
+    busy = sensitivity_sources.busy(trace, node, bandwidth)
+    return replace(known, busy=busy, bandwidth=bandwidth)
+
+
+def _estimate(trace: Trace) -> Sensitivities:
+    """Collect all that is known of the sensitivities of a trace's kernels."""
+    r = repeats.kernel_repeats(trace)
+    n = len(r.count)
+    first = np.full(n, 0)
+    first[r.key[::-1]] = np.arange(len(r.key) - 1, -1, -1)  # the last write is the first repeat
+    classes = sensitivity_sources.classes(trace, r.node[first]) if n else np.zeros(0, np.int64)
+    counted = sensitivity_sources.counted_repeats(trace, r.node)
+    bandwidth = ratings.bandwidths(trace, r.node)
+    busy = sensitivity_sources.busy(trace, r.node, bandwidth)
+    laws = sensitivity_laws.fit_repeats(r, classes)
+    return Sensitivities(r, laws, counted, busy, classes, bandwidth)

@@ -1,0 +1,351 @@
+"""Laws of the time of a kernel's repeats over the clock, and the errors of their parameters.
+
+A law is convex and piecewise linear in the length x of a clock period: ``t = a + b x``, or with a
+bend, ``t = a + b x + c max(0, x - k)`` with a, b, c >= 0: cycles that the core needs, and times that
+it does not scale. Where the clock is low the core bounds the kernel, where it is high other things
+do (the form of the Ascend model, ASPLOS 2025). One straight line and lines with a bend at several
+positions are fitted to each kernel's repeats by iteratively reweighted least squares (Huber), and
+averaged by how well they fit, as their Bayesian information criterion says. Parameters' errors are
+from leaving out one cluster of repeats after the other (the delete-one jackknife).
+
+The straight line is as steep as the repeats say, even if it falls or is steeper than all of the time
+following the core: an estimate held within what kernels can do is biased near the ends of that, and
+leaving out repeats does not show its error there. The time that follows from all sources together is
+held within what is possible.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from chopper_interop.arrays import gather
+from chopper_interop.arrays.compiled import jit
+from chopper_interop.arrays.statistics import MAD_TO_SIGMA
+
+if TYPE_CHECKING:
+    from chopper_interop.arrays.types import Array
+
+BENDS = 11
+"""Positions of bends that are tried, evenly within the range of x of a kernel. Chosen: 8 % of the range
+apart, closer than repeats can distinguish; more cost time in proportion."""
+_MARGIN = 0.1
+"""Share of the range on either side within which no bend is tried: too few repeats lie beyond it."""
+_ROUNDS = 5
+"""Rounds of reweighting. Chosen: weights of these few parameters settle in as many."""
+_HUBER = 1.345
+"""Huber's constant: 95 % efficiency for normal errors."""
+_SIZE = 3
+"""Parameters of a law with a bend."""
+_SINGULAR = 1e-14
+"""Relative determinant below which two equations are one: 50 times the resolution of doubles."""
+_MIN_SHARE = 1e-3
+"""Smallest time of a law as a share of its parts. Chosen: keeps times positive where a steep line, asked
+far from its repeats, falls to 0."""
+
+
+class Laws(NamedTuple):
+    """Laws of kernels; arrays are (kernel, model) unless stated otherwise.
+
+    Parameters
+    ----------
+    base, slope, bend, knee
+        a [ns], b and c [ns / x], k [x] of each model: the straight line, and those with bends.
+    weight
+        Probability of each model; 0 throughout for kernels without a law.
+    best
+        Index of the likeliest model, (kernel,).
+    covariance
+        Covariance of a, b and c of the best model, (kernel, 3, 3).
+    spread
+        Robust standard deviation of the repeats around the best model, as a share, (kernel,).
+    """
+
+    base: Array
+    slope: Array
+    bend: Array
+    knee: Array
+    weight: Array
+    best: Array
+    covariance: Array
+    spread: Array
+
+    def times(self, kernel: Array, x: Array) -> Array:
+        """Time of each of these kernels at x, the weighted mean of all models."""
+        weight = self.weight[kernel]
+        return np.einsum("ij,ij->i", weight, self.each(kernel, x))
+
+    def each(self, kernel: Array, x: Array) -> Array:
+        """Time of each of these kernels at x by each model, (kernel, model)."""
+        over = np.maximum(0.0, x[:, None] - self.knee[kernel])
+        base, rising = self.base[kernel], self.slope[kernel] * x[:, None]
+        lowest = _MIN_SHARE * (np.abs(base) + np.abs(rising))
+        times: Array = np.maximum(base + rising + self.bend[kernel] * over, lowest)
+        return times
+
+    def slopes(self, kernel: Array, x: Array) -> Array:
+        """Slope of each kernel's time over x at x by each model, (kernel, model)."""
+        over = x[:, None] > self.knee[kernel]
+        slope: Array = self.slope[kernel] + self.bend[kernel] * over
+        return slope
+
+
+def fit_laws(x: Array, t: Array, key: Array, cluster: Array, n_keys: int) -> Laws:
+    """Fit a law to the repeats of each kernel.
+
+    Parameters
+    ----------
+    x
+        Length of a clock period while each repeat ran, in any unit.
+    t
+        Duration of each repeat, nanoseconds.
+    key
+        Kernel of each repeat, from 0 on.
+    cluster
+        Repeats of one number have errors in common, such as those of one GPU; from 0 on.
+    n_keys
+        Number of kernels.
+    """
+    first, order = gather.group_rows(
+        key, n_keys
+    )  # repeats of kernel k: order[first[k]:first[k + 1]]
+    models = BENDS + 1
+    base, slope, bend, knee, weight = (np.zeros((n_keys, models)) for _ in range(5))
+    best = np.zeros(n_keys, np.int64)
+    covariance, spread = np.zeros((n_keys, _SIZE, _SIZE)), np.zeros(n_keys)
+    _fit_all(
+        np.ascontiguousarray(x[order], float), np.ascontiguousarray(t[order], float),
+        np.ascontiguousarray(cluster[order], np.int64), first,
+        base, slope, bend, knee, weight, best, covariance, spread,
+    )  # fmt: skip
+    return Laws(base, slope, bend, knee, weight, best, covariance, spread)
+
+
+@jit
+def _fit_all(  # noqa: PLR0913, PLR0917 # columns
+    x: Array,
+    t: Array,
+    cluster: Array,
+    first: Array,
+    base: Array,
+    slope: Array,
+    bend: Array,
+    knee: Array,
+    weight: Array,
+    best: Array,
+    covariance: Array,
+    spread: Array,
+) -> None:
+    """Fit all models to each kernel; compiled, as thousands of small fits cost numpy its overhead each."""
+    models = base.shape[1]
+    for k in range(len(first) - 1):
+        low, high = first[k], first[k + 1]
+        n = high - low
+        if n <= _SIZE:
+            continue
+        own_x, own_t = x[low:high], t[low:high]
+        scale = np.median(own_t)
+        min_x, max_x = own_x.min(), own_x.max()
+        if not max_x > min_x or not scale > 0:
+            continue
+        y = own_t / scale
+        w, sigma = _huber_weights(own_x, y)
+        sums = np.full(models, np.inf)
+        for m in range(models):
+            bent = m > 0
+            part = _MARGIN + (1.0 - 2.0 * _MARGIN) * (m - 1) / max(models - 2, 1)
+            at = min_x + part * (max_x - min_x) if bent else max_x
+            theta, sums[m] = _fit_law(own_x, y, w, at, bent)
+            base[k, m], slope[k, m], bend[k, m] = (
+                theta[0] * scale,
+                theta[1] * scale,
+                theta[2] * scale,
+            )
+            knee[k, m] = at
+        _model_weights(sums, n, models, weight[k])
+        best[k] = np.argmax(weight[k])
+        spread[k] = sigma
+        matrix = _jackknife(own_x, y, w, knee[k, best[k]], bend[k, best[k]] > 0, cluster[low:high])
+        covariance[k] = matrix * scale * scale
+
+
+@jit
+def _model_weights(sums: Array, n: int, models: int, weight: Array) -> None:
+    """Write the probabilities of models by their weighted sums of squares.
+
+    ``exp(-BIC / 2)``, where each of the bends is as likely as the others and all together as likely as
+    the straight line.
+    """
+    score = np.empty(models)
+    for m in range(models):
+        parameters = 2.0 if m == 0 else 3.0
+        prior = 0.0 if m == 0 else 2.0 * np.log(models - 1.0)
+        score[m] = n * np.log(max(sums[m], 1e-300)) + parameters * np.log(n) + prior
+    lowest = score.min()
+    for m in range(models):
+        weight[m] = np.exp(-0.5 * (score[m] - lowest))
+    weight /= weight.sum()
+
+
+@jit
+def _huber_weights(x: Array, y: Array) -> tuple[Array, float]:
+    """Huber's weights of repeats around a line with one bend in the middle, and their spread.
+
+    Weights are relative to the fitted time, as errors of durations are shares of these.
+    """
+    w = np.ones(len(x))
+    sigma = 0.0
+    middle = 0.5 * (x.min() + x.max())
+    for _ in range(_ROUNDS):
+        theta, _ = _fit_law(x, y, w, middle, True)  # numba
+        fit = theta[0] + theta[1] * x + theta[2] * np.maximum(0.0, x - middle)
+        rest = y / fit - 1.0
+        sigma = MAD_TO_SIGMA * np.median(np.abs(rest - np.median(rest)))
+        if sigma <= 0:
+            break
+        for i in range(len(x)):
+            w[i] = min(1.0, _HUBER * sigma / max(abs(rest[i]), 1e-300)) / (fit[i] * fit[i])
+    return w, sigma
+
+
+@jit
+def _fit_law(x: Array, y: Array, w: Array, knee: float, bent: bool) -> tuple[Array, float]:  # noqa: FBT001
+    """Parameters of a law with a bend at `knee` or none, and the weighted sum of squared residuals."""
+    h, r = np.zeros((_SIZE, _SIZE)), np.zeros(_SIZE)
+    _normal_equations(x, y, w, knee, h, r)
+    theta = _convex(h, r, knee) if bent else _line(h, r)
+    total = 0.0
+    for i in range(len(x)):
+        fit = theta[0] + theta[1] * x[i] + theta[2] * max(0.0, x[i] - knee)
+        total += w[i] * (y[i] - fit) ** 2
+    return theta, total
+
+
+@jit
+def _normal_equations(x: Array, y: Array, w: Array, knee: float, h: Array, r: Array) -> None:
+    """Add repeats to the normal equations ``h theta = r`` of (1, x, max(0, x - knee)).
+
+    Compiled as one pass: no matrix of the three columns is built.
+    """
+    for i in range(len(x)):
+        over = max(0.0, x[i] - knee)
+        h[0, 0] += w[i]
+        h[0, 1] += w[i] * x[i]
+        h[0, 2] += w[i] * over
+        h[1, 1] += w[i] * x[i] * x[i]
+        h[1, 2] += w[i] * x[i] * over
+        h[2, 2] += w[i] * over * over
+        r[0] += w[i] * y[i]
+        r[1] += w[i] * x[i] * y[i]
+        r[2] += w[i] * over * y[i]
+    h[1, 0], h[2, 0], h[2, 1] = h[0, 1], h[0, 2], h[1, 2]
+
+
+@jit
+def _convex(h: Array, r: Array, knee: float) -> Array:
+    """Parameters of a law that bends up and rises; of the straight line where none fits better."""
+    theta = _solve_3(h, r)
+    if theta[2] > 0 and not theta[1] >= 0:  # flat up to the bend
+        theta = _flat(h, r)
+    if not (theta[2] > 0 and theta[0] >= 0):
+        return _line(h, r)
+    theta[2] = min(theta[2], theta[0] / knee)  # no kernel takes fewer cycles beyond the bend
+    return theta
+
+
+@jit
+def _flat(h: Array, r: Array) -> Array:
+    """Parameters of a law that does not rise before its bend."""
+    theta = np.zeros(_SIZE)
+    d = h[0, 0] * h[2, 2] - h[0, 2] * h[0, 2]
+    if d > _SINGULAR * h[0, 0] * h[2, 2]:
+        theta[2] = (h[0, 0] * r[2] - h[0, 2] * r[0]) / d
+    theta[0] = (r[0] - h[0, 2] * theta[2]) / h[0, 0]
+    return theta
+
+
+@jit
+def _line(h: Array, r: Array) -> Array:
+    """Parameters of the straight line, whatever its slope."""
+    theta = np.zeros(_SIZE)
+    d = h[0, 0] * h[1, 1] - h[0, 1] * h[0, 1]
+    if d > _SINGULAR * h[0, 0] * h[1, 1]:
+        theta[1] = (h[0, 0] * r[1] - h[0, 1] * r[0]) / d
+    theta[0] = (r[0] - h[0, 1] * theta[1]) / h[0, 0]
+    return theta
+
+
+@jit
+def _solve_3(h: Array, r: Array) -> Array:
+    """Solution of three equations, by cofactors of a scaled matrix; NaN if there is none."""
+    s = np.empty(_SIZE)
+    for i in range(_SIZE):
+        s[i] = np.sqrt(h[i, i]) if h[i, i] > 0 else 1.0
+    m = np.empty((_SIZE, _SIZE))
+    for i in range(_SIZE):
+        for j in range(_SIZE):
+            m[i, j] = h[i, j] / (s[i] * s[j])
+    inverse, d = _cofactors(m)
+    theta = np.full(_SIZE, np.nan)
+    if d > 1e-12:  # noqa: PLR2004 # below that, rounding of doubles decides
+        for i in range(_SIZE):
+            total = 0.0
+            for j in range(_SIZE):
+                total += inverse[i, j] * r[j] / s[j]
+            theta[i] = total / d / s[i]
+    return theta
+
+
+@jit
+def _cofactors(m: Array) -> tuple[Array, float]:
+    """Adjugate and determinant of a symmetric matrix of three rows."""
+    c = np.empty((_SIZE, _SIZE))
+    c[0, 0] = m[1, 1] * m[2, 2] - m[1, 2] * m[1, 2]
+    c[0, 1] = m[0, 2] * m[1, 2] - m[0, 1] * m[2, 2]
+    c[0, 2] = m[0, 1] * m[1, 2] - m[0, 2] * m[1, 1]
+    c[1, 1] = m[0, 0] * m[2, 2] - m[0, 2] * m[0, 2]
+    c[1, 2] = m[0, 1] * m[0, 2] - m[0, 0] * m[1, 2]
+    c[2, 2] = m[0, 0] * m[1, 1] - m[0, 1] * m[0, 1]
+    c[1, 0], c[2, 0], c[2, 1] = c[0, 1], c[0, 2], c[1, 2]
+    return c, m[0, 0] * c[0, 0] + m[0, 1] * c[0, 1] + m[0, 2] * c[0, 2]
+
+
+@jit
+def _jackknife(x: Array, y: Array, w: Array, knee: float, bent: bool, cluster: Array) -> Array:  # noqa: FBT001
+    """Covariance of a law's parameters by fits without one cluster of repeats after the other.
+
+    Parameters are not held within what is possible. Repeats are visited sorted by cluster, and each
+    cluster's part of the normal equations is taken off, so that all fits together cost one pass.
+    """
+    h, r = np.zeros((_SIZE, _SIZE)), np.zeros(_SIZE)
+    _normal_equations(x, y, w, knee, h, r)
+    order = np.argsort(cluster)
+    thetas = np.zeros((len(x), _SIZE))
+    count, start = 0, 0
+    while start < len(order):
+        stop = start
+        while stop < len(order) and cluster[order[stop]] == cluster[order[start]]:
+            stop += 1
+        rows = order[start:stop]
+        h_out, r_out = np.zeros((_SIZE, _SIZE)), np.zeros(_SIZE)
+        _normal_equations(x[rows], y[rows], w[rows], knee, h_out, r_out)
+        if h[0, 0] - h_out[0, 0] > 1e-9 * h[0, 0]:
+            theta = _solve_3(h - h_out, r - r_out) if bent else _line(h - h_out, r - r_out)
+            if not np.isnan(theta[0]):
+                thetas[count] = theta
+                count += 1
+        start = stop
+    matrix = np.zeros((_SIZE, _SIZE))
+    if count <= _SIZE:
+        return np.full((_SIZE, _SIZE), np.inf)
+    mean = np.zeros(_SIZE)
+    for c in range(count):
+        mean += thetas[c] / count
+    for c in range(count):
+        for i in range(_SIZE):
+            for j in range(_SIZE):
+                matrix[i, j] += (thetas[c, i] - mean[i]) * (thetas[c, j] - mean[j])
+    # Few clusters do not show errors well: the variance of Student's distribution.
+    wider = (count - 1.0) / (count - _SIZE)
+    return matrix * ((count - 1.0) / count * wider)

@@ -1,0 +1,220 @@
+"""Laws of repeats over the clock: the kernels that have one, and the clocks for which it holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chopper_interop.analyses.methods.dvfs import clock_errors
+from chopper_interop.analyses.methods.dvfs import sensitivity_fit as fit
+from chopper_interop.analyses.methods.dvfs.repeats import mean_of
+from chopper_interop.analyses.methods.dvfs.sensitivity_sources import CLASSES
+from chopper_interop.arrays import gather, statistics
+
+if TYPE_CHECKING:
+    from chopper_interop.analyses.methods.dvfs.repeats import Repeats
+    from chopper_interop.arrays.types import Array
+
+MIN_REPEATS = 20
+"""Repeats that a law needs. Chosen: at 2 % noise and 5 % spread of the clock, 20 repeats leave an error of
+the sensitivity of 0.02 / (0.05 sqrt(20)) = 0.09, less than that of the classes' prior."""
+MIN_SPREAD = 0.02
+"""Standard deviation of the clock, as a share of it, below which its effect cannot be seen. Chosen: at 2 %
+noise, 20 repeats leave an error of the sensitivity of 0.22, no better than the prior's."""
+MIN_RELIABLE = 0.5
+"""Slope of the true clock over the measured clock below which there is no law: correcting for it would
+more than double the law's slope."""
+_BEYOND_FAST, _BEYOND_SLOW = (0.88, 0.12), (1.0, 0.15)
+"""Slope of a law beyond the fastest and slowest clock that it was fitted to, as a share of the slope
+there, and its error. Chosen: a law is convex, so towards faster clocks it goes on as steeply or less."""
+
+
+@dataclass(frozen=True)
+class Regression:
+    """Laws fitted to repeats, and the clocks for which they hold.
+
+    Parameters
+    ----------
+    laws
+        Laws, with the length of a clock period in nanoseconds as x.
+    x
+        Period of each repeat, drawn towards the mean of its kernel by as much as its error adds
+        spread; NaN where the clock is unknown.
+    usable
+        Mark kernels that have a law.
+    why_not
+        Index in `MISSING` of the reason why a kernel has none; 0 if it has.
+    fast, slow
+        Smallest and largest x of the repeats of each kernel.
+    overlapped
+        Mark kernels fitted to repeats overlapped by communication, as too few ran alone.
+    unreliable
+        Share of the variation of the measured clocks that the true clocks do not follow.
+    """
+
+    laws: fit.Laws
+    x: Array
+    usable: Array
+    why_not: Array
+    fast: Array
+    slow: Array
+    overlapped: Array
+    unreliable: Array
+
+    @cached_property
+    def possible(self) -> Array:
+        """Mark kernels with a law that rises by no more than if all of the time followed the core.
+
+        A convex law is flattest at its fast end, and the share of the time that follows the clock
+        largest at its slow end, so both ends are all that must be checked.
+        """
+        k = np.flatnonzero(self.usable)
+        possible = np.zeros(len(self.usable), bool)
+        if k.size:
+            fast = self._clock_share(k, self.fast[k])
+            slow = self._clock_share(k, self.slow[k])
+            possible[k] = (fast >= 0) & (slow <= 1)
+        return possible
+
+    def _clock_share(self, k: Array, x: Array) -> Array:
+        """Share of the time that follows the clock."""
+        slope = np.sum(self.laws.weight[k] * self.laws.slopes(k, x), axis=1)
+        share: Array = slope * x / self.laws.times(k, x)
+        return share
+
+    def within(self, k: Array, x: Array, target: Array) -> tuple[Array, Array, Array, Array]:
+        """Return where laws are evaluated: beyond their fitted range less far than requested.
+
+        Laws flatten or go on there as `_BEYOND_FAST` and `_BEYOND_SLOW` say. Also returns how much of
+        the way from `x` to `target` lies beyond, and the relative error of slopes there.
+        """
+        fast, slow = self.fast[k], self.slow[k]
+        under = np.abs(np.maximum(fast - target, 0.0) - np.maximum(fast - x, 0.0))
+        over = np.abs(np.maximum(target - slow, 0.0) - np.maximum(x - slow, 0.0))
+        error = np.where(under > 0, _BEYOND_FAST[1], _BEYOND_SLOW[1])
+        return _drawn_in(x, fast, slow), _drawn_in(target, fast, slow), under + over, error
+
+
+_NO_REPEATS, _NO_CLOCK, _NO_SPREAD, _NO_RESOLUTION = range(1, 5)
+MISSING = ("", "repeats", "clock", "spread of the clock", "resolution of the clock")
+"""Reasons why a kernel has no law: too little of this."""
+
+
+def fit_repeats(r: Repeats, classes: Array) -> Regression:
+    """Fit laws to repeats that ran alone; also to others, in classes where overlap costs nothing."""
+    alone = _fit(r, r.solo)
+    use = _not_slowed(r, alone, classes)[classes][r.key] | r.solo
+    return _fit(r, use) if (use & ~r.solo).any() else alone
+
+
+_SLOWED = 0.01
+"""Mean slow-down by communication up to which kernels of a class count as if alone. Chosen: the spread of
+repeats at one clock, against 18.9 % where overlap does slow kernels (Lit Silicon, arXiv 2511.09861)."""
+
+
+def _not_slowed(r: Repeats, alone: Regression, classes: Array) -> Array:
+    """Mark classes whose kernels take as long with communication as alone at the same clock."""
+    k = r.key
+    in_range = (alone.x >= alone.fast[k]) & (alone.x <= alone.slow[k])
+    rows = np.flatnonzero(~r.solo & in_range & alone.usable[k] & ~alone.overlapped[k])
+    residual = np.log(r.dur[rows] / alone.laws.times(k[rows], alone.x[rows]))
+    row_class = classes[k[rows]]
+    count = np.bincount(row_class, minlength=len(CLASSES))
+    mean = np.bincount(row_class, residual, len(CLASSES)) / np.maximum(count, 1)
+    return (count >= MIN_REPEATS) & (np.abs(mean) <= _SLOWED)
+
+
+def _fit(r: Repeats, preferred: Array) -> Regression:
+    """Fit laws to the preferred repeats of each kernel, or to all where these are too few."""
+    n = len(r.count)
+    known = ~np.isnan(r.clocks.mhz)
+    x = np.where(known, 1000.0 / np.where(known, r.clocks.mhz, 1.0), np.nan)
+    preferred = known & preferred
+    enough = np.bincount(r.key[preferred], minlength=n) >= MIN_REPEATS
+    enough &= _spread(x, r.key, preferred, n) >= MIN_SPREAD
+    used = np.where(enough[r.key], preferred, known)
+    spread = _spread(x, r.key, used, n)
+    reliable = _reliable(r, used, spread)
+    why_not = _why_not(r, used, spread, reliable)
+    # Regression calibration: each period is drawn towards the mean by its reliability, so that the
+    # slope over the calibrated periods is that over the true ones.
+    mean_x = mean_of(x, r.key, used, n)
+    calibrated = mean_x[r.key] + reliable[r.key] * (x - mean_x[r.key])
+    rows = np.flatnonzero(used & (why_not[r.key] == 0))
+    laws = fit.fit_laws(calibrated[rows], r.dur[rows], r.key[rows], _clusters(r, rows), n)
+    usable = laws.weight.sum(axis=1) > 0
+    fast, slow = np.full(n, np.inf), np.full(n, -np.inf)
+    np.minimum.at(fast, r.key[rows], calibrated[rows])
+    np.maximum.at(slow, r.key[rows], calibrated[rows])
+    return Regression(laws, calibrated, usable, why_not, fast, slow, ~enough, 1 - reliable)
+
+
+def _why_not(r: Repeats, used: Array, spread: Array, reliable: Array) -> Array:
+    """Index in `MISSING` of the first reason why each kernel has no law; 0 if it has."""
+    n = len(r.count)
+    known = ~np.isnan(r.clocks.mhz)
+    count = np.bincount(r.key[used], minlength=n)
+    resolution = statistics.group_medians(
+        np.where(used, r.clocks.resolution_ns, np.nan).astype(float), r.key, n
+    )
+    reasons = (
+        (count < MIN_REPEATS, _NO_REPEATS),
+        (np.bincount(r.key[known], minlength=n) == 0, _NO_CLOCK),
+        (spread < MIN_SPREAD, _NO_SPREAD),
+        (reliable < MIN_RELIABLE, _NO_RESOLUTION),
+        (resolution > clock_errors.CHANGES_NS, _NO_RESOLUTION),
+    )
+    return np.select([mask for mask, _ in reasons], [number for _, number in reasons], 0)
+
+
+def _reliable(r: Repeats, used: Array, spread: Array) -> Array:
+    """Slope of the true clocks of each kernel's repeats over the measured clocks, from 0 to 1."""
+    variance = np.where(spread > 0, spread, np.inf) ** 2
+    square = r.clocks.error_share**2
+    changed, noise = (
+        mean_of(np.where(mask, square, 0.0), r.key, used, len(r.count)) / variance
+        for mask in (~r.clocks.is_counted, r.clocks.is_counted)
+    )
+    return np.clip(clock_errors.attenuation(changed) - noise, 0.0, 1.0)
+
+
+_MIN_CLUSTERS = 5
+"""Clusters that a kernel needs for its jackknife. Chosen: two more than a law has parameters, as no error
+is left with as many."""
+
+
+def _clusters(r: Repeats, rows: Array) -> Array:
+    """Number repeats that have errors in common: of one GPU, else of one step on one, else alone."""
+    rank = r.trace.array("rank")[r.node[rows]].astype(np.int64)
+    coarser = [rank]
+    if r.trace.has("iteration"):
+        step = r.trace.values("iteration")[r.node[rows]].astype(np.int64)
+        coarser.append(rank * (int(step.max(initial=0)) + 2) + step + 1)
+    # The coarsest clusters of which a kernel has enough; numbers above all of them stand for none.
+    cluster = np.arange(len(rows)) + 1 + int(max(c.max(initial=0) for c in coarser))
+    undecided = np.ones(len(rows), bool)
+    for candidate in coarser:
+        first, _ = gather.distinct(r.key[rows], candidate)
+        enough = np.bincount(r.key[rows][first], minlength=len(r.count)) >= _MIN_CLUSTERS
+        decided = undecided & enough[r.key[rows]]
+        cluster[decided] = candidate[decided]
+        undecided &= ~decided
+    return cluster
+
+
+def _spread(x: Array, key: Array, mask: Array, n: int) -> Array:
+    """Standard deviation over the mean of the marked values of each key; 0 where there are none."""
+    mean = mean_of(x, key, mask, n)
+    square = mean_of((x - mean[key]) ** 2, key, mask, n)
+    return np.nan_to_num(np.sqrt(np.maximum(square, 0)) / mean)
+
+
+def _drawn_in(x: Array, fast: Array, slow: Array) -> Array:
+    """Draw periods beyond a law's fitted range closer to it, by its slope out there."""
+    drawn = np.clip(x, fast, slow)
+    drawn -= _BEYOND_FAST[0] * np.maximum(fast - x, 0.0)
+    drawn += _BEYOND_SLOW[0] * np.maximum(x - slow, 0.0)
+    return drawn

@@ -1,0 +1,309 @@
+"""Tokens and samples of training steps, by the shapes that operators were called with.
+
+Sources, of which the first that a rank has is used:
+
+tokens
+    Indices into the table of an embedding; of several tables that with most indices in all, so
+    that positions and types of tokens do not count again. Else the targets of a loss, where these
+    are of two dimensions, or the model has attention and no images.
+samples
+    Sequences of these indices (their first dimensions) or of the targets; else images that go into
+    a convolution.
+
+Calls in backward passes and recomputation do not count.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chopper_interop import arguments
+from chopper_interop.analyses.methods.efficiency import replicas
+from chopper_interop.arrays import arrow, gather
+from chopper_interop.schemas.kinds import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from chopper_interop.analyses.methods.efficiency.replicas import Layout, Replica
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.trace import Trace
+
+    Items = tuple[int, int]
+    """Tokens and samples of a call, -1 where unknown."""
+    Counts = dict[tuple[int, int], Items]
+    """By rank and step."""
+    Way = tuple[str, Counts]
+    """Name of a source, and its counts."""
+
+UNKNOWN = -1
+_MOST = 1 << 48
+_CHANNELS = 4
+"""So many at most has an image."""
+_LOSSES = (
+    "aten::cross_entropy_loss", "aten::nll_loss_nd", "aten::nll_loss_forward",
+    "aten::nll_loss2d_forward",
+)  # fmt: skip
+_ATTENTION = re.compile(r"attention|flash_?attn|sdpa|fmha|\bflash", re.IGNORECASE)
+_NOT_FORWARD = ("backward", "recompute", "optimizer")
+
+
+@dataclass(frozen=True)
+class Batches:
+    """Tokens and samples of each step of the chosen ranks; None where not known.
+
+    Parameters
+    ----------
+    tokens, samples
+        By step, -1 for a trace without steps.
+    tokens_from, samples_from
+        Operators or options that they are taken from.
+    layout
+        The division of the job among ranks.
+    share
+        Share of the job's copies of the model that the chosen ranks are.
+    """
+
+    tokens: dict[int, float | None] = field(default_factory=dict)
+    samples: dict[int, float | None] = field(default_factory=dict)
+    tokens_from: str = "nothing"
+    samples_from: str = "nothing"
+    layout: Layout | None = None
+    share: float = 1.0
+
+
+def of(trace: Trace, chosen: Collection[int], steps: Collection[int]) -> Batches:
+    """Tokens and samples of steps.
+
+    Parameters
+    ----------
+    trace
+        Any trace.
+    chosen
+        Ranks that count. Where they are but some of those that hold a copy of the model, they have
+        so much of its tokens.
+    steps
+        Numbers of the steps; -1 for all of a trace without steps.
+    """
+    layout = replicas.of(trace)
+    ways = _ways(trace)
+    by_step: list[dict[int, float | None]] = []
+    texts = []
+    for which in (_TOKENS, _SAMPLES):
+        sources = [_way(ways, copy, which) for copy in layout.replicas]
+        numbers = {step: _of_step(layout, sources, which, chosen, step) for step in steps}
+        by_step.append(numbers)
+        texts.append(_text(sources, layout) if any(numbers.values()) else "nothing: no shapes tell")
+    share = len(set(chosen)) / layout.world if layout.world else 1.0
+    return Batches(by_step[0], by_step[1], texts[0], texts[1], layout, share)
+
+
+def given(told: Batches, tokens: int, samples: int, steps: Sequence[int]) -> Batches:
+    """Batches by shapes, replaced by what the user states for a step of the whole job.
+
+    Parameters
+    ----------
+    told
+        Batches by shapes.
+    tokens, samples
+        Of a step of the job, over all its ranks; 0 to take them from shapes.
+    steps
+        Numbers of the steps, as of `of`.
+    """
+    numbers = [told.tokens, told.samples]
+    texts = [told.tokens_from, told.samples_from]
+    for which, (name, value) in enumerate((("tokens", tokens), ("samples", samples))):
+        if value:
+            numbers[which] = dict.fromkeys(steps, value * told.share)
+            texts[which] = f"{name}={value} of a step of the job"
+        elif not any(numbers[which].values()):
+            texts[which] = f"{texts[which]}; -O {name}=… says how many a step of the job has"
+    return Batches(numbers[0], numbers[1], texts[0], texts[1], told.layout, told.share)
+
+
+_TOKENS, _SAMPLES = range(2)
+
+
+def _way(ways: list[Way], copy: Replica, which: int) -> Way | None:
+    """Return the first source that knows tokens or samples of a copy of the model."""
+    members = set(copy.ranks)
+    for text, counts in ways:
+        if any(rank in members and items[which] > 0 for (rank, _), items in counts.items()):
+            return text, {key: items for key, items in counts.items() if key[0] in members}
+    return None
+
+
+def _of_step(
+    layout: Layout, told: list[Way | None], which: int, chosen: Collection[int], step: int
+) -> float | None:
+    """Tokens or samples of a step; None unless they are known of all copies of the model."""
+    total = 0.0
+    for copy, way in zip(layout.replicas, told, strict=True):
+        share = len(set(copy.ranks) & set(chosen)) / len(copy.ranks)
+        number = _of_replica(way, copy, layout, which, step) if way else None
+        if share and number is None:
+            return None
+        total += share * (number or 0.0)
+    return total or None
+
+
+def _of_replica(way: Way, copy: Replica, layout: Layout, which: int, step: int) -> float | None:
+    """Tokens or samples of one copy of the model: of ranks that see the same, once."""
+    total = 0.0
+    for ranks in copy.alike:
+        known = [(rank, way[1][rank, step][which]) for rank in ranks if (rank, step) in way[1]]
+        if any(number < 0 for _, number in known):
+            return None
+        parts = [n / (layout.context.get(r, 1) if which == _SAMPLES else 1) for r, n in known]
+        total += max(parts, default=0.0)
+    return total or None
+
+
+def _text(told: list[Way | None], layout: Layout) -> str:
+    """Describe the sources of the numbers and the assumptions."""
+    names = [way[0] for way in told if way]
+    parts = [
+        f"{name} ({names.count(name)} copies of the model)" if len(set(names)) > 1 else name
+        for name in dict.fromkeys(names)
+    ]
+    groups = (
+        "process groups and pipelines say which ranks hold one copy of the model; all others have "
+        "data of their own"
+        if layout.is_told
+        else "no process group or pipeline says that ranks share a copy of the model, so each "
+        "counts as having data of its own"
+    )
+    return f"shapes of {', '.join(parts)}; {groups}"
+
+
+def _ways(trace: Trace) -> list[Way]:
+    """List the sources of tokens and samples, the best first."""
+    attends = any(_ATTENTION.search(name) for name in trace.names())
+    images = _counted(trace, ("aten::conv2d", "aten::conv3d"), _image)
+    ways = [("aten::embedding", _counted(trace, ("aten::embedding",), _indices))]
+
+    def targets(dims: list[Any]) -> tuple[Any, Items] | None:
+        return _targets(dims, is_text=attends and not images)
+
+    if not images:
+        ways += [(name, _counted(trace, (name,), targets)) for name in _LOSSES]
+    return [*ways, ("convolutions of images", images)]
+
+
+def _counted(
+    trace: Trace, names: tuple[str, ...], tells: Callable[[list[Any]], tuple[Any, Items] | None]
+) -> Counts:
+    """Tokens and samples by calls of operators, summed by rank and step.
+
+    Parameters
+    ----------
+    trace
+        The trace.
+    names
+        The operators.
+    tells
+        Function from the dimensions of a call's inputs to what it is applied to, and its tokens
+        and samples.
+        Of several that it is applied to, on each rank that with most tokens or samples counts.
+    """
+    wanted = np.array([*(name in names for name in trace.names()), False])
+    if not wanted.any():
+        return {}
+    rows = np.flatnonzero(wanted[trace.array("name")] & (trace.array("kind") == Kind.CPU_OP))
+    rows = _innermost(trace, rows[_is_forward(trace, rows)])
+    if not rows.size:
+        return {}
+    code, values = arguments.values(trace, rows, "Input Dims")
+    answers = [_asked(tells, value) for value in values]
+    known = np.array([*(one is not None for one in answers), False])[code]
+    rows, code = rows[known], code[known]
+    if not rows.size:
+        return {}
+    tables = {repr(one[0]): n for n, one in enumerate(answers) if one is not None}
+    table = np.array([tables[repr(one[0])] if one else -1 for one in answers])[code]
+    items = np.array([one[1] if one else (-1, -1) for one in answers], np.int64)[code]
+    rank = trace.array("rank")[rows].astype(np.int64)
+    most = _largest(rank, table, items.max(axis=1))
+    rank, rows, items = rank[most], rows[most], items[most]
+    step = np.full(len(rows), -1, np.int64)
+    if "iteration" in trace.nodes.column_names:
+        step = arrow.to_numpy(trace.nodes["iteration"], -1)[rows].astype(np.int64)
+    first, which = gather.distinct(rank, step)
+    totals = []
+    for column in items.T:
+        total = gather.group_sums(which, column, len(first))
+        unknown = gather.group_sums(which, column < 0, len(first)) > 0
+        totals.append(np.where(unknown, UNKNOWN, total).tolist())
+    keys = zip(rank[first].tolist(), step[first].tolist(), strict=True)
+    return dict(zip(keys, zip(*totals, strict=True), strict=True))
+
+
+def _largest(rank: Array, table: Array, size: Array) -> Array:
+    """Mark calls on the table that has the most tokens or samples on their rank."""
+    first, code = gather.distinct(rank, table)
+    total = gather.group_sums(code, np.maximum(size, 0), len(first))
+    order = np.lexsort((-total, rank[first]))
+    best = order[np.flatnonzero(np.diff(rank[first][order], prepend=rank.min() - 1))]
+    return np.asarray(np.isin(code, best))
+
+
+def _asked(tells: Callable[[list[Any]], tuple[Any, Items] | None], dims: Any) -> Any:
+    try:
+        answer = tells([_shape(one) for one in dims])
+    except (IndexError, TypeError, ValueError):
+        return None
+    return answer if answer is not None and max(answer[1]) <= _MOST else None
+
+
+def _shape(dims: Any) -> tuple[int, ...]:
+    return tuple(int(n) for n in dims) if all(isinstance(n, int) for n in dims) else ()
+
+
+def _indices(dims: list[Any]) -> tuple[Any, Items] | None:
+    table, index = dims[0], dims[1]
+    if len(table) != 2 or not index or min(index) < 1:  # noqa: PLR2004 # rows and columns
+        return None
+    return table, (prod(index), prod(index[:-1]) if len(index) > 1 else UNKNOWN)
+
+
+def _targets(dims: list[Any], *, is_text: bool) -> tuple[Any, Items] | None:
+    logits, target = dims[0], dims[1]
+    if not target or min(target) < 1 or target == logits:
+        return None
+    if len(target) == 2 and len(logits) == 3:  # noqa: PLR2004 # sequences, tokens, and choices
+        return "loss", (prod(target), target[0])
+    flat = len(target) == 1 and len(logits) == 2  # noqa: PLR2004 # tokens and choices
+    return ("loss", (target[0], UNKNOWN)) if flat and is_text else None
+
+
+def _image(dims: list[Any]) -> tuple[Any, Items] | None:
+    image, weight = dims[0], dims[1]
+    if len(image) < 4 or image[1] > _CHANNELS or image[0] < 1:  # noqa: PLR2004 # n, c, h, w
+        return None
+    return weight, (UNKNOWN, image[0])
+
+
+def _is_forward(trace: Trace, rows: Array) -> Array:
+    """Mark nodes that are not known to be of another pass than the forward one."""
+    if "phase" not in trace.nodes.column_names:
+        return np.ones(len(rows), np.bool_)
+    column = arrow.single_chunk(trace.nodes["phase"])
+    other = np.array([*(p in _NOT_FORWARD for p in column.dictionary.to_pylist()), False])
+    return np.asarray(~other[arrow.to_numpy(column, -1)[rows]])
+
+
+def _innermost(trace: Trace, rows: Array) -> Array:
+    """Those that do not call another one of them: tensors in a wrapper call the same again."""
+    parent = trace.array("parent")
+    calls = np.zeros(trace.nodes.num_rows, np.bool_)
+    at = parent[rows]
+    while (at >= 0).any():
+        at = at[at >= 0]
+        calls[at] = True
+        at = parent[at]
+    return rows[~calls[rows]]

@@ -1,0 +1,147 @@
+"""FLOPs of training steps by shapes: what the model asks for, and what is computed again."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chopper_interop import arguments
+from chopper_interop.annotate.work import kernel_categories
+from chopper_interop.arrays import arrow
+from chopper_interop.schemas.kinds import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.gpus.ratings import GpuRating
+    from chopper_interop.trace import Trace
+
+_TYPES = (
+    (re.compile(r"bfloat16", re.IGNORECASE), "bf16"),
+    (re.compile(r"half|float16", re.IGNORECASE), "f16"),
+    (re.compile(r"float8", re.IGNORECASE), "f8"),
+    (re.compile(r"float4", re.IGNORECASE), "f4"),
+    (re.compile(r"double|float64", re.IGNORECASE), "f64"),
+    (re.compile(r"float", re.IGNORECASE), "f32"),
+    (re.compile(r"signed char|char|int8", re.IGNORECASE), "i8"),
+)
+"""Element types as PyTorch names them → as `schemas.gpus` does; the first that is in a name."""
+
+
+@dataclass(frozen=True)
+class Flops:
+    """FLOPs of kernels of some ranks.
+
+    Parameters
+    ----------
+    asked, again
+        By step (-1: outside of steps): of the model, and of what is recomputed.
+    dtype
+        Type of elements that most of them are of, as in `schemas.gpus`; empty if not known.
+    unknown, unknown_share
+        Kernels whose FLOPs are not known, and their share of the time of all kernels.
+    matrix_known_share
+        Share of the time of matrix products, convolutions and attention whose FLOPs are known; 1
+        where there are none.
+    """
+
+    asked: dict[int, float]
+    again: dict[int, float]
+    dtype: str
+    unknown: int
+    unknown_share: float
+    matrix_known_share: float = 1.0
+
+    def total(self, steps: Collection[int] | None) -> tuple[float | None, float | None]:
+        """Those of the model, and all, of some steps or of the whole trace; None if none are known."""
+        keys = self.asked if steps is None else [step for step in steps if step in self.asked]
+        asked = sum(self.asked[key] for key in keys)
+        again = sum(self.again[key] for key in keys)
+        return (asked, asked + again) if asked + again else (None, None)
+
+
+def of(trace: Trace, chosen: Collection[int]) -> Flops:
+    """FLOPs of the kernels of these ranks, by step."""
+    kernels = np.flatnonzero(
+        (trace.array("kind") == Kind.KERNEL) & np.isin(trace.array("rank"), list(chosen))
+    )
+    dur = trace.array("dur")[kernels]
+    if "flops" not in trace.nodes.column_names:
+        return Flops({}, {}, "", len(kernels), 1.0 if len(kernels) else 0.0)
+    flops = arrow.to_numpy(trace.nodes["flops"], -1)[kernels]
+    known = flops >= 0
+    unknown = float(dur[~known].sum()) / max(float(dur.sum()), 1.0)
+    step = np.full(len(kernels), -1, np.int64)
+    if "iteration" in trace.nodes.column_names:
+        step = arrow.to_numpy(trace.nodes["iteration"], -1)[kernels].astype(np.int64)
+    steps, code = np.unique(step, return_inverse=True)
+    again = _is_again(trace, kernels)
+    sums = [
+        np.bincount(code, np.where(known & which, flops, 0).astype(np.float64), len(steps))
+        for which in (~again, again)
+    ]
+    by_step = [dict(zip(steps.tolist(), column.tolist(), strict=True)) for column in sums]
+    return Flops(
+        by_step[0], by_step[1], _dtype(trace, chosen), int(np.count_nonzero(~known)), unknown,
+        _known_of_matrix(trace, kernels, known, dur),
+    )  # fmt: skip
+
+
+def _known_of_matrix(trace: Trace, kernels: Array, known: Array, dur: Array) -> float:
+    """Of kernels that matrix cores are for, the share of time with known FLOPs."""
+    names = (kernel_categories.MATMUL, kernel_categories.CONVOLUTION, kernel_categories.ATTENTION)
+    codes = [kernel_categories.CATEGORIES.index(name) for name in names]
+    matrix = np.isin(kernel_categories.node_categories(trace, kernels), codes)
+    whole = float(dur[matrix].sum())
+    return float(dur[matrix & known].sum()) / whole if whole else 1.0
+
+
+def peak(rated: GpuRating, dtype: str) -> float | None:
+    """Peak rate of a GPU, dense FLOP/s, at the clock for which its maker publishes rates.
+
+    Of matrix cores; where no rate of them is known for this type, of vector units.
+    """
+    rate = rated.flop_per_cycle(dtype) or rated.flop_per_cycle(dtype, vector=True)
+    mhz = rated.peak_mhz or rated.boost_mhz
+    if not rate or not rated.cus or not mhz:
+        return None
+    return rate * rated.cus * mhz * 1e6
+
+
+def _is_again(trace: Trace, rows: Array) -> Array:
+    """Mark nodes that recompute activations."""
+    if "phase" not in trace.nodes.column_names:
+        return np.zeros(len(rows), np.bool_)
+    column = arrow.single_chunk(trace.nodes["phase"])
+    again = np.array([*(phase == "recompute" for phase in column.dictionary.to_pylist()), False])
+    return np.asarray(again[arrow.to_numpy(column, -1)[rows]])
+
+
+def _dtype(trace: Trace, chosen: Collection[int]) -> str:
+    """Type of the first input of the operators that ask for most FLOPs."""
+    flops = arrow.to_numpy(trace.nodes["flops"], -1)
+    asks = (trace.array("kind") == Kind.CPU_OP) & (flops > 0)
+    rows = np.flatnonzero(asks & np.isin(trace.array("rank"), list(chosen)))
+    if not rows.size:
+        return ""
+    code, values = arguments.values(trace, rows, "Input type")
+    kinds = [_kind(value) for value in values]
+    total: dict[str, float] = {}
+    sums = np.bincount(code[code >= 0], flops[rows][code >= 0].astype(np.float64), len(values))
+    for kind, number in zip(kinds, sums.tolist(), strict=True):
+        total[kind] = total.get(kind, 0.0) + number
+    total.pop("", None)
+    return max(total, key=lambda kind: (total[kind], kind), default="")
+
+
+def _kind(types: Any) -> str:
+    """Type of the first tensor among a call's inputs."""
+    for name in types if isinstance(types, list) else ():
+        for pattern, kind in _TYPES:
+            if isinstance(name, str) and pattern.search(name):
+                return kind
+    return ""

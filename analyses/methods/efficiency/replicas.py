@@ -1,0 +1,117 @@
+"""Ranks that hold one copy of a model together, and those of them that see the same data.
+
+They are known by descriptions of process groups (``mesh_tp``, ``TENSOR_MODEL_PARALLEL_GROUP``),
+and for stages of pipelines by the sends between them. A rank without either is a copy of its own,
+as under data parallelism.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from chopper_interop.analyses.methods.communication import group_names, stages
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from chopper_interop.trace import Trace
+
+_AXES = {
+    group_names.TENSOR: "tensor",
+    group_names.PIPELINE: "stages",
+    group_names.CONTEXT: "context",
+    group_names.MODEL: "model",
+}
+"""Axis that groups of a kind divide; those of data, experts and embeddings do not determine which
+ranks see the same data."""
+
+
+@dataclass(frozen=True)
+class Replica:
+    """Ranks with one copy of the model.
+
+    Parameters
+    ----------
+    ranks
+        All of them, ascending, also those that the trace lacks.
+    alike
+        The same ranks, put together where they see the same tokens (tensor parallelism).
+    """
+
+    ranks: tuple[int, ...]
+    alike: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Division of a job among ranks.
+
+    Parameters
+    ----------
+    replicas
+        Copies of the model, of which the trace has some rank.
+    context
+        Number of ranks that share the sequences of a rank.
+    world
+        Ranks of the job as far as is known.
+    is_told
+        True if the trace has any evidence of model parallelism.
+    """
+
+    replicas: tuple[Replica, ...]
+    context: dict[int, int]
+    world: int
+    is_told: bool
+
+
+def of(trace: Trace) -> Layout:
+    """Return the division of a job among its ranks."""
+    groups: dict[str, list[tuple[int, ...]]] = {"tensor": [], "model": [], "context": []}
+    world = set(trace.ranks)
+    for group in trace.groups.to_pylist():
+        ranks = tuple(group["ranks"])
+        world |= set(ranks)
+        axes = _axes(group["description"]) or _axes(group["name"])
+        if axes == {"tensor"}:
+            groups["tensor"].append(ranks)
+        if axes and axes <= {"tensor", "stages", "model"}:
+            groups["model"].append(ranks)
+        if axes == {"context"}:
+            groups["context"].append(ranks)
+    exchange = "peer" in trace.nodes.column_names  # without, only ranges show pipelines
+    lines = [
+        tuple(line.ranks)
+        for line in stages.find_pipelines(
+            trace, stages.first_kernel_starts(trace) if exchange else {}
+        )
+    ]
+    copies = _joined(world, groups["model"] + lines)
+    alike = _joined(world, groups["tensor"])
+    present = set(trace.ranks)
+    replicas = tuple(
+        Replica(copy, tuple(part for part in alike if part[0] in copy))
+        for copy in copies
+        if present & set(copy)
+    )
+    context = {rank: len(part) for part in _joined(world, groups["context"]) for rank in part}
+    is_told = any(len(ranks) > 1 for of in (*groups.values(), lines) for ranks in of)
+    return Layout(replicas, context, len(world), is_told)
+
+
+def _axes(text: str) -> set[str]:
+    """Axes that groups of this description divide; empty if it names none."""
+    return {_AXES.get(kind, "data") for kind in group_names.parallelism_kinds(text)}
+
+
+def _joined(world: Iterable[int], groups: Iterable[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Ranks put together that any group has in common, each ascending."""
+    of = {rank: rank for rank in world}
+    for group in groups:
+        lowest = min((of[rank] for rank in group), default=-1)
+        joined = {of[rank] for rank in group}
+        of = {rank: lowest if part in joined else part for rank, part in of.items()}
+    parts: dict[int, list[int]] = {}
+    for rank in sorted(of):
+        parts.setdefault(of[rank], []).append(rank)
+    return [tuple(part) for part in parts.values()]

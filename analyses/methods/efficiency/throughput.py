@@ -1,0 +1,185 @@
+"""Times of a job's steps, one after the other, and the energy of its GPUs in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chopper_interop.analyses.methods.activity import windows
+from chopper_interop.analyses.methods.timing import spans
+from chopper_interop.annotate.telemetry import energy, job
+from chopper_interop.annotate.telemetry.quantity_series import POWER
+from chopper_interop.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chopper_interop.annotate.telemetry.job import Board
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.trace import Trace
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A training step, or all of a job; steps are as of `spans.spans_of_timing`.
+
+    Parameters
+    ----------
+    iteration
+        The step; `windows.NO_STEP` for all.
+    steps
+        Steps that it consists of; none of a trace without steps.
+    step_ns
+        Mean length of its steps, each from the first rank's start to the last rank's end.
+    start_ns, end_ns
+        The time that it has for itself: a step begins no sooner than the one before it has ended.
+    measured_ns
+        Part of that time that counts, where power is known by measured windows alone; None for all.
+    """
+
+    iteration: int
+    steps: tuple[int, ...]
+    step_ns: int | None
+    start_ns: int
+    end_ns: int
+    measured_ns: int | None = None
+
+    @property
+    def time_ns(self) -> int:
+        """The time that it has for itself, as far as it counts."""
+        return self.end_ns - self.start_ns if self.measured_ns is None else self.measured_ns
+
+
+def each(trace: Trace, ranks: str = "") -> list[Stretch]:
+    """Every training step of some ranks, by number; none where there are none."""
+    try:
+        ranges = spans.spans_of_trace(trace, "each", ranks)
+    except UsageError:
+        return []
+    at = spans.endpoint_times(trace)
+    starts, ends = ranges.starts(at), ranges.ends(at)
+    before, made = -(1 << 62), []
+    for i in np.lexsort((ends, starts)).tolist():
+        step, start, end = int(ranges.iteration[i]), int(starts[i]), int(ends[i])
+        made.append(Stretch(step, (step,), end - start, min(max(start, before), end), end))
+        before = max(before, end)
+    return sorted(made, key=lambda one: one.iteration)
+
+
+def chosen(trace: Trace, steps: Sequence[Stretch], wanted: str, ranks: str = "") -> list[Stretch]:
+    """Those of all steps that are asked about, as of `windows.rank_windows`."""
+    numbers = {window.iteration for window in windows.rank_windows(trace, wanted, ranks)}
+    return [one for one in steps if one.iteration in numbers]
+
+
+def whole(trace: Trace, steps: Sequence[Stretch], ranks: str = "") -> list[Stretch]:
+    """All steps as one interval; without steps, all that ran; empty if nothing ran."""
+    if not steps:
+        at = spans.endpoint_times(trace)
+        ranges = spans.spans_of_trace(trace, "", ranks)
+        bounds = zip(ranges.starts(at).tolist(), ranges.ends(at).tolist(), strict=True)
+        return [Stretch(windows.NO_STEP, (), None, start, end) for start, end in bounds]
+    lengths = [one.step_ns for one in steps if one.step_ns is not None]
+    start, end = min(one.start_ns for one in steps), max(one.end_ns for one in steps)
+    numbers = tuple(one.iteration for one in steps)
+    return [Stretch(windows.NO_STEP, numbers, round(sum(lengths) / len(lengths)), start, end)]
+
+
+def lasting(steps: Sequence[Stretch], chosen: Sequence[Stretch]) -> list[tuple[int, int]]:
+    """From when to when chosen steps last: from the first's begin to the last's end.
+
+    Parameters
+    ----------
+    steps
+        All steps.
+    chosen
+        Those that count; between steps that follow each other nothing is left out.
+    """
+    numbers = {one.iteration for one in chosen}
+    merged: list[tuple[int, int]] = []
+    is_new = True
+    for one in sorted(steps, key=lambda step: (step.start_ns, step.end_ns)):
+        if one.iteration not in numbers:
+            is_new = True
+            continue
+        if is_new:
+            merged.append((one.start_ns, one.end_ns))
+        else:
+            merged[-1] = merged[-1][0], max(merged[-1][1], one.end_ns)
+        is_new = False
+    return merged
+
+
+@dataclass(frozen=True)
+class Power:
+    """Power of the GPUs of some ranks.
+
+    Parameters
+    ----------
+    boards
+        These GPUs.
+    """
+
+    boards: Sequence[Board]
+
+    @property
+    def gpus(self) -> int:
+        """Number of the GPUs."""
+        return sum(len(board.dies) for board in self.boards)
+
+    @property
+    def unknown(self) -> int:
+        """Of how many no power is known."""
+        return sum(len(board.dies) for board in self.boards if not board.powers)
+
+    def drawn(self, found: Sequence[Stretch]) -> tuple[Array, Array, Array]:
+        """Energy, mean power and share of the time in which power is known, of each interval.
+
+        Energy is NaN unless all GPUs' power is known throughout; power unless it is of some time.
+        """
+        start = np.array([one.start_ns for one in found], np.int64)
+        end = np.array([one.end_ns for one in found], np.int64)
+        length = np.array([one.time_ns for one in found], np.int64)
+        joules, watts = np.zeros(len(found)), np.zeros(len(found))
+        known = np.zeros(len(found), np.int64)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            for board in self.boards:
+                part, time = energy.energy_drawn(board.powers, start, end)
+                joules += np.where(time == length, part, np.nan)
+                watts += part / (time * 1e-9)
+                known += time * len(board.dies)
+            share = known / (self.gpus * length)
+        if self.unknown or not self.boards:
+            joules[:] = watts[:] = np.nan
+        return joules, watts, share
+
+
+def power(trace: Trace, ranks: str = "") -> Power:
+    """Power of the GPUs on which these ranks work; of a trace without such work, of all GPUs."""
+    selected = windows.chosen_ranks(trace, ranks) if ranks else None
+    return Power(job.boards(trace, (POWER,), selected))
+
+
+def of_telemetry(found: Power) -> list[Stretch]:
+    """The time known by telemetry alone, as of `job.power_extent`, as one interval.
+
+    Where all GPUs' power is known by the same windows alone, the time of these windows.
+    """
+    first, last = job.power_extent(found.boards) or (0, 0)
+    if last <= first:
+        return []
+    return [Stretch(windows.NO_STEP, (), None, first, last, _measured(found, first, last))]
+
+
+def _measured(found: Power, first: int, last: int) -> int | None:
+    """Length of the windows by which alone power is known; None unless all GPUs' are equal."""
+    edges = np.array([[first], [last]])
+    lengths = set()
+    for board in found.boards:
+        powers = energy.energy_sources(board.gpu)
+        if not powers or not all(source.pattern.is_window for source, _ in powers):
+            return None
+        lengths.add(int(energy.energy_drawn([part for _, part in powers], *edges)[1][0]))
+    return lengths.pop() if len(lengths) == 1 else None

@@ -1,0 +1,208 @@
+"""GPUs of a job side by side: telemetry of each, and how its work compares."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chopper_interop.analyses.methods.activity import gaps, selected_work, windows
+from chopper_interop.analyses.methods.communication import summary as collective_summary
+from chopper_interop.analyses.methods.communication import times as collective_times
+from chopper_interop.analyses.methods.fleet import leads
+from chopper_interop.analyses.methods.fleet import means as gpu_means
+from chopper_interop.arrays import arrow, gather, statistics
+from chopper_interop.schemas.kinds import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from chopper_interop.analyses.methods.activity.windows import Window
+    from chopper_interop.analyses.methods.fleet.places import Place
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.trace import Trace
+
+    Row = dict[str, Any]
+
+MEASURED = tuple(gpu_means.QUANTITIES)
+"""Columns by telemetry."""
+_LATE = ("rank", "collectives", "late_share", "times_last_certain", "caused_wait_ns")
+
+
+def rows(trace: Trace, places: Sequence[Place], steps: str = "", ranks: str = "") -> list[Row]:
+    """Each GPU of each rank in each of its windows, with how it differs from the others.
+
+    Parameters
+    ----------
+    trace
+        Any trace.
+    places
+        Its GPUs, with `fleet.means.asked` of telemetry.
+    steps, ranks
+        As of `windows.rank_windows`, the same that the windows of the places are of.
+
+    Returns
+    -------
+    list
+        Columns by name; what is not known is None or missing. `name` is what people call the GPU.
+    """
+    work = _Work(trace, places, steps, ranks)
+    edge = not gpu_means.has_hotspot(places)
+    result: list[Row] = []
+    for place in places:
+        means = gpu_means.of(place, edge=edge)
+        for rank in place.gpu.ranks or (-1,):
+            times = work.kernel_times(place, rank)
+            for i, window in enumerate(place.windows):
+                row: Row = {name: _known(values[i]) for name, values in means.values.items()}
+                row |= _place(place, rank, window)
+                row |= {
+                    "telemetry_ns": means.resolution_ns or None,
+                    "source": means.source or None,
+                }
+                if rank >= 0:
+                    row["kernel_time_ns"] = times.get(window.iteration, 0)
+                result.append(row | work.of(rank, window.iteration))
+    _compare(result, work.peers)
+    return result
+
+
+def _place(place: Place, rank: int, window: Window) -> Row:
+    numbers = {"rank": rank, "device": place.device, "gpu_index": place.index}
+    numbers["iteration"] = window.iteration
+    known = {name: number if number >= 0 else None for name, number in numbers.items()}
+    name = f"rank {rank}" if rank >= 0 else place.name
+    return known | {"host": place.host or None, "name": name}
+
+
+def _known(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+class _Work:
+    """Work of ranks, by training step if steps are requested, else in total."""
+
+    def __init__(self, trace: Trace, places: Sequence[Place], steps: str, ranks: str) -> None:
+        self._trace = trace
+        self.peers: dict[int, int] = {}
+        self._leads: dict[tuple[int, int], leads.Lead] = {}
+        self._unit = np.full(trace.nodes.num_rows, _OUTSIDE, np.int64)
+        self._late: dict[tuple[int, int], Row] = {}
+        if not any(place.gpu.ranks for place in places):
+            return
+        chosen = selected_work.select_work(trace, steps, ranks)
+        unit = _units(trace, chosen.rows, chosen.windows, stepped=bool(steps))
+        self._unit[chosen.rows] = unit
+        every = leads.peers(trace)
+        self.peers = {rank: every[rank] for rank in windows.chosen_ranks(trace, ranks)}
+        self._leads = leads.of(trace, chosen.rows, unit, self.peers)
+        self._late = _late(trace, chosen.windows, list(self.peers), stepped=bool(steps))
+
+    def kernel_times(self, place: Place, rank: int) -> dict[int, int]:
+        """Durations of a rank's kernels on a GPU, summed, by step."""
+        if rank < 0:
+            return {}
+        piece = self._trace.rank_rows[rank]
+        kernels = place.gpu.rows[slice(*np.searchsorted(place.gpu.rows, [piece.start, piece.stop]))]
+        kernels = kernels[self._trace.array("kind")[kernels] == Kind.KERNEL]
+        first, code = gather.distinct(self._unit[kernels])
+        total = gather.group_sums(code, self._trace.array("dur")[kernels], len(first))
+        return dict(zip(self._unit[kernels[first]].tolist(), total.tolist(), strict=True))
+
+    def of(self, rank: int, unit: int) -> Row:
+        """Leads and lateness of a rank."""
+        lead = self._leads.get((rank, unit))
+        result: Row = {}
+        if lead is not None:
+            result = {
+                "lead_ns": lead.total_ns, "lead_median_ns": lead.median_ns,
+                "lead_kernels": lead.kernels, "last_kernels": lead.last,
+            }  # fmt: skip
+        return result | self._late.get((rank, unit), {})
+
+
+_OUTSIDE = -2
+"""Unit of what was not asked about."""
+
+
+def _units(trace: Trace, rows: Array, found: Sequence[Window], *, stepped: bool) -> Array:
+    """Step of each node, by what asked for it, else by where it starts; one for all otherwise."""
+    if not stepped:
+        return np.full(len(rows), windows.NO_STEP, np.int64)
+    unit = np.full(len(rows), -1, np.int64)
+    if "iteration" in trace.nodes.column_names:
+        unit = arrow.to_numpy(trace.nodes["iteration"], -1)[rows].astype(np.int64)
+    left = np.flatnonzero(unit < 0)
+    rank, ts = trace.array("rank")[rows[left]], trace.array("ts")[rows[left]]
+    for one in found if left.size else ():
+        inside = (rank == one.rank) & (ts >= one.start_ns) & (ts < one.end_ns)
+        unit[left[inside]] = one.iteration
+    return unit
+
+
+def _late(
+    trace: Trace, found: Sequence[Window], ranks: Sequence[int], *, stepped: bool
+) -> dict[tuple[int, int], Row]:
+    """Count how often each rank comes last into collectives, by step."""
+    times = collective_times.communication_times(trace)
+    if not stepped:
+        member = np.isin(times.rank, ranks)
+        return {(row["rank"], windows.NO_STEP): row for row in _late_of(times, member)}
+    place, of_window = gaps.starting_in_windows(trace, times.row, found)
+    step = np.array([w.iteration for w in found], np.int64)[of_window]
+    result: dict[tuple[int, int], Row] = {}
+    for number in np.unique(step).tolist():
+        member = np.zeros(len(times.row), np.bool_)
+        member[place[step == number]] = True
+        result |= {(row["rank"], number): row for row in _late_of(times, member)}
+    return result
+
+
+def _late_of(times: collective_times.Times, member: Array) -> list[Row]:
+    rows = collective_summary.summarize_ranks(times, member)
+    return [{name: row[name] for name in _LATE} for row in rows if row["collectives"]]
+
+
+def _compare(rows: Sequence[Row], peers: dict[int, int]) -> None:
+    """Put how each GPU differs from the others of its step into its row."""
+    for same in grouped(rows, "iteration"):
+        for name in MEASURED:
+            (stem, unit), middle = parted(name), statistics.finite_median(values(same, name))
+            for row in same:
+                value = row.get(name)
+                if value is None:
+                    continue
+                row[f"{stem}_difference_{unit}"] = value - middle
+                if unit != "share" and middle > 0:
+                    row[f"{stem}_ratio"] = value / middle
+        for alike in _by(same, lambda row: peers.get(row["rank"], 0)):
+            times = values(alike, "kernel_time_ns")
+            for row, others in zip(alike, statistics.medians_of_others(times), strict=True):
+                own = row.get("kernel_time_ns")
+                row["slowdown_factor"] = (
+                    float(own / others) if own is not None and others > 0 else None
+                )
+
+
+def values(rows: Sequence[Row], name: str) -> Array:
+    """A column; NaN for what is not known."""
+    values = [row.get(name) for row in rows]
+    return np.array([np.nan if value is None else value for value in values], float)
+
+
+def grouped(rows: Sequence[Row], *names: str) -> list[list[Row]]:
+    """Rows with equal values together, in order of occurrence."""
+    return _by(rows, lambda row: tuple(row.get(name) for name in names))
+
+
+def _by(rows: Sequence[Row], key: Callable[[Row], Any]) -> list[list[Row]]:
+    groups: dict[Any, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return list(groups.values())
+
+
+def parted(name: str) -> tuple[str, str]:
+    """A column's name without its unit, and that."""
+    first, _, unit = name.rpartition("_")
+    return first, unit

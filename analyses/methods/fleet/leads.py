@@ -1,0 +1,124 @@
+"""By how much GPUs are ahead of each other: the same kernels on all ranks, by their starts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from chopper_interop.analyses.methods.communication import stages
+from chopper_interop.analyses.methods.communication.stage_times import StageTimes
+from chopper_interop.arrays import arrow, gather
+from chopper_interop.schemas.kinds import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.trace import Trace
+
+
+class Lead(NamedTuple):
+    """Lead of a rank over the last of its peers.
+
+    Parameters
+    ----------
+    kernels
+        Number of its kernels that all peers have as well.
+    total_ns, median_ns
+        Over these, the time by which each started before the last rank's: sum and median (of an
+        even number the lower).
+    last
+        Number of them that this rank was the last to start.
+    """
+
+    kernels: int
+    total_ns: int
+    median_ns: int
+    last: int
+
+
+def peers(trace: Trace) -> dict[int, int]:
+    """A number for each rank that it shares with those that do the same: its stage, else 0."""
+    number_of = dict.fromkeys(trace.ranks, 0)
+    if not stages.is_exchange(trace).any():
+        return number_of
+    for line in stages.find_pipelines(trace, StageTimes(trace).first_starts()):
+        for number, same in enumerate(line.stages):
+            number_of |= dict.fromkeys(same, number)
+    return number_of
+
+
+def of(
+    trace: Trace, rows: Array, unit: Array, peer: Mapping[int, int]
+) -> dict[tuple[int, int], Lead]:
+    """Leads of each rank in each unit of time; of ranks alone there are none.
+
+    Kernels are the same that have the same name and are the same one of that name in their training
+    step (without steps, in their unit). Names that peers have not equally often are left out.
+
+    Parameters
+    ----------
+    trace
+        Ranks on one clock.
+    rows
+        Nodes; of these, kernels that compute count.
+    unit
+        The step, or other unit of time, that each belongs to.
+    peer
+        Number of each rank: those with equal numbers are compared.
+    """
+    kernel = trace.array("kind")[rows] == Kind.KERNEL
+    rows, unit = rows[kernel], unit[kernel].astype(np.int64)
+    step = unit
+    if "iteration" in trace.nodes.column_names:
+        step = arrow.to_numpy(trace.nodes["iteration"], -1)[rows].astype(np.int64)
+    rank = trace.array("rank")[rows]
+    every = sorted(peer)
+    of_rank = np.array([peer[r] for r in every], np.int64)
+    place = np.searchsorted(every, rank)
+    result: dict[tuple[int, int], Lead] = {}
+    for number in sorted(set(peer.values())):
+        members = [r for r in every if peer[r] == number]
+        which = np.flatnonzero(of_rank[place] == number)
+        if len(members) > 1 and which.size:
+            keys = (unit[which], step[which], trace.array("name")[rows[which]])
+            start = trace.array("ts")[rows[which]]
+            result |= _of_peers(members, np.searchsorted(members, rank[which]), keys, start)
+    return result
+
+
+def _of_peers(
+    ranks: list[int], place: Array, keys: tuple[Array, ...], start: Array
+) -> dict[tuple[int, int], Lead]:
+    """Leads of ranks that do the same; `place` is that of each kernel's rank among them."""
+    count = len(ranks)
+    first, code = gather.distinct(*keys)
+    often = np.bincount(code * count + place, minlength=len(first) * count).reshape(-1, count)
+    whole = (often == often[:, :1]).all(axis=1)
+    used = np.flatnonzero(whole[code])
+    key = place[used] * len(first) + code[used]
+    order = used[gather.group_rows(key, count * len(first))[1]]  # starts of a rank ascend
+    table = start[order].reshape(count, -1)  # each rank has the same kernels in the same order
+    unit = keys[0][order[: table.shape[1]]]
+    lead = table.max(axis=0) - table
+    last = _last(table)
+    result = {}
+    numbers = unit[gather.distinct(unit)[0]].tolist() if unit.size else []
+    has_peers = len(numbers) > 1
+    for number in numbers:
+        these = unit == number if has_peers else slice(None)
+        part = lead[:, these]
+        at = (part.shape[1] - 1) // 2
+        middle = np.partition(part, at, axis=1)[:, at]
+        for i, rank in enumerate(ranks):
+            result[rank, number] = Lead(
+                part.shape[1], int(part[i].sum()), int(middle[i]), int(last[i, these].sum())
+            )
+    return result
+
+
+def _last(table: Array) -> Array:
+    """Mark the rank that alone was the last to start each kernel."""
+    most = table == table.max(axis=0)
+    return most & (most.sum(axis=0) == 1)

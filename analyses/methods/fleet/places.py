@@ -1,0 +1,196 @@
+"""GPUs of a job with their place in a node, and the windows in which each is asked about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chopper_interop.analyses.methods.activity import windows
+from chopper_interop.analyses.methods.activity.windows import ALL_RANKS, NO_STEP, Window
+from chopper_interop.annotate.telemetry.gpu_series import work_by_location
+from chopper_interop.annotate.telemetry.gpus import Gpu, gpus_with_telemetry, gpus_without_work
+from chopper_interop.arrays import gather
+from chopper_interop.errors import UsageError
+from chopper_interop.gpus.devices import devices_on_host, only_host
+from chopper_interop.schemas.meta import Device
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import numpy.typing as npt
+
+    from chopper_interop.annotate.telemetry.quantity_series import Quantity
+    from chopper_interop.trace import Trace
+
+    Array = npt.NDArray[np.int64]
+
+WORKING, ALL = "", "all"
+"""Windows: while the rank's GPUs worked, and all of the telemetry."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A GPU.
+
+    Parameters
+    ----------
+    gpu
+        Its telemetry; without any, its work alone.
+    device
+        The device that it is, as its rank's lanes number it; the series' where no rank works on it.
+    host
+        The node that it is in; empty if unknown.
+    index
+        Its number in the node: the management tool's if known, else the number that its sources
+        give it; -1 if it is the rank's only one and nothing else is known.
+    product
+        Its description, if there is one.
+    windows
+        The requested times: one for each step, or one.
+    """
+
+    gpu: Gpu
+    device: int
+    host: str
+    index: int
+    product: Device | None
+    windows: tuple[Window, ...]
+
+    @property
+    def rank(self) -> int:
+        """The first rank that computes on it; -1 if none is known."""
+        return self.gpu.ranks[0] if self.gpu.ranks else -1
+
+    @property
+    def name(self) -> str:
+        """Human-readable name."""
+        return f"rank {self.rank}" if self.gpu.ranks else f"GPU {self.device}"
+
+
+def of(  # a trace, what to look for, and what all analyses have
+    trace: Trace,
+    quantities: Sequence[Quantity],
+    *,
+    steps: str = "",
+    ranks: str = "",
+    window: str = WORKING,
+) -> list[Place]:
+    """GPUs that work ran on or that have telemetry, in order of rank, device and host.
+
+    Parameters
+    ----------
+    trace
+        Any trace.
+    quantities
+        Quantities to look for in telemetry.
+    steps, ranks
+        As of `windows.rank_windows`. With `ranks`, GPUs of which no rank is known are left out.
+    window
+        ``""``: from the first start to the last end of the rank's GPU work; of a GPU on which no
+        rank is known to compute, of all work in the trace, and all of the telemetry if there is
+        none. ``"all"``: all of the telemetry.
+
+    Raises
+    ------
+    UsageError
+        `window` is another, steps are asked of all telemetry, or steps or ranks are not there.
+    """
+    if window not in {WORKING, ALL}:
+        raise UsageError(f"window={window}: there is none of that name", hint="there is all")
+    if window and steps:
+        raise UsageError(f"window={ALL} has no steps", hint="leave one of the two out")
+    selected = windows.chosen_ranks(trace, ranks)
+    gpus = gpus_with_telemetry(trace, quantities=quantities)
+    idle = [] if ranks else gpus_without_work(trace, gpus, quantities)
+    owned = {(r, d) for gpu in gpus for r in gpu.ranks for d in _devices(trace, gpu, r)}
+    bare = [
+        Gpu(rank, device, (rank,), rows, {}, {})
+        for (rank, device), rows in work_by_location(trace).items()
+        if (rank, device) not in owned
+    ]
+    chosen = [gpu for gpu in (*gpus, *bare) if set(gpu.ranks) & set(selected)]
+    asked = _Windows(trace, steps, ranks, window)
+    places = [_place(trace, gpu, asked) for gpu in (*chosen, *idle)]
+    places = _counted(places)
+    return sorted(places, key=lambda p: (p.rank < 0, p.rank, p.device, p.host))
+
+
+def _devices(trace: Trace, gpu: Gpu, rank: int) -> set[int]:
+    """Devices that a GPU is in the lanes of a rank."""
+    piece = trace.rank_rows[rank]
+    a, b = np.searchsorted(gpu.rows, [piece.start, piece.stop])
+    lanes = gather.unique_codes(trace.array("lane")[gpu.rows[a:b]])
+    return set(trace.array("device", "lanes")[lanes].tolist())
+
+
+class _Windows:
+    """Requested windows of GPUs."""
+
+    def __init__(self, trace: Trace, steps: str, ranks: str, window: str) -> None:
+        of_ranks = windows.rank_windows(trace, steps, ranks)
+        self._window, self._steps = window, steps
+        self._of_rank: dict[int, list[Window]] = {}
+        for one in of_ranks:
+            self._of_rank.setdefault(one.rank, []).append(one)
+        self._of_job = windows.job_windows(of_ranks)
+
+    def of(self, gpu: Gpu) -> tuple[Window, ...]:
+        told = [w for rank in gpu.ranks for w in self._of_rank.get(rank, ())]
+        found = windows.job_windows(told) if gpu.ranks else self._of_job
+        if self._steps or (self._window == WORKING and found):
+            return tuple(found)
+        parts = [s for sources in gpu.sources.values() for one in sources for _, s in one.samples]
+        if not parts:
+            return tuple(found)
+        start, end = min(int(s.ts[0]) for s in parts), max(int(s.ts[-1]) for s in parts)
+        return (Window(ALL_RANKS, NO_STEP, start, end),)
+
+
+def _place(trace: Trace, gpu: Gpu, asked: _Windows) -> Place:
+    hosts = {r.rank: r.host for r in trace.meta.ranks}
+    device = min(_devices(trace, gpu, gpu.ranks[0])) if gpu.ranks else gpu.device
+    same = [d for d in trace.meta.devices if d.device == device]
+    host = hosts.get(gpu.ranks[0], "") if gpu.ranks else _only({d.host for d in same})
+    host = host or only_host(trace)
+    product = next(iter(devices_on_host(same, host)), None) or _alike(
+        devices_on_host(trace.meta.devices, host)
+    )
+    return Place(gpu, device, host, _index(trace, gpu, device, product), product, asked.of(gpu))
+
+
+def _only(names: set[str]) -> str:
+    return next(iter(names)) if len(names) == 1 else ""
+
+
+def _alike(devices: Iterable[Device]) -> Device | None:
+    """The device that all devices of a node are, without a number; None if they differ."""
+    alike = {(d.name, d.arch, d.cus) for d in devices}
+    if len(alike) != 1:
+        return None
+    name, arch, cus = alike.pop()
+    return Device("", -1, name=name, arch=arch, cus=cus)
+
+
+def _index(trace: Trace, gpu: Gpu, device: int, product: Device | None) -> int:
+    """Number by the management tool, as far as one is known."""
+    if product is not None and product.index >= 0:
+        return product.index
+    if not gpu.ranks:
+        return device
+    of_rank = {m.number for m in trace.meta.device_matches if m.rank in gpu.ranks}
+    of_all = {m.number for m in trace.meta.device_matches if m.rank < 0 and m.device == device}
+    known = of_rank or of_all
+    return known.pop() if len(known) == 1 else -1
+
+
+def _counted(places: Iterable[Place]) -> list[Place]:
+    """GPUs with their device's number where no tool's is known, if these differ in each node."""
+    places = list(places)
+    missing = {p.host for p in places if p.index < 0}
+    for host in missing:
+        here = [p.device for p in places if p.host == host]
+        if len(set(here)) < len(here):
+            missing = missing - {host}
+    return [replace(p, index=p.device) if p.host in missing else p for p in places]

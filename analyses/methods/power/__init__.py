@@ -1,0 +1,1 @@
+"""Power of GPUs by their work and the clock: models, caps, limits and excursions."""

@@ -1,0 +1,62 @@
+"""Division of a job: sizes of tensor, pipeline, data, context and expert parallelism."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chopper_interop.analyses.methods.communication import group_names, stages
+
+if TYPE_CHECKING:
+    from chopper_interop.trace import Trace
+
+SIZES = ("dp", "tp", "pp", "cp", "ep")
+_SIZED = {*SIZES, group_names.REPLICATE, group_names.SHARD}
+_WORLD = ("default_pg", "default_group")
+
+
+def sizes(trace: Trace) -> dict[str, int]:
+    """Sizes by process groups, of pipelines also by sends between ranks; unknown ones are missing.
+
+    Parameters
+    ----------
+    trace
+        Any trace.
+    """
+    most: dict[str, int] = {}
+    for group in trace.groups.to_pylist():
+        for text in (group["description"], group["name"]):
+            size = len(group["ranks"] or ())
+            of_group = group_names.parallelism_kinds(
+                text
+            )  # groups of several kinds at once are none
+            for kind in of_group & _SIZED if size and len(of_group) == 1 else ():
+                most[kind] = max(most.get(kind, 0), size)
+    parts = [most.pop(kind) for kind in (group_names.REPLICATE, group_names.SHARD) if kind in most]
+    if parts and "dp" not in most:
+        most["dp"] = int(np.prod(parts))
+    if "pp" not in most and (
+        found := stages.find_pipelines(trace, stages.first_kernel_starts(trace))
+    ):
+        most["pp"] = max(len(pipeline.stages) for pipeline in found)
+    return most
+
+
+def world_size(trace: Trace) -> int | None:
+    """Number of ranks of the job, in the trace or not; None if unknown."""
+    sizes_of_groups = [
+        len(group["ranks"] or ())
+        for group in trace.groups.to_pylist()
+        if group["description"] in _WORLD
+    ]
+    return max(sizes_of_groups, default=0) or None
+
+
+def completed(found: dict[str, Any], world: int | None) -> dict[str, Any]:
+    """Sizes with that of data parallelism, where it follows from the others."""
+    known = [found.get(name, 1) for name in ("tp", "pp", "cp")]
+    part = int(np.prod(known))
+    if "dp" in found or world is None or not {"tp", "pp"} <= found.keys() or world % part:
+        return found
+    return found | {"dp": world // part}

@@ -1,0 +1,250 @@
+"""Intervals of time over which series are averaged: windows, steps, phases of a GPU's work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chopper_interop.analyses.methods.activity import grouping, windows
+from chopper_interop.arrays import arrow, gather, intervals
+from chopper_interop.errors import UsageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from chopper_interop.analyses.methods.series.samples import Place
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.trace import Trace
+
+RANK, NODE, JOB = "rank", "node", "job"
+OF_WHOM = (RANK, NODE, JOB)
+"""Owner of a row: one of these in `by`; else a GPU."""
+ALL = "all"
+_NONE = np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True)
+class By:
+    """Grouping of rows.
+
+    Parameters
+    ----------
+    whom
+        One of `OF_WHOM`.
+    grains
+        Further keys by which work is grouped, names out of `grouping.GRAINS`.
+    """
+
+    whom: str
+    grains: tuple[str, ...]
+
+
+def by_of(by: str) -> By:
+    """Rows by a text like ``"rank,phase"``.
+
+    Raises
+    ------
+    UsageError
+        There is no such name, or more than one of `OF_WHOM`.
+    """
+    names = [name.strip() for name in by.split(",") if name.strip()]
+    whom = [name for name in dict.fromkeys(names) if name in OF_WHOM]
+    if len(whom) > 1:
+        raise UsageError(f"by={by}: choose one of {', '.join(whom)}")
+    rest = ",".join(name for name in names if name not in OF_WHOM)
+    try:
+        grains = grouping.parse_grains(rest)
+    except UsageError as error:
+        there = ", ".join((*OF_WHOM, *(g for g in grouping.GRAINS if g not in OF_WHOM)))
+        raise UsageError(str(error).partition(" (")[0], hint=f"there are {there}") from error
+    return By(whom[0] if whom else RANK, grains)
+
+
+@dataclass(frozen=True)
+class AveragingWindows:
+    """Intervals of time, each of one cell.
+
+    Parameters
+    ----------
+    cell
+        Number of the cell of each.
+    start, end
+        Nanoseconds; those of a cell ascend and do not overlap.
+    """
+
+    cell: Array
+    start: Array
+    end: Array
+
+    def length(self, n: int) -> Array:
+        """Total length of the intervals of each of `n` cells."""
+        return gather.group_sums(self.cell, self.end - self.start, n)
+
+
+class Plan:
+    """Intervals of each device or node, in cells that are the same for all.
+
+    Parameters
+    ----------
+    trace
+        Any trace.
+    by
+        The grouping of rows.
+    steps
+        As of `windows.rank_windows`.
+    window
+        "" for a GPU's work, ``all`` for all of the telemetry.
+
+    Raises
+    ------
+    UsageError
+        There are no such steps, or no such window.
+    """
+
+    def __init__(self, trace: Trace, by: By, steps: str = "", window: str = "") -> None:
+        if window not in {"", ALL}:
+            raise UsageError(f"window={window}: leave it out, or write {ALL}")
+        if window and (steps or by.grains):
+            raise UsageError(f"window={ALL} has no steps and groups of work")
+        self._trace, self._steps, self._by = trace, steps, by
+        self.is_all = bool(window)
+        self._windows = windows.rank_windows(trace, steps) if steps else []
+        self._numbers = sorted({w.iteration for w in self._windows})
+        self._made: dict[Place, AveragingWindows] = {}
+        self._groups(trace)
+
+    def _groups(self, trace: Trace) -> None:
+        """Groups of all GPU work by the grains."""
+        grains = tuple(g for g in self._by.grains if not (self._steps and g == "iteration"))
+        self._keys: pa.Table | None = None
+        self._code = np.zeros(0, np.int64)
+        self._is_span = grains == ("iteration",)
+        if not grains:
+            return
+        work = np.flatnonzero(grouping.work_classes(trace, np.arange(trace.nodes.num_rows)) >= 0)
+        groups = grouping.group_nodes(trace, work, ",".join(grains))
+        self._keys = groups.keys
+        self._code = np.full(trace.nodes.num_rows, -1, np.int64)
+        self._code[work] = groups.code
+
+    @property
+    def n_groups(self) -> int:
+        """Number of groups of work."""
+        return 1 if self._keys is None else int(self._keys.num_rows)
+
+    @property
+    def whom(self) -> str:
+        """Kind of owner of a row, one of `OF_WHOM`."""
+        return self._by.whom
+
+    @property
+    def is_grouped(self) -> bool:
+        """True if intervals are those of groups of work."""
+        return self._keys is not None
+
+    @property
+    def cells(self) -> int:
+        """Number of cells."""
+        return self.n_groups * max(len(self._numbers), 1)
+
+    def keys(self, cell: Array) -> dict[str, Any]:
+        """Columns that say which cell each of these is."""
+        step, group = np.divmod(cell, self.n_groups)
+        columns: dict[str, Any] = {}
+        if self._steps:
+            numbers = np.array(self._numbers, np.int32)
+            columns["iteration"] = arrow.array(
+                numbers[step] if numbers.size else _NONE.astype("i4")
+            )
+        if self._keys is not None:
+            columns |= {
+                name: arrow.take(arrow.single_chunk(self._keys[name]), group)
+                for name in self._keys.column_names
+            }
+        return columns
+
+    def of(self, place: Place, first: int, last: int) -> AveragingWindows:
+        """Intervals of a device or node.
+
+        Parameters
+        ----------
+        place
+            The owner of the series.
+        first, last
+            Times of its first and last sample: the window where there is no GPU work at all.
+        """
+        if self.is_all or (not place.rows.size and not self._steps):
+            return _one(first, last)
+        if place not in self._made:
+            self._made[place] = self._of_work(place)
+        return self._made[place]
+
+    def _of_work(self, place: Place) -> AveragingWindows:
+        start = self._trace.array("ts")[place.rows]
+        end = start + self._trace.array("dur")[place.rows]
+        if self._keys is None:
+            if not self._steps:
+                return _one(int(start.min()), int(end.max()))
+            return self._in_steps(place, *(_NONE,) * 3)
+        code = self._code[place.rows]
+        order = np.argsort(start, kind="stable")
+        code, start, end = code[order], start[order], end[order]
+        if self._is_span:
+            code, start, end = _spans(code, start, end, self._known)
+        else:
+            code, start, end = intervals.group_unions(code, start, end, self.n_groups)
+        return (
+            self._in_steps(place, code, start, end)
+            if self._steps
+            else AveragingWindows(code, start, end)
+        )
+
+    @property
+    def _known(self) -> Array:
+        """Groups of which the training step is known."""
+        assert self._keys is not None  # noqa: S101 - for the type checker
+        return arrow.is_valid(self._keys["iteration"])
+
+    def _in_steps(self, place: Place, code: Array, start: Array, end: Array) -> AveragingWindows:
+        """Parts within training steps; all of a step where work is not grouped."""
+        parts: list[tuple[Any, Any, Any]] = []
+        for number, (low, high) in self._steps_of(place).items():
+            at = self._numbers.index(number) * self.n_groups
+            if self._keys is None:
+                parts.append(([at], [low], [high]))
+                continue
+            begin, stop = np.maximum(start, low), np.minimum(end, high)
+            inside = stop > begin
+            parts.append((code[inside] + at, begin[inside], stop[inside]))
+        if not parts:
+            return AveragingWindows(_NONE, _NONE, _NONE)
+        return AveragingWindows(
+            *(np.concatenate(p).astype(np.int64) for p in zip(*parts, strict=True))
+        )
+
+    def _steps_of(self, place: Place) -> dict[int, tuple[int, int]]:
+        """From when to when the steps of a place's ranks last, of several from first to last."""
+        bounds: dict[int, tuple[int, int]] = {}
+        for window in self._windows:
+            if window.rank in place.ranks:
+                low, high = bounds.get(window.iteration, (window.start_ns, window.end_ns))
+                bounds[window.iteration] = min(low, window.start_ns), max(high, window.end_ns)
+        return bounds
+
+
+def _one(start: int, end: int) -> AveragingWindows:
+    return AveragingWindows(np.zeros(1, np.int64), np.array([start]), np.array([end]))
+
+
+def _spans(code: Array, start: Array, end: Array, known: Array) -> tuple[Array, Array, Array]:
+    """From the first start to the last end of each group that is known."""
+    some = known[code]
+    code, start, end = code[some], start[some], end[some]
+    first = np.full(len(known), np.iinfo(np.int64).max)
+    last = np.full(len(known), np.iinfo(np.int64).min)
+    np.minimum.at(first, code, start)
+    np.maximum.at(last, code, end)
+    used = np.flatnonzero(last > np.iinfo(np.int64).min)
+    return used, first[used], last[used]

@@ -1,0 +1,307 @@
+"""Means, medians and extremes of samples over intervals of time: numba loops over columns.
+
+Within an interval samples make pieces: parts of the time between two samples, over which a value
+holds or goes straight. Their time is the covered time. A mean is the integral over it divided by
+its length; a median is the value with as much of that time below it as above.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chopper_interop.arrays.compiled import jit
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chopper_interop.analyses.methods.series.averaging import AveragingWindows
+    from chopper_interop.annotate.telemetry.samples import Samples
+    from chopper_interop.arrays.types import Array
+
+_HALVINGS = 60
+_NEAR = 1e-9
+"""A median that is so near to a sample, as a share of the range, is the sample."""
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Pieces of the samples of one series within intervals of time.
+
+    Parameters
+    ----------
+    cell
+        Cell of each piece.
+    width
+        Length of each, nanoseconds.
+    first, last
+        Values at its begin and end.
+    moment_cell, moment
+        Cell and value of each sample that was taken within an interval.
+    """
+
+    cell: Array
+    width: Array
+    first: Array
+    last: Array
+    moment_cell: Array
+    moment: Array
+
+
+def pieces(samples: Samples, stretches: AveragingWindows, *, is_ended: bool = False) -> Pieces:
+    """Return the pieces of samples within intervals of time.
+
+    Parameters
+    ----------
+    samples
+        Samples of one series.
+    stretches
+        The intervals, the ends included.
+    is_ended
+        True if the last entry is no sample, but the time until which the one before holds.
+    """
+    s = samples
+    at = (stretches.cell, stretches.start, stretches.end)
+    begin = np.searchsorted(s.ts, stretches.start, "right") - 1
+    taken = s.ts[:-1] if is_ended else s.ts
+    moments = np.searchsorted(taken, stretches.start, "left")
+    stop = np.searchsorted(taken, stretches.end, "right")
+    count = _count(s.ts, s.unknown, begin, *at[1:])
+    out = (np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count), np.empty(count))
+    _cut(s.ts, s.value, s.unknown, s.is_linear, begin, *at, *out)
+    if s.is_linear:  # between two samples is neither more nor less than at them
+        for ends in out[2:]:
+            np.clip(ends, s.value.min(), s.value.max(), out=ends)
+    inside = stop - moments
+    row = np.repeat(moments - (np.cumsum(inside) - inside), inside) + np.arange(inside.sum())
+    return Pieces(*out, np.repeat(stretches.cell, inside), s.value[row])
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Figures of each cell; NaN where nothing is known.
+
+    Parameters
+    ----------
+    covered
+        Time in which something is known, nanoseconds.
+    area
+        Integral over it, value times nanoseconds.
+    mean, median
+        Weighted by time; where no time is covered, the mean is not known and the median is that
+        of samples.
+    least, most
+        Of all values in its time, those of single samples included.
+    samples
+        Number of samples that were taken in it.
+    """
+
+    covered: Array
+    area: Array
+    mean: Array
+    median: Array
+    least: Array
+    most: Array
+    samples: Array
+
+
+def figures(parts: Sequence[Pieces], n: int, *, has_medians: bool = True) -> Figures:
+    """Figures of the pieces of one or several series together.
+
+    Parameters
+    ----------
+    parts
+        Pieces of each series.
+    n
+        Number of cells.
+    has_medians
+        True to compute medians; they are NaN otherwise.
+    """
+    one = parts[0] if len(parts) == 1 else _joined(parts)
+    order, bounds = _by_cell(one.cell, n)
+    width, first, last = (
+        c if order is None else c[order] for c in (one.width, one.first, one.last)
+    )
+    covered, area, least, most = _sums(bounds, width, first, last)
+    m_order, m_bounds = _by_cell(one.moment_cell, n)
+    moment = one.moment if m_order is None else one.moment[m_order]
+    _reach(m_bounds, moment, least, most)
+    median = np.full(n, np.nan)
+    if has_medians:
+        median = _medians(bounds, width, first, last, covered)
+        for cell in np.flatnonzero((covered == 0) & (np.diff(m_bounds) > 0)).tolist():
+            median[cell] = np.median(moment[m_bounds[cell] : m_bounds[cell + 1]])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = np.where(covered > 0, area / covered, np.nan)
+    least[least == np.inf], most[most == -np.inf] = np.nan, np.nan
+    mean = np.minimum(np.maximum(mean, least), most)
+    return Figures(covered, area, mean, median, least, most, np.diff(m_bounds))
+
+
+def _joined(parts: Sequence[Pieces]) -> Pieces:
+    names = ("cell", "width", "first", "last", "moment_cell", "moment")
+    return Pieces(*(np.concatenate([getattr(p, name) for p in parts]) for name in names))
+
+
+def _by_cell(cell: Array, n: int) -> tuple[Array | None, Array]:
+    """Order of cells, None where they are in order, and where each begins in it."""
+    if n == 1:
+        return None, np.array([0, len(cell)])
+    order = np.argsort(cell, kind="stable")
+    return order, np.searchsorted(cell[order], np.arange(n + 1))
+
+
+# Counts the pieces that `_cut` writes, so that its columns are allocated once.
+@jit
+def _count(ts: Array, unknown: Array, begin: Array, start: Array, end: Array) -> int:
+    count = 0
+    for k in range(len(begin)):
+        i = max(begin[k], 0)
+        while i + 1 < len(ts) and ts[i] < end[k]:
+            if not unknown[i] and ts[i + 1] > start[k]:
+                count += 1
+            i += 1
+    return count
+
+
+# Writes a piece for each overlap of an interval k with the time from sample i to i + 1. Samples
+# and intervals both ascend, so the loop over i begins at the first sample that can overlap.
+@jit
+def _cut(  # noqa: PLR0913, PLR0917 # one loop over columns
+    ts: Array,
+    value: Array,
+    unknown: Array,
+    straight: bool,  # noqa: FBT001
+    begin: Array,
+    cell: Array,
+    start: Array,
+    end: Array,
+    of: Array,
+    width: Array,
+    first: Array,
+    last: Array,
+) -> None:
+    count = 0
+    for k in range(len(begin)):
+        i = max(begin[k], 0)
+        while i + 1 < len(ts) and ts[i] < end[k]:
+            if not unknown[i] and ts[i + 1] > start[k]:
+                low, high = max(ts[i], start[k]), min(ts[i + 1], end[k])
+                of[count], width[count] = cell[k], high - low
+                first[count], last[count] = value[i], value[i]
+                if straight:
+                    slope = (value[i + 1] - value[i]) / (ts[i + 1] - ts[i])
+                    first[count] = value[i] + slope * (low - ts[i])
+                    last[count] = value[i] + slope * (high - ts[i])
+                    if high == ts[i + 1]:
+                        last[count] = value[i + 1]
+                count += 1
+            i += 1
+
+
+# One pass over the pieces of each cell; the integral is summed with Kahan's compensation, as many
+# small areas add up to a large one.
+@jit
+def _sums(
+    bounds: Array, width: Array, first: Array, last: Array
+) -> tuple[Array, Array, Array, Array]:
+    n = len(bounds) - 1
+    covered, area = np.zeros(n, np.int64), np.zeros(n)
+    least, most = np.full(n, np.inf), np.full(n, -np.inf)
+    for c in range(n):
+        total, lost = 0.0, 0.0  # a sum and its rounding error
+        for i in range(bounds[c], bounds[c + 1]):
+            covered[c] += width[i]
+            part = (first[i] + last[i]) / 2 * width[i] - lost
+            new = total + part
+            lost = (new - total) - part
+            total = new
+            least[c] = min(least[c], first[i], last[i])
+            most[c] = max(most[c], first[i], last[i])
+        area[c] = total
+    return covered, area, least, most
+
+
+# Widens the extremes of each cell by the samples in it, which may lie in no piece.
+@jit
+def _reach(bounds: Array, moment: Array, least: Array, most: Array) -> None:
+    for c in range(len(bounds) - 1):
+        for i in range(bounds[c], bounds[c + 1]):
+            least[c] = min(least[c], moment[i])
+            most[c] = max(most[c], moment[i])
+
+
+@jit
+def _medians(bounds: Array, width: Array, first: Array, last: Array, covered: Array) -> Array:
+    """Return the lowest value that half of the time of each cell is at or below."""
+    n = len(bounds) - 1
+    median = np.full(n, np.nan)
+    for c in range(n):
+        if covered[c] > 0:
+            at = slice(bounds[c], bounds[c + 1])
+            median[c] = _median(width[at], first[at], last[at], covered[c] / 2)
+    return median
+
+
+@jit
+def _median(  # noqa: C901, PLR0912 # one search over columns
+    width: Array, first: Array, last: Array, half: float
+) -> float:
+    """Find the median by bisection; a result that equals a sample but for rounding is that sample.
+
+    Pieces entirely below or above the remaining range, or that span it, are counted together from
+    then on, so that each step of the bisection looks at fewer pieces.
+    """
+    least, most = np.minimum(first, last), np.maximum(first, last)
+    low, high = least.min(), most.max()
+    at, left = np.arange(len(width)), len(width)
+    below, slope = 0.0, 0.0  # at or below `low`; more of it for each unit above, of all across
+    room = (high - low) * _NEAR
+    for i in range(left):
+        if most[i] <= low:
+            below += width[i]
+    if below >= half:
+        return low
+    below = 0.0
+    for _ in range(_HALVINGS):
+        if high - low <= room / 8:
+            break
+        middle = low + (high - low) / 2
+        within = below + slope * (middle - low)
+        for k in range(left):
+            within += _part(width[at[k]], least[at[k]], most[at[k]], middle)
+        if within >= half:
+            high = middle
+        else:
+            below += slope * (middle - low)
+            low = middle
+        kept = 0
+        for k in range(left):
+            i = at[k]
+            if most[i] <= low:
+                below += width[i]
+            elif least[i] <= low and most[i] >= high and most[i] > least[i]:
+                below += _part(width[i], least[i], most[i], low)
+                slope += width[i] / (most[i] - least[i])
+            elif least[i] < high:
+                at[kept] = i
+                kept += 1
+        left = kept
+    nearest, near = high, room
+    for i in range(len(width)):
+        for value in (least[i], most[i]):
+            if abs(value - high) <= near:
+                nearest, near = value, abs(value - high)
+    return nearest
+
+
+@jit
+def _part(width: float, least: float, most: float, value: float) -> float:
+    """Return the part of a piece's width in which it is at or below a value."""
+    if most <= value:
+        return width
+    if least >= value:
+        return 0.0
+    return width * ((value - least) / (most - least))

@@ -1,0 +1,190 @@
+"""Least latencies of launches, waits for events and returns of waiting calls, taken from the trace.
+
+Of a kernel that started when several things had happened, the one that happened last need not be
+the one it waited for: a launch takes microseconds to reach the GPU, an event less. So each kind of
+edge has a least latency, the one seen where nothing else explains the time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chopper_interop.arrays import gather
+from chopper_interop.schemas.kinds import EdgeKind
+
+if TYPE_CHECKING:
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.trace import Trace
+
+_MIN_QUANTILE = 0.01
+"""Quantile that stands for the minimum. Chosen: low enough for a least latency, and the very lowest
+value, which may be an error of a clock, does not decide where there are 100 values or more."""
+_USUAL_QUANTILE = 0.75
+"""Quantile up to which a call that waited returns as usual. Chosen: of calls that return later than
+three quarters of the sure ones, the excess counts as the call's own work."""
+_SURE_RATIO = 8
+"""A call surely waited if it had waited for the work for so many times what it took to return after
+the work's end. Chosen: then at most a ninth of the call is anything but waiting."""
+_STEADY_QUANTILE = 0.05
+"""Quantile from which the spread up to the median is taken, and below which a time may be negative
+without counting. Chosen: wider than `_MIN_QUANTILE`, as a spread needs more than single values."""
+
+
+@dataclass(frozen=True)
+class Latencies:
+    """Latencies of the trace's edges, in their order; all in nanoseconds.
+
+    Parameters
+    ----------
+    min_ns
+        Least time from the endpoint that an edge leads from to the one that it leads to.
+    from_end
+        Mask of launches that count from the end of the call: of calls that are steadier so, and
+        only where the work began behind it.
+    call_ns
+        Of waits of the host (SYNC edges): the least time of the call itself; -1 where the call did
+        not end with that wait, but with its own work.
+    """
+
+    min_ns: Array
+    from_end: Array
+    call_ns: Array
+
+
+def edge_latencies(trace: Trace, before: Array) -> Latencies:
+    """Latencies of a trace's stored edges.
+
+    Parameters
+    ----------
+    before
+        For each node the work before it on its stream; -1 if there is none.
+    """
+    src, dst, kind = (trace.array(c, "edges") for c in ("src", "dst", "kind"))
+    ts = trace.array("ts")
+    end = ts + trace.array("dur")
+    min_ns = np.zeros(len(src), np.int64)
+    from_end = np.zeros(len(src), bool)
+    call_ns = np.full(len(src), -1, np.int64)
+    # by how much each node started later than its stream or its launch explains: a wait for an event
+    # counts only where its own gap is shorter, so that nothing else was reached later
+    excess = np.full(len(ts), np.iinfo(np.int64).max)
+    behind = np.flatnonzero(before >= 0)
+    since_work = ts[behind] - end[before[behind]]
+    excess[behind] = since_work - _quantile(since_work, _MIN_QUANTILE)
+    free_at = np.where(before >= 0, end[before], np.iinfo(np.int64).min)
+    free_at[dst[kind == EdgeKind.EVENT]] = np.iinfo(np.int64).max  # not known: never free
+    rows = np.flatnonzero(kind == EdgeKind.LAUNCH)
+    from_end[rows], min_ns[rows], beyond = _launches(trace, src[rows], dst[rows], free_at)
+    np.minimum.at(excess, dst[rows], beyond)
+    rows = np.flatnonzero(kind == EdgeKind.EVENT)
+    gap = ts[dst[rows]] - end[src[rows]]
+    alone = gap < excess[dst[rows]]
+    min_ns[rows] = np.minimum(_quantile(gap[alone], _MIN_QUANTILE), gap)
+    rows = np.flatnonzero(kind == EdgeKind.SYNC)
+    min_ns[rows], call_ns[rows] = _waits(trace, src[rows], dst[rows])
+    return Latencies(min_ns, from_end, call_ns)
+
+
+def _launches(trace: Trace, call: Array, work: Array, free_at: Array) -> tuple[Array, ...]:
+    """Mask of launches that count from their call's end, least latencies, and the rest of each gap."""
+    ts = trace.array("ts")
+    end = ts + trace.array("dur")
+    name = trace.array("name")[call]
+    from_end = _counts_from_end(name, ts[call], end[call], ts[work], free_at[work])
+    since = np.where(from_end, end[call], ts[call])
+    gap = ts[work] - since
+    min_ns = _min_by_name(name, from_end, gap, free_at[work] <= since)
+    return from_end, min_ns, gap - min_ns
+
+
+def stream_latency(ts: Array, end: Array, before: Array) -> int:
+    """Least time between two pieces of work on one stream, in nanoseconds.
+
+    Parameters
+    ----------
+    ts, end
+        Times of all nodes.
+    before
+        For each node the work before it on its stream; -1 if there is none.
+    """
+    behind = np.flatnonzero(before >= 0)
+    return _quantile(ts[behind] - end[before[behind]], _MIN_QUANTILE)
+
+
+def _counts_from_end(
+    name: Array, called: Array, returned: Array, began: Array, free_at: Array
+) -> Array:
+    """Mark launches that count from the end of their call.
+
+    It does for names of calls of which the work begins behind the call, and, where the stream was
+    idle, the time since the call's end is at least as steady as the time since its start.
+    """
+    _, code = gather.distinct(name)
+    since_end, since_call = began - returned, began - called
+    by_end = np.zeros(int(code.max(initial=-1)) + 1, bool)
+    for number, rows in enumerate(_rows_by_code(code)):
+        by_end[number] = _quantile(since_end[rows], _STEADY_QUANTILE, floor=False) >= 0
+        idle = rows[free_at[rows] <= called[rows]]
+        if idle.size:
+            by_end[number] &= _spread(since_end[idle]) <= _spread(since_call[idle])
+    return by_end[code] & (began >= returned)
+
+
+def _min_by_name(name: Array, from_end: Array, gap: Array, free: Array) -> Array:
+    """Least gap of each name, of work whose stream was free; never more than a gap itself.
+
+    For names without such work it is the least of all names.
+    """
+    _, code = gather.distinct(name, from_end)
+    min_ns = np.zeros(len(gap), np.int64)
+    overall = [_quantile(gap[free & (from_end == way)], _MIN_QUANTILE) for way in (False, True)]
+    for rows in _rows_by_code(code):
+        idle = rows[free[rows]]
+        min_ns[rows] = (
+            _quantile(gap[idle], _MIN_QUANTILE) if idle.size else overall[int(from_end[rows[0]])]
+        )
+    return np.minimum(min_ns, gap)
+
+
+def _waits(trace: Trace, work: Array, call: Array) -> tuple[Array, Array]:
+    """Least time from the end of work to the end of calls that wait for it, and of the calls alone.
+
+    A call that ended longer after the work than surely waiting ones usually do was busy with itself.
+    """
+    ts, dur = trace.array("ts"), trace.array("dur")
+    end = ts + dur
+    gap, waited = end[call] - end[work], end[work] - ts[call]
+    sure = waited > _SURE_RATIO * gap
+    min_ns = _quantile(gap[sure] if sure.any() else gap, _MIN_QUANTILE)
+    usual = _quantile(gap[sure], _USUAL_QUANTILE) if sure.any() else min_ns
+    _, name = gather.distinct(trace.array("name")[call])
+    call_ns = np.zeros(len(call), np.int64)
+    alone = np.where(waited > 0, gap, dur[call])
+    for rows in _rows_by_code(name):
+        call_ns[rows] = _quantile(alone[rows], _MIN_QUANTILE)
+    ends_with_wait = sure | (gap <= usual)
+    return np.minimum(min_ns, gap), np.where(ends_with_wait, np.minimum(call_ns, dur[call]), -1)
+
+
+def _rows_by_code(code: Array) -> list[Array]:
+    """Rows of each code from 0 on."""
+    first, row = gather.group_rows(code, int(code.max(initial=-1)) + 1)
+    return np.split(row, first[1:-1]) if len(first) > 1 else []
+
+
+def _spread(values: Array) -> int:
+    """Distance of the median from a low quantile."""
+    return _quantile(values, 0.5, floor=False) - _quantile(values, _STEADY_QUANTILE, floor=False)
+
+
+def _quantile(values: Array, share: float, *, floor: bool = True) -> int:
+    """Quantile that is one of the values; 0 of none. With `floor` only values from 0 on count."""
+    if floor:
+        values = values[values >= 0]
+    if not values.size:
+        return 0
+    nth = int(share * (len(values) - 1))
+    return int(np.partition(values, nth)[nth])

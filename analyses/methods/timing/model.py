@@ -1,0 +1,366 @@
+"""The timing model: when each node starts and ends, and why not sooner.
+
+The model is a graph without circles. A vertex is an *endpoint*, the start or the end of a node, or a
+*collective barrier*, the time at which the last member of a collective has started. An edge says
+that its target comes no sooner than its source plus a least time, the *lag* of the edge::
+
+    time(v) = max over edges (u, v) of (time(u) + lag(u, v)) + delay(v)
+
+The edge for which the maximum is reached is the one that *binds* v. The *delay* of v is the rest of
+the measured time, of which the trace does not give the reason. With lags and delays as measured the
+model gives the measured times exactly; with others it predicts what they would have been.
+
+How edges are made of what the trace holds. Time runs to the right, "[" is the start of a node and "]"
+its end, and the numbers tell which endpoints an edge joins::
+
+    CALL, ORDER,  [ outer   [ inner ]    ]    host threads: 1 -> 2 -> 3 -> 4, each endpoint to the next
+    DURATION      1         2       3    4    on its thread; lag: the time in between
+
+    DURATION      [ kernel ]                  GPU work: 1 -> 2; lag: its duration
+                  1        2
+
+    LAUNCH        [ call ]  [ kernel ]        1 -> 3, or 2 -> 3 where the time since the call's end is
+                  1      2  3                 steadier; lag: least latency
+
+    STREAM        [ kernel ]  [ next ]        on one stream: 1 -> 2; lag: least latency
+                           1  2
+
+    EVENT         [ kernel ]  [ next ]        from work before an event record to work behind the wait
+                           1  2               for it: 1 -> 2; lag: least latency
+
+    SYNC          [ kernel ]                  1 -> 2; lag: least latency. The host's own time within
+                     [ call  ]                the call becomes what such calls take without waiting
+                           1 2
+
+    HANDOVER      [ thread ]                  1 -> 2, if the second thread was idle until then; lag: the
+                               [ thread 2     measured time. The idle time before 2 becomes 0
+                           1   2
+
+    COMM with     [ member 1     |     ]      1, 2, 3 -> B with lag 0, so that the barrier B comes with
+    a barrier          [ member 2|  ]         the last start. B -> each end; lag: the transfer, from B
+                                 [ member ]   to that end. Members have no DURATION edge
+                  1    2         3=B
+
+    COMM without  [ root      ]               one waits for one other: 1 -> 2; lag: the measured time,
+    a barrier       [ leaf       ]            at most the leaf's duration, which becomes the lag of the
+                  1              2            leaf's DURATION edge as well
+
+Barriers are for collectives in which all wait for all, and for a send and its receive if that began
+before the send's end. HTA's critical path analysis has similar edges within one rank (its types are
+operator_kernel, dependency, kernel_launch_delay, kernel_kernel_delay, sync_dependency), no barriers.
+
+Least latencies are taken from the trace itself, see `timing.latencies`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chopper_interop import graph
+from chopper_interop.analyses.methods.timing import latencies, loops
+from chopper_interop.arrays.members import is_any
+from chopper_interop.edges.collectives import SYNCHRONIZING
+from chopper_interop.graph.chains import stream_orders
+from chopper_interop.schemas.kinds import GPU_LANES, Collective, EdgeKind, LaneKind
+
+if TYPE_CHECKING:
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.graph import Graph
+    from chopper_interop.trace import Trace
+
+_BY_PRIORITY = (
+    EdgeKind.DURATION, EdgeKind.STREAM, EdgeKind.EVENT, EdgeKind.COMM, EdgeKind.LAUNCH,
+    EdgeKind.SYNC, EdgeKind.HANDOVER, EdgeKind.CALL, EdgeKind.ORDER,
+)  # fmt: skip
+EDGE_PRIORITY = np.full(256, len(_BY_PRIORITY), np.uint8)
+"""Priority of each kind of edge: of several that are reached at once the lowest number binds.
+
+Chosen: GPU work before what the host did for it, so that a path stays on GPUs where both explain it.
+"""
+EDGE_PRIORITY[[int(k) for k in _BY_PRIORITY]] = np.arange(len(_BY_PRIORITY))
+
+
+@dataclass(frozen=True)
+class Timing:
+    """A graph of endpoints and collective barriers, and the time that passes along its edges.
+
+    Parameters
+    ----------
+    trace
+        The trace.
+    graph
+        Vertices 2i and 2i + 1 are the start and the end of node i; behind them comes one vertex for
+        each collective barrier, whose node is the member that started last.
+    lag_ns
+        Least time along each edge.
+    binding
+        For each vertex the edge that was reached last; -1 if nothing leads to it.
+    delay_ns
+        For each vertex, how much later than that it was.
+    """
+
+    trace: Trace
+    graph: Graph
+    lag_ns: Array
+    binding: Array
+    delay_ns: Array
+
+    @property
+    def at_ns(self) -> Array:
+        """Measured time of each vertex, on the axis of `ts`."""
+        return self.graph.at_ns
+
+    @property
+    def barriers(self) -> slice:
+        """Vertices that are collective barriers."""
+        return slice(2 * self.trace.nodes.num_rows, len(self.graph))
+
+    @cached_property
+    def is_barrier(self) -> Array:
+        """Mask of the vertices that are collective barriers."""
+        mask = np.zeros(len(self.graph), bool)
+        mask[self.barriers] = True
+        return mask
+
+    def retimed(self, lag_ns: Array | None = None, delay_ns: Array | None = None) -> Array:
+        """Time of each vertex under other lags and delays, in nanoseconds; as measured with neither.
+
+        Vertices to which nothing leads keep their measured time.
+
+        Parameters
+        ----------
+        lag_ns, delay_ns
+            For each edge and each vertex; those of the model if None.
+        """
+        edges = self.graph
+        lag = self.lag_ns if lag_ns is None else np.ascontiguousarray(lag_ns, np.int64)
+        delay = self.delay_ns if delay_ns is None else np.ascontiguousarray(delay_ns, np.int64)
+        return loops.earliest_times(edges.order, edges.first, edges.after, lag, delay, self.at_ns)
+
+    def windows(self, start_ns: Array, end_ns: Array) -> tuple[Array, Array]:
+        """Vertices of each window in topological order: ``chosen[first[k]:first[k + 1]]``.
+
+        Vertices without any edge, such as endpoints of ranges on lanes of their own, are in none.
+
+        Parameters
+        ----------
+        start_ns, end_ns
+            Of the windows; both ascending.
+        """
+        connected = self.binding >= 0
+        connected[self.graph.src] = True
+        order = self.graph.order[connected[self.graph.order]]
+        return loops.vertices_by_window(order, self.at_ns, start_ns, end_ns)
+
+    def write_latest_times(self, order: Array, ends: Array, end_ns: int, late_ns: Array) -> None:
+        """Write the latest time of each vertex of a window that does not move the window's end.
+
+        Parameters
+        ----------
+        order
+            Vertices of the window in topological order.
+        ends
+            Those that the window may end with.
+        end_ns
+            End of the window.
+        late_ns
+            One value a vertex of the graph, written here. All `timing.loops.UNCONSTRAINED` before,
+            which stays for vertices outside of the window and those that its end does not wait for.
+        """
+        edges = self.graph
+        late_ns[ends] = end_ns
+        loops.latest_times(order, edges.first, edges.after, self.lag_ns, self.delay_ns, late_ns)
+
+    def path(self, last: int, start_ns: int) -> Array:
+        """Edges of the binding path from `start_ns` on to the vertex `last`, first ones first."""
+        return loops.binding_path(self.binding, self.graph.src, self.at_ns, last, start_ns)
+
+
+def timing_of(trace: Trace) -> Timing:
+    """Timing model of a trace, built once for each."""
+    return trace.cached("timing", _build_timing)
+
+
+def _build_timing(trace: Trace) -> Timing:
+    """Build the graph of the module's picture: edges of endpoints, their lags, then barriers."""
+    ts = trace.array("ts")
+    end = ts + trace.array("dur")
+    on_gpu = is_any(trace.array("kind", "lanes"), GPU_LANES)
+    before = stream_orders(ts, trace.array("dur"), trace.array("lane"), on_gpu)
+    known = latencies.edge_latencies(trace, before)
+    src, dst, kind = graph.endpoint_edges(trace, set(EdgeKind), before)
+    stored = len(known.min_ns)  # edges of the trace's table come first, in its order
+    src[:stored] += known.from_end  # the start of a call is 2i, its end 2i + 1
+    at = np.empty(2 * len(ts), np.int64)
+    at[::2], at[1::2] = ts, end
+    handover = np.flatnonzero(kind[:stored] == EdgeKind.HANDOVER)
+    dst[handover] = loops.first_endpoint_since(
+        _previous_on_thread(src, dst, kind, stored, len(at)), at, src[handover], dst[handover]
+    )
+    lag = at[dst] - at[src]
+    has_latency = ~is_any(kind[:stored], (EdgeKind.HANDOVER, EdgeKind.COMM))
+    lag[:stored][has_latency] = np.minimum(known.min_ns, lag[:stored])[has_latency]
+    _shorten_waiting_hosts(src, dst, kind, lag, known, stored)
+    _bound_stream_edges(at, dst, kind, lag, src, latencies.stream_latency(ts, end, before))
+    return _with_barriers(trace, at, _Edges(src, dst, kind, lag), stored)
+
+
+def _bound_stream_edges(  # columns
+    at: Array, dst: Array, kind: Array, lag: Array, src: Array, min_ns: int
+) -> None:
+    """Set lags of STREAM edges to the least latency, at most the measured time.
+
+    Clocks of GPUs tick, so work may seem to start before the end of what it follows. Its start then
+    cannot wait for that end: the edge leads to its end instead, with the measured time.
+    """
+    in_stream = np.flatnonzero(kind == EdgeKind.STREAM)
+    early = in_stream[lag[in_stream] < 0]
+    dst[early] += 1
+    lag[in_stream] = np.minimum(min_ns, lag[in_stream])
+    lag[early] = at[dst[early]] - at[src[early]]
+
+
+@dataclass
+class _Edges:
+    """Edges under construction, one value each."""
+
+    src: Array
+    dst: Array
+    kind: Array
+    lag: Array
+
+    def replaced(self, keep: Array, src: Array, dst: Array, lag: Array) -> _Edges:
+        """Edges of the mask `keep`, and behind them these of kind COMM."""
+        kind = np.full(len(src), int(EdgeKind.COMM), np.uint8)
+        parts = ((self.src, src), (self.dst, dst), (self.kind, kind), (self.lag, lag))
+        return _Edges(*(np.concatenate([old[keep], new.astype(old.dtype)]) for old, new in parts))
+
+
+def _is_derived_chain(kind: Array, stored: int) -> Array:
+    """Mask of the derived edges from each endpoint of a thread to the next, and of durations."""
+    mask = is_any(kind, (EdgeKind.CALL, EdgeKind.ORDER, EdgeKind.DURATION))
+    mask[:stored] = False
+    return mask
+
+
+def _previous_on_thread(src: Array, dst: Array, kind: Array, stored: int, endpoints: int) -> Array:
+    """For each endpoint the one before it on its thread; -1 if there is none."""
+    before = np.full(endpoints, -1, np.int32)
+    chain = _is_derived_chain(kind, stored)
+    before[dst[chain]] = src[chain]
+    return before
+
+
+def _shorten_waiting_hosts(  # columns
+    src: Array, dst: Array, kind: Array, lag: Array, known: latencies.Latencies, stored: int
+) -> None:
+    """Take waiting out of the host's own time, so that it vanishes with what was waited for.
+
+    A call that waits keeps what such calls take at least; an idle thread that was handed over to
+    keeps nothing. Both get their measured time from the SYNC or HANDOVER edge instead.
+    """
+    n = int(max(src.max(initial=0), dst.max(initial=0))) + 1
+    own_ns = np.full(n, -1, np.int64)  # of endpoints that end a wait
+    waits = np.flatnonzero(known.call_ns >= 0)
+    own_ns[dst[waits]] = known.call_ns[waits]
+    handover = np.flatnonzero(kind[:stored] == EdgeKind.HANDOVER)
+    own_ns[dst[handover]] = 0
+    waiting = np.flatnonzero(_is_derived_chain(kind, stored) & (own_ns[dst] >= 0))
+    lag[waiting] = np.minimum(lag[waiting], own_ns[dst[waiting]])
+
+
+def _with_barriers(trace: Trace, at: Array, edges: _Edges, stored: int) -> Timing:
+    """Add collective barriers, put edges in order, and find what binds each vertex."""
+    nodes = trace.nodes.num_rows
+    edges, last_member = _add_barriers(trace, at, edges, stored)
+    node = np.concatenate([np.repeat(np.arange(nodes, dtype=np.int32), 2), last_member])
+    at = np.concatenate([at, trace.array("ts")[last_member]])
+    columns = edges.src, edges.dst, edges.kind
+    arranged, edge = graph.build_graph(trace, node, at, columns, of_endpoints=True)
+    lag = np.minimum(edges.lag[edge], at[arranged.after] - at[arranged.src])
+    priority = EDGE_PRIORITY[arranged.kind]
+    binding, delay = loops.find_binding(at, arranged.first, arranged.after, lag, priority)
+    return Timing(trace, arranged, lag, binding, delay)
+
+
+def _add_barriers(trace: Trace, at: Array, edges: _Edges, stored: int) -> tuple[_Edges, Array]:
+    """Replace COMM edges of collectives in which all wait for all by edges through a barrier.
+
+    Of other communication, a waiting member lasts from the start of the awaited one on.
+
+    Returns
+    -------
+    edges
+        With those of barriers, which are the vertices from ``len(at)`` on.
+    last_member
+        Node of each barrier: the member that started last.
+    """
+    comm = np.flatnonzero(edges.kind[:stored] == EdgeKind.COMM)
+    last, member, joint = _barrier_pairs(trace, at, edges.src[comm] // 2, edges.dst[comm] // 2)
+    # the trace has an edge from the last member to each other one: a star for each barrier
+    heads, of_edge = np.unique(last[joint], return_inverse=True)
+    members = np.concatenate([heads, member[joint]])
+    number = np.concatenate([np.arange(len(heads)), of_edge])
+    barrier_at = at[2 * heads][number]
+    transfer = at[2 * members + 1] - barrier_at
+    waiting = barrier_at - at[2 * members]
+    durations = np.flatnonzero(edges.kind == EdgeKind.DURATION)
+    durations = durations[durations >= stored]
+    _shorten_waiting_members(at, edges, comm[~joint], member[~joint], durations)
+    lasts = takes_time(trace)  # members last from the barrier on instead, ranges do not last at all
+    lasts[members] = False
+    keep = np.ones(len(edges.src), bool)
+    keep[durations] = lasts[edges.src[durations] // 2]
+    keep[comm[joint]] = False
+    barrier = len(at) + number
+    src = np.concatenate([2 * members, barrier])
+    dst = np.concatenate([barrier, 2 * members + 1])
+    lag = np.concatenate([np.minimum(waiting, 0), transfer])
+    last_member = np.full(len(heads), len(at), np.int64)  # of several that start last the first
+    started_last = waiting == 0
+    np.minimum.at(last_member, number[started_last], members[started_last])
+    return edges.replaced(keep, src, dst, lag), last_member.astype(np.int32)
+
+
+def _barrier_pairs(
+    trace: Trace, at: Array, last: Array, member: Array
+) -> tuple[Array, Array, Array]:
+    """Pairs of a last member and another one, and a mask of those that meet at a barrier.
+
+    These are members of collectives in which all wait for all, and a send and its receive if that
+    began before the send's end: the one that started last comes first then.
+    """
+    paired = trace.is_text("collective", (Collective.SEND,), last)
+    paired &= at[2 * member] < at[2 * last + 1]
+    receive_last = paired & (at[2 * member] > at[2 * last])
+    last, member = np.where(receive_last, member, last), np.where(receive_last, last, member)
+    return last, member, paired | trace.is_text("collective", SYNCHRONIZING, last)
+
+
+def _shorten_waiting_members(
+    at: Array, edges: _Edges, comm: Array, waiting: Array, durations: Array
+) -> None:
+    """Let members that wait for one other last from the start of that one on.
+
+    The COMM edges `comm` lead to the ends of the nodes `waiting`. Their lags become at most the
+    node's duration, and so does that of the node's DURATION edge: it lasts as long behind its own
+    start as behind the start of what it waits for.
+    """
+    dur = at[1::2] - at[::2]
+    rest = np.full(len(dur), np.iinfo(np.int64).max)
+    np.minimum.at(rest, waiting, np.minimum(edges.lag[comm], dur[waiting]))
+    edges.lag[comm] = rest[waiting]
+    edges.lag[durations] = np.minimum(edges.lag[durations], rest[edges.src[durations] // 2])
+
+
+def takes_time(trace: Trace) -> Array:
+    """Mask of the nodes that take time themselves and that the model moves.
+
+    Those on host threads and on streams, queues and copy engines; not ranges on lanes of their own.
+    """
+    lanes = (LaneKind.THREAD, *GPU_LANES)
+    return is_any(trace.array("kind", "lanes"), lanes)[trace.array("lane")]

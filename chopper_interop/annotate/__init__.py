@@ -1,0 +1,1 @@
+"""Annotations: columns of the nodes that follow from the trace, each stage in a package of its own."""

@@ -1,0 +1,1 @@
+"""Hardware counters: dispatches of counter passes matched, and metrics derived from counters."""

@@ -1,0 +1,62 @@
+"""Provenance of annotations: values that sources stated are kept, others are derived.
+
+The unit is a rank: of a trace that was read back and joined with profiles, some ranks have their
+columns already and the others have none yet.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from chopper_interop.arrays import arrow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.trace import Trace
+
+
+def stated_rows(trace: Trace, name: str) -> Array:
+    """Mark the nodes of ranks that have any value in an annotation column."""
+    known = trace.known(name)
+    for rows in trace.rank_rows.values():
+        known[rows] = known[rows].any()
+    return known
+
+
+def incomplete_columns(trace: Trace, names: Iterable[str]) -> list[str]:
+    """Select the annotation columns in which some rank has no value."""
+    return [name for name in names if not stated_rows(trace, name).all()]
+
+
+def fill_columns(trace: Trace, columns: dict[str, Any]) -> Trace:
+    """Add derived columns for the ranks that have no values in columns of the same names.
+
+    Parameters
+    ----------
+    trace
+        Any trace.
+    columns
+        Name → Arrow array, one value a node.
+    """
+    merged = {}
+    for name, derived in columns.items():
+        stated = stated_rows(trace, name)
+        if not stated.any():
+            merged[name] = derived
+        elif (arrow.is_valid(derived) & ~stated).any():
+            merged[name] = _merged(trace.nodes[name], derived, stated)
+    return trace.with_columns(**merged) if merged else trace
+
+
+def _merged(old: pa.ChunkedArray, new: Any, stated: Array) -> pa.Array:
+    """Take values of the old column where stated, else of the new."""
+    both = pa.chunked_array([arrow.single_chunk(old), arrow.column(new, old.type)])
+    n = len(stated)  # row i of the old column, or row n + i: row i of the new one behind it
+    return arrow.take(
+        arrow.single_chunk(both.unify_dictionaries()), np.arange(n) + np.where(stated, 0, n)
+    )

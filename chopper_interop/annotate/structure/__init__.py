@@ -1,0 +1,1 @@
+"""Position of each node in a training step: iteration, phase, layer, module, operation."""

@@ -1,0 +1,184 @@
+"""Columns for the part of a training step that each node is: iteration, pass, layer, operation.
+
+Host nodes get them from the ranges, operators and modules around them, backward operators from their
+forward operators. GPU work gets them from its launch, never from its time, because it lags behind the
+host by milliseconds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chopper_interop import arguments
+from chopper_interop.annotate import provenance
+from chopper_interop.annotate.structure.autograd import link_autograd
+from chopper_interop.annotate.structure.coverage import coverage
+from chopper_interop.annotate.structure.modules import add_backward_modules, read_modules
+from chopper_interop.annotate.structure.names import BACKWARD, OPTIMIZER, PARTS, classify_names
+from chopper_interop.annotate.structure.operations import find_operations
+from chopper_interop.annotate.structure.operator_arguments import locate_arguments
+from chopper_interop.annotate.structure.phase import find_passes
+from chopper_interop.annotate.structure.steps import count_iterations, read_iterations
+from chopper_interop.arrays import arrow, gather
+from chopper_interop.arrays.members import is_any
+from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.schemas.kinds import GPU_WORK, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from chopper_interop.annotate.structure.names import Names
+    from chopper_interop.annotate.structure.phase import Passes
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.trace import Trace
+
+__all__ = ["COLUMNS", "columns", "coverage"]
+
+COLUMNS = ("iteration", "phase", "step_part", "layer", "module", "operation")
+RECOMPUTE, COMMUNICATION = "recompute", "communication"
+_PHASES = (*PARTS, RECOMPUTE, COMMUNICATION)
+BY_THREAD = Fault(
+    "passes-by-thread",
+    Severity.INFO,
+    "Operators and calls that no name and no number ties to a pass were assigned to the pass of their "
+    "thread: after the backward pass of a step to the optimizer, before it to the forward pass.",
+)
+NO_LAUNCH = Fault(
+    "gpu-work-without-launch",
+    Severity.INFO,
+    "GPU work without a launch in the trace: its step, pass and layer are unknown.",
+)
+_FROM_LAUNCH = (*GPU_WORK, Kind.GPU_SYNC, Kind.GPU_ANNOTATION)
+
+
+def columns(trace: Trace, issues: IssueLog | None = None) -> dict[str, pa.Array]:
+    """Derive annotation columns that say which part of a training step each node is.
+
+    Parameters
+    ----------
+    trace
+        Any trace; columns in which all its ranks have values are not made again.
+    issues
+        Log for what was assumed.
+    """
+    requested = provenance.incomplete_columns(trace, COLUMNS)
+    if not requested or not trace.nodes.num_rows:
+        return {}
+    log = issues if issues is not None else IssueLog()
+    result = _derive(trace, set(requested), log)
+    if result:
+        _note_without_launch(trace, log)
+    return result
+
+
+def _derive(trace: Trace, requested: set[str], issues: IssueLog) -> dict[str, pa.Array]:
+    quiet = IssueLog()  # for columns that were not requested
+    names = classify_names(trace)
+    located = locate_arguments(trace)
+    autograd = link_autograd(trace, names, located)
+    iteration_issues = issues if "iteration" in requested else quiet
+    iteration = read_iterations(trace, names, iteration_issues)
+    counted = _counted_iterations(trace, names, autograd.backward, iteration, iteration_issues)
+    iteration = np.where(iteration >= 0, iteration, counted)
+    passes = find_passes(trace, names, autograd, iteration)
+    if requested & {"phase", "step_part"}:
+        _note_assumed(trace, passes, issues)
+    modules = read_modules(trace, names, located, issues if "layer" in requested else quiet)
+    modules = add_backward_modules(trace, names, autograd, modules)
+    operation, operations = find_operations(trace, names, autograd, passes)
+    of_host: dict[str, tuple[Array, Sequence[str] | None]] = {
+        "iteration": (iteration, None),
+        "phase": (_phases(passes), _PHASES),
+        "step_part": (passes.part, PARTS),
+        "layer": (modules.layer, None),
+        "module": (modules.module, modules.texts),
+        "operation": (operation, operations),
+    }
+    origin = _origins(trace)
+    result = {}
+    for column in COLUMNS:
+        values, texts = of_host[column]
+        of_node = np.where(origin >= 0, values[np.maximum(origin, 0)], -1)
+        of_node = np.where(origin == _ITSELF, values, of_node)
+        if column == "phase":
+            of_node[trace.array("kind") == Kind.COMM] = _PHASES.index(COMMUNICATION)
+        if column in requested and (of_node >= 0).any():
+            result[column] = _column(of_node, texts)
+    return result
+
+
+def _column(values: Array, texts: Sequence[str] | None) -> pa.Array:
+    """Numbers or, with texts, a dictionary column of those that occur; null where below 0."""
+    if texts is None:
+        return arrow.array(values.astype(np.int32), mask=values < 0)
+    used = gather.unique_codes(values)
+    code = np.zeros(len(texts) + 1, np.int32)
+    code[used] = np.arange(len(used))
+    return arrow.dictionary(code[values], [texts[k] for k in used.tolist()], mask=values < 0)
+
+
+def _phases(passes: Passes) -> Array:
+    phase = np.where(passes.recompute, _PHASES.index(RECOMPUTE), passes.part)
+    return np.where(passes.communication, _PHASES.index(COMMUNICATION), phase)
+
+
+def _counted_iterations(
+    trace: Trace, names: Names, backward: Array, iteration: Array, issues: IssueLog
+) -> Array:
+    """Counted steps, for ranks whose steps have no numbers."""
+    name, kind = trace.array("name"), trace.array("kind")
+    ranges = is_any(kind, (Kind.CPU_OP, Kind.ANNOTATION))
+    part = np.where(ranges, names.part[name], -1)
+    part = np.where(backward, BACKWARD, part)
+    for rows in trace.rank_rows.values():
+        if (iteration[rows] >= 0).any():
+            part[rows] = -1
+    updates = ranges & names.update[name] & (part == OPTIMIZER)
+    return count_iterations(trace, part, updates, BACKWARD, issues)
+
+
+_ITSELF, _NO_ORIGIN = -1, -2
+
+
+def _origins(trace: Trace) -> Array:
+    """For each node the host node whose values it takes: -1 for itself, -2 if none is known."""
+    kind = trace.array("kind")
+    on_gpu = is_any(kind, _FROM_LAUNCH)
+    origin = np.where(on_gpu, np.where(trace.launch >= 0, trace.launch, _NO_ORIGIN), _ITSELF)
+    images = np.flatnonzero(kind == Kind.GPU_ANNOTATION)
+    if images.size:
+        origin[images] = _host_ranges(trace, images)
+    return origin
+
+
+def _host_ranges(trace: Trace, images: Array) -> Array:
+    """The host range of which each GPU range is the image: of equal rank, name and id."""
+    ranges = np.flatnonzero(trace.array("kind") == Kind.ANNOTATION)
+    nodes = np.concatenate([ranges, images])
+    number, known = arguments.integers(trace, nodes, "External id")
+    _, code = gather.distinct(trace.array("rank")[nodes], trace.array("name")[nodes], number)
+    range_of_code = np.full(len(nodes) + 1, _NO_ORIGIN, np.int64)
+    range_code, image_code = code[: len(ranges)], code[len(ranges) :]
+    has_id = known[: len(ranges)]
+    range_of_code[range_code[has_id]] = ranges[has_id]
+    return np.where(known[len(ranges) :], range_of_code[image_code], _NO_ORIGIN)
+
+
+def _note_assumed(trace: Trace, passes: Passes, issues: IssueLog) -> None:
+    assumed = np.flatnonzero(passes.assumed)
+    if assumed.size:
+        first = int(assumed[0])
+        name = trace.names()[trace.array("name")[first]]
+        issues.add(BY_THREAD, len(assumed), f"{name[:60]!r}: {PARTS[passes.part[first]]}")
+
+
+def _note_without_launch(trace: Trace, issues: IssueLog) -> None:
+    on_gpu = is_any(trace.array("kind"), GPU_WORK)
+    lost = np.flatnonzero(on_gpu & (trace.launch < 0))
+    if 0 < lost.size < np.count_nonzero(on_gpu):  # if all lack one, the trace has no host
+        name = trace.names()[trace.array("name")[lost[0]]]
+        issues.add(NO_LAUNCH, len(lost), repr(name[:80]))

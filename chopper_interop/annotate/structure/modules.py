@@ -1,0 +1,285 @@
+"""The module and the layer of the model that each host node is in.
+
+Modules are named by their path in the model (FSDP2's ranges, module hierarchies of scripts) or by
+their class and a number in order of first occurrence (``nn.Module: LlamaDecoderLayer_3``). A layer is
+one of a list of blocks of the model: ``layers.3``, or one of the outermost class of which one parent
+calls several. Where a model has several such lists, their layers are numbered consecutively. Nodes of
+the backward pass are in the modules and layers of the forward operators that they come from.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from chopper_interop import arguments
+from chopper_interop.annotate.structure import blocks
+from chopper_interop.annotate.structure.names import MODULE, module_in_range
+from chopper_interop.arrays import gather
+from chopper_interop.arrays.compiled import jit
+from chopper_interop.arrays.members import is_any
+from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.schemas.kinds import Kind
+
+if TYPE_CHECKING:
+    from chopper_interop.annotate.structure.autograd import Autograd
+    from chopper_interop.annotate.structure.names import Names
+    from chopper_interop.annotate.structure.operator_arguments import OperatorArguments
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.trace import Trace
+
+SEVERAL_LISTS = Fault(
+    "layers-of-several-lists",
+    Severity.INFO,
+    "The model has several lists of blocks: their layers are numbered one list after the other.",
+)
+UNITS_COUNTED = Fault(
+    "layers-by-fsdp-units",
+    Severity.INFO,
+    "The layers have no names: the FSDP units that the forward pass of the outermost unit calls were "
+    "taken for them, in that order.",
+)
+_CALL = re.compile(r"(?:^|\.)([^.()]+)\(([^()]*)\)::")
+_UNIT = "FullyShardedDataParallel.forward"
+_NO_MODULE = ("TOP", "SELF", "INSTANCE_NAME_UNKNOWN")
+_RANGES = (Kind.CPU_OP, Kind.ANNOTATION)
+
+
+@dataclass(frozen=True)
+class Modules:
+    """Module and layer of each host node.
+
+    Parameters
+    ----------
+    module
+        Index of `texts`; -1 for none.
+    layer
+        Number of the layer; -1 for none.
+    texts
+        Names of modules.
+    """
+
+    module: Array
+    layer: Array
+    texts: list[str]
+
+
+def read_modules(
+    trace: Trace, names: Names, located: OperatorArguments, issues: IssueLog
+) -> Modules:
+    """Read modules and layers from ranges, calls of modules and arguments of operators."""
+    texts, module = _own_modules(trace, names, located)
+    layer = _own_layers(trace, names, module, texts, issues)
+    ranges = is_any(trace.array("kind"), _RANGES)
+    name = trace.array("name")
+    opens, closes = names.opens[name] & ranges, names.closes[name] & ranges
+    nodes = _Nested(*(trace.array(c) for c in ("parent", "lane", "ts", "dur")))
+    _inherit_modules(_model_parents(nodes, opens, closes, len(trace.lanes)), module, layer)
+    return Modules(module, layer, texts)
+
+
+def _own_modules(trace: Trace, names: Names, located: OperatorArguments) -> tuple[list[str], Array]:
+    """Texts of modules, and the index of the module that each node states itself."""
+    kind, name = trace.array("kind"), trace.array("name")
+    all_names = trace.names()
+    numbers: dict[str, int] = {}
+    ranges = is_any(kind, _RANGES)
+    of_name = np.full(len(all_names) + 1, -1, np.int32)
+    for code in gather.unique_codes(name[ranges]).tolist():
+        if text := module_in_range(all_names[code]):
+            of_name[code] = numbers.setdefault(text, len(numbers))
+    module = np.where(ranges, of_name[name], -1)
+    calls = names.module[name] & (kind == Kind.PYTHON)
+    for code in gather.unique_codes(name[calls]).tolist():
+        text = all_names[code][len(MODULE) :]
+        of_name[code] = numbers.setdefault(text, len(numbers))
+    module = np.where(calls, of_name[name], module)
+    code, hierarchies = arguments.values_at(trace.text, located.hierarchy)
+    paths = [_path_of_hierarchy(value) for value in hierarchies]
+    by_path = np.array([numbers.setdefault(p, len(numbers)) if p else -1 for p in paths] + [-1])
+    operators = located.operators
+    module[operators] = np.where(by_path[code] >= 0, by_path[code], module[operators])
+    _name_calls_by_ranges(trace.array("parent"), calls, names.opens[name] & ranges, module)
+    return list(numbers), module.astype(np.int32)
+
+
+# Compiled: from each range, parents are followed up to the call of a module.
+@jit
+def _name_calls_by_ranges(parent: Array, calls: Array, opens: Array, module: Array) -> None:
+    """Replace the module of each call by the path that FSDP's range in it states, in place."""
+    for i in range(len(parent)):
+        if opens[i] and module[i] >= 0:
+            p = parent[i]
+            while p >= 0 and not calls[p]:
+                p = parent[p]
+            if p >= 0:
+                module[p] = module[i]
+
+
+def _path_of_hierarchy(hierarchy: Any) -> str:
+    """Path of a module in the stack of calls of a script: ``TOP(A)::forward.b(B)::forward.``."""
+    if not isinstance(hierarchy, str):
+        return ""
+    return ".".join(n for n, _ in _CALL.findall(hierarchy) if n not in _NO_MODULE)
+
+
+def _own_layers(
+    trace: Trace, names: Names, module: Array, texts: list[str], issues: IssueLog
+) -> Array:
+    """Layer that each node states: in words, by its module's path or class, or as an FSDP unit.
+
+    On each rank the first of these that occurs counts.
+    """
+    kind, name = trace.array("kind"), trace.array("name")
+    ranges = is_any(kind, _RANGES)
+    in_words = np.where(ranges, names.layer[name], -1)
+    path_layers, path_lists = blocks.layers_of_paths(texts)
+    calls = names.module[name] & (kind == Kind.PYTHON)
+    class_layers, class_lists = blocks.layers_of_classes(trace, calls, module, texts)
+    result = np.full(len(kind), -1, np.int32)
+    by_path, by_class = np.append(path_layers, -1)[module], np.append(class_layers, -1)[module]
+    units = blocks.layers_of_units(trace, names.unit[name] & ranges)
+    none: list[str] = []
+    sources = ((in_words, none), (by_path, path_lists), (by_class, class_lists), (units, none))
+    used: set[str] = set()
+    for rows in trace.rank_rows.values():
+        for layers, lists in sources:
+            if (layers[rows] >= 0).any():
+                result[rows] = layers[rows]
+                used |= set(lists)
+                if layers is units:
+                    issues.add(UNITS_COUNTED, len(np.unique(units[rows])) - 1, _UNIT)
+                break
+    if len(used) > 1:
+        issues.add(SEVERAL_LISTS, len(used), ", ".join(sorted(used)[:4]))
+    return result
+
+
+_MAX_DEPTH = 32
+"""Chosen: FSDP modules in one another; more than any model has."""
+
+
+class _Nested(NamedTuple):
+    """Columns that say how nodes are nested."""
+
+    parent: Array
+    lane: Array
+    ts: Array
+    dur: Array
+
+
+# Compiled: a stack of open modules for each lane, in the order of nodes.
+#
+#   parent  [ pre_forward (layers.0) ]  [ op ]  [ op ]  [ post_forward (layers.0) ]
+#                                        └─ lie in layers.0 ─┘
+@jit
+def _model_parents(nodes: _Nested, opens: Array, closes: Array, lanes: int) -> Array:
+    """For each node its parent, or the range that opened the module that it lies in.
+
+    FSDP2 states modules in ranges before and after their forward pass. What lies between them, with
+    the same parent, is part of that module.
+    """
+    around = nodes.parent.copy()
+    opened = np.full((lanes, _MAX_DEPTH), -1, np.int32)
+    depth = np.zeros(lanes, np.int32)
+    for i in range(len(around)):
+        p, lane = nodes.parent[i], nodes.lane[i]
+        while depth[lane] and _has_ended(nodes, opened[lane, depth[lane] - 1], nodes.ts[i]):
+            depth[lane] -= 1
+        top = opened[lane, depth[lane] - 1] if depth[lane] else -1
+        if top >= 0 and nodes.parent[top] == p:
+            around[i] = top
+        if opens[i] and depth[lane] < _MAX_DEPTH:
+            opened[lane, depth[lane]] = i
+            depth[lane] += 1
+        elif closes[i] and around[i] != p:
+            depth[lane] -= 1
+    return around
+
+
+@jit
+def _has_ended(nodes: _Nested, node: int, now: int) -> bool:
+    """Return true if the parent of a node has ended."""
+    p = nodes.parent[node]
+    return p >= 0 and nodes.ts[p] + nodes.dur[p] <= now
+
+
+# Compiled: values go from parents to children, in the order of nodes.
+@jit
+def _inherit_modules(around: Array, module: Array, layer: Array) -> None:
+    """Fill in the module and layer of what each node lies in, in place."""
+    for i in range(len(around)):
+        p = around[i]
+        if p >= 0:
+            module[i] = module[p] if module[i] < 0 else module[i]
+            layer[i] = layer[p] if layer[i] < 0 else layer[i]
+
+
+_ROUNDS = 4
+"""Forward, backward, what is recomputed there, and its own backward pass."""
+
+
+def add_backward_modules(
+    trace: Trace, names: Names, autograd: Autograd, modules: Modules
+) -> Modules:
+    """Add modules and layers of the backward pass: those of the forward operators."""
+    parent, lane = trace.array("parent"), trace.array("lane")
+    name = trace.array("name")
+    module, layer = modules.module.copy(), modules.layer.copy()
+    if not (module >= 0).any() and not (layer >= 0).any():
+        return modules
+    for _ in range(_ROUNDS):
+        if not _inherit_backward(parent, autograd.forward, module, layer):
+            break
+    calls = np.flatnonzero(names.engine[name] & (trace.array("kind") == Kind.CPU_OP))
+    previous = _previous_on_lane(lane[calls], len(trace.lanes))
+    _fill_accumulation(calls, previous, names.accumulates[name[calls]], module, layer)
+    _inherit_backward(parent, autograd.forward, module, layer)
+    return Modules(module, layer, modules.texts)
+
+
+# Compiled: values go from forward operators and parents to each node, in the order of nodes.
+@jit
+def _inherit_backward(parent: Array, forward: Array, module: Array, layer: Array) -> bool:
+    """Fill in values of forward operators and parents, in place; true if any was filled in."""
+    changed = False
+    for i in range(len(parent)):
+        for source in (forward[i], parent[i]):
+            if source >= 0:
+                if module[i] < 0 and module[source] >= 0:
+                    module[i] = module[source]
+                    changed = True
+                if layer[i] < 0 and layer[source] >= 0:
+                    layer[i] = layer[source]
+                    changed = True
+    return changed
+
+
+# Compiled: the last node of each lane is carried along.
+@jit
+def _previous_on_lane(lane: Array, lanes: int) -> Array:
+    """For each of some nodes the index of the one before it on its lane, -1 for none."""
+    last = np.full(lanes, -1, np.int32)
+    previous = np.full(len(lane), -1, np.int32)
+    for i in range(len(lane)):
+        previous[i] = last[lane[i]]
+        last[lane[i]] = i
+    return previous
+
+
+# Compiled: one accumulation may take its values from another that was filled in before.
+@jit
+def _fill_accumulation(
+    calls: Array, previous: Array, accumulates: Array, module: Array, layer: Array
+) -> None:
+    """Copy values of the engine's call before it to each accumulation of a gradient, in place.
+
+    An accumulation has no number, but is done as soon as the gradient is there.
+    """
+    for k in range(len(calls)):
+        i = calls[k]
+        if accumulates[k] and previous[k] >= 0 and layer[i] < 0:
+            layer[i], module[i] = layer[calls[previous[k]]], module[calls[previous[k]]]

@@ -1,0 +1,193 @@
+"""Call of an operator, parsed from its arguments: shapes, types and values of its inputs.
+
+PyTorch's profiler writes them with ``record_shapes=True``: ``Input Dims`` (``Input dims`` in early
+2021), ``Input type``, since 2.0 ``Concrete Inputs`` (values of scalars and lists, as text) and
+since 2.2 ``Input Strides``. Host execution traces give ``Input Values`` and outputs as well.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from chopper_interop.schemas import dtypes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Shape: TypeAlias = tuple[int, ...]
+
+_IN_TENSOR = re.compile(r"Tensor\((.*)\)$")
+_IN_LIST = re.compile(r"GenericList\[(.*)\]$")
+_LISTS = ("TensorList", "GenericList")
+"""Types of lists that may hold tensors and do not name their types."""
+_SCALAR_TYPES = frozenset({"Scalar", "Int", "Double", "Float", "Bool", "SymInt", "Complex"})
+_MAX_VALUE_CHARS = 10_000
+"""Longest text of a value that is parsed. Chosen: strides and masks have at most some hundred
+characters, and parsing takes time and memory in proportion."""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor of a call.
+
+    Parameters
+    ----------
+    shape
+        Elements along each dimension.
+    dtype
+        Element type as PyTorch writes it.
+    stored
+        Elements in memory: a dimension of stride 0 repeats the same elements.
+    """
+
+    shape: Shape
+    dtype: str
+    stored: int
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def item(self) -> int | None:
+        """Bytes of an element; None if the type is unknown."""
+        return dtypes.element_bytes(self.dtype)
+
+    @property
+    def bytes(self) -> int | None:
+        """Bytes that reading it moves; None if the type is unknown."""
+        return None if self.item is None else self.stored * self.item
+
+    @property
+    def category(self) -> int:
+        """Category of its numbers, of `chopper_interop.schemas.dtypes`."""
+        return dtypes.category(self.dtype)
+
+
+def dense(shape: Shape, dtype: str) -> Tensor:
+    """Return a tensor whose elements are all in memory."""
+    return Tensor(shape, dtype, math.prod(shape))
+
+
+@dataclass(frozen=True)
+class Call:
+    """Inputs of a call, and its outputs if they are recorded.
+
+    Parameters
+    ----------
+    inputs
+        For each argument a tensor, a list of tensors (empty if its shapes are unknown), or None.
+    values
+        For each argument its value if it is recorded and not a tensor, else None.
+    outputs
+        Tensors that it returned; empty if they are not recorded.
+    """
+
+    inputs: tuple[Tensor | tuple[Tensor, ...] | None, ...]
+    values: tuple[Any, ...]
+    outputs: tuple[Tensor, ...] = ()
+
+    def tensor(self, index: int) -> Tensor | None:
+        """Tensor at an argument index; None if that is not a tensor."""
+        argument = self.inputs[index] if index < len(self.inputs) else None
+        return argument if isinstance(argument, Tensor) else None
+
+    def tensors(self, index: int) -> tuple[Tensor, ...]:
+        """List of tensors at an argument index; empty if unknown."""
+        argument = self.inputs[index] if index < len(self.inputs) else None
+        return argument if isinstance(argument, tuple) else ()
+
+    def value(self, index: int) -> Any:
+        """Value at an argument index; None if unknown."""
+        return self.values[index] if index < len(self.values) else None
+
+    def integers(self, index: int, count: int) -> Shape | None:
+        """List of `count` integers at an argument index; a single one stands for all."""
+        value = self.value(index)
+        if isinstance(value, int) and not isinstance(value, bool):
+            value = [value]
+        proper = isinstance(value, list) and all(type(v) is int for v in value)
+        if not proper or len(value) not in (1, count):
+            return None
+        return tuple(value) * (count if len(value) == 1 else 1)
+
+
+def parse_call(arguments: Mapping[str, Any]) -> Call | None:
+    """Parse the call that a node's arguments describe; None if they have no shapes."""
+    dims, types, strides = (arguments.get(f"Input {key}") for key in ("Dims", "type", "Strides"))
+    if not isinstance(dims, list) or not isinstance(types, list):
+        return None
+    strides = strides if isinstance(strides, list) else []
+    inputs = tuple(map(_input, dims, types, strides + [None] * (len(dims) - len(strides))))
+    concrete, values = arguments.get("Concrete Inputs"), arguments.get("Input Values")
+    if isinstance(concrete, list):
+        values_ = tuple(_parse_value(text) if isinstance(text, str) else None for text in concrete)
+    else:
+        listed = values if isinstance(values, list) else []
+        values_ = tuple(v if i is None else None for i, v in zip(inputs, listed, strict=False))
+    return Call(
+        inputs, values_, _outputs(arguments.get("Output Dims"), arguments.get("Output type"))
+    )
+
+
+def _outputs(dims: Any, types: Any) -> tuple[Tensor, ...]:
+    if not isinstance(dims, list) or not isinstance(types, list):
+        return ()
+    outputs = [_input(each, dtype, None) for each, dtype in zip(dims, types, strict=False)]
+    tensors = tuple(t for t in outputs if isinstance(t, Tensor))
+    return tensors if len(tensors) == len(outputs) else ()
+
+
+def _input(dims: Any, dtype: Any, strides: Any) -> Tensor | tuple[Tensor, ...] | None:
+    if not isinstance(dtype, str) or not isinstance(dims, list):
+        return None
+    inner = _IN_TENSOR.match(dtype)
+    if inner is not None:  # an optional argument that was not passed is a null pointer
+        absent = inner.group(1).startswith("nullptr")
+        return None if absent else _tensor(dims, inner.group(1), strides)
+    if dtype in _LISTS or (dtype.startswith("GenericList[") and "Tensor" in dtype):
+        return _list(dims, dtype, strides) if dims and isinstance(dims[0], list) else ()
+    known = dtype not in _SCALAR_TYPES and dtypes.element_bytes(dtype) is not None
+    return _tensor(dims, dtype, strides) if known else None
+
+
+def _list(dims: list[Any], dtype: str, strides: Any) -> tuple[Tensor, ...] | None:
+    inner = _IN_LIST.match(dtype)
+    each = _split(inner.group(1)) if inner else [dtype] * len(dims)
+    if len(each) != len(dims):
+        return None
+    strides = strides if isinstance(strides, list) and len(strides) == len(dims) else []
+    strides = strides or [None] * len(dims)
+    named = [_IN_TENSOR.match(t) for t in each]
+    names = [m.group(1) if m else t for m, t in zip(named, each, strict=True)]
+    tensors = tuple(map(_tensor, dims, names, strides))
+    return tuple(t for t in tensors if t is not None) if None not in tensors else None
+
+
+def _split(types: str) -> list[str]:
+    """Split a list of types, none of which contains a comma outside of ``<>``."""
+    return re.findall(r"[^,<]+(?:<[^>]*>)?[^,]*", types)
+
+
+def _tensor(shape: Any, dtype: str, strides: Any) -> Tensor | None:
+    if not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in shape):
+        return None
+    stored = math.prod(shape)
+    if stored and isinstance(strides, list) and len(strides) == len(shape):
+        stored = math.prod(n for n, step in zip(shape, strides, strict=True) if step != 0)
+    return Tensor(tuple(shape), dtype, stored)
+
+
+def _parse_value(text: str) -> Any:
+    """Parse a value as ``Concrete Inputs`` writes it: ``False``, ``[1, 1]``, ``0.5``, ``1.``."""
+    if not text or len(text) > _MAX_VALUE_CHARS:
+        return None
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
+        return None

@@ -1,0 +1,334 @@
+"""FLOPs and bytes of operators by their shapes, and of the GPU work that they launch.
+
+Of nested operators, the innermost with a rule has the work (``linear`` calls ``addmm``), so that
+sums count nothing twice; its kernels share it, and helpers among them have none (see
+`work.kernels`). Work without a rule or without shapes is null. The rules and their sources:
+`work.matrix`, `work.attention`, `work.elements`. Other tools count the same for products, convolutions
+and attention: PyTorch's ``torch.utils.flop_counter`` and TraceLens' performance models.
+
+Copies on the GPU move their bytes twice, out of one memory and into another; fills once. Bytes of a
+collective are its size as nccl-tests defines it (doc/PERFORMANCE.md): the input of each rank for an
+all-reduce, a broadcast, a reduce-scatter, an all-to-all or a send, and its output for an
+all-gather.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from chopper_interop import arguments
+from chopper_interop.annotate import provenance
+from chopper_interop.annotate.work import convolutions
+from chopper_interop.annotate.work import kernels as work_kernels
+from chopper_interop.annotate.work import rules as work_rules
+from chopper_interop.annotate.work.calls import parse_call
+from chopper_interop.annotate.work.sizes import UNKNOWN, Work
+from chopper_interop.arrays import arrow, gather
+from chopper_interop.arrays.compiled import jit
+from chopper_interop.arrays.members import is_any
+from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.schemas.kinds import GPU_WORK, Kind
+
+if TYPE_CHECKING:
+    from chopper_interop.annotate.work.calls import Call
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.trace import Trace
+
+DIVIDED_BY_TIME = Fault(
+    "work-divided-by-time",
+    Severity.INFO,
+    "Kernels that together do the work of one operator: its FLOPs and bytes by shapes were "
+    "divided among them by their durations.",
+)
+UNKNOWN_WORK = Fault(
+    "work-unknown",
+    Severity.INFO,
+    "Kernels that compute and whose FLOPs are unknown, for want of a rule or of shapes.",
+)
+INFERRED_SHAPE = Fault(
+    "work-shape-inferred",
+    Severity.INFO,
+    "Convolutions whose stride, or the shape of whose weight, is not recorded: it was taken from "
+    "calls of gradients with the same other shapes.",
+)
+
+_KEYS = ("Input Dims", "Input type", "Input Strides", "Output Dims", "Output type")
+_OLD_DIMS = "Input dims"
+"""Name of the key in Kineto of early 2021."""
+_CONCRETE, _VALUES = "Concrete Inputs", "Input Values"
+"""Same values in two formats; the second includes numbers of tensors, which differ each time."""
+
+
+class _OperatorWork(NamedTuple):
+    """Work of each node by its own shapes; -1 where unknown."""
+
+    flops: Array
+    bytes: Array
+    parts: Array
+    priority: Array
+    """Priority of the rule that gave it; 0 where none did."""
+
+
+def columns(trace: Trace, issues: IssueLog) -> dict[str, pa.Array]:
+    """Compute `flops` and `mem_bytes` of operators, and of the GPU work that they launch.
+
+    Parameters
+    ----------
+    trace
+        Any trace; columns in which all its ranks have values are not computed again.
+    issues
+        Log of what was assumed, and of how much work is unknown.
+    """
+    missing = provenance.incomplete_columns(trace, ("flops", "mem_bytes"))
+    if not missing:
+        return {}
+    flops, size = _attribute_work(trace, _operator_work(trace))
+    _fill_moves(trace, flops, size)
+    values = {"flops": flops, "mem_bytes": size}
+    arrays = {k: arrow.array(v, mask=v < 0) for k in missing if ((v := values[k]) >= 0).any()}
+    if "flops" in arrays:
+        _note(provenance.fill_columns(trace, arrays), issues)
+    return arrays
+
+
+def _operator_work(trace: Trace) -> _OperatorWork:
+    """Work of each operator by its own arguments, whatever is nested in it."""
+    n = trace.nodes.num_rows
+    operators = _OperatorWork(
+        np.full(n, -1, np.int64),
+        np.full(n, -1, np.int64),
+        np.ones(n, np.int8),
+        np.zeros(n, np.int8),
+    )
+    rules = [work_rules.find_rule(name) for name in trace.names()]
+    priorities = np.array([0 if r is None else r[0] for r in rules] or [0], np.int8)
+    name = trace.array("name")
+    has_rule = (trace.array("kind") == Kind.CPU_OP) & (priorities[name] > 0)
+    nodes = np.flatnonzero(has_rule & (trace.array("args_len") > 0))
+    if not nodes.size:
+        return operators
+    first, code, arguments_ = _distinct_calls(trace, nodes)
+    names = trace.names()
+    work = _work_of_calls([names[name[nodes[row]]] for row in first.tolist()], arguments_)
+    for column, field in ((operators.flops, "flops"), (operators.bytes, "bytes")):
+        values = [getattr(w, field) for w in work]
+        column[nodes] = np.array([_int64(value) for value in values], np.int64)[code]
+    operators.parts[nodes] = np.array([w.parts for w in work], np.int8)[code]
+    known = (operators.flops[nodes] >= 0) | (operators.bytes[nodes] >= 0)
+    operators.priority[nodes] = np.where(known, priorities[name[nodes]], 0)
+    return operators
+
+
+def _int64(value: int | None) -> int:
+    """Return a count that int64 can hold, else -1."""
+    return value if value is not None and 0 <= value < 1 << 63 else -1
+
+
+def _distinct_calls(trace: Trace, nodes: Array) -> tuple[Array, Array, list[dict[str, Any]]]:
+    """Find distinct calls: the first node of each, the index of each node's call, arguments."""
+    keys = (*_KEYS, _CONCRETE, _VALUES, _OLD_DIMS)
+    spans = dict(zip(keys, arguments.find(trace, nodes, *keys), strict=True))
+    dims, old = spans["Input Dims"], spans.pop(_OLD_DIMS)
+    missing = dims.length == 0
+    dims.at[missing], dims.length[missing] = old.at[missing], old.length[missing]
+    needed = np.array([work_rules.needs_values(name) for name in trace.names()], np.bool_)
+    unused = ~needed[trace.array("name")[nodes]] | (spans[_CONCRETE].length > 0)
+    spans[_VALUES].length[unused | (dims.length == 0)] = 0
+    decoded = {key: arguments.values_at(trace.text, span) for key, span in spans.items()}
+    first, code = gather.distinct(
+        trace.array("name")[nodes], *(codes for codes, _ in decoded.values())
+    )
+    calls = [
+        {key: values[codes[row]] for key, (codes, values) in decoded.items() if codes[row] >= 0}
+        for row in first.tolist()
+    ]
+    return first, code, calls
+
+
+def _work_of_calls(names: list[str], arguments_: list[dict[str, Any]]) -> list[Work]:
+    """Work of calls, by name of the operator and arguments."""
+    calls = [parse_call(one) for one in arguments_]
+    shapes = convolutions.ConvolutionShapes(zip(names, calls, strict=True))
+    return [
+        UNKNOWN
+        if call is None
+        else _work_of_call(work_rules.find_rule(name), shapes.complete(name, call))
+        for name, call in zip(names, calls, strict=True)
+    ]
+
+
+def _work_of_call(rule: Any, call: Call) -> Work:
+    """Work of one call by its rule; unknown if its arguments are not as the rule expects."""
+    try:
+        work: Work = rule[1](call)
+    except (IndexError, TypeError, ValueError, OverflowError, ZeroDivisionError, MemoryError):
+        return UNKNOWN  # another version's arguments have other indexes
+    return work
+
+
+def _attribute_work(trace: Trace, operators: _OperatorWork) -> tuple[Array, Array]:
+    """FLOPs and bytes of the innermost operators with a rule, and of their kernels."""
+    parent, kind = trace.array("parent"), trace.array("kind")
+    on_gpu = is_any(kind, GPU_WORK)
+    around = _innermost(operators.priority, parent)
+    launch = trace.launch
+    owner = np.where(on_gpu & (launch >= 0), around[launch], -1)
+    launches = np.zeros(len(parent), np.bool_)
+    launches[owner[owner >= 0]] = True
+    highest, busy = _nested(operators.priority, launches, parent)
+    none = (operators.priority == 0) | (highest >= operators.priority) | (~launches & busy)
+    flops, size = (np.where(none, -1, column) for column in (operators.flops, operators.bytes))
+    kernels = np.flatnonzero((kind == Kind.KERNEL) & (owner >= 0) & ~none[owner])
+    _share_with_kernels(trace, kernels, owner[kernels], operators, (flops, size))
+    return flops, size
+
+
+def _share_with_kernels(
+    trace: Trace,
+    kernels: Array,
+    owner: Array,
+    work: _OperatorWork,
+    columns: tuple[Array, Array],
+) -> None:
+    """Fill in the kernels' parts of their operators' work."""
+    if not kernels.size:
+        return
+    operators, number = np.unique(owner, return_inverse=True)
+    share = work_kernels.work_shares(
+        number,
+        work_kernels.roles(trace.names(), trace.array("name")[kernels]),
+        work.priority[operators],
+        work.parts[operators],
+        trace.array("dur")[kernels].astype(np.float64),
+    )
+    for column in columns:
+        column[kernels] = work_kernels.divide(number, share, column[operators])
+
+
+@jit  # follows chains of parents of any depth in one pass, as parents come before their children
+def _innermost(priority: Array, parent: Array) -> Array:
+    """Each node itself, or the innermost node around it, that has a priority; -1 if none."""
+    around = np.full(len(priority), -1, np.int64)
+    for i in range(len(priority)):
+        if priority[i] > 0:
+            around[i] = i
+        elif parent[i] >= 0:
+            around[i] = around[parent[i]]
+    return around
+
+
+@jit  # the same backwards: children, which come later, pass on what is nested in them
+def _nested(priority: Array, launches: Array, parent: Array) -> tuple[Array, Array]:
+    """Highest priority of the nodes nested in each node, and True if any launches work."""
+    highest = np.zeros(len(priority), np.int8)
+    busy = np.zeros(len(priority), np.bool_)
+    for i in range(len(priority) - 1, -1, -1):
+        p = parent[i]
+        if p >= 0:
+            highest[p] = max(highest[p], highest[i], priority[i])
+            busy[p] |= busy[i] | launches[i]
+    return highest, busy
+
+
+def _fill_moves(trace: Trace, flops: Array, size: Array) -> None:
+    """Fill in the bytes that copies, fills and collectives move."""
+    kind = trace.array("kind")
+    input_bytes, output_bytes = trace.integers("bytes"), trace.integers("out_bytes")
+    for moving_kind, times in ((Kind.MEMCPY, 2), (Kind.MEMSET, 1)):
+        rows = np.flatnonzero(kind == moving_kind)
+        flops[rows] = 0
+        moved = input_bytes[rows]
+        fits = moved <= np.iinfo(np.int64).max // times
+        size[rows] = np.where((moved >= 0) & fits, moved * times, -1)
+    comm = kind == Kind.COMM
+    size[comm] = np.maximum(input_bytes, output_bytes)[comm]
+
+
+def _note(trace: Trace, issues: IssueLog) -> None:
+    """Count what is assumed and what is unknown in the column `flops`."""
+    flops = trace.integers("flops")
+    kernels = np.flatnonzero(trace.array("kind") == Kind.KERNEL)
+    if not kernels.size:
+        return
+    dur = trace.array("dur")
+    unknown = kernels[flops[kernels] < 0]
+    share = dur[unknown].sum() / max(int(dur[kernels].sum()), 1)
+    issues.add(UNKNOWN_WORK, unknown.size, f"{share:.1%} of the time of such kernels")
+    rows, owner = kernel_operators(trace)
+    parts = np.bincount(owner, minlength=trace.nodes.num_rows)
+    # parts that differ by more than rounding from equal ones were divided by time
+    even = np.abs(flops[rows] - flops[owner] // np.maximum(parts[owner], 1)) <= parts[owner]
+    by_time = rows[(parts[owner] > 1) & ~even]
+    issues.add(DIVIDED_BY_TIME, by_time.size, _name(trace, by_time))
+    inferred = _inferred_shapes(trace, flops)
+    issues.add(INFERRED_SHAPE, inferred.size, _name(trace, inferred))
+
+
+def _inferred_shapes(trace: Trace, flops: Array) -> Array:
+    """Convolutions that have FLOPs, but not all arguments that determine them."""
+    patterns = (convolutions.FORWARD, convolutions.WEIGHT_GRADIENT)
+    named = [any(pattern.fullmatch(name) for pattern in patterns) for name in trace.names()]
+    rows = np.flatnonzero(np.array(named, np.bool_)[trace.array("name")] & (flops >= 0))
+    recorded = arguments.find(trace, rows, _CONCRETE, _VALUES, "Output Dims")
+    return rows[~np.any([span.length > 0 for span in recorded], axis=0)]
+
+
+def _name(trace: Trace, rows: Array) -> str:
+    return trace.names()[trace.array("name")[rows[0]]] if rows.size else ""
+
+
+def kernel_operators(trace: Trace) -> tuple[Array, Array]:
+    """Rows of kernels with FLOPs by shapes, and of the operator that launched each."""
+    flops, kind = trace.integers("flops"), trace.array("kind")
+    has = (flops >= 0) & (kind == Kind.CPU_OP)
+    around = _innermost(has.astype(np.int8), trace.array("parent"))
+    launch = trace.launch
+    rows = np.flatnonzero((kind == Kind.KERNEL) & (flops >= 0) & (launch >= 0))
+    owner = around[launch[rows]]
+    return rows[owner >= 0], owner[owner >= 0]
+
+
+def compare_with_counters(trace: Trace) -> pa.Table:
+    """Compare FLOPs by shapes with those by counters.
+
+    Returns
+    -------
+    pyarrow.Table
+        For each `operation` (the column of this name, else the operator, else the kernel): the
+        number `n` of its kernels with both, `flops` by shapes, `flops_counted`, and `ratio`,
+        counted divided by shapes. Without FLOPs by shapes the ratio is 1 if none were counted
+        either, else infinity.
+    """
+    shaped = trace.integers("flops")
+    counted = trace.reals("flops_counted")
+    rows = np.flatnonzero((trace.array("kind") == Kind.KERNEL) & (shaped >= 0) & ~np.isnan(counted))
+    names = _operation_names(trace, rows)
+    operations, code = np.unique(names.astype(str), return_inverse=True)
+    by_shapes = np.bincount(code, shaped[rows].astype(np.float64), len(operations))
+    by_counters = np.bincount(code, counted[rows], len(operations))
+    none = np.where(by_counters > 0, np.inf, 1.0)
+    ratio = np.where(by_shapes > 0, by_counters / np.maximum(by_shapes, 1), none)
+    return pa.table(
+        {
+            "operation": arrow.texts(operations.tolist()),
+            "n": arrow.array(np.bincount(code, minlength=len(operations)).astype(np.int64)),
+            "flops": arrow.array(by_shapes),
+            "flops_counted": arrow.array(by_counters),
+            "ratio": arrow.array(ratio),
+        }
+    )
+
+
+def _operation_names(trace: Trace, rows: Array) -> Array:
+    """Name of the operation, else the operator, else the kernel itself, of each kernel."""
+    names = np.array([*trace.names(), ""], object)
+    code = trace.array("name")
+    kernels, owner = kernel_operators(trace)
+    operator = np.full(trace.nodes.num_rows, -1, np.int64)
+    operator[kernels] = owner
+    node = np.where(operator[rows] >= 0, operator[rows], rows)
+    operation = trace.values("operation")[rows]
+    return np.where([text is not None for text in operation], operation, names[code[node]])

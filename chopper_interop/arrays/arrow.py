@@ -1,0 +1,197 @@
+"""Between numpy and Arrow, without a copy and without what pyarrow loads for it.
+
+pyarrow imports pandas as soon as it meets an array of numpy's, or makes one: a quarter of a
+second, which is more than a small trace takes to convert. Columns here are put together from
+their buffers instead.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import TypeAlias
+
+    from chopper_interop.arrays.types import Array
+
+    Column: TypeAlias = pa.Array | pa.ChunkedArray
+
+
+def array(values: Array, declared: pa.DataType | None = None, *, mask: Array | None = None) -> Any:
+    """Return numbers as an Arrow array, without a copy where the type is the same.
+
+    Parameters
+    ----------
+    values
+        Numbers or truth values.
+    declared
+        Type of the result, which must be able to hold them; that of `values` if None.
+    mask
+        True where a value is unknown.
+    """
+    values = np.ascontiguousarray(values)
+    kind = pa.from_numpy_dtype(values.dtype)
+    valid = None if mask is None or not mask.any() else _packed_bits(~mask)
+    data = _packed_bits(values) if values.dtype == np.bool_ else pa.py_buffer(values)
+    built = pa.Array.from_buffers(kind, len(values), [valid, data])
+    return built if declared in (None, kind) else built.cast(declared)
+
+
+def nan_to_null(values: Any) -> Any:
+    """Return a numpy column as Arrow's, null where masked or NaN; others are returned as they are."""
+    if isinstance(values, np.ma.MaskedArray):
+        return array(values.data, mask=np.ma.getmaskarray(values))
+    if isinstance(values, np.ndarray):
+        return array(values, mask=np.isnan(values) if values.dtype.kind == "f" else None)
+    return values
+
+
+def column(values: Any, declared: pa.DataType | None = None) -> Any:
+    """Return values of any kind as one Arrow array, of the declared type if there is one.
+
+    Parameters
+    ----------
+    values
+        A numpy array, an Arrow column or a sequence of Python's objects.
+    declared
+        Type of the result; a dictionary type takes its values or itself.
+    """
+    built = _inferred(values, declared)
+    if declared is None or built.type == declared:
+        return built
+    if pa.types.is_dictionary(declared) and not pa.types.is_dictionary(built.type):
+        built = built.cast(declared.value_type).dictionary_encode()
+    return built.cast(declared)
+
+
+def _inferred(values: Any, declared: pa.DataType | None) -> pa.Array:
+    """Values as an Arrow array of the type that they have themselves; `declared` if none."""
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return single_chunk(values)
+    if isinstance(values, np.ndarray) and values.dtype.kind in "biuf":
+        return array(values)
+    if not len(values) and declared is not None:
+        return pa.nulls(0, declared)
+    kinds = {type(value) for value in values}
+    if kinds == {str}:
+        return texts(values)
+    if kinds == {int}:
+        return array(np.array(values, np.int64))
+    return pa.array(values)
+
+
+def replace_column(table: pa.Table, name: str, values: Any) -> pa.Table:
+    """Return a table with other values in one of its columns, whose type stays."""
+    at = table.schema.get_field_index(name)
+    field = table.schema.field(at)
+    return table.set_column(at, field, column(values, field.type))
+
+
+def take(table: Any, rows: Array) -> Any:
+    """Return rows of a table or an array, by their numbers or by a mask."""
+    rows = np.asarray(rows)
+    return table.filter(array(rows)) if rows.dtype == np.bool_ else table.take(array(rows))
+
+
+def texts(values: Iterable[str]) -> pa.StringArray:
+    """Return texts as an Arrow array."""
+    encoded = [value.encode() for value in values]
+    offsets = np.zeros(len(encoded) + 1, np.int32)
+    np.cumsum([len(text) for text in encoded], out=offsets[1:])
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))]
+    return pa.Array.from_buffers(pa.string(), len(encoded), buffers)
+
+
+def dictionary(codes: Array, values: Iterable[str], *, mask: Array | None = None) -> Any:
+    """Return the texts that codes number as a dictionary array, null where masked."""
+    codes = np.ascontiguousarray(codes, np.int32)
+    return pa.DictionaryArray.from_arrays(array(codes, mask=mask), texts(values))
+
+
+def lists(values: Sequence[Sequence[int]], declared: pa.DataType) -> pa.ListArray:
+    """Return lists of whole numbers as an Arrow array of a list type."""
+    offsets = np.zeros(len(values) + 1, np.int32)
+    np.cumsum([len(v) for v in values], out=offsets[1:])
+    numbers = np.array([number for v in values for number in v], np.int64)
+    items = array(numbers, declared.value_type)
+    return pa.ListArray.from_arrays(array(offsets), items).cast(declared)
+
+
+def single_chunk(column: Column) -> pa.Array:
+    """Return a column in one piece; chunks are copied together only if there are several."""
+    if isinstance(column, pa.Array):
+        return column
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    combined = column.combine_chunks()
+    if isinstance(combined, pa.Array):
+        return combined
+    return pa.concat_arrays(combined.chunks) if combined.num_chunks else pa.nulls(0, column.type)
+
+
+def is_valid(column: Column) -> Array:
+    """Mark the values of a column that are not null."""
+    piece = single_chunk(column)
+    bits = piece.buffers()[0]
+    if bits is None or not piece.null_count:
+        return np.ones(len(piece), np.bool_)
+    return _unpacked_bits(bits, piece.offset, len(piece))
+
+
+def to_numpy(column: Column, null: float = 0) -> Array:
+    """Return a column of numbers or truth values as numpy's; of a dictionary column, its codes.
+
+    Parameters
+    ----------
+    column
+        An Arrow column.
+    null
+        Value that replaces null, of the column's type.
+
+    Returns
+    -------
+    numpy.ndarray
+        Read-only and not copied where the column has no null.
+    """
+    piece = single_chunk(column)
+    if pa.types.is_dictionary(piece.type):
+        piece = piece.indices
+    data = piece.buffers()[1]
+    if data is None:
+        values = np.zeros(len(piece), piece.type.to_pandas_dtype())
+    elif pa.types.is_boolean(piece.type):
+        values = _unpacked_bits(data, piece.offset, len(piece))
+    else:
+        dtype = np.dtype(piece.type.to_pandas_dtype())
+        values = np.frombuffer(data, dtype, len(piece), piece.offset * dtype.itemsize)
+    return (
+        np.where(is_valid(piece), values, values.dtype.type(null)) if piece.null_count else values
+    )
+
+
+def to_objects(column: Column) -> Array:
+    """Return a column as numpy's: texts as objects, None for null; numbers, NaN for null."""
+    piece = single_chunk(column)
+    if pa.types.is_dictionary(piece.type):
+        texts = np.array([*piece.dictionary.to_pylist(), None], object)
+        return texts[to_numpy(piece, -1)]
+    if not pa.types.is_primitive(piece.type):
+        return np.array([*piece.to_pylist(), None], object)[:-1]
+    if not piece.null_count:
+        return to_numpy(piece)
+    return np.where(is_valid(piece), to_numpy(piece), np.nan)
+
+
+def _packed_bits(values: Array) -> pa.Buffer:
+    """Truth values as Arrow stores them: a bit each, the first one lowest."""
+    return pa.py_buffer(np.packbits(values, bitorder="little"))
+
+
+def _unpacked_bits(bits: pa.Buffer, offset: int, count: int) -> Array:
+    """Truth values of a bitmap, from bit `offset` on."""
+    values = np.unpackbits(np.frombuffer(bits, np.uint8), count=offset + count, bitorder="little")
+    return values[offset:].view(np.bool_)

@@ -1,0 +1,248 @@
+"""Rows of columns, distinct, grouped or in order of a graph: what Arrow and numpy lack.
+
+Grouping has one shape throughout. Rows have a group number from 0 to n - 1; what belongs to
+group g is the slice ``[offsets[g]:offsets[g + 1]]`` of a second array::
+
+    group    2 0 2 1 0        of rows 0 to 4
+    offsets  0 2 3 5          n + 1 entries
+    rows     1 4 | 3 | 0 2    group 0, 1, 2
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chopper_interop.arrays import arrow
+from chopper_interop.arrays.compiled import jit
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chopper_interop.arrays.types import Array
+
+_SLOTS_PER_ROW = 4
+"""Distinct rows are found with a table of at most so many slots a row, else with hashes. Chosen:
+more would take memory that is hardly filled, fewer would hash what a table does faster."""
+_MIN_SLOTS = 1024
+"""A table so small is worth it for any number of rows (chosen: 8 KiB)."""
+
+
+def distinct(*columns: Array) -> tuple[Array, Array]:
+    """Distinct rows of integer columns.
+
+    Parameters
+    ----------
+    columns
+        At least one, all of the same length.
+
+    Returns
+    -------
+    first
+        Row of the first occurrence of each distinct row, in order of occurrence.
+    code
+        For each row, the number of its distinct row: an index of `first`.
+
+    Examples
+    --------
+    ``distinct([7, 5, 7], [1, 1, 1])`` gives ``[0, 1]`` and ``[0, 1, 0]``.
+    """
+    columns = tuple(np.asarray(column, np.int64) for column in columns)
+    key, size = _combined_keys(columns)
+    if size:
+        return _distinct_keys(key, size)
+    code = np.zeros(len(columns[0]), np.int64)
+    for i, column in enumerate(columns):
+        encoded = arrow.array(np.asarray(column, np.int64)).dictionary_encode()
+        if i:
+            both = code * len(encoded.dictionary) + arrow.to_numpy(encoded)
+            encoded = arrow.array(both).dictionary_encode()
+        code = arrow.to_numpy(encoded).astype(np.int64)
+    # codes are given in order of occurrence, so that each is greater than all before its first
+    first = np.flatnonzero(np.diff(np.maximum.accumulate(code), prepend=-1))
+    return first, code
+
+
+def unique_codes(codes: Array) -> Array:
+    """Codes from 0 on that occur, ascending; for small numbers, such as codes of texts."""
+    return np.flatnonzero(np.bincount(codes[codes >= 0]))
+
+
+def _combined_keys(columns: Sequence[Array]) -> tuple[Array, int]:
+    """One number for each row, below the size that is returned; size 0 if there are too many.
+
+    The values of a column are digits of a number whose base is the column's range.
+    """
+    count = len(columns[0])
+    key = np.zeros(count, np.int64)
+    size = min(count, 1)
+    for column in columns if count else ():
+        low, high = int(column.min()), int(column.max())
+        size *= high - low + 1
+        if size > _SLOTS_PER_ROW * count + _MIN_SLOTS:
+            return key, 0
+        if high > low:
+            key = key * (high - low + 1) + (column - low)
+    return key, size
+
+
+def _distinct_keys(key: Array, size: int) -> tuple[Array, Array]:
+    """`distinct` of keys below `size`, by a table with a slot for each possible key."""
+    count = len(key)
+    slot = np.full(size, count, np.int64)
+    slot[key[::-1]] = np.arange(count - 1, -1, -1)  # of equal keys the first is written last
+    filled = np.flatnonzero(slot < count)
+    order = np.argsort(slot[filled], kind="stable")  # by first occurrence
+    first = slot[filled[order]]
+    slot[filled[order]] = np.arange(len(order))  # from here on the code of each key
+    return first, slot[key]
+
+
+def concatenate_ranges(buffers: Sequence[Array], starts: Array, at: Array, length: Array) -> Array:
+    """Byte ranges of a text that lies in several buffers, one behind the other.
+
+    Parameters
+    ----------
+    buffers, starts
+        The text's pieces, and the offset in the text at which each begins.
+    at, length
+        The ranges, as offsets in the text; none crosses from one piece into the next.
+    """
+    target = np.cumsum(length) - length
+    out = np.empty(int(np.sum(length)), np.uint8)
+    piece_of = np.searchsorted(starts, at, "right") - 1
+    for piece, buffer in enumerate(buffers):
+        rows = np.flatnonzero((piece_of == piece) & (length > 0))
+        _copy(buffer, at[rows] - starts[piece], target[rows], length[rows], out)
+    return out
+
+
+@jit
+def _copy(buffer: Array, source: Array, target: Array, length: Array, out: Array) -> None:
+    """Copy byte ranges; compiled, as most are too short for a numpy call each."""
+    for row in range(len(source)):
+        for k in range(length[row]):
+            out[target[row] + k] = buffer[source[row] + k]
+
+
+def group_values(group: Array, values: Array, n: int) -> tuple[Array, Array]:
+    """Values sorted by group: those of group g are ``values[offsets[g]:offsets[g + 1]]``.
+
+    Parameters
+    ----------
+    group
+        Number of each value's group, from 0 to n - 1.
+    values
+        As many values.
+    n
+        How many groups there are.
+
+    Returns
+    -------
+    offsets, values
+        `offsets` has n + 1 entries; within a group values keep their order.
+    """
+    offsets, rows = group_rows(group, n)
+    return offsets, values[rows]
+
+
+def group_rows(group: Array, n: int) -> tuple[Array, Array]:
+    """Rows of each group: those of group g are ``rows[offsets[g]:offsets[g + 1]]``, ascending.
+
+    Parameters
+    ----------
+    group
+        Number of each row's group, from 0 to n - 1.
+    n
+        How many groups there are.
+
+    Returns
+    -------
+    offsets, rows
+        `offsets` has n + 1 entries; see the picture at the head of this module.
+    """
+    offsets = np.zeros(n + 1, np.int64)
+    np.cumsum(np.bincount(group, minlength=n), out=offsets[1:])
+    return offsets, _counting_sort(np.ascontiguousarray(group), offsets[:-1].copy())
+
+
+@jit
+def _counting_sort(group: Array, next_free: Array) -> Array:
+    """Rows sorted by group, in one pass: `next_free` is where the next row of each group goes."""
+    rows = np.empty(len(group), np.int64)
+    for row in range(len(group)):
+        rows[next_free[group[row]]] = row
+        next_free[group[row]] += 1
+    return rows
+
+
+def group_sums(group: Array, values: Array, n: int) -> Array:
+    """Sum of the whole numbers of each group, exact.
+
+    Parameters
+    ----------
+    group
+        Number of each value's group, from 0 to n - 1.
+    values
+        Whole numbers.
+    n
+        How many groups there are.
+    """
+    return _sums(np.ascontiguousarray(group, np.int64), np.ascontiguousarray(values, np.int64), n)
+
+
+@jit
+def _sums(group: Array, values: Array, n: int) -> Array:
+    """Sums of int64; `np.bincount` with weights would round them to doubles."""
+    total = np.zeros(n, np.int64)
+    for i in range(len(group)):
+        total[group[i]] += values[i]
+    return total
+
+
+def blocked_by_cycles(offsets: Array, dependents: Array) -> Array:
+    """Mark the nodes of a graph that can never start: those on cycles, and all behind them.
+
+    Parameters
+    ----------
+    offsets, dependents
+        Nodes that depend on node i: ``dependents[offsets[i]:offsets[i + 1]]``.
+    """
+    blocked = np.ones(len(offsets) - 1, np.bool_)
+    blocked[topological_order(offsets, dependents)] = False
+    return blocked
+
+
+@jit
+def topological_order(offsets: Array, dependents: Array) -> Array:
+    """Nodes of a graph, each behind all that it depends on; those blocked by cycles are left out.
+
+    Kahn's algorithm: `order` is its queue as well, as nodes leave it in the order of their
+    entry. One pass over nodes and edges.
+
+    Parameters
+    ----------
+    offsets, dependents
+        Nodes that depend on node i: ``dependents[offsets[i]:offsets[i + 1]]``.
+    """
+    n = len(offsets) - 1
+    missing = np.zeros(n, np.int32)  # dependencies of each node that are not in order yet
+    for node in dependents:
+        missing[node] += 1
+    order = np.empty(n, np.int32)
+    queued = 0
+    for node in range(n):
+        if missing[node] == 0:
+            order[queued] = node
+            queued += 1
+    done = 0
+    while done < queued:
+        node = order[done]
+        done += 1
+        for e in range(offsets[node], offsets[node + 1]):
+            missing[dependents[e]] -= 1
+            if missing[dependents[e]] == 0:
+                order[queued] = dependents[e]
+                queued += 1
+    return order[:queued]

@@ -1,0 +1,140 @@
+"""Distinct texts among byte ranges of a buffer, numbered in order of first occurrence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from chopper_interop.arrays.compiled import jit
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from chopper_interop.arrays.types import Array
+
+    Bytes = npt.NDArray[np.uint8]
+
+_HASHED_BYTES = 48
+"""Bytes of a text that its hash is made of, about (chosen: names of kernels have a thousand, and
+equal hashes only cost a comparison of the texts)."""
+_BLOCK = np.uint64(64)
+"""Bytes that are compared at once (chosen: a line of the processor's cache)."""
+_SLOTS_PER_TEXT = 4
+"""Slots of the hash table for each text that it can hold (chosen: a quarter full at most, so that
+few texts meet an occupied slot)."""
+
+
+class TextTable(NamedTuple):
+    """An open hash table of texts; text k is ``buffer[start[k]:start[k] + length[k]]``.
+
+    The number of entry k is `base` + k, and `used` [0] is how many entries there are.
+    """
+
+    slots: Array
+    hash: Array
+    start: Array
+    length: Array
+    used: Array
+    base: int
+
+    @property
+    def capacity(self) -> int:
+        """Number of texts that it can hold."""
+        return len(self.start)
+
+    def texts(self, buffer: Bytes, first: int = 0) -> list[bytes]:
+        """Return the texts from entry `first` on."""
+        view = buffer.data
+        stop = int(self.used[0])
+        ranges = zip(self.start[first:stop].tolist(), self.length[first:stop].tolist(), strict=True)
+        return [bytes(view[start : start + length]) for start, length in ranges]
+
+
+def empty_text_table(capacity: int, base: int = 0) -> TextTable:
+    """Return a table without texts, for as many as `capacity`."""
+    return TextTable(
+        slots=np.full(_SLOTS_PER_TEXT * capacity, -1, np.int32),
+        hash=np.zeros(capacity, np.uint64),
+        start=np.zeros(capacity, np.int64),
+        length=np.zeros(capacity, np.int32),
+        used=np.zeros(1, np.int64),
+        base=base,
+    )
+
+
+def enlarged_text_table(table: TextTable) -> TextTable:
+    """Return a table of twice the capacity with the same entries."""
+    larger = empty_text_table(2 * table.capacity, table.base)
+    for old, new in zip(table[1:4], larger[1:4], strict=True):
+        new[: len(old)] = old
+    larger.used[0] = table.used[0]
+    _fill_slots(larger)
+    return larger
+
+
+@jit
+def _fill_slots(table: TextTable) -> None:
+    """Enter the texts that a table has into its slots; a full slot sends to the next one."""
+    slots = np.uint64(len(table.slots))
+    for i in range(table.used[0]):
+        slot = table.hash[i] % slots
+        while table.slots[slot] >= 0:
+            slot = (slot + np.uint64(1)) % slots
+        table.slots[slot] = i
+
+
+@jit
+def _hash(buffer: Bytes, start: int, stop: int) -> np.uint64:
+    """FNV-1a of a text; of a long one, of bytes at even steps and its length."""
+    value = np.uint64(14695981039346656037) ^ np.uint64(stop - start)
+    step = max(1, (stop - start) // _HASHED_BYTES)
+    for k in range(start, stop, step):
+        value = (value ^ np.uint64(buffer[k])) * np.uint64(1099511628211)
+    return value ^ (value >> np.uint64(29))
+
+
+@jit
+def _equal_bytes(buffer: Bytes, a: int, b: int, length: int) -> bool:
+    """True if two ranges are equal.
+
+    Without a jump within a block, the compiler compares all of it in a few vector instructions.
+    """
+    at, end = np.uint64(a), np.uint64(a + length)
+    distance = np.uint64(b) - at  # modulo 2**64
+    while at < end:
+        stop = min(end, at + _BLOCK)
+        differs = np.uint8(0)
+        for k in range(at, stop):
+            differs |= buffer[k] ^ buffer[k + distance]
+        if differs:
+            return False
+        at = stop
+    return True
+
+
+@jit
+def intern_text(buffer: Bytes, start: int, stop: int, table: TextTable) -> int:
+    """Return the number of the text buffer[start:stop], and enter it if it is a new one.
+
+    Returns
+    -------
+    int
+        -1 if it is new and the table is full.
+    """
+    value, length = _hash(buffer, start, stop), stop - start
+    slots = np.uint64(len(table.slots))
+    slot = value % slots
+    while table.slots[slot] >= 0:
+        i = table.slots[slot]
+        is_likely = table.hash[i] == value and table.length[i] == length
+        if is_likely and _equal_bytes(buffer, table.start[i], start, length):
+            return table.base + i
+        slot = (slot + np.uint64(1)) % slots
+    i = table.used[0]
+    if i == len(table.start):
+        return -1
+    table.hash[i], table.start[i], table.length[i] = value, start, length
+    table.slots[slot] = i
+    table.used[0] = i + 1
+    return table.base + i

@@ -1,1 +1,0 @@
-"""Hardware counters: which dispatch of a pass is which, and what is derived from them."""

@@ -1,0 +1,63 @@
+"""The sample job as it was simulated: programs, tables of operations, measured and ideal times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chopper_interop.demo.identity import identity
+
+if TYPE_CHECKING:
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.demo import clock as clocks
+    from chopper_interop.demo.identity import Identity
+    from chopper_interop.demo.parameters import DemoParameters
+    from chopper_interop.demo.program import Program
+    from chopper_interop.demo.schedule import Timeline
+    from chopper_interop.demo.tables import Tables
+
+
+@dataclass(frozen=True)
+class GpuWork:
+    """GPU operations of a rank: what they are, and arrays (step, operation) of when they ran."""
+
+    kind: Array
+    kernel: Array
+    start_ns: Array
+    end_ns: Array
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything known of one job."""
+
+    parameters: DemoParameters
+    programs: tuple[Program, ...]
+    tables: Tables
+    timeline: Timeline
+    ideal: Timeline
+    clock: clocks.Clock
+
+    def who(self, rank: int) -> Identity:
+        """Return the numbers of a rank's process."""
+        return identity(self.parameters.seed, rank)
+
+    def gpu(self, rank: int) -> GpuWork:
+        """Return the GPU operations of a rank."""
+        p = self.tables.program[rank]
+        ops = slice(self.tables.ops[p])
+        columns = (c[p, ops] for c in (self.tables.kind, self.tables.kernel))
+        times = (c[rank, :, ops] for c in (self.timeline.start_ns, self.timeline.end_ns))
+        return GpuWork(*columns, *times)
+
+    def last_start_ns(self) -> Array:
+        """Start of the last member of what each operation takes part in, (rank, step, operation)."""
+        start, first, member = self.timeline.start_ns, self.tables.first, self.tables.member
+        rank, op = np.nonzero(self.tables.meeting >= 0)
+        result = start.copy()
+        if len(member):
+            last = np.maximum.reduceat(start[member[:, 0], :, member[:, 1]], first[:-1])
+            result[rank, :, op] = last[self.tables.meeting[rank, op]]
+        return result

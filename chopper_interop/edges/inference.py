@@ -1,0 +1,130 @@
+"""All edges that no source recorded, inferred in one stage.
+
+They join the members of a collective, GPU work across streams, GPU work and the host calls that
+waited for it, and host threads. What orders GPU work shows in runtime calls, in waits that some
+profilers record, and in times. Each of the modules `collectives`, `event`, `sync` and `handover`
+finds one kind of edge; here they are put together, and edges that contradict the times are left out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chopper_interop.arrays.members import is_any
+from chopper_interop.edges.collectives import add_collective_edges
+from chopper_interop.edges.event import event_edges
+from chopper_interop.edges.handover import handover_edges
+from chopper_interop.edges.ordering_calls import (
+    NO_HANDLE,
+    launch_handles,
+    node_roles,
+    read_ordering_calls,
+)
+from chopper_interop.edges.queues import build_queues
+from chopper_interop.edges.recorded_waits import read_recorded_waits
+from chopper_interop.edges.sync import sync_edges
+from chopper_interop.graph import endpoints
+from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.schemas.kinds import EdgeKind
+from chopper_interop.schemas.meta import COMPUTED, ORDER
+from chopper_interop.schemas.names import Role
+
+if TYPE_CHECKING:
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.trace import Trace
+
+    EdgeEnds = tuple[Array, Array]
+
+BACKWARD_IN_TIME = Fault(
+    "dependency-backward-in-time",
+    Severity.INFO,
+    "Dependencies implied by calls and waits were left out because the dependent work comes before "
+    "the work that it depends on: the clocks of host and GPU differ, or the wrong stream was found.",
+)
+
+
+DEPENDENCY_KINDS = (EdgeKind.EVENT, EdgeKind.SYNC, EdgeKind.HANDOVER)
+"""Kinds of edges that `infer_dependencies` adds."""
+
+
+def infer_edges(trace: Trace, issues: IssueLog) -> Trace:
+    """Return the trace with all edges that follow from its nodes: COMM, then dependencies.
+
+    Edges that are in the trace already are kept and not made again: COMM edges of the whole trace
+    (see `collectives.add_collective_edges`), dependencies of single ranks (see
+    `infer_dependencies`). So a second call changes nothing.
+
+    Parameters
+    ----------
+    trace
+        A job, on one clock, with the column `instance` where collectives were matched.
+    issues
+        Log for the assumptions that were made, and for edges that were left out.
+    """
+    return infer_dependencies(add_collective_edges(trace, issues), issues)
+
+
+def infer_dependencies(trace: Trace, issues: IssueLog) -> Trace:
+    """Return the trace with EVENT, SYNC and HANDOVER edges that follow from calls and times.
+
+    Parameters
+    ----------
+    trace
+        A job. A rank that has edges of these kinds already is left as it is: its source has them.
+        A trace without measured times is returned unchanged.
+    issues
+        Log for the assumptions that were made, and for edges that were left out.
+    """
+    incomplete = _ranks_without_dependencies(trace)
+    if trace.meta.clock in (ORDER, COMPUTED) or not incomplete.any():
+        return trace
+    log = IssueLog(issues.source)
+    result = trace
+    for kind, (src, dst) in _find_dependencies(trace, incomplete, log).items():
+        result = _with_forward_edges(result, src, dst, kind, log)
+    known = {(issue.code, issue.count, issue.example) for issue in issues}
+    issues.extend(i for i in log if (i.code, i.count, i.example) not in known)
+    return result
+
+
+def _ranks_without_dependencies(trace: Trace) -> Array:
+    """Mark the nodes of ranks that have none of these edges yet."""
+    rank = trace.array("rank")
+    dst = trace.array("dst", "edges")
+    present = is_any(trace.array("kind", "edges"), DEPENDENCY_KINDS) & (dst >= 0)
+    return ~np.isin(rank, np.unique(rank[dst[present]]))
+
+
+def _find_dependencies(trace: Trace, chosen: Array, issues: IssueLog) -> dict[EdgeKind, EdgeEnds]:
+    """Edges of each kind among the chosen nodes, as rows of nodes."""
+    role = np.where(chosen, node_roles(trace), Role.NONE).astype(np.int8)
+    calls = read_ordering_calls(trace, role)
+    waits = read_recorded_waits(trace, chosen)
+    handles = launch_handles(trace) if (calls.stream != NO_HANDLE).any() else None
+    queues = build_queues(trace, handles)
+    edges = {EdgeKind.HANDOVER: handover_edges(trace, chosen, role, issues)}
+    if len(queues.node):
+        edges[EdgeKind.EVENT] = event_edges(trace, calls, queues, waits, issues)
+        edges[EdgeKind.SYNC] = sync_edges(trace, calls, queues, waits, issues)
+    return edges
+
+
+def _with_forward_edges(
+    trace: Trace, src: Array, dst: Array, kind: EdgeKind, issues: IssueLog
+) -> Trace:
+    """Return the trace with those of the new edges that point forward in time."""
+    forward = endpoints.forward(trace, src, dst, kind)
+    backward = np.flatnonzero(~forward)
+    example = _example(trace, src[backward], dst[backward], kind)
+    issues.add(BACKWARD_IN_TIME, backward.size, example)
+    return trace.with_edges(src[forward], dst[forward], kind) if forward.any() else trace
+
+
+def _example(trace: Trace, src: Array, dst: Array, kind: EdgeKind) -> str:
+    if not src.size:
+        return ""
+    names, name = trace.names(), trace.array("name")
+    ends = " → ".join(f"{names[name[row]][:40]} (node {row})" for row in (src[0], dst[0]))
+    return f"{kind.name.lower()}: {ends}"

@@ -1,1 +1,0 @@
-"""Files: unpacked, whole or not there; JSON text, SQLite, protocol buffers."""

@@ -1,0 +1,303 @@
+"""Bytes of an input file, whatever it is compressed with.
+
+The first bytes determine the compression, never the name: gzip (several members, trailing bytes
+behind the last), xz, bzip2, zstd or none; and text in UTF-8 or UTF-16, with a byte order mark or
+without.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import lzma
+import mmap
+import re
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from chopper_interop.errors import ReadError
+from chopper_interop.issues import Fault, IssueLog, Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    import numpy.typing as npt
+
+    Bytes = npt.NDArray[np.uint8]
+
+HEAD_BYTES = 64 * 1024
+"""Bytes of a file that a converter gets to see in `sniff`, after decompression (chosen: more
+would slow down folders of many files, less would miss what stands behind a long header)."""
+BLOCK_BYTES = 1 << 16
+"""Compressed bytes handed over at a time (chosen: the result then stays in the processor's cache)."""
+
+_ENDING = re.compile(
+    r"\.(gz|xz|bz2|zst|json|jsonl|trace|pt|csv|txt|log|db|et|pftrace|perfetto-trace|parquet|graphml"
+    r"|tmp)$",
+    re.IGNORECASE,
+)
+
+TRUNCATED = Fault(
+    "compressed-data-cut-short",
+    Severity.LOSS,
+    "The compressed file ends too early; what came before its end was read.",
+)
+TRAILING_BYTES = Fault(
+    "bytes-behind-compressed-data",
+    Severity.INFO,
+    "Bytes behind the end of the compressed data were left out.",
+)
+NOT_UTF16 = Fault(
+    "text-not-utf16",
+    Severity.LOSS,
+    "Bytes of a text in UTF-16 that are none, or its cut end, were replaced.",
+)
+_UTF16_BYTES = 32
+"""Bytes from which UTF-16 without a byte order mark is recognized: every second one is zero."""
+_MIN_ASCII = 14
+"""Letters of the 16 in them that must be ASCII (chosen: binary data has fewer printable ones)."""
+_ASCII = frozenset(b"\t\r\n") | frozenset(range(32, 127))
+
+
+class _Decompressor(Protocol):
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def decompress(self, data: bytes, max_length: int = ..., /) -> bytes: ...
+
+
+def _gzip() -> _Decompressor:
+    from isal import isal_zlib
+
+    decompressor: _Decompressor = isal_zlib.decompressobj(wbits=31)
+    return decompressor
+
+
+def _gzip_error() -> type[Exception]:
+    from isal import isal_zlib
+
+    error: Any = isal_zlib.error  # an exception class, declared as an exception
+    return error
+
+
+def _xz() -> _Decompressor:
+    return lzma.LZMADecompressor()
+
+
+def _bzip2() -> _Decompressor:
+    import bz2
+
+    return bz2.BZ2Decompressor()
+
+
+DECOMPRESSORS: dict[bytes, Callable[[], _Decompressor] | None] = {
+    b"\x1f\x8b": _gzip,
+    b"\xfd7zXZ\x00": _xz,
+    b"BZh": _bzip2,
+    b"\x28\xb5\x2f\xfd": None,  # zstd, which pyarrow unpacks as a stream
+}
+"""First bytes of compressed data → what makes a decompressor for it."""
+
+
+def read(path: Path, issues: IssueLog | None = None) -> Bytes:
+    """Read all bytes of a file, decompressed and as UTF-8; a plain file is mapped, not copied.
+
+    Parameters
+    ----------
+    path
+        The file.
+    issues
+        Where to note trailing bytes behind compressed data, its early end or text that is damaged.
+
+    Raises
+    ------
+    ReadError
+        It cannot be opened, nothing of it can be decompressed, or memory does not suffice.
+    """
+    raw = _mapped(path)
+    magic = _packing(bytes(raw[:8]))
+    try:
+        log = IssueLog() if issues is None else issues
+        data = raw if magic is None else _decompressed(path, raw, magic, log)
+        return _utf8(data, log)
+    except MemoryError as error:
+        hint = "free some, or give it in parts"
+        raise ReadError("unpacked it does not fit into memory", path=path, hint=hint) from error
+
+
+def head(path: Path) -> bytes:
+    """Read the first `HEAD_BYTES` bytes of a file, decompressed and as UTF-8.
+
+    Raises
+    ------
+    ReadError
+        It cannot be opened, or nothing of it can be decompressed.
+    """
+    raw = _mapped(path)
+    magic = _packing(bytes(raw[:8]))
+    if magic is None:
+        return bytes(_utf8(raw[:HEAD_BYTES]))
+    first, issues = bytearray(), IssueLog()
+    for block in _blocks(path, raw, magic, issues, max_bytes=HEAD_BYTES):
+        first += block
+        if len(first) >= HEAD_BYTES:
+            break
+    if not first and any(issues):
+        raise ReadError("nothing of its compressed data can be unpacked", path=path)
+    return bytes(_utf8(np.frombuffer(first[:HEAD_BYTES], np.uint8)))
+
+
+def plain_name(path: Path) -> str:
+    """Return a file's name without endings of known file types; dots elsewhere are part of it."""
+    name = path.name
+    while _ENDING.search(name):
+        name = _ENDING.sub("", name)
+    return name
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 digest of a file as it is on disk, in hexadecimal."""
+    with path.open("rb") as file:
+        digest = hashlib.sha256()
+        while block := file.read(16 * BLOCK_BYTES):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _mapped(path: Path) -> Bytes:
+    try:
+        with path.open("rb") as file:
+            if not path.stat().st_size:
+                return np.empty(0, np.uint8)
+            return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY), np.uint8)
+    except (OSError, ValueError) as error:
+        raise ReadError(f"cannot be opened: {_reason(error)}", path=path) from error
+
+
+def _packing(first: bytes) -> bytes | None:
+    """The key of `DECOMPRESSORS` with which a file begins; None for one that is not compressed."""
+    return next((magic for magic in DECOMPRESSORS if first.startswith(magic)), None)
+
+
+def _decompressed(path: Path, raw: Bytes, magic: bytes, issues: IssueLog) -> Bytes:
+    """All decompressed bytes, in one buffer that grows as needed."""
+    out = np.empty(_expected_size(raw, magic), np.uint8)
+    used = 0
+    for block in _blocks(path, raw, magic, issues):
+        if used + len(block) > len(out):
+            grown = np.empty(max(2 * len(out), used + len(block)), np.uint8)
+            grown[:used] = out[:used]
+            out = grown
+        out[used : used + len(block)] = np.frombuffer(block, np.uint8)
+        used += len(block)
+    return out[:used]
+
+
+def _expected_size(raw: Bytes, magic: bytes) -> int:
+    """Bytes to make room for: what gzip states, else a guess.
+
+    Gzip states the decompressed size, modulo 4 GiB, in its last four bytes. Traces shrink to a
+    tenth or so (chosen: room for eight times; the buffer grows if that is too little).
+    """
+    if magic == b"\x1f\x8b" and len(raw) > len(b"size"):
+        stated = int.from_bytes(bytes(raw[-4:]), "little")
+        if len(raw) <= stated <= 1000 * len(raw):
+            return stated
+    return 8 * len(raw) + 64
+
+
+def _blocks(
+    path: Path, raw: Bytes, magic: bytes, issues: IssueLog, max_bytes: int | None = None
+) -> Iterator[bytes]:
+    """Decompressed bytes; with `max_bytes` no block is larger, and one as large is the last."""
+    make = DECOMPRESSORS[magic]
+    try:
+        yield from _members(raw, magic, make, issues, max_bytes) if make else _zstd(raw, issues)
+    except (OSError, EOFError, ValueError, lzma.LZMAError, _gzip_error()) as error:
+        raise ReadError(
+            f"its compressed data is damaged: {_reason(error)}",
+            path=path,
+            hint="unpack it with its own tool to see how much can be saved",
+        ) from error
+
+
+def _members(
+    raw: Bytes,
+    magic: bytes,
+    make: Callable[[], _Decompressor],
+    issues: IssueLog,
+    max_bytes: int | None,
+) -> Iterator[bytes]:
+    """Blocks of all members of a file; between members, `at` is the offset of the next one."""
+    at, n = 0, len(raw)
+    while at < n:
+        member = make()
+        while not member.eof and at < n:
+            packed = raw[at : at + BLOCK_BYTES].tobytes()
+            at += len(packed)
+            limit = () if max_bytes is None else (max_bytes,)
+            block = member.decompress(packed, *limit)
+            yield block
+            if max_bytes is not None and len(block) >= max_bytes:
+                return  # a small file may hold any amount of data: only its head was asked for
+        if not member.eof:
+            issues.add(TRUNCATED)
+            return
+        at -= len(member.unused_data)
+        rest = raw[at:]
+        if rest.size and bytes(rest[: len(magic)]) != magic:
+            if rest.any():  # zeros are padding of tapes and file systems
+                issues.add(TRAILING_BYTES, rest.size)
+            return
+
+
+def _zstd(raw: Bytes, issues: IssueLog) -> Iterator[bytes]:
+    import pyarrow as pa
+
+    stream = pa.CompressedInputStream(pa.BufferReader(pa.py_buffer(raw)), "zstd")
+    while True:
+        try:
+            block = stream.read(BLOCK_BYTES)
+        except OSError:
+            issues.add(TRUNCATED)
+            return
+        if not block:
+            return
+        yield block
+
+
+def _utf8(data: Bytes, issues: IssueLog | None = None) -> Bytes:
+    """Text as UTF-8, without a byte order mark; a head (without `issues`) may end anywhere."""
+    start = bytes(data[:_UTF16_BYTES])
+    if start.startswith(b"\xef\xbb\xbf"):
+        return data[3:]
+    codec = _utf16(start)
+    if codec is None:
+        return data
+    raw = data.tobytes()
+    try:
+        text = raw.decode(codec)
+    except UnicodeDecodeError as error:
+        text = raw.decode(codec, errors="ignore" if issues is None else "replace")
+        if issues is not None:
+            issues.add(NOT_UTF16, 1, f"byte {error.start}")
+    return np.frombuffer(bytearray(text.encode("utf-8", "replace")), np.uint8)
+
+
+def _utf16(start: bytes) -> str | None:
+    """Name of the UTF-16 codec of a text that begins so; None if it is in another encoding."""
+    if start[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return "utf-16"
+    if len(start) < _UTF16_BYTES:
+        return None
+    halves = {"utf-16-le": (start[::2], start[1::2]), "utf-16-be": (start[1::2], start[::2])}
+    for codec, (letters, zeros) in halves.items():
+        if not any(zeros) and all(letters) and sum(c in _ASCII for c in letters) >= _MIN_ASCII:
+            return codec
+    return None
+
+
+def _reason(error: BaseException) -> Any:
+    return getattr(error, "strerror", None) or error

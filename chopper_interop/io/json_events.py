@@ -1,0 +1,464 @@
+"""Events of trace-event JSON as columns, at the speed of the disk.
+
+A trace of a training step is a JSON array of hundreds of thousands of small objects. As Python
+objects it takes ten times its size and a second for each 60 MB. Here numba loops walk the text
+once and return columns of integers. They leave `args` as byte ranges, to be looked into later: by
+`extract_integers` for a few keys of many events, or by a JSON library for a few events.
+
+The walk is tolerant: an event that is no proper JSON is counted and left out, and the walk goes
+on at the next position that looks like the start of an event.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chopper_interop.arrays import interning
+from chopper_interop.arrays.compiled import jit
+from chopper_interop.arrays.interning import TextTable, intern_text
+from chopper_interop.io.json_text import (
+    CLOSE,
+    CLOSE_LIST,
+    COLON,
+    COMMA,
+    MINUS,
+    OPEN,
+    OPEN_LIST,
+    QUOTE,
+    parse_decimal,
+    parse_integer,
+    skip_blank,
+    skip_string,
+    skip_value,
+    unclosed_brackets,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from chopper_interop.arrays.types import Array
+
+    Bytes = npt.NDArray[np.uint8]
+
+EVENT = np.dtype(
+    [
+        ("at", np.int64),
+        ("ts", np.int64),
+        ("dur", np.int64),
+        ("pid", np.int64),
+        ("tid", np.int64),
+        ("id", np.int64),
+        ("args_at", np.int64),
+        ("args_len", np.int32),
+        ("cat", np.int32),
+        ("name", np.int32),
+        ("ph", np.uint8),
+        ("has", np.uint8),
+    ],
+    align=True,
+)
+"""One event. `cat` and `name` number the strings (-1: absent); `ts` and `dur` are the text's
+number times 1000, which makes nanoseconds of microseconds; `has` are the flags below."""
+
+HAS_TS, HAS_DUR, BAD_TIME = 1, 2, 4
+"""Flags of `has`: ``ts`` was a number, ``dur`` was one, one of them was something else."""
+TEXT_ID = -(1 << 62)
+"""A `pid`, `tid` or `id` that is a string is `TEXT_ID` + the string's number."""
+
+_MAX_TIME_NS = 1 << 61
+"""Bound of times: a start, a duration and what they count from then add up to less than 2**63."""
+
+_MIN_NUMBER = TEXT_ID // 2
+"""Numbers below this stand for strings; an id of a file that is so low is taken for a string."""
+
+_BATCH = 1 << 14
+"""Events of a batch (chosen: 1 MiB of rows, which stay in the processor's cache)."""
+_STRINGS_PER_EVENT = 5
+"""Most strings that an event adds to the table: category, name, pid, tid and id."""
+
+DONE, MORE, CUT = 0, 1, 2
+"""Ends of a walk: at the array's end, with more to come, where the text breaks off."""
+
+_MAX_KEY = 4
+"""Bytes of the longest key that is looked for."""
+_PH, _TS, _DUR, _PID, _TID, _ID, _CAT, _NAME, _ARGS = (
+    int.from_bytes(b"\1" + key, "big")
+    for key in (b"ph", b"ts", b"dur", b"pid", b"tid", b"id", b"cat", b"name", b"args")
+)
+"""Keys of an event, as `_key_number` makes numbers of them."""
+
+
+@dataclass(frozen=True)
+class Events:
+    """Events of a text, as `scan` returns them.
+
+    Parameters
+    ----------
+    buffer
+        The text.
+    rows
+        One `EVENT` a row, in the order of the text.
+    strings
+        The distinct strings.
+    end
+        Offset at which the walk ended: behind the array, or the end of the text.
+    closed
+        True if the array was closed.
+    malformed
+        Number of elements that were no proper event.
+    malformed_at
+        Byte offsets of the first 64 of them.
+    """
+
+    buffer: Bytes
+    rows: Array
+    strings: TextTable
+    end: int
+    closed: bool
+    malformed: int
+    malformed_at: tuple[int, ...]
+
+    def texts(self) -> list[str]:
+        """Return the distinct strings, unescaped; bytes that are no UTF-8 become U+FFFD."""
+        return [unescape(raw) for raw in self.strings.texts(self.buffer)]
+
+
+def unescape(raw: bytes) -> str:
+    """Return the text of a JSON string between its quotes; as it is if that is no proper JSON."""
+    if b"\\" not in raw:
+        return raw.decode("utf-8", "replace")
+    import msgspec
+
+    try:
+        return str(msgspec.json.decode(b'"' + raw + b'"'))
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return raw.decode("utf-8", "replace")
+
+
+def scan(buffer: Bytes, start: int) -> Events:
+    """Read the array of events that opens at `start`.
+
+    Parameters
+    ----------
+    buffer
+        The whole text.
+    start
+        Offset of the array's ``[``.
+    """
+    batch_strings = _BATCH * _STRINGS_PER_EVENT
+    strings = interning.empty_text_table(2 * batch_strings)
+    errors = np.zeros(64, np.int64)
+    malformed = np.zeros(1, np.int64)
+    hopeless = np.zeros(len(buffer), np.bool_)  # takes no memory until it is written to
+    batches = []
+    at, status = start + 1, MORE
+    while status == MORE:
+        if strings.used[0] + batch_strings > strings.capacity:
+            strings = interning.enlarged_text_table(strings)
+        batch = np.zeros(_BATCH, EVENT)
+        at, n, status = _walk(buffer, at, batch, strings, errors, malformed, hopeless)
+        batches.append(batch[:n])
+    return Events(
+        buffer=buffer,
+        rows=np.concatenate(batches),
+        strings=strings,
+        end=at,
+        closed=status == DONE,
+        malformed=int(malformed[0]),
+        malformed_at=tuple(errors[: min(int(malformed[0]), len(errors))].tolist()),
+    )
+
+
+def extract_integers(
+    buffer: Bytes, at: Array, length: Array, keys: Sequence[str]
+) -> tuple[Array, Array]:
+    """Return integer values of some keys of many JSON objects.
+
+    Numbers may be quoted or hexadecimal, as HIP's arguments are.
+
+    Parameters
+    ----------
+    buffer, at, length
+        The objects, as byte ranges of a text; length 0 for none.
+    keys
+        Names of the members to look for.
+
+    Returns
+    -------
+    values, found
+        int64, and True where an object has the key with such a number; each (keys, objects).
+    """
+    encoded = [key.encode() for key in keys]
+    ends = np.cumsum([len(key) for key in encoded])
+    names = np.frombuffer(b"".join(encoded), np.uint8)
+    values = np.zeros((len(keys), len(at)), np.int64)
+    found = np.zeros(values.shape, np.bool_)
+    _extract(
+        buffer, np.ascontiguousarray(at), np.ascontiguousarray(length), names, ends, values, found
+    )
+    return values, found
+
+
+@jit
+def _identity(buffer: Bytes, i: int, n: int, strings: TextTable) -> tuple[int, int]:
+    """A pid, tid or id as a number, and the offset behind it; a string as `EVENT` says."""
+    end = skip_value(buffer, i, n)
+    if end < 0:
+        return 0, end
+    if buffer[i] == QUOTE:
+        return TEXT_ID + intern_text(buffer, i + 1, end - 1, strings), end
+    value, behind, ok = parse_decimal(buffer, i, end, 0)
+    wrapped = value < 0 and buffer[i] != MINUS
+    if ok and behind == end and value > _MIN_NUMBER and not wrapped:
+        return value, end
+    return TEXT_ID + intern_text(buffer, i, end, strings), end
+
+
+@jit
+def _member(
+    buffer: Bytes,
+    key: int,
+    key_end: int,
+    i: int,
+    n: int,
+    event: Any,
+    strings: TextTable,
+) -> int:
+    """Read one member of an event into it; the offset behind its value, negative if broken."""
+    word = _key_number(buffer, key, key_end)
+    text = buffer[i] == QUOTE
+    if word == _TS:
+        event.ts, end, good = _time(buffer, i, n)
+        event.has = event.has | HAS_TS if good else event.has & ~HAS_TS | BAD_TIME
+        return end
+    if word == _DUR:
+        event.dur, end, good = _time(buffer, i, n)
+        event.has = event.has | HAS_DUR if good else event.has & ~HAS_DUR | BAD_TIME
+        return end
+    if word == _PID:
+        event.pid, end = _identity(buffer, i, n, strings)
+        return end
+    if word == _TID:
+        event.tid, end = _identity(buffer, i, n, strings)
+        return end
+    if word == _ID:
+        event.id, end = _identity(buffer, i, n, strings)
+        return end
+    end = skip_value(buffer, i, n)
+    if end < 0:
+        return end
+    if word == _PH:
+        event.ph = buffer[i + 1] if text and end == i + 3 else 0
+    elif word == _CAT and text:
+        event.cat = intern_text(buffer, i + 1, end - 1, strings)
+    elif word == _NAME:
+        quote = 1 if text else 0
+        event.name = intern_text(buffer, i + quote, end - quote, strings)
+    elif word == _ARGS and buffer[i] == OPEN:
+        event.args_at, event.args_len = i, end - i
+    return end
+
+
+@jit
+def _key_number(buffer: Bytes, key: int, key_end: int) -> int:
+    """Bytes of a short key as one number, to compare keys in one step; 0 for a longer one."""
+    if key_end - key > _MAX_KEY:
+        return 0
+    word = 1  # so that leading zeros count
+    for k in range(key, key_end):
+        word = word << 8 | np.int64(buffer[k])
+    return word
+
+
+@jit
+def _time(buffer: Bytes, i: int, n: int) -> tuple[int, int, bool]:
+    """Nanoseconds of the microseconds at `i`, 0 if there are none; offset behind; if it is a time."""
+    value, end, ok = parse_integer(buffer, i, n, 3)
+    good = ok and -_MAX_TIME_NS < value < _MAX_TIME_NS
+    return (value if good else 0), end, good
+
+
+@jit
+def _event(buffer: Bytes, i: int, n: int, event: Any, strings: TextTable) -> tuple[int, int]:
+    """Read the object that opens at `i` into an event.
+
+    Returns
+    -------
+    end, at
+        The offset behind it, negative if it is broken; and then where the part of it begins that
+        could not be read.
+    """
+    event.at, event.cat, event.name = i, -1, -1
+    i = skip_blank(buffer, i + 1, n)
+    if i < n and buffer[i] == CLOSE:
+        return i + 1, i
+    while i < n:
+        at = i
+        if buffer[i] != QUOTE:
+            return -2, at
+        key = i + 1
+        i = skip_string(buffer, i, n)
+        if i < 0:
+            return i, at
+        key_end = i - 1
+        i = skip_blank(buffer, i, n)
+        if i >= n or buffer[i] != COLON:
+            return -2, i
+        i = skip_blank(buffer, i + 1, n)
+        if i >= n:
+            return -1, i
+        at = i
+        i = _member(buffer, key, key_end, i, n, event, strings)
+        if i < 0:
+            return i, at
+        i = skip_blank(buffer, i, n)
+        if i >= n:
+            return -1, i
+        if buffer[i] == CLOSE:
+            return i + 1, i
+        if buffer[i] != COMMA:
+            return -2, i
+        i = skip_blank(buffer, i + 1, n)
+    return -1, n
+
+
+@jit
+def _next_event(buffer: Bytes, i: int, n: int, hopeless: Array) -> int:
+    """Offset of the next ``{"`` that follows ``},``: the likely start of an event; n if none."""
+    while i < n:
+        if buffer[i] == OPEN and not hopeless[i]:
+            after = skip_blank(buffer, i + 1, n)
+            before = i - 1
+            while before > 0 and buffer[before] <= 32:
+                before -= 1
+            if after < n and buffer[after] == QUOTE and buffer[before] == COMMA:
+                before -= 1
+                while before > 0 and buffer[before] <= 32:
+                    before -= 1
+                if buffer[before] == CLOSE and _event_key(buffer, after + 1, n):
+                    return i
+        i += 1
+    return n
+
+
+@jit
+def _event_key(buffer: Bytes, key: int, n: int) -> bool:
+    """True if at `key` stands one of the keys with which writers begin an event."""
+    end = key
+    while end < n and end - key <= _MAX_KEY and buffer[end] != QUOTE:
+        end += 1
+    if end >= n:
+        return False
+    return _key_number(buffer, key, end) in (_PH, _NAME, _CAT, _TS, _PID, _TID, _ARGS)
+
+
+@jit
+def _give_up(buffer: Bytes, at: int, n: int, hopeless: Array) -> None:
+    """Mark the brackets that do not close where the value at `at` breaks.
+
+    An object that starts at one of them would break at the same position. Without the marks each
+    would be walked to there once more, and a file of n bytes would take n**2 steps.
+    """
+    if at < n and buffer[at] in (OPEN, OPEN_LIST):
+        end, opened, depth = unclosed_brackets(buffer, at, n)
+        if end < 0:
+            hopeless[opened[:depth]] = True
+
+
+@jit
+def _walk(
+    buffer: Bytes,
+    i: int,
+    batch: Array,
+    strings: TextTable,
+    errors: Array,
+    malformed: Array,
+    hopeless: Array,
+) -> tuple[int, int, int]:
+    """Fill a batch with events; the offset reached, the number of events, and how it ended.
+
+    Written to, besides: distinct `strings`, offsets of the first `errors` and the number of
+    `malformed` elements, and `hopeless` brackets (see `_give_up`).
+    """
+    n, count = len(buffer), 0
+    while True:
+        i = skip_blank(buffer, i, n)
+        if i >= n:
+            return n, count, CUT
+        if buffer[i] == CLOSE_LIST:
+            return i + 1, count, DONE
+        if buffer[i] == COMMA:
+            i += 1
+            continue
+        if count == len(batch):
+            return i, count, MORE
+        is_object = buffer[i] == OPEN
+        if is_object:
+            end, at = _event(buffer, i, n, batch[count], strings)
+        else:
+            end, at = skip_value(buffer, i, n), i
+        if is_object and end > 0:
+            count += 1
+            i = end
+            continue
+        batch[count] = np.zeros(1, EVENT)[0]
+        if malformed[0] < len(errors):
+            errors[malformed[0]] = i
+        malformed[0] += 1
+        if end < 0:
+            _give_up(buffer, at, n, hopeless)
+            end = _next_event(buffer, max(at, i + 1), n, hopeless)
+        i = end
+
+
+@jit
+def _extract(
+    buffer: Bytes, at: Array, length: Array, names: Bytes, ends: Array, values: Array, found: Array
+) -> None:
+    """Write values of keys, whose `names` lie one behind the other, to `values` and `found`.
+
+    Members of other keys are skipped, not parsed.
+    """
+    for row in range(len(at)):
+        i, n = at[row], at[row] + length[row]
+        if length[row] < 2:
+            continue
+        i = skip_blank(buffer, i + 1, n)
+        while i < n and buffer[i] == QUOTE:
+            key = i + 1
+            i = skip_string(buffer, i, n)
+            if i < 0:
+                break
+            key_end = i - 1
+            i = skip_blank(buffer, skip_blank(buffer, i, n) + 1, n)
+            if i >= n:
+                break
+            match = -1
+            start = 0
+            for k in range(len(ends)):
+                if ends[k] - start == key_end - key:
+                    same = True
+                    for j in range(key_end - key):
+                        if names[start + j] != buffer[key + j]:
+                            same = False
+                            break
+                    if same:
+                        match = k
+                        break
+                start = ends[k]
+            if match >= 0:
+                value, i, ok = parse_integer(buffer, i, n, 0)
+                values[match, row], found[match, row] = value, ok
+            else:
+                i = skip_value(buffer, i, n)
+            if i < 0:
+                break
+            i = skip_blank(buffer, i, n)
+            if i >= n or buffer[i] != COMMA:
+                break
+            i = skip_blank(buffer, i + 1, n)

@@ -1,0 +1,145 @@
+"""Merging of JSON objects: the members of one, and those of another that it lacks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chopper_interop.arrays.compiled import jit
+from chopper_interop.io.json_text import (
+    CLOSE,
+    COLON,
+    COMMA,
+    OPEN,
+    QUOTE,
+    skip_blank,
+    skip_string,
+    skip_value,
+)
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from chopper_interop.arrays.types import Array
+
+    Bytes = npt.NDArray[np.uint8]
+
+
+def merge_objects(
+    first: Bytes, at: Array, length: Array, second: Bytes, at_2: Array, length_2: Array
+) -> tuple[Bytes, Array, Array]:
+    """Return objects with the members of both; where both have a key, the first one's value counts.
+
+    Parameters
+    ----------
+    first, at, length
+        Objects, as ranges of a text; length 0 for none.
+    second, at_2, length_2
+        As many other objects.
+
+    Returns
+    -------
+    text, starts, lengths
+        The merged objects, as ranges of a text.
+    """
+    out = np.empty(int(length.sum() + length_2.sum()) + 3 * len(at), np.uint8)
+    starts, lengths = np.zeros(len(at), np.int64), np.zeros(len(at), np.int32)
+    used = _write_merged(
+        first,
+        np.ascontiguousarray(at, np.int64),
+        np.ascontiguousarray(length, np.int64),
+        second,
+        np.ascontiguousarray(at_2, np.int64),
+        np.ascontiguousarray(length_2, np.int64),
+        out,
+        starts,
+        lengths,
+    )
+    return out[:used].copy(), starts, lengths
+
+
+@jit
+def _write_merged(
+    a: Bytes,
+    at: Array,
+    length: Array,
+    b: Bytes,
+    at_2: Array,
+    length_2: Array,
+    out: Bytes,
+    starts: Array,
+    lengths: Array,
+) -> int:
+    """Write the merged objects to `out`, their ranges to `starts` and `lengths`; return the size.
+
+    Texts are copied, not parsed: there are as many objects as events, and most of their bytes are
+    values that nobody looks at.
+    """
+    o = 0
+    for k in range(len(at)):
+        starts[k] = o
+        stop = at[k] + length[k]
+        empty = length[k] < 2
+        if not empty:
+            empty = a[skip_blank(a, at[k] + 1, stop)] == CLOSE
+        if empty:
+            out[o] = OPEN
+            o += 1
+        else:
+            for i in range(at[k], stop - 1):
+                out[o] = a[i]
+                o += 1
+        n = at_2[k] + length_2[k]
+        i = skip_blank(b, at_2[k] + 1, n) if length_2[k] else n
+        while 0 <= i < n and b[i] == QUOTE:
+            key_end = skip_string(b, i, n)
+            if key_end < 0:
+                break
+            value = skip_blank(b, key_end, n)
+            end = skip_value(b, value + 1, n) if value < n and b[value] == COLON else -2
+            if end < 0:
+                break
+            if empty or not _has_key(a, at[k], stop, b, i, key_end):
+                if out[o - 1] != OPEN or o - 1 > starts[k]:
+                    out[o] = COMMA
+                    o += 1
+                for j in range(i, end):
+                    out[o] = b[j]
+                    o += 1
+            i = skip_blank(b, end, n)
+            i = skip_blank(b, i + 1, n) if i < n and b[i] == COMMA else n
+        out[o] = CLOSE
+        o += 1
+        lengths[k] = o - starts[k]
+    return o
+
+
+@jit
+def _has_key(a: Bytes, i: int, n: int, b: Bytes, key: int, key_end: int) -> bool:
+    """True if the object at `i` of `a` has the key b[key:key_end], which includes its quotes."""
+    i = skip_blank(a, i + 1, n)
+    while 0 <= i < n and a[i] == QUOTE:
+        stop = skip_string(a, i, n)
+        if stop < 0:
+            return False
+        if stop - i == key_end - key:
+            same = True
+            for k in range(stop - i):
+                if a[i + k] != b[key + k]:
+                    same = False
+                    break
+            if same:
+                return True
+        colon = skip_blank(a, stop, n)
+        if colon >= n or a[colon] != COLON:
+            return False
+        i = skip_blank(a, colon + 1, n)
+        if i >= n:
+            return False
+        i = skip_value(a, i, n)
+        if i < 0:
+            return False
+        i = skip_blank(a, i, n)
+        i = skip_blank(a, i + 1, n) if i < n and a[i] == COMMA else n
+    return False

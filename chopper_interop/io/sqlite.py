@@ -1,0 +1,385 @@
+"""SQLite databases as Arrow tables; reading leaves no other files next to the database.
+
+A file is opened as immutable, so that SQLite makes no lock, journal or shared memory;
+`chopper_interop.io.sqlite_files` copies the files with which that is impossible.
+
+Rows come by way of ADBC (``adbc-driver-sqlite``), which makes no Python objects of cells. It
+infers the types of columns from the first rows, so that each query begins with a row of the right
+types. It fails at cells of other types; the query is then repeated with a check of each cell.
+Of a damaged file, rows are read one by one, from both ends of a table up to the damage.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from os import cpu_count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from chopper_interop.arrays import arrow
+from chopper_interop.errors import ReadError
+from chopper_interop.io import sqlite_files
+from chopper_interop.io.sqlite_cells import (
+    INTEGER,
+    REAL,
+    TEXT,
+    cast_cell,
+    mismatch,
+    quote_name,
+    type_row,
+)
+from chopper_interop.issues import Fault, IssueLog, Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from concurrent.futures import Future
+    from types import TracebackType
+
+    import pyarrow as pa
+    from typing_extensions import Self
+
+__all__ = ["BAD_TEXT", "DAMAGED", "INTEGER", "REAL", "TEXT", "WRONG_CELLS", "Database"]
+
+WRONG_CELLS = Fault(
+    "cells-of-wrong-type",
+    Severity.LOSS,
+    "Cells of a database that are no number, or no text, where their column should be one; their "
+    "values were taken as unknown.",
+)
+BAD_TEXT = Fault(
+    "text-not-utf-8",
+    Severity.INFO,
+    "Texts that are not UTF-8; the bytes that are wrong in them were replaced.",
+)
+DAMAGED = Fault(
+    "database-damaged",
+    Severity.LOSS,
+    "Parts of a table cannot be read, because the file is damaged or ends too early; the rows "
+    "before and behind them were read.",
+)
+
+_BATCH = "262144"
+"""Rows that ADBC returns at a time (chosen: few batches, of some megabytes each)."""
+_MAX_THREADS = 4
+"""Tables that are read at a time (chosen: converters begin with few large ones)."""
+_HINT = "copy it again from where it was recorded, or try sqlite3's .recover"
+
+
+class Database:
+    """An open database; a context manager. Its methods may be called from any thread.
+
+    Parameters
+    ----------
+    path
+        The file, plain or packed.
+    issues
+        Where to note damaged parts, and cells of another type than their column.
+
+    Attributes
+    ----------
+    tables, views
+        Name → names of its columns, all as the database spells them.
+
+    Raises
+    ------
+    ReadError
+        It is no database, is encrypted, or cannot be opened.
+    """
+
+    def __init__(self, path: Path, issues: IssueLog) -> None:
+        self.path = path
+        self.issues = issues
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._adbc: Any = None
+        self._plain: sqlite3.Connection | None = None
+        self._pool: ThreadPoolExecutor | None = None
+        self._ahead: dict[tuple[str, tuple[str, ...], str], Future[pa.Table | None]] = {}
+        try:
+            plain = sqlite_files.plain_database(path, self._room, issues)
+            self._uri = f"file:{quote(os.fsencode(plain.resolve()))}?mode=ro&immutable=1"
+            self.tables = self._columns("table")
+            self.views = self._columns("view")
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close it and remove its temporary copy, if there is one; may be called twice."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+        self._ahead.clear()
+        for opened in (self._plain, self._adbc):
+            if opened is not None:
+                opened.close()
+        if self._folder is not None:
+            self._folder.cleanup()
+        self._plain = self._adbc = self._folder = self._pool = None
+
+    def read(self, table: str, columns: Mapping[str, str], *, where: str = "") -> pa.Table:
+        """Read rows of a table, in the order in which they are stored.
+
+        Parameters
+        ----------
+        table
+            Its name, as in `tables` or `views`.
+        columns
+            Name (in upper or lower case) → `INTEGER`, `REAL` or `TEXT`. A column that the table
+            lacks is null.
+        where
+            SQL of a condition on rows; all if empty.
+
+        Returns
+        -------
+        pyarrow.Table
+            int64, float64 and string columns, named as in `columns`.
+
+        Raises
+        ------
+        ReadError
+            A view cannot be read. (Of a damaged table, rows are missing, which is noted.)
+        """
+        cells, source = self._select(table, columns, where)
+        try:
+            begun = self._ahead.pop((table, tuple(columns), where), None)
+            if begun is not None and (rows := begun.result()) is not None:
+                return self._with_valid_texts(rows, table)
+            return self._read_checked(f"FROM {source}", cells, columns, table)
+        except (OSError, ValueError) as error:
+            if table not in self.tables:
+                raise self._read_error(error, table) from error
+            return self._read_around_damage(table, source, cells, columns)
+
+    def read_ahead(self, table: str, columns: Mapping[str, str], *, where: str = "") -> None:
+        """Begin to read rows in another thread; a later `read` with the same arguments returns them.
+
+        SQLite runs without Python's lock, so that several tables are read at a time. If it fails,
+        `read` reads them again, and notes what is wrong.
+        """
+        cells, source = self._select(table, columns, where)
+        plain = ", ".join(f"{cell} AS {quote_name(n)}" for n, cell in cells.items())
+        self._driver()  # opened here, before threads share it
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(min(_MAX_THREADS, cpu_count() or 1))
+        sql = f"SELECT {plain} FROM {source}"  # noqa: S608 # names are quoted
+        self._ahead[table, tuple(columns), where] = self._pool.submit(
+            self._fetched_or_none, sql, columns
+        )
+
+    def _fetched_or_none(self, sql: str, columns: Mapping[str, str]) -> pa.Table | None:
+        try:
+            return self._fetched(sql, columns)
+        except OSError:
+            return None
+
+    def _select(
+        self, table: str, columns: Mapping[str, str], where: str
+    ) -> tuple[dict[str, str], str]:
+        """SQL of each column, by its name, and of what follows FROM."""
+        names = {name.lower(): name for name in self.columns(table)}
+        cells = {
+            name: quote_name(names[name.lower()]) if name.lower() in names else "NULL"
+            for name in columns
+        }
+        source = quote_name(table) + (" NOT INDEXED" if table in self.tables else "")
+        return cells, source + (f" WHERE {where}" if where else "")
+
+    def query(self, sql: str, columns: Mapping[str, str]) -> pa.Table:
+        """Return the result of a SELECT.
+
+        Parameters
+        ----------
+        sql
+            The statement.
+        columns
+            Columns of the result → their types.
+
+        Raises
+        ------
+        ReadError
+            The statement fails.
+        """
+        cells = {name: quote_name(name) for name in columns}
+        try:
+            return self._read_checked(f"FROM ({sql})", cells, columns, sql[:40])
+        except (OSError, ValueError) as error:
+            raise self._read_error(error, sql[:40]) from error
+
+    def columns(self, table: str) -> tuple[str, ...]:
+        """Return the columns of a table or view; empty if there is none of that name."""
+        return self.tables.get(table) or self.views.get(table) or ()
+
+    def _room(self) -> Path:
+        """Make a folder that is removed when the database is closed."""
+        self._folder = tempfile.TemporaryDirectory(prefix="chopper-")
+        return Path(self._folder.name)
+
+    def _columns(self, kind: str) -> dict[str, tuple[str, ...]]:
+        """Tables or views and their columns; those whose definition is damaged are left out."""
+        try:
+            plain = self._connection()
+            names = plain.execute(
+                "SELECT CAST(name AS TEXT) FROM sqlite_master WHERE type = ? ORDER BY rowid",
+                (kind,),
+            ).fetchall()
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            raise self._read_error(error) from error
+        columns = {}
+        for (name,) in names:
+            try:
+                cells = plain.execute(f"PRAGMA table_info({quote_name(name)})").fetchall()
+            except (sqlite3.Error, UnicodeDecodeError):
+                self.issues.add(DAMAGED, 1, str(name))
+                continue
+            if cells:
+                columns[name] = tuple(cell[1] for cell in cells)
+        return columns
+
+    def _connection(self) -> sqlite3.Connection:
+        """The connection of Python's own driver, for few rows and for damaged ones."""
+        if self._plain is None:
+            self._plain = sqlite3.connect(self._uri, uri=True, check_same_thread=False)
+            self._plain.text_factory = _decode
+            self._plain.execute("PRAGMA writable_schema=ON")  # else a truncated file is refused
+        return self._plain
+
+    def _read_checked(
+        self, source: str, cells: dict[str, str], columns: Mapping[str, str], where: str
+    ) -> pa.Table:
+        """Rows, read without a check of cells; if that fails, again with a check of each cell."""
+        plain = ", ".join(f"{cell} AS {quote_name(n)}" for n, cell in cells.items())
+        try:
+            return self._with_valid_texts(self._fetched(f"SELECT {plain} {source}", columns), where)
+        except OSError:
+            pass
+        converted = ", ".join(
+            f"{cast_cell(cell, columns[n])} AS {quote_name(n)}" for n, cell in cells.items()
+        )
+        wrong = " + ".join(mismatch(cell, columns[n]) for n, cell in cells.items())
+        sql = f"SELECT {converted}, {wrong} AS wrong_cells {source}"
+        rows = self._fetched(sql, {**columns, "wrong_cells": INTEGER})
+        count = int(arrow.to_numpy(rows["wrong_cells"]).sum())
+        self.issues.add(WRONG_CELLS, count, f"{where}")
+        return self._with_valid_texts(rows.drop_columns(["wrong_cells"]), where)
+
+    def _fetched(self, sql: str, columns: Mapping[str, str]) -> pa.Table:
+        """Result of a SELECT by way of ADBC.
+
+        Raises
+        ------
+        OSError
+            It fails, or cells are of another type than their column.
+        """
+        import pyarrow as pa
+        from adbc_driver_manager import AdbcConnection, AdbcStatement, Error
+
+        driver = self._driver()
+        try:
+            with (
+                closing(AdbcConnection(driver)) as connection,
+                closing(AdbcStatement(connection)) as statement,
+            ):
+                _run(statement, "PRAGMA writable_schema=ON")
+                statement.set_options(**{"adbc.sqlite.query.batch_rows": _BATCH})
+                statement.set_sql_query(f"{type_row(columns)} UNION ALL {sql}")
+                stream, _ = statement.execute_query()
+                # the stream ends with the statement, and must be read before that is closed
+                table = pa.RecordBatchReader._import_from_c(stream.address).read_all()  # noqa: SLF001
+        except Error as error:
+            raise OSError(str(error)) from error
+        if [field.type for field in table.schema] != [
+            _arrow_type(kind) for kind in columns.values()
+        ]:
+            raise OSError("the first rows have cells of another type")  # the column took that type
+        # in one piece: columns are asked for more than once
+        return table.slice(1).combine_chunks().rename_columns(list(columns))
+
+    def _driver(self) -> Any:
+        """The database as ADBC opened it, once."""
+        if self._adbc is None:
+            import adbc_driver_sqlite
+
+            self._adbc = adbc_driver_sqlite.connect(self._uri)
+        return self._adbc
+
+    def _with_valid_texts(self, table: pa.Table, where: str) -> pa.Table:
+        """The table with texts in UTF-8, others replaced and noted: SQLite stores any bytes as text."""
+        import pyarrow as pa
+
+        for index, name in enumerate(table.column_names):
+            if table.schema.field(index).type != pa.string():
+                continue
+            try:
+                table[name].validate(full=True)
+            except pa.ArrowInvalid:
+                raw = [
+                    value and bytes(value) for value in table[name].cast(pa.binary()).to_pylist()
+                ]
+                texts = [value if value is None else _decode(value) for value in raw]
+                bad = sum(v is not None and _decode(v).encode() != v for v in raw)
+                self.issues.add(BAD_TEXT, bad, f"{where}.{name}")
+                table = table.set_column(index, name, pa.array(texts, pa.string()))
+        return table
+
+    def _read_around_damage(
+        self, table: str, source: str, cells: dict[str, str], columns: Mapping[str, str]
+    ) -> pa.Table:
+        """Rows of a damaged table: from its start and from its end to the first damage."""
+        import pyarrow as pa
+
+        picked = ", ".join(cast_cell(cell, columns[n]) for n, cell in cells.items())
+        sql = f"SELECT rowid, {picked} FROM {source}"  # noqa: S608 # names are quoted
+        rows = dict(self._rows(sql, "ASC"))
+        rows |= dict(self._rows(sql, "DESC"))
+        self.issues.add(DAMAGED, 1, table)
+        ordered = [rows[number] for number in sorted(rows)]
+        arrays = [
+            pa.array([row[index] for row in ordered], _arrow_type(kind))
+            for index, kind in enumerate(columns.values())
+        ]
+        return pa.table(arrays, names=list(columns))
+
+    def _rows(self, sql: str, order: str) -> Iterator[tuple[int, tuple[Any, ...]]]:
+        """Row numbers and rows, in one direction, up to the first that cannot be read."""
+        try:
+            for row in self._connection().execute(f"{sql} ORDER BY rowid {order}"):
+                yield row[0], row[1:]
+        except (sqlite3.Error, UnicodeDecodeError):  # names of columns may be damaged as well
+            return
+
+    def _read_error(self, error: Exception, where: str | None = None) -> ReadError:
+        """The error that users see for one of SQLite's or ADBC's."""
+        reason = " ".join(str(error).split())
+        if isinstance(error, sqlite3.DatabaseError) and "not a database" in reason:
+            return sqlite_files.not_a_database(self.path)
+        return ReadError(f"it cannot be read: {reason}", path=self.path, at=where, hint=_HINT)
+
+
+def _arrow_type(kind: str) -> pa.DataType:
+    import pyarrow as pa
+
+    return {INTEGER: pa.int64(), REAL: pa.float64(), TEXT: pa.string()}[kind]
+
+
+def _run(statement: Any, sql: str) -> None:
+    statement.set_sql_query(sql)
+    statement.execute_update()
+
+
+def _decode(value: bytes) -> str:
+    return value.decode("utf-8", errors="replace")

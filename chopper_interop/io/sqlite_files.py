@@ -1,0 +1,121 @@
+"""Files as which SQLite databases can be opened without writing next to them.
+
+That is the file itself, or a copy in a temporary folder. A copy is needed of a file that
+
+* is compressed;
+* has a journal or a write-ahead log next to it, whose changes belong to the database;
+* ends within a page: SQLite would read null for the cells that are missing.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from chopper_interop.errors import ReadError
+from chopper_interop.io import inputs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from chopper_interop.issues import IssueLog
+
+MAGIC = b"SQLite format 3\0"
+"""First bytes of every database."""
+
+_ENCODINGS = ("utf-8", "utf-16-le", "utf-16-be")
+_HEADER, _MIN_PAGE, _MAX_PAGE = 100, 512, 65536
+"""Bytes of the header and of pages, as SQLite's file format defines them."""
+
+
+def plain_database(path: Path, make_folder: Callable[[], Path], issues: IssueLog) -> Path:
+    """Return the database as a plain file of complete pages that nobody else writes.
+
+    Parameters
+    ----------
+    path
+        The file, plain or compressed.
+    make_folder
+        Makes a temporary folder, which the caller removes.
+    issues
+        Where to note that compressed data ends too early.
+
+    Raises
+    ------
+    ReadError
+        It is no database, is not there, or cannot be copied.
+    """
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            head = file.read(_HEADER)
+    except OSError as error:
+        raise ReadError(f"cannot be opened: {error.strerror or error}", path=path) from error
+    try:
+        if not head.startswith(MAGIC):
+            return _decompressed(path, make_folder, issues)
+        complete = _complete_size(path, head, size)
+        candidates = [Path(f"{path}{end}") for end in ("-wal", "-journal")]
+        logs = [log for log in candidates if log.is_file() and log.stat().st_size]
+        if not logs and complete == size:
+            return path
+        return _copied(path, make_folder() / "copy.db", logs, complete)
+    except OSError as error:
+        reason = f"it cannot be copied to a temporary folder: {error.strerror or error}"
+        raise ReadError(reason, path=path, hint="name a larger one in TMPDIR") from error
+
+
+def mentions_table(head: bytes, *names: str) -> bool:
+    """Return True if a file begins as a database whose first pages name one of these tables.
+
+    The definitions of the tables that were created first are there, in UTF-8 or UTF-16.
+    """
+    if not head.startswith(MAGIC):
+        return False
+    return any(n.encode(code) in head for n in names for code in _ENCODINGS)
+
+
+def not_a_database(path: Path) -> ReadError:
+    """Return the error for a file that is no database."""
+    return ReadError("it is no SQLite database, or an encrypted one", path=path)
+
+
+def _copied(path: Path, to: Path, logs: list[Path], complete: int) -> Path:
+    """Copy so many bytes of a database; if it has logs, the database with their changes."""
+    shutil.copyfile(path, to)
+    if not logs:
+        os.truncate(to, complete)
+        return to
+    for log in logs:
+        shutil.copyfile(log, f"{to}{log.name[len(path.name) :]}")
+    try:
+        with closing(sqlite3.connect(to)) as copy:
+            copy.execute("PRAGMA writable_schema=ON")
+            copy.execute("SELECT count(*) FROM sqlite_master").fetchall()
+            copy.execute("PRAGMA journal_mode=DELETE").fetchall()
+    except sqlite3.Error:
+        shutil.copyfile(path, to)  # a log is damaged: the file as it is
+    return to
+
+
+def _decompressed(path: Path, make_folder: Callable[[], Path], issues: IssueLog) -> Path:
+    data = inputs.read(path, issues)
+    head = bytes(data[:_HEADER])
+    if not head.startswith(MAGIC):
+        raise not_a_database(path)
+    to = make_folder() / "unpacked.db"
+    data[: _complete_size(path, head, len(data))].tofile(to)
+    return to
+
+
+def _complete_size(path: Path, head: bytes, size: int) -> int:
+    """Bytes of the complete pages of a file; its header states the size of a page."""
+    stated = int.from_bytes(head[16:18], "big")
+    page = _MAX_PAGE if stated == 1 else max(stated, _MIN_PAGE)
+    if size < page:
+        raise ReadError("it ends within its first page", path=path)
+    return size - size % page

@@ -1,1 +1,0 @@
-"""What of a training step each node is part of: iteration, phase, layer, module, operation."""

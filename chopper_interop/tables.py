@@ -1,0 +1,383 @@
+"""Tables of a job's profile: what a `Trace` holds, without its views.
+
+The tables are Arrow tables that are never changed in place: `with_columns`, `with_edges` and
+`with_meta` give a new object that shares every column they did not touch. What is built on the
+tables (`graph`, `pandas_view`) takes a `TraceTables`; `trace.Trace` adds methods that lead there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from chopper_interop.arrays import arrow, gather
+from chopper_interop.errors import SchemaError, UsageError
+from chopper_interop.schemas import hub
+from chopper_interop.schemas.kinds import EdgeKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import TypeVar
+
+    from typing_extensions import Self
+
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.schemas.meta import Meta
+
+    Made = TypeVar("Made")
+
+
+def empty(table: str) -> pa.Table:
+    """Table of the hub without rows, with its core columns."""
+    schema = hub.schema(table)
+    return pa.table([pa.nulls(0, field.type) for field in schema], schema=schema)
+
+
+@dataclass(frozen=True)
+class Text:
+    """Bytes that `args_at` points into: the buffers of all sources, as if concatenated.
+
+    Parameters
+    ----------
+    buffers
+        Arrays of uint8, most often the input files themselves as they were read.
+    """
+
+    buffers: tuple[Array, ...] = ()
+
+    @cached_property
+    def starts(self) -> Array:
+        """Offset of each buffer, and behind the last one the total length."""
+        return np.cumsum([0, *(len(b) for b in self.buffers)])
+
+    def block(self, at: Array, length: Array) -> tuple[Array, Array]:
+        """One buffer that holds all these byte ranges, and the offset of each in it.
+
+        Ranges that lie in one buffer of the text are not copied; others are.
+        """
+        used = at[length > 0]
+        if not used.size:
+            return np.zeros(1, np.uint8), np.zeros(len(at), np.int64)
+        which = np.searchsorted(self.starts, [used.min(), used.max()], "right") - 1
+        if which[0] == which[1]:
+            return self.buffers[which[0]], np.where(length > 0, at - self.starts[which[0]], 0)
+        copied = gather.concatenate_ranges(self.buffers, self.starts, at, length)
+        return copied, np.cumsum(length) - length
+
+
+@dataclass(frozen=True, repr=False)
+class TraceTables:
+    """Tables of a job; `chopper_interop.schemas.hub` declares their columns.
+
+    Nodes are ordered by (rank, ts, longest first), so that a rank is a contiguous slice.
+    """
+
+    nodes: pa.Table
+    edges: pa.Table
+    lanes: pa.Table
+    series: pa.Table
+    samples: pa.Table
+    counters: pa.Table
+    groups: pa.Table
+    meta: Meta
+    text: Text = field(default_factory=Text)
+
+    def __post_init__(self) -> None:
+        for name in hub.TABLES:
+            _check(name, getattr(self, name))
+
+    def __repr__(self) -> str:
+        parts = ", ".join(f"{n} {getattr(self, n).num_rows:,}" for n in hub.TABLES)
+        return f"{type(self).__name__}({self.meta.job!r}: {parts}; ranks {list(self.ranks)})"
+
+    @property
+    def ranks(self) -> list[int]:
+        """Ranks with nodes, ascending."""
+        return list(self.rank_rows)
+
+    @cached_property
+    def rank_rows(self) -> dict[int, slice]:
+        """Rows of each rank's nodes; ranks ascending."""
+        rank = self.array("rank")
+        changes = np.flatnonzero(rank[1:] != rank[:-1]) + 1
+        bounds = [0, *changes.tolist(), len(rank)] if len(rank) else [0]
+        return {int(rank[a]): slice(a, b) for a, b in pairwise(bounds)}
+
+    @cached_property
+    def launch(self) -> Array:
+        """Row of the call that launched each node; -1 where none is recorded."""
+        is_launch = self.array("kind", "edges") == EdgeKind.LAUNCH
+        call = np.full(self.nodes.num_rows, -1, np.int32)
+        call[self.array("dst", "edges")[is_launch]] = self.array("src", "edges")[is_launch]
+        return call
+
+    def cached(self, name: str, make: Callable[[Self], Made]) -> Made:
+        """Return ``make(self)``, called once for each trace and name.
+
+        Parameters
+        ----------
+        name
+            Key of the cache; begins with the name of the module, so that no two collide.
+        make
+            Called the first time only.
+        """
+        if name not in self._cache:
+            self._cache[name] = make(self)
+        result: Made = self._cache[name]
+        return result
+
+    @cached_property
+    def _cache(self) -> dict[str, Any]:
+        return {}
+
+    @property
+    def span_ns(self) -> int:
+        """Time from the first start to the last end."""
+        if not self.nodes.num_rows:
+            return 0
+        ts = self.array("ts")
+        return int((ts + self.array("dur")).max() - ts.min())
+
+    def array(self, column: str, table: str = "nodes") -> Array:
+        """Core column as numpy, without a copy; a dictionary column gives its codes.
+
+        Examples
+        --------
+        >>> from chopper_interop.testing.samples import tiny_trace
+        >>> trace = tiny_trace()
+        >>> trace.array("ts")
+        array([   0, 1000, 3000, 4000, 9500])
+        >>> [trace.names()[code] for code in trace.array("name")][2]
+        'gemm'
+        >>> trace.array("dst", "edges").tolist()
+        [2, 4]
+        """
+        return arrow.to_numpy(getattr(self, table)[column])
+
+    def names(self) -> list[str]:
+        """Texts of the node names: ``names()[array("name")[i]]`` is node i's name."""
+        chunks = self.nodes["name"].chunks
+        return list(chunks[0].dictionary.to_pylist()) if chunks else []
+
+    def values(self, column: str) -> Array:
+        """Annotation column as numpy of objects or floats, None/NaN where unknown.
+
+        Parameters
+        ----------
+        column
+            Name of a nodes column; an absent one gives all None.
+
+        Examples
+        --------
+        >>> from chopper_interop.testing.samples import tiny_trace
+        >>> trace = tiny_trace()
+        >>> trace.values("phase")
+        array([None, None, 'forward', None, 'forward'], dtype=object)
+        """
+        if column not in self.nodes.column_names:
+            return np.full(self.nodes.num_rows, None, dtype=object)
+        return arrow.to_objects(self.nodes[column])
+
+    def has(self, column: str) -> bool:
+        """Whether the nodes have this column."""
+        return column in self.nodes.column_names
+
+    def known(self, column: str) -> Array:
+        """Mark the nodes with a value in this column; none where the column is absent."""
+        if not self.has(column):
+            return np.zeros(self.nodes.num_rows, np.bool_)
+        return arrow.is_valid(self.nodes[column])
+
+    def integers(self, column: str, rows: Array | None = None, *, unknown: int = -1) -> Array:
+        """Integers of a column, of a dictionary column its codes.
+
+        Parameters
+        ----------
+        column
+            Name of a nodes column, which may be absent.
+        rows
+            Nodes, all if None.
+        unknown
+            What stands for null, and for all of an absent column.
+
+        Returns
+        -------
+        Array
+            int64, one a node.
+
+        Examples
+        --------
+        >>> from chopper_interop.testing.samples import tiny_trace
+        >>> trace = tiny_trace()
+        >>> trace.integers("correlation")
+        array([-1,  1,  1,  2,  2])
+        >>> trace.integers("iteration", unknown=0)  # a column that this trace does not have
+        array([0, 0, 0, 0, 0])
+        """
+        if not self.has(column):
+            count = self.nodes.num_rows if rows is None else len(rows)
+            return np.full(count, unknown, np.int64)
+        values = arrow.to_numpy(self.nodes[column], unknown)
+        return (values if rows is None else values[rows]).astype(np.int64)
+
+    def reals(self, column: str, rows: Array | None = None) -> Array:
+        """Numbers of a column as float64, NaN where unknown or where the column is absent."""
+        if not self.has(column):
+            return np.full(self.nodes.num_rows if rows is None else len(rows), np.nan)
+        values = arrow.to_numpy(self.nodes[column]).astype(np.float64)
+        values = np.where(arrow.is_valid(self.nodes[column]), values, np.nan)
+        return values if rows is None else values[rows]
+
+    def texts(self, column: str, rows: Array | None = None) -> tuple[Array, tuple[str, ...]]:
+        """Codes of a dictionary column, -1 where unknown, and the texts that they stand for."""
+        if not self.has(column):
+            return self.integers(column, rows), ()
+        names = arrow.single_chunk(self.nodes[column]).dictionary.to_pylist()
+        return self.integers(column, rows), tuple(names)
+
+    def is_text(self, column: str, texts: Iterable[str], rows: Array | None = None) -> Array:
+        """Mark the nodes with one of these texts in a dictionary column, which may be absent."""
+        codes, names = self.texts(column, rows)
+        wanted = set(texts)
+        chosen = np.array([*(name in wanted for name in names), False])
+        return chosen[codes]
+
+    def args(self, node: int) -> dict[str, Any]:
+        """Arguments that the source recorded of a node and no column holds; empty if no valid JSON."""
+        at, length = int(self.array("args_at")[node]), int(self.array("args_len")[node])
+        if not length:
+            return {}
+        import msgspec
+
+        buffer = int(np.searchsorted(self.text.starts, at, "right")) - 1
+        at -= int(self.text.starts[buffer])
+        try:
+            return dict(msgspec.json.decode(self.text.buffers[buffer][at : at + length].tobytes()))
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return {}
+
+    def with_columns(self, **columns: Any) -> Self:
+        """Trace with these nodes columns added or replaced.
+
+        Parameters
+        ----------
+        **columns
+            Name → Arrow array or what `pyarrow.array` takes, one value a node. Columns declared
+            in `hub.ANNOTATIONS` are cast to their declared type.
+
+        Examples
+        --------
+        >>> from chopper_interop.testing.samples import tiny_trace
+        >>> trace = tiny_trace()
+        >>> later = trace.with_columns(iteration=[0, 0, 0, 0, 1])
+        >>> later.integers("iteration")
+        array([0, 0, 0, 0, 1])
+        >>> trace.has("iteration")  # the trace itself stays as it is
+        False
+        """
+        nodes = self.nodes
+        for name, values in columns.items():
+            array = arrow.column(values, hub.ANNOTATION_TYPES.get(name))
+            at = nodes.schema.get_field_index(name)
+            nodes = (
+                nodes.append_column(name, array)
+                if at < 0
+                else nodes.set_column(at, nodes.schema.field(at), array)
+            )
+        return replace(self, nodes=nodes)
+
+    def with_edges(self, src: Array, dst: Array, kind: int) -> Self:
+        """Trace with further edges of an `EdgeKind`, from nodes `src` to nodes `dst`."""
+        columns = {"src": src, "dst": dst, "kind": np.full(len(src), int(kind), np.uint8)}
+        schema = self.edges.schema
+        arrays = [arrow.column(columns[field.name], field.type) for field in schema]
+        more = pa.table(arrays, schema=schema)
+        return replace(self, edges=pa.concat_tables([self.edges, more]).combine_chunks())
+
+    def with_meta(self, **changes: Any) -> Self:
+        """Trace with these fields of `meta` replaced."""
+        return replace(self, meta=replace(self.meta, **changes))
+
+    def rank(self, rank: int) -> Self:
+        """Trace of one rank: its nodes renumbered from 0, edges within it, its series.
+
+        Lanes and groups stay whole, so that references to them hold.
+        """
+        rows = self.rank_rows.get(rank)
+        if rows is None:
+            raise UsageError(f"the trace has no rank {rank}", hint=f"it has {self.ranks}")
+        start, stop = rows.start, rows.stop
+        series = np.flatnonzero(self.array("rank", "series") == rank)
+        new_row = np.full(self.series.num_rows, -1, np.int32)  # of each series, -1 if left out
+        new_row[series] = np.arange(len(series), dtype=np.int32)
+        owner = new_row[self.array("series", "samples")]
+        samples = arrow.take(self.samples, owner >= 0)
+        return replace(
+            self,
+            nodes=_shift(self.nodes.slice(start, stop - start), {"parent": -start}),
+            edges=_within(self.edges, ("src", "dst"), start, stop),
+            counters=_within(self.counters, ("node",), start, stop),
+            series=arrow.take(self.series, series),
+            samples=arrow.replace_column(samples, "series", owner[owner >= 0]),
+        )
+
+    def select_ranks(self, ranks: Iterable[int]) -> Self:
+        """Trace of some ranks: their nodes renumbered from 0, edges within and between them.
+
+        Lanes, groups, series and samples stay whole.
+        """
+        keep = np.isin(self.array("rank"), list(ranks))
+        # new row of each node, -1 of those left out; a last -1, so that the reference -1 stays -1
+        new = np.cumsum(keep, dtype=np.int32) - 1
+        new = np.append(np.where(keep, new, -1), np.int32(-1)).astype(np.int32)
+        nodes = arrow.take(self.nodes, keep)
+        nodes = arrow.replace_column(nodes, "parent", new[arrow.to_numpy(nodes["parent"])])
+        return replace(
+            self,
+            nodes=nodes,
+            edges=_renumbered(self.edges, ("src", "dst"), new),
+            counters=_renumbered(self.counters, ("node",), new),
+        )
+
+
+def _check(table: str, data: pa.Table) -> None:
+    for column in hub.TABLES[table]:
+        at = data.schema.get_field_index(column.name)
+        if at < 0:
+            raise SchemaError(f"{table} has no column {column.name!r}")
+        if data.schema.field(at).type != column.type:
+            actual = data.schema.field(at).type
+            raise SchemaError(f"{table}.{column.name} is {actual}, not {column.type}")
+
+
+def _shift(table: pa.Table, by: dict[str, int]) -> pa.Table:
+    """Table with an amount added to references that are not -1."""
+    for column, amount in by.items():
+        values = arrow.to_numpy(table[column])
+        table = arrow.replace_column(table, column, np.where(values >= 0, values + amount, -1))
+    return table
+
+
+def _renumbered(table: pa.Table, references: Iterable[str], new: Array) -> pa.Table:
+    """Rows whose references are all renumbered, with the new numbers; the others are dropped."""
+    numbers = {name: new[arrow.to_numpy(table[name])] for name in references}
+    keep = np.logical_and.reduce([values >= 0 for values in numbers.values()])
+    table = arrow.take(table, keep)
+    for name, values in numbers.items():
+        table = arrow.replace_column(table, name, values[keep])
+    return table
+
+
+def _within(table: pa.Table, references: Iterable[str], start: int, stop: int) -> pa.Table:
+    """Rows whose references all lie in [start, stop), renumbered from start."""
+    names = list(references)
+    keep = np.ones(table.num_rows, bool)
+    for name in names:
+        values = arrow.to_numpy(table[name])
+        keep &= (values >= start) & (values < stop)
+    return _shift(arrow.take(table, keep), dict.fromkeys(names, -start))

@@ -1,1 +1,0 @@
-"""Telemetry beside GPU work: whose samples are whose, means over time, energy."""

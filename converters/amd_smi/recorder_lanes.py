@@ -1,0 +1,101 @@
+"""Lanes of the recorder's columns, which have the names of AMD's ``gpu_metrics`` table.
+
+Names by ``amdsmi_get_gpu_metrics_info`` (gpu_metrics 1.3 to 1.8): energy counts 2^-16 J, PCIe speed
+0.1 GT/s, residencies firmware intervals of 1 ms.
+"""
+
+from __future__ import annotations
+
+import csv
+
+from chopper_interop.converters.amd_smi.lanes import CAUSES
+from chopper_interop.converters.sampling.lane_names import SHARE, Kind, Lane
+
+REALTIME, MONOTONIC, BOOTTIME = "realtime_ns", "monotonic_ns", "boottime_ns"
+"""Clocks that the recorder reads for each row."""
+SAMPLED_AT = "system_clock_counter"
+"""The driver's own time of the sample, nanoseconds on the clock since boot."""
+GPU = "gpu"
+INTEGERS = (REALTIME, MONOTONIC, BOOTTIME, SAMPLED_AT, GPU)
+"""Columns of integers, which must not go through floating point."""
+
+_N = r"(?:_(?P<n>\d+))?"
+_RESIDENCIES = {
+    "prochot": "prochot",
+    "ppt": "ppt",
+    "socket_thm": "socket_thermal",
+    "vr_thm": "vr_thermal",
+    "hbm_thm": "hbm_thermal",
+}
+"""Name in gpu_metrics → name in `CAUSES`."""
+
+_CLOCKS = {
+    "gfxclk": ("gfx clock", "XCD"),
+    "uclk": ("memory clock", ""),
+    "socclk": ("soc clock", ""),
+    "fclk": ("fabric clock", ""),
+    "vclk0": ("vclk", ""),
+    "dclk0": ("dclk", ""),
+    "vclk1": ("vclk1", ""),
+    "dclk1": ("dclk1", ""),
+}
+
+
+def _clocks() -> list[Lane]:
+    lanes = []
+    for key, (name, part) in _CLOCKS.items():
+        lanes += [
+            Lane(rf"current_{key}s?{_N}", name, "MHz", part=part, each=part),
+            Lane(rf"average_{key}_frequency", f"{name} average", "MHz"),
+        ]
+    return lanes
+
+
+LANES: tuple[Lane, ...] = (
+    Lane(r"(?:current_|average_)?socket_power", "socket power", "W"),
+    Lane(r"energy_accumulator", "energy", "J", bare="2^-16 J"),
+    Lane(r"(?:average_)?gfx_activity", "GFX activity", "%"),
+    Lane(r"(?:average_)?umc_activity", "memory activity", "%"),
+    Lane(r"(?:average_)?mm_activity", "multimedia activity", "%"),
+    Lane(rf"vcn_activity{_N}", "VCN activity", "%"),
+    Lane(rf"jpeg_activity{_N}", "JPEG activity", "%"),
+    Lane(r"temperature_mem", "temperature memory", "°C"),
+    Lane(rf"temperature_hbm{_N}", "temperature HBM stack", "°C"),
+    Lane(r"temperature_(?P<what>edge|hotspot|vrgfx|vrsoc|vrmem)", "temperature {what}", "°C"),
+    Lane(r"voltage_(?P<what>gfx|soc|mem)", "voltage {what}", "mV"),
+    *_clocks(),
+    Lane(r"accumulation_counter", "accumulation counter", kind=Kind.TICKS),
+    *(
+        Lane(f"{key}_residency_acc", SHARE + CAUSES[cause], "%", Kind.RESIDENCY)
+        for key, cause in _RESIDENCIES.items()
+    ),
+    Lane(r"pcie_link_width", "PCIe width"),
+    Lane(r"pcie_link_speed", "PCIe speed", "GT/s", bare="0.1 GT/s"),
+    Lane(r"current_fan_speed", "fan rotation", "RPM"),
+    Lane(r"vram_(?P<what>used|free)(?:_bytes)?", "VRAM {what}", "B"),
+    Lane(r"vram_total(?:_bytes)?", "VRAM total", "B", Kind.STEADY),
+    Lane(
+        r"(?:common_header[._])?(?P<what>structure_size|format_revision|content_revision)",
+        "gpu_metrics {what}",
+        "",
+        Kind.STEADY,
+    ),
+)
+"""All known columns."""
+
+DEVICE_CLOCKS = ("firmware_timestamp",)
+"""Columns that count a device's own time, whose relation to other clocks is unknown."""
+
+
+def names_of(line: bytes) -> list[str]:
+    """Parse the names of the columns from the first line."""
+    text = line.decode("utf-8", "replace").strip().lstrip("\ufeff")
+    try:
+        return [name.strip() for name in next(csv.reader([text]), [])]
+    except csv.Error:
+        return []
+
+
+def is_recorder(names: list[str]) -> bool:
+    """True if these columns are a recorder's: real time, a GPU, and another clock."""
+    return {REALTIME, GPU} <= set(names) and bool({MONOTONIC, BOOTTIME} & set(names))

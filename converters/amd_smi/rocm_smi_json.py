@@ -1,0 +1,98 @@
+"""rocm-smi's JSON: ``{"card0": {"key": "text"}, …, "system": {…}}``, once or one behind the other."""
+
+from __future__ import annotations
+
+import re
+from json import JSONDecoder
+from typing import TYPE_CHECKING, Any
+
+from chopper_interop.converters.amd_smi.rocm_smi_records import Records, card_of
+from chopper_interop.converters.amd_smi.rocm_smi_sniff import JSON_BEGIN
+from chopper_interop.converters.sampling import faults
+from chopper_interop.converters.sampling.timestamps import parse_labelled_timestamp
+
+if TYPE_CHECKING:
+    from chopper_interop.issues import IssueLog
+
+_CARD = re.compile(r'"((?:card\d+)|system)"\s*:\s*(?=\{)')
+_TIMES = ("timestamp", "time", "date", "datetime")
+_DEEPEST = 4
+
+
+def read(text: str, issues: IssueLog) -> Records:
+    """Records of a file."""
+    records = Records(issues)
+    decoder, at = JSONDecoder(), 0
+    while at < len(text):
+        begin = JSON_BEGIN.search(text, at)
+        stop = begin.end() - 1 if begin else len(text)
+        _between(text[at:stop], records, whole=begin is not None or text.endswith("\n"))
+        if begin is None:
+            break
+        try:
+            document, at = decoder.raw_decode(text, stop)
+        except (ValueError, RecursionError):
+            at = _broken(text, stop, records, decoder)
+        else:
+            _document(document, records, 0)
+    return records
+
+
+def _between(text: str, records: Records, *, whole: bool) -> None:
+    lines = text.split("\n")
+    for number, line in enumerate(lines, 1):
+        stamp = parse_labelled_timestamp(line)
+        if stamp is not None:
+            records.moment(stamp)
+        elif line.strip(" \r\0,]"):
+            cut = number == len(lines) and not whole
+            fault = faults.FILE_CUT if cut else faults.NOT_A_ROW
+            records.issues.add(fault, 1, line.strip()[:80])
+
+
+def _document(value: Any, records: Records, depth: int, told: Any = None) -> None:
+    """Cards of a document, or of those in it that somebody else put around them."""
+    if depth > _DEEPEST:
+        return
+    if isinstance(value, list):
+        for inner in value:
+            _document(inner, records, depth + 1, told)
+    elif isinstance(value, dict):
+        stamps = (parse_labelled_timestamp(str(v)) for k, v in value.items() if k.lower() in _TIMES)
+        told = next(stamps, None) or told
+        cards = {k: v for k, v in value.items() if card_of(k) is not None and isinstance(v, dict)}
+        if cards:
+            records.begin()
+            if told:
+                records.moment(told)
+            for name, values in cards.items():
+                _card(name, values, records)
+        else:
+            for inner in value.values():
+                _document(inner, records, depth + 1, told)
+
+
+def _card(name: str, values: dict[str, Any], records: Records) -> None:
+    card = card_of(name)
+    if card is None:
+        return
+    records.record(card)
+    for key, value in values.items():
+        if not isinstance(value, dict | list):
+            records.add(card, key, "" if value is None else str(value))
+
+
+def _broken(text: str, start: int, records: Records, decoder: JSONDecoder) -> int:
+    """Take the whole cards of a document that breaks off; where the next may begin."""
+    at = start
+    following = re.compile(r"\n(?=[\[{])").search(text, start + 1)
+    end = following.end() if following else len(text)
+    records.begin()
+    while (match := _CARD.search(text, at, end)) is not None:
+        try:
+            values, at = decoder.raw_decode(text, match.end())
+        except (ValueError, RecursionError):
+            break
+        _card(match[1], values, records)
+    records.lose(faults.CUT, f"character {at}")
+    return end

@@ -1,0 +1,106 @@
+"""Names of rocm-smi's values, and their lanes: those of amd-smi where they mean the same.
+
+``GPU memory use (%)`` of releases before 6.0 is ``GPU Memory Read/Write Activity (%)`` of later
+ones: the share of time in which the memory is busy. The share of it that is allocated is
+``GPU Memory Allocated (VRAM%)``. ``GFX Activity`` and
+``Memory Activity`` are counters.
+"""
+
+from __future__ import annotations
+
+import re
+
+from chopper_interop.converters.sampling.lane_names import Kind, Lane
+
+CLOCKS = {
+    "sclk": "gfx clock",
+    "mclk": "memory clock",
+    "fclk": "fabric clock",
+    "socclk": "soc clock",
+    "dcefclk": "dcef clock",
+    "vclk0?": "vclk",
+    "dclk0?": "dclk",
+}
+
+_LANES = (
+    Lane(
+        r"(?:Average|Current Socket|Socket)? ?(?:Graphics Package|Socket) Power \(W\)|power_watts",
+        "socket power",
+        "W",
+    ),
+    Lane(r"Max Graphics Package Power \(W\)|power_cap_watts", "power limit", "W", Kind.STEADY),
+    Lane(
+        r"Temperature \(Sensor junction\) \(C\)|temp_junction_celsius", "temperature hotspot", "°C"
+    ),
+    Lane(r"Temperature \(Sensor edge\) \(C\)|temp_edge_celsius", "temperature edge", "°C"),
+    Lane(
+        r"Temperature \(Sensor mem(?:ory)?\) \(C\)|temp_memory_celsius", "temperature memory", "°C"
+    ),
+    Lane(r"Temperature \(Sensor HBM (?P<n>\d+)\) \(C\)", "temperature HBM stack", "°C", part=""),
+    Lane(r"Temperature \((?:Sensor )?(?P<what>[\w ]+)\) ?\(C\)", "temperature {what}", "°C"),
+    Lane(r"GPU use \(%\)|gpu_use_percent", "GFX activity", "%"),
+    Lane(r"GPU memory use \(%\)|GPU Memory Read/Write Activity \(%\)", "memory activity", "%"),
+    Lane(r"GPU Memory Allocated \(VRAM%\)", "VRAM used share", "%"),
+    Lane(r"GFX[ _]Activity", "GFX activity counter"),
+    Lane(r"Memory[ _]Activity", "memory activity counter"),
+    Lane(r"Avg\.? Memory Bandwidth", "memory bandwidth"),
+    Lane(r"Accumulated Energy \(uJ\)", "energy", "J", bare="uJ"),
+    Lane(r"Energy counter", "energy counter"),
+    Lane(r"VRAM Total Memory \(B\)|vram_total_bytes", "VRAM total", "B", Kind.STEADY),
+    Lane(r"VRAM Total Used Memory \(B\)|vram_used_bytes", "VRAM used", "B"),
+    Lane(r"VIS_VRAM Total Memory \(B\)", "visible VRAM total", "B", Kind.STEADY),
+    Lane(r"VIS_VRAM Total Used Memory \(B\)", "visible VRAM used", "B"),
+    Lane(r"GTT Total Memory \(B\)", "GTT total", "B", Kind.STEADY),
+    Lane(r"GTT Total Used Memory \(B\)", "GTT used", "B"),
+    *(Lane(rf"{key} clock speed", name, "MHz") for key, name in CLOCKS.items()),
+    Lane(r"(?P<what>\w+) clock speed", "{what}", "MHz"),
+    Lane(r"Voltage \(mV\)", "voltage gfx", "mV"),
+    Lane(r"PCIe Replay Count", "PCIe replay count", "", Kind.STEADY),
+    Lane(r"Fan Speed \(%\)|Fan Level \(%\)", "fan usage", "%"),
+    Lane(r"Fan Speed \(level\)|Fan Level", "fan speed"),
+    Lane(r"Fan RPM", "fan rotation", "RPM"),
+    Lane(r"GPU OverDrive value \(%\)", "overdrive", "%", Kind.STEADY),
+    Lane(r"GPU Memory OverDrive value \(%\)", "memory overdrive", "%", Kind.STEADY),
+)
+LANES = tuple(
+    Lane(f"(?i){lane.key}", lane.name, lane.unit, lane.kind, lane.part, lane.each, lane.bare)
+    for lane in _LANES
+)
+"""All keys that are known, in whatever case."""
+
+NAMES = {
+    "name": r"Device Name|Card Series|Card Model",
+    "pci": r"PCI Bus",
+    "uuid": r"Unique ID",
+    "agent": r"Node ID",
+}
+"""Field of `Device` → keys that hold it; the first that does counts."""
+
+FACTS = {
+    "gfx": (r"GFX Version", None),
+    "compute_partition": (r"Compute Partition", None),
+    "memory_partition": (r"Memory Partition", None),
+    "driver_version": (r"Driver version", None),
+    "power_cap_w": (r"Max Graphics Package Power \(W\)", "W"),
+    "vram_bytes": (r"VRAM Total Memory \(B\)", "B"),
+}
+"""Fact → key that holds it, and its unit (None for words)."""
+LEVELS = {"sclk": "gfx", "mclk": "memory", "fclk": "fabric", "socclk": "soc"}
+"""Clocks whose levels are facts → their names."""
+
+DESCRIBING = re.compile(
+    r"(?i).*(?:firmware|vbios) version|driver version|serial number|guid|node id|unique id|"
+    r"device (?:id|rev|name)|gpu id|subsystem.*|card .*|pci bus|gfx version|.*vendor|"
+    r"partitions|(?:compute|memory) partition.*|sku|performance level|pcie clock level|"
+    r"\w+ clock level|supported .*|od_\w+|vddc\w*(?:\[\d\])?|sclk|mclk|valid .*|"
+    r"[\dS]|not supported.*|get_\w+.*|pid ?\d+|numa .*|\(topology\).*|.*\(xgmi\).*|xgmi error.*"
+)
+"""Keys of what is no value in time, although it may be a number."""
+
+MARKS = re.compile(
+    r"(?i)\(C\)|Graphics Package Power|GPU use|clock (?:speed|level)|VRAM|GPU memory|Device Name|"
+    r"Device ID|Card (?:series|model)|Unique ID|PCI Bus|Fan (?:Speed|RPM)|Voltage|"
+    r"Performance Level|Energy|GFX |power_watts|celsius|gpu_use|Driver version|PCIe Replay|"
+    r"Partition|VBIOS|GUID|Serial Number|Memory Activity|OverDrive"
+)
+"""Something that a key of rocm-smi holds."""

@@ -1,0 +1,110 @@
+"""rocm-smi's outputs as records: what one output says of one card, in whichever form."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from chopper_interop.converters.sampling.text import LARGEST_INDEX, whole_number
+
+if TYPE_CHECKING:
+    from chopper_interop.converters.sampling.timestamps import Timestamp
+    from chopper_interop.issues import Fault, IssueLog
+
+_CARD = re.compile(r"(?:card|GPU\[)(\d+)\]?", re.IGNORECASE)
+_CLOCK_LEVEL = re.compile(r"(\w+) clock level")
+_LEVEL = re.compile(r"(\w+):? *\((\d[^)]*)\)")
+_IN_BRACKETS = re.compile(r"\((\d[^()]*)\)")
+SYSTEM = -1
+
+
+@dataclass
+class Record:
+    """Values of one card in one output.
+
+    Parameters
+    ----------
+    card
+        Its number; `SYSTEM` for values of the whole system.
+    output
+        Number of the output in the file, from 0.
+    moment
+        The time that stands in the record itself, if one does.
+    values
+        Keys and values as they are written; levels of a clock became its speed.
+    levels
+        Levels in MHz of clocks, by the clock's name.
+    """
+
+    card: int
+    output: int
+    moment: Timestamp | None = None
+    values: dict[str, str] = field(default_factory=dict)
+    levels: dict[str, list[float]] = field(default_factory=dict)
+
+
+@dataclass
+class Records:
+    """Collects records; unless marked, an output begins where the same is said of a card again."""
+
+    issues: IssueLog
+    marked: bool = False
+    """True if a line marks the begin of each output, so that no other sign of it is needed."""
+    found: list[Record] = field(default_factory=list)
+    output: int = 0
+    before: dict[int, Timestamp] = field(default_factory=dict)
+    """Times by the output that they stand in front of."""
+    lost_events: int = 0
+    _open: dict[int, Record] = field(default_factory=dict)
+
+    def begin(self) -> None:
+        """An output begins."""
+        if self._open:
+            self.output += 1
+            self._open = {}
+
+    def moment(self, told: Timestamp) -> None:
+        """A time stands between outputs."""
+        self.begin()
+        self.before.setdefault(self.output, told)
+
+    def record(
+        self, card: int, keys: tuple[str, ...] = (), told: Timestamp | None = None
+    ) -> Record:
+        """The record of a card for these keys."""
+        known = self._open.get(card)
+        again = not self.marked and known and any(key in known.values for key in keys)
+        if known and (known.moment != told or again):
+            self.begin()
+            known = None
+        if known is None:
+            known = self._open[card] = Record(card, self.output, told)
+            self.found.append(known)
+        return known
+
+    def add(self, card: int, key: str, value: str, told: Timestamp | None = None) -> Record:
+        """Add a value; the speed of a clock is taken out of its level."""
+        key, value = " ".join(key.split()).rstrip(" :"), value.strip()
+        level = _CLOCK_LEVEL.fullmatch(key)
+        speed = _LEVEL.fullmatch(value)
+        if level and speed:
+            key, value = f"{level[1]} clock speed", speed[2]
+        inner = _IN_BRACKETS.fullmatch(value)
+        record = self.record(card, (key,), told)
+        record.values[key] = inner[1] if inner else value
+        return record
+
+    def lose(self, fault: Fault, example: str) -> None:
+        """Count a record that cannot be read."""
+        self.lost_events += 1
+        self.issues.add(fault, 1, example[:80])
+
+
+def card_of(text: str) -> int | None:
+    """Number of a card by its name, ``card0`` or ``GPU[0]``; None if it is no card."""
+    if text.strip().lower() == "system":
+        return SYSTEM
+    match = _CARD.fullmatch(text.strip())
+    number = whole_number(match[1], LARGEST_INDEX) if match else -1
+    return number if number >= 0 else None

@@ -1,0 +1,210 @@
+"""Samples of rocm-smi in all its forms.
+
+A row is what one output says of one card; rows become samples of the lanes that amd-smi has.
+rocm-smi writes no times: they are taken from the lines or columns that a loop added, else from
+the options.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chopper_interop.converters.amd_smi import (
+    rocm_smi_csv,
+    rocm_smi_json,
+    rocm_smi_lanes,
+    rocm_smi_text,
+)
+from chopper_interop.converters.amd_smi.rocm_smi_records import SYSTEM
+from chopper_interop.converters.amd_smi.rocm_smi_sniff import Form, form_of
+from chopper_interop.converters.sampling import faults
+from chopper_interop.converters.sampling import rows as sampling_rows
+from chopper_interop.converters.sampling.cells import ColumnBuilder, cell_of_text, rows_from_keys
+from chopper_interop.converters.sampling.facts import (
+    amount,
+    format_number,
+    join_facts,
+    levels_as_facts,
+    pci_of,
+    text_or_empty,
+)
+from chopper_interop.converters.sampling.text import decode
+from chopper_interop.converters.sampling.timestamps import SECOND
+from chopper_interop.io import inputs
+from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.schemas.meta import LOCALTIME, REALTIME, Device, Meta
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from chopper_interop.converters.amd_smi.rocm_smi_records import Record, Records
+    from chopper_interop.converters.sampling.cells import Rows
+    from chopper_interop.converters.sampling.rows import TimedRows
+    from chopper_interop.converters.sampling.time_options import TimeOptions
+    from chopper_interop.converters.sampling.timestamps import Timestamp
+    from chopper_interop.trace import Trace
+
+SOURCE = "rocm-smi"
+RULES = sampling_rows.LaneRules(
+    sampling_rows.named_by(rocm_smi_lanes.LANES), faults={"energy": faults.ENERGY}
+)
+RUNNING_NS = SECOND
+"""Time that a call takes to read its values: 0.3 to 3 s were seen, the longest at its first."""
+_READERS = {
+    Form.JSON: rocm_smi_json.read,
+    Form.CSV: rocm_smi_csv.read,
+    Form.TEXT: rocm_smi_text.read,
+}
+
+NO_TIME = Fault(
+    faults.NO_TIME.code,
+    Severity.LOSS,
+    "rocm-smi writes no time, and a time is not made up: such rows were left out. Give "
+    "-O at_ns=<epoch nanoseconds> or -O at=mtime, of a loop -O period_ms=<its period> too, or "
+    "record with 'amd-smi metric -w 1 --csv'.",
+    events=True,
+)
+TIME_ADDED = Fault(
+    "time-beside-output",
+    Severity.INFO,
+    "rocm-smi writes no time; that which a loop put beside its output was taken. How far a sample "
+    "may be off stands in `series.uncertainty_ns`.",
+)
+NO_ZONE = Fault(
+    "time-without-zone",
+    Severity.INFO,
+    "Times stand without a zone: they are what a wall clock showed.",
+)
+
+
+def read(path: Path, options: TimeOptions, converter: str) -> Trace:
+    """Read one file of rocm-smi; see `rocm_smi.read`."""
+    issues = IssueLog(str(path))
+    data = inputs.read(path, issues)
+    form = form_of(data[: inputs.HEAD_BYTES].tobytes()) or Form.TEXT
+    records = _READERS[form](decode(data), issues)
+    valued = [r for r in records.found if r.card != SYSTEM and _has_values(r)]
+    issues.add(faults.DESCRIBED, len(records.found) - len(valued))
+    issues.add(faults.EMPTY, int(not records.found and not records.lost_events))
+    timed = _timed_rows(valued, records, path, options, issues)
+    events = len(records.found) + records.lost_events
+    meta = Meta(
+        job=inputs.plain_name(path),
+        clock=timed.clock,
+        devices=_devices(records.found),
+        sources=(sampling_rows.source_of_file(path, converter, SOURCE, events),),
+        facts=_facts(records.found),
+    )
+    return sampling_rows.trace_of_rows(timed, meta, SOURCE, RULES, issues)
+
+
+def _is_value(key: str) -> bool:
+    return not rocm_smi_lanes.DESCRIBING.fullmatch(key)
+
+
+def _has_values(record: Record) -> bool:
+    return any(_is_value(key) for key in record.values)
+
+
+def _rows(records: Sequence[Record]) -> Rows:
+    columns: dict[str, ColumnBuilder] = {}
+    for number, record in enumerate(records):
+        for key, value in record.values.items():
+            if _is_value(key):
+                columns.setdefault(key, ColumnBuilder(key)).add(number, cell_of_text(value))
+    keys = [(-1, record.card, -1) for record in records]
+    return rows_from_keys(keys, [c.finish() for c in columns.values()], len(records))
+
+
+def _timed_rows(
+    records: Sequence[Record],
+    all_records: Records,
+    path: Path,
+    options: TimeOptions,
+    issues: IssueLog,
+) -> TimedRows:
+    """Return rows at the times written with them; without any, at the time of the options."""
+    rows = _rows(records)
+    by_output = _times_by_output(all_records)
+    stamps = [r.moment or by_output.get(r.output) for r in records]
+    has_time = np.array([stamp is not None for stamp in stamps], bool)
+    output = np.array([r.output for r in records], np.int64)
+    if not has_time.any() and has_time.size and options:
+        return sampling_rows.times_from_options(rows, output, path, options, issues)
+    example = f"{len(has_time)} rows of {path.name}"
+    issues.add(NO_TIME, np.count_nonzero(~has_time), example)
+    known = [stamp for stamp in stamps if stamp is not None]
+    local = sum(not stamp.has_zone for stamp in known)
+    # The middle of a second is at most half a second off, wherever in it the time was taken.
+    half = SECOND // 2
+    time = np.array([s.ns + half * (s.digits == 0) for s in known], np.int64)
+    uncertainty_ns = RUNNING_NS + half * any(s.digits == 0 for s in known)
+    kept = rows.select(has_time)
+    tick = np.unique(output[has_time], return_inverse=True)[1]
+    sampling_rows.note_order(kept, time, tick, issues)
+    issues.add(TIME_ADDED, len(known))
+    issues.add(NO_ZONE, local)
+    return sampling_rows.TimedRows(kept, time, uncertainty_ns, LOCALTIME if local else REALTIME)
+
+
+def _times_by_output(records: Records) -> dict[int, Timestamp]:
+    """Times in front of outputs, or after them if the first has none in front."""
+    before = records.before
+    first = min((r.output for r in records.found), default=0)
+    if first in before or not before:
+        return before
+    return {output - 1: stamp for output, stamp in before.items()}
+
+
+def _devices(records: Sequence[Record]) -> tuple[Device, ...]:
+    devices: dict[int, dict[str, str]] = {}
+    for record in records:
+        if record.card != SYSTEM:
+            known = devices.setdefault(record.card, {})
+            for name, keys in rocm_smi_lanes.NAMES.items():
+                text = _first(record, keys)
+                if text and name not in known:
+                    known[name] = text
+    return tuple(
+        Device(
+            "",
+            card,
+            known.get("name", ""),
+            SOURCE,
+            agent=int(known["agent"]) if known.get("agent", "").isdecimal() else -1,
+            index=card,
+            pci=pci_of(known.get("pci", "")),
+            uuid=known.get("uuid", ""),
+        )
+        for card, known in sorted(devices.items())
+    )
+
+
+def _first(record: Record, keys: str) -> str:
+    """The first of a record's values that have one of these keys, in the keys' order."""
+    for key in keys.split("|"):
+        for name, value in record.values.items():
+            if re.fullmatch(key, name, re.IGNORECASE) and text_or_empty(value):
+                return text_or_empty(value)
+    return ""
+
+
+def _facts(records: Sequence[Record]) -> dict[str, str]:
+    of_card: dict[str, dict[int, str]] = {}
+    for record in records:
+        for fact, (key, unit) in rocm_smi_lanes.FACTS.items():
+            text = _first(record, key)
+            if text and unit:
+                parsed = amount(text, unit)
+                text = format_number(parsed) if parsed else ""
+            if text:
+                of_card.setdefault(fact, {}).setdefault(record.card, text)
+        for clock, levels in record.levels.items():
+            name = rocm_smi_lanes.LEVELS.get(clock)
+            for fact, text in levels_as_facts(name, levels) if name else ():
+                of_card.setdefault(fact, {}).setdefault(record.card, text)
+    return join_facts(of_card)

@@ -1,0 +1,106 @@
+"""Samples of ``amd-smi metric`` and ``amd-smi monitor`` in all forms.
+
+One row is one GPU at one tick. Rows become samples of one lane for each value (`amd_smi_tables`);
+their times are whole seconds, which `telemetry_ticks` spreads. What amd-smi prints once describes
+the GPUs (`amd_smi_static`).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chopper_interop.converters.amd_smi import counters, csv, json, lanes, layout
+from chopper_interop.converters.amd_smi import faults as own_faults
+from chopper_interop.converters.amd_smi import text as amd_smi_text
+from chopper_interop.converters.sampling import faults, ticks
+from chopper_interop.converters.sampling import rows as sampling_rows
+from chopper_interop.converters.sampling.text import decode
+from chopper_interop.converters.sampling.timestamps import SECOND
+from chopper_interop.converters.sampling.units import ABSENT
+from chopper_interop.io import inputs
+from chopper_interop.issues import IssueLog
+from chopper_interop.schemas.meta import Meta
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from chopper_interop.converters.sampling.cells import Column, Rows
+    from chopper_interop.converters.sampling.rows import TimedRows
+    from chopper_interop.converters.sampling.time_options import TimeOptions
+    from chopper_interop.trace import Trace
+
+SOURCE = "amd-smi"
+LANES = (*lanes.LANES, *counters.LANES)
+"""Meaning of the columns, including those of processes (``monitor -q``)."""
+RULES = sampling_rows.LaneRules(sampling_rows.named_by(LANES), faults={"energy": faults.ENERGY})
+READING_NS = 10_000_000
+"""Time to read a row's values around its stamp: 6 ms a GPU on eight MI355X."""
+READING_VIOLATIONS_NS = 110_000_000
+"""The same with violations, for which the library waits 100 ms (103.6 to 105.9 ms measured)."""
+VIOLATION_KEYS = re.compile(r".*_violation_(status|activity).*|.*_accumulated.*|.*viol")
+"""Keys of values for which amd-smi waits 100 ms for each GPU."""
+
+
+def read_csv_or_json(path: Path, options: TimeOptions, converter: str) -> Trace:
+    """Read a file of CSV or JSON; see `amd_smi.read`."""
+    return _read(path, _rows_of_csv_or_json, converter, options)
+
+
+def read_text(path: Path, options: TimeOptions, converter: str) -> Trace:
+    """Read a file in human-readable form; see `amd_smi.read_text`."""
+    return _read(path, amd_smi_text.read, converter, options)
+
+
+def _read(
+    path: Path, read_rows: Callable[[str, IssueLog], Rows], converter: str, options: TimeOptions
+) -> Trace:
+    issues = IssueLog(str(path))
+    rows = read_rows(decode(inputs.read(path, issues)), issues)
+    issues.add(faults.EMPTY, int(not rows.events))
+    timed = timed_rows(rows, path, options, issues)
+    meta = Meta(
+        job=inputs.plain_name(path),
+        devices=sampling_rows.devices_by_index(rows.gpu, SOURCE),
+        sources=(sampling_rows.source_of_file(path, converter, SOURCE, rows.events),),
+    )
+    return sampling_rows.trace_of_rows(timed, meta, SOURCE, RULES, issues)
+
+
+def _rows_of_csv_or_json(text: str, issues: IssueLog) -> Rows:
+    """Read the file in the form that begins first."""
+    objects, header = (form.search(text) for form in (layout.JSON_BEGIN, layout.CSV_HEADER))
+    if objects and not (header and header.start() < objects.start()):
+        return json.read(text, issues)
+    return csv.read(text, issues)
+
+
+def timed_rows(rows: Rows, path: Path, options: TimeOptions, issues: IssueLog) -> TimedRows:
+    """Return rows whose whole seconds are spread; without any, at the time of the options."""
+    stamped = rows.stamp >= 0
+    tick = ticks.ticks_of(rows.gpu, rows.part)
+    if not stamped.any() and stamped.size and options:
+        return sampling_rows.times_from_options(rows, tick, path, options, issues)
+    example = f"{len(stamped)} rows of {path.name}"
+    issues.add(own_faults.NO_TIME, np.count_nonzero(~stamped), example)
+    kept = rows.select(stamped)
+    tick = np.unique(tick[stamped], return_inverse=True)[1]
+    sampling_rows.note_order(kept, kept.stamp * SECOND, tick, issues)
+    time, uncertainty_ns = sampling_rows.spread_over_ticks(kept, kept.stamp, tick, issues)
+    waits = any(_has_violations(column) for column in kept.columns)
+    reading_ns = READING_VIOLATIONS_NS if waits else READING_NS
+    return sampling_rows.TimedRows(kept, time, uncertainty_ns + reading_ns)
+
+
+def _has_violations(column: Column) -> bool:
+    """True if a column holds violations, which amd-smi takes 100 ms a GPU to measure."""
+    if not VIOLATION_KEYS.fullmatch(column.key):
+        return False
+    return any(
+        not (isinstance(item.value, str) and ABSENT.fullmatch(item.value))
+        for cell in column.distinct
+        for item in cell.items
+    )

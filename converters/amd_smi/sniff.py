@@ -1,0 +1,236 @@
+"""Outputs of amd-smi, recognised by the start of a file.
+
+Every command prints one of three forms, CSV, JSON or human-readable text, and may print messages
+before it: the line ``'CTRL' + 'C' to stop watching output:`` of a watch, warnings, messages of the
+library loader.
+
+This module must stay free of heavy imports: converters use it to recognise files.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+
+from chopper_interop.converters.amd_smi import lanes, layout
+from chopper_interop.converters.sampling.ambiguous_headers import is_of_nvidia
+from chopper_interop.converters.sampling.text import csv_cells, without_tabs
+
+
+class Output(Enum):
+    """Kinds of amd-smi's output."""
+
+    SAMPLES = "metric or monitor as CSV or JSON"
+    STATIC = "static, list, topology, xgmi, process, partition, firmware, in any form"
+    TEXT = "metric or monitor in human-readable form"
+    NOTHING = "errors, or nothing but messages"
+
+
+_WATCHING = "'CTRL' + 'C' to stop watching output:"
+_MESSAGE = re.compile(r"'CTRL' \+ 'C'|WARNING|\S*libamd_smi\S*[: ]|Unable to find libamd_smi")
+_MAX_MESSAGES = 50
+
+_SECTIONS = frozenset(
+    {
+        "usage",
+        "power",
+        "clock",
+        "temperature",
+        "pcie",
+        "ecc",
+        "ecc_block",
+        "ecc_blocks",
+        "fan",
+        "voltage_curve",
+        "overdrive",
+        "mem_overdrive",
+        "perf_level",
+        "xgmi_err",
+        "voltage",
+        "energy",
+        "mem_usage",
+        "throttle",
+        "gpu_board",
+        "base_board",
+    }
+)
+"""Sections of ``metric``."""
+_STATIC = frozenset(
+    {
+        "asic",
+        "bus",
+        "vbios",
+        "ifwi",
+        "limit",
+        "driver",
+        "board",
+        "ras",
+        "soc_pstate",
+        "xgmi_plpd",
+        "process_isolation",
+        "numa",
+        "vram",
+        "cache_info",
+        "bdf",
+        "gpu_bdf",
+        "uuid",
+        "gpu_uuid",
+        "links",
+        "link_metrics",
+        "link_status",
+        "link_port_status",
+        "process_list",
+        "process_info",
+        "fw_list",
+        "fw_id",
+        "fw_version",
+        "retired",
+        "pending",
+        "un_res",
+        "pid",
+        "market_name",
+        "vendor_id",
+        "vendor_name",
+        "accelerator_type",
+        "accelerator_profile_index",
+        "memory_partition_caps",
+        "current_compute_partition",
+    }
+)
+"""Keys of GPUs, and columns, in output that is not sampled."""
+_STATIC_TEXT = frozenset({"clock", "partition", "memory_partition", "fw", "firmware", "ucode"})
+"""Sections of the human-readable form in addition to `_STATIC`."""
+_BDF = layout.PCI_ADDRESS
+_ENVELOPES = frozenset(
+    {
+        "xgmi_metric",
+        "current_partition",
+        "memory_partition",
+        "partition_profiles",
+        "partition_resources",
+        "topology",
+    }
+)
+"""Keys around lists of GPUs in output that is not sampled."""
+_BLOCK = re.compile(r"(?:TIMESTAMP: \d+\s+)?GPU: \d+\s+(?:TIMESTAMP: \d+\s+)?([A-Z][A-Z0-9_ ]*):")
+"""Start of the human-readable form with a block for each GPU, up to the first section."""
+_OTHER_BLOCK = re.compile(r"(?:TIMESTAMP: \d+\s+)?(?:CPU|CORE|NIC|SWITCH): \d+\s+[A-Z]")
+_FIRST_GPU = re.compile(r"^(?:TIMESTAMP: \d+\s+)?GPU: \d+\s*$", re.MULTILINE)
+_TABLE = re.compile(
+    r"(?:TIMESTAMP +)?GPU +(?:XCP +)?(?:POWER|GPU_T|MEM_T|GFX|MEM|ENC|DEC|VRAM|PVIOL|SI)"
+)
+"""Start of ``monitor`` in human-readable form."""
+_TITLE = re.compile(
+    r"\+-+\+\s*\| AMD-SMI "
+    r"|(?:CURRENT_PARTITION|ACCELERATOR_PARTITION_\w+|MEMORY_PARTITION):\s*\n"
+    rf"|(?:ACCESS|WEIGHT|HOPS|LINK TYPE|NUMA BW|CACHE COHERENCY|ATOMICS|DMA|BI-DIRECTIONAL|LINK "
+    rf"METRIC|XGMI LINK STATUS|XGMI LINK METRIC)(?: TABLE)?:\s*\n.*(?:{_BDF}|bdf)"
+)
+"""Start of other output in human-readable form."""
+_FIRST_KEY = re.compile(r'\{\s*"(\w+)"\s*:')
+_GPU_DATA = re.compile(rf'"{layout.GPU_DATA}"\s*:\s*')
+_TOKEN = re.compile(r'"((?:[^"\\]|\\.)*)"(\s*:)?|[{}\[\]]')
+
+
+def output_of(head: bytes) -> Output | None:
+    """Return the kind of amd-smi output that a file is; None if it is none.
+
+    Parameters
+    ----------
+    head
+        First bytes of the file, unpacked. May end anywhere.
+    """
+    text = head.decode("utf-8", "replace").lstrip("\ufeff")
+    body, watched = _without_messages(text)
+    if not body:
+        return Output.NOTHING if watched else None
+    if body[0] in "[{":
+        return _kind_of_json(body)
+    if layout.CSV_HEADER.match(body):
+        return _kind_of_csv(body)
+    return _kind_of_text(without_tabs(body))
+
+
+def _kind_of_text(body: str) -> Output | None:
+    if _OTHER_BLOCK.match(body):  # processors and cores may come before the GPUs
+        gpu = _FIRST_GPU.search(body)
+        body = body[gpu.start() :] if gpu else body
+    block = _BLOCK.match(body)
+    if block:
+        section = block[1].lower()
+        if section in _SECTIONS:
+            return Output.TEXT
+        return Output.STATIC if section in _STATIC | _STATIC_TEXT else None
+    if _TABLE.match(body):
+        return Output.TEXT
+    return Output.STATIC if _TITLE.match(body) else None
+
+
+def _without_messages(text: str) -> tuple[str, bool]:
+    """Return the text after the messages; True if the line of a watch was among them."""
+    text, watched = text.lstrip(), False
+    for _ in range(_MAX_MESSAGES):
+        if not _MESSAGE.match(text):
+            break
+        watched |= text.startswith(_WATCHING)
+        text = text.partition("\n")[2].lstrip()
+    return text, watched
+
+
+def _kind_of_csv(body: str) -> Output | None:
+    line, _, rest = body.partition("\n")
+    names = tuple(name.strip() for name in csv_cells(line.strip()))
+    if names == ("error", "code"):
+        header = next((r for r in rest.split("\n") if r.startswith(("gpu,", "timestamp,"))), None)
+        return _kind_of_csv(header) if header else Output.NOTHING
+    if is_of_nvidia(names):
+        return None
+    if _STATIC & set(names):
+        return Output.STATIC
+    known = any(lanes.meaning(key) for key in layout.keys_of(names))
+    return Output.SAMPLES if known else None
+
+
+def _kind_of_json(body: str) -> Output | None:
+    """Decide by the first key of the outermost object, and by the keys of the first GPU's."""
+    first = _FIRST_KEY.match(body)
+    name = first.group(1) if first else ""
+    if name in _ENVELOPES:
+        return Output.STATIC
+    if name == "error":
+        return Output.NOTHING if '"code"' in body else None
+    if first and name != "gpu":
+        envelope = _GPU_DATA.search(body)
+        if name not in layout.DOCUMENT_PARTS or not envelope:
+            return None
+        body = body[envelope.end() :]
+    return _kind_of_gpu(_keys_of_first_object(body), body)
+
+
+def _kind_of_gpu(keys: set[str], body: str) -> Output | None:
+    if "gpu" not in keys:
+        return None
+    sampled = bool(keys & _SECTIONS) or any(
+        lanes.meaning("monitor.mem" if key == "mem" else key) for key in keys
+    )
+    static_keys = keys & _STATIC
+    is_monitor = sampled and static_keys <= {"process_list"}  # monitor -q
+    if (static_keys and not is_monitor) or '"frequency_levels"' in body:
+        return Output.STATIC
+    return Output.SAMPLES if sampled else None
+
+
+def _keys_of_first_object(body: str) -> set[str]:
+    """Return the keys of the first object that only lists contain, as far as the text goes."""
+    depth = 0
+    keys: set[str] = set()
+    for token in _TOKEN.finditer(body):
+        if token.group() in ("{", "["):
+            depth += 1 if depth or token.group() == "{" else 0
+        elif token.group() in ("}", "]"):
+            depth -= 1
+            if depth <= 0:
+                break
+        elif token.group(2) and depth == 1:
+            keys.add(token.group(1))
+    return keys

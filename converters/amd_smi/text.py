@@ -1,0 +1,214 @@
+"""Rows of amd-smi's human-readable form: the blocks of ``metric``, the table of ``monitor``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from chopper_interop.converters.amd_smi import blocks, json
+from chopper_interop.converters.amd_smi import faults as own_faults
+from chopper_interop.converters.amd_smi.layout import LARGEST, ROW_KEYS
+from chopper_interop.converters.amd_smi.processes import Processes
+from chopper_interop.converters.sampling import faults
+from chopper_interop.converters.sampling.cells import (
+    Cell,
+    ColumnBuilder,
+    Rows,
+    cell_of_text,
+    rows_from_keys,
+)
+from chopper_interop.converters.sampling.text import whole_number, without_tabs
+from chopper_interop.converters.sampling.units import UNITS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from chopper_interop.issues import Fault, IssueLog
+
+HEADER = re.compile(r"\s*(?:TIMESTAMP +)?GPU +[A-Z][A-Z0-9_%]*(?: +[A-Z0-9_%/]+)*\s*$")
+"""Header of a table."""
+_STAMP_IN_FRONT = re.compile(r"TIMESTAMP: ")
+_PROCESS = "PID"
+_ROW = re.compile(r"\s*\d+ ")
+_UNIT = "|".join(re.escape(unit) for unit in sorted(UNITS, key=len, reverse=True))
+_CELL = re.compile(
+    rf"\[[^\]]*\]|NOT ACTIVE|(?:[-+]?\d[\d.]*(?:/\d[\d.]*)?|N/A(?:/N/A)?)(?: (?:{_UNIT})(?=\s|$))?"
+    r"(?=\s|$)|\S+"
+)
+
+COLUMNS = {
+    "POWER": "power_usage",
+    "PWR_CAP": "max_power",
+    "GPU_TEMP": "hotspot_temperature",
+    "GPU_T": "hotspot_temperature",
+    "MEM_TEMP": "memory_temperature",
+    "MEM_T": "memory_temperature",
+    "GFX_UTIL": "gfx",
+    "GFX%": "gfx",
+    "MEM_UTIL": "monitor.mem",
+    "MEM%": "monitor.mem",
+    "ENC_UTIL": "encoder",
+    "ENC%": "encoder",
+    "ENC_CLOCK": "encoder_clock",
+    "DEC_UTIL": "decoder",
+    "DEC%": "decoder",
+    "DEC_CLOCK": "decoder_clock",
+    "THROTTLE": "throttle_status",
+    "SINGLE_ECC": "single_bit_ecc",
+    "DOUBLE_ECC": "double_bit_ecc",
+    "VRAM%": "vram_percent",
+}
+"""Headers of columns that differ from the names in CSV by more than their capitals."""
+_USAGE = "VRAM_USAGE"
+_DEGREE = re.compile(r"(?<=\d )\S{1,3}(?=C\b)")
+_GARBLED = ("Â°", "\ufffd", "┬░", "ø", "?")
+"""Signs of a degree that were decoded wrongly."""
+
+
+@dataclass
+class _Table:
+    issues: IssueLog
+    row_keys: list[tuple[int, int, int]] = field(default_factory=list)
+    columns: dict[str, ColumnBuilder] = field(default_factory=dict)
+    events: int = 0
+    heads: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.processes = Processes(self.issues)
+
+    def add(self, keys: tuple[int, int, int], cells: Iterator[tuple[str, Cell]], at: str) -> None:
+        """Add a row; one that names no GPU is counted."""
+        if keys[1] < 0:
+            self.lose(faults.NO_GPU, at)
+            return
+        for key, cell in dict(cells).items():
+            self.columns.setdefault(key, ColumnBuilder(key)).add(len(self.row_keys), cell)
+        self.processes.rows[keys[:2]] = len(self.row_keys)
+        self.row_keys.append(keys)
+        self.events += 1
+
+    def lose(self, fault: Fault, example: str) -> None:
+        self.events += 1
+        self.issues.add(fault, 1, example[:80])
+
+    def rows(self) -> Rows:
+        columns = [c.finish() for c in self.columns.values()]
+        columns += self.processes.finish()
+        return rows_from_keys(self.row_keys, columns, self.events)
+
+
+def read(text: str, issues: IssueLog) -> Rows:
+    """Read the rows of a text.
+
+    Parameters
+    ----------
+    text
+        The file.
+    issues
+        Where rows that cannot be read are counted.
+    """
+    text = _with_degrees(without_tabs(text))
+    table = _Table(issues)
+    for reader, first, part in _parts(text):
+        reader(part, first, table)
+    return table.rows()
+
+
+def _parts(text: str) -> Iterator[tuple[Callable[[str, int, _Table], None], int, str]]:
+    """Yield the blocks and tables of a text, with the line on which each begins."""
+    reader, first, lines = _lines, 1, list[str]()
+    for number, line in enumerate(text.split("\n"), 1):
+        block = blocks.BLOCK.match(line) or _STAMP_IN_FRONT.match(line)
+        next_reader = _blocks if block else _lines if HEADER.match(line) else reader
+        if next_reader is not reader:
+            yield reader, first, "\n".join([*lines, ""])
+            reader, first, lines = next_reader, number, []
+        lines.append(line)
+    yield reader, first, "\n".join(lines)
+
+
+def _with_degrees(text: str) -> str:
+    """Restore degrees in a text that was decoded wrongly."""
+    return _DEGREE.sub(lambda sign: "°" if sign[0] in _GARBLED else sign[0], text)
+
+
+def _blocks(text: str, first: int, table: _Table) -> None:
+    for block in blocks.read(text, table.issues):
+        at = f"line {first + block.line - 1}"
+        if block.kind != "GPU":
+            table.lose(own_faults.OTHER_PART, f"{at}: {block.kind}")
+            continue
+        texts = (block.stamp, block.number, str(block.tree.pop("xcp", "")))
+        keys = tuple(whole_number(t, LARGEST[n]) for t, n in zip(texts, ROW_KEYS, strict=True))
+        leaves = json.leaves(block.tree)
+        cells = ((key, cell_of_text(str(leaf))) for key, leaf in leaves if leaf != {})
+        table.add(keys, cells, at)  # type: ignore[arg-type] # as many as ROW_KEYS has
+
+
+def _lines(text: str, first: int, table: _Table) -> None:
+    lines = text.split("\n")
+    for number, line in enumerate(lines, 1):
+        stripped = line.strip(" \r\0")
+        if stripped:
+            _line(stripped, f"line {first + number - 1}", table, complete=number < len(lines))
+
+
+def _line(line: str, at: str, table: _Table, *, complete: bool) -> None:
+    watched = "TIMESTAMP" in table.heads
+    if HEADER.match(line):
+        if complete:
+            table.heads = tuple(line.split())
+        else:
+            table.issues.add(faults.FILE_CUT, 1, at)
+    elif not _ROW.match(line):
+        fault = faults.NOT_A_ROW if complete or not watched else faults.FILE_CUT
+        table.issues.add(fault, 1, line[:80])
+    elif not table.heads:
+        table.lose(faults.NO_HEADER, at)
+    elif _PROCESS in table.heads:
+        _process(line, at, table)
+    else:
+        _row(
+            line,
+            at,
+            table,
+            cut=not complete and (watched or blocks.ENDS_IN_NUMBER.search(line)),
+        )
+
+
+def _row(line: str, at: str, table: _Table, *, cut: object) -> None:
+    cells = _CELL.findall(line)
+    if len(cells) != len(table.heads):
+        table.lose(own_faults.CUT, f"{at}: {len(cells)} cells for {len(table.heads)} columns")
+        return
+    if cut:
+        table.issues.add(faults.CELL_CUT, 1, at)
+        cells[-1] = ""
+    values = {head.lower(): cell for head, cell in zip(table.heads, cells, strict=True)}
+    keys = tuple(whole_number(values.pop(name, ""), LARGEST[name]) for name in ROW_KEYS)
+    table.add(keys, _by_csv_keys(values), at)  # type: ignore[arg-type] # as many as ROW_KEYS has
+
+
+def _process(line: str, at: str, table: _Table) -> None:
+    cells = _CELL.findall(line)
+    values = {h.lower(): c for h, c in zip(table.heads, cells, strict=False)}
+    if len(cells) != len(table.heads):
+        table.lose(own_faults.CUT, f"{at}: {len(cells)} cells for {len(table.heads)} columns")
+        return
+    stamp, gpu = (whole_number(values.get(name, ""), LARGEST[name]) for name in ROW_KEYS[:2])
+    table.events += 1
+    table.processes.add(stamp, gpu, values, at)
+
+
+def _by_csv_keys(values: dict[str, str]) -> Iterator[tuple[str, Cell]]:
+    """Yield cells by their keys in CSV; used and total memory in one cell become two."""
+    for name, text in values.items():
+        head = name.upper()
+        if head == _USAGE:
+            amounts, _, unit = text.partition(" ")
+            used, _, total = amounts.partition("/")
+            yield "vram_used", cell_of_text(f"{used} {unit}")
+            yield "vram_total", cell_of_text(f"{total} {unit}")
+        else:
+            yield COLUMNS.get(head, name), cell_of_text(text)

@@ -1,0 +1,170 @@
+"""Simulations as traces: logs of ASTRA-sim, and the ETs that it ran.
+
+A rank is a system of the simulator, a tick a nanosecond. With the ETs next to the log (or one folder
+above it, or named by an option), nodes are those of the ETs with all attributes, at simulated times.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chopper_interop import build
+from chopper_interop.build import TraceBuilder
+from chopper_interop.converters.chakra import files as chakra_files
+from chopper_interop.converters.chakra import reader
+from chopper_interop.converters.chakra.astra_sim import ERRORS, find_ets, groups_of, is_groups
+from chopper_interop.converters.chakra.astra_sim_log import SimulatedRun, last_run
+from chopper_interop.converters.chakra.astra_sim_nodes import kinds, lanes
+from chopper_interop.errors import ReadError
+from chopper_interop.io import inputs
+from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.schemas.meta import COMPUTED, Meta, Rank, Source
+
+if TYPE_CHECKING:
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.trace import Trace
+
+BY_NAME = Fault(
+    "sim-kinds-by-name",
+    Severity.INFO,
+    "The log alone does not distinguish host operations from kernels, so they were classified by "
+    "name. Put the simulated ETs next to it, or give -O ets=PREFIX, for their own kinds.",
+)
+OTHER_ETS = Fault(
+    "sim-other-ets",
+    Severity.INFO,
+    "The ETs next to the log lack nodes or ranks that are in the log, so they are not those that "
+    "were simulated, and were not read.",
+)
+NO_OPERATION = Fault(
+    "sim-node-no-operation",
+    Severity.INFO,
+    "Nodes of the ETs that hold facts about the trace, or nothing, are no operations.",
+    events=True,
+)
+
+
+_LABELS = "labels"
+
+
+def read(paths: list[Path], *, ets: str = "") -> Trace:
+    """Read the last run of a log.
+
+    Parameters
+    ----------
+    paths
+        Files of the log, oldest first, and ETs.
+    ets
+        The ETs that were simulated: their folder, or their path without ``.RANK.et``; by default
+        those next to the log or one folder above it.
+    """
+    et_files = [path for path in paths if path.suffix == ".et" or is_groups(path)]
+    logs = [path for path in paths if path not in et_files and path.name != ERRORS]
+    issues = IssueLog(str(logs[0]))
+    run = last_run([inputs.read(path, issues) for path in logs], issues)
+    if not len(run.rank):
+        raise ReadError(
+            "it has no node with both issue and callback",
+            path=logs[-1],
+            hint='simulate with "trace-enabled": 1 in the system configuration',
+        )
+    if ets:
+        et_files = _named_ets(ets)
+    trace = _trace_of_ets(run, et_files, issues) if et_files else None
+    if trace is None:
+        issues.add(BY_NAME, len(run.rank))
+        trace = _trace_of_log(run)
+    issues.add(NO_OPERATION, len(run.rank) - trace.nodes.num_rows)
+    size = sum(path.stat().st_size for path in paths)
+    nodes = trace.nodes.num_rows
+    source = Source(str(logs[0]), "astra-sim", "ASTRA-sim", "", size, run.events, nodes)
+    known = {rank.rank: rank for rank in trace.meta.ranks}
+    ranks = [known.get(r) or Rank(r, known_by=_LABELS) for r in np.unique(run.rank).tolist()]
+    facts = {"simulator": "ASTRA-sim"} | {
+        f"sys[{rank}] finished": f"{ticks} cycles" for rank, ticks in sorted(run.finished.items())
+    }
+    return trace.with_meta(
+        ranks=tuple(replace(rank, known_by=_LABELS) for rank in ranks),
+        sources=(source,),
+        issues=tuple(issues),
+        facts=trace.meta.facts | facts,
+    )
+
+
+def _named_ets(text: str) -> list[Path]:
+    """ETs of a folder or with a path that begins so, and their process groups."""
+    path = Path(text)
+    ets = find_ets(path, "") if path.is_dir() else find_ets(path.parent, path.name)
+    if not ets:
+        raise ReadError("there are no ETs named PREFIX.RANK.et", path=path)
+    return ets + groups_of(ets)
+
+
+def _trace_of_log(run: SimulatedRun) -> Trace:
+    """Build a trace from the log alone."""
+    builder = TraceBuilder(Meta(clock=COMPUTED))
+    kind = kinds(run)
+    builder.nodes(
+        kind=kind,
+        name=run.name,
+        rank=run.rank,
+        lane=lanes(builder, run, kind),
+        ts=run.start,
+        dur=run.end - run.start,
+    )
+    return builder.finish()
+
+
+def _trace_of_ets(run: SimulatedRun, paths: list[Path], issues: IssueLog) -> Trace | None:
+    """Build a trace of the ETs at simulated times; None if these are not the ETs of this run."""
+    ets = {chakra_files.job_and_rank(path)[1]: path for path in paths if not is_groups(path)}
+    groups = [path for path in paths if is_groups(path)]
+    ranks = np.unique(run.rank).tolist()
+    traces, missing = [], [rank for rank in ranks if rank not in ets]
+    for rank in [] if missing else ranks:
+        times = _SimulatedTimes(run, rank)
+        traces.append(reader.read_at([ets[rank], *groups], times))
+        if not times.covers_run():
+            missing.append(rank)
+            break
+    if missing:
+        issues.add(OTHER_ETS, len(ets), f"rank {missing[0]}")
+        return None
+    for trace in traces:
+        issues.extend(replace(i, events=False) for i in trace.meta.issues)
+    first = traces[0].meta
+    meta = Meta(
+        job=first.job,
+        clock=COMPUTED,
+        ranks=tuple(rank for trace in traces for rank in trace.meta.ranks),
+        facts={n: v for n, v in first.facts.items() if n not in ("rank", "clock")},
+    )
+    return build.concat(traces, meta)
+
+
+class _SimulatedTimes:
+    """Times of the nodes of one rank's ET."""
+
+    def __init__(self, run: SimulatedRun, rank: int) -> None:
+        rows = np.flatnonzero(run.rank == rank)
+        rows = rows[np.argsort(run.id[rows], kind="stable")]
+        self.id, self.start, self.end = run.id[rows], run.start[rows], run.end[rows]
+        self.ids = np.empty(0, np.int64)
+
+    def __call__(self, ids: Array, all_ids: Array) -> tuple[Array, Array, Array]:
+        """Start and duration of nodes by their ids, and a mask of those that ran."""
+        self.ids = all_ids
+        at = np.minimum(np.searchsorted(self.id, ids), len(self.id) - 1)
+        known = self.id[at] == ids
+        _, first = np.unique(ids, return_index=True)  # an id that occurs twice ran once
+        once = np.zeros(len(ids), bool)
+        once[first] = True
+        return self.start[at], (self.end - self.start)[at], known & once
+
+    def covers_run(self) -> bool:
+        """True if all nodes that ran are in the ET."""
+        return bool(np.isin(self.id, self.ids).all())

@@ -1,0 +1,245 @@
+"""Communication of a job as a simulator can run it: matched across ranks, sized, numbered.
+
+A simulator joins the k-th collective of a group on one rank with the k-th on the others. If they
+differ in kind or size, or if a rank is missing, it never ends and does not say why. So only
+collectives that are sure to match are written as what they are. All other communication keeps its
+measured time: it is written as a broadcast, which simulators only time and do not join.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chopper_interop.arrays import sequences
+from chopper_interop.edges import collectives
+from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.schemas.chakra import CommType, NodeType
+from chopper_interop.schemas.kinds import Collective, Kind
+
+if TYPE_CHECKING:
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.trace import Trace
+
+TIMED_UNKNOWN = Fault(
+    "comm-timed-unknown",
+    Severity.INFO,
+    "Communication of unknown kind or size goes into the ET with its measured time only.",
+)
+TIMED_KIND = Fault(
+    "comm-timed-kind",
+    Severity.INFO,
+    "Collectives that simulators cannot run (barrier, reduce, gather, scatter) go into the ET "
+    "with their measured time only.",
+)
+TIMED_ABSENT = Fault(
+    "comm-timed-rank-absent",
+    Severity.INFO,
+    "Collectives with ranks that are not in the trace go into the ET with their measured time only.",
+)
+TIMED_UNMATCHED = Fault(
+    "comm-timed-unmatched",
+    Severity.LOSS,
+    "Collectives without a counterpart on every rank (a window's edge) go into the ET with their "
+    "measured time only.",
+)
+UNEVEN = Fault(
+    "comm-size-uneven",
+    Severity.INFO,
+    "Ranks put different amounts into an all-to-all; the ET has their mean, and each rank's own "
+    "amount in `bytes`.",
+)
+
+SIMULATED: dict[str, CommType] = {
+    Collective.ALL_REDUCE: CommType.ALL_REDUCE,
+    Collective.ALL_GATHER: CommType.ALL_GATHER,
+    Collective.REDUCE_SCATTER: CommType.REDUCE_SCATTER,
+    Collective.ALL_TO_ALL: CommType.ALL_TO_ALL,
+}
+"""Collectives that are joined across ranks."""
+
+_TIMED = (Collective.BROADCAST,)
+"""Collectives of which a simulator uses the measured time only."""
+_P2P = (Collective.SEND, Collective.RECV)
+_MIN_BYTES = 4
+"""Bytes below which ASTRA-sim loops for ever (Sys.cc): it cuts an all-gather into
+`preferred-dataset-splits` chunks, 4 in its examples."""
+
+
+@dataclass
+class Comms:
+    """Communication in the ETs, a value for each row of the trace's nodes.
+
+    Parameters
+    ----------
+    groups
+        Number of a group → its ranks, as numbered in the ETs.
+    node_type
+        A `NodeType`; 0 for nodes that do not communicate.
+    comm_type
+        A `CommType` of collectives.
+    size
+        Bytes that this rank puts in.
+    group
+        Number of the group in the file of groups; 0 for all ranks.
+    src, dst, tag
+        Ranks of sends and receives, and the number that pairs a send with its receive.
+    """
+
+    groups: dict[int, list[int]]
+    node_type: Array
+    comm_type: Array
+    size: Array
+    group: Array
+    src: Array
+    dst: Array
+    tag: Array
+
+
+def communications(trace: Trace, numbering: dict[int, int], issues: IssueLog) -> Comms:
+    """Match the communication of a trace across its ranks.
+
+    Parameters
+    ----------
+    trace
+        All ranks of a job.
+    numbering
+        Rank → its number in the ETs.
+    issues
+        Log of the communication that could not be matched.
+    """
+    trace = collectives.match_collectives(trace, IssueLog())
+    n = trace.nodes.num_rows
+    comms = Comms({}, *np.zeros((7, n), np.int64))
+    rows = np.flatnonzero(trace.array("kind") == Kind.COMM)
+    kinds = trace.values("collective")[rows]
+    sizes = trace.integers("bytes", rows)
+    comms.node_type[rows] = NodeType.COMM_COLL
+    comms.comm_type[rows] = CommType.BROADCAST
+    comms.size[rows] = np.maximum(np.where(sizes >= 0, sizes, 0), _MIN_BYTES)
+    known = np.array([k in SIMULATED for k in kinds], bool) & (sizes >= 0)
+    _note_timed(kinds, sizes, issues)
+    _match_collectives(trace, comms, rows[known], kinds[known], numbering, issues)
+    _match_p2p(trace, comms, rows, kinds, sizes, numbering, issues)
+    return comms
+
+
+def _note_timed(kinds: Array, sizes: Array, issues: IssueLog) -> None:
+    """Log the communication of which only the measured time is used, by its kind alone."""
+    unknown = [
+        k is None or k == Collective.SEND_RECV or (s < 0 and (k in SIMULATED or k in _P2P))
+        for k, s in zip(kinds, sizes, strict=True)
+    ]
+    runnable = {*SIMULATED, *_TIMED, *_P2P, Collective.SEND_RECV, None}
+    unsupported = [k for k in kinds if k not in runnable]
+    issues.add(TIMED_UNKNOWN, sum(unknown))
+    issues.add(TIMED_KIND, len(unsupported), str(next(iter(unsupported), "")))
+
+
+def _match_collectives(
+    trace: Trace,
+    comms: Comms,
+    rows: Array,
+    kinds: Array,
+    numbering: dict[int, int],
+    issues: IssueLog,
+) -> None:
+    """Give collectives that have a counterpart on every rank of their group their real kind."""
+    group = trace.integers("group", rows)
+    members = [g["ranks"] for g in trace.groups.to_pylist()]
+    all_ranks = tuple(sorted(numbering))
+    groups_by_ranks: dict[tuple[int, ...], list[int]] = {}
+    for g in np.unique(group).tolist():
+        ranks = tuple(members[g]) if g >= 0 and members[g] else all_ranks
+        groups_by_ranks.setdefault(ranks, []).append(g)
+    for ranks, groups in groups_by_ranks.items():
+        of_group = np.isin(group, groups)
+        if len(ranks) == 1 or not set(ranks) <= set(all_ranks):
+            example = f"ranks {list(ranks)[:8]} of {list(all_ranks)[:8]}"
+            issues.add(TIMED_ABSENT, np.count_nonzero(of_group), example)
+            continue
+        number = 0
+        if tuple(sorted(ranks)) != all_ranks:
+            number = len(comms.groups) + 1
+            comms.groups[number] = [numbering[r] for r in ranks]
+        matched = _matched_rows(trace, comms.size, rows[of_group], kinds[of_group], len(ranks))
+        issues.add(TIMED_UNMATCHED, np.count_nonzero(of_group) - matched.size)
+        _set_collectives(comms, matched, trace, number, issues)
+    if not comms.groups or all_ranks in {tuple(sorted(ranks)) for ranks in groups_by_ranks}:
+        comms.groups[len(comms.groups) + 1] = [numbering[r] for r in all_ranks]
+
+
+def _matched_rows(trace: Trace, size: Array, rows: Array, kinds: Array, ranks: int) -> Array:
+    """Rows of collectives that every rank has, in an order common to all; a row for each rank.
+
+    Simulators join by order alone, so collectives in another order on some rank are left out.
+    """
+    # `members`: a line for each instance with exactly one entry a rank, as positions in `rows`.
+    # Sorting by (instance, row) puts an instance's entries side by side, ranks ascending.
+    instance = trace.integers("instance", rows)
+    order = np.lexsort((rows, instance))
+    order = order[instance[order] >= 0]
+    first = np.searchsorted(instance[order], np.unique(instance[order]))
+    first = first[np.diff(np.append(first, len(order))) == ranks]
+    members = order[first[:, None] + np.arange(ranks)]
+    compared_size = np.where(kinds == Collective.ALL_TO_ALL, 0, size[rows])[members]
+    rank = trace.array("rank")[rows][members]
+    sound = (compared_size == compared_size[:, :1]).all(axis=1)
+    sound &= (np.diff(rank, axis=1) > 0).all(axis=1)
+    sound &= (kinds[members] == kinds[members][:, :1]).all(axis=1)
+    matched = rows[members[sound]].T
+    # in the first rank's order, keep the longest subsequence that ascends on each other rank too
+    matched = matched[:, np.argsort(matched[0])]
+    for other in range(1, ranks):
+        matched = matched[:, sequences.longest_ascending(np.ascontiguousarray(matched[other]))]
+    return matched
+
+
+def _set_collectives(
+    comms: Comms, matched: Array, trace: Trace, number: int, issues: IssueLog
+) -> None:
+    """Set kind, size and group of matched collectives: a column for each, with a row a rank."""
+    if not matched.size:
+        return
+    kinds = trace.values("collective")[matched[0]]
+    sizes = comms.size[matched]
+    uneven = (sizes != sizes[0]).any(axis=0)
+    issues.add(UNEVEN, int(uneven.sum()))
+    common = np.where(uneven, np.rint(sizes.mean(axis=0)).astype(np.int64), sizes[0])
+    comms.comm_type[matched] = [int(SIMULATED[k]) for k in kinds]
+    comms.size[matched] = np.maximum(common, _MIN_BYTES)
+    comms.group[matched] = number
+
+
+def _match_p2p(  # noqa: PLR0913, PLR0917 # columns of one table
+    trace: Trace,
+    comms: Comms,
+    rows: Array,
+    kinds: Array,
+    sizes: Array,
+    numbering: dict[int, int],
+    issues: IssueLog,
+) -> None:
+    """Give sends and receives that belong together their real type, with tags for each two ranks."""
+    rank, instance = trace.array("rank")[rows], trace.integers("instance", rows)
+    known = (sizes >= 0) & np.isin(kinds.astype(str), _P2P)
+    # sorted by (instance, send before receive); `first` are starts of instances with two entries
+    ends = np.flatnonzero(known & (instance >= 0))
+    ends = ends[np.lexsort((kinds[ends] == Collective.RECV, instance[ends]))]
+    first = np.flatnonzero(np.diff(instance[ends], prepend=-1, append=-1)[:-1])
+    first = first[np.diff(np.append(first, len(ends))) == 2]  # noqa: PLR2004
+    sent, received = ends[first], ends[first + 1]
+    sound = (sizes[sent] == sizes[received]) & (kinds[sent] != kinds[received])
+    sound &= rank[sent] != rank[received]
+    sent, received = sent[sound], received[sound]
+    issues.add(TIMED_UNMATCHED, np.count_nonzero(known) - 2 * len(sent))
+    next_tag: Counter[tuple[int, int]] = Counter()
+    for s, r in sorted(zip(sent.tolist(), received.tolist(), strict=True)):
+        src, dst = numbering[int(rank[s])], numbering[int(rank[r])]
+        both = rows[[s, r]]
+        comms.node_type[both] = [NodeType.COMM_SEND, NodeType.COMM_RECV]
+        comms.src[both], comms.dst[both], comms.tag[both] = src, dst, next_tag[src, dst]
+        next_tag[src, dst] += 1

@@ -1,0 +1,365 @@
+"""An ET's messages as columns: numba loops over the wire format.
+
+Accepts the files of any writer: fields in any order, packed or single dependencies, every type of
+attribute value. Nothing is interpreted here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from chopper_interop.arrays.compiled import jit
+from chopper_interop.arrays.interning import TextTable, empty_text_table, intern_text
+from chopper_interop.io.wire import read_field, read_varint
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from chopper_interop.arrays.types import Array
+
+    Bytes = npt.NDArray[np.uint8]
+
+VALUE_FIELDS: dict[int, str] = {
+    3: "double_val",
+    5: "float_val",
+    7: "int32_val",
+    9: "int64_val",
+    11: "uint32_val",
+    13: "uint64_val",
+    15: "sint32_val",
+    17: "sint64_val",
+    19: "fixed32_val",
+    21: "fixed64_val",
+    23: "sfixed32_val",
+    25: "sfixed64_val",
+    27: "bool_val",
+    29: "string_val",
+    31: "bytes_val",
+}
+"""Field number of an attribute's value → its type; the even numbers are lists."""
+
+REAL_FIELDS = (3, 5)
+TEXT_FIELDS = (29, 31)
+_ZIGZAG_FIELDS = (15, 17)
+_SFIXED32 = 23
+_MAX_NAMES = 4096
+"""Distinct names of attributes that a file may have. Chosen: writers have some tens of names."""
+
+
+@dataclass(frozen=True)
+class EtFile:
+    """One file of an ET.
+
+    Parameters
+    ----------
+    buffer
+        Its bytes.
+    metadata
+        Its first message, the GlobalMetadata, as bytes.
+    has_metadata
+        False if it begins with a node instead.
+    id, type, start_us, duration_us
+        Columns of the nodes.
+    name_at, name_len
+        Names of the nodes, as byte ranges of the buffer.
+    data_first, data, ctrl_first, ctrl
+        Ids that node i depends on: ``data[data_first[i]:data_first[i + 1]]``, and likewise.
+    attr_node, attr_name, attr_field, attr_value, attr_len
+        Attributes one by one: row of the node, number of the name in `attr_names` (-1 if it cannot
+        be read), field number of the value, the value as int64 (floats by their bits; texts and
+        lists by their position in the buffer), and the length of texts and lists.
+    attr_names
+        Distinct names of attributes.
+    broken_at
+        Byte from which on the file is no valid ET; -1 if it is valid to its end.
+    """
+
+    buffer: Bytes
+    metadata: bytes
+    has_metadata: bool
+    id: Array
+    type: Array
+    start_us: Array
+    duration_us: Array
+    name_at: Array
+    name_len: Array
+    data_first: Array
+    data: Array
+    ctrl_first: Array
+    ctrl: Array
+    attr_node: Array
+    attr_name: Array
+    attr_field: Array
+    attr_value: Array
+    attr_len: Array
+    attr_names: list[str]
+    broken_at: int
+
+    def text(self, at: int, length: int) -> str:
+        """Text at a position of the file, with U+FFFD for bytes that are no UTF-8."""
+        return self.buffer[at : at + length].tobytes().decode("utf-8", "replace")
+
+    def name(self, row: int) -> str:
+        """Name of a node."""
+        return self.text(int(self.name_at[row]), int(self.name_len[row]))
+
+    def attribute(self, name: str) -> tuple[Array, Array, Array]:
+        """Nodes with an attribute of this name, field numbers of its values, and the values."""
+        if name not in self.attr_names:
+            empty = np.empty(0, np.int64)
+            return empty, empty, empty
+        named = self.attr_name == self.attr_names.index(name)
+        return self.attr_node[named], self.attr_field[named], self.attr_value[named]
+
+    def texts(self, name: str) -> tuple[Array, list[str]]:
+        """Text attribute: a code for each node (-1 without), and the texts of the codes."""
+        codes = np.full(len(self.id), -1, np.int64)
+        if name not in self.attr_names:
+            return codes, []
+        named = self.attr_name == self.attr_names.index(name)
+        named &= np.isin(self.attr_field, TEXT_FIELDS)
+        codes_of_named, texts = self.coded(self.attr_value[named], self.attr_len[named])
+        codes[self.attr_node[named]] = codes_of_named
+        return codes, texts
+
+    def coded(self, at: Array, length: Array) -> tuple[Array, list[str]]:
+        """Codes of byte ranges, and the distinct texts that the codes stand for."""
+        table = empty_text_table(len(at) + 1)
+        codes = _number_all(self.buffer, at, length, table)
+        return codes, [t.decode("utf-8", "replace") for t in table.texts(self.buffer)]
+
+
+class _Nodes(NamedTuple):
+    id: Array
+    type: Array
+    start_us: Array
+    duration_us: Array
+    name_at: Array
+    name_len: Array
+    data_count: Array
+    ctrl_count: Array
+
+
+class _Lists(NamedTuple):
+    data: Array
+    ctrl: Array
+    attr_node: Array
+    attr_name: Array
+    attr_field: Array
+    attr_value: Array
+    attr_len: Array
+
+
+def decode(buffer: Bytes) -> EtFile:
+    """Decode an ET file in three passes: where messages lie, how many values, the values."""
+    at, length, broken = _messages(buffer)
+    headed = not len(at) or not _is_node(buffer, at[0], at[0] + length[0])
+    metadata = bytes(buffer[at[0] : at[0] + length[0]]) if headed and len(at) else b""
+    at, length = (at[1:], length[1:]) if headed else (at, length)
+    counts = np.zeros(3, np.int64)
+    n = _count(buffer, at, length, counts)
+    if n < len(at):
+        broken = int(at[n])
+    at, length = at[:n], length[:n]
+    nodes = _Nodes(
+        *(np.zeros(n, np.uint64 if i == 0 else np.int64) for i in range(len(_Nodes._fields)))
+    )
+    lists = _Lists(
+        np.zeros(counts[0], np.uint64),
+        np.zeros(counts[1], np.uint64),
+        *(np.zeros(counts[2], np.int64) for _ in range(5)),
+    )
+    names = empty_text_table(_MAX_NAMES)
+    _fill(buffer, at, length, nodes, lists, names)
+    return EtFile(
+        buffer=buffer,
+        metadata=metadata,
+        has_metadata=headed,
+        id=nodes.id,
+        type=nodes.type,
+        start_us=nodes.start_us,
+        duration_us=nodes.duration_us,
+        name_at=nodes.name_at,
+        name_len=nodes.name_len,
+        data_first=_firsts(nodes.data_count),
+        data=lists.data,
+        ctrl_first=_firsts(nodes.ctrl_count),
+        ctrl=lists.ctrl,
+        attr_node=lists.attr_node,
+        attr_name=lists.attr_name,
+        attr_field=lists.attr_field,
+        attr_value=lists.attr_value,
+        attr_len=lists.attr_len,
+        attr_names=[t.decode("utf-8", "replace") for t in names.texts(buffer)],
+        broken_at=broken,
+    )
+
+
+def _firsts(count: Array) -> Array:
+    """Offsets of lists of these lengths that are stored one after the other."""
+    return np.concatenate([[0], np.cumsum(count)])
+
+
+@jit
+def _number_all(buffer: Bytes, at: Array, length: Array, table: TextTable) -> Array:
+    """Code of each byte range; equal bytes have the same code."""
+    codes = np.empty(len(at), np.int64)
+    for i in range(len(at)):
+        codes[i] = intern_text(buffer, at[i], at[i] + length[i], table)
+    return codes
+
+
+@jit
+def _messages(buffer: Bytes) -> tuple[Array, Array, int]:
+    """Position and length of each message; and where the file breaks off, -1 if it does not."""
+    # each message is after its length; how many there are is unknown, so the columns are doubled
+    n, count, i = len(buffer), 0, 0
+    room = 1024
+    at, length = np.zeros(room, np.int64), np.zeros(room, np.int64)
+    while i < n:
+        size, begin = read_varint(buffer, i, n)
+        if begin < 0 or size > np.uint64(n - begin):
+            return at[:count], length[:count], i
+        if count == room:
+            room *= 2
+            larger, longer = np.zeros(room, np.int64), np.zeros(room, np.int64)
+            larger[:count], longer[:count] = at, length
+            at, length = larger, longer
+        at[count], length[count] = begin, np.int64(size)
+        count += 1
+        i = begin + np.int64(size)
+    return at[:count], length[:count], -1
+
+
+@jit
+def _count(buffer: Bytes, at: Array, length: Array, counts: Array) -> int:
+    """Count the valid messages before the first invalid one.
+
+    Writes into `counts` how many data dependencies, control dependencies and attributes these have,
+    so that `_fill` can write into columns of the right length.
+    """
+    for k in range(len(at)):
+        i, stop = at[k], at[k] + length[k]
+        data, ctrl, attrs = counts
+        while i < stop:
+            number, wire, _, begin, end = read_field(buffer, i, stop)
+            valid = end >= 0
+            if valid and number in (4, 5):
+                ids = _count_varints(buffer, begin, end) if wire == 2 else np.int64(wire == 0)
+                valid = ids >= 0
+                data += ids if number == 5 else 0
+                ctrl += ids if number == 4 else 0
+            attrs += number == 10 and wire == 2
+            if not valid:
+                return k
+            i = end
+        counts[0], counts[1], counts[2] = data, ctrl, attrs
+    return len(at)
+
+
+@jit
+def _is_node(buffer: Bytes, i: int, stop: int) -> bool:
+    """True if a message has fields that GlobalMetadata lacks: a number as field 1, or field 3 on."""
+    while i < stop:
+        number, wire, _, _, end = read_field(buffer, i, stop)
+        if end < 0:
+            return False
+        if number > 2 or (number == 1 and wire == 0):
+            return True
+        i = end
+    return False
+
+
+@jit
+def _count_varints(buffer: Bytes, i: int, stop: int) -> int:
+    """Count the varints of a packed list; -1 if the last does not end."""
+    count = 0
+    while i < stop:
+        _, i = read_varint(buffer, i, stop)
+        if i < 0:
+            return -1
+        count += 1
+    return count
+
+
+@jit
+def _fill(
+    buffer: Bytes, at: Array, length: Array, nodes: _Nodes, lists: _Lists, names: TextTable
+) -> None:
+    """Write the fields of all messages into columns, which `_count` has found to be long enough."""
+    data, ctrl, attrs = 0, 0, 0
+    for k in range(len(at)):
+        i, stop = at[k], at[k] + length[k]
+        while i < stop:
+            number, wire, _, begin, end = read_field(buffer, i, stop)
+            if wire == 0 and number in (1, 3, 6, 7):
+                value, _ = read_varint(buffer, begin, end)
+                if number == 1:
+                    nodes.id[k] = value
+                elif number == 3:
+                    nodes.type[k] = np.int64(value)
+                elif number == 6:
+                    nodes.start_us[k] = np.int64(value)
+                else:
+                    nodes.duration_us[k] = np.int64(value)
+            elif number == 2 and wire == 2:
+                nodes.name_at[k], nodes.name_len[k] = begin, end - begin
+            elif number in (4, 5) and wire in (0, 2):
+                while begin < end:
+                    value, begin = read_varint(buffer, begin, end)
+                    if number == 5:
+                        lists.data[data] = value
+                        nodes.data_count[k] += 1
+                        data += 1
+                    else:
+                        lists.ctrl[ctrl] = value
+                        nodes.ctrl_count[k] += 1
+                        ctrl += 1
+            elif number == 10 and wire == 2:
+                lists.attr_node[attrs] = k
+                _attribute(buffer, begin, end, lists, attrs, names)
+                attrs += 1
+            i = end
+
+
+@jit
+def _attribute(buffer: Bytes, i: int, stop: int, lists: _Lists, row: int, names: TextTable) -> None:
+    """Write one attribute into row `row` of its columns; its name stays -1 if it is cut short."""
+    # fields of values: varints (wire type 0, some in zigzag), fixed 8 or 4 bytes (1, 5), else bytes
+    lists.attr_name[row] = -1
+    while i < stop:
+        number, wire, _, begin, end = read_field(buffer, i, stop)
+        if end < 0:
+            lists.attr_name[row] = -1
+            return
+        if number == 1:
+            lists.attr_name[row] = intern_text(buffer, begin, end, names)
+        elif number > 2:
+            lists.attr_field[row], lists.attr_len[row] = number, 0
+            if wire == 0:
+                value, _ = read_varint(buffer, begin, end)
+                if number in _ZIGZAG_FIELDS:
+                    half = np.int64(value >> np.uint64(1))
+                    lists.attr_value[row] = -half - 1 if value & np.uint64(1) else half
+                else:
+                    lists.attr_value[row] = np.int64(value)
+            elif wire in (1, 5):
+                value = np.uint64(0)
+                for k in range(end - begin):
+                    value |= np.uint64(buffer[begin + k]) << np.uint64(8 * k)
+                if number == 5:
+                    single = np.empty(1, np.uint32)
+                    single[0] = np.uint32(value)
+                    double = np.empty(1, np.float64)
+                    double[0] = single.view(np.float32)[0]
+                    lists.attr_value[row] = double.view(np.int64)[0]
+                elif number == _SFIXED32:
+                    lists.attr_value[row] = np.int64(np.int32(np.uint32(value)))
+                else:
+                    lists.attr_value[row] = np.int64(value)
+            else:
+                lists.attr_value[row], lists.attr_len[row] = begin, end - begin
+        i = end

@@ -1,0 +1,74 @@
+"""Dependencies among the nodes of an ET."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chopper_interop.arrays import gather
+from chopper_interop.issues import Fault, IssueLog, Severity
+
+if TYPE_CHECKING:
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.converters.chakra.decode import EtFile
+
+DANGLING = Fault(
+    "et-dependency-dangling",
+    Severity.LOSS,
+    "Dependencies on nodes that are not in the file were left out.",
+)
+CIRCULAR = Fault(
+    "et-dependency-circular",
+    Severity.LOSS,
+    "Dependencies that go in circles were left out.",
+)
+ID_TWICE = Fault(
+    "et-id-twice",
+    Severity.ERROR,
+    "Nodes with the id of an earlier node: nodes that depend on this id depend on the first of them "
+    "here, and on the last in simulators.",
+)
+
+
+def dependencies(et: EtFile) -> tuple[Array, Array]:
+    """Rows of (node that must end, node that waits for it), data dependencies before control.
+
+    Dependencies on ids that do not exist are left out; of nodes with the same id the first counts.
+    """
+    ids = np.concatenate([et.data, et.ctrl])
+    rows = np.arange(len(et.id))
+    dst = np.concatenate(
+        [np.repeat(rows, np.diff(et.data_first)), np.repeat(rows, np.diff(et.ctrl_first))]
+    )
+    # bisect in the sorted ids; stable, so that the leftmost of equal ids is the first in the file
+    order = np.argsort(et.id, kind="stable")
+    at = np.minimum(np.searchsorted(et.id[order], ids), max(len(order) - 1, 0))
+    exists = et.id[order][at] == ids if len(order) else np.zeros(0, bool)
+    return order[at][exists], dst[exists]
+
+
+def edges(et: EtFile, keep: Array, issues: IssueLog) -> tuple[Array, Array]:
+    """Dependencies among the nodes in rows `keep`, by their positions there, without circles."""
+    n = len(keep)
+    issues.add(ID_TWICE, n - len(np.unique(et.id[keep])))
+    src, dst = dependencies(et)
+    issues.add(DANGLING, len(et.data) + len(et.ctrl) - len(src))
+    position = np.full(len(et.id), -1, np.int64)
+    position[keep] = np.arange(n)
+    src, dst = position[src], position[dst]
+    inside = (src >= 0) & (dst >= 0)
+    # one number for each pair, so that a dependency that is listed twice counts once
+    pairs = np.unique(src[inside] * max(n, 1) + dst[inside])
+    src, dst = pairs // max(n, 1), pairs % max(n, 1)
+    # nodes on a circle are behind one in both directions; without the edges among these that point
+    # backward, what is left of each circle points forward
+    on_circle = _behind_circles(src, dst, n) & _behind_circles(dst, src, n)
+    circular = (src >= dst) & on_circle[src] & on_circle[dst]
+    issues.add(CIRCULAR, np.count_nonzero(circular))
+    return src[~circular], dst[~circular]
+
+
+def _behind_circles(src: Array, dst: Array, n: int) -> Array:
+    """Mask of the nodes on circles, and of all behind them."""
+    return gather.blocked_by_cycles(*gather.group_values(src, dst, n))

@@ -1,0 +1,243 @@
+"""Read ETs of any writer; those of this project come back with their exact times.
+
+Forms: protobuf messages of all schemas (`chakra_old` has the earlier ones), packed or not, and
+both JSON forms (`chakra_json`). Where no node has a start time, `chakra_times` computes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from chopper_interop.build import TraceBuilder
+from chopper_interop.clocks import relations
+from chopper_interop.converters.chakra import files, json, messages, old, times
+from chopper_interop.converters.chakra.columns import (
+    annotation_columns,
+    arguments,
+    dictionary,
+    kinds,
+    lanes,
+)
+from chopper_interop.converters.chakra.decode import REAL_FIELDS, TEXT_FIELDS, EtFile, decode
+from chopper_interop.converters.chakra.edges import edges
+from chopper_interop.converters.chakra.values import INTEGER_FIELDS, in_columns, integers
+from chopper_interop.errors import ReadError
+from chopper_interop.io import inputs, outputs
+from chopper_interop.issues import RANK_ASSUMED, Fault, IssueLog, Severity
+from chopper_interop.schemas import hub
+from chopper_interop.schemas.chakra import NodeType, message_class
+from chopper_interop.schemas.kinds import EdgeKind
+from chopper_interop.schemas.meta import ASSUMED, COMPUTED, REALTIME, Meta, Rank, Source
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.trace import Trace
+
+BROKEN = Fault(
+    "et-cut-short",
+    Severity.LOSS,
+    "The file breaks off; all nodes before that are read.",
+)
+METADATA_NODE = Fault(
+    "et-metadata-node",
+    Severity.INFO,
+    "Nodes that hold facts about the trace are no operations.",
+    events=True,
+)
+UNREADABLE = Fault(
+    "et-attribute-unreadable",
+    Severity.LOSS,
+    "Attributes that are cut short, or have no name, were left out.",
+)
+EMPTY_NODE = Fault(
+    "et-node-empty",
+    Severity.INFO,
+    "Empty messages, at which MLCommons' readers stop, were left out.",
+    events=True,
+)
+NO_METADATA = Fault(
+    "et-without-metadata",
+    Severity.INFO,
+    "The file begins with a node, not with a GlobalMetadata; feeders lose that node.",
+)
+
+_NUMBERS = (
+    "is_cpu_op", "start_ns", "duration_ns", "comm_type", "comm_size", "comm_src", "comm_dst",
+    "comm_tag", "stream", "tid", "device", "correlation",
+)  # fmt: skip
+_TEXTS = ("pg_name", "kind", "collective")
+
+
+def _value_fields(declared: pa.DataType) -> tuple[int, ...]:
+    """Fields of attribute values that fit a column of this type."""
+    if pa.types.is_dictionary(declared) or pa.types.is_string(declared):
+        return TEXT_FIELDS
+    return REAL_FIELDS + INTEGER_FIELDS if pa.types.is_floating(declared) else INTEGER_FIELDS
+
+
+_COLUMNS = (
+    {name: _value_fields(declared) for name, declared in hub.ANNOTATION_TYPES.items()}
+    | dict.fromkeys(_NUMBERS, INTEGER_FIELDS)
+    | dict.fromkeys(_TEXTS, TEXT_FIELDS)
+)
+"""Attributes that become columns, and the fields of their values; others become arguments."""
+
+
+Times = Callable[["Array", "Array"], tuple["Array", "Array", "Array"]]
+"""Function of the ids of operations and the ids of all nodes: starts and durations of the
+operations, and a mask of those that ran."""
+
+
+def read(paths: list[Path]) -> Trace:
+    """Read one rank's ET.
+
+    Parameters
+    ----------
+    paths
+        The file, and those of process groups if there are any.
+    """
+    return read_at(paths, None)
+
+
+def read_at(paths: list[Path], simulated: Times | None) -> Trace:
+    """Read one rank's ET at its nodes' simulated times.
+
+    Parameters
+    ----------
+    paths
+        The file, and those of process groups if there are any.
+    simulated
+        The times; nodes that did not run are left out. None for the ET's own times.
+    """
+    groups = [p for p in paths[1:] if files.is_groups(p)]
+    path = paths[0]
+    if path in groups or (not groups and files.is_groups(path)):
+        raise ReadError("process groups alone are no trace", path=path)
+    issues = IssueLog(str(path))
+    et, lost = _file(path, issues)
+    listed = files.process_groups(groups, issues)
+    job, rank = files.job_and_rank(path)
+    if rank is None:
+        issues.add(RANK_ASSUMED)
+    meta = _meta(et, path, job, Rank(rank or 0, known_by=ASSUMED if rank is None else "name"))
+    builder = TraceBuilder(meta)
+    keep = _operations(et, issues)
+    if not len(keep):
+        raise ReadError("it holds no nodes", path=path)
+    if simulated is not None:
+        ts, dur, ran = simulated(et.id[keep], et.id)
+        keep, ts, dur = keep[ran], ts[ran], dur[ran]
+        meta = replace(meta, clock=COMPUTED, origin_ns=0, clocks=())
+    src, dst = edges(et, keep, issues)
+    numbers = {name: builder.group(name, ranks) for name, ranks in listed.items()}
+    all_ranks = numbers.get(files.all_ranks_group(path, listed), -1)
+    kind = kinds(et)[keep]
+    lane = lanes(builder, et, keep, kind, rank or 0)
+    if simulated is None:
+        ts, dur = times.times(et, keep, issues)
+    if simulated is None and not times.measured(et):
+        ts = times.scheduled(path, et.id[keep], lane, dur, (src, dst))
+        issues.add(times.SCHEDULED, len(keep))
+    builder.nodes(
+        kind=kind,
+        name=dictionary(*et.coded(et.name_at[keep], et.name_len[keep])),
+        rank=rank or 0,
+        lane=lane,
+        ts=ts + meta.origin_ns,
+        dur=dur,
+        correlation=integers(et, "correlation", -1)[keep],
+        args=arguments(builder, et, keep, in_columns(et, _COLUMNS, issues)),
+        **annotation_columns(et, keep, numbers, all_ranks),
+    )
+    builder.edges(src, dst, EdgeKind.DEPENDENCY)
+    trace = builder.finish()
+    events, size = len(et.id) + lost, path.stat().st_size
+    source = Source(str(path), "chakra", size=size, events=events, nodes=len(keep))
+    return trace.with_meta(issues=tuple(issues), sources=(source,))
+
+
+def _file(path: Path, issues: IssueLog) -> tuple[EtFile, int]:
+    """Decode a file of any form; also count its nodes that could not be decoded."""
+    raw, lost = inputs.read(path, issues), 0
+    if json.is_json(bytes(raw[: inputs.HEAD_BYTES])):
+        raw, lost = json.messages(raw, issues)
+    et = decode(np.ascontiguousarray(old.to_present_schema(raw)))
+    if et.broken_at >= 0:
+        issues.add(BROKEN, 1, f"byte {et.broken_at}")
+    issues.add(UNREADABLE, np.count_nonzero(et.attr_name < 0))
+    if not et.has_metadata:
+        issues.add(NO_METADATA)
+    return et, lost
+
+
+def _operations(et: EtFile, issues: IssueLog) -> Array:
+    """Rows of the nodes that are operations."""
+    metadata = et.type == NodeType.METADATA
+    empty = (et.id == 0) & (et.type == 0) & (et.name_len == 0)
+    empty &= (et.start_us == 0) & (et.duration_us == 0)
+    empty &= (np.diff(et.data_first) == 0) & (np.diff(et.ctrl_first) == 0)
+    empty[et.attr_node] = False
+    issues.add(METADATA_NODE, np.count_nonzero(metadata))
+    issues.add(EMPTY_NODE, np.count_nonzero(empty))
+    return np.flatnonzero(~metadata & ~empty)
+
+
+def _meta(et: EtFile, path: Path, job: str, rank: Rank) -> Meta:
+    """Read the metadata in the first message."""
+    facts: dict[str, str] = {}
+    try:
+        parsed = message_class("GlobalMetadata").FromString(_with_version(et.metadata))
+    except Exception as error:
+        raise ReadError(f"its first message is broken: {error}", path=path, at="byte 0") from error
+    for attribute in parsed.attr:
+        field = attribute.WhichOneof("value")
+        value = getattr(attribute, field) if field else ""
+        facts[attribute.name] = str(list(value.values) if hasattr(value, "values") else value)
+    if parsed.version:
+        facts["et_version"] = parsed.version
+    origin = facts.pop("origin_ns", "0")
+    is_number = origin.lstrip("-").isdigit() and len(origin) < _MAX_DIGITS
+    origin_ns = int(origin) if is_number else 0
+    measured = times.measured(et)
+    marked = facts.get("written_by") == outputs.MARK
+    clock = (marked and facts.pop("clock", "")) or REALTIME
+    fits = relations.from_text(facts.pop(CLOCKS, "")) if marked else ()
+    return Meta(
+        job=facts.get("job", job),
+        origin_ns=origin_ns if measured else 0,
+        clock=clock if measured else COMPUTED,
+        clocks=fits,
+        ranks=(rank,),
+        facts=facts,
+    )
+
+
+_MAX_DIGITS = 20
+"""Digits that a number of 64 bits can have."""
+CLOCKS = "clocks"
+"""Attribute of metadata by this project: JSON of the relations between clocks."""
+
+
+def _with_version(metadata: bytes) -> bytes:
+    """GlobalMetadata in the present form; until the end of 2023 its attributes were in field 1."""
+    try:
+        parsed = messages.fields(metadata)
+    except ValueError:
+        return metadata
+    first = [value for number, _, value in parsed if number == 1]
+    if not all(isinstance(value, bytes) and value[:1] == b"\n" for value in first):
+        return metadata
+    converted = message_class("GlobalMetadata")()
+    for value in first:
+        converted.attr.add().MergeFromString(value)
+    for number, _, value in parsed:
+        if number == 2 and isinstance(value, bytes):  # noqa: PLR2004
+            converted.attr.add().MergeFromString(value)
+    return bytes(converted.SerializeToString())

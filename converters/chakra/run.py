@@ -1,0 +1,190 @@
+"""Run ETs by a simulator's rules for when nodes may start, without its network.
+
+Rules are those of ASTRA-sim: for each rank a slot for host operations, one for compute and one
+for communication; of the nodes that are ready, the lowest id starts. Collectives of a group are
+joined in order of issue, and never end if they differ in kind or size. Broadcasts are only timed; a
+receive ends when its send has. Nodes that end at the same moment are seen in order of their start.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from chopper_interop.arrays.compiled import jit
+
+if TYPE_CHECKING:
+    from chopper_interop.arrays.types import Array
+
+HOST, COMPUTE, COMM, NO_SLOT = 0, 1, 2, 3
+PLAIN, JOINED, SEND, RECEIVE = 0, 1, 2, 3
+
+
+class Job(NamedTuple):
+    """Nodes of all ranks one after the other.
+
+    Parameters
+    ----------
+    rank, order
+        Rank of each node, and its position by id among the nodes of the rank.
+    slot
+        HOST, COMPUTE, COMM or NO_SLOT.
+    role
+        PLAIN, JOINED (a collective), SEND or RECEIVE.
+    partner
+        Of a JOINED node, its group; of a RECEIVE, the node that sends, -1 if none does.
+    kind, size
+        Of a JOINED node, its `CommType` and its bytes.
+    members
+        Number of ranks of each group.
+    duration
+        Nanoseconds.
+    first, after
+        Nodes that depend on node i: ``after[first[i]:first[i + 1]]``.
+    waits
+        Number of nodes that each node depends on.
+    """
+
+    rank: Array
+    order: Array
+    slot: Array
+    role: Array
+    partner: Array
+    kind: Array
+    size: Array
+    members: Array
+    duration: Array
+    first: Array
+    after: Array
+    waits: Array
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Outcome of a run.
+
+    Parameters
+    ----------
+    end_ns
+        End of each node; -1 if it never ended.
+    started
+        Mask of the nodes that were started.
+    mismatch
+        Of each group, the first collective that differs between ranks: the number of collectives
+        before it, and two nodes that differ; -1 if there is none.
+    """
+
+    end_ns: Array
+    started: Array
+    mismatch: Array
+
+    @property
+    def makespan_us(self) -> int:
+        """End of the last node."""
+        return (int(self.end_ns.max(initial=0)) + 500) // 1000
+
+
+def run(job: Job, ranks: int) -> Outcome:
+    """Run all nodes that can be run."""
+    return Outcome(*_simulate(job, ranks))
+
+
+@jit
+def _find_mismatch(job: Job, waiting: Array) -> tuple[int, int]:
+    """First of the nodes that wait, and one that differs from it in kind or size, -1 if none."""
+    first = -1
+    for node in waiting:
+        if node >= 0 and first < 0:
+            first = node
+        elif node >= 0 and (job.kind[node] != job.kind[first] or job.size[node] != job.size[first]):
+            return first, node
+    return first, -1
+
+
+@jit
+def _simulate(job: Job, ranks: int) -> tuple[Array, Array, Array]:
+    """Return the fields of `Outcome`: a discrete-event simulation."""
+    # One event at a time: start all that is ready on the ranks whose state has changed, then go on
+    # to the next end, which frees its slot and may make other nodes ready. `ready` is a heap by id
+    # for each rank and slot; `heap` has the ends to come. It ends when nothing is left to end.
+    n, groups = len(job.rank), len(job.members)
+    end = np.full(n, -1, np.int64)
+    started = np.zeros(n, np.bool_)
+    waits = job.waits.copy()
+    busy = np.zeros((ranks, 4), np.bool_)
+    ready = [[(np.int64(0), np.int64(0)) for _ in range(0)] for _ in range(4 * ranks)]
+    waiting = np.full((groups, ranks), -1, np.int64)  # a rank has one slot, so one at a time
+    present = np.zeros(groups, np.int64)
+    joined = np.zeros(groups, np.int64)
+    mismatch = np.full((groups, 3), -1, np.int64)
+    receiver = np.full(n, -1, np.int64)
+    for i in range(n):
+        if job.role[i] == RECEIVE and job.partner[i] >= 0:
+            receiver[job.partner[i]] = i
+    # by time, then by start: round of starts, and position by id
+    heap = [(np.int64(0), np.int64(0), np.int64(0), np.int64(0)) for _ in range(0)]
+    turn = np.int64(0)
+    for i in range(n):
+        if waits[i] == 0:
+            heapq.heappush(ready[4 * job.rank[i] + job.slot[i]], (job.order[i], np.int64(i)))
+    now = np.int64(0)
+    changed = np.ones(ranks, np.bool_)
+    while True:
+        turn += 1
+        for r in range(ranks):
+            if not changed[r]:
+                continue
+            changed[r] = False
+            for s in range(4):
+                queue = ready[4 * r + s]
+                while len(queue) and not (busy[r, s] and s != NO_SLOT):
+                    i = heapq.heappop(queue)[1]
+                    started[i] = True
+                    busy[r, s] = True
+                    if job.role[i] == JOINED:
+                        g = job.partner[i]
+                        waiting[g, r] = i
+                        present[g] += 1
+                        if present[g] == job.members[g]:
+                            present[g] = 0
+                            one, other = _find_mismatch(job, waiting[g])
+                            if other >= 0:
+                                mismatch[g, 0], mismatch[g, 1], mismatch[g, 2] = (
+                                    joined[g],
+                                    one,
+                                    other,
+                                )
+                                continue
+                            joined[g] += 1
+                            shortest = job.duration[i]
+                            for m in range(ranks):
+                                if waiting[g, m] >= 0:
+                                    shortest = min(shortest, job.duration[waiting[g, m]])
+                            for m in range(ranks):
+                                w = waiting[g, m]
+                                if w >= 0:
+                                    heapq.heappush(heap, (now + shortest, turn, job.order[w], w))
+                                    waiting[g, m] = -1
+                    elif job.role[i] == RECEIVE:
+                        sender = job.partner[i]
+                        if sender >= 0 and end[sender] >= 0:
+                            heapq.heappush(heap, (now, turn, job.order[i], i))
+                    else:
+                        heapq.heappush(heap, (now + job.duration[i], turn, job.order[i], i))
+        if len(heap) == 0:
+            return end, started, mismatch
+        now, _, _, i = heapq.heappop(heap)
+        end[i] = now
+        busy[job.rank[i], job.slot[i]] = False
+        changed[job.rank[i]] = True
+        if receiver[i] >= 0 and started[receiver[i]]:
+            j = receiver[i]
+            heapq.heappush(heap, (now, turn, job.order[j], j))
+        for e in range(job.first[i], job.first[i + 1]):
+            d = job.after[e]
+            waits[d] -= 1
+            if waits[d] == 0:
+                heapq.heappush(ready[4 * job.rank[d] + job.slot[d]], (job.order[d], np.int64(d)))

@@ -1,0 +1,202 @@
+"""Chakra ETs: one file a rank, which a simulator runs to the end and in the measured time.
+
+Read by feeders of versions 1 and 3, whose demands differ (types of attributes, which dependencies
+count); what is written here satisfies both. Plain files: the newer feeder reads no gzip.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from typing import IO, TYPE_CHECKING, Literal
+
+import numpy as np
+
+from chopper_interop import progress
+from chopper_interop.clocks import relations
+from chopper_interop.converters.chakra import comms as chakra_comms
+from chopper_interop.converters.chakra import encode
+from chopper_interop.converters.chakra import plan as chakra_plan
+from chopper_interop.converters.chakra.attributes import attributes
+from chopper_interop.converters.chakra.messages import length_prefix
+from chopper_interop.converters.chakra.reader import CLOCKS
+from chopper_interop.errors import UsageError, WriteError
+from chopper_interop.io import outputs
+from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.schemas.chakra import VERSION, NodeType, message_class
+from chopper_interop.schemas.kinds import Kind
+from chopper_interop.schemas.meta import REALTIME
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.trace import Trace
+
+MODES = ("full", "gpu")
+RENUMBERED = Fault(
+    "ranks-renumbered",
+    Severity.INFO,
+    "Simulators count ranks from 0 without a hole, so the ETs do; the rank is in their metadata.",
+)
+LEFT_OUT = Fault(
+    "et-nodes-left-out",
+    Severity.INFO,
+    "Nodes that the mode leaves out are not in the ET: Python frames, instant events and the "
+    "profiler's own ranges; in mode=gpu all of the host's.",
+)
+WAITS_AS_TIME = Fault(
+    "waits-as-time",
+    Severity.INFO,
+    "Waits of the host for GPU work that overlapped other work have their measured time in the ET, "
+    "and do not depend on that work, as simulators run it later, after the other. The same holds for "
+    "waits for work that by its clock began before its own launch.",
+)
+
+_CHUNK = 4 << 20
+"""Bytes encoded at a time. Chosen: thousands of nodes a call, yet small next to a trace."""
+_TASK = "writing ETs"
+Mode = Literal["full", "gpu"]
+
+
+def write(trace: Trace, path: Path, *, mode: Mode = "full") -> IssueLog:
+    """Write ``path/<job>.<rank>.et`` for each rank and ``path/<job>.comm_groups.json``.
+
+    A path that ends in ``.et`` names the job as well: ``runs/a.et`` gives ``runs/a.0.et``, ….
+
+    Parameters
+    ----------
+    trace
+        A trace with GPU work.
+    path
+        A folder; other files in it stay.
+    mode
+        "full": host operations and GPU work. "gpu": GPU work alone, with the waits for the host
+        as nodes of their own; on these ASTRA-sim gives its statistics.
+
+    Returns
+    -------
+    IssueLog
+        The number of nodes that the mode leaves out, and the communication that goes out with
+        its measured time only.
+
+    Raises
+    ------
+    UsageError
+        There is no such mode.
+    WriteError
+        There is nothing to write, or no room.
+    """
+    if mode not in MODES:
+        raise UsageError(f"mode={mode}: there are {' and '.join(MODES)}")
+    folder, job = (path.parent, path.stem) if path.suffix == ".et" else (path, trace.meta.job)
+    issues = IssueLog("ET")
+    ranks = trace.ranks
+    if not ranks:
+        raise WriteError("the trace has no nodes to make ETs of", path=path)
+    outputs.require_times(trace, path)
+    if not any(chakra_plan.is_plannable(trace.rank(r), host=mode == "full") for r in ranks):
+        raise WriteError(f"the trace has no operations that ETs of mode {mode} hold", path=path)
+    numbering = {rank: number for number, rank in enumerate(ranks)}
+    issues.add(RENUMBERED, sum(r != n for r, n in numbering.items()), f"ranks {ranks[:8]}")
+    comms = chakra_comms.communications(trace, numbering, issues)
+    host = mode == "full"
+    origin_ns = min(chakra_plan.first_start(trace.rank(r), host=host) for r in ranks)
+    facts: dict[str, str | int] = {
+        "job": trace.meta.job,
+        "mode": mode,
+        "written_by": outputs.MARK,
+        "origin_ns": trace.meta.origin_ns + origin_ns,
+    }
+    if trace.meta.clock != REALTIME:
+        facts["clock"] = trace.meta.clock
+    left_out: Counter[int] = Counter()
+    as_time = 0
+    progress.start(_TASK, trace.nodes.num_rows, "events")
+    with outputs.folder(folder, owns=_earlier_files(folder, job)) as target:
+        for rank in ranks:
+            with (target / f"{job}.{numbering[rank]}.et").open("wb") as stream:
+                rank_trace = trace.rank(rank)
+                plan = chakra_plan.build_plan(rank_trace, host=host, origin_ns=origin_ns)
+                fits = [f for f in trace.meta.clocks if relations.rank_of(f) in (-1, rank)]
+                rank_facts: dict[str, str | int] = {"rank": rank}
+                if fits:
+                    rank_facts[CLOCKS] = json.dumps(relations.to_json(fits))
+                _write_metadata(stream, facts | rank_facts)
+                _write_nodes(stream, rank_trace, plan, _rank_comms(trace, rank, comms))
+                left_out += _left_out(rank_trace, plan)
+                as_time += plan.waits_as_time
+                progress.advance(_TASK, rank_trace.nodes.num_rows)
+        groups = {str(k): v for k, v in comms.groups.items()}
+        (target / f"{job}.comm_groups.json").write_text(json.dumps(groups, indent=1))
+    issues.add(LEFT_OUT, left_out.total(), _counts_by_kind(left_out))
+    issues.add(WAITS_AS_TIME, as_time)
+    return issues
+
+
+def _earlier_files(folder: Path, job: str) -> Callable[[Path], bool]:
+    """Return a predicate of the folder's files that an earlier run wrote for this job."""
+    rank_file = re.compile(rf"{re.escape(job)}\.\d+\.et")
+    groups = f"{job}.comm_groups.json"
+    paths = folder.iterdir() if folder.is_dir() else ()
+    written = {p.name for p in paths if rank_file.fullmatch(p.name) and outputs.is_marked(p)}
+    return lambda path: path.name in written or (path.name == groups and bool(written))
+
+
+def _left_out(trace: Trace, plan: chakra_plan.Plan) -> Counter[int]:
+    """Count the nodes of each kind that are not in a plan."""
+    absent = np.ones(trace.nodes.num_rows, np.bool_)
+    absent[plan.row[plan.row >= 0]] = False
+    kinds, counts = np.unique(trace.array("kind")[absent], return_counts=True)
+    return Counter(dict(zip(kinds.tolist(), counts.tolist(), strict=True)))
+
+
+def _counts_by_kind(left_out: Counter[int]) -> str:
+    """Counts of kinds as a text, the most frequent first."""
+    names = {int(kind): kind.name.lower() for kind in Kind}
+    return ", ".join(f"{n:,} {names.get(kind, kind)}" for kind, n in left_out.most_common())
+
+
+def _rank_comms(trace: Trace, rank: int, comms: chakra_comms.Comms) -> dict[str, Array]:
+    """Columns of one rank's communication."""
+    rows = trace.rank_rows[rank]
+    return {n: v[rows] for n, v in vars(comms).items() if n != "groups"}
+
+
+def _write_nodes(
+    stream: IO[bytes], trace: Trace, plan: chakra_plan.Plan, comms: dict[str, Array]
+) -> None:
+    strings, name, numbers, words = attributes(trace, plan, comms)
+    table = encode.text_table(strings)
+    comm_type = np.where(plan.row >= 0, comms["node_type"][plan.row], 0)
+    nodes = encode.Nodes(
+        type=np.where(comm_type > 0, comm_type, int(NodeType.COMP)),
+        name=name,
+        start_us=(np.maximum(plan.start_ns, 0) + 500) // 1000,
+        slot_us=plan.slot_us,
+        dep_first=plan.dep_first,
+        dep=plan.dep,
+    )
+    out, scratch = np.empty(_CHUNK, np.uint8), np.empty(_CHUNK, np.uint8)
+    done = 0
+    while done < len(nodes.type):
+        size, reached = encode.write_nodes(out, done, nodes, table, numbers, words, scratch)
+        if reached == done:  # a name of megabytes
+            room = encode.room_for(done, nodes, table, numbers, words)
+            out, scratch = np.empty(2 * room, np.uint8), np.empty(2 * room + 2, np.uint8)
+        stream.write(out[:size].data)
+        done = reached
+
+
+def _write_metadata(stream: IO[bytes], facts: dict[str, str | int]) -> None:
+    meta = message_class("GlobalMetadata")(version=VERSION)
+    for name, value in facts.items():
+        attribute = meta.attr.add(name=name)
+        if isinstance(value, str):
+            attribute.string_val = value
+        else:
+            attribute.int64_val = value
+    raw = meta.SerializeToString()
+    stream.write(length_prefix(len(raw)) + raw)

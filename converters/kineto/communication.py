@@ -1,0 +1,301 @@
+"""Communication kernels of a Kineto file: what they do, group, sizes, sequence number, peer, root.
+
+All this stands in the arguments of the host operator ``record_param_comms`` around the launch, and
+on NVIDIA also of the kernel. Names by version of PyTorch: ``Collective name``, ``In msg nelems``,
+``dtype``, ``Group size`` since 2.2; group name, description and ranks since 2.4; ``Src Rank`` and
+``Dst Rank`` since 2.5; ``Seq`` since 2.11. Older files have only the annotation ``nccl:all_reduce``
+and its input shapes, or the kernel's name. The root is an input of the operator
+``c10d::broadcast_`` around it all (where shapes were recorded), and since 2.4 ``Rank``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from chopper_interop.arrays import arrow
+from chopper_interop.build import TraceBuilder
+from chopper_interop.converters.kineto.numbers import MAX_RANK, rank_list, whole_number
+from chopper_interop.edges.collective_names import collective_of_name
+from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.schemas.dtypes import element_bytes
+from chopper_interop.schemas.kinds import Collective, Kind
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.converters.kineto.trace_file import TraceFile
+    from chopper_interop.trace import Trace
+
+    Arguments = dict[str, Any]
+    """Arguments of an event, or members of the header."""
+    Facts = dict[str, Any]
+    """Facts of one kernel's communication; a name that is absent or None is unknown."""
+
+UNKNOWN_COLLECTIVE = Fault(
+    "collective-unknown",
+    Severity.INFO,
+    "Communication kernels of which neither metadata nor name states what they do.",
+)
+UNKNOWN_SIZE = Fault(
+    "collective-size-unknown",
+    Severity.INFO,
+    "Communication kernels of which the file does not state how much they move.",
+)
+
+PARAMETERS = "record_param_comms"
+_ANNOTATIONS = ("nccl:", "rccl:", "c10d::")
+_ROOT_INPUT: dict[str, tuple[str, int]] = {
+    "c10d::broadcast_": (Collective.BROADCAST, 2),
+    "c10d::reduce_": (Collective.REDUCE, 3),
+    "c10d::gather_": (Collective.GATHER, 3),
+    "c10d::scatter_": (Collective.SCATTER, 3),
+}
+"""Operator → its collective, and index of the input that is the root's number within the group."""
+_ROOTED = tuple(kind for kind, _ in _ROOT_INPUT.values())
+_CUT_LIST = "..."
+"""PyTorch writes the first 30 ranks of a group and then this."""
+
+
+def add_communication(trace: Trace, file: TraceFile, issues: IssueLog) -> Trace:
+    """Add the columns collective, group, seq, peer, root, dtype, bytes, out_bytes, and groups."""
+    kernels = np.flatnonzero(trace.array("kind") == Kind.COMM)
+    groups = _Groups(file.header)
+    if kernels.size:
+        trace = _with_columns(trace, kernels, groups, issues)
+    return replace(trace, groups=groups.table())
+
+
+def _with_columns(trace: Trace, kernels: Array, groups: _Groups, issues: IssueLog) -> Trace:
+    names = trace.names()
+    facts = [
+        _kernel_facts(trace, names, int(node), int(call))
+        for node, call in zip(kernels, trace.launch[kernels], strict=True)
+    ]
+    kinds = [f.get("collective") for f in facts]
+    sizes = [f.get("bytes") for f in facts]
+    issues.add(UNKNOWN_COLLECTIVE, kinds.count(None))
+    issues.add(UNKNOWN_SIZE, sum(s is None for s, k in zip(sizes, kinds, strict=True) if k))
+    columns = {
+        "collective": kinds,
+        "group": [None if f.get("collective") is None else groups.row(f) for f in facts],
+        "seq": [f.get("seq") for f in facts],
+        "peer": [f.get("peer") for f in facts],
+        "root": [groups.root(f) for f in facts],
+        "dtype": [f.get("dtype") for f in facts],
+        "out_bytes": [f.get("out_bytes") for f in facts],
+    }
+    n = trace.nodes.num_rows
+    known = {name: v for name, v in columns.items() if any(value is not None for value in v)}
+    spread = {name: _spread(n, kernels, values) for name, values in known.items()}
+    size = trace.integers("bytes")
+    size[kernels] = [-1 if value is None else value for value in sizes]
+    spread["bytes"] = arrow.array(size, mask=size < 0)
+    return trace.with_columns(**spread)
+
+
+def _spread(n: int, rows: Array, values: list[Any]) -> pa.Array:
+    """Make a column of n numbers or texts that holds `values` at `rows` and nulls elsewhere."""
+    texts = [value for value in values if isinstance(value, str)]
+    known_rows = rows[[value is not None for value in values]]
+    mask = np.ones(n, np.bool_)
+    mask[known_rows] = False
+    numbers = np.zeros(n, np.int64)
+    if not texts:
+        numbers[known_rows] = [value for value in values if value is not None]
+        return arrow.array(numbers, mask=mask)
+    distinct = list(dict.fromkeys(texts))
+    code = {text: k for k, text in enumerate(distinct)}
+    numbers[known_rows] = [code[text] for text in texts]
+    return arrow.dictionary(numbers, distinct, mask=mask)
+
+
+def _kernel_facts(trace: Trace, names: list[str], kernel: int, call: int) -> Facts:
+    """Collect what is known of one kernel's communication, the best source first.
+
+    First come arguments with ``Collective name``, of the kernel or of the outermost operator; then
+    names and shapes of the operators around the call, outermost first; last the kernel's name.
+    """
+    code, parent = trace.array("name"), trace.array("parent")
+    around = []
+    node = int(parent[call]) if call >= 0 else -1
+    while node >= 0:
+        around.append(node)
+        if names[code[node]] == PARAMETERS:
+            break
+        node = int(parent[node])
+    outermost_first = around[::-1]
+    arguments = [trace.args(n) for n in (kernel, *outermost_first)]
+    stated = next((_stated_facts(args) for args in arguments if "Collective name" in args), {})
+    facts: Facts = {}
+    for node, args in zip(outermost_first, arguments[1:], strict=True):
+        name = names[code[node]]
+        if name.startswith(_ANNOTATIONS) or name == PARAMETERS:
+            facts = _merged(facts, _operator_facts(name, args))
+    facts = _merged(stated, facts)
+    facts = _merged(facts, {"collective": collective_of_name(names[code[kernel]])})
+    if facts["collective"] in _ROOTED:
+        facts["root"] = _root(trace, names, call, facts["collective"], arguments)
+    return facts
+
+
+def _root(
+    trace: Trace, names: list[str], call: int, kind: str, arguments: list[Arguments]
+) -> int | None:
+    """Return the root's number within the group: an input of the operator, else ``Rank``."""
+    code, parent = trace.array("name"), trace.array("parent")
+    candidates = [a.get("Rank") for a in arguments if "Collective name" in a]
+    node = call
+    while node >= 0:
+        of_kind, at = _ROOT_INPUT.get(names[code[node]], ("", 0))
+        inputs = trace.args(node).get("Concrete Inputs") if of_kind == kind else None
+        if isinstance(inputs, list) and len(inputs) > at:
+            candidates.insert(0, inputs[at])
+            break
+        node = int(parent[node])
+    ranks = (whole_number(value, maximum=MAX_RANK) for value in candidates)
+    return next((rank for rank in ranks if rank is not None), None)
+
+
+def _merged(preferred: Facts, other: Facts) -> Facts:
+    return other | {k: v for k, v in preferred.items() if v is not None}
+
+
+def _stated_facts(args: Arguments) -> Facts:
+    """Facts in a set of arguments that has ``Collective name``."""
+    dtype = str(args.get("dtype", ""))
+    size = element_bytes(dtype)
+    kind = collective_of_name(str(args["Collective name"]))
+    group_ranks = _group_ranks(args)
+    return {
+        "collective": kind,
+        "dtype": dtype or None,
+        "bytes": _bytes_of(args.get("In msg nelems"), size),
+        "out_bytes": _bytes_of(args.get("Out msg nelems"), size),
+        "seq": _sequence(args),
+        "peer": _peer(args, kind, group_ranks),
+        "group_name": args.get("Process Group Name"),
+        "group_description": args.get("Process Group Description"),
+        "group_ranks": group_ranks,
+        "group_size": whole_number(args.get("Group size")),
+    }
+
+
+def _peer(args: Arguments, kind: str | None, group_ranks: tuple[int, ...] | None) -> int | None:
+    """Return the other end of a send or receive.
+
+    Before torch 2.5 only its number within the group is stated, as ``Rank``.
+    """
+    if kind not in (Collective.SEND, Collective.RECV):
+        return None
+    key = "Dst Rank" if kind == Collective.SEND else "Src Rank"
+    stated = whole_number(args.get(key), maximum=MAX_RANK)
+    within = whole_number(args.get("Rank"), maximum=len(group_ranks or ()) - 1)
+    if stated is None and within is not None and group_ranks:
+        return group_ranks[within]
+    return stated
+
+
+def _bytes_of(elements: Any, size: int | None) -> int | None:
+    count = whole_number(elements)
+    return whole_number(count * size) if count is not None and size is not None else None
+
+
+def _sequence(args: Arguments) -> int | None:
+    """Return ``Seq``, or as in torch 2.4 the second of the operator's inputs."""
+    stated = whole_number(args.get("Seq"))
+    inputs = args.get("Concrete Inputs")
+    second = inputs[1] if isinstance(inputs, list) and len(inputs) > 1 else None
+    return whole_number(second) if stated is None else stated
+
+
+def _group_ranks(args: Arguments) -> tuple[int, ...] | None:
+    """Return the group's global ranks, from their list or from start, stride and size."""
+    listed = args.get("Process Group Ranks")
+    if isinstance(listed, str) and _CUT_LIST not in listed:
+        try:
+            listed = msgspec.json.decode(listed)
+        except msgspec.DecodeError:
+            listed = None
+    ranks = rank_list(listed)
+    if ranks is not None:
+        return ranks
+    start = whole_number(args.get("Global rank start"))
+    stride = whole_number(args.get("Global rank stride"), minimum=1)
+    size = whole_number(args.get("Group size"))
+    if start is None or stride is None or size is None:
+        return None
+    stop = start + stride * size
+    return tuple(range(start, stop, stride)) if stop <= MAX_RANK else None
+
+
+def _operator_facts(name: str, args: Arguments) -> Facts:
+    """Facts of an operator or annotation: its name, and the shapes and types of its inputs.
+
+    ``record_param_comms`` itself has in its first input what was communicated; its sequence
+    number may stand there even where the kernel carries everything else.
+    """
+    facts: Facts = {"seq": _sequence(args)} if name == PARAMETERS else {}
+    if name != PARAMETERS:
+        facts["collective"] = collective_of_name(name)
+    dims, types = args.get("Input Dims"), args.get("Input type")
+    if name.startswith("c10d::") or not isinstance(dims, list) or not isinstance(types, list):
+        return facts
+    shape, dtype = next(zip(dims, types, strict=False), (None, ""))
+    size = element_bytes(str(dtype))
+    if size is None or not isinstance(shape, list) or not shape:
+        return facts
+    if any(whole_number(extent) is None for extent in shape):
+        return facts
+    total = math.prod(int(extent) for extent in shape) * size
+    return facts | {"bytes": whole_number(total), "dtype": str(dtype).rsplit("::", 1)[-1]}
+
+
+class _Groups:
+    """Process groups of the header and those that collectives name."""
+
+    def __init__(self, header: Arguments) -> None:
+        self.builder = TraceBuilder()
+        info = header.get("distributedInfo")
+        info = info if isinstance(info, dict) else {}
+        self.backend = str(info.get("backend", ""))
+        self.world = tuple(range(whole_number(info.get("world_size"), maximum=MAX_RANK) or 0))
+        listed = info.get("pg_config")
+        for group in listed if isinstance(listed, list) else []:
+            if isinstance(group, dict):
+                self._add_listed(group)
+
+    def _add_listed(self, group: Arguments) -> None:
+        ranks = _group_ranks({"Process Group Ranks": group.get("ranks")})
+        self.builder.group(
+            str(group.get("pg_name", "")),
+            ranks or self.world,
+            str(group.get("pg_desc", "")),
+            str(group.get("backend_config", self.backend)),
+        )
+
+    def row(self, facts: Facts) -> int:
+        """Row of a collective's group, which is added; the whole job if none is stated."""
+        ranks = facts.get("group_ranks") or self.world
+        name = facts.get("group_name")
+        if name is None:
+            name = "" if tuple(ranks) == self.world else str(list(ranks))
+        description = str(facts.get("group_description") or "")
+        return self.builder.group(str(name), ranks, description, self.backend)
+
+    def root(self, facts: Facts) -> int | None:
+        """Global rank of the root, whose number within the group is known."""
+        ranks = facts.get("group_ranks")
+        if not ranks and facts.get("group_size") == len(self.world):
+            ranks = self.world
+        within = facts.get("root")
+        return ranks[within] if ranks and within is not None and within < len(ranks) else None
+
+    def table(self) -> pa.Table:
+        """All groups as a table of the hub."""
+        return self.builder.finish().groups

@@ -1,0 +1,215 @@
+"""Rank of each event of a Kineto file, and the names of its threads."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chopper_interop.arrays import gather
+from chopper_interop.arrays.members import is_any
+from chopper_interop.converters.kineto.categories import ON_DEVICE
+from chopper_interop.converters.kineto.numbers import MAX_RANK, is_id, whole_number
+from chopper_interop.issues import RANK_ASSUMED, Fault, IssueLog, Severity
+from chopper_interop.schemas.meta import ASSUMED, Rank
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.converters.kineto.trace_file import TraceFile
+
+FUSED = Fault(
+    "ranks-split",
+    Severity.INFO,
+    "Another tool had fused several ranks into the file; they were separated again.",
+)
+
+_IN_NAME = re.compile(r"(?:rank|worker)[-_.]?(\d+)", re.IGNORECASE)
+_IN_LABEL = re.compile(r"\brank\s*[:#-]?\s*(\d+)", re.IGNORECASE)
+_THREAD = re.compile(r"thread -?\d+ \((.+)\)$")
+_PROBES = 1000
+"""Spans that are probed first; chosen: 1,000 give the share to a few percent and cost nothing."""
+_MIN_STATED_SHARE = 0.9
+"""A fused file is one in which at least this share of the probed spans states its rank; chosen:
+fusing tools write it into every event, others into none, so anything in between would do."""
+
+
+@dataclass(frozen=True)
+class Owners:
+    """Rank and process of each event of a file.
+
+    Parameters
+    ----------
+    rank
+        Rank of each event.
+    raw_pid
+        Process id of each event as before ranks were fused.
+    ranks
+        The ranks with their process and device.
+    fused
+        True if another tool put several ranks into the file.
+    """
+
+    rank: Array
+    raw_pid: Array
+    ranks: tuple[Rank, ...]
+    fused: bool
+
+
+def assign_ranks(file: TraceFile, requested: int | None, issues: IssueLog) -> Owners:
+    """Assign a rank to each event, from the header, the events, or the file's name.
+
+    Parameters
+    ----------
+    file
+        The file.
+    requested
+        Rank of all events, if the user set it.
+    issues
+        Receives whether ranks were separated, or one was assumed.
+    """
+    rows = file.rows
+    raw_pid = rows["pid"].copy()
+    fused = None
+    if requested is None:
+        fused = _ranks_by_arguments(file) or _ranks_by_labels(file)
+    if fused is not None:
+        rank, pid = fused
+        raw_pid = np.where(pid >= 0, pid, raw_pid)
+        issues.add(FUSED, len(np.unique(rank)), f"ranks {sorted(set(rank.tolist()))}")
+        return Owners(rank, raw_pid, _describe_ranks(file, rank, raw_pid, "labels"), fused=True)
+    number, known_by = _single_rank(file.path, file.header, requested)
+    if known_by == ASSUMED:
+        issues.add(RANK_ASSUMED)
+    rank = np.full(len(rows), number, np.int32)
+    return Owners(rank, raw_pid, _describe_ranks(file, rank, raw_pid, known_by), fused=False)
+
+
+def thread_names(file: TraceFile) -> dict[tuple[int, int], str]:
+    """Names of threads by pid and tid, from the metadata events."""
+    names = {}
+    for row in np.flatnonzero(file.phase("M")).tolist():
+        if file.name(row) == "thread_name":
+            event = file.rows[row]
+            text = str(file.args(row).get("name", "")).strip()
+            inner = _THREAD.match(text)  # "thread 123 (python3)": the lane has the number already
+            names[int(event["pid"]), int(event["tid"])] = inner.group(1) if inner else text
+    return names
+
+
+def _single_rank(path: Path, header: dict[str, Any], requested: int | None) -> tuple[int, str]:
+    """Return the rank of a file that holds one, and how it is known (`Rank.known_by`)."""
+    if requested is not None:
+        return requested, "user"
+    info = header.get("distributedInfo")
+    stated = whole_number(info.get("rank"), maximum=MAX_RANK) if isinstance(info, dict) else None
+    if stated is not None:
+        return stated, "header"
+    in_name = _IN_NAME.search(path.name)
+    named = whole_number(in_name.group(1), maximum=MAX_RANK) if in_name else None
+    return (0, ASSUMED) if named is None else (named, "name")
+
+
+def _ranks_by_arguments(file: TraceFile) -> tuple[Array, Array] | None:
+    """Rank and original pid of each event, where the fusing tool wrote both into their arguments.
+
+    Looking into the arguments of all events would cost as much as the scan, so one event stands for
+    all of its process. Exceptions are pids that are texts ("Spans"), which ranks may share: there
+    each event counts for itself.
+
+    Returns
+    -------
+    rank, pid
+        Of each event; None if the file is not of such a tool.
+    """
+    spans = np.flatnonzero(file.phase("X"))
+    probe = spans[:: max(1, len(spans) // _PROBES)]
+    _, present = _stated_rank_and_pid(file, probe)
+    if not probe.size or present.all(axis=0).mean() < _MIN_STATED_SHARE:
+        return None
+    first, process = gather.distinct(file.rows["pid"])
+    shared = np.isin(process, np.flatnonzero(file.rows["pid"][first] < 0))
+    probe = np.concatenate(
+        [_first_with_arguments(file, process, len(first)), np.flatnonzero(shared)]
+    )
+    values, present = _stated_rank_and_pid(file, probe)
+    by_process = np.full((2, len(first)), -1, np.int64)
+    _set_present(by_process, process[probe], values, present)
+    silent = np.flatnonzero((by_process[0] < 0)[process])  # the first event did not state it
+    _set_present(by_process, process[silent], *_stated_rank_and_pid(file, silent))
+    rank, pid = by_process[0][process], by_process[1][process]
+    rank[probe], pid[probe] = np.where(present, values, [rank[probe], pid[probe]])
+    known = rank >= 0
+    return np.where(known, rank, rank[known].min()).astype(np.int32), pid
+
+
+def _stated_rank_and_pid(file: TraceFile, rows: Array) -> tuple[Array, Array]:
+    """Rank and original pid in the arguments of events; see `jsonscan.extract`."""
+    values, present = file.numbers(rows, "rank", "pid_raw")
+    present &= [is_id(values[0], MAX_RANK) & (values[0] >= 0), is_id(values[1])]
+    return values, present
+
+
+def _set_present(by_process: Array, process: Array, values: Array, present: Array) -> None:
+    """Set rank and original pid of processes to what their events state, in place."""
+    for of_process, value, is_there in zip(by_process, values, present, strict=True):
+        of_process[process[is_there]] = value[is_there]
+
+
+def _first_with_arguments(file: TraceFile, process: Array, processes: int) -> Array:
+    """Row of the first event with arguments of each process that has one."""
+    rows = np.flatnonzero(file.rows["args_len"] > 0)[::-1]
+    first = np.full(processes, -1, np.int64)
+    first[process[rows]] = rows  # in reverse order, so that the first is assigned last and stays
+    return first[first >= 0]
+
+
+def _ranks_by_labels(file: TraceFile) -> tuple[Array, Array] | None:
+    """Rank of each event, where processes are named "rank 0", "rank 1", …; no original pids."""
+    rank_of_pid = {}
+    for row in np.flatnonzero(file.phase("M")).tolist():
+        if file.name(row) in ("process_name", "process_labels"):
+            args = file.args(row)
+            label = _IN_LABEL.search(str(args.get("name", args.get("labels", ""))))
+            number = whole_number(label.group(1), maximum=MAX_RANK) if label else None
+            if number is not None:
+                rank_of_pid[int(file.rows[row]["pid"])] = number
+    if len(set(rank_of_pid.values())) < 2:  # noqa: PLR2004 # one rank is no fused file
+        return None
+    first, code = gather.distinct(file.rows["pid"])
+    pids = file.rows["pid"][first].tolist()
+    fallback = min(rank_of_pid.values())
+    rank = np.array([rank_of_pid.get(pid, fallback) for pid in pids], np.int32)[code]
+    return rank, np.full(len(rank), -1, np.int64)
+
+
+def _describe_ranks(
+    file: TraceFile, rank: Array, raw_pid: Array, known_by: str
+) -> tuple[Rank, ...]:
+    """Describe each rank: the process of most of its host events, the device of most GPU events."""
+    on_device = is_any(file.kind, ON_DEVICE)
+    ranks = []
+    for number in np.unique(rank).tolist():
+        of_rank = rank == number
+        host = of_rank & ~on_device & file.phase("X") & (raw_pid >= 0)
+        pid = _mode(raw_pid[host & is_id(raw_pid)])
+        device = _most_used_device(file, of_rank & on_device)
+        ranks.append(Rank(number, pid=pid, device=device, known_by=known_by))
+    return tuple(ranks)
+
+
+def _most_used_device(file: TraceFile, mask: Array) -> int:
+    values, present = file.numbers(np.flatnonzero(mask), "device")
+    devices = values[0][present[0]] if present.any() else file.rows["pid"][mask]
+    return _mode(devices[is_id(devices)])
+
+
+def _mode(values: Array) -> int:
+    """Return the most frequent value, -1 of none."""
+    if not values.size:
+        return -1
+    distinct, counts = np.unique(values, return_counts=True)
+    return int(distinct[counts.argmax()])

@@ -1,0 +1,160 @@
+"""Series of a Kineto file: memory as the allocator counts it, and counter events."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chopper_interop.arrays import gather
+from chopper_interop.converters.kineto.numbers import is_id
+from chopper_interop.io.json_events import HAS_TS
+from chopper_interop.issues import Fault, IssueLog, Severity
+
+if TYPE_CHECKING:
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.build import TraceBuilder
+    from chopper_interop.converters.kineto.ranks import Owners
+    from chopper_interop.converters.kineto.trace_file import TraceFile
+
+SAMPLED = Fault(
+    "event-as-sample",
+    Severity.INFO,
+    "Memory instants and counter events became samples of series.",
+    events=True,
+)
+NO_SAMPLE = Fault(
+    "counter-event-without-number",
+    Severity.LOSS,
+    "Counter events and memory instants without a time or a number were left out.",
+    events=True,
+)
+NO_NUMBER = Fault(
+    "counter-value-no-number",
+    Severity.LOSS,
+    "Values of counter events that are not numbers were left out.",
+)
+
+SOURCE = "PyTorch"
+MEMORY = "[memory]"
+"""Name of an instant at which PyTorch's allocator gave out or took back memory."""
+_TOTALS = (("Total Allocated", "memory allocated"), ("Total Reserved", "memory reserved"))
+_CPU = 0
+"""``Device Type`` of the host in c10's numbering."""
+_GPU_COUNTERS = re.compile(r"GPU (\d{1,9}) Counters\Z")
+"""Process of hardware counters since 2026."""
+
+
+def is_memory(file: TraceFile) -> Array:
+    """Mask of instants that report an allocation or release."""
+    number = file.texts.index(MEMORY) if MEMORY in file.texts else -2
+    return (file.rows["name"] == number) & file.phase("i", "I", "R")
+
+
+def add_samples(builder: TraceBuilder, file: TraceFile, owners: Owners, issues: IssueLog) -> None:
+    """Add the samples of memory instants and counter events."""
+    memory = np.flatnonzero(is_memory(file))
+    timed = (file.rows["has"][memory] & HAS_TS) != 0
+    sampled = _add_memory(builder, file, owners, memory[timed])
+    counters = np.flatnonzero(file.phase("C"))
+    sampled += _add_counters(builder, file, owners, counters, issues)
+    issues.add(SAMPLED, sampled)
+    issues.add(NO_SAMPLE, len(memory) + len(counters) - sampled)
+
+
+def _add_memory(builder: TraceBuilder, file: TraceFile, owners: Owners, rows: Array) -> int:
+    """Add the allocator's totals; before 2022 only changes were recorded, which are summed.
+
+    Returns
+    -------
+    int
+        How many instants gave a sample.
+    """
+    keys = ("Device Type", "Device Id", "Bytes", *(key for key, _ in _TOTALS))
+    values, present = file.numbers(rows, *keys)
+    ts = file.rows["ts"][rows] + file.base_ns
+    device_of_rank = {r.rank: r.device for r in owners.ranks}
+    used = np.array([device_of_rank[r] for r in owners.rank[rows].tolist()], np.int64)
+    # `Device Id` is HIP's ordinal, but kernels may have HSA agents: a rank's own device wins
+    stated = np.where(is_id(values[1]), values[1], -1)
+    device = np.where(values[0] == _CPU, -1, np.where(used >= 0, used, stated))
+    first, code = gather.distinct(owners.rank[rows], device)
+    for group, row in enumerate(first.tolist()):
+        selected = code == group
+        rank_and_device = (int(owners.rank[rows][row]), int(device[row]))
+        with_total = [selected & p for p in present[3:]]
+        if any(t.any() for t in with_total):
+            for (_, name), mask, total in zip(_TOTALS, with_total, values[3:], strict=True):
+                _add_series(builder, rank_and_device, name, ts[mask], total[mask])
+        else:
+            selected &= present[2]
+            name = "memory allocated since the start"
+            total = np.cumsum(values[2][selected], dtype=np.float64)
+            _add_series(builder, rank_and_device, name, ts[selected], total)
+    return int(present[2:].any(axis=0).sum())
+
+
+def _add_series(
+    builder: TraceBuilder, rank_and_device: tuple[int, int], name: str, ts: Array, value: Array
+) -> None:
+    if ts.size:
+        rank, device = rank_and_device
+        series = builder.series(rank, name, "B", SOURCE, device=device)
+        builder.samples(series, ts, value.astype(np.float64))
+
+
+def _add_counters(
+    builder: TraceBuilder, file: TraceFile, owners: Owners, rows: Array, issues: IssueLog
+) -> int:
+    """Add counter events, one sample for each of their numbers; return how many events had one."""
+    samples: dict[int, tuple[list[int], list[float]]] = {}
+    ambiguous = _names_of_several_processes(file, owners, rows)
+    sampled = not_numbers = 0
+    for row in rows.tolist():
+        event = file.rows[row]
+        args = file.args(row)
+        numbers = {
+            key: float(value)
+            for key, value in args.items()
+            if isinstance(value, int | float) and not isinstance(value, bool)
+        }
+        if not numbers or not event["has"] & HAS_TS:
+            continue
+        sampled += 1
+        not_numbers += len(args) - len(numbers)
+        rank = int(owners.rank[row])
+        device, process = _device_and_process(file, int(event["pid"]))
+        for key, value in numbers.items():
+            parts = [file.name(row), key]
+            if (rank, int(event["name"])) in ambiguous and device < 0:
+                parts.append(f"of {process}")
+            if event["id"]:
+                parts.append(f"#{file.labels.get(int(event['id']), int(event['id']))}")
+            name = " ".join(part for part in parts if part)
+            series = builder.series(rank, name, "", SOURCE, device=device)
+            times, values = samples.setdefault(series, ([], []))
+            times.append(int(event["ts"]) + file.base_ns)
+            values.append(value)
+    for series, (times, values) in samples.items():
+        builder.samples(series, np.array(times, np.int64), np.array(values))
+    issues.add(NO_NUMBER, not_numbers)
+    return sampled
+
+
+def _names_of_several_processes(
+    file: TraceFile, owners: Owners, rows: Array
+) -> set[tuple[int, int]]:
+    """Ranks and names of counters that several of a rank's processes have."""
+    name, pid, rank = file.rows["name"][rows], file.rows["pid"][rows], owners.rank[rows]
+    first, _ = gather.distinct(rank, name, pid)
+    processes = Counter(zip(rank[first].tolist(), name[first].tolist(), strict=True))
+    return {key for key, count in processes.items() if count > 1}
+
+
+def _device_and_process(file: TraceFile, pid: int) -> tuple[int, str]:
+    """Return the device that a counter event's process is named after (-1: none), and that name."""
+    label = file.labels.get(pid, str(pid))
+    of_gpu = _GPU_COUNTERS.match(label)
+    return (int(of_gpu.group(1)), label) if of_gpu else (-1, label)

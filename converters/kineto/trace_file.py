@@ -1,0 +1,362 @@
+"""A Kineto file as columns: its events and header, pids and tids that are texts resolved."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from chopper_interop.converters.kineto.begin_end import close_spans
+from chopper_interop.converters.kineto.categories import CATEGORIES
+from chopper_interop.converters.kineto.numbers import whole_number
+from chopper_interop.errors import ReadError
+from chopper_interop.io import inputs, json_events, json_text
+from chopper_interop.issues import Fault, IssueLog, Severity
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from chopper_interop.arrays.types import Array
+
+MALFORMED = Fault(
+    "event-malformed",
+    Severity.LOSS,
+    "Pieces of the file that are not a proper JSON object were left out.",
+    events=True,
+)
+NOT_CLOSED = Fault(
+    "file-not-closed",
+    Severity.LOSS,
+    "The file breaks off: the events after that are missing.",
+)
+NO_BASE = Fault(
+    "time-base-missing",
+    Severity.ERROR,
+    "The file breaks off before it states what its times count from: dates are wrong by that.",
+)
+NAME_BYTES = Fault(
+    "name-not-utf8",
+    Severity.LOSS,
+    "Names with bytes that are not UTF-8: U+FFFD stands for each of them.",
+)
+BOUND_FLOW = Fault(
+    "flow-by-bind-id",
+    Severity.LOSS,
+    "Arrows that spans declare by a `bind_id` of their own were left out.",
+)
+SECOND_LIST = Fault(
+    "events-of-second-list",
+    Severity.LOSS,
+    "Events of a second list, or of a second document after the first, were left out.",
+    events=True,
+)
+BYTES_AFTER_END = Fault(
+    "bytes-after-end", Severity.LOSS, "Bytes after the end of the document were left out."
+)
+HEADER_BROKEN = Fault(
+    "header-malformed", Severity.LOSS, "A part of the file's header is not proper JSON."
+)
+
+_LIST, _QUOTE, _COLON = b'[":'
+_END_OBJECT = ord("}")
+_NUMBER_IN_TEXT = re.compile(r"(?:stream\s+)?(?:(-?\d{1,18})|0x([0-9a-fA-F]{1,15}))\s*", re.ASCII)
+_BIND_ID = re.compile(rb'"bind_id"\s*:')
+_PROBED_BYTES = 64
+"""Enough for the empty event that a list of rocmProfileData begins with, and blanks around it."""
+_MAX_DOCUMENTS = 64
+"""Documents after the first that are counted; chosen: a bound for a file of many tiny ones, as each
+costs a scan."""
+_SINCE_1970_NS = 315_360_000 * 10**9
+"""Ten years: no machine has been up for longer, and no profile dates from before 1980, so times
+below it count from a boot or another base, times above it from 1970."""
+
+
+@dataclass(frozen=True)
+class TraceFile:
+    """One Kineto file.
+
+    Parameters
+    ----------
+    path
+        Path of the file.
+    header
+        All members of the top-level object but ``traceEvents``.
+    events
+        The events as `json_events.scan` returns them; pids and tids that were texts are resolved.
+    kind
+        `Kind` of each event; 0 where its category is not known.
+    texts
+        The distinct strings of the events.
+    labels
+        Made-up id → text, for pids and tids that are texts without a number.
+    left_out
+        Number of events that are not among `events`.
+    """
+
+    path: Path
+    header: dict[str, Any]
+    events: json_events.Events
+    kind: Array
+    texts: list[str]
+    labels: dict[int, str]
+    left_out: int = 0
+
+    @property
+    def rows(self) -> Array:
+        """The events, one `json_events.EVENT` a row."""
+        return self.events.rows
+
+    @property
+    def event_count(self) -> int:
+        """Number of events in the file, also of those that could not be read."""
+        return len(self.rows) + self.events.malformed + self.left_out
+
+    @property
+    def base_ns(self) -> int:
+        """Time that the events' times count from, in nanoseconds since 1970.
+
+        Raises
+        ------
+        ReadError
+            The header has something else in its place.
+        """
+        stated = self.header.get("baseTimeNanoseconds") or 0
+        base = whole_number(stated)
+        if base is None:
+            raise ReadError(
+                f"baseTimeNanoseconds is {stated!r:.40}, from which no time can be counted",
+                path=self.path,
+            )
+        return base
+
+    @property
+    def since_boot(self) -> bool:
+        """True if times count from the node's boot, as in the traces of rocmProfileData.
+
+        These are lists that begin with an empty event (``rpd2tracing.py``).
+        """
+        start = bytes(self.events.buffer[:_PROBED_BYTES])
+        timed = self.rows["ts"][self.rows["has"] & json_events.HAS_TS != 0]
+        return (
+            re.match(rb"\s*\[\s*\{\s*\}\s*,", start) is not None
+            and bool(timed.size)
+            and timed.max() < _SINCE_1970_NS
+        )
+
+    @property
+    def is_empty(self) -> Array:
+        """Mask of events that are ``{}``: a brace closes them right after the one that opens."""
+        second_byte = np.minimum(self.rows["at"] + 1, max(len(self.events.buffer) - 1, 0))
+        return np.asarray(self.events.buffer[second_byte] == _END_OBJECT)
+
+    def phase(self, *letters: str) -> Array:
+        """Mask of events of these phases (``ph``)."""
+        return np.isin(self.rows["ph"], [ord(letter) for letter in letters])
+
+    def numbers(self, rows: Array, *keys: str) -> tuple[Array, Array]:
+        """Integer arguments of the events at these rows; see `json_events.extract_integers`.
+
+        Returns
+        -------
+        values, present
+            A row a key, a column an event.
+        """
+        events = self.rows[rows]
+        return json_events.extract_integers(
+            self.events.buffer, events["args_at"], events["args_len"], keys
+        )
+
+    def args(self, row: int) -> dict[str, Any]:
+        """All arguments of one event; empty where they are not proper JSON."""
+        event = self.rows[row]
+        raw = bytes(self.events.buffer[event["args_at"] : event["args_at"] + event["args_len"]])
+        try:
+            return dict(msgspec.json.decode(raw)) if raw else {}
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return {}
+
+    def name(self, row: int) -> str:
+        """Name of one event."""
+        number = int(self.rows[row]["name"])
+        return self.texts[number] if number >= 0 else ""
+
+
+def load(path: Path, issues: IssueLog) -> TraceFile:
+    """Read one file; losses go to `issues`.
+
+    Raises
+    ------
+    ReadError
+        It holds no list of events, or an empty one.
+    """
+    buffer = inputs.read(path, issues)
+    document = _read_documents(path, buffer, issues)
+    events = document.events
+    _note_losses(document, issues)
+    if not len(events.rows):
+        raise ReadError(
+            "it holds no events", path=path, hint="was the profiler stopped before it was exported?"
+        )
+    texts = events.texts()
+    _note_replaced(events.rows, texts, issues)
+    labels = _resolve_ids(events.rows, texts)
+    close_spans(events.rows, issues)
+    kinds = np.array([CATEGORIES.get(t.lower(), 0) for t in texts] + [0], np.uint8)
+    kind = kinds[events.rows["cat"]]
+    return TraceFile(path, document.header, events, kind, texts, labels, document.left_out)
+
+
+def note_bind_ids(file: TraceFile, issues: IssueLog) -> None:
+    """Count arrows by ``bind_id``; PyTorch has none, so only a file of others is searched.
+
+    That it is one of others shows by spans of unknown kind, of which PyTorch's files have none.
+    """
+    if (file.kind[file.phase("X")] == 0).any():
+        issues.add(BOUND_FLOW, len(_BIND_ID.findall(file.events.buffer.data)))
+
+
+@dataclass
+class _Document:
+    """A JSON document with a list of events."""
+
+    header: dict[str, Any]
+    events: json_events.Events
+    complete: bool
+    """True if the document has its end."""
+    end: int
+    """Offset after the document."""
+    left_out: int = 0
+    """Number of events of further lists."""
+
+
+def _read_documents(path: Path, buffer: Array, issues: IssueLog) -> _Document:
+    """Read the first document; count the events of those after it, as of an appended file."""
+    first = last = _read_document(path, buffer, issues)
+    start = 0
+    for _ in range(_MAX_DOCUMENTS):
+        start = json_text.skip_blank(buffer, start + last.end, len(buffer))
+        rest = buffer[start:]
+        if not last.complete or not rest.any():  # zeros are padding of file systems
+            break
+        try:
+            last = _read_document(path, rest, IssueLog())
+        except ReadError:
+            issues.add(BYTES_AFTER_END, len(rest), f"byte {start}")
+            break
+        events = len(last.events.rows) + last.events.malformed + last.left_out
+        first.left_out += events
+        issues.add(SECOND_LIST, events, f"byte {start}")
+    return first
+
+
+def _read_document(path: Path, buffer: Array, issues: IssueLog) -> _Document:
+    """Read header and events of a document in object or list form.
+
+    Raises
+    ------
+    ReadError
+        It is empty or has no list of events.
+    """
+    n = len(buffer)
+    i = json_text.skip_blank(buffer, 0, n)
+    if i == n:
+        raise ReadError("it is empty", path=path)
+    if buffer[i] == _LIST:
+        events = json_events.scan(buffer, i)
+        return _Document({}, events, events.closed, events.end)
+    header: dict[str, Any] = {}
+    lists: list[json_events.Events] = []
+    i += 1
+    broken = buffer[i - 1] != json_text.OPEN
+    while not broken:
+        member = _member(buffer, i, n)
+        if member is None:
+            break
+        key, value = member
+        if key == "traceEvents" and value < n and buffer[value] == _LIST:
+            lists.append(json_events.scan(buffer, value))
+            i = lists[-1].end
+            continue
+        i = json_text.skip_value(buffer, value, n) if value < n else -1
+        if i < 0:
+            issues.add(HEADER_BROKEN, example=key)
+            broken = True
+            break
+        _decode_member(header, key, bytes(buffer[value:i]), issues)
+    if not lists:
+        raise ReadError(
+            "it has no list `traceEvents`",
+            path=path,
+            at=f"byte {i}" if i > 0 else None,
+            hint="it is not a trace of the PyTorch profiler, or its writer was interrupted",
+        )
+    end = n if broken else json_text.skip_blank(buffer, i, n)
+    complete = end < n and buffer[end] == json_text.CLOSE
+    if not (complete or broken):
+        issues.add(BYTES_AFTER_END, n - end, f"byte {end}")
+    left_out = sum(len(more.rows) + more.malformed for more in lists[1:])
+    issues.add(SECOND_LIST, left_out)
+    return _Document(header, lists[0], complete, end + 1, left_out)
+
+
+def _member(buffer: Array, i: int, n: int) -> tuple[str, int] | None:
+    """Return key and value's offset of the next member of the top-level object; None at its end."""
+    i = json_text.skip_blank(buffer, i, n)
+    if i < n and buffer[i] == ord(","):
+        i = json_text.skip_blank(buffer, i + 1, n)
+    if i >= n or buffer[i] != _QUOTE:
+        return None
+    end = json_text.skip_string(buffer, i, n)
+    colon = json_text.skip_blank(buffer, end, n) if end > 0 else n
+    if colon >= n or buffer[colon] != _COLON:
+        return None
+    key = json_events.unescape(bytes(buffer[i + 1 : end - 1]))
+    return key, json_text.skip_blank(buffer, colon + 1, n)
+
+
+def _decode_member(header: dict[str, Any], key: str, raw: bytes, issues: IssueLog) -> None:
+    try:
+        header[key] = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        issues.add(HEADER_BROKEN, example=key)
+
+
+def _note_losses(document: _Document, issues: IssueLog) -> None:
+    events = document.events
+    at = f"byte {events.malformed_at[0]}" if events.malformed_at else ""
+    issues.add(MALFORMED, events.malformed, at)
+    if not events.closed:
+        issues.add(NOT_CLOSED, example=f"byte {events.end}")
+    if not document.complete and "baseTimeNanoseconds" not in document.header:
+        timed = events.rows["ts"][events.rows["has"] & json_events.HAS_TS != 0]
+        if timed.size and timed.max() < _SINCE_1970_NS and "schemaVersion" in document.header:
+            issues.add(NO_BASE)
+
+
+def _note_replaced(rows: Array, texts: list[str], issues: IssueLog) -> None:
+    """Count names of which bytes were replaced."""
+    replaced = [number for number, text in enumerate(texts) if "\N{REPLACEMENT CHARACTER}" in text]
+    events = np.flatnonzero(np.isin(rows["name"], replaced)) if replaced else np.empty(0, int)
+    if events.size:
+        text = texts[int(rows["name"][events[0]])]
+        issues.add(NAME_BYTES, len(events), f"{text[:60]!r} at byte {rows['at'][events[0]]}")
+
+
+def _resolve_ids(rows: Array, texts: list[str]) -> dict[int, str]:
+    """Replace pids, tids and ids that are texts of numbers; return the other texts by their id."""
+    labels: dict[int, str] = {}
+    for field in ("pid", "tid", "id"):
+        values = rows[field]
+        textual = values < json_events.TEXT_ID + len(texts)
+        for value in np.unique(values[textual]):
+            text = texts[int(value) - json_events.TEXT_ID]
+            number = _NUMBER_IN_TEXT.fullmatch(text)
+            if number:
+                decimal, hexadecimal = number.groups()
+                rows[field][values == value] = int(decimal or hexadecimal, 10 if decimal else 16)
+            else:
+                labels[int(value)] = text
+    return labels

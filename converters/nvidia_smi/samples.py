@@ -1,0 +1,87 @@
+"""Samples of nvidia-smi: ``--query-gpu`` as CSV, ``dmon``, and ``-q`` as text or XML.
+
+One row is one GPU at one time. Rows become samples of one lane for each value, which is named as
+for any other tool (`nvidia_smi_tables`). Times are those of a wall clock without its zone
+(`telemetry_wall_clock`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from chopper_interop.converters.nvidia_smi import csv, dmon, lanes, log, nvml
+from chopper_interop.converters.nvidia_smi import faults as own_faults
+from chopper_interop.converters.nvidia_smi.gpus_by_order import with_gpus
+from chopper_interop.converters.nvidia_smi.headers import DMON_HEADER
+from chopper_interop.converters.nvidia_smi.nvml_lanes import PREFERRED
+from chopper_interop.converters.nvidia_smi.sniff import Output, output_of
+from chopper_interop.converters.nvidia_smi.text_table import owners_of, timed_rows
+from chopper_interop.converters.sampling import faults, rows
+from chopper_interop.converters.sampling.text import decode_lines
+from chopper_interop.converters.sampling.wall_clock import parse_zone
+from chopper_interop.errors import ReadError, UsageError
+from chopper_interop.io import inputs
+from chopper_interop.issues import IssueLog
+from chopper_interop.schemas.meta import Meta
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from chopper_interop.converters.nvidia_smi.text_table import Table
+    from chopper_interop.converters.sampling.time_options import TimeOptions
+    from chopper_interop.trace import Trace
+
+SOURCE = "nvidia-smi"
+RULES = rows.LaneRules(nvml.named_by(lanes.meaning), PREFERRED)
+
+
+class Options(NamedTuple):
+    """Options of `nvidia_smi.read`."""
+
+    tz: str | None
+    columns: str | None
+    date: str | None
+    times: TimeOptions
+
+
+def read(path: Path, options: Options, converter: str) -> Trace:
+    """Read one file of nvidia-smi; see `nvidia_smi.read`."""
+    issues = IssueLog(str(path))
+    parse_zone(options.tz)  # which may be wrong, although no row needs it
+    if options.date is not None and not dmon.next_day(options.date, 0):
+        raise UsageError(f"-O date={options.date}: that is no day; say it as 2024-05-01")
+    text = decode_lines(inputs.read(path, issues))
+    table = _table(path, text, options, issues)
+    issues.add(faults.EMPTY, int(not table.events))
+    table, no_gpu = with_gpus(table, options.tz)
+    owners = owners_of(table.gpu, SOURCE)
+    timed = timed_rows(table, no_gpu, owners, options.tz, options=options.times, path=path)
+    meta = Meta(
+        job=inputs.plain_name(path),
+        clock=timed.clock,
+        devices=owners.devices,
+        sources=(rows.source_of_file(path, converter, SOURCE, table.events),),
+        facts=dict(table.facts),
+    )
+    return rows.trace_of_rows(timed, meta, SOURCE, RULES, issues)
+
+
+def _table(path: Path, text: str, options: Options, issues: IssueLog) -> Table:
+    columns = options.columns
+    output = output_of(text[: inputs.HEAD_BYTES].encode("utf-8", "replace"))
+    if output is Output.DMON or DMON_HEADER.match(f"# {columns}"):
+        return dmon.read(text, options.date, issues, columns or "")
+    if output is Output.LOG:
+        return log.read_text(text, issues)
+    if output is Output.XML:
+        return log.read_xml(text, issues)
+    table = csv.read(text, columns, issues)
+    if not columns and table.events and not table.stamp and not table.columns:
+        headless = [i for i in issues if i.code == own_faults.NO_HEADER.code]
+        if headless and headless[0].count == table.events:
+            raise ReadError(
+                "it has no header, so that nobody can tell what its columns are",
+                path=path,
+                hint="say -O columns=<what stood behind --query-gpu=>",
+            )
+    return table

@@ -1,0 +1,129 @@
+"""Identification of nvidia-smi's outputs by the first bytes of a file."""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+
+from chopper_interop.converters.nvidia_smi import headers
+from chopper_interop.converters.nvidia_smi import lanes as tables
+from chopper_interop.converters.sampling.ambiguous_headers import AMD_SMI, is_of_nvidia
+from chopper_interop.converters.sampling.timestamps import split_leading_timestamp
+
+
+class Output(Enum):
+    """Kinds of output of nvidia-smi."""
+
+    CSV = "--query-gpu as CSV, or a script's CSV of the same values"
+    DMON = "dmon"
+    LOG = "-q"
+    XML = "-q -x"
+    PROCESSES = "pmon, --query-compute-apps, --query-accounted-apps"
+    STATIC = "-L, topo, nvlink, c2c, the table for people, --query-supported-clocks"
+
+
+SAMPLES = (Output.CSV, Output.DMON, Output.LOG, Output.XML)
+"""Output that holds samples of GPUs."""
+_LINES = 40
+"""Messages of scripts and warnings in front of the output are no more."""
+_QUERY = re.compile(
+    r"(?:clocks|clocks_throttle_reasons|clocks_event_reasons|utilization|temperature|power|memory"
+    r"|pci|pcie|ecc|enforced|fan|encoder|fabric|module|driver|vbios|compute|display|persistence"
+    r"|accounting|mig|gom|inforom|retired_pages)[._][a-z_.]+(?:\s\[[^\]]*\])?"
+)
+"""Names as only ``--query-gpu`` has them."""
+_STATIC = (
+    re.compile(r"GPU \d+: .*\(UUID: (?:GPU|MIG)-"),
+    re.compile(r"\s*\+-+\+\s*$"),
+    re.compile(r"\|\s*NVIDIA-SMI \d"),
+    re.compile(r"\s*GPU0\s+(?:GPU1\s|CPU Affinity|NIC|mlx)"),
+)
+_PEOPLE = re.compile(r"\| *NVIDIA-SMI \d")
+_UUID = _STATIC[0]
+
+
+def output_of(head: bytes) -> Output | None:
+    """Identify the output of nvidia-smi by a file's first bytes; None if it is none.
+
+    Parameters
+    ----------
+    head
+        First bytes of the file, unpacked. May end anywhere.
+    """
+    text = head.decode("utf-8", "replace").lstrip("\ufeff")
+    if _is_log(text, headers.XML):
+        return Output.XML
+    if _is_log(text, headers.BANNER):
+        return Output.LOG
+    lines = [line for line in text.split("\n")[:_LINES] if line.strip()]
+    for number, line in enumerate(lines):
+        output = _of_line(line.strip(), lines[number + 1 :])
+        if output:
+            return output
+        if number and not _is_message(line):
+            break
+    return _behind(lines)
+
+
+def _behind(lines: list[str]) -> Output | None:
+    """Output of ``dmon`` whose first heading is lost."""
+    for line in lines:
+        plain = split_leading_timestamp(line.strip())[1]
+        if headers.DMON_HEADER.match(plain):
+            return Output.DMON
+        if headers.PMON_HEADER.match(plain):
+            return Output.PROCESSES
+    return None
+
+
+def _is_log(text: str, mark: re.Pattern[str]) -> bool:
+    match = mark.search(text[:4096])
+    return (
+        match is not None
+        and text[: match.start()].count("\n") < _LINES
+        and (mark is headers.BANNER or text.lstrip()[:1] == "<")
+    )
+
+
+def _is_message(line: str) -> bool:
+    """True if a line may precede the output: it is neither a row nor of another form."""
+    return not re.match(r"\s*[\d\[{<\"]", line) and "," not in line
+
+
+def _of_line(line: str, behind: list[str]) -> Output | None:
+    if headers.is_row_without_header(line):
+        return Output.CSV
+    line = split_leading_timestamp(line)[1]
+    if headers.DMON_HEADER.match(line):
+        return Output.DMON
+    if headers.PMON_HEADER.match(line):
+        return Output.PROCESSES
+    if _UUID.match(line) or _STATIC[3].match(line):
+        return Output.STATIC
+    if _STATIC[1].match(line) or _STATIC[2].match(line):
+        return Output.STATIC if any(_PEOPLE.search(n) for n in [line, *behind[:3]]) else None
+    return _of_csv(line)
+
+
+def _of_csv(line: str) -> Output | None:
+    names = headers.names_of(line)
+    keys = [key for key, _ in names]
+    if not re.match(r"[A-Za-z]", line) or not headers.is_header(names):
+        return None
+    if headers.is_apps(keys):
+        return Output.PROCESSES
+    if headers.is_static(keys):
+        return Output.STATIC
+    if AMD_SMI.match(line) and not is_of_nvidia(headers.cells_of(line)):
+        return None
+    values = [key for key in keys if tables.meaning(key)]
+    asked = any(_is_query(cell) for cell in headers.cells_of(line))
+    stamped = bool(set(keys) & tables.STAMP)
+    names_gpus = bool(set(keys) & (tables.INDEX | tables.UUID | tables.PCI))
+    if values and (asked or (stamped and names_gpus) or (stamped and len(values) > 1)):
+        return Output.CSV
+    return None
+
+
+def _is_query(cell: str) -> bool:
+    return "." in cell and _QUERY.fullmatch(cell) is not None

@@ -1,0 +1,185 @@
+"""Writing a trace as a folder of Parquet files."""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from chopper_interop import progress
+from chopper_interop.arrays import arrow, gather
+from chopper_interop.converters.parquet.layout import (
+    ARGS,
+    BY_RANK,
+    FORMAT,
+    KEY,
+    KINDS,
+    META,
+    NUMBERED,
+    PLACES,
+    VERSION,
+    WHOLE,
+    file_of,
+)
+from chopper_interop.io import outputs
+from chopper_interop.schemas import hub
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.trace import Trace
+
+ROWS_PER_GROUP = 1 << 20
+BYTES_PER_GROUP = 64 << 20
+"""Most bytes of arguments that are gathered at a time."""
+_TASK = "writing Parquet"
+
+
+def write(trace: Trace, path: Path) -> None:
+    """Write a folder of Parquet files, a rank at a time.
+
+    Parameters
+    ----------
+    trace
+        Any trace.
+    path
+        The folder, ``….parquet``.
+    """
+    progress.start(_TASK, trace.nodes.num_rows, "events")
+    names = {META, *BY_RANK, *(f"{table}.parquet" for table in WHOLE)}
+    is_earlier_trace = (path / META).is_file()
+    with outputs.folder(
+        path, owns=lambda there: is_earlier_trace and there.name in names
+    ) as folder:
+        for table in BY_RANK:
+            (folder / table).mkdir()
+            _write_by_rank(trace, table, folder / table)
+        for table in WHOLE:
+            data = _stored(table, getattr(trace, table), 0)
+            with _writer(folder / f"{table}.parquet", table, data.schema) as writer:
+                writer.write_table(data)
+        (folder / META).write_bytes(_meta(trace))
+
+
+def _meta(trace: Trace) -> bytes:
+    """Encode the trace's metadata with a checksum: a damaged digit would be a wrong number."""
+    rows = {table: getattr(trace, table).num_rows for table in hub.TABLES}
+    content = msgspec.json.encode({"rows": rows, "meta": trace.meta})
+    head = {"format": FORMAT, "version": VERSION, "crc32": zlib.crc32(content)}
+    return msgspec.json.encode(head | {"content": msgspec.Raw(content)})
+
+
+def _write_by_rank(trace: Trace, table: str, folder: Path) -> None:
+    """A file for each rank that has rows; one without rows if none has."""
+    data: pa.Table = getattr(trace, table)
+    owner = _owners(trace, table)
+    for rank in [int(r) for r in np.unique(owner)] or [0]:
+        rows = np.flatnonzero(owner == rank)
+        schema = None
+        for at in _starts(trace, table, rows):
+            chosen = rows[at]
+            part = _stored(table, _rows(data, chosen), int(chosen[0]) if chosen.size else 0)
+            if table == "nodes":
+                part = part.append_column(
+                    pa.field(ARGS, pa.large_binary()), _arguments(trace, chosen)
+                )
+                progress.advance(_TASK, len(chosen))
+            if schema is None:
+                schema = part.schema
+                writer = _writer(folder / file_of(rank), table, schema)
+            writer.write_table(part, row_group_size=ROWS_PER_GROUP)
+        writer.close()
+
+
+def _owners(trace: Trace, table: str) -> Array:
+    """The rank in whose file each row lies."""
+    rank = trace.array("rank")
+    if table == "nodes":
+        return rank
+    if table == "samples":
+        return trace.array("rank", "series")[trace.array("series", "samples")]
+    return rank[trace.array("dst" if table == "edges" else "node", table)]
+
+
+def _starts(trace: Trace, table: str, rows: Array) -> Iterator[slice]:
+    """Slices of a rank's rows, each written at a time; one at least."""
+    step = ROWS_PER_GROUP
+    if table != "nodes":
+        yield from (slice(at, at + step) for at in range(0, max(len(rows), 1), step))
+        return
+    filled = np.cumsum(trace.array("args_len")[rows], dtype=np.int64)
+    at = 0
+    while True:
+        before = filled[at - 1] if at else 0
+        stop = int(np.searchsorted(filled, before + BYTES_PER_GROUP, "right"))
+        stop = min(max(stop, at + 1), at + step)
+        yield slice(at, stop)
+        at = stop
+        if at >= len(rows):
+            return
+
+
+def _rows(data: pa.Table, rows: Array) -> pa.Table:
+    """Some rows of a table; no copy where they follow each other."""
+    if rows.size and rows[-1] - rows[0] + 1 == rows.size:
+        return data.slice(int(rows[0]), rows.size)
+    return arrow.take(data, rows)
+
+
+def _stored(table: str, data: pa.Table, first: int) -> pa.Table:
+    """Rows as they lie on disk: numbered, kinds as texts, dictionaries without unused entries."""
+    columns = {}
+    if table in NUMBERED:
+        columns[NUMBERED[table]] = arrow.array(
+            np.arange(first, first + data.num_rows, dtype=np.int32)
+        )
+    for name in data.column_names:
+        if name not in PLACES:
+            array = arrow.single_chunk(data[name])
+            columns[name] = _compact(array) if pa.types.is_dictionary(array.type) else array
+    if table in KINDS:
+        columns["kind"] = _kind_names(table, columns["kind"])
+    return pa.table(columns)
+
+
+def _kind_names(table: str, kind: pa.Array) -> pa.DictionaryArray:
+    kinds = list(KINDS[table])
+    codes = np.zeros(256, np.int8)
+    codes[[int(k) for k in kinds]] = np.arange(len(kinds))
+    texts = arrow.texts([k.name.lower() for k in kinds])
+    return pa.DictionaryArray.from_arrays(arrow.array(codes[arrow.to_numpy(kind)]), texts)
+
+
+def _compact(column: pa.DictionaryArray) -> pa.DictionaryArray:
+    """The same values with a dictionary of those alone that occur."""
+    codes = arrow.to_numpy(column, -1)
+    used = np.unique(codes)
+    used = used[used >= 0]
+    new = np.searchsorted(used, codes).astype(np.int32)
+    return pa.DictionaryArray.from_arrays(
+        arrow.array(new, mask=codes < 0), arrow.take(column.dictionary, used)
+    )
+
+
+def _arguments(trace: Trace, rows: Array) -> pa.Array:
+    """Arguments of some nodes, null where there are none."""
+    length = trace.array("args_len")[rows].astype(np.int64)
+    text = trace.text
+    data = gather.concatenate_ranges(
+        text.buffers, text.starts, trace.array("args_at")[rows], length
+    )
+    offsets = np.concatenate([[0], np.cumsum(length)])
+    known = np.packbits(length > 0, bitorder="little")
+    buffers = [pa.py_buffer(known), pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.large_binary(), len(rows), buffers)
+
+
+def _writer(path: Path, table: str, schema: pa.Schema) -> pq.ParquetWriter:
+    marked = schema.with_metadata({KEY: f"{table}/{VERSION}".encode()})
+    return pq.ParquetWriter(path, marked, compression="zstd", write_page_checksum=True)

@@ -1,0 +1,190 @@
+"""Perfetto traces: native protobuf with every slice at its exact time, counters, arrows.
+
+The modules that read and write are imported when they are called, so that listing the formats
+and recognising files stay quick.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chopper_interop.registry import Converter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from google.protobuf.descriptor import FieldDescriptor
+
+    from chopper_interop.issues import IssueLog
+    from chopper_interop.trace import Trace
+
+_FIRST_PACKETS = 32
+"""Packets that are checked. Chosen: enough that other data does not match by chance, and quick."""
+_TYPICAL_PAYLOADS = frozenset({1, 2, 6, 11, 33, 35, 36, 43, 44, 45, 50, 60, 69, 89, 133})
+"""Fields of ``trace_packet.proto`` that traces begin with: descriptors, clocks, events, statistics."""
+_VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
+
+
+def read_perfetto(paths: list[Path], *, rank: int | None = None) -> Trace:
+    """Read one Perfetto trace.
+
+    Parameters
+    ----------
+    paths
+        The file, alone in a list.
+    rank
+        Rank to give it, whatever its labels are. Not for files that hold several processes.
+
+    Returns
+    -------
+    Trace
+        Has one rank for each process that has slices.
+
+    Raises
+    ------
+    ReadError
+        It cannot be read at all. Smaller losses are counted in ``meta.issues``.
+    """
+    from chopper_interop.converters.perfetto.read.reader import read_trace
+
+    (path,) = paths
+    return read_trace(path, rank)
+
+
+def write_perfetto(
+    trace: Trace,
+    path: Path,
+    *,
+    args: bool = True,
+    derived: bool = True,
+    all_samples: bool = False,
+) -> IssueLog:
+    """Write a trace for Perfetto's UI and trace processor.
+
+    Parameters
+    ----------
+    trace
+        Any trace.
+    path
+        ``….pftrace``, or ``….pftrace.gz`` to have it gzipped.
+    args
+        Give slices what else their source recorded of them, as arguments.
+    derived
+        Add tracks of the critical path, where an analysis found it, and of iterations,
+        phases and layers. Their slices have the category "derived".
+    all_samples
+        Draw telemetry from long before and after the nodes' time too.
+
+    Returns
+    -------
+    IssueLog
+        How many samples lay outside the nodes' time and were left out, and how many edges have
+        no arrow.
+    """
+    from chopper_interop.converters.perfetto.write.writer import write_trace
+
+    return write_trace(trace, path, args=args, derived=derived, all_samples=all_samples)
+
+
+def sniff(head: bytes) -> bool:
+    """Recognise a Perfetto trace by the fields of its first packets.
+
+    Parameters
+    ----------
+    head
+        The first bytes of a file.
+    """
+    if head[:1] != b"\n":  # the tag of ``Trace.packet``
+        return False
+    at, is_typical = 0, False
+    for _ in range(_FIRST_PACKETS):
+        if at >= len(head):
+            break
+        field = _field(head, at)
+        if field is None or field[:2] != (1, _LENGTH):
+            return is_typical and field is None and at > 0
+        _, _, begin, end = field
+        numbers = _packet_fields(head[begin : min(end, len(head))], complete=end <= len(head))
+        if numbers is None:
+            return is_typical  # damaged, if there was a sound packet before
+        is_typical = is_typical or bool(numbers & _TYPICAL_PAYLOADS)
+        at = end
+    return is_typical
+
+
+def _packet_fields(raw: bytes, *, complete: bool) -> set[int] | None:
+    """Numbers of a packet's fields; None if it is not a packet."""
+    from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as messages
+
+    types = messages.TracePacket.DESCRIPTOR.fields_by_number
+    numbers: set[int] = set()
+    at = 0
+    while at < len(raw):
+        field = _field(raw, at)
+        if field is None or (field[3] > len(raw) and complete):
+            return None if complete else numbers
+        number, wire, _, at = field
+        if wire != _wire_type(types.get(number)):
+            return None
+        numbers.add(number)
+    return numbers
+
+
+def _wire_type(field: FieldDescriptor | None) -> int:
+    """Wire type of a field; of one that is not known, that of messages, as all new payloads are."""
+    if field is None or field.message_type:
+        return _LENGTH
+    by_type = {
+        field.TYPE_STRING: _LENGTH,
+        field.TYPE_BYTES: _LENGTH,
+        field.TYPE_DOUBLE: _FIXED64,
+        field.TYPE_FIXED64: _FIXED64,
+        field.TYPE_SFIXED64: _FIXED64,
+    }
+    return by_type.get(field.type, _VARINT)
+
+
+def _field(raw: bytes, at: int) -> tuple[int, int, int, int] | None:
+    """Number, wire type, begin and end of a field; None if there is none."""
+    key, at = _varint(raw, at)
+    if at < 0 or key >> 3 == 0:
+        return None
+    wire = key & 7
+    if wire == _VARINT:
+        _, end = _varint(raw, at)
+        return None if end < 0 else (key >> 3, wire, at, end)
+    if wire == _LENGTH:
+        size, at = _varint(raw, at)
+        return None if at < 0 else (key >> 3, wire, at, at + size)
+    sizes = {_FIXED64: 8, _FIXED32: 4}
+    return (key >> 3, wire, at, at + sizes[wire]) if wire in sizes else None
+
+
+def _varint(raw: bytes, at: int) -> tuple[int, int]:
+    """The number at `at` and the offset behind it; -1 if it does not end."""
+    value = shift = 0
+    while at < len(raw) and shift < 70:  # noqa: PLR2004 - ten bytes
+        value |= (raw[at] & 127) << shift
+        at += 1
+        if raw[at - 1] < 128:  # noqa: PLR2004
+            return value, at
+        shift += 7
+    return 0, -1
+
+
+PERFETTO = Converter(
+    name="perfetto",
+    description="Perfetto trace (protobuf track events)",
+    versions="track events of any producer up to v58: rocprofv3 of ROCm 6.2 to 7.1, rocpd's "
+    "conversion, rocprofv2's plugin, rocprofiler-systems, Omnitrace, this package; "
+    "written as v58 defines it, for trace processors since v40",
+    suffixes=(".pftrace", ".pftrace.gz", ".perfetto-trace", ".perfetto-trace.gz"),
+    sniff=sniff,
+    read=read_perfetto,
+    write=write_perfetto,
+    carries="read: slices with their arguments, kinds by category, threads, streams, queues, "
+    "counters of kernels, counter tracks as series, flows as launches, all clocks that snapshots tie together; "
+    "written: every node as a slice with its arguments, series as counter lanes, launches, "
+    "forward to backward and other recorded edges as arrows (dependencies of no kind between tracks "
+    "only; the others are counted), iterations, phases and layers as tracks",
+)

@@ -1,0 +1,160 @@
+"""Metadata that our writer adds and our reader takes back: clock, groups, lanes, kinds of arrows.
+
+One packet at the end of the file holds it as JSON, in the list of names and values that Chrome
+keeps of a trace (``ChromeEventBundle.metadata``); Perfetto shows it among a trace's metadata.
+The names by which the reader recognises what else the writer draws are here, too.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
+
+from chopper_interop.clocks import relations as clocks
+from chopper_interop.schemas.kinds import EdgeKind, LaneKind
+from chopper_interop.schemas.meta import ORDER, ClockFit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from chopper_interop.trace import Trace
+
+PACKET = 5
+"""The field of a packet that holds the metadata, ``chrome_events``."""
+COLUMNS_GROUP, COUNTERS_GROUP = "chopper", "counters"
+"""Dictionaries of a slice's arguments that hold annotation columns and hardware counters."""
+DERIVED_CATEGORY = "derived"
+"""Category of slices that stand for no event of the input."""
+DISPATCH_SOURCE = "hardware counters"
+"""Group of the counter lanes that draw the hardware counters of kernels."""
+CONSTANT_SUFFIX = " (constant)"
+"""End of the names of groups of counter lanes whose values never change."""
+_NAME = "chopper"
+_FIT_NAME = "clock of {}"
+"""Name of a clock fit among the trace's metadata."""
+
+
+@dataclass
+class ChopperMetadata:
+    """Metadata of a trace that our writer wrote; empty for other writers and older versions.
+
+    Parameters
+    ----------
+    groups
+        Rows of the groups table.
+    lanes
+        Uuid of a track → kind, device, number and name of its lane.
+    uncertainty_ns
+        Uuid of a counter's track → how well the times of its samples are known, ns.
+    flows
+        First id, number, `EdgeKind` and direction of arrows with consecutive ids: 1 where the
+        slice that comes later is the one on which the other depends.
+    clocks
+        `Meta.clock` of each trace in the file: Perfetto has no words for times that no clock shows.
+    fits
+        How the clocks of ranks and sources were brought together.
+    """
+
+    groups: list[dict[str, Any]] = field(default_factory=list)
+    lanes: dict[int, tuple[int, int, int, str]] = field(default_factory=dict)
+    uncertainty_ns: dict[int, int] = field(default_factory=dict)
+    flows: list[tuple[int, int, int, int]] = field(default_factory=list)
+    clocks: set[str] = field(default_factory=set)
+    fits: list[ClockFit] = field(default_factory=list)
+
+    def clock(self, shown: str) -> str:
+        """Return the clock of the times, where the packets are on the clock `shown`.
+
+        Of several traces that were put together, one without times makes that of all of them.
+        """
+        if ORDER in self.clocks:
+            return ORDER
+        return min(self.clocks) if len(self.clocks) == 1 else shown
+
+
+def metadata_packet(
+    trace: Trace,
+    lanes: dict[int, dict[str, Any]],
+    uncertainty_ns: dict[int, int],
+    flows: list[tuple[int, int, int, int]],
+) -> proto.TracePacket:
+    """Build the packet of metadata; `lanes` and `uncertainty_ns` are by the uuids of tracks."""
+    content = {
+        "clock": trace.meta.clock,
+        "groups": trace.groups.to_pylist(),
+        "lanes": {
+            str(uuid): [int(lane["kind"]), lane["device"], lane["number"], lane["name"]]
+            for uuid, lane in lanes.items()
+        },
+        "uncertainty_ns": {str(uuid): ns for uuid, ns in uncertainty_ns.items() if ns},
+        "flows": flows,
+        "clocks": clocks.to_json(trace.meta.clocks),
+    }
+    packet = proto.TracePacket()
+    packet.chrome_events.metadata.add(name=_NAME, json_value=json.dumps(content))
+    for fit in trace.meta.clocks:
+        name = _FIT_NAME.format(fit.of)
+        packet.chrome_events.metadata.add(name=name, string_value=clocks.fit_text(fit))
+    return packet
+
+
+def parse_metadata(raws: Iterable[bytes]) -> ChopperMetadata:
+    """Parse such packets; one that is damaged adds nothing."""
+    from google.protobuf.message import DecodeError
+
+    metadata = ChopperMetadata()
+    for raw in raws:
+        packet = proto.TracePacket()
+        try:
+            packet.ParseFromString(raw)
+            for entry in packet.chrome_events.metadata:
+                if entry.name == _NAME:
+                    _add(metadata, json.loads(entry.json_value))
+        except (DecodeError, ValueError, TypeError, KeyError, AttributeError, OverflowError):
+            continue
+        except RecursionError:  # nested deeper than anything that we write
+            continue
+    return metadata
+
+
+def _add(metadata: ChopperMetadata, value: dict[str, Any]) -> None:
+    """Add the metadata of one trace, all of it or, if any of it is wrong, nothing."""
+    groups = [
+        {
+            "name": str(g["name"]),
+            "description": str(g.get("description") or ""),
+            "backend": str(g.get("backend") or ""),
+            "ranks": [_int32(r) for r in g["ranks"]],
+        }
+        for g in value["groups"]
+    ]
+    lanes = {
+        int(uuid): (int(LaneKind(kind)), _int32(device), int(number), str(name))
+        for uuid, (kind, device, number, name) in value["lanes"].items()
+    }
+    uncertainty = {int(uuid): int(ns) for uuid, ns in value["uncertainty_ns"].items()}
+    flows = [
+        (int(first), int(n), int(EdgeKind(kind)), int(reverse))
+        for first, n, kind, reverse in value.get("flows", ())
+    ]
+    numbers = (*uncertainty.values(), *(n for f in flows for n in f[:2]))
+    if any(abs(n) >= 1 << 63 for n in (*numbers, *(lane[2] for lane in lanes.values()))):
+        return
+    clock = value.get("clock")
+    if isinstance(clock, str) and clock and clock.isprintable():
+        metadata.clocks.add(clock)
+    metadata.fits += clocks.from_json(value.get("clocks"))
+    metadata.groups += groups
+    metadata.lanes |= lanes
+    metadata.uncertainty_ns |= uncertainty
+    metadata.flows += flows
+
+
+def _int32(value: Any) -> int:
+    number = int(value)
+    if abs(number) >= 1 << 31:
+        raise ValueError(value)
+    return number

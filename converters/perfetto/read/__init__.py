@@ -1,0 +1,1 @@
+"""Reader of Perfetto traces, its own and others'."""

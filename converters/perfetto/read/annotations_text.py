@@ -1,0 +1,523 @@
+"""Debug annotations as JSON objects: numba loops from the wire to text.
+
+No function calls itself: nested values are walked with a stack. Field numbers are those of
+``debug_annotation.proto`` (Perfetto v58); `nested_value` is how Chrome nested until 2021.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from chopper_interop.arrays.compiled import jit
+from chopper_interop.arrays.interning import TextTable, intern_text
+from chopper_interop.converters.perfetto.read.interned_decode import (
+    ANNOTATION_NAMES,
+    STRINGS,
+    Texts,
+    find_text,
+)
+from chopper_interop.converters.perfetto.read.json_text import (
+    decimal,
+    json_or_string,
+    null,
+    pointer,
+    put,
+    string,
+    truth,
+)
+from chopper_interop.io.wire import copy_bytes, double_from_bits, read_field, read_varint
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from chopper_interop.arrays.types import Array
+
+    Bytes = npt.NDArray[np.uint8]
+
+UNKNOWN = np.iinfo(np.int64).min
+"""Value of a key that a slice does not have."""
+KEYS = (
+    b"begin_ns", b"end_ns", b"corr_id", b"correlation", b"queue", b"stream", b"stream_id",
+    b"stream_ID", b"device", b"agent", b"agent_id", b"dst_agent", b"dst_agent_id", b"src_agent",
+    b"src_agent_id", b"kernel_id", b"copy_bytes", b"bytes", b"allocation_size", b"Agent ID",
+)  # fmt: skip
+"""Arguments of which the values become columns."""
+_AGENTS = np.array([k in (b"agent", b"dst_agent", b"src_agent") for k in KEYS])
+GROUPS = (b"chopper", b"counters")
+"""Dictionaries that our own writer makes of annotation columns and hardware counters."""
+INTEGER, REAL, TEXT = 1, 2, 3
+"""Types of values of `ColumnEntries`."""
+NO_ENTRIES, CHOPPER_ENTRIES, REAL_ENTRIES = range(3)
+"""Annotations that `ColumnEntries` are made of: none, those in `GROUPS`, all decimal numbers."""
+KERNEL_COUNTERS = 2
+"""Group of entries that are in none of `GROUPS`: decimal numbers, as rocprofv3 gives counters."""
+REALS, UNREADABLE, ENTRIES, TYPED = range(4)
+"""Counts: decimal numbers, annotations that cannot be read, entries, and fields of events that are
+arguments of Chrome's own types (or the time that threads ran)."""
+_FIELDS_READ = (1, 3, 4, 6, 9, 10, 11, 12, 16, 22, 23, 30, 31, 36, 42, 44, 45, 46, 47, 48, 52, 53)
+_IS_READ = np.isin(np.arange(64), _FIELDS_READ)
+"""Fields of track events that are read."""
+REAL_ROOM = 26
+"""Characters left free for a decimal number, to be filled in afterwards.
+
+A double takes 24 at most (``-2.2250738585072014e-308``), and ``.0`` where it looks like an integer.
+"""
+CPU = -2
+"""Number of an agent that is a processor."""
+MAX_DEPTH = 64
+"""Levels of nesting that are read. Chosen: far more than producers write; deeper values are null."""
+_NONE, _BOOL, _UINT, _INT, _REAL, _STRING, _POINTER, _NESTED = 0, 2, 3, 4, 5, 6, 7, 8
+_JSON, _DICT, _LIST, _PROTO, _STRING_IID, _OLD_DICT, _OLD_LIST = 9, 11, 12, 14, 17, 40, 41
+
+
+class TextSet(NamedTuple):
+    """Texts to be recognised: text k is ``text[first[k]:first[k + 1]]``."""
+
+    text: Bytes
+    first: Array
+
+
+class ColumnEntries(NamedTuple):
+    """Values that become columns and counters: slice, group (see `GROUPS`), name, type, value.
+
+    Names and texts are interned numbers, decimal values the bits of a double.
+    """
+
+    slice: Array
+    group: Array
+    name: Array
+    type: Array
+    value: Array
+
+
+class Reals(NamedTuple):
+    """Decimal numbers to be filled in: offset in the text, and value."""
+
+    at: Array
+    value: Array
+
+
+def text_set(texts: tuple[bytes, ...]) -> TextSet:
+    """Return these texts as a set."""
+    first = np.cumsum([0, *(len(t) for t in texts)]).astype(np.int64)
+    return TextSet(np.frombuffer(bytearray(b"".join(texts)), np.uint8), first)
+
+
+def agent_keys() -> Array:
+    """Mark those of `KEYS` that have agents as values, which may be texts such as ``GPU-0``."""
+    return _AGENTS.copy()
+
+
+@jit
+def index_of_text(buffer: Bytes, at: int, length: int, texts: TextSet) -> int:
+    """Return the index of buffer[at:at + length] among the texts; -1 if it is none of them."""
+    for k in range(len(texts.first) - 1):
+        first = texts.first[k]
+        if texts.first[k + 1] - first != length:
+            continue
+        j = 0
+        while j < length and buffer[at + j] == texts.text[first + j]:
+            j += 1
+        if j == length:
+            return k
+    return -1
+
+
+@jit
+def _write_real(out: Bytes, i: int, value: float, reals: Reals, count: Array) -> int:
+    k = count[REALS]
+    if k < len(reals.at):
+        reals.at[k], reals.value[k] = i, value
+    count[REALS] = k + 1
+    for _ in range(REAL_ROOM):
+        i = put(out, i, 32)
+    return i
+
+
+@jit
+def _decode_annotation(
+    buffer: Bytes,
+    i: int,
+    stop: int,
+    old: bool,  # noqa: FBT001 # compiled functions take no keywords
+) -> tuple[int, np.uint64, int, int, np.uint64, int, int]:
+    """Decode an annotation: kind, value, its byte range, and its name (number, byte range).
+
+    Parameters
+    ----------
+    buffer, i, stop
+        The annotation, buffer[i:stop].
+    old
+        True for the nested values that Chrome wrote until 2021.
+    """
+    kind, bits, at, end = _NONE, np.uint64(0), 0, 0
+    iid, name_at, name_end = np.uint64(0), 0, -1
+    while i < stop:
+        number, inner, value, begin, i = read_field(buffer, i, stop)
+        if i < 0:
+            return -1, bits, at, end, iid, name_at, name_end
+        if old:
+            if number == 1 and inner == 0:
+                if value == np.uint64(1):
+                    kind = _OLD_DICT
+                elif value == np.uint64(2):
+                    kind = _OLD_LIST
+            elif number == 5 and inner == 0:
+                kind, bits = _INT, value
+            elif number == 6 and inner == 1:
+                kind, bits = _REAL, value
+            elif number == 7 and inner == 0:
+                kind, bits = _BOOL, value
+            elif number == 8 and inner == 2:
+                kind, at, end = _STRING, begin, i
+        elif number == 1 and inner == 0:
+            iid = value
+        elif number == 10 and inner == 2:
+            name_at, name_end = begin, i
+        elif number in (2, 3, 4, 7, 17) and inner == 0:
+            kind, bits = number, value
+        elif number == 5 and inner == 1:
+            kind, bits = _REAL, value
+        elif number in (6, 8, 9, 14) and inner == 2:
+            kind, at, end = number, begin, i
+        elif number in (11, 12) and inner == 2:
+            kind = number
+    return kind, bits, at, end, iid, name_at, name_end
+
+
+@jit
+def _plain_integer(buffer: Bytes, i: int, stop: int) -> tuple[int, np.uint64, np.uint64]:
+    """Return kind, value and name's number of an integer with a name below 128; else `_NONE`.
+
+    These are most arguments of rocprofv3's, and need no loop over fields.
+    """
+    zero = np.uint64(0)
+    if i + 4 > stop or buffer[i] != 8 or buffer[i + 1] >= 128:
+        return _NONE, zero, zero
+    kind = np.int64(buffer[i + 2])
+    if kind not in (8 * _UINT, 8 * _INT):
+        return _NONE, zero, zero
+    value, end = read_varint(buffer, i + 3, stop)
+    if end != stop:
+        return _NONE, zero, zero
+    return kind >> 3, value, np.uint64(buffer[i + 1])
+
+
+@jit
+def _next_field(buffer: Bytes, i: int, stop: int, field: int) -> tuple[int, int, int]:
+    """Return the next field of that number that has a length: its range, and the offset behind."""
+    while i < stop:
+        number, inner, _, begin, i = read_field(buffer, i, stop)
+        if i < 0:
+            return 0, 0, -1
+        if number == field and inner == 2:
+            return begin, i, i
+    return 0, 0, -1
+
+
+@jit
+def _write_value(
+    buffer: Bytes, start: int, stop: int, state: int, texts: Texts, out: Bytes, i: int,
+    reals: Reals, count: Array, stack: Array,
+) -> int:  # fmt: skip
+    """Write the value of an annotation as JSON, with all that is in it.
+
+    Dictionaries and lists that are open are on the stack: offset of the next member, end, kind,
+    offset of the next key (old dictionaries have keys and values in lists of their own), and 1
+    after the first member.
+    """
+    depth, at, end, old = 0, start, stop, False
+    while True:
+        kind, bits, first, last, _, _, _ = _decode_annotation(buffer, at, end, old)
+        open_bracket = 0
+        if kind == _BOOL:
+            i = truth(out, i, bits != np.uint64(0))
+        elif kind == _INT:
+            i = decimal(out, i, bits, np.int64(bits) < 0)
+        elif kind == _UINT:
+            i = decimal(out, i, bits, False)
+        elif kind == _REAL:
+            i = _write_real(out, i, double_from_bits(bits), reals, count)
+        elif kind == _POINTER:
+            i = pointer(out, i, bits)
+        elif kind == _STRING:
+            i = string(out, i, buffer, first, last)
+        elif kind == _STRING_IID:
+            k = find_text(texts, state, STRINGS, bits)
+            if k >= 0:
+                i = string(out, i, buffer, texts.at[k], texts.at[k] + texts.length[k])
+            else:
+                i = null(out, i)
+                count[UNREADABLE] += 1
+        elif kind == _JSON:
+            i = json_or_string(out, i, buffer, first, last)
+        elif kind == _NESTED and depth + 1 < MAX_DEPTH:
+            at, end, old = first, last, True
+            continue
+        elif kind in (_DICT, _OLD_DICT):
+            open_bracket = 123
+        elif kind in (_LIST, _OLD_LIST):
+            open_bracket = 91
+        else:
+            i = null(out, i)
+            count[UNREADABLE] += 1
+        if open_bracket:
+            if depth + 1 >= MAX_DEPTH:
+                i = null(out, i)
+                count[UNREADABLE] += 1
+            else:
+                i = put(out, i, open_bracket)
+                stack[depth, 0], stack[depth, 1], stack[depth, 2] = at, end, kind
+                stack[depth, 3], stack[depth, 4] = at, 0
+                depth += 1
+        has_member = False
+        while depth and not has_member:
+            top = depth - 1
+            kind = stack[top, 2]
+            old = kind in (_OLD_DICT, _OLD_LIST)
+            field = (3 if kind == _OLD_DICT else 4) if old else kind
+            begin, behind, offset = _next_field(buffer, stack[top, 0], stack[top, 1], field)
+            key_at, key_end = 0, 0
+            if offset >= 0 and kind == _OLD_DICT:
+                key_at, key_end, key = _next_field(buffer, stack[top, 3], stack[top, 1], 2)
+                stack[top, 3] = key
+                offset = offset if key >= 0 else -1
+            if offset < 0:
+                i = put(out, i, 125 if kind in (_DICT, _OLD_DICT) else 93)
+                depth -= 1
+                continue
+            stack[top, 0] = offset
+            if stack[top, 4]:
+                i = put(out, i, 44)
+            stack[top, 4] = 1
+            if kind == _DICT:
+                _, _, _, _, iid, key_at, key_end = _decode_annotation(buffer, begin, behind, False)
+                if key_end < 0:
+                    k = find_text(texts, state, ANNOTATION_NAMES, iid)
+                    key_at = texts.at[k] if k >= 0 else 0
+                    key_end = key_at + texts.length[k] if k >= 0 else 0
+            if kind in (_DICT, _OLD_DICT):
+                i = string(out, i, buffer, key_at, key_end)
+                i = put(out, i, 58)
+            at, end, has_member = begin, behind, True
+        if not has_member:
+            return i
+
+
+@jit
+def _agent_number(buffer: Bytes, at: int, stop: int) -> int:
+    """Return the number at the end of a text such as ``GPU-0``; `CPU` if it begins with a C."""
+    if at < stop and buffer[at] == 67:
+        return CPU
+    value, digits = 0, 0
+    for k in range(at, stop):
+        if 48 <= buffer[k] <= 57:
+            value = (value if digits else 0) * 10 + np.int64(buffer[k]) - 48
+            digits = min(digits + 1, 9)
+        else:
+            digits = 0
+    return value if digits else UNKNOWN
+
+
+@jit
+def _add_entry(
+    buffer: Bytes, row: int, group: int, key_at: int, key_end: int, type_: int, value: int,
+    entries: ColumnEntries, count: Array, keys: TextTable,
+) -> None:  # fmt: skip
+    f = count[ENTRIES]
+    if f < len(entries.slice):
+        entries.slice[f], entries.group[f], entries.type[f] = row, group, type_
+        entries.name[f] = intern_text(buffer, key_at, key_end, keys)
+        entries.value[f] = value
+    count[ENTRIES] = f + 1
+
+
+@jit
+def _add_member_entries(
+    buffer: Bytes, i: int, stop: int, state: int, texts: Texts, row: int, group: int,
+    entries: ColumnEntries, count: Array, keys: TextTable, words: TextTable,
+) -> None:  # fmt: skip
+    """Add the members of a dictionary that our writer wrote to the entries."""
+    while True:
+        begin, end, i = _next_field(buffer, i, stop, _DICT)
+        if i < 0:
+            return
+        kind, bits, at, last, iid, key_at, key_end = _decode_annotation(buffer, begin, end, False)
+        if key_end < 0:
+            k = find_text(texts, state, ANNOTATION_NAMES, iid)
+            if k < 0:
+                continue
+            key_at, key_end = texts.at[k], texts.at[k] + texts.length[k]
+        if kind == _STRING_IID:
+            k = find_text(texts, state, STRINGS, bits)
+            if k < 0:
+                continue
+            at, last = texts.at[k], texts.at[k] + texts.length[k]
+        value, type_ = np.int64(bits), INTEGER
+        if kind in (_STRING, _STRING_IID):
+            value, type_ = intern_text(buffer, at, last, words), TEXT
+        elif kind == _REAL:
+            type_ = REAL
+        elif kind not in (_BOOL, _INT, _UINT):
+            continue
+        _add_entry(buffer, row, group, key_at, key_end, type_, value, entries, count, keys)
+
+
+@jit
+def write_objects(
+    buffer: Bytes, bodies_at: Array, bodies_len: Array, state: Array, first_row: int, texts: Texts,
+    groups: TextSet, entry_source: int, columns: TextSet, agents: Array, values: Array,
+    row_at: Array, row_len: Array, out: Bytes, reals: Reals, entries: ColumnEntries, count: Array,
+    keys: TextTable, words: TextTable, stack: Array, seen: Array,
+) -> int:  # fmt: skip
+    """Write a JSON object for each slice, of the annotations of its events.
+
+    Compiled, as every byte of every annotation passes here once. Keys recur with every slice, so
+    their written form is cached (`seen`), as are the entries of names below 128 (`near`).
+
+    Parameters
+    ----------
+    buffer
+        The trace.
+    bodies_at, bodies_len, state
+        Two columns each: the event that begins a slice and the one that ends it.
+    first_row
+        Number of the first slice, for `entries`.
+    texts
+        Interned texts.
+    groups, entry_source
+        Names of our writer's dictionaries, and the annotations that entries are made of:
+        `NO_ENTRIES`, `CHOPPER_ENTRIES` or `REAL_ENTRIES`.
+    columns, agents, values
+        Names of arguments that become columns, the mask of those that are agents, and their values.
+    row_at, row_len
+        Offset and length of each object in `out`.
+    out, reals, entries
+        Output. If one is too small, `count` and the result give the size that it must have.
+    count
+        By `REALS`, `UNREADABLE`, `ENTRIES`, `TYPED`.
+    keys, words
+        Names and texts of entries.
+    stack
+        Room for the open dictionaries and lists of a value.
+    seen
+        For each interned text: its offset in `out` as a key, its length there, its index in
+        `columns` plus one. All 0 at first.
+
+    Returns
+    -------
+    size
+        Bytes of the text.
+    """
+    i, of_state = 0, np.int64(-1)
+    near = np.full(128, -2, np.int64)  # entries of the first names of a state
+    for row in range(len(bodies_at)):
+        start = i
+        for part in range(2):
+            j = bodies_at[row, part]
+            stop = j + bodies_len[row, part]
+            while j < stop:
+                number, inner, bits, begin, j = read_field(buffer, j, stop)
+                if j < 0:
+                    break
+                if number != 4 or inner != 2:
+                    if number in (52, 53):
+                        i = put(out, i, 123 if i == start else 44)
+                        for byte in (34, 99, 111, 114, 114, 101, 108, 97, 116, 105, 111, 110, 95,
+                                     105, 100, 34, 58):  # fmt: skip
+                            i = put(out, i, byte)
+                        if number == 52:
+                            i = decimal(out, i, bits, False)
+                        else:
+                            i = string(out, i, buffer, begin, j)
+                    elif number >= len(_IS_READ) or not _IS_READ[number]:
+                        count[TYPED] += 1
+                    continue
+                kind, value, iid = _plain_integer(buffer, begin, j)
+                at, last, key_at, key_end, k = 0, 0, 0, -1, -1
+                if kind == _NONE:
+                    kind, value, at, last, iid, key_at, key_end = _decode_annotation(
+                        buffer, begin, j, False
+                    )
+                if key_end < 0:
+                    if state[row, part] != of_state:
+                        near[:], of_state = -2, state[row, part]
+                    k = near[iid] if iid < np.uint64(128) else -2
+                    if k == -2:
+                        k = find_text(texts, of_state, ANNOTATION_NAMES, iid)
+                        if iid < np.uint64(128):
+                            near[iid] = k
+                    if k >= 0:
+                        key_at, key_end = texts.at[k], texts.at[k] + texts.length[k]
+                if kind <= 0 or key_end < 0:
+                    count[UNREADABLE] += 1
+                    continue
+                if entry_source == CHOPPER_ENTRIES and kind == _DICT:
+                    group = index_of_text(buffer, key_at, key_end - key_at, groups)
+                    if group >= 0:
+                        _add_member_entries(buffer, begin, j, state[row, part], texts, first_row + row, group,
+                                 entries, count, keys, words)  # fmt: skip
+                        continue
+                elif entry_source == REAL_ENTRIES and kind == _REAL:
+                    _add_entry(buffer, first_row + row, KERNEL_COUNTERS, key_at, key_end, REAL,
+                          np.int64(value), entries, count, keys)  # fmt: skip
+                known_key = k >= 0 and seen[k, 1] > 0
+                column = seen[k, 2] - 1 if known_key else index_of_text(
+                    buffer, key_at, key_end - key_at, columns
+                )  # fmt: skip
+                if column >= 0:
+                    if kind in (_BOOL, _INT, _UINT, _POINTER) and np.int64(value) != UNKNOWN:
+                        values[column, row] = np.int64(value)
+                    elif agents[column] and kind in (_STRING, _STRING_IID):
+                        first, behind = at, last
+                        if kind == _STRING_IID:
+                            w = find_text(texts, state[row, part], STRINGS, value)
+                            first = texts.at[w] if w >= 0 else 0
+                            behind = first + texts.length[w] if w >= 0 else 0
+                        values[column, row] = _agent_number(buffer, first, behind)
+                i = put(out, i, 123 if i == start else 44)
+                if known_key and i + seen[k, 1] <= len(out):
+                    i = copy_bytes(out, i, out, seen[k, 0], seen[k, 0] + seen[k, 1])
+                else:
+                    key = i
+                    i = put(out, string(out, i, buffer, key_at, key_end), 58)
+                    if k >= 0 and i <= len(out):
+                        seen[k, 0], seen[k, 1], seen[k, 2] = key, i - key, column + 1
+                if kind in (_INT, _UINT):
+                    i = decimal(out, i, value, kind == _INT and np.int64(value) < 0)
+                elif kind == _STRING:
+                    i = string(out, i, buffer, at, last)
+                else:
+                    i = _write_value(
+                        buffer, begin, j, state[row, part], texts, out, i, reals, count, stack
+                    )
+        if i > start:
+            i = put(out, i, 125)
+        row_at[row], row_len[row] = start, i - start
+    return i
+
+
+@jit
+def fill_reals(out: Bytes, at: Array, text: Bytes, first: Array) -> None:
+    """Write decimal numbers into the room left for them, integers with ``.0``."""
+    for k in range(len(at)):
+        i, is_whole = at[k], True
+        for j in range(first[k], first[k + 1]):
+            c = text[j]
+            is_whole = is_whole and (c == 45 or 48 <= c <= 57)
+            out[i] = c
+            i += 1
+        if is_whole:
+            out[i], out[i + 1] = 46, 48
+
+
+@jit
+def intern_ranges(buffer: Bytes, at: Array, length: Array, table: TextTable) -> Array:
+    """Intern byte ranges; return their numbers, -1 for those that have a negative length."""
+    codes = np.full(len(at), -1, np.int32)
+    for i in range(len(at)):
+        if length[i] >= 0:
+            codes[i] = intern_text(buffer, at[i], at[i] + length[i], table)
+    return codes

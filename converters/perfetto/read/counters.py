@@ -1,0 +1,150 @@
+"""Series and samples from the counter tracks of a Perfetto trace."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chopper_interop.converters.perfetto.chopper_metadata import CONSTANT_SUFFIX, DISPATCH_SOURCE
+from chopper_interop.converters.perfetto.read import kinds
+from chopper_interop.converters.perfetto.read.events_decode import COUNTER
+from chopper_interop.converters.perfetto.read.tracks import Track
+from chopper_interop.issues import Fault, Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.build import TraceBuilder
+    from chopper_interop.converters.perfetto.read.recording import Recording
+
+AS_SAMPLES = Fault(
+    "counters-as-samples",
+    Severity.INFO,
+    "Values of counter tracks became samples.",
+    events=True,
+)
+REDUNDANT = Fault(
+    "counters-redundant",
+    Severity.INFO,
+    "Counter tracks that draw the hardware counters of slices again were not read twice.",
+    events=True,
+)
+NOT_FINITE = Fault(
+    "counter-not-finite",
+    Severity.LOSS,
+    "Values of counters that are no finite numbers were left out.",
+    events=True,
+)
+TRUNCATED = Fault(
+    "counter-values-truncated",
+    Severity.INFO,
+    "rocprofv3 writes hardware counters to this format without their decimals; its CSV, JSON or "
+    "rocpd has them.",
+)
+BYTES_ROUNDED = Fault(
+    "counter-bytes-rounded",
+    Severity.INFO,
+    "rocprofv3 writes bytes that are copied and allocated in whole KiB.",
+)
+
+_CHOPPER_GPU = re.compile(r"GPU (\d+)")
+_ROUNDED = re.compile(r"(COPY BYTES to|ALLOCATE BYTES on|FREE BYTES|SCRATCH MEMORY on)")
+
+
+@dataclass(frozen=True)
+class CounterReader:
+    """Makes series of the counter tracks of a trace.
+
+    Parameters
+    ----------
+    recording
+        The trace.
+    tool
+        Tool that wrote it.
+    ranks
+        Process id → rank.
+    builder
+        Builder of the trace that is read.
+    """
+
+    recording: Recording
+    tool: str
+    ranks: Mapping[int, int]
+    builder: TraceBuilder
+
+    def add_series(self, ts: Array, keep: Array) -> None:
+        """Add the series of all counter tracks to the builder.
+
+        Parameters
+        ----------
+        ts, keep
+            Times of all events on the trace's clock, and the mask of the events that have one.
+        """
+        events, lists = self.recording.events, self.recording.lists
+        rows = np.flatnonzero((events.type == COUNTER) & keep)
+        bits = events.number[rows]
+        value = np.where(events.real[rows], bits.view(np.float64), bits.astype(np.float64))
+        extra = np.flatnonzero(keep[lists.counter_event])
+        uuid = np.concatenate([events.track[rows], lists.counter_track[extra]])
+        time = np.concatenate([ts[rows], ts[lists.counter_event[extra]]])
+        value = np.concatenate([value, lists.counter_value[extra]])
+        order = np.lexsort((time, uuid))
+        uuid, time, value = uuid[order], time[order], value[order]
+        bounds = np.flatnonzero(np.append(uuid[1:] != uuid[:-1], True)) + 1
+        start = 0
+        for stop in bounds.tolist() if len(uuid) else []:
+            self._add_track(int(uuid[start]), time[start:stop], value[start:stop])
+            start = stop
+
+    def _add_track(self, uuid: int, ts: Array, value: Array) -> None:
+        issues, from_chopper = self.recording.issues, self.recording.from_chopper
+        ancestry = self.recording.tracks.ancestry(uuid)
+        track = ancestry[0] if ancestry else Track(name=f"track {uuid}")
+        parents = [t.name for t in ancestry[1:] if t.name]
+        if from_chopper and parents and parents[0] == DISPATCH_SOURCE:
+            issues.add(REDUNDANT, len(ts))
+            return
+        if track.incremental:
+            value = np.cumsum(value)
+        value = value * track.multiplier
+        finite = np.isfinite(value)
+        issues.add(NOT_FINITE, np.count_nonzero(~finite), track.name)
+        issues.add(AS_SAMPLES, np.count_nonzero(finite))
+        if kinds.TRUNCATED_COUNTER.match(track.name):
+            issues.add(TRUNCATED, 1, track.name)
+        if self.tool == kinds.ROCPROF and _ROUNDED.match(track.name):
+            issues.add(BYTES_ROUNDED, 1, track.name)
+        by_group = from_chopper and parents
+        row = self.builder.series(
+            self._rank(uuid),
+            track.name,
+            track.unit,
+            parents[0].removesuffix(CONSTANT_SUFFIX) if by_group else self.tool,
+            device=_device(track.name, parents),
+            uncertainty_ns=self.recording.metadata.uncertainty_ns.get(uuid, 0),
+        )
+        self.builder.samples(row, ts[finite], value[finite])
+
+    def _rank(self, uuid: int) -> int:
+        """Return the rank of a track's process, else the only rank, else -1."""
+        tracks = self.recording.tracks
+        pid = tracks.process_of(uuid)
+        if pid in self.ranks:
+            return self.ranks[pid]
+        known = set(self.ranks.values()) - {-1}
+        return known.pop() if len(known) == 1 and pid not in tracks.processes else -1
+
+
+def _device(name: str, parents: list[str]) -> int:
+    """Return the GPU in the name of a counter's track or of the groups around it; -1 without one."""
+    if kinds.COUNTER_OF_HOST.search(name):
+        return -1
+    for text in (*parents, name):
+        match = _CHOPPER_GPU.match(text) if text != name else kinds.COUNTER_DEVICE.search(text)
+        if match:
+            return int(next(filter(None, match.groups())))
+    return -1

@@ -1,0 +1,259 @@
+"""Packets of a Perfetto trace: position, kind and sequence of each.
+
+Field numbers are those of ``trace_packet.proto`` (Perfetto v58).
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chopper_interop.arrays.compiled import jit
+from chopper_interop.io.wire import read_field, read_varint
+from chopper_interop.issues import Fault, IssueLog, Severity
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from chopper_interop.arrays.types import Array
+
+    Bytes = npt.NDArray[np.uint8]
+
+CLOCK_SNAPSHOT, TRACK_EVENT, TRACK_DESCRIPTOR = 6, 11, 60
+PROCESS_DESCRIPTOR, THREAD_DESCRIPTOR = 43, 44
+SYSTEM_INFO = 45
+COMPRESSED, COMPRESSED_ZSTD = 50, 133
+BROKEN_PACKET = -1
+"""Kind of a packet that is no proper message."""
+NO_PAYLOAD = 0
+"""Kind of a packet without a payload, which interns texts or sets defaults for other packets."""
+
+CUT_SHORT = Fault(
+    "perfetto-cut-short",
+    Severity.LOSS,
+    "The trace breaks off, or is damaged from some byte on; the packets before that are kept.",
+)
+UNPACKED_BADLY = Fault(
+    "perfetto-compressed-damaged",
+    Severity.LOSS,
+    "Compressed packets that cannot be unpacked were left out.",
+    events=True,
+)
+
+_HEADER_FIELDS = np.zeros(256, np.bool_)
+_HEADER_FIELDS[[3, 8, 10, 12, 13, 41, 42, 58, 59, 79, 87, 98]] = True
+"""Fields of a packet's header, as opposed to its payload."""
+_MAX_UNPACKED = 1 << 31
+"""Bytes that a compressed packet may unpack to. Chosen: a bound against corrupted lengths."""
+
+
+@dataclass(frozen=True)
+class Packets:
+    """The packets of a trace.
+
+    Parameters
+    ----------
+    buffer
+        The trace, with compressed packets unpacked.
+    at, length
+        Offset and length of each, bytes.
+    kind
+        The number of the field that is its payload; `NO_PAYLOAD` or `BROKEN_PACKET`.
+    sequence
+        Number of its sequence, among `sequences` of them.
+    sequences
+        Number of sequences.
+    upper_bounds
+        Of the numbers of interned texts, flows and extra counter values in all packets.
+    damaged
+        Number of compressed packets that could not be unpacked.
+    """
+
+    buffer: Bytes
+    at: Array
+    length: Array
+    kind: Array
+    sequence: Array
+    sequences: int
+    upper_bounds: Array
+    damaged: int = 0
+
+    def of_kind(self, *kinds: int) -> list[tuple[int, bytes]]:
+        """Return rows and bytes of the packets of these kinds."""
+        rows = np.flatnonzero(np.isin(self.kind, kinds)).tolist()
+        return [(r, self.buffer[self.at[r] : self.at[r] + self.length[r]].tobytes()) for r in rows]
+
+
+def read_packets(buffer: Bytes, issues: IssueLog) -> Packets:
+    """Find the packets of a trace."""
+    if not buffer.flags.writeable or not buffer.flags.c_contiguous:
+        buffer = buffer.copy()
+    at, length, broken = _find_packets(buffer)
+    kind, sequence, upper_bounds = _scan_packets(buffer, at, length, _HEADER_FIELDS)
+    damaged = 0
+    if np.isin(kind, (COMPRESSED, COMPRESSED_ZSTD)).any():
+        buffer, damaged = _decompress_packets(buffer, at, length, kind, issues)
+        end = broken
+        at, length, broken = _find_packets(buffer)
+        broken = end if end >= 0 else broken
+        kind, sequence, upper_bounds = _scan_packets(buffer, at, length, _HEADER_FIELDS)
+    issues.add(CUT_SHORT, int(broken >= 0), f"at byte {broken}")
+    ids, code = np.unique(sequence, return_inverse=True)
+    sequence = code.reshape(-1)
+    return Packets(buffer, at, length, kind, sequence, max(len(ids), 1), upper_bounds, damaged)
+
+
+def _decompress_packets(
+    buffer: Bytes, at: Array, length: Array, kind: Array, issues: IssueLog
+) -> tuple[Bytes, int]:
+    """Put what was compressed in its place; return the trace, and the number of damaged packets."""
+    pieces: list[Any] = []
+    done = damaged = 0
+    for row in np.flatnonzero(np.isin(kind, (COMPRESSED, COMPRESSED_ZSTD))).tolist():
+        start = _frame_start(buffer, int(at[row]), int(length[row]))
+        pieces.append(buffer[done:start])
+        done = int(at[row] + length[row])
+        packed = _field_bytes(buffer, int(at[row]), done, int(kind[row]))
+        unpacked = _inflate(packed) if kind[row] == COMPRESSED else _unpack_zstd(packed)
+        if unpacked is None:
+            damaged += 1
+            issues.add(UNPACKED_BADLY, 1, f"at byte {start}")
+        else:
+            pieces.append(np.frombuffer(unpacked, np.uint8))
+    pieces.append(buffer[done:])
+    return np.concatenate(pieces), damaged
+
+
+def _frame_start(buffer: Bytes, at: int, length: int) -> int:
+    """Find where the field that holds a packet begins: its tag and length may be padded varints."""
+    for start in range(at - 2, max(at - 22, -1), -1):
+        number, wire, size, begin, _ = read_field(buffer, start, at + length)
+        if number == 1 and wire == 2 and begin == at and int(size) == length:
+            return start
+    return at
+
+
+def _field_bytes(buffer: Bytes, i: int, stop: int, field: int) -> bytes:
+    """Return the content of the first field of this number; empty if there is none."""
+    while i < stop:
+        number, _, _, begin, i = read_field(buffer, i, stop)
+        if i < 0:
+            break
+        if number == field:
+            return bytes(buffer[begin:i])
+    return b""
+
+
+def _inflate(packed: bytes) -> bytes | None:
+    """Unpack what zlib or gzip packed; of what breaks off, the part before; None if damaged."""
+    unpacker = zlib.decompressobj(wbits=47)  # 32 more than the largest window: zlib or gzip
+    try:
+        return unpacker.decompress(packed, _MAX_UNPACKED) or None
+    except zlib.error:
+        return None
+
+
+def _unpack_zstd(packed: bytes) -> bytes | None:
+    import pyarrow as pa
+
+    try:
+        with pa.CompressedInputStream(pa.BufferReader(packed), "zstd") as stream:
+            return bytes(stream.read(_MAX_UNPACKED)) or None
+    except OSError:
+        return None
+
+
+@jit
+def _find_packets(buffer: Bytes) -> tuple[Array, Array, int]:
+    """Find all packets: their offsets and lengths, and the byte where the trace breaks off, or -1.
+
+    Compiled: a trace has millions of packets. The arrays double as they fill.
+    """
+    n, count, i = len(buffer), 0, 0
+    at, length = np.zeros(1024, np.int64), np.zeros(1024, np.int64)
+    while i < n:
+        number, wire, size, begin, end = read_field(buffer, i, n)
+        if end < 0:
+            return at[:count].copy(), length[:count].copy(), i
+        if number == 1 and wire == 2:
+            if count == len(at):
+                larger, longer = np.zeros(2 * count, np.int64), np.zeros(2 * count, np.int64)
+                larger[:count], longer[:count] = at, length
+                at, length = larger, longer
+            at[count], length[count] = begin, np.int64(size)
+            count += 1
+        i = end
+    return at[:count].copy(), length[:count].copy(), -1
+
+
+@jit
+def _scan_packets(
+    buffer: Bytes, at: Array, length: Array, is_header: Array
+) -> tuple[Array, Array, Array]:
+    """Return kind and sequence id of each packet, and the upper bounds of `Packets`.
+
+    The columns of all events are allocated by these bounds before the events are decoded.
+    """
+    n = len(at)
+    kind, sequence = np.zeros(n, np.int32), np.zeros(n, np.int64)
+    upper_bounds = np.zeros(3, np.int64)
+    for row in range(n):
+        i, stop = at[row], at[row] + length[row]
+        while i < stop:
+            number, wire, value, begin, i = read_field(buffer, i, stop)
+            if i < 0:
+                kind[row] = BROKEN_PACKET
+                break
+            if number == 10 and wire == 0:
+                sequence[row] = np.int64(value)
+            elif number == 12 and wire == 2:
+                upper_bounds[0] += _count_fields(buffer, begin, i)
+            elif number == TRACK_EVENT and wire == 2:
+                kind[row] = number
+                if not _count_lists(buffer, begin, i, upper_bounds):
+                    kind[row] = BROKEN_PACKET
+                    break
+            elif number >= 256 or not is_header[number]:
+                kind[row] = number
+    return kind, sequence, upper_bounds
+
+
+@jit
+def _count_fields(buffer: Bytes, i: int, stop: int) -> int:
+    """Count the fields of a message."""
+    count = 0
+    while i < stop:
+        _, _, _, _, i = read_field(buffer, i, stop)
+        if i < 0:
+            break
+        count += 1
+    return count
+
+
+@jit
+def _count_lists(buffer: Bytes, i: int, stop: int, upper_bounds: Array) -> bool:
+    """Count flows and extra counter values of an event; return False if it is no proper message."""
+    while i < stop:
+        number, wire, _, begin, i = read_field(buffer, i, stop)
+        if i < 0:
+            return False
+        entry = 1 if number in (36, 42, 47, 48) else 2 if number in (12, 46) else 0
+        if entry:
+            fixed = number in (46, 47, 48)
+            upper_bounds[entry] += _count_packed(buffer, begin, i, fixed) if wire == 2 else 1
+    return True
+
+
+@jit
+def _count_packed(buffer: Bytes, i: int, stop: int, fixed: bool) -> int:  # noqa: FBT001 # compiled functions take no keywords
+    """Count the numbers of a packed list; `fixed` are those of eight bytes each."""
+    if fixed:
+        return (stop - i) // 8
+    count = 0
+    while 0 <= i < stop:
+        _, i = read_varint(buffer, i, stop)
+        count += 1
+    return count

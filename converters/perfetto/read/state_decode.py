@@ -1,0 +1,164 @@
+"""State of the sequences of a Perfetto trace: defaults, thread, running clocks.
+
+Packets of a sequence leave out what earlier ones set; the rules are those of Perfetto's trace
+processor. Field numbers are those of ``trace_packet.proto``,
+``trace_packet_defaults.proto`` and ``thread_descriptor.proto`` (Perfetto v58).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from chopper_interop.arrays.compiled import jit
+from chopper_interop.converters.perfetto.read.interned_decode import Texts, intern_texts
+from chopper_interop.io.wire import read_field
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from chopper_interop.arrays.types import Array
+
+    Bytes = npt.NDArray[np.uint8]
+
+DEFAULT_CLOCK = -1
+"""The clock of packets that name none, where their sequence does not either."""
+
+
+class States(NamedTuple):
+    """States of the sequences, one row each.
+
+    `number` is that of the incremental state; `valid` is 0 after packets were dropped. `clock`,
+    `track` and `defaults_…` are the defaults of packets and events. `pid`, `tid` and `micros` are
+    the thread and the time of old traces. `last`, `multiplier` and `incremental` have a column for
+    each of the sequence's clocks. `states` [0] is the number of incremental states of all.
+    """
+
+    number: Array
+    valid: Array
+    clock: Array
+    track: Array
+    has_track: Array
+    defaults_at: Array
+    defaults_len: Array
+    pid: Array
+    tid: Array
+    micros: Array
+    last: Array
+    multiplier: Array
+    incremental: Array
+    states: Array
+
+
+class Packet(NamedTuple):
+    """Header of a packet, and the byte range of the event in it."""
+
+    ts: int
+    has_ts: bool
+    clock: int
+    event_at: int
+    event_end: int
+    flags: int
+
+
+def initial_states(n: int) -> States:
+    """Return the states of n sequences before their first packets."""
+    columns = [np.zeros(n, np.int64) for _ in range(10)]
+    clocks = [np.zeros((n, 64), np.int64) for _ in range(3)]
+    states = States(*[*columns, *clocks, np.full(1, n, np.int64)])
+    states.number[:] = np.arange(n)
+    states.clock[:] = DEFAULT_CLOCK
+    states.multiplier[:] = 1
+    return states._replace(track=np.zeros(n, np.uint64))
+
+
+@jit
+def decode_packet(
+    buffer: Bytes, at: int, stop: int, s: int, states: States, texts: Texts
+) -> Packet:
+    """Decode a packet's header, and write what it sets for its sequence into the state.
+
+    Interned texts and defaults are read in a second pass: whether the state is cleared before
+    them may be a later field of the packet.
+    """
+    ts, has_ts, clock, flags, event_at, event_end = 0, False, -2, 0, 0, 0
+    interned, defaults, cleared, dropped = False, False, False, False
+    i = at
+    while i < stop:
+        number, wire, value, begin, i = read_field(buffer, i, stop)
+        if number == 8 and wire == 0:
+            ts, has_ts = np.int64(value), True
+        elif number == 58 and wire == 0:
+            clock = np.int64(min(value, np.uint64(1 << 30)))
+        elif number == 13 and wire == 0:
+            flags = np.int64(value)
+            cleared = cleared or bool(flags & 1)
+        elif number == 41:
+            cleared = cleared or value != np.uint64(0)
+        elif number == 42:
+            dropped = value != np.uint64(0)
+        elif number == 12:
+            interned = True
+        elif number == 59:
+            defaults = True
+        elif number == 11 and wire == 2:
+            event_at, event_end = begin, i
+    if cleared:
+        states.number[s] = states.states[0]
+        states.states[0] += 1
+        states.valid[s], states.clock[s], states.has_track[s] = 1, DEFAULT_CLOCK, 0
+        states.defaults_len[s] = 0
+    elif dropped:
+        states.valid[s] = 0
+    if interned or defaults:
+        i = at
+        while i < stop:
+            number, wire, _, begin, i = read_field(buffer, i, stop)
+            if number == 12 and wire == 2:
+                intern_texts(buffer, begin, i, states.number[s], texts)
+            elif number == 59 and wire == 2:
+                _defaults(buffer, begin, i, s, states)
+    if clock == -2:
+        clock = states.clock[s]
+    return Packet(ts, has_ts, clock, event_at, event_end, flags)
+
+
+@jit
+def _defaults(buffer: Bytes, i: int, stop: int, s: int, states: States) -> None:
+    states.clock[s], states.has_track[s], states.defaults_len[s] = DEFAULT_CLOCK, 0, 0
+    while i < stop:
+        number, wire, value, begin, i = read_field(buffer, i, stop)
+        if i < 0:
+            return
+        if number == 58 and wire == 0:
+            states.clock[s] = np.int64(min(value, np.uint64(1 << 30)))
+        elif number == 11 and wire == 2:
+            states.defaults_at[s], states.defaults_len[s] = begin, i - begin
+            j = begin
+            while j < i:
+                inner, kind, uuid, _, j = read_field(buffer, j, i)
+                if j < 0:
+                    break
+                if inner == 11 and kind == 0:
+                    states.track[s], states.has_track[s] = uuid, 1
+
+
+@jit
+def decode_thread(buffer: Bytes, i: int, stop: int, s: int, states: States) -> None:
+    """Set the thread of a sequence of old traces, and the time from which its events count."""
+    while i < stop:
+        number, wire, _, begin, i = read_field(buffer, i, stop)
+        if number != 44 or wire != 2:
+            continue
+        j = begin
+        while j < i:
+            inner, kind, value, _, j = read_field(buffer, j, i)
+            if j < 0:
+                return
+            if kind == 0 and inner == 1:
+                states.pid[s] = np.int64(np.int32(value))
+            elif kind == 0 and inner == 2:
+                states.tid[s] = np.int64(np.int32(value))
+            elif kind == 0 and inner == 6:
+                states.micros[s] = np.int64(value)

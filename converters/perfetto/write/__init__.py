@@ -1,0 +1,1 @@
+"""Writer of Perfetto traces."""

@@ -1,0 +1,428 @@
+"""Track events in Perfetto's wire format, millions a second: numba loops over columns.
+
+Field numbers are those of ``trace_packet.proto``, ``track_event.proto`` and
+``debug_annotation.proto`` (Perfetto v58). All packets are of one sequence, whose state gives the
+interned numbers their meaning. Compiled, as a trace has millions of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from chopper_interop.arrays.compiled import jit
+from chopper_interop.arrays.interning import TextTable, intern_text
+from chopper_interop.arrays.reals import real_number
+from chopper_interop.io import wire
+from chopper_interop.io.json_text import (
+    IN_STRING,
+    byte_table,
+    parse_decimal,
+    skip_blank,
+    skip_bytes,
+    skip_string,
+    skip_value,
+)
+from chopper_interop.io.wire import FIXED64, LENGTH, VARINT, tag, write_fixed64, write_varint
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from chopper_interop.arrays.types import Array
+
+    Bytes = npt.NDArray[np.uint8]
+
+SEQUENCE = 1
+"""The one packet sequence of a file."""
+
+_PACKET = tag(1, LENGTH)
+_TIMESTAMP = tag(8, VARINT)
+_SEQUENCE_ID = tag(10, VARINT)
+_TRACK_EVENT = tag(11, LENGTH)
+_SEQUENCE_FLAGS = tag(13, VARINT)
+_NEEDS_STATE = 2
+
+_CATEGORY_IID = tag(3, VARINT)
+_ANNOTATION = tag(4, LENGTH)
+_TYPE = tag(9, VARINT)
+_NAME_IID = tag(10, VARINT)
+_TRACK_UUID = tag(11, VARINT)
+_DOUBLE_COUNTER = tag(44, FIXED64)
+_FLOW_ID = tag(47, FIXED64)
+_BEGIN, _END, _COUNTER = 1, 2, 4
+
+_A_NAME_IID = tag(1, VARINT)
+_A_BOOL = tag(2, VARINT)
+_A_INT = tag(4, VARINT)
+_A_UINT = tag(3, VARINT)
+_A_DOUBLE = tag(5, FIXED64)
+_A_STRING = tag(6, LENGTH)
+_A_JSON = tag(9, LENGTH)
+_A_NAME = tag(10, LENGTH)
+_A_DICT = tag(11, LENGTH)
+_A_STRING_IID = tag(17, VARINT)
+
+INTERNED_FROM = 24
+"""Texts from this length on are written once and then referred to.
+
+Chosen: above numbers and short words, which cost less where they stand than in a hash table.
+"""
+_PACKET_MAX = 96
+"""Bytes of a packet without arguments and flows, at most: tags, lengths and five 64-bit varints."""
+_COLUMN_MAX = 40
+"""Bytes of a column's value, at most: tags, a length and two varints, rounded up."""
+_CLOSING_MAX = 512 * _PACKET_MAX
+"""Bytes of the ENDs of all slices that can be open on a track."""
+_COMMA, _MINUS, _QUOTE = 44, 45, 34
+_TRUE, _FALSE, _NULL = 116, 102, 110
+_IN_INTEGER = byte_table(b".eE", but=True)
+_KEPT = byte_table(b" \t\n\v\f\r", but=True).astype(np.uint64)
+"""Bytes to move on after a byte of JSON outside strings: 0 after blanks, which are written over."""
+
+
+class Slices(NamedTuple):
+    """Slices of one lane, in order of start, longest first.
+
+    `uuid` is the track of each and `row` its number among the lane's tracks; `name` and `category`
+    are interned numbers.
+    """
+
+    ts: Array
+    dur: Array
+    uuid: Array
+    row: Array
+    name: Array
+    category: Array
+
+
+class Arguments(NamedTuple):
+    """Arguments of the slices, as JSON objects: byte ranges of a buffer."""
+
+    buffer: Bytes
+    at: Array
+    length: Array
+
+
+class Columns(NamedTuple):
+    """Annotation columns of the slices: integers, decimals and interned texts.
+
+    Each `…_iid` has one interned name a column; values and `…_known` have a row a column.
+    """
+
+    iid: int
+    ints: Array
+    ints_known: Array
+    ints_iid: Array
+    floats: Array
+    floats_known: Array
+    floats_iid: Array
+    texts: Array
+    texts_iid: Array
+
+
+class Lists(NamedTuple):
+    """For each slice, its flow ids; and its counters, as interned names and values."""
+
+    flow_first: Array
+    flow: Array
+    counter_first: Array
+    counter_iid: Array
+    counter_value: Array
+    counters_iid: int
+
+
+@jit
+def rows_without_overlap(ts: Array, dur: Array, max_depth: int) -> Array:
+    """Return for each slice the row on which it neither cuts nor is cut by another.
+
+    Slices that nest share a row up to `max_depth` levels; what overlaps otherwise goes to the first
+    further row where it fits. Expects order of start, longest first. Each row has a stack of the
+    ends of its open slices, so that one pass is enough::
+
+        row 0  |---- a ----|  |-- d --|
+        row 0    |- b -|
+        row 1           |--- c ---|         cuts a
+    """
+    n = len(ts)
+    row = np.zeros(n, np.int32)
+    ends = np.zeros((4, max_depth), np.int64)
+    depth = np.zeros(4, np.int64)
+    for i in range(n):
+        start, end, r = ts[i], ts[i] + dur[i], 0
+        while True:
+            if r == len(depth):
+                grown = np.zeros((2 * r, max_depth), np.int64)
+                grown[:r] = ends
+                ends = grown
+                deeper = np.zeros(2 * r, np.int64)
+                deeper[:r] = depth
+                depth = deeper
+            while depth[r] and ends[r, depth[r] - 1] <= start:
+                depth[r] -= 1
+            if depth[r] == 0 or (depth[r] < max_depth and ends[r, depth[r] - 1] >= end):
+                break
+            r += 1
+        ends[r, depth[r]] = end
+        depth[r] += 1
+        row[i] = r
+    return row
+
+
+@jit
+def _encode_packet(out: Bytes, i: int, ts: int, event: Bytes, size: int) -> int:
+    """Write one packet around the track event in event[:size]."""
+    body = (
+        1 + wire.varint_size(ts) + 1 + 1 + 2 + 1 + wire.varint_size(size) + size
+    )  # timestamp, sequence, flags, event
+    i = write_varint(out, write_varint(out, i, _PACKET), body)
+    i = wire.write_number(out, i, _TIMESTAMP, ts)
+    i = wire.write_number(out, i, _SEQUENCE_ID, SEQUENCE)
+    i = wire.write_number(out, i, _SEQUENCE_FLAGS, _NEEDS_STATE)
+    return wire.write_text(out, i, _TRACK_EVENT, event, 0, size)
+
+
+@jit
+def _encode_end(out: Bytes, i: int, ts: int, uuid: int, event: Bytes) -> int:
+    size = wire.write_number(event, 0, _TYPE, _END)
+    size = wire.write_number(event, size, _TRACK_UUID, uuid)
+    return _encode_packet(out, i, ts, event, size)
+
+
+@jit
+def _bits(value: float) -> int:
+    box = np.empty(1, np.float64)
+    box[0] = value
+    return box.view(np.int64)[0]
+
+
+@jit
+def _encode_value(out: Bytes, i: int, buffer: Bytes, at: int, stop: int, texts: TextTable) -> int:
+    """Write the value of an annotation, of the type that the JSON text buffer[at:stop] has."""
+    c = buffer[at]
+    if c == _QUOTE:
+        plain = skip_bytes(buffer, at + 1, stop, IN_STRING) == stop - 1
+        if plain and stop - at - 2 >= INTERNED_FROM:
+            iid = intern_text(buffer, at + 1, stop - 1, texts)
+            if iid >= 0:
+                return wire.write_number(out, i, _A_STRING_IID, iid)
+        if plain:
+            return wire.write_text(out, i, _A_STRING, buffer, at + 1, stop - 1)
+    elif c in (_TRUE, _FALSE):
+        return wire.write_number(out, i, _A_BOOL, 1 if c == _TRUE else 0)
+    elif c == _NULL:
+        return wire.write_text(out, i, _A_STRING, buffer, at, stop)
+    elif c == _MINUS or 48 <= c <= 57:
+        integral = skip_bytes(buffer, at, stop, _IN_INTEGER) == stop
+        if integral:
+            value, _, ok = parse_decimal(buffer, at, stop, 0)
+            if ok:
+                large = c != _MINUS and value < 0
+                return wire.write_number(out, i, _A_UINT if large else _A_INT, value)
+        real, ok = real_number(buffer, at, stop)
+        if ok and not integral:
+            return write_fixed64(out, write_varint(out, i, _A_DOUBLE), _bits(real))
+        # a number that has no type of the format: the trace processor drops such values as JSON
+        return wire.write_text(out, i, _A_STRING, buffer, at, stop)
+    elif c not in (91, 123):  # NaN and the like: no JSON
+        return wire.write_text(out, i, _A_STRING, buffer, at, stop)
+    return _encode_json(out, i, buffer, at, stop)
+
+
+@jit
+def _encode_json(out: Bytes, i: int, buffer: Bytes, at: int, stop: int) -> int:
+    """Write an array or object of JSON without the blanks between its parts.
+
+    Its length is known afterwards, so it is written as a padded varint. Indices are unsigned, as
+    numba tests signed ones for being negative.
+    """
+    start = write_varint(out, i, _A_JSON)
+    text = start + wire.varint_size(stop - at)
+    one, j, k, end = np.uint64(1), np.uint64(text), np.uint64(at), np.uint64(stop)
+    while k < end:
+        c = buffer[k]
+        out[j] = c
+        j += _KEPT[c]
+        k += one
+        if c == _QUOTE:
+            string = np.uint64(skip_string(buffer, np.int64(k) - 1, stop))
+            while k < string:
+                out[j] = buffer[k]
+                j += one
+                k += one
+    wire.write_padded_varint(out, start, text - start, np.int64(j) - text)
+    return np.int64(j)
+
+
+@jit
+def _encode_arguments(
+    out: Bytes, i: int, buffer: Bytes, at: int, length: int, scratch: Bytes, keys: TextTable,
+    texts: TextTable,
+) -> int:  # fmt: skip
+    """Write one annotation for each member of a JSON object; up to where it is broken."""
+    stop = at + length
+    j = skip_blank(buffer, at + 1, stop)
+    while j < stop and buffer[j] == _QUOTE:
+        key = j + 1
+        j = skip_string(buffer, j, stop)
+        if j < 0:
+            return i
+        key_stop = j - 1
+        value = skip_blank(buffer, skip_blank(buffer, j, stop) + 1, stop)
+        if value >= stop:
+            return i
+        j = skip_value(buffer, value, stop)
+        if j < 0:
+            return i
+        iid = intern_text(buffer, key, key_stop, keys)
+        if iid >= 0:
+            size = wire.write_number(scratch, 0, _A_NAME_IID, iid)
+        else:
+            size = wire.write_text(scratch, 0, _A_NAME, buffer, key, key_stop)
+        size = _encode_value(scratch, size, buffer, value, j, texts)
+        i = wire.write_text(out, i, _ANNOTATION, scratch, 0, size)
+        j = skip_blank(buffer, j, stop)
+        if j >= stop or buffer[j] != _COMMA:
+            return i
+        j = skip_blank(buffer, j + 1, stop)
+    return i
+
+
+@jit
+def _encode_columns(out: Bytes, i: int, k: int, columns: Columns, scratch: Bytes) -> int:
+    """Write the annotation columns of slice k as one dictionary."""
+    size = wire.write_number(scratch, 0, _A_NAME_IID, columns.iid)
+    empty = size
+    for c in range(len(columns.ints_iid)):
+        if columns.ints_known[c, k]:
+            inner = 1 + wire.varint_size(columns.ints_iid[c])
+            inner += 1 + wire.varint_size(columns.ints[c, k])
+            size = write_varint(scratch, write_varint(scratch, size, _A_DICT), inner)
+            size = wire.write_number(scratch, size, _A_NAME_IID, columns.ints_iid[c])
+            size = wire.write_number(scratch, size, _A_INT, columns.ints[c, k])
+    for c in range(len(columns.floats_iid)):
+        if columns.floats_known[c, k]:
+            inner = 1 + wire.varint_size(columns.floats_iid[c]) + 9
+            size = write_varint(scratch, write_varint(scratch, size, _A_DICT), inner)
+            size = wire.write_number(scratch, size, _A_NAME_IID, columns.floats_iid[c])
+            size = write_fixed64(
+                scratch, write_varint(scratch, size, _A_DOUBLE), _bits(columns.floats[c, k])
+            )
+    for c in range(len(columns.texts_iid)):
+        iid = columns.texts[c, k]
+        if iid >= 0:
+            inner = 1 + wire.varint_size(columns.texts_iid[c]) + 2 + wire.varint_size(iid)
+            size = write_varint(scratch, write_varint(scratch, size, _A_DICT), inner)
+            size = wire.write_number(scratch, size, _A_NAME_IID, columns.texts_iid[c])
+            size = wire.write_number(scratch, size, _A_STRING_IID, iid)
+    return i if size == empty else wire.write_text(out, i, _ANNOTATION, scratch, 0, size)
+
+
+@jit
+def _encode_counters(out: Bytes, i: int, k: int, lists: Lists, scratch: Bytes) -> int:
+    """Write the hardware counters of slice k as one dictionary."""
+    first, stop = lists.counter_first[k], lists.counter_first[k + 1]
+    if first == stop:
+        return i
+    size = wire.write_number(scratch, 0, _A_NAME_IID, lists.counters_iid)
+    for c in range(first, stop):
+        inner = 1 + wire.varint_size(lists.counter_iid[c]) + 9
+        size = write_varint(scratch, write_varint(scratch, size, _A_DICT), inner)
+        size = wire.write_number(scratch, size, _A_NAME_IID, lists.counter_iid[c])
+        size = write_fixed64(
+            scratch, write_varint(scratch, size, _A_DOUBLE), _bits(lists.counter_value[c])
+        )
+    return wire.write_text(out, i, _ANNOTATION, scratch, 0, size)
+
+
+@jit
+def room_for(k: int, arguments: Arguments, columns: Columns, lists: Lists) -> int:
+    """Return how many bytes the BEGIN packet of slice k takes at most."""
+    room = _PACKET_MAX + 4 * arguments.length[k] + 64
+    fields = len(columns.ints_iid) + len(columns.floats_iid) + len(columns.texts_iid)
+    room += _COLUMN_MAX * (fields + lists.counter_first[k + 1] - lists.counter_first[k] + 2)
+    return room + 12 * (lists.flow_first[k + 1] - lists.flow_first[k])
+
+
+@jit
+def encode_slices(
+    out: Bytes,
+    k: int,
+    slices: Slices,
+    arguments: Arguments,
+    columns: Columns,
+    lists: Lists,
+    keys: TextTable,
+    texts: TextTable,
+    ends: Array,
+    depth: Array,
+    scratch: Bytes,
+) -> tuple[int, int]:
+    """Write slices from the k-th on, as BEGIN and END packets in nesting order.
+
+    `ends` and `depth` are the open slices of each row, kept from call to call; what is open after
+    the last slice is left to `close_slices`.
+
+    Returns
+    -------
+    bytes, next
+        Number of bytes written, and the first slice for which there was no room.
+    """
+    i, n = 0, len(slices.ts)
+    half = len(scratch) // 2
+    event, annotation = scratch[:half], scratch[half:]
+    while k < n:
+        room = room_for(k, arguments, columns, lists)
+        if i + room + _CLOSING_MAX > len(out) or room > half:
+            return i, k
+        start, r = slices.ts[k], slices.row[k]
+        while depth[r] and ends[r, depth[r] - 1] <= start:
+            depth[r] -= 1
+            i = _encode_end(out, i, ends[r, depth[r]], slices.uuid[k], event)
+        ends[r, depth[r]] = start + slices.dur[k]
+        depth[r] += 1
+        size = wire.write_number(event, 0, _TYPE, _BEGIN)
+        size = wire.write_number(event, size, _TRACK_UUID, slices.uuid[k])
+        size = wire.write_number(event, size, _NAME_IID, slices.name[k])
+        size = wire.write_number(event, size, _CATEGORY_IID, slices.category[k])
+        size = _encode_columns(event, size, k, columns, annotation)
+        size = _encode_counters(event, size, k, lists, annotation)
+        if arguments.length[k]:
+            at, length = arguments.at[k], arguments.length[k]
+            size = _encode_arguments(
+                event, size, arguments.buffer, at, length, annotation, keys, texts
+            )
+        for f in range(lists.flow_first[k], lists.flow_first[k + 1]):
+            size = write_fixed64(event, write_varint(event, size, _FLOW_ID), lists.flow[f])
+        i = _encode_packet(out, i, start, event, size)
+        k += 1
+    return i, k
+
+
+@jit
+def close_slices(out: Bytes, ends: Array, depth: Array, uuid: Array) -> int:
+    """Write END packets of all slices that are still open; `uuid` is each row's track."""
+    i = 0
+    event = np.empty(_PACKET_MAX, np.uint8)
+    for r in range(len(depth)):
+        while depth[r]:
+            depth[r] -= 1
+            i = _encode_end(out, i, ends[r, depth[r]], uuid[r], event)
+    return i
+
+
+@jit
+def encode_samples(out: Bytes, ts: Array, value: Array, uuid: int) -> int:
+    """Write the samples of one counter track."""
+    i = 0
+    event = np.empty(_PACKET_MAX, np.uint8)
+    for k in range(len(ts)):
+        size = wire.write_number(event, 0, _TYPE, _COUNTER)
+        size = wire.write_number(event, size, _TRACK_UUID, uuid)
+        size = write_fixed64(event, write_varint(event, size, _DOUBLE_COUNTER), _bits(value[k]))
+        i = _encode_packet(out, i, ts[k], event, size)
+    return i
+
+
+SAMPLE_MAX = _PACKET_MAX
+"""Bytes of one sample, at most."""

@@ -1,0 +1,193 @@
+"""Data of slices besides name and time: annotation columns, counters, arguments, flows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from chopper_interop.arrays import arrow
+from chopper_interop.arrays.interning import TextTable, empty_text_table
+from chopper_interop.converters.perfetto.chopper_metadata import COLUMNS_GROUP, COUNTERS_GROUP
+from chopper_interop.converters.perfetto.write import events_encode as encode
+from chopper_interop.schemas import hub
+
+if TYPE_CHECKING:
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.trace import Trace
+
+
+_TEXTS_PER_BUFFER = 1 << 15
+"""Distinct texts of a buffer's arguments that are interned; further ones stand where they occur.
+
+Chosen: room for the names that recur, in tables of 1 MB.
+"""
+_CORE_COLUMNS = {column.name for column in hub.NODES} - {"correlation"}
+
+
+class NodeColumns:
+    """Annotation columns of a trace as the encoder takes them, with their interned names.
+
+    Parameters
+    ----------
+    trace
+        Any trace.
+    with_args
+        False if slices shall not carry their nodes' arguments.
+    """
+
+    def __init__(self, trace: Trace, *, with_args: bool) -> None:
+        self.trace = trace
+        self.with_args = with_args
+        self.names = [(i + 1, name) for i, name in enumerate(trace.names())]
+        self.fixed_names: list[tuple[int, str]] = [(1, COLUMNS_GROUP), (2, COUNTERS_GROUP)]
+        self.fixed_texts: list[tuple[int, str]] = []
+        self._further = len(self.names) + 1
+        self._ints: list[tuple[int, Array, Array]] = []
+        self._floats: list[tuple[int, Array, Array]] = []
+        self._texts: list[tuple[int, Array]] = []
+        self._tables: dict[int, tuple[TextTable, TextTable]] = {}
+        for name in trace.nodes.column_names:
+            if name not in _CORE_COLUMNS:
+                self._add(name, arrow.single_chunk(trace.nodes[name]))
+        self._counter_iids = self._add_counters()
+        owner = trace.array("node", "counters").astype(np.int64)
+        # counters are ordered by node: those of node i are the rows from [i] to [i + 1]
+        self._counters = np.searchsorted(owner, np.arange(trace.nodes.num_rows + 1))
+        self._next = [len(self.fixed_names) + 1, len(self.fixed_texts) + 1]
+
+    def _name(self, name: str) -> int:
+        """Intern the name of an argument."""
+        self.fixed_names.append((len(self.fixed_names) + 1, name))
+        return len(self.fixed_names)
+
+    def _add(self, name: str, column: pa.Array) -> None:
+        if pa.types.is_dictionary(column.type):
+            first = len(self.fixed_texts) + 1
+            texts = column.dictionary.to_pylist()
+            self.fixed_texts += [(first + k, text) for k, text in enumerate(texts)]
+            codes = arrow.to_numpy(column, -1).astype(np.int64)
+            self._texts.append((self._name(name), np.where(codes >= 0, codes + first, -1)))
+            return
+        known = arrow.is_valid(column)
+        if name == "correlation":
+            known = known & (arrow.to_numpy(column) >= 0)
+        values = arrow.to_numpy(column)
+        if pa.types.is_floating(column.type):
+            self._floats.append((self._name(name), values.astype(np.float64), known))
+        elif pa.types.is_integer(column.type) or pa.types.is_boolean(column.type):
+            self._ints.append((self._name(name), values.astype(np.int64), known))
+
+    def _add_counters(self) -> Array:
+        column = self.trace.counters["name"]
+        if not self.trace.counters.num_rows:
+            return np.empty(0, np.int64)
+        names = column.chunk(0).dictionary.to_pylist()
+        return np.array([self._name(name) for name in names], np.int64)
+
+    def further_names(self, texts: list[str]) -> list[int]:
+        """Return interned numbers for slice names that no node has."""
+        first = self._further
+        self._further += len(texts)
+        return list(range(first, self._further))
+
+    def interned(self, buffer: Array) -> tuple[TextTable, TextTable]:
+        """Return the tables of argument names and texts of a buffer, kept from lane to lane.
+
+        A buffer that is not of the trace's text, so a copy, has tables of its own.
+        """
+        if not any(buffer is known for known in self.trace.text.buffers):
+            return self._new_tables()
+        if id(buffer) not in self._tables:
+            self._tables[id(buffer)] = self._new_tables()
+        return self._tables[id(buffer)]
+
+    def _new_tables(self) -> tuple[TextTable, TextTable]:
+        tables = tuple(empty_text_table(_TEXTS_PER_BUFFER, base) for base in self._next)
+        self._next = [at + t.capacity for at, t in zip(self._next, tables, strict=True)]
+        return tables[0], tables[1]
+
+    def arguments(self, nodes: Array) -> encode.Arguments:
+        """Return the arguments of these nodes."""
+        length = self.trace.array("args_len")[nodes]
+        if not self.with_args:
+            length = np.zeros_like(length)
+        buffer, at = self.trace.text.block(self.trace.array("args_at")[nodes], length)
+        return encode.Arguments(buffer, at, length)
+
+    def columns(self, nodes: Array) -> encode.Columns:
+        """Return the annotation columns of these nodes, without those that are null for all."""
+        ints = [(i, v[nodes], k[nodes]) for i, v, k in self._ints if k[nodes].any()]
+        floats = [(i, v[nodes], k[nodes]) for i, v, k in self._floats if k[nodes].any()]
+        texts = [(i, v[nodes]) for i, v in self._texts if (v[nodes] >= 0).any()]
+        n = len(nodes)
+        return encode.Columns(
+            iid=1,
+            ints=_stacked([v for _, v, _ in ints], n, np.int64),
+            ints_known=_stacked([k for _, _, k in ints], n, np.bool_),
+            ints_iid=np.array([i for i, _, _ in ints], np.int64),
+            floats=_stacked([v for _, v, _ in floats], n, np.float64),
+            floats_known=_stacked([k for _, _, k in floats], n, np.bool_),
+            floats_iid=np.array([i for i, _, _ in floats], np.int64),
+            texts=_stacked([v for _, v in texts], n, np.int64),
+            texts_iid=np.array([i for i, _ in texts], np.int64),
+        )
+
+    def lists(self, nodes: Array, flows: tuple[Array, Array]) -> encode.Lists:
+        """Return the flows and hardware counters of these nodes.
+
+        Parameters
+        ----------
+        nodes
+            Rows of nodes.
+        flows
+            For all nodes where their flow ids begin, and the ids.
+        """
+        flow_first, flow = _ragged_rows(nodes, flows[0])
+        counter_first, counter = _ragged_rows(nodes, self._counters)
+        return encode.Lists(
+            flow_first=flow_first,
+            flow=flows[1][flow],
+            counter_first=counter_first,
+            counter_iid=self._counter_iids[self.trace.array("name", "counters")[counter]],
+            counter_value=self.trace.array("value", "counters")[counter],
+            counters_iid=2,
+        )
+
+
+def no_slice_data(n: int) -> tuple[encode.Arguments, encode.Columns, encode.Lists]:
+    """Return arguments, columns and lists of n slices that have none."""
+    none = np.empty(0, np.int64)
+    zeros = np.zeros(n + 1, np.int64)
+    flat = np.empty((0, n))
+    columns = encode.Columns(
+        iid=0,
+        ints=flat.astype(np.int64),
+        ints_known=flat.astype(np.bool_),
+        ints_iid=none,
+        floats=flat,
+        floats_known=flat.astype(np.bool_),
+        floats_iid=none,
+        texts=flat.astype(np.int64),
+        texts_iid=none,
+    )
+    lists = encode.Lists(zeros, none, zeros, none, np.empty(0), 0)
+    arguments = encode.Arguments(np.zeros(1, np.uint8), zeros[:n], np.zeros(n, np.int32))
+    return arguments, columns, lists
+
+
+def _stacked(columns: list[Array], n: int, dtype: Any) -> Array:
+    return np.stack(columns) if columns else np.empty((0, n), dtype)
+
+
+def _ragged_rows(nodes: Array, first: Array) -> tuple[Array, Array]:
+    """Select the lists of some nodes: where each begins in the result, and its rows.
+
+    The list of node i has the rows from ``first[i]`` to ``first[i + 1]``.
+    """
+    count = first[nodes + 1] - first[nodes]
+    bounds = np.concatenate([[0], np.cumsum(count)])
+    # row = position within the list + where the list begins
+    rows = np.arange(bounds[-1]) - np.repeat(bounds[:-1], count) + np.repeat(first[nodes], count)
+    return bounds, rows

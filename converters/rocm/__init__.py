@@ -1,0 +1,1 @@
+"""Parts that the readers of all ROCm profilers share: rocprof, rocpd and rpd."""

@@ -1,0 +1,243 @@
+"""Arguments of nodes: one JSON object for each row, encoded from columns.
+
+Two passes over the rows, one to measure and one to write, so that the text is allocated once at its
+full size. Names and texts are escaped once for each distinct one.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from chopper_interop.arrays.compiled import jit
+from chopper_interop.converters.rocm.tables import COLUMNS
+from chopper_interop.io import wire
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.converters.rocm.rows import TableRows
+
+_OPEN, _CLOSE, _COMMA, _MINUS, _ZERO = b"{},-0"
+_BLOCK_ROWS = 1 << 16
+"""Rows that are encoded at once. Chosen: bounds the memory of their stacked columns, and spreads the
+cost of a call over many rows."""
+_KNOWN_COLUMNS = frozenset(COLUMNS.values())
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?")
+_AGENTS = frozenset({"agent", "source_agent", "destination_agent"})
+
+
+@dataclass(frozen=True)
+class _ArgumentColumn:
+    """One value of each row's arguments.
+
+    Parameters
+    ----------
+    before, after
+        Text around the value.
+    value
+        The number or, if there are `texts`, the index of one of them.
+    known
+        Whether the value is known, so that it is written.
+    texts
+        JSON texts of values; none for numbers.
+    continues
+        Whether it continues the list that the column before it began. Both are known in the same
+        rows.
+    """
+
+    before: bytes
+    after: bytes
+    value: Array
+    known: Array
+    texts: tuple[bytes, ...] = ()
+    continues: bool = False
+
+
+def encode_arguments(rows: TableRows) -> tuple[Array, Array, Array]:
+    """Encode the arguments of rows that the format of their table lists.
+
+    Returns
+    -------
+    text, at, length
+        The text (bytes), and the offset and the length of each row's object in it; the length is 0
+        for rows without known arguments.
+    """
+    columns = list(_argument_columns(rows))
+    if not columns or not rows.count:
+        return np.empty(0, np.uint8), np.zeros(rows.count, np.int64), np.zeros(rows.count, np.int32)
+    pool = _TextPool.of(columns)
+    length = np.empty(rows.count, np.int32)
+    for start in range(0, rows.count, _BLOCK_ROWS):
+        value, known = _block(columns, start)
+        _measure(value, known, pool.spans, pool.firsts, length[start : start + _BLOCK_ROWS])
+    at = np.cumsum(length, dtype=np.int64) - length
+    text = np.empty(int(at[-1]) + int(length[-1]), np.uint8)
+    for start in range(0, rows.count, _BLOCK_ROWS):
+        value, known = _block(columns, start)
+        _write(value, known, pool.spans, pool.firsts, pool.text, text[at[start] :])
+    return text, at, length
+
+
+def _argument_columns(rows: TableRows) -> Iterator[_ArgumentColumn]:
+    for key, names in rows.form.args:
+        title = msgspec.json.encode(key) + b":"
+        present = [column for name in names if (column := _values(rows, name)) is not None]
+        if len(present) < len(names):
+            continue
+        if len(present) == 1:
+            yield replace(present[0], before=title)
+            continue
+        all_known = np.logical_and.reduce([column.known for column in present])
+        for i, column in enumerate(present):
+            before = b"," if i else title + b"["
+            after = b"]" if i == len(present) - 1 else b""
+            yield replace(column, before=before, after=after, known=all_known, continues=bool(i))
+    for name in (c for c in rows.texts if c not in _KNOWN_COLUMNS and not c.startswith("#")):
+        extra = _values(rows, name)
+        if extra is not None:
+            yield replace(extra, before=msgspec.json.encode(name) + b":")
+    for key, ready in rows.raw.items():
+        has = np.array([bool(value) for value in ready])
+        before = msgspec.json.encode(key) + b":"
+        yield _ArgumentColumn(before, b"", np.arange(rows.count), has, tuple(ready))
+
+
+def _values(rows: TableRows, column: str) -> _ArgumentColumn | None:
+    if column in rows.numbers:
+        return _ArgumentColumn(b"", b"", rows.number(column), rows.is_known(column))
+    if column not in rows.texts:
+        return None
+    codes, texts = rows.codes(column)
+    known = rows.per_text(column, bool, absent=False)
+    as_number = column in _AGENTS or column not in _KNOWN_COLUMNS
+    encoded = [_json_text(text, as_number=as_number) for text in texts]
+    return _ArgumentColumn(b"", b"", np.maximum(codes, 0), known, tuple(encoded))
+
+
+def _json_text(text: str, *, as_number: bool) -> bytes:
+    """Encode a text as JSON; as a number if it is one and `as_number`."""
+    plain = text.strip()
+    if as_number and _NUMBER.fullmatch(plain):
+        return plain.encode()
+    return msgspec.json.encode(text)
+
+
+def _block(columns: list[_ArgumentColumn], start: int) -> tuple[Array, Array]:
+    stop = start + _BLOCK_ROWS
+    # stacked by column, as they lie in memory: stacking by row would interleave them
+    value = np.stack([c.value[start:stop] for c in columns], dtype=np.int64, casting="unsafe")
+    known = np.stack([c.known[start:stop] for c in columns])
+    return value.T, known.T
+
+
+@dataclass(frozen=True)
+class _TextPool:
+    """All text that is not a number, in one buffer.
+
+    Parameters
+    ----------
+    text
+        The buffer.
+    spans
+        Begin and end of texts in it: for each column the text before its value, the text after
+        it, and then the texts of its values.
+    firsts
+        For each column: the first of its rows in `spans`, the number of its values' texts (0 for
+        numbers), and whether it continues a list.
+    """
+
+    text: Array
+    spans: Array
+    firsts: Array
+
+    @classmethod
+    def of(cls, columns: list[_ArgumentColumn]) -> _TextPool:
+        texts: list[bytes] = []
+        firsts = []
+        for column in columns:
+            firsts.append((len(texts), len(column.texts), int(column.continues)))
+            texts += [column.before, column.after, *column.texts]
+        bounds = np.concatenate([[0], np.cumsum([len(t) for t in texts])])
+        spans = np.stack([bounds[:-1], bounds[1:]], axis=1).astype(np.int64)
+        text = np.frombuffer(bytearray(b"".join(texts) or b"\0"), np.uint8)
+        return cls(text, np.ascontiguousarray(spans), np.array(firsts, np.int64))
+
+
+@jit
+def _measure(value: Array, known: Array, spans: Array, firsts: Array, length: Array) -> None:
+    # compiled: a loop over rows and columns, with a branch for each value, which numpy lacks
+    for row in range(len(value)):
+        total, some = 0, False
+        for column in range(value.shape[1]):
+            if not known[row, column]:
+                continue
+            first, texts, continues = firsts[column, 0], firsts[column, 1], firsts[column, 2]
+            total += spans[first, 1] - spans[first, 0] + spans[first + 1, 1] - spans[first + 1, 0]
+            total += 1 if some and not continues else 0
+            some = True
+            if texts:
+                span = spans[first + 2 + value[row, column]]
+                total += span[1] - span[0]
+            else:
+                total += _digits(value[row, column])
+        length[row] = total + 2 if some else 0
+
+
+@jit
+def _write(
+    value: Array, known: Array, spans: Array, firsts: Array, pool: Array, out: Array
+) -> None:
+    # compiled: where a row is written depends on the lengths of all values before it
+    i = 0
+    for row in range(len(value)):
+        begin = i
+        for column in range(value.shape[1]):
+            if not known[row, column]:
+                continue
+            first, texts, continues = firsts[column, 0], firsts[column, 1], firsts[column, 2]
+            if i == begin or not continues:
+                out[i] = _OPEN if i == begin else _COMMA
+                i += 1
+            i = wire.copy_bytes(out, i, pool, spans[first, 0], spans[first, 1])
+            if texts:
+                span = spans[first + 2 + value[row, column]]
+                i = wire.copy_bytes(out, i, pool, span[0], span[1])
+            else:
+                i = _decimal(out, i, value[row, column])
+            i = wire.copy_bytes(out, i, pool, spans[first + 1, 0], spans[first + 1, 1])
+        if i > begin:
+            out[i] = _CLOSE
+            i += 1
+
+
+@jit
+def _digits(value: int) -> int:
+    """Return the number of characters of an integer."""
+    size = 2 if value < 0 else 1
+    rest = np.uint64(-value if value < 0 else value) // np.uint64(10)
+    while rest:
+        rest //= np.uint64(10)
+        size += 1
+    return size
+
+
+@jit
+def _decimal(out: Array, i: int, value: int) -> int:
+    """Write an integer, and return the offset after it."""
+    size = _digits(value)
+    rest = np.uint64(-value if value < 0 else value)
+    if value < 0:
+        out[i] = _MINUS
+    at = i + size - 1
+    while True:
+        out[at] = np.uint8(_ZERO) + np.uint8(rest % np.uint64(10))
+        rest //= np.uint64(10)
+        at -= 1
+        if not rest:
+            return i + size

@@ -1,0 +1,118 @@
+"""Contradictions between columns of the same row: they are counted, and left as recorded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chopper_interop.issues import Fault, IssueLog, Severity
+
+if TYPE_CHECKING:
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.converters.rocm.rows import TableRows
+
+BEFORE_DISPATCH = Fault(
+    "kernel-before-dispatch",
+    Severity.ERROR,
+    "Kernels that start before they were dispatched, by times of the same row: one of them is "
+    "wrong. Times are left as they are.",
+)
+OTHER_DURATION = Fault(
+    "duration-contradicts",
+    Severity.ERROR,
+    "Rows whose duration is not their end less their start: start and end were taken.",
+)
+BEYOND_GRID = Fault(
+    "workgroup-impossible",
+    Severity.ERROR,
+    "Kernels with a workgroup that is larger than the grid or than 1,024 work-items, which no GPU "
+    "runs: the two are swapped, or corrupt. They are left as they are.",
+)
+
+_MAX_THREADS = 1024
+"""Work-items of a workgroup at most, on all of AMD's GPUs (HIP's ``maxThreadsPerBlock``)."""
+_PAIRS = (("grid", "workgroup"), *((f"grid_{a}", f"workgroup_{a}") for a in "xyz"))
+
+
+def check_times(rows: TableRows, issues: IssueLog) -> None:
+    """Count times of rows that contradict other columns of the same row."""
+    start, end = rows.number("start"), rows.number("end")
+    timed = rows.is_known("start")
+    if "dispatched" in rows.numbers:
+        dispatched = rows.number("dispatched")
+        early = np.flatnonzero(timed & (dispatched > 0) & (start < dispatched))
+        issues.add(
+            BEFORE_DISPATCH,
+            early.size,
+            _example(rows, early, "starts at", start, "dispatched at", dispatched),
+        )
+    if "duration" in rows.numbers:
+        stated = rows.number("duration")
+        comparable = timed & rows.is_known("end") & rows.is_known("duration")
+        different = np.flatnonzero(comparable & (end - start != stated))
+        issues.add(
+            OTHER_DURATION,
+            different.size,
+            _example(rows, different, "lasts", end - start, "duration", stated),
+        )
+
+
+def check_launch_shapes(rows: TableRows, issues: IssueLog, *, in_blocks: bool = False) -> None:
+    """Count launches with impossible grids or workgroups.
+
+    Parameters
+    ----------
+    rows
+        A table with columns of `grid` and `workgroup`, in total or by axis.
+    issues
+        Log to which they are counted.
+    in_blocks
+        Whether grids count workgroups, rather than work-items.
+    """
+    wrong = np.zeros(rows.count, bool)
+    for grid, workgroup in _PAIRS:
+        if workgroup not in rows.numbers:
+            continue
+        workgroup_size, grid_size = rows.number(workgroup), rows.number(grid)
+        wrong |= workgroup_size > _MAX_THREADS
+        if not in_blocks:
+            wrong |= (grid_size > 0) & (workgroup_size > grid_size)
+    wrong |= _threads(rows) > _MAX_THREADS
+    indices = np.flatnonzero(wrong)
+    example = ""
+    if indices.size:
+        row = int(indices[0])
+        grid, workgroup = (_shape_text(rows, what, row) for what in ("grid", "workgroup"))
+        example = f"{rows.where}: {_name(rows, row)}workgroup {workgroup}, grid {grid}"
+    issues.add(BEYOND_GRID, indices.size, example)
+
+
+def _threads(rows: TableRows) -> Array:
+    """Return work-items of a workgroup by its axes, 0 where one is unknown.
+
+    Axes are clipped above the limit, so that the product of garbled ones does not overflow.
+    """
+    total = np.ones(rows.count, np.int64)
+    for axis in "xyz":
+        total *= np.clip(rows.number(f"workgroup_{axis}", 0), 0, _MAX_THREADS + 1)
+    return total
+
+
+def _shape_text(rows: TableRows, what: str, row: int) -> str:
+    columns = [c for c in (what, *(f"{what}_{a}" for a in "xyz")) if c in rows.numbers]
+    return "x".join(str(rows.number(c)[row]) for c in columns)
+
+
+def _name(rows: TableRows, row: int) -> str:
+    codes, names = rows.codes("name")
+    return f"{names[codes[row]][:60]!r} has " if codes[row] >= 0 else ""
+
+
+def _example(
+    rows: TableRows, indices: Array, first: str, values: Array, second: str, others: Array
+) -> str:
+    if not indices.size:
+        return ""
+    row = int(indices[0])
+    return f"{rows.where}: {first} {values[row]}, {second} {others[row]}"

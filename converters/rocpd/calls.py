@@ -1,0 +1,113 @@
+"""Calls and ranges of the host in a rocpd database, and marks."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chopper_interop.arrays import arrow
+from chopper_interop.converters.rocm import tables
+from chopper_interop.converters.rocm.database_parts import Columns, Lookup, first_of
+from chopper_interop.converters.rocm.rows import dictionary
+from chopper_interop.converters.rocpd.columns import READ
+from chopper_interop.converters.rocpd.events import arguments, document, message_in
+from chopper_interop.converters.rocpd.made import Made, Maker, at
+from chopper_interop.converters.rocpd.names import domain_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from chopper_interop.arrays.types import Array
+
+_MARKERS = "MARKER"
+
+
+class Calls:
+    """Makes the tables of one part that are of the host.
+
+    Parameters
+    ----------
+    maker
+        Maker of that part's tables.
+    """
+
+    def __init__(self, maker: Maker) -> None:
+        self.maker = maker
+
+    def calls(self) -> Made:
+        """Calls and ranges of the host."""
+        regions, numbers, known = self.maker.read("region")
+        name = self.maker.part.strings.column(regions.number("name_id"), regions.known("name_id"))
+        return self._called(regions, numbers, known, name)
+
+    def moments(self) -> Made:
+        """Calls and marks that start and end at once."""
+        samples = self.maker.part.read("sample", READ["sample"])
+        tracks = self.maker.part.numbers("track", "id", "pid", "tid", "name_id")
+        row = Lookup(tracks.number("id")).rows(
+            samples.number("track_id"), samples.known("track_id")
+        )
+        there = row >= 0
+        numbers: dict[str, Array] = {}
+        known: dict[str, Array] = {}
+        self.maker.correlate(samples, numbers, known)
+        for column in ("start", "end"):
+            numbers[column], known[column] = (
+                samples.number("timestamp", 0),
+                samples.known("timestamp"),
+            )
+        thread, has = self.maker.part.thread(tracks)
+        numbers["thread"] = at(thread, row, 0)
+        known["thread"] = at(has, row, fill=False) & there
+        ids, named = tracks.number("name_id"), tracks.known("name_id")
+        name = self.maker.part.strings.column(at(ids, row, -1), at(named, row, fill=False))
+        pid = np.where(
+            at(tracks.known("pid"), row, fill=False), at(tracks.number("pid"), row, -1), -1
+        )
+        return self._called(samples, numbers, known, name, pid)
+
+    def _called(
+        self,
+        found: Columns,
+        numbers: dict[str, Array],
+        known: dict[str, Array],
+        name: pa.DictionaryArray,
+        pid: Array | None = None,
+    ) -> Made:
+        """Calls, markers by their messages, with all other recorded values."""
+        event = self.maker.events.of(found)
+        domain, domains = self.maker.events.category(event)
+        data, texts = self.maker.events.extdata(event)
+        self.maker.note_unreadable(texts, np.bincount(data[data >= 0], minlength=len(texts)))
+        plain = [domain_of(text) for text in domains]
+        marks = np.array([*(text.startswith(_MARKERS) for text in plain), False])[domain]
+        messages = [message_in(text) for text in texts]
+        message = np.where(np.array([*(bool(m) for m in messages), False])[data] & marks, data, -1)
+        columns = {"domain": dictionary(domain, plain), "name": name}
+        if (message >= 0).any():
+            columns["name"] = first_of(dictionary(message, messages), name)
+        raw = self._arguments(found)
+        rest = [b"" if document(t).keys() <= {"message"} else t.encode() for t in texts]
+        if any(rest):
+            raw["extdata"] = [rest[i] if i >= 0 else b"" for i in data.tolist()]
+        made = self.maker.made(tables.CALLS, found, numbers, known, columns, raw)
+        return made if pid is None else Made(made.rows, pid, made.ids, made.events)
+
+    def _arguments(self, found: Columns) -> dict[str, list[bytes]]:
+        lookup, objects = self._args
+        if not len(objects):
+            return {}
+        row = lookup.rows(found.number("event_id"), found.known("event_id"))
+        texts = arrow.take(objects, np.maximum(row, 0)).to_pylist()
+        return {
+            "args": [
+                text.encode() if r >= 0 else b""
+                for r, text in zip(row.tolist(), texts, strict=True)
+            ]
+        }
+
+    @cached_property
+    def _args(self) -> tuple[Lookup, pa.Array]:
+        return arguments(self.maker.part)

@@ -1,0 +1,161 @@
+"""Tables of a rocpd database that describe rows of others: events, messages and arguments.
+
+``stack_id`` of an event is the correlation id that calls and GPU work share; its
+``correlation_id`` is the external one, which the tool leaves 0.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from chopper_interop.arrays import arrow
+from chopper_interop.converters.rocm.database_parts import Columns, Lookup, Part
+from chopper_interop.converters.rocpd.columns import READ
+from chopper_interop.io.sqlite import INTEGER, TEXT
+from chopper_interop.issues import Fault, Severity
+
+if TYPE_CHECKING:
+    from chopper_interop.arrays.types import Array
+
+NO_EVENT = Fault(
+    "event-record-missing",
+    Severity.LOSS,
+    "Rows whose record in the table of events is not in the database, or does not tell its stack: "
+    "which calls launched what is unknown for them, and so are domains and messages of calls.",
+)
+BAD_EXTDATA = Fault(
+    "extdata-unreadable",
+    Severity.LOSS,
+    "Further data (`extdata`, `environment`) that are no JSON object were left out: messages of "
+    "markers, arguments, ranks or facts of processors may have been in there.",
+)
+
+_LARGE = pa.large_string()
+_TO_ESCAPE = r'["\\\x00-\x1f]'
+
+
+class Events:
+    """Events of a part, by their ids.
+
+    Parameters
+    ----------
+    part
+        The part.
+    """
+
+    def __init__(self, part: Part) -> None:
+        self.part = part
+        self._found = part.read("event", READ["event"])
+        self._lookup = Lookup(self._found.number("id"))
+
+    def of(self, rows: Columns) -> Array:
+        """The event of each row; -1 where it has none."""
+        return self._lookup.rows(rows.number("event_id"), rows.known("event_id"))
+
+    def missing(self, rows: Columns, event: Array) -> int:
+        """Number of rows that name an event of which nothing is recorded."""
+        lost = rows.known("event_id") & (rows.number("event_id") > 0)
+        if self.part.has("event", "stack_id"):
+            lost &= event < 0
+        return int(np.count_nonzero(lost))
+
+    def correlation(self, event: Array) -> tuple[Array, Array]:
+        """Correlation id of each event, and where it is known."""
+        if not self._found.count:
+            return np.zeros(len(event), np.int64), np.zeros(len(event), bool)
+        known = (event >= 0) & self._found.known("stack_id")[event]
+        return np.where(known, self._found.number("stack_id", 0)[event], 0), known
+
+    def category(self, event: Array) -> tuple[Array, list[str]]:
+        """Category of each event as codes (-1 if unknown) and the texts that they stand for."""
+        if not self._found.count:
+            return np.full(len(event), -1, np.int64), []
+        ids = self._found.number("category_id")[event]
+        known = (event >= 0) & self._found.known("category_id")[event]
+        column = self.part.strings.column(ids, known)
+        return arrow.to_numpy(column, -1).astype(np.int64), column.dictionary.to_pylist()
+
+    def extdata(self, event: Array) -> tuple[Array, list[str]]:
+        """Further data of each event, as JSON: codes (-1 if there is none) and texts."""
+        lookup, codes, texts = self._extdata
+        if not len(codes):
+            return np.full(len(event), -1, np.int64), []
+        ids = self._found.number("id")[event]
+        row = lookup.rows(ids, event >= 0)
+        return np.where(row >= 0, codes[row], -1), texts
+
+    @cached_property
+    def _extdata(self) -> tuple[Lookup, Array, list[str]]:
+        """Those that say anything: most say ``{}``."""
+        has = self.part.has("event", "extdata")
+        columns = {"id": INTEGER, "extdata": TEXT}
+        table = self.part.read(
+            "event", columns, "extdata NOT IN ('{}', '', 'null')" if has else "0"
+        )
+        column = table.encoded("extdata")
+        texts = [text or "" for text in column.dictionary.to_pylist()]
+        codes = arrow.to_numpy(column, -1).astype(np.int64)
+        return Lookup(table.number("id")), codes, texts
+
+
+def message_in(text: str) -> str:
+    """The message of a marker in further data; empty if there is none."""
+    message = document(text).get("message")
+    return message if isinstance(message, str) else ""
+
+
+def document(text: str) -> dict[str, Any]:
+    """A JSON object; empty if the text is none."""
+    decoded = _decoded(text)
+    return decoded if isinstance(decoded, dict) else {}
+
+
+def is_unreadable(text: str) -> bool:
+    """True if a text is no JSON object, though it should be; empty and null are allowed."""
+    return bool(text.strip()) and not isinstance(_decoded(text), dict | None)
+
+
+def _decoded(text: str) -> Any:
+    """Decode a text as JSON; False if it is none."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return False
+
+
+def arguments(part: Part) -> tuple[Lookup, pa.Array]:
+    """Arguments of calls: rows by event id, and for each a JSON object of names and values."""
+    rows = part.read("arg", {"event_id": INTEGER, "position": INTEGER, "name": TEXT, "value": TEXT})
+    event = rows.number("event_id")
+    order = np.lexsort((rows.number("position"), event))
+    table = arrow.take(rows.table, order[rows.known("event_id")[order]])
+    if not table.num_rows:
+        return Lookup(np.empty(0, np.int64)), pa.nulls(0, pa.string())
+    event = arrow.to_numpy(table["event_id"])
+    name = _quoted(arrow.single_chunk(table["name"]))
+    value = _quoted(arrow.single_chunk(table["value"]))
+    pairs = pc.binary_join_element_wise(name, value, ":")
+    first = np.flatnonzero(np.append(True, event[1:] != event[:-1]))
+    offsets = arrow.array(np.append(first, len(event)).astype(np.int32))
+    lists = pa.ListArray.from_arrays(offsets, arrow.single_chunk(pairs).cast(_LARGE))
+    joined = pc.binary_join(lists, pa.scalar(",", _LARGE))
+    begin, end, nothing = (pa.scalar(text, _LARGE) for text in ("{", "}", ""))
+    whole = pc.binary_join_element_wise(begin, joined, end, nothing)
+    return Lookup(event[first]), whole
+
+
+def _quoted(texts: pa.Array) -> pa.Array:
+    """Texts as JSON; unknown ones as null."""
+    odd = pc.fill_null(pc.match_substring_regex(texts, _TO_ESCAPE), fill_value=False)
+    quoted = pc.binary_join_element_wise('"', texts, '"', "")
+    rows = np.flatnonzero(arrow.to_numpy(odd))
+    if rows.size:
+        escaped = [msgspec.json.encode(texts[i].as_py()).decode() for i in rows.tolist()]
+        quoted = pc.replace_with_mask(quoted, odd, pa.array(escaped, quoted.type))
+    return pc.fill_null(quoted, "null")

@@ -1,0 +1,163 @@
+"""rocpd, the database that rocprofv3 writes since ROCm 7.0, and rocprofiler-systems on demand.
+
+Every row of a table of events is an event of the source, and so is every row of counters: these
+become counters of the dispatches, or series. The whole is read by columns, table by table in the
+order of the file, and joined here: the databases have no indexes.
+
+Format: rocprofiler-sdk's ``lib/output/generateRocpd.cpp`` and its tables, schemas 3 to 3.0.5.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chopper_interop.converters.rocm import devices as rocm_devices
+from chopper_interop.converters.rocm.database_parts import NOT_READ, PC_SAMPLES, Part, parts_of
+from chopper_interop.converters.rocm.dispatch_counters import SAMPLES_NOT_READ
+from chopper_interop.converters.rocm.file_names import path_info, run_name
+from chopper_interop.converters.rocm.number_limits import without_impossible_numbers
+from chopper_interop.converters.rocm.recording import Recording, build_trace
+from chopper_interop.converters.rocpd import processes
+from chopper_interop.converters.rocpd.agents import agents
+from chopper_interop.converters.rocpd.calls import Calls
+from chopper_interop.converters.rocpd.columns import READ
+from chopper_interop.converters.rocpd.counters import counted, counts_of, sampled_of
+from chopper_interop.converters.rocpd.made import Made, Maker
+from chopper_interop.converters.rocpd.rows import Tables
+from chopper_interop.errors import ReadError
+from chopper_interop.io.sqlite import INTEGER, TEXT, Database
+from chopper_interop.issues import IssueLog
+from chopper_interop.schemas.meta import REALTIME
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from chopper_interop.trace import Trace
+
+_UNIX_NS = 10**18
+"""Times from here on are no times since boot."""
+
+
+def read(paths: list[Path], *, rank: int | None = None) -> Trace:
+    """Read one database.
+
+    Parameters
+    ----------
+    paths
+        The file, alone in a list.
+    rank
+        Rank to give it, over what it says itself. Not for databases of several processes.
+
+    Returns
+    -------
+    Trace
+        On the clock of the node's boot.
+
+    Raises
+    ------
+    ReadError
+        It cannot be read at all. What is lost otherwise is counted in ``meta.issues``.
+    """
+    (path,) = paths
+    issues = IssueLog(str(path))
+    with Database(path, issues) as base:
+        parts = parts_of(base, path.name)
+        if not parts:
+            raise ReadError("it has none of the tables of a rocpd database", path=path)
+        for part in parts[:1]:  # of many parts none is large
+            part.ahead(READ)
+        contents = [_Found(part, place, issues) for place, part in enumerate(parts)]
+        trace = build_trace(_recording(path, contents, rank, issues), issues)
+    if trace.nodes.num_rows and trace.meta.origin_ns >= _UNIX_NS:
+        return trace.with_meta(clock=REALTIME)
+    return trace
+
+
+@dataclass
+class _Found:
+    """Data of one part of the database.
+
+    Parameters
+    ----------
+    part, place
+        The part and its number.
+    issues
+        Log in which omitted rows are counted.
+    """
+
+    part: Part
+    place: int
+    issues: IssueLog
+    events: int = 0
+    tables: list[Made] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.processes = processes.Processes(self.part, self.place)
+        self.agents = agents(self.part)
+        self.maker = Maker(self.part, self.issues)
+        for table, column in (("info_agent", "extdata"), ("info_process", "environment")):
+            self.maker.note_unreadable(self.part.read(table, {column: TEXT}).texts(column))
+        made = Tables(self.maker, renamed=processes.renamed(self.part))
+        host = Calls(self.maker)
+        self.kernels = self._within(made.kernels())
+        self.moments = self._within(host.moments())
+        self.calls = self._within(host.calls())
+        self.counted = counted(self.maker, self.kernels, self.moments, self.calls, self.issues)
+        others = [made.copies(), *made.allocations(), made.graphs()]
+        others += made.syncs()
+        self.tables = [self.kernels, self.moments, self.calls, *map(self._within, others)]
+        self.events = self.counted.events + sum(table.rows.count for table in self.tables)
+        self._count_others()
+
+    def _within(self, made: Made) -> Made:
+        return replace(made, rows=without_impossible_numbers(made.rows, self.issues))
+
+    def _count_others(self) -> None:
+        """Count what is not read: samples of program counters, and tables that are not known."""
+        for table in PC_SAMPLES:
+            samples = self.part.count(table)
+            self.issues.add(SAMPLES_NOT_READ, samples, self.part.where)
+            self.events += samples
+        for name in self.part.unknown():
+            rows = self.part.base.read(name, {"id": INTEGER}).num_rows
+            self.issues.add(NOT_READ, rows, name)
+            self.events += rows
+
+
+def _recording(path: Path, found: list[_Found], rank: int | None, issues: IssueLog) -> Recording:
+    made = [table for part in found for table in part.tables]
+    every = [table.rows for table in made]
+    numbering = rocm_devices.device_numbering(every, [a for part in found for a in part.agents])
+    devices = rocm_devices.row_devices(every, numbering)
+    info = path_info(path)
+    whose = [(table, part.processes) for part in found for table in part.tables]
+    owners = processes.owners(whose, devices, info, rank, issues)
+    gpus = {device.device for device in numbering.devices()}
+    tables, counts, samples = [], [], []
+    at = 0
+    for part in found:
+        process = owners.process[at : at + len(part.tables)]
+        device = devices[at : at + len(part.tables)]
+        counts.append(counts_of(part.counted, part.kernels, process[0], device[0]))
+        timed = [part.moments, part.calls]
+        samples.append(sampled_of(part.counted, part.maker, timed, process[1:3], gpus))
+        for table, *place in zip(part.tables, process, device, strict=True):
+            whole = np.arange(table.rows.count)
+            kept = np.flatnonzero(~part.counted.moments) if table is part.moments else whole
+            tables.append((table.rows.take(kept), place[0][kept], place[1][kept]))
+        at += len(part.tables)
+    has_counts = any(c is not None for c in counts)
+    return Recording(
+        paths=[path],
+        format="rocpd",
+        events=sum(part.events for part in found),
+        owners=owners,
+        numbering=numbering,
+        tables=[table for table in tables if table[0].count],
+        counts=[c for c in counts if c is not None],
+        run=run_name(info, {r.pid for r in owners.ranks}) if has_counts else info.run,
+        samples=[s for s in samples if s is not None],
+    )

@@ -1,0 +1,1 @@
+"""Reader of workloads of rocprof-compute and Omniperf."""

@@ -1,0 +1,1 @@
+"""Reader of rocprof (v1): tables, JSON and databases."""

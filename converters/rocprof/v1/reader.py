@@ -1,0 +1,136 @@
+"""rocprof (v1), which came with ROCm until 7.x: tables, Chrome JSON, databases.
+
+``rocprof -o NAME.csv`` writes the same events into NAME.csv, NAME.json and NAME.db: they are one
+source, of which each event is taken once.
+
+Formats: ``bin/tblextr.py``, ``bin/sqlitedb.py`` and ``bin/dform.py`` of ROCm/rocprofiler.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from chopper_interop.converters.rocm.dispatch_recording import (
+    SourceTables,
+    build_source_trace,
+    read_csv_tables,
+)
+from chopper_interop.converters.rocm.dispatch_tables import dispatch_table
+from chopper_interop.converters.rocm.file_names import path_info
+from chopper_interop.converters.rocm.sniff import is_v1_json
+from chopper_interop.converters.rocprof.v1 import chrome_trace, database
+from chopper_interop.converters.rocprof.v1.gpu_facts import with_gpu_facts
+from chopper_interop.converters.rocprof.v1.sections import (
+    merge_kernels,
+    split_operations,
+    with_copy_sizes,
+    with_distinct_correlation,
+)
+from chopper_interop.errors import ReadError
+from chopper_interop.io import inputs
+from chopper_interop.io.sqlite_files import MAGIC
+from chopper_interop.issues import Fault, IssueLog, Severity
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from chopper_interop.converters.rocm.rows import TableRows
+    from chopper_interop.trace import Trace
+
+TOOL = "rocprof"
+SAME = Fault(
+    "same-events-in-another-file",
+    Severity.INFO,
+    "Files of one name hold the same events: each was taken once, and these were left out.",
+)
+LEFT_OUT = Fault(
+    "file-left-out",
+    Severity.LOSS,
+    "A file cannot be read and was left out; other files of its name were read.",
+)
+
+
+def read_v1(paths: list[Path], format_name: str, rank: int | None) -> Trace:
+    """Read the files of one name."""
+    issues = IssueLog(str(paths[0]))
+    combined = _combine(_read_all(paths, issues), issues)
+    for log in combined.logs:
+        issues.extend(log)
+    dispatches = [dispatch_table(rows, issues) for rows in combined.dispatches]
+    events = sum(log.events() for log in combined.logs)
+    events += sum(int(d.weight.sum()) for d in dispatches)
+    events += sum(rows.count for rows in combined.tables.values())
+    tables = with_copy_sizes(with_distinct_correlation(split_operations(combined.tables)))
+    tables, dispatches = merge_kernels(tables, dispatches, issues)
+    source = SourceTables(
+        paths=paths,
+        format=format_name,
+        tool=TOOL,
+        info=path_info(combined.path),
+        events=events,
+        tables=list(tables.values()),
+        dispatches=dispatches,
+    )
+    return with_gpu_facts(build_source_trace(source, rank, issues), paths)
+
+
+@dataclass
+class _FileTables:
+    """Tables of a file, and logs of what was lost of it."""
+
+    path: Path
+    tables: dict[str, TableRows]
+    dispatches: list[TableRows]
+    logs: list[IssueLog]
+
+    @property
+    def dispatch_count(self) -> int:
+        """Number of rows of dispatches."""
+        return sum(rows.count for rows in self.dispatches)
+
+
+def _read_all(paths: list[Path], issues: IssueLog) -> list[_FileTables]:
+    """Read each file, in order of preference; those that cannot be read are left out."""
+    files: list[_FileTables] = []
+    failed: list[ReadError] = []
+    for path in sorted(paths, key=lambda p: _preference(inputs.head(p))):
+        log = IssueLog(issues.source)
+        try:
+            files.append(_FileTables(path, *_read_file(path, log), [log]))
+        except ReadError as error:
+            failed.append(error)
+    if not files:
+        raise failed[0]
+    for failure in failed:
+        issues.add(LEFT_OUT, 1, str(failure)[:160])
+    return files
+
+
+def _preference(head: bytes) -> int:
+    """Order files by how much they hold: databases, then JSON, then tables."""
+    return 0 if head.startswith(MAGIC) else 1 if is_v1_json(head) else 2
+
+
+def _read_file(path: Path, issues: IssueLog) -> tuple[dict[str, TableRows], list[TableRows]]:
+    head = inputs.head(path)
+    if head.startswith(MAGIC):
+        return database.read_database(path, issues)
+    if is_v1_json(head):
+        return chrome_trace.read_trace(path, issues)
+    return {}, read_csv_tables(path, TOOL, issues)
+
+
+def _combine(files: list[_FileTables], issues: IssueLog) -> _FileTables:
+    """Combine the files, so that each event is taken once.
+
+    Calls and operations come from the first file that has any, dispatches from the file with the
+    largest number of them.
+    """
+    calls = next((f for f in files if f.tables), files[0])
+    largest = max(files, key=lambda f: f.dispatch_count)
+    for file in files:
+        if file not in (calls, largest if largest.dispatch_count else calls):
+            issues.add(SAME, 1, str(file.path))
+    logs = calls.logs if calls is largest else calls.logs + largest.logs
+    return _FileTables(files[0].path, calls.tables, largest.dispatches, logs)

@@ -1,0 +1,1 @@
+"""Reader of rocprofv3: CSV and JSON."""

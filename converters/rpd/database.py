@@ -1,0 +1,75 @@
+"""rpd, the database of rocmProfileData, schemas 2 and 3 (the older relatives of rocpd).
+
+Calls, GPU operations, values of monitors and counters are events of the source. Ranges of roctx
+and rlog (``UserMarker``) become operators of PyTorch or ranges, by their text.
+
+Its times are of ``CLOCK_MONOTONIC``, which is the time since boot unless the node slept; those
+that the variant for CUPTI writes are Unix times.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chopper_interop import sanity_checks
+from chopper_interop.converters.rocm.unlaunched_work import count_unlaunched_work
+from chopper_interop.converters.rpd import reader
+from chopper_interop.converters.rpd.nodes import Reading
+from chopper_interop.converters.rpd.tables import CALLS
+from chopper_interop.errors import ReadError
+from chopper_interop.io.sqlite import Database
+from chopper_interop.issues import IssueLog
+from chopper_interop.schemas.meta import BOOTTIME, REALTIME, Source
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from chopper_interop.trace import Trace
+
+_UNIX_NS = 10**18
+
+
+def read(paths: list[Path], *, rank: int | None = None) -> Trace:
+    """Read one database.
+
+    Parameters
+    ----------
+    paths
+        The file, alone in a list.
+    rank
+        Rank to give it. Not for databases of several processes.
+
+    Returns
+    -------
+    Trace
+        On the clock of the node's boot.
+
+    Raises
+    ------
+    ReadError
+        It cannot be read at all. What is lost otherwise is counted in ``meta.issues``.
+    """
+    (path,) = paths
+    issues = IssueLog(str(path))
+    with Database(path, issues) as base:
+        tables = reader.Tables(base)
+        if not any(tables.has(name) for name in (*CALLS, "rocpd_op")):
+            raise ReadError("it has none of the tables of an rpd database", path=path)
+        made = Reading(tables, path, rank, issues)
+        made.add()
+        trace = made.builder.finish()
+        sanity_checks.check(trace, issues)
+        count_unlaunched_work(trace, issues)
+    source = Source(
+        str(path), "rpd", "rpd", size=path.stat().st_size, events=made.events,
+        nodes=trace.nodes.num_rows,
+    )  # fmt: skip
+    clock = REALTIME if trace.meta.origin_ns >= _UNIX_NS else BOOTTIME
+    return trace.with_meta(
+        clock=clock,
+        ranks=made.owners.ranks,
+        devices=made.devices,
+        sources=(source,),
+        issues=tuple(issues),
+        job=path.parent.name or "rpd",
+    )

@@ -1,0 +1,120 @@
+"""Monitored values of an rpd database: clocks of GPUs while the program ran."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from chopper_interop.arrays import arrow, gather
+from chopper_interop.converters.rpd.tables import UNITS
+from chopper_interop.io.sqlite import INTEGER, TEXT
+from chopper_interop.issues import Fault, IssueLog, Severity
+
+if TYPE_CHECKING:
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.build import TraceBuilder
+    from chopper_interop.converters.rocm.database_parts import Columns
+    from chopper_interop.converters.rpd.reader import Tables
+
+MONITORED = Fault(
+    "value-monitored",
+    Severity.INFO,
+    "Monitored values became samples of series.",
+    events=True,
+)
+NO_NUMBER = Fault(
+    "monitor-without-number",
+    Severity.LOSS,
+    "Monitored values that are no numbers, or have no time, were left out.",
+    events=True,
+)
+ENDS_BEFORE = Fault(
+    "monitor-ends-before-start",
+    Severity.LOSS,
+    "Monitored values that end before they start: the value is taken at its start alone.",
+)
+DEVICE_UNKNOWN = Fault(
+    "monitor-device-unknown",
+    Severity.INFO,
+    "GPUs are monitored by numbers of the management tool, and the database does not say which of "
+    "them the GPUs of its operations are; their series belong to the node. --map-device can tell, "
+    "as rpd:0=rank0.",
+)
+
+_NUMBER = r"^\s*[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?\s*$"
+
+
+def add_monitors(builder: TraceBuilder, tables: Tables, gpus: set[int], issues: IssueLog) -> int:
+    """Add monitored values as samples: where each begins, and where the last of a run ends.
+
+    Returns
+    -------
+    int
+        Number of rows.
+    """
+    columns = dict.fromkeys(("deviceId", "start", "end"), INTEGER)
+    texts = dict.fromkeys(("deviceType", "monitorType", "value"), TEXT)
+    table = tables.read("rocpd_monitor", columns | texts)
+    if not table.count:
+        return 0
+    where = tables.base.path.name
+    text = arrow.single_chunk(table.table["value"])
+    plain = pc.fill_null(pc.match_substring_regex(text, _NUMBER), fill_value=False)
+    numbers = pc.if_else(plain, pc.utf8_trim_whitespace(text), pa.scalar(None, pa.string()))
+    value = arrow.to_numpy(numbers.cast(pa.float64()), np.nan)
+    timed = table.known("start") & (table.number("start") > 0)
+    kept = np.flatnonzero(np.isfinite(value) & timed)
+    issues.add(NO_NUMBER, table.count - len(kept), where)
+    issues.add(MONITORED, len(kept), where)
+    end = table.number("end", 0)[kept]
+    early = np.count_nonzero((end > 0) & (end < table.number("start")[kept]))
+    issues.add(ENDS_BEFORE, early, where)
+    if kept.size:
+        _add(builder, table, kept, value, gpus, issues)
+    return table.count
+
+
+def _add(
+    builder: TraceBuilder,
+    found: Columns,
+    kept: Array,
+    value: Array,
+    gpus: set[int],
+    issues: IssueLog,
+) -> None:
+    kind, what = (found.encoded(c) for c in ("deviceType", "monitorType"))
+    codes = [arrow.to_numpy(c, -1).astype(np.int64)[kept] for c in (kind, what)]
+    number = found.number("deviceId")[kept]
+    first, series = gather.distinct(*codes, number)
+    kinds, whats = ([*c.dictionary.to_pylist(), ""] for c in (kind, what))
+    device = _devices({int(n) for n in number}, gpus)
+    if not device:
+        issues.add(DEVICE_UNKNOWN, len(np.unique(number)))
+    rows = []
+    for i in first.tolist():
+        whose, measured = kinds[codes[0][i]] or "", whats[codes[1][i]] or ""
+        place = device.get(int(number[i]), -1)
+        name = measured if place >= 0 else f"{whose} {int(number[i])} {measured}".strip()
+        rows.append(builder.series(-1, name, UNITS.get(measured.lower(), ""), "rpd", device=place))
+    start, end = found.number("start")[kept], found.number("end", 0)[kept]
+    order = np.lexsort((start, series))
+    following = np.append(start[order][1:], 0)
+    lasts = np.append(series[order][1:] != series[order][:-1], True)
+    stops = (lasts | (end[order] != following)) & (end[order] > start[order])
+    stop = order[stops]
+    which = np.array(rows, np.int32)[np.concatenate([series, series[stop]])]
+    builder.samples(
+        which,
+        np.concatenate([start, end[stop]]),
+        value[kept][np.concatenate([np.arange(len(kept)), stop])],
+    )
+
+
+def _devices(monitored: set[int], gpus: set[int]) -> dict[int, int]:
+    """Monitored number → GPU of the operations, where all of the node are used; else nothing."""
+    if len(monitored) != len(gpus):
+        return {}
+    return dict(zip(sorted(monitored), sorted(gpus), strict=True))

@@ -1,0 +1,292 @@
+"""Nodes of an rpd database: its calls and operations, and what ties them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chopper_interop.arrays import arrow, gather
+from chopper_interop.build import TraceBuilder
+from chopper_interop.converters.rocm import node_arguments, row_checks
+from chopper_interop.converters.rocm.database_parts import (
+    NOT_READ,
+    Columns,
+    Lookup,
+    Strings,
+    first_of,
+    named,
+)
+from chopper_interop.converters.rocm.dispatch_counters import COUNTER_ROW
+from chopper_interop.converters.rocm.file_names import path_info
+from chopper_interop.converters.rocm.lanes import LaneAdder, LaneKeys, lanes_of_kind
+from chopper_interop.converters.rocm.nodes import NEGATIVE, NO_END, NO_TIME
+from chopper_interop.converters.rocm.rows import TableRows, dictionary
+from chopper_interop.converters.rpd import reader
+from chopper_interop.converters.rpd.monitor import add_monitors
+from chopper_interop.converters.rpd.names import codes_of, of_calls, of_operations
+from chopper_interop.converters.rpd.ranks import ranks_of
+from chopper_interop.converters.rpd.tables import CALL, CALLS, OPERATION
+from chopper_interop.io.sqlite import INTEGER, REAL
+from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
+from chopper_interop.schemas.meta import Device
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from chopper_interop.arrays.types import Array
+
+DEPENDENCY_LOST = Fault(
+    "dependency-without-ends",
+    Severity.LOSS,
+    "Dependencies of operations that are not in the database, or of one on itself, were left out.",
+)
+DANGLING = Fault(
+    "launch-without-ends",
+    Severity.LOSS,
+    "Launches whose call or operation is not in the database were left out.",
+)
+COUNTER_ALONE = Fault(
+    "counter-without-event",
+    Severity.LOSS,
+    "Rows of counters that belong to no dispatch and no moment were left out.",
+    events=True,
+)
+SHARED_SIZE = Fault(
+    "size-of-several",
+    Severity.INFO,
+    "Sizes of copies that took several operations were left with their calls.",
+)
+
+_KNOWN = frozenset({*(name.lower() for name in CALLS), "rocpd_op", "rocpd_monitor"})
+_NO_NODE = -1
+
+
+@dataclass
+class Reading:
+    """The reading of one database; `add` makes all of it nodes of `builder`."""
+
+    tables: reader.Tables
+    path: Path
+    given: int | None
+    issues: IssueLog
+    events: int = 0
+
+    def __post_init__(self) -> None:
+        self.builder = TraceBuilder()
+        self.lanes = LaneAdder(self.builder, ())
+        self.strings = self.tables.strings("rocpd_string")
+        unique = self.tables.has("rocpd_ustring")
+        self.texts = self.tables.strings("rocpd_ustring") if unique else self.strings
+        self.calls = reader.calls(self.tables)
+        self.operations = reader.operations(self.tables)
+        first = self.calls[0] if self.calls else self.tables.numbers("rocpd_api", "id")
+        self.launches = reader.launches(self.tables, first, self.operations)
+        self.issues.add(DANGLING, self.launches.dangling, self.path.name)
+        info = path_info(self.path)
+        self.owners = ranks_of(
+            self.calls, self.operations, self.launches, info, self.given, self.issues
+        )
+        used = np.unique(self.owners.device)
+        self.devices = tuple(Device("", int(n), "", "rpd") for n in used if n >= 0)
+
+    def add(self) -> None:
+        """Add everything to the trace."""
+        node = [self._add_calls(calls, first=not i) for i, calls in enumerate(self.calls)]
+        works = self._add_operations()
+        if node:
+            source, target = node[0][self.launches.call], works[self.launches.operation]
+            whole = (source >= 0) & (target >= 0)
+            self.builder.edges(source[whole], target[whole], int(EdgeKind.LAUNCH))
+        self._add_dependencies(works)
+        self._add_counters(works)
+        numbers = {device.device for device in self.devices}
+        self.events += add_monitors(self.builder, self.tables, numbers, self.issues)
+        self._count_others()
+
+    def _add_calls(self, found: Columns, *, first: bool) -> Array:
+        """Add a table of calls; node of each of its rows."""
+        self.events += found.count
+        name = self._text(found, "apiName_id", self.strings)
+        text = self._text(found, "args_id", self.texts)
+        at_once = found.number("start") == found.number("end")
+        kind, shown, rest = of_calls(name, text, at_once)
+        details = (
+            [
+                reader.Details.of_kernels(self.tables, found, self.strings),
+                reader.Details.of_copies(self.tables, found),
+            ]
+            if first
+            else []
+        )
+        texts = {"text": rest}
+        for column in ("domain", "category"):
+            texts[column] = self._text(found, f"{column}_id", self.strings)
+        numbers: dict[str, Array] = {}
+        known: dict[str, Array] = {}
+        for detail in details:
+            numbers, known = {**numbers, **detail.numbers}, {**known, **detail.known}
+            stream = texts.get("stream")
+            texts |= detail.texts
+            if stream is not None:
+                texts["stream"] = first_of(stream, detail.texts["stream"])
+        if first:
+            self.details, self.stream = details, texts["stream"]
+        rows = TableRows(CALL, found.count, numbers, known, texts, where=self.path.name)
+        row_checks.check_launch_shapes(rows, self.issues, in_blocks=True)
+        rank = self.owners.calls[0 if first else 1]
+        thread = np.where(found.known("tid"), found.number("tid"), 0)
+        has_work = np.zeros(found.count, bool)
+        if first:
+            has_work[self.launches.call] = True
+        correlation = np.where(has_work, found.number("id"), -1)
+        no_device = np.full(found.count, -1)
+        place = lanes_of_kind(rank, no_device, LaneKind.THREAD, np.maximum(thread, 0))
+        return self._nodes(found, rows, kind, shown, place, correlation)
+
+    def _add_operations(self) -> Array:
+        """Add what ran on GPUs; node of each row."""
+        operations = self.operations
+        self.events += operations.count
+        kind_name = self._text(operations, "opType_id", self.strings)
+        described = self._text(operations, "description_id", self.strings)
+        kind, name = of_operations(kind_name, described)
+        call = np.full(operations.count, -1)
+        call[self.launches.operation] = self.launches.call
+        each = np.bincount(self.launches.call, minlength=1)
+        alone = (call >= 0) & (each[np.maximum(call, 0)] == 1) if len(each) else call >= 0
+        numbers, known, texts = self._of_launch(call, alone, kind)
+        for column, source in (("queue", "queueId"), ("sequence", "sequenceId")):
+            numbers[column], known[column] = operations.number(source, 0), operations.known(source)
+        size, sized = numbers.pop("size", None), known.pop("size", np.zeros(0, bool))
+        rows = TableRows(
+            OPERATION,
+            operations.count,
+            numbers,
+            known,
+            {"type": kind_name, **texts},
+            where=self.path.name,
+        )
+        correlation = np.full(operations.count, -1)
+        if self.calls:
+            ids = self.calls[0].number("id")
+            correlation = (
+                np.where(call >= 0, ids[np.maximum(call, 0)], -1) if len(ids) else correlation
+            )
+        more = {}
+        if size is not None:
+            more["bytes"] = arrow.array(size, mask=~sized | (size <= 0))
+        queue = np.maximum(operations.number("queueId"), 0)
+        place = lanes_of_kind(self.owners.operations, self.owners.device, LaneKind.QUEUE, queue)
+        return self._nodes(operations, rows, kind, name, place, correlation, **more)
+
+    def _of_launch(
+        self, call: Array, alone: Array, kind: Array
+    ) -> tuple[dict[str, Array], dict[str, Array], dict[str, Any]]:
+        """Columns of operations that come from the one call that launched them."""
+        if not self.calls or not self.calls[0].count:
+            return {}, {}, {}
+        at = np.maximum(call, 0)
+        kernel, copy = self.details
+        fits = {
+            id(kernel): alone & np.isin(kind, (int(Kind.KERNEL), int(Kind.COMM))),
+            id(copy): alone & np.isin(kind, (int(Kind.MEMCPY), int(Kind.MEMSET))),
+        }
+        is_shared_copy = (call >= 0) & ~alone & copy.known["size"][at] & (kind == int(Kind.MEMCPY))
+        self.issues.add(SHARED_SIZE, np.count_nonzero(is_shared_copy), self.path.name)
+        numbers, known = {}, {}
+        for details in (kernel, copy):
+            for name, column in details.numbers.items():
+                if name != "copy_kind":
+                    numbers[name], known[name] = (
+                        column[at],
+                        details.known[name][at] & fits[id(details)],
+                    )
+        codes, streams = codes_of(self.stream)
+        return numbers, known, {"stream": dictionary(np.where(call >= 0, codes[at], -1), streams)}
+
+    def _nodes(
+        self,
+        found: Columns,
+        rows: TableRows,
+        kind: Array,
+        name: Any,
+        place: LaneKeys,
+        correlation: Array,
+        **more: Any,
+    ) -> Array:
+        """Add rows that have a time; node of each row, -1 for the others."""
+        start, end = found.number("start", 0), found.number("end", 0)
+        timed = found.known("start") & (start > 0)
+        lost = np.flatnonzero(~timed)
+        self.issues.add(NO_TIME, lost.size, self.path.name)
+        kept = np.flatnonzero(timed)
+        self.issues.add(NO_END, np.count_nonzero(timed & ~found.known("end")), self.path.name)
+        dur = np.where(found.known("end"), np.maximum(end, 0) - start, 0)[kept]
+        self.issues.add(NEGATIVE, np.count_nonzero(dur < 0), self.path.name)
+        place = place.take(kept)
+        text, at, length = node_arguments.encode_arguments(rows.take(kept))
+        first = self.builder.nodes(
+            kind=kind[kept],
+            name=arrow.take(named(name, rows.form.name, self.issues, self.path.name), kept),
+            rank=place.rank,
+            lane=self.lanes.rows(place),
+            ts=start[kept],
+            dur=np.maximum(dur, 0),
+            correlation=correlation[kept],
+            args=(self.builder.text(text) + at, length),
+            **{key: arrow.take(column, kept) for key, column in more.items()},
+        )
+        node = np.full(found.count, _NO_NODE)
+        node[kept] = np.arange(first, first + len(kept))
+        return node
+
+    def _add_dependencies(self, works: Array) -> None:
+        """Signals for which operations waited."""
+        pairs = self.tables.numbers("rocpd_op_inputSignals", "from_op_id", "to_op_id")
+        ids = Lookup(self.operations.number("id"))
+        ends = [ids.rows(pairs.number(c), pairs.known(c)) for c in ("from_op_id", "to_op_id")]
+        whole = (ends[0] >= 0) & (ends[1] >= 0)
+        source, target = (works[e[whole]] for e in ends)
+        both = (source >= 0) & (target >= 0) & (source != target)
+        self.issues.add(DEPENDENCY_LOST, pairs.count - np.count_nonzero(both), self.path.name)
+        if both.any():
+            self.builder.edges(source[both], target[both], int(EdgeKind.DEPENDENCY))
+
+    def _add_counters(self, works: Array) -> None:
+        """Counters of operations (schema 3): sums, where there are several values."""
+        columns = {"op_id": INTEGER, "name_id": INTEGER, "value": REAL}
+        table = self.tables.read("rocpd_counter", columns)
+        self.events += table.count
+        row = Lookup(self.operations.number("id")).rows(table.number("op_id"), table.known("op_id"))
+        node = np.where(row >= 0, works[np.maximum(row, 0)], -1) if len(works) else row
+        name = self._text(table, "name_id", self.strings)
+        codes, _ = codes_of(name)
+        value = arrow.to_numpy(table.table["value"], np.nan)
+        kept = np.flatnonzero((node >= 0) & (codes >= 0) & np.isfinite(value))
+        self.issues.add(COUNTER_ALONE, table.count - len(kept), self.path.name)
+        self.issues.add(COUNTER_ROW, len(kept), self.path.name)
+        if not kept.size:
+            return
+        first, code = gather.distinct(node[kept], codes[kept])
+        total = np.bincount(code, value[kept], minlength=len(first))
+        self.builder.counters(node[kept][first], arrow.take(name, kept[first]), total)
+
+    def _count_others(self) -> None:
+        """Count rows with times of tables that are not known here."""
+        for name, columns in self.tables.base.tables.items():
+            plain = {c.lower() for c in columns}
+            if (
+                name.lower() in _KNOWN
+                or not name.lower().startswith("rocpd_")
+                or "start" not in plain
+            ):
+                continue
+            rows = self.tables.base.read(name, {"id": INTEGER}).num_rows
+            self.issues.add(NOT_READ, rows, name)
+            self.events += rows
+
+    def _text(self, found: Columns, column: str, strings: Strings) -> Any:
+        return strings.column(found.number(column), found.known(column))

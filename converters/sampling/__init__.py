@@ -1,0 +1,1 @@
+"""Parts that the readers of all samplers share: cells, units, times, lanes."""

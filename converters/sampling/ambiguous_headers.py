@@ -1,0 +1,38 @@
+"""Headers of CSV that could be amd-smi's or those of scripts around NVIDIA's tools.
+
+amd-smi's CSV begins with ``timestamp,gpu`` or ``gpu``, and scripts write the same in front of names
+from nvidia-smi or NVML. Three names occur in both (``power_usage``, ``power_limit``,
+``mem_clock``); a header with no other name is taken to be amd-smi's.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+AMD_SMI = re.compile(r"(?:timestamp,)?gpu(?:,|\s*$)")
+"""Start of amd-smi's headers."""
+_NVIDIA = re.compile(
+    r".*[.\[].*"
+    r"|power(?:_draw\w*|_w|_watts?|_usage_w\w*)?|gpu_(?:power|temp|util|mem)\w*"
+    r"|temp(?:erature)?(?:_c|_celsius|_gpu\w*|_mem\w*)?|util\w*"
+    r"|mem(?:ory)?_(?:util|used|free|total|clock_)\w*|sm_clock\w*|clocks_\w+"
+    r"|clock_(?:sm|graphics|mem)\w*"
+    r"|graphics_clock\w*|pstate|performance_state|fan_speed|pcie_link_\w+|enforced_\w+",
+    re.IGNORECASE,
+)
+"""Names of nvidia-smi, also as scripts write them, that amd-smi does not have."""
+
+
+def is_of_nvidia(names: Sequence[str]) -> bool:
+    """True if columns below a header that begins like amd-smi's are NVIDIA's.
+
+    Parameters
+    ----------
+    names
+        All names of the header.
+    """
+    return any(_NVIDIA.fullmatch(name.strip()) for name in names)

@@ -1,0 +1,126 @@
+"""Meaning of a tool's columns: tables that give the lane of a key.
+
+Every tool has its own table of `Lane`; lanes of the same quantity have the same name in all.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+SHARE, ACTIVITY, STATUS = "throttle share ", "throttle activity ", "throttle status "
+"""Prefixes of the lanes of a cause of throttling: share of the time between two samples; the tool's
+own measurement; present state (0 or 1)."""
+
+
+class Kind(Enum):
+    """Treatment of the values of a lane."""
+
+    GAUGE = "every value is a sample"
+    STEADY = "limits and counts of faults: the first sample, and those where the value changes"
+    STATE = "two words, which are 0 and 1"
+    RESIDENCY = "firmware intervals in which something held the clock down, since boot"
+    TICKS = "firmware intervals since boot, which residencies are shares of"
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One entry of the table.
+
+    Parameters
+    ----------
+    key
+        Regular expression that the whole key matches. Group ``n`` numbers instances, ``xcp`` is a
+        partition, ``what`` goes into the name.
+    name
+        Name of the lane; ``{what}`` stands for that group.
+    unit
+        Unit of the lane; None to use the unit that is written next to the value.
+    kind
+        See `Kind`.
+    part
+        Word for an instance (``XCD``): the name then ends in ``XCD 3``, if there is more than one.
+    each
+        Word for an element of a list.
+    bare
+        Unit of values that are written without one; by default that of the lane.
+    decimal
+        The same for values with a decimal point.
+    """
+
+    key: str
+    name: str
+    unit: str | None = ""
+    kind: Kind = Kind.GAUGE
+    part: str = ""
+    each: str = ""
+    bare: str = ""
+    decimal: str = ""
+
+
+@dataclass(frozen=True)
+class Name:
+    """Lane of a key, with its name.
+
+    Parameters
+    ----------
+    lane
+        The entry of the table.
+    base
+        Name without the instance.
+    full
+        Name with it.
+    """
+
+    lane: Lane
+    base: str
+    full: str
+
+
+WORDS = {
+    "mem": "memory",
+    "mid": "MID",
+    "aid": "AID",
+    "l0_to_recovery": "L0 to recovery",
+    "replay_roll_over": "replay rollover",
+    "nak_sent": "NAK sent",
+    "nak_received": "NAK received",
+    "lc_perf_other_end_recovery": "other end recovery",
+    "mem_overdrive": "memory overdrive",
+}
+"""Parts of keys → words in names; in others underscores become spaces."""
+
+
+def meaning(key: str, lanes: tuple[Lane, ...]) -> Name | None:
+    """Look a key up; None if the table does not have it.
+
+    Parameters
+    ----------
+    key
+        Name of a column.
+    lanes
+        The table.
+    """
+    for lane in lanes:
+        match = re.fullmatch(lane.key, key)
+        if match:
+            return _named(lane, match.groupdict())
+    return None
+
+
+def name_by_key(key: str) -> Name:
+    """Return a lane under the key's own name, in the unit that is written next to its values."""
+    return Name(Lane(re.escape(key), key, None), key, key)
+
+
+def _named(lane: Lane, groups: dict[str, str | None]) -> Name:
+    what = groups.get("what") or ""
+    base = lane.name.format(
+        what=WORDS.get(what, what if what.isupper() else what.replace("_", " "))
+    )
+    if groups.get("xcp") is not None:
+        base += f" XCP {groups['xcp']}"
+    if groups.get("n") is None:
+        return Name(lane, base, base)
+    return Name(lane, base, " ".join(p for p in (base, lane.part, groups["n"]) if p))

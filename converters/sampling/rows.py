@@ -1,0 +1,201 @@
+"""Traces of rows: when each was taken, what its columns mean, of which GPU it is.
+
+All tools share this: their readers make `Rows`, give them times, and `trace_of_rows` makes series
+and samples of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chopper_interop.build import TraceBuilder
+from chopper_interop.converters.sampling import faults, lane_names, series, ticks
+from chopper_interop.converters.sampling.checks import note_clock_steps
+from chopper_interop.converters.sampling.time_options import UNCERTAINTY_NS
+from chopper_interop.converters.sampling.values import readings
+from chopper_interop.schemas.meta import REALTIME, Device, Source
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.converters.sampling.cells import Column, Rows
+    from chopper_interop.converters.sampling.lane_names import Lane, Name
+    from chopper_interop.converters.sampling.time_options import TimeOptions
+    from chopper_interop.issues import Fault, IssueLog
+    from chopper_interop.schemas.meta import Meta
+    from chopper_interop.trace import Trace
+
+    NameColumns = Callable[[Sequence[Column]], Iterable[tuple[Column, Name]]]
+    """Gives each column its meaning; may drop, replace and add columns."""
+
+
+@dataclass(frozen=True)
+class TimedRows:
+    """Rows that have a time.
+
+    Parameters
+    ----------
+    rows
+        The rows.
+    time
+        When each was taken, nanoseconds on `clock`.
+    uncertainty_ns
+        Largest error of these times.
+    clock
+        Name of the clock, see `schemas.meta`.
+    """
+
+    rows: Rows
+    time: Array
+    uncertainty_ns: int
+    clock: str = REALTIME
+
+
+@dataclass(frozen=True)
+class LaneRules:
+    """Rules that make lanes of a tool's columns.
+
+    Parameters
+    ----------
+    name_columns
+        Gives columns their meaning.
+    preferred
+        Lane → names of lanes that it is chosen from, the best first.
+    faults
+        Lane → fault that its samples are counted under.
+    """
+
+    name_columns: NameColumns
+    preferred: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    faults: Mapping[str, Fault] = field(default_factory=dict)
+
+
+def times_from_options(
+    rows: Rows, tick: Array, path: Path, options: TimeOptions, issues: IssueLog
+) -> TimedRows:
+    """Put the last output of a file at the time of the options, earlier ones by their period.
+
+    Parameters
+    ----------
+    rows
+        Rows without times.
+    tick
+        Number of the output that each row is of, ascending.
+    path
+        The file.
+    options
+        A time, and perhaps a period.
+    issues
+        Where rows are counted whose time is unknown or assumed.
+    """
+    at_ns, period_ns = options.last_ns(path), options.period_ns
+    behind = tick[-1:] - tick
+    keep = behind <= (at_ns // period_ns if period_ns else 0)
+    issues.add(faults.EARLIER_OUTPUT, np.count_nonzero(~keep))
+    fault = faults.ASSUMED_TIME if options.at_ns is not None else faults.ASSUMED_MTIME
+    issues.add(fault, np.count_nonzero(keep), f"{at_ns}")
+    time = at_ns - behind[keep].astype(np.int64) * period_ns
+    return TimedRows(rows.select(keep), time, UNCERTAINTY_NS)
+
+
+def spread_over_ticks(
+    rows: Rows, second: Array, tick: Array, issues: IssueLog
+) -> tuple[Array, int]:
+    """Place rows within their whole seconds, as the period of the tool's loop has it.
+
+    Parameters
+    ----------
+    rows
+        The rows.
+    second
+        Seconds since 1970 of each.
+    tick
+        Number of the tool's output that each is of, ascending from 0.
+    issues
+        Where they are counted.
+
+    Returns
+    -------
+    time
+        Nanoseconds since 1970.
+    uncertainty_ns
+        Largest error of these times.
+    """
+    time, half_ns = ticks.spread(second, tick, positions_in_tick(rows))
+    issues.add(faults.SPREAD, len(time), f"± {half_ns / 1e9:.3f} s")
+    return time, half_ns
+
+
+def note_order(rows: Rows, time: Array, tick: Array, issues: IssueLog) -> None:
+    """Count clocks that step back, and outputs that lack GPUs which others have."""
+    position = positions_in_tick(rows)
+    note_clock_steps(time, position, issues)
+    lacking = np.bincount(tick) < len(np.unique(position))
+    issues.add(faults.TICK_CUT, np.count_nonzero(lacking))
+
+
+def positions_in_tick(rows: Rows) -> Array:
+    """Position of each row's GPU and part within an output: in the order of first appearance."""
+    positions: dict[tuple[int, int], int] = {}
+    keys = zip(rows.gpu.tolist(), rows.part.tolist(), strict=True)
+    return np.array([positions.setdefault(key, len(positions)) for key in keys], np.int64)
+
+
+def named_by(lanes: tuple[Lane, ...]) -> NameColumns:
+    """Return a function that names columns by a table, and others by their own key."""
+
+    def named(columns: Sequence[Column]) -> Iterable[tuple[Column, Name]]:
+        for column in columns:
+            name = lane_names.meaning(column.key, lanes)
+            yield column, name or lane_names.name_by_key(column.key)
+
+    return named
+
+
+def trace_of_rows(
+    timed: TimedRows, meta: Meta, source: str, rules: LaneRules, issues: IssueLog
+) -> Trace:
+    """Make a trace of rows.
+
+    Parameters
+    ----------
+    timed
+        Rows with times.
+    meta
+        Metadata of the trace.
+    source
+        Tool that measured, for the series.
+    rules
+        Lanes of the columns.
+    issues
+        Where it is counted what became of rows and cells.
+    """
+    rows = timed.rows
+    issues.add(faults.SAMPLED, len(timed.time))
+    values = [
+        reading
+        for column, name in rules.name_columns(rows.columns)
+        for reading in readings(column, name, len(rows.gpu), issues)
+    ]
+    builder = TraceBuilder(meta)
+    groups = series.groups_of(rows.gpu, rows.part, timed.time, rows.part_names)
+    writer = series.LaneWriter(builder, groups, source, timed.uncertainty_ns, issues)
+    writer.add(series.ordered(series.with_preferred(values, rules.preferred)))
+    for lane, fault in rules.faults.items():
+        issues.add(fault, writer.samples[lane])
+    return builder.finish().with_meta(issues=tuple(issues))
+
+
+def source_of_file(path: Path, converter: str, tool: str, events: int) -> Source:
+    """Return the source of a file: its converter, the tool that wrote it, its size and rows."""
+    return Source(str(path), converter, tool, size=path.stat().st_size, events=events)
+
+
+def devices_by_index(gpu: Array, tool: str) -> tuple[Device, ...]:
+    """Return the devices of rows that say no more of a GPU than its index."""
+    return tuple(Device("", int(index), "", tool, index=int(index)) for index in np.unique(gpu))

@@ -1,0 +1,283 @@
+"""Series of the trace from values by row: names of lanes, changes alone, shares of residencies."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chopper_interop.converters.sampling import faults
+from chopper_interop.converters.sampling.checks import note_impossible_values
+from chopper_interop.converters.sampling.lane_names import SHARE, Kind, name_by_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.build import TraceBuilder
+    from chopper_interop.converters.sampling.values import Reading
+    from chopper_interop.issues import IssueLog
+
+RESIDENCY = "throttle residency "
+"""Prefix of the lane of a residency with fewer than two samples, which have no share of time."""
+_ROUNDING = 1
+"""Intervals by which a residency may exceed its counter: both are rounded to whole ones."""
+NODE = -1
+"""`rank` of series that belong to the node until the ranks of its GPUs are known."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows of one GPU, or of one part of it, in the order of time.
+
+    Parameters
+    ----------
+    gpu
+        Its index; -1 for what is no GPU.
+    suffix
+        Suffix of the names of its lanes: the part.
+    row
+        Its rows.
+    time
+        When they were taken, nanoseconds.
+    """
+
+    gpu: int
+    suffix: str
+    row: Array
+    time: Array
+
+
+@dataclass(frozen=True)
+class _Lane:
+    """Known values of one group in a reading."""
+
+    reading: Reading
+    time: Array
+    value: Array
+
+
+@dataclass
+class LaneWriter:
+    """Writes readings as series and samples.
+
+    Parameters
+    ----------
+    builder
+        Trace that gets them.
+    groups
+        Rows by GPU and part.
+    source
+        Tool that measured.
+    uncertainty_ns
+        Largest error of the times.
+    issues
+        Where residencies that went back are counted.
+    """
+
+    builder: TraceBuilder
+    groups: list[Group]
+    source: str
+    uncertainty_ns: int
+    issues: IssueLog
+    samples: Counter[str] = field(default_factory=Counter)
+    """Number of samples by name of lane."""
+    _used_names: set[tuple[int, str]] = field(default_factory=set)
+
+    def add(self, readings: Iterable[Reading]) -> None:
+        """Add all readings; those of one base name must be adjacent."""
+        counter: Reading | None = None
+        for _, same_base in groupby(readings, key=lambda r: r.name.base):
+            instances = list(same_base)
+            kind = instances[0].name.lane.kind
+            if kind is Kind.TICKS:
+                counter = instances[0]
+            for group in self.groups:
+                if kind is Kind.RESIDENCY:
+                    self._add_residencies(group, instances, counter)
+                else:
+                    self._add_values(group, instances)
+
+    def _add_values(self, group: Group, readings: list[Reading]) -> None:
+        lanes = [
+            lane for reading in readings if (lane := _known_values(group, reading)) is not None
+        ]
+        by_part: dict[str, list[_Lane]] = defaultdict(list)
+        for lane in lanes:
+            by_part[lane.reading.name.lane.part].append(lane)
+        for same_part in by_part.values():
+            for name, lane in self._named(group, same_part):
+                time, value = lane.time, lane.value
+                if lane.reading.name.lane.kind is Kind.STEADY:
+                    changes = np.concatenate([[True], value[1:] != value[:-1]])
+                    time, value = time[changes], value[changes]
+                self._emit(group, name, lane.reading.unit, time, value)
+
+    def _named(self, group: Group, lanes: list[_Lane]) -> Iterator[tuple[str, _Lane]]:
+        """Names of a lane's instances: without number if there is only one, or if all are equal."""
+        first = lanes[0]
+        base = first.reading.name.base
+        if all(lane.reading.full == lane.reading.name.full for lane in lanes):
+            is_free = (group.gpu, base + group.suffix) not in self._used_names
+            if is_free and (len(lanes) == 1 or _all_equal(lanes)):
+                yield base, first
+                return
+        for lane in lanes:
+            yield lane.reading.full, lane
+
+    def _add_residencies(
+        self, group: Group, readings: list[Reading], counter: Reading | None
+    ) -> None:
+        """Add the share of each interval between samples, at the interval's start."""
+        for reading in readings:
+            lane = _known_values(group, reading)
+            if lane is None:
+                continue
+            shares = None if counter is None else self._shares(group, reading, counter)
+            if shares is None:
+                name = RESIDENCY + reading.full.removeprefix(SHARE)
+                self._emit(group, name, "", lane.time, lane.value)
+            else:
+                self._emit(group, reading.full, reading.unit, *shares)
+
+    def _shares(
+        self, group: Group, reading: Reading, counter: Reading
+    ) -> tuple[Array, Array] | None:
+        """Return 100 % · Δresidency / Δcounter between samples; None for fewer than two samples."""
+        residency, ticks = reading.value[group.row], counter.value[group.row]
+        both = ~np.isnan(residency) & ~np.isnan(ticks)
+        if np.count_nonzero(both) < 2:  # noqa: PLR2004 - a difference needs two
+            return None
+        with np.errstate(over="ignore"):  # garbled cells may hold any number
+            held, elapsed = np.diff(residency[both]), np.diff(ticks[both])
+        good = np.isfinite(elapsed) & (elapsed > 0) & (held >= 0) & (held <= elapsed + _ROUNDING)
+        same = (elapsed == 0) & (held == 0)  # the firmware's table was read twice
+        self.issues.add(faults.RESIDENCY, np.count_nonzero(~good & ~same), reading.key)
+        with np.errstate(over="ignore"):
+            shares = np.minimum(100.0 * held[good] / elapsed[good], 100.0)
+        return group.time[both][:-1][good], shares
+
+    def _emit(self, group: Group, name: str, unit: str, time: Array, value: Array) -> None:
+        name += group.suffix
+        self._used_names.add((group.gpu, name))
+        if time.size:
+            note_impossible_values(name, unit, value, self.issues)
+            series = self.builder.series(
+                NODE,
+                name,
+                unit,
+                self.source,
+                device=group.gpu,
+                uncertainty_ns=self.uncertainty_ns,
+            )
+            self.builder.samples(series, time, value)
+            self.samples[name.removesuffix(group.suffix)] += len(time)
+
+
+def groups_of(
+    gpu: Array, part: Array, time: Array, part_names: Sequence[str] | None = None
+) -> list[Group]:
+    """Group rows by GPU and part, what is no GPU last.
+
+    Parameters
+    ----------
+    gpu
+        GPU of each row; -1 for what is no GPU.
+    part
+        Part of the GPU; -1 for all of it.
+    time
+        When each row was taken, nanoseconds.
+    part_names
+        Names of parts. Without them parts are partitions, named where a GPU has several.
+    """
+    if part_names is None:
+        part = np.where(np.isin(gpu, _with_several(gpu, part)), part, -1)
+    # Sorted by GPU, part and time, a group is a run of rows whose GPU and part stay the same.
+    order = np.lexsort((time, part, gpu, gpu < 0))
+    keys = np.stack([gpu[order], part[order]])
+    begins = np.flatnonzero(np.diff(keys, axis=1).any(axis=0)) + 1
+    groups = []
+    for row in np.split(order, begins) if len(order) else []:
+        number = int(part[row[0]])
+        suffix = ""
+        if number >= 0:
+            suffix = f" XCP {number}" if part_names is None else f" {part_names[number]}"
+        groups.append(Group(int(gpu[row[0]]), suffix, row, time[row]))
+    return groups
+
+
+def _with_several(gpu: Array, part: Array) -> Array:
+    """GPUs of which rows name more than one part."""
+    if not len(part) or (part == part[0]).all():
+        return np.zeros(0, gpu.dtype)
+    pairs = np.unique(np.stack([gpu, part]), axis=1)[0]
+    gpus, parts = np.unique(pairs, return_counts=True)
+    return np.asarray(gpus[parts > 1])
+
+
+def with_preferred(
+    readings: list[Reading], preferred: Mapping[str, Sequence[str]]
+) -> list[Reading]:
+    """Rename the best reading for each lane to it; lanes that are there already stay."""
+    names = {r.full for r in readings}
+    renamed = {
+        best: lane
+        for lane, order in preferred.items()
+        if lane not in names
+        for best in [name for name in order if name in names][:1]
+    }
+    return [_renamed(r, renamed[r.full]) if r.full in renamed else r for r in readings]
+
+
+def _renamed(reading: Reading, name: str) -> Reading:
+    return replace(reading, full=name, name=replace(reading.name, base=name, full=name))
+
+
+def ordered(readings: list[Reading]) -> list[Reading]:
+    """Sort readings: those of one base name are adjacent, counters precede shares of them.
+
+    Two columns of the same lane become one; where both have a value, the second keeps the name of
+    its column.
+    """
+    merged: dict[tuple[str, str], Reading] = {}
+    for reading in readings:
+        _merge(merged, reading)
+    bases: dict[str, list[Reading]] = defaultdict(list)
+    for reading in merged.values():
+        bases[reading.name.base].append(reading)
+    counters_first = sorted(bases.values(), key=lambda b: b[0].name.lane.kind is not Kind.TICKS)
+    return [reading for base in counters_first for reading in base]
+
+
+def _merge(merged: dict[tuple[str, str], Reading], reading: Reading) -> None:
+    key = (reading.full, reading.unit)
+    known = merged.get(key)
+    if known is None:
+        merged[key] = reading
+        return
+    clash = ~np.isnan(known.value) & ~np.isnan(reading.value)
+    if clash.any():
+        by_key = name_by_key(reading.key)
+        full = by_key.full + reading.full.removeprefix(reading.name.full)
+        merged[full, reading.unit] = replace(reading, name=by_key, full=full)
+        return
+    value = np.where(np.isnan(known.value), reading.value, known.value)
+    merged[key] = replace(known, value=value)
+
+
+def _known_values(group: Group, reading: Reading) -> _Lane | None:
+    value = reading.value[group.row]
+    known = ~np.isnan(value)
+    return _Lane(reading, group.time[known], value[known]) if known.any() else None
+
+
+def _all_equal(lanes: list[_Lane]) -> bool:
+    if lanes[0].reading.name.lane.kind is not Kind.STEADY:
+        return False
+    return all(
+        np.array_equal(lane.time, lanes[0].time) and np.array_equal(lane.value, lanes[0].value)
+        for lane in lanes[1:]
+    )

@@ -1,0 +1,52 @@
+"""Text of a tool's output: decoding, cells of CSV, whole numbers.
+
+This module must stay free of heavy imports: converters use it to recognise files.
+"""
+
+from __future__ import annotations
+
+import csv
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from chopper_interop.arrays.types import Array
+
+LARGEST_INDEX = (1 << 31) - 1
+"""Largest number of a device, or of a part of one."""
+NO_NUMBER = -1
+"""Stands for a number that is absent or cannot be read."""
+
+
+def decode(data: Array) -> str:
+    """Decode UTF-8, or else Latin-1, in which Windows writes the sign of degrees."""
+    raw = data.tobytes()
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return raw.decode("latin-1")
+
+
+def decode_lines(data: Array) -> str:
+    """Decode a text and make all its lines end in a line feed."""
+    return decode(data).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def without_tabs(text: str) -> str:
+    """Replace tabs, which editors and terminals make of spaces, in a text that is in columns."""
+    return text.replace("\t", "    ")
+
+
+def csv_cells(line: str) -> list[str]:
+    """Split one line of CSV; a quote that is left open ends with the line."""
+    try:
+        return next(csv.reader([line]), [])
+    except csv.Error:
+        return line.split(",")
+
+
+def whole_number(cell: str, largest: int) -> int:
+    """Parse a whole number; `NO_NUMBER` if the cell holds none or a larger one than `largest`."""
+    cell = cell.strip()
+    if not (cell.isascii() and cell.isdigit() and len(cell) <= len(str(largest))):
+        return NO_NUMBER
+    return int(cell) if int(cell) <= largest else NO_NUMBER

@@ -1,0 +1,204 @@
+"""Times of rows that carry whole seconds alone, spread within their seconds by the tool's period.
+
+A tick is one output of a tool that samples in a loop. ``amd-smi -w N`` stamps each row with
+``int(time.time())`` while it reads that GPU, prints all GPUs, sleeps N whole seconds and begins
+again. So a stamp s alone says that the row was taken in [s, s + 1). The loop says more: its period
+is N seconds and the time of the command, which is nearly the same every time (8 MI355X: 1.049 s;
+1.85 s with violations, which cost 100 ms a GPU). Where two stamps are one second further apart than
+usual, the row before was late in its second and the row after early in its own, which also bounds
+the rows between them.
+
+`spread` assumes that no period differs from the mean by more than half of what the mean
+has beyond whole seconds, nor by more than `JITTER_NS`, and derives for every row the interval
+that all stamps together leave: a system of differences, solved exactly by running maxima and
+minima. A row is put in the middle of its interval, so its error is at most half of it. The
+assumption is dropped unless the stamps fit even half of that jitter; then rows stand in the
+middle of their second. Either way every row stays within its second and ticks keep their order.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from chopper_interop.converters.sampling.timestamps import SECOND
+
+if TYPE_CHECKING:
+    from chopper_interop.arrays.types import Array
+
+JITTER_NS = 100_000_000
+"""Largest assumed deviation of one period from the mean. Chosen: what reading one more GPU with
+violations costs; larger bounds would say little within a second."""
+_MIN_STEPS = 3
+"""With fewer steps the period is known to no better than a third of a second."""
+_UNBOUNDED = 1 << 62
+"""Beyond all times."""
+
+
+def ticks_of(gpu: Array, part: Array) -> Array:
+    """Number the tick of each row: a new one begins where a GPU and part comes again.
+
+    The order decides and never the stamp, for ticks may share a second.
+    """
+    tick = np.empty(len(gpu), np.int64)
+    seen: set[tuple[int, int]] = set()
+    number = 0
+    for row, key in enumerate(zip(gpu.tolist(), part.tolist(), strict=True)):
+        if key in seen:
+            seen.clear()
+            number += 1
+        seen.add(key)
+        tick[row] = number
+    return tick
+
+
+def spread(stamp: Array, tick: Array, position: Array) -> tuple[Array, int]:
+    """Derive when each row was taken.
+
+    Parameters
+    ----------
+    stamp
+        Epoch seconds.
+    tick
+        Tick of each row, ascending from 0.
+    position
+        Position of the row's GPU within a tick, from 0.
+
+    Returns
+    -------
+    time
+        Epoch nanoseconds, each within [stamp, stamp + 1 s).
+    half
+        Half of the longest interval, nanoseconds: no error is larger.
+    """
+    if not stamp.size:
+        return np.zeros(0, np.int64), 0
+    grid = np.full((int(tick.max()) + 1, int(position.max()) + 1), -1, np.int64)
+    grid[tick, position] = stamp
+    lower = np.where(grid >= 0, grid * SECOND, -_UNBOUNDED)
+    upper = np.where(grid >= 0, (grid + 1) * SECOND, _UNBOUNDED)
+    runs = _runs(grid)
+    period = _period(grid, runs)
+    if period is not None and _regular(lower, upper, runs, period):
+        low, high = _narrowed(lower, upper, runs, period.within(1))
+        time = low + (high - low) // 2
+        half = np.where(grid >= 0, (high - low + 1) // 2, 0).max()
+        return time[tick, position], int(half)
+    part, count = _share_of_second(grid)
+    time = grid * SECOND + SECOND * (2 * part + 1) // (2 * count)
+    off = np.maximum(time - lower, upper - time)[grid >= 0]
+    return time[tick, position], int(off.max())
+
+
+def _runs(grid: Array) -> list[slice]:
+    """Slices of ticks without a gap or a step of the clock between them."""
+    first = np.where(grid >= 0, grid, np.iinfo(np.int64).max).min(axis=1)
+    step = np.diff(first)
+    if not step.size:
+        return [slice(0, len(grid))]
+    median = int(np.median(step))
+    cuts = np.flatnonzero((step < 0) | (np.abs(step - median) > 1)) + 1
+    edges = [0, *cuts.tolist(), len(grid)]
+    return [slice(a, b) for a, b in pairwise(edges)]
+
+
+class _Period(NamedTuple):
+    """Bounds of a loop's mean period, and the largest deviation of one from it, nanoseconds."""
+
+    shortest: int
+    longest: int
+    jitter: int
+
+    def within(self, share: float) -> tuple[int, int]:
+        """Shortest and longest single period, if all keep within this share of the jitter."""
+        jitter = int(self.jitter * share)
+        return max(self.shortest - jitter, 0), self.longest + jitter
+
+
+def _regular(lower: Array, upper: Array, runs: list[slice], period: _Period) -> bool:
+    """True if the stamps fit a loop that keeps within half of the allowed jitter.
+
+    A loop that fits half of it hardly exceeds all of it unseen.
+    """
+    low, high = _narrowed(lower, upper, runs, period.within(0.5))
+    return bool((low < high).all())
+
+
+def _period(grid: Array, runs: list[slice]) -> _Period | None:
+    """Bound the period of the loop; None for too few ticks.
+
+    The first and last stamp alone bound the mean over K steps to 1/K of a second.
+    """
+    steps = seconds = used = 0
+    for run in runs:
+        known = np.flatnonzero((grid[run] >= 0).any(axis=0))
+        column = grid[run][:, known[0]]
+        ticks = np.flatnonzero(column >= 0)
+        if len(ticks) > 1:
+            steps += int(ticks[-1] - ticks[0])
+            seconds += int(column[ticks[-1]] - column[ticks[0]])
+            used += 1
+    if steps < _MIN_STEPS:
+        return None
+    shortest = max((seconds - used) * SECOND // steps, 0)
+    longest = -(-(seconds + used) * SECOND // steps)
+    beyond = longest - shortest // SECOND * SECOND
+    return _Period(shortest, longest, min(beyond // 2, JITTER_NS))
+
+
+def _narrowed(
+    lower: Array, upper: Array, runs: list[slice], periods: tuple[int, int]
+) -> tuple[Array, Array]:
+    """Narrow the intervals by the periods within each run, and by the order of GPUs.
+
+    Each step drops only what is impossible, so the true time stays inside.
+    """
+    low, high = lower.copy(), upper.copy()
+    for run in runs:
+        for _ in range(2):  # a bound passes to another GPU and back
+            low[run], high[run] = _along(low[run], high[run], periods)
+            low[run] = np.maximum.accumulate(low[run], axis=1)
+            high[run] = np.minimum.accumulate(high[run][:, ::-1], axis=1)[:, ::-1]
+    return low, high
+
+
+def _along(low: Array, high: Array, periods: tuple[int, int]) -> tuple[Array, Array]:
+    """Return the tightest intervals of a chain whose steps lie between the periods.
+
+    A bound of tick j gives one of tick k > j, k - j steps of at least the shortest and at most the
+    longest period later; a later tick bounds an earlier one likewise. With low'[k] = low[k] - k *
+    shortest, the best bound from all earlier ticks is a running maximum of low' plus k * shortest:
+    four running maxima and minima solve all pairs of ticks at once.
+    """
+    number = np.arange(len(low), dtype=np.int64)[:, None]
+    short, long = number * periods[0], number * periods[1]
+    ahead, behind = np.maximum.accumulate, np.minimum.accumulate
+    narrow_low = np.maximum(
+        ahead(low - short, axis=0) + short,
+        ahead((low - long)[::-1], axis=0)[::-1] + long,
+    )
+    narrow_high = np.minimum(
+        behind(high - long, axis=0) + long,
+        behind((high - short)[::-1], axis=0)[::-1] + short,
+    )
+    return narrow_low, narrow_high
+
+
+def _share_of_second(grid: Array) -> tuple[Array, Array]:
+    """Number rows of one GPU within one second, and count them.
+
+    Column by column: a group is a run of equal seconds; a row's number is its distance from the
+    first row of its group.
+    """
+    part = np.zeros(grid.shape, np.int64)
+    count = np.ones(grid.shape, np.int64)
+    for column in range(grid.shape[1]):
+        known = np.flatnonzero(grid[:, column] >= 0)
+        values = grid[known, column]
+        begins = np.concatenate([[True], np.diff(values) != 0])
+        group = np.cumsum(begins) - 1
+        part[known, column] = np.arange(len(known)) - np.flatnonzero(begins)[group]
+        count[known, column] = np.bincount(group)[group]
+    return part, count

@@ -1,0 +1,99 @@
+"""Units, words that are numbers, and texts that mean "not available"."""
+
+from __future__ import annotations
+
+import re
+
+from chopper_interop.converters.sampling.lane_names import Kind
+
+STATES = {
+    "ACTIVE": 1.0,
+    "NOT ACTIVE": 0.0,
+    "TRUE": 1.0,
+    "FALSE": 0.0,
+    "THROTTLED": 1.0,
+    "UNTHROTTLED": 0.0,
+}
+"""Words of `Kind.STATE` lanes, in upper case."""
+
+ABSENT = re.compile(r"|[\[(]?(N/A|Not Supported|Not Applicable)[\])]?( .*)?", re.IGNORECASE)
+"""Texts that mean "not available": empty, ``N/A``, ``N/A mV``, ``[Not Supported]``."""
+
+KNOWN_WORDS = re.compile(
+    r"(?:EN|DIS)ABLED?|ON|OFF|YES|NO|NONE|NULL|UNKNOWN|AUTO|MANUAL|LOW|HIGH|DEFAULT|DYNAMIC"
+    r"|(?:NOT[ _])?ACTIVE|TRUE|FALSE|(?:UN)?THROTTLED|(?:UN)?LOCKED|PENDING|IDLE"
+    r"|NA|NOT[ _](?:AVAILABLE|FOUND|SUPPORTED|APPLICABLE|YET[ _]IMPLEMENTED)|UNSUPPORTED"
+    r"|.*\b(?:ERROR|FAILED|FAILURE|INVALID|EXCEPTION|PERMISSION|DENIED|UNABLE|CANNOT|LOST)\b.*"
+    r"|(?:AMDSMI|RSMI|NVML|DCGM)_\w+.*|\[.*\]|\(.*\)",
+    re.IGNORECASE | re.DOTALL,
+)
+"""Words that tools write in place of a number: settings, states and errors."""
+
+NAN = re.compile(r"[-+]?nan(?:\s*\S{1,8})?", re.IGNORECASE)
+"""Not a number, with or without unit."""
+
+NUMBER_LIKE = re.compile(r"[-+]?\d+(?:[.,]\d+)*[.,]?(?:[eE][-+]?\d+)?\s*(?:[^\W\d_]|[%°/])*")
+"""Text that begins like a number, with or without unit; a mask, an address or a date does not."""
+
+SENTINELS = frozenset({-1.0, 65535.0, 4294967295.0, 18446744073709551615.0})
+"""Largest numbers of 16, 32 and 64 bits, with a sign or without, which mean "not available" (amd-smi
+5.7.1, and gpu_metrics)."""
+
+WIDE_SENTINELS = SENTINELS - {65535.0}
+"""The same for values that may exceed 16 bits."""
+
+COUNTING = frozenset({Kind.STEADY, Kind.RESIDENCY, Kind.TICKS})
+"""Kinds that `WIDE_SENTINELS` apply to, in addition to values in joules and bytes."""
+
+_K = 1024.0
+UNITS: dict[str, tuple[str, float]] = {
+    "W": ("W", 1.0),
+    "mW": ("W", 1e-3),
+    "uW": ("W", 1e-6),
+    "kW": ("W", 1e3),
+    "mV": ("mV", 1.0),
+    "V": ("mV", 1e3),
+    "Hz": ("MHz", 1e-6),
+    "kHz": ("MHz", 1e-3),
+    "KHz": ("MHz", 1e-3),
+    "MHz": ("MHz", 1.0),
+    "Mhz": ("MHz", 1.0),
+    "GHz": ("MHz", 1e3),
+    "C": ("°C", 1.0),
+    "c": ("°C", 1.0),
+    "°C": ("°C", 1.0),
+    "%": ("%", 1.0),
+    "uJ": ("J", 1e-6),
+    "mJ": ("J", 1e-3),
+    "J": ("J", 1.0),
+    "kJ": ("J", 1e3),
+    "2^-16 J": ("J", 2.0**-16),
+    "B": ("B", 1.0),
+    "KB": ("B", _K),
+    "MB": ("B", _K**2),
+    "GB": ("B", _K**3),
+    "TB": ("B", _K**4),
+    "KiB": ("B", _K),
+    "MiB": ("B", _K**2),
+    "GiB": ("B", _K**3),
+    "TiB": ("B", _K**4),
+    "Kb/s": ("Mb/s", 1e-3),
+    "Mb/s": ("Mb/s", 1.0),
+    "Gb/s": ("Mb/s", 1e3),
+    "0.1 GT/s": ("GT/s", 0.1),
+    "MT/s": ("GT/s", 1e-3),
+    "GT/s": ("GT/s", 1.0),
+    "ns": ("ns", 1.0),
+    "GB/s": ("GB/s", 1.0),
+    "RPM": ("RPM", 1.0),
+    "rpm": ("RPM", 1.0),
+}
+"""Written unit → the lane's unit and the factor to it."""
+
+
+def factor(unit: str, lane_unit: str) -> float | None:
+    """Return the factor to the lane's unit; None for an unknown unit or one of another quantity."""
+    if unit == lane_unit:
+        return 1.0
+    known = UNITS.get(unit)
+    return known[1] if known and known[0] == lane_unit else None

@@ -1,0 +1,175 @@
+"""Cells as numbers in the units of their lanes; absent values, words and unknown units."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chopper_interop.converters.sampling import faults, units
+from chopper_interop.converters.sampling.lane_names import Kind, Lane, Name
+from chopper_interop.issues import Fault
+
+if TYPE_CHECKING:
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.converters.sampling.cells import Column, Item
+    from chopper_interop.issues import IssueLog
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Values of one lane of all GPUs.
+
+    Parameters
+    ----------
+    key
+        Column that they come from.
+    name
+        Lane of the column.
+    full
+        Name of the lane, with instance and element.
+    unit
+        Its unit.
+    value
+        One a row, NaN where unknown.
+    """
+
+    key: str
+    name: Name
+    full: str
+    unit: str
+    value: Array
+
+
+def readings(column: Column, name: Name, rows: int, issues: IssueLog) -> list[Reading]:
+    """Return the readings of a column: one, or one for each element of its lists.
+
+    Lanes without any value are left out.
+
+    Parameters
+    ----------
+    column
+        The column.
+    name
+        Lane of its key.
+    rows
+        Rows of the table.
+    issues
+        Where cells are counted that hold no number of that lane.
+    """
+    uses = np.bincount(column.code, minlength=len(column.distinct))
+    listed = any(c.listed and len(c.items) > 0 for c in column.distinct)
+    numbers: dict[tuple[int, str], list[tuple[int, float]]] = defaultdict(list)
+    of_numbers = _is_numeric(column, name.lane)
+    fault_counts: Counter[Fault] = Counter()
+    examples: dict[Fault, str] = {}
+    for code, cell in enumerate(column.distinct):
+        for index, item in enumerate(cell.items):
+            value = number(item, name.lane)
+            if value is faults.TEXT and _is_garbled(item, of_numbers=of_numbers):
+                value = faults.GARBLED
+            if isinstance(value, Fault):
+                fault_counts[value] += int(uses[code])
+                examples.setdefault(value, f"{column.key}: {item.value} {item.unit}".strip())
+            elif value is not None and uses[code]:
+                unit = name.lane.unit if name.lane.unit is not None else _shown(item.unit)
+                numbers[index, unit].append((code, value))
+    for fault, count in fault_counts.items():
+        issues.add(fault, count, examples[fault][:80])
+    return [
+        Reading(
+            column.key, name, _full(name, index, listed=listed), unit, _dense(column, values, rows)
+        )
+        for (index, unit), values in sorted(numbers.items())
+    ]
+
+
+def number(item: Item, lane: Lane) -> float | Fault | None:
+    """Convert an item to a number in the lane's unit; None if it is absent.
+
+    A word, a number that means "not available" or a unit of another quantity gives its fault.
+    """
+    value = _plain(item, lane)
+    if value is None or isinstance(value, Fault):
+        return value
+    if value in sentinels(lane):
+        return faults.SENTINEL
+    if lane.unit is None:
+        return value
+    decimal = lane.decimal if isinstance(item.value, str) and "." in item.value else ""
+    scale = units.factor(item.unit or decimal or lane.bare or lane.unit, lane.unit)
+    if scale is None:
+        return faults.UNIT
+    return value * scale if math.isfinite(value * scale) else faults.GARBLED
+
+
+def _is_numeric(column: Column, lane: Lane) -> bool:
+    """True if a column should hold numbers only: its lane has a unit, or most of its cells do.
+
+    A column of identifiers may hold some of digits alone, so one number is not enough.
+    """
+    if lane.kind is Kind.STATE:
+        return False
+    if lane.unit:
+        return True
+    values = [number(item, lane) for cell in column.distinct for item in cell.items]
+    words = sum(value is faults.TEXT for value in values)
+    return sum(isinstance(value, float) for value in values) > words
+
+
+def _is_garbled(item: Item, *, of_numbers: bool) -> bool:
+    """True if a text that is no number should have been one."""
+    text = str(item.value).strip()
+    if of_numbers:
+        return not units.KNOWN_WORDS.fullmatch(text)
+    return units.NUMBER_LIKE.fullmatch(text) is not None
+
+
+def sentinels(lane: Lane) -> frozenset[float]:
+    """Return the numbers that mean "not available" in a lane."""
+    wide = lane.kind in units.COUNTING or lane.unit in ("J", "B")
+    return units.WIDE_SENTINELS if wide else units.SENTINELS
+
+
+def _plain(item: Item, lane: Lane) -> float | Fault | None:
+    value = item.value
+    if value is None:
+        return None
+    if isinstance(value, str):
+        text = value.strip()
+        if units.ABSENT.fullmatch(text):
+            return None
+        if lane.kind is Kind.STATE and text.upper() in units.STATES:
+            return units.STATES[text.upper()]
+        value = "nan" if units.NAN.fullmatch(text) else text
+    try:
+        result = float(value)
+    except ValueError:
+        return faults.TEXT
+    if math.isfinite(result):
+        return result
+    return faults.SENTINEL if math.isnan(result) else faults.GARBLED
+
+
+def _shown(unit: str) -> str:
+    """Return a unit as it is written, except that a degree gets its sign."""
+    return "°C" if unit == "C" else unit
+
+
+def _full(name: Name, index: int, *, listed: bool) -> str:
+    if not listed:
+        return name.full
+    return " ".join(part for part in (name.full, name.lane.each, str(index)) if part)
+
+
+def _dense(column: Column, numbers: list[tuple[int, float]], rows: int) -> Array:
+    """Return one value a row, NaN where there is none, from numbers by code."""
+    of_code = np.full(len(column.distinct), np.nan)
+    codes, values = zip(*numbers, strict=True)
+    of_code[list(codes)] = values
+    dense = np.full(rows, np.nan)
+    dense[column.row] = of_code[column.code]
+    return dense

@@ -1,0 +1,61 @@
+"""Samples of CharLLM-PPT: a folder of ``{metric}_{rank}.csv`` without headers.
+
+A row is a time (epoch seconds, decimal) and a value; -1 stands for an error. Which metric it is
+and whose, only the name says (`charllm_tables`), so that files of a folder are one source, and a
+file of the same form under another name is recognised and not taken.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chopper_interop.build import TraceBuilder
+from chopper_interop.converters.zeus import charllm_metrics as tables
+from chopper_interop.converters.zeus.charllm_file import File, read_file
+from chopper_interop.converters.zeus.charllm_series import SOURCE, add
+from chopper_interop.io import inputs
+from chopper_interop.issues import IssueLog
+from chopper_interop.schemas.meta import Device, Meta, Rank, Source
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from chopper_interop.trace import Trace
+
+
+def read(paths: list[Path], converter: str) -> Trace:
+    """Read the files of one folder; see `charllm.read`."""
+    log = IssueLog()
+    files: list[File] = []
+    sources = []
+    for path in paths:
+        issues = IssueLog(str(path))
+        what = tables.named(inputs.plain_name(path))
+        file, events = read_file(path, what, issues)
+        files += [file] if file else []
+        about = Source(str(path), converter, "zeus", size=path.stat().st_size, events=events)
+        sources.append(about)
+        log.extend(issues)
+    amd = _is_amd([file.what for file in files])
+    builder = TraceBuilder(_meta(paths, files, tuple(sources)))
+    for file in files:
+        issues = IssueLog(str(file.path))
+        add(builder, file, issues, amd=amd)
+        log.extend(issues)
+    return builder.finish().with_meta(issues=tuple(log))
+
+
+def _is_amd(found: list[tables.Named]) -> bool:
+    keys = {what.key for what in found if what.gpu}
+    return bool(keys & set(tables.AMD)) and not keys & tables.NVIDIA_ALONE and len(keys) > 1
+
+
+def _meta(paths: list[Path], files: list[File], sources: tuple[Source, ...]) -> Meta:
+    gpus = sorted({file.what.rank for file in files if file.what.gpu})
+    ranks = sorted({file.what.rank for file in files})
+    return Meta(
+        job=paths[0].resolve().parent.name or "job",
+        ranks=tuple(Rank(rank, known_by="name") for rank in ranks),
+        devices=tuple(Device("", rank, "", SOURCE) for rank in gpus),
+        sources=sources,
+    )

@@ -1,0 +1,150 @@
+"""Series of CharLLM-PPT's files: sums of parts, counters carried on, what does not change."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chopper_interop.converters.sampling.checks import note_clock_steps, note_impossible_values
+from chopper_interop.converters.zeus import charllm_metrics as tables
+from chopper_interop.converters.zeus.charllm_metrics import How
+from chopper_interop.issues import Fault, IssueLog, Severity
+
+if TYPE_CHECKING:
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.build import TraceBuilder
+    from chopper_interop.converters.zeus.charllm_file import File
+
+SOURCE = "charllm"
+READING_NS = 25_000_000
+"""Half of the period: the time is taken once and all metrics are read behind it."""
+_WRAP = 1 << 32
+
+SAMPLED = Fault(
+    "row-as-samples", Severity.INFO, "Rows became samples of counter lanes.", events=True
+)
+SUMMED = Fault(
+    "row-summed",
+    Severity.INFO,
+    "Rows of one moment that are parts of one value (modes of a processor) were added up.",
+    events=True,
+)
+PART_MISSING = Fault(
+    "sum-without-all-parts",
+    Severity.LOSS,
+    "Rows of moments that lack some of the parts which are to be added up were left out.",
+    events=True,
+)
+REPEATED = Fault(
+    "value-unchanged",
+    Severity.INFO,
+    "Rows that repeat a value which does not change were left out.",
+    events=True,
+)
+WRAPPED = Fault(
+    "counter-wrapped",
+    Severity.INFO,
+    "Counters of 32 bits that began anew at 0 were carried on; one that was reset looks alike.",
+)
+MEM_TOTAL = Fault(
+    "memory-used-is-total",
+    Severity.INFO,
+    "system_memory_used holds MemTotal, the size of the memory, and was named so.",
+)
+AMD_FILES = Fault(
+    "metrics-of-amd",
+    Severity.INFO,
+    "The metrics of NVIDIA alone are missing: memory utilization was taken as how full it is and "
+    "the temperature as that of the edge, which is what CharLLM-PPT reads on AMD.",
+)
+SEVERAL_GPUS = Fault(
+    "gpus-in-one-file",
+    Severity.INFO,
+    "Files with several rows for each moment, which are those of a rank's GPUs one after the "
+    "other: their lanes end in the number.",
+)
+
+
+def add(builder: TraceBuilder, file: File, issues: IssueLog, *, amd: bool) -> None:
+    """Make the series of a file, and say what became of its rows."""
+    what, metric = file.what, file.what.metric
+    if amd and what.gpu and what.key in tables.AMD:
+        metric = tables.AMD[what.key]
+        issues.add(AMD_FILES, 1, what.key)
+    issues.add(MEM_TOTAL, int(what.key == "memory_used"))
+    note_clock_steps(file.time, np.zeros(len(file.time), np.int64), issues, file.path.name)
+    order = np.argsort(file.time, kind="stable")
+    time, value = file.time[order], file.value[order]
+    if metric.how is How.SUM:
+        time, value = _summed(time, value, issues)
+    places = _places(time) if what.gpu else np.zeros(len(time), np.int64)
+    count = int(places.max(initial=0)) + 1
+    issues.add(SEVERAL_GPUS, int(count > 1), f"{count} in {file.path.name}")
+    for place in range(count):
+        selected = places == place
+        suffix = f" GPU {place}" if count > 1 else ""
+        _series(builder, what, metric, suffix, (time[selected], value[selected]), issues)
+
+
+def _summed(time: Array, value: Array, issues: IssueLog) -> tuple[Array, Array]:
+    """Times and the sums of their parts; a time that lacks parts which others have is left out."""
+    if not len(time):
+        return time, value
+    moment, first, count = np.unique(time, return_index=True, return_counts=True)
+    whole = count == count.max()
+    issues.add(PART_MISSING, count[~whole].sum())
+    issues.add(SUMMED, (count[whole] - 1).sum())
+    return moment[whole], np.add.reduceat(value, first)[whole]
+
+
+def _places(time: Array) -> Array:
+    """Index of each row among those of its time, if all times have as many; else all 0."""
+    _, first, count = np.unique(time, return_index=True, return_counts=True)
+    if not len(count) or count.min() != count.max():
+        return np.zeros(len(time), np.int64)
+    return np.arange(len(time)) - np.repeat(first, count)
+
+
+def _series(
+    builder: TraceBuilder,
+    what: tables.Named,
+    metric: tables.Metric,
+    suffix: str,
+    points: tuple[Array, Array],
+    issues: IssueLog,
+) -> None:
+    time, value = points
+    if not len(time):
+        return
+    if metric.how is How.WRAPPING:
+        value, wraps = unwrapped(value)
+        issues.add(WRAPPED, wraps, f"{what.key}_{what.rank}")
+    if metric.how is How.STEADY:
+        changes = np.concatenate([[True], value[1:] != value[:-1]])
+        issues.add(REPEATED, np.count_nonzero(~changes))
+        time, value = time[changes], value[changes]
+    issues.add(SAMPLED, len(time))
+    series = builder.series(
+        what.rank,
+        metric.lane.format(id=what.id) + suffix,
+        metric.unit,
+        SOURCE,
+        device=what.rank if what.gpu else -1,
+        uncertainty_ns=READING_NS,
+    )
+    value = value * metric.factor
+    note_impossible_values(metric.lane.format(id=what.id) + suffix, metric.unit, value, issues)
+    builder.samples(series, time, value)
+
+
+def unwrapped(value: Array) -> tuple[Array, int]:
+    """A counter of 32 bits carried on beyond its wraps, and how many there were.
+
+    Between two values modulo 2**32 lies their difference modulo 2**32; exact up to 2**53. What
+    does not fit into 32 bits is no such counter and stays as it is.
+    """
+    if not len(value) or value.max() >= _WRAP or value.min() < 0:
+        return value, 0
+    wraps = np.concatenate([[0], np.cumsum(np.diff(value) < 0)])
+    return value + wraps * float(_WRAP), int(wraps[-1])

@@ -1,0 +1,103 @@
+"""Samples of Zeus: the log of its measurement windows, and its record of power.
+
+A row of the log is a window: when it began, its name, how long it was and the joules of each
+device. Windows become lanes and not nodes: they are of a machine and not of a rank, and a job
+combines them with profiles as it does all telemetry. A sample stands at the window's beginning;
+the power of a GPU over the time of all windows is a lane as well, and the source of its energy.
+
+``start_time`` was ``time.monotonic()`` in early releases and is ``time.time()`` in later ones: it
+is on the real clock only if it can be, else on one that no other source has.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chopper_interop.build import TraceBuilder
+from chopper_interop.converters.sampling import faults
+from chopper_interop.converters.sampling.checks import note_clock_steps, note_impossible_values
+from chopper_interop.converters.sampling.text import decode_lines
+from chopper_interop.converters.sampling.timestamps import EARLIEST_S, SECOND
+from chopper_interop.converters.zeus.lanes import powers, windows
+from chopper_interop.converters.zeus.rows import Row, rows_of
+from chopper_interop.io import inputs
+from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.schemas.meta import REALTIME, Device, Meta, Source
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from chopper_interop.trace import Trace
+
+SOURCE = "zeus"
+MONOTONIC = "monotonic"
+"""`Meta.clock` of times since some instant that the file does not state."""
+READING_NS = 10_000_000
+
+UNKNOWN_CLOCK = Fault(
+    "clock-unknown",
+    Severity.INFO,
+    "The times are seconds since some moment that the file does not tell (time.monotonic of the "
+    "machine): they cannot be put beside other sources.",
+)
+MIXED_CLOCKS = Fault(
+    "row-on-other-clock",
+    Severity.LOSS,
+    "Rows whose time is on another clock than that of the first row were left out.",
+    events=True,
+)
+SAMPLED = Fault(
+    "row-as-samples",
+    Severity.INFO,
+    "Rows (windows of Zeus, or moments) became samples of counter lanes.",
+    events=True,
+)
+
+
+def read(path: Path, converter: str) -> Trace:
+    """Read one file of Zeus; see `zeus.read`."""
+    issues = IssueLog(str(path))
+    text = decode_lines(inputs.read(path, issues))
+    names, rows, events = rows_of(text, issues)
+    clock = _clock(rows)
+    kept = [row for row in rows if _clock([row]) == clock]
+    issues.add(MIXED_CLOCKS, len(rows) - len(kept))
+    issues.add(UNKNOWN_CLOCK, len(kept) if clock == MONOTONIC else 0)
+    issues.add(SAMPLED, len(kept))
+    issues.add(faults.EMPTY, int(not events))
+    lanes: dict[tuple[int, str, str], list[tuple[int, float]]] = defaultdict(list)
+    if "window_name" in names:
+        windows(names, kept, lanes, issues)
+    else:
+        powers(path, names, kept, lanes, issues)
+        times = np.array([row.time for row in kept], np.int64)
+        note_clock_steps(times, np.zeros(len(times), np.int64), issues)
+    builder = TraceBuilder(_meta(path, names, clock, events, converter))
+    for (device, name, unit), points in lanes.items():
+        series = builder.series(-1, name, unit, SOURCE, device=device, uncertainty_ns=READING_NS)
+        time = np.array([t for t, _ in points], np.int64)
+        value = np.array([v for _, v in points])
+        note_impossible_values(name, unit, value, issues)
+        builder.samples(series, time, value)
+    return builder.finish().with_meta(issues=tuple(issues))
+
+
+def _clock(rows: list[Row]) -> str:
+    if not rows or rows[0].time >= EARLIEST_S * SECOND:
+        return REALTIME
+    return MONOTONIC
+
+
+def _meta(path: Path, names: list[str], clock: str, events: int, converter: str) -> Meta:
+    numbers = [re.search(r"gpu_?(\d{1,5})", name) for name in names]
+    gpus = sorted({int(found[1]) for found in numbers if found})
+    return Meta(
+        job=inputs.plain_name(path),
+        clock=clock,
+        devices=tuple(Device("", gpu, "", SOURCE, ordinal=gpu) for gpu in gpus),
+        sources=(Source(str(path), converter, "zeus", size=path.stat().st_size, events=events),),
+    )

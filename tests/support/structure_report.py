@@ -1,0 +1,186 @@
+"""Report the structure of a checkout: ``python tests/support/structure_report.py [ROOT]``.
+
+Prints modules, code lines, sizes of folders, modules with one importer, import cycles, imports that
+point up the layers of `.importlinter`, functions of a cyclomatic complexity above 10, modules that a
+conversion and a look at a file load, and how often words that say little occur.
+"""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import io
+import re
+import subprocess
+import sys
+import tempfile
+import tokenize
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import networkx as nx
+
+PACKAGE = "chopper_interop"
+FOLDERS = {"schemas": f"{PACKAGE}.schemas", "converters": f"{PACKAGE}.converters",
+           "analyses": f"{PACKAGE}.analyses", PACKAGE: PACKAGE}  # fmt: skip
+WORDS = ("told", "untold", "tells", "found", "mine", "ours", "theirs", "most", "least", "nothing",
+         "beside", "anew", "gift", "vouches", "stretches", "moments", "meets", "said")  # fmt: skip
+SHORT = 80
+"""A module with one importer and fewer code lines than this is a candidate for folding."""
+
+
+def modules(root: Path) -> dict[str, Path]:
+    """Path of each module of the package, by dotted name."""
+    paths = {}
+    for folder, package in FOLDERS.items():
+        for path in (root / folder).rglob("*.py"):
+            parts = path.relative_to(root / folder).with_suffix("").parts
+            if folder == PACKAGE and (root / folder / parts[0]).is_symlink():
+                continue
+            parts = parts[:-1] if parts[-1] == "__init__" else parts
+            paths[".".join((package, *parts))] = path
+    return paths
+
+
+def code_lines(path: Path) -> int:
+    """Lines with code: no blank ones, comments or docstrings."""
+    text = path.read_text(encoding="utf-8")
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    strings = {
+        line
+        for node in ast.walk(ast.parse(text))
+        for statement in (node.body if isinstance(node, documented) else [])
+        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+        for line in range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
+    }
+    ignored = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
+               tokenize.ENDMARKER}  # fmt: skip
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in ignored:
+            lines.update(range(token.start[0], token.end[0] + 1))
+    return len(lines - strings)
+
+
+def imports(paths: dict[str, Path]) -> nx.DiGraph:
+    """Imports between modules, anywhere in them, those for types alone included."""
+    graph = nx.DiGraph()
+    graph.add_nodes_from(paths)
+    for name, path in paths.items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                for alias in node.names:
+                    full = f"{node.module}.{alias.name}"
+                    graph.add_edges_from((name, m) for m in (full, node.module) if m in paths)
+                    if full in paths and (name, node.module) in graph.edges:
+                        graph.remove_edge(name, node.module)
+            elif isinstance(node, ast.Import):
+                graph.add_edges_from((name, a.name) for a in node.names if a.name in paths)
+    graph.remove_edges_from(list(nx.selfloop_edges(graph)))
+    return graph
+
+
+def arrows_up(root: Path, graph: nx.DiGraph) -> list[str]:
+    """Imports from a lower layer of `.importlinter` into a higher one."""
+    config = configparser.ConfigParser()
+    config.read(root / ".importlinter")
+    text = config["importlinter:contract:layers"]["layers"]
+    rows = [
+        [m.strip() for m in re.split(r"[|:]", line)] for line in text.split("\n") if line.strip()
+    ]
+    rank = {module: number for number, row in enumerate(rows) for module in row}
+
+    def layer(module: str) -> int:
+        homes = [m for m in rank if module == m or module.startswith(f"{m}.")]
+        return rank[max(homes, key=len)] if homes else -1
+
+    return [f"{a} → {b}" for a, b in graph.edges if 0 <= layer(b) < layer(a)]
+
+
+_ENTERED = """
+import sys, tempfile, threading
+from pathlib import Path
+import chopper_interop as ci
+from chopper_interop import sources
+
+def entered(action):
+    names = set()
+    def profile(frame, event, _):
+        name = frame.f_globals.get("__name__", "")
+        if event == "call" and name.startswith("chopper_interop."):
+            names.add(name)
+    threading.setprofile(profile); sys.setprofile(profile)
+    action()
+    sys.setprofile(None); threading.setprofile(None)
+    return names
+
+path = sys.argv[1]
+sources.find([Path(path)])
+print(*sorted(m for m in sys.modules if m.startswith("chopper_interop.")))
+with tempfile.TemporaryDirectory() as folder:
+    convert = lambda: ci.convert(path, folder + "/t.pftrace")
+    convert()  # imports and compiles
+    print(*sorted(entered(convert)))
+print(*sorted(entered(lambda: sources.find([Path(path)]))))
+"""
+
+
+def ways(root: Path, trace: Path) -> list[list[str]]:
+    """Modules imported by sniffing a Kineto file, entered by converting it, entered by sniffing it."""
+    ran = subprocess.run([sys.executable, "-c", _ENTERED, str(trace)], cwd=root, check=True, text=True,
+                         capture_output=True, env={"PYTHONPATH": str(root), "HOME": str(Path.home())})  # fmt: skip
+    return [line.split() for line in ran.stdout.strip().split("\n")[-3:]]
+
+
+def word_counts(root: Path) -> Counter[str]:
+    """Occurrences of `WORDS` in code, docstrings and documentation, as words or parts of names."""
+    listed = subprocess.run(["git", "ls-files", "*.py", "*.md"], cwd=root, check=True, text=True,
+                            capture_output=True).stdout.split()  # fmt: skip
+    counts: Counter[str] = Counter()
+    for name in listed:
+        if (root / name).is_file() and not name.startswith("tests/support/structure_report"):
+            counts.update(re.findall(r"[a-z]+", (root / name).read_text(encoding="utf-8").lower()))
+    return Counter({word: counts[word] for word in WORDS})
+
+
+def main(root: Path) -> None:
+    """Print the report."""
+    paths = modules(root)
+    lines = {name: code_lines(path) for name, path in paths.items()}
+    graph = imports(paths)
+    print(f"modules {len(paths)}, code lines {sum(lines.values()):,}")
+    folders: dict[str, list[int]] = defaultdict(list)
+    for name in paths:
+        folders[
+            ".".join(name.split(".")[1:3])
+            if name.count(".") > 2
+            else name.split(".")[1]
+            if "." in name
+            else name
+        ].append(lines[name])
+    print("folders: " + ", ".join(f"{f} {len(n)}/{sum(n):,}" for f, n in sorted(folders.items())))
+    single = [m for m in paths if graph.in_degree(m) == 1]
+    short = [m for m in single if lines[m] < SHORT]
+    print(f"modules with one importer {len(single)}, of them below {SHORT} code lines {len(short)}")
+    cycles = [sorted(c) for c in nx.strongly_connected_components(graph) if len(c) > 1]
+    print(f"cycles {len(cycles)}: {cycles}")
+    up = arrows_up(root, graph)
+    print(f"imports that point up {len(up)}: {up}")
+    ran = subprocess.run([sys.executable, "-m", "ruff", "check", "--isolated", "--select", "C901", "--output-format",
+                          "concise", *FOLDERS], cwd=root, text=True, capture_output=True, check=False)  # fmt: skip
+    print(f"functions with complexity above 10: {ran.stdout.count('C901')}")
+    print("words: " + ", ".join(f"{word} {n}" for word, n in word_counts(root).items()))
+    with tempfile.TemporaryDirectory() as folder:
+        make = f"from chopper_interop.demo import make_demo; make_demo({folder + '/job'!r}, ranks=1, layers=1, steps=1)"
+        subprocess.run(
+            [sys.executable, "-c", make], cwd=root, check=True, env={"PYTHONPATH": str(root)}
+        )
+        trace = next(Path(folder).rglob("*.pt.trace.json*"))
+        names = ("imported by sniffing", "entered by converting to Perfetto", "entered by sniffing")
+        for what, used in zip(names, ways(root, trace), strict=True):
+            print(f"modules {what} one Kineto file: {len(used)}")
+            print("   " + " ".join(m.removeprefix(f"{PACKAGE}.") for m in used))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[2]).resolve())
