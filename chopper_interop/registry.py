@@ -44,6 +44,8 @@ class Converter:
     sniff
         ``(head) -> bool``: True if a file that begins with these bytes (unpacked, at most
         `inputs.HEAD`) is of this format. Must be quick, import no reader and never raise.
+    json
+        True if its files are JSON, False if they are not; `sniff` is then not called for others.
     confirms
         ``(path, head) -> bool``: True if a file is of this format, for formats that first bytes do
         not always identify, such as databases. Called for files that `sniff` accepts and for those
@@ -72,6 +74,7 @@ class Converter:
     versions: str = ""
     suffixes: tuple[str, ...] = ()
     sniff: Callable[[bytes], bool] | None = None
+    json: bool | None = None
     confirms: Callable[[Path, bytes], bool] | None = None
     group: Callable[[list[Path]], list[list[Path]]] | None = None
     read: Callable[..., Any] | str | None = None
@@ -113,6 +116,7 @@ class Broken:
     reason: str
 
 
+_JSON = re.compile(rb"\s*(?:\{|\[\s*\{)")
 _PARAMETER = re.compile(r"^(\w+(?:, \w+)*)\n((?:    .*\n)+)", re.MULTILINE)
 """Parameters that a docstring lists together, and their text."""
 
@@ -203,7 +207,8 @@ def sniffed(head: bytes, path: Path | None = None) -> list[Converter]:
         A converter raises, which none may.
     """
     known = [c for c in converters().values() if isinstance(c, Converter)]
-    candidates = [c for c in known if c.sniff and _accepts(c, c.sniff, head)]
+    possible = [c for c in known if c.json in (None, is_json(head))]
+    candidates = [c for c in possible if c.sniff and _accepts(c, c.sniff, head)]
     if path is None:
         return candidates
     return [
@@ -211,6 +216,11 @@ def sniffed(head: bytes, path: Path | None = None) -> list[Converter]:
         for c in candidates or known
         if (_accepts(c, c.confirms, path, head) if c.confirms else c in candidates)
     ]
+
+
+def is_json(head: bytes) -> bool:
+    """True if a file begins as a JSON object or a list of them; logs may begin with "[" too."""
+    return _JSON.match(head) is not None
 
 
 def _accepts(converter: Converter, function: Callable[..., bool], *arguments: Any) -> bool:

@@ -1,6 +1,6 @@
 """Between numpy and Arrow, without a copy and without what pyarrow loads for it.
 
-pyarrow imports pandas as soon as it meets an array of numpy's, or makes one: a quarter of a
+pyarrow imports pandas as soon as it gets an array of numpy's, or makes one: a quarter of a
 second, which is more than a small trace takes to convert. Columns here are put together from
 their buffers instead.
 """

@@ -1,4 +1,7 @@
-"""Distinct texts among byte ranges of a buffer, numbered in order of first occurrence."""
+"""Distinct texts among byte ranges of a buffer, numbered in order of first occurrence.
+
+Compiled: a trace has millions of texts, few of them distinct, and no Python string is made of one.
+"""
 
 from __future__ import annotations
 

@@ -33,11 +33,12 @@ MAX_LENGTH_RATIO = 1.25
 recordings of the same steps differ by less)."""
 _MAX_VOTERS, _MAX_VOTES, _MIN_VOTERS = 4096, 1 << 21, 4
 """Rare runs that vote for an offset, votes in all, and rare runs that suffice (chosen: the limits
-bound time and memory, far above what tells an offset)."""
+bound time and memory, far above what determines an offset)."""
 _MAX_CELLS = 1 << 26
 """Cells of the table of a longest common subsequence: its bytes (chosen: 64 MiB)."""
 _MIN_HALF_BAND = 16
-"""Cells to each side of the diagonal that are looked at, at least, in a part of any length."""
+"""Cells to each side of the diagonal that are looked at, at least, in a part of any length (chosen: a short
+part is then compared completely)."""
 _BOTH, _OF_A, _OF_B = 1, 2, 3
 """Last step of a common subsequence: an element of both, of `a` alone, of `b` alone."""
 

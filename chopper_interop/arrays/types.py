@@ -7,4 +7,4 @@ from typing import Any, TypeAlias
 import numpy.typing as npt
 
 Array: TypeAlias = npt.NDArray[Any]
-"""A numpy array; what it holds is said where it is used."""
+"""A numpy array; its contents are stated where it is used."""

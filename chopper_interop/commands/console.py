@@ -341,7 +341,7 @@ def show_findings(findings: Any, *, quiet: bool) -> None:
     if quiet:
         return
     console = console_for(sys.stdout)
-    for finding in findings.found:
+    for finding in findings.entries:
         console.print(Text(f"{'stops' if finding.stops else 'note'}: {finding}"), soft_wrap=True)
     console.print(Text(findings.verdict), soft_wrap=True)
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def arrays(programs: Sequence[Program]) -> tuple[Array, Array, Array]:
-    """Return `meeting`, `first` and `member` as of `tables.Tables`.
+    """Return `barrier`, `first` and `member` as of `tables.Tables`.
 
     Collectives of the same ranks are matched by their order; sends and receives by their order
     among those from the one rank to the other.
@@ -29,14 +29,14 @@ def arrays(programs: Sequence[Program]) -> tuple[Array, Array, Array]:
                 key = op.exchange, op.members
                 met.setdefault((*key, count.get(key, 0)), []).append((rank, row))
                 count[key] = count.get(key, 0) + 1
-    meeting = np.full((len(programs), max(len(p.gpu) for p in programs)), -1, dtype=np.int64)
+    barrier = np.full((len(programs), max(len(p.gpu) for p in programs)), -1, dtype=np.int64)
     for number, ((exchange, members, _), matched) in enumerate(met.items()):
         if {rank for rank, _ in matched} != set(members):
             raise AssertionError(f"{members} do not all come to what they communicate")
         if exchange:  # the sender is named first
             matched.sort(key=lambda one: members.index(one[0]))
         for rank, row in matched:
-            meeting[rank, row] = number
+            barrier[rank, row] = number
     first = np.cumsum([0, *(len(matched) for matched in met.values())])
     every = [one for matched in met.values() for one in matched]
-    return meeting, first, np.array(every, dtype=np.int64).reshape(-1, 2)
+    return barrier, first, np.array(every, dtype=np.int64).reshape(-1, 2)

@@ -5,6 +5,8 @@ filtered power lies above the GPU's target and rises when it lies below, within 
 fixed increments. Heat lowers target and highest clock of a GPU by a constant factor, and a slow
 random drift takes off a little more. Only kernels of the compute stream draw dynamic power, so
 that the clock can be followed along that stream alone.
+
+Compiled, as the clock of a tick depends on the power of all before it.
 """
 
 from __future__ import annotations
@@ -189,14 +191,14 @@ def run_kernel(
     progress = 0.0
     while True:
         now = clock.now_ns[gpu]
-        whole = law_ns(law[0], law[1], clock.mhz[gpu, clock.tick[gpu]]) * factor
-        rest = (1.0 - progress) * whole
+        duration_ns = law_ns(law[0], law[1], clock.mhz[gpu, clock.tick[gpu]]) * factor
+        rest = (1.0 - progress) * duration_ns
         tick_end = clock.origin_ns[gpu] + (clock.tick[gpu] + 1) * TICK_NS
         if now + rest <= tick_end:
             end: int = max(now + math.floor(rest + 0.5), start_ns + 1)
             spend(clock, gpu, end, activity, 1.0)
             return end
-        progress += (tick_end - now) / whole
+        progress += (tick_end - now) / duration_ns
         spend(clock, gpu, tick_end, activity, 1.0)
 
 

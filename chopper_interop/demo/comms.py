@@ -113,17 +113,19 @@ class Communicator:
         return op
 
     @contextmanager
-    def _recorded(self, name: str, send: Argument, receive: Argument, **told: int) -> Iterator[int]:
+    def _recorded(
+        self, name: str, send: Argument, receive: Argument, **details: int
+    ) -> Iterator[int]:
         """Open the operator that carries the description of what is communicated."""
         waits, group = name == "wait", self.group
         ranks = 1 if waits else len(group.ranks)
         start = [scalar(-1)] * 2 if waits else [scalar(group.ranks[0]), scalar(group.stride)]
-        own = told.get("Rank", max(self.rank, 0))
+        own = details.get("Rank", max(self.rank, 0))
         tail = [scalar(own), NONE, numbers(), numbers(), *start, scalar(ranks)]
         inputs = [NONE, NONE, *tail] if waits else [many(send), NONE, NONE, *tail]
         if self.rank >= 0:
-            told = {"Rank": self.rank} | told
-        fields = comm_fields(name, send, receive, group) | told
+            details = {"Rank": self.rank} | details
+        fields = comm_fields(name, send, receive, group) | details
         with self.w.op("record_param_comms", inputs, **fields) as row:
             yield row
 

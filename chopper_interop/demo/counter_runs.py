@@ -1,4 +1,7 @@
-"""Counter runs: the same program under rocprofv3, once for each pass, its kernels serialised."""
+"""Counter runs: the same program under rocprofv3, once for each pass, its kernels serialised.
+
+Its loop over kernels is compiled: each starts after the one before it.
+"""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from chopper_interop.io import outputs
 if TYPE_CHECKING:
     from chopper_interop.demo.parameters import DemoParameters
 
-_MOST_WORKERS = 8
+_MAX_WORKERS = 8
 _TRUTH = "truth.json"
 
 _README = """\
@@ -82,7 +82,7 @@ class _Contents(msgspec.Struct):
 
 
 def _write(job: Job, folder: Path) -> None:
-    p, workers = job.parameters, min(_MOST_WORKERS, os.cpu_count() or 1)
+    p, workers = job.parameters, min(_MAX_WORKERS, os.cpu_count() or 1)
     write_kineto(job, folder / "kineto", workers=workers)
     if p.counter_steps:
         write_rocprof(job, folder / "rocprof", workers=workers)

@@ -55,9 +55,9 @@ class Job:
     def last_start_ns(self) -> Array:
         """Start of the last member of what each operation takes part in, (rank, step, operation)."""
         start, first, member = self.timeline.start_ns, self.tables.first, self.tables.member
-        rank, op = np.nonzero(self.tables.meeting >= 0)
+        rank, op = np.nonzero(self.tables.barrier >= 0)
         result = start.copy()
         if len(member):
             last = np.maximum.reduceat(start[member[:, 0], :, member[:, 1]], first[:-1])
-            result[rank, :, op] = last[self.tables.meeting[rank, op]]
+            result[rank, :, op] = last[self.tables.barrier[rank, op]]
         return result

@@ -2,6 +2,8 @@
 
 Each instant is the maximum of its constraints; the path follows the one that was reached last.
 Of equal ones the operation before on the stream goes first, then the event, then the launch.
+
+Compiled: a walk backwards, whose next step each piece determines.
 """
 
 from __future__ import annotations
@@ -148,8 +150,8 @@ def _before(timeline: Timeline, rank: int, step: int, mark: int, begin_ns: int) 
 @jit
 def _last_to_start(t: Tables, timeline: Timeline, rank: int, step: int, op: int) -> tuple[int, int]:
     """Find the member of a collective that started last, the lowest rank of equals."""
-    meeting = t.meeting[rank, op]
-    for i in range(t.first[meeting], t.first[meeting + 1]):
+    barrier = t.barrier[rank, op]
+    for i in range(t.first[barrier], t.first[barrier + 1]):
         other, its = t.member[i]
         later = timeline.start_ns[other, step, its] - timeline.start_ns[rank, step, op]
         if later > 0 or (later == 0 and other < rank):

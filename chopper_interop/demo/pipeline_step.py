@@ -53,8 +53,8 @@ class StageStep(Passes):
         everyone = world(p.ranks)
         along = Group(f"{1 + copy}", "mesh_pp", everyone.ranks[copy :: self.copies])
         first = self.stage * self.copies
-        beside = everyone.ranks[first : first + self.copies]
-        replicas = Group(f"{1 + self.copies + self.stage}", "mesh_dp", beside)
+        replica_ranks = everyone.ranks[first : first + self.copies]
+        replicas = Group(f"{1 + self.copies + self.stage}", "mesh_dp", replica_ranks)
         records = p.event_records
         self.world = Communicator(self.w, everyone, event_records=records)
         self.line = Communicator(self.w, along, self.stage, event_records=records)

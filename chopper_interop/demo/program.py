@@ -27,7 +27,7 @@ STREAMS: Final = (COMPUTE, COMM, EXCHANGE)
 """Streams: computing, collectives, and in a pipeline sends and receives."""
 
 # Effects of a mark, in addition to passing time.
-NOTHING: Final = 0
+NO_ACTION: Final = 0
 LAUNCH: Final = 1
 SYNC: Final = 2
 
@@ -125,7 +125,7 @@ class Mark:
     thread: int
     cost_ns: int
     span: int
-    action: int = NOTHING
+    action: int = NO_ACTION
     operand: int = -1
     handover: bool = False
 

@@ -2,6 +2,8 @@
 
 A `Template` is fixed text with slots; each slot says which entry of a *pool* of whole numbers goes
 there and how. The pool is filled again for every step and rank, the text is made once.
+
+Compiled, as a demo has millions of numbers; `str` of each would take most of the time.
 """
 
 from __future__ import annotations

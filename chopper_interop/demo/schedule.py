@@ -2,6 +2,8 @@
 
 Every dependency points to something earlier in the order of the rank's program, or to what the
 others start of what they communicate, so each instant is the maximum of what is known before it.
+
+So the loops are sequential, and compiled.
 """
 
 from __future__ import annotations
@@ -183,7 +185,7 @@ def _finish(
     start = _start_ns(t, out, rank, step, op)
     out.start_ns[rank, step, op] = start
     if t.kind[p, op] == COLLECTIVE:
-        _meet(t, run, out, step, t.meeting[rank, op])
+        _run_barrier(t, run, out, step, t.barrier[rank, op])
         return
     factor = noise.lognormal(KERNEL_SPREAD, run.seed, noise.KERNEL_TIME, rank, step, op)
     row = t.kernel[p, op]
@@ -198,19 +200,19 @@ def _finish(
 
 
 @jit
-def _meet(t: Tables, run: Run, out: Timeline, step: int, meeting: int) -> None:
+def _run_barrier(t: Tables, run: Run, out: Timeline, step: int, barrier: int) -> None:
     """End of what communicates: the transfer begins when the last member has started."""
     last = 0
-    for i in range(t.first[meeting], t.first[meeting + 1]):
+    for i in range(t.first[barrier], t.first[barrier + 1]):
         start = out.start_ns[t.member[i, 0], step, t.member[i, 1]]
         if start == 0:
             return
         last = max(last, start)
-    rank, op = t.member[t.first[meeting]]
+    rank, op = t.member[t.first[barrier]]
     p = t.program[rank]
     factor = noise.lognormal(TRANSFER_SPREAD, run.seed, noise.TRANSFER_TIME, step, op, rank)
     transfer = clocks.whole_ns(t.law[p, t.kernel[p, op], 1, 0] * factor)
-    for i in range(t.first[meeting], t.first[meeting + 1]):
+    for i in range(t.first[barrier], t.first[barrier + 1]):
         out.end_ns[t.member[i, 0], step, t.member[i, 1]] = last + transfer
 
 

@@ -1,4 +1,7 @@
-"""Intervals of time: sorted lists of disjoint intervals."""
+"""Intervals of time: sorted lists of disjoint intervals.
+
+Compiled passes over two sorted lists at once.
+"""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Tables(NamedTuple):
         Last operation by stream, -1 if there is none.
     law, activity
         Of each kernel.
-    meeting
+    barrier
         By rank and operation, the number of the communication in its step; -1 for none.
     first, member
         Rank and operation of the members of communication i: ``member[first[i]:first[i + 1]]``.
@@ -52,7 +52,7 @@ class Tables(NamedTuple):
     tail: Array
     law: Array
     activity: Array
-    meeting: Array
+    barrier: Array
     first: Array
     member: Array
 

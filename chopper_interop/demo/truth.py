@@ -237,12 +237,12 @@ def _message(program: Program, op: int) -> dict[str, Any]:
 def _critical_paths(job: Job) -> dict[str, Any]:
     spans, steps = paths.host_spans(job.programs, job.tables), job.parameters.steps
     windows = [range(steps), *(range(i, i + 1) for i in range(steps))]
-    paths_found = [
+    window_paths = [
         _path_columns(job, paths.critical_path(job.tables, job.timeline, spans, window))
         for window in windows
     ]
-    steps_found = {str(FIRST_STEP + i): path for i, path in enumerate(paths_found[1:])}
-    return {"window": paths_found[0], "steps": steps_found}
+    path_of_step = {str(FIRST_STEP + i): path for i, path in enumerate(window_paths[1:])}
+    return {"window": window_paths[0], "steps": path_of_step}
 
 
 def _path_columns(job: Job, path: paths.CriticalPath) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from chopper_interop.demo.program import (
     MAIN,
     MEMCPY,
     MEMSET,
-    NOTHING,
+    NO_ACTION,
     STREAMS,
     SYNC,
     Event,
@@ -71,7 +71,7 @@ class Writer:
         """Latest operation of each stream, which an event recorded now stands for."""
         return dict(self._last)
 
-    def _mark(self, cost_ns: int, action: int = NOTHING, operand: int = -1) -> int:
+    def _mark(self, cost_ns: int, action: int = NO_ACTION, operand: int = -1) -> int:
         stack = self.stacks[self.thread]
         span = stack[-1] if stack else -1
         self.program.marks.append(Mark(self.thread, cost_ns, span, action, operand))

@@ -40,7 +40,7 @@ else:
     import tomli as tomllib
 
 _TEXTS = ("name", "arch")
-_WHOLE = ("cus", "xccs", "simds_per_cu", "waves_per_simd", "max_mhz", "power_w", "peak_mhz")
+_INTEGERS = ("cus", "xccs", "simds_per_cu", "waves_per_simd", "max_mhz", "power_w", "peak_mhz")
 _RATES = ("flop_per_cycle", "vector_flop_per_cycle")
 _MAX_VALUE = 10**9
 """No figure of a GPU in these units is larger."""
@@ -119,7 +119,7 @@ def _checked_value(name: str, value: Any) -> Any:
     """Convert a field's value to that of `Gpu`; None if it is impossible."""
     if name in _TEXTS:
         return value.strip() if isinstance(value, str) else None
-    if name in _WHOLE:
+    if name in _INTEGERS:
         return int(value) if _is_number(value) and value == int(value) else None
     if name == "bandwidth_gbs":
         return float(value) if _is_number(value) else None
@@ -153,8 +153,10 @@ def _expected(name: str) -> str:
         return "a text"
     if name == "at_boost":
         return 'a list of types, as ["f64"]'
-    if name in _WHOLE or name == "bandwidth_gbs":
-        return f"a {'whole ' if name in _WHOLE else ''}number above 0; leave out what is not known"
+    if name in _INTEGERS or name == "bandwidth_gbs":
+        return (
+            f"a {'whole ' if name in _INTEGERS else ''}number above 0; leave out what is not known"
+        )
     if name == "sources":
         return 'texts by field, as {"" = "data sheet"}'
     pairs = "[TFLOP/s, MHz] by type, as {bf16 = [708, 1207]}"

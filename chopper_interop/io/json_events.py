@@ -190,18 +190,18 @@ def extract_integers(
 
     Returns
     -------
-    values, found
+    values, present
         int64, and True where an object has the key with such a number; each (keys, objects).
     """
     encoded = [key.encode() for key in keys]
     ends = np.cumsum([len(key) for key in encoded])
     names = np.frombuffer(b"".join(encoded), np.uint8)
     values = np.zeros((len(keys), len(at)), np.int64)
-    found = np.zeros(values.shape, np.bool_)
+    present = np.zeros(values.shape, np.bool_)
     _extract(
-        buffer, np.ascontiguousarray(at), np.ascontiguousarray(length), names, ends, values, found
+        buffer, np.ascontiguousarray(at), np.ascontiguousarray(length), names, ends, values, present
     )
-    return values, found
+    return values, present
 
 
 @jit
@@ -418,9 +418,15 @@ def _walk(
 
 @jit
 def _extract(
-    buffer: Bytes, at: Array, length: Array, names: Bytes, ends: Array, values: Array, found: Array
+    buffer: Bytes,
+    at: Array,
+    length: Array,
+    names: Bytes,
+    ends: Array,
+    values: Array,
+    present: Array,
 ) -> None:
-    """Write values of keys, whose `names` lie one behind the other, to `values` and `found`.
+    """Write values of keys, whose `names` lie one behind the other, to `values` and `present`.
 
     Members of other keys are skipped, not parsed.
     """
@@ -453,7 +459,7 @@ def _extract(
                 start = ends[k]
             if match >= 0:
                 value, i, ok = parse_integer(buffer, i, n, 0)
-                values[match, row], found[match, row] = value, ok
+                values[match, row], present[match, row] = value, ok
             else:
                 i = skip_value(buffer, i, n)
             if i < 0:

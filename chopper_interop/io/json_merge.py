@@ -73,7 +73,7 @@ def _write_merged(
 ) -> int:
     """Write the merged objects to `out`, their ranges to `starts` and `lengths`; return the size.
 
-    Texts are copied, not parsed: there are as many objects as events, and most of their bytes are
+    Compiled: texts are copied, not parsed, as there are as many objects as events, and most of their bytes are
     values that nobody looks at.
     """
     o = 0

@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from chopper_interop import registry
 from chopper_interop.errors import ChopperError
 from chopper_interop.io import inputs
 from chopper_interop.result import Result
@@ -199,6 +200,9 @@ def _check_sniff(converter: Converter, sample: Path) -> None:
     assert sniff is not None  # noqa: S101 - for the type checker
     recognised = [path for path in samples.files(sample) if sniff(inputs.head(path))]
     _require(bool(recognised), f"it does not recognise {sample}")
+    for path in recognised:
+        as_stated = converter.json in (None, registry.is_json(inputs.head(path)))
+        _require(as_stated, f"json={converter.json} does not hold for {path}")
     for what, head in samples.FOREIGN.items():
         _require(not sniff(head), f"it takes {what} for its format")
     head = inputs.head(recognised[0])

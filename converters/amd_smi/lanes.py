@@ -1,7 +1,7 @@
 """Lanes of amd-smi's values in versions 5.7.1 to 7.x.
 
 A key is the name of a CSV column. Paths of JSON are converted to the same names (see
-`amd_smi_json`), and names that are ambiguous without their section have a prefix: ``temperature.mem``
+`json`), and names that are ambiguous without their section have a prefix: ``temperature.mem``
 and ``monitor.mem``, ``pcie.speed`` and ``fan.speed``. The first entry that matches a key applies.
 """
 

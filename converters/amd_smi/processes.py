@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     Key = tuple[int, int]
 
 _DEEPEST = 8
+"""Levels of brackets that are searched. Chosen: amd-smi nests half as deep; bounds the recursion."""
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 The columns ``realtime_ns``, ``monotonic_ns`` and ``boottime_ns`` were read one after the other while
 reading ``gpu``; ``system_clock_counter`` is the driver's own time of the sample on the clock since
-boot, and is used where it is present. The other columns are values (`amd_smi_recorder_table`);
+boot, and is used where it is present. The other columns are values (`recorder_lanes`);
 unknown ones keep their name.
 """
 
@@ -60,8 +60,26 @@ LEFT_OUT = Fault(
 SOURCE = "recorder"
 
 
-def read(path: Path, converter: str) -> Trace:
-    """Read one file of the recorder; see `amd_smi_recorder.read`."""
+def read(paths: list[Path]) -> Trace:
+    """Read one file of the recorder.
+
+    Parameters
+    ----------
+    paths
+        The file, alone in a list.
+
+    Returns
+    -------
+    Trace
+        Without nodes: one series for each value of each GPU, its samples in nanoseconds since 1970,
+        and in ``meta.offsets`` how the node's clocks relate.
+
+    Raises
+    ------
+    ReadError
+        It cannot be opened, or has not the columns of a recorder.
+    """
+    (path,) = paths
     issues = IssueLog(str(path))
     table, events = file.load(path, inputs.read(path, issues), issues)
     issues.add(faults.EMPTY, int(not events))
@@ -73,7 +91,7 @@ def read(path: Path, converter: str) -> Trace:
     issues.add(faults.SAMPLED, np.count_nonzero(kept))
     table, clocks = arrow.take(table, kept), clocks.where(kept)
     time, uncertainty_ns = recorder_clocks.times(clocks, issues)
-    builder = TraceBuilder(_meta(path, clocks, events, converter))
+    builder = TraceBuilder(_meta(path, clocks, events))
     groups = series.groups_of(clocks.gpu, np.full(len(time), -1), time)
     writer = series.LaneWriter(builder, groups, SOURCE, uncertainty_ns, issues)
     writer.add(series.ordered(_readings(table, issues)))
@@ -143,12 +161,12 @@ def _readings_of_texts(key: str, column: pa.ChunkedArray, name: Name, issues: Is
     return sampling_values.readings(cells_column, name, len(encoded), issues)
 
 
-def _meta(path: Path, clocks: Clocks, events: int, converter: str) -> Meta:
+def _meta(path: Path, clocks: Clocks, events: int) -> Meta:
     gpus = [int(gpu) for gpu in np.unique(clocks.gpu)]
     size = path.stat().st_size
     return Meta(
         job=inputs.plain_name(path),
         offsets=clocks.offsets(),
         devices=tuple(Device("", gpu, "", SOURCE, index=gpu) for gpu in gpus),
-        sources=(Source(str(path), converter, "recorder", size=size, events=events),),
+        sources=(Source(str(path), "recorder", "recorder", size=size, events=events),),
     )

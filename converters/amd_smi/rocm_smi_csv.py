@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from chopper_interop.converters.amd_smi.rocm_smi_records import SYSTEM, Records, card_of
-from chopper_interop.converters.amd_smi.rocm_smi_sniff import CSV_HEADER, SYSTEM_HEADER
+from chopper_interop.converters.amd_smi.sniff import ROCM_SMI_CSV, ROCM_SMI_SYSTEM
 from chopper_interop.converters.sampling import faults
 from chopper_interop.converters.sampling.text import csv_cells
 from chopper_interop.converters.sampling.timestamps import parse_labelled_timestamp
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from chopper_interop.issues import IssueLog
 
 _FEW = 2
-"""Rows that agree on fewer cells than their header names, if it is the header that is wrong."""
+"""Rows that must agree on fewer cells than their header names: a single one may be cut off."""
 
 EMPTY_COLUMN = Fault(
     "column-without-cells",
@@ -53,11 +53,11 @@ class _Block:
 
     def width(self, issues: IssueLog) -> int:
         """Cells that a whole row has."""
-        counts = Counter(len(cells) for _, cells, whole in self.rows if whole)
-        most, rows = max(counts.items(), key=lambda c: c[1], default=(len(self.names), 0))
-        if most < len(self.names) and rows >= _FEW and len(self.names) not in counts:
-            issues.add(EMPTY_COLUMN, len(self.names) - most, ", ".join(self.names[most:]))
-            return most
+        counts = Counter(len(cells) for _, cells, is_complete in self.rows if is_complete)
+        width, rows = max(counts.items(), key=lambda c: c[1], default=(len(self.names), 0))
+        if width < len(self.names) and rows >= _FEW and len(self.names) not in counts:
+            issues.add(EMPTY_COLUMN, len(self.names) - width, ", ".join(self.names[width:]))
+            return width
         return len(self.names)
 
 
@@ -68,18 +68,18 @@ class _Reader:
     system: bool = False
     """True if the lines are those below ``name, value``."""
 
-    def line(self, line: str, at: str, *, whole: bool) -> None:
+    def line(self, line: str, at: str, *, is_complete: bool) -> None:
         cells = [cell.strip() for cell in csv_cells(line)]
         block = self.block
         stamp = None if block and block.timed else parse_labelled_timestamp(line)
         card = _card_in(cells)
         if stamp is not None:
             self._moment(stamp)
-        elif not whole and (card is None or block is None):
+        elif not is_complete and (card is None or block is None):
             self.records.issues.add(faults.FILE_CUT, 1, line[:80])
-        elif CSV_HEADER.match(line):
+        elif ROCM_SMI_CSV.match(line):
             self._header(cells)
-        elif SYSTEM_HEADER.match(line):
+        elif ROCM_SMI_SYSTEM.match(line):
             self.system = True
         elif self.system and len(cells) == len(("name", "value")):
             key, value = (cell.strip('"') for cell in cells)
@@ -89,7 +89,7 @@ class _Reader:
         elif block is None:
             self.records.lose(faults.NO_HEADER, at)
         else:
-            block.rows.append((at, cells, whole))
+            block.rows.append((at, cells, is_complete))
 
     def _header(self, names: list[str]) -> None:
         self.system = False
@@ -97,10 +97,10 @@ class _Reader:
             _finish(self.block, self.records)
             self.block = _Block(names)
 
-    def _moment(self, told: Timestamp) -> None:
+    def _moment(self, timestamp: Timestamp) -> None:
         _finish(self.block, self.records)
         self.block = _Block(self.block.names) if self.block else None
-        self.records.moment(told)
+        self.records.moment(timestamp)
 
 
 def read(text: str, issues: IssueLog) -> Records:
@@ -110,7 +110,7 @@ def read(text: str, issues: IssueLog) -> Records:
     for number, raw in enumerate(lines, 1):
         line = raw.strip("\r \0")
         if line:
-            reader.line(line, f"line {number}", whole=number < len(lines))
+            reader.line(line, f"line {number}", is_complete=number < len(lines))
     _finish(reader.block, reader.records)
     return reader.records
 
@@ -127,15 +127,17 @@ def _finish(block: _Block | None, records: Records) -> None:
     place = _place(block.names)
     by_hand = [n for n in block.names[place + 1 : width] if not _OWN_NAME.search(n)]
     records.issues.add(NAMED_BY_HAND, len(by_hand), ", ".join(by_hand)[:80])
-    for at, cells, whole in block.rows:
+    for at, cells, is_complete in block.rows:
         if len(cells) != width:
             detail = f"{at}: {len(cells)} cells for {len(block.names)} columns"
             records.lose(faults.CUT, detail)
         else:
-            _row(block.names, cells, at, records, whole=whole)
+            _row(block.names, cells, at, records, is_complete=is_complete)
 
 
-def _row(names: list[str], cells: list[str], at: str, records: Records, *, whole: bool) -> None:
+def _row(
+    names: list[str], cells: list[str], at: str, records: Records, *, is_complete: bool
+) -> None:
     place = _place(names)
     card = card_of(cells[place]) if place < len(cells) else None
     stamp = parse_labelled_timestamp(cells[0]) if place else None
@@ -144,7 +146,7 @@ def _row(names: list[str], cells: list[str], at: str, records: Records, *, whole
         return
     keys = names[place + 1 : len(cells)]
     values = cells[place + 1 :]
-    if not whole and (stamp or records.before):
+    if not is_complete and (stamp or records.before):
         records.issues.add(faults.CELL_CUT, 1, at)
         values[-1:] = [""]
     records.record(card, tuple(keys), stamp)

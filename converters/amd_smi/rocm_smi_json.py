@@ -7,7 +7,7 @@ from json import JSONDecoder
 from typing import TYPE_CHECKING, Any
 
 from chopper_interop.converters.amd_smi.rocm_smi_records import Records, card_of
-from chopper_interop.converters.amd_smi.rocm_smi_sniff import JSON_BEGIN
+from chopper_interop.converters.amd_smi.sniff import ROCM_SMI_JSON
 from chopper_interop.converters.sampling import faults
 from chopper_interop.converters.sampling.timestamps import parse_labelled_timestamp
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _CARD = re.compile(r'"((?:card\d+)|system)"\s*:\s*(?=\{)')
 _TIMES = ("timestamp", "time", "date", "datetime")
 _DEEPEST = 4
+"""Levels of brackets around the cards. Chosen: a list and an object of a script, and as many again."""
 
 
 def read(text: str, issues: IssueLog) -> Records:
@@ -24,9 +25,9 @@ def read(text: str, issues: IssueLog) -> Records:
     records = Records(issues)
     decoder, at = JSONDecoder(), 0
     while at < len(text):
-        begin = JSON_BEGIN.search(text, at)
+        begin = ROCM_SMI_JSON.search(text, at)
         stop = begin.end() - 1 if begin else len(text)
-        _between(text[at:stop], records, whole=begin is not None or text.endswith("\n"))
+        _between(text[at:stop], records, is_complete=begin is not None or text.endswith("\n"))
         if begin is None:
             break
         try:
@@ -38,38 +39,38 @@ def read(text: str, issues: IssueLog) -> Records:
     return records
 
 
-def _between(text: str, records: Records, *, whole: bool) -> None:
+def _between(text: str, records: Records, *, is_complete: bool) -> None:
     lines = text.split("\n")
     for number, line in enumerate(lines, 1):
         stamp = parse_labelled_timestamp(line)
         if stamp is not None:
             records.moment(stamp)
         elif line.strip(" \r\0,]"):
-            cut = number == len(lines) and not whole
+            cut = number == len(lines) and not is_complete
             fault = faults.FILE_CUT if cut else faults.NOT_A_ROW
             records.issues.add(fault, 1, line.strip()[:80])
 
 
-def _document(value: Any, records: Records, depth: int, told: Any = None) -> None:
+def _document(value: Any, records: Records, depth: int, timestamp: Any = None) -> None:
     """Cards of a document, or of those in it that somebody else put around them."""
     if depth > _DEEPEST:
         return
     if isinstance(value, list):
         for inner in value:
-            _document(inner, records, depth + 1, told)
+            _document(inner, records, depth + 1, timestamp)
     elif isinstance(value, dict):
         stamps = (parse_labelled_timestamp(str(v)) for k, v in value.items() if k.lower() in _TIMES)
-        told = next(stamps, None) or told
+        timestamp = next(stamps, None) or timestamp
         cards = {k: v for k, v in value.items() if card_of(k) is not None and isinstance(v, dict)}
         if cards:
             records.begin()
-            if told:
-                records.moment(told)
+            if timestamp:
+                records.moment(timestamp)
             for name, values in cards.items():
                 _card(name, values, records)
         else:
             for inner in value.values():
-                _document(inner, records, depth + 1, told)
+                _document(inner, records, depth + 1, timestamp)
 
 
 def _card(name: str, values: dict[str, Any], records: Records) -> None:

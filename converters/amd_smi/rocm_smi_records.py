@@ -51,7 +51,7 @@ class Records:
     issues: IssueLog
     marked: bool = False
     """True if a line marks the begin of each output, so that no other sign of it is needed."""
-    found: list[Record] = field(default_factory=list)
+    entries: list[Record] = field(default_factory=list)
     output: int = 0
     before: dict[int, Timestamp] = field(default_factory=dict)
     """Times by the output that they stand in front of."""
@@ -64,26 +64,26 @@ class Records:
             self.output += 1
             self._open = {}
 
-    def moment(self, told: Timestamp) -> None:
+    def moment(self, timestamp: Timestamp) -> None:
         """A time stands between outputs."""
         self.begin()
-        self.before.setdefault(self.output, told)
+        self.before.setdefault(self.output, timestamp)
 
     def record(
-        self, card: int, keys: tuple[str, ...] = (), told: Timestamp | None = None
+        self, card: int, keys: tuple[str, ...] = (), timestamp: Timestamp | None = None
     ) -> Record:
         """The record of a card for these keys."""
         known = self._open.get(card)
         again = not self.marked and known and any(key in known.values for key in keys)
-        if known and (known.moment != told or again):
+        if known and (known.moment != timestamp or again):
             self.begin()
             known = None
         if known is None:
-            known = self._open[card] = Record(card, self.output, told)
-            self.found.append(known)
+            known = self._open[card] = Record(card, self.output, timestamp)
+            self.entries.append(known)
         return known
 
-    def add(self, card: int, key: str, value: str, told: Timestamp | None = None) -> Record:
+    def add(self, card: int, key: str, value: str, timestamp: Timestamp | None = None) -> Record:
         """Add a value; the speed of a clock is taken out of its level."""
         key, value = " ".join(key.split()).rstrip(" :"), value.strip()
         level = _CLOCK_LEVEL.fullmatch(key)
@@ -91,7 +91,7 @@ class Records:
         if level and speed:
             key, value = f"{level[1]} clock speed", speed[2]
         inner = _IN_BRACKETS.fullmatch(value)
-        record = self.record(card, (key,), told)
+        record = self.record(card, (key,), timestamp)
         record.values[key] = inner[1] if inner else value
         return record
 

@@ -19,7 +19,7 @@ from chopper_interop.converters.amd_smi import (
     rocm_smi_text,
 )
 from chopper_interop.converters.amd_smi.rocm_smi_records import SYSTEM
-from chopper_interop.converters.amd_smi.rocm_smi_sniff import Form, form_of
+from chopper_interop.converters.amd_smi.sniff import RocmSmiForm, rocm_smi_form
 from chopper_interop.converters.sampling import faults
 from chopper_interop.converters.sampling import rows as sampling_rows
 from chopper_interop.converters.sampling.cells import ColumnBuilder, cell_of_text, rows_from_keys
@@ -32,6 +32,7 @@ from chopper_interop.converters.sampling.facts import (
     text_or_empty,
 )
 from chopper_interop.converters.sampling.text import decode
+from chopper_interop.converters.sampling.time_options import TimeOptions
 from chopper_interop.converters.sampling.timestamps import SECOND
 from chopper_interop.io import inputs
 from chopper_interop.issues import Fault, IssueLog, Severity
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from chopper_interop.converters.amd_smi.rocm_smi_records import Record, Records
     from chopper_interop.converters.sampling.cells import Rows
     from chopper_interop.converters.sampling.rows import TimedRows
-    from chopper_interop.converters.sampling.time_options import TimeOptions
     from chopper_interop.converters.sampling.timestamps import Timestamp
     from chopper_interop.trace import Trace
 
@@ -55,9 +55,9 @@ RULES = sampling_rows.LaneRules(
 RUNNING_NS = SECOND
 """Time that a call takes to read its values: 0.3 to 3 s were seen, the longest at its first."""
 _READERS = {
-    Form.JSON: rocm_smi_json.read,
-    Form.CSV: rocm_smi_csv.read,
-    Form.TEXT: rocm_smi_text.read,
+    RocmSmiForm.JSON: rocm_smi_json.read,
+    RocmSmiForm.CSV: rocm_smi_csv.read,
+    RocmSmiForm.TEXT: rocm_smi_text.read,
 }
 
 NO_TIME = Fault(
@@ -69,9 +69,9 @@ NO_TIME = Fault(
     events=True,
 )
 TIME_ADDED = Fault(
-    "time-beside-output",
+    "time-of-loop",
     Severity.INFO,
-    "rocm-smi writes no time; that which a loop put beside its output was taken. How far a sample "
+    "rocm-smi writes no time; that which a loop wrote next to its output was taken. How far a sample "
     "may be off stands in `series.uncertainty_ns`.",
 )
 NO_ZONE = Fault(
@@ -81,23 +81,57 @@ NO_ZONE = Fault(
 )
 
 
-def read(path: Path, options: TimeOptions, converter: str) -> Trace:
-    """Read one file of rocm-smi; see `rocm_smi.read`."""
+def read(
+    paths: list[Path],
+    *,
+    at_ns: int | None = None,
+    at: str | None = None,
+    period_ms: float | None = None,
+) -> Trace:
+    """Read one file of rocm-smi.
+
+    Parameters
+    ----------
+    paths
+        The file, alone in a list.
+    at_ns
+        When a file without times was written, epoch nanoseconds. Of several outputs in it, the
+        last was. Files with times do not need it and do not heed it.
+    at
+        ``"mtime"`` to take the time at which the file was last changed for that.
+    period_ms
+        How far the outputs of a loop without times are apart; without it only the last is taken.
+
+    Returns
+    -------
+    Trace
+        Without nodes: one series for each value of each card, and its samples; names and facts
+        of the cards.
+
+    Raises
+    ------
+    ReadError
+        It cannot be opened or unpacked.
+    UsageError
+        Options are no times or contradict each other.
+    """
+    (path,) = paths
+    options = TimeOptions(at_ns, at, period_ms)
     issues = IssueLog(str(path))
     data = inputs.read(path, issues)
-    form = form_of(data[: inputs.HEAD_BYTES].tobytes()) or Form.TEXT
+    form = rocm_smi_form(data[: inputs.HEAD_BYTES].tobytes()) or RocmSmiForm.TEXT
     records = _READERS[form](decode(data), issues)
-    valued = [r for r in records.found if r.card != SYSTEM and _has_values(r)]
-    issues.add(faults.DESCRIBED, len(records.found) - len(valued))
-    issues.add(faults.EMPTY, int(not records.found and not records.lost_events))
+    valued = [r for r in records.entries if r.card != SYSTEM and _has_values(r)]
+    issues.add(faults.DESCRIBED, len(records.entries) - len(valued))
+    issues.add(faults.EMPTY, int(not records.entries and not records.lost_events))
     timed = _timed_rows(valued, records, path, options, issues)
-    events = len(records.found) + records.lost_events
+    events = len(records.entries) + records.lost_events
     meta = Meta(
         job=inputs.plain_name(path),
         clock=timed.clock,
-        devices=_devices(records.found),
-        sources=(sampling_rows.source_of_file(path, converter, SOURCE, events),),
-        facts=_facts(records.found),
+        devices=_devices(records.entries),
+        sources=(sampling_rows.source_of_file(path, "rocm-smi", SOURCE, events),),
+        facts=_facts(records.entries),
     )
     return sampling_rows.trace_of_rows(timed, meta, SOURCE, RULES, issues)
 
@@ -154,7 +188,7 @@ def _timed_rows(
 def _times_by_output(records: Records) -> dict[int, Timestamp]:
     """Times in front of outputs, or after them if the first has none in front."""
     before = records.before
-    first = min((r.output for r in records.found), default=0)
+    first = min((r.output for r in records.entries), default=0)
     if first in before or not before:
         return before
     return {output - 1: stamp for output, stamp in before.items()}

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from chopper_interop.converters.amd_smi.rocm_smi_records import SYSTEM, Records, card_of
-from chopper_interop.converters.amd_smi.rocm_smi_sniff import CARD_LINE, TITLE
+from chopper_interop.converters.amd_smi.sniff import ROCM_SMI_CARD, ROCM_SMI_TITLE
 from chopper_interop.converters.sampling import faults
 from chopper_interop.converters.sampling.facts import amount
 from chopper_interop.converters.sampling.text import LARGEST_INDEX, whole_number, without_tabs
@@ -51,26 +51,26 @@ class _Reader:
         self.card: int | None = None
         """The card of the table's last row, whose name may stand on the next line."""
 
-    def line(self, line: str, number: int, *, whole: bool) -> None:
+    def line(self, line: str, number: int, *, is_complete: bool) -> None:
         line = line.rstrip("\r \0")
         stamp = parse_labelled_timestamp(line)
-        if not whole and stamp is None and line and not _FINISHED.match(line):
+        if not is_complete and stamp is None and line and not _FINISHED.match(line):
             self.records.issues.add(faults.FILE_CUT, 1, line[:80])
-        elif TITLE.match(line):
+        elif ROCM_SMI_TITLE.match(line):
             self.records.begin()
             self.heads = []
         elif stamp is not None:
             self.records.moment(stamp)
-        elif match := CARD_LINE.match(line):
-            self._value(match[1], match[2], whole=whole)
+        elif match := ROCM_SMI_CARD.match(line):
+            self._value(match[1], match[2], is_complete=is_complete)
         elif HEAD.match(line):
             self._head(line)
         elif self.heads and line[:1].isdigit():
-            self._row(line, f"line {number}", whole=whole)
+            self._row(line, f"line {number}", is_complete=is_complete)
         elif line:
             self._other(line)
 
-    def _value(self, name: str, text: str, *, whole: bool) -> None:
+    def _value(self, name: str, text: str, *, is_complete: bool) -> None:
         card = card_of(name)
         if card is None:
             self.records.lose(faults.NO_GPU, text)
@@ -86,7 +86,7 @@ class _Reader:
                 levels.setdefault(self.clock, []).append(level)
         elif colon and key.strip():
             self.clock = self.clock if len(key) <= 1 else ""
-            if whole:
+            if is_complete:
                 self.records.add(card, key, value)
             else:  # the file ends here: digits may be missing
                 self.records.record(card)
@@ -101,10 +101,10 @@ class _Reader:
         self.heads = _without_brackets(line).split()
         self.card = None
 
-    def _row(self, line: str, at: str, *, whole: bool) -> None:
+    def _row(self, line: str, at: str, *, is_complete: bool) -> None:
         cells = _cells(line)
         heads = self.heads
-        if len(cells) != len(heads) or not whole:
+        if len(cells) != len(heads) or not is_complete:
             detail = f"{at}: {len(cells)} cells for {len(heads)} columns"
             self.records.lose(faults.CUT, detail)
             return
@@ -142,10 +142,10 @@ class _Reader:
 def read(text: str, issues: IssueLog) -> Records:
     """Records of a text, or of several one behind the other."""
     text = without_tabs(text)
-    reader = _Reader(issues, marked=TITLE.search(text) is not None)
+    reader = _Reader(issues, marked=ROCM_SMI_TITLE.search(text) is not None)
     lines = text.split("\n")
     for number, line in enumerate(lines, 1):
-        reader.line(line, number, whole=number < len(lines))
+        reader.line(line, number, is_complete=number < len(lines))
     return reader.records
 
 

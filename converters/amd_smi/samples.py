@@ -1,8 +1,8 @@
 """Samples of ``amd-smi metric`` and ``amd-smi monitor`` in all forms.
 
-One row is one GPU at one tick. Rows become samples of one lane for each value (`amd_smi_tables`);
-their times are whole seconds, which `telemetry_ticks` spreads. What amd-smi prints once describes
-the GPUs (`amd_smi_static`).
+One row is one GPU at one tick. Rows become samples of one lane for each value (`amd_smi.lanes`);
+their times are whole seconds, which `sampling.ticks` spreads. What amd-smi prints once describes
+the GPUs (`amd_smi.static`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from chopper_interop.converters.amd_smi import text as amd_smi_text
 from chopper_interop.converters.sampling import faults, ticks
 from chopper_interop.converters.sampling import rows as sampling_rows
 from chopper_interop.converters.sampling.text import decode
+from chopper_interop.converters.sampling.time_options import TimeOptions
 from chopper_interop.converters.sampling.timestamps import SECOND
 from chopper_interop.converters.sampling.units import ABSENT
 from chopper_interop.io import inputs
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
     from chopper_interop.converters.sampling.cells import Column, Rows
     from chopper_interop.converters.sampling.rows import TimedRows
-    from chopper_interop.converters.sampling.time_options import TimeOptions
     from chopper_interop.trace import Trace
 
 SOURCE = "amd-smi"
@@ -45,19 +45,74 @@ VIOLATION_KEYS = re.compile(r".*_violation_(status|activity).*|.*_accumulated.*|
 """Keys of values for which amd-smi waits 100 ms for each GPU."""
 
 
-def read_csv_or_json(path: Path, options: TimeOptions, converter: str) -> Trace:
-    """Read a file of CSV or JSON; see `amd_smi.read`."""
-    return _read(path, _rows_of_csv_or_json, converter, options)
+def read(
+    paths: list[Path],
+    *,
+    at_ns: int | None = None,
+    at: str | None = None,
+    period_ms: float | None = None,
+) -> Trace:
+    """Read one file of telemetry.
+
+    Parameters
+    ----------
+    paths
+        The file, alone in a list.
+    at_ns
+        When a file without times was written, nanoseconds since 1970. If it holds several outputs,
+        this is the time of the last. It has no effect on files with times.
+    at
+        ``"mtime"`` to use the time at which the file was last changed instead.
+    period_ms
+        Time between several outputs without times; without it only the last is used.
+
+    Returns
+    -------
+    Trace
+        Without nodes: one series for each value of each GPU, and its samples. Rows without a
+        time give no samples, and are counted, unless one of the options gives the time.
+
+    Raises
+    ------
+    ReadError
+        It cannot be opened or unpacked.
+    UsageError
+        `at` has another value, or options contradict each other.
+    """
+    return _read(paths, _rows_of_csv_or_json, "amd-smi", TimeOptions(at_ns, at, period_ms))
 
 
-def read_text(path: Path, options: TimeOptions, converter: str) -> Trace:
-    """Read a file in human-readable form; see `amd_smi.read_text`."""
-    return _read(path, amd_smi_text.read, converter, options)
+def read_text(
+    paths: list[Path],
+    *,
+    at_ns: int | None = None,
+    at: str | None = None,
+    period_ms: float | None = None,
+) -> Trace:
+    """Read one file of telemetry in human-readable form; options as those of ``amd-smi``.
+
+    Parameters
+    ----------
+    paths
+        The file, alone in a list.
+    at_ns
+        When a file without times was written, nanoseconds since 1970. If it holds several outputs,
+        this is the time of the last.
+    at
+        ``"mtime"`` to use the time at which the file was last changed instead.
+    period_ms
+        Time between several outputs without times; without it only the last is used.
+    """
+    return _read(paths, amd_smi_text.read, "amd-smi-text", TimeOptions(at_ns, at, period_ms))
 
 
 def _read(
-    path: Path, read_rows: Callable[[str, IssueLog], Rows], converter: str, options: TimeOptions
+    paths: list[Path],
+    read_rows: Callable[[str, IssueLog], Rows],
+    converter: str,
+    options: TimeOptions,
 ) -> Trace:
+    (path,) = paths
     issues = IssueLog(str(path))
     rows = read_rows(decode(inputs.read(path, issues)), issues)
     issues.add(faults.EMPTY, int(not rows.events))

@@ -1,6 +1,6 @@
-"""Outputs of amd-smi, recognised by the start of a file.
+"""Recognition of the outputs of amd-smi, rocm-smi and the recorder by the start of a file.
 
-Every command prints one of three forms, CSV, JSON or human-readable text, and may print messages
+Every command of amd-smi prints one of three forms, CSV, JSON or human-readable text, and may print messages
 before it: the line ``'CTRL' + 'C' to stop watching output:`` of a watch, warnings, messages of the
 library loader.
 
@@ -12,9 +12,10 @@ from __future__ import annotations
 import re
 from enum import Enum
 
-from chopper_interop.converters.amd_smi import lanes, layout
+from chopper_interop.converters.amd_smi import lanes, layout, recorder_lanes, rocm_smi_lanes
 from chopper_interop.converters.sampling.ambiguous_headers import is_of_nvidia
 from chopper_interop.converters.sampling.text import csv_cells, without_tabs
+from chopper_interop.converters.sampling.timestamps import parse_labelled_timestamp
 
 
 class Output(Enum):
@@ -26,9 +27,18 @@ class Output(Enum):
     NOTHING = "errors, or nothing but messages"
 
 
+class RocmSmiForm(Enum):
+    """Forms of rocm-smi's output."""
+
+    JSON = "json"
+    CSV = "csv"
+    TEXT = "text"
+
+
 _WATCHING = "'CTRL' + 'C' to stop watching output:"
 _MESSAGE = re.compile(r"'CTRL' \+ 'C'|WARNING|\S*libamd_smi\S*[: ]|Unable to find libamd_smi")
 _MAX_MESSAGES = 50
+"""Messages in front of the output that are skipped. Chosen: several for each of 8 GPUs."""
 
 _SECTIONS = frozenset(
     {
@@ -130,6 +140,48 @@ _TITLE = re.compile(
 _FIRST_KEY = re.compile(r'\{\s*"(\w+)"\s*:')
 _GPU_DATA = re.compile(rf'"{layout.GPU_DATA}"\s*:\s*')
 _TOKEN = re.compile(r'"((?:[^"\\]|\\.)*)"(\s*:)?|[{}\[\]]')
+
+
+ROCM_SMI_CSV = re.compile(r"(?:(?:timestamp|time|date|datetime),\s*)?device,", re.IGNORECASE)
+ROCM_SMI_SYSTEM = re.compile(r"name, ?value\s*$")
+ROCM_SMI_JSON = re.compile(r'^[ \t]*[\[{](?=\s*(?:[\[{"}\]]|\Z))', re.MULTILINE)
+ROCM_SMI_TITLE = re.compile(r"=+ *ROCm System Management Interface *=+")
+ROCM_SMI_CARD = re.compile(r"(GPU\[\d+\])\s*: ?(.*)$")
+_ROCM_SMI_LINES = 60
+_ROCM_SMI_MESSAGE = re.compile(r"WARNING|ERROR|\[?INFO|cat: |python|\s*$")
+_ROCM_SMI_CARDS = re.compile(r'"(?:card\d+|system)"\s*:\s*\{([^{}]*)')
+_ROCM_SMI_CSV_ROW = re.compile(r"^(?:[^,\n]*,)?\s*(?:card\d+|system),", re.MULTILINE)
+_ROCM_SMI_CONCISE = re.compile(r"(?:GPU|Device) +.*\bTemp\b.*\bSCLK\b.*\bMCLK\b.*\bPwrCap\b")
+
+
+def is_samples(head: bytes) -> bool:
+    """True if a file that begins so is rows of ``metric`` or ``monitor`` as CSV or JSON."""
+    return output_of(head) is Output.SAMPLES
+
+
+def is_text(head: bytes) -> bool:
+    """True if a file that begins so is ``metric`` or ``monitor`` in human-readable form."""
+    return output_of(head) is Output.TEXT
+
+
+def is_static(head: bytes) -> bool:
+    """True if a file that begins so is output of amd-smi that describes GPUs."""
+    return output_of(head) is Output.STATIC
+
+
+def is_without_values(head: bytes) -> bool:
+    """True if a file that begins so is output of amd-smi without values."""
+    return output_of(head) is Output.NOTHING
+
+
+def is_rocm_smi(head: bytes) -> bool:
+    """True if a file that begins so is output of rocm-smi."""
+    return rocm_smi_form(head) is not None
+
+
+def is_recorder(head: bytes) -> bool:
+    """True if a file that begins so is the recorder's."""
+    return recorder_lanes.is_recorder(recorder_lanes.names_of(head.partition(b"\n")[0]))
 
 
 def output_of(head: bytes) -> Output | None:
@@ -234,3 +286,40 @@ def _keys_of_first_object(body: str) -> set[str]:
         elif token.group(2) and depth == 1:
             keys.add(token.group(1))
     return keys
+
+
+def rocm_smi_form(head: bytes) -> RocmSmiForm | None:
+    """Identify the form of rocm-smi's output by a file's first bytes; None if it is none.
+
+    Parameters
+    ----------
+    head
+        First bytes of the file, unpacked. May end anywhere.
+    """
+    text = without_tabs(head.decode("utf-8", "replace").lstrip("\ufeff"))
+    lines = text.split("\n")
+    for number, raw in enumerate(lines[:_ROCM_SMI_LINES]):
+        line = raw.rstrip("\r \0")
+        if not line or _ROCM_SMI_MESSAGE.match(line):
+            continue
+        form = _form_of_line(line, "\n".join(lines[number:]))
+        if form is not None or parse_labelled_timestamp(line) is None:
+            return form
+    return None
+
+
+def _form_of_line(line: str, rest: str) -> RocmSmiForm | None:
+    if ROCM_SMI_TITLE.match(line) or _ROCM_SMI_CONCISE.match(line):
+        return RocmSmiForm.TEXT
+    if ROCM_SMI_CARD.match(line):
+        return RocmSmiForm.TEXT if rocm_smi_lanes.MARKS.search(rest) else None
+    if re.fullmatch(r"[=\s]+", line) or line.startswith("==="):
+        return RocmSmiForm.TEXT if ROCM_SMI_TITLE.search(rest) else None
+    if ROCM_SMI_JSON.match(rest):
+        cards = _ROCM_SMI_CARDS.search(rest)
+        return RocmSmiForm.JSON if cards and rocm_smi_lanes.MARKS.search(cards[1]) else None
+    if ROCM_SMI_CSV.match(line):
+        marked = rocm_smi_lanes.MARKS.search(line)
+        return RocmSmiForm.CSV if marked and _ROCM_SMI_CSV_ROW.search(rest) else None
+    system = ROCM_SMI_SYSTEM.match(line)
+    return RocmSmiForm.CSV if system and re.search(r'"?Driver version"?,', rest) else None

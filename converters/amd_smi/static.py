@@ -16,6 +16,7 @@ from chopper_interop.converters.amd_smi.samples import SOURCE, timed_rows
 from chopper_interop.converters.sampling import faults
 from chopper_interop.converters.sampling import rows as sampling_rows
 from chopper_interop.converters.sampling.text import decode
+from chopper_interop.converters.sampling.time_options import TimeOptions
 from chopper_interop.io import inputs
 from chopper_interop.issues import IssueLog
 from chopper_interop.schemas.meta import Meta
@@ -23,15 +24,39 @@ from chopper_interop.schemas.meta import Meta
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from chopper_interop.converters.sampling.time_options import TimeOptions
     from chopper_interop.trace import Trace
 
 
 RULES = sampling_rows.LaneRules(sampling_rows.named_by(amd_smi_counters.LANES))
 
 
-def read(path: Path, options: TimeOptions, converter: str) -> Trace:
-    """Read one file that describes GPUs; see `amd_smi.read_static`."""
+def read(paths: list[Path], *, at_ns: int | None = None, at: str | None = None) -> Trace:
+    """Read one file that describes GPUs.
+
+    Parameters
+    ----------
+    paths
+        The file, alone in a list.
+    at_ns
+        When it was written, nanoseconds since 1970: counters in it (traffic of xGMI, memory of
+        processes) then become samples.
+    at
+        ``"mtime"`` to use the time at which the file was last changed instead.
+
+    Returns
+    -------
+    Trace
+        Without nodes: ``meta.devices`` and ``meta.facts``.
+
+    Raises
+    ------
+    ReadError
+        It cannot be opened or unpacked.
+    UsageError
+        `at` has another value, or both options are given.
+    """
+    (path,) = paths
+    options = TimeOptions(at_ns, at)
     issues = IssueLog(str(path))
     text = decode(inputs.read(path, issues))
     entries, lost = descriptions.read(text, issues)
@@ -50,7 +75,7 @@ def read(path: Path, options: TimeOptions, converter: str) -> Trace:
     meta = Meta(
         job=inputs.plain_name(path),
         devices=gpu_names.devices_of(entries, SOURCE),
-        sources=(sampling_rows.source_of_file(path, converter, SOURCE, events),),
+        sources=(sampling_rows.source_of_file(path, "amd-smi-static", SOURCE, events),),
         facts=gpu_names.facts_of(entries),
     )
     return sampling_rows.trace_of_rows(timed, meta, SOURCE, RULES, issues)

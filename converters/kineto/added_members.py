@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from chopper_interop.arrays import arrow
 from chopper_interop.converters.kineto import events_encode as encode
-from chopper_interop.converters.kineto.categories import CATEGORIES, CATEGORY_OF
 from chopper_interop.converters.kineto.json_text import json_bytes
 from chopper_interop.io import json_events
 from chopper_interop.schemas import hub
+from chopper_interop.schemas.categories import PYTORCH, PYTORCH_CATEGORY
 from chopper_interop.schemas.dtypes import element_bytes
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, Collective, Kind
 from chopper_interop.schemas.names import COMM_KERNEL
@@ -358,8 +358,8 @@ def is_comm_name(trace: Trace) -> Array:
 def _kind_needed(trace: Trace) -> Array | None:
     """Mask of nodes of a kind that their category does not determine; None if there is none."""
     determined = np.zeros(256, bool)
-    for kind, category in CATEGORY_OF.items():
-        determined[int(kind)] = CATEGORIES.get(category.lower()) == kind or kind == Kind.COMM
+    for kind, category in PYTORCH_CATEGORY.items():
+        determined[int(kind)] = PYTORCH.get(category.lower()) == kind or kind == Kind.COMM
     kinds = trace.array("kind")
     needed = ~determined[kinds] | ((kinds == Kind.KERNEL) & is_comm_name(trace))
     return needed if needed.any() else None

@@ -38,6 +38,7 @@ END_ARGUMENTS = Fault(
 )
 
 _SPAN, _BEGIN, _END = (ord(letter) for letter in "XBE")
+PHASES = (_BEGIN, _END)
 _EMPTY = len("{}")
 
 
@@ -54,8 +55,6 @@ def close_spans(rows: Array, issues: IssueLog) -> None:
     phase = rows["ph"]
     begin = np.flatnonzero(phase == _BEGIN)
     end = np.flatnonzero(phase == _END)
-    if not begin.size and not end.size:
-        return
     both = np.flatnonzero(((phase == _BEGIN) | (phase == _END)) & (rows["has"] & HAS_TS != 0))
     both = both[np.lexsort((both, *(rows[c][both] for c in ("ts", "tid", "pid"))))]
     pid, tid = rows["pid"][both], rows["tid"][both]

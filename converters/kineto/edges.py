@@ -1,4 +1,11 @@
-"""Edges of a Kineto file: launches by correlation id, forward → backward by arrows or numbers."""
+"""Edges of a Kineto file: launches and forward → backward, by numbers or by arrows.
+
+Launches have correlation ids, except in files of rocmProfileData and rocprof, which draw arrows.
+Forward and backward operators are joined by ``fwdbwd`` arrows. Profilers of 2021 to 2023, and those
+that record shapes alone, draw none; what they would connect is in the arguments all the same, as
+``Sequence number`` and ``Fwd thread id``, which is above 0 in the backward pass
+(`annotate.structure.backward_links`).
+"""
 
 from __future__ import annotations
 
@@ -7,10 +14,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop.annotate.structure import backward_links
+from chopper_interop.arrays import gather
 from chopper_interop.arrays.members import is_any
-from chopper_interop.converters.kineto.autograd_pairs import pairs_by_number
+from chopper_interop.converters.kineto.categories import LAUNCH_FLOWS
 from chopper_interop.converters.kineto.lanes import find_lanes
-from chopper_interop.converters.kineto.launch_arrows import calls_by_arrows
+from chopper_interop.io import json_events
 from chopper_interop.io.json_events import HAS_TS
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, EdgeKind, Kind, LaneKind
@@ -37,15 +46,33 @@ FLOW_UNBOUND = Fault(
     Severity.LOSS,
     "Forward → backward arrows of which an end starts at no operator were left out.",
 )
+ARROW_UNBOUND = Fault(
+    "launch-arrow-unbound",
+    Severity.LOSS,
+    "Arrows from calls to GPU work that begin in no call, or end where no work or several starts, "
+    "were left out: these launches are unknown.",
+)
+BY_NUMBER = Fault(
+    "fwdbwd-by-number",
+    Severity.INFO,
+    "Backward operators were linked to forward operators by their sequence numbers, as the file "
+    "draws no arrows between them.",
+)
 
 _LAUNCH_NAME = re.compile(r"launch|memcpy|memset|fill|copy|graph", re.IGNORECASE)
 _RCCL_LAUNCH = "hipExtLaunchKernel"
 """The call by which RCCL launches its kernels."""
+_ARROW_RESOLUTION_NS = 1000
+"""Files with such arrows have whole microseconds: a span may end that much later than it states."""
+_AUTOGRAD_KEYS = ("Sequence number", "Fwd thread id")
+_ENGINE = "autograd::engine::"
+"""The engine's own range around a backward operator carries the same numbers."""
 
 
 def add_edges(trace: Trace, file: TraceFile, owners: Owners, issues: IssueLog) -> Trace:
     """Return the trace with its launch and forward → backward edges."""
-    calls = calls_by_arrows(trace, file, owners, issues)
+    has_arrows = not LAUNCH_FLOWS.isdisjoint(file.texts)
+    calls = _calls_by_arrows(trace, file, owners, issues) if has_arrows else None
     launched = trace.with_edges(*launch_edges(trace, issues, calls), EdgeKind.LAUNCH)
     pairs = _forward_backward(trace, file, owners, issues)
     if not pairs[0].size:
@@ -136,6 +163,92 @@ def _match_by_order(trace: Trace, src: Array, work: Array, issues: IssueLog) -> 
     return src
 
 
+def _calls_by_arrows(trace: Trace, file: TraceFile, owners: Owners, issues: IssueLog) -> Array:
+    """Call from which an arrow leads to each node; -1 where none does."""
+    call_of_node = np.full(trace.nodes.num_rows, -1, np.int64)
+    codes = [i for i, text in enumerate(file.texts) if text in LAUNCH_FLOWS]
+    launch_flow = np.isin(file.rows["cat"], codes) & ((file.rows["has"] & HAS_TS) != 0)
+    starts, ends = (np.flatnonzero(launch_flow & file.phase(*p)) for p in ("s", "tf"))
+    rank, ids = owners.rank.astype(np.int64), file.rows["id"]
+    # number the (rank, id) pairs over starts and ends alike; the first of each pair is its start,
+    # unless the arrow has none
+    both = np.concatenate([starts, ends])
+    first, code = gather.distinct(rank[both], ids[both])
+    begin = np.where(first < len(starts), both[first], -1)[code[len(starts) :]]
+    call = _calls_around(trace, file, owners, np.maximum(begin, 0))
+    work = _work_at(trace, file, owners, ends)
+    bound = (begin >= 0) & (call >= 0) & (work >= 0)
+    call_of_node[work[bound][::-1]] = call[bound][::-1]  # of several, the first stays
+    issues.add(ARROW_UNBOUND, np.count_nonzero(~bound))
+    return call_of_node
+
+
+def _calls_around(trace: Trace, file: TraceFile, owners: Owners, rows: Array) -> Array:
+    """Call that runs where each arrow begins, the last to start; -1 if none does."""
+    calls = np.flatnonzero(is_any(trace.array("kind"), CALLS))
+    lane = find_lanes(trace, LaneKind.THREAD, rank=owners.rank[rows], number=file.rows["tid"][rows])
+    calls, node_key, row_key, ts = _keys_by_lane_and_time(trace, file, calls, lane, rows)
+    if not calls.size:
+        return np.full(len(rows), -1, np.int64)
+    at = np.searchsorted(node_key, row_key, side="right") - 1
+    node = calls[np.maximum(at, 0)]
+    same_lane = (at >= 0) & (trace.array("lane")[node] == lane)
+    end = trace.array("ts")[node] + trace.array("dur")[node]
+    return np.where(same_lane & (ts <= end + _ARROW_RESOLUTION_NS), node, -1)
+
+
+def _work_at(trace: Trace, file: TraceFile, owners: Owners, rows: Array) -> Array:
+    """GPU work that starts where each arrow ends; -1 if none does, or several."""
+    work = np.flatnonzero(is_any(trace.array("kind"), GPU_WORK))
+    lane = find_lanes(
+        trace,
+        LaneKind.STREAM,
+        rank=owners.rank[rows],
+        device=owners.raw_pid[rows],
+        number=file.rows["tid"][rows],
+    )
+    work, node_key, row_key, _ = _keys_by_lane_and_time(trace, file, work, lane, rows)
+    if not work.size:
+        return np.full(len(rows), -1, np.int64)
+    low, high = (np.searchsorted(node_key, row_key, side=side) for side in ("left", "right"))
+    single = (high - low == 1) & (lane >= 0)
+    return np.where(single, work[np.minimum(low, len(work) - 1)], -1)
+
+
+def _keys_by_lane_and_time(
+    trace: Trace, file: TraceFile, nodes: Array, lane: Array, rows: Array
+) -> tuple[Array, Array, Array, Array]:
+    """Make one number of lane and time, so that one binary search finds nodes by both.
+
+    The number is ``lane * span + time``, `span` being greater than all times. Times of events
+    outside of those of the nodes are moved to just before or after them, so that they stay in
+    their lane's range.
+
+    Parameters
+    ----------
+    trace, file
+        The trace, and the file that it was made of.
+    nodes
+        Nodes among which to search.
+    lane, rows
+        Lane and row of the events for which to search.
+
+    Returns
+    -------
+    nodes, node_key, row_key, ts
+        The nodes by ascending key, their keys, the events' keys, and the events' times.
+    """
+    ts = file.rows["ts"][rows] + file.base_ns - trace.meta.origin_ns
+    if not nodes.size:
+        return nodes, nodes, nodes, ts
+    starts, lanes = trace.array("ts")[nodes], trace.array("lane")[nodes].astype(np.int64)
+    last = int(starts.max())
+    span = last + 3
+    order = np.lexsort((starts, lanes))
+    inside = np.clip(ts, -1, last + 1)
+    return nodes[order], (lanes * span + starts)[order], lane * span + inside, ts
+
+
 def _forward_backward(
     trace: Trace, file: TraceFile, owners: Owners, issues: IssueLog
 ) -> tuple[Array, Array]:
@@ -161,19 +274,49 @@ def _operator_at(
 ) -> Array:
     """Node of the operator that starts at each arrow's end; -1 if there is none.
 
-    Lane and start make one number, ``lane * span + start``, that a binary search finds; of
-    operators that start together, the shortest (`innermost`) or longest comes first.
+    Of operators that start together it is the shortest (`innermost`) or the longest.
     """
     lane = find_lanes(trace, LaneKind.THREAD, rank=owners.rank[rows], number=file.rows["tid"][rows])
-    ts = file.rows["ts"][rows] + file.base_ns - trace.meta.origin_ns
     ops = np.flatnonzero(trace.array("kind") == Kind.CPU_OP)
+    dur = trace.array("dur")[ops]
+    ops = ops[np.argsort(dur if innermost else -dur, kind="stable")]
+    ops, node_key, row_key, _ = _keys_by_lane_and_time(trace, file, ops, lane, rows)
     if not ops.size:
         return np.full(len(rows), -1)
-    op_ts, op_dur = trace.array("ts")[ops], trace.array("dur")[ops]
-    op_lane = trace.array("lane")[ops]
-    order = np.lexsort((op_dur if innermost else -op_dur, op_ts, op_lane))
-    span = int(max(op_ts.max(), ts.max(initial=0))) + 2
-    key = (op_lane.astype(np.int64) * span + op_ts)[order]
-    wanted_key = lane * span + ts
-    at = np.minimum(np.searchsorted(key, wanted_key), len(key) - 1)
-    return np.where((key[at] == wanted_key) & (lane >= 0) & (ts >= 0), ops[order][at], -1)
+    at = np.minimum(np.searchsorted(node_key, row_key), len(ops) - 1)
+    return np.where(node_key[at] == row_key, ops[at], -1)
+
+
+def pairs_by_number(trace: Trace, issues: IssueLog) -> tuple[Array, Array]:
+    """Rows of forward operators, and of the backward operators that belong to them."""
+    sequence, thread = _sequence_and_thread(trace)
+    forward = backward_links.forward_operators(trace, sequence, thread)
+    dst = np.flatnonzero(forward >= 0)
+    dst = dst[~_is_inner(trace, sequence, thread, dst)]
+    src = forward[dst]
+    ts = trace.array("ts")
+    in_order = ts[src] + trace.array("dur")[src] <= ts[dst]
+    issues.add(BY_NUMBER, np.count_nonzero(in_order))
+    return src[in_order], dst[in_order].astype(np.int32)
+
+
+def _sequence_and_thread(trace: Trace) -> tuple[Array, Array]:
+    """Sequence number of each operator (-1: none), and its forward thread (0: it is forward)."""
+    engine = np.array([name.startswith(_ENGINE) for name in trace.names()] or [False])
+    node = np.flatnonzero(trace.array("kind") == Kind.CPU_OP)
+    node = node[~engine[trace.array("name")[node]]]
+    at, length = trace.array("args_at")[node], trace.array("args_len")[node]
+    buffer, at = trace.text.block(at, length)
+    values, present = json_events.extract_integers(buffer, at, length, _AUTOGRAD_KEYS)
+    sequence = np.full(trace.nodes.num_rows, -1, np.int64)
+    thread = np.zeros(trace.nodes.num_rows, np.int64)
+    sequence[node] = np.where(present[0], values[0], -1)
+    thread[node] = np.where(present[1], np.maximum(values[1], 0), 0)
+    return sequence, thread
+
+
+def _is_inner(trace: Trace, sequence: Array, thread: Array, node: Array) -> Array:
+    """Mark operators directly within another one of the same number and pass."""
+    parent = trace.array("parent")[node]
+    same = (sequence[parent] == sequence[node]) & (thread[parent] == thread[node])
+    return (parent >= 0) & same

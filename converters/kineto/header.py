@@ -1,17 +1,36 @@
-"""The members of a Kineto file before and after its list of events."""
+"""The members of a Kineto file before and after its list of events, and the GPUs that they list.
+
+GPUs are listed as HIP and CUDA count them. So do events, except roctracer's: their numbers are of HSA
+agents, among which the processors come first, so that an equal number is of another GPU or of none.
+"""
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from chopper_interop.clocks import relations
 from chopper_interop.converters.kineto.json_text import json_bytes
+from chopper_interop.converters.kineto.numbers import MAX_ID, whole_number
+from chopper_interop.gpus.devices import devices_with_work
 from chopper_interop.io.outputs import MARK
-from chopper_interop.schemas.meta import REALTIME
+from chopper_interop.issues import Fault, Severity
+from chopper_interop.schemas.meta import REALTIME, Device
 
 if TYPE_CHECKING:
+    from chopper_interop.issues import IssueLog
     from chopper_interop.schemas.meta import ClockFit
     from chopper_interop.trace import Trace
+
+PRODUCT_UNKNOWN = Fault(
+    "product-of-device-unknown",
+    Severity.LOSS,
+    "Files list GPUs of several products, and events have HSA agents, which do not determine which "
+    "of these they ran on: they are without a product.",
+)
 
 CLOCK = "chopper_clock"
 """Key of the clock that the times of a file written here are on, if it is not real time."""
@@ -30,6 +49,9 @@ _NOT_FACTS = {
     "traceName",
 }
 """Keys that are written from something else than the trace's facts."""
+_MAX_CAPABILITY = 99
+"""Of each part of a compute capability; chosen: far above all that exist (12.1 in 2025)."""
+_NVIDIA = re.compile(r"NVIDIA|Tesla|GeForce|Quadro", re.IGNORECASE)
 
 
 def head(trace: Trace, ranks: list[int], base_ns: int) -> bytes:
@@ -50,7 +72,7 @@ def head(trace: Trace, ranks: list[int], base_ns: int) -> bytes:
         content[CLOCK] = trace.meta.clock
     clock_fits = [fit for fit in trace.meta.clocks if relations.rank_of(fit) in (-1, *ranks)]
     if clock_fits:
-        content[FITS] = relations.to_json(clock_fits)
+        content[FITS] = msgspec.to_builtins(clock_fits)
     content["deviceProperties"] = _devices(trace, hosts)
     if len(hosts - {""}) == 1:
         content["host_name"] = max(hosts)
@@ -77,6 +99,75 @@ def clock(header: dict[str, Any]) -> str:
 def fits(header: dict[str, Any]) -> tuple[ClockFit, ...]:
     """Return the relations between clocks in a file written here; none for all other files."""
     return relations.from_json(header.get(FITS)) if is_written_here(header) else ()
+
+
+def listed_devices(header: dict[str, Any], host: str) -> tuple[Device, ...]:
+    """GPUs that a file lists, by the list's numbers.
+
+    Parameters
+    ----------
+    header
+        The file's header.
+    host
+        The machine's name; empty if not known.
+    """
+    properties = header.get("deviceProperties")
+    listed = enumerate(properties if isinstance(properties, list) else [])
+    return tuple(_listed_device(host, i, d) for i, d in listed if isinstance(d, dict))
+
+
+def devices_of_events(trace: Trace, header: dict[str, Any], issues: IssueLog) -> tuple[Device, ...]:
+    """GPUs that a file lists, by the numbers in its events.
+
+    HSA agents with work are described by the list if that is certain: all listed GPUs are of one
+    product, or as many are listed as have work, which are then matched in order.
+
+    Parameters
+    ----------
+    trace
+        The trace, with `listed_devices` in its meta data.
+    header
+        The file's header.
+    issues
+        Receives `PRODUCT_UNKNOWN` if the GPUs cannot be matched.
+    """
+    listed = trace.meta.devices
+    agents = [n for n in devices_with_work(trace) if n >= 0]
+    if not agents or not _counts_agents(header, listed, agents):
+        return listed
+    if len({replace(d, device=-1) for d in listed}) == 1:
+        return tuple(replace(listed[0], device=n) for n in agents)
+    if len(agents) == len(listed):
+        in_order = sorted(listed, key=lambda d: d.device)
+        return tuple(replace(d, device=n) for d, n in zip(in_order, agents, strict=True))
+    issues.add(PRODUCT_UNKNOWN, len(agents))
+    return ()
+
+
+def _counts_agents(header: dict[str, Any], listed: tuple[Device, ...], numbers: list[int]) -> bool:
+    """True if events have HSA agents; agent 0 is a processor, and files written here have none."""
+    if not listed or 0 in numbers or is_written_here(header):
+        return False
+    amd = "roctracer_version" in header or any(d.name.startswith("AMD ") for d in listed)
+    return amd and "rocprofiler-sdk_version" not in header
+
+
+def _listed_device(host: str, index: int, properties: dict[str, Any]) -> Device:
+    number = whole_number(properties.get("id"), maximum=MAX_ID)
+    name = str(properties.get("name", ""))
+    major, minor = (
+        whole_number(properties.get(f"compute{part}"), maximum=_MAX_CAPABILITY)
+        for part in ("Major", "Minor")
+    )
+    units = whole_number(properties.get("numSms"), maximum=MAX_ID)
+    return Device(
+        host,
+        index if number is None else number,
+        name,
+        "kineto",
+        arch=f"sm_{major}{minor}" if _NVIDIA.match(name) and major and minor is not None else "",
+        cus=units or -1,
+    )
 
 
 def tail(name: str) -> bytes:

@@ -2,6 +2,8 @@
 
 Arguments that a tolerant reader took over need not be proper JSON (bare ``NaN``, unescaped
 backslashes, broken UTF-8), and other tools cannot load a file that holds such.
+
+Compiled, as every byte of the arguments of millions of events is looked at.
 """
 
 from __future__ import annotations

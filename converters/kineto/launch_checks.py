@@ -4,6 +4,8 @@ Since September 2025 such builds write a workgroup's threads as ``grid`` and the
 ``block``, on kernels and launches, and name some calls of HIP after others. The first shows by what
 GPUs can do: no workgroup has more than 1,024 threads. The second shows on launches, as a call with
 a ``grid`` is a launch. Arguments and names stay as they were recorded.
+
+Compiled: values are looked up in the text of every launch, without parsing the rest.
 """
 
 from __future__ import annotations

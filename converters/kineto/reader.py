@@ -26,9 +26,6 @@ from chopper_interop.converters.kineto import (
     uncategorized,
 )
 from chopper_interop.converters.kineto import (
-    devices as kineto_devices,
-)
-from chopper_interop.converters.kineto import (
     header as kineto_header,
 )
 from chopper_interop.converters.kineto import (
@@ -109,12 +106,32 @@ _WORKER = re.compile(r"(?P<host>[A-Za-z0-9][\w.-]*)_(?P<pid>\d+)(\.\d+)?\.pt\.tr
 """File name as PyTorch's ``tensorboard_trace_handler`` makes it: host, process, time."""
 
 
-def read_trace(paths: list[Path], rank: int | None) -> Trace:
-    """Read one Kineto file; see `kineto.read`."""
+def read(paths: list[Path], *, rank: int | None = None) -> Trace:
+    """Read one Kineto file.
+
+    Parameters
+    ----------
+    paths
+        The file, alone in a list.
+    rank
+        Rank of the file, in place of the one that it states. Not for files of several ranks.
+
+    Returns
+    -------
+    Trace
+        Of one rank, or of several if another tool fused several ranks into the file.
+
+    Raises
+    ------
+    ReadError
+        The file cannot be read at all. All other losses are counted in ``meta.issues``.
+    """
     (path,) = paths
     issues = IssueLog(str(path))
     file = trace_file.load(path, issues)
-    uncategorized.fill_kinds(file)
+    unknown = np.flatnonzero((file.kind == 0) & (file.rows["cat"] < 0) & file.phase("X"))
+    if unknown.size:
+        uncategorized.fill_kinds(file, unknown)
     trace_file.note_bind_ids(file, issues)
     owners = kineto_ranks.assign_ranks(file, rank, issues)
     rows = _node_rows(file, issues)
@@ -125,7 +142,7 @@ def read_trace(paths: list[Path], rank: int | None) -> Trace:
     trace = communication.add_communication(trace, file, issues)
     sanity_checks.check(trace, issues)
     launch_checks.check_launches(trace, file.header, issues)
-    devices = kineto_devices.devices_of_events(trace, file.header, issues)
+    devices = kineto_header.devices_of_events(trace, file.header, issues)
     source = replace(trace.meta.sources[0], events=file.event_count, nodes=trace.nodes.num_rows)
     clock = kineto_header.clock(file.header)
     clock = clock or (BOOTTIME if file.since_boot else trace.meta.clock)
@@ -156,6 +173,10 @@ def _node_rows(file: TraceFile, issues: IssueLog) -> Array:
 def _example(file: TraceFile, mask: Array) -> str:
     """Name and position of the first of the marked events; empty if there is none."""
     return _example_of_rows(file, np.flatnonzero(mask))
+
+
+STEP_RANGE = "ProfilerStep#"
+"""Beginning of the names of the ranges that PyTorch's profiler puts around training steps."""
 
 
 def _example_of_rows(file: TraceFile, rows: Array) -> str:
@@ -194,6 +215,8 @@ def _kinds(file: TraceFile, rows: Array, issues: IssueLog) -> Array:
     names = file.rows["name"][rows]
     is_comm_name = np.array([COMM_KERNEL.match(t) is not None for t in [*file.texts, ""]])
     kind[(kind == Kind.KERNEL) & is_comm_name[names]] = Kind.COMM
+    is_step = np.array([t.startswith(STEP_RANGE) for t in [*file.texts, ""]])
+    kind[(kind == Kind.CPU_OP) & is_step[names]] = Kind.ANNOTATION  # an operator until mid-2022
     instant = file.rows["ph"][rows] != ord("X")
     kind[instant] = Kind.INSTANT
     unknown = kind == 0
@@ -265,7 +288,7 @@ def _meta(file: TraceFile, owners: kineto_ranks.Owners) -> Meta:
     return Meta(
         job=inputs.plain_name(file.path),
         ranks=tuple(replace(r, host=host) if host else r for r in owners.ranks),
-        devices=kineto_devices.listed_devices(header, host),
+        devices=kineto_header.listed_devices(header, host),
         sources=(Source(str(file.path), "kineto", " ".join(tools), size=file.path.stat().st_size),),
         clocks=kineto_header.fits(header),
         facts={k: v for k, v in facts.items() if k not in _NOT_FACTS},

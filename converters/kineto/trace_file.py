@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from chopper_interop.converters.kineto.begin_end import close_spans
-from chopper_interop.converters.kineto.categories import CATEGORIES
+from chopper_interop.arrays.members import is_any
+from chopper_interop.converters.kineto import begin_end
 from chopper_interop.converters.kineto.numbers import whole_number
 from chopper_interop.errors import ReadError
 from chopper_interop.io import inputs, json_events, json_text
 from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.schemas.categories import PYTORCH
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -203,8 +204,9 @@ def load(path: Path, issues: IssueLog) -> TraceFile:
     texts = events.texts()
     _note_replaced(events.rows, texts, issues)
     labels = _resolve_ids(events.rows, texts)
-    close_spans(events.rows, issues)
-    kinds = np.array([CATEGORIES.get(t.lower(), 0) for t in texts] + [0], np.uint8)
+    if is_any(events.rows["ph"], begin_end.PHASES).any():
+        begin_end.close_spans(events.rows, issues)
+    kinds = np.array([PYTORCH.get(t.lower(), 0) for t in texts] + [0], np.uint8)
     kind = kinds[events.rows["cat"]]
     return TraceFile(path, document.header, events, kind, texts, labels, document.left_out)
 

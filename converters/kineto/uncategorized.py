@@ -16,6 +16,7 @@ from chopper_interop.arrays import gather
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
+    from chopper_interop.arrays.types import Array
     from chopper_interop.converters.kineto.trace_file import TraceFile
 
 KIND_BY_THREAD: tuple[tuple[str, str, Kind], ...] = (
@@ -45,11 +46,8 @@ KIND_BY_NAME: tuple[tuple[Kind, str, Kind], ...] = (
 """Kind by thread, beginning of the event's own name → the kind that it really is."""
 
 
-def fill_kinds(file: TraceFile) -> None:
-    """Fill in the kinds of spans without a category, in place."""
-    unknown = np.flatnonzero((file.kind == 0) & (file.rows["cat"] < 0) & file.phase("X"))
-    if not unknown.size:
-        return
+def fill_kinds(file: TraceFile, unknown: Array) -> None:
+    """Fill in the kinds of spans without a category, given by their rows, in place."""
     process_names, thread_names = _process_and_thread_names(file)
     rows = file.rows[unknown]
     first, code = gather.distinct(rows["pid"], rows["tid"], rows["name"])

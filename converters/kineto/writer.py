@@ -37,7 +37,6 @@ from chopper_interop.converters.kineto.added_members import (
     is_comm_name,
     render_reals,
 )
-from chopper_interop.converters.kineto.categories import CATEGORY_OF
 from chopper_interop.converters.kineto.edges import launch_edges
 from chopper_interop.converters.kineto.header import head, tail
 from chopper_interop.converters.kineto.json_text import json_bytes
@@ -45,6 +44,7 @@ from chopper_interop.converters.kineto.samples import MEMORY, SOURCE
 from chopper_interop.converters.kineto.tracks import Tracks
 from chopper_interop.io import json_events, outputs
 from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.schemas.categories import PYTORCH_CATEGORY
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, EdgeKind, Kind
 
 if TYPE_CHECKING:
@@ -99,8 +99,25 @@ _NODE_FILE = "node.json.gz"
 _RANK_FILE = re.compile(r"rank\d+\.json\.gz")
 
 
-def write_trace(trace: Trace, path: Path) -> IssueLog:
-    """Write a trace as one file, or as a folder of a file for each rank; see `kineto.write`."""
+def write(trace: Trace, path: Path) -> IssueLog:
+    """Write a trace as PyTorch's profiler does.
+
+    Parameters
+    ----------
+    trace
+        Any trace.
+    path
+        ``….json`` or ``….json.gz`` for one file. Several ranks are fused in it: each has pids of
+        its own, and its events state their ``rank`` and their original pid as ``pid_raw``. Any
+        other name is that of a folder, which gets a ``rank0.json.gz``, ``rank1.json.gz``, … as
+        PyTorch writes them on each rank.
+
+    Returns
+    -------
+    IssueLog
+        Counts of dependencies that have no arrow, of counters and annotation columns that stand
+        among arguments, and of series that Kineto cannot describe completely.
+    """
     outputs.require_times(trace, path)
     issues = IssueLog("Kineto")
     implied = [int(k) for k in (*ARROWS, *_IMPLIED)]
@@ -318,14 +335,14 @@ def _heads(trace: Trace) -> tuple[list[bytes], Array]:
     """Return the beginnings of events, those of instants last; and the index of each node's."""
     heads = [
         b',\n{"ph":"X","cat":%b,"name":' % json_bytes(category)
-        for category in (*CATEGORY_OF.values(), _UNLIKE_NCCL)
+        for category in (*PYTORCH_CATEGORY.values(), _UNLIKE_NCCL)
     ]
     head_of_kind = np.zeros(256, np.int64)
-    head_of_kind[[int(kind) for kind in CATEGORY_OF]] = np.arange(len(CATEGORY_OF))
+    head_of_kind[[int(kind) for kind in PYTORCH_CATEGORY]] = np.arange(len(PYTORCH_CATEGORY))
     kind = trace.array("kind")
     head_of_node = head_of_kind[kind]
     head_of_node[(kind == Kind.COMM) & ~is_comm_name(trace)] = len(heads) - 1
-    instant = b',\n{"ph":"i","s":"t","cat":%b,"name":' % json_bytes(CATEGORY_OF[Kind.INSTANT])
+    instant = b',\n{"ph":"i","s":"t","cat":%b,"name":' % json_bytes(PYTORCH_CATEGORY[Kind.INSTANT])
     return [*heads, instant], head_of_node
 
 

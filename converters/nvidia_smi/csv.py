@@ -93,9 +93,9 @@ class _Reader:
         last = len(lines) - 1
         for number, line in enumerate(lines):
             if line.strip():
-                self._line(line.strip(), f"line {number + 1}", whole=number < last)
+                self._line(line.strip(), f"line {number + 1}", is_complete=number < last)
 
-    def _line(self, line: str, at: str, *, whole: bool) -> None:
+    def _line(self, line: str, at: str, *, is_complete: bool) -> None:
         cells = cells_of(line)
         names = [tables.key_of(cell) for cell in cells] if _WORD.match(line) else []
         if names and is_header(names):
@@ -110,7 +110,7 @@ class _Reader:
             detail = f"{at}: {len(cells)} cells for {len(self.layout.names)} columns"
             self.table.lose(faults.CUT, detail)
         else:
-            self._row(self.layout, cells, whole=whole)
+            self._row(self.layout, cells, is_complete=is_complete)
 
     def _one_cell(self, line: str, at: str) -> None:
         if re.match(r"\d", line):
@@ -118,14 +118,14 @@ class _Reader:
         else:
             self.table.issues.add(faults.NOT_A_ROW, 1, line[:80])
 
-    def _row(self, layout: _Layout, cells: list[str], *, whole: bool) -> None:
+    def _row(self, layout: _Layout, cells: list[str], *, is_complete: bool) -> None:
         table = self.table
         own = {what: cells[at] for what, at in layout.own.items()}
         own["pci"] = pci_of(own.get("pci", ""))
         stamp = " ".join(cells[at] for at in layout.stamp)
         table.facts |= {name: cells[at] for at, name in layout.facts}
         table.add(stamp, Identity(**own), ((name, cells[at]) for at, name in layout.values))
-        if not whole:
+        if not is_complete:
             table.drop_last_cell_if_cut()
 
 

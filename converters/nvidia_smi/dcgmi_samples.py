@@ -1,7 +1,7 @@
 """Samples of ``dcgmi dmon``, a table of text that has no times.
 
 Three forms of the first line are known, ``#Entity``, ``# Entity`` and, with a timestamp that a
-script put in front of every line, either. A column's short name says its field (`dcgmi_tables`).
+script put in front of every line, either. A column's short name says its field (`dcgmi_fields`).
 Rows are of GPUs, or of parts of them and other things (``GPU-I 3``, ``GPU-CI 5``, ``CPU 0``), whose
 lanes end in their name, as the table does not say to which GPU they belong.
 """
@@ -20,6 +20,7 @@ from chopper_interop.converters.nvidia_smi.nvml_lanes import PREFERRED
 from chopper_interop.converters.nvidia_smi.text_table import Identity, Table, owners_of, timed_rows
 from chopper_interop.converters.sampling import faults, rows
 from chopper_interop.converters.sampling.text import decode_lines
+from chopper_interop.converters.sampling.time_options import TimeOptions
 from chopper_interop.converters.sampling.timestamps import split_leading_timestamp
 from chopper_interop.converters.sampling.wall_clock import parse_zone
 from chopper_interop.io import inputs
@@ -29,7 +30,6 @@ from chopper_interop.schemas.meta import Meta
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from chopper_interop.converters.sampling.time_options import TimeOptions
     from chopper_interop.trace import Trace
 
 SOURCE = "dcgmi"
@@ -44,8 +44,43 @@ _UNITS = re.compile(r"#?\s*ID\b", re.IGNORECASE)
 _ROW = re.compile(r"(GPU|GPU-I|GPU-CI|Switch|Link|CPU|CPU Core|Core|vGPU|None|ConnectX) (\d+)\b")
 
 
-def read(path: Path, tz: str | None, options: TimeOptions, converter: str) -> Trace:
-    """Read one file of ``dcgmi dmon``; see `dcgmi.read`."""
+def read(
+    paths: list[Path],
+    *,
+    tz: str | None = None,
+    at_ns: int | None = None,
+    period_ms: float | None = None,
+    at: str | None = None,
+) -> Trace:
+    """Read one file of ``dcgmi dmon``.
+
+    Parameters
+    ----------
+    paths
+        The file, alone in a list.
+    tz
+        Zone of stamps in front of the lines, if there are any without.
+    at_ns
+        When the last rows of a file without times were taken, epoch nanoseconds.
+    period_ms
+        Time between rows, milliseconds (dcgmi's ``-d``, by default 1000).
+    at
+        ``"mtime"`` to take the time at which the file was last changed for that of the last rows.
+
+    Returns
+    -------
+    Trace
+        Without nodes: one series for each field of each GPU, and its samples.
+
+    Raises
+    ------
+    ReadError
+        It cannot be opened.
+    UsageError
+        An option makes no sense.
+    """
+    (path,) = paths
+    options = TimeOptions(at_ns, at, period_ms)
     issues = IssueLog(str(path))
     parse_zone(tz)  # which may be wrong, although no row needs it
     table = Table(issues)
@@ -60,7 +95,7 @@ def read(path: Path, tz: str | None, options: TimeOptions, converter: str) -> Tr
         job=inputs.plain_name(path),
         clock=timed.clock,
         devices=owners.devices,
-        sources=(rows.source_of_file(path, converter, SOURCE, table.events),),
+        sources=(rows.source_of_file(path, "dcgmi", SOURCE, table.events),),
         facts=dict(table.facts),
     )
     return rows.trace_of_rows(timed, meta, SOURCE, RULES, issues)
@@ -78,9 +113,9 @@ class _DmonReader:
         last = len(lines) - 1
         for number, line in enumerate(lines):
             if line.strip():
-                self._line(line.rstrip(), f"line {number + 1}", whole=number < last)
+                self._line(line.rstrip(), f"line {number + 1}", is_complete=number < last)
 
-    def _line(self, line: str, at: str, *, whole: bool) -> None:
+    def _line(self, line: str, at: str, *, is_complete: bool) -> None:
         stamp, behind = split_leading_timestamp(line.strip())
         line = behind if stamp else line  # units are matched by their position in the line
         row = _ROW.match(behind)
@@ -93,7 +128,7 @@ class _DmonReader:
         elif not self.names:
             self.table.lose(faults.NO_HEADER, at)
         else:
-            self._row(stamp, row[1], row[2], behind[row.end() :], at, whole=whole)
+            self._row(stamp, row[1], row[2], behind[row.end() :], at, is_complete=is_complete)
 
     def _heading(self, line: str) -> None:
         words = list(re.finditer(r"\S+", re.sub(r"#( +)E", r"\1#E", line, count=1)))[1:]
@@ -112,7 +147,9 @@ class _DmonReader:
             if below:
                 self.units[below[-1]] = word.group()
 
-    def _row(self, stamp: str, kind: str, number: str, rest: str, at: str, *, whole: bool) -> None:
+    def _row(
+        self, stamp: str, kind: str, number: str, rest: str, at: str, *, is_complete: bool
+    ) -> None:
         cells = rest.split()
         if len(cells) != len(self.names):
             detail = f"{at}: {len(cells)} cells for {len(self.names)} columns"
@@ -123,5 +160,5 @@ class _DmonReader:
         known = zip(self.names, units, cells, strict=True)
         values = [((n, u), c) for n, u, c in known if n not in dcgmi_fields.WORDS]
         self.table.add(stamp, gpu, values)
-        if not whole:
+        if not is_complete:
             self.table.drop_last_cell_if_cut()

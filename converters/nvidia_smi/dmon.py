@@ -39,9 +39,9 @@ class _Reader:
         last = len(lines) - 1
         for number, line in enumerate(lines):
             if line.strip():
-                self._line(line.strip(), f"line {number + 1}", whole=number < last)
+                self._line(line.strip(), f"line {number + 1}", is_complete=number < last)
 
-    def _line(self, line: str, at: str, *, whole: bool) -> None:
+    def _line(self, line: str, at: str, *, is_complete: bool) -> None:
         stamp, line = split_leading_timestamp(line)
         if line.startswith("#"):
             self._heading(line, at)
@@ -56,7 +56,7 @@ class _Reader:
         elif self.of_processes:
             self.table.lose(own_faults.PROCESS, at)
         else:
-            self._row(stamp, line, at, whole=whole)
+            self._row(stamp, line, at, is_complete=is_complete)
 
     def _heading(self, line: str, at: str) -> None:
         words = _cells(line.lstrip("# "))
@@ -68,7 +68,7 @@ class _Reader:
         elif words != self.units:
             self.table.issues.add(faults.NOT_A_ROW, 1, f"{at}: {line}"[:80])
 
-    def _row(self, stamp: str, line: str, at: str, *, whole: bool) -> None:
+    def _row(self, stamp: str, line: str, at: str, *, is_complete: bool) -> None:
         cells = _cells(line)
         if len(cells) != len(self.names):
             detail = f"{at}: {len(cells)} cells for {len(self.names)} columns"
@@ -89,7 +89,7 @@ class _Reader:
         ]
         gpu = Identity(number=by_name.get("gpu", ""))
         self.table.add(stamp, gpu, values)
-        if not whole:
+        if not is_complete:
             self.table.drop_last_cell_if_cut()
 
     def _stamp(self, date: str, clock: str) -> str:

@@ -27,7 +27,7 @@ BY_ORDER = Fault(
     "gpu-by-order",
     Severity.INFO,
     "Rows do not say which GPU they are of; nvidia-smi writes its GPUs one after the other, and "
-    "they were told apart by this order.",
+    "they were distinguished by this order.",
 )
 ONE_GPU = Fault(
     "gpu-assumed",

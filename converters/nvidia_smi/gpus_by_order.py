@@ -15,8 +15,8 @@ from chopper_interop.issues import IssueLog
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
 
-_MOST_GPUS = 64
-"""Rows that come together are of at most so many GPUs."""
+_MAX_GPUS = 64
+"""Rows that come together are of at most so many GPUs. Chosen: four times as many as a node has."""
 
 
 def with_gpus(table: Table, tz: str | None) -> tuple[Table, Array]:
@@ -42,7 +42,7 @@ def _together(time: Array) -> int | None:
         return 1
     gap = np.diff(time)
     place = np.arange(len(gap))
-    for count in range(2, min(_MOST_GPUS, len(time) // 2) + 1):
+    for count in range(2, min(_MAX_GPUS, len(time) // 2) + 1):
         between = place % count == count - 1
         if gap[between].min() > 4 * gap[~between].max() and (gap[~between] >= 0).all():
             return count

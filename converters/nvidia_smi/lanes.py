@@ -197,9 +197,9 @@ def _reasons() -> list[Lane]:
 def _ecc() -> list[Lane]:
     """Volatile counts are those since the driver was loaded, as other tools give them."""
     lanes = []
-    for said, called in (("corrected", "correctable"), ("uncorrected", "uncorrectable")):
+    for kind, called in (("corrected", "correctable"), ("uncorrected", "uncorrectable")):
         for span, suffix in (("volatile", ""), ("aggregate", " aggregate")):
-            key = rf"ecc_errors_{said}_{span}_(?P<what>\w+)"
+            key = rf"ecc_errors_{kind}_{span}_(?P<what>\w+)"
             lanes.append(Lane(key, f"ECC {{what}} {called}{suffix}", "", Kind.STEADY))
     return lanes
 
@@ -243,9 +243,12 @@ TEXTS = re.compile(
 
 def key_of(name: str) -> tuple[str, str]:
     """Key and unit of a column: ``power.draw [W]`` → ``power_draw``, ``W``."""
-    match = re.fullmatch(r"\s*(.*?)\s*(?:\[([^\]]*)\])?\s*", name.replace("\n", " "))
-    text, unit = (match[1], match[2]) if match else (name, "")
-    return re.sub(r"[^0-9a-z]+", "_", text.lower()).strip("_"), (unit or "").strip()
+    text, unit = name.replace("\n", " ").strip(), ""
+    if text.endswith("]"):
+        opening = text.find("[", text.rfind("]", 0, -1) + 1)
+        if opening >= 0:
+            text, unit = text[:opening], text[opening + 1 : -1]
+    return re.sub(r"[^0-9a-z]+", "_", text.lower()).strip("_"), unit.strip()
 
 
 def meaning(key: str) -> Name | None:

@@ -61,7 +61,7 @@ def _read_log(table: Table, log: str) -> None:
         elif match := _PAIR.match(line):
             stamp = match[3] or "" if match[2] == "Timestamp" else stamp
             attached = (
-                int(match[3]) if match[2] == "Attached GPUs" and _whole(match[3]) else attached
+                int(match[3]) if match[2] == "Attached GPUs" and _is_count(match[3]) else attached
             )
             _fact(table, match[2], match[3] or "")
     for place, (address, lines) in enumerate(gpus):
@@ -107,7 +107,7 @@ def read_xml(text: str, issues: IssueLog) -> Table:
 
 def _read_document(table: Table, document: str) -> None:
     parser: Any = ET.XMLPullParser(["end"])
-    stamp, attached, whole = "", 0, False
+    stamp, attached, is_complete = "", 0, False
     gpus: list[tuple[str, dict[str, str]]] = []
     with suppress(ET.ParseError):  # what stands in front of the fault is read
         parser.feed(document)
@@ -115,19 +115,19 @@ def _read_document(table: Table, document: str) -> None:
             text = (element.text or "").strip()
             if element.tag == "timestamp":
                 stamp = stamp or text
-            elif element.tag == "attached_gpus" and _whole(text):
+            elif element.tag == "attached_gpus" and _is_count(text):
                 attached = int(text)
             elif element.tag == "gpu" and len(element):
                 gpus.append((element.get("id", ""), _elements(element, "")))
             elif element.tag in tables.FACTS:
                 table.facts[element.tag] = text
-            whole = whole or element.tag == _ROOT
+            is_complete = is_complete or element.tag == _ROOT
     for place, (address, cells) in enumerate(gpus):
         _add(table, stamp, place if attached == len(gpus) else -1, address, cells)
     opened = len(re.findall(r"<gpu[ >]", document))
     if opened > len(gpus):
         table.lose(faults.CUT, "a GPU of an XML document that breaks off", opened - len(gpus))
-    elif not whole:
+    elif not is_complete:
         table.issues.add(own_faults.FILE_CUT)
 
 
@@ -162,5 +162,5 @@ def _fact(table: Table, name: str, text: str) -> None:
         table.facts[key] = text.strip()
 
 
-def _whole(text: str | None) -> bool:
+def _is_count(text: str | None) -> bool:
     return bool(text) and str(text).strip().isdecimal() and len(str(text).strip()) < 6  # noqa: PLR2004

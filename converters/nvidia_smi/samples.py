@@ -18,6 +18,7 @@ from chopper_interop.converters.nvidia_smi.sniff import Output, output_of
 from chopper_interop.converters.nvidia_smi.text_table import owners_of, timed_rows
 from chopper_interop.converters.sampling import faults, rows
 from chopper_interop.converters.sampling.text import decode_lines
+from chopper_interop.converters.sampling.time_options import TimeOptions
 from chopper_interop.converters.sampling.wall_clock import parse_zone
 from chopper_interop.errors import ReadError, UsageError
 from chopper_interop.io import inputs
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from chopper_interop.converters.nvidia_smi.text_table import Table
-    from chopper_interop.converters.sampling.time_options import TimeOptions
     from chopper_interop.trace import Trace
 
 SOURCE = "nvidia-smi"
@@ -36,7 +36,7 @@ RULES = rows.LaneRules(nvml.named_by(lanes.meaning), PREFERRED)
 
 
 class Options(NamedTuple):
-    """Options of `nvidia_smi.read`."""
+    """Options of `read`."""
 
     tz: str | None
     columns: str | None
@@ -44,8 +44,52 @@ class Options(NamedTuple):
     times: TimeOptions
 
 
-def read(path: Path, options: Options, converter: str) -> Trace:
-    """Read one file of nvidia-smi; see `nvidia_smi.read`."""
+def read(  # noqa: PLR0913 - options of the format
+    paths: list[Path],
+    *,
+    tz: str | None = None,
+    columns: str | None = None,
+    date: str | None = None,
+    at_ns: int | None = None,
+    period_ms: float | None = None,
+    at: str | None = None,
+) -> Trace:
+    """Read one file of nvidia-smi.
+
+    Parameters
+    ----------
+    paths
+        The file, alone in a list.
+    tz
+        Zone of the machine that wrote it, ``Europe/Berlin`` or ``+02:00``: times are then real
+        times. Without it they are those of a wall clock, unless the file states its zone.
+    columns
+        What stood behind ``--query-gpu=``, for CSV without a header. For ``dmon`` without one,
+        its names, which begin with ``gpu``: ``"gpu pwr gtemp sm mem"``; say ``--from nvidia-smi``
+        then, as nothing in such a file identifies it.
+    date
+        Day of the first row, ``2024-05-01``, for ``dmon -o T``.
+    at_ns
+        When the last rows of a file without times were taken, epoch nanoseconds.
+    period_ms
+        Time between rows of a file without times, milliseconds.
+    at
+        ``"mtime"`` to take the time at which the file was last changed for that of the last rows.
+
+    Returns
+    -------
+    Trace
+        Without nodes: one series for each value of each GPU, and its samples.
+
+    Raises
+    ------
+    ReadError
+        It cannot be opened, or has no header and `columns` is missing.
+    UsageError
+        An option makes no sense.
+    """
+    (path,) = paths
+    options = Options(tz, columns, date, TimeOptions(at_ns, at, period_ms))
     issues = IssueLog(str(path))
     parse_zone(options.tz)  # which may be wrong, although no row needs it
     if options.date is not None and not dmon.next_day(options.date, 0):
@@ -60,7 +104,7 @@ def read(path: Path, options: Options, converter: str) -> Trace:
         job=inputs.plain_name(path),
         clock=timed.clock,
         devices=owners.devices,
-        sources=(rows.source_of_file(path, converter, SOURCE, table.events),),
+        sources=(rows.source_of_file(path, "nvidia-smi", SOURCE, table.events),),
         facts=dict(table.facts),
     )
     return rows.trace_of_rows(timed, meta, SOURCE, RULES, issues)
@@ -80,7 +124,7 @@ def _table(path: Path, text: str, options: Options, issues: IssueLog) -> Table:
         headless = [i for i in issues if i.code == own_faults.NO_HEADER.code]
         if headless and headless[0].count == table.events:
             raise ReadError(
-                "it has no header, so that nobody can tell what its columns are",
+                "it has no header, so that its columns are unknown",
                 path=path,
                 hint="say -O columns=<what stood behind --query-gpu=>",
             )

@@ -1,4 +1,4 @@
-"""Identification of nvidia-smi's outputs by the first bytes of a file."""
+"""Recognition of the outputs of nvidia-smi and dcgmi by the first bytes of a file."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from enum import Enum
 
 from chopper_interop.converters.nvidia_smi import headers
 from chopper_interop.converters.nvidia_smi import lanes as tables
+from chopper_interop.converters.nvidia_smi.dcgmi_fields import HEADER as DCGMI_HEADER
 from chopper_interop.converters.sampling.ambiguous_headers import AMD_SMI, is_of_nvidia
 from chopper_interop.converters.sampling.timestamps import split_leading_timestamp
 
@@ -22,10 +23,14 @@ class Output(Enum):
     STATIC = "-L, topo, nvlink, c2c, the table for people, --query-supported-clocks"
 
 
-SAMPLES = (Output.CSV, Output.DMON, Output.LOG, Output.XML)
-"""Output that holds samples of GPUs."""
+_SAMPLES = (Output.CSV, Output.DMON, Output.LOG, Output.XML)
 _LINES = 40
 """Messages of scripts and warnings in front of the output are no more."""
+_DCGMI_NAME = re.compile(r"[A-Z][A-Z0-9#]{2,14}")
+_DCGMI_OTHERS = re.compile(
+    r"\s*(?:\d+ GPUs? found\.|Successfully (?:retrieved|ran|obtained)\b.*\b(?:statistics|diagnostic|health)"
+    r"|\+[-=]+\+\s*\n\| (?:Diagnostic |GPU ID: \d+, Device|Successfully|Execution Stats|NVLink))"
+)
 _QUERY = re.compile(
     r"(?:clocks|clocks_throttle_reasons|clocks_event_reasons|utilization|temperature|power|memory"
     r"|pci|pcie|ecc|enforced|fan|encoder|fabric|module|driver|vbios|compute|display|persistence"
@@ -42,6 +47,42 @@ _PEOPLE = re.compile(r"\| *NVIDIA-SMI \d")
 _UUID = _STATIC[0]
 
 
+def is_samples(head: bytes) -> bool:
+    """True if a file that begins so holds samples of GPUs by nvidia-smi."""
+    return output_of(head) in _SAMPLES
+
+
+def is_processes(head: bytes) -> bool:
+    """True if a file that begins so is a list of processes by nvidia-smi."""
+    return output_of(head) is Output.PROCESSES
+
+
+def is_static(head: bytes) -> bool:
+    """True if a file that begins so is what nvidia-smi prints once."""
+    return output_of(head) is Output.STATIC
+
+
+def is_dcgmi_table(head: bytes) -> bool:
+    """True if a file that begins so is the table of ``dcgmi dmon``."""
+    for written in [n for n in _text(head).split("\n")[:_LINES] if n.strip()]:
+        line = split_leading_timestamp(written.strip())[1]
+        if DCGMI_HEADER.match(line):
+            names = line.lstrip("# ").split()[1:]
+            return bool(names) and all(_DCGMI_NAME.fullmatch(name) for name in names)
+        if line[:1] in ("{", "[", "<") or "," in line:
+            return False
+    return False
+
+
+def is_other_of_dcgmi(head: bytes) -> bool:
+    """True if a file that begins so is what dcgmi prints once."""
+    return _DCGMI_OTHERS.match(_text(head)) is not None
+
+
+def _text(head: bytes) -> str:
+    return head.decode("utf-8", "replace").lstrip("\ufeff")
+
+
 def output_of(head: bytes) -> Output | None:
     """Identify the output of nvidia-smi by a file's first bytes; None if it is none.
 
@@ -50,7 +91,7 @@ def output_of(head: bytes) -> Output | None:
     head
         First bytes of the file, unpacked. May end anywhere.
     """
-    text = head.decode("utf-8", "replace").lstrip("\ufeff")
+    text = _text(head)
     if _is_log(text, headers.XML):
         return Output.XML
     if _is_log(text, headers.BANNER):

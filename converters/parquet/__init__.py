@@ -44,6 +44,7 @@ PARQUET = Converter(
     versions="1; Parquet 2.6 with zstd",
     suffixes=(".parquet",),
     sniff=sniff,
+    json=True,
     group=group,
     read="chopper_interop.converters.parquet.reader:read",
     write="chopper_interop.converters.parquet.writer:write",

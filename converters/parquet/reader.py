@@ -158,12 +158,12 @@ def _file(path: Path, table: str) -> pa.Table:
     return data.replace_schema_metadata(None)
 
 
-def _texts(found: pa.DataType, wanted: pa.DataType) -> bool:
+def _texts(stored: pa.DataType, wanted: pa.DataType) -> bool:
     """True if both are dictionaries of texts; the types of their indices may differ."""
     return (
-        pa.types.is_dictionary(found)
+        pa.types.is_dictionary(stored)
         and pa.types.is_dictionary(wanted)
-        and found.value_type == wanted.value_type
+        and stored.value_type == wanted.value_type
     )
 
 
@@ -253,10 +253,10 @@ def _check_rows(folder: Path, table: str, data: pa.Table, expected: int) -> None
 
 
 def _check_references(trace: Trace, folder: Path) -> None:
-    for table, column, target, least in _REFERENCES:
+    for table, column, target, minimum in _REFERENCES:
         values = trace.array(column, table)
         if values.size and (
-            values.min() < least or values.max() >= getattr(trace, target).num_rows
+            values.min() < minimum or values.max() >= getattr(trace, target).num_rows
         ):
             raise ReadError(
                 f"{table}.{column} names rows of {target} that are not there",

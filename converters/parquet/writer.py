@@ -36,8 +36,9 @@ if TYPE_CHECKING:
     from chopper_interop.trace import Trace
 
 ROWS_PER_GROUP = 1 << 20
+"""Rows of a row group: the default of Arrow."""
 BYTES_PER_GROUP = 64 << 20
-"""Most bytes of arguments that are gathered at a time."""
+"""Bytes of arguments that are gathered at a time, at most. Chosen: bounds the memory in addition to the trace."""
 _TASK = "writing Parquet"
 
 

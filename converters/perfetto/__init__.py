@@ -1,8 +1,4 @@
-"""Perfetto traces: native protobuf with every slice at its exact time, counters, arrows.
-
-The modules that read and write are imported when they are called, so that listing the formats
-and recognising files stay quick.
-"""
+"""Perfetto traces: native protobuf with every slice at its exact time, counters, arrows."""
 
 from __future__ import annotations
 
@@ -11,79 +7,13 @@ from typing import TYPE_CHECKING
 from chopper_interop.registry import Converter
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from google.protobuf.descriptor import FieldDescriptor
-
-    from chopper_interop.issues import IssueLog
-    from chopper_interop.trace import Trace
 
 _FIRST_PACKETS = 32
 """Packets that are checked. Chosen: enough that other data does not match by chance, and quick."""
 _TYPICAL_PAYLOADS = frozenset({1, 2, 6, 11, 33, 35, 36, 43, 44, 45, 50, 60, 69, 89, 133})
 """Fields of ``trace_packet.proto`` that traces begin with: descriptors, clocks, events, statistics."""
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
-
-
-def read_perfetto(paths: list[Path], *, rank: int | None = None) -> Trace:
-    """Read one Perfetto trace.
-
-    Parameters
-    ----------
-    paths
-        The file, alone in a list.
-    rank
-        Rank to give it, whatever its labels are. Not for files that hold several processes.
-
-    Returns
-    -------
-    Trace
-        Has one rank for each process that has slices.
-
-    Raises
-    ------
-    ReadError
-        It cannot be read at all. Smaller losses are counted in ``meta.issues``.
-    """
-    from chopper_interop.converters.perfetto.read.reader import read_trace
-
-    (path,) = paths
-    return read_trace(path, rank)
-
-
-def write_perfetto(
-    trace: Trace,
-    path: Path,
-    *,
-    args: bool = True,
-    derived: bool = True,
-    all_samples: bool = False,
-) -> IssueLog:
-    """Write a trace for Perfetto's UI and trace processor.
-
-    Parameters
-    ----------
-    trace
-        Any trace.
-    path
-        ``….pftrace``, or ``….pftrace.gz`` to have it gzipped.
-    args
-        Give slices what else their source recorded of them, as arguments.
-    derived
-        Add tracks of the critical path, where an analysis found it, and of iterations,
-        phases and layers. Their slices have the category "derived".
-    all_samples
-        Draw telemetry from long before and after the nodes' time too.
-
-    Returns
-    -------
-    IssueLog
-        How many samples lay outside the nodes' time and were left out, and how many edges have
-        no arrow.
-    """
-    from chopper_interop.converters.perfetto.write.writer import write_trace
-
-    return write_trace(trace, path, args=args, derived=derived, all_samples=all_samples)
 
 
 def sniff(head: bytes) -> bool:
@@ -180,8 +110,8 @@ PERFETTO = Converter(
     "written as v58 defines it, for trace processors since v40",
     suffixes=(".pftrace", ".pftrace.gz", ".perfetto-trace", ".perfetto-trace.gz"),
     sniff=sniff,
-    read=read_perfetto,
-    write=write_perfetto,
+    read="chopper_interop.converters.perfetto.read.reader:read",
+    write="chopper_interop.converters.perfetto.write.writer:write",
     carries="read: slices with their arguments, kinds by category, threads, streams, queues, "
     "counters of kernels, counter tracks as series, flows as launches, all clocks that snapshots tie together; "
     "written: every node as a slice with its arguments, series as counter lanes, launches, "

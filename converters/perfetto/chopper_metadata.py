@@ -11,6 +11,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 
 from chopper_interop.clocks import relations as clocks
@@ -91,7 +92,7 @@ def metadata_packet(
         },
         "uncertainty_ns": {str(uuid): ns for uuid, ns in uncertainty_ns.items() if ns},
         "flows": flows,
-        "clocks": clocks.to_json(trace.meta.clocks),
+        "clocks": msgspec.to_builtins(trace.meta.clocks),
     }
     packet = proto.TracePacket()
     packet.chrome_events.metadata.add(name=_NAME, json_value=json.dumps(content))

@@ -3,6 +3,8 @@
 Shapes, types, strides and communication have the keys that the profiler's own trace has for the
 same; what only the execution trace records keeps its name, and ids, which hold within the execution
 trace only, have names that say so.
+
+Compiled: all of the text is copied byte by byte, as some of it is no proper JSON.
 """
 
 from __future__ import annotations

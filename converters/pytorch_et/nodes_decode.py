@@ -411,23 +411,23 @@ def tensors(buffer: Bytes, nodes: Array) -> Array:
     """Find all tensors among the values of nodes (rows of `NODE`), each node's inputs first."""
     room = 4 * len(nodes) + 64  # a guess; if there are more, they are read again
     while True:
-        tensors_found = np.empty(room, TENSOR)
-        count = _find_tensors(buffer, nodes, tensors_found)
+        table = np.empty(room, TENSOR)
+        count = _find_tensors(buffer, nodes, table)
         if count <= room:
-            return tensors_found[:count]
+            return table[:count]
         room = count
 
 
 @jit
-def _find_tensors(buffer: Bytes, nodes: Array, tensors_found: Array) -> int:
+def _find_tensors(buffer: Bytes, nodes: Array, table: Array) -> int:
     count = 0
     for k in range(len(nodes)):
         node = nodes[k]
         count = _tensors_of_list(
-            buffer, node.inputs, node.input_types, node.end, k, False, tensors_found, count
+            buffer, node.inputs, node.input_types, node.end, k, False, table, count
         )
         count = _tensors_of_list(
-            buffer, node.outputs, node.output_types, node.end, k, True, tensors_found, count
+            buffer, node.outputs, node.output_types, node.end, k, True, table, count
         )
     return count
 
@@ -440,7 +440,7 @@ def _tensors_of_list(
     n: int,
     node: int,
     out: bool,  # noqa: FBT001
-    tensors_found: Array,
+    table: Array,
     count: int,
 ) -> int:
     """Find the tensors in one list of values, which the list of their types distinguishes."""
@@ -455,7 +455,7 @@ def _tensors_of_list(
             i = v
             while i < v_end:
                 if buffer[i] == OPEN_LIST:
-                    count = _store_tensor(buffer, i, v_end, node, arg, out, tensors_found, count)
+                    count = _store_tensor(buffer, i, v_end, node, arg, out, table, count)
                     i += 1
                 elif buffer[i] == QUOTE:
                     i = skip_string(buffer, i, v_end)
@@ -493,7 +493,7 @@ def _store_tensor(
     node: int,
     arg: int,
     out: bool,  # noqa: FBT001
-    tensors_found: Array,
+    table: Array,
     count: int,
 ) -> int:
     """Store a ``[tensor, storage, offset, elements, element size, "device"]``, if it is one."""
@@ -521,8 +521,8 @@ def _store_tensor(
         start, stop = offset * size, (offset + elements) * size
     if storage == 0 or stop <= start:
         return count
-    if count < len(tensors_found):
-        row = tensors_found[count]
+    if count < len(table):
+        row = table[count]
         row.node, row.arg, row.storage, row.start, row.stop = node, arg, storage, start, stop
         row.tensor, row.out = parts[0], out
     return count + 1

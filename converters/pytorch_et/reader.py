@@ -89,8 +89,26 @@ class _Program:
     parent: Array
 
 
-def read_trace(paths: list[Path], rank: int | None) -> Trace:
-    """Read one host execution trace; see `pytorch_et.read`."""
+def read(paths: list[Path], *, rank: int | None = None) -> Trace:
+    """Read one host execution trace.
+
+    Parameters
+    ----------
+    paths
+        The file, alone in a list.
+    rank
+        Rank of the file, in place of the one that it states.
+
+    Returns
+    -------
+    Trace
+        Of one rank, on the clock `ORDER`, with the flow of data as edges.
+
+    Raises
+    ------
+    ReadError
+        The file cannot be read at all. All other losses are counted in ``meta.issues``.
+    """
     (path,) = paths
     issues = IssueLog(str(path))
     file = documents.load(path, issues)

@@ -54,7 +54,7 @@ KNOWN = frozenset(
         "track",
     }
 )
-"""Tables that are known beside those of ``info_``."""
+"""Tables that are known in addition to those of ``info_``."""
 NOT_READ = Fault(
     "table-not-read",
     Severity.LOSS,
@@ -134,7 +134,7 @@ class Columns:
 
     @property
     def count(self) -> int:
-        """How many rows."""
+        """Number of rows."""
         return int(self.table.num_rows)
 
     def number(self, name: str, null: int = -1) -> Array:
@@ -142,7 +142,7 @@ class Columns:
         return arrow.to_numpy(self.table[name], null)
 
     def known(self, name: str) -> Array:
-        """Where a column is known."""
+        """Mask of the rows in which a column is known."""
         return arrow.is_valid(self.table[name])
 
     def texts(self, name: str) -> list[str]:
@@ -156,7 +156,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class Part:
-    """What a database holds of one guid.
+    """Data of one guid in a database.
 
     Parameters
     ----------
@@ -176,7 +176,7 @@ class Part:
     where: str
 
     def has(self, table: str, *columns: str) -> bool:
-        """Whether there is a table with these columns."""
+        """True if there is a table with these columns."""
         names = {c.lower() for c in self.base.columns(self.tables.get(table, ""))}
         return table in self.tables and names.issuperset(columns)
 
@@ -207,27 +207,27 @@ class Part:
         return self.read(table, dict.fromkeys(columns, INTEGER))
 
     def count(self, table: str) -> int:
-        """How many rows a table has."""
+        """Number of rows of a table."""
         return self.numbers(table, "id").count
 
     @cached_property
     def strings(self) -> Strings:
         """All texts."""
-        found = self.read("string", {"id": INTEGER, "string": TEXT})
-        return Strings(found.number("id"), arrow.single_chunk(found.table["string"]))
+        columns = self.read("string", {"id": INTEGER, "string": TEXT})
+        return Strings(columns.number("id"), arrow.single_chunk(columns.table["string"]))
 
     @cached_property
     def threads(self) -> tuple[Lookup, Array]:
         """Rows of threads by their ids, and the numbers that the system gives them."""
-        found = self.numbers("info_thread", "id", "tid")
-        return Lookup(found.number("id")), found.number("tid")
+        columns = self.numbers("info_thread", "id", "tid")
+        return Lookup(columns.number("id")), columns.number("tid")
 
-    def thread(self, found: Columns) -> tuple[Array, Array]:
+    def thread(self, columns: Columns) -> tuple[Array, Array]:
         """System's number of the thread of each row, and where it is known."""
         lookup, tid = self.threads
-        mine, known = found.number("tid"), found.known("tid")
-        rows = lookup.rows(mine, known)
-        return (np.where(rows >= 0, tid[rows], mine) if len(tid) else mine), known
+        number, known = columns.number("tid"), columns.known("tid")
+        rows = lookup.rows(number, known)
+        return (np.where(rows >= 0, tid[rows], number) if len(tid) else number), known
 
     def unknown(self) -> list[str]:
         """Tables that have times and are not known here."""
@@ -274,7 +274,7 @@ _TYPES = {"real": pa.float64(), "text": pa.string()}
 def parts_of(base: Database, where: str) -> list[Part]:
     """The parts of a database, in order of their names."""
     suffixes = {m["suffix"] for m in map(_ANCHOR.fullmatch, base.tables) if m}
-    found = []
+    parts = []
     for suffix in sorted(suffixes):
         others = [s for s in suffixes if len(s) > len(suffix)]
         tables = {
@@ -284,15 +284,15 @@ def parts_of(base: Database, where: str) -> list[Part]:
             and name.endswith(suffix)
             and not any(name.endswith(other) for other in others)
         }
-        found += [Part(base, tables, guid, where) for guid in _guids(base, tables, where)]
-    return found
+        parts += [Part(base, tables, guid, where) for guid in _guids(base, tables, where)]
+    return parts
 
 
 def _guids(base: Database, tables: Mapping[str, str], where: str) -> list[str]:
     """The guids that are mixed in tables; an empty one alone if there is but one."""
-    whole = Part(base, tables, "", where)
-    found = {g for t in ("info_process", "info_node") for g in _distinct(whole, t)}
-    return sorted(found) if len(found) > 1 else [""]
+    all_rows = Part(base, tables, "", where)
+    guids = {g for t in ("info_process", "info_node") for g in _distinct(all_rows, t)}
+    return sorted(guids) if len(guids) > 1 else [""]
 
 
 def _distinct(part: Part, table: str) -> list[str]:

@@ -1,6 +1,6 @@
 """Arguments of nodes: one JSON object for each row, encoded from columns.
 
-Two passes over the rows, one to measure and one to write, so that the text is allocated once at its
+Two compiled passes over the rows, one to measure and one to write, so that the text is allocated once at its
 full size. Names and texts are escaped once for each distinct one.
 """
 

@@ -80,7 +80,9 @@ def is_v3_json(head: bytes) -> bool:
 
 def is_v1(head: bytes) -> bool:
     """True if a file that begins so is a table, a trace or a database of rocprof v1."""
-    return _is_v1_csv(head) or _is_v1_database(head) or is_v1_json(head)
+    if head.lstrip()[:1] == b"{":
+        return is_v1_json(head)
+    return is_v1_json(head) or _is_v1_database(head) or _is_v1_csv(head)
 
 
 def confirms_v1(path: Path, head: bytes) -> bool:

@@ -51,7 +51,7 @@ LINE_FORMATS = (
 """Kinds of lines; the first that fits is taken."""
 _MAX_BLANK_LINES = 20
 _MAX_LINE = 32 * 1024
-"""Lines and bytes of a line that are looked at. Chosen: lines of kernels hold demangled names of
+"""Blank lines and bytes of a line that are looked at. Chosen: lines of kernels hold demangled names of
 several KiB, and a larger look makes it slow to reject a binary file."""
 
 

@@ -36,6 +36,7 @@ ROCPD = Converter(
     description="rocpd database (rocprofv3 and rocprofiler-systems)",
     versions="schemas 3 to 3.0.5 (ROCm 7.0 on)",
     sniff=sniff,
+    json=False,
     confirms=confirms,
     read="chopper_interop.converters.rocpd.reader:read",
     carries="kernels, HIP, HSA, RCCL and other calls with their arguments, roctx markers, copies "

@@ -48,19 +48,19 @@ def agents(part: Part) -> list[Agent]:
     return with_ordinals(made)
 
 
-def _whole(told: dict[str, Any], name: str) -> int:
-    value = told.get(name)
+def _whole(details: dict[str, Any], name: str) -> int:
+    value = details.get(name)
     return value if isinstance(value, int) else -1
 
 
-def _fact(told: dict[str, Any], name: str) -> str:
-    value = told.get(name)
+def _fact(details: dict[str, Any], name: str) -> str:
+    value = details.get(name)
     return str(value) if isinstance(value, int | str) and value else ""
 
 
-def _uuid(told: dict[str, Any]) -> str:
+def _uuid(details: dict[str, Any]) -> str:
     """The unique id of a GPU as ``rocminfo`` writes it; the tool gives its bytes."""
-    inner = told.get("uuid")
+    inner = details.get("uuid")
     octets = inner.get("bytes") if isinstance(inner, dict) else None
     values = list(octets.values()) if isinstance(octets, dict) else octets
     if not isinstance(values, list):

@@ -42,7 +42,7 @@ class Calls:
         name = self.maker.part.strings.column(regions.number("name_id"), regions.known("name_id"))
         return self._called(regions, numbers, known, name)
 
-    def moments(self) -> Made:
+    def instants(self) -> Made:
         """Calls and marks that start and end at once."""
         samples = self.maker.part.read("sample", READ["sample"])
         tracks = self.maker.part.numbers("track", "id", "pid", "tid", "name_id")
@@ -70,14 +70,14 @@ class Calls:
 
     def _called(
         self,
-        found: Columns,
+        rows: Columns,
         numbers: dict[str, Array],
         known: dict[str, Array],
         name: pa.DictionaryArray,
         pid: Array | None = None,
     ) -> Made:
         """Calls, markers by their messages, with all other recorded values."""
-        event = self.maker.events.of(found)
+        event = self.maker.events.of(rows)
         domain, domains = self.maker.events.category(event)
         data, texts = self.maker.events.extdata(event)
         self.maker.note_unreadable(texts, np.bincount(data[data >= 0], minlength=len(texts)))
@@ -88,18 +88,18 @@ class Calls:
         columns = {"domain": dictionary(domain, plain), "name": name}
         if (message >= 0).any():
             columns["name"] = first_of(dictionary(message, messages), name)
-        raw = self._arguments(found)
+        raw = self._arguments(rows)
         rest = [b"" if document(t).keys() <= {"message"} else t.encode() for t in texts]
         if any(rest):
             raw["extdata"] = [rest[i] if i >= 0 else b"" for i in data.tolist()]
-        made = self.maker.made(tables.CALLS, found, numbers, known, columns, raw)
+        made = self.maker.made(tables.CALLS, rows, numbers, known, columns, raw)
         return made if pid is None else Made(made.rows, pid, made.ids, made.events)
 
-    def _arguments(self, found: Columns) -> dict[str, list[bytes]]:
+    def _arguments(self, columns: Columns) -> dict[str, list[bytes]]:
         lookup, objects = self._args
         if not len(objects):
             return {}
-        row = lookup.rows(found.number("event_id"), found.known("event_id"))
+        row = lookup.rows(columns.number("event_id"), columns.known("event_id"))
         texts = arrow.take(objects, np.maximum(row, 0)).to_pylist()
         return {
             "args": [

@@ -69,7 +69,7 @@ class Counted:
     sampled
         Of those sampled in time: the row of the table of instants, followed by that of calls, the
         counter and the value.
-    moments
+    instants
         Mask of rows of the table of instants that are no events of their own, as counters were
         sampled there.
     info
@@ -83,19 +83,19 @@ class Counted:
     owner: Array
     value: Array
     sampled: tuple[Array, Array, Array]
-    moments: Array
+    instants: Array
     info: Columns
     numbers: Array
 
 
-def counted(maker: Maker, kernels: Made, moments: Made, calls: Made, issues: IssueLog) -> Counted:
+def counted(maker: Maker, kernels: Made, instants: Made, calls: Made, issues: IssueLog) -> Counted:
     """Split the rows of counters of one part.
 
     Parameters
     ----------
     maker
         The maker of the part's tables.
-    kernels, moments, calls
+    kernels, instants, calls
         Its dispatches, its instants and its calls.
     issues
         Log in which omitted rows are counted.
@@ -110,19 +110,19 @@ def counted(maker: Maker, kernels: Made, moments: Made, calls: Made, issues: Iss
     valued = np.isfinite(value) & ~streamed
     event, has = events.number("event_id"), events.known("event_id") & valued
     dispatch = Lookup(kernels.events).rows(event, has & (event >= 0))
-    timed = np.concatenate([moments.events, calls.events])
+    timed = np.concatenate([instants.events, calls.events])
     place = Lookup(timed).rows(event, has & (dispatch < 0) & (event >= 0))
     issues.add(SAMPLES_NOT_READ, np.count_nonzero(streamed), part.where)
     issues.add(NO_VALUE, np.count_nonzero(~valued & ~streamed), part.where)
     issues.add(NO_OWNER, np.count_nonzero(valued & (dispatch < 0) & (place < 0)), part.where)
     issues.add(IN_TIME, np.count_nonzero(place >= 0), part.where)
     counter = Lookup(info.number("id")).rows(events.number("pmc_id"))
-    by_spm = Lookup(moments.ids).rows(events.number("sample_id"), streamed)
-    bare = np.zeros(moments.rows.count, bool)
+    by_spm = Lookup(instants.ids).rows(events.number("sample_id"), streamed)
+    bare = np.zeros(instants.rows.count, bool)
     bare[by_spm[by_spm >= 0]] = True
     issues.add(SAMPLES_NOT_READ, np.count_nonzero(bare), part.where)
     # of the instants of one event all are measured, not only the one that is looked up
-    measured = Lookup(np.unique(event[place >= 0])).rows(moments.events, moments.events >= 0) >= 0
+    measured = Lookup(np.unique(event[place >= 0])).rows(instants.events, instants.events >= 0) >= 0
     issues.add(IN_TIME, np.count_nonzero(measured & ~bare), part.where)
     dispatched, sampled = dispatch >= 0, place >= 0
     # a counter without a description is identified by its number
@@ -134,22 +134,22 @@ def counted(maker: Maker, kernels: Made, moments: Made, calls: Made, issues: Iss
         owner=named[dispatched],
         value=value[dispatched],
         sampled=(place[sampled], named[sampled], value[sampled]),
-        moments=bare | measured,
+        instants=bare | measured,
         info=info,
         numbers=events.number("pmc_id", 0)[first],
     )
 
 
 def counts_of(
-    found: Counted, kernels: Made, process: Array, device: Array
+    counted: Counted, kernels: Made, process: Array, device: Array
 ) -> DispatchCounters | None:
     """Counters of dispatches, each the sum over its instances; None if there are none."""
-    if not found.dispatch.size:
+    if not counted.dispatch.size:
         return None
-    rows, place = np.unique(found.dispatch, return_inverse=True)
-    names, name = _names(found.owner, found)
+    rows, place = np.unique(counted.dispatch, return_inverse=True)
+    names, name = _names(counted.owner, counted)
     first, code = gather.distinct(place, name)
-    total = np.bincount(code, found.value, minlength=len(first))
+    total = np.bincount(code, counted.value, minlength=len(first))
     total[np.isinf(total)] = np.nan
     return DispatchCounters(
         dispatches=replace(kernels.rows.take(rows), form=COUNTERS),
@@ -163,13 +163,13 @@ def counts_of(
 
 
 def sampled_of(
-    found: Counted, maker: Maker, timed: Sequence[Made], process: Sequence[Array], gpus: set[int]
+    counted: Counted, maker: Maker, timed: Sequence[Made], process: Sequence[Array], gpus: set[int]
 ) -> SampledCounters | None:
     """Counters that were sampled in time; None if there are none.
 
     Parameters
     ----------
-    found
+    counted
         The rows.
     maker
         The maker of the part's tables.
@@ -178,12 +178,12 @@ def sampled_of(
     gpus
         Devices that are GPUs.
     """
-    place, owner, value = found.sampled
+    place, owner, value = counted.sampled
     if not place.size:
         return None
-    names, name = _names(owner, found)
-    units, agents = found.info.texts("units"), found.info.number("agent_id")
-    agents = maker.agents(agents, found.info.known("agent_id"))
+    names, name = _names(owner, counted)
+    units, agents = counted.info.texts("units"), counted.info.number("agent_id")
+    agents = maker.agents(agents, counted.info.known("agent_id"))
     whose = np.concatenate(process)[place]
     start = np.concatenate([made.rows.number("start") for made in timed])[place]
     first, which = gather.distinct(whose, owner)
@@ -196,13 +196,13 @@ def sampled_of(
     return SampledCounters(series, which, start, value)
 
 
-def _names(owner: Array, found: Counted) -> tuple[list[str], Array]:
+def _names(owner: Array, counted: Counted) -> tuple[list[str], Array]:
     """Distinct names of counters, and which of them each has."""
-    name = found.info.texts("name")
-    symbols = found.info.texts("symbol")
+    name = counted.info.texts("name")
+    symbols = counted.info.texts("symbol")
     first, code = gather.distinct(owner)
     texts = [
-        (name[row] or symbols[row]) if row >= 0 else f"counter {found.numbers[-2 - row]}"
+        (name[row] or symbols[row]) if row >= 0 else f"counter {counted.numbers[-2 - row]}"
         for row in owner[first].tolist()
     ]
     names = list(dict.fromkeys(texts))

@@ -51,8 +51,8 @@ class Events:
 
     def __init__(self, part: Part) -> None:
         self.part = part
-        self._found = part.read("event", READ["event"])
-        self._lookup = Lookup(self._found.number("id"))
+        self._columns = part.read("event", READ["event"])
+        self._lookup = Lookup(self._columns.number("id"))
 
     def of(self, rows: Columns) -> Array:
         """The event of each row; -1 where it has none."""
@@ -67,17 +67,17 @@ class Events:
 
     def correlation(self, event: Array) -> tuple[Array, Array]:
         """Correlation id of each event, and where it is known."""
-        if not self._found.count:
+        if not self._columns.count:
             return np.zeros(len(event), np.int64), np.zeros(len(event), bool)
-        known = (event >= 0) & self._found.known("stack_id")[event]
-        return np.where(known, self._found.number("stack_id", 0)[event], 0), known
+        known = (event >= 0) & self._columns.known("stack_id")[event]
+        return np.where(known, self._columns.number("stack_id", 0)[event], 0), known
 
     def category(self, event: Array) -> tuple[Array, list[str]]:
         """Category of each event as codes (-1 if unknown) and the texts that they stand for."""
-        if not self._found.count:
+        if not self._columns.count:
             return np.full(len(event), -1, np.int64), []
-        ids = self._found.number("category_id")[event]
-        known = (event >= 0) & self._found.known("category_id")[event]
+        ids = self._columns.number("category_id")[event]
+        known = (event >= 0) & self._columns.known("category_id")[event]
         column = self.part.strings.column(ids, known)
         return arrow.to_numpy(column, -1).astype(np.int64), column.dictionary.to_pylist()
 
@@ -86,7 +86,7 @@ class Events:
         lookup, codes, texts = self._extdata
         if not len(codes):
             return np.full(len(event), -1, np.int64), []
-        ids = self._found.number("id")[event]
+        ids = self._columns.number("id")[event]
         row = lookup.rows(ids, event >= 0)
         return np.where(row >= 0, codes[row], -1), texts
 
@@ -145,9 +145,9 @@ def arguments(part: Part) -> tuple[Lookup, pa.Array]:
     offsets = arrow.array(np.append(first, len(event)).astype(np.int32))
     lists = pa.ListArray.from_arrays(offsets, arrow.single_chunk(pairs).cast(_LARGE))
     joined = pc.binary_join(lists, pa.scalar(",", _LARGE))
-    begin, end, nothing = (pa.scalar(text, _LARGE) for text in ("{", "}", ""))
-    whole = pc.binary_join_element_wise(begin, joined, end, nothing)
-    return Lookup(event[first]), whole
+    begin, end, separator = (pa.scalar(text, _LARGE) for text in ("{", "}", ""))
+    objects = pc.binary_join_element_wise(begin, joined, end, separator)
+    return Lookup(event[first]), objects
 
 
 def _quoted(texts: pa.Array) -> pa.Array:

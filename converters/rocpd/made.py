@@ -25,7 +25,7 @@ NO_AGENT = Fault(
     "agent-unknown",
     Severity.LOSS,
     "Rows of an agent that the database does not describe: its id is taken as its number, and "
-    "which GPU it is cannot be told.",
+    "which GPU it is cannot be determined.",
 )
 
 _NAMES = {"source_queue_id": "source_queue"}
@@ -81,20 +81,22 @@ class Maker:
             self.take(rows, column, numbers, known)
         return rows, numbers, known
 
-    def common(self, found: Columns) -> tuple[dict[str, Array], dict[str, Array]]:
+    def common(self, columns: Columns) -> tuple[dict[str, Array], dict[str, Array]]:
         """Columns that all tables have: times, threads, correlation."""
         numbers: dict[str, Array] = {}
         known: dict[str, Array] = {}
         for column in ("start", "end"):
-            self.take(found, column, numbers, known)
-        numbers["thread"], known["thread"] = self.part.thread(found)
-        self.correlate(found, numbers, known)
+            self.take(columns, column, numbers, known)
+        numbers["thread"], known["thread"] = self.part.thread(columns)
+        self.correlate(columns, numbers, known)
         return numbers, known
 
-    def correlate(self, found: Columns, numbers: dict[str, Array], known: dict[str, Array]) -> None:
+    def correlate(
+        self, columns: Columns, numbers: dict[str, Array], known: dict[str, Array]
+    ) -> None:
         """Take over the correlation ids of the rows' events."""
-        event = self.events.of(found)
-        self.issues.add(NO_EVENT, self.events.missing(found, event), self.part.where)
+        event = self.events.of(columns)
+        self.issues.add(NO_EVENT, self.events.missing(columns, event), self.part.where)
         numbers["correlation"], known["correlation"] = self.events.correlation(event)
 
     def note_unreadable(self, texts: list[str], count: Array | None = None) -> None:
@@ -104,16 +106,16 @@ class Maker:
         self.issues.add(BAD_EXTDATA, total, self.part.where)
 
     def take(
-        self, found: Columns, column: str, numbers: dict[str, Array], known: dict[str, Array]
+        self, columns: Columns, column: str, numbers: dict[str, Array], known: dict[str, Array]
     ) -> None:
         """Take a column over, under the name that it has here; not at all if it is empty."""
-        there = found.known(column)
+        there = columns.known(column)
         if column in GRAPH:
-            there = there & (found.number(column, 0) != 0)
+            there = there & (columns.number(column, 0) != 0)
         if not there.any() and column not in ("start", "end"):
             return
         name = tables.COLUMNS.get(column) or _NAMES.get(column, column)
-        numbers[name], known[name] = found.number(column, 0), there
+        numbers[name], known[name] = columns.number(column, 0), there
 
     def agents(self, ids: Array, known: Array) -> Array:
         """Number of the agent of each row; -1 where there is none."""
@@ -124,9 +126,9 @@ class Maker:
         self.issues.add(NO_AGENT, lost.size, example)
         return np.where(row >= 0, at(number, row, -1), np.where(known, ids, -1))
 
-    def agents_of(self, found: Columns, column: str) -> pa.DictionaryArray:
+    def agents_of(self, columns: Columns, column: str) -> pa.DictionaryArray:
         """The agent of each row as rocprofv3's other files write it."""
-        number = self.agents(found.number(column), found.known(column))
+        number = self.agents(columns.number(column), columns.known(column))
         first, code = gather.distinct(number)
         texts = [f"Agent {n}" if n >= 0 else "" for n in number[first].tolist()]
         return dictionary(np.where(number >= 0, code, -1), texts)
@@ -134,7 +136,7 @@ class Maker:
     def made(
         self,
         form: tables.TableFormat,
-        found: Columns,
+        columns: Columns,
         numbers: dict[str, Array],
         known: dict[str, Array],
         texts: dict[str, pa.DictionaryArray],
@@ -144,11 +146,11 @@ class Maker:
         if "name" in texts:
             texts["name"] = named(texts["name"], form.name, self.issues, self.part.where)
         rows = TableRows(
-            form, found.count, numbers, known, texts, raw=raw or {}, where=self.part.where
+            form, columns.count, numbers, known, texts, raw=raw or {}, where=self.part.where
         )
-        names = found.table.column_names
-        pid = found.number("pid") if "pid" in names else np.full(found.count, -1, np.int64)
-        return Made(rows, pid, found.number("id"), found.number("event_id"))
+        names = columns.table.column_names
+        pid = columns.number("pid") if "pid" in names else np.full(columns.count, -1, np.int64)
+        return Made(rows, pid, columns.number("id"), columns.number("event_id"))
 
 
 def at(values: Array, rows: Array, fill: Any) -> Array:

@@ -134,7 +134,7 @@ def renamed(part: Part) -> bool:
 def owners(
     made: Sequence[tuple[Made, Processes]],
     devices: Sequence[Array],
-    told: PathInfo,
+    path_info: PathInfo,
     given: int | None,
     issues: IssueLog,
 ) -> Owners:
@@ -146,7 +146,7 @@ def owners(
         Tables, and the processes of the part that each is of.
     devices
         Device of each of their rows.
-    told
+    path_info
         Rank and host by the file's name.
     given
         Rank by the user.
@@ -163,9 +163,9 @@ def owners(
     used = [
         _devices(p, [table for table, _ in made], columns, devices) for p in range(len(processes))
     ]
-    rank, known_by = _ranks(processes, used, told, given, issues)
+    rank, known_by = _ranks(processes, used, path_info, given, issues)
     ranks = {
-        r: Rank(r, process.host or told.host, process.pid, device, by, process.parent)
+        r: Rank(r, process.host or path_info.host, process.pid, device, by, process.parent)
         for r, by, process, (device, _) in zip(rank, known_by, processes, used, strict=True)
     }
     return Owners(columns, np.array(rank, np.int32), tuple(ranks[r] for r in sorted(ranks)))
@@ -174,7 +174,7 @@ def owners(
 def _ranks(
     processes: Sequence[Process],
     used: Sequence[tuple[int, bool]],
-    told: PathInfo,
+    path_info: PathInfo,
     given: int | None,
     issues: IssueLog,
 ) -> tuple[list[int], list[str]]:
@@ -186,8 +186,8 @@ def _ranks(
                 hint="give each process a database of its own",
             )
         return [given] * len(processes), ["user"] * len(processes)
-    if told.rank >= 0 and len(processes) == 1:
-        return [told.rank], ["name"]
+    if path_info.rank >= 0 and len(processes) == 1:
+        return [path_info.rank], ["name"]
     order = sorted(
         range(len(processes)),
         key=lambda i: (not used[i][1], processes[i].host, used[i][0], processes[i].pid, i),

@@ -69,7 +69,7 @@ def read(paths: list[Path], *, rank: int | None = None) -> Trace:
             raise ReadError("it has none of the tables of a rocpd database", path=path)
         for part in parts[:1]:  # of many parts none is large
             part.ahead(READ)
-        contents = [_Found(part, place, issues) for place, part in enumerate(parts)]
+        contents = [_Contents(part, place, issues) for place, part in enumerate(parts)]
         trace = build_trace(_recording(path, contents, rank, issues), issues)
     if trace.nodes.num_rows and trace.meta.origin_ns >= _UNIX_NS:
         return trace.with_meta(clock=REALTIME)
@@ -77,7 +77,7 @@ def read(paths: list[Path], *, rank: int | None = None) -> Trace:
 
 
 @dataclass
-class _Found:
+class _Contents:
     """Data of one part of the database.
 
     Parameters
@@ -103,12 +103,12 @@ class _Found:
         made = Tables(self.maker, renamed=processes.renamed(self.part))
         host = Calls(self.maker)
         self.kernels = self._within(made.kernels())
-        self.moments = self._within(host.moments())
+        self.instants = self._within(host.instants())
         self.calls = self._within(host.calls())
-        self.counted = counted(self.maker, self.kernels, self.moments, self.calls, self.issues)
+        self.counted = counted(self.maker, self.kernels, self.instants, self.calls, self.issues)
         others = [made.copies(), *made.allocations(), made.graphs()]
         others += made.syncs()
-        self.tables = [self.kernels, self.moments, self.calls, *map(self._within, others)]
+        self.tables = [self.kernels, self.instants, self.calls, *map(self._within, others)]
         self.events = self.counted.events + sum(table.rows.count for table in self.tables)
         self._count_others()
 
@@ -127,33 +127,35 @@ class _Found:
             self.events += rows
 
 
-def _recording(path: Path, found: list[_Found], rank: int | None, issues: IssueLog) -> Recording:
-    made = [table for part in found for table in part.tables]
+def _recording(
+    path: Path, contents: list[_Contents], rank: int | None, issues: IssueLog
+) -> Recording:
+    made = [table for part in contents for table in part.tables]
     every = [table.rows for table in made]
-    numbering = rocm_devices.device_numbering(every, [a for part in found for a in part.agents])
+    numbering = rocm_devices.device_numbering(every, [a for part in contents for a in part.agents])
     devices = rocm_devices.row_devices(every, numbering)
     info = path_info(path)
-    whose = [(table, part.processes) for part in found for table in part.tables]
+    whose = [(table, part.processes) for part in contents for table in part.tables]
     owners = processes.owners(whose, devices, info, rank, issues)
     gpus = {device.device for device in numbering.devices()}
     tables, counts, samples = [], [], []
     at = 0
-    for part in found:
+    for part in contents:
         process = owners.process[at : at + len(part.tables)]
         device = devices[at : at + len(part.tables)]
         counts.append(counts_of(part.counted, part.kernels, process[0], device[0]))
-        timed = [part.moments, part.calls]
+        timed = [part.instants, part.calls]
         samples.append(sampled_of(part.counted, part.maker, timed, process[1:3], gpus))
         for table, *place in zip(part.tables, process, device, strict=True):
-            whole = np.arange(table.rows.count)
-            kept = np.flatnonzero(~part.counted.moments) if table is part.moments else whole
+            all_rows = np.arange(table.rows.count)
+            kept = np.flatnonzero(~part.counted.instants) if table is part.instants else all_rows
             tables.append((table.rows.take(kept), place[0][kept], place[1][kept]))
         at += len(part.tables)
     has_counts = any(c is not None for c in counts)
     return Recording(
         paths=[path],
         format="rocpd",
-        events=sum(part.events for part in found),
+        events=sum(part.events for part in contents),
         owners=owners,
         numbering=numbering,
         tables=[table for table in tables if table[0].count],

@@ -75,11 +75,11 @@ class Tables:
             "address": handles_of(table.number("address", 0), table.known("address")),
         }
         self._flags(table, numbers, known)
-        whole = self.maker.made(tables.ALLOCATIONS, table, numbers, known, texts)
+        records = self.maker.made(tables.ALLOCATIONS, table, numbers, known, texts)
         levels = level.dictionary.to_pylist()
         scratch = np.array([*(t == _SCRATCH for t in levels), False])[arrow.to_numpy(level, -1)]
         return [
-            _some(whole, np.flatnonzero(which), form)
+            _some(records, np.flatnonzero(which), form)
             for which, form in ((~scratch, tables.ALLOCATIONS), (scratch, tables.SCRATCH))
         ]
 
@@ -117,15 +117,15 @@ class Tables:
         return self.maker.made(tables.EVENTS, rows, numbers, known, texts)
 
     def _names_of_kernels(
-        self, found: Columns, numbers: dict[str, Array], known: dict[str, Array]
+        self, dispatches: Columns, numbers: dict[str, Array], known: dict[str, Array]
     ) -> pa.DictionaryArray:
         """Names of kernels; adds the registers that each takes."""
         columns = dict.fromkeys(("display_name", "kernel_name"), TEXT)
         columns |= dict.fromkeys(("id", *_REGISTERS), INTEGER)
         symbols = self.maker.part.read("info_kernel_symbol", columns)
         lookup = Lookup(symbols.number("id"))
-        ids = found.number("kernel_id")
-        row = lookup.rows(ids, found.known("kernel_id"))
+        ids = dispatches.number("kernel_id")
+        row = lookup.rows(ids, dispatches.known("kernel_id"))
         for column in _REGISTERS:
             name = tables.COLUMNS[column]
             numbers[name] = at(symbols.number(column), row, 0)
@@ -143,21 +143,21 @@ class Tables:
         self.maker.issues.add(NO_NAME, lost.size, example)
         return dictionary(code, texts)
 
-    def _flags(self, found: Columns, numbers: dict[str, Array], known: dict[str, Array]) -> None:
-        column = found.encoded("extdata")
+    def _flags(self, columns: Columns, numbers: dict[str, Array], known: dict[str, Array]) -> None:
+        column = columns.encoded("extdata")
         codes = arrow.to_numpy(column, -1)
         given = [text or "" for text in column.dictionary.to_pylist()]
         self.maker.note_unreadable(given, np.bincount(codes[codes >= 0], minlength=len(given)))
-        told = [document(text).get("flags") for text in given]
-        flags = [str(flag) for flag in told]
-        whole = [int(f) if f.isdecimal() and len(f) < _DIGITS else -1 for f in flags]
-        values = np.array([*whole, -1], np.int64)[codes]
+        flags = [str(document(text).get("flags")) for text in given]
+        numbers_of_flags = [int(f) if f.isdecimal() and len(f) < _DIGITS else -1 for f in flags]
+        values = np.array([*numbers_of_flags, -1], np.int64)[codes]
         numbers["flags"], known["flags"] = np.maximum(values, 0), values >= 0
 
 
 _HANDLES = ("hip_event_handle", "event_handle", "hip_event", "event_obj", "handle")
 """Columns that name the event that was recorded or waited for, by version of the table."""
 _DIGITS = 19
+"""Digits from which on a number may exceed int64."""
 
 
 def _some(made: Made, which: Array, form: tables.TableFormat) -> Made:

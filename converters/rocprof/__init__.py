@@ -1,8 +1,4 @@
-"""Formats of ROCm's profilers: rocprofv3, rocprofv2, rocprof (v1) and rocprof-compute.
-
-The modules that read a format are imported when a file of it is read, so that the table of formats
-is there at once.
-"""
+"""Formats of ROCm's profilers: rocprofv3, rocprofv2, rocprof (v1) and rocprof-compute."""
 
 from __future__ import annotations
 
@@ -15,158 +11,6 @@ from chopper_interop.registry import Converter
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from chopper_interop.trace import Trace
-
-
-def read_v3_csv(paths: list[Path], *, rank: int | None = None) -> Trace:
-    """Read the CSV files of one process and run, or of several processes that share files.
-
-    Parameters
-    ----------
-    paths
-        The files, whose headers say what each holds.
-    rank
-        Rank to give the process, over what the names of its files say.
-
-    Returns
-    -------
-    Trace
-        On the clock of the node's boot.
-
-    Raises
-    ------
-    ReadError
-        A file cannot be read at all. What is lost otherwise is counted in ``meta.issues``.
-    """
-    from chopper_interop.converters.rocprof.v3 import csv_reader
-
-    return csv_reader.read_csv(paths, ROCPROFV3_CSV.name, rank)
-
-
-def read_v3_json(paths: list[Path], *, rank: int | None = None) -> Trace:
-    """Read one JSON file.
-
-    Parameters
-    ----------
-    paths
-        The file, alone in a list.
-    rank
-        Rank to give it, over what it says itself. Not for files of several processes.
-
-    Returns
-    -------
-    Trace
-        On the clock of the node's boot.
-
-    Raises
-    ------
-    ReadError
-        It cannot be read at all. What is lost otherwise is counted in ``meta.issues``.
-    """
-    from chopper_interop.converters.rocprof.v3 import json_reader
-
-    return json_reader.read_json(paths[0], ROCPROFV3_JSON.name, rank)
-
-
-def read_v2(paths: list[Path], *, rank: int | None = None) -> Trace:
-    """Read the files of one process.
-
-    Parameters
-    ----------
-    paths
-        The files, whose headers say what each holds.
-    rank
-        Rank to give the process, over what the names of its files say.
-
-    Returns
-    -------
-    Trace
-        On the clock of the node's boot.
-
-    Raises
-    ------
-    ReadError
-        A file cannot be read at all. What is lost otherwise is counted in ``meta.issues``.
-    """
-    from chopper_interop.converters.rocprof.v2 import reader
-
-    return reader.read_v2(paths, ROCPROFV2.name, rank)
-
-
-def read_v1(paths: list[Path], *, rank: int | None = None) -> Trace:
-    """Read the files of one name.
-
-    Parameters
-    ----------
-    paths
-        NAME.db, NAME.json and NAME.csv, or some of them.
-    rank
-        Rank to give the process, over what the names of its files say.
-
-    Returns
-    -------
-    Trace
-        On the clock of the node's boot; of counters without times, in the order of dispatches.
-
-    Raises
-    ------
-    ReadError
-        No file can be read at all. What is lost otherwise is counted in ``meta.issues``.
-    """
-    from chopper_interop.converters.rocprof.v1 import reader as v1_reader
-
-    return v1_reader.read_v1(paths, ROCPROF_V1.name, rank)
-
-
-def read_v1_text(paths: list[Path], *, rank: int | None = None) -> Trace:
-    """Read the text files of one run.
-
-    Parameters
-    ----------
-    paths
-        The files, whose first lines say what each holds.
-    rank
-        Rank to give the process, over what the names of its files say.
-
-    Returns
-    -------
-    Trace
-        On the clock of the node's boot.
-
-    Raises
-    ------
-    ReadError
-        A file cannot be read at all. What is lost otherwise is counted in ``meta.issues``.
-    """
-    from chopper_interop.converters.rocprof.v1 import text_reader
-
-    return text_reader.read_text(paths, ROCPROF_V1_TEXT.name, rank)
-
-
-def read_compute(paths: list[Path], *, rank: int | None = None) -> Trace:
-    """Read one table of a workload.
-
-    Parameters
-    ----------
-    paths
-        The table, and ``sysinfo.csv`` if there is one.
-    rank
-        Rank to give the process, over what the names of its files say.
-
-    Returns
-    -------
-    Trace
-        On the clock of the node's boot; without times, in the order of the dispatches.
-
-    Raises
-    ------
-    ReadError
-        The table cannot be read at all. What is lost otherwise is counted in ``meta.issues``.
-    """
-    from chopper_interop.converters.rocprof.compute import reader as compute_reader
-
-    return compute_reader.read_workload(paths, ROCPROF_COMPUTE.name, rank)
 
 
 def group_workload(paths: list[Path]) -> list[list[Path]]:
@@ -184,8 +28,9 @@ ROCPROFV3_CSV = Converter(
     description="rocprofv3 CSV files, also those of rocpd convert",
     versions="ROCm 6.2 to 7.13",
     sniff=sniff.is_v3_csv,
+    json=False,
     group=files.group_by_process,
-    read=read_v3_csv,
+    read="chopper_interop.converters.rocprof.v3.csv_reader:read",
     carries="kernels, HIP, HSA, RCCL, rocDecode and rocJPEG calls, roctx markers, copies, "
     "allocations, scratch, waits for HIP events, hardware counters of dispatches, launches, agents",
 )
@@ -195,7 +40,8 @@ ROCPROFV3_JSON = Converter(
     description="rocprofv3 JSON",
     versions="ROCm 6.2 to 7.13",
     sniff=sniff.is_v3_json,
-    read=read_v3_json,
+    json=True,
+    read="chopper_interop.converters.rocprof.v3.json_reader:read",
     carries="kernels, HIP, HSA, RCCL, rocDecode and rocJPEG calls, roctx markers, copies and "
     "allocations with their sizes, scratch, hardware counters of dispatches, launches, agents",
 )
@@ -204,6 +50,7 @@ ROCPROFV3_STATS = Converter(
     name="rocprofv3-stats",
     description="rocprofv3 statistics",
     sniff=sniff.is_v3_statistics,
+    json=False,
     not_read_because="statistics without a timeline are not read",
 )
 
@@ -211,6 +58,7 @@ ROCPROFV3_PC_SAMPLING = Converter(
     name="rocprofv3-pc-sampling",
     description="rocprofv3 samples of program counters or streamed counters",
     sniff=sniff.is_v3_samples,
+    json=False,
     not_read_because="samples without a timeline are not read",
 )
 
@@ -219,8 +67,9 @@ ROCPROFV2 = Converter(
     description="rocprofv2 CSV files",
     versions="ROCm 5.3 to 6.x",
     sniff=sniff.is_v2,
+    json=False,
     group=files.group_by_v2_name,
-    read=read_v2,
+    read="chopper_interop.converters.rocprof.v2.reader:read",
     carries="kernels, HIP and HSA calls, copies, roctx messages as instants, hardware counters of "
     "dispatches (XCCs summed), launches",
 )
@@ -229,6 +78,7 @@ ROCPROFV2_PC_SAMPLING = Converter(
     name="rocprofv2-pc-sampling",
     description="rocprofv2 samples of program counters",
     sniff=sniff.is_v2_samples,
+    json=False,
     not_read_because="samples without a timeline are not read",
 )
 
@@ -239,7 +89,7 @@ ROCPROF_V1 = Converter(
     sniff=sniff.is_v1,
     confirms=sniff.confirms_v1,
     group=files.group_by_name,
-    read=read_v1,
+    read="chopper_interop.converters.rocprof.v1.reader:read",
     carries="kernels, HIP and HSA calls, roctx ranges, copies, hardware counters of dispatches, "
     "launches",
 )
@@ -248,6 +98,7 @@ ROCPROF_V1_STATS = Converter(
     name="rocprof-v1-stats",
     description="rocprof (v1) statistics",
     sniff=sniff.is_v1_statistics,
+    json=False,
     not_read_because="statistics without a timeline are not read",
 )
 
@@ -256,8 +107,9 @@ ROCPROF_V1_TEXT = Converter(
     description="raw text traces of rocprof (v1) and roctracer",
     versions="ROCm 2 to 6",
     sniff=sniff.is_v1_text,
+    json=False,
     group=files.group_by_folder,
-    read=read_v1_text,
+    read="chopper_interop.converters.rocprof.v1.text_reader:read",
     carries="HIP and HSA calls with arguments, kernels, copies, roctx ranges, launches",
 )
 
@@ -265,6 +117,7 @@ ROCPROF_V1_OTHERS = Converter(
     name="rocprof-v1-others",
     description="further raw text files of rocprof (v1)",
     sniff=sniff.is_v1_text_other,
+    json=False,
     not_read_because="handles, begins and raw dispatches are not read: its tables hold them",
 )
 
@@ -273,8 +126,9 @@ ROCPROF_COMPUTE = Converter(
     description="rocprof-compute and Omniperf workloads",
     versions="Omniperf 1.0 to rocprof-compute 3.x",
     sniff=sniff.is_compute,
+    json=False,
     group=group_workload,
-    read=read_compute,
+    read="chopper_interop.converters.rocprof.compute.reader:read",
     carries="dispatches with sizes and registers, hardware counters (channels summed), facts of "
     "the GPUs (sysinfo.csv)",
 )
@@ -283,5 +137,6 @@ ROCPROF_COMPUTE_OTHERS = Converter(
     name="rocprof-compute-others",
     description="rocprof-compute statistics, lists and rooflines",
     sniff=sniff.is_compute_derived,
+    json=False,
     not_read_because="what is derived from a workload and has no times is not read",
 )

@@ -37,6 +37,7 @@ RPD = Converter(
     description="rpd database (rocmProfileData)",
     versions="schemas 2 and 3",
     sniff=sniff,
+    json=False,
     confirms=confirms,
     read="chopper_interop.converters.rpd.database:read",
     carries="GPU operations with shapes and sizes, HIP, HSA and CUDA calls, roctx and PyTorch's "

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from chopper_interop.trace import Trace
 
 _UNIX_NS = 10**18
+"""Later times are since 1970 (this is 2001), earlier ones since the boot."""
 
 
 def read(paths: list[Path], *, rank: int | None = None) -> Trace:

@@ -40,7 +40,7 @@ DEVICE_UNKNOWN = Fault(
     "monitor-device-unknown",
     Severity.INFO,
     "GPUs are monitored by numbers of the management tool, and the database does not say which of "
-    "them the GPUs of its operations are; their series belong to the node. --map-device can tell, "
+    "them the GPUs of its operations are; their series belong to the node. --map-device states it, "
     "as rpd:0=rank0.",
 )
 
@@ -79,15 +79,15 @@ def add_monitors(builder: TraceBuilder, tables: Tables, gpus: set[int], issues: 
 
 def _add(
     builder: TraceBuilder,
-    found: Columns,
+    columns: Columns,
     kept: Array,
     value: Array,
     gpus: set[int],
     issues: IssueLog,
 ) -> None:
-    kind, what = (found.encoded(c) for c in ("deviceType", "monitorType"))
+    kind, what = (columns.encoded(c) for c in ("deviceType", "monitorType"))
     codes = [arrow.to_numpy(c, -1).astype(np.int64)[kept] for c in (kind, what)]
-    number = found.number("deviceId")[kept]
+    number = columns.number("deviceId")[kept]
     first, series = gather.distinct(*codes, number)
     kinds, whats = ([*c.dictionary.to_pylist(), ""] for c in (kind, what))
     device = _devices({int(n) for n in number}, gpus)
@@ -99,7 +99,7 @@ def _add(
         place = device.get(int(number[i]), -1)
         name = measured if place >= 0 else f"{whose} {int(number[i])} {measured}".strip()
         rows.append(builder.series(-1, name, UNITS.get(measured.lower(), ""), "rpd", device=place))
-    start, end = found.number("start")[kept], found.number("end", 0)[kept]
+    start, end = columns.number("start")[kept], columns.number("end", 0)[kept]
     order = np.lexsort((start, series))
     following = np.append(start[order][1:], 0)
     lasts = np.append(series[order][1:] != series[order][:-1], True)

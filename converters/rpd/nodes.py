@@ -25,16 +25,27 @@ from chopper_interop.converters.rocm.nodes import NEGATIVE, NO_END, NO_TIME
 from chopper_interop.converters.rocm.rows import TableRows, dictionary
 from chopper_interop.converters.rpd import reader
 from chopper_interop.converters.rpd.monitor import add_monitors
-from chopper_interop.converters.rpd.names import codes_of, of_calls, of_operations
 from chopper_interop.converters.rpd.ranks import ranks_of
-from chopper_interop.converters.rpd.tables import CALL, CALLS, OPERATION
+from chopper_interop.converters.rpd.tables import (
+    CALL,
+    CALLS,
+    MARKER,
+    OPERATION,
+    OPERATOR,
+    OPERATOR_FACTS,
+    kind_of_call,
+    kind_of_operation,
+)
 from chopper_interop.io.sqlite import INTEGER, REAL
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 from chopper_interop.schemas.meta import Device
+from chopper_interop.schemas.names import COMM_KERNEL
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pyarrow as pa
 
     from chopper_interop.arrays.types import Array
 
@@ -98,32 +109,32 @@ class Reading:
         works = self._add_operations()
         if node:
             source, target = node[0][self.launches.call], works[self.launches.operation]
-            whole = (source >= 0) & (target >= 0)
-            self.builder.edges(source[whole], target[whole], int(EdgeKind.LAUNCH))
+            is_paired = (source >= 0) & (target >= 0)
+            self.builder.edges(source[is_paired], target[is_paired], int(EdgeKind.LAUNCH))
         self._add_dependencies(works)
         self._add_counters(works)
         numbers = {device.device for device in self.devices}
         self.events += add_monitors(self.builder, self.tables, numbers, self.issues)
         self._count_others()
 
-    def _add_calls(self, found: Columns, *, first: bool) -> Array:
+    def _add_calls(self, columns: Columns, *, first: bool) -> Array:
         """Add a table of calls; node of each of its rows."""
-        self.events += found.count
-        name = self._text(found, "apiName_id", self.strings)
-        text = self._text(found, "args_id", self.texts)
-        at_once = found.number("start") == found.number("end")
-        kind, shown, rest = of_calls(name, text, at_once)
+        self.events += columns.count
+        name = self._text(columns, "apiName_id", self.strings)
+        text = self._text(columns, "args_id", self.texts)
+        at_once = columns.number("start") == columns.number("end")
+        kind, shown, rest = _kinds_and_names_of_calls(name, text, at_once)
         details = (
             [
-                reader.Details.of_kernels(self.tables, found, self.strings),
-                reader.Details.of_copies(self.tables, found),
+                reader.Details.of_kernels(self.tables, columns, self.strings),
+                reader.Details.of_copies(self.tables, columns),
             ]
             if first
             else []
         )
         texts = {"text": rest}
         for column in ("domain", "category"):
-            texts[column] = self._text(found, f"{column}_id", self.strings)
+            texts[column] = self._text(columns, f"{column}_id", self.strings)
         numbers: dict[str, Array] = {}
         known: dict[str, Array] = {}
         for detail in details:
@@ -134,17 +145,17 @@ class Reading:
                 texts["stream"] = first_of(stream, detail.texts["stream"])
         if first:
             self.details, self.stream = details, texts["stream"]
-        rows = TableRows(CALL, found.count, numbers, known, texts, where=self.path.name)
+        rows = TableRows(CALL, columns.count, numbers, known, texts, where=self.path.name)
         row_checks.check_launch_shapes(rows, self.issues, in_blocks=True)
         rank = self.owners.calls[0 if first else 1]
-        thread = np.where(found.known("tid"), found.number("tid"), 0)
-        has_work = np.zeros(found.count, bool)
+        thread = np.where(columns.known("tid"), columns.number("tid"), 0)
+        has_work = np.zeros(columns.count, bool)
         if first:
             has_work[self.launches.call] = True
-        correlation = np.where(has_work, found.number("id"), -1)
-        no_device = np.full(found.count, -1)
+        correlation = np.where(has_work, columns.number("id"), -1)
+        no_device = np.full(columns.count, -1)
         place = lanes_of_kind(rank, no_device, LaneKind.THREAD, np.maximum(thread, 0))
-        return self._nodes(found, rows, kind, shown, place, correlation)
+        return self._nodes(columns, rows, kind, shown, place, correlation)
 
     def _add_operations(self) -> Array:
         """Add what ran on GPUs; node of each row."""
@@ -152,7 +163,7 @@ class Reading:
         self.events += operations.count
         kind_name = self._text(operations, "opType_id", self.strings)
         described = self._text(operations, "description_id", self.strings)
-        kind, name = of_operations(kind_name, described)
+        kind, name = _kinds_and_names_of_operations(kind_name, described)
         call = np.full(operations.count, -1)
         call[self.launches.operation] = self.launches.call
         each = np.bincount(self.launches.call, minlength=1)
@@ -204,12 +215,12 @@ class Reading:
                         column[at],
                         details.known[name][at] & fits[id(details)],
                     )
-        codes, streams = codes_of(self.stream)
+        codes, streams = _codes_of(self.stream)
         return numbers, known, {"stream": dictionary(np.where(call >= 0, codes[at], -1), streams)}
 
     def _nodes(
         self,
-        found: Columns,
+        columns: Columns,
         rows: TableRows,
         kind: Array,
         name: Any,
@@ -218,13 +229,13 @@ class Reading:
         **more: Any,
     ) -> Array:
         """Add rows that have a time; node of each row, -1 for the others."""
-        start, end = found.number("start", 0), found.number("end", 0)
-        timed = found.known("start") & (start > 0)
+        start, end = columns.number("start", 0), columns.number("end", 0)
+        timed = columns.known("start") & (start > 0)
         lost = np.flatnonzero(~timed)
         self.issues.add(NO_TIME, lost.size, self.path.name)
         kept = np.flatnonzero(timed)
-        self.issues.add(NO_END, np.count_nonzero(timed & ~found.known("end")), self.path.name)
-        dur = np.where(found.known("end"), np.maximum(end, 0) - start, 0)[kept]
+        self.issues.add(NO_END, np.count_nonzero(timed & ~columns.known("end")), self.path.name)
+        dur = np.where(columns.known("end"), np.maximum(end, 0) - start, 0)[kept]
         self.issues.add(NEGATIVE, np.count_nonzero(dur < 0), self.path.name)
         place = place.take(kept)
         text, at, length = node_arguments.encode_arguments(rows.take(kept))
@@ -239,7 +250,7 @@ class Reading:
             args=(self.builder.text(text) + at, length),
             **{key: arrow.take(column, kept) for key, column in more.items()},
         )
-        node = np.full(found.count, _NO_NODE)
+        node = np.full(columns.count, _NO_NODE)
         node[kept] = np.arange(first, first + len(kept))
         return node
 
@@ -248,8 +259,8 @@ class Reading:
         pairs = self.tables.numbers("rocpd_op_inputSignals", "from_op_id", "to_op_id")
         ids = Lookup(self.operations.number("id"))
         ends = [ids.rows(pairs.number(c), pairs.known(c)) for c in ("from_op_id", "to_op_id")]
-        whole = (ends[0] >= 0) & (ends[1] >= 0)
-        source, target = (works[e[whole]] for e in ends)
+        is_paired = (ends[0] >= 0) & (ends[1] >= 0)
+        source, target = (works[e[is_paired]] for e in ends)
         both = (source >= 0) & (target >= 0) & (source != target)
         self.issues.add(DEPENDENCY_LOST, pairs.count - np.count_nonzero(both), self.path.name)
         if both.any():
@@ -263,7 +274,7 @@ class Reading:
         row = Lookup(self.operations.number("id")).rows(table.number("op_id"), table.known("op_id"))
         node = np.where(row >= 0, works[np.maximum(row, 0)], -1) if len(works) else row
         name = self._text(table, "name_id", self.strings)
-        codes, _ = codes_of(name)
+        codes, _ = _codes_of(name)
         value = arrow.to_numpy(table.table["value"], np.nan)
         kept = np.flatnonzero((node >= 0) & (codes >= 0) & np.isfinite(value))
         self.issues.add(COUNTER_ALONE, table.count - len(kept), self.path.name)
@@ -288,5 +299,54 @@ class Reading:
             self.issues.add(NOT_READ, rows, name)
             self.events += rows
 
-    def _text(self, found: Columns, column: str, strings: Strings) -> Any:
-        return strings.column(found.number(column), found.known(column))
+    def _text(self, columns: Columns, column: str, strings: Strings) -> Any:
+        return strings.column(columns.number(column), columns.known(column))
+
+
+def _codes_of(column: pa.DictionaryArray) -> tuple[Array, list[str]]:
+    """Codes of a column of texts (-1 where unknown), and what they stand for."""
+    return arrow.to_numpy(column, -1).astype(np.int64), column.dictionary.to_pylist()
+
+
+def _kinds_and_names_of_calls(
+    name: pa.DictionaryArray, text: pa.DictionaryArray, at_once: Array
+) -> tuple[Array, pa.DictionaryArray, pa.DictionaryArray]:
+    """Kinds and names of calls, and what else their text says.
+
+    Parameters
+    ----------
+    name, text
+        Of each call, its name and the text that is its argument.
+    at_once
+        Mask of calls that end as they start.
+    """
+    code, names = _codes_of(name)
+    said, texts = _codes_of(text)
+    kind = np.array([*(int(kind_of_call(n)) for n in names), int(Kind.API)])[code]
+    marks = np.array([*(n == MARKER for n in names), False])[code] & (said >= 0)
+    operator = [OPERATOR.match(t) is not None for t in texts]
+    split = [_split(t) if is_one else (t, "") for t, is_one in zip(texts, operator, strict=True)]
+    runs = np.array([*operator, False])[said]
+    marked = np.where(runs, int(Kind.CPU_OP), int(Kind.ANNOTATION))
+    marked = np.where(at_once & ~runs, int(Kind.INSTANT), marked)
+    shown = first_of(dictionary(np.where(marks, said, -1), [s for s, _ in split]), name)
+    rest = [r for _, r in split]
+    left = np.where(said < 0, -1, np.where(marks, said, said + len(rest)))
+    return np.where(marks, marked, kind), shown, dictionary(left, [*rest, *texts])
+
+
+def _kinds_and_names_of_operations(
+    kind_name: pa.DictionaryArray, described: pa.DictionaryArray
+) -> tuple[Array, pa.DictionaryArray]:
+    """Kinds and names of operations, by their types and descriptions."""
+    type_code, types = _codes_of(kind_name)
+    kind = np.array([*(int(kind_of_operation(t)) for t in types), int(Kind.KERNEL)])[type_code]
+    name = first_of(described, kind_name)
+    code, names = _codes_of(name)
+    speaks = np.array([*(COMM_KERNEL.match(n) is not None for n in names), False])[code]
+    return np.where((kind == Kind.KERNEL) & speaks, int(Kind.COMM), kind), name
+
+
+def _split(text: str) -> tuple[str, str]:
+    parts = OPERATOR_FACTS.split(text, maxsplit=1)
+    return parts[0], parts[1] if len(parts) > 1 else ""

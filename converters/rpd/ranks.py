@@ -47,7 +47,7 @@ def ranks_of(
     calls: Sequence[Columns],
     operations: Columns,
     launches: Launches,
-    told: PathInfo,
+    path_info: PathInfo,
     given: int | None,
     issues: IssueLog,
 ) -> Ranks:
@@ -57,7 +57,7 @@ def ranks_of(
     ----------
     calls, operations, launches
         Tables of the database.
-    told
+    path_info
         Rank and host by the file's name.
     given
         Rank by the user.
@@ -71,7 +71,7 @@ def ranks_of(
     every = np.unique(np.concatenate([*pids, owner, np.empty(0, np.int64)]))
     uses = _majority(owner[device >= 0], device[device >= 0])
     order = sorted(every.tolist(), key=lambda pid: (pid not in uses, uses.get(pid, -1), pid))
-    number, known_by = _numbers(order, told, given, issues)
+    number, known_by = _numbers(order, path_info, given, issues)
     place = np.array([number[pid] for pid in every.tolist()], np.int64)
     ranks = [Rank(number[pid], "", valid_id(pid), uses.get(pid, -1), known_by) for pid in order]
     return Ranks(
@@ -96,14 +96,14 @@ def _owners(pids: Sequence[Array], device: Array, launches: Launches) -> Array:
 
 
 def _numbers(
-    order: Sequence[int], told: PathInfo, given: int | None, issues: IssueLog
+    order: Sequence[int], path_info: PathInfo, given: int | None, issues: IssueLog
 ) -> tuple[dict[int, int], str]:
     if given is not None and len(order) > 1:
         raise UsageError(
             f"rank={given} was given for a database of {len(order)} processes",
             hint="give each process a database of its own",
         )
-    stated = told.rank if given is None else given
+    stated = path_info.rank if given is None else given
     if stated >= 0 and len(order) == 1:
         return {order[0]: stated}, "name" if given is None else "user"
     issues.add(RANK_ASSUMED, len(order))

@@ -91,14 +91,16 @@ def operations(tables: Tables) -> Columns:
     return tables.numbers("rocpd_op", *columns, "opType_id")
 
 
-def launches(tables: Tables, calls: Columns, found: Columns) -> Launches:
+def launches(tables: Tables, calls: Columns, operations: Columns) -> Launches:
     """Pairs of calls and operations."""
     pairs = tables.numbers("rocpd_api_ops", "api_id", "op_id")
     call = Lookup(calls.number("id")).rows(pairs.number("api_id"), pairs.known("api_id"))
-    operation = Lookup(found.number("id")).rows(pairs.number("op_id"), pairs.known("op_id"))
-    whole = (call >= 0) & (operation >= 0)
-    first, _ = gather.distinct(call[whole], operation[whole])
-    return Launches(call[whole][first], operation[whole][first], int(np.count_nonzero(~whole)))
+    operation = Lookup(operations.number("id")).rows(pairs.number("op_id"), pairs.known("op_id"))
+    is_paired = (call >= 0) & (operation >= 0)
+    first, _ = gather.distinct(call[is_paired], operation[is_paired])
+    return Launches(
+        call[is_paired][first], operation[is_paired][first], int(np.count_nonzero(~is_paired))
+    )
 
 
 @dataclass(frozen=True)
@@ -143,9 +145,9 @@ class Details:
         return made
 
     @classmethod
-    def _taken(cls, found: Columns, row: Array, names: Mapping[str, str]) -> Details:
-        numbers = {name: _at(found.number(c, 0), row) for c, name in names.items()}
-        known = {n: _at(found.known(c), row).astype(bool) & (row >= 0) for c, n in names.items()}
+    def _taken(cls, columns: Columns, row: Array, names: Mapping[str, str]) -> Details:
+        numbers = {name: _at(columns.number(c, 0), row) for c, name in names.items()}
+        known = {n: _at(columns.known(c), row).astype(bool) & (row >= 0) for c, n in names.items()}
         return cls(numbers, known, {})
 
 
@@ -153,10 +155,10 @@ def _at(values: Array, row: Array) -> Array:
     return values[np.maximum(row, 0)] if len(values) else np.zeros(len(row), values.dtype)
 
 
-def _texts(found: Columns, row: Array, column: str) -> pa.DictionaryArray:
+def _texts(columns: Columns, row: Array, column: str) -> pa.DictionaryArray:
     from chopper_interop.converters.rocm.rows import dictionary
 
-    encoded = found.encoded(column)
+    encoded = columns.encoded(column)
     codes = _at(arrow.to_numpy(encoded, -1).astype(np.int64), row)
     texts = [text or "" for text in encoded.dictionary.to_pylist()]
     return dictionary(np.where(row >= 0, codes, -1), texts)

@@ -1,11 +1,12 @@
-"""Formats of Zeus: the log of its measurement windows, its record of power, tables of results.
+"""Formats of Zeus: logs of measurement windows, records of power, tables of results.
 
-This module recognises files; the reader is imported when a file is read.
+CharLLM-PPT's fork of it writes a folder of ``{metric}_{rank}.csv`` without headers.
 """
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from chopper_interop.converters.sampling.timestamps import EARLIEST_S, SECOND, nanoseconds
@@ -14,8 +15,6 @@ from chopper_interop.registry import Converter
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from chopper_interop.trace import Trace
-
 _WINDOWS = ("start_time", "window_name", "elapsed_time")
 _POWER_HEADER = re.compile(
     r"\s*(?:time|timestamp)\s*,\s*(?:power(?:_w)?|(?:gpu_?\d+|power_?\d+)(?:_?power)?(?:_w)?"
@@ -23,6 +22,11 @@ _POWER_HEADER = re.compile(
     re.IGNORECASE,
 )
 _SUMMARY = re.compile(r"dataset,network,batch_size,optimizer,power_limit,")
+_CHARLLM_ROW = re.compile(
+    rb"\s*(\d{10}(?:\.\d*)?)[ \t]*,[ \t]*([-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|N/A|nan|None)"
+    rb"[ \t]*\r?(?:\n|$)"
+)
+_CHARLLM_LINES = 20
 
 
 def sniff(head: bytes) -> bool:
@@ -52,30 +56,21 @@ def sniff_summary(head: bytes) -> bool:
     return _SUMMARY.match(_first_line(head)) is not None
 
 
-def read(paths: list[Path]) -> Trace:
-    """Read one file of Zeus.
+def sniff_charllm(head: bytes) -> bool:
+    """True if a file begins with rows of an epoch time and a number, without a header."""
+    at = 3 if head.startswith(b"\xef\xbb\xbf") else 0
+    if not _CHARLLM_ROW.match(head, at):
+        return False
+    lines = [line for line in head[at:].split(b"\n")[:_CHARLLM_LINES] if line.strip()]
+    return sum(line.count(b",") == 1 for line in lines) * 2 > len(lines)
 
-    Parameters
-    ----------
-    paths
-        The file, alone in a list.
 
-    Returns
-    -------
-    Trace
-        Without nodes. Of windows: for each name the duration (s), and for each device energy (J)
-        and mean power (W), at the window's beginning; and of each GPU its power over the time of
-        all windows (`telemetry.names.WITHIN_WINDOWS`). Of a record of power: power of each GPU.
-
-    Raises
-    ------
-    ReadError
-        It cannot be opened.
-    """
-    from chopper_interop.converters.zeus import samples
-
-    (path,) = paths
-    return samples.read(path, ZEUS.name)
+def group_by_folder(paths: list[Path]) -> list[list[Path]]:
+    """Files of one folder are one source."""
+    folders: dict[Path, list[Path]] = defaultdict(list)
+    for path in paths:
+        folders[path.parent].append(path)
+    return list(folders.values())
 
 
 ZEUS = Converter(
@@ -85,7 +80,8 @@ ZEUS = Converter(
     "time,gpu0,…",
     suffixes=(".csv",),
     sniff=sniff,
-    read=read,
+    json=False,
+    read="chopper_interop.converters.zeus.samples:read",
     carries="duration, energy and mean power of every window by name and GPU; power of each GPU over "
     "time",
 )
@@ -94,5 +90,19 @@ ZEUS_SUMMARY = Converter(
     name="zeus-summary",
     description="tables of results made with Zeus",
     sniff=sniff_summary,
+    json=False,
     not_read_because="its rows are means over runs and have no times; give the logs of windows",
+)
+
+CHARLLM = Converter(
+    name="charllm",
+    description="telemetry of CharLLM-PPT: folders of {metric}_{rank}.csv by its fork of Zeus",
+    versions="dad5f278 (2025), NVIDIA and AMD",
+    suffixes=(".csv",),
+    sniff=sniff_charllm,
+    json=False,
+    group=group_by_folder,
+    read="chopper_interop.converters.zeus.charllm_samples:read",
+    carries="power, temperatures, clocks, utilization, PCIe and NVLink counters (unwrapped) by "
+    "rank; processors, memory and InfiniBand of its node",
 )

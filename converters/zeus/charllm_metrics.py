@@ -17,7 +17,7 @@ class How(Enum):
     """Ways in which values become samples."""
 
     GAUGE = "every value is a sample"
-    WRAPPING = "32 bits of a counter, which begins anew at 0"
+    WRAPPING = "32 bits of a counter, which begins again at 0"
     COUNTER = "a whole counter"
     SUM = "the values of one moment are parts of one"
     STEADY = "the first, and where it changes"

@@ -23,8 +23,25 @@ if TYPE_CHECKING:
     from chopper_interop.trace import Trace
 
 
-def read(paths: list[Path], converter: str) -> Trace:
-    """Read the files of one folder; see `charllm.read`."""
+def read(paths: list[Path]) -> Trace:
+    """Read the files of one folder.
+
+    Parameters
+    ----------
+    paths
+        The files.
+
+    Returns
+    -------
+    Trace
+        Without nodes: a series for each metric of each rank, and its samples in epoch
+        nanoseconds. `device` is the number of the rank, for which GPU it is the names do not say.
+
+    Raises
+    ------
+    ReadError
+        A file cannot be opened.
+    """
     log = IssueLog()
     files: list[File] = []
     sources = []
@@ -33,7 +50,7 @@ def read(paths: list[Path], converter: str) -> Trace:
         what = tables.named(inputs.plain_name(path))
         file, events = read_file(path, what, issues)
         files += [file] if file else []
-        about = Source(str(path), converter, "zeus", size=path.stat().st_size, events=events)
+        about = Source(str(path), "charllm", "zeus", size=path.stat().st_size, events=events)
         sources.append(about)
         log.extend(issues)
     amd = _is_amd([file.what for file in files])
@@ -45,8 +62,8 @@ def read(paths: list[Path], converter: str) -> Trace:
     return builder.finish().with_meta(issues=tuple(log))
 
 
-def _is_amd(found: list[tables.Named]) -> bool:
-    keys = {what.key for what in found if what.gpu}
+def _is_amd(columns: list[tables.Named]) -> bool:
+    keys = {what.key for what in columns if what.gpu}
     return bool(keys & set(tables.AMD)) and not keys & tables.NVIDIA_ALONE and len(keys) > 1
 
 

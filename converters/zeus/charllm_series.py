@@ -33,7 +33,7 @@ SUMMED = Fault(
 PART_MISSING = Fault(
     "sum-without-all-parts",
     Severity.LOSS,
-    "Rows of moments that lack some of the parts which are to be added up were left out.",
+    "Rows of times that lack some of the parts which are to be added up were left out.",
     events=True,
 )
 REPEATED = Fault(
@@ -45,7 +45,7 @@ REPEATED = Fault(
 WRAPPED = Fault(
     "counter-wrapped",
     Severity.INFO,
-    "Counters of 32 bits that began anew at 0 were carried on; one that was reset looks alike.",
+    "Counters of 32 bits that began again at 0 were carried on; one that was reset looks alike.",
 )
 MEM_TOTAL = Fault(
     "memory-used-is-total",
@@ -92,10 +92,10 @@ def _summed(time: Array, value: Array, issues: IssueLog) -> tuple[Array, Array]:
     if not len(time):
         return time, value
     moment, first, count = np.unique(time, return_index=True, return_counts=True)
-    whole = count == count.max()
-    issues.add(PART_MISSING, count[~whole].sum())
-    issues.add(SUMMED, (count[whole] - 1).sum())
-    return moment[whole], np.add.reduceat(value, first)[whole]
+    has_all_parts = count == count.max()
+    issues.add(PART_MISSING, count[~has_all_parts].sum())
+    issues.add(SUMMED, (count[has_all_parts] - 1).sum())
+    return moment[has_all_parts], np.add.reduceat(value, first)[has_all_parts]
 
 
 def _places(time: Array) -> Array:

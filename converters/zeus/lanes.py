@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
     Points = dict[tuple[int, str, str], list[tuple[int, float]]]
 
-MOST_NAMES = 64
-"""With more names of windows than this, those that differ in numbers alone share lanes."""
+MAX_NAMES = 64
+"""With more names of windows than this, those that differ in numbers alone share lanes. Chosen: about as
+many rows as a timeline shows; steps of a training are more."""
 NO_VALUE = Fault("value-not-a-number", Severity.LOSS, "Cells that are no number were left out.")
 NUMBERED = Fault(
     "windows-numbered",
@@ -42,7 +43,7 @@ _ENERGY = re.compile(r"(gpu|cpu|dram|soc)(\d*)_?(\w*?)_?energy", re.IGNORECASE)
 def windows(
     names: list[str],
     rows: list[Row],
-    found: Points,
+    samples: Points,
     issues: IssueLog,
 ) -> None:
     """Duration (s) of windows, energy (J) and mean power (W) of each device in them.
@@ -58,22 +59,22 @@ def windows(
         if elapsed_at >= 0 and row.cells[elapsed_at].lower() == "nan":
             issues.add(IMPOSSIBLE, 1, f"duration of {name}: nan s")
         if elapsed is not None:
-            found[-1, f"duration of {name}", "s"].append((row.time, elapsed))
+            samples[-1, f"duration of {name}", "s"].append((row.time, elapsed))
         for at, column in enumerate(names):
             energy = _ENERGY.fullmatch(column)
             value = _number(row.cells[at], issues) if energy else None
             if not energy or value is None:
                 continue
             device, part = _part(energy[1], energy[2], energy[3])
-            found[device, f"{part}energy of {name}", "J"].append((row.time, value))
+            samples[device, f"{part}energy of {name}", "J"].append((row.time, value))
             if elapsed:
                 power = value / elapsed
-                found[device, f"{part}mean power of {name}", "W"].append((row.time, power))
+                samples[device, f"{part}mean power of {name}", "W"].append((row.time, power))
             if elapsed and device >= 0:
                 drawn[device].append(Window(row.time, row.time + round(elapsed * SECOND), value))
     for device, of_gpu in drawn.items():
         if points := placed(of_gpu, issues):
-            found[device, WITHIN_WINDOWS, "W"] = points
+            samples[device, WITHIN_WINDOWS, "W"] = points
 
 
 def _part(kind: str, number: str, rest: str) -> tuple[int, str]:
@@ -85,7 +86,7 @@ def _part(kind: str, number: str, rest: str) -> tuple[int, str]:
 
 def _called(names: set[str], issues: IssueLog) -> dict[str, str]:
     """Name of a window → what it is called in the names of lanes."""
-    if len(names) <= MOST_NAMES:
+    if len(names) <= MAX_NAMES:
         return {name: name for name in names}
     issues.add(NUMBERED, len(names))
     return {name: re.sub(r"\d+", "#", name) for name in names}
@@ -95,14 +96,14 @@ def powers(
     path: Path,
     names: list[str],
     rows: list[Row],
-    found: Points,
+    samples: Points,
     issues: IssueLog,
 ) -> None:
     """Power (W) of each GPU, which its column or else the name of the file identifies."""
     for at, column in enumerate(names[1:], 1):
         gpu = re.search(r"(?:gpu|power)_?(\d{1,5})(?!\d)", column) or _GPU_OF_FILE.search(path.name)
         issues.add(GPU_UNKNOWN, int(not gpu), column)
-        points = found[int(gpu[1]) if gpu else -1, "socket power", "W"]
+        points = samples[int(gpu[1]) if gpu else -1, "socket power", "W"]
         for row in rows:
             value = _number(row.cells[at], issues)
             if value is not None:

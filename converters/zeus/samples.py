@@ -37,12 +37,13 @@ SOURCE = "zeus"
 MONOTONIC = "monotonic"
 """`Meta.clock` of times since some instant that the file does not state."""
 READING_NS = 10_000_000
+"""Uncertainty of a sample: a call of the management library takes milliseconds. Chosen: the upper end."""
 
 UNKNOWN_CLOCK = Fault(
     "clock-unknown",
     Severity.INFO,
-    "The times are seconds since some moment that the file does not tell (time.monotonic of the "
-    "machine): they cannot be put beside other sources.",
+    "The times are seconds since some instant that the file does not state (time.monotonic of the "
+    "machine): they cannot be joined to other sources.",
 )
 MIXED_CLOCKS = Fault(
     "row-on-other-clock",
@@ -53,13 +54,32 @@ MIXED_CLOCKS = Fault(
 SAMPLED = Fault(
     "row-as-samples",
     Severity.INFO,
-    "Rows (windows of Zeus, or moments) became samples of counter lanes.",
+    "Rows (windows of Zeus, or instants) became samples of counter lanes.",
     events=True,
 )
 
 
-def read(path: Path, converter: str) -> Trace:
-    """Read one file of Zeus; see `zeus.read`."""
+def read(paths: list[Path]) -> Trace:
+    """Read one file of Zeus.
+
+    Parameters
+    ----------
+    paths
+        The file, alone in a list.
+
+    Returns
+    -------
+    Trace
+        Without nodes. Of windows: for each name the duration (s), and for each device energy (J)
+        and mean power (W), at the window's beginning; and of each GPU its power over the time of
+        all windows (`telemetry.names.WITHIN_WINDOWS`). Of a record of power: power of each GPU.
+
+    Raises
+    ------
+    ReadError
+        It cannot be opened.
+    """
+    (path,) = paths
     issues = IssueLog(str(path))
     text = decode_lines(inputs.read(path, issues))
     names, rows, events = rows_of(text, issues)
@@ -76,7 +96,7 @@ def read(path: Path, converter: str) -> Trace:
         powers(path, names, kept, lanes, issues)
         times = np.array([row.time for row in kept], np.int64)
         note_clock_steps(times, np.zeros(len(times), np.int64), issues)
-    builder = TraceBuilder(_meta(path, names, clock, events, converter))
+    builder = TraceBuilder(_meta(path, names, clock, events))
     for (device, name, unit), points in lanes.items():
         series = builder.series(-1, name, unit, SOURCE, device=device, uncertainty_ns=READING_NS)
         time = np.array([t for t, _ in points], np.int64)
@@ -92,12 +112,12 @@ def _clock(rows: list[Row]) -> str:
     return MONOTONIC
 
 
-def _meta(path: Path, names: list[str], clock: str, events: int, converter: str) -> Meta:
+def _meta(path: Path, names: list[str], clock: str, events: int) -> Meta:
     numbers = [re.search(r"gpu_?(\d{1,5})", name) for name in names]
-    gpus = sorted({int(found[1]) for found in numbers if found})
+    gpus = sorted({int(match[1]) for match in numbers if match})
     return Meta(
         job=inputs.plain_name(path),
         clock=clock,
         devices=tuple(Device("", gpu, "", SOURCE, ordinal=gpu) for gpu in gpus),
-        sources=(Source(str(path), converter, "zeus", size=path.stat().st_size, events=events),),
+        sources=(Source(str(path), "zeus", "zeus", size=path.stat().st_size, events=events),),
     )

@@ -22,8 +22,8 @@ CONTRADICTED = Fault(
     "Windows whose joules do not fit into those of the window around them, as the counters of GPUs "
     "are renewed too rarely for them: over time that of the window around them counts.",
 )
-_MOST_W = 1e5
-"""No GPU draws more."""
+_MAX_W = 1e5
+"""Watts that no GPU draws: 50 times the largest of today."""
 _RENEWED_NS = 100_000_000
 """Counters of GPUs are renewed so often at least: joules of shorter times are not known."""
 _TOUCHING_NS = 2_000
@@ -43,7 +43,7 @@ class Window:
     @property
     def is_sound(self) -> bool:
         """True if a GPU can have drawn that much in it."""
-        return self.end > self.start and 0 <= self.watts <= _MOST_W
+        return self.end > self.start and 0 <= self.watts <= _MAX_W
 
     @property
     def watts(self) -> float:
@@ -51,15 +51,15 @@ class Window:
         return self.joules / ((self.end - self.start) * 1e-9)
 
 
-def placed(found: Iterable[Window], issues: IssueLog) -> list[tuple[int, float]]:
-    """Mean power over the time of all windows, as `telemetry.names.Told` has it of windows.
+def placed(windows: Iterable[Window], issues: IssueLog) -> list[tuple[int, float]]:
+    """Mean power over the time of all windows, as `annotate.telemetry.quantity_series.SeriesPattern` has it of windows.
 
     At any time the innermost window counts; the further joules of the window around it belong
     to the rest of its time. So each outermost window has just the joules that were measured in it.
     """
-    whole = Window(-(1 << 62), 1 << 62, 0.0)
-    around = [whole]
-    for window in sorted(filter(_is_sound, found), key=lambda one: (one.start, -one.end)):
+    outermost = Window(-(1 << 62), 1 << 62, 0.0)
+    around = [outermost]
+    for window in sorted(filter(_is_sound, windows), key=lambda one: (one.start, -one.end)):
         while around[-1].end <= window.start + _TOUCHING_NS:
             _close(around, issues)
         window.start = max([window.start, *(one.end for one in around[-1].inner[-1:])])
@@ -71,7 +71,7 @@ def placed(found: Iterable[Window], issues: IssueLog) -> list[tuple[int, float]]
             around.append(window)
     while len(around) > 1:
         _close(around, issues)
-    return _points(whole.inner)
+    return _points(outermost.inner)
 
 
 def _is_sound(window: Window) -> bool:
@@ -90,7 +90,7 @@ def _cut(window: Window, issues: IssueLog) -> list[Window]:
         return [window]
     rest = window.joules - sum(one.joules for one in inner)
     time = window.end - window.start - sum(one.end - one.start for one in inner)
-    if time < _RENEWED_NS or not 0 <= rest <= _MOST_W * time * 1e-9:
+    if time < _RENEWED_NS or not 0 <= rest <= _MAX_W * time * 1e-9:
         issues.add(CONTRADICTED, len(inner))
         return [Window(window.start, window.end, window.joules)]
     edges = [window.start, *(t for one in inner for t in (one.start, one.end)), window.end]

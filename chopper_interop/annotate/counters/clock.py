@@ -55,13 +55,14 @@ through durations that are closer together has no reliable slope."""
 _HUBER = 1.345
 """Huber's constant for M-estimation: 95 % efficiency for normal errors."""
 _MAX_ROUNDS = 50
+"""Chosen: reweighting converges linearly, in fewer rounds or not at all."""
 _UNFITTED_CYCLES = 20_000.0
 """An upper bound for overheads: the largest that was measured is 15,200 cycles (MI300X)."""
 _MAX_ERROR = 0.05
 """Chosen: largest relative error of a clock that is reported, see `TOO_SHORT`."""
 _CLOCK_TOLERANCE = 1.02
 """Chosen: a clock may seem to exceed the highest by this factor, as cycles and times are taken at
-different moments."""
+different times."""
 _MIN_MHZ = 50.0
 """Chosen: below the lowest clock of any GPU that is busy."""
 

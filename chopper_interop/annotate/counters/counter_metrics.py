@@ -77,11 +77,11 @@ def columns(trace: Trace, issues: IssueLog) -> dict[str, pa.Array]:
     Parameters
     ----------
     trace
-        Any trace.
+        A trace with counters.
     issues
         Log of what was assumed, and of impossible values.
     """
-    requested = provenance.incomplete_columns(trace, _COLUMNS) if trace.counters.num_rows else []
+    requested = provenance.incomplete_columns(trace, _COLUMNS)
     if not requested:
         return {}
     log = IssueLog("job")

@@ -13,12 +13,11 @@ import numpy as np
 
 from chopper_interop import arguments
 from chopper_interop.annotate import provenance
-from chopper_interop.annotate.structure.autograd import link_autograd
+from chopper_interop.annotate.structure.autograd import link_autograd, locate_arguments
 from chopper_interop.annotate.structure.coverage import coverage
 from chopper_interop.annotate.structure.modules import add_backward_modules, read_modules
 from chopper_interop.annotate.structure.names import BACKWARD, OPTIMIZER, PARTS, classify_names
 from chopper_interop.annotate.structure.operations import find_operations
-from chopper_interop.annotate.structure.operator_arguments import locate_arguments
 from chopper_interop.annotate.structure.phase import find_passes
 from chopper_interop.annotate.structure.steps import count_iterations, read_iterations
 from chopper_interop.arrays import arrow, gather
@@ -61,12 +60,12 @@ def columns(trace: Trace, issues: IssueLog | None = None) -> dict[str, pa.Array]
     Parameters
     ----------
     trace
-        Any trace; columns in which all its ranks have values are not made again.
+        A trace with nodes; columns in which all its ranks have values are not made again.
     issues
         Log for what was assumed.
     """
     requested = provenance.incomplete_columns(trace, COLUMNS)
-    if not requested or not trace.nodes.num_rows:
+    if not requested:
         return {}
     log = issues if issues is not None else IssueLog()
     result = _derive(trace, set(requested), log)

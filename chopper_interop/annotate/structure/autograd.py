@@ -1,6 +1,6 @@
 """Forward operators and their backward functions, by sequence numbers and recorded edges.
 
-`autograd_numbers` explains the numbers. In the backward pass the function has them, and so does the
+`backward_links` explains the numbers. In the backward pass the function has them, and so does the
 engine's call of it.
 """
 
@@ -19,10 +19,39 @@ from chopper_interop.schemas.kinds import EdgeKind, Kind
 
 if TYPE_CHECKING:
     from chopper_interop.annotate.structure.names import Names
-    from chopper_interop.annotate.structure.operator_arguments import OperatorArguments
     from chopper_interop.arguments import ArgumentRanges
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
+
+
+@dataclass(frozen=True)
+class OperatorArguments:
+    """Locations of arguments of all operators of a framework.
+
+    Parameters
+    ----------
+    operators
+        Rows of nodes.
+    sequence, thread
+        Numbers by which autograd ties backward functions to operators.
+    hierarchy
+        Modules of a script around the operator.
+    """
+
+    operators: Array
+    sequence: ArgumentRanges
+    thread: ArgumentRanges
+    hierarchy: ArgumentRanges
+
+
+def locate_arguments(trace: Trace) -> OperatorArguments:
+    """Locate the arguments; execution traces have another name for sequence numbers."""
+    operators = np.flatnonzero(trace.array("kind") == Kind.CPU_OP)
+    profiled, in_et, thread, hierarchy = arguments.find(
+        trace, operators, "Sequence number", "ET seq_id", "Fwd thread id", "Module Hierarchy"
+    )
+    sequence = profiled if profiled.length.any() else in_et
+    return OperatorArguments(operators, sequence, thread, hierarchy)
 
 
 @dataclass(frozen=True)

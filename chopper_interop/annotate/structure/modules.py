@@ -25,9 +25,8 @@ from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
-    from chopper_interop.annotate.structure.autograd import Autograd
+    from chopper_interop.annotate.structure.autograd import Autograd, OperatorArguments
     from chopper_interop.annotate.structure.names import Names
-    from chopper_interop.annotate.structure.operator_arguments import OperatorArguments
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 

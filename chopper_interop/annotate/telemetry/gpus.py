@@ -132,15 +132,15 @@ def gpus_without_work(
     used |= {(rank, -1) for gpu in gpus_with_work for rank in gpu.ranks}
     reader = SourceReader(trace, IssueLog())
     no_rows = np.zeros(0, np.int64)
-    found = []
+    gpus = []
     for location, series in sorted(series_locations(trace, quantities).items()):
         if location in used:
             continue
         owner = SeriesOwner(location, (location[0],), no_rows, series)
         gpu = _build_gpu(trace, reader, owner, quantities)
         if gpu.sources or gpu.counters:
-            found.append(replace(gpu, ranks=()))
-    return found
+            gpus.append(replace(gpu, ranks=()))
+    return gpus
 
 
 def unassigned_power_series(trace: Trace, gpus: Sequence[Gpu]) -> Iterator[int]:
@@ -171,11 +171,11 @@ def _build_gpu(
         *owner.location,
         owner.ranks,
         owner.rows,
-        {name: found for name, found in sources.items() if found},
+        {name: several for name, several in sources.items() if several},
         reader.energy_counters(table),
     )
     _note_power(trace, gpu, reader.issues)
-    all_sources = [source for found in gpu.sources.values() for source in found]
+    all_sources = [source for several in gpu.sources.values() for source in several]
     numbered = [source.tool for source in all_sources if source.pattern.is_numbered]
     reader.issues.add(BY_NUMBER, bool(numbered), f"device {gpu.device} of {numbered[:1]}")
     return gpu

@@ -79,25 +79,25 @@ def boards(
         including those of no rank.
     """
     if has_gpu_work(trace):
-        found = gpus_with_telemetry(trace, quantities=quantities, include_unsampled=True)
+        gpus = gpus_with_telemetry(trace, quantities=quantities, include_unsampled=True)
     else:
-        found = gpus_without_work(trace, (), QUANTITIES)
-    all_boards = join_dies(trace, found)
+        gpus = gpus_without_work(trace, (), QUANTITIES)
+    all_boards = join_dies(trace, gpus)
     if selected_ranks is None:
         return all_boards
     selected = (replace(one, dies=_dies_of_ranks(one.dies, selected_ranks)) for one in all_boards)
     return [one for one in selected if one.dies]
 
 
-def power_extent(found: Sequence[Board]) -> Window | None:
+def power_extent(boards: Sequence[Board]) -> Window | None:
     """Time from the first to the last sample of power or, where there is none, of anything.
 
     The time common to all GPUs if that is nearly all of it, so that short parts in which only
     some are sampled are left out.
     """
-    samples = [one.powers for one in found if one.powers] or [
+    samples = [one.powers for one in boards if one.powers] or [
         [samples for source in sources for _, samples in source.samples]
-        for one in found
+        for one in boards
         for sources in one.gpu.sources.values()
     ]
     if not samples:
@@ -113,23 +113,23 @@ def _dies_of_ranks(dies: Sequence[Gpu], ranks: Collection[int]) -> tuple[Gpu, ..
     return tuple(die for die in dies if set(die.ranks or (die.rank,)) & set(ranks))
 
 
-def join_dies(trace: Trace, found: Sequence[Gpu]) -> list[Board]:
+def join_dies(trace: Trace, gpus: Sequence[Gpu]) -> list[Board]:
     """Join each GPU without power to the other die of its module, if that one has power."""
-    second = _second_dies(trace, found) if any(map(_is_dual, trace.meta.devices)) else {}
+    second = _second_dies(trace, gpus) if any(map(_is_dual, trace.meta.devices)) else {}
     seconds = set(second.values())
     return [
-        _module(gpu, found[second[i]]) if i in second else Board(gpu, (gpu,))
-        for i, gpu in enumerate(found)
+        _module(gpu, gpus[second[i]]) if i in second else Board(gpu, (gpu,))
+        for i, gpu in enumerate(gpus)
         if i not in seconds
     ]
 
 
-def _second_dies(trace: Trace, found: Sequence[Gpu]) -> dict[int, int]:
+def _second_dies(trace: Trace, gpus: Sequence[Gpu]) -> dict[int, int]:
     """Index of each first die, whose power is that of both → index of its second die."""
     with_power: dict[tuple[str, int], list[int]] = {}
     without_power: list[tuple[int, tuple[str, int]]] = []
     hosts = {rank.rank: rank.host for rank in trace.meta.ranks}
-    for i, gpu in enumerate(found):
+    for i, gpu in enumerate(gpus):
         host = hosts.get(gpu.ranks[0] if gpu.ranks else gpu.rank, "") or only_host(trace)
         number = _die_number(trace, gpu, host)
         if number is not None and gpu.sources.get(quantity_series.POWER.name):

@@ -103,17 +103,17 @@ class SourceReader:
         """
         if quantity is quantity_series.THROTTLE:
             return self._throttle_sources(table)
-        found = []
+        candidates = []
         for order, pattern in enumerate(quantity.patterns):
             for tool, parts in self._samples_by_file(quantity, pattern, table):
                 dies = [(die, samples) for die, samples in parts if die >= 0]
                 source = Source(tool, pattern, tuple(dies or parts))
-                found.append((source.resolution_ns, order, source))
-        found.sort(key=lambda entry: entry[:2])
-        tools = list(dict.fromkeys(source.tool for *_, source in found))
+                candidates.append((source.resolution_ns, order, source))
+        candidates.sort(key=lambda entry: entry[:2])
+        tools = list(dict.fromkeys(source.tool for *_, source in candidates))
         if len(tools) > 1:
             self.issues.add(FINEST, 1, f"rank {ranks[0]}: {quantity.name} of {', '.join(tools)}")
-        return tuple(source for *_, source in found)
+        return tuple(source for *_, source in candidates)
 
     def energy_counters(self, table: SeriesRows) -> dict[str, tuple[Samples, ...]]:
         """Energy counters by tool, joules; one for each capture."""

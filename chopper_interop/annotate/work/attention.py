@@ -13,8 +13,15 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from chopper_interop.annotate.work.calls import Tensor, dense
-from chopper_interop.annotate.work.sizes import UNKNOWN, Work, is_floating, like, moved_bytes
+from chopper_interop.annotate.work.calls import (
+    UNKNOWN,
+    Tensor,
+    Work,
+    dense,
+    is_floating,
+    like,
+    moved_bytes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from chopper_interop.annotate.work.calls import dense
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from chopper_interop.annotate.work.calls import Call, Shape
 
@@ -32,7 +32,20 @@ ThirdShapes = dict[tuple["Shape", "Shape"], set["Shape"]]
 """Two shapes of a convolution → all third shapes that occur with them."""
 
 
-class ConvolutionShapes:
+def with_inferred_shapes(names: Sequence[str], calls: Sequence[Call | None]) -> list[Call | None]:
+    """Return the calls of a trace with the shapes that those of convolutions lack, if known.
+
+    Parameters
+    ----------
+    names, calls
+        Names of operators, and calls of them; None for arguments that are not understood.
+    """
+    named = list(zip(names, calls, strict=True))
+    shapes = _ConvolutionShapes(named)
+    return [call and shapes.complete(name, call) for name, call in named]
+
+
+class _ConvolutionShapes:
     """Shapes of the convolutions of a trace, from all its calls of gradients.
 
     Parameters

@@ -13,11 +13,12 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING
 
-from chopper_interop.annotate.work.calls import Tensor, dense
-from chopper_interop.annotate.work.sizes import (
+from chopper_interop.annotate.work.calls import (
     UNKNOWN,
+    Tensor,
     Work,
     broadcast_shape,
+    dense,
     is_floating,
     like,
     moved_bytes,

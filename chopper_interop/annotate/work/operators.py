@@ -24,8 +24,7 @@ from chopper_interop.annotate import provenance
 from chopper_interop.annotate.work import convolutions
 from chopper_interop.annotate.work import kernels as work_kernels
 from chopper_interop.annotate.work import rules as work_rules
-from chopper_interop.annotate.work.calls import parse_call
-from chopper_interop.annotate.work.sizes import UNKNOWN, Work
+from chopper_interop.annotate.work.calls import UNKNOWN, Work, parse_call
 from chopper_interop.arrays import arrow, gather
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.members import is_any
@@ -151,11 +150,10 @@ def _distinct_calls(trace: Trace, nodes: Array) -> tuple[Array, Array, list[dict
 def _work_of_calls(names: list[str], arguments_: list[dict[str, Any]]) -> list[Work]:
     """Work of calls, by name of the operator and arguments."""
     calls = [parse_call(one) for one in arguments_]
-    shapes = convolutions.ConvolutionShapes(zip(names, calls, strict=True))
+    if any("convolution" in name for name in names):
+        calls = convolutions.with_inferred_shapes(names, calls)
     return [
-        UNKNOWN
-        if call is None
-        else _work_of_call(work_rules.find_rule(name), shapes.complete(name, call))
+        UNKNOWN if call is None else _work_of_call(work_rules.find_rule(name), call)
         for name, call in zip(names, calls, strict=True)
     ]
 

@@ -11,8 +11,7 @@ from chopper_interop.annotate.work import attention, elements, matrix
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from chopper_interop.annotate.work.calls import Call
-    from chopper_interop.annotate.work.sizes import Work
+    from chopper_interop.annotate.work.calls import Call, Work
 
 MOVES, ELEMENTS, MATRIX = 1, 2, 3
 """Priorities: an operator has no work itself if one of the same or a higher priority is within it."""

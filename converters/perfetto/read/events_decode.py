@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 OTHER, BEGIN, END, INSTANT, COUNTER, COMPLETE = range(6)
 """Types of events; `OTHER` is an old phase that is not known here."""
-ON_TRACK, ON_THREAD, ON_ID, ON_NOTHING = range(4)
+ON_TRACK, ON_THREAD, ON_ID, ON_NO_TRACK = range(4)
 """Meaning of `Events.track`: a track's uuid, a thread of an old trace (process and thread id), an
 asynchronous id of an old trace, or none."""
 
@@ -156,7 +156,7 @@ def decode_event(
         if states.incremental[s, clock - 64]:
             states.last[s, clock - 64] += ts
             ts = states.last[s, clock - 64]
-    track_kind = ON_TRACK if has_track else ON_NOTHING
+    track_kind = ON_TRACK if has_track else ON_NO_TRACK
     thread = states.pid[s] << 32 | (states.tid[s] & 0xFFFFFFFF)
     if not has_track and states.has_track[s]:
         track, track_kind = states.track[s], ON_TRACK

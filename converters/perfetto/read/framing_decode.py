@@ -1,6 +1,9 @@
 """Packets of a Perfetto trace: position, kind and sequence of each.
 
 Field numbers are those of ``trace_packet.proto`` (Perfetto v58).
+
+A message says its length only at its begin, so that packets are found one after the other, in compiled
+loops.
 """
 
 from __future__ import annotations

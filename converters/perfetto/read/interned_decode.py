@@ -1,6 +1,8 @@
 """Interned texts of a Perfetto trace, by state of their sequence, field and number.
 
 Field numbers are those of ``interned_data.proto`` (Perfetto v58).
+
+Compiled, as part of the pass over all packets: a text may be used by the next one.
 """
 
 from __future__ import annotations

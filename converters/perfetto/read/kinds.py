@@ -1,4 +1,4 @@
-"""Kinds of slices and tracks by the categories and names that producers give them: tables."""
+"""Kinds of slices and tracks by the names that producers give them: tables."""
 
 from __future__ import annotations
 
@@ -10,103 +10,6 @@ from chopper_interop.schemas.names import COMM_KERNEL
 ROCPROF = "rocprofv3"
 ROCPROF_V2 = "rocprofv2"
 ROCPROF_SYSTEMS = "rocprofiler-systems"
-
-BY_ARGUMENTS = 0
-"""Kind of slices whose category does not determine it: their arguments, names and tracks do."""
-
-CATEGORIES: dict[str, int] = {
-    # rocprofv3, and rocpd's conversion
-    "kernel_dispatch": Kind.KERNEL,
-    "memory_copy": Kind.MEMCPY,
-    "hip_api": Kind.RUNTIME,
-    "hsa_api": Kind.DRIVER,
-    "marker_api": Kind.ANNOTATION,
-    "rccl_api": Kind.API,
-    "rocdecode_api": Kind.API,
-    "rocjpeg_api": Kind.API,
-    "rocshmem_api": Kind.API,
-    "ompt": Kind.API,
-    "memory_allocation": Kind.ALLOCATION,
-    "scratch_memory": Kind.ALLOCATION,
-    # rocprofv2's plugin; hip_api and hsa_api are as in rocprofv3
-    "kernels": Kind.KERNEL,
-    "mem_copies": Kind.MEMCPY,
-    "hip_ops": BY_ARGUMENTS,
-    "hsa_ops": BY_ARGUMENTS,
-    "external_api": Kind.API,
-    "roctx_mark": Kind.ANNOTATION,
-    "roctx_range_push_pop": Kind.ANNOTATION,
-    "roctx_range_start_stop": Kind.ANNOTATION,
-    # rocprofiler-systems, Omnitrace
-    "rocm_kernel_dispatch": Kind.KERNEL,
-    "rocm_memory_copy": Kind.MEMCPY,
-    "rocm_memory_allocate": Kind.ALLOCATION,
-    "rocm_memory_allocation": Kind.ALLOCATION,
-    "rocm_scratch_memory": Kind.ALLOCATION,
-    "rocm_page_migration": Kind.OTHER,
-    "rocm_hip_api": Kind.RUNTIME,
-    "rocm_hip": Kind.RUNTIME,
-    "rocm_hsa_api": Kind.DRIVER,
-    "rocm_hsa": Kind.DRIVER,
-    "rocm_marker_api": Kind.ANNOTATION,
-    "rocm_roctx": Kind.ANNOTATION,
-    "roctx": Kind.ANNOTATION,
-    "rccl": Kind.API,
-    "rocm_rccl": Kind.API,
-    "rocm_rccl_api": Kind.API,
-    "rocm_rocdecode_api": Kind.API,
-    "rocm_rocjpeg_api": Kind.API,
-    "hip": Kind.RUNTIME,
-    "host_hip": Kind.RUNTIME,
-    "host_hsa": Kind.DRIVER,
-    "hsa": Kind.DRIVER,
-    "device_hip": BY_ARGUMENTS,
-    "device_hsa": BY_ARGUMENTS,
-    "rocm_hip_stream": BY_ARGUMENTS,
-    "host": Kind.CPU_OP,
-    "user": Kind.ANNOTATION,
-    "python": Kind.PYTHON,
-    "mpi": Kind.API,
-    "ucx": Kind.API,
-    "shmem": Kind.API,
-    "vaapi": Kind.API,
-    "kokkos": Kind.ANNOTATION,
-    "pthread": Kind.CPU_OP,
-    "sampling": Kind.OTHER,
-    "timer_sampling": Kind.OTHER,
-    "overflow_sampling": Kind.OTHER,
-    # PyTorch's names; those of our own writer are among them
-    "cpu_op": Kind.CPU_OP,
-    "operator": Kind.CPU_OP,
-    "user_annotation": Kind.ANNOTATION,
-    "annotation": Kind.ANNOTATION,
-    "python_function": Kind.PYTHON,
-    "cuda_runtime": Kind.RUNTIME,
-    "hip_runtime": Kind.RUNTIME,
-    "runtime": Kind.RUNTIME,
-    "cuda_driver": Kind.DRIVER,
-    "driver": Kind.DRIVER,
-    "api": Kind.API,
-    "kernel": Kind.KERNEL,
-    "communication": Kind.COMM,
-    "collective_comm": Kind.COMM,
-    "gpu_memcpy": Kind.MEMCPY,
-    "gpu_memset": Kind.MEMSET,
-    "memcpy": Kind.MEMCPY,
-    "memset": Kind.MEMSET,
-    "gpu_user_annotation": Kind.GPU_ANNOTATION,
-    "gpu_sync": Kind.GPU_SYNC,
-    "cuda_sync": Kind.GPU_SYNC,
-    "allocation": Kind.ALLOCATION,
-    "instant": Kind.INSTANT,
-    "cpu_instant_event": Kind.INSTANT,
-    "overhead": Kind.OVERHEAD,
-    "span": Kind.SPAN,
-    "trace": Kind.SPAN,
-    "host_gap": Kind.HOST_GAP,
-    "other": Kind.OTHER,
-}
-"""Category in lower case → kind of node."""
 
 _CALL_NAMES: tuple[tuple[re.Pattern[str], Kind], ...] = (
     (re.compile(r"(__)?(hip|cuda)[A-Z]"), Kind.RUNTIME),

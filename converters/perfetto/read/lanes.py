@@ -19,6 +19,7 @@ from chopper_interop.converters.perfetto.read.events_decode import (
     ON_TRACK,
 )
 from chopper_interop.converters.perfetto.read.tracks import NO_PROCESS, TrackTable
+from chopper_interop.schemas.categories import PERFETTO
 from chopper_interop.schemas.kinds import GPU_WORK, Kind, LaneKind
 
 if TYPE_CHECKING:
@@ -209,7 +210,7 @@ def slice_kinds(  # noqa: PLR0913, PLR0917 # columns of one table
     # tables over the distinct texts, with one entry more: index -1 stands for no text
     n = len(type_)
     plain = [c.lower() for c in categories]
-    by_category = np.array([*(int(kinds.CATEGORIES.get(c, 0)) for c in plain), 0], np.int64)
+    by_category = np.array([*(int(PERFETTO.get(c, 0)) for c in plain), 0], np.int64)
     by_work = np.array([*(int(kinds.gpu_work_kind(t)) for t in names), int(Kind.KERNEL)])
     has_category = np.array([*(bool(c) for c in categories), False])[category]
     by_call = np.array(

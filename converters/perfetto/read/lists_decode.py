@@ -1,6 +1,8 @@
 """Flows and extra counter values of track events, of which an event may have several.
 
 Field numbers are those of ``track_event.proto`` (Perfetto v58).
+
+Compiled, as part of the pass over all packets.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.arrays.members import is_any
-from chopper_interop.clocks import relations
 from chopper_interop.converters.perfetto.read import kinds
 from chopper_interop.io import inputs
 from chopper_interop.issues import RANK_ASSUMED, Fault, Severity
@@ -110,7 +109,7 @@ def build_meta(
         job=inputs.plain_name(recording.path),
         clock=recording.metadata.clock(recording.clocks.name),
         offsets=recording.clocks.offsets,
-        clocks=relations.distinct(recording.metadata.fits),
+        clocks=tuple(dict.fromkeys(recording.metadata.fits)),
         ranks=meta_ranks,
         devices=tuple(Device("", d, "", tool, agent=d if has_agents else -1) for d in devices),
         sources=(source,),

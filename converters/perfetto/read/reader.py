@@ -54,8 +54,27 @@ FURTHER_CATEGORIES = Fault(
 )
 
 
-def read_trace(path: Path, user_rank: int | None = None) -> Trace:
-    """Read a trace from a file; see `perfetto.read_perfetto`."""
+def read(paths: list[Path], *, rank: int | None = None) -> Trace:
+    """Read one Perfetto trace.
+
+    Parameters
+    ----------
+    paths
+        The file, alone in a list.
+    rank
+        Rank to give it, whatever its labels are. Not for files that hold several processes.
+
+    Returns
+    -------
+    Trace
+        Has one rank for each process that has slices.
+
+    Raises
+    ------
+    ReadError
+        It cannot be read at all. Smaller losses are counted in ``meta.issues``.
+    """
+    (path,) = paths
     issues = IssueLog(str(path))
     recording = Recording(path, issues)
     progress.start(TASK, len(recording.events.ts), "events")
@@ -66,7 +85,7 @@ def read_trace(path: Path, user_rank: int | None = None) -> Trace:
     args = _arguments(recording, tool, slices, builder)
     recording.release_texts()
     used = sorted({labels.lanes[t].pid for t in np.unique(labels.track[slices.begin]).tolist()})
-    ranks = assign_ranks(recording, used, user_rank)
+    ranks = assign_ranks(recording, used, rank)
     nodes = NodeMaker(recording, tool, slices, labels, args, builder).add_nodes(ranks.by_pid)
     CounterReader(recording, tool, ranks.by_pid, builder).add_series(ts, has_time)
     builder.meta = build_meta(recording, builder, tool, ranks, nodes)

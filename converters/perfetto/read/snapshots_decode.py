@@ -1,4 +1,7 @@
-"""Clock snapshots of a Perfetto trace, as they stand in ``clock_snapshot.proto`` (v58)."""
+"""Clock snapshots of a Perfetto trace, as they stand in ``clock_snapshot.proto`` (v58).
+
+Compiled, as part of the pass over all packets.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 Packets of a sequence leave out what earlier ones set; the rules are those of Perfetto's trace
 processor. Field numbers are those of ``trace_packet.proto``,
 ``trace_packet_defaults.proto`` and ``thread_descriptor.proto`` (Perfetto v58).
+
+Compiled, as part of the pass over all packets, in their order.
 """
 
 from __future__ import annotations
@@ -126,6 +128,7 @@ def decode_packet(
 
 @jit
 def _defaults(buffer: Bytes, i: int, stop: int, s: int, states: States) -> None:
+    """Replace a sequence's defaults: its clock, track and extra counter tracks."""
     states.clock[s], states.has_track[s], states.defaults_len[s] = DEFAULT_CLOCK, 0, 0
     while i < stop:
         number, wire, value, begin, i = read_field(buffer, i, stop)

@@ -19,15 +19,19 @@ from chopper_interop import progress
 from chopper_interop.arrays.interning import TextTable, empty_text_table
 from chopper_interop.arrays.members import is_any
 from chopper_interop.converters.perfetto.chopper_metadata import DERIVED_CATEGORY, metadata_packet
-from chopper_interop.converters.perfetto.write import critical_path as critical
+from chopper_interop.converters.perfetto.write import derived_tracks as derived_slices
 from chopper_interop.converters.perfetto.write import events_encode as encode
 from chopper_interop.converters.perfetto.write import slice_data as slice_columns
-from chopper_interop.converters.perfetto.write.counter_lanes import dispatch_lanes, sampled_lanes
-from chopper_interop.converters.perfetto.write.derived_tracks import derived_tracks
-from chopper_interop.converters.perfetto.write.tracks import CounterLane, TrackAllocator
+from chopper_interop.converters.perfetto.write.tracks import (
+    CounterLane,
+    TrackAllocator,
+    dispatch_lanes,
+    sampled_lanes,
+)
 from chopper_interop.io import outputs
 from chopper_interop.issues import Fault, IssueLog, Severity
-from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
+from chopper_interop.schemas.categories import PERFETTO_CATEGORY
+from chopper_interop.schemas.kinds import EdgeKind, LaneKind
 from chopper_interop.schemas.meta import REALTIME
 
 if TYPE_CHECKING:
@@ -35,20 +39,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from chopper_interop.arrays.types import Array
-    from chopper_interop.converters.perfetto.write.derived_tracks import DerivedTrack
+    from chopper_interop.converters.perfetto.write.derived_tracks import CriticalPath, DerivedTrack
     from chopper_interop.trace import Trace
 
     _SliceData = tuple[encode.Arguments, encode.Columns, encode.Lists, TextTable, TextTable]
 
-CATEGORIES: dict[int, str] = {int(k): k.name.lower() for k in Kind} | {
-    int(Kind.ANNOTATION): "user_annotation",
-    int(Kind.PYTHON): "python_function",
-    int(Kind.COMM): "communication",
-    int(Kind.MEMCPY): "gpu_memcpy",
-    int(Kind.MEMSET): "gpu_memset",
-    int(Kind.GPU_ANNOTATION): "gpu_user_annotation",
-}
-"""Kind → category of its slices: the names that PyTorch uses where it has one."""
 _DERIVED_IID = 255
 
 OUTSIDE_WINDOW = Fault(
@@ -86,10 +81,36 @@ _CLOCKS = {REALTIME: proto.BUILTIN_CLOCK_REALTIME}
 _TASK = "writing Perfetto"
 
 
-def write_trace(
-    trace: Trace, path: Path, *, args: bool, derived: bool, all_samples: bool
+def write(
+    trace: Trace,
+    path: Path,
+    *,
+    args: bool = True,
+    derived: bool = True,
+    all_samples: bool = False,
 ) -> IssueLog:
-    """Write a trace to a file; see `perfetto.write_perfetto`."""
+    """Write a trace for Perfetto's UI and trace processor.
+
+    Parameters
+    ----------
+    trace
+        Any trace.
+    path
+        ``….pftrace``, or ``….pftrace.gz`` to have it gzipped.
+    args
+        Give slices what else their source recorded of them, as arguments.
+    derived
+        Add tracks of the critical path, where an analysis found it, and of iterations,
+        phases and layers. Their slices have the category "derived".
+    all_samples
+        Draw telemetry from long before and after the nodes' time too.
+
+    Returns
+    -------
+    IssueLog
+        How many samples lay outside the nodes' time and were left out, and how many edges have
+        no arrow.
+    """
     issues = IssueLog("Perfetto")
     progress.start(_TASK, trace.nodes.num_rows, "events")
     with outputs.file(path) as stream:
@@ -129,9 +150,9 @@ class PerfettoWriter:
         for rows in self.trace.rank_rows.values():
             self._write_rank(rows)
         if derived:
-            for path in critical.critical_paths(self.trace):
+            for path in derived_slices.critical_paths(self.trace):
                 self._write_critical_path(path)
-            for track in derived_tracks(self.trace):
+            for track in derived_slices.derived_tracks(self.trace):
                 self._write_derived(track)
         left_out = self._write_counter_lanes(all_samples=all_samples)
         lanes, uncertainty_ns = self.tracks.lanes_and_uncertainty()
@@ -154,7 +175,10 @@ class PerfettoWriter:
         system = proto.TracePacket()
         system.system_info.tracing_service_version = outputs.MARK
         self._write_messages([system, snapshot, first])
-        categories = [*CATEGORIES.items(), (_DERIVED_IID, DERIVED_CATEGORY)]
+        categories = [
+            *((int(kind), text) for kind, text in PERFETTO_CATEGORY.items()),
+            (_DERIVED_IID, DERIVED_CATEGORY),
+        ]
         self._write_interned("event_names", self.columns.names)
         self._write_interned("event_categories", categories)
         self._write_interned("debug_annotation_names", self.columns.fixed_names)
@@ -244,11 +268,11 @@ class PerfettoWriter:
         no_data = slice_columns.no_slice_data(n)
         self._write_slices(slices, uuid, (*no_data, *2 * (empty_text_table(1),)))
 
-    def _write_critical_path(self, path: critical.CriticalPath) -> None:
+    def _write_critical_path(self, path: CriticalPath) -> None:
         """Write the critical path: the class of work that it runs over, below it the nodes."""
-        ts, dur, texts = critical.class_segments(self.trace, path)
+        ts, dur, texts = derived_slices.class_segments(self.trace, path)
         position = 1 + 2 * (path.rank + 1) * _MAX_DEPTH
-        track = self.tracks.critical(path.rank, critical.CLASS_TRACK, position)
+        track = self.tracks.critical(path.rank, derived_slices.CLASS_TRACK, position)
         self._write_named(track, ts, dur, texts)
         ts = path.ts + self.trace.meta.origin_ns
         row = encode.rows_without_overlap(ts, path.dur, _MAX_DEPTH)

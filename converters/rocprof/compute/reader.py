@@ -49,8 +49,26 @@ FACTS: tuple[tuple[str, str], ...] = (
 the first counts."""
 
 
-def read_workload(paths: list[Path], format_name: str, rank: int | None) -> Trace:
-    """Read one table of a workload, and ``sysinfo.csv`` if there is one."""
+def read(paths: list[Path], *, rank: int | None = None) -> Trace:
+    """Read one table of a workload.
+
+    Parameters
+    ----------
+    paths
+        The table, and ``sysinfo.csv`` if there is one.
+    rank
+        Rank to give the process, over what the names of its files say.
+
+    Returns
+    -------
+    Trace
+        On the clock of the node's boot; without times, in the order of the dispatches.
+
+    Raises
+    ------
+    ReadError
+        The table cannot be read at all. What is lost otherwise is counted in ``meta.issues``.
+    """
     issues = IssueLog(str(paths[0]))
     tables = [path for path in paths if not is_compute_system(inputs.head(path))]
     systems = [path for path in paths if path not in tables]
@@ -65,7 +83,7 @@ def read_workload(paths: list[Path], format_name: str, rank: int | None) -> Trac
     dispatches = [dispatch_table(r, issues, merge_instances=True) for r in rows]
     source = SourceTables(
         paths=paths,
-        format=format_name,
+        format="rocprof-compute",
         tool=TOOL,
         info=path_info(tables[0]),
         events=events + sum(int(d.weight.sum()) for d in dispatches),

@@ -51,8 +51,26 @@ LEFT_OUT = Fault(
 )
 
 
-def read_v1(paths: list[Path], format_name: str, rank: int | None) -> Trace:
-    """Read the files of one name."""
+def read(paths: list[Path], *, rank: int | None = None) -> Trace:
+    """Read the files of one name.
+
+    Parameters
+    ----------
+    paths
+        NAME.db, NAME.json and NAME.csv, or some of them.
+    rank
+        Rank to give the process, over what the names of its files say.
+
+    Returns
+    -------
+    Trace
+        On the clock of the node's boot; of counters without times, in the order of dispatches.
+
+    Raises
+    ------
+    ReadError
+        No file can be read at all. What is lost otherwise is counted in ``meta.issues``.
+    """
     issues = IssueLog(str(paths[0]))
     combined = _combine(_read_all(paths, issues), issues)
     for log in combined.logs:
@@ -65,7 +83,7 @@ def read_v1(paths: list[Path], format_name: str, rank: int | None) -> Trace:
     tables, dispatches = merge_kernels(tables, dispatches, issues)
     source = SourceTables(
         paths=paths,
-        format=format_name,
+        format="rocprof-v1",
         tool=TOOL,
         info=path_info(combined.path),
         events=events,

@@ -66,8 +66,26 @@ _OF_PROCESS = re.compile(r"\d+_(.*)")
 _BARRIER = "Marker"
 
 
-def read_text(paths: list[Path], format_name: str, rank: int | None) -> Trace:
-    """Read the text files of one run."""
+def read(paths: list[Path], *, rank: int | None = None) -> Trace:
+    """Read the text files of one run.
+
+    Parameters
+    ----------
+    paths
+        The files, whose first lines say what each holds.
+    rank
+        Rank to give the process, over what the names of its files say.
+
+    Returns
+    -------
+    Trace
+        On the clock of the node's boot.
+
+    Raises
+    ------
+    ReadError
+        A file cannot be read at all. What is lost otherwise is counted in ``meta.issues``.
+    """
     issues = IssueLog(str(paths[0]))
     parsed: dict[str, list[pa.Table]] = {}
     for path in _without_repetitions(paths, issues):
@@ -84,7 +102,7 @@ def read_text(paths: list[Path], format_name: str, rank: int | None) -> Trace:
     tables = _tables(records, paths[0].parent.name, issues)
     source = SourceTables(
         paths=paths,
-        format=format_name,
+        format="rocprof-v1-text",
         tool=TOOL,
         info=replace(path_info(paths[0]), prefix="", pid=-1),
         events=events,

@@ -65,8 +65,26 @@ _KERNEL_NAME = "#2"
 """The column ``Kernel_Name``, which follows ``Operation``: both are names."""
 
 
-def read_v2(paths: list[Path], format_name: str, rank: int | None) -> Trace:
-    """Read the files of one process."""
+def read(paths: list[Path], *, rank: int | None = None) -> Trace:
+    """Read the files of one process.
+
+    Parameters
+    ----------
+    paths
+        The files, whose headers say what each holds.
+    rank
+        Rank to give the process, over what the names of its files say.
+
+    Returns
+    -------
+    Trace
+        On the clock of the node's boot.
+
+    Raises
+    ------
+    ReadError
+        A file cannot be read at all. What is lost otherwise is counted in ``meta.issues``.
+    """
     issues = IssueLog(str(paths[0]))
     rows = [rows for path in paths for rows in read_csv_tables(path, TOOL, issues)]
     events = issues.events()
@@ -83,7 +101,7 @@ def read_v2(paths: list[Path], format_name: str, rank: int | None) -> Trace:
         info = replace(info, prefix=name, pid=pid)
     source = SourceTables(
         paths=paths,
-        format=format_name,
+        format="rocprofv2",
         tool=TOOL,
         info=info,
         events=events,

@@ -71,8 +71,26 @@ MISSING_COLUMNS = (
 """Tables, columns that some versions of the tool do not write, and the fault of their absence."""
 
 
-def read_csv(paths: list[Path], format_name: str, rank: int | None) -> Trace:
-    """Read the CSV files of one process and run, or of several processes that share files."""
+def read(paths: list[Path], *, rank: int | None = None) -> Trace:
+    """Read the CSV files of one process and run, or of several processes that share files.
+
+    Parameters
+    ----------
+    paths
+        The files, whose headers say what each holds.
+    rank
+        Rank to give the process, over what the names of its files say.
+
+    Returns
+    -------
+    Trace
+        On the clock of the node's boot.
+
+    Raises
+    ------
+    ReadError
+        A file cannot be read at all. What is lost otherwise is counted in ``meta.issues``.
+    """
     issues = IssueLog(str(paths[0]))
     info = path_info(paths[0])
     tables: list[TableRows] = []
@@ -88,7 +106,7 @@ def read_csv(paths: list[Path], format_name: str, rank: int | None) -> Trace:
     counted = [t for t in attributed.tables if t[0].form is COUNTERS]
     recording = Recording(
         paths=paths,
-        format=format_name,
+        format="rocprofv3-csv",
         events=events,
         owners=attributed.owners,
         numbering=attributed.numbering,

@@ -37,8 +37,27 @@ _GPU = 2
 _COUNTERS = "counter_collection"
 
 
-def read_json(path: Path, format_name: str, rank: int | None) -> Trace:
-    """Read one JSON file."""
+def read(paths: list[Path], *, rank: int | None = None) -> Trace:
+    """Read one JSON file.
+
+    Parameters
+    ----------
+    paths
+        The file, alone in a list.
+    rank
+        Rank to give it, over what it says itself. Not for files of several processes.
+
+    Returns
+    -------
+    Trace
+        On the clock of the node's boot.
+
+    Raises
+    ------
+    ReadError
+        It cannot be read at all. What is lost otherwise is counted in ``meta.issues``.
+    """
+    (path,) = paths
     issues = IssueLog(str(path))
     try:
         processes = processes_of(inputs.read(path, issues), issues)
@@ -53,7 +72,7 @@ def read_json(path: Path, format_name: str, rank: int | None) -> Trace:
         ) from error
     except RecursionError as error:
         raise ReadError("its values are nested too deeply", path=path) from error
-    return build_trace(_recording(path, format_name, processes, parts, rank, issues), issues)
+    return build_trace(_recording(path, processes, parts, rank, issues), issues)
 
 
 class _ProcessTables:
@@ -93,7 +112,6 @@ def _note_ids(process: Process, where: str, issues: IssueLog) -> None:
 
 def _recording(
     path: Path,
-    format_name: str,
     processes: list[Process],
     parts: list[_ProcessTables],
     rank: int | None,
@@ -122,7 +140,7 @@ def _recording(
     ]
     return Recording(
         paths=[path],
-        format=format_name,
+        format="rocprofv3-json",
         events=sum(part.events for part in parts),
         owners=replace(owners, ranks=ranks),
         numbering=attributed.numbering,
