@@ -90,7 +90,7 @@ class Estimate:
     correlation: float
     samples: int
     assumed: str = ""
-    """What was assumed, as the end of a sentence."""
+    """Assumption, as the end of a sentence."""
 
 
 def estimate_offset(signals: Sequence[Signal], window: tuple[int, int]) -> Estimate | str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chopper_interop.arrays import statistics
 from chopper_interop.clocks import rank_fit
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ _MAX_DRIFT_PPB = 500_000
 _MIN_SPAN_OF_DRIFT_NS = 100_000_000
 """Over less time a drift of 100 ppm is below 10 us; chosen: about what starts scatter by."""
 _MIN_PAIRS_OF_DRIFT = 16
-"""Pairs that a drift needs; chosen: five in each third, of which medians are taken."""
+"""Pairs that a drift needs; chosen: eight slopes between the halves, of which the median is taken."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ def fit_line(reference: Array, other: Array) -> Line:
     pivot = int(ts[len(ts) // 2])
     since = ts - pivot
     if len(residual) >= _MIN_PAIRS_OF_DRIFT and since[-1] - since[0] >= _MIN_SPAN_OF_DRIFT_NS:
-        slope = _slope_of_thirds(since, residual)
+        slope = statistics.median_slope(since, residual, [len(ts) // 2])
         ppb = round(slope * 1e9)
         level = residual - np.rint(since * (ppb / 1e9)).astype(np.int64)
         level_middle = rounded_median(level)
@@ -92,17 +93,6 @@ def fit_line(reference: Array, other: Array) -> Line:
         if 0 < abs(ppb) <= _MAX_DRIFT_PPB and 2 * level_spread < spread:
             return Line(base + level_middle, ppb, pivot, level_spread)
     return Line(base + middle, 0, pivot, spread)
-
-
-def _slope_of_thirds(ts: Array, values: Array) -> float:
-    """Slope between the medians of the first and the last third.
-
-    Linear in the number of pairs, of which there may be millions, and fitted again and again.
-    """
-    third = len(ts) // 3
-    rise = rounded_median(values[-third:]) - rounded_median(values[:third])
-    run = rounded_median(ts[-third:]) - rounded_median(ts[:third])
-    return rise / run if run > 0 else 0.0
 
 
 def rounded_median(values: Array) -> int:

@@ -44,8 +44,8 @@ class Fit:
         Standard deviation of the residuals, from their median absolute size.
     widest_ns
         90 % of the pairs deviate by less.
-    largest_ns
-        Largest correction within the time of the pairs.
+    largest_ns, typical_ns
+        Largest and mean size of the correction within the time of the pairs.
     pairs
         Number of pairs.
     """
@@ -56,6 +56,7 @@ class Fit:
     sigma_ns: int
     widest_ns: int
     largest_ns: int
+    typical_ns: int
     pairs: int
 
     @property
@@ -69,7 +70,7 @@ class Fit:
         return self.largest_ns > self.residual_ns
 
 
-IDENTITY = Fit(0, 0, 0, 0, 0, 0, 0)
+IDENTITY = Fit(0, 0, 0, 0, 0, 0, 0, 0)
 
 
 def corrections(t: Array, offset_ns: int, drift_ppb: int, pivot_ns: int) -> Array:
@@ -109,6 +110,7 @@ def fit_clock(t: Array, reference: Array) -> Fit:
         sigma_ns=round(statistics.mad_sigma(residual)),
         widest_ns=round(float(np.quantile(np.abs(residual), _WIDE_SHARE))),
         largest_ns=max(map(abs, corners)),
+        typical_ns=round(float(np.abs(offset + drift / _S * time).mean())),
         pairs=len(t),
     )
 

@@ -45,6 +45,10 @@ NOT_ALIGNED = Fault(
 )
 
 _SET_BY_USER = "the user states this rank's clock"
+_CONTRADICTED = "more communication would contradict its times than without it"
+_MIN_SIGMAS = 3
+"""A correction is applied from so many standard deviations of its own on. Chosen: below it does more harm
+than good, as it moves times by the scatter of the ends from which it is estimated."""
 _SIGMAS_OF_90_PERCENT = 1.645
 """90 % of normal deviations are within so many standard deviations."""
 
@@ -75,12 +79,12 @@ def align_ranks(trace: Trace, issues: IssueLog) -> Trace:
     Parameters
     ----------
     trace
-        All ranks of a job, its collectives matched.
+        All ranks of a job, at least two, its collectives matched.
     issues
         Gets the ranks that were moved, and those that could not be compared.
     """
     done = any(c.method == COLLECTIVE_ENDS for c in trace.meta.clocks)
-    if done or trace.meta.clock not in (REALTIME, BOOTTIME) or len(trace.ranks) < 2:  # noqa: PLR2004
+    if done or trace.meta.clock not in (REALTIME, BOOTTIME):
         return trace
     ends = _ends(trace)
     if ends is None:
@@ -88,6 +92,7 @@ def align_ranks(trace: Trace, issues: IssueLog) -> Trace:
     fits = host_clocks.unify_hosts(_relate_ranks(trace, ends), trace)
     set_by_user = relations.ranks_set_by_user(trace.meta) & set(fits)
     fits |= {r: replace(fits[r], applied=False, reason=_SET_BY_USER) for r in set_by_user}
+    fits = _without_contradictions(trace, fits)
     moved = [f for f in fits.values() if f.applied]
     refused = [f for f in fits.values() if not (f.applied or f.pairs or f.reason == REFERENCE)]
     if moved:
@@ -96,6 +101,23 @@ def align_ranks(trace: Trace, issues: IssueLog) -> Trace:
     if refused:
         issues.add(NOT_ALIGNED, len(refused), f"{refused[0].of}: {refused[0].reason}")
     trace = _shifted(trace, fits) if moved else trace
+    return _with_fits(trace, fits)
+
+
+def _without_contradictions(trace: Trace, fits: dict[int, ClockFit]) -> dict[int, ClockFit]:
+    """Refuse corrections by which a rank would lose edges: they contradict more than they explain."""
+    fits = dict(fits)
+    before = collectives.connected_members(_with_fits(trace, fits))
+    while any(fit.applied for fit in fits.values()):
+        after = collectives.connected_members(_shifted(_with_fits(trace, fits), fits))
+        lost = [r for r, f in fits.items() if f.applied and after.get(r, 0) < before.get(r, 0)]
+        if not lost:
+            break
+        fits |= {r: replace(fits[r], applied=False, reason=_CONTRADICTED) for r in lost}
+    return fits
+
+
+def _with_fits(trace: Trace, fits: dict[int, ClockFit]) -> Trace:
     return trace.with_meta(clocks=(*trace.meta.clocks, *(fits[r] for r in sorted(fits))))
 
 
@@ -143,7 +165,7 @@ def _relate_ranks(trace: Trace, ends: _Ends) -> dict[int, ClockFit]:
             )
             continue
         fit, variance = outcome
-        reason = _reason_not_applied(fit, same_host=_on_one_host(hosts, start, rank))
+        reason = _reason_not_applied(fit, variance, same_host=_on_one_host(hosts, start, rank))
         fits[rank] = ClockFit(
             of=rank_label(rank),
             clock=clock,
@@ -164,10 +186,15 @@ def _on_one_host(hosts: dict[int, str], a: int, b: int) -> bool:
     return bool(hosts.get(a)) and hosts.get(a) == hosts.get(b)
 
 
-def _reason_not_applied(fit: Fit, *, same_host: bool) -> str:
-    """Reason not to apply a correction; empty if it is to be applied."""
+def _reason_not_applied(fit: Fit, variance: float, *, same_host: bool) -> str:
+    """Reason not to apply a correction of this variance; empty if it is to be applied."""
     if not fit.is_needed:
         return f"it is within the residual of the ends, {fit.residual_ns / 1000:,.3f} us"
+    sigma = variance**0.5
+    if fit.typical_ns < _MIN_SIGMAS * sigma:
+        return (
+            f"it is {fit.typical_ns / sigma:.1f} of its standard deviations, {sigma / 1000:,.3f} us"
+        )
     if same_host and fit.largest_ns <= ONE_HOST_NS:
         return (
             f"one host has one clock; {fit.largest_ns / 1000:,.3f} us are of how times of its GPUs "
@@ -202,7 +229,8 @@ def _fits_through_groups(
         settled.add(rank)
         if rank != start:
             outcomes[rank] = fit, variance
-            if not _reason_not_applied(fit, same_host=_on_one_host(hosts, start, rank)):
+            same_host = _on_one_host(hosts, start, rank)
+            if not _reason_not_applied(fit, variance, same_host=same_host):
                 for group in groups_of[rank]:
                     rows = groups[group][rank]
                     end[rows] += rank_fit.corrections(

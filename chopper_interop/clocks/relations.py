@@ -16,7 +16,7 @@ from chopper_interop.clocks import rank_fit
 from chopper_interop.schemas.meta import ClockFit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from chopper_interop.arrays.types import Array
     from chopper_interop.schemas.meta import Meta
@@ -116,16 +116,6 @@ def shift_ranks(trace: Trace, by: Mapping[int, int]) -> Trace:
         nodes=arrow.replace_column(trace.nodes, "ts", tables["nodes"] - start),
         samples=arrow.replace_column(trace.samples, "ts", tables["samples"] - start),
     ).with_meta(origin_ns=trace.meta.origin_ns + start)
-
-
-def distinct(fits: Iterable[ClockFit]) -> tuple[ClockFit, ...]:
-    """Fits without repetition, in order of first occurrence."""
-    return tuple(dict.fromkeys(fits))
-
-
-def to_json(fits: Iterable[ClockFit]) -> list[dict[str, Any]]:
-    """Fits as JSON values, for formats that have no columns for them."""
-    return [msgspec.to_builtins(fit) for fit in fits]
 
 
 def from_json(value: Any) -> tuple[ClockFit, ...]:

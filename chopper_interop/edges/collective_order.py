@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.arrays import sequences
+from chopper_interop.arrays import sequences, statistics
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -244,7 +244,7 @@ def _candidate_shifts(n: int, m: int, known_shift: int | None = None) -> list[in
     else:
         low, high = min(0, n - m), max(0, n - m)
         shifts = range(max(low - _MAX_EXTRA_SHIFT, -m + 1), min(high + _MAX_EXTRA_SHIFT, n - 1) + 1)
-    # of equally long ones the common ending is preferred: windows begin at different moments
+    # of equally long ones the common ending is preferred: windows begin at different times
     return sorted(shifts, key=lambda s: (-(min(n, m + s) - max(0, s)), abs(s - (n - m))))
 
 
@@ -287,11 +287,8 @@ def _median_and_scatter(at: Array, difference: Array) -> tuple[int, float]:
 
 def _drift(at: Array, residual: Array) -> float:
     """Slope of differences over time: the median slope of pairs half of all apart, clipped."""
-    half = len(at) // 2
-    run, rise = at[half:] - at[: len(at) - half], residual[half:] - residual[: len(at) - half]
-    if not (run > 0).any():
-        return 0.0
-    return float(np.clip(np.median(rise[run > 0] / run[run > 0]), -_MAX_DRIFT, _MAX_DRIFT))
+    slope = statistics.median_slope(at, residual, [max(1, len(at) // 2)])
+    return float(np.clip(slope, -_MAX_DRIFT, _MAX_DRIFT))
 
 
 def _end_differences(

@@ -54,8 +54,8 @@ UNPAIRED = Fault(
 CONTRADICTED = Fault(
     "collectives-contradicted",
     Severity.INFO,
-    "Members that end before or when the last member of their collective starts: clocks of ranks "
-    "differ, or the collective does not synchronize. They got no edge.",
+    "Members that end before or when the last member of their collective starts, by more than clocks "
+    "are uncertain: clocks of ranks differ, or the collective does not synchronize. They got no edge.",
 )
 ROOT_UNKNOWN = Fault(
     "collectives-root-unknown",
@@ -82,6 +82,9 @@ _MAJORITY = 0.5
 """Chosen: sequence numbers are relied on if each rank of a group states them for at least this share
 of the group's collectives; and sizes, if more than this share is matched by them."""
 
+_CLOCK_ERRORS = 3
+"""Standard deviations of clocks by which an edge may seem to lead backward in time. Chosen: of normal
+errors, one in 370 is larger."""
 _MIN_OF_UNKNOWN_KIND = 5
 """Chosen: with fewer collectives of unknown kind on a rank, their ends may agree by chance."""
 
@@ -190,6 +193,31 @@ def _with_comm_edges(trace: Trace, issues: IssueLog) -> Trace:
     has_edges = (trace.array("kind", "edges") == EdgeKind.COMM).any()
     if has_edges or not trace.has("instance"):
         return trace
+    src, dst, unknown = _awaited_pairs(trace)
+    issues.add(ROOT_UNKNOWN, unknown)
+    possible = _possible(trace, src, dst)
+    late = np.flatnonzero(~possible)
+    ts, end = trace.array("ts"), trace.array("ts") + trace.array("dur")
+    max_late_ns = int((ts[src] - end[dst])[late].max(initial=0))
+    issues.add(CONTRADICTED, len(late), f"by up to {max_late_ns / 1000:,.3f} us")
+    if not possible.any():
+        return trace
+    return trace.with_edges(src[possible], dst[possible], EdgeKind.COMM)
+
+
+def connected_members(trace: Trace) -> dict[int, int]:
+    """Count the members of each rank that COMM edges of `add_collective_edges` would lead from or to."""
+    if not trace.has("instance"):
+        return {}
+    src, dst, _ = _awaited_pairs(trace)
+    possible = _possible(trace, src, dst)
+    members = np.unique(np.concatenate([src[possible], dst[possible]]))
+    ranks, count = np.unique(trace.array("rank")[members], return_counts=True)
+    return dict(zip(ranks.tolist(), count.tolist(), strict=True))
+
+
+def _awaited_pairs(trace: Trace) -> tuple[Array, Array, int]:
+    """Awaited member and waiting member of each COMM edge, and how many members wait for an unknown root."""
     instance = trace.integers("instance")
     row = np.flatnonzero(instance >= 0)
     first, instance = gather.distinct(instance)  # sources may number instances as they like
@@ -200,8 +228,8 @@ def _with_comm_edges(trace: Trace, issues: IssueLog) -> Trace:
     )
     root = collective_roots(trace, row, instance[row])
     outward, inward = outward & (root >= 0), inward & (root >= 0)
-    issues.add(ROOT_UNKNOWN, np.count_nonzero(~(together | sends | receives | outward | inward)))
-    ts, end = trace.array("ts"), trace.array("ts") + trace.array("dur")
+    unknown = int(np.count_nonzero(~(together | sends | receives | outward | inward)))
+    ts = trace.array("ts")
     # the member of each instance for which the others wait: the last to start, or the send
     awaited = np.full(len(first), -1, np.int64)
     by_start = row[together][np.argsort(ts[row[together]], kind="stable")]
@@ -210,14 +238,22 @@ def _with_comm_edges(trace: Trace, issues: IssueLog) -> Trace:
     waits = together | receives
     src = np.concatenate([awaited[instance[row[waits]]], root[outward], row[inward]])
     dst = np.concatenate([row[waits], row[outward], root[inward]])
-    dst, src = dst[(src >= 0) & (src != dst)], src[(src >= 0) & (src != dst)]
-    forward = endpoints.forward(trace, src, dst, EdgeKind.COMM)
-    late = np.flatnonzero(~forward)
-    max_late_ns = int((ts[src] - end[dst])[late].max(initial=0))
-    issues.add(CONTRADICTED, len(late), f"by up to {max_late_ns / 1000:,.3f} us")
-    if not forward.any():
-        return trace
-    return trace.with_edges(src[forward], dst[forward], EdgeKind.COMM)
+    used = (src >= 0) & (src != dst)
+    return src[used], dst[used], unknown
+
+
+def _possible(trace: Trace, src: Array, dst: Array) -> Array:
+    """Mark edges that lead forward in time, or backward by no more than clocks of ranks are uncertain."""
+    late = trace.array("ts")[src] - trace.array("ts")[dst] - trace.array("dur")[dst]
+    label = {f"rank {rank}": k for k, rank in enumerate(trace.ranks)}
+    error = np.zeros(len(label), np.int64)
+    for fit in trace.meta.clocks:
+        if fit.of in label:
+            error[label[fit.of]] = max(error[label[fit.of]], fit.uncertainty_ns)
+    rank = np.searchsorted(trace.ranks, trace.array("rank"))
+    of_pair = np.hypot(error[rank[src]], error[rank[dst]])
+    within = (late > 0) & (late <= _CLOCK_ERRORS * of_pair)
+    return endpoints.forward(trace, src, dst, EdgeKind.COMM) | within
 
 
 def collective_roots(trace: Trace, row: Array, instance: Array) -> Array:

@@ -1,9 +1,10 @@
 """Edges from work before an event record to the first work after the wait for it on another stream.
 
-There are three sources, the best first. Some profilers record which event a stream waited for. Some
+There are four sources, the best first. Some profilers record which event a stream waited for. Some
 write the stream and event handles that calls name. Otherwise only the order of the calls is known:
 the waiting stream is taken to be the one on which the thread submits work next, and the awaited
-work is searched among what had been submitted by then.
+work is searched among what had been submitted by then. Of work that was queued before the recording
+began, no calls are known: it waited for the work of another stream right after which it started.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 from chopper_interop.arrays import gather
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.edges.ordering_calls import NO_HANDLE
-from chopper_interop.edges.queues import group_pairs, in_batches
+from chopper_interop.edges.queues import group_pairs, in_batches, preceding_rows
 from chopper_interop.edges.sync import last_records, pairs_by_handle
 from chopper_interop.issues import Fault, Severity
 from chopper_interop.schemas.names import Role
@@ -35,13 +36,19 @@ BY_ORDER = Fault(
     "Stream waits whose streams are not recorded were resolved by the order of calls: the waiting "
     "stream is the one that their thread used next. It waits for the stream that the thread had used "
     "last if the next work is communication, else for the last work of another stream that had ended "
-    "by then; collectives are waited for in the order of their launches.",
+    "by then, of several streams the one right after which it started, else the one used last; "
+    "collectives are waited for in the order of their launches.",
 )
 UNRESOLVED = Fault(
     "event-unresolved",
     Severity.INFO,
-    "Stream waits have no dependency: it is not known for which of several streams they wait, or "
-    "the trace has no work that was queued before or after them.",
+    "Stream waits have no dependency: the trace has no work that was queued before or after them.",
+)
+QUEUED_BEFORE = Fault(
+    "event-by-time",
+    Severity.INFO,
+    "Work that was queued before the recording began depends on the work of another stream right "
+    "after which it started: its waits were not recorded, and nothing on its own stream held it up.",
 )
 IMMEDIATE_START_NS = 20_000
 """Work that could have started earlier, and started so soon after the end of work elsewhere, waited
@@ -81,11 +88,15 @@ def event_edges(
         _named_slots(trace, calls, queues, by_name),
         _ordered_slots(trace, calls, queues, by_order, issues),
     ]
+    unrecorded = _slots_by_time(queues)
     source, target = (np.concatenate(side) for side in zip(*slots, strict=True))
     wait = np.concatenate([recorded.call[recorded_rows], calls.node[by_name], calls.node[by_order]])
     resolved = (source >= 0) & (target >= 0)
     _note_waits(UNRESOLVED, wait[~resolved], issues)
-    return _last_of_each_lane(queues, source[resolved], target[resolved])
+    _note_waits(QUEUED_BEFORE, queues.node[unrecorded[1]], issues)
+    source = np.concatenate([source[resolved], unrecorded[0]])
+    target = np.concatenate([target[resolved], unrecorded[1]])
+    return _last_of_each_lane(queues, source, target)
 
 
 def _recorded_slots(
@@ -266,7 +277,8 @@ def _awaited_elsewhere(queues: Queues, target: Array, submitted: Array) -> tuple
     Returns
     -------
     source
-        Slot of that work; -1 if several streams are possible and the times decide for none.
+        Slot of that work; if several streams are possible and the times decide for none, it is of
+        the one on which work was launched last.
     certain
         True if the target started right at its end, which shows that it waited for it.
     """
@@ -277,15 +289,46 @@ def _awaited_elsewhere(queues: Queues, target: Array, submitted: Array) -> tuple
     row, queue = row[elsewhere], queue[elsewhere]
     start = queues.start[target]
     last, _ = queues.last_before(queue, submitted[row], start[row])
-    row, last = row[last >= 0], last[last >= 0]
+    never = np.full(len(row), _NEVER_TOO_LATE)
+    newest, _ = queues.last_before(queue, submitted[row], never)
+    row, newest, last = row[last >= 0], newest[last >= 0], last[last >= 0]
     could_start = np.maximum(queues.submit[target], _end_of_previous(queues, target))
     end = queues.end[last]
     immediate = (end > could_start[row]) & (start[row] - end <= IMMEDIATE_START_NS)
     certain = _min_of_groups(len(target), row[immediate], last[immediate], -queues.end)
-    is_only = np.bincount(row, minlength=len(target)) == 1
-    only = np.full(len(target), -1, np.int64)
-    only[row] = last
-    return np.where(certain >= 0, certain, np.where(is_only, only, -1)), certain >= 0
+    likely = np.full(len(target), -1, np.int64)
+    order = np.argsort(queues.submit[newest], kind="stable")
+    likely[row[order]] = last[order]  # that of the queue used last is written last
+    return np.where(certain >= 0, certain, likely), certain >= 0
+
+
+def _slots_by_time(queues: Queues) -> tuple[Array, Array]:
+    """Slots of work, and of work queued before the recording that started right at its end.
+
+    Work that was queued starts when the work before it on its lane has ended, if it waits for
+    nothing else. So what ended later on the same device, right before the start, held it up, unless
+    the time since the work before it is the usual one.
+    """
+    target = np.flatnonzero(queues.queued_before)
+    if not target.size:
+        return target, target
+    lane = queues.lane[queues.queue]
+    _, device = gather.distinct(queues.rank, queues.device)
+    device = device[queues.queue]
+    start = queues.start[target]
+    lasting = np.flatnonzero(queues.end > queues.start)  # what takes no time holds nothing up
+    last, own = (
+        preceding_rows(group[lasting], queues.end[lasting], group[target], start)
+        for group in (device, lane)
+    )
+    gap = np.where(own >= 0, start - queues.end[lasting[own]], _NEVER_TOO_LATE)
+    known, last = last >= 0, lasting[last]
+    elsewhere = lane[last] != lane[target]
+    behind_own = known & ~elsewhere & (gap <= IMMEDIATE_START_NS)
+    usual = np.median(gap[behind_own]) if behind_own.any() else 0
+    held = known & elsewhere & (gap > usual)
+    held &= start - queues.end[last] <= IMMEDIATE_START_NS
+    return last[held], target[held]
 
 
 def _end_of_previous(queues: Queues, slot: Array) -> Array:

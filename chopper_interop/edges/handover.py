@@ -36,6 +36,10 @@ WAKE_NS = 1_000_000
 """An idle thread goes on so soon after the operation that it waited for: it wakes within tens of µs,
 and then Python runs until its first operator begins (measured: 0.03 to 0.3 ms)."""
 
+_PASSED_ON = "autograd::engine::evaluate_function"
+"""Operations that a thread finds in its queue: if it was idle, another has put them there, even one that
+goes on with its own work at once (PyTorch, torch/csrc/autograd/engine.cpp)."""
+
 _OPERATIONS = (Kind.CPU_OP, Kind.RUNTIME, Kind.DRIVER, Kind.API)
 _WAITS = (
     Role.DEVICE_SYNC,
@@ -77,7 +81,8 @@ def handover_edges(
     first = np.searchsorted(lane_rank[threads], lane_rank[threads], "left").astype(np.int64)
     stop = np.searchsorted(lane_rank[threads], lane_rank[threads], "right").astype(np.int64)
     waits = is_any(role[node], _WAITS)
-    source = _find_sources(number[lane], ts, end, waits, range_start, first, stop)
+    passed_on = _starts_with(trace, node, _PASSED_ON)
+    source = _find_sources(number[lane], ts, end, waits, range_start, passed_on, first, stop)
     target = np.flatnonzero(source >= 0)
     src, dst = node[source[target]], node[target]
     if target.size:
@@ -99,6 +104,12 @@ def _outermost(trace: Trace, role: Array) -> tuple[Array, Array]:
     return operation & ~within, on_thread & (kind == Kind.ANNOTATION) & ~within
 
 
+def _starts_with(trace: Trace, node: Array, prefix: str) -> Array:
+    """Mask of these nodes of which the name starts with `prefix`."""
+    of_name = np.array([name.startswith(prefix) for name in trace.names()], bool)
+    return of_name[trace.array("name")[node]] if len(of_name) else np.zeros(len(node), bool)
+
+
 # Compiled: a sweep over the operations of all threads by time, which carries the state of each thread
 # along: its last operation and until when it was active.
 #
@@ -111,6 +122,7 @@ def _find_sources(  # noqa: PLR0913, PLR0917 # columns
     end: Array,
     waits: Array,
     range_start: Array,
+    passed_on: Array,
     first: Array,
     stop: Array,
 ) -> Array:
@@ -118,7 +130,7 @@ def _find_sources(  # noqa: PLR0913, PLR0917 # columns
 
     Operations are ordered by rank and start; the threads of thread t's rank are those from
     ``first[t]`` to ``stop[t]``. Ranges (`range_start`) count only as something that follows, by
-    their start.
+    their start. What was passed on (`passed_on`) also follows a thread that does not rest.
     """
     source = np.full(len(ts), -1, np.int64)
     next_start = np.full(len(ts), np.iinfo(np.int64).max, np.int64)
@@ -141,7 +153,7 @@ def _find_sources(  # noqa: PLR0913, PLR0917 # columns
                 k = last[other]
                 if other == t or k < 0 or end[k] > ts[i] or end[k] <= since:
                     continue
-                rests = next_start[k] > ts[i] and next_start[k] - end[k] > IDLE_NS
+                rests = passed_on[i] or (next_start[k] > ts[i] and next_start[k] - end[k] > IDLE_NS)
                 latest = source[i] < 0 or end[k] > end[source[i]]
                 if rests and latest and ts[i] - end[k] <= WAKE_NS:
                     source[i] = k

@@ -2,8 +2,8 @@
 
 They join the members of a collective, GPU work across streams, GPU work and the host calls that
 waited for it, and host threads. What orders GPU work shows in runtime calls, in waits that some
-profilers record, and in times. Each of the modules `collectives`, `event`, `sync` and `handover`
-finds one kind of edge; here they are put together, and edges that contradict the times are left out.
+profilers record, and in times. The modules `collectives`, `event`, `sync`, `full_queue` and `handover` find them; here they are put together, and edges that contradict the times
+are left out.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 from chopper_interop.arrays.members import is_any
 from chopper_interop.edges.collectives import add_collective_edges
 from chopper_interop.edges.event import event_edges
+from chopper_interop.edges.full_queue import full_queue_edges
 from chopper_interop.edges.handover import handover_edges
 from chopper_interop.edges.ordering_calls import (
     NO_HANDLE,
@@ -107,8 +108,17 @@ def _find_dependencies(trace: Trace, chosen: Array, issues: IssueLog) -> dict[Ed
     edges = {EdgeKind.HANDOVER: handover_edges(trace, chosen, role, issues)}
     if len(queues.node):
         edges[EdgeKind.EVENT] = event_edges(trace, calls, queues, waits, issues)
-        edges[EdgeKind.SYNC] = sync_edges(trace, calls, queues, waits, issues)
+        edges[EdgeKind.SYNC] = _joined(
+            sync_edges(trace, calls, queues, waits, issues),
+            full_queue_edges(trace, queues, issues),
+        )
     return edges
+
+
+def _joined(*edges: EdgeEnds) -> EdgeEnds:
+    """Edges of several sources as one."""
+    src, dst = (np.concatenate(side) for side in zip(*edges, strict=True))
+    return src, dst
 
 
 def _with_forward_edges(

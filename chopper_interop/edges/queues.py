@@ -10,7 +10,7 @@ import numpy as np
 from chopper_interop.arrays import gather
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.members import is_any
-from chopper_interop.schemas.kinds import GPU_LANES, GPU_WORK, Kind
+from chopper_interop.schemas.kinds import CALLS, GPU_LANES, GPU_WORK, Kind
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
@@ -23,13 +23,15 @@ class Queues:
 
     A queue holds the work that was submitted under one stream handle and ran on one lane. A "slot"
     is a position in this order: the index of a piece of work in `node`, `submit`, `start`, `end`,
-    `call` and `communicates`.
+    `call`, `communicates` and `queued_before`.
 
     Parameters
     ----------
     node, submit, start, end
         For each slot the row of `nodes`, the start of the launching call, and the work's own times,
         ns. For work without a launch, `submit` is a time by which it must have been queued.
+    queued_before
+        True for work that had been queued before the recording began.
     call
         The call that launched it; -1 if none is recorded.
     communicates
@@ -46,6 +48,7 @@ class Queues:
     end: Array
     call: Array
     communicates: Array
+    queued_before: Array
     first: Array
     lane: Array
     rank: Array
@@ -154,7 +157,8 @@ def build_queues(trace: Trace, handle: Array | None = None) -> Queues:
     if handle is not None:
         work_handle = np.where(call >= 0, handle[call], -1)
     first, queue = gather.distinct(lane[node].astype(np.int64), work_handle)
-    submit = np.where(call >= 0, ts[call], ts[node])
+    before, first_call = _queued_before(trace, node, call)
+    submit = np.where(call >= 0, ts[call], np.where(before, first_call - 1, ts[node]))
     submit = _bound_submission(lane[node].astype(np.int64), ts[node], submit, call)
     order = np.lexsort((ts[node], submit, queue))
     queue_lane = lane[node[first]]
@@ -165,12 +169,34 @@ def build_queues(trace: Trace, handle: Array | None = None) -> Queues:
         end=(ts + trace.array("dur"))[node[order]],
         call=call[order],
         communicates=(kind == Kind.COMM)[node[order]],
+        queued_before=before[order],
         first=np.searchsorted(queue[order], np.arange(len(first) + 1)),
         lane=queue_lane.astype(np.int64),
         rank=trace.array("rank", "lanes")[queue_lane].astype(np.int64),
         device=trace.array("device", "lanes")[queue_lane].astype(np.int64),
         handle=work_handle[first],
     )
+
+
+def _queued_before(trace: Trace, node: Array, call: Array) -> tuple[Array, Array]:
+    """Mark work that was queued before the recording of its rank began; first recorded call, ns.
+
+    A process numbers its calls, and work has the number of its call: what has a smaller one than all
+    recorded calls was queued before these.
+    """
+    correlation, ts = trace.array("correlation"), trace.array("ts")
+    is_call = is_any(trace.array("kind"), CALLS) & (correlation > 0)
+    before = np.zeros(len(node), bool)
+    first_call = np.zeros(len(node), np.int64)
+    for rank, rows in trace.rank_rows.items():
+        calls = np.flatnonzero(is_call[rows]) + rows.start
+        if calls.size:
+            of_rank = (trace.array("rank")[node] == rank) & (call < 0)
+            before |= (
+                of_rank & (correlation[node] > 0) & (correlation[node] < correlation[calls].min())
+            )
+            first_call[of_rank] = ts[calls].min()
+    return before, first_call
 
 
 def _bound_submission(lane: Array, ts: Array, submit: Array, call: Array) -> Array:

@@ -140,12 +140,12 @@ def _side(trace: Trace, rows: Array, numbers: dict[str, int], key: str) -> _Side
     code = np.array([numbers.setdefault(t, len(numbers)) for t in texts] or [0], np.int64)
     length = trace.array("args_len")[rows]
     block, at = trace.text.block(trace.array("args_at")[rows], length)
-    values, found = json_events.extract_integers(block, at, length, [key])
+    values, present = json_events.extract_integers(block, at, length, [key])
     return _Side(
         rows,
         code[trace.array("name")[rows]],
         trace.array("lane")[rows],
-        np.where(found[0], values[0], 0),
+        np.where(present[0], values[0], 0),
     )
 
 

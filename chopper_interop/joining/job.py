@@ -17,7 +17,6 @@ from chopper_interop.annotate.counters import join_passes
 from chopper_interop.arrays import arrow
 from chopper_interop.build import concat
 from chopper_interop.clocks import ranks as rank_clocks
-from chopper_interop.clocks import relations
 from chopper_interop.edges import collectives
 from chopper_interop.errors import AmbiguousRunError, ReadError, UsageError
 from chopper_interop.gpus import devices
@@ -96,6 +95,8 @@ def assemble(
         A rule applies to nothing.
     """
     issues = IssueLog("job")
+    if not (rules or clock_rules) and _is_one_timed_run(fragments):
+        return _job_of_one(fragments[0], name, issues)
     clocks, fragments = source_clocks.collect_clocks(fragments, clock_rules)
     fragments = rematch.drop_partial_matches(fragments, issues)
     timed, telemetry = _split_telemetry(fragments)
@@ -107,7 +108,7 @@ def assemble(
     described = {r.rank: r for f in run.timing for r in f.trace.meta.ranks}
     timing = [monitors.assign_by_rules(f, rules, described) for f in run.timing]
     run = replace(run, timing=timing)
-    meta = _meta(name, fragments, run, fits)
+    meta = _meta(name, fragments, run.timing, fits, run.matches)
     meta = replace(meta, offsets=source_clocks.offsets_of_job(clocks))
     if run.timing:
         trace = _join_ranks(run, meta, issues)
@@ -125,6 +126,27 @@ def assemble(
     trace = with_telemetry(telemetry, context)
     trace = trace.with_meta(devices=devices.identified_devices(trace, all_devices))
     return _with_sources_and_issues(trace, fragments, run.passes + programs, run.nodes_kept, issues)
+
+
+def _is_one_timed_run(fragments: list[Fragment]) -> bool:
+    """True if there is one source, with times on one clock: nothing has to be joined."""
+    if len(fragments) != 1:
+        return False
+    trace = fragments[0].trace
+    return (
+        trace.nodes.num_rows > 0
+        and trace.meta.clock != ORDER
+        and not trace.meta.offsets
+        and len({r.host for r in trace.meta.ranks}) < 2  # noqa: PLR2004
+    )
+
+
+def _job_of_one(fragment: Fragment, name: str, issues: IssueLog) -> Trace:
+    """Trace of a job's only source."""
+    meta = _meta(name, [fragment], [fragment])
+    trace = _with_collectives(concat([fragment.trace], meta), issues)
+    trace = trace.with_meta(devices=devices.identified_devices(trace, meta.devices))
+    return _with_sources_and_issues(trace, [fragment], [], {}, issues)
 
 
 def _split_telemetry(fragments: list[Fragment]) -> tuple[list[Fragment], list[Fragment]]:
@@ -162,12 +184,18 @@ def _assemble_run(
 
 def _join_ranks(run: same_run.JoinedRun, meta: Meta, issues: IssueLog) -> Trace:
     """Join all ranks in one trace, on one clock, with their collectives matched."""
-    trace = collectives.name_collectives(concat([f.trace for f in run.timing], meta))
+    trace = concat([f.trace for f in run.timing], meta)
     for described, device_of in run.hardware:
         trace = devices.with_hardware(trace, described, device_of)
-    trace = rank_clocks.align_ranks(collectives.match_collectives(trace, issues), issues)
+    trace = _with_collectives(trace, issues)
     _note_ranks_apart(run.timing, trace, issues)
     return trace
+
+
+def _with_collectives(trace: Trace, issues: IssueLog) -> Trace:
+    """Match the collectives of all ranks, and bring the ranks to one clock by them."""
+    trace = collectives.match_collectives(collectives.name_collectives(trace), issues)
+    return rank_clocks.align_ranks(trace, issues) if len(trace.ranks) > 1 else trace
 
 
 def _job_of_telemetry(
@@ -180,7 +208,7 @@ def _job_of_telemetry(
     first = min(telemetry, key=lambda f: f.trace.meta.clock != REALTIME)
     rest = [f for f in telemetry if f is not first]
     trace, fits = source_clocks.reference_telemetry(first, clocks)
-    all_fits = relations.distinct([*trace.meta.clocks, *fits])
+    all_fits = tuple(dict.fromkeys([*trace.meta.clocks, *fits]))
     return concat([trace], replace(meta, clock=trace.meta.clock, clocks=all_fits)), rest
 
 
@@ -359,10 +387,13 @@ def _renumbered(trace: Trace, numbers: list[int]) -> Trace:
 
 
 def _meta(
-    name: str, fragments: list[Fragment], run: same_run.JoinedRun, fits: Sequence[ClockFit]
+    name: str,
+    fragments: list[Fragment],
+    timing: list[Fragment],
+    fits: Sequence[ClockFit] = (),
+    matches: Sequence[DeviceMatch] = (),
 ) -> Meta:
     ranks: dict[int, Rank] = {}
-    timing = run.timing
     for f in timing:
         ranks |= {r.rank: r for r in f.trace.meta.ranks}
     distinct_devices = {d: None for f in timing for d in f.trace.meta.devices}
@@ -374,13 +405,10 @@ def _meta(
     return Meta(
         job=name,
         clock=REALTIME if REALTIME in clock_names else min(clock_names, default=REALTIME),
-        clocks=relations.distinct([*earlier_fits, *fits]),
+        clocks=tuple(dict.fromkeys([*earlier_fits, *fits])),
         ranks=tuple(ranks[r] for r in sorted(ranks)),
         devices=tuple(distinct_devices),
-        device_matches=(
-            *(m for f in timing for m in f.trace.meta.device_matches),
-            *run.matches,
-        ),
+        device_matches=(*(m for f in timing for m in f.trace.meta.device_matches), *matches),
         facts=facts,
         issues=tuple(issue for f in timing for issue in f.trace.meta.issues),
     )

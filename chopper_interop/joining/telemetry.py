@@ -132,7 +132,7 @@ def with_telemetry(telemetry: Sequence[Fragment], context: TelemetryContext) -> 
     meta = replace(
         meta,
         device_matches=(*meta.device_matches, *matches),
-        clocks=clocks.distinct([*meta.clocks, *fits]),
+        clocks=tuple(dict.fromkeys([*meta.clocks, *fits])),
     )
     return telemetry_files.drop_repeated_samples(concat(parts, meta), context.issues)
 

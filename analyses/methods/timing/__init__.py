@@ -1,1 +1,1 @@
-"""The timing model: when nodes start and end along the graph, and why not sooner."""
+"""Paths, slack and spans of the timing model of `chopper_interop.timing`."""

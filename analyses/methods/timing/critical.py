@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.analyses.methods.timing import loops
 from chopper_interop.analyses.methods.timing.paths import (
     CLASS_CODE,
     CLASS_OF_EDGE,
@@ -16,11 +15,12 @@ from chopper_interop.analyses.methods.timing.paths import (
 )
 from chopper_interop.arrays.members import is_any
 from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind
+from chopper_interop.timing import loops
 
 if TYPE_CHECKING:
-    from chopper_interop.analyses.methods.timing.model import Timing
     from chopper_interop.analyses.methods.timing.spans import Spans
     from chopper_interop.arrays.types import Array
+    from chopper_interop.timing.model import Timing
     from chopper_interop.trace import Trace
 
 _BETWEEN = [CLASS_CODE[c] for c in ("launch", "stream", "event", "sync", "handover")]

@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.analyses.methods.timing.model import EDGE_PRIORITY
 from chopper_interop.arrays import gather
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.members import is_any
 from chopper_interop.schemas.kinds import CALLS, EdgeKind, Kind
+from chopper_interop.timing.model import EDGE_PRIORITY
 
 if TYPE_CHECKING:
-    from chopper_interop.analyses.methods.timing.model import Timing
     from chopper_interop.arrays.types import Array
+    from chopper_interop.timing.model import Timing
+    from chopper_interop.trace import Trace
 
 CLASSES = (
     "compute", "comm", "copy", "host", "runtime", "launch", "stream", "event", "sync", "handover",
@@ -48,19 +49,31 @@ OWN_TIME_EDGES = (EdgeKind.CALL, EdgeKind.ORDER, EdgeKind.DURATION)
 
 
 def edge_owners(timing: Timing) -> Array:
+    """Node whose own time passes along each edge of a model; see `owners`."""
+    graph = timing.graph
+    return owners(timing.trace, graph.src, graph.after, graph.kind)
+
+
+def owners(trace: Trace, src: Array, dst: Array, kind: Array) -> Array:
     """Node whose own time passes along each edge; -1 where it is a latency or of no node.
 
     Of host threads it is the innermost node between two endpoints; of GPU work the work itself; of
     communication the member whose end the transfer leads to.
+
+    Parameters
+    ----------
+    trace
+        The trace of which vertices 2i and 2i + 1 are start and end of node i.
+    src, dst, kind
+        The edges.
     """
-    graph = timing.graph
-    src, dst, kind = graph.src, graph.after, graph.kind
+    endpoints = 2 * trace.nodes.num_rows
     # behind a start (2i) a lane is in node i, behind an end (2i + 1) in the parent of node i
     node = np.where(src % 2 == 0, src // 2, -1)
-    ended = np.flatnonzero((src % 2 == 1) & (src < timing.barriers.start))
-    node[ended] = graph.trace.array("parent")[src[ended] // 2]
+    ended = np.flatnonzero((src % 2 == 1) & (src < endpoints))
+    node[ended] = trace.array("parent")[src[ended] // 2]
     owner = np.where(is_any(kind, OWN_TIME_EDGES), node, np.int32(-1))
-    transfer = np.flatnonzero((kind == EdgeKind.COMM) & (dst < timing.barriers.start))
+    transfer = np.flatnonzero((kind == EdgeKind.COMM) & (dst < endpoints))
     transfer = transfer[dst[transfer] % 2 == 1]
     owner[transfer] = dst[transfer] // 2
     return owner
@@ -115,15 +128,29 @@ class BindingPaths:
         start_ns
             Where the path begins.
         """
-        first, edge = self._entering
-        src = self._timing.graph.src
-        total = np.zeros(self._size, np.int64)
-        unexplained = _add_along_path(
-            first, edge, src, lag_ns, at_ns, self._priority, self._class, last, start_ns, total
-        )
+        total, unexplained, _ = self._along(lag_ns, at_ns, last, start_ns)
         if self._size == _SIZE:
             total[_HOST] += unexplained
         return total
+
+    def delay_ns(self, lag_ns: Array, at_ns: Array, last: int, start_ns: int) -> int:
+        """Sum of the delays on the binding path of a vertex; parameters as of `by_class`.
+
+        They are part of the time of the classes whose edges they follow.
+        """
+        return self._along(lag_ns, at_ns, last, start_ns)[2]
+
+    def _along(
+        self, lag_ns: Array, at_ns: Array, last: int, start_ns: int
+    ) -> tuple[Array, int, int]:
+        """Time by class along a binding path, time that no edge explains, and delays."""
+        first, edge = self._entering
+        src = self._timing.graph.src
+        total = np.zeros(self._size, np.int64)
+        unexplained, delay = _add_along_path(
+            first, edge, src, lag_ns, at_ns, self._priority, self._class, last, start_ns, total
+        )
+        return total, int(unexplained), int(delay)
 
 
 @jit
@@ -138,11 +165,12 @@ def _add_along_path(  # noqa: PLR0913, PLR0917 # columns
     last: int,
     start: int,
     total: Array,
-) -> int:
-    """Add the time of each class to `total`, and return the time that no edge explains.
+) -> tuple[int, int]:
+    """Add the time of each class to `total`; return the time that no edge explains, and all delays.
 
     Compiled: each step back depends on which edge into the vertex is reached last there.
     """
+    delay = 0
     v, until = last, at[last]  # clocks may run backwards along an edge: no time counts twice
     while at[v] > start:
         best, reached = -1, 0
@@ -152,9 +180,11 @@ def _add_along_path(  # noqa: PLR0913, PLR0917 # columns
             if best < 0 or time > reached or (time == reached and priority[e] < priority[best]):
                 best, reached = e, time
         if best < 0:
-            return int(until - start)
+            return until - start, delay
+        late = at[v] - reached
         v = src[best]
         since = max(min(until, at[v]), start)
         total[code[best]] += until - since
+        delay += min(late, until - since)
         until = since
-    return 0
+    return 0, delay

@@ -9,15 +9,30 @@ vertex of its own unless the lag of its edge varies, and most endpoints of hosts
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from chopper_interop.arrays.compiled import jit
 
 if TYPE_CHECKING:
-    from chopper_interop.analyses.methods.timing.model import Timing
     from chopper_interop.arrays.types import Array
+
+
+class Ordered(Protocol):
+    """A graph: `order` is topological, edges from vertex v lead to ``after[first[v]:first[v + 1]]``."""
+
+    @property
+    def order(self) -> Array:
+        """Vertices in topological order."""
+
+    @property
+    def first(self) -> Array:
+        """Position of each vertex' first edge."""
+
+    @property
+    def after(self) -> Array:
+        """Target of each edge."""
 
 
 class ReducedTiming:
@@ -25,23 +40,28 @@ class ReducedTiming:
 
     Parameters
     ----------
-    timing
-        The complete model.
+    graph
+        The complete graph.
+    lag_ns, delay_ns
+        Of its edges and vertices.
+    release_ns
+        Time of vertices to which no edge leads.
     varying
         Edges whose lag varies.
     """
 
-    def __init__(self, timing: Timing, varying: Array) -> None:
-        graph = timing.graph
+    def __init__(
+        self, graph: Ordered, lag_ns: Array, delay_ns: Array, release_ns: Array, varying: Array
+    ) -> None:
         varies = np.zeros(len(graph.after), bool)
         varies[varying] = True
         self._vertex, self._offset, first, src, lag, edge_of, complete = _reduced(
-            graph.order, graph.first, graph.after, timing.lag_ns, timing.delay_ns, varies
+            graph.order, graph.first, graph.after, lag_ns, delay_ns, varies
         )
         self._first, self._src, self._lag = first, src, lag
         self._edge = edge_of[varying]
-        self._fixed = lag[self._edge] - timing.lag_ns[varying]
-        self._delay, self._release = timing.delay_ns[complete], timing.at_ns[complete]
+        self._fixed = lag[self._edge] - lag_ns[varying]
+        self._delay, self._release = delay_ns[complete], release_ns[complete]
 
     def retimed(self, lag_ns: Array, vertices: Array) -> Array:
         """Time of these vertices, nanoseconds.

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.analyses.methods.activity import windows
-from chopper_interop.analyses.methods.timing.model import takes_time
 from chopper_interop.arrays import gather
 from chopper_interop.arrays.members import is_any
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
+from chopper_interop.timing.model import takes_time
 
 if TYPE_CHECKING:
-    from chopper_interop.analyses.methods.timing.model import Timing
     from chopper_interop.arrays.types import Array
+    from chopper_interop.timing.model import Timing
     from chopper_interop.trace import Trace
 
 

@@ -7,6 +7,10 @@ edges from a source that each step has::
     step 3              | step 4
     o---5-->o----20-----|-->o--3-->o      measured: 12 of the 20 lie behind the border
                         S--12->o          in the graph of step 4: an edge from its source S
+
+What waits for nothing, or only for what was over before the step began, waits for the start of its step:
+an edge from the source with the time 0, and the rest is its delay. So without delays it happens at once.
+On host threads the rest is the thread's own time, as between any two of its operations.
 """
 
 from __future__ import annotations
@@ -17,18 +21,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.analyses.methods.activity import counterparts
-from chopper_interop.analyses.methods.timing import loops
-from chopper_interop.analyses.methods.timing.model import timing_of
 from chopper_interop.arrays import gather
 from chopper_interop.arrays.members import is_any
 from chopper_interop.schemas.kinds import GPU_WORK, LaneKind
+from chopper_interop.timing import loops
+from chopper_interop.timing.model import EDGE_PRIORITY, timing_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from chopper_interop.analyses.methods.activity.windows import Window
-    from chopper_interop.analyses.methods.timing.model import Timing
     from chopper_interop.arrays.types import Array
+    from chopper_interop.timing.model import Timing
     from chopper_interop.trace import Trace
 
 BORDER_EDGE = 255
@@ -138,12 +142,13 @@ def step_timing(trace: Trace, rank_steps: Sequence[Window]) -> StepTiming:
     at -= np.where(step >= 0, start[step], 0)
     src, after, kind, lag = _cut(timing, step, at, start)
     first, edge = gather.group_rows(src, len(step))
+    src, after, kind, lag = src[edge], after[edge], kind[edge], lag[edge]
+    _, delay = loops.find_binding(at, first, after, lag, EDGE_PRIORITY[kind])
     sources = len(graph) + np.arange(len(steps), dtype=np.int32)
     inside = graph.order[step[graph.order] >= 0]
     begins, ends = _bounds(trace, rank_steps, steps, of_node)
-    delay = np.append(timing.delay_ns, np.zeros(len(steps), np.int64))
     return StepTiming(
-        timing, steps, step, src[edge], kind[edge], first, after[edge], lag[edge], delay, at,
+        timing, steps, step, src, kind, first, after, lag, delay, at,
         np.concatenate([sources, inside]), rank_steps, window_step, begins, ends,
     )  # fmt: skip
 
@@ -159,11 +164,12 @@ def _cut(timing: Timing, step: Array, at: Array, start: Array) -> tuple[Array, .
     release = np.full(size, -loops.NEVER)
     since = start[of_after[across]]
     reached = timing.at_ns[src[across]] + timing.lag_ns[across] - since
-    np.maximum.at(release, after[across], reached)
+    np.maximum.at(release, after[across], np.minimum(np.maximum(reached, 0), at[after[across]]))
     entered = np.zeros(size, bool)
-    entered[after] = True
-    alone = np.flatnonzero(~entered & (step[:size] >= 0))
-    release[alone] = at[alone]
+    entered[after[within]] = True
+    alone = ~entered & (release == -loops.NEVER) & (step[:size] >= 0)
+    on_host = timing.trace.array("kind", "lanes")[timing.trace.array("lane")] == LaneKind.THREAD
+    release[alone] = np.where(on_host[graph.node], at[:size], 0)[alone]
     border = np.flatnonzero(release > -loops.NEVER)
     return (
         np.concatenate([src[within], size + step[border]]).astype(np.int32),

@@ -22,8 +22,8 @@ its end, and the numbers tell which endpoints an edge joins::
     LAUNCH        [ call ]  [ kernel ]        1 -> 3, or 2 -> 3 where the time since the call's end is
                   1      2  3                 steadier; lag: least latency
 
-    STREAM        [ kernel ]  [ next ]        on one stream: 1 -> 2; lag: least latency
-                           1  2
+    STREAM        [ kernel ]  [ next ]        on one stream: 1 -> 2; lag: least latency, negative where
+                           1  2               clocks make 2 seem to come before 1
 
     EVENT         [ kernel ]  [ next ]        from work before an event record to work behind the wait
                            1  2               for it: 1 -> 2; lag: least latency
@@ -45,6 +45,10 @@ its end, and the numbers tell which endpoints an edge joins::
     a barrier       [ leaf       ]            at most the leaf's duration, which becomes the lag of the
                   1              2            leaf's DURATION edge as well
 
+    DEPENDENCY    [ first of the step     ]   for GPU work of a training step to which nothing else leads:
+                  1         [ kernel ]        1 -> 2, so that it moves with its step; lag: 0
+                            2
+
 Barriers are for collectives in which all wait for all, and for a send and its receive if that began
 before the send's end. HTA's critical path analysis has similar edges within one rank (its types are
 operator_kernel, dependency, kernel_launch_delay, kernel_kernel_delay, sync_dependency), no barriers.
@@ -61,11 +65,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop import graph
-from chopper_interop.analyses.methods.timing import latencies, loops
+from chopper_interop.arrays import gather
 from chopper_interop.arrays.members import is_any
 from chopper_interop.edges.collectives import SYNCHRONIZING
 from chopper_interop.graph.chains import stream_orders
-from chopper_interop.schemas.kinds import GPU_LANES, Collective, EdgeKind, LaneKind
+from chopper_interop.schemas.kinds import GPU_LANES, GPU_WORK, Collective, EdgeKind, LaneKind
+from chopper_interop.timing import latencies, loops
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
@@ -129,7 +134,7 @@ class Timing:
     def retimed(self, lag_ns: Array | None = None, delay_ns: Array | None = None) -> Array:
         """Time of each vertex under other lags and delays, in nanoseconds; as measured with neither.
 
-        Vertices to which nothing leads keep their measured time.
+        Vertices to which nothing leads keep their measured time: the first ones of the trace.
 
         Parameters
         ----------
@@ -205,23 +210,42 @@ def _build_timing(trace: Trace) -> Timing:
     has_latency = ~is_any(kind[:stored], (EdgeKind.HANDOVER, EdgeKind.COMM))
     lag[:stored][has_latency] = np.minimum(known.min_ns, lag[:stored])[has_latency]
     _shorten_waiting_hosts(src, dst, kind, lag, known, stored)
-    _bound_stream_edges(at, dst, kind, lag, src, latencies.stream_latency(ts, end, before))
-    return _with_barriers(trace, at, _Edges(src, dst, kind, lag), stored)
+    _bound_stream_edges(kind, lag, latencies.stream_latency(trace, before))
+    edges = _Edges(src, dst, kind, lag)
+    first, alone = _anchors(trace, dst)
+    anchored = edges.replaced(np.ones(len(src), bool), 2 * first, 2 * alone, np.zeros_like(alone))
+    anchored.kind[len(src) :] = EdgeKind.DEPENDENCY
+    return _with_barriers(trace, at, anchored, stored)
 
 
-def _bound_stream_edges(  # columns
-    at: Array, dst: Array, kind: Array, lag: Array, src: Array, min_ns: int
-) -> None:
+def _anchors(trace: Trace, dst: Array) -> tuple[Array, Array]:
+    """Work of training steps that waits for nothing, and the first node of its rank in its step.
+
+    It is anchored there: if the step begins sooner, so does the work. All that is not known of it is its
+    delay.
+    """
+    step, rank = trace.integers("iteration"), trace.array("rank")
+    inside = np.flatnonzero(step >= 0)
+    if not inside.size:
+        return inside, inside
+    first, code = gather.distinct(
+        rank[inside], step[inside]
+    )  # nodes of a rank are in order of start
+    entered = np.zeros(2 * len(step), bool)
+    entered[dst] = True
+    alone = is_any(trace.array("kind")[inside], GPU_WORK) & ~entered[2 * inside]
+    alone &= inside != inside[first][code]
+    return inside[first][code][alone], inside[alone]
+
+
+def _bound_stream_edges(kind: Array, lag: Array, min_ns: int) -> None:
     """Set lags of STREAM edges to the least latency, at most the measured time.
 
-    Clocks of GPUs tick, so work may seem to start before the end of what it follows. Its start then
-    cannot wait for that end: the edge leads to its end instead, with the measured time.
+    Clocks of GPUs tick, so work may seem to start before the end of what it follows: its lag is
+    negative then, and the order stays.
     """
-    in_stream = np.flatnonzero(kind == EdgeKind.STREAM)
-    early = in_stream[lag[in_stream] < 0]
-    dst[early] += 1
+    in_stream = kind == EdgeKind.STREAM
     lag[in_stream] = np.minimum(min_ns, lag[in_stream])
-    lag[early] = at[dst[early]] - at[src[early]]
 
 
 @dataclass
@@ -335,10 +359,18 @@ def _barrier_pairs(
     began before the send's end: the one that started last comes first then.
     """
     paired = trace.is_text("collective", (Collective.SEND,), last)
-    paired &= at[2 * member] < at[2 * last + 1]
+    paired &= ~_is_buffered(trace, at, last, member)
     receive_last = paired & (at[2 * member] > at[2 * last])
     last, member = np.where(receive_last, member, last), np.where(receive_last, last, member)
     return last, member, paired | trace.is_text("collective", SYNCHRONIZING, last)
+
+
+def _is_buffered(trace: Trace, at: Array, last: Array, member: Array) -> Array:
+    """Mark sends that wait for nobody: of sizes of which one ended before its receive began."""
+    size = trace.integers("bytes")[last]
+    early = trace.is_text("collective", (Collective.SEND,), last)
+    early &= at[2 * member] >= at[2 * last + 1]
+    return early | (size <= size[early].max(initial=-2))
 
 
 def _shorten_waiting_members(

@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.arrays import gather
-from chopper_interop.schemas.kinds import EdgeKind
+from chopper_interop.arrays.members import is_any
+from chopper_interop.edges import ordering_calls
+from chopper_interop.schemas.kinds import CALLS, EdgeKind
+from chopper_interop.schemas.names import Role
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
@@ -22,9 +25,12 @@ if TYPE_CHECKING:
 _MIN_QUANTILE = 0.01
 """Quantile that stands for the minimum. Chosen: low enough for a least latency, and the very lowest
 value, which may be an error of a clock, does not decide where there are 100 values or more."""
-_USUAL_QUANTILE = 0.75
-"""Quantile up to which a call that waited returns as usual. Chosen: of calls that return later than
-three quarters of the sure ones, the excess counts as the call's own work."""
+_FENCE = 1.5
+"""A call that waited returns as usual up to so many interquartile ranges above the upper quartile of the
+sure ones (Tukey, Exploratory Data Analysis, 1977). Of calls that return later the excess counts as the
+call's own work."""
+_ONLY_WAIT = (Role.DEVICE_SYNC, Role.STREAM_SYNC, Role.EVENT_SYNC, Role.SIGNAL_WAIT)
+"""Calls that do nothing but wait: they end with their wait, however late they return."""
 _SURE_RATIO = 8
 """A call surely waited if it had waited for the work for so many times what it took to return after
 the work's end. Chosen: then at most a ninth of the call is anything but waiting."""
@@ -72,8 +78,7 @@ def edge_latencies(trace: Trace, before: Array) -> Latencies:
     # counts only where its own gap is shorter, so that nothing else was reached later
     excess = np.full(len(ts), np.iinfo(np.int64).max)
     behind = np.flatnonzero(before >= 0)
-    since_work = ts[behind] - end[before[behind]]
-    excess[behind] = since_work - _quantile(since_work, _MIN_QUANTILE)
+    excess[behind] = ts[behind] - end[before[behind]] - stream_latency(trace, before)
     free_at = np.where(before >= 0, end[before], np.iinfo(np.int64).min)
     free_at[dst[kind == EdgeKind.EVENT]] = np.iinfo(np.int64).max  # not known: never free
     rows = np.flatnonzero(kind == EdgeKind.LAUNCH)
@@ -97,21 +102,33 @@ def _launches(trace: Trace, call: Array, work: Array, free_at: Array) -> tuple[A
     since = np.where(from_end, end[call], ts[call])
     gap = ts[work] - since
     min_ns = _min_by_name(name, from_end, gap, free_at[work] <= since)
+    # of a graph's kernels the first to start bounds the latency, as the others wait for each other
+    first_gap = np.full(len(ts), np.iinfo(np.int64).max)
+    np.minimum.at(first_gap, call, gap)
+    min_ns = np.minimum(min_ns, first_gap[call])
     return from_end, min_ns, gap - min_ns
 
 
-def stream_latency(ts: Array, end: Array, before: Array) -> int:
+def stream_latency(trace: Trace, before: Array) -> int:
     """Least time between two pieces of work on one stream, in nanoseconds.
+
+    Taken from work that was launched before the work ahead of it had ended, as other work may have
+    waited for its launch; from all work where no launches are recorded, and 0 without any such work.
 
     Parameters
     ----------
-    ts, end
-        Times of all nodes.
     before
         For each node the work before it on its stream; -1 if there is none.
     """
+    ts = trace.array("ts")
+    end = ts + trace.array("dur")
     behind = np.flatnonzero(before >= 0)
-    return _quantile(ts[behind] - end[before[behind]], _MIN_QUANTILE)
+    ahead = before[behind]
+    call = trace.launch[behind]
+    queued = (call >= 0) & (end[call] <= end[ahead])
+    if not queued.any():
+        queued = call < 0
+    return _quantile((ts[behind] - end[ahead])[queued], _MIN_QUANTILE)
 
 
 def _counts_from_end(
@@ -159,13 +176,25 @@ def _waits(trace: Trace, work: Array, call: Array) -> tuple[Array, Array]:
     gap, waited = end[call] - end[work], end[work] - ts[call]
     sure = waited > _SURE_RATIO * gap
     min_ns = _quantile(gap[sure] if sure.any() else gap, _MIN_QUANTILE)
-    usual = _quantile(gap[sure], _USUAL_QUANTILE) if sure.any() else min_ns
+    lower, upper = (_quantile(gap[sure], share) for share in (0.25, 0.75))
+    usual = upper + _FENCE * (upper - lower) if sure.any() else min_ns
     _, name = gather.distinct(trace.array("name")[call])
     call_ns = np.zeros(len(call), np.int64)
     alone = np.where(waited > 0, gap, dur[call])
     for rows in _rows_by_code(name):
         call_ns[rows] = _quantile(alone[rows], _MIN_QUANTILE)
-    ends_with_wait = sure | (gap <= usual)
+    role = ordering_calls.node_roles(trace)[call]
+    only_waits = is_any(role, _ONLY_WAIT)
+    calls = dur[is_any(trace.array("kind"), CALLS)]
+    call_ns[only_waits] = np.minimum(call_ns[only_waits], _quantile(calls, _MIN_QUANTILE))
+    # a launch that waited did so for room in its queue, and has nothing else to do behind that
+    launches = np.zeros(len(dur), bool)
+    launches[trace.launch[trace.launch >= 0]] = True
+    only_waits |= launches[call] & (role == Role.NONE)
+    # a short wait may have been over before the call itself was
+    own_ns = _quantile(dur[call[waited <= 0]], _MIN_QUANTILE)
+    long = waited > np.maximum(own_ns, usual)
+    ends_with_wait = sure | (gap <= usual) | (only_waits & long)
     return np.minimum(min_ns, gap), np.where(ends_with_wait, np.minimum(call_ns, dur[call]), -1)
 
 

@@ -1,0 +1,284 @@
+"""Lengths of a job's training steps under other durations, with unexplained delays and without.
+
+Where it is recorded which calls launched the work, the job is re-timed as a whole: a step may begin
+sooner if the one before ends sooner. Where it is not, what lies between steps is not known, and each step
+is re-timed by itself, from its own start on (`timing.steps`); it lasts as long as its GPU work.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chopper_interop.analyses.methods.activity import counterparts, windows
+from chopper_interop.analyses.methods.timing import paths, spans
+from chopper_interop.analyses.methods.timing.reduced import ReducedTiming
+from chopper_interop.analyses.methods.timing.spans import Spans
+from chopper_interop.analyses.methods.timing.steps import BORDER_EDGE, step_timing
+from chopper_interop.arrays.members import is_any
+from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind, LaneKind
+from chopper_interop.timing import loops
+from chopper_interop.timing.model import timing_of
+
+if TYPE_CHECKING:
+    from chopper_interop.analyses.methods.timing.reduced import Ordered
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.trace import Trace
+
+_ON_GPU = (
+    EdgeKind.STREAM, EdgeKind.EVENT, EdgeKind.COMM, EdgeKind.DATA, EdgeKind.DEPENDENCY,
+    EdgeKind.DURATION,
+)  # fmt: skip
+"""Edges by which work waits for other work; by all others it waits for hosts."""
+
+
+class JobReplay:
+    """Re-times the training steps of a trace.
+
+    Parameters
+    ----------
+    trace
+        A trace with training steps.
+    steps
+        As of `windows.rank_windows`; all as one if empty.
+
+    Attributes
+    ----------
+    by_step
+        True if each step is re-timed by itself.
+    edge, node
+        Edges along which the own time of GPU work of the steps passes, and that work.
+    own_ns
+        This time.
+    every_edge, every_node, is_chosen
+        The same of all steps, also of those that `steps` leaves out, and a mask of the chosen ones.
+    iterations
+        Numbers of the steps, ascending.
+    graph, src, kind
+        The graph, and source and kind of each edge.
+    lag_ns, delay_ns, at_ns
+        As of `model.Timing`.
+    on_thread
+        Mask of the nodes on host threads.
+    """
+
+    def __init__(self, trace: Trace, steps: str = "") -> None:
+        self.trace = trace
+        rank_steps = windows.rank_windows(trace, steps) if steps else windows.step_windows(trace)
+        self.iterations = sorted({w.iteration for w in rank_steps})
+        step = trace.integers("iteration")
+        on_thread = trace.array("kind", "lanes")[trace.array("lane")] == LaneKind.THREAD
+        work = is_any(trace.array("kind"), GPU_WORK) & (step >= 0)
+        self.by_step = not (trace.launch[work] >= 0).any()
+        if self.by_step:
+            model = step_timing(trace, windows.step_windows(trace))
+            self.graph: Ordered = model
+            self.src, self.kind = model.src, model.kind
+            self.lag_ns, self.delay_ns, self.at_ns = model.lag_ns, model.delay_ns, model.at_ns
+            self._spans = self._step_spans = _work_spans(trace, work, self.iterations)
+        else:
+            timing = timing_of(trace)
+            self.graph, self.src, self.kind = timing.graph, timing.graph.src, timing.graph.kind
+            self.lag_ns, self.delay_ns, self.at_ns = timing.lag_ns, timing.delay_ns, timing.at_ns
+            self._spans = spans.spans_of_timing(timing, steps)
+            self._step_spans = spans.spans_of_timing(timing, steps or "each")
+        self._owner = paths.owners(trace, self.src, self.graph.after, self.kind)
+        self.on_thread = on_thread
+        self.every_edge = np.flatnonzero(np.append(work, False)[self._owner])
+        self.is_chosen = np.isin(step[self._owner[self.every_edge]], self.iterations)
+        self.edge = self.every_edge[self.is_chosen]
+        self.every_node = self._owner[self.every_edge].astype(np.int64)
+        self.node = self.every_node[self.is_chosen]
+        self.own_ns = self.lag_ns[self.edge]
+        both = (self._spans, self._step_spans)
+        self._endpoints = np.concatenate([part for one in both for part in (one.begin, one.end)])
+        self._local = _local_spans(both)
+
+    @property
+    def measured_ns(self) -> Array:
+        """Measured lengths; all lengths are of `steps` one by one, or one for all of them."""
+        return self._spans.lengths(self.at_ns)
+
+    @property
+    def measured_steps_ns(self) -> Array:
+        """Measured length of each of `iterations`."""
+        return self._step_spans.lengths(self.at_ns)
+
+    def lengths(
+        self, own_ns: Array | None = None, *, delays: bool = False, each: bool = False
+    ) -> Array:
+        """Lengths if GPU work takes these times.
+
+        Parameters
+        ----------
+        own_ns
+            Time along each of `edge`; as measured if None.
+        delays
+            Keep delays that nothing explains.
+        each
+            Lengths of all steps, one by one, however they were chosen.
+        """
+        model = self._with_delays if delays else self._without_delays
+        at = model.retimed(self.own_ns if own_ns is None else own_ns, self._endpoints)
+        return self._local[int(each)].lengths(at)
+
+    def lengths_with(
+        self, lag_ns: Array, delay_ns: Array | None = None, release_ns: Array | None = None
+    ) -> Array:
+        """Lengths with these lags of all edges, and delays and releases of all vertices.
+
+        Parameters
+        ----------
+        lag_ns, delay_ns
+            Of edges and vertices; no delays if None.
+        release_ns
+            Time of vertices to which no edge leads, as measured if None.
+        """
+        delay = np.zeros_like(self.delay_ns) if delay_ns is None else delay_ns
+        release = self.at_ns if release_ns is None else release_ns
+        graph = self.graph
+        at = loops.earliest_times(graph.order, graph.first, graph.after, lag_ns, delay, release)
+        return self._spans.lengths(at)
+
+    @cached_property
+    def _with_delays(self) -> ReducedTiming:
+        return ReducedTiming(self.graph, self.lag_ns, self.delay_ns, self.at_ns, self.edge)
+
+    @cached_property
+    def _without_delays(self) -> ReducedTiming:
+        none = np.zeros_like(self.delay_ns)
+        return ReducedTiming(self.graph, self.lag_ns, none, self.at_ns, self.edge)
+
+    @cached_property
+    def host(self) -> HostTimes:
+        """Times of host threads, compared with those of other ranks."""
+        return HostTimes(self)
+
+    def without_delays_of(self, rank: int) -> Array:
+        """Lengths with delays kept, except for those of one rank."""
+        of_rank = self.vertex_rank == rank
+        return self.lengths_with(self.lag_ns, np.where(of_rank, 0, self.delay_ns))
+
+    @cached_property
+    def vertex_rank(self) -> Array:
+        """Rank of each vertex; -1 of those in no step."""
+        nodes = self.trace.nodes.num_rows
+        rank = np.full(len(self.delay_ns), -1, np.int64)
+        rank[: 2 * nodes] = np.repeat(self.trace.array("rank"), 2)
+        return rank
+
+    def delays(self) -> tuple[Array, Array]:
+        """Delays of each node of GPU work behind the work that it waits for, nanoseconds.
+
+        Returns
+        -------
+        caused, unexplained
+            By hosts and what they wait for; and the rest, which no dependency explains.
+        """
+        trace, after = self.trace, self.graph.after
+        nodes = trace.nodes.num_rows
+        chosen = np.zeros(len(self.delay_ns), bool)
+        chosen[2 * self.node] = True
+        into = np.flatnonzero(chosen[after])
+        reached = self.at_ns[self.src[into]] + self.lag_ns[into]
+        on_gpu = is_any(self.kind[into], _ON_GPU) | (self.kind[into] == BORDER_EDGE)
+        last = np.full(len(self.delay_ns), -loops.NEVER)
+        last_on_gpu = last.copy()
+        np.maximum.at(last, after[into], reached)
+        np.maximum.at(last_on_gpu, after[into][on_gpu], reached[on_gpu])
+        caused = np.where(last_on_gpu > -loops.NEVER, last - last_on_gpu, 0)[: 2 * nodes : 2]
+        unexplained = np.where(chosen, self.delay_ns, 0)[: 2 * nodes : 2]
+        return np.maximum(caused, 0), unexplained
+
+
+class HostTimes:
+    """When hosts did what they did, compared with the hosts of other ranks.
+
+    Attributes
+    ----------
+    late_ns
+        For each node how much later it began than its counterparts on other ranks, by their (lower)
+        median.
+    known
+        Mask of the nodes on host threads that have counterparts.
+    """
+
+    def __init__(self, replay: JobReplay) -> None:
+        self._replay = replay
+        trace = replay.trace
+        nodes = trace.nodes.num_rows
+        group = counterparts.counterpart_groups(trace, across="ranks")
+        group = np.where(replay.on_thread, group, -1)
+        rank = trace.array("rank").astype(np.int64)
+        late = np.zeros(2 * nodes, np.int64)
+        self.known = np.zeros(nodes, bool)
+        for end in (0, 1):
+            at = replay.at_ns[end : 2 * nodes : 2]
+            peers, members = counterparts.group_medians(at, group, apart=rank)
+            late[end::2] = np.where(members > 0, at - peers, 0)
+            self.known = members > 0
+        self.late_ns = late[::2]
+        self._late = self._filled(np.repeat(self.known, 2), np.maximum(late, 0))
+        graph, kind = replay.graph, replay.kind
+        passes = is_any(kind, paths.OWN_TIME_EDGES) & (graph.after < 2 * nodes)
+        self._edge = np.flatnonzero(passes & (replay.src < 2 * nodes))
+        self._edge = self._edge[replay.on_thread[graph.after[self._edge] // 2]]
+        waits = np.zeros(len(replay.at_ns), bool)
+        waits[graph.after[is_any(kind, (EdgeKind.SYNC, EdgeKind.HANDOVER))]] = True
+        self._edge = self._edge[~waits[graph.after[self._edge]]]
+
+    def _filled(self, known: Array, late: Array) -> Array:
+        """Lateness of each endpoint on a thread; without counterparts that of the one before it."""
+        trace = self._replay.trace
+        endpoint = np.flatnonzero(np.repeat(self._replay.on_thread, 2))
+        lane = np.repeat(trace.array("lane"), 2)[endpoint]
+        endpoint = endpoint[np.lexsort((self._replay.at_ns[endpoint], lane))]
+        lane = np.sort(lane)
+        has = known[endpoint]
+        place = np.arange(len(endpoint))
+        before = np.maximum.accumulate(np.where(has, place, -1))
+        behind = np.minimum.accumulate(np.where(has, place, len(place))[::-1])[::-1]
+        source = np.where((before >= 0) & (lane[before] == lane), before, behind)
+        inside = source < len(place)
+        inside[inside] = lane[source[inside]] == lane[inside]
+        filled = np.zeros(len(late), np.int64)
+        filled[endpoint[inside]] = late[endpoint[source[inside]]]
+        return filled
+
+    def lengths(self, rank: int) -> Array:
+        """Lengths without delays if the host of a rank was never later than its counterparts.
+
+        Waits for GPUs take as long as these still do.
+        """
+        replay = self._replay
+        nodes = replay.trace.nodes.num_rows
+        edge = self._edge[replay.vertex_rank[replay.graph.after[self._edge]] == rank]
+        lag, release = replay.lag_ns.copy(), replay.at_ns.copy()
+        later = self._late[replay.graph.after[edge]] - self._late[replay.src[edge]]
+        lag[edge] = np.maximum(lag[edge] - later, np.minimum(lag[edge], 0))
+        of_rank = replay.vertex_rank[: 2 * nodes] == rank
+        release[: 2 * nodes] -= np.where(of_rank, self._late, 0)
+        return replay.lengths_with(lag, release_ns=release)
+
+
+def _work_spans(trace: Trace, work: Array, iterations: list[int]) -> Spans:
+    """Spans of steps from the first start to the last end of their GPU work, which a mask marks."""
+    step = trace.integers("iteration")
+    rows = np.flatnonzero(work & np.isin(step, iterations))
+    rows = rows[np.argsort(step[rows], kind="stable")]
+    number = np.searchsorted(iterations, step[rows])
+    ranks = np.full(len(iterations), windows.ALL_RANKS, np.int32)
+    return Spans(ranks, np.array(iterations, np.int32), 2 * rows, number, 2 * rows + 1, number)
+
+
+def _local_spans(both: tuple[Spans, ...]) -> tuple[Spans, ...]:
+    """Spans whose endpoints are positions in the concatenation of all their begins and ends."""
+    local, at = [], 0
+    for one in both:
+        begin, end = len(one.begin), len(one.end)
+        local.append(replace(one, begin=at + np.arange(begin), end=at + begin + np.arange(end)))
+        at += begin + end
+    return tuple(local)
