@@ -110,9 +110,9 @@ def _check(args: argparse.Namespace) -> int:
     from chopper_interop.commands import console
     from chopper_interop.converters.chakra import check
 
-    findings = check.check(Path(args.prefix))
+    findings = check.check(Path(args.prefix), args.tolerance / 100)
     console.show_findings(findings, quiet=args.quiet)
-    return 1 if any(finding.stops for finding in findings.found) else 0
+    return 1 if any(finding.stops for finding in findings.entries) else 0
 
 
 def _convert_parser() -> argparse.ArgumentParser:
@@ -144,4 +144,11 @@ def _check_parser() -> argparse.ArgumentParser:
         "example:\n  chopper-check et/job      checks et/job.0.et, et/job.1.et, …\n",
     )
     parser.add_argument("prefix", help="path of the ETs without the ending .RANK.et")
+    parser.add_argument(
+        "--tolerance",
+        type=float,
+        default=0.5,
+        metavar="PERCENT",
+        help="how far a rank's end may be from its measured one (default: 0.5)",
+    )
     return parser

@@ -43,6 +43,21 @@ class CommType(IntEnum):
     BARRIER = 9
 
 
+class Cause(IntEnum):
+    """Why a node of an ET takes time, as the attribute ``cause`` names it."""
+
+    WORK = 0
+    """It is GPU work, or the first piece of a host operation."""
+    HOST = 1
+    """The host itself: the rest of an operation, or time between operations."""
+    RETURN = 2
+    """The least time until a host that waited goes on."""
+    UNEXPLAINED = 3
+    """Nothing that was recorded explains the time."""
+    END = 4
+    """The latency of the last launches, or no time: simulators must not end with a send or receive."""
+
+
 @cache
 def message_class(name: str) -> Any:
     """Return the class of a message: "Node", "GlobalMetadata", …"""

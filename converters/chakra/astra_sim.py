@@ -85,6 +85,7 @@ ASTRA_SIM = Converter(
     versions="logs of ASTRA-sim 2 with trace-enabled (spdlog, since 2024), and the output of "
     "versions of 2022 to 2023; rotated files as one",
     sniff=sniff,
+    json=False,
     group=group,
     read="chopper_interop.converters.chakra.astra_sim_reader:read",
     derived=True,

@@ -14,11 +14,13 @@ from chopper_interop.converters.chakra.encode import (
     DOUBLE_VAL,
     INT32_VAL,
     INT64_VAL,
+    UINT64_VAL,
     Numbers,
     Words,
 )
+from chopper_interop.converters.chakra.roofline import roofline
 from chopper_interop.schemas import hub
-from chopper_interop.schemas.chakra import NodeType
+from chopper_interop.schemas.chakra import Cause, NodeType
 from chopper_interop.schemas.kinds import GPU_LANES, Kind, LaneKind
 
 if TYPE_CHECKING:
@@ -29,7 +31,13 @@ if TYPE_CHECKING:
     Values = tuple[Array, Array]
     """Values, and a mask of those that are known."""
 
-GAP_NAME = "host gap"
+_NAMES = {
+    Cause.HOST: "host",
+    Cause.RETURN: "return of a wait",
+    Cause.UNEXPLAINED: "unexplained delay",
+    Cause.END: "end",
+}
+"""Names of nodes that are part of no operation."""
 
 _KIND_NAMES = {int(k): k.name.lower() for k in Kind}
 
@@ -88,12 +96,12 @@ def _bits(values: Array) -> Array:
 
 
 def _names(trace: Trace, plan: Plan, strings: _StringTable) -> Array:
-    """Numbers of the nodes' names; a gap in an operation's own time has that operation's name."""
+    """Numbers of the nodes' names; a piece of an operation's own time has that operation's name."""
     number_of_code = strings.number_all(trace.names())
     code = trace.array("name")
-    source = np.where(plan.row >= 0, plan.row, plan.gap_owner)
-    gap = strings.number(GAP_NAME)
-    return np.where(source >= 0, number_of_code[code[source]] if len(code) else gap, gap)
+    source = np.where(plan.row >= 0, plan.row, plan.owner)
+    by_cause = strings.number_all([_NAMES.get(cause, "") for cause in Cause])[plan.cause]
+    return np.where(source >= 0, number_of_code[code[source]] if len(code) else by_cause, by_cause)
 
 
 def _planned(plan: Plan, values: Array, known: Array) -> Values:
@@ -114,7 +122,8 @@ def _number_columns(
     p2p = np.isin(node_type, (NodeType.COMM_SEND, NodeType.COMM_RECV))
     device = trace.array("device", "lanes")[lane].astype(np.int64)
     correlation = trace.array("correlation")
-    continues = (plan.row < 0) & (plan.gap_owner >= 0)
+    work = roofline(trace, plan, node_type > 0)
+    continues = (plan.row < 0) & (plan.owner >= 0)
     table: dict[str, tuple[int, Values]] = {
         "is_cpu_op": (BOOL_VAL, (plan.on_host.astype(np.int64), always)),
         "start_ns": (INT64_VAL, (plan.start_ns, always)),
@@ -127,11 +136,14 @@ def _number_columns(
         "comm_src": (INT32_VAL, _planned(plan, comms["src"], p2p)),
         "comm_dst": (INT32_VAL, _planned(plan, comms["dst"], p2p)),
         "comm_tag": (INT32_VAL, _planned(plan, comms["tag"], p2p)),
+        "num_ops": (INT64_VAL, (work.num_ops, work.is_computed)),
+        "tensor_size": (UINT64_VAL, (work.tensor_size, work.is_computed)),
+        "bytes_from_time": (BOOL_VAL, _from_time(plan, work.is_assumed, comms["from_time"] > 0)),
         "stream": (INT64_VAL, _planned(plan, lane_number, streams)),
         "tid": (INT64_VAL, _planned(plan, lane_number, lane_kind == LaneKind.THREAD)),
         "device": (INT64_VAL, _planned(plan, device, streams)),
         "correlation": (INT64_VAL, _planned(plan, correlation, correlation > 0)),
-        "continues_ns": (INT64_VAL, (trace.array("ts")[plan.gap_owner], continues)),
+        "continues_ns": (INT64_VAL, (trace.array("ts")[plan.owner], continues)),
     }
     for name, (values, known) in _annotated_numbers(trace).items():
         tag = DOUBLE_VAL if values.dtype == np.float64 else INT64_VAL
@@ -139,6 +151,12 @@ def _number_columns(
     for name, (values, known) in _counters(trace).items():
         table[name] = (DOUBLE_VAL, _planned(plan, values, known))
     return {n: (t, (v, k)) for n, (t, (v, k)) in table.items() if k.any()}
+
+
+def _from_time(plan: Plan, assumed: Array, comm_assumed: Array) -> Values:
+    """Mark nodes of which the bytes stand for their measured time."""
+    mask = assumed | ((plan.row >= 0) & comm_assumed[plan.row])
+    return mask.astype(np.int64), mask
 
 
 def _annotated_numbers(trace: Trace) -> dict[str, Values]:
@@ -183,6 +201,8 @@ def _text_columns(
     groups = strings.number_all(
         ["" if g == 0 else str(g) for g in range(int(comms["group"].max(initial=0)) + 1)]
     )
+    causes = strings.number_all([cause.name.lower() for cause in Cause])
+    table["cause"] = np.where(is_node, -1, causes[plan.cause])
     has_group = is_node & collective[plan.row]
     table["pg_name"] = np.where(has_group, groups[comms["group"][plan.row]], -1)
     for name in trace.nodes.column_names:

@@ -8,12 +8,13 @@ and workload layer, and of MLCommons' own feeder where that is stricter.
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from google.protobuf.message import DecodeError
 
 from chopper_interop.arrays import gather
 from chopper_interop.arrays.members import is_any
@@ -23,7 +24,7 @@ from chopper_interop.converters.chakra.decode import REAL_FIELDS, TEXT_FIELDS, E
 from chopper_interop.converters.chakra.edges import dependencies
 from chopper_interop.errors import ReadError
 from chopper_interop.io.inputs import read as read_bytes
-from chopper_interop.schemas.chakra import CommType, NodeType
+from chopper_interop.schemas.chakra import CommType, NodeType, message_class
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,6 +41,8 @@ _MIN_GATHER_BYTES = 4
 make chunks of 0 bytes, at which it loops for ever (Sys.cc)."""
 _SHOWN = 3
 """Nodes named as examples of a fault."""
+_ROUNDING_NS = 20_000
+"""Deviation that is no fault whatever the span: files hold whole microseconds a node."""
 _INT_MAX = 2**31 - 1
 _LAST_TICK_NS = 2**63 - 1
 
@@ -92,17 +95,33 @@ class Finding:
 
 @dataclass
 class Findings:
-    """All findings, and the outcome of a run by the simulator's rules."""
+    """All findings, and the outcome of a run by the simulator's rules.
 
-    found: list[Finding] = field(default_factory=list)
+    Parameters
+    ----------
+    found
+        The findings.
+    nodes, ranks
+        Numbers of what was checked.
+    makespan_us
+        Length of the run; None if it does not end.
+    span_ns
+        Rank → its measured span, where the file states it.
+    unexplained
+        Rank → share of its critical path that nothing recorded explains, where the file states it.
+    """
+
+    entries: list[Finding] = field(default_factory=list)
     nodes: int = 0
     ranks: int = 0
     makespan_us: int | None = None
+    span_ns: dict[int, int] = field(default_factory=dict)
+    unexplained: dict[int, float] = field(default_factory=dict)
 
     @property
     def runs(self) -> bool:
         """True if a simulator will run all nodes of all ranks."""
-        return not any(f.stops for f in self.found)
+        return not any(f.stops for f in self.entries)
 
     @property
     def verdict(self) -> str:
@@ -110,13 +129,19 @@ class Findings:
         size = f"{self.nodes:,} nodes of {self.ranks} rank{'s' if self.ranks != 1 else ''}"
         if not self.runs:
             return f"{size}: a simulator will NOT run them to the end"
-        return f"{size}: they run to the end; by their durations in {self.makespan_us:,} µs"
+        text = f"{size}: they run to the end; by their durations in {self.makespan_us:,} µs"
+        if self.span_ns:
+            text += f", measured {(max(self.span_ns.values()) + 500) // 1000:,} µs"
+        if self.unexplained:
+            worst = max(self.unexplained, key=lambda rank: self.unexplained[rank])
+            text += f"; unexplained: {self.unexplained[worst]:.1%} of the path of rank {worst}"
+        return text
 
     def add(
         self, where: str, what: str, count: int = 1, example: str = "", *, stops: bool = True
     ) -> None:
         """Add a finding; see `Finding` for the parameters."""
-        self.found.append(Finding(where, what, count, example, stops))
+        self.entries.append(Finding(where, what, count, example, stops))
 
     def add_nodes(
         self, where: str, et: EtFile, rows: Array, what: str, *, stops: bool = True
@@ -126,8 +151,15 @@ class Findings:
             self.add(where, what, len(rows), _example(et, rows), stops=stops)
 
 
-def check(prefix: Path) -> Findings:
+def check(prefix: Path, tolerance: float = 0.005) -> Findings:
     """Check ``PREFIX.0.et``, ``PREFIX.1.et``, … and ``PREFIX.comm_groups.json``.
+
+    Parameters
+    ----------
+    prefix
+        Path without the ending ``.RANK.et``.
+    tolerance
+        Deviation of a rank from its measured span that counts as a fault, as a share of the span.
 
     Raises
     ------
@@ -146,9 +178,29 @@ def check(prefix: Path) -> Findings:
         findings.add("all ranks", what, stops=False)
     ets = [et for _, et in files]
     _check_groups(ets, groups, findings)
+    _read_spans(ets, findings)
     if findings.runs:
-        _run(ets, groups, findings)
+        _run(ets, groups, findings, tolerance)
     return findings
+
+
+def _read_spans(ets: list[EtFile], findings: Findings) -> None:
+    """Read what the files state of their ranks: measured spans, and time that nothing explains."""
+    for rank, et in enumerate(ets):
+        facts = metadata_integers(et)
+        span_ns = facts.get("span_ns", 0)
+        if span_ns > 0:
+            findings.span_ns[rank] = span_ns
+            findings.unexplained[rank] = facts.get("unexplained_ns", 0) / span_ns
+
+
+def metadata_integers(et: EtFile) -> dict[str, int]:
+    """Attributes of a file's metadata that are integers; none if it cannot be read."""
+    try:
+        parsed = message_class("GlobalMetadata").FromString(et.metadata)
+    except DecodeError:
+        return {}
+    return {a.name: a.int64_val for a in parsed.attr if a.WhichOneof("value") == "int64_val"}
 
 
 def _with_ending(prefix: Path, ending: str) -> Path:
@@ -447,17 +499,24 @@ def _in_circles(et: EtFile) -> Array:
     return np.flatnonzero(gather.blocked_by_cycles(*gather.group_values(src, dst, len(et.id))))
 
 
-def _run(ets: list[EtFile], groups: dict[str, list[int]], findings: Findings) -> None:
-    """Run all ranks by the simulator's rules, to find nodes that wait for ever."""
+def _run(
+    ets: list[EtFile], groups: dict[str, list[int]], findings: Findings, tolerance: float
+) -> None:
+    """Run all ranks by the simulator's rules, to find nodes that wait for ever and wrong spans."""
     job = _job(ets, groups)
     outcome = run.run(job, len(ets))
-    findings.makespan_us = outcome.makespan_us
+    replay = run.run(job._replace(role=np.zeros(len(job.role), np.int64)), len(ets))
+    findings.makespan_us = replay.makespan_us
     stuck = np.flatnonzero(outcome.end_ns < 0)
     for name, (index, *nodes) in zip(groups, outcome.mismatch.tolist(), strict=True):
         if index >= 0:
             a, b = ((_kind_and_size((job.kind[i], job.size[i])), job.rank[i]) for i in nodes)
             findings.add("all ranks", _mismatch_text(_label(name), index, a, b))
-    if not stuck.size or not findings.runs:
+    if not findings.runs:
+        return
+    if not stuck.size:
+        _check_spans(job, replay, findings, tolerance)
+        _check_last_messages(ets, job, outcome, findings)
         return
     bounds = np.cumsum([0, *(len(et.id) for et in ets)])
     for rank, et in enumerate(ets):
@@ -467,6 +526,51 @@ def _run(ets: list[EtFile], groups: dict[str, list[int]], findings: Findings) ->
             what = "nodes never end, as ranks wait for each other"
             example = _example(et, started if started.size else rows)
             findings.add(f"rank {rank}", what, rows.size, example)
+
+
+def _ends(job: run.Job, outcome: run.Outcome, ranks: int) -> Array:
+    """End of each rank's last node."""
+    last = np.zeros(ranks, np.int64)
+    np.maximum.at(last, job.rank, outcome.end_ns)
+    return last
+
+
+def _check_spans(job: run.Job, replay: run.Outcome, findings: Findings, tolerance: float) -> None:
+    """Compare the end of each rank by durations alone with the measured one."""
+    last = _ends(job, replay, findings.ranks)
+    for rank, span_ns in findings.span_ns.items():
+        deviation = last[rank] / span_ns - 1
+        if abs(deviation) > tolerance and abs(last[rank] - span_ns) > _ROUNDING_NS:
+            what = (
+                f"it ends after {last[rank] / 1e3:,.0f} µs by its durations, and was measured to take "
+                f"{span_ns / 1e3:,.0f} µs ({deviation:+.2%}, tolerance {tolerance:.2%})"
+            )
+            findings.add(f"rank {rank}", what)
+
+
+def _check_last_messages(
+    ets: list[EtFile], job: run.Job, outcome: run.Outcome, findings: Findings
+) -> None:
+    """Find ranks with host nodes that end with a send or receive, at which ASTRA-sim aborts."""
+    last = _ends(job, outcome, len(ets))
+    message = (job.role == run.SEND) | (job.role == run.RECEIVE)
+    leaf = np.diff(job.first) == 0
+    for rank, et in enumerate(ets):
+        of_rank = job.rank == rank
+        if not (of_rank & (job.slot == run.HOST)).any():
+            continue
+        final = np.flatnonzero(of_rank & message & leaf)
+        if final.size:
+            rows = final - int(np.argmax(of_rank))
+            stops = bool((outcome.end_ns[final] == last[rank]).any())
+            findings.add_nodes(
+                f"rank {rank}",
+                et,
+                rows,
+                "sends or receives that nothing depends on, in a file with host nodes: ASTRA-sim aborts "
+                "in its statistics if one is the last to end",
+                stops=stops,
+            )
 
 
 def _job(ets: list[EtFile], groups: dict[str, list[int]]) -> run.Job:
@@ -519,7 +623,7 @@ def _behaviour(et: EtFile, numbers: dict[str, int]) -> tuple[Array, ...]:
 
 def _with_senders(ets: list[EtFile], bounds: Array, partner: Array) -> Array:
     """Return partners with those of receives: the first free send of the same ends, tag and size."""
-    senders: dict[Any, list[int]] = {}
+    senders: dict[Any, deque[int]] = {}
     for kind in _P2P:
         for rank, et in enumerate(ets):
             columns = (*p2p_ends(et, rank), integers(et, "comm_size", -1))
@@ -527,9 +631,9 @@ def _with_senders(ets: list[EtFile], bounds: Array, partner: Array) -> Array:
             for row in rows[np.argsort(et.id[rows])].tolist():
                 key = tuple(int(c[row]) for c in columns)
                 if kind is NodeType.COMM_SEND:
-                    senders.setdefault(key, []).append(row + int(bounds[rank]))
+                    senders.setdefault(key, deque()).append(row + int(bounds[rank]))
                 elif senders.get(key):
-                    partner[row + int(bounds[rank])] = senders[key].pop(0)
+                    partner[row + int(bounds[rank])] = senders[key].popleft()
     return partner
 
 

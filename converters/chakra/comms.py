@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.arrays import sequences
+from chopper_interop.arrays import gather, sequences
 from chopper_interop.edges import collectives
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas.chakra import CommType, NodeType
+from chopper_interop.schemas.collectives import bus_factor
 from chopper_interop.schemas.kinds import Collective, Kind
 
 if TYPE_CHECKING:
@@ -46,6 +47,13 @@ TIMED_UNMATCHED = Fault(
     "Collectives without a counterpart on every rank (a window's edge) go into the ET with their "
     "measured time only.",
 )
+SIZE_FROM_TIME = Fault(
+    "comm-size-from-time",
+    Severity.INFO,
+    "Matched collectives of unknown size have the bytes that rings with links of 50 GB/s move in the time "
+    "measured from the last member's start on (attribute bytes_from_time), so that simulators join them "
+    "across ranks, and over such links they take that time.",
+)
 UNEVEN = Fault(
     "comm-size-uneven",
     Severity.INFO,
@@ -64,6 +72,9 @@ SIMULATED: dict[str, CommType] = {
 _TIMED = (Collective.BROADCAST,)
 """Collectives of which a simulator uses the measured time only."""
 _P2P = (Collective.SEND, Collective.RECV)
+NOMINAL_GBS = 50
+"""Bandwidth of links, in 10^9 bytes a second, for collectives of unknown size. Chosen: of the order of one
+link of today's nodes; whoever simulates such an ET knows it from the issue and gives the same."""
 _MIN_BYTES = 4
 """Bytes below which ASTRA-sim loops for ever (Sys.cc): it cuts an all-gather into
 `preferred-dataset-splits` chunks, 4 in its examples."""
@@ -85,6 +96,8 @@ class Comms:
         Bytes that this rank puts in.
     group
         Number of the group in the file of groups; 0 for all ranks.
+    from_time
+        1 where the size stands for the measured time.
     src, dst, tag
         Ranks of sends and receives, and the number that pairs a send with its receive.
     """
@@ -94,6 +107,7 @@ class Comms:
     comm_type: Array
     size: Array
     group: Array
+    from_time: Array
     src: Array
     dst: Array
     tag: Array
@@ -113,18 +127,49 @@ def communications(trace: Trace, numbering: dict[int, int], issues: IssueLog) ->
     """
     trace = collectives.match_collectives(trace, IssueLog())
     n = trace.nodes.num_rows
-    comms = Comms({}, *np.zeros((7, n), np.int64))
+    comms = Comms({}, *np.zeros((8, n), np.int64))
     rows = np.flatnonzero(trace.array("kind") == Kind.COMM)
     kinds = trace.values("collective")[rows]
     sizes = trace.integers("bytes", rows)
+    from_time = _sizes_from_time(trace, rows, kinds)
+    assumed = (sizes < 0) & (from_time > 0)
+    sizes = np.where(assumed, from_time, sizes)
     comms.node_type[rows] = NodeType.COMM_COLL
     comms.comm_type[rows] = CommType.BROADCAST
     comms.size[rows] = np.maximum(np.where(sizes >= 0, sizes, 0), _MIN_BYTES)
     known = np.array([k in SIMULATED for k in kinds], bool) & (sizes >= 0)
     _note_timed(kinds, sizes, issues)
     _match_collectives(trace, comms, rows[known], kinds[known], numbering, issues)
+    joined = assumed & (comms.comm_type[rows] != CommType.BROADCAST)
+    comms.from_time[rows[joined]] = 1
+    comms.size[rows[assumed & ~joined]] = _MIN_BYTES
+    issues.add(SIZE_FROM_TIME, np.count_nonzero(joined))
     _match_p2p(trace, comms, rows, kinds, sizes, numbering, issues)
     return comms
+
+
+def _sizes_from_time(trace: Trace, rows: Array, kinds: Array) -> Array:
+    """Bytes that members of matched collectives put in if links have `NOMINAL_GBS`; -1 where unknown.
+
+    The transfer is the duration of the member that waits the least, which is the last to start.
+    """
+    sizes = np.full(len(rows), -1, np.int64)
+    instance = trace.integers("instance", rows)
+    matched = np.flatnonzero((instance >= 0) & np.isin(kinds.astype(str), list(SIMULATED)))
+    if not matched.size:
+        return sizes
+    _, code = gather.distinct(instance[matched])
+    count = np.bincount(code)
+    transfer = np.full(len(count), np.iinfo(np.int64).max)
+    np.minimum.at(transfer, code, trace.array("dur")[rows[matched]])
+    members = count[code]
+    for kind in SIMULATED:
+        of_kind = (kinds[matched] == kind) & (members > 1)
+        factor = [bus_factor(kind, n) for n in members[of_kind].tolist()]
+        size = transfer[code[of_kind]] * NOMINAL_GBS / np.array(factor)
+        share = members[of_kind] if kind == Collective.ALL_GATHER else 1
+        sizes[matched[of_kind]] = np.rint(size / share).astype(np.int64)
+    return sizes
 
 
 def _note_timed(kinds: Array, sizes: Array, issues: IssueLog) -> None:

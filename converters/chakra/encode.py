@@ -30,6 +30,7 @@ _ATTR_NAME = tag(1, LENGTH)
 DOUBLE_VAL = tag(3, FIXED64)
 INT32_VAL = tag(7, VARINT)
 INT64_VAL = tag(9, VARINT)
+UINT64_VAL = tag(13, VARINT)
 BOOL_VAL = tag(27, VARINT)
 STRING_VAL = tag(29, LENGTH)
 """Tags of attribute values, one for each column of attributes."""

@@ -1,55 +1,105 @@
-"""The schedule of an ET: its nodes, their dependencies, and the time each holds its slot.
+"""The plan of an ET: its nodes, their dependencies, and the time each holds its slot.
 
-A simulator such as ASTRA-sim has, for each rank, one slot for host operations, one for compute
-and one for communication on the GPU. It knows no streams and no clock: a node starts when what
-it depends on has ended and its slot is free. So that the measured time comes out,
+A simulator such as ASTRA-sim has, for each rank, one slot for host operations, one for compute and one for
+communication on the GPU. It knows no streams and no clock: a node starts when what it depends on has
+ended and its slot is free. The plan is made of the timing model (`chopper_interop.timing.model`), whose
+edges become dependencies, so that an ET reacts to changes as the model does:
 
-* work that overlaps other work of its slot counts with the time that it adds to it;
-* waits that no record explains become nodes of their own (`Kind.HOST_GAP`);
-* work that starts after work on the other slot ended depends on that;
-* work depends on its launch, or on the node before the launch if it began long before the launch
-  call ended, as that of a graph does;
-* host operations are cut where the next one starts, as they nest;
-* a host operation that waits for the GPU lasts until it begins to wait. The node after it, which is
-  a gap of its own time where it has one, depends on the work that it waited for.
+* what a thread does itself is time (`host_chain`), what it waits for is a dependency;
+* a call that launches work and waits for it is cut into issue, wait and return;
+* GPU work depends on its stream, its launch, and what it waits for by events;
+* of work that overlaps other work of its slot only a share counts (`slots`);
+* what then is missing to the measured times (`schedule`) becomes nodes of its own, called unexplained.
+
+Least latencies of launches and streams have no slot. They are left out, and the return of the next wait
+makes up for them.
 """
 
 from __future__ import annotations
 
-import heapq
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from chopper_interop.arrays import gather
-from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.members import is_any
-from chopper_interop.converters.chakra import schedule
-from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind, Kind, LaneKind
+from chopper_interop.converters.chakra import host_chain, slots
+from chopper_interop.converters.chakra.schedule import (
+    COMM,
+    COMPUTE,
+    HOST,
+    MOST_LATENCY_US,
+    Nodes,
+    Schedule,
+    leading_to,
+    schedule,
+    topological_order,
+    unexplained_on_path,
+)
+from chopper_interop.graph.chains import stream_orders
+from chopper_interop.schemas.chakra import Cause
+from chopper_interop.schemas.kinds import GPU_LANES, GPU_WORK, EdgeKind, Kind, LaneKind
+from chopper_interop.timing.model import timing_of
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
+    from chopper_interop.timing.model import Timing
     from chopper_interop.trace import Trace
 
-HOST_KINDS = (Kind.CPU_OP, Kind.ANNOTATION, Kind.RUNTIME, Kind.DRIVER, Kind.API)
-"""Kinds of host operations that become nodes; Python frames only say who called these."""
 
-_BETWEEN_HOST = (EdgeKind.FWDBWD, EdgeKind.DATA, EdgeKind.HANDOVER, EdgeKind.DEPENDENCY)
-_BETWEEN_WORK = (EdgeKind.EVENT, EdgeKind.DEPENDENCY)
-"""Edges that ETs carry unchanged: the chain of the host and the slots of the GPU allow for them."""
+class Mode(Enum):
+    """How much of the host an ET holds."""
+
+    FULL = "full"
+    """Each operation of the host is a node."""
+    GPU = "gpu"
+    """A node stands for what the host does from one launch or wait to the next, as far as GPU work
+    waits for it."""
+    KERNELS = "kernels"
+    """GPU work alone, as if hosts took no time: with it ASTRA-sim gives all its statistics."""
+
+
+_WAITS = (EdgeKind.SYNC, EdgeKind.HANDOVER)
+"""Edges of which the end of a wait of a host thread becomes a node."""
+
+
+class Figures(NamedTuple):
+    """Figures of a plan.
+
+    Parameters
+    ----------
+    waits_as_time
+        How many waits of the host are measured time and no dependency, because the work that they
+        are for ends later in a simulator that has one slot for it and others.
+    overlapped
+        How many pieces of work have less than their duration, as they overlap others of their slot.
+    unexplained_us, length_us
+        Time without a known cause on the critical path of the plan, and the length of that path.
+    span_ns
+        Measured end of the last node, from the job's start; 0 if the plan does not keep it.
+    """
+
+    waits_as_time: int
+    overlapped: int
+    unexplained_us: int
+    length_us: int
+    span_ns: int
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Nodes of one rank's ET, in order of start; dependencies point to earlier rows.
+    """Nodes of one rank's ET, as far as dependencies allow in order of start; these point to earlier rows.
 
     Parameters
     ----------
     row
-        Row of the trace's nodes; -1 for a gap.
-    gap_owner
-        For a gap, the row of the host operation whose own time it is; else -1.
+        Row of the trace's nodes; -1 for nodes that stand for none.
+    owner
+        For the latter, the row of the host operation that they are part of; else -1.
+    cause
+        A `Cause`.
     start_ns, duration_ns
         As measured, from the job's start.
     slot_us
@@ -58,406 +108,475 @@ class Plan:
         True for host operations and gaps between them.
     dep_first, dep
         Dependencies of node i are ``dep[dep_first[i]:dep_first[i + 1]]``.
-    waits_as_time
-        How many waits of the host are measured time and no dependency, because the work that they
-        are for overlapped other work, and ends later in a simulator that has one slot for both, or
-        because clocks contradict each other.
+    figures
+        Figures of all nodes together.
     """
 
     row: Array
-    gap_owner: Array
+    owner: Array
+    cause: Array
     start_ns: Array
     duration_ns: Array
     slot_us: Array
     on_host: Array
     dep_first: Array
     dep: Array
-    waits_as_time: int = 0
+    figures: Figures
 
 
-def build_plan(trace: Trace, *, host: bool, origin_ns: int) -> Plan:
-    """Schedule a trace of one rank.
+def build_plan(trace: Trace, *, mode: Mode, origin_ns: int, messages: Array | None = None) -> Plan:
+    """Plan the ET of a trace of one rank.
 
     Parameters
     ----------
     trace
         Nodes of a single rank.
-    host
-        Include host operations; without them, the waits for the host show as gaps.
+    mode
+        How much of the host the plan holds.
     origin_ns
         When the job starts, on the trace's `ts` axis: before that nothing is simulated.
+    messages
+        Mask of the nodes that are sends or receives; none if None.
     """
-    kind, ts, dur = (trace.array(c) for c in ("kind", "ts", "dur"))
-    gpu = np.flatnonzero(is_any(kind, GPU_WORK))
-    ts = ts - origin_ns
-    host_rows = _host_rows(trace) if host else np.empty(0, np.int64)
-    gpu_part, links, waits_as_time = _schedule_gpu(trace, gpu, host_rows, ts)
-    host_part = schedule.host_schedule(
-        ts[host_rows],
-        dur[host_rows],
-        _containing(trace, host_rows),
-        links.waits.until_ns,
-        _last_awaited(links.waits, (ts + dur)[gpu]),
-        _last_awaited(links.waits, gpu_part.ended_us),
+    timing = timing_of(trace)
+    gpu = np.flatnonzero(is_any(trace.array("kind"), GPU_WORK))
+    links = _links(timing, gpu)
+    watches = host_chain.watching_threads(timing)
+    host = host_chain.host_chain(
+        timing,
+        links.joins,
+        links.sources | _idle_borders(timing),
+        links.issue_ns,
+        watches,
+        operations=mode is Mode.FULL,
     )
-    plan = _combine(gpu, host_rows, gpu_part, host_part, links, ts, dur)
-    return replace(plan, waits_as_time=waits_as_time)
-
-
-def _schedule_gpu(
-    trace: Trace, gpu: Array, host_rows: Array, ts: Array
-) -> tuple[schedule.GpuSchedule, _Links, int]:
-    """Schedule GPU work with those waits of the host that hold in the schedule they lead to.
-
-    Returns
-    -------
-    gpu_part, links
-        The schedule, and the dependencies between host and GPU.
-    waits_as_time
-        How many recorded waits do not hold.
-    """
-    kind, dur = trace.array("kind"), trace.array("dur")
-    launch = _launches(trace, host_rows)[gpu]
-    events = _satisfied_edges(trace, _BETWEEN_WORK, gpu, gpu)
-    host_edges = _satisfied_edges(trace, _BETWEEN_HOST, host_rows, host_rows)
-    events_of_work = gather.group_values(events[1], events[0], len(gpu))
-    # A wait is sound if its work still ends in time in the schedule, and does not itself depend on
-    # what the wait delays. Each round drops the unsound ones, so the loop ends.
-    sound = np.ones(len(gpu), np.bool_)
-    recorded_waits = None
-    while True:
-        waits = _waits(trace, gpu, host_rows, launch, ts, sound)
-        own_time = _time_before_wait(host_rows, ts, dur, waits)
-        launches = _launch_times(launch, host_rows, ts[gpu], ts[host_rows], own_time)
-        gpu_part = schedule.gpu_schedule(
-            ts[gpu],
-            dur[gpu],
-            np.where(kind[gpu] == Kind.COMM, schedule.COMM, schedule.COMPUTE),
-            trace.array("lane")[gpu],
-            launches.at_ns,
-            len(trace.lanes),
-            *events_of_work,
-        )
-        launched_by = launches.position - launches.at_start
-        needed = schedule.last_host_needed(launched_by, gpu_part, *events_of_work)
-        unsound = needed[waits.work] >= waits.delayed  # they would close a circle
-        if recorded_waits is None:
-            recorded_waits = len(waits.work)
-            late = gpu_part.ended_us * 1000 > (ts + dur)[gpu] + schedule.UNEXPLAINED_NS
-            unsound |= late[waits.work]
-        if not unsound.any():
-            links = _Links(launches, waits, events, host_edges)
-            return gpu_part, links, recorded_waits - len(waits.work)
-        sound[waits.work[unsound]] = False
-
-
-class _Waits(NamedTuple):
-    """Waits of the host for the GPU.
-
-    Parameters
-    ----------
-    work, delayed
-        Pieces of GPU work, and the host operations that begin no sooner than they have ended.
-    until_ns
-        For each host operation, when it begins to wait; -1 if it does not.
-    """
-
-    work: Array
-    delayed: Array
-    until_ns: Array
-
-
-def _waits(
-    trace: Trace, gpu: Array, host_rows: Array, launch: Array, ts: Array, sound: Array
-) -> _Waits:
-    """Recorded waits for `sound` work that delay the chain of the host."""
-    work, waiter = _edge_positions(trace, (EdgeKind.SYNC,), gpu, host_rows)
-    dur = trace.array("dur")
-    end = (ts + dur)[gpu[work]]
-    usable = sound[work] & (end <= (ts + dur)[host_rows[waiter]])
-    work, waiter, end = work[usable], waiter[usable], end[usable]
-    launches_it = launch[work] == host_rows[waiter]
-    delayed, until_ns = schedule.host_waits(
-        ts[host_rows],
-        dur[host_rows],
-        trace.array("lane")[host_rows],
-        ts[gpu[work]],
-        end,
-        waiter,
-        launches_it,
+    dep = _dependencies(timing, gpu, links, host, watches)
+    columns = _shared_slots(trace, gpu, host, dep)
+    columns, keep = _from_origin(columns, origin_ns, with_host=mode is not Mode.KERNELS)
+    order, first, dep_of = _connected(columns, keep, mode)
+    nodes = Nodes(
+        slot=columns.slot,
+        is_return=columns.is_return,
+        is_watch=np.append(watches, False)[columns.watched],
+        start_ns=columns.start_ns,
+        own_ns=columns.own_ns,
+        known_ns=_known_latencies(timing, gpu, host, links, columns),
+        dep_first=first,
+        dep=dep_of,
     )
-    return _Waits(work[delayed >= 0], delayed[delayed >= 0], until_ns)
-
-
-def _time_before_wait(host_rows: Array, ts: Array, dur: Array, waits: _Waits) -> Array:
-    """Duration of each host operation until it waits."""
-    waiting = waits.until_ns >= 0
-    return np.where(waiting, waits.until_ns - ts[host_rows], dur[host_rows])
-
-
-def _last_awaited(waits: _Waits, ended: Array) -> Array:
-    """Latest of the values `ended` of the work that delays each host operation; -1 if none."""
-    latest = np.full(len(waits.until_ns), -1, np.int64)
-    np.maximum.at(latest, waits.delayed, ended[waits.work])
-    return latest
-
-
-def _edge_positions(
-    trace: Trace, kinds: tuple[EdgeKind, ...], src_rows: Array, dst_rows: Array
-) -> tuple[Array, Array]:
-    """Edges of these kinds, as positions in `src_rows` and in `dst_rows`."""
-    position = np.full((2, trace.nodes.num_rows), -1, np.int64)
-    position[0, src_rows], position[1, dst_rows] = (
-        np.arange(len(src_rows)),
-        np.arange(len(dst_rows)),
-    )
-    of_kind = is_any(trace.array("kind", "edges"), kinds)
-    src, dst = (
-        position[side][trace.array(c, "edges")[of_kind]] for side, c in enumerate(("src", "dst"))
-    )
-    both = (src >= 0) & (dst >= 0)
-    return src[both], dst[both]
-
-
-def _satisfied_edges(
-    trace: Trace, kinds: tuple[EdgeKind, ...], src_rows: Array, dst_rows: Array
-) -> tuple[Array, Array]:
-    """`_edge_positions` of the edges whose source has ended when their destination begins."""
-    src, dst = _edge_positions(trace, kinds, src_rows, dst_rows)
-    ts, end = trace.array("ts"), trace.array("ts") + trace.array("dur")
-    satisfied = (end[src_rows[src]] <= ts[dst_rows[dst]]) & (src < dst)
-    return src[satisfied], dst[satisfied]
-
-
-class _Launches(NamedTuple):
-    """Launches that let each piece of GPU work start.
-
-    Parameters
-    ----------
-    position
-        Position of its launch among the host operations; -1 if that is not part of the plan.
-    at_start
-        True if it waits for the start of the launch, not for its end.
-    at_ns
-        When that is; -1 without a launch.
-    """
-
-    position: Array
-    at_start: Array
-    at_ns: Array
+    times = schedule(order, nodes, mode is not Mode.KERNELS)
+    plan = _assembled(trace, gpu, host, nodes, times, order, origin_ns, messages, mode)
+    if mode is Mode.KERNELS:
+        return replace(plan, figures=plan.figures._replace(span_ns=0))
+    return plan
 
 
 class _Links(NamedTuple):
-    """Dependencies between host and GPU, and those recorded within each."""
+    """Edges of a timing model that become dependencies between nodes of an ET.
 
-    launches: _Launches
-    waits: _Waits
-    events: tuple[Array, Array]
-    host_edges: tuple[Array, Array]
+    Parameters
+    ----------
+    src, dst, kind, lag_ns
+        Endpoints, kind and least time of each edge.
+    joins, sources
+        Masks of endpoints of hosts: ends of waits, and those that others wait for.
+    issue_ns
+        For each call that waits for work that it launched itself, the time until it has issued it;
+        else -1.
+    """
 
-
-def _launch_times(
-    launch: Array, host_rows: Array, start: Array, host_ts: Array, host_dur: Array
-) -> _Launches:
-    """Find when GPU work may start that is launched by these nodes and begins at `start`."""
-    if not len(host_rows):
-        absent = np.full(len(start), -1, np.int64)
-        return _Launches(absent, np.zeros(len(start), np.bool_), absent)
-    # a launch is one of `host_rows`, which ascend, so its position is found by bisection
-    position = np.where(launch >= 0, np.searchsorted(host_rows, launch), -1)
-    stop = host_ts + host_dur
-    stop[:-1] = np.minimum(stop[:-1], host_ts[1:])  # an operation is cut where the next one starts
-    at_start = (position >= 0) & (start < stop[position] - schedule.UNEXPLAINED_NS)
-    at_ns = np.where(at_start, host_ts[position], stop[position])
-    return _Launches(position, at_start, np.where(position >= 0, np.maximum(at_ns, 0), -1))
+    src: Array
+    dst: Array
+    kind: Array
+    lag_ns: Array
+    joins: Array
+    sources: Array
+    issue_ns: Array
 
 
-def _planned(trace: Trace, *, host: bool) -> Array:
-    """Mask of the nodes of kinds that a plan holds."""
-    return is_any(trace.array("kind"), GPU_WORK + (HOST_KINDS if host else ()))
+def _links(timing: Timing, gpu: Array) -> _Links:
+    """Select the edges between threads, and between threads, streams and each other."""
+    trace, graph = timing.trace, timing.graph
+    endpoints = 2 * trace.nodes.num_rows
+    lane = trace.array("lane")
+    on_thread = (trace.array("kind", "lanes") == LaneKind.THREAD)[lane]
+    takes_part = on_thread.copy()
+    takes_part[gpu] = True
+    inside = (graph.src < endpoints) & (graph.after < endpoints)
+    src = np.where(inside, graph.src, 0).astype(np.int64)
+    dst = np.where(inside, graph.after, 0).astype(np.int64)
+    a, b = src // 2, dst // 2
+    inside &= takes_part[a] & takes_part[b]
+    inside &= ~(on_thread[a] & on_thread[b] & (lane[a] == lane[b])) & (a != b)
+    # work that seems to begin before the work ahead of it on its stream has ended follows it all the same,
+    # and so does work its launch, where the GPU's clock is ahead by no more than launches take
+    early_ns = timing.at_ns[graph.src] - timing.at_ns[graph.after]
+    late_launch = (graph.kind == EdgeKind.LAUNCH) & (early_ns <= 1000 * MOST_LATENCY_US)
+    inside &= (early_ns <= 0) | (graph.kind == EdgeKind.STREAM) | late_launch
+    edge = np.flatnonzero(inside)
+    src, dst, kind = src[edge], dst[edge], graph.kind[edge]
+    lag = timing.lag_ns[edge]
+    joins, sources = np.zeros((2, len(timing.at_ns)), bool)
+    waits = is_any(kind, _WAITS) & on_thread[dst // 2]
+    joins[dst[waits]] = True
+    sources[dst[on_thread[dst // 2]]] = True
+    sources[src[on_thread[src // 2]]] = True
+    return _Links(src, dst, kind, lag, joins, sources, _issue_times(timing, src, dst, kind, lag))
 
 
-def is_plannable(trace: Trace, *, host: bool) -> bool:
-    """True if a plan would hold any node."""
-    return bool(_planned(trace, host=host).any())
+def _issue_times(timing: Timing, src: Array, dst: Array, kind: Array, lag: Array) -> Array:
+    """Time that each blocking call takes to issue the work that it launches and waits for; else -1."""
+    issue = np.full(timing.trace.nodes.num_rows, -1, np.int64)
+    launches = np.flatnonzero((kind == EdgeKind.LAUNCH) & (src % 2 == 0))
+    waits = np.flatnonzero(kind == EdgeKind.SYNC)
+    n = len(issue)
+    waited_for = np.isin(
+        src[launches] // 2 * n + dst[launches] // 2, dst[waits] // 2 * n + src[waits] // 2
+    )
+    blocking = launches[waited_for]
+    np.maximum.at(issue, src[blocking] // 2, np.maximum(lag[blocking], 0))
+    return issue
 
 
-def first_start(trace: Trace, *, host: bool) -> int:
-    """Start of the first node that a plan would hold; 0 if there is none."""
-    ts = trace.array("ts")[_planned(trace, host=host)]
-    return int(ts.min()) if ts.size else 0
+_IDLE_NS = 20_000
+"""Time without any operation from which a thread may be idle rather than busy. Chosen: far above what
+an interpreter takes from one operator to the next."""
 
 
-def _host_rows(trace: Trace) -> Array:
-    """Rows of host operations, in order of start, without those on the profiler's own lanes."""
-    threads = trace.array("kind", "lanes") == LaneKind.THREAD
-    kinds = is_any(trace.array("kind"), HOST_KINDS)
-    return np.flatnonzero(kinds & threads[trace.array("lane")])
-
-
-def _launches(trace: Trace, host_rows: Array) -> Array:
-    """For each node, the launching host operation if that is part of the plan; else -1."""
-    launch = np.full(trace.nodes.num_rows, -1, np.int64)
-    of_kind = trace.array("kind", "edges") == EdgeKind.LAUNCH
-    src, dst = (trace.array(c, "edges")[of_kind] for c in ("src", "dst"))
-    planned = np.zeros(trace.nodes.num_rows, np.bool_)
-    planned[host_rows] = True
-    launch[dst] = np.where(planned[src], src, -1)
-    return launch
-
-
-def _containing(trace: Trace, host_rows: Array) -> Array:
-    """For each host operation, the position of the one around it on its thread; -1 if none."""
-    position = np.full(trace.nodes.num_rows, -1, np.int64)
-    position[host_rows] = np.arange(len(host_rows))
-    return _nearest_planned(trace.array("parent").astype(np.int64), position)[host_rows]
-
-
-@jit
-def _nearest_planned(parent: Array, position: Array) -> Array:
-    """For each node, the position of the innermost node around it that has one; -1 if none."""
-    # parents come before their children, so what is around a skipped parent is already known
-    around = np.full(len(parent), -1, np.int64)
-    for i in range(len(parent)):
-        p = parent[i]
-        if p >= 0:
-            around[i] = position[p] if position[p] >= 0 else around[p]
-    return around
-
-
-def _combine(
-    gpu: Array,
-    host_rows: Array,
-    gpu_part: schedule.GpuSchedule,
-    host_part: schedule.HostSchedule,
-    links: _Links,
-    ts: Array,
-    dur: Array,
-) -> Plan:
-    """Both halves and their gaps as one list in order of start."""
-    # numbers before sorting: | GPU work | host operations | gaps of GPU work | gaps of the host |
-    g, h = len(gpu), len(host_rows)
-    gpu_gaps = np.flatnonzero(gpu_part.gap_us >= 0)
-    host_gaps = np.flatnonzero(host_part.gap_us >= 0)
-    work = np.concatenate([gpu, host_rows])
-    no_row = np.full(len(gpu_gaps) + len(host_gaps), -1, np.int64)
-    gap_start = np.concatenate([gpu_part.gap_ns[gpu_gaps], host_part.gap_ns[host_gaps]])
-    gap_stop = np.concatenate([ts[gpu[gpu_gaps]], ts[host_rows[host_gaps]]])
-    gap_us = [gpu_part.gap_us[gpu_gaps], host_part.gap_us[host_gaps]]
-    owner = host_part.gap_owner[host_gaps]
-    owner_row = np.where(owner >= 0, host_rows[owner] if h else -1, -1)
-    columns = {
-        "row": np.concatenate([work, no_row]),
-        "gap_owner": np.concatenate([np.full(g + h + len(gpu_gaps), -1, np.int64), owner_row]),
-        "start_ns": np.concatenate([ts[work], gap_start]),
-        "duration_ns": np.concatenate([dur[work], gap_stop - gap_start]),
-        "slot_us": np.concatenate([gpu_part.slot_us, host_part.slot_us, *gap_us]),
-        "on_host": np.arange(g + h + len(no_row)) >= g,
-    }
-    columns["on_host"][g + h : g + h + len(gpu_gaps)] = False
-    src, dst = _dependencies(gpu_part, gpu_gaps, host_gaps, h, links)
-    return _in_order(columns, src, dst, is_gap=np.arange(len(columns["row"])) >= g + h)
+def _idle_borders(timing: Timing) -> Array:
+    """Mask of endpoints between which a thread has no operation open for long."""
+    trace = timing.trace
+    ts, dur, lane = (trace.array(c) for c in ("ts", "dur", "lane"))
+    mask = np.zeros(len(timing.at_ns), bool)
+    operation = host_chain.is_operation(timing)
+    rows = np.flatnonzero(operation)
+    rows = rows[np.lexsort((rows, ts[rows], lane[rows]))]
+    if not len(rows):
+        return mask
+    # latest end so far on each thread: threads follow one another, so each begins anew above the last
+    span = int((ts + dur).max() - min(ts.min(), 0)) + 1
+    base = np.unique(lane[rows], return_inverse=True)[1] * span
+    reached = np.maximum.accumulate(base + (ts + dur)[rows])
+    holder = np.where(base + (ts + dur)[rows] == reached, np.arange(len(rows)), 0)
+    holder = rows[np.maximum.accumulate(holder)]
+    later = rows[1:]
+    idle = (lane[later] == lane[rows[:-1]]) & (base[1:] + ts[later] - reached[:-1] > _IDLE_NS)
+    mask[2 * later[idle]] = True
+    mask[2 * holder[:-1][idle] + 1] = True
+    return mask
 
 
 def _dependencies(
-    gpu: schedule.GpuSchedule, gpu_gaps: Array, host_gaps: Array, h: int, links: _Links
+    timing: Timing, gpu: Array, links: _Links, host: host_chain.HostChain, watches: Array
 ) -> tuple[Array, Array]:
-    """Edges between the rows of `_combine`: GPU work, `h` host operations, gaps of both."""
-    g = len(gpu.slot_us)
-    work = np.arange(g)
-    gap = g + h + np.arange(len(gpu_gaps))
-    host_gap = g + h + len(gpu_gaps) + np.arange(len(host_gaps))
-    gap_before = np.full(g + 1, -1, np.int64)  # index -1, no work, reaches the extra last entry
-    gap_before[gpu_gaps] = gap
-    chain = np.arange(g, g + h)
-    previous = np.concatenate([[-1], chain[:-1]]) if h else chain
-    # a launch lets work start at its end or at its start, which is the end of the node before it
-    at_start = np.append(previous, -1)
-    at_start[host_gaps] = host_gap
-    at_end = np.append(chain, -1)
-    launches, waits = links.launches, links.waits
-    launched_by = np.where(
-        launches.at_start, at_start[launches.position], at_end[launches.position]
+    """Pairs of nodes of which the second depends on the first: host nodes, then GPU work."""
+    trace = timing.trace
+    h = len(host.row)
+    number = np.full(trace.nodes.num_rows, -1, np.int64)
+    number[gpu] = h + np.arange(len(gpu))
+    on_gpu = is_any(trace.array("kind", "lanes"), GPU_LANES)
+    before = stream_orders(trace.array("ts"), trace.array("dur"), trace.array("lane"), on_gpu)
+    before = np.append(before, -1)
+    a, b = links.src // 2, links.dst // 2
+    # what waits for the start of GPU work waits for the work before it on its stream
+    of_gpu = np.where(links.src % 2 == 1, number[a], np.append(number, -1)[before[a]])
+    src = np.where(number[a] >= 0, of_gpu, host.ends_at[links.src])
+    # a blocking call has issued its work when its first piece ends
+    issued = (links.kind == EdgeKind.LAUNCH) & (links.src % 2 == 0) & (links.issue_ns[a] >= 0)
+    first_piece = host.begins_at[links.src]
+    is_piece = first_piece >= 0
+    is_piece[is_piece] = host.vertex[first_piece[is_piece]] == links.src[is_piece]
+    src = np.where(issued & is_piece, first_piece, src)
+    dst = np.where(number[b] >= 0, number[b], host.begins_at[links.dst])
+    previous = host.previous(watches)
+    src, dst = np.concatenate([previous, src]), np.concatenate([np.arange(h), dst])
+    both = (src >= 0) & (dst >= 0) & (src != dst)
+    return src[both], dst[both]
+
+
+class _Columns(NamedTuple):
+    """Columns of host nodes and, behind them, GPU work; and dependencies between them.
+
+    Parameters
+    ----------
+    slot, is_return, start_ns, own_ns
+        As of `schedule.Nodes`.
+    is_gpu
+        Mask of GPU work.
+    watched
+        Lane of host nodes that begin an operation; -1 of others.
+    short_ns
+        By how much sooner than measured each ends.
+    src, dst
+        Pairs of nodes of which the second depends on the first.
+    """
+
+    slot: Array
+    is_gpu: Array
+    watched: Array
+    is_return: Array
+    start_ns: Array
+    own_ns: Array
+    short_ns: Array
+    src: Array
+    dst: Array
+
+
+def _shared_slots(
+    trace: Trace, gpu: Array, host: host_chain.HostChain, dep: tuple[Array, Array]
+) -> _Columns:
+    """Give each node its share of its slot; `short_ns` is by how much sooner than measured it ends."""
+    h = len(host.row)
+    kind = trace.array("kind")[gpu]
+    slot = np.concatenate([np.full(h, HOST), np.where(kind == Kind.COMM, COMM, COMPUTE)])
+    start = np.concatenate([host.at_ns, trace.array("ts")[gpu]])
+    end = np.concatenate([host.at_ns + host.own_ns, (trace.array("ts") + trace.array("dur"))[gpu]])
+    lane = np.concatenate([host.thread, trace.array("lane")[gpu].astype(np.int64)])
+    # what a thread does outside of all operations may be no work at all; what no GPU work waits for
+    # must not hold up what does
+    rank = np.concatenate([~host.in_operation, np.zeros(len(gpu), bool)]).astype(np.int64)
+    order, src, dst = _ordered(start, np.ones(len(slot), bool), *dep)
+    needed = leading_to(order, np.arange(len(slot)) >= h, *gather.group_values(dst, src, len(slot)))
+    rank += 2 * ~needed
+    share = slots.shares(start, end, slot, lane, rank)
+    behind = np.flatnonzero(share.after >= 0)
+    src = np.concatenate([dep[0], share.after[behind]])
+    dst = np.concatenate([dep[1], behind])
+    no_gpu = np.zeros(len(gpu), bool)
+    return _Columns(
+        slot=slot,
+        is_gpu=np.concatenate([np.zeros(h, bool), ~no_gpu]),
+        watched=np.concatenate([np.where(host.row >= 0, host.thread, -1), np.full(len(gpu), -1)]),
+        is_return=np.concatenate([host.is_return, no_gpu]),
+        start_ns=share.start_ns,
+        own_ns=share.end_ns - share.start_ns,
+        short_ns=end - share.end_ns,
+        src=src,
+        dst=dst,
     )
-    first_delayed = chain.copy()  # a wait delays the gap before an operation, if it has one
-    first_delayed[host_gaps] = host_gap
+
+
+def _from_origin(columns: _Columns, origin_ns: int, *, with_host: bool) -> tuple[_Columns, Array]:
+    """Columns with times from the job's start on, and a mask of the nodes that it has."""
+    start, end = columns.start_ns - origin_ns, columns.start_ns + columns.own_ns - origin_ns
+    before = (end <= 0) & (start < 0)
+    own = np.where(columns.own_ns > 0, np.maximum(end, 0) - np.maximum(start, 0), 0)
+    keep = columns.is_gpu | (~before & with_host)
+    return columns._replace(start_ns=np.maximum(start, 0), own_ns=own), keep
+
+
+def _connected(columns: _Columns, keep: Array, mode: Mode) -> tuple[Array, Array, Array]:
+    """Topological order of the nodes that stay, and dependencies by node.
+
+    Dependencies lead past nodes without a share of their slot and, in mode kernels, past all of the host:
+    what it waits for stays awaited.
+    """
+    gone = ~columns.is_gpu if mode is Mode.KERNELS else ~keep
+    stays = keep | gone if mode is Mode.KERNELS else keep
+    both = stays[columns.src] & stays[columns.dst]
+    order, src, dst = _ordered(columns.start_ns, stays, columns.src[both], columns.dst[both])
+    # host nodes without time have none to be waited for either
+    without_share = (columns.own_ns == 0) & ((columns.short_ns > 0) | ~columns.is_gpu)
+    hidden = without_share & ~columns.is_return
+    side = ~columns.is_gpu
+    if mode is Mode.KERNELS:
+        hidden, side = hidden | gone, columns.slot == COMM
+    first, dep = gather.group_values(dst, src, len(keep))
+    src, dst = slots.bypassed(order, hidden, side, columns.start_ns, first, dep)
+    both = keep[src] & keep[dst]
+    first, dep = gather.group_values(dst[both], src[both], len(keep))
+    order = order[keep[order]]
+    if mode is Mode.GPU:
+        order = order[leading_to(order, columns.is_gpu, first, dep)[order]]
+    return order, first, dep
+
+
+def _ordered(start_ns: Array, keep: Array, src: Array, dst: Array) -> tuple[Array, Array, Array]:
+    """Nodes to keep in the topological order nearest to that of their starts, and dependencies.
+
+    Dependencies against the order of starts are left out where dependencies go in circles, as clocks
+    contradict each other there.
+    """
+    by_start = np.lexsort((np.arange(len(start_ns)), start_ns))
+    position = np.empty(len(by_start), np.int64)
+    position[by_start] = np.arange(len(by_start))
+    order = topological_order(position, *gather.group_values(src, dst, len(position)))
+    if len(order) < len(position):
+        forward = position[src] < position[dst]
+        src, dst, order = src[forward], dst[forward], by_start
+    return order[keep[order]], src, dst
+
+
+def _known_latencies(
+    timing: Timing, gpu: Array, host: host_chain.HostChain, links: _Links, columns: _Columns
+) -> Array:
+    """Least latency of each return, and of each piece of GPU work since its launch; -1 if none."""
+    h = len(host.row)
+    known = np.concatenate([np.zeros(h, np.int64), np.full(len(gpu), -1, np.int64)])
+    number = np.full(timing.trace.nodes.num_rows, -1, np.int64)
+    number[gpu] = h + np.arange(len(gpu))
+    launch = np.flatnonzero((links.kind == EdgeKind.LAUNCH) & (number[links.dst // 2] >= 0))
+    issued = links.issue_ns[links.src[launch] // 2] >= 0
+    target = number[links.dst[launch] // 2]
+    np.maximum.at(known, target, np.where(issued, 0, np.maximum(links.lag_ns[launch], 0)))
+    waits = np.flatnonzero(is_any(links.kind, _WAITS) & (host.begins_at[links.dst] >= 0))
+    target = host.begins_at[links.dst[waits]]
+    # work that ends sooner in its slot than measured prolongs the return by as much, and work that has
+    # no share of it by all its time
+    awaited = number[links.src[waits] // 2]
+    waited = timing.at_ns[links.dst[waits]] - timing.at_ns[links.src[waits] - 1]
+    short = np.where(columns.own_ns[awaited] > 0, columns.short_ns[awaited], waited)
+    short = np.where(awaited >= 0, short, 0)
+    is_return = host.is_return[target]
+    lag = np.maximum(links.lag_ns[waits], 0) + short
+    np.maximum.at(known, target[is_return], lag[is_return])
+    return known
+
+
+def _assembled(
+    trace: Trace,
+    gpu: Array,
+    host: host_chain.HostChain,
+    nodes: Nodes,
+    times: Schedule,
+    order: Array,
+    origin_ns: int,
+    messages: Array | None,
+    mode: Mode,
+) -> Plan:
+    """All nodes and their gaps as one list in order of start."""
+    # numbers before sorting: | host nodes | GPU work | gaps | end |
+    h, n = len(host.row), len(nodes.slot)
+    used = np.zeros(n, bool)
+    used[order] = True
+    gapped = np.flatnonzero(used & (times.gap_us > 0))
+    gap = n + np.arange(len(gapped))
+    gap_before = np.full(n + 1, -1, np.int64)  # index -1, no node, reaches the extra last entry
+    gap_before[gapped] = gap
+    src, dst = _all_dependencies(nodes, times, used, gapped, gap_before)
+    leaves = _last_messages(gpu, h, src, used, messages)
+    absent = np.full(len(gap) + 1, -1, np.int64)
+    owner = np.concatenate([host.owner, np.full(len(gpu), -1, np.int64), absent])
+    owner[:h][host.row >= 0] = -1
+    cause = np.concatenate([
+        np.where(host.row >= 0, Cause.WORK, np.where(host.is_return, Cause.RETURN, Cause.HOST)),
+        np.full(len(gpu), Cause.WORK), np.full(len(gap), Cause.UNEXPLAINED), [Cause.END],
+    ])  # fmt: skip
+    # a return has the time of its end; work that shares its slot has its measured start
+    return_ns = np.where(nodes.is_return, 1000 * times.slot_us, 0)
+    start, dur = nodes.start_ns - return_ns, np.where(nodes.is_return, return_ns, nodes.own_ns)
+    gap_start = np.maximum(start[gapped] - 1000 * times.gap_us[gapped], 0)
+    start[h:], dur[h:] = trace.array("ts")[gpu] - origin_ns, trace.array("dur")[gpu]
+    operation = np.flatnonzero(host.row >= 0)
+    dur[operation] = trace.array("dur")[host.row[operation]]
+    measured_end = start + dur
+    measured_end[operation] = (trace.array("ts") + trace.array("dur"))[
+        host.row[operation]
+    ] - origin_ns
+    end_ns = int(measured_end[used].max(initial=0))
+    # latencies of the last launches, for which no return makes up
+    late_us = (end_ns + 500) // 1000 - int(times.ended_us[used].max(initial=0))
+    end_us = late_us if mode is not Mode.KERNELS and 0 < late_us <= MOST_LATENCY_US else 0
+    if end_us:
+        leaves = np.setdiff1d(np.flatnonzero(used), src)
+    columns: dict[str, Any] = {
+        "row": np.concatenate([host.row, gpu, absent]),
+        "owner": owner,
+        "cause": cause,
+        "start_ns": np.concatenate([start, gap_start, [max(end_ns - 1000 * end_us, 0)]]),
+        "duration_ns": np.concatenate([dur, 1000 * times.gap_us[gapped], [1000 * end_us]]),
+        "slot_us": np.concatenate([times.slot_us, times.gap_us[gapped], [end_us]]),
+        "on_host": np.concatenate([np.arange(n) < h, nodes.slot[gapped] == HOST, [used[:h].any()]]),
+    }
+    # simulators do not run files without any node
+    has_end = leaves.size > 0 or not used.any()
+    keep = np.concatenate([used, np.ones(len(gap), bool), [has_end]])
+    src, dst = np.append(src, leaves), np.append(dst, np.full(len(leaves), len(keep) - 1))
+    unexplained_us, length_us = unexplained_on_path(times)
+    figures = Figures(
+        waits_as_time=int(np.count_nonzero(~times.kept)),
+        overlapped=int(np.count_nonzero(nodes.own_ns[h:] < trace.array("dur")[gpu])),
+        unexplained_us=int(unexplained_us),
+        length_us=int(length_us),
+        span_ns=end_ns,
+    )
+    return Plan(**_in_order(columns, keep, src, dst), figures=figures)
+
+
+def _all_dependencies(
+    nodes: Nodes, times: Schedule, used: Array, gapped: Array, gap_before: Array
+) -> tuple[Array, Array]:
+    """Dependencies of nodes that hold, and of gaps: a gap depends on what its node depends on."""
+    n = len(nodes.slot)
+    target = np.repeat(np.arange(n), np.diff(nodes.dep_first))
+    held = times.kept & used[target] & used[nodes.dep]
+    src, dst = nodes.dep[held], target[held]
+    anchored = np.where(gap_before[:n] >= 0, gap_before[:n], np.arange(n))
     pairs = [
-        (gpu.stream_dep, work),
-        (gpu.slot_dep, work),
-        (gap_before[gpu.gap_dep], work),
-        (launched_by, work),
-        (gpu.stream_dep[gpu_gaps], gap),
-        (gpu.slot_dep[gpu_gaps], gap),
-        (gpu.gap_after[gpu_gaps], gap),
-        (gap, work[gpu_gaps]),
-        (previous, chain),
-        (previous[host_gaps], host_gap),
-        (host_gap, chain[host_gaps]),
-        (waits.work, first_delayed[waits.delayed]),
-        links.events,
-        (chain[links.host_edges[0]], chain[links.host_edges[1]]),
+        (src, dst),
+        (src, gap_before[dst]),
+        (gap_before[gapped], gapped),
+        (times.anchor, anchored),
+        (gap_before[times.shared_gap], np.arange(n)),
+        (gap_before[times.shared_gap], gap_before[:n]),
     ]
-    src = np.concatenate([s for s, _ in pairs])
-    dst = np.concatenate([d for _, d in pairs])
-    return src[src >= 0], dst[src >= 0]
+    src, dst = (np.concatenate(side) for side in zip(*pairs, strict=True))
+    real = (src >= 0) & (dst >= 0)
+    return src[real], dst[real]
 
 
-def _in_order(columns: dict[str, Array], src: Array, dst: Array, is_gap: Array) -> Plan:
-    """Rows by start, a gap before what starts with it; dependencies renumbered and listed."""
-    row = columns["row"]
-    order = np.lexsort((row, ~is_gap, columns["start_ns"]))
-    order = _dependencies_first(order, src, dst)
-    position = _inverse(order)
+def _last_messages(gpu: Array, h: int, src: Array, used: Array, messages: Array | None) -> Array:
+    """Sends and receives that nothing waits for, in an ET with host nodes; else none.
+
+    ASTRA-sim aborts in its statistics if such a node is the last of a rank with host nodes.
+    """
+    if messages is None or not used[:h].any():
+        return np.empty(0, np.int64)
+    awaited = np.zeros(len(used), bool)
+    awaited[src[src < len(used)]] = True
+    return h + np.flatnonzero(messages[gpu] & ~awaited[h:])
+
+
+def _in_order(columns: dict[str, Any], keep: Array, src: Array, dst: Array) -> dict[str, Any]:
+    """Rows to keep by start, a gap before what starts with it; dependencies renumbered and listed."""
+    kept = np.flatnonzero(keep)
+    number = np.full(len(keep), -1, np.int64)
+    number[kept] = np.arange(len(kept))
+    src, dst = number[src], number[dst]
+    is_gap = columns["cause"][kept] == Cause.UNEXPLAINED
+    by_start = np.lexsort((kept, ~is_gap, columns["start_ns"][kept]))
+    position = np.empty(len(kept), np.int64)
+    position[by_start] = np.arange(len(kept))
+    order = by_start
+    if (position[src] >= position[dst]).any():
+        # clocks of host and device differ by microseconds: work may seem to start before its launch
+        order = topological_order(position, *gather.group_values(src, dst, len(kept)))
+        position[order] = np.arange(len(kept))
     src, dst = position[src], position[dst]
     # distinct pairs by (dst, src); those of node i lie between first[i] and first[i + 1]
     by_node = np.lexsort((src, dst))
     src, dst = src[by_node], dst[by_node]
     new = np.concatenate([[True], (np.diff(src) != 0) | (np.diff(dst) != 0)])[: len(src)]
     src, dst = src[new], dst[new]
-    first = np.searchsorted(dst, np.arange(len(order) + 1))
-    ordered: dict[str, Any] = {n: c[order] for n, c in columns.items()}
-    return Plan(**ordered, dep_first=first, dep=src)
+    ordered = {name: column[kept][order] for name, column in columns.items()}
+    # pieces that stand for no row of the trace begin when rounded times say, but not out of order
+    start, derived = ordered["start_ns"], ordered["row"] < 0
+    ordered["start_ns"] = np.where(derived, np.maximum.accumulate(start), start)
+    return ordered | {"dep_first": np.searchsorted(dst, np.arange(len(kept) + 1)), "dep": src}
 
 
-def _inverse(order: Array) -> Array:
-    """Position of each row in an order."""
-    position = np.empty(len(order), np.int64)
-    position[order] = np.arange(len(order))
-    return position
+def _planned(trace: Trace, mode: Mode) -> Array:
+    """Mask of the nodes of kinds that a plan holds."""
+    kinds = GPU_WORK + (host_chain.OPERATIONS if mode is Mode.FULL else ())
+    return is_any(trace.array("kind"), kinds)
 
 
-def _dependencies_first(order: Array, src: Array, dst: Array) -> Array:
-    """Return the order itself, or the nearest to it in which no dependency points forward.
-
-    Clocks of host and device differ by microseconds, so work may seem to start before its launch.
-    """
-    position = _inverse(order)
-    if (position[src] < position[dst]).all():
-        return order
-    return _topological(position, *gather.group_values(src, dst, len(order)))
+def is_plannable(trace: Trace, mode: Mode) -> bool:
+    """True if a plan would hold any node."""
+    return bool(_planned(trace, mode).any())
 
 
-@jit
-def _topological(position: Array, first: Array, dst: Array) -> Array:
-    """Kahn's order, which takes of all ready nodes the one with the lowest `position`."""
-    # the heap holds positions, from which `by_position` gives the node
-    n = len(position)
-    waiting = np.zeros(n, np.int64)
-    for d in dst:
-        waiting[d] += 1
-    by_position = np.empty(n, np.int64)
-    for i in range(n):
-        by_position[position[i]] = i
-    heap = [position[i] for i in range(n) if waiting[i] == 0]
-    heapq.heapify(heap)
-    order = np.empty(n, np.int64)
-    k = 0
-    while heap:
-        i = by_position[heapq.heappop(heap)]
-        order[k] = i
-        k += 1
-        for e in range(first[i], first[i + 1]):
-            waiting[dst[e]] -= 1
-            if waiting[dst[e]] == 0:
-                heapq.heappush(heap, position[dst[e]])
-    return order[:k]
+def first_start(trace: Trace, mode: Mode) -> int:
+    """Start of the first node that a plan would hold; 0 if there is none."""
+    ts = trace.array("ts")[_planned(trace, mode)]
+    return int(ts.min()) if ts.size else 0

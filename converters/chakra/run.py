@@ -4,6 +4,8 @@ Rules are those of ASTRA-sim: for each rank a slot for host operations, one for 
 for communication; of the nodes that are ready, the lowest id starts. Collectives of a group are
 joined in order of issue, and never end if they differ in kind or size. Broadcasts are only timed; a
 receive ends when its send has. Nodes that end at the same moment are seen in order of their start.
+
+Compiled, as which node starts next depends on all that ended before.
 """
 
 from __future__ import annotations
@@ -131,13 +133,10 @@ def _simulate(job: Job, ranks: int) -> tuple[Array, Array, Array]:
         if waits[i] == 0:
             heapq.heappush(ready[4 * job.rank[i] + job.slot[i]], (job.order[i], np.int64(i)))
     now = np.int64(0)
-    changed = np.ones(ranks, np.bool_)
+    from_rank, to_rank = 0, ranks  # all at first, then that of the node that ended
     while True:
         turn += 1
-        for r in range(ranks):
-            if not changed[r]:
-                continue
-            changed[r] = False
+        for r in range(from_rank, to_rank):
             for s in range(4):
                 queue = ready[4 * r + s]
                 while len(queue) and not (busy[r, s] and s != NO_SLOT):
@@ -179,7 +178,7 @@ def _simulate(job: Job, ranks: int) -> tuple[Array, Array, Array]:
         now, _, _, i = heapq.heappop(heap)
         end[i] = now
         busy[job.rank[i], job.slot[i]] = False
-        changed[job.rank[i]] = True
+        from_rank, to_rank = job.rank[i], job.rank[i] + 1
         if receiver[i] >= 0 and started[receiver[i]]:
             j = receiver[i]
             heapq.heappush(heap, (now, turn, job.order[j], j))

@@ -11,9 +11,11 @@ import re
 from collections import Counter
 from typing import IO, TYPE_CHECKING, Literal
 
+import msgspec
 import numpy as np
 
 from chopper_interop import progress
+from chopper_interop.arrays.members import is_any
 from chopper_interop.clocks import relations
 from chopper_interop.converters.chakra import comms as chakra_comms
 from chopper_interop.converters.chakra import encode
@@ -21,6 +23,7 @@ from chopper_interop.converters.chakra import plan as chakra_plan
 from chopper_interop.converters.chakra.attributes import attributes
 from chopper_interop.converters.chakra.messages import length_prefix
 from chopper_interop.converters.chakra.reader import CLOCKS
+from chopper_interop.converters.chakra.roofline import bandwidth_gbs
 from chopper_interop.errors import UsageError, WriteError
 from chopper_interop.io import outputs
 from chopper_interop.issues import Fault, IssueLog, Severity
@@ -35,7 +38,6 @@ if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
-MODES = ("full", "gpu")
 RENUMBERED = Fault(
     "ranks-renumbered",
     Severity.INFO,
@@ -45,23 +47,40 @@ LEFT_OUT = Fault(
     "et-nodes-left-out",
     Severity.INFO,
     "Nodes that the mode leaves out are not in the ET: Python frames, instant events and the "
-    "profiler's own ranges; in mode=gpu all of the host's.",
+    "profiler's own ranges; in mode=gpu and mode=kernels all of the host's.",
 )
 WAITS_AS_TIME = Fault(
     "waits-as-time",
     Severity.INFO,
     "Waits of the host for GPU work that overlapped other work have their measured time in the ET, "
-    "and do not depend on that work, as simulators run it later, after the other. The same holds for "
-    "waits for work that by its clock began before its own launch.",
+    "and do not depend on that work, as simulators run it later, after the other.",
 )
+OVERLAPPED = Fault(
+    "et-work-overlapped",
+    Severity.INFO,
+    "GPU work that ran while other work of its slot did has less than its duration in the ET, as "
+    "simulators have one slot for compute and one for communication; it reacts to changes by that much.",
+)
+UNEXPLAINED = Fault(
+    "et-time-unexplained",
+    Severity.INFO,
+    "Ranks on whose critical path there is time that nothing recorded explains: it stays as it is "
+    "whatever changes. Nodes with the attribute cause=unexplained hold it.",
+)
+_HINTS = (
+    (Kind.RUNTIME, "host calls (ProfilerActivity.CPU, or rocprofv3 --hip-trace) were not recorded"),
+    (Kind.GPU_SYNC, "enable_cuda_sync_events=True of PyTorch's profiler would record waits"),
+)
+"""Kind of records that would explain more → what to say of a rank that has none."""
 
 _CHUNK = 4 << 20
 """Bytes encoded at a time. Chosen: thousands of nodes a call, yet small next to a trace."""
 _TASK = "writing ETs"
-Mode = Literal["full", "gpu"]
+_MESSAGES = (NodeType.COMM_SEND, NodeType.COMM_RECV)
+ModeName = Literal["full", "gpu", "kernels"]
 
 
-def write(trace: Trace, path: Path, *, mode: Mode = "full") -> IssueLog:
+def write(trace: Trace, path: Path, *, mode: ModeName = "full") -> IssueLog:
     """Write ``path/<job>.<rank>.et`` for each rank and ``path/<job>.comm_groups.json``.
 
     A path that ends in ``.et`` names the job as well: ``runs/a.et`` gives ``runs/a.0.et``, ….
@@ -73,8 +92,9 @@ def write(trace: Trace, path: Path, *, mode: Mode = "full") -> IssueLog:
     path
         A folder; other files in it stay.
     mode
-        "full": host operations and GPU work. "gpu": GPU work alone, with the waits for the host
-        as nodes of their own; on these ASTRA-sim gives its statistics.
+        "full": GPU work and each operation of the host. "gpu": GPU work, and what the host does from
+        one launch or wait to the next, as far as GPU work waits for it. "kernels": GPU work alone, as
+        if hosts took no time; on these ASTRA-sim gives all its statistics.
 
     Returns
     -------
@@ -89,21 +109,26 @@ def write(trace: Trace, path: Path, *, mode: Mode = "full") -> IssueLog:
     WriteError
         There is nothing to write, or no room.
     """
-    if mode not in MODES:
-        raise UsageError(f"mode={mode}: there are {' and '.join(MODES)}")
+    modes = [how.value for how in chakra_plan.Mode]
+    if mode not in modes:
+        raise UsageError(f"mode={mode}: there are {', '.join(modes)}")
+    how = chakra_plan.Mode(mode)
     folder, job = (path.parent, path.stem) if path.suffix == ".et" else (path, trace.meta.job)
     issues = IssueLog("ET")
     ranks = trace.ranks
     if not ranks:
         raise WriteError("the trace has no nodes to make ETs of", path=path)
     outputs.require_times(trace, path)
-    if not any(chakra_plan.is_plannable(trace.rank(r), host=mode == "full") for r in ranks):
+    if not any(chakra_plan.is_plannable(trace.rank(r), how) for r in ranks):
         raise WriteError(f"the trace has no operations that ETs of mode {mode} hold", path=path)
     numbering = {rank: number for number, rank in enumerate(ranks)}
     issues.add(RENUMBERED, sum(r != n for r, n in numbering.items()), f"ranks {ranks[:8]}")
     comms = chakra_comms.communications(trace, numbering, issues)
-    host = mode == "full"
-    origin_ns = min(chakra_plan.first_start(trace.rank(r), host=host) for r in ranks)
+    origin_ns = min(
+        chakra_plan.first_start(trace.rank(r), how)
+        for r in ranks
+        if chakra_plan.is_plannable(trace.rank(r), how)
+    )
     facts: dict[str, str | int] = {
         "job": trace.meta.job,
         "mode": mode,
@@ -113,27 +138,55 @@ def write(trace: Trace, path: Path, *, mode: Mode = "full") -> IssueLog:
     if trace.meta.clock != REALTIME:
         facts["clock"] = trace.meta.clock
     left_out: Counter[int] = Counter()
-    as_time = 0
+    figures: dict[int, chakra_plan.Figures] = {}
     progress.start(_TASK, trace.nodes.num_rows, "events")
     with outputs.folder(folder, owns=_earlier_files(folder, job)) as target:
         for rank in ranks:
             with (target / f"{job}.{numbering[rank]}.et").open("wb") as stream:
                 rank_trace = trace.rank(rank)
-                plan = chakra_plan.build_plan(rank_trace, host=host, origin_ns=origin_ns)
+                of_rank = _rank_comms(trace, rank, comms)
+                plan = chakra_plan.build_plan(
+                    rank_trace,
+                    mode=how,
+                    origin_ns=origin_ns,
+                    messages=is_any(of_rank["node_type"], _MESSAGES),
+                )
                 fits = [f for f in trace.meta.clocks if relations.rank_of(f) in (-1, rank)]
-                rank_facts: dict[str, str | int] = {"rank": rank}
+                rank_facts: dict[str, str | int] = {
+                    "rank": rank,
+                    "roofline_gbs": round(bandwidth_gbs(rank_trace)),
+                }
+                if plan.figures.span_ns:
+                    rank_facts["span_ns"] = plan.figures.span_ns
+                    rank_facts["unexplained_ns"] = 1000 * plan.figures.unexplained_us
                 if fits:
-                    rank_facts[CLOCKS] = json.dumps(relations.to_json(fits))
+                    rank_facts[CLOCKS] = json.dumps(msgspec.to_builtins(fits))
                 _write_metadata(stream, facts | rank_facts)
-                _write_nodes(stream, rank_trace, plan, _rank_comms(trace, rank, comms))
+                _write_nodes(stream, rank_trace, plan, of_rank)
                 left_out += _left_out(rank_trace, plan)
-                as_time += plan.waits_as_time
+                figures[rank] = plan.figures
                 progress.advance(_TASK, rank_trace.nodes.num_rows)
         groups = {str(k): v for k, v in comms.groups.items()}
         (target / f"{job}.comm_groups.json").write_text(json.dumps(groups, indent=1))
     issues.add(LEFT_OUT, left_out.total(), _counts_by_kind(left_out))
-    issues.add(WAITS_AS_TIME, as_time)
+    _note_figures(trace, figures, issues)
     return issues
+
+
+def _note_figures(trace: Trace, figures: dict[int, chakra_plan.Figures], issues: IssueLog) -> None:
+    """Log what the ETs of these ranks cannot express, and what nothing explains."""
+    issues.add(WAITS_AS_TIME, sum(of_rank.waits_as_time for of_rank in figures.values()))
+    issues.add(OVERLAPPED, sum(of_rank.overlapped for of_rank in figures.values()))
+    share = {r: f.unexplained_us / max(f.length_us, 1) for r, f in figures.items()}
+    worst = max(share, key=lambda rank: share[rank])
+    kinds = set(np.unique(trace.array("kind")[trace.rank_rows[worst]]).tolist())
+    hints = [text for kind, text in _HINTS if kind not in kinds]
+    example = f"rank {worst}: {share[worst]:.1%} of its path" + "".join(f"; {h}" for h in hints[:1])
+    issues.add(UNEXPLAINED, sum(part >= _SHOWN_SHARE for part in share.values()), example)
+
+
+_SHOWN_SHARE = 0.005
+"""Share of a critical path from which unexplained time is worth a line: the accuracy of a replay."""
 
 
 def _earlier_files(folder: Path, job: str) -> Callable[[Path], bool]:

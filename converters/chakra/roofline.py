@@ -1,0 +1,77 @@
+"""What a simulator's roofline model reads of GPU work: operations and bytes.
+
+ASTRA-sim with ``roofline-enabled`` computes the time of each compute node of a GPU from `num_ops` and
+`tensor_size`, and stalls at nodes without. Work of which the bytes are not known gets those that the
+GPU's memory moves in the measured time, so that it lasts as long as measured at that bandwidth.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from chopper_interop.arrays.members import is_any
+from chopper_interop.gpus import ratings
+from chopper_interop.schemas.kinds import GPU_WORK, Kind
+
+if TYPE_CHECKING:
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.converters.chakra.plan import Plan
+    from chopper_interop.trace import Trace
+
+_UNKNOWN_GBS = 1000.0
+"""Bandwidth of memory, in 10^9 bytes a second, of GPUs that are not known. Chosen: a round number, which
+the ET's metadata states, so that whoever runs it can give the simulator the same."""
+
+
+class Roofline(NamedTuple):
+    """Columns of a plan's nodes for a roofline model.
+
+    Parameters
+    ----------
+    num_ops
+        Floating-point operations, at least 1.
+    tensor_size
+        Bytes moved, at least 1.
+    is_computed
+        Mask of the nodes that a simulator computes: those of the GPU's compute slot.
+    is_assumed
+        Mask of those whose bytes stand for their measured time.
+    """
+
+    num_ops: Array
+    tensor_size: Array
+    is_computed: Array
+    is_assumed: Array
+
+
+def bandwidth_gbs(trace: Trace) -> float:
+    """Bandwidth of the memory of a rank's GPU in 10^9 bytes a second; a round number if not known."""
+    work = np.flatnonzero(is_any(trace.array("kind"), GPU_WORK))
+    known = ratings.bandwidths(trace, work) if len(work) else np.empty(0)
+    known = known[~np.isnan(known)]
+    return float(np.median(known)) if known.size else _UNKNOWN_GBS
+
+
+def roofline(trace: Trace, plan: Plan, comm: Array) -> Roofline:
+    """Operations and bytes of a plan's nodes.
+
+    Parameters
+    ----------
+    trace, plan
+        One rank and its plan.
+    comm
+        Mask of the trace's nodes that communicate.
+    """
+    is_node = plan.row >= 0
+    computed = ~plan.on_host & ~(is_node & comm[plan.row])
+    copies = is_any(trace.array("kind"), (Kind.MEMCPY, Kind.MEMSET))
+    size = np.where(copies, trace.integers("bytes"), trace.integers("mem_bytes"))
+    size = np.where(is_node, size[plan.row], 0)
+    flops = np.where(is_node, trace.integers("flops")[plan.row], 0)
+    assumed = computed & (size <= 0)
+    as_measured = np.rint(1000 * plan.slot_us * bandwidth_gbs(trace)).astype(np.int64)
+    size = np.where(assumed, as_measured, size)
+    flops = np.where(assumed, 1, flops)
+    return Roofline(np.maximum(flops, 1), np.maximum(size, 1), computed, assumed)

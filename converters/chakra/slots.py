@@ -1,0 +1,165 @@
+"""Shares of work that runs concurrently where a simulator has one slot for it.
+
+A simulator runs one piece of work at a time in a slot. Of work that was measured at the same time, that
+on the stream with the most work keeps its whole duration, so that it reacts to changes as measured;
+other work gets the time that it has for itself last::
+
+    stream 1   [ a    ]  [ b    ]        keeps its durations
+    stream 2      [ copy    ..  ]  ]     has the end of it for itself: after b, from b's end on
+    slot       [ a    ]  [ b    ][c]
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from chopper_interop.arrays.compiled import jit
+
+if TYPE_CHECKING:
+    from chopper_interop.arrays.types import Array
+
+
+class Shares(NamedTuple):
+    """Share of its slot that each piece of work gets.
+
+    Parameters
+    ----------
+    start_ns, end_ns
+        The last time that it has for itself; both its start if there is none.
+    after
+        The work whose end that time begins with; -1 if it begins with the work itself.
+    """
+
+    start_ns: Array
+    end_ns: Array
+    after: Array
+
+
+def shares(start_ns: Array, end_ns: Array, slot: Array, stream: Array, rank: Array) -> Shares:
+    """Divide the time of slots among work that runs concurrently.
+
+    Parameters
+    ----------
+    start_ns, end_ns
+        Of each piece of work.
+    slot
+        Number of its slot, from 0 on.
+    stream
+        Number of its stream or thread, from 0 on.
+    rank
+        Work of lower rank keeps its duration before all of higher rank, whatever its stream.
+    """
+    dur = end_ns - start_ns
+    busy = np.bincount(stream, weights=np.where(rank == 0, dur, 0), minlength=1)
+    order = np.lexsort((start_ns, stream, -busy[stream], rank))
+    priority = np.empty(len(order), np.int64)
+    priority[order] = np.arange(len(order))
+    events = np.lexsort((np.repeat([1, 0], len(dur)), np.concatenate([start_ns, end_ns])))
+    return Shares(*_shares(start_ns, end_ns, slot, priority, order, events))
+
+
+@jit
+def _shares(
+    start: Array, end: Array, slot: Array, priority: Array, by_priority: Array, events: Array
+) -> tuple[Array, Array, Array]:
+    """Sweep starts (events i) and ends (events n + i) in order of time, ends first.
+
+    A heap for each slot holds what is running by priority; at its head is the work that the time
+    until the next event belongs to.
+    """
+    n = len(start)
+    own_start, own_end = start.copy(), start.copy()
+    after = np.full(n, -1, np.int64)
+    slots = slot.max() + 1 if n else 0
+    running = [[np.int64(0) for _ in range(0)] for _ in range(slots)]
+    ended = np.zeros(n, np.bool_)
+    for event in events:
+        begins = event < n
+        i = event if begins else event - n
+        if end[i] == start[i]:
+            continue
+        heap = running[slot[i]]
+        now = start[i] if begins else end[i]
+        head = by_priority[heap[0]] if len(heap) else -1
+        if begins:
+            heapq.heappush(heap, priority[i])
+        else:
+            ended[i] = True
+            while len(heap) and ended[by_priority[heap[0]]]:
+                heapq.heappop(heap)
+        new = by_priority[heap[0]] if len(heap) else -1
+        if new == head:
+            continue
+        if head >= 0:
+            own_end[head] = now
+        if new >= 0:
+            own_start[new] = now
+            after[new] = -1 if new == i else head
+    return own_start, own_end, after
+
+
+def bypassed(
+    order: Array, is_hidden: Array, side: Array, start_ns: Array, first: Array, dep: Array
+) -> tuple[Array, Array]:
+    """Lead dependencies on hidden nodes around these, to what they depend on.
+
+    Of all that a hidden node depends on these are two nodes, those that start last on each side.
+
+    Nodes without a share wait for a slot that others hold, for as long as these take, so nothing else
+    should::
+
+        launch ──> hidden work ──> return       becomes       launch ──> return
+
+    Parameters
+    ----------
+    order
+        Nodes in topological order.
+    is_hidden
+        Mask of the nodes to go around.
+    side
+        Mask of the nodes of one of two sides: the host and the GPU, or communication and computation.
+    start_ns
+        Of each node.
+    first, dep
+        Node i depends on ``dep[first[i]:first[i + 1]]``.
+
+    Returns
+    -------
+    src, dst
+        Pairs of nodes of which the second depends on the first.
+    """
+    if not is_hidden.any():
+        return dep, np.repeat(np.arange(len(first) - 1), np.diff(first))
+    src, dst = _bypassed(order, is_hidden, side, start_ns, first, dep)
+    return src[src >= 0], dst[src >= 0]
+
+
+@jit
+def _bypassed(
+    order: Array, is_hidden: Array, side: Array, start: Array, first: Array, dep: Array
+) -> tuple[Array, Array]:
+    """Find for hidden nodes the last node of each side that they depend on.
+
+    Compiled: hidden nodes may depend on hidden nodes that the same loop has just reached.
+    """
+    n = len(is_hidden)
+    one, other = np.full(n, -1, np.int64), np.full(n, -1, np.int64)
+    src, dst = np.full(2 * len(dep), -1, np.int64), np.full(2 * len(dep), -1, np.int64)
+    for i in order:
+        for e in range(first[i], first[i + 1]):
+            d = dep[e]
+            of_one = one[d] if is_hidden[d] else (d if side[d] else -1)
+            of_other = other[d] if is_hidden[d] else (-1 if side[d] else d)
+            if is_hidden[i]:
+                if of_one >= 0 and (one[i] < 0 or start[of_one] > start[one[i]]):
+                    one[i] = of_one
+                if of_other >= 0 and (other[i] < 0 or start[of_other] > start[other[i]]):
+                    other[i] = of_other
+                src[2 * e], dst[2 * e] = d, i
+            else:
+                src[2 * e], dst[2 * e] = of_one, i
+                src[2 * e + 1], dst[2 * e + 1] = of_other, i
+    return src, dst
