@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["collectives"]
 
 _COMPAT = ("", "tracelens")
-_WHOLE = "all communication of the trace"
+_ALL = "all communication of the trace"
 _CONVENTIONS = {
     "links": "all communication on GPUs counts, whether its launch is recorded or not",
     "memset": "fills are no communication",
@@ -167,7 +167,7 @@ def _notes(trace: Trace, times: Times, selected: _SelectedMembers, steps: str) -
     notes = {
         "window": f"training steps {steps}: what starts in the range that marks one"
         if steps
-        else _WHOLE
+        else _ALL
     }
     if not selected.member.any():
         notes["no rows"] = "nothing communicates on a GPU" + (" in the window" if steps else "")
@@ -178,15 +178,7 @@ def _notes(trace: Trace, times: Times, selected: _SelectedMembers, steps: str) -
         f"{unmatched} of {np.count_nonzero(selected.member)} members of collectives in which no other "
         "rank is known to take part: only their durations count"
     )
-    uncertainties = collective_instances.rank_uncertainties(trace)
-    if len(trace.ranks) > 1:
-        notes["clocks"] = (
-            f"ranks' clocks are known to each other within {max(uncertainties.values())} ns (one standard "
-            "deviation, the worst rank): waits and lateness below that mean nothing"
-            if uncertainties
-            else "how ranks' clocks relate is not known: times are used as recorded"
-        )
-    return notes
+    return notes | collective_instances.clock_notes(trace, "waits and lateness")
 
 
 def _annotations(trace: Trace, times: Times, selected: _SelectedMembers) -> dict[str, Any]:

@@ -10,16 +10,16 @@ import pyarrow as pa
 from chopper_interop.analyses.methods.activity import grouping, windows
 from chopper_interop.analyses.methods.peers import hta_critical_path as peers_critical_path
 from chopper_interop.analyses.methods.timing import critical, spans
-from chopper_interop.analyses.methods.timing.model import timing_of
 from chopper_interop.analyses.methods.timing.paths import CLASSES
 from chopper_interop.arrays import arrow, gather
 from chopper_interop.errors import UsageError
 from chopper_interop.result import Result
+from chopper_interop.timing.model import timing_of
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.timing.critical import Path
-    from chopper_interop.analyses.methods.timing.model import Timing
     from chopper_interop.arrays.types import Array
+    from chopper_interop.timing.model import Timing
     from chopper_interop.trace import Trace
 
 __all__ = ["critical_path"]
@@ -95,7 +95,7 @@ def critical_path(
     Notes
     -----
     Vertices are starts and ends of all nodes, joined across ranks by collectives; see
-    `chopper_interop.analyses.methods.timing.model`. Slack is computed by a backward pass (critical path method, Kelley
+    `chopper_interop.timing.model`. Slack is computed by a backward pass (critical path method, Kelley
     and Walker 1959), drag as Devaux (1999) defines it, for all edges of the path at once.
     """
     if compat:

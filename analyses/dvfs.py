@@ -13,9 +13,9 @@ from chopper_interop.analyses.methods.dvfs import target_clocks as targets
 from chopper_interop.analyses.methods.dvfs.sensitivity_combination import SOURCES
 from chopper_interop.analyses.methods.dvfs.sensitivity_laws import MISSING
 from chopper_interop.analyses.methods.dvfs.sensitivity_sources import CLASSES
-from chopper_interop.analyses.methods.timing.model import timing_of
 from chopper_interop.arrays import arrow, gather
 from chopper_interop.result import Result
+from chopper_interop.timing.model import timing_of
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.dvfs.ideal import Durations, Lengths

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from chopper_interop.analyses.methods.efficiency.batches import Batches
     from chopper_interop.analyses.methods.efficiency.model_flops import Flops
-    from chopper_interop.analyses.methods.efficiency.throughput import Power, Stretch
+    from chopper_interop.analyses.methods.efficiency.throughput import Interval, Power
     from chopper_interop.trace import Trace
 
     Row = dict[str, Any]
@@ -150,7 +150,7 @@ def efficiency(  # noqa: PLR0913 # options for what shapes do not contain
     power = throughput.power(trace, ranks)
     timed = trace.meta.clock != ORDER
     step_windows = throughput.each(trace, ranks) if timed else []
-    job_windows = throughput.whole(trace, step_windows, ranks) if timed else []
+    job_windows = throughput.job_interval(trace, step_windows, ranks) if timed else []
     windows_of_job = job_windows or throughput.of_telemetry(power)
     requested = _requested_windows(trace, step_windows, windows_of_job, (by, steps, ranks))
     is_job = requested is windows_of_job
@@ -177,7 +177,7 @@ def efficiency(  # noqa: PLR0913 # options for what shapes do not contain
     return Result("efficiency", table, summary, _CONVENTIONS, notes=notes)
 
 
-def _telemetry_window(job_windows: Sequence[Stretch]) -> str:
+def _telemetry_window(job_windows: Sequence[Interval]) -> str:
     """Describe the window of a trace in which no work has times."""
     if not job_windows:
         return _NO_TIME
@@ -205,8 +205,8 @@ def _check(by: str, tokens: int, samples: int, peak_tflops: float, run_samples: 
 
 
 def _requested_windows(
-    trace: Trace, step_windows: list[Stretch], job: list[Stretch], options: tuple[str, str, str]
-) -> list[Stretch]:
+    trace: Trace, step_windows: list[Interval], job: list[Interval], options: tuple[str, str, str]
+) -> list[Interval]:
     """Return the windows of the rows: steps, or all of the job."""
     by, steps, ranks = options
     if steps:
@@ -240,7 +240,7 @@ def _peak(
 
 
 def _rows(
-    spans: Sequence[Stretch], counts: Batches, flops: Flops, peak: float | None, power: Power
+    spans: Sequence[Interval], counts: Batches, flops: Flops, peak: float | None, power: Power
 ) -> list[Row]:
     joules, watts, share = (column.tolist() for column in power.drawn(spans))
     rows = []
@@ -286,7 +286,7 @@ def _derived_rates(row: Row, seconds: float) -> Row:
     }
 
 
-def _sum_steps(of_step: dict[int, float | None], span: Stretch) -> int | None:
+def _sum_steps(of_step: dict[int, float | None], span: Interval) -> int | None:
     """Sum a number over steps; None unless it is known for all of them."""
     values = [of_step.get(step) for step in span.steps or (windows.NO_STEP,)]
     known = [number for number in values if number is not None]
@@ -301,7 +301,7 @@ def _null_nan(number: float) -> float | None:
     return number if np.isfinite(number) else None
 
 
-def _left_out(spans: Sequence[Stretch], flops: Flops, counts: Batches) -> str:
+def _left_out(spans: Sequence[Interval], flops: Flops, counts: Batches) -> str:
     blank = sum(
         _sum_steps(counts.tokens, span) is None and _sum_steps(counts.samples, span) is None
         for span in spans

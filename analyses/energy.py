@@ -159,7 +159,7 @@ def energy(
     summary["gpus_without_rank"] = len(
         {trace.series["device"][row].as_py() for row in without_rank}
     )
-    if energy_tables.is_whole(names, steps):
+    if energy_tables.has_idle_time(names, steps):
         table = energy_tables.of_gpus(trace, parts, names)
     else:
         table = energy_tables.of_work(trace, parts, names, stepped=bool(steps))
@@ -170,7 +170,7 @@ def energy(
 
 
 def _conventions(names: tuple[str, ...], steps: str) -> dict[str, str]:
-    if not energy_tables.is_whole(names, steps):
+    if not energy_tables.has_idle_time(names, steps):
         return _CONVENTIONS | {"groups": _OF_WORK}
     return _CONVENTIONS | ({} if "rank" in names else {"several GPUs": _OF_SEVERAL})
 
@@ -180,10 +180,10 @@ def _of_telemetry(trace: Trace, names: tuple[str, ...], steps: str, ranks: str) 
     chosen = windows.chosen_ranks(trace, ranks) if ranks else None
     if steps:
         windows.rank_windows(trace, steps, ranks)  # raises for steps that do not exist
-    is_whole = energy_tables.is_whole(names, steps)
-    boards = job.boards(trace, (POWER,), chosen) if is_whole and not steps else []
+    has_idle_time = energy_tables.has_idle_time(names, steps)
+    boards = job.boards(trace, (POWER,), chosen) if has_idle_time and not steps else []
     parts = energy_parts.of_telemetry(boards)
-    if is_whole:
+    if has_idle_time:
         rows = energy_tables.of_gpus(trace, parts, names)
     else:
         rows = energy_tables.of_work(trace, parts, names, stepped=bool(steps))
@@ -198,11 +198,11 @@ def _of_telemetry(trace: Trace, names: tuple[str, ...], steps: str, ranks: str) 
     notes |= (
         {"telemetry alone": _ALONE if _window_notes(parts) else f"{_ALONE}. {_CHARLLM}"}
         if parts
-        else {"no rows": _NONE if is_whole and not steps else _NO_WORK}
+        else {"no rows": _NONE if has_idle_time and not steps else _NO_WORK}
     )
     notes |= _window_notes(parts)
     notes |= _uncompared_notes(parts)
-    blank = [part for part in parts if part.whole is None]
+    blank = [part for part in parts if part.window is None]
     if reasons := [
         why
         for why, powered in ((_GAPS, True), (_NO_POWER, False))
@@ -214,13 +214,13 @@ def _of_telemetry(trace: Trace, names: tuple[str, ...], steps: str, ranks: str) 
 
 def _window_notes(parts: list[Part]) -> dict[str, str]:
     """Say what energy means that was measured in windows."""
-    sources = (source for part in parts if part.whole for source, _ in part.whole.powers)
+    sources = (source for part in parts if part.window for source, _ in part.window.powers)
     return {"windows": _MEASURED} if any(source.pattern.is_window for source in sources) else {}
 
 
 def _blank_row_notes(parts: list[Part], boards: list[Board], n_without: int) -> dict[str, str]:
     """Say why figures are blank, and for which ranks."""
-    blank = sorted({part.rank for part in parts if part.whole is None})
+    blank = sorted({part.rank for part in parts if part.window is None})
     sampled = {rank for board in boards if board.powers for rank in board.gpu.ranks}
     reasons = []
     if unsampled := [r for r in blank if r not in sampled]:
@@ -240,8 +240,8 @@ def _uncompared_notes(parts: list[Part]) -> dict[str, str]:
     """Say why energy by shown power and by counters are not compared, and for which GPUs."""
     reasons: dict[str, set[tuple[int, int]]] = {}
     for part in parts:
-        if part.whole is not None and part.whole.check.why_not:
-            reasons.setdefault(part.whole.check.why_not, set()).add((part.rank, part.device))
+        if part.window is not None and part.window.check.why_not:
+            reasons.setdefault(part.window.check.why_not, set()).add((part.rank, part.device))
     texts = [f"{why} of {_gpus_text(gpus)}" for why, gpus in sorted(reasons.items())]
     return {"not compared with counters": "; ".join(texts)} if texts else {}
 

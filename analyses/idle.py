@@ -11,12 +11,12 @@ import pyarrow as pa
 from chopper_interop.analyses.methods.activity import gaps, grouping, host_waits, windows
 from chopper_interop.analyses.methods.communication import times as collective_times
 from chopper_interop.analyses.methods.peers import idle as peers_idle
-from chopper_interop.analyses.methods.timing import latencies
 from chopper_interop.arrays import arrow, gather
 from chopper_interop.arrays.members import is_any
 from chopper_interop.graph.chains import stream_orders
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import GPU_LANES, EdgeKind
+from chopper_interop.timing import latencies
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.activity.grouping import Groups
@@ -246,7 +246,7 @@ def _bound_by_launch(trace: Trace, rows: Array) -> Array:
         np.maximum.at(ready_by_kind[edge_kind], dst[of_kind], ready[of_kind])
     predecessor = before[rows]
     gap = ts[rows] - end[predecessor]
-    min_gap = np.minimum(latencies.stream_latency(ts, end, before), gap)
+    min_gap = np.minimum(latencies.stream_latency(trace, before), gap)
     free = np.where(predecessor >= 0, end[predecessor] + min_gap, gaps.NO_TIME)
     return ready_by_kind[EdgeKind.LAUNCH][rows] > np.maximum(
         free, ready_by_kind[EdgeKind.EVENT][rows]
@@ -443,13 +443,13 @@ def _blame(
     first, code = gather.distinct(name)
     total = np.zeros(len(first), np.int64)
     np.add.at(total, code, parts["host_late"][late])
-    count, whole = np.bincount(code, minlength=len(first)), int(total.sum())
+    count, total_ns = np.bincount(code, minlength=len(first)), int(total.sum())
     names = trace.names()
     return [
         {
             "operation": names[name[first[i]]] if name[first[i]] >= 0 else None,
             "host_late_ns": int(total[i]),
-            "share": float(total[i] / whole),
+            "share": float(total[i] / total_ns),
             "gaps": int(count[i]),
         }
         for i in np.argsort(-total, kind="stable")[: max(top, 0)].tolist()

@@ -303,7 +303,7 @@ def _summary(rows: Sequence[Row], correlations: list[Row]) -> dict[str, Any]:
     last = max(with_lateness, key=lambda row: row["late_share"], default=None)
     job_spread = _spread(_means_over_steps(rows)) if rows else {}
     return {
-        **slowest.told(rows),
+        **slowest.summary(rows),
         "gpus": len({(row["rank"], row["device"], row["host"]) for row in rows}),
         "hosts": len({row["host"] for row in rows}),
         **{f"{parted(n)[0]}_ratio": job_spread.get(f"{parted(n)[0]}_ratio") for n in _SPREAD},
@@ -355,12 +355,4 @@ def _notes(
     )
     if not rows:
         notes["no rows"] = "the trace has neither GPU work nor telemetry of GPUs"
-    uncertainties = collective_instances.rank_uncertainties(trace)
-    if len(trace.ranks) > 1:
-        notes["clocks"] = (
-            f"ranks' clocks are known to each other within {max(uncertainties.values())} ns (one standard "
-            "deviation, the worst rank): leads and lateness below that mean nothing"
-            if uncertainties
-            else "how ranks' clocks relate is not known: times are used as recorded"
-        )
-    return notes
+    return notes | collective_instances.clock_notes(trace, "leads and lateness")

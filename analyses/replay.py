@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 
 from chopper_interop.analyses.methods.activity import counterparts, gaps, windows
-from chopper_interop.analyses.methods.timing import loops as timing_loops
 from chopper_interop.analyses.methods.timing import steps as step_timing
 from chopper_interop.arrays import arrow, gather, name_stems
 from chopper_interop.arrays.compiled import jit
@@ -17,6 +16,7 @@ from chopper_interop.arrays.members import is_any
 from chopper_interop.errors import UsageError
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import EdgeKind
+from chopper_interop.timing import loops as timing_loops
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.timing.steps import StepTiming
@@ -31,6 +31,7 @@ _BY = ("job", "rank")
 _MAX_VARYING = 10
 """Length of the list of operations that vary in the summary. Chosen: it fits a screen."""
 _MIN_STEPS = 2
+"""Steps that a replay needs: each is predicted from the others."""
 _LANE_EDGES = (EdgeKind.CALL, EdgeKind.ORDER, EdgeKind.DURATION)
 _CAUSE_OF_EDGE = ["work"] * 256
 for _kind in (
@@ -266,7 +267,10 @@ def _medians_without(  # noqa: PLR0913, PLR0917 # columns
 
 @jit
 def _index_without(rank: int, head: int, after: Array) -> int:
-    """Index of the element of this rank among those not in an ascending linked list."""
+    """Index of the element of this rank among those not in an ascending linked list.
+
+    Each list element up to it moves it on by one; numpy would copy all others for every step.
+    """
     k = head
     while k >= 0 and k <= rank:
         rank += 1

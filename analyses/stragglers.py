@@ -1,58 +1,36 @@
-"""Ranks that hold a job up, and the gain if each were as fast as its peers."""
+"""Ranks and links that hold a job up, why, and the gain if each were as fast as its peers."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop.analyses.methods.activity import counterparts, gaps, grouping, windows
-from chopper_interop.analyses.methods.timing import paths, spans
-from chopper_interop.analyses.methods.timing.model import timing_of
-from chopper_interop.analyses.methods.timing.reduced import ReducedTiming
-from chopper_interop.arrays import arrow, intervals
+from chopper_interop.analyses.methods.activity import gaps, windows
+from chopper_interop.analyses.methods.fleet.compared_job import (
+    CAUSES,
+    MAX_REPLAYS,
+    MIN_GAIN_SHARE,
+    PERSISTENT_SHARE,
+    ComparedJob,
+)
 from chopper_interop.arrays.members import is_any
 from chopper_interop.errors import UsageError
 from chopper_interop.result import Result
-from chopper_interop.schemas.kinds import Kind
+from chopper_interop.schemas.kinds import GPU_WORK
 
 if TYPE_CHECKING:
-    from chopper_interop.analyses.methods.timing.model import Timing
-    from chopper_interop.arrays.types import Array
+    from collections.abc import Callable
+
+    from chopper_interop.analyses.methods.fleet.slowdowns import Part
     from chopper_interop.trace import Trace
 
 __all__ = ["stragglers"]
 
-_COMPUTE, _COPY = (Kind.KERNEL, Kind.MEMSET), (Kind.MEMCPY,)
-_BY = ("rank", "operation")
-_MAX_REPLAYS = 16
-"""Largest number of ranks, operations, or operations of a rank that are replaced in turn.
-
-Chosen: each takes a replay of the whole graph. Those with the largest excess are replaced, so that only
-small gains are unknown.
-"""
-_PERSISTENT_SHARE = 0.75
-"""Share of the steps in which a persistent straggler is slow. Chosen: a few fast steps are tolerated."""
+_BY = ("rank", "operation", "dp_rank", "stage", "type", "iteration", "link")
 _NO_RANK = -1
 """Rank of the straggler where there is none."""
-
-
-@dataclass(frozen=True)
-class _Work:
-    """Compute and copies that have counterparts on other ranks."""
-
-    edge: Array
-    """Edge of the timing model whose length is the duration of the operation."""
-    node: Array
-    rank: Array
-    measured: Array
-    """Its own duration."""
-    even: Array
-    """Median duration of the counterparts on all ranks."""
-    peers: Array
-    """Median duration of the counterparts on the other ranks."""
 
 
 def stragglers(
@@ -63,41 +41,56 @@ def stragglers(
     ranks: str = "",
     threshold: float = 1.01,
 ) -> Result:
-    """Find ranks that are slower than their peers, and the time each costs the job.
+    """Find ranks and links that hold the job up, the cause, and the time each costs.
 
     Parameters
     ----------
     trace
-        A trace of several ranks with training steps.
+        A trace of several ranks with training steps. What is needed is GPU work with its durations,
+        lanes and steps (`iteration`), communication with its `instance`, and dependencies between
+        lanes as edges; `analyses/README.md` says what each of these determines.
     by
-        Rows: ``"rank"``, or ``"operation"`` for each operation of each rank.
+        Rows: ``"rank"``; ``"operation"``, each operation of each rank; ``"dp_rank"``, ``"stage"`` or
+        ``"type"``, the parts of the slow-down; ``"iteration"``, the slow-down of each step;
+        ``"link"``, sets of ranks that communicate.
     steps
         Training steps, each by itself: ``each``, ``10``, ``10-12``; all by default.
     ranks
         Ranks with a row (``"0,4-7"``); they are compared with all ranks.
     threshold
-        Slow-down from which on a rank is slow, by the median of the others; the default, 1 %, is
-        chosen to be above noise.
+        Slow-down from which on a rank or link is slow, by the median of the others; the default, 1 %,
+        is chosen to be above noise.
 
     Returns
     -------
     Result
-        Rows by rank: `kernel_time_ns` (sum over its kernels), `compute_ns` (time in which a kernel or
-        fill runs), `slowdown_factor` (`kernel_time_ns` by the median of the other ranks'), `excess_ns`
-        (time by which its operations exceeded their counterparts), `slower_share` (share of its
-        operations that took longer), `gain_ns` (gain of the job if they took the time of their
-        counterparts), `gain_share` (of the gain if all ranks were even), `steps_slow` of `steps`, and
-        `persistent`: slow in most steps; null for a single step. By operation the same of each
-        operation of each rank, and `even_gain_ns`: gain if that operation were even over all ranks.
-        The summary has `slow_rank` (-1: none) and its `slowdown_factor`, and of the job `before_ns`,
-        `even_ns` and `job_slowdown_factor` S = before / even.
+        Rows by rank: its place in the job (`dp_rank`, `stage`); `kernel_time_ns` (sum over its
+        kernels), `compute_ns` (time in which a kernel or fill runs), `slowdown_factor`
+        (`kernel_time_ns` by the median of the other ranks'), `excess_ns` (time by which its operations
+        exceeded their counterparts), `slower_share` (share of its operations that took longer),
+        `gain_ns` (gain of the job if they took the time of their counterparts), `gain_share` (of the
+        gain if all were ideal), `alone_slowdown_factor` (S_w), `steps_slow` of `steps`, and
+        `persistent`: slow in most steps; null for a single step. `host_late_ns` is how much later
+        its host launched work than other ranks' (medians), `host_gain_ns` the gain if it was as early as
+        these, `delay_gain_ns` the gain without its unexplained delays. `caused_delay_ns` and `unexplained_delay_ns` sum how much later its work
+        started than other work allowed, by the host and without a known reason. `times_last` and
+        `caused_wait_ns` are those of `collectives`. `cause`: ``gpu``, ``host`` or ``delays``, with the
+        largest gain; null where nothing is to be gained.
+
+        By operation the same of each operation of each rank, and `even_gain_ns`: gain if that
+        operation were ideal on all ranks. By dp_rank, stage and type `alone_slowdown_factor` and
+        `gain_ns`, by iteration the slow-downs of each step, by link its transfers.
+
+        The summary has `slow_rank` (-1: none) with its `slowdown_factor` and `cause`, `slow_link`, and
+        of the job: `measured_ns`; `before_ns` and `even_ns`, without unexplained delays, and their
+        ratio `job_slowdown_factor` S; the same with delays kept, `job_slowdown_with_delays_factor`;
+        `slowest_workers_share` M_W and `last_stage_share` M_S.
 
     Notes
     -----
-    After the what-if analysis of stragglers of Lin et al. (OSDI 2025): S, and for each worker the gain
-    of the job without its slowness. There, operations of one type take the mean of all steps and
-    workers; here, each takes the (lower) median of the very same operation of the same step on other
-    ranks, and the graph of all endpoints is re-timed, hosts included. Transfers stay as measured.
+    S, S_w, M_W and M_S as Lin et al. define them (OSDI 2025), see
+    `chopper_interop.analyses.methods.fleet.slowdowns`. Gains of ranks are against the (lower) median
+    of the very same operation of the same step on other ranks.
     """
     gaps.check_choice("by", by, _BY)
     if not 1 <= threshold < np.inf:
@@ -109,243 +102,147 @@ def stragglers(
         "window": window + "; work belongs to the step that launched it, as a whole",
         "ranks": f"{len(selected)} of {len(trace.ranks)} have rows; compared with all",
     }
-    step_windows = windows.rank_windows(trace, steps) if steps else windows.step_windows(trace)
-    iterations = sorted({w.iteration for w in step_windows})
-    rows = _operation_rows(trace, iterations)
-    no_rows = _why_no_rows(trace, iterations, rows)
-    work = _Work(*[np.empty(0, np.int64)] * 6) if no_rows else _matched_work(trace, rows)
-    if no_rows is None and not work.edge.size:
-        no_rows = "no operation has a counterpart on another rank"
-    if no_rows is not None:
+    if no_rows := _why_no_rows(trace, steps):
         notes["no rows"] = no_rows
-        return Result("stragglers", _ranks_table([]), _summary(None, []), conventions, notes=notes)
-    replay = _Replay(timing_of(trace), work, spans.spans_of_timing(timing_of(trace), steps))
-    of_ranks = _rank_figures(trace, rows, iterations, replay, threshold)
-    of_ranks = [row for row in of_ranks if row["rank"] in selected]
-    total = int(trace.array("dur")[rows].sum())
-    notes["counterparts"] = (
-        f"{len(work.edge):,} of {len(rows):,} operations have counterparts, with "
-        f"{work.measured.sum() / max(total, 1):.1%} of the time; the others stay as measured"
-    )
-    by_operation = by == "operation"
-    table = _operations_table(trace, replay, selected) if by_operation else _ranks_table(of_ranks)
-    summary = _summary(replay, of_ranks, threshold)
-    return Result("stragglers", table, summary, conventions, notes=notes)
+        return Result(
+            "stragglers", _table([], _COLUMNS[by]), _summary(None, [], []), conventions, notes=notes
+        )
+    job = ComparedJob(trace, steps, threshold)
+    of_ranks = [row for row in job.rank_rows() if row["rank"] in selected]
+    of_links = job.link_rows()
+    notes |= job.notes()
+    tables: dict[str, Callable[[], list[dict[str, Any]]]] = {
+        "rank": lambda: of_ranks,
+        "operation": lambda: job.operation_rows(selected),
+        "dp_rank": lambda: _part_rows("dp_rank", job.slowdowns.by_dp_rank),
+        "stage": lambda: _part_rows("stage", job.slowdowns.by_stage),
+        "type": lambda: _part_rows("type", job.slowdowns.by_type),
+        "iteration": job.step_rows,
+        "link": lambda: of_links,
+    }
+    table = _table(tables[by](), _COLUMNS[by])
+    return Result("stragglers", table, _summary(job, of_ranks, of_links), conventions, notes=notes)
 
 
 def _conventions(threshold: float) -> dict[str, str]:
     return {
-        "operations": "kernels, fills and copies; transfers of collectives, host work and waits keep "
-        "their measured duration and move with the work they wait for",
+        "operations": "kernels, fills and copies; by link transfers of communication, from the last "
+        "member's start on. Host work and waits move with the work they wait for",
         "counterparts of an operation": "the same operation of the same step on other ranks, see counterparts",
+        "ideal": "of a type of operations (their names without trailing numbers) the mean, of transfers "
+        "the median, over all ranks and steps; by position in the step where that explains most of "
+        "the variance, as of a kernel of several sizes",
+        "delays": "caused: behind the work that is waited for, as the host was later; unexplained: behind "
+        "all that is known to be waited for. Gains, before_ns and even_ns are without the latter",
+        "steps": "where it is recorded what launched work the job is re-timed as one, else each step from its "
+        "start on",
         "median": "of an even number the lower for operations, the mean of both for sums of ranks",
         "slow": f"at {threshold:g} times the median of the other ranks or more; persistent: in "
-        f"{_PERSISTENT_SHARE:.0%} of the steps or more, of at least two",
-        "gains": f"of the {_MAX_REPLAYS} with the largest excess, null for the rest; they do not add up",
+        f"{PERSISTENT_SHARE:.0%} of the steps or more, of at least two. A straggler is named if without "
+        f"it the job gains {MIN_GAIN_SHARE:.1%} and more than clocks are uncertain, and if others waited "
+        "for it that long in collectives",
+        "gains": f"of the {MAX_REPLAYS} with the largest excess, null for the rest; they do not add up",
         "links": "all work of steps counts, whether its launch is recorded or not",
         "memset": "count as operations and in compute_ns, but not in kernel_time_ns",
         "copies": "copies by kernels of the runtime (__amd_rocclr_*) count as kernels",
     }
 
 
-def _operation_rows(trace: Trace, iterations: list[int]) -> Array:
-    """Rows of the operations of these steps."""
-    is_operation = is_any(trace.array("kind"), (*_COMPUTE, *_COPY))
-    return np.flatnonzero(is_operation & np.isin(trace.integers("iteration"), iterations))
-
-
-def _why_no_rows(trace: Trace, iterations: list[int], rows: Array) -> str | None:
+def _why_no_rows(trace: Trace, steps: str) -> str | None:
     if len(trace.ranks) < 2:  # noqa: PLR2004
         return "one rank has nothing to be compared with"
-    if not iterations:
+    marked = windows.rank_windows(trace, steps) if steps else windows.step_windows(trace)
+    if not marked:
         return "the trace has no training steps, so that corresponding operations are unknown"
-    return None if rows.size else "the training steps have no GPU work"
+    in_steps = np.isin(trace.integers("iteration"), list({w.iteration for w in marked}))
+    work = is_any(trace.array("kind"), GPU_WORK) & in_steps
+    return None if work.any() else "the training steps have no GPU work"
 
 
-def _matched_work(trace: Trace, rows: Array) -> _Work:
-    """Operations of these rows with counterparts on other ranks, and the medians of these."""
-    timing = timing_of(trace)
-    owner = paths.edge_owners(timing)
-    is_row = np.zeros(trace.nodes.num_rows + 1, bool)  # the last one for edges without an owner, -1
-    is_row[rows] = True
-    edge = np.flatnonzero(is_row[owner])
-    node = owner[edge].astype(np.int64)
-    group = counterparts.counterpart_groups(trace, across="ranks")[node]
-    measured, rank = timing.lag_ns[edge], trace.array("rank")[node].astype(np.int64)
-    even, _ = counterparts.group_medians(measured, group)
-    peers, members = counterparts.group_medians(measured, group, apart=rank)
-    has = members > 0
-    return _Work(edge[has], node[has], rank[has], measured[has], even[has], peers[has])
+def _part_rows(name: str, parts: list[Part]) -> list[dict[str, Any]]:
+    return [
+        {name: part.key, "alone_slowdown_factor": part.alone_factor, "gain_ns": part.gain_ns}
+        for part in parts
+    ]
 
 
-class _Replay:
-    """Gains of the job if operations take the time of their counterparts."""
-
-    def __init__(self, timing: Timing, work: _Work, job_spans: spans.Spans) -> None:
-        self.work = work
-        self._model = ReducedTiming(timing, work.edge)
-        # only the times of the spans' endpoints are computed: spans then index these, not vertices
-        self._endpoints = np.concatenate([job_spans.begin, job_spans.end])
-        begins = np.arange(len(job_spans.begin))
-        ends = len(begins) + np.arange(len(job_spans.end))
-        self._spans = replace(job_spans, begin=begins, end=ends)
-        self.before = int(job_spans.lengths(timing.at_ns).sum())
-        self.even_gain = self.gain(np.ones(len(work.edge), bool), work.even)
-
-    def gain(self, mask: Array, duration: Array) -> int:
-        """Gain if the operations of this mask take these durations."""
-        changed = mask & (duration != self.work.measured)
-        if not changed.any():
-            return 0
-        at = self._model.retimed(np.where(changed, duration, self.work.measured), self._endpoints)
-        return self.before - int(self._spans.lengths(at).sum())
-
-
-def _rank_figures(
-    trace: Trace, rows: Array, iterations: list[int], replay: _Replay, threshold: float
-) -> list[dict[str, Any]]:
-    ranks = trace.ranks
-    rank_index = np.searchsorted(ranks, trace.array("rank")[rows])
-    step = np.searchsorted(iterations, trace.integers("iteration", rows))
-    is_kernel = trace.array("kind")[rows] == Kind.KERNEL
-    times = np.zeros((len(ranks), len(iterations)), np.int64)
-    np.add.at(times, (rank_index[is_kernel], step[is_kernel]), trace.array("dur")[rows[is_kernel]])
-    slow = _ratio_to_others(times) >= threshold
-    slowdown = _ratio_to_others(times.sum(axis=1))
-    work = replay.work
-    excess = np.zeros(len(ranks), np.int64)
-    np.add.at(excess, np.searchsorted(ranks, work.rank), work.measured - work.peers)
-    replayed = _largest(excess)
-    compute = _compute_times(trace, rows, rank_index, len(ranks))
-    figures = []
-    for k, rank in enumerate(ranks):
-        of_rank = work.rank == rank
-        gain = replay.gain(of_rank, work.peers) if k in replayed else None
-        total, known = times[k].sum(), np.isfinite(slowdown[k])
-        slower = (work.measured > work.peers)[of_rank]
-        persistent = None
-        if len(iterations) > 1:
-            is_mostly_slow = slow[k].mean() >= _PERSISTENT_SHARE
-            persistent = bool(known and slowdown[k] >= threshold and is_mostly_slow)
-        figures.append(
-            {
-                "rank": rank,
-                "kernel_time_ns": int(total),
-                "compute_ns": compute[k],
-                "slowdown_factor": float(slowdown[k]) if known else None,
-                "excess_ns": int(excess[k]),
-                "slower_share": float(slower.mean()) if of_rank.any() else None,
-                "gain_ns": gain,
-                "gain_share": gain / replay.even_gain
-                if gain is not None and replay.even_gain > 0
-                else None,
-                "steps": len(iterations),
-                "steps_slow": int(slow[k].sum()),
-                "persistent": persistent,
-            }
-        )
-    return figures
-
-
-def _largest(excess: Array) -> set[int]:
-    """Indices of the largest values, of as many as are replayed."""
-    return set(np.argsort(-excess, kind="stable")[:_MAX_REPLAYS].tolist())
-
-
-def _ratio_to_others(times: Array) -> Array:
-    """Each row's number by the median of the other rows'; NaN where that is 0."""
-    ratio = np.full(times.shape, np.nan)
-    for k in range(len(times)):
-        others = np.median(np.delete(times, k, axis=0), axis=0)
-        ratio[k] = np.divide(
-            times[k], others, out=np.full(np.shape(others), np.nan), where=others > 0
-        )
-    return ratio
-
-
-def _compute_times(trace: Trace, rows: Array, rank_index: Array, count: int) -> list[int]:
-    """Time of each rank in which a kernel or fill runs."""
-    is_compute = is_any(trace.array("kind")[rows], _COMPUTE)
-    ts, dur = trace.array("ts"), trace.array("dur")
-    times = []
-    for k in range(count):
-        of_rank = rows[is_compute & (rank_index == k)]
-        times.append(
-            intervals.total_length(intervals.union(ts[of_rank], ts[of_rank] + dur[of_rank]))
-        )
-    return times
-
-
-_COLUMNS = {
-    "rank": pa.int32(), "kernel_time_ns": pa.int64(), "compute_ns": pa.int64(),
-    "slowdown_factor": pa.float64(), "excess_ns": pa.int64(), "slower_share": pa.float64(),
-    "gain_ns": pa.int64(), "gain_share": pa.float64(), "steps": pa.int32(),
-    "steps_slow": pa.int32(), "persistent": pa.bool_(),
+_FACTOR, _TIME = pa.float64(), pa.int64()
+_PART = {"alone_slowdown_factor": _FACTOR, "gain_ns": _TIME}
+_COLUMNS: dict[str, dict[str, pa.DataType]] = {
+    "rank": {
+        "rank": pa.int32(), "dp_rank": pa.int32(), "stage": pa.int32(), "cause": pa.string(),
+        "kernel_time_ns": _TIME, "compute_ns": _TIME, "slowdown_factor": _FACTOR,
+        "excess_ns": _TIME, "slower_share": _FACTOR, "gain_ns": _TIME, "gain_share": _FACTOR,
+        "alone_slowdown_factor": _FACTOR, "host_late_ns": _TIME, "host_gain_ns": _TIME,
+        "delay_gain_ns": _TIME, "caused_delay_ns": _TIME, "unexplained_delay_ns": _TIME,
+        "times_last": pa.int64(), "caused_wait_ns": _TIME, "steps": pa.int32(),
+        "steps_slow": pa.int32(), "persistent": pa.bool_(),
+    },
+    "operation": {
+        "rank": pa.int32(), "operation": pa.string(), "operations": pa.int64(), "time_ns": _TIME,
+        "slowdown_factor": _FACTOR, "excess_ns": _TIME, "slower_share": _FACTOR, "gain_ns": _TIME,
+        "even_gain_ns": _TIME,
+    },
+    "dp_rank": {"dp_rank": pa.int32(), **_PART},
+    "stage": {"stage": pa.int32(), **_PART},
+    "type": {"type": pa.string(), **_PART},
+    "iteration": {
+        "iteration": pa.int32(), "measured_ns": _TIME, "before_ns": _TIME, "even_ns": _TIME,
+        "job_slowdown_factor": _FACTOR, "job_slowdown_with_delays_factor": _FACTOR,
+    },
+    "link": {
+        "ranks": pa.string(), "instances": pa.int64(), "transfer_ns": _TIME,
+        "slowdown_factor": _FACTOR, "excess_ns": _TIME, "gain_ns": _TIME,
+    },
 }  # fmt: skip
+"""Columns of the rows, by `by`."""
 
 
-def _ranks_table(rows: list[dict[str, Any]]) -> pa.Table:
+_FIGURES = (
+    "ranks", "slow_rank", "slowdown_factor", "persistent", "rank_gain_ns", "slow_link",
+    "link_slowdown_factor", "link_gain_ns", "slow_stage", "cause", "measured_ns", "before_ns",
+    "even_ns", "job_slowdown_factor", "job_slowdown_with_delays_factor", "slowest_workers_share",
+    "last_stage_share", "caused_delay_ns", "unexplained_delay_ns",
+)  # fmt: skip
+"""Figures of the summary."""
+
+
+def _table(rows: list[dict[str, Any]], columns: dict[str, pa.DataType]) -> pa.Table:
     return pa.table(
-        {name: pa.array([row[name] for row in rows], kind) for name, kind in _COLUMNS.items()}
+        {name: pa.array([r[name] for r in rows], kind) for name, kind in columns.items()}
     )
-
-
-def _operations_table(trace: Trace, replay: _Replay, selected: list[int]) -> pa.Table:
-    """Compare the operations of each rank with those of its peers."""
-    work = replay.work
-    pairs = grouping.group_nodes(trace, work.node, "rank,operation")
-    operations = grouping.group_nodes(trace, work.node, "operation")
-    measured, peers = pairs.sums(work.measured), pairs.sums(work.peers)
-    operation_of_pair = np.zeros(len(pairs), np.int64)
-    operation_of_pair[pairs.code] = operations.code
-    uneven = operations.sums(np.maximum(work.measured - work.even, 0))
-    even_gain = _gains(replay, operations.code, uneven, work.even)
-    gain = _gains(replay, pairs.code, measured - peers, work.peers)
-    has_peers = peers > 0
-    slowdown = np.divide(measured, peers, out=np.zeros(len(measured)), where=has_peers)
-    slower = np.bincount(pairs.code, work.measured > work.peers, len(pairs))
-    number = np.bincount(pairs.code, minlength=len(pairs))
-    table = pa.table(
-        {
-            "rank": pairs.keys["rank"],
-            "operation": pairs.keys["operation"],
-            "operations": arrow.array(number),
-            "time_ns": arrow.array(measured),
-            "slowdown_factor": arrow.array(slowdown, mask=~has_peers),
-            "excess_ns": arrow.array(measured - peers),
-            "slower_share": arrow.array(slower / np.maximum(number, 1)),
-            "gain_ns": _known_integers(gain),
-            "even_gain_ns": arrow.take(_known_integers(even_gain), operation_of_pair),
-        }
-    )
-    return arrow.take(table, np.isin(arrow.to_numpy(table["rank"]), selected))
-
-
-def _gains(replay: _Replay, code: Array, excess: Array, duration: Array) -> list[int | None]:
-    """Gain by each of the groups with the largest excess; None for the others."""
-    replayed = _largest(excess)
-    return [replay.gain(code == k, duration) if k in replayed else None for k in range(len(excess))]
-
-
-def _known_integers(values: list[int | None]) -> Any:
-    return pa.array(values, pa.int64())
 
 
 def _summary(
-    replay: _Replay | None, rows: list[dict[str, Any]], threshold: float = 1.0
+    job: ComparedJob | None, rows: list[dict[str, Any]], links: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    slow = [r for r in rows if r["slowdown_factor"] and r["slowdown_factor"] >= threshold]
-    worst = max(slow, key=lambda r: r["slowdown_factor"], default=None)
-    if replay is None:
-        figures = dict.fromkeys(("before_ns", "even_ns", "job_slowdown_factor"))
-        return {"ranks": 0, "slow_rank": _NO_RANK, "slowdown_factor": None, **figures}
-    even = replay.before - replay.even_gain
-    return {
+    if job is None:
+        return dict.fromkeys(_FIGURES) | {"ranks": 0, "slow_rank": _NO_RANK}
+    slow = job.slowdowns
+    ranks = [(row[CAUSES[row["cause"]]], row) for row in rows if row["cause"]]
+    gain, straggler = max(ranks, key=lambda pair: pair[0], default=(None, None))
+    link = job.slowest_link(links)
+    causes = [(gain, straggler["cause"])] if straggler and gain is not None else []
+    causes += [(link["gain_ns"], "link")] if link else []
+    figures = {
         "ranks": len(rows),
-        "slow_rank": worst["rank"] if worst else _NO_RANK,
-        "slowdown_factor": worst["slowdown_factor"] if worst else 1.0,
-        "persistent": worst["persistent"] if worst else None,
-        "before_ns": replay.before,
-        "even_ns": even,
-        "job_slowdown_factor": replay.before / even if even > 0 else None,
+        "slow_rank": straggler["rank"] if straggler else _NO_RANK,
+        "slowdown_factor": straggler["slowdown_factor"] if straggler else 1.0,
+        "persistent": straggler["persistent"] if straggler else None,
+        "rank_gain_ns": gain,
+        "slow_link": link["ranks"] if link else None,
+        "link_slowdown_factor": link["slowdown_factor"] if link else None,
+        "link_gain_ns": link["gain_ns"] if link else None,
+        "slow_stage": job.slowest_stage(),
+        "cause": max(causes)[1] if causes else None,
+        "measured_ns": int(job.replay.measured_ns.sum()),
+        "before_ns": slow.before_ns,
+        "even_ns": slow.even_ns,
+        "job_slowdown_factor": slow.factor,
+        "job_slowdown_with_delays_factor": slow.factor_with_delays,
+        "slowest_workers_share": slow.slowest_share,
+        "last_stage_share": slow.last_stage_share,
+        "caused_delay_ns": sum(row["caused_delay_ns"] for row in rows),
+        "unexplained_delay_ns": sum(row["unexplained_delay_ns"] for row in rows),
     }
+    return {name: figures[name] for name in _FIGURES}

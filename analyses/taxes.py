@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop.analyses.methods.activity import round_trips, windows
+from chopper_interop.analyses.methods.activity import host_waits, round_trips, windows
 from chopper_interop.analyses.methods.communication import times as collective_times
 from chopper_interop.analyses.methods.timing import spans
-from chopper_interop.analyses.methods.timing.model import timing_of
 from chopper_interop.arrays import gather, intervals
 from chopper_interop.arrays.members import is_any
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, EdgeKind, Kind
+from chopper_interop.timing.model import timing_of
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.activity.windows import Window
@@ -123,8 +123,7 @@ def _known_sum(values: list[int | None]) -> int | None:
 
 def _waiting_calls(trace: Trace) -> dict[int, intervals.Intervals | None]:
     """Union of the host calls that wait for GPUs by rank; None where no calls are recorded."""
-    edge = trace.array("kind", "edges") == EdgeKind.SYNC
-    call = np.unique(trace.array("dst", "edges")[edge])
+    call = host_waits.calls_that_waited(trace)
     rank, ts, dur = (trace.array(c)[call] for c in ("rank", "ts", "dur"))
     return {
         r: intervals.union(ts[rank == r], (ts + dur)[rank == r])

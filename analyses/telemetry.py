@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,17 +10,24 @@ import numpy as np
 from chopper_interop.analyses.methods.series import charllm as series_charllm
 from chopper_interop.analyses.methods.series import figures as series_figures
 from chopper_interop.analyses.methods.series import known as series_known
-from chopper_interop.analyses.methods.series import order as series_order
 from chopper_interop.analyses.methods.series import samples as series_samples
 from chopper_interop.analyses.methods.series.averaging import NODE, RANK, Plan, by_of
 from chopper_interop.analyses.methods.series.result_notes import conventions, notes
-from chopper_interop.analyses.methods.series.rows import REAL, TEXT, WHOLE, Rows
+from chopper_interop.analyses.methods.series.rows import INTEGER, REAL, TEXT, Rows
 from chopper_interop.analyses.methods.series.rules import How
-from chopper_interop.arrays import gather
+from chopper_interop.annotate.telemetry.quantity_series import (
+    GFXCLK,
+    POWER,
+    THROTTLE,
+    SeriesPattern,
+)
+from chopper_interop.arrays import arrow, gather
 from chopper_interop.result import Result
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import pyarrow as pa
 
     from chopper_interop.analyses.methods.series.averaging import By
     from chopper_interop.analyses.methods.series.figures import Figures
@@ -45,10 +53,25 @@ _CONVENTIONS = {
 _FIGURES = ("mean", "median", "min", "max")
 _COLUMNS = (
     dict.fromkeys(("name", "unit", "source"), TEXT)
-    | dict.fromkeys(("window_ns", "covered_ns"), WHOLE)
+    | dict.fromkeys(("window_ns", "covered_ns"), INTEGER)
     | {"known_by": TEXT}
     | dict.fromkeys((*_FIGURES, "mean_uncertainty", "rise"), REAL)
-    | dict.fromkeys(("samples", "resolution_ns"), WHOLE)
+    | dict.fromkeys(("samples", "resolution_ns"), INTEGER)
+)
+_ORDER = (
+    "power, clock, temperature, utilization and memory, throttling, the rest, what is of one die of "
+    "several; of one quantity the best known first; at the end what is not covered"
+)
+_DIE = re.compile(r".*\b(?:XCP|XCD|AID|HBM stack|VR|MCA) ?\d+.*")
+_NAMED = (
+    *(pattern for pattern in POWER.patterns if not pattern.is_counter),
+    *GFXCLK.patterns,
+    SeriesPattern(r"temperature (?:hotspot|GPU|edge|memory)", {}),
+    SeriesPattern(r"GFX activity|(?:GPU|SM) (?:activity|utilization)", {}),
+    SeriesPattern(
+        r"memory (?:activity|utilization|used|free|allocated|reserved|clock)|VRAM .*", {}
+    ),
+    *THROTTLE.patterns,
 )
 
 
@@ -110,16 +133,16 @@ def telemetry(  # noqa: PLR0913 # options
     matches = series_samples.names_in(names)
     selected = series_samples.read(trace, ranks, lambda s: matches(s["name"]))
     plan = Plan(trace, owner, steps, window)
-    columns = _COLUMNS if owner.whom == RANK else {**_COLUMNS, "series": WHOLE}
+    columns = _COLUMNS if owner.kind == RANK else {**_COLUMNS, "series": INTEGER}
     builder = _RowBuilder(plan, Rows(plan, owner, trace.meta.job, columns))
     for group in _grouped(selected, owner):
         builder.add(group)
     texts = conventions(plan) | _CONVENTIONS | series_known.CONVENTIONS
-    texts["order"] = series_order.CONVENTION
+    texts["order"] = _ORDER
     summary = _summary(selected) | {"counters_reset": builder.counters_reset}
     table = builder.rows.table()
     keys = [name for name in table.column_names if name not in columns] + ["name", "unit"]
-    table = series_order.ordered(series_known.with_best(table, keys))
+    table = _ordered(series_known.with_best(table, keys))
     return Result("telemetry", table, summary, texts, notes=notes(trace, plan, selected, steps))
 
 
@@ -136,11 +159,11 @@ def _charllm_averages(
 
 def _grouped(selected: Sequence[Series], owner: By) -> list[list[Series]]:
     """Group the series that share rows."""
-    if owner.whom == RANK:
+    if owner.kind == RANK:
         return [[series] for series in selected]
     groups: dict[tuple[str, ...], list[Series]] = {}
     for series in selected:
-        host = series.place.host if owner.whom == NODE else ""
+        host = series.place.host if owner.kind == NODE else ""
         key = (host, series.name, series.unit, series.source)
         groups.setdefault(key, []).append(series)
     return list(groups.values())
@@ -190,7 +213,7 @@ class _RowBuilder:
         self, group: Sequence[Series], cell: Array, figures: Figures, known: dict[str, Array]
     ) -> None:
         first = group[0]
-        values = (figures.mean, figures.median, figures.least, figures.most)
+        values = (figures.mean, figures.median, figures.minimum, figures.maximum)
         columns: dict[str, Any] = {"name": first.name, "unit": first.unit, "source": first.source}
         columns |= {name: of[cell] for name, of in zip(_FIGURES, values, strict=True)}
         columns |= {"samples": figures.samples[cell], "series": len(group)} | known
@@ -210,3 +233,22 @@ def _summary(selected: Sequence[Series]) -> dict[str, Any]:
         "left_out": sum(s.left_out for s in selected),
         "sources": ", ".join(sorted({s.source for s in selected})) or None,
     }
+
+
+def _ordered(table: pa.Table) -> pa.Table:
+    """Rows with `name`, `covered_ns` and `is_best`, in the order that `_ORDER` states."""
+    names = arrow.single_chunk(table["name"]).dictionary_encode()
+    texts = names.dictionary.to_pylist()
+    code = names.indices.to_numpy(zero_copy_only=False)
+    alphabet = np.argsort(np.argsort(np.array(texts, np.str_), kind="stable"))
+    place = np.array([_place(text) for text in texts], np.int64)
+    uncovered = arrow.to_numpy(table["covered_ns"]) == 0
+    others = ~table["is_best"].to_numpy()
+    return arrow.take(table, np.lexsort((others, alphabet[code], place[code], uncovered)))
+
+
+def _place(name: str) -> int:
+    """Position of a name's kind of quantity in the display order, from 0."""
+    if _DIE.fullmatch(name):
+        return len(_NAMED) + 1
+    return next((n for n, kind in enumerate(_NAMED) if kind.match(name)), len(_NAMED))

@@ -11,7 +11,7 @@ from chopper_interop.analyses.methods.series import figures as series_figures
 from chopper_interop.analyses.methods.series import samples as series_samples
 from chopper_interop.analyses.methods.series.averaging import NODE, RANK, Plan, by_of
 from chopper_interop.analyses.methods.series.result_notes import conventions, notes
-from chopper_interop.analyses.methods.series.rows import COUNT, REAL, TEXT, WHOLE, Rows
+from chopper_interop.analyses.methods.series.rows import COUNT, INTEGER, REAL, TEXT, Rows
 from chopper_interop.annotate.telemetry import throttle_causes
 from chopper_interop.annotate.telemetry.quantity_series import GFXCLK
 from chopper_interop.annotate.telemetry.throttle_causes import ANY, HOLDING, METHODS
@@ -45,9 +45,9 @@ _CONVENTIONS = {
 _COLUMNS = (
     {"cause": TEXT, "cause_class": TEXT, "throttled_share": REAL, "throttled_ns": COUNT}
     | {"peak_share": REAL, "clock_mhz": REAL}
-    | dict.fromkeys(("window_ns", "covered_ns"), WHOLE)
+    | dict.fromkeys(("window_ns", "covered_ns"), INTEGER)
     | dict.fromkeys(("method", "source"), TEXT)
-    | dict.fromkeys(("samples", "resolution_ns"), WHOLE)
+    | dict.fromkeys(("samples", "resolution_ns"), INTEGER)
 )
 
 
@@ -122,7 +122,7 @@ def throttling(
 
 
 def _columns(owner: By) -> dict[str, str]:
-    return _COLUMNS if owner.whom == RANK else {**_COLUMNS, "gpus": WHOLE}
+    return _COLUMNS if owner.kind == RANK else {**_COLUMNS, "gpus": INTEGER}
 
 
 def _is_cause_or_clock(series: dict[str, Any]) -> bool:
@@ -182,12 +182,12 @@ def _any_cause(best: Sequence[_CauseSeries]) -> list[_CauseSeries]:
 
 def _grouped(all_causes: Sequence[_CauseSeries], owner: By) -> list[list[_CauseSeries]]:
     """Group the series that share rows; by rank, those of a location follow each other."""
-    if owner.whom == RANK:
+    if owner.kind == RANK:
         order = {place: k for k, place in enumerate(dict.fromkeys(s.place for s in all_causes))}
         return [[one] for one in sorted(all_causes, key=lambda s: order[s.place])]
     groups: dict[tuple[str, str], list[_CauseSeries]] = {}
     for series in all_causes:
-        host = series.place.host if owner.whom == NODE else ""
+        host = series.place.host if owner.kind == NODE else ""
         groups.setdefault((host, series.cause), []).append(series)
     return list(groups.values())
 
@@ -221,7 +221,7 @@ def _add_rows(
         window += length // dies
         covered += shares.covered // dies
         samples += shares.samples
-        peak = np.fmax(peak, shares.most)
+        peak = np.fmax(peak, shares.maximum)
     parts = [(one.place, s) for one in group for s in clocks.get(one.place, [])]
     clock = _figures(plan, parts)[0].mean if parts else np.full(n, np.nan)
     cell = np.flatnonzero((covered > 0) | (samples > 0))

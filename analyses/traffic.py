@@ -11,7 +11,7 @@ from chopper_interop.analyses.methods.series import figures as series_figures
 from chopper_interop.analyses.methods.series import link_traffic
 from chopper_interop.analyses.methods.series.averaging import JOB, NODE, RANK, Plan, by_of
 from chopper_interop.analyses.methods.series.result_notes import conventions, notes
-from chopper_interop.analyses.methods.series.rows import COUNT, REAL, TEXT, WHOLE, Rows
+from chopper_interop.analyses.methods.series.rows import COUNT, INTEGER, REAL, TEXT, Rows
 from chopper_interop.result import Result
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from chopper_interop.analyses.methods.series.averaging import AveragingWindows, By
     from chopper_interop.analyses.methods.series.figures import Figures
-    from chopper_interop.analyses.methods.series.link_traffic import Told
+    from chopper_interop.analyses.methods.series.link_traffic import LinkTraffic
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
@@ -41,9 +41,9 @@ _CONVENTIONS = {
 _COLUMNS = (
     dict.fromkeys(("link", "direction", "port"), TEXT)
     | {"bytes": COUNT, "mean_gbps": REAL, "peak_gbps": REAL}
-    | dict.fromkeys(("window_ns", "covered_ns", "wraps", "resets"), WHOLE)
+    | dict.fromkeys(("window_ns", "covered_ns", "wraps", "resets"), INTEGER)
     | dict.fromkeys(("method", "source"), TEXT)
-    | dict.fromkeys(("samples", "resolution_ns"), WHOLE)
+    | dict.fromkeys(("samples", "resolution_ns"), INTEGER)
 )
 
 
@@ -95,7 +95,7 @@ def traffic(
         table = series_charllm.volumes(link_traffic.read(trace, ranks))
         return Result("traffic", table, {"links": table.num_rows}, dict(series_charllm.VOLUMES))
     owner = by_of(by)
-    links = [link_traffic.told(series) for series in link_traffic.read(trace, ranks)]
+    links = [link_traffic.resolve(series) for series in link_traffic.read(trace, ranks)]
     best = link_traffic.best(links)
     plan = Plan(trace, owner, steps, window)
     rows = Rows(plan, owner, trace.meta.job, _columns(owner))
@@ -113,23 +113,23 @@ def traffic(
 
 
 def _columns(owner: By) -> dict[str, str]:
-    if owner.whom == RANK:
+    if owner.kind == RANK:
         return _COLUMNS
-    return {c: kind for c, kind in _COLUMNS.items() if c != "port"} | {"series": WHOLE}
+    return {c: kind for c, kind in _COLUMNS.items() if c != "port"} | {"series": INTEGER}
 
 
-def _grouped(best: Iterable[Told], owner: By) -> list[list[Told]]:
+def _grouped(best: Iterable[LinkTraffic], owner: By) -> list[list[LinkTraffic]]:
     """Group the series that share rows."""
-    if owner.whom == RANK:
+    if owner.kind == RANK:
         return [[link] for link in best]
-    groups: dict[tuple[str, ...], list[Told]] = {}
+    groups: dict[tuple[str, ...], list[LinkTraffic]] = {}
     for link in best:
-        host = link.series.place.host if owner.whom == NODE else ""
+        host = link.series.place.host if owner.kind == NODE else ""
         groups.setdefault((host, link.way.link.link, link.way.direction), []).append(link)
     return list(groups.values())
 
 
-def _add_rows(rows: Rows, plan: Plan, group: Sequence[Told]) -> None:
+def _add_rows(rows: Rows, plan: Plan, group: Sequence[LinkTraffic]) -> None:
     """Add the rows of series that count together: one for each cell in which they have values."""
     n = plan.cells
     total = {c: np.zeros(n) for c in ("bytes", "mean")}
@@ -142,7 +142,7 @@ def _add_rows(rows: Rows, plan: Plan, group: Sequence[Told]) -> None:
         known = figures.covered > 0
         total["bytes"] += figures.area * 1e-9
         total["mean"] += np.where(known, figures.mean, 0.0)
-        peak = np.fmax(peak, np.where(known, figures.most, np.nan))
+        peak = np.fmax(peak, np.where(known, figures.maximum, np.nan))
         counts["window"] += spans.length(n)
         counts["covered"] += figures.covered
         counts["wraps"] += _count_within(ts, one.flow.wrapped, spans, n)
@@ -174,7 +174,7 @@ def _add_rows(rows: Rows, plan: Plan, group: Sequence[Told]) -> None:
     )
 
 
-def _figures(one: Told, spans: AveragingWindows, n: int) -> Figures:
+def _figures(one: LinkTraffic, spans: AveragingWindows, n: int) -> Figures:
     pieces = series_figures.pieces(one.flow.rates, spans)
     return series_figures.figures([pieces], n, has_medians=False)
 
@@ -191,12 +191,12 @@ def _count_within(ts: Array, at: Array, spans: AveragingWindows, n: int) -> Arra
     return counts
 
 
-def _left_out(links: Sequence[Told], best: Sequence[Told]) -> str:
+def _left_out(links: Sequence[LinkTraffic], best: Sequence[LinkTraffic]) -> str:
     others = len(links) - len(best)
     return f"; {others} series of links that a better series records" if others else ""
 
 
-def _summary(best: Sequence[Told], plan: Plan) -> dict[str, Any]:
+def _summary(best: Sequence[LinkTraffic], plan: Plan) -> dict[str, Any]:
     """Bytes of the job by link and direction, in all selected steps."""
     total: dict[str, float] = {}
     wraps = resets = 0

@@ -10,16 +10,16 @@ import pyarrow as pa
 from chopper_interop.analyses.methods.activity import gaps, windows
 from chopper_interop.analyses.methods.dvfs import changes
 from chopper_interop.analyses.methods.timing import paths, spans
-from chopper_interop.analyses.methods.timing.model import timing_of
 from chopper_interop.arrays import arrow
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import Kind
+from chopper_interop.timing.model import timing_of
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.dvfs.changes import Change
-    from chopper_interop.analyses.methods.timing.model import Timing
     from chopper_interop.analyses.methods.timing.spans import Spans
     from chopper_interop.arrays.types import Array
+    from chopper_interop.timing.model import Timing
     from chopper_interop.trace import Trace
 
 __all__ = ["what_if"]
@@ -27,7 +27,12 @@ __all__ = ["what_if"]
 _HOST = (Kind.CPU_OP, Kind.ANNOTATION, Kind.PYTHON, Kind.RUNTIME, Kind.DRIVER, Kind.API)
 _STANDARD_CHANGES = (
     changes.Change("scale", 1 / 1.1, kinds=(Kind.KERNEL,), text="kernels 10 % faster"),
-    changes.Change("bandwidth", 2.0, options={"latency": 0}, text="communication twice as fast"),
+    changes.Change(
+        "bandwidth",
+        changes.Speed(2.0, is_factor=True),
+        options={"latency": 0, "ranks": 0},
+        text="communication twice as fast",
+    ),
     changes.Change("scale", 0.0, kinds=(Kind.COMM,), text="communication takes no time"),
     changes.Change("scale", 0.0, kinds=(Kind.MEMCPY, Kind.MEMSET), text="copies take no time"),
     changes.Change("launch", changes.Time(0, False), text="launches reach the GPU at once"),
@@ -36,6 +41,10 @@ _STANDARD_CHANGES = (
     changes.Change("median", "ranks", kinds=(Kind.KERNEL,), text="kernels even over ranks"),
 )
 """Changes that are evaluated if none is given."""
+_MIN_GAIN_SHARE = 0.001
+"""Share of the window from which a change gains anything. Chosen: less is within the noise of any run."""
+_MAX_BINDING = 3
+"""Classes that a note names. Chosen: more say nothing about what binds."""
 _MEASURED, _TOGETHER = "as measured", "all together"
 _BY = ("job", "rank", "class")
 
@@ -53,6 +62,9 @@ _CONVENTIONS = {
     "stream's previous work",
     "memset": "counts as compute",
     "copies": "copies by kernels of the runtime (__amd_rocclr_*) count as compute",
+    "network": "bandwidth=50GB/s: a collective of S bytes on n ranks takes that of a ring, all_reduce "
+    "2 (n-1) (S / (n B) + latency), all_gather and reduce_scatter (n-1) (S / (n B) + latency), all_to_all "
+    "the same by direct exchange, others S / B + latency; waiting for members comes on top",
     "clock": "kernels follow it by their known sensitivity (see dvfs); with beta by "
     "beta x measured / new clock + 1 - beta; kernels without a known clock stay",
     "path": "path_*: time by class on the path that determines the end of the window, see critical_path",
@@ -76,7 +88,7 @@ def what_if(
     change
         The change: ``"scale=0.5 where kind == 'kernel' and operation == 'aten::mm'"``.
         ``scale=F``, ``remove``, ``median=both|ranks|iterations``, ``launch=0|5us|+2us``,
-        ``calls=0|5us|+2us``, ``bandwidth=F [latency=5us]``, ``clock=1900|0.9x|max1900 [beta=0..1]``, ``delays=F``,
+        ``calls=0|5us|+2us``, ``bandwidth=F|50GB/s [latency=5us] [ranks=16]``, ``insert=50us``, ``fuse[=F]``, ``clock=1900|0.9x|max1900 [beta=0..1]``, ``delays=F``,
         optionally with ``where`` and a query on the nodes' columns, which at least one node must
         match. Several changes are separated by ``;``: each is evaluated alone, then all together. By
         default a list of standard changes, each alone.
@@ -95,12 +107,12 @@ def what_if(
         `speedup_ratio` = before / after, and by job `path_CLASS_ns` of the critical path after the
         change; by class `class`, `before_ns`, `after_ns` and `gain_ns` of the path. By job and class
         the first rows are as measured. The summary has the sums over windows, and the change with the
-        largest gain.
+        largest gain. Of a change that gains nothing a note says what binds.
 
     Notes
     -----
     Changes to the dependency graph and a replay as Daydream (USENIX ATC 2020) and Lumos (MLSys 2025)
-    do; the model is `chopper_interop.analyses.methods.timing.model`. `changes.VERBS` describes the changes.
+    do; the model is `chopper_interop.timing.model`. `changes.VERBS` describes the changes.
     """
     gaps.check_choice("by", by, _BY)
     requested = changes.parse_changes(change)
@@ -156,14 +168,33 @@ class _Replay:
         at = self._timing.retimed(changed.lag_ns, changed.delay_ns)
         self._record(text, changed.lag_ns, at)
         counts = ", ".join(f"{count:,} {name}" for name, count in changed.notes.items() if count)
-        return {f"change: {text}": counts or "no node is selected"}
+        notes = {f"change: {text}": counts or "no node is selected"}
+        before, gain = int(self._before.sum()), int((self._before - self._after[-1]).sum())
+        if self._paths and len(self._spans) and gain < _MIN_GAIN_SHARE * before:
+            notes[f"gains nothing: {text}"] = self._binding(self._paths, changed.lag_ns, at)
+        return notes
+
+    def _binding(self, binding: paths.BindingPaths, lag: Array, at: Array) -> str:
+        """What the paths consist of that determine the ends of windows, with these edges and times."""
+        total = self._on_path[-1].sum(axis=0)
+        order = np.argsort(-total, kind="stable")[:_MAX_BINDING]
+        whole = max(int(total.sum()), 1)
+        shares = [f"{total[k] / whole:.0%} {paths.CLASSES[k]}" for k in order if total[k]]
+        ends = zip(self._spans.last(at).tolist(), self._begins(at).tolist(), strict=True)
+        delay = sum(binding.delay_ns(lag, at, last, start) for last, start in ends)
+        unexplained = (
+            f"; {delay / whole:.0%} of it are delays without a known reason" if delay else ""
+        )
+        return f"what binds then is {', '.join(shares)}{unexplained}"
+
+    def _begins(self, at: Array) -> Array:
+        """Begin of each window: one of all steps begins when it was measured to, steps move with the job."""
+        is_all = self._spans.iteration == windows.NO_STEP
+        return np.where(is_all, self._spans.starts(self._timing.at_ns), self._spans.starts(at))
 
     def _record(self, text: str, lag: Array, at: Array) -> None:
         """Append the lengths of windows, and their paths, with these edges and times."""
-        job_spans = self._spans
-        # a window of all steps begins when it was measured to, steps move with the job
-        is_all = job_spans.iteration == windows.NO_STEP
-        begin = np.where(is_all, job_spans.starts(self._timing.at_ns), job_spans.starts(at))
+        job_spans, begin = self._spans, self._begins(at)
         self._cases.append(text)
         self._after.append(job_spans.ends(at) - begin)
         if self._paths:

@@ -213,7 +213,7 @@ def _matched(keys: list[list[Array]], common: list[Array], rank: Array, step: Ar
     groups = 0
     for key in keys:
         _, key_code = gather.distinct(*(column[left] for column in key))
-        nth = _occurrence(key_code, rank_step[left])
+        nth = occurrences(key_code, rank_step[left])
         _, code = gather.distinct(key_code, scope[left], nth)
         complete = np.bincount(code)[code] == expected[left]
         assigned = complete | (group[left] < 0)
@@ -278,8 +278,8 @@ def _lane_roles(trace: Trace, rows: Array, rank: Array) -> Array:
     return (role * 2 + work[first])[code] * 16 + trace.array("kind", "lanes")[lane]
 
 
-def _occurrence(key: Array, rank_step: Array) -> Array:
-    """Number of rows before each with the same key in the same step of the rank."""
+def occurrences(key: Array, rank_step: Array) -> Array:
+    """Count the rows before each that have the same key in the same step of the rank."""
     _, code = gather.distinct(key, rank_step)
     first, row = gather.group_rows(code, int(code.max(initial=-1)) + 1)
     nth = np.empty(len(key), np.int64)

@@ -214,16 +214,19 @@ def _values(column: Array | pa.Array, rows: Array) -> pa.Array:
     return arrow.array(used.astype(np.int32), mask=used < 0)
 
 
-def check_choice(option: str, text: str, known: Collection[str]) -> str:
+def check_choice(
+    option: str, text: str, known: Collection[str], error: type[UsageError] = UsageError
+) -> str:
     """Check that an option is one of the known words, and return it.
 
     Raises
     ------
     UsageError
-        It is none of them.
+        It is none of them; of class `error`.
     """
     if text not in known:
-        raise UsageError(f"{option}={text}: there is no such", hint=_there_are(known))
+        listed = ", ".join(repr(word) for word in known)
+        raise error(f"{option}={text}: there is no such", hint=f"there are {listed}")
     return text
 
 
@@ -235,10 +238,4 @@ def check_compat(text: str, known: Collection[str]) -> str:
     NoSuchDefinitionsError
         It is none of them.
     """
-    if text not in known:
-        raise NoSuchDefinitionsError(f"compat={text}: there is no such", hint=_there_are(known))
-    return text
-
-
-def _there_are(known: Collection[str]) -> str:
-    return f"there are {', '.join(repr(word) for word in known)}"
+    return check_choice("compat", text, known, NoSuchDefinitionsError)

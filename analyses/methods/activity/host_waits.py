@@ -48,8 +48,7 @@ def find_waits(trace: Trace) -> HostWaits:
     These are calls that do nothing else, and calls that waited according to the trace's edges.
     """
     is_sync = np.zeros(trace.nodes.num_rows, bool)
-    edges = trace.array("kind", "edges") == EdgeKind.SYNC
-    is_sync[trace.array("dst", "edges")[edges]] = True
+    is_sync[calls_that_waited(trace)] = True
     role = ordering_calls.node_roles(trace)
     is_sync |= is_any(role, _WAITS)
     is_sync &= ~is_any(trace.array("kind"), GPU_WORK)
@@ -64,6 +63,14 @@ def find_waits(trace: Trace) -> HostWaits:
     first = np.zeros(n + 1, np.int64)
     np.cumsum(np.bincount(lane, minlength=n), out=first[1:])
     return HostWaits(first, since, end, np.cumsum(end - since))
+
+
+def calls_that_waited(trace: Trace) -> Array:
+    """Rows of calls that depend on work which had not ended when they began, each once."""
+    edges = trace.array("kind", "edges") == EdgeKind.SYNC
+    work, call = (trace.array(c, "edges")[edges] for c in ("src", "dst"))
+    ts, dur = trace.array("ts"), trace.array("dur")
+    return np.unique(call[ts[work] + dur[work] > ts[call]])
 
 
 def waited_ns(waits: HostWaits, lane: Array, at: Array) -> Array:

@@ -103,7 +103,7 @@ def _keys(trace: Trace, row: Array, over: Array) -> tuple[Array, int, Array]:
     if not ask.size:
         return key, len(first), comparable
     columns = [trace.integers(name, row[ask]) for name in _SIZES]
-    columns += _grids(trace, row[ask])
+    columns += arguments.codes_of_launches(trace, row[ask], *_GRIDS)
     known = np.any([values >= 0 for values in columns], axis=0)
     of_some = np.bincount(key[ask], known, len(first)) > 0
     comparable[ask] = known | ~of_some[key[ask]]
@@ -111,15 +111,3 @@ def _keys(trace: Trace, row: Array, over: Array) -> tuple[Array, int, Array]:
     details[:, ask] = columns
     first, key = gather.distinct(key, *details)
     return key, len(first), comparable
-
-
-def _grids(trace: Trace, row: Array) -> list[Array]:
-    """Codes of grids, from arguments of kernels or else of the calls that launched them; -1 of none."""
-    call = trace.launch[row]
-    nodes = np.concatenate([row, np.maximum(call, 0)])
-    grids = []
-    for position in arguments.find(trace, nodes, *_GRIDS):
-        code, _ = arguments.values_at(trace.text, position)
-        of_kernel, of_call = code[: len(row)], np.where(call >= 0, code[len(row) :], -1)
-        grids.append(np.where(of_kernel >= 0, of_kernel, of_call))
-    return grids

@@ -219,3 +219,24 @@ def rank_uncertainties(trace: Trace) -> dict[int, int]:
 def kind_code(kinds: tuple[str, ...], name: str) -> int:
     """Number of a kind, -2 if it does not occur."""
     return kinds.index(name) if name in kinds else -2
+
+
+def clock_notes(trace: Trace, figures: str) -> dict[str, str]:
+    """Note on how well ranks' clocks are known to each other; none for a single rank.
+
+    Parameters
+    ----------
+    trace
+        Any trace.
+    figures
+        Names of the figures that are meaningless below that uncertainty.
+    """
+    if len(trace.ranks) <= 1:
+        return {}
+    uncertainties = rank_uncertainties(trace)
+    if not uncertainties:
+        return {"clocks": "how ranks' clocks relate is not known: times are used as recorded"}
+    return {
+        "clocks": f"ranks' clocks are known to each other within {max(uncertainties.values())} ns (one "
+        f"standard deviation, the worst rank): {figures} below that mean nothing"
+    }

@@ -6,28 +6,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from chopper_interop.schemas.collectives import BUS_FACTORS
 from chopper_interop.schemas.kinds import Collective
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
-
-FACTORS: dict[str, tuple[int, bool]] = {
-    Collective.ALL_REDUCE: (2, True),
-    Collective.ALL_GATHER: (1, True),
-    Collective.REDUCE_SCATTER: (1, True),
-    Collective.ALL_TO_ALL: (1, True),
-    Collective.GATHER: (1, True),
-    Collective.SCATTER: (1, True),
-    Collective.BROADCAST: (1, False),
-    Collective.REDUCE: (1, False),
-    Collective.SEND_RECV: (1, False),
-    Collective.SEND: (1, False),
-    Collective.RECV: (1, False),
-}
-"""Factor of bus over algorithmic bandwidth; if true, times (n - 1) / n for n ranks of the group.
-
-nccl-tests, doc/PERFORMANCE.md and ``*GetBw`` of src/ (2.13). A barrier moves nothing."""
 
 
 class Sizes(NamedTuple):
@@ -86,10 +70,19 @@ def bandwidth_factors(kind: Array, kinds: tuple[str, ...], n: Array) -> Array:
     """Bus bandwidth divided by algorithmic bandwidth; NaN of an unknown kind, 0 if nothing is moved."""
     factor = np.full(len(kind), np.nan)
     factor[np.isin(kind, _codes(kinds, Collective.BARRIER))] = 0
-    for name, (times, shared) in FACTORS.items():
+    for name, (times, shared) in BUS_FACTORS.items():
         rows = np.isin(kind, _codes(kinds, name))
         factor[rows] = times * (n[rows] - 1) / n[rows] if shared else times
     return factor
+
+
+def ring_steps(kind: Array, kinds: tuple[str, ...], n: Array) -> Array:
+    """Steps that n ranks in a ring take one after the other: (n - 1) times the factor; 1 if not shared."""
+    steps = np.zeros(len(kind))
+    for name, (times, shared) in BUS_FACTORS.items():
+        rows = np.isin(kind, _codes(kinds, name))
+        steps[rows] = times * (n[rows] - 1) if shared else times
+    return steps
 
 
 def _codes(kinds: tuple[str, ...], *names: str) -> list[int]:

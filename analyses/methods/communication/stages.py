@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.arrays import gather
-from chopper_interop.schemas.kinds import Collective, Kind
+from chopper_interop.schemas.kinds import Collective, EdgeKind, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -64,7 +64,9 @@ def first_kernel_starts(trace: Trace) -> dict[int, int]:
 
 
 def find_pipelines(trace: Trace, first_starts: Mapping[int, int]) -> list[Pipeline]:
-    """Pipelines of a trace, by what its ranks send each other, else by ranges that name stages.
+    """Pipelines of a trace, by the peers that sends state, else by ranges that name stages.
+
+    Without either it is by the receives that sends are matched with.
 
     Parameters
     ----------
@@ -72,21 +74,26 @@ def find_pipelines(trace: Trace, first_starts: Mapping[int, int]) -> list[Pipeli
         Time at which each rank first computed: of the two ends of a line the first stage begins
         sooner.
     """
+    if lines := _pipelines(_links(trace, trace.integers("peer")), first_starts):
+        return lines
+    named = pass_ranges(trace)
+    numbers = sorted({stage for stage, _ in named.values()})
+    if len(numbers) < _NEIGHBOURS:
+        return _pipelines(_links(trace, _peers(trace)), first_starts)
+    stages = (tuple(r for r, (stage, _) in sorted(named.items()) if stage == n) for n in numbers)
+    return [Pipeline(tuple(stages), by_ranges=True)]
+
+
+def _pipelines(groups: list[Links], first_starts: Mapping[int, int]) -> list[Pipeline]:
+    """Pipelines of the ranks that send to each other."""
     pipelines: list[Pipeline] = []
     assigned: set[int] = set()
-    for links in _links(trace):
+    for links in groups:
         for line in _lines(links, first_starts):
             if not assigned & set(line):
                 assigned |= set(line)
                 pipelines.append(Pipeline(tuple((rank,) for rank in line)))
-    if pipelines:
-        return sorted(pipelines, key=lambda pipeline: pipeline.stages)
-    named = pass_ranges(trace)
-    numbers = sorted({stage for stage, _ in named.values()})
-    if len(numbers) < _NEIGHBOURS:
-        return []
-    stages = (tuple(r for r, (stage, _) in sorted(named.items()) if stage == n) for n in numbers)
-    return [Pipeline(tuple(stages), by_ranges=True)]
+    return sorted(pipelines, key=lambda pipeline: pipeline.stages)
 
 
 def pass_ranges(trace: Trace) -> dict[int, tuple[int, int]]:
@@ -107,11 +114,17 @@ def pass_ranges(trace: Trace) -> dict[int, tuple[int, int]]:
     return by_rank
 
 
-def _links(trace: Trace) -> list[Links]:
-    """Ranks to which each rank sends, for each process group whose ranks exchange something."""
+def _links(trace: Trace, peers: Array) -> list[Links]:
+    """Ranks to which each rank sends, for each process group whose ranks exchange something.
+
+    Parameters
+    ----------
+    peers
+        Rank at the other end of each node; -1 if unknown.
+    """
     directed = (trace.array("kind") == Kind.COMM) & trace.is_text("collective", _ENDS)
-    rows = np.flatnonzero(directed & (trace.integers("peer") >= 0))
-    peer, group = trace.integers("peer", rows), trace.integers("group", rows)
+    rows = np.flatnonzero(directed & (peers >= 0))
+    peer, group = peers[rows], trace.integers("group", rows)
     rank, sends = trace.array("rank")[rows], trace.is_text("collective", _ENDS[:1], rows)
     first, _ = gather.distinct(group, rank, peer, sends)
     members = [tuple(g["ranks"]) for g in trace.groups.to_pylist()]
@@ -125,6 +138,17 @@ def _links(trace: Trace) -> list[Links]:
             links.setdefault(source, set()).add(target)
             links.setdefault(target, set())
     return list(by_group.values())
+
+
+def _peers(trace: Trace) -> Array:
+    """Rank at the other end of each node: as stated, else that of the message's other member; else -1."""
+    peer = trace.integers("peer")
+    src, dst = trace.array("src", "edges"), trace.array("dst", "edges")
+    message = (trace.array("kind", "edges") == EdgeKind.COMM) & (peer[src] < 0)
+    message &= trace.is_text("collective", _ENDS[:1])[src]
+    rank = trace.array("rank")
+    peer[src[message]] = rank[dst[message]]
+    return peer
 
 
 def _lines(links: Links, first_starts: Mapping[int, int]) -> list[list[int]]:

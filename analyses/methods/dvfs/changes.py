@@ -16,18 +16,20 @@ import numpy as np
 
 from chopper_interop import pandas_view
 from chopper_interop.analyses.methods.activity import counterparts
+from chopper_interop.analyses.methods.communication import network
 from chopper_interop.analyses.methods.dvfs import ideal, sensitivity, target_clocks
 from chopper_interop.analyses.methods.timing import paths
 from chopper_interop.arrays import gather
 from chopper_interop.arrays.members import is_any
 from chopper_interop.errors import UsageError
-from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
+from chopper_interop.graph.chains import stream_orders
+from chopper_interop.schemas.kinds import GPU_LANES, EdgeKind, Kind, LaneKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from chopper_interop.analyses.methods.timing.model import Timing
     from chopper_interop.arrays.types import Array
+    from chopper_interop.timing.model import Timing
 
 _UNITS = {"": 1.0, "ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 _TIME_PATTERN = re.compile(r"([+-]?)(\d+(?:\.\d*)?|\.\d+)(ns|us|ms|s)?")
@@ -256,6 +258,11 @@ def _factor(text: str) -> float:
     return number
 
 
+def _fusion_factor(text: str) -> float:
+    """Parse the factor to durations of fused work; 1 if the text is empty."""
+    return _factor(text) if text else 1.0
+
+
 def _positive(text: str) -> float:
     """Parse a divisor: a number above 0 that is not too small."""
     number = _number(text)
@@ -292,6 +299,15 @@ def _latency(text: str) -> int:
     if time.is_added:
         raise ValueError(f"{text} has a sign")
     return time.ns
+
+
+def _group_size(text: str) -> int:
+    """Parse a number of ranks; 0, for each group's own, if the text is empty."""
+    if not text:
+        return 0
+    if not text.isdecimal() or not 2 <= int(text) <= _MAX_FACTOR:  # noqa: PLR2004 # one rank alone sends nothing
+        raise ValueError(f"{text} is no number of ranks from 2 on")
+    return int(text)
 
 
 def _beta(text: str) -> float | None:
@@ -383,13 +399,45 @@ def _calls(changer: Changer, now: ChangedTimes, change: Change, chosen: Array) -
     now.lag_ns[edge] = lag
 
 
+_BANDWIDTHS = {"GiB/s": 2**30 / 1e9, "GB/s": 1.0}
+"""Units of bandwidth in 10^9 bytes a second. ASTRA-sim's analytical networks count in the first."""
+
+
+class Speed(NamedTuple):
+    """A bandwidth of links in gigabytes a second, or a factor to what transfers took."""
+
+    value: float
+    is_factor: bool
+
+
+def _speed(text: str) -> Speed:
+    """Parse a factor, or a bandwidth such as ``"50GB/s"`` or ``"50GiB/s"``."""
+    for unit, gigabytes in _BANDWIDTHS.items():
+        if text.endswith(unit):
+            return Speed(_positive(text.removesuffix(unit)) * gigabytes, is_factor=False)
+    return Speed(_positive(text), is_factor=True)
+
+
 def _bandwidth(changer: Changer, now: ChangedTimes, change: Change, chosen: Array) -> None:
-    """Divide transfers of collectives by a factor, except for a fixed latency."""
+    """Set transfers to those of another network: divided by a factor, or by sizes and bandwidth."""
     edge = changer.edges(chosen & (changer.trace.array("kind") == Kind.COMM))
     lag = now.lag_ns[edge]
-    fixed = np.minimum(lag, change.options["latency"])
-    now.notes["transfers changed"] += len(edge)
-    now.lag_ns[edge] = fixed + _scaled(lag - fixed, 1 / change.value)
+    latency_ns = change.options["latency"]
+    if change.value.is_factor:
+        if change.options["ranks"]:
+            raise UsageError(f"change={change.text}: ranks= needs a bandwidth such as 50GB/s")
+        fixed = np.minimum(lag, latency_ns)
+        new = fixed + _scaled(lag - fixed, 1 / change.value.value)
+    else:
+        transfer = network.transfer_times(
+            changer.trace, change.value.value, latency_ns, change.options["ranks"]
+        )
+        new = transfer[changer.owner[edge]]
+        unknown = new < 0
+        now.notes["transfers of unknown kind or size, left unchanged"] += int(unknown.sum())
+        new = np.where(unknown, lag, new)
+    now.notes["transfers changed"] += int(np.count_nonzero(new != lag))
+    now.lag_ns[edge] = new
 
 
 def _clock(changer: Changer, now: ChangedTimes, change: Change, chosen: Array) -> None:
@@ -416,6 +464,46 @@ def _clock(changer: Changer, now: ChangedTimes, change: Change, chosen: Array) -
     edge = changer.edges(kernels & is_known)
     factor = np.exp(log[changer.owner[edge]])
     now.lag_ns[edge] = _rounded(now.lag_ns[edge] * factor)
+
+
+def _insert(changer: Changer, now: ChangedTimes, change: Change, chosen: Array) -> None:
+    """Insert an operation before each node: it starts later by its time than all it waits for allows."""
+    if change.value.is_added:
+        raise UsageError(f"change={change.text}: the time of what is inserted has no sign")
+    has_cause = np.zeros(len(now.delay_ns), bool)
+    has_cause[changer.timing.graph.after] = True
+    start = 2 * np.flatnonzero(chosen)
+    now.notes["nodes left unchanged as nothing is known to precede them"] += int(
+        np.count_nonzero(~has_cause[start])
+    )
+    now.delay_ns[start] += change.value.ns
+
+
+def _fuse(changer: Changer, now: ChangedTimes, change: Change, chosen: Array) -> None:
+    """Make one piece of the chosen work that follows each other on a stream.
+
+    Of each run the launches of all but the first take no time, and neither do the gaps between; its
+    durations are multiplied by the factor.
+    """
+    trace, graph = changer.trace, changer.timing.graph
+    kind = trace.array("kind")
+    work = chosen & is_any(kind, (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET))
+    on_gpu = is_any(trace.array("kind", "lanes"), GPU_LANES)
+    before = stream_orders(trace.array("ts"), trace.array("dur"), trace.array("lane"), on_gpu)
+    joined = work & (before >= 0) & work[before]
+    inside = joined.copy()
+    inside[before[joined]] = True
+    into = np.flatnonzero(is_any(graph.kind, (EdgeKind.STREAM, EdgeKind.LAUNCH)))
+    into = into[joined[graph.node[graph.after[into]]]]
+    now.lag_ns[into] = np.minimum(now.lag_ns[into], 0)
+    now.delay_ns[2 * np.flatnonzero(joined)] = 0
+    calls = np.zeros(len(joined), bool)
+    calls[trace.launch[joined & (trace.launch >= 0)]] = True
+    launching = changer.edges(calls)
+    now.lag_ns[launching] = np.minimum(now.lag_ns[launching], 0)
+    lasting = changer.edges(inside)
+    now.lag_ns[lasting] = _scaled(now.lag_ns[lasting], change.value)
+    now.notes["pieces of work joined to the one before"] += int(np.count_nonzero(joined))
 
 
 def _delays(changer: Changer, now: ChangedTimes, change: Change, chosen: Array) -> None:
@@ -493,11 +581,18 @@ VERBS = {
     "median": Verb("median=both|ranks|iterations", _across, {}, _median),
     "launch": Verb("launch=0|5us|+2us", _time, {}, _launch),
     "calls": Verb("calls=0|5us|+2us", _time, {}, _calls),
-    "bandwidth": Verb("bandwidth=FACTOR latency=5us", _positive, {"latency": _latency}, _bandwidth),
+    "bandwidth": Verb(
+        "bandwidth=FACTOR|50GB/s|50GiB/s latency=5us ranks=16",
+        _speed,
+        {"latency": _latency, "ranks": _group_size},
+        _bandwidth,
+    ),
     "clock": Verb(
         "clock=1900|0.9x|max1900 beta=0..1", target_clocks.parse_clock, {"beta": _beta}, _clock
     ),
     "delays": Verb("delays=FACTOR", _factor, {}, _delays),
+    "insert": Verb("insert=50us", _time, {}, _insert),
+    "fuse": Verb("fuse=FACTOR", _fusion_factor, {}, _fuse),
 }
 """Kinds of changes by name.
 
@@ -505,8 +600,13 @@ VERBS = {
 host nodes the host's time within them. ``remove``: the same by 0, and launches by these calls reach
 the GPU at once. ``median``: own time becomes the median of that of counterparts. ``launch``: the
 least time from a launching call to the start of its work. ``calls``: time of the host in launching
-calls. ``bandwidth``: transfers become faster by that factor, except for a fixed latency. ``clock``:
+calls. ``bandwidth``: transfers become faster by that factor, except for a fixed latency; with a unit
+they take what rings take over links of that bandwidth, with that latency a step
+(`methods.communication.network`). ``clock``:
 kernels run at another core clock (MHz, a factor to their own, or a limit), by their sensitivities to
 the clock as the trace shows them, or by t (beta measured / new + 1 - beta). ``delays``: multiply waits
-that have no known reason.
+that have no known reason. ``insert``: an operation of that time before each node, on its stream or
+thread. ``fuse``: selected GPU work that follows each other on a stream becomes one piece, with one launch
+and that factor to its durations. ``ranks`` of ``bandwidth``: groups of another size, as for another
+number of data-parallel ranks.
 """

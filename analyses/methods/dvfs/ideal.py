@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from chopper_interop.analyses.methods.dvfs.intervals import Limits
     from chopper_interop.analyses.methods.dvfs.sensitivity import Sensitivities
     from chopper_interop.analyses.methods.dvfs.sensitivity_combination import Ratio
-    from chopper_interop.analyses.methods.timing.model import Timing
     from chopper_interop.analyses.methods.timing.spans import Spans
     from chopper_interop.arrays.types import Array
+    from chopper_interop.timing.model import Timing
 
 COMM_ERROR = 0.05
 """Standard deviation of the sensitivity of communication to the core clock, which is taken as 0: half

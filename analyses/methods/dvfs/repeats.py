@@ -109,7 +109,8 @@ def same_kernels(trace: Trace) -> tuple[Array, Array]:
     kernel = trace.array("kind") == Kind.KERNEL
     node = np.flatnonzero(kernel & (trace.array("dur") > 0))
     columns = [trace.array("name")[node], _products(trace, node)]
-    columns += [*_launch_sizes(trace, node), *_shapes(trace, node)]
+    columns += arguments.codes_of_launches(trace, node, *_LAUNCH_ARGUMENTS)
+    columns += _shapes(trace, node)
     _, key = gather.distinct(*columns) if node.size else (node, node)
     return node, key
 
@@ -123,18 +124,6 @@ def _products(trace: Trace, node: Array) -> Array:
         name = gpu.product.name if gpu.product else gpu.name
         code_of_device.append(code.setdefault((name, gpu.arch, gpu.cus), len(code)))
     return np.array(code_of_device, np.int64)[device]
-
-
-def _launch_sizes(trace: Trace, node: Array) -> list[Array]:
-    """Codes of grids and workgroups, by the arguments of kernels or else of their launching calls."""
-    call = trace.launch[node]
-    kernels_and_calls = np.concatenate([node, np.maximum(call, 0)])
-    columns = []
-    for location in arguments.find(trace, kernels_and_calls, *_LAUNCH_ARGUMENTS):
-        code, _ = arguments.values_at(trace.text, location)
-        of_kernel, of_call = code[: len(node)], np.where(call >= 0, code[len(node) :], -1)
-        columns.append(np.where(of_kernel >= 0, of_kernel, of_call))
-    return columns
 
 
 def _shapes(trace: Trace, node: Array) -> list[Array]:

@@ -247,7 +247,7 @@ def _convex(h: Array, r: Array, knee: float) -> Array:
     """Parameters of a law that bends up and rises; of the straight line where none fits better."""
     theta = _solve_3(h, r)
     if theta[2] > 0 and not theta[1] >= 0:  # flat up to the bend
-        theta = _flat(h, r)
+        theta = _line(h, r, 2)
     if not (theta[2] > 0 and theta[0] >= 0):
         return _line(h, r)
     theta[2] = min(theta[2], theta[0] / knee)  # no kernel takes fewer cycles beyond the bend
@@ -255,24 +255,16 @@ def _convex(h: Array, r: Array, knee: float) -> Array:
 
 
 @jit
-def _flat(h: Array, r: Array) -> Array:
-    """Parameters of a law that does not rise before its bend."""
-    theta = np.zeros(_SIZE)
-    d = h[0, 0] * h[2, 2] - h[0, 2] * h[0, 2]
-    if d > _SINGULAR * h[0, 0] * h[2, 2]:
-        theta[2] = (h[0, 0] * r[2] - h[0, 2] * r[0]) / d
-    theta[0] = (r[0] - h[0, 2] * theta[2]) / h[0, 0]
-    return theta
+def _line(h: Array, r: Array, k: int = 1) -> Array:
+    """Parameters of a law with no others but 0 and `k`.
 
-
-@jit
-def _line(h: Array, r: Array) -> Array:
-    """Parameters of the straight line, whatever its slope."""
+    With 1 it is the straight line, whatever its slope; with 2 it does not rise before its bend.
+    """
     theta = np.zeros(_SIZE)
-    d = h[0, 0] * h[1, 1] - h[0, 1] * h[0, 1]
-    if d > _SINGULAR * h[0, 0] * h[1, 1]:
-        theta[1] = (h[0, 0] * r[1] - h[0, 1] * r[0]) / d
-    theta[0] = (r[0] - h[0, 1] * theta[1]) / h[0, 0]
+    d = h[0, 0] * h[k, k] - h[0, k] * h[0, k]
+    if d > _SINGULAR * h[0, 0] * h[k, k]:
+        theta[k] = (h[0, 0] * r[k] - h[0, k] * r[0]) / d
+    theta[0] = (r[0] - h[0, k] * theta[k]) / h[0, 0]
     return theta
 
 

@@ -38,13 +38,14 @@ if TYPE_CHECKING:
     """Tokens and samples of a call, -1 where unknown."""
     Counts = dict[tuple[int, int], Items]
     """By rank and step."""
-    Way = tuple[str, Counts]
+    Source = tuple[str, Counts]
     """Name of a source, and its counts."""
 
 UNKNOWN = -1
-_MOST = 1 << 48
+_MAX_ITEMS = 1 << 48
+"""Larger products of dimensions are damaged data; sums of these fit int64."""
 _CHANNELS = 4
-"""So many at most has an image."""
+"""Channels that an image has at most: red, green, blue and alpha; later layers have more."""
 _LOSSES = (
     "aten::cross_entropy_loss", "aten::nll_loss_nd", "aten::nll_loss_forward",
     "aten::nll_loss2d_forward",
@@ -71,8 +72,8 @@ class Batches:
 
     tokens: dict[int, float | None] = field(default_factory=dict)
     samples: dict[int, float | None] = field(default_factory=dict)
-    tokens_from: str = "nothing"
-    samples_from: str = "nothing"
+    tokens_from: str = "none"
+    samples_from: str = "none"
     layout: Layout | None = None
     share: float = 1.0
 
@@ -91,72 +92,78 @@ def of(trace: Trace, chosen: Collection[int], steps: Collection[int]) -> Batches
         Numbers of the steps; -1 for all of a trace without steps.
     """
     layout = replicas.of(trace)
-    ways = _ways(trace)
+    all_sources = _sources(trace)
     by_step: list[dict[int, float | None]] = []
     texts = []
     for which in (_TOKENS, _SAMPLES):
-        sources = [_way(ways, copy, which) for copy in layout.replicas]
+        sources = [_source_of(all_sources, copy, which) for copy in layout.replicas]
         numbers = {step: _of_step(layout, sources, which, chosen, step) for step in steps}
         by_step.append(numbers)
-        texts.append(_text(sources, layout) if any(numbers.values()) else "nothing: no shapes tell")
+        texts.append(
+            _text(sources, layout) if any(numbers.values()) else "none: no shapes state them"
+        )
     share = len(set(chosen)) / layout.world if layout.world else 1.0
     return Batches(by_step[0], by_step[1], texts[0], texts[1], layout, share)
 
 
-def given(told: Batches, tokens: int, samples: int, steps: Sequence[int]) -> Batches:
+def given(by_shape: Batches, tokens: int, samples: int, steps: Sequence[int]) -> Batches:
     """Batches by shapes, replaced by what the user states for a step of the whole job.
 
     Parameters
     ----------
-    told
+    by_shape
         Batches by shapes.
     tokens, samples
         Of a step of the job, over all its ranks; 0 to take them from shapes.
     steps
         Numbers of the steps, as of `of`.
     """
-    numbers = [told.tokens, told.samples]
-    texts = [told.tokens_from, told.samples_from]
+    numbers = [by_shape.tokens, by_shape.samples]
+    texts = [by_shape.tokens_from, by_shape.samples_from]
     for which, (name, value) in enumerate((("tokens", tokens), ("samples", samples))):
         if value:
-            numbers[which] = dict.fromkeys(steps, value * told.share)
+            numbers[which] = dict.fromkeys(steps, value * by_shape.share)
             texts[which] = f"{name}={value} of a step of the job"
         elif not any(numbers[which].values()):
             texts[which] = f"{texts[which]}; -O {name}=… says how many a step of the job has"
-    return Batches(numbers[0], numbers[1], texts[0], texts[1], told.layout, told.share)
+    return Batches(numbers[0], numbers[1], texts[0], texts[1], by_shape.layout, by_shape.share)
 
 
 _TOKENS, _SAMPLES = range(2)
 
 
-def _way(ways: list[Way], copy: Replica, which: int) -> Way | None:
+def _source_of(all_sources: list[Source], copy: Replica, which: int) -> Source | None:
     """Return the first source that knows tokens or samples of a copy of the model."""
     members = set(copy.ranks)
-    for text, counts in ways:
+    for text, counts in all_sources:
         if any(rank in members and items[which] > 0 for (rank, _), items in counts.items()):
             return text, {key: items for key, items in counts.items() if key[0] in members}
     return None
 
 
 def _of_step(
-    layout: Layout, told: list[Way | None], which: int, chosen: Collection[int], step: int
+    layout: Layout, sources: list[Source | None], which: int, chosen: Collection[int], step: int
 ) -> float | None:
     """Tokens or samples of a step; None unless they are known of all copies of the model."""
     total = 0.0
-    for copy, way in zip(layout.replicas, told, strict=True):
+    for copy, source in zip(layout.replicas, sources, strict=True):
         share = len(set(copy.ranks) & set(chosen)) / len(copy.ranks)
-        number = _of_replica(way, copy, layout, which, step) if way else None
+        number = _of_replica(source, copy, layout, which, step) if source else None
         if share and number is None:
             return None
         total += share * (number or 0.0)
     return total or None
 
 
-def _of_replica(way: Way, copy: Replica, layout: Layout, which: int, step: int) -> float | None:
+def _of_replica(
+    source: Source, copy: Replica, layout: Layout, which: int, step: int
+) -> float | None:
     """Tokens or samples of one copy of the model: of ranks that see the same, once."""
     total = 0.0
     for ranks in copy.alike:
-        known = [(rank, way[1][rank, step][which]) for rank in ranks if (rank, step) in way[1]]
+        known = [
+            (rank, source[1][rank, step][which]) for rank in ranks if (rank, step) in source[1]
+        ]
         if any(number < 0 for _, number in known):
             return None
         parts = [n / (layout.context.get(r, 1) if which == _SAMPLES else 1) for r, n in known]
@@ -164,9 +171,9 @@ def _of_replica(way: Way, copy: Replica, layout: Layout, which: int, step: int) 
     return total or None
 
 
-def _text(told: list[Way | None], layout: Layout) -> str:
+def _text(sources: list[Source | None], layout: Layout) -> str:
     """Describe the sources of the numbers and the assumptions."""
-    names = [way[0] for way in told if way]
+    names = [source[0] for source in sources if source]
     parts = [
         f"{name} ({names.count(name)} copies of the model)" if len(set(names)) > 1 else name
         for name in dict.fromkeys(names)
@@ -174,29 +181,29 @@ def _text(told: list[Way | None], layout: Layout) -> str:
     groups = (
         "process groups and pipelines say which ranks hold one copy of the model; all others have "
         "data of their own"
-        if layout.is_told
+        if layout.is_stated
         else "no process group or pipeline says that ranks share a copy of the model, so each "
         "counts as having data of its own"
     )
     return f"shapes of {', '.join(parts)}; {groups}"
 
 
-def _ways(trace: Trace) -> list[Way]:
+def _sources(trace: Trace) -> list[Source]:
     """List the sources of tokens and samples, the best first."""
     attends = any(_ATTENTION.search(name) for name in trace.names())
     images = _counted(trace, ("aten::conv2d", "aten::conv3d"), _image)
-    ways = [("aten::embedding", _counted(trace, ("aten::embedding",), _indices))]
+    sources = [("aten::embedding", _counted(trace, ("aten::embedding",), _indices))]
 
     def targets(dims: list[Any]) -> tuple[Any, Items] | None:
         return _targets(dims, is_text=attends and not images)
 
     if not images:
-        ways += [(name, _counted(trace, (name,), targets)) for name in _LOSSES]
-    return [*ways, ("convolutions of images", images)]
+        sources += [(name, _counted(trace, (name,), targets)) for name in _LOSSES]
+    return [*sources, ("convolutions of images", images)]
 
 
 def _counted(
-    trace: Trace, names: tuple[str, ...], tells: Callable[[list[Any]], tuple[Any, Items] | None]
+    trace: Trace, names: tuple[str, ...], items_of: Callable[[list[Any]], tuple[Any, Items] | None]
 ) -> Counts:
     """Tokens and samples by calls of operators, summed by rank and step.
 
@@ -206,7 +213,7 @@ def _counted(
         The trace.
     names
         The operators.
-    tells
+    items_of
         Function from the dimensions of a call's inputs to what it is applied to, and its tokens
         and samples.
         Of several that it is applied to, on each rank that with most tokens or samples counts.
@@ -219,17 +226,17 @@ def _counted(
     if not rows.size:
         return {}
     code, values = arguments.values(trace, rows, "Input Dims")
-    answers = [_asked(tells, value) for value in values]
-    known = np.array([*(one is not None for one in answers), False])[code]
+    parsed = [_parsed(items_of, value) for value in values]
+    known = np.array([*(one is not None for one in parsed), False])[code]
     rows, code = rows[known], code[known]
     if not rows.size:
         return {}
-    tables = {repr(one[0]): n for n, one in enumerate(answers) if one is not None}
-    table = np.array([tables[repr(one[0])] if one else -1 for one in answers])[code]
-    items = np.array([one[1] if one else (-1, -1) for one in answers], np.int64)[code]
+    tables = {repr(one[0]): n for n, one in enumerate(parsed) if one is not None}
+    table = np.array([tables[repr(one[0])] if one else -1 for one in parsed])[code]
+    items = np.array([one[1] if one else (-1, -1) for one in parsed], np.int64)[code]
     rank = trace.array("rank")[rows].astype(np.int64)
-    most = _largest(rank, table, items.max(axis=1))
-    rank, rows, items = rank[most], rows[most], items[most]
+    largest = _largest(rank, table, items.max(axis=1))
+    rank, rows, items = rank[largest], rows[largest], items[largest]
     step = np.full(len(rows), -1, np.int64)
     if "iteration" in trace.nodes.column_names:
         step = arrow.to_numpy(trace.nodes["iteration"], -1)[rows].astype(np.int64)
@@ -252,12 +259,12 @@ def _largest(rank: Array, table: Array, size: Array) -> Array:
     return np.asarray(np.isin(code, best))
 
 
-def _asked(tells: Callable[[list[Any]], tuple[Any, Items] | None], dims: Any) -> Any:
+def _parsed(items_of: Callable[[list[Any]], tuple[Any, Items] | None], dims: Any) -> Any:
     try:
-        answer = tells([_shape(one) for one in dims])
+        parsed = items_of([_shape(one) for one in dims])
     except (IndexError, TypeError, ValueError):
         return None
-    return answer if answer is not None and max(answer[1]) <= _MOST else None
+    return parsed if parsed is not None and max(parsed[1]) <= _MAX_ITEMS else None
 
 
 def _shape(dims: Any) -> tuple[int, ...]:

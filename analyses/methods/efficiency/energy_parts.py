@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Whole:
+class WindowEnergy:
     """Energy of a GPU in a window, for all ranks that compute on it.
 
     Parameters
@@ -87,7 +87,7 @@ class Part:
         As of `energy.EnergyShares`, of the part of each node that is in the window.
     idle_j
         Its part of the energy while nothing ran.
-    whole
+    window
         The window; None if power is not known of any of it.
     """
 
@@ -99,17 +99,17 @@ class Part:
     of_each: Array
     cut_of_each: Array
     idle_j: float
-    whole: Whole | None
+    window: WindowEnergy | None
 
 
-def parts(trace: Trace, found: Sequence[Board], steps: str = "", ranks: str = "") -> list[Part]:
+def parts(trace: Trace, boards: Sequence[Board], steps: str = "", ranks: str = "") -> list[Part]:
     """Energy of all ranks, by rank, device and window.
 
     Parameters
     ----------
     trace
         Any trace.
-    found
+    boards
         Its GPUs, as `telemetry.job.boards` gives them.
     steps, ranks
         As of `windows.rank_windows`; but without steps, the window of a GPU is from the first start to
@@ -118,18 +118,18 @@ def parts(trace: Trace, found: Sequence[Board], steps: str = "", ranks: str = ""
     chosen = set(windows.chosen_ranks(trace, ranks))
     stepped = windows.rank_windows(trace, steps, ranks) if steps else None
     made: list[Part] = []
-    for board in found:
+    for board in boards:
         work = _Work(trace, board)
-        made += work.whole(chosen) if stepped is None else work.stepped(stepped)
+        made += work.complete(chosen) if stepped is None else work.stepped(stepped)
     return sorted(made, key=lambda part: (part.rank, part.device, part.iteration))
 
 
-def of_telemetry(found: Sequence[Board]) -> list[Part]:
+def of_telemetry(boards: Sequence[Board]) -> list[Part]:
     """Energy of GPUs of which nothing but telemetry is known, from the first to the last sample.
 
     Parameters
     ----------
-    found
+    boards
         Such GPUs, as `telemetry.job.boards` gives them.
 
     Returns
@@ -138,12 +138,12 @@ def of_telemetry(found: Sequence[Board]) -> list[Part]:
         Parts without work: `idle_j` is all of the energy, whatever ran. Empty if power is known of
         no GPU.
     """
-    if not any(board.powers for board in found):
+    if not any(board.powers for board in boards):
         return []
     made = []
-    for board in found:
+    for board in boards:
         gpu, none = board.gpu, np.zeros(0, np.int64)
-        whole, idle = None, 0.0
+        window, idle = None, 0.0
         powers = energy.energy_sources(gpu)
         if powers:
             low = min(int(samples.ts[0]) for _, samples in powers)
@@ -151,27 +151,27 @@ def of_telemetry(found: Sequence[Board]) -> list[Part]:
             shares = energy.share_energy(
                 [samples for _, samples in powers], none, none, (low, high)
             )
-            whole, idle = (
-                _whole(gpu, powers, shares, (low, high), energy.instantaneous_sources(gpu)),
+            window, idle = (
+                _window_energy(gpu, powers, shares, (low, high), energy.instantaneous_sources(gpu)),
                 shares.idle,
             )
         parts_of = (none, np.zeros(0), np.zeros(0), idle)
-        made.append(Part(gpu.rank, gpu.device, windows.NO_STEP, board, *parts_of, whole))
+        made.append(Part(gpu.rank, gpu.device, windows.NO_STEP, board, *parts_of, window))
     return made
 
 
-def _whole(
+def _window_energy(
     gpu: Gpu,
     powers: list[tuple[Source, Samples]],
-    told: energy.EnergyShares,
+    shares: energy.EnergyShares,
     window: tuple[int, int],
     shown: list[tuple[Source, Samples]],
-) -> Whole | None:
+) -> WindowEnergy | None:
     """Energy of a GPU in a window; None if its power is known at no time in it."""
-    used = [power for power, ns in zip(powers, told.covered_by_source, strict=True) if ns]
+    used = [power for power, ns in zip(powers, shares.covered_by_source, strict=True) if ns]
     if not used:
         return None
-    return Whole(gpu, *window, used, told, energy_checks.of(gpu, shown, *window))
+    return WindowEnergy(gpu, *window, used, shares, energy_checks.of(gpu, shown, *window))
 
 
 class _Work:
@@ -189,7 +189,7 @@ class _Work:
         self.device = trace.array("device", "lanes")[trace.array("lane")[self.rows]]
         self.places = node_locations(trace, gpu.rows)
 
-    def whole(self, chosen: set[int]) -> list[Part]:
+    def complete(self, chosen: set[int]) -> list[Part]:
         """Parts of all that ran."""
         window = windows.Window(
             windows.ALL_RANKS, windows.NO_STEP, int(self.start[0]), int(self.reach[-1])
@@ -197,10 +197,10 @@ class _Work:
         places = [place for place in self.places if place[0] in chosen]
         return self._parts(window, slice(None), places)
 
-    def stepped(self, found: Sequence[windows.Window]) -> Iterator[Part]:
+    def stepped(self, step_windows: Sequence[windows.Window]) -> Iterator[Part]:
         """Parts of windows."""
         for place in self.places:
-            for window in found:
+            for window in step_windows:
                 if window.rank == place[0]:
                     at = _inside(self.start, self.end, self.reach, window)
                     yield from self._parts(window, at, [place])
@@ -212,7 +212,7 @@ class _Work:
         start, end = np.maximum(self.start[at], low), np.minimum(self.end[at], high)
         powers = [(s, _cut(samples, low, high)) for s, samples in self.powers]
         shared = energy.share_energy([samples for _, samples in powers], start, end, (low, high))
-        whole = _whole(self.gpu, powers, shared, (low, high), self.shown)
+        window_energy = _window_energy(self.gpu, powers, shared, (low, high), self.shown)
         made = []
         for rank, device in places:
             selected = np.flatnonzero((self.rank[at] == rank) & (self.device[at] == device))
@@ -220,7 +220,7 @@ class _Work:
                 Part(
                     rank, device, window.iteration, self.board, self.rows[at][selected],
                     shared.of_each[selected], shared.cut[selected],
-                    shared.idle / len(self.places), whole,
+                    shared.idle / len(self.places), window_energy,
                 )
             )  # fmt: skip
         return made

@@ -70,16 +70,16 @@ def grains(by: str, steps: str) -> tuple[str, ...]:
     return tuple(requested)
 
 
-def is_whole(names: Iterable[str], steps: str) -> bool:
+def has_idle_time(names: Iterable[str], steps: str) -> bool:
     """True if groups are of ranks, nodes and windows alone, so that they have idle time too."""
     return set(names) <= ({"rank", NODE, "iteration"} if steps else {"rank", NODE})
 
 
 def summary(trace: Trace, parts: Sequence[Part]) -> Row:
     """Sums over all, and of how many ranks energy is known."""
-    known = [part for part in parts if part.whole is not None]
+    known = [part for part in parts if part.window is not None]
     sums = _sums(trace, parts)
-    unknown = {part.rank for part in parts if part.whole is None}
+    unknown = {part.rank for part in parts if part.window is None}
     return {name: sums[name] if known else None for name in SUMS} | {
         "ranks_known": len({part.rank for part in known} - {_NOBODY}),
         "ranks_unknown": len(unknown - {_NOBODY}),
@@ -198,30 +198,30 @@ def _sums(trace: Trace, parts: Sequence[Part]) -> dict[str, float]:
 
 
 def _row(trace: Trace, parts: Sequence[Part]) -> Row:
-    known = [part for part in parts if part.whole is not None]
+    known = [part for part in parts if part.window is not None]
     gpus = _gpus(known)
     counts = {"gpus": gpus, "gpus_without_power": _gpus(parts) - gpus}
     if not known:
         return dict.fromkeys(_COLUMNS) | counts
     # those that share a GPU have its window in common
-    wholes = {(id(p.whole.gpu), p.whole.start_ns): p.whole for p in known if p.whole}.values()
-    covered = sum(whole.shared.covered_ns for whole in wholes)
-    total = sum(whole.shared.total for whole in wholes)
-    by = dict.fromkeys(_by(s.pattern) for whole in wholes for s, _ in whole.powers)
-    tools = dict.fromkeys(tool for whole in wholes for tool in whole.tools)
+    measured = {(id(p.window.gpu), p.window.start_ns): p.window for p in known if p.window}.values()
+    covered = sum(window.shared.covered_ns for window in measured)
+    total = sum(window.shared.total for window in measured)
+    by = dict.fromkeys(_by(s.pattern) for window in measured for s, _ in window.powers)
+    tools = dict.fromkeys(tool for window in measured for tool in window.tools)
     sums = _sums(trace, known) | counts
     return (
         sums
         | {
-            "window_ns": sum(whole.end_ns - whole.start_ns for whole in wholes),
+            "window_ns": sum(window.end_ns - window.start_ns for window in measured),
             "covered_ns": covered,
             "mean_power_w": total / (covered * 1e-9),
-            "peak_power_w": max(whole.peak_w for whole in wholes),
+            "peak_power_w": max(window.peak_w for window in measured),
             "energy_by": ", ".join(by),
-            "telemetry_ns": max(whole.resolution_ns for whole in wholes),
+            "telemetry_ns": max(window.resolution_ns for window in measured),
             "source": ", ".join(tools),
         }
-        | _compared([whole.check for whole in wholes])
+        | _compared([window.check for window in measured])
     )
 
 
@@ -247,9 +247,9 @@ def _compared(checks: Sequence[Check]) -> Row:
     return result
 
 
-def _by(told: SeriesPattern) -> str:
+def _by(pattern: SeriesPattern) -> str:
     """Name the method by which a source gives energy."""
-    return WINDOWS if told.is_window else COUNTER if told.is_counter else TRAPEZOID
+    return WINDOWS if pattern.is_window else COUNTER if pattern.is_counter else TRAPEZOID
 
 
 def _gpus(parts: Sequence[Part]) -> int:

@@ -96,8 +96,8 @@ def _known_of_matrix(trace: Trace, kernels: Array, known: Array, dur: Array) -> 
     names = (kernel_categories.MATMUL, kernel_categories.CONVOLUTION, kernel_categories.ATTENTION)
     codes = [kernel_categories.CATEGORIES.index(name) for name in names]
     matrix = np.isin(kernel_categories.node_categories(trace, kernels), codes)
-    whole = float(dur[matrix].sum())
-    return float(dur[matrix & known].sum()) / whole if whole else 1.0
+    total = float(dur[matrix].sum())
+    return float(dur[matrix & known].sum()) / total if total else 1.0
 
 
 def peak(rated: GpuRating, dtype: str) -> float | None:

@@ -55,14 +55,14 @@ class Layout:
         Number of ranks that share the sequences of a rank.
     world
         Ranks of the job as far as is known.
-    is_told
+    is_stated
         True if the trace has any evidence of model parallelism.
     """
 
     replicas: tuple[Replica, ...]
     context: dict[int, int]
     world: int
-    is_told: bool
+    is_stated: bool
 
 
 def of(trace: Trace) -> Layout:
@@ -95,8 +95,8 @@ def of(trace: Trace) -> Layout:
         if present & set(copy)
     )
     context = {rank: len(part) for part in _joined(world, groups["context"]) for rank in part}
-    is_told = any(len(ranks) > 1 for of in (*groups.values(), lines) for ranks in of)
-    return Layout(replicas, context, len(world), is_told)
+    is_stated = any(len(ranks) > 1 for of in (*groups.values(), lines) for ranks in of)
+    return Layout(replicas, context, len(world), is_stated)
 
 
 def _axes(text: str) -> set[str]:

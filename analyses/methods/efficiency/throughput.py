@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Stretch:
+class Interval:
     """A training step, or all of a job; steps are as of `spans.spans_of_timing`.
 
     Parameters
@@ -52,7 +52,7 @@ class Stretch:
         return self.end_ns - self.start_ns if self.measured_ns is None else self.measured_ns
 
 
-def each(trace: Trace, ranks: str = "") -> list[Stretch]:
+def each(trace: Trace, ranks: str = "") -> list[Interval]:
     """Every training step of some ranks, by number; none where there are none."""
     try:
         ranges = spans.spans_of_trace(trace, "each", ranks)
@@ -63,31 +63,31 @@ def each(trace: Trace, ranks: str = "") -> list[Stretch]:
     before, made = -(1 << 62), []
     for i in np.lexsort((ends, starts)).tolist():
         step, start, end = int(ranges.iteration[i]), int(starts[i]), int(ends[i])
-        made.append(Stretch(step, (step,), end - start, min(max(start, before), end), end))
+        made.append(Interval(step, (step,), end - start, min(max(start, before), end), end))
         before = max(before, end)
     return sorted(made, key=lambda one: one.iteration)
 
 
-def chosen(trace: Trace, steps: Sequence[Stretch], wanted: str, ranks: str = "") -> list[Stretch]:
+def chosen(trace: Trace, steps: Sequence[Interval], wanted: str, ranks: str = "") -> list[Interval]:
     """Those of all steps that are asked about, as of `windows.rank_windows`."""
     numbers = {window.iteration for window in windows.rank_windows(trace, wanted, ranks)}
     return [one for one in steps if one.iteration in numbers]
 
 
-def whole(trace: Trace, steps: Sequence[Stretch], ranks: str = "") -> list[Stretch]:
+def job_interval(trace: Trace, steps: Sequence[Interval], ranks: str = "") -> list[Interval]:
     """All steps as one interval; without steps, all that ran; empty if nothing ran."""
     if not steps:
         at = spans.endpoint_times(trace)
         ranges = spans.spans_of_trace(trace, "", ranks)
         bounds = zip(ranges.starts(at).tolist(), ranges.ends(at).tolist(), strict=True)
-        return [Stretch(windows.NO_STEP, (), None, start, end) for start, end in bounds]
+        return [Interval(windows.NO_STEP, (), None, start, end) for start, end in bounds]
     lengths = [one.step_ns for one in steps if one.step_ns is not None]
     start, end = min(one.start_ns for one in steps), max(one.end_ns for one in steps)
     numbers = tuple(one.iteration for one in steps)
-    return [Stretch(windows.NO_STEP, numbers, round(sum(lengths) / len(lengths)), start, end)]
+    return [Interval(windows.NO_STEP, numbers, round(sum(lengths) / len(lengths)), start, end)]
 
 
-def lasting(steps: Sequence[Stretch], chosen: Sequence[Stretch]) -> list[tuple[int, int]]:
+def lasting(steps: Sequence[Interval], chosen: Sequence[Interval]) -> list[tuple[int, int]]:
     """From when to when chosen steps last: from the first's begin to the last's end.
 
     Parameters
@@ -134,16 +134,16 @@ class Power:
         """Of how many no power is known."""
         return sum(len(board.dies) for board in self.boards if not board.powers)
 
-    def drawn(self, found: Sequence[Stretch]) -> tuple[Array, Array, Array]:
+    def drawn(self, intervals: Sequence[Interval]) -> tuple[Array, Array, Array]:
         """Energy, mean power and share of the time in which power is known, of each interval.
 
         Energy is NaN unless all GPUs' power is known throughout; power unless it is of some time.
         """
-        start = np.array([one.start_ns for one in found], np.int64)
-        end = np.array([one.end_ns for one in found], np.int64)
-        length = np.array([one.time_ns for one in found], np.int64)
-        joules, watts = np.zeros(len(found)), np.zeros(len(found))
-        known = np.zeros(len(found), np.int64)
+        start = np.array([one.start_ns for one in intervals], np.int64)
+        end = np.array([one.end_ns for one in intervals], np.int64)
+        length = np.array([one.time_ns for one in intervals], np.int64)
+        joules, watts = np.zeros(len(intervals)), np.zeros(len(intervals))
+        known = np.zeros(len(intervals), np.int64)
         with np.errstate(divide="ignore", invalid="ignore"):
             for board in self.boards:
                 part, time = energy.energy_drawn(board.powers, start, end)
@@ -162,22 +162,22 @@ def power(trace: Trace, ranks: str = "") -> Power:
     return Power(job.boards(trace, (POWER,), selected))
 
 
-def of_telemetry(found: Power) -> list[Stretch]:
+def of_telemetry(power: Power) -> list[Interval]:
     """The time known by telemetry alone, as of `job.power_extent`, as one interval.
 
     Where all GPUs' power is known by the same windows alone, the time of these windows.
     """
-    first, last = job.power_extent(found.boards) or (0, 0)
+    first, last = job.power_extent(power.boards) or (0, 0)
     if last <= first:
         return []
-    return [Stretch(windows.NO_STEP, (), None, first, last, _measured(found, first, last))]
+    return [Interval(windows.NO_STEP, (), None, first, last, _measured(power, first, last))]
 
 
-def _measured(found: Power, first: int, last: int) -> int | None:
+def _measured(power: Power, first: int, last: int) -> int | None:
     """Length of the windows by which alone power is known; None unless all GPUs' are equal."""
     edges = np.array([[first], [last]])
     lengths = set()
-    for board in found.boards:
+    for board in power.boards:
         powers = energy.energy_sources(board.gpu)
         if not powers or not all(source.pattern.is_window for source, _ in powers):
             return None

@@ -125,7 +125,7 @@ _OUTSIDE = -2
 """Unit of what was not asked about."""
 
 
-def _units(trace: Trace, rows: Array, found: Sequence[Window], *, stepped: bool) -> Array:
+def _units(trace: Trace, rows: Array, chosen: Sequence[Window], *, stepped: bool) -> Array:
     """Step of each node, by what asked for it, else by where it starts; one for all otherwise."""
     if not stepped:
         return np.full(len(rows), windows.NO_STEP, np.int64)
@@ -134,22 +134,22 @@ def _units(trace: Trace, rows: Array, found: Sequence[Window], *, stepped: bool)
         unit = arrow.to_numpy(trace.nodes["iteration"], -1)[rows].astype(np.int64)
     left = np.flatnonzero(unit < 0)
     rank, ts = trace.array("rank")[rows[left]], trace.array("ts")[rows[left]]
-    for one in found if left.size else ():
+    for one in chosen if left.size else ():
         inside = (rank == one.rank) & (ts >= one.start_ns) & (ts < one.end_ns)
         unit[left[inside]] = one.iteration
     return unit
 
 
 def _late(
-    trace: Trace, found: Sequence[Window], ranks: Sequence[int], *, stepped: bool
+    trace: Trace, chosen: Sequence[Window], ranks: Sequence[int], *, stepped: bool
 ) -> dict[tuple[int, int], Row]:
     """Count how often each rank comes last into collectives, by step."""
     times = collective_times.communication_times(trace)
     if not stepped:
         member = np.isin(times.rank, ranks)
         return {(row["rank"], windows.NO_STEP): row for row in _late_of(times, member)}
-    place, of_window = gaps.starting_in_windows(trace, times.row, found)
-    step = np.array([w.iteration for w in found], np.int64)[of_window]
+    place, of_window = gaps.starting_in_windows(trace, times.row, chosen)
+    step = np.array([w.iteration for w in chosen], np.int64)[of_window]
     result: dict[tuple[int, int], Row] = {}
     for number in np.unique(step).tolist():
         member = np.zeros(len(times.row), np.bool_)

@@ -95,8 +95,8 @@ def _of_peers(
     count = len(ranks)
     first, code = gather.distinct(*keys)
     often = np.bincount(code * count + place, minlength=len(first) * count).reshape(-1, count)
-    whole = (often == often[:, :1]).all(axis=1)
-    used = np.flatnonzero(whole[code])
+    is_everywhere = (often == often[:, :1]).all(axis=1)
+    used = np.flatnonzero(is_everywhere[code])
     key = place[used] * len(first) + code[used]
     order = used[gather.group_rows(key, count * len(first))[1]]  # starts of a rank ascend
     table = start[order].reshape(count, -1)  # each rank has the same kernels in the same order
@@ -120,5 +120,5 @@ def _of_peers(
 
 def _last(table: Array) -> Array:
     """Mark the rank that alone was the last to start each kernel."""
-    most = table == table.max(axis=0)
-    return most & (most.sum(axis=0) == 1)
+    is_last = table == table.max(axis=0)
+    return is_last & (is_last.sum(axis=0) == 1)

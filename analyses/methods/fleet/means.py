@@ -44,8 +44,9 @@ QUANTITIES = {
     "power_w": POWER, "throttle_share": THROTTLE,
 }  # fmt: skip
 """Quantities of each GPU, by the name of the column."""
-_MOST = 0.9
-"""Of several tools the finest is used that covers this share of the best one's time."""
+_NEARLY_ALL = 0.9
+"""Of several tools the finest is used that covers this share of the best one's time. Chosen: tools that
+start seconds apart count as covering the same."""
 
 
 class Means(NamedTuple):
@@ -140,8 +141,8 @@ def mean(gpu: Gpu, quantity: Quantity, start: Array, end: Array) -> Mean | None:
         for source in gpu.sources.get(quantity.name, ())
     ]
     known = [way for way in ways if np.isfinite(way.values).any()]
-    most = max((int(way.known_ns.sum()) for way in known), default=0)
-    return next((way for way in known if int(way.known_ns.sum()) >= _MOST * most), None)
+    longest_ns = max((int(way.known_ns.sum()) for way in known), default=0)
+    return next((way for way in known if int(way.known_ns.sum()) >= _NEARLY_ALL * longest_ns), None)
 
 
 def _of_source(source: Source, start: Array, end: Array, *, is_share: bool) -> tuple[Array, Array]:

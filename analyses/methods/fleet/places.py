@@ -137,13 +137,13 @@ class _Windows:
         self._of_job = windows.job_windows(of_ranks)
 
     def of(self, gpu: Gpu) -> tuple[Window, ...]:
-        told = [w for rank in gpu.ranks for w in self._of_rank.get(rank, ())]
-        found = windows.job_windows(told) if gpu.ranks else self._of_job
-        if self._steps or (self._window == WORKING and found):
-            return tuple(found)
+        of_gpu = [w for rank in gpu.ranks for w in self._of_rank.get(rank, ())]
+        chosen = windows.job_windows(of_gpu) if gpu.ranks else self._of_job
+        if self._steps or (self._window == WORKING and chosen):
+            return tuple(chosen)
         parts = [s for sources in gpu.sources.values() for one in sources for _, s in one.samples]
         if not parts:
-            return tuple(found)
+            return tuple(chosen)
         start, end = min(int(s.ts[0]) for s in parts), max(int(s.ts[-1]) for s in parts)
         return (Window(ALL_RANKS, NO_STEP, start, end),)
 

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     Row = dict[str, Any]
 
 _SLOW = 1.01
-"""Below this factor nothing is called slow."""
+"""Factor above which a GPU is slow. Chosen: the same 1 % as of a lower clock, see `_CLOCK`."""
 
 
 class _Sign(NamedTuple):
     """A possible companion of slowness: column, minimum difference, and its words."""
 
     column: str
-    least: float
+    min_difference: float
     sign: int
     words: tuple[str, str]
 
@@ -35,7 +35,7 @@ CONVENTION = (
 )
 
 
-def told(rows: Sequence[Row]) -> Row:
+def summary(rows: Sequence[Row]) -> Row:
     """Entries of a summary on the slowest GPU.
 
     Parameters
@@ -87,7 +87,7 @@ def _apart(row: Row, others: Sequence[Row], of: _Sign) -> tuple[float, float, fl
 def _goes(of: tuple[float, float, float] | None, sign: _Sign, by: float | None) -> bool | None:
     if of is None or by is None:
         return None
-    return bool((of[0] - of[2]) * sign.sign > 0 and by >= sign.least)
+    return bool((of[0] - of[2]) * sign.sign > 0 and by >= sign.min_difference)
 
 
 def _words(

@@ -295,8 +295,8 @@ def microseconds(trace: Trace, rank: int, ts: Array, dur: Array) -> tuple[Array,
 
 def _as_json_float(ns: Array) -> Array:
     """Return the float64 nearest to a decimal number of microseconds with three decimals."""
-    whole = ns // 1000
-    return whole.astype(np.float64) + (ns - 1000 * whole) / 1000
+    microseconds = ns // 1000
+    return microseconds.astype(np.float64) + (ns - 1000 * microseconds) / 1000
 
 
 def _base_ns(trace: Trace) -> int:

@@ -47,7 +47,7 @@ _MIN_SAMPLES = 20
 parameters of a fit by classes."""
 _ROUNDS = 8
 """Rounds of Gauss and Newton's method. Chosen: bounds its time where it goes to and fro."""
-_WHOLE_STEPS = 3
+_FULL_STEPS = 3
 """Rounds before steps are halved. Chosen: Newton's steps converge in that, or go to and fro."""
 _CLOSE = 0.3
 """Standard errors below which a step ends the search. Chosen: what is left moves no figure noticeably."""
@@ -64,7 +64,8 @@ _BLOCKS = 10
 _MAX_LAG = 400
 """Largest lag of the autocorrelation of residuals, samples. Chosen: bounds its time."""
 _LAGS_TRIED = (-0.5, 0.0, 0.5)
-"""Lags of the clock's samples at which the search begins, in periods of these."""
+"""Lags of the clock's samples at which the search begins, in periods of these. Chosen: a tool reads clock and
+power within one period, in either order."""
 _UNLEARNT = 0.5
 """Share of an expected error above which the remaining error shows that samples say little. Chosen: a power
 held at 0 is then as uncertain as it was."""
@@ -345,7 +346,7 @@ class _Search:
             before = self.value
             if self.step(correlated=correlated) < _CLOSE:
                 break
-            if round_ >= _WHOLE_STEPS:
+            if round_ >= _FULL_STEPS:
                 self.value = (before + self.value) / 2
 
     def result(self) -> Fit:

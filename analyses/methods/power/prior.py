@@ -35,7 +35,8 @@ _AT_WORK, _AT_WORK_ERROR = 0.7, 0.4
 """Powers and their errors as shares of the mean power: fixed, of the idling clock, and of the work. Chosen:
 together they make about the mean power, with idle at 0.31 +- 0.11 of it."""
 _PART_ERROR = 0.15
-"""Standard deviation of the power of kernels in a class, as a share of that of matrix products. Chosen."""
+"""Standard deviation of the power of kernels in a class, as a share of that of matrix products. Chosen:
+wide, so that a few steps of telemetry outweigh it."""
 _MIN_BUSY = 0.3
 """Smallest busy share by which the mean power is divided. Chosen: of a GPU that hardly works, the mean power
 says little of what work draws."""

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from chopper_interop.trace import Trace
 
     Row = dict[str, Any]
-    Stretch = tuple[int, int]
+    Interval = tuple[int, int]
 
 WHOLE, PARTIAL, INVALID = "whole", "partial", "invalid"
 """All is there; something is missing, as `reason` says; there is nothing to compare."""
@@ -210,12 +210,12 @@ def _missing(chosen: Sequence[Window]) -> list[str]:
 
 
 def _add_times(
-    trace: Trace, found: Figures, chosen: Sequence[Window]
+    trace: Trace, figures: Figures, chosen: Sequence[Window]
 ) -> dict[tuple[int, int], float]:
     """Times of GPU work by rank and window; what share of the time each device was busy."""
     work = pieces.pieces_in_windows(trace, chosen)
     if not len(work):
-        found.reasons.append("there is no GPU work")
+        figures.reasons.append("there is no GPU work")
         return {}
     at_work = np.unique(work.window)
     ranks = {chosen[n].rank for n in at_work.tolist()}
@@ -234,10 +234,10 @@ def _add_times(
         "exposed_comm": time[comm & ~compute],
         "memcpy": time[copy],
     }
-    found.row |= {f"{name}_ns": float(part.sum()) / units for name, part in sums.items()}
-    found.row["busy_share"] = float(time[sort > 0].sum()) / span if span else None
-    found.row["exposed_comm_share"] = float(sums["exposed_comm"].sum()) / span if span else None
-    found.row |= _categories(trace, work, units)
+    figures.row |= {f"{name}_ns": float(part.sum()) / units for name, part in sums.items()}
+    figures.row["busy_share"] = float(time[sort > 0].sum()) / span if span else None
+    figures.row["exposed_comm_share"] = float(sums["exposed_comm"].sum()) / span if span else None
+    figures.row |= _categories(trace, work, units)
     return _busy(trace, work, rank_windows)
 
 
@@ -273,20 +273,22 @@ def _busy(
     return {place: time / max(span[place[0]], 1) for place, time in sorted(by_gpu.items())}
 
 
-def _of_telemetry(trace: Trace, found: Figures, tokens: int, samples: int) -> Figures:
+def _of_telemetry(trace: Trace, figures: Figures, tokens: int, samples: int) -> Figures:
     boards = of_job.boards(trace, telemetry.QUANTITIES)
     window = of_job.power_extent(boards)
     if window is None or window[1] <= window[0]:
-        found.reasons.append(_said(trace) or "there are no events and no samples of GPUs")
-        return found
-    found.row |= {"window_ns": window[1] - window[0], "steps": 0}
-    found.row |= rates.done(trace, windows.chosen_ranks(trace, ""), [], tokens, samples)
-    found.reasons.append("telemetry alone: from its first to its last sample")
-    _add_telemetry(trace, found, boards, [window], {})
-    return found
+        figures.reasons.append(
+            _stated_reason(trace) or "there are no events and no samples of GPUs"
+        )
+        return figures
+    figures.row |= {"window_ns": window[1] - window[0], "steps": 0}
+    figures.row |= rates.done(trace, windows.chosen_ranks(trace, ""), [], tokens, samples)
+    figures.reasons.append("telemetry alone: from its first to its last sample")
+    _add_telemetry(trace, figures, boards, [window], {})
+    return figures
 
 
-def _said(trace: Trace) -> str:
+def _stated_reason(trace: Trace) -> str:
     """Reason for which nothing was read, as far as the trace states it."""
     lost = [issue for issue in trace.meta.issues if issue.severity is not Severity.INFO]
     return lost[0].example or lost[0].meaning if lost else ""
@@ -294,9 +296,9 @@ def _said(trace: Trace) -> str:
 
 def _add_telemetry(
     trace: Trace,
-    found: Figures,
+    figures: Figures,
     boards: Sequence[Board],
-    job: Sequence[Stretch],
+    job: Sequence[Interval],
     busy: dict[Location, float],
 ) -> None:
     """Rows of GPUs, and figures over all of them."""
@@ -306,24 +308,24 @@ def _add_telemetry(
         for board, power in zip(boards, powers, strict=True)
         for die in board.dies
     ]
-    _add_gpus(trace, found, sampled, job, busy)
+    _add_gpus(trace, figures, sampled, job, busy)
     for column, (_, which) in OF_SAMPLES.items():
         values = [v for _, seen in sampled if (v := _sampled(seen)[column]) is not None]
         if values:
             combined = max(values) if which == _PEAK else sum(values) / len(values)
-            found.row[column] = combined
+            figures.row[column] = combined
     for column in OF_LINKS:
-        volumes = [row[column] for row in found.gpus if column in row]
+        volumes = [row[column] for row in figures.gpus if column in row]
         if volumes:
-            found.row[column] = sum(volumes)
-    _add_energy(found, boards, powers, job)
+            figures.row[column] = sum(volumes)
+    _add_energy(figures, boards, powers, job)
 
 
 def _add_gpus(
     trace: Trace,
-    found: Figures,
+    figures: Figures,
     sampled: Sequence[tuple[Gpu, Sampled]],
-    job: Sequence[Stretch],
+    job: Sequence[Interval],
     busy: dict[Location, float],
 ) -> None:
     """A row for each GPU, or for each rank that works on it; and how many GPUs there are."""
@@ -335,8 +337,8 @@ def _add_gpus(
         for place in [p for p in places if p in busy] or places[:1]:
             row: Row = {"gpu": number, "rank": place[0], "device": place[1]}
             row |= {"host": hosts.get(place[0], "") or None, "busy_share": busy.get(place)}
-            found.gpus.append(row | carried.get(place, {}) | _sampled(seen))
-    found.row["gpus"] = len(placed)
+            figures.gpus.append(row | carried.get(place, {}) | _sampled(seen))
+    figures.row["gpus"] = len(placed)
 
 
 def _sampled(seen: Sampled) -> Row:
@@ -344,10 +346,10 @@ def _sampled(seen: Sampled) -> Row:
 
 
 def _add_energy(
-    found: Figures,
+    figures: Figures,
     boards: Sequence[Board],
     powers: Sequence[Seen | None],
-    job: Sequence[Stretch],
+    job: Sequence[Interval],
 ) -> None:
     """Energy of all GPUs while their power is known, if that is nearly all of the time."""
     length = sum(end - start for start, end in job)
@@ -355,19 +357,19 @@ def _add_energy(
     unknown = sum(
         len(board.dies) for board, power in zip(boards, powers, strict=True) if power is None
     )
-    found.row["power_gpus"] = found.row["gpus"] - unknown
+    figures.row["power_gpus"] = figures.row["gpus"] - unknown
     if not known or not length:
         return
-    least = 0.0 if unknown else min(power.covered_ns for power in known) / length
-    found.row["power_known_share"] = least
+    min_share = 0.0 if unknown else min(power.covered_ns for power in known) / length
+    figures.row["power_known_share"] = min_share
     if unknown:
-        found.reasons.append(f"power of {unknown} of {found.row['gpus']} GPUs is not known")
-    elif least < NEARLY_ALL:
-        found.reasons.append(f"power of all GPUs is known of {least:.1%} of the time alone")
+        figures.reasons.append(f"power of {unknown} of {figures.row['gpus']} GPUs is not known")
+    elif min_share < NEARLY_ALL:
+        figures.reasons.append(f"power of all GPUs is known of {min_share:.1%} of the time alone")
     else:
-        found.row["power_w"] = sum(power.mean for power in known)
-        found.row["energy_j"] = sum(power.mean * power.covered_ns for power in known) * 1e-9
-        if found.row["steps"]:
-            found.row["energy_per_step_j"] = (
-                found.row["power_w"] * length * 1e-9 / found.row["steps"]
+        figures.row["power_w"] = sum(power.mean for power in known)
+        figures.row["energy_j"] = sum(power.mean * power.covered_ns for power in known) * 1e-9
+        if figures.row["steps"]:
+            figures.row["energy_per_step_j"] = (
+                figures.row["power_w"] * length * 1e-9 / figures.row["steps"]
             )

@@ -82,14 +82,14 @@ def distinct(names: Sequence[str], paths: Sequence[str]) -> list[str]:
 def differing(names: Sequence[str]) -> list[str]:
     """The part of each name that not all have in common at its beginning and its end."""
     split = [_TOKENS.findall(name) for name in names]
-    least = min((len(parts) for parts in split), default=0)
+    shortest = min((len(parts) for parts in split), default=0)
     if len(set(names)) < 2:  # noqa: PLR2004
         return list(names)
     first = 0
-    while first < least and len({parts[first] for parts in split}) == 1:
+    while first < shortest and len({parts[first] for parts in split}) == 1:
         first += 1
     last = 0
-    while last < least - first and len({parts[len(parts) - 1 - last] for parts in split}) == 1:
+    while last < shortest - first and len({parts[len(parts) - 1 - last] for parts in split}) == 1:
         last += 1
     middles = ("".join(parts[first : len(parts) - last]) for parts in split)
     return [part.strip("_/\\-") or name for part, name in zip(middles, names, strict=True)]

@@ -24,7 +24,7 @@ def sizes(trace: Trace) -> dict[str, int]:
     trace
         Any trace.
     """
-    most: dict[str, int] = {}
+    degrees: dict[str, int] = {}
     for group in trace.groups.to_pylist():
         for text in (group["description"], group["name"]):
             size = len(group["ranks"] or ())
@@ -32,15 +32,17 @@ def sizes(trace: Trace) -> dict[str, int]:
                 text
             )  # groups of several kinds at once are none
             for kind in of_group & _SIZED if size and len(of_group) == 1 else ():
-                most[kind] = max(most.get(kind, 0), size)
-    parts = [most.pop(kind) for kind in (group_names.REPLICATE, group_names.SHARD) if kind in most]
-    if parts and "dp" not in most:
-        most["dp"] = int(np.prod(parts))
-    if "pp" not in most and (
-        found := stages.find_pipelines(trace, stages.first_kernel_starts(trace))
+                degrees[kind] = max(degrees.get(kind, 0), size)
+    parts = [
+        degrees.pop(kind) for kind in (group_names.REPLICATE, group_names.SHARD) if kind in degrees
+    ]
+    if parts and "dp" not in degrees:
+        degrees["dp"] = int(np.prod(parts))
+    if "pp" not in degrees and (
+        pipelines := stages.find_pipelines(trace, stages.first_kernel_starts(trace))
     ):
-        most["pp"] = max(len(pipeline.stages) for pipeline in found)
-    return most
+        degrees["pp"] = max(len(pipeline.stages) for pipeline in pipelines)
+    return degrees
 
 
 def world_size(trace: Trace) -> int | None:
@@ -53,10 +55,10 @@ def world_size(trace: Trace) -> int | None:
     return max(sizes_of_groups, default=0) or None
 
 
-def completed(found: dict[str, Any], world: int | None) -> dict[str, Any]:
+def completed(degrees: dict[str, Any], world: int | None) -> dict[str, Any]:
     """Sizes with that of data parallelism, where it follows from the others."""
-    known = [found.get(name, 1) for name in ("tp", "pp", "cp")]
+    known = [degrees.get(name, 1) for name in ("tp", "pp", "cp")]
     part = int(np.prod(known))
-    if "dp" in found or world is None or not {"tp", "pp"} <= found.keys() or world % part:
-        return found
-    return found | {"dp": world // part}
+    if "dp" in degrees or world is None or not {"tp", "pp"} <= degrees.keys() or world % part:
+        return degrees
+    return degrees | {"dp": world // part}

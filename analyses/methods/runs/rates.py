@@ -26,8 +26,8 @@ MEASURES = {
 
 The last of each does not compare runs of different size: it is used if no two runs have the others.
 """
-_LEAST = 2
-"""Runs, fewer of which are not compared."""
+_MIN_RUNS = 2
+"""Runs that have a column, from which on they are ranked by it: one alone has no rank."""
 
 
 def done(
@@ -92,12 +92,12 @@ def best(rows: Sequence[Row]) -> dict[str, tuple[str, list[int]]]:
     for what, measures in MEASURES.items():
         *by_work, by_step = measures
         known = {column: _known(rows, column) for column, _ in by_work}
-        if max(map(len, known.values())) < _LEAST and _alike(rows, by_step[0]):
+        if max(map(len, known.values())) < _MIN_RUNS and _alike(rows, by_step[0]):
             known[by_step[0]] = _known(rows, by_step[0])
         column = max(known, key=lambda name: len(known[name]))
-        if len(known[column]) >= _LEAST:
-            most = dict(measures)[column](known[column].values())
-            result[what] = (column, [i for i, value in known[column].items() if value == most])
+        if len(known[column]) >= _MIN_RUNS:
+            best = dict(measures)[column](known[column].values())
+            result[what] = (column, [i for i, value in known[column].items() if value == best])
     return result
 
 
@@ -114,9 +114,9 @@ def add_shares(rows: Sequence[Row]) -> None:
             for name in ("sample", "token")
         ]
         known = max(candidates, key=len)
-        most = max((value for _, value in known), default=0.0)
+        best = max((value for _, value in known), default=0.0)
         for row, value in known:
-            row["efficiency_share"] = value / most
+            row["efficiency_share"] = value / best
 
 
 def _known(rows: Sequence[Row], column: str) -> dict[int, float]:

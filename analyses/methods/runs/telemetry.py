@@ -125,12 +125,12 @@ def _over(parts: Sequence[Samples], windows: Sequence[Window]) -> Seen:
     return Seen(float(area.sum()) / covered, _peak(parts, line, start, end), covered)
 
 
-def _peak(parts: Sequence[Samples], told: PiecewiseLinear, start: Array, end: Array) -> float:
+def _peak(parts: Sequence[Samples], line: PiecewiseLinear, start: Array, end: Array) -> float:
     """The highest sample in any of these windows, and the highest value at their ends."""
     ts = np.concatenate([part.ts for part in parts])
     order = np.argsort(ts, kind="stable")
     ts, value = ts[order], np.append(np.concatenate([p.value for p in parts])[order], -np.inf)
     first, last = np.searchsorted(ts, start), np.searchsorted(ts, end, "right")
-    most = np.maximum.reduceat(value, np.stack([first, last], axis=1).ravel())[::2]
-    values = np.concatenate([most[first < last], told.at(start), told.at(end)])
+    peaks = np.maximum.reduceat(value, np.stack([first, last], axis=1).ravel())[::2]
+    values = np.concatenate([peaks[first < last], line.at(start), line.at(end)])
     return float(np.fmax.reduce(values))

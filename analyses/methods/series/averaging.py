@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from chopper_interop.trace import Trace
 
 RANK, NODE, JOB = "rank", "node", "job"
-OF_WHOM = (RANK, NODE, JOB)
+OWNERS = (RANK, NODE, JOB)
 """Owner of a row: one of these in `by`; else a GPU."""
 ALL = "all"
 _NONE = np.zeros(0, np.int64)
@@ -31,13 +31,13 @@ class By:
 
     Parameters
     ----------
-    whom
-        One of `OF_WHOM`.
+    kind
+        One of `OWNERS`.
     grains
         Further keys by which work is grouped, names out of `grouping.GRAINS`.
     """
 
-    whom: str
+    kind: str
     grains: tuple[str, ...]
 
 
@@ -47,19 +47,19 @@ def by_of(by: str) -> By:
     Raises
     ------
     UsageError
-        There is no such name, or more than one of `OF_WHOM`.
+        There is no such name, or more than one of `OWNERS`.
     """
     names = [name.strip() for name in by.split(",") if name.strip()]
-    whom = [name for name in dict.fromkeys(names) if name in OF_WHOM]
-    if len(whom) > 1:
-        raise UsageError(f"by={by}: choose one of {', '.join(whom)}")
-    rest = ",".join(name for name in names if name not in OF_WHOM)
+    owner = [name for name in dict.fromkeys(names) if name in OWNERS]
+    if len(owner) > 1:
+        raise UsageError(f"by={by}: choose one of {', '.join(owner)}")
+    rest = ",".join(name for name in names if name not in OWNERS)
     try:
         grains = grouping.parse_grains(rest)
     except UsageError as error:
-        there = ", ".join((*OF_WHOM, *(g for g in grouping.GRAINS if g not in OF_WHOM)))
+        there = ", ".join((*OWNERS, *(g for g in grouping.GRAINS if g not in OWNERS)))
         raise UsageError(str(error).partition(" (")[0], hint=f"there are {there}") from error
-    return By(whom[0] if whom else RANK, grains)
+    return By(owner[0] if owner else RANK, grains)
 
 
 @dataclass(frozen=True)
@@ -135,9 +135,9 @@ class Plan:
         return 1 if self._keys is None else int(self._keys.num_rows)
 
     @property
-    def whom(self) -> str:
-        """Kind of owner of a row, one of `OF_WHOM`."""
-        return self._by.whom
+    def owner(self) -> str:
+        """Kind of owner of a row, one of `OWNERS`."""
+        return self._by.kind
 
     @property
     def is_grouped(self) -> bool:

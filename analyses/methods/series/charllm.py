@@ -67,9 +67,9 @@ def check(compat: str, asked: dict[str, bool]) -> None:
             )
 
 
-def averages(found: Sequence[Series]) -> pa.Table:
+def averages(all_series: Sequence[Series]) -> pa.Table:
     """Average and peak of each series in the units of its figures."""
-    rows = [_average(series) for series in found]
+    rows = [_average(series) for series in all_series]
     types = {
         "rank": pa.int32(), "device": pa.int32(), "name": pa.string(), "unit": pa.string(),
         "source": pa.string(), "mean": pa.float64(), "max": pa.float64(), "samples": pa.int64(),
@@ -102,10 +102,10 @@ def _unit(series: Series) -> tuple[str, float]:
     return series.unit, 1.0
 
 
-def volumes(found: Sequence[Series]) -> pa.Table:
+def volumes(all_series: Sequence[Series]) -> pa.Table:
     """Volume over each link of each GPU, and over InfiniBand of each node."""
     total: dict[tuple[int, str, str, str], float] = {}
-    for series in found:
+    for series in all_series:
         for pattern, link, size, unit, name in _VOLUMES:
             match = pattern.fullmatch(series.name)
             if match:

@@ -50,33 +50,33 @@ class Pieces:
     moment: Array
 
 
-def pieces(samples: Samples, stretches: AveragingWindows, *, is_ended: bool = False) -> Pieces:
+def pieces(samples: Samples, windows: AveragingWindows, *, is_ended: bool = False) -> Pieces:
     """Return the pieces of samples within intervals of time.
 
     Parameters
     ----------
     samples
         Samples of one series.
-    stretches
+    windows
         The intervals, the ends included.
     is_ended
         True if the last entry is no sample, but the time until which the one before holds.
     """
     s = samples
-    at = (stretches.cell, stretches.start, stretches.end)
-    begin = np.searchsorted(s.ts, stretches.start, "right") - 1
+    at = (windows.cell, windows.start, windows.end)
+    begin = np.searchsorted(s.ts, windows.start, "right") - 1
     taken = s.ts[:-1] if is_ended else s.ts
-    moments = np.searchsorted(taken, stretches.start, "left")
-    stop = np.searchsorted(taken, stretches.end, "right")
+    first_inside = np.searchsorted(taken, windows.start, "left")
+    stop = np.searchsorted(taken, windows.end, "right")
     count = _count(s.ts, s.unknown, begin, *at[1:])
     out = (np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count), np.empty(count))
     _cut(s.ts, s.value, s.unknown, s.is_linear, begin, *at, *out)
     if s.is_linear:  # between two samples is neither more nor less than at them
         for ends in out[2:]:
             np.clip(ends, s.value.min(), s.value.max(), out=ends)
-    inside = stop - moments
-    row = np.repeat(moments - (np.cumsum(inside) - inside), inside) + np.arange(inside.sum())
-    return Pieces(*out, np.repeat(stretches.cell, inside), s.value[row])
+    inside = stop - first_inside
+    row = np.repeat(first_inside - (np.cumsum(inside) - inside), inside) + np.arange(inside.sum())
+    return Pieces(*out, np.repeat(windows.cell, inside), s.value[row])
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Figures:
     mean, median
         Weighted by time; where no time is covered, the mean is not known and the median is that
         of samples.
-    least, most
+    minimum, maximum
         Of all values in its time, those of single samples included.
     samples
         Number of samples that were taken in it.
@@ -102,8 +102,8 @@ class Figures:
     area: Array
     mean: Array
     median: Array
-    least: Array
-    most: Array
+    minimum: Array
+    maximum: Array
     samples: Array
 
 
@@ -124,10 +124,10 @@ def figures(parts: Sequence[Pieces], n: int, *, has_medians: bool = True) -> Fig
     width, first, last = (
         c if order is None else c[order] for c in (one.width, one.first, one.last)
     )
-    covered, area, least, most = _sums(bounds, width, first, last)
+    covered, area, minimum, maximum = _sums(bounds, width, first, last)
     m_order, m_bounds = _by_cell(one.moment_cell, n)
     moment = one.moment if m_order is None else one.moment[m_order]
-    _reach(m_bounds, moment, least, most)
+    _reach(m_bounds, moment, minimum, maximum)
     median = np.full(n, np.nan)
     if has_medians:
         median = _medians(bounds, width, first, last, covered)
@@ -135,9 +135,9 @@ def figures(parts: Sequence[Pieces], n: int, *, has_medians: bool = True) -> Fig
             median[cell] = np.median(moment[m_bounds[cell] : m_bounds[cell + 1]])
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = np.where(covered > 0, area / covered, np.nan)
-    least[least == np.inf], most[most == -np.inf] = np.nan, np.nan
-    mean = np.minimum(np.maximum(mean, least), most)
-    return Figures(covered, area, mean, median, least, most, np.diff(m_bounds))
+    minimum[minimum == np.inf], maximum[maximum == -np.inf] = np.nan, np.nan
+    mean = np.minimum(np.maximum(mean, minimum), maximum)
+    return Figures(covered, area, mean, median, minimum, maximum, np.diff(m_bounds))
 
 
 def _joined(parts: Sequence[Pieces]) -> Pieces:
@@ -209,7 +209,7 @@ def _sums(
 ) -> tuple[Array, Array, Array, Array]:
     n = len(bounds) - 1
     covered, area = np.zeros(n, np.int64), np.zeros(n)
-    least, most = np.full(n, np.inf), np.full(n, -np.inf)
+    minimum, maximum = np.full(n, np.inf), np.full(n, -np.inf)
     for c in range(n):
         total, lost = 0.0, 0.0  # a sum and its rounding error
         for i in range(bounds[c], bounds[c + 1]):
@@ -218,19 +218,19 @@ def _sums(
             new = total + part
             lost = (new - total) - part
             total = new
-            least[c] = min(least[c], first[i], last[i])
-            most[c] = max(most[c], first[i], last[i])
+            minimum[c] = min(minimum[c], first[i], last[i])
+            maximum[c] = max(maximum[c], first[i], last[i])
         area[c] = total
-    return covered, area, least, most
+    return covered, area, minimum, maximum
 
 
 # Widens the extremes of each cell by the samples in it, which may lie in no piece.
 @jit
-def _reach(bounds: Array, moment: Array, least: Array, most: Array) -> None:
+def _reach(bounds: Array, moment: Array, minimum: Array, maximum: Array) -> None:
     for c in range(len(bounds) - 1):
         for i in range(bounds[c], bounds[c + 1]):
-            least[c] = min(least[c], moment[i])
-            most[c] = max(most[c], moment[i])
+            minimum[c] = min(minimum[c], moment[i])
+            maximum[c] = max(maximum[c], moment[i])
 
 
 @jit
@@ -254,13 +254,13 @@ def _median(  # noqa: C901, PLR0912 # one search over columns
     Pieces entirely below or above the remaining range, or that span it, are counted together from
     then on, so that each step of the bisection looks at fewer pieces.
     """
-    least, most = np.minimum(first, last), np.maximum(first, last)
-    low, high = least.min(), most.max()
+    minimum, maximum = np.minimum(first, last), np.maximum(first, last)
+    low, high = minimum.min(), maximum.max()
     at, left = np.arange(len(width)), len(width)
     below, slope = 0.0, 0.0  # at or below `low`; more of it for each unit above, of all across
     room = (high - low) * _NEAR
     for i in range(left):
-        if most[i] <= low:
+        if maximum[i] <= low:
             below += width[i]
     if below >= half:
         return low
@@ -271,7 +271,7 @@ def _median(  # noqa: C901, PLR0912 # one search over columns
         middle = low + (high - low) / 2
         within = below + slope * (middle - low)
         for k in range(left):
-            within += _part(width[at[k]], least[at[k]], most[at[k]], middle)
+            within += _part(width[at[k]], minimum[at[k]], maximum[at[k]], middle)
         if within >= half:
             high = middle
         else:
@@ -280,28 +280,28 @@ def _median(  # noqa: C901, PLR0912 # one search over columns
         kept = 0
         for k in range(left):
             i = at[k]
-            if most[i] <= low:
+            if maximum[i] <= low:
                 below += width[i]
-            elif least[i] <= low and most[i] >= high and most[i] > least[i]:
-                below += _part(width[i], least[i], most[i], low)
-                slope += width[i] / (most[i] - least[i])
-            elif least[i] < high:
+            elif minimum[i] <= low and maximum[i] >= high and maximum[i] > minimum[i]:
+                below += _part(width[i], minimum[i], maximum[i], low)
+                slope += width[i] / (maximum[i] - minimum[i])
+            elif minimum[i] < high:
                 at[kept] = i
                 kept += 1
         left = kept
     nearest, near = high, room
     for i in range(len(width)):
-        for value in (least[i], most[i]):
+        for value in (minimum[i], maximum[i]):
             if abs(value - high) <= near:
                 nearest, near = value, abs(value - high)
     return nearest
 
 
 @jit
-def _part(width: float, least: float, most: float, value: float) -> float:
+def _part(width: float, minimum: float, maximum: float, value: float) -> float:
     """Return the part of a piece's width in which it is at or below a value."""
-    if most <= value:
+    if maximum <= value:
         return width
-    if least >= value:
+    if minimum >= value:
         return 0.0
-    return width * ((value - least) / (most - least))
+    return width * ((value - minimum) / (maximum - minimum))

@@ -21,11 +21,13 @@ SAMPLES, STAMPS, BETWEEN, CHANGES = "samples", "uncertain stamps", "between samp
 WINDOWS = "windows"
 """Kinds of evidence for figures, as `CONVENTIONS` have it."""
 _ORDER = {SAMPLES: 0, CHANGES: 0, WINDOWS: 0, STAMPS: 1, BETWEEN: 2}
-_MOST = 0.9
+_NEARLY_ALL = 0.9
+"""Share of the longest covered time of a quantity that a row needs to be the best. Chosen: a finer tool that
+started or stopped somewhat apart from the others still counts."""
 CONVENTIONS = {
     "known by": f"{SAMPLES}: one at least lies in the window whatever the uncertainty of its stamp (half "
     f"a second each way of tools that print whole seconds); {STAMPS}: one may; {BETWEEN}: none does. Of these two "
-    f"nothing is covered, and mean and others are of what the samples around tell. {CHANGES}: told where it changes, "
+    f"nothing is covered, and mean and others are of the samples around. {CHANGES}: recorded where it changes, "
     f"which needs none. {WINDOWS}: measured as a whole from the beginning to the end of windows",
     "mean_uncertainty": "standard deviation of the samples in the window and within a resolution around "
     "it, by the root of how many surely lie in it; null if none does, as nothing bounds what the value "
@@ -52,14 +54,14 @@ class Known:
     uncertainty: Array
 
 
-def of(series: Series, stretches: AveragingWindows, n: int, *, is_exact: bool) -> Known:
+def of(series: Series, windows: AveragingWindows, n: int, *, is_exact: bool) -> Known:
     """Return the confidence of a series in each of `n` cells.
 
     Parameters
     ----------
     series
         The series.
-    stretches
+    windows
         The cells' time.
     n
         Number of cells.
@@ -69,13 +71,13 @@ def of(series: Series, stretches: AveragingWindows, n: int, *, is_exact: bool) -
     s = series.samples
     ts = s.ts[: series.count]
     late = 0 if is_exact else s.uncertainty_ns
-    first = np.searchsorted(ts, stretches.start + late, "left")
-    last = np.searchsorted(ts, stretches.end - late, "right")
-    sure = gather.group_sums(stretches.cell, np.maximum(last - first, 0), n)
+    first = np.searchsorted(ts, windows.start + late, "left")
+    last = np.searchsorted(ts, windows.end - late, "right")
+    sure = gather.group_sums(windows.cell, np.maximum(last - first, 0), n)
     start = np.full(n, np.iinfo(np.int64).max)
     end = np.full(n, np.iinfo(np.int64).min)
-    np.minimum.at(start, stretches.cell, stretches.start)
-    np.maximum.at(end, stretches.cell, stretches.end)
+    np.minimum.at(start, windows.cell, windows.start)
+    np.maximum.at(end, windows.cell, windows.end)
     used = np.flatnonzero(end >= start)
     spread = np.full(n, np.nan)
     if series.rule.how in {How.STRAIGHT, How.HELD}:
@@ -131,9 +133,9 @@ def with_best(table: pa.Table, keys: list[str]) -> pa.Table:
     code = np.unique(np.stack(codes), axis=1, return_inverse=True)[1].ravel()
     worth = np.array([_ORDER[by] for by in table["known_by"].to_pylist()])
     covered, step = (table[name].to_numpy() for name in ("covered_ns", "resolution_ns"))
-    most = np.zeros(code.max() + 1, np.int64)
-    np.maximum.at(most, code, covered)
-    order = np.lexsort((step, covered < _MOST * most[code], worth, code))
+    longest = np.zeros(code.max() + 1, np.int64)
+    np.maximum.at(longest, code, covered)
+    order = np.lexsort((step, covered < _NEARLY_ALL * longest[code], worth, code))
     best = np.zeros(len(code), np.bool_)
     best[order[np.append([True], np.diff(code[order]) > 0)]] = True
     return table.append_column("is_best", arrow.array(best))

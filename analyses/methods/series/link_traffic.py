@@ -24,7 +24,7 @@ COLUMNS = {"PCIe": "pcie_bytes", "NVLink": "nvlink_bytes", "xGMI": "xgmi_bytes"}
 
 
 @dataclass(frozen=True, eq=False)
-class Told:
+class LinkTraffic:
     """A series, the link that it is of, and the traffic over that link."""
 
     series: Series
@@ -41,17 +41,17 @@ def read(trace: Trace, ranks: str = "") -> list[Series]:
     return samples.read(trace, ranks, is_link)
 
 
-def told(series: Series) -> Told:
+def resolve(series: Series) -> LinkTraffic:
     """Resolve the link and the traffic of a series of `read`."""
     way = link_counters.parse_link_series(series.name, series.unit)
     assert way is not None  # noqa: S101 - for the type checker
-    return Told(series, way, link_counters.link_flow(series.samples, way))
+    return LinkTraffic(series, way, link_counters.link_flow(series.samples, way))
 
 
-def best(found: Sequence[Told]) -> list[Told]:
+def best(links: Sequence[LinkTraffic]) -> list[LinkTraffic]:
     """One series for each link, direction and port of a place: counters first, then the finest."""
-    by_link: dict[tuple[Any, ...], list[Told]] = {}
-    for one in found:
+    by_link: dict[tuple[Any, ...], list[LinkTraffic]] = {}
+    for one in links:
         key = (one.series.place, one.way.link.link, one.way.direction)
         by_link.setdefault(key, []).append(one)
     kept = []
@@ -59,15 +59,15 @@ def best(found: Sequence[Told]) -> list[Told]:
         apart = {d for p, k, d in by_link if (p, k) == (place, link)} - {BOTH}
         if direction == BOTH and apart:
             continue
-        tools: dict[tuple[str, str], list[Told]] = {}
+        tools: dict[tuple[str, str], list[LinkTraffic]] = {}
         for one in candidates:
             tools.setdefault((one.way.link.method, one.series.source), []).append(one)
         kept += tools[min(tools, key=lambda tool: _rank(tools[tool]))]
     chosen = set(map(id, kept))
-    return [one for one in found if id(one) in chosen]
+    return [one for one in links if id(one) in chosen]
 
 
-def _rank(several: list[Told]) -> tuple[bool, int]:
+def _rank(several: list[LinkTraffic]) -> tuple[bool, int]:
     resolution = min(one.series.samples.resolution_ns for one in several)
     return several[0].way.link.method != COUNTER, resolution
 
@@ -93,7 +93,7 @@ def of_gpus(
     start, end = np.array(windows, np.int64).reshape(-1, 2).T
     sums: dict[tuple[int, int], dict[str, float]] = {}
     repeated, seen = set(), set()
-    for one in best([told(series) for series in read(trace)]):
+    for one in best([resolve(series) for series in read(trace)]):
         column, at = COLUMNS.get(one.way.link.link), _gpu(trace, one.series.place)
         if column is None or at is None:
             continue

@@ -35,31 +35,31 @@ def conventions(plan: Plan) -> dict[str, str]:
 
 
 def notes(
-    trace: Trace, plan: Plan, found: Sequence[Series], steps: str, what: str = ""
+    trace: Trace, plan: Plan, series: Sequence[Series], steps: str, what: str = ""
 ) -> dict[str, str]:
     """Notes that all of them share: the window, and the data left out."""
     whole = "all of the telemetry" if plan.is_all else _WORK
-    is_of_work = any(s.place.rows.size for s in found) if found else job.has_gpu_work(trace)
+    is_of_work = any(s.place.rows.size for s in series) if series else job.has_gpu_work(trace)
     if not plan.is_all and not is_of_work:
         whole = "all of the telemetry, as there is no GPU work in the trace"
     result = {"window": windows.describe(steps, whole)}
-    left = sum(s.left_out for s in found)
+    left = sum(s.left_out for s in series)
     parts = [f"{left} samples that are not finite, or of what no GPU can have"] if left else []
     without = {
         (s.place.rank, s.place.device)
-        for s in found
+        for s in series
         if s.place.device >= 0 and not s.place.is_owned
     }
-    others = 0 if what else trace.series.num_rows - len(found)
+    others = 0 if what else trace.series.num_rows - len(series)
     if others:
         parts.append(f"{others} series that were not asked for or have no samples that count")
     result["left out"] = "; ".join(parts) or "nothing"
     if without:
         result["gpus without rank"] = (
-            f"on {len(without)} GPUs no rank is known to compute: --map-device can tell"
+            f"on {len(without)} GPUs no rank is known to compute: --map-device states it"
         )
-    if plan.whom == NODE and any(not s.place.host for s in found):
+    if plan.owner == NODE and any(not s.place.host for s in series):
         result["nodes"] = "series whose node is not known make rows together, host null"
-    if not found:
+    if not series:
         result["no rows"] = f"there are no samples{f' {what}' if what else ''} in the trace"
     return result

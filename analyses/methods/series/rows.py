@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from chopper_interop.analyses.methods.series.samples import Place
     from chopper_interop.arrays.types import Array
 
-TEXT, WHOLE, REAL, COUNT = "text", "whole", "real", "count"
+TEXT, INTEGER, REAL, COUNT = "text", "whole", "real", "count"
 """Types of columns: texts; whole numbers; decimals, and whole numbers out of them, null where they
 are no number."""
 _KEYS = {
@@ -45,7 +45,7 @@ class Rows:
     def __init__(self, plan: Plan, who: By, job: str, columns: Mapping[str, str]) -> None:
         self._plan, self._who, self._job, self._columns = plan, who, job, columns
         self._cells: list[Array] = []
-        self._parts: dict[str, list[Any]] = {c: [] for c in (*_KEYS[who.whom], *columns)}
+        self._parts: dict[str, list[Any]] = {c: [] for c in (*_KEYS[who.kind], *columns)}
 
     def add(self, place: Place, cell: Array, columns: Mapping[str, Any]) -> None:
         """Rows of one place, or of the node or job that it is in.
@@ -64,7 +64,7 @@ class Rows:
         own = {"job": self._job, "host": place.host or None, "rank": rank, "device": place.device}
         for name, parts in self._parts.items():
             value = columns[name] if name in columns else own[name]
-            if self._columns.get(name, _KEYS[self._who.whom].get(name)) == TEXT:
+            if self._columns.get(name, _KEYS[self._who.kind].get(name)) == TEXT:
                 parts.extend(value if isinstance(value, np.ndarray) else [value] * n)
             else:
                 parts.append(np.broadcast_to(np.asarray(value), n))
@@ -73,7 +73,7 @@ class Rows:
     def table(self) -> pa.Table:
         """All rows."""
         cell = np.concatenate(self._cells) if self._cells else np.zeros(0, np.int64)
-        keys = {name: self._column(name, kind) for name, kind in _KEYS[self._who.whom].items()}
+        keys = {name: self._column(name, kind) for name, kind in _KEYS[self._who.kind].items()}
         rest = {name: self._column(name, kind) for name, kind in self._columns.items()}
         return pa.table(keys | self._plan.keys(cell) | rest)
 
@@ -87,7 +87,7 @@ class Rows:
         if kind == COUNT:
             values = np.concatenate(parts) if parts else np.zeros(0)
             return arrow.array(np.nan_to_num(values).astype(np.int64), mask=np.isnan(values))
-        whole = np.concatenate(parts).astype(np.int64) if parts else np.zeros(0, np.int64)
-        if kind == WHOLE:
-            return arrow.array(whole)
-        return arrow.array(whole.astype(np.int32), mask=whole < 0)
+        integers = np.concatenate(parts).astype(np.int64) if parts else np.zeros(0, np.int64)
+        if kind == INTEGER:
+            return arrow.array(integers)
+        return arrow.array(integers.astype(np.int32), mask=integers < 0)

@@ -19,7 +19,7 @@ class How(Enum):
 
     HELD = "a value holds until the next sample"
     STRAIGHT = "values go straight from sample to sample"
-    COUNTER = "counts up, straight from sample to sample, or begins anew"
+    COUNTER = "counts up, straight from sample to sample, or begins again"
     STEADY = "a sample where the value changed: it holds until the next, however late that is"
     WINDOW = "the mean of a window, from its beginning to its end"
     LOGGED = "as STEADY, and one more where logging ended"
@@ -33,13 +33,13 @@ class Rule:
     ----------
     how
         The way to join its samples.
-    least, most
+    minimum, maximum
         Bounds that it cannot be below or above, in its own unit.
     """
 
     how: How
-    least: float = float("-inf")
-    most: float = float("inf")
+    minimum: float = float("-inf")
+    maximum: float = float("inf")
 
 
 _COUNTERS = re.compile(

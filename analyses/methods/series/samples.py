@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 _LARGEST = 1e18
 """Beyond all values; NaN is not within it either."""
 _FEW = 8
-"""Number of samples that is too small to estimate how often a tool takes them."""
+"""Samples up to which the period is that of the tool's other series. Chosen: a median of fewer steps is that
+of an irregular one too often."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,7 +208,7 @@ class _Reader:
         by = self._rule(about)
         ts, value = self._points(row)
         with np.errstate(invalid="ignore"):
-            good = (np.abs(value) <= _LARGEST) & (value >= by.least) & (value <= by.most)
+            good = (np.abs(value) <= _LARGEST) & (value >= by.minimum) & (value <= by.maximum)
         if not good.any():
             return None
         samples = self._samples(about, by, ts[good], value[good])
@@ -238,7 +239,7 @@ class _Reader:
         end = self._ends.get(sampler_key(about), int(ts[-1]))
         if end > ts[-1]:
             ts, value = np.append(ts, end), np.append(value, value[-1])
-        period = self._beside_steps.get(sampler_key(about), 0)
+        period = self._place_steps.get(sampler_key(about), 0)
         made = periodic_samples(ts, value, about["uncertainty_ns"], period_ns=period)
         unknown = np.zeros(len(made.ts), np.bool_)
         unknown[-1] = True
@@ -260,7 +261,7 @@ class _Reader:
         return self._shortest(_sampling, self.series)
 
     @cached_property
-    def _beside_steps(self) -> dict[tuple[Any, ...], int]:
+    def _place_steps(self) -> dict[tuple[Any, ...], int]:
         """The same among all that a tool sampled of one place."""
         every = (s for s in self.series if self._rule(s).how is not How.STEADY)
         return self._shortest(sampler_key, every)
