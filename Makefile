@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 DEMO   := demo
 COUNT  ?= 100000
 
-.PHONY: demo test fuzz lint bench picture formats schemas wheel clean
+.PHONY: demo test thorough fuzz lint bench picture formats schemas wheel clean
 
 demo: $(VENV)/run.stamp ## convert a sample job, and say what to open
 	rm -rf $(DEMO)
@@ -17,8 +17,12 @@ demo: $(VENV)/run.stamp ## convert a sample job, and say what to open
 	@echo "Open $(DEMO)/job.pftrace at https://ui.perfetto.dev (nothing is uploaded)."
 	@echo "A simulator such as ASTRA-sim runs $(DEMO)/et/profiles.*.et."
 
+# without bytecode each worker would compile all modules and rewrite all assertions at each run
 test: $(VENV)/test.stamp ## all tests, on all cores
-	$(BIN)/pytest -n auto --dist worksteal -q
+	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n auto --dist worksteal -q
+
+thorough: $(VENV)/test.stamp ## slow tests too, and other random cases at each run
+	$(BIN)/pytest -n auto --dist worksteal -q -m "slow or not slow" --hypothesis-profile=explore
 
 fuzz: $(VENV)/test.stamp ## COUNT damaged inputs, as the tests try a few of
 	$(BIN)/python tests/support/mutations.py $(COUNT)
@@ -29,11 +33,12 @@ lint: $(VENV)/dev.stamp ## style, types, layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(VENV)/test.stamp ## speed and memory, as ratios to json.load of the same file
+bench: $(VENV)/test.stamp ## speed and memory, as ratios to json.load of the same file; errors of what_if
 	$(BIN)/python tests/benchmarks/convert.py
 	$(BIN)/python tests/benchmarks/rocpd.py
 	$(BIN)/python tests/benchmarks/graph.py
 	$(BIN)/python tests/benchmarks/analyses.py
+	$(BIN)/python tests/benchmarks/changes.py
 
 picture: $(VENV)/test.stamp ## the picture of the README, by Perfetto's UI in Chromium
 	$(BIN)/python -m pip install --quiet playwright

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from shared_data import SHARED
+from shared_data import SHARED, each
 
 import chopper_interop as ci
 from chopper_interop.errors import ChopperError
@@ -29,7 +29,7 @@ REFUSED: tuple[tuple[str, str], ...] = (
     (r"query-c2c\.txt$", "holds no samples in time"),
     (r"v1_two_pass_mi250x/.*\.json$", "no events"),  # of --stats alone: labels and no trace
 )
-"""Path → why there is no trace of it. A file that is not told here must be read."""
+"""Path → why there is no trace of it. A file that is not listed here must be read."""
 MAY_BE_REFUSED: tuple[tuple[str, str], ...] = (
     (r"pytorch/odd/", r"no events|traceEvents|half|cut|damaged|JSON|there is nothing"),
     (r"telemetry/amd_smi", r"describes a machine|holds an error|it is empty|no samples"),
@@ -43,8 +43,8 @@ MAY_BE_REFUSED: tuple[tuple[str, str], ...] = (
 
 def files() -> list[str]:
     """All files that are no document and no figure of another tool."""
-    found = (p for folder in PROFILES for p in (SHARED / folder).rglob("*") if p.is_file())
-    return sorted(str(p.relative_to(SHARED)) for p in found)
+    result = (p for folder in PROFILES for p in (SHARED / folder).rglob("*") if p.is_file())
+    return sorted(str(p.relative_to(SHARED)) for p in result)
 
 
 def reason(name: str, table: tuple[tuple[str, str], ...]) -> str | None:
@@ -66,7 +66,7 @@ def read(path: Path) -> ci.Trace | str:
     return ci.read(path, at_ns=SOME_TIME, period_ms=1000)
 
 
-@pytest.mark.parametrize("name", files())
+@pytest.mark.parametrize("name", each(files()))
 def test_it_is_read_or_refused_for_its_reason(name: str) -> None:
     trace = read(SHARED / name)
     must = reason(name, REFUSED)

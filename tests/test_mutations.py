@@ -9,7 +9,7 @@ from seeds import Seed, seeds
 import chopper_interop as ci
 from chopper_interop import registry
 
-EACH = 30
+EACH = 10
 """So many of each here; `make fuzz` tries as many as wanted."""
 
 
@@ -18,7 +18,7 @@ def test_sound(seed: Seed, tmp_path: Path) -> None:
     """The seed itself is read as what it is, whole."""
     made = mutations.Mutant(seed, seed.data, "nothing", len(seed.records) or -1)
     assert mutations.outcome(made, tmp_path) == "read"
-    trace = ci.read(tmp_path if seed.beside else tmp_path / seed.name, **seed.options)
+    trace = ci.read(tmp_path if seed.others else tmp_path / seed.name, **seed.options)
     assert seed.format in {source.format for source in trace.meta.sources}
 
 
@@ -32,6 +32,6 @@ def test_damaged(seed: Seed, tmp_path: Path) -> None:
 
 def test_every_format_has_a_seed() -> None:
     """But Parquet, whose folders `test_parquet.py` damages."""
-    read = {name for name, found in registry.formats().items() if found.read}
-    ours = {n for n in read if registry.converter(n).reader.__module__.startswith("chopper_")}
-    assert ours - {seed.format for seed in seeds()} == {"parquet"}
+    read = {name for name, one in registry.formats().items() if one.read}
+    builtin = {n for n in read if registry.converter(n).reader.__module__.startswith("chopper_")}
+    assert builtin - {seed.format for seed in seeds()} == {"parquet"}

@@ -4,33 +4,26 @@ from pathlib import Path
 
 import pytest
 from seeds import Odd, Refused, odd, written
-from shared_data import SHARED
+from shared_data import real
 
 import chopper_interop as ci
 from chopper_interop.issues import Severity
-
-
-def real(name: str) -> Path:
-    path = SHARED / name
-    if not path.exists():
-        pytest.skip("real inputs (../shared/data) are not here")
-    return path
 
 
 @pytest.mark.parametrize("case", odd(), ids=lambda case: case.name)
 def test_outcome(case: Odd, tmp_path: Path) -> None:
     path = written(case.files, tmp_path, real)
     if isinstance(case.outcome, Refused):
-        with pytest.raises(case.outcome.error, match=case.outcome.says) as raised:
+        with pytest.raises(case.outcome.error, match=case.outcome.message) as raised:
             ci.read(path, **case.options)
         assert "\n" not in str(raised.value)
         return
     trace = ci.read(path, **case.options)
-    found = {i.code: i.count for i in trace.meta.issues}
+    actual = {i.code: i.count for i in trace.meta.issues}
     lost = {i.code: i.count for i in trace.meta.issues if i.severity is not Severity.INFO}
     assert trace.nodes.num_rows == case.outcome.nodes
     assert trace.samples.num_rows == case.outcome.samples
-    assert found == {**found, **case.outcome.issues}
+    assert actual == {**actual, **case.outcome.issues}
     assert lost.keys() <= case.outcome.issues.keys(), lost
 
 

@@ -1,4 +1,4 @@
-"""What is installed is what is in the checkout, under one name."""
+"""Installed files are those of the checkout, under one name."""
 
 from importlib.metadata import distributions, entry_points
 from importlib.resources import files
@@ -16,13 +16,13 @@ FOLDERS = PROJECT["tool"]["setuptools"]["package-dir"]
 def test_every_package_of_the_checkout_is_listed() -> None:
     """A package that is not listed is missing from the wheel, and only from the wheel."""
     homes = {folder: name for name, folder in FOLDERS.items()}
-    found = set()
+    result = set()
     for top, home in homes.items():
         for module in (ROOT / top).rglob("*.py"):
             inner = module.parent.relative_to(ROOT / top)
             if not any((ROOT / top / Path(*inner.parts[:k])).is_symlink() for k in range(1, 9)):
-                found.add(".".join((home, *inner.parts)))
-    assert found == set(PROJECT["tool"]["setuptools"]["packages"])
+                result.add(".".join((home, *inner.parts)))
+    assert result == set(PROJECT["tool"]["setuptools"]["packages"])
 
 
 def test_links_of_the_checkout_point_to_the_folders() -> None:
@@ -39,15 +39,15 @@ def test_resources_are_installed(name: str) -> None:
 @pytest.mark.parametrize("group", ["chopper_interop.converters", "chopper_interop.analyses"])
 def test_entry_points_are_those_of_the_checkout_and_load(group: str) -> None:
     declared = PROJECT["project"]["entry-points"][group]
-    ours = {p.name: p for p in entry_points(group=group) if p.dist.name == "chopper-interop"}
-    assert {name: point.value for name, point in ours.items()} == declared
-    for point in ours.values():
+    actual = {p.name: p for p in entry_points(group=group) if p.dist.name == "chopper-interop"}
+    assert {name: point.value for name, point in actual.items()} == declared
+    for point in actual.values():
         assert point.load() is not None
 
 
 def test_nothing_else_at_the_top_of_site_packages() -> None:
     installed = [d for d in distributions(name="chopper-interop") if d.read_text("RECORD")]
-    listed = [path for found in installed for path in found.files or []]
+    listed = [path for actual in installed for path in actual.files or []]
     assert listed
     tops = {path.parts[0] for path in listed if path.suffix == ".py"}
     assert tops <= {"chopper_interop"} | {t for t in tops if t.startswith("__editable__")}
@@ -59,5 +59,5 @@ def test_the_compiled_schema_says_what_the_text_says() -> None:
     text = (ROOT / "schemas" / "chakra_et.proto").read_text()
     for name in ("Node", "AttributeProto", "GlobalMetadata", "IOInfo"):
         body = text.split(f"message {name} {{")[1].split("\n}")[0]
-        told = {f"{f.name} = {f.number};" for f in message_class(name).DESCRIPTOR.fields}
-        assert all(line in body for line in told)
+        stated = {f"{f.name} = {f.number};" for f in message_class(name).DESCRIPTOR.fields}
+        assert all(line in body for line in stated)

@@ -1,4 +1,4 @@
-"""What the README says is so."""
+"""Statements of the README, checked."""
 
 from pathlib import Path
 
@@ -16,11 +16,11 @@ def test_the_table_of_formats_is_that_of_the_registry() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(registry.converters()))
-def test_every_format_is_told(name: str) -> None:
-    found = registry.converters()[name]
-    assert isinstance(found, registry.Converter), found
-    assert found.name == name
-    assert found.description
-    if found.read or found.write:
-        assert found.carries
-        assert found.versions
+def test_every_format_is_described(name: str) -> None:
+    converter = registry.converters()[name]
+    assert isinstance(converter, registry.Converter), converter
+    assert converter.name == name
+    assert converter.description
+    if converter.read or converter.write:
+        assert converter.carries
+        assert converter.versions

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from shared_data import SHARED
+from shared_data import SHARED, each, real
 from trace_processor import TraceProcessor
 
 import chopper_interop as ci
@@ -25,21 +25,27 @@ def kineto_files() -> list[str]:
     """All profiles of PyTorch that are here, without the broken ones and the execution traces."""
     folder = SHARED / "pytorch"
     other = ("odd", "host_et")
-    found = [p.relative_to(folder) for p in folder.rglob("*.json*")]
+    result = [p.relative_to(folder) for p in folder.rglob("*.json*")]
     return sorted(
         str(p)
-        for p in found
+        for p in result
         if not set(other) & set(p.parts) and not p.stem.startswith("truth") and "_et." not in p.name
     )
 
 
 def other_files() -> list[str]:
     """All files of rocprofv3 and amd-smi that are here."""
-    found = [*SHARED.glob("rocprof/v3_*/**/*"), *SHARED.glob("telemetry/amd_smi_*/**/*")]
-    return sorted(str(p.relative_to(SHARED)) for p in found if p.is_file())
+    result = [*SHARED.glob("rocprof/v3_*/**/*"), *SHARED.glob("telemetry/amd_smi_*/**/*")]
+    return sorted(str(p.relative_to(SHARED)) for p in result if p.is_file())
 
 
+COPIES = ("base_boundary_4rank_amd", "clock_skew_4rank_amd")
+"""Folders of files that are those of ddp_resnet_4rank_amd but for their clocks."""
 KINETO = kineto_files()
+CASES = each(
+    pytest.param(name, marks=pytest.mark.slow) if name.startswith(COPIES) else name
+    for name in KINETO
+)
 CALLS = ("cuda_runtime", "cuda_driver", "runtime", "mtia_runtime")
 GPU = ("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset", "mtia_ccp_events")
 
@@ -63,11 +69,18 @@ def test_the_files_are_found(shared: Path) -> None:
     assert len(other_files()) >= 300
 
 
-@pytest.mark.parametrize("name", KINETO)
-def test_kineto_to_perfetto(shared: Path, tmp_path: Path, name: str) -> None:
-    path = shared / "pytorch" / name
-    events = events_of(path)
-    trace = ci.read(path)
+Job = tuple[str, list[dict[str, Any]], ci.Trace]
+
+
+@pytest.fixture(scope="module", params=CASES)
+def job(request: pytest.FixtureRequest) -> Job:
+    """Name, events and trace of a profile."""
+    path = real(f"pytorch/{request.param}")
+    return request.param, events_of(path), ci.read(path)
+
+
+def test_kineto_to_perfetto(job: Job, tmp_path: Path) -> None:
+    name, events, trace = job
     ci.write(trace, tmp_path / "job.pftrace")
 
     (source,) = trace.meta.sources
@@ -98,9 +111,8 @@ def test_kineto_to_perfetto(shared: Path, tmp_path: Path, name: str) -> None:
         assert dict(kernels) == by_name
 
 
-@pytest.mark.parametrize("name", KINETO)
-def test_launches_are_those_of_the_correlation_ids(shared: Path, name: str) -> None:
-    events = events_of(shared / "pytorch" / name)
+def test_launches_are_those_of_the_correlation_ids(job: Job) -> None:
+    _, events, trace = job
     spans = [e for e in events if e["ph"] == "X"]
     calls = {
         e["args"]["correlation"]
@@ -109,7 +121,6 @@ def test_launches_are_those_of_the_correlation_ids(shared: Path, name: str) -> N
     }
     work = [e for e in spans if e["cat"].lower() in GPU]
     launched = sum(e.get("args", {}).get("correlation") in calls for e in work)
-    trace = ci.read(shared / "pytorch" / name)
     kinds = Counter(trace.array("kind", "edges").tolist())
     assert kinds[EdgeKind.LAUNCH] == launched
     lost = {i.code: i.count for i in trace.meta.issues}.get("launch-not-recorded", 0)
@@ -158,9 +169,9 @@ def test_the_fused_file_and_its_ranks_are_the_same_job(shared: Path, run) -> Non
             if column == "ts":
                 left, right = left + a.meta.origin_ns, right + b.meta.origin_ns
             assert (left == right).all(), column
-    status, _, told = run("convert", folder, "-o", "/dev/null/x.pftrace")
-    assert status == 6, told  # both are there, and that is no second run
-    assert "cannot be written" in told
+    status, _, stderr = run("convert", folder, "-o", "/dev/null/x.pftrace")
+    assert status == 6, stderr  # both are there, and that is no second run
+    assert "cannot be written" in stderr
 
 
 HOLD_NO_TRACE = (
@@ -184,7 +195,7 @@ def read_or_refusal(path: Path) -> ci.Trace | str:
         return str(refused)
 
 
-@pytest.mark.parametrize("name", other_files())
+@pytest.mark.parametrize("name", each(other_files()))
 def test_rocprof_and_telemetry_to_perfetto(shared: Path, tmp_path: Path, name: str) -> None:
     path = shared / name
     trace = read_or_refusal(path)

@@ -1,4 +1,4 @@
-"""What people do with a `Trace`: take a rank of it, add to it, hand it to other libraries."""
+"""Use of a `Trace`: take a rank of it, add to it, hand it to other libraries."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -27,18 +27,18 @@ def test_a_rank_is_what_it_was_within_the_job(job: ci.Trace) -> None:
     for number in job.ranks:
         rank = job.rank(number)
         check_trace(rank)
-        mine = frame[frame["rank"] == number]
+        selected = frame[frame["rank"] == number]
         seen = rank.to_pandas()
         for column in ("name", "ts", "dur", "kind", "correlation", "gfxclk_mhz"):
-            assert seen[column].equals(mine[column].reset_index(drop=True)), column
-        held = counters["node"].isin(mine.index)
+            assert seen[column].equals(selected[column].reset_index(drop=True)), column
+        held = counters["node"].isin(selected.index)
         assert rank.counters.num_rows == held.sum() > 0
         assert rank.to_pandas("counters")["value"].sum() == counters["value"][held].sum()
         series = job.to_pandas("series")
         owned = set(np.flatnonzero(series["rank"] == number))
         samples = job.to_pandas("samples")
         assert rank.samples.num_rows == samples["series"].isin(owned).sum() > 0
-        assert rank.args(0) == job.args(int(mine.index[0]))
+        assert rank.args(0) == job.args(int(selected.index[0]))
     with pytest.raises(UsageError, match="no rank 7"):
         job.rank(7)
 
@@ -54,7 +54,7 @@ def test_columns_are_chosen_and_null_where_nothing_is_known(job: ci.Trace) -> No
         bare.to_pandas(columns=["powr_w"])
 
 
-@settings(max_examples=40, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(traces())
 def test_ranks_put_together_again_are_the_job(trace: ci.Trace) -> None:
     ranks = [trace.rank(r) for r in trace.ranks]

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shared_data import SHARED
+from shared_data import real
 
 import chopper_interop as ci
 from chopper_interop.analyses.breakdown import breakdown
@@ -152,7 +152,6 @@ def expected(work: list[Dispatch], name: str) -> dict[str, Any]:
 
 
 @given(DISPATCHES)
-@settings(max_examples=80, deadline=None)
 def test_against_plain_loops(work: list[Dispatch]) -> None:
     rows = {r["operation"]: r for r in breakdown(job(work), by="operation").rows.to_pylist()}
     assert set(rows) == {f"op_{one.name}" for one in work}
@@ -171,7 +170,7 @@ def test_matrix_cores_cannot_be_busy_for_more_cycles_than_there_are() -> None:
 
 
 @given(DISPATCHES, st.integers(0, 10**17))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_when_it_ran_and_as_which_rank_do_not_matter(work: list[Dispatch], shift: int) -> None:
     plain = breakdown(job(work), by="operation")
     moved = breakdown(job(work, shift, rank=5), by="operation")
@@ -257,8 +256,8 @@ def test_the_clock_of_the_sample_job(demo: Path, trace: ci.Trace, truth: pd.Data
     terms = breakdown_terms.time_terms(trace, truth.index.to_numpy())
     known = ~np.isnan(terms.freq)
     assert known.sum() > 50
-    most = peak / truth["mean_clock_mhz"].to_numpy()[known]
-    assert (terms.freq[known] <= 1.05 * most).all()
+    maximum = peak / truth["mean_clock_mhz"].to_numpy()[known]
+    assert (terms.freq[known] <= 1.05 * maximum).all()
     assert (terms.freq[known] >= 0.95).all()  # an instance's own clock may have been another
     ratio = terms.freq[known] * (truth["ideal_dur_ns"] / truth["dur_ns"]).to_numpy()[known]
     assert np.median(ratio) == pytest.approx(1, abs=0.02)
@@ -316,7 +315,6 @@ def plain_chopper(frame: pd.DataFrame, flops: float) -> dict[str, float]:
         st.integers(10**3, 10**9), st.sampled_from([0.0, 0.0, 12.5, 100.0]), st.integers(0, 50),
     ), min_size=1, max_size=9,
 ))  # fmt: skip
-@settings(deadline=None)
 def test_the_same_inputs_give_choppers_numbers(rows: list[tuple]) -> None:
     names = ["duration", "mops", "busy", "gui", "ratio", "start"]
     frame = pd.DataFrame(rows, columns=names).drop_duplicates(["ratio", "start"], ignore_index=True)
@@ -410,7 +408,7 @@ def test_without_anything_there_are_no_rows_and_a_reason() -> None:
 
 
 @given(traces())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_any_trace(trace: ci.Trace) -> None:
     for options in ({}, {"by": "rank,kernel"}, {"compat": "chopper"}):
         json.dumps(breakdown(trace, **options).to_dict(), allow_nan=False)
@@ -422,10 +420,9 @@ REAL = {
 }
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the real files are not here")
 @pytest.mark.parametrize("name", REAL)
 def test_real_traces_have_no_counters_and_so_a_rest(name: str) -> None:
-    trace = ci.read(SHARED / "pytorch" / name)
+    trace = ci.read(real(f"pytorch/{name}"))
     summary = breakdown(trace).summary
     kernels, peak_ns = REAL[name]
     assert summary["known_kernels"] == kernels

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop.build import TraceBuilder
@@ -46,10 +47,7 @@ def parameters(seed: int) -> dict:
     }
 
 
-SEEDS = [*range(15), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(15, 50))]
-
-
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", slow_from(range(50), 12))
 def test_bubbles_are_those_that_the_sample_job_was_built_with(tmp_path: Path, seed: int) -> None:
     chosen = parameters(seed)
     make_demo(tmp_path / "job", **SMALL, **chosen)
@@ -86,14 +84,14 @@ def test_the_contract_of_analyses(line: Path) -> None:
 def test_sums(line: Path, by: str) -> None:
     trace = ci.read(line)
     every = ci.analyze(trace, "bubbles").to_pandas()
-    found = ci.analyze(trace, "bubbles", by=by).to_pandas()
+    actual = ci.analyze(trace, "bubbles", by=by).to_pandas()
     keys = [by] if by in ("rank", "iteration") else []
-    assert len(found) == (every[keys[0]].nunique() if keys else 1)
+    assert len(actual) == (every[keys[0]].nunique() if keys else 1)
     for name in ("span_ns", "bubble_ns", "recv_wait_ns"):
         expected = every.groupby(keys)[name].sum().tolist() if keys else [every[name].sum()]
-        assert found[name].tolist() == expected
-    assert found["bubble_share"].tolist() == pytest.approx(
-        (found["bubble_ns"] / found["span_ns"]).tolist()
+        assert actual[name].tolist() == expected
+    assert actual["bubble_share"].tolist() == pytest.approx(
+        (actual["bubble_ns"] / actual["span_ns"]).tolist()
     )
 
 
@@ -115,8 +113,8 @@ def test_bubbles_are_the_same_after_writing_and_reading(
     trace = ci.read(line / "kineto")
     ci.write(trace, tmp_path / name if name != "et/" else f"{tmp_path}/et/")
     times = ["start_ns", "end_ns"]
-    found = ci.analyze(ci.read(tmp_path / name), "bubbles").rows.drop_columns(times)
-    assert found.equals(ci.analyze(trace, "bubbles").rows.drop_columns(times))
+    rows = ci.analyze(ci.read(tmp_path / name), "bubbles").rows.drop_columns(times)
+    assert rows.equals(ci.analyze(trace, "bubbles").rows.drop_columns(times))
 
 
 def test_a_job_without_pipeline(demo: Path) -> None:
@@ -128,14 +126,14 @@ def test_a_job_without_pipeline(demo: Path) -> None:
 
 
 def test_pipelines_by_ranges_alone(line: Path) -> None:
-    """Where peers are not known, ranges name stages and microbatches, and nothing is known of waits."""
+    """Ranges name stages and microbatches where peers are not known; waits are unknown then."""
     trace = ci.read(line)
     expected = ci.analyze(trace, "bubbles").rows.to_pylist()
     nodes = trace.nodes.drop_columns(["peer", "instance"])
-    found = ci.analyze(
+    actual = ci.analyze(
         type(trace)(**(vars_of(trace) | {"nodes": nodes})), "bubbles"
     ).rows.to_pylist()
-    assert found == [row | {"recv_wait_ns": None} for row in expected]
+    assert actual == [row | {"recv_wait_ns": None} for row in expected]
 
 
 def vars_of(trace: ci.Trace) -> dict:
@@ -267,7 +265,7 @@ def test_sends_and_receives_that_began_both_end_when_the_last_of_them_lets_them(
     trace = ci.read(tmp_path / "job" / "kineto")
     rows = ci.analyze(trace, "critical_path", by="piece").rows.to_pylist()
     correlation = trace.array("correlation")
-    found = [
+    actual = [
         (r["rank"], int(correlation[r["node"]]), r["start_ns"] + trace.meta.origin_ns, r["dur_ns"])
         for r in rows
         if r["class"] in ("compute", "comm", "copy")
@@ -275,4 +273,4 @@ def test_sends_and_receives_that_began_both_end_when_the_last_of_them_lets_them(
     names = ("kind", "rank", "correlation", "ts_ns", "dur_ns")
     true_rows = zip(*(truth[n] for n in names), strict=True)
     work = ("kernel", "collective", "memcpy", "memset")
-    assert found == [row[1:] for row in true_rows if row[0] in work]
+    assert actual == [row[1:] for row in true_rows if row[0] in work]

@@ -82,7 +82,7 @@ def ask(members: list[Member], **options: Any) -> list[dict[str, Any]]:
 
 
 def expected(member: Member, parts: list[Member]) -> int | None:
-    """How long a member waited, one nanosecond after the other."""
+    """Time that a member waited, counted nanosecond by nanosecond."""
     last = max(m.start for m in parts)
     root = next((m.start for m in parts if m.rank == member.root), None)
     peer = [m.start for m in parts if {m.kind, member.kind} == {Collective.SEND, Collective.RECV}]
@@ -125,11 +125,11 @@ def jobs(draw: Any) -> list[Member]:
 
 def instances_of(members: list[Member]) -> dict[int, list[Member]]:
     """Members by instance, of those that several ranks are in."""
-    found: dict[int, list[Member]] = {}
+    result: dict[int, list[Member]] = {}
     for m in members:
         if m.instance is not None:
-            found.setdefault(m.instance, []).append(m)
-    return {i: parts for i, parts in found.items() if len({m.rank for m in parts}) > 1}
+            result.setdefault(m.instance, []).append(m)
+    return {i: parts for i, parts in result.items() if len({m.rank for m in parts}) > 1}
 
 
 @given(jobs())
@@ -143,8 +143,8 @@ def test_against_plain_loops(members: list[Member]) -> None:
         last = max(parts, key=lambda m: (m.start, -m.rank))
         waits = [w for m in parts if (w := expected(m, parts)) is not None]
         ends = sorted(m.end for m in parts)
-        moments = [row[f"{name}_ns"] + origin for name in ("start", "last_start", "end")]
-        assert moments == [starts[0], starts[-1], ends[-1]]
+        times = [row[f"{name}_ns"] + origin for name in ("start", "last_start", "end")]
+        assert times == [starts[0], starts[-1], ends[-1]]
         late_by = starts[-1] - starts[-2]
         assert (row["late_rank"], row["late_by_ns"]) == (last.rank if late_by else None, late_by)
         assert row["skew_ns"] == starts[-1] - starts[0]
@@ -321,7 +321,7 @@ def test_within_and_across_hosts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         ({"by": "colour"}, "there is no 'colour'"),
         ({"ranks": "7"}, "no rank 7"),
@@ -331,8 +331,8 @@ def test_within_and_across_hosts() -> None:
         ({"compat": "tracelens", "by": "layer"}, "has no by=layer"),
     ],
 )
-def test_invalid_options_are_refused(options: dict[str, str], says: str) -> None:
-    with pytest.raises(UsageError, match=says):
+def test_invalid_options_are_refused(options: dict[str, str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         collectives(job([Member(0, 0, 1), Member(1, 0, 1)]), **options)
 
 
@@ -374,8 +374,10 @@ def test_the_sample_job_is_as_it_was_built(parameters: dict[str, Any], tmp_path:
     members = collectives(trace, by="instance,rank").rows.to_pylist()
     waits = {(m["instance"], m["rank"]): m["wait_ns"] for m in members}
     ranks = truth.get("ranks", [list(range(parameters["ranks"]))] * len(rows))
-    found = [[waits[r["instance"], rank] for rank in of] for r, of in zip(rows, ranks, strict=True)]
-    assert found == truth["waits_ns"]
+    actual = [
+        [waits[r["instance"], rank] for rank in of] for r, of in zip(rows, ranks, strict=True)
+    ]
+    assert actual == truth["waits_ns"]
     for row, of, starts in zip(rows, ranks, truth["starts_ns"], strict=True):
         latest = [rank for rank, at in zip(of, starts, strict=True) if at == max(starts)]
         assert row["late_rank"] == (latest[0] if len(latest) == 1 else None)

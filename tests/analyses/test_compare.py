@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import chopper_interop as ci
@@ -58,7 +58,6 @@ def error_of_median(values: list) -> float:
     return math.sqrt(math.pi / 2) * 1.4826 * mad / math.sqrt(len(values))
 
 
-@settings(max_examples=60)
 @given(WORK, WORK)
 def test_against_plain_loops(here: list, there: list) -> None:
     result = compare(job(here), against=job(there), by="kernel")
@@ -115,13 +114,13 @@ def truth_by_kernel(folder: Path, trace: ci.Trace) -> dict[str, list[int]]:
     frame = trace.to_pandas()
     gpu = frame[frame.kind.isin(["kernel", "comm"])]
     names = dict(zip(zip(gpu["rank"], gpu.correlation, strict=True), gpu.name, strict=True))
-    found = defaultdict(list)
+    result = defaultdict(list)
     truth = json.loads((folder / "truth.json").read_text())["kernels"]
     for rank, correlation, dur in zip(
         truth["rank"], truth["correlation"], truth["dur_ns"], strict=True
     ):
-        found[names[rank, correlation]].append(dur)
-    return found
+        result[names[rank, correlation]].append(dur)
+    return result
 
 
 OTHERS = (

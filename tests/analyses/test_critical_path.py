@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pytest
-from shared_data import SHARED
+from shared_data import real
+from slow import slow_from
 
 import chopper_interop as ci
-from chopper_interop.analyses.methods.timing.model import timing_of
 from chopper_interop.build import TraceBuilder
 from chopper_interop.demo import make_demo
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 from chopper_interop.testing import check_analysis
+from chopper_interop.timing.model import timing_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,7 +46,7 @@ def parameters(seed: int) -> dict:
     }
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize("seed", slow_from(range(50), 12))
 def test_the_path_is_the_one_that_the_sample_job_was_built_with(tmp_path: Path, seed: int) -> None:
     chosen = parameters(seed)
     make_demo(tmp_path / "job", telemetry=False, counter_steps=0, **chosen)
@@ -161,8 +162,7 @@ def test_invalid_options_are_refused(demo: Path) -> None:
     ],
 )  # fmt: skip
 def test_any_trace_has_a_path_that_tiles_its_window(name: str) -> None:
-    if not (path := SHARED / name).exists():
-        pytest.skip(f"{name} is not there")
+    path = real(name)
     read = 0
     for one in sorted(path.glob("*"))[:3] if path.is_dir() and "4rank" not in name else [path]:
         try:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from shared_data import SHARED
+from shared_data import real
 
 import chopper_interop as ci
 from chopper_interop.analyses.efficiency import efficiency
@@ -58,12 +58,12 @@ def test_tokens_samples_and_times_of_steps(job) -> None:
         assert row["time_ns"] <= row["step_ns"]
         assert row["gpus"] == p.ranks
     result = ci.analyze(trace, "efficiency")
-    (whole,) = result.rows.to_pylist()
-    assert whole["tokens"] == sum(row["tokens"] for row in rows)
-    assert whole["steps"] == len(rows) == p.steps
+    (job_row,) = result.rows.to_pylist()
+    assert job_row["tokens"] == sum(row["tokens"] for row in rows)
+    assert job_row["steps"] == len(rows) == p.steps
     clocks = truth["clocks"]
-    assert whole["time_ns"] == clocks["window_end_ns"] - clocks["window_start_ns"]
-    assert result.summary["tokens_per_s"] == whole["tokens_per_s"]
+    assert job_row["time_ns"] == clocks["window_end_ns"] - clocks["window_start_ns"]
+    assert result.summary["tokens_per_s"] == job_row["tokens_per_s"]
     assert "aten::embedding" in result.notes["tokens_from"]
 
 
@@ -116,8 +116,8 @@ def test_flops_against_the_model(job) -> None:
     assert row["mfu_share"] == pytest.approx(rate / (p.ranks * 1307.4432e12), rel=1e-6)
     assert row["hfu_share"] == row["mfu_share"]
     assert row["tflop_per_s_per_gpu"] == pytest.approx(rate / p.ranks / 1e12)
-    (said,) = ci.analyze(trace, "efficiency", peak_tflops=500.0).rows.to_pylist()
-    assert said["mfu_share"] == pytest.approx(rate / (p.ranks * 500e12))
+    (row,) = ci.analyze(trace, "efficiency", peak_tflops=500.0).rows.to_pylist()
+    assert row["mfu_share"] == pytest.approx(rate / (p.ranks * 500e12))
     assert "1307.4" in ci.analyze(trace, "efficiency").notes["peak"]
 
 
@@ -260,9 +260,9 @@ def test_a_step_whose_work_runs_late_does_not_count_the_time_of_the_one_before()
     ms = 10**6
     assert [row["step_ns"] for row in rows] == [40 * ms, 65 * ms]
     assert [row["time_ns"] for row in rows] == [40 * ms, 35 * ms]
-    (whole,) = ci.analyze(trace, "efficiency", tokens=100).rows.to_pylist()
-    assert whole["time_ns"] == 75 * ms
-    assert whole["energy_j"] == pytest.approx(sum(row["energy_j"] for row in rows))
+    (job_row,) = ci.analyze(trace, "efficiency", tokens=100).rows.to_pylist()
+    assert job_row["time_ns"] == 75 * ms
+    assert job_row["energy_j"] == pytest.approx(sum(row["energy_j"] for row in rows))
 
 
 def test_power_known_for_part_of_the_time() -> None:
@@ -296,9 +296,7 @@ REAL = {
 
 @pytest.mark.parametrize("name", REAL)
 def test_real_traces(name: str) -> None:
-    path = SHARED / "pytorch" / name
-    if not path.exists():
-        pytest.skip("real inputs (../shared/data) are not here")
+    path = real(f"pytorch/{name}")
     tokens, samples = REAL[name]
     result = ci.analyze(ci.read(path), "efficiency", by="iteration")
     for row in result.rows.to_pylist():
@@ -311,9 +309,7 @@ def test_real_traces(name: str) -> None:
 
 
 def test_recomputation_is_not_in_model_flops() -> None:
-    path = SHARED / "pytorch" / "mi300x" / "resnet_act_checkpoint.json.gz"
-    if not path.exists():
-        pytest.skip("real inputs (../shared/data) are not here")
+    path = real("pytorch/mi300x/resnet_act_checkpoint.json.gz")
     trace = ci.read(path)
     (row,) = ci.analyze(trace, "efficiency").rows.to_pylist()
     kernels = trace.to_pandas().query("kind == 'kernel'")
@@ -326,13 +322,13 @@ def test_recomputation_is_not_in_model_flops() -> None:
 
 def test_shares_of_the_peak_are_lower_bounds_where_flops_are_not_known(tmp_path: Path) -> None:
     trace = ci.read(make_demo(tmp_path / "demo", **JOBS["one"]))
-    whole = ci.analyze(trace, "efficiency").summary
+    summary = ci.analyze(trace, "efficiency").summary
     flops = arrow.to_numpy(trace.nodes["flops"], -1)
     lacking = (trace.array("kind") == Kind.KERNEL) & (flops > 0.5 * flops.max())
     some = trace.with_columns(flops=arrow.array(flops, mask=lacking | (flops < 0)))
     result = ci.analyze(some, "efficiency")
-    assert 0.5 < result.summary["matrix_flops_known_share"] < whole["matrix_flops_known_share"]
-    assert result.summary["mfu_share"] < whole["mfu_share"]
+    assert 0.5 < result.summary["matrix_flops_known_share"] < summary["matrix_flops_known_share"]
+    assert result.summary["mfu_share"] < summary["mfu_share"]
     assert "lower bounds" in result.notes["mfu"]
 
 
@@ -344,9 +340,7 @@ def test_a_terminal_shows_the_main_columns(job) -> None:
 
 
 def test_real_telemetry_alone() -> None:
-    path = SHARED / "telemetry" / "nvidia_smi_real" / "8gpu_iso8601_0.24s.csv"
-    if not path.exists():
-        pytest.skip("real inputs (../shared/data) are not here")
+    path = real("telemetry/nvidia_smi_real/8gpu_iso8601_0.24s.csv")
     (row,) = ci.analyze(ci.read(path), "efficiency", tokens=10**6).rows.to_pylist()
     assert row["gpus"] == 8
     assert row["tokens_per_j"] == pytest.approx(1e6 / row["energy_j"])

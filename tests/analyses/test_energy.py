@@ -33,7 +33,7 @@ def test_against_every_single_nanosecond(steps, work, straight) -> None:
     power = periodic_samples(ts, np.array(value), 0, is_linear=straight)
     start = np.array([s for s, _ in work])
     end = start + np.array([d for _, d in work])
-    found = energy.share_energy([power], start, end)
+    actual = energy.share_energy([power], start, end)
     drawn = {}
     for i in range(len(ts) - 1):
         if not power.unknown[i]:
@@ -43,19 +43,19 @@ def test_against_every_single_nanosecond(steps, work, straight) -> None:
     window = range(start.min(), end.max())
     running = {m: np.count_nonzero((start <= m) & (m < end)) for m in window}
     known = [m for m in window if m in drawn]
-    assert found.covered_ns == len(known)
-    assert found.total == pytest.approx(sum(drawn[m] for m in known))
-    assert found.idle == pytest.approx(sum(drawn[m] for m in known if not running[m]))
+    assert actual.covered_ns == len(known)
+    assert actual.total == pytest.approx(sum(drawn[m] for m in known))
+    assert actual.idle == pytest.approx(sum(drawn[m] for m in known if not running[m]))
     for i, (a, b) in enumerate(zip(start, end, strict=True)):
         expected = [drawn[m] / running[m] if m in drawn else np.nan for m in range(a, b)]
         if not expected:
-            assert np.isnan(found.of_each[i]) or found.of_each[i] == 0
+            assert np.isnan(actual.of_each[i]) or actual.of_each[i] == 0
             continue
-        assert found.of_each[i] == pytest.approx(np.sum(expected), nan_ok=True)
+        assert actual.of_each[i] == pytest.approx(np.sum(expected), nan_ok=True)
         cut = np.nansum(expected) if np.isnan(expected).any() else 0
-        assert found.cut[i] == pytest.approx(cut)
-    parts = np.nansum(found.of_each) + found.cut.sum() + found.idle
-    assert parts == pytest.approx(found.total, rel=1e-9)
+        assert actual.cut[i] == pytest.approx(cut)
+    parts = np.nansum(actual.of_each) + actual.cut.sum() + actual.idle
+    assert parts == pytest.approx(actual.total, rel=1e-9)
 
 
 @given(STEPS, STEPS, WORK, st.booleans())
@@ -68,7 +68,7 @@ def test_two_sources_against_every_single_nanosecond(first, second, work, straig
     parts = [part for part in without_overlap(given_) if part is not None]
     start = np.array([s for s, _ in work])
     end = start + np.array([d for _, d in work])
-    found = energy.share_energy(parts, start, end)
+    actual = energy.share_energy(parts, start, end)
     drawn: dict[int, float] = {}
     for power in reversed(given_):
         for i in np.flatnonzero(~power.unknown):
@@ -77,14 +77,14 @@ def test_two_sources_against_every_single_nanosecond(first, second, work, straig
             for m in range(power.ts[i], power.ts[i + 1]):
                 drawn[m] = (power.value[i] + slope * (m + 0.5 - power.ts[i])) * 1e-9
     known = [m for m in range(start.min(), end.max()) if m in drawn]
-    assert found.covered_ns == len(known)
-    assert found.total == pytest.approx(sum(drawn[m] for m in known))
+    assert actual.covered_ns == len(known)
+    assert actual.total == pytest.approx(sum(drawn[m] for m in known))
     is_known = [all(m in drawn for m in range(a, b)) for a, b in zip(start, end, strict=True)]
-    assert (~np.isnan(found.of_each))[end > start].tolist() == np.array(is_known)[
+    assert (~np.isnan(actual.of_each))[end > start].tolist() == np.array(is_known)[
         end > start
     ].tolist()
-    together = np.nansum(found.of_each) + found.cut.sum() + found.idle
-    assert together == pytest.approx(found.total, rel=1e-9)
+    together = np.nansum(actual.of_each) + actual.cut.sum() + actual.idle
+    assert together == pytest.approx(actual.total, rel=1e-9)
 
 
 def test_a_million_pieces_add_up() -> None:
@@ -94,13 +94,13 @@ def test_a_million_pieces_add_up() -> None:
     end = start + random.integers(1_000, 200_000, count)
     ts = np.cumsum(random.integers(5e5, 7e5, 100_000))
     power = periodic_samples(ts, random.uniform(100, 750, len(ts)), 0, is_linear=True)
-    found = energy.share_energy([power], start, end)
-    parts = np.nansum(found.of_each) + found.cut.sum() + found.idle
-    assert parts == pytest.approx(found.total, rel=1e-9)
+    actual = energy.share_energy([power], start, end)
+    parts = np.nansum(actual.of_each) + actual.cut.sum() + actual.idle
+    assert parts == pytest.approx(actual.total, rel=1e-9)
     inside = (ts >= start.min()) & (ts <= end.max())
     ts, value = ts[inside], power.value[inside]
     trapezoid = np.sum((value[1:] + value[:-1]) / 2 * np.diff(ts)) * 1e-9
-    assert found.total == pytest.approx(trapezoid, rel=1e-3)
+    assert actual.total == pytest.approx(trapezoid, rel=1e-3)
 
 
 def job(series: list[tuple], work: list[tuple[Kind, int, int, int]], **match: object) -> ci.Trace:
@@ -162,7 +162,7 @@ def shown(watts: float, low: int, high: int, *left_out: int) -> tuple[int, str, 
 
 
 NONE = (None, None, None)
-TOLD_TWICE = {
+TWO_SOURCES = {
     "one capture": ([shown(400, -1, 12), counted(404, -1, 12)], (4000, 4040, "within")),
     "another of a part of it": (
         [shown(400, -1, 12), counted(404, -1, 12), shown(400, -1, 4), counted(404, -1, 4)],
@@ -188,14 +188,14 @@ TOLD_TWICE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", TOLD_TWICE)
+@pytest.mark.parametrize("case", TWO_SOURCES)
 def test_shown_power_is_compared_with_counters(case: str) -> None:
     """Both energies are of the same time, or a note says why one is null."""
-    series, expected = TOLD_TWICE[case]
+    series, expected = TWO_SOURCES[case]
     result = ci.analyze(job(series, [(Kind.KERNEL, 0, 0, 10 * SECOND)]), "energy")
     (row,) = result.rows.to_pylist()
-    found = [row[name] for name in ("trapezoid_j", "counter_j", "counter_verdict")]
-    assert found == [*(v and pytest.approx(v) for v in expected[:2]), expected[2]]
+    actual = [row[name] for name in ("trapezoid_j", "counter_j", "counter_verdict")]
+    assert actual == [*(v and pytest.approx(v) for v in expected[:2]), expected[2]]
     assert ("not compared with counters" in result.notes) is (None in expected)
     share = None if None in expected else pytest.approx(expected[0] / expected[1] - 1)
     assert row["difference_share"] == share

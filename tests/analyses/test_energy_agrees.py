@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import chopper_interop as ci
@@ -62,17 +62,17 @@ def counter(rank: int, device: int, watts: float = 450.0) -> tuple:
 
 def figures(trace: ci.Trace) -> dict[str, list[Any]]:
     """Energies, numbers of GPUs and of those without known power by each analysis."""
-    found = efficiency(trace, tokens=1000).summary
+    summary = efficiency(trace, tokens=1000).summary
     row = sweep(trace, tokens=1000).rows.to_pylist()[0]
     by_job = energy(trace, by="job").rows.to_pylist()
-    whole = by_job[0] if by_job else {"energy_j": None, "gpus": 0, "gpus_without_power": 0}
+    job_row = by_job[0] if by_job else {"energy_j": None, "gpus": 0, "gpus_without_power": 0}
     return {
-        "energy_j": [whole["energy_j"], found["energy_j"], row.get("energy_j")],
-        "gpus": [whole["gpus"] + whole["gpus_without_power"], found["gpus"], row.get("gpus")],
-        "j_per_token": [found["j_per_token"], row.get("j_per_token")],
+        "energy_j": [job_row["energy_j"], summary["energy_j"], row.get("energy_j")],
+        "gpus": [job_row["gpus"] + job_row["gpus_without_power"], summary["gpus"], row.get("gpus")],
+        "j_per_token": [summary["j_per_token"], row.get("j_per_token")],
         "unknown": [
-            whole["gpus_without_power"],
-            found["gpus_without_power"],
+            job_row["gpus_without_power"],
+            summary["gpus_without_power"],
             (row.get("gpus") or 0) - (row.get("power_gpus") or 0),
         ],
     }
@@ -101,11 +101,11 @@ ALONE = {
 @pytest.mark.parametrize("case", ALONE)
 def test_telemetry_alone(case: str) -> None:
     series, joules, gpus = ALONE[case]
-    found = figures(job([], series))
-    assert found["energy_j"] == pytest.approx([joules] * 3)
-    assert found["j_per_token"] == pytest.approx([joules / 1000] * 2)
-    assert found["gpus"] == [gpus] * 3
-    assert found["unknown"] == [0] * 3
+    actual = figures(job([], series))
+    assert actual["energy_j"] == pytest.approx([joules] * 3)
+    assert actual["j_per_token"] == pytest.approx([joules / 1000] * 2)
+    assert actual["gpus"] == [gpus] * 3
+    assert actual["unknown"] == [0] * 3
 
 
 def test_tools_that_end_at_different_times() -> None:
@@ -113,8 +113,8 @@ def test_tools_that_end_at_different_times() -> None:
     few = figures(job([], [power(-1, 0), power(-1, 1, 300, range(81))]))
     assert few["energy_j"] == [pytest.approx(74_000), None, None]
     for seconds in (range(96), range(5, 101)):
-        most = figures(job([], [power(-1, 0), power(-1, 1, 300, seconds)]))
-        assert most["energy_j"] == pytest.approx([78_500, 76_000, 76_000])
+        maximum = figures(job([], [power(-1, 0), power(-1, 1, 300, seconds)]))
+        assert maximum["energy_j"] == pytest.approx([78_500, 76_000, 76_000])
     finer = (-1, 0, "socket power", "recorder", np.arange(0, 92, 0.02), 500.0)
     assert figures(job([], [power(-1, 0), finer]))["energy_j"] == pytest.approx([50_000] * 3)
 
@@ -130,12 +130,12 @@ def test_power_of_every_module_is_needed(product: str, working: bool) -> None:  
     work = [(rank, rank) for rank in range(8)] if working else []
     series = [clock(rank, device) for device, rank in enumerate(at)]
     trace = job(work, [power(at[0], 0), *series], product)
-    found = figures(trace)
+    actual = figures(trace)
     dies = 2 if product == MODULE else 1
-    assert found["gpus"] == [8] * 3
-    assert found["unknown"] == [8 - dies] * 3
-    assert found["energy_j"] == [pytest.approx(50_000), None, None]
-    assert found["j_per_token"] == [None, None]
+    assert actual["gpus"] == [8] * 3
+    assert actual["unknown"] == [8 - dies] * 3
+    assert actual["energy_j"] == [pytest.approx(50_000), None, None]
+    assert actual["j_per_token"] == [None, None]
     row = sweep(trace, tokens=1000).rows.to_pylist()[0]
     assert row["power_known_share"] == 0.0
     assert f"power of {8 - dies} of 8 GPUs is not known" in row["reason"]
@@ -147,8 +147,8 @@ def test_one_power_of_both_dies(working: bool, numbers: tuple[int, int]) -> None
     work = [(0, numbers[0]), (1, numbers[1])] if working else []
     ranks = (0, 1) if working else (-1, -1)
     lanes = [clock(*place) for place in zip(ranks, numbers, strict=True)]
-    found = figures(job(work, [power(ranks[0], numbers[0]), *lanes], MODULE))
-    assert found == {
+    actual = figures(job(work, [power(ranks[0], numbers[0]), *lanes], MODULE))
+    assert actual == {
         "energy_j": pytest.approx([50_000] * 3),
         "gpus": [2] * 3,
         "j_per_token": pytest.approx([50.0] * 2),
@@ -174,9 +174,9 @@ def test_dies_of_two_modules_have_no_power_in_common() -> None:
 
 def test_two_ranks_on_one_gpu_are_one_gpu() -> None:
     trace = job([(0, 0), (1, 0)], [(-1, 0, "socket power", "rpd", EVERY_SECOND, 500.0)])
-    found = figures(trace)
-    assert found["gpus"] == [1] * 3
-    assert found["energy_j"] == pytest.approx([50_000] * 3)
+    actual = figures(trace)
+    assert actual["gpus"] == [1] * 3
+    assert actual["energy_j"] == pytest.approx([50_000] * 3)
     summary = efficiency(trace, tokens=1000, peak_tflops=100.0).summary
     assert summary["peak_tflop_per_s"] == pytest.approx(100)
     row = sweep(trace, tokens=1000).rows.to_pylist()[0]
@@ -225,16 +225,15 @@ GPUS = st.lists(st.lists(SOURCE, max_size=3, unique_by=lambda s: s[:2]), min_siz
 
 
 def series_of(rank: int, device: int, sources: list[tuple]) -> list[tuple]:
-    found = [clock(rank, device)]
+    result = [clock(rank, device)]
     for tool, name, period, first, last, watts, has_gap in sources:
         ts = np.arange(first, last, period)
         ts = ts[(ts < 45) | (ts > 85)] if has_gap else ts
         values = watts * ts if name == "energy" else float(watts)
-        found.append((rank, device, name, tool, ts, values))
-    return found
+        result.append((rank, device, name, tool, ts, values))
+    return result
 
 
-@settings(max_examples=80)
 @given(GPUS, st.sampled_from(["telemetry", "ranks", "one rank"]), st.sampled_from(["", MODULE]))
 def test_analyses_agree_for_any_source_of_power(
     gpus: list[list[tuple]], who: str, product: str
@@ -248,26 +247,28 @@ def test_analyses_agree_for_any_source_of_power(
         for one in series_of(ranks[device], device, sources)
     ]
     trace = job(work, series, product)
-    found, row = efficiency(trace).summary, sweep(trace).rows.to_pylist()[0]
-    whole = energy(trace, by="job").rows.to_pylist()
-    assert found["gpus"] == row["gpus"] == len(gpus)
-    assert [one["gpus"] + one["gpus_without_power"] for one in whole] == [len(gpus)] * len(whole)
+    rows, row = efficiency(trace).summary, sweep(trace).rows.to_pylist()[0]
+    job_rows = energy(trace, by="job").rows.to_pylist()
+    assert rows["gpus"] == row["gpus"] == len(gpus)
+    assert [one["gpus"] + one["gpus_without_power"] for one in job_rows] == [len(gpus)] * len(
+        job_rows
+    )
     # single samples with nothing known between are power, but of no time
-    assert found["gpus_without_power"] <= len(gpus) - row["power_gpus"]
-    assert row["window_ns"] == found["time_ns"]
-    if found["energy_j"] is None:
-        assert found["gpus_without_power"] or found["power_known_share"] < 1
+    assert rows["gpus_without_power"] <= len(gpus) - row["power_gpus"]
+    assert row["window_ns"] == rows["time_ns"]
+    if rows["energy_j"] is None:
+        assert rows["gpus_without_power"] or rows["power_known_share"] < 1
     else:
-        assert row["energy_j"] == pytest.approx(found["energy_j"])
-        assert row["power_w"] == pytest.approx(found["power_w"])
+        assert row["energy_j"] == pytest.approx(rows["energy_j"])
+        assert row["power_w"] == pytest.approx(rows["power_w"])
     if row.get("energy_j") is None:
         assert not row["power_gpus"] or row["power_known_share"] < 0.9
         assert (
             not row["power_gpus"] or "is known of" in row["reason"] or "not known" in row["reason"]
         )
     elif work:
-        assert whole[0]["energy_j"] == pytest.approx(row["energy_j"])
-        assert whole[0]["gpus_without_power"] == 0
+        assert job_rows[0]["energy_j"] == pytest.approx(row["energy_j"])
+        assert job_rows[0]["gpus_without_power"] == 0
 
 
 def test_peak_without_shown_power_in_the_window() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shared_data import SHARED
+from shared_data import real
 
 import chopper_interop as ci
 from chopper_interop.analyses.energy import energy as analysis
@@ -48,10 +48,10 @@ def job(request, tmp_path_factory) -> tuple[ci.Trace, dict]:
 def test_all_adds_up(job, by: str, steps: str) -> None:
     trace, _ = job
     result = ci.analyze(trace, "energy", by=by, steps=steps)
-    whole = ci.analyze(trace, "energy", steps=steps).rows.to_pandas()
+    expected = ci.analyze(trace, "energy", steps=steps).rows.to_pandas()
     rows, summary = result.rows.to_pandas(), result.summary
-    interval = (whole["mean_power_w"] * whole["covered_ns"] * 1e-9).sum()
-    assert whole["energy_j"].sum() == pytest.approx(interval, rel=1e-9)
+    interval = (expected["mean_power_w"] * expected["covered_ns"] * 1e-9).sum()
+    assert expected["energy_j"].sum() == pytest.approx(interval, rel=1e-9)
     assert summary["energy_j"] == pytest.approx(interval, rel=1e-9)
     idle = 0 if "idle_j" in rows else summary["idle_j"]
     assert rows["energy_j"].sum() + idle == pytest.approx(interval, rel=1e-9)
@@ -74,8 +74,8 @@ def test_energies_of_nodes_add_up_to_the_interval(job) -> None:
         if by not in known:
             continue
         expected = known.groupby(by, observed=True)["energy_j"].sum()
-        found = rows.dropna(subset=[by]).set_index(by)["work_j"]
-        assert found.to_dict() == pytest.approx(expected.to_dict(), rel=1e-9)
+        actual = rows.dropna(subset=[by]).set_index(by)["work_j"]
+        assert actual.to_dict() == pytest.approx(expected.to_dict(), rel=1e-9)
 
 
 def test_against_the_exact_power_of_the_demo(tmp_path: Path) -> None:
@@ -94,12 +94,12 @@ def test_against_the_exact_power_of_the_demo(tmp_path: Path) -> None:
         total = np.append(0, np.cumsum(power)) * TICK_NS * 1e-9
         ticks = np.arange(len(total)) * TICK_NS
         exact = np.interp(high, ticks, total) - np.interp(low, ticks, total)
-        most = power[low // TICK_NS - 20 : high // TICK_NS + 1].max()
+        maximum = power[low // TICK_NS - 20 : high // TICK_NS + 1].max()
         # the counter is read every ms and has whole ticks: two at each end
-        assert abs(row["counter_j"] - exact) < 4 * most * TICK_NS * 1e-9
-        assert abs(row["energy_j"] - exact) < 4 * most * TICK_NS * 1e-9
+        assert abs(row["counter_j"] - exact) < 4 * maximum * TICK_NS * 1e-9
+        assert abs(row["energy_j"] - exact) < 4 * maximum * TICK_NS * 1e-9
         # the power that is shown is filtered, and comes 1/0.18 ticks late
-        assert abs(row["trapezoid_j"] - exact) < (1 / FILTER + 4) * most * TICK_NS * 1e-9
+        assert abs(row["trapezoid_j"] - exact) < (1 / FILTER + 4) * maximum * TICK_NS * 1e-9
 
 
 @pytest.mark.parametrize("hz", [1000, 100, 10])
@@ -114,9 +114,9 @@ def test_the_counter_is_trusted_at_every_rate(tmp_path: Path, hz: int) -> None:
     for row in ci.analyze(trace, "energy").rows.to_pylist():
         own = work & (trace.array("rank") == row["rank"])
         since = trace.meta.origin_ns - int(clock.origin_ns[row["rank"]])
-        moments = np.array([start[own].min(), end[own].max()]) + since
+        times = np.array([start[own].min(), end[own].max()]) + since
         total = np.append(0, np.cumsum(clock.power_w[row["rank"]])) * TICK_NS * 1e-9
-        exact = float(np.diff(np.interp(moments, np.arange(len(total)) * TICK_NS, total))[0])
+        exact = float(np.diff(np.interp(times, np.arange(len(total)) * TICK_NS, total))[0])
         assert row["energy_by"] == "counter"
         assert abs(row["energy_j"] - exact) < row["counter_resolution_j"]
         # what comes late by the sensor's filter is more than samples of 1 kHz explain
@@ -188,25 +188,24 @@ def small(points, work, steps, shift: int = 0) -> ci.Trace:
 def drawn_each_ns(points) -> dict[int, float]:
     ts = np.cumsum([step for step, _ in points])
     power = periodic_samples(ts, np.array([float(value) for _, value in points]), 0, is_linear=True)
-    found = {}
+    result = {}
     for i in np.flatnonzero(~power.unknown):
         slope = (power.value[i + 1] - power.value[i]) / (ts[i + 1] - ts[i])
         for moment in range(ts[i], ts[i + 1]):
-            found[moment] = (power.value[i] + slope * (moment + 0.5 - ts[i])) * 1e-9
-    return found
+            result[moment] = (power.value[i] + slope * (moment + 0.5 - ts[i])) * 1e-9
+    return result
 
 
-@settings(max_examples=60)
 @given(POINTS, WORK, STEPS)
 def test_windows_against_every_single_nanosecond(points, work, steps) -> None:
     trace = small(points, work, steps)
     drawn = drawn_each_ns(points)
     ranks = {rank for rank, *_ in work}
-    found = ci.analyze(trace, "energy", steps="each").rows.to_pylist()
-    assert {(row["rank"], row["iteration"]) for row in found} == {
+    rows = ci.analyze(trace, "energy", steps="each").rows.to_pylist()
+    assert {(row["rank"], row["iteration"]) for row in rows} == {
         (rank, step) for rank in ranks for step in range(len(steps))
     }
-    for row in found:
+    for row in rows:
         start, length = steps[row["iteration"]]
         known = [m for m in range(start, start + length) if m in drawn]
         if not known or not any(value for _, value in points):
@@ -220,7 +219,6 @@ def test_windows_against_every_single_nanosecond(points, work, steps) -> None:
         assert row["idle_j"] == pytest.approx(idle, abs=1e-18)
 
 
-@settings(max_examples=40)
 @given(POINTS, STEPS)
 def test_energy_does_not_depend_on_work(points, windows) -> None:
     ts = np.cumsum([step for step, _ in points])
@@ -261,10 +259,10 @@ def test_chosen_ranks_and_those_without_power() -> None:
     both = ci.analyze(trace, "energy")
     one = ci.analyze(trace, "energy", ranks="1")
     assert one.rows.to_pylist() == [row for row in both.rows.to_pylist() if row["rank"] == 1]
-    (whole,) = ci.analyze(trace, "energy", by="job").rows.to_pylist()
-    assert whole["energy_j"] == pytest.approx(both.summary["energy_j"])
-    assert whole["window_ns"] == 60  # one GPU, whoever computes on it
-    assert (whole["gpus"], whole["gpus_without_power"]) == (1, 0)
+    (job_row,) = ci.analyze(trace, "energy", by="job").rows.to_pylist()
+    assert job_row["energy_j"] == pytest.approx(both.summary["energy_j"])
+    assert job_row["window_ns"] == 60  # one GPU, whoever computes on it
+    assert (job_row["gpus"], job_row["gpus_without_power"]) == (1, 0)
     apart = trace.with_meta(device_matches=(), ranks=(Rank(0, "a"), Rank(1, "b")))
     for by in ("rank", "job", "node", "kernel"):
         result = ci.analyze(apart, "energy", by=by)
@@ -366,16 +364,14 @@ REAL = (
 
 @pytest.mark.parametrize("name", REAL)
 def test_real_telemetry_alone(name: str) -> None:
-    path = SHARED / "telemetry" / name
-    if not path.exists():
-        pytest.skip("real inputs (../shared/data) are not here")
+    path = real(f"telemetry/{name}")
     trace = ci.read(path if path.is_file() else min(path.iterdir()))
     result = ci.analyze(trace, "energy")
-    ours = result.rows.to_pylist()
-    assert [row["device"] for row in ours] == list(range(8))
+    actual = result.rows.to_pylist()
+    assert [row["device"] for row in actual] == list(range(8))
     rows = ci.analyze(trace, "energy", compat="charllm").rows.to_pylist()
     assert len(rows) == 8  # all three are of nodes with 8 GPUs
-    for row, own in zip(rows, ours, strict=True):
+    for row, own in zip(rows, actual, strict=True):
         if own["energy_j"] is None:  # never two samples without a gap
             assert result.summary["gpus_without_rank"] == 8
             assert "blank rows" in result.notes

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shared_data import SHARED
+from shared_data import real
 
 import chopper_interop as ci
 from chopper_interop.analyses.excursions import excursions
@@ -59,7 +59,7 @@ def exact(points: Points, limit: float) -> list[tuple[Fraction, Fraction, float]
     """Begin, end and peak of each interval above the limit, by fractions; gaps divide them."""
     steps = sorted(b[0] - a[0] for a, b in itertools.pairwise(points))
     usual = steps[(len(steps) - 1) // 2]
-    found: list[tuple[Fraction, Fraction, float]] = []
+    result: list[tuple[Fraction, Fraction, float]] = []
     for (t0, v0), (t1, v1) in itertools.pairwise(points):
         if max(v0, v1) <= limit or t1 - t0 > GAP * usual:
             continue
@@ -69,12 +69,12 @@ def exact(points: Points, limit: float) -> list[tuple[Fraction, Fraction, float]
             begin += crossing
         if v1 <= limit:
             end = t0 + crossing
-        if found and found[-1][1] == begin and v0 > limit:
-            begin, _, before = found.pop()
-            found.append((begin, end, max(before, v0, v1)))
+        if result and result[-1][1] == begin and v0 > limit:
+            begin, _, before = result.pop()
+            result.append((begin, end, max(before, v0, v1)))
         else:
-            found.append((begin, end, max(v0, v1)))
-    return found
+            result.append((begin, end, max(v0, v1)))
+    return result
 
 
 def energy_above(points: Points, limit: float, parts: int = 4000) -> float:
@@ -96,8 +96,8 @@ STEPS = st.lists(
 
 @given(STEPS, st.integers(300, 900))
 def test_against_fractions_and_small_parts(steps, limit) -> None:
-    moments = np.cumsum([0, *(s for s, _ in steps[1:])]) * MILLI  # ts count from the first
-    points = [(int(t), v) for t, (_, v) in zip(moments, steps, strict=True)]
+    times = np.cumsum([0, *(s for s, _ in steps[1:])]) * MILLI  # ts count from the first
+    points = [(int(t), v) for t, (_, v) in zip(times, steps, strict=True)]
     trace = job([(-1, 0, POWER, points)])
     result = excursions(trace, limit_w=float(limit))
     rows, expected = result.rows.to_pylist(), exact(points, limit)
@@ -110,12 +110,12 @@ def test_against_fractions_and_small_parts(steps, limit) -> None:
         inside = [t for t, v in points if v > limit and begin <= t <= end]
         assert row["samples"] == len(inside)
         assert dict(points)[row["peak_start_ns"]] == peak
-    found = sum(row["above_j"] for row in rows)
-    assert found == pytest.approx(energy_above(points, limit), rel=1e-5, abs=1e-6)
-    (whole,) = excursions(trace, limit_w=float(limit), by="rank").rows.to_pylist()
-    assert whole["excursions"] == len(rows)
-    assert whole["above_ns"] == sum(row["duration_ns"] for row in rows)
-    assert whole["above_j"] == pytest.approx(found)
+    actual = sum(row["above_j"] for row in rows)
+    assert actual == pytest.approx(energy_above(points, limit), rel=1e-5, abs=1e-6)
+    (rank_row,) = excursions(trace, limit_w=float(limit), by="rank").rows.to_pylist()
+    assert rank_row["excursions"] == len(rows)
+    assert rank_row["above_ns"] == sum(row["duration_ns"] for row in rows)
+    assert rank_row["above_j"] == pytest.approx(actual)
 
 
 CLOSE = st.lists(st.tuples(st.integers(1, 5), st.integers(300, 900)), min_size=2, max_size=12)
@@ -171,10 +171,10 @@ def test_work_during_an_excursion() -> None:
     assert (row["peak_above_w"], row["mean_above_w"]) == (100, pytest.approx(75))
     assert (row["above_j"], row["samples"], row["pieces"]) == (pytest.approx(0.15), 2, 2)
     assert (row["kernel"], row["kernel_ns"], row["class"]) == ("b", 1_500_000, "compute")
-    found = excursions(trace, limit_w=600, by="kernel").to_pandas().set_index("kernel")
-    assert found["above_ns"].to_dict() == {"b": 1_500_000, "c": 500_000, "a": 0}
-    assert found["above_share"].to_dict() == {"b": 0.75, "c": 0.125, "a": 0}
-    assert found["lift_ratio"]["b"] == pytest.approx(0.75 / (2 / 9))
+    actual = excursions(trace, limit_w=600, by="kernel").to_pandas().set_index("kernel")
+    assert actual["above_ns"].to_dict() == {"b": 1_500_000, "c": 500_000, "a": 0}
+    assert actual["above_share"].to_dict() == {"b": 0.75, "c": 0.125, "a": 0}
+    assert actual["lift_ratio"]["b"] == pytest.approx(0.75 / (2 / 9))
 
 
 def test_the_limit_is_the_best_that_is_known() -> None:
@@ -226,8 +226,8 @@ def test_a_changing_limit_is_reported_as_its_mean_while_power_is_known() -> None
     assert [(row["limit_w"], row["above_share"]) for row in each] == [(750, 0), (450, 1)]
     (node, _) = excursions(trace, by="node", steps="each").rows.to_pylist()
     assert node["limit_w"] == 750
-    (whole,) = excursions(trace, by="rank").rows.to_pylist()
-    assert whole["limit_w"] == pytest.approx((8 * 750 + 9 * 450) / 17)
+    (rank_row,) = excursions(trace, by="rank").rows.to_pylist()
+    assert rank_row["limit_w"] == pytest.approx((8 * 750 + 9 * 450) / 17)
 
 
 def test_without_a_limit_nothing_is_an_excursion() -> None:
@@ -275,8 +275,8 @@ def test_gaps_are_no_excursions() -> None:
     points = [(t * MILLI, 700.0) for t in (*range(10), *range(30, 40))]
     rows = excursions(job([(-1, 0, POWER, points)]), limit_w=600).rows.to_pylist()
     assert [row["duration_ns"] for row in rows] == [9 * MILLI] * 2
-    (whole,) = excursions(job([(-1, 0, POWER, points)]), limit_w=600, by="rank").rows.to_pylist()
-    assert (whole["covered_ns"], whole["above_share"]) == (18 * MILLI, 1)
+    (rank_row,) = excursions(job([(-1, 0, POWER, points)]), limit_w=600, by="rank").rows.to_pylist()
+    assert (rank_row["covered_ns"], rank_row["above_share"]) == (18 * MILLI, 1)
 
 
 def test_nodes_are_distinguished_by_hosts() -> None:
@@ -380,9 +380,7 @@ LOGS = {
 
 @pytest.mark.parametrize("log", LOGS)
 def test_real_logs_without_any_work(log: str) -> None:
-    path = SHARED / "telemetry" / log
-    if not path.exists():
-        pytest.skip("the real inputs are not there")
+    path = real(f"telemetry/{log}")
     trace = ci.read(path)
     assert excursions(trace).rows.num_rows == 0  # no log has a limit
     result = excursions(trace, by="rank", limit_w=400.0)
@@ -390,8 +388,8 @@ def test_real_logs_without_any_work(log: str) -> None:
     power = {}
     for row, series in enumerate(trace.series.to_pylist()):
         if series["name"] == POWER:
-            mine = trace.array("series", "samples") == row
-            power[series["device"]] = trace.array("value", "samples")[mine]
+            selected = trace.array("series", "samples") == row
+            power[series["device"]] = trace.array("value", "samples")[selected]
     drew = [row for row in result.rows.to_pylist() if row["peak_power_w"] is not None]
     assert len(drew) == LOGS[log]
     for row in drew:

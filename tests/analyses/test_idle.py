@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 import chopper_interop as ci
 from chopper_interop.analyses.idle import CAUSES, idle
 from chopper_interop.analyses.methods.activity import windows
-from chopper_interop.analyses.methods.timing.model import timing_of
 from chopper_interop.arrays import intervals
 from chopper_interop.build import TraceBuilder
 from chopper_interop.demo import make_demo
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas.kinds import GPU_WORK, Collective, EdgeKind, Kind, LaneKind
 from chopper_interop.testing import check_analysis
+from chopper_interop.timing.model import timing_of
 
 
 class Job:
@@ -242,15 +242,14 @@ def any_job(work: list, syncs: list, shift: int = 0, first_rank: int = 0) -> ci.
     return job.trace()
 
 
-@settings(max_examples=60)
 @given(NODES, SYNCS, st.sampled_from(["rank", "rank,stream"]))
 def test_against_every_single_nanosecond(work: list, syncs: list, by: str) -> None:
     trace = any_job(work, syncs)
     reported = {tuple(r[k] for k in by.split(",")): r for r in idle(trace, by=by).rows.to_pylist()}
     expected = _by_nanosecond(trace, by)
     for key in reported.keys() | expected.keys():
-        ours = {c: reported[key][f"{c}_ns"] for c in CAUSES if reported[key][f"{c}_ns"]}
-        assert ours == expected[key], key
+        actual = {c: reported[key][f"{c}_ns"] for c in CAUSES if reported[key][f"{c}_ns"]}
+        assert actual == expected[key], key
 
 
 def _by_nanosecond(trace: ci.Trace, by: str) -> dict[tuple, dict[str, int]]:
@@ -259,7 +258,7 @@ def _by_nanosecond(trace: ci.Trace, by: str) -> dict[tuple, dict[str, int]]:
     kind, rank = trace.array("kind").tolist(), trace.array("rank").tolist()
     work = [i for i in range(len(ts)) if kind[i] in GPU_WORK]
     lane_names = trace.lanes["name"].to_pylist()
-    found: dict[tuple, dict[str, int]] = {}
+    result: dict[tuple, dict[str, int]] = {}
     edges = trace.edges.to_pylist()
     waits = {
         i: [e["src"] for e in edges if e["dst"] == i and e["kind"] == EdgeKind.EVENT] for i in work
@@ -268,9 +267,9 @@ def _by_nanosecond(trace: ci.Trace, by: str) -> dict[tuple, dict[str, int]]:
         i for i in range(len(ts)) if trace.names()[trace.array("name")[i]] == "hipStreamSynchronize"
     ]
     for w in windows.rank_windows(trace):
-        mine = [i for i in work if rank[i] == w.rank]
-        for stream in {lane[i] for i in mine} if "stream" in by else {None}:
-            here = [i for i in mine if stream in (None, lane[i])]
+        own = [i for i in work if rank[i] == w.rank]
+        for stream in {lane[i] for i in own} if "stream" in by else {None}:
+            here = [i for i in own if stream in (None, lane[i])]
             key = (w.rank,) if stream is None else (w.rank, lane_names[stream])
             reported: dict[str, int] = {}
             for t in range(w.start_ns, w.end_ns):
@@ -278,8 +277,8 @@ def _by_nanosecond(trace: ci.Trace, by: str) -> dict[tuple, dict[str, int]]:
                     continue
                 cause = _cause(trace, t, here, ts, end, lane, waits, syncs)
                 reported[cause] = reported.get(cause, 0) + 1
-            found[key] = reported
-    return found
+            result[key] = reported
+    return result
 
 
 def _cause(trace, t, here, ts, end, lane, waits, syncs) -> str:  # noqa: PLR0917 # lists of one node each
@@ -344,9 +343,9 @@ REAL = [
 @pytest.mark.parametrize("name", REAL)
 def test_causes_close_on_real_files(shared: Path, name: str) -> None:
     trace = ci.read(shared / "pytorch" / name)
-    mine = idle(trace)
-    theirs = ci.analyze(trace, "temporal").rows
-    assert mine.rows["idle_ns"].to_pylist() == theirs["idle_ns"].to_pylist()
+    actual = idle(trace)
+    expected = ci.analyze(trace, "temporal").rows
+    assert actual.rows["idle_ns"].to_pylist() == expected["idle_ns"].to_pylist()
     for by in ("rank,stream", "rank,device", "job", "kernel", "rank,blame"):
         result = idle(trace, by=by)
         frame = result.to_pandas()
@@ -355,19 +354,19 @@ def test_causes_close_on_real_files(shared: Path, name: str) -> None:
         if by == "rank,stream":
             assert frame["idle_ns"].sum() == _idle_of_streams(trace)
         elif by != "rank,device":
-            assert frame["idle_ns"].sum() == mine.summary["idle_ns"]
+            assert frame["idle_ns"].sum() == actual.summary["idle_ns"]
 
 
 @pytest.mark.parametrize("name", ["ddp_resnet_4rank_amd/rank0.json.gz", "misc/nccl_data.json.gz"])
 def test_steps_of_real_files_close_too(shared: Path, name: str) -> None:
     trace = ci.read(shared / "pytorch" / name)
-    mine = idle(trace, steps="each").rows
-    theirs = ci.analyze(trace, "temporal", steps="each").rows
+    actual = idle(trace, steps="each").rows
+    expected = ci.analyze(trace, "temporal", steps="each").rows
     for column in ("rank", "iteration", "idle_ns"):
-        assert mine[column].to_pylist() == theirs[column].to_pylist()
-    assert mine.num_rows > 1
-    total = np.sum([mine[f"{c}_ns"].to_numpy() for c in CAUSES], axis=0)
-    assert (total == mine["idle_ns"].to_numpy()).all()
+        assert actual[column].to_pylist() == expected[column].to_pylist()
+    assert actual.num_rows > 1
+    total = np.sum([actual[f"{c}_ns"].to_numpy() for c in CAUSES], axis=0)
+    assert (total == actual["idle_ns"].to_numpy()).all()
 
 
 def _idle_of_streams(trace: ci.Trace) -> int:
@@ -375,9 +374,9 @@ def _idle_of_streams(trace: ci.Trace) -> int:
     kind, lane, ts = (trace.array(c) for c in ("kind", "lane", "ts"))
     end = ts + trace.array("dur")
     for w in windows.rank_windows(trace):
-        mine = (trace.array("rank") == w.rank) & np.isin(kind, [int(k) for k in GPU_WORK])
-        for stream in np.unique(lane[mine]):
-            of = mine & (lane == stream)
+        selected = (trace.array("rank") == w.rank) & np.isin(kind, [int(k) for k in GPU_WORK])
+        for stream in np.unique(lane[selected]):
+            of = selected & (lane == stream)
             total += w.span_ns - intervals.total_length(intervals.union(ts[of], end[of]))
     return total
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shared_data import SHARED
+from shared_data import real
 
 import chopper_interop as ci
 from chopper_interop.analyses.imbalance import imbalance
@@ -84,8 +84,8 @@ def test_the_sample_jobs_straggler(
         np.array(kernels["mean_clock_mhz"]),
     )
     for rank in rows.index:
-        mine = (own[0] == rank) & (np.array(kernels["class"]) != "collective")
-        clock = np.average(own[2][mine], weights=own[1][mine])
+        selected = (own[0] == rank) & (np.array(kernels["class"]) != "collective")
+        clock = np.average(own[2][selected], weights=own[1][selected])
         assert rows["gfxclk_mhz"][rank] == pytest.approx(clock, rel=0.05)  # with idle time
     last = [
         starts.index(max(starts))
@@ -159,13 +159,13 @@ def test_leads_are_those_of_plain_loops(kernels) -> None:
                 for rank, start in zip(ranks, same, strict=True):
                     leads[rank].append(max(same) - start)
     for row in result.rows.to_pylist():
-        mine = sorted(leads[row["rank"]])
-        if len(ranks) < 2 or not mine:
+        own = sorted(leads[row["rank"]])
+        if len(ranks) < 2 or not own:
             assert row["lead_ns"] is None
             continue
-        assert row["lead_ns"] == sum(mine)
-        assert row["lead_median_ns"] == mine[(len(mine) - 1) // 2]
-        assert row["lead_kernels"] == len(mine)
+        assert row["lead_ns"] == sum(own)
+        assert row["lead_median_ns"] == own[(len(own) - 1) // 2]
+        assert row["lead_kernels"] == len(own)
 
 
 WORK = [("k", rank, 0, 10 * MILLI + rank * MILLI) for rank in range(4)]
@@ -197,9 +197,9 @@ def test_differences_by_gpu_node_job_and_position() -> None:
     assert [node["temperature_spread_c"] for node in nodes] == [10, 10]
     assert [node["temperature_ratio"] for node in nodes] == pytest.approx([70 / 60, 90 / 80])
     assert [node["temperature_highest"] for node in nodes] == ["rank 1", "rank 3"]
-    (whole,) = imbalance(trace, by="job").rows.to_pylist()
-    assert (whole["gpus"], whole["gfxclk_spread_mhz"], whole["power_ratio"]) == (4, 300, 1)
-    assert whole["kernel_time_ns"] == 11.5 * MILLI
+    (job_row,) = imbalance(trace, by="job").rows.to_pylist()
+    assert (job_row["gpus"], job_row["gfxclk_spread_mhz"], job_row["power_ratio"]) == (4, 300, 1)
+    assert job_row["kernel_time_ns"] == 11.5 * MILLI
     asked = imbalance(trace, ranks="1-2").rows.to_pylist()
     assert [row["gfxclk_difference_mhz"] for row in asked] == [50, -50]
 
@@ -243,12 +243,12 @@ def test_correlations_are_those_of_numpy() -> None:
 
 def test_each_pair_of_known_quantities() -> None:
     trace = job(WORK, HEAT, ranks=HOSTS)
-    found = imbalance(trace, by="correlation").to_pandas().set_index(["quantity", "with_quantity"])
-    assert found["pearson_ratio"]["gfxclk_mhz", "kernel_time_ns"] == pytest.approx(-1)
-    assert found["spearman_ratio"]["gfxclk_mhz", "temperature_c"] == pytest.approx(-1)
-    assert np.isnan(found["pearson_ratio"]["power_w", "kernel_time_ns"])  # all draw the same
+    actual = imbalance(trace, by="correlation").to_pandas().set_index(["quantity", "with_quantity"])
+    assert actual["pearson_ratio"]["gfxclk_mhz", "kernel_time_ns"] == pytest.approx(-1)
+    assert actual["spearman_ratio"]["gfxclk_mhz", "temperature_c"] == pytest.approx(-1)
+    assert np.isnan(actual["pearson_ratio"]["power_w", "kernel_time_ns"])  # all draw the same
     names = ("gfxclk_mhz", "temperature_c", "memory_temperature_c", "power_w", "kernel_time_ns")
-    assert set(combinations(names, 2)) <= set(found.index)
+    assert set(combinations(names, 2)) <= set(actual.index)
 
 
 def test_edge_temperature_is_used_where_no_other_is_known() -> None:
@@ -320,12 +320,8 @@ def test_another_time_and_other_numbers_change_nothing() -> None:
     assert imbalance(replace(late, nodes=nodes)).rows == here.rows
 
 
-LOG = SHARED / "telemetry/nvidia_smi_real/8gpu_iso8601_0.24s.csv"
-
-
-@pytest.mark.skipif(not LOG.exists(), reason="the real inputs are not there")
 def test_a_real_log() -> None:
-    trace = ci.read(LOG)
+    trace = ci.read(real("telemetry/nvidia_smi_real/8gpu_iso8601_0.24s.csv"))
     rows = imbalance(trace).rows.to_pylist()
     assert len(rows) == 8
     for row in rows:
@@ -334,9 +330,9 @@ def test_a_real_log() -> None:
                 i for i, s in enumerate(trace.series.to_pylist())
                 if (s["name"], s["device"]) == (name, row["device"])
             )  # fmt: skip
-            mine = trace.array("series", "samples") == at
-            ts = trace.array("ts", "samples")[mine]
-            value = trace.array("value", "samples")[mine]
+            selected = trace.array("series", "samples") == at
+            ts = trace.array("ts", "samples")[selected]
+            value = trace.array("value", "samples")[selected]
             area = np.sum((value[1:] + value[:-1]) / 2 * np.diff(ts))
             assert row[column] == pytest.approx(area / (ts[-1] - ts[0]), rel=1e-3)
     assert set(gpu_means.QUANTITIES) <= set(rows[0])
@@ -350,15 +346,13 @@ TRACES = [
 
 @pytest.mark.parametrize("path", TRACES)
 def test_real_traces(path: str) -> None:
-    if not (SHARED / path).exists():
-        pytest.skip("the real inputs are not there")
-    trace = ci.read(SHARED / path)
+    trace = ci.read(real(path))
     result = imbalance(trace)
     json.dumps(result.to_dict(), allow_nan=False)
     kernel = trace.array("kind") == Kind.KERNEL
     times = np.bincount(trace.array("rank")[kernel], trace.array("dur")[kernel])
-    found = result.to_pandas().groupby("rank")["kernel_time_ns"].sum()
-    assert found.to_dict() == {r: t for r, t in enumerate(times.astype(int)) if r in found.index}
+    actual = result.to_pandas().groupby("rank")["kernel_time_ns"].sum()
+    assert actual.to_dict() == {r: t for r, t in enumerate(times.astype(int)) if r in actual.index}
 
 
 def test_causes_of_the_slowest_gpu() -> None:
@@ -372,17 +366,17 @@ def test_causes_of_the_slowest_gpu() -> None:
             for n in range(3)
         ]  # fmt: skip
 
-    both = slowest.told(rows([2000, 1800, 2000], [60, 66, 62]))
+    both = slowest.summary(rows([2000, 1800, 2000], [60, 66, 62]))
     assert (both["slowest_rank"], both["slowest_factor"]) == (1, 1.1)
     assert (both["its_clock_share"], both["its_temperature_c"]) == (0.9, 5)
     assert (both["its_clock_is_lower"], both["it_is_hotter"]) == (True, True)
     assert "with it goes a lower clock and more heat" in both["in_words"]
-    neither = slowest.told(rows([1700, 1800, 2000], [67, 66, 62]))
+    neither = slowest.summary(rows([1700, 1800, 2000], [67, 66, 62]))
     assert (neither["its_clock_is_lower"], neither["it_is_hotter"]) == (False, False)
     assert "no lower clock and no more heat" in neither["in_words"]
-    unknown = slowest.told(rows([2000, None, 2000], [60, 66, 62]))
+    unknown = slowest.summary(rows([2000, None, 2000], [60, 66, 62]))
     assert (unknown["its_clock_share"], unknown["its_clock_is_lower"]) == (None, None)
-    assert slowest.told([])["slowest_rank"] is None
+    assert slowest.summary([])["slowest_rank"] is None
 
 
 def test_positions_where_hosts_are_unknown() -> None:

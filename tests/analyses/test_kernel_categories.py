@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import chopper_interop as ci
@@ -52,12 +52,11 @@ PARTS = ("nccl", "Communication", "AllReduce", "ReduceScatter", "AllGather", "Se
          "Kernel", "norm", "x")  # fmt: skip
 
 
-@settings(max_examples=300)
 @given(st.lists(st.sampled_from(PARTS), max_size=4))
 def test_rules_of_the_tool(parts: list[str]) -> None:
     name = "_".join(parts)
-    found = charllm_kernels.categories(arrow.texts([name]))
-    assert [charllm_kernels.CATEGORIES[n] for n in found] == [charllm_category(name)]
+    actual = charllm_kernels.categories(arrow.texts([name]))
+    assert [charllm_kernels.CATEGORIES[n] for n in actual] == [charllm_category(name)]
 
 
 @pytest.mark.parametrize(
@@ -96,8 +95,8 @@ def test_rules_of_the_tool(parts: list[str]) -> None:
     ],
 )  # fmt: skip
 def test_ours_by_name(name: str, category: str) -> None:
-    found = kernel_categories.name_categories(arrow.texts([name]))
-    assert kernel_categories.CATEGORIES[found[0]] == category
+    actual = kernel_categories.name_categories(arrow.texts([name]))
+    assert kernel_categories.CATEGORIES[actual[0]] == category
 
 
 def job(collective: str | None) -> ci.Trace:
@@ -119,9 +118,9 @@ def job(collective: str | None) -> ci.Trace:
     return trace.with_columns(collective=[collective, None, None, None]) if collective else trace
 
 
-def test_collectives_are_told_by_metadata() -> None:
-    for told, category in (("all_gather", "all_gather"), (None, "communication")):
-        rows = kernels(job(told), by="category").rows.to_pylist()
+def test_collectives_are_named_by_metadata() -> None:
+    for stated, category in (("all_gather", "all_gather"), (None, "communication")):
+        rows = kernels(job(stated), by="category").rows.to_pylist()
         assert {row["category"]: row["total_ns"] for row in rows} == {
             category: 10, "matmul": 11, "copy": 12, "fill": 13,
         }  # fmt: skip
@@ -156,10 +155,12 @@ def test_the_sample_job(demo: Path) -> None:
     times = {row["category"]: row["total_ns"] for row in rows}
     computes = {name: time for name, time in times.items() if name not in comm}
     assert max(computes, key=computes.get) == "matmul"
-    whole = kernels(trace, by="job").rows.to_pylist()
-    assert sum(times.values()) == sum(row["total_ns"] for row in whole)
+    job_rows = kernels(trace, by="job").rows.to_pylist()
+    assert sum(times.values()) == sum(row["total_ns"] for row in job_rows)
 
 
+LARGEST = 4e6
+"""Bytes; the only larger file is made of others that are here."""
 FILES = [
     "h100", "mi210", "mi250", "mi300x", "mi350x", "v100_2021", "cuda_sync_a100", "misc",
     "torchrec_4rank_v100", "ddp_resnet_4rank_amd",
@@ -172,7 +173,7 @@ def kineto_files(folder: Path) -> list[Path]:
         for path in sorted(folder.rglob("*"))
         if path.is_file()
         and path.name.endswith((".json", ".json.gz"))
-        and path.stat().st_size < 3e7
+        and path.stat().st_size < LARGEST
     ]
 
 
@@ -203,8 +204,8 @@ def test_real_files(shared: Path, name: str) -> None:
         rows = kernels(trace, by="kernel", compat="charllm").rows.to_pylist()
         assert {row["kernel"]: row["occurrences"] for row in rows} == count, path
         result = kernels(trace, compat="charllm")
-        ours = {row["category"]: round(1000 * row["total_us"]) for row in result.rows.to_pylist()}
-        assert ours == total, path
+        actual = {row["category"]: round(1000 * row["total_us"]) for row in result.rows.to_pylist()}
+        assert actual == total, path
         assert 0 <= (result.summary["differs_share"] or 0) <= 1
         seen += 1
     if not seen:

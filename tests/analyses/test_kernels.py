@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from peer_files import FILES
 
@@ -56,7 +56,6 @@ def smallest(values: list[int], percent: int) -> int:
     return next(v for v in ordered if 100 * sum(u <= v for u in values) >= percent * len(values))
 
 
-@settings(max_examples=40)
 @given(WORK, st.sampled_from([0.0, 1.0, 5.0]))
 def test_against_plain_loops(work: list, mads: float) -> None:
     result = kernels(job(work), by="kernel", outlier_mads=mads)
@@ -100,7 +99,6 @@ def test_against_plain_loops(work: list, mads: float) -> None:
     assert totals == sorted(totals, reverse=True)
 
 
-@settings(max_examples=40)
 @given(WORK, st.randoms(use_true_random=False), st.integers(0, 10**12))
 def test_order_time_and_numbers_of_ranks_do_not_matter(work: list, random, shift: int) -> None:
     other = [(k, n, 7 - r, d, t, dur) for k, n, r, d, t, dur in work]

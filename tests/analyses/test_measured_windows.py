@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from shared_data import SHARED
+from shared_data import real
 from telemetry import counts
 
 import chopper_interop as ci
@@ -22,7 +22,6 @@ from chopper_interop.issues import IssueLog
 
 SECOND = 10**9
 START = 1_714_566_896
-REAL = SHARED / "telemetry" / "zeus_windows" / "A40+resnet18+gpu0,1,2,3.csv"
 
 
 def log(path: Path, *windows: tuple[float, float, float], start: int = START) -> Path:
@@ -33,39 +32,38 @@ def log(path: Path, *windows: tuple[float, float, float], start: int = START) ->
 
 
 def row(trace: ci.Trace, **options: Any) -> dict[str, Any]:
-    (found,) = energy(trace, **options).rows.to_pylist()
-    return found
+    (rows,) = energy(trace, **options).rows.to_pylist()
+    return rows
 
 
 def test_real_windows_are_as_they_were_measured() -> None:
-    if not REAL.exists():
-        pytest.skip("real inputs (../shared/data) are not here")
-    logged = list(csv.DictReader(REAL.read_text().splitlines()))
+    path = real("telemetry/zeus_windows/A40+resnet18+gpu0,1,2,3.csv")
+    logged = list(csv.DictReader(path.read_text().splitlines()))
     joules = [sum(float(line[f"gpu{gpu}_energy"]) for line in logged) for gpu in range(4)]
     seconds = sum(float(line["elapsed_time"]) for line in logged)
-    trace = ci.read(REAL)
-    found = energy(trace)
-    assert found.rows["energy_j"].to_pylist() == pytest.approx(joules, rel=1e-12)
-    assert found.rows["energy_by"].to_pylist() == ["windows"] * 4
-    assert "between windows is not known" in found.notes["windows"]
-    (whole,) = efficiency(trace, tokens=1000).rows.to_pylist()
-    assert (whole["gpus"], whole["gpus_without_power"]) == (4, 0)
-    assert whole["energy_j"] == pytest.approx(sum(joules), rel=1e-12)
-    assert whole["time_ns"] == pytest.approx(seconds * SECOND, abs=9)
-    assert whole["j_per_token"] == pytest.approx(sum(joules) / 1000)
-    told = telemetry(trace, names="power within windows")
-    assert told.summary["gpus"] == 4
-    means = [mean * seconds for mean in told.rows["mean"].to_pylist()]
+    trace = ci.read(path)
+    actual = energy(trace)
+    assert actual.rows["energy_j"].to_pylist() == pytest.approx(joules, rel=1e-12)
+    assert actual.rows["energy_by"].to_pylist() == ["windows"] * 4
+    assert "between windows is not known" in actual.notes["windows"]
+    (job_row,) = efficiency(trace, tokens=1000).rows.to_pylist()
+    assert (job_row["gpus"], job_row["gpus_without_power"]) == (4, 0)
+    assert job_row["energy_j"] == pytest.approx(sum(joules), rel=1e-12)
+    assert job_row["time_ns"] == pytest.approx(seconds * SECOND, abs=9)
+    assert job_row["j_per_token"] == pytest.approx(sum(joules) / 1000)
+    series_rows = telemetry(trace, names="power within windows")
+    assert series_rows.summary["gpus"] == 4
+    means = [mean * seconds for mean in series_rows.rows["mean"].to_pylist()]
     assert means == pytest.approx(joules, rel=1e-9)
 
 
 def test_windows_within_windows_count_once(tmp_path: Path) -> None:
     inner = ((0.5, 1.0, 100.0), (1.5, 1.0, 100.0), (3.0, 1.0, 300.0))
     trace = ci.read(log(tmp_path / "w.csv", *inner, (0.0, 5.0, 700.0), (6.0, 2.0, 200.0)))
-    found = row(trace)
-    assert found["energy_j"] == pytest.approx(900.0)
-    assert found["covered_ns"] == 7 * SECOND
-    assert found["peak_power_w"] == pytest.approx(300.0)
+    actual = row(trace)
+    assert actual["energy_j"] == pytest.approx(900.0)
+    assert actual["covered_ns"] == 7 * SECOND
+    assert actual["peak_power_w"] == pytest.approx(300.0)
 
 
 def test_what_counters_are_too_coarse_for_is_of_the_window_around(tmp_path: Path) -> None:
@@ -96,8 +94,8 @@ def test_windows_apart_have_their_joules_whatever_follows_what(steps) -> None:
         assert total == 0
         return
     power = window_samples([t for t, _ in points], [v for _, v in points], 0)
-    (found,), (known,) = energy_drawn([power], power.ts[:1], power.ts[-1:])
-    assert found == pytest.approx(total)
+    (actual,), (known,) = energy_drawn([power], power.ts[:1], power.ts[-1:])
+    assert actual == pytest.approx(total)
     assert known == sum(length for _, length, _ in steps) * SECOND
 
 
@@ -119,18 +117,18 @@ def profile(path: Path, *, base: int) -> Path:
     return path
 
 
-def test_beside_a_profile(tmp_path: Path) -> None:
+def test_windows_next_to_a_profile(tmp_path: Path) -> None:
     files = [profile(tmp_path / "p.json", base=START * SECOND)]
     files.append(log(tmp_path / "w.csv", (0.0, 5.0, 1000.0)))
     trace = ci.read(*files, map_device=["0=rank0"])
-    found = row(trace)
-    assert found["work_j"] == pytest.approx(200.0)
-    assert found["energy_by"] == "windows"
-    (whole,) = efficiency(trace).rows.to_pylist()
-    assert whole["energy_j"] == pytest.approx(200.0)
+    actual = row(trace)
+    assert actual["work_j"] == pytest.approx(200.0)
+    assert actual["energy_by"] == "windows"
+    (job_row,) = efficiency(trace).rows.to_pylist()
+    assert job_row["energy_j"] == pytest.approx(200.0)
 
 
-def test_joules_of_windows_that_cannot_be_placed_are_told(tmp_path: Path) -> None:
+def test_joules_of_windows_that_cannot_be_placed_are_reported(tmp_path: Path) -> None:
     files = [profile(tmp_path / "p.json", base=START * SECOND)]
     files.append(log(tmp_path / "w.csv", (0.0, 5.0, 1000.0), (9.0, 1.0, 50.0), start=13_585_625))
     trace = ci.read(*files)

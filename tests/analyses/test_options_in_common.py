@@ -1,4 +1,4 @@
-"""Options that several analyses take mean the same to all, and are told by ``--list``."""
+"""Options that several analyses take mean the same to all, and are described by ``--list``."""
 
 import gpu_work
 import pytest
@@ -29,11 +29,11 @@ def test_excursions_of_nodes_are_joined_with_nothing() -> None:
         ci.analyze(TraceBuilder().finish(), "excursions", by="rank,node")
 
 
-def test_every_option_of_every_analysis_is_told() -> None:
-    untold = [
+def test_every_option_of_every_analysis_is_described() -> None:
+    undocumented = [
         f"{name} {option}"
         for name, function in registry.analyses().items()
         for option, text in registry.option_texts(function).items()
         if not text
     ]
-    assert untold == []
+    assert undocumented == []

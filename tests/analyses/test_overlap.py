@@ -8,8 +8,8 @@ from statistics import median_low
 import gpu_work
 import numpy as np
 import pytest
-from gpu_work import WORKS, Work, moments
-from hypothesis import given, settings
+from gpu_work import WORKS, Work, instants
+from hypothesis import given
 from hypothesis import strategies as st
 
 import chopper_interop as ci
@@ -82,14 +82,14 @@ def of(works: list[Work], sort: str) -> list[Work]:
     return [work for work in works if work.sort == sort]
 
 
-def share(part: int, whole: int) -> object:
-    return None if not whole else pytest.approx(part / whole)
+def share(part: int, total: int) -> object:
+    return None if not total else pytest.approx(part / total)
 
 
 def exposures(group: list[Work], works: list[Work]) -> dict[str, object]:
     """Figures of a group among all work, nanosecond by nanosecond of each GPU."""
-    compute, comm = (moments(of(group, sort)) for sort in ("compute", "comm"))
-    exposed = compute - moments(of(works, "comm")), comm - moments(of(works, "compute"))
+    compute, comm = (instants(of(group, sort)) for sort in ("compute", "comm"))
+    exposed = compute - instants(of(works, "comm")), comm - instants(of(works, "compute"))
     gpus = {work.gpu for work in works}
     ideal = sum(
         min(len({m for m in ran if m[:2] == gpu}) for ran in (compute, comm)) for gpu in gpus
@@ -107,12 +107,12 @@ def exposures(group: list[Work], works: list[Work]) -> dict[str, object]:
 
 def slowdown(group: list[Work], works: list[Work]) -> dict[str, object]:
     """Slow-down of a group's kernels, one by one."""
-    comm = moments(of(works, "comm"))
+    comm = instants(of(works, "comm"))
 
     def state(work: Work) -> str:
         if work.kind is not Kind.KERNEL or not work.dur:
             return ""
-        covered = len(work.moments() & comm)
+        covered = len(work.instants() & comm)
         return "solo" if not covered else "over" if 2 * covered >= work.dur else ""
 
     keys = {(w.rank, w.name) for w in group if state(w)}
@@ -157,7 +157,7 @@ def test_groups_against_every_single_nanosecond(works: list[Work], by: str) -> N
 def test_nodes_have_their_exposed_time(works: list[Work]) -> None:
     trace = gpu_work.trace(works)
     annotated = ci.analyze(trace, "overlap").annotate(trace)
-    of_other_sort = {"comm": moments(of(works, "compute")), "compute": moments(of(works, "comm"))}
+    of_other_sort = {"comm": instants(of(works, "compute")), "compute": instants(of(works, "comm"))}
     ordered = sorted(works, key=lambda work: (work.rank, work.start, -work.dur))
     for work, exposed, part in zip(
         ordered, annotated.nodes["exposed_ns"].to_pylist(), annotated.nodes["overlap_share"].to_pylist(),
@@ -167,13 +167,13 @@ def test_nodes_have_their_exposed_time(works: list[Work]) -> None:
             assert exposed is None
             assert part is None
             continue
-        covered = len(work.moments() & of_other_sort[work.sort])
+        covered = len(work.instants() & of_other_sort[work.sort])
         assert exposed == work.dur - covered
         assert part == share(covered, work.dur)
 
 
 def first_start(works: list[Work]) -> int:
-    """When the first of all starts: where a trace counts from."""
+    """Start of the first of all, from which a trace counts."""
     return min((work.start for work in works), default=0)
 
 
@@ -201,8 +201,8 @@ def test_operation_instances(works: list[Work], chopper: bool) -> None:  # noqa:
     for run in instances(works):
         start = run[0].start
         end = run[-1].start + run[-1].dur if chopper else max(w.start + w.dur for w in run)
-        inside = Work(Kind.KERNEL, start, end - start, *run[0].gpu).moments()
-        comm = [w.moments() & inside for w in of(works, "comm")]
+        inside = Work(Kind.KERNEL, start, end - start, *run[0].gpu).instants()
+        comm = [w.instants() & inside for w in of(works, "comm")]
         elapsed = end - start
         over = min(elapsed, sum(map(len, comm))) if chopper else len(set().union(*comm))
         expected.append(
@@ -261,7 +261,6 @@ def test_kernels_of_other_grids_are_not_the_same() -> None:
 
 
 @given(WORKS)
-@settings(max_examples=50)
 def test_instances_of_communication(works: list[Work]) -> None:
     trace = gpu_work.trace(works)
     if not works:
@@ -277,10 +276,10 @@ def test_instances_of_communication(works: list[Work]) -> None:
             members.setdefault(number[i] if number[i] is not None else f"alone {i}", []).append(
                 work
             )
-    compute, first = moments(of(works, "compute")), first_start(works)
+    compute, first = instants(of(works, "compute")), first_start(works)
     expected = [
-        (isinstance(key, int), len(group), min(w.start for w in group) - first, len(moments(group)),
-         len(moments(group) - compute))
+        (isinstance(key, int), len(group), min(w.start for w in group) - first, len(instants(group)),
+         len(instants(group) - compute))
         for key, group in members.items()
     ]  # fmt: skip
     assert sorted(expected) == sorted(
@@ -290,7 +289,6 @@ def test_instances_of_communication(works: list[Work]) -> None:
 
 
 @given(WORKS, st.integers(-50, 10**17))
-@settings(max_examples=50)
 def test_neither_origin_nor_order_nor_rank_numbers_matter(works: list[Work], later: int) -> None:
     plain = ci.analyze(gpu_work.trace(works), "overlap", by="rank,iteration").rows
     moved = ci.analyze(gpu_work.trace(works[::-1], later), "overlap", by="rank,iteration").rows

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import power_jobs
 import pytest
-from shared_data import SHARED
+from shared_data import real
 
 import chopper_interop as ci
 from chopper_interop.analyses.power import power
@@ -101,10 +101,10 @@ def test_without_power_the_notes_say_why() -> None:
     check_analysis(power, none)
     assert result.rows.num_rows == 0
     assert "no power was sampled" in result.notes["without a model"]
-    nothing = power(TraceBuilder().finish())
-    assert nothing.rows.num_rows == 0
-    assert nothing.notes["no rows"]
-    assert nothing.summary["idle_w"] is None
+    empty = power(TraceBuilder().finish())
+    assert empty.rows.num_rows == 0
+    assert empty.notes["no rows"]
+    assert empty.summary["idle_w"] is None
 
 
 def test_a_job_from_its_files(folder) -> None:
@@ -151,10 +151,8 @@ def with_work(telemetry: ci.Trace) -> ci.Trace:
 
 def test_real_telemetry_with_made_up_work() -> None:
     """No public input has both kernels and power, so kernels are made up here."""
-    if not SHARED.exists():
-        pytest.skip(f"real inputs are not here: {SHARED}")
     fitted = 0
-    for path in sorted(p for p in (SHARED / "telemetry").rglob("*") if p.is_file()):
+    for path in sorted(p for p in real("telemetry").rglob("*") if p.is_file()):
         try:
             trace = with_work(ci.read(path))
         except ChopperError:

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from shared_data import SHARED
+from made_stragglers import MadeJob, length_ns, trace_of
+from shared_data import real
 
 import chopper_interop as ci
 from chopper_interop.analyses.methods.activity import counterparts
 from chopper_interop.analyses.methods.timing import paths, spans
-from chopper_interop.analyses.methods.timing.model import timing_of
 from chopper_interop.demo import make_demo
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas.kinds import Kind
 from chopper_interop.testing import check_analysis
+from chopper_interop.timing.model import timing_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,10 +53,13 @@ def test_the_straggler_is_the_sample_jobs(
     truth = json.loads((tmp_path / "job" / "truth.json").read_text())["straggler"]
     result = ci.analyze(ci.read(tmp_path / "job" / "kineto"), "stragglers")
     assert result.rows["kernel_time_ns"].to_pylist() == truth["kernel_time_ns"]
+    rows = result.rows.to_pylist()
+    if truth["rank"] < 0:  # hosts are late now and then
+        assert not any(row["cause"] == "gpu" for row in rows)
+        return
     assert result.summary["slow_rank"] == truth["rank"]
     assert result.summary["slowdown_factor"] == truth["slowdown"]
-    if truth["rank"] >= 0 and steps > 1:
-        rows = result.rows.to_pylist()
+    if steps > 1:
         assert [r["rank"] for r in rows if r["persistent"]] == [truth["rank"]]
         assert rows[truth["rank"]]["steps_slow"] == steps
         assert max(rows, key=lambda r: r["gain_ns"])["rank"] == truth["rank"]
@@ -80,27 +84,17 @@ def test_gains_are_those_of_plain_loops(job, steps: str) -> None:
     edges = [e for e in range(len(owner)) if owner[e] >= 0 and counted[owner[e]]]
     for e in edges:
         members.setdefault(int(group[owner[e]]), {})[int(rank[owner[e]])] = int(timing.lag_ns[e])
-    window = spans.spans_of_timing(timing, steps)
-
-    def gain(instead) -> int:
+    window, no_delay = spans.spans_of_timing(timing, steps), np.zeros_like(timing.delay_ns)
+    before = int(window.lengths(timing.retimed(timing.lag_ns, no_delay)).sum())
+    assert result.summary["before_ns"] == before
+    for row in result.rows.to_pylist():
         lag = timing.lag_ns.copy()
         for e in edges:
-            lag[e] = instead(members[int(group[owner[e]])], int(rank[owner[e]]), int(lag[e]))
-        return int((window.lengths(timing.at_ns) - window.lengths(timing.retimed(lag))).sum())
-
-    def even(others, _rank, _own) -> int:
-        return sorted(others.values())[(len(others) - 1) // 2]
-
-    all_even = gain(even)
-    assert result.summary["before_ns"] - result.summary["even_ns"] == all_even
-    for row in result.rows.to_pylist():
-
-        def peers(others, who, own, this=row["rank"]) -> int:
-            left = sorted(ns for r, ns in others.items() if r != who)
-            return left[(len(left) - 1) // 2] if who == this and left else own
-
-        assert row["gain_ns"] == gain(peers)
-        assert row["gain_share"] == row["gain_ns"] / all_even
+            others = members[int(group[owner[e]])]
+            left = sorted(ns for r, ns in others.items() if r != row["rank"])
+            if rank[owner[e]] == row["rank"] and left:
+                lag[e] = left[(len(left) - 1) // 2]
+        assert row["gain_ns"] == before - int(window.lengths(timing.retimed(lag, no_delay)).sum())
 
 
 def test_operations_of_a_rank_are_its_work(job) -> None:
@@ -136,9 +130,9 @@ def test_other_numbers_of_ranks_and_another_time_change_nothing(job) -> None:
             nodes.schema.field(position),
             [values.astype(nodes.schema.field(position).type.to_pandas_dtype())],
         )
-    found = ci.analyze(replace(job, nodes=nodes), "stragglers").rows
-    assert found["rank"].to_pylist() == [5, 6, 7, 8]
-    assert found.drop_columns(["rank"]) == expected.drop_columns(["rank"])
+    rows = ci.analyze(replace(job, nodes=nodes), "stragglers").rows
+    assert rows["rank"].to_pylist() == [5, 6, 7, 8]
+    assert rows.drop_columns(["rank"]) == expected.drop_columns(["rank"])
 
 
 def test_selected_ranks_are_compared_with_all(job) -> None:
@@ -169,8 +163,82 @@ def test_invalid_options_are_refused(job) -> None:
 
 @pytest.mark.parametrize("name", ["pytorch/torchrec_4rank_v100", "pytorch/dlrm_8rank_v100/kineto"])
 def test_real_jobs_have_counterparts_for_all(name: str) -> None:
-    if not (path := SHARED / name).exists():
-        pytest.skip(f"{name} is not there")
+    path = real(name)
     result = ci.analyze(ci.read(path), "stragglers")
     assert "100.0% of the time" in result.notes["counterparts"]
     assert result.summary["job_slowdown_factor"] >= 1
+
+
+_MADE = {
+    "late host": (MadeJob(host={3: 1.5}, host_ns=60_000), 3, "host"),
+    "slow GPU": (MadeJob(gpu={2: 1.3}), 2, "gpu"),
+    "late host that was not recorded": (
+        MadeJob(host={1: 3.0}, host_ns=60_000, hosts=False),
+        1,
+        "delays",
+    ),
+    "slow GPU, no hosts": (MadeJob(gpu={0: 1.3}, hosts=False), 0, "gpu"),
+}
+
+
+@pytest.mark.parametrize("name", _MADE)
+def test_the_rank_and_the_cause_are_those_that_a_job_was_made_with(name: str) -> None:
+    job, rank, cause = _MADE[name]
+    summary = ci.analyze(trace_of(job), "stragglers").summary
+    assert (summary["slow_rank"], summary["cause"], summary["slow_link"]) == (rank, cause, None)
+    without = length_ns(job) - length_ns(replace(job, host={}, gpu={}))
+    assert summary["rank_gain_ns"] == pytest.approx(without, rel=0.05)
+
+
+def test_the_link_is_that_which_a_job_was_made_with() -> None:
+    job = MadeJob(link={1: 8.0})
+    result = ci.analyze(trace_of(job), "stragglers", by="link")
+    summary = result.summary
+    assert (summary["slow_rank"], summary["slow_link"], summary["cause"]) == (-1, "1,2", "link")
+    assert summary["link_slowdown_factor"] == pytest.approx(8, rel=0.02)
+    without = length_ns(job) - length_ns(replace(job, link={}))
+    assert summary["link_gain_ns"] == pytest.approx(without, rel=0.02)
+    slow = [row["ranks"] for row in result.rows.to_pylist() if (row["slowdown_factor"] or 1) > 1.1]
+    assert slow == ["1,2"]
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        MadeJob(),
+        MadeJob(gpu={2: 1.3}, host_ns=2_000_000),
+        MadeJob(host={2: 1.5}, host_ns=10_000),
+        MadeJob(hosts=False),
+    ],
+    ids=["even", "slow GPU behind hosts", "late host behind GPUs", "even, no hosts"],
+)
+def test_nobody_is_named_where_nothing_is_to_be_gained(job: MadeJob) -> None:
+    assert length_ns(job) - length_ns(replace(job, host={}, gpu={})) < length_ns(job) / 1000
+    result = ci.analyze(trace_of(job), "stragglers")
+    assert [result.summary[n] for n in ("slow_rank", "cause", "slow_link")] == [-1, None, None]
+    assert not any(row["cause"] for row in result.rows.to_pylist())
+
+
+def test_delays_without_a_reason_are_a_warning() -> None:
+    late = MadeJob(gpu={1: 1.3}, host={2: 3.0}, host_ns=60_000, hosts=False)
+    result = ci.analyze(trace_of(late), "stragglers")
+    summary = result.summary
+    assert summary["job_slowdown_factor"] > summary["job_slowdown_with_delays_factor"] + 0.02
+    assert "unexplained delays" in result.notes["warning"]
+    assert summary["unexplained_delay_ns"] > 0
+    recorded = ci.analyze(trace_of(replace(late, hosts=True)), "stragglers")
+    assert recorded.summary["unexplained_delay_ns"] == 0
+    assert recorded.summary["caused_delay_ns"] > 0
+    assert "warning" not in recorded.notes
+
+
+def test_stragglers_and_collectives_agree_who_is_waited_for() -> None:
+    """The host of rank 3 is late: it comes last to all collectives."""
+    job = ci.read(*sorted(real("pytorch/ddp_resnet_4rank_amd").glob("rank?.json.gz")))
+    result = ci.analyze(job, "stragglers")
+    assert (result.summary["slow_rank"], result.summary["cause"]) == (3, "host")
+    waited_for = {r["rank"]: r for r in ci.analyze(job, "collectives").summary["by_rank"]}
+    for row in result.rows.to_pylist():
+        for name in ("times_last", "caused_wait_ns"):
+            assert row[name] == waited_for[row["rank"]][name]
+    assert max(waited_for.values(), key=lambda r: r["caused_wait_ns"])["rank"] == 3

@@ -336,14 +336,14 @@ def test_a_host_alone() -> None:
 
 
 def test_runs_without_steps_or_anything() -> None:
-    nothing = TraceBuilder().finish()
-    result = sweep(small(), against=[nothing])
+    empty = TraceBuilder().finish()
+    result = sweep(small(), against=[empty])
     first, second = result.rows.to_pylist()
     assert (first["status"], first["window_ns"], first["busy_ns"]) == ("partial", 160, 100.0)
     assert first["matmul_ns"] == 100.0
     assert "no training steps" in first["reason"]
     assert (second["status"], second["window_ns"]) == ("invalid", None)
-    alone = sweep(nothing)
+    alone = sweep(empty)
     assert "empty" in alone.notes
     assert alone.rows["status"].to_pylist() == ["invalid"]
     for options in ({"by": "gpu"}, {"tokens": -1}, {"samples": -8}, {"ranks": "7"},

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shared_data import SHARED
+from shared_data import real
 
 import chopper_interop as ci
 from chopper_interop.analyses.methods.series import figures as series_figures
@@ -65,7 +65,7 @@ def test_against_every_single_nanosecond(steps, spans, straight) -> None:
         if known_values:
             assert figures.mean[number] == pytest.approx(sum(known_values) / len(known_values))
             assert figures.area[number] == pytest.approx(sum(known_values))
-            low, high = figures.least[number], figures.most[number]
+            low, high = figures.minimum[number], figures.maximum[number]
             assert value.min() <= low <= figures.mean[number] <= high <= value.max()
             assert low <= min(known_values + inside) <= max(known_values + inside) <= high
             fine = [known(samples, m + (k + 0.5) / 16) for a, b in of_cell for m in range(a, b)
@@ -80,7 +80,7 @@ def test_against_every_single_nanosecond(steps, spans, straight) -> None:
             assert figures.median[number] == statistics.median(inside)
         else:
             assert np.isnan(
-                [figures.mean[number], figures.median[number], figures.least[number]]
+                [figures.mean[number], figures.median[number], figures.minimum[number]]
             ).all()
 
 
@@ -94,7 +94,7 @@ def test_a_median_of_straight_lines_is_exact() -> None:
     assert figures.mean[0] == pytest.approx(15)
     part = AveragingWindows(*(np.array([n]) for n in (0, 5, 15)))
     figures = series_figures.figures([series_figures.pieces(samples, part)], 1)
-    assert (figures.least[0], figures.most[0], figures.median[0]) == (5, 25, 10)
+    assert (figures.minimum[0], figures.maximum[0], figures.median[0]) == (5, 25, 10)
 
 
 def job(series: list[tuple], work: list[tuple]) -> ci.Trace:
@@ -316,7 +316,7 @@ def test_demo(tmp_path: Path, options: dict) -> None:
     folder = make_demo(tmp_path / "job", steps=2, counter_steps=0, **options)
     trace = ci.read(folder)
     rows = ci.analyze(trace, "telemetry").rows.to_pylist()
-    found = {(r["rank"], r["name"]): r for r in rows if r["source"] == "recorder"}
+    actual = {(r["rank"], r["name"]): r for r in rows if r["source"] == "recorder"}
     file = (folder / "telemetry/recorder.csv").read_text()
     for rank in range(0, 8, 3):
         of_rank = [r for r in csv.DictReader(io.StringIO(file)) if int(r["gpu"]) == rank]
@@ -324,7 +324,7 @@ def test_demo(tmp_path: Path, options: dict) -> None:
         for column, name, straight in (("current_gfxclk", "gfx clock", False),
                                        ("current_socket_power", "socket power", True)):  # fmt: skip
             values = np.array([float(r[column]) for r in of_rank])
-            row = found[rank, name]
+            row = actual[rank, name]
             assert row["covered_ns"] == row["window_ns"]
             at = np.flatnonzero(trace.array("rank") == rank)
             at = at[
@@ -367,14 +367,11 @@ def test_equals_the_truth_of_the_sample_job(tmp_path: Path) -> None:
 
 
 def _real() -> list[Path]:
-    if not SHARED.exists():
-        return []
-    files = sorted(p for p in (SHARED / "telemetry").rglob("*") if p.is_file())
+    files = sorted(p for p in real("telemetry").rglob("*") if p.is_file())
     # the output of a tool that ran once has no times
     return [p for p in files if "by_version" not in str(p) or "watch" in p.name]
 
 
-@pytest.mark.skipif(not _real(), reason="the folder of real inputs is not here")
 def test_every_real_file() -> None:
     read = 0
     for path in _real():

@@ -37,7 +37,7 @@ def job(series: list[tuple], work: list[tuple[int, int, int]]) -> ci.Trace:
     return builder.finish()
 
 
-WHOLE = [(0, 0, 4 * SECOND)]
+ONE_STEP = [(0, 0, 4 * SECOND)]
 
 
 def by_cause(trace: ci.Trace, **options: str) -> dict[str, dict]:
@@ -55,7 +55,7 @@ def test_each_cause_uses_the_best_method() -> None:
             (0, "throttle status low utilization", "", "amd-smi", [1, 1, 1, 1, 1]),
             (0, "gfx clock", "MHz", "amd-smi", [1000, 2000, 1000, 2000, 1000]),
         ],
-        WHOLE,
+        ONE_STEP,
     )
     rows = by_cause(trace)
     assert (rows["PPT"]["throttled_share"], rows["PPT"]["method"]) == (
@@ -83,7 +83,7 @@ def test_masks_of_nvml_bit_by_bit() -> None:
             (0, "throttle reasons active", "", "nvidia-smi", [0x1, 0x4, 0x44]),
             (0, "SM clock", "MHz", "nvidia-smi", [1980] * 5),
         ],
-        WHOLE,
+        ONE_STEP,
     )
     rows = by_cause(trace)
     assert {c: r["throttled_share"] for c, r in rows.items()} == {
@@ -102,7 +102,7 @@ def test_counters_of_time() -> None:
             (0, "clocks_event_reasons_counters_sw_thermal_slowdown", "us", "nvidia-smi",
              [7, 7, 7 + 250_000, 7 + 250_000, 7 + 250_000]),
         ],
-        WHOLE,
+        ONE_STEP,
     )  # fmt: skip
     rows = by_cause(trace)
     power, heat = rows["power"], rows["SW thermal slowdown"]
@@ -118,7 +118,7 @@ def test_counters_of_time() -> None:
 def test_a_counter_of_time_runs_no_faster_than_time(second, share, covered) -> None:
     """A sample may have been read a period late; beyond that the counter was set to another value."""
     counts = np.cumsum([3, 1, second, 1, 1]) * 1e9
-    rows = by_cause(job([(0, "throttle time power", "ns", "dcgmi", counts)], WHOLE))
+    rows = by_cause(job([(0, "throttle time power", "ns", "dcgmi", counts)], ONE_STEP))
     power = rows["power"]
     figures = (power["throttled_share"], power["covered_ns"], power["peak_share"])
     assert figures == (pytest.approx(share), covered * SECOND, 1)
@@ -133,7 +133,7 @@ def test_a_status_without_cause_and_dies() -> None:
             (0, "throttle activity gfx clock below host limit by power XCP 0 XCD 1", "%", "amd-smi",
              [0] * 5),
         ],
-        WHOLE,
+        ONE_STEP,
     )  # fmt: skip
     rows = by_cause(trace)
     assert rows["unspecified"]["throttled_share"] == 0.5
@@ -223,7 +223,7 @@ def test_neither_time_nor_rank_nor_order_matters(shift, ranks) -> None:
 
 
 def test_no_telemetry_of_causes() -> None:
-    result = ci.analyze(job([(0, "gfx clock", "MHz", "x", [1, 2])], WHOLE), "throttling")
+    result = ci.analyze(job([(0, "gfx clock", "MHz", "x", [1, 2])], ONE_STEP), "throttling")
     assert result.rows.num_rows == 0
     assert "no telemetry" in result.notes["no rows"]
     assert result.summary["throttled_share"] is None

@@ -1,4 +1,4 @@
-"""What all analyses cost beside reading, and the critical path of millions of nodes.
+"""Cost of all analyses without reading, and of the critical path of millions of nodes.
 
 One rank of the sample job with as many training steps as make about one and five million events.
 Everything runs twice in one process, of which the second time counts. Usage:
@@ -15,7 +15,7 @@ from stages import each_size
 def stages(path: Path) -> dict[str, float]:
     """Seconds of reading, of the model and of each analysis; the model is made once for all."""
     from chopper_interop import pipeline, registry
-    from chopper_interop.analyses.methods.timing import model as timing
+    from chopper_interop.timing import model as timing
 
     start = time.perf_counter()
     trace = pipeline.read(path)
@@ -33,14 +33,14 @@ def stages(path: Path) -> dict[str, float]:
 def one(path: Path) -> None:
     """Print the stages of one file, compiled and in the file cache."""
     stages(path)
-    found = stages(path)
-    nodes = found.pop("nodes")
+    result = stages(path)
+    nodes = result.pop("nodes")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"{nodes:,.0f} nodes, {peak:,.0f} MiB at most")
-    for stage, spent in found.items():
+    for stage, spent in result.items():
         print(f"  {stage:18} {spent:6.2f} s")
-    read = found.pop("read")
-    print(f"  all analyses / reading: {sum(found.values()) / read:.2f}")
+    read = result.pop("read")
+    print(f"  all analyses / reading: {sum(result.values()) / read:.2f}")
 
 
 if __name__ == "__main__":

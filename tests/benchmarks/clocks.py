@@ -19,7 +19,7 @@ from chopper_interop.schemas.kinds import Kind
 
 RATES = {"1 kHz": 1000, "100 Hz": 100, "10 Hz": 10, "amd-smi's 1 s": 0}
 HEAD = (
-    "| samples of the clock | step, mean error (most) | signed | 95 % interval ± | inside "
+    "| samples of the clock | step, mean error (max) | signed | 95 % interval ± | inside "
     "| errors / claimed, mean and spread | kernels, mean error |"
 )
 TWO_SIDED = 1.96

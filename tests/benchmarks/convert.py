@@ -51,15 +51,15 @@ def stages(path: Path, out: Path) -> dict[str, float]:
     read = time.perf_counter() - start
     timed(spent, "write", pipeline, "write")
     pipeline.write(trace, out)
-    told = spent["unpack"] + spent["scan"] + spent["join, annotate"]
-    found = {
+    measured = spent["unpack"] + spent["scan"] + spent["join, annotate"]
+    result = {
         "unpack": spent["unpack"],
         "scan": spent["scan"],
-        "nodes, edges, collectives": read - told,
+        "nodes, edges, collectives": read - measured,
         "join, annotate": spent["join, annotate"],
         "write Perfetto": spent["write"],
     }
-    return found | {"events": trace.meta.sources[0].events, "bytes": int(trace.text.starts[-1])}
+    return result | {"events": trace.meta.sources[0].events, "bytes": int(trace.text.starts[-1])}
 
 
 def sample(folder: Path) -> Path:
@@ -92,13 +92,13 @@ def main() -> None:
         print(f"  json.load        {parse_s:6.2f} s  {parse_mib:7.0f} MiB")
         print(f"  chopper-convert  {convert_s:6.2f} s  {convert_mib:7.0f} MiB")
         print(f"  ratio            {convert_s / parse_s:6.2f}    {convert_mib / parse_mib:7.2f}")
-        found = stages(path, out)
-        events, size = found.pop("events"), found.pop("bytes")
-        total = sum(found.values())
+        result = stages(path, out)
+        events, size = result.pop("events"), result.pop("bytes")
+        total = sum(result.values())
         print(
             f"  warm, in one process: {size / 1e6 / total:.0f} MB/s, {events / total:,.0f} events/s"
         )
-        for stage, spent in found.items():
+        for stage, spent in result.items():
             print(f"    {stage:26} {spent:5.2f} s  {100 * spent / total:3.0f} %")
 
 

@@ -1,4 +1,4 @@
-"""What the joined graph costs beside reading, and how both grow with the number of events.
+"""Cost of the joined graph without reading, and how both grow with the number of events.
 
 One rank of the sample job with as many training steps as make about one and five million events,
 read twice in one process, of which the second time counts. Usage:
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from stages import each_size, timed
 
-_STAGES = ("read", "join", "dependencies", "annotations", "graph of nodes", "graph of moments")
+_STAGES = ("read", "join", "dependencies", "annotations", "node graph", "endpoint graph")
 
 
 def stages(path: Path) -> dict[str, float]:
@@ -28,17 +28,17 @@ def stages(path: Path) -> dict[str, float]:
     timed(spent, "annotations", annotate_stages, "annotate")
     start = time.perf_counter()
     trace = pipeline.read(path)
-    whole = time.perf_counter() - start
-    spent["read"] = whole - sum(spent.values())
+    total = time.perf_counter() - start
+    spent["read"] = total - sum(spent.values())
     start = time.perf_counter()
     graph = trace.graph()
-    spent["graph of nodes"] = time.perf_counter() - start
+    spent["node graph"] = time.perf_counter() - start
     start = time.perf_counter()
-    moments = trace.endpoints()
-    spent["graph of moments"] = time.perf_counter() - start
+    endpoints = trace.endpoints()
+    spent["endpoint graph"] = time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     events = sum(s.events for s in trace.meta.sources)
-    return spent | {"events": events, "edges": len(graph.after) + len(moments.after), "MiB": peak}
+    return spent | {"events": events, "edges": len(graph.after) + len(endpoints.after), "MiB": peak}
 
 
 def one(path: Path) -> None:
@@ -47,13 +47,13 @@ def one(path: Path) -> None:
 
     pipeline.read(path).graph()
     pipeline.read(path).endpoints()
-    found = stages(path)
-    events, edges, peak = (found.pop(name) for name in ("events", "edges", "MiB"))
+    result = stages(path)
+    events, edges, peak = (result.pop(name) for name in ("events", "edges", "MiB"))
     print(f"{events:,.0f} events, {edges:,.0f} edges, {peak:,.0f} MiB at most")
-    built = sum(found.values()) - found["read"]
-    for stage, spent in found.items():
+    built = sum(result.values()) - result["read"]
+    for stage, spent in result.items():
         print(f"  {stage:18} {spent:6.2f} s  {1e6 * spent / events:6.2f} s a million")
-    print(f"  all but reading / reading: {built / found['read']:.2f}")
+    print(f"  all but reading / reading: {built / result['read']:.2f}")
 
 
 if __name__ == "__main__":

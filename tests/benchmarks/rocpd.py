@@ -63,15 +63,15 @@ def main() -> None:
         timed("nodes, lanes, edges", converter, "trace_of")
         begin, start = time.perf_counter(), time.process_time()
         trace = read([path])
-        whole, wall = time.process_time() - start, time.perf_counter() - begin
+        process_time, wall = time.process_time() - start, time.perf_counter() - begin
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         size = path.stat().st_size / 1e6
         print(
             f"{count:,} dispatches, {trace.nodes.num_rows:,} nodes, {size:,.0f} MB: "
-            f"{whole:.2f} s of processors, {wall:.2f} s by the clock, {memory:,.0f} MiB at most"
+            f"{process_time:.2f} s of processors, {wall:.2f} s by the clock, {memory:,.0f} MiB at most"
         )
-        for stage, spent in {**SPENT, "joins": whole - sum(SPENT.values())}.items():
-            print(f"  {stage:24} {spent:6.2f} s {spent / whole:6.1%}")
+        for stage, spent in {**SPENT, "joins": process_time - sum(SPENT.values())}.items():
+            print(f"  {stage:24} {spent:6.2f} s {spent / process_time:6.1%}")
         print(f"  sqlite3, every cell's length: {plain(path):.2f} s")
 
 

@@ -1,4 +1,4 @@
-"""What benchmarks share: seconds of stages of a program, and sample jobs of several sizes."""
+"""Shared by benchmarks: seconds of stages of a program, and sample jobs of several sizes."""
 
 import subprocess
 import sys

@@ -5,11 +5,10 @@ import ast
 import contextlib
 import csv
 import inspect
+import io
 import json
 import math
-import os
 import re
-import subprocess
 import sys
 from itertools import product
 from pathlib import Path
@@ -19,7 +18,7 @@ import pytest
 from kineto_files import BASE, kernel, span, write
 
 import chopper_interop as ci
-from chopper_interop import errors, registry
+from chopper_interop import cli, errors, registry
 from chopper_interop.analyses.methods.activity import grouping
 from chopper_interop.commands import analysis_plan
 from chopper_interop.demo import make_demo
@@ -245,18 +244,21 @@ def test_names_are_shown_literally_and_lists_are_cut(tmp_path: Path, run, instal
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
-def test_any_name_is_printed_on_any_terminal(tmp_path: Path, encoding: str) -> None:
+def test_any_name_is_printed_on_any_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoding: str
+) -> None:
     name = "名é😀"
     info = {"distributedInfo": {"rank": 0, "world_size": 1}}
     path = write(tmp_path / "名.json", [kernel(name, 4, 5, 0)], baseTimeNanoseconds=BASE, **info)
 
     def run_encoded(command: str, *arguments: object) -> str:
-        code = f"import sys; from chopper_interop import cli; sys.exit(cli.{command}_main())"
-        environ = os.environ | {"PYTHONIOENCODING": encoding}
-        done = subprocess.run([sys.executable, "-c", code, *map(str, arguments)],
-                              capture_output=True, env=environ, check=False)  # fmt: skip
-        assert done.stderr.count(b"Traceback") == 0
-        return done.stdout.decode(encoding)
+        with monkeypatch.context() as patch:
+            for stream in ("stderr", "stdout"):
+                terminal = io.TextIOWrapper(io.BytesIO(), encoding)
+                patch.setattr(sys, stream, terminal)
+            getattr(cli, f"{command}_main")([str(argument) for argument in arguments])
+            terminal.seek(0)
+            return terminal.read()
 
     output = json.loads(run_encoded("analyze", path, "kernels", "--by", "kernel", "--json"))
     assert [row["kernel"] for row in output["kernels"]["rows"]] == [name]

@@ -43,5 +43,5 @@ def test_contract(name: str, samples: Path, tmp_path: Path) -> None:
         (sample,) = samples.rglob(SAMPLES[name])
     else:
         seed = next(seed for seed in seeds() if seed.format == name)
-        sample = written({seed.name: seed.data, **seed.beside}, tmp_path, Path)
+        sample = written({seed.name: seed.data, **seed.others}, tmp_path, Path)
     check_converter(registry.converters()[name], sample)

@@ -8,12 +8,14 @@ import json
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from chopper_interop.demo import make_demo
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SMALL = {"ranks": 3, "layers": 2, "steps": 2, "sequence": 512, "straggler": 1}
 Event = dict[str, Any]
@@ -21,9 +23,9 @@ Event = dict[str, Any]
 
 def nanoseconds(text: str) -> int:
     """Whole nanoseconds of a number of microseconds with three decimals."""
-    whole, _, decimals = text.partition(".")
+    integer, _, decimals = text.partition(".")
     assert len(decimals) == 3, text
-    return int(whole) * 1000 + int(decimals)
+    return int(integer) * 1000 + int(decimals)
 
 
 @dataclass(frozen=True)
@@ -63,17 +65,17 @@ class Rank:
     @cached_property
     def host(self) -> list[Event]:
         """Operators, annotations and calls within the steps, parents before children."""
-        found = self.of("cpu_op", "user_annotation", "cuda_runtime")
-        found = [e for e in found if e["name"] != "hipDeviceSynchronize"]
-        return sorted(found, key=lambda e: (e["start"], -e["end"]))
+        result = self.of("cpu_op", "user_annotation", "cuda_runtime")
+        result = [e for e in result if e["name"] != "hipDeviceSynchronize"]
+        return sorted(result, key=lambda e: (e["start"], -e["end"]))
 
     @cached_property
     def steps(self) -> dict[int, Event]:
-        found = {}
+        result = {}
         for event in self.of("user_annotation"):
             if match := re.fullmatch(r"ProfilerStep#(\d+)", event["name"]):
-                found[int(match[1])] = event
-        return found
+                result[int(match[1])] = event
+        return result
 
     def step_of(self, event: Event) -> int:
         (step,) = (n for n, s in self.steps.items() if s["start"] <= event["start"] <= s["end"])
@@ -98,7 +100,7 @@ class Rank:
         gpu = {e["args"]["correlation"]: e for e in self.of("kernel", "gpu_memcpy", "gpu_memset")}
         last, pending = {0: -1, 4: -1}, {0: -1, 4: -1}
         gathered: dict[str, int] = {}
-        found = []
+        result = []
         for event in self.host:
             if event["cat"] != "cuda_runtime":
                 continue
@@ -110,7 +112,7 @@ class Rank:
             if correlation in gpu:
                 stream = gpu[correlation]["args"]["stream"]
                 name = self._collective(around) if stream else ""
-                found.append(
+                result.append(
                     Launch(correlation, stream, event, gpu[correlation], pending[stream], name)
                 )
                 last[stream], pending[stream] = correlation, -1
@@ -118,12 +120,12 @@ class Rank:
                     match = re.fullmatch(r"FSDP::all_gather( \(.*\))?", outer["name"])
                     if match and stream:
                         gathered[match[1] or ""] = correlation
-        return found
+        return result
 
     def _wait(
         self, around: list[Event], last: dict[int, int], gathered: dict[str, int]
     ) -> tuple[int, int]:
-        """Stream that waits, and the operation: told by the operator around the call."""
+        """Stream that waits, and the operation: named by the operator around the call."""
         if self._collective(around) not in ("", "wait"):
             return 4, last[0]
         for outer in around:
@@ -152,12 +154,12 @@ class Replay:
 
     def instants(self, rank: Rank) -> list[tuple[int, int, Event]]:
         """Instants (time, 0 begin or 1 end, event) of a rank in order."""
-        found = []
+        result = []
         for place, event in enumerate(rank.host):
-            found.append((event["start"], 0, place, event))
-            found.append((event["end"], 1, -place, event))
-        found.sort(key=lambda row: row[:3])
-        return [(time, end, event) for time, end, _, event in found]
+            result.append((event["start"], 0, place, event))
+            result.append((event["end"], 1, -place, event))
+        result.sort(key=lambda row: row[:3])
+        return [(time, end, event) for time, end, _, event in result]
 
     def run(self, duration: dict[tuple[int, int], int], transfer: dict[int, int]) -> Replay:
         """Times with durations by (rank, correlation), and transfers by place among collectives."""
@@ -167,7 +169,7 @@ class Replay:
         count, met = len(chains[0]), 0
         assert all(len(chain) == count for chain in chains)
         for i in range(count):
-            meeting = []
+            members = []
             for r, chain in enumerate(chains):
                 end, event = chain[i][1:]
                 self._instant(r, chain, i)
@@ -175,13 +177,13 @@ class Replay:
                 if launch and end == (not launch.copies):
                     self._start(r, launch, tails[r])
                     if launch.collective:
-                        meeting.append((r, launch.correlation))
+                        members.append((r, launch.correlation))
                     else:
                         key = (r, launch.correlation)
                         self.gpu[key] = (self.gpu[key][0], self.gpu[key][0] + duration[key])
-            if meeting:
-                begin = max(self.gpu[key][0] for key in meeting)
-                for key in meeting:
+            if members:
+                begin = max(self.gpu[key][0] for key in members)
+                for key in members:
                     self.gpu[key] = (self.gpu[key][0], begin + transfer[met])
                 met += 1
         return self
@@ -265,12 +267,3 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
 @pytest.fixture(scope="session")
 def read_demo() -> type[Demo]:
     return Demo
-
-
-@pytest.fixture(scope="session")
-def shared_data() -> Path:
-    """Real files; they lie beside the checkout and are not part of the project."""
-    folder = Path(__file__).parents[2].parent / "shared" / "data"
-    if not folder.is_dir():
-        pytest.skip("the folder of real profiles is not beside the checkout")
-    return folder

@@ -29,11 +29,11 @@ def job():
 
 
 def by_class(job):
-    found = {}
+    result = {}
     for kernel in job.programs[0].kernels:
         if kernel.reference_ns > 20_000:
-            found.setdefault(kernel.kind, kernel)
-    return [found[kind] for kind in LAWS]
+            result.setdefault(kernel.kind, kernel)
+    return [result[kind] for kind in LAWS]
 
 
 def test_laws_hand_over_towards_lower_clocks():
@@ -156,9 +156,9 @@ def test_kernels_progress_by_the_clock_of_each_tick(job):
 
 def test_mean_clock_by_summing_ticks(job):
     start, end = job.timeline.start_ns[3, 0, :40], job.timeline.end_ns[3, 0, :40]
-    found = clocks.mean_mhz(job.clock, 3, start, end)
+    actual = clocks.mean_mhz(job.clock, 3, start, end)
     origin = int(job.clock.origin_ns[3])
-    for a, b, mean in zip(start.tolist(), end.tolist(), found.tolist(), strict=True):
+    for a, b, mean in zip(start.tolist(), end.tolist(), actual.tolist(), strict=True):
         area, now = 0, a
         while now < b:
             tick = (now - origin) // clocks.TICK_NS

@@ -226,20 +226,20 @@ def keys_of(path):
     """Keys of the arguments of each category in a trace."""
     import gzip
 
-    found = collections.defaultdict(set)
+    result = collections.defaultdict(set)
     for event in json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]:
         if isinstance(event.get("args"), dict):
-            found[event["ph"], event.get("cat")].update(event["args"])
-    return found
+            result[event["ph"], event.get("cat")].update(event["args"])
+    return result
 
 
-def test_fields_are_those_of_a_real_trace(demo, shared_data):
-    real = keys_of(shared_data / "pytorch/mi300x/resnet_act_checkpoint.json.gz")
-    ours = keys_of(demo.ranks[0].path)
+def test_fields_are_those_of_a_real_trace(demo, shared):
+    real = keys_of(shared / "pytorch/mi300x/resnet_act_checkpoint.json.gz")
+    actual = keys_of(demo.ranks[0].path)
     for kind in (("X", "cpu_op"), ("X", "user_annotation"), ("X", "gpu_user_annotation")):
-        assert ours[kind] <= real[kind]
+        assert actual[kind] <= real[kind]
     for kind in (("X", "cuda_runtime"), ("X", "gpu_memcpy"), ("X", "gpu_memset"), ("X", "Trace")):
-        assert ours[kind] == real[kind]
-    assert ours["X", "kernel"] == {
+        assert actual[kind] == real[kind]
+    assert actual["X", "kernel"] == {
         key for key in real["X", "kernel"] if not re.search(r"nelems|dtype|Group|split|Coll", key)
     }

@@ -36,7 +36,7 @@ def job(request, tmp_path_factory, read_demo):
 
 
 def awaited(around, action, last, came, *, waits):
-    """What a wait of a stream is for: communication waits for what is computed, or the reverse."""
+    """Purpose of a wait of a stream: communication waits for what is computed, or the reverse."""
     if not waits:
         return last.get(0)
     if action:
@@ -51,21 +51,21 @@ class Work:
         self.rank = rank
         gpu = {e["args"]["correlation"]: e for e in rank.of("kernel", "gpu_memcpy", "gpu_memset")}
         self.gpu = {}
-        self.call, self.before, self.event, self.told, self.action = {}, {}, {}, {}, {}
+        self.call, self.before, self.event, self.described, self.action = {}, {}, {}, {}, {}
         last, pending, came = {}, {}, {}
         ranges = [e for e in rank.host if e["name"].startswith("PP:")]
         for event in rank.host:
             if event["cat"] != "cuda_runtime":
                 continue
             around = rank.around[id(event)]
-            told = [e["args"] for e in around if e["name"] == "record_param_comms"]
+            described = [e["args"] for e in around if e["name"] == "record_param_comms"]
             while ranges and ranges[0]["end"] < event["start"]:  # on whatever thread
                 ranges.pop(0)
             within = ranges and ranges[0]["start"] <= event["start"]
             action = ranges[0]["name"] if within else ""
             correlation = event["args"]["correlation"]
             if event["name"] == "hipStreamWaitEvent":
-                waits = told[-1]["Collective name"] == "wait"
+                waits = described[-1]["Collective name"] == "wait"
                 pending[0 if waits else "comm"] = awaited(around, action, last, came, waits=waits)
             if correlation not in gpu:
                 continue
@@ -74,7 +74,7 @@ class Work:
             self.gpu[correlation], self.call[correlation] = kernel, event
             self.before[correlation] = last.get(stream)
             self.event[correlation] = pending.pop("comm" if stream else 0, None)
-            self.told[correlation] = told[-1] if told and stream else None
+            self.described[correlation] = described[-1] if described and stream else None
             self.action[correlation] = action
             last[stream] = correlation
             if "RECV" in action:
@@ -119,8 +119,8 @@ def test_stages_run_one_forward_one_backward(job, works):
     for rank, work in enumerate(works):
         order = list(dict.fromkeys(a for a in work.action.values() if PASS.fullmatch(a)))
         stage = rank // copies
-        found = [(m[2], int(m[3])) for m in map(PASS.fullmatch, order)]
-        assert found == list(one_forward_one_backward(stage, p["pipeline"], p["microbatches"]))
+        actual = [(m[2], int(m[3])) for m in map(PASS.fullmatch, order)]
+        assert actual == list(one_forward_one_backward(stage, p["pipeline"], p["microbatches"]))
         assert {PASS.fullmatch(a)[1] for a in order} == {str(stage)}
 
 
@@ -136,28 +136,32 @@ def test_sends_meet_their_receives(job, works):
     met = collections.Counter()
     for row in rows:
         members = [works[r].gpu[c] for r, c in zip(row["ranks"], row["correlations"], strict=True)]
-        told = [works[r].told[c] for r, c in zip(row["ranks"], row["correlations"], strict=True)]
+        described = [
+            works[r].described[c] for r, c in zip(row["ranks"], row["correlations"], strict=True)
+        ]
         starts = [m["start"] for m in members]
         assert row["starts_ns"] == starts
         assert row["waits_ns"] == [max(starts) - s for s in starts]
         assert {m["end"] for m in members} == {row["end_ns"]}
         assert row["max_start_ns"] + row["transfer_ns"] == row["end_ns"]
-        names = [t["Collective name"] for t in told]
+        names = [t["Collective name"] for t in described]
         if row["name"] == "send":
             sender, receiver = row["ranks"]
             assert names == ["send", "recv"]
-            assert (told[0]["Dst Rank"], told[1]["Src Rank"]) == (receiver, sender)
-            assert told[0]["In msg nelems"] * 2 == row["bytes"]
+            assert (described[0]["Dst Rank"], described[1]["Src Rank"]) == (receiver, sender)
+            assert described[0]["In msg nelems"] * 2 == row["bytes"]
             actions = [
                 works[r].action[c] for r, c in zip(row["ranks"], row["correlations"], strict=True)
             ]
             assert actions[0].split("SEND")[1] == actions[1].split("RECV")[1]
         else:
             assert names == ["allreduce"] * len(members)
-            group = json.loads(told[0]["Process Group Ranks"])
+            group = json.loads(described[0]["Process Group Ranks"])
             assert group == row["ranks"]
         met.update(zip(row["ranks"], row["correlations"], strict=True))
-    every = {(r, c) for r, w in enumerate(works) for c, told in w.told.items() if told}
+    every = {
+        (r, c) for r, w in enumerate(works) for c, described in w.described.items() if described
+    }
     assert set(met) == every
     assert set(met.values()) == {1}
 
@@ -167,36 +171,36 @@ def within(intervals, start, end):
     return length([(max(s, start), min(e, end)) for s, e in intervals if s < end and e > start])
 
 
-def stretches(job, rank, work):
-    """When a rank computes, works at all, exchanges, receives and waits to receive."""
-    found = collections.defaultdict(list)
+def intervals_of(job, rank, work):
+    """Intervals in which a rank computes, works at all, exchanges, receives and waits to receive."""
+    result = collections.defaultdict(list)
     for correlation, event in work.gpu.items():
         stretch = (event["start"], event["end"])
-        told = work.told[correlation]
-        name = told["Collective name"] if told else ""
+        described = work.described[correlation]
+        name = described["Collective name"] if described else ""
         if name in ("send", "recv"):
-            found["p2p"].append(stretch)
-            found[name].append(stretch)
+            result["p2p"].append(stretch)
+            result[name].append(stretch)
         elif event["cat"] != "gpu_memcpy":
-            found["work"].append(stretch)
-            found["collective" if name else "compute"].append(stretch)
-    found["wait"] = [
+            result["work"].append(stretch)
+            result["collective" if name else "compute"].append(stretch)
+    result["wait"] = [
         (row["starts_ns"][1], row["max_start_ns"])
         for row in job.rows("collectives")
         if row["name"] == "send" and row["ranks"][1] == rank
     ]
-    return found
+    return result
 
 
 def passes(job, work, step):
     """First start and last end of the passes of a step."""
-    found = [
+    result = [
         event
         for correlation, event in work.gpu.items()
         if PASS.fullmatch(work.action[correlation])
         and job.ranks[work.rank.rank].step_of(work.call[correlation]) == step
     ]
-    return min(e["start"] for e in found), max(e["end"] for e in found)
+    return min(e["start"] for e in result), max(e["end"] for e in result)
 
 
 def test_bubbles(job, works):
@@ -210,8 +214,8 @@ def test_bubbles(job, works):
         extents = {r: passes(job, works[r], row["step"]) for r in along}
         start, end = min(e[0] for e in extents.values()), max(e[1] for e in extents.values())
         first, last = extents[rank]
-        found = stretches(job, rank, works[rank])
-        work = found["work"]
+        actual = intervals_of(job, rank, works[rank])
+        work = actual["work"]
         busy = within(work, start, end)
         assert row == {
             "rank": rank,
@@ -220,14 +224,14 @@ def test_bubbles(job, works):
             "start_ns": start,
             "end_ns": end,
             "span_ns": end - start,
-            "compute_ns": within(found["compute"], start, end),
-            "p2p_ns": within(found["p2p"], start, end),
+            "compute_ns": within(actual["compute"], start, end),
+            "p2p_ns": within(actual["p2p"], start, end),
             "bubble_ns": end - start - busy,
             "warmup_ns": first - start - within(work, start, first),
             "steady_ns": last - first - within(work, first, last),
             "cooldown_ns": end - last - within(work, last, end),
-            "recv_ns": within([*work, *found["recv"]], start, end) - busy,
-            "recv_wait_ns": within([*work, *found["wait"]], start, end) - busy,
+            "recv_ns": within([*work, *actual["recv"]], start, end) - busy,
+            "recv_wait_ns": within([*work, *actual["wait"]], start, end) - busy,
         }
 
 
@@ -285,13 +289,13 @@ def test_groups(job):
     copies = p["ranks"] // p["pipeline"]
     for rank in job.ranks:
         groups = rank.content["distributedInfo"]["pg_config"]
-        told = {g["pg_desc"]: g["ranks"] for g in groups}
-        assert told["default_pg"] == list(range(p["ranks"]))
-        assert told["mesh_pp"] == list(range(rank.rank % copies, p["ranks"], copies))
-        assert len(told.get("mesh_dp", [])) == (copies if copies > 1 else 0)
+        described = {g["pg_desc"]: g["ranks"] for g in groups}
+        assert described["default_pg"] == list(range(p["ranks"]))
+        assert described["mesh_pp"] == list(range(rank.rank % copies, p["ranks"], copies))
+        assert len(described.get("mesh_dp", [])) == (copies if copies > 1 else 0)
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=10, suppress_health_check=list(HealthCheck))
 @given(
     stages=st.integers(2, 8),
     copies=st.integers(1, 4),
@@ -310,12 +314,12 @@ def test_whatever_the_parameters(stages, copies, microbatches, more, seed, seque
         "seed": seed,
         "sequence": sequence,
     }
-    found = truth(simulate_job(DemoParameters(steps=2, **chosen)))
-    for path in (found["critical_path"]["window"], *found["critical_path"]["steps"].values()):
+    actual = truth(simulate_job(DemoParameters(steps=2, **chosen)))
+    for path in (actual["critical_path"]["window"], *actual["critical_path"]["steps"].values()):
         assert sum(path["dur_ns"]) == path["end_ns"] - path["start_ns"]
     sends = 2 * (stages - 1) * microbatches * copies
-    assert found["collectives"]["name"].count("send") == 2 * sends
-    steps = found["pipeline"]["steps"]
+    assert actual["collectives"]["name"].count("send") == 2 * sends
+    steps = actual["pipeline"]["steps"]
     parts = ("bubble", "warmup", "steady", "cooldown", "recv", "recv_wait", "span")
     for bubble, *split, recv, wait, span in zip(*(steps[f"{c}_ns"] for c in parts), strict=True):
         assert bubble == sum(split)

@@ -16,29 +16,29 @@ XCC = 8
 
 def compute_order(rank):
     """Names and grids in work-items of a rank's kernels, copies and fills as Kineto has them."""
-    found = []
+    result = []
     for launch in rank.launches:
         event = launch.event
         if event["name"].startswith("nccl"):
             continue
         if event["cat"] != "kernel":
             blit = "fillBufferAligned" if event["cat"] == "gpu_memset" else "copyBuffer"
-            found.append((f"__amd_rocclr_{blit}", None))
+            result.append((f"__amd_rocclr_{blit}", None))
             continue
         args = event["args"]
         items = launch.call["name"] == "hipExtModuleLaunchKernel"
         grid = [n * (1 if items else b) for n, b in zip(args["grid"], args["block"], strict=True)]
-        found.append((event["name"], grid))
-    return found
+        result.append((event["name"], grid))
+    return result
 
 
 def dispatches(rows):
     """Counters by dispatch."""
-    found = {}
+    result = {}
     for row in rows:
-        entry = found.setdefault(int(row["Dispatch_Id"]), dict(row, counters={}))
+        entry = result.setdefault(int(row["Dispatch_Id"]), dict(row, counters={}))
         entry["counters"][row["Counter_Name"]] = float(row["Counter_Value"])
-    return found
+    return result
 
 
 @pytest.mark.parametrize("number", [1, 2])
@@ -91,10 +91,10 @@ def test_runs_are_separate_processes(demo):
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_counters_of_the_passes(demo, number):
-    found = dispatches(demo.counters(number, 0, "counter_collection"))
+    actual = dispatches(demo.counters(number, 0, "counter_collection"))
     trace = {int(r["Dispatch_Id"]): r for r in demo.counters(number, 0, "kernel_trace")}
-    assert found.keys() == trace.keys()
-    for dispatch, row in found.items():
+    assert actual.keys() == trace.keys()
+    for dispatch, row in actual.items():
         assert tuple(row["counters"]) == PASSES[number - 1]
         for key in ("Start_Timestamp", "End_Timestamp", "Kernel_Id", "LDS_Block_Size"):
             assert row[key] == trace[dispatch][key]
@@ -117,8 +117,8 @@ def test_matrix_operations_are_those_of_the_shapes(demo):
     rank = demo.ranks[0]
     operators = {e["args"]["External id"]: e for e in rank.of("cpu_op")}
     launches = [x for x in rank.launches if not x.stream]
-    found = dispatches(demo.counters(1, 0, "counter_collection"))
-    rows = [row for _, row in sorted(found.items())][3:]
+    actual = dispatches(demo.counters(1, 0, "counter_collection"))
+    rows = [row for _, row in sorted(actual.items())][3:]
     gemms = 0
     for launch, row in zip(launches, rows, strict=False):
         counters = row["counters"]
@@ -138,8 +138,8 @@ def test_matrix_operations_are_those_of_the_shapes(demo):
 def test_traffic_is_that_of_the_shapes(demo):
     rank = demo.ranks[0]
     operators = {e["args"]["External id"]: e for e in rank.of("cpu_op")}
-    found = dispatches(demo.counters(2, 0, "counter_collection"))
-    rows = [row for _, row in sorted(found.items())][3:]
+    actual = dispatches(demo.counters(2, 0, "counter_collection"))
+    rows = [row for _, row in sorted(actual.items())][3:]
     for launch, row in zip([x for x in rank.launches if not x.stream], rows, strict=False):
         dims = operators[launch.event["args"]["External id"]]["args"].get("Input Dims")
         if row["Kernel_Name"].startswith("Cijk_"):
@@ -170,8 +170,8 @@ def test_agents(demo):
     assert all(value is not None for row in rows for value in row.values())
 
 
-def test_headers_are_those_of_real_files(shared_data):
-    folder = shared_data / "rocprof/v3_csv_docs_samples_rocm7"
+def test_headers_are_those_of_real_files(shared):
+    folder = shared / "rocprof/v3_csv_docs_samples_rocm7"
     for name, columns in (
         ("kernel_trace", KERNEL_TRACE),
         ("counter_collection", COUNTER_COLLECTION),

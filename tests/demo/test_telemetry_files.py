@@ -120,15 +120,15 @@ def test_watch_and_recorder_agree(watch, recorder):
         assert all(int(row["gfx_0_clk"]) > 1300 for row in tick[:3])
 
 
-def test_watch_header_is_that_of_a_real_file(watch, shared_data):
-    folder = shared_data / "telemetry/amd_smi_7.1_real_tool_simulated_gpus"
+def test_watch_header_is_that_of_a_real_file(watch, shared):
+    folder = shared / "telemetry/amd_smi_7.1_real_tool_simulated_gpus"
     header = (folder / "watch-metric-20s.stdout.csv").read_text().splitlines()[1].split(",")
     expected = header[: header.index("total_energy_consumption") + 1]
     assert list(watch[0][0]) == expected
 
 
-def test_recorder_header_extends_that_of_a_real_file(demo, shared_data):
-    real = shared_data / "telemetry/amd_smi_7.1_real_tool_simulated_gpus/sampler-50Hz-8gpu-10s.csv"
+def test_recorder_header_extends_that_of_a_real_file(demo, shared):
+    real = shared / "telemetry/amd_smi_7.1_real_tool_simulated_gpus/sampler-50Hz-8gpu-10s.csv"
     header = real.read_text().splitlines()[0]
-    ours = (demo.path / "telemetry/recorder.csv").read_bytes().split(b"\r\n")[0].decode()
-    assert ours == header + ",current_uclk,temperature_mem"
+    actual = (demo.path / "telemetry/recorder.csv").read_bytes().split(b"\r\n")[0].decode()
+    assert actual == header + ",current_uclk,temperature_mem"

@@ -174,8 +174,8 @@ def test_replay_at_the_ideal_durations_gives_the_ideal_steps(demo):
 
 
 def paths(demo):
-    found = demo.truth["critical_path"]
-    return [found["window"], *found["steps"].values()]
+    result = demo.truth["critical_path"]
+    return [result["window"], *result["steps"].values()]
 
 
 def test_path_tiles_its_window(demo):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ranks import Member, found, instances, job, truth
+from ranks import Member, instances, job, rows_of_instances, truth
 
 import chopper_interop as ci
 from chopper_interop.arrays import arrow
@@ -18,6 +18,7 @@ from chopper_interop.clocks import ranks as rank_clocks
 from chopper_interop.edges import collectives
 from chopper_interop.issues import IssueLog
 from chopper_interop.schemas.kinds import EDGE_ENDPOINTS, Collective, EdgeKind, Endpoint, Kind
+from chopper_interop.schemas.meta import ClockFit
 from chopper_interop.trace import empty
 
 MS = 1_000_000
@@ -48,19 +49,17 @@ def matched(trace: ci.Trace) -> tuple[ci.Trace, dict[str, int]]:
 
 
 @given(_RANDOM)
-@settings(max_examples=60)
 def test_sequence_numbers_match_whatever_is_missing(rng: random.Random) -> None:
     ranks = rng.randint(2, 5)
     members = line(rng, 12, ranks, stated=True)
     members = [m for m in members if rng.random() < 0.8 or m.truth in (0, 11)]
     clocks = {r: (rng.randrange(-4000, 4000) * 10**9, 0.0) for r in range(1, ranks)}
     trace, counts = matched(job(members, clocks))
-    assert found(trace) == truth(trace)
+    assert rows_of_instances(trace) == truth(trace)
     assert set(counts) <= {"collectives-alone"}
 
 
 @given(_RANDOM)
-@settings(max_examples=60)
 def test_order_matches_windows_that_differ(rng: random.Random) -> None:
     """Steps repeat, so that their order fits at several offsets; ends decide which is right."""
     ranks, count = rng.randint(2, 4), 24
@@ -74,20 +73,21 @@ def test_order_matches_windows_that_differ(rng: random.Random) -> None:
         r: (rng.randrange(-4000, 4000) * 10**9, rng.uniform(-50, 50)) for r in range(1, ranks)
     }
     trace, counts = matched(job(members, clocks))
-    assert found(trace) == truth(trace)
+    assert rows_of_instances(trace) == truth(trace)
     assert counts["collectives-by-order"] == sum(map(len, truth(trace)))
 
 
 @given(_RANDOM)
-@settings(max_examples=40)
 def test_order_matches_around_what_one_rank_lacks(rng: random.Random) -> None:
     members = line(rng, 24, 2, stated=False)
     lost = rng.randrange(1, 23)
     trace, _ = matched(
         job([m for m in members if (m.truth, m.rank) != (lost, 1)], {1: (5 * MS, 0)})
     )
-    assert set(map(tuple, found(trace))) <= set(map(tuple, truth(trace)))  # never a wrong one
-    assert len(found(trace)) >= 20
+    assert set(map(tuple, rows_of_instances(trace))) <= set(
+        map(tuple, truth(trace))
+    )  # never a wrong one
+    assert len(rows_of_instances(trace)) >= 20
 
 
 def test_regular_steps_are_matched_where_clocks_agree() -> None:
@@ -97,7 +97,7 @@ def test_regular_steps_are_matched_where_clocks_agree() -> None:
     ]
     for lost in (0, 12):
         trace, _ = matched(job([m for m in members if (m.truth, m.rank) != (lost, 1)]))
-        assert found(trace) == truth(trace)
+        assert rows_of_instances(trace) == truth(trace)
 
 
 @given(_RANDOM)
@@ -108,7 +108,7 @@ def test_what_does_not_fit_is_not_matched(rng: random.Random) -> None:
         for i in range(20)
     ]
     trace, counts = matched(job(wrong))
-    assert not found(trace)
+    assert not rows_of_instances(trace)
     assert counts["collectives-unmatched"] == 20
 
 
@@ -120,11 +120,11 @@ def test_kernels_under_one_number_are_matched_by_their_order() -> None:
         for k in range(2)
     ]
     trace, counts = matched(job(members))
-    assert found(trace) == truth(trace)
+    assert rows_of_instances(trace) == truth(trace)
     assert not counts
     trace, counts = matched(job(members[:-1]))
     assert counts == {"collectives-uneven": 3}
-    assert len(found(trace)) == 4
+    assert len(rows_of_instances(trace)) == 4
 
 
 def test_groups_have_numbers_of_their_own() -> None:
@@ -136,18 +136,18 @@ def test_groups_have_numbers_of_their_own() -> None:
         for rank in ranks
     ]
     trace, counts = matched(job(members, groups=groups))
-    assert found(trace) == truth(trace)
+    assert rows_of_instances(trace) == truth(trace)
     assert not counts
 
 
 def test_a_group_that_each_rank_calls_by_its_own_name_is_one() -> None:
     groups = {"0": [0, 1], "1": [0, 1], "2": [0, 1]}
     members = [Member(i, r, i * MS, i * MS + 9, str(r), seq=i) for i in range(3) for r in (0, 1)]
-    assert len(found(matched(job(members, groups=groups))[0])) == 3
+    assert len(rows_of_instances(matched(job(members, groups=groups))[0])) == 3
     more = [Member(9, r, 9 * MS, 9 * MS + 9, "2", seq=1) for r in (0, 1)]
     two = [Member(m.truth, m.rank, m.start, m.end, "1", seq=m.seq) for m in members]
     trace, _ = matched(job(two + more, groups=groups))
-    assert found(trace) == truth(trace)
+    assert rows_of_instances(trace) == truth(trace)
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(1, 3)), max_size=20))
@@ -161,7 +161,7 @@ def test_sends_and_receives_are_paired_in_order(messages: list[tuple[int, int, i
                 Member(i, dst, i * MS, i * MS + 60, kind=recv, size=size, peer=src),
             ]
     trace, counts = matched(job(members))
-    assert found(trace) == truth(trace)
+    assert rows_of_instances(trace) == truth(trace)
     assert "sends-unpaired" not in counts
 
 
@@ -174,7 +174,7 @@ def test_sends_without_a_receive_are_logged() -> None:
         Member(0, 1, 0, 60, kind=recv, size=8, peer=0),
     ]
     trace, counts = matched(job(members))
-    assert found(trace) == truth(trace)
+    assert rows_of_instances(trace) == truth(trace)
     assert counts == {"sends-unpaired": 2}
 
 
@@ -200,7 +200,7 @@ def test_numbers_pair_sends_with_receives_where_both_count_the_same(
     trace, counts = matched(
         job(_messages({"send": [(i, i) for i in range(5, 11)], "recv": received}))
     )
-    assert found(trace) == truth(trace)
+    assert rows_of_instances(trace) == truth(trace)
     assert counts.get("sends-unpaired", 0) == 12 - 2 * len(truth(trace))
 
 
@@ -211,8 +211,10 @@ def endpoints_are_ordered(trace: ci.Trace) -> bool:
         graph.add_edge((node, Endpoint.START), (node, Endpoint.END))
     lane = trace.array("lane")
     for number in np.unique(lane):
-        mine = np.flatnonzero(lane == number).tolist()
-        graph.add_edges_from(((a, Endpoint.END), (b, Endpoint.START)) for a, b in pairwise(mine))
+        selected = np.flatnonzero(lane == number).tolist()
+        graph.add_edges_from(
+            ((a, Endpoint.END), (b, Endpoint.START)) for a, b in pairwise(selected)
+        )
     src, dst, kind = (trace.array(c, "edges").tolist() for c in ("src", "dst", "kind"))
     for a, b, k in zip(src, dst, kind, strict=True):
         out, into = EDGE_ENDPOINTS.get(EdgeKind(k), (Endpoint.END, Endpoint.START))
@@ -221,7 +223,6 @@ def endpoints_are_ordered(trace: ci.Trace) -> bool:
 
 
 @given(_RANDOM)
-@settings(max_examples=60)
 def test_edges_lead_from_the_last_to_start_and_close_no_cycle(rng: random.Random) -> None:
     members = [
         Member(i, r, t := 20 * i + rng.randrange(12), t + rng.randrange(12), seq=i)
@@ -237,8 +238,8 @@ def test_edges_lead_from_the_last_to_start_and_close_no_cycle(rng: random.Random
     late = sum(issue.count for issue in issues if issue.code == "collectives-contradicted")
     assert len(src) + late == sum(len(rows) - 1 for rows in truth(trace))
     for rows in truth(trace):
-        mine = np.isin(dst, rows)
-        assert (ts[src[mine]] == ts[rows].max()).all()
+        selected = np.isin(dst, rows)
+        assert (ts[src[selected]] == ts[rows].max()).all()
 
 
 def test_a_broadcast_waits_for_its_root_alone() -> None:
@@ -278,6 +279,20 @@ def test_a_member_that_ends_before_the_root_starts_contradicts() -> None:
     issues = IssueLog()
     assert not collectives.add_collective_edges(matched(job(members))[0], issues).edges.num_rows
     assert [(i.code, i.count) for i in issues] == [("collectives-contradicted", 1)]
+
+
+@pytest.mark.parametrize(("late_by", "kept"), [(MS // 100, 1), (MS // 25, 0)])
+def test_an_edge_that_contradicts_clocks_by_less_than_their_error_is_kept(
+    late_by: int, kept: int
+) -> None:
+    """Clocks are known within 10 us each: 3 sigma of two are 42 us, of one 30."""
+    members = [Member(0, 0, 0, MS, seq=0), Member(0, 1, MS + late_by, 2 * MS, seq=0)]
+    trace = matched(job(members))[0]
+    fit = ClockFit("rank 1", trace.meta.clock, "", uncertainty_ns=MS // 100, applied=False)
+    issues = IssueLog()
+    made = collectives.add_collective_edges(trace.with_meta(clocks=(fit,)), issues)
+    assert made.edges.num_rows == kept
+    assert [i.code for i in issues] == ["collectives-contradicted"] * (not kept)
 
 
 def test_instances_are_stated_by_any_numbers() -> None:
@@ -349,7 +364,7 @@ def test_parts_that_were_written_each_as_a_whole_are_matched_again(tmp_path: Pat
         trace = trace.with_meta(issues=tuple(issues))
         ci.write(trace, tmp_path / f"part{part[0]}.parquet")
     again = ci.read(tmp_path / "part0.parquet", tmp_path / "part2.parquet")
-    assert found(again) == truth(again)
+    assert rows_of_instances(again) == truth(again)
     src, dst = (again.array(c, "edges") for c in ("src", "dst"))
     comm = again.array("kind", "edges") == EdgeKind.COMM
     assert np.count_nonzero(comm) == sum(len(rows) - 1 for rows in truth(again))
@@ -367,13 +382,13 @@ def test_parts_that_were_written_each_as_a_whole_are_matched_again(tmp_path: Pat
         ("pytorch/ddp_resnet_4rank_amd", "rank?.json.gz", (84, 84, 21, 63)),
         ("pytorch/ddp_resnet_4rank_amd", "merged*", (84, 84, 21, 63)),
         ("pytorch/dlrm_8rank_v100/kineto", "*.json", (64, 64, 8, 56)),
-        ("pytorch/torchrec_4rank_v100", "*.json", (120, 120, 30, 80)),
+        ("pytorch/torchrec_4rank_v100", "*.json", (120, 120, 30, 90)),
     ],
 )
 def test_real_jobs(shared: Path, folder: str, pattern: str, counts: tuple[int, ...]) -> None:
     trace = ci.read(*sorted((shared / folder).glob(pattern)))
     comm = np.count_nonzero(trace.array("kind") == Kind.COMM)
-    rows = found(trace)
+    rows = rows_of_instances(trace)
     drawn = np.count_nonzero(trace.array("kind", "edges") == EdgeKind.COMM)
     assert (comm, sum(map(len, rows)), len(rows), drawn) == counts
     ranks = trace.array("rank")
@@ -390,23 +405,23 @@ def test_real_jobs(shared: Path, folder: str, pattern: str, counts: tuple[int, .
 )
 def test_what_ranks_lack_makes_no_match_wrong(shared: Path, folder: str, pattern: str) -> None:
     """Without sequence numbers, with clocks apart by minutes, and with any collectives gone."""
-    whole = ci.read(*sorted((shared / folder).glob(pattern)))
-    rows = np.flatnonzero(whole.array("kind") == Kind.COMM)
-    nodes = arrow.take(whole.nodes, rows).drop_columns(["instance"])
+    complete = ci.read(*sorted((shared / folder).glob(pattern)))
+    rows = np.flatnonzero(complete.array("kind") == Kind.COMM)
+    nodes = arrow.take(complete.nodes, rows).drop_columns(["instance"])
     nodes = nodes.drop_columns([c for c in ("seq",) if c in nodes.column_names])
-    true, rank = np.array(instances(whole))[rows], whole.array("rank")[rows]
+    true, rank = np.array(instances(complete))[rows], complete.array("rank")[rows]
     rng = np.random.default_rng(7)
     missed = 0
     for _ in range(10):
-        apart = rng.integers(-600, 600, len(whole.ranks)) * 10**9
+        apart = rng.integers(-600, 600, len(complete.ranks)) * 10**9
         kept = rng.random(len(rows)) > 0.05 * (rank % 2)
         moved = arrow.replace_column(nodes, "ts", arrow.to_numpy(nodes["ts"]) + apart[rank])
         part = arrow.take(moved, kept)
-        trace = replace(whole, nodes=part, edges=empty("edges"), counters=empty("counters"))
-        found_here: dict[int, set[int]] = {}
+        trace = replace(complete, nodes=part, edges=empty("edges"), counters=empty("counters"))
+        of_rank: dict[int, set[int]] = {}
         for number, truth_of in zip(instances(matched(trace)[0]), true[kept].tolist(), strict=True):
             missed += number is None
             if number is not None:
-                found_here.setdefault(number, set()).add(truth_of)
-        assert all(len(mixed) == 1 for mixed in found_here.values())
+                of_rank.setdefault(number, set()).add(truth_of)
+        assert all(len(mixed) == 1 for mixed in of_rank.values())
     assert missed < 0.1 * 10 * len(rows)

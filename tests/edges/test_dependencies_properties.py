@@ -94,8 +94,8 @@ def events_graph(trace: Trace) -> nx.DiGraph[int]:
         graph.add_edge(2 * int(parent[i]), 2 * i)
         graph.add_edge(2 * i + 1, 2 * int(parent[i]) + 1)
     for on in np.unique(lane).tolist():
-        mine = np.flatnonzero(lane == on).tolist()
-        graph.add_edges_from((2 * a + 1, 2 * b) for a, b in pairwise(mine) if end[a] <= ts[b])
+        selected = np.flatnonzero(lane == on).tolist()
+        graph.add_edges_from((2 * a + 1, 2 * b) for a, b in pairwise(selected) if end[a] <= ts[b])
     columns = (trace.array(c, "edges").tolist() for c in ("src", "dst", "kind"))
     for src, dst, kind in zip(*columns, strict=True):
         if kind != EdgeKind.LAUNCH:
@@ -139,8 +139,8 @@ def test_any_edges_that_point_forward_make_no_cycle(
     trace = made(program, 1)
     node = st.integers(0, trace.nodes.num_rows - 1)
     for kind in (EdgeKind.EVENT, EdgeKind.SYNC, EdgeKind.COMM, EdgeKind.CALL):
-        found = data.draw(st.lists(st.tuples(node, node), max_size=30))
-        src, dst = (np.array([pair[i] for pair in found], np.int32) for i in (0, 1))
+        actual = data.draw(st.lists(st.tuples(node, node), max_size=30))
+        src, dst = (np.array([pair[i] for pair in actual], np.int32) for i in (0, 1))
         holds = endpoints.forward(trace, src, dst, kind)
         trace = trace.with_edges(src[holds], dst[holds], kind)
     assert nx.is_directed_acyclic_graph(events_graph(trace))
@@ -180,8 +180,8 @@ def test_what_precedes_is_found_within_the_group(
 ) -> None:
     group, time = np.array(rows, np.int64).reshape(-1, 2).T
     of_group, at = np.array(asked, np.int64).T
-    found = preceding_rows(group, time, of_group, at)
-    for row, (g, t) in zip(found.tolist(), asked, strict=True):
+    actual = preceding_rows(group, time, of_group, at)
+    for row, (g, t) in zip(actual.tolist(), asked, strict=True):
         times = [b for a, b in rows if a == g and b <= t]
         assert (row >= 0) == bool(times)
         assert row < 0 or rows[row] == (g, max(times))

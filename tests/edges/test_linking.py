@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from shared_data import SHARED
+from shared_data import real
 
 import chopper_interop as ci
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
@@ -26,23 +26,23 @@ VALID = (
 def operators(trace: ci.Trace, work: np.ndarray) -> np.ndarray:
     """The innermost operator around the launch of each piece of work; -1 if there is none."""
     kind, parent = trace.array("kind"), trace.array("parent")
-    found = trace.launch[work].astype(np.int64)
+    result = trace.launch[work].astype(np.int64)
     for _ in range(64):
-        on = (found >= 0) & (kind[found] != Kind.CPU_OP)
+        on = (result >= 0) & (kind[result] != Kind.CPU_OP)
         if not on.any():
-            return found
-        found = np.where(on, parent[found], found)
+            return result
+        result = np.where(on, parent[result], result)
     raise AssertionError("deeper than any stack")
 
 
 @pytest.mark.parametrize("path", VALID)
 def test_kernels_are_of_the_operator_that_the_profiler_names(path: str) -> None:
-    if not (SHARED / path).exists():
-        pytest.skip(f"needs shared data: {path}")
-    trace = ci.read(SHARED / path)
+    trace = ci.read(real(path))
     work = np.flatnonzero(np.isin(trace.array("kind"), [int(Kind.KERNEL), int(Kind.MEMCPY)]))
-    ours = operators(trace, work)
-    ids = [(trace.args(int(w)).get("External id"), int(o)) for w, o in zip(work, ours, strict=True)]
+    actual = operators(trace, work)
+    ids = [
+        (trace.args(int(w)).get("External id"), int(o)) for w, o in zip(work, actual, strict=True)
+    ]
     both = [(w, trace.args(o).get("External id")) for w, o in ids if w is not None and o >= 0]
     assert len(both) > 50
     assert sum(a == b for a, b in both) / len(both) >= 0.993
@@ -56,16 +56,16 @@ def covering(events: list[dict]) -> dict[int, tuple[str, float]]:
             ops[e["tid"]].append((e["ts"], -e["dur"], e["name"]))
     for rows in ops.values():
         rows.sort()
-    found = {}
+    result = {}
     for e in events:
         if e.get("cat") != "cuda_runtime" or "Launch" not in e["name"]:
             continue
         rows = ops[e["tid"]]
         for ts, minus, name in reversed(rows[: bisect_right(rows, (e["ts"], 1, ""))]):
             if ts - minus >= e["ts"] + e["dur"]:
-                found[e["args"]["correlation"]] = (name, ts)
+                result[e["args"]["correlation"]] = (name, ts)
                 break
-    return found
+    return result
 
 
 def test_external_ids_that_are_correlations_lead_nobody_astray(shared: Path) -> None:
@@ -77,10 +77,10 @@ def test_external_ids_that_are_correlations_lead_nobody_astray(shared: Path) -> 
     work = np.flatnonzero(trace.array("kind") == Kind.KERNEL)
     assert trace.args(int(work[0]))["External id"] == trace.array("correlation")[work[0]]  # a trap
     names, code = trace.names(), trace.array("name")
-    ours = operators(trace, work)
+    actual = operators(trace, work)
     correlation = trace.array("correlation")[work].tolist()
     by_correlation = {
-        c: names[code[o]] for c, o in zip(correlation, ours.tolist(), strict=True) if o >= 0
+        c: names[code[o]] for c, o in zip(correlation, actual.tolist(), strict=True) if o >= 0
     }
     expected_names = {c: expected[c][0] for c in correlation if c in expected}
     assert len(expected_names) > 8000

@@ -19,7 +19,7 @@ def gpu(number: int, **names: object) -> Device:
 
 
 @pytest.mark.parametrize(
-    ("theirs", "ours", "bridges", "expected"),
+    ("others", "gpus", "bridges", "expected"),
     [
         # one name in common
         ([gpu(3, pci="0000:c1:00.0")], [gpu(0, pci="0000:c1:00.0")], [], {3: (0, "PCI address")}),
@@ -54,9 +54,9 @@ def gpu(number: int, **names: object) -> Device:
         ([gpu(4, source="x")], [gpu(4, source="x"), gpu(5, source="x")], [], {4: (4, devices.BY_TOOL)}),
     ],
 )  # fmt: skip
-def test_match(theirs, ours, bridges, expected) -> None:
-    found = devices.match_devices([d.device for d in theirs], theirs, ours, [*bridges, *theirs])
-    assert found == expected
+def test_match(others, gpus, bridges, expected) -> None:
+    actual = devices.match_devices([d.device for d in others], others, gpus, [*bridges, *others])
+    assert actual == expected
 
 
 @pytest.mark.parametrize(
@@ -114,9 +114,9 @@ def power(trace: ci.Trace) -> dict[int, float]:
     """Power of each rank's GPU, which is another for each GPU of each machine."""
     series = trace.to_pandas("series")
     samples = trace.to_pandas("samples").join(series, on="series")
-    found = samples[(samples["rank"] >= 0) & (samples["name"] == "socket power")]
-    found = found.groupby("rank")["value"].unique()
-    return {int(rank): float(value) for rank, (value,) in found.items()}
+    result = samples[(samples["rank"] >= 0) & (samples["name"] == "socket power")]
+    result = result.groupby("rank")["value"].unique()
+    return {int(rank): float(value) for rank, (value,) in result.items()}
 
 
 def known_by(trace: ci.Trace) -> set[str]:
@@ -157,7 +157,7 @@ def test_the_user_can_state_what_no_source_records(tmp_path: Path, run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "says"),
+    ("rule", "message"),
     [
         ("0=0", "ranks 0, 2 compute on a device 0"),
         ("0=5", "no rank computes on a device 5"),
@@ -166,10 +166,10 @@ def test_the_user_can_state_what_no_source_records(tmp_path: Path, run) -> None:
         ("7=rank0", "7=rank0: no telemetry and no counter pass has such a GPU"),
     ],
 )
-def test_impossible_rules_are_refused(tmp_path: Path, rule: str, says: str) -> None:
+def test_impossible_rules_are_refused(tmp_path: Path, rule: str, message: str) -> None:
     job(tmp_path / "torch", {0: 0, 1: 1, 2: 0, 3: 1})
     telemetry(tmp_path / "n0.csv", 2, 100)
-    with pytest.raises(UsageError, match=says):
+    with pytest.raises(UsageError, match=message):
         ci.read(tmp_path, map_device=[rule])
 
 
@@ -287,7 +287,7 @@ def test_hardware_of_another_host_is_not_used(tmp_path: Path) -> None:
     trace = ci.read(job(tmp_path, {0: 0}))
     trace = trace.with_meta(devices=(Device("a", 0), Device("", 1)))
     others = [Device("b", 0, arch="gfx942", cus=304), Device("b", 1, arch="gfx90a", cus=104)]
-    found = devices.with_hardware(trace, others, {0: 0, 1: 1}).meta.devices
-    assert [(d.host, d.device, d.arch) for d in found] == [
+    actual = devices.with_hardware(trace, others, {0: 0, 1: 1}).meta.devices
+    assert [(d.host, d.device, d.arch) for d in actual] == [
         ("a", 0, ""), ("", 1, "gfx90a"), ("b", 0, "gfx942"),
     ]  # fmt: skip

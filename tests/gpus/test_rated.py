@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from shared_data import SHARED
+from shared_data import real
 
 import chopper_interop as ci
 from chopper_interop.build import TraceBuilder
@@ -63,8 +63,8 @@ def test_what_is_achieved_of_an_mi300x_is_lost_to_the_clock_and_to_utilisation()
     ],
 )  # fmt: skip
 def test_products_by_the_names_that_tools_print(printed: str, name: str | None) -> None:
-    found = find_gpu(printed)
-    assert (found.name if found else None) == name
+    actual = find_gpu(printed)
+    assert (actual.name if actual else None) == name
 
 
 OWN = """
@@ -213,20 +213,16 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )  # fmt: skip
 def test_the_highest_clock_of_the_demo_job(slow: Path, parts: tuple[str, ...], by: str) -> None:
     trace = ci.read(*(slow / part for part in parts))
-    found = ratings.rate_gpus(trace)
-    assert len(found) == 2
-    for one in found.values():
+    actual = ratings.rate_gpus(trace)
+    assert len(actual) == 2
+    for one in actual.values():
         assert one.boost_mhz == (2100 if "product" in by else 1890)
         assert one.sources["boost_mhz"].startswith(by)
         assert (one.cus, one.bandwidth_gbs, one.peak_mhz) == (304, 5300, 2100)
 
 
-REAL = SHARED / "rocprof"
-
-
-@pytest.mark.skipif(not REAL.is_dir(), reason="the real files are not here")
 def test_real_devices() -> None:
-    (one,) = ratings.rate_gpus(ci.read(REAL / "rocprof_compute_pmc" / "omp_MI300A")).values()
+    (one,) = ratings.rate_gpus(ci.read(real("rocprof/rocprof_compute_pmc/omp_MI300A"))).values()
     assert (one.cus, one.xccs, one.boost_mhz, one.bandwidth_gbs) == (228, 6, 2100, 5300)
     assert one.sources["cus"] == "device"
 
@@ -254,10 +250,10 @@ def of_ranks(hosts: list[str], devices: list[Device]) -> ci.Trace:
 
 def test_devices_of_one_number_are_distinguished_by_host() -> None:
     devices = [Device("a", 0, "MI210"), Device("b", 0, "MI300X"), Device("a", 0, "MI50")]
-    found = ratings.rate_gpus(of_ranks(["b", "a", "c", ""], devices))
-    assert [one.name for one in found.values()] == ["MI300X", "MI210", "", "MI210"]
-    found = ratings.rate_gpus(of_ranks(["b", "c"], [Device("", 0, "MI100"), *devices]))
-    assert [one.name for one in found.values()] == ["MI300X", "MI100"]
+    actual = ratings.rate_gpus(of_ranks(["b", "a", "c", ""], devices))
+    assert [one.name for one in actual.values()] == ["MI300X", "MI210", "", "MI210"]
+    actual = ratings.rate_gpus(of_ranks(["b", "c"], [Device("", 0, "MI100"), *devices]))
+    assert [one.name for one in actual.values()] == ["MI300X", "MI100"]
 
 
 class Walked(tuple):
@@ -306,7 +302,7 @@ def test_different_highest_clocks_of_undistinguished_gpus_are_unknown(tmp_path: 
 
 
 def test_amd_smi_static_has_the_highest_clock(tmp_path: Path) -> None:
-    from chopper_interop.converters.amd_smi import read_static as read
+    from chopper_interop.converters.amd_smi.static import read
 
     path = tmp_path / "static.json"
     levels = [{"Level 0": "132 MHz", "Level 1": "1900 MHz"}, {"Level 0": "132 MHz"}, {}]
@@ -323,5 +319,5 @@ def test_a_clock_of_all_gpus_is_that_of_each(slow: Path, tmp_path: Path) -> None
     clocks = {"Level 0": "132 MHz", "Level 1": "1850 MHz"}
     gpus = [{"gpu": n, "clock": {"sys": {"frequency_levels": clocks}}} for n in (0, 1)]
     (tmp_path / "static.json").write_text(json.dumps({"gpu_data": gpus}))
-    found = ratings.rate_gpus(ci.read(slow / "kineto", tmp_path)).values()
-    assert [one.boost_mhz for one in found] == [1850, 1850]
+    actual = ratings.rate_gpus(ci.read(slow / "kineto", tmp_path)).values()
+    assert [one.boost_mhz for one in actual] == [1850, 1850]

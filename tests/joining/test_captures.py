@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 import pytest
-from shared_data import SHARED
+from shared_data import real
 
 import chopper_interop as ci
 from chopper_interop import pipeline
@@ -56,9 +56,7 @@ def check_agreement(trace: ci.Trace, gpus: int) -> None:
 
 @pytest.mark.parametrize("name", REAL)
 def test_all_analyses_agree(name: str) -> None:
-    path = SHARED / "telemetry" / name
-    if not path.exists():
-        pytest.skip("the real inputs are not there")
+    path = real(f"telemetry/{name}")
     check_agreement(ci.read(path), REAL[name])
 
 
@@ -98,9 +96,9 @@ def node(folder: Path, name: str, change: dict[str, Any]) -> None:
     """The recorder's file of another node: the same columns with other values."""
     table = pd.read_csv(folder / "recorder.csv", comment="#")
     for column, made in change.items():
-        found = [c for c in table.columns if column in c]
-        assert found, column
-        table[found] = table[found].apply(made)
+        result = [c for c in table.columns if column in c]
+        assert result, column
+        table[result] = table[result].apply(made)
     table.to_csv(folder / name, index=False)
 
 
@@ -150,13 +148,11 @@ def test_different_values_at_one_time_are_of_two_machines(tmp_path: Path) -> Non
     ],
 )
 def test_several_machines_are_refused(names: tuple[str, ...], message: str, run) -> None:
-    paths = [SHARED / "telemetry" / name for name in names]
-    if not all(path.exists() for path in paths):
-        pytest.skip("the real inputs are not there")
-    status, _, says = run("analyze", *paths, "energy")
+    paths = [real(f"telemetry/{name}") for name in names]
+    status, _, stderr = run("analyze", *paths, "energy")
     assert status == AmbiguousRunError.exit_status
-    assert message in says
-    assert "several machines" in says
+    assert message in stderr
+    assert "several machines" in stderr
 
 
 def test_consecutive_files_are_of_one_machine() -> None:

@@ -22,11 +22,11 @@ PAIR = "pytorch/rtx2080ti_pairs"
 
 
 def issues(trace: ci.Trace, source: str = "") -> dict[str, int]:
-    found: Counter[str] = Counter()
+    result: Counter[str] = Counter()
     for issue in trace.meta.issues:
         if source in issue.source:
-            found[issue.code] += issue.count
-    return dict(found)
+            result[issue.code] += issue.count
+    return dict(result)
 
 
 def data(trace: ci.Trace) -> list[tuple[int, int]]:
@@ -271,16 +271,16 @@ def test_an_alignment_is_ordered_and_of_equals(kinds: int) -> None:
         kept = random.random(size) > 0.05
         b = a[kept]
         place = sequences.align(a, b)
-        found = place >= 0
-        assert (a[found] == b[place[found]]).all()
-        assert (np.diff(place[found]) > 0).all()
-        assert found.sum() >= 0.9 * kept.sum()
+        actual = place >= 0
+        assert (a[actual] == b[place[actual]]).all()
+        assert (np.diff(place[actual]) > 0).all()
+        assert actual.sum() >= 0.9 * kept.sum()
 
 
 def test_compressed_and_cut_short(tmp_path: Path) -> None:
     profile(tmp_path / "rank0.json", STEP)
-    whole = execution(STEP)
-    cut = whole[: whole.index(b'"id": 30')]
+    complete = execution(STEP)
+    cut = complete[: complete.index(b'"id": 30')]
     (tmp_path / "rank0_et.json.gz").write_bytes(gzip.compress(cut))
     counts = issues(ci.read(tmp_path))
     assert counts["host-et-joined-by-order"] == 20

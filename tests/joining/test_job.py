@@ -241,9 +241,9 @@ def test_ranks_that_do_not_overlap_are_noted(tmp_path: Path, apart_us: int, coun
         events = [span("cpu_op", "a", 10 + rank * apart_us, 200)]
         header = {"distributedInfo": {"rank": rank, "world_size": 2}}
         write(tmp_path / f"rank{rank}.json", events, baseTimeNanoseconds=BASE, **header)
-    found = [i for i in ci.read(tmp_path).meta.issues if i.code == "ranks-apart"]
-    assert len(found) == count
-    assert all("3,599" in i.example or "3,600" in i.example for i in found)
+    actual = [i for i in ci.read(tmp_path).meta.issues if i.code == "ranks-apart"]
+    assert len(actual) == count
+    assert all("3,599" in i.example or "3,600" in i.example for i in actual)
 
 
 def test_folders_behind_links_are_searched(tmp_path: Path) -> None:

@@ -99,8 +99,8 @@ def codes(trace: ci.Trace) -> dict[str, int]:
 
 
 def fit(trace: ci.Trace) -> ClockFit:
-    (found,) = trace.meta.clocks
-    return found
+    (result,) = trace.meta.clocks
+    return result
 
 
 def events_are_whole(trace: ci.Trace) -> None:
@@ -119,11 +119,11 @@ def test_a_run_that_two_tools_recorded_is_merged(tmp_path: Path, ids: int) -> No
     run.rocprof(tmp_path / "roc", ids=ids, noise=150)
     trace = ci.read(tmp_path)
     assert np.count_nonzero(trace.array("kind") == Kind.KERNEL) == 60
-    found = fit(trace)
-    assert found.method == (relations.CORRELATION_IDS if ids == 1 else relations.MATCHED_KERNELS)
-    assert found.clock == BOOTTIME
-    assert abs(found.offset_ns - (BASE - BOOT)) <= found.uncertainty_ns <= 300
-    assert found.pairs == 60
+    relation = fit(trace)
+    assert relation.method == (relations.CORRELATION_IDS if ids == 1 else relations.MATCHED_KERNELS)
+    assert relation.clock == BOOTTIME
+    assert abs(relation.offset_ns - (BASE - BOOT)) <= relation.uncertainty_ns <= 300
+    assert relation.pairs == 60
     assert codes(trace)["same-kernels-twice"] == 60
     events_are_whole(trace)
 
@@ -182,27 +182,27 @@ def test_a_drift_is_fitted_where_it_is_more_than_the_spread(tmp_path: Path) -> N
     run.start = run.start * 100
     run.kineto(tmp_path / "rank0.json")
     run.rocprof(tmp_path / "roc", noise=200, ppm=-40)
-    found = fit(ci.read(tmp_path))
-    assert abs(found.drift_ppb - 40_000) < 1_000
-    boot = found.pivot_ns
+    relation = fit(ci.read(tmp_path))
+    assert abs(relation.drift_ppb - 40_000) < 1_000
+    boot = relation.pivot_ns
     real = boot - BOOT + (boot - BOOT) * 40e-6 + BASE
-    assert abs(boot + found.offset_ns - real) < 2_000
+    assert abs(boot + relation.offset_ns - real) < 2_000
 
 
 def test_a_profile_of_part_of_the_run(tmp_path: Path) -> None:
     """PyTorch's profiler was on for a while; the steps of the program repeat."""
     run = Run(5, count=50)
-    whole = Run(5, count=50)
+    complete = Run(5, count=50)
     random = np.random.default_rng(4)
-    whole.names = run.names * 6
-    whole.dur = random.integers(4_000, 90_000, 300)
-    whole.start = np.cumsum(whole.dur + random.integers(1_000, 30_000, 300)) - whole.dur
-    run.dur, run.start = whole.dur[150:200], whole.start[150:200]
+    complete.names = run.names * 6
+    complete.dur = random.integers(4_000, 90_000, 300)
+    complete.start = np.cumsum(complete.dur + random.integers(1_000, 30_000, 300)) - complete.dur
+    run.dur, run.start = complete.dur[150:200], complete.start[150:200]
     run.kineto(tmp_path / "rank0.json")
-    whole.rocprof(tmp_path / "roc", noise=100)
+    complete.rocprof(tmp_path / "roc", noise=100)
     trace = ci.read(tmp_path)
-    found = fit(trace)
-    assert abs(found.offset_ns - (BASE - BOOT)) <= 150
+    relation = fit(trace)
+    assert abs(relation.offset_ns - (BASE - BOOT)) <= 150
     assert codes(trace)["same-kernels-twice"] == 50
     assert trace.array("value", "counters").tolist() == [1000.0 + k for k in range(150, 200)]
     events_are_whole(trace)
@@ -214,9 +214,9 @@ def test_an_offset_of_the_user_takes_precedence_over_kernels(tmp_path: Path) -> 
     run.rocprof(tmp_path / "roc")
     offset = BASE - BOOT + 2_000
     trace = ci.read(tmp_path, clock_offset=[f"rocprofv3-csv:{offset}ns"])
-    found = fit(trace)
-    assert (found.method, found.offset_ns) == (relations.USER, offset)
-    assert "-2 us" in found.reason
+    relation = fit(trace)
+    assert (relation.method, relation.offset_ns) == (relations.USER, offset)
+    assert "-2 us" in relation.reason
     frame = trace.to_pandas()
     calls = frame[frame["name"] == "hsa_signal_store_screlease"]["ts"].to_numpy()
     assert np.abs(calls + trace.meta.origin_ns - (BASE + run.start - 1500)).max() <= 1
@@ -239,9 +239,9 @@ def test_an_offset_of_the_user_is_not_applied_to_another_run(tmp_path: Path) -> 
     Run(5).kineto(tmp_path / "rank0.json")
     Run(6).rocprof(tmp_path / "roc")
     trace = ci.read(tmp_path, clock_offset=[f"rocprofv3-csv:{BASE - BOOT + 10**9}ns"])
-    found = fit(trace)
-    assert not found.applied
-    assert "another run" in found.reason
+    relation = fit(trace)
+    assert not relation.applied
+    assert "another run" in relation.reason
     assert trace.nodes.num_rows == 120
 
 
@@ -252,8 +252,8 @@ def test_hosts_that_booted_at_different_times(tmp_path: Path) -> None:
         run.kineto(tmp_path / f"rank{rank}.json", rank=rank)
         run.rocprof(tmp_path / f"node{rank}" / "roc", pid=700 + rank, boot=boot, noise=100)
     trace = ci.read(tmp_path)
-    found = sorted(f.offset_ns for f in trace.meta.clocks)
-    assert np.abs(np.array(found) - [BASE - BOOT, BASE - 5_000_000_000]).max() <= 100
+    actual = sorted(f.offset_ns for f in trace.meta.clocks)
+    assert np.abs(np.array(actual) - [BASE - BOOT, BASE - 5_000_000_000]).max() <= 100
     assert np.count_nonzero(trace.array("kind") == Kind.KERNEL) == 120
     assert trace.rank(1).counters.num_rows == 60
 

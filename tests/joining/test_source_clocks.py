@@ -235,9 +235,9 @@ def test_boot_clocks_of_two_hosts_are_related_to_real_time(tmp_path: Path, place
 
 
 def test_whole_seconds_have_an_uncertainty_of_half_a_second(demo: Path) -> None:
-    found = {f.method: f for f in ci.read(demo).meta.clocks}
-    assert abs(found[relations.WHOLE_SECONDS].uncertainty_ns - SECOND // 2) <= SECOND // 50
-    assert found[relations.THREE_CLOCKS].uncertainty_ns < 1_000
+    actual = {f.method: f for f in ci.read(demo).meta.clocks}
+    assert abs(actual[relations.WHOLE_SECONDS].uncertainty_ns - SECOND // 2) <= SECOND // 50
+    assert actual[relations.THREE_CLOCKS].uncertainty_ns < 1_000
 
 
 @pytest.mark.parametrize(

@@ -21,13 +21,13 @@ CELLS = [
     *("", "x", "N/A", '"', '""', '"a""b"', "\0", "\N{SUPERSCRIPT TWO}", "Agent 99999999999"),
     *(f'"Agent {number}"' for number in (2**31, 2**63 - 1, 2**64 - 1)),
 ]
-"""What is put into cells of CSV."""
+"""Texts that are put into cells of CSV."""
 VALUES = [
     *(str(number) for number in (*NUMBERS, 10**30, -(10**30))),
     *("9e999999999", "1e308", "9" * 5000, "NaN", "Infinity", "null", "[]", "{}", '"N/A"', '"x"'),
     *('""', '"18446744073709551615"', '"\\u0000"', '"\\u00b2"', f'"{"9" * 5000}"'),
 ]
-"""What is put into the place of values of JSON."""
+"""Texts that are put into the place of values of JSON."""
 
 _CELL = re.compile(r'"[^"\n]*"|(?<=[,\n])[^,"\n]*(?=[,\n])|[^,"\n]+')
 _VALUE = re.compile(r'(?<=[:\[,])\s*(?:-?\d[\d.eE+-]*|"(?:[^"\\]|\\.)*"(?!\s*:))')
@@ -49,7 +49,7 @@ def _garbled(
     text: str, place: re.Pattern[str], values: list[str], cases: int, seed: int
 ) -> Iterator[str]:
     chance = random.Random(seed)  # noqa: S311
-    places = [found.span() for found in place.finditer(text)]
+    places = [match.span() for match in place.finditer(text)]
     for _ in range(cases):
         now = text
         for start, stop in sorted(chance.sample(places, chance.choice([1, 1, 2, 3])), reverse=True):

@@ -33,10 +33,10 @@ def job(  # what of a kernel matters here
     n = len(t_ns)
     for rank in range(ranks):
         lane = builder.lane(rank, LaneKind.STREAM, 7, "s", 0)
-        mine = np.arange(rank, n, ranks)
-        dur = t_ns[mine].astype(np.int64)
+        own = np.arange(rank, n, ranks)
+        dur = t_ns[own].astype(np.int64)
         start = np.cumsum(dur + gap_ns) - dur
-        of = np.array([names[i] for i in mine]) if names else np.full(len(mine), "Cijk_gemm")
+        of = np.array([names[i] for i in own]) if names else np.full(len(own), "Cijk_gemm")
         for name in np.unique(of):
             its = of == name
             builder.nodes(

@@ -40,7 +40,7 @@ class Work:
         """compute, comm or copy."""
         return {Kind.COMM: "comm", Kind.MEMCPY: "copy"}.get(self.kind, "compute")
 
-    def moments(self) -> set[tuple[int, int, int]]:
+    def instants(self) -> set[tuple[int, int, int]]:
         """Rank, device and time of every nanosecond of it."""
         return {(*self.gpu, t) for t in range(self.start, self.start + self.dur)}
 
@@ -80,7 +80,7 @@ def trace(works: list[Work], origin_ns: int = 0) -> ci.Trace:
     made = builder.finish()
     if not works:
         return made
-    # nodes with equal places may come in any order, so rows are told by how they were sorted
+    # nodes with equal places may come in any order, so rows are identified by how they were sorted
     order = sorted(range(len(works)), key=lambda i: (works[i].rank, works[i].start, -works[i].dur))
     rows = [works[i] for i in order]
     assert [w.dur for w in rows] == made.array("dur").tolist()
@@ -92,6 +92,6 @@ def trace(works: list[Work], origin_ns: int = 0) -> ci.Trace:
     )
 
 
-def moments(works: list[Work]) -> set[tuple[int, int, int]]:
+def instants(works: list[Work]) -> set[tuple[int, int, int]]:
     """Every nanosecond in which any of this ran on its GPU."""
-    return set().union(*(work.moments() for work in works))
+    return set().union(*(work.instants() for work in works))

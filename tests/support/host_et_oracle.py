@@ -1,4 +1,4 @@
-"""Host execution traces read by the json library, and the flow of data found the slow way."""
+"""Host execution traces read by the json library, and the flow of data by brute force."""
 
 import gzip
 import json
@@ -14,12 +14,12 @@ def nodes_of(path: Path) -> list[Node]:
     """All nodes, by their calls, those of process and threads left out; one form for all schemas."""
     raw = path.read_bytes()
     raw = gzip.decompress(raw) if raw.startswith(b"\x1f\x8b") else raw
-    found = [_flat(node) for node in json.loads(raw)["nodes"]]
-    return sorted((n for n in found if not n["name"].startswith("[py")), key=lambda n: n["id"])
+    result = [_flat(node) for node in json.loads(raw)["nodes"]]
+    return sorted((n for n in result if not n["name"].startswith("[py")), key=lambda n: n["id"])
 
 
 def count_of(path: Path) -> int:
-    """How many nodes stand in the file."""
+    """Number of nodes in the file."""
     raw = path.read_bytes()
     raw = gzip.decompress(raw) if raw.startswith(b"\x1f\x8b") else raw
     return len(json.loads(raw)["nodes"])
@@ -39,7 +39,7 @@ _SIDES = ("inputs", "outputs")
 
 def tensors(values: list[tuple[Any, str]]) -> list[tuple[int, int, int, int, int]]:
     """(argument, tensor, storage, first byte, byte behind the last) of each tensor."""
-    found = []
+    result = []
 
     def look(value: Any, argument: int) -> None:
         if not isinstance(value, list):
@@ -48,9 +48,9 @@ def tensors(values: list[tuple[Any, str]]) -> list[tuple[int, int, int, int, int
             number, storage, offset, elements, size, _ = value
             if storage and elements * size:
                 first = offset * size
-                found.append((argument, number, storage, first, first + elements * size))
+                result.append((argument, number, storage, first, first + elements * size))
             elif not storage:
-                found.append((argument, number, number, 0, 1))
+                result.append((argument, number, number, 0, 1))
             return
         for one in value:
             look(one, argument)
@@ -58,22 +58,22 @@ def tensors(values: list[tuple[Any, str]]) -> list[tuple[int, int, int, int, int
     for argument, (value, kind) in enumerate(values):
         if "Tensor(" in kind:
             look(value, argument)
-    return found
+    return result
 
 
 def marked(schema: str) -> set[int]:
     """Arguments that a schema marks as written."""
     if "!" not in schema:
         return set()
-    depth, argument, found = 0, 0, set()
+    depth, argument, result = 0, 0, set()
     for c in schema[schema.index("(") :]:
         depth += (c in "([") - (c in ")]")
         if depth == 0:
             break
         argument += c == "," and depth == 1
         if c == "!":
-            found.add(argument)
-    return found
+            result.add(argument)
+    return result
 
 
 def _time(node: Node, ids: dict[int, Node], outer: set[int]) -> float:
@@ -86,7 +86,7 @@ def _time(node: Node, ids: dict[int, Node], outer: set[int]) -> float:
 
 
 def flow(nodes: list[Node]) -> set[tuple[int, int]]:  # noqa: C901, PLR0912 # slow and plain
-    """Who made data and who read it, by ids: for each read, all writes are looked through."""
+    """Makers and readers of data, by ids: for each read, all writes are looked through."""
     ids = {n["id"]: n for n in nodes}
     outer = {
         n["parent"]

@@ -27,7 +27,7 @@ CELLS = (
     b"9223372036854775808", b"-9223372036854775809", b"18446744073709551615", b"9" * 40, b"0x7f",
     b"1.5", b"1,5", b'"', b"'", b"\\", b"{}", b"[]", b"true", b"\xff\xfe", b"\x00", b"\xc3\xa9",
 )  # fmt: skip
-"""What may stand where something else should."""
+"""Texts that replace others."""
 
 
 def truncated(chance: random.Random, data: bytes) -> bytes:
@@ -69,7 +69,7 @@ def inserted(chance: random.Random, data: bytes) -> bytes:
 
 
 def other_cell(chance: random.Random, data: bytes) -> bytes:
-    """What stands between two marks is something else."""
+    """Replace the text between two marks."""
     marks = [i for i, byte in enumerate(data) if byte in b",:\n\t []"]
     if len(marks) < 2:
         return data
@@ -101,7 +101,7 @@ CHANGES: tuple[Change, ...] = (
 
 PART = 1000
 """So many are tried by one process at a time."""
-TOLD_OTHERWISE = {"bytes-after-end", "et-text-after-end"}
+COUNTED_OTHERWISE = {"bytes-after-end", "et-text-after-end"}
 """Issues of all that stands behind an end that came too early: no record there is counted alone."""
 
 
@@ -130,13 +130,13 @@ class Mutant:
 def mutant(seed: Seed, number: int) -> Mutant:
     """One damaged input; the same for the same number."""
     chance = random.Random(f"{seed.format} {seed.name} {number}")  # noqa: S311
-    data, told = seed.data, []
+    data, applied = seed.data, []
     changes = CHANGES if seed.records else BINARY
     for _ in range(chance.choice((1, 1, 1, 2, 3))):
         change = chance.choice(changes)
         data = change(chance, data) if data else data
-        told.append(change.__name__)
-    return Mutant(seed, data, ", ".join(told), _intact(seed, data))
+        applied.append(change.__name__)
+    return Mutant(seed, data, ", ".join(applied), _intact(seed, data))
 
 
 def _intact(seed: Seed, data: bytes) -> int:
@@ -151,17 +151,17 @@ def _intact(seed: Seed, data: bytes) -> int:
 
 
 def outcome(made: Mutant, folder: Path) -> str:
-    """What becomes of it: "read", or the class of the error that refuses it.
+    """Outcome of reading it: "read", or the class of the error that refuses it.
 
     Raises
     ------
     AssertionError
         Something else than a `ChopperError` came out, or the count of its events is wrong.
     """
-    for name, data in {**made.seed.beside, made.seed.name: made.data}.items():
+    for name, data in {**made.seed.others, made.seed.name: made.data}.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(data)
-    given = folder if made.seed.beside else folder / made.seed.name
+    given = folder if made.seed.others else folder / made.seed.name
     try:
         trace = ci.read(given, **made.seed.options)
     except ChopperError as refused:
@@ -171,11 +171,11 @@ def outcome(made: Mutant, folder: Path) -> str:
     except Exception as error:
         raise AssertionError(f"{made.how}: {type(error).__name__}: {error}") from error
     for source in trace.meta.sources:
-        told = [i for i in trace.meta.issues if i.events and i.source == source.path]
-        counted = sum(issue.count for issue in told)
-        assert source.events == source.nodes + counted, f"{made.how}: {source}: {told}"
+        issues = [i for i in trace.meta.issues if i.events and i.source == source.path]
+        counted = sum(issue.count for issue in issues)
+        assert source.events == source.nodes + counted, f"{made.how}: {source}: {issues}"
     codes = {issue.code for issue in trace.meta.issues}
-    if made.intact >= 0 and not made.seed.beside and not codes & TOLD_OTHERWISE:
+    if made.intact >= 0 and not made.seed.others and not codes & COUNTED_OTHERWISE:
         events = sum(source.events for source in trace.meta.sources)
         assert events >= made.intact, f"{made.how}: {made.intact} records intact, {events} events"
     return "read"
@@ -194,8 +194,8 @@ def tried(numbers: range, failed: Path) -> Counter[str]:
             except AssertionError as error:
                 outcomes["failed"] += 1
                 (failed / f"{number}_{seed.name.replace('/', '_')}").write_bytes(made.data)
-                told = str(error)[:600]
-                sys.stdout.write(f"{seed.format} {seed.name} #{number // len(every)}: {told}\n")
+                message = str(error)[:600]
+                sys.stdout.write(f"{seed.format} {seed.name} #{number // len(every)}: {message}\n")
                 sys.stdout.flush()
     return outcomes
 
@@ -206,8 +206,8 @@ def main(count: int) -> None:
     parts = [range(i, min(i + PART, count)) for i in range(0, count, PART)]
     outcomes: Counter[str] = Counter()
     with ProcessPoolExecutor() as pool:
-        for found in pool.map(tried, parts, [failed] * len(parts)):
-            outcomes += found
+        for result in pool.map(tried, parts, [failed] * len(parts)):
+            outcomes += result
     sys.stdout.write(f"{count} of {len(seeds())} seeds: {dict(outcomes)}; failed: see {failed}\n")
 
 

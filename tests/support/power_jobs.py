@@ -33,14 +33,14 @@ def work(job: Job, rank: int) -> tuple[Any, Any, Any, Any]:
     program = tables.program[rank]
     n, steps = tables.ops[program], job.timeline.start_ns.shape[1]
     kernels = job.programs[rank].kernels
-    found = [
+    result = [
         (kernels[row].name, kernels[row].kind) if row >= 0 else ("Memcpy", "none")
         for row in tables.kernel[program][:n]
     ]
-    drawn = [LAWS[kind].activity if kind in LAWS else np.nan for _, kind in found]
+    drawn = [LAWS[kind].activity if kind in LAWS else np.nan for _, kind in result]
     start = job.timeline.start_ns[rank, :, :n].ravel()
     end = job.timeline.end_ns[rank, :, :n].ravel()
-    return start, end, np.tile([name for name, _ in found], steps), np.tile(drawn, steps)
+    return start, end, np.tile([name for name, _ in result], steps), np.tile(drawn, steps)
 
 
 def trace(
@@ -53,12 +53,12 @@ def trace(
         start, end, names, drawn = work(job, rank)
         lane = builder.lane(rank, LaneKind.STREAM, 1, "s", rank)
         for name in np.unique(names).tolist():
-            mine = names == name
-            kind = Kind.KERNEL if not np.isnan(drawn[mine]).any() else Kind.MEMCPY
+            selected = names == name
+            kind = Kind.KERNEL if not np.isnan(drawn[selected]).any() else Kind.MEMCPY
             kind = Kind.COMM if name.startswith("nccl") else kind
             builder.nodes(
                 kind=int(kind), name=name, rank=rank, lane=lane,
-                ts=start[mine] - origin, dur=(end - start)[mine],
+                ts=start[selected] - origin, dur=(end - start)[selected],
             )  # fmt: skip
     for rank in range(job.parameters.ranks):
         _sampled(builder, job, rank, hz, (uncertainty_ns, counter, power), origin)
@@ -72,12 +72,12 @@ def _sampled(
     marks, sensors = job.timeline.mark_ns[rank], Sensors(job, rank)
     ts = np.arange(int(marks[0, 0]) - LEAD_NS, int(marks[-1, -1]) + LEAD_NS, int(1e9 / hz))
     ts += np.random.default_rng(rank).integers(0, 400, len(ts))
-    told = [("gfx clock", "MHz", sensors.mhz(ts))]
+    series = [("gfx clock", "MHz", sensors.mhz(ts))]
     if power:
-        told.append(("socket power", "W", sensors.watts(ts)))
+        series.append(("socket power", "W", sensors.watts(ts)))
     if counter:
-        told.append(("energy", "J", sensors.counts(ts) * 2.0**-16))
-    for name, unit, values in told:
+        series.append(("energy", "J", sensors.counts(ts) * 2.0**-16))
+    for name, unit, values in series:
         row = builder.series(rank, name, unit, "smi", device=rank, uncertainty_ns=uncertainty)
         builder.samples(row, ts - origin, values.astype(float))
 

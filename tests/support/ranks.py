@@ -35,7 +35,7 @@ class Member:
 
 
 def clock(t: int, offset_ns: int, drift_ppm: float) -> int:
-    """What a clock shows at a time since `EPOCH` that is off by this."""
+    """Reading of a clock at a time since `EPOCH` that is off by this."""
     return t + offset_ns + round(t * drift_ppm / 1e6)
 
 
@@ -78,7 +78,7 @@ def truth(trace: ci.Trace) -> list[list[int]]:
     return _together(trace.array("correlation").tolist())
 
 
-def found(trace: ci.Trace) -> list[list[int]]:
+def rows_of_instances(trace: ci.Trace) -> list[list[int]]:
     """Rows of each instance."""
     return _together([-1 if v is None else v for v in instances(trace)])
 

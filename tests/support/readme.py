@@ -12,40 +12,48 @@ from chopper_interop import registry
 BEGIN = "<!-- made by `make formats` from what the converters say of themselves -->\n"
 END = "<!-- end of what `make formats` makes -->\n"
 BEGIN_ANALYSES = "<!-- made by `make formats` from what the analyses say of themselves -->\n"
-OURS = "chopper_interop."
+PACKAGE = "chopper_interop."
 
 
 def table() -> str:
     """All formats that come with the package, as a table in Markdown."""
     rows = ["| format | is | versions | what is taken over |", "|---|---|---|---|"]
     seen = set()
-    for name, found in registry.converters().items():
-        if not isinstance(found, registry.Converter) or not _is_ours(found):
+    for name, converter in registry.converters().items():
+        if not isinstance(converter, registry.Converter) or not _is_builtin(converter):
             continue
-        if id(found) not in seen:
-            rows.append(_row(name, found))
-        seen.add(id(found))
+        if id(converter) not in seen:
+            rows.append(_row(name, converter))
+        seen.add(id(converter))
     return "\n".join(rows) + "\n"
 
 
-def _is_ours(found: registry.Converter) -> bool:
-    functions = (found.sniff, found.read and found.reader, found.write and found.writer)
-    return all(f.__module__.startswith(OURS) for f in functions if f is not None)
+def _is_builtin(converter: registry.Converter) -> bool:
+    functions = (
+        converter.sniff,
+        converter.read and converter.reader,
+        converter.write and converter.writer,
+    )
+    return all(f.__module__.startswith(PACKAGE) for f in functions if f is not None)
 
 
-def _row(name: str, found: registry.Converter) -> str:
-    ways = [way for way, there in (("read", found.read), ("written", found.write)) if there]
-    taken = found.carries if ways else f"left out: {found.not_read_because}"
-    cells = (f"`{name}` ({', '.join(ways) or 'recognised'})", found.description, found.versions)
+def _row(name: str, converter: registry.Converter) -> str:
+    ways = [way for way, there in (("read", converter.read), ("written", converter.write)) if there]
+    taken = converter.carries if ways else f"left out: {converter.not_read_because}"
+    cells = (
+        f"`{name}` ({', '.join(ways) or 'recognised'})",
+        converter.description,
+        converter.versions,
+    )
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in (*cells, taken)) + " |"
 
 
 def analyses() -> str:
     """All analyses that come with the package, as a table in Markdown."""
-    rows = ["| analysis | tells |", "|---|---|"]
-    for name, found in registry.working_analyses().items():
-        if found.__module__.startswith(OURS):
-            first = (inspect.getdoc(found) or "").partition("\n")[0]
+    rows = ["| analysis | answers |", "|---|---|"]
+    for name, analysis in registry.working_analyses().items():
+        if analysis.__module__.startswith(PACKAGE):
+            first = (inspect.getdoc(analysis) or "").partition("\n")[0]
             rows.append(f"| `{name}` | {first} |")
     return "\n".join(rows) + "\n"
 

@@ -105,6 +105,14 @@ def version_tables(version: str) -> dict[str, str]:
     return tables
 
 
+def in_one_transaction(path: Path) -> sqlite3.Connection:
+    """Open a database whose changes are written at once: a file that need not survive a crash."""
+    base = sqlite3.connect(path)
+    base.execute("PRAGMA synchronous = OFF")
+    base.execute("BEGIN")
+    return base
+
+
 class Base:
     """A database in the making.
 
@@ -141,7 +149,7 @@ class Base:
         views: bool = True,
         config: Mapping[str, Any] | None = None,
     ) -> None:
-        self.base = sqlite3.connect(path)
+        self.base = in_one_transaction(path)
         self.guid, self.pid, self.node = guid, pid, node
         self.suffix = "_" + guid.replace("-", "_") if suffix else ""
         self.tables = version_tables(version)
@@ -422,8 +430,8 @@ def _each(count: int, made: Any) -> Iterator[tuple[Any, ...]]:
         yield from _tuples(made(i))
 
 
-def _tuples(found: Iterable[tuple[Any, ...]]) -> Iterable[tuple[Any, ...]]:
-    return found
+def _tuples(rows: Iterable[tuple[Any, ...]]) -> Iterable[tuple[Any, ...]]:
+    return rows
 
 
 def systems(path: Path) -> Path:

@@ -98,10 +98,10 @@ def plain(path: Path) -> list[dict[str, str]]:
 def nodes(trace: ci.Trace) -> list[dict[str, Any]]:
     """Nodes with absolute times, kinds by name, lanes spelled out, and their arguments."""
     lanes = trace.lanes.to_pylist()
-    found = []
+    result = []
     for i, node in enumerate(trace.nodes.to_pylist()):
         lane = lanes[node["lane"]]
-        found.append(
+        result.append(
             {
                 **node,
                 "ts": node["ts"] + trace.meta.origin_ns,
@@ -111,27 +111,27 @@ def nodes(trace: ci.Trace) -> list[dict[str, Any]]:
                 "args": trace.args(i),
             }
         )
-    return found
+    return result
 
 
 def edges(trace: ci.Trace) -> list[tuple[str, str]]:
     """Names of calls and of the work that they launched, in the order of the work."""
     names = [node["name"] for node in trace.nodes.to_pylist()]
-    found = [edge for edge in trace.edges.to_pylist() if edge["kind"] == EdgeKind.LAUNCH]
-    return [(names[e["src"]], names[e["dst"]]) for e in sorted(found, key=lambda e: e["dst"])]
+    rows = [edge for edge in trace.edges.to_pylist() if edge["kind"] == EdgeKind.LAUNCH]
+    return [(names[e["src"]], names[e["dst"]]) for e in sorted(rows, key=lambda e: e["dst"])]
 
 
 def counters(trace: ci.Trace) -> dict[tuple[int, str], float]:
     """(Start of the dispatch, counter) → value."""
     ts = trace.array("ts") + trace.meta.origin_ns
     rows = trace.counters.to_pylist()
-    found = {(int(ts[r["node"]]), r["name"]): r["value"] for r in rows}
-    assert len(found) == len(rows)
-    return found
+    result = {(int(ts[r["node"]]), r["name"]): r["value"] for r in rows}
+    assert len(result) == len(rows)
+    return result
 
 
 def counts(trace: ci.Trace) -> dict[str, int]:
-    """How often each fault was met."""
+    """Count of each fault."""
     return {issue.code: issue.count for issue in trace.meta.issues}
 
 

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-import sqlite3
 from typing import TYPE_CHECKING, Any
+
+from rocpd import in_one_transaction
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,7 +49,7 @@ class Base:
     """
 
     def __init__(self, path: Path, schema: int = 2) -> None:
-        self.base = sqlite3.connect(path)
+        self.base = in_one_transaction(path)
         self.schema = schema
         tables = {**TABLES, **(THIRD if schema > 2 else {})}
         if schema > 2:

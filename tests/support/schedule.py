@@ -31,14 +31,14 @@ def attributes(node: Any) -> dict[str, Any]:
 
 
 def replay_us(nodes: list[Any]) -> int:  # noqa: C901 # the plainest form, to be read at once
-    """When the last node of a rank ends: one slot each for host, compute and communication.
+    """End of the last node of a rank: one slot each for host, compute and communication.
 
     Every node lasts its duration; of those that are ready, the one with the lowest id goes first.
     """
     slot = {}
     for node in nodes:
-        told = attributes(node)
-        slot[node.id] = "host" if told["is_cpu_op"] else "comm" if node.type >= 5 else "compute"
+        values = attributes(node)
+        slot[node.id] = "host" if values["is_cpu_op"] else "comm" if node.type >= 5 else "compute"
     duration = {n.id: n.duration_micros for n in nodes}
     children: dict[int, list[int]] = {n.id: [] for n in nodes}
     waits = {}

@@ -1,4 +1,4 @@
-"""What tests ask of traces of telemetry."""
+"""Queries of tests about traces of telemetry."""
 
 from collections import defaultdict
 
@@ -14,11 +14,11 @@ def points_of(trace: ci.Trace) -> dict[tuple[int, str], list[tuple[int, float]]]
     """Times, in nanoseconds on the trace's clock, and values of each lane of each GPU."""
     series = trace.series.to_pylist()
     samples = trace.samples.to_pydict()
-    found = defaultdict(list)
+    result = defaultdict(list)
     for row, ts, value in zip(samples["series"], samples["ts"], samples["value"], strict=True):
         key = (series[row]["device"], series[row]["name"])
-        found[key].append((ts + trace.meta.origin_ns, value))
-    return dict(found)
+        result[key].append((ts + trace.meta.origin_ns, value))
+    return dict(result)
 
 
 def units(trace: ci.Trace) -> dict[str, str]:
@@ -27,11 +27,11 @@ def units(trace: ci.Trace) -> dict[str, str]:
 
 
 def counts(trace: ci.Trace) -> dict[str, int]:
-    """How often each fault was met."""
+    """Count of each fault."""
     return {issue.code: issue.count for issue in trace.meta.issues}
 
 
-def assert_all_rows_told(trace: ci.Trace) -> None:
+def assert_all_rows_counted(trace: ci.Trace) -> None:
     """Every row of the input is counted by exactly one issue."""
-    told = sum(issue.count for issue in trace.meta.issues if issue.events)
-    assert trace.meta.sources[0].events == told
+    counted = sum(issue.count for issue in trace.meta.issues if issue.events)
+    assert trace.meta.sources[0].events == counted

@@ -10,8 +10,12 @@ import importlib.util
 import os
 import tempfile
 import time
+from collections.abc import Callable
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
+from weakref import WeakMethod
 
 import wasmtime
 from perfetto.common.query_result_iterator import QueryResultIterator
@@ -21,7 +25,7 @@ from perfetto.trace_processor.rpc import TraceProcessorRpc
 
 _REQUEST_BYTES = 32 << 20
 _PAGE = 64 << 10
-_MOST_MEMORY = (1 << 32) - _PAGE
+_MAX_MEMORY = (1 << 32) - _PAGE
 _APPEND = 16 << 20
 _NO_SUCH_CALL, _BAD_FILE = -38, 8
 _FILE_CALLS = ("fd_read", "fd_seek", "fd_close", "fd_sync", "fd_fdstat_get")
@@ -33,30 +37,41 @@ def _module_path() -> Path:
     return max(root.glob("v*/trace_processor.wasm"))
 
 
-def _compiled(engine: wasmtime.Engine) -> wasmtime.Module:
-    """The module, compiled once for each user and version."""
+@cache
+def _compiled() -> tuple[wasmtime.Engine, wasmtime.Module]:
+    """The module, compiled once for each user and version, and the engine that runs it."""
+    engine = wasmtime.Engine()
     raw = _module_path().read_bytes()
     digest = hashlib.sha256(raw + version("wasmtime").encode()).hexdigest()[:16]
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "chopper-interop"
     path = cache / f"trace_processor-{digest}.cwasm"
     if path.exists():
-        return wasmtime.Module.deserialize_file(engine, str(path))
+        return engine, wasmtime.Module.deserialize_file(engine, str(path))
     module = wasmtime.Module(engine, raw)
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=cache, delete=False) as file:
         file.write(module.serialize())
     Path(file.name).replace(path)
-    return module
+    return engine, module
+
+
+def _weakly(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method as wasmtime may keep it for ever, without its machine and the memory of that."""
+    reference = WeakMethod(method)
+
+    def call(*given: Any) -> Any:
+        return reference()(*given)
+
+    return call
 
 
 class _Machine:
     """A running module: bytes of requests go in by `send`, bytes of replies come out by `read`."""
 
     def __init__(self) -> None:
-        engine = wasmtime.Engine()
+        engine, module = _compiled()
         self._store = wasmtime.Store(engine)
         self._replies, self._messages = bytearray(), bytearray()
-        module = _compiled(engine)
         imports = [
             wasmtime.Func(self._store, i.type, self._answer(i.name, i.type)) for i in module.imports
         ]
@@ -68,7 +83,9 @@ class _Machine:
         self._memory.write(self._store, bytes(16), arguments)
         exports["__main_argc_argv"](self._store, 0, arguments)
         i32 = wasmtime.ValType.i32()
-        callback = wasmtime.Func(self._store, wasmtime.FuncType([i32, i32], []), self._on_reply)
+        callback = wasmtime.Func(
+            self._store, wasmtime.FuncType([i32, i32], []), _weakly(self._on_reply)
+        )
         index = exports["__indirect_function_table"].grow(self._store, 1, callback)
         self._buffer = exports["trace_processor_rpc_init"](self._store, index, _REQUEST_BYTES)
         self._request = exports["trace_processor_on_rpc_request"]
@@ -92,17 +109,17 @@ class _Machine:
 
     def _answer(self, name: str, kind: wasmtime.FuncType):
         answers = {
-            "emscripten_get_heap_max": lambda: _MOST_MEMORY,
-            "emscripten_resize_heap": self._grow,
+            "emscripten_get_heap_max": lambda: _MAX_MEMORY,
+            "emscripten_resize_heap": _weakly(self._grow),
             "emscripten_get_now": lambda: time.time() * 1000,
             "emscripten_date_now": lambda: time.time() * 1000,
-            "clock_time_get": self._clock,
-            "fd_write": self._write,
-            "environ_sizes_get": self._no_environment,
+            "clock_time_get": _weakly(self._clock),
+            "fd_write": _weakly(self._write),
+            "environ_sizes_get": _weakly(self._no_environment),
             "environ_get": lambda *_: 0,
         }
         if name in ("__assert_fail", "_abort_js", "abort"):
-            return self._abort
+            return _weakly(self._abort)
         failing = _NO_SUCH_CALL if name.startswith("__syscall") else 0
         failing = _BAD_FILE if name in _FILE_CALLS else failing
         answer = answers.get(name, lambda *_: failing)
@@ -114,7 +131,7 @@ class _Machine:
     def _grow(self, wanted: int) -> int:
         wanted &= 0xFFFFFFFF
         now = self._memory.data_len(self._store)
-        target = min(max(wanted, now + now // 5), _MOST_MEMORY)
+        target = min(max(wanted, now + now // 5), _MAX_MEMORY)
         self._memory.grow(self._store, -(-(target - now) // _PAGE))
         return 1
 
@@ -163,7 +180,7 @@ class TraceProcessor:
         return [tuple(getattr(row, name) for name in names) for row in rows]
 
     def losses(self) -> dict[str, int]:
-        """Every statistic that tells of a loss or error, of any severity."""
+        """Every statistic of a loss or error, of any severity."""
         rows = self.query("select name, sum(value) from stats where value != 0 group by name")
         return {name: value for name, value in rows if not name.endswith("_duration_ns")}
 

@@ -35,8 +35,8 @@ class Seed:
         What is in the file.
     records
         Lines of it that are one record each, as they stand in it; none for formats without lines.
-    beside
-        Files that lie beside it, by name, and are not damaged.
+    others
+        Files that lie next to it, by name, and are not damaged.
     options
         Options of its reader.
     """
@@ -45,7 +45,7 @@ class Seed:
     name: str
     data: bytes
     records: frozenset[bytes] = frozenset()
-    beside: Mapping[str, bytes] = field(default_factory=dict)
+    others: Mapping[str, bytes] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -72,7 +72,7 @@ class Refused:
     """The outcome of an input that is refused: the error's class, and what its line must say."""
 
     error: type[Exception]
-    says: str
+    message: str
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,8 @@ class Odd:
 
 def _all(name: str) -> list[Any]:
     modules = sorted(m.name for m in pkgutil.iter_modules(__path__))
-    found = [importlib.import_module(f"{__name__}.{module}") for module in modules]
-    return [one for module in found for one in getattr(module, name)]
+    result = [importlib.import_module(f"{__name__}.{module}") for module in modules]
+    return [one for module in result for one in getattr(module, name)]
 
 
 def seeds() -> list[Seed]:

@@ -92,7 +92,7 @@ def jsonized(*nodes: bytes) -> bytes:
 _ET = framed(VERSION, *_STEP)
 _TIMED = framed(bytes(METADATA.SerializeToString()), *_MEASURED)
 SEEDS = [
-    Seed("chakra", "step.0.et", _ET, beside={"groups.json": b'{"1": [0, 1]}'}),
+    Seed("chakra", "step.0.et", _ET, others={"groups.json": b'{"1": [0, 1]}'}),
     Seed("chakra", "step.1.et", _TIMED),
     Seed("chakra", "step.2.json", json.dumps(_GRAPH, indent=1).encode()),
     Seed("chakra", "step.3.json", jsonized(*_STEP)),

@@ -50,11 +50,11 @@ def _document(events: list[Any], header: Mapping[str, Any] = _HEADER) -> bytes:
     )
 
 
-_WHOLE = _document(_STEP)
+_COMPLETE = _document(_STEP)
 _OLD = b"[\n" + b",\n".join(_lines(_STEP[:8])) + b"\n]\n"
 
 SEEDS = [
-    Seed("kineto", "rank3.json", _WHOLE, frozenset(_lines(_STEP))),
+    Seed("kineto", "rank3.json", _COMPLETE, frozenset(_lines(_STEP))),
     Seed("kineto", "worker3.json", _OLD, frozenset(_lines(_STEP[:8]))),
 ]
 
@@ -171,24 +171,24 @@ ODD = [
         Odd(f"kineto {name}", {name: _DIR + name}, o if isinstance(o, Refused) else Reads(o[0], 0, o[1]))
         for name, o in REAL.items()
     ),
-    _read("whole", _WHOLE),
-    _read("CRLF", _WHOLE.replace(b"\n", b"\r\n")),
-    _read("UTF-16", _WHOLE.decode().encode("utf-16")),
-    _read("BOM", b"\xef\xbb\xbf" + _WHOLE),
-    _read("gzip", gzip.compress(_WHOLE)),
-    _read("two members", gzip.compress(_WHOLE[:700]) + gzip.compress(_WHOLE[700:])),
-    _read("xz", lzma.compress(_WHOLE)),
-    _read("bzip2", bz2.compress(_WHOLE)),
-    _read("tail of NUL bytes", _WHOLE + bytes(512)),
+    _read("whole", _COMPLETE),
+    _read("CRLF", _COMPLETE.replace(b"\n", b"\r\n")),
+    _read("UTF-16", _COMPLETE.decode().encode("utf-16")),
+    _read("BOM", b"\xef\xbb\xbf" + _COMPLETE),
+    _read("gzip", gzip.compress(_COMPLETE)),
+    _read("two members", gzip.compress(_COMPLETE[:700]) + gzip.compress(_COMPLETE[700:])),
+    _read("xz", lzma.compress(_COMPLETE)),
+    _read("bzip2", bz2.compress(_COMPLETE)),
+    _read("tail of NUL bytes", _COMPLETE + bytes(512)),
     _read(
         "two documents",
-        _WHOLE + _WHOLE,
+        _COMPLETE + _COMPLETE,
         events_of_second_list=len(_STEP),
     ),
-    _read("rubbish after the end", _WHOLE + b"oops", bytes_after_end=4),
+    _read("rubbish after the end", _COMPLETE + b"oops", bytes_after_end=4),
     _read(
         "list twice",
-        _WHOLE.replace(b'"traceName"', b'"traceEvents": [{"ph":"X"}, 5], "traceName"'),
+        _COMPLETE.replace(b'"traceName"', b'"traceEvents": [{"ph":"X"}, 5], "traceName"'),
         events_of_second_list=2,
     ),
     _read(
@@ -197,9 +197,9 @@ ODD = [
         file_not_closed=1,
         time_base_missing=1,
     ),
-    _read("end of the object lost", _WHOLE[: _WHOLE.rindex(b"]") + 1]),
-    _read("name with a lone continuation byte", _WHOLE.replace(b'"mark"', b'"ma\x80rk"'), name_not_utf8=1),
-    _read("bracket of the list lost", _WHOLE.replace(b"\n]", b"\n"), nodes=_NODES, file_not_closed=1, event_malformed=2),
+    _read("end of the object lost", _COMPLETE[: _COMPLETE.rindex(b"]") + 1]),
+    _read("name with a lone continuation byte", _COMPLETE.replace(b'"mark"', b'"ma\x80rk"'), name_not_utf8=1),
+    _read("bracket of the list lost", _COMPLETE.replace(b"\n]", b"\n"), nodes=_NODES, file_not_closed=1, event_malformed=2),
     _events("kernel into the next", _A | {"dur": 121}, _B, nodes=2, kernel_overflows_next=1),
     _events("kernels that overlap as real ones do", _A | {"dur": 113}, _B, nodes=2),
     _events("kernel over all the others", _A | {"dur": 5e6}, _B, kernel("c", 300, 9, 3), nodes=3,

@@ -144,13 +144,13 @@ def smi_xml(documents: int, gpus: int) -> bytes:
 
 def zeus_windows(windows: int, gpus: int, *, start: str = "13585625.187147852") -> bytes:
     """A log of ZeusMonitor."""
-    whole, _, fraction = start.partition(".")
+    seconds, _, fraction = start.partition(".")
     lines = [
         "start_time,window_name,elapsed_time," + ",".join(f"gpu{g}_energy" for g in range(gpus))
     ]
     for window in range(windows):
         energies = ",".join(f"{1000 + 10 * window + g}.5" for g in range(gpus))
-        lines.append(f"{int(whole) + 2 * window}.{fraction},step,1.5,{energies}")
+        lines.append(f"{int(seconds) + 2 * window}.{fraction},step,1.5,{energies}")
     return ("\n".join(lines) + "\n").encode()
 
 
@@ -168,7 +168,7 @@ def charllm_file(values: list[object], start: int = 1_714_566_896) -> bytes:
 
 
 def charllm_folder(ranks: int, rows: int) -> dict[str, bytes]:
-    """What a run on NVIDIA GPUs writes: counters that wrap, an error, metrics of the node."""
+    """Files of a run on NVIDIA GPUs: counters that wrap, an error, metrics of the node."""
     files: dict[str, bytes] = {}
     for rank in range(ranks):
         wrapping = [(2**32 - 3000 + 1000 * n) % 2**32 for n in range(rows)]
@@ -234,7 +234,7 @@ ODD = (
         Refused(ReadError, "it has no header"),
     ),
     Odd(
-        "nvidia-smi: header told by option",
+        "nvidia-smi: header given by option",
         {"x.csv": b"\n".join(_LINES[1:])},
         Reads(samples=32),
         {"columns": QUERY},
@@ -318,7 +318,7 @@ ODD = (
         Refused(UnknownFormatError, "it is about processes"),
     ),
     Odd(
-        "nvidia-smi: without header, times alone are told",
+        "nvidia-smi: without header, times alone are given",
         {"x.csv": HEADLESS},
         Refused(ReadError, "it has no header"),
     ),

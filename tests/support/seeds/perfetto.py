@@ -63,7 +63,7 @@ class Sdk:
     texts: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def start(self) -> None:
-        """What the first packets of a sequence say."""
+        """First packets of a sequence."""
         clocks = proto.TracePacket(trusted_packet_sequence_id=self.sequence, sequence_flags=1)
         clocks.trace_packet_defaults.timestamp_clock_id = OWN
         clocks.trace_packet_defaults.track_event_defaults.track_uuid = MAIN

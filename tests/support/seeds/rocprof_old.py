@@ -207,10 +207,10 @@ def header(text: str) -> str:
 
 
 def edited(text: str, row: int, old: str, new: str) -> bytes:
-    found = text.splitlines(keepends=True)
-    assert old in found[row]
-    found[row] = found[row].replace(old, new, 1)
-    return "".join(found).encode()
+    result = text.splitlines(keepends=True)
+    assert old in result[row]
+    result[row] = result[row].replace(old, new, 1)
+    return "".join(result).encode()
 
 
 EMPTY_JSON = b',{"args":{"name":"COPY"},"ph":"M","pid":1,"name":"process_name","sort_index":0}\n'

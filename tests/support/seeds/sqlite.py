@@ -28,7 +28,7 @@ def made(make: Callable[[Path], object], *sql: str) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "x.db"
         make(path)
-        with closing(sqlite3.connect(path)) as base:
+        with closing(rocpd.in_one_transaction(path)) as base:
             for statement in sql:
                 base.execute(statement.replace("?", SUFFIX))
             base.commit()

@@ -1,0 +1,145 @@
+"""What if, against simulated programs of which the time with each change is known."""
+
+from __future__ import annotations
+
+import pytest
+from predictions import errors_percent, read
+from programs import families
+from programs import program as p
+from programs.simulation import job_ns, simulate, span_ns
+
+import chopper_interop as ci
+
+LIMITS = {
+    ("streams", 3): 0.5,
+    ("copies", 3): 0.5,
+    ("host_bound", 3): 0.5,
+    ("full_queue", 0): 0.1,
+    ("backlog", 3): 0.1,
+    ("ddp", 0): 0.1,
+    ("threads", 1): 1.5,
+    ("fsdp", 2): 0.5,
+    ("pipeline", 0): 0.5,
+}
+"""Largest error by family and seed, in percent of the time without the change."""
+
+
+@pytest.mark.parametrize(("family", "seed"), LIMITS)
+def test_changes_are_predicted_as_they_are_simulated(family: str, seed: int, tmp_path) -> None:
+    errors = errors_percent(families.FAMILIES[family](seed), tmp_path)
+    limit = LIMITS[family, seed]
+    assert {name: error for name, error in errors.items() if abs(error) > limit} == {}
+
+
+def begin() -> p.Begin:
+    return p.Begin("ProfilerStep#0", "user_annotation", 0)
+
+
+def times(run, *, on_gpu: bool) -> list[tuple[str, int, int]]:
+    return [(s.name, s.start_ns, s.end_ns) for s in run.slices if s.on_gpu == on_gpu]
+
+
+def test_kernels_of_a_stream_follow_each_other_and_the_host_waits_for_them() -> None:
+    listed: list[p.Instruction] = [
+        begin(),
+        p.Launch(0, "a", 50, 3, 5, 1),
+        p.Launch(0, "b", 20, 3, 5, 1),
+        p.Sync(0, 2, 4),
+        p.End(),
+    ]
+    run = simulate(p.Program("", "hip", [[listed]], []))
+    assert times(run, on_gpu=True) == [("a", 5, 55), ("b", 56, 76)]
+    assert times(run, on_gpu=False)[-1] == ("Sync", 6, 80)
+    shorter = simulate(run.program, p.Change("kernel", 0.1, name="a"), run.since_ns)
+    assert times(shorter, on_gpu=True) == [("a", 5, 10), ("b", 11, 31)]
+    assert (span_ns(run, run), span_ns(run, shorter), job_ns(run, shorter)) == (80, 35, 35)
+
+
+def test_a_launch_waits_for_a_place_and_a_stream_for_an_event() -> None:
+    listed: list[p.Instruction] = [
+        begin(),
+        p.Launch(0, "a", 50, 3, 5, 1),
+        p.Launch(0, "b", 20, 3, 5, 1),  # waits until a begins
+        p.Record(0, 1, 1),
+        p.StreamWait(1, 1, 1, 2),
+        p.Launch(1, "c", 10, 3, 5, 1),
+        p.End(),
+    ]
+    run = simulate(p.Program("", "hip", [[listed]], [], depth=1))
+    assert times(run, on_gpu=True) == [("a", 5, 55), ("b", 56, 76), ("c", 78, 88)]
+    assert [s for s in times(run, on_gpu=False) if s[0] == "Launch"] == [
+        ("Launch", 0, 3),
+        ("Launch", 3, 8),
+        ("Launch", 10, 13),
+    ]
+
+
+@pytest.mark.parametrize(("buffered", "sent", "received"), [(False, 145, 145), (True, 50, 105)])
+def test_a_message_is_passed_when_both_have_come_or_at_once(buffered, sent, received) -> None:
+    message = p.Message("send", (0, 1), 40, 10, buffered)
+    threads: list[list[list[p.Instruction]]] = [
+        [[begin(), p.Work(ns), p.Communicate(0, 0, 3, 5, 1), p.End()]] for ns in (5, 100)
+    ]
+    run = simulate(p.Program("", "hip", threads, [message]))
+    ends = {s.place.rank: s.end_ns for s in run.slices if s.on_gpu}
+    assert ends == {0: sent, 1: received}
+
+
+def kernels(names: str, *, ns: int = 40_000) -> list[p.Instruction]:
+    """Launches on one stream, a letter each."""
+    return [p.Launch(0, name, ns, 4_000, 5_000, 1_000) for name in names]
+
+
+def job(*parts: list[p.Instruction]) -> p.Program:
+    """Two training steps of one rank that end with a wait."""
+    listed: list[p.Instruction] = []
+    for step in range(2):
+        listed += [p.Begin(f"ProfilerStep#{step}", "user_annotation", step), p.Work(20_000)]
+        for part in parts:
+            listed += part
+        listed += [p.Sync(0, 2_000, 4_000), p.End(), p.Work(5_000)]
+    return p.Program("", "cuda", [[listed]], [])
+
+
+def predicted_gain_ns(program: p.Program, change: str, folder) -> int:
+    trace = read(simulate(program), folder)
+    return ci.analyze(trace, "what_if", change=change).summary["changes"][0]["gain_ns"]
+
+
+def gain_ns(before: p.Program, after: p.Program) -> int:
+    one, other = simulate(before), simulate(after)
+    return span_ns(one, one) - span_ns(other, other)
+
+
+@pytest.mark.parametrize("host_bound", [False, True])
+def test_an_inserted_operation_is_predicted_as_it_runs(tmp_path, *, host_bound: bool) -> None:
+    between = [p.Work(60_000 if host_bound else 1_000)]
+    program = job(kernels("aa"), between, kernels("b"), kernels("cc"))
+    inserted = job(kernels("aa"), between, kernels("x", ns=30_000), kernels("b"), kernels("cc"))
+    actual = gain_ns(program, inserted)
+    predicted = predicted_gain_ns(program, "insert=30us where name == 'b'", tmp_path)
+    assert predicted == pytest.approx(actual, abs=2 * 10_000)  # its launch and gap, each step
+
+
+@pytest.mark.parametrize("host_bound", [False, True])
+def test_fused_kernels_are_predicted_as_they_run(tmp_path, *, host_bound: bool) -> None:
+    ns = 3_000 if host_bound else 40_000
+    program = job(kernels("aa"), kernels("bcd", ns=ns), kernels("ee"))
+    fused = job(kernels("aa"), kernels("b", ns=round(3 * ns * 0.5)), kernels("ee"))
+    change = "fuse=0.5 where name in ['b', 'c', 'd']"
+    predicted = predicted_gain_ns(program, change, tmp_path)
+    assert predicted == pytest.approx(gain_ns(program, fused), abs=2_000)
+
+
+def test_another_number_of_ranks_is_predicted_by_rings(tmp_path) -> None:
+    """An all-reduce of S bytes takes 2 (n - 1) (S / (n B) + latency): by hand for 4 and 64 ranks."""
+    trace = read(simulate(families.FAMILIES["ddp"](1)), tmp_path)
+    times = [
+        ci.analyze(trace, "what_if", change=f"bandwidth=1GB/s latency=1us {ranks}").summary
+        for ranks in ("", "ranks=64")
+    ]
+    comm = trace.to_pandas().query("kind == 'comm'")
+    n, size = len(trace.ranks), comm.groupby("instance")["bytes"].first()
+    of_ring = [(2 * (m - 1) * (size / (m * 1.0) + 1000)).sum() for m in (n, 64)]
+    gained = times[0]["changes"][0]["gain_ns"] - times[1]["changes"][0]["gain_ns"]
+    assert gained == pytest.approx(of_ring[1] - of_ring[0], rel=0.05)

@@ -1,0 +1,374 @@
+"""ETs react to changes: what waited gets faster, and nothing else."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from kineto_files import BASE, call, kernel, write
+from schedule import attributes, messages, replay_us
+
+import chopper_interop as ci
+from chopper_interop.schemas.chakra import NodeType
+from chopper_interop.schemas.kinds import GPU_WORK
+
+pytest.importorskip("chakra", reason="MLCommons' package (mlc-chakra) is not installed")
+
+COMPUTE = ("kernel", "memcpy", "memset")
+
+
+def scaled_replay_us(path: Path, factor: float, kinds: tuple[str, ...] = COMPUTE) -> int:
+    """Length of one rank's ET with the durations of these kinds of nodes changed."""
+    _, nodes = messages(path)
+    for node in nodes:
+        if attributes(node)["kind"] in kinds:
+            node.duration_micros = round(node.duration_micros * factor)
+    return replay_us(nodes)
+
+
+def blocking_copy_job(tmp_path: Path) -> ci.Trace:
+    """Ten steps of kernels of 10 ms each, launched in 40 µs, and a copy in which the host waits."""
+    events, at, gpu_end, number = [], 0.0, 0.0, 1
+    for _ in range(10):
+        for _ in range(4):
+            events.append(call("hipLaunchKernel", at, 10, number))
+            start = max(gpu_end, at + 5)
+            events.append(kernel("gemm", start, 2500, number))
+            gpu_end, at, number = start + 2500, at + 110, number + 1
+        start = max(gpu_end + 1, at + 8)
+        events.append(
+            {**kernel("Memcpy DtoH (Device -> Host)", start, 5, number), "cat": "gpu_memcpy"}
+        )
+        gpu_end = start + 5
+        events.append(call("hipMemcpyWithStream", at, gpu_end + 12 - at, number))
+        at, number = gpu_end + 12 + 300, number + 1
+    return ci.read(write(tmp_path / "rank0.json", events, baseTimeNanoseconds=BASE))
+
+
+@pytest.mark.parametrize("mode", ["gpu", "full"])
+def test_a_host_that_waits_in_a_copy_goes_on_sooner_if_kernels_are_faster(
+    tmp_path: Path, mode: str
+) -> None:
+    trace = blocking_copy_job(tmp_path)
+    ci.write(trace, tmp_path / "job.et", mode=mode)
+    measured = replay_us(messages(tmp_path / "job.0.et")[1])
+    faster = scaled_replay_us(tmp_path / "job.0.et", 0.1, ("kernel",))
+    change = "scale=0.1 where kind == 'kernel'"
+    predicted = ci.analyze(trace, "what_if", change=change).summary
+    saved_us = predicted["changes"][0]["gain_ns"] / 1000
+    assert measured - faster == pytest.approx(saved_us, abs=0.02 * faster)
+    # by hand: a step is 10 kernels' worth of 1000 µs, the copy, its return, and the host's 300 µs
+    assert faster == pytest.approx(10 * (1000 + 5 + 5 + 12 + 300), rel=0.03)
+
+
+CHANGES = {"x0.1": 0.1, "x0.5": 0.5, "x2": 2.0}
+JOBS = {
+    "ddp": "pytorch/ddp_resnet_4rank_amd",
+    "dlrm": "pytorch/dlrm_8rank_v100",
+    "generation": "pytorch/h100/Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz",
+}
+
+
+@pytest.fixture(scope="module")
+def jobs(shared: Path) -> dict[str, ci.Trace]:
+    return {name: ci.read(shared / path) for name, path in JOBS.items()}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("job", JOBS)
+def test_real_jobs_react_as_the_model_does(
+    jobs: dict[str, ci.Trace], tmp_path: Path, job: str, change: str
+) -> None:
+    trace, factor = jobs[job], CHANGES[change]
+    ci.write(trace, tmp_path / "job.et", mode="gpu")
+    text = f"scale={factor} where kind in {list(COMPUTE)}"
+    predicted = ci.analyze(trace, "what_if", change=text, by="rank")
+    gain_us = np.array(predicted.to_pandas()["gain_ns"]) / 1000
+    for number, gain in enumerate(gain_us):
+        path = tmp_path / f"job.{number}.et"
+        before = replay_us(messages(path)[1])
+        after = scaled_replay_us(path, factor)
+        if len(gain_us) == 1:
+            assert before - after == pytest.approx(gain, abs=0.02 * after)
+        else:  # a rank alone does not wait for others: it may only gain more, and lose less
+            assert after <= before - gain + 0.02 * after or factor > 1
+
+
+@pytest.mark.parametrize("mode", ["gpu", "full"])
+@pytest.mark.parametrize("job", JOBS)
+def test_each_rank_ends_when_measured(
+    jobs: dict[str, ci.Trace], tmp_path: Path, job: str, mode: str, run
+) -> None:
+    ci.write(jobs[job], tmp_path / "job.et", mode=mode)
+    status, output, _ = run("check", tmp_path / "job", "--tolerance", "0.05")
+    assert status == 0, output
+    assert "measured" in output
+
+
+def test_a_wrong_duration_fails_the_check(tmp_path: Path, run) -> None:
+    ci.write(blocking_copy_job(tmp_path), tmp_path / "job.et", mode="gpu")
+    assert run("check", tmp_path / "job")[0] == 0
+    metadata, nodes = messages(tmp_path / "job.0.et")
+    work = next(n for n in nodes if attributes(n)["kind"] == "kernel")
+    work.duration_micros += 3000
+    rewrite(tmp_path / "job.0.et", metadata, nodes)
+    status, output, _ = run("check", tmp_path / "job")
+    assert status == 1
+    assert "was measured to take" in output
+    assert run("check", tmp_path / "job", "--tolerance", "5")[0] == 0
+
+
+def rewrite(path: Path, metadata, nodes) -> None:
+    """Write messages with their lengths before them."""
+    from chakra.src.third_party.utils.protolib import encodeMessage
+
+    with path.open("wb") as file:
+        for message in (metadata, *nodes):
+            encodeMessage(file, message)
+
+
+def pipeline_job(tmp_path: Path) -> Path:
+    """Two ranks: the first sends what the second receives, and that is the last they do."""
+    group = {"Process Group Name": "0", "Process Group Ranks": "[0, 1]", "dtype": "Float"}
+    for rank, name in enumerate(("send", "recv")):
+        args = {**group, "Collective name": name, "In msg nelems": 1000, "Out msg nelems": 1000,
+                "Group size": 2, "Rank": rank, "Src Rank": 0, "Dst Rank": 1}  # fmt: skip
+        events = [
+            call("hipLaunchKernel", 0, 5, 1), kernel("gemm", 10, 100, 1),
+            {**call("record_param_comms", 20, 10, 7), "cat": "cpu_op", "args": args},
+            call("hipLaunchKernel", 22, 5, 2), kernel("ncclDevKernel_SendRecv", 120, 50, 2, stream=9),
+        ]  # fmt: skip
+        events[-1]["args"] |= args
+        write(
+            tmp_path / f"rank{rank}.json",
+            events,
+            baseTimeNanoseconds=BASE,
+            distributedInfo={"rank": rank, "world_size": 2},
+        )
+    return tmp_path
+
+
+@pytest.mark.parametrize("mode", ["gpu", "full"])
+def test_no_rank_ends_with_a_send_or_receive(tmp_path: Path, mode: str, run) -> None:
+    (tmp_path / "in").mkdir()
+    trace = ci.read(pipeline_job(tmp_path / "in"))
+    ci.write(trace, tmp_path / "job.et", mode=mode)
+    for rank in range(2):
+        _, nodes = messages(tmp_path / f"job.{rank}.et")
+        sends = {n.id for n in nodes if n.type in (NodeType.COMM_SEND, NodeType.COMM_RECV)}
+        assert len(sends) == 1
+        assert sends <= {d for n in nodes for d in n.data_deps}
+    assert run("check", tmp_path / "job")[0] == 0
+    for rank in range(2):
+        metadata, nodes = messages(tmp_path / f"job.{rank}.et")
+        rewrite(
+            tmp_path / f"job.{rank}.et",
+            metadata,
+            [n for n in nodes if attributes(n).get("cause") != "end"],
+        )
+    status, output, _ = run("check", tmp_path / "job")
+    assert status == 1
+    assert "ASTRA-sim aborts" in output
+
+
+def test_a_thread_that_only_asks_does_not_hold_the_job_up(tmp_path: Path) -> None:
+    events = [call("hipLaunchKernel", 0, 10, 1), kernel("gemm", 15, 50_000, 1)]
+    events += [{**call("hipEventQuery", 10_000 * k, 5, 100 + k), "tid": 77} for k in range(6)]
+    trace = ci.read(write(tmp_path / "rank0.json", events, baseTimeNanoseconds=BASE))
+    ci.write(trace, tmp_path / "job.et")
+    assert replay_us(messages(tmp_path / "job.0.et")[1]) == pytest.approx(50_015, abs=5)
+    assert scaled_replay_us(tmp_path / "job.0.et", 0.1) < 6_000
+
+
+def test_work_of_two_streams_shares_a_slot(tmp_path: Path) -> None:
+    kernels = [kernel("gemm", 20 + 100 * k, 100, 1 + k) for k in range(10)]
+    copy = {**kernel("Memcpy HtoD", 30, 700, 50, stream=9), "cat": "gpu_memcpy"}
+    calls = [call("hipLaunchKernel", k, 1, 1 + k) for k in range(10)]
+    events = [*calls, *kernels, call("hipMemcpyAsync", 12, 2, 50), copy]
+    trace = ci.read(write(tmp_path / "rank0.json", events, baseTimeNanoseconds=BASE))
+    issues = {i.code: i.count for i in ci.write(trace, tmp_path / "job.et")}
+    assert issues["et-work-overlapped"] == 1
+    _, nodes = messages(tmp_path / "job.0.et")
+    durations = [n.duration_micros for n in nodes if n.name == "gemm"]
+    assert durations == [100] * 10
+    assert replay_us(nodes) == pytest.approx(1020, abs=2)
+    assert scaled_replay_us(tmp_path / "job.0.et", 2, ("kernel",)) == pytest.approx(2020, abs=40)
+
+
+def test_kernels_mode_has_gpu_work_alone(tmp_path: Path, run) -> None:
+    trace = blocking_copy_job(tmp_path)
+    ci.write(trace, tmp_path / "job.et", mode="kernels")
+    _, nodes = messages(tmp_path / "job.0.et")
+    work = np.isin(trace.array("kind"), [int(k) for k in GPU_WORK])
+    assert len(nodes) == np.count_nonzero(work)
+    assert not any(attributes(n)["is_cpu_op"] for n in nodes)
+    assert replay_us(nodes) == pytest.approx(trace.array("dur")[work].sum() / 1000, abs=40)
+    assert run("check", tmp_path / "job")[0] == 0
+
+
+def test_a_roofline_model_finds_what_it_reads(jobs: dict[str, ci.Trace], tmp_path: Path) -> None:
+    trace = jobs["ddp"]
+    ci.write(trace, tmp_path / "job.et", mode="gpu")
+    _, nodes = messages(tmp_path / "job.0.et")
+    computed = [n for n in nodes if n.type == NodeType.COMP and not attributes(n)["is_cpu_op"]]
+    assert computed
+    fields = [{a.name: a.WhichOneof("value") for a in n.attr} for n in computed]
+    assert all(f["num_ops"] == "int64_val" and f["tensor_size"] == "uint64_val" for f in fields)
+    values = [attributes(n) for n in computed]
+    assert all(v["num_ops"] >= 1 and v["tensor_size"] >= 1 for v in values)
+    known = [v for v in values if v["kind"] == "kernel" and v.get("mem_bytes", 0) > 0]
+    assert known
+    assert all(v["tensor_size"] == v["mem_bytes"] and "bytes_from_time" not in v for v in known)
+
+
+def test_matched_collectives_of_unknown_size_are_joined(shared: Path, tmp_path: Path, run) -> None:
+    trace = ci.read(shared / "pytorch/torchrec_4rank_v100")
+    issues = {i.code: i for i in ci.write(trace, tmp_path / "job.et", mode="gpu")}
+    assert issues["comm-size-from-time"].count == 120
+    sizes = []
+    for rank in range(4):
+        _, nodes = messages(tmp_path / f"job.{rank}.et")
+        comm = [attributes(n) for n in nodes if n.type == NodeType.COMM_COLL]
+        assert all(c["bytes_from_time"] for c in comm)
+        sizes.append([(c["comm_type"], c["comm_size"]) for c in comm])
+    assert sizes == [sizes[0]] * 4
+    assert run("check", tmp_path / "job")[0] == 0
+
+
+def test_time_without_a_reason_is_named(tmp_path: Path) -> None:
+    events = [call("hipLaunchKernel", 0, 10, 1), kernel("gemm", 8000, 100, 1)]
+    trace = ci.read(write(tmp_path / "rank0.json", events, baseTimeNanoseconds=BASE))
+    issues = {i.code: i for i in ci.write(trace, tmp_path / "job.et")}
+    metadata, nodes = messages(tmp_path / "job.0.et")
+    gaps = [n for n in nodes if attributes(n).get("cause") == "unexplained"]
+    assert [n.name for n in gaps] == ["unexplained delay"]
+    assert sum(n.duration_micros for n in gaps) == pytest.approx(7990, abs=5)
+    assert "98" in issues["et-time-unexplained"].example
+    facts = {a.name: a.int64_val for a in metadata.attr}
+    assert facts["span_ns"] == 8_100_000
+    assert facts["unexplained_ns"] == pytest.approx(7_990_000, abs=5000)
+
+
+def test_gaps_do_not_float(jobs: dict[str, ci.Trace], tmp_path: Path) -> None:
+    ci.write(jobs["dlrm"], tmp_path / "job.et", mode="gpu")
+    for rank in range(8):
+        _, nodes = messages(tmp_path / f"job.{rank}.et")
+        free = [n for n in nodes if not n.data_deps]
+        assert all(n.start_time_micros < 100 for n in free), [n.name for n in free]
+
+
+@pytest.mark.parametrize("mode", ["gpu", "full"])
+def test_a_delay_of_one_thread_does_not_come_before_the_wait_of_another(
+    tmp_path: Path, mode: str
+) -> None:
+    other = {"tid": 77}
+    events = [
+        {**call("hipLaunchKernel", 0, 10, 1), **other}, kernel("first", 15, 20, 1),
+        call("hipLaunchKernel", 20, 10, 2), kernel("long", 40, 50_000, 2),
+        call("hipDeviceSynchronize", 40, 50_010, 3), call("hipLaunchKernel", 50_100, 10, 4),
+        kernel("next", 50_120, 100, 4),
+        {**call("hipLaunchKernel", 90_000, 10, 5), **other}, kernel("last", 90_020, 50, 5, stream=9),
+    ]  # fmt: skip
+    trace = ci.read(write(tmp_path / "rank0.json", events, baseTimeNanoseconds=BASE))
+    ci.write(trace, tmp_path / "job.et", mode=mode)
+    metadata, nodes = messages(tmp_path / "job.0.et")
+    span_us = next(a.int64_val for a in metadata.attr if a.name == "span_ns") / 1000
+    assert replay_us(nodes) == pytest.approx(span_us, abs=10)
+
+
+def replays(tmp_path: Path, events: list[dict], mode: str) -> tuple[int, float]:
+    """Length of an ET by its durations, and the measured span that it states, microseconds."""
+    trace = ci.read(write(tmp_path / "rank0.json", events, baseTimeNanoseconds=BASE))
+    ci.write(trace, tmp_path / "job.et", mode=mode)
+    metadata, nodes = messages(tmp_path / "job.0.et")
+    assert all(attributes(n)["start_ns"] >= 0 for n in nodes)
+    span_ns = {a.name: a.int64_val for a in metadata.attr}.get("span_ns", 0)
+    return replay_us(nodes), span_ns / 1000
+
+
+def test_without_hosts_what_they_waited_for_stays_awaited(tmp_path: Path) -> None:
+    events = []
+    for k in range(20):
+        at, number = 240 * k, 4 * k
+        events += [
+            call("hipLaunchKernel", at, 5, number + 1), kernel("gemm", at + 8, 100, number + 1),
+            call("hipDeviceSynchronize", at + 10, 103, number + 2),
+            call("hipLaunchKernel", at + 120, 5, number + 3),
+            kernel("ncclDevKernel_Generic", at + 128, 100, number + 3, stream=9),
+            call("hipDeviceSynchronize", at + 130, 103, number + 4),
+        ]  # fmt: skip
+    assert replays(tmp_path, events, "kernels") == (pytest.approx(4000, abs=5), 0)
+
+
+@pytest.mark.parametrize("mode", ["gpu", "full"])
+def test_a_long_operation_does_not_hold_up_the_launches_of_another_thread(
+    tmp_path: Path, mode: str
+) -> None:
+    events = [{**call("aten::sort", 0, 100_000, 0), "cat": "cpu_op", "tid": 200}]
+    for k in range(90):
+        events += [
+            call("hipLaunchKernel", 1000 * k, 10, k + 1), kernel("gemm", 1000 * k + 20, 900, k + 1)
+        ]  # fmt: skip
+    replay, span = replays(tmp_path, events, mode)
+    assert replay == pytest.approx(span, rel=0.005)
+
+
+def test_the_span_is_measured_where_threads_overlap(tmp_path: Path) -> None:
+    events = [{**call("aten::sort", 0, 10_000, 0), "cat": "cpu_op", "tid": tid} for tid in (1, 2)]
+    events += [call("hipLaunchKernel", 100, 10, 1), kernel("gemm", 200, 100, 1)]
+    assert replays(tmp_path, events, "full")[1] == 10_000
+
+
+def test_a_delay_of_the_gpu_follows_the_host_that_it_was_measured_from(tmp_path: Path) -> None:
+    events = [
+        call("hipMemcpyAsync", 0, 2, 1), {**kernel("Memcpy", 5, 95, 1), "cat": "gpu_memcpy"},
+        call("hipLaunchKernel", 160, 300, 7), kernel("lone", 900, 100, 99, stream=5),
+    ]  # fmt: skip
+    replay, span = replays(tmp_path, events, "full")
+    assert replay == pytest.approx(span, abs=10)
+
+
+def test_work_follows_its_launch_where_the_clock_of_the_gpu_is_ahead(tmp_path: Path) -> None:
+    events = []
+    for k in range(100):
+        at = 110 * k
+        events += [
+            {**call("aten::add", at, 98, 0), "cat": "cpu_op"},
+            call("hipLaunchKernel", at + 100, 8, k + 1), kernel("gemm", at + 90, 2, k + 1),
+        ]  # fmt: skip
+    replays(tmp_path, events, "gpu")
+    metadata, nodes = messages(tmp_path / "job.0.et")
+    for node in nodes:
+        if attributes(node)["is_cpu_op"] and attributes(node)["cause"] == "host":
+            node.duration_micros //= 2
+    assert replay_us(nodes) == pytest.approx(110 * 100 / 2, rel=0.1)
+    facts = {a.name: a.int64_val for a in metadata.attr}
+    assert facts["unexplained_ns"] < 0.05 * facts["span_ns"]
+
+
+def test_durations_below_microseconds_add_up(tmp_path: Path) -> None:
+    events = [call("hipGraphLaunch", 0, 5, 1)]
+    events += [kernel("gemm", 10 + 1.4 * k, 1.4, 1) for k in range(2000)]
+    replay, span = replays(tmp_path, events, "gpu")
+    assert replay == pytest.approx(span, abs=5)
+    _, nodes = messages(tmp_path / "job.0.et")
+    assert not [n for n in nodes if attributes(n).get("cause") == "unexplained"]
+    assert scaled_replay_us(tmp_path / "job.0.et", 2) == pytest.approx(2 * 2800, abs=10)
+
+
+@pytest.mark.parametrize("mode", ["gpu", "kernels"])
+def test_a_rank_without_gpu_work_has_a_node(tmp_path: Path, mode: str, run) -> None:
+    files = [
+        [call("hipLaunchKernel", 0, 10, 1), kernel("gemm", 20, 100, 1)],
+        [{**call("aten::sort", 0, 100, 0), "cat": "cpu_op"}],
+    ]
+    (tmp_path / "in").mkdir()
+    for rank, events in enumerate(files):
+        write(
+            tmp_path / "in" / f"rank{rank}.json",
+            events,
+            baseTimeNanoseconds=BASE,
+            distributedInfo={"rank": rank, "world_size": 2},
+        )
+    ci.write(ci.read(tmp_path / "in"), tmp_path / "job.et", mode=mode)
+    assert len(messages(tmp_path / "job.1.et")[1]) == 1
+    assert run("check", tmp_path / "job")[0] == 0

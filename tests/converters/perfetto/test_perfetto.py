@@ -1,0 +1,373 @@
+"""Perfetto's trace processor sees all that the trace holds, to the nanosecond."""
+
+import gzip
+import json
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from trace_processor import TraceProcessor
+
+import chopper_interop as ci
+from chopper_interop.build import TraceBuilder
+from chopper_interop.converters.perfetto.write import derived_tracks, events_encode, writer
+from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
+from chopper_interop.schemas.meta import BOOTTIME, Meta
+from chopper_interop.testing.strategies import traces
+
+EPOCH = 1_767_189_312_000_000_000
+INSIDE = "where category != 'derived'"
+
+
+def written(trace: ci.Trace, folder: Path, **options) -> TraceProcessor:
+    path = folder / "job.pftrace"
+    ci.write(trace, path, **options)
+    return TraceProcessor(path)
+
+
+def one_lane(
+    spans: list[tuple[int, int]], kind: Kind = Kind.CPU_OP, lane: LaneKind = LaneKind.THREAD
+) -> ci.Trace:
+    """A trace of spans (start, duration) on one lane, named by their numbers."""
+    builder = TraceBuilder()
+    device = 0 if lane is LaneKind.STREAM else -1
+    row = builder.lane(0, lane, 7, "lane", device)
+    names = [f"n{i}" for i in range(len(spans))]
+    ts = np.array([s for s, _ in spans], np.int64) + EPOCH
+    dur = np.array([d for _, d in spans], np.int64)
+    builder.nodes(kind=int(kind), name=names, rank=0, lane=row, ts=ts, dur=dur)
+    return builder.finish()
+
+
+SPANS = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 8)), min_size=1, max_size=14)
+
+
+@settings(max_examples=30)
+@given(SPANS, st.sampled_from([(Kind.CPU_OP, LaneKind.THREAD), (Kind.KERNEL, LaneKind.STREAM)]))
+def test_overlaps_change_no_duration(tmp_path_factory, spans, kinds) -> None:
+    perfetto = written(one_lane(spans, *kinds), tmp_path_factory.mktemp("x"))
+    seen = {name: (ts, dur) for name, ts, dur in perfetto.query("select name, ts, dur from slice")}
+    assert seen == {f"n{i}": (EPOCH + s, d) for i, (s, d) in enumerate(spans)}
+    assert perfetto.losses() == {}
+    tracks = perfetto.query("select distinct t.name from slice s join track t on s.track_id = t.id")
+    assert {name for (name,) in tracks} <= {None, "lane"} | {"lane (compute)"}
+
+
+def test_deep_nesting_is_kept(tmp_path: Path) -> None:
+    deep = [(i, 4000 - 2 * i) for i in range(1200)]
+    perfetto = written(one_lane(deep), tmp_path)
+    ((count, total),) = perfetto.query("select count(*), sum(dur) from slice")
+    assert (count, total) == (1200, sum(d for _, d in deep))
+    assert perfetto.losses() == {}
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@given(traces())
+def test_any_trace_arrives_complete(tmp_path_factory, trace: ci.Trace) -> None:
+    perfetto = written(trace, tmp_path_factory.mktemp("x"), all_samples=True)
+    assert perfetto.losses() == {}
+    names, code = trace.names(), trace.array("name")
+    origin = trace.meta.origin_ns
+    expected = Counter(
+        (names[c], int(t) + origin, int(d))
+        for c, t, d in zip(code, trace.array("ts"), trace.array("dur"), strict=True)
+    )
+    seen = Counter(
+        (name or "", ts, dur)
+        for name, ts, dur in perfetto.query(f"select name, ts, dur from slice {INSIDE}")  # noqa: S608
+    )
+    plain = Counter((n.split("\0")[0], t, d) for n, t, d in expected.elements())
+    assert seen in (expected, plain)  # a text may end at NUL
+    kinds, src, dst = (trace.array(c, "edges") for c in ("kind", "src", "dst"))
+    lane = trace.array("lane")
+    drawn = (kinds == EdgeKind.DEPENDENCY) & (lane[src] != lane[dst])
+    drawn |= np.isin(kinds, [int(k) for k in writer.ARROW_KINDS])
+    ((arrows,),) = perfetto.query("select count(*) from flow")
+    assert arrows == np.count_nonzero(drawn)
+    points = Counter(
+        perfetto.query(
+            "select c.ts, value from counter c join track t on t.id = c.track_id "
+            "join track p on p.id = t.parent_id where p.name != 'hardware counters'"
+        )
+    )
+    ts = trace.array("ts", "samples") + origin
+    values = trace.array("value", "samples")
+    finite = np.isfinite(values)
+    assert sum(points.values()) == len(values)
+    expected_points = Counter(zip(ts[finite].tolist(), values[finite].tolist(), strict=True))
+    assert not expected_points - points
+
+
+def test_arrows_tie_what_depends_to_what_it_depends_on(demo: Path, tmp_path: Path) -> None:
+    trace = ci.read(demo)
+    seen = written(trace, tmp_path).query(
+        "select o.name, o.ts, i.name, i.ts from flow "
+        "join slice o on o.id = slice_out join slice i on i.id = slice_in"
+    )
+    kinds = trace.array("kind", "edges")
+    src, dst = (trace.array(c, "edges") for c in ("src", "dst"))
+    names, code = trace.names(), trace.array("name")
+    ts = trace.array("ts") + trace.meta.origin_ns
+    expected = Counter(
+        tuple(sorted((int(ts[n]), names[code[n]]) for n in ends))
+        for ends in zip(src.tolist(), dst.tolist(), strict=True)
+    )
+    present = {EdgeKind(k).name for k in np.unique(kinds)}
+    assert present >= {"LAUNCH", "EVENT", "SYNC", "COMM", "FWDBWD"}
+    assert Counter(tuple(sorted(((s, a), (t, b)))) for a, s, b, t in seen) == expected
+
+
+ARGUMENTS = {
+    "External id": 7,
+    "negative": -(2**40),
+    "huge": 2**64 - 1,
+    "beyond": 2**70,
+    "real": 0.1,
+    "tiny": 1.5e-12,
+    "exact": 21.125,
+    "yes": True,
+    "nothing": None,
+    "text": "short",
+    "long": "Cijk_Ailk_Bljk_BBS_BH_MT64x64x64_MI16x16x16_1",
+    "escaped": 'a "quoted" \\ text\n',
+    "grid": [304, 1, 1],
+    "nested": {"a": [1, {"b": "c"}]},
+    "with.dot": 1,
+    "": "no name",
+}
+
+
+def test_arguments_keep_their_types(tmp_path: Path) -> None:
+    trace = with_arguments([json.dumps(ARGUMENTS).encode()] * 3)
+    perfetto = written(trace, tmp_path)
+    assert perfetto.losses() == {}
+    rows = perfetto.query(
+        "select key, int_value, string_value, real_value from args "
+        "join slice using (arg_set_id) where slice.name = 'n2'"
+    )
+    seen = {
+        key.removeprefix("debug."): next((v for v in values if v is not None), None)
+        for key, *values in rows
+    }
+    assert seen["External id"] == 7
+    assert seen["negative"] == -(2**40)
+    assert seen["huge"] == -1  # the processor shows unsigned numbers as signed
+    assert seen["real"] == 0.1
+    assert seen["tiny"] == 1.5e-12
+    assert seen["exact"] == 21.125
+    assert seen["yes"] == 1
+    assert seen["nothing"] == "null"
+    assert seen["text"] == "short"
+    assert seen["long"] == ARGUMENTS["long"]
+    assert seen["escaped"] == ARGUMENTS["escaped"]
+    assert [seen[f"grid[{k}]"] for k in range(3)] == [304, 1, 1]
+    assert seen["nested.a[1].b"] == "c"
+    assert seen["with_dot"] == 1
+    assert float(seen["beyond"]) == pytest.approx(2**70)
+
+
+def with_arguments(raws: list[bytes]) -> ci.Trace:
+    builder = TraceBuilder()
+    lane = builder.lane(0, LaneKind.THREAD, 1, "main")
+    start = builder.text(np.frombuffer(bytearray(b"".join(raws)), np.uint8))
+    length = np.array([len(r) for r in raws], np.int32)
+    at = start + np.cumsum(length) - length
+    n = len(raws)
+    builder.nodes(
+        kind=int(Kind.CPU_OP), name=[f"n{i}" for i in range(n)], rank=0, lane=lane,
+        ts=np.arange(n) * 10 + EPOCH, dur=np.full(n, 5), args=(at, length),
+    )  # fmt: skip
+    return builder.finish()
+
+
+@given(
+    st.integers(-(2**64), 2**65)
+    | st.floats(1e-250, 1e250)
+    | st.floats(allow_nan=False, allow_infinity=False)
+)
+def test_numbers_are_encoded_as_python_reads_them(value) -> None:
+    text = json.dumps(value).encode()
+    out, (scratch,) = np.zeros(200, np.uint8), [np.zeros(200, np.uint8)]
+    buffer = np.frombuffer(bytearray(b'{"k":' + text + b"}"), np.uint8)
+    from chopper_interop.arrays.interning import empty_text_table
+
+    keys, texts = empty_text_table(4, 1), empty_text_table(4, 1)
+    size = events_encode._encode_arguments(out, 0, buffer, 0, len(buffer), scratch, keys, texts)
+    from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
+
+    (annotation,) = proto.TrackEvent.FromString(out[:size].tobytes()).debug_annotations
+    kind = annotation.WhichOneof("value")
+    encoded = getattr(annotation, kind)
+    if kind == "string_value":  # too large for a number of the format
+        assert isinstance(value, int) or not 1e-260 < abs(value) < 1e260
+        encoded = json.loads(encoded)
+    assert encoded == value
+
+
+def test_arguments_longer_than_a_chunk(tmp_path: Path) -> None:
+    raws = [b"{}", json.dumps({"stack": "x" * (6 << 20)}).encode(), b'{"a": 1}']
+    perfetto = written(with_arguments(raws), tmp_path)
+    ((length,),) = perfetto.query("select max(length(string_value)) from args")
+    assert length == 6 << 20
+    assert perfetto.query("select count(*) from slice") == [(3,)]
+
+
+def test_more_texts_than_are_interned(tmp_path: Path) -> None:
+    raws = [
+        json.dumps({f"key {i}": f"a text that is interned once {i}"}).encode() for i in range(40000)
+    ]
+    perfetto = written(with_arguments(raws), tmp_path)
+    assert perfetto.losses() == {}
+    rows = perfetto.query(
+        "select count(distinct key), count(distinct string_value) from args "
+        "where key like 'debug.key %'"
+    )
+    assert rows == [(40000, 40000)]
+
+
+def test_layout_and_counters_of_the_sample_job(demo: Path, tmp_path: Path) -> None:
+    trace = ci.read(demo)
+    perfetto = written(trace, tmp_path)
+    assert perfetto.losses() == {}
+    processes = perfetto.query("select name, pid from process where name is not null order by pid")
+    assert {"rank 0", "rank 1"} <= {name for name, _ in processes}
+    tracks = dict(
+        perfetto.query(
+            "select c.name, p.name from track c join track p on c.parent_id = p.id "
+            "where p.name like 'GPU %'"
+        )
+    )
+    assert {"iterations", "phases"} <= set(tracks)
+    assert any(name.startswith("stream") and "(compute)" in name for name in tracks)
+    assert any(name.startswith("stream") and "(communication)" in name for name in tracks)
+    units = perfetto.query("select name, unit from counter_track where name = 'socket power'")
+    assert set(units) == {("socket power", "W")}
+    derived = perfetto.query("select name from slice where category = 'derived'")
+    assert {"forward", "backward", "optimizer"} <= {name for (name,) in derived}
+
+
+def test_clock_is_real_time_and_exact(demo: Path, tmp_path: Path) -> None:
+    trace = ci.read(demo / "kineto")
+    perfetto = written(trace, tmp_path)
+    assert perfetto.query("select min(ts) from slice") == [(trace.meta.origin_ns,)]
+    assert perfetto.query("select clock_name from clock_snapshot limit 1") == [("REALTIME",)]
+
+
+def test_time_since_boot_stays_time_since_boot(tmp_path: Path) -> None:
+    trace = one_lane([(0, 5)]).with_meta(clock=BOOTTIME)
+    perfetto = written(trace, tmp_path)
+    assert perfetto.query("select ts, dur from slice") == [(EPOCH, 5)]
+    assert perfetto.losses() == {}
+
+
+def test_gzipped_is_the_same(demo: Path, tmp_path: Path) -> None:
+    trace = ci.read(demo / "kineto")
+    ci.write(trace, tmp_path / "a.pftrace")
+    ci.write(trace, tmp_path / "b.pftrace.gz")
+    plain = (tmp_path / "a.pftrace").read_bytes()
+    assert gzip.decompress((tmp_path / "b.pftrace.gz").read_bytes()) == plain
+
+
+def test_without_arguments_and_derived_tracks(demo: Path, tmp_path: Path) -> None:
+    perfetto = written(ci.read(demo / "kineto"), tmp_path, args=False, derived=False)
+    assert perfetto.query("select count(*) from slice where category = 'derived'") == [(0,)]
+    assert perfetto.query("select count(*) from args where key = 'debug.External id'") == [(0,)]
+
+
+def test_two_ranks_with_one_process_id(tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    from chopper_interop.build import concat
+    from chopper_interop.schemas.meta import Rank
+
+    first = one_lane([(0, 5)])
+    one = pa.array([1], pa.int32())
+    lanes = first.lanes.set_column(0, first.lanes.schema.field(0), one)
+    nodes = first.nodes.set_column(2, first.nodes.schema.field(2), one)
+    second = replace(first, lanes=lanes, nodes=nodes)
+    ranks = (Rank(0, "host-a", 100), Rank(1, "host-b", 100))
+    trace = concat([first, second], Meta(ranks=ranks))
+    perfetto = written(trace, tmp_path)
+    names = perfetto.query("select name from process where name like 'rank %' order by name")
+    assert names == [("rank 0 on host-a",), ("rank 1 on host-b",)]
+    assert perfetto.query("select count(*), sum(dur) from slice") == [(2, 10)]
+
+
+def on_path(*spans: tuple[int, int, int, int, str]) -> ci.Trace:
+    """A trace of nodes (rank, kind, critical start, critical end, name); each lasts 5 longer."""
+    builder = TraceBuilder(Meta(clock=BOOTTIME, origin_ns=0))
+    for rank, kind, start, end, name in spans:
+        host = kind == Kind.CPU_OP
+        lane_kind = LaneKind.THREAD if host else LaneKind.STREAM
+        lane = builder.lane(rank, lane_kind, 7, "lane", -1 if host else 0)
+        builder.nodes(
+            kind=int(kind), name=name, rank=rank, lane=lane, ts=np.array([start]),
+            dur=np.array([end - start + 5]),
+            critical_start_ns=np.array([start]), critical_end_ns=np.array([end]),
+            critical_ns=np.array([end - start]),
+        )  # fmt: skip
+    return builder.finish()
+
+
+TRACK = (
+    "select s.ts, s.dur, s.name from slice s join track t on s.track_id = t.id "
+    "join track p on t.parent_id = p.id where p.name = 'critical path' and t.name like '%{}' "
+    "order by t.name, s.ts, s.dur desc"
+)
+
+
+def test_the_critical_path_is_above_all_ranks(tmp_path: Path) -> None:
+    spans = [
+        (0, Kind.CPU_OP, 0, 10, "call"),
+        (0, Kind.CPU_OP, 4, 6, "inner"),
+        (0, Kind.KERNEL, 10, 30, "k"),
+        (1, Kind.COMM, 30, 40, "c"),
+        (1, Kind.KERNEL, 40, 40, "no time"),
+    ]
+    trace = on_path(*spans)
+    path = trace.with_columns(critical_ns=pa.array([8, 2, 20, 10, 0]))
+    tp = written(path, tmp_path)
+    actual = [tuple(r) for r in tp.query(TRACK.format("nodes"))]
+    assert actual == [(s, e - s, name) for _, _, s, e, name in spans if e > s]
+    actual = [tuple(r) for r in tp.query(TRACK.format("class"))]
+    assert actual == [
+        (0, 10, "host, rank 0"), (10, 20, "compute, rank 0"), (30, 10, "communication, rank 1")
+    ]  # fmt: skip
+    critical_ns = tp.query("select int_value v from args where key = 'debug.chopper.critical_ns'")
+    assert {v for (v,) in critical_ns} == {0, 2, 8, 10, 20}
+    back = ci.read(tmp_path / "job.pftrace")
+    assert back.nodes.num_rows == 5
+    assert back.ranks == [0, 1]
+    assert back.lanes.num_rows == trace.lanes.num_rows
+    assert back.nodes["critical_end_ns"].to_pylist() == [10, 6, 30, 40, 40]
+
+
+def test_critical_paths_of_several_ranks_have_tracks_of_their_own(tmp_path: Path) -> None:
+    tp = written(on_path((0, Kind.KERNEL, 0, 10, "a"), (1, Kind.KERNEL, 0, 9, "b")), tmp_path)
+    names = "select distinct t.name from track t join track p on t.parent_id = p.id "
+    actual = {name for (name,) in tp.query(names + "where p.name = 'critical path'")}
+    assert {"rank 0 nodes", "rank 1 nodes", "rank 0 class"} <= actual
+    actual = [tuple(r) for r in tp.query(TRACK.format("class"))]
+    assert actual == [(0, 10, "compute"), (0, 9, "compute")]
+
+
+@given(spans=st.lists(st.tuples(st.integers(0, 30), st.integers(1, 12)), min_size=1, max_size=12))
+def test_of_nodes_on_the_path_the_innermost_counts(spans) -> None:
+    """As at each nanosecond: the node that began last and lasts, of equals the shorter."""
+    spans = sorted({(s, s + d) for s, d in spans}, key=lambda x: (x[0], -x[1]))
+    nodes = [(0, Kind.COMM if k % 2 else Kind.KERNEL, s, e, "n") for k, (s, e) in enumerate(spans)]
+    path = next(
+        derived_tracks.critical_paths(on_path(*nodes).with_columns(critical_ns=[0] * len(nodes)))
+    )
+    ts, dur, names = derived_tracks.class_segments(on_path(*nodes), path)
+    shown = {t: n for a, d, n in zip(ts, dur, names, strict=True) for t in range(a, a + d)}
+    for t in range(50):
+        there = [k for k, (s, e) in enumerate(spans) if s <= t < e]
+        expected = ("communication" if there[-1] % 2 else "compute") if there else None
+        nested = all(spans[a][1] >= spans[b][1] for a, b in pairwise(there))
+        assert not nested or shown.get(t) == expected

@@ -1,0 +1,110 @@
+"""Inferred edges of simulated programs, of which it is known what waited for what."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from predictions import read
+from programs import families
+from programs import program as p
+from programs.simulation import simulate
+from shared_data import SHARED
+
+from chopper_interop import pipeline
+from chopper_interop.edges.full_queue import full_queue_edges
+from chopper_interop.edges.queues import build_queues
+from chopper_interop.issues import IssueLog
+from chopper_interop.schemas.kinds import EdgeKind
+
+if TYPE_CHECKING:
+    from chopper_interop.trace import Trace
+
+
+def by_correlation(trace: Trace, kind: EdgeKind, rank: int = 0) -> set[tuple[int, int]]:
+    """Edges of a kind of one rank, as the numbers of the calls of both ends."""
+    src, dst = (
+        trace.array(c, "edges")[trace.array("kind", "edges") == kind] for c in ("src", "dst")
+    )
+    of_rank = trace.array("rank")[src] == rank
+    number = trace.array("correlation")
+    return set(zip(number[src[of_rank]].tolist(), number[dst[of_rank]].tolist(), strict=True))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_launch_into_a_full_queue_waits_for_the_work_that_makes_room(seed, tmp_path) -> None:
+    program = families.full_queue(seed)
+    run = simulate(program)
+    waits = by_correlation(read(run, tmp_path), EdgeKind.SYNC)
+    started = {s.correlation: s.start_ns for s in run.slices if s.on_gpu}
+    ended = {s.correlation: s.end_ns for s in run.slices if s.on_gpu}
+    kernels = sorted(started, key=lambda number: started[number])
+    place = {number: at for at, number in enumerate(kernels)}
+    expected = set()
+    for call in run.recorded():
+        if call.name == "Launch" and call.end_ns - call.start_ns > 5_000:
+            makes_room = kernels[place[call.correlation] - program.depth - 1]
+            assert call.start_ns < started[kernels[place[call.correlation] - program.depth]]
+            if ended[makes_room] > min(started[s.correlation] for s in run.recorded() if s.on_gpu):
+                expected.add((makes_room, call.correlation))
+    assert len(expected) > 50
+    assert expected <= waits
+
+
+def test_the_places_of_a_real_queue_are_counted() -> None:
+    path = SHARED / "pytorch/misc/rank-0.Apr_03_18_51_38.1102.pt.trace.json.gz"
+    if not path.exists():
+        pytest.skip("no real inputs")
+    trace = pipeline.read(path)
+    issues = IssueLog("test")
+    queues = build_queues(trace)
+    work, call = full_queue_edges(trace, queues, issues)
+    assert [(i.code, i.count) for i in issues] == [("queue-full", 1_135)]
+    end = trace.array("ts") + trace.array("dur")
+    returns = (end[call] - end[work])[trace.array("dur")[call] > 20_000]
+    assert 4_000 < np.quantile(returns, 0.1) < np.quantile(returns, 0.9) < 8_000
+
+
+@pytest.mark.parametrize("family", [families.gpu_bound, families.host_bound, families.ddp])
+def test_no_launch_waits_for_a_queue_that_never_was_full(family, tmp_path) -> None:
+    run = simulate(family(2))
+    launches = {s.correlation for s in run.recorded() if s.name in ("Launch", "Communicate")}
+    copies = {s.correlation for s in run.recorded() if s.category == "gpu_memcpy"}
+    waits = by_correlation(read(run, tmp_path), EdgeKind.SYNC)
+    assert not {call for _, call in waits} & (launches - copies)
+
+
+def job(vendor: str, *recorded: p.Instruction) -> p.Program:
+    """Ten kernels of 100 µs on stream 0, one on stream 1 which waits for them; then what is recorded."""
+    before: list[p.Instruction] = [
+        p.Launch(0, "k", 100_000, 3_000, 5_000, 1_000) for _ in range(10)
+    ]
+    before += [p.Record(0, 1, 1_000), p.StreamWait(1, 1, 1_000, 2_000)]
+    before += [p.Launch(1, "late", 50_000, 3_000, 5_000, 1_000)]
+    begin = p.Begin("ProfilerStep#10", "user_annotation", 10)
+    return p.Program("job", vendor, [[[*before, begin, *recorded, p.End()]]], [], 10)
+
+
+@pytest.mark.parametrize("vendor", ["hip", "cuda"])
+def test_a_wait_is_for_work_that_was_queued_before_the_recording(vendor, tmp_path) -> None:
+    launch = p.Launch(0, "k", 10_000, 3_000, 5_000, 1_000)
+    trace = read(simulate(job(vendor, p.Sync(-1, 2_000, 8_000), launch)), tmp_path)
+    names = np.array(trace.names())[trace.array("name")]
+    ends = trace.array("ts") + trace.array("dur")
+    of_kind = trace.array("kind", "edges") == EdgeKind.SYNC
+    src, dst = (trace.array(c, "edges")[of_kind] for c in ("src", "dst"))
+    assert {names[i] for i in dst} == {f"{vendor}DeviceSynchronize"}
+    assert {names[i] for i in src} == {"k", "late"}
+    assert ends[src].max() == ends[names == "late"].max()
+
+
+def test_work_queued_before_the_recording_waits_for_what_ended_right_before_it(tmp_path) -> None:
+    launch = p.Launch(0, "k", 10_000, 3_000, 5_000, 1_000)
+    trace = read(simulate(job("hip", p.Work(10_000), launch)), tmp_path)
+    names = np.array(trace.names())[trace.array("name")]
+    of_kind = trace.array("kind", "edges") == EdgeKind.EVENT
+    src, dst = (trace.array(c, "edges")[of_kind] for c in ("src", "dst"))
+    ends = trace.array("ts") + trace.array("dur")
+    assert [names[i] for i in dst] == ["late"]
+    assert ends[src].tolist() == [np.sort(ends[names == "k"])[-2]]

@@ -1,0 +1,429 @@
+"""The scanner finds in any text what a JSON library finds, and recovers where that gives up."""
+
+import json
+from collections.abc import Callable
+from decimal import ROUND_HALF_UP, Context, Decimal
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numba.core.dispatcher import Dispatcher
+
+from chopper_interop.io import json_events, json_text
+
+
+def buffer(text: str | bytes) -> np.ndarray:
+    raw = text.encode() if isinstance(text, str) else text
+    return np.frombuffer(bytearray(raw), np.uint8)
+
+
+def scan(text: str | bytes) -> tuple[json_events.Events, list[dict[str, Any]]]:
+    """Scan a list of events; its columns again as dictionaries."""
+    events = json_events.scan(buffer(text), 0)
+    texts = events.texts()
+    result = []
+    for row in events.rows:
+        event = {
+            "ph": chr(row["ph"]) if row["ph"] else None,
+            "cat": texts[row["cat"]] if row["cat"] >= 0 else None,
+            "name": texts[row["name"]] if row["name"] >= 0 else None,
+            "ts": int(row["ts"]) if row["has"] & json_events.HAS_TS else None,
+            "dur": int(row["dur"]) if row["has"] & json_events.HAS_DUR else None,
+        }
+        for key in ("pid", "tid", "id"):
+            value = int(row[key])
+            textual = value < json_events.TEXT_ID + len(texts)
+            event[key] = texts[value - json_events.TEXT_ID] if textual else value
+        start, length = int(row["args_at"]), int(row["args_len"])
+        event["args"] = json.loads(events.buffer[start : start + length].tobytes() or b"null")
+        result.append(event)
+    return events, result
+
+
+MICROS = st.one_of(
+    st.integers(0, 2**61 // 1000),
+    st.decimals(0, 10**13, places=3).map(float),
+)
+SCALARS = st.one_of(st.integers(-(2**63), 2**63 - 1), st.text(max_size=8), st.booleans(), st.none())
+VALUES = st.recursive(
+    SCALARS, lambda v: st.lists(v, max_size=3) | st.dictionaries(st.text(max_size=4), v, max_size=3)
+)
+EVENTS = st.fixed_dictionaries(
+    {"ph": st.sampled_from("XisfMC"), "name": st.text(max_size=20), "ts": MICROS},
+    optional={
+        "cat": st.sampled_from(["kernel", "cpu_op", 'odd "cat"']),
+        "dur": MICROS,
+        "pid": st.integers(-(2**61) + 1, 2**63 - 1),
+        "tid": st.integers(-1, 2**63 - 1),
+        "id": st.integers(0, 2**53),
+        "args": st.dictionaries(st.text(max_size=6), VALUES, max_size=4),
+        "extra": VALUES,
+    },
+)
+
+
+@given(st.lists(EVENTS, max_size=20), st.booleans(), st.sampled_from([None, 1]))
+def test_events_are_those_of_a_json_library(events: list, ascii_only, indent) -> None:
+    scanned, actual = scan(json.dumps(events, ensure_ascii=ascii_only, indent=indent))
+    assert scanned.closed
+    assert scanned.malformed == 0
+    assert len(actual) == len(events)
+    for scanned_event, event in zip(actual, events, strict=True):
+        assert scanned_event["ph"] == event["ph"]
+        assert scanned_event["name"] == event["name"]
+        assert scanned_event["cat"] == event.get("cat")
+        for key in ("ts", "dur"):
+            micros = event.get(key)
+            exact = None if micros is None else round(Decimal(repr(micros)) * 1000)
+            assert scanned_event[key] == exact
+        for key in ("pid", "tid", "id"):
+            assert scanned_event[key] == event.get(key, 0)
+        assert scanned_event["args"] == event.get("args")
+
+
+@pytest.mark.parametrize(
+    ("text", "nanoseconds"),
+    [
+        ("0", 0),
+        ("1712195495519689.0", 1712195495519689000),
+        ("1712195495502094.5", 1712195495502094500),
+        ("4458676522690.655", 4458676522690655),
+        ("0.0004", 0),
+        ("0.0005", 1),
+        ("12.3456", 12346),
+        ("-1.5", -1500),
+        ("1.5e3", 1500000),
+        ("1.7126E+15", 1712600000000000000),
+        ("25e-4", 3),
+        ('"123.456"', 123456),
+    ],
+)
+def test_times_are_exact(text: str, nanoseconds: int) -> None:
+    _, (event,) = scan(f'[{{"ph": "X", "ts": {text}}}]')
+    assert event["ts"] == nanoseconds
+
+
+@pytest.mark.parametrize("text", ["null", "NaN", "Infinity", '""', '"soon"', "true", "[1]", "1e99"])
+def test_a_text_that_is_no_time_gives_none(text: str) -> None:
+    _, (event,) = scan(f'[{{"ph": "X", "name": "a", "ts": {text}, "dur": 1}}]')
+    assert event["ts"] is None
+    assert event["dur"] == 1000
+
+
+DIGITS = st.text("0123456789", min_size=1, max_size=40)
+
+
+@given(
+    st.sampled_from(["", "-", "+"]),
+    DIGITS
+    | st.sampled_from(["18446744073709551615", "9223372036854775807", "1844674407370955161"]),
+    st.none() | DIGITS,
+    st.none() | st.integers(-45, 45) | st.sampled_from([10**30, -(10**30)]),
+    st.sampled_from([0, 3]),
+)
+def test_decimals_are_rounded_as_python_rounds_them(
+    sign, integral, fraction, power, decimals
+) -> None:
+    text = sign + integral
+    text += "" if fraction is None else f".{fraction}"
+    size = len(text)
+    text += "" if power is None else f"e{power}"
+    value, end, ok = json_text.parse_decimal(buffer(text), 0, len(text), decimals)
+    assert end == len(text)
+    if not any(c in "123456789" for c in text[:size]):
+        assert (value, ok) == (0, True)
+        return
+    exact = int(_shifted(text[:size], (power or 0) + decimals))
+    fits = -(2**63) <= exact < 2**64
+    assert ok == fits
+    if fits:
+        assert value == (exact if exact < 2**63 else exact - 2**64)
+
+
+def _shifted(number: str, power: int) -> Decimal:
+    """A number times a power of ten, to the nearest integer, halves away from zero."""
+    exact = Decimal(number).scaleb(max(-200, min(power, 200)), Context(prec=400))
+    return exact.to_integral_value(ROUND_HALF_UP, Context(prec=400))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "9999999999999999",
+        "-9999999999999999",
+        "9223372036854775.808",
+        "18446744073709551.615",
+        "18446744073709551.616",
+        "18446744073709551616",
+        "9" * 40,
+        "1e16",
+        "1e400",
+        "0.1e18",
+        '"9999999999999999"',
+        '"0xffffffffffffffff"',
+        '"0x10000000000000001"',
+        "1e",
+        "1e+",
+    ],
+)
+def test_times_out_of_range_give_none(text: str) -> None:
+    events, (event,) = scan(f'[{{"ph": "X", "ts": {text}, "dur": {text}}}]')
+    assert (event["ts"], event["dur"]) == (None, None)
+    assert events.rows["has"].tolist() == [json_events.BAD_TIME]
+    assert (events.rows["ts"].tolist(), events.rows["dur"].tolist()) == ([0], [0])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("9223372036854775808", "18446744073709551615", "-9223372036854775809", "1e19", "9" * 40),
+        *("1e400", '"0x8000000000000000"', '"0x10000000000000000"', "1e", '"1x"', "-"),
+    ],
+)
+def test_arguments_out_of_range_are_not_found(text: str) -> None:
+    raw = buffer(f'{{"a": {text}, "b": 1}}')
+    values, actual = json_events.extract_integers(
+        raw, np.array([0]), np.array([len(raw)], np.int32), ["a", "b"]
+    )
+    assert actual[:, 0].tolist() == [False, True]
+    assert values[:, 0].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("odd", ["7x", "1.5e", "9223372036854775808", "9" * 40])
+def test_ids_that_are_no_int64_are_texts(odd: str) -> None:
+    _, (event,) = scan(f'[{{"ph": "X", "tid": {odd}}}]')
+    assert event["tid"] == odd
+
+
+def test_keys_that_begin_alike_are_distinguished() -> None:
+    expected = {"ph": "X", "ts": 1, "dur": 2, "pid": 3, "tid": 4, "id": 5, "cat": "c", "name": "n"}
+    alike = {
+        "tts": 90,
+        "tdur": 91,
+        "did": 92,
+        "pod": 93,
+        "tad": 94,
+        "ix": 95,
+        "ih": "i",
+        "th": "f",
+        "cut": "x",
+        "cnt": "x",
+        "nome": "x",
+        "area": {"x": 1},
+        "axes": {},
+        "ths": 96,
+        "": 97,
+    }
+    for event in (expected | alike, alike | expected, {**alike, **expected, **alike}):
+        _, (actual,) = scan(json.dumps([event | {"args": {"a": 1}}]))
+        assert actual == expected | {"ts": 1000, "dur": 2000, "args": {"a": 1}}
+
+
+def test_a_phase_is_one_letter() -> None:
+    _, actual = scan('[{"ph": "Xs"}, {"ph": ""}, {"ph": "X"}]')
+    assert [event["ph"] for event in actual] == [None, None, "X"]
+
+
+GOOD = '{"ph": "X", "name": "good", "ts": 1}'
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        '{"ph": "X", "name": "say "hello" now", "ts": 1}',
+        '{"ph": "X", "name": "odd " quote", "ts": 1}',
+        '{"ph": "X", "name": "two\nlines", "ts": 1}',
+        '{"ph": "X", "name" "no colon"}',
+        '{"ph": "X", "args": {"stack": "a "b" {c}"}}',
+        '{"ph": "X", "args": {"stack": "one " quote"}}',
+        '{"ph": "X", ts: 1}',
+        "null",
+        "17",
+        '"text"',
+        "[1, 2]",
+        '{"ph": "X", "args": [[1}',
+        '{"ph": "X", "args": {"a": [1}}',
+        '{"ph": "X", "args": {"a": 1]}',
+        '{"ph": "X", "args": {"a": [[{"b": 1}',
+        '{"ph": "X", "args": ' + "[" * 70 + "]" * 69 + "}}",
+    ],
+)
+def test_only_the_malformed_event_is_left_out(bad: str) -> None:
+    events, actual = scan(f"[{GOOD},\n{bad},\n{GOOD},\n{GOOD}]")
+    assert [e["name"] for e in actual] == ["good"] * 3
+    assert events.malformed == 1
+    assert events.malformed_at == (len(GOOD) + 3,)
+
+
+@pytest.mark.parametrize("depth", [1, 31, 32, 33, 300])
+def test_events_of_any_depth(depth: int) -> None:
+    inner = '{"a":[' * depth + "]}" * depth
+    events, actual = scan('[{"ph":"X","name":"good","args":' + inner + "}," + GOOD + "]")
+    assert events.rows["args_len"].tolist() == [len(inner), 0]
+    assert (events.malformed, len(actual)) == (0, 2)
+
+
+OF_NAMES_AND_NUMBERS = {
+    json_text: ("parse_integer_within",),
+    json_events: ("parse_decimal", "intern_text"),
+}
+CALLED_BY_THESE = ("parse_decimal", "_digits", "_exponent", "_hexadecimal")
+
+
+class CountedText:
+    """A text that counts how many of its bytes are read, for loops that Python runs."""
+
+    def __init__(self, text: str) -> None:
+        self.bytes, self.array, self.reads = text.encode(), buffer(text), 0
+
+    def __len__(self) -> int:
+        return len(self.bytes)
+
+    def __getitem__(self, at: int) -> int:
+        self.reads += 1
+        return self.bytes[at]
+
+
+def steps_of_scan(monkeypatch: pytest.MonkeyPatch, text: str) -> int:
+    """Bytes that a scan reads, each as often as it is read; names and numbers are not counted."""
+    counted, skip = CountedText(text), json_text.skip_bytes
+
+    def skip_bytes(_: CountedText, i: int, n: int, table: np.ndarray) -> int:
+        end = skip(counted.array, i, n, table)
+        counted.reads += end - i + 1
+        return end
+
+    def by_array(function: Callable) -> Callable:
+        return lambda _, *arguments: function(counted.array, *arguments)
+
+    with monkeypatch.context() as patch:
+        for module in (json_text, json_events):
+            for name, function in vars(module).items():
+                if name in OF_NAMES_AND_NUMBERS[module]:
+                    patch.setattr(module, name, by_array(function))
+                elif isinstance(function, Dispatcher) and name not in CALLED_BY_THESE:
+                    patch.setattr(module, name, function.py_func)
+        wide = np.dtype([(name, np.int64) for name in json_events.EVENT.names])
+        patch.setattr(json_events, "EVENT", wide)  # Python's numbers do not wrap around
+        walk = json_events._walk
+        patch.setattr(json_text, "skip_bytes", skip_bytes)
+        patch.setattr(
+            json_events,
+            "_walk",
+            lambda text, i, batch, *rest: walk(text, i, batch.view(np.recarray), *rest),
+        )
+        json_events.scan(counted, 0)
+    return counted.reads
+
+
+@pytest.mark.parametrize(
+    ("piece", "more"),
+    [
+        ('{"ph":"X","args":[[1},', 0),
+        ('{"ph":"X","args":[[1},' + GOOD + ",", 1),
+        ('{},{"ph":"X","args":{"a":[', 0),
+        ('{},{"ph":"X","args":' + "[" * 70, 0),
+        ('{},{"ph":"X","args":[{"a":"x","b":"', 0),
+        ('{},{"ph":"X","args":{"a":"b"},"c":[', 0),
+        ('{},{"ph":"X","name":"\\', 0),
+        ('{},{"ph":"X","name":"', 0),
+        ('{},{"ph":"X","name":', 0),
+        ('{},{"ph":"X","ts":1', 0),
+        ('{},{"ph":"X"  ', 0),
+        ("[", 0),
+        ('{"a":', 0),
+        ('"', 0),
+        (",", 0),
+        ("]", 0),
+        ("}", 0),
+        ("{    ", 0),
+    ],
+)
+@pytest.mark.parametrize("end", ["", ' "x"y', "\n]", "}"])
+def test_broken_text_takes_no_more_steps_than_proper_text(
+    monkeypatch: pytest.MonkeyPatch, piece: str, more: int, end: str
+) -> None:
+    """Were it n**2 steps, a file of n bytes would take hours."""
+
+    def text(size: int) -> str:
+        return "[" + piece * (size // len(piece)) + end
+
+    assert_steps_are_in_proportion(monkeypatch, text(2_000), text(8_000))
+    events = json_events.scan(buffer(text(500_000)), 0)
+    complete = np.count_nonzero(events.rows["ts"] == 1000)
+    assert complete >= more * (500_000 // len(piece))
+
+
+def nested(levels: int) -> str:
+    """An event whose arguments are nested, and that breaks where they end."""
+    levels_text = '{"ph":"X","args":[{},' * levels + "1" + "]bad}" * levels
+    return f"[{GOOD},{levels_text},{GOOD},{GOOD}]"
+
+
+@pytest.mark.parametrize("levels", [1, 50_000])
+def test_only_a_broken_event_is_lost(levels: int) -> None:
+    events, actual = scan(nested(levels))
+    assert (events.malformed, len(actual)) == (1, 3)
+
+
+def test_objects_within_a_broken_one_are_walked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert_steps_are_in_proportion(monkeypatch, nested(100), nested(400))
+
+
+def assert_steps_are_in_proportion(monkeypatch: pytest.MonkeyPatch, short: str, long: str) -> None:
+    steps = [steps_of_scan(monkeypatch, text) for text in (short, long)]
+    assert steps[0] < 20 * len(short)
+    assert steps[1] / len(long) < 1.2 * steps[0] / len(short)
+
+
+@given(st.integers(1, 400))
+def test_a_truncated_text_keeps_every_complete_event(at: int) -> None:
+    text = "[" + ",\n".join([GOOD] * 12) + "]"
+    events, actual = scan(text[:at])
+    assert len(actual) == text[:at].count(GOOD)
+    assert events.closed == (at >= len(text))
+    rest = text[:at].rsplit("}", 1)[-1].strip(" ,\n[]")
+    assert events.malformed == (1 if rest else 0)
+
+
+def test_the_table_of_strings_grows() -> None:
+    names = [f"name {i}" for i in range(400_000)]
+    text = "[" + ",".join(f'{{"ph":"X","name":"{n}","ts":{i}}}' for i, n in enumerate(names)) + "]"
+    events = json_events.scan(buffer(text), 0)
+    texts = events.texts()
+    assert [texts[i] for i in events.rows["name"]] == names
+
+
+@given(
+    st.dictionaries(
+        st.text(max_size=5) | st.sampled_from(["a", "b"]),
+        VALUES | st.integers(0, 2**32).map(hex) | st.integers().map(str),
+        max_size=6,
+    )
+)
+def test_integers_are_found_in_any_notation(args: dict) -> None:
+    raw = json.dumps(args)
+    text = buffer(f"    {raw}  ")
+    values, actual = json_events.extract_integers(
+        text, np.array([4]), np.array([len(raw.encode())], np.int32), ["a", "b", "absent"]
+    )
+    for k, key in enumerate(["a", "b", "absent"]):
+        expected = _integer(args.get(key))
+        assert (int(values[k, 0]) if actual[k, 0] else None) == expected
+
+
+def _integer(value: Any) -> int | None:
+    """The integer that a value says, as a number or as a text of one."""
+    if isinstance(value, bool) or value is None:
+        return None
+    if isinstance(value, str):
+        plain = value.removeprefix("-")
+        if plain.isascii() and plain.isdigit():
+            value = int(value)
+        elif value.startswith("0x") and len(value) <= 18:
+            value = int(value, 16)
+        else:
+            return None
+    return value if isinstance(value, int) and -(2**63) <= value < 2**63 else None

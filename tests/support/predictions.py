@@ -1,0 +1,114 @@
+"""Predictions of what changes would do, against programs of which it is known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from programs import kineto
+from programs.program import Change
+from programs.simulation import job_ns, simulate, span_ns
+
+import chopper_interop as ci
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from programs.program import Program
+    from programs.simulation import Run
+
+_CLOCKS_NS = 5_000
+"""By how much the recorded time of a job may differ from the simulated one, for clocks that differ."""
+_HOST = "kind in ['cpu_op', 'annotation', 'runtime']"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A change of a program's recorded steps.
+
+    Parameters
+    ----------
+    before_ns, after_ns
+        Their time as simulated, without and with the change.
+    job_after_ns
+        Time of all that is recorded, with the change.
+    what_if
+        The same change as the analysis takes it.
+    """
+
+    name: str
+    change: Change
+    what_if: str
+    before_ns: int
+    after_ns: int
+    job_after_ns: int
+
+    def error_percent(self, gain_ns: int) -> float:
+        """By how much a predicted gain is too small, in percent of the time without the change."""
+        return 100 * (self.before_ns - self.after_ns - gain_ns) / self.before_ns
+
+
+def changes_of(run: Run) -> Iterator[tuple[str, Change, str]]:
+    """Changes to try on a program: their names, themselves, and as the analysis takes them."""
+    for factor in (0.5, 1.25):
+        yield (
+            f"compute x {factor}",
+            Change("compute", factor),
+            f"scale={factor} where kind == 'kernel'",
+        )
+    name = longest_kernel(run)
+    query = f"kind == 'kernel' and name == '{name}'"
+    yield "one kernel x 0.5", Change("kernel", 0.5, name=name), f"scale=0.5 where {query}"
+    if len(run.program.threads) > 1:
+        query = "kind == 'kernel' and rank == 1"
+        yield "one rank x 0.8", Change("rank", 0.8, rank=1), f"scale=0.8 where {query}"
+    if any("message" in s.facts for s in run.recorded()):
+        for factor in (0.5, 2.0):
+            change = Change("communication", factor)
+            yield f"communication x {factor}", change, f"scale={factor} where kind == 'comm'"
+    yield "host x 0.5", Change("host", 0.5), f"scale=0.5 where {_HOST}"
+
+
+def longest_kernel(run: Run) -> str:
+    """The kernel on which most time is spent."""
+    spent: dict[str, int] = {}
+    for s in run.recorded():
+        if s.category == "kernel" and "message" not in s.facts:
+            spent[s.name] = spent.get(s.name, 0) + s.end_ns - s.start_ns
+    return max(spent, key=lambda name: spent[name])
+
+
+def cases_of(run: Run) -> list[Case]:
+    """All changes of a program, simulated."""
+    before_ns = span_ns(run, run)
+    cases = []
+    for name, change, text in changes_of(run):
+        changed = simulate(run.program, change, run.since_ns)
+        after_ns, job_after_ns = span_ns(run, changed), job_ns(run, changed)
+        cases.append(Case(name, change, text, before_ns, after_ns, job_after_ns))
+    return cases
+
+
+def read(run: Run, folder: Path) -> ci.Trace:
+    """The trace of the files that the profiler writes of a run."""
+    kineto.write(run, folder)
+    return ci.read(folder)
+
+
+def gains_ns(trace: ci.Trace, cases: list[Case]) -> list[int]:
+    """The time that the analysis predicts to be gained, for each case."""
+    text = "; ".join(case.what_if for case in cases)
+    rows = ci.analyze(trace, "what_if", change=text).rows.to_pylist()
+    by_change = {row["change"]: row for row in rows}
+    measured_ns = by_change["as measured"]["before_ns"]
+    assert abs(measured_ns - cases[0].before_ns) < _CLOCKS_NS
+    return [by_change[case.what_if]["gain_ns"] for case in cases]
+
+
+def errors_percent(program: Program, folder: Path) -> dict[str, float]:
+    """Errors of the analysis for all changes of a program, in percent of its time."""
+    run = simulate(program)
+    cases = cases_of(run)
+    gains = gains_ns(read(run, folder), cases)
+    return {c.name: c.error_percent(gain) for c, gain in zip(cases, gains, strict=True)}

@@ -1,0 +1,58 @@
+"""ETs in which some nodes take another time."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import schedule
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import Any
+
+    from programs.program import Change
+
+_COMMUNICATES = 5
+"""Types of nodes from this on communicate."""
+
+
+def write(prefix: Path, target: Path, change: Change, *, replay: bool) -> None:
+    """Write the ETs of a job again, with other durations.
+
+    Parameters
+    ----------
+    prefix, target
+        Paths up to the rank's number, of what is read and of what is written.
+    replay
+        Communication lasts as the ETs say, so that a change of it changes them.
+    """
+    from chakra.src.third_party.utils.protolib import encodeMessage
+
+    target.parent.mkdir(parents=True, exist_ok=True)
+    for path in sorted(prefix.parent.glob(f"{prefix.name}.*")):
+        copied = target.with_name(path.name.replace(prefix.name, target.name, 1))
+        if path.suffix != ".et":
+            shutil.copy(path, copied)
+            continue
+        rank = int(path.suffixes[-2][1:])
+        metadata, nodes = schedule.messages(path)
+        with copied.open("wb") as file:
+            encodeMessage(file, metadata)
+            for node in nodes:
+                if _changes(node, rank, change, replay=replay):
+                    node.duration_micros = round(node.duration_micros * change.factor)
+                encodeMessage(file, node)
+
+
+def _changes(node: Any, rank: int, change: Change, *, replay: bool) -> bool:
+    facts = schedule.attributes(node)
+    if node.type >= _COMMUNICATES:
+        return replay and change.of == "communication"
+    if facts["is_cpu_op"]:
+        return change.of == "host"
+    return facts.get("kind") == "kernel" and (
+        change.of == "compute"
+        or (change.of == "kernel" and node.name == change.name)
+        or (change.of == "rank" and rank == change.rank)
+    )
