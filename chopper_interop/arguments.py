@@ -114,6 +114,32 @@ def values_at(text: Text, ranges: ArgumentRanges) -> tuple[Array, list[Any]]:
     return _keep_values(code, decoded, [value is not _INVALID for value in decoded])
 
 
+def codes_of_launches(trace: Trace, work: Array, *keys: str) -> list[Array]:
+    """Arguments of GPU work, or else of the calls that launched it, as codes of equal values.
+
+    Parameters
+    ----------
+    trace
+        Any trace.
+    work
+        Rows of GPU work.
+    *keys
+        As of `find`.
+
+    Returns
+    -------
+    list of array
+        For each key an index of each node's distinct value, -1 where neither has the argument.
+    """
+    call = trace.launch[work]
+    codes = []
+    for location in find(trace, np.concatenate([work, np.maximum(call, 0)]), *keys):
+        code, _ = values_at(trace.text, location)
+        of_work, of_call = code[: len(work)], np.where(call >= 0, code[len(work) :], -1)
+        codes.append(np.where(of_work >= 0, of_work, of_call))
+    return codes
+
+
 def texts(trace: Trace, nodes: Array, key: str) -> tuple[Array, list[str]]:
     """Text argument of each node as an index into a list of distinct texts; -1 for none."""
     return texts_at(trace.text, find(trace, nodes, key)[0])

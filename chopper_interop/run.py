@@ -26,7 +26,7 @@ class Run:
     name
         What to call it.
     read
-        Reads it; each call may read it anew. Raises `ChopperError` where it cannot be read.
+        Reads it; each call may read it again. Raises `ChopperError` where it cannot be read.
     path
         Where it lies, to tell runs of one name apart; empty if nowhere.
     """
@@ -37,7 +37,7 @@ class Run:
 
 
 Runs: TypeAlias = Sequence[Run]
-"""What an analysis of several runs takes beside the job that it is asked about."""
+"""Argument of an analysis of several runs, in addition to the job that it is asked about."""
 
 
 def of(given: Any) -> tuple[Run, ...]:

@@ -184,7 +184,7 @@ class TraceTables:
         return arrow.to_objects(self.nodes[column])
 
     def has(self, column: str) -> bool:
-        """Whether the nodes have this column."""
+        """True if the nodes have this column."""
         return column in self.nodes.column_names
 
     def known(self, column: str) -> Array:

@@ -1,1 +1,1 @@
-"""What things are: the hub's tables, wire formats, device figures. No behaviour."""
+"""Data without behaviour: the hub's tables, wire formats, device figures."""

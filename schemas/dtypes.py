@@ -67,7 +67,7 @@ SCALAR_TYPES: dict[int, str] = {
 }
 """Number of a type in PyTorch's ``c10/core/ScalarType.h``, as arguments have it → its name."""
 
-BOOL, WHOLE, REAL, COMPLEX = range(4)
+BOOL, INTEGER, REAL, COMPLEX = range(4)
 """Categories of types, in the order in which PyTorch promotes them."""
 
 
@@ -84,7 +84,7 @@ def category(dtype: str) -> int:
     if plain == "bool":
         return BOOL
     real = ("float", "double", "half", "bfloat")
-    return REAL if plain.startswith(real) else WHOLE
+    return REAL if plain.startswith(real) else INTEGER
 
 
 def _plain(dtype: str) -> str:
