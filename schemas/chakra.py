@@ -58,6 +58,15 @@ class Cause(IntEnum):
     """The latency of the last launches, or no time: simulators must not end with a send or receive."""
 
 
+CAUSE_NAMES: dict[Cause, str] = {
+    Cause.HOST: "host",
+    Cause.RETURN: "return of a wait",
+    Cause.UNEXPLAINED: "unexplained delay",
+    Cause.END: "end",
+}
+"""Names of nodes that are part of no operation, by their cause."""
+
+
 @cache
 def message_class(name: str) -> Any:
     """Return the class of a message: "Node", "GlobalMetadata", …"""

@@ -10,6 +10,10 @@ COMM_KERNEL = re.compile(r"(void\s+|_Z\d+)?(nccl|rccl|msccl)", re.IGNORECASE)
 of them ``ncclDevKernel_Generic…``."""
 
 
+STEP_RANGE = "ProfilerStep#"
+"""Beginning of the names of the ranges that PyTorch's profiler puts around training steps."""
+
+
 class Role(IntEnum):
     """Effect of a call of the host on the order of GPU work."""
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from chopper_interop.arrays import arrow, gather
-from chopper_interop.schemas.chakra import NodeType
+from chopper_interop.schemas.chakra import CAUSE_NAMES, NodeType
 from chopper_interop.schemas.kinds import Kind, LaneKind
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _BY_TYPE = {
 _BY_NAME: tuple[tuple[str, Kind], ...] = (
     (r"^(COMM_(COLL|SEND|RECV)|(void\s+|_Z\d+)?(nccl|rccl|msccl)[A-Z_])", Kind.COMM),
     (r"^MEM_(LOAD|STORE)", Kind.MEMCPY),
-    (r"^host gap$", Kind.HOST_GAP),
+    (rf"^({'|'.join(CAUSE_NAMES.values())})$", Kind.HOST_GAP),
     (r"^(hip|cuda)[A-Z]", Kind.RUNTIME),
     (r"^(hsa_|cu[A-Z][a-z])", Kind.DRIVER),
     (r"^(ProfilerStep#|Optimizer\.|enumerate\(DataLoader|## )", Kind.ANNOTATION),

@@ -20,7 +20,7 @@ from chopper_interop.converters.chakra.encode import (
 )
 from chopper_interop.converters.chakra.roofline import roofline
 from chopper_interop.schemas import hub
-from chopper_interop.schemas.chakra import Cause, NodeType
+from chopper_interop.schemas.chakra import CAUSE_NAMES, Cause, NodeType
 from chopper_interop.schemas.kinds import GPU_LANES, Kind, LaneKind
 
 if TYPE_CHECKING:
@@ -31,13 +31,6 @@ if TYPE_CHECKING:
     Values = tuple[Array, Array]
     """Values, and a mask of those that are known."""
 
-_NAMES = {
-    Cause.HOST: "host",
-    Cause.RETURN: "return of a wait",
-    Cause.UNEXPLAINED: "unexplained delay",
-    Cause.END: "end",
-}
-"""Names of nodes that are part of no operation."""
 
 _KIND_NAMES = {int(k): k.name.lower() for k in Kind}
 
@@ -100,7 +93,7 @@ def _names(trace: Trace, plan: Plan, strings: _StringTable) -> Array:
     number_of_code = strings.number_all(trace.names())
     code = trace.array("name")
     source = np.where(plan.row >= 0, plan.row, plan.owner)
-    by_cause = strings.number_all([_NAMES.get(cause, "") for cause in Cause])[plan.cause]
+    by_cause = strings.number_all([CAUSE_NAMES.get(cause, "") for cause in Cause])[plan.cause]
     return np.where(source >= 0, number_of_code[code[source]] if len(code) else by_cause, by_cause)
 
 

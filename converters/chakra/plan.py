@@ -12,7 +12,7 @@ edges become dependencies, so that an ET reacts to changes as the model does:
 * what then is missing to the measured times (`schedule`) becomes nodes of its own, called unexplained.
 
 Least latencies of launches and streams have no slot. They are left out, and the return of the next wait
-makes up for them.
+makes up for them; where more than `schedule` tolerates adds up on the GPU, that is a node as well.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from chopper_interop.converters.chakra.schedule import (
     topological_order,
     unexplained_on_path,
 )
+from chopper_interop.edges.handover import IDLE_NS
 from chopper_interop.graph.chains import stream_orders
 from chopper_interop.schemas.chakra import Cause
 from chopper_interop.schemas.kinds import GPU_LANES, GPU_WORK, EdgeKind, Kind, LaneKind
@@ -238,11 +239,6 @@ def _issue_times(timing: Timing, src: Array, dst: Array, kind: Array, lag: Array
     return issue
 
 
-_IDLE_NS = 20_000
-"""Time without any operation from which a thread may be idle rather than busy. Chosen: far above what
-an interpreter takes from one operator to the next."""
-
-
 def _idle_borders(timing: Timing) -> Array:
     """Mask of endpoints between which a thread has no operation open for long."""
     trace = timing.trace
@@ -253,14 +249,14 @@ def _idle_borders(timing: Timing) -> Array:
     rows = rows[np.lexsort((rows, ts[rows], lane[rows]))]
     if not len(rows):
         return mask
-    # latest end so far on each thread: threads follow one another, so each begins anew above the last
+    # latest end so far on each thread: threads follow one another, so each begins above the last
     span = int((ts + dur).max() - min(ts.min(), 0)) + 1
     base = np.unique(lane[rows], return_inverse=True)[1] * span
     reached = np.maximum.accumulate(base + (ts + dur)[rows])
     holder = np.where(base + (ts + dur)[rows] == reached, np.arange(len(rows)), 0)
     holder = rows[np.maximum.accumulate(holder)]
     later = rows[1:]
-    idle = (lane[later] == lane[rows[:-1]]) & (base[1:] + ts[later] - reached[:-1] > _IDLE_NS)
+    idle = (lane[later] == lane[rows[:-1]]) & (base[1:] + ts[later] - reached[:-1] > IDLE_NS)
     mask[2 * later[idle]] = True
     mask[2 * holder[:-1][idle] + 1] = True
     return mask
@@ -272,8 +268,7 @@ def _dependencies(
     """Pairs of nodes of which the second depends on the first: host nodes, then GPU work."""
     trace = timing.trace
     h = len(host.row)
-    number = np.full(trace.nodes.num_rows, -1, np.int64)
-    number[gpu] = h + np.arange(len(gpu))
+    number = _gpu_numbers(trace, gpu, h)
     on_gpu = is_any(trace.array("kind", "lanes"), GPU_LANES)
     before = stream_orders(trace.array("ts"), trace.array("dur"), trace.array("lane"), on_gpu)
     before = np.append(before, -1)
@@ -292,6 +287,13 @@ def _dependencies(
     src, dst = np.concatenate([previous, src]), np.concatenate([np.arange(h), dst])
     both = (src >= 0) & (dst >= 0) & (src != dst)
     return src[both], dst[both]
+
+
+def _gpu_numbers(trace: Trace, gpu: Array, h: int) -> Array:
+    """Number of each row of the trace as a node behind `h` host nodes; -1 if it is no GPU work."""
+    number = np.full(trace.nodes.num_rows, -1, np.int64)
+    number[gpu] = h + np.arange(len(gpu))
+    return number
 
 
 class _Columns(NamedTuple):
@@ -371,16 +373,16 @@ def _connected(columns: _Columns, keep: Array, mode: Mode) -> tuple[Array, Array
     Dependencies lead past nodes without a share of their slot and, in mode kernels, past all of the host:
     what it waits for stays awaited.
     """
-    gone = ~columns.is_gpu if mode is Mode.KERNELS else ~keep
-    stays = keep | gone if mode is Mode.KERNELS else keep
+    without_host = mode is Mode.KERNELS
+    stays = np.ones(len(keep), bool) if without_host else keep
     both = stays[columns.src] & stays[columns.dst]
     order, src, dst = _ordered(columns.start_ns, stays, columns.src[both], columns.dst[both])
     # host nodes without time have none to be waited for either
     without_share = (columns.own_ns == 0) & ((columns.short_ns > 0) | ~columns.is_gpu)
     hidden = without_share & ~columns.is_return
     side = ~columns.is_gpu
-    if mode is Mode.KERNELS:
-        hidden, side = hidden | gone, columns.slot == COMM
+    if without_host:
+        hidden, side = hidden | ~columns.is_gpu, columns.slot == COMM
     first, dep = gather.group_values(dst, src, len(keep))
     src, dst = slots.bypassed(order, hidden, side, columns.start_ns, first, dep)
     both = keep[src] & keep[dst]
@@ -413,8 +415,7 @@ def _known_latencies(
     """Least latency of each return, and of each piece of GPU work since its launch; -1 if none."""
     h = len(host.row)
     known = np.concatenate([np.zeros(h, np.int64), np.full(len(gpu), -1, np.int64)])
-    number = np.full(timing.trace.nodes.num_rows, -1, np.int64)
-    number[gpu] = h + np.arange(len(gpu))
+    number = _gpu_numbers(timing.trace, gpu, h)
     launch = np.flatnonzero((links.kind == EdgeKind.LAUNCH) & (number[links.dst // 2] >= 0))
     issued = links.issue_ns[links.src[launch] // 2] >= 0
     target = number[links.dst[launch] // 2]
@@ -424,6 +425,7 @@ def _known_latencies(
     # work that ends sooner in its slot than measured prolongs the return by as much, and work that has
     # no share of it by all its time
     awaited = number[links.src[waits] // 2]
+    # an edge leads from the end of work, vertex 2i + 1, so that the vertex before is its start
     waited = timing.at_ns[links.dst[waits]] - timing.at_ns[links.src[waits] - 1]
     short = np.where(columns.own_ns[awaited] > 0, columns.short_ns[awaited], waited)
     short = np.where(awaited >= 0, short, 0)

@@ -194,9 +194,8 @@ def schedule(  # noqa: C901, PLR0912, PLR0915
         binding[i] = waits_for
         if s == HOST:
             begin += gap_us[i]
-            if (
-                gap_us[i] and anchor[i] < 0
-            ):  # else it might hold the slot before what it comes after
+            # without this a gap might hold the slot before what it comes after
+            if gap_us[i] and anchor[i] < 0:
                 anchor[i] = last[HOST]
         ended[i] = begin + slot_us[i]
         if ended[i] >= free[s]:

@@ -68,10 +68,19 @@ UNEXPLAINED = Fault(
     "whatever changes. Nodes with the attribute cause=unexplained hold it.",
 )
 _HINTS = (
-    (Kind.RUNTIME, "host calls (ProfilerActivity.CPU, or rocprofv3 --hip-trace) were not recorded"),
-    (Kind.GPU_SYNC, "enable_cuda_sync_events=True of PyTorch's profiler would record waits"),
+    (
+        Kind.RUNTIME,
+        "host calls (ProfilerActivity.CPU, or rocprofv3 --hip-trace) were not recorded",
+        "",
+    ),
+    (
+        Kind.GPU_SYNC,
+        "enable_cuda_sync_events=True of PyTorch's profiler would record waits",
+        "cuda",
+    ),
 )
-"""Kind of records that would explain more → what to say of a rank that has none."""
+"""Kind of records that would explain more, what to say of a rank that has none, and how names of calls
+begin where the option exists: CUPTI alone records waits."""
 
 _CHUNK = 4 << 20
 """Bytes encoded at a time. Chosen: thousands of nodes a call, yet small next to a trace."""
@@ -180,7 +189,12 @@ def _note_figures(trace: Trace, figures: dict[int, chakra_plan.Figures], issues:
     share = {r: f.unexplained_us / max(f.length_us, 1) for r, f in figures.items()}
     worst = max(share, key=lambda rank: share[rank])
     kinds = set(np.unique(trace.array("kind")[trace.rank_rows[worst]]).tolist())
-    hints = [text for kind, text in _HINTS if kind not in kinds]
+    names = trace.names()
+    hints = [
+        text
+        for kind, text, prefix in _HINTS
+        if kind not in kinds and any(name.startswith(prefix) for name in names)
+    ]
     example = f"rank {worst}: {share[worst]:.1%} of its path" + "".join(f"; {h}" for h in hints[:1])
     issues.add(UNEXPLAINED, sum(part >= _SHOWN_SHARE for part in share.values()), example)
 

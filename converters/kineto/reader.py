@@ -38,7 +38,7 @@ from chopper_interop.io.json_events import BAD_TIME, HAS_DUR, HAS_TS
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, Kind
 from chopper_interop.schemas.meta import BOOTTIME, Meta, Source
-from chopper_interop.schemas.names import COMM_KERNEL
+from chopper_interop.schemas.names import COMM_KERNEL, STEP_RANGE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -173,10 +173,6 @@ def _node_rows(file: TraceFile, issues: IssueLog) -> Array:
 def _example(file: TraceFile, mask: Array) -> str:
     """Name and position of the first of the marked events; empty if there is none."""
     return _example_of_rows(file, np.flatnonzero(mask))
-
-
-STEP_RANGE = "ProfilerStep#"
-"""Beginning of the names of the ranges that PyTorch's profiler puts around training steps."""
 
 
 def _example_of_rows(file: TraceFile, rows: Array) -> str:

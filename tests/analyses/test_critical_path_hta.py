@@ -13,7 +13,7 @@ FIGURES = "peer_figures/hta_simple_add.json"
 
 
 def test_the_path_of_simple_add_is_that_of_hta_but_for_known_differences() -> None:
-    """Theirs has kernels that had ended long before the host asked; one launch counts differently."""
+    """That of HTA has kernels that had ended long before the host asked; one launch counts differently."""
     trace = ci.read(real(TRACE))
     [hta] = json.loads(real(FIGURES).read_text())["hta_0.6.1"]["cp"]
     result = ci.analyze(trace, "critical_path", by="piece")
@@ -38,7 +38,7 @@ def test_the_path_of_simple_add_is_that_of_hta_but_for_known_differences() -> No
 
 
 def test_operations_on_the_path_of_hta_are_on_the_path() -> None:
-    """All of the window is on it, so operators and calls that are on theirs are on this one."""
+    """All of the window is on it, so operators and calls that are on that of HTA are on this one."""
     trace = ci.read(real(TRACE))
     result = ci.analyze(trace, "critical_path", by="piece")
     nodes = result.annotate(trace).to_pandas(columns=["kind", "critical_ns"])

@@ -2,7 +2,7 @@
 
 A table by family of programs and change: of how many programs, median and largest error, in percent of
 the time without the change, predicted later than simulated with a plus. Usage:
-``python tests/benchmarks/changes.py [--seeds N] [--family NAME …] [--programs] [--astra-sim PATH] [--network]``.
+``python tests/benchmarks/changes.py [--seeds N] [--first N] [--family NAME …] [--programs] [--astra-sim PATH] [--network]``.
 With the path of ASTRA-sim (an analytical network), the ETs of each program are run there as well, with
 durations scaled: replayed, and with ``--network`` also with simulated communication.
 """
@@ -78,6 +78,7 @@ def _cell(found: list[float]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seeds", type=int, default=6)
+    parser.add_argument("--first", type=int, default=0, help="first seed (default: 0)")
     parser.add_argument("--family", nargs="*", default=list(families.FAMILIES))
     parser.add_argument("--programs", action="store_true", help="print errors of each program")
     parser.add_argument("--astra-sim", type=Path)
@@ -87,7 +88,7 @@ def main() -> None:
         lambda: {family: defaultdict(list) for family in options.family}
     )
     for family in options.family:
-        for seed in range(options.seeds):
+        for seed in range(options.first, options.first + options.seeds):
             program = families.FAMILIES[family](seed)
             with tempfile.TemporaryDirectory() as folder:
                 found = all_errors(program, Path(folder), options)

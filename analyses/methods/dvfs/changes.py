@@ -310,6 +310,13 @@ def _group_size(text: str) -> int:
     return int(text)
 
 
+def _length(text: str) -> int:
+    """Parse the time of an operation, without a sign."""
+    if not text:
+        raise ValueError("it takes a time")
+    return _latency(text)
+
+
 def _beta(text: str) -> float | None:
     """Parse a sensitivity; None, for each kernel's own by the trace, if the text is empty."""
     if not text:
@@ -468,15 +475,13 @@ def _clock(changer: Changer, now: ChangedTimes, change: Change, chosen: Array) -
 
 def _insert(changer: Changer, now: ChangedTimes, change: Change, chosen: Array) -> None:
     """Insert an operation before each node: it starts later by its time than all it waits for allows."""
-    if change.value.is_added:
-        raise UsageError(f"change={change.text}: the time of what is inserted has no sign")
     has_cause = np.zeros(len(now.delay_ns), bool)
     has_cause[changer.timing.graph.after] = True
     start = 2 * np.flatnonzero(chosen)
     now.notes["nodes left unchanged as nothing is known to precede them"] += int(
         np.count_nonzero(~has_cause[start])
     )
-    now.delay_ns[start] += change.value.ns
+    now.delay_ns[start] += change.value
 
 
 def _fuse(changer: Changer, now: ChangedTimes, change: Change, chosen: Array) -> None:
@@ -591,7 +596,7 @@ VERBS = {
         "clock=1900|0.9x|max1900 beta=0..1", target_clocks.parse_clock, {"beta": _beta}, _clock
     ),
     "delays": Verb("delays=FACTOR", _factor, {}, _delays),
-    "insert": Verb("insert=50us", _time, {}, _insert),
+    "insert": Verb("insert=50us", _length, {}, _insert),
     "fuse": Verb("fuse=FACTOR", _fusion_factor, {}, _fuse),
 }
 """Kinds of changes by name.

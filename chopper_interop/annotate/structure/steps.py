@@ -9,6 +9,7 @@ import numpy as np
 from chopper_interop.arrays.members import is_any
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.schemas.kinds import Kind
+from chopper_interop.schemas.names import STEP_RANGE
 
 if TYPE_CHECKING:
     from chopper_interop.annotate.structure.names import Names
@@ -45,7 +46,7 @@ def read_iterations(trace: Trace, names: Names, issues: IssueLog) -> Array:
     return result
 
 
-_EXACT = ("ProfilerStep#", "Iteration")
+_EXACT = (STEP_RANGE, "Iteration")
 """The first of the kinds of names of steps, which can have no other meaning."""
 
 
