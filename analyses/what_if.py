@@ -8,15 +8,18 @@ import numpy as np
 import pyarrow as pa
 
 from chopper_interop.analyses.methods.activity import gaps, windows
-from chopper_interop.analyses.methods.dvfs import changes
+from chopper_interop.analyses.methods.changes import values, verbs
+from chopper_interop.analyses.methods.changes.changer import Change, ChangedJob, Changer
 from chopper_interop.analyses.methods.timing import paths, spans
+from chopper_interop.analyses.methods.timing.steps import isolated_steps
 from chopper_interop.arrays import arrow
+from chopper_interop.arrays.members import is_any
+from chopper_interop.errors import UsageError
 from chopper_interop.result import Result
-from chopper_interop.schemas.kinds import Kind
+from chopper_interop.schemas.kinds import GPU_WORK, Kind
 from chopper_interop.timing.model import timing_of
 
 if TYPE_CHECKING:
-    from chopper_interop.analyses.methods.dvfs.changes import Change
     from chopper_interop.analyses.methods.timing.spans import Spans
     from chopper_interop.arrays.types import Array
     from chopper_interop.timing.model import Timing
@@ -26,19 +29,19 @@ __all__ = ["what_if"]
 
 _HOST = (Kind.CPU_OP, Kind.ANNOTATION, Kind.PYTHON, Kind.RUNTIME, Kind.DRIVER, Kind.API)
 _STANDARD_CHANGES = (
-    changes.Change("scale", 1 / 1.1, kinds=(Kind.KERNEL,), text="kernels 10 % faster"),
-    changes.Change(
+    Change("scale", 1 / 1.1, kinds=(Kind.KERNEL,), text="kernels 10 % faster"),
+    Change(
         "bandwidth",
-        changes.Speed(2.0, is_factor=True),
+        values.Speed(2.0, is_factor=True),
         options={"latency": 0, "ranks": 0},
         text="communication twice as fast",
     ),
-    changes.Change("scale", 0.0, kinds=(Kind.COMM,), text="communication takes no time"),
-    changes.Change("scale", 0.0, kinds=(Kind.MEMCPY, Kind.MEMSET), text="copies take no time"),
-    changes.Change("launch", changes.Time(0, False), text="launches reach the GPU at once"),
-    changes.Change("scale", 0.0, kinds=_HOST, text="operators and calls of hosts take no time"),
-    changes.Change("delays", 0.0, text="no delays without a known reason"),
-    changes.Change("median", "ranks", kinds=(Kind.KERNEL,), text="kernels even over ranks"),
+    Change("scale", 0.0, kinds=(Kind.COMM,), text="communication takes no time"),
+    Change("scale", 0.0, kinds=(Kind.MEMCPY, Kind.MEMSET), text="copies take no time"),
+    Change("launch", values.Time(0, False), text="launches reach the GPU at once"),
+    Change("scale", 0.0, kinds=_HOST, text="operators and calls of hosts take no time"),
+    Change("delays", 0.0, text="no delays without a known reason"),
+    Change("median", "ranks", kinds=(Kind.KERNEL,), text="kernels even over ranks"),
 )
 """Changes that are evaluated if none is given."""
 _MIN_GAIN_SHARE = 0.001
@@ -56,6 +59,9 @@ _CONVENTIONS = {
     "on; of host nodes the host's time in them and the calls in them, without waits for GPUs",
     "what stays": "the order of work on streams and of members in collectives, and the set of edges; "
     "kernels do not get slower or faster by concurrent work",
+    "median": "of an even number the lower; it is of the same operation on other ranks, while S of "
+    "`stragglers` compares with the mean of all operations of a type (ideal)",
+    "single steps": "where no launches are recorded each of them begins when it did",
     "steps": "the job is re-timed as one, and borders of steps move with it: time that one step gains by "
     "beginning sooner may prolong the next; over all steps the gain is that of the job",
     "links": "all work counts; work without a recorded launch starts at its measured time, or after its "
@@ -65,6 +71,11 @@ _CONVENTIONS = {
     "network": "bandwidth=50GB/s: a collective of S bytes on n ranks takes that of a ring, all_reduce "
     "2 (n-1) (S / (n B) + latency), all_gather and reduce_scatter (n-1) (S / (n B) + latency), all_to_all "
     "the same by direct exchange, others S / B + latency; waiting for members comes on top",
+    "buckets": "gradients in their order, a bucket closed by the one that reaches the size; reduced when "
+    "that one is ready on all ranks, in the time of its bytes in the measured buckets, and a fixed time "
+    "that the measured sizes show",
+    "pipelines": "microbatches and stages: the measured passes in the same schedule, with measured "
+    "transfers; stages have equal parts of the model; times of passes are not split by class",
     "clock": "kernels follow it by their known sensitivity (see dvfs); with beta by "
     "beta x measured / new clock + 1 - beta; kernels without a known clock stay",
     "path": "path_*: time by class on the path that determines the end of the window, see critical_path",
@@ -87,8 +98,10 @@ def what_if(
         Any trace.
     change
         The change: ``"scale=0.5 where kind == 'kernel' and operation == 'aten::mm'"``.
-        ``scale=F``, ``remove``, ``median=both|ranks|iterations``, ``launch=0|5us|+2us``,
-        ``calls=0|5us|+2us``, ``bandwidth=F|50GB/s [latency=5us] [ranks=16]``, ``insert=50us``, ``fuse[=F]``, ``clock=1900|0.9x|max1900 [beta=0..1]``, ``delays=F``,
+        ``scale=F``, ``remove``, ``median=both|ranks|iterations``, ``ideal``, ``launch=0|5us|+2us``,
+        ``calls=0|5us|+2us``, ``bandwidth=F|50GB/s [latency=5us] [ranks=16]``, ``insert=50us``,
+        ``fuse[=F]``, ``clock=1900|0.9x|max1900 [beta=0..1]``, ``delays=F``, ``buckets=25MB
+        [latency=5us] [first=1MB]``, ``microbatches=16 [stages=8]``, ``stages=8 [microbatches=16]``,
         optionally with ``where`` and a query on the nodes' columns, which at least one node must
         match. Several changes are separated by ``;``: each is evaluated alone, then all together. By
         default a list of standard changes, each alone.
@@ -112,11 +125,11 @@ def what_if(
     Notes
     -----
     Changes to the dependency graph and a replay as Daydream (USENIX ATC 2020) and Lumos (MLSys 2025)
-    do; the model is `chopper_interop.timing.model`. `changes.VERBS` describes the changes.
+    do; the model is `chopper_interop.timing.model`. `methods.changes.verbs.VERBS` describes the changes.
     """
     gaps.check_choice("by", by, _BY)
-    requested = changes.parse_changes(change)
-    timing = timing_of(trace)
+    requested = verbs.parse_changes(change)
+    timing = _timing(trace, steps)
     window_spans = spans.spans_of_timing(timing, steps, ranks, by_rank=by == "rank")
     notes = _notes(trace, steps, ranks)
     cases: list[tuple[str, list[Change]]] = [
@@ -127,11 +140,20 @@ def what_if(
     if not len(window_spans):
         notes["no rows"] = "the trace has no operations"
         cases = []
+    notes |= _unmatched(timing, int(window_spans.lengths(timing.at_ns).sum()))
     replay = _Replay(timing, window_spans, with_paths=by != "rank")
     for text, parts in cases:
         notes |= replay.add(text, parts)
     rows = replay.by_class() if by == "class" else replay.rows()
     return Result("what_if", rows, replay.summary(), _CONVENTIONS, notes=notes)
+
+
+def _timing(trace: Trace, steps: str) -> Timing:
+    """Timing model: of single steps without recorded launches one in which each begins when it did."""
+    work = is_any(trace.array("kind"), GPU_WORK) & (trace.integers("iteration") >= 0)
+    if steps and not (trace.launch[work] >= 0).any():
+        return isolated_steps(trace, windows.step_windows(trace))
+    return timing_of(trace)
 
 
 def _notes(trace: Trace, steps: str, ranks: str) -> dict[str, str]:
@@ -144,12 +166,30 @@ def _notes(trace: Trace, steps: str, ranks: str) -> dict[str, str]:
     }
 
 
+def _unmatched(timing: Timing, length_ns: int) -> dict[str, str]:
+    """Note about communication that waited for members which are not in the trace."""
+    trace = timing.trace
+    instance = trace.integers("instance")
+    alone = np.flatnonzero((trace.array("kind") == Kind.COMM) & (instance < 0))
+    wait = timing.delay_ns[2 * alone + 1]
+    alone, wait = alone[wait > 0], wait[wait > 0]
+    if not alone.size or not length_ns:
+        return {}
+    longest = int(np.bincount(trace.array("rank")[alone], wait).max())
+    return {
+        "unmatched": f"{len(alone):,} pieces of communication waited for members that are not in the "
+        "trace, as where recordings of ranks begin at different times; these waits stay as long as they "
+        f"were, up to {longest / 1e6:,.3f} ms on one rank ({longest / length_ns:.1%}): predictions are "
+        "uncertain by as much"
+    }
+
+
 class _Replay:
     """Lengths of windows under one case after the other."""
 
     def __init__(self, timing: Timing, window_spans: Spans, *, with_paths: bool) -> None:
         self._timing, self._spans = timing, window_spans
-        self._changer = changes.Changer(timing)
+        self._changer = Changer(timing)
         self._paths = (
             paths.BindingPaths(timing, self._changer.owner)
             if with_paths and len(window_spans)
@@ -160,22 +200,29 @@ class _Replay:
         self._after: list[Array] = []
         self._on_path: list[Array] = []
         if self._paths:
-            self._record(_MEASURED, timing.lag_ns, timing.at_ns)
+            job = ChangedJob(timing, timing.lag_ns, timing.delay_ns, timing.at_ns)
+            self._record(_MEASURED, job, self._paths)
 
     def add(self, text: str, parts: list[Change]) -> dict[str, str]:
         """Re-time the job under these changes, and return the note about them."""
-        changed = self._changer.apply(parts)
-        at = self._timing.retimed(changed.lag_ns, changed.delay_ns)
-        self._record(text, changed.lag_ns, at)
+        changed = verbs.apply_changes(self._changer, parts)
+        job = verbs.changed_job(self._changer, changed)
+        binding = self._paths
+        if binding and job.timing is not self._timing:
+            binding = paths.BindingPaths(job.timing, paths.edge_owners(job.timing))
+        if not job.has_paths:
+            binding = None
+        self._record(text, job, binding)
         counts = ", ".join(f"{count:,} {name}" for name, count in changed.notes.items() if count)
         notes = {f"change: {text}": counts or "no node is selected"}
         before, gain = int(self._before.sum()), int((self._before - self._after[-1]).sum())
-        if self._paths and len(self._spans) and gain < _MIN_GAIN_SHARE * before:
-            notes[f"gains nothing: {text}"] = self._binding(self._paths, changed.lag_ns, at)
+        if binding and len(self._spans) and gain < _MIN_GAIN_SHARE * before:
+            notes[f"gains nothing: {text}"] = self._binding(binding, job)
         return notes
 
-    def _binding(self, binding: paths.BindingPaths, lag: Array, at: Array) -> str:
-        """What the paths consist of that determine the ends of windows, with these edges and times."""
+    def _binding(self, binding: paths.BindingPaths, job: ChangedJob) -> str:
+        """What the paths consist of that determine the ends of windows."""
+        lag, at = job.lag_ns, job.at_ns
         total = self._on_path[-1].sum(axis=0)
         order = np.argsort(-total, kind="stable")[:_MAX_BINDING]
         whole = max(int(total.sum()), 1)
@@ -192,15 +239,18 @@ class _Replay:
         is_all = self._spans.iteration == windows.NO_STEP
         return np.where(is_all, self._spans.starts(self._timing.at_ns), self._spans.starts(at))
 
-    def _record(self, text: str, lag: Array, at: Array) -> None:
-        """Append the lengths of windows, and their paths, with these edges and times."""
+    def _record(self, text: str, job: ChangedJob, binding: paths.BindingPaths | None) -> None:
+        """Append the lengths of windows of a job, and their paths; -1 where none explains them."""
+        at = job.at_ns
         job_spans, begin = self._spans, self._begins(at)
         self._cases.append(text)
         self._after.append(job_spans.ends(at) - begin)
-        if self._paths:
+        if binding:
             ends = zip(job_spans.last(at).tolist(), begin.tolist(), strict=True)
-            table = [self._paths.by_class(lag, at, last, start) for last, start in ends]
+            table = [binding.by_class(job.lag_ns, at, last, start) for last, start in ends]
             self._on_path.append(np.array(table, np.int64))
+        elif self._paths:
+            self._on_path.append(np.full((len(job_spans), len(paths.CLASSES)), -1, np.int64))
 
     def rows(self) -> pa.Table:
         cases, size = len(self._cases), len(self._spans)
@@ -212,7 +262,8 @@ class _Replay:
         if self._paths:
             table = _concatenated(self._on_path).reshape(cases * size, len(paths.CLASSES))
             for number, name in enumerate(paths.CLASSES):
-                columns[f"path_{name}_ns"] = arrow.array(np.ascontiguousarray(table[:, number]))
+                path_ns = np.ascontiguousarray(table[:, number])
+                columns[f"path_{name}_ns"] = arrow.array(path_ns, mask=path_ns < 0)
         return pa.table(columns)
 
     def _keys(self, times: int = 1) -> dict[str, Any]:
@@ -232,6 +283,8 @@ class _Replay:
     def by_class(self) -> pa.Table:
         classes = len(paths.CLASSES)
         after = _concatenated([table.ravel() for table in self._on_path])
+        if (after < 0).any():
+            raise UsageError("by=class: no path explains times of another pipeline", hint="by=job")
         before = np.tile(self._on_path[0].ravel() if self._on_path else after, len(self._cases))
         columns = self._keys(classes)
         names = list(paths.CLASSES) * (len(self._cases) * len(self._spans))

@@ -23,27 +23,28 @@ from chopper_interop.clocks.rank_fit import MIN_PAIRS, Fit
 from chopper_interop.clocks.relations import COLLECTIVE_ENDS, rank_label
 from chopper_interop.edges import collectives
 from chopper_interop.edges.collective_order import MAX_END_SCATTER_NS
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas import hub
+from chopper_interop.schemas.kinds import Collective
 from chopper_interop.schemas.meta import BOOTTIME, REALTIME, ClockFit
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
-ALIGNED = Fault(
+ALIGNED = Fault.info(
     "ranks-aligned",
-    Severity.INFO,
     "Ranks whose clock differs were brought to the clock of the first one by the ends of their "
     "collectives. Durations are as they were.",
 )
-NOT_ALIGNED = Fault(
+NOT_ALIGNED = Fault.info(
     "ranks-not-aligned",
-    Severity.INFO,
     "Ranks whose clocks could not be compared by the ends of collectives keep the times that they "
     "recorded.",
 )
 
+_UNEVEN = (Collective.SEND, Collective.RECV, Collective.BROADCAST, Collective.REDUCE)
+"""Communication in which members end at different times."""
 _SET_BY_USER = "the user states this rank's clock"
 _CONTRADICTED = "more communication would contradict its times than without it"
 _MIN_SIGMAS = 3
@@ -88,6 +89,9 @@ def align_ranks(trace: Trace, issues: IssueLog) -> Trace:
         return trace
     ends = _ends(trace)
     if ends is None:
+        ranks = np.unique(trace.array("rank")[trace.is_text("collective", _UNEVEN)])
+        if len(ranks) > 1:
+            issues.add(NOT_ALIGNED, len(ranks), "sends, receives and broadcasts end at other times")
         return trace
     fits = host_clocks.unify_hosts(_relate_ranks(trace, ends), trace)
     set_by_user = relations.ranks_set_by_user(trace.meta) & set(fits)

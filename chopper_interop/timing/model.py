@@ -69,7 +69,14 @@ from chopper_interop.arrays import gather
 from chopper_interop.arrays.members import is_any
 from chopper_interop.edges.collectives import SYNCHRONIZING
 from chopper_interop.graph.chains import stream_orders
-from chopper_interop.schemas.kinds import GPU_LANES, GPU_WORK, Collective, EdgeKind, LaneKind
+from chopper_interop.schemas.kinds import (
+    GPU_LANES,
+    GPU_WORK,
+    Collective,
+    EdgeKind,
+    Kind,
+    LaneKind,
+)
 from chopper_interop.timing import latencies, loops
 
 if TYPE_CHECKING:
@@ -335,6 +342,11 @@ def _add_barriers(trace: Trace, at: Array, edges: _Edges, stored: int) -> tuple[
     durations = np.flatnonzero(edges.kind == EdgeKind.DURATION)
     durations = durations[durations >= stored]
     _shorten_waiting_members(at, edges, comm[~joint], member[~joint], durations)
+    own = np.full(len(at) // 2, -1, np.int64)  # without what is waited for; -1 if that is unknown
+    own[last[~joint]] = (at[1::2] - at[::2])[last[~joint]]
+    own[member[~joint]] = edges.lag[comm[~joint]]
+    own[members] = transfer
+    _shorten_unmatched(trace, own, edges, durations)
     lasts = takes_time(trace)  # members last from the barrier on instead, ranges do not last at all
     lasts[members] = False
     keep = np.ones(len(edges.src), bool)
@@ -387,6 +399,34 @@ def _shorten_waiting_members(
     np.minimum.at(rest, waiting, np.minimum(edges.lag[comm], dur[waiting]))
     edges.lag[comm] = rest[waiting]
     edges.lag[durations] = np.minimum(edges.lag[durations], rest[edges.src[durations] // 2])
+
+
+def _shorten_unmatched(trace: Trace, own: Array, edges: _Edges, durations: Array) -> None:
+    """Let communication of which no other member is known last as long as others of its kind and size.
+
+    The rest of its time it waits, as where the recording of another rank began later, for what is unknown.
+    Where its size is unknown, it keeps its time; barriers have none and are all alike.
+
+    Parameters
+    ----------
+    own
+        Time of each node's own transfer; -1 if it has none, or is unknown.
+    """
+    row = np.flatnonzero(trace.array("kind") == Kind.COMM)
+    if not row.size or (own[row] < 0).all():
+        return
+    kind, _ = trace.texts("collective", row)
+    size = trace.integers("bytes", row)
+    has_size = (size >= 0) | trace.is_text("collective", (Collective.BARRIER,), row)
+    _, code = gather.distinct(kind, size)
+    usual = np.full(int(code.max()) + 1, np.iinfo(np.int64).max)
+    known = np.flatnonzero((own[row] >= 0) & (kind >= 0) & has_size)
+    order = known[np.lexsort((own[row[known]], code[known]))]
+    present, first, count = np.unique(code[order], return_index=True, return_counts=True)
+    usual[present] = own[row[order[first + (count - 1) // 2]]]
+    limit = np.full(len(own), np.iinfo(np.int64).max)
+    limit[row] = np.where(own[row] < 0, usual[code], limit[row])
+    edges.lag[durations] = np.minimum(edges.lag[durations], limit[edges.src[durations] // 2])
 
 
 def takes_time(trace: Trace) -> Array:

@@ -13,6 +13,7 @@ import chopper_interop as ci
 LIMITS = {
     ("streams", 3): 0.5,
     ("copies", 3): 0.5,
+    ("copies", 230): 1.0,
     ("host_bound", 3): 0.5,
     ("full_queue", 0): 0.1,
     ("backlog", 3): 0.1,

@@ -55,6 +55,20 @@ def test_the_slowdown_is_that_of_simulations_with_other_durations(name: str) -> 
         assert result.summary["slow_stage"] == job.stages - 1
 
 
+def test_what_if_gives_the_same_slowdown_step_by_step() -> None:
+    job, error = _JOBS["late launches and a long last stage"]
+    measured, plain, ideal = measured_and_ideal(job)
+    rows = ci.analyze(
+        _joined(table(measured)), "what_if", change="delays=0; ideal", steps="each"
+    ).rows.to_pylist()
+    after = {
+        (row["change"], row["iteration"]): row["after_ns"] for row in rows
+    }  # each step begins when it did, so that their lengths do not depend on each other
+    for k in range(job.steps):
+        factor = after["delays=0", k] / after["all together", k]
+        assert factor == pytest.approx(plain.step_s(k) / ideal.step_s(k), rel=error)
+
+
 def test_clocks_that_differ_change_nothing() -> None:
     """Clocks that differ by 200 sigma are aligned, those that differ by one are left."""
     measured, plain, ideal = measured_and_ideal(Pipeline(end_scatter_s=3e-4))

@@ -65,6 +65,16 @@ def test_the_slowdown_of_its_parts(job: ci.Trace, name: str, by: str, kind: str)
     assert factors == pytest.approx(expected, rel=2e-3)
 
 
+def test_what_if_gives_the_slowdown_of_the_job(job: ci.Trace, name: str) -> None:
+    """Re-timed as one job, with what is ideal; the median of other ranks is another measure."""
+    rows = ci.analyze(job, "what_if", change="delays=0; ideal; median=ranks").rows.to_pylist()
+    after = {row["change"]: row["after_ns"] for row in rows}
+    both = ci.analyze(job, "what_if", change="delays=0; ideal").rows.to_pylist()[-1]["after_ns"]
+    expected = published("result", name)["blocking_slowdown"]
+    assert after["delays=0"] / both == pytest.approx(expected, rel=2e-3)
+    assert after["delays=0"] / after["all together"] > 1.05 * expected
+
+
 def test_the_slowest_workers_and_the_last_stage(job: ci.Trace, name: str) -> None:
     result = ci.analyze(job, "stragglers")
     expected = published("mw", name)["Mw"], published("ms", name)["Ms"]

@@ -16,8 +16,9 @@ from shared_data import real
 
 import chopper_interop as ci
 from chopper_interop import pandas_view
-from chopper_interop.analyses.methods.dvfs import changes
-from chopper_interop.analyses.methods.dvfs.changes import Change, Time
+from chopper_interop.analyses.methods.changes.changer import Change, Changer
+from chopper_interop.analyses.methods.changes.values import Time
+from chopper_interop.analyses.methods.changes.verbs import apply_changes, parse_changes
 from chopper_interop.analyses.methods.timing import paths, spans
 from chopper_interop.build import TraceBuilder
 from chopper_interop.demo import make_demo
@@ -51,7 +52,7 @@ def trace(demo: Path):
 )
 def test_changes_without_effect_gain_nothing(trace, change: str, steps: str) -> None:
     assert not any(gained(trace, change, steps=steps))
-    now = changes.apply_changes(timing_of(trace), changes.parse_changes(change))
+    now = apply_changes(Changer(timing_of(trace)), parse_changes(change))
     assert (now.lag_ns == timing_of(trace).lag_ns).all()
 
 
@@ -185,15 +186,13 @@ def test_invalid_steps_and_ranks_are_refused(trace) -> None:
 
 
 def test_changes_are_parsed() -> None:
-    actual = changes.parse_changes(
-        "scale=.5 where name == 'a;b where c' ;; launch=+2us;median; remove"
-    )
+    actual = parse_changes("scale=.5 where name == 'a;b where c' ;; launch=+2us;median; remove")
     assert [c.verb for c in actual] == ["scale", "launch", "median", "remove"]
     assert (actual[0].value, actual[0].query) == (0.5, "name == 'a;b where c'")
     assert actual[1].value == Time(2_000, is_added=True)
     assert actual[2].value == "both"
-    assert changes.parse_changes("launch=1.5us")[0].value == Time(1_500, is_added=False)
-    assert changes.parse_changes(" ; ") == []
+    assert parse_changes("launch=1.5us")[0].value == Time(1_500, is_added=False)
+    assert parse_changes(" ; ") == []
 
 
 CHANGES = (
@@ -210,7 +209,7 @@ def test_times_of_any_trace_are_longest_paths_of_networkx(trace, chosen) -> None
         one for one, where in asked if not where or pandas_view.query_mask(trace, where).any()
     ]
     timing = timing_of(trace)
-    now = changes.apply_changes(timing, changes.parse_changes(";".join(chosen)))
+    now = apply_changes(Changer(timing), parse_changes(";".join(chosen)))
     graph = nx.DiGraph()
     graph.add_nodes_from(range(len(timing.graph)))
     src, after = timing.graph.src.tolist(), timing.graph.after.tolist()
@@ -230,7 +229,7 @@ def test_times_of_any_trace_are_longest_paths_of_networkx(trace, chosen) -> None
 def test_host_time_within_a_node_counts_its_children_once(trace) -> None:
     timing = timing_of(trace)
     frame = trace.to_pandas(columns=["kind", "dur", "name"])
-    changer = changes.Changer(timing)
+    changer = Changer(timing)
     step = frame.index[
         frame["name"].str.startswith("ProfilerStep") & (frame["kind"] != "gpu_annotation")
     ][0]
@@ -249,7 +248,7 @@ def test_host_time_within_a_node_counts_its_children_once(trace) -> None:
 
 def test_a_call_that_is_removed_launches_at_once(trace) -> None:
     timing = timing_of(trace)
-    now = changes.apply_changes(timing, [Change("remove", kinds=(Kind.RUNTIME,))])
+    now = apply_changes(Changer(timing), [Change("remove", kinds=(Kind.RUNTIME,))])
     launches = timing.graph.kind == EdgeKind.LAUNCH
     assert timing.lag_ns[launches].min() > 0
     assert not now.lag_ns[launches].any()
@@ -263,7 +262,7 @@ def test_a_clock_that_is_known_scales_kernels(trace) -> None:
     result = ci.analyze(known, "what_if", change="clock=3000 beta=0.5")
     assert "1 kernels without a known clock" in result.notes["change: clock=3000 beta=0.5"]
     timing = timing_of(known)
-    now = changes.apply_changes(timing, changes.parse_changes("clock=3000 beta=0.5"))
+    now = apply_changes(Changer(timing), parse_changes("clock=3000 beta=0.5"))
     changed = now.lag_ns != timing.lag_ns
     assert changed.sum() == kernels.sum() - 1
     assert (now.lag_ns[changed] == np.rint(timing.lag_ns[changed] * 0.75)).all()

@@ -180,14 +180,18 @@ def test_one_host_has_one_clock() -> None:
     assert fits["rank 1"].applied
 
 
-def test_starts_broadcasts_and_sends_align_nothing() -> None:
+@pytest.mark.parametrize(
+    "kinds", [(Collective.BROADCAST, Collective.BROADCAST), (Collective.SEND, Collective.RECV)]
+)
+def test_broadcasts_and_sends_align_nothing_and_that_is_stated(kinds: tuple[str, str]) -> None:
     made = [
         Member(i, rank, 10 * MS * i, 10 * MS * i + MS, kind=kind, seq=i, peer=1 - rank)
         for i in range(20)
-        for rank, kind in ((0, Collective.BROADCAST), (1, Collective.BROADCAST))
+        for rank, kind in enumerate(kinds)
     ]
-    trace, fits, _ = align(job(made, {1: (S, 0.0)}))
+    trace, fits, counts = align(job(made, {1: (S, 0.0)}))
     assert not fits
+    assert counts["ranks-not-aligned"] == 2
     assert trace.meta.origin_ns == EPOCH
 
 

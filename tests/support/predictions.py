@@ -112,3 +112,12 @@ def errors_percent(program: Program, folder: Path) -> dict[str, float]:
     cases = cases_of(run)
     gains = gains_ns(read(run, folder), cases)
     return {c.name: c.error_percent(gain) for c, gain in zip(cases, gains, strict=True)}
+
+
+def plan_error_percent(before: Program, after: Program, change: str, folder: Path) -> float:
+    """By how much a job with another plan is predicted too long, in percent of the longer of both times."""
+    one, other = simulate(before), simulate(after)
+    result = ci.analyze(read(one, folder), "what_if", change=change)
+    before_ns, after_ns = span_ns(one, one), span_ns(other, other)
+    predicted_ns = before_ns - result.summary["changes"][0]["gain_ns"]
+    return 100 * (predicted_ns - after_ns) / max(before_ns, after_ns)

@@ -46,6 +46,13 @@ for _node, _name in {
 _HOST, _SIZE = CLASS_CODE["host"], len(CLASSES)
 OWN_TIME_EDGES = (EdgeKind.CALL, EdgeKind.ORDER, EdgeKind.DURATION)
 """Kinds of edges along which a node's or thread's own time passes; others are waits and latencies."""
+MAX_TOTAL_NS = 2.0**62
+"""Largest sum of all times, half of what 64 bits hold, so that no start or end overflows."""
+
+
+def rounded(ns: Array) -> Array:
+    """Round times to integers; those beyond 64 bits become long enough to be refused."""
+    return np.minimum(np.rint(ns), MAX_TOTAL_NS).astype(np.int64)
 
 
 def edge_owners(timing: Timing) -> Array:

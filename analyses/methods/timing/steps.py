@@ -15,7 +15,7 @@ On host threads the rest is the thread's own time, as between any two of its ope
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,14 +25,13 @@ from chopper_interop.arrays import gather
 from chopper_interop.arrays.members import is_any
 from chopper_interop.schemas.kinds import GPU_WORK, LaneKind
 from chopper_interop.timing import loops
-from chopper_interop.timing.model import EDGE_PRIORITY, timing_of
+from chopper_interop.timing.model import EDGE_PRIORITY, Timing, timing_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from chopper_interop.analyses.methods.activity.windows import Window
     from chopper_interop.arrays.types import Array
-    from chopper_interop.timing.model import Timing
     from chopper_interop.trace import Trace
 
 BORDER_EDGE = 255
@@ -132,8 +131,7 @@ def step_timing(trace: Trace, rank_steps: Sequence[Window]) -> StepTiming:
     graph = timing.graph
     steps = sorted({w.iteration for w in rank_steps})
     window_step = np.searchsorted(steps, [w.iteration for w in rank_steps])
-    start = np.full(len(steps), loops.NEVER)
-    np.minimum.at(start, window_step, np.array([w.start_ns for w in rank_steps], np.int64))
+    start = _start_ns(rank_steps, window_step, len(steps))
     number = trace.integers("iteration")
     of_node = np.minimum(np.searchsorted(steps, number), len(steps) - 1)
     of_node[np.array(steps)[of_node] != number] = -1
@@ -151,6 +149,47 @@ def step_timing(trace: Trace, rank_steps: Sequence[Window]) -> StepTiming:
         timing, steps, step, src, kind, first, after, lag, delay, at,
         np.concatenate([sources, inside]), rank_steps, window_step, begins, ends,
     )  # fmt: skip
+
+
+def isolated_steps(trace: Trace, rank_steps: Sequence[Window]) -> Timing:
+    """Timing model of a trace whose steps do not wait for each other, but begin when they did.
+
+    Parameters
+    ----------
+    rank_steps
+        As of `step_timing`.
+    """
+    model = step_timing(trace, rank_steps)
+    graph = model.timing.graph
+    size = len(graph)
+    # a vertex of each step, by which its source has a node
+    present, vertex = np.unique(model.step[:size], return_index=True)
+    example = np.zeros(len(model.steps), np.int64)
+    example[present[present >= 0]] = vertex[present >= 0]
+    start = _start_ns(rank_steps, model.window_step, len(model.steps))
+    at = np.concatenate([graph.at_ns, start])
+    lag = np.minimum(model.lag_ns, at[model.after] - at[model.src])
+    outside = np.flatnonzero(model.step[:size] < 0).astype(model.order.dtype)
+    isolated = replace(
+        graph,
+        node=np.concatenate([graph.node, graph.node[example]]),
+        at_ns=at,
+        first=model.first,
+        after=model.after,
+        kind=model.kind,
+        order=np.concatenate([model.order, outside]),
+    )
+    binding, delay = loops.find_binding(
+        at, model.first, model.after, lag, EDGE_PRIORITY[model.kind]
+    )
+    return Timing(trace, isolated, lag, binding, delay)
+
+
+def _start_ns(rank_steps: Sequence[Window], window_step: Array, steps: int) -> Array:
+    """Start of each step: that of the first of its windows."""
+    start = np.full(steps, loops.NEVER)
+    np.minimum.at(start, window_step, np.array([w.start_ns for w in rank_steps], np.int64))
+    return start
 
 
 def _cut(timing: Timing, step: Array, at: Array, start: Array) -> tuple[Array, ...]:

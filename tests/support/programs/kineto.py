@@ -155,6 +155,9 @@ class _Writer:
         args: Event = {"Record function id": 0, "Ev Idx": len(self.events)}
         if done.name == "record_param_comms":
             args |= self._metadata(done.facts["message"], on_host=True)
+        begin = self.program.threads[done.place.rank][done.place.thread][done.place.position]
+        if isinstance(begin, p.Begin) and begin.shape:
+            args |= {"Input Dims": [list(begin.shape)], "Input type": ["float"]}
         self._x(done, self._thread(done), done.name, args)
 
     def _metadata(self, number: int, *, on_host: bool) -> Event:

@@ -26,6 +26,8 @@ class Begin:
     step: int = -1
     message: int = -1
     """The message that the range is about, for what the profiler writes of it."""
+    shape: tuple[int, ...] = ()
+    """Shape of the tensor that an operator is given, if the profiler records it."""
 
 
 @dataclass(frozen=True)

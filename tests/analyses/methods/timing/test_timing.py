@@ -8,16 +8,19 @@ from typing import TYPE_CHECKING
 
 import networkx as nx
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from shared_data import real
 
 import chopper_interop as ci
+from chopper_interop.analyses.methods.activity.windows import Window
 from chopper_interop.analyses.methods.timing.reduced import ReducedTiming
+from chopper_interop.analyses.methods.timing.steps import isolated_steps
 from chopper_interop.build import TraceBuilder
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
-from chopper_interop.timing import loops
+from chopper_interop.timing import latencies, loops
 from chopper_interop.timing.model import timing_of
 
 if TYPE_CHECKING:
@@ -214,3 +217,50 @@ def test_work_without_predecessor_moves_with_its_step() -> None:
     assert timing.retimed(lag)[2::2].tolist() == [400, 700]
     none = np.zeros_like(timing.delay_ns)
     assert timing.retimed(lag, none)[2::2].tolist() == [400, 400]
+
+
+def test_a_step_without_nodes_begins_when_its_window_does() -> None:
+    trace = gpu_work([(100, 1000, 7, 0), (2000, 1000, 7, 2)])
+    steps = [Window(0, k, 1000 * k + 100, 1000 * k + 1100) for k in range(3)]
+    assert isolated_steps(trace, steps).at_ns[-3:].tolist() == [100, 1100, 2100]
+
+
+@pytest.mark.parametrize(("size", "delay_ns"), [(64, 900), (None, 0)])
+def test_communication_whose_other_member_is_unknown_lasts_as_long_as_others(
+    size: int | None, delay_ns: int
+) -> None:
+    """A send and its receive take 100 ns; a receive of the same size waited 900 ns longer.
+
+    If sizes are unknown, it may be larger: nothing is known of what it waited for.
+    """
+    builder = TraceBuilder()
+    lanes = [builder.lane(rank, LaneKind.STREAM, 7, "stream 7", 0) for rank in (0, 1)]
+    for rank, collective, ts, dur, instance in (
+        (0, "send", 0, 100, 0), (1, "recv", 0, 100, 0), (1, "recv", 200, 1000, None),
+    ):  # fmt: skip
+        builder.nodes(
+            kind=int(Kind.COMM), name="n", rank=rank, lane=lanes[rank], ts=np.array([ts]), dur=dur,
+            collective=collective, bytes=pa.array([size], pa.int64()),
+            instance=pa.array([instance], pa.int32()),
+        )  # fmt: skip
+    trace = builder.finish()
+    send, receive, alone = (
+        int(np.flatnonzero((trace.array("rank") == rank) & (trace.array("dur") == dur))[0])
+        for rank, dur in ((0, 100), (1, 100), (1, 1000))
+    )
+    trace = trace.with_edges(np.array([send]), np.array([receive]), EdgeKind.COMM)
+    timing = timing_of(trace)
+    assert timing.delay_ns[2 * alone + 1] == delay_ns
+    result = ci.analyze(trace, "what_if", change="scale=2 where kind == 'comm'")
+    assert ("1 pieces of communication waited for" in result.notes.get("unmatched", "")) == (
+        delay_ns > 0
+    )
+
+
+def test_blocking_copies_that_return_steadily_end_with_their_wait() -> None:
+    """Copies of 20 to 42 us, each of which returns 5 or 6 us behind what it waits for."""
+    waited = 1_000 * np.arange(15, 37)
+    gap = np.where(np.arange(22) % 2, 5_000, 6_000)
+    assert latencies._returns_steadily(gap, waited + gap, waited).all()
+    own = 1_000 * np.arange(22)  # of calls that take 40 us whatever they wait for
+    assert not latencies._returns_steadily(own, np.full(22, 40_000), 40_000 - own).any()

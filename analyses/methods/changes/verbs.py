@@ -1,0 +1,201 @@
+"""All kinds of changes, as text and on a timing model.
+
+A change names what is different, and on which nodes: ``"scale=0.5 where kind == 'kernel'"``. Several
+changes are separated by ``;``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chopper_interop.analyses.methods.changes import (
+    buckets,
+    operations,
+    own_times,
+    pipelines,
+    transfers,
+    values,
+)
+from chopper_interop.analyses.methods.changes.changer import (
+    Change,
+    ChangedJob,
+    ChangedTimes,
+    Changer,
+    Verb,
+    total_ns,
+)
+from chopper_interop.analyses.methods.dvfs import target_clocks
+from chopper_interop.analyses.methods.timing import paths
+from chopper_interop.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_CHANGE_PATTERN = re.compile(r"\s*(.*?)(?:\s*\bwhere\b\s*(.*?))?\s*", re.DOTALL)
+_PART_PATTERN = re.compile(r"""((?:[^;'"]|'[^']*'|"[^"]*")*)(?:;|$)""")
+_HINT = "as in scale=0.5 where kind == 'kernel'"
+_PLANS = ("buckets", "pipeline")
+"""Kinds of plans in the order in which they are carried out: the last ones state times alone."""
+
+VERBS = {
+    "scale": Verb("scale=FACTOR", values.factor, {}, own_times.scale),
+    "remove": Verb("remove", values.no_value, {}, own_times.remove),
+    "median": Verb("median=both|ranks|iterations", values.across, {}, own_times.median),
+    "ideal": Verb("ideal", values.no_value, {}, own_times.ideal_times),
+    "launch": Verb("launch=0|5us|+2us", values.time, {}, operations.launch),
+    "calls": Verb("calls=0|5us|+2us", values.time, {}, operations.calls),
+    "bandwidth": Verb(
+        "bandwidth=FACTOR|50GB/s|50GiB/s latency=5us ranks=16",
+        values.speed,
+        {"latency": values.latency, "ranks": values.group_size},
+        transfers.bandwidth,
+    ),
+    "clock": Verb(
+        "clock=1900|0.9x|max1900 beta=0..1",
+        target_clocks.parse_clock,
+        {"beta": values.beta},
+        own_times.clock,
+    ),
+    "delays": Verb("delays=FACTOR", values.factor, {}, own_times.delays),
+    "insert": Verb("insert=50us", values.length, {}, operations.insert),
+    "fuse": Verb("fuse=FACTOR", values.fusion_factor, {}, operations.fuse),
+    "buckets": Verb(
+        "buckets=25MB|25MiB latency=5us first=1MB",
+        values.size,
+        {"latency": values.optional_latency, "first": values.optional_size},
+        buckets.buckets,
+    ),
+    "microbatches": Verb(
+        "microbatches=16 stages=8",
+        values.count,
+        {"stages": values.optional_count},
+        pipelines.pipeline,
+    ),
+    "stages": Verb(
+        "stages=8 microbatches=16",
+        values.count,
+        {"microbatches": values.optional_count},
+        pipelines.pipeline,
+    ),
+}
+"""Kinds of changes by name.
+
+``scale``: multiply the own time of nodes: of GPU work its duration, of collectives their transfer, of
+host nodes the host's time within them. ``remove``: the same by 0, and launches by these calls reach
+the GPU at once. ``median``: own time becomes the median of that of counterparts. ``ideal``:
+the mean of all operations of a type, of transfers the median, as `stragglers` defines it. ``launch``: the
+least time from a launching call to the start of its work. ``calls``: time of the host in launching
+calls. ``bandwidth``: transfers become faster by that factor, except for a fixed latency; with a unit
+they take what rings take over links of that bandwidth, with that latency a step
+(`methods.communication.network`). ``clock``:
+kernels run at another core clock (MHz, a factor to their own, or a limit), by their sensitivities to
+the clock as the trace shows them, or by t (beta measured / new + 1 - beta). ``delays``: multiply waits
+that have no known reason. ``insert``: an operation of that time before each node, on its stream or
+thread. ``fuse``: selected GPU work that follows each other on a stream becomes one piece, with one launch
+and that factor to its durations. ``ranks`` of ``bandwidth``: groups of another size, as for another
+number of data-parallel ranks. ``buckets``: gradients are reduced in buckets of that size, the first in one
+of another (`changes.buckets`); ``latency``, of each step of a ring, is taken from the trace if not given.
+``microbatches``, ``stages``: pipelines with other numbers of them (`changes.pipelines`).
+"""
+
+
+def parse_changes(text: str) -> list[Change]:
+    """Parse changes such as ``"scale=0.5 where rank == 3; launch=0"``.
+
+    Raises
+    ------
+    UsageError
+        The text cannot be parsed.
+    """
+    return [_parse_change(part) for part in _split(text)]
+
+
+def apply_changes(changer: Changer, changes: Sequence[Change]) -> ChangedTimes:
+    """Return lags and delays of a model under changes, each applied to the result of those before.
+
+    Parameters
+    ----------
+    changer
+        Of the model.
+    changes
+        Changes as `parse_changes` returns them.
+    """
+    timing = changer.timing
+    now = ChangedTimes(timing.lag_ns.copy(), timing.delay_ns.copy(), Counter(), {})
+    limit = max(total_ns(now), paths.MAX_TOTAL_NS)
+    for change in changes:
+        chosen = changer.chosen(change)
+        now.notes["nodes chosen"] += int(np.count_nonzero(chosen))
+        VERBS[change.verb].apply(changer, now, change, chosen)
+        if total_ns(now) > limit:
+            raise UsageError(
+                f"change={change.text}: all times together are too long to compute with",
+                hint="choose smaller factors or times",
+            )
+    return now
+
+
+def changed_job(changer: Changer, now: ChangedTimes) -> ChangedJob:
+    """Re-time a job with these lags and delays, and with the plans that were made."""
+    timing = changer.timing
+    at = timing.retimed(now.lag_ns, now.delay_ns)
+    job = ChangedJob(timing, now.lag_ns, now.delay_ns, at)
+    for kind in _PLANS:
+        if kind in now.plans:
+            job = now.plans[kind](job)
+    return job
+
+
+def _split(text: str) -> list[str]:
+    """Split at semicolons outside of quotes."""
+    parts, start = [], 0
+    while start < len(text):
+        match = _PART_PATTERN.match(text, start)
+        if match is None or match.end() == start:
+            raise UsageError(f"change={text}: a quote is not closed")
+        parts.append(match[1].strip())
+        start = match.end()
+    return [part for part in parts if part]
+
+
+def _parse_change(text: str) -> Change:
+    """Parse ``"verb=value option=value where query"``."""
+    match = _CHANGE_PATTERN.fullmatch(text)
+    head, query = (match[1], match[2]) if match else (text, None)
+    if query is not None and not query:
+        raise UsageError(f"change={text}: there is no condition behind where", hint=_HINT)
+    words = [word.partition("=") for word in head.split()]
+    if not words:
+        raise UsageError(f"change={text}: it does not say what changes", hint=_verbs_hint())
+    name, equals, value = words[0]
+    if name not in VERBS:
+        raise UsageError(f"change={text}: there is no {name!r}", hint=_verbs_hint())
+    verb = VERBS[name]
+    options = {key: parse("") for key, parse in verb.options.items()}
+    for key, _, option in words[1:]:
+        if key not in options:
+            hint = f"{name} takes {', '.join(options) or 'no options'}; {_HINT}"
+            raise UsageError(f"change={text}: {name} has no option {key!r}", hint=hint)
+        options[key] = _parse_value(verb.options[key], option, text, verb)
+    if equals and not value:
+        raise UsageError(f"change={text}: there is no value behind {name}=", hint=verb.syntax)
+    return Change(
+        name, _parse_value(verb.value, value, text, verb), query or "", options, text=text
+    )
+
+
+def _parse_value(parse: Callable[[str], Any], value: str, text: str, verb: Verb) -> Any:
+    """Parse a value; the error of one that cannot be parsed names the change `text`."""
+    try:
+        return parse(value)
+    except ValueError as error:
+        raise UsageError(f"change={text}: {error}", hint=f"write {verb.syntax}") from error
+
+
+def _verbs_hint() -> str:
+    """Syntax of all changes, for messages."""
+    return "there are " + "; ".join(verb.syntax for verb in VERBS.values())
