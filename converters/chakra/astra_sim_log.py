@@ -15,45 +15,33 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from chopper_interop.arrays import arrow, gather
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
 
-BROKEN = Fault(
+BROKEN = Fault.loss(
     "sim-line-broken",
-    Severity.LOSS,
     "Lines of the log with numbers that are missing or out of range were left out.",
 )
-NOT_ENDED = Fault(
+NOT_ENDED = Fault.loss_of_events(
     "sim-node-not-ended",
-    Severity.LOSS,
     "Nodes that were issued and never called back: the simulation hung, or the log breaks off.",
-    events=True,
 )
-NOT_BEGUN = Fault(
+NOT_BEGUN = Fault.loss_of_events(
     "sim-node-not-begun",
-    Severity.LOSS,
     "Nodes that were called back and whose issue is not in the log: ASTRA-sim keeps the last "
     "ten files of 10 MB.",
-    events=True,
 )
-BACKWARDS = Fault(
-    "sim-node-ends-first",
-    Severity.LOSS,
-    "Nodes that were called back before they were issued were left out.",
-    events=True,
+BACKWARDS = Fault.loss_of_events(
+    "sim-node-ends-first", "Nodes that were called back before they were issued were left out."
 )
-EARLIER_RUNS = Fault(
-    "sim-earlier-runs",
-    Severity.LOSS,
-    "ASTRA-sim appends to an existing log: nodes of earlier runs were left out.",
-    events=True,
+EARLIER_RUNS = Fault.loss_of_events(
+    "sim-earlier-runs", "ASTRA-sim appends to an existing log: nodes of earlier runs were left out."
 )
 
-NOT_FINISHED = Fault(
+NOT_FINISHED = Fault.loss(
     "sim-rank-not-finished",
-    Severity.LOSS,
     "Ranks that did not finish according to the log: the simulation hung, or the log breaks off.",
 )
 

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from chopper_interop.arrays import arrow, gather
+from chopper_interop.edges.collective_names import communicates
 from chopper_interop.schemas.chakra import CAUSE_NAMES, NodeType
 from chopper_interop.schemas.kinds import Kind, LaneKind
 
@@ -30,7 +31,7 @@ _BY_TYPE = {
     NodeType.METADATA: Kind.OTHER,
 }
 _BY_NAME: tuple[tuple[str, Kind], ...] = (
-    (r"^(COMM_(COLL|SEND|RECV)|(void\s+|_Z\d+)?(nccl|rccl|msccl)[A-Z_])", Kind.COMM),
+    (r"^COMM_(COLL|SEND|RECV)", Kind.COMM),
     (r"^MEM_(LOAD|STORE)", Kind.MEMCPY),
     (rf"^({'|'.join(CAUSE_NAMES.values())})$", Kind.HOST_GAP),
     (r"^(hip|cuda)[A-Z]", Kind.RUNTIME),
@@ -42,7 +43,7 @@ _BY_NAME: tuple[tuple[str, Kind], ...] = (
     (r"^Memcpy ", Kind.MEMCPY),
     (r"^Memset ", Kind.MEMSET),
 )
-"""Patterns of names; the first that fits counts, and a name that fits none is a kernel."""
+"""Patterns of names; the first that fits counts, and a name that fits none is a kernel's."""
 
 _LANES: dict[Kind, tuple[LaneKind, int, str]] = {
     Kind.KERNEL: (LaneKind.STREAM, 0, "compute"),
@@ -61,6 +62,9 @@ def kinds(run: SimulatedRun) -> Array:
     for pattern, kind in reversed(_BY_NAME):
         fits = arrow.to_numpy(pc.match_substring_regex(texts, pattern)).astype(bool)
         by_name[fits] = int(kind)
+    others = np.flatnonzero(by_name == Kind.KERNEL)
+    is_comm = [communicates(texts[i].as_py()) for i in others.tolist()]
+    by_name[others[np.array(is_comm, np.bool_)]] = int(Kind.COMM)
     node_kind: Array = by_name[arrow.to_numpy(run.name)]
     for node_type, kind in _BY_TYPE.items():
         node_kind[run.type == int(node_type)] = int(kind)

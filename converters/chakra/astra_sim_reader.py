@@ -21,30 +21,26 @@ from chopper_interop.converters.chakra.astra_sim_log import SimulatedRun, last_r
 from chopper_interop.converters.chakra.astra_sim_nodes import kinds, lanes
 from chopper_interop.errors import ReadError
 from chopper_interop.io import inputs
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.meta import COMPUTED, Meta, Rank, Source
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
-BY_NAME = Fault(
+BY_NAME = Fault.info(
     "sim-kinds-by-name",
-    Severity.INFO,
     "The log alone does not distinguish host operations from kernels, so they were classified by "
     "name. Put the simulated ETs next to it, or give -O ets=PREFIX, for their own kinds.",
 )
-OTHER_ETS = Fault(
+OTHER_ETS = Fault.info(
     "sim-other-ets",
-    Severity.INFO,
     "The ETs next to the log lack nodes or ranks that are in the log, so they are not those that "
     "were simulated, and were not read.",
 )
-NO_OPERATION = Fault(
+NO_OPERATION = Fault.info_of_events(
     "sim-node-no-operation",
-    Severity.INFO,
     "Nodes of the ETs that hold facts about the trace, or nothing, are no operations.",
-    events=True,
 )
 
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from chopper_interop.arrays import arrow
 from chopper_interop.arrays.members import is_any
+from chopper_interop.converters.chakra.comms import MIN_BYTES
 from chopper_interop.converters.chakra.encode import (
     BOOL_VAL,
     DOUBLE_VAL,
@@ -19,8 +20,9 @@ from chopper_interop.converters.chakra.encode import (
     Words,
 )
 from chopper_interop.converters.chakra.roofline import roofline
+from chopper_interop.converters.chakra.schedule import COMM
 from chopper_interop.schemas import hub
-from chopper_interop.schemas.chakra import CAUSE_NAMES, Cause, NodeType
+from chopper_interop.schemas.chakra import CAUSE_NAMES, Cause, CommType, NodeType
 from chopper_interop.schemas.kinds import GPU_LANES, Kind, LaneKind
 
 if TYPE_CHECKING:
@@ -103,6 +105,12 @@ def _planned(plan: Plan, values: Array, known: Array) -> Values:
     return np.where(is_node, values[plan.row], 0), is_node & known[plan.row]
 
 
+def _or_delay(delays: Array, value: int, of_nodes: Values) -> Values:
+    """Values of nodes, and one value of the delays that hold the slot of communication."""
+    values, known = of_nodes
+    return np.where(delays, value, values), known | delays
+
+
 def _number_columns(
     trace: Trace, plan: Plan, comms: dict[str, Array]
 ) -> dict[str, tuple[int, Values]]:
@@ -115,7 +123,8 @@ def _number_columns(
     p2p = np.isin(node_type, (NodeType.COMM_SEND, NodeType.COMM_RECV))
     device = trace.array("device", "lanes")[lane].astype(np.int64)
     correlation = trace.array("correlation")
-    work = roofline(trace, plan, node_type > 0)
+    work = roofline(trace, plan)
+    delays = (plan.slot == COMM) & (plan.row < 0)
     continues = (plan.row < 0) & (plan.owner >= 0)
     table: dict[str, tuple[int, Values]] = {
         "is_cpu_op": (BOOL_VAL, (plan.on_host.astype(np.int64), always)),
@@ -123,9 +132,16 @@ def _number_columns(
         "duration_ns": (INT64_VAL, (plan.duration_ns, always)),
         "comm_type": (
             INT64_VAL,
-            _planned(plan, comms["comm_type"], node_type == NodeType.COMM_COLL),
+            _or_delay(
+                delays,
+                int(CommType.BROADCAST),
+                _planned(plan, comms["comm_type"], node_type == NodeType.COMM_COLL),
+            ),
         ),
-        "comm_size": (INT64_VAL, _planned(plan, comms["size"], node_type > 0)),
+        "comm_size": (
+            INT64_VAL,
+            _or_delay(delays, MIN_BYTES, _planned(plan, comms["size"], node_type > 0)),
+        ),
         "comm_src": (INT32_VAL, _planned(plan, comms["src"], p2p)),
         "comm_dst": (INT32_VAL, _planned(plan, comms["dst"], p2p)),
         "comm_tag": (INT32_VAL, _planned(plan, comms["tag"], p2p)),
@@ -196,8 +212,9 @@ def _text_columns(
     )
     causes = strings.number_all([cause.name.lower() for cause in Cause])
     table["cause"] = np.where(is_node, -1, causes[plan.cause])
-    has_group = is_node & collective[plan.row]
-    table["pg_name"] = np.where(has_group, groups[comms["group"][plan.row]], -1)
+    group = np.where(is_node, comms["group"][plan.row], 0)
+    has_group = (plan.slot == COMM) & (~is_node | collective[plan.row])
+    table["pg_name"] = np.where(has_group, groups[group], -1)
     for name in trace.nodes.column_names:
         column = trace.nodes[name].combine_chunks()
         if name == "name" or not pa.types.is_dictionary(column.type):

@@ -100,7 +100,8 @@ def annotation_columns(
         "collective": _collectives(et, keep),
         "group": _process_groups(et, keep, groups, all_ranks),
     }
-    size, peer = integers(et, "comm_size", -1)[keep], _peers(et)[keep]
+    size, peer = integers(et, "comm_size", -1), _peers(et)[keep]
+    size = np.where(kinds(et) == Kind.HOST_GAP, -1, size)[keep]
     columns["bytes"] = arrow.array(size, mask=size < 0)
     columns["peer"] = arrow.array(peer, pa.int32(), mask=peer < 0)
     for name in et.attr_names:
@@ -138,6 +139,7 @@ def _collectives(et: EtFile, keep: Array) -> pa.DictionaryArray:
     codes[et.type == NodeType.COMM_RECV] = len(_COLLECTIVES) + 1
     by_attribute, texts = et.texts("collective")
     codes = np.where(by_attribute >= 0, by_attribute + len(names), codes)
+    codes[kinds(et) == Kind.HOST_GAP] = -1  # a delay of communication is none itself
     return dictionary(codes[keep], names + texts).cast(pa.string()).dictionary_encode()
 
 

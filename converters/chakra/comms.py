@@ -16,7 +16,7 @@ import numpy as np
 
 from chopper_interop.arrays import gather, sequences
 from chopper_interop.edges import collectives
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.chakra import CommType, NodeType
 from chopper_interop.schemas.collectives import bus_factor
 from chopper_interop.schemas.kinds import Collective, Kind
@@ -25,38 +25,32 @@ if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
-TIMED_UNKNOWN = Fault(
+TIMED_UNKNOWN = Fault.info(
     "comm-timed-unknown",
-    Severity.INFO,
     "Communication of unknown kind or size goes into the ET with its measured time only.",
 )
-TIMED_KIND = Fault(
+TIMED_KIND = Fault.info(
     "comm-timed-kind",
-    Severity.INFO,
     "Collectives that simulators cannot run (barrier, reduce, gather, scatter) go into the ET "
     "with their measured time only.",
 )
-TIMED_ABSENT = Fault(
+TIMED_ABSENT = Fault.info(
     "comm-timed-rank-absent",
-    Severity.INFO,
     "Collectives with ranks that are not in the trace go into the ET with their measured time only.",
 )
-TIMED_UNMATCHED = Fault(
+TIMED_UNMATCHED = Fault.loss(
     "comm-timed-unmatched",
-    Severity.LOSS,
     "Collectives without a counterpart on every rank (a window's edge) go into the ET with their "
     "measured time only.",
 )
-SIZE_FROM_TIME = Fault(
+SIZE_FROM_TIME = Fault.info(
     "comm-size-from-time",
-    Severity.INFO,
     "Matched collectives of unknown size have the bytes that rings with links of 50 GB/s move in the time "
     "measured from the last member's start on (attribute bytes_from_time), so that simulators join them "
     "across ranks, and over such links they take that time.",
 )
-UNEVEN = Fault(
+UNEVEN = Fault.info(
     "comm-size-uneven",
-    Severity.INFO,
     "Ranks put different amounts into an all-to-all; the ET has their mean, and each rank's own "
     "amount in `bytes`.",
 )
@@ -75,7 +69,7 @@ _P2P = (Collective.SEND, Collective.RECV)
 NOMINAL_GBS = 50
 """Bandwidth of links, in 10^9 bytes a second, for collectives of unknown size. Chosen: of the order of one
 link of today's nodes; whoever simulates such an ET knows it from the issue and gives the same."""
-_MIN_BYTES = 4
+MIN_BYTES = 4
 """Bytes below which ASTRA-sim loops for ever (Sys.cc): it cuts an all-gather into
 `preferred-dataset-splits` chunks, 4 in its examples."""
 
@@ -136,13 +130,13 @@ def communications(trace: Trace, numbering: dict[int, int], issues: IssueLog) ->
     sizes = np.where(assumed, from_time, sizes)
     comms.node_type[rows] = NodeType.COMM_COLL
     comms.comm_type[rows] = CommType.BROADCAST
-    comms.size[rows] = np.maximum(np.where(sizes >= 0, sizes, 0), _MIN_BYTES)
+    comms.size[rows] = np.maximum(np.where(sizes >= 0, sizes, 0), MIN_BYTES)
     known = np.array([k in SIMULATED for k in kinds], bool) & (sizes >= 0)
     _note_timed(kinds, sizes, issues)
     _match_collectives(trace, comms, rows[known], kinds[known], numbering, issues)
     joined = assumed & (comms.comm_type[rows] != CommType.BROADCAST)
     comms.from_time[rows[joined]] = 1
-    comms.size[rows[assumed & ~joined]] = _MIN_BYTES
+    comms.size[rows[assumed & ~joined]] = MIN_BYTES
     issues.add(SIZE_FROM_TIME, np.count_nonzero(joined))
     _match_p2p(trace, comms, rows, kinds, sizes, numbering, issues)
     return comms
@@ -255,7 +249,7 @@ def _set_collectives(
     issues.add(UNEVEN, int(uneven.sum()))
     common = np.where(uneven, np.rint(sizes.mean(axis=0)).astype(np.int64), sizes[0])
     comms.comm_type[matched] = [int(SIMULATED[k]) for k in kinds]
-    comms.size[matched] = np.maximum(common, _MIN_BYTES)
+    comms.size[matched] = np.maximum(common, MIN_BYTES)
     comms.group[matched] = number
 
 

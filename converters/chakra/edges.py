@@ -7,25 +7,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.arrays import gather
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
     from chopper_interop.converters.chakra.decode import EtFile
 
-DANGLING = Fault(
-    "et-dependency-dangling",
-    Severity.LOSS,
-    "Dependencies on nodes that are not in the file were left out.",
+DANGLING = Fault.loss(
+    "et-dependency-dangling", "Dependencies on nodes that are not in the file were left out."
 )
-CIRCULAR = Fault(
-    "et-dependency-circular",
-    Severity.LOSS,
-    "Dependencies that go in circles were left out.",
-)
-ID_TWICE = Fault(
+CIRCULAR = Fault.loss("et-dependency-circular", "Dependencies that go in circles were left out.")
+ID_TWICE = Fault.error(
     "et-id-twice",
-    Severity.ERROR,
     "Nodes with the id of an earlier node: nodes that depend on this id depend on the first of them "
     "here, and on the last in simulators.",
 )

@@ -10,14 +10,13 @@ from chopper_interop.converters.chakra.json import is_json
 from chopper_interop.converters.chakra.messages import fields
 from chopper_interop.errors import ReadError
 from chopper_interop.io import inputs
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-GROUPS_DIFFER = Fault(
+GROUPS_DIFFER = Fault.loss(
     "et-groups-differ",
-    Severity.LOSS,
     "Files of process groups next to the ET give the same group other ranks: those of the last "
     "file hold.",
 )

@@ -30,6 +30,7 @@ from chopper_interop.schemas.names import Role
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
     from chopper_interop.timing.model import Timing
+    from chopper_interop.trace import Trace
 
 OPERATIONS = (Kind.CPU_OP, Kind.ANNOTATION, Kind.RUNTIME, Kind.DRIVER, Kind.API)
 """Kinds of host operations that become nodes; Python frames only say who called these."""
@@ -114,7 +115,7 @@ def _on_threads(timing: Timing) -> Array:
 
 def host_chain(
     timing: Timing,
-    joins: Array,
+    return_ns: Array,
     sources: Array,
     issue_ns: Array,
     watches: Array,
@@ -127,8 +128,9 @@ def host_chain(
     ----------
     timing
         Model of one rank.
-    joins
-        Mask of endpoints at which a thread waits for something else.
+    return_ns
+        For endpoints at which a thread waits for something else, the least latency of its return; -1 for
+        others.
     sources
         Mask of endpoints for which something else waits.
     issue_ns
@@ -138,77 +140,152 @@ def host_chain(
     operations
         True to give each operation a node of its own.
     """
-    trace = timing.trace
-    ts, dur, lane = (trace.array(c) for c in ("ts", "dur", "lane"))
-    threads = trace.array("kind", "lanes") == LaneKind.THREAD
-    vertex, thread = _endpoints(ts, dur, lane, threads, trace.array("parent"))
-    own = _own_times(timing, vertex, thread, issue_ns)
-    sleeps = watches[thread]
-    sleeps[1:] &= vertex[1:] % 2 == 0  # the time before an operation starts
-    own[sleeps] = 0
     is_open = is_operation(timing)
-    planned = is_open.copy() if operations else np.zeros(len(ts), bool)
+    planned = is_open if operations else np.zeros_like(is_open)
+    vertex, thread = _endpoints(timing.trace)
+    own = _own_times(timing, vertex, thread, issue_ns)
+    own[_sleeps(vertex, watches[thread])] = 0
+    own -= _behind_waits(own, vertex, return_ns, issue_ns)
+    cuts = _cuts(vertex, thread, own, planned, return_ns >= 0, sources)
+    return HostChain(
+        **_nodes(timing, cuts, planned),
+        in_operation=_in_operation(timing.trace, cuts, is_open),
+        ends_at=_ends_at(cuts, len(timing.at_ns)),
+        begins_at=_begins_at(cuts, len(timing.at_ns)),
+    )
+
+
+def _sleeps(vertex: Array, watches: Array) -> Array:
+    """Mask of the endpoints before which a thread that only asks sleeps: starts of its operations."""
+    sleeps = watches.copy()
+    sleeps[1:] &= vertex[1:] % 2 == 0
+    return sleeps
+
+
+def _behind_waits(own_ns: Array, vertex: Array, return_ns: Array, issue_ns: Array) -> Array:
+    """Part of the own time before each endpoint that a return has, if the endpoint ends a wait.
+
+    A call takes no longer for its return if it need not wait, so what it does itself comes behind the
+    wait, up to the latency of returns. Not so for calls that issue work first.
+    """
+    issues = np.repeat(issue_ns >= 0, 2)[vertex]
+    return np.where(issues, 0, np.clip(return_ns[vertex], 0, own_ns))
+
+
+class _Cuts(NamedTuple):
+    """Endpoints at which threads are cut: at each first a return may be, then a piece that begins there.
+
+    Parameters
+    ----------
+    vertex, thread
+        Endpoint, and its thread.
+    piece_ns
+        The thread's own time from there to its next cut.
+    starts_operation
+        Mask of starts of operations that are nodes.
+    has_return, has_piece
+        Masks of cuts with these nodes.
+    number
+        How many nodes come before each cut, and of all.
+    """
+
+    vertex: Array
+    thread: Array
+    piece_ns: Array
+    starts_operation: Array
+    has_return: Array
+    has_piece: Array
+    number: Array
+
+    @property
+    def total(self) -> int:
+        """Number of nodes."""
+        return int(self.number[-1])
+
+    @property
+    def first(self) -> Array:
+        """Number of the first node at or behind each cut."""
+        return self.number[:-1]
+
+    @property
+    def piece(self) -> Array:
+        """Number of the piece at each cut, or of the next node if it has none."""
+        return self.first + self.has_return
+
+    def placed(self, of_pieces: Array, of_returns: Array) -> Array:
+        """One value a node, from values of cuts."""
+        values = np.zeros(self.total, of_pieces.dtype)
+        values[self.piece[self.has_piece]] = of_pieces[self.has_piece]
+        values[self.first[self.has_return]] = of_returns[self.has_return]
+        return values
+
+
+def _cuts(
+    vertex: Array, thread: Array, own_ns: Array, planned: Array, joins: Array, sources: Array
+) -> _Cuts:
+    """Cut threads where an operation starts or ends, something waits for them, or they wait."""
     at_cut = np.flatnonzero(planned[vertex // 2] | joins[vertex] | sources[vertex])
-    elapsed = np.cumsum(own)
-    piece_ns = np.append(np.diff(elapsed[at_cut]), 0)
+    piece_ns = np.append(np.diff(np.cumsum(own_ns)[at_cut]), 0)
     vertex, thread = vertex[at_cut], thread[at_cut]
     piece_ns[np.diff(thread, append=-1) != 0] = 0  # nothing follows the last cut of a thread
     starts_operation = planned[vertex // 2] & (vertex % 2 == 0)
-    has_piece = (piece_ns > 0) | starts_operation
-    has_return = joins[vertex]
-    # numbers of nodes: at each cut first its return, then the piece that begins there
-    before = np.cumsum(np.concatenate([[0], has_return.astype(np.int64) + has_piece]))
-    piece = before[:-1] + has_return
-    count = int(before[-1])
-    node = vertex // 2
-    around = _innermost(trace.array("parent"), planned)
-    is_open &= trace.array("kind") != Kind.ANNOTATION  # a thread may wait in a range
-    within = (is_open[node] & (vertex % 2 == 0)) | (
-        _innermost(trace.array("parent"), is_open)[node] >= 0
-    )
-    owner = np.where(starts_operation, node, around[node])
-    # a return belongs to the call that waited, which ends with it
-    owner_of_return = np.where(planned[node], node, around[node])
-    columns = {
-        name: np.full(count, -1, np.int64) for name in ("row", "owner", "thread", "vertex", "at_ns")
+    has_piece, has_return = (piece_ns > 0) | starts_operation, joins[vertex]
+    number = np.cumsum(np.concatenate([[0], has_return.astype(np.int64) + has_piece]))
+    return _Cuts(vertex, thread, piece_ns, starts_operation, has_return, has_piece, number)
+
+
+def _nodes(timing: Timing, cuts: _Cuts, planned: Array) -> dict[str, Array]:
+    """Columns of the nodes, except for `in_operation`."""
+    node = cuts.vertex // 2
+    around = _innermost(timing.trace.array("parent"), planned)[node]
+    none, at_ns = np.full(len(node), -1, np.int64), timing.at_ns[cuts.vertex]
+    return {
+        "row": cuts.placed(np.where(cuts.starts_operation, node, -1), none),
+        # a return belongs to the call that waited, which ends with it
+        "owner": cuts.placed(
+            np.where(cuts.starts_operation, node, around), np.where(planned[node], node, around)
+        ),
+        "thread": cuts.placed(cuts.thread, cuts.thread),
+        "vertex": cuts.placed(cuts.vertex, cuts.vertex),
+        "at_ns": cuts.placed(at_ns, at_ns),
+        "own_ns": cuts.placed(cuts.piece_ns, np.zeros_like(node)),
+        "is_return": cuts.placed(np.zeros(len(node), bool), np.ones(len(node), bool)),
     }
-    own_ns, is_return = np.zeros(count, np.int64), np.zeros(count, bool)
-    in_operation = np.zeros(count, bool)
-    for mask, number, owners in (
-        (has_piece, piece, owner),
-        (has_return, before[:-1], owner_of_return),
-    ):
-        at = number[mask]
-        columns["owner"][at] = owners[mask]
-        columns["thread"][at] = thread[mask]
-        columns["vertex"][at] = vertex[mask]
-        columns["at_ns"][at] = timing.at_ns[vertex[mask]]
-    columns["row"][piece[has_piece & starts_operation]] = node[has_piece & starts_operation]
-    own_ns[piece[has_piece]] = piece_ns[has_piece]
-    in_operation[piece[has_piece]] = within[has_piece]
-    is_return[before[:-1][has_return]] = True
-    ends_at, begins_at = np.full((2, len(timing.at_ns)), -1, np.int64)
-    inside = piece > 0
-    inside[inside] = columns["thread"][piece[inside] - 1] == thread[inside]
-    ends_at[vertex] = np.where(inside, piece - 1, -1)
-    next_node = np.where(has_return, before[:-1], piece)
-    inside = next_node < count
-    inside[inside] = columns["thread"][next_node[inside]] == thread[inside]
-    begins_at[vertex] = np.where(inside, next_node, -1)
-    return HostChain(
-        **columns,
-        own_ns=own_ns,
-        in_operation=in_operation,
-        is_return=is_return,
-        ends_at=ends_at,
-        begins_at=begins_at,
-    )
 
 
-def _endpoints(
-    ts: Array, dur: Array, lane: Array, threads: Array, parent: Array
-) -> tuple[Array, Array]:
+def _in_operation(trace: Trace, cuts: _Cuts, is_operation: Array) -> Array:
+    """Mask of the pieces that begin within an operation; in a mere range a thread may wait."""
+    is_open = is_operation & (trace.array("kind") != Kind.ANNOTATION)
+    node = cuts.vertex // 2
+    begins = is_open[node] & (cuts.vertex % 2 == 0)
+    within = begins | (_innermost(trace.array("parent"), is_open)[node] >= 0)
+    return cuts.placed(within, np.zeros_like(within))
+
+
+def _ends_at(cuts: _Cuts, endpoints: int) -> Array:
+    """For each endpoint the last node of its thread that ends there; -1 if there is none."""
+    return _at_endpoints(cuts, cuts.piece - 1, endpoints)
+
+
+def _begins_at(cuts: _Cuts, endpoints: int) -> Array:
+    """For each endpoint the first node of its thread that begins there; -1 if there is none."""
+    return _at_endpoints(cuts, cuts.first, endpoints)
+
+
+def _at_endpoints(cuts: _Cuts, number: Array, endpoints: int) -> Array:
+    """Nodes of cuts by endpoint, if they are of the same thread; else -1."""
+    thread = cuts.placed(cuts.thread, cuts.thread)
+    inside = (number >= 0) & (number < cuts.total)
+    inside[inside] = thread[number[inside]] == cuts.thread[inside]
+    nodes = np.full(endpoints, -1, np.int64)
+    nodes[cuts.vertex] = np.where(inside, number, -1)
+    return nodes
+
+
+def _endpoints(trace: Trace) -> tuple[Array, Array]:
     """Endpoints of all threads, thread by thread in order, and the thread of each."""
+    ts, dur, lane, parent = (trace.array(c) for c in ("ts", "dur", "lane", "parent"))
+    threads = trace.array("kind", "lanes") == LaneKind.THREAD
     src, dst, _ = thread_endpoint_edges(ts, dur, lane, threads, parent)
     # edges of a thread stand in a row: src 0 1 2, dst 1 2 3; a new thread begins with a new source
     first = np.flatnonzero(src != np.concatenate([[-1], dst[:-1]])) if len(src) else src

@@ -15,7 +15,7 @@ import numpy as np
 
 from chopper_interop.converters.chakra.messages import length_prefix
 from chopper_interop.io import inputs
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.chakra import NodeType, message_class
 
 if TYPE_CHECKING:
@@ -23,16 +23,11 @@ if TYPE_CHECKING:
 
     from chopper_interop.arrays.types import Array
 
-MALFORMED = Fault(
-    "et-json-malformed",
-    Severity.LOSS,
-    "Nodes that are no valid JSON objects of an ET were left out.",
-    events=True,
+MALFORMED = Fault.loss_of_events(
+    "et-json-malformed", "Nodes that are no valid JSON objects of an ET were left out."
 )
-VALUE = Fault(
-    "et-json-value",
-    Severity.LOSS,
-    "Members of nodes whose value does not fit their name were left out.",
+VALUE = Fault.loss(
+    "et-json-value", "Members of nodes whose value does not fit their name were left out."
 )
 
 _GRAPH = re.compile(rb'\s*\{[^{}\[\]]*"workload_graph"\s*:\s*\[')

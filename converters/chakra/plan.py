@@ -105,8 +105,8 @@ class Plan:
         As measured, from the job's start.
     slot_us
         Microseconds for which the node holds its slot.
-    on_host
-        True for host operations and gaps between them.
+    slot
+        HOST, COMPUTE or COMM of `schedule`.
     dep_first, dep
         Dependencies of node i are ``dep[dep_first[i]:dep_first[i + 1]]``.
     figures
@@ -119,10 +119,15 @@ class Plan:
     start_ns: Array
     duration_ns: Array
     slot_us: Array
-    on_host: Array
+    slot: Array
     dep_first: Array
     dep: Array
     figures: Figures
+
+    @property
+    def on_host(self) -> Array:
+        """Mask of host operations and gaps between them."""
+        return self.slot == HOST
 
 
 def build_plan(trace: Trace, *, mode: Mode, origin_ns: int, messages: Array | None = None) -> Plan:
@@ -145,7 +150,7 @@ def build_plan(trace: Trace, *, mode: Mode, origin_ns: int, messages: Array | No
     watches = host_chain.watching_threads(timing)
     host = host_chain.host_chain(
         timing,
-        links.joins,
+        links.return_ns,
         links.sources | _idle_borders(timing),
         links.issue_ns,
         watches,
@@ -160,6 +165,7 @@ def build_plan(trace: Trace, *, mode: Mode, origin_ns: int, messages: Array | No
         is_return=columns.is_return,
         is_watch=np.append(watches, False)[columns.watched],
         start_ns=columns.start_ns,
+        began_ns=columns.began_ns,
         own_ns=columns.own_ns,
         known_ns=_known_latencies(timing, gpu, host, links, columns),
         dep_first=first,
@@ -179,8 +185,10 @@ class _Links(NamedTuple):
     ----------
     src, dst, kind, lag_ns
         Endpoints, kind and least time of each edge.
-    joins, sources
-        Masks of endpoints of hosts: ends of waits, and those that others wait for.
+    return_ns
+        Of endpoints that are ends of waits of hosts, the least latency of the wait; -1 of others.
+    sources
+        Mask of endpoints of hosts that others wait for.
     issue_ns
         For each call that waits for work that it launched itself, the time until it has issued it;
         else -1.
@@ -190,7 +198,7 @@ class _Links(NamedTuple):
     dst: Array
     kind: Array
     lag_ns: Array
-    joins: Array
+    return_ns: Array
     sources: Array
     issue_ns: Array
 
@@ -217,12 +225,15 @@ def _links(timing: Timing, gpu: Array) -> _Links:
     edge = np.flatnonzero(inside)
     src, dst, kind = src[edge], dst[edge], graph.kind[edge]
     lag = timing.lag_ns[edge]
-    joins, sources = np.zeros((2, len(timing.at_ns)), bool)
-    waits = is_any(kind, _WAITS) & on_thread[dst // 2]
-    joins[dst[waits]] = True
+    return_ns = np.full(len(timing.at_ns), -1, np.int64)
+    sources = np.zeros(len(timing.at_ns), bool)
+    waits = np.flatnonzero(is_any(kind, _WAITS) & on_thread[dst // 2])
+    np.maximum.at(return_ns, dst[waits], np.maximum(lag[waits], 0))
     sources[dst[on_thread[dst // 2]]] = True
     sources[src[on_thread[src // 2]]] = True
-    return _Links(src, dst, kind, lag, joins, sources, _issue_times(timing, src, dst, kind, lag))
+    return _Links(
+        src, dst, kind, lag, return_ns, sources, _issue_times(timing, src, dst, kind, lag)
+    )
 
 
 def _issue_times(timing: Timing, src: Array, dst: Array, kind: Array, lag: Array) -> Array:
@@ -307,6 +318,8 @@ class _Columns(NamedTuple):
         Mask of GPU work.
     watched
         Lane of host nodes that begin an operation; -1 of others.
+    began_ns
+        Measured start of GPU work; of host nodes as `start_ns`.
     short_ns
         By how much sooner than measured each ends.
     src, dst
@@ -319,6 +332,7 @@ class _Columns(NamedTuple):
     is_return: Array
     start_ns: Array
     own_ns: Array
+    began_ns: Array
     short_ns: Array
     src: Array
     dst: Array
@@ -349,13 +363,28 @@ def _shared_slots(
         slot=slot,
         is_gpu=np.concatenate([np.zeros(h, bool), ~no_gpu]),
         watched=np.concatenate([np.where(host.row >= 0, host.thread, -1), np.full(len(gpu), -1)]),
-        is_return=np.concatenate([host.is_return, no_gpu]),
+        is_return=np.concatenate([host.is_return & ~_are_covered(host.at_ns, share), no_gpu]),
         start_ns=share.start_ns,
         own_ns=share.end_ns - share.start_ns,
+        began_ns=np.concatenate([share.start_ns[:h], start[h:]]),
         short_ns=end - share.end_ns,
         src=src,
         dst=dst,
     )
+
+
+def _are_covered(at_ns: Array, share: slots.Shares) -> Array:
+    """Mask of the host nodes at whose time other host work holds the slot.
+
+    A return that waited for that slot would wait for what another thread does.
+    """
+    h = len(at_ns)
+    held = np.flatnonzero(share.end_ns[:h] > share.start_ns[:h])
+    held = held[np.argsort(share.start_ns[held])]
+    if not held.size:
+        return np.zeros(h, bool)
+    before = np.searchsorted(share.start_ns[held], at_ns) - 1
+    return (before >= 0) & (share.end_ns[held][before] > at_ns)
 
 
 def _from_origin(columns: _Columns, origin_ns: int, *, with_host: bool) -> tuple[_Columns, Array]:
@@ -452,47 +481,26 @@ def _assembled(
     used = np.zeros(n, bool)
     used[order] = True
     gapped = np.flatnonzero(used & (times.gap_us > 0))
-    gap = n + np.arange(len(gapped))
-    gap_before = np.full(n + 1, -1, np.int64)  # index -1, no node, reaches the extra last entry
-    gap_before[gapped] = gap
-    src, dst = _all_dependencies(nodes, times, used, gapped, gap_before)
-    leaves = _last_messages(gpu, h, src, used, messages)
-    absent = np.full(len(gap) + 1, -1, np.int64)
-    owner = np.concatenate([host.owner, np.full(len(gpu), -1, np.int64), absent])
-    owner[:h][host.row >= 0] = -1
-    cause = np.concatenate([
-        np.where(host.row >= 0, Cause.WORK, np.where(host.is_return, Cause.RETURN, Cause.HOST)),
-        np.full(len(gpu), Cause.WORK), np.full(len(gap), Cause.UNEXPLAINED), [Cause.END],
-    ])  # fmt: skip
-    # a return has the time of its end; work that shares its slot has its measured start
-    return_ns = np.where(nodes.is_return, 1000 * times.slot_us, 0)
-    start, dur = nodes.start_ns - return_ns, np.where(nodes.is_return, return_ns, nodes.own_ns)
-    gap_start = np.maximum(start[gapped] - 1000 * times.gap_us[gapped], 0)
-    start[h:], dur[h:] = trace.array("ts")[gpu] - origin_ns, trace.array("dur")[gpu]
-    operation = np.flatnonzero(host.row >= 0)
-    dur[operation] = trace.array("dur")[host.row[operation]]
-    measured_end = start + dur
-    measured_end[operation] = (trace.array("ts") + trace.array("dur"))[
-        host.row[operation]
-    ] - origin_ns
-    end_ns = int(measured_end[used].max(initial=0))
+    src, dst = _all_dependencies(nodes, times, used, gapped)
+    start, dur, end_ns = _measured_times(trace, gpu, host, nodes, times, used, origin_ns)
     # latencies of the last launches, for which no return makes up
     late_us = (end_ns + 500) // 1000 - int(times.ended_us[used].max(initial=0))
     end_us = late_us if mode is not Mode.KERNELS and 0 < late_us <= MOST_LATENCY_US else 0
+    leaves = _last_messages(gpu, h, src, used, messages)
     if end_us:
         leaves = np.setdiff1d(np.flatnonzero(used), src)
-    columns: dict[str, Any] = {
-        "row": np.concatenate([host.row, gpu, absent]),
-        "owner": owner,
-        "cause": cause,
+    gap_start = np.maximum(start[gapped] - 1000 * times.gap_us[gapped], 0)
+    columns: dict[str, Any] = _identities(host, gpu, len(gapped)) | {
         "start_ns": np.concatenate([start, gap_start, [max(end_ns - 1000 * end_us, 0)]]),
         "duration_ns": np.concatenate([dur, 1000 * times.gap_us[gapped], [1000 * end_us]]),
         "slot_us": np.concatenate([times.slot_us, times.gap_us[gapped], [end_us]]),
-        "on_host": np.concatenate([np.arange(n) < h, nodes.slot[gapped] == HOST, [used[:h].any()]]),
-    }
+        "slot": np.concatenate([
+            nodes.slot, nodes.slot[gapped], [HOST if used[:h].any() else COMPUTE],
+        ]),
+    }  # fmt: skip
     # simulators do not run files without any node
     has_end = leaves.size > 0 or not used.any()
-    keep = np.concatenate([used, np.ones(len(gap), bool), [has_end]])
+    keep = np.concatenate([used, np.ones(len(gapped), bool), [has_end]])
     src, dst = np.append(src, leaves), np.append(dst, np.full(len(leaves), len(keep) - 1))
     unexplained_us, length_us = unexplained_on_path(times)
     figures = Figures(
@@ -505,22 +513,66 @@ def _assembled(
     return Plan(**_in_order(columns, keep, src, dst), figures=figures)
 
 
+def _identities(host: host_chain.HostChain, gpu: Array, gaps: int) -> dict[str, Array]:
+    """Rows of the trace, owners and causes of host nodes, GPU work, gaps and the end."""
+    is_row = host.row >= 0
+    absent = np.full(gaps + 1, -1, np.int64)
+    cause = np.where(is_row, Cause.WORK, np.where(host.is_return, Cause.RETURN, Cause.HOST))
+    return {
+        "row": np.concatenate([host.row, gpu, absent]),
+        "owner": np.concatenate([
+            np.where(is_row, -1, host.owner), np.full(len(gpu), -1, np.int64), absent,
+        ]),
+        "cause": np.concatenate([
+            cause, np.full(len(gpu), Cause.WORK), np.full(gaps, Cause.UNEXPLAINED), [Cause.END],
+        ]),
+    }  # fmt: skip
+
+
+def _measured_times(
+    trace: Trace,
+    gpu: Array,
+    host: host_chain.HostChain,
+    nodes: Nodes,
+    times: Schedule,
+    used: Array,
+    origin_ns: int,
+) -> tuple[Array, Array, int]:
+    """Measured starts and durations of host nodes and GPU work, and the end of the last."""
+    h = len(host.row)
+    ts, dur = trace.array("ts") - origin_ns, trace.array("dur")
+    operation = np.flatnonzero(host.row >= 0)
+    # a return has the time of its end, and begins within its call; other work has its measured start
+    returns = np.flatnonzero(host.is_return)
+    caller, lasts = host.owner[returns], 1000 * times.slot_us[returns]
+    within = nodes.start_ns[returns] - ts[caller]
+    start, own = nodes.start_ns.copy(), nodes.own_ns.copy()
+    own[returns] = np.where(caller >= 0, np.clip(within, 0, lasts), lasts)
+    start[returns] -= own[returns]
+    start[h:], own[h:] = ts[gpu], dur[gpu]
+    own[operation] = dur[host.row[operation]]
+    end = start + own
+    end[operation] = (ts + dur)[host.row[operation]]
+    return start, own, int(end[used].max(initial=0))
+
+
 def _all_dependencies(
-    nodes: Nodes, times: Schedule, used: Array, gapped: Array, gap_before: Array
+    nodes: Nodes, times: Schedule, used: Array, gapped: Array
 ) -> tuple[Array, Array]:
     """Dependencies of nodes that hold, and of gaps: a gap depends on what its node depends on."""
     n = len(nodes.slot)
+    gap_before = np.full(n, -1, np.int64)
+    gap_before[gapped] = n + np.arange(len(gapped))
     target = np.repeat(np.arange(n), np.diff(nodes.dep_first))
     held = times.kept & used[target] & used[nodes.dep]
     src, dst = nodes.dep[held], target[held]
-    anchored = np.where(gap_before[:n] >= 0, gap_before[:n], np.arange(n))
+    anchored = np.where(gap_before >= 0, gap_before, np.arange(n))
     pairs = [
         (src, dst),
         (src, gap_before[dst]),
         (gap_before[gapped], gapped),
         (times.anchor, anchored),
-        (gap_before[times.shared_gap], np.arange(n)),
-        (gap_before[times.shared_gap], gap_before[:n]),
+        (times.follows, anchored),
     ]
     src, dst = (np.concatenate(side) for side in zip(*pairs, strict=True))
     real = (src >= 0) & (dst >= 0)

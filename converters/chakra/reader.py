@@ -28,7 +28,7 @@ from chopper_interop.converters.chakra.edges import edges
 from chopper_interop.converters.chakra.values import INTEGER_FIELDS, in_columns, integers
 from chopper_interop.errors import ReadError
 from chopper_interop.io import inputs, outputs
-from chopper_interop.issues import RANK_ASSUMED, Fault, IssueLog, Severity
+from chopper_interop.issues import RANK_ASSUMED, Fault, IssueLog
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.chakra import NodeType, message_class
 from chopper_interop.schemas.kinds import EdgeKind
@@ -40,31 +40,18 @@ if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
-BROKEN = Fault(
-    "et-cut-short",
-    Severity.LOSS,
-    "The file breaks off; all nodes before that are read.",
+BROKEN = Fault.loss("et-cut-short", "The file breaks off; all nodes before that are read.")
+METADATA_NODE = Fault.info_of_events(
+    "et-metadata-node", "Nodes that hold facts about the trace are no operations."
 )
-METADATA_NODE = Fault(
-    "et-metadata-node",
-    Severity.INFO,
-    "Nodes that hold facts about the trace are no operations.",
-    events=True,
+UNREADABLE = Fault.loss(
+    "et-attribute-unreadable", "Attributes that are cut short, or have no name, were left out."
 )
-UNREADABLE = Fault(
-    "et-attribute-unreadable",
-    Severity.LOSS,
-    "Attributes that are cut short, or have no name, were left out.",
+EMPTY_NODE = Fault.info_of_events(
+    "et-node-empty", "Empty messages, at which MLCommons' readers stop, were left out."
 )
-EMPTY_NODE = Fault(
-    "et-node-empty",
-    Severity.INFO,
-    "Empty messages, at which MLCommons' readers stop, were left out.",
-    events=True,
-)
-NO_METADATA = Fault(
+NO_METADATA = Fault.info(
     "et-without-metadata",
-    Severity.INFO,
     "The file begins with a node, not with a GlobalMetadata; feeders lose that node.",
 )
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from chopper_interop.arrays.members import is_any
+from chopper_interop.converters.chakra.schedule import COMPUTE
 from chopper_interop.gpus import ratings
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
 
@@ -54,18 +55,10 @@ def bandwidth_gbs(trace: Trace) -> float:
     return float(np.median(known)) if known.size else _UNKNOWN_GBS
 
 
-def roofline(trace: Trace, plan: Plan, comm: Array) -> Roofline:
-    """Operations and bytes of a plan's nodes.
-
-    Parameters
-    ----------
-    trace, plan
-        One rank and its plan.
-    comm
-        Mask of the trace's nodes that communicate.
-    """
+def roofline(trace: Trace, plan: Plan) -> Roofline:
+    """Operations and bytes of the nodes of one rank's plan."""
     is_node = plan.row >= 0
-    computed = ~plan.on_host & ~(is_node & comm[plan.row])
+    computed = plan.slot == COMPUTE
     copies = is_any(trace.array("kind"), (Kind.MEMCPY, Kind.MEMSET))
     size = np.where(copies, trace.integers("bytes"), trace.integers("mem_bytes"))
     size = np.where(is_node, size[plan.row], 0)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 HOST, COMPUTE, COMM, NO_SLOT = 0, 1, 2, 3
 PLAIN, JOINED, SEND, RECEIVE = 0, 1, 2, 3
+ROUNDING_NS = 20_000
+"""Deviation of a rank's end that is none whatever its span: nodes last whole microseconds."""
 
 
 class Job(NamedTuple):

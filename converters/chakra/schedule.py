@@ -43,6 +43,9 @@ class Nodes(NamedTuple):
         runs.
     start_ns
         Measured start; of returns the measured end.
+    began_ns
+        Measured start, by which simulators choose of nodes that wait; of work that has the end of its time for
+        itself it is earlier than `start_ns`.
     own_ns
         How long each holds its slot.
     known_ns
@@ -55,6 +58,7 @@ class Nodes(NamedTuple):
     is_return: Array
     is_watch: Array
     start_ns: Array
+    began_ns: Array
     own_ns: Array
     known_ns: Array
     dep_first: Array
@@ -74,8 +78,9 @@ class Schedule(NamedTuple):
         When it ends.
     anchor
         Node that it follows for want of any dependency, or that its gap follows; -1 if none.
-    shared_gap
-        Node whose gap it waits for as well, as both start at its end; -1 if none.
+    follows
+        Node of its slot that it would overtake, as it is ready while the slot waits for that one; -1 if
+        none, and of communication.
     kept
         Mask of the dependencies that hold in this schedule.
     binding
@@ -86,7 +91,7 @@ class Schedule(NamedTuple):
     gap_us: Array
     ended_us: Array
     anchor: Array
-    shared_gap: Array
+    follows: Array
     kept: Array
     binding: Array
 
@@ -123,25 +128,31 @@ def schedule(  # noqa: C901, PLR0912, PLR0915
     n = len(slot)
     slot_us, gap_us = np.zeros(n, np.int64), np.zeros(n, np.int64)
     ended = np.zeros(n, np.int64)
-    anchor, shared_gap = np.full(n, -1, np.int64), np.full(n, -1, np.int64)
-    binding = np.full(n, -1, np.int64)
+    anchor, binding = np.full(n, -1, np.int64), np.full(n, -1, np.int64)
     kept = np.ones(len(nodes.dep), np.bool_)
     free = np.zeros(SLOTS, np.int64)
     last = np.full(SLOTS, -1, np.int64)
     busy_until = np.zeros(SLOTS, np.int64)  # measured
     rounded_off = np.zeros(SLOTS, np.int64)
-    gapped, gap_end = -1, 0  # the last GPU work with a gap, and the end of that in simulated time
+    # the last node of each slot that did not start as soon as the slot was free, and when it did; when the
+    # last node of each slot started
+    follows, opener = np.full(n, -1, np.int64), np.full(SLOTS, -1, np.int64)
+    opened, held = np.zeros(SLOTS, np.int64), np.zeros(SLOTS, np.int64)
     for i in order:
         s = slot[i]
         begin, waits_for = free[s], last[s]
         measured_us = _micros(start[i])
-        depends = False
+        depends, ready = False, 0
+        launched = -MOST_LATENCY_US  # when the host had done what GPU work waits for
         for e in range(nodes.dep_first[i], nodes.dep_first[i + 1]):
             d = nodes.dep[e]
             if nodes.is_return[i] and slot[d] != HOST and ended[d] > measured_us + _LATE_US:
                 kept[e] = False
                 continue
             depends = True
+            if slot[d] == HOST:
+                launched = max(launched, ended[d])
+            ready = max(ready, ended[d])
             if ended[d] >= begin:
                 begin, waits_for = ended[d], d
         if not depends:  # it follows what had ended last when it started
@@ -160,6 +171,15 @@ def schedule(  # noqa: C901, PLR0912, PLR0915
             anchor[i] = last[latest]
             if anchor[i] >= 0 and ended[anchor[i]] > begin:
                 begin, waits_for = ended[anchor[i]], anchor[i]
+            if anchor[i] >= 0:
+                ready = ended[anchor[i]]
+        # other ranks wait for communication to start, so none may wait for other communication to end
+        if with_gaps and s != COMM:
+            if ready < opened[s]:
+                follows[i] = opener[s]
+            elif last[s] >= 0 and ready <= held[s] and nodes.began_ns[i] < nodes.began_ns[last[s]]:
+                follows[i] = last[s]
+        held_from = begin
         missing = max(measured_us - begin, 0) if with_gaps else 0
         if nodes.is_return[i]:
             slot_us[i] = min(missing, _micros(nodes.known_ns[i]))
@@ -171,23 +191,16 @@ def schedule(  # noqa: C901, PLR0912, PLR0915
             rounding = min(max(start[i] - 1000 * (begin + gap_us[i]), -1000), 1000)
             slot_us[i] = max(_micros(own[i] + rounding), 0) if own[i] > 0 else 0
         else:
-            if with_gaps and gapped >= 0 and start[gapped] <= start[i] and gap_end > begin:
-                shared_gap[i], begin, waits_for = gapped, gap_end, gapped
-                missing = max(measured_us - begin, 0)
             latency = _micros(max(nodes.known_ns[i], 0))
-            if latency > MOST_LATENCY_US:
-                latency = 0
-            room = start[i] >= busy_until[COMPUTE]
-            if missing > latency + _TOLERATED_US and room:
-                # the gap holds the compute slot, whatever work it is for
-                gap_begin = max(begin, free[COMPUTE])
-                gap_us[i] = max(measured_us - gap_begin - latency, 0)
-                if gap_us[i]:
-                    if anchor[i] < 0 or free[COMPUTE] > begin:
-                        anchor[i] = last[COMPUTE]
-                    begin = gap_begin + gap_us[i]
-                    free[COMPUTE], busy_until[COMPUTE] = begin, start[i]
-                    gapped, gap_end = i, begin
+            latency = latency if latency <= MOST_LATENCY_US else 0
+            if s == COMPUTE:  # short delays of communication would hold up that of other streams
+                latency = max(launched + latency - begin, 0)
+            if missing > latency + _TOLERATED_US and start[i] >= busy_until[s]:
+                gap_us[i] = missing - latency
+                begin += gap_us[i]
+                if anchor[i] < 0:
+                    anchor[i] = last[s]
+                busy_until[s] = start[i]
             # durations of a slot add up to what they are in nanoseconds
             slot_us[i] = max(_micros(own[i] + rounded_off[s]), 0)
             rounded_off[s] += own[i] - 1000 * slot_us[i]
@@ -198,10 +211,13 @@ def schedule(  # noqa: C901, PLR0912, PLR0915
             if gap_us[i] and anchor[i] < 0:
                 anchor[i] = last[HOST]
         ended[i] = begin + slot_us[i]
-        if ended[i] >= free[s]:
-            free[s], last[s] = ended[i], i
+        # what has no time holds nothing up; what rounds to none must have its turn
+        if ended[i] > held_from or nodes.is_return[i] or own[i] > 0:
+            if held_from > free[s]:
+                opened[s], opener[s] = held_from, i
+            free[s], last[s], held[s] = ended[i], i, held_from
         busy_until[s] = max(busy_until[s], start[i] + own[i])
-    return Schedule(slot_us, gap_us, ended, anchor, shared_gap, kept, binding)
+    return Schedule(slot_us, gap_us, ended, anchor, follows, kept, binding)
 
 
 @jit

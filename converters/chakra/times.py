@@ -16,7 +16,7 @@ from chopper_interop.arrays import gather
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.converters.chakra.values import has_integer, integers
 from chopper_interop.errors import ReadError
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,21 +24,17 @@ if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
     from chopper_interop.converters.chakra.decode import EtFile
 
-SCHEDULED = Fault(
+SCHEDULED = Fault.info(
     "et-times-scheduled",
-    Severity.INFO,
     "The ET has no start times: those here are computed, not measured. Each node starts as soon as "
     "all that it depends on has ended and its thread or stream is free, the lowest id first.",
 )
-OUT_OF_RANGE = Fault(
+OUT_OF_RANGE = Fault.loss(
     "et-time-out-of-range",
-    Severity.LOSS,
     "Starts and durations that are negative or of more than ten years were taken as 0.",
 )
-NO_DURATION = Fault(
-    "et-no-duration",
-    Severity.INFO,
-    "Nodes without a duration, which a simulator computes, last 0 here.",
+NO_DURATION = Fault.info(
+    "et-no-duration", "Nodes without a duration, which a simulator computes, last 0 here."
 )
 
 _MAX_NS = 315_360_000 * 10**9

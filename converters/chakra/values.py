@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop.converters.chakra.decode import REAL_FIELDS, TEXT_FIELDS, VALUE_FIELDS
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.chakra import message_class
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
     from chopper_interop.converters.chakra.decode import EtFile
 
-OTHER_TYPE = Fault(
+OTHER_TYPE = Fault.info(
     "et-attribute-type",
-    Severity.INFO,
     "Attributes of a type that does not fit their name, such as texts for numbers, become "
     "arguments.",
 )

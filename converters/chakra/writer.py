@@ -18,18 +18,22 @@ from chopper_interop import progress
 from chopper_interop.arrays.members import is_any
 from chopper_interop.clocks import relations
 from chopper_interop.converters.chakra import comms as chakra_comms
-from chopper_interop.converters.chakra import encode
+from chopper_interop.converters.chakra import encode, reaction
 from chopper_interop.converters.chakra import plan as chakra_plan
 from chopper_interop.converters.chakra.attributes import attributes
+from chopper_interop.converters.chakra.checks.findings import shares_text
 from chopper_interop.converters.chakra.messages import length_prefix
+from chopper_interop.converters.chakra.reaction import DEVIATIONS, is_far
 from chopper_interop.converters.chakra.reader import CLOCKS
 from chopper_interop.converters.chakra.roofline import bandwidth_gbs
+from chopper_interop.converters.chakra.schedule import COMM
 from chopper_interop.errors import UsageError, WriteError
 from chopper_interop.io import outputs
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.chakra import VERSION, NodeType, message_class
 from chopper_interop.schemas.kinds import Kind
 from chopper_interop.schemas.meta import REALTIME
+from chopper_interop.timing.model import timing_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,34 +42,35 @@ if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
-RENUMBERED = Fault(
+RENUMBERED = Fault.info(
     "ranks-renumbered",
-    Severity.INFO,
     "Simulators count ranks from 0 without a hole, so the ETs do; the rank is in their metadata.",
 )
-LEFT_OUT = Fault(
+LEFT_OUT = Fault.info(
     "et-nodes-left-out",
-    Severity.INFO,
     "Nodes that the mode leaves out are not in the ET: Python frames, instant events and the "
     "profiler's own ranges; in mode=gpu and mode=kernels all of the host's.",
 )
-WAITS_AS_TIME = Fault(
+WAITS_AS_TIME = Fault.info(
     "waits-as-time",
-    Severity.INFO,
     "Waits of the host for GPU work that overlapped other work have their measured time in the ET, "
     "and do not depend on that work, as simulators run it later, after the other.",
 )
-OVERLAPPED = Fault(
+OVERLAPPED = Fault.info(
     "et-work-overlapped",
-    Severity.INFO,
     "GPU work that ran while other work of its slot did has less than its duration in the ET, as "
     "simulators have one slot for compute and one for communication; it reacts to changes by that much.",
 )
-UNEXPLAINED = Fault(
+UNEXPLAINED = Fault.info(
     "et-time-unexplained",
-    Severity.INFO,
     "Ranks on whose critical path there is time that nothing recorded explains: it stays as it is "
     "whatever changes. Nodes with the attribute cause=unexplained hold it.",
+)
+REACTS_OTHERWISE = Fault.info(
+    "et-reacts-otherwise",
+    "Ranks whose ET ends by more than 2 % of its span sooner or later than the timing model (what_if) predicts, "
+    "if kernels and copies take half or twice their time: a simulator has one slot for several streams "
+    "or threads.",
 )
 _HINTS = (
     (
@@ -148,6 +153,7 @@ def write(trace: Trace, path: Path, *, mode: ModeName = "full") -> IssueLog:
         facts["clock"] = trace.meta.clock
     left_out: Counter[int] = Counter()
     figures: dict[int, chakra_plan.Figures] = {}
+    reacts: dict[int, dict[float, float]] = {}
     progress.start(_TASK, trace.nodes.num_rows, "events")
     with outputs.folder(folder, owns=_earlier_files(folder, job)) as target:
         for rank in ranks:
@@ -165,9 +171,8 @@ def write(trace: Trace, path: Path, *, mode: ModeName = "full") -> IssueLog:
                     "rank": rank,
                     "roofline_gbs": round(bandwidth_gbs(rank_trace)),
                 }
-                if plan.figures.span_ns:
-                    rank_facts["span_ns"] = plan.figures.span_ns
-                    rank_facts["unexplained_ns"] = 1000 * plan.figures.unexplained_us
+                reacts[rank] = reaction.deviations(timing_of(rank_trace), plan)
+                rank_facts |= _accuracy(rank_trace, plan.figures, reacts[rank])
                 if fits:
                     rank_facts[CLOCKS] = json.dumps(msgspec.to_builtins(fits))
                 _write_metadata(stream, facts | rank_facts)
@@ -179,7 +184,51 @@ def write(trace: Trace, path: Path, *, mode: ModeName = "full") -> IssueLog:
         (target / f"{job}.comm_groups.json").write_text(json.dumps(groups, indent=1))
     issues.add(LEFT_OUT, left_out.total(), _counts_by_kind(left_out))
     _note_figures(trace, figures, issues)
+    _note_reactions(reacts, figures, issues)
     return issues
+
+
+def _accuracy(
+    trace: Trace, figures: chakra_plan.Figures, reacts: dict[float, float]
+) -> dict[str, str | int]:
+    """What a rank's ET states of its own accuracy."""
+    if not figures.span_ns:
+        return {}
+    facts: dict[str, str | int] = {
+        "span_ns": figures.span_ns,
+        "unexplained_ns": 1000 * figures.unexplained_us,
+    }
+    for name, factor in DEVIATIONS.items():
+        facts[name] = round(reacts.get(factor, 0.0) * figures.span_ns)
+    hints = _hints(trace)
+    if hints and figures.unexplained_us >= _SHOWN_SHARE * figures.length_us:
+        facts["would_explain_more"] = hints[0]
+    return facts
+
+
+def _hints(trace: Trace) -> list[str]:
+    """What was not recorded and would explain more."""
+    kinds, names = set(np.unique(trace.array("kind")).tolist()), trace.names()
+    return [
+        text
+        for kind, text, prefix in _HINTS
+        if kind not in kinds and any(name.startswith(prefix) for name in names)
+    ]
+
+
+def _note_reactions(
+    reacts: dict[int, dict[float, float]],
+    figures: dict[int, chakra_plan.Figures],
+    issues: IssueLog,
+) -> None:
+    """Log the ranks whose ETs react otherwise than the timing model."""
+    off = {r: max(by.items(), key=lambda item: abs(item[1])) for r, by in reacts.items() if by}
+    far = {r: entry for r, entry in off.items() if is_far(entry[1], figures[r].span_ns)}
+    if far:
+        worst = max(far, key=lambda rank: abs(far[rank][1]))
+        factor, share = far[worst]
+        text = f"rank {worst}: {share:+.1%} with {factor:g} times the time"
+        issues.add(REACTS_OTHERWISE, len(far), text)
 
 
 def _note_figures(trace: Trace, figures: dict[int, chakra_plan.Figures], issues: IssueLog) -> None:
@@ -188,14 +237,8 @@ def _note_figures(trace: Trace, figures: dict[int, chakra_plan.Figures], issues:
     issues.add(OVERLAPPED, sum(of_rank.overlapped for of_rank in figures.values()))
     share = {r: f.unexplained_us / max(f.length_us, 1) for r, f in figures.items()}
     worst = max(share, key=lambda rank: share[rank])
-    kinds = set(np.unique(trace.array("kind")[trace.rank_rows[worst]]).tolist())
-    names = trace.names()
-    hints = [
-        text
-        for kind, text, prefix in _HINTS
-        if kind not in kinds and any(name.startswith(prefix) for name in names)
-    ]
-    example = f"rank {worst}: {share[worst]:.1%} of its path" + "".join(f"; {h}" for h in hints[:1])
+    hints = _hints(trace.rank(worst))
+    example = f"{shares_text(share)}" + "".join(f"; {h}" for h in hints[:1])
     issues.add(UNEXPLAINED, sum(part >= _SHOWN_SHARE for part in share.values()), example)
 
 
@@ -237,9 +280,9 @@ def _write_nodes(
 ) -> None:
     strings, name, numbers, words = attributes(trace, plan, comms)
     table = encode.text_table(strings)
-    comm_type = np.where(plan.row >= 0, comms["node_type"][plan.row], 0)
+    comm_type = np.where(plan.row >= 0, comms["node_type"][plan.row], int(NodeType.COMM_COLL))
     nodes = encode.Nodes(
-        type=np.where(comm_type > 0, comm_type, int(NodeType.COMP)),
+        type=np.where(plan.slot == COMM, comm_type, int(NodeType.COMP)),
         name=name,
         start_us=(np.maximum(plan.start_ns, 0) + 500) // 1000,
         slot_us=plan.slot_us,

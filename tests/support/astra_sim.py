@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 _NODE = re.compile(
     r"(issue|callback),sys->id=(\d+), tick=(\d+), node->id=(\d+), node->name=(.*?), node->type=(\d+)"
 )
+_GB_IN_GIB = 1e9 / 2**30
+"""ASTRA-sim counts bandwidths in 2^30 bytes a second."""
 _FINISHED = re.compile(r"sys\[(\d+)\] finished, (\d+) cycles")
 
 
@@ -47,6 +49,7 @@ def run(
     bandwidth_gbps: float = 100.0,
     latency_ns: float = 0.0,
     timeout_s: float = 300.0,
+    roofline: tuple[float, float] | None = None,
 ) -> Simulated:
     """Run the ETs ``PREFIX.0.et`` and so on.
 
@@ -61,6 +64,9 @@ def run(
         which all ranks are connected to each other.
     bandwidth_gbps, latency_ns
         Of each link, in gigabytes per second.
+    roofline
+        Peak rate in 10^12 operations and bandwidth of memory in 10^9 bytes a second, from which GPU work is
+        computed; it lasts as its ET says if None.
     """
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
@@ -82,9 +88,12 @@ def run(
         "trace-enabled": 1,
         "replay-only": int(replay),
     }
+    if roofline:
+        peak, memory = roofline
+        system |= {"roofline-enabled": 1, "peak-perf": peak, "local-mem-bw": memory}
     network = (
         f"topology: [ FullyConnected ]\nnpus_count: [ {max(ranks, 2)} ]\n"
-        f"bandwidth: [ {bandwidth_gbps} ]\nlatency: [ {latency_ns} ]\n"
+        f"bandwidth: [ {bandwidth_gbps * _GB_IN_GIB} ]\nlatency: [ {latency_ns} ]\n"
     )
     (work / "system.json").write_text(json.dumps(system))
     (work / "network.yml").write_text(network)

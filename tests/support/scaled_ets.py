@@ -50,7 +50,9 @@ def _changes(node: Any, rank: int, change: Change, *, replay: bool) -> bool:
     if node.type >= _COMMUNICATES:
         return replay and change.of == "communication"
     if facts["is_cpu_op"]:
-        return change.of == "host"
+        # what the host does within ranges, and calls; not latencies and time outside
+        is_work = facts.get("cause", "host") == "host" and facts["kind"] != "host_gap"
+        return change.of == "host" and (is_work or "continues_ns" in facts)
     return facts.get("kind") == "kernel" and (
         change.of == "compute"
         or (change.of == "kernel" and node.name == change.name)

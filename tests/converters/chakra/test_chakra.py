@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from kineto_files import BASE, call, kernel, write
 from schedule import attributes, messages, replay_us
+from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop.converters.chakra import check
@@ -33,8 +34,20 @@ def measured_ns(trace: ci.Trace, mode: str) -> int:
     return int((ts + dur).max() - ts.min())
 
 
-@pytest.mark.parametrize("mode", ["gpu", "full"])
-@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.parametrize(
+    ("job", "mode"),
+    slow_from(
+        [
+            ("dlrm", "full"),
+            ("torchrec", "gpu"),
+            ("torchrec", "full"),
+            ("dlrm", "gpu"),
+            ("ddp", "gpu"),
+            ("ddp", "full"),
+        ],
+        4,
+    ),
+)
 def test_real_jobs_run_to_the_end_in_the_measured_time(
     shared: Path, tmp_path: Path, job: str, mode: str, run
 ) -> None:
@@ -79,7 +92,8 @@ def test_nodes_have_what_both_feeders_need(shared: Path, tmp_path: Path) -> None
         collectives = [attributes(n) for n in nodes if n.type == NodeType.COMM_COLL]
         joined = [c for c in collectives if c["comm_type"] == CommType.ALL_REDUCE]
         joined_by_rank.append([(c["comm_type"], c["comm_size"], c["seq"]) for c in joined])
-        assert {c["collective"] for c in collectives} == {"all_reduce", "broadcast"}
+        named = {c["collective"] for c in collectives if c["kind"] == "comm"}  # others are delays
+        assert named == {"all_reduce", "broadcast"}
     assert len(joined_by_rank[0]) == 15
     assert joined_by_rank == [joined_by_rank[0]] * 4
 

@@ -10,6 +10,8 @@ from schedule import attributes, messages, replay_us
 import chopper_interop as ci
 from chopper_interop.converters.chakra import check
 from chopper_interop.converters.chakra import run as simulator
+from chopper_interop.converters.chakra.checks.findings import Findings
+from chopper_interop.converters.chakra.checks.jobs import job_of
 from chopper_interop.converters.chakra.decode import decode
 from chopper_interop.io.inputs import read
 from chopper_interop.schemas.chakra import NodeType
@@ -95,7 +97,7 @@ def test_real_jobs_react_as_the_model_does(
 def joined_us(folder: Path, factor: float) -> int:
     """Length of the ETs of all ranks, whose collectives wait for each other, with compute changed."""
     ets = [decode(read(path).copy()) for path in sorted(folder.glob("job.*.et"))]
-    job = check._job(ets, check._groups(folder / "job", len(ets), check.Findings()))
+    job = job_of(ets, check.read_groups(folder / "job", len(ets), Findings()))
     texts = [(codes.tolist(), names) for codes, names in (et.texts("kind") for et in ets)]
     changes = [names[c] in COMPUTE if c >= 0 else False for codes, names in texts for c in codes]
     scaled = np.rint(job.duration * factor).astype(np.int64)
@@ -249,6 +251,7 @@ def test_matched_collectives_of_unknown_size_are_joined(shared: Path, tmp_path: 
     for rank in range(4):
         _, nodes = messages(tmp_path / f"job.{rank}.et")
         comm = [attributes(n) for n in nodes if n.type == NodeType.COMM_COLL]
+        comm = [c for c in comm if c["kind"] == "comm"]  # and no delays
         assert all(c["bytes_from_time"] for c in comm)
         sizes.append([(c["comm_type"], c["comm_size"]) for c in comm])
     assert sizes == [sizes[0]] * 4
@@ -366,6 +369,59 @@ def test_work_follows_its_launch_where_the_clock_of_the_gpu_is_ahead(tmp_path: P
     assert facts["unexplained_ns"] < 0.05 * facts["span_ns"]
 
 
+def test_returns_of_calls_that_need_not_wait_take_no_time(tmp_path: Path) -> None:
+    """A host that is limited by the GPU now, and by itself if the GPU is ten times as fast."""
+    events, at, gpu_end = [], 0.0, 0.0
+    for k in range(200):
+        start = max(gpu_end, at + 5)
+        gpu_end = start + 100
+        events += [
+            call("cudaLaunchKernel", at, 4, 2 * k + 1), kernel("gemm", start, 100, 2 * k + 1),
+            call("cudaStreamSynchronize", at + 10, gpu_end + 6 - at - 10, 2 * k + 2),
+            call("cudaLaunchKernel", gpu_end + 10, 4, 1000 + k), kernel("add", gpu_end + 15, 1, 1000 + k),
+            call("cudaStreamSynchronize", gpu_end + 40, 6, 2000 + k),
+        ]  # fmt: skip
+        at, gpu_end = gpu_end + 50, gpu_end + 16
+    trace = ci.read(write(tmp_path / "rank0.json", events, baseTimeNanoseconds=BASE))
+    ci.write(trace, tmp_path / "job.et", mode="full")
+    change = "scale=0.1 where kind == 'kernel'"
+    (predicted,) = ci.analyze(trace, "what_if", change=change).summary["changes"]
+    before = replay_us(messages(tmp_path / "job.0.et")[1])
+    after = scaled_replay_us(tmp_path / "job.0.et", 0.1)
+    assert before - after == pytest.approx(predicted["gain_ns"] / 1000, rel=0.005)
+
+
+def test_a_delay_of_communication_does_not_wait_for_compute(tmp_path: Path) -> None:
+    """Collectives in a row with 80 µs between them, hidden behind kernels."""
+    events = []
+    for k in range(100):
+        events += [
+            call("hipLaunchKernel", 2 * k, 1, k + 1),
+            kernel("gemm", 210 + 100 * k, 90, k + 1),
+        ]
+    for k in range(9):
+        events += [
+            call("hipLaunchKernel", 1 + 2 * k, 1, 500 + k),
+            kernel("ncclDevKernel_Generic", 215 + 1080 * k, 1000, 500 + k, stream=9),
+        ]  # fmt: skip
+    trace = ci.read(write(tmp_path / "rank0.json", events, baseTimeNanoseconds=BASE))
+    ci.write(trace, tmp_path / "job.et", mode="gpu")
+    _, nodes = messages(tmp_path / "job.0.et")
+    gaps = [
+        n for n in nodes if attributes(n).get("cause") == "unexplained" and n.type != NodeType.COMP
+    ]
+    assert len(gaps) == 8
+    assert {n.type for n in gaps} == {NodeType.COMM_COLL}
+    read_back = ci.read(tmp_path / "job.0.et").to_pandas()
+    delays = read_back[read_back["name"] == "unexplained delay"]
+    assert delays["collective"].isna().all()
+    assert delays["bytes"].isna().all()
+    assert replay_us(nodes) == pytest.approx(9_990, abs=5)
+    assert scaled_replay_us(tmp_path / "job.0.et", 2, ("comm",)) == pytest.approx(
+        2 * 9000 + 8 * 80 + 5, abs=100
+    )
+
+
 def test_durations_below_microseconds_add_up(tmp_path: Path) -> None:
     events = [call("hipGraphLaunch", 0, 5, 1)]
     events += [kernel("gemm", 10 + 1.4 * k, 1.4, 1) for k in range(2000)]
@@ -393,3 +449,42 @@ def test_a_rank_without_gpu_work_has_a_node(tmp_path: Path, mode: str, run) -> N
     ci.write(ci.read(tmp_path / "in"), tmp_path / "job.et", mode=mode)
     assert len(messages(tmp_path / "job.1.et")[1]) == 1
     assert run("check", tmp_path / "job")[0] == 0
+
+
+def test_what_one_slot_cannot_express_is_stated(tmp_path: Path, run) -> None:
+    """Two streams that are busy for 60 % each in turn; if kernels take twice as long, both are at once."""
+    events = []
+    for k in range(40):
+        at = 1000 * k
+        events += [
+            {**call("hipLaunchKernel", at, 5, 2 * k + 1), "tid": 1 + k % 2},
+            kernel("gemm", at + 10, 980, 2 * k + 1, stream=k % 2),
+        ]
+        events[-1]["tid"] = k % 2
+    trace = ci.read(write(tmp_path / "rank0.json", events, baseTimeNanoseconds=BASE))
+    issues = {i.code: i for i in ci.write(trace, tmp_path / "job.et", mode="gpu")}
+    (predicted,) = ci.analyze(trace, "what_if", change="scale=2 where kind == 'kernel'").summary[
+        "changes"
+    ]
+    assert predicted["gain_ns"] == pytest.approx(-980_000, abs=20_000)
+    assert issues["et-reacts-otherwise"].count == 1
+    metadata, nodes = messages(tmp_path / "job.0.et")
+    facts = {a.name: a.int64_val for a in metadata.attr}
+    later_us = scaled_replay_us(tmp_path / "job.0.et", 2) - replay_us(nodes) - 980
+    assert facts["double_compute_deviation_ns"] == pytest.approx(1000 * later_us, abs=40_000)
+    assert later_us > 30_000
+    status, output, _ = run("check", tmp_path / "job")
+    assert status == 0
+    assert "with 2 times the time" in output
+
+
+def test_what_would_explain_more_is_named(tmp_path: Path, run) -> None:
+    """Kernels of CUDA with pauses between them that no record gives a reason for."""
+    events = [call("cudaLaunchKernel", 0, 5, 1), kernel("gemm", 10, 100, 1)]
+    events += [call("cudaLaunchKernel", 20, 5, 2), kernel("gemm", 1000, 100, 2)]
+    trace = ci.read(write(tmp_path / "rank0.json", events, baseTimeNanoseconds=BASE))
+    ci.write(trace, tmp_path / "job.et")
+    status, output, _ = run("check", tmp_path / "job")
+    assert status == 0
+    assert "rank 0: 81" in output
+    assert "enable_cuda_sync_events=True" in output

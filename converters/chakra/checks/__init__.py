@@ -1,0 +1,1 @@
+"""Checks of ETs, by what they look at."""

@@ -1,0 +1,220 @@
+"""How ETs of real jobs react to changes, compared with the timing model, in percent of the measured time.
+
+For each job and mode the deviation of the worst rank from its measured span; for each change by how much more the
+ETs gain than the model predicts, and what it predicts. Usage:
+``python tests/benchmarks/et_reactions.py JOB … [--mode gpu full] [--astra-sim PATH]``.
+ETs are run by `converters.chakra.run`. With ASTRA-sim also there, replayed, and over networks of 25, 50 and 100 GB/s:
+by how much more the time changes with the bandwidth than predicted; and with a roofline model, how many nodes do not last
+as their operations and bytes demand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+
+import astra_sim
+import numpy as np
+import schedule
+from programs.program import Change
+
+import chopper_interop as ci
+from chopper_interop.analyses.methods.dvfs import changes
+from chopper_interop.arrays.members import is_any
+from chopper_interop.converters.chakra import check, host_chain, plan
+from chopper_interop.converters.chakra import run as simulator
+from chopper_interop.converters.chakra.checks import findings, jobs
+from chopper_interop.errors import ChopperError
+from chopper_interop.schemas.kinds import Kind
+from chopper_interop.timing.model import takes_time, timing_of
+
+if TYPE_CHECKING:
+    from chopper_interop.arrays.types import Array
+
+COMPUTE = ("kernel", "memcpy", "memset")
+BANDWIDTHS = (100, 50, 25)
+PEAK_TFLOPS = 100.0
+
+
+@dataclass(frozen=True)
+class Ets:
+    """ETs of a job, as read back: nodes of all ranks one after the other.
+
+    Parameters
+    ----------
+    job
+        As `converters.chakra.run` takes them.
+    kind, name
+        Of each node; "" where an ET does not state it.
+    span_ns
+        Measured spans by rank.
+    """
+
+    job: simulator.Job
+    kind: Array
+    name: Array
+    span_ns: dict[int, int]
+
+    def makespan_ns(self, duration: Array) -> int:
+        """End of the last node of ranks that wait for each other."""
+        outcome = simulator.run(self.job._replace(duration=duration), len(self.span_ns))
+        return 1000 * outcome.makespan_us
+
+    def deviation(self) -> float:
+        """Deviation of the worst rank from its measured span, each rank by itself."""
+        alone = self.job._replace(role=np.zeros_like(self.job.role))
+        end_ns = simulator.run(alone, len(self.span_ns)).end_ns
+        off = [end_ns[self.job.rank == r].max() / ns - 1 for r, ns in self.span_ns.items()]
+        return 100 * max(off, key=abs)
+
+    def changed(self, change: Change) -> Array:
+        """Durations with a change."""
+        compute = np.isin(self.kind, COMPUTE)
+        chosen = {
+            "compute": compute,
+            "kernel": (self.kind == "kernel") & (self.name == change.name),
+            "rank": compute & (self.job.rank == change.rank),
+            "communication": self.kind == "comm",
+        }[change.of]
+        scaled = np.maximum(np.rint(self.job.duration * change.factor).astype(np.int64), 1)
+        return np.where(chosen, scaled, self.job.duration)
+
+
+def read_ets(prefix: Path) -> Ets:
+    """Read the ETs ``PREFIX.0.et`` and so on."""
+    found = findings.Findings()
+    ets = [et for _, et in check.read_files(prefix, found)]
+    check.read_spans(ets, found)
+    job = jobs.job_of(ets, check.read_groups(prefix, len(ets), found))
+    texts = [et.texts("kind") for et in ets]
+    kinds = [np.array([*listed, ""], object)[codes] for codes, listed in texts]
+    names = [np.array([et.name(r) for r in range(len(et.id))], object) for et in ets]
+    return Ets(job, np.concatenate(kinds), np.concatenate(names), found.span_ns)
+
+
+def changes_of(trace: ci.Trace) -> list[tuple[Change, str]]:
+    """Changes, each also as `what_if` takes it."""
+    kind, compute = trace.array("kind"), f"kind in {list(COMPUTE)}"
+    listed = []
+    if is_any(kind, (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)).any():
+        listed = [(Change("compute", f), f"scale={f} where {compute}") for f in (0.1, 0.5, 2)]
+    rows = np.flatnonzero(kind == Kind.KERNEL)
+    if rows.size:
+        spent = np.bincount(trace.array("name")[rows], weights=trace.array("dur")[rows])
+        name = str(trace.names()[int(spent.argmax())])
+        query = f"kind == 'kernel' and name == {name!r}"
+        listed.append((Change("kernel", 2, name=name), f"scale=2 where {query}"))
+    if len(trace.ranks) > 1:
+        query = f"{compute} and rank == {trace.ranks[1]}"
+        listed.append((Change("rank", 1.25, rank=1), f"scale=1.25 where {query}"))
+    if (kind == Kind.COMM).any():
+        query = "kind == 'comm'"
+        listed += [(Change("communication", f), f"scale={f} where {query}") for f in (0.5, 2)]
+    return listed
+
+
+class Model:
+    """Times of a job as its timing model predicts them, for the nodes that ETs of a mode have."""
+
+    def __init__(self, trace: ci.Trace, mode: str) -> None:
+        self.timing = timing_of(trace)
+        self.changer = changes.Changer(self.timing)
+        moves = takes_time(trace) & ~host_chain.watching_threads(self.timing)[trace.array("lane")]
+        self.planned = np.repeat(plan._planned(trace, plan.Mode(mode)) & moves, 2)
+
+    def end_ns(self, text: str) -> int:
+        """End of the last node with a change, on the trace's axis."""
+        now = self.changer.apply(changes.parse_changes(text))
+        at = self.timing.retimed(now.lag_ns, now.delay_ns)
+        return int(at[: len(self.planned)][self.planned].max())
+
+
+def reactions(trace: ci.Trace, mode: str, folder: Path, astra: Path | None) -> list[str]:
+    """Columns of one job and mode."""
+    issues = {i.code: i.count for i in ci.write(trace, folder / "job.et", mode=mode)}
+    ets, model = read_ets(folder / "job"), Model(trace, mode)
+    before, measured = ets.makespan_ns(ets.job.duration), model.end_ns("scale=1")
+    step = max(ets.span_ns.values())
+    cells = [f"{step / 1e6:.3f} ms", f"replay {ets.deviation():+.2f}"]
+    for change, text in changes_of(trace):
+        gain = measured - model.end_ns(text)
+        off = before - ets.makespan_ns(ets.changed(change)) - gain
+        label = f"{change.of} x {change.factor}"
+        cells.append(f"{label} {100 * off / step:+.2f} ({-100 * gain / step:+.0f})")
+    if astra:
+        cells += simulated(folder / "job", astra, ets, model)
+    return [*cells, f"overlapped {issues.get('et-work-overlapped', 0)}"]
+
+
+def simulated(prefix: Path, binary: Path, ets: Ets, model: Model) -> list[str]:
+    """Columns of ASTRA-sim."""
+    step = max(ets.span_ns.values())
+    ran = astra_sim.run(binary, prefix, prefix.parent / "run")
+    cells = [f"ASTRA-sim {100 * (_end_ns(ran) / step - 1):+.2f}", roofline(prefix, binary)]
+    if not (ets.kind == "comm").any() or len(ets.span_ns) == 1:
+        return cells
+    times = {}
+    for bandwidth in BANDWIDTHS:
+        ran = astra_sim.run(
+            binary,
+            prefix,
+            prefix.parent / "run",
+            replay=False,
+            bandwidth_gbps=bandwidth,
+        )
+        times[bandwidth] = _end_ns(ran), model.end_ns(f"bandwidth={bandwidth}GB/s")
+    (first, predicted), *_ = times.values()
+    for bandwidth, (end, model_end) in times.items():
+        off = (end - first) - (model_end - predicted)
+        cells.append(
+            f"{bandwidth} GB/s {100 * off / step:+.2f} ({100 * (model_end - predicted) / step:+.0f})"
+        )
+    return cells
+
+
+def roofline(prefix: Path, binary: Path) -> str:
+    """How many compute nodes of the first rank do not last as a roofline of their figures demands."""
+    metadata, nodes = schedule.messages(prefix.with_name(f"{prefix.name}.0.et"))
+    memory = next(a.int64_val for a in metadata.attr if a.name == "roofline_gbs")
+    ran = astra_sim.run(
+        binary, prefix, prefix.parent / "run", replay=False, roofline=(PEAK_TFLOPS, memory)
+    )
+    count = off = 0
+    for node in nodes:
+        facts = schedule.attributes(node)
+        if "num_ops" in facts:
+            due_ns = max(facts["num_ops"] / (1e3 * PEAK_TFLOPS), facts["tensor_size"] / memory)
+            lasted_ns = ran.ended_ns[0, node.id] - ran.issued_ns[0, node.id]
+            count, off = count + 1, off + (abs(lasted_ns - due_ns) > 1 + 0.001 * due_ns)
+    return f"roofline {off} of {count} off"
+
+
+def _end_ns(ran: astra_sim.Simulated) -> float:
+    return max(ran.ended_ns.values(), default=0) if ran.finished_ns else float("nan")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("job", nargs="+", type=Path)
+    parser.add_argument("--mode", nargs="*", default=["gpu", "full"])
+    parser.add_argument("--astra-sim", type=Path)
+    options = parser.parse_args()
+    for path in options.job:
+        for mode in options.mode:
+            label = f"{path.parent.name}/{path.name}"[-44:]
+            with tempfile.TemporaryDirectory() as folder:
+                try:
+                    cells = reactions(ci.read(path), mode, Path(folder), options.astra_sim)
+                except ChopperError as error:
+                    cells = [str(error)]
+            print(f"{label:44} {mode:4}", "  ".join(cells), flush=True)
+
+
+if __name__ == "__main__":
+    main()
