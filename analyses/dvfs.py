@@ -13,12 +13,17 @@ from chopper_interop.analyses.methods.dvfs import target_clocks as targets
 from chopper_interop.analyses.methods.dvfs.sensitivity_combination import SOURCES
 from chopper_interop.analyses.methods.dvfs.sensitivity_laws import MISSING
 from chopper_interop.analyses.methods.dvfs.sensitivity_sources import CLASSES
+from chopper_interop.annotate.telemetry.quantity_series import GFXCLK
 from chopper_interop.arrays import arrow, gather
+from chopper_interop.errors import MissingDataError
 from chopper_interop.result import Result
 from chopper_interop.timing.model import timing_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from chopper_interop.analyses.methods.dvfs.ideal import Durations, Lengths
+    from chopper_interop.analyses.methods.dvfs.kernel_clocks import SensedClocks
     from chopper_interop.analyses.methods.dvfs.sensitivity import Sensitivities
     from chopper_interop.analyses.methods.dvfs.sensitivity_sources import Estimate
     from chopper_interop.analyses.methods.dvfs.target_clocks import Target
@@ -38,6 +43,9 @@ _CONVENTIONS = {
     "recording",
     "step": "the graph of all ranks is re-timed with the kernels' durations at the other clock: "
     "collectives end when their last member does, and slack absorbs changes off the critical path",
+    "sensor": "the mean clock of a window, late: what is not given or known of window and lag is estimated "
+    "by the times of repeats. What they leave open widens the interval (sensor_origin: given, known, "
+    "estimated, unknown; sensor_lag_ns contains half of a hold that samples do not show)",
     "communication": "transfers, copies and fills keep their durations (communication: with "
     "an error of 0.05 of its sensitivity)",
     "interval": "95 %, as if errors were normally distributed: errors of single kernels along the path "
@@ -63,6 +71,7 @@ def dvfs(  # noqa: PLR0913 # options of a command
     cap_w: float = 0.0,
     on_ranks: str = "",
     gpus: str = "",
+    sensor: str = "",
 ) -> Result:
     """Estimate the length of steps at the highest clock and at others, with its uncertainty.
 
@@ -94,6 +103,10 @@ def dvfs(  # noqa: PLR0913 # options of a command
         Ranks whose clock changes (``"0,4-7"``); all if empty.
     gpus
         File that describes further GPUs (TOML, [[gpu]] tables).
+    sensor
+        What samples of the clock show: ``"instant"``, or ``"mean:100ms"`` for a mean over that time;
+        with ``",hold:50ms"`` if it is updated so often, and ``",lag:30ms"`` if it is late. What is not
+        given is estimated.
 
     Returns
     -------
@@ -110,6 +123,8 @@ def dvfs(  # noqa: PLR0913 # options of a command
     UsageError
         An option cannot be understood, a clock is far from all that a GPU has, or no clock meets
         `cap_w`.
+    MissingDataError
+        The trace has kernels, and no clock of anything.
 
     Notes
     -----
@@ -117,21 +132,55 @@ def dvfs(  # noqa: PLR0913 # options of a command
     overhead of the clock as the remainder of a product. Here the measured clock is used, and
     `breakdown` has the remainder as a separate term.
     """
-    known = sensitivity.kernel_sensitivities(trace, gpus)
+    known = sensitivity.kernel_sensitivities(trace, gpus, sensor)
+    if not memory_clock:
+        _check_has_clocks(known)
     questions = targets.target_clocks(
         known, targets.Question(clock, memory_clock, cap_w, on_ranks), gpus
     )
     cases = {name: _Case(known, target) for name, target in questions.items()}
     peak = cases[PEAK]
     beta = _Beta(*known.beta(peak.each, peak.mhz))
-    lengths = _StepLengths(trace, cases, steps, ranks)
+    lengths = _StepLengths(known, cases, steps, ranks)
     selected = _select_repeats(known, lengths, ranks)
     table = _table(known, cases, lengths, by, _SelectedRepeats(selected, beta))
     notes = targets.descriptions(questions) | _unknown_notes(known, cases)
+    notes |= _sensor_notes(known)
     notes["window"] = windows.describe(steps, "each training step, else of everything")
     summary = _summary(known, cases, lengths, selected)
     annotations = _annotations(trace, known, peak, beta)
     return Result("dvfs", table, summary, _CONVENTIONS, annotations, notes)
+
+
+_SENSOR_COLUMNS = (
+    "sensor_window_ns", "sensor_window_low_ns", "sensor_window_high_ns", "sensor_lag_ns",
+    "sensor_lag_low_ns", "sensor_lag_high_ns", "sensor_hold_ns", "sensor_origin",
+)  # fmt: skip
+
+
+def sensor_columns(sensors: Sequence[SensedClocks]) -> dict[str, Any]:
+    """Columns of the sensor of most GPUs; all None where no samples of clocks are at hand."""
+    if not sensors:
+        return dict.fromkeys(_SENSOR_COLUMNS)
+    main = max(sensors, key=lambda one: len(one.gpus))
+    values = main.accepted.described(max(gpu.hold_ns for gpu in main.gpus) or None)
+    return {n: round(v) if isinstance(v, float) else v for n, v in values.items()}
+
+
+def _sensor_notes(known: Sensitivities) -> dict[str, str]:
+    """Say what is assumed of each kind of sensor, and where from."""
+    texts = []
+    for one in known.sensors:
+        columns = sensor_columns([one])
+        window, lag = (
+            f"{columns[f'sensor_{n}_low_ns'] / 1e6:g} to {columns[f'sensor_{n}_high_ns'] / 1e6:g} ms"
+            for n in ("window", "lag")
+        )
+        texts.append(
+            f"of {len(one.gpus)} GPUs, {columns['sensor_origin']}: mean over {window}, late by {lag}; "
+            f"{one.field.source}"
+        )
+    return {"clock sensor": "; ".join(texts)} if texts else {}
 
 
 class _Beta(NamedTuple):
@@ -237,23 +286,48 @@ def _no_clock_note(known: Sensitivities, *, missing: bool) -> str:
             "measured clocks are known, but no target is: state the highest clock of these GPUs in a "
             "file (gpus=), or choose a clock (clock=)"
         )
-    names = known.repeats.trace.series["name"].to_pylist()
-    if any(name.endswith(("sclk", "gfx clock", "SM clock")) for name in names):
+    if _has_clock_series(known):
         return (
             "no clock of a kernel is known: the sampled ones are of GPUs on which no rank is "
             "known to compute, or of another time; --map-device can assign them, as rpd:0=rank0"
         )
-    return "no clock is known: neither from telemetry nor from counters"
+    return "no clock of the core is known: neither from telemetry nor from counters"
+
+
+def _has_clock_series(known: Sensitivities) -> bool:
+    """True if the clock of any GPU was sampled, also of one that is no GPU of the trace (gpu 0 sclk)."""
+    names = known.repeats.trace.series["name"].to_pylist()
+    return any(
+        name.endswith("sclk") or any(pattern.match(name) for pattern in GFXCLK.patterns)
+        for name in names
+    )
+
+
+def _check_has_clocks(known: Sensitivities) -> None:
+    """Raise `MissingDataError` if there are kernels, and no clock of any kind."""
+    r = known.repeats
+    if not len(r.node) or not np.isnan(r.clocks.mhz).all() or len(known.counted.position):
+        return
+    if not _has_clock_series(known):
+        raise MissingDataError(
+            "no clock is known, neither from telemetry nor from counters",
+            hint="record the core clock while the job runs, every 10 ms or as often as possible, for "
+            "example with amd-smi metric --clock --watch or nvidia-smi --query-gpu=timestamp,index,clocks.sm "
+            "-lms 20, and name its file next to the profiles",
+        )
 
 
 class _StepLengths:
     """Lengths of training steps, measured and at other clocks."""
 
-    def __init__(self, trace: Trace, cases: dict[str, _Case], steps: str, ranks: str) -> None:
-        timing = timing_of(trace)
+    def __init__(
+        self, known: Sensitivities, cases: dict[str, _Case], steps: str, ranks: str
+    ) -> None:
+        timing = timing_of(known.repeats.trace)
         self.spans: Spans = ideal.windows_of(timing, steps, ranks)
         retiming = ideal.Retiming(timing, self.spans)
         self.measured = retiming.measured()
+        self.sensor = sensor_columns(known.sensors)
         self.lengths: dict[str, Lengths] = {
             name: retiming.lengths(case.durations, case.limits)
             for name, case in cases.items()
@@ -278,6 +352,10 @@ class _StepLengths:
         low, high = lengths.interval()
         loss = measured - lengths.ns
         columns = {"ceiling": pa.array([name] * len(measured), pa.string())}
+        columns |= {
+            name: pa.array([value] * len(measured), pa.string() if "origin" in name else pa.int64())
+            for name, value in self.sensor.items()
+        }
         if not as_mean:
             columns["iteration"] = arrow.array(step, mask=step == windows.NO_STEP)
         times = {"measured_ns": measured, "ideal_ns": lengths.ns, "ideal_low_ns": low}
@@ -368,7 +446,9 @@ def _sum_errors(durations: Durations, work: _KernelTimes, code: Array, n: int) -
     variance = (
         np.bincount(pair, work.changed_ns * durations.statistical[work.node], len(first)) ** 2
     )
-    return np.sqrt(common + np.bincount(code[first], variance, n))
+    by_sensor = np.abs(np.bincount(code, durations.sensor[work.node] * work.changed_ns, n))
+    deviation = np.sqrt(common + np.bincount(code[first], variance, n))
+    return deviation + by_sensor / intervals.TWO_SIDED
 
 
 def _sum_intervals(case: _Case, work: _KernelTimes, code: Array, n: int) -> tuple[Array, Array]:
@@ -451,6 +531,7 @@ def _summary(
     ranks = len(np.unique(trace.array("rank")[r.node[selected]]))
     sums = _KernelSums(r.dur, r.node, selected, max(ranks * len(lengths.spans), 1))
     summary: dict[str, Any] = {"steps": len(lengths.spans), "kernels": int(selected.sum())}
+    summary |= lengths.sensor
     target_figures = {
         name: sums.means(lengths, name, cases.get(name))
         for name in (PEAK, ACHIEVABLE, ASKED)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -11,9 +11,10 @@ import pyarrow as pa
 from chopper_interop.analyses.methods.activity import gaps, windows
 from chopper_interop.analyses.methods.power import model as power_model
 from chopper_interop.analyses.methods.power.clock import FOLLOWED
-from chopper_interop.analyses.methods.power.response import RATE
+from chopper_interop.analyses.methods.power.response import FILTER, RATE, WINDOW
 from chopper_interop.annotate.telemetry.gpus import gpus_with_telemetry
 from chopper_interop.annotate.telemetry.quantity_series import GFXCLK, POWER
+from chopper_interop.arrays import intervals
 from chopper_interop.arrays.members import is_any
 from chopper_interop.errors import UsageError
 from chopper_interop.result import Result
@@ -59,6 +60,9 @@ _CAPS_CONVENTION = (
     "takes longer and some does not; without held, the cap of the run, power may be up to 5 % "
     "below a cap"
 )
+_RESOLVED = {FILTER: 0.2, WINDOW: 1.0, RATE: 0.0}
+"""Share of a sensor's width that an idle time must last to be seen. Chosen: samples within a filter's time constant
+show how fast power falls; a mean over a window shows only its part."""
 _TYPES = {
     "rank": pa.int64(), "device": pa.int64(), "samples": pa.int64(), "sensor_ns": pa.int64(),
     "delay_ns": pa.int64(), "source": pa.string(), "sensor": pa.string(),
@@ -99,7 +103,7 @@ def power(
     Returns
     -------
     Result
-        By rank: `fixed_w`, the constant power; `idle_w` while nothing runs; `matrix_w` that matrix
+        By rank: `fixed_w`, the constant power; `idle_w` while nothing runs, null where no sample shows that; `matrix_w` that matrix
         products draw above that, all at `f_ref_mhz`, the mean clock; `exponent_ratio`, the exponent of
         the clock, and standard errors; `mean_power_w` by the model; `error_w`, the root mean square of
         the residuals; `explained_share` (R²) and `cross_share`, the error in time left out of the
@@ -123,12 +127,15 @@ def power(
         raise UsageError("caps need by=rank", hint="leave by out")
     selected = windows.chosen_ranks(trace, ranks)
     gpus_of_ranks, models = _fit_models(trace, selected)
+    idles = [_idle(trace, gpu, model) for gpu, model in models]
     rows = [
         row
-        for gpu, model in models
+        for (gpu, model), idle in zip(models, idles, strict=True)
         for rank in gpu.ranks
         if rank in selected
-        for row in (_class_rows(model) if by == "class" else _rank_rows(model, caps_w, held))
+        for row in (
+            _class_rows(model, idle) if by == "class" else _rank_rows(model, idle, caps_w, held)
+        )
         for row in [{"rank": rank, "device": _device(trace, gpu, rank)} | row]
     ]
     order = [row["rank"] for row in rows]
@@ -136,10 +143,9 @@ def power(
     names = _CLASS_COLUMNS if by == "class" else (*_GPU_COLUMNS, *(_CAP_COLUMNS if caps_w else ()))
     conventions = _CONVENTIONS | ({"caps": _CAPS_CONVENTION} if caps_w else {})
     notes = {"window": _WINDOW} | _ranks_without_model(trace, selected, gpus_of_ranks, models)
-    notes |= _caps_too_low(models, caps_w)
-    return Result(
-        "power", _table(rows, names), _summary([m for _, m in models]), conventions, notes=notes
-    )
+    notes |= _caps_too_low(models, caps_w) | _idle_note(idles)
+    summary = _summary([m for _, m in models], idles)
+    return Result("power", _table(rows, names), summary, conventions, notes=notes)
 
 
 def _parse_caps(text: str) -> list[float]:
@@ -168,20 +174,70 @@ def _fit_models(
     return gpus_of_ranks, [(gpu, model) for gpu, model in fitted if model is not None]
 
 
+class _Idle(NamedTuple):
+    """Whether samples of power show an idle GPU.
+
+    Parameters
+    ----------
+    longest_ns
+        Longest time in which nothing ran, between the first work and the last.
+    resolved_ns
+        Shortest idle time that samples can show: by the width of their sensor, and their period.
+    lowest_w
+        Lowest sample meanwhile.
+    """
+
+    longest_ns: float
+    resolved_ns: float
+    lowest_w: float
+
+    @property
+    def is_seen(self) -> bool:
+        """True if any sample can be of the idle GPU alone."""
+        return self.longest_ns >= self.resolved_ns
+
+
+def _idle(trace: Trace, gpu: Gpu, model: PowerModel) -> _Idle:
+    """Compare the longest idle time of a GPU with the time that a sample of its power shows."""
+    start = trace.array("ts")[gpu.rows]
+    first, last = intervals.union(start, start + trace.array("dur")[gpu.rows])
+    longest = float((first[1:] - last[:-1]).max(initial=0))
+    samples = model.source.samples[0][1]
+    inside = samples.value[(samples.ts >= first[0]) & (samples.ts <= last[-1])]
+    resolved = max(_RESOLVED[model.response.kind] * model.response.width_ns, samples.resolution_ns)
+    return _Idle(longest, resolved, float(inside.min()) if inside.size else model.mean_power_w)
+
+
+def _idle_note(idles: Sequence[_Idle]) -> dict[str, str]:
+    """Note of GPUs that no sample shows idle."""
+    unseen = [idle for idle in idles if not idle.is_seen]
+    if not unseen:
+        return {}
+    closest = max(unseen, key=lambda idle: idle.longest_ns / idle.resolved_ns)
+    return {
+        "idle was never seen": f"of {len(unseen)} of {len(idles)} GPUs: nothing ran for "
+        f"{closest.longest_ns / 1e6:,.3g} ms at the most where samples show {closest.resolved_ns / 1e6:,.3g} ms "
+        "or more, on the GPU where this is closest. idle_w is not known; it is "
+        f"below the lowest sample, {max(i.lowest_w for i in unseen):,.0f} W"
+    }
+
+
 def _device(trace: Trace, gpu: Gpu, rank: int) -> int:
     """Number of a GPU in the lanes of a rank."""
     row = gpu.rows[np.flatnonzero(trace.array("rank")[gpu.rows] == rank)[0]]
     return int(trace.array("device", "lanes")[trace.array("lane")[row]])
 
 
-def _rank_rows(model: PowerModel, caps: list[float], held: float) -> list[dict[str, Any]]:
+def _rank_rows(
+    model: PowerModel, idle: _Idle, caps: list[float], held: float
+) -> list[dict[str, Any]]:
     fit, response = model.fit, model.response
     dynamic, error = model.dynamic_w, model.dynamic_error_w
     has_matrix = model.mean_busy["matrix"] > 0
     row = {
         "fixed_w": model.fixed_w,
-        "idle_w": model.idle_w,
-        "idle_error_w": model.idle_error_w,
+        "idle_w": model.idle_w if idle.is_seen else None,
+        "idle_error_w": model.idle_error_w if idle.is_seen else None,
         "matrix_w": dynamic["matrix"] if has_matrix else None,
         "matrix_error_w": error["matrix"] if has_matrix else None,
         "exponent_ratio": model.exponent if model.f_ref_mhz else None,
@@ -192,7 +248,7 @@ def _rank_rows(model: PowerModel, caps: list[float], held: float) -> list[dict[s
         "explained_share": fit.r2,
         "cross_share": fit.cross_share,
         "samples": fit.n,
-        "source": model.source,
+        "source": model.source.tool,
         "sensor": response.kind,
         "sensor_ns": None if response.kind == RATE else round(response.width_ns),
         "delay_ns": round(response.delay_ns),
@@ -224,7 +280,7 @@ def _caps_too_low(models: Sequence[tuple[Gpu, PowerModel]], caps: list[float]) -
     return {"caps that no clock is held at": "; ".join(texts)} if texts else {}
 
 
-def _class_rows(model: PowerModel) -> list[dict[str, Any]]:
+def _class_rows(model: PowerModel, seen: _Idle) -> list[dict[str, Any]]:
     total = model.mean_power_w
     parts = model.mean_by_class_w
     powers, errors = model.dynamic_w, model.dynamic_error_w
@@ -243,8 +299,8 @@ def _class_rows(model: PowerModel) -> list[dict[str, Any]]:
     rows.append(
         {
             "class": _IDLE,
-            "dynamic_w": model.idle_w,
-            "dynamic_error_w": model.idle_error_w,
+            "dynamic_w": model.idle_w if seen.is_seen else None,
+            "dynamic_error_w": model.idle_error_w if seen.is_seen else None,
             "busy_share": None,
             "mean_power_w": idle,
         }
@@ -252,7 +308,7 @@ def _class_rows(model: PowerModel) -> list[dict[str, Any]]:
     return [row | {"energy_share": row["mean_power_w"] / total if total else None} for row in rows]
 
 
-def _summary(models: list[PowerModel]) -> dict[str, Any]:
+def _summary(models: list[PowerModel], idles: Sequence[_Idle]) -> dict[str, Any]:
     def over_known(values: list[float | None], reduce: Any) -> float | None:
         known = [v for v in values if v is not None]
         return float(reduce(known)) if known else None
@@ -260,7 +316,9 @@ def _summary(models: list[PowerModel]) -> dict[str, Any]:
     exponents = [m.exponent for m in models if m.clock_known == FOLLOWED]
     return {
         "gpus": len(models),
-        "idle_w": over_known([m.idle_w for m in models], np.mean),
+        "idle_w": over_known(
+            [m.idle_w if i.is_seen else None for m, i in zip(models, idles, strict=True)], np.mean
+        ),
         "exponent_ratio": over_known(list(exponents), np.mean),
         "mean_power_w": over_known([m.mean_power_w for m in models], np.mean),
         "worst_cross_share": over_known([m.fit.cross_share for m in models], max),

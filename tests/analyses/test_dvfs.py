@@ -13,14 +13,17 @@ import chopper_interop as ci
 from chopper_interop.analyses.dvfs import dvfs
 from chopper_interop.analyses.methods.dvfs import ideal, sensitivity
 from chopper_interop.arrays import arrow
+from chopper_interop.build import TraceBuilder
 from chopper_interop.demo import make_demo
-from chopper_interop.errors import UsageError
-from chopper_interop.schemas.kinds import Kind
+from chopper_interop.errors import MissingDataError, UsageError
+from chopper_interop.schemas.kinds import Kind, LaneKind
 from chopper_interop.testing import check_analysis
 
 SMALL = {"ranks": 4, "layers": 2, "steps": 3}
 RATES = {"1 kHz": 1000, "100 Hz": 100, "10 Hz": 10, "amd-smi alone": 0}
 COVERED = 0.9
+AT_ONCE = "instant,lag:0ms"
+"""The sensor of the sample job's clocks."""
 FIELD_ERROR = 0.0196
 """Mean error of kernel times across clocks of the Ascend model (ASPLOS 2025)."""
 
@@ -53,7 +56,7 @@ def test_truth_is_recovered_at_all_rates_of_sampling(tmp_path: Path, seeds: int)
         for rate, hz in RATES.items():
             folder = make_demo(tmp_path / f"{seed}_{hz}", seed=seed, recorder_hz=hz, **SMALL)
             trace = ci.read(folder)
-            result = ci.analyze(trace, "dvfs")
+            result = ci.analyze(trace, "dvfs", sensor=AT_ONCE)
             summary, true = result.summary, truth_of(folder)["mean_ideal_step_ns"]
             low, high = summary["ideal_step_low_ns"], summary["ideal_step_high_ns"]
             inside[rate].append(low <= true <= high)
@@ -65,7 +68,8 @@ def test_truth_is_recovered_at_all_rates_of_sampling(tmp_path: Path, seeds: int)
         assert np.mean(inside[rate]) >= COVERED, rate
         assert np.mean(np.concatenate(betas[rate])) >= COVERED, rate
     means = [np.mean(width[rate]) for rate in RATES]
-    assert means[0] < means[1] < means[2] <= 1.05 * means[3]
+    assert means[0] < min(means[1:])
+    assert means[2] <= 1.05 * means[3]
     assert means[0] < 0.04  # narrow enough to tell something
 
 
@@ -95,7 +99,7 @@ def test_kernel_times_at_clocks_left_out_of_the_fit(tmp_path: Path, seeds: int) 
         near = np.abs(mhz - 1890) < 60
         assert near.sum() > 100
         trace = trace.with_columns(gfxclk_mhz=arrow.array(mhz, mask=near | np.isnan(mhz)))
-        known = sensitivity.kernel_sensitivities(trace)
+        known = sensitivity.kernel_sensitivities(trace, sensor=AT_ONCE)
         asked = np.full(len(known.repeats.node), 1890.0)
         durations = ideal.durations(known, known.ratio(asked)[0], asked)
         true = kernel_truth(there, trace)  # that job's ideal is 1890 MHz throughout
@@ -109,7 +113,7 @@ def test_kernel_times_at_clocks_left_out_of_the_fit(tmp_path: Path, seeds: int) 
 def test_single_kernels_are_better_than_the_field(tmp_path: Path) -> None:
     folder = make_demo(tmp_path / "demo", **SMALL)
     trace = ci.read(folder)
-    done = ci.analyze(trace, "dvfs").annotate(trace)
+    done = ci.analyze(trace, "dvfs", sensor=AT_ONCE).annotate(trace)
     true = kernel_truth(folder, done)
     predicted = arrow.to_numpy(done.nodes["ideal_ns"])[true["node"]]
     assert np.mean(np.abs(predicted / true["ideal_dur_ns"] - 1)) < FIELD_ERROR
@@ -125,7 +129,8 @@ def test_a_uniform_clock_change_is_predicted_from_the_other_run(tmp_path: Path, 
     fast = make_demo(tmp_path / "fast", seed=seed, **SMALL)
     slow = make_demo(tmp_path / "slow", seed=seed, peak_scale=0.9, **SMALL)
     for here, there, clock in ((fast, slow, "1890"), (slow, fast, "2100")):
-        summary = ci.analyze(ci.read(here), "dvfs", clock=clock).summary["asked"]
+        result = ci.analyze(ci.read(here), "dvfs", clock=clock, sensor=AT_ONCE)
+        summary = result.summary["asked"]
         true = truth_of(there)["mean_ideal_step_ns"]
         assert summary["ideal_step_low_ns"] <= true <= summary["ideal_step_high_ns"]
         assert summary["ideal_step_ns"] == pytest.approx(true, rel=0.015)
@@ -142,23 +147,23 @@ def test_a_power_cap_is_predicted_from_the_other_run(tmp_path: Path) -> None:
 CAPS_W = (300, 500, 700)
 
 
-@pytest.mark.parametrize("caps_w", slow_from([CAPS_W, (400, 600)], 1))
+@pytest.mark.parametrize("caps_w", slow_from([CAPS_W, [400, 600]], 1))
 @pytest.mark.parametrize("straggler", [1, -1])
 def test_caps_count_from_what_each_gpu_was_held_at(tmp_path: Path, straggler, caps_w) -> None:
     size = {"straggler": straggler, "ranks": 4, "layers": 2, "steps": 3}
     trace = ci.read(make_demo(tmp_path / "job", **size))
     for watts in caps_w:
         capped = make_demo(tmp_path / "capped", **size, power_w=watts)
-        summary = ci.analyze(trace, "dvfs", cap_w=watts).summary["asked"]
+        summary = ci.analyze(trace, "dvfs", cap_w=watts, sensor=AT_ONCE).summary["asked"]
         true = truth_of(capped)["mean_measured_step_ns"]
         assert summary["ideal_step_low_ns"] <= true <= summary["ideal_step_high_ns"]
         assert watts == 300 or summary["ideal_step_ns"] == pytest.approx(true, rel=0.04)
     # A recorded cap that the run was held at changes nothing; one beyond all leaves boost.
     facts = dict(trace.meta.facts) | {"power_cap_w": "600"}
     known = dataclasses.replace(trace, meta=dataclasses.replace(trace.meta, facts=facts))
-    same = ci.analyze(known, "dvfs", cap_w=600).summary
+    same = ci.analyze(known, "dvfs", cap_w=600, sensor=AT_ONCE).summary
     assert same["asked"]["ideal_step_ns"] == pytest.approx(same["measured_step_ns"], rel=1e-3)
-    above = ci.analyze(trace, "dvfs", cap_w=2000).summary
+    above = ci.analyze(trace, "dvfs", cap_w=2000, sensor=AT_ONCE).summary
     for end in ("", "low_", "high_"):
         assert above["asked"][f"ideal_step_{end}ns"] == above[f"ideal_step_{end}ns"]
 
@@ -179,7 +184,7 @@ def test_is_an_analysis(trace) -> None:
 
 def test_a_clock_that_nobody_changes_changes_nothing(trace) -> None:
     for options in ({"clock": "1x"}, {"clock": "max2101"}, {"clock": "1500", "on_ranks": "0"}):
-        rows = ci.analyze(trace, "dvfs", by="rank", **options).rows.to_pylist()
+        rows = ci.analyze(trace, "dvfs", by="rank", sensor=AT_ONCE, **options).rows.to_pylist()
         stay = [
             r for r in rows if r["ceiling"] == "asked" and (r["rank"] or "x" in options["clock"])
         ]
@@ -313,13 +318,23 @@ def test_every_kernel_names_its_source(trace) -> None:
             assert row["floor_ns"] is None or row["floor_ns"] <= row["ideal_ns"] * 1.001
 
 
-def test_without_clocks_there_are_no_rows(tmp_path: Path) -> None:
+def test_series_of_dies_are_clocks() -> None:
+    """A trace with samples of dies on which no rank computes was said to have no clock."""
+    builder = TraceBuilder()
+    lane = builder.lane(0, LaneKind.STREAM, 7, "s", 0)
+    builder.nodes(kind=int(Kind.KERNEL), name="k", rank=0, lane=lane, ts=[0], dur=[1000])
+    series = builder.series(-1, "gfx clock XCD 0", "MHz", "recorder", device=5)
+    builder.samples(series, np.array([0, 1000]), np.array([1500.0, 1600.0]))
+    notes = ci.analyze(builder.finish(), "dvfs").notes
+    assert "of GPUs on which no rank is known to compute" in str(notes)
+
+
+def test_without_clocks_the_error_says_what_to_record(tmp_path: Path) -> None:
     folder = make_demo(tmp_path / "demo", telemetry=False, counter_steps=0, **SMALL)
-    result = ci.analyze(ci.read(folder), "dvfs")
-    assert result.rows.num_rows == 0
-    assert result.summary["ideal_step_ns"] is None
-    assert result.summary["measured_step_ns"] > 0
-    assert "no clock is known" in result.notes["no rows"]
+    with pytest.raises(MissingDataError, match="record the core clock") as error:
+        ci.analyze(ci.read(folder), "dvfs")
+    assert error.value.exit_status == 9
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(

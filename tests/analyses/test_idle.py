@@ -4,9 +4,11 @@ import json
 from pathlib import Path
 
 import numpy as np
+import peer_files
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kineto_files import kernel, span, write
 
 import chopper_interop as ci
 from chopper_interop.analyses.idle import CAUSES, idle
@@ -381,29 +383,45 @@ def _idle_of_streams(trace: ci.Trace) -> int:
     return total
 
 
-SAME_AS_HTA = {  # files of whole microseconds: HTA rounds others
-    "hta_neg_queue": "pytorch/misc/rank0.json.gz",
-    "hta_event_sync_multi": "pytorch/cuda_sync_a100/event_sync_multi_stream.json.gz",
-    "param_linear": "pytorch/rtx2080ti_pairs/linear_kineto.json.gz",
-    "param_dlrm_8rank": "pytorch/dlrm_8rank_v100/kineto",
-}
+SAME_AS_HTA = (
+    "hta_amd_mi250", "hta_event_sync", "hta_event_sync_multi", "hta_neg_queue",
+    "hta_ns_resolution", "hta_simple_add", "param_dlrm_8rank", "param_linear",
+    "tl_h100_falcons", "tl_mi210_gpuonly",
+)  # fmt: skip
+UNLINKED = {"param_dlrm_8rank": (1, 3)}
+"""Ranks that begin with work without a launch, which HTA ties to the first event of the file."""
 
 
 @pytest.mark.parametrize("name", SAME_AS_HTA)
 def test_agrees_with_hta(shared: Path, name: str) -> None:
     document = json.loads((shared / "peer_figures" / f"{name}.json").read_text())
-    trace = ci.read(shared / SAME_AS_HTA[name])
-    result = idle(trace, compat="hta")
+    result = idle(ci.read(shared / peer_files.FILES[name]), compat="hta")
     by_stream = {(r["rank"], r["stream"]): r for r in result.rows.to_pylist()}
     compared = 0
     for row in document["hta_0.6.1"]["idle"]:
-        # ranks 1 and 3 of dlrm begin with work without a launch, which HTA ties to row 0
-        if name == "param_dlrm_8rank" and row["rank"] in (1, 3) and row["stream"] == 7:
+        if row["rank"] in UNLINKED.get(name, ()) and row["stream"] == 7:
             continue
         reported = by_stream[row["rank"], row["stream"]][f"{row['idle_category']}_ns"]
         assert reported == row["idle_time"] * 1000, row
         compared += 1
     assert compared
+
+
+def test_agrees_with_hta_where_steps_are_operators(shared: Path) -> None:
+    # figures of HTA f4d0062c: a trace of 2021 has ProfilerSteps of category Operator
+    result = idle(ci.read(shared / "pytorch/v100_2021"), compat="hta")
+    (row,) = result.rows.to_pylist()
+    assert (row["host_wait_ns"], row["kernel_wait_ns"]) == (318_934_000, 8_529_000)
+
+
+def test_hta_rounds_inwards_and_knows_no_waits(tmp_path: Path) -> None:
+    events = [
+        kernel("a", 100.6, 10.6, 1),  # 101 to 111
+        span("cuda_sync", "Stream Sync", 112, 2, args={"stream": 0, "correlation": 7}),
+        kernel("b", 115.2, 5, 2),  # 116 to 120
+    ]
+    (row,) = idle(ci.read(write(tmp_path / "t.json", events)), compat="hta").rows.to_pylist()
+    assert (row["kernel_wait_ns"], row["idle_ns"]) == (5000, 5000)
 
 
 def test_steps_and_options(demo: Path) -> None:

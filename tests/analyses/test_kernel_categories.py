@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop.analyses.kernels import kernels
@@ -188,7 +189,7 @@ def plain(path: Path) -> list[dict]:
     return [e for e in events or [] if isinstance(e, dict) and e.get("cat") == "kernel"]
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", slow_from(FILES, -1))
 def test_real_files(shared: Path, name: str) -> None:
     seen = 0
     for path in kineto_files(shared / "pytorch" / name):

@@ -17,7 +17,7 @@ from chopper_interop.analyses.energy import energy
 from chopper_interop.analyses.telemetry import telemetry
 from chopper_interop.annotate.telemetry.energy import energy_drawn
 from chopper_interop.annotate.telemetry.samples import window_samples
-from chopper_interop.converters.zeus.window_power import Window, placed
+from chopper_interop.converters.zeus.lanes import Window, placed
 from chopper_interop.issues import IssueLog
 
 SECOND = 10**9

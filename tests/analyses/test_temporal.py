@@ -312,7 +312,7 @@ def test_groups_add_up_to_the_total(works: list[Work]) -> None:
 
 @given(WORKS, st.integers(-50, 10**17))
 def test_neither_origin_nor_order_nor_rank_numbers_matter(works: list[Work], later: int) -> None:
-    plain = ci.analyze(gpu_work.trace(works), "temporal", by="rank,iteration").rows
+    plain = ci.analyze(gpu_work.trace(works), "temporal", by=["rank", "iteration"]).rows
     moved = ci.analyze(gpu_work.trace(works[::-1], later), "temporal", by="rank,iteration").rows
     assert moved.equals(plain)
     other = [replace(work, rank=7 - work.rank) for work in works]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.analyses.methods.activity import windows
-from chopper_interop.analyses.methods.dvfs import clock_errors, intervals, memory_clock
+from chopper_interop.analyses.methods.dvfs import intervals, kernel_clocks, memory_clock
 from chopper_interop.analyses.methods.timing import paths, spans
 from chopper_interop.schemas.kinds import Kind
 
@@ -47,6 +47,9 @@ class Durations:
     single
         Error of each kernel by its own clock, independent of all others; it averages out over the
         kernels of a step.
+    sensor
+        Half of the range of `log` over the assumptions on the sensor, negative where it gets less as
+        that of others gets more.
     """
 
     log: Array
@@ -56,11 +59,13 @@ class Durations:
     key: Array
     unknown: Array
     single: Array
+    sensor: Array
 
     @property
     def error(self) -> Array:
-        """Standard deviation of `log` of each node."""
-        return np.sqrt(self.statistical**2 + self.clock**2 + self.form**2 + self.single**2)
+        """Standard deviation of `log` of each node, with the range by the sensor as twice that."""
+        squares = self.statistical**2 + self.clock**2 + self.form**2 + self.single**2
+        return np.sqrt(squares) + np.abs(self.sensor) / intervals.TWO_SIDED
 
     def with_memory(self, known: Sensitivities, ratio: Array, periods: Array) -> Durations:
         """Return the durations at another memory clock as well, see `memory_clock.change`.
@@ -85,6 +90,7 @@ class Durations:
             form=np.hypot(base.form / factor, error),
             unknown=self.unknown | stays,
             single=base.single / factor,
+            sensor=base.sensor / factor,
         )
 
     def only(self, mask: Array) -> Durations:
@@ -97,6 +103,7 @@ class Durations:
             key=np.where(mask, self.key, -1),
             unknown=self.unknown & mask,
             single=np.where(mask, self.single, 0.0),
+            sensor=np.where(mask, self.sensor, 0.0),
         )
 
 
@@ -118,7 +125,7 @@ def durations(
     shape, noise, error = known.shapes(ratio, mhz, is_change=is_change)
     n = r.trace.nodes.num_rows
     is_known = ~np.isnan(ratio.log[r.key]) & ~np.isnan(mhz)
-    log, statistical, clock, form = (np.zeros(n) for _ in range(4))
+    log, statistical, clock, form, sensor = (np.zeros(n) for _ in range(5))
     rows, k = r.node[is_known], r.key[is_known]
     # `shape` says how repeats differ from each other; their mean is moved to that of all sources.
     shift = (ratio.log - r.mean(shape, is_known))[r.key]
@@ -133,6 +140,7 @@ def durations(
         (statistical, ratio.statistical),
         (clock, ratio.clock),
         (form, ratio.form),
+        (sensor, np.broadcast_to(ratio.sensor, len(r.count))),
     ):
         column[rows] = values[k]
     _add_communication_error(known, mhz, form, is_change=is_change)
@@ -140,7 +148,7 @@ def durations(
     key[rows], unknown[r.node] = k, ~is_known
     single = np.zeros(n)
     single[rows] = error[is_known]
-    return Durations(log, statistical, clock, form, key, unknown, single)
+    return Durations(log, statistical, clock, form, key, unknown, single, sensor)
 
 
 def _shifted_within_clocks(
@@ -167,7 +175,7 @@ def measured(known: Sensitivities) -> Durations:
     n = r.trace.nodes.num_rows
     key, zero = np.full(n, -1, np.int64), np.zeros(n)
     key[r.node] = r.key
-    return Durations(zero, zero, zero, zero, key, np.zeros(n, bool), zero)
+    return Durations(zero, zero, zero, zero, key, np.zeros(n, bool), zero, zero)
 
 
 def _add_communication_error(
@@ -182,7 +190,7 @@ def _add_communication_error(
     if is_change:  # their clock is taken to change as much as that of kernels in the mean
         share = np.full(len(comm), abs(1 - float(np.mean(r.clocks.mhz[both] / mhz[both]))))
     else:
-        comm_mhz = clock_errors.kernel_clocks(r.trace, comm).mhz
+        comm_mhz = kernel_clocks.kernel_clocks(r.trace, comm).mhz
         share = np.abs(1 - comm_mhz / float(mhz[both].max()))
     form[comm] = COMM_ERROR * np.nan_to_num(share)
 
@@ -199,6 +207,8 @@ class Lengths:
         Error of each by the errors of single kernels, (window, kernel).
     clock, form
         Error of each by the errors that all kernels have in common.
+    sensor
+        Half of the range of each over the assumptions on the sensor.
     min_ns, max_ns
         Bounds of what is possible, see `limits`.
     """
@@ -207,14 +217,16 @@ class Lengths:
     statistical: Array
     clock: Array
     form: Array
+    sensor: Array
     min_ns: Array
     max_ns: Array
 
     @property
     def error_ns(self) -> Array:
-        """Standard deviation of `ns`."""
+        """Standard deviation of `ns`, with the range by the sensor as twice that."""
         independent = np.sum(self.statistical**2, axis=1)
-        return np.sqrt(independent + self.clock**2 + self.form**2)
+        deviation = np.sqrt(independent + self.clock**2 + self.form**2)
+        return deviation + np.abs(self.sensor) / intervals.TWO_SIDED
 
     def interval(self) -> tuple[Array, Array]:
         """Return both ends of the 95 % interval."""
@@ -224,7 +236,7 @@ class Lengths:
     def none(cls) -> Lengths:
         """Return the durations of no windows."""
         empty = np.zeros(0)
-        return cls(empty, np.zeros((0, 0)), *[empty] * 4)
+        return cls(empty, np.zeros((0, 0)), *[empty] * 5)
 
     def mean(self) -> Lengths:
         """Return the mean over all windows as a single one."""
@@ -259,10 +271,11 @@ class Retiming:
         # An error that all kernels share moves them all: re-time with it added and subtracted.
         systematic = [
             ns * np.log(self._length(new.log + error) / self._length(new.log - error)) / 2
-            for error in (new.clock, new.form)
+            for error in (new.clock, new.form, new.sensor)
         ]
         bounds = [self._length(log) for log in limits]
-        return Lengths(ns, self._statistical(new, lag, at), *systematic, *bounds)
+        possible = np.where(ns > 0, np.clip(ns, *bounds), ns)
+        return Lengths(possible, self._statistical(new, lag, at), *systematic, *bounds)
 
     def _length(self, log: Array) -> Array:
         """Durations of windows, at least a nanosecond so that each has a logarithm."""
@@ -272,7 +285,7 @@ class Retiming:
         """Lags of edges with each node's own time multiplied by ``exp(log)``."""
         factor = np.append(np.exp(log), 1.0)[self._owner]
         lag = self._timing.lag_ns
-        scaled = np.rint(lag * factor).astype(np.int64)
+        scaled = paths.rounded(lag * factor)
         return np.where((lag > 0) & (factor != 1.0), scaled, lag)
 
     def _statistical(self, new: Durations, lag: Array, at: Array) -> Array:

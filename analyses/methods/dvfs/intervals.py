@@ -28,6 +28,20 @@ class Limits(NamedTuple):
     upper: Array
 
 
+def student(degrees: int) -> float:
+    """Return the 97.5 % quantile of Student's distribution, to 1 % from 3 degrees of freedom on.
+
+    Expansion by powers of 1 / degrees (Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.5).
+    """
+    z, n = TWO_SIDED, degrees
+    return (
+        z
+        + (z**3 + z) / (4 * n)
+        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * n**2)
+        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * n**3)
+    )
+
+
 def confidence_interval(
     ns: Array, error_ns: Array, min_ns: Array, max_ns: Array
 ) -> tuple[Array, Array]:

@@ -10,14 +10,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.analyses.methods.dvfs.clock_errors import PRIOR_SHARE
 from chopper_interop.analyses.methods.dvfs.intervals import TWO_SIDED, Limits
+from chopper_interop.analyses.methods.dvfs.kernel_clocks import PRIOR_SHARE
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.dvfs.ideal import Durations
     from chopper_interop.analyses.methods.dvfs.sensitivity import Sensitivities
     from chopper_interop.analyses.methods.dvfs.target_clocks import Target
     from chopper_interop.arrays.types import Array
+
+
+_RUN_ERROR = 3e-4
+"""Share by which the time of a step differs from run to run at one clock, at the least. Chosen: below the
+0.1 % by which steps of real jobs differ from each other."""
 
 
 def duration_limits(known: Sensitivities, target: Target, new: Durations) -> Limits:
@@ -32,7 +37,10 @@ def duration_limits(known: Sensitivities, target: Target, new: Durations) -> Lim
     new
         Predicted durations at these clocks.
     """
-    low, high = _kernel_limits(known, target)
+    # The clock may change by as much as was asked for under any assumption on its sensor.
+    every = (known, *(() if target.is_change else known.extremes or ()))
+    lows, highs = zip(*(_kernel_limits(one, target) for one in every), strict=True)
+    low, high = np.min(lows, axis=0), np.max(highs, axis=0)
     margin = TWO_SIDED * new.error  # of all other work, and of kernels without a clock
     lower = new.log - (0.0 if (low >= 0).all() else margin)
     upper = new.log + (0.0 if (high <= 0).all() else margin)
@@ -47,11 +55,14 @@ def _kernel_limits(known: Sensitivities, target: Target) -> tuple[Array, Array]:
     r = known.repeats
     all_core = np.log(known.mhz / target.mhz)
     error = np.full(len(all_core), target.error_share)
+    bound = np.where(r.clocks.is_sensed, r.clocks.common, r.clocks.error_share)
     if not target.is_change:
-        error = np.hypot(error, np.nan_to_num(r.clocks.error_share, nan=PRIOR_SHARE))
+        error = np.hypot(error, np.nan_to_num(bound, nan=PRIOR_SHARE))
     low = np.minimum(all_core - TWO_SIDED * error, 0.0)
     high = np.maximum(all_core + TWO_SIDED * error, 0.0)
     floor = np.log(np.maximum(known.floors(target.mhz), 1.0) / r.dur)
+    if not target.is_change:
+        low, high = low - _RUN_ERROR, high + _RUN_ERROR
     if target.memory is None:
         return np.maximum(low, np.minimum(floor, 0.0)), high
     # Each nanosecond follows one clock or the other, so the clock that changes more bounds both.

@@ -14,13 +14,13 @@ import numpy as np
 
 from chopper_interop import arguments
 from chopper_interop.analyses.methods.activity import comm_overlap, pieces, windows
-from chopper_interop.analyses.methods.dvfs import clock_errors
+from chopper_interop.analyses.methods.dvfs import kernel_clocks
 from chopper_interop.arrays import gather
 from chopper_interop.gpus import ratings
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
-    from chopper_interop.analyses.methods.dvfs.clock_errors import Clocks
+    from chopper_interop.analyses.methods.dvfs.kernel_clocks import Clocks
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
@@ -84,7 +84,7 @@ def kernel_repeats(trace: Trace) -> Repeats:
     np.add.at(covered, work.row, comm_overlap.measure_overlap(trace, window, work).overlap_ns)
     dur = trace.array("dur")[node].astype(float)
     solo = covered[node] <= _SOLO * dur
-    return Repeats(trace, node, key, clock_errors.kernel_clocks(trace, node), dur, solo)
+    return Repeats(trace, node, key, kernel_clocks.kernel_clocks(trace, node), dur, solo)
 
 
 def mean_of(values: Array, key: Array, mask: Array, n: int) -> Array:

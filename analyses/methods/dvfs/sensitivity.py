@@ -29,10 +29,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.analyses.methods.dvfs import (
-    clock_errors,
+    clock_sensor,
+    intervals,
+    kernel_clocks,
     repeats,
     sensitivity_laws,
     sensitivity_sources,
+    sensor_fit,
 )
 from chopper_interop.analyses.methods.dvfs import sensitivity_combination as combined
 from chopper_interop.analyses.methods.dvfs.repeats import mean_of
@@ -42,6 +45,8 @@ from chopper_interop.analyses.methods.dvfs.sensitivity_sources import CLASSES, P
 from chopper_interop.gpus import ratings
 
 if TYPE_CHECKING:
+    from chopper_interop.analyses.methods.dvfs.clock_sensor import Assumption, Sensor
+    from chopper_interop.analyses.methods.dvfs.kernel_clocks import Clocks, SensedClocks
     from chopper_interop.analyses.methods.dvfs.repeats import Repeats
     from chopper_interop.analyses.methods.dvfs.sensitivity_laws import Regression
     from chopper_interop.arrays.types import Array
@@ -54,6 +59,8 @@ _RUN_LIMIT = 3.0
 """Runs that differ by more than so many `_RUN_ERROR` contradict each other: three standard deviations."""
 _REPEAT_ERROR = 0.01
 """Standard deviation of a kernel's time between repeats in one run at one clock. Chosen."""
+_BEYOND = 0.05
+"""Share by which the range of a prior reaches beyond what is possible, which then limits it."""
 _MIN_ALONE = 3
 """Repeats alone, and as many overlapped, that show how these differ. Chosen: the fewest with which one
 outlier is not half of them."""
@@ -105,6 +112,11 @@ class Sensitivities:
         Class of each kernel, an index of `CLASSES`.
     bandwidth
         Peak bandwidth of the memory of each repeat's GPU, 1e9 byte/s; NaN where unknown.
+    sensors
+        Sensors of the clock, and what is assumed of them.
+    extremes
+        The same under the assumptions on the sensors by which kernels take the least and the most time
+        at a higher clock; None if only one assumption is left.
     """
 
     repeats: Repeats
@@ -113,6 +125,8 @@ class Sensitivities:
     busy: sensitivity_sources.Busy
     classes: Array
     bandwidth: Array
+    sensors: tuple[SensedClocks, ...] = ()
+    extremes: tuple[Sensitivities, Sensitivities] | None = None
 
     def ratio(self, mhz: Array, *, is_change: bool = False) -> tuple[Ratio, list[Ratio], Array]:
         """Predict the times of kernels at other clocks.
@@ -134,23 +148,38 @@ class Sensitivities:
         weight
             Weight of each source, (source, kernel).
         """
+        together, each, weight = self._ratio(mhz, is_change=is_change)
+        if self.extremes is None:
+            return together._replace(sensor=np.zeros(len(together.log))), each, weight
+        low, high = (one._ratio(mhz, is_change=is_change)[0] for one in self.extremes)  # noqa: SLF001
+        log, reach = (low.log + high.log) / 2, (high.log - low.log) / 2
+        if any(one.accepted.origin == clock_sensor.UNKNOWN for one in self.sensors):
+            # Nothing shows the sensor: what the samples say if they are the clock, and all else around it.
+            reach = np.copysign(np.abs(reach) + np.abs(together.log - log), reach)
+            log = together.log
+        errors = [np.maximum(a, b) for a, b in zip(low[1:4], high[1:4], strict=True)]
+        return Ratio(log, errors[0], errors[1], errors[2], np.nan_to_num(reach)), each, weight
+
+    def _ratio(self, mhz: Array, *, is_change: bool) -> tuple[Ratio, list[Ratio], Array]:
+        """Predict the times of kernels under one assumption on the sensors; as `ratio`."""
         target = self._periods(mhz, is_change=is_change)
         law = self._by_law(target)
         counted = self._by_counted(target, law)
         if is_change:
             counted = self._by(self._chord_of_counted, target)
         each = [law, counted, self._by(self._by_counters, target)]
-        each.append(self._by(self._of_class(each[combined.REGRESSION], target), target))
-        each.append(self._by(self._prior, target))
+        of_class = self._by(self._of_class(each[combined.REGRESSION], target), target)
+        of_law = self._mean_of_class(each[combined.REGRESSION].clock)
+        each.append(of_class._replace(clock=np.fmax(of_class.clock, of_law)))
+        each.append(self._by_prior(target))
         if is_change:  # an error that both clocks share
             each = [one._replace(clock=np.abs(one.log) * self.clock_error) for one in each]
         together, weight = combined.combine_ratios(each)
         beyond = _CLOCK_BEYOND * self.clock_error * (0.0 if is_change else 1.0)
-        log = self._possible(together.log, target, np.nan_to_num(beyond))
-        return together._replace(log=log), each, weight
+        return self._possible(together, target, np.nan_to_num(beyond)), each, weight
 
-    def _possible(self, log: Array, target: Array, beyond: Array) -> Array:
-        """Hold ratios between none of the time following the clock and all of it.
+    def _possible(self, ratio: Ratio, target: Array, beyond: Array) -> Ratio:
+        """Hold ratios between none of the time following the clock and all of it; no error is larger.
 
         They may lie outside by no more than clocks may be wrong: another run shows how long kernels
         take at a clock, whatever clock was recorded here.
@@ -159,7 +188,9 @@ class Sensitivities:
         low, high = (self.repeats.mean(end(in_full, 0.0)) for end in (np.minimum, np.maximum))
         unknown = np.isnan(low)  # another run may time kernels without clocks of their own
         low[unknown], high[unknown] = -np.inf, np.inf
-        return np.clip(log, low - beyond, high + beyond)
+        reach = np.maximum(-low, high) + beyond
+        errors = (np.fmin(error, reach) for error in ratio[1:4])
+        return Ratio(np.clip(ratio.log, low - beyond, high + beyond), *errors)
 
     @cached_property
     def _chord_of_counted(self) -> Estimate:
@@ -185,9 +216,11 @@ class Sensitivities:
         """Error of the clocks of each kernel that all kernels have in common, as a share."""
         error = self.repeats.clocks.error_share
         unknown = np.isnan(error)  # taken to have run at the mean clock of the others
-        square = self.repeats.mean(np.where(unknown, clock_errors.PRIOR_SHARE, error) ** 2)
+        square = self.repeats.mean(np.where(unknown, kernel_clocks.PRIOR_SHARE, error) ** 2)
         unreliable = np.sqrt(square) > MIN_SPREAD
-        return np.sqrt(square) * np.where(unreliable, 1.0, _COMMON_CLOCK_SHARE)
+        by_column = np.sqrt(square) * np.where(unreliable, 1.0, _COMMON_CLOCK_SHARE)
+        sensed = np.sqrt(self.repeats.mean(self.repeats.clocks.common**2))
+        return np.where(np.isnan(sensed), by_column, sensed)
 
     def chords(self, ratio: Ratio, mhz: Array, *, is_change: bool = False) -> Array:
         """Sensitivity of each kernel from the clocks that it ran at to others, from 0 to 1.
@@ -267,7 +300,7 @@ class Sensitivities:
         residual = np.log(r.dur) - now
         residual -= r.mean(residual, known)[r.key]
         square = r.mean(residual**2, known)[r.key]
-        clock = beta * np.nan_to_num(r.clocks.error_share, nan=clock_errors.PRIOR_SHARE)
+        clock = beta * np.nan_to_num(r.clocks.error_share, nan=kernel_clocks.PRIOR_SHARE)
         # Of the residuals' variance, the share that errors of the clocks explain.
         by_clock = np.clip(clock**2 / np.maximum(square, _TINY), 0.0, 1.0)
         residual = np.clip(residual, -_MAX_DEVIATION * clock, _MAX_DEVIATION * clock)
@@ -289,9 +322,9 @@ class Sensitivities:
 
     @cached_property
     def _prior(self) -> Estimate:
-        """Prior of each kernel's class."""
-        table = np.array(list(PRIORS.values()))
-        return Estimate(*table[self.classes].T)
+        """Prior of each kernel's class; its error is so wide that the interval holds all that is possible."""
+        value = np.array(list(PRIORS.values()))[self.classes]
+        return Estimate(value, np.maximum(value, 1 - value) / intervals.TWO_SIDED)
 
     def _by_law(self, target: Array) -> Ratio:
         """Ratios by laws, with errors that grow beyond the clocks that these were fitted to."""
@@ -317,10 +350,34 @@ class Sensitivities:
         steep = np.einsum("ij,ij->i", laws.weight[k], laws.slopes(k, to)) / laws.times(k, to)
         form = self._mean_log(rows, (steep * beyond * slope_error)[:, None])[:, 0]
         core = np.maximum(self._mean_log(rows, (steep * to)[:, None])[:, 0], 0.0)
-        columns = [log, statistical, core * self.clock_error, np.sqrt(models + form**2)]
+        statistical, unseen = self._split_errors(statistical, core)
+        clock = np.hypot(core * self.clock_error, unseen)
+        columns = [log, statistical, clock, np.sqrt(models + form**2)]
         for column in columns:
             column[~usable] = np.nan
         return Ratio(*columns)
+
+    def _split_errors(self, error: Array, core: Array) -> tuple[Array, Array]:
+        """Split the error of laws into that of each kernel and that of changes no reading shows.
+
+        All kernels that run at the same time deviate by such changes, so they do not average out.
+        """
+        r, laws = self.repeats, self.regression.laws
+        changes = np.where(r.clocks.is_sensed, r.clocks.error_share, 0.0)
+        unseen = np.nan_to_num(r.mean(changes)) * core
+        share = np.clip(unseen**2 / np.maximum(laws.spread**2, _TINY), 0.0, 1.0)
+        few = (
+            r.mean(r.clocks.is_sparse.astype(float)) > 0
+        )  # a few readings are those of all kernels
+        share = np.where(few, 1.0, share)
+        return error * np.sqrt(1 - share), error * np.sqrt(share)
+
+    def _mean_of_class(self, values: Array) -> Array:
+        """Mean of the known values of each kernel's class."""
+        known = ~np.isnan(values)
+        count = np.bincount(self.classes[known], minlength=len(CLASSES))
+        total = np.bincount(self.classes[known], values[known], len(CLASSES))
+        return (total / np.where(count > 0, count, np.nan))[self.classes]
 
     def floors(self, mhz: Array) -> Array:
         """Shortest possible time of each repeat, ns, by its busy cycles and its bytes; 0 if unknown.
@@ -475,6 +532,13 @@ class Sensitivities:
         clock = np.abs(estimate.value) * self.clock_error / ratio
         return Ratio(np.log(ratio), error * 0.0, clock, error)
 
+    def _by_prior(self, target: Array) -> Ratio:
+        """Ratios by the prior, whose interval reaches from none of the time following the clock to all."""
+        ratio = self._by(self._prior, target)
+        in_full = np.log(np.maximum(self._longer(target), _MIN_RATIO))
+        reach = np.maximum(np.abs(ratio.log), np.abs(in_full - ratio.log))
+        return ratio._replace(form=(1 + _BEYOND) * reach / intervals.TWO_SIDED)
+
     def _of_class(self, law: Ratio, target: Array) -> Estimate:
         """Sensitivities of classes by those of their kernels that have laws."""
         share = 1 - self._longer(target)
@@ -486,8 +550,8 @@ class Sensitivities:
         return self._class_means(value, error)
 
 
-def kernel_sensitivities(trace: Trace, gpus: str = "") -> Sensitivities:
-    """Return the sensitivities of a trace's kernels, computed once for each trace.
+def kernel_sensitivities(trace: Trace, gpus: str = "", sensor: str = "") -> Sensitivities:
+    """Return the sensitivities of a trace's kernels, computed once for each trace and sensor.
 
     Parameters
     ----------
@@ -495,17 +559,24 @@ def kernel_sensitivities(trace: Trace, gpus: str = "") -> Sensitivities:
         Trace with clocks by telemetry or counters.
     gpus
         Path of the user's file of GPUs; the bandwidth of their memory matters here.
+    sensor
+        Sensor of the clock as of `clock_sensor.parse_sensor`.
     """
-    known = trace.cached("sensitivity", _estimate)
+    given = clock_sensor.parse_sensor(sensor)
+    known = trace.cached(f"sensitivity {given}", lambda t: _estimate(t, given))
     if not gpus:
         return known
     node = known.repeats.node
     bandwidth = ratings.bandwidths(trace, node, gpus)
     busy = sensitivity_sources.busy(trace, node, bandwidth)
-    return replace(known, busy=busy, bandwidth=bandwidth)
+    extremes = known.extremes
+    if extremes is not None:
+        low, high = (replace(one, busy=busy, bandwidth=bandwidth) for one in extremes)
+        extremes = low, high
+    return replace(known, busy=busy, bandwidth=bandwidth, extremes=extremes)
 
 
-def _estimate(trace: Trace) -> Sensitivities:
+def _estimate(trace: Trace, given: Sensor | None) -> Sensitivities:
     """Collect all that is known of the sensitivities of a trace's kernels."""
     r = repeats.kernel_repeats(trace)
     n = len(r.count)
@@ -515,5 +586,42 @@ def _estimate(trace: Trace) -> Sensitivities:
     counted = sensitivity_sources.counted_repeats(trace, r.node)
     bandwidth = ratings.bandwidths(trace, r.node)
     busy = sensitivity_sources.busy(trace, r.node, bandwidth)
-    laws = sensitivity_laws.fit_repeats(r, classes)
-    return Sensitivities(r, laws, counted, busy, classes, bandwidth)
+    work = _work(r)
+    sensors = tuple(kernel_clocks.sensed_clocks(trace, r.node, work, given))
+
+    def under(*assumed: tuple[Assumption, float]) -> Sensitivities:
+        own = replace(r, clocks=_clocks(r, sensors, work, assumed))
+        laws = sensitivity_laws.fit_repeats(own, classes)
+        return Sensitivities(own, laws, counted, busy, classes, bandwidth, sensors)
+
+    accepted = [one.accepted for one in sensors]
+    known = under(*((one.central, 1.0) for one in accepted))
+    if not any(one.is_range for one in accepted):
+        return known
+    low = under(*((one.low, one.least_scale) for one in accepted))
+    high = under(*((one.high, 1.0) for one in accepted))
+    return replace(known, extremes=(low, high))
+
+
+def _work(r: Repeats) -> sensor_fit.Work:
+    """Kernels by what they do, for comparison with readings of the clock."""
+    devices, device = ratings.rate_gpus_of_nodes(r.trace, r.node)
+    boost = np.array([gpu.boost_mhz or np.nan for gpu in devices.values()] + [np.nan], float)
+    known = r.clocks.mhz[~np.isnan(r.clocks.mhz)]
+    highest = np.nan_to_num(boost[device], nan=float(known.max(initial=1.0)))
+    return sensor_fit.Work(r.key, r.dur, r.solo & ~np.isnan(r.clocks.mhz), highest)
+
+
+def _clocks(
+    r: Repeats,
+    sensors: tuple[SensedClocks, ...],
+    work: sensor_fit.Work,
+    assumed: tuple[tuple[Assumption, float], ...],
+) -> Clocks:
+    """Clocks of repeats under an assumption on each sensor, and a factor to deviations."""
+    clocks = r.clocks
+    for one, (assumption, scale) in zip(sensors, assumed, strict=True):
+        slopes = sensor_fit.straight_slopes(one.gpus, work, assumption)
+        beta = np.clip(slopes, 0.0, 1.0)[r.key]
+        clocks = kernel_clocks.with_sensor(clocks, one.gpus, assumption, beta, scale)
+    return clocks

@@ -31,12 +31,15 @@ class Ratio(NamedTuple):
     statistical, clock, form
         Standard deviations of `log`: of each kernel by itself; by the clocks, common to all kernels;
         by the form of the law.
+    sensor
+        Half of the range of `log` over the assumptions on the clock's sensor, with a sign.
     """
 
     log: Array
     statistical: Array
     clock: Array
     form: Array
+    sensor: Array | float = 0.0
 
     @property
     def variance(self) -> Array:
@@ -53,7 +56,7 @@ def combine_estimates(sources: list[Estimate]) -> tuple[Estimate, Array]:
         np.stack([getattr(one, name) for one in sources]) for name in ("value", "error")
     )
     good = ~np.isnan(value) & ~np.isnan(error)
-    good[PRIOR] &= ~good[CLASS]
+    good[PRIOR] &= ~good[:PRIOR].any(axis=0)
     weight = np.where(good, 1 / np.where(good, error, 1.0) ** 2, 0.0)
     total = weight.sum(axis=0)
     mean = np.sum(weight * np.where(good, value, 0), axis=0) / np.where(total > 0, total, np.nan)
@@ -86,14 +89,14 @@ def random_effects(value: Array, error: Array, expected: float) -> tuple[float, 
 
 
 def combine_ratios(sources: list[Ratio]) -> tuple[Ratio, Array]:
-    """Combine ratios by the inverses of their variances; the prior counts only without a class.
+    """Combine ratios by the inverses of their variances; the prior counts only where there is no other.
 
     Also returns the weight of each source, (source, kernel).
     """
     log = np.stack([one.log for one in sources])
     variance = np.stack([one.variance for one in sources]) + _MIN_ERROR**2
-    good = ~np.isnan(log) & ~np.isnan(variance)
-    good[PRIOR] &= ~good[CLASS]
+    good = np.isfinite(log) & np.isfinite(variance)
+    good[PRIOR] &= ~good[:PRIOR].any(axis=0)
     weight = np.where(good, 1 / np.where(good, variance, 1.0), 0.0)
     total = weight.sum(axis=0)
     weight /= np.where(total > 0, total, 1.0)

@@ -91,7 +91,9 @@ class Laws(NamedTuple):
         return slope
 
 
-def fit_laws(x: Array, t: Array, key: Array, cluster: Array, n_keys: int) -> Laws:
+def fit_laws(
+    x: Array, t: Array, key: Array, cluster: Array, n_keys: int, bends: Array | None = None
+) -> Laws:
     """Fit a law to the repeats of each kernel.
 
     Parameters
@@ -106,7 +108,10 @@ def fit_laws(x: Array, t: Array, key: Array, cluster: Array, n_keys: int) -> Law
         Repeats of one number have errors in common, such as those of one GPU; from 0 on.
     n_keys
         Number of kernels.
+    bends
+        Mark kernels whose laws may have bends; all if None.
     """
+    bends = np.ones(n_keys, np.bool_) if bends is None else bends
     first, order = gather.group_rows(
         key, n_keys
     )  # repeats of kernel k: order[first[k]:first[k + 1]]
@@ -116,7 +121,7 @@ def fit_laws(x: Array, t: Array, key: Array, cluster: Array, n_keys: int) -> Law
     covariance, spread = np.zeros((n_keys, _SIZE, _SIZE)), np.zeros(n_keys)
     _fit_all(
         np.ascontiguousarray(x[order], float), np.ascontiguousarray(t[order], float),
-        np.ascontiguousarray(cluster[order], np.int64), first,
+        np.ascontiguousarray(cluster[order], np.int64), first, bends,
         base, slope, bend, knee, weight, best, covariance, spread,
     )  # fmt: skip
     return Laws(base, slope, bend, knee, weight, best, covariance, spread)
@@ -128,6 +133,7 @@ def _fit_all(  # noqa: PLR0913, PLR0917 # columns
     t: Array,
     cluster: Array,
     first: Array,
+    bends: Array,
     base: Array,
     slope: Array,
     bend: Array,
@@ -153,7 +159,7 @@ def _fit_all(  # noqa: PLR0913, PLR0917 # columns
         w, sigma = _huber_weights(own_x, y)
         sums = np.full(models, np.inf)
         for m in range(models):
-            bent = m > 0
+            bent = m > 0 and bends[k]
             part = _MARGIN + (1.0 - 2.0 * _MARGIN) * (m - 1) / max(models - 2, 1)
             at = min_x + part * (max_x - min_x) if bent else max_x
             theta, sums[m] = _fit_law(own_x, y, w, at, bent)
@@ -162,8 +168,11 @@ def _fit_all(  # noqa: PLR0913, PLR0917 # columns
                 theta[1] * scale,
                 theta[2] * scale,
             )
-            knee[k, m] = at
+            knee[k, m] = at if bent else max_x
         _model_weights(sums, n, models, weight[k])
+        if not bends[k]:
+            weight[k, 1:] = 0.0
+            weight[k, 0] = 1.0
         best[k] = np.argmax(weight[k])
         spread[k] = sigma
         matrix = _jackknife(own_x, y, w, knee[k, best[k]], bend[k, best[k]] > 0, cluster[low:high])

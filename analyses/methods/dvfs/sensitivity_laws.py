@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.analyses.methods.dvfs import clock_errors
+from chopper_interop.analyses.methods.dvfs import kernel_clocks
 from chopper_interop.analyses.methods.dvfs import sensitivity_fit as fit
 from chopper_interop.analyses.methods.dvfs.repeats import mean_of
 from chopper_interop.analyses.methods.dvfs.sensitivity_sources import CLASSES
@@ -24,10 +24,13 @@ the sensitivity of 0.02 / (0.05 sqrt(20)) = 0.09, less than that of the classes'
 MIN_SPREAD = 0.02
 """Standard deviation of the clock, as a share of it, below which its effect cannot be seen. Chosen: at 2 %
 noise, 20 repeats leave an error of the sensitivity of 0.22, no better than the prior's."""
+_SENSED_SPREAD = 0.003
+"""The same for clocks that a model of the sensor predicts, which are as smooth as the sensor's window is
+long: averaged noise leaves errors of laws that the jackknife shows. Chosen: several times rounding."""
 MIN_RELIABLE = 0.5
 """Slope of the true clock over the measured clock below which there is no law: correcting for it would
 more than double the law's slope."""
-_BEYOND_FAST, _BEYOND_SLOW = (0.88, 0.12), (1.0, 0.15)
+_BEYOND_FAST, _BEYOND_SLOW = (0.92, 0.12), (1.0, 0.15)
 """Slope of a law beyond the fastest and slowest clock that it was fitted to, as a share of the slope
 there, and its error. Chosen: a law is convex, so towards faster clocks it goes on as steeply or less."""
 
@@ -134,7 +137,7 @@ def _fit(r: Repeats, preferred: Array) -> Regression:
     x = np.where(known, 1000.0 / np.where(known, r.clocks.mhz, 1.0), np.nan)
     preferred = known & preferred
     enough = np.bincount(r.key[preferred], minlength=n) >= MIN_REPEATS
-    enough &= _spread(x, r.key, preferred, n) >= MIN_SPREAD
+    enough &= _spread(x, r.key, preferred, n) >= _min_spread(r)
     used = np.where(enough[r.key], preferred, known)
     spread = _spread(x, r.key, used, n)
     reliable = _reliable(r, used, spread)
@@ -144,11 +147,18 @@ def _fit(r: Repeats, preferred: Array) -> Regression:
     mean_x = mean_of(x, r.key, used, n)
     calibrated = mean_x[r.key] + reliable[r.key] * (x - mean_x[r.key])
     rows = np.flatnonzero(used & (why_not[r.key] == 0))
-    laws = fit.fit_laws(calibrated[rows], r.dur[rows], r.key[rows], _clusters(r, rows), n)
+    is_sparse = np.bincount(r.key[r.clocks.is_sparse], minlength=n) > 0
+    laws = fit.fit_laws(
+        calibrated[rows], r.dur[rows], r.key[rows], _clusters(r, rows), n, ~is_sparse
+    )
     usable = laws.weight.sum(axis=1) > 0
     fast, slow = np.full(n, np.inf), np.full(n, -np.inf)
     np.minimum.at(fast, r.key[rows], calibrated[rows])
     np.maximum.at(slow, r.key[rows], calibrated[rows])
+    # Times are means over clocks that averaged readings do not show: laws hold for these too.
+    sensed = used & r.clocks.is_sensed
+    unseen = np.nan_to_num(mean_of(np.where(sensed, r.clocks.error_share, 0.0), r.key, sensed, n))
+    fast, slow = fast / (1 + 2 * unseen), slow * (1 + 2 * unseen)
     return Regression(laws, calibrated, usable, why_not, fast, slow, ~enough, 1 - reliable)
 
 
@@ -158,16 +168,22 @@ def _why_not(r: Repeats, used: Array, spread: Array, reliable: Array) -> Array:
     known = ~np.isnan(r.clocks.mhz)
     count = np.bincount(r.key[used], minlength=n)
     resolution = statistics.group_medians(
-        np.where(used, r.clocks.resolution_ns, np.nan).astype(float), r.key, n
+        np.where(used & ~r.clocks.is_sensed, r.clocks.resolution_ns, np.nan).astype(float), r.key, n
     )
     reasons = (
         (count < MIN_REPEATS, _NO_REPEATS),
         (np.bincount(r.key[known], minlength=n) == 0, _NO_CLOCK),
-        (spread < MIN_SPREAD, _NO_SPREAD),
+        (spread < _min_spread(r), _NO_SPREAD),
         (reliable < MIN_RELIABLE, _NO_RESOLUTION),
-        (resolution > clock_errors.CHANGES_NS, _NO_RESOLUTION),
+        (resolution > kernel_clocks.CHANGES_NS, _NO_RESOLUTION),
     )
     return np.select([mask for mask, _ in reasons], [number for _, number in reasons], 0)
+
+
+def _min_spread(r: Repeats) -> Array:
+    """Least spread of the clock that a law of each kernel needs."""
+    sensed = np.bincount(r.key[r.clocks.is_sensed], minlength=len(r.count)) > 0
+    return np.where(sensed, _SENSED_SPREAD, MIN_SPREAD)
 
 
 def _reliable(r: Repeats, used: Array, spread: Array) -> Array:
@@ -176,29 +192,33 @@ def _reliable(r: Repeats, used: Array, spread: Array) -> Array:
     square = r.clocks.error_share**2
     changed, noise = (
         mean_of(np.where(mask, square, 0.0), r.key, used, len(r.count)) / variance
-        for mask in (~r.clocks.is_counted, r.clocks.is_counted)
+        for mask in (~r.clocks.is_counted & ~r.clocks.is_sensed, r.clocks.is_counted)
     )
-    return np.clip(clock_errors.attenuation(changed) - noise, 0.0, 1.0)
+    return np.clip(kernel_clocks.attenuation(changed) - noise, 0.0, 1.0)
 
 
 _MIN_CLUSTERS = 5
 """Clusters that a kernel needs for its jackknife. Chosen: two more than a law has parameters, as no error
 is left with as many."""
+_PARTS = 8
+"""Parts of the time on each GPU whose repeats have errors in common; of a single GPU, twice as many. Chosen:
+long enough for clocks that no sample shows to be independent, enough for an error."""
 
 
 def _clusters(r: Repeats, rows: Array) -> Array:
-    """Number repeats that have errors in common: of one GPU, else of one step on one, else alone."""
+    """Number repeats that have errors in common: of one GPU, else of a part of the time on one, else alone."""
     rank = r.trace.array("rank")[r.node[rows]].astype(np.int64)
-    coarser = [rank]
-    if r.trace.has("iteration"):
-        step = r.trace.values("iteration")[r.node[rows]].astype(np.int64)
-        coarser.append(rank * (int(step.max(initial=0)) + 2) + step + 1)
+    start = r.trace.array("ts")[r.node[rows]]
+    first, length = int(start.min(initial=0)), max(int(np.ptp(start)) if len(start) else 0, 1)
+    parts = max(_PARTS, -(-2 * _PARTS // len(np.unique(rank))) if len(rank) else 1)
+    part = np.minimum((start - first) * parts // length, parts - 1)
+    coarser = [rank, rank * parts + part]
     # The coarsest clusters of which a kernel has enough; numbers above all of them stand for none.
     cluster = np.arange(len(rows)) + 1 + int(max(c.max(initial=0) for c in coarser))
     undecided = np.ones(len(rows), bool)
     for candidate in coarser:
-        first, _ = gather.distinct(r.key[rows], candidate)
-        enough = np.bincount(r.key[rows][first], minlength=len(r.count)) >= _MIN_CLUSTERS
+        first_rows, _ = gather.distinct(r.key[rows], candidate)
+        enough = np.bincount(r.key[rows][first_rows], minlength=len(r.count)) >= _MIN_CLUSTERS
         decided = undecided & enough[r.key[rows]]
         cluster[decided] = candidate[decided]
         undecided &= ~decided

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from chopper_interop.trace import Trace
 
 PRIORS = {
-    "matrix": (0.80, 0.15),
-    "matrix-memory": (0.50, 0.25),
-    "attention": (0.80, 0.15),
-    "vector": (0.15, 0.20),
+    "matrix": 0.80,
+    "matrix-memory": 0.50,
+    "attention": 0.80,
+    "vector": 0.15,
 }
-"""Mean and standard deviation of the sensitivity by class: large products and attention 0.85 to 1, small
+"""Expected sensitivity by class: large products and attention 0.85 to 1, small
 ones 0.4 to 0.7, kernels that only move data 0 to 0.3 (maximum achievable FLOPS of MI300X, AMD 2025;
-decode of LLMs, arXiv 2501.08219). Wide, as it is our own reading of these."""
+decode of LLMs, arXiv 2501.08219). Our own reading of these: single kernels may have any from 0 to 1."""
 CLASSES = tuple(PRIORS)
 _MATRIX, _MEMORY, _ATTENTION, _VECTOR = range(len(CLASSES))
 _ATTENTION_NAMES = ("attn", "attention", "fmha", "flash", "_mha")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from chopper_interop.analyses.methods.power.caps import Capping
     from chopper_interop.analyses.methods.power.fit import Fit
     from chopper_interop.analyses.methods.power.response import Response
+    from chopper_interop.annotate.telemetry.source_reader import Source
     from chopper_interop.arrays.types import Array
 
 CONFIDENCE = 1.96
@@ -43,7 +44,7 @@ class PowerModel:
     rank, device
         Rank and device of the GPU's series, as of `telemetry.gpus.Gpu`.
     source
-        Tool whose samples of power were fitted.
+        Samples of power that were fitted, and their tool.
     f_ref_mhz
         Reference clock, at which powers hold: the mean while work ran; None where unknown.
     highest_mhz
@@ -67,7 +68,7 @@ class PowerModel:
 
     rank: int
     device: int
-    source: str
+    source: Source
     f_ref_mhz: float | None
     highest_mhz: float | None
     clock_known: str

@@ -189,7 +189,7 @@ def _of_source(
     return PowerModel(
         rank=gpu.rank,
         device=gpu.device,
-        source=source.tool,
+        source=source,
         f_ref_mhz=clock.f_ref_mhz or None,
         highest_mhz=highest,
         clock_known=clock.kind,

@@ -21,7 +21,7 @@ from chopper_interop.annotate.telemetry.job import join_dies
 from chopper_interop.annotate.telemetry.quantity_series import GFXCLK, POWER, QUANTITIES
 from chopper_interop.annotate.telemetry.samples import SampleStatistics, sample_statistics
 from chopper_interop.arrays import arrow
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas import hub
 
 if TYPE_CHECKING:
@@ -34,15 +34,13 @@ if TYPE_CHECKING:
     from chopper_interop.trace import Trace
 
 ENERGY, RESOLUTION = "energy_j", "telemetry_ns"
-COARSE = Fault(
+COARSE = Fault.info(
     "telemetry-coarse",
-    Severity.INFO,
     "GPU work that is shorter than the time between samples of its telemetry has the values that "
     "were sampled around it; telemetry_ns is the time between these samples.",
 )
-NOT_SAMPLED = Fault(
+NOT_SAMPLED = Fault.info(
     "telemetry-missing",
-    Severity.INFO,
     "GPU work that ran before, after or between samples of its GPU's telemetry has none.",
 )
 

@@ -14,7 +14,7 @@ from chopper_interop.annotate.telemetry.gpu_series import (
     series_owners,
 )
 from chopper_interop.annotate.telemetry.source_reader import SourceReader
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,33 +25,28 @@ if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
-NO_POWER = Fault(
+NO_POWER = Fault.info(
     "power-unknown",
-    Severity.INFO,
     "GPUs whose telemetry has no power of their own, such as second dies and partitions, or 0 W "
     "throughout: power of their work is unknown, and energy is known only for second dies, as a "
     "part of their module's.",
 )
-FROM_COUNTER = Fault(
+FROM_COUNTER = Fault.info(
     "power-from-counter",
-    Severity.INFO,
     "GPUs of which no power was sampled: it is the rise of their energy counter between samples.",
 )
-OF_MODULE = Fault(
+OF_MODULE = Fault.info(
     "power-of-module",
-    Severity.INFO,
     "GPUs that are one of two dies of a module: the power that the first die reports is that of "
     "both, and its energy is shared among the work of both.",
 )
-BY_NUMBER = Fault(
+BY_NUMBER = Fault.info(
     "telemetry-by-number",
-    Severity.INFO,
     "A profiler's samples of GPUs were taken as those of the devices with the same numbers, which "
     "holds unless only some of the GPUs were visible to the process.",
 )
-PARTITIONS = Fault(
+PARTITIONS = Fault.info(
     "telemetry-of-partitions",
-    Severity.INFO,
     "GPUs whose telemetry is of several partitions each: no source says which of them a process "
     "computes on, so its work has no telemetry of partitions.",
 )

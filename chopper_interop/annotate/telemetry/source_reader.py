@@ -22,7 +22,7 @@ from chopper_interop.annotate.telemetry.samples import (
     usual_step,
     window_samples,
 )
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
     from chopper_interop.annotate.telemetry.quantity_series import Quantity, SeriesPattern
@@ -32,15 +32,13 @@ if TYPE_CHECKING:
     SeriesRows = dict[int, dict[str, Any]]
     """Rows of `Trace.series` by their index."""
 
-FINEST = Fault(
+FINEST = Fault.info(
     "telemetry-finest",
-    Severity.INFO,
     "Quantities of a GPU that several tools sampled are taken from the one whose samples are "
     "closest in time and have the smallest uncertainty, and from the next one where that has none.",
 )
-IMPOSSIBLE = Fault(
+IMPOSSIBLE = Fault.loss(
     "telemetry-impossible",
-    Severity.LOSS,
     "Samples of values that no GPU can have were not used for what ran meanwhile.",
 )
 

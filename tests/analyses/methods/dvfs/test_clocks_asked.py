@@ -175,7 +175,7 @@ def test_wide_intervals_reach_further_up_than_down() -> None:
     trace = job(np.full(16, 1500.0), np.full(16, MS), names=["unheard_of"] * 16)
     (row,) = rows_of(trace, "job", "asked", clock="500")
     low, ideal, high = (row[f"ideal_{end}ns"] for end in ("low_", "", "high_"))
-    assert row["measured_ns"] <= low
+    assert 0.999 * row["measured_ns"] <= low
     assert ideal - low < high - ideal
 
 

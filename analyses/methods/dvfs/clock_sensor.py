@@ -1,0 +1,357 @@
+"""What a series of clocks shows: the sensor behind it, and the clock of kernels by its readings.
+
+A sensor reports the mean clock of a window (0: the clock at an instant), updates at intervals (hold),
+and is late (lag). A reading at time t is the mean over ``[u - lag - window, u - lag]``, where u is the
+update before t. Updates are visible where readings are closer than they: values repeat.
+
+Under one assumption of window and delay, `Readings.at_kernels` returns the expected clock of each kernel.
+Where windows overlap or touch, it is ``m + r (y - m)`` with y, the mean of all readings whose window
+contains the kernel, and ``r = Var(reading) / Var(y)``. Averaged over the position within the window,
+the covariance of the clock with a reading is the variance of the reading, whatever the spectrum of
+the clock. So slopes over this clock are those over the true one. Readings further apart are
+interpolated, and drawn towards the GPU's mean clock by how much the clock changes from reading to
+reading.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from chopper_interop.annotate.telemetry.gpus import gpus_with_telemetry
+from chopper_interop.annotate.telemetry.quantity_series import GFXCLK
+from chopper_interop.errors import UsageError
+from chopper_interop.gpus.ratings import rate_gpus_of_nodes
+from chopper_interop.schemas.clock_sensors import ClockField, field_of
+
+if TYPE_CHECKING:
+    from chopper_interop.annotate.telemetry.samples import Samples
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.gpus.ratings import GpuRating
+    from chopper_interop.trace import Trace
+
+GIVEN, KNOWN, ESTIMATED, UNKNOWN = "given", "known", "estimated", "unknown"
+_UNITS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
+_PART = re.compile(r"(mean|hold|lag)\s*:\s*(\d+(?:\.\d*)?|\.\d+)\s*(ns|us|ms|s)")
+_INSTANT = "instant"
+HINT = 'write "instant" or "mean:100ms", with ",hold:50ms" and ",lag:30ms" where known'
+_HELD = 1.5
+"""Steps longer than this many times the usual one are of several updates, some of which changed no value."""
+_SEEN = 1.75
+"""Updates that are this many sampling periods apart or more are seen as repeated values. Chosen: changes at
+chance, with what is regular about them, are mistaken for shorter holds."""
+_MIN_UPDATES = 8
+"""Changes of value that show the usual time between updates. Chosen: the median of fewer is no period."""
+_IRREGULAR = 0.33
+"""Mean square, in sampling periods, by which changes of value may differ from multiples of a hold; each counts
+as 1 at most. Chosen: above the 1/4 that a hold of any length has by the sampling, below the 1/2 of chance."""
+_STILL = 0.3
+"""Correlation of each reading with the next below which readings show nothing of the clock between them.
+Chosen: half of that is what 40 independent readings show by chance."""
+_NEAR_NS = 1e6
+"""Distance of a kernel to the window of a reading up to which the reading shows its clock. Chosen: clocks take
+1 ms (Ascend) to 15 ms (NVIDIA) to switch (ASPLOS 2025)."""
+_FEWEST = 8
+"""Readings while a GPU worked, below which they are not compared with kernels. Chosen: with fewer, windows and
+slopes are those of chance."""
+_TINY = 1e-9
+_RATIO = (0.3, 3.0)
+"""Range of the factor from readings to clocks. Chosen: beyond it, windows and readings contradict."""
+
+
+class Sensor(NamedTuple):
+    """Window, hold and lag of a clock sensor, nanoseconds; None where not known."""
+
+    window_ns: float | None = None
+    hold_ns: float | None = None
+    lag_ns: float | None = None
+
+
+def parse_sensor(text: str) -> Sensor | None:
+    """Parse ``"mean:100ms,hold:50ms,lag:30ms"`` or ``"instant"``; None if empty.
+
+    Raises
+    ------
+    UsageError
+        The text describes no sensor.
+    """
+    if not text.strip():
+        return None
+    values: dict[str, float] = {}
+    for part in (part.strip() for part in text.split(",")):
+        match = _PART.fullmatch(part)
+        name = "mean" if part == _INSTANT else match[1] if match else ""
+        if not name or name in values:
+            raise UsageError(f"sensor={text}: {part or 'nothing'} describes no sensor", hint=HINT)
+        values[name] = float(match[2]) * _UNITS[match[3]] if match else 0.0
+    return Sensor(values.get("mean"), values.get("hold"), values.get("lag"))
+
+
+class Assumption(NamedTuple):
+    """Window of the readings, and the time from its end to the update, nanoseconds."""
+
+    window_ns: float
+    delay_ns: float
+
+
+@dataclass(frozen=True)
+class Readings:
+    """Updates of the clock sensor of a GPU.
+
+    Parameters
+    ----------
+    kernel
+        Its kernels: positions among those of the trace.
+    start, end
+        Their times, nanoseconds.
+    time
+        Times of updates, nanoseconds.
+    mhz
+        Value of each.
+    period_ns
+        Usual time between updates.
+    hold_ns
+        The same where updates were seen as such, else 0.
+    quantum_mhz
+        Smallest difference of values.
+    """
+
+    kernel: Array
+    start: Array
+    end: Array
+    time: Array
+    mhz: Array
+    period_ns: float
+    hold_ns: float
+    quantum_mhz: float
+
+    def is_sparse(self, assumed: Assumption) -> bool:
+        """Return True if readings show nothing of the clock in between."""
+        return assumed.window_ns < self.period_ns and self.correlation < _STILL
+
+    def centres(self, assumed: Assumption) -> Array:
+        """Return the middles of the windows of updates."""
+        return self.time - assumed.delay_ns - assumed.window_ns / 2
+
+    def at_kernels(self, assumed: Assumption) -> Array:
+        """Return the expected clock of each kernel, MHz."""
+        return self._expected(self.mhz, assumed)
+
+    def blurred(self, signal: Array, assumed: Assumption) -> Array:
+        """Return what readings of any signal of the kernels would predict at each kernel.
+
+        Parameters
+        ----------
+        signal
+            Value of each kernel; 0 while none runs.
+        """
+        total = Cumulative(self.start, self.end, signal)
+        width = max(assumed.window_ns, 1.0)
+        stop = self.time - assumed.delay_ns
+        return self._expected(total.between(stop - width, stop) / width, assumed)
+
+    def _expected(self, values: Array, assumed: Assumption) -> Array:
+        """Predict `values` of updates at kernels, with the weights that suit readings of the clock."""
+        centre, middle = self.centres(assumed), (self.start + self.end) / 2
+        inside = slice(*np.searchsorted(centre, [self.start.min(), self.end.max()]))
+        mean = float((values[inside] if values[inside].size else values).mean())
+        if assumed.window_ns < self.period_ns or len(centre) < 3:  # noqa: PLR2004
+            return mean + self._between(centre, middle, values - mean, assumed)
+        half = assumed.window_ns / 2
+        first, last = (np.searchsorted(centre, middle + side) for side in (-half, half))
+        # Kernels whose windows were not read have the reading that is nearest.
+        first = np.clip(first, 0, len(centre) - 1)
+        count = np.maximum(last - first, 1)
+
+        def of_windows(column: Array) -> Array:
+            total = np.append([0.0], np.cumsum(column))
+            return (total[first + count] - total[first]) / count
+
+        own = of_windows(self.mhz)
+        variance = float(self.mhz[inside].var()) if self.mhz[inside].size else 0.0
+        ratio = max(variance - self.quantum_mhz**2 / 12, 0.0) / max(float(own.var()), _TINY)
+        return mean + float(np.clip(ratio, *_RATIO)) * (of_windows(values) - mean)
+
+    def _between(self, centre: Array, middle: Array, values: Array, assumed: Assumption) -> Array:
+        """Predict deviations between readings that are further apart than their windows.
+
+        By the readings before and after (kriging), for an exponentially correlated clock; where
+        readings are not correlated, only those whose windows are near.
+        """
+        after = np.clip(np.searchsorted(centre, middle), 1, max(len(centre) - 1, 1))
+        before = after - 1
+        after = np.minimum(after, len(centre) - 1)
+        near, far = (
+            np.maximum(np.abs(middle - centre[i]) - assumed.window_ns / 2, 0.0)
+            for i in (before, after)
+        )
+        alike = self.correlation
+        if alike < _STILL:
+            reach = np.maximum(_NEAR_NS, (self.end - self.start) / 2)
+            weights = [(distance <= reach).astype(float) for distance in (near, far)]
+            total = np.maximum(weights[0] + weights[1], 1.0)
+            return (weights[0] * values[before] + weights[1] * values[after]) / total
+        alike = min(alike, 1 - 1e-4)
+        first, last = (np.exp(np.log(alike) / self.period_ns * d) for d in (near, far))
+        return (
+            (first - alike * last) * values[before] + (last - alike * first) * values[after]
+        ) / (1 - alike**2)
+
+    @property
+    def correlation(self) -> float:
+        """Correlation of each reading with the next, without the noise of rounding."""
+        deviation = self.mhz - self.mhz.mean()
+        variance = float(np.mean(deviation**2)) - self.quantum_mhz**2 / 12
+        if len(deviation) < 3 or variance <= 0:  # noqa: PLR2004
+            return 0.0
+        return float(np.clip(np.mean(deviation[1:] * deviation[:-1]) / variance, 0.0, 1.0))
+
+
+class Cumulative:
+    """Integral over time of a quantity that each of some intervals has a constant rate of.
+
+    Parameters
+    ----------
+    start, end
+        Begin and end of each interval, nanoseconds.
+    rate
+        Rate while it lasts.
+    """
+
+    def __init__(self, start: Array, end: Array, rate: Array) -> None:
+        time = np.concatenate([start, end]).astype(float)
+        change = np.concatenate([rate, -rate])
+        order = np.argsort(time, kind="stable")
+        self._time = time[order]
+        rates = np.cumsum(change[order])
+        self._area = np.append([0.0], np.cumsum(rates[:-1] * np.diff(self._time)))
+
+    def between(self, low: Array, high: Array) -> Array:
+        """Return the integral over each of these spans."""
+        high_area, low_area = (np.interp(t, self._time, self._area) for t in (high, low))
+        return high_area - low_area
+
+
+class SensedGpus(NamedTuple):
+    """Readings of GPUs by one kind of sensor.
+
+    Parameters
+    ----------
+    field
+        What is known of the field that was sampled.
+    gpus
+        Readings of each GPU.
+    """
+
+    field: ClockField
+    gpus: list[Readings]
+
+
+def sensed_gpus(trace: Trace, node: Array, sensor: Sensor | None) -> list[SensedGpus]:
+    """Return the readings of clocks of the GPUs that these kernels ran on, by kind of sensor.
+
+    Logs of changes (rpd) are not among them, as they have no samples between changes, nor are GPUs with
+    too few readings.
+    """
+    position = np.full(trace.nodes.num_rows, -1, np.int64)
+    position[node] = np.arange(len(node))
+    start = trace.array("ts")[node].astype(float)
+    end = start + trace.array("dur")[node]
+    ratings, which = rate_gpus_of_nodes(trace, node)
+    gpu_names = np.array([_searched_name(one) for one in ratings.values()], object)
+    groups: dict[ClockField, list[Readings]] = {}
+    for gpu in gpus_with_telemetry(trace, quantities=(GFXCLK,)):
+        rows = position[gpu.rows]
+        rows = rows[rows >= 0]
+        sources = gpu.sources.get(GFXCLK.name, ())
+        if not rows.size or not sources or sources[0].pattern.is_logged:
+            continue
+        time, mhz, period = _mean_of_dies([samples for _, samples in sources[0].samples])
+        if not time.size:
+            continue
+        rows = rows[_is_sampled(start[rows], end[rows], (time, period), sensor)]
+        if not rows.size:
+            continue
+        if np.count_nonzero((time >= start[rows].min()) & (time <= end[rows].max())) < _FEWEST:
+            continue
+        names = set(gpu_names[which[rows]])
+        name = names.pop() if len(names) == 1 else ""  # hosts with different GPUs: none is matched
+        field = field_of(sources[0].tool, sources[0].pattern.name, name)
+        groups.setdefault(field, []).append(
+            _readings(rows, start[rows], end[rows], (time, mhz, period), sensor)
+        )
+    return [SensedGpus(field, gpus) for field, gpus in groups.items()]
+
+
+def _searched_name(gpu: GpuRating) -> str:
+    """Product of a GPU with its own name and architecture, by which fields are looked up."""
+    return " ".join((gpu.product.name if gpu.product else "", gpu.name, gpu.arch))
+
+
+def _is_sampled(
+    start: Array, end: Array, samples: tuple[Array, float], sensor: Sensor | None
+) -> Array:
+    """Mark kernels in the time that samples cover: the best source may end before others."""
+    time, period = samples
+    before = sum(ns or 0.0 for ns in (sensor.window_ns, sensor.lag_ns)) if sensor else 0.0
+    inside: Array = (end >= time[0] - max(before, period)) & (start <= time[-1] + period)
+    return inside
+
+
+def _mean_of_dies(parts: list[Samples]) -> tuple[Array, Array, float]:
+    """Times, mean values and period of the samples of a GPU's dies."""
+    first = parts[0]
+    time = first.ts.astype(float)
+    values = [np.interp(time, part.ts.astype(float), part.value) for part in parts]
+    mhz = np.mean(values, axis=0)
+    good = mhz > 0
+    return time[good], mhz[good], float(first.period_ns)
+
+
+def _readings(
+    kernel: Array,
+    start: Array,
+    end: Array,
+    samples: tuple[Array, Array, float],
+    sensor: Sensor | None,
+) -> Readings:
+    """Reduce samples to the updates of a sensor, where samples are closer than these."""
+    time, mhz, period = samples
+    changed = np.flatnonzero(np.diff(mhz) != 0) + 1
+    steps = np.diff(time[changed])
+    hold = sensor.hold_ns if sensor is not None else None
+    if hold is None and len(steps) >= _MIN_UPDATES:
+        usual = float(np.median(steps))
+        hold = float(np.mean(steps[steps < _HELD * usual]))
+        # An update is as likely to show as not where the clock is still: only a regular step is one.
+        # Changes at chance come sooner as well, in multiples of the sampling period from one on.
+        of_holds = np.maximum(np.rint(steps / hold), 1) * hold
+        square = np.minimum(((steps - of_holds) / period) ** 2, 1.0)
+        hold = hold if square.mean() <= _IRREGULAR else 0.0
+    quantum = _quantum(mhz)
+    if not hold or hold < _SEEN * period or len(changed) < 2:  # noqa: PLR2004
+        return Readings(kernel, start, end, time, mhz, period, 0.0, quantum)
+    # Values first seen after a change; more of the same where the clock stayed for several updates.
+    first = np.append([0], changed)
+    count = np.maximum(np.rint(np.diff(np.append(time[first], time[-1] + period)) / hold), 1)
+    repeat = np.repeat(np.arange(len(first)), count.astype(np.int64))
+    nth = _nth(count)
+    return Readings(
+        kernel, start, end, time[first][repeat] - period / 2 + nth * hold, mhz[first][repeat],
+        hold, hold, quantum,
+    )  # fmt: skip
+
+
+def _nth(count: Array) -> Array:
+    """0, 1, … of each run of these lengths."""
+    total = np.cumsum(count)
+    return np.arange(int(total[-1])) - np.repeat(total - count, count.astype(np.int64))
+
+
+def _quantum(mhz: Array) -> float:
+    """Smallest difference between values, MHz; 0 if there is one value alone."""
+    steps = np.diff(np.unique(mhz))
+    return float(steps.min()) if steps.size else 0.0

@@ -1,0 +1,248 @@
+"""Core clocks of GPU work by samples of its GPU's clock, and the errors of these clocks.
+
+Where the series of the clock is at hand, `clock_sensor` predicts each kernel's clock by the readings,
+under an assumption on the sensor that agrees with the durations of repeats (`sensor_fit`). Slopes
+over such clocks are those over the true ones. What is left is common to all kernels: sparse readings
+show the mean clock with an error, smoothing mixes the clocks of kernels that draw much power with
+those of others, and with idle time.
+
+Else clocks are the column of the nodes, with a change since the last sample as their error.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from chopper_interop.analyses.methods.dvfs import clock_sensor, sensor_fit
+from chopper_interop.analyses.methods.dvfs.intervals import TWO_SIDED, student
+from chopper_interop.annotate.counters import counter_metrics
+
+if TYPE_CHECKING:
+    from chopper_interop.analyses.methods.dvfs.clock_sensor import Assumption, Readings, Sensor
+    from chopper_interop.analyses.methods.dvfs.sensor_fit import Accepted, Work
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.schemas.clock_sensors import ClockField
+    from chopper_interop.trace import Trace
+
+CLOCK, RESOLUTION = "gfxclk_mhz", "telemetry_ns"
+COUNTED_ERROR = 0.02
+"""Error of a clock by counted cycles, as a share. Chosen: cycles and times are not recorded by
+the same tool at the same instants."""
+PRIOR_SHARE = 0.06
+"""Standard deviation of clocks within a training step, as a share, before samples show it: 3 to 8 % of
+the clock where MI300X were sampled finely under a power limit; 1.062x between the GPUs of a node in
+Lit Silicon (arXiv 2511.09861)."""
+CHANGES_NS = 20e6
+"""Correlation time of a clock: firmware filters power over tens of ms, and a switch itself takes 1 ms
+(Ascend) to 15 ms (NVIDIA; ASPLOS 2025). Steps between samples further apart may be small only because
+both are at the same place in training steps: they do not show that the clock is steady."""
+_BY_POWER = 0.05
+"""Standard deviation of the logarithm of the clock over that of a kernel's sensitivity, from 0 to 1: kernels
+that compute draw power and lower the clock. Chosen: the spread of clocks within a step, `PRIOR_SHARE`."""
+_BY_IDLE = 0.1
+"""Standard deviation of the logarithm of the clock of an idle GPU over that of a busy one. Chosen: from the
+clock under a power limit to the highest, as both are observed."""
+_FEWEST = 4
+"""Readings below which their spread is taken to be `PRIOR_SHARE`."""
+_MIN_LEVEL = 0.002
+"""Smallest error of the mean clock of a GPU, as a share. Chosen: one step of 4 MHz of 2000."""
+
+
+class Clocks(NamedTuple):
+    """Core clocks of some nodes.
+
+    Parameters
+    ----------
+    mhz
+        Mean clock of each node while it ran; NaN where unknown.
+    error_share
+        Standard deviation of its error, as a share of the clock; `PRIOR_SHARE` where the time
+        between samples is unknown.
+    resolution_ns
+        Time between the samples that the clock is from; 0 where unknown.
+    is_counted
+        Mark clocks by counted cycles. Their error is noise.
+    is_sensed
+        Mark clocks by a model of the sensor: slopes over them need no correction.
+    is_sparse
+        Mark those of them whose readings show nothing of the clock in between.
+    common
+        Error that the clocks of all kernels of a GPU have in common, as a share; NaN unless sensed.
+    """
+
+    mhz: Array
+    error_share: Array
+    resolution_ns: Array
+    is_counted: Array
+    is_sensed: Array
+    is_sparse: Array
+    common: Array
+
+
+class SensedClocks(NamedTuple):
+    """A kind of sensor: what it reads, and what is assumed of it.
+
+    Parameters
+    ----------
+    field
+        What is known of the field that was sampled.
+    gpus
+        Readings of GPUs.
+    accepted
+        Assumptions that agree with the durations of kernels.
+    """
+
+    field: ClockField
+    gpus: list[Readings]
+    accepted: Accepted
+
+
+def sensed_clocks(
+    trace: Trace, node: Array, work: Work, sensor: Sensor | None
+) -> list[SensedClocks]:
+    """Return the sensors of a trace's GPUs whose series are known."""
+    groups = clock_sensor.sensed_gpus(trace, node, sensor)
+    return [
+        SensedClocks(one.field, one.gpus, sensor_fit.accepted(one, work, sensor)) for one in groups
+    ]
+
+
+def kernel_clocks(trace: Trace, node: Array) -> Clocks:
+    """Return the clocks of these nodes, which are GPU work, by the columns of nodes."""
+    mhz = trace.reals(CLOCK, node)
+    mhz[~(mhz > 0)] = np.nan
+    resolution = trace.integers(RESOLUTION, node, unknown=0).astype(float)
+    resolution[np.isnan(mhz)] = 0.0
+    dur = trace.array("dur")[node].astype(float)
+    known = resolution > 0
+    share = np.where(np.isnan(mhz), np.nan, PRIOR_SHARE)
+    share[known] = changes_within(resolution[known])
+    share[known] *= np.sqrt(_error_share_by_length(dur[known] / resolution[known]))
+    counted_mhz = trace.reals(counter_metrics.CLOCK, node)
+    is_counted = np.isnan(mhz) & np.isin(node, counter_metrics.counted_in_timing_run(trace))
+    is_counted &= counted_mhz > 0
+    mhz[is_counted] = counted_mhz[is_counted]
+    share[is_counted], resolution[is_counted] = COUNTED_ERROR, dur[is_counted]
+    nothing = np.zeros(len(node), bool)
+    common = np.full(len(node), np.nan)
+    return Clocks(mhz, share, resolution.astype(np.int64), is_counted, nothing, nothing, common)
+
+
+def with_sensor(
+    clocks: Clocks, gpus: list[Readings], assumed: Assumption, beta: Array, scale: float
+) -> Clocks:
+    """Return the clocks with those of the GPUs of a sensor under one assumption on it.
+
+    Parameters
+    ----------
+    clocks
+        Clocks by columns; those that are unknown there stay unknown.
+    gpus
+        Readings of the sensor.
+    assumed
+        Window and delay.
+    beta
+        Sensitivity of each node by straight lines, for the effect of its power on the clock.
+    scale
+        Factor to the deviations from each GPU's mean clock.
+    """
+    mhz, share, common = clocks.mhz.copy(), clocks.error_share.copy(), clocks.common.copy()
+    is_sensed, is_sparse = clocks.is_sensed.copy(), clocks.is_sparse.copy()
+    every = [gpu.at_kernels(assumed) for gpu in gpus]
+    levels = [_level_error(gpu, assumed) for gpu in gpus]
+    for gpu, seen, mean, error in zip(gpus, every, _means(every, levels), levels, strict=True):
+        k = gpu.kernel
+        expected = mean + scale * (seen - seen.mean())
+        own = beta[k]
+        mixed = gpu.blurred(own, assumed), gpu.blurred(np.ones(len(k)), assumed)
+        by_power = _BY_POWER * np.abs(own - mixed[0])
+        by_idle = _BY_IDLE * np.clip(1 - mixed[1], 0.0, 1.0)
+        level = np.hypot(error, _MIN_LEVEL)
+        good = k[~np.isnan(mhz[k]) & ~clocks.is_counted[k]]
+        known = ~np.isnan(mhz[k]) & ~clocks.is_counted[k]
+        mhz[good] = np.maximum(expected[known], 1.0)
+        common[good] = np.sqrt(level**2 + by_power**2 + by_idle**2)[known]
+        share[good] = _unseen(gpu, assumed)
+        is_sensed[good] = True
+        is_sparse[good] = gpu.is_sparse(assumed)
+    return Clocks(mhz, share, clocks.resolution_ns, clocks.is_counted, is_sensed, is_sparse, common)
+
+
+def _unseen(gpu: Readings, assumed: Assumption) -> float:
+    """Standard deviation of the clock around what readings show, as a share of it."""
+    is_followed = assumed.window_ns < gpu.period_ns and not gpu.is_sparse(assumed)
+    if not is_followed:
+        return float(changes_within(max(assumed.window_ns, gpu.period_ns)))
+    # Between two readings a clock of independent changes deviates from the straight line by a third
+    # of the mean square of half their difference.
+    return float(gpu.mhz.std() / gpu.mhz.mean() * np.sqrt((1 - gpu.correlation) / 3))
+
+
+def _means(expected: list[Array], errors: list[float]) -> list[float]:
+    """Mean clocks of GPUs, drawn together by as much as their errors explain of the differences.
+
+    A slope over differences that are errors would be too flat (James and Stein's estimate).
+    """
+    means = np.array([one.mean() for one in expected])
+    all_gpus = float(means.mean())
+    squares = float(np.sum((means / all_gpus - 1) ** 2))
+    noise = float(np.mean(np.square(errors))) * (len(means) + 1)
+    trust = max(1 - noise / squares, 0.0) if squares > 0 else 1.0
+    return [float(all_gpus + trust * (mean - all_gpus)) for mean in means]
+
+
+def _level_error(gpu: Readings, assumed: Assumption) -> float:
+    """Error of the mean clock of a GPU by readings that do not cover all of the time, as a share."""
+    inside = (gpu.time >= gpu.start.min()) & (gpu.time <= gpu.end.max())
+    count = max(int(inside.sum()), 1)
+    if assumed.window_ns >= gpu.period_ns:
+        return 0.0
+    mhz = gpu.mhz[inside] if count >= _FEWEST else gpu.mhz
+    if len(mhz) < _FEWEST:
+        spread, unsure = PRIOR_SHARE, 1.0
+    else:
+        spread, unsure = float(mhz.std(ddof=1) / mhz.mean()), student(len(mhz) - 1) / TWO_SIDED
+    if not gpu.is_sparse(assumed):
+        return _unseen(gpu, assumed) * unsure / np.sqrt(count)
+    return spread * unsure * np.sqrt((1 - assumed.window_ns / gpu.period_ns) / count)
+
+
+def changes_within(time_ns: Array | float) -> Array:
+    """Expected change of a clock within this time, as a share of the clock."""
+    change: Array = PRIOR_SHARE * np.sqrt(-np.expm1(-np.asarray(time_ns) / CHANGES_NS))
+    return change
+
+
+def _error_share_by_length(samples: Array) -> Array:
+    """Squared error of the mean clock over a kernel, as a share of that at one point in time.
+
+    For kernels that begin anywhere between samples; exact for a clock of independent changes that
+    are small from sample to sample.
+
+    Parameters
+    ----------
+    samples
+        Durations of kernels, in periods of the sampler.
+    """
+    longer = np.maximum(samples, 1.0)
+    short = 1 - samples * (2 / 3 - samples / 6)
+    return np.where(samples < 1, short, (2 / 3 - 1 / (6 * longer)) / longer)
+
+
+def attenuation(changed: Array) -> Array:
+    """Slope of the true clock over the sampled clock, for kernels between samples; from 0 to 1.
+
+    The mean autocorrelation of a clock with correlation ``exp(-t / T)`` over the times since a
+    sample. A sampled clock varies as much as the true one, so small errors reduce the slope by half
+    of what noise of their size would.
+
+    Parameters
+    ----------
+    changed
+        Squared error by changes since the sample, as a share of the clocks' variance.
+    """
+    some = np.clip(changed, 1e-9, 1.0)
+    with np.errstate(divide="ignore"):
+        return np.where(some < 1, -some / np.log1p(-some), 0.0)

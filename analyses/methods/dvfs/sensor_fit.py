@@ -1,0 +1,420 @@
+"""Windows and delays of clock sensors that agree with the durations of repeats.
+
+The durations of a kernel's repeats show when the clock changed: ``log t = const - b log f``. Averaged
+over the window of a reading, with the kernels' sensitivities as weights, they must follow the
+readings in proportion. Assumptions of window and delay are compared by how far they do not. Those
+whose misfit exceeds that of the best by no more than the scatter between blocks of time are kept:
+where durations hardly follow the clock, or readings are few, these are all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from chopper_interop.analyses.methods.dvfs.clock_sensor import (
+    ESTIMATED,
+    GIVEN,
+    KNOWN,
+    UNKNOWN,
+    Assumption,
+    Cumulative,
+    Sensor,
+)
+from chopper_interop.arrays.statistics import MAD_TO_SIGMA
+from chopper_interop.schemas import clock_sensors
+
+if TYPE_CHECKING:
+    from chopper_interop.analyses.methods.dvfs.clock_sensor import Readings, SensedGpus
+    from chopper_interop.arrays.types import Array
+
+_MS = 1e6
+WINDOWS_NS = np.array([0, 3, 5, 10, 14, 20, 28, 40, 57, 80, 100, 130, 180, 250, 400, 1000]) * _MS
+"""Windows that are tried: from an instant to NVML's mean over one second, 1.4 times as long each."""
+DELAYS_NS = np.array([0, 1, 2, 3, 5, 7, 10, 14, 20, 25, 30, 40, 50, 60, 80, 100, 150, 200]) * _MS
+_SHORTEST_NS = 1 * _MS
+"""Time over which durations are averaged for a reading of an instant. Chosen: about one kernel."""
+_MAX_UPDATES = 4000
+"""Updates that are used of each GPU. Chosen: more hardly distinguish windows any better, and cost time."""
+_MAX_KERNELS = 30_000
+"""Kernels of each GPU by which predictions are compared."""
+_BLOCKS = 24
+"""Blocks of time of all GPUs whose scatter is the error of a misfit. Chosen: several times the longest
+window even in short runs, and enough for a standard deviation."""
+_ACCEPTED = 2.0
+"""Standard errors by which the misfit of an assumption may exceed that of the best: 95 %, two-sided."""
+_MOST = 48
+"""Kept assumptions for which the answer is estimated. Chosen: the extremes of more are hardly wider."""
+_NOISE = 1e-3
+"""Smallest deviation of repeats. Chosen: far below all real ones; keeps weights finite."""
+_SHORTEST = 4
+"""Kernels, by their median duration, over which durations are averaged for a reading of an instant."""
+_FEWEST = 5
+"""Readings of a GPU below which they are not compared with durations."""
+_TINY = 1e-12
+_SIGNAL = 0.5
+"""Least share of the durations' variance that counts as signal and not as noise."""
+_FOLLOWS = 0.6
+"""Correlation below which durations show nothing of the sensor, so that all assumptions are kept."""
+_TESTED = 0.6
+"""Share of the blocks of time in which an assumption must be comparable, where one that is fits."""
+_LARGEST = 0.98
+"""Quantile of changes from reading to reading that limits the window. Chosen: below the largest, as samples
+may have been missed."""
+_COVERED = 0.3
+"""Share of a window in which kernels ran that a reading needs, of what is usual."""
+
+
+class Accepted(NamedTuple):
+    """Assumptions on a sensor that agree with the data.
+
+    Parameters
+    ----------
+    best
+        The one that agrees best; the last resort, where times do not show it, is an instant, without delay.
+    low, high
+        The ones by which kernels would take the least and the most at a higher clock.
+    spread
+        All, (assumption, window and delay), nanoseconds.
+    correlation
+        Correlation of readings with durations under the best; NaN if unknown.
+    origin
+        `GIVEN`, `KNOWN`, `ESTIMATED` or `UNKNOWN`.
+    fixed
+        What was given, or is known.
+    is_given
+        True if the window was given.
+    """
+
+    best: Assumption
+    low: Assumption
+    high: Assumption
+    spread: Array
+    correlation: float
+    origin: str
+    fixed: Sensor
+    is_given: bool
+
+    def described(self, hold_ns: float | None) -> dict[str, float | str | None]:
+        """Describe the sensor by columns of results; None for what is not known."""
+        low, high = self.spread.min(axis=0), self.spread.max(axis=0)
+        # What was given or is known shows, also where times do not show the rest.
+        window, lag = (
+            value if self.origin != UNKNOWN or fixed is not None else None
+            for value, fixed in zip(
+                self.central, (self.fixed.window_ns, self.fixed.lag_ns), strict=True
+            )
+        )
+        return {
+            "sensor_window_ns": window,
+            "sensor_window_low_ns": low[0],
+            "sensor_window_high_ns": high[0],
+            "sensor_lag_ns": lag,
+            "sensor_lag_low_ns": low[1],
+            "sensor_lag_high_ns": high[1],
+            "sensor_hold_ns": hold_ns if self.fixed.hold_ns is None else self.fixed.hold_ns,
+            "sensor_origin": GIVEN if self.is_given else self.origin,
+        }
+
+    @property
+    def central(self) -> Assumption:
+        """The best assumption; where times do not show it, the shortest window and delay."""
+        return self.best if self.origin != UNKNOWN else Assumption(*self.spread.min(axis=0))
+
+    @property
+    def least_scale(self) -> float:
+        """Least factor from predicted to true deviations of the clock: its updates may jitter."""
+        if not self.correlation > _FOLLOWS:
+            return 1.0
+        return min(self.correlation, 1.0)
+
+    @property
+    def is_range(self) -> bool:
+        """True if more than one assumption remains, or the size of deviations is not certain."""
+        return self.low != self.high or self.least_scale < 1.0
+
+
+class Work(NamedTuple):
+    """Kernels of a trace by what they do.
+
+    Parameters
+    ----------
+    key
+        Number that repeats share.
+    dur
+        Durations, nanoseconds.
+    usable
+        Mark kernels whose durations show the clock: those without concurrent communication.
+    highest
+        Highest clock of each one's GPU, MHz.
+    """
+
+    key: Array
+    dur: Array
+    usable: Array
+    highest: Array
+
+
+def accepted(sensed: SensedGpus, work: Work, given: Sensor | None) -> Accepted:
+    """Return the assumptions on a sensor that agree with all that is known."""
+    sensor = given or Sensor(sensed.field.window_ns, sensed.field.hold_ns, sensed.field.lag_ns)
+    if sensed.field.shows == clock_sensors.INSTANT and given is None:
+        sensor = sensor._replace(window_ns=0.0)
+    grid = _grid(sensed, sensor)
+    fit = _Fit(sensed.gpus, work)
+    origin = GIVEN if given is not None else KNOWN
+    kept, correlation = grid, np.nan
+    if len(grid) > 1:
+        kept, correlation = fit.compare(grid)
+        origin = ESTIMATED if len(kept) < len(grid) / 2 else UNKNOWN
+    best = kept[0]
+    thinned = kept
+    if len(kept) > _MOST:
+        evenly = np.linspace(0, len(kept) - 1, _MOST).astype(int)
+        thinned = kept[np.union1d(evenly, _corners(kept))]
+    gains = [fit.gain(Assumption(*row)) for row in thinned]
+    low, high = thinned[int(np.argmax(gains))], thinned[int(np.argmin(gains))]
+    is_given = given is not None and given.window_ns is not None
+    return Accepted(
+        Assumption(*best), Assumption(*low), Assumption(*high), kept, correlation, origin, sensor,
+        is_given,
+    )  # fmt: skip
+
+
+def _corners(kept: Array) -> Array:
+    """Positions of the assumptions with the shortest and longest windows and delays."""
+    window, delay = kept.T
+    orders = [
+        np.lexsort(keys)
+        for sign in (1, -1)
+        for keys in ((sign * window, delay), (sign * delay, window))
+    ]
+    return np.unique([order[end] for order in orders for end in (0, -1)])
+
+
+def _grid(sensed: SensedGpus, sensor: Sensor) -> Array:
+    """Assumptions that are possible, (assumption, window and delay)."""
+    seen = max(gpu.hold_ns for gpu in sensed.gpus)
+    period = max(gpu.period_ns for gpu in sensed.gpus)
+    windows = WINDOWS_NS if sensor.window_ns is None else np.array([sensor.window_ns])
+    if sensed.field.shows == clock_sensors.MEAN and sensor.window_ns is None:
+        windows = windows[1:]
+    # A hold that is not seen delays readings by half of it on average.
+    hold = sensor.hold_ns
+    if seen:
+        ages = np.zeros(1)
+    else:
+        ages = np.array([0, 0.25, 0.5]) * period if hold is None else np.array([hold / 2])
+    if sensor.lag_ns is not None:
+        delays = sensor.lag_ns + ages
+    else:
+        delays = np.append(DELAYS_NS, ages[ages > DELAYS_NS[-1]])
+    windows = windows[windows <= max(_longest_ns(sensed.gpus), windows.min())]
+    grid = np.stack(np.meshgrid(windows, delays, indexing="ij"), axis=-1)
+    return grid.reshape(-1, 2)
+
+
+def straight_slopes(gpus: list[Readings], work: Work, assumed: Assumption) -> Array:
+    """Return the sensitivity of each kernel by a straight line, under one assumption."""
+    return _Fit(gpus, work).slopes(assumed)[0]
+
+
+def _thinned(gpu: Readings, some: Array) -> Readings:
+    """Return the readings with some of these kernels of the GPU, at most twice `_MAX_KERNELS`."""
+    some = some[:: max(len(some) // _MAX_KERNELS, 1)]
+    return replace(gpu, kernel=gpu.kernel[some], start=gpu.start[some], end=gpu.end[some])
+
+
+class _Fit:
+    """Comparison of assumptions on one kind of sensor, over all of its GPUs."""
+
+    def __init__(self, gpus: list[Readings], work: Work) -> None:
+        self.gpus, self.work = gpus, work
+        self.n = int(work.key.max(initial=-1)) + 1
+        self.log = np.log(work.dur)
+        usable = work.usable
+        count = np.maximum(np.bincount(work.key[usable], minlength=self.n), 1)
+        mean = np.bincount(work.key[usable], self.log[usable], self.n) / count
+        rest = self.log - mean[work.key]
+        # Repeats that deviate by far have other reasons than the clock.
+        spread = MAD_TO_SIGMA * float(np.median(np.abs(rest[usable]))) if usable.any() else 0.0
+        self.rest = np.clip(rest, -6 * max(spread, 0.01), 6 * max(spread, 0.01))
+        self.time = np.bincount(work.key, work.dur, self.n)
+        some = ((gpu, np.flatnonzero(usable[gpu.kernel])) for gpu in gpus)
+        self._samples = [_thinned(gpu, rows) for gpu, rows in some if rows.size]
+        self._every = [_thinned(gpu, np.arange(len(gpu.kernel))) for gpu in gpus]
+
+    def slopes(self, assumed: Assumption) -> tuple[Array, Array]:
+        """Sensitivity of each kernel by a straight line, and the variance of what it leaves."""
+        sums = np.zeros((6, self.n))
+        for gpu in self._samples:
+            k = gpu.kernel
+            x = np.log(np.maximum(gpu.at_kernels(assumed), 1.0))
+            y, key = self.rest[k], self.work.key[k]
+            columns = (np.ones(len(k)), x, y, x * x, x * y, y * y)
+            sums += np.stack([np.bincount(key, column, self.n) for column in columns])
+        count = np.maximum(sums[0], 1)
+        xx, xy = sums[3] - sums[1] ** 2 / count, sums[4] - sums[1] * sums[2] / count
+        yy = sums[5] - sums[2] ** 2 / count
+        slope = -xy / np.where(xx > 0, xx, np.inf)
+        return slope, np.maximum(yy - slope**2 * xx, 0.0) / np.maximum(count - 2, 1)
+
+    def gain(self, assumed: Assumption) -> float:
+        """Time that kernels would save at the highest clock, by straight lines."""
+        beta = np.clip(self.slopes(assumed)[0], 0.0, 1.0)
+        total = 0.0
+        for gpu, one in zip(self.gpus, self._every, strict=True):
+            mhz, k = one.at_kernels(assumed), one.kernel
+            share = 1 - mhz / self.work.highest[k]
+            saved = float(np.nansum(self.work.dur[k] * beta[self.work.key[k]] * share))
+            total += saved * len(gpu.kernel) / len(k)
+        return total
+
+    def compare(self, grid: Array) -> tuple[Array, float]:
+        """Return the assumptions that agree, the best first, and the correlation under the best."""
+        start = self._first_guess(grid)
+        for _ in range(2):
+            beta, variance = self.slopes(start)
+            # Slopes within their errors of 0 show nothing of the clock.
+            beta = np.clip(beta, 0.0, 1.0)
+            losses, correlations = self._losses(grid, beta, variance)
+            blocks = (~np.isnan(losses)).sum(axis=1)
+            testable = blocks >= _TESTED * blocks.max(initial=1)
+            total = np.where(testable, np.nansum(losses, axis=1) / np.maximum(blocks, 1), np.inf)
+            best = int(np.argmin(total))
+            start = Assumption(*grid[best])
+        excess = losses - losses[best]
+        count = np.maximum((~np.isnan(excess)).sum(axis=1), 1)
+        with np.errstate(invalid="ignore"):
+            mean = np.nansum(excess, axis=1) / count
+            square = np.nansum((excess - mean[:, np.newaxis]) ** 2, axis=1)
+        error = np.sqrt(square / np.maximum(count - 1, 1) / count)
+        keep = testable & (mean <= _ACCEPTED * error)
+        keep[best] = True
+        if not correlations[best] > _FOLLOWS:
+            keep[:] = True
+        order = np.argsort(total, kind="stable")
+        return grid[order[keep[order]]], correlations[best]
+
+    def _first_guess(self, grid: Array) -> Assumption:
+        """Assumption under which straight lines leave the least."""
+        score = []
+        for row in grid[:: max(len(grid) // 64, 1)]:
+            _, variance = self.slopes(Assumption(*row))
+            some = (self.time > 0) & (variance > 0)
+            score.append(
+                (float(np.sum(self.time[some] * np.log(variance[some]))), Assumption(*row))
+            )
+        return min(score)[1]
+
+    def _losses(self, grid: Array, beta: Array, variance: Array) -> tuple[Array, Array]:
+        """Misfit of each assumption in each block of time, and correlations of readings and durations."""
+        parts = [self._part(gpu, beta, variance) for gpu in self.gpus]
+        fewest = min(len(part.time) for part in parts) // _FEWEST
+        each = max(min(_BLOCKS // len(parts), fewest), 3)
+        for number, part in enumerate(parts):
+            low, high = part.time.min(initial=0.0), part.time.max(initial=1.0)
+            share = (part.time - low) / max(high - low, 1.0)
+            block = np.minimum((share * each).astype(np.int64), each - 1)
+            parts[number] = part._replace(block=number * each + block)
+        losses = np.zeros((len(grid), each * len(parts)))
+        correlations = np.zeros(len(grid))
+        for row, (window, delay) in enumerate(grid):
+            losses[row], correlations[row] = _loss(parts, window, delay, losses.shape[1])
+        return losses, correlations
+
+    def _part(self, gpu: Readings, beta: Array, variance: Array) -> _Part:
+        """Durations of a GPU's kernels as a signal over time, and its readings."""
+        k = gpu.kernel
+        key = self.work.key[k]
+        weight = np.where(
+            self.work.usable[k], beta[key] / np.maximum(variance[key], _NOISE**2), 0.0
+        )
+        odd = np.argsort(np.argsort(gpu.start, kind="stable"), kind="stable") % 2 == 1
+        halves = [
+            (
+                Cumulative(gpu.start, gpu.end, np.where(half, -weight * self.rest[k], 0.0)),
+                Cumulative(gpu.start, gpu.end, np.where(half, weight * beta[key], 0.0)),
+            )
+            for half in (odd, ~odd)
+        ]
+        inside = np.flatnonzero(
+            (gpu.time >= gpu.start.min()) & (gpu.time <= gpu.end.max() + DELAYS_NS[-1])
+        )
+        inside = inside[:: max(len(inside) // _MAX_UPDATES, 1)]
+        shortest = max(_SHORTEST * float(np.median(gpu.end - gpu.start)), _SHORTEST_NS)
+        return _Part(
+            gpu.time[inside], np.log(gpu.mhz[inside]), inside * 0, halves, min(shortest, 20 * _MS)
+        )
+
+
+def _longest_ns(gpus: list[Readings]) -> float:
+    """Longest window with which readings can change as fast as they do.
+
+    Within a time d, the mean over a window w changes by at most d / w of all that clocks can change.
+    """
+    longest = np.inf
+    for gpu in gpus:
+        step = np.abs(np.diff(gpu.mhz))
+        if step.size and step.max() > 0:
+            largest = float(np.quantile(step, _LARGEST))
+            longest = min(longest, gpu.period_ns * float(gpu.mhz.max()) / max(largest, _TINY))
+    return longest
+
+
+class _Part(NamedTuple):
+    """Readings of a GPU, and its clock by durations.
+
+    Parameters
+    ----------
+    time, log
+        Time and logarithm of each reading.
+    block
+        Block of time of each.
+    halves
+        Integrals of the weighted logarithm of the clock by durations, and of the weights, of every
+        second kernel and of the others: the noise of one half is independent of the other's.
+    shortest_ns
+        Time in which both halves have kernels.
+    """
+
+    time: Array
+    log: Array
+    block: Array
+    halves: list[tuple[Cumulative, Cumulative]]
+    shortest_ns: float
+
+
+def _loss(parts: list[_Part], window: float, delay: float, count: int) -> tuple[Array, float]:
+    """Misfit in each block of time, and the correlation, of one assumption."""
+    columns: list[list[Array]] = [[], [], [], []]
+    for part in parts:
+        width = max(window, part.shortest_ns)
+        stop = part.time - delay + (width - window) / 2
+        clocks, good = [], np.ones(len(stop), bool)
+        for clock, weights in part.halves:
+            weight = weights.between(stop - width, stop)
+            usual = float(np.median(weight[weight > 0])) if (weight > 0).any() else np.inf
+            good &= weight > _COVERED * usual
+            clocks.append(clock.between(stop - width, stop) / np.where(weight > 0, weight, np.inf))
+        if good.sum() >= _FEWEST:
+            of_gpu = (
+                *(c[good] - c[good].mean() for c in clocks),
+                part.log[good] - part.log[good].mean(),
+            )
+            for column, values in zip(columns, (*of_gpu, part.block[good]), strict=True):
+                column.append(values)
+    if not columns[0]:
+        return np.full(count, np.nan), 0.0
+    one, other, y, block = (np.concatenate(column) for column in columns)
+    square = max(float(y @ y), _TINY)
+    both = (one + other) / 2
+    slope = float(both @ y) / square
+    signal = max(float(one @ other), _SIGNAL * float(both @ both), _TINY)
+    correlation = slope * np.sqrt(square / signal)
+    # A falling clock that goes with shorter times is none of the sensor.
+    misfit = (both - max(slope, 0.0) * y) ** 2 / signal * len(y)
+    of_block = np.bincount(block, minlength=count)
+    return np.bincount(block, misfit, count) / np.where(of_block > 0, of_block, np.nan), correlation

@@ -1,0 +1,110 @@
+"""What is known of the clock fields of tools: an instant or a mean, over which time, and who says so."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+INSTANT, MEAN, UNKNOWN = "instant", "mean", "unknown"
+
+
+class ClockField(NamedTuple):
+    """A field of a tool on a family of GPUs.
+
+    Parameters
+    ----------
+    tools
+        Tools, as `series.source` names them.
+    series
+        Beginning of the series' names.
+    family
+        GPUs, for people.
+    gpus
+        Pattern of their names; empty for all.
+    shows
+        `INSTANT`, `MEAN` or `UNKNOWN`.
+    window_ns, hold_ns, lag_ns
+        Window of a mean, time between updates, lateness; None where nobody says.
+    source
+        Who says so.
+    """
+
+    tools: tuple[str, ...]
+    series: str
+    family: str
+    gpus: str
+    shows: str
+    window_ns: float | None
+    hold_ns: float | None
+    lag_ns: float | None
+    source: str
+
+    def row(self) -> str:
+        """Return a row of the table of `analyses/README.md`."""
+        figures = (self.window_ns, self.hold_ns, self.lag_ns)
+        texts = ["estimated" if ns is None else f"{ns / 1e6:g} ms" for ns in figures]
+        if self.shows == INSTANT:
+            texts[0] = "0"
+        cells = (", ".join(self.tools), self.series or "all", self.family, self.shows, *texts)
+        return "| " + " | ".join((*cells, self.source)) + " |"
+
+
+_KERNEL = "Linux, drivers/gpu/drm/amd"
+_SMU = f"{_KERNEL}/pm/swsmu"
+_GPU_METRICS, _AMD = ("amd-smi", "recorder"), ("amd-smi", "recorder", "rocm-smi")
+_N = (None, None, None)
+CLOCK_FIELDS = (
+    ClockField(
+        _AMD, "gfx clock", "Instinct MI300 and MI350", r"\bMI3\d\d|\bgfx9[45]", UNKNOWN, *_N,
+        f"{_SMU}/smu13/smu_v13_0_6_ppt.c: one field, GfxclkFrequency, is the current and the average clock",
+    ),
+    ClockField(
+        _AMD, "gfx clock average", "other AMD GPUs", "", MEAN, *_N,
+        f"{_KERNEL}/include/kgd_pp_interface.h: average_gfxclk_frequency, without a time",
+    ),
+    ClockField(
+        _AMD, "gfx clock", "Instinct MI100 and MI200", r"\bMI[12]\d\d", UNKNOWN, *_N,
+        f"{_SMU}/smu11/arcturus_ppt.c, smu13/aldebaran_ppt.c: CurrClock, a field apart from "
+        "AverageGfxclkFrequency; over what time is not said",
+    ),
+    ClockField(
+        _GPU_METRICS, "gfx clock", "Radeon RX 7700 to 7900, W7700 to W7900, RX 9000",
+        r"\bRX ?(?:7[789]|90)\d\d|\bW7[789]00|\bR9700|\bV710", MEAN, *_N,
+        f"{_SMU}/smu13/smu_v13_0_0_ppt.c (commit 4a37c55b859a, 2023), smu14/smu_v14_0_2_ppt.c: "
+        "current_gfxclk = average_gfxclk_frequency",
+    ),
+    ClockField(
+        ("rocm-smi",), "gfx clock", "Radeon RX 7000 and W7000",
+        r"\bRX ?7\d{3}|\bW7\d00|\bV710", MEAN, *_N,
+        f"{_SMU}/smu13/smu_v13_0_0_ppt.c, smu_v13_0_7_ppt.c, get_current_clk_freq_by_table: "
+        "METRICS_AVERAGE_GFXCLK",
+    ),
+    ClockField(
+        _AMD, "gfx clock", "other Radeon", r"(?i)\bRX ?\d{4}|\bW[67]\d00", UNKNOWN, *_N,
+        f"{_SMU}/smu11/navi10_ppt.c, smu13/smu_v13_0_7_ppt.c: CurrClock, without a time",
+    ),
+    ClockField(
+        ("nvidia-smi", "zeus", "charllm", "dcgmi"), "", "NVIDIA", "", UNKNOWN, *_N,
+        "NVML's reference: the current clock, without a time (power has 25 ms to 1 s: arXiv 2312.02741)",
+    ),
+)  # fmt: skip
+"""Fields in the order of looking up. A figure that no source states is None: it is estimated."""
+_OTHER = ClockField(
+    (), "", "all", "", UNKNOWN, None, None, None, "no source says what the samples are"
+)
+
+
+def field_of(tool: str, series: str, gpu: str) -> ClockField:
+    """Look up what is known of a clock field.
+
+    Parameters
+    ----------
+    tool, series
+        Tool and the pattern of the series' names, of `series`.
+    gpu
+        Name of the product, its device or its architecture; empty if unknown.
+    """
+    for field in CLOCK_FIELDS:
+        if tool in field.tools and series.startswith(field.series) and re.search(field.gpus, gpu):
+            return field
+    return _OTHER

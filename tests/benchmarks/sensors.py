@@ -1,0 +1,150 @@
+"""Errors of `dvfs` and of the idle power of `power` where clocks and power are seen through sensors.
+
+The jobs are those of `tests/support/sensor_jobs`, which share no code with the package. For each cell (kind of
+job, rate, sensor, counters) a line states in how many jobs the 95 % interval holds the length of a step at the
+highest clock, the mean error and its range, and the mean half-width, in percent of that length. `none` counts jobs without
+an answer, and `wide` is the half-width divided by that of an analysis to which the sensor is given. With ``--power`` a line
+states for how many GPUs the idle power is within two standard errors, its mean and range, the mean error, and how
+often the result says that idle power was not seen. Usage:
+``python tests/benchmarks/sensors.py [--cells PATTERN …] [--programs N] [--first SEED] [--processes N]
+[--known-sensor] [--each] [--power [--idle W]]``
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+from collections import defaultdict
+from concurrent.futures import ProcessPoolExecutor
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+
+from sensor_jobs.cells import Cell, matching, truth_of, write_job
+from sensor_jobs.sensors import POWER
+from sensor_judge import Answer, judge
+
+import chopper_interop as ci
+
+DEFAULT = ("*/1kHz/*", "*/*/instant", "*/*/all", "*/*/all/counters")
+BUBBLES_NS = {"never idle": 50_000, "idle 15 ms a step": 15_000_000}
+POWER_KINDS = ("mixed", "constant", "groups")
+POWER_RATES = ("1kHz", "10Hz", "1Hz")
+
+
+def line(cell: Cell, answers: list[Answer | None]) -> str:
+    """Return the line of the table of a cell."""
+    answered = [a for a in answers if a]
+    if not answered:
+        return f"{cell.name:32} {'no answer':>9}"
+    errors, halves = [a.error for a in answered], statistics.mean(a.half for a in answered)
+    known = [a.half / a.half_known for a in answered if a.half_known]
+    return (
+        f"{cell.name:32} {sum(a.inside for a in answered):4} of {len(answered):2}"
+        f" {statistics.mean(errors):+7.2f} {min(errors):+7.2f} {max(errors):+7.2f} {halves:7.2f}"
+        f" {statistics.mean(a.loss for a in answered):6.1f} {len(answers) - len(answered):5}"
+        + (f" {statistics.mean(known):6.2f}" if known else "")
+    )
+
+
+def dvfs_table(options: argparse.Namespace) -> None:
+    """Print the table of `dvfs`."""
+    cells = matching(options.cells)
+    groups: dict[tuple[str, str], list[Cell]] = defaultdict(list)
+    for cell in cells:
+        groups[cell.kind, cell.vendor].append(cell)
+    seeds = range(options.first, options.first + options.programs)
+    answers: dict[Cell, list[Answer | None]] = defaultdict(list)
+    print(
+        "% of the ideal step".rjust(32),
+        "  inside    mean     min     max    half   loss  none  wide",
+        flush=True,
+    )
+    with ProcessPoolExecutor(options.processes) as pool:
+        waiting = {
+            key: [pool.submit(judge, *key, seed, of, known=options.known_sensor) for seed in seeds]
+            for key, of in groups.items()
+        }
+        for key, of in groups.items():
+            for future in waiting[key]:
+                for cell, answer in future.result():
+                    answers[cell].append(answer)
+                    if options.each:
+                        print(cell.name, answer, flush=True)
+            for cell in of:
+                print(line(cell, answers[cell]), flush=True)
+    good = sum(a is not None and a.inside for of in answers.values() for a in of)
+    every = [sum(a is not None and a.inside for a in of) / len(of) for of in answers.values()]
+    print(f"inside: {good} of {sum(map(len, answers.values()))}; cells of 90 % and more: ", end="")
+    print(f"{sum(share >= 0.9 for share in every)} of {len(every)}")
+
+
+def judge_power(seed: int, cell: Cell, sensor: str, **changes: float) -> list[dict[str, Any]]:
+    """Return the rows of `power` for a job with these changes of the program, with its notes."""
+    truth = truth_of(cell.kind, cell.vendor, seed, **changes)
+    with tempfile.TemporaryDirectory() as folder:
+        write_job(truth.run, cell, Path(folder), sensor)
+        result = ci.analyze(ci.read(folder), "power")
+    more = {"true_w": truth.run.program.idle_watts, "notes": result.notes}
+    return [row | more for row in result.rows.to_pylist()]
+
+
+def power_table(options: argparse.Namespace) -> None:
+    """Print the table of idle power: of how many GPUs it is within two standard errors."""
+    seeds = range(options.first, options.first + options.programs)
+    print(f"{'idle power, W':44} {'inside':>9}    mean     min     max   error  none  stated")
+    with ProcessPoolExecutor(options.processes) as pool:
+        for bubble, kind, rate, sensor in product(BUBBLES_NS, POWER_KINDS, POWER_RATES, POWER):
+            cell = Cell(kind, rate, "instant")
+            changes = {"bubble_ns": BUBBLES_NS[bubble], "idle_watts": options.idle}
+            futures = [pool.submit(judge_power, s, cell, sensor, **changes) for s in seeds]
+            rows = [row for future in futures for row in future.result()]
+            print(power_line(f"{bubble}/{kind}/{rate}/{sensor}", rows), flush=True)
+            if options.each:
+                print(*rows, sep="\n")
+
+
+def power_line(name: str, rows: list[dict[str, Any]]) -> str:
+    """Return the line of the table of idle power."""
+    answered = [r for r in rows if r["idle_w"] is not None]
+    if not answered:
+        return f"{name:44} no answer"
+    inside = sum(abs(r["idle_w"] - r["true_w"]) <= 2 * r["idle_error_w"] for r in answered)
+    idle = [r["idle_w"] for r in answered]
+    error = statistics.mean(r["idle_error_w"] for r in answered)
+    return (
+        f"{name:44} {inside:3} of {len(answered):2} {statistics.mean(idle):7.1f} {min(idle):7.1f} {max(idle):7.1f}"
+        f" {error:7.1f} {len(rows) - len(answered):5} {sum(map(_states_idle, answered)):7}"
+    )
+
+
+def _states_idle(row: dict[str, Any]) -> bool:
+    """Whether the result says that idle power is a typical value, or was not seen."""
+    return "idle" in (row["as_expected"] or "") or any("idle" in name for name in row["notes"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument(
+        "--cells", nargs="*", default=DEFAULT, metavar="PATTERN", help="kind/rate/sensor[/counters]"
+    )
+    parser.add_argument("--programs", type=int, default=40, metavar="N")
+    parser.add_argument("--first", type=int, default=0, metavar="SEED")
+    parser.add_argument("--processes", type=int, default=os.cpu_count(), metavar="N")
+    parser.add_argument(
+        "--known-sensor", action="store_true", help="compare with an analysis that is given it"
+    )
+    parser.add_argument("--each", action="store_true", help="print each job")
+    parser.add_argument("--power", action="store_true", help="idle power instead")
+    parser.add_argument("--idle", type=float, default=130.0, metavar="W", help="true idle power")
+    options = parser.parse_args()
+    (power_table if options.power else dvfs_table)(options)
+
+
+if __name__ == "__main__":
+    main()
