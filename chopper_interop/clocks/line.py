@@ -24,6 +24,9 @@ _MIN_SPAN_OF_DRIFT_NS = 100_000_000
 """Over less time a drift of 100 ppm is below 10 us; chosen: about what starts scatter by."""
 _MIN_PAIRS_OF_DRIFT = 16
 """Pairs that a drift needs; chosen: eight slopes between the halves, of which the median is taken."""
+_TAIL = 0.9
+"""Quantile of the distances that a drift has to halve if it does not halve the median: where most work
+is at one time, the drift moves only the rest."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,10 @@ def fit_line(reference: Array, other: Array) -> Line:
         level = residual - np.rint(since * (ppb / 1e9)).astype(np.int64)
         level_middle = rounded_median(level)
         level_spread = rounded_median(np.abs(level - level_middle))
-        if 0 < abs(ppb) <= _MAX_DRIFT_PPB and 2 * level_spread < spread:
+        tail = np.quantile(np.abs(residual - middle), _TAIL)
+        level_tail = np.quantile(np.abs(level - level_middle), _TAIL)
+        halved = 2 * level_spread < spread or 2 * level_tail < tail
+        if 0 < abs(ppb) <= _MAX_DRIFT_PPB and halved:
             return Line(base + level_middle, ppb, pivot, level_spread)
     return Line(base + middle, 0, pivot, spread)
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _RULE = re.compile(
-    r"(?:(?P<source>.+):)?\s*(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,2})?)"
+    r"(?:(?P<source>.+):)?\s*(?P<number>[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,2})?)"
     r"\s*(?P<unit>s|ms|us|µs|ns)?",
     re.ASCII,
 )

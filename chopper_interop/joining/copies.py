@@ -10,8 +10,7 @@ import numpy as np
 from chopper_interop.arrays import arrow
 from chopper_interop.arrays.members import is_any
 from chopper_interop.clocks.line import resolution_ns
-from chopper_interop.errors import AmbiguousRunError
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.joining import processes
 from chopper_interop.schemas.kinds import GPU_WORK
 from chopper_interop.schemas.meta import ASSUMED
@@ -22,25 +21,29 @@ if TYPE_CHECKING:
     from chopper_interop.schemas.meta import Rank
     from chopper_interop.trace import Trace
 
-SAME_EVENTS = Fault(
-    "same-events-twice",
-    Severity.INFO,
-    "A file that holds the same events as others was left out.",
+SAME_EVENTS = Fault.info(
+    "same-events-twice", "A file that holds the same events as others was left out."
 )
 
 
 def drop_copies(timing: list[Fragment], issues: IssueLog) -> list[Fragment]:
-    """Drop fragments whose events others hold too; refuse two different ones of one rank.
+    """Drop fragments whose events others hold too; the others of one rank are processes of it."""
+    timing, ranks_of_others = kept(timing, issues)
+    issues.add(processes.OF_ONE_RANK, len(ranks_of_others))
+    return [
+        processes.name_lanes_by_process(f, ranks_of_others[f]) if f in ranks_of_others else f
+        for f in timing
+    ]
 
-    Raises
-    ------
-    AmbiguousRunError
-        Two fragments hold different events of one rank, and are not processes of it.
-    """
+
+def kept(
+    timing: list[Fragment], issues: IssueLog
+) -> tuple[list[Fragment], dict[Fragment, list[Rank]]]:
+    """Return the fragments that are no copies, and of which the ranks of other processes, if any."""
     timing = _drop_other_formats(timing, issues)
-    kept: list[Fragment] = []
+    originals: set[Fragment] = set()
     owner: dict[int, Fragment] = {}
-    ranks_of_others: dict[int, list[Rank]] = {}  # id of a fragment → ranks of other processes
+    ranks_of_others: dict[Fragment, list[Rank]] = {}
     seen: set[bytes] = set()
     order = processes.children_last(timing)
     for fragment in sorted(order, key=lambda f: (f.ranks_are_assumed, len(f.trace.ranks))):
@@ -52,24 +55,15 @@ def drop_copies(timing: list[Fragment], issues: IssueLog) -> list[Fragment]:
             seen.add(events)
         known = [r for r in fragment.trace.meta.ranks if r.known_by != ASSUMED]
         clashes = [r.rank for r in known if r.rank in owner]
-        different = [r for r in clashes if not _same_events(fragment, owner[r], r)]
+        different = [r for r in clashes if not same_events(fragment, owner[r], r)]
         if clashes and len(clashes) == len(fragment.trace.ranks) and not different:
             issues.add(SAME_EVENTS, 1, fragment.files.label)
             continue
         for rank in different or clashes:
-            if not processes.are_of_one_rank(owner[rank], fragment, rank):
-                _refuse(owner[rank], fragment, rank)
-            ranks_of_others.setdefault(id(fragment), []).append(owner[rank].rank_of(rank))
+            ranks_of_others.setdefault(fragment, []).append(owner[rank].rank_of(rank))
         owner = {r.rank: fragment for r in known} | owner
-        kept.append(fragment)
-    issues.add(processes.OF_ONE_RANK, len(ranks_of_others))
-    return [
-        processes.name_lanes_by_process(f, ranks_of_others[id(f)])
-        if id(f) in ranks_of_others
-        else f
-        for f in timing
-        if f in kept
-    ]
+        originals.add(fragment)
+    return [f for f in timing if f in originals], ranks_of_others
 
 
 def drop_pass_copies(
@@ -109,14 +103,14 @@ def _drop_other_formats(timing: list[Fragment], issues: IssueLog) -> list[Fragme
         timing, key=lambda f: (-f.trace.nodes.num_rows, resolution_ns(_starts(f.trace)))
     )
     for fragment in richest_first:
-        if fragment.ranks_are_assumed and any(_contains(other, fragment) for other in kept):
+        if fragment.ranks_are_assumed and any(contains(other, fragment) for other in kept):
             issues.add(SAME_EVENTS, 1, fragment.files.label)
         else:
             kept.append(fragment)
     return [f for f in timing if f in kept]
 
 
-def _contains(container: Fragment, part: Fragment) -> bool:
+def contains(container: Fragment, part: Fragment) -> bool:
     """True if most GPU work of `part` is in a file of another format as well."""
     if container.files.converter is part.files.converter or not container.ranks_are_assumed:
         return False
@@ -135,7 +129,7 @@ def _starts(trace: Trace) -> Array:
     return starts
 
 
-def _same_events(a: Fragment, b: Fragment, rank: int) -> bool:
+def same_events(a: Fragment, b: Fragment, rank: int) -> bool:
     """True if both have the same GPU work for a rank, or the same nodes if there is none."""
     return np.array_equal(_times_of_rank(a.trace, rank), _times_of_rank(b.trace, rank))
 
@@ -156,10 +150,3 @@ def _digest_of_events(trace: Trace) -> bytes:
     times = [trace.array("ts") + trace.meta.origin_ns, trace.array("dur")]
     pids = np.array(sorted(r.pid for r in trace.meta.ranks), np.int64)
     return hashlib.sha256(b"".join(c.tobytes() for c in (pids, *queues, *times))).digest()
-
-
-def _refuse(first: Fragment, second: Fragment, rank: int) -> None:
-    raise AmbiguousRunError(
-        f"both {first.files.label} and {second.files.label} hold rank {rank}, with other events",
-        hint="these are two runs or two windows of one: give the files of one of them",
-    )

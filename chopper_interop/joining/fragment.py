@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from chopper_interop.schemas.meta import ASSUMED
@@ -14,8 +16,11 @@ if TYPE_CHECKING:
     from chopper_interop.sources import SourceFiles
     from chopper_interop.trace import Trace
 
+_STEP = re.compile(r"ProfilerStep\s*#(\d+)")
+"""Ranges by which PyTorch's profiler marks training steps."""
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class Fragment:
     """The trace of one source."""
 
@@ -41,7 +46,28 @@ class Fragment:
         """True if the source states the number of none of its ranks."""
         return all(r.known_by == ASSUMED for r in self.trace.meta.ranks)
 
-    @property
+    @cached_property
+    def stated_ranks(self) -> frozenset[int]:
+        """Numbers of the ranks that the source states."""
+        return frozenset(r.rank for r in self.trace.meta.ranks if r.known_by != ASSUMED)
+
+    @cached_property
+    def hosts(self) -> frozenset[str]:
+        """Hosts of its ranks."""
+        return frozenset(r.host for r in self.trace.meta.ranks)
+
+    @cached_property
+    def processes(self) -> frozenset[tuple[str, int]]:
+        """Host and id of each process that the source states."""
+        return frozenset((r.host, r.pid) for r in self.trace.meta.ranks if r.pid >= 0)
+
+    @cached_property
+    def steps(self) -> frozenset[int]:
+        """Numbers of the training steps that PyTorch's profiler marked."""
+        matches = (_STEP.match(name) for name in self.trace.names())
+        return frozenset(int(match[1]) for match in matches if match)
+
+    @cached_property
     def window_ns(self) -> tuple[int, int]:
         """First start and last end of its nodes, on its clock."""
         origin = self.trace.meta.origin_ns

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from chopper_interop.arrays import arrow
 from chopper_interop.io import json_merge
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.joining.host_match import BY_ID, Links, match_operators
 from chopper_interop.schemas.kinds import EdgeKind
 from chopper_interop.schemas.meta import ASSUMED, ORDER
@@ -27,38 +27,29 @@ if TYPE_CHECKING:
     from chopper_interop.joining.fragment import Fragment
     from chopper_interop.trace import Trace
 
-NO_TIMES = Fault(
+NO_TIMES = Fault.error(
     "no-times",
-    Severity.ERROR,
     "No times: ts counts the nodes in order. Give the profiler's trace of the same ranks as well.",
 )
-UNMATCHED = Fault(
+UNMATCHED = Fault.info_of_events(
     "host-et-unmatched",
-    Severity.INFO,
     "Operators of the execution trace that the matching part of the profile does not have.",
-    events=True,
 )
-REFUSED = Fault(
+REFUSED = Fault.error_of_events(
     "host-et-refused",
-    Severity.ERROR,
     "Operators of threads on which execution trace and profile are too different to be of the "
     "same program were not linked.",
-    events=True,
 )
-NO_PROFILE = Fault(
+NO_PROFILE = Fault.loss_of_events(
     "host-et-without-profile",
-    Severity.LOSS,
     "The operators of execution traces of ranks, or threads, that have no profile are left out.",
-    events=True,
 )
-DATA = Fault(
+DATA = Fault.info(
     "host-et-data-edges",
-    Severity.INFO,
     "The flow of data between operators, as the execution trace records it, became edges.",
 )
-AGAINST_TIME = Fault(
+AGAINST_TIME = Fault.loss(
     "host-et-edge-against-time",
-    Severity.LOSS,
     "Data that would have been read before the profile shows that it was written: these edges were "
     "left out.",
 )

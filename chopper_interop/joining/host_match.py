@@ -14,25 +14,21 @@ import numpy as np
 from chopper_interop.arrays import sequences
 from chopper_interop.arrays.members import is_any
 from chopper_interop.io import json_events
-from chopper_interop.issues import Fault, Severity
+from chopper_interop.issues import Fault
 from chopper_interop.schemas.kinds import Kind, LaneKind
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
-BY_ID = Fault(
+BY_ID = Fault.info_of_events(
     "host-et-joined-by-id",
-    Severity.INFO,
     "Operators of the execution trace were matched with the profile's by the id of their call.",
-    events=True,
 )
-BY_ORDER = Fault(
+BY_ORDER = Fault.info_of_events(
     "host-et-joined-by-order",
-    Severity.INFO,
     "Operators of the execution trace were matched with the profile's by the order of names on "
     "each thread: they may be of another iteration.",
-    events=True,
 )
 
 _PROFILE_ID, _PROGRAM_ID = "Record function id", "ET rf_id"

@@ -8,7 +8,7 @@ telemetry its series.
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import count, pairwise
+from itertools import count
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,11 +18,12 @@ from chopper_interop.arrays import arrow
 from chopper_interop.build import concat
 from chopper_interop.clocks import ranks as rank_clocks
 from chopper_interop.edges import collectives
-from chopper_interop.errors import AmbiguousRunError, ReadError, UsageError
+from chopper_interop.errors import ReadError, UsageError
 from chopper_interop.gpus import devices
 from chopper_interop.issues import Fault, IssueLog, Severity
 from chopper_interop.joining import (
     copies,
+    groups,
     host_et,
     monitors,
     processes,
@@ -45,20 +46,17 @@ if TYPE_CHECKING:
     from chopper_interop.schemas.meta import Device
     from chopper_interop.trace import Trace
 
-RANKS_BY_ORDER = Fault(
+RANKS_BY_ORDER = Fault.info(
     "ranks-by-order",
-    Severity.INFO,
     "Processes that do not state their rank were numbered by device, then by process id.",
 )
-DEVICES_BY_ORDER = Fault(
+DEVICES_BY_ORDER = Fault.info(
     "devices-by-order",
-    Severity.INFO,
     "Sources number the GPUs differently; they were matched in ascending order. State another order "
     "with --map-device.",
 )
-RANKS_APART = Fault(
+RANKS_APART = Fault.info(
     "ranks-apart",
-    Severity.INFO,
     "Ranks of the job do not overlap in time: their clocks differ, or they were not profiled "
     "together. They keep the times that they recorded.",
 )
@@ -71,6 +69,7 @@ def assemble(
     name: str,
     rules: Sequence[DeviceRule] = (),
     clock_rules: Sequence[ClockRule] = (),
+    chosen: int | str | None = None,
 ) -> Trace:
     """Assemble one trace of all fragments.
 
@@ -84,24 +83,30 @@ def assemble(
         Devices that the user states.
     clock_rules
         Offsets of clocks that the user states.
+    chosen
+        Which run it is of, if there are several; see `groups.choose`.
 
     Raises
     ------
     AmbiguousRunError
-        The fragments are of more than one run.
+        The fragments are of more than one run, and none was chosen.
     ReadError
         They have no events and no samples.
     UsageError
         A rule applies to nothing.
     """
     issues = IssueLog("job")
-    if not (rules or clock_rules) and _is_one_timed_run(fragments):
+    if not (rules or clock_rules) and chosen is None and _is_one_timed_run(fragments):
         return _job_of_one(fragments[0], name, issues)
     clocks, fragments = source_clocks.collect_clocks(fragments, clock_rules)
+    fragments = groups.choose(fragments, _timing_of(fragments), chosen, issues)
     fragments = rematch.drop_partial_matches(fragments, issues)
     timed, telemetry = _split_telemetry(fragments)
     timed, programs = host_et.split_programs(timed, issues)
     run, fits = _assemble_run(timed, fragments, clocks, issues)
+    for fragment in run.others:
+        groups.leave_out(fragment, run.timing, same_run.NO_COUNTERS, chosen, issues)
+    fragments = [f for f in fragments if f not in run.others]
     ranks = [rank for f in run.timing for rank in f.trace.ranks]
     source_clocks.refuse_unused(clock_rules, fragments, ranks)
     _refuse_unused(rules, run, telemetry)
@@ -118,8 +123,15 @@ def assemble(
     all_devices = [d for f in fragments for d in f.trace.meta.devices]
     for fragment in run.passes:
         log = IssueLog(str(fragment.path))
-        trace = _with_counters(trace, fragment, all_devices, rules, log)
+        joined, doubt = _with_counters(trace, fragment, all_devices, rules, log)
+        if doubt and chosen != groups.ALL:
+            groups.leave_out(fragment, run.timing, doubt, chosen, issues)
+            fragments = [f for f in fragments if f is not fragment]
+            all_devices = [d for f in fragments for d in f.trace.meta.devices]
+            continue
+        trace = joined
         issues.extend(log)
+    trace = trace.with_meta(facts=_facts(fragments))
     trace = host_et.join_programs(trace, [f.trace for f in programs], issues)
     folder = {r: f.path.parent for f in reversed(run.timing) for r in f.trace.ranks}
     context = TelemetryContext(trace, folder, all_devices, rules, issues, clocks)
@@ -147,6 +159,13 @@ def _job_of_one(fragment: Fragment, name: str, issues: IssueLog) -> Trace:
     trace = _with_collectives(concat([fragment.trace], meta), issues)
     trace = trace.with_meta(devices=devices.identified_devices(trace, meta.devices))
     return _with_sources_and_issues(trace, [fragment], [], {}, issues)
+
+
+def _timing_of(fragments: list[Fragment]) -> list[Fragment]:
+    """Fragments whose times become those of the trace; programs only if there is nothing else."""
+    nodes = [f for f in fragments if f.trace.nodes.num_rows]
+    timed = [f for f in nodes if f.has_counters or f.trace.meta.clock != ORDER]
+    return _split_passes(timed or nodes)[0]
 
 
 def _split_telemetry(fragments: list[Fragment]) -> tuple[list[Fragment], list[Fragment]]:
@@ -218,17 +237,21 @@ def _with_counters(
     all_devices: Sequence[Device],
     rules: Sequence[DeviceRule],
     issues: IssueLog,
-) -> Trace:
-    """The trace with the counters of a pass, and the matches and hardware of its devices."""
+) -> tuple[Trace, str]:
+    """The trace with the counters of a pass, and the matches and hardware of its devices.
+
+    Also why the pass may be of another program, empty if it is not.
+    """
     matched = _devices_of_pass(trace, fragment, all_devices, rules)
     assumed = [number for number, (_, method) in matched.items() if method == devices.BY_ORDER]
     issues.add(DEVICES_BY_ORDER, len(assumed), f"{assumed} as {[matched[n][0] for n in assumed]}")
     path = str(fragment.path)
     matches = [DeviceMatch(path, n, device, -1, method) for n, (device, method) in matched.items()]
     device_of = {number: device for number, (device, _) in matched.items()}
-    trace = join_passes.join_counters(trace, fragment.trace, device_of, issues)
+    target, doubt = join_passes.match_pass(trace, fragment.trace, device_of, issues)
+    trace = join_passes.carry_counters(trace, fragment.trace, target, issues)
     trace = devices.with_hardware(trace, fragment.trace.meta.devices, device_of)
-    return trace.with_meta(device_matches=(*trace.meta.device_matches, *matches))
+    return trace.with_meta(device_matches=(*trace.meta.device_matches, *matches)), doubt
 
 
 def _refuse_unused(
@@ -306,24 +329,10 @@ def _split_passes(timed: list[Fragment]) -> tuple[list[Fragment], list[Fragment]
 
 
 def _number_ranks(timing: list[Fragment], issues: IssueLog) -> list[Fragment]:
-    """Number the ranks of fragments that do not state theirs.
-
-    Raises
-    ------
-    AmbiguousRunError
-        Two of them do not overlap in time.
-    """
+    """Number the ranks of fragments that do not state theirs."""
     unnumbered = [f for f in timing if f.ranks_are_assumed]
     if len(timing) == 1 or not unnumbered:
         return timing
-    for earlier, later in pairwise(unnumbered):
-        (start, stop), (start_2, stop_2) = earlier.window_ns, later.window_ns
-        if max(start, start_2) >= min(stop, stop_2):
-            raise AmbiguousRunError(
-                f"{earlier.files.label} and {later.files.label} do not overlap in time and neither "
-                "states its rank",
-                hint="these are two runs: give the files of one of them",
-            )
     used = {r for f in timing if f not in unnumbered for r in f.trace.ranks}
     free = (n for n in count() if n not in used)
     order = sorted(unnumbered, key=lambda f: (_min_device(f), _min_pid(f)))
@@ -397,9 +406,6 @@ def _meta(
     for f in timing:
         ranks |= {r.rank: r for r in f.trace.meta.ranks}
     distinct_devices = {d: None for f in timing for d in f.trace.meta.devices}
-    facts: dict[str, str] = {}
-    for f in fragments:
-        facts |= f.trace.meta.facts
     clock_names = {f.trace.meta.clock for f in timing}
     earlier_fits = [fit for f in timing for fit in f.trace.meta.clocks]
     return Meta(
@@ -409,9 +415,16 @@ def _meta(
         ranks=tuple(ranks[r] for r in sorted(ranks)),
         devices=tuple(distinct_devices),
         device_matches=(*(m for f in timing for m in f.trace.meta.device_matches), *matches),
-        facts=facts,
+        facts=_facts(fragments),
         issues=tuple(issue for f in timing for issue in f.trace.meta.issues),
     )
+
+
+def _facts(fragments: list[Fragment]) -> dict[str, str]:
+    facts: dict[str, str] = {}
+    for fragment in fragments:
+        facts |= fragment.trace.meta.facts
+    return facts
 
 
 def _devices_of_pass(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from chopper_interop.issues import Fault, Severity
+from chopper_interop.issues import Fault
 from chopper_interop.schemas.meta import BOOTTIME
 
 if TYPE_CHECKING:
@@ -18,15 +18,13 @@ if TYPE_CHECKING:
     from chopper_interop.joining.fragment import Fragment
     from chopper_interop.schemas.meta import Rank
 
-OF_ONE_RANK = Fault(
+OF_ONE_RANK = Fault.info(
     "processes-of-one-rank",
-    Severity.INFO,
     "Processes that have the rank of another one on their node, which started them or ran at the "
     "same time, are part of that rank, on lanes of their own.",
 )
-CLOCKS_UNRELATED = Fault(
+CLOCKS_UNRELATED = Fault.info(
     "clocks-of-hosts-unrelated",
-    Severity.INFO,
     "Hosts whose times count from their own boot, and whose clocks no source relates: their ranks "
     "keep the times that they recorded, and times of two hosts cannot be compared.",
 )

@@ -15,16 +15,15 @@ from chopper_interop.arrays import arrow
 from chopper_interop.clocks import ranks as rank_clocks
 from chopper_interop.clocks.relations import COLLECTIVE_ENDS
 from chopper_interop.edges import collectives
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import EdgeKind
 
 if TYPE_CHECKING:
     from chopper_interop.joining.fragment import Fragment
     from chopper_interop.trace import Trace
 
-REMATCHED = Fault(
+REMATCHED = Fault.info(
     "collectives-rematched",
-    Severity.INFO,
     "Sources that had each matched the collectives of its own ranks: they were matched again over "
     "all ranks. Ranks that a source had moved by the ends of its collectives keep these times.",
 )

@@ -19,7 +19,7 @@ from chopper_interop.arrays.statistics import MAD_TO_SIGMA
 from chopper_interop.clocks import match as clock_match
 from chopper_interop.clocks import relations
 from chopper_interop.clocks.line import Work
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.joining import host_et, subset
 from chopper_interop.joining.source_clocks import NOT_CLOCKS, related_fit
 from chopper_interop.schemas.kinds import GPU_WORK, Kind, LaneKind
@@ -37,32 +37,25 @@ if TYPE_CHECKING:
 
 BY_KERNELS = "the same kernels"
 _ANOTHER_RUN = "its kernels do not match those of the trace: it was treated as another run"
-SAME_KERNELS = Fault(
+NO_COUNTERS = "it has no counters, and its kernels did not run at the times of any of the profile's"
+SAME_KERNELS = Fault.info_of_events(
     "same-kernels-twice",
-    Severity.INFO,
     "GPU work that two tools recorded in one run was merged, with the counters and arguments of "
     "both.",
-    events=True,
 )
-SAME_CALLS = Fault(
+SAME_CALLS = Fault.info_of_events(
     "same-calls-twice",
-    Severity.INFO,
     "Host calls by names that the profile records as well were kept once, as the profile has them.",
-    events=True,
 )
-OUTSIDE = Fault(
+OUTSIDE = Fault.loss_of_events(
     "outside-profile",
-    Severity.LOSS,
     "Events of another tool from before or after the time of the profile of the same process were "
     "left out.",
-    events=True,
 )
-ONLY_THERE = Fault(
+ONLY_THERE = Fault.loss_of_events(
     "work-only-in-other-tool",
-    Severity.LOSS,
     "GPU work that one tool recorded within the time of the profile, and the profile did not, was "
     "left out.",
-    events=True,
 )
 _UNKNOWN_DEVICE = -1
 
@@ -76,7 +69,9 @@ class JoinedRun:
     timing
         Profiles whose times become those of the trace.
     passes
-        Fragments of other runs.
+        Counter passes, and what did no GPU work.
+    others
+        Other runs, which add nothing to the profiles.
     fits
         Relations of clocks.
     matches
@@ -89,6 +84,7 @@ class JoinedRun:
 
     timing: list[Fragment]
     passes: list[Fragment] = field(default_factory=list)
+    others: list[Fragment] = field(default_factory=list)
     fits: list[ClockFit] = field(default_factory=list)
     matches: list[DeviceMatch] = field(default_factory=list)
     nodes_kept: dict[str, int] = field(default_factory=dict)
@@ -140,7 +136,7 @@ def join_same_run(
         return replace(run, passes=passes)
     for fragment in passes:
         if fragment.trace.meta.clock in (REALTIME, *NOT_CLOCKS):
-            run.passes.append(fragment)
+            _add_pass(fragment, run)
             continue
         by_user = fragment.path in clocks.user_fits
         matches = _match_processes(fragment, timing, offset_by_user=by_user)
@@ -165,7 +161,7 @@ def _add_as_ranks_or_pass(fragment: Fragment, run: JoinedRun, clocks: Clocks) ->
     else:
         offset_ns = 0  # the user's is applied already
     if fit is None or fragment.has_counters or not ranks or not are_others:
-        run.passes.append(fragment)
+        _add_pass(fragment, run)
         if path in clocks.user_fits:
             run.fits.append(replace(clocks.user_fits[path], applied=False, reason=_ANOTHER_RUN))
         return
@@ -173,6 +169,12 @@ def _add_as_ranks_or_pass(fragment: Fragment, run: JoinedRun, clocks: Clocks) ->
     run.timing.append(replace(fragment, trace=trace))
     run.fits.append(fit)
     run.nodes_kept[str(path)] = trace.nodes.num_rows
+
+
+def _add_pass(fragment: Fragment, run: JoinedRun) -> None:
+    """Add a fragment of another run: GPU work without counters is no counter pass."""
+    works = any(_work_rows(fragment.trace, rank).size for rank in fragment.trace.ranks)
+    (run.others if works and not fragment.has_counters else run.passes).append(fragment)
 
 
 def _match_processes(

@@ -12,7 +12,7 @@ from chopper_interop.build import concat
 from chopper_interop.clocks import hosts as host_clocks
 from chopper_interop.clocks import relations as clocks
 from chopper_interop.gpus import devices
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.joining import source_clocks, telemetry_clocks, telemetry_files
 from chopper_interop.joining.source_clocks import Clocks
 from chopper_interop.schemas.meta import ClockFit, Device, DeviceMatch, Rank
@@ -28,27 +28,23 @@ if TYPE_CHECKING:
     Owner = tuple[int, int]
     """A rank, and its number of the device that it computes on."""
 
-DEVICES_UNKNOWN = Fault(
+DEVICES_UNKNOWN = Fault.info(
     "telemetry-of-unknown-device",
-    Severity.INFO,
     "Which rank computes on which GPU of the telemetry is not known: its lanes are separate from "
     "those of ranks. State it with --map-device.",
 )
-DEVICES_BY_RANK = Fault(
+DEVICES_BY_RANK = Fault.info(
     "telemetry-by-rank",
-    Severity.INFO,
     "Every rank gives its only GPU the same number; they were matched with the GPUs of the telemetry in "
     "ascending order.",
 )
-TELEMETRY_APART = Fault(
+TELEMETRY_APART = Fault.error(
     "telemetry-apart",
-    Severity.ERROR,
     "Samples that do not overlap in time with the trace: they are of another run, or their clock "
     "or zone differs. They keep the times that they recorded.",
 )
-CONTRADICTS = Fault(
+CONTRADICTS = Fault.error(
     "telemetry-contradicts",
-    Severity.ERROR,
     "Files of one tool have different values of a quantity of one rank's GPU at the same time: they "
     "are of several runs or machines. Results from them are a mixture.",
 )

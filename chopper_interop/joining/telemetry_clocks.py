@@ -13,7 +13,7 @@ from chopper_interop.arrays.members import is_any
 from chopper_interop.clocks import estimate as clock_estimate
 from chopper_interop.clocks import relations, time_zones
 from chopper_interop.clocks import rules as clock_rules
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.joining import source_clocks
 from chopper_interop.schemas.kinds import GPU_WORK
 from chopper_interop.schemas.meta import LOCALTIME, REALTIME, ClockFit, Meta
@@ -25,28 +25,23 @@ if TYPE_CHECKING:
     from chopper_interop.joining.source_clocks import Clocks
     from chopper_interop.trace import Trace
 
-CLOCK_ESTIMATED = Fault(
+CLOCK_ESTIMATED = Fault.info(
     "clock-estimated",
-    Severity.INFO,
     "Samples on a clock that no source relates to the trace's were aligned by when GPUs were busy "
     "and drew power. This is an estimate; a known offset can be stated with --clock-offset.",
 )
-CLOCK_UNRELATED = Fault(
+CLOCK_UNRELATED = Fault.loss(
     "clock-unrelated",
-    Severity.LOSS,
     "Samples on a clock that no source relates to the trace's, and whose values do not determine the "
     "relation, were left out. State it with --clock-offset.",
 )
-ZONE_ASSUMED = Fault(
+ZONE_ASSUMED = Fault.info(
     "zone-assumed",
-    Severity.INFO,
     "Times without a zone were assumed to be those of the only zone in which they and the trace "
     "overlap or agree on when GPUs were busy; state another with -O tz=….",
 )
-ZONE_UNKNOWN = Fault(
-    "zone-unknown",
-    Severity.LOSS,
-    "Samples with times of an unknown zone were left out: state it with -O tz=…",
+ZONE_UNKNOWN = Fault.loss(
+    "zone-unknown", "Samples with times of an unknown zone were left out: state it with -O tz=…"
 )
 
 

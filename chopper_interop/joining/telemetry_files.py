@@ -17,7 +17,7 @@ from chopper_interop.annotate.telemetry.quantity_series import POWER, TEMPERATUR
 from chopper_interop.annotate.telemetry.samples import GAP, usual_step
 from chopper_interop.arrays import arrow, gather, intervals
 from chopper_interop.errors import AmbiguousRunError
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.gpus import find_gpu
 
 if TYPE_CHECKING:
@@ -34,20 +34,17 @@ if TYPE_CHECKING:
     """Rank, device, name, unit and source of a series."""
     Recorded = dict[Key, list["_Recording"]]
 
-RECORDED_TWICE = Fault(
+RECORDED_TWICE = Fault.info(
     "telemetry-recorded-twice",
-    Severity.INFO,
     "Samples of a GPU for times that a finer file of the same tool covers, or a copy, were left out.",
 )
-MACHINES = Fault(
+MACHINES = Fault.info(
     "telemetry-of-several-machines",
-    Severity.INFO,
     "GPUs of one number for which files have different values at one time are of several machines: "
     "those of later ones were numbered on from those of the first.",
 )
-ASSUMED_SAME = Fault(
+ASSUMED_SAME = Fault.loss(
     "telemetry-assumed-same-gpu",
-    Severity.LOSS,
     "Samples of GPUs of no rank at times that a finer file of the same tool covers were left out: "
     "nothing shows that the files are of several machines. Read these one by one if they are.",
 )

@@ -14,7 +14,7 @@ import chopper_interop as ci
 from chopper_interop.clocks import match as clock_match
 from chopper_interop.clocks import relations
 from chopper_interop.clocks.line import Line, Work
-from chopper_interop.errors import UsageError
+from chopper_interop.errors import AmbiguousRunError, UsageError
 from chopper_interop.schemas.kinds import Kind
 from chopper_interop.schemas.meta import BOOTTIME, ClockFit
 
@@ -228,7 +228,8 @@ def test_few_kernels_are_matched_at_an_offset_of_the_user(tmp_path: Path) -> Non
     del run.names[3]
     run.start, run.dur = (np.delete(x, 3) for x in (run.start, run.dur))
     run.rocprof(tmp_path / "roc", noise=2_000)
-    assert "same-kernels-twice" not in codes(ci.read(tmp_path))
+    with pytest.raises(AmbiguousRunError, match="two runs"):  # too few to tell
+        ci.read(tmp_path)
     trace = ci.read(tmp_path, clock_offset=[f"{BASE - BOOT}ns"])
     assert codes(trace)["same-kernels-twice"] == 7
     assert np.count_nonzero(trace.array("kind") == Kind.KERNEL) == 8
@@ -285,6 +286,38 @@ def test_any_offset_is_recovered(seed: int, offset: int, noise: int) -> None:
     assert match is not None
     assert abs(match.line.offset_ns - offset) <= noise
     assert (order[recorded[order]][match.other_rows] == match.reference_rows).mean() > 0.98
+
+
+@pytest.mark.parametrize("ppm", [-20, 20])
+def test_a_drift_is_recovered_from_short_kernels_in_a_row(ppm: int) -> None:
+    """The drift moves kernels by more than they are apart: the nearest of a name is another one."""
+    random = np.random.default_rng(7)
+    name, dur = random.integers(0, 4, 5000), random.integers(2_000, 4_000, 5000)
+    start = np.cumsum(dur + 500) - dur + np.arange(5000) // 50 * 10**7
+    other = start + np.rint(start * (ppm / 1e6)).astype(np.int64) + random.integers(-300, 301, 5000)
+    kept = random.random(5000) < 0.97
+    ids = np.full(5000, -1)
+    match = clock_match.match_work(
+        Work(name, start, dur, ids), Work(name[kept], other[kept], dur[kept], ids[kept])
+    )
+    assert match is not None
+    assert abs(match.line.drift_ppb + 1000 * ppm) < 1000
+    assert (np.flatnonzero(kept)[match.other_rows] == match.reference_rows).mean() > 0.99
+
+
+def test_a_drift_is_recovered_where_most_work_is_at_one_time() -> None:
+    random = np.random.default_rng(3)
+    gap = np.full(200, 10_000)
+    gap[:40] = 25_000_000  # a fifth of the kernels lie within a second, the rest behind each other
+    start = np.cumsum(gap)
+    other = start + np.rint(start * 20e-6).astype(np.int64) + random.integers(-300, 301, 200)
+    name, dur, ids = np.arange(200) % 30, random.integers(2_000, 9_000, 200), np.full(200, -1)
+    match = clock_match.match_work(
+        Work(name[1:], start[1:], dur[1:], ids[1:]), Work(name, other, dur, ids)
+    )
+    assert match is not None
+    assert match.reference_rows.size == 199
+    assert abs(match.line.drift_ppb + 20_000) < 1_000
 
 
 def test_a_line_gives_times_to_the_nanosecond() -> None:

@@ -15,37 +15,32 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from chopper_interop.arrays import statistics
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
 
-FITTED = Fault(
+FITTED = Fault.info(
     "counted-clock-overhead",
-    Severity.INFO,
-    "Cycles that the profiler adds to every dispatch were fitted and taken off before clocks were "
-    "derived from cycles.",
+    "Cycles that the profiler adds to every dispatch were fitted and taken "
+    "off before clocks were derived from cycles.",
 )
-NOT_FITTED = Fault(
+NOT_FITTED = Fault.info(
     "counted-clock-not-fitted",
-    Severity.INFO,
-    "The cycles that the profiler adds to every dispatch cannot be determined from so few or so "
-    "similar ones: clocks of long dispatches include them.",
+    "The cycles that the profiler adds to every dispatch cannot be "
+    "determined from so few or so similar ones: clocks of long dispatches include them.",
 )
-TOO_SHORT = Fault(
+TOO_SHORT = Fault.loss(
     "counted-clock-too-short",
-    Severity.LOSS,
     "Dispatches too short for a clock: the profiler's own cycles may be more than 5 % of theirs.",
 )
-TOO_FAST = Fault(
+TOO_FAST = Fault.loss(
     "counted-clock-impossible",
-    Severity.LOSS,
-    "Cycles of dispatches that ask for more than the GPU's highest clock, or for none: their clock "
-    "is not known.",
+    "Cycles of dispatches that ask for more than the GPU's highest "
+    "clock, or for none: their clock is not known.",
 )
-NO_TIME = Fault(
+NO_TIME = Fault.loss(
     "counted-clock-without-time",
-    Severity.LOSS,
     "Dispatches of which cycles were counted and no duration is known: their clock is not known.",
 )
 

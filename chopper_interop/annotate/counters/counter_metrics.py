@@ -17,7 +17,7 @@ from chopper_interop.annotate.counters.clock import mean_clocks_mhz
 from chopper_interop.annotate.counters.join_passes import DURATION
 from chopper_interop.arrays import arrow, gather
 from chopper_interop.gpus import ratings as gpus_ratings
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.derived import BUSY_CYCLES, FLOPS, METRICS, ONLY_ON, canonical
 
@@ -29,31 +29,26 @@ if TYPE_CHECKING:
     from chopper_interop.schemas.derived import Formula, Metric
     from chopper_interop.trace import Trace
 
-ASSUMED = Fault(
+ASSUMED = Fault.info(
     "hardware-assumed",
-    Severity.INFO,
     "Numbers of a GPU's dies, units or waves that no source states were taken from its name.",
 )
-UNKNOWN = Fault(
+UNKNOWN = Fault.loss(
     "hardware-unknown",
-    Severity.LOSS,
-    "The number of dies of the GPU of counted dispatches is not known: neither are metrics derived "
-    "from their cycles.",
+    "The number of dies of the GPU of counted dispatches is not known: neither "
+    "are metrics derived from their cycles.",
 )
-SOME_TYPES = Fault(
+SOME_TYPES = Fault.info(
     "flops-of-some-types",
-    Severity.INFO,
-    "Only operations of some types were counted: floating-point operations of other types are not "
-    "in the sum.",
+    "Only operations of some types were counted: floating-point operations of "
+    "other types are not in the sum.",
 )
-IMPOSSIBLE = Fault(
+IMPOSSIBLE = Fault.loss(
     "metric-impossible",
-    Severity.LOSS,
     "Counters and metrics that are more than they can be, or less than nothing, were left out.",
 )
-COMPARED = Fault(
+COMPARED = Fault.info(
     "flops-compared",
-    Severity.INFO,
     "Kernels whose floating-point operations are known from shapes and from counters.",
 )
 
@@ -249,8 +244,7 @@ class _CountedDispatches:
         """Mark dispatches whose architecture is one of a formula's."""
         if not formula.archs:
             return np.ones(len(self.node), bool)
-        holds: Array = np.array([a.startswith(formula.archs) for a in self.archs])[self.arch]
-        return holds
+        return np.array([a.startswith(formula.archs) for a in self.archs])[self.arch]
 
     def _remove_impossible(self, metric: Metric, values: Array, issues: IssueLog) -> None:
         """Set values outside of a metric's bounds to NaN, in place."""
@@ -301,8 +295,7 @@ def _evaluate(formula: Formula, known: dict[str, Array], count: int) -> Array:
     for name in formula.divisors:
         divisor = known.get(name, np.full(count, np.nan))
         total = total / np.where(divisor > 0, divisor, np.nan)
-    result: Array = np.where(has_term, total, np.nan)
-    return result
+    return np.where(has_term, total, np.nan)
 
 
 def _operands() -> frozenset[str]:

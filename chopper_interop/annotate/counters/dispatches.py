@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from chopper_interop.trace import Trace
 
 UNKNOWN = -1
-_ENDINGS = re.compile(r"(\.kd| \[clone .*\]| \(\.kd\))+$")
+_ENDINGS = re.compile(r"(?:\.kd| \[clone [^\[\]]*\]| \(\.kd\)){1,8}$")
 _HELPER = re.compile(r"_*amd_rocclr_")
 _IN_ITEMS = re.compile(r"ExtModuleLaunchKernel|ExtLaunch")
 """Calls whose grid is given in work-items; that of others is given in workgroups."""
@@ -64,8 +64,7 @@ class Dispatches:
     def helper(self) -> Array:
         """Mark the kernels by which the runtime copies and fills memory."""
         of_name = np.array([*(is_helper(name) for name in self.names), False])
-        mask: Array = of_name[self.name]
-        return mask
+        return of_name[self.name]
 
 
 def plain_name(name: str) -> str:

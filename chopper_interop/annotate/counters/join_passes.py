@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop.annotate.counters import order_match
+from chopper_interop.annotate.counters import likeness, order_match
 from chopper_interop.annotate.counters.dispatches import (
     Dispatches,
     base_name,
     plain_name,
     read_dispatches,
 )
+from chopper_interop.annotate.counters.likeness import Likeness
 from chopper_interop.arrays import arrow, gather
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.meta import ASSUMED, ORDER
 
@@ -33,68 +34,56 @@ if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
-__all__ = ["DURATION", "join_counters", "plain_name"]
+__all__ = ["DURATION", "carry_counters", "match_pass", "plain_name"]
 
-JOINED = Fault(
+JOINED = Fault.info_of_events(
     "dispatch-joined",
-    Severity.INFO,
     "Dispatches of a counter pass were joined to the same kernels of the timing run.",
-    events=True,
 )
-REPEATED = Fault(
+REPEATED = Fault.info(
     "counters-of-last-repetition",
-    Severity.INFO,
-    "Dispatches of a counter pass fit several repetitions in the timing run, such as training "
-    "steps, as it repeats what was counted once or as dispatches are missing: the counters went to "
-    "the last that fits, which may be another step than theirs.",
+    "Dispatches of a counter pass fit several repetitions in the "
+    "timing run, such as training steps, as it repeats what was counted once or as dispatches are "
+    "missing: the counters went to the last that fits, which may be another step than theirs.",
 )
-NOT_JOINED = Fault(
+NOT_JOINED = Fault.loss_of_events(
     "dispatch-not-joined",
-    Severity.LOSS,
-    "Dispatches of a counter pass have no certain counterpart in the timing run: it lacks them, or "
-    "made another number of equal ones in a row.",
-    events=True,
+    "Dispatches of a counter pass have no certain counterpart in the timing "
+    "run: it lacks them, or made another number of equal ones in a row.",
 )
-REFUSED = Fault(
+REFUSED = Fault.loss(
     "counter-pass-refused",
-    Severity.LOSS,
-    "The dispatches of a counter pass on a device are not those of the timing run: too few of them "
-    "match for any to be trusted, and none was joined.",
+    "The dispatches of a counter pass on a device are not those of the "
+    "timing run: too few of them match for any to be trusted, and none was joined.",
 )
-NO_DEVICE = Fault(
+NO_DEVICE = Fault.loss(
     "counter-pass-without-device",
-    Severity.LOSS,
-    "Dispatches of a counter pass are of a device that could not be matched with one of the timing "
-    "run.",
+    "Dispatches of a counter pass are of a device that could not be "
+    "matched with one of the timing run.",
 )
-HELPERS = Fault(
+HELPERS = Fault.info_of_events(
     "helper-dispatch-skipped",
-    Severity.INFO,
-    "Dispatches of a counter pass by which the runtime copies and fills memory were not matched, "
-    "as runs differ in them.",
-    events=True,
+    "Dispatches of a counter pass by which the runtime copies and fills "
+    "memory were not matched, as runs differ in them.",
 )
-SHARE = Fault(
+SHARE = Fault.info(
     "dispatches-matched",
-    Severity.INFO,
-    "Number of dispatches of a counter pass that match the timing run's, and how they were matched.",
+    "Number of dispatches of a counter pass that match the timing run's, and "
+    "how they were matched.",
 )
-NOT_COMPARED = Fault(
+NOT_COMPARED = Fault.info(
     "dispatch-shape-not-compared",
-    Severity.INFO,
-    "Sizes of grids or workgroups, or the templates of names, do not agree between a counter pass "
-    "and the timing run although the kernels do; they were not compared.",
+    "Sizes of grids or workgroups, or the templates of names, do not "
+    "agree between a counter pass and the timing run although the kernels do; they were not "
+    "compared.",
 )
-COUNTED_BEFORE = Fault(
+COUNTED_BEFORE = Fault.info(
     "counter-of-several-runs",
-    Severity.INFO,
     "Counters that several passes counted, as clocks are; the first pass was taken.",
 )
-OTHER_RUN = Fault(
+OTHER_RUN = Fault.info_of_events(
     "event-of-another-run",
-    Severity.INFO,
     "Host calls and copies of a counter pass are not those of the timing run and were left out.",
-    events=True,
 )
 
 DURATION = "dispatch_duration_ns"
@@ -118,8 +107,17 @@ _NEARLY_ALL = 0.9
 lenient one has in common."""
 
 
-def join_counters(timing: Trace, run: Trace, devices: dict[int, int], issues: IssueLog) -> Trace:
-    """Carry the counters of another run over to the kernels of the timing run.
+class PassMatch(NamedTuple):
+    """Dispatches of a counter pass matched with kernels of the timing run."""
+
+    target: Array
+    """For each node of the pass the node of the timing run that it is, -1 for none."""
+    doubt: str
+    """Why the two may be runs of different programs; empty if they are of one for sure."""
+
+
+def match_pass(timing: Trace, run: Trace, devices: dict[int, int], issues: IssueLog) -> PassMatch:
+    """Match the dispatches of another run with the kernels of the timing run.
 
     Parameters
     ----------
@@ -139,6 +137,7 @@ def join_counters(timing: Trace, run: Trace, devices: dict[int, int], issues: Is
     keys = _kernel_keys(timed, counted, mapped != _NO_DEVICE, issues)
     partner = np.full(len(counted.node), -1, np.int64)
     skipped = np.zeros(len(counted.node), bool)
+    alike: list[Likeness] = []
     for device in np.unique(mapped[mapped != _NO_DEVICE]).tolist():
         counted_rows = np.flatnonzero(mapped == device)
         timed_rows = _rows_of_host(timing, timed, device, run)
@@ -151,12 +150,26 @@ def join_counters(timing: Trace, run: Trace, devices: dict[int, int], issues: Is
         matched = pair.match(issues, f"device {device}")
         partner[counted_rows] = matched.partner
         skipped[counted_rows] = matched.skipped
+        if matched.likeness is not None:
+            alike.append(matched.likeness)
     _note_outcome(run, counted, partner, skipped, issues)
     without_device = np.count_nonzero(mapped == _NO_DEVICE)
     issues.add(NO_DEVICE, without_device, f"{sorted(set(counted.device.tolist()))}")
     target = np.full(run.nodes.num_rows, -1, np.int32)
     target[counted.node[partner >= 0]] = timed.node[partner[partner >= 0]]
-    return carry_counters(timing, run, target, issues)
+    return PassMatch(target, _doubt(alike))
+
+
+def _doubt(alike: list[Likeness]) -> str:
+    """Why two runs may be of different programs; empty if most dispatches are on devices that agree.
+
+    A device that did little besides, such as filling memory once, proves nothing of the others.
+    """
+    different = [each for each in alike if not each.is_sure]
+    doubtful, total = (sum(each.sizes[1] for each in some) for some in (different, alike))
+    if 2 * doubtful <= total:
+        return ""
+    return max(different, key=lambda each: each.sizes[1]).text()
 
 
 def _rows_of_host(timing: Trace, timed: Dispatches, device: int, run: Trace) -> Array:
@@ -249,11 +262,13 @@ def _name_codes(
 class _Partners:
     """For each dispatch of a pass its row among the timed ones, -1 for none.
 
-    `skipped` marks those that were left out on purpose.
+    `skipped` marks those that were left out on purpose. `likeness` is None if nothing but helpers
+    was counted.
     """
 
     partner: Array
     skipped: Array
+    likeness: Likeness | None = None
 
 
 @dataclass(frozen=True)
@@ -273,21 +288,24 @@ class _DevicePair:
             count = int(np.count_nonzero(partner >= 0))
             by_number = f"{where}: {count} of {len(self.counted_rows)} by their numbers"
             issues.add(SHARE, count, by_number)
-            return _Partners(partner, self.counted.helper[self.counted_rows] & (partner < 0))
+            skipped = self.counted.helper[self.counted_rows] & (partner < 0)
+            return _Partners(partner, skipped, self._alike_by_number())
         timed_keys, counted_keys = (
             self.keys.timed[self.timed_rows],
             self.keys.counted[self.counted_rows],
         )
+        skipped = self.counted.helper[self.counted_rows]
         if np.array_equal(timed_keys, counted_keys):
             count = len(self.counted_rows)
             issues.add(SHARE, count, f"{where}: {count} of {count}, as both runs are alike")
-            return _Partners(self.timed_rows.copy(), np.zeros(count, bool))
-        skipped = self.counted.helper[self.counted_rows]
+            own = int(np.count_nonzero(~skipped))
+            whole = Likeness(own, own, 2 * own, sizes=(own, own)) if own else None
+            return _Partners(self.timed_rows.copy(), np.zeros(count, bool), whole)
         timed_rows = self.timed_rows[~self.timed.helper[self.timed_rows]]
         counted_rows = self.counted_rows[~skipped]
         partner = np.full(len(self.counted_rows), -1, np.int64)
-        partner[~skipped] = self._by_order(timed_rows, counted_rows, issues, where)
-        return _Partners(partner, skipped)
+        partner[~skipped], alike = self._by_order(timed_rows, counted_rows, issues, where)
+        return _Partners(partner, skipped, alike)
 
     def _by_number(self) -> Array | None:
         """Partners by the numbers that both processes gave; None if these do not agree.
@@ -313,6 +331,17 @@ class _DevicePair:
                 return None
         return np.where(same, rows[index], -1)
 
+    def _alike_by_number(self) -> Likeness:
+        """Likeness of the dispatches whose numbers both runs have."""
+        _, i, j = np.intersect1d(
+            self.timed.number[self.timed_rows],
+            self.counted.number[self.counted_rows],
+            assume_unique=True,
+            return_indices=True,
+        )
+        a, b = self.keys.timed[self.timed_rows[i]], self.keys.counted[self.counted_rows[j]]
+        return likeness.in_order(a, b, np.where(a == b, np.arange(len(a)), -1), (len(a), len(a)))
+
     def _look_up(self, timed: Array, rows: Array, counted: Array) -> tuple[Array, Array, Array]:
         """Look counted numbers up in the sorted timed ones.
 
@@ -328,23 +357,23 @@ class _DevicePair:
 
     def _by_order(
         self, timed_rows: Array, counted_rows: Array, issues: IssueLog, where: str
-    ) -> Array:
+    ) -> tuple[Array, Likeness | None]:
         """Partners of counted rows among timed rows by order; -1 where that is not certain."""
         partner = np.full(len(counted_rows), -1, np.int64)
         a, b = self.keys.timed[timed_rows], self.keys.counted[counted_rows]
         in_counted, in_timed = np.isin(a, b), np.isin(b, a)
         possible = min(int(in_counted.sum()), int(in_timed.sum()))
         if not counted_rows.size:
-            return partner
+            return partner, None
         if not possible or max(in_counted.mean(), in_timed.mean()) < _MIN_COMMON_KERNELS:
             share = f"{int(in_timed.sum())} of {len(counted_rows)}"
             issues.add(REFUSED, len(counted_rows), f"{where}: {share} are of kernels that it has")
-            return partner
+            return partner, Likeness(sizes=(len(a), len(b)))
         best = self._best_order(timed_rows, counted_rows, _count_common(a, b))
         text = f"{where}: {best.pairs} of {possible} that both may have, {best.how}"
         if best.pairs < _MIN_MATCHED * possible:
             issues.add(REFUSED, len(counted_rows), f"{text}; {_MIN_MATCHED:.0%} are needed")
-            return partner
+            return partner, best.likeness
         joined = int(np.count_nonzero(best.position >= 0))
         uncertain = f"; {joined} are certain and joined" if joined < best.pairs else ""
         issues.add(SHARE, joined, text + uncertain)
@@ -354,7 +383,7 @@ class _DevicePair:
             issues.add(REPEATED, 1, where + (f", {ratio:.3g} repetitions" if longer else ""))
         certain = best.position >= 0
         partner[certain] = timed_rows[best.position[certain]]
-        return partner
+        return partner, best.likeness
 
     def _best_order(self, timed_rows: Array, counted_rows: Array, common: int) -> _Order:
         """Match by the first order in which nearly all that can be in common are found."""
@@ -370,7 +399,10 @@ class _DevicePair:
                 return on_lanes
         kth = _kth_of_each(a, b)
         count = int(np.count_nonzero(kth >= 0))
-        return _Order(kth, count, _KTH, repeated=False) if count >= on_device.pairs else on_device
+        if count < on_device.pairs:
+            return on_device
+        alike = likeness.by_counts(a, b, count, (len(a), len(b)))
+        return _Order(kth, count, _KTH, repeated=False, likeness=alike)
 
 
 class _Order(NamedTuple):
@@ -383,6 +415,7 @@ class _Order(NamedTuple):
     how: str
     repeated: bool
     """True if a repetition was chosen, see `order_match.OrderMatch`."""
+    likeness: Likeness
 
 
 _KTH = "in another order: the k-th of each kernel that both have as often"
@@ -394,12 +427,13 @@ def _match_order(a: Array, b: Array) -> _Order:
     position = np.full(len(b), -1, np.int64)
     rows = np.flatnonzero(matched.position >= 0)
     position[matched.position[rows]] = rows
-    return _Order(position, matched.pairs, "in the same order", matched.repeated)
+    return _Order(position, matched.pairs, "in the same order", matched.repeated, matched.likeness)
 
 
 def _match_lanes(a: Array, b: Array, lane_a: Array, lane_b: Array) -> _Order:
     """As `_match_order`, of each lane by itself."""
     position, pairs, repeated, how = np.full(len(b), -1, np.int64), 0, False, ""
+    alike = []
     for lane in np.unique(lane_a).tolist():
         rows_a, rows_b = np.flatnonzero(lane_a == lane), np.flatnonzero(lane_b == lane)
         part = _match_order(a[rows_a], b[rows_b])
@@ -408,7 +442,9 @@ def _match_lanes(a: Array, b: Array, lane_a: Array, lane_b: Array) -> _Order:
         pairs += part.pairs
         repeated |= part.repeated
         how = part.how
-    return _Order(position, pairs, f"{how} on each stream", repeated)
+        alike.append(part.likeness)
+    together = likeness.combined(alike)
+    return _Order(position, pairs, f"{how} on each stream", repeated, together)
 
 
 def _kth_of_each(timed: Array, counted: Array) -> Array:
@@ -474,5 +510,4 @@ def _is_counter(counters: pa.Table, name: str) -> Array:
     """Mark the rows of a counter."""
     column = arrow.single_chunk(counters["name"])
     is_name = np.array([*(text == name for text in column.dictionary.to_pylist()), False])
-    mask: Array = is_name[arrow.to_numpy(column, -1)]
-    return mask
+    return is_name[arrow.to_numpy(column, -1)]

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from chopper_interop.annotate.counters import likeness
+from chopper_interop.annotate.counters.likeness import Likeness
 from chopper_interop.arrays import sequences
 from chopper_interop.arrays.compiled import jit
 
@@ -50,22 +52,25 @@ class OrderMatch(NamedTuple):
     """Steps that both have in the same order, also uncertain ones."""
     repeated: bool
     """True if the match fits equally well one or several repetitions earlier or later."""
+    likeness: Likeness
 
 
 def match_order(a: Array, b: Array) -> OrderMatch:
     """Match two sequences of numbers; equal steps have equal numbers."""
     position = np.full(len(a), -1, np.int64)
     rows_a, rows_b = np.flatnonzero(np.isin(a, b)), np.flatnonzero(np.isin(b, a))
+    sizes = len(a), len(b)
     if not rows_a.size:
-        return OrderMatch(position, 0, repeated=False)
+        return OrderMatch(position, 0, repeated=False, likeness=Likeness(sizes=sizes))
     x, y = (np.ascontiguousarray(s, np.int64) for s in (a[rows_a], b[rows_b]))
     common = _common_subsequence(x, y)
     _extend_segments(x, y, common)
     pairs = int(np.count_nonzero(common >= 0))
+    alike = likeness.in_order(x, y, common, sizes)
     certain, repeated = _find_certain(x, y, common)
     certain &= ~_matched_by_chance(x, y, common)
     position[rows_a[certain]] = rows_b[common[certain]]
-    return OrderMatch(position, pairs, bool(repeated))
+    return OrderMatch(position, pairs, bool(repeated), alike)
 
 
 def _common_subsequence(a: Array, b: Array) -> Array:
@@ -408,5 +413,4 @@ def _matched_by_chance(a: Array, b: Array, position: Array) -> Array:
 def _unique_values(x: Array) -> Array:
     """Values that occur once."""
     values, counts = np.unique(x, return_counts=True)
-    unique: Array = values[counts == 1]
-    return unique
+    return values[counts == 1]

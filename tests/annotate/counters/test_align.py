@@ -8,11 +8,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import chopper_interop as ci
-from chopper_interop.annotate.counters.join_passes import join_counters, plain_name
+from chopper_interop.annotate.counters.join_passes import (
+    carry_counters,
+    match_pass,
+    plain_name,
+)
 from chopper_interop.build import TraceBuilder
 from chopper_interop.issues import IssueLog
 from chopper_interop.schemas.kinds import Kind, LaneKind
 from chopper_interop.schemas.meta import Meta, Rank
+
+
+def join_counters(timing: ci.Trace, run: ci.Trace, devices: dict, log: IssueLog) -> ci.Trace:
+    """The timing run with the counters of another one."""
+    return carry_counters(timing, run, match_pass(timing, run, devices, log).target, log)
 
 
 def run_of(names: str, *, counted: bool = False, device: int = 0) -> ci.Trace:
@@ -117,6 +126,25 @@ def test_a_pass_of_another_program_is_refused() -> None:
     actual, noted = join(job_of(list("abcdefghij")), job_of(list("jihgfedcba") * 3, counted=True))
     assert actual == {}
     assert "80%" in noted["counter-pass-refused"]
+
+
+def test_a_device_that_did_little_proves_nothing_of_the_others() -> None:
+    def run(names: str, seen: str, *, counted: bool = False) -> ci.Trace:
+        builder = TraceBuilder()
+        lanes = [builder.lane(0, LaneKind.STREAM, 0, "s", device) for device in (0, 1)]
+        lane = np.array([lanes[0]] * len(names) + [lanes[1]] * len(seen))
+        at = np.arange(len(lane))
+        first = builder.nodes(
+            kind=int(Kind.KERNEL), name=[*names, *seen], rank=0, lane=lane, ts=at * 10, dur=at * 0 + 5,
+        )  # fmt: skip
+        if counted:
+            builder.counters(at + first, "C", np.ones(len(at)))
+        return builder.finish()
+
+    timing = run("abcdefghij", "xy")
+    devices = {0: 0, 1: 1}
+    assert not match_pass(timing, run("abcdefghij", "z", counted=True), devices, IssueLog()).doubt
+    assert match_pass(timing, run("qrstuvwfgh", "xy", counted=True), devices, IssueLog()).doubt
 
 
 def test_dispatches_that_both_runs_number_alike_are_the_same() -> None:

@@ -144,7 +144,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, tuple
 
 def kernels_by_name(path: Path) -> pd.DataFrame:
     frame = ci.read(path).to_pandas()
-    return frame[frame["kind"] == "kernel"].set_index("name")
+    return frame[frame["kind"].isin(["kernel", "comm"])].set_index("name")
 
 
 def test_names_layers_and_iterations_are_choppers(job) -> None:
