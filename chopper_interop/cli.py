@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from chopper_interop.commands import analyze, common
 from chopper_interop.commands.common import INTERRUPTED
@@ -18,25 +18,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-__all__ = [
-    "INTERRUPTED", "analyze_command", "analyze_main", "check_command", "check_main",
-    "convert_command", "convert_main",
-]  # fmt: skip
-
-
-def convert_command() -> NoReturn:
-    """Run ``chopper-convert`` as a process and exit."""
-    common.exit_now(convert_main())
-
-
-def analyze_command() -> NoReturn:
-    """Run ``chopper-analyze`` as a process and exit."""
-    common.exit_now(analyze_main())
-
-
-def check_command() -> NoReturn:
-    """Run ``chopper-check`` as a process and exit."""
-    common.exit_now(check_main())
+__all__ = ["INTERRUPTED", "analyze_main", "check_main", "convert_main"]
 
 
 def convert_main(arguments: Sequence[str] | None = None) -> int:
@@ -73,6 +55,7 @@ def _convert(args: argparse.Namespace) -> int:
         options=common.parse_options(args.option),
         map_device=args.map_device,
         clock_offset=args.clock_offset,
+        run=args.run,
         on_loss=args.on_loss,
     )
     console.show_inventory(conversion.inventory, quiet=args.quiet)
@@ -85,6 +68,7 @@ def _convert(args: argparse.Namespace) -> int:
     if not args.quiet:
         console.show_written(trace, conversion.targets)
     pipeline.refuse_losses(log, args.on_loss)
+    pipeline.refuse_other_runs(log, args.on_loss)
     return 0
 
 
@@ -109,8 +93,11 @@ def _demo(args: argparse.Namespace, options: dict[str, str]) -> int:
 def _check(args: argparse.Namespace) -> int:
     from chopper_interop.commands import console
     from chopper_interop.converters.chakra import check
+    from chopper_interop.io import outputs
 
-    findings = check.check(Path(args.prefix), args.tolerance / 100)
+    prefix = Path(args.prefix)
+    outputs.require_finished(prefix.parent)
+    findings = check.check(prefix, args.tolerance / 100)
     console.show_findings(findings, quiet=args.quiet)
     return 1 if any(finding.stops for finding in findings.entries) else 0
 
@@ -131,7 +118,9 @@ def _convert_parser() -> argparse.ArgumentParser:
         output="file or folder to write; repeatable",
         option="an option of a reader or writer; repeatable",
     )
-    parser.add_argument("--job", help="name of the job (default: name of the first source)")
+    parser.add_argument(
+        "--job", help="name of the job (default: name of the source, or of the folder of several)"
+    )
     parser.add_argument("--formats", action="store_true", help="list formats and their options")
     parser.add_argument("--demo", metavar="DIR", help="write a sample job's files into DIR")
     return parser

@@ -5,6 +5,8 @@ A message is one line: where (file, row or byte), what is wrong, what to do abou
 
 from __future__ import annotations
 
+import traceback
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -88,7 +90,45 @@ class LossError(ChopperError):
     exit_status = 7
 
 
+class MissingDataError(ChopperError):
+    """The input lacks what an analysis needs; the hint says what to record."""
+
+    exit_status = 9
+
+
 class SchemaError(ChopperError):
     """A table does not have the columns or types that the hub declares."""
 
     exit_status = 8
+
+
+class InternalError(ChopperError):
+    """An error that no part of the program expected: a defect of it or of a plug-in.
+
+    Parameters
+    ----------
+    error
+        What was raised.
+    subject
+        What was done when it was raised, such as "reading kineto".
+    path
+        The file or folder concerned.
+    """
+
+    exit_status = 70  # EX_SOFTWARE of sysexits.h
+
+    def __init__(
+        self, error: BaseException, subject: str, path: str | os.PathLike[str] | None = None
+    ) -> None:
+        reason = f"{type(error).__name__}: {error}"[:_MAX_REASON]
+        places = traceback.extract_tb(error.__traceback__)
+        at = f" at {Path(places[-1].filename).name}:{places[-1].lineno}" if places else ""
+        super().__init__(
+            f"{subject} failed: {reason}{at}",
+            path=path,
+            hint="please report it with the input; --debug shows more",
+        )
+
+
+_MAX_REASON = 300
+"""Characters of an unexpected error that are shown (chosen: two lines of a terminal)."""

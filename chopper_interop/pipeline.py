@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
 from os import PathLike, cpu_count, fspath
+from os.path import commonpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,20 +24,27 @@ from chopper_interop import run as runs
 from chopper_interop.annotate import stages
 from chopper_interop.build import TraceBuilder
 from chopper_interop.clocks import rules as clock_rules
-from chopper_interop.edges import inference
-from chopper_interop.errors import LossError, UnknownFormatError, UsageError
+from chopper_interop.edges import communication, inference
+from chopper_interop.errors import (
+    AmbiguousRunError,
+    ChopperError,
+    InternalError,
+    LossError,
+    ReadError,
+    UnknownFormatError,
+    UsageError,
+)
 from chopper_interop.gpus import devices
-from chopper_interop.io import inputs
+from chopper_interop.io import inputs, outputs
 from chopper_interop.issues import Fault, Issue, IssueLog, Severity
-from chopper_interop.joining import job
+from chopper_interop.joining import job, telemetry
 from chopper_interop.joining.fragment import Fragment
 from chopper_interop.run import Run
 from chopper_interop.schemas.meta import Meta
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from chopper_interop.errors import ChopperError
     from chopper_interop.registry import Converter
     from chopper_interop.sources import Inventory, SourceFiles
     from chopper_interop.trace import Trace
@@ -43,17 +52,17 @@ if TYPE_CHECKING:
 PathArg = str | PathLike[str]
 _TASK = "reading"
 _LOSS_HANDLING = ("ignore", "warn", "error")
-UNREADABLE = Fault(
+UNREADABLE = Fault.loss(
     "file-unreadable",
-    Severity.LOSS,
-    "Files that are empty or damaged were skipped; what they held is unknown.",
+    "Files and folders that are empty or damaged, or can't be opened, were skipped; what they hold is unknown.",
 )
-OUTPUTS_LEFT_OUT = Fault(
+OUTPUTS_LEFT_OUT = Fault.info(
     "outputs-left-out",
-    Severity.INFO,
-    "Files that a conversion wrote were not read together with profiles; named one by one, or as "
-    "the folder that was written, they are read.",
+    "Files that a conversion wrote were not read together with profiles; named "
+    "one by one, or as the folder that was written, they are read.",
 )
+_OTHER_RUN = (telemetry.TELEMETRY_APART, telemetry.CONTRADICTS)
+"""Faults by which the inputs are no single run, though outputs can be made of them."""
 _MAX_RANK = 1 << 20
 """Highest rank accepted: ten times the largest training job known; beyond it is a mistyped number."""
 
@@ -64,6 +73,7 @@ def read(
     name: str | None = None,
     map_device: Sequence[str] = (),
     clock_offset: Sequence[str] = (),
+    run: int | str | None = None,
     **options: Any,
 ) -> Trace:
     """Read files and folders as one job.
@@ -75,7 +85,7 @@ def read(
     from_format
         Name of the format of all files, instead of recognising each.
     name
-        Name of the job; by default that of the first path.
+        Name of the job; by default that of the file or folder, or of the folder that several are in.
     map_device
         Which GPU of a source is which device or rank of the trace, where the sources do not say:
         ``[SOURCE:]NUMBER[-LAST]=DEVICE`` or ``…=rankR``, SOURCE a format or a pattern of files.
@@ -83,8 +93,12 @@ def read(
         Time to add to a source's or a rank's times to get the trace's; overrides the alignment:
         ``[SOURCE:]SECONDS``, or with a unit ``ms``, ``us``, ``ns``; SOURCE a format, a pattern of
         files or ``rankN``. Without SOURCE it applies to all telemetry.
+    run
+        Which run or window is read, if there are several: its number, from 1 on, in the list that
+        the error without it holds; or "all" for windows of one run that follow each other.
     **options
-        Options of readers (see ``formats()``); each goes to the readers that take it.
+        Options of readers (see ``formats()``); each goes to the readers that take it. For all
+        formats, ``comm`` is a regular expression for names of kernels that are communication.
 
     Returns
     -------
@@ -105,19 +119,21 @@ def read(
     >>> trace.meta.job, trace.ranks, trace.nodes.num_rows
     ('tiny', [0], 5)
     """
-    files = [Path(p) for p in paths]
+    files = [sources.to_path(p) for p in paths]
     if not files:
         raise UsageError("there is nothing to read: name files or folders")
     inventory = sources.find(files, from_format)
-    return read_inventory(inventory, name or job_name(files[0]), options, map_device, clock_offset)
+    name = name or job_name(*files)
+    return read_inventory(inventory, name, options, map_device, clock_offset, run)
 
 
-def read_inventory(
+def read_inventory(  # options
     inventory: Inventory,
     name: str,
     options: dict[str, Any],
     map_device: Sequence[str] = (),
     clock_offset: Sequence[str] = (),
+    run: int | str | None = None,
 ) -> Trace:
     """Read the sources of an inventory as one job; parameters as of `read`."""
     device_rules = [devices.parse_device_rule(text) for text in map_device]
@@ -128,19 +144,24 @@ def read_inventory(
         skipped = "; ".join(f"{path.name}: {why}" for path, why in inventory.skipped[:3])
         raise UnknownFormatError(f"there is nothing to read here ({skipped or 'no files'})")
     readers = [source.converter.reader for source in inventory.sources]
-    for option in registry.unknown_options(readers, options):
+    for option in registry.unknown_reading_options(readers, options):
         raise UsageError(f"no reader of these sources takes an option {option!r}")
+    names = communication.user_pattern(options.get("comm"))
     progress.start(_TASK, sum(source.size for source in inventory.sources), "bytes")
-    fragments = _read_all(inventory.sources, options)
-    trace = job.assemble(fragments, name, device_rules, offset_rules)
+    fragments, failures = _read_all(inventory.sources, options, names)
+    trace = job.assemble(fragments, name, device_rules, offset_rules, run)
     issues = IssueLog("job")
     issues.extend(trace.meta.issues)
+    communication.note_names(trace, issues)
     trace = inference.infer_edges(trace, issues)
     trace = stages.annotate(trace.with_meta(issues=tuple(issues)))
     issues = IssueLog("job")
     issues.extend(trace.meta.issues)
+    reasons = dict(inventory.skipped)
     for path in inventory.unreadable:
-        issues.add(UNREADABLE, 1, str(path))
+        issues.extend(_unreadable(path, reasons.get(path, "")))
+    for error in failures:
+        issues.extend(_unreadable(error.path, str(error)))
     issues.add(OUTPUTS_LEFT_OUT, len(inventory.outputs), ", ".join(map(str, inventory.outputs[:1])))
     return _printable(trace.with_meta(issues=tuple(issues)))
 
@@ -178,7 +199,8 @@ def write(
     refuse_overwriting([Path(s.path) for s in trace.meta.sources], [path])
     for option in registry.unknown_options([function], options):
         raise UsageError(f"writing {target.converter.name} takes no option {option!r}")
-    issues = function(trace, Path(path), **registry.chosen_options(function, options))
+    with _unexpected(f"writing {target.converter.name}", Path(path)):
+        issues = function(trace, Path(path), **registry.chosen_options(function, options))
     return tuple(issues or ())
 
 
@@ -192,6 +214,7 @@ class WriteTarget:
 
 def write_target(path: PathArg, to_format: str | None = None) -> WriteTarget:
     """Resolve the converter that writes a path, by its ending or by the name of the format."""
+    sources.to_path(path)
     if to_format is None:
         folder = "/" if Path(path).is_dir() else ""
         return WriteTarget(path, registry.writer_for(fspath(path) + folder))
@@ -232,7 +255,7 @@ class Conversion:
         Name of the job.
     reading, writing
         Options of readers and of writers.
-    map_device, clock_offset
+    map_device, clock_offset, chosen_run
         As of `read`.
     on_loss
         "error" to raise `LossError` if something was lost, "warn" and "ignore" to go on.
@@ -245,6 +268,7 @@ class Conversion:
     writing: dict[str, Any] = field(default_factory=dict)
     map_device: Sequence[str] = ()
     clock_offset: Sequence[str] = ()
+    chosen_run: int | str | None = None
     on_loss: str = "warn"
 
     def run(self) -> tuple[Trace, tuple[Issue, ...]]:
@@ -261,9 +285,8 @@ class Conversion:
         LossError
             Something was lost in reading and `on_loss` is "error"; nothing was written.
         """
-        trace = read_inventory(
-            self.inventory, self.name, self.reading, self.map_device, self.clock_offset
-        )
+        rules = (self.map_device, self.clock_offset, self.chosen_run)
+        trace = read_inventory(self.inventory, self.name, self.reading, *rules)
         refuse_losses(trace.meta.issues, self.on_loss)
         return trace, (*trace.meta.issues, *write_all(trace, self.targets, self.writing))
 
@@ -277,6 +300,7 @@ def plan_conversion(  # noqa: PLR0913 # options
     options: dict[str, Any] | None = None,
     map_device: Sequence[str] = (),
     clock_offset: Sequence[str] = (),
+    run: int | str | None = None,
     on_loss: str = "warn",
 ) -> Conversion:
     """Find the inputs of a conversion and check its options; parameters as of `convert`.
@@ -291,24 +315,22 @@ def plan_conversion(  # noqa: PLR0913 # options
         raise UsageError(f"on_loss={on_loss}: there are {', '.join(_LOSS_HANDLING)}")
     options = options or {}
     targets = tuple(targets)
-    inventory = sources.find([Path(path) for path in inputs_], from_format)
+    inventory = sources.find([sources.to_path(path) for path in inputs_], from_format)
     readers = [source.converter.reader for source in inventory.sources]
     writers = [target.converter.writer for target in targets]
-    for option in registry.unknown_options([*readers, *writers], options):
+    for option in registry.unknown_reading_options([*readers, *writers], options):
         raise UsageError(f"-O {option}: neither the inputs nor the outputs have such an option")
-    not_read = registry.unknown_options(readers, options)
-    refuse_overwriting(
-        [path for source in inventory.sources for path in source.paths],
-        [target.path for target in targets],
-    )
+    not_read = registry.unknown_reading_options(readers, options)
+    refuse_targets(targets, inventory.sources)
     return Conversion(
         inventory=inventory,
         targets=targets,
-        name=name or job_name(Path(inputs_[0])),
+        name=name or job_name(*map(Path, inputs_)),
         reading={n: value for n, value in options.items() if n not in not_read},
         writing=options,
         map_device=map_device,
         clock_offset=clock_offset,
+        chosen_run=run,
         on_loss=on_loss,
     )
 
@@ -322,6 +344,7 @@ def convert(  # noqa: PLR0913 # options
     name: str | None = None,
     map_device: Sequence[str] = (),
     clock_offset: Sequence[str] = (),
+    run: int | str | None = None,
     on_loss: str = "warn",
     **options: Any,
 ) -> Trace:
@@ -338,7 +361,7 @@ def convert(  # noqa: PLR0913 # options
     on_loss
         "error" to raise `LossError` if something was lost: before anything is written, or, if a
         format has no place for it, afterwards.
-    from_format, name, map_device, clock_offset
+    from_format, name, map_device, clock_offset, run
         As of `read`.
     **options
         Options of readers and writers; each goes to those that take it.
@@ -363,6 +386,7 @@ def convert(  # noqa: PLR0913 # options
         options=options,
         map_device=map_device,
         clock_offset=clock_offset,
+        run=run,
         on_loss=on_loss,
     )
     trace, issues = conversion.run()
@@ -399,7 +423,8 @@ def analyze(trace: Trace, analysis: str, **options: Any) -> Any:
         raise UsageError(f"analysis {analysis} takes no option {option!r}")
     if registry.takes_runs(function) and "against" in options:
         options["against"] = _runs(options["against"])
-    return function(trace, **registry.chosen_options(function, options))
+    with _unexpected(f"analysis {analysis}"):
+        return function(trace, **registry.chosen_options(function, options))
 
 
 def empty_trace(name: str, error: ChopperError) -> Trace:
@@ -434,11 +459,51 @@ def refuse_overwriting(read_: Iterable[Path], written: Iterable[PathArg]) -> Non
             raise UsageError("it would be overwritten by what is made of it", path=path)
 
 
+def refuse_targets(targets: Iterable[WriteTarget], read_: Iterable[SourceFiles]) -> None:
+    """Raise an error for outputs that cannot or must not be written, before anything is read.
+
+    Raises
+    ------
+    UsageError
+        An output is an input, or a folder with inputs of the format of which it would be replaced.
+    WriteError
+        The folder that an output is in does not exist.
+    """
+    read_ = list(read_)
+    refuse_overwriting((path for s in read_ for path in s.paths), (t.path for t in targets))
+    places = [Path(target.path).absolute() for target in targets]
+    if len(set(places)) < len(places):
+        raise UsageError("it is named twice as an output", path=max(places, key=places.count))
+    for target in targets:
+        place = Path(target.path).absolute()
+        same_format = [s for s in read_ if s.converter.name == target.converter.name]
+        if any(place in path.resolve().parents for s in same_format for path in s.paths):
+            raise UsageError("it would be overwritten by what is made of it", path=target.path)
+        outputs.require_folder(place.parent)
+
+
 def refuse_losses(issues: Iterable[Issue], on_loss: str) -> None:
     """Raise `LossError` if `on_loss` is "error" and something was lost."""
     losses = loss_summary(issues)
     if on_loss == "error" and losses:
         raise LossError(losses, hint="--on-loss warn writes all the same")
+
+
+def refuse_other_runs(issues: Iterable[Issue], on_loss: str) -> None:
+    """Raise `AmbiguousRunError` if telemetry is of another run than the trace, unless `on_loss` is "ignore"."""
+    counts = {issue.code: issue.count for issue in issues}
+    faults = [fault for fault in _OTHER_RUN if fault.code in counts]
+    if faults and on_loss != "ignore":
+        summary = "; ".join(f"{counts[fault.code]} {fault.code}" for fault in faults)
+        hint = "leave it out, or state --clock-offset; --on-loss ignore accepts it"
+        raise AmbiguousRunError(f"telemetry is of another run: {summary}", hint=hint)
+
+
+def _unreadable(path: PathArg | None, reason: str) -> IssueLog:
+    """A row of the issues for a file that was not read."""
+    issues = IssueLog(str(path))
+    issues.add(UNREADABLE, 1, reason)
+    return issues
 
 
 def loss_summary(issues: Iterable[Issue]) -> str:
@@ -469,23 +534,62 @@ def _escaped(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def _read_all(files: Iterable[SourceFiles], options: dict[str, Any]) -> list[Fragment]:
-    """Read all sources, in threads: the loops over events run without Python's lock."""
+def _read_all(
+    files: Sequence[SourceFiles], options: dict[str, Any], names: str | None
+) -> tuple[list[Fragment], list[ReadError]]:
+    """Read all sources, in threads: the loops over events run without Python's lock.
+
+    Returns
+    -------
+    fragments, failures
+        Why files of a folder could not be read; the error of one that was given by name is raised.
+    """
+    fragments: list[Fragment] = []
+    failures: list[ReadError] = []
     with ThreadPoolExecutor(max_workers=cpu_count()) as pool:
-        futures = [pool.submit(copy_context().run, _read_one, s, options) for s in files]
-        return [future.result() for future in futures]
+        futures = [pool.submit(copy_context().run, _read_one, s, options, names) for s in files]
+        try:
+            for source, future in zip(files, futures, strict=True):
+                error = future.exception()
+                if isinstance(error, ReadError) and not source.named:
+                    failures.append(error)
+                else:
+                    fragments.append(future.result())
+        except BaseException:
+            pool.shutdown(cancel_futures=True)  # sources that are not begun need not be read
+            raise
+    if not fragments:
+        raise failures[0]
+    return fragments, failures
 
 
-def _read_one(source: SourceFiles, options: dict[str, Any]) -> Fragment:
+def _read_one(source: SourceFiles, options: dict[str, Any], names: str | None) -> Fragment:
     function = source.converter.reader
     chosen = registry.chosen_options(function, options)
     _refuse_rank(chosen.get("rank"))
-    trace = function(list(source.paths), **chosen)
+    with _unexpected(f"reading {source.converter.name}", source.paths[0]):
+        trace = communication.recognise(function(list(source.paths), **chosen), names)
     recorded = trace.meta.sources
     if len(source.paths) == 1 and len(recorded) == 1:  # a trace read back names files long gone
         recorded = (replace(recorded[0], sha256=inputs.sha256(source.paths[0])),)
     progress.advance(_TASK, source.size)
     return Fragment(source, trace.with_meta(sources=recorded))
+
+
+@contextmanager
+def _unexpected(subject: str, path: Path | None = None) -> Iterator[None]:
+    """Raise `InternalError` for an error that a converter or analysis, often a plug-in, does not expect."""
+    try:
+        yield
+    except ChopperError:
+        raise
+    except MemoryError as error:
+        hint = "give fewer files at a time"
+        raise ReadError(
+            f"{subject} takes more memory than there is", path=path, hint=hint
+        ) from error
+    except (Exception, SystemExit) as error:
+        raise InternalError(error, subject, path) from error
 
 
 def _refuse_rank(rank: Any) -> None:
@@ -494,6 +598,10 @@ def _refuse_rank(rank: Any) -> None:
         raise UsageError(f"option rank={rank}: a rank is a number from 0 to {_MAX_RANK}")
 
 
-def job_name(path: Path) -> str:
-    """Name the job of a file or folder: its name without endings."""
-    return inputs.plain_name(path.resolve()) or "job"
+def job_name(*paths: Path) -> str:
+    """Name the job of a file or folder: its name without endings; of several, the folder that they are in."""
+    absolute = [path.resolve() for path in paths]
+    common = (
+        absolute[0] if len(set(absolute)) == 1 else Path(commonpath(p.parent for p in absolute))
+    )
+    return inputs.plain_name(common) or "job"

@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 
 CONVERTERS = "chopper_interop.converters"
 ANALYSES = "chopper_interop.analyses"
+READING_OPTIONS = {
+    "comm": "Names of kernels that are communication: a regular expression (RE2), or a file with one "
+    "a line; in addition to kernels of known libraries and those under operators of collectives."
+}
+"""Options of reading files of any format, with their texts."""
 
 
 @dataclass(frozen=True)
@@ -104,8 +109,7 @@ def _function(reference: Callable[..., Any] | str) -> Callable[..., Any]:
     if callable(reference):
         return reference
     module, _, name = reference.partition(":")
-    loaded: Callable[..., Any] = getattr(import_module(module), name)
-    return loaded
+    return getattr(import_module(module), name)
 
 
 @dataclass(frozen=True)
@@ -226,7 +230,7 @@ def is_json(head: bytes) -> bool:
 def _accepts(converter: Converter, function: Callable[..., bool], *arguments: Any) -> bool:
     try:
         return bool(function(*arguments))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         reason = f"{type(error).__name__}: {error}"
         raise UnknownFormatError(
             f"the converter {converter.name!r} fails when it looks at a file: {reason}",
@@ -260,7 +264,10 @@ def option_texts(function: Callable[..., Any]) -> dict[str, str]:
 
 
 def chosen_options(function: Callable[..., Any], values: dict[str, Any]) -> dict[str, Any]:
-    """Select the options that `function` takes, texts converted to the declared types."""
+    """Select the options that `function` takes, texts converted to the declared types.
+
+    A list for an option that is a text, such as ``by=["rank", "stream"]``, becomes ``"rank,stream"``.
+    """
     known = options(function)
     return {n: _typed(n, v, known[n]) for n, v in values.items() if n in known}
 
@@ -271,10 +278,19 @@ def unknown_options(functions: Iterable[Callable[..., Any]], names: Iterable[str
     return [name for name in names if name not in known]
 
 
+def unknown_reading_options(
+    functions: Iterable[Callable[..., Any]], names: Iterable[str]
+) -> list[str]:
+    """As `unknown_options` where files are read: `READING_OPTIONS` are known."""
+    return [name for name in unknown_options(functions, names) if name not in READING_OPTIONS]
+
+
 def _typed(name: str, value: Any, parameter: inspect.Parameter) -> Any:
+    kind = type(parameter.default)
+    if isinstance(value, list | tuple) and kind is str:
+        return ",".join(map(str, value))
     if not isinstance(value, str):
         return value
-    kind = type(parameter.default)
     if parameter.default is None:
         annotation = str(parameter.annotation).split("|", 1)[0].strip()
         kind = {"int": int, "float": float, "bool": bool}.get(annotation, str)
@@ -299,7 +315,7 @@ def _points(group: str) -> list[EntryPoint]:
 def _load(point: EntryPoint) -> Any:
     try:
         return point.load()
-    except Exception as error:  # noqa: BLE001 # plug-ins may raise anything; it is reported
+    except (Exception, SystemExit) as error:  # noqa: BLE001 # plug-ins may raise anything
         return Broken(point.name, f"{type(error).__name__}: {error}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chopper_interop import registry
-from chopper_interop.errors import ReadError, UnknownFormatError
+from chopper_interop.errors import ReadError, UnknownFormatError, UsageError
 from chopper_interop.io import inputs, outputs, sqlite_schema
 
 if TYPE_CHECKING:
@@ -20,10 +21,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SourceFiles:
-    """Files that are read together, by one converter."""
+    """Files that are read together, by one converter; `named` if the user gave one of them by name."""
 
     converter: Converter
     paths: tuple[Path, ...]
+    named: bool = True
 
     @property
     def label(self) -> str:
@@ -34,7 +36,7 @@ class SourceFiles:
     @property
     def size(self) -> int:
         """Bytes on disk."""
-        return sum(path.stat().st_size for path in self.paths)
+        return sum(inputs.size(path) for path in self.paths)
 
 
 @dataclass
@@ -48,7 +50,7 @@ class Inventory:
     skipped
         Files that are not read, each with the reason.
     unreadable
-        Skipped files that are empty or damaged, so that their content is unknown.
+        Skipped files and folders whose content is unknown: empty, damaged, or impossible to open.
     outputs
         Skipped outputs of an earlier conversion: the first file of each.
     marked
@@ -60,6 +62,21 @@ class Inventory:
     unreadable: list[Path] = field(default_factory=list)
     outputs: list[Path] = field(default_factory=list)
     marked: set[Path] = field(default_factory=set)
+
+
+def to_path(text: str | os.PathLike[str]) -> Path:
+    """Return a path of the user's; raise `UsageError` for a text that can't be one.
+
+    An empty text would be the current folder.
+    """
+    if not os.fspath(text):
+        raise UsageError("a path is empty", hint="write . for the current folder")
+    try:
+        os.lstat(text)
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise UsageError(str(error.strerror), path=text) from error
+    return Path(text)
 
 
 def find(paths: Iterable[Path], format_name: str | None = None) -> Inventory:
@@ -86,55 +103,99 @@ def find(paths: Iterable[Path], format_name: str | None = None) -> Inventory:
     inventory = Inventory()
     by_format: dict[str, list[Path]] = {}
     named_paths = set()
-    for path, named in _files(paths):
+    for path, named in _files(paths, inventory):
         if named:
             named_paths.add(path)
         converter = _recognise(path, named=named, format_name=format_name, inventory=inventory)
         if converter is not None:
             by_format.setdefault(converter.name, []).append(path)
     for name, files in sorted(by_format.items()):
+        files.sort()  # the order of arguments changes nothing
         converter = registry.converter(name)
         groups = converter.group(files) if converter.group else [[path] for path in files]
-        inventory.sources += [SourceFiles(converter, tuple(group)) for group in groups]
+        inventory.sources += [
+            SourceFiles(converter, tuple(group), named=not named_paths.isdisjoint(group))
+            for group in groups
+        ]
     inventory.sources = _without_parts(inventory.sources)
     used = {path for source in inventory.sources for path in source.paths}
     inventory.skipped = [(path, why) for path, why in inventory.skipped if path not in used]
     inventory.unreadable = [path for path in inventory.unreadable if path not in used]
-    in_output_folders = (path for folder in paths for path in _output_files(folder, inventory))
+    folders = (path for path in paths if path not in named_paths)
+    in_output_folders = (path for folder in folders for path in _output_files(folder, inventory))
     _skip_outputs(inventory, named_paths.union(in_output_folders))
+    inventory.skipped.sort()
+    inventory.unreadable.sort()
     return inventory
 
 
-def _files(paths: Iterable[Path]) -> Iterator[tuple[Path, bool]]:
+def _files(paths: Iterable[Path], inventory: Inventory) -> Iterator[tuple[Path, bool]]:
     """Yield each file once, with True if it was given by name."""
     seen = set()
     for path in paths:
-        if not path.exists():
-            raise ReadError("there is no such file or folder", path=path)
-        named = not path.is_dir()
-        if named and not stat.S_ISREG(path.stat().st_mode):
+        mode = _mode(path)
+        named = not stat.S_ISDIR(mode)
+        if named and not stat.S_ISREG(mode):
             hint = "save what comes out of it to a file first"
             raise ReadError("it is a pipe or a device, no file", path=path, hint=hint)
-        for file in [path] if named else _files_below(path):
-            identity = file.resolve()
+        if named:
+            outputs.require_finished(path.parent)
+        for file in [path] if named else _files_below(path, inventory):
+            identity = os.path.realpath(file)
             if identity not in seen:
                 seen.add(identity)
                 yield file, named
 
 
-def _files_below(folder: Path) -> list[Path]:
-    """List files in a folder, recursively and through links; hidden ones are left out."""
+def _mode(path: Path) -> int:
+    """Return the type and permissions of a file; raise `ReadError` if it can't be reached."""
+    try:
+        return path.stat().st_mode
+    except FileNotFoundError as error:
+        raise ReadError("there is no such file or folder", path=path) from error
+    except OSError as error:
+        raise ReadError(f"cannot be opened: {error.strerror}", path=path) from error
+
+
+def _files_below(folder: Path, inventory: Inventory) -> list[Path]:
+    """List regular files in a folder, recursively and through links; hidden ones are left out.
+
+    What can't be opened, and what is no file, is noted in the inventory.
+    """
     files: list[Path] = []
     seen: set[str] = set()
-    for parent, folders, names in os.walk(folder, followlinks=True):
+
+    def note(error: OSError) -> None:
+        path = Path(error.filename)
+        if path == folder:
+            raise ReadError(f"cannot be opened: {error.strerror}", path=path) from error
+        inventory.skipped.append((path, f"cannot be opened: {error.strerror}"))
+        inventory.unreadable.append(path)
+
+    for parent, folders, names in os.walk(folder, followlinks=True, onerror=note):
         seen.add(os.path.realpath(parent))
+        if outputs.is_unfinished(Path(parent)):
+            if Path(parent) == folder:
+                outputs.require_finished(folder)
+            note(OSError(0, "its writing was interrupted", parent))
+            folders[:] = []
+            continue
         folders[:] = [
             name
             for name in sorted(folders)
             if not name.startswith(".") and os.path.realpath(Path(parent, name)) not in seen
         ]
-        files += [Path(parent, name) for name in names if not name.startswith(".")]
-    return sorted(path for path in files if path.is_file())
+        for path in (Path(parent, name) for name in names if not name.startswith(".")):
+            try:
+                is_regular = stat.S_ISREG(path.stat().st_mode)
+            except OSError as error:  # a broken link, or a folder whose files can't be reached
+                note(OSError(error.errno, error.strerror, str(path)))
+                continue
+            if is_regular:
+                files.append(path)
+            else:
+                inventory.skipped.append((path, "it is a pipe or a device, no file"))
+    return sorted(files)
 
 
 def _recognise(
@@ -186,8 +247,15 @@ def _skip_reason(candidates: list[Converter], head: bytes, path: Path) -> str:
 
 def _without_parts(sources: list[SourceFiles]) -> list[SourceFiles]:
     """Drop sources all of whose files belong to another source as further files."""
-    further = [set(source.paths[1:]) for source in sources]
-    return [source for source in sources if not any(set(source.paths) <= f for f in further)]
+    further: dict[Path, set[int]] = {}
+    for k, source in enumerate(sources):
+        for path in source.paths[1:]:
+            further.setdefault(path, set()).add(k)
+    return [
+        source
+        for k, source in enumerate(sources)
+        if not set.intersection(*(further.get(path, set()) - {k} for path in source.paths))
+    ]
 
 
 def _is_derived(source: SourceFiles, inventory: Inventory) -> bool:
@@ -212,7 +280,8 @@ def _skip_outputs(inventory: Inventory, requested: set[Path]) -> None:
         s for s in inventory.sources if _is_derived(s, inventory) and not requested & set(s.paths)
     ]
     if len(derived) < len(inventory.sources):
-        inventory.sources = [s for s in inventory.sources if s not in derived]
+        dropped = {s.paths for s in derived}
+        inventory.sources = [s for s in inventory.sources if s.paths not in dropped]
         inventory.skipped += [
             (s.paths[0], f"{s.converter.name}: made from profiles such as those next to it")
             for s in derived

@@ -37,15 +37,16 @@ def installed(tmp_path_factory):
 
 
 def _install_broken(target):
-    """Write what pip installs of a package whose module raises when it is imported."""
+    """Write what pip installs of a package of which one module raises and one ends the process."""
     (target / "chopper_shards.py").write_text("raise RuntimeError('glass everywhere')\n")
+    (target / "chopper_leaver.py").write_text("import sys\nsys.exit(3)\n")
     metadata = target / "chopper_shards-1.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text(
         "Metadata-Version: 2.1\nName: chopper-shards\nVersion: 1.0\n"
     )
     (metadata / "entry_points.txt").write_text(
-        "[chopper_interop.converters]\nshards = chopper_shards:SHARDS\n"
+        "[chopper_interop.converters]\nshards = chopper_shards:SHARDS\nleaver = chopper_leaver:X\n"
         "[chopper_interop.analyses]\nshards_count = chopper_shards:count\n"
     )
 
@@ -91,6 +92,7 @@ def test_broken_plugin_is_listed_as_broken_with_the_reason(run):
     done = run("convert_main", "--formats")
     line = next(line for line in done.stdout.splitlines() if line.strip().startswith("shards"))
     assert "RuntimeError: glass everywhere" in line
+    assert "SystemExit: 3" in done.stdout
     assert "kineto" in done.stdout
 
 

@@ -6,6 +6,8 @@ import contextlib
 import hashlib
 import os
 import shutil
+import stat
+import tempfile
 import time
 from functools import cache
 from pathlib import Path
@@ -33,12 +35,25 @@ def jit(function: Function) -> Function:
         compiled = numba.njit(nogil=True, error_model="numpy")(function)
     finally:
         _numba.CACHE_DIR = before  # functions of other packages are cached where they were before
+    _go_on_without_saving(compiled)
     return compiled
+
+
+def _go_on_without_saving(compiled: Any) -> None:
+    """Let a function be used where its code can't be saved, as on a full disk."""
+    cached = compiled._cache  # noqa: SLF001 # numba has no hook for it
+    save = cached.save_overload
+
+    def save_if_possible(*arguments: Any) -> None:
+        with contextlib.suppress(OSError):
+            save(*arguments)
+
+    cached.save_overload = save_if_possible
 
 
 def is_first_run() -> bool:
     """Return True if nothing is compiled yet for this state of the package."""
-    return not any(Path(_folder()).rglob("*.nbc"))
+    return not _numba.CACHE_DIR and not any(Path(_folder()).rglob("*.nbc"))
 
 
 @cache
@@ -49,17 +64,54 @@ def _folder() -> str:
     the functions that it calls, in whatever file they are: so the folder changes when any file
     with compiled functions does.
     """
-    home = Path(__file__).parent.parent
     digest = hashlib.sha256()
-    for path in sorted(p for folder in (home, *home.iterdir()) for p in folder.glob("*.py")):
-        source = path.read_bytes()
-        if b"import jit" in source:
-            digest.update(str(path).encode() + source)
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "chopper-interop"
-    folder = base / f"numba-{digest.hexdigest()[:16]}"
+    package = Path(__file__).parent.parent
+    for parent, folders, names in os.walk(package, followlinks=True):
+        folders.sort()
+        for path in (Path(parent, name) for name in sorted(names) if name.endswith(".py")):
+            source = path.read_bytes()
+            if b"import jit" in source:
+                digest.update(str(path).encode() + source)
+    folder = (cache_folder() or package) / f"numba-{digest.hexdigest()[:16]}"
     with contextlib.suppress(OSError):  # it is not there yet, or cannot be written
         _remove_old(folder)
     return str(folder)
+
+
+@cache
+def cache_folder() -> Path | None:
+    """Return the folder for compiled code: the user's, or a temporary one that is the user's alone.
+
+    Returns
+    -------
+    Path or None
+        None if neither can be written: each process compiles for itself.
+    """
+    bases: list[Path] = []
+    with contextlib.suppress(RuntimeError):  # no home
+        bases.append(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"))
+    name = "chopper-interop"
+    candidates = [base / name for base in bases]
+    if hasattr(os, "getuid"):  # Windows has no user numbers
+        candidates.append(Path(tempfile.gettempdir()) / f"{name}-{os.getuid()}")
+    return next((path for path in candidates if _is_own_folder(path)), None)
+
+
+def _is_own_folder(path: Path) -> bool:
+    """Make a folder; return True if it can be written by this user alone.
+
+    Whoever else could write there could have this process run any code.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=0o700, exist_ok=True)
+        state = path.lstat()
+    except OSError:
+        return False
+    if not hasattr(os, "getuid"):
+        return os.access(path, os.W_OK)
+    is_own = stat.S_ISDIR(state.st_mode) and state.st_uid == os.getuid()
+    return is_own and not state.st_mode & 0o022 and os.access(path, os.W_OK)
 
 
 def _remove_old(folder: Path) -> None:

@@ -6,7 +6,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from chopper_interop import pipeline, registry
-from chopper_interop.errors import ChopperError, NoSuchDefinitionsError, UsageError
+from chopper_interop.errors import (
+    ChopperError,
+    MissingDataError,
+    NoSuchDefinitionsError,
+    UsageError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,7 +79,7 @@ class Outcome:
     failed
         Errors of the others, by name.
     skipped
-        Reason for each analysis that lacks the requested `compat`, where all were requested.
+        Reason for each analysis that lacks the requested `compat`, or data, where all were requested.
     """
 
     results: list[Result] = field(default_factory=list)
@@ -161,8 +166,9 @@ def run_analyses(
             outcome.results.append(replace(result, notes={**result.notes, **ignored}))
     if outcome.results and not plan.named:
         failed = outcome.failed.items()
-        undefined = [name for name, error in failed if isinstance(error, NoSuchDefinitionsError)]
-        outcome.skipped = {name: outcome.failed.pop(name).message for name in undefined}
+        not_possible = (NoSuchDefinitionsError, MissingDataError)
+        undefined = [name for name, error in failed if isinstance(error, not_possible)]
+        outcome.skipped = {name: str(outcome.failed.pop(name)) for name in undefined}
     return outcome
 
 

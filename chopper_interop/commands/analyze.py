@@ -60,6 +60,7 @@ def run(args: argparse.Namespace) -> int:
     quiet = args.quiet or args.json
     jobs, runs = _find_jobs(args, paths, plan)
     inventories = [job.inventory for job in (*jobs, *runs)]
+    pipeline.refuse_targets(targets, (s for job in inventories for s in job.sources))
     console.show_first_run(quiet=quiet)
     with console.show_progress(quiet=quiet):
         _refuse_unknown(args, inventories, [*plan.functions, *writers])
@@ -69,20 +70,20 @@ def run(args: argparse.Namespace) -> int:
         tables = console_results.csv_paths(outcome.results, args.csv) if args.csv else []
         outputs = [*(target.path for target in targets), *tables]
         pipeline.refuse_overwriting(_input_files(inventories, [trace, against]), outputs)
-        _refuse_input_folders(inventories, targets)
     _show(args, outcome, plan)
     _write(args, outcome.annotate(trace), targets)
     for name, error in outcome.failed.items():
-        print(f"chopper-analyze: error: {name}: {error}", file=sys.stderr)
+        print(f"chopper-analyze: error: {name}: {common.one_line(str(error))}", file=sys.stderr)
+    pipeline.refuse_other_runs(trace.meta.issues, args.on_loss)
     return next((error.exit_status for error in outcome.failed.values()), 0)
 
 
 def _names_and_paths(texts: list[str]) -> tuple[list[str], list[Path]]:
     """Separate names of analyses from paths; a text that is neither raises `UnknownFormatError`."""
-    from chopper_interop import registry
+    from chopper_interop import registry, sources
 
     names = list(dict.fromkeys(n for n in texts if n in registry.analyses()))
-    paths = [Path(n) for n in texts if n not in names]
+    paths = [sources.to_path(n) for n in texts if n not in names]
     if not paths:
         raise UsageError("name the profiles to read", hint="see --help")
     for path in paths:
@@ -132,7 +133,7 @@ def _find_jobs(
 
     def find_job(paths: list[Path]) -> RunFiles:
         inventory = sources.find(paths, args.from_format)
-        return runs.RunFiles(pipeline.job_name(paths[0]), str(paths[0]), inventory)
+        return runs.RunFiles(pipeline.job_name(*paths), str(paths[0]), inventory)
 
     other_paths = runs.expand_paths(args.against, paths)
     if plan.compares_only_runs and len(paths) == 1:
@@ -152,16 +153,6 @@ def _input_files(inventories: list[Inventory], traces: list[Trace | None]) -> li
     return [*read, *earlier]
 
 
-def _refuse_input_folders(inventories: list[Inventory], targets: list[WriteTarget]) -> None:
-    """Raise `UsageError` if an input folder would be replaced by an output of the same format."""
-    sources = [source for job in inventories for source in job.sources]
-    for target in targets:
-        name = target.converter.name
-        files = [path for s in sources if s.converter.name == name for path in s.paths]
-        if any(Path(target.path).resolve() in file.resolve().parents for file in files):
-            raise UsageError("it would be overwritten by what is made of it", path=target.path)
-
-
 def _refuse_unknown(
     args: argparse.Namespace, inventories: list[Inventory], functions: list[Any]
 ) -> None:
@@ -170,7 +161,7 @@ def _refuse_unknown(
 
     readers = [s.converter.reader for job in inventories for s in job.sources]
     options = common.parse_options(args.option)
-    for option in registry.unknown_options([*readers, *functions], options):
+    for option in registry.unknown_reading_options([*readers, *functions], options):
         raise UsageError(f"-O {option}: no input, analysis or output has such an option")
 
 
@@ -187,7 +178,7 @@ def _read_jobs(
     for job in jobs:
         console.show_formats_read(job.inventory, quiet=quiet)
         chosen = runs.reader_options(job.inventory, options)
-        rules = (args.map_device, args.clock_offset) if not traces else ((), ())
+        rules = (args.map_device, args.clock_offset, args.run) if not traces else ((), ())
         try:
             trace = pipeline.read_inventory(job.inventory, job.name, chosen, *rules)
         except ChopperError as error:
@@ -254,9 +245,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="files and folders of one job; names of analyses (see --list)",
     )
     parser.add_argument(
-        "--list",
-        action="store_true",
-        help="list all analyses, or those named, with their options",
+        "--list", action="store_true", help="list all analyses, or those named, with their options"
     )
     parser.add_argument("--schema", action="store_true", help="print the JSON schema of --json")
     for name, text in _COMMON_OPTIONS.items():

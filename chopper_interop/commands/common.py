@@ -9,16 +9,19 @@ import os
 import re
 import signal
 import sys
+import traceback
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from chopper_interop import __version__
-from chopper_interop.errors import ChopperError, UsageError
+from chopper_interop.errors import ChopperError, InternalError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from chopper_interop.pipeline import WriteTarget
 
+_MAX_GIGABYTES = 1e9
+"""Gigabytes that an option may state; beyond it bytes are no 64-bit number."""
 INTERRUPTED = 130
 """Exit status after Ctrl-C: 128 + SIGINT, as shells report it."""
 
@@ -42,19 +45,50 @@ def run_command(
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # names are Unicode, terminals may not be
             stream.reconfigure(errors="backslashreplace")
-    args = parser.parse_intermixed_args(arguments)  # paths may stand among options
-    signal.signal(signal.SIGTERM, _interrupt)
+    debug = False
     try:
+        _handle_signals()
+        args = parser.parse_intermixed_args(arguments)  # paths may stand among options
+        debug = args.debug
+        _limit_unpacking(getattr(args, "max_unpacked", None))
         return command(args)
-    except ChopperError as error:
-        print(f"{parser.prog}: error: {error}", file=sys.stderr)
-        return error.exit_status
     except BrokenPipeError:
         sys.stderr.close()
         return INTERRUPTED
     except KeyboardInterrupt:
-        print(f"{parser.prog}: interrupted; no partial output was left behind", file=sys.stderr)
+        text = "interrupted; each output is complete, or as it was before"
+        print(f"{parser.prog}: {text}", file=sys.stderr)
         return INTERRUPTED
+    except Exception as error:  # noqa: BLE001 # the last resort: a defect is one line as well
+        if debug:
+            traceback.print_exc()
+        shown = error if isinstance(error, ChopperError) else InternalError(error, "the command")
+        version = f" {__version__}" if isinstance(shown, InternalError) else ""
+        print(f"{parser.prog}{version}: error: {one_line(str(shown))}", file=sys.stderr)
+        return shown.exit_status
+
+
+def _limit_unpacking(gigabytes: float | None) -> None:
+    """Set how large compressed files may be when unpacked, as the user says."""
+    if gigabytes is None:
+        return
+    if not 0 < gigabytes < _MAX_GIGABYTES:
+        raise UsageError(f"--max-unpacked {gigabytes:g}: give gigabytes above 0")
+    from chopper_interop.io import inputs
+
+    inputs.MAX_UNPACKED.set(round(gigabytes * 1e9))
+
+
+def one_line(text: str) -> str:
+    """Escape characters that would break a line or control a terminal: names of files may hold any."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _handle_signals() -> None:
+    """End on Ctrl-C and SIGTERM by an exception, so that partial outputs are removed."""
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as for a background job
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, _interrupt)
 
 
 def _interrupt(_signal: int, _frame: Any) -> NoReturn:
@@ -66,7 +100,11 @@ def parse_output(text: str, to_format: str | None) -> WriteTarget:
     from chopper_interop import pipeline, registry
 
     name, colon, path = text.partition(":")
-    if not colon or not path or not re.fullmatch(r"[\w-]{2,}", name):  # a single letter is a drive
+    if (
+        not colon
+        or (not path and name not in registry.formats())
+        or not re.fullmatch(r"[\w-]{2,}", name)
+    ):  # a single letter is a drive
         return pipeline.write_target(text, to_format)
     if name not in registry.formats():
         raise UsageError(
@@ -97,11 +135,9 @@ def base_parser(name: str, description: str, epilog: str = "") -> argparse.Argum
     )
     parser.add_argument("--version", action="version", version=f"chopper-interop {__version__}")
     parser.add_argument(
-        "-q",
-        "--quiet",
-        action="store_true",
-        help="print only errors and one line on what was lost",
+        "-q", "--quiet", action="store_true", help="print only errors and one line on what was lost"
     )
+    parser.add_argument("--debug", action="store_true", help="show where an internal error is")
     return parser
 
 
@@ -139,6 +175,18 @@ def add_conversion_options(parser: argparse.ArgumentParser, *, output: str, opti
         help="time to add to a source's times to get the trace's, instead of the detected offset; "
         "SOURCE is a format, a pattern of files or rankN (default: all telemetry); write "
         "--clock-offset=-500ms if it begins with a minus; repeatable",
+    )
+    parser.add_argument(
+        "--max-unpacked",
+        type=float,
+        metavar="GB",
+        help="size that a compressed file may have when unpacked (default: 200 times its own)",
+    )
+    parser.add_argument(
+        "--run",
+        metavar="N|all",
+        help="which run or window to read where the sources hold several, by its number in the list "
+        "that is printed without it; all joins windows of one run that follow each other",
     )
     parser.add_argument(
         "--on-loss",

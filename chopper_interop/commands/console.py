@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections import Counter
 from contextlib import contextmanager
 from itertools import groupby
@@ -49,12 +50,18 @@ def console_for(stream: TextIO, width: int = _DEFAULT_WIDTH) -> Console:
 
 
 def show_first_run(*, quiet: bool) -> None:
-    """Announce that the first run on a machine takes longer."""
+    """Announce that the first run on a machine takes longer, and where its result is kept."""
     from chopper_interop.arrays import compiled
 
-    if not quiet and compiled.is_first_run():
-        text = "first run: compiling for this machine, once; this takes 20 to 60 seconds"
-        _stderr().print(f"[dim]{text}[/dim]")
+    if quiet or not compiled.is_first_run():
+        return
+    text = "first run: compiling for this machine, once; this takes 20 to 60 seconds"
+    folder = compiled.cache_folder()
+    if folder is None:
+        text = "compiling, 20 to 60 seconds at each run: no cache folder can be written (XDG_CACHE_HOME)"
+    elif folder.parent == Path(tempfile.gettempdir()):
+        text += f"; the result is kept in {folder}, as the home folder cannot be written"
+    _stderr().print(f"[dim]{escape(text)}[/dim]")
 
 
 def show_inventory(inventory: Inventory, *, quiet: bool) -> None:
@@ -318,6 +325,9 @@ def show_formats() -> None:
         for label, text in _format_details(converter).items():
             table.add_row(label, escape(text))
         console.print(table)
+    console.print("[bold]reading any format[/bold]")
+    for option, text in registry.READING_OPTIONS.items():
+        console.print(f"-O {option}=…  {escape(text)}")
 
 
 def _format_details(converter: registry.Converter) -> dict[str, str]:

@@ -345,7 +345,7 @@ def schema() -> dict[str, Any]:
                     },
                     "rows": {"type": "array", "items": {"type": "object"}},
                 },
-            },
+            }
         },
     }
 

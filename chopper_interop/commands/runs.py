@@ -55,7 +55,7 @@ class RunFiles:
 def reader_options(inventory: Inventory, options: dict[str, Any]) -> dict[str, Any]:
     """Select the options that a reader of these files takes."""
     readers = [source.converter.reader for source in inventory.sources]
-    unknown = registry.unknown_options(readers, options)
+    unknown = registry.unknown_reading_options(readers, options)
     return {name: value for name, value in options.items() if name not in unknown}
 
 

@@ -9,28 +9,39 @@ from __future__ import annotations
 
 import hashlib
 import lzma
-import mmap
+import os
 import re
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from chopper_interop.errors import ReadError
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    import numpy.typing as npt
-
-    Bytes = npt.NDArray[np.uint8]
+    from chopper_interop.arrays.types import Bytes
 
 HEAD_BYTES = 64 * 1024
 """Bytes of a file that a converter gets to see in `sniff`, after decompression (chosen: more
 would slow down folders of many files, less would miss what stands behind a long header)."""
+_PACKED_HEAD_BYTES = 1 << 21
+"""Bytes on disk that are read for a head: a block of bzip2, the largest unit, has up to 900,000."""
+_TOO_LARGE = "free some memory, or give fewer files at a time"
+MAX_UNPACKED: ContextVar[int | None] = ContextVar("MAX_UNPACKED", default=None)
+"""Bytes that a compressed file may have when unpacked, as the user says; None for a multiple of its size."""
+_MAX_RATIO = 200
+"""Ratio of sizes beyond which compressed data is taken for a bomb. Chosen: traces of each profiler shrink to a
+tenth to a fortieth; gzip reaches 1,000 with one byte repeated."""
+_ALWAYS_UNPACKED = 1 << 28
+"""Bytes that are unpacked whatever the ratio (chosen: any machine has them)."""
 BLOCK_BYTES = 1 << 16
 """Compressed bytes handed over at a time (chosen: the result then stays in the processor's cache)."""
+_DENSE_BLOCK_BYTES = 1 << 12
+"""The same of xz and bzip2, which pack up to 20,000 bytes in one: 80 MB at a time at most."""
 
 _ENDING = re.compile(
     r"\.(gz|xz|bz2|zst|json|jsonl|trace|pt|csv|txt|log|db|et|pftrace|perfetto-trace|parquet|graphml"
@@ -38,20 +49,15 @@ _ENDING = re.compile(
     re.IGNORECASE,
 )
 
-TRUNCATED = Fault(
+TRUNCATED = Fault.loss(
     "compressed-data-cut-short",
-    Severity.LOSS,
     "The compressed file ends too early; what came before its end was read.",
 )
-TRAILING_BYTES = Fault(
-    "bytes-behind-compressed-data",
-    Severity.INFO,
-    "Bytes behind the end of the compressed data were left out.",
+TRAILING_BYTES = Fault.info(
+    "bytes-behind-compressed-data", "Bytes behind the end of the compressed data were left out."
 )
-NOT_UTF16 = Fault(
-    "text-not-utf16",
-    Severity.LOSS,
-    "Bytes of a text in UTF-16 that are none, or its cut end, were replaced.",
+NOT_UTF16 = Fault.loss(
+    "text-not-utf16", "Bytes of a text in UTF-16 that are none, or its cut end, were replaced."
 )
 _UTF16_BYTES = 32
 """Bytes from which UTF-16 without a byte order mark is recognized: every second one is zero."""
@@ -102,7 +108,7 @@ DECOMPRESSORS: dict[bytes, Callable[[], _Decompressor] | None] = {
 
 
 def read(path: Path, issues: IssueLog | None = None) -> Bytes:
-    """Read all bytes of a file, decompressed and as UTF-8; a plain file is mapped, not copied.
+    """Read all bytes of a file, decompressed and as UTF-8.
 
     Parameters
     ----------
@@ -116,15 +122,16 @@ def read(path: Path, issues: IssueLog | None = None) -> Bytes:
     ReadError
         It cannot be opened, nothing of it can be decompressed, or memory does not suffice.
     """
-    raw = _mapped(path)
+    raw = _on_disk(path)
     magic = _packing(bytes(raw[:8]))
     try:
         log = IssueLog() if issues is None else issues
         data = raw if magic is None else _decompressed(path, raw, magic, log)
         return _utf8(data, log)
     except MemoryError as error:
-        hint = "free some, or give it in parts"
-        raise ReadError("unpacked it does not fit into memory", path=path, hint=hint) from error
+        raise ReadError(
+            "unpacked it does not fit into memory", path=path, hint=_TOO_LARGE
+        ) from error
 
 
 def head(path: Path) -> bytes:
@@ -135,10 +142,11 @@ def head(path: Path) -> bytes:
     ReadError
         It cannot be opened, or nothing of it can be decompressed.
     """
-    raw = _mapped(path)
+    raw = _on_disk(path, HEAD_BYTES)
     magic = _packing(bytes(raw[:8]))
     if magic is None:
-        return bytes(_utf8(raw[:HEAD_BYTES]))
+        return bytes(_utf8(raw))
+    raw = _on_disk(path, _PACKED_HEAD_BYTES)
     first, issues = bytearray(), IssueLog()
     for block in _blocks(path, raw, magic, issues, max_bytes=HEAD_BYTES):
         first += block
@@ -159,21 +167,47 @@ def plain_name(path: Path) -> str:
 
 def sha256(path: Path) -> str:
     """Return the SHA-256 digest of a file as it is on disk, in hexadecimal."""
-    with path.open("rb") as file:
-        digest = hashlib.sha256()
-        while block := file.read(16 * BLOCK_BYTES):
-            digest.update(block)
+    try:
+        with path.open("rb") as file:
+            digest = hashlib.sha256()
+            while block := file.read(16 * BLOCK_BYTES):
+                digest.update(block)
+    except OSError as error:
+        raise ReadError(f"cannot be opened: {_reason(error)}", path=path) from error
     return digest.hexdigest()
 
 
-def _mapped(path: Path) -> Bytes:
+def size(path: Path) -> int:
+    """Return the bytes of a file on disk."""
+    try:
+        return path.stat().st_size
+    except OSError as error:
+        raise ReadError(f"cannot be opened: {_reason(error)}", path=path) from error
+
+
+def _on_disk(path: Path, at_most: int | None = None) -> Bytes:
+    """Read a file as it is on disk, or its first bytes.
+
+    It is read and not mapped: a file that another process cuts short would end this one by SIGBUS.
+    """
     try:
         with path.open("rb") as file:
-            if not path.stat().st_size:
-                return np.empty(0, np.uint8)
-            return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY), np.uint8)
+            expected = os.fstat(file.fileno()).st_size
+            data = np.empty(expected if at_most is None else min(expected, at_most), np.uint8)
+            view, used = data.data, 0
+            while used < len(data) and (count := file.readinto(view[used:])):
+                used += count
     except (OSError, ValueError) as error:
         raise ReadError(f"cannot be opened: {_reason(error)}", path=path) from error
+    except MemoryError as error:
+        raise ReadError("it does not fit into memory", path=path, hint=_TOO_LARGE) from error
+    if used < len(data):
+        raise ReadError(
+            f"it was cut short while it was read: {used} of {expected} bytes",
+            path=path,
+            hint="wait until it is written, or copy it first",
+        )
+    return data
 
 
 def _packing(first: bytes) -> bytes | None:
@@ -183,9 +217,16 @@ def _packing(first: bytes) -> bytes | None:
 
 def _decompressed(path: Path, raw: Bytes, magic: bytes, issues: IssueLog) -> Bytes:
     """All decompressed bytes, in one buffer that grows as needed."""
-    out = np.empty(_expected_size(raw, magic), np.uint8)
+    limit = MAX_UNPACKED.get() or max(_ALWAYS_UNPACKED, _MAX_RATIO * len(raw))
+    out = np.empty(min(_expected_size(raw, magic), limit), np.uint8)
     used = 0
     for block in _blocks(path, raw, magic, issues):
+        if used + len(block) > limit:
+            raise ReadError(
+                f"unpacked it has more than {limit:,} bytes, {limit // len(raw):,} times its size",
+                path=path,
+                hint="--max-unpacked GIGABYTES allows more, if it is no mistake",
+            )
         if used + len(block) > len(out):
             grown = np.empty(max(2 * len(out), used + len(block)), np.uint8)
             grown[:used] = out[:used]
@@ -235,7 +276,7 @@ def _members(
     while at < n:
         member = make()
         while not member.eof and at < n:
-            packed = raw[at : at + BLOCK_BYTES].tobytes()
+            packed = raw[at : at + (BLOCK_BYTES if make is _gzip else _DENSE_BLOCK_BYTES)].tobytes()
             at += len(packed)
             limit = () if max_bytes is None else (max_bytes,)
             block = member.decompress(packed, *limit)

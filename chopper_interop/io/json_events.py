@@ -39,29 +39,13 @@ from chopper_interop.io.json_text import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy.typing as npt
+    from chopper_interop.arrays.types import Array, Bytes
 
-    from chopper_interop.arrays.types import Array
-
-    Bytes = npt.NDArray[np.uint8]
-
-EVENT = np.dtype(
-    [
-        ("at", np.int64),
-        ("ts", np.int64),
-        ("dur", np.int64),
-        ("pid", np.int64),
-        ("tid", np.int64),
-        ("id", np.int64),
-        ("args_at", np.int64),
-        ("args_len", np.int32),
-        ("cat", np.int32),
-        ("name", np.int32),
-        ("ph", np.uint8),
-        ("has", np.uint8),
-    ],
-    align=True,
-)
+EVENT = np.dtype([
+    *((name, np.int64) for name in ("at", "ts", "dur", "pid", "tid", "id", "args_at")),
+    *((name, np.int32) for name in ("args_len", "cat", "name")),
+    *((name, np.uint8) for name in ("ph", "has")),
+], align=True)  # fmt: skip
 """One event. `cat` and `name` number the strings (-1: absent); `ts` and `dur` are the text's
 number times 1000, which makes nanoseconds of microseconds; `has` are the flags below."""
 

@@ -19,11 +19,7 @@ from chopper_interop.io.json_text import (
 )
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from chopper_interop.arrays.types import Array
-
-    Bytes = npt.NDArray[np.uint8]
+    from chopper_interop.arrays.types import Array, Bytes
 
 
 def merge_objects(

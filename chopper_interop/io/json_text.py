@@ -14,11 +14,7 @@ import numpy as np
 from chopper_interop.arrays.compiled import jit
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from chopper_interop.arrays.types import Array
-
-    Bytes = npt.NDArray[np.uint8]
+    from chopper_interop.arrays.types import Array, Bytes
 
 _NEWLINE, QUOTE, _BACKSLASH, COMMA, COLON = 10, 34, 92, 44, 58
 OPEN, CLOSE, OPEN_LIST, CLOSE_LIST = 123, 125, 91, 93

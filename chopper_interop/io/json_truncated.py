@@ -10,11 +10,7 @@ from chopper_interop.arrays.compiled import jit
 from chopper_interop.io import json_text
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from chopper_interop.arrays.types import Array
-
-    Bytes = npt.NDArray[np.uint8]
+    from chopper_interop.arrays.types import Array, Bytes
 
 _CLOSER = {json_text.OPEN: b"}", json_text.OPEN_LIST: b"]"}
 

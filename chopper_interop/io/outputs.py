@@ -1,23 +1,48 @@
-"""Outputs that are complete or absent: written under another name in the same folder, then renamed."""
+"""Outputs that are complete or absent, whenever the writing ends.
+
+A file is written into a workspace, a hidden entry of the same folder, and renamed. A folder is filled as a
+workspace next to its place, and put there in a single step::
+
+    place does not exist                 new ──rename──▶ place
+    place has only earlier outputs       new ◀─exchange─▶ place, then the old ones are removed
+    place has other entries, or can't    new ──rename──▶ place/.chopper-interop.unfinished, then entry by
+    be exchanged (a mount point, the     entry into place. Readers refuse a place with that folder, and
+    current folder, no such call)        the next writer completes it first
+
+A workspace is locked by its writer. One without a lock was left behind by a process that was killed; the next
+writer to the same folder removes it.
+"""
 
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
+import stat
+import time
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+import msgspec
+
 from chopper_interop.errors import ReadError, WriteError
+from chopper_interop.io.exchange import exchange
 from chopper_interop.schemas.meta import ORDER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from chopper_interop.trace import Trace
 
 MARK = "chopper-interop"
 """Name of the writer in files of this program, near their beginning, where a format has room."""
+_UNFINISHED = ".chopper-interop.unfinished"
+"""Folder with the new entries of the folder that it is in, while they are moved there."""
+_OUTDATED = ".outdated"
+"""File in it with the names of the entries to remove."""
+_LOCKING_S = 1
+"""Seconds between making a workspace and locking it, at most (chosen: two system calls in a row)."""
 
 
 def require_times(trace: Trace, path: Path) -> None:
@@ -28,6 +53,19 @@ def require_times(trace: Trace, path: Path) -> None:
             path=path,
             hint="give the profiler's trace of the same ranks as well",
         )
+
+
+def require_folder(path: Path) -> None:
+    """Raise `WriteError` if neither a folder to write into nor the one that it is in exists.
+
+    One folder is made; more than that is more likely mistyped than meant.
+    """
+    try:
+        exists = path.is_dir() or path.parent.is_dir()
+    except OSError as error:
+        raise WriteError(f"cannot be opened: {error.strerror}", path=path) from error
+    if not exists:
+        raise WriteError("there is no such folder", path=path.parent, hint="make it first")
 
 
 @contextmanager
@@ -41,26 +79,23 @@ def file(path: Path) -> Iterator[IO[bytes]]:
     WriteError
         It cannot be written.
     """
-    target = path.resolve() if path.is_symlink() else path
-    special = target.exists() and not target.is_file()
-    temporary = target if special else _temporary(target)
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
+        target = path.resolve() if path.is_symlink() else path
+        special = target.exists() and not target.is_file()
         with ExitStack() as stack:
-            yield _opened(temporary, stack, packed=path.name.endswith(".gz"))
-        if not special:
-            temporary.replace(target)
-    except OSError as error:
-        raise WriteError(f"cannot be written: {error.strerror or error}", path=path) from error
-    finally:
-        if not special:
-            with suppress(OSError):  # a file that could not be made need not be removed
-                temporary.unlink(missing_ok=True)
+            destination = target if special else stack.enter_context(_workspace(target.parent))
+            with ExitStack() as content:
+                yield _opened(destination, content, packed=path.name.endswith(".gz"))
+            if not special:
+                destination.replace(target)
+    except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
+        reason = getattr(error, "strerror", None) or error
+        raise WriteError(f"cannot be written: {reason}", path=path) from error
 
 
 @contextmanager
 def folder(path: Path, *, owns: Callable[[Path], bool]) -> Iterator[Path]:
-    """Make a folder to fill; its files move to `path` when all went well.
+    """Make a folder to fill; what is in it replaces what `path` had when all went well.
 
     Parameters
     ----------
@@ -76,22 +111,29 @@ def folder(path: Path, *, owns: Callable[[Path], bool]) -> Iterator[Path]:
         It cannot be written, or a file of the same name was not written by this program.
     """
     path = path.resolve()  # "." has no name
-    temporary = _temporary(path)
+    is_fixed = path.is_dir() and (path.is_mount() or not _may_write(path.parent))
     try:
-        temporary.mkdir(parents=True)
-        yield temporary
-        path.mkdir(parents=True, exist_ok=True)
-        written = sorted(temporary.iterdir())
-        outdated = [entry for entry in path.iterdir() if entry != temporary and owns(entry)]
-        _refuse_foreign(path, {w.name for w in written} - {o.name for o in outdated})
-        for entry in outdated:
-            _remove(entry)
-        for entry in written:
-            entry.replace(path / entry.name)
+        _finish(path)
+        with _workspace(path if is_fixed else path.parent, is_folder=True) as new:
+            yield new
+            _put_in_place(new, path, owns)
     except OSError as error:
         raise WriteError(f"cannot be written: {error.strerror or error}", path=path) from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def is_unfinished(path: Path) -> bool:
+    """Return True for a folder whose writing was interrupted while its entries were replaced."""
+    return os.access(path / _UNFINISHED, os.F_OK)
+
+
+def require_finished(path: Path) -> None:
+    """Raise `ReadError` for a folder whose writing was interrupted while its entries were replaced."""
+    if is_unfinished(path):
+        raise ReadError(
+            "its writing was interrupted, and parts of it are old",
+            path=path,
+            hint="run the command that wrote it again",
+        )
 
 
 def is_marked(path: Path) -> bool:
@@ -109,20 +151,135 @@ def has_mark(head: bytes) -> bool:
     return MARK.encode() in head[:4096]
 
 
+def _put_in_place(new: Path, path: Path, owns: Callable[[Path], bool]) -> None:
+    """Replace what `path` has of this program by the entries of `new`, a workspace."""
+    if not path.exists():
+        new.rename(path)
+        return
+    written = {entry.name for entry in new.iterdir()}
+    entries = [entry for entry in path.iterdir() if not _is_workspace(entry)]
+    outdated = {entry.name for entry in entries if owns(entry)}
+    staying = [entry for entry in entries if entry.name not in outdated]
+    _refuse_foreign(path, {entry.name for entry in staying} & written)
+    if staying or not _exchanged(new, path):
+        _replace_entries(new, path, outdated - written)
+        return
+    for entry in new.iterdir():  # what came into the old folder meanwhile
+        if entry.name not in outdated:
+            entry.rename(path / entry.name)
+
+
+def _exchanged(new: Path, path: Path) -> bool:
+    """Exchange two folders; False, and nothing is changed, where that is impossible or would be noticed.
+
+    A process whose current folder it is would be left in the old one.
+    """
+    is_current = path in (Path.cwd(), *Path.cwd().parents)
+    if new.parent == path or is_current or not _may_write(path):
+        return False
+    try:
+        shutil.copymode(path, new)
+        return exchange(new, path)
+    except OSError:
+        return False
+
+
+def _replace_entries(new: Path, path: Path, outdated: set[str]) -> None:
+    """Move the entries of `new` to `path` and remove the outdated; from the rename on, `_finish` can do it."""
+    (new / _OUTDATED).write_bytes(msgspec.json.encode(sorted(map(os.fsencode, outdated))))
+    try:
+        with _locked(path):
+            new.rename(path / _UNFINISHED)
+        _finish(path)
+    except KeyboardInterrupt:
+        _finish(path)
+        raise
+
+
+def _finish(path: Path) -> None:
+    """Complete a replacement entry by entry, if one is under way or was interrupted."""
+    unfinished = path / _UNFINISHED
+    if not unfinished.is_dir():
+        return
+    with _locked(path):
+        if (unfinished / _OUTDATED).exists():
+            content = (unfinished / _OUTDATED).read_bytes()
+            for name in msgspec.json.decode(content, type=list[bytes]):
+                _remove(path / os.fsdecode(name))
+            for entry in sorted(unfinished.iterdir()):
+                if entry.name != _OUTDATED:
+                    if entry.is_dir():
+                        _remove(path / entry.name)  # a folder replaces only an empty one
+                    entry.replace(path / entry.name)
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
 def _refuse_foreign(folder: Path, names: set[str]) -> None:
-    """Raise `WriteError` if a folder has a file of one of these names."""
+    """Raise `WriteError` if there are names of files that this program did not write."""
     for name in sorted(names):
-        if (folder / name).exists():
-            raise WriteError(
-                "it is there and was not written by this program",
-                path=folder / name,
-                hint="choose another folder, or remove it",
-            )
+        raise WriteError(
+            "it is there and was not written by this program",
+            path=folder / name,
+            hint="choose another folder, or remove it",
+        )
 
 
-def _temporary(path: Path) -> Path:
-    """A name in the same folder, so that renaming moves no data; of this process alone."""
-    return path.with_name(f".{path.name}.{os.getpid()}.part")
+@contextmanager
+def _workspace(parent: Path, *, is_folder: bool = False) -> Iterator[Path]:
+    """Make a file or folder of a new name and lock it; it is removed at the end if it is still there."""
+    require_folder(parent)
+    path = parent / f".chopper-{secrets.token_hex(8)}.part"
+    with ExitStack() as stack:
+        if not parent.exists():
+            parent.mkdir()
+            stack.callback(_remove_if_empty, parent)
+        _remove_abandoned(parent)
+        stack.callback(_remove, path)
+        if is_folder:
+            path.mkdir()
+        else:
+            path.open("xb").close()
+        stack.enter_context(_locked(path))
+        yield path
+
+
+def _remove_abandoned(parent: Path) -> None:
+    """Remove workspaces that no process has locked.
+
+    One that is a moment old may be about to be locked.
+    """
+    for path in filter(_is_workspace, parent.iterdir()):
+        with suppress(OSError), _locked(path, wait=False):  # one in use, or of another user
+            state = path.lstat()
+            is_ours = stat.S_ISREG(state.st_mode) or stat.S_ISDIR(state.st_mode)
+            if is_ours and time.time() - state.st_mtime > _LOCKING_S:
+                _remove(path)
+
+
+def _is_workspace(path: Path) -> bool:
+    return path.name.startswith(".chopper-") and path.name.endswith(".part")
+
+
+@contextmanager
+def _locked(path: Path, *, wait: bool = True) -> Iterator[None]:
+    """Hold the lock of a file or folder; without `wait`, raise `OSError` if another process has it."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        if not wait:
+            raise PermissionError from None
+        yield
+        return
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)  # it may be a pipe
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            if not wait:
+                raise  # otherwise: a file system without locks, where workspaces stay
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _opened(path: Path, stack: ExitStack, *, packed: bool) -> Any:
@@ -137,8 +294,17 @@ def _opened(path: Path, stack: ExitStack, *, packed: bool) -> Any:
     )
 
 
+def _may_write(folder: Path) -> bool:
+    return os.access(folder, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+
+
+def _remove_if_empty(folder: Path) -> None:
+    with suppress(OSError):
+        folder.rmdir()
+
+
 def _remove(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
+        shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)

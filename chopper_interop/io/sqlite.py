@@ -24,16 +24,7 @@ from urllib.parse import quote
 from chopper_interop.arrays import arrow
 from chopper_interop.errors import ReadError
 from chopper_interop.io import sqlite_files
-from chopper_interop.io.sqlite_cells import (
-    INTEGER,
-    REAL,
-    TEXT,
-    cast_cell,
-    mismatch,
-    quote_name,
-    type_row,
-)
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -43,24 +34,24 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from typing_extensions import Self
 
+INTEGER, REAL, TEXT = "integer", "real", "text"
+"""Types as which columns are read."""
+_SEED = {INTEGER: "0", REAL: "0.0", TEXT: "''"}
+
 __all__ = ["BAD_TEXT", "DAMAGED", "INTEGER", "REAL", "TEXT", "WRONG_CELLS", "Database"]
 
-WRONG_CELLS = Fault(
+WRONG_CELLS = Fault.loss(
     "cells-of-wrong-type",
-    Severity.LOSS,
-    "Cells of a database that are no number, or no text, where their column should be one; their "
-    "values were taken as unknown.",
+    "Cells of a database that are no number, or no text, where their column "
+    "should be one; their values were taken as unknown.",
 )
-BAD_TEXT = Fault(
-    "text-not-utf-8",
-    Severity.INFO,
-    "Texts that are not UTF-8; the bytes that are wrong in them were replaced.",
+BAD_TEXT = Fault.info(
+    "text-not-utf-8", "Texts that are not UTF-8; the bytes that are wrong in them were replaced."
 )
-DAMAGED = Fault(
+DAMAGED = Fault.loss(
     "database-damaged",
-    Severity.LOSS,
-    "Parts of a table cannot be read, because the file is damaged or ends too early; the rows "
-    "before and behind them were read.",
+    "Parts of a table cannot be read, because the file is damaged or ends too "
+    "early; the rows before and behind them were read.",
 )
 
 _BATCH = "262144"
@@ -383,3 +374,35 @@ def _run(statement: Any, sql: str) -> None:
 
 def _decode(value: bytes) -> str:
     return value.decode("utf-8", errors="replace")
+
+
+def quote_name(name: str) -> str:
+    """Return a name as SQL quotes it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def cast_cell(cell: str, kind: str) -> str:
+    """Return SQL for a cell as a type, if it is of that type or can be without loss; else NULL."""
+    if kind == TEXT:
+        return f"CAST({cell} AS TEXT)"
+    integral = f"WHEN CAST(CAST({cell} AS INTEGER) AS TEXT) = {cell} THEN CAST({cell} AS INTEGER)"
+    if kind == INTEGER:
+        return f"CASE WHEN typeof({cell}) = 'integer' THEN {cell} {integral} END"
+    return (
+        f"CASE WHEN typeof({cell}) IN ('integer', 'real') THEN CAST({cell} AS REAL) "
+        f"WHEN CAST(CAST({cell} AS REAL) AS TEXT) = {cell} THEN CAST({cell} AS REAL) {integral} END"
+    )
+
+
+def mismatch(cell: str, kind: str) -> str:
+    """Return SQL that is true for a cell of another type that cannot be converted without loss.
+
+    An empty text in a column of numbers is not one: some tools write it for an absent number.
+    """
+    return f"({cell} IS NOT NULL AND {cell} <> '' AND {cast_cell(cell, kind)} IS NULL)"
+
+
+def type_row(columns: Mapping[str, str]) -> str:
+    """Return SQL of one row whose cells have the types of the columns."""
+    cells = (f"{_SEED[kind]} AS {quote_name(name)}" for name, kind in columns.items())
+    return f"SELECT {', '.join(cells)}"

@@ -19,9 +19,7 @@ import numpy as np
 from chopper_interop.arrays.compiled import jit
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Bytes = npt.NDArray[np.uint8]
+    from chopper_interop.arrays.types import Bytes
 
 VARINT, FIXED64, LENGTH = 0, 1, 2
 """Wire types."""

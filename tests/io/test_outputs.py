@@ -33,8 +33,10 @@ def test_profiles_are_never_replaced_by_files_made_from_them(run_folder: Path, r
     (run_folder / "rank7.json.gz").write_bytes((run_folder / "rank0.json.gz").read_bytes())
     before = {p.name: p.read_bytes() for p in run_folder.iterdir()}
     status, _, output = run("convert", run_folder / "rank0.json.gz", "-o", f"kineto:{run_folder}/")
-    assert status == WriteError.exit_status
-    assert "was not written by this program" in output
+    assert status == UsageError.exit_status
+    assert "overwritten by what is made of it" in output
+    with pytest.raises(WriteError, match="was not written by this program"):
+        ci.write(ci.read(run_folder / "rank0.json.gz"), run_folder, to_format="kineto")
     assert {p.name: p.read_bytes() for p in run_folder.iterdir()} == before
 
 
@@ -139,8 +141,9 @@ def test_pipes_and_links_are_written_into(run_folder: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize("name", ["a.pftrace.gz", "a.json.gz"])
 def test_the_same_content_makes_the_same_file(run_folder: Path, tmp_path: Path, name: str) -> None:
     trace = ci.read(run_folder)
-    ci.write(trace, tmp_path / "x" / name)
-    ci.write(trace, tmp_path / "y" / name)
+    for folder in ("x", "y"):
+        (tmp_path / folder).mkdir()
+        ci.write(trace, tmp_path / folder / name)
     assert (tmp_path / "x" / name).read_bytes() == (tmp_path / "y" / name).read_bytes()
 
 
@@ -190,3 +193,19 @@ def test_a_damaged_file_of_the_same_name_is_not_replaced(run_folder: Path, tmp_p
     (tmp_path / "k" / "rank1.json.gz").write_bytes(b"\x1f\x8b damaged")
     with pytest.raises(WriteError, match=r"rank1\.json\.gz: it is there"):
         ci.write(trace, f"{tmp_path}/k/", to_format="kineto")
+
+
+def test_the_order_of_arguments_changes_no_byte(run_folder: Path, tmp_path: Path, run) -> None:
+    files = sorted(run_folder.iterdir())
+    contents = []
+    for order in (files, files[::-1]):
+        place = tmp_path / f"out{len(contents)}"
+        place.mkdir()
+        outputs_ = [
+            x for name in ("a.pftrace", "a.parquet", "et/") for x in ("-o", f"{place}/{name}")
+        ]
+        assert run("convert", "-q", *order, *outputs_)[0] == 0
+        written = (p for p in place.rglob("*") if p.is_file())
+        contents.append({p.relative_to(place): p.read_bytes() for p in written})
+    assert contents[0] == contents[1]
+    assert Path("et/run.0.et") in contents[0]  # the job is called after the folder of its files

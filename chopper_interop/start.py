@@ -1,0 +1,42 @@
+"""Entry points of the commands as processes.
+
+Until a command handles an interrupt itself, one ends the process at once: while modules are imported, which
+takes a tenth of a second, Python would print a traceback.
+"""
+
+from __future__ import annotations
+
+import signal
+from typing import NoReturn
+
+
+def _end_on_interrupt() -> None:
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def convert() -> NoReturn:
+    """Run ``chopper-convert`` and exit."""
+    _end_on_interrupt()
+    from chopper_interop import cli
+    from chopper_interop.commands.common import exit_now
+
+    exit_now(cli.convert_main())
+
+
+def analyze() -> NoReturn:
+    """Run ``chopper-analyze`` and exit."""
+    _end_on_interrupt()
+    from chopper_interop import cli
+    from chopper_interop.commands.common import exit_now
+
+    exit_now(cli.analyze_main())
+
+
+def check() -> NoReturn:
+    """Run ``chopper-check`` and exit."""
+    _end_on_interrupt()
+    from chopper_interop import cli
+    from chopper_interop.commands.common import exit_now
+
+    exit_now(cli.check_main())
