@@ -23,25 +23,14 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "ChopperError",
-    "Trace",
-    "analyses",
-    "analyze",
-    "convert",
-    "formats",
-    "read",
-    "write",
-]
+    "ChopperError", "Trace", "analyses", "analyze", "convert", "formats", "read", "write",
+]  # fmt: skip
 
 
 _HOMES = {
-    "Trace": "trace",
-    "analyze": "pipeline",
-    "convert": "pipeline",
-    "formats": "registry",
-    "read": "pipeline",
-    "write": "pipeline",
-}
+    "Trace": "trace", "analyze": "pipeline", "convert": "pipeline", "formats": "registry",
+    "read": "pipeline", "write": "pipeline",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

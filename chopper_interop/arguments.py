@@ -13,24 +13,12 @@ import numpy as np
 
 from chopper_interop.arrays import interning
 from chopper_interop.arrays.compiled import jit
-from chopper_interop.io.json_text import (
-    COLON,
-    COMMA,
-    QUOTE,
-    parse_integer_within,
-    skip_blank,
-    skip_string,
-    skip_value,
-)
+from chopper_interop.io import json_text
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from chopper_interop.arrays.interning import TextTable
-    from chopper_interop.arrays.types import Array
+    from chopper_interop.arrays.types import Array, Bytes
     from chopper_interop.trace import Text, Trace
-
-    Bytes = npt.NDArray[np.uint8]
 
 _CAPACITY = 4096
 """First size of the table of distinct texts. Chosen: it fits a core's cache and doubles as needed."""
@@ -220,7 +208,7 @@ def _parse_integers(buffer: Bytes, at: Array, length: Array) -> tuple[Array, Arr
     for row in range(len(at)):
         if length[row] > 0:
             stop = at[row] + length[row]
-            value[row], known[row] = parse_integer_within(buffer, at[row], stop, 0)
+            value[row], known[row] = json_text.parse_integer_within(buffer, at[row], stop, 0)
     return value, known
 
 
@@ -241,26 +229,30 @@ def _scan_objects(
     length = np.zeros((count, len(start)), np.int64)
     for row in range(len(start)):
         n = start[row] + size[row]
-        i = skip_blank(buffer, start[row] + 1, n)
+        i = json_text.skip_blank(buffer, start[row] + 1, n)
         missing = count
-        while missing and i < n and buffer[i] == QUOTE:
+        while missing and i < n and buffer[i] == json_text.QUOTE:
             key = i + 1
-            i = skip_string(buffer, i, n)
+            i = json_text.skip_string(buffer, i, n)
             if i < 0:
                 break
             index = _key_index(buffer, key, i - 1 - key, key_bytes, key_ends)
-            i = skip_blank(buffer, i, n)
-            if i >= n or buffer[i] != COLON:
+            i = json_text.skip_blank(buffer, i, n)
+            if i >= n or buffer[i] != json_text.COLON:
                 break
-            value = skip_blank(buffer, i + 1, n)
-            i = skip_value(buffer, value, n) if value < n else -1
+            value = json_text.skip_blank(buffer, i + 1, n)
+            i = json_text.skip_value(buffer, value, n) if value < n else -1
             if i < 0:
                 break
             if index >= 0 and length[index, row] == 0:
                 at[index, row], length[index, row] = value, i - value
                 missing -= 1
-            i = skip_blank(buffer, i, n)
-            i = skip_blank(buffer, i + 1, n) if i < n and buffer[i] == COMMA else n
+            i = json_text.skip_blank(buffer, i, n)
+            i = (
+                json_text.skip_blank(buffer, i + 1, n)
+                if i < n and buffer[i] == json_text.COMMA
+                else n
+            )
     return at, length
 
 

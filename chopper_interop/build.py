@@ -120,17 +120,10 @@ class TraceBuilder:
         """
         n = len(ts)
         values = {
-            "kind": kind,
-            "name": name,
-            "rank": rank,
-            "lane": lane,
-            "ts": ts,
-            "dur": dur,
-            "parent": -1,
-            "correlation": correlation,
-            "args_at": args[0] if args else 0,
+            "kind": kind, "name": name, "rank": rank, "lane": lane, "ts": ts, "dur": dur,
+            "parent": -1, "correlation": correlation, "args_at": args[0] if args else 0,
             "args_len": args[1] if args else 0,
-        }
+        }  # fmt: skip
         columns = {c.name: _column(values[c.name], c.type, n) for c in hub.NODES}
         for key, value in annotations.items():
             columns[key] = _column(value, hub.ANNOTATION_TYPES.get(key), n)

@@ -49,11 +49,39 @@ class Fault:
     meaning: str
     events: bool = False
 
+    @classmethod
+    def info(cls, code: str, meaning: str) -> Fault:
+        """Return a fault of severity ``INFO``."""
+        return cls(code, Severity.INFO, meaning)
 
-RANK_ASSUMED = Fault(
-    "rank-assumed",
-    Severity.INFO,
-    "Neither the file nor its name says its rank, so 0 was assumed.",
+    @classmethod
+    def info_of_events(cls, code: str, meaning: str) -> Fault:
+        """Return a fault of severity ``INFO`` whose count is one of input events."""
+        return cls(code, Severity.INFO, meaning, events=True)
+
+    @classmethod
+    def loss(cls, code: str, meaning: str) -> Fault:
+        """Return a fault of severity ``LOSS``."""
+        return cls(code, Severity.LOSS, meaning)
+
+    @classmethod
+    def loss_of_events(cls, code: str, meaning: str) -> Fault:
+        """Return a fault of severity ``LOSS`` whose count is one of input events."""
+        return cls(code, Severity.LOSS, meaning, events=True)
+
+    @classmethod
+    def error(cls, code: str, meaning: str) -> Fault:
+        """Return a fault of severity ``ERROR``."""
+        return cls(code, Severity.ERROR, meaning)
+
+    @classmethod
+    def error_of_events(cls, code: str, meaning: str) -> Fault:
+        """Return a fault of severity ``ERROR`` whose count is one of input events."""
+        return cls(code, Severity.ERROR, meaning, events=True)
+
+
+RANK_ASSUMED = Fault.info(
+    "rank-assumed", "Neither the file nor its name says its rank, so 0 was assumed."
 )
 """For readers of one rank a file."""
 
@@ -81,19 +109,13 @@ class IssueLog:
     def add(self, fault: Fault, count: SupportsInt = 1, example: str = "") -> None:
         """Note `count` occurrences of `fault`; a count of 0 notes nothing."""
         if int(count):
-            self.extend(
-                [
-                    Issue(
-                        fault.code,
-                        fault.severity,
-                        fault.meaning,
-                        int(count),
-                        example,
-                        fault.events,
-                        self.source,
-                    )
-                ]
+            code, severity, meaning, events = (
+                fault.code,
+                fault.severity,
+                fault.meaning,
+                fault.events,
             )
+            self.extend([Issue(code, severity, meaning, int(count), example, events, self.source)])
 
     def extend(self, issues: Iterable[Issue]) -> None:
         """Take over issues from elsewhere."""

@@ -12,43 +12,38 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.arrays.members import is_any
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, EdgeKind, Kind, LaneKind
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
-FAR_OFF = Fault(
+FAR_OFF = Fault.error(
     "start-far-off",
-    Severity.ERROR,
-    "Events that start an hour or more apart from most others: their clock was not read, or what "
-    "it showed is corrupt. Times are left as they are.",
+    "Events that start an hour or more apart from most others: their clock was not "
+    "read, or what it showed is corrupt. Times are left as they are.",
 )
-BEFORE_LAUNCH = Fault(
+BEFORE_LAUNCH = Fault.error(
     "kernel-before-launch",
-    Severity.ERROR,
-    "GPU work that starts before the call that launched it: the device's clock is off by that much "
-    "or more. Times are left as they are.",
+    "GPU work that starts before the call that launched it: the device's "
+    "clock is off by that much or more. Times are left as they are.",
 )
-OVERFLOW = Fault(
+OVERFLOW = Fault.error(
     "kernel-overflows-next",
-    Severity.ERROR,
-    "Kernels that last more than 20 us beyond the start of the next one of their stream, or a "
-    "second where only the queue is known: GPUs do not overlap work so far. Their durations are too "
-    "long, and left as they are.",
+    "Kernels that last more than 20 us beyond the start of the next one of "
+    "their stream, or a second where only the queue is known: GPUs do not overlap work so far. "
+    "Their durations are too long, and left as they are.",
 )
-TOO_LONG = Fault(
+TOO_LONG = Fault.error(
     "duration-implausible",
-    Severity.ERROR,
-    "GPU work and calls that last an hour or more: their start or end was not read, or is corrupt. "
-    "Times are left as they are.",
+    "GPU work and calls that last an hour or more: their start or end was "
+    "not read, or is corrupt. Times are left as they are.",
 )
-TWICE = Fault(
+TWICE = Fault.error(
     "kernel-recorded-twice",
-    Severity.ERROR,
-    "GPU work that repeats another with the same name, stream, start, duration and correlation "
-    "id. It is kept, and counts twice.",
+    "GPU work that repeats another with the same name, stream, start, "
+    "duration and correlation id. It is kept, and counts twice.",
 )
 
 FAR_NS = 3_600 * 10**9

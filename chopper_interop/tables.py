@@ -128,8 +128,7 @@ class TraceTables:
         """
         if name not in self._cache:
             self._cache[name] = make(self)
-        result: Made = self._cache[name]
-        return result
+        return self._cache[name]
 
     @cached_property
     def _cache(self) -> dict[str, Any]:

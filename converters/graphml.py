@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from chopper_interop.io import outputs
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.registry import Converter
 
 if TYPE_CHECKING:
@@ -16,15 +16,13 @@ if TYPE_CHECKING:
 
     from chopper_interop.trace import Trace
 
-CIRCLES = Fault(
+CIRCLES = Fault.loss(
     "edges-in-circles",
-    Severity.LOSS,
-    "Dependencies that close a circle and point back in time are not in the graph: clocks "
-    "contradict each other there.",
+    "Dependencies that close a circle and point back in time are not in the "
+    "graph: clocks contradict each other there.",
 )
-ALONE = Fault(
+ALONE = Fault.info(
     "graph-without-samples",
-    Severity.INFO,
     "A graph has no place for samples of telemetry; what they say of each node is in its columns.",
 )
 _NOT_IN_XML = re.compile(r"[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

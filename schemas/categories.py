@@ -20,6 +20,8 @@ PYTORCH: dict[str, Kind] = {
     "mtia_runtime": Kind.RUNTIME,
     "xpu_runtime": Kind.RUNTIME,
     "privateuse1_runtime": Kind.RUNTIME,
+    "enqueue": Kind.API,  # of torch_npu's queue of tasks, as dequeue
+    "dequeue": Kind.API,
     "cuda_driver": Kind.DRIVER,
     "xpu_driver": Kind.DRIVER,
     "privateuse1_driver": Kind.DRIVER,

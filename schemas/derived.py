@@ -17,6 +17,7 @@ Definitions: ``counter_defs.yaml`` of rocprofiler-sdk (ROCm 6.2 to 7.2), and roc
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 
@@ -70,8 +71,18 @@ class Metric:
     takes_max: bool = False
 
 
-def _one(counter: str, factor: float = 1.0) -> Formula:
-    return Formula(((factor, (counter,)),))
+def _formula(text: str, archs: tuple[str, ...] = (), *, allows_missing: bool = False) -> Formula:
+    """Parse ``a * X - b * Y / (U * V)``: a sum of counters with factors, divided by a product."""
+    dividend, _, divisor = text.partition(" / ")
+    terms = tuple(
+        (float(f"{sign}{factor or 1}"), (counter,))
+        for sign, factor, counter in re.findall(
+            r"([+-]?) ?(?:([\d.]+) \* )?([A-Za-z]\w*)", dividend
+        )
+    )
+    return Formula(
+        terms, tuple(divisor.strip("()").split(" * ")) if divisor else (), archs, allows_missing
+    )
 
 
 _MFMA = "SQ_INSTS_VALU_MFMA_MOPS_"
@@ -88,13 +99,19 @@ def _mfma_metric(kind: str) -> str:
     return f"flops_mfma_{kind.lower()}"
 
 
+_ALL_MFMA = " + ".join(map(_mfma_metric, _MFMA_TYPES))
+_ALL_VALU = " + ".join(
+    f"{_LANES * factor} * {_VALU}{work}_{kind}"
+    for kind in _VALU_TYPES
+    for work, factor in _VALU_WORK
+)
 METRICS = (
     *(
         Metric(
             _mfma_metric(kind),
             "FLOP",
             f"Floating-point operations of the matrix cores of type {kind}.",
-            (_one(_MFMA + kind, _PER_MOP), _one(f"MfmaFlops{kind}")),
+            (_formula(f"{_PER_MOP} * {_MFMA}{kind}"), _formula(f"MfmaFlops{kind}")),
         )
         for kind in _MFMA_TYPES
     ),
@@ -102,61 +119,42 @@ METRICS = (
         "cycles",
         "cycles",
         "Core clocks of the dispatch on each die, what the profiler adds around it included.",
-        (Formula(((1.0, ("GRBM_GUI_ACTIVE",)),), divisors=("xccs",)),),
+        (_formula("GRBM_GUI_ACTIVE / xccs"),),
     ),
     Metric(
         "mfma_busy",
         "cycles",
         "Core clocks in which matrix cores were busy, summed over them.",
-        (_one("SQ_VALU_MFMA_BUSY_CYCLES"),),
+        (_formula("SQ_VALU_MFMA_BUSY_CYCLES"),),
     ),
     Metric(
         "flops_mfma",
         "FLOP",
         "Floating-point operations of the matrix cores; integer ones are none.",
-        (
-            Formula(tuple((1.0, (_mfma_metric(t),)) for t in _MFMA_TYPES), allows_missing=True),
-            _one("MfmaFlops"),
-        ),
+        (_formula(_ALL_MFMA, allows_missing=True), _formula("MfmaFlops")),
         takes_max=True,
     ),
     Metric(
         "flops_valu",
         "FLOP",
         "Floating-point operations of the vector units, each wave as 64 lanes.",
-        (
-            Formula(
-                tuple(
-                    (_LANES * factor, (f"{_VALU}{work}_{t}",))
-                    for t in _VALU_TYPES
-                    for work, factor in _VALU_WORK
-                ),
-                allows_missing=True,
-            ),
-        ),
+        (_formula(_ALL_VALU, allows_missing=True),),
     ),
     Metric(
         "flops_counted",
         "FLOP",
         "Floating-point operations.",
-        (Formula(((1.0, ("flops_mfma",)), (1.0, ("flops_valu",))), allows_missing=True),),
+        (_formula("flops_mfma + flops_valu", allows_missing=True),),
     ),
     Metric(
         "bytes_read",
         "B",
         "Bytes that L2 read from the fabric: memory, the cache before it, and other devices.",
         (
-            _one("FETCH_SIZE", 1024.0),
-            _one("FetchSize", 1024.0),
-            Formula(
-                (
-                    (64.0, ("TCC_EA_RDREQ",)),
-                    (64.0, ("TCC_BUBBLE",)),
-                    (-32.0, ("TCC_EA_RDREQ_32B",)),
-                ),
-                archs=_BUBBLE,
-            ),
-            Formula(((64.0, ("TCC_EA_RDREQ",)), (-32.0, ("TCC_EA_RDREQ_32B",))), archs=_NO_BUBBLE),
+            _formula("1024 * FETCH_SIZE"),
+            _formula("1024 * FetchSize"),
+            _formula("64 * TCC_EA_RDREQ + 64 * TCC_BUBBLE - 32 * TCC_EA_RDREQ_32B", _BUBBLE),
+            _formula("64 * TCC_EA_RDREQ - 32 * TCC_EA_RDREQ_32B", _NO_BUBBLE),
         ),
     ),
     Metric(
@@ -164,63 +162,52 @@ METRICS = (
         "B",
         "Bytes that L2 wrote to the fabric.",
         (
-            _one("WRITE_SIZE", 1024.0),
-            _one("WriteSize", 1024.0),
-            Formula(
-                ((32.0, ("TCC_EA_WRREQ",)), (32.0, ("TCC_EA_WRREQ_64B",))),
-                archs=(*_NO_BUBBLE, *_BUBBLE),
-            ),
+            _formula("1024 * WRITE_SIZE"),
+            _formula("1024 * WriteSize"),
+            _formula("32 * TCC_EA_WRREQ + 32 * TCC_EA_WRREQ_64B", (*_NO_BUBBLE, *_BUBBLE)),
         ),
     ),
     Metric(
         "mem_bytes_counted",
         "B",
         "Bytes between L2 and memory.",
-        (Formula(((1.0, ("bytes_read",)), (1.0, ("bytes_written",)))),),
+        (_formula("bytes_read + bytes_written"),),
     ),
     Metric(
         "intensity",
         "FLOP/B",
         "Arithmetic intensity.",
-        (Formula(((1.0, ("flops_counted",)),), divisors=("mem_bytes_counted",)),),
+        (_formula("flops_counted / mem_bytes_counted"),),
     ),
     Metric(
         "mfma_util",
         "%",
         "Share of cycles in which matrix cores were busy.",
         (
-            Formula(
-                ((100.0, ("SQ_VALU_MFMA_BUSY_CYCLES",)),),
-                divisors=("cycles", "cus", "simds_per_cu"),
-            ),
-            _one("MfmaUtil"),
+            _formula("100 * SQ_VALU_MFMA_BUSY_CYCLES / (cycles * cus * simds_per_cu)"),
+            _formula("MfmaUtil"),
         ),
-        max_value=100.0,
+        100.0,
     ),
     Metric(
         "valu_util",
         "%",
         "Share of cycles in which vector units issued an instruction.",
-        (
-            Formula(((100.0, ("SQ_ACTIVE_INST_VALU",)),), divisors=("cycles", "cus")),
-            _one("VALUBusy"),
-        ),
-        max_value=100.0,
+        (_formula("100 * SQ_ACTIVE_INST_VALU / (cycles * cus)"), _formula("VALUBusy")),
+        100.0,
     ),
     Metric(
         "occupancy",
         "%",
         "Waves that were resident, of those that fit.",
         (
-            _one("OccupancyPercent"),
-            Formula(((100.0, ("MeanOccupancyPerCU",)),), divisors=("waves_per_cu",)),
-            Formula(
-                ((100.0, ("SQ_LEVEL_WAVES_ACCUM",)),), divisors=("cycles", "cus", "waves_per_cu")
-            ),
+            _formula("OccupancyPercent"),
+            _formula("100 * MeanOccupancyPerCU / waves_per_cu"),
+            _formula("100 * SQ_LEVEL_WAVES_ACCUM / (cycles * cus * waves_per_cu)"),
             # the counter is in steps of four cycles
-            Formula(((400.0, ("SQ_WAVE_CYCLES",)),), divisors=("cycles", "cus", "waves_per_cu")),
+            _formula("400 * SQ_WAVE_CYCLES / (cycles * cus * waves_per_cu)"),
         ),
-        max_value=100.0,
+        100.0,
     ),
 )
 """Each behind those from which it is computed."""

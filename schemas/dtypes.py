@@ -2,69 +2,25 @@
 
 from __future__ import annotations
 
-ELEMENT_BYTES: dict[str, int] = {
-    "float": 4,
-    "double": 8,
-    "half": 2,
-    "bfloat16": 2,
-    "long": 8,
-    "int": 4,
-    "short": 2,
-    "byte": 1,
-    "char": 1,
-    "bool": 1,
-    "complexfloat": 8,
-    "complexdouble": 16,
-    "complexhalf": 4,
-    "complex<float>": 8,
-    "complex<double>": 16,
-    "complex<c10::half>": 4,
-    "float8_e4m3fn": 1,
-    "float8_e4m3fnuz": 1,
-    "float8_e5m2": 1,
-    "float8_e5m2fnuz": 1,
-    "float8_e8m0fnu": 1,
-    "float4_e2m1fn_x2": 1,
-    "long int": 8,  # until 2023 types have their C++ names
-    "long long": 8,
-    "unsigned char": 1,
-    "signed char": 1,
-    "short int": 2,
-    "unsigned short": 2,
-    "unsigned int": 4,
-    "unsigned long": 8,
-    "int64": 8,
-    "int32": 4,
-    "int16": 2,
-    "int8": 1,
-    "uint64": 8,
-    "uint32": 4,
-    "uint16": 2,
-    "uint8": 1,
-    "float64": 8,
-    "float32": 4,
-    "float16": 2,
-}
-"""Bytes of an element by c10 name in lower case."""
+_BY_SIZE = {
+    1: ("byte", "char", "bool", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",
+        "float8_e8m0fnu", "float4_e2m1fn_x2", "unsigned char", "signed char", "int8", "uint8"),
+    2: ("half", "bfloat16", "short", "short int", "unsigned short", "int16", "uint16", "float16"),
+    4: ("float", "int", "complexhalf", "complex<c10::half>", "unsigned int", "int32", "uint32",
+        "float32"),
+    8: ("double", "long", "complexfloat", "complex<float>", "long int", "long long",
+        "unsigned long", "int64", "uint64", "float64"),
+    16: ("complexdouble", "complex<double>"),
+}  # fmt: skip
+ELEMENT_BYTES = {name: size for size, names in _BY_SIZE.items() for name in names}
+"""Bytes of an element by c10 name in lower case; until 2023 types have their C++ names."""
 
 SCALAR_TYPES: dict[int, str] = {
-    0: "unsigned char",
-    1: "signed char",
-    2: "short",
-    3: "int",
-    4: "long",
-    5: "c10::Half",
-    6: "float",
-    7: "double",
-    9: "c10::complex<float>",
-    10: "c10::complex<double>",
-    11: "bool",
-    15: "c10::BFloat16",
-    23: "c10::Float8_e5m2",
-    24: "c10::Float8_e4m3fn",
-    25: "c10::Float8_e5m2fnuz",
-    26: "c10::Float8_e4m3fnuz",
-}
+    0: "unsigned char", 1: "signed char", 2: "short", 3: "int", 4: "long", 5: "c10::Half",
+    6: "float", 7: "double", 9: "c10::complex<float>", 10: "c10::complex<double>", 11: "bool",
+    15: "c10::BFloat16", 23: "c10::Float8_e5m2", 24: "c10::Float8_e4m3fn",
+    25: "c10::Float8_e5m2fnuz", 26: "c10::Float8_e4m3fnuz",
+}  # fmt: skip
 """Number of a type in PyTorch's ``c10/core/ScalarType.h``, as arguments have it → its name."""
 
 BOOL, INTEGER, REAL, COMPLEX = range(4)

@@ -126,9 +126,7 @@ class Gpu:
 
 
 _CDNA1 = Rates(
-    {"f16": 1024, "bf16": 512, "f32": 256, "i8": 1024},
-    {"f16": 256, "f32": 128, "f64": 64},
-    "cdna1",
+    {"f16": 1024, "bf16": 512, "f32": 256, "i8": 1024}, {"f16": 256, "f32": 128, "f64": 64}, "cdna1"
 )
 _CDNA2 = Rates(
     {"f16": 1024, "bf16": 1024, "f32": 256, "f64": 256, "i8": 1024},
@@ -269,16 +267,7 @@ GPUS = (
     _amd("MI300X", "gfx942", 304, 2100, _CDNA3, 5300, 750, xccs=8, maf=_MI300X_MAF, but=_AGENT),
     _amd("MI308X", "gfx942", 80, 0, _CDNA3, 5300, 0, xccs=4, but=_MI308X),
     _amd(
-        "MI325X",
-        "gfx942",
-        304,
-        2100,
-        _CDNA3,
-        6000,
-        1000,
-        xccs=8,
-        maf=_MI325X_MAF,
-        but=_SECOND_HAND,
+        "MI325X", "gfx942", 304, 2100, _CDNA3, 6000, 1000, xccs=8, maf=_MI325X_MAF, but=_SECOND_HAND
     ),
     _amd("MI350X", "gfx950", 256, 2200, _CDNA4, 8000, 1000, xccs=8, but=_AGENT),
     _amd("MI355X", "gfx950", 256, 2400, _CDNA4, 8000, 1400, xccs=8, but={"": "hotchips"}),
@@ -326,15 +315,7 @@ GPUS = (
     _nvidia("GB200", "sm_100", 152, 2062, _BLACKWELL, 8000, 1200, peak=2008, but=_GRACE_BLACKWELL),
     _nvidia("B300", "sm_103", 148, 2032, _BLACKWELL_ULTRA, 7672, 1100, peak=1860, but=_B300),
     _nvidia(
-        "GB300",
-        "sm_103",
-        152,
-        2070,
-        _BLACKWELL_ULTRA,
-        8000,
-        1400,
-        peak=2008,
-        but=_GRACE_BLACKWELL,
+        "GB300", "sm_103", 152, 2070, _BLACKWELL_ULTRA, 8000, 1400, peak=2008, but=_GRACE_BLACKWELL
     ),
     _nvidia("A10", "sm_86", 72, 1695, _GA102, 600, 150, waves=12, but=_CARD),
     _nvidia("L4", "sm_89", 58, 2040, _ADA, 300, 72, waves=12, but=_CARD),

@@ -61,6 +61,11 @@ NODES = (
     Column("args_len", pa.int32(), "Length of that object; 0 if there is none.", "B"),
 )
 
+_CLOCKS_OF_DIES = tuple(
+    column
+    for die in range(8)
+    for column in _over_time(f"gfxclk_xcd{die}", "mhz", f"core clock of die {die}", "MHz")
+)
 ANNOTATIONS = (
     Column(
         "iteration",
@@ -113,11 +118,7 @@ ANNOTATIONS = (
         "MHz",
     ),
     *_over_time("gfxclk", "mhz", "core clock, of all dies", "MHz"),
-    *(
-        c
-        for die in range(8)
-        for c in _over_time(f"gfxclk_xcd{die}", "mhz", f"core clock of die {die}", "MHz")
-    ),
+    *_CLOCKS_OF_DIES,
     *_over_time("memclk", "mhz", "memory clock", "MHz"),
     *_over_time("power", "w", "power of the GPU", "W"),
     *_over_time("temperature", "c", "hotspot temperature", "°C"),
@@ -179,14 +180,6 @@ ANNOTATIONS = (
     Column("ideal_source", NAME, "Source with the most weight in ideal_ns."),
 )
 
-ANALYSED = (
-    "critical_ns", "critical_start_ns", "critical_end_ns", "slack_ns", "drag_ns", "prep_ns",
-    "call_ns", "launch_ns", "queue_depth", "wait_ns", "transfer_ns", "exposed_ns", "overlap_share",
-    "idle_ns", "idle_cause", "ideal_ns", "ideal_low_ns", "ideal_high_ns", "beta", "beta_error",
-    "beta_ref_mhz", "beta_source", "ideal_source",
-)  # fmt: skip
-"""Annotations by analyses; readers and `annotate` do not set them."""
-
 EDGES = (
     Column("src", pa.int32(), "Row of `nodes`: what comes first."),
     Column("dst", pa.int32(), "Row of `nodes`: what depends on it."),
@@ -230,14 +223,9 @@ GROUPS = (
 )
 
 TABLES: dict[str, tuple[Column, ...]] = {
-    "nodes": NODES,
-    "edges": EDGES,
-    "lanes": LANES,
-    "series": SERIES,
-    "samples": SAMPLES,
-    "counters": COUNTERS,
-    "groups": GROUPS,
-}
+    "nodes": NODES, "edges": EDGES, "lanes": LANES, "series": SERIES, "samples": SAMPLES,
+    "counters": COUNTERS, "groups": GROUPS,
+}  # fmt: skip
 
 ANNOTATION_TYPES = {column.name: column.type for column in ANNOTATIONS}
 

@@ -1,14 +1,9 @@
-"""Meaning of names that are the same in every format: kernels that communicate, calls that wait."""
+"""Meaning of names that are the same in every format: ranges of steps, calls that wait."""
 
 from __future__ import annotations
 
 import re
 from enum import IntEnum
-
-COMM_KERNEL = re.compile(r"(void\s+|_Z\d+)?(nccl|rccl|msccl)", re.IGNORECASE)
-"""Beginning of the names of kernels that communicate, mangled or not; use `match`. RCCL names all
-of them ``ncclDevKernel_Generic…``."""
-
 
 STEP_RANGE = "ProfilerStep#"
 """Beginning of the names of the ranges that PyTorch's profiler puts around training steps."""
@@ -58,13 +53,10 @@ ROLES: tuple[tuple[re.Pattern[str], Role], ...] = tuple(
 use `match`. A name may end in a version, or in the kind of default stream (``_ptsz``, ``_spt``)."""
 
 RECORDED_WAITS: dict[str, Role] = {
-    "Context Sync": Role.DEVICE_SYNC,
-    "Device Sync": Role.DEVICE_SYNC,
-    "Stream Sync": Role.STREAM_SYNC,
-    "Stream Synchronize": Role.STREAM_SYNC,
-    "Event Sync": Role.EVENT_SYNC,
-    "Stream Wait Event": Role.STREAM_WAIT,
-}
+    "Context Sync": Role.DEVICE_SYNC, "Device Sync": Role.DEVICE_SYNC,
+    "Stream Sync": Role.STREAM_SYNC, "Stream Synchronize": Role.STREAM_SYNC,
+    "Event Sync": Role.EVENT_SYNC, "Stream Wait Event": Role.STREAM_WAIT,
+}  # fmt: skip
 """Names of waits that a profiler recorded itself (`Kind.GPU_SYNC`), as CUPTI names them."""
 
 WAIT_STREAM, WAITED_STREAM, WAITED_RECORD = (

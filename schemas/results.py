@@ -32,31 +32,12 @@ KEYS = {
 """Columns that rows are grouped by or identified by."""
 
 _UNITS = {
-    "ns": "ns",
-    "us": "µs",
-    "share": "1",
-    "ratio": "1",
-    "factor": "1",
-    "percent": "%",
-    "gbps": "GB/s",
-    "tflop_per_s": "TFLOP/s",
-    "gib_per_s": "GiB/s",
-    "flop_per_byte": "FLOP/B",
-    "per_s": "1/s",
-    "bytes": "B",
-    "mhz": "MHz",
-    "j": "J",
-    "w": "W",
-    "c": "°C",
-    "flops": "FLOP",
-    "per_s_per_gpu": "1/s",
-    "tflop_per_s_per_gpu": "TFLOP/s",
-    "j_per_token": "J",
-    "j_per_sample": "J",
-    "per_j": "1/J",
-    "per_s_per_w": "1/J",
-    "per_s_per_mj": "1/(s MJ)",
-}
+    "ns": "ns", "us": "µs", "share": "1", "ratio": "1", "factor": "1", "percent": "%",
+    "gbps": "GB/s", "tflop_per_s": "TFLOP/s", "gib_per_s": "GiB/s", "flop_per_byte": "FLOP/B",
+    "per_s": "1/s", "bytes": "B", "mhz": "MHz", "j": "J", "w": "W", "c": "°C", "flops": "FLOP",
+    "per_s_per_gpu": "1/s", "tflop_per_s_per_gpu": "TFLOP/s", "j_per_token": "J",
+    "j_per_sample": "J", "per_j": "1/J", "per_s_per_w": "1/J", "per_s_per_mj": "1/(s MJ)",
+}  # fmt: skip
 """Endings of names, and the units that they stand for."""
 
 _TEMPORAL = {
@@ -674,7 +655,7 @@ _SWEEP = {
 }
 _POWER = {
     "fixed_w": "Power that depends neither on clock nor on work.",
-    "idle_w": "Power while nothing runs, at f_ref_mhz.",
+    "idle_w": "Power while nothing runs, at f_ref_mhz; null where no sample can show that.",
     "idle_error_w": "Standard error of idle_w.",
     "matrix_w": "Power above idle that matrix products draw while they run, at f_ref_mhz.",
     "matrix_error_w": "Standard error of matrix_w.",
@@ -712,6 +693,14 @@ _DVFS = {
     "ideal_high_ns": "Upper end of its 95 % interval.",
     "loss_ns": "measured_ns - ideal_ns.",
     "loss_share": "loss_ns as a share of measured_ns.",
+    "sensor_window_ns": "Time over which the clock's sensor averages; 0 for an instant, null if unknown.",
+    "sensor_window_low_ns": "Shortest such time that agrees with the kernels' times.",
+    "sensor_window_high_ns": "Longest such time that agrees with them.",
+    "sensor_lag_ns": "Time from the end of that window to the sample, or to the sensor's update; null if unknown.",
+    "sensor_lag_low_ns": "Shortest such time that agrees with the kernels' times.",
+    "sensor_lag_high_ns": "Longest such time that agrees with them.",
+    "sensor_hold_ns": "Time between updates of the sensor, where samples show them.",
+    "sensor_origin": "Where the sensor is known from: given, known, estimated or unknown.",
     "floor_ns": "Lower bound at that clock, by counted busy cycles and bytes.",
     "sensitivity_class": "Class of the kernel: matrix, matrix-memory, attention or vector.",
     "beta": "Sensitivity -d ln t / d ln f of its time at mean_mhz, by all sources.",

@@ -99,7 +99,7 @@ def take(table: Any, rows: Array) -> Any:
 
 def texts(values: Iterable[str]) -> pa.StringArray:
     """Return texts as an Arrow array."""
-    encoded = [value.encode() for value in values]
+    encoded = [value.encode(errors="backslashreplace") for value in values]  # lone surrogates
     offsets = np.zeros(len(encoded) + 1, np.int32)
     np.cumsum([len(text) for text in encoded], out=offsets[1:])
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))]
@@ -107,9 +107,16 @@ def texts(values: Iterable[str]) -> pa.StringArray:
 
 
 def dictionary(codes: Array, values: Iterable[str], *, mask: Array | None = None) -> Any:
-    """Return the texts that codes number as a dictionary array, null where masked."""
+    """Return the texts that codes number as a dictionary array, null where masked.
+
+    Texts may be repeated (different bytes can be the same text); those of a dictionary are not.
+    """
+    values = list(values)
+    number = {text: k for k, text in enumerate(dict.fromkeys(values))}
+    if len(number) < len(values):
+        codes = np.array([number[text] for text in values])[codes]
     codes = np.ascontiguousarray(codes, np.int32)
-    return pa.DictionaryArray.from_arrays(array(codes, mask=mask), texts(values))
+    return pa.DictionaryArray.from_arrays(array(codes, mask=mask), texts(number))
 
 
 def lists(values: Sequence[Sequence[int]], declared: pa.DataType) -> pa.ListArray:

@@ -246,3 +246,30 @@ def topological_order(offsets: Array, dependents: Array) -> Array:
                 order[queued] = dependents[e]
                 queued += 1
     return order[:queued]
+
+
+def nearest_ancestor(node: Array, parent: Array, wanted: Array) -> Array:
+    """Nearest of nodes and their ancestors that is wanted; -1 where there is none.
+
+    Parameters
+    ----------
+    node
+        Rows, -1 for none.
+    parent
+        Row of the parent of each row, -1 for none.
+    wanted
+        Mask of rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> parent = np.array([-1, 0, 1, -1])
+    >>> nearest_ancestor(np.array([2, 3, -1]), parent, np.array([True, False, False, False]))
+    array([ 0, -1, -1])
+    """
+    node = node.astype(np.int64)
+    while True:
+        climbs = (node >= 0) & ~wanted[node]
+        if not climbs.any():
+            return node
+        node[climbs] = parent[node[climbs]]

@@ -12,11 +12,7 @@ import numpy as np
 from chopper_interop.arrays.compiled import jit
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from chopper_interop.arrays.types import Array
-
-    Bytes = npt.NDArray[np.uint8]
+    from chopper_interop.arrays.types import Array, Bytes
 
 _HASHED_BYTES = 48
 """Bytes of a text that its hash is made of, about (chosen: names of kernels have a thousand, and

@@ -27,7 +27,7 @@ STEM_DEFINITION = (
     "trailing numbers"
 )
 """Text by which a result describes the stems of its kernels."""
-_NUMBER_AT_END = re.compile(r"(.*?)(\d+)$", re.DOTALL)
+_NUMBER_AT_END = re.compile(r"(.*?)(?<!\d)(\d+)$", re.DOTALL)
 _MAX_DIGITS = 9
 """Digits that surely fit an int32; steps are never numbered so far."""
 NO_NUMBER = -2

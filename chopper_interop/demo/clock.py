@@ -209,8 +209,6 @@ def mean_mhz(clock: Clock, gpu: int, start_ns: Array, end_ns: Array) -> Array:
     def integral(time_ns: Array) -> Array:
         elapsed = time_ns - clock.origin_ns[gpu]
         tick = elapsed // TICK_NS
-        result: Array = area[tick] + clock.mhz[gpu, tick] * (elapsed - tick * TICK_NS)
-        return result
+        return area[tick] + clock.mhz[gpu, tick] * (elapsed - tick * TICK_NS)
 
-    result: Array = (integral(end_ns) - integral(start_ns)) / (end_ns - start_ns)
-    return result
+    return (integral(end_ns) - integral(start_ns)) / (end_ns - start_ns)

@@ -26,12 +26,7 @@ if TYPE_CHECKING:
     from chopper_interop.demo.program import Program
 
 PASSES: Final = (
-    (
-        "GRBM_GUI_ACTIVE",
-        "SQ_WAVES",
-        "SQ_VALU_MFMA_BUSY_CYCLES",
-        "SQ_INSTS_VALU_MFMA_MOPS_BF16",
-    ),
+    ("GRBM_GUI_ACTIVE", "SQ_WAVES", "SQ_VALU_MFMA_BUSY_CYCLES", "SQ_INSTS_VALU_MFMA_MOPS_BF16"),
     ("GRBM_GUI_ACTIVE", "FETCH_SIZE", "WRITE_SIZE"),
 )
 OVERHEAD_CYCLES: Final = 15_200

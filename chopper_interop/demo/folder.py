@@ -9,18 +9,21 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from chopper_interop.demo import schedule
+from chopper_interop.demo.fsdp_step import FsdpStep
+from chopper_interop.demo.groups import world
 from chopper_interop.demo.job import Job
 from chopper_interop.demo.kineto_files import write_kineto
+from chopper_interop.demo.pipeline_step import StageStep
 from chopper_interop.demo.rocprof_files import write_rocprof
 from chopper_interop.demo.tables import make_tables
 from chopper_interop.demo.telemetry_files import write_telemetry
 from chopper_interop.demo.truth import FORMAT, truth
-from chopper_interop.demo.workload import training_step
 from chopper_interop.errors import UsageError
 from chopper_interop.io import outputs
 
 if TYPE_CHECKING:
     from chopper_interop.demo.parameters import DemoParameters
+    from chopper_interop.demo.program import Program
 
 _MAX_WORKERS = 8
 _TRUTH = "truth.json"
@@ -115,3 +118,10 @@ def _encode(content: dict[str, Any]) -> bytes:
         for key, value in content.items()
     )
     return b"{" + b",\n".join(lines) + b"}\n"
+
+
+def training_step(p: DemoParameters) -> tuple[Program, ...]:
+    """Programs of one step by rank; ranks that do the same share one."""
+    if not p.pipeline:
+        return (FsdpStep(p, world(p.ranks)).write(),) * p.ranks
+    return tuple(StageStep(p, rank).write() for rank in range(p.ranks))

@@ -113,10 +113,7 @@ class Fsdp:
         with w.annotation(f"FSDP::post_backward_reduce{group.label}"):
             buffer = self.memory.alloc(4 * elements)
             arguments = [LIST, scalar(0), scalar(self.ranks), f32(self.ranks, group.shard_elements)]
-            with (
-                w.op("fsdp::chunk_cat", arguments),
-                w.op("aten::_chunk_cat", arguments),
-            ):
+            with w.op("fsdp::chunk_cat", arguments), w.op("aten::_chunk_cat", arguments):
                 w.launch(_chunk_cat(elements))
             self.memory.alloc(4 * group.shard_elements)
             self._scattered = self.world.run(

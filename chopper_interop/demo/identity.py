@@ -100,22 +100,19 @@ def numbering(program: Program) -> Numbering:
 
 def _count(flags: list[bool]) -> Array:
     chosen = np.array(flags)
-    result: Array = np.where(chosen, np.cumsum(chosen) - 1, -1)
-    return result
+    return np.where(chosen, np.cumsum(chosen) - 1, -1)
 
 
 def external_ids(who: Identity, numbers: Numbering, step: Array | int, events: Array) -> Array:
     """External ids of events in a step, -1 for those that have none; the arguments broadcast."""
     ids = who.external + np.asarray(step) * numbers.counts[0] + numbers.external[events]
-    result: Array = np.where(numbers.external[events] >= 0, ids, -1)
-    return result
+    return np.where(numbers.external[events] >= 0, ids, -1)
 
 
 def correlations(who: Identity, numbers: Numbering, step: Array | int, events: Array) -> Array:
     """Correlations of events in a step, -1 for those that are no runtime calls."""
     ids = who.correlation + np.asarray(step) * numbers.counts[1] + numbers.call[events]
-    result: Array = np.where(numbers.call[events] >= 0, ids, -1)
-    return result
+    return np.where(numbers.call[events] >= 0, ids, -1)
 
 
 def launches(events: list[Event]) -> Array:

@@ -155,8 +155,7 @@ def times_ns(slope: Array, fixed: Array, clock_mhz: Array | float) -> Array:
         Core clocks.
     """
     clock = np.asarray(clock_mhz, dtype=float)[..., np.newaxis]
-    result: Array = np.max(slope / clock + fixed, axis=-1)
-    return result
+    return np.max(slope / clock + fixed, axis=-1)
 
 
 def sensitivities(slope: Array, fixed: Array, clock_mhz: Array | float) -> Array:
@@ -166,8 +165,7 @@ def sensitivities(slope: Array, fixed: Array, clock_mhz: Array | float) -> Array
     slowest = np.argmax(times, axis=-1, keepdims=True)
     core = np.take_along_axis(np.broadcast_to(slope / clock, times.shape), slowest, axis=-1)
     total = np.take_along_axis(times, slowest, axis=-1)
-    result: Array = np.where(total > 0, core / np.where(total > 0, total, 1), 0.0)[..., 0]
-    return result
+    return np.where(total > 0, core / np.where(total > 0, total, 1), 0.0)[..., 0]
 
 
 def slowed_clock_mhz(slope: Array, fixed: Array, clock_mhz: float, slowdown: float) -> float:

@@ -16,21 +16,12 @@ if TYPE_CHECKING:
     from chopper_interop.demo.program import Event, GpuOp
 
 _CID = {
-    "hipEventDestroy": 56,
-    "hipEventRecord": 59,
-    "hipExtLaunchKernel": 62,
-    "hipExtModuleLaunchKernel": 65,
-    "hipLaunchKernel": 107,
-    "hipMemcpyWithStream": 153,
-    "hipMemsetAsync": 159,
-    "hipModuleLaunchKernel": 169,
-    "hipStreamSynchronize": 199,
-    "hipStreamWaitEvent": 200,
-    "hipStreamGetCaptureInfo_v2": 289,
-    "hipStreamIsCapturing": 290,
-    "hipStreamGetDevice": 363,
-    "hipGetDevicePropertiesR0600": 370,
-}
+    "hipEventDestroy": 56, "hipEventRecord": 59, "hipExtLaunchKernel": 62,
+    "hipExtModuleLaunchKernel": 65, "hipLaunchKernel": 107, "hipMemcpyWithStream": 153,
+    "hipMemsetAsync": 159, "hipModuleLaunchKernel": 169, "hipStreamSynchronize": 199,
+    "hipStreamWaitEvent": 200, "hipStreamGetCaptureInfo_v2": 289, "hipStreamIsCapturing": 290,
+    "hipStreamGetDevice": 363, "hipGetDevicePropertiesR0600": 370,
+}  # fmt: skip
 _COPIES = {
     "HtoD": ("Memcpy HtoD (Host -> Device)", "1", "0x7f70ac000000", "0x7f2080000000"),
     "DtoH": ("Memcpy DtoH (Device -> Host)", "2", "0x7f2081fffe00", "0x7f70aae08000"),

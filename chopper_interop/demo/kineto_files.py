@@ -101,13 +101,9 @@ def _header(job: Job, rank: int) -> str:
         for group in job.programs[rank].groups
     ]
     distributed = {
-        "backend": "nccl",
-        "rank": rank,
-        "world_size": p.ranks,
-        "pg_count": len(groups),
-        "pg_config": groups,
-        "nccl_version": "2.22.3",
-    }
+        "backend": "nccl", "rank": rank, "world_size": p.ranks, "pg_count": len(groups),
+        "pg_config": groups, "nccl_version": "2.22.3",
+    }  # fmt: skip
     words = [int(noise.bits(p.seed, noise.IDENTITY, rank, -1, i)) for i in range(2)]
     fields = {
         "roctracer_version": 4.1,

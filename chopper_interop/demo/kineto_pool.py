@@ -7,13 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.demo.identity import (
-    Numbering,
-    correlations,
-    external_ids,
-    launches,
-    numbering,
-)
+from chopper_interop.demo.identity import Numbering, correlations, external_ids, launches, numbering
 from chopper_interop.demo.parameters import BASE_TIME_NS, FIRST_STEP
 
 if TYPE_CHECKING:
@@ -54,21 +48,11 @@ class Layout:
         self._ends = np.array([e.begin if e.end < 0 else e.end for e in program.events])
         events, gpu = len(program.events), len(program.gpu)
         sizes = {
-            "fixed": 6,
-            "mark": len(program.marks),
-            "dur": events,
-            "external": events,
-            "correlation": events,
-            "row": events,
-            "memory": events,
-            "sequence": program.sequences,
-            "flow": len(program.flows),
-            "gpu_ts": gpu,
-            "gpu_dur": gpu,
-            "bandwidth": gpu,
-            "span_ts": len(self.spans),
-            "span_dur": len(self.spans),
-        }
+            "fixed": 6, "mark": len(program.marks), "dur": events, "external": events,
+            "correlation": events, "row": events, "memory": events, "sequence": program.sequences,
+            "flow": len(program.flows), "gpu_ts": gpu, "gpu_dur": gpu, "bandwidth": gpu,
+            "span_ts": len(self.spans), "span_dur": len(self.spans),
+        }  # fmt: skip
         first = np.concatenate([[0], np.cumsum(list(sizes.values()))])
         self.at = dict(zip(sizes, first.tolist(), strict=False))
         self.pid, self.device, self.rank, self.step = 0, 3, 4, 5

@@ -35,8 +35,7 @@ _TO_UNIT = 1.0 / (1 << 53)
 def _mix(z: int) -> int:
     z = (z ^ (z >> _S30)) * _MIX_1
     z = (z ^ (z >> _S27)) * _MIX_2
-    mixed: int = z ^ (z >> _S31)
-    return mixed
+    return z ^ (z >> _S31)
 
 
 @jit

@@ -30,21 +30,12 @@ PIPELINE = ("pipeline", "microbatches")
 """Parameters of a pipeline."""
 
 _RANGES = {
-    "ranks": (1, GPUS),
-    "layers": (1, 256),
-    "steps": (1, 10_000),
-    "seed": (0, 2**31 - 1),
-    "recorder_hz": (0, 10_000),
-    "peak_scale": (0.7, 1.2),
-    "power_w": (300, 1500),
-    "straggler": (-1, GPUS - 1),
-    "straggler_slowdown": (1.0, 1.2),
-    "batch": (1, 8),
-    "sequence": (256, 8192),
-    "counter_steps": (0, 10_000),
-    "pipeline": (0, GPUS),
+    "ranks": (1, GPUS), "layers": (1, 256), "steps": (1, 10_000), "seed": (0, 2**31 - 1),
+    "recorder_hz": (0, 10_000), "peak_scale": (0.7, 1.2), "power_w": (300, 1500),
+    "straggler": (-1, GPUS - 1), "straggler_slowdown": (1.0, 1.2), "batch": (1, 8),
+    "sequence": (256, 8192), "counter_steps": (0, 10_000), "pipeline": (0, GPUS),
     "microbatches": (1, 64),
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,17 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.demo import noise
-from chopper_interop.demo.counter_runs import (
-    FIRST_DISPATCH,
-    PASSES,
-    counter_times,
-    counters,
-    dispatch_laws,
-    dispatches,
-    pass_begin_ns,
-    start_up,
-)
+from chopper_interop.demo import counter_runs, noise
 from chopper_interop.demo.identity import identity
 from chopper_interop.demo.parameters import CPU_AGENTS, GPUS, NODE
 from chopper_interop.demo.render import Compiled, Template
@@ -69,11 +59,11 @@ def write_rocprof(job: Job, folder: Path, *, workers: int) -> None:
     workers
         Threads; each writes one process at a time.
     """
-    first = start_up()
-    steps = {id(program): dispatches(program) for program in job.programs}
+    first = counter_runs.start_up()
+    steps = {id(program): counter_runs.dispatches(program) for program in job.programs}
     with ThreadPoolExecutor(workers) as pool:
         writing = []
-        for number, names in enumerate(PASSES, 1):
+        for number, names in enumerate(counter_runs.PASSES, 1):
             place = folder / f"pmc_{number}" / NODE
             place.mkdir(parents=True)
             start = _Plan(first, names, number)
@@ -95,7 +85,7 @@ class _Plan:
 
     def __init__(self, kernels: list[Dispatch], names: tuple[str, ...], number: int) -> None:
         self.kernels = kernels
-        self.laws = dispatch_laws(kernels)
+        self.laws = counter_runs.dispatch_laws(kernels)
         self.numbers = np.array([d.number for d in kernels])
         names_of_kernels = dict.fromkeys(d.kernel.name for d in kernels)
         first = _FIRST_KERNEL_ID + 3 * number
@@ -139,7 +129,7 @@ class _Plan:
         if name == "GRBM_GUI_ACTIVE":
             t.slot(self._at(3, i)).text(".000000")
         else:
-            t.text(_decimal(counters(kernel)[name]))
+            t.text(_decimal(counter_runs.counters(kernel)[name]))
         t.text(",").slot(self._at(1, i)).text(",").slot(self._at(2, i)).text("\n")
 
 
@@ -162,14 +152,16 @@ def _write_process(job: Job, folder: Path, plans: list[_Plan], run: tuple[int, i
     """Write the three files of one process: pass and rank are `run`."""
     number, rank = run
     who = identity(job.parameters.seed, rank, number)
-    begin_ns, first = pass_begin_ns(job.parameters, number, rank), 1
+    begin_ns, first = counter_runs.pass_begin_ns(job.parameters, number, rank), 1
     pools: list[tuple[_Plan, Array]] = []
     for step in range(-1, job.parameters.counter_steps):
         plan = plans[step >= 0]
-        times = counter_times(job, plan.kernels, plan.laws, (number, rank, step), begin_ns)
+        times = counter_runs.counter_times(
+            job, plan.kernels, plan.laws, (number, rank, step), begin_ns
+        )
         pools.append((plan, plan.pool(who, first, times)))
         begin_ns = int(times.end_ns[-1]) + 2_000_000
-        first += FIRST_DISPATCH if step < 0 else len(job.programs[rank].gpu)
+        first += counter_runs.FIRST_DISPATCH if step < 0 else len(job.programs[rank].gpu)
     with (folder / f"{who.pid}_kernel_trace.csv").open("wb") as file:
         file.write(_header(KERNEL_TRACE))
         file.writelines(plan.trace.render(pool) for plan, pool in pools)
@@ -188,15 +180,10 @@ def agent_info(p: DemoParameters) -> bytes:
 def _cpu(index: int) -> str:
     """Return the row of a CPU socket; what it has not is 0."""
     known = {
-        "Node_Id": index,
-        "Logical_Node_Id": index,
-        "Cpu_Cores_Count": _CORES,
-        "Cpu_Core_Id_Base": index * _CORES,
-        "Num_Xcc": 1,
-        "Cu_Count": _CORES,
-        "Max_Engine_Clk_Ccompute": 2400,
-        "Family_Id": 25,
-    }
+        "Node_Id": index, "Logical_Node_Id": index, "Cpu_Cores_Count": _CORES,
+        "Cpu_Core_Id_Base": index * _CORES, "Num_Xcc": 1, "Cu_Count": _CORES,
+        "Max_Engine_Clk_Ccompute": 2400, "Family_Id": 25,
+    }  # fmt: skip
     words = {"Agent_Type": "CPU", "Vendor_Name": "CPU", "Model_Name": ""}
     words["Name"] = words["Product_Name"] = _CPU
     columns = AGENT_INFO.split(",")

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from chopper_interop.demo import barriers
 from chopper_interop.demo.kernels import LAWS, law_tables
-from chopper_interop.demo.program import STREAMS
+from chopper_interop.demo.program import COLLECTIVE, STREAMS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,7 +85,7 @@ def make_tables(programs: Sequence[Program]) -> Tables:
         np.array(tail, dtype=np.int64),
         law,
         _filled(activity, np.float64),
-        *barriers.arrays(programs),
+        *match_operations(programs),
     )
 
 
@@ -103,3 +102,30 @@ def _filled(rows: Sequence[Sequence[float]], dtype: type) -> Array:
     for row, values in zip(result, rows, strict=True):
         row[: len(values)] = values
     return result
+
+
+def match_operations(programs: Sequence[Program]) -> tuple[Array, Array, Array]:
+    """Return `barrier`, `first` and `member` as of `tables.Tables`.
+
+    Collectives of the same ranks are matched by their order; sends and receives by their order
+    among those from the one rank to the other.
+    """
+    met: dict[tuple[bool, tuple[int, ...], int], list[tuple[int, int]]] = {}
+    for rank, program in enumerate(programs):
+        count: dict[tuple[bool, tuple[int, ...]], int] = {}
+        for row, op in enumerate(program.gpu):
+            if op.kind == COLLECTIVE:
+                key = op.exchange, op.members
+                met.setdefault((*key, count.get(key, 0)), []).append((rank, row))
+                count[key] = count.get(key, 0) + 1
+    barrier = np.full((len(programs), max(len(p.gpu) for p in programs)), -1, dtype=np.int64)
+    for number, ((exchange, members, _), matched) in enumerate(met.items()):
+        if {rank for rank, _ in matched} != set(members):
+            raise AssertionError(f"{members} do not all come to what they communicate")
+        if exchange:  # the sender is named first
+            matched.sort(key=lambda one: members.index(one[0]))
+        for rank, row in matched:
+            barrier[rank, row] = number
+    first = np.cumsum([0, *(len(matched) for matched in met.values())])
+    every = [one for matched in met.values() for one in matched]
+    return barrier, first, np.array(every, dtype=np.int64).reshape(-1, 2)

@@ -57,22 +57,19 @@ class Sensors:
 
     def tick(self, time_ns: Array) -> Array:
         """Control ticks at the times."""
-        result: Array = (time_ns - self.origin_ns) // TICK_NS
-        return result
+        return (time_ns - self.origin_ns) // TICK_NS
 
     def mhz(self, time_ns: Array) -> Array:
         """Core clock."""
         if not self.used:
             return np.full(len(time_ns), _IDLE_MHZ, dtype=np.int64)
-        mhz: Array = self.job.clock.mhz[self.gpu, self.tick(time_ns)].astype(np.int64)
-        return mhz
+        return self.job.clock.mhz[self.gpu, self.tick(time_ns)].astype(np.int64)
 
     def _history(self, name: str, time_ns: Array, idle: float) -> Array:
         """Look up a quantity as known after the last whole tick."""
         if not self.used:
             return np.full(len(time_ns), idle)
-        history: Array = getattr(self.job.clock, name)[self.gpu, self.tick(time_ns) - 1]
-        return history
+        return getattr(self.job.clock, name)[self.gpu, self.tick(time_ns) - 1]
 
     def watts(self, time_ns: Array) -> Array:
         """Socket power."""
@@ -95,8 +92,7 @@ class Sensors:
             return np.zeros(len(time_ns), dtype=np.int64)
         busy = np.concatenate([[0], np.cumsum(self.job.clock.busy[self.gpu])])
         tick = self.tick(time_ns)
-        share: Array = np.round(100 * (busy[tick] - busy[tick - 20]) / 20).astype(np.int64)
-        return share
+        return np.round(100 * (busy[tick] - busy[tick - 20]) / 20).astype(np.int64)
 
     def counts(self, time_ns: Array) -> Array:
         """Energy accumulator, 2^-16 J, updated every tick."""
@@ -104,15 +100,13 @@ class Sensors:
             counts = self.energy[self.tick(time_ns)] * _WATT_TICKS_PER_COUNT
         else:
             counts = (time_ns - self.origin_ns) // TICK_NS * _IDLE_W * _WATT_TICKS_PER_COUNT
-        result: Array = self.first_count + counts.astype(np.int64)
-        return result
+        return self.first_count + counts.astype(np.int64)
 
     def throttled_ticks(self, time_ns: Array) -> Array:
         """Ticks in which power held the clock down."""
         if not self.used:
             return np.zeros(len(time_ns), dtype=np.int64)
-        ticks: Array = 40_000 + self.throttled[self.tick(time_ns)].astype(np.int64)
-        return ticks
+        return 40_000 + self.throttled[self.tick(time_ns)].astype(np.int64)
 
 
 def write_telemetry(job: Job, folder: Path) -> None:
@@ -148,22 +142,11 @@ def _rows(p: DemoParameters, sensor: Sensors, realtime_ns: Array) -> Array:
     at = read + p.boottime_offset_ns
     ticks = read // TICK_NS
     columns = [
-        realtime,
-        boottime + 60 + ns[1] // 4,
-        boottime + 150 + ns[1] // 4 + ns[2] // 2,
-        np.full(len(at), sensor.gpu),
-        sensor.watts(at),
-        sensor.mhz(at),
-        sensor.hotspot_c(at),
-        sensor.activity(at),
-        sensor.counts(at),
-        read,
-        read // 10 * 10,
-        ticks,
-        sensor.throttled_ticks(at),
-        np.full(len(at), _MEMORY_MHZ),
-        sensor.memory_c(at),
-    ]
+        realtime, boottime + 60 + ns[1] // 4, boottime + 150 + ns[1] // 4 + ns[2] // 2,
+        np.full(len(at), sensor.gpu), sensor.watts(at), sensor.mhz(at), sensor.hotspot_c(at),
+        sensor.activity(at), sensor.counts(at), read, read // 10 * 10, ticks,
+        sensor.throttled_ticks(at), np.full(len(at), _MEMORY_MHZ), sensor.memory_c(at),
+    ]  # fmt: skip
     return np.stack(columns, axis=1).astype(np.int64)
 
 
@@ -200,29 +183,13 @@ def _watch_row(sensor: Sensors, time_ns: int) -> str:
     # The stamp is taken after the values of the GPU have been read.
     stamp = (time_ns + _BETWEEN_GPUS_NS) // 1_000_000_000
     fields = [
-        str(stamp),
-        str(sensor.gpu),
-        str(activity),
-        str(activity // 2),
-        "N/A",
-        _absent(4),
-        _absent(32),
-        f'"{[activity] * 8}"',
-        _absent(40),
-        _absent(4),
-        str(int(sensor.watts(at)[0])),
-        *["N/A"] * 5,
-        *gfx,
-        f"{_MEMORY_MHZ},900,{_MEMORY_MHZ},N/A,DISABLED",
-        *["29,N/A,N/A,N/A,N/A"] * 4,
-        *["22,N/A,N/A,N/A,N/A"] * 4,
-        ",".join(["N/A"] * 5),
-        "33,N/A,N/A,N/A,N/A",
-        "N/A",
-        str(int(sensor.hotspot_c(at)[0])),
-        str(int(sensor.memory_c(at)[0])),
-        f"{energy:.3f}",
-    ]
+        str(stamp), str(sensor.gpu), str(activity), str(activity // 2), "N/A", _absent(4),
+        _absent(32), f'"{[activity] * 8}"', _absent(40), _absent(4), str(int(sensor.watts(at)[0])),
+        *["N/A"] * 5, *gfx, f"{_MEMORY_MHZ},900,{_MEMORY_MHZ},N/A,DISABLED",
+        *["29,N/A,N/A,N/A,N/A"] * 4, *["22,N/A,N/A,N/A,N/A"] * 4, ",".join(["N/A"] * 5),
+        "33,N/A,N/A,N/A,N/A", "N/A", str(int(sensor.hotspot_c(at)[0])),
+        str(int(sensor.memory_c(at)[0])), f"{energy:.3f}",
+    ]  # fmt: skip
     return ",".join(fields) + "\r\n"
 
 

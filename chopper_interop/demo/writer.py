@@ -5,23 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from chopper_interop.demo.program import (
-    COLLECTIVE,
-    COMPUTE,
-    HANDOVER_NS,
-    KERNEL,
-    LAUNCH,
-    MAIN,
-    MEMCPY,
-    MEMSET,
-    NO_ACTION,
-    STREAMS,
-    SYNC,
-    Event,
-    GpuOp,
-    Mark,
-    Program,
-)
+from chopper_interop.demo import program as demo_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,21 +19,12 @@ _GAP_INSIDE = 900
 _TAIL = 700
 _BEFORE_CALL = {"hipExtModuleLaunchKernel": 7_500, "hipExtLaunchKernel": 6_000}
 _CALL_NS = {
-    "hipLaunchKernel": 4_200,
-    "hipExtLaunchKernel": 6_000,
-    "hipExtModuleLaunchKernel": 4_500,
-    "hipModuleLaunchKernel": 4_300,
-    "hipMemcpyWithStream": 9_000,
-    "hipMemsetAsync": 4_800,
-    "hipStreamWaitEvent": 2_600,
-    "hipEventRecord": 2_200,
-    "hipStreamSynchronize": 1_800,
-    "hipGetDevicePropertiesR0600": 450,
-    "hipStreamIsCapturing": 600,
-    "hipStreamGetCaptureInfo_v2": 500,
-    "hipStreamGetDevice": 250,
-    "hipEventDestroy": 600,
-}
+    "hipLaunchKernel": 4_200, "hipExtLaunchKernel": 6_000, "hipExtModuleLaunchKernel": 4_500,
+    "hipModuleLaunchKernel": 4_300, "hipMemcpyWithStream": 9_000, "hipMemsetAsync": 4_800,
+    "hipStreamWaitEvent": 2_600, "hipEventRecord": 2_200, "hipStreamSynchronize": 1_800,
+    "hipGetDevicePropertiesR0600": 450, "hipStreamIsCapturing": 600,
+    "hipStreamGetCaptureInfo_v2": 500, "hipStreamGetDevice": 250, "hipEventDestroy": 600,
+}  # fmt: skip
 COPY_BYTES_PER_NS = {"HtoD": 24.0, "DtoH": 24.0, "Device": 2500.0}
 _COPY_LATENCY_NS = {"HtoD": 3_500.0, "DtoH": 3_900.0, "Device": 3_000.0}
 
@@ -58,12 +33,12 @@ class Writer:
     """Writes a `Program` in the order in which the host would run it."""
 
     def __init__(self) -> None:
-        self.program = Program()
-        self.thread = MAIN
+        self.program = demo_program.Program()
+        self.thread = demo_program.MAIN
         self.stacks: tuple[list[int], list[int]] = ([], [])
         self._rows: dict[Kernel, int] = {}
-        self._last = dict.fromkeys(STREAMS, -1)
-        self._pending = dict.fromkeys(STREAMS, -1)
+        self._last = dict.fromkeys(demo_program.STREAMS, -1)
+        self._pending = dict.fromkeys(demo_program.STREAMS, -1)
         self._forward: dict[int, int] = {}
 
     @property
@@ -71,17 +46,17 @@ class Writer:
         """Latest operation of each stream, which an event recorded now stands for."""
         return dict(self._last)
 
-    def _mark(self, cost_ns: int, action: int = NO_ACTION, operand: int = -1) -> int:
+    def _mark(self, cost_ns: int, action: int = demo_program.NO_ACTION, operand: int = -1) -> int:
         stack = self.stacks[self.thread]
         span = stack[-1] if stack else -1
-        self.program.marks.append(Mark(self.thread, cost_ns, span, action, operand))
+        self.program.marks.append(demo_program.Mark(self.thread, cost_ns, span, action, operand))
         return len(self.program.marks) - 1
 
     def _gap(self) -> int:
         stack = self.stacks[self.thread]
         if stack and self.program.events[stack[-1]].category != "user_annotation":
             return _GAP_INSIDE
-        return _GAP_PYTHON if self.thread == MAIN or stack else _GAP_ENGINE
+        return _GAP_PYTHON if self.thread == demo_program.MAIN or stack else _GAP_ENGINE
 
     def _innermost(self, category: str) -> int:
         events = self.program.events
@@ -92,7 +67,7 @@ class Writer:
 
     def _event(self, category: str, name: str, gap_ns: int) -> int:
         stack = self.stacks[self.thread]
-        event = Event(
+        event = demo_program.Event(
             category,
             name,
             self.thread,
@@ -166,7 +141,9 @@ class Writer:
     def hand_over(self, thread: int) -> None:
         """Let another host thread go on; this one sleeps."""
         self.thread = thread
-        self.program.marks.append(Mark(thread, HANDOVER_NS, -1, handover=True))
+        self.program.marks.append(
+            demo_program.Mark(thread, demo_program.HANDOVER_NS, -1, handover=True)
+        )
 
     def think(self, cost_ns: int) -> None:
         """Time that Python spends between operators."""
@@ -185,7 +162,7 @@ class Writer:
             pass
         return row
 
-    def launch(self, kernel: Kernel, stream: int = COMPUTE) -> int:
+    def launch(self, kernel: Kernel, stream: int = demo_program.COMPUTE) -> int:
         """Write a launch; the number of the GPU operation."""
         row = self._rows.setdefault(kernel, len(self._rows))
         if row == len(self.program.kernels):
@@ -193,42 +170,46 @@ class Writer:
         call = self._event("cuda_runtime", kernel.api, _BEFORE_CALL.get(kernel.api, 1_700))
         with self._scope(call, _CALL_NS[kernel.api]):
             pass
-        kind = COLLECTIVE if kernel.kind == "collective" else KERNEL
-        return self._enqueue(GpuOp(kind, stream, row, len(self.program.marks) - 1, -1, -1, call))
+        kind = demo_program.COLLECTIVE if kernel.kind == "collective" else demo_program.KERNEL
+        return self._enqueue(
+            demo_program.GpuOp(kind, stream, row, len(self.program.marks) - 1, -1, -1, call)
+        )
 
-    def _enqueue(self, op: GpuOp) -> int:
+    def _enqueue(self, op: demo_program.GpuOp) -> int:
         """Put an operation at the end of its stream, behind the event that the stream waits for."""
         program, row = self.program, len(self.program.gpu)
         op.previous, op.waits_for = self._last[op.stream], self._pending[op.stream]
         program.gpu.append(op)
         program.events[op.call].gpu = row
-        program.marks[op.mark].action, program.marks[op.mark].operand = LAUNCH, row
+        program.marks[op.mark].action, program.marks[op.mark].operand = demo_program.LAUNCH, row
         self._last[op.stream], self._pending[op.stream] = row, -1
-        if op.kind == COLLECTIVE:
+        if op.kind == demo_program.COLLECTIVE:
             program.collectives.append(row)
         return row
 
     def copy(self, api: str, direction: str, size: int) -> None:
         """Write a copy, which the host waits for, or a fill on the compute stream."""
-        kind = MEMSET if direction == "Device" else MEMCPY
+        kind = demo_program.MEMSET if direction == "Device" else demo_program.MEMCPY
         time_ns = _COPY_LATENCY_NS[direction] + size / COPY_BYTES_PER_NS[direction]
         call = self._event("cuda_runtime", api, 1_700)
         self.program.events[call].extra = {"copy": direction, "bytes": size}
         begin = len(self.program.marks) - 1
         with self._scope(call, _CALL_NS[api]):
             pass
-        mark = begin if kind == MEMCPY else begin + 1
-        op = GpuOp(kind, COMPUTE, -1, mark, -1, -1, call, time_ns, size, direction)
+        mark = begin if kind == demo_program.MEMCPY else begin + 1
+        op = demo_program.GpuOp(
+            kind, demo_program.COMPUTE, -1, mark, -1, -1, call, time_ns, size, direction
+        )
         row = self._enqueue(op)
-        if kind == MEMCPY:
+        if kind == demo_program.MEMCPY:
             end = self.program.marks[-1]
-            end.action, end.operand = SYNC, row
+            end.action, end.operand = demo_program.SYNC, row
 
     def synchronize(self) -> None:
         """Wait on the host until the compute stream has nothing left to do."""
         self.call("hipStreamSynchronize")
         end = self.program.marks[-1]
-        end.action, end.operand = SYNC, self._last[COMPUTE]
+        end.action, end.operand = demo_program.SYNC, self._last[demo_program.COMPUTE]
 
     def record(self, *, visible: bool) -> None:
         """Write the record of an event, of which the trace may show nothing but the time."""

@@ -16,50 +16,42 @@ from chopper_interop.arrays import arrow, gather
 from chopper_interop.edges.collective_names import collective_of_kernel
 from chopper_interop.edges.collective_order import UNMATCHED, RankSequence, match_by_order
 from chopper_interop.graph import endpoints
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import Collective, EdgeKind, Kind
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
-BY_ORDER = Fault(
+BY_ORDER = Fault.info(
     "collectives-by-order",
-    Severity.INFO,
     "Collectives that do not state a sequence number were matched across ranks by their order.",
 )
-ALONE = Fault(
+ALONE = Fault.info(
     "collectives-alone",
-    Severity.INFO,
     "Collectives of which no other rank has a member: windows begin and end at different ones, or "
     "the other ranks are not in the trace.",
 )
-NOT_MATCHED = Fault(
+NOT_MATCHED = Fault.info(
     "collectives-unmatched",
-    Severity.INFO,
     "Collectives could not be matched across ranks: the ranks ran different ones in their order, or "
     "they do not end together.",
 )
-UNEVEN = Fault(
+UNEVEN = Fault.info(
     "collectives-uneven",
-    Severity.INFO,
     "Collectives of which ranks have different numbers of kernels under one sequence number were "
     "not matched.",
 )
-UNPAIRED = Fault(
-    "sends-unpaired",
-    Severity.INFO,
-    "Sends and receives of which the other end is not known or not in the trace.",
+UNPAIRED = Fault.info(
+    "sends-unpaired", "Sends and receives of which the other end is not known or not in the trace."
 )
-CONTRADICTED = Fault(
+CONTRADICTED = Fault.info(
     "collectives-contradicted",
-    Severity.INFO,
     "Members that end before or when the last member of their collective starts, by more than clocks "
     "are uncertain: clocks of ranks differ, or the collective does not synchronize. They got no edge.",
 )
-ROOT_UNKNOWN = Fault(
+ROOT_UNKNOWN = Fault.info(
     "collectives-root-unknown",
-    Severity.INFO,
     "Members of collectives with a root (broadcast, reduce, gather, scatter) wait for the root "
     "alone, which is not known or not in the trace. They got no edge.",
 )

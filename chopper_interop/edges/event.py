@@ -19,7 +19,7 @@ from chopper_interop.arrays.compiled import jit
 from chopper_interop.edges.ordering_calls import NO_HANDLE
 from chopper_interop.edges.queues import group_pairs, in_batches, preceding_rows
 from chopper_interop.edges.sync import last_records, pairs_by_handle
-from chopper_interop.issues import Fault, Severity
+from chopper_interop.issues import Fault
 from chopper_interop.schemas.names import Role
 
 if TYPE_CHECKING:
@@ -30,23 +30,20 @@ if TYPE_CHECKING:
     from chopper_interop.issues import IssueLog
     from chopper_interop.trace import Trace
 
-BY_ORDER = Fault(
+BY_ORDER = Fault.info(
     "event-by-order",
-    Severity.INFO,
     "Stream waits whose streams are not recorded were resolved by the order of calls: the waiting "
     "stream is the one that their thread used next. It waits for the stream that the thread had used "
     "last if the next work is communication, else for the last work of another stream that had ended "
     "by then, of several streams the one right after which it started, else the one used last; "
     "collectives are waited for in the order of their launches.",
 )
-UNRESOLVED = Fault(
+UNRESOLVED = Fault.info(
     "event-unresolved",
-    Severity.INFO,
     "Stream waits have no dependency: the trace has no work that was queued before or after them.",
 )
-QUEUED_BEFORE = Fault(
+QUEUED_BEFORE = Fault.info(
     "event-by-time",
-    Severity.INFO,
     "Work that was queued before the recording began depends on the work of another stream right "
     "after which it started: its waits were not recorded, and nothing on its own stream held it up.",
 )

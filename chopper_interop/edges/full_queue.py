@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.issues import Fault, Severity
+from chopper_interop.issues import Fault
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
@@ -15,9 +15,8 @@ if TYPE_CHECKING:
     from chopper_interop.issues import IssueLog
     from chopper_interop.trace import Trace
 
-FULL_QUEUE = Fault(
+FULL_QUEUE = Fault.info(
     "queue-full",
-    Severity.INFO,
     "Launches took long whenever a certain number of kernels was queued on their stream: each waits "
     "for the work that many places before it.",
 )

@@ -14,7 +14,7 @@ import numpy as np
 from chopper_interop.arrays import nest
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.members import is_any
-from chopper_interop.issues import Fault, Severity
+from chopper_interop.issues import Fault
 from chopper_interop.schemas.kinds import Kind, LaneKind
 from chopper_interop.schemas.names import Role
 
@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from chopper_interop.issues import IssueLog
     from chopper_interop.trace import Trace
 
-OBSERVED = Fault(
+OBSERVED = Fault.info(
     "handover-by-time",
-    Severity.INFO,
     "Host threads went on within a millisecond after the last operation of another thread ended: "
     "that they waited for it is inferred from the times alone.",
 )

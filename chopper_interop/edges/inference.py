@@ -27,7 +27,7 @@ from chopper_interop.edges.queues import build_queues
 from chopper_interop.edges.recorded_waits import read_recorded_waits
 from chopper_interop.edges.sync import sync_edges
 from chopper_interop.graph import endpoints
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import EdgeKind
 from chopper_interop.schemas.meta import COMPUTED, ORDER
 from chopper_interop.schemas.names import Role
@@ -38,9 +38,8 @@ if TYPE_CHECKING:
 
     EdgeEnds = tuple[Array, Array]
 
-BACKWARD_IN_TIME = Fault(
+BACKWARD_IN_TIME = Fault.info(
     "dependency-backward-in-time",
-    Severity.INFO,
     "Dependencies implied by calls and waits were left out because the dependent work comes before "
     "the work that it depends on: the clocks of host and GPU differ, or the wrong stream was found.",
 )

@@ -11,7 +11,7 @@ from chopper_interop.arrays import gather
 from chopper_interop.arrays.members import is_any
 from chopper_interop.edges.ordering_calls import NO_HANDLE
 from chopper_interop.edges.queues import group_pairs, in_batches, preceding_rows
-from chopper_interop.issues import Fault, Severity
+from chopper_interop.issues import Fault
 from chopper_interop.schemas.names import Role
 
 if TYPE_CHECKING:
@@ -22,21 +22,18 @@ if TYPE_CHECKING:
     from chopper_interop.issues import IssueLog
     from chopper_interop.trace import Trace
 
-BY_TIME = Fault(
+BY_TIME = Fault.info(
     "wait-by-time",
-    Severity.INFO,
     "Host waits for which neither a record nor an argument gives the stream were tied to the work "
     "that ended last during them.",
 )
-UNRESOLVED = Fault(
+UNRESOLVED = Fault.info(
     "wait-unresolved",
-    Severity.INFO,
     "Host waits for a stream or an event have no dependency: the stream is not known, and no work "
     "that was queued before them ended during them.",
 )
-CONTRADICTED = Fault(
+CONTRADICTED = Fault.info(
     "wait-contradicted",
-    Severity.INFO,
     "Host waits returned before work ended that was queued before them: the clocks of host and GPU "
     "differ, or the work was on another device. They depend on the work that had ended.",
 )

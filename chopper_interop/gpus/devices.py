@@ -384,10 +384,7 @@ def _is_identified(device: Device) -> bool:
 
 
 def _matched_by_assumption(
-    numbers: Sequence[int],
-    by_number: dict[int, Device],
-    targets: Sequence[Device],
-    links: _Links,
+    numbers: Sequence[int], by_number: dict[int, Device], targets: Sequence[Device], links: _Links
 ) -> dict[int, tuple[int, str]]:
     """Match by counting, as management tools, HIP and CUDA mostly count by PCI address; or by order."""
     by_ordinal = {d.ordinal: d for d in links.devices if d.ordinal >= 0}

@@ -136,10 +136,7 @@ def check_analysis(analysis: Callable[..., Any], trace: Trace) -> None:
     _require(all(isinstance(text, str) for text in texts), "its notes or conventions are not texts")
     with contextlib.suppress(ChopperError):
         empty = _quiet_result(analysis, samples.empty_trace())
-        _require(
-            isinstance(empty, Result),
-            "for a trace without nodes it returns no Result",
-        )
+        _require(isinstance(empty, Result), "for a trace without nodes it returns no Result")
         _require(
             empty.conventions == first.conventions,
             "its conventions depend on the trace: remarks on one result belong into notes",

@@ -67,8 +67,7 @@ def read(converter: Converter, sample: Path) -> Trace:
     if not paths:
         raise ReadError("none of its files is recognised", path=sample)
     groups = converter.group(paths) if converter.group else [[path] for path in paths]
-    trace: Trace = converter.reader(list(groups[0]))
-    return trace
+    return converter.reader(list(groups[0]))
 
 
 def any_trace(sample: Path) -> Trace:

@@ -16,17 +16,8 @@ from hypothesis import strategies as st
 
 from chopper_interop.build import TraceBuilder
 from chopper_interop.issues import Issue, Severity
+from chopper_interop.schemas import meta
 from chopper_interop.schemas.kinds import Collective, EdgeKind, Kind, LaneKind
-from chopper_interop.schemas.meta import (
-    BOOTTIME,
-    REALTIME,
-    ClockFit,
-    Device,
-    Meta,
-    Offset,
-    Rank,
-    Source,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,9 +88,7 @@ def json_values() -> st.SearchStrategy[Any]:
     )
 
 
-def arguments(
-    keys: st.SearchStrategy[str] | None = None,
-) -> st.SearchStrategy[str]:
+def arguments(keys: st.SearchStrategy[str] | None = None) -> st.SearchStrategy[str]:
     """Draw arguments of a node as JSON text, spaced and escaped in different ways; "" for none.
 
     Parameters
@@ -130,7 +119,7 @@ def traces(  # noqa: PLR0913 - what a trace may or may not hold
     samples: bool = True,
     counters: bool = True,
     collectives: bool = True,
-    clocks: tuple[str, ...] = (REALTIME, BOOTTIME),
+    clocks: tuple[str, ...] = (meta.REALTIME, meta.BOOTTIME),
 ) -> Trace:
     """Draw valid traces.
 
@@ -156,7 +145,7 @@ def traces(  # noqa: PLR0913 - what a trace may or may not hold
     ranks = sorted(draw(st.sets(st.integers(0, 9), max_size=max_ranks)))
     parts = _TraceDrawer(
         draw=draw,
-        builder=TraceBuilder(Meta(job=draw(names()), clock=draw(st.sampled_from(clocks)))),
+        builder=TraceBuilder(meta.Meta(job=draw(names()), clock=draw(st.sampled_from(clocks)))),
         origin=draw(st.sampled_from(_EPOCHS)),
         names=names() if node_names is None else node_names,
         args=arguments() if node_args is None else node_args,
@@ -301,24 +290,26 @@ class _TraceDrawer:
         trace = self.builder.finish()
         lost = self.draw(st.integers(0, 3))
         issues = [Issue("left-out", Severity.LOSS, "Left out.", lost, "row 3", True, "in.txt")]
-        source = Source("in.txt", "toy", "toy 1", "", 1, self.count + lost, self.count)
+        source = meta.Source("in.txt", "toy", "toy 1", "", 1, self.count + lost, self.count)
         return trace.with_meta(
-            ranks=tuple(Rank(r, "host", 100 + r, 2, "header") for r in ranks),
-            devices=tuple(Device("host", d, f"GPU {d}", "toy", d) for d in range(2)),
-            offsets=(Offset(BOOTTIME, 17, 3),) if trace.meta.clock == REALTIME else (),
+            ranks=tuple(meta.Rank(r, "host", 100 + r, 2, "header") for r in ranks),
+            devices=tuple(meta.Device("host", d, f"GPU {d}", "toy", d) for d in range(2)),
+            offsets=(meta.Offset(meta.BOOTTIME, 17, 3),)
+            if trace.meta.clock == meta.REALTIME
+            else (),
             clocks=self._clocks(ranks),
             sources=(source,),
             issues=tuple(issues[:lost]),
             facts={"version": self.draw(names())},
         )
 
-    def _clocks(self, ranks: list[int]) -> tuple[ClockFit, ...]:
+    def _clocks(self, ranks: list[int]) -> tuple[meta.ClockFit, ...]:
         """Draw alignments of the clocks of some ranks and of a source."""
         number = st.integers(-(1 << 62), 1 << 62)
         fit = st.builds(
-            ClockFit,
+            meta.ClockFit,
             of=st.sampled_from([*(f"rank {r}" for r in ranks), "in.txt"]),
-            clock=st.just(REALTIME),
+            clock=st.just(meta.REALTIME),
             method=st.sampled_from(("user", "collective ends")),
             offset_ns=number,
             drift_ppb=st.integers(-100, 100),

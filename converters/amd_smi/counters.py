@@ -31,7 +31,7 @@ LANES = (
 """Traffic is accumulated KB; lanes of a process hold its number."""
 _LINK = re.compile(r"(?:link_metrics\.)?links\.(\d+)\.(gpu|read|write)")
 _PROCESS = re.compile(
-    r"(.*?)(pid|name|\w+_mem|mem_usage|gfx|enc|cu_occupancy|sdma_usage|evicted_time)"
+    r"(.*?)(pid|name|(?<!\w)\w+_mem|mem_usage|gfx|enc|cu_occupancy|sdma_usage|evicted_time)"
 )
 _MEMORY = re.compile(r"(?:memory_usage\.|usage\.)$")
 

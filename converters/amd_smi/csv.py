@@ -13,7 +13,12 @@ from chopper_interop.converters.amd_smi.layout import CSV_HEADER, LARGEST, ROW_K
 from chopper_interop.converters.amd_smi.processes import Processes
 from chopper_interop.converters.sampling import faults
 from chopper_interop.converters.sampling.cells import Column, Rows, column_of_texts, rows_from_keys
-from chopper_interop.converters.sampling.text import NO_NUMBER, csv_cells, whole_number
+from chopper_interop.converters.sampling.text import (
+    NO_NUMBER,
+    csv_cells,
+    numbered_lines,
+    whole_number,
+)
 
 if TYPE_CHECKING:
     from chopper_interop.issues import Fault, IssueLog
@@ -51,7 +56,7 @@ class _Block:
 class _CsvReader:
     def __init__(self, text: str, issues: IssueLog) -> None:
         self.issues = issues
-        self.lines = text.split("\n")
+        self.text = text
         self.blocks: dict[tuple[str, ...], _Block] = {}
         self.block: _Block | None = None
         self.row_keys: list[tuple[int, int, int]] = []
@@ -59,11 +64,8 @@ class _CsvReader:
         self.events = 0
 
     def read(self) -> Rows:
-        last = len(self.lines) - 1
-        for number, line in enumerate(self.lines):
-            stripped = line.strip()
-            if stripped:
-                self._line(stripped, f"line {number + 1}", complete=number < last)
+        for line, at, complete in numbered_lines(self.text):
+            self._line(line.strip(), at, complete=complete)
         columns = [c for b in self.blocks.values() if b.rows for c in b.columns()]
         columns += self.processes.finish()
         return rows_from_keys(self.row_keys, columns, self.events)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Leaves = dict[str, Any]
 """Values by path."""
 NO_GPU = -1
-BRACKET = re.compile(r"^\s*[\[{]", re.MULTILINE)
+BRACKET = re.compile(r"^[^\S\n]*[\[{]", re.MULTILINE)
 BOX = re.compile(r"\| AMD-SMI ")
 
 _TITLE = re.compile(r"([A-Z][A-Z_ ]*):\s*$")
@@ -28,7 +28,7 @@ _MATRIX_ROW = re.compile(rf"({PCI_ADDRESS}) +(\S.*)$")
 _MATRIX_HEAD = re.compile(rf"\s+{PCI_ADDRESS}(?: +{PCI_ADDRESS})*\s*$")
 _LINK_ROW = re.compile(rf"GPU(\d+) +({PCI_ADDRESS}) *(.*)$")
 _TRAFFIC = re.compile(r"\s+(Read|Write) +(.*)$")
-_AMOUNT = re.compile(r"N/A|\d+ [KMG]?B")
+_AMOUNT = re.compile(r"N/A|\d{1,20} [KMG]?B")
 _RATES = re.compile(r"(\d+ \S+|N/A) +(\d+ \S+|N/A) +(\S+)")
 _BOX_NAME = re.compile(rf"\| +({PCI_ADDRESS}) +(\S.*?) +\|")
 _BOX_IDS = re.compile(r"\| +(\d+) +(\d+|N/A) +(\d+|N/A) +(\S+) +\|")

@@ -2,61 +2,39 @@
 
 from __future__ import annotations
 
-from chopper_interop.issues import Fault, Severity
+from chopper_interop.issues import Fault
 
-JOINED = Fault(
-    "row-joined",
-    Severity.INFO,
-    "Rows about processes became values of the row of their GPU at their time.",
-    events=True,
+JOINED = Fault.info_of_events(
+    "row-joined", "Rows about processes became values of the row of their GPU at their time."
 )
-COUNTED = Fault(
+COUNTED = Fault.loss(
     "count-without-time",
-    Severity.LOSS,
-    "Counters (traffic, memory of processes) are samples only where their time is known; those "
-    "without were left out. Give -O at_ns=<epoch nanoseconds> or -O at=mtime.",
+    "Counters (traffic, memory of processes) are samples only where their time "
+    "is known; those without were left out. Give -O at_ns=<epoch nanoseconds> or -O at=mtime.",
 )
-NO_TIME = Fault(
+NO_TIME = Fault.loss_of_events(
     "row-without-time",
-    Severity.LOSS,
-    "amd-smi writes no time unless it watches, and times are never invented: such rows were left "
-    "out. Give -O at_ns=<epoch nanoseconds> or -O at=mtime, or record with -w 1.",
-    events=True,
+    "amd-smi writes no time unless it watches, and times are never invented: "
+    "such rows were left out. Give -O at_ns=<epoch nanoseconds> or -O at=mtime, or record with -w "
+    "1.",
 )
-CUT = Fault(
+CUT = Fault.loss_of_events(
     "row-cut-short",
-    Severity.LOSS,
-    "Rows with more or fewer cells than their header, or JSON that is cut, were left out: "
-    "amd-smi was stopped while it wrote.",
-    events=True,
+    "Rows with more or fewer cells than their header, or JSON that is cut, were "
+    "left out: amd-smi was stopped while it wrote.",
 )
-DEEP = Fault(
-    "row-too-deep",
-    Severity.LOSS,
-    "Rows whose values are nested hundreds of levels deep were left out.",
-    events=True,
+DEEP = Fault.loss_of_events(
+    "row-too-deep", "Rows whose values are nested hundreds of levels deep were left out."
 )
-ERROR = Fault(
-    "error-message",
-    Severity.LOSS,
-    "amd-smi reported an error instead of values.",
-    events=True,
-)
-PROCESS = Fault(
+ERROR = Fault.loss_of_events("error-message", "amd-smi reported an error instead of values.")
+PROCESS = Fault.loss_of_events(
     "process-row",
-    Severity.LOSS,
     "Rows about processes without a number, or whose GPU has no row before them, were left out.",
-    events=True,
 )
-OTHER_PART = Fault(
-    "row-of-other-part",
-    Severity.LOSS,
-    "Rows of CPUs, cores and network cards are not read.",
-    events=True,
+OTHER_PART = Fault.loss_of_events(
+    "row-of-other-part", "Rows of CPUs, cores and network cards are not read."
 )
-REPEATED = Fault(
+REPEATED = Fault.info_of_events(
     "row-repeated",
-    Severity.INFO,
     "amd-smi wrote samples a second time in its closing JSON document; each was used once.",
-    events=True,
 )

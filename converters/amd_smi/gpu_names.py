@@ -12,20 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from chopper_interop.converters.amd_smi.descriptions_text import NO_GPU, Entry
 from chopper_interop.converters.amd_smi.layout import LARGEST
-from chopper_interop.converters.sampling.facts import (
-    MAX_CLOCKS,
-    amount,
-    format_number,
-    join_facts,
-    levels_as_facts,
-    pci_of,
-    text_or_empty,
-)
+from chopper_interop.converters.sampling import facts
 from chopper_interop.converters.sampling.text import whole_number
-from chopper_interop.schemas.meta import Device
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from chopper_interop.schemas.meta import Device
 
 NAMES = {
     "name": r"(?:asic\.)?market_name|(?:board\.)?product_name",
@@ -84,37 +77,20 @@ def devices_of(entries: Iterable[Entry], tool: str) -> tuple[Device, ...]:
     for entry in entries:
         if entry.gpu != NO_GPU:
             known = names_of_gpu.setdefault(entry.gpu, {})
-            highest = dict(_facts(entry)).get(MAX_CLOCKS["gfx"])
+            highest = dict(_facts(entry)).get(facts.MAX_CLOCKS["gfx"])
             known |= {} if highest is None else {"max_mhz": highest}
             for name, path in NAMES.items():
                 for key, value in entry.leaves.items():
-                    text = text_or_empty(value)
+                    text = facts.text_or_empty(value)
                     if text and name not in known and re.fullmatch(path, key):
                         known[name] = text
-    return tuple(
-        Device(
-            "",
-            gpu,
-            known.get("name", ""),
-            tool,
-            ordinal=_whole(known.get("ordinal", "")),
-            agent=_whole(known.get("agent", "")),
-            index=gpu,
-            pci=pci_of(known.get("pci", "")),
-            uuid=known.get("uuid", ""),
-            max_mhz=_whole(known.get("max_mhz", "")),
-        )
-        for gpu, known in sorted(names_of_gpu.items())
-    )
+    return facts.devices_by_names(names_of_gpu, tool)
 
 
 def facts_of(entries: Iterable[Entry]) -> dict[str, str]:
     """Return the facts of all GPUs."""
-    of_gpu: dict[str, dict[int, str]] = {}
-    for entry in entries:
-        for name, value in _facts(entry):
-            of_gpu.setdefault(name, {}).setdefault(entry.gpu, value)
-    return join_facts(of_gpu)
+    found = ((e.gpu, name, value) for e in entries for name, value in _facts(e))
+    return facts.join_facts(found)
 
 
 def _facts(entry: Entry) -> Iterable[tuple[str, str]]:
@@ -124,7 +100,7 @@ def _facts(entry: Entry) -> Iterable[tuple[str, str]]:
     for path, value in entry.leaves.items():
         level = _LEVEL.fullmatch(path)
         if level and level[1] in CLOCKS:
-            clock = amount(value, "MHz")
+            clock = facts.amount(value, "MHz")
             if clock is not None:
                 levels.setdefault(CLOCKS[level[1]], {})[_whole(level[2])] = clock
         for fact in FACTS:
@@ -132,15 +108,15 @@ def _facts(entry: Entry) -> Iterable[tuple[str, str]]:
             if text:
                 yield fact.name, text
     for clock_name, by_level in levels.items():
-        yield from levels_as_facts(clock_name, [by_level[n] for n in sorted(by_level)])
+        yield from facts.levels_as_facts(clock_name, [by_level[n] for n in sorted(by_level)])
 
 
 def _text_of(value: Any, fact: Fact) -> str:
     if fact.unit is None:
-        return text_or_empty(value)
-    number = amount(value, fact.unit, fact.bare)
+        return facts.text_or_empty(value)
+    number = facts.amount(value, fact.unit, fact.bare)
     return (
-        format_number(number) if number else ""
+        facts.format_number(number) if number else ""
     )  # a limit, size or count of 0 means that it is unknown
 
 

@@ -14,14 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from chopper_interop.converters.amd_smi import faults as own_faults
-from chopper_interop.converters.amd_smi.layout import (
-    DOCUMENT_PARTS,
-    GPU_DATA,
-    LARGEST,
-    OTHER_PARTS,
-    PROCESS_LIST,
-    ROW_KEYS,
-)
+from chopper_interop.converters.amd_smi import layout
 from chopper_interop.converters.amd_smi.processes import Processes
 from chopper_interop.converters.sampling import faults
 from chopper_interop.converters.sampling.cells import (
@@ -54,14 +47,10 @@ def _number(text: str) -> float:
 _DECODER = json.JSONDecoder(parse_int=_number)
 
 _RESOLVED = {
-    ("temperature", "mem"): "temperature.mem",
-    ("usage", "mem_usage"): "usage.mem_usage",
-    ("pcie", "speed"): "pcie.speed",
-    ("fan", "speed"): "fan.speed",
-    ("fan", "max"): "fan.max",
-    ("fan", "usage"): "fan.usage",
-    ("mem",): "monitor.mem",
-}
+    ("temperature", "mem"): "temperature.mem", ("usage", "mem_usage"): "usage.mem_usage",
+    ("pcie", "speed"): "pcie.speed", ("fan", "speed"): "fan.speed", ("fan", "max"): "fan.max",
+    ("fan", "usage"): "fan.usage", ("mem",): "monitor.mem",
+}  # fmt: skip
 """Paths whose names mean two things → their keys."""
 _BOARDS = ("gpu_board", "base_board")
 
@@ -132,12 +121,12 @@ class _JsonReader:
     def _envelope(self, document: dict[str, Any]) -> None:
         if "error" in document:
             self._lose(own_faults.ERROR, str(document["error"]))
-        for row in _flat(document.get(GPU_DATA, [])):
+        for row in _flat(document.get(layout.GPU_DATA, [])):
             self._row_if_shallow(row, combined=True)
-        for part in OTHER_PARTS:
+        for part in layout.OTHER_PARTS:
             for _ in _flat(document.get(part, [])):
                 self._lose(own_faults.OTHER_PART, part)
-        if not {"error", *DOCUMENT_PARTS} & set(document):
+        if not {"error", *layout.DOCUMENT_PARTS} & set(document):
             self._lose(faults.NO_GPU, ", ".join(document)[:80])
 
     def _row_if_shallow(self, row: Any, *, combined: bool) -> None:
@@ -160,7 +149,7 @@ class _JsonReader:
             return
         number = len(self.row_keys)
         self.processes.rows[stamp, gpu] = number
-        for process in _flat(row.get(PROCESS_LIST, [])):
+        for process in _flat(row.get(layout.PROCESS_LIST, [])):
             self._process(stamp, gpu, process)
         for key, cell in [(key, cell_of_json(value)) for key, value in leaves(row)]:
             column = self.columns.setdefault(key, ColumnBuilder(key))
@@ -210,7 +199,7 @@ def read(text: str, issues: IssueLog) -> Rows:
 def leaves(row: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield keys and values of one GPU's object, named like the columns of CSV."""
     for section, value in row.items():
-        if section in ROW_KEYS or section == PROCESS_LIST:
+        if section in layout.ROW_KEYS or section == layout.PROCESS_LIST:
             continue
         if isinstance(value, dict) and not is_quantity(value):
             if section in _BOARDS and isinstance(value.get("temperature"), dict):
@@ -246,6 +235,10 @@ def _integer(row: dict[str, Any], name: str) -> int:
     value = row.get(name)
     if isinstance(value, str) and value.isascii() and value.isdigit():
         value = _number(value)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST[name]:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int)
+        or not 0 <= value <= layout.LARGEST[name]
+    ):
         return NO_NUMBER
     return value

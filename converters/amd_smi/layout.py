@@ -17,7 +17,7 @@ LARGEST = dict(zip(ROW_KEYS, (LATEST_S, LARGEST_INDEX, LARGEST_INDEX), strict=Tr
 
 CSV_HEADER = re.compile(r"^(?:(?:timestamp,)?gpu(?:,|\s*$)|error,code\s*$)", re.MULTILINE)
 """Start of a header of CSV."""
-JSON_BEGIN = re.compile(r"^\s*[\[{]", re.MULTILINE)
+JSON_BEGIN = re.compile(r"^[^\S\n]*[\[{]", re.MULTILINE)
 """Start of a document of JSON."""
 GPU_DATA = "gpu_data"
 """Key around the rows of GPUs in 7.x."""
@@ -30,20 +30,9 @@ PCI_ADDRESS = r"[0-9a-fA-F]{4,}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F]"
 
 _METRIC = {"edge", "hotspot"}
 _MONITOR = {
-    "power_usage",
-    "hotspot_temperature",
-    "memory_temperature",
-    "gfx",
-    "gfx_clk",
-    "gfx_clock",
-    "mem_clock",
-    "encoder",
-    "decoder",
-    "vram_used",
-    "pviol",
-    "pcie_bw",
-    "single_bit_ecc",
-}
+    "power_usage", "hotspot_temperature", "memory_temperature", "gfx", "gfx_clk", "gfx_clock",
+    "mem_clock", "encoder", "decoder", "vram_used", "pviol", "pcie_bw", "single_bit_ecc",
+}  # fmt: skip
 
 
 def keys_of(names: tuple[str, ...]) -> list[str]:

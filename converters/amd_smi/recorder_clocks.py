@@ -9,7 +9,7 @@ import numpy as np
 
 from chopper_interop.converters.amd_smi import recorder_csv as file
 from chopper_interop.converters.amd_smi import recorder_lanes as columns
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.meta import BOOTTIME, Offset
 
 if TYPE_CHECKING:
@@ -17,16 +17,14 @@ if TYPE_CHECKING:
 
     from chopper_interop.arrays.types import Array
 
-FAR_CLOCK = Fault(
+FAR_CLOCK = Fault.info(
     "sample-clock-far",
-    Severity.INFO,
     "Samples whose own time differs from the recorder's by more than a minute got the recorder's.",
 )
-UNSTEADY = Fault(
+UNSTEADY = Fault.info(
     "clocks-moved",
-    Severity.INFO,
-    "The wall clock was set while the recorder ran, or the recorder was interrupted between reading "
-    "its clocks; `series.uncertainty_ns` holds the largest error of the times.",
+    "The wall clock was set while the recorder ran, or the recorder was interrupted "
+    "between reading its clocks; `series.uncertainty_ns` holds the largest error of the times.",
 )
 
 MONOTONIC = "monotonic"

@@ -30,15 +30,10 @@ _RESIDENCIES = {
 """Name in gpu_metrics → name in `CAUSES`."""
 
 _CLOCKS = {
-    "gfxclk": ("gfx clock", "XCD"),
-    "uclk": ("memory clock", ""),
-    "socclk": ("soc clock", ""),
-    "fclk": ("fabric clock", ""),
-    "vclk0": ("vclk", ""),
-    "dclk0": ("dclk", ""),
-    "vclk1": ("vclk1", ""),
-    "dclk1": ("dclk1", ""),
-}
+    "gfxclk": ("gfx clock", "XCD"), "uclk": ("memory clock", ""), "socclk": ("soc clock", ""),
+    "fclk": ("fabric clock", ""), "vclk0": ("vclk", ""), "dclk0": ("dclk", ""),
+    "vclk1": ("vclk1", ""), "dclk1": ("dclk1", ""),
+}  # fmt: skip
 
 
 def _clocks() -> list[Lane]:

@@ -26,7 +26,7 @@ from chopper_interop.converters.sampling.cells import Column, cell_of_text
 from chopper_interop.converters.sampling.lane_names import name_by_key
 from chopper_interop.converters.sampling.units import factor
 from chopper_interop.io import inputs
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.meta import Device, Meta, Source
 
 if TYPE_CHECKING:
@@ -39,22 +39,14 @@ if TYPE_CHECKING:
 
     Readings = list[sampling_values.Reading]
 
-NO_CLOCK = Fault(
-    "row-without-clock",
-    Severity.LOSS,
-    "Rows without a real time or a GPU were left out.",
-    events=True,
+NO_CLOCK = Fault.loss_of_events(
+    "row-without-clock", "Rows without a real time or a GPU were left out."
 )
-SAME_SAMPLE = Fault(
-    "sample-read-again",
-    Severity.INFO,
-    "Rows that repeat the driver's previous sample were left out.",
-    events=True,
+SAME_SAMPLE = Fault.info_of_events(
+    "sample-read-again", "Rows that repeat the driver's previous sample were left out."
 )
-LEFT_OUT = Fault(
-    "column-left-out",
-    Severity.INFO,
-    "Columns that count a device's own time hold no samples and were left out.",
+LEFT_OUT = Fault.info(
+    "column-left-out", "Columns that count a device's own time hold no samples and were left out."
 )
 
 SOURCE = "recorder"

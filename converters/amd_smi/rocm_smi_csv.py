@@ -16,7 +16,7 @@ from chopper_interop.converters.amd_smi.sniff import ROCM_SMI_CSV, ROCM_SMI_SYST
 from chopper_interop.converters.sampling import faults
 from chopper_interop.converters.sampling.text import csv_cells
 from chopper_interop.converters.sampling.timestamps import parse_labelled_timestamp
-from chopper_interop.issues import Fault, Severity
+from chopper_interop.issues import Fault
 
 if TYPE_CHECKING:
     from chopper_interop.converters.sampling.timestamps import Timestamp
@@ -25,16 +25,11 @@ if TYPE_CHECKING:
 _FEW = 2
 """Rows that must agree on fewer cells than their header names: a single one may be cut off."""
 
-EMPTY_COLUMN = Fault(
-    "column-without-cells",
-    Severity.INFO,
-    "Columns that the header names and no row has.",
-)
-NAMED_BY_HAND = Fault(
+EMPTY_COLUMN = Fault.info("column-without-cells", "Columns that the header names and no row has.")
+NAMED_BY_HAND = Fault.info(
     "column-named-by-hand",
-    Severity.INFO,
-    "Columns that were named by whoever wrote the loop and not by rocm-smi: they were taken for "
-    "what their names say.",
+    "Columns that were named by whoever wrote the loop and not by rocm-smi: "
+    "they were taken for what their names say.",
 )
 _OWN_NAME = re.compile(r"[A-Z (]")
 

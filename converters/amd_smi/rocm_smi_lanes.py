@@ -13,14 +13,9 @@ import re
 from chopper_interop.converters.sampling.lane_names import Kind, Lane
 
 CLOCKS = {
-    "sclk": "gfx clock",
-    "mclk": "memory clock",
-    "fclk": "fabric clock",
-    "socclk": "soc clock",
-    "dcefclk": "dcef clock",
-    "vclk0?": "vclk",
-    "dclk0?": "dclk",
-}
+    "sclk": "gfx clock", "mclk": "memory clock", "fclk": "fabric clock", "socclk": "soc clock",
+    "dcefclk": "dcef clock", "vclk0?": "vclk", "dclk0?": "dclk",
+}  # fmt: skip
 
 _LANES = (
     Lane(

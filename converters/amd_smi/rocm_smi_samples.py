@@ -20,26 +20,18 @@ from chopper_interop.converters.amd_smi import (
 )
 from chopper_interop.converters.amd_smi.rocm_smi_records import SYSTEM
 from chopper_interop.converters.amd_smi.sniff import RocmSmiForm, rocm_smi_form
-from chopper_interop.converters.sampling import faults
+from chopper_interop.converters.sampling import facts, faults
 from chopper_interop.converters.sampling import rows as sampling_rows
 from chopper_interop.converters.sampling.cells import ColumnBuilder, cell_of_text, rows_from_keys
-from chopper_interop.converters.sampling.facts import (
-    amount,
-    format_number,
-    join_facts,
-    levels_as_facts,
-    pci_of,
-    text_or_empty,
-)
 from chopper_interop.converters.sampling.text import decode
 from chopper_interop.converters.sampling.time_options import TimeOptions
 from chopper_interop.converters.sampling.timestamps import SECOND
 from chopper_interop.io import inputs
-from chopper_interop.issues import Fault, IssueLog, Severity
-from chopper_interop.schemas.meta import LOCALTIME, REALTIME, Device, Meta
+from chopper_interop.issues import Fault, IssueLog
+from chopper_interop.schemas.meta import LOCALTIME, REALTIME, Device
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from chopper_interop.converters.amd_smi.rocm_smi_records import Record, Records
@@ -60,24 +52,19 @@ _READERS = {
     RocmSmiForm.TEXT: rocm_smi_text.read,
 }
 
-NO_TIME = Fault(
+NO_TIME = Fault.loss_of_events(
     faults.NO_TIME.code,
-    Severity.LOSS,
     "rocm-smi writes no time, and a time is not made up: such rows were left out. Give "
     "-O at_ns=<epoch nanoseconds> or -O at=mtime, of a loop -O period_ms=<its period> too, or "
     "record with 'amd-smi metric -w 1 --csv'.",
-    events=True,
 )
-TIME_ADDED = Fault(
+TIME_ADDED = Fault.info(
     "time-of-loop",
-    Severity.INFO,
-    "rocm-smi writes no time; that which a loop wrote next to its output was taken. How far a sample "
-    "may be off stands in `series.uncertainty_ns`.",
+    "rocm-smi writes no time; that which a loop wrote next to its output was taken. "
+    "How far a sample may be off stands in `series.uncertainty_ns`.",
 )
-NO_ZONE = Fault(
-    "time-without-zone",
-    Severity.INFO,
-    "Times stand without a zone: they are what a wall clock showed.",
+NO_ZONE = Fault.info(
+    "time-without-zone", "Times stand without a zone: they are what a wall clock showed."
 )
 
 
@@ -126,14 +113,9 @@ def read(
     issues.add(faults.EMPTY, int(not records.entries and not records.lost_events))
     timed = _timed_rows(valued, records, path, options, issues)
     events = len(records.entries) + records.lost_events
-    meta = Meta(
-        job=inputs.plain_name(path),
-        clock=timed.clock,
-        devices=_devices(records.entries),
-        sources=(sampling_rows.source_of_file(path, "rocm-smi", SOURCE, events),),
-        facts=_facts(records.entries),
-    )
-    return sampling_rows.trace_of_rows(timed, meta, SOURCE, RULES, issues)
+    source = sampling_rows.source_of_file(path, "rocm-smi", SOURCE, events)
+    devices, known = _devices(records.entries), facts.join_facts(_facts(records.entries))
+    return sampling_rows.trace_of_rows(timed, source, devices, known, RULES, issues)
 
 
 def _is_value(key: str) -> bool:
@@ -203,42 +185,28 @@ def _devices(records: Sequence[Record]) -> tuple[Device, ...]:
                 text = _first(record, keys)
                 if text and name not in known:
                     known[name] = text
-    return tuple(
-        Device(
-            "",
-            card,
-            known.get("name", ""),
-            SOURCE,
-            agent=int(known["agent"]) if known.get("agent", "").isdecimal() else -1,
-            index=card,
-            pci=pci_of(known.get("pci", "")),
-            uuid=known.get("uuid", ""),
-        )
-        for card, known in sorted(devices.items())
-    )
+    return facts.devices_by_names(devices, SOURCE)
 
 
 def _first(record: Record, keys: str) -> str:
     """The first of a record's values that have one of these keys, in the keys' order."""
     for key in keys.split("|"):
         for name, value in record.values.items():
-            if re.fullmatch(key, name, re.IGNORECASE) and text_or_empty(value):
-                return text_or_empty(value)
+            if re.fullmatch(key, name, re.IGNORECASE) and facts.text_or_empty(value):
+                return facts.text_or_empty(value)
     return ""
 
 
-def _facts(records: Sequence[Record]) -> dict[str, str]:
-    of_card: dict[str, dict[int, str]] = {}
+def _facts(records: Sequence[Record]) -> Iterator[tuple[int, str, str]]:
     for record in records:
         for fact, (key, unit) in rocm_smi_lanes.FACTS.items():
             text = _first(record, key)
             if text and unit:
-                parsed = amount(text, unit)
-                text = format_number(parsed) if parsed else ""
+                parsed = facts.amount(text, unit)
+                text = facts.format_number(parsed) if parsed else ""
             if text:
-                of_card.setdefault(fact, {}).setdefault(record.card, text)
+                yield record.card, fact, text
         for clock, levels in record.levels.items():
             name = rocm_smi_lanes.LEVELS.get(clock)
-            for fact, text in levels_as_facts(name, levels) if name else ():
-                of_card.setdefault(fact, {}).setdefault(record.card, text)
-    return join_facts(of_card)
+            for fact, text in facts.levels_as_facts(name, levels) if name else ():
+                yield record.card, fact, text

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _RULE = re.compile(r"[=-]{3,}")
 _FINISHED = re.compile(r"[=-]{3,}|GPU\[\d+\]\s*: ?[^:]+:|\d+ {2,}|$")
 """Lines whose truncation by the end of a file is detected elsewhere."""
-HEAD = re.compile(r"(?:GPU|Device) +(?=.*\bTemp\b)(?=.*\bSCLK\b)")
+HEAD = re.compile(r"(?:GPU|Device) (?=.*\bTemp\b)(?=.*\bSCLK\b)")
 _SENSOR = re.compile(r"\((DieEdge|Edge|Junction|Memory|HBM \d)\)", re.IGNORECASE)
 _NAME = re.compile(r"\s+\S.*$")
 _SUPPORTED = re.compile(r"Supported (\w+) frequencies on GPU\d+")
@@ -26,19 +26,12 @@ _FREQUENCY = re.compile(r"\d+: *(\S+hz)(?: \*)?", re.IGNORECASE)
 _SYSTEM = re.compile(r"([A-Z][\w -]*version): +(\S.*)$")
 
 COLUMNS = {
-    "Power": "Average Graphics Package Power (W)",
-    "AvgPwr": "Average Graphics Package Power (W)",
-    "SCLK": "sclk clock speed",
-    "MCLK": "mclk clock speed",
-    "PCLK": "pcie clock level",
-    "Fan": "Fan Speed (%)",
-    "Perf": "Performance Level",
-    "PwrCap": "Max Graphics Package Power (W)",
-    "VRAM%": "GPU Memory Allocated (VRAM%)",
-    "GPU%": "GPU use (%)",
-    "Node": "Node ID",
+    "Power": "Average Graphics Package Power (W)", "AvgPwr": "Average Graphics Package Power (W)",
+    "SCLK": "sclk clock speed", "MCLK": "mclk clock speed", "PCLK": "pcie clock level",
+    "Fan": "Fan Speed (%)", "Perf": "Performance Level", "PwrCap": "Max Graphics Package Power (W)",
+    "VRAM%": "GPU Memory Allocated (VRAM%)", "GPU%": "GPU use (%)", "Node": "Node ID",
     "Partitions": "Partitions",
-}
+}  # fmt: skip
 """Heads of the concise table → keys of the long form. What is not here says which card it is."""
 
 

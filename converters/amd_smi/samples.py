@@ -23,7 +23,6 @@ from chopper_interop.converters.sampling.timestamps import SECOND
 from chopper_interop.converters.sampling.units import ABSENT
 from chopper_interop.io import inputs
 from chopper_interop.issues import IssueLog
-from chopper_interop.schemas.meta import Meta
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -117,12 +116,9 @@ def _read(
     rows = read_rows(decode(inputs.read(path, issues)), issues)
     issues.add(faults.EMPTY, int(not rows.events))
     timed = timed_rows(rows, path, options, issues)
-    meta = Meta(
-        job=inputs.plain_name(path),
-        devices=sampling_rows.devices_by_index(rows.gpu, SOURCE),
-        sources=(sampling_rows.source_of_file(path, converter, SOURCE, rows.events),),
-    )
-    return sampling_rows.trace_of_rows(timed, meta, SOURCE, RULES, issues)
+    source = sampling_rows.source_of_file(path, converter, SOURCE, rows.events)
+    devices = sampling_rows.devices_by_index(rows.gpu, SOURCE)
+    return sampling_rows.trace_of_rows(timed, source, devices, {}, RULES, issues)
 
 
 def _rows_of_csv_or_json(text: str, issues: IssueLog) -> Rows:

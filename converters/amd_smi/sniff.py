@@ -36,91 +36,34 @@ class RocmSmiForm(Enum):
 
 
 _WATCHING = "'CTRL' + 'C' to stop watching output:"
-_MESSAGE = re.compile(r"'CTRL' \+ 'C'|WARNING|\S*libamd_smi\S*[: ]|Unable to find libamd_smi")
+_MESSAGE = re.compile(
+    r"'CTRL' \+ 'C'|WARNING|\S{0,256}?libamd_smi\S{0,256}[: ]|Unable to find libamd_smi"
+)
 _MAX_MESSAGES = 50
 """Messages in front of the output that are skipped. Chosen: several for each of 8 GPUs."""
 
-_SECTIONS = frozenset(
-    {
-        "usage",
-        "power",
-        "clock",
-        "temperature",
-        "pcie",
-        "ecc",
-        "ecc_block",
-        "ecc_blocks",
-        "fan",
-        "voltage_curve",
-        "overdrive",
-        "mem_overdrive",
-        "perf_level",
-        "xgmi_err",
-        "voltage",
-        "energy",
-        "mem_usage",
-        "throttle",
-        "gpu_board",
-        "base_board",
-    }
-)
+_SECTIONS = frozenset({
+    "usage", "power", "clock", "temperature", "pcie", "ecc", "ecc_block", "ecc_blocks", "fan",
+    "voltage_curve", "overdrive", "mem_overdrive", "perf_level", "xgmi_err", "voltage", "energy",
+    "mem_usage", "throttle", "gpu_board", "base_board",
+})  # fmt: skip
 """Sections of ``metric``."""
-_STATIC = frozenset(
-    {
-        "asic",
-        "bus",
-        "vbios",
-        "ifwi",
-        "limit",
-        "driver",
-        "board",
-        "ras",
-        "soc_pstate",
-        "xgmi_plpd",
-        "process_isolation",
-        "numa",
-        "vram",
-        "cache_info",
-        "bdf",
-        "gpu_bdf",
-        "uuid",
-        "gpu_uuid",
-        "links",
-        "link_metrics",
-        "link_status",
-        "link_port_status",
-        "process_list",
-        "process_info",
-        "fw_list",
-        "fw_id",
-        "fw_version",
-        "retired",
-        "pending",
-        "un_res",
-        "pid",
-        "market_name",
-        "vendor_id",
-        "vendor_name",
-        "accelerator_type",
-        "accelerator_profile_index",
-        "memory_partition_caps",
-        "current_compute_partition",
-    }
-)
+_STATIC = frozenset({
+    "asic", "bus", "vbios", "ifwi", "limit", "driver", "board", "ras", "soc_pstate", "xgmi_plpd",
+    "process_isolation", "numa", "vram", "cache_info", "bdf", "gpu_bdf", "uuid", "gpu_uuid",
+    "links", "link_metrics", "link_status", "link_port_status", "process_list", "process_info",
+    "fw_list", "fw_id", "fw_version", "retired", "pending", "un_res", "pid", "market_name",
+    "vendor_id", "vendor_name", "accelerator_type", "accelerator_profile_index",
+    "memory_partition_caps", "current_compute_partition",
+})  # fmt: skip
 """Keys of GPUs, and columns, in output that is not sampled."""
 _STATIC_TEXT = frozenset({"clock", "partition", "memory_partition", "fw", "firmware", "ucode"})
 """Sections of the human-readable form in addition to `_STATIC`."""
 _BDF = layout.PCI_ADDRESS
-_ENVELOPES = frozenset(
-    {
-        "xgmi_metric",
-        "current_partition",
-        "memory_partition",
-        "partition_profiles",
-        "partition_resources",
-        "topology",
-    }
-)
+_ENVELOPES = frozenset({
+    "xgmi_metric", "current_partition", "memory_partition", "partition_profiles",
+    "partition_resources", "topology",
+})  # fmt: skip
 """Keys around lists of GPUs in output that is not sampled."""
 _BLOCK = re.compile(r"(?:TIMESTAMP: \d+\s+)?GPU: \d+\s+(?:TIMESTAMP: \d+\s+)?([A-Z][A-Z0-9_ ]*):")
 """Start of the human-readable form with a block for each GPU, up to the first section."""
@@ -145,13 +88,14 @@ _TOKEN = re.compile(r'"((?:[^"\\]|\\.)*)"(\s*:)?|[{}\[\]]')
 ROCM_SMI_CSV = re.compile(r"(?:(?:timestamp|time|date|datetime),\s*)?device,", re.IGNORECASE)
 ROCM_SMI_SYSTEM = re.compile(r"name, ?value\s*$")
 ROCM_SMI_JSON = re.compile(r'^[ \t]*[\[{](?=\s*(?:[\[{"}\]]|\Z))', re.MULTILINE)
-ROCM_SMI_TITLE = re.compile(r"=+ *ROCm System Management Interface *=+")
+ROCM_SMI_TITLE = re.compile(r"(?<!=)=+ *ROCm System Management Interface *=+")
 ROCM_SMI_CARD = re.compile(r"(GPU\[\d+\])\s*: ?(.*)$")
 _ROCM_SMI_LINES = 60
 _ROCM_SMI_MESSAGE = re.compile(r"WARNING|ERROR|\[?INFO|cat: |python|\s*$")
 _ROCM_SMI_CARDS = re.compile(r'"(?:card\d+|system)"\s*:\s*\{([^{}]*)')
-_ROCM_SMI_CSV_ROW = re.compile(r"^(?:[^,\n]*,)?\s*(?:card\d+|system),", re.MULTILINE)
-_ROCM_SMI_CONCISE = re.compile(r"(?:GPU|Device) +.*\bTemp\b.*\bSCLK\b.*\bMCLK\b.*\bPwrCap\b")
+_ROCM_SMI_CSV_ROW = re.compile(r"^(?:[^,\n]*,)?[^\S\n]*(?:card\d+|system),", re.MULTILINE)
+_CONCISE_HEADS = ("Temp", "SCLK", "MCLK", "PwrCap")
+"""Columns of rocm-smi's concise table, in their order."""
 
 
 def is_samples(head: bytes) -> bool:
@@ -308,8 +252,13 @@ def rocm_smi_form(head: bytes) -> RocmSmiForm | None:
     return None
 
 
+def _is_concise_header(line: str) -> bool:
+    words = iter(re.findall(r"\w+", line))
+    return line.startswith(("GPU ", "Device ")) and all(head in words for head in _CONCISE_HEADS)
+
+
 def _form_of_line(line: str, rest: str) -> RocmSmiForm | None:
-    if ROCM_SMI_TITLE.match(line) or _ROCM_SMI_CONCISE.match(line):
+    if ROCM_SMI_TITLE.match(line) or _is_concise_header(line):
         return RocmSmiForm.TEXT
     if ROCM_SMI_CARD.match(line):
         return RocmSmiForm.TEXT if rocm_smi_lanes.MARKS.search(rest) else None

@@ -19,7 +19,6 @@ from chopper_interop.converters.sampling.text import decode
 from chopper_interop.converters.sampling.time_options import TimeOptions
 from chopper_interop.io import inputs
 from chopper_interop.issues import IssueLog
-from chopper_interop.schemas.meta import Meta
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,11 +70,6 @@ def read(paths: list[Path], *, at_ns: int | None = None, at: str | None = None) 
     issues.add(faults.DESCRIBED, len(entries) - len(timed_counters))
     issues.add(faults.EMPTY, int(not entries and not lost))
     timed = timed_rows(rows, path, options, issues)
-    events = len(entries) + lost
-    meta = Meta(
-        job=inputs.plain_name(path),
-        devices=gpu_names.devices_of(entries, SOURCE),
-        sources=(sampling_rows.source_of_file(path, "amd-smi-static", SOURCE, events),),
-        facts=gpu_names.facts_of(entries),
-    )
-    return sampling_rows.trace_of_rows(timed, meta, SOURCE, RULES, issues)
+    source = sampling_rows.source_of_file(path, "amd-smi-static", SOURCE, len(entries) + lost)
+    devices, names = gpu_names.devices_of(entries, SOURCE), gpu_names.facts_of(entries)
+    return sampling_rows.trace_of_rows(timed, source, devices, names, RULES, issues)

@@ -38,27 +38,13 @@ _CELL = re.compile(
 )
 
 COLUMNS = {
-    "POWER": "power_usage",
-    "PWR_CAP": "max_power",
-    "GPU_TEMP": "hotspot_temperature",
-    "GPU_T": "hotspot_temperature",
-    "MEM_TEMP": "memory_temperature",
-    "MEM_T": "memory_temperature",
-    "GFX_UTIL": "gfx",
-    "GFX%": "gfx",
-    "MEM_UTIL": "monitor.mem",
-    "MEM%": "monitor.mem",
-    "ENC_UTIL": "encoder",
-    "ENC%": "encoder",
-    "ENC_CLOCK": "encoder_clock",
-    "DEC_UTIL": "decoder",
-    "DEC%": "decoder",
-    "DEC_CLOCK": "decoder_clock",
-    "THROTTLE": "throttle_status",
-    "SINGLE_ECC": "single_bit_ecc",
-    "DOUBLE_ECC": "double_bit_ecc",
-    "VRAM%": "vram_percent",
-}
+    "POWER": "power_usage", "PWR_CAP": "max_power", "GPU_TEMP": "hotspot_temperature",
+    "GPU_T": "hotspot_temperature", "MEM_TEMP": "memory_temperature", "MEM_T": "memory_temperature",
+    "GFX_UTIL": "gfx", "GFX%": "gfx", "MEM_UTIL": "monitor.mem", "MEM%": "monitor.mem",
+    "ENC_UTIL": "encoder", "ENC%": "encoder", "ENC_CLOCK": "encoder_clock", "DEC_UTIL": "decoder",
+    "DEC%": "decoder", "DEC_CLOCK": "decoder_clock", "THROTTLE": "throttle_status",
+    "SINGLE_ECC": "single_bit_ecc", "DOUBLE_ECC": "double_bit_ecc", "VRAM%": "vram_percent",
+}  # fmt: skip
 """Headers of columns that differ from the names in CSV by more than their capitals."""
 _USAGE = "VRAM_USAGE"
 _DEGREE = re.compile(r"(?<=\d )\S{1,3}(?=C\b)")
@@ -169,12 +155,7 @@ def _line(line: str, at: str, table: _Table, *, complete: bool) -> None:
     elif _PROCESS in table.heads:
         _process(line, at, table)
     else:
-        _row(
-            line,
-            at,
-            table,
-            cut=not complete and (watched or blocks.ENDS_IN_NUMBER.search(line)),
-        )
+        _row(line, at, table, cut=not complete and (watched or blocks.ENDS_IN_NUMBER.search(line)))
 
 
 def _row(line: str, at: str, table: _Table, *, cut: object) -> None:

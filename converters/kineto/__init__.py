@@ -1,6 +1,7 @@
 """PyTorch profiler traces: Kineto's JSON, in all versions since 2020, of any vendor's GPUs.
 
-Format: libkineto's ``output_json.cpp`` is the reference.
+Format: libkineto's ``output_json.cpp`` is the reference. Chrome traces of other programs are a
+format of their own, which the same reader reads.
 """
 
 from __future__ import annotations
@@ -20,9 +21,27 @@ _TOP_LEVEL_KEYS = (
 _EVENT_LIST = re.compile(rb'\[\s*(?:\{\s*\}\s*,\s*)?\{[^{}]*"ph"\s*:\s*"')
 """Beginning of a trace that is a bare list; rocmProfileData's begins with an empty event."""
 
+_PYTORCH = re.compile(
+    rb'"(?:schemaVersion|deviceProperties|distributedInfo|baseTimeNanoseconds)"\s*:'
+    rb'|"cat"\s*:\s*"(?:cpu_op|Operator|user_annotation|python_function|(?:cuda|mtia|xpu)_runtime'
+    rb'|gpu_(?:memcpy|memset|user_annotation)|ac2g|async_(?:npu|cpu_to_gpu|gpu)|fwdbwd|Trace)"'
+    rb'|"(?:CPU|CUDA) functions"|"name"\s*:\s*"aten::|Ascend Hardware'
+)
+"""What PyTorch's profiler writes: its header (Kineto: `schemaVersion`, in all versions), or events;
+of 2020 the processes ``CPU functions`` and ``CUDA functions``; of torch_npu the hardware's process."""
+
 
 def sniff(head: bytes) -> bool:
-    """True if a file that begins so is a trace of events as Kineto or Chrome write it."""
+    """True if a file that begins so is a trace of PyTorch's profiler."""
+    return _is_event_trace(head) and _PYTORCH.search(head) is not None
+
+
+def is_chrome_trace(head: bytes) -> bool:
+    """True if a file that begins so is a Chrome trace that PyTorch did not write."""
+    return _is_event_trace(head) and _PYTORCH.search(head) is None
+
+
+def _is_event_trace(head: bytes) -> bool:
     start = head.lstrip()
     if start[:1] == b"[":
         return _EVENT_LIST.match(start) is not None
@@ -35,7 +54,7 @@ KINETO = Converter(
     name="kineto",
     description="PyTorch profiler trace (Kineto JSON)",
     versions="schema 1: 2020 legacy lists, torch 1.8.1 to 2.9, CUPTI, roctracer, rocprofiler-sdk; "
-    "Chrome traces of JAX, TensorFlow, torch_npu",
+    "torch_npu",
     suffixes=(".json", ".json.gz"),
     sniff=sniff,
     json=True,
@@ -44,4 +63,17 @@ KINETO = Converter(
     carries="operators, annotations, Python stacks, runtime and driver calls, kernels, copies, "
     "fills, waits, memory and other counters, collectives with sizes and groups, launches, "
     "forward to backward; written: the same, counters of kernels as arguments, other edges counted",
+)
+
+CHROME_TRACE = Converter(
+    name="chrome-trace",
+    description="Chrome trace events (JSON) that PyTorch did not write",
+    versions="complete, begin and end, instant, counter and metadata events of any program: JAX, "
+    "TensorFlow, rocmProfileData, viztracer, Perfetto's JSON",
+    suffixes=(),
+    sniff=is_chrome_trace,
+    json=True,
+    read="chopper_interop.converters.kineto.reader:read_chrome_trace",
+    carries="spans on their threads, kinds by the names of processes and by PyTorch's categories, "
+    "else as other; counters as series; arrows and asynchronous events are counted",
 )

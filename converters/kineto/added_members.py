@@ -17,12 +17,12 @@ import pyarrow as pa
 from chopper_interop.arrays import arrow
 from chopper_interop.converters.kineto import events_encode as encode
 from chopper_interop.converters.kineto.json_text import json_bytes
+from chopper_interop.edges.collective_names import communicates
 from chopper_interop.io import json_events
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.categories import PYTORCH, PYTORCH_CATEGORY
 from chopper_interop.schemas.dtypes import element_bytes
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, Collective, Kind
-from chopper_interop.schemas.names import COMM_KERNEL
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
@@ -30,19 +30,12 @@ if TYPE_CHECKING:
     from chopper_interop.trace import Trace
 
 COLLECTIVE_NAMES: dict[str, str] = {
-    Collective.ALL_REDUCE: "allreduce",
-    Collective.REDUCE: "reduce",
-    Collective.ALL_GATHER: "allgather",
-    Collective.GATHER: "gather",
-    Collective.SCATTER: "scatter",
-    Collective.BROADCAST: "broadcast",
-    Collective.ALL_TO_ALL: "all_to_all",
-    Collective.REDUCE_SCATTER: "reduce_scatter",
-    Collective.BARRIER: "barrier",
-    Collective.SEND: "send",
-    Collective.RECV: "recv",
-    Collective.SEND_RECV: "sendrecv",
-}
+    Collective.ALL_REDUCE: "allreduce", Collective.REDUCE: "reduce",
+    Collective.ALL_GATHER: "allgather", Collective.GATHER: "gather", Collective.SCATTER: "scatter",
+    Collective.BROADCAST: "broadcast", Collective.ALL_TO_ALL: "all_to_all",
+    Collective.REDUCE_SCATTER: "reduce_scatter", Collective.BARRIER: "barrier",
+    Collective.SEND: "send", Collective.RECV: "recv", Collective.SEND_RECV: "sendrecv",
+}  # fmt: skip
 """Canonical name → PyTorch's, as ``Collective name`` has it."""
 
 CORRELATED = (*CALLS, *GPU_WORK, Kind.GPU_SYNC)
@@ -351,7 +344,7 @@ def columns_without_name(trace: Trace) -> list[str]:
 
 def is_comm_name(trace: Trace) -> Array:
     """Mask of nodes with a name by which a reader takes a kernel for communication."""
-    names = [COMM_KERNEL.match(name) is not None for name in trace.names()]
+    names = [communicates(name) for name in trace.names()]
     return np.array([*names, False])[trace.array("name")]
 
 

@@ -12,29 +12,21 @@ import numpy as np
 
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.io.json_events import HAS_DUR, HAS_TS
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
 
-ENDS = Fault(
-    "event-end", Severity.INFO, "Ends of spans gave the durations of their begins.", events=True
+ENDS = Fault.info_of_events("event-end", "Ends of spans gave the durations of their begins.")
+NO_BEGIN = Fault.loss_of_events(
+    "end-without-begin", "Ends of spans of which no begin is in the file were left out."
 )
-NO_BEGIN = Fault(
-    "end-without-begin",
-    Severity.LOSS,
-    "Ends of spans of which no begin is in the file were left out.",
-    events=True,
-)
-NO_END = Fault(
+NO_END = Fault.loss(
     "begin-without-end",
-    Severity.LOSS,
     "Begins of spans of which no end is in the file: their durations were taken as 0.",
 )
-END_ARGUMENTS = Fault(
-    "end-arguments",
-    Severity.LOSS,
-    "Arguments at ends of spans were left out; those of begins stay.",
+END_ARGUMENTS = Fault.loss(
+    "end-arguments", "Arguments at ends of spans were left out; those of begins stay."
 )
 
 _SPAN, _BEGIN, _END = (ord(letter) for letter in "XBE")

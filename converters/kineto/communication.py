@@ -20,8 +20,8 @@ import numpy as np
 from chopper_interop.arrays import arrow
 from chopper_interop.build import TraceBuilder
 from chopper_interop.converters.kineto.numbers import MAX_RANK, rank_list, whole_number
-from chopper_interop.edges.collective_names import collective_of_name
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.edges.collective_names import collective_of_kernel, collective_of_name
+from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.dtypes import element_bytes
 from chopper_interop.schemas.kinds import Collective, Kind
 
@@ -37,14 +37,12 @@ if TYPE_CHECKING:
     Facts = dict[str, Any]
     """Facts of one kernel's communication; a name that is absent or None is unknown."""
 
-UNKNOWN_COLLECTIVE = Fault(
+UNKNOWN_COLLECTIVE = Fault.info(
     "collective-unknown",
-    Severity.INFO,
     "Communication kernels of which neither metadata nor name states what they do.",
 )
-UNKNOWN_SIZE = Fault(
+UNKNOWN_SIZE = Fault.info(
     "collective-size-unknown",
-    Severity.INFO,
     "Communication kernels of which the file does not state how much they move.",
 )
 
@@ -138,7 +136,7 @@ def _kernel_facts(trace: Trace, names: list[str], kernel: int, call: int) -> Fac
         if name.startswith(_ANNOTATIONS) or name == PARAMETERS:
             facts = _merged(facts, _operator_facts(name, args))
     facts = _merged(stated, facts)
-    facts = _merged(facts, {"collective": collective_of_name(names[code[kernel]])})
+    facts = _merged(facts, {"collective": collective_of_kernel(names[code[kernel]])})
     if facts["collective"] in _ROOTED:
         facts["root"] = _root(trace, names, call, facts["collective"], arguments)
     return facts

@@ -1,6 +1,8 @@
 """Edges of a Kineto file: launches and forward → backward, by numbers or by arrows.
 
-Launches have correlation ids, except in files of rocmProfileData and rocprof, which draw arrows.
+Launches have correlation ids, except in files of rocmProfileData, rocprof and torch_npu, which draw
+arrows. Those of torch_npu lead from CANN's call, often on a thread that does nothing but launch, and
+from the operator: the call counts if an operator runs around it, else the operator.
 Forward and backward operators are joined by ``fwdbwd`` arrows. Profilers of 2021 to 2023, and those
 that record shapes alone, draw none; what they would connect is in the arguments all the same, as
 ``Sequence number`` and ``Fwd thread id``, which is above 0 in the backward pass
@@ -17,11 +19,11 @@ import numpy as np
 from chopper_interop.annotate.structure import backward_links
 from chopper_interop.arrays import gather
 from chopper_interop.arrays.members import is_any
-from chopper_interop.converters.kineto.categories import LAUNCH_FLOWS
+from chopper_interop.converters.kineto.categories import LAUNCH_FLOWS, OPERATOR_FLOWS
 from chopper_interop.converters.kineto.lanes import find_lanes
 from chopper_interop.io import json_events
 from chopper_interop.io.json_events import HAS_TS
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, EdgeKind, Kind, LaneKind
 
 if TYPE_CHECKING:
@@ -30,33 +32,28 @@ if TYPE_CHECKING:
     from chopper_interop.converters.kineto.trace_file import TraceFile
     from chopper_interop.trace import Trace
 
-NO_LAUNCH = Fault(
+NO_LAUNCH = Fault.info(
     "launch-not-recorded",
-    Severity.INFO,
-    "GPU work whose launch is unknown, as neither a correlation id nor an arrow leads to it: it was "
-    "queued before the window, or the profiler gave it none.",
+    "GPU work whose launch is unknown, as neither a correlation id nor an "
+    "arrow leads to it: it was queued before the window, or the profiler gave it none.",
 )
-LAUNCH_BY_ORDER = Fault(
+LAUNCH_BY_ORDER = Fault.info(
     "launch-by-order",
-    Severity.INFO,
     "Kernels without a correlation id were linked to launches of such kernels by their order.",
 )
-FLOW_UNBOUND = Fault(
+FLOW_UNBOUND = Fault.loss(
     "fwdbwd-unbound",
-    Severity.LOSS,
     "Forward → backward arrows of which an end starts at no operator were left out.",
 )
-ARROW_UNBOUND = Fault(
+ARROW_UNBOUND = Fault.loss(
     "launch-arrow-unbound",
-    Severity.LOSS,
-    "Arrows from calls to GPU work that begin in no call, or end where no work or several starts, "
-    "were left out: these launches are unknown.",
+    "Arrows from calls to GPU work that begin in no call, or end where no "
+    "work or several starts, were left out: these launches are unknown.",
 )
-BY_NUMBER = Fault(
+BY_NUMBER = Fault.info(
     "fwdbwd-by-number",
-    Severity.INFO,
-    "Backward operators were linked to forward operators by their sequence numbers, as the file "
-    "draws no arrows between them.",
+    "Backward operators were linked to forward operators by their sequence "
+    "numbers, as the file draws no arrows between them.",
 )
 
 _LAUNCH_NAME = re.compile(r"launch|memcpy|memset|fill|copy|graph", re.IGNORECASE)
@@ -71,7 +68,7 @@ _ENGINE = "autograd::engine::"
 
 def add_edges(trace: Trace, file: TraceFile, owners: Owners, issues: IssueLog) -> Trace:
     """Return the trace with its launch and forward → backward edges."""
-    has_arrows = not LAUNCH_FLOWS.isdisjoint(file.texts)
+    has_arrows = not (LAUNCH_FLOWS | OPERATOR_FLOWS).isdisjoint(file.texts)
     calls = _calls_by_arrows(trace, file, owners, issues) if has_arrows else None
     launched = trace.with_edges(*launch_edges(trace, issues, calls), EdgeKind.LAUNCH)
     pairs = _forward_backward(trace, file, owners, issues)
@@ -164,23 +161,36 @@ def _match_by_order(trace: Trace, src: Array, work: Array, issues: IssueLog) -> 
 
 
 def _calls_by_arrows(trace: Trace, file: TraceFile, owners: Owners, issues: IssueLog) -> Array:
-    """Call from which an arrow leads to each node; -1 where none does."""
+    """Call or operator from which an arrow leads to each node; -1 where none does."""
+    call_of_node, unbound = _by_arrows(trace, file, owners, LAUNCH_FLOWS)
+    operator, of_operators = _by_arrows(trace, file, owners, OPERATOR_FLOWS)
+    issues.add(ARROW_UNBOUND, unbound + of_operators)
+    is_operator = trace.array("kind") == Kind.CPU_OP
+    within = gather.nearest_ancestor(call_of_node, trace.array("parent"), is_operator) >= 0
+    return np.where((operator >= 0) & ~within, operator, call_of_node)
+
+
+def _by_arrows(
+    trace: Trace, file: TraceFile, owners: Owners, categories: frozenset[str]
+) -> tuple[Array, int]:
+    """Host node from which an arrow leads to each node, and the number of arrows that bind none."""
     call_of_node = np.full(trace.nodes.num_rows, -1, np.int64)
-    codes = [i for i, text in enumerate(file.texts) if text in LAUNCH_FLOWS]
+    codes = [i for i, text in enumerate(file.texts) if text in categories]
     launch_flow = np.isin(file.rows["cat"], codes) & ((file.rows["has"] & HAS_TS) != 0)
     starts, ends = (np.flatnonzero(launch_flow & file.phase(*p)) for p in ("s", "tf"))
     rank, ids = owners.rank.astype(np.int64), file.rows["id"]
-    # number the (rank, id) pairs over starts and ends alike; the first of each pair is its start,
+    # number the (rank, category, id) over starts and ends alike; the first of each is its start,
     # unless the arrow has none
     both = np.concatenate([starts, ends])
-    first, code = gather.distinct(rank[both], ids[both])
+    category = file.rows["cat"].astype(np.int64)
+    first, code = gather.distinct(rank[both], category[both], ids[both])
     begin = np.where(first < len(starts), both[first], -1)[code[len(starts) :]]
-    call = _calls_around(trace, file, owners, np.maximum(begin, 0))
+    find = _calls_around if categories is LAUNCH_FLOWS else _operators_at
+    call = find(trace, file, owners, np.maximum(begin, 0))
     work = _work_at(trace, file, owners, ends)
     bound = (begin >= 0) & (call >= 0) & (work >= 0)
     call_of_node[work[bound][::-1]] = call[bound][::-1]  # of several, the first stays
-    issues.add(ARROW_UNBOUND, np.count_nonzero(~bound))
-    return call_of_node
+    return call_of_node, int(np.count_nonzero(~bound))
 
 
 def _calls_around(trace: Trace, file: TraceFile, owners: Owners, rows: Array) -> Array:
@@ -267,6 +277,10 @@ def _forward_backward(
     bound = (src >= 0) & (dst >= 0) & timed[starts] & timed[ends]
     issues.add(FLOW_UNBOUND, np.count_nonzero(~bound) + np.count_nonzero(at < 0))
     return src[bound].astype(np.int32), dst[bound].astype(np.int32)
+
+
+def _operators_at(trace: Trace, file: TraceFile, owners: Owners, rows: Array) -> Array:
+    return _operator_at(trace, file, owners, rows, innermost=True)
 
 
 def _operator_at(

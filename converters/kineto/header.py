@@ -17,7 +17,7 @@ from chopper_interop.converters.kineto.json_text import json_bytes
 from chopper_interop.converters.kineto.numbers import MAX_ID, whole_number
 from chopper_interop.gpus.devices import devices_with_work
 from chopper_interop.io.outputs import MARK
-from chopper_interop.issues import Fault, Severity
+from chopper_interop.issues import Fault
 from chopper_interop.schemas.meta import REALTIME, Device
 
 if TYPE_CHECKING:
@@ -25,11 +25,10 @@ if TYPE_CHECKING:
     from chopper_interop.schemas.meta import ClockFit
     from chopper_interop.trace import Trace
 
-PRODUCT_UNKNOWN = Fault(
+PRODUCT_UNKNOWN = Fault.loss(
     "product-of-device-unknown",
-    Severity.LOSS,
-    "Files list GPUs of several products, and events have HSA agents, which do not determine which "
-    "of these they ran on: they are without a product.",
+    "Files list GPUs of several products, and events have HSA agents, "
+    "which do not determine which of these they ran on: they are without a product.",
 )
 
 CLOCK = "chopper_clock"
@@ -37,17 +36,9 @@ CLOCK = "chopper_clock"
 FITS = "chopper_clocks"
 """Key of the relations between clocks of ranks and sources, in a file written here."""
 _NOT_FACTS = {
-    "schemaVersion",
-    "written_by",
-    CLOCK,
-    FITS,
-    "deviceProperties",
-    "distributedInfo",
-    "displayTimeUnit",
-    "baseTimeNanoseconds",
-    "traceEvents",
-    "traceName",
-}
+    "schemaVersion", "written_by", CLOCK, FITS, "deviceProperties", "distributedInfo",
+    "displayTimeUnit", "baseTimeNanoseconds", "traceEvents", "traceName",
+}  # fmt: skip
 """Keys that are written from something else than the trace's facts."""
 _MAX_CAPABILITY = 99
 """Of each part of a compute capability; chosen: far above all that exist (12.1 in 2025)."""
@@ -79,9 +70,11 @@ def head(trace: Trace, ranks: list[int], base_ns: int) -> bytes:
     for name, value in trace.meta.facts.items():
         if name not in _NOT_FACTS:
             content[name] = int(value) if _is_number(value) else value
-    content["distributedInfo"] = _distributed(trace, ranks)
     content |= {"displayTimeUnit": "ms", "baseTimeNanoseconds": base_ns}
-    return json_bytes(content)[:-1] + b',\n"traceEvents":[\n'
+    # with blanks, as Kineto writes it: HTA finds the rank of a file by the pattern `"rank":\s+`
+    distributed = json_bytes(_distributed(trace, ranks), separators=(", ", ": "))
+    members = (b'"distributedInfo": ' + distributed, b'"traceEvents":[\n')
+    return b",\n".join((json_bytes(content)[:-1], *members))
 
 
 def is_written_here(header: dict[str, Any]) -> bool:

@@ -17,9 +17,7 @@ from chopper_interop.arrays.compiled import jit
 from chopper_interop.io.json_text import skip_bytes
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Bytes = npt.NDArray[np.uint8]
+    from chopper_interop.arrays.types import Bytes
 
 MAX_DEPTH = 256
 """Levels of lists and objects; chosen: far more than profilers write, and well below the 1,000 at
@@ -35,9 +33,9 @@ _BLANK = np.array([c in (9, 10, 13, _SPACE) for c in range(256)])
 _DIGIT = np.array([_ZERO <= c <= _NINE for c in range(256)])
 
 
-def json_bytes(value: Any) -> bytes:
-    """Render a value as compact JSON in UTF-8; a question mark stands for half a surrogate pair."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+def json_bytes(value: Any, separators: tuple[str, str] = (",", ":")) -> bytes:
+    """Render a value as JSON in UTF-8; a question mark stands for half a surrogate pair."""
+    return json.dumps(value, ensure_ascii=False, separators=separators).encode("utf-8", "replace")
 
 
 @jit

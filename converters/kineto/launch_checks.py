@@ -16,38 +16,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop.arrays.compiled import jit
-from chopper_interop.io.json_text import (
-    COMMA,
-    OPEN_LIST,
-    QUOTE,
-    parse_decimal,
-    skip_blank,
-    skip_string,
-    skip_value,
-)
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.io import json_text
+from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from chopper_interop.arrays.types import Array
+    from chopper_interop.arrays.types import Array, Bytes
     from chopper_interop.trace import Trace
 
-    Bytes = npt.NDArray[np.uint8]
-
-SWAPPED = Fault(
+SWAPPED = Fault.error(
     "grid-block-swapped",
-    Severity.ERROR,
-    "Kernels with more than 1,024 threads in a block, which no GPU has: this build of the profiler "
-    "writes as `grid` what is the block, and as `block` the threads of the whole grid, for all "
-    "kernels of the file. Arguments are left as they are.",
+    "Kernels with more than 1,024 threads in a block, which no GPU has: this "
+    "build of the profiler writes as `grid` what is the block, and as `block` the threads of the "
+    "whole grid, for all kernels of the file. Arguments are left as they are.",
 )
-MISNAMED = Fault(
+MISNAMED = Fault.error(
     "api-name-wrong",
-    Severity.ERROR,
-    "Calls with a grid, which makes them launches, under names of other calls: this build of the "
-    "profiler mixes up names of calls, so others may be wrong too. Names are left as they are.",
+    "Calls with a grid, which makes them launches, under names of other calls: "
+    "this build of the profiler mixes up names of calls, so others may be wrong too. Names are "
+    "left as they are.",
 )
 
 _MAX_THREADS = 1024
@@ -119,7 +106,7 @@ def _products(buffer: Bytes, at: Array, length: Array, key: Bytes) -> Array:
     for row in range(len(at)):
         stop = at[row] + length[row]
         value = _value_of(buffer, at[row] + 1, stop, key)
-        if value >= 0 and buffer[value] == OPEN_LIST:
+        if value >= 0 and buffer[value] == json_text.OPEN_LIST:
             products[row] = _product(buffer, value + 1, stop)
     return products
 
@@ -127,19 +114,19 @@ def _products(buffer: Bytes, at: Array, length: Array, key: Bytes) -> Array:
 @jit
 def _value_of(buffer: Bytes, i: int, n: int, key: Bytes) -> int:
     """Return where the value of a key is in the object whose members begin at `i`; -1 if none."""
-    i = skip_blank(buffer, i, n)
-    while i < n and buffer[i] == QUOTE:
+    i = json_text.skip_blank(buffer, i, n)
+    while i < n and buffer[i] == json_text.QUOTE:
         start = i + 1
-        i = skip_string(buffer, i, n)
+        i = json_text.skip_string(buffer, i, n)
         if i < 0:
             return -1
         same = i - 1 - start == len(key) and bool(np.all(buffer[start : i - 1] == key))
-        i = skip_blank(buffer, skip_blank(buffer, i, n) + 1, n)
+        i = json_text.skip_blank(buffer, json_text.skip_blank(buffer, i, n) + 1, n)
         if i >= n or same:
             return i if i < n else -1
-        i = skip_value(buffer, i, n)
-        i = skip_blank(buffer, i, n) if i >= 0 else n
-        i = skip_blank(buffer, i + 1, n) if i < n and buffer[i] == COMMA else n
+        i = json_text.skip_value(buffer, i, n)
+        i = json_text.skip_blank(buffer, i, n) if i >= 0 else n
+        i = json_text.skip_blank(buffer, i + 1, n) if i < n and buffer[i] == json_text.COMMA else n
     return -1
 
 
@@ -148,13 +135,13 @@ def _product(buffer: Bytes, i: int, n: int) -> int:
     """Return the product of the numbers up to the list's end; 0 if not numbers, or too large."""
     product = 1
     while i < n:
-        i = skip_blank(buffer, i, n)
-        value, i, good = parse_decimal(buffer, i, n, 0)
+        i = json_text.skip_blank(buffer, i, n)
+        value, i, good = json_text.parse_decimal(buffer, i, n, 0)
         if not good or value < 0 or value > _MAX_PRODUCT or product > _MAX_PRODUCT:
             return 0
         product *= value
-        i = skip_blank(buffer, i, n)
-        if i >= n or buffer[i] != COMMA:
+        i = json_text.skip_blank(buffer, i, n)
+        if i >= n or buffer[i] != json_text.COMMA:
             return product
         i += 1
     return 0

@@ -12,7 +12,7 @@ from chopper_interop.arrays import gather
 from chopper_interop.arrays.members import is_any
 from chopper_interop.converters.kineto.categories import ON_DEVICE
 from chopper_interop.converters.kineto.numbers import MAX_RANK, is_id, whole_number
-from chopper_interop.issues import RANK_ASSUMED, Fault, IssueLog, Severity
+from chopper_interop.issues import RANK_ASSUMED, Fault, IssueLog
 from chopper_interop.schemas.meta import ASSUMED, Rank
 
 if TYPE_CHECKING:
@@ -21,10 +21,8 @@ if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
     from chopper_interop.converters.kineto.trace_file import TraceFile
 
-FUSED = Fault(
-    "ranks-split",
-    Severity.INFO,
-    "Another tool had fused several ranks into the file; they were separated again.",
+FUSED = Fault.info(
+    "ranks-split", "Another tool had fused several ranks into the file; they were separated again."
 )
 
 _IN_NAME = re.compile(r"(?:rank|worker)[-_.]?(\d+)", re.IGNORECASE)

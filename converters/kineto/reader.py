@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop import sanity_checks
-from chopper_interop.arrays import arrow
+from chopper_interop.arrays import arrow, gather
 from chopper_interop.arrays.members import is_any
 from chopper_interop.build import TraceBuilder
 from chopper_interop.converters.kineto import (
@@ -31,14 +31,21 @@ from chopper_interop.converters.kineto import (
 from chopper_interop.converters.kineto import (
     ranks as kineto_ranks,
 )
-from chopper_interop.converters.kineto.categories import FLOWS, LAUNCH_FLOWS, ON_DEVICE
+from chopper_interop.converters.kineto.categories import (
+    FLOWS,
+    LAUNCH_FLOWS,
+    ON_DEVICE,
+    OPERATOR_FLOWS,
+)
 from chopper_interop.converters.kineto.lanes import lane_of_events
+from chopper_interop.edges.collective_names import communicates
+from chopper_interop.edges.communication import recognise
 from chopper_interop.io import inputs
 from chopper_interop.io.json_events import BAD_TIME, HAS_DUR, HAS_TS
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, Kind
 from chopper_interop.schemas.meta import BOOTTIME, Meta, Source
-from chopper_interop.schemas.names import COMM_KERNEL, STEP_RANGE
+from chopper_interop.schemas.names import STEP_RANGE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,38 +57,26 @@ if TYPE_CHECKING:
     from chopper_interop.schemas.meta import Rank
     from chopper_interop.trace import Trace
 
-NO_TIME = Fault(
-    "event-without-time", Severity.LOSS, "Events without a start were left out.", events=True
+NO_TIME = Fault.loss_of_events("event-without-time", "Events without a start were left out.")
+BAD_DURATION = Fault.loss(
+    "duration-not-a-number", "Durations that are not numbers were taken as 0."
 )
-BAD_DURATION = Fault(
-    "duration-not-a-number", Severity.LOSS, "Durations that are not numbers were taken as 0."
-)
-NEGATIVE_DURATION = Fault("duration-negative", Severity.LOSS, "Negative durations were taken as 0.")
-OTHER_PHASE = Fault(
+NEGATIVE_DURATION = Fault.loss("duration-negative", "Negative durations were taken as 0.")
+OTHER_PHASE = Fault.loss_of_events(
     "event-phase-unknown",
-    Severity.LOSS,
     "Events of a phase (`ph`) that a trace cannot hold were left out: asynchronous events, "
     "objects, clock marks.",
-    events=True,
 )
-EMPTY = Fault("event-empty", Severity.INFO, "Empty objects are not events.", events=True)
-OTHER_CATEGORY = Fault(
-    "category-unknown", Severity.INFO, "Events of an unknown category are kept as `other`."
+EMPTY = Fault.info_of_events("event-empty", "Empty objects are not events.")
+OTHER_CATEGORY = Fault.info(
+    "category-unknown", "Events of an unknown category are kept as `other`."
 )
-METADATA = Fault(
-    "metadata-event", Severity.INFO, "Names of processes and threads became lanes.", events=True
+METADATA = Fault.info_of_events("metadata-event", "Names of processes and threads became lanes.")
+FLOW = Fault.info_of_events(
+    "flow-event", "Arrows became edges, or are implied by correlation ids or by other arrows."
 )
-FLOW = Fault(
-    "flow-event",
-    Severity.INFO,
-    "Arrows became edges, or are implied by correlation ids.",
-    events=True,
-)
-OTHER_FLOW = Fault(
-    "flow-unknown",
-    Severity.LOSS,
-    "Ends of arrows of a category that PyTorch does not write were left out.",
-    events=True,
+OTHER_FLOW = Fault.loss_of_events(
+    "flow-unknown", "Ends of arrows of a category that PyTorch does not write were left out."
 )
 
 _KNOWN_PHASES = "XiIRMstfCE"
@@ -139,7 +134,7 @@ def read(paths: list[Path], *, rank: int | None = None) -> Trace:
     _add_nodes(builder, file, owners, rows, issues)
     samples.add_samples(builder, file, owners, issues)
     trace = edges.add_edges(builder.finish(), file, owners, issues)
-    trace = communication.add_communication(trace, file, issues)
+    trace = communication.add_communication(recognise(trace), file, issues)
     sanity_checks.check(trace, issues)
     launch_checks.check_launches(trace, file.header, issues)
     devices = kineto_header.devices_of_events(trace, file.header, issues)
@@ -149,6 +144,14 @@ def read(paths: list[Path], *, rank: int | None = None) -> Trace:
     return trace.with_meta(clock=clock, issues=tuple(issues), sources=(source,), devices=devices)
 
 
+def read_chrome_trace(paths: list[Path], *, rank: int | None = None) -> Trace:
+    """Read a Chrome trace of another program than PyTorch; parameters as of `read`."""
+    trace = read(paths, rank=rank)
+    return trace.with_meta(
+        sources=tuple(replace(source, format="chrome-trace") for source in trace.meta.sources)
+    )
+
+
 def _node_rows(file: TraceFile, issues: IssueLog) -> Array:
     """Rows of the events that become nodes; all others but samples and ends are counted here."""
     timed = (file.rows["has"] & HAS_TS) != 0
@@ -156,7 +159,9 @@ def _node_rows(file: TraceFile, issues: IssueLog) -> Array:
     candidates = file.phase("X") | instant
     issues.add(METADATA, np.count_nonzero(file.phase("M")))
     flow = file.phase("s", "t", "f")
-    known_codes = [i for i, t in enumerate(file.texts) if t in FLOWS | LAUNCH_FLOWS]
+    known_codes = [
+        i for i, t in enumerate(file.texts) if t in FLOWS | LAUNCH_FLOWS | OPERATOR_FLOWS
+    ]
     known_flow = np.isin(file.rows["cat"], known_codes)
     issues.add(FLOW, np.count_nonzero(flow & known_flow))
     issues.add(OTHER_FLOW, np.count_nonzero(flow & ~known_flow), _example(file, flow & ~known_flow))
@@ -209,7 +214,9 @@ def _kinds(file: TraceFile, rows: Array, issues: IssueLog) -> Array:
     """Kind of each node, by category, and for communication kernels by name."""
     kind = file.kind[rows].copy()
     names = file.rows["name"][rows]
-    is_comm_name = np.array([COMM_KERNEL.match(t) is not None for t in [*file.texts, ""]])
+    of_kernels = gather.unique_codes(names[kind == Kind.KERNEL])
+    is_comm_name = np.zeros(len(file.texts) + 1, np.bool_)
+    is_comm_name[of_kernels] = [communicates(file.texts[i]) for i in of_kernels.tolist()]
     kind[(kind == Kind.KERNEL) & is_comm_name[names]] = Kind.COMM
     is_step = np.array([t.startswith(STEP_RANGE) for t in [*file.texts, ""]])
     kind[(kind == Kind.CPU_OP) & is_step[names]] = Kind.ANNOTATION  # an operator until mid-2022

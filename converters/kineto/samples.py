@@ -11,7 +11,7 @@ import numpy as np
 from chopper_interop.arrays import gather
 from chopper_interop.converters.kineto.numbers import is_id
 from chopper_interop.io.json_events import HAS_TS
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
@@ -19,22 +19,15 @@ if TYPE_CHECKING:
     from chopper_interop.converters.kineto.ranks import Owners
     from chopper_interop.converters.kineto.trace_file import TraceFile
 
-SAMPLED = Fault(
-    "event-as-sample",
-    Severity.INFO,
-    "Memory instants and counter events became samples of series.",
-    events=True,
+SAMPLED = Fault.info_of_events(
+    "event-as-sample", "Memory instants and counter events became samples of series."
 )
-NO_SAMPLE = Fault(
+NO_SAMPLE = Fault.loss_of_events(
     "counter-event-without-number",
-    Severity.LOSS,
     "Counter events and memory instants without a time or a number were left out.",
-    events=True,
 )
-NO_NUMBER = Fault(
-    "counter-value-no-number",
-    Severity.LOSS,
-    "Values of counter events that are not numbers were left out.",
+NO_NUMBER = Fault.loss(
+    "counter-value-no-number", "Values of counter events that are not numbers were left out."
 )
 
 SOURCE = "PyTorch"

@@ -14,7 +14,7 @@ from chopper_interop.converters.kineto import begin_end
 from chopper_interop.converters.kineto.numbers import whole_number
 from chopper_interop.errors import ReadError
 from chopper_interop.io import inputs, json_events, json_text
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.categories import PYTORCH
 
 if TYPE_CHECKING:
@@ -22,44 +22,30 @@ if TYPE_CHECKING:
 
     from chopper_interop.arrays.types import Array
 
-MALFORMED = Fault(
-    "event-malformed",
-    Severity.LOSS,
-    "Pieces of the file that are not a proper JSON object were left out.",
-    events=True,
+MALFORMED = Fault.loss_of_events(
+    "event-malformed", "Pieces of the file that are not a proper JSON object were left out."
 )
-NOT_CLOSED = Fault(
-    "file-not-closed",
-    Severity.LOSS,
-    "The file breaks off: the events after that are missing.",
+NOT_CLOSED = Fault.loss(
+    "file-not-closed", "The file breaks off: the events after that are missing."
 )
-NO_BASE = Fault(
+NO_BASE = Fault.error(
     "time-base-missing",
-    Severity.ERROR,
     "The file breaks off before it states what its times count from: dates are wrong by that.",
 )
-NAME_BYTES = Fault(
-    "name-not-utf8",
-    Severity.LOSS,
-    "Names with bytes that are not UTF-8: U+FFFD stands for each of them.",
+NAME_BYTES = Fault.loss(
+    "name-not-utf8", "Names with bytes that are not UTF-8: U+FFFD stands for each of them."
 )
-BOUND_FLOW = Fault(
-    "flow-by-bind-id",
-    Severity.LOSS,
-    "Arrows that spans declare by a `bind_id` of their own were left out.",
+BOUND_FLOW = Fault.loss(
+    "flow-by-bind-id", "Arrows that spans declare by a `bind_id` of their own were left out."
 )
-SECOND_LIST = Fault(
+SECOND_LIST = Fault.loss_of_events(
     "events-of-second-list",
-    Severity.LOSS,
     "Events of a second list, or of a second document after the first, were left out.",
-    events=True,
 )
-BYTES_AFTER_END = Fault(
-    "bytes-after-end", Severity.LOSS, "Bytes after the end of the document were left out."
+BYTES_AFTER_END = Fault.loss(
+    "bytes-after-end", "Bytes after the end of the document were left out."
 )
-HEADER_BROKEN = Fault(
-    "header-malformed", Severity.LOSS, "A part of the file's header is not proper JSON."
-)
+HEADER_BROKEN = Fault.loss("header-malformed", "A part of the file's header is not proper JSON.")
 
 _LIST, _QUOTE, _COLON = b'[":'
 _END_OBJECT = ord("}")

@@ -39,7 +39,6 @@ KIND_BY_NAME: tuple[tuple[Kind, str, Kind], ...] = (
     (Kind.KERNEL, r"mem(ory )?set", Kind.MEMSET),
     (Kind.KERNEL, r"Copy(Host|Device)To(Host|Device)", Kind.MEMCPY),
     (Kind.KERNEL, r"FillBuffer$", Kind.MEMSET),
-    (Kind.KERNEL, r"hcom_|hccl", Kind.COMM),
     (Kind.CPU_OP, r"\$", Kind.PYTHON),  # "$file.py:12 function"
     (Kind.CPU_OP, r"(cuda|cu|hip)(?-i:[A-Z])", Kind.RUNTIME),
 )

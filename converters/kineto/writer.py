@@ -43,7 +43,7 @@ from chopper_interop.converters.kineto.json_text import json_bytes
 from chopper_interop.converters.kineto.samples import MEMORY, SOURCE
 from chopper_interop.converters.kineto.tracks import Tracks
 from chopper_interop.io import json_events, outputs
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.categories import PYTORCH_CATEGORY
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, EdgeKind, Kind
 
@@ -53,29 +53,26 @@ if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
-WITHOUT_ARROW = Fault(
+WITHOUT_ARROW = Fault.info(
     "edges-without-arrow",
-    Severity.INFO,
-    "Dependencies other than launches and forward to backward, for which Kineto has no arrows, are "
-    "not in the JSON.",
+    "Dependencies other than launches and forward to backward, for which "
+    "Kineto has no arrows, are not in the JSON.",
 )
-COUNTERS = Fault(
+COUNTERS = Fault.info(
     "counters-as-arguments",
-    Severity.INFO,
-    "Hardware counters of kernels stand among their arguments, as `counters`, which readers do not "
-    "take for counters.",
+    "Hardware counters of kernels stand among their arguments, as "
+    "`counters`, which readers do not take for counters.",
 )
-COLUMNS = Fault(
+COLUMNS = Fault.info(
     "annotations-as-arguments",
-    Severity.INFO,
-    "Annotation columns for which Kineto has no names stand among arguments, in `chopper`, which "
-    "readers do not take for columns.",
+    "Annotation columns for which Kineto has no names stand among "
+    "arguments, in `chopper`, which readers do not take for columns.",
 )
-SERIES = Fault(
+SERIES = Fault.info(
     "series-by-name",
-    Severity.INFO,
-    "Series with a device, unit, tool or uncertainty, or of the whole node, which Kineto cannot "
-    "express: a reader finds device and unit in their names alone, and the rest nowhere.",
+    "Series with a device, unit, tool or uncertainty, or of the whole node, which "
+    "Kineto cannot express: a reader finds device and unit in their names alone, and the rest "
+    "nowhere.",
 )
 ARROWS = (EdgeKind.LAUNCH, EdgeKind.FWDBWD)
 _IMPLIED = (EdgeKind.CALL, EdgeKind.ORDER, EdgeKind.STREAM)

@@ -23,6 +23,7 @@ from chopper_interop.converters.nvidia_smi.headers import (
 from chopper_interop.converters.nvidia_smi.text_table import Identity, Table
 from chopper_interop.converters.sampling import faults
 from chopper_interop.converters.sampling.facts import pci_of
+from chopper_interop.converters.sampling.text import numbered_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,12 +70,7 @@ class _Layout:
             self.values.append((at, name))
 
 
-_OWN = (
-    ("number", tables.INDEX),
-    ("uuid", tables.UUID),
-    ("pci", tables.PCI),
-    ("name", tables.NAME),
-)
+_OWN = (("number", tables.INDEX), ("uuid", tables.UUID), ("pci", tables.PCI), ("name", tables.NAME))
 
 
 def _stamp_columns(keys: Sequence[str]) -> list[int]:
@@ -89,11 +85,9 @@ class _Reader:
     table: Table
     layout: _Layout | None = None
 
-    def read(self, lines: list[str]) -> None:
-        last = len(lines) - 1
-        for number, line in enumerate(lines):
-            if line.strip():
-                self._line(line.strip(), f"line {number + 1}", is_complete=number < last)
+    def read(self, text: str) -> None:
+        for line, at, is_complete in numbered_lines(text):
+            self._line(line.strip(), at, is_complete=is_complete)
 
     def _line(self, line: str, at: str, *, is_complete: bool) -> None:
         cells = cells_of(line)
@@ -144,5 +138,5 @@ def read(text: str, columns: str | None, issues: IssueLog) -> Table:
     reader = _Reader(Table(issues))
     if columns:
         reader.layout = _Layout(names_of(columns), issues)
-    reader.read(text.split("\n"))
+    reader.read(text)
     return reader.table

@@ -19,13 +19,12 @@ from chopper_interop.converters.nvidia_smi.dcgmi_fields import HEADER
 from chopper_interop.converters.nvidia_smi.nvml_lanes import PREFERRED
 from chopper_interop.converters.nvidia_smi.text_table import Identity, Table, owners_of, timed_rows
 from chopper_interop.converters.sampling import faults, rows
-from chopper_interop.converters.sampling.text import decode_lines
+from chopper_interop.converters.sampling.text import decode_lines, numbered_lines
 from chopper_interop.converters.sampling.time_options import TimeOptions
 from chopper_interop.converters.sampling.timestamps import split_leading_timestamp
 from chopper_interop.converters.sampling.wall_clock import parse_zone
 from chopper_interop.io import inputs
-from chopper_interop.issues import Fault, IssueLog, Severity
-from chopper_interop.schemas.meta import Meta
+from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,9 +33,8 @@ if TYPE_CHECKING:
 
 SOURCE = "dcgmi"
 RULES = rows.LaneRules(nvml.named_by(dcgmi_fields.meaning), PREFERRED)
-FRACTIONS = Fault(
+FRACTIONS = Fault.info(
     "fraction-as-percent",
-    Severity.INFO,
     "Columns of DCGM's profiling fields, which are fractions, became per cent.",
 )
 
@@ -84,21 +82,15 @@ def read(
     issues = IssueLog(str(path))
     parse_zone(tz)  # which may be wrong, although no row needs it
     table = Table(issues)
-    _DmonReader(table).read(decode_lines(inputs.read(path, issues)).split("\n"))
+    _DmonReader(table).read(decode_lines(inputs.read(path, issues)))
     issues.add(faults.EMPTY, int(not table.events))
     owners = owners_of(table.gpu, SOURCE)
     no_gpu = np.zeros(len(table.gpu), bool)
     timed = timed_rows(table, no_gpu, owners, tz, options=options, path=path)
     fractions = [key for key, unit in table.columns if unit == "ratio"]
     issues.add(FRACTIONS, len(fractions), " ".join(fractions)[:80])
-    meta = Meta(
-        job=inputs.plain_name(path),
-        clock=timed.clock,
-        devices=owners.devices,
-        sources=(rows.source_of_file(path, "dcgmi", SOURCE, table.events),),
-        facts=dict(table.facts),
-    )
-    return rows.trace_of_rows(timed, meta, SOURCE, RULES, issues)
+    source = rows.source_of_file(path, "dcgmi", SOURCE, table.events)
+    return rows.trace_of_rows(timed, source, owners.devices, table.facts, RULES, issues)
 
 
 @dataclass
@@ -109,11 +101,9 @@ class _DmonReader:
     starts: list[int] = field(default_factory=list)
     mended: bool = False
 
-    def read(self, lines: list[str]) -> None:
-        last = len(lines) - 1
-        for number, line in enumerate(lines):
-            if line.strip():
-                self._line(line.rstrip(), f"line {number + 1}", is_complete=number < last)
+    def read(self, text: str) -> None:
+        for line, at, is_complete in numbered_lines(text):
+            self._line(line.rstrip(), at, is_complete=is_complete)
 
     def _line(self, line: str, at: str, *, is_complete: bool) -> None:
         stamp, behind = split_leading_timestamp(line.strip())

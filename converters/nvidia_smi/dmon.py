@@ -14,6 +14,7 @@ from chopper_interop.converters.nvidia_smi import faults as own_faults
 from chopper_interop.converters.nvidia_smi.headers import DMON_HEADER, PMON_HEADER
 from chopper_interop.converters.nvidia_smi.text_table import Identity, Table
 from chopper_interop.converters.sampling import faults
+from chopper_interop.converters.sampling.text import numbered_lines
 from chopper_interop.converters.sampling.timestamps import split_leading_timestamp
 
 if TYPE_CHECKING:
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
 PREFIX = "dmon_"
 """Begins the keys of ``nvidia-smi dmon``'s columns."""
-_DATE = re.compile(r"\d{8}")
-_CLOCK = re.compile(r"\d\d:\d\d:\d\d(?:\.\d+)?")
 
 
 @dataclass
@@ -35,11 +34,9 @@ class _Reader:
     midnight: int = 0
     clock: str = ""
 
-    def read(self, lines: list[str]) -> None:
-        last = len(lines) - 1
-        for number, line in enumerate(lines):
-            if line.strip():
-                self._line(line.strip(), f"line {number + 1}", is_complete=number < last)
+    def read(self, text: str) -> None:
+        for line, at, is_complete in numbered_lines(text):
+            self._line(line.strip(), at, is_complete=is_complete)
 
     def _line(self, line: str, at: str, *, is_complete: bool) -> None:
         stamp, line = split_leading_timestamp(line)
@@ -139,5 +136,5 @@ def read(text: str, day: str | None, issues: IssueLog, columns: str = "") -> Tab
     table = Table(issues)
     reader = _Reader(table, day or "")
     reader.names = [name.lower() for name in _cells(columns.lstrip("# "))]
-    reader.read(text.split("\n"))
+    reader.read(text)
     return table

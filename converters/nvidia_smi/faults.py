@@ -2,44 +2,31 @@
 
 from __future__ import annotations
 
-from chopper_interop.issues import Fault, Severity
+from chopper_interop.issues import Fault
 
-NO_DATE = Fault(
+NO_DATE = Fault.loss_of_events(
     "row-without-date",
-    Severity.LOSS,
-    "Rows that have a time of day but no date were left out. Give -O date=<2024-05-01>, the day "
-    "of the first, or record with -o DT.",
-    events=True,
+    "Rows that have a time of day but no date were left out. Give -O "
+    "date=<2024-05-01>, the day of the first, or record with -o DT.",
 )
-FILE_CUT = Fault(
-    "file-cut-short",
-    Severity.LOSS,
-    "A document breaks off between its GPUs: those behind are missing.",
+FILE_CUT = Fault.loss(
+    "file-cut-short", "A document breaks off between its GPUs: those behind are missing."
 )
-NO_HEADER = Fault(
+NO_HEADER = Fault.loss_of_events(
     "row-without-header",
-    Severity.LOSS,
-    "Rows in front of the first header were left out. Give -O columns=<what stood behind "
-    "--query-gpu=>.",
-    events=True,
+    "Rows in front of the first header were left out. Give -O columns=<what "
+    "stood behind --query-gpu=>.",
 )
-BY_ORDER = Fault(
+BY_ORDER = Fault.info(
     "gpu-by-order",
-    Severity.INFO,
-    "Rows do not say which GPU they are of; nvidia-smi writes its GPUs one after the other, and "
-    "they were distinguished by this order.",
+    "Rows do not say which GPU they are of; nvidia-smi writes its GPUs one after the "
+    "other, and they were distinguished by this order.",
 )
-ONE_GPU = Fault(
+ONE_GPU = Fault.info(
     "gpu-assumed",
-    Severity.INFO,
     "Rows do not say which GPU they are of; none come together, so they were taken as of one.",
 )
-PROCESS = Fault(
-    "process-row",
-    Severity.LOSS,
-    "Rows about processes, or of what does not change, are not read.",
-    events=True,
+PROCESS = Fault.loss_of_events(
+    "process-row", "Rows about processes, or of what does not change, are not read."
 )
-DUPLICATE = Fault(
-    "column-twice", Severity.LOSS, "Columns whose name an earlier one has were left out."
-)
+DUPLICATE = Fault.loss("column-twice", "Columns whose name an earlier one has were left out.")

@@ -16,22 +16,12 @@ if TYPE_CHECKING:
 
 DMON_HEADER = re.compile(r"#\s*(?:Date\s*,?\s+)?(?:Time\s*,?\s+)?gpu\b(?!.*\bpid\b)", re.IGNORECASE)
 PMON_HEADER = re.compile(r"#\s*(?:Date\s+)?(?:Time\s+)?gpu\b.*\bpid\b", re.IGNORECASE)
-BANNER = re.compile(r"=+NVSMI LOG=+")
+BANNER = re.compile(r"(?<!=)=+NVSMI LOG=+")
 XML = re.compile(r"<nvidia_smi_log\b")
-APPS = frozenset(
-    {
-        "process_name",
-        "used_gpu_memory",
-        "used_memory",
-        "gpu_utilization",
-        "mem_utilization",
-        "max_memory_usage",
-        "gpu_bus_id",
-        "gpu_uuid",
-        "gpu_name",
-        "vgpu_instance",
-    }
-)
+APPS = frozenset({
+    "process_name", "used_gpu_memory", "used_memory", "gpu_utilization", "mem_utilization",
+    "max_memory_usage", "gpu_bus_id", "gpu_uuid", "gpu_name", "vgpu_instance",
+})  # fmt: skip
 """Columns in addition to ``pid`` of ``--query-compute-apps`` and ``--query-accounted-apps``."""
 STATIC = (
     frozenset({"memory", "graphics"}),

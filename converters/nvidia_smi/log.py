@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from chopper_interop.issues import IssueLog
 
 _GPU = re.compile(r"GPU ((?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F])\s*$")
-_PAIR = re.compile(r"^(\s*)([^:]+?)\s*:(?: (.*))?$")
 _ROOT = "nvidia_smi_log"
 
 Cells = list[tuple[tuple[str, str], str]]
@@ -58,15 +57,22 @@ def _read_log(table: Table, log: str) -> None:
             gpus.append((gpu[1], current))
         elif current is not None:
             current.append(line)
-        elif match := _PAIR.match(line):
-            stamp = match[3] or "" if match[2] == "Timestamp" else stamp
-            attached = (
-                int(match[3]) if match[2] == "Attached GPUs" and _is_count(match[3]) else attached
-            )
-            _fact(table, match[2], match[3] or "")
+        elif pair := _pair(line):
+            name, value = pair[0], pair[1] or ""
+            stamp = value if name == "Timestamp" else stamp
+            attached = int(value) if name == "Attached GPUs" and _is_count(value) else attached
+            _fact(table, name, value)
     for place, (address, lines) in enumerate(gpus):
         cells = _tree(lines)
         _add(table, stamp.strip(), place if attached == len(gpus) else -1, address, cells)
+
+
+def _pair(line: str) -> tuple[str, str | None] | None:
+    """Name and value of ``Name : value``; the value is None where the line ends with the colon."""
+    name, colon, value = line.partition(":")
+    if not colon or not name.strip() or value[:1] not in ("", " "):
+        return None
+    return name.strip(), value[1:] if value else None
 
 
 def _tree(lines: list[str]) -> dict[str, str]:
@@ -79,10 +85,10 @@ def _tree(lines: list[str]) -> dict[str, str]:
         indent = len(line) - len(line.lstrip())
         while path and path[-1][0] >= indent:
             path.pop()
-        pair = _PAIR.match(line)
-        if pair and pair[3] is not None:
-            key = tables.key_of(" ".join([*(name for _, name in path), pair[2]]))[0]
-            values.setdefault(key, pair[3].strip())
+        pair = _pair(line)
+        if pair and pair[1] is not None:
+            key = tables.key_of(" ".join([*(name for _, name in path), pair[0]]))[0]
+            values.setdefault(key, pair[1].strip())
         else:
             path.append((indent, line.strip(" :")))
     return values

@@ -23,14 +23,9 @@ UNIT_IN_KEY = re.compile(r".*_mi?b|dmon_.*")
 """Columns of memory whose name says the unit, or whose unit never changes."""
 
 UNITS: dict[str, tuple[str, float]] = {
-    "B/s": ("Mb/s", 8e-6),
-    "KB/s": ("Mb/s", 8e-3),
-    "MB/s": ("Mb/s", 8.0),
-    "GB/s": ("Mb/s", 8e3),
-    "ratio": ("%", 100.0),
-    "bool": ("", 1.0),
-    "errs": ("", 1.0),
-}
+    "B/s": ("Mb/s", 8e-6), "KB/s": ("Mb/s", 8e-3), "MB/s": ("Mb/s", 8.0), "GB/s": ("Mb/s", 8e3),
+    "ratio": ("%", 100.0), "bool": ("", 1.0), "errs": ("", 1.0),
+}  # fmt: skip
 """Units in addition to those of `telemetry_units` → the lane's unit and the factor. NVML does not
 say whether its kilobytes are of 1000 or 1024 bytes; 1000 is used."""
 

@@ -7,29 +7,34 @@ for any other tool (`nvidia_smi_tables`). Times are those of a wall clock withou
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from chopper_interop.converters.nvidia_smi import csv, dmon, lanes, log, nvml
 from chopper_interop.converters.nvidia_smi import faults as own_faults
-from chopper_interop.converters.nvidia_smi.gpus_by_order import with_gpus
 from chopper_interop.converters.nvidia_smi.headers import DMON_HEADER
 from chopper_interop.converters.nvidia_smi.nvml_lanes import PREFERRED
 from chopper_interop.converters.nvidia_smi.sniff import Output, output_of
-from chopper_interop.converters.nvidia_smi.text_table import owners_of, timed_rows
+from chopper_interop.converters.nvidia_smi.text_table import Identity, Table, owners_of, timed_rows
 from chopper_interop.converters.sampling import faults, rows
 from chopper_interop.converters.sampling.text import decode_lines
 from chopper_interop.converters.sampling.time_options import TimeOptions
-from chopper_interop.converters.sampling.wall_clock import parse_zone
+from chopper_interop.converters.sampling.wall_clock import parse_zone, times_of_rows
 from chopper_interop.errors import ReadError, UsageError
 from chopper_interop.io import inputs
 from chopper_interop.issues import IssueLog
-from chopper_interop.schemas.meta import Meta
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from chopper_interop.arrays.types import Array
     from chopper_interop.converters.nvidia_smi.text_table import Table
     from chopper_interop.trace import Trace
+
+_MAX_GPUS = 64
+"""Rows that come together are of at most so many GPUs. Chosen: four times as many as a node has."""
 
 SOURCE = "nvidia-smi"
 RULES = rows.LaneRules(nvml.named_by(lanes.meaning), PREFERRED)
@@ -100,14 +105,8 @@ def read(  # noqa: PLR0913 - options of the format
     table, no_gpu = with_gpus(table, options.tz)
     owners = owners_of(table.gpu, SOURCE)
     timed = timed_rows(table, no_gpu, owners, options.tz, options=options.times, path=path)
-    meta = Meta(
-        job=inputs.plain_name(path),
-        clock=timed.clock,
-        devices=owners.devices,
-        sources=(rows.source_of_file(path, "nvidia-smi", SOURCE, table.events),),
-        facts=dict(table.facts),
-    )
-    return rows.trace_of_rows(timed, meta, SOURCE, RULES, issues)
+    source = rows.source_of_file(path, "nvidia-smi", SOURCE, table.events)
+    return rows.trace_of_rows(timed, source, owners.devices, table.facts, RULES, issues)
 
 
 def _table(path: Path, text: str, options: Options, issues: IssueLog) -> Table:
@@ -129,3 +128,34 @@ def _table(path: Path, text: str, options: Options, issues: IssueLog) -> Table:
                 hint="say -O columns=<what stood behind --query-gpu=>",
             )
     return table
+
+
+def with_gpus(table: Table, tz: str | None) -> tuple[Table, Array]:
+    """The table with GPUs by order if no row names its GPU, and a mask of rows without a GPU."""
+    silent = np.array([not gpu.is_known for gpu in table.gpu], bool)
+    if not silent.any():
+        return table, silent
+    if not silent.all():
+        return table, silent
+    time = times_of_rows(table.stamp, tz, IssueLog()).ns
+    count = _together(time) if (time >= 0).all() else None
+    if count is None:
+        return table, silent
+    fault = own_faults.BY_ORDER if count > 1 else own_faults.ONE_GPU
+    table.issues.add(fault, len(table.gpu), f"{count} GPUs" if count > 1 else "")
+    gpu = [Identity(number=str(row % count), name=old.name) for row, old in enumerate(table.gpu)]
+    return replace(table, gpu=gpu), np.zeros(len(gpu), bool)
+
+
+def _together(time: Array) -> int | None:
+    """Number of rows that come together each time; None if it varies."""
+    if len(time) < 2:  # noqa: PLR2004 - a gap needs two
+        return 1
+    gap = np.diff(time)
+    place = np.arange(len(gap))
+    for count in range(2, min(_MAX_GPUS, len(time) // 2) + 1):
+        between = place % count == count - 1
+        if gap[between].min() > 4 * gap[~between].max() and (gap[~between] >= 0).all():
+            return count
+    usual = float(np.median(gap))
+    return 1 if usual > 0 and gap.min() * 4 > usual else None

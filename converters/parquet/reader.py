@@ -12,18 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from chopper_interop.arrays import arrow
-from chopper_interop.converters.parquet.layout import (
-    ARGS,
-    BY_RANK,
-    FORMAT,
-    KEY,
-    KINDS,
-    META,
-    NUMBERED,
-    VERSION,
-    WHOLE,
-    stored_core,
-)
+from chopper_interop.converters.parquet import layout
 from chopper_interop.errors import ReadError
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.meta import Meta  # noqa: TC001 - msgspec looks it up
@@ -77,21 +66,21 @@ def read(paths: list[Path]) -> Trace:
     ReadError
         Something of it is missing or damaged.
     """
-    meta = next((path for path in paths if path.name == META), None)
+    meta = next((path for path in paths if path.name == layout.META), None)
     if meta is None:
         raise ReadError(
-            f"its folder's {META} is not among what is read",
+            f"its folder's {layout.META} is not among what is read",
             path=paths[0],
             hint="give the folder that was written, the one with the name *.parquet",
         )
     content = _content(meta)
-    tables = {table: _whole(meta.parent, table) for table in WHOLE}
+    tables = {table: _whole(meta.parent, table) for table in layout.WHOLE}
     text: list[Array] = []
-    tables |= {table: _by_rank(meta.parent, table, text) for table in BY_RANK}
+    tables |= {table: _by_rank(meta.parent, table, text) for table in layout.BY_RANK}
     for table, data in tables.items():
         _check_rows(meta.parent, table, data, content.rows.get(table, -1))
-        if table in NUMBERED:
-            tables[table] = data.drop_columns([NUMBERED[table]])
+        if table in layout.NUMBERED:
+            tables[table] = data.drop_columns([layout.NUMBERED[table]])
     tables["samples"] = _in_order(tables["samples"])
     trace = Trace(**tables, meta=content.meta, text=Text(tuple(text)))
     _check_references(trace, meta.parent)
@@ -101,9 +90,9 @@ def read(paths: list[Path]) -> Trace:
 def _content(path: Path) -> _Content:
     try:
         head = msgspec.json.decode(path.read_bytes(), type=_Head)
-        if head.format != FORMAT or head.version > VERSION:
+        if head.format != layout.FORMAT or head.version > layout.VERSION:
             raise ReadError(
-                f"it is of {head.format} version {head.version}, known here is {VERSION}",
+                f"it is of {head.format} version {head.version}, known here is {layout.VERSION}",
                 path=path,
                 hint="read it with the version of chopper-interop that wrote it",
             )
@@ -147,10 +136,10 @@ def _file(path: Path, table: str) -> pa.Table:
         data = pq.ParquetFile(path, page_checksum_verification=True).read()
     except (OSError, pa.ArrowException, ValueError, MemoryError) as error:
         raise ReadError(f"it cannot be read: {_line(error)}", path=path, hint=_AGAIN) from error
-    mark = (data.schema.metadata or {}).get(KEY, b"").decode("utf-8", "replace")
-    if mark != f"{table}/{VERSION}":
+    mark = (data.schema.metadata or {}).get(layout.KEY, b"").decode("utf-8", "replace")
+    if mark != f"{table}/{layout.VERSION}":
         raise ReadError(f"it holds no {table} of a trace", path=path, hint=_AGAIN)
-    for name, kind in stored_core(table).items():
+    for name, kind in layout.stored_core(table).items():
         at = data.schema.get_field_index(name)
         present = data.schema.field(at).type if at >= 0 else None
         if present is None or (present != kind and not _texts(present, kind)):
@@ -173,7 +162,7 @@ def _hub_types(table: str, data: pa.Table, folder: Path) -> pa.Table:
     columns = {}
     for name in data.column_names:
         array = arrow.single_chunk(data[name])
-        if name == "kind" and table in KINDS:
+        if name == "kind" and table in layout.KINDS:
             array = _kind_numbers(table, array, folder)
         elif name in core and array.null_count:
             raise ReadError(f"{table}.{name} has rows without a value", path=folder, hint=_AGAIN)
@@ -184,7 +173,7 @@ def _hub_types(table: str, data: pa.Table, folder: Path) -> pa.Table:
 
 
 def _kind_numbers(table: str, kind: pa.DictionaryArray, folder: Path) -> pa.Array:
-    numbers = {k.name.lower(): int(k) for k in KINDS[table]}
+    numbers = {k.name.lower(): int(k) for k in layout.KINDS[table]}
     texts = kind.dictionary.to_pylist()
     unknown = set(texts) - set(numbers)
     if unknown or kind.null_count:
@@ -201,7 +190,7 @@ def _with_places(nodes: pa.Table, text: list[Array]) -> pa.Table:
     """Nodes of a file with where their arguments lie, which are added to `text`."""
     before = sum(len(buffer) for buffer in text)
     offsets, lengths = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    for chunk in nodes[ARGS].chunks:
+    for chunk in nodes[layout.ARGS].chunks:
         places, data = _offsets(chunk)
         offsets.append(places[:-1] + before)
         lengths.append(np.diff(places))
@@ -211,7 +200,7 @@ def _with_places(nodes: pa.Table, text: list[Array]) -> pa.Table:
         "args_at": arrow.array(np.concatenate(offsets), pa.int64()),
         "args_len": arrow.array(np.concatenate(lengths), pa.int32()),
     }
-    nodes = nodes.drop_columns([ARGS])
+    nodes = nodes.drop_columns([layout.ARGS])
     at = nodes.schema.get_field_index("correlation") + 1
     for name, array in columns.items():
         nodes = nodes.add_column(at, pa.field(name, array.type, nullable=False), array)
@@ -246,8 +235,8 @@ def _check_rows(folder: Path, table: str, data: pa.Table, expected: int) -> None
         raise ReadError(
             f"it has {data.num_rows:,} rows of {table}, not {expected:,}", path=folder, hint=hint
         )
-    if table in NUMBERED:
-        numbers = arrow.to_numpy(data[NUMBERED[table]])
+    if table in layout.NUMBERED:
+        numbers = arrow.to_numpy(data[layout.NUMBERED[table]])
         if not np.array_equal(numbers, np.arange(expected)):
             raise ReadError(f"rows of {table} are out of place", path=folder, hint=hint)
 

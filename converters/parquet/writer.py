@@ -12,19 +12,7 @@ import pyarrow.parquet as pq
 
 from chopper_interop import progress
 from chopper_interop.arrays import arrow, gather
-from chopper_interop.converters.parquet.layout import (
-    ARGS,
-    BY_RANK,
-    FORMAT,
-    KEY,
-    KINDS,
-    META,
-    NUMBERED,
-    PLACES,
-    VERSION,
-    WHOLE,
-    file_of,
-)
+from chopper_interop.converters.parquet import layout
 from chopper_interop.io import outputs
 from chopper_interop.schemas import hub
 
@@ -53,26 +41,26 @@ def write(trace: Trace, path: Path) -> None:
         The folder, ``….parquet``.
     """
     progress.start(_TASK, trace.nodes.num_rows, "events")
-    names = {META, *BY_RANK, *(f"{table}.parquet" for table in WHOLE)}
-    is_earlier_trace = (path / META).is_file()
+    names = {layout.META, *layout.BY_RANK, *(f"{table}.parquet" for table in layout.WHOLE)}
+    is_earlier_trace = (path / layout.META).is_file()
     with outputs.folder(
         path, owns=lambda there: is_earlier_trace and there.name in names
     ) as folder:
-        for table in BY_RANK:
+        for table in layout.BY_RANK:
             (folder / table).mkdir()
             _write_by_rank(trace, table, folder / table)
-        for table in WHOLE:
+        for table in layout.WHOLE:
             data = _stored(table, getattr(trace, table), 0)
             with _writer(folder / f"{table}.parquet", table, data.schema) as writer:
                 writer.write_table(data)
-        (folder / META).write_bytes(_meta(trace))
+        (folder / layout.META).write_bytes(_meta(trace))
 
 
 def _meta(trace: Trace) -> bytes:
     """Encode the trace's metadata with a checksum: a damaged digit would be a wrong number."""
     rows = {table: getattr(trace, table).num_rows for table in hub.TABLES}
     content = msgspec.json.encode({"rows": rows, "meta": trace.meta})
-    head = {"format": FORMAT, "version": VERSION, "crc32": zlib.crc32(content)}
+    head = {"format": layout.FORMAT, "version": layout.VERSION, "crc32": zlib.crc32(content)}
     return msgspec.json.encode(head | {"content": msgspec.Raw(content)})
 
 
@@ -88,12 +76,12 @@ def _write_by_rank(trace: Trace, table: str, folder: Path) -> None:
             part = _stored(table, _rows(data, chosen), int(chosen[0]) if chosen.size else 0)
             if table == "nodes":
                 part = part.append_column(
-                    pa.field(ARGS, pa.large_binary()), _arguments(trace, chosen)
+                    pa.field(layout.ARGS, pa.large_binary()), _arguments(trace, chosen)
                 )
                 progress.advance(_TASK, len(chosen))
             if schema is None:
                 schema = part.schema
-                writer = _writer(folder / file_of(rank), table, schema)
+                writer = _writer(folder / layout.file_of(rank), table, schema)
             writer.write_table(part, row_group_size=ROWS_PER_GROUP)
         writer.close()
 
@@ -136,21 +124,21 @@ def _rows(data: pa.Table, rows: Array) -> pa.Table:
 def _stored(table: str, data: pa.Table, first: int) -> pa.Table:
     """Rows as they lie on disk: numbered, kinds as texts, dictionaries without unused entries."""
     columns = {}
-    if table in NUMBERED:
-        columns[NUMBERED[table]] = arrow.array(
+    if table in layout.NUMBERED:
+        columns[layout.NUMBERED[table]] = arrow.array(
             np.arange(first, first + data.num_rows, dtype=np.int32)
         )
     for name in data.column_names:
-        if name not in PLACES:
+        if name not in layout.PLACES:
             array = arrow.single_chunk(data[name])
             columns[name] = _compact(array) if pa.types.is_dictionary(array.type) else array
-    if table in KINDS:
+    if table in layout.KINDS:
         columns["kind"] = _kind_names(table, columns["kind"])
     return pa.table(columns)
 
 
 def _kind_names(table: str, kind: pa.Array) -> pa.DictionaryArray:
-    kinds = list(KINDS[table])
+    kinds = list(layout.KINDS[table])
     codes = np.zeros(256, np.int8)
     codes[[int(k) for k in kinds]] = np.arange(len(kinds))
     texts = arrow.texts([k.name.lower() for k in kinds])
@@ -182,5 +170,5 @@ def _arguments(trace: Trace, rows: Array) -> pa.Array:
 
 
 def _writer(path: Path, table: str, schema: pa.Schema) -> pq.ParquetWriter:
-    marked = schema.with_metadata({KEY: f"{table}/{VERSION}".encode()})
+    marked = schema.with_metadata({layout.KEY: f"{table}/{layout.VERSION}".encode()})
     return pq.ParquetWriter(path, marked, compression="zstd", write_page_checksum=True)

@@ -28,41 +28,20 @@ from chopper_interop.io.json_text import (
 )
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from chopper_interop.arrays.types import Array
-
-    Bytes = npt.NDArray[np.uint8]
+    from chopper_interop.arrays.types import Array, Bytes
 
 ARGUMENT_NAMES = {
-    "id": "ET id",
-    "parent": "ET parent",
-    "ctrl_deps": "ET parent",
-    "rf_id": "ET rf_id",
-    "seq_id": "ET seq_id",
-    "fw_parent": "ET fw_parent",
-    "scope": "ET scope",
-    "fw_tid": "Fwd thread id",
-    "input_shapes": "Input Dims",
-    "input_types": "Input type",
-    "output_shapes": "Output Dims",
-    "output_types": "Output type",
-    "inputs": "Input Values",
-    "outputs": "Output Values",
-    "collective_name": "Collective name",
-    "in_msg_nelems": "In msg nelems",
-    "out_msg_nelems": "Out msg nelems",
-    "in_split_size": "In split size",
-    "out_split_size": "Out split size",
-    "global_rank_start": "Global rank start",
-    "global_rank_stride": "Global rank stride",
-    "pg_name": "Process Group Name",
-    "pg_desc": "Process Group Description",
-    "pg_size": "Group size",
-    "is_asynchronized_op": "Is asynchronized op",
-    "name": "",
-    "tid": "",
-}
+    "id": "ET id", "parent": "ET parent", "ctrl_deps": "ET parent", "rf_id": "ET rf_id",
+    "seq_id": "ET seq_id", "fw_parent": "ET fw_parent", "scope": "ET scope",
+    "fw_tid": "Fwd thread id", "input_shapes": "Input Dims", "input_types": "Input type",
+    "output_shapes": "Output Dims", "output_types": "Output type", "inputs": "Input Values",
+    "outputs": "Output Values", "collective_name": "Collective name",
+    "in_msg_nelems": "In msg nelems", "out_msg_nelems": "Out msg nelems",
+    "in_split_size": "In split size", "out_split_size": "Out split size",
+    "global_rank_start": "Global rank start", "global_rank_stride": "Global rank stride",
+    "pg_name": "Process Group Name", "pg_desc": "Process Group Description",
+    "pg_size": "Group size", "is_asynchronized_op": "Is asynchronized op", "name": "", "tid": "",
+}  # fmt: skip
 """Member of a node, or name of an attribute → key of an argument; empty for what is a column."""
 _IN_LISTS = {"values": "Values", "shapes": "Dims", "types": "type", "strides": "Strides"}
 """Lists of ``inputs`` and ``outputs`` since 1.0.2 → the second word of their keys."""

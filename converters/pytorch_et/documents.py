@@ -11,33 +11,26 @@ import numpy as np
 from chopper_interop.converters.pytorch_et import nodes_decode as decode
 from chopper_interop.errors import ReadError
 from chopper_interop.io import inputs, json_events, json_text
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from chopper_interop.arrays.types import Array
 
-MALFORMED = Fault(
-    "et-node-malformed",
-    Severity.LOSS,
-    "Pieces of the file that are not a proper JSON object were left out.",
-    events=True,
+MALFORMED = Fault.loss_of_events(
+    "et-node-malformed", "Pieces of the file that are not a proper JSON object were left out."
 )
-NOT_CLOSED = Fault(
+NOT_CLOSED = Fault.loss(
     "et-not-closed",
-    Severity.LOSS,
-    "The file breaks off, as the observer was not stopped: operators that were still running or "
-    "to come are missing.",
+    "The file breaks off, as the observer was not stopped: operators that were "
+    "still running or to come are missing.",
 )
-RESTARTED = Fault(
-    "et-observer-restarted",
-    Severity.INFO,
-    "The file holds several documents, whose operators follow each other.",
+RESTARTED = Fault.info(
+    "et-observer-restarted", "The file holds several documents, whose operators follow each other."
 )
-TEXT_AFTER_END = Fault(
+TEXT_AFTER_END = Fault.loss(
     "et-text-after-end",
-    Severity.LOSS,
     "Text after the end of the document is not another document, and was left out.",
 )
 

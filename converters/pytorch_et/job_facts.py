@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from chopper_interop.io import inputs
-from chopper_interop.issues import Fault, Severity
+from chopper_interop.issues import Fault
 from chopper_interop.schemas.meta import ASSUMED
 
 if TYPE_CHECKING:
@@ -18,11 +18,10 @@ if TYPE_CHECKING:
 
     from chopper_interop.arrays.types import Array
 
-RANK_ASSUMED = Fault(
+RANK_ASSUMED = Fault.info(
     "et-rank-assumed",
-    Severity.INFO,
-    "Neither the execution trace nor its name states its rank, so 0 was assumed; together with a "
-    "profile it is matched by the process id.",
+    "Neither the execution trace nor its name states its rank, so 0 was assumed; "
+    "together with a profile it is matched by the process id.",
 )
 
 _MAX_RANK = 1 << 20

@@ -33,11 +33,7 @@ from chopper_interop.io.json_text import (
 )
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from chopper_interop.arrays.types import Array
-
-    Bytes = npt.NDArray[np.uint8]
+    from chopper_interop.arrays.types import Array, Bytes
 
 NUMBERS = ("id", "parent", "ctrl_deps", "rf_id", "fw_parent", "seq_id", "scope", "tid", "fw_tid")
 LISTS = ("inputs", "outputs", "input_types", "output_types")

@@ -19,7 +19,7 @@ from chopper_interop.converters.pytorch_et import (
     nodes_decode,
 )
 from chopper_interop.io import inputs
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 from chopper_interop.schemas.meta import ASSUMED, ORDER, Meta, Rank, Source
 
@@ -29,34 +29,24 @@ if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
-WITHOUT_ID = Fault(
+WITHOUT_ID = Fault.loss_of_events(
     "et-node-without-id",
-    Severity.LOSS,
     "Nodes without a proper id or name, whose position in the program is unknown, were left out.",
-    events=True,
 )
-DUPLICATE = Fault(
-    "et-node-duplicate",
-    Severity.LOSS,
-    "Nodes with an id that an earlier node has were left out.",
-    events=True,
+DUPLICATE = Fault.loss_of_events(
+    "et-node-duplicate", "Nodes with an id that an earlier node has were left out."
 )
-PROCESS_OR_THREAD = Fault(
-    "et-process-or-thread",
-    Severity.INFO,
-    "Nodes that stand for the process and its threads became lanes.",
-    events=True,
+PROCESS_OR_THREAD = Fault.info_of_events(
+    "et-process-or-thread", "Nodes that stand for the process and its threads became lanes."
 )
-EMPTY = Fault(
+EMPTY = Fault.loss(
     "et-empty",
-    Severity.LOSS,
     "The execution trace holds no operators: the observer was not started around a step.",
 )
-NO_PARENT = Fault(
+NO_PARENT = Fault.loss(
     "et-parent-missing",
-    Severity.LOSS,
-    "Nodes whose caller is not in the file, as it was still running when the observer stopped or "
-    "began before it started, have no parent.",
+    "Nodes whose caller is not in the file, as it was still running when the "
+    "observer stopped or began before it started, have no parent.",
 )
 
 _PROCESS_OR_THREAD = re.compile(r"\[pytorch\|profiler\|execution_(graph|trace)\|(process|thread)\]")

@@ -12,7 +12,7 @@ from chopper_interop.schemas.meta import Device
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-_NUMBERED = re.compile(r"\s*(?P<type>[A-Za-z]*)\s*(?P<number>\d+)\s*")
+_NUMBERED = re.compile(r"(?P<type>[A-Za-z]*)\s*(?P<number>\d+)")
 _MAX_DIGITS = 20
 _TOO_LARGE = 1 << 64
 AGENT_COLUMNS = ("agent", "source_agent", "destination_agent")
@@ -136,7 +136,7 @@ def _id_in(value: Any) -> int:
 
 def number_in(text: str) -> int:
     """Return the number that a text is or ends with (``Agent 4``); `UNKNOWN` if there is none."""
-    match = _NUMBERED.fullmatch(text)
+    match = _NUMBERED.fullmatch(text.strip())
     if match is None:
         return UNKNOWN
     return int(match["number"]) if len(match["number"]) <= _MAX_DIGITS else _TOO_LARGE
@@ -217,7 +217,7 @@ class DeviceNumbering:
 
 def device_number(text: str) -> int:
     """Return the number of the device that a text names; `UNKNOWN` for ``CPU 0`` or no device."""
-    match = _NUMBERED.fullmatch(text)
+    match = _NUMBERED.fullmatch(text.strip())
     if match is None or match["type"].upper() == "CPU":
         return UNKNOWN
     return valid_id(number_in(text))

@@ -22,25 +22,20 @@ from chopper_interop.converters.rocm.csv_lines import CUT_SHORT, CsvSection, csv
 from chopper_interop.converters.rocm.number_limits import without_impossible_numbers
 from chopper_interop.converters.rocm.rows import TableRows
 from chopper_interop.converters.rocm.tables import IGNORED, INTEGERS, VALUE
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
 
-ROUNDED = Fault(
+ROUNDED = Fault.loss(
     "time-rounded",
-    Severity.LOSS,
-    "Times were written with an exponent or a fraction: another program had rounded or averaged "
-    "them before.",
+    "Times were written with an exponent or a fraction: another program had rounded "
+    "or averaged them before.",
 )
-NO_NUMBER = Fault(
-    "number-unreadable",
-    Severity.LOSS,
-    "Values that should be numbers and are not were taken as unknown.",
+NO_NUMBER = Fault.loss(
+    "number-unreadable", "Values that should be numbers and are not were taken as unknown."
 )
-NOT_UTF8 = Fault(
-    "text-not-utf8", Severity.INFO, "Bytes of texts that are not UTF-8 were replaced by U+FFFD."
-)
+NOT_UTF8 = Fault.info("text-not-utf8", "Bytes of texts that are not UTF-8 were replaced by U+FFFD.")
 
 TIMES = ("start", "end")
 _NULLS = ["", "None", "NULL", "null", "nan", "NaN", "N/A"]

@@ -5,16 +5,7 @@ from __future__ import annotations
 import csv
 from typing import TYPE_CHECKING
 
-from chopper_interop.converters.rocm.tables import (
-    COLUMNS,
-    IGNORED,
-    MERGED,
-    OLD_COLUMNS,
-    PC_SAMPLES,
-    SPM_SAMPLES,
-    STATISTICS,
-    TABLE_FORMATS,
-)
+from chopper_interop.converters.rocm import tables
 
 if TYPE_CHECKING:
     from chopper_interop.converters.rocm.tables import TableFormat
@@ -60,26 +51,27 @@ def column_names(header: list[str]) -> list[str]:
     Of a name that occurs twice the first counts: the others are called ``#4`` by their position.
     """
     plain = [_plain(name).replace(" ", "_") for name in header]
-    names = [COLUMNS.get(name, name) for name in plain]
+    names = [tables.COLUMNS.get(name, name) for name in plain]
     if "pid" in names:
         stands_for = "guid" if "process" in names else "process"
         names = [stands_for if name == "pid" else name for name in names]
-    return [n if n not in names[:i] and n else f"#{i}" for i, n in enumerate(names)]
+    first = {name: i for i, name in reversed(list(enumerate(names)))}
+    return [n if first[n] == i and n else f"#{i}" for i, n in enumerate(names)]
 
 
 def counter_columns(form: TableFormat, columns: list[str]) -> frozenset[str]:
     """Return the columns of a wide table that hold the values of counters."""
     if not form.wide:
         return frozenset()
-    known = set(COLUMNS.values())
+    known = set(tables.COLUMNS.values())
     return frozenset(c for c in columns if c not in known and not is_ignored(c))
 
 
 def is_ignored(column: str) -> bool:
     """True if a column repeats another: such as ``wave_size_1``, which a merge of passes leaves."""
     base, _, number = column.rpartition("_")
-    repeats = number.isdecimal() and (base in OLD_COLUMNS or base in MERGED)
-    return column in IGNORED or column.startswith("#") or repeats
+    repeats = number.isdecimal() and (base in tables.OLD_COLUMNS or base in tables.MERGED)
+    return column in tables.IGNORED or column.startswith("#") or repeats
 
 
 def table_format(header: list[str]) -> TableFormat | None:
@@ -88,20 +80,20 @@ def table_format(header: list[str]) -> TableFormat | None:
     if is_statistics(plain) or is_samples(plain):
         return None
     names = set(column_names(header))
-    fits = (f for f in TABLE_FORMATS if f.required <= names and not f.excluded & names)
+    fits = (f for f in tables.TABLE_FORMATS if f.required <= names and not f.excluded & names)
     return next(fits, None)
 
 
 def is_statistics(plain: set[str]) -> bool:
     """True if these plain names are of a table of statistics."""
-    return plain >= STATISTICS
+    return plain >= tables.STATISTICS
 
 
 def is_samples(plain: set[str]) -> bool:
     """True if these plain names are of a table of samples."""
-    spm, bare = SPM_SAMPLES
+    spm, bare = tables.SPM_SAMPLES
     has_span = "start_timestamp" in plain
-    return plain >= PC_SAMPLES or (plain >= spm and not has_span) or plain == bare
+    return plain >= tables.PC_SAMPLES or (plain >= spm and not has_span) or plain == bare
 
 
 def _plain(name: str) -> str:

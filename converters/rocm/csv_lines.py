@@ -15,38 +15,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from chopper_interop.arrays.compiled import jit
-from chopper_interop.converters.rocm.csv_headers import (
-    BLANKS,
-    MAX_HEADER,
-    column_names,
-    header_names,
-    split_csv_line,
-    table_format,
-)
+from chopper_interop.converters.rocm import csv_headers
 from chopper_interop.converters.rocm.csv_row_pattern import RowPattern
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
     from chopper_interop.converters.rocm.tables import TableFormat
 
-UNREADABLE = Fault(
-    "row-unreadable",
-    Severity.LOSS,
-    "Lines of a CSV file that are no row of its table were left out.",
-    events=True,
+UNREADABLE = Fault.loss_of_events(
+    "row-unreadable", "Lines of a CSV file that are no row of its table were left out."
 )
-CUT_SHORT = Fault(
-    "row-cut-short",
-    Severity.LOSS,
-    "A CSV file ends within a row: that row and what was to follow are missing.",
-    events=True,
+CUT_SHORT = Fault.loss_of_events(
+    "row-cut-short", "A CSV file ends within a row: that row and what was to follow are missing."
 )
-REPAIRED = Fault(
+REPAIRED = Fault.info(
     "row-repaired",
-    Severity.INFO,
-    "Rows whose text holds quotes, commas or line ends that were not escaped were put together "
-    "again.",
+    "Rows whose text holds quotes, commas or line ends that were not escaped were "
+    "put together again.",
 )
 
 _QUOTE, _COMMA, _NEWLINE, _RETURN, _ZERO, _NINE, _BLANK_UP_TO = b'",\n\r09 '
@@ -105,8 +91,8 @@ def csv_sections(data: Array, name: str, issues: IssueLog) -> list[CsvSection]:
     at, number = _skip_blank(data)
     while at < len(data):
         body = min(_line_end(data, at) + 1, len(data))
-        header = header_names(data[at:body].tobytes(), body - at)
-        form, columns = table_format(header), column_names(header)
+        header = csv_headers.header_names(data[at:body].tobytes(), body - at)
+        form, columns = csv_headers.table_format(header), csv_headers.column_names(header)
         assert form is not None  # noqa: S101 - only headers of known tables begin a section
         ending = "\r" if data[at:body].tobytes().endswith(b"\r\n") else ""
         odd, longest = _odd_lines(data, body, len(columns))
@@ -118,7 +104,7 @@ def csv_sections(data: Array, name: str, issues: IssueLog) -> list[CsvSection]:
             CsvSection(
                 form,
                 columns,
-                [title.strip(BLANKS + '"') for title in header],
+                [title.strip(csv_headers.BLANKS + '"') for title in header],
                 _pieces(data, (body, at), repair.replaced),
                 longest + repair.longest,
                 repair.folded,
@@ -134,7 +120,7 @@ def _skip_blank(data: Array) -> tuple[int, int]:
     at, number = 0, 1
     while at < len(data):
         end = _line_end(data, at)
-        if _text(data, at, end).strip(BLANKS):
+        if _text(data, at, end).strip(csv_headers.BLANKS):
             break
         at, number = end + 1, number + 1
     return at, number
@@ -142,8 +128,8 @@ def _skip_blank(data: Array) -> tuple[int, int]:
 
 def _line_end(data: Array, at: int) -> int:
     """Return the offset of the line end of the line at `at`."""
-    for start in range(at, len(data), MAX_HEADER):
-        newlines = np.flatnonzero(data[start : start + MAX_HEADER] == _NEWLINE)
+    for start in range(at, len(data), csv_headers.MAX_HEADER):
+        newlines = np.flatnonzero(data[start : start + csv_headers.MAX_HEADER] == _NEWLINE)
         if newlines.size:
             return start + int(newlines[0])
     return len(data)
@@ -213,8 +199,10 @@ def _scan(data: Array, at: int, width: int, odd: _OddLines) -> tuple[int, int]:
 def _next_header(data: Array, odd: _OddLines) -> int:
     """Return the index of the first odd line that is a header of a known table; their count if none."""
     for k in np.flatnonzero(odd.content == _WORDS).tolist():
-        header = split_csv_line(_text(data, odd.start[k], odd.stop[k]).strip(BLANKS))
-        if header and table_format(header) is not None:
+        header = csv_headers.split_csv_line(
+            _text(data, odd.start[k], odd.stop[k]).strip(csv_headers.BLANKS)
+        )
+        if header and csv_headers.table_format(header) is not None:
             return int(k)
     return len(odd.start)
 
@@ -303,7 +291,7 @@ class _RowRepair:
             self._open, self._begun = [text], number
         elif self._open:
             self._open.append(text)
-        elif content != _BLANK and text.strip(BLANKS):
+        elif content != _BLANK and text.strip(csv_headers.BLANKS):
             self._open, self._begun, self._stray = [text], number, True
         return b""
 

@@ -16,14 +16,9 @@ _NUMBER = r"(?:-?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)?"
 _TIME = r"\d+(?:\.\d*)?(?:[eE][+-]?\d+)?"
 _TIMES = ("start", "end")
 _PATTERNS = {
-    "start": _TIME,
-    "end": _TIME,
-    "domain": r"[A-Z][A-Z0-9_]*",
-    "kind": r"[A-Z][A-Za-z0-9_ ]*",
-    "guid": r"[0-9a-fA-F-]*",
-    "agent": r"(?:[A-Za-z]+ )?\d*",
-    VALUE: r"[-+.\w]*",
-}
+    "start": _TIME, "end": _TIME, "domain": r"[A-Z][A-Z0-9_]*", "kind": r"[A-Z][A-Za-z0-9_ ]*",
+    "guid": r"[0-9a-fA-F-]*", "agent": r"(?:[A-Za-z]+ )?\d*", VALUE: r"[-+.\w]*",
+}  # fmt: skip
 """Contents of columns, without quotes. Other columns of text are free of quotes and commas, and all
 further columns hold integers or decimal numbers."""
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 from chopper_interop.arrays import arrow
 from chopper_interop.converters.rocm.rows import dictionary
 from chopper_interop.io.sqlite import INTEGER, TEXT, Database
-from chopper_interop.issues import Fault, Severity
+from chopper_interop.issues import Fault
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,30 +41,17 @@ EVENTS = (
 """Tables whose rows are events."""
 PC_SAMPLES = ("gpu_pc_sample", "pc_sampling")
 """Tables of samples of program counters: what they are called depends on the version."""
-KNOWN = frozenset(
-    {
-        *EVENTS,
-        *PC_SAMPLES,
-        "arg",
-        "blob_event",
-        "event",
-        "metadata",
-        "pmc_event",
-        "string",
-        "track",
-    }
-)
+KNOWN = frozenset({
+    *EVENTS, *PC_SAMPLES, "arg", "blob_event", "event", "metadata", "pmc_event", "string", "track",
+})  # fmt: skip
 """Tables that are known in addition to those of ``info_``."""
-NOT_READ = Fault(
+NOT_READ = Fault.loss_of_events(
     "table-not-read",
-    Severity.LOSS,
     "Rows with times of tables of a database that are not known here were left out.",
-    events=True,
 )
 
-NO_NAME = Fault(
+NO_NAME = Fault.loss(
     "name-unknown",
-    Severity.LOSS,
     "Rows whose name is not in the database are called as their table, kernels by their number.",
 )
 

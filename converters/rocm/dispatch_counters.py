@@ -18,7 +18,7 @@ from chopper_interop.arrays import arrow, gather
 from chopper_interop.converters.rocm.nodes import has_time
 from chopper_interop.converters.rocm.rows import first_match
 from chopper_interop.converters.rocm.tables import KERNELS
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,34 +29,25 @@ if TYPE_CHECKING:
     from chopper_interop.converters.rocm.nodes import AddedNodes, NodeAdder
     from chopper_interop.converters.rocm.rows import TableRows
 
-COUNTER_ROW = Fault(
-    "counter-row",
-    Severity.INFO,
-    "Rows of counters became counters of dispatches that are nodes already.",
-    events=True,
+COUNTER_ROW = Fault.info_of_events(
+    "counter-row", "Rows of counters became counters of dispatches that are nodes already."
 )
-NO_KERNEL = Fault(
+NO_KERNEL = Fault.loss_of_events(
     "dispatch-without-time",
-    Severity.LOSS,
-    "Rows of counters without times (ROCm 6.2) belong to dispatches that are in no kernel trace "
-    "of the same run: record it with --kernel-trace too, or with ROCm 6.3 or later.",
-    events=True,
+    "Rows of counters without times (ROCm 6.2) belong to dispatches that "
+    "are in no kernel trace of the same run: record it with --kernel-trace too, or with ROCm 6.3 "
+    "or later.",
 )
-NO_VALUE = Fault(
+NO_VALUE = Fault.loss(
     "counter-without-value",
-    Severity.LOSS,
     "Cells of counters that are empty or no number: the counter is not known for that dispatch.",
 )
-REPEATED = Fault(
+REPEATED = Fault.loss(
     "counter-repeated",
-    Severity.LOSS,
     "A counter of a dispatch was given several times; its first value was taken.",
 )
-SAMPLES_NOT_READ = Fault(
-    "sample-not-read",
-    Severity.LOSS,
-    "Samples of program counters and streamed counters were left out.",
-    events=True,
+SAMPLES_NOT_READ = Fault.loss_of_events(
+    "sample-not-read", "Samples of program counters and streamed counters were left out."
 )
 
 

@@ -19,7 +19,7 @@ from chopper_interop.converters.rocm.recording import Recording, attribute, buil
 from chopper_interop.converters.rocm.tables import COUNTERS
 from chopper_interop.errors import ReadError
 from chopper_interop.io import inputs
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.meta import ORDER
 
 if TYPE_CHECKING:
@@ -31,9 +31,8 @@ if TYPE_CHECKING:
     from chopper_interop.trace import Trace
 
 
-NO_ROWS = Fault(
+NO_ROWS = Fault.loss(
     "table-without-rows",
-    Severity.LOSS,
     "A table has a header and no rows, though its tool writes none without a row: they were lost.",
 )
 _NEWLINE = ord("\n")

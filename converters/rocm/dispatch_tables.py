@@ -18,37 +18,31 @@ from chopper_interop.converters.rocm.dispatch_counters import DispatchCounters
 from chopper_interop.converters.rocm.nodes import has_time
 from chopper_interop.converters.rocm.rows import dictionary
 from chopper_interop.converters.rocm.tables import COUNTERS, KERNELS
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
     from chopper_interop.converters.rocm.rows import TableRows
 
-SUMMED = Fault(
+SUMMED = Fault.info(
     "instances-summed",
-    Severity.INFO,
-    "Columns of single channels (NAME[0], NAME[1], …) became their sum, NAME: the graph keeps one "
-    "value for each counter of a dispatch.",
+    "Columns of single channels (NAME[0], NAME[1], …) became their sum, NAME: "
+    "the graph keeps one value for each counter of a dispatch.",
 )
-SEVERAL_PASSES = Fault(
+SEVERAL_PASSES = Fault.info(
     "counter-of-several-passes",
-    Severity.INFO,
     "A counter was counted in several passes; the first column of it was taken.",
 )
-XCC_SUMMED = Fault(
-    "xcc-summed",
-    Severity.INFO,
-    "Rows of the XCCs of a dispatch became one: its counters are their sums.",
-    events=True,
+XCC_SUMMED = Fault.info_of_events(
+    "xcc-summed", "Rows of the XCCs of a dispatch became one: its counters are their sums."
 )
-NO_DURATION = Fault(
+NO_DURATION = Fault.error(
     "dispatch-without-duration",
-    Severity.ERROR,
-    "Dispatches end when they start: another program had rounded their times, so that neither "
-    "their order nor their durations can be trusted.",
+    "Dispatches end when they start: another program had rounded their "
+    "times, so that neither their order nor their durations can be trusted.",
 )
-HEADER_AGAIN = Fault(
-    "header-repeated", Severity.INFO, "Further headers between rows of the same table were skipped."
+HEADER_AGAIN = Fault.info(
+    "header-repeated", "Further headers between rows of the same table were skipped."
 )
 
 _INSTANCE = re.compile(r"(?P<name>.+)\[(?P<number>\d{1,6})\]")

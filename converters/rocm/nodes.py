@@ -14,9 +14,9 @@ from chopper_interop.converters.rocm.agents import UNKNOWN
 from chopper_interop.converters.rocm.lanes import LaneAdder, LaneKeys, lanes_of_kind
 from chopper_interop.converters.rocm.node_arguments import encode_arguments
 from chopper_interop.converters.rocm.rows import first_match
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.edges.collective_names import communicates
+from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
-from chopper_interop.schemas.names import COMM_KERNEL
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,23 +25,17 @@ if TYPE_CHECKING:
     from chopper_interop.build import TraceBuilder
     from chopper_interop.converters.rocm.rows import TableRows
 
-NO_TIME = Fault(
-    "event-without-time", Severity.LOSS, "Rows without a start were left out.", events=True
+NO_TIME = Fault.loss_of_events("event-without-time", "Rows without a start were left out.")
+NEGATIVE = Fault.loss("duration-negative", "Ends before their starts were taken as the starts.")
+NO_END = Fault.loss(
+    "event-without-end", "Rows without an end: their duration is unknown, and taken as 0."
 )
-NEGATIVE = Fault(
-    "duration-negative", Severity.LOSS, "Ends before their starts were taken as the starts."
+NO_NAME = Fault.loss("name-unknown", "Rows without a name.")
+OTHER_DOMAIN = Fault.info(
+    "domain-unknown", "Calls of an unknown domain became nodes of the kind `api`."
 )
-NO_END = Fault(
-    "event-without-end",
-    Severity.LOSS,
-    "Rows without an end: their duration is unknown, and taken as 0.",
-)
-NO_NAME = Fault("name-unknown", Severity.LOSS, "Rows without a name.")
-OTHER_DOMAIN = Fault(
-    "domain-unknown", Severity.INFO, "Calls of an unknown domain became nodes of the kind `api`."
-)
-OTHER_RECORD = Fault(
-    "record-unknown", Severity.INFO, "Records of an unknown kind became nodes of the kind `other`."
+OTHER_RECORD = Fault.info(
+    "record-unknown", "Records of an unknown kind became nodes of the kind `other`."
 )
 
 _GRAPH = "graph launch"
@@ -190,8 +184,7 @@ def has_time(rows: TableRows) -> Array:
     """Mark rows with a start; where the tool measured none, it writes 0 for start and end."""
     start = rows.number("start", 0)
     unmeasured = (start == 0) & (rows.number("end", 0) == 0)
-    known: Array = rows.is_known("start") & (start >= 0) & ~unmeasured
-    return known
+    return rows.is_known("start") & (start >= 0) & ~unmeasured
 
 
 def link_launches(nodes: NodeAdder) -> None:
@@ -246,8 +239,8 @@ def _copy_kinds(rows: TableRows) -> Array:
 
 
 def _kernel_kinds(rows: TableRows) -> Array:
-    communicates = rows.per_text("name", lambda n: COMM_KERNEL.match(n) is not None, absent=False)
-    return np.where(communicates, int(Kind.COMM), int(Kind.KERNEL))
+    is_comm = rows.per_text("name", communicates, absent=False)
+    return np.where(is_comm, int(Kind.COMM), int(Kind.KERNEL))
 
 
 def _correlation(rows: TableRows, kind: Array) -> Array:

@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.converters.rocm.agents import AGENT_COLUMNS, is_garbled, number_in
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
     from chopper_interop.converters.rocm.rows import TableRows
 
-OUT_OF_RANGE = Fault(
+OUT_OF_RANGE = Fault.loss(
     "number-out-of-range",
-    Severity.LOSS,
-    "Numbers that no agent, process, thread, queue or stream has, and values of counters that are "
-    "not finite, were taken as unknown.",
+    "Numbers that no agent, process, thread, queue or stream has, and values "
+    "of counters that are not finite, were taken as unknown.",
 )
 
 _INT64_MAX = (1 << 63) - 1

@@ -15,7 +15,7 @@ import numpy as np
 from chopper_interop.arrays import gather
 from chopper_interop.converters.rocm.tables import COUNTERS, KERNELS
 from chopper_interop.errors import UsageError
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.meta import ASSUMED, Rank
 
 if TYPE_CHECKING:
@@ -25,29 +25,26 @@ if TYPE_CHECKING:
     from chopper_interop.converters.rocm.file_names import PathInfo
     from chopper_interop.converters.rocm.rows import TableRows
 
-RANK_ASSUMED = Fault(
+RANK_ASSUMED = Fault.info(
     "rank-assumed",
-    Severity.INFO,
     "Neither the files nor their names say the rank, so processes were numbered from 0.",
 )
-PROCESS_UNKNOWN = Fault(
+PROCESS_UNKNOWN = Fault.info(
     "process-unknown",
-    Severity.INFO,
-    "Rows without a process, of files that several processes share, were put into a rank of their "
-    "own.",
+    "Rows without a process, of files that several processes share, were put into "
+    "a rank of their own.",
 )
 
-BY_DEVICE = Fault(
+BY_DEVICE = Fault.info(
     "processes-by-device",
-    Severity.INFO,
-    "Dispatch ids occur several times, so several processes wrote the file; each device was taken "
-    "for a process.",
+    "Dispatch ids occur several times, so several processes wrote the file; "
+    "each device was taken for a process.",
 )
-MIXED = Fault(
+MIXED = Fault.error(
     "processes-mixed",
-    Severity.ERROR,
-    "Dispatch ids occur several times: the file is of several processes or runs that cannot be "
-    "distinguished, and they were taken for one. Record each into files of its own (-o %pid%).",
+    "Dispatch ids occur several times: the file is of several processes or runs "
+    "that cannot be distinguished, and they were taken for one. Record each into files of its own "
+    "(-o %pid%).",
 )
 
 _NO_PROCESS = -1

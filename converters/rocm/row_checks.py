@@ -6,28 +6,25 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
     from chopper_interop.converters.rocm.rows import TableRows
 
-BEFORE_DISPATCH = Fault(
+BEFORE_DISPATCH = Fault.error(
     "kernel-before-dispatch",
-    Severity.ERROR,
-    "Kernels that start before they were dispatched, by times of the same row: one of them is "
-    "wrong. Times are left as they are.",
+    "Kernels that start before they were dispatched, by times of the same "
+    "row: one of them is wrong. Times are left as they are.",
 )
-OTHER_DURATION = Fault(
+OTHER_DURATION = Fault.error(
     "duration-contradicts",
-    Severity.ERROR,
     "Rows whose duration is not their end less their start: start and end were taken.",
 )
-BEYOND_GRID = Fault(
+BEYOND_GRID = Fault.error(
     "workgroup-impossible",
-    Severity.ERROR,
-    "Kernels with a workgroup that is larger than the grid or than 1,024 work-items, which no GPU "
-    "runs: the two are swapped, or corrupt. They are left as they are.",
+    "Kernels with a workgroup that is larger than the grid or than 1,024 "
+    "work-items, which no GPU runs: the two are swapped, or corrupt. They are left as they are.",
 )
 
 _MAX_THREADS = 1024

@@ -5,14 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from chopper_interop.converters.rocm.csv_headers import (
-    header_names,
-    is_samples,
-    is_statistics,
-    names_in,
-    plain_names,
-    table_format,
-)
+from chopper_interop.converters.rocm import csv_headers
 from chopper_interop.converters.rocm.tables import DISPATCHES, MARKS, RECORDS
 from chopper_interop.converters.rocm.v1_text_lines import line_format
 from chopper_interop.io import sqlite_schema
@@ -59,18 +52,18 @@ _COMPUTE_LISTS: tuple[frozenset[str], ...] = (
 
 def is_v3_csv(head: bytes) -> bool:
     """True if a file that begins so is one of rocprofv3's tables."""
-    form = table_format(header_names(head))
+    form = csv_headers.table_format(csv_headers.header_names(head))
     return form is not None and form.tool == _V3_TOOL
 
 
 def is_v3_statistics(head: bytes) -> bool:
     """True if a file that begins so holds rocprofv3's statistics."""
-    return is_statistics(plain_names(header_names(head)))
+    return csv_headers.is_statistics(csv_headers.plain_names(csv_headers.header_names(head)))
 
 
 def is_v3_samples(head: bytes) -> bool:
     """True if a file that begins so holds samples of program counters or counters."""
-    return is_samples(plain_names(header_names(head)))
+    return csv_headers.is_samples(csv_headers.plain_names(csv_headers.header_names(head)))
 
 
 def is_v3_json(head: bytes) -> bool:
@@ -104,7 +97,7 @@ def is_v1_json(head: bytes) -> bool:
 
 def is_v1_statistics(head: bytes) -> bool:
     """True if a file that begins so holds statistics of rocprof v1."""
-    return names_in(head) == _V1_STATISTICS
+    return csv_headers.names_in(head) == _V1_STATISTICS
 
 
 def is_v1_text(head: bytes) -> bool:
@@ -119,41 +112,41 @@ def is_v1_text_other(head: bytes) -> bool:
 
 def is_v2(head: bytes) -> bool:
     """True if a file that begins so is one of rocprofv2's tables."""
-    form = table_format(header_names(head))
+    form = csv_headers.table_format(csv_headers.header_names(head))
     if form is DISPATCHES:
-        names = names_in(head)
+        names = csv_headers.names_in(head)
         return _is_raw(names) and "gpu-id" not in names
     return form in (RECORDS, MARKS)
 
 
 def is_v2_samples(head: bytes) -> bool:
     """True if a file that begins so holds rocprofv2's samples of program counters."""
-    return names_in(head) >= _V2_SAMPLES
+    return csv_headers.names_in(head) >= _V2_SAMPLES
 
 
 def is_compute(head: bytes) -> bool:
     """True if a file that begins so is a table of dispatches, or a description, of a workload."""
-    if table_format(header_names(head)) is DISPATCHES:
-        return not _is_raw(names_in(head))
+    if csv_headers.table_format(csv_headers.header_names(head)) is DISPATCHES:
+        return not _is_raw(csv_headers.names_in(head))
     return is_compute_system(head)
 
 
 def is_compute_derived(head: bytes) -> bool:
     """True if a file that begins so holds what rocprof-compute derived from a workload."""
-    names = names_in(head)
+    names = csv_headers.names_in(head)
     return any(names >= header for header in _COMPUTE_DERIVED) or names in _COMPUTE_LISTS
 
 
 def is_compute_system(head: bytes) -> bool:
     """True if a file that begins so is a workload's ``sysinfo.csv``."""
-    names = names_in(head)
+    names = csv_headers.names_in(head)
     return names >= _SYSTEM or names >= _OLD_SYSTEM
 
 
 def _is_v1_csv(head: bytes) -> bool:
-    if table_format(header_names(head)) is not DISPATCHES:
+    if csv_headers.table_format(csv_headers.header_names(head)) is not DISPATCHES:
         return False
-    names = names_in(head)
+    names = csv_headers.names_in(head)
     return "gpu-id" in names and _is_raw(names)
 
 

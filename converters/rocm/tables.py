@@ -12,111 +12,44 @@ from dataclasses import dataclass
 from chopper_interop.schemas.kinds import Kind
 
 OLD_COLUMNS: dict[str, str] = {
-    "accum_vgpr": "accum_vgpr",
-    "arch_vgpr": "vgpr",
-    "beginns": "start",
-    "completens": "completed",
-    "dispatchns": "dispatched",
-    "durationns": "duration",
-    "endns": "end",
-    "fbar": "fbar",
-    "gpu-id": "gpu",
-    "gpu_id": "gpu",
-    "grd": "grid",
-    "index": "dispatch",
-    "kernelname": "name",
-    "lds": "lds",
-    "lds_per_workgroup": "lds",
-    "message": "name",
-    "obj": "object",
-    "queue-id": "queue",
-    "queue-index": "queue_index",
-    "roctx_id": "range_id",
-    "scr": "scratch",
-    "scratch_per_workitem": "scratch",
-    "sgpr": "sgpr",
-    "sig": "signal",
-    "stop_timestamp": "end",
-    "tid": "thread",
-    "timestamp": "start",
-    "vgpr": "vgpr",
-    "wave_size": "wave_size",
-    "wgr": "workgroup",
-    "xcc_index": "xcc",
-}
+    "accum_vgpr": "accum_vgpr", "arch_vgpr": "vgpr", "beginns": "start", "completens": "completed",
+    "dispatchns": "dispatched", "durationns": "duration", "endns": "end", "fbar": "fbar",
+    "gpu-id": "gpu", "gpu_id": "gpu", "grd": "grid", "index": "dispatch", "kernelname": "name",
+    "lds": "lds", "lds_per_workgroup": "lds", "message": "name", "obj": "object",
+    "queue-id": "queue", "queue-index": "queue_index", "roctx_id": "range_id", "scr": "scratch",
+    "scratch_per_workitem": "scratch", "sgpr": "sgpr", "sig": "signal", "stop_timestamp": "end",
+    "tid": "thread", "timestamp": "start", "vgpr": "vgpr", "wave_size": "wave_size",
+    "wgr": "workgroup", "xcc_index": "xcc",
+}  # fmt: skip
 """Names that only rocprof-compute and the tools before rocprofv3 write."""
 COLUMNS: dict[str, str] = {
-    "accum_vgpr_count": "accum_vgpr",
-    "address": "address",
-    "agent_id": "agent",
-    "agent_type": "agent_type",
-    "alloc_flags": "flags",
-    "allocation_size": "size",
-    "arch_vgpr_count": "vgpr",
-    "correlation_id": "correlation",
-    "counter_name": "counter",
-    "counter_value": "value",
-    "destination_agent_id": "destination_agent",
-    "direction": "name",
-    "dispatch_id": "dispatch",
-    "domain": "domain",
-    "duration": "duration",
-    "end_timestamp": "end",
-    "event_handle": "event_handle",
-    "function": "name",
-    "graph_exec_id": "graph_exec_id",
-    "graph_node_id": "graph_node_id",
-    "grid_size": "grid",
-    "grid_size_x": "grid_x",
-    "grid_size_y": "grid_y",
-    "grid_size_z": "grid_z",
-    "group_segment_size": "group_segment",  # until June 2025; not rounded as LDS_Block_Size is
-    "guid": "guid",
-    "kernel_dispatch_count": "dispatches",
-    "kernel_id": "kernel_id",
-    "kernel_name": "name",
-    "kind": "kind",
-    "lds_block_size": "lds",
-    "operation": "name",
-    "pid": "pid",  # one build of `rocpd convert` writes the guid under this name
-    "private_segment_size": "scratch",  # until June 2025
-    "process_id": "process",
-    "queue_id": "queue",
-    "replay_pass": "replay_pass",
-    "scratch_size": "scratch",
-    "sgpr_count": "sgpr",
-    "source_agent_id": "source_agent",
-    "source_queue_id": "source_queue",
-    "start_timestamp": "start",
-    "starting_address": "address",  # November 2024
-    "stream_id": "stream",
-    "thread_id": "thread",
-    "vgpr_count": "vgpr",
-    "workgroup_size": "workgroup",
-    "workgroup_size_x": "workgroup_x",
-    "workgroup_size_y": "workgroup_y",
+    "accum_vgpr_count": "accum_vgpr", "address": "address", "agent_id": "agent",
+    "agent_type": "agent_type", "alloc_flags": "flags", "allocation_size": "size",
+    "arch_vgpr_count": "vgpr", "correlation_id": "correlation", "counter_name": "counter",
+    "counter_value": "value", "destination_agent_id": "destination_agent", "direction": "name",
+    "dispatch_id": "dispatch", "domain": "domain", "duration": "duration", "end_timestamp": "end",
+    "event_handle": "event_handle", "function": "name", "graph_exec_id": "graph_exec_id",
+    "graph_node_id": "graph_node_id", "grid_size": "grid", "grid_size_x": "grid_x",
+    "grid_size_y": "grid_y", "grid_size_z": "grid_z", "group_segment_size": "group_segment",
+    "guid": "guid", "kernel_dispatch_count": "dispatches", "kernel_id": "kernel_id",
+    "kernel_name": "name", "kind": "kind", "lds_block_size": "lds", "operation": "name",
+    "pid": "pid", "private_segment_size": "scratch", "process_id": "process", "queue_id": "queue",
+    "replay_pass": "replay_pass", "scratch_size": "scratch", "sgpr_count": "sgpr",
+    "source_agent_id": "source_agent", "source_queue_id": "source_queue",
+    "start_timestamp": "start", "starting_address": "address", "stream_id": "stream",
+    "thread_id": "thread", "vgpr_count": "vgpr", "workgroup_size": "workgroup",
+    "workgroup_size_x": "workgroup_x", "workgroup_size_y": "workgroup_y",
     "workgroup_size_z": "workgroup_z",
     **OLD_COLUMNS,
-}
-"""Name in a header, in lower case → name of the column in `TableRows`."""
+}  # fmt: skip
+"""Name in a header, in lower case → name of the column in `TableRows`. Until June 2025 `lds` was
+``group_segment_size``, which is not rounded, and `scratch` ``private_segment_size``; in November 2024
+`address` was ``starting_address``. One build of ``rocpd convert`` writes the guid as ``pid``."""
 
-TEXTS = frozenset(
-    {
-        "address",
-        "agent",
-        "counter",
-        "destination_agent",
-        "domain",
-        "event_handle",
-        "gpu",
-        "guid",
-        "kind",
-        "name",
-        "object",
-        "pid",
-        "source_agent",
-    }
-)
+TEXTS = frozenset({
+    "address", "agent", "counter", "destination_agent", "domain", "event_handle", "gpu", "guid",
+    "kind", "name", "object", "pid", "source_agent",
+})  # fmt: skip
 """Columns of text."""
 VALUE = "value"
 """The column of decimal numbers."""
@@ -191,23 +124,13 @@ KERNELS = TableFormat(
     frozenset({"name", "agent"}) | _TIMES,
     frozenset({"counter", "domain", "source_agent", "event_handle", "flags", "address", "size"}),
     free_text="name",
-    args=(
-        *_DISPATCH,
-        *_args(grid_size="grid", workgroup_size="workgroup"),
-        *_SHAPE,
-        *_RESOURCES,
-    ),
+    args=(*_DISPATCH, *_args(grid_size="grid", workgroup_size="workgroup"), *_SHAPE, *_RESOURCES),
 )
 COUNTERS = TableFormat(
     "counter_collection",
     frozenset({"dispatch", "name", "counter", VALUE}),
     free_text="name",
-    args=(
-        *_DISPATCH,
-        *_args(grid_size="grid", workgroup_size="workgroup"),
-        *_SHAPE,
-        *_RESOURCES,
-    ),
+    args=(*_DISPATCH, *_args(grid_size="grid", workgroup_size="workgroup"), *_SHAPE, *_RESOURCES),
 )
 CALLS = TableFormat(
     "api_trace",

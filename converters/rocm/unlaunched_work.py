@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.arrays.members import is_any
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK
 
 if TYPE_CHECKING:
     from chopper_interop.trace import Trace
 
-NO_LAUNCH = Fault(
+NO_LAUNCH = Fault.info(
     "launch-not-recorded",
-    Severity.INFO,
-    "GPU work that no recorded call launched, by correlation ids: it was queued before the "
-    "recording of calls began, or by a call that is not recorded.",
+    "GPU work that no recorded call launched, by correlation ids: it was "
+    "queued before the recording of calls began, or by a call that is not recorded.",
 )
 
 

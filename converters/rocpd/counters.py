@@ -25,7 +25,7 @@ from chopper_interop.converters.rocm.rows import interned
 from chopper_interop.converters.rocm.tables import COUNTERS
 from chopper_interop.converters.rocpd.columns import READ
 from chopper_interop.io.sqlite import INTEGER, TEXT
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,23 +33,15 @@ if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
     from chopper_interop.converters.rocpd.made import Made, Maker
 
-NO_VALUE = Fault(
-    "counter-without-value",
-    Severity.LOSS,
-    "Rows of counters without a finite value were left out.",
-    events=True,
+NO_VALUE = Fault.loss_of_events(
+    "counter-without-value", "Rows of counters without a finite value were left out."
 )
-NO_OWNER = Fault(
+NO_OWNER = Fault.loss_of_events(
     "counter-without-event",
-    Severity.LOSS,
     "Rows of counters that belong to no dispatch, no moment and no call were left out.",
-    events=True,
 )
-IN_TIME = Fault(
-    "counter-sampled",
-    Severity.INFO,
-    "Counters that were sampled in time became series.",
-    events=True,
+IN_TIME = Fault.info_of_events(
+    "counter-sampled", "Counters that were sampled in time became series."
 )
 
 

@@ -18,22 +18,21 @@ from chopper_interop.arrays import arrow
 from chopper_interop.converters.rocm.database_parts import Columns, Lookup, Part
 from chopper_interop.converters.rocpd.columns import READ
 from chopper_interop.io.sqlite import INTEGER, TEXT
-from chopper_interop.issues import Fault, Severity
+from chopper_interop.issues import Fault
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
 
-NO_EVENT = Fault(
+NO_EVENT = Fault.loss(
     "event-record-missing",
-    Severity.LOSS,
-    "Rows whose record in the table of events is not in the database, or does not tell its stack: "
-    "which calls launched what is unknown for them, and so are domains and messages of calls.",
+    "Rows whose record in the table of events is not in the database, or "
+    "does not tell its stack: which calls launched what is unknown for them, and so are domains "
+    "and messages of calls.",
 )
-BAD_EXTDATA = Fault(
+BAD_EXTDATA = Fault.loss(
     "extdata-unreadable",
-    Severity.LOSS,
-    "Further data (`extdata`, `environment`) that are no JSON object were left out: messages of "
-    "markers, arguments, ranks or facts of processors may have been in there.",
+    "Further data (`extdata`, `environment`) that are no JSON object were left "
+    "out: messages of markers, arguments, ranks or facts of processors may have been in there.",
 )
 
 _LARGE = pa.large_string()

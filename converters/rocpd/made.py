@@ -13,7 +13,7 @@ from chopper_interop.converters.rocm.database_parts import Columns, Lookup, Part
 from chopper_interop.converters.rocm.rows import TableRows, dictionary
 from chopper_interop.converters.rocpd.columns import GRAPH, READ, TAKEN
 from chopper_interop.converters.rocpd.events import BAD_EXTDATA, NO_EVENT, Events, is_unreadable
-from chopper_interop.issues import Fault, Severity
+from chopper_interop.issues import Fault
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,11 +21,10 @@ if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
     from chopper_interop.issues import IssueLog
 
-NO_AGENT = Fault(
+NO_AGENT = Fault.loss(
     "agent-unknown",
-    Severity.LOSS,
-    "Rows of an agent that the database does not describe: its id is taken as its number, and "
-    "which GPU it is cannot be determined.",
+    "Rows of an agent that the database does not describe: its id is taken as its "
+    "number, and which GPU it is cannot be determined.",
 )
 
 _NAMES = {"source_queue_id": "source_queue"}

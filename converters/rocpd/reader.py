@@ -10,21 +10,23 @@ Format: rocprofiler-sdk's ``lib/output/generateRocpd.cpp`` and its tables, schem
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from chopper_interop.converters.rocm import devices as rocm_devices
+from chopper_interop.converters.rocm.agents import Agent, pci_address, valid_id, with_ordinals
 from chopper_interop.converters.rocm.database_parts import NOT_READ, PC_SAMPLES, Part, parts_of
 from chopper_interop.converters.rocm.dispatch_counters import SAMPLES_NOT_READ
 from chopper_interop.converters.rocm.file_names import path_info, run_name
 from chopper_interop.converters.rocm.number_limits import without_impossible_numbers
 from chopper_interop.converters.rocm.recording import Recording, build_trace
+from chopper_interop.converters.rocm.tables import AGENT_FACTS
 from chopper_interop.converters.rocpd import processes
-from chopper_interop.converters.rocpd.agents import agents
 from chopper_interop.converters.rocpd.calls import Calls
 from chopper_interop.converters.rocpd.columns import READ
 from chopper_interop.converters.rocpd.counters import counted, counts_of, sampled_of
+from chopper_interop.converters.rocpd.events import document
 from chopper_interop.converters.rocpd.made import Made, Maker
 from chopper_interop.converters.rocpd.rows import Tables
 from chopper_interop.errors import ReadError
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from chopper_interop.trace import Trace
+
+_UUID_BYTES, _BYTE = 8, 256
 
 _UNIX_NS = 10**18
 """Times from here on are no times since boot."""
@@ -163,3 +167,60 @@ def _recording(
         run=run_name(info, {r.pid for r in owners.ranks}) if has_counts else info.run,
         samples=[s for s in samples if s is not None],
     )
+
+
+def agents(part: Part) -> list[Agent]:
+    """The processors of a part's nodes."""
+    numbers = ("id", "nid", "absolute_index", "type_index")
+    texts = ("type", "name", "product_name", "extdata")
+    table = part.read("info_agent", dict.fromkeys(numbers, INTEGER) | dict.fromkeys(texts, TEXT))
+    nodes = part.read("info_node", {"id": INTEGER, "hostname": TEXT})
+    hosts = dict(zip(nodes.number("id").tolist(), nodes.texts("hostname"), strict=True))
+    columns = [table.number(c).tolist() for c in numbers] + [table.texts(c) for c in texts]
+    made = []
+    for row, node, absolute, ordinal, kind, name, product, more in zip(*columns, strict=True):
+        number = valid_id(absolute if absolute >= 0 else row)
+        details = document(more)
+        is_gpu = kind.upper() == "GPU"
+        made.append(
+            Agent(
+                node=number,
+                logical=number,
+                is_gpu=is_gpu,
+                name=product or name,
+                ordinal=valid_id(ordinal) if is_gpu else -1,
+                host=hosts.get(node, ""),
+                facts=tuple(
+                    (f, str(v)) for c, f in AGENT_FACTS if (v := _fact({"name": name} | details, c))
+                ),
+                pci=pci_address(_whole(details, "location_id"), _whole(details, "domain"))
+                if is_gpu
+                else "",
+                uuid=_uuid(details) if is_gpu else "",
+            )
+        )
+    return with_ordinals(made)
+
+
+def _whole(details: dict[str, Any], name: str) -> int:
+    value = details.get(name)
+    return value if isinstance(value, int) else -1
+
+
+def _fact(details: dict[str, Any], name: str) -> str:
+    value = details.get(name)
+    return str(value) if isinstance(value, int | str) and value else ""
+
+
+def _uuid(details: dict[str, Any]) -> str:
+    """The unique id of a GPU as ``rocminfo`` writes it; the tool gives its bytes."""
+    inner = details.get("uuid")
+    octets = inner.get("bytes") if isinstance(inner, dict) else None
+    values = list(octets.values()) if isinstance(octets, dict) else octets
+    if not isinstance(values, list):
+        return ""
+    low = values[:_UUID_BYTES]
+    if len(low) < _UUID_BYTES or not all(isinstance(v, int) and 0 <= v < _BYTE for v in low):
+        return ""
+    number = int.from_bytes(bytes(low), "little")
+    return f"GPU-{number:016x}" if number else ""

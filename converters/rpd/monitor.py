@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from chopper_interop.arrays import arrow, gather
 from chopper_interop.converters.rpd.tables import UNITS
 from chopper_interop.io.sqlite import INTEGER, TEXT
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
@@ -19,29 +19,20 @@ if TYPE_CHECKING:
     from chopper_interop.converters.rocm.database_parts import Columns
     from chopper_interop.converters.rpd.reader import Tables
 
-MONITORED = Fault(
-    "value-monitored",
-    Severity.INFO,
-    "Monitored values became samples of series.",
-    events=True,
-)
-NO_NUMBER = Fault(
+MONITORED = Fault.info_of_events("value-monitored", "Monitored values became samples of series.")
+NO_NUMBER = Fault.loss_of_events(
     "monitor-without-number",
-    Severity.LOSS,
     "Monitored values that are no numbers, or have no time, were left out.",
-    events=True,
 )
-ENDS_BEFORE = Fault(
+ENDS_BEFORE = Fault.loss(
     "monitor-ends-before-start",
-    Severity.LOSS,
     "Monitored values that end before they start: the value is taken at its start alone.",
 )
-DEVICE_UNKNOWN = Fault(
+DEVICE_UNKNOWN = Fault.info(
     "monitor-device-unknown",
-    Severity.INFO,
-    "GPUs are monitored by numbers of the management tool, and the database does not say which of "
-    "them the GPUs of its operations are; their series belong to the node. --map-device states it, "
-    "as rpd:0=rank0.",
+    "GPUs are monitored by numbers of the management tool, and the "
+    "database does not say which of them the GPUs of its operations are; their series belong to "
+    "the node. --map-device states it, as rpd:0=rank0.",
 )
 
 _NUMBER = r"^\s*[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?\s*$"

@@ -9,38 +9,21 @@ import numpy as np
 
 from chopper_interop.arrays import arrow, gather
 from chopper_interop.build import TraceBuilder
-from chopper_interop.converters.rocm import node_arguments, row_checks
-from chopper_interop.converters.rocm.database_parts import (
-    NOT_READ,
-    Columns,
-    Lookup,
-    Strings,
-    first_of,
-    named,
-)
+from chopper_interop.converters.rocm import database_parts, node_arguments, row_checks
 from chopper_interop.converters.rocm.dispatch_counters import COUNTER_ROW
 from chopper_interop.converters.rocm.file_names import path_info
 from chopper_interop.converters.rocm.lanes import LaneAdder, LaneKeys, lanes_of_kind
 from chopper_interop.converters.rocm.nodes import NEGATIVE, NO_END, NO_TIME
 from chopper_interop.converters.rocm.rows import TableRows, dictionary
 from chopper_interop.converters.rpd import reader
+from chopper_interop.converters.rpd import tables as rpd_tables
 from chopper_interop.converters.rpd.monitor import add_monitors
 from chopper_interop.converters.rpd.ranks import ranks_of
-from chopper_interop.converters.rpd.tables import (
-    CALL,
-    CALLS,
-    MARKER,
-    OPERATION,
-    OPERATOR,
-    OPERATOR_FACTS,
-    kind_of_call,
-    kind_of_operation,
-)
+from chopper_interop.edges.collective_names import communicates
 from chopper_interop.io.sqlite import INTEGER, REAL
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 from chopper_interop.schemas.meta import Device
-from chopper_interop.schemas.names import COMM_KERNEL
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,29 +32,22 @@ if TYPE_CHECKING:
 
     from chopper_interop.arrays.types import Array
 
-DEPENDENCY_LOST = Fault(
+DEPENDENCY_LOST = Fault.loss(
     "dependency-without-ends",
-    Severity.LOSS,
     "Dependencies of operations that are not in the database, or of one on itself, were left out.",
 )
-DANGLING = Fault(
-    "launch-without-ends",
-    Severity.LOSS,
-    "Launches whose call or operation is not in the database were left out.",
+DANGLING = Fault.loss(
+    "launch-without-ends", "Launches whose call or operation is not in the database were left out."
 )
-COUNTER_ALONE = Fault(
+COUNTER_ALONE = Fault.loss_of_events(
     "counter-without-event",
-    Severity.LOSS,
     "Rows of counters that belong to no dispatch and no moment were left out.",
-    events=True,
 )
-SHARED_SIZE = Fault(
-    "size-of-several",
-    Severity.INFO,
-    "Sizes of copies that took several operations were left with their calls.",
+SHARED_SIZE = Fault.info(
+    "size-of-several", "Sizes of copies that took several operations were left with their calls."
 )
 
-_KNOWN = frozenset({*(name.lower() for name in CALLS), "rocpd_op", "rocpd_monitor"})
+_KNOWN = frozenset({*(name.lower() for name in rpd_tables.CALLS), "rocpd_op", "rocpd_monitor"})
 _NO_NODE = -1
 
 
@@ -117,7 +93,7 @@ class Reading:
         self.events += add_monitors(self.builder, self.tables, numbers, self.issues)
         self._count_others()
 
-    def _add_calls(self, columns: Columns, *, first: bool) -> Array:
+    def _add_calls(self, columns: database_parts.Columns, *, first: bool) -> Array:
         """Add a table of calls; node of each of its rows."""
         self.events += columns.count
         name = self._text(columns, "apiName_id", self.strings)
@@ -142,10 +118,12 @@ class Reading:
             stream = texts.get("stream")
             texts |= detail.texts
             if stream is not None:
-                texts["stream"] = first_of(stream, detail.texts["stream"])
+                texts["stream"] = database_parts.first_of(stream, detail.texts["stream"])
         if first:
             self.details, self.stream = details, texts["stream"]
-        rows = TableRows(CALL, columns.count, numbers, known, texts, where=self.path.name)
+        rows = TableRows(
+            rpd_tables.CALL, columns.count, numbers, known, texts, where=self.path.name
+        )
         row_checks.check_launch_shapes(rows, self.issues, in_blocks=True)
         rank = self.owners.calls[0 if first else 1]
         thread = np.where(columns.known("tid"), columns.number("tid"), 0)
@@ -173,7 +151,7 @@ class Reading:
             numbers[column], known[column] = operations.number(source, 0), operations.known(source)
         size, sized = numbers.pop("size", None), known.pop("size", np.zeros(0, bool))
         rows = TableRows(
-            OPERATION,
+            rpd_tables.OPERATION,
             operations.count,
             numbers,
             known,
@@ -220,7 +198,7 @@ class Reading:
 
     def _nodes(
         self,
-        columns: Columns,
+        columns: database_parts.Columns,
         rows: TableRows,
         kind: Array,
         name: Any,
@@ -241,7 +219,9 @@ class Reading:
         text, at, length = node_arguments.encode_arguments(rows.take(kept))
         first = self.builder.nodes(
             kind=kind[kept],
-            name=arrow.take(named(name, rows.form.name, self.issues, self.path.name), kept),
+            name=arrow.take(
+                database_parts.named(name, rows.form.name, self.issues, self.path.name), kept
+            ),
             rank=place.rank,
             lane=self.lanes.rows(place),
             ts=start[kept],
@@ -257,7 +237,7 @@ class Reading:
     def _add_dependencies(self, works: Array) -> None:
         """Signals for which operations waited."""
         pairs = self.tables.numbers("rocpd_op_inputSignals", "from_op_id", "to_op_id")
-        ids = Lookup(self.operations.number("id"))
+        ids = database_parts.Lookup(self.operations.number("id"))
         ends = [ids.rows(pairs.number(c), pairs.known(c)) for c in ("from_op_id", "to_op_id")]
         is_paired = (ends[0] >= 0) & (ends[1] >= 0)
         source, target = (works[e[is_paired]] for e in ends)
@@ -271,7 +251,9 @@ class Reading:
         columns = {"op_id": INTEGER, "name_id": INTEGER, "value": REAL}
         table = self.tables.read("rocpd_counter", columns)
         self.events += table.count
-        row = Lookup(self.operations.number("id")).rows(table.number("op_id"), table.known("op_id"))
+        row = database_parts.Lookup(self.operations.number("id")).rows(
+            table.number("op_id"), table.known("op_id")
+        )
         node = np.where(row >= 0, works[np.maximum(row, 0)], -1) if len(works) else row
         name = self._text(table, "name_id", self.strings)
         codes, _ = _codes_of(name)
@@ -296,10 +278,12 @@ class Reading:
             ):
                 continue
             rows = self.tables.base.read(name, {"id": INTEGER}).num_rows
-            self.issues.add(NOT_READ, rows, name)
+            self.issues.add(database_parts.NOT_READ, rows, name)
             self.events += rows
 
-    def _text(self, columns: Columns, column: str, strings: Strings) -> Any:
+    def _text(
+        self, columns: database_parts.Columns, column: str, strings: database_parts.Strings
+    ) -> Any:
         return strings.column(columns.number(column), columns.known(column))
 
 
@@ -322,14 +306,16 @@ def _kinds_and_names_of_calls(
     """
     code, names = _codes_of(name)
     said, texts = _codes_of(text)
-    kind = np.array([*(int(kind_of_call(n)) for n in names), int(Kind.API)])[code]
-    marks = np.array([*(n == MARKER for n in names), False])[code] & (said >= 0)
-    operator = [OPERATOR.match(t) is not None for t in texts]
+    kind = np.array([*(int(rpd_tables.kind_of_call(n)) for n in names), int(Kind.API)])[code]
+    marks = np.array([*(n == rpd_tables.MARKER for n in names), False])[code] & (said >= 0)
+    operator = [rpd_tables.OPERATOR.match(t) is not None for t in texts]
     split = [_split(t) if is_one else (t, "") for t, is_one in zip(texts, operator, strict=True)]
     runs = np.array([*operator, False])[said]
     marked = np.where(runs, int(Kind.CPU_OP), int(Kind.ANNOTATION))
     marked = np.where(at_once & ~runs, int(Kind.INSTANT), marked)
-    shown = first_of(dictionary(np.where(marks, said, -1), [s for s, _ in split]), name)
+    shown = database_parts.first_of(
+        dictionary(np.where(marks, said, -1), [s for s, _ in split]), name
+    )
     rest = [r for _, r in split]
     left = np.where(said < 0, -1, np.where(marks, said, said + len(rest)))
     return np.where(marks, marked, kind), shown, dictionary(left, [*rest, *texts])
@@ -340,13 +326,15 @@ def _kinds_and_names_of_operations(
 ) -> tuple[Array, pa.DictionaryArray]:
     """Kinds and names of operations, by their types and descriptions."""
     type_code, types = _codes_of(kind_name)
-    kind = np.array([*(int(kind_of_operation(t)) for t in types), int(Kind.KERNEL)])[type_code]
-    name = first_of(described, kind_name)
+    kind = np.array([*(int(rpd_tables.kind_of_operation(t)) for t in types), int(Kind.KERNEL)])[
+        type_code
+    ]
+    name = database_parts.first_of(described, kind_name)
     code, names = _codes_of(name)
-    speaks = np.array([*(COMM_KERNEL.match(n) is not None for n in names), False])[code]
-    return np.where((kind == Kind.KERNEL) & speaks, int(Kind.COMM), kind), name
+    is_comm = np.array([*(communicates(n) for n in names), False])[code]
+    return np.where((kind == Kind.KERNEL) & is_comm, int(Kind.COMM), kind), name
 
 
 def _split(text: str) -> tuple[str, str]:
-    parts = OPERATOR_FACTS.split(text, maxsplit=1)
+    parts = rpd_tables.OPERATOR_FACTS.split(text, maxsplit=1)
     return parts[0], parts[1] if len(parts) > 1 else ""

@@ -35,15 +35,9 @@ OPERATIONS: tuple[tuple[re.Pattern[str], Kind], ...] = (
 """Prefix of an operation's type → kind of node; others are kernels."""
 
 UNITS: dict[str, str] = {
-    "sclk": "MHz",
-    "mclk": "MHz",
-    "fclk": "MHz",
-    "socclk": "MHz",
-    "power": "W",
-    "temp": "°C",
-    "gfx": "%",
-    "mem": "%",
-}
+    "sclk": "MHz", "mclk": "MHz", "fclk": "MHz", "socclk": "MHz", "power": "W", "temp": "°C",
+    "gfx": "%", "mem": "%",
+}  # fmt: skip
 """Monitored quantity → unit."""
 
 CALL = TableFormat(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.converters.sampling.timestamps import SECOND
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
@@ -23,30 +23,23 @@ if TYPE_CHECKING:
 TOLERANCE_NS = SECOND
 """Smaller steps back come from the order in which rows were written, or from whole seconds."""
 
-STEPPED_BACK = Fault(
+STEPPED_BACK = Fault.error(
     "clock-stepped-back",
-    Severity.ERROR,
-    "Rows have times more than 1 s before that of an earlier row of the same GPU: the clock was "
-    "set back (summer time ended, or it was corrected), or files were put together out of order. "
-    "They keep the times that were written. For a wall clock, -O tz=<zone> may resolve the "
-    "repeated hour where the format has that option.",
+    "Rows have times more than 1 s before that of an earlier row of the same "
+    "GPU: the clock was set back (summer time ended, or it was corrected), or files were put "
+    "together out of order. They keep the times that were written. For a wall clock, -O tz=<zone> "
+    "may resolve the repeated hour where the format has that option.",
 )
-IMPOSSIBLE = Fault(
+IMPOSSIBLE = Fault.error(
     "value-impossible",
-    Severity.ERROR,
-    "Samples that no machine can reach (negative power, clocks over 100 GHz, power over 100 kW, "
-    "200 % and more) were taken as they are: check the tool that wrote them.",
+    "Samples that no machine can reach (negative power, clocks over 100 GHz, "
+    "power over 100 kW, 200 % and more) were taken as they are: check the tool that wrote them.",
 )
 
 LIMITS: dict[str, tuple[float, float]] = {
-    "W": (0.0, 1e5),
-    "MHz": (0.0, 1e5),
-    "%": (0.0, math.nextafter(200.0, 0.0)),
-    "°C": (-273.15, 1e4),
-    "J": (0.0, math.inf),
-    "B": (0.0, math.inf),
-    "s": (0.0, math.inf),
-}
+    "W": (0.0, 1e5), "MHz": (0.0, 1e5), "%": (0.0, math.nextafter(200.0, 0.0)),
+    "°C": (-273.15, 1e4), "J": (0.0, math.inf), "B": (0.0, math.inf), "s": (0.0, math.inf),
+}  # fmt: skip
 """Unit of a lane → smallest and largest possible value. Chosen: two orders of magnitude beyond
 today's GPUs (about 1 kW and 3 GHz), so that no real value is reported."""
 

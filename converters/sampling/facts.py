@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from chopper_interop.converters.sampling.cells import Item, cell_of
 from chopper_interop.converters.sampling.lane_names import Kind, Lane
+from chopper_interop.converters.sampling.text import LARGEST_INDEX, whole_number
 from chopper_interop.converters.sampling.units import ABSENT
 from chopper_interop.converters.sampling.values import number
+from chopper_interop.schemas.meta import Device
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,8 +25,11 @@ _PCI = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{1,2}):([0-9a-f]{1,2})\.([0-9a
 _NONE = ("", "none", "null")
 
 
-def join_facts(of_gpu: dict[str, dict[int, str]]) -> dict[str, str]:
-    """Join facts by name and GPU into one dictionary."""
+def join_facts(entries: Iterable[tuple[int, str, str]]) -> dict[str, str]:
+    """Join facts of GPUs (index, name, value) into one dictionary; the first of each counts."""
+    of_gpu: dict[str, dict[int, str]] = {}
+    for gpu, name, value in entries:
+        of_gpu.setdefault(name, {}).setdefault(gpu, value)
     facts: dict[str, str] = {}
     for name, values in of_gpu.items():
         if len(set(values.values())) == 1:
@@ -32,6 +37,31 @@ def join_facts(of_gpu: dict[str, dict[int, str]]) -> dict[str, str]:
         else:
             facts |= {f"{name}[{gpu}]": value for gpu, value in sorted(values.items())}
     return facts
+
+
+def devices_by_names(names_of_gpu: dict[int, dict[str, str]], tool: str) -> tuple[Device, ...]:
+    """Return GPUs by their index in a tool, of texts by field of `Device`."""
+    devices = []
+    for gpu, known in sorted(names_of_gpu.items()):
+        ordinal, agent, max_mhz = (
+            whole_number(known.get(field, ""), LARGEST_INDEX)
+            for field in ("ordinal", "agent", "max_mhz")
+        )
+        devices.append(
+            Device(
+                "",
+                gpu,
+                known.get("name", ""),
+                tool,
+                index=gpu,
+                ordinal=ordinal,
+                agent=agent,
+                max_mhz=max_mhz,
+                pci=pci_of(known.get("pci", "")),
+                uuid=known.get("uuid", ""),
+            )
+        )
+    return tuple(devices)
 
 
 def levels_as_facts(clock: str, levels: list[float]) -> Iterable[tuple[str, str]]:

@@ -79,16 +79,10 @@ class Name:
 
 
 WORDS = {
-    "mem": "memory",
-    "mid": "MID",
-    "aid": "AID",
-    "l0_to_recovery": "L0 to recovery",
-    "replay_roll_over": "replay rollover",
-    "nak_sent": "NAK sent",
-    "nak_received": "NAK received",
-    "lc_perf_other_end_recovery": "other end recovery",
-    "mem_overdrive": "memory overdrive",
-}
+    "mem": "memory", "mid": "MID", "aid": "AID", "l0_to_recovery": "L0 to recovery",
+    "replay_roll_over": "replay rollover", "nak_sent": "NAK sent", "nak_received": "NAK received",
+    "lc_perf_other_end_recovery": "other end recovery", "mem_overdrive": "memory overdrive",
+}  # fmt: skip
 """Parts of keys → words in names; in others underscores become spaces."""
 
 

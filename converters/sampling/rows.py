@@ -7,6 +7,7 @@ and samples of them.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,18 +17,17 @@ from chopper_interop.converters.sampling import faults, lane_names, series, tick
 from chopper_interop.converters.sampling.checks import note_clock_steps
 from chopper_interop.converters.sampling.time_options import UNCERTAINTY_NS
 from chopper_interop.converters.sampling.values import readings
-from chopper_interop.schemas.meta import REALTIME, Device, Source
+from chopper_interop.io import inputs
+from chopper_interop.schemas.meta import REALTIME, Device, Meta, Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
 
     from chopper_interop.arrays.types import Array
     from chopper_interop.converters.sampling.cells import Column, Rows
     from chopper_interop.converters.sampling.lane_names import Lane, Name
     from chopper_interop.converters.sampling.time_options import TimeOptions
     from chopper_interop.issues import Fault, IssueLog
-    from chopper_interop.schemas.meta import Meta
     from chopper_interop.trace import Trace
 
     NameColumns = Callable[[Sequence[Column]], Iterable[tuple[Column, Name]]]
@@ -158,18 +158,23 @@ def named_by(lanes: tuple[Lane, ...]) -> NameColumns:
 
 
 def trace_of_rows(
-    timed: TimedRows, meta: Meta, source: str, rules: LaneRules, issues: IssueLog
+    timed: TimedRows,
+    source: Source,
+    devices: tuple[Device, ...],
+    facts: dict[str, str],
+    rules: LaneRules,
+    issues: IssueLog,
 ) -> Trace:
-    """Make a trace of rows.
+    """Make a trace of the rows of a file.
 
     Parameters
     ----------
     timed
         Rows with times.
-    meta
-        Metadata of the trace.
     source
-        Tool that measured, for the series.
+        The file, and the tool that measured.
+    devices, facts
+        The GPUs, and what else is known of them.
     rules
         Lanes of the columns.
     issues
@@ -182,9 +187,11 @@ def trace_of_rows(
         for column, name in rules.name_columns(rows.columns)
         for reading in readings(column, name, len(rows.gpu), issues)
     ]
+    job = inputs.plain_name(Path(source.path))
+    meta = Meta(job, clock=timed.clock, devices=devices, sources=(source,), facts=facts)
     builder = TraceBuilder(meta)
     groups = series.groups_of(rows.gpu, rows.part, timed.time, rows.part_names)
-    writer = series.LaneWriter(builder, groups, source, timed.uncertainty_ns, issues)
+    writer = series.LaneWriter(builder, groups, source.tool, timed.uncertainty_ns, issues)
     writer.add(series.ordered(series.with_preferred(values, rules.preferred)))
     for lane, fault in rules.faults.items():
         issues.add(fault, writer.samples[lane])

@@ -25,6 +25,9 @@ RESIDENCY = "throttle residency "
 """Prefix of the lane of a residency with fewer than two samples, which have no share of time."""
 _ROUNDING = 1
 """Intervals by which a residency may exceed its counter: both are rounded to whole ones."""
+_MAX_EXCESS, _MAX_LATE = 2, 100
+"""Times the counter, and intervals of about 1 ms, up to which a residency may be ahead of it. Chosen:
+the driver reads the two one after the other, up to 100 ms apart; beyond, one of them was reset."""
 NODE = -1
 """`rank` of series that belong to the node until the ranks of its GPUs are known."""
 
@@ -153,9 +156,12 @@ class LaneWriter:
             return None
         with np.errstate(over="ignore"):  # garbled cells may hold any number
             held, elapsed = np.diff(residency[both]), np.diff(ticks[both])
-        good = np.isfinite(elapsed) & (elapsed > 0) & (held >= 0) & (held <= elapsed + _ROUNDING)
+            limit = elapsed * _MAX_EXCESS + _MAX_LATE
+        good = np.isfinite(elapsed) & (elapsed > 0) & (held >= 0) & (held <= limit)
         same = (elapsed == 0) & (held == 0)  # the firmware's table was read twice
         self.issues.add(faults.RESIDENCY, np.count_nonzero(~good & ~same), reading.key)
+        above = np.count_nonzero(good & (held > elapsed + _ROUNDING))
+        self.issues.add(faults.RESIDENCY_ABOVE, above, reading.key)
         with np.errstate(over="ignore"):
             shares = np.minimum(100.0 * held[good] / elapsed[good], 100.0)
         return group.time[both][:-1][good], shares

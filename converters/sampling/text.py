@@ -9,6 +9,8 @@ import csv
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from chopper_interop.arrays.types import Array
 
 LARGEST_INDEX = (1 << 31) - 1
@@ -29,6 +31,14 @@ def decode(data: Array) -> str:
 def decode_lines(data: Array) -> str:
     """Decode a text and make all its lines end in a line feed."""
     return decode(data).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def numbered_lines(text: str) -> Iterator[tuple[str, str, bool]]:
+    """Yield each line that is not blank, ``line <number>``, and whether a line end follows it."""
+    lines = text.split("\n")
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            yield line, f"line {number}", number < len(lines)
 
 
 def without_tabs(text: str) -> str:

@@ -176,12 +176,10 @@ def _along(low: Array, high: Array, periods: tuple[int, int]) -> tuple[Array, Ar
     short, long = number * periods[0], number * periods[1]
     ahead, behind = np.maximum.accumulate, np.minimum.accumulate
     narrow_low = np.maximum(
-        ahead(low - short, axis=0) + short,
-        ahead((low - long)[::-1], axis=0)[::-1] + long,
+        ahead(low - short, axis=0) + short, ahead((low - long)[::-1], axis=0)[::-1] + long
     )
     narrow_high = np.minimum(
-        behind(high - long, axis=0) + long,
-        behind((high - short)[::-1], axis=0)[::-1] + short,
+        behind(high - long, axis=0) + long, behind((high - short)[::-1], axis=0)[::-1] + short
     )
     return narrow_low, narrow_high
 

@@ -7,13 +7,9 @@ import re
 from chopper_interop.converters.sampling.lane_names import Kind
 
 STATES = {
-    "ACTIVE": 1.0,
-    "NOT ACTIVE": 0.0,
-    "TRUE": 1.0,
-    "FALSE": 0.0,
-    "THROTTLED": 1.0,
+    "ACTIVE": 1.0, "NOT ACTIVE": 0.0, "TRUE": 1.0, "FALSE": 0.0, "THROTTLED": 1.0,
     "UNTHROTTLED": 0.0,
-}
+}  # fmt: skip
 """Words of `Kind.STATE` lanes, in upper case."""
 
 ABSENT = re.compile(r"|[\[(]?(N/A|Not Supported|Not Applicable)[\])]?( .*)?", re.IGNORECASE)
@@ -46,47 +42,24 @@ COUNTING = frozenset({Kind.STEADY, Kind.RESIDENCY, Kind.TICKS})
 """Kinds that `WIDE_SENTINELS` apply to, in addition to values in joules and bytes."""
 
 _K = 1024.0
-UNITS: dict[str, tuple[str, float]] = {
-    "W": ("W", 1.0),
-    "mW": ("W", 1e-3),
-    "uW": ("W", 1e-6),
-    "kW": ("W", 1e3),
-    "mV": ("mV", 1.0),
-    "V": ("mV", 1e3),
-    "Hz": ("MHz", 1e-6),
-    "kHz": ("MHz", 1e-3),
-    "KHz": ("MHz", 1e-3),
-    "MHz": ("MHz", 1.0),
-    "Mhz": ("MHz", 1.0),
-    "GHz": ("MHz", 1e3),
-    "C": ("°C", 1.0),
-    "c": ("°C", 1.0),
-    "°C": ("°C", 1.0),
-    "%": ("%", 1.0),
-    "uJ": ("J", 1e-6),
-    "mJ": ("J", 1e-3),
-    "J": ("J", 1.0),
-    "kJ": ("J", 1e3),
-    "2^-16 J": ("J", 2.0**-16),
-    "B": ("B", 1.0),
-    "KB": ("B", _K),
-    "MB": ("B", _K**2),
-    "GB": ("B", _K**3),
-    "TB": ("B", _K**4),
-    "KiB": ("B", _K),
-    "MiB": ("B", _K**2),
-    "GiB": ("B", _K**3),
-    "TiB": ("B", _K**4),
-    "Kb/s": ("Mb/s", 1e-3),
-    "Mb/s": ("Mb/s", 1.0),
-    "Gb/s": ("Mb/s", 1e3),
-    "0.1 GT/s": ("GT/s", 0.1),
-    "MT/s": ("GT/s", 1e-3),
-    "GT/s": ("GT/s", 1.0),
-    "ns": ("ns", 1.0),
-    "GB/s": ("GB/s", 1.0),
-    "RPM": ("RPM", 1.0),
-    "rpm": ("RPM", 1.0),
+_FACTORS = {
+    "W": {"W": 1.0, "mW": 1e-3, "uW": 1e-6, "kW": 1e3},
+    "mV": {"mV": 1.0, "V": 1e3},
+    "MHz": {"Hz": 1e-6, "kHz": 1e-3, "KHz": 1e-3, "MHz": 1.0, "Mhz": 1.0, "GHz": 1e3},
+    "°C": {"C": 1.0, "c": 1.0, "°C": 1.0},
+    "%": {"%": 1.0},
+    "J": {"uJ": 1e-6, "mJ": 1e-3, "J": 1.0, "kJ": 1e3, "2^-16 J": 2.0**-16},
+    "B": {"B": 1.0} | {f"{p}{b}": _K**n for b in ("B", "iB") for n, p in enumerate("KMGT", 1)},
+    "Mb/s": {"Kb/s": 1e-3, "Mb/s": 1.0, "Gb/s": 1e3},
+    "GT/s": {"0.1 GT/s": 0.1, "MT/s": 1e-3, "GT/s": 1.0},
+    "ns": {"ns": 1.0},
+    "GB/s": {"GB/s": 1.0},
+    "RPM": {"RPM": 1.0, "rpm": 1.0},
+}
+UNITS = {
+    written: (unit, factor)
+    for unit, factors in _FACTORS.items()
+    for written, factor in factors.items()
 }
 """Written unit → the lane's unit and the factor to it."""
 

@@ -13,49 +13,35 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.arrays import arrow
-from chopper_interop.converters.sampling.timestamps import (
-    EPOCH,
-    LATEST_S,
-    SECOND,
-    UTC_NAMES,
-    UTC_OFFSET,
-    offset_s,
-    parse_timestamp,
-)
+from chopper_interop.converters.sampling import timestamps
 from chopper_interop.errors import UsageError
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from chopper_interop.arrays.types import Array
 
-ZONE_UNKNOWN = Fault(
+ZONE_UNKNOWN = Fault.info(
     "times-of-wall-clock",
-    Severity.INFO,
     "Times are those of a wall clock in an unknown zone. Name the zone with "
     "-O tz=<Europe/Berlin or +02:00>, or add sources whose times have one.",
 )
-MIXED = Fault(
+MIXED = Fault.loss_of_events(
     "time-without-zone",
-    Severity.LOSS,
     "Rows whose time lacks the zone that other rows of the file have were left out.",
-    events=True,
 )
-AMBIGUOUS = Fault(
+AMBIGUOUS = Fault.error(
     "hour-comes-twice",
-    Severity.ERROR,
-    "Rows lie in the hour that comes twice when summer time ends, and no row before or after "
-    "shows in which of the two: they were put into the first.",
+    "Rows lie in the hour that comes twice when summer time ends, and no row "
+    "before or after shows in which of the two: they were put into the first.",
 )
-RESOLVED = Fault(
+RESOLVED = Fault.info(
     "hour-comes-twice-resolved",
-    Severity.INFO,
     "Rows lie in the hour that comes twice when summer time ends; their order shows in which.",
 )
-SKIPPED_HOUR = Fault(
+SKIPPED_HOUR = Fault.error(
     "hour-never-was",
-    Severity.ERROR,
     "Rows have times that the given zone skips when summer time begins: the zone is another.",
 )
 UNKNOWN = -1
@@ -95,11 +81,11 @@ def parse_zone(tz: str | None) -> tzinfo | None:
     if tz is None:
         return None
     name = tz.strip()
-    if name.upper() in UTC_NAMES:
+    if name.upper() in timestamps.UTC_NAMES:
         return timezone.utc
-    offset = UTC_OFFSET.fullmatch(name)
+    offset = timestamps.UTC_OFFSET.fullmatch(name)
     if offset:
-        away = timedelta(seconds=offset_s(offset))
+        away = timedelta(seconds=timestamps.offset_s(offset))
         if abs(away) < timedelta(days=1):
             return timezone(away)
     else:
@@ -126,7 +112,7 @@ def times_of_rows(texts: Sequence[str], tz: str | None, issues: IssueLog) -> Tim
     """
     zone = parse_zone(tz)
     encoded = arrow.texts(list(texts)).dictionary_encode()
-    stamps = [parse_timestamp(text) for text in encoded.dictionary.to_pylist()]
+    stamps = [timestamps.parse_timestamp(text) for text in encoded.dictionary.to_pylist()]
     code = arrow.to_numpy(encoded).astype(np.int64)
     second = np.array([s.second if s else UNKNOWN for s in stamps], np.int64)[code]
     nanosecond = np.array([s.nanosecond if s else 0 for s in stamps], np.int64)[code]
@@ -139,9 +125,9 @@ def times_of_rows(texts: Sequence[str], tz: str | None, issues: IssueLog) -> Tim
         second[naive] = UNKNOWN
     elif naive.any():
         issues.add(ZONE_UNKNOWN, np.count_nonzero(naive))
-    known = (second >= 0) & (second <= LATEST_S)
+    known = (second >= 0) & (second <= timestamps.LATEST_S)
     local = zone is None and bool(naive.any()) and not has_zone.any()
-    ns = np.where(known, second * SECOND + nanosecond, UNKNOWN)
+    ns = np.where(known, second * timestamps.SECOND + nanosecond, UNKNOWN)
     digits = max((s.digits for s in stamps if s), default=0)
     return Times(ns, 10 ** (9 - min(digits, 9)), local)
 
@@ -164,7 +150,8 @@ def seconds_in_zone(naive: Array, tz: tzinfo, issues: IssueLog) -> Array:
     for i, value in enumerate(distinct.tolist()):
         wall = datetime.fromtimestamp(value, timezone.utc).replace(tzinfo=None)
         first[i], second[i] = (
-            (wall.replace(tzinfo=tz, fold=fold) - EPOCH) // timedelta(seconds=1) for fold in (0, 1)
+            (wall.replace(tzinfo=tz, fold=fold) - timestamps.EPOCH) // timedelta(seconds=1)
+            for fold in (0, 1)
         )
         exists[i] = datetime.fromtimestamp(int(first[i]), tz).replace(tzinfo=None) == wall
     issues.add(SKIPPED_HOUR, np.count_nonzero(~exists[code]))

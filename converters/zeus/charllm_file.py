@@ -13,7 +13,7 @@ from chopper_interop.converters.sampling.faults import EMPTY
 from chopper_interop.converters.sampling.text import decode_lines
 from chopper_interop.converters.sampling.timestamps import EARLIEST_S, SECOND, nanoseconds
 from chopper_interop.io import inputs
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,31 +22,19 @@ if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
     from chopper_interop.converters.zeus import charllm_metrics as tables
 
-UNKNOWN = Fault(
+UNKNOWN = Fault.info_of_events(
     "value-not-available",
-    Severity.INFO,
     "Values of -1 or N/A, which stand for an error of the reading, were left out.",
-    events=True,
 )
-CUT = Fault(
-    "row-cut-short",
-    Severity.LOSS,
-    "Rows that are not a time and a number were left out.",
-    events=True,
+CUT = Fault.loss_of_events("row-cut-short", "Rows that are not a time and a number were left out.")
+CELL_CUT = Fault.loss_of_events(
+    "row-perhaps-cut", "The file ends within a row, whose value may lack digits: it was left out."
 )
-CELL_CUT = Fault(
-    "row-perhaps-cut",
-    Severity.LOSS,
-    "The file ends within a row, whose value may lack digits: it was left out.",
-    events=True,
-)
-OTHER_NAME = Fault(
+OTHER_NAME = Fault.loss_of_events(
     "name-unknown",
-    Severity.LOSS,
-    "Files of two columns of numbers, of which only the name could tell what they are, and none "
-    "that CharLLM-PPT gives ({metric}_{rank}.csv, such as gpu_power_0.csv): they were left out. "
-    "Rename them if they are its.",
-    events=True,
+    "Files of two columns of numbers, of which only the name could tell what they "
+    "are, and none that CharLLM-PPT gives ({metric}_{rank}.csv, such as gpu_power_0.csv): they "
+    "were left out. Rename them if they are its.",
 )
 
 _LARGEST = 1e19

@@ -9,7 +9,7 @@ import numpy as np
 from chopper_interop.converters.sampling.checks import note_clock_steps, note_impossible_values
 from chopper_interop.converters.zeus import charllm_metrics as tables
 from chopper_interop.converters.zeus.charllm_metrics import How
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
@@ -21,48 +21,35 @@ READING_NS = 25_000_000
 """Half of the period: the time is taken once and all metrics are read behind it."""
 _WRAP = 1 << 32
 
-SAMPLED = Fault(
-    "row-as-samples", Severity.INFO, "Rows became samples of counter lanes.", events=True
-)
-SUMMED = Fault(
+SAMPLED = Fault.info_of_events("row-as-samples", "Rows became samples of counter lanes.")
+SUMMED = Fault.info_of_events(
     "row-summed",
-    Severity.INFO,
     "Rows of one moment that are parts of one value (modes of a processor) were added up.",
-    events=True,
 )
-PART_MISSING = Fault(
+PART_MISSING = Fault.loss_of_events(
     "sum-without-all-parts",
-    Severity.LOSS,
     "Rows of times that lack some of the parts which are to be added up were left out.",
-    events=True,
 )
-REPEATED = Fault(
-    "value-unchanged",
-    Severity.INFO,
-    "Rows that repeat a value which does not change were left out.",
-    events=True,
+REPEATED = Fault.info_of_events(
+    "value-unchanged", "Rows that repeat a value which does not change were left out."
 )
-WRAPPED = Fault(
+WRAPPED = Fault.info(
     "counter-wrapped",
-    Severity.INFO,
     "Counters of 32 bits that began again at 0 were carried on; one that was reset looks alike.",
 )
-MEM_TOTAL = Fault(
+MEM_TOTAL = Fault.info(
     "memory-used-is-total",
-    Severity.INFO,
     "system_memory_used holds MemTotal, the size of the memory, and was named so.",
 )
-AMD_FILES = Fault(
+AMD_FILES = Fault.info(
     "metrics-of-amd",
-    Severity.INFO,
-    "The metrics of NVIDIA alone are missing: memory utilization was taken as how full it is and "
-    "the temperature as that of the edge, which is what CharLLM-PPT reads on AMD.",
+    "The metrics of NVIDIA alone are missing: memory utilization was taken as how "
+    "full it is and the temperature as that of the edge, which is what CharLLM-PPT reads on AMD.",
 )
-SEVERAL_GPUS = Fault(
+SEVERAL_GPUS = Fault.info(
     "gpus-in-one-file",
-    Severity.INFO,
-    "Files with several rows for each moment, which are those of a rank's GPUs one after the "
-    "other: their lanes end in the number.",
+    "Files with several rows for each moment, which are those of a rank's GPUs "
+    "one after the other: their lanes end in the number.",
 )
 
 

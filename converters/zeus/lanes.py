@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,28 +12,46 @@ import numpy as np
 from chopper_interop.annotate.telemetry.quantity_series import WITHIN_WINDOWS
 from chopper_interop.converters.sampling.checks import IMPOSSIBLE
 from chopper_interop.converters.sampling.timestamps import SECOND
-from chopper_interop.converters.zeus.window_power import Window, placed
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from chopper_interop.converters.zeus.rows import Row
 
     Points = dict[tuple[int, str, str], list[tuple[int, float]]]
 
+CROSSING = Fault.info(
+    "windows-crossing",
+    "Windows that began within another and ended after it: their joules count in "
+    "lanes of their own alone, not in those over time, where they would count twice.",
+)
+CONTRADICTED = Fault.info(
+    "windows-contradicted",
+    "Windows whose joules do not fit into those of the window around them, "
+    "as the counters of GPUs are renewed too rarely for them: over time that of the window around "
+    "them counts.",
+)
+_MAX_W = 1e5
+"""Watts that no GPU draws: 50 times the largest of today."""
+_RENEWED_NS = 100_000_000
+"""Counters of GPUs are renewed so often at least: joules of shorter times are not known."""
+_TOUCHING_NS = 2_000
+"""Windows that overlap by less are adjacent: times are written to a few hundred nanoseconds."""
+
 MAX_NAMES = 64
 """With more names of windows than this, those that differ in numbers alone share lanes. Chosen: about as
 many rows as a timeline shows; steps of a training are more."""
-NO_VALUE = Fault("value-not-a-number", Severity.LOSS, "Cells that are no number were left out.")
-NUMBERED = Fault(
+_MAX_WINDOW_S = 1e8
+"""Longest window, s (chosen: three years; the longest trainings take months)."""
+NO_VALUE = Fault.loss("value-not-a-number", "Cells that are no number were left out.")
+NUMBERED = Fault.info(
     "windows-numbered",
-    Severity.INFO,
     "Windows whose names differ in numbers alone share a lane, with # for the number.",
 )
-GPU_UNKNOWN = Fault(
+GPU_UNKNOWN = Fault.info(
     "gpu-unknown",
-    Severity.INFO,
     "Neither the column nor the file's name says of which GPU the power is: it stands by itself.",
 )
 
@@ -40,12 +59,7 @@ _GPU_OF_FILE = re.compile(r"gpu_?(\d{1,5})(?!\d)", re.IGNORECASE)
 _ENERGY = re.compile(r"(gpu|cpu|dram|soc)(\d*)_?(\w*?)_?energy", re.IGNORECASE)
 
 
-def windows(
-    names: list[str],
-    rows: list[Row],
-    samples: Points,
-    issues: IssueLog,
-) -> None:
+def windows(names: list[str], rows: list[Row], samples: Points, issues: IssueLog) -> None:
     """Duration (s) of windows, energy (J) and mean power (W) of each device in them.
 
     And the power of each GPU over the time of all windows.
@@ -55,9 +69,7 @@ def windows(
     called = _called({row.cells[name_at] for row in rows}, issues)
     for row in rows:
         name = called[row.cells[name_at]]
-        elapsed = _number(row.cells[elapsed_at], issues) if elapsed_at >= 0 else None
-        if elapsed_at >= 0 and row.cells[elapsed_at].lower() == "nan":
-            issues.add(IMPOSSIBLE, 1, f"duration of {name}: nan s")
+        elapsed = _length_s(row.cells[elapsed_at], name, issues) if elapsed_at >= 0 else None
         if elapsed is not None:
             samples[-1, f"duration of {name}", "s"].append((row.time, elapsed))
         for at, column in enumerate(names):
@@ -93,11 +105,7 @@ def _called(names: set[str], issues: IssueLog) -> dict[str, str]:
 
 
 def powers(
-    path: Path,
-    names: list[str],
-    rows: list[Row],
-    samples: Points,
-    issues: IssueLog,
+    path: Path, names: list[str], rows: list[Row], samples: Points, issues: IssueLog
 ) -> None:
     """Power (W) of each GPU, which its column or else the name of the file identifies."""
     for at, column in enumerate(names[1:], 1):
@@ -108,6 +116,15 @@ def powers(
             value = _number(row.cells[at], issues)
             if value is not None:
                 points.append((row.time, value))
+
+
+def _length_s(cell: str, name: str, issues: IssueLog) -> float | None:
+    """Length of a window, s; None if it is not known or cannot be true, which is counted."""
+    value = _number(cell, issues)
+    if cell.lower() == "nan" or (value is not None and abs(value) > _MAX_WINDOW_S):
+        issues.add(IMPOSSIBLE, 1, f"duration of {name}: {cell[:40]} s")
+        return None
+    return value
 
 
 def _number(cell: str, issues: IssueLog) -> float | None:
@@ -126,3 +143,85 @@ def _number(cell: str, issues: IssueLog) -> float | None:
 
 def _at(names: list[str], name: str) -> int:
     return names.index(name) if name in names else -1
+
+
+@dataclass
+class Window:
+    """Start and end of a window, nanoseconds, and the joules of one GPU in it."""
+
+    start: int
+    end: int
+    joules: float
+    inner: list[Window] = field(default_factory=list)
+    """Windows within it that hold one another no more."""
+
+    @property
+    def is_sound(self) -> bool:
+        """True if a GPU can have drawn that much in it."""
+        return self.end > self.start and 0 <= self.watts <= _MAX_W
+
+    @property
+    def watts(self) -> float:
+        """Its mean power."""
+        return self.joules / ((self.end - self.start) * 1e-9)
+
+
+def placed(windows: Iterable[Window], issues: IssueLog) -> list[tuple[int, float]]:
+    """Mean power over the time of all windows, as `annotate.telemetry.quantity_series.SeriesPattern` has it of windows.
+
+    At any time the innermost window counts; the further joules of the window around it belong
+    to the rest of its time. So each outermost window has just the joules that were measured in it.
+    """
+    outermost = Window(-(1 << 62), 1 << 62, 0.0)
+    around = [outermost]
+    for window in sorted(filter(_is_sound, windows), key=lambda one: (one.start, -one.end)):
+        while around[-1].end <= window.start + _TOUCHING_NS:
+            _close(around, issues)
+        window.start = max([window.start, *(one.end for one in around[-1].inner[-1:])])
+        if window.end > around[-1].end + _TOUCHING_NS:
+            issues.add(CROSSING)
+            continue
+        window.end = min(window.end, around[-1].end)
+        if window.is_sound:
+            around.append(window)
+    while len(around) > 1:
+        _close(around, issues)
+    return _points(outermost.inner)
+
+
+def _is_sound(window: Window) -> bool:
+    return window.is_sound
+
+
+def _close(around: list[Window], issues: IssueLog) -> None:
+    """Cut the last window into those within it and what is left of it, for the one around it."""
+    last = around.pop()
+    around[-1].inner += _cut(last, issues)
+
+
+def _cut(window: Window, issues: IssueLog) -> list[Window]:
+    inner = window.inner
+    if not inner:
+        return [window]
+    rest = window.joules - sum(one.joules for one in inner)
+    time = window.end - window.start - sum(one.end - one.start for one in inner)
+    if time < _RENEWED_NS or not 0 <= rest <= _MAX_W * time * 1e-9:
+        issues.add(CONTRADICTED, len(inner))
+        return [Window(window.start, window.end, window.joules)]
+    edges = [window.start, *(t for one in inner for t in (one.start, one.end)), window.end]
+    gaps = zip(edges[::2], edges[1::2], strict=True)
+    left = [Window(a, b, rest * (b - a) / time) for a, b in gaps if b > a]
+    return sorted([*inner, *left], key=lambda one: one.start)
+
+
+def _points(windows: list[Window]) -> list[tuple[int, float]]:
+    """A sample where each begins, and one where it ends unless the next begins there."""
+    points: list[tuple[int, float]] = []
+    end, watts = None, 0.0
+    for window in windows:
+        if end is not None and window.start > end:
+            points.append((end, watts))
+        if window.start != end or window.watts != watts:
+            points.append((window.start, window.watts))
+        end, watts = window.end, window.watts
+    return points if end is None else [*points, (end, watts)]

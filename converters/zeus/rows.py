@@ -7,11 +7,9 @@ from dataclasses import dataclass
 
 from chopper_interop.converters.sampling import faults
 from chopper_interop.converters.sampling.timestamps import nanoseconds
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 
-NO_NUMBER = Fault(
-    "row-without-time", Severity.LOSS, "Rows whose time is no number were left out.", events=True
-)
+NO_NUMBER = Fault.loss_of_events("row-without-time", "Rows whose time is no number were left out.")
 
 
 @dataclass(frozen=True)

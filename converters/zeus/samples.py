@@ -25,7 +25,7 @@ from chopper_interop.converters.sampling.timestamps import EARLIEST_S, SECOND
 from chopper_interop.converters.zeus.lanes import powers, windows
 from chopper_interop.converters.zeus.rows import Row, rows_of
 from chopper_interop.io import inputs
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.meta import REALTIME, Device, Meta, Source
 
 if TYPE_CHECKING:
@@ -39,23 +39,17 @@ MONOTONIC = "monotonic"
 READING_NS = 10_000_000
 """Uncertainty of a sample: a call of the management library takes milliseconds. Chosen: the upper end."""
 
-UNKNOWN_CLOCK = Fault(
+UNKNOWN_CLOCK = Fault.info(
     "clock-unknown",
-    Severity.INFO,
-    "The times are seconds since some instant that the file does not state (time.monotonic of the "
-    "machine): they cannot be joined to other sources.",
+    "The times are seconds since some instant that the file does not state "
+    "(time.monotonic of the machine): they cannot be joined to other sources.",
 )
-MIXED_CLOCKS = Fault(
+MIXED_CLOCKS = Fault.loss_of_events(
     "row-on-other-clock",
-    Severity.LOSS,
     "Rows whose time is on another clock than that of the first row were left out.",
-    events=True,
 )
-SAMPLED = Fault(
-    "row-as-samples",
-    Severity.INFO,
-    "Rows (windows of Zeus, or instants) became samples of counter lanes.",
-    events=True,
+SAMPLED = Fault.info_of_events(
+    "row-as-samples", "Rows (windows of Zeus, or instants) became samples of counter lanes."
 )
 
 

@@ -19,11 +19,11 @@ from chopper_interop.annotate.structure.modules import add_backward_modules, rea
 from chopper_interop.annotate.structure.names import BACKWARD, OPTIMIZER, PARTS, classify_names
 from chopper_interop.annotate.structure.operations import find_operations
 from chopper_interop.annotate.structure.phase import find_passes
-from chopper_interop.annotate.structure.steps import count_iterations, read_iterations
 from chopper_interop.arrays import arrow, gather
 from chopper_interop.arrays.members import is_any
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
+from chopper_interop.schemas.names import STEP_RANGE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,20 +35,32 @@ if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
+BY_NAMES = Fault.info(
+    "iterations-by-names",
+    "Ranges that are called a step or iteration with a number were taken as "
+    "the training steps, as the profiler marks none.",
+)
+COUNTED = Fault.info(
+    "iterations-counted",
+    "Training steps are not numbered: they were counted from 0, each until its optimizer is done.",
+)
+_RANGES = (Kind.CPU_OP, Kind.ANNOTATION)
+_EXACT = (STEP_RANGE, "Iteration")
+"""The first of the kinds of names of steps, which can have no other meaning."""
+
 __all__ = ["COLUMNS", "columns", "coverage"]
 
 COLUMNS = ("iteration", "phase", "step_part", "layer", "module", "operation")
 RECOMPUTE, COMMUNICATION = "recompute", "communication"
 _PHASES = (*PARTS, RECOMPUTE, COMMUNICATION)
-BY_THREAD = Fault(
+BY_THREAD = Fault.info(
     "passes-by-thread",
-    Severity.INFO,
-    "Operators and calls that no name and no number ties to a pass were assigned to the pass of their "
-    "thread: after the backward pass of a step to the optimizer, before it to the forward pass.",
+    "Operators and calls that no name and no number ties to a pass were assigned "
+    "to the pass of their thread: after the backward pass of a step to the optimizer, before it to "
+    "the forward pass.",
 )
-NO_LAUNCH = Fault(
+NO_LAUNCH = Fault.info(
     "gpu-work-without-launch",
-    Severity.INFO,
     "GPU work without a launch in the trace: its step, pass and layer are unknown.",
 )
 _FROM_LAUNCH = (*GPU_WORK, Kind.GPU_SYNC, Kind.GPU_ANNOTATION)
@@ -181,3 +193,58 @@ def _note_without_launch(trace: Trace, issues: IssueLog) -> None:
     if 0 < lost.size < np.count_nonzero(on_gpu):  # if all lack one, the trace has no host
         name = trace.names()[trace.array("name")[lost[0]]]
         issues.add(NO_LAUNCH, len(lost), repr(name[:80]))
+
+
+def read_iterations(trace: Trace, names: Names, issues: IssueLog) -> Array:
+    """Number of the step that each host node is in, by ranges of steps; -1 where it is in none."""
+    name, kind = trace.array("name"), trace.array("kind")
+    result = np.full(trace.nodes.num_rows, -1, np.int32)
+    ranges = is_any(kind, _RANGES)
+    step_kind = np.where(ranges, names.step_kind[name], -1)
+    for rows in trace.rank_rows.values():
+        kinds = np.unique(step_kind[rows][step_kind[rows] >= 0])
+        if kinds.size:
+            steps = np.flatnonzero(step_kind[rows] == kinds[0]) + rows.start
+            result[rows] = _numbers_within(trace, rows, steps, names.step[name[steps]])
+            if kinds[0] == len(_EXACT):
+                issues.add(BY_NAMES, len(steps), repr(trace.names()[name[steps[0]]]))
+    return result
+
+
+def _numbers_within(trace: Trace, rows: slice, steps: Array, number: Array) -> Array:
+    """Number of the step that each node of a rank starts in; -1 for none."""
+    ts, dur = trace.array("ts"), trace.array("dur")
+    index = np.searchsorted(ts[steps], ts[rows], "right") - 1
+    inside = (index >= 0) & (ts[rows] < (ts[steps] + dur[steps])[index])
+    return np.where(inside, number[index], -1)
+
+
+def count_iterations(
+    trace: Trace, part: Array, optimizer: Array, backward: int, issues: IssueLog
+) -> Array:
+    """Count steps by the optimizers that end them; -1 on ranks without any.
+
+    Parameters
+    ----------
+    trace, issues
+        The trace, and the log for the steps that were counted.
+    part
+        Pass of each node by its name; -1 on ranks whose steps are numbered.
+    optimizer
+        Mask of nodes that are the outermost of an optimizer's step.
+    backward
+        Number of the backward pass.
+    """
+    ts, end = trace.array("ts"), trace.array("ts") + trace.array("dur")
+    result = np.full(len(part), -1, np.int32)
+    for rows in trace.rank_rows.values():
+        ends = np.sort(end[rows][optimizer[rows]])
+        backward_starts = np.sort(ts[rows][part[rows] == backward])
+        if not ends.size or not backward_starts.size:
+            continue
+        # several optimizers one after the other, without a backward pass between, end one step
+        before = np.searchsorted(backward_starts, ends)
+        last = ends[np.append(before[1:] != before[:-1], True)]
+        result[rows] = np.searchsorted(last, ts[rows], "right")
+        issues.add(COUNTED, len(last), f"rank {int(trace.array('rank')[rows.start])}")
+    return result

@@ -101,13 +101,7 @@ def _lanes_of_functions(sequence: Array, ts: Array, lane: Array, thread: Array) 
 # Compiled: for each function, all lanes on which its number occurs.
 @jit
 def _votes(  # noqa: PLR0913, PLR0917 # columns
-    functions: Array,
-    number: Array,
-    ts: Array,
-    first: Array,
-    entry: Array,
-    lane: Array,
-    free: Array,
+    functions: Array, number: Array, ts: Array, first: Array, entry: Array, lane: Array, free: Array
 ) -> Array:
     """Number of functions that have an operator of their number before them, by lane."""
     votes = np.zeros(len(free), np.int64)

@@ -21,7 +21,7 @@ from chopper_interop.annotate.structure.names import MODULE, module_in_range
 from chopper_interop.arrays import gather
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.members import is_any
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
@@ -30,16 +30,14 @@ if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
-SEVERAL_LISTS = Fault(
+SEVERAL_LISTS = Fault.info(
     "layers-of-several-lists",
-    Severity.INFO,
     "The model has several lists of blocks: their layers are numbered one list after the other.",
 )
-UNITS_COUNTED = Fault(
+UNITS_COUNTED = Fault.info(
     "layers-by-fsdp-units",
-    Severity.INFO,
-    "The layers have no names: the FSDP units that the forward pass of the outermost unit calls were "
-    "taken for them, in that order.",
+    "The layers have no names: the FSDP units that the forward pass of the "
+    "outermost unit calls were taken for them, in that order.",
 )
 _CALL = re.compile(r"(?:^|\.)([^.()]+)\(([^()]*)\)::")
 _UNIT = "FullyShardedDataParallel.forward"

@@ -14,6 +14,7 @@ import numpy as np
 
 from chopper_interop.arrays import gather
 from chopper_interop.arrays.members import is_any
+from chopper_interop.schemas.communication import OPERATORS
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
@@ -77,9 +78,7 @@ functions, which Transformer Engine has too. DeepSpeed: dotted. DeepSeek: ``attn
 """
 
 _COMMUNICATION = re.compile(
-    r"c10d::|_?c10d_functional(?:_autograd)?::|record_param_comms|symm_mem::|fsdp::all_gather"
-    r"|(?:nccl|rccl|gloo|mpi|ucc|xccl|hccl):|deep_ep::|_C_custom_ar::"
-    r"|(?:vllm|sgl_kernel|aiter)::(?:\w+_)?(?:all_?reduce|all_?gather|reduce_?scatter|all_?to_?all)"
+    OPERATORS + r"|symm_mem::|fsdp::all_gather"
     r"|FSDP::(?:all_gather|all_reduce|post_backward_(?:reduce|rs_wait|all_reduce))"
     r"|## (?:all2all_data:(?!recat)|alltoall_|reduce_scatter|all_gather|all_?reduce|Request wait)"
     r"|(?:dispatch|combine)\([FB]\)$|PP:\d+(?:SEND|RECV)_|(?:forward|backward)-(?:send|recv)"

@@ -153,5 +153,4 @@ def _after_backward(trace: Trace, part: Array, iteration: Array, rows: slice) ->
     last = np.full(int(step.max(initial=-1)) + 1, np.iinfo(np.int64).max)
     last[np.unique(step[backward])] = 0
     np.maximum.at(last, step[backward], end[backward])
-    late: Array = ts >= last[step]
-    return late
+    return ts >= last[step]

@@ -137,24 +137,15 @@ def _window(call: Call, layout: Layout, side: int) -> int:
 _LAYOUTS: tuple[tuple[str, Layout], ...] = (
     (r"aten::scaled_dot_product_attention", Layout(0, True, 5, TOP_LEFT, bias=3)),
     (r"aten::_scaled_dot_product_flash_attention(_for_cpu)?", Layout(0, True, 4)),
-    (
-        r"aten::_scaled_dot_product_efficient_attention",
-        Layout(0, True, 6, TOP_LEFT, bias=3),
-    ),
+    (r"aten::_scaled_dot_product_efficient_attention", Layout(0, True, 6, TOP_LEFT, bias=3)),
     (r"aten::_scaled_dot_product_cudnn_attention", Layout(0, True, 6, TOP_LEFT, bias=3)),
     (
         r"aten::_scaled_dot_product_fused_attention_overrideable",
         Layout(0, True, 5, TOP_LEFT, bias=3),
     ),
     (r"aten::_flash_attention_forward", Layout(0, False, 8, lengths=3, windows=11)),
-    (
-        r"aten::_efficient_attention_forward",
-        Layout(0, False, 9, corner=0, lengths=4, bias=3),
-    ),
-    (
-        r"aten::_scaled_dot_product_flash_attention_backward",
-        Layout(1, True, 11, out=4, lengths=6),
-    ),
+    (r"aten::_efficient_attention_forward", Layout(0, False, 9, corner=0, lengths=4, bias=3)),
+    (r"aten::_scaled_dot_product_flash_attention_backward", Layout(1, True, 11, out=4, lengths=6)),
     (
         r"aten::_scaled_dot_product_efficient_attention_backward",
         Layout(1, True, 11, TOP_LEFT, bias=4, out=5),

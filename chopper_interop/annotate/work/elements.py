@@ -381,10 +381,7 @@ _FUNCTIONS: tuple[tuple[str, Rule], ...] = (
 
 RULES: tuple[tuple[str, Rule], ...] = (
     *_FUNCTIONS,
-    (
-        r"aten::(fill_|zero_|normal_|uniform_|bernoulli_|random_|exponential_|_foreach_zero_)",
-        fill,
-    ),
+    (r"aten::(fill_|zero_|normal_|uniform_|bernoulli_|random_|exponential_|_foreach_zero_)", fill),
     (r"aten::(_foreach_)?copy_", copy),
     (r"aten::(cat|_cat|stack)", concatenate),
     (r"aten::index_select", partial(select_rows, index=2)),
@@ -412,16 +409,10 @@ RULES: tuple[tuple[str, Rule], ...] = (
         r"aten::(miopen|cudnn)_batch_norm_backward",
         partial(gradient, each=9, read=(0, 1, 2), like_=0),
     ),
-    (
-        r"aten::native_layer_norm_backward",
-        partial(gradient, each=9, read=(0, 1, 5), like_=1),
-    ),
+    (r"aten::native_layer_norm_backward", partial(gradient, each=9, read=(0, 1, 5), like_=1)),
     # difference to the maximum, exp, sum, quotient (of the logarithm: difference)
     (r"aten::_(log_)?softmax", softmax),
-    (
-        r"aten::_(log_)?softmax_backward_data",
-        partial(gradient, each=4, read=(0, 1), like_=1),
-    ),
+    (r"aten::_(log_)?softmax_backward_data", partial(gradient, each=4, read=(0, 1), like_=1)),
     (r"aten::max_pool2d_with_indices_backward", max_pool_gradient),
     (r"aten::max_pool2d_with_indices", max_pool),
     (r"aten::native_dropout", dropout),

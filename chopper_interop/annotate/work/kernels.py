@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 HELPERS = re.compile(
     r"elementwise|transpose|SubTensorOp|OpTensor|reduce_kernel|splitKreduce|PostGSU|[Rr]educ(e|tion)"
-    r"|scalePackedTensor|scale_?[Tt]ensor|computeOffsets|computeBOffsets|computeWgrad\w*Offsets"
+    r"|scalePackedTensor|scale_?[Tt]ensor|computeOffsets|computeBOffsets|computeWgrad\w{0,64}?Offsets"
     r"|nchwToNhwc|nhwcToNchw|nchw_?2_?nhwc|generateWinogradTiles|winograd_nonfused|xform_|\b[Ii]m2[Cc]ol"
     r"|[Cc]ol2[Ii]m|[Mm]emset|(?<!re)[Ff]ill|(?<!oad)[Cc]ast|[Cc]opy|vectorized|convert_dq|dq_convert|ConvertQGrad|dot_do_o|OGradDotO|preprocess"
-    r"|postprocess|tensor_reorder|convertTensor|kern_precompute|set_?zero|random|philox",
+    r"|postprocess|tensor_reorder|convertTensor|kern_precompute|set_?zero|random|philox"
 )
 """Names of kernels that prepare or finish the work of a product, convolution or attention."""
 

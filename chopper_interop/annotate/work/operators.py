@@ -17,7 +17,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
 from chopper_interop import arguments
 from chopper_interop.annotate import provenance
@@ -28,30 +27,29 @@ from chopper_interop.annotate.work.calls import UNKNOWN, Work, parse_call
 from chopper_interop.arrays import arrow, gather
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.members import is_any
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from chopper_interop.annotate.work.calls import Call
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
-DIVIDED_BY_TIME = Fault(
+DIVIDED_BY_TIME = Fault.info(
     "work-divided-by-time",
-    Severity.INFO,
-    "Kernels that together do the work of one operator: its FLOPs and bytes by shapes were "
-    "divided among them by their durations.",
+    "Kernels that together do the work of one operator: its FLOPs and bytes "
+    "by shapes were divided among them by their durations.",
 )
-UNKNOWN_WORK = Fault(
+UNKNOWN_WORK = Fault.info(
     "work-unknown",
-    Severity.INFO,
     "Kernels that compute and whose FLOPs are unknown, for want of a rule or of shapes.",
 )
-INFERRED_SHAPE = Fault(
+INFERRED_SHAPE = Fault.info(
     "work-shape-inferred",
-    Severity.INFO,
-    "Convolutions whose stride, or the shape of whose weight, is not recorded: it was taken from "
-    "calls of gradients with the same other shapes.",
+    "Convolutions whose stride, or the shape of whose weight, is not "
+    "recorded: it was taken from calls of gradients with the same other shapes.",
 )
 
 _KEYS = ("Input Dims", "Input type", "Input Strides", "Output Dims", "Output type")
@@ -185,11 +183,7 @@ def _attribute_work(trace: Trace, operators: _OperatorWork) -> tuple[Array, Arra
 
 
 def _share_with_kernels(
-    trace: Trace,
-    kernels: Array,
-    owner: Array,
-    work: _OperatorWork,
-    columns: tuple[Array, Array],
+    trace: Trace, kernels: Array, owner: Array, work: _OperatorWork, columns: tuple[Array, Array]
 ) -> None:
     """Fill in the kernels' parts of their operators' work."""
     if not kernels.size:
@@ -287,46 +281,3 @@ def kernel_operators(trace: Trace) -> tuple[Array, Array]:
     rows = np.flatnonzero((kind == Kind.KERNEL) & (flops >= 0) & (launch >= 0))
     owner = around[launch[rows]]
     return rows[owner >= 0], owner[owner >= 0]
-
-
-def compare_with_counters(trace: Trace) -> pa.Table:
-    """Compare FLOPs by shapes with those by counters.
-
-    Returns
-    -------
-    pyarrow.Table
-        For each `operation` (the column of this name, else the operator, else the kernel): the
-        number `n` of its kernels with both, `flops` by shapes, `flops_counted`, and `ratio`,
-        counted divided by shapes. Without FLOPs by shapes the ratio is 1 if none were counted
-        either, else infinity.
-    """
-    shaped = trace.integers("flops")
-    counted = trace.reals("flops_counted")
-    rows = np.flatnonzero((trace.array("kind") == Kind.KERNEL) & (shaped >= 0) & ~np.isnan(counted))
-    names = _operation_names(trace, rows)
-    operations, code = np.unique(names.astype(str), return_inverse=True)
-    by_shapes = np.bincount(code, shaped[rows].astype(np.float64), len(operations))
-    by_counters = np.bincount(code, counted[rows], len(operations))
-    none = np.where(by_counters > 0, np.inf, 1.0)
-    ratio = np.where(by_shapes > 0, by_counters / np.maximum(by_shapes, 1), none)
-    return pa.table(
-        {
-            "operation": arrow.texts(operations.tolist()),
-            "n": arrow.array(np.bincount(code, minlength=len(operations)).astype(np.int64)),
-            "flops": arrow.array(by_shapes),
-            "flops_counted": arrow.array(by_counters),
-            "ratio": arrow.array(ratio),
-        }
-    )
-
-
-def _operation_names(trace: Trace, rows: Array) -> Array:
-    """Name of the operation, else the operator, else the kernel itself, of each kernel."""
-    names = np.array([*trace.names(), ""], object)
-    code = trace.array("name")
-    kernels, owner = kernel_operators(trace)
-    operator = np.full(trace.nodes.num_rows, -1, np.int64)
-    operator[kernels] = owner
-    node = np.where(operator[rows] >= 0, operator[rows], rows)
-    operation = trace.values("operation")[rows]
-    return np.where([text is not None for text in operation], operation, names[code[node]])

@@ -12,29 +12,17 @@ import numpy as np
 
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.interning import TextTable, intern_text
+from chopper_interop.converters.perfetto.read import json_text
 from chopper_interop.converters.perfetto.read.interned_decode import (
     ANNOTATION_NAMES,
     STRINGS,
     Texts,
     find_text,
 )
-from chopper_interop.converters.perfetto.read.json_text import (
-    decimal,
-    json_or_string,
-    null,
-    pointer,
-    put,
-    string,
-    truth,
-)
 from chopper_interop.io.wire import copy_bytes, double_from_bits, read_field, read_varint
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from chopper_interop.arrays.types import Array
-
-    Bytes = npt.NDArray[np.uint8]
+    from chopper_interop.arrays.types import Array, Bytes
 
 UNKNOWN = np.iinfo(np.int64).min
 """Value of a key that a slice does not have."""
@@ -132,7 +120,7 @@ def _write_real(out: Bytes, i: int, value: float, reals: Reals, count: Array) ->
         reals.at[k], reals.value[k] = i, value
     count[REALS] = k + 1
     for _ in range(REAL_ROOM):
-        i = put(out, i, 32)
+        i = json_text.put(out, i, 32)
     return i
 
 
@@ -233,26 +221,26 @@ def _write_value(
         kind, bits, first, last, _, _, _ = _decode_annotation(buffer, at, end, old)
         open_bracket = 0
         if kind == _BOOL:
-            i = truth(out, i, bits != np.uint64(0))
+            i = json_text.truth(out, i, bits != np.uint64(0))
         elif kind == _INT:
-            i = decimal(out, i, bits, np.int64(bits) < 0)
+            i = json_text.decimal(out, i, bits, np.int64(bits) < 0)
         elif kind == _UINT:
-            i = decimal(out, i, bits, False)
+            i = json_text.decimal(out, i, bits, False)
         elif kind == _REAL:
             i = _write_real(out, i, double_from_bits(bits), reals, count)
         elif kind == _POINTER:
-            i = pointer(out, i, bits)
+            i = json_text.pointer(out, i, bits)
         elif kind == _STRING:
-            i = string(out, i, buffer, first, last)
+            i = json_text.string(out, i, buffer, first, last)
         elif kind == _STRING_IID:
             k = find_text(texts, state, STRINGS, bits)
             if k >= 0:
-                i = string(out, i, buffer, texts.at[k], texts.at[k] + texts.length[k])
+                i = json_text.string(out, i, buffer, texts.at[k], texts.at[k] + texts.length[k])
             else:
-                i = null(out, i)
+                i = json_text.null(out, i)
                 count[UNREADABLE] += 1
         elif kind == _JSON:
-            i = json_or_string(out, i, buffer, first, last)
+            i = json_text.json_or_string(out, i, buffer, first, last)
         elif kind == _NESTED and depth + 1 < MAX_DEPTH:
             at, end, old = first, last, True
             continue
@@ -261,14 +249,14 @@ def _write_value(
         elif kind in (_LIST, _OLD_LIST):
             open_bracket = 91
         else:
-            i = null(out, i)
+            i = json_text.null(out, i)
             count[UNREADABLE] += 1
         if open_bracket:
             if depth + 1 >= MAX_DEPTH:
-                i = null(out, i)
+                i = json_text.null(out, i)
                 count[UNREADABLE] += 1
             else:
-                i = put(out, i, open_bracket)
+                i = json_text.put(out, i, open_bracket)
                 stack[depth, 0], stack[depth, 1], stack[depth, 2] = at, end, kind
                 stack[depth, 3], stack[depth, 4] = at, 0
                 depth += 1
@@ -285,12 +273,12 @@ def _write_value(
                 stack[top, 3] = key
                 offset = offset if key >= 0 else -1
             if offset < 0:
-                i = put(out, i, 125 if kind in (_DICT, _OLD_DICT) else 93)
+                i = json_text.put(out, i, 125 if kind in (_DICT, _OLD_DICT) else 93)
                 depth -= 1
                 continue
             stack[top, 0] = offset
             if stack[top, 4]:
-                i = put(out, i, 44)
+                i = json_text.put(out, i, 44)
             stack[top, 4] = 1
             if kind == _DICT:
                 _, _, _, _, iid, key_at, key_end = _decode_annotation(buffer, begin, behind, False)
@@ -299,8 +287,8 @@ def _write_value(
                     key_at = texts.at[k] if k >= 0 else 0
                     key_end = key_at + texts.length[k] if k >= 0 else 0
             if kind in (_DICT, _OLD_DICT):
-                i = string(out, i, buffer, key_at, key_end)
-                i = put(out, i, 58)
+                i = json_text.string(out, i, buffer, key_at, key_end)
+                i = json_text.put(out, i, 58)
             at, end, has_member = begin, behind, True
         if not has_member:
             return i
@@ -424,14 +412,14 @@ def write_objects(
                     break
                 if number != 4 or inner != 2:
                     if number in (52, 53):
-                        i = put(out, i, 123 if i == start else 44)
+                        i = json_text.put(out, i, 123 if i == start else 44)
                         for byte in (34, 99, 111, 114, 114, 101, 108, 97, 116, 105, 111, 110, 95,
                                      105, 100, 34, 58):  # fmt: skip
-                            i = put(out, i, byte)
+                            i = json_text.put(out, i, byte)
                         if number == 52:
-                            i = decimal(out, i, bits, False)
+                            i = json_text.decimal(out, i, bits, False)
                         else:
-                            i = string(out, i, buffer, begin, j)
+                            i = json_text.string(out, i, buffer, begin, j)
                     elif number >= len(_IS_READ) or not _IS_READ[number]:
                         count[TYPED] += 1
                     continue
@@ -477,24 +465,24 @@ def write_objects(
                             first = texts.at[w] if w >= 0 else 0
                             behind = first + texts.length[w] if w >= 0 else 0
                         values[column, row] = _agent_number(buffer, first, behind)
-                i = put(out, i, 123 if i == start else 44)
+                i = json_text.put(out, i, 123 if i == start else 44)
                 if known_key and i + seen[k, 1] <= len(out):
                     i = copy_bytes(out, i, out, seen[k, 0], seen[k, 0] + seen[k, 1])
                 else:
                     key = i
-                    i = put(out, string(out, i, buffer, key_at, key_end), 58)
+                    i = json_text.put(out, json_text.string(out, i, buffer, key_at, key_end), 58)
                     if k >= 0 and i <= len(out):
                         seen[k, 0], seen[k, 1], seen[k, 2] = key, i - key, column + 1
                 if kind in (_INT, _UINT):
-                    i = decimal(out, i, value, kind == _INT and np.int64(value) < 0)
+                    i = json_text.decimal(out, i, value, kind == _INT and np.int64(value) < 0)
                 elif kind == _STRING:
-                    i = string(out, i, buffer, at, last)
+                    i = json_text.string(out, i, buffer, at, last)
                 else:
                     i = _write_value(
                         buffer, begin, j, state[row, part], texts, out, i, reals, count, stack
                     )
         if i > start:
-            i = put(out, i, 125)
+            i = json_text.put(out, i, 125)
         row_at[row], row_len[row] = start, i - start
     return i
 

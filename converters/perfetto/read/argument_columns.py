@@ -17,7 +17,7 @@ from chopper_interop.converters.perfetto.read.annotations_text import (
     UNKNOWN,
 )
 from chopper_interop.converters.perfetto.read.lanes import first_argument
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.kinds import Kind
 
@@ -27,17 +27,16 @@ if TYPE_CHECKING:
     from chopper_interop.converters.perfetto.read.annotations_text import ColumnEntries
     from chopper_interop.converters.perfetto.read.arguments import Arguments
 
-GROUPS_UNKNOWN = Fault(
+GROUPS_UNKNOWN = Fault.info(
     "process-groups-unknown",
-    Severity.INFO,
-    "Collectives are without their process group, of which older versions of this package wrote no "
-    "more than a number.",
+    "Collectives are without their process group, of which older versions "
+    "of this package wrote no more than a number.",
 )
-SUMS = Fault(
+SUMS = Fault.loss(
     "counter-values-are-sums",
-    Severity.LOSS,
-    "Counters of kernels were left among their arguments: rocprofv3 of ROCm 6.4, and rocpd's "
-    "conversion, give each kernel the sum over all of them; CSV, JSON or rocpd have the values of each.",
+    "Counters of kernels were left among their arguments: rocprofv3 of "
+    "ROCm 6.4, and rocpd's conversion, give each kernel the sum over all of them; CSV, JSON or "
+    "rocpd have the values of each.",
 )
 
 _DISPATCHED = (Kind.KERNEL, Kind.COMM, Kind.MEMCPY, Kind.MEMSET)

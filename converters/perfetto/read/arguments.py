@@ -14,7 +14,7 @@ from chopper_interop.arrays import arrow
 from chopper_interop.arrays.interning import empty_text_table
 from chopper_interop.converters.perfetto.read import annotations_text as text
 from chopper_interop.converters.perfetto.read.annotations_text import ColumnEntries
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
@@ -22,15 +22,13 @@ if TYPE_CHECKING:
     from chopper_interop.converters.perfetto.read.events_decode import Events
     from chopper_interop.converters.perfetto.read.interned_decode import Texts
 
-UNREADABLE = Fault(
+UNREADABLE = Fault.loss(
     "annotation-unreadable",
-    Severity.LOSS,
     "Arguments without a name or a value that can be read are null, or left out.",
 )
 
-TYPED = Fault(
+TYPED = Fault.loss(
     "typed-arguments-left-out",
-    Severity.LOSS,
     "Arguments of Chrome's own types, and times that threads ran, were left out.",
 )
 

@@ -12,7 +12,7 @@ from chopper_interop.converters.perfetto.chopper_metadata import CONSTANT_SUFFIX
 from chopper_interop.converters.perfetto.read import kinds
 from chopper_interop.converters.perfetto.read.events_decode import COUNTER
 from chopper_interop.converters.perfetto.read.tracks import Track
-from chopper_interop.issues import Fault, Severity
+from chopper_interop.issues import Fault
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,34 +21,21 @@ if TYPE_CHECKING:
     from chopper_interop.build import TraceBuilder
     from chopper_interop.converters.perfetto.read.recording import Recording
 
-AS_SAMPLES = Fault(
-    "counters-as-samples",
-    Severity.INFO,
-    "Values of counter tracks became samples.",
-    events=True,
-)
-REDUNDANT = Fault(
+AS_SAMPLES = Fault.info_of_events("counters-as-samples", "Values of counter tracks became samples.")
+REDUNDANT = Fault.info_of_events(
     "counters-redundant",
-    Severity.INFO,
     "Counter tracks that draw the hardware counters of slices again were not read twice.",
-    events=True,
 )
-NOT_FINITE = Fault(
-    "counter-not-finite",
-    Severity.LOSS,
-    "Values of counters that are no finite numbers were left out.",
-    events=True,
+NOT_FINITE = Fault.loss_of_events(
+    "counter-not-finite", "Values of counters that are no finite numbers were left out."
 )
-TRUNCATED = Fault(
+TRUNCATED = Fault.info(
     "counter-values-truncated",
-    Severity.INFO,
-    "rocprofv3 writes hardware counters to this format without their decimals; its CSV, JSON or "
-    "rocpd has them.",
+    "rocprofv3 writes hardware counters to this format without their "
+    "decimals; its CSV, JSON or rocpd has them.",
 )
-BYTES_ROUNDED = Fault(
-    "counter-bytes-rounded",
-    Severity.INFO,
-    "rocprofv3 writes bytes that are copied and allocated in whole KiB.",
+BYTES_ROUNDED = Fault.info(
+    "counter-bytes-rounded", "rocprofv3 writes bytes that are copied and allocated in whole KiB."
 )
 
 _CHOPPER_GPU = re.compile(r"GPU (\d+)")

@@ -27,11 +27,7 @@ from chopper_interop.converters.perfetto.read.state_decode import DEFAULT_CLOCK,
 from chopper_interop.io.wire import read_field, read_varint
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from chopper_interop.arrays.types import Array
-
-    Bytes = npt.NDArray[np.uint8]
+    from chopper_interop.arrays.types import Array, Bytes
 
 
 OTHER, BEGIN, END, INSTANT, COUNTER, COMPLETE = range(6)
@@ -71,17 +67,10 @@ class Events(NamedTuple):
 def empty_events(n: int) -> Events:
     """Return columns for n events, all 0."""
     types: dict[str, Any] = {
-        "type": np.uint8,
-        "clock": np.int32,
-        "track": np.uint64,
-        "track_kind": np.uint8,
-        "name_len": np.int32,
-        "category_len": np.int32,
-        "categories": np.int32,
-        "body_len": np.int32,
-        "state": np.int32,
-        "real": np.bool_,
-    }
+        "type": np.uint8, "clock": np.int32, "track": np.uint64, "track_kind": np.uint8,
+        "name_len": np.int32, "category_len": np.int32, "categories": np.int32,
+        "body_len": np.int32, "state": np.int32, "real": np.bool_,
+    }  # fmt: skip
     return Events(*(np.zeros(n, types.get(name, np.int64)) for name in Events._fields))
 
 

@@ -16,34 +16,25 @@ import numpy as np
 
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.io.wire import read_field, read_varint
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from chopper_interop.arrays.types import Array
-
-    Bytes = npt.NDArray[np.uint8]
+    from chopper_interop.arrays.types import Array, Bytes
 
 CLOCK_SNAPSHOT, TRACK_EVENT, TRACK_DESCRIPTOR = 6, 11, 60
 PROCESS_DESCRIPTOR, THREAD_DESCRIPTOR = 43, 44
-SYSTEM_INFO = 45
 COMPRESSED, COMPRESSED_ZSTD = 50, 133
 BROKEN_PACKET = -1
 """Kind of a packet that is no proper message."""
 NO_PAYLOAD = 0
 """Kind of a packet without a payload, which interns texts or sets defaults for other packets."""
 
-CUT_SHORT = Fault(
+CUT_SHORT = Fault.loss(
     "perfetto-cut-short",
-    Severity.LOSS,
     "The trace breaks off, or is damaged from some byte on; the packets before that are kept.",
 )
-UNPACKED_BADLY = Fault(
-    "perfetto-compressed-damaged",
-    Severity.LOSS,
-    "Compressed packets that cannot be unpacked were left out.",
-    events=True,
+UNPACKED_BADLY = Fault.loss_of_events(
+    "perfetto-compressed-damaged", "Compressed packets that cannot be unpacked were left out."
 )
 
 _HEADER_FIELDS = np.zeros(256, np.bool_)

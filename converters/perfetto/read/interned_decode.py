@@ -15,11 +15,7 @@ from chopper_interop.arrays.compiled import jit
 from chopper_interop.io.wire import read_field
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from chopper_interop.arrays.types import Array
-
-    Bytes = npt.NDArray[np.uint8]
+    from chopper_interop.arrays.types import Array, Bytes
 
 CATEGORIES, NAMES, ANNOTATION_NAMES, STRINGS = 1, 2, 3, 29
 """Fields of InternedData that are decoded."""

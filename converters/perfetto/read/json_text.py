@@ -14,9 +14,7 @@ from chopper_interop.arrays.compiled import jit
 from chopper_interop.io.json_text import skip_value
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Bytes = npt.NDArray[np.uint8]
+    from chopper_interop.arrays.types import Bytes
 
 
 @jit

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from chopper_interop.edges.collective_names import communicates
 from chopper_interop.schemas.kinds import Kind, LaneKind
-from chopper_interop.schemas.names import COMM_KERNEL
 
 ROCPROF = "rocprofv3"
 ROCPROF_V2 = "rocprofv2"
@@ -31,7 +31,7 @@ def call_kind(name: str, category: str) -> Kind:
 
 def gpu_work_kind(name: str) -> Kind:
     """Return the kind of a slice on a GPU's track by its name."""
-    if COMM_KERNEL.match(name):
+    if communicates(name):
         return Kind.COMM
     by_name = ((_COPY, Kind.MEMCPY), (_FILL, Kind.MEMSET), (_BARRIER, Kind.GPU_SYNC))
     return next((kind for begin, kind in by_name if begin.match(name)), Kind.KERNEL)
@@ -59,10 +59,7 @@ TRACK_NAMES: tuple[tuple[re.Pattern[str], LaneKind], ...] = (
     (re.compile(r"(HIP|HSA) API (?P<number>\d+)$"), LaneKind.THREAD),
     (re.compile(r"HIP Activity Stream (?P<number>\d+)"), LaneKind.STREAM),
     (re.compile(r"HIP Activity Device (?P<device>\d+)(, Queue (?P<number>\d+))?"), LaneKind.QUEUE),
-    (
-        re.compile(r"GPU Kernel Dispatch \[(?P<device>\d+)\] Queue (?P<number>\d+)"),
-        LaneKind.QUEUE,
-    ),
+    (re.compile(r"GPU Kernel Dispatch \[(?P<device>\d+)\] Queue (?P<number>\d+)"), LaneKind.QUEUE),
     (
         re.compile(r"GPU Memory Copy to Agent \[(?P<device>\d+)\] Thread (?P<number>\d+)"),
         LaneKind.COPY,
@@ -77,7 +74,9 @@ TRACK_NAMES: tuple[tuple[re.Pattern[str], LaneKind], ...] = (
 """Names of tracks that are no threads → kind of lane: those of rocprofv3 (with ``STREAM [" 3 "]``
 as ROCm 7 writes it), of rocprofv2's plugin, of Omnitrace and rocprofiler-systems, and others."""
 
-COUNTER_DEVICE = re.compile(r"(?:AGENT|Agent|GPU|Device|Dev)(?: (\d+)\b|[^\[]*\[(\d+)\])")
+COUNTER_DEVICE = re.compile(
+    r"(?:AGENT|Agent|GPU|Device|Dev)(?: (\d+)\b|[^\[]{0,256}\[(\d{1,20})\])"
+)
 """The GPU in the name of a counter track."""
 COUNTER_OF_HOST = re.compile(r"\bCPU\b")
 """Counter tracks of processors, which rocprofv3 numbers among the GPUs."""

@@ -211,16 +211,19 @@ def slice_kinds(  # noqa: PLR0913, PLR0917 # columns of one table
     n = len(type_)
     plain = [c.lower() for c in categories]
     by_category = np.array([*(int(PERFETTO.get(c, 0)) for c in plain), 0], np.int64)
-    by_work = np.array([*(int(kinds.gpu_work_kind(t)) for t in names), int(Kind.KERNEL)])
     has_category = np.array([*(bool(c) for c in categories), False])[category]
     by_call = np.array(
         [*((int(kinds.call_kind(t, "x")), int(kinds.call_kind(t, ""))) for t in names),
          (int(Kind.OTHER), int(Kind.CPU_OP))]
     )  # fmt: skip
-    work = by_work[name]
     call = np.where(has_category, by_call[name, 0], by_call[name, 1])
     is_dispatch = has_argument(values, n, "kernel_id")
     is_copy = has_argument(values, n, "copy_bytes", "dst_agent", "dst_agent_id")
+    on_queue = on_gpu | is_dispatch | (by_category[category] == Kind.KERNEL)
+    by_work = np.full(len(names) + 1, int(Kind.KERNEL))
+    used = gather.unique_codes(name[on_queue])
+    by_work[used] = [int(kinds.gpu_work_kind(names[i])) for i in used.tolist()]
+    work = by_work[name]
     guess = np.where(on_gpu, work, call)
     guess = np.where(type_ == INSTANT, int(Kind.INSTANT), guess)
     guess = np.where(is_copy, int(Kind.MEMCPY), np.where(is_dispatch, work, guess))

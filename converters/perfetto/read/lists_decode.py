@@ -15,12 +15,8 @@ from chopper_interop.arrays.compiled import jit
 from chopper_interop.io.wire import double_from_bits, read_field, read_fixed64, read_varint
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from chopper_interop.arrays.types import Array
+    from chopper_interop.arrays.types import Array, Bytes
     from chopper_interop.converters.perfetto.read.state_decode import States
-
-    Bytes = npt.NDArray[np.uint8]
 
 
 class Lists(NamedTuple):

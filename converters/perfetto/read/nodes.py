@@ -18,7 +18,7 @@ from chopper_interop.converters.perfetto.read.lanes import (
     slice_lanes,
 )
 from chopper_interop.converters.perfetto.read.tracks import NO_PROCESS
-from chopper_interop.issues import Fault, Severity
+from chopper_interop.issues import Fault
 from chopper_interop.schemas.kinds import GPU_LANES, GPU_WORK
 
 if TYPE_CHECKING:
@@ -30,20 +30,16 @@ if TYPE_CHECKING:
     from chopper_interop.converters.perfetto.read.recording import Recording
     from chopper_interop.converters.perfetto.read.slices import Slices
 
-TIMES_MOVED = Fault(
+TIMES_MOVED = Fault.info(
     "kernel-times-moved",
-    Severity.INFO,
     "Slices were drawn at other times than their begin_ns and end_ns, which were taken.",
 )
-KERNELS_TOUCH = Fault(
+KERNELS_TOUCH = Fault.info(
     "kernel-times-touch",
-    Severity.INFO,
-    "Kernels of a queue that touch exactly: rocprofv3 moves kernels that overlap so, and some "
-    "versions write the moved times only.",
+    "Kernels of a queue that touch exactly: rocprofv3 moves kernels that "
+    "overlap so, and some versions write the moved times only.",
 )
-NEGATIVE = Fault(
-    "duration-negative", Severity.LOSS, "Ends before their starts were taken as the starts."
-)
+NEGATIVE = Fault.loss("duration-negative", "Ends before their starts were taken as the starts.")
 _MAX_DISTANCE_NS = 10_000_000
 """Distance up to which times in arguments are taken for those of the slice.
 

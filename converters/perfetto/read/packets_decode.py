@@ -32,12 +32,8 @@ from chopper_interop.converters.perfetto.read.state_decode import (
 )
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from chopper_interop.arrays.types import Array
+    from chopper_interop.arrays.types import Array, Bytes
     from chopper_interop.converters.perfetto.read.framing_decode import Packets
-
-    Bytes = npt.NDArray[np.uint8]
 
 NO_TIME, NO_STATE = 1, 2
 """Reasons why a packet with an event was left out."""

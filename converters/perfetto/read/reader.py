@@ -6,11 +6,14 @@ overlap on a queue apart; where a slice carries `begin_ns` and `end_ns` these ar
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chopper_interop import progress, sanity_checks
+from chopper_interop.arrays.members import is_any
 from chopper_interop.build import TraceBuilder
 from chopper_interop.converters.perfetto.chopper_metadata import DERIVED_CATEGORY
 from chopper_interop.converters.perfetto.read import kinds
@@ -24,32 +27,35 @@ from chopper_interop.converters.perfetto.read.counters import CounterReader
 from chopper_interop.converters.perfetto.read.events_decode import OTHER
 from chopper_interop.converters.perfetto.read.lanes import track_lanes
 from chopper_interop.converters.perfetto.read.nodes import Labels, NodeMaker
-from chopper_interop.converters.perfetto.read.ranks import assign_ranks, build_meta
 from chopper_interop.converters.perfetto.read.recording import Recording
 from chopper_interop.converters.perfetto.read.slices import Slices, match_slices
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.io import inputs
+from chopper_interop.issues import RANK_ASSUMED, Fault, IssueLog
+from chopper_interop.schemas.kinds import GPU_WORK
+from chopper_interop.schemas.meta import ASSUMED, Device, Meta, Rank, Source
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from chopper_interop.arrays.types import Array
+    from chopper_interop.converters.perfetto.read.nodes import Nodes
     from chopper_interop.trace import Trace
 
-OTHER_EVENT = Fault(
-    "event-type-unknown",
-    Severity.LOSS,
-    "Events of a type not known here were left out.",
-    events=True,
+PROCESSES_AS_RANKS = Fault.info(
+    "processes-as-ranks",
+    "Processes without a rank in their names or labels were numbered by their process ids.",
 )
-DERIVED_SLICES = Fault(
+_IN_NAME = re.compile(r"(?:rank|worker)[-_.]?(\d{1,7})", re.IGNORECASE)
+
+OTHER_EVENT = Fault.loss_of_events(
+    "event-type-unknown", "Events of a type not known here were left out."
+)
+DERIVED_SLICES = Fault.info_of_events(
     "slices-derived",
-    Severity.INFO,
     "Slices of iterations and phases, which our writer draws of annotations, are no nodes.",
-    events=True,
 )
-FURTHER_CATEGORIES = Fault(
+FURTHER_CATEGORIES = Fault.loss(
     "further-categories",
-    Severity.LOSS,
     "Slices with several categories: the first was taken, the others were left out.",
 )
 
@@ -134,3 +140,93 @@ def _arguments(recording: Recording, tool: str, slices: Slices, builder: TraceBu
         entry_source=CHOPPER_ENTRIES if recording.from_chopper else entry_source,
         builder=builder, issues=recording.issues,
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Ranks of processes.
+
+    Parameters
+    ----------
+    by_pid
+        Process id → rank.
+    known_by
+        Source of the ranks, as in `meta.Rank`.
+    """
+
+    by_pid: dict[int, int]
+    known_by: str
+
+
+def assign_ranks(recording: Recording, used: list[int], user_rank: int | None) -> Ranks:
+    """Assign ranks to the processes that have slices: by the user, labels, file name, or order.
+
+    Parameters
+    ----------
+    recording
+        The trace.
+    used
+        Ids of these processes in ascending order.
+    user_rank
+        Rank that the user chose, if any.
+    """
+    tracks, issues = recording.tracks, recording.issues
+    with_counters = {tracks.process_of(u) for u, t in tracks.by_uuid.items() if t.is_counter}
+    labels = {pid: tracks.rank_of(pid) for pid in [*used, *sorted(with_counters)]}
+    if user_rank is not None and len(used) <= 1:
+        return Ranks(dict.fromkeys(used, user_rank), "user")
+    labelled = {pid: rank for pid, rank in labels.items() if rank is not None}
+    if used and all(pid in labelled for pid in used) and _are_distinct(labelled, used):
+        return Ranks(labelled, "labels")
+    in_name = _IN_NAME.search(recording.path.name)
+    if len(used) == 1 and in_name:
+        return Ranks({used[0]: int(in_name.group(1))}, "name")
+    issues.add(PROCESSES_AS_RANKS, len(used) if len(used) > 1 else 0)
+    issues.add(RANK_ASSUMED, int(len(used) == 1))
+    return Ranks({pid: number for number, pid in enumerate(used)}, ASSUMED)
+
+
+def _are_distinct(labelled: dict[int, int], used: list[int]) -> bool:
+    return len({labelled[pid] for pid in used}) == len(used)
+
+
+def build_meta(
+    recording: Recording, builder: TraceBuilder, tool: str, ranks: Ranks, nodes: Nodes
+) -> Meta:
+    """Build the metadata of the trace, when all else of it is in the builder."""
+    lanes = builder.lanes()
+    work = is_any(nodes.kind, GPU_WORK)
+    used = {lanes[i] for i in np.unique(nodes.lane[work]).tolist()}
+    devices = sorted({d for _, d, _, _ in used if d >= 0})
+    by_rank = {r: [d for rr, d, _, _ in used if rr == r and d >= 0] for r in ranks.by_pid.values()}
+    with_lanes = {lane[0] for lane in lanes}
+    meta_ranks = tuple(
+        Rank(
+            r,
+            pid=pid if pid > 0 else -1,
+            device=min(by_rank.get(r) or [-1]),
+            known_by=ranks.known_by,
+        )
+        for pid, r in sorted(ranks.by_pid.items(), key=lambda item: item[1])
+        if r >= 0 and r in with_lanes
+    )
+    source = Source(
+        str(recording.path),
+        "perfetto",
+        tool,
+        inputs.sha256(recording.path),
+        recording.path.stat().st_size,
+        int(recording.event_count),
+        len(nodes.kind),
+    )
+    has_agents = tool == kinds.ROCPROF
+    return Meta(
+        job=inputs.plain_name(recording.path),
+        clock=recording.metadata.clock(recording.clocks.name),
+        offsets=recording.clocks.offsets,
+        clocks=tuple(dict.fromkeys(recording.metadata.fits)),
+        ranks=meta_ranks,
+        devices=tuple(Device("", d, "", tool, agent=d if has_agents else -1) for d in devices),
+        sources=(source,),
+        issues=tuple(recording.issues),
+    )

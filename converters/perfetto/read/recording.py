@@ -17,7 +17,7 @@ from chopper_interop.converters.perfetto.read.packets_decode import NO_STATE, NO
 from chopper_interop.converters.perfetto.read.tracks import TrackTable, read_tracks
 from chopper_interop.errors import ReadError
 from chopper_interop.io import inputs, outputs
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,50 +27,32 @@ if TYPE_CHECKING:
     from chopper_interop.converters.perfetto.read.interned_decode import Texts
     from chopper_interop.converters.perfetto.read.lists_decode import Lists
 
-BROKEN_PACKETS = Fault(
-    "perfetto-packet-broken",
-    Severity.LOSS,
-    "Packets that are no proper messages were left out.",
-    events=True,
+BROKEN_PACKETS = Fault.loss_of_events(
+    "perfetto-packet-broken", "Packets that are no proper messages were left out."
 )
-NOT_READ = Fault(
-    "perfetto-other-data",
-    Severity.INFO,
-    "Packets of data sources other than track events were not read.",
-    events=True,
+NOT_READ = Fault.info_of_events(
+    "perfetto-other-data", "Packets of data sources other than track events were not read."
 )
-WITHOUT_TIME = Fault(
-    "event-without-time", Severity.LOSS, "Events without a time were left out.", events=True
+WITHOUT_TIME = Fault.loss_of_events("event-without-time", "Events without a time were left out.")
+WITHOUT_STATE = Fault.loss_of_events(
+    "event-state-lost", "Events that refer to texts in packets that were dropped were left out."
 )
-WITHOUT_STATE = Fault(
-    "event-state-lost",
-    Severity.LOSS,
-    "Events that refer to texts in packets that were dropped were left out.",
-    events=True,
-)
-WITHOUT_CLOCK = Fault(
+WITHOUT_CLOCK = Fault.loss_of_events(
     "event-clock-unknown",
-    Severity.LOSS,
     "Events on a clock that no snapshot relates to the trace's were left out.",
-    events=True,
 )
-OUT_OF_RANGE = Fault(
-    "time-out-of-range",
-    Severity.LOSS,
-    "Events with times that no clock shows were left out.",
-    events=True,
+OUT_OF_RANGE = Fault.loss_of_events(
+    "time-out-of-range", "Events with times that no clock shows were left out."
 )
-BUFFER_FULL = Fault(
+BUFFER_FULL = Fault.loss(
     "perfetto-buffer-full",
-    Severity.LOSS,
-    "The recorder's buffer was full, and pieces of the trace were dropped: record with a larger one "
-    "(rocprofv3: --perfetto-buffer-size).",
+    "The recorder's buffer was full, and pieces of the trace were dropped: "
+    "record with a larger one (rocprofv3: --perfetto-buffer-size).",
 )
-UNRELATED_CLOCK = Fault(
+UNRELATED_CLOCK = Fault.info(
     "clock-not-in-snapshots",
-    Severity.INFO,
-    "Times are on a clock that the writer defined and the trace relates to no other: they were taken "
-    "as nanoseconds since boot.",
+    "Times are on a clock that the writer defined and the trace relates to "
+    "no other: they were taken as nanoseconds since boot.",
 )
 
 _PACKET_NAMES = {1: "ftrace", 2: "process tree", 9: "process stats", 66: "perf samples"}

@@ -14,25 +14,21 @@ import numpy as np
 
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.converters.perfetto.read.events_decode import BEGIN, COMPLETE, END, INSTANT
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
 
-UNFINISHED = Fault(
+UNFINISHED = Fault.loss(
     "slice-unfinished",
-    Severity.LOSS,
     "Slices of which the end is not in the trace last until its last event, as they are drawn.",
 )
-END_UNMATCHED = Fault(
+END_UNMATCHED = Fault.loss_of_events(
     "slice-end-unmatched",
-    Severity.LOSS,
     "Ends of slices of which the beginning is not in the trace were left out.",
-    events=True,
 )
-MISPLACED = Fault(
+MISPLACED = Fault.loss(
     "slice-end-misplaced",
-    Severity.LOSS,
     "Slices that were open when the one around them ended were ended with it.",
 )
 

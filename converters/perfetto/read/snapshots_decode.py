@@ -13,12 +13,8 @@ from chopper_interop.arrays.compiled import jit
 from chopper_interop.io.wire import read_field
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from chopper_interop.arrays.types import Array
+    from chopper_interop.arrays.types import Array, Bytes
     from chopper_interop.converters.perfetto.read.state_decode import States
-
-    Bytes = npt.NDArray[np.uint8]
 
 SEQUENCE_CLOCKS = 1 << 20
 """Clocks of sequence s are numbered from `SEQUENCE_CLOCKS` + 64 s on; others by their ids.

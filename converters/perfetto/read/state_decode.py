@@ -18,11 +18,7 @@ from chopper_interop.converters.perfetto.read.interned_decode import Texts, inte
 from chopper_interop.io.wire import read_field
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from chopper_interop.arrays.types import Array
-
-    Bytes = npt.NDArray[np.uint8]
+    from chopper_interop.arrays.types import Array, Bytes
 
 DEFAULT_CLOCK = -1
 """The clock of packets that name none, where their sequence does not either."""

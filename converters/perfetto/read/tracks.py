@@ -12,15 +12,13 @@ from chopper_interop.converters.perfetto.read.framing_decode import (
     TRACK_DESCRIPTOR,
     Packets,
 )
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
     from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 
-BROKEN = Fault(
-    "perfetto-descriptor-broken",
-    Severity.LOSS,
-    "Descriptors of tracks that cannot be read were left out.",
+BROKEN = Fault.loss(
+    "perfetto-descriptor-broken", "Descriptors of tracks that cannot be read were left out."
 )
 
 NO_PROCESS = -1
@@ -28,7 +26,7 @@ NO_PROCESS = -1
 _UNITS = {1: "ns", 2: "", 3: "B"}
 _MAX_ANCESTORS = 100
 """Levels of tracks, as in the trace processor (``track_event_tracker.cc``); a bound on circles."""
-_RANK = re.compile(r"\brank\s*[:#_-]?\s*(\d{1,7})\b", re.IGNORECASE)
+_RANK = re.compile(r"\brank\s{0,8}[:#_-]?\s{0,8}(\d{1,7})\b", re.IGNORECASE)
 
 
 @dataclass

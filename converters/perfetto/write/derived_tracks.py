@@ -29,15 +29,10 @@ CLASS_TRACK = "class"
 _START, _END, _TIME = "critical_start_ns", "critical_end_ns", "critical_ns"
 
 _CLASSES: dict[int, str] = {
-    int(Kind.KERNEL): "compute",
-    int(Kind.MEMSET): "compute",
-    int(Kind.COMM): "communication",
-    int(Kind.MEMCPY): "copy",
-    int(Kind.GPU_SYNC): "wait",
-    int(Kind.HOST_GAP): "wait",
-    **dict.fromkeys(map(int, CALLS), "runtime call"),
-    int(Kind.API): "runtime call",
-}
+    int(Kind.KERNEL): "compute", int(Kind.MEMSET): "compute", int(Kind.COMM): "communication",
+    int(Kind.MEMCPY): "copy", int(Kind.GPU_SYNC): "wait", int(Kind.HOST_GAP): "wait",
+    **dict.fromkeys(map(int, CALLS), "runtime call"), int(Kind.API): "runtime call",
+}  # fmt: skip
 _HOST = "host"
 
 

@@ -14,24 +14,11 @@ import numpy as np
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.interning import TextTable, intern_text
 from chopper_interop.arrays.reals import real_number
-from chopper_interop.io import wire
-from chopper_interop.io.json_text import (
-    IN_STRING,
-    byte_table,
-    parse_decimal,
-    skip_blank,
-    skip_bytes,
-    skip_string,
-    skip_value,
-)
+from chopper_interop.io import json_text, wire
 from chopper_interop.io.wire import FIXED64, LENGTH, VARINT, tag, write_fixed64, write_varint
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from chopper_interop.arrays.types import Array
-
-    Bytes = npt.NDArray[np.uint8]
+    from chopper_interop.arrays.types import Array, Bytes
 
 SEQUENCE = 1
 """The one packet sequence of a file."""
@@ -76,8 +63,8 @@ _CLOSING_MAX = 512 * _PACKET_MAX
 """Bytes of the ENDs of all slices that can be open on a track."""
 _COMMA, _MINUS, _QUOTE = 44, 45, 34
 _TRUE, _FALSE, _NULL = 116, 102, 110
-_IN_INTEGER = byte_table(b".eE", but=True)
-_KEPT = byte_table(b" \t\n\v\f\r", but=True).astype(np.uint64)
+_IN_INTEGER = json_text.byte_table(b".eE", but=True)
+_KEPT = json_text.byte_table(b" \t\n\v\f\r", but=True).astype(np.uint64)
 """Bytes to move on after a byte of JSON outside strings: 0 after blanks, which are written over."""
 
 
@@ -201,7 +188,7 @@ def _encode_value(out: Bytes, i: int, buffer: Bytes, at: int, stop: int, texts: 
     """Write the value of an annotation, of the type that the JSON text buffer[at:stop] has."""
     c = buffer[at]
     if c == _QUOTE:
-        plain = skip_bytes(buffer, at + 1, stop, IN_STRING) == stop - 1
+        plain = json_text.skip_bytes(buffer, at + 1, stop, json_text.IN_STRING) == stop - 1
         if plain and stop - at - 2 >= INTERNED_FROM:
             iid = intern_text(buffer, at + 1, stop - 1, texts)
             if iid >= 0:
@@ -213,9 +200,9 @@ def _encode_value(out: Bytes, i: int, buffer: Bytes, at: int, stop: int, texts: 
     elif c == _NULL:
         return wire.write_text(out, i, _A_STRING, buffer, at, stop)
     elif c == _MINUS or 48 <= c <= 57:
-        integral = skip_bytes(buffer, at, stop, _IN_INTEGER) == stop
+        integral = json_text.skip_bytes(buffer, at, stop, _IN_INTEGER) == stop
         if integral:
-            value, _, ok = parse_decimal(buffer, at, stop, 0)
+            value, _, ok = json_text.parse_decimal(buffer, at, stop, 0)
             if ok:
                 large = c != _MINUS and value < 0
                 return wire.write_number(out, i, _A_UINT if large else _A_INT, value)
@@ -245,7 +232,7 @@ def _encode_json(out: Bytes, i: int, buffer: Bytes, at: int, stop: int) -> int:
         j += _KEPT[c]
         k += one
         if c == _QUOTE:
-            string = np.uint64(skip_string(buffer, np.int64(k) - 1, stop))
+            string = np.uint64(json_text.skip_string(buffer, np.int64(k) - 1, stop))
             while k < string:
                 out[j] = buffer[k]
                 j += one
@@ -261,17 +248,17 @@ def _encode_arguments(
 ) -> int:  # fmt: skip
     """Write one annotation for each member of a JSON object; up to where it is broken."""
     stop = at + length
-    j = skip_blank(buffer, at + 1, stop)
+    j = json_text.skip_blank(buffer, at + 1, stop)
     while j < stop and buffer[j] == _QUOTE:
         key = j + 1
-        j = skip_string(buffer, j, stop)
+        j = json_text.skip_string(buffer, j, stop)
         if j < 0:
             return i
         key_stop = j - 1
-        value = skip_blank(buffer, skip_blank(buffer, j, stop) + 1, stop)
+        value = json_text.skip_blank(buffer, json_text.skip_blank(buffer, j, stop) + 1, stop)
         if value >= stop:
             return i
-        j = skip_value(buffer, value, stop)
+        j = json_text.skip_value(buffer, value, stop)
         if j < 0:
             return i
         iid = intern_text(buffer, key, key_stop, keys)
@@ -281,10 +268,10 @@ def _encode_arguments(
             size = wire.write_text(scratch, 0, _A_NAME, buffer, key, key_stop)
         size = _encode_value(scratch, size, buffer, value, j, texts)
         i = wire.write_text(out, i, _ANNOTATION, scratch, 0, size)
-        j = skip_blank(buffer, j, stop)
+        j = json_text.skip_blank(buffer, j, stop)
         if j >= stop or buffer[j] != _COMMA:
             return i
-        j = skip_blank(buffer, j + 1, stop)
+        j = json_text.skip_blank(buffer, j + 1, stop)
     return i
 
 

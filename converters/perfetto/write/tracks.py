@@ -34,13 +34,9 @@ _UNITS = {
     "": proto.CounterDescriptor.UNIT_COUNT,
 }
 _GPU_POSITIONS = {
-    LaneKind.STREAM: 100,
-    LaneKind.QUEUE: 100,
-    LaneKind.COPY: 200,
-    LaneKind.GPU_ANNOTATION: 300,
-    LaneKind.GPU_SYNC: 400,
-    LaneKind.MEMORY: 500,
-}
+    LaneKind.STREAM: 100, LaneKind.QUEUE: 100, LaneKind.COPY: 200, LaneKind.GPU_ANNOTATION: 300,
+    LaneKind.GPU_SYNC: 400, LaneKind.MEMORY: 500,
+}  # fmt: skip
 """Position of a GPU's tracks within its group, by kind of lane; the reader takes kinds from it."""
 _WORK_LABELS = {
     int(Kind.KERNEL): " (compute)",
@@ -174,8 +170,7 @@ class TrackAllocator:
     @cached_property
     def lanes(self) -> list[dict[str, Any]]:
         """The trace's lanes as dictionaries."""
-        rows: list[dict[str, Any]] = self.trace.lanes.to_pylist()
-        return rows
+        return self.trace.lanes.to_pylist()
 
     @cached_property
     def _work_labels(self) -> list[str]:
@@ -280,8 +275,8 @@ def sampled_lanes(
     Yields
     ------
     lane, ts, value, outside
-        A lane, its samples, and how many were left out as outside of the window. The value with
-        which the window begins is drawn at its beginning.
+        A lane, its samples, possibly none, and how many were left out as outside of the window. The
+        value with which the window begins is drawn at its beginning.
     """
     bounds = np.searchsorted(trace.array("series", "samples"), np.arange(len(trace.series) + 1))
     all_ts, all_values = trace.array("ts", "samples"), trace.array("value", "samples")
@@ -301,8 +296,7 @@ def sampled_lanes(
             series["uncertainty_ns"],
             steady=len(value) > 0 and bool((value == value[0]).all()),
         )
-        if len(ts):
-            yield lane, ts, value, total - len(ts)
+        yield lane, ts, value, total - len(ts)
 
 
 def dispatch_lanes(trace: Trace) -> Iterator[tuple[CounterLane, Array, Array]]:

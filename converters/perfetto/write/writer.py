@@ -29,7 +29,7 @@ from chopper_interop.converters.perfetto.write.tracks import (
     sampled_lanes,
 )
 from chopper_interop.io import outputs
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.categories import PERFETTO_CATEGORY
 from chopper_interop.schemas.kinds import EdgeKind, LaneKind
 from chopper_interop.schemas.meta import REALTIME
@@ -46,9 +46,8 @@ if TYPE_CHECKING:
 
 _DERIVED_IID = 255
 
-OUTSIDE_WINDOW = Fault(
+OUTSIDE_WINDOW = Fault.info(
     "samples-outside-window",
-    Severity.INFO,
     "Telemetry from long before or after the profiled time is not drawn; -O all_samples=yes does.",
 )
 
@@ -63,9 +62,8 @@ ARROW_KINDS = (
 )
 """Edges that are drawn; calls and orders can be seen without."""
 
-WITHOUT_ARROW = Fault(
+WITHOUT_ARROW = Fault.info(
     "edges-without-arrow",
-    Severity.INFO,
     "Dependencies between slices of one track have no arrow, and are not in the picture.",
 )
 
@@ -298,7 +296,8 @@ class PerfettoWriter:
         left_out = 0
         for lane, ts, value, outside in sampled_lanes(self.trace, window):
             left_out += outside
-            self._write_samples(lane, ts, value)
+            if len(ts):  # a lane without samples would be an empty track
+                self._write_samples(lane, ts, value)
         for lane, ts, value in dispatch_lanes(self.trace):
             self._write_samples(lane, ts, value)
         return left_out

@@ -19,21 +19,11 @@ from chopper_interop.converters.rocm.csv_columns import NO_NUMBER
 from chopper_interop.converters.rocm.csv_headers import column_names, counter_columns, is_ignored
 from chopper_interop.converters.rocm.rows import interned
 from chopper_interop.converters.rocm.tables import CALLS, DISPATCHES, INTEGERS
+from chopper_interop.converters.rocprof.v1 import sections as v1_sections
 from chopper_interop.converters.rocprof.v1.flows import EventPositions, link_by_flows
-from chopper_interop.converters.rocprof.v1.sections import (
-    DEVICE,
-    KERN,
-    NUMBERS,
-    SECTIONS,
-    TEXTS,
-    IntegerColumn,
-    Section,
-    dispatch_rows,
-    section_rows,
-)
 from chopper_interop.errors import ReadError
 from chopper_interop.io import inputs
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,24 +31,15 @@ if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
     from chopper_interop.converters.rocm.rows import TableRows
 
-REPAIRED = Fault(
-    "event-repaired", Severity.INFO, "Events whose texts were not escaped were put together again."
+REPAIRED = Fault.info(
+    "event-repaired", "Events whose texts were not escaped were put together again."
 )
-UNREADABLE = Fault(
-    "event-unreadable",
-    Severity.LOSS,
-    "Lines that are no complete event were left out.",
-    events=True,
+UNREADABLE = Fault.loss_of_events(
+    "event-unreadable", "Lines that are no complete event were left out."
 )
-OTHER_EVENT = Fault(
-    "event-not-kept",
-    Severity.LOSS,
-    "Events of unknown sections were left out.",
-    events=True,
-)
-NO_FLOW = Fault(
+OTHER_EVENT = Fault.loss_of_events("event-not-kept", "Events of unknown sections were left out.")
+NO_FLOW = Fault.info(
     "launch-unknown",
-    Severity.INFO,
     "Flows that begin in no call, or end at no operation that is the only one of its microsecond.",
 )
 
@@ -104,10 +85,10 @@ def read_trace(path: Path, issues: IssueLog) -> tuple[dict[str, TableRows], list
             sections.setdefault(_section(event), []).append(event)
     lost = sections.pop("", [])
     issues.add(OTHER_EVENT, len(lost), f"{path.name}: {lost[0].name:.60}" if lost else "")
-    dispatches = sections.pop(KERN, [])
+    dispatches = sections.pop(v1_sections.KERN, [])
     tables = {
         section.name: _event_rows(section, sections[section.name], path.name, issues)
-        for section in SECTIONS
+        for section in v1_sections.SECTIONS
         if section.name in sections
     }
     flows = [e for e in events if e.ph != "X"]
@@ -125,8 +106,8 @@ def _section(event: Event) -> str:
     if number is None or not isinstance(event.args, dict):
         return ""
     if number >= _FIRST_GPU:
-        return KERN if "KernelName" in event.args else "OPS"
-    return next((s.name for s in SECTIONS if s.number == number), "")
+        return v1_sections.KERN if "KernelName" in event.args else "OPS"
+    return next((s.name for s in v1_sections.SECTIONS if s.number == number), "")
 
 
 def _events(path: Path, issues: IssueLog) -> list[Event]:
@@ -177,16 +158,18 @@ def _mended(text: str) -> Event | None:
     return Event("X", name, head["pid"], tid and tid[1], ts and ts[1], None, args)
 
 
-def _event_rows(section: Section, events: list[Event], where: str, issues: IssueLog) -> TableRows:
+def _event_rows(
+    section: v1_sections.Section, events: list[Event], where: str, issues: IssueLog
+) -> TableRows:
     keys = set().union(*(event.args for event in events))
     numbers = {
         key: _integers([event.args.get(key) for event in events], key, where, issues)
-        for key in (*NUMBERS, DEVICE)
+        for key in (*v1_sections.NUMBERS, v1_sections.DEVICE)
         if key in keys
     }
     texts = {
         key: interned([_text(event.args.get(key)) for event in events])
-        for key in TEXTS
+        for key in v1_sections.TEXTS
         if key in keys
     }
     texts.setdefault("Name", interned([event.name for event in events]))
@@ -194,7 +177,9 @@ def _event_rows(section: Section, events: list[Event], where: str, issues: Issue
     pids = numbers.get("pid")
     values = [] if pids is None else np.unique(pids.value[pids.known]).tolist()
     marked = not (old and values in ([], [section.number]))
-    return section_rows(section, numbers, texts, marked=marked, where=where, issues=issues)
+    return v1_sections.section_rows(
+        section, numbers, texts, marked=marked, where=where, issues=issues
+    )
 
 
 def _dispatches(events: list[Event], where: str, issues: IssueLog) -> TableRows | None:
@@ -204,7 +189,7 @@ def _dispatches(events: list[Event], where: str, issues: IssueLog) -> TableRows 
         issues.add(OTHER_EVENT, len(events), where)
         return None
     counters = counter_columns(DISPATCHES, names)
-    numbers: dict[str, IntegerColumn] = {}
+    numbers: dict[str, v1_sections.IntegerColumn] = {}
     texts: dict[str, Any] = {}
     values: dict[str, Array] = {}
     for title, name in zip(titles, names, strict=True):
@@ -217,10 +202,12 @@ def _dispatches(events: list[Event], where: str, issues: IssueLog) -> TableRows 
             values[title] = np.array([_real(cell) for cell in cells])
         else:
             texts[name] = interned([_text(cell) for cell in cells])
-    return dispatch_rows(len(events), numbers, texts, values, where, issues)
+    return v1_sections.dispatch_rows(len(events), numbers, texts, values, where, issues)
 
 
-def _integers(cells: list[Any], title: str, where: str, issues: IssueLog) -> IntegerColumn:
+def _integers(
+    cells: list[Any], title: str, where: str, issues: IssueLog
+) -> v1_sections.IntegerColumn:
     """Parse integers; texts that are no integers are unknown."""
     try:
         parsed = pa.array(cells, pa.string()).cast(pa.int64())
@@ -232,7 +219,7 @@ def _integers(cells: list[Any], title: str, where: str, issues: IssueLog) -> Int
         example = f"{where}: {title} is {str(wrong[0])[:60]!r}" if wrong else ""
         issues.add(NO_NUMBER, len(wrong), example)
         parsed = pa.array(numbers, pa.int64())
-    return IntegerColumn.of(parsed)
+    return v1_sections.IntegerColumn.of(parsed)
 
 
 def _number(cell: Any) -> int | None:

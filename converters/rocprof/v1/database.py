@@ -9,17 +9,7 @@ import numpy as np
 from chopper_interop.arrays import arrow
 from chopper_interop.converters.rocm.csv_headers import column_names, counter_columns, is_ignored
 from chopper_interop.converters.rocm.tables import DISPATCHES, INTEGERS
-from chopper_interop.converters.rocprof.v1.sections import (
-    DEVICE,
-    KERN,
-    MARKED,
-    NUMBERS,
-    SECTIONS,
-    TEXTS,
-    IntegerColumn,
-    dispatch_rows,
-    section_rows,
-)
+from chopper_interop.converters.rocprof.v1 import sections
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,19 +31,19 @@ def read_database(path: Path, issues: IssueLog) -> tuple[dict[str, TableRows], l
 
     tables: dict[str, TableRows] = {}
     with Database(path, issues) as database:
-        for section in SECTIONS:
+        for section in sections.SECTIONS:
             names = database.columns(section.name)
-            integers = {n: INTEGER for n in names if n in NUMBERS or n == DEVICE}
-            texts = {n: TEXT for n in names if n in TEXTS}
+            integers = {n: INTEGER for n in names if n in sections.NUMBERS or n == sections.DEVICE}
+            texts = {n: TEXT for n in names if n in sections.TEXTS}
             if not integers or not texts:
                 continue
             table = database.read(section.name, {**integers, **texts})
             if table.num_rows:
-                tables[section.name] = section_rows(
+                tables[section.name] = sections.section_rows(
                     section,
-                    {n: IntegerColumn.of(table[n]) for n in integers},
+                    {n: sections.IntegerColumn.of(table[n]) for n in integers},
                     {n: _encoded(table[n]) for n in texts},
-                    marked=MARKED in names,
+                    marked=sections.MARKED in names,
                     where=path.name,
                     issues=issues,
                 )
@@ -64,7 +54,7 @@ def read_database(path: Path, issues: IssueLog) -> tuple[dict[str, TableRows], l
 def _read_dispatches(database: Database, where: str, issues: IssueLog) -> list[TableRows]:
     from chopper_interop.io.sqlite import INTEGER, REAL, TEXT
 
-    titles = list(database.columns(KERN))
+    titles = list(database.columns(sections.KERN))
     names = column_names(titles)
     if not DISPATCHES.required <= set(names):
         return []
@@ -74,11 +64,15 @@ def _read_dispatches(database: Database, where: str, issues: IssueLog) -> list[T
         for title, name in zip(titles, names, strict=True)
         if not is_ignored(name)
     }
-    table = database.read(KERN, types)
+    table = database.read(sections.KERN, types)
     name_of = dict(zip(titles, names, strict=True))
-    rows = dispatch_rows(
+    rows = sections.dispatch_rows(
         table.num_rows,
-        {name_of[t]: IntegerColumn.of(table[t]) for t, kind in types.items() if kind == INTEGER},
+        {
+            name_of[t]: sections.IntegerColumn.of(table[t])
+            for t, kind in types.items()
+            if kind == INTEGER
+        },
         {name_of[t]: _encoded(table[t]) for t, kind in types.items() if kind == TEXT},
         {t: _reals(table[t]) for t, kind in types.items() if kind == REAL},
         where,

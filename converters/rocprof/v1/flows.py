@@ -47,17 +47,19 @@ def link_by_flows(
 ) -> tuple[dict[str, TableRows], int]:
     """Set the correlation ids of tables by flows, and count the flows that link nothing.
 
-    A flow begins in the call of its lane that spans its begin, and ends at the operation in its
-    section, lane and microsecond; it links nothing if there are none or several of either.
+    A flow begins in the innermost call of its lane that spans its begin, and ends at the operation
+    in its section, lane and microsecond; it links nothing if there are none or several of either.
+    A fill of several operations has a flow to the last of them: one before it that began in the same
+    call, and to which no flow leads, is of that call too.
     """
     calls = [name for name in _CALLS if name in tables]
     work = [name for name in _WORK if name in tables]
     count = len(begins.id)
     if not calls or not work or not count:
         return tables, count
-    call = _spanning(
-        begins, _concatenated([positions[n] for n in calls]), _call_ends(tables, positions, calls)
-    )
+    called = _concatenated([positions[n] for n in calls])
+    spans = [tables[n].number("end", 0) - tables[n].number("start", 0) for n in calls]
+    call = _spanning(begins, called, np.maximum(np.concatenate(spans), 0))
     end = first_match([ends.id], [begins.id], unique=True)
     operations = _concatenated([positions[n] for n in work])
     operation_of_end = first_match(_keys(operations), _keys(ends), unique=True)
@@ -67,6 +69,8 @@ def link_by_flows(
     work_ids = np.zeros(sum(tables[n].count for n in work), np.int64)
     call_ids[call[linked]] = call[linked] + 1
     work_ids[operation[linked]] = call[linked] + 1
+    if "COPY" in work:  # comes first, and its ids are a view of those of all
+        _add_preceding(work_ids[: tables["COPY"].count], positions["COPY"], called)
     result = dict(tables)
     for names, ids in ((calls, call_ids), (work, work_ids)):
         bounds = np.cumsum([tables[n].count for n in names])[:-1]
@@ -81,34 +85,37 @@ def _concatenated(parts: list[EventPositions]) -> EventPositions:
     return EventPositions(*(np.concatenate(column) for column in columns))
 
 
+def _add_preceding(work_ids: Array, operations: EventPositions, calls: EventPositions) -> None:
+    """Set the ids of operations without one that come before another of the same call, in place.
+
+    Not for kernels, which may be of an earlier call where the queue is long.
+    """
+    order = np.lexsort((operations.ts, operations.tid, operations.pid))
+    lane = np.stack([operations.pid[order], operations.tid[order]])
+    before, after = order[:-1], order[1:]
+    call = work_ids[after] - 1
+    same = (lane[:, 1:] == lane[:, :-1]).all(axis=0) & (work_ids[before] == 0) & (call >= 0)
+    inside = same & (operations.ts[before] >= calls.ts[np.maximum(call, 0)])
+    work_ids[before[inside]] = call[inside] + 1
+
+
 def _keys(positions: EventPositions) -> list[Array]:
     return [positions.pid, positions.tid, positions.ts]
 
 
-def _call_ends(
-    tables: dict[str, TableRows], positions: dict[str, EventPositions], names: list[str]
-) -> Array:
-    """Return the ends of calls in microseconds, plus one, as start and duration are rounded down."""
-    spans = [
-        np.maximum(tables[n].number("end", 0) - tables[n].number("start", 0), 0) for n in names
-    ]
-    begins = np.concatenate([positions[n].ts for n in names])
-    return np.asarray(begins + np.concatenate(spans) // 1000 + 1)
-
-
-def _spanning(flows: EventPositions, calls: EventPositions, ends: Array) -> Array:
+def _spanning(flows: EventPositions, calls: EventPositions, span_ns: Array) -> Array:
     """Return the call of its lane that spans each flow's begin; -1 for none or several.
 
     Calls are sorted by lane and start in one number, in which the begin of a flow is looked up. The
-    last call that starts before it and the call before that are tried: of two that span it, neither
-    can be preferred.
+    last call that starts before it and the call before that are tried. Of two that start in the same
+    microsecond and span it, the shorter one is within the other; else neither can be preferred.
     """
     lanes = [np.concatenate(pair) for pair in ((calls.pid, flows.pid), (calls.tid, flows.tid))]
     _, lane = gather.distinct(*lanes)
+    ends = calls.ts + span_ns // 1000 + 1  # start and duration are rounded down
     call_lane, flow_lane = lane[: len(ends)], lane[len(ends) :]
-    possible = (calls.ts >= 0) & (calls.ts < _MAX_TIME)
-    order = np.flatnonzero(possible)
-    order = order[np.lexsort((calls.ts[order], call_lane[order]))]
+    order = np.flatnonzero((calls.ts >= 0) & (calls.ts < _MAX_TIME))
+    order = order[np.lexsort((-span_ns[order], calls.ts[order], call_lane[order]))]
     key = np.concatenate([[-1], call_lane[order] * _MAX_TIME + calls.ts[order]])
     in_range = (flows.ts >= 0) & (flows.ts < _MAX_TIME)
     last = (
@@ -120,4 +127,7 @@ def _spanning(flows: EventPositions, calls: EventPositions, ends: Array) -> Arra
         fits = in_range & (row >= 0) & (call_lane[row] == flow_lane) & (flows.ts <= ends[row])
         candidates.append(np.where(fits, row, -1))
     latest, before = candidates
-    return np.where((latest >= 0) != (before >= 0), np.maximum(latest, before), -1)
+    both = (latest >= 0) & (before >= 0)
+    nested = both & (calls.ts[latest] == calls.ts[before]) & (span_ns[latest] < span_ns[before])
+    one = np.maximum(latest, before)
+    return np.where(both, np.where(nested, latest, -1), one)

@@ -8,9 +8,11 @@ Formats: ``bin/tblextr.py``, ``bin/sqlitedb.py`` and ``bin/dform.py`` of ROCm/ro
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from chopper_interop.converters.rocm.agents import hardware_fields, number_in, pci_address, valid_id
 from chopper_interop.converters.rocm.dispatch_recording import (
     SourceTables,
     build_source_trace,
@@ -20,7 +22,6 @@ from chopper_interop.converters.rocm.dispatch_tables import dispatch_table
 from chopper_interop.converters.rocm.file_names import path_info
 from chopper_interop.converters.rocm.sniff import is_v1_json
 from chopper_interop.converters.rocprof.v1 import chrome_trace, database
-from chopper_interop.converters.rocprof.v1.gpu_facts import with_gpu_facts
 from chopper_interop.converters.rocprof.v1.sections import (
     merge_kernels,
     split_operations,
@@ -30,24 +31,32 @@ from chopper_interop.converters.rocprof.v1.sections import (
 from chopper_interop.errors import ReadError
 from chopper_interop.io import inputs
 from chopper_interop.io.sqlite_files import MAGIC
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from chopper_interop.converters.rocm.rows import TableRows
+    from chopper_interop.schemas.meta import Device
     from chopper_interop.trace import Trace
 
+_BEGIN = b'"otherData"'
+_ENTRY = re.compile(r'"Agent(?P<agent>\d{1,4})\.(?P<key>[^"\n]{1,80})"\s*:\s*"(?P<value>[^"\n]*)"')
+_FACTS = {
+    "Name": "gfx",
+    "ComputeUnit": "cu_count",
+    "SIMDsperCU": "simd_per_cu",
+    "MaxClockFreq.(MHz)": "max_engine_clk_mhz",
+}
+"""Keys of rocminfo, without blanks → names of facts, as of rocprofv3's agents."""
+
 TOOL = "rocprof"
-SAME = Fault(
+SAME = Fault.info(
     "same-events-in-another-file",
-    Severity.INFO,
     "Files of one name hold the same events: each was taken once, and these were left out.",
 )
-LEFT_OUT = Fault(
-    "file-left-out",
-    Severity.LOSS,
-    "A file cannot be read and was left out; other files of its name were read.",
+LEFT_OUT = Fault.loss(
+    "file-left-out", "A file cannot be read and was left out; other files of its name were read."
 )
 
 
@@ -152,3 +161,47 @@ def _combine(files: list[_FileTables], issues: IssueLog) -> _FileTables:
             issues.add(SAME, 1, str(file.path))
     logs = calls.logs if calls is largest else calls.logs + largest.logs
     return _FileTables(files[0].path, calls.tables, largest.dispatches, logs)
+
+
+def with_gpu_facts(trace: Trace, paths: list[Path]) -> Trace:
+    """Add the files' facts of GPUs to the devices, which are numbered as agents or from 0."""
+    by_file = [_gpu_entries(path) for path in paths if is_v1_json(inputs.head(path))]
+    if not any(by_file):
+        return trace
+    by_agent = {node: entries for gpus in by_file for node, entries in gpus.items()}
+    by_ordinal = dict(enumerate(by_agent[node] for node in sorted(by_agent)))
+    devices = (
+        _with_facts(d, by_agent.get(d.agent) if d.agent >= 0 else by_ordinal.get(d.ordinal))
+        for d in trace.meta.devices
+    )
+    return trace.with_meta(devices=tuple(devices))
+
+
+def _gpu_entries(path: Path) -> dict[int, dict[str, str]]:
+    """Return the entries of each GPU, by the number of its node."""
+    data = inputs.read(path).tobytes()
+    begin = data.rfind(_BEGIN)
+    text = data[begin:].decode("utf-8", "replace") if begin >= 0 else ""
+    agents: dict[str, dict[str, str]] = {}
+    for entry in _ENTRY.finditer(text):
+        agents.setdefault(entry["agent"], {}).setdefault(entry["key"], entry["value"])
+    return {
+        node: entries
+        for entries in agents.values()
+        if entries.get("DeviceType") == "GPU"
+        and (node := valid_id(number_in(entries.get("Node", "")))) >= 0
+    }
+
+
+def _with_facts(device: Device, entries: dict[str, str] | None) -> Device:
+    if entries is None:
+        return device
+    facts = {fact: entries[key] for key, fact in _FACTS.items() if key in entries}
+    uuid = entries.get("Uuid", "")
+    return replace(
+        device,
+        name=device.name or entries.get("MarketingName", ""),
+        uuid=device.uuid or (uuid if uuid.startswith("GPU-") and len(uuid) > len("GPU-XX") else ""),
+        pci=device.pci or pci_address(number_in(entries.get("BDFID", "")), 0),
+        **hardware_fields(facts),
+    )

@@ -20,7 +20,7 @@ from chopper_interop.converters.rocm.lanes import ANY_DIRECTION, copy_directions
 from chopper_interop.converters.rocm.number_limits import without_impossible_numbers
 from chopper_interop.converters.rocm.rows import TableRows, dictionary, first_match
 from chopper_interop.converters.rocm.tables import CALLS, COPIES, DISPATCHES, EVENTS, KERNELS
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,17 +29,14 @@ if TYPE_CHECKING:
     from chopper_interop.converters.rocm.dispatch_tables import DispatchTable
     from chopper_interop.converters.rocm.tables import TableFormat
 
-SAME_KERNEL = Fault(
+SAME_KERNEL = Fault.info_of_events(
     "kernel-recorded-twice",
-    Severity.INFO,
     "Kernels that were recorded as dispatches and as operations of HIP were taken once.",
-    events=True,
 )
-OTHER_KERNELS = Fault(
+OTHER_KERNELS = Fault.error(
     "kernels-of-two-tables",
-    Severity.ERROR,
-    "Dispatches and operations of HIP are different kernels, or not all were recorded twice: both "
-    "were kept, so that some work may be in the graph twice.",
+    "Dispatches and operations of HIP are different kernels, or not all "
+    "were recorded twice: both were kept, so that some work may be in the graph twice.",
 )
 
 
@@ -75,16 +72,9 @@ SECTIONS = (
 KERN = "KERN"
 """The table of dispatches, which mirrors NAME.csv."""
 NUMBERS: dict[str, str] = {
-    "BeginNs": "start",
-    "EndNs": "end",
-    "DurationNs": "duration",
-    "pid": "pid",
-    "tid": "tid",
-    "proc-id": "proc",
-    "queue-id": "queue",
-    "stream-id": "stream",
-    "Index": "correlation",
-}
+    "BeginNs": "start", "EndNs": "end", "DurationNs": "duration", "pid": "pid", "tid": "tid",
+    "proc-id": "proc", "queue-id": "queue", "stream-id": "stream", "Index": "correlation",
+}  # fmt: skip
 """Columns of integers → their names in `TableRows`, or ``pid``, ``tid`` and ``proc``."""
 TEXTS: dict[str, str] = {"Name": "name", "args": "args", "roctx-range": "range", "Data": "data"}
 DEVICE = "dev-id"

@@ -21,46 +21,38 @@ from chopper_interop.converters.rocm.dispatch_recording import SourceTables, bui
 from chopper_interop.converters.rocm.file_names import path_info
 from chopper_interop.converters.rocm.rows import first_match
 from chopper_interop.converters.rocm.v1_text_lines import LineFormat, line_format
-from chopper_interop.converters.rocprof.v1.roctx_ranges import pair_ranges
-from chopper_interop.converters.rocprof.v1.sections import (
-    DEVICE,
-    SECTIONS,
-    IntegerColumn,
-    section_rows,
-    split_operations,
-    with_copy_sizes,
-    with_distinct_correlation,
-)
+from chopper_interop.converters.rocprof.v1 import sections
 from chopper_interop.errors import ReadError
 from chopper_interop.io import inputs
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from chopper_interop.arrays.types import Array
     from chopper_interop.converters.rocm.rows import TableRows
     from chopper_interop.trace import Trace
 
-UNREADABLE = Fault(
-    "line-unreadable",
-    Severity.LOSS,
-    "Lines that are no record of their file were left out.",
-    events=True,
+ENDED = Fault.info_of_events("range-ended", "Records that end a roctx range became its end.")
+LONE_END = Fault.loss_of_events(
+    "range-end-alone", "Records that end a roctx range without a begin were left out."
 )
-CUT_SHORT = Fault(
-    "line-cut-short",
-    Severity.LOSS,
-    "A file ends within a line, whose numbers may be cut short: it was left out.",
-    events=True,
+OPEN = Fault.loss("range-not-ended", "roctx ranges without an end became instants.")
+_PUSH, _POP, _START, _STOP = 1, 2, 3, 4
+
+UNREADABLE = Fault.loss_of_events(
+    "line-unreadable", "Lines that are no record of their file were left out."
 )
-MERGED = Fault(
+CUT_SHORT = Fault.loss_of_events(
+    "line-cut-short", "A file ends within a line, whose numbers may be cut short: it was left out."
+)
+MERGED = Fault.info(
     "same-events-in-another-file",
-    Severity.INFO,
     "Files of single processes repeat the file of all processes, and were left out.",
 )
 
 TOOL = "rocprof"
-_COLUMN_NAMES = {"dev": DEVICE, "queue": "queue-id"}
+_COLUMN_NAMES = {"dev": sections.DEVICE, "queue": "queue-id"}
 _TEXTS = ("Name", "args", "kernel")
 _OF_PROCESS = re.compile(r"\d+_(.*)")
 _BARRIER = "Marker"
@@ -106,7 +98,7 @@ def read(paths: list[Path], *, rank: int | None = None) -> Trace:
         tool=TOOL,
         info=replace(path_info(paths[0]), prefix="", pid=-1),
         events=events,
-        tables=list(with_copy_sizes(with_distinct_correlation(tables)).values()),
+        tables=list(sections.with_copy_sizes(sections.with_distinct_correlation(tables)).values()),
     )
     return build_source_trace(source, rank, issues)
 
@@ -145,7 +137,7 @@ def _parse_lines(path: Path, kind: LineFormat, issues: IssueLog) -> pa.Table:
 
 def _tables(records: dict[str, pa.Table], where: str, issues: IssueLog) -> dict[str, TableRows]:
     tables: dict[str, TableRows] = {}
-    for section in SECTIONS:
+    for section in sections.SECTIONS:
         table = records.get(section.name)
         if table is None or not table.num_rows:
             continue
@@ -153,7 +145,9 @@ def _tables(records: dict[str, pa.Table], where: str, issues: IssueLog) -> dict[
         numbers = {new: _integers(table[name]) for name, new in names.items() if name not in _TEXTS}
         texts = {name: _encoded(table[name]) for name in _TEXTS if name in names}
         kernel = texts.pop("kernel", None)
-        rows = section_rows(section, numbers, texts, marked=True, where=where, issues=issues)
+        rows = sections.section_rows(
+            section, numbers, texts, marked=True, where=where, issues=issues
+        )
         if kernel is not None and any(kernel.dictionary.to_pylist()):
             rows = replace(rows, texts={**rows.texts, "kernel": kernel})
         if section.name == "rocTX":
@@ -163,12 +157,12 @@ def _tables(records: dict[str, pa.Table], where: str, issues: IssueLog) -> dict[
     return tables if ops is None else _with_operations(tables, ops)
 
 
-def _integers(column: Any) -> IntegerColumn:
+def _integers(column: Any) -> sections.IntegerColumn:
     """Convert digits to integers; an empty text is unknown."""
     texts = arrow.single_chunk(column)
     is_empty = pc.equal(texts, "")
     texts = pc.if_else(is_empty, pa.scalar(None, texts.type), texts)
-    return IntegerColumn.of(texts.cast(pa.int64()))
+    return sections.IntegerColumn.of(texts.cast(pa.int64()))
 
 
 def _encoded(column: Any) -> Any:
@@ -198,7 +192,7 @@ def _with_operations(tables: dict[str, TableRows], ops: TableRows) -> dict[str, 
     calls = tables.get("HIP")
     if calls is not None and "kernel" in calls.texts:
         ops = _with_kernel_names(ops, calls)
-    for name, rows in split_operations({"OPS": ops}).items():
+    for name, rows in sections.split_operations({"OPS": ops}).items():
         tables[f"{name} of HIP" if name in tables else name] = rows
     return tables
 
@@ -216,3 +210,74 @@ def _with_kernel_names(ops: TableRows, calls: TableRows) -> TableRows:
     combined = np.where((kernel >= 0) & ~is_barrier, len(names) + kernel, codes)
     name = arrow.dictionary(combined, [*names, *kernels])
     return replace(ops, texts={**ops.texts, "name": name})
+
+
+def pair_ranges(rows: TableRows, cid: Array, rid: Array, issues: IssueLog) -> TableRows:
+    """Turn records of marks, begins and ends into marks and ranges.
+
+    Parameters
+    ----------
+    rows
+        A row for each record, in the order of their file.
+    cid
+        Type of each record: 0 is a mark, 1 and 2 begin and end a range of a thread, 3 and 4 one
+        with a number.
+    rid
+        Number of each range.
+    issues
+        Log of ends.
+    """
+    start = rows.number("start", 0)
+    end = start.copy()
+    closed = np.zeros(rows.count, bool)
+    for begin, stop in (_nested_pairs(rows, cid), _numbered_pairs(rows, cid, rid)):
+        end[begin] = np.maximum(start[stop], start[begin])
+        closed[begin] = closed[stop] = True
+    ends = np.isin(cid, (_POP, _STOP))
+    issues.add(ENDED, np.count_nonzero(ends & closed), rows.where)
+    issues.add(LONE_END, np.count_nonzero(ends & ~closed), rows.where)
+    opened = np.isin(cid, (_PUSH, _START)) & ~closed
+    issues.add(OPEN, np.count_nonzero(opened), rows.where)
+    thread = np.where(np.isin(cid, (_START, _STOP)), 0, rows.number("thread", 0))
+    return rows.with_numbers(end=end, thread=thread).select(~ends)
+
+
+def _nested_pairs(rows: TableRows, cid: Array) -> tuple[Array, Array]:
+    """Pair begins and ends of a thread, which alternate on each level of nesting.
+
+    The depth of nesting is the running sum of +1 for a begin and -1 for an end, less the depth at
+    the thread's first record; an end is on the level of the begin that it closes.
+    """
+    selected = np.flatnonzero(np.isin(cid, (_PUSH, _POP)))
+    keys = [rows.number(name)[selected] for name in ("thread", "process")]
+    order = selected[np.lexsort((rows.number("start", 0)[selected], *keys))]
+    thread = np.stack([rows.number(name)[order] for name in ("thread", "process")])
+    is_first = np.any(np.diff(thread, axis=1, prepend=-2) != 0, axis=0)
+    group = np.cumsum(is_first)
+    step = np.where(cid[order] == _PUSH, 1, -1)
+    depth = np.cumsum(step)
+    before = np.where(is_first, depth - step, 0)
+    first = (
+        np.maximum.accumulate(np.where(is_first, np.arange(len(order)), 0)) if len(order) else order
+    )
+    depth = depth - before[first]
+    level = np.where(step > 0, depth, depth + 1)
+    return _adjacent_pairs(order, (group, level), cid[order] == _PUSH)
+
+
+def _numbered_pairs(rows: TableRows, cid: Array, rid: Array) -> tuple[Array, Array]:
+    """Pair begins and ends with the same number in the same process."""
+    selected = np.flatnonzero(np.isin(cid, (_START, _STOP)))
+    order = selected[np.argsort(rows.number("start", 0)[selected], kind="stable")]
+    process = rows.number("process")[order]
+    return _adjacent_pairs(order, (process, rid[order]), cid[order] == _START)
+
+
+def _adjacent_pairs(order: Array, keys: tuple[Array, Array], begins: Array) -> tuple[Array, Array]:
+    """Pair each begin with the next record of the same keys, if that is an end."""
+    by_key = np.lexsort((np.arange(len(order)), *keys))
+    same = np.ones(max(len(order) - 1, 0), bool)
+    for key in keys:
+        same &= key[by_key][1:] == key[by_key][:-1]
+    pair = np.flatnonzero(same & begins[by_key][:-1] & ~begins[by_key][1:])
+    return order[by_key[pair]], order[by_key[pair + 1]]

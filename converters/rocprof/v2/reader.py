@@ -26,7 +26,7 @@ from chopper_interop.converters.rocm.dispatch_tables import dispatch_table
 from chopper_interop.converters.rocm.file_names import path_info, v2_name
 from chopper_interop.converters.rocm.rows import dictionary
 from chopper_interop.converters.rocm.tables import CALLS, COPIES, DISPATCHES, KERNELS, MARKS
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,27 +34,21 @@ if TYPE_CHECKING:
     from chopper_interop.converters.rocm.rows import TableRows
     from chopper_interop.trace import Trace
 
-NO_THREAD = Fault(
+NO_THREAD = Fault.info(
     "thread-unknown",
-    Severity.INFO,
     "rocprofv2 does not say on which thread calls and markers were: they share one lane.",
 )
-NO_DEVICE = Fault(
+NO_DEVICE = Fault.info(
     "device-unknown",
-    Severity.INFO,
     "rocprofv2 does not say on which device the copies and kernels of its traces ran.",
 )
-RANGE_END = Fault(
+RANGE_END = Fault.loss_of_events(
     "range-end-unknown",
-    Severity.LOSS,
     "roctx rows without a message end a range that they do not name: ranges became instants.",
-    events=True,
 )
-TWICE = Fault(
+TWICE = Fault.info_of_events(
     "kernel-recorded-twice",
-    Severity.INFO,
     "Kernels of a trace that are dispatches of the same run were taken once.",
-    events=True,
 )
 
 TOOL = "rocprofv2"

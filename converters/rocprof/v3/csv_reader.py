@@ -34,7 +34,7 @@ from chopper_interop.converters.rocm.sniff import is_v3_csv
 from chopper_interop.converters.rocm.tables import AGENTS, COPIES, COUNTERS, KERNELS
 from chopper_interop.errors import ReadError
 from chopper_interop.io import inputs
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,24 +43,21 @@ if TYPE_CHECKING:
     from chopper_interop.converters.rocm.rows import TableRows
     from chopper_interop.trace import Trace
 
-NO_LAUNCH = Fault(
+NO_LAUNCH = Fault.info(
     "launch-unknown",
-    Severity.INFO,
     "Tables without Correlation_Id: which call launched their kernels and copies is not known.",
 )
-NO_STREAM = Fault(
+NO_STREAM = Fault.info(
     "stream-unknown",
-    Severity.INFO,
-    "Tables without Stream_Id (before ROCm 7.0, and those of counters): the lanes of their kernels "
-    "are hardware queues.",
+    "Tables without Stream_Id (before ROCm 7.0, and those of counters): the lanes "
+    "of their kernels are hardware queues.",
 )
-NO_DISPATCH = Fault(
+NO_DISPATCH = Fault.info(
     "dispatch-id-unknown",
-    Severity.INFO,
     "Kernel traces without Dispatch_Id (ROCm 6.2): counters find their kernels by correlation id.",
 )
-NO_AGENT = Fault(
-    "agent-unreadable", Severity.LOSS, "Lines of agent_info that describe no agent were left out."
+NO_AGENT = Fault.loss(
+    "agent-unreadable", "Lines of agent_info that describe no agent were left out."
 )
 MISSING_COLUMNS = (
     (KERNELS, "correlation", NO_LAUNCH),

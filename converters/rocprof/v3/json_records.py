@@ -14,7 +14,7 @@ import numpy as np
 from chopper_interop.converters.rocm.agents import UNKNOWN, number_in, valid_id
 from chopper_interop.converters.rocm.sniff import V3_JSON_KEY
 from chopper_interop.io import json_truncated
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 
 
 class Handle(msgspec.Struct, frozen=True, gc=False):
@@ -244,11 +244,10 @@ class File(msgspec.Struct, rename={"processes": V3_JSON_KEY}):
 
 _NOT_JSON = re.compile(rb"(?<=[:\[,\s])-?(?:nan|inf(?:inity)?)(?=[,\s\]}])", re.IGNORECASE)
 """NaN and infinity, which JSON lacks and the tool writes where a ratio has no value."""
-CUT_SHORT = Fault(
+CUT_SHORT = Fault.loss(
     "json-cut-short",
-    Severity.LOSS,
-    "The file breaks off: complete records were kept, the one that was begun and all after it are "
-    "lost.",
+    "The file breaks off: complete records were kept, the one that was begun and "
+    "all after it are lost.",
 )
 _DEPTH = 5
 """Number of brackets around a record: the file, its processes, a process, its buffers, a buffer."""

@@ -22,21 +22,12 @@ if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
 
 RECORD_LISTS: dict[str, tables.TableFormat] = {
-    "kernel_dispatch": tables.KERNELS,
-    "hip_api": tables.CALLS,
-    "hsa_api": tables.CALLS,
-    "marker_api": tables.CALLS,
-    "rccl_api": tables.CALLS,
-    "rocdecode_api": tables.CALLS,
-    "rocjpeg_api": tables.CALLS,
-    "rocshmem_api": tables.CALLS,
-    "hipfile_api": tables.CALLS,
-    "ompt": tables.CALLS,
-    "memory_copy": tables.COPIES,
-    "memory_allocation": tables.ALLOCATIONS,
-    "scratch_memory": tables.SCRATCH,
-    "hip_graph": tables.GRAPHS,
-}
+    "kernel_dispatch": tables.KERNELS, "hip_api": tables.CALLS, "hsa_api": tables.CALLS,
+    "marker_api": tables.CALLS, "rccl_api": tables.CALLS, "rocdecode_api": tables.CALLS,
+    "rocjpeg_api": tables.CALLS, "rocshmem_api": tables.CALLS, "hipfile_api": tables.CALLS,
+    "ompt": tables.CALLS, "memory_copy": tables.COPIES, "memory_allocation": tables.ALLOCATIONS,
+    "scratch_memory": tables.SCRATCH, "hip_graph": tables.GRAPHS,
+}  # fmt: skip
 """Lists of ``buffer_records`` → their tables; lists that are missing here become `OTHERS`."""
 SAMPLES = ("pc_sample", "spm")
 """Beginnings of the names of lists of samples."""

@@ -1,0 +1,170 @@
+"""Which GPU work is communication: by kernel names, the operators around launches, and the user.
+
+Readers recognise kernels of the libraries in `schemas.communication` by their names alone. What the
+operators around launches say, and names that the user adds, come here, for traces of all formats.
+Each distinct name is looked at once; user's patterns are matched in linear time (RE2).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from chopper_interop.arrays import arrow, gather
+from chopper_interop.arrays.members import is_any
+from chopper_interop.edges.collective_names import (
+    is_collective_operator,
+    library_of_kernel,
+    looks_like_communication,
+)
+from chopper_interop.errors import UsageError
+from chopper_interop.issues import Fault, IssueLog
+from chopper_interop.schemas.kinds import Kind
+
+if TYPE_CHECKING:
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.trace import Trace
+
+UNKNOWN = Fault.info(
+    "communication-unknown",
+    "Kernels that look like communication, but of no library that is known, count as compute; "
+    "`-O comm=REGEX` counts those whose names match as communication.",
+)
+COMPUTES = Fault.info(
+    "communication-computes",
+    "Kernels that communicate and compute (a norm, a quantization) count as communication.",
+)
+_EXAMPLES = 3
+_NAME_LENGTH = 80
+_AROUND = (Kind.CPU_OP, Kind.ANNOTATION)
+
+
+def user_pattern(text: str | None) -> str | None:
+    """Pattern of names that the user calls communication: a regular expression, or a file of them.
+
+    Parameters
+    ----------
+    text
+        A regular expression in RE2's syntax, or a path of a file with one in each line; lines that
+        begin with ``#`` are comments.
+
+    Raises
+    ------
+    UsageError
+        A regular expression is not valid, or the file has none.
+    """
+    if text is None:
+        return None
+    lines = [text]
+    if os.path.isfile(text):  # noqa: PTH113 - a long pattern is no path, and no error
+        try:
+            lines = Path(text).read_text(encoding="utf-8-sig").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"option comm={text}: it cannot be read as text: {error}") from error
+    patterns = [line for line in map(str.strip, lines) if line and not line.startswith("#")]
+    if not patterns:
+        raise UsageError(f"option comm={text}: there is no pattern")
+    joined = "|".join(f"(?:{pattern})" for pattern in patterns)
+    try:
+        pc.match_substring_regex(pa.array([""]), joined)
+    except pa.ArrowInvalid as error:
+        reason = str(error).splitlines()[0]
+        raise UsageError(f"option comm={text}: {reason}") from error
+    return joined
+
+
+def recognise(trace: Trace, pattern: str | None = None) -> Trace:
+    """Return the trace with further kernels as communication, by operators and by a pattern.
+
+    Parameters
+    ----------
+    trace
+        A trace with its launches.
+    pattern
+        Names of kernels that are communication whatever launched them; see `user_pattern`.
+    """
+    kernels = np.flatnonzero(trace.array("kind") == Kind.KERNEL)
+    chosen = _under_operators(trace, kernels)
+    if pattern is not None:
+        names = trace.names()
+        matches = pc.match_substring_regex(arrow.texts(names), pattern)
+        chosen |= arrow.to_numpy(matches).astype(bool)[trace.array("name")[kernels]]
+    if not chosen.any():
+        return trace
+    kind = trace.array("kind").copy()
+    kind[kernels[chosen]] = Kind.COMM
+    return trace.with_columns(kind=kind)
+
+
+def note_names(trace: Trace, issues: IssueLog) -> None:
+    """Note kernels that may communicate and count as compute, and those that do both.
+
+    Issues that a trace that was read back has already are not added again.
+    """
+    known = {issue.code for issue in trace.meta.issues}
+    kind, name = trace.array("kind"), trace.array("name")
+    for fault, of_kind, concerns in (
+        (UNKNOWN, Kind.KERNEL, looks_like_communication),
+        (COMPUTES, Kind.COMM, _computes),
+    ):
+        rows = np.flatnonzero(kind == of_kind)
+        used, names = gather.unique_codes(name[rows]), trace.names()
+        named = [n for n in used.tolist() if concerns(names[n])]
+        rows = rows[np.isin(name[rows], named)]
+        if rows.size and fault.code not in known:
+            issues.add(fault, len(rows), _longest(trace, rows))
+
+
+def _computes(name: str) -> bool:
+    library = library_of_kernel(name)
+    return library is not None and library.computes
+
+
+def _longest(trace: Trace, rows: Array) -> str:
+    """Names with number and time, those of the longest total time."""
+    names, (of_name, code) = (
+        trace.names(),
+        np.unique(trace.array("name")[rows], return_inverse=True),
+    )
+    count = np.bincount(code)
+    total_ns = np.bincount(code, trace.array("dur")[rows])
+    first = np.argsort(-total_ns, kind="stable")[:_EXAMPLES]
+    parts = [
+        f"{names[of_name[i]][:_NAME_LENGTH]} ({count[i]:,}, {total_ns[i] / 1e6:,.3f} ms)"
+        for i in first.tolist()
+    ]
+    more = len(of_name) - len(parts)
+    return "; ".join([*parts, *([f"{more} other names"] if more else [])])
+
+
+def _under_operators(trace: Trace, kernels: Array) -> Array:
+    """Mark kernels that an operator of a collective launched itself.
+
+    It did if the innermost operator or annotation around the launch is one. Of an operator that
+    launched a kernel of a known library, the other kernels only prepare or check its data.
+    """
+    chosen = np.zeros(len(kernels), np.bool_)
+    names = [is_collective_operator(n) for n in trace.names()]
+    if not any(names) or not kernels.size:
+        return chosen
+    kind, parent = trace.array("kind"), trace.array("parent")
+    is_around = is_any(kind, _AROUND)
+    is_operator = is_around & np.array(names)[trace.array("name")]
+    known = np.flatnonzero(kind == Kind.COMM)
+    rows = np.concatenate([kernels, known])
+    around = gather.nearest_ancestor(trace.launch[rows], parent, is_around)
+    outermost = np.where((around >= 0) & is_operator[around], around, -1)
+    while True:
+        above = np.where(outermost >= 0, parent[outermost], -1)
+        further = gather.nearest_ancestor(above, parent, is_around)
+        rises = (further >= 0) & is_operator[further]
+        if not rises.any():
+            break
+        outermost[rises] = further[rises]
+    of_kernel, of_known = outermost[: len(kernels)], outermost[len(kernels) :]
+    return (of_kernel >= 0) & ~np.isin(of_kernel, of_known[of_known >= 0])

@@ -1,0 +1,132 @@
+"""Formats that people have and that are not read: each is recognised, with what to give instead.
+
+Nothing of these files is read but what distinguishes them; see `Converter.not_read_because`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from chopper_interop.io.sqlite_files import mentions_table
+from chopper_interop.io.sqlite_schema import has_tables
+from chopper_interop.registry import Converter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_TORCH = "profile with torch.profiler and give what export_chrome_trace writes"
+_NSYS_TABLES = ("cupti_activity_kind_", "target_info_", "nvtx_events", "cuda_gpu_memory_usage")
+_NSYS_ENDINGS = (".nsys-rep", ".qdrep", ".qdstrm")
+_OTHER_TABLES = ("rocpd_",)
+_PROTON = re.compile(rb'\s*\[\s*\{\s*"(?:children|frame|metrics)"\s*:')
+_PROTON_KEYS = (b'"frame"', b'"metrics"')
+_VARINT = rb"[\x80-\xff]*[\x00-\x7f]"
+_XPLANE = re.compile(
+    rb"\n" + _VARINT + rb"(?:\x08" + _VARINT + rb")?\x12[\x01-\x7f]"
+    rb"(?:/host:|/device:|/task:|/job:|Task Environment|#Chrome TPU)"
+)
+"""XSpace: a plane, maybe its id, and its name."""
+_TIMELINE = re.compile(rb"\s*\[\s*\[\s*-?\d+(?:\.\d+)?\s*,\s*(?:-?\d|\"|\[)")
+"""``export_memory_timeline``: lists of times and of sizes, or a list for each event."""
+_PICKLE = re.compile(rb"\x80[\x02-\x05]")
+_SNAPSHOT_KEYS = (b"segments", b"device_traces")
+_MEMORY_PAGES = (b"GPU Memory Timeline HTML", b"pytorch/assets/viz/MemoryViz", b"MemoryViz.js")
+_LFS = b"version https://git-lfs.github.com/spec/"
+_NCU = b"NVR\x00"
+
+
+def is_nsys_database(head: bytes) -> bool:
+    """True if a database that begins so is an export of Nsight Systems, or of nvprof."""
+    return mentions_table(head, *_NSYS_TABLES) and not mentions_table(head, *_OTHER_TABLES)
+
+
+def confirms_nsys_database(path: Path, head: bytes) -> bool:
+    """True if a database has the tables of CUPTI and none of rocpd's or rpd's."""
+    return has_tables(path, head, _NSYS_TABLES, _OTHER_TABLES)
+
+
+def confirms_nsys_report(path: Path, head: bytes) -> bool:
+    """True if a file is binary and has the name of a report; its format is not documented."""
+    return path.name.endswith(_NSYS_ENDINGS) and b"\x00" in head
+
+
+def is_proton(head: bytes) -> bool:
+    """True if a file that begins so is a tree of Triton's profiler."""
+    return _PROTON.match(head) is not None and all(key in head for key in _PROTON_KEYS)
+
+
+def is_xplane(head: bytes) -> bool:
+    """True if a file that begins so is XLA's XSpace."""
+    return _XPLANE.match(head) is not None
+
+
+def is_memory(head: bytes) -> bool:
+    """True if a file that begins so is a memory timeline or snapshot of PyTorch."""
+    if _PICKLE.match(head):
+        return any(key in head for key in _SNAPSHOT_KEYS)
+    return _TIMELINE.match(head) is not None or any(page in head for page in _MEMORY_PAGES)
+
+
+def is_lfs_pointer(head: bytes) -> bool:
+    """True if a file that begins so stands for one that Git LFS keeps elsewhere."""
+    return head.startswith(_LFS)
+
+
+def is_ncu_report(head: bytes) -> bool:
+    """True if a file that begins so is a report of Nsight Compute."""
+    return head.startswith(_NCU)
+
+
+NSYS_REPORT = Converter(
+    name="nsys-rep",
+    description="report of NVIDIA Nsight Systems",
+    json=False,
+    confirms=confirms_nsys_report,
+    not_read_because=f"its format is not public; {_TORCH}",
+)
+NSYS_SQLITE = Converter(
+    name="nsys-sqlite",
+    description="SQLite export of NVIDIA Nsight Systems or nvprof",
+    sniff=is_nsys_database,
+    json=False,
+    confirms=confirms_nsys_database,
+    not_read_because=f"its tables are not read; {_TORCH}",
+)
+NCU_REPORT = Converter(
+    name="ncu-rep",
+    description="report of NVIDIA Nsight Compute",
+    sniff=is_ncu_report,
+    json=False,
+    not_read_because=f"it replays kernels one by one and has no timeline; {_TORCH}",
+)
+PROTON = Converter(
+    name="proton",
+    description="tree of Triton's profiler Proton (.hatchet)",
+    sniff=is_proton,
+    json=True,
+    not_read_because="its times are sums without a timeline; profile with "
+    f'proton.start(data="trace"), or {_TORCH}',
+)
+XPLANE = Converter(
+    name="xplane",
+    description="profile of JAX, TensorFlow or PyTorch/XLA (.xplane.pb)",
+    sniff=is_xplane,
+    json=False,
+    not_read_because="give the .trace.json.gz next to it, or what "
+    "jax.profiler.trace(…, create_perfetto_trace=True) writes",
+)
+PYTORCH_MEMORY = Converter(
+    name="pytorch-memory",
+    description="memory timeline or snapshot of PyTorch",
+    sniff=is_memory,
+    not_read_because="it holds no operations in time; profile with profile_memory=True and give what "
+    "export_chrome_trace writes",
+)
+LFS_POINTER = Converter(
+    name="git-lfs-pointer",
+    description="pointer of Git LFS",
+    sniff=is_lfs_pointer,
+    json=False,
+    not_read_because="the file itself was not fetched; run git lfs pull",
+)

@@ -1,0 +1,199 @@
+"""Names by which communication is recognised: kernels of libraries, and operators of frameworks.
+
+The names are those of the libraries' sources. They are looked for in a kernel's own name, which
+ends before its template arguments and parameters, and may be mangled.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from chopper_interop.schemas.kinds import Collective
+
+NAMED = "named"
+"""The collective is part of the kernel's name: ``ncclDevKernel_AllReduce_Sum_f32_RING_LL``."""
+
+
+class KernelNames(NamedTuple):
+    """Kernels of one library that communicate.
+
+    Parameters
+    ----------
+    library
+        Library, and framework, that has them.
+    pattern
+        Regular expression for the name from the beginning of a word on; it must not need
+        backtracking over more than one repetition.
+    collective
+        The collective (see `Collective`), `NAMED`, or None if the name does not say.
+    computes
+        True if they compute as well, a norm or a quantization; they count as communication.
+    source
+        Files in which they are defined.
+    """
+
+    library: str
+    pattern: str
+    collective: str | None
+    computes: bool
+    source: str
+
+
+_DEEP_EP = r"(?:deep_ep|uccl)[\w:]*?(?:::|\d)"
+_WORD_END = r"(?![a-z_])"
+
+KERNELS: tuple[KernelNames, ...] = (
+    KernelNames(
+        "NCCL, RCCL, MSCCL, MSCCL++",
+        r"(?i:nccl|rccl|msccl)",
+        NAMED,
+        False,
+        "nccl src/device/generate.py, src/device/symmetric/generate.py (2.0 to 2.28); rccl; "
+        "msccl ncclMscclKernel; mscclpp src/ext/collectives",
+    ),
+    KernelNames(
+        "DeepEP, UCCL-EP, Primus-Turbo",
+        _DEEP_EP + r"(?:hybrid_)?(?:dispatch|combine)(?:_impl)?" + _WORD_END,
+        Collective.ALL_TO_ALL,
+        False,
+        "DeepEP csrc/kernels/legacy/{intranode,internode,internode_ll}.cu, "
+        "deep_ep/include/deep_ep/impls (V2)",
+    ),
+    KernelNames(
+        "DeepEP, UCCL-EP, Primus-Turbo",
+        _DEEP_EP
+        + r"(?:notify_dispatch|cached_notify(?:_dispatch|_combine)?|barrier(?:_impl)?"
+        + r"|clean_low_latency_buffer|pp_(?:send|recv)_impl|engram_fetch(?:_wait)?_impl)"
+        + _WORD_END,
+        None,
+        False,
+        "the same; they exchange counts, or wait for all ranks",
+    ),
+    KernelNames(
+        "MORI-EP",
+        r"Ep(?:Dispatch|Combine)(?:Intra|Inter|LowLatency)",
+        Collective.ALL_TO_ALL,
+        False,
+        "mori src/ops/dispatch_combine",
+    ),
+    KernelNames(
+        "NVSHMEM",
+        r"(?:barrier|sync|quiet|signal_op|signal_wait_until|rdxn|reducescatter|alltoall|broadcast"
+        r"|fcollect)(?:_all)?_on_stream_kernel|nvshmem(?!i_init)|rocshmem",
+        None,
+        False,
+        "nvshmem src/host/coll, src/device/launch; rocSHMEM has none of its own",
+    ),
+    KernelNames(
+        "PyTorch symmetric memory",
+        r"(?:multimem_(?:one_shot_|two_shot_)?|one_shot_|two_shot_)all_?(?:reduce|gather)",
+        NAMED,
+        False,
+        "torch/csrc/distributed/c10d/symm_mem/CUDASymmetricMemoryOps.cu",
+    ),
+    KernelNames(
+        "PyTorch symmetric memory",
+        r"multimem_(?:one_shot_)?reduce|symmetric_memory::(?:barrier|(?:put|wait)_signal)_kernel"
+        r"|exchangeSplitAndOffset",
+        None,
+        False,
+        "torch/csrc/distributed/c10d/symm_mem/{CUDASymmetricMemory,nvshmem_extension}.cu",
+    ),
+    KernelNames(
+        "PyTorch symmetric memory",
+        r"allToAllV" + _WORD_END + "|allToAllV_2d",
+        Collective.ALL_TO_ALL,
+        False,
+        "torch/csrc/distributed/c10d/symm_mem/nvshmem_extension.cu",
+    ),
+    KernelNames(
+        "vLLM, SGLang, AITER custom all-reduce",
+        r"cross_device_reduce_[12]stage|allreduce_prototype_(?:one|two)shot",
+        Collective.ALL_REDUCE,
+        False,
+        "vllm csrc/custom_all_reduce.cuh, csrc/quickreduce; sgl-kernel csrc/allreduce; "
+        "aiter csrc/include/{custom,quick}_all_reduce.cuh",
+    ),
+    KernelNames(
+        "AITER",
+        r"(?:qknorm_)?allreduce_fusion_kernel_[12]stage|allreduce_(?:rmsnorm_prototype|mhc_post)"
+        r"|allReduceQuantFp8",
+        Collective.ALL_REDUCE,
+        True,
+        "aiter csrc/include/{custom,quick}_all_reduce.cuh",
+    ),
+    KernelNames(
+        "AITER",
+        r"reduce_scatter_(?:cross_device_store|split_(?:first|last|mid)_?dim)"
+        r"|allgather_(?:lastdim|naive|vec)" + _WORD_END,
+        NAMED,
+        False,
+        "aiter csrc/include/custom_all_reduce.cuh",
+    ),
+    KernelNames(
+        "TensorRT-LLM, FlashInfer",
+        r"(?:oneShot|twoShot|lowPrecisionOneShot|lowPrecisionTwoShot|twoshot|hybridCubeMesh)"
+        r"All[Rr]educeKernel",
+        Collective.ALL_REDUCE,
+        False,
+        "TensorRT-LLM cpp/tensorrt_llm/kernels/{customAllReduceKernels,communicationKernels}; "
+        "flashinfer include/flashinfer/comm; torch intra_node_comm.cu",
+    ),
+    KernelNames(
+        "TensorRT-LLM, FlashInfer",
+        r"(?:moereduce_|moefinalize_)?allreduce_fusion_kernel_(?:one|two)shot"
+        r"|oneshotAllreduceFusionKernel|rmsNormLamport"
+        r"|(?:lamport_style_)?one_shot_(?:prenorm_)?all_reduce_norm_kernel",
+        Collective.ALL_REDUCE,
+        True,
+        "TensorRT-LLM cpp/tensorrt_llm/kernels/communicationKernels; flashinfer "
+        "include/flashinfer/comm/trtllm_{allreduce,mnnvl_allreduce,moe_allreduce}*.cuh",
+    ),
+    KernelNames(
+        "TensorRT-LLM, FlashInfer",
+        r"moeAllToAllKernel|moeA2A(?:Dispatch|Combine)Kernel|helixAllToAllKernel|ulysses_a2a_kernel",
+        Collective.ALL_TO_ALL,
+        False,
+        "TensorRT-LLM cpp/tensorrt_llm/kernels/{moeCommKernels,fusedMoeCommKernels,helixAllToAll}; "
+        "flashinfer include/flashinfer/comm",
+    ),
+    KernelNames(
+        "FlashInfer",
+        r"mixed_comm::\w*(?:allreduce|allgather|reducescatter)\w*_kernel|pcie_ipc::\w+_kernel",
+        None,
+        False,
+        "flashinfer include/flashinfer/comm/{mixed_comm,pcie_ipc_all_reduce}.cuh",
+    ),
+    KernelNames(
+        "Transformer Engine userbuffers",
+        r"k?userbuffers_",
+        None,
+        False,
+        "TransformerEngine common/comm_gemm_overlap/userbuffers/userbuffers.cu; TensorRT-LLM "
+        "kernels/userbuffers",
+    ),
+    KernelNames("oneCCL", r"oneccl_", NAMED, False, "oneCCL src/coll/algorithms, by public traces"),
+    KernelNames("HCCL", r"(?i:hcom_|hccl)", NAMED, False, "torch_npu; tasks of Ascend's library"),
+)
+"""All libraries, the first match counts. UCC runs on kernels of NCCL or on such with general names,
+Gloo and MPI on copies."""
+
+LOCAL = (
+    r"get_dispatch_layout|(?:dispatch_copy|combine_reduce)_epilogue|mask_buffer|splitkv|flash|attn"
+    r"|mla_|moeA2APrepare|nvshmemi_init"
+)
+"""Kernels of these libraries, and of attention, that look like communication and are local."""
+
+LOOKS_LIKE = (
+    r"(?i:all_?reduce|all_?to_?all|all_?2_?all|all_?gather|reduce_?scatter|nvshmem|symm_?mem|multimem"
+    r"|cross_device|(?:moe|expert|token|_ep_)\w*(?:dispatch|combine)"
+    r"|(?:dispatch|combine)\w*(?:moe|expert|token))"
+)
+"""Own names of kernels that may communicate, of no library in `KERNELS`."""
+
+OPERATORS = (
+    r"c10d::|_?c10d_functional(?:_autograd)?::|record_param_comms|symm_mem::(?!\w*(?:matmul|_mm))"
+    r"|(?:nccl|rccl|gloo|mpi|ucc|xccl|hccl):|deep_ep::|_C_custom_ar::"
+    r"|(?:vllm|sgl_kernel|aiter)::(?:\w+_)?(?:all_?reduce|all_?gather|reduce_?scatter|all_?to_?all)"
+)
+"""Beginnings of the names of operators and annotations of PyTorch whose kernels communicate."""
