@@ -39,8 +39,8 @@ def other_files() -> list[str]:
     return sorted(str(p.relative_to(SHARED)) for p in result if p.is_file())
 
 
-COPIES = ("base_boundary_4rank_amd", "clock_skew_4rank_amd")
-"""Folders of files that are those of ddp_resnet_4rank_amd but for their clocks."""
+COPIES = ("base_boundary_4rank_amd", "clock_skew_4rank_amd", "ddp_resnet_4rank_amd/merged")
+"""Files that have the events of ddp_resnet_4rank_amd with other clocks, or in one file."""
 KINETO = kineto_files()
 CASES = each(
     pytest.param(name, marks=pytest.mark.slow) if name.startswith(COPIES) else name

@@ -17,7 +17,7 @@ from stages import timed
 
 REAL = Path(__file__).resolve().parents[3] / "shared/data/pytorch/ddp_resnet_4rank_amd"
 PARSE = "import gzip, json, sys; f = sys.argv[1]; json.load((gzip.open if f.endswith('gz') else open)(f))"
-CONVERT = "from chopper_interop.cli import convert_command; convert_command()"
+CONVERT = "from chopper_interop.start import convert; convert()"
 ENVIRONMENT = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
 """With modules compiled once, as they are after an installation."""
 

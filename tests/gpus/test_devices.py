@@ -7,7 +7,7 @@ import pytest
 from kineto_files import BASE, call, kernel, write
 
 import chopper_interop as ci
-from chopper_interop.errors import UsageError
+from chopper_interop.errors import AmbiguousRunError, UsageError
 from chopper_interop.gpus import devices
 from chopper_interop.schemas.meta import Device
 
@@ -150,8 +150,8 @@ def test_the_user_can_state_what_no_source_records(tmp_path: Path, run) -> None:
     assert power(trace) == {0: 100, 1: 101, 2: 200, 3: 201}
     assert known_by(trace) == {"the user"}
     out = tmp_path / "x.pftrace"
-    arguments = ("--map-device", "n?.csv:0=rank1", "--map-device", "n?.csv:1=rank0")
-    status, _, output = run("convert", tmp_path, "-o", out, *arguments)
+    swapped = ("--map-device", "n?.csv:0=rank1", "--map-device", "n?.csv:1=rank0")
+    status, _, output = run("convert", "--on-loss", "ignore", tmp_path, "-o", out, *swapped)
     assert status == 0
     assert "the user" in output
 
@@ -185,13 +185,20 @@ def test_telemetry_alone_has_no_ranks(tmp_path: Path) -> None:
         ci.read(telemetry(tmp_path / "smi.csv", 2, 100), map_device=["0=rank0"])
 
 
-def test_telemetry_of_another_day_is_reported(tmp_path: Path) -> None:
+def test_telemetry_of_another_day_is_reported(tmp_path: Path, run) -> None:
     path = telemetry(tmp_path / "smi.csv", 1, 100)
     path.write_text(
         path.read_text().replace(f"{BASE // 10**9}"[:5], f"{BASE // 10**9 - 10**6}"[:5])
     )
     trace = ci.read(job(tmp_path, {0: 0}))
     assert {i.code: i.count for i in trace.meta.issues}["telemetry-apart"] == 6
+    for command in (["convert"], ["analyze", "temporal"]):
+        status, _, output = run(*command, "-q", tmp_path, "-o", tmp_path.parent / "a.pftrace")
+        assert status == AmbiguousRunError.exit_status
+        assert "telemetry is of another run: 6 telemetry-apart" in output
+        assert (tmp_path.parent / "a.pftrace").exists()
+    ignored = ["-q", "--on-loss", "ignore", tmp_path, "-o", tmp_path.parent / "a.pftrace"]
+    assert run("convert", *ignored)[0] == 0
 
 
 @pytest.mark.parametrize(("power_w", "count"), [(105, 0), (200, 1)])

@@ -21,7 +21,7 @@ import pyarrow as pa
 from chopper_interop.build import TraceBuilder
 from chopper_interop.errors import ReadError
 from chopper_interop.io import outputs
-from chopper_interop.issues import Fault, IssueLog, Severity
+from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.registry import Converter
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import Kind, LaneKind
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 FIRST_LINE = "#chopper-toy 1"
 COLUMNS = ["rank", "thread", "name", "start_us", "duration_us"]
 
-BAD_ROW = Fault("toy-row-malformed", Severity.LOSS, "Malformed rows were left out.", events=True)
-CUT = Fault("toy-file-cut", Severity.LOSS, "The last line is incomplete: rows may be missing.")
+BAD_ROW = Fault.loss_of_events("toy-row-malformed", "Malformed rows were left out.")
+CUT = Fault.loss("toy-file-cut", "The last line is incomplete: rows may be missing.")
 
 Row = tuple[int, int, str, int, int]
 

@@ -14,5 +14,8 @@ def slow_from(values: Sequence[Any], first: int) -> list[Any]:
     """Return values for `parametrize`, marked as slow from the position `first` on."""
     return [
         *values[:first],
-        *(pytest.param(value, marks=pytest.mark.slow) for value in values[first:]),
+        *(
+            pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=pytest.mark.slow)
+            for value in values[first:]
+        ),
     ]

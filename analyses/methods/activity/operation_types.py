@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
-_TRAILING_NUMBERS = re.compile(r"(?:[\s_:#./-]*\d+)+$")
+_TRAILING_NUMBERS = re.compile(r"(?<![\s_:#./\d-])[\s_:#./\d-]*\d$")
 _BY_POSITION_SHARE = 0.5
 """Share of the variance of durations from which the position in the step explains it: then durations
 are compared by position. Chosen: sizes that differ explain nearly all, stragglers nearly nothing."""

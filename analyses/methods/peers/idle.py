@@ -8,10 +8,11 @@ import numpy as np
 import pyarrow as pa
 
 from chopper_interop.analyses.methods.activity import gaps, windows
+from chopper_interop.analyses.methods.peers import temporal
 from chopper_interop.arrays import arrow, gather
 from chopper_interop.arrays.members import is_any
 from chopper_interop.result import Result
-from chopper_interop.schemas.kinds import CALLS, GPU_WORK, Kind
+from chopper_interop.schemas.kinds import CALLS, GPU_WORK
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,21 +36,18 @@ def idle(trace: Trace, rank_windows: Sequence[Window], steps: str, threshold_ns:
     threshold_ns
         Shorter gaps that the host did not cause are `kernel_wait_ns`.
     """
-    rows = gaps.work_rows(trace, (*GPU_WORK, Kind.GPU_SYNC))
-    in_window, _ = gaps.starting_in_windows(trace, rows, rank_windows)
-    rows = rows[np.unique(in_window)]
-    call_start = _call_starts(trace, rows)
+    work = gaps.work_rows(trace, GPU_WORK)
+    in_window, _ = gaps.starting_in_windows(trace, work, rank_windows)
+    work = work[np.unique(in_window)]
+    none = (np.zeros(0, np.int64),) * 4
+    events = [none, *(_events(trace, work, rank, every=bool(steps)) for rank in trace.ranks)]
+    rows, start, end, call_start = (np.concatenate(column) for column in zip(*events, strict=True))
     lane = trace.array("lane")[rows]
     stream = trace.array("number", "lanes")[lane] if lane.size else lane.astype(np.int64)
-    selected = (stream != -1) & (
-        np.ones(len(rows), bool) if steps else _before_last_step(trace, rows, call_start)
-    )
-    rows, stream, call_start = rows[selected], stream[selected], call_start[selected]
     rank = trace.array("rank")[rows].astype(np.int64)
     first, code = gather.distinct(rank, stream)
     order = np.lexsort((stream[first], rank[first]))
-    start = trace.array("ts")[rows]
-    before = gaps.previous_end(code, len(first), start, start + trace.array("dur")[rows])
+    before = gaps.previous_end(code, len(first), start, end)
     gap = np.where(before == gaps.NO_TIME, 0, start - before)
     is_host_wait = (call_start > before) & (before != gaps.NO_TIME)
     is_kernel_wait = ~is_host_wait & (gap < threshold_ns)
@@ -66,12 +64,12 @@ def idle(trace: Trace, rank_windows: Sequence[Window], steps: str, threshold_ns:
     columns["idle_ns"] = sum(columns[f"{n}_ns"] for n in ("host_wait", "kernel_wait", "other"))
     summary = {name: int(c.sum()) for name, c in columns.items() if name.endswith("_ns")}
     full_window = (
-        "all of the trace; for a rank with several ranges ProfilerStep, work whose call began before "
-        "the last of them"
+        "all of the trace; with two or more ProfilerSteps in the job, work whose call began before the "
+        "last of them"
     )
     notes = {
         "window": windows.describe(steps, full_window),
-        "left out": f"{int(np.count_nonzero(~selected)):,} pieces of work",
+        "left out": f"{len(work) - len(rows):,} pieces of work",
     }
     conventions = {
         "definition": "Holistic Trace Analysis: for each gap between work of a stream in order of "
@@ -79,38 +77,54 @@ def idle(trace: Trace, rank_windows: Sequence[Window], steps: str, threshold_ns:
         f"{threshold_ns:,} ns, else other; where work overlaps, gaps are below 0",
         "links": "all GPU work counts; without a recorded launch it is never host wait",
         "memset": "counts as work",
-        "copies": "count as work; so do recorded waits of streams",
-        "rounding": "none; HTA rounds times that are not whole microseconds inwards",
+        "copies": "count as work; recorded waits of streams do not",
+        "rounding": "where times have fractions of microseconds, starts up and ends down to whole ones",
     }
     table = pa.table({name: arrow.array(column) for name, column in columns.items()})
     return Result("idle", table, summary, conventions, notes=notes)
 
 
-def _call_starts(trace: Trace, rows: Array) -> Array:
-    """Return when the call for each began, by its recorded launch, else by equal correlation number."""
-    call_start = gaps.call_times(trace, rows)
+def _events(
+    trace: Trace, work: Array, rank: int, *, every: bool
+) -> tuple[Array, Array, Array, Array]:
+    """Rows, starts, ends and starts of calls of the work of a rank that HTA includes.
+
+    Times are nanoseconds, rounded as HTA rounds them; `gaps.NO_TIME` where there is no call.
+    """
+    of_rank = trace.rank_rows[rank]
+    ts, dur, name, correlation, kind, number = (
+        trace.array(column)[of_rank]
+        for column in ("ts", "dur", "name", "correlation", "kind", "lane")
+    )
+    start, end = temporal.whole_microseconds(trace, rank, ts, dur)
+    own = work[(work >= of_rank.start) & (work < of_rank.stop)] - of_rank.start
+    own = own[trace.array("number", "lanes")[number[own]] != -1] if own.size else own
+    if not every:
+        stream = temporal.has_stream(trace, np.arange(of_rank.start, of_rank.stop), kind)
+        included = temporal.before_last_step(trace, name, start, correlation, stream)
+        own = own[included[own]]
+    calls = _calls(trace, own + of_rank.start)
+    start_ns, end_ns = _nanoseconds(start), _nanoseconds(end)
+    called = start_ns[np.maximum(calls - of_rank.start, 0)]
+    call_ns = np.where(calls >= 0, called, gaps.NO_TIME)
+    return own + of_rank.start, start_ns[own], end_ns[own], call_ns
+
+
+def _nanoseconds(time: Array) -> Array:
+    whole = np.floor(time)
+    return 1000 * whole.astype(np.int64) + np.rint(1000 * (time - whole)).astype(np.int64)
+
+
+def _calls(trace: Trace, rows: Array) -> Array:
+    """Call of each by its recorded launch, else by equal correlation number; -1 if there is none."""
+    call: Array = trace.launch[rows].astype(np.int64)
     number = trace.array("correlation")[rows]
-    missing = np.flatnonzero((call_start == gaps.NO_TIME) & (number > 0))
+    missing = np.flatnonzero((call < 0) & (number > 0))
     calls = np.flatnonzero(is_any(trace.array("kind"), CALLS))
     both = np.concatenate([calls, rows[missing]])
     if missing.size and calls.size:
         first, code = gather.distinct(trace.array("rank")[both], trace.array("correlation")[both])
         caller = both[first[code[len(calls) :]]]
         is_call = is_any(trace.array("kind")[caller], CALLS)
-        call_start[missing[is_call]] = trace.array("ts")[caller[is_call]]
-    return call_start
-
-
-def _before_last_step(trace: Trace, rows: Array, call_start: Array) -> Array:
-    """Mark work that HTA includes: if a rank has several ranges ProfilerStep, that before the last."""
-    is_step = np.array([n.startswith("ProfilerStep") for n in trace.names()] or [False])
-    steps = is_step[trace.array("name")] & (trace.array("kind") == Kind.ANNOTATION)
-    included = np.ones(len(rows), bool)
-    for rank, rank_slice in trace.rank_rows.items():
-        starts = np.unique(trace.array("ts")[rank_slice][steps[rank_slice]])
-        if len(starts) > 1:
-            of_rank = trace.array("rank")[rows] == rank
-            included[of_rank] = (call_start[of_rank] != gaps.NO_TIME) & (
-                call_start[of_rank] < starts[-1]
-            )
-    return included
+        call[missing[is_call]] = caller[is_call]
+    return call

@@ -221,6 +221,16 @@ def test_a_residency_that_goes_back_gives_no_share(tmp_path: Path) -> None:
     assert counts(trace)["residency-went-back"] == 1
 
 
+def test_a_residency_ahead_of_its_counter_counts_up_to_it(tmp_path: Path) -> None:
+    header = "timestamp,gpu,accumulation_counter,ppt_accumulated"
+    values = [(1000, 10), (2000, 1010), (3000, 2040), (4000, 2540), (4100, 99_999)]
+    rows = [f"{T + i},0,{a},{r}" for i, (a, r) in enumerate(values)]
+    trace = read(tmp_path, ticks(*rows, header=header))
+    assert lanes(trace)[0, "throttle share PPT"] == [100.0, 100.0, 50.0]
+    assert counts(trace)["residency-above-counter"] == 1
+    assert counts(trace)["residency-went-back"] == 1
+
+
 def test_a_residency_without_a_second_sample_is_kept_as_it_is(tmp_path: Path) -> None:
     header = "timestamp,gpu,accumulation_counter,ppt_accumulated"
     by_lane = lanes(read(tmp_path, ticks(f"{T},0,1000,10", header=header)))

@@ -297,7 +297,9 @@ def test_files_without_metadata_have_the_facts_in_the_annotation(tmp_path: Path)
     ],
 )
 def test_names_of_collectives(name: str, collective: str | None) -> None:
-    assert collective_names.collective_of_name(name) == collective
+    of_kernel = collective_names.collective_of_kernel
+    function = of_kernel if "Kernel" in name else collective_names.collective_of_name
+    assert function(name) == collective
 
 
 def test_long_groups_are_completed(tmp_path: Path) -> None:

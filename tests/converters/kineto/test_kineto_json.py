@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from collections import Counter
 from decimal import Decimal
 
@@ -79,6 +80,8 @@ def _kinds_as_read(trace):
     return [
         int(Kind.COMM)
         if kind == Kind.KERNEL and name.lower().removeprefix("void ").startswith(comm)
+        else int(Kind.ANNOTATION)
+        if kind == Kind.CPU_OP and name.startswith("ProfilerStep#")
         else kinds.get(kind, kind)
         for kind, name in zip(trace.array("kind").tolist(), _names(trace), strict=True)
     ]
@@ -419,6 +422,15 @@ def test_folder_gets_a_file_a_rank_with_one_base(tmp_path):
     assert [file["distributedInfo"]["rank"] for file in files] == [0, 2]
     assert [len(_events(file, "X")) for file in files] == [2, 2]
     assert "rank" not in _events(files[0], "X")[0].get("args", {})
+
+
+def test_hta_finds_the_rank_of_each_file(tmp_path):
+    ci.write(_job((0, 1, 2), (1, 2, 3)), tmp_path / "out", to_format="kineto")
+    pattern = re.compile(r'"rank":\s+(\d+)')  # of hta/common/trace_file.py, for each line
+    for rank in (0, 2):
+        lines = gzip.decompress((tmp_path / "out" / f"rank{rank}.json.gz").read_bytes()).decode()
+        found = [match for line in lines.splitlines() if (match := pattern.search(line))]
+        assert [match[1] for match in found] == [str(rank)]
 
 
 def test_folder_is_read_as_the_job_that_it_was(tmp_path):

@@ -58,6 +58,21 @@ def test_overlaps_change_no_duration(tmp_path_factory, spans, kinds) -> None:
     assert {name for (name,) in tracks} <= {None, "lane"} | {"lane (compute)"}
 
 
+@pytest.mark.parametrize(("start", "drawn"), [(-90, 1), (0, 4), (50, 0)])
+def test_samples_outside_of_the_window_are_counted(tmp_path: Path, start: int, drawn: int) -> None:
+    """The window is 20 ns with a twentieth at each end; a value before it holds at its beginning."""
+    builder = TraceBuilder()
+    lane = builder.lane(0, LaneKind.STREAM, 7, "lane", 0)
+    ts = np.array([EPOCH], np.int64)
+    builder.nodes(kind=int(Kind.KERNEL), name=["k"], rank=0, lane=lane, ts=ts, dur=ts * 0 + 20)
+    row = builder.series(rank=0, device=0, source="tool", name="power", unit="W")
+    builder.samples(row, EPOCH + start + np.arange(4) * 5, np.arange(4.0))
+    issues = ci.write(builder.finish(), tmp_path / "job.pftrace")
+    values = TraceProcessor(tmp_path / "job.pftrace").query("select count(*) from counter")
+    assert values == [(drawn,)]
+    assert sum(i.count for i in issues if i.code == "samples-outside-window") == 4 - drawn
+
+
 def test_deep_nesting_is_kept(tmp_path: Path) -> None:
     deep = [(i, 4000 - 2 * i) for i in range(1200)]
     perfetto = written(one_lane(deep), tmp_path)

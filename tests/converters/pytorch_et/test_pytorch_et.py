@@ -8,6 +8,7 @@ import pytest
 from host_et_oracle import count_of, flow, nodes_of
 from seeds import pytorch_et as seed
 from shared_data import SHARED, each
+from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop.errors import WriteError
@@ -20,6 +21,7 @@ REAL = sorted(
     for pattern in ("pytorch/**/host_et/*.json*", "pytorch/*/*_et.json*")
     for p in SHARED.glob(pattern)
 )
+BY_SIZE = sorted(REAL, key=lambda name: (SHARED / name).stat().st_size)
 
 
 def read(tmp_path: Path, data: bytes, name: str = "x.json", **options) -> ci.Trace:
@@ -39,7 +41,7 @@ def names(trace: ci.Trace) -> list[str]:
     return [texts[code] for code in trace.array("name").tolist()]
 
 
-@pytest.mark.parametrize("name", each(REAL))
+@pytest.mark.parametrize("name", each(slow_from(BY_SIZE, -3)))
 def test_real_files_come_out_node_by_node(shared: Path, name: str) -> None:
     path = shared / name
     trace = ci.read(path)

@@ -122,3 +122,19 @@ def test_a_copy_of_a_counter_run_is_left_out(tmp_path):
     assert not codes(trace).keys() & {"event-of-another-run", "counter-of-several-runs"}
     assert trace.nodes.num_rows == alone.nodes.num_rows
     assert trace.counters.equals(alone.counters)
+
+
+def test_windows_of_a_rank_and_of_its_child_are_one_job(tmp_path):
+    alone = tmp_path / "0"
+    for later in (0, 10**9):
+        folder = tmp_path / str(later)
+        folder.mkdir()
+        process(folder, 100, 0, later=later)
+        process(folder, 99, 0, parent=100, later=later + 7)
+    with pytest.raises(AmbiguousRunError):
+        ci.read(tmp_path)
+    trace, one = ci.read(tmp_path, run="all"), ci.read(alone)
+    assert trace.nodes.num_rows == 2 * one.nodes.num_rows
+    assert trace.lanes.num_rows == one.lanes.num_rows
+    assert codes(trace)["processes-of-one-rank"] == 1
+    assert [(r.rank, r.pid) for r in trace.meta.ranks] == [(0, 100)]

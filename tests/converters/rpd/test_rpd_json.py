@@ -52,7 +52,7 @@ def test_a_real_trace_gives_what_json_says():
         events = json.load(file)
     spans = [e for e in events if e.get("ph") == "X"]
     trace = read([path])
-    assert names(path) == ["kineto"]
+    assert names(path) == ["chrome-trace"]
     start = trace.array("ts") + trace.meta.origin_ns
     expected = sorted((int(e["ts"]) * 1000, int(e["dur"]) * 1000) for e in spans)
     assert sorted(zip(start.tolist(), trace.array("dur").tolist(), strict=True)) == expected
@@ -97,7 +97,7 @@ def test_an_export_next_to_its_database_is_not_read_twice(tmp_path):
     database = tmp_path / "x.rpd"
     rpd.small(database)
     path = exported(database, tmp_path / "x.json")
-    assert names(path) == ["kineto"]
+    assert names(path) == ["chrome-trace"]
     assert read([path]).nodes.num_rows
     trace = ci.read(tmp_path)
     assert trace.ranks == ci.read(database).ranks

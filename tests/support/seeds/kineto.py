@@ -53,7 +53,15 @@ def _document(events: list[Any], header: Mapping[str, Any] = _HEADER) -> bytes:
 _COMPLETE = _document(_STEP)
 _OLD = b"[\n" + b",\n".join(_lines(_STEP[:8])) + b"\n]\n"
 
+_VIZTRACER = [
+    {"ph": "M", "name": "process_name", "pid": 1, "tid": 1, "args": {"name": "MainProcess"}},
+    {"ph": "X", "name": "main (a.py:3)", "pid": 1, "tid": 1, "ts": 10, "dur": 50, "cat": "FEE"},
+    {"ph": "X", "name": "print (b.py:1)", "pid": 1, "tid": 1, "ts": 20, "dur": 5, "cat": "FEE"},
+]
+_CHROME = b'{"traceEvents": [\n' + b",\n".join(_lines(_VIZTRACER)) + b"\n]}\n"
+
 SEEDS = [
+    Seed("chrome-trace", "viztracer.json", _CHROME, frozenset(_lines(_VIZTRACER))),
     Seed("kineto", "rank3.json", _COMPLETE, frozenset(_lines(_STEP))),
     Seed("kineto", "worker3.json", _OLD, frozenset(_lines(_STEP[:8]))),
 ]

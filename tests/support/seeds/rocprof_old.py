@@ -4,7 +4,7 @@ import sqlite3
 import tempfile
 from pathlib import Path
 
-from chopper_interop.errors import ReadError, UnknownFormatError
+from chopper_interop.errors import AmbiguousRunError, ReadError, UnknownFormatError
 from seeds import Odd, Reads, Refused, Seed
 
 BOOT = 3_599_977_333_000_000
@@ -310,7 +310,7 @@ ODD = (
             "pmc.csv": "".join(V1_COUNTERS.splitlines(True)[:-1]).encode(),
             "results.csv": V1.encode(),
         },
-        Reads(6, issues={"dispatch-joined": 5}),
+        Refused(AmbiguousRunError, "two runs"),  # too few to tell
     ),
     Odd(
         "v1 neither times nor counters",

@@ -1,0 +1,85 @@
+"""A Chrome trace that PyTorch did not write is read as such, and not called a profiler trace."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kineto_files import kernel, span, write
+
+import chopper_interop as ci
+from chopper_interop import registry
+from chopper_interop.io.inputs import head
+
+
+def x(name: str, ts: float, dur: float, **more: Any) -> dict[str, Any]:
+    return {"ph": "X", "name": name, "pid": 1, "tid": 1, "ts": ts, "dur": dur, **more}
+
+
+def meta(about: str, name: str, pid: int = 1, tid: int = 1) -> dict[str, Any]:
+    return {"ph": "M", "name": about, "pid": pid, "tid": tid, "args": {"name": name}}
+
+
+VIZTRACER = {
+    "traceEvents": [
+        meta("process_name", "MainProcess"),
+        meta("thread_name", "MainThread"),
+        x("main (a.py:3)", 10, 50, cat="FEE"),
+        x("print (b.py:1)", 20, 5, cat="FEE", args={"func_args": {}}),
+    ],
+    "viztracer_metadata": {"version": "1.1.1", "overflow": False},
+    "displayTimeUnit": "us",
+}
+CHROME = [
+    meta("process_name", "Browser"),
+    x("RunTask", 5, 3, cat="toplevel"),
+    {"ph": "B", "name": "Paint", "cat": "cc", "pid": 1, "tid": 1, "ts": 20},
+    {"ph": "E", "name": "Paint", "cat": "cc", "pid": 1, "tid": 1, "ts": 30},
+    {"ph": "b", "id": 1, "name": "load", "cat": "nav", "pid": 1, "tid": 1, "ts": 40},
+]
+PERFETTO = {
+    "traceEvents": [
+        {"args": {"sort_index": 0}, "name": "process_sort_index", "ph": "M", "pid": 1, "tid": 0},
+        x("binder transaction", 100, 7, cat="", args={"slice_id": 3}),
+        {"ph": "C", "name": "cpufreq", "pid": 0, "ts": 100, "args": {"value": 3}},
+    ],
+    "metadata": {"clock-domain": "LINUX_CLOCK_MONOTONIC"},
+}
+OTHERS = {"viztracer": (VIZTRACER, 2), "chrome": (CHROME, 2), "perfetto": (PERFETTO, 1)}
+
+
+@pytest.mark.parametrize("program", OTHERS)
+def test_others_are_named_as_they_are(tmp_path: Path, program: str) -> None:
+    document, nodes = OTHERS[program]
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(document))
+    (found,) = registry.sniffed(head(path), path)
+    assert found.name == "chrome-trace"
+    assert "PyTorch did not write" in found.description
+    trace = ci.read(path)
+    assert trace.nodes.num_rows == nodes
+    assert [source.format for source in trace.meta.sources] == ["chrome-trace"]
+
+
+def test_what_pytorch_writes(tmp_path: Path) -> None:
+    events = [span("cpu_op", "aten::mm", 1, 5), kernel("gemm", 10, 5, 1)]
+    old = [{"name": "aten::mm", "ph": "X", "ts": 1, "dur": 2, "tid": 3, "pid": "CPU functions"}]
+    files = {
+        "header": {"schemaVersion": 1, "traceEvents": []},
+        "bare": events,
+        "by another tool": {"traceEvents": events},
+        "2020": old,
+    }
+    for name, document in files.items():
+        path = tmp_path / f"{name}.json"
+        path.write_text(json.dumps(document))
+        assert [c.name for c in registry.sniffed(head(path), path)] == ["kineto"], name
+    ci.write(ci.read(write(tmp_path / "a.json", events)), tmp_path / "b.json")
+    assert [c.name for c in registry.sniffed(head(tmp_path / "b.json"))] == ["kineto"]
+
+
+def test_every_real_trace_of_pytorch_is_one(shared: Path) -> None:
+    paths = [p for p in (shared / "pytorch").rglob("*.json*") if p.is_file()]
+    found = {p: [c.name for c in registry.sniffed(head(p))] for p in paths}
+    assert sum(names == ["kineto"] for names in found.values()) > 40
+    assert [p.name for p, names in found.items() if "chrome-trace" in names] == []

@@ -1,0 +1,116 @@
+"""Files that are not read are recognised in one line that says what to give instead."""
+
+import gzip
+import json
+import pickle
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+import chopper_interop as ci
+from chopper_interop import registry
+from chopper_interop.io.inputs import head
+
+
+def database(path: Path, *tables: str) -> Path:
+    base = sqlite3.connect(path)
+    for table in tables:
+        base.execute(f"CREATE TABLE {table} (start INTEGER, end INTEGER)")
+    base.commit()
+    base.close()
+    return path
+
+
+def plane(name: bytes, number: int = 1) -> bytes:
+    """An XPlane as protobuf writes it, in an XSpace."""
+    inner = (
+        b"\x08"
+        + bytes([number])
+        + b"\x12"
+        + bytes([len(name)])
+        + name
+        + b"\x1a\x04\x08\x01\x12\x00"
+    )
+    return b"\n" + bytes([len(inner)]) + inner
+
+
+PROTON = [
+    {
+        "children": [{"children": [], "frame": {"name": "gemm"}, "metrics": {"time (ns)": 9}}],
+        "frame": {"name": "ROOT", "type": "function"},
+        "metrics": {"count": 0, "time (ns)": 0},
+    },
+    {"CUDA": {"0": {"arch": "90"}}},
+]
+SNAPSHOT = {"segments": [{"address": 1, "blocks": []}], "device_traces": [[]]}
+HTML = (
+    '<html>\n<head><meta charset="utf-8" /><title>GPU Memory Timeline HTML</title></head>\n<body>'
+)
+LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:760b7f89de48\nsize 870601265\n"
+
+FILES = {
+    "run.nsys-rep": ("nsys-rep", b"\x7aQuad\x00\x01\x02" + bytes(200)),
+    "kernel.ncu-rep": ("ncu-rep", b"NVR\x00\x10\x00\x00\x00" + bytes(64)),
+    "proton.hatchet": ("proton", json.dumps(PROTON).encode()),
+    "indented.hatchet": ("proton", json.dumps(PROTON, indent=2).encode()),
+    "host.xplane.pb": ("xplane", plane(b"/host:CPU") + plane(b"/device:GPU:0", 2)),
+    "packed.xplane.pb.gz": ("xplane", gzip.compress(plane(b"/host:metadata"))),
+    "memory.json": ("pytorch-memory", b"[[1695, 1702, 1710], [[0, 1, 2], [0, 512, 512]]]"),
+    "memory.raw.json.gz": ("pytorch-memory", gzip.compress(b"[[1695, 0, 512, 3], [1699, 2, 0, 1]]")),
+    "memory.html": ("pytorch-memory", HTML.encode()),
+    "snapshot.pickle": ("pytorch-memory", pickle.dumps(SNAPSHOT)),
+    "trace.json": ("git-lfs-pointer", LFS),
+    "trace.pftrace": ("git-lfs-pointer", LFS),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_recognised_in_one_line(tmp_path: Path, name: str) -> None:
+    expected, data = FILES[name]
+    path = tmp_path / name
+    path.write_bytes(data)
+    assert [c.name for c in registry.sniffed(head(path), path)] == [expected]
+    with pytest.raises(ci.ChopperError) as raised:
+        ci.read(path)
+    line = str(raised.value)
+    assert "\n" not in line
+    assert any(word in line for word in ("profile with", "give the", "git lfs pull"))
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        ("StringIds", "TARGET_INFO_GPU", "CUPTI_ACTIVITY_KIND_KERNEL", "NVTX_EVENTS"),
+        ("ANALYSIS_DETAILS", "CUPTI_ACTIVITY_KIND_RUNTIME"),
+        ("EXPORT_META_DATA", "TARGET_INFO_SESSION_START_TIME", "OSRT_API"),
+    ],
+)
+def test_an_export_of_nsys_is_neither_rocpd_nor_rpd(
+    tmp_path: Path, tables: tuple[str, ...]
+) -> None:
+    path = database(tmp_path / "run.sqlite", *tables)
+    assert [c.name for c in registry.sniffed(head(path), path)] == ["nsys-sqlite"]
+    with pytest.raises(ci.ChopperError, match=r"torch\.profiler"):
+        ci.read(path)
+
+
+def test_databases_of_others_stay_what_they_are(tmp_path: Path) -> None:
+    path = database(tmp_path / "x.db", "users", "orders")
+    assert registry.sniffed(head(path), path) == []
+    path = database(tmp_path / "x.rpd", "rocpd_string", "rocpd_op", "rocpd_api", "nvtx_events")
+    assert "nsys-sqlite" not in [c.name for c in registry.sniffed(head(path), path)]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"[[", b"[1, 2, 3]", b'[{"children": 1}]', b"NVRAM", b"\x80\x04\x95}", b"version 3\n",
+        b"\n\x05hello", b"", b"\x00" * 64,
+    ],
+)  # fmt: skip
+def test_others_are_not(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "unknown.bin"
+    path.write_bytes(data)
+    unread = {"nsys-rep", "nsys-sqlite", "ncu-rep", "proton", "xplane", "pytorch-memory"}
+    assert not unread & {c.name for c in registry.sniffed(head(path), path)}

@@ -1,0 +1,204 @@
+"""Communication is recognised by the names of libraries' kernels, by operators, and by the user."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kineto_files import call, kernel, span, write
+
+import chopper_interop as ci
+from chopper_interop.edges import collective_names
+
+# names as profilers recorded or compilers make them, none of which is a pattern of the table
+COMMUNICATE = [
+    ("void <unnamed>::multimem_all_reduce_kernel<float>(float*)", "all_reduce"),
+    ("std::enable_if<(a<8>)1, void>::type deep_ep::intranode::combine<int>(int*)", "all_to_all"),
+    ("std::tuple<int, a<b> > deep_ep::intranode::dispatch<8>(int*)", "all_to_all"),
+    ("ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)", "all_reduce"),
+    ("ncclAllReduceRingLLKernel_sum_f32(ncclColl)", "all_reduce"),
+    ("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+     "reduce_scatter"),
+    ("ncclDevKernel_Reduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "reduce"),
+    ("ncclDevKernel_Generic_4(ncclDevKernelArgsStorage<4096ul>)", None),
+    ("ncclSymDevKernel_AllReduce_RSxLD_AGxST_sum_bf16(ncclSymDevArgs)", "all_reduce"),
+    ("ncclSymkDevKernel_AllGather_LLMC(ncclSymkDevWorkArgs4K)", "all_gather"),
+    ("mscclKernel_Sum_half_Simple_false(ncclDevComm*)", None),
+    ("_Z23ncclDevKernel_Generic_1PK", None),
+    ("void mscclpp::collective::allreduceFullmesh<(mscclpp::ReduceOp)0, __half>(__half*)",
+     "all_reduce"),
+    ("void deep_ep::intranode::dispatch<8, 768, 8192>(int4*, float*, int*)", "all_to_all"),
+    ("void deep_ep::legacy::internode::combine<true, __nv_bfloat16, 1>(int4*)", "all_to_all"),
+    ("void deep_ep::internode_ll::dispatch<true, false, 7168>(void*, void*)", "all_to_all"),
+    ("void deep_ep::intranode::notify_dispatch<8>(int const*, int*)", None),
+    ("void deep_ep::intranode::cached_notify_combine<8>(void**, int*)", None),
+    ("void deep_ep::intranode::barrier<8>(int**, int)", None),
+    ("_ZN7deep_ep9intranode8dispatchILi8ELi768ELi8192EEEvP4int4PfPi", "all_to_all"),
+    ("void deep_ep::elastic::hybrid_dispatch_impl<4, 8>(void*)", "all_to_all"),
+    ("void primus_turbo::deep_ep::internode::combine<4>(int4*)", "all_to_all"),
+    ("EpDispatchIntraNodeKernel_bf16", "all_to_all"),
+    ("barrier_on_stream_kernel_threadgroup(int, int)", None),
+    ("void (anonymous namespace)::multimem_all_reduce_kernel<c10::BFloat16, 16>(c10::BFloat16*)",
+     "all_reduce"),
+    ("multimem_one_shot_all_reduce_kernel", "all_reduce"),
+    ("void (anonymous namespace)::two_shot_all_reduce_kernel_inplace<float, 16, 8>(float**)",
+     "all_reduce"),
+    ("void c10d::symmetric_memory::(anonymous namespace)::barrier_kernel(unsigned int**)", None),
+    ("void vllm::cross_device_reduce_1stage<__nv_bfloat16, 4>(vllm::RankData*)", "all_reduce"),
+    ("_ZN5aiter26cross_device_reduce_2stageIDF16bLi8ELb0EEEv", "all_reduce"),
+    ("void quickreduce::allreduce_prototype_twoshot<quickreduce::AllReduceTwoshot<__half>>()",
+     "all_reduce"),
+    ("void aiter::reduce_scatter_cross_device_store<__hip_bfloat16, 8>()", "reduce_scatter"),
+    ("void tensorrt_llm::kernels::oneShotAllReduceKernel<half, 2, true, false>()", "all_reduce"),
+    ("void flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_oneshot_lamport<(x)1>()",
+     "all_reduce"),
+    ("void flashinfer::trtllm_mnnvl_allreduce::twoshotAllreduceKernel<(unsigned char)2>()",
+     "all_reduce"),
+    ("userbuffers_fp16_sum_inplace_gpu_rr_rs_oop_fp8<8>", None),
+    ("oneccl_allreduce_pcie", "all_reduce"),
+    ("hcom_allReduce__721_0", "all_reduce"),
+]  # fmt: skip
+COMPUTE = [
+    "void at::native::elementwise_kernel<128, 4, ncclDevKernel_fake>(int)",
+    "void at::native::vectorized_elementwise_kernel<4, c10d::all_reduce_functor>(int)",
+    "void deep_ep::layout::get_dispatch_layout<256, 32, 8>(long const*)",
+    "void deep_ep::elastic::combine_reduce_epilogue_impl<4>(__nv_bfloat16*)",
+    "void aiter::local_device_load_rmsnorm<__hip_bfloat16, 512>()",
+    "flash_fwd_splitkv_combine_kernel",
+    "void softmax_warp_forward<block_reduce, 8>(float*)",
+    "Cijk_Ailk_Bljk_BBS_BH_MT256x128",
+    "triton_red_fused_all_gather_copy",
+    "cross_entropy_kernel",
+]
+
+
+@pytest.mark.parametrize(("name", "collective"), COMMUNICATE, ids=[n[:50] for n, _ in COMMUNICATE])
+def test_kernels_of_libraries(name: str, collective: str | None) -> None:
+    assert collective_names.communicates(name)
+    assert collective_names.collective_of_kernel(name) == collective
+
+
+@pytest.mark.parametrize("name", COMPUTE)
+def test_kernels_that_compute(name: str) -> None:
+    assert not collective_names.communicates(name)
+
+
+def test_a_name_of_any_length_takes_no_time() -> None:
+    started = time.perf_counter()
+    for text in (
+        "deep_ep" * 50_000,
+        "a" * 500_000,
+        "deep_ep::" * 50_000,
+        "_Z" + "9deep_ep" * 50_000,
+    ):
+        collective_names.communicates(text)
+        collective_names.looks_like_communication(text)
+    assert time.perf_counter() - started < 2
+
+
+def read(tmp_path: Path, *events: dict[str, Any], **options: Any) -> ci.Trace:
+    return ci.read(write(tmp_path / "trace.json", list(events)), **options)
+
+
+def kinds(trace: ci.Trace) -> dict[str, str]:
+    frame = trace.to_pandas()
+    return dict(zip(frame["name"], frame["kind"], strict=True))
+
+
+def issues(trace: ci.Trace) -> dict[str, tuple[int, str]]:
+    return {i.code: (i.count, i.example) for i in trace.meta.issues}
+
+
+def test_deep_ep_is_exposed_communication(tmp_path: Path) -> None:
+    name = "void deep_ep::intranode::dispatch<8, 768, 8192>(int4*)"
+    events = [kernel(name, 1000 * i, 900, i + 1) for i in range(5)]
+    result = ci.analyze(read(tmp_path, *events), "temporal")
+    assert result.summary["comm_ns"] == 5 * 900_000
+    assert result.summary["compute_ns"] == 0
+
+
+def launched(name: str, at: float, number: int, *around: str) -> list[dict[str, Any]]:
+    """A kernel, its launch, and the operators around it, outermost first."""
+    depth = len(around)
+    operators = [span("cpu_op", o, at + i, 100 - 2 * i) for i, o in enumerate(around)]
+    launch = call("cudaLaunchKernel", at + depth, 100 - 2 * depth, number)
+    return [*operators, launch, kernel(name, at + 200, 50, number)]
+
+
+def test_a_kernel_under_an_operator_of_a_collective(tmp_path: Path) -> None:
+    trace = read(
+        tmp_path,
+        *launched("my_exchange", 0, 1, "record_param_comms", "nccl:all_reduce"),
+        *launched("copy_kernel", 1000, 2, "c10d::allgather_", "aten::copy_"),
+        *launched("fused_mm", 2000, 3, "symm_mem::fused_all_gather_matmul"),
+        *launched("my_reduce", 3000, 4, "vllm::all_reduce", "_C_custom_ar::all_reduce"),
+        *launched("plain", 4000, 5, "aten::add"),
+    )
+    found = kinds(trace)
+    assert found["my_exchange"] == found["my_reduce"] == "comm"
+    assert found["copy_kernel"] == found["fused_mm"] == found["plain"] == "kernel"
+    assert trace.to_pandas().set_index("name").loc["my_exchange", "collective"] == "all_reduce"
+
+
+def test_what_prepares_a_collective_computes(tmp_path: Path) -> None:
+    check = [call("cudaLaunchKernel", 1, 2, 1), kernel("checkForNaN", 200, 50, 1)]
+    comm = [call("cudaLaunchKernelExC", 12, 2, 2), kernel("ncclDevKernel_AllReduce", 300, 50, 2)]
+    around = [span("cpu_op", "record_param_comms", 0, 50), span("cpu_op", "nccl:all_reduce", 10, 9)]
+    found = kinds(read(tmp_path, *around, *check, *comm))
+    assert (found["checkForNaN"], found["ncclDevKernel_AllReduce"]) == ("kernel", "comm")
+
+
+def test_the_user_names_further_kernels(tmp_path: Path) -> None:
+    events = [kernel("ring_push<8>", 0, 10, 1), kernel("gemm", 20, 10, 2)]
+    assert kinds(read(tmp_path, *events))["ring_push<8>"] == "kernel"
+    assert kinds(read(tmp_path, *events, comm="^ring_")) == {
+        "ring_push<8>": "comm",
+        "gemm": "kernel",
+    }
+    patterns = tmp_path / "comm.txt"
+    patterns.write_text("# our own\nring_push\n\nother\n")
+    assert kinds(read(tmp_path, *events, comm=str(patterns)))["ring_push<8>"] == "comm"
+
+
+def test_a_pattern_longer_than_a_path(tmp_path: Path) -> None:
+    names = "|".join(f"kernel_of_ours_{k}" for k in range(1000))
+    assert kinds(read(tmp_path, kernel("kernel_of_ours_7", 0, 1, 1), comm=names)) == {
+        "kernel_of_ours_7": "comm"
+    }
+
+
+@pytest.mark.parametrize("pattern", ["(", "a(?=b)", ""])
+def test_patterns_that_cannot_be_used(tmp_path: Path, pattern: str) -> None:
+    with pytest.raises(ci.ChopperError, match="option comm="):
+        read(tmp_path, kernel("k", 0, 1, 1), comm=pattern)
+
+
+def test_what_may_communicate_is_named(tmp_path: Path) -> None:
+    name = "triton_distributed_all_gather_push"
+    trace = read(
+        tmp_path,
+        *(kernel(name, 100 * i, 50, i + 1) for i in range(3)),
+        kernel("allreduce_fusion_kernel_twoshot_sync", 1000, 20, 9),
+        kernel("gemm", 2000, 20, 10),
+    )
+    count, example = issues(trace)["communication-unknown"]
+    assert (count, example) == (3, f"{name} (3, 0.150 ms)")
+    assert issues(trace)["communication-computes"][0] == 1
+    again = ci.convert(tmp_path / "trace.json", tmp_path / "t.parquet")
+    assert issues(ci.read(tmp_path / "t.parquet")) == issues(again)
+
+
+def test_kinds_survive_every_output(tmp_path: Path) -> None:
+    events = [kernel("ring_push", 0, 10, 1), kernel("gemm", 20, 10, 2)]
+    trace = read(tmp_path, *events, comm="ring_push")
+    for output in ("t.parquet", "t2.json"):
+        ci.write(trace, tmp_path / output)
+        assert kinds(ci.read(tmp_path / output))["ring_push"] == "comm", output
+
+
+def test_names_in_tables_of_rocprof(tmp_path: Path) -> None:
+    header = '"Kind","Agent_Id","Queue_Id","Kernel_Id","Kernel_Name","Correlation_Id",'
+    header += '"Start_Timestamp","End_Timestamp"'
+    row = '"KERNEL_DISPATCH",1,1,1,"void aiter::cross_device_reduce_1stage<bf16, 8>(int)",1,10,20'
+    (tmp_path / "k_kernel_trace.csv").write_text(f"{header}\n{row}\n")
+    assert list(ci.read(tmp_path).to_pandas()["kind"]) == ["comm"]
