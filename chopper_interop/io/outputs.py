@@ -251,8 +251,8 @@ def _remove_abandoned(parent: Path) -> None:
     for path in filter(_is_workspace, parent.iterdir()):
         with suppress(OSError), _locked(path, wait=False):  # one in use, or of another user
             state = path.lstat()
-            is_ours = stat.S_ISREG(state.st_mode) or stat.S_ISDIR(state.st_mode)
-            if is_ours and time.time() - state.st_mtime > _LOCKING_S:
+            is_removable = stat.S_ISREG(state.st_mode) or stat.S_ISDIR(state.st_mode)
+            if is_removable and time.time() - state.st_mtime > _LOCKING_S:
                 _remove(path)
 
 

@@ -44,7 +44,7 @@ REPEATED = Fault.info(
     "counters-of-last-repetition",
     "Dispatches of a counter pass fit several repetitions in the "
     "timing run, such as training steps, as it repeats what was counted once or as dispatches are "
-    "missing: the counters went to the last that fits, which may be another step than theirs.",
+    "missing: the counters went to the last that fits, which may be of another step.",
 )
 NOT_JOINED = Fault.loss_of_events(
     "dispatch-not-joined",
