@@ -59,7 +59,7 @@ def _convert(args: argparse.Namespace) -> int:
         on_loss=args.on_loss,
     )
     console.show_inventory(conversion.inventory, quiet=args.quiet)
-    console.show_first_run(quiet=args.quiet)
+    console.announce_compilation(quiet=args.quiet)
     with console.show_progress(quiet=args.quiet):
         trace, issues = conversion.run()
     log = IssueLog()

@@ -5,20 +5,35 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import shutil
+import pickle
 import stat
+import sys
 import tempfile
 import time
+from enum import EnumMeta
 from functools import cache
+from importlib import metadata
 from pathlib import Path
-from typing import Any, TypeVar
+from types import CodeType, ModuleType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numba
+import numpy as np
+from numba.core import compiler, serialize
+from numba.core.dispatcher import Dispatcher
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 Function = TypeVar("Function")
-_numba: Any = numba.config
+_result: Any = compiler.CompileResult
+_dumps: Any = serialize.dumps
 _MAX_AGE_S = 30 * 86_400
-"""Age at which code of other states of the package is removed (chosen: a month unused)."""
+"""Age at which code that no run loaded is removed (chosen: a month unused)."""
+_TOUCHED_S = 86_400
+"""Age at which code that a run loads is marked as used (chosen: a day, so few files are touched)."""
+_announce: list[Callable[[], None]] = []
+"""What is to be called before the first compilation of this process, once."""
 
 
 def jit(function: Function) -> Function:
@@ -27,55 +42,122 @@ def jit(function: Function) -> Function:
     Such a function must not call itself: the code that numba caches of it crashes. Arrays should
     be writable, contiguous and always of the same type: each other combination is compiled, too.
     """
-    before = _numba.CACHE_DIR
-    _numba.CACHE_DIR = before or _folder()
-    try:
-        compiled: Any = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
-    except RuntimeError:  # no folder for the cache can be written
-        compiled = numba.njit(nogil=True, error_model="numpy")(function)
-    finally:
-        _numba.CACHE_DIR = before  # functions of other packages are cached where they were before
-    _go_on_without_saving(compiled)
+    compiled: Any = numba.njit(nogil=True, error_model="numpy")(function)
+    compiled._cache = _CodeCache(compiled)  # noqa: SLF001 # numba has no hook for it
     return compiled
 
 
-def _go_on_without_saving(compiled: Any) -> None:
-    """Let a function be used where its code can't be saved, as on a full disk."""
-    cached = compiled._cache  # noqa: SLF001 # numba has no hook for it
-    save = cached.save_overload
-
-    def save_if_possible(*arguments: Any) -> None:
-        with contextlib.suppress(OSError):
-            save(*arguments)
-
-    cached.save_overload = save_if_possible
+def announce_compilation(announce: Callable[[], None]) -> None:
+    """Have a function called once, if and before something is compiled in this process."""
+    _announce[:] = [announce]
 
 
-def is_first_run() -> bool:
-    """Return True if nothing is compiled yet for this state of the package."""
-    return not _numba.CACHE_DIR and not any(Path(_folder()).rglob("*.nbc"))
+class _CodeCache:
+    """Machine code of one function on disk, a file for each signature and kind of processor.
+
+    numba's own cache compiles again when the file of a function changes or lies elsewhere, and not
+    when a function changes that it calls and whose code it contains. Here a file is called after
+    what it was compiled from: the bytecode of the function and of all that it calls.
+    """
+
+    def __init__(self, compiled: Any) -> None:
+        self._compiled = compiled
+        self.cache_path = None
+
+    def load_overload(self, signature: Any, target: Any) -> Any:
+        """Load machine code; None if there is none and it must be compiled."""
+        target.refresh()
+        path = self._path(signature, target.codegen())
+        if path is not None:
+            with contextlib.suppress(OSError, EOFError, pickle.UnpicklingError):
+                payload = pickle.loads(path.read_bytes())  # noqa: S301 # the folder is the user's own
+                if path.stat().st_mtime < time.time() - _TOUCHED_S:
+                    os.utime(path)
+                return _result._rebuild(target, *payload)  # noqa: SLF001
+        while _announce:
+            _announce.pop()()
+        return None
+
+    def save_overload(self, signature: Any, result: Any) -> None:
+        """Save machine code; a disk that takes none, as a full one, only means compiling again."""
+        path = self._path(signature, result.codegen)
+        if path is None or result.lifted or result.library.has_dynamic_globals:
+            return
+        data = _dumps(result._reduce())  # noqa: SLF001
+        part = path.with_suffix(f".{os.getpid()}.part")
+        try:
+            part.write_bytes(data)
+            part.replace(path)
+        except OSError:
+            part.unlink(missing_ok=True)
+
+    def _path(self, signature: Any, codegen: Any) -> Path | None:
+        folder = _code_folder()
+        if folder is None:
+            return None
+        key = f"{_digest(self._compiled)} {signature} {codegen.magic_tuple()}"
+        name = hashlib.sha256(key.encode()).hexdigest()[:24]
+        return folder / f"{self._compiled.__name__}-{name}.nbc"
 
 
 @cache
-def _folder() -> str:
-    """Return the user's cache folder for this state of the package.
+def _digest(compiled: Any) -> str:
+    """Hash all that machine code depends on: versions, bytecode, constants, functions called."""
+    function = compiled.py_func
+    cells = tuple(cell.cell_contents for cell in function.__closure__ or ())
+    parts = [
+        *(sys.version, metadata.version("numba"), metadata.version("llvmlite")),
+        *(function.__module__, function.__qualname__),
+        *(repr(function.__defaults__), _description(cells, ())),
+    ]
+    for code in _codes(function.__code__):
+        parts += [code.co_code.hex(), getattr(code, "co_exceptiontable", b"").hex()]
+        parts += [repr(c) for c in code.co_consts if not isinstance(c, CodeType)]
+        parts += [repr((code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars))]
+        for name in code.co_names:
+            if name in function.__globals__:
+                parts += [_description(function.__globals__[name], code.co_names)]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
-    numba compiles again only when the file of a function changes, but its code contains that of
-    the functions that it calls, in whatever file they are: so the folder changes when any file
-    with compiled functions does.
-    """
-    digest = hashlib.sha256()
-    package = Path(__file__).parent.parent
-    for parent, folders, names in os.walk(package, followlinks=True):
-        folders.sort()
-        for path in (Path(parent, name) for name in sorted(names) if name.endswith(".py")):
-            source = path.read_bytes()
-            if b"import jit" in source:
-                digest.update(str(path).encode() + source)
-    folder = (cache_folder() or package) / f"numba-{digest.hexdigest()[:16]}"
-    with contextlib.suppress(OSError):  # it is not there yet, or cannot be written
-        _remove_old(folder)
-    return str(folder)
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    """Yield the bytecode of a function and of the functions in it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
+
+
+def _description(value: Any, names: tuple[str, ...]) -> str:
+    """Describe a value that machine code contains; of a module, its members of these names."""
+    if isinstance(value, Dispatcher):
+        return _digest(value)
+    if isinstance(value, ModuleType):
+        members = [getattr(value, name) for name in names if hasattr(value, name)]
+        return f"{value.__name__} {[_description(m, ()) for m in members]}"
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype} {value.shape} {value.tobytes().hex()}"
+    if isinstance(value, EnumMeta):
+        return repr(list(value))
+    if isinstance(value, tuple):
+        return repr([_description(v, names) for v in value])
+    return getattr(value, "__qualname__", None) or repr(value)
+
+
+@cache
+def _code_folder() -> Path | None:
+    """Return the folder of machine code, less what no run loaded for long."""
+    base = cache_folder()
+    if base is None:
+        return None
+    folder = base / "compiled"
+    with contextlib.suppress(OSError):
+        folder.mkdir(exist_ok=True)
+        oldest = time.time() - _MAX_AGE_S
+        for path in folder.iterdir():
+            if path.stat().st_mtime < oldest:
+                path.unlink()
+    return folder
 
 
 @cache
@@ -112,11 +194,3 @@ def _is_own_folder(path: Path) -> bool:
         return os.access(path, os.W_OK)
     is_own = stat.S_ISDIR(state.st_mode) and state.st_uid == os.getuid()
     return is_own and not state.st_mode & 0o022 and os.access(path, os.W_OK)
-
-
-def _remove_old(folder: Path) -> None:
-    """Remove the folders of other states of the package that were not used for a month."""
-    os.utime(folder)
-    for other in folder.parent.glob("numba-*"):
-        if other.stat().st_mtime < time.time() - _MAX_AGE_S:
-            shutil.rmtree(other, ignore_errors=True)

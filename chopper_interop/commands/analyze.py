@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     jobs, runs = _find_jobs(args, paths, plan)
     inventories = [job.inventory for job in (*jobs, *runs)]
     pipeline.refuse_targets(targets, (s for job in inventories for s in job.sources))
-    console.show_first_run(quiet=quiet)
+    console.announce_compilation(quiet=quiet)
     with console.show_progress(quiet=quiet):
         _refuse_unknown(args, inventories, [*plan.functions, *writers])
         trace, against = _read_jobs(args, jobs, plan)

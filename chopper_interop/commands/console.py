@@ -49,16 +49,23 @@ def console_for(stream: TextIO, width: int = _DEFAULT_WIDTH) -> Console:
     return Console(file=stream, highlight=False, width=None if has_width else width)
 
 
-def show_first_run(*, quiet: bool) -> None:
-    """Announce that the first run on a machine takes longer, and where its result is kept."""
+def announce_compilation(*, quiet: bool) -> None:
+    """Have it said, if loops must be compiled, that this happens once, and where the result is kept."""
     from chopper_interop.arrays import compiled
 
-    if quiet or not compiled.is_first_run():
-        return
-    text = "first run: compiling for this machine, once; this takes 20 to 60 seconds"
+    if not quiet:
+        compiled.announce_compilation(_show_compilation)
+
+
+def _show_compilation() -> None:
+    from chopper_interop.arrays import compiled
+
+    text = "compiling for this machine, once; this takes up to a minute"
     folder = compiled.cache_folder()
     if folder is None:
-        text = "compiling, 20 to 60 seconds at each run: no cache folder can be written (XDG_CACHE_HOME)"
+        text = (
+            "compiling, up to a minute at each run: no cache folder can be written (XDG_CACHE_HOME)"
+        )
     elif folder.parent == Path(tempfile.gettempdir()):
         text += f"; the result is kept in {folder}, as the home folder cannot be written"
     _stderr().print(f"[dim]{escape(text)}[/dim]")
