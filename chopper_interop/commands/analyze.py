@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     with console.show_progress(quiet=quiet):
         _refuse_unknown(args, inventories, [*plan.functions, *writers])
         trace, against = _read_jobs(args, jobs, plan)
-        others = [run.run(options, args.on_loss) for run in runs]
+        others = [run.run(options, args.on_loss, args.against_run) for run in runs]
         outcome = analysis_plan.run_analyses(trace, plan, against, others)
         tables = console_results.csv_paths(outcome.results, args.csv) if args.csv else []
         outputs = [*(target.path for target in targets), *tables]
@@ -177,10 +177,13 @@ def _read_jobs(
     traces: list[Trace] = []
     for job in jobs:
         console.show_formats_read(job.inventory, quiet=quiet)
-        chosen = runs.reader_options(job.inventory, options)
-        rules = (args.map_device, args.clock_offset, args.run) if not traces else ((), ())
         try:
-            trace = pipeline.read_inventory(job.inventory, job.name, chosen, *rules)
+            if traces:
+                trace = job.read_compared(options, args.against_run)
+            else:
+                chosen = runs.reader_options(job.inventory, options)
+                rules = (args.map_device, args.clock_offset, args.run)
+                trace = pipeline.read_inventory(job.inventory, job.name, chosen, *rules)
         except ChopperError as error:
             if not plan.compares_only_runs or isinstance(error, UsageError):
                 raise
@@ -257,6 +260,11 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="SOURCE",
         help="another job to compare with, or a quoted pattern of several ('RUNS/*'); repeatable: "
         "sweep takes each as a run of its own, other analyses take all of them as one job",
+    )
+    parser.add_argument(
+        "--against-run",
+        metavar="N|all",
+        help="as --run, of each job that is compared with",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
     parser.add_argument(

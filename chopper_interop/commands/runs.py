@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chopper_interop import pipeline, registry, sources
-from chopper_interop.errors import ChopperError, UsageError
+from chopper_interop.errors import AmbiguousRunError, ChopperError, UsageError
 from chopper_interop.run import Run
 from chopper_interop.sources import Inventory
 
@@ -38,16 +38,33 @@ class RunFiles:
     inventory: Inventory = field(default_factory=Inventory)
     error: ChopperError | None = None
 
-    def run(self, options: dict[str, Any], on_loss: str) -> Run:
-        """Make the run; `options` are of readers, those of other formats are ignored."""
-        return Run(self.name, partial(self._read, options, on_loss), self.path)
+    def run(self, options: dict[str, Any], on_loss: str, number: str | None = None) -> Run:
+        """Make the run, not yet read.
 
-    def _read(self, options: dict[str, Any], on_loss: str) -> Trace:
+        Parameters
+        ----------
+        options
+            Options of readers; those of other formats are ignored.
+        on_loss
+            What to do if part of the input is lost.
+        number
+            Which of the runs or windows to read, where the files hold several (``--run``).
+        """
+        return Run(self.name, partial(self._read, options, on_loss, number), self.path)
+
+    def read_compared(self, options: dict[str, Any], number: str | None) -> Trace:
+        """Read a job that another is compared with; parameters as of `run`."""
+        chosen = reader_options(self.inventory, options)
+        try:
+            return pipeline.read_inventory(self.inventory, self.name, chosen, run=number)
+        except AmbiguousRunError as error:
+            error.hint = (error.hint or "").replace("--run", "--against-run")
+            raise
+
+    def _read(self, options: dict[str, Any], on_loss: str, number: str | None) -> Trace:
         if self.error is not None:
             raise self.error
-        trace = pipeline.read_inventory(
-            self.inventory, self.name, reader_options(self.inventory, options)
-        )
+        trace = self.read_compared(options, number)
         pipeline.refuse_losses(trace.meta.issues, on_loss)
         return trace
 

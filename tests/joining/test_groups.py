@@ -177,6 +177,29 @@ def test_both_commands_choose(tmp_path: Path, run) -> None:
         assert run("convert", tmp_path, f"--run={wrong}", "-o", out)[0] == UsageError.exit_status
 
 
+def test_one_window_is_compared_with_another(tmp_path: Path, run) -> None:
+    schedule(tmp_path)
+    both = ("analyze", tmp_path, "--run", 1, "compare", "--against", tmp_path)
+    status, _, message = run(*both)
+    assert status == AmbiguousRunError.exit_status
+    assert "--against-run 1 to" in message
+    assert run(*both, "--against-run", 2)[0] == 0
+    status, text, _ = run(
+        "analyze",
+        tmp_path,
+        "--run",
+        1,
+        "sweep",
+        "--json",
+        "--against",
+        tmp_path,
+        "--against-run",
+        2,
+    )
+    assert status == 0
+    assert "windows" not in text
+
+
 def test_one_run_is_the_first_and_all(tmp_path: Path) -> None:
     path = window(tmp_path / "a.json", 0, steps=range(2))
     assert content(ci.read(path, run=1)) == content(ci.read(path))
