@@ -1,4 +1,4 @@
-"""The commands: ``chopper-convert``, ``chopper-analyze``, ``chopper-check``.
+"""The commands: ``chopper-convert``, ``chopper-analyze``, ``chopper-check``, ``chopper-record``.
 
 Nothing heavy is imported before the arguments are parsed, so that help appears at once.
 """
@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chopper_interop.commands import analyze, common
+from chopper_interop.commands import analyze, common, record
 from chopper_interop.commands.common import INTERRUPTED
 from chopper_interop.errors import UsageError
 from chopper_interop.issues import IssueLog
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-__all__ = ["INTERRUPTED", "analyze_main", "check_main", "convert_main"]
+__all__ = ["INTERRUPTED", "analyze_main", "check_main", "convert_main", "record_main"]
 
 
 def convert_main(arguments: Sequence[str] | None = None) -> int:
@@ -34,6 +34,15 @@ def analyze_main(arguments: Sequence[str] | None = None) -> int:
 def check_main(arguments: Sequence[str] | None = None) -> int:
     """Run ``chopper-check`` and return its exit status."""
     return common.run_command(_check, _check_parser(), arguments)
+
+
+def record_main(arguments: Sequence[str] | None = None) -> int:
+    """Run ``chopper-record`` and return the exit status of the program that it runs."""
+    texts = list(sys.argv[1:] if arguments is None else arguments)
+    own, command = record.split_arguments(texts)
+    parser = record.build_parser()
+    parser.set_defaults(command=command)
+    return common.run_command(record.run, parser, own)
 
 
 def _convert(args: argparse.Namespace) -> int:

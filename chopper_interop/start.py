@@ -40,3 +40,12 @@ def check() -> NoReturn:
     from chopper_interop.commands.common import exit_now
 
     exit_now(cli.check_main())
+
+
+def record() -> NoReturn:
+    """Run ``chopper-record`` and exit."""
+    _end_on_interrupt()
+    from chopper_interop import cli
+    from chopper_interop.commands.common import exit_now
+
+    exit_now(cli.record_main())

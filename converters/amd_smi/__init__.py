@@ -57,12 +57,22 @@ ROCM_SMI = Converter(
 
 RECORDER = Converter(
     name="recorder",
-    description="telemetry of AMD GPUs by gpu_metrics, with three clocks a row",
-    versions="gpu_metrics 1.3 to 1.8",
+    description="telemetry of AMD and NVIDIA GPUs by chopper-record, with three clocks a row",
+    versions="gpu_metrics 1.3 to 1.8, NVML",
     suffixes=(".csv",),
     sniff=sniff.is_recorder,
     json=False,
     read="chopper_interop.converters.amd_smi.recorder_samples:read",
     carries="power, clocks, temperatures, activity, energy, throttling as shares of time, at the "
     "driver's own times; how the node's clocks relate",
+)
+
+RECORDING = Converter(
+    name="recording",
+    description="description of a recording of chopper-record",
+    versions="1",
+    suffixes=(".json",),
+    sniff=sniff.is_recording,
+    read="chopper_interop.converters.amd_smi.recorder_facts:read",
+    carries="the GPUs with all their names, how the node's clocks relate, what was not recorded",
 )

@@ -46,7 +46,29 @@ def _clocks() -> list[Lane]:
     return lanes
 
 
+_NVML = [
+    Lane(r"nvml_power", "socket power", "W"),
+    Lane(r"nvml_power_draw", "socket power draw", "W"),
+    Lane(r"nvml_power_average", "socket power average", "W"),
+    Lane(r"nvml_energy", "energy", "J", bare="mJ"),
+    Lane(r"nvml_sm_clock", "gfx clock", "MHz"),
+    Lane(r"nvml_memory_clock", "memory clock", "MHz"),
+    Lane(r"nvml_temperature", "temperature GPU", "°C"),
+    Lane(r"nvml_temperature_memory", "temperature memory", "°C"),
+    Lane(r"nvml_throttle_reasons", "throttle reasons active", "", Kind.STEADY),
+    Lane(r"nvml_utilization_gpu", "GFX activity", "%"),
+    Lane(r"nvml_utilization_memory", "memory activity", "%"),
+]
+"""Columns of GPUs of NVIDIA, with the lanes that the other readers of NVML's values use."""
+_HOST = [
+    Lane(r"host_cpu_percent", "host CPU activity", "%"),
+    Lane(r"host_memory_(?P<what>used|free)", "host memory {what}", "B"),
+]
+"""Columns of the node, in the rows of its first GPU."""
+
 LANES: tuple[Lane, ...] = (
+    *_NVML,
+    *_HOST,
     Lane(r"(?:current_|average_)?socket_power", "socket power", "W"),
     Lane(r"energy_accumulator", "energy", "J", bare="2^-16 J"),
     Lane(r"(?:average_)?gfx_activity", "GFX activity", "%"),

@@ -128,6 +128,11 @@ def is_recorder(head: bytes) -> bool:
     return recorder_lanes.is_recorder(recorder_lanes.names_of(head.partition(b"\n")[0]))
 
 
+def is_recording(head: bytes) -> bool:
+    """True if a file that begins so describes a recording."""
+    return re.match(rb"\s*\{\s*\"chopper_recording\":", head) is not None
+
+
 def output_of(head: bytes) -> Output | None:
     """Return the kind of amd-smi output that a file is; None if it is none.
 

@@ -1,0 +1,105 @@
+"""``chopper-record``: telemetry of every GPU while a program runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from chopper_interop.commands import common
+from chopper_interop.errors import UsageError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from chopper_interop.recording.session import Recording
+
+_DESCRIPTION = """Run a program and record every GPU of this node meanwhile.
+
+Start it once a node, in front of torchrun or the like. The folder is one that chopper-convert and
+chopper-analyze read, together with the profiles that the program writes."""
+_EXAMPLES = """examples:
+  chopper-record -o RUN/ -- python train.py
+  chopper-record -o RUN/ --rate 500 --torch -- torchrun --nproc-per-node 8 train.py
+  chopper-record -o RUN/ --rocprof traces -- python train.py
+"""
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run ``chopper-record`` and return the exit status of the program."""
+    from chopper_interop.recording import host, preparation, session
+
+    command = args.command
+    if not command:
+        raise UsageError("name the program to run", hint="chopper-record -o RUN/ -- prog args")
+    local_rank = next((os.environ[n] for n in host.LOCAL_RANK if os.environ.get(n)), "0")
+    if local_rank != "0":  # another process of this node records it
+        os.execvp(command[0], command)  # noqa: S606 # the user's own program
+    folder = Path(args.output)
+    environment = preparation.torch_environment(folder) if args.torch else {}
+    if args.rocprof:
+        command = preparation.rocprof_command(args.rocprof, folder, command)
+    recording = session.record(command, environment, folder, args.rate, wake=args.wake)
+    if not args.quiet:
+        _show(recording, folder)
+    for problem in recording.problems:
+        print(f"chopper-record: {common.one_line(problem)}", file=sys.stderr)
+    return recording.status
+
+
+def _show(recording: Recording, folder: Path) -> None:
+    for sampled in recording.description["samplers"]:
+        period = sampled["period_ns"]
+        rate = sampled["achieved_hz"]
+        jitter = f", 95 % of periods up to {period['p95'] / 1e6:.1f} ms" if rate else ""
+        print(
+            f"chopper-record: {sampled['rows']} rows of {sampled['vendor']} GPUs, "
+            f"{rate or 0:g} of {sampled['rate_hz']:g} Hz reached{jitter}",
+            file=sys.stderr,
+        )
+    share = 100 * recording.cpu_s / max(recording.elapsed_s, 1e-9)
+    print(
+        f"chopper-record: took {share:.1f} % of a processor; next: chopper-analyze {folder}"
+        " (energy, power, throttling, imbalance; with profiles of the program in it also dvfs)",
+        file=sys.stderr,
+    )
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Make the parser of ``chopper-record``."""
+    from chopper_interop.recording.preparation import ROCPROF
+
+    parser = common.base_parser("chopper-record", _DESCRIPTION, _EXAMPLES)
+    parser.usage = (
+        "chopper-record [-o DIR] [--rate HZ] [--torch] [--rocprof WHAT] [--wake] -- PROG ARGS"
+    )
+    parser.add_argument(
+        "-o", "--output", default="recording", metavar="DIR", help="folder to write"
+    )
+    parser.add_argument(
+        "--rate", type=float, default=100.0, metavar="HZ", help="samples a second (default: 100)"
+    )
+    parser.add_argument(
+        "--torch",
+        action="store_true",
+        help="have PyTorch's profiler record shapes and write host execution traces into DIR, "
+        "wherever the program uses it",
+    )
+    parser.add_argument(
+        "--rocprof",
+        choices=ROCPROF,
+        help="run the program under rocprofv3: traces of kernels, copies, HIP, RCCL and markers; or "
+        "hardware counters, which takes several runs of the program",
+    )
+    parser.add_argument(
+        "--wake", action="store_true", help="also read GPUs that are powered down, which wakes them"
+    )
+    parser.set_defaults(command=[])
+    return parser
+
+
+def split_arguments(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """Split arguments at the first ``--`` into those of the recorder and the program with its own."""
+    at = arguments.index("--") if "--" in arguments else len(arguments)
+    return arguments[:at], arguments[at + 1 :]

@@ -1,0 +1,108 @@
+"""The GPUs of a vendor's library as the sampler sees them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Values = dict[str, "int | float | str"]
+"""Values of a GPU by column; those that it does not have are absent."""
+
+_PCI = Path("/sys/bus/pci/devices")
+
+
+@dataclass(frozen=True)
+class GpuFacts:
+    """What identifies a GPU and does not change.
+
+    Parameters
+    ----------
+    gpu
+        Its number in the rows.
+    index
+        Its number by the vendor's tools.
+    name, pci, uuid, arch
+        Texts; empty where unknown.
+    cus
+        Compute units, or streaming multiprocessors; -1 where unknown.
+    max_mhz
+        Highest clock of its shaders; -1 where unknown.
+    power_limit_w
+        Power limit; -1 where unknown.
+    """
+
+    gpu: int
+    index: int
+    vendor: str
+    name: str = ""
+    pci: str = ""
+    uuid: str = ""
+    arch: str = ""
+    cus: int = -1
+    max_mhz: int = -1
+    power_limit_w: float = -1.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the facts that are known."""
+        return {name: value for name, value in asdict(self).items() if value not in ("", -1)}
+
+
+class Gpus(Protocol):
+    """The GPUs of one vendor; whatever a library raises passes through."""
+
+    vendor: str
+    library: str
+    """The library and its version."""
+
+    def facts(self, first: int) -> list[GpuFacts]:
+        """Return the facts of each GPU, numbered from `first`."""
+
+    def read(self, k: int) -> Values:
+        """Read what changes fast, of the GPU with index `k`."""
+
+    def read_slow(self, k: int) -> Values:
+        """Read what changes slowly, which is done once a second."""
+
+    def close(self) -> None:
+        """Release the library."""
+
+
+def is_asleep(pci: str) -> bool:
+    """Return True if the GPU is powered down, so that reading its sensors would wake it."""
+    with contextlib.suppress(OSError):
+        return (_PCI / pci / "power/runtime_status").read_text().strip() == "suspended"
+    return False
+
+
+def may_sleep(pci: str) -> bool:
+    """Return True if the driver powers the GPU down when it is idle."""
+    with contextlib.suppress(OSError):
+        return (_PCI / pci / "power/control").read_text().strip() == "auto"
+    return False
+
+
+@contextlib.contextmanager
+def quiet_stdout() -> Iterator[None]:
+    """Drop what libraries print to stdout, in Python or in C: it belongs to the program."""
+    sys.stdout.flush()
+    kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 1)
+        yield
+        sys.stdout.flush()
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(nowhere)
+
+
+def known(value: object) -> bool:
+    """Return True for a number that a sensor gave, False for "N/A" and other marks of absence."""
+    return isinstance(value, int | float) and not isinstance(value, bool)

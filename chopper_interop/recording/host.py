@@ -1,0 +1,73 @@
+"""The host while a program runs: its processors and memory, and the program's processes by rank."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+if TYPE_CHECKING:
+    from chopper_interop.recording.gpus import Values
+
+RANK = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+"""Variables that state a process's rank: torchrun's, Slurm's, Open MPI's, MPICH's."""
+LOCAL_RANK = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
+"""Variables that state its number on the node."""
+
+
+def name() -> str:
+    """Return the name of the host."""
+    return socket.gethostname()
+
+
+class Host:
+    """Reads the host, and the processes that descend from one process."""
+
+    def __init__(self) -> None:
+        """Start to count the use of the processors."""
+        self._root: psutil.Process | None = None
+        self._processes: dict[int, dict[str, Any]] = {}
+        psutil.cpu_percent()
+
+    def follow(self, pid: int) -> None:
+        """Follow a process and its descendants from now on."""
+        with contextlib.suppress(psutil.Error):
+            self._root = psutil.Process(pid)
+
+    def read(self) -> Values:
+        """Read the host's values, and look at the processes."""
+        memory = psutil.virtual_memory()
+        self._look()
+        return {
+            "host_cpu_percent": psutil.cpu_percent(),
+            "host_memory_used": memory.used,
+            "host_memory_free": memory.available,
+        }
+
+    def _look(self) -> None:
+        """Note what each process has used so far; one that ended keeps what was noted last."""
+        if self._root is None:
+            return
+        with contextlib.suppress(psutil.Error):
+            for process in [self._root, *self._root.children(recursive=True)]:
+                with contextlib.suppress(psutil.Error):
+                    self._note(process)
+
+    def _note(self, process: psutil.Process) -> None:
+        facts = self._processes.get(process.pid)
+        if facts is None:
+            environment = process.environ()
+            facts = {"pid": process.pid, "name": process.name(), "parent": process.ppid()}
+            for key, names in (("rank", RANK), ("local_rank", LOCAL_RANK)):
+                texts = [environment[n] for n in names if environment.get(n, "").isdigit()]
+                facts |= {key: int(texts[0])} if texts else {}
+            self._processes[process.pid] = facts
+        used = process.cpu_times()
+        facts["cpu_s"] = round(used.user + used.system, 3)
+        facts["memory_bytes"] = max(facts.get("memory_bytes", 0), process.memory_info().rss)
+
+    def processes(self) -> list[dict[str, Any]]:
+        """Return the processes that were seen: number, rank, processor seconds, largest memory."""
+        return list(self._processes.values())

@@ -1,0 +1,234 @@
+"""A thread that reads the GPUs of one vendor at a steady rate and writes a row for each.
+
+::
+
+    tick 0        tick 1        tick 2 …          every 1 / rate seconds from the start, whatever a read takes
+    |gpu0 gpu1    |gpu0 gpu1    |                 each row begins with the clocks, read just before its GPU
+                                 ^ a tick whose time is over when the one before ends is left out and counted
+
+The columns are those that the first readings have. What a full disk does not take is lost, and the recording says
+from when on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from chopper_interop.recording import gpus as gpu_state
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from chopper_interop.recording.gpus import GpuFacts, Gpus, Values
+
+_FLUSH_S = 1.0
+"""Time after which rows are on disk, and slow values are read (chosen: what a crash may cost)."""
+_MAX_FAILURES = 5
+"""Failures in sequence after which a GPU is asked once a second only (chosen: more than a hiccup)."""
+_MAX_PERIODS = 1 << 20
+"""Periods kept for the quantiles of the rate: 17 minutes at 1 kHz, then every second one, and so on."""
+
+CLOCKS: dict[str, Callable[[], int]] = {
+    "realtime_ns": time.time_ns,
+    "monotonic_ns": time.monotonic_ns,
+}
+"""Clocks of each row."""
+if hasattr(time, "CLOCK_BOOTTIME"):
+    CLOCKS["boottime_ns"] = lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+def clock_offsets() -> dict[str, int]:
+    """Return the difference of each clock to realtime, nanoseconds, each read between two of realtime."""
+    offsets = {}
+    for name, clock in CLOCKS.items():
+        reads = [(time.time_ns(), clock(), time.time_ns()) for _ in range(20)]
+        before, value, after = min(reads, key=lambda r: r[2] - r[0])
+        offsets[name] = (before + after) // 2 - value
+    return offsets
+
+
+@dataclass
+class _Gpu:
+    """A GPU, and how reading it goes."""
+
+    facts: GpuFacts
+    may_sleep: bool
+    failures: int = 0
+    asleep: int = 0
+    failed: int = 0
+    first_failure: str = ""
+    retry_at: float = 0.0
+    rows: int = 0
+
+
+@dataclass
+class Sampler:
+    """Reads the GPUs of one vendor until it is stopped.
+
+    Parameters
+    ----------
+    gpus
+        The vendor's GPUs.
+    facts
+        Their facts, in the same order.
+    path
+        The CSV file to write.
+    rate_hz
+        Rows a second and GPU.
+    wake
+        Also read GPUs that are powered down, which wakes them.
+    extra
+        Called once a second; its values stand in the next row of the first GPU.
+    """
+
+    gpus: Gpus
+    facts: list[GpuFacts]
+    path: Path
+    rate_hz: float
+    wake: bool = False
+    extra: Callable[[], Values] = dict
+    problems: list[str] = field(default_factory=list)
+    ticks: int = 0
+    late: int = 0
+    """Ticks that were left out, as the one before took too long."""
+    _periods: list[int] = field(default_factory=list)
+    _stride: int = 1
+
+    def __post_init__(self) -> None:
+        """Read each GPU once, which names the columns, and start the file.
+
+        Raises
+        ------
+        OSError
+            The file cannot be written.
+        """
+        self._gpus = [_Gpu(f, gpu_state.may_sleep(f.pci)) for f in self.facts]
+        first = [self._values(k, slow=True) for k in range(len(self._gpus))]
+        columns = dict.fromkeys([*self.extra(), *(name for values in first for name in values)])
+        self._columns = list(columns)
+        self._file = self.path.open("w", buffering=1 << 20, encoding="utf-8")
+        self._file.write(",".join([*CLOCKS, "gpu", *self._columns]) + "\n")
+        self._file.flush()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"sampler-{self.gpus.vendor}")
+
+    def start(self) -> None:
+        """Start to sample."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Take the last sample, and close the file and the library."""
+        self._stop.set()
+        self._thread.join()
+        try:
+            self._file.close()
+        except OSError as error:
+            self._note_write(error)
+        self.gpus.close()
+
+    def _run(self) -> None:
+        period = 1 / self.rate_hz
+        begin = last_slow = time.monotonic()
+        last_tick_ns = time.monotonic_ns()
+        tick = 0
+        while True:
+            stopping = self._stop.is_set()
+            now = time.monotonic()
+            is_slow = now - last_slow >= _FLUSH_S or not self.ticks or stopping
+            at_ns = time.monotonic_ns()
+            if self.ticks:
+                self._keep_period(at_ns - last_tick_ns)
+            last_tick_ns = at_ns
+            if not self._write_tick(slow=is_slow) or stopping:
+                return
+            last_slow = now if is_slow else last_slow
+            self.ticks += 1
+            done = int((time.monotonic() - begin) / period)
+            self.late += max(0, done - tick)
+            tick = max(tick, done) + 1
+            self._stop.wait(max(0.0, begin + tick * period - time.monotonic()))
+
+    def _keep_period(self, period_ns: int) -> None:
+        if self.ticks % self._stride == 0:
+            self._periods.append(period_ns)
+        if len(self._periods) > _MAX_PERIODS:
+            del self._periods[::2]
+            self._stride *= 2
+
+    def _write_tick(self, *, slow: bool) -> bool:
+        """Write a row for each GPU; False if the disk takes no more."""
+        extra = self.extra() if slow else {}
+        try:
+            for k, gpu in enumerate(self._gpus):
+                clocks = [str(clock()) for clock in CLOCKS.values()]
+                values = self._values(k, slow=slow)
+                if values:
+                    cells = [str(values.get(c, extra.get(c, ""))) for c in self._columns]
+                    self._file.write(",".join([*clocks, str(gpu.facts.gpu), *cells]) + "\n")
+                    gpu.rows += 1
+                    extra = {}
+            if slow:
+                self._file.flush()
+        except OSError as error:
+            self._note_write(error)
+            return False
+        return True
+
+    def _note_write(self, error: OSError) -> None:
+        since = time.strftime("%H:%M:%S")
+        self.problems.append(f"nothing was written from {since} on: {error.strerror} ({self.path})")
+        with contextlib.suppress(OSError):
+            self._file.close()
+
+    def _values(self, k: int, *, slow: bool) -> Values:
+        gpu = self._gpus[k]
+        if gpu.may_sleep and not self.wake and gpu_state.is_asleep(gpu.facts.pci):
+            gpu.asleep += 1
+            return {}
+        if gpu.failures >= _MAX_FAILURES and time.monotonic() < gpu.retry_at:
+            gpu.failed += 1
+            return {}
+        try:
+            values = self.gpus.read(k)
+        except Exception as error:  # noqa: BLE001 # whatever a vendor's library raises, the others go on
+            gpu.failures += 1
+            gpu.failed += 1
+            gpu.retry_at = time.monotonic() + _FLUSH_S
+            gpu.first_failure = gpu.first_failure or f"{type(error).__name__}: {error}"
+            return {}
+        gpu.failures = 0
+        return values | self.gpus.read_slow(k) if slow else values
+
+    def summary(self) -> dict[str, Any]:
+        """Describe what was sampled: the rate that was reached, its jitter, what is missing."""
+        for gpu in self._gpus:
+            name = f"GPU {gpu.facts.gpu} ({self.gpus.vendor} {gpu.facts.index})"
+            if gpu.failed:
+                share = f"{gpu.failed} of {gpu.failed + gpu.rows} readings"
+                self.problems.append(f"{name}: {share} failed, first: {gpu.first_failure}")
+            if gpu.asleep:
+                self.problems.append(
+                    f"{name} was powered down at {gpu.asleep} ticks and not woken (--wake reads it)"
+                )
+        ordered = sorted(self._periods)
+        quantiles = {
+            name: ordered[min(len(ordered) - 1, int(q * len(ordered)))] if ordered else None
+            for name, q in (("median", 0.5), ("p95", 0.95), ("longest", 1.0))
+        }
+        total = sum(ordered)
+        return {
+            "file": self.path.name,
+            "vendor": self.gpus.vendor,
+            "library": self.gpus.library,
+            "rate_hz": self.rate_hz,
+            "achieved_hz": round(1e9 * len(ordered) / total, 3) if total else None,
+            "ticks": self.ticks,
+            "ticks_left_out": self.late,
+            "period_ns": quantiles,
+            "rows": sum(gpu.rows for gpu in self._gpus),
+        }

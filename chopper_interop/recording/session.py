@@ -1,0 +1,169 @@
+"""A recording: samplers run while the program does, and a file states what was recorded and how well."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import dataclass, field
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+from chopper_interop.errors import UsageError, WriteError
+from chopper_interop.recording import program
+from chopper_interop.recording.amd import AmdGpus
+from chopper_interop.recording.host import Host, name
+from chopper_interop.recording.nvidia import NvidiaGpus
+from chopper_interop.recording.sampler import Sampler, clock_offsets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from chopper_interop.recording.gpus import Gpus
+
+VENDORS: dict[str, tuple[Callable[[], Gpus], str]] = {
+    "amd": (AmdGpus, "pip install 'chopper-interop[amdsmi]', or use that of ROCm"),
+    "nvidia": (NvidiaGpus, "pip install 'chopper-interop[nvml]'"),
+}
+"""Vendor → its GPUs, and how to get its library."""
+MIN_HZ, MAX_HZ = 0.01, 1000.0
+"""Rates that can be asked for. Drivers of AMD keep a reading for a millisecond."""
+FORMAT = "chopper_recording"
+"""Key of the version of the file that describes a recording."""
+
+
+@dataclass
+class Recording:
+    """What was recorded, for the user and for the file that describes it."""
+
+    status: int = 0
+    elapsed_s: float = 0.0
+    cpu_s: float = 0.0
+    """Processor time of the recorder itself."""
+    description: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def problems(self) -> list[str]:
+        """What is missing, one line each."""
+        return list(self.description["problems"])
+
+
+def open_gpus(unavailable: dict[str, str]) -> list[Gpus]:
+    """Load the libraries of all vendors that are there; `unavailable` gets the reasons of the others."""
+    opened = []
+    for vendor, (load, _) in VENDORS.items():
+        try:
+            opened.append(load())
+        except Exception as error:  # noqa: BLE001, PERF203 # libraries raise anything
+            unavailable[vendor] = f"{type(error).__name__}: {error}".splitlines()[0]
+    return opened
+
+
+def record(
+    command: Sequence[str],
+    environment: dict[str, str],
+    folder: Path,
+    rate_hz: float = 100.0,
+    *,
+    wake: bool = False,
+) -> Recording:
+    """Run a program and sample every GPU of the node meanwhile.
+
+    Parameters
+    ----------
+    command, environment
+        The program and its arguments; variables in addition to those of this process.
+    folder
+        Folder to write to: ``telemetry-HOST-VENDOR.csv``, and ``recording-HOST.json``.
+    rate_hz
+        Rows a second and GPU.
+    wake
+        Also read GPUs that are powered down.
+
+    Returns
+    -------
+    Recording
+        With the exit status of the program.
+
+    Raises
+    ------
+    UsageError
+        There is no GPU whose library can be loaded, the rate is out of range, or the program cannot be started.
+    WriteError
+        The folder cannot be written. The program was not started.
+    """
+    if not MIN_HZ <= rate_hz <= MAX_HZ:
+        raise UsageError(f"--rate {rate_hz:g}: give {MIN_HZ:g} to {MAX_HZ:g} samples a second")
+    unavailable: dict[str, str] = {}
+    opened = open_gpus(unavailable)
+    if not opened:
+        reasons = "; ".join(f"{vendor}: {why}" for vendor, why in unavailable.items())
+        ways = "; ".join(f"{vendor}: {way}" for vendor, (_, way) in VENDORS.items())
+        raise UsageError(f"there is no GPU to read ({reasons})", hint=ways)
+    host = Host()
+    samplers = _samplers(opened, folder, rate_hz, host, wake=wake)
+    result = Recording()
+    begin = clock_offsets()
+    started_ns, cpu_s = time.time_ns(), time.process_time()
+    for sampler in samplers:
+        sampler.start()
+    try:
+        result.status = program.run(command, os.environ | environment, host.follow)
+    finally:
+        for sampler in samplers:
+            sampler.stop()
+    result.elapsed_s = (time.time_ns() - started_ns) / 1e9
+    result.cpu_s = time.process_time() - cpu_s
+    result.description = _description(result, samplers, host, begin, started_ns)
+    _write(folder, result.description)
+    return result
+
+
+def _samplers(
+    opened: list[Gpus], folder: Path, rate_hz: float, host: Host, *, wake: bool
+) -> list[Sampler]:
+    samplers: list[Sampler] = []
+    first = 0
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for gpus in opened:
+            facts = gpus.facts(first)
+            path = folder / f"telemetry-{name()}-{gpus.vendor}.csv"
+            extra = dict if samplers else host.read  # the host's values stand with the first GPU
+            samplers.append(Sampler(gpus, facts, path, rate_hz, wake, extra))
+            first += len(facts)
+    except OSError as error:
+        raise WriteError(str(error.strerror), path=error.filename or folder) from error
+    return samplers
+
+
+def _description(
+    result: Recording, samplers: list[Sampler], host: Host, begin: dict[str, int], started_ns: int
+) -> dict[str, Any]:
+    end = clock_offsets()
+    sampled = [sampler.summary() for sampler in samplers]
+    moved = {clock: end[clock] - begin[clock] for clock in begin}
+    return {
+        FORMAT: 1,
+        "tool": f"chopper-record {metadata.version('chopper-interop')}",
+        "host": name(),
+        "started_ns": started_ns,
+        "ended_ns": time.time_ns(),
+        "program_exit_status": result.status,
+        "recorder_cpu_s": round(result.cpu_s, 3),
+        "realtime_minus_clock_ns": {"start": begin, "end": end, "moved": moved},
+        "gpus": [facts.as_dict() for sampler in samplers for facts in sampler.facts],
+        "samplers": sampled,
+        "processes": host.processes(),
+        "problems": [problem for sampler in samplers for problem in sampler.problems],
+    }
+
+
+def _write(folder: Path, description: dict[str, Any]) -> None:
+    """Write the description; a disk that takes none is a problem of the recording, not of the program."""
+    path = folder / f"recording-{description['host']}.json"
+    try:
+        path.write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        description["problems"].append(f"{path}: {error.strerror}")

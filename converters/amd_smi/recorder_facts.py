@@ -1,0 +1,113 @@
+"""Description of a recording: its GPUs with all their names, the node's clocks, and what is missing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from chopper_interop.build import TraceBuilder
+from chopper_interop.converters.amd_smi.recorder_samples import SOURCE
+from chopper_interop.errors import ReadError
+from chopper_interop.io import inputs
+from chopper_interop.issues import Fault, IssueLog
+from chopper_interop.schemas.meta import Device, Meta, Source
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from chopper_interop.trace import Trace
+
+INCOMPLETE = Fault.loss(
+    "recording-incomplete", "The recorder could not read or write all that it should have."
+)
+
+
+class _Gpu(msgspec.Struct):
+    gpu: int
+    index: int = -1
+    name: str = ""
+    pci: str = ""
+    uuid: str = ""
+    arch: str = ""
+    cus: int = -1
+    max_mhz: int = -1
+    power_limit_w: float = -1.0
+
+
+class _Sampler(msgspec.Struct):
+    library: str = ""
+    rate_hz: float = 0.0
+    achieved_hz: float | None = None
+    ticks_left_out: int = 0
+
+
+class _Recording(msgspec.Struct):
+    chopper_recording: int
+    tool: str = ""
+    host: str = ""
+    gpus: list[_Gpu] = []
+    samplers: list[_Sampler] = []
+    problems: list[str] = []
+
+
+def read(paths: list[Path]) -> Trace:
+    """Read one description.
+
+    Parameters
+    ----------
+    paths
+        The file, alone in a list.
+
+    Returns
+    -------
+    Trace
+        Without nodes and samples: ``meta.devices`` and ``meta.facts``.
+
+    Raises
+    ------
+    ReadError
+        It cannot be opened, or is no such description.
+    """
+    (path,) = paths
+    issues = IssueLog(str(path))
+    data = inputs.read(path, issues)
+    try:
+        recording = msgspec.json.decode(data.tobytes(), type=_Recording)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ReadError(f"it describes no recording: {error}", path=path) from error
+    for problem in recording.problems:
+        issues.add(INCOMPLETE, 1, problem)
+    meta = Meta(
+        job=inputs.plain_name(path),
+        devices=tuple(_device(gpu) for gpu in recording.gpus),
+        facts=_facts(recording),
+        sources=(
+            Source(str(path), "recording", recording.tool, size=path.stat().st_size, events=0),
+        ),
+    )
+    return TraceBuilder(meta).finish().with_meta(issues=tuple(issues))
+
+
+def _device(gpu: _Gpu) -> Device:
+    return Device(
+        "", gpu.gpu, gpu.name, SOURCE,
+        index=gpu.index, pci=gpu.pci, uuid=gpu.uuid, arch=gpu.arch, cus=gpu.cus, max_mhz=gpu.max_mhz,
+    )  # fmt: skip
+
+
+def _facts(recording: _Recording) -> dict[str, str]:
+    """Facts of the recording; a power limit on which all GPUs agree stands once."""
+    facts = {
+        "recorder": recording.tool,
+        "recorder library": "; ".join(s.library for s in recording.samplers),
+    }
+    facts["recorder rate"] = "; ".join(
+        f"{s.achieved_hz or 0:g} of {s.rate_hz:g} Hz" for s in recording.samplers
+    )
+    limits = {g.gpu: f"{g.power_limit_w:g} W" for g in recording.gpus if g.power_limit_w > 0}
+    if len(set(limits.values())) == 1:
+        facts["power limit"] = next(iter(limits.values()))
+    else:
+        facts |= {f"power limit[{gpu}]": limit for gpu, limit in limits.items()}
+    return facts

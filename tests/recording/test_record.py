@@ -1,0 +1,265 @@
+"""`chopper-record`: rows of GPUs whose libraries behave as the real ones do, around a real program."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import chopper_interop as ci
+from chopper_interop.converters.amd_smi import recorder_facts
+from chopper_interop.recording import preparation
+from chopper_interop.schemas.meta import Device
+
+AMDSMI = Path(__file__).parent / "libraries" / "amd"
+NVML = Path(__file__).parent / "libraries" / "nvidia"
+COUNT = "import time\nend = time.time() + {seconds}\nwhile time.time() < end: sum(range(1000))\n"
+
+
+def record(
+    folder: Path,
+    *arguments: object,
+    libraries=(AMDSMI,),
+    script: str = "",
+    before=None,
+    **variables,
+) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process of its own, with libraries that stand in for the vendors'."""
+    paths = os.pathsep.join(map(str, libraries))
+    environment = os.environ | {"PYTHONPATH": paths} | {k: str(v) for k, v in variables.items()}
+    program = [sys.executable, "-c", script or COUNT.format(seconds=0.3)]
+    options = [str(a) for a in arguments]
+    entry = "import sys; from chopper_interop import start; sys.argv[0] = 'x'; start.record()"
+    command = [sys.executable, "-c", entry, "-o", str(folder), *options, "--", *program]
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False, preexec_fn=before
+    )
+
+
+def described(folder: Path) -> dict:
+    (path,) = folder.glob("recording-*.json")
+    return json.loads(path.read_text())
+
+
+def devices(folder: Path) -> tuple[Device, ...]:
+    (path,) = folder.glob("recording-*.json")
+    return recorder_facts.read([path]).meta.devices
+
+
+def by_series(trace: ci.Trace) -> list[tuple[dict, np.ndarray]]:
+    ids, values = (trace.samples[name].to_numpy() for name in ("series", "value"))
+    return [(row, values[ids == i]) for i, row in enumerate(trace.series.to_pylist())]
+
+
+def test_what_was_recorded_is_read(tmp_path: Path) -> None:
+    done = record(tmp_path, "--rate", 200)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "", "stdout is the program's"
+    trace = ci.read(tmp_path)
+    lanes = {s["name"] for s in trace.series.to_pylist()}
+    assert {
+        "socket power",
+        "gfx clock XCD 0",
+        "energy",
+        "temperature hotspot",
+        "VRAM used",
+    } <= lanes
+    assert {"host CPU activity", "host memory used"} <= lanes
+    assert trace.meta.facts["power limit"] == "750 W"
+    first, second = devices(tmp_path)
+    assert (first.name, first.pci, first.max_mhz) == ("Instinct MI300X", "0000:05:00.0", 2100)
+    assert (second.uuid, second.cus) == ("uuid-1", 304)
+    facts = described(tmp_path)
+    (sampled,) = facts["samplers"]
+    assert sampled["rows"] == 2 * (sampled["ticks"] + 1)
+    assert sampled["achieved_hz"] > 0
+    assert set(facts["realtime_minus_clock_ns"]["start"]) >= {"realtime_ns", "monotonic_ns"}
+
+
+def test_each_row_has_the_clocks_of_its_moment(tmp_path: Path) -> None:
+    before = time.time_ns()
+    record(tmp_path, "--rate", 100)
+    trace = ci.read(tmp_path)
+    at = trace.samples["ts"].to_numpy() + trace.meta.origin_ns
+    assert (at >= before).all()
+    assert (at <= time.time_ns()).all()
+
+
+def test_the_program_ends_as_without_a_recorder(tmp_path: Path) -> None:
+    assert record(tmp_path / "a", script="import sys; sys.exit(7)").returncode == 7
+    killed = "import os; os.kill(os.getpid(), 9)"
+    assert record(tmp_path / "b", script=killed).returncode == 128 + signal.SIGKILL
+    assert record(tmp_path / "c", script="print('out')").stdout == "out\n"
+
+
+def test_signals_reach_the_program_and_the_samples_stay(tmp_path: Path) -> None:
+    script = (
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))\n"
+        "import os; os.kill(os.getppid(), signal.SIGTERM)\n"
+        "time.sleep(20)\n"
+    )
+    begin = time.monotonic()
+    assert record(tmp_path, script=script).returncode == 5
+    assert time.monotonic() - begin < 15
+    assert described(tmp_path)["samplers"][0]["rows"] > 0
+
+
+def test_a_missing_program_is_one_line(tmp_path: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": str(AMDSMI)}
+    entry = "import sys; from chopper_interop import start; sys.argv[0] = 'x'; start.record()"
+    command = [sys.executable, "-c", entry, "-o", str(tmp_path), "--", "/no/such/program"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 127
+    assert done.stderr.splitlines()[-1].startswith("chopper-record: error: /no/such/program: ")
+    assert "Traceback" not in done.stderr
+
+
+def test_a_gpu_that_falls_away_is_named_and_the_others_go_on(tmp_path: Path) -> None:
+    done = record(tmp_path, "--rate", 100, LOST_AFTER=10)
+    assert done.returncode == 0
+    assert "GPU 1" in done.stderr
+    assert "AmdSmiLibraryException" in done.stderr
+    trace = ci.read(tmp_path)
+    assert any(i.code == "recording-incomplete" for i in trace.meta.issues)
+    counts = {
+        row["device"]: len(values)
+        for row, values in by_series(trace)
+        if row["name"].startswith("gfx clock")
+    }
+    assert counts[1] < 15 < counts[0]
+
+
+def test_values_that_are_not_available_are_absent(tmp_path: Path) -> None:
+    record(tmp_path)
+    names = {s["name"] for s in ci.read(tmp_path).series.to_pylist()}
+    assert "temperature edge" not in names
+
+
+def test_a_sleeping_gpu_is_not_woken(tmp_path: Path) -> None:
+    """The GPU is in no /sys here, so that only the recorder's own rule is tested."""
+    state = tmp_path / "0000:05:00.0" / "power"
+    state.mkdir(parents=True)
+    (state / "control").write_text("auto\n")
+    (state / "runtime_status").write_text("suspended\n")
+    entry = (
+        "from pathlib import Path; from chopper_interop.recording import gpus;"
+        f"gpus._PCI = Path({str(tmp_path)!r}); print(gpus.may_sleep('0000:05:00.0'), "
+        "gpus.is_asleep('0000:05:00.0'), gpus.may_sleep('0000:06:00.0'))"
+    )
+    done = subprocess.run([sys.executable, "-c", entry], capture_output=True, text=True, check=True)
+    assert done.stdout == "True True False\n"
+
+
+def test_a_full_disk_ends_the_samples_and_not_the_program(tmp_path: Path) -> None:
+    import resource
+
+    def limited() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+
+    done = record(tmp_path, "--rate", 1000, before=limited, script=COUNT.format(seconds=2.5))
+    assert done.returncode == 0
+    assert "nothing was written from" in done.stderr
+    trace = ci.read(tmp_path)
+    assert len(trace.samples) > 0
+    assert any(i.code == "recording-incomplete" for i in trace.meta.issues)
+
+
+def test_nvidia(tmp_path: Path) -> None:
+    done = record(tmp_path, libraries=(NVML,))
+    assert done.returncode == 0, done.stderr
+    trace = ci.read(tmp_path)
+    values = {row["name"]: values for row, values in by_series(trace)}
+    assert (values["socket power"] == 650.0).all()
+    assert (values["gfx clock"] == 1980).all()
+    assert np.allclose(np.diff(values["energy"]), 6.5)
+    (device,) = devices(tmp_path)
+    assert (device.pci, device.arch, device.max_mhz) == ("0000:1b:00.0", "sm_90", 1980)
+
+
+def test_without_a_gpu_nothing_is_started(tmp_path: Path) -> None:
+    """The real packages, which raise what they like where there is no driver."""
+    script = f"open({str(tmp_path / 'ran')!r}, 'w')"
+    done = record(tmp_path / "out", libraries=(), script=script)
+    assert done.returncode == 2
+    assert "there is no GPU to read (amd: " in done.stderr
+    assert done.stdout == ""
+    assert not (tmp_path / "ran").exists()
+
+
+def test_one_process_of_a_node_records(tmp_path: Path) -> None:
+    done = record(tmp_path / "out", script="print('ran')", LOCAL_RANK=1)
+    assert (done.returncode, done.stdout) == (0, "ran\n")
+    assert not (tmp_path / "out").exists()
+
+
+def test_processes_are_known_by_rank(tmp_path: Path) -> None:
+    script = "import time; time.sleep(1.5)"
+    record(tmp_path, script=script, RANK=3)
+    assert 3 in {p.get("rank") for p in described(tmp_path)["processes"]}
+
+
+@pytest.mark.parametrize("rate", [0, -1, 5000, "nan"])
+def test_impossible_rates_are_refused(tmp_path: Path, rate) -> None:
+    done = record(tmp_path, f"--rate={rate}")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+
+
+def test_hook_changes_the_defaults_of_the_profiler(tmp_path: Path) -> None:
+    package = tmp_path / "lib" / "torch" / "profiler"
+    package.mkdir(parents=True)
+    (package.parent / "__init__.py").write_text("")
+    (package / "__init__.py").write_text("from .profiler import profile")
+    (package / "profiler.py").write_text(
+        "class ExecutionTraceObserver:\n"
+        "    def register_callback(self, path): self.path = path\n"
+        "class profile:\n"
+        "    def __init__(self, *, record_shapes=False, execution_trace_observer=None):\n"
+        "        print(record_shapes, getattr(execution_trace_observer, 'path', None))\n"
+    )
+    (tmp_path / "lib" / "sitecustomize.py").write_text("print('own sitecustomize')")
+    environment = preparation.torch_environment(tmp_path)
+    environment["PYTHONPATH"] += os.pathsep + str(tmp_path / "lib")
+    script = "import torch.profiler as p; p.profile(); p.profile(record_shapes=False)"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ | environment | {"RANK": "2"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    own, default, chosen = done.stdout.splitlines()
+    assert own == "own sitecustomize"
+    assert default.startswith(f"True {tmp_path}/rank2-")
+    assert chosen.startswith("False ")
+
+
+def test_rocprof_gets_the_program(tmp_path: Path) -> None:
+    tool = tmp_path / "bin" / "rocprofv3"
+    tool.parent.mkdir()
+    tool.write_text('#!/bin/sh\necho "$@"\n')
+    tool.chmod(0o755)
+    path = f"{tool.parent}{os.pathsep}{os.environ['PATH']}"
+    done = record(tmp_path / "out", "--rocprof", "traces", script="pass", PATH=path)
+    assert "--kernel-trace" in done.stdout
+    assert done.stdout.endswith("-c pass\n")
+    record(tmp_path / "out", "--rocprof", "counters", script="pass", PATH=path)
+    jobs = json.loads((tmp_path / "out/rocprof/counters.json").read_text())["jobs"]
+    assert {c for job in jobs for c in job["pmc"]} >= {"FETCH_SIZE", "WRITE_SIZE"}
+
+
+def test_passes_hold_what_the_metrics_need() -> None:
+    """A pass holds 8 counters of SQ; FETCH_SIZE and WRITE_SIZE do not fit into one."""
+    from chopper_interop.schemas import derived
+
+    for counters in preparation.COUNTER_PASSES:
+        assert sum(name.startswith("SQ_") for name in counters) <= 8
+        assert not {"FETCH_SIZE", "WRITE_SIZE"} <= set(counters)
+    counted = {name for counters in preparation.COUNTER_PASSES for name in counters}
+    assert {name for name in derived.FLOPS if name.startswith("SQ_")} <= counted
