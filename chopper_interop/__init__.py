@@ -15,21 +15,24 @@ from typing import TYPE_CHECKING, Any
 from chopper_interop.errors import ChopperError
 
 if TYPE_CHECKING:
+    from chopper_interop.joining.concatenation import concat
     from chopper_interop.pipeline import analyze, convert, read, write
     from chopper_interop.registry import formats
     from chopper_interop.registry import working_analyses as analyses
+    from chopper_interop.result import Result
     from chopper_interop.trace import Trace
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "ChopperError", "Trace", "analyses", "analyze", "convert", "formats", "read", "write",
+    "ChopperError", "Result", "Trace", "analyses", "analyze", "concat", "convert", "formats", "read",
+    "write",
 ]  # fmt: skip
 
 
 _HOMES = {
-    "Trace": "trace", "analyze": "pipeline", "convert": "pipeline", "formats": "registry",
-    "read": "pipeline", "write": "pipeline",
+    "Result": "result", "Trace": "trace", "analyze": "pipeline", "concat": "joining.concatenation",
+    "convert": "pipeline", "formats": "registry", "read": "pipeline", "write": "pipeline",
 }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from chopper_interop.arrays import arrow, nest
 from chopper_interop.arrays.members import is_any
 from chopper_interop.schemas import hub
-from chopper_interop.schemas.kinds import LaneKind
+from chopper_interop.schemas.kinds import NESTING
 from chopper_interop.schemas.meta import Meta
 from chopper_interop.trace import Text, Trace, empty
 
@@ -20,11 +20,9 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from chopper_interop.arrays.types import Array
+    from chopper_interop.schemas.kinds import LaneKind
 
     Column: TypeAlias = Array | pa.Array | pa.ChunkedArray | int | float | str
-
-NESTING = (LaneKind.THREAD, LaneKind.GPU_ANNOTATION)
-"""Lanes on which a node inside another one in time was called from it."""
 
 
 @dataclass
@@ -169,9 +167,7 @@ class TraceBuilder:
             lanes=lanes,
             series=self._series_table(),
             samples=_minus(_sorted_samples(samples), origin),
-            counters=arrow.take(
-                counters, np.argsort(arrow.to_numpy(counters["node"]), kind="stable")
-            ),
+            counters=_in_order(counters),
             groups=_group_table(groups),
             meta=replace(self.meta, origin_ns=origin),
             text=Text(tuple(self._text)),
@@ -217,6 +213,7 @@ def concat(traces: Sequence[Trace], meta: Meta) -> Trace:
     groups, group_rows = _joined_groups(traces)
     parts: dict[str, list[pa.Table]] = {name: [] for name in hub.TABLES}
     first = dict.fromkeys((*hub.TABLES, "text"), 0)
+    is_shared = len({id(trace.text) for trace in traces}) == 1  # of parts of one trace
     for trace, rows in zip(traces, group_rows, strict=True):
         shift = {"node": first["nodes"], "src": first["nodes"], "dst": first["nodes"]}
         shift |= {"parent": first["nodes"], "lane": first["lanes"], "series": first["series"]}
@@ -229,8 +226,10 @@ def concat(traces: Sequence[Trace], meta: Meta) -> Trace:
                 table = _regrouped(table, rows)
             parts[name].append(_shifted(table, shift))
             first[name] += table.num_rows
-        first["text"] += int(trace.text.starts[-1])
-    text = Text(tuple(buffer for trace in traces for buffer in trace.text.buffers))
+        if not is_shared:
+            first["text"] += int(trace.text.starts[-1])
+    buffers = tuple(buffer for trace in traces for buffer in trace.text.buffers)
+    text = traces[0].text if is_shared else Text(buffers)
     tables = {name: _concat(name, parts[name]) for name in hub.TABLES}
     return reordered(tables | {"groups": groups}, meta, text)
 
@@ -256,7 +255,7 @@ def reordered(tables: dict[str, pa.Table], meta: Meta, text: Text) -> Trace:
         new_row[order] = np.arange(len(order), dtype=np.int32)
         tables["nodes"] = _renumbered(arrow.take(nodes, order), ("parent",), new_row)
         tables["edges"] = _renumbered(tables["edges"], ("src", "dst"), new_row)
-        tables["counters"] = _renumbered(tables["counters"], ("node",), new_row)
+        tables["counters"] = _in_order(_renumbered(tables["counters"], ("node",), new_row))
     tables["nodes"] = _minus(tables["nodes"], origin)
     tables["samples"] = _minus(tables["samples"], origin)
     return Trace(**tables, meta=replace(meta, origin_ns=origin), text=text)
@@ -308,6 +307,11 @@ def _sorted_nodes(nodes: pa.Table, lanes: pa.Table) -> tuple[pa.Table, Array]:
 def _sorted_samples(samples: pa.Table) -> pa.Table:
     order = np.lexsort((arrow.to_numpy(samples["ts"]), arrow.to_numpy(samples["series"])))
     return arrow.take(samples, order)
+
+
+def _in_order(counters: pa.Table) -> pa.Table:
+    """Counters in the order of their nodes."""
+    return arrow.take(counters, np.argsort(arrow.to_numpy(counters["node"]), kind="stable"))
 
 
 def _renumbered(table: pa.Table, references: Iterable[str], new_row: Array) -> pa.Table:

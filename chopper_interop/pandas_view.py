@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from chopper_interop.arrays import arrow, nest
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from chopper_interop.tables import TraceTables
 
 _KINDS = {"nodes": Kind, "edges": EdgeKind, "lanes": LaneKind}
+SELF_NS = "self_ns"
+"""Column of the view: time of a node without the nodes that it called, nanoseconds."""
 _BYTE_RANGES = ("args_at", "args_len")
 _QUERY_ERRORS = (NameError, SyntaxError, TypeError, ValueError, LookupError, AttributeError)
 """Errors of pandas for a query that makes no sense; its UndefinedVariableError is a NameError."""
@@ -30,9 +33,12 @@ _ASSIGNS = re.compile(r"(?<![=<>!])=(?!=)")
 
 def to_pandas(trace: TraceTables, table: str, columns: Iterable[str] | None = None) -> pd.DataFrame:
     """Convert a table; see `Trace.to_pandas`."""
+    chosen = [columns] if isinstance(columns, str) else columns if columns is None else [*columns]
     data: pa.Table = getattr(trace, table)
-    if columns is not None:
-        data = _selected(data, table, [columns] if isinstance(columns, str) else list(columns))
+    if table == "nodes" and (chosen is None or SELF_NS in chosen):
+        data = _with_self_times(trace)
+    if chosen is not None:
+        data = _selected(data, table, chosen)
     elif table == "nodes":
         data = data.drop_columns(_BYTE_RANGES)
     frame = data.to_pandas(split_blocks=True)
@@ -70,6 +76,13 @@ def query_mask(trace: TraceTables, query: str) -> npt.NDArray[np.bool_]:
     return mask
 
 
+def _with_self_times(trace: TraceTables) -> pa.Table:
+    """The nodes with the column `SELF_NS` behind their durations."""
+    own = nest.self_times(trace.array("ts"), trace.array("dur"), trace.array("parent"))
+    at = trace.nodes.schema.get_field_index("dur") + 1
+    return trace.nodes.add_column(at, SELF_NS, arrow.array(own))
+
+
 def _selected(data: pa.Table, table: str, columns: list[str]) -> pa.Table:
     declared = _declared(data, table)
     selected = []
@@ -91,4 +104,5 @@ def _declared(data: pa.Table, table: str) -> dict[str, pa.DataType]:
     """Types of the columns that a table has or could have, by name."""
     columns = (*hub.TABLES[table], *(hub.ANNOTATIONS if table == "nodes" else ()))
     present = zip(data.schema.names, data.schema.types, strict=True)
-    return {column.name: column.type for column in columns} | dict(present)
+    own = {SELF_NS: pa.int64()} if table == "nodes" else {}
+    return {column.name: column.type for column in columns} | dict(present) | own

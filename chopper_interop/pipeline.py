@@ -31,6 +31,7 @@ from chopper_interop.errors import (
     InternalError,
     LossError,
     ReadError,
+    SchemaError,
     UnknownFormatError,
     UsageError,
 )
@@ -39,6 +40,7 @@ from chopper_interop.io import inputs, outputs
 from chopper_interop.issues import Fault, Issue, IssueLog, Severity
 from chopper_interop.joining import job, telemetry
 from chopper_interop.joining.fragment import Fragment
+from chopper_interop.result import Result
 from chopper_interop.run import Run
 from chopper_interop.schemas.meta import Meta
 
@@ -394,7 +396,7 @@ def convert(  # noqa: PLR0913 # options
     return trace
 
 
-def analyze(trace: Trace, analysis: str, **options: Any) -> Any:
+def analyze(trace: Trace, analysis: str, **options: Any) -> Result:
     """Run an analysis on a trace.
 
     Parameters
@@ -404,8 +406,21 @@ def analyze(trace: Trace, analysis: str, **options: Any) -> Any:
     analysis
         Name of the analysis (see ``analyses()``).
     **options
-        Its options. Where it compares several runs, `against` may hold paths of files and folders,
-        each of which is a run; a path that does not exist is refused before anything is read.
+        Its options: of the types that it declares, or as text, as on the command line. Where it
+        takes a list as text (``by="rank,stream"``), a list does as well (``by=["rank", "stream"]``,
+        ``ranks=range(4)``). Where it compares several runs, `against` may hold paths of files and
+        folders, each of which is a run; a path that does not exist is refused before anything is
+        read.
+
+    Returns
+    -------
+    Result
+        Its rows, summary and notes.
+
+    Raises
+    ------
+    ChopperError
+        There is no such analysis or option, or the trace lacks what the analysis needs.
 
     Examples
     --------
@@ -424,7 +439,10 @@ def analyze(trace: Trace, analysis: str, **options: Any) -> Any:
     if registry.takes_runs(function) and "against" in options:
         options["against"] = _runs(options["against"])
     with _unexpected(f"analysis {analysis}"):
-        return function(trace, **registry.chosen_options(function, options))
+        result = function(trace, **registry.chosen_options(function, options))
+    if not isinstance(result, Result):
+        raise SchemaError(f"analysis {analysis} returns a {type(result).__name__}, not a Result")
+    return result
 
 
 def empty_trace(name: str, error: ChopperError) -> Trace:

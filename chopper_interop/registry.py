@@ -11,16 +11,17 @@ from __future__ import annotations
 import difflib
 import inspect
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from chopper_interop.errors import UnknownFormatError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
     from pathlib import Path
 
 CONVERTERS = "chopper_interop.converters"
@@ -266,7 +267,13 @@ def option_texts(function: Callable[..., Any]) -> dict[str, str]:
 def chosen_options(function: Callable[..., Any], values: dict[str, Any]) -> dict[str, Any]:
     """Select the options that `function` takes, texts converted to the declared types.
 
-    A list for an option that is a text, such as ``by=["rank", "stream"]``, becomes ``"rank,stream"``.
+    A list for an option that is a text, such as ``by=["rank", "stream"]``, becomes ``"rank,stream"``,
+    a number its digits, and None the default.
+
+    Raises
+    ------
+    UsageError
+        A value is neither of the type that is declared nor can be made one.
     """
     known = options(function)
     return {n: _typed(n, v, known[n]) for n, v in values.items() if n in known}
@@ -287,8 +294,8 @@ def unknown_reading_options(
 
 def _typed(name: str, value: Any, parameter: inspect.Parameter) -> Any:
     kind = type(parameter.default)
-    if isinstance(value, list | tuple) and kind is str:
-        return ",".join(map(str, value))
+    if kind is str and not isinstance(value, str):
+        return parameter.default if value is None else _as_text(name, value)
     if not isinstance(value, str):
         return value
     if parameter.default is None:
@@ -306,6 +313,16 @@ def _typed(name: str, value: Any, parameter: inspect.Parameter) -> Any:
     except ValueError as error:
         expected = {int: "a whole number, in digits"}.get(kind, f"a {kind.__name__}")
         raise UsageError(f"option {name}={value}: it must be {expected}") from error
+
+
+def _as_text(name: str, value: Any) -> str:
+    """A number, or texts and numbers separated by commas, as an option of a command is written."""
+    items = value if isinstance(value, Iterable) else [value]
+    if not isinstance(items, bytes | Mapping):
+        texts = [str(item) if isinstance(item, str | SupportsIndex) else None for item in items]
+        if None not in texts:
+            return ",".join(text for text in texts if text)
+    raise UsageError(f"option {name}={value!r}: it must be a text, or a list of texts or numbers")
 
 
 def _points(group: str) -> list[EntryPoint]:

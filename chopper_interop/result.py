@@ -5,18 +5,27 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
+from chopper_interop.schemas import results
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import pandas as pd
-    import pyarrow as pa
 
     from chopper_interop.trace import Trace
 
 
-@dataclass(frozen=True)
+_NAMES_SHOWN = 4
+"""Columns that the text of a result names."""
+
+
+@dataclass(frozen=True, repr=False)
 class Result:
-    """Rows of a table and a summary, units in the names of both.
+    """Result of an analysis: rows of a table and a summary, with their notes and definitions.
+
+    Names of figures end in their unit (``span_ns``, ``power_w``); `units` spells them out.
 
     Parameters
     ----------
@@ -33,6 +42,20 @@ class Result:
     notes
         Facts about this result: its window, what was left out, is unknown or was assumed, and from
         where; of a result without rows the reason, as "no rows".
+
+    Examples
+    --------
+    >>> import chopper_interop as ci
+    >>> from chopper_interop.testing.samples import tiny_trace
+    >>> result = ci.analyze(tiny_trace(), "kernels", by=["rank", "kernel"])
+    >>> result
+    Result('kernels': 2 rows of rank, kernel, count, total_ns, …)
+    >>> result.to_pandas()[["rank", "kernel", "total_ns"]]
+       rank kernel  total_ns
+    0     0   gemm      6000
+    1     0   relu      1500
+    >>> result.units["total_ns"]
+    'ns'
     """
 
     analysis: str
@@ -42,8 +65,28 @@ class Result:
     annotations: Mapping[str, Any] = field(default_factory=dict)
     notes: Mapping[str, str] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        names = self.rows.column_names
+        more = ", …" if len(names) > _NAMES_SHOWN else ""
+        columns = ", ".join(names[:_NAMES_SHOWN]) + more
+        return f"Result({self.analysis!r}: {self.rows.num_rows:,} rows of {columns})"
+
+    def _repr_html_(self) -> str:
+        from chopper_interop import notebook
+
+        parts = [
+            pa.table({key: list(pairs), "value": [str(value) for value in pairs.values()]})
+            for key, pairs in (("summary", self.summary), ("note", self.notes))
+        ]
+        return notebook.page(self.analysis, parts[0], self.rows, parts[1])
+
+    @property
+    def units(self) -> dict[str, str]:
+        """Unit of each column of the rows: "1" for shares and ratios, "" for counts and names."""
+        return {name: results.unit(name) for name in self.rows.column_names}
+
     def to_pandas(self) -> pd.DataFrame:
-        """Convert the rows to pandas."""
+        """Convert the rows to pandas: columns as in `rows`, null where a value is not known."""
         return self.rows.to_pandas()
 
     def to_dict(self) -> dict[str, Any]:

@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     Made = TypeVar("Made")
 
 
+EDGES_APART = "without call, order, stream"
+"""What the table of edges does not hold: the kinds of `kinds.DERIVED`, which a graph adds."""
+
+
 def empty(table: str) -> pa.Table:
     """Table of the hub without rows, with its core columns."""
     schema = hub.schema(table)
@@ -92,8 +96,13 @@ class TraceTables:
             _check(name, getattr(self, name))
 
     def __repr__(self) -> str:
-        parts = ", ".join(f"{n} {getattr(self, n).num_rows:,}" for n in hub.TABLES)
+        parts = ", ".join(f"{name} {text}" for name, text in self.sizes().items())
         return f"{type(self).__name__}({self.meta.job!r}: {parts}; ranks {list(self.ranks)})"
+
+    def sizes(self) -> dict[str, str]:
+        """Number of rows of each table, as text; of edges with what the table does not hold."""
+        rows = {name: f"{getattr(self, name).num_rows:,}" for name in hub.TABLES}
+        return rows | {"edges": f"{rows['edges']} ({EDGES_APART})"}
 
     @property
     def ranks(self) -> list[int]:
@@ -339,8 +348,8 @@ class TraceTables:
         return replace(
             self,
             nodes=nodes,
-            edges=_renumbered(self.edges, ("src", "dst"), new),
-            counters=_renumbered(self.counters, ("node",), new),
+            edges=renumbered(self.edges, ("src", "dst"), new),
+            counters=renumbered(self.counters, ("node",), new),
         )
 
 
@@ -362,7 +371,7 @@ def _shift(table: pa.Table, by: dict[str, int]) -> pa.Table:
     return table
 
 
-def _renumbered(table: pa.Table, references: Iterable[str], new: Array) -> pa.Table:
+def renumbered(table: pa.Table, references: Iterable[str], new: Array) -> pa.Table:
     """Rows whose references are all renumbered, with the new numbers; the others are dropped."""
     numbers = {name: new[arrow.to_numpy(table[name])] for name in references}
     keep = np.logical_and.reduce([values >= 0 for values in numbers.values()])

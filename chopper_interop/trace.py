@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from chopper_interop.errors import UsageError
 from chopper_interop.tables import Text, TraceTables, empty
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
     import networkx as nx
     import pandas as pd
+    from typing_extensions import Self
 
     from chopper_interop.graph import Graph
     from chopper_interop.schemas.kinds import EdgeKind
@@ -31,6 +34,11 @@ class Trace(TraceTables):
     def to_pandas(self, table: str = "nodes", columns: Iterable[str] | None = None) -> pd.DataFrame:
         """Table as pandas, kinds by name; of nodes without the byte ranges of their arguments.
 
+        Nodes have one column more, `self_ns`: `dur` without the nodes that it called. Calls nest:
+        the `dur` of an operator contains that of all operators and calls within it, so that a sum
+        of `dur` over host nodes counts the same time several times. Sum `self_ns` instead, or
+        `dur` over nodes of one level (``frame["parent"] < 0``). Of GPU work both are the same.
+
         Parameters
         ----------
         table
@@ -42,13 +50,17 @@ class Trace(TraceTables):
         --------
         >>> from chopper_interop.testing.samples import tiny_trace
         >>> trace = tiny_trace()
-        >>> trace.to_pandas(columns=["kind", "name", "ts", "dur"])
-              kind             name    ts   dur
-        0   cpu_op     aten::linear     0  6000
-        1  runtime  hipLaunchKernel  1000  1000
-        2   kernel             gemm  3000  6000
-        3  runtime  hipLaunchKernel  4000  1000
-        4   kernel             relu  9500  1500
+        >>> frame = trace.to_pandas(columns=["kind", "name", "ts", "dur", "self_ns"])
+        >>> frame
+              kind             name    ts   dur  self_ns
+        0   cpu_op     aten::linear     0  6000     4000
+        1  runtime  hipLaunchKernel  1000  1000     1000
+        2   kernel             gemm  3000  6000     6000
+        3  runtime  hipLaunchKernel  4000  1000     1000
+        4   kernel             relu  9500  1500     1500
+        >>> host = frame[frame["kind"] != "kernel"]
+        >>> int(host["dur"].sum()), int(host["self_ns"].sum())  # the thread was busy for 6000 ns
+        (8000, 6000)
         >>> trace.to_pandas("edges")
            src  dst    kind
         0    1    2  launch
@@ -57,6 +69,93 @@ class Trace(TraceTables):
         from chopper_interop import pandas_view
 
         return pandas_view.to_pandas(self, table, columns)
+
+    def steps(self) -> pd.DataFrame:
+        """Training steps: one row for each step of each rank, in order of rank and start.
+
+        Columns are `rank`; `iteration`, the number of the step as in the nodes' column; `start_ns`
+        and `end_ns`, on the axis of `ts`. A step lasts as long as the range that marks it on its
+        rank, else from the first start to the last end of what the host does in it, or where no
+        host was recorded, of its GPU work. Without known steps the table has no rows.
+
+        Examples
+        --------
+        >>> from chopper_interop.testing.samples import tiny_trace
+        >>> trace = tiny_trace().with_columns(iteration=[7, 7, 7, 7, 7])
+        >>> trace.steps()
+           rank  iteration  start_ns  end_ns
+        0     0          7         0    6000
+        """
+        import pandas as pd
+
+        from chopper_interop import training_steps
+
+        columns = training_steps.Step._fields
+        return pd.DataFrame(training_steps.steps(self), columns=columns).astype("int64")
+
+    def between(self, start_ns: int, end_ns: int, *, cut: bool = False) -> Self:
+        """Trace of the nodes that start from `start_ns` on and before `end_ns`.
+
+        Nodes stay whole, also where they end after the window: each node of a trace is in exactly
+        one of several windows that follow each other. Edges, counters and calls stay where both of
+        their nodes do; samples where their time is in the window. Lanes, series, groups, `meta`
+        and the axis of `ts` stay as they are; nodes are renumbered from 0. How many nodes were
+        left out is one of `meta.issues`.
+
+        Parameters
+        ----------
+        start_ns, end_ns
+            Window on the axis of `ts`, whole nanoseconds.
+        cut
+            Nodes that started before the window and end in it, or later, belong to it too, and all
+            are cut to the window, so that no time outside of it counts. Their bytes, FLOPs, energy
+            and other annotations remain those of all of them.
+
+        Raises
+        ------
+        UsageError
+            The window has no length, or its times are no whole numbers.
+
+        Examples
+        --------
+        >>> from chopper_interop.testing.samples import tiny_trace
+        >>> trace = tiny_trace()
+        >>> trace.between(4_000, 10_000).to_pandas(columns=["name", "ts", "dur"])
+                      name    ts   dur
+        0  hipLaunchKernel  4000  1000
+        1             relu  9500  1500
+        >>> trace.between(4_000, 10_000, cut=True).to_pandas(columns=["name", "ts", "dur"])
+                      name    ts   dur
+        0             gemm  4000  5000
+        1     aten::linear  4000  2000
+        2  hipLaunchKernel  4000  1000
+        3             relu  9500   500
+        """
+        from chopper_interop import time_window
+
+        return time_window.between(self, start_ns, end_ns, cut=cut)
+
+    def _repr_html_(self) -> str:
+        from chopper_interop import notebook
+
+        title = f"Trace {self.meta.job}: {self.span_ns:,} ns"
+        sizes = self.sizes()
+        tables = pa.table({"table": list(sizes), "rows": list(sizes.values())})
+        return notebook.page(title, tables, self._rank_extents())
+
+    def _rank_extents(self) -> pa.Table:
+        """Host, number of nodes, first start and last end of each rank."""
+        ts, end = self.array("ts"), self.array("ts") + self.array("dur")
+        hosts = {rank.rank: rank.host for rank in self.meta.ranks}
+        rows = list(self.rank_rows.values())
+        columns = {
+            "rank": self.ranks,
+            "host": [hosts.get(rank, "") for rank in self.ranks],
+            "nodes": [of_rank.stop - of_rank.start for of_rank in rows],
+            "start_ns": [int(ts[of_rank].min()) for of_rank in rows],
+            "end_ns": [int(end[of_rank].max()) for of_rank in rows],
+        }
+        return pa.table(columns)
 
     def graph(self, kinds: Iterable[EdgeKind | str] | None = None) -> Graph:
         """Nodes and what each waits for, as arrays without circles; see `graph.node_graph`.
@@ -132,6 +231,7 @@ class Trace(TraceTables):
         >>> nx.dag_longest_path(graph, weight="gap_ns")
         [3, 4]
         """
+        from chopper_interop import pandas_view
         from chopper_interop.graph import networkx_view
 
         trace = self if rank is None else self.rank(rank)
@@ -140,4 +240,5 @@ class Trace(TraceTables):
                 f"{trace.nodes.num_rows:,} nodes are more than max_nodes={max_nodes:,}",
                 hint="choose a rank or raise max_nodes",
             )
-        return networkx_view.to_networkx(trace.to_pandas(), trace.graph(kinds))
+        nodes = trace.to_pandas().drop(columns=pandas_view.SELF_NS)
+        return networkx_view.to_networkx(nodes, trace.graph(kinds))

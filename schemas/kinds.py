@@ -130,6 +130,9 @@ class LaneKind(IntEnum):
     """Records of the profiler about itself."""
 
 
+NESTING = (LaneKind.THREAD, LaneKind.GPU_ANNOTATION)
+"""Lanes on which a node inside another one in time was called from it."""
+
 GPU_LANES = (LaneKind.STREAM, LaneKind.QUEUE, LaneKind.COPY)
 """Lanes on which `GPU_WORK` runs."""
 

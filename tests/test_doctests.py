@@ -8,13 +8,15 @@ from types import ModuleType
 import pytest
 
 import chopper_interop as ci
-from chopper_interop import build, graph, pipeline, registry, tables, trace
+from chopper_interop import build, graph, pipeline, registry, result, tables, trace
+from chopper_interop.joining import concatenation
 from chopper_interop.testing import acceptance, check_converter
 
-MODULES = (pipeline, trace, tables, graph, build, registry, acceptance)
+MODULES = (pipeline, trace, tables, graph, build, registry, acceptance, result, concatenation)
 PUBLIC = (
-    *(ci.read, ci.write, ci.convert, ci.analyze, ci.formats),
+    *(ci.read, ci.write, ci.convert, ci.analyze, ci.concat, ci.formats, ci.Result),
     *(trace.Trace.graph, trace.Trace.endpoints, trace.Trace.to_pandas, trace.Trace.to_networkx),
+    *(trace.Trace.steps, trace.Trace.between),
     *(tables.TraceTables.array, tables.TraceTables.values, tables.TraceTables.integers),
     *(tables.TraceTables.with_columns, build.TraceBuilder, check_converter),
     *(graph.Graph.successors, graph.Graph.predecessors, graph.Graph.subgraph, graph.Graph.counts),

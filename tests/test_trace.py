@@ -14,6 +14,7 @@ from chopper_interop.build import concat
 from chopper_interop.errors import SchemaError, UsageError
 from chopper_interop.schemas.kinds import EdgeKind
 from chopper_interop.testing import assert_trace_equal, check_trace
+from chopper_interop.testing.samples import tiny_trace
 from chopper_interop.testing.strategies import traces
 
 
@@ -124,3 +125,91 @@ def ci_tables() -> tuple[str, ...]:
     from chopper_interop.schemas import hub
 
     return tuple(hub.TABLES)
+
+
+def test_the_text_of_a_trace_counts_edges_as_the_graph_and_says_which(job: ci.Trace) -> None:
+    counts = job.graph().counts()
+    apart = sum(counts[kind] for kind in ("call", "order", "stream"))
+    stored = sum(counts.values()) - apart
+    assert f"edges {stored:,} (without call, order, stream)" in repr(job)
+
+
+def test_steps_are_those_of_their_marks(job: ci.Trace) -> None:
+    steps = job.steps()
+    assert list(steps) == ["rank", "iteration", "start_ns", "end_ns"]
+    frame = job.to_pandas()
+    marks = frame[frame["name"].str.startswith("ProfilerStep#") & (frame["kind"] == "annotation")]
+    marks = marks[marks["lane"].isin(np.flatnonzero(job.array("kind", "lanes") == 1))]
+    assert steps["start_ns"].tolist() == marks["ts"].tolist()
+    assert (steps["end_ns"] - steps["start_ns"]).tolist() == marks["dur"].tolist()
+    assert len(job.rank(0).with_columns(iteration=[None] * job.rank(0).nodes.num_rows).steps()) == 0
+
+
+def test_a_window_has_what_starts_in_it(job: ci.Trace) -> None:
+    counted = job.array("node", "counters")[0]
+    steps = job.steps().set_index("iteration")
+    first = steps.loc[job.integers("iteration")[counted]].iloc[0]
+    part = job.between(first["start_ns"], first["end_ns"])
+    check_trace(part)
+    frame = job.to_pandas()
+    inside = frame[(frame["ts"] >= first["start_ns"]) & (frame["ts"] < first["end_ns"])]
+    columns = ["name", "rank", "ts", "dur", "correlation", "layer"]
+    assert part.to_pandas(columns=columns).equals(inside[columns].reset_index(drop=True))
+    edges, kept = job.to_pandas("edges"), set(inside.index)
+    assert part.edges.num_rows == sum(
+        s in kept and d in kept for s, d in edges[["src", "dst"]].values
+    )
+    counted = job.to_pandas("counters")["node"].isin(kept).sum()
+    assert part.counters.num_rows == counted > 0
+    left = next(i for i in part.meta.issues if i.code == "outside-window")
+    assert left.count == len(frame) - len(inside)
+    assert part.args(0) == job.args(int(inside.index[0]))
+
+
+def test_a_window_may_cut_what_reaches_beyond_it(job: ci.Trace) -> None:
+    start, end = 1_000_000, 2_000_000
+    part = job.between(start, end, cut=True)
+    check_trace(part)
+    ts, stop = part.array("ts"), part.array("ts") + part.array("dur")
+    assert ts.min() == start
+    assert stop.max() == end
+    busy = ci.analyze(part, "temporal").summary["busy_ns"]
+    frame = job.to_pandas()
+    frame = frame[frame["kind"].isin(["kernel", "comm", "memcpy", "memset"])]
+    covered = 0
+    for _, of_rank in frame.groupby("rank"):
+        mask = np.zeros(end - start, bool)
+        for a, d in of_rank[["ts", "dur"]].values:
+            mask[max(a - start, 0) : max(a + d - start, 0)] = True
+        covered += mask.sum()
+    assert busy == covered
+
+
+@pytest.mark.parametrize("window", [(5, 5), (9, 3), (0.5, 7), (0, float("nan")), (0, float("inf"))])
+def test_what_is_no_window_is_refused(window: tuple[float, float]) -> None:
+    with pytest.raises(UsageError):
+        tiny_trace().between(*window)
+
+
+def test_own_times_of_a_thread_add_up_to_its_busy_time(job: ci.Trace) -> None:
+    frame = job.to_pandas()
+    assert list(frame)[5:7] == ["dur", "self_ns"]
+    threads = frame["lane"].isin(np.flatnonzero(job.array("kind", "lanes") == 1))
+    host = frame[threads]
+    top = host[host["parent"] < 0]
+    assert host["self_ns"].sum() == top["dur"].sum() < host["dur"].sum()
+    assert (frame["self_ns"] >= 0).all()
+    gpu = frame[frame["kind"] == "kernel"]
+    assert gpu["self_ns"].equals(gpu["dur"].rename("self_ns"))
+    assert "self_ns" not in job.to_networkx(rank=0).nodes[0]
+    assert len(job.graph().subgraph("self_ns > 0 and rank == 0"))
+
+
+def test_calls_that_overlap_are_taken_off_once() -> None:
+    from chopper_interop.arrays import nest
+
+    columns = ([0, 10, 20, 25], [100, 30, 40, 5], [-1, 0, 0, 2])
+    own = nest.self_times(
+        *(np.array(c, t) for c, t in zip(columns, ("i8", "i8", "i4"), strict=True))
+    )
+    assert own.tolist() == [50, 30, 35, 5]

@@ -117,3 +117,29 @@ def descendants(selected: Array, parent: Array) -> Array:
         p = parent[i]
         inside[i] = p >= 0 and (selected[p] or inside[p])
     return inside
+
+
+@jit
+def self_times(ts: Array, dur: Array, parent: Array) -> Array:
+    """Time of each node in which none of those that it called ran.
+
+    Parameters
+    ----------
+    ts, dur, parent
+        Columns in the order of `time_order`; times in nanoseconds.
+
+    Returns
+    -------
+    Array
+        Nanoseconds; where nodes of one parent overlap, their common time is taken off once.
+    """
+    own = dur.copy()
+    until = ts.copy()  # up to here the time of each node is taken off for those that it called
+    for i in range(len(ts)):
+        caller = parent[i]
+        if caller >= 0:
+            start, end = max(ts[i], until[caller]), ts[i] + dur[i]
+            if end > start:
+                own[caller] -= end - start
+                until[caller] = end
+    return own

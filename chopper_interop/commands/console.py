@@ -20,6 +20,7 @@ from chopper_interop import pipeline, progress, registry
 from chopper_interop.clocks import hosts, relations
 from chopper_interop.issues import Severity
 from chopper_interop.schemas.kinds import OBSERVED
+from chopper_interop.tables import EDGES_APART
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -173,7 +174,8 @@ def show_written(trace: Trace, targets: Iterable[WriteTarget]) -> None:
     ranks = len(trace.ranks)
     graph = trace.graph()
     console.print(
-        f"{trace.nodes.num_rows:,} nodes, {len(graph.after):,} edges, "
+        f"{trace.nodes.num_rows:,} nodes, {len(graph.after):,} edges "
+        f"({trace.edges.num_rows:,} {EDGES_APART}), "
         f"{trace.samples.num_rows:,} samples of {ranks} rank{'s' if ranks != 1 else ''} "
         f"→ {', '.join(str(target.path) for target in targets)}"
     )

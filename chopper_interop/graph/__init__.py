@@ -23,6 +23,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
 from chopper_interop.arrays import gather
 from chopper_interop.arrays.members import is_any
@@ -97,6 +98,14 @@ class Graph:
 
     def __repr__(self) -> str:
         return f"Graph({self.trace.meta.job!r}: {len(self):,} vertices, {len(self.after):,} edges)"
+
+    def _repr_html_(self) -> str:
+        from chopper_interop import notebook
+
+        counts = self.counts()
+        title = f"Graph of {self.trace.meta.job}: {len(self):,} vertices, {len(self.after):,} edges"
+        table = pa.table({"kind": list(counts), "edges": pa.array(counts.values(), pa.int64())})
+        return notebook.page(title, table)
 
     @cached_property
     def src(self) -> Array:

@@ -54,7 +54,7 @@ def drop_partial_matches(fragments: list[Fragment], issues: IssueLog) -> list[Fr
     issues
         Gets the number of such fragments, and the ranks that a source had moved.
     """
-    matched = [f for f in fragments if _has_matches(f.trace)]
+    matched = [f for f in fragments if has_matches(f.trace)]
     if len(matched) < 2:  # noqa: PLR2004
         return fragments
     fits = (fit for f in matched for fit in f.trace.meta.clocks)
@@ -65,16 +65,16 @@ def drop_partial_matches(fragments: list[Fragment], issues: IssueLog) -> list[Fr
     ]
     issues.add(REMATCHED, len(matched), f"moved: {', '.join(moved[:3])}" if moved else "")
     return [
-        replace(f, trace=_without_matches(f.trace)) if _has_matches(f.trace) else f
-        for f in fragments
+        replace(f, trace=without_matches(f.trace)) if has_matches(f.trace) else f for f in fragments
     ]
 
 
-def _has_matches(trace: Trace) -> bool:
+def has_matches(trace: Trace) -> bool:
+    """True if collectives of the trace were matched."""
     return bool(trace.nodes.num_rows) and trace.has("instance")
 
 
-def _without_matches(trace: Trace) -> Trace:
+def without_matches(trace: Trace) -> Trace:
     """The trace without instances, edges, clock relations and issues of its collectives."""
     meta = trace.meta
     other_edges = np.flatnonzero(trace.array("kind", "edges") != EdgeKind.COMM)

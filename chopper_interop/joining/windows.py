@@ -41,44 +41,60 @@ def join(windows: Sequence[Fragment]) -> Fragment:
     first = windows[0]
     if len(windows) == 1:
         return first
-    traces = _with_ids_apart([f.trace for f in windows])
+    traces = with_ids_apart([f.trace for f in windows])
     issues = tuple(issue for t in traces for issue in t.meta.issues)
     sources = tuple(source for t in traces for source in t.meta.sources)
     devices = tuple(dict.fromkeys(d for t in traces for d in t.meta.devices))
     meta = replace(first.trace.meta, issues=issues, sources=sources, devices=devices)
     paths = tuple(path for f in windows for path in f.files.paths)
-    trace = _with_lanes_once(concat(traces, meta))
+    trace = with_lanes_once(concat(traces, meta))
     return replace(first, files=replace(first.files, paths=paths), trace=trace)
 
 
-def _with_ids_apart(traces: Sequence[Trace]) -> list[Trace]:
-    """Traces whose correlation ids are moved where those of an earlier one occur again."""
-    used = np.zeros(0, np.int64)
+def with_ids_apart(traces: Sequence[Trace]) -> list[Trace]:
+    """Traces whose correlation ids are moved where those of an earlier one of a rank occur again."""
+    used: dict[int, Array] = {}
     apart = []
     for trace in traces:
         ids = trace.array("correlation")
-        if np.isin(ids[ids > 0], used).any():
-            ids = np.where(ids > 0, ids + int(used.max()), ids)
+        earlier = np.concatenate(
+            [np.zeros(1, np.int64), *(used.get(r, ids[:0]) for r in trace.ranks)]
+        )
+        if np.isin(ids[ids > 0], earlier).any():
+            ids = np.where(ids > 0, ids + int(earlier.max()), ids)
             nodes = arrow.replace_column(trace.nodes, "correlation", ids)
             trace = replace(trace, nodes=nodes)  # noqa: PLW2901 # the same one, moved
-        used = np.union1d(used, ids[ids > 0])
+        for rank, rows in trace.rank_rows.items():
+            of_rank = ids[rows]
+            used[rank] = np.union1d(used.get(rank, ids[:0]), of_rank[of_rank > 0])
         apart.append(trace)
     return apart
 
 
-def _with_lanes_once(trace: Trace) -> Trace:
-    """The trace with equal lanes and equal series as one."""
+def with_lanes_once(trace: Trace) -> Trace:
+    """The trace with equal lanes, series and samples as one."""
     lanes, of_lane = _distinct(trace.lanes, _SAME_LANE)
     text = [c for c in trace.series.column_names if c not in _SAME_SERIES]
     series, of_series = _distinct(trace.series, (*_SAME_SERIES, *text))
-    lane, owner = trace.array("lane"), trace.array("series", "samples")
+    samples = trace.samples
+    if samples.num_rows:
+        owner = of_series[trace.array("series", "samples")]
+        samples = _samples_once(arrow.replace_column(samples, "series", owner))
     return replace(
         trace,
         lanes=lanes,
         series=series,
-        nodes=arrow.replace_column(trace.nodes, "lane", of_lane[lane]),
-        samples=arrow.replace_column(trace.samples, "series", of_series[owner]),
+        nodes=arrow.replace_column(trace.nodes, "lane", of_lane[trace.array("lane")]),
+        samples=samples,
     )
+
+
+def _samples_once(samples: pa.Table) -> pa.Table:
+    """Samples in order of series and time, equal ones once."""
+    columns = [arrow.to_numpy(samples[c]) for c in ("series", "ts", "value")]
+    order = np.lexsort(columns[::-1])
+    differs = [column[order][1:] != column[order][:-1] for column in columns]
+    return arrow.take(samples, order[np.append(True, np.logical_or.reduce(differs))])
 
 
 def _distinct(table: pa.Table, columns: Sequence[str]) -> tuple[pa.Table, Array]:

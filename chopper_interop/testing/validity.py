@@ -8,9 +8,8 @@ import numpy as np
 
 from chopper_interop.arrays import arrow, nest
 from chopper_interop.arrays.members import is_any
-from chopper_interop.build import NESTING
 from chopper_interop.schemas import hub
-from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
+from chopper_interop.schemas.kinds import NESTING, EdgeKind, Kind, LaneKind
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,12 +1,13 @@
 """Options that several analyses take mean the same to all, and are described by ``--list``."""
 
 import gpu_work
+import numpy as np
 import pytest
 
 import chopper_interop as ci
 from chopper_interop import registry
 from chopper_interop.build import TraceBuilder
-from chopper_interop.errors import UsageError
+from chopper_interop.errors import SchemaError, UsageError
 from chopper_interop.schemas.kinds import Kind
 
 
@@ -37,3 +38,46 @@ def test_every_option_of_every_analysis_is_described() -> None:
         if not text
     ]
     assert undocumented == []
+
+
+_BY = [n for n, f in registry.working_analyses().items() if "by" in registry.options(f)]
+
+
+@pytest.mark.parametrize("name", _BY)
+def test_a_list_is_what_its_names_are_as_text(name: str) -> None:
+    trace = gpu_work.trace([gpu_work.Work(Kind.KERNEL, 0, 9, iteration=0)])
+    default = registry.options(registry.analysis(name))["by"].default
+    names = default.split(",")
+    outcomes = [
+        _outcome(trace, name, by) for by in (default, names, tuple(names), iter(names), None)
+    ]
+    assert outcomes == [outcomes[0]] * len(outcomes)
+
+
+def _outcome(trace: ci.Trace, name: str, by: object) -> object:
+    try:
+        return ci.analyze(trace, name, by=by).to_dict()
+    except ci.ChopperError as error:
+        return str(error)
+
+
+def test_numbers_may_be_numbers() -> None:
+    works = [gpu_work.Work(Kind.KERNEL, 10 * k, 9, iteration=k) for k in range(3)]
+    trace = gpu_work.trace(works)
+    for steps in ("0-1", [0, 1], range(2), np.arange(2), {0, 1}):
+        rows = ci.analyze(trace, "temporal", steps=steps, by=["rank", "iteration"]).rows
+        assert rows["iteration"].to_pylist() == [0, 1]
+    assert ci.analyze(trace, "temporal", steps=np.int64(2), ranks=0).rows.num_rows == 1
+
+
+@pytest.mark.parametrize("by", [{"rank": 1}, 1.5, ["rank", None], b"rank", object()])
+def test_what_is_no_list_of_names_is_refused(by: object) -> None:
+    trace = gpu_work.trace([gpu_work.Work(Kind.KERNEL, 0, 9)])
+    with pytest.raises(UsageError, match="must be a text, or a list of texts or numbers"):
+        ci.analyze(trace, "temporal", by=by)
+
+
+def test_an_analysis_that_gives_no_result_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "analysis", lambda _: lambda trace: [trace])
+    with pytest.raises(SchemaError, match="analysis mine returns a list, not a Result"):
+        ci.analyze(TraceBuilder().finish(), "mine")

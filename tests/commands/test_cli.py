@@ -50,7 +50,8 @@ def test_import_is_light_and_all_public_names_exist() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert set(ci.__all__) == {
-        "ChopperError", "Trace", "analyses", "analyze", "convert", "formats", "read", "write",
+        "ChopperError", "Result", "Trace", "analyses", "analyze", "concat", "convert", "formats",
+        "read", "write",
     }  # fmt: skip
 
 
@@ -63,7 +64,7 @@ def test_one_conversion_writes_several_outputs(tmp_path: Path, run) -> None:
     assert stdout == ""
     assert all(o.exists() for o in outputs)
     assert (tmp_path / "et" / "rank0.0.et").exists()
-    assert "2 nodes, 0 edges, 0 samples of 1 rank" in stderr
+    assert "2 nodes, 0 edges (0 without call, order, stream), 0 samples of 1 rank" in stderr
 
 
 def test_quiet_prints_nothing(tmp_path: Path, run) -> None:

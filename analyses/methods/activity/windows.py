@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.arrays import name_stems
+from chopper_interop import training_steps
 from chopper_interop.arrays.members import is_any
 from chopper_interop.errors import UsageError
-from chopper_interop.schemas.kinds import GPU_WORK, Kind, LaneKind
+from chopper_interop.schemas.kinds import GPU_WORK
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -26,7 +26,6 @@ ALL_RANKS = -1
 _MAX_RANGE = 1_000_000
 """Longest range of an option. Chosen: far beyond any job, and small enough to be listed at once."""
 _NUMBERS = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
-_RANGES = (Kind.ANNOTATION, Kind.CPU_OP)
 
 
 @dataclass(frozen=True)
@@ -115,20 +114,7 @@ def job_windows(of_ranks: Sequence[Window]) -> list[Window]:
 
 def step_windows(trace: Trace) -> list[Window]:
     """Every training step of every rank, in order of rank and start."""
-    if not trace.has("iteration"):
-        return []
-    iteration = trace.integers("iteration")
-    host = trace.array("kind", "lanes")[trace.array("lane")] == LaneKind.THREAD
-    gpu = is_any(trace.array("kind"), GPU_WORK)
-    ranges = _ranges(trace, iteration, host)
-    steps: list[Window] = []
-    for rank, rows in trace.rank_rows.items():
-        for bounds in (ranges, host, gpu):  # the first of these that the rank has
-            stepped = np.flatnonzero(bounds[rows] & (iteration[rows] >= 0)) + rows.start
-            if stepped.size:
-                steps += _extents(trace, rank, stepped, iteration[stepped])
-                break
-    return steps
+    return [Window(*step) for step in training_steps.steps(trace)]
 
 
 def describe(steps: str, if_all: str) -> str:
@@ -158,28 +144,6 @@ def _extent(trace: Trace, rank: int, rows: Array) -> Window:
     """Window from the first start to the last end of these nodes."""
     start = trace.array("ts")[rows]
     return Window(rank, NO_STEP, int(start.min()), int((start + trace.array("dur")[rows]).max()))
-
-
-def _extents(trace: Trace, rank: int, rows: Array, iteration: Array) -> list[Window]:
-    """Windows from the first start to the last end of the nodes of each step, by start."""
-    order = np.argsort(iteration, kind="stable")
-    rows, iteration = rows[order], iteration[order]
-    first = np.flatnonzero(np.diff(iteration, prepend=iteration[0] - 1))
-    ts = trace.array("ts")[rows]
-    start = np.minimum.reduceat(ts, first).tolist()
-    end = np.maximum.reduceat(ts + trace.array("dur")[rows], first).tolist()
-    numbers = iteration[first].tolist()
-    steps = [Window(rank, *step) for step in zip(numbers, start, end, strict=True)]
-    return sorted(steps, key=lambda w: (w.start_ns, w.iteration))
-
-
-def _ranges(trace: Trace, iteration: Array, host: Array) -> Array:
-    """Mark ranges that mark steps: outermost ones of hosts whose name ends with their step's number."""
-    number = np.append(name_stems.split_numbers(trace.names())[1], name_stems.NO_NUMBER)
-    marks = host & is_any(trace.array("kind"), _RANGES)
-    marks &= number[trace.array("name")] == iteration
-    parent = trace.array("parent")
-    return marks & ((parent < 0) | (iteration[parent] != iteration))
 
 
 def _steps(trace: Trace, steps: str) -> list[Window]:

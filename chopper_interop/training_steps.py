@@ -1,0 +1,70 @@
+"""Training steps of a trace: when each began and ended on each rank."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from chopper_interop.arrays import name_stems
+from chopper_interop.arrays.members import is_any
+from chopper_interop.schemas.kinds import GPU_WORK, Kind, LaneKind
+
+if TYPE_CHECKING:
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.tables import TraceTables
+
+_RANGES = (Kind.ANNOTATION, Kind.CPU_OP)
+
+
+class Step(NamedTuple):
+    """A training step on one rank; times on the axis of `ts`, nanoseconds."""
+
+    rank: int
+    iteration: int
+    start_ns: int
+    end_ns: int
+
+
+def steps(trace: TraceTables) -> list[Step]:
+    """Every training step of every rank, in order of rank and start.
+
+    A step lasts as long as the range that marks it on its rank, else from the first start to the
+    last end of what the host does in it, or where no host was recorded, of its GPU work.
+    """
+    if not trace.has("iteration"):
+        return []
+    iteration = trace.integers("iteration")
+    host = trace.array("kind", "lanes")[trace.array("lane")] == LaneKind.THREAD
+    gpu = is_any(trace.array("kind"), GPU_WORK)
+    ranges = _ranges(trace, iteration, host)
+    found: list[Step] = []
+    for rank, rows in trace.rank_rows.items():
+        for bounds in (ranges, host, gpu):  # the first of these that the rank has
+            stepped = np.flatnonzero(bounds[rows] & (iteration[rows] >= 0)) + rows.start
+            if stepped.size:
+                found += _extents(trace, rank, stepped, iteration[stepped])
+                break
+    return found
+
+
+def _extents(trace: TraceTables, rank: int, rows: Array, iteration: Array) -> list[Step]:
+    """Steps from the first start to the last end of the nodes of each, by start."""
+    order = np.argsort(iteration, kind="stable")
+    rows, iteration = rows[order], iteration[order]
+    first = np.flatnonzero(np.diff(iteration, prepend=iteration[0] - 1))
+    ts = trace.array("ts")[rows]
+    start = np.minimum.reduceat(ts, first).tolist()
+    end = np.maximum.reduceat(ts + trace.array("dur")[rows], first).tolist()
+    numbers = iteration[first].tolist()
+    extents = [Step(rank, *step) for step in zip(numbers, start, end, strict=True)]
+    return sorted(extents, key=lambda step: (step.start_ns, step.iteration))
+
+
+def _ranges(trace: TraceTables, iteration: Array, host: Array) -> Array:
+    """Mark ranges that mark steps: outermost ones of hosts whose name ends with their step's number."""
+    number = np.append(name_stems.split_numbers(trace.names())[1], name_stems.NO_NUMBER)
+    marks = host & is_any(trace.array("kind"), _RANGES)
+    marks &= number[trace.array("name")] == iteration
+    parent = trace.array("parent")
+    return marks & ((parent < 0) | (iteration[parent] != iteration))
