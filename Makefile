@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 DEMO   := demo
 COUNT  ?= 100000
 
-.PHONY: demo test thorough fuzz lint bench picture formats schemas wheel clean
+.PHONY: demo test thorough fuzz lint bench picture formats code schemas wheel clean
 
 demo: $(VENV)/run.stamp ## convert a sample job, and say what to open
 	rm -rf $(DEMO)
@@ -47,17 +47,26 @@ picture: $(VENV)/test.stamp ## the picture of the README, by Perfetto's UI in Ch
 formats: $(VENV)/test.stamp ## the table of formats of the README
 	$(BIN)/python tests/support/readme.py README.md
 
+code: $(VENV)/test.stamp ## compile the loops ahead, so that a wheel's first run does not
+	$(BIN)/python tests/support/machine_code.py $(VENV)/machine_code
+
 schemas: $(VENV)/dev.stamp ## compile the .proto files
 	$(BIN)/python -m grpc_tools.protoc -Ischemas --descriptor_set_out=schemas/chakra_et.binpb schemas/chakra_et.proto
 
-wheel: $(VENV)/dev.stamp ## sdist, and the wheel that comes of it
-	rm -rf dist
-	$(BIN)/python -m build --quiet
+# the wheel has machine code for this version of Python, the sdist has none
+wheel: $(VENV)/dev.stamp code ## sdist, and the wheel that comes of it
+	rm -rf dist build
+	$(BIN)/python -m build --quiet --sdist
+	mkdir build
+	tar -xzf dist/*.tar.gz -C build --strip-components 1
+	cp -r chopper_interop/machine_code build/chopper_interop/
+	$(BIN)/python -m build --quiet --wheel --outdir dist build
+	rm -rf build
 	$(BIN)/twine check --strict dist/*
 	$(BIN)/check-wheel-contents --toplevel chopper_interop --package chopper_interop --package-omit "README.md,*.pyc,__pycache__" dist/*.whl
 
 clean:
-	rm -rf $(VENV) $(DEMO) bench build dist *.egg-info
+	rm -rf $(VENV) $(DEMO) chopper_interop/machine_code bench build dist *.egg-info
 
 $(VENV)/pip.stamp:
 	$(PYTHON) -m venv $(VENV)

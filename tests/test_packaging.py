@@ -1,5 +1,8 @@
 """Installed files are those of the checkout, under one name."""
 
+import os
+import subprocess
+import sys
 from importlib.metadata import distributions, entry_points
 from importlib.resources import files
 from pathlib import Path
@@ -61,3 +64,24 @@ def test_the_compiled_schema_says_what_the_text_says() -> None:
         body = text.split(f"message {name} {{")[1].split("\n}")[0]
         stated = {f"{f.name} = {f.number};" for f in message_class(name).DESCRIPTOR.fields}
         assert all(line in body for line in stated)
+
+
+def test_the_first_conversion_of_an_installed_wheel_compiles_nothing(tmp_path: Path) -> None:
+    from chopper_interop.arrays import shipped_code
+    from chopper_interop.demo import make_demo
+
+    if "site-packages" not in shipped_code.archive_path().parts:
+        pytest.skip("a checkout compiles what has changed since `make code`")
+    job = make_demo(tmp_path / "job", ranks=2, layers=2, steps=2)
+    command = [Path(sys.executable).with_name("chopper-convert"), "-q", job]
+    outputs = [
+        "-o",
+        tmp_path / "job.pftrace",
+        "-o",
+        tmp_path / "et/",
+        "-o",
+        tmp_path / "job.parquet",
+    ]
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    subprocess.run([*command, *outputs], env=environment, check=True)
+    assert not list((tmp_path / "cache").rglob("*.nbc"))

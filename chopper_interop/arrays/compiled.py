@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import os
 import pickle
 import stat
@@ -12,18 +13,20 @@ import tempfile
 import time
 from enum import EnumMeta
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import llvmlite
 import numba
 import numpy as np
-from numba.core import compiler, serialize
+from numba.core import bytecode, compiler, serialize, types
 from numba.core.dispatcher import Dispatcher
 
+from chopper_interop.arrays import shipped_code
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 Function = TypeVar("Function")
 _result: Any = compiler.CompileResult
@@ -32,6 +35,14 @@ _MAX_AGE_S = 30 * 86_400
 """Age at which code that no run loaded is removed (chosen: a month unused)."""
 _TOUCHED_S = 86_400
 """Age at which code that a run loads is marked as used (chosen: a day, so few files are touched)."""
+_VERSIONS = (
+    str(sys.implementation.cache_tag), getattr(sys, "abiflags", ""),
+    numba.__version__, llvmlite.__version__, ".".join(np.__version__.split(".")[:2]),
+)  # fmt: skip
+"""Versions that machine code depends on; that of Python's bytecode is in the first."""
+# Names of symbols contain a running number. Were it to start at 1 in each process, as numba has it,
+# different functions with one name could meet where code of several processes is loaded into one.
+bytecode.FunctionIdentity._unique_ids = itertools.count(time.time_ns())  # noqa: SLF001
 _announce: list[Callable[[], None]] = []
 """What is to be called before the first compilation of this process, once."""
 
@@ -42,9 +53,21 @@ def jit(function: Function) -> Function:
     Such a function must not call itself: the code that numba caches of it crashes. Arrays should
     be writable, contiguous and always of the same type: each other combination is compiled, too.
     """
-    compiled: Any = numba.njit(nogil=True, error_model="numpy")(function)
-    compiled._cache = _CodeCache(compiled)  # noqa: SLF001 # numba has no hook for it
+    compiled: Any = numba.njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True)(function)
+    if isinstance(compiled, Dispatcher):  # not with NUMBA_DISABLE_JIT
+        compiled._cache = _CodeCache(compiled)  # noqa: SLF001 # numba has no hook for it
+        compiled.get_call_template = _without_constants(compiled.get_call_template)
     return compiled
+
+
+def _without_constants(template: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a function that others call once for all constants that they give it, not for each."""
+
+    def general_template(arguments: Iterable[Any], keywords: Mapping[str, Any]) -> Any:
+        general = {name: types.unliteral(kind) for name, kind in keywords.items()}
+        return template([types.unliteral(kind) for kind in arguments], general)
+
+    return general_template
 
 
 def announce_compilation(announce: Callable[[], None]) -> None:
@@ -67,12 +90,9 @@ class _CodeCache:
     def load_overload(self, signature: Any, target: Any) -> Any:
         """Load machine code; None if there is none and it must be compiled."""
         target.refresh()
-        path = self._path(signature, target.codegen())
-        if path is not None:
-            with contextlib.suppress(OSError, EOFError, pickle.UnpicklingError):
-                payload = pickle.loads(path.read_bytes())  # noqa: S301 # the folder is the user's own
-                if path.stat().st_mtime < time.time() - _TOUCHED_S:
-                    os.utime(path)
+        for data in self._stored(signature, target.codegen().magic_tuple()):
+            with contextlib.suppress(EOFError, pickle.UnpicklingError):
+                payload = pickle.loads(data)  # noqa: S301 # the folder is the user's own
                 return _result._rebuild(target, *payload)  # noqa: SLF001
         while _announce:
             _announce.pop()()
@@ -80,10 +100,12 @@ class _CodeCache:
 
     def save_overload(self, signature: Any, result: Any) -> None:
         """Save machine code; a disk that takes none, as a full one, only means compiling again."""
-        path = self._path(signature, result.codegen)
-        if path is None or result.lifted or result.library.has_dynamic_globals:
+        folder = _code_folder()
+        if folder is None or result.lifted or result.library.has_dynamic_globals:
             return
-        data = _dumps(result._reduce())  # noqa: SLF001
+        # numba's types of each line, for people, are half of it and contain paths of this machine
+        data = _dumps(result._replace(type_annotation="")._reduce())  # noqa: SLF001
+        path = folder / self._file_name(signature, result.codegen.magic_tuple())
         part = path.with_suffix(f".{os.getpid()}.part")
         try:
             part.write_bytes(data)
@@ -91,13 +113,25 @@ class _CodeCache:
         except OSError:
             part.unlink(missing_ok=True)
 
-    def _path(self, signature: Any, codegen: Any) -> Path | None:
+    def _stored(self, signature: Any, processor: tuple[str, ...]) -> Iterator[bytes]:
+        """Yield what was saved here for this processor, then what came with the package."""
         folder = _code_folder()
-        if folder is None:
-            return None
-        key = f"{_digest(self._compiled)} {signature} {codegen.magic_tuple()}"
+        if folder is not None:
+            path = folder / self._file_name(signature, processor)
+            with contextlib.suppress(OSError):
+                data = path.read_bytes()
+                if path.stat().st_mtime < time.time() - _TOUCHED_S:
+                    os.utime(path)
+                yield data
+        base = shipped_code.usable_baseline()
+        if base is not None:
+            shipped = shipped_code.load(self._file_name(signature, base.magic))
+            yield from () if shipped is None else (shipped,)
+
+    def _file_name(self, signature: Any, processor: tuple[str, ...]) -> str:
+        key = f"{_digest(self._compiled)} {signature} {processor}"
         name = hashlib.sha256(key.encode()).hexdigest()[:24]
-        return folder / f"{self._compiled.__name__}-{name}.nbc"
+        return f"{self._compiled.__name__}-{name}.nbc"
 
 
 @cache
@@ -106,7 +140,7 @@ def _digest(compiled: Any) -> str:
     function = compiled.py_func
     cells = tuple(cell.cell_contents for cell in function.__closure__ or ())
     parts = [
-        *(sys.version, metadata.version("numba"), metadata.version("llvmlite")),
+        *_VERSIONS,
         *(function.__module__, function.__qualname__),
         *(repr(function.__defaults__), _description(cells, ())),
     ]

@@ -143,3 +143,15 @@ def self_times(ts: Array, dur: Array, parent: Array) -> Array:
                 own[caller] -= end - start
                 until[caller] = end
     return own
+
+
+@jit
+def enlarged(values: Array, size: int) -> Array:
+    """Return an array of a larger size that begins with these values, for a stack that is full.
+
+    Compiled: what numba makes of an assignment to a slice takes a second to compile.
+    """
+    result = np.zeros(size, values.dtype)
+    for i in range(len(values)):
+        result[i] = values[i]
+    return result

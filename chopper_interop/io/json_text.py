@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop.arrays import nest
 from chopper_interop.arrays.compiled import jit
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ def unclosed_brackets(buffer: Bytes, i: int, n: int) -> tuple[int, Array, int]:
         c = buffer[i]
         if c in (OPEN, OPEN_LIST):
             if depth == len(opened):
-                opened = np.append(opened, np.empty(depth, np.int64))
+                opened = nest.enlarged(opened, 2 * depth)
             opened[depth] = i
             depth += 1
         elif buffer[opened[depth - 1]] + 2 != c:  # brackets of a pair are two apart

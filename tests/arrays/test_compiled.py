@@ -3,9 +3,12 @@
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
+
+from chopper_interop.arrays import shipped_code
 
 MODULES = {
     "callee.py": """
@@ -23,6 +26,14 @@ MODULES = {
         print(twice({start}))
     """,
 }
+
+
+def python(code: str, home: Path, **variables: str) -> tuple[str, int]:
+    """Run code in a process with a cache folder of its own; what it prints, and the code files then."""
+    environment = os.environ | {"HOME": str(home), "XDG_CACHE_HOME": str(home)} | variables
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return done.stdout.strip(), len(list(home.rglob("*.nbc")))
 
 
 @pytest.fixture
@@ -59,3 +70,81 @@ def test_a_change_of_what_is_called_compiles_the_caller_again(call) -> None:
 def test_other_types_are_compiled_by_themselves(call) -> None:
     assert call("here", 1) == ("3", 2)
     assert call("here", 1, start="1.5") == ("3.5", 4)
+
+
+def test_a_function_is_compiled_once_for_all_constants_that_are_given_to_it(tmp_path: Path) -> None:
+    code = """
+from chopper_interop.arrays.compiled import jit
+@jit
+def added(x, y):
+    return x + y
+@jit
+def sums(x):
+    return added(x, 1) + added(x, y=2) + added(3, x) + added(4, 5)
+print(sums(10), len(added.overloads))
+"""
+    assert python(code, tmp_path) == ("45 1", 2)
+
+
+def test_loops_run_as_python_where_numba_is_switched_off(tmp_path: Path) -> None:
+    code = """
+from chopper_interop.io.wire import varint_size
+print(varint_size(300))
+"""
+    assert python(code, tmp_path, NUMBA_DISABLE_JIT="1") == ("2", 0)
+
+
+SHIPPED = """
+from pathlib import Path
+from llvmlite.binding.targets import FeatureMap
+from chopper_interop.arrays import shipped_code
+shipped_code.archive_path = lambda: Path({archive!r})
+{change}
+from chopper_interop.arrays.compiled import jit
+@jit
+def added(x, y):
+    return x + y
+@jit
+def sums(x):
+    return added(x, 1) + added(x, 2)
+print(sums(10))
+"""
+needs_baseline = pytest.mark.skipif(
+    shipped_code.baseline() is None, reason="no machine code is shipped for this kind of machine"
+)
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An archive with the loop that Python calls."""
+    home = tmp_path_factory.mktemp("shipped")
+    compiler = {"NUMBA_CPU_NAME": shipped_code.baseline().name, "NUMBA_CPU_FEATURES": ""}
+    assert python(SHIPPED.format(archive="", change=""), home, **compiler) == ("23", 2)
+    path = home / "code.zip"
+    with zipfile.ZipFile(path, "w") as target:
+        for entry in home.rglob("sums-*.nbc"):
+            target.write(entry, entry.name)
+    return path
+
+
+@needs_baseline
+def test_what_came_with_the_package_is_not_compiled(archive: Path, tmp_path: Path) -> None:
+    assert python(SHIPPED.format(archive=str(archive), change=""), tmp_path) == ("23", 0)
+
+
+@needs_baseline
+@pytest.mark.parametrize(
+    "change",
+    [
+        "shipped_code.llvm.get_host_cpu_features = lambda: FeatureMap(sse2=True)",
+        "import numba; numba.__version__ = '0.1'",
+        "shipped_code.load = lambda name: b''",
+        "shipped_code.archive_path = lambda: Path('/dev/null')",
+        "shipped_code.archive_path = lambda: Path('/nowhere')",
+    ],
+    ids=["processor", "numba", "empty code", "no archive", "none there"],
+)
+def test_what_does_not_fit_is_compiled(archive: Path, tmp_path: Path, change: str) -> None:
+    if "features" in change and not shipped_code.baseline().features:
+        pytest.skip("every processor of this kind has the features")
+    assert python(SHIPPED.format(archive=str(archive), change=change), tmp_path) == ("23", 2)

@@ -179,7 +179,8 @@ def sort_members(values: Array, first: Array, member: Array) -> None:
         low, high = first[g], first[g + 1]
         if high - low > _FEW:
             part = member[low:high].copy()
-            member[low:high] = part[np.argsort(values[part])]
+            for k, moved in enumerate(np.argsort(values[part])):
+                member[low + k] = part[moved]
             continue
         for k in range(low + 1, high):
             moved = member[k]

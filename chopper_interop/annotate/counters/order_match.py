@@ -17,7 +17,7 @@ import numpy as np
 
 from chopper_interop.annotate.counters import likeness
 from chopper_interop.annotate.counters.likeness import Likeness
-from chopper_interop.arrays import sequences
+from chopper_interop.arrays import nest, sequences
 from chopper_interop.arrays.compiled import jit
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def match_order(a: Array, b: Array) -> OrderMatch:
         return OrderMatch(position, 0, repeated=False, likeness=Likeness(sizes=sizes))
     x, y = (np.ascontiguousarray(s, np.int64) for s in (a[rows_a], b[rows_b]))
     common = _common_subsequence(x, y)
-    _extend_segments(x, y, common)
+    _extend_segments(x, y, common, *_segments(common))
     pairs = int(np.count_nonzero(common >= 0))
     alike = likeness.in_order(x, y, common, sizes)
     certain, repeated = _find_certain(x, y, common)
@@ -188,9 +188,7 @@ def _edits(a: Array, b: Array, max_edits: int) -> Array:  # noqa: C901, PLR0912 
     for d in range(max_edits + 1):
         begin = d * (d + 1) // 2
         if begin + d + 1 > len(rows):
-            larger = np.empty(2 * (begin + d + 1), np.int32)
-            larger[:begin] = rows[:begin]
-            rows = larger
+            rows = nest.enlarged(rows, 2 * (begin + d + 1))
         for k in range(-d, d + 1, 2):
             x = 0 if d == 0 else _step(reached, zero, k, d, n, m)
             while 0 <= x < n and x - k < m and a[x] == b[x - k]:
@@ -251,30 +249,31 @@ def _step(  # all numbers of one loop
     return max(right, down)
 
 
+def _segments(position: Array) -> tuple[Array, Array]:
+    """Return begin and end of the segments of pairs that follow each other, the longest first."""
+    pairs = np.flatnonzero(position >= 0)
+    follows = (np.diff(pairs) == 1) & (np.diff(position[pairs]) == 1)
+    first = np.flatnonzero(np.concatenate([[True], ~follows])[: len(pairs)])
+    begin, size = pairs[first], np.diff(np.append(first, len(pairs)))
+    order = np.argsort(-size, kind="stable")
+    return begin[order], (begin + size)[order]
+
+
 # Compiled: segments grow step by step, the longest first, and what one takes the next cannot have.
 @jit
-def _extend_segments(  # noqa: C901, PLR0912 # one loop over columns
-    a: Array, b: Array, position: Array
+def _extend_segments(  # noqa: C901 # one loop over columns
+    a: Array, b: Array, position: Array, begin: Array, end: Array
 ) -> None:
     """Move pairs so that the longest segments that agree are as long as possible, in place."""
     n, m = len(a), len(b)
     back = np.full(m, -1, np.int64)
-    begin = np.empty(n, np.int64)
-    length = np.zeros(n, np.int64)
-    segments = 0
     for i in range(n):
-        if position[i] < 0:
-            continue
-        back[position[i]] = i
-        if i and position[i - 1] >= 0 and position[i - 1] + 1 == position[i]:
-            length[segments - 1] += 1
-        else:
-            begin[segments], length[segments] = i, 1
-            segments += 1
+        if position[i] >= 0:
+            back[position[i]] = i
     used_a, used_b = np.zeros(n, np.bool_), np.zeros(m, np.bool_)
     target = position.copy()
-    for r in np.argsort(-length[:segments]):
-        first, stop = begin[r], begin[r] + length[r]
+    for r in range(len(begin)):
+        first, stop = begin[r], end[r]
         while first < stop and (used_a[first] or position[first] != target[first]):
             first += 1
         while first < stop and (used_a[stop - 1] or position[stop - 1] != target[stop - 1]):
@@ -323,8 +322,9 @@ def _find_certain(  # noqa: C901, PLR0912 # one loop over gaps
             count += 1
     matched_a[count], matched_b[count] = n, len(b)
     total = count - 1
-    gaps = np.count_nonzero(np.diff(matched_a[: count + 1]) > 1)
-    gaps += np.count_nonzero(np.diff(matched_b[: count + 1]) > 1)
+    gaps = 0
+    for k in range(count):
+        gaps += (matched_a[k + 1] - matched_a[k] > 1) + (matched_b[k + 1] - matched_b[k] > 1)
     longer = max(n, len(b)) - total >= total // 2
     repeated = False
     for k in range(count):
@@ -380,13 +380,19 @@ def _movable(x: Array, at: Array, k: int, count: int, by: int) -> tuple[int, int
 @jit
 def _all_equal(x: Array, first: int, stop: int) -> bool:
     """Return true if all of a segment are equal."""
-    return bool(np.all(x[first:stop] == x[first]))
+    for i in range(first + 1, stop):  # noqa: SIM110 # numba compiles no generator
+        if x[i] != x[first]:
+            return False
+    return True
 
 
 @jit
 def _occurs(x: Array, first: int, stop: int, value: int) -> bool:
     """Return true if a value is in a segment."""
-    return bool(np.any(x[first:stop] == value))
+    for i in range(first, stop):  # noqa: SIM110 # same
+        if x[i] == value:
+            return True
+    return False
 
 
 def _matched_by_chance(a: Array, b: Array, position: Array) -> Array:

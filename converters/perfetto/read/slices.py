@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop.arrays import nest
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.converters.perfetto.read.events_decode import BEGIN, COMPLETE, END, INSTANT
 from chopper_interop.issues import Fault, IssueLog
@@ -102,9 +103,7 @@ def _match(  # noqa: C901, PLR0913, PLR0917 # columns of one table
             current = track[row]
         if type_[row] == BEGIN:
             if depth == len(open_):
-                larger = np.zeros(2 * depth, np.int64)
-                larger[:depth] = open_
-                open_ = larger
+                open_ = nest.enlarged(open_, 2 * depth)
             open_[depth] = row
             depth += 1
         elif type_[row] == END:

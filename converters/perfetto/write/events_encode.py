@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from chopper_interop.arrays import nest
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.interning import TextTable, intern_text
 from chopper_interop.arrays.reals import real_number
@@ -133,24 +134,21 @@ def rows_without_overlap(ts: Array, dur: Array, max_depth: int) -> Array:
     """
     n = len(ts)
     row = np.zeros(n, np.int32)
-    ends = np.zeros((4, max_depth), np.int64)
+    ends = np.zeros(4 * max_depth, np.int64)
     depth = np.zeros(4, np.int64)
     for i in range(n):
         start, end, r = ts[i], ts[i] + dur[i], 0
         while True:
             if r == len(depth):
-                grown = np.zeros((2 * r, max_depth), np.int64)
-                grown[:r] = ends
-                ends = grown
-                deeper = np.zeros(2 * r, np.int64)
-                deeper[:r] = depth
-                depth = deeper
-            while depth[r] and ends[r, depth[r] - 1] <= start:
+                ends = nest.enlarged(ends, 2 * r * max_depth)
+                depth = nest.enlarged(depth, 2 * r)
+            stack = r * max_depth
+            while depth[r] and ends[stack + depth[r] - 1] <= start:
                 depth[r] -= 1
-            if depth[r] == 0 or (depth[r] < max_depth and ends[r, depth[r] - 1] >= end):
+            if depth[r] == 0 or (depth[r] < max_depth and ends[stack + depth[r] - 1] >= end):
                 break
             r += 1
-        ends[r, depth[r]] = end
+        ends[stack + depth[r]] = end
         depth[r] += 1
         row[i] = r
     return row

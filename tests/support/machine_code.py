@@ -1,0 +1,183 @@
+"""Compile the loops ahead, for a wheel: ``python tests/support/machine_code.py [FOLDER]``.
+
+Runs what users run, on a sample job and on the small inputs of every format, with loops compiled for
+the baseline of this kind of processor, and packs the machine code into the archive that
+`chopper_interop.arrays.shipped_code` looks into. FOLDER keeps it between calls, so that only loops
+that have changed are compiled again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+import os
+import subprocess
+import sys
+import tempfile
+import warnings
+import zipfile
+from importlib import metadata
+from pathlib import Path
+
+MUTANTS = 6
+"""Damaged inputs of each format: enough for the loops that only those reach."""
+STAMP = (1980, 1, 1, 0, 0, 0)
+"""Time of all files in the archive, so that equal code gives equal archives."""
+
+
+def commands(folder: Path) -> None:
+    """Convert and analyse a sample job of data parallelism, and one of pipeline parallelism."""
+    from chopper_interop import cli
+
+    for size, job in (
+        (["ranks=2", "layers=2", "steps=3", "recorder_hz=200"], folder / "job"),
+        (["ranks=4", "layers=4", "steps=3", "pipeline=2", "event_records=True"], folder / "stages"),
+    ):
+        options = [text for option in size for text in ("-O", option)]
+        cli.convert_main(["-q", "--demo", str(job), *options])
+        out = folder / f"{job.name}-out"
+        names = ("job.pftrace", "full/", "job.parquet", "kineto:json/", "job.graphml")
+        outputs = [text for name in names for text in ("-o", str(out / name))]
+        cli.convert_main(["-q", str(job), *outputs])
+        for mode in ("gpu", "kernels"):
+            cli.convert_main(["-q", str(job), "-o", f"{out / mode}/", "-O", f"mode={mode}"])
+        cli.check_main(["-q", str(out / "full" / job.name)])
+        for name in ("job.pftrace", "full", "job.parquet", "json"):
+            again = out / "again.pftrace"
+            cli.convert_main(["-q", str(out / name), "-o", str(again)])
+            cli.analyze_main(["-q", str(out / name), "--json"])
+        for windows in ([], ["--steps", "each", "--by", "rank"]):
+            cli.analyze_main(["-q", str(job), "--json", *windows])
+        cli.analyze_main(["-q", str(job), "compare", "--against", str(job), "--json"])
+        for tool in ("hta", "tracelens", "chopper"):
+            for name in ("temporal", "critical_path", "kernels", "overlap", "breakdown"):
+                cli.analyze_main(["-q", str(job), name, "--compat", tool, "--json"])
+        change = "change=scale=0.5 where kind == 'comm'"
+        cli.analyze_main(["-q", str(job), "what_if", "-O", change, "--json"])
+        again = ["-o", str(out / "result.pftrace")]
+        cli.analyze_main(["-q", str(job), "critical_path", "temporal", "dvfs", *again])
+
+
+def formats(folder: Path) -> None:
+    """Read small inputs of every format, sound and damaged, and write those that are read."""
+    import mutations
+    from seeds import seeds
+
+    import chopper_interop as ci
+    from chopper_interop.errors import ChopperError
+
+    for number, seed in enumerate(seeds()):
+        for damage in range(-1, MUTANTS):
+            place = folder / f"{number}" / f"{damage}"
+            place.mkdir(parents=True)
+            sound = mutations.Mutant(seed, seed.data, "", -1)
+            made = sound if damage < 0 else mutations.mutant(seed, damage)
+            with contextlib.suppress(AssertionError):
+                mutations.outcome(made, place)
+        place = folder / f"{number}" / "-1"
+        trace = ci.read(place if seed.others else place / seed.name, **seed.options)
+        for name in ("out.pftrace", "out/", "out.parquet"):
+            with contextlib.suppress(ChopperError):
+                ci.write(trace, place / name)
+
+
+PARTS = {"commands": commands, "formats": formats}
+
+
+def compile_part(name: str) -> None:
+    """Run one part in this process, which has the environment for it; print names of loops."""
+    from numba.core import bytecode
+
+    entries = record_entries()
+    first = 10**18 + 10**12 * list(PARTS).index(name)
+    bytecode.FunctionIdentity._unique_ids = itertools.count(first)  # symbols have the same names
+    warnings.simplefilter("ignore")
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+    ):
+        PARTS[name](Path(folder))
+    print("\n".join(entries))
+
+
+def record_entries() -> list[str]:
+    """Record file names of loops that Python calls, from now on; those called by loops are in these."""
+    from chopper_interop.arrays.compiled import _CodeCache
+
+    load, save = _CodeCache.load_overload, _CodeCache.save_overload
+    entries: list[str] = []
+    compiling: list[str] = []
+
+    def load_overload(self, signature, target):
+        name = self._file_name(signature, target.codegen().magic_tuple())
+        if not compiling:
+            entries.append(name)
+        result = load(self, signature, target)
+        if result is None:
+            compiling.append(name)
+        return result
+
+    def save_overload(self, signature, result):
+        save(self, signature, result)
+        compiling.pop()
+
+    _CodeCache.load_overload, _CodeCache.save_overload = load_overload, save_overload
+    return entries
+
+
+def environment(cache: Path) -> dict[str, str]:
+    """Variables of a process that compiles for the baseline, into a folder."""
+    from chopper_interop.arrays import shipped_code
+
+    base = shipped_code.baseline()
+    if base is None:
+        sys.exit("no baseline for this machine: loops are compiled when they are first used")
+    compiler = {"NUMBA_CPU_NAME": base.name, "NUMBA_CPU_FEATURES": ""}
+    return os.environ | compiler | {"XDG_CACHE_HOME": str(cache), "PYTHONHASHSEED": "0"}
+
+
+def main(kept: Path) -> None:
+    """Compile all parts at the same time, and pack the loops that Python calls."""
+    processes = {}
+    for name in PARTS:
+        command = [sys.executable, __file__, "--part", name]
+        processes[name] = subprocess.Popen(
+            command, env=environment(kept / name), stdout=subprocess.PIPE, text=True
+        )
+    loops: dict[str, Path] = {}
+    for part, process in processes.items():
+        entries = process.communicate()[0].split()
+        if process.returncode:
+            sys.exit(f"the part {part} failed")
+        folder = kept / part / "chopper-interop" / "compiled"
+        loops = {name: folder / name for name in entries} | loops
+    pack(loops)
+
+
+def pack(loops: dict[str, Path]) -> None:
+    """Write the archive, with numba's licence, as the machine code contains functions of numba."""
+    from chopper_interop.arrays import shipped_code
+
+    licence = next(p for p in metadata.files("numba") or () if p.name == "LICENSE")
+    path = shipped_code.archive_path()
+    path.parent.mkdir(exist_ok=True)
+    part = path.with_suffix(".part")
+    with zipfile.ZipFile(part, "w") as archive:
+        members = {"LICENSE.numba": Path(str(licence.locate())), **dict(sorted(loops.items()))}
+        for name, source in members.items():
+            info = zipfile.ZipInfo(name, STAMP)
+            archive.writestr(info, source.read_bytes(), zipfile.ZIP_DEFLATED, 9)
+    part.replace(path)
+    print(f"{path.name}: {len(loops)} loops, {path.stat().st_size / 1e6:.1f} MB")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--part"]:
+        compile_part(sys.argv[2])
+    elif len(sys.argv) > 1:
+        main(Path(sys.argv[1]).resolve())
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            main(Path(folder))
