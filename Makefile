@@ -4,8 +4,10 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 DEMO   := demo
 COUNT  ?= 100000
+SECONDS ?= 60
+FUZZ   := .venv-fuzz
 
-.PHONY: demo test thorough fuzz lint bench picture formats code schemas wheel clean
+.PHONY: demo test thorough fuzz mutate lint bench picture formats code schemas wheel clean
 
 demo: $(VENV)/run.stamp ## convert a sample job, and say what to open
 	rm -rf $(DEMO)
@@ -24,8 +26,11 @@ test: $(VENV)/test.stamp ## all tests, on all cores
 thorough: $(VENV)/test.stamp ## slow tests too, and other random cases at each run
 	$(BIN)/pytest -n auto --dist worksteal -q -m "slow or not slow" --hypothesis-profile=explore
 
-fuzz: $(VENV)/test.stamp ## COUNT damaged inputs, as the tests try a few of
+mutate: $(VENV)/test.stamp ## COUNT damaged inputs, as the tests try a few of
 	$(BIN)/python tests/support/mutations.py $(COUNT)
+
+fuzz: $(FUZZ)/fuzz.stamp ## each family of readers for SECONDS, guided by coverage; the corpus grows in .cache/fuzz
+	NUMBA_DISABLE_JIT=1 $(FUZZ)/bin/python tests/support/guided.py .cache/fuzz $(SECONDS)
 
 lint: $(VENV)/dev.stamp ## style, types, layers
 	$(BIN)/ruff check .
@@ -66,11 +71,18 @@ wheel: $(VENV)/dev.stamp code ## sdist, and the wheel that comes of it
 	$(BIN)/check-wheel-contents --toplevel chopper_interop --package chopper_interop --package-omit "README.md,*.pyc,__pycache__" dist/*.whl
 
 clean:
-	rm -rf $(VENV) $(DEMO) chopper_interop/machine_code bench build dist *.egg-info
+	rm -rf $(VENV) $(FUZZ) $(DEMO) chopper_interop/machine_code bench build dist *.egg-info
 
 $(VENV)/pip.stamp:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	touch $@
+
+# of its own: atheris has no wheels for the newest Pythons
+$(FUZZ)/fuzz.stamp: pyproject.toml
+	$(PYTHON) -m venv $(FUZZ)
+	$(FUZZ)/bin/python -m pip install --quiet "pip>=25.1"
+	$(FUZZ)/bin/python -m pip install --quiet --group fuzz --editable .
 	touch $@
 
 $(VENV)/run.stamp: $(VENV)/pip.stamp pyproject.toml

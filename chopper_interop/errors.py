@@ -126,7 +126,7 @@ class InternalError(ChopperError):
         super().__init__(
             f"{subject} failed: {reason}{at}",
             path=path,
-            hint="please report it with the input; --debug shows more",
+            hint="please report it as SECURITY.md says, with the input; --debug shows more",
         )
 
 

@@ -36,7 +36,7 @@ from chopper_interop.errors import (
     UsageError,
 )
 from chopper_interop.gpus import devices
-from chopper_interop.io import inputs, outputs
+from chopper_interop.io import inputs, memory, outputs
 from chopper_interop.issues import Fault, Issue, IssueLog, Severity
 from chopper_interop.joining import job, telemetry
 from chopper_interop.joining.fragment import Fragment
@@ -65,6 +65,9 @@ OUTPUTS_LEFT_OUT = Fault.info(
 )
 _OTHER_RUN = (telemetry.TELEMETRY_APART, telemetry.CONTRADICTS)
 """Faults by which the inputs are no single run, though outputs can be made of them."""
+_MEMORY_OF_ONE = 4
+"""Part of the memory that may hold files that are being read. Chosen: a reader's columns, and what an
+earlier one made, take a multiple of the file."""
 _MAX_RANK = 1 << 20
 """Highest rank accepted: ten times the largest training job known; beyond it is a mistyped number."""
 
@@ -76,6 +79,7 @@ def read(
     map_device: Sequence[str] = (),
     clock_offset: Sequence[str] = (),
     run: int | str | None = None,
+    max_unpacked: float | None = None,
     **options: Any,
 ) -> Trace:
     """Read files and folders as one job.
@@ -98,6 +102,8 @@ def read(
     run
         Which run or window is read, if there are several: its number, from 1 on, in the list that
         the error without it holds; or "all" for windows of one run that follow each other.
+    max_unpacked
+        Gigabytes that a compressed file may have when unpacked; by default 200 times its size.
     **options
         Options of readers (see ``formats()``); each goes to the readers that take it. For all
         formats, ``comm`` is a regular expression for names of kernels that are communication.
@@ -126,7 +132,8 @@ def read(
         raise UsageError("there is nothing to read: name files or folders")
     inventory = sources.find(files, from_format)
     name = name or job_name(*files)
-    return read_inventory(inventory, name, options, map_device, clock_offset, run)
+    with inputs.unpacking_at_most(max_unpacked):
+        return read_inventory(inventory, name, options, map_device, clock_offset, run)
 
 
 def read_inventory(  # options
@@ -348,6 +355,7 @@ def convert(  # noqa: PLR0913 # options
     clock_offset: Sequence[str] = (),
     run: int | str | None = None,
     on_loss: str = "warn",
+    max_unpacked: float | None = None,
     **options: Any,
 ) -> Trace:
     """Read files and folders once as one job and write every output.
@@ -363,10 +371,15 @@ def convert(  # noqa: PLR0913 # options
     on_loss
         "error" to raise `LossError` if something was lost: before anything is written, or, if a
         format has no place for it, afterwards.
-    from_format, name, map_device, clock_offset, run
+    from_format, name, map_device, clock_offset, run, max_unpacked
         As of `read`.
     **options
         Options of readers and writers; each goes to those that take it.
+
+    Raises
+    ------
+    AmbiguousRunError
+        Telemetry is of another run than the trace, unless `on_loss` is "ignore". The outputs are written.
 
     Examples
     --------
@@ -391,8 +404,10 @@ def convert(  # noqa: PLR0913 # options
         run=run,
         on_loss=on_loss,
     )
-    trace, issues = conversion.run()
+    with inputs.unpacking_at_most(max_unpacked):
+        trace, issues = conversion.run()
     refuse_losses(issues, on_loss)
+    refuse_other_runs(issues, on_loss)
     return trace
 
 
@@ -564,8 +579,11 @@ def _read_all(
     """
     fragments: list[Fragment] = []
     failures: list[ReadError] = []
+    room = memory.Room(memory.physical_bytes() // _MEMORY_OF_ONE)
     with ThreadPoolExecutor(max_workers=cpu_count()) as pool:
-        futures = [pool.submit(copy_context().run, _read_one, s, options, names) for s in files]
+        futures = [
+            pool.submit(copy_context().run, _read_within, room, s, options, names) for s in files
+        ]
         try:
             for source, future in zip(files, futures, strict=True):
                 error = future.exception()
@@ -579,6 +597,14 @@ def _read_all(
     if not fragments:
         raise failures[0]
     return fragments, failures
+
+
+def _read_within(
+    room: memory.Room, source: SourceFiles, options: dict[str, Any], names: str | None
+) -> Fragment:
+    """Read a source as soon as what others hold in memory leaves room for it."""
+    with room.taken(sum(inputs.expected_bytes(path) for path in source.paths)):
+        return _read_one(source, options, names)
 
 
 def _read_one(source: SourceFiles, options: dict[str, Any], names: str | None) -> Fragment:
@@ -622,4 +648,4 @@ def job_name(*paths: Path) -> str:
     common = (
         absolute[0] if len(set(absolute)) == 1 else Path(commonpath(p.parent for p in absolute))
     )
-    return inputs.plain_name(common) or "job"
+    return outputs.file_name(inputs.plain_name(common))

@@ -10,7 +10,7 @@ import chopper_interop as ci
 from chopper_interop import registry
 
 EACH = 10
-"""So many of each here; `make fuzz` tries as many as wanted."""
+"""So many of each here; `make mutate` tries as many as wanted."""
 
 
 @pytest.mark.parametrize("seed", seeds(), ids=lambda seed: f"{seed.format} {seed.name}")
@@ -35,3 +35,13 @@ def test_every_format_has_a_seed() -> None:
     read = {name for name, one in registry.formats().items() if one.read}
     builtin = {n for n in read if registry.converter(n).reader.__module__.startswith("chopper_")}
     assert builtin - {seed.format for seed in seeds()} == {"parquet"}
+
+
+@pytest.mark.parametrize(
+    "path", sorted((Path(__file__).parent / "corpus").iterdir()), ids=lambda p: p.name
+)
+def test_corpus(path: Path, tmp_path: Path) -> None:
+    """Inputs that fuzzing found to reach branches of their own; the first byte is the number of the seed."""
+    own = mutations.seeds_of(path.name.split("-")[0])
+    data = path.read_bytes()
+    mutations.outcome(mutations.Mutant(own[data[0] % len(own)], data[1:], path.name, -1), tmp_path)

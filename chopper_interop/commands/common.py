@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from chopper_interop.pipeline import WriteTarget
 
-_MAX_GIGABYTES = 1e9
-"""Gigabytes that an option may state; beyond it bytes are no 64-bit number."""
 INTERRUPTED = 130
 """Exit status after Ctrl-C: 128 + SIGINT, as shells report it."""
 
@@ -50,8 +48,8 @@ def run_command(
         _handle_signals()
         args = parser.parse_intermixed_args(arguments)  # paths may stand among options
         debug = args.debug
-        _limit_unpacking(getattr(args, "max_unpacked", None))
-        return command(args)
+        with _unpacking_at_most(getattr(args, "max_unpacked", None)):
+            return command(args)
     except BrokenPipeError:
         sys.stderr.close()
         return INTERRUPTED
@@ -68,15 +66,13 @@ def run_command(
         return shown.exit_status
 
 
-def _limit_unpacking(gigabytes: float | None) -> None:
-    """Set how large compressed files may be when unpacked, as the user says."""
+def _unpacking_at_most(gigabytes: float | None) -> contextlib.AbstractContextManager[None]:
+    """Set how large compressed files may be when unpacked, if the user says so."""
     if gigabytes is None:
-        return
-    if not 0 < gigabytes < _MAX_GIGABYTES:
-        raise UsageError(f"--max-unpacked {gigabytes:g}: give gigabytes above 0")
+        return contextlib.nullcontext()  # help and errors of usage need not import numpy
     from chopper_interop.io import inputs
 
-    inputs.MAX_UNPACKED.set(round(gigabytes * 1e9))
+    return inputs.unpacking_at_most(gigabytes)
 
 
 def one_line(text: str) -> str:

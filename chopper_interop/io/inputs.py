@@ -11,12 +11,14 @@ import hashlib
 import lzma
 import os
 import re
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from chopper_interop.errors import ReadError
+from chopper_interop.errors import ReadError, UsageError
+from chopper_interop.io import memory
 from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
@@ -31,11 +33,15 @@ would slow down folders of many files, less would miss what stands behind a long
 _PACKED_HEAD_BYTES = 1 << 21
 """Bytes on disk that are read for a head: a block of bzip2, the largest unit, has up to 900,000."""
 _TOO_LARGE = "free some memory, or give fewer files at a time"
-MAX_UNPACKED: ContextVar[int | None] = ContextVar("MAX_UNPACKED", default=None)
+_MAX_UNPACKED: ContextVar[int | None] = ContextVar("_MAX_UNPACKED", default=None)
 """Bytes that a compressed file may have when unpacked, as the user says; None for a multiple of its size."""
+_MAX_GIGABYTES = 1e9
+"""Gigabytes that an option may state; beyond it bytes are no 64-bit number."""
 _MAX_RATIO = 200
 """Ratio of sizes beyond which compressed data is taken for a bomb. Chosen: traces of each profiler shrink to a
 tenth to a fortieth; gzip reaches 1,000 with one byte repeated."""
+_PACKED_RATIO = 10
+"""Ratio of sizes that is expected of traces, for the memory that reading them takes."""
 _ALWAYS_UNPACKED = 1 << 28
 """Bytes that are unpacked whatever the ratio (chosen: any machine has them)."""
 BLOCK_BYTES = 1 << 16
@@ -105,6 +111,57 @@ DECOMPRESSORS: dict[bytes, Callable[[], _Decompressor] | None] = {
     b"\x28\xb5\x2f\xfd": None,  # zstd, which pyarrow unpacks as a stream
 }
 """First bytes of compressed data → what makes a decompressor for it."""
+
+
+@contextmanager
+def unpacking_at_most(gigabytes: float | None) -> Iterator[None]:
+    """Set how large a compressed file may be when unpacked, within a block; None leaves it as it is.
+
+    Raises
+    ------
+    UsageError
+        It is no size.
+    """
+    if gigabytes is None:
+        yield
+        return
+    if not 0 < gigabytes < _MAX_GIGABYTES:
+        raise UsageError(f"max-unpacked={gigabytes:g}: give gigabytes above 0")
+    before = _MAX_UNPACKED.set(round(gigabytes * 1e9))
+    try:
+        yield
+    finally:
+        _MAX_UNPACKED.reset(before)
+
+
+def max_unpacked(packed: int) -> int:
+    """Return how large compressed data of so many bytes may be when unpacked.
+
+    That is what the user says, else 200 times its size, and no more than the memory.
+    """
+    stated = _MAX_UNPACKED.get()
+    if stated is not None:
+        return stated
+    return min(max(_ALWAYS_UNPACKED, _MAX_RATIO * packed), memory.physical_bytes())
+
+
+def too_large_unpacked(limit: int, packed: int, path: Path) -> ReadError:
+    """Return the error for compressed data that has more bytes than allowed."""
+    return ReadError(
+        f"unpacked it has more than {limit:,} bytes, {limit // max(packed, 1):,} times its size",
+        path=path,
+        hint="--max-unpacked GIGABYTES allows more, if it is no mistake",
+    )
+
+
+def expected_bytes(path: Path) -> int:
+    """Return about how many bytes a file has when unpacked."""
+    try:
+        with path.open("rb") as file:
+            packed = _packing(file.read(8)) is not None
+            return os.fstat(file.fileno()).st_size * (_PACKED_RATIO if packed else 1)
+    except OSError:  # reading it says what is wrong
+        return 0
 
 
 def read(path: Path, issues: IssueLog | None = None) -> Bytes:
@@ -217,16 +274,12 @@ def _packing(first: bytes) -> bytes | None:
 
 def _decompressed(path: Path, raw: Bytes, magic: bytes, issues: IssueLog) -> Bytes:
     """All decompressed bytes, in one buffer that grows as needed."""
-    limit = MAX_UNPACKED.get() or max(_ALWAYS_UNPACKED, _MAX_RATIO * len(raw))
+    limit = max_unpacked(len(raw))
     out = np.empty(min(_expected_size(raw, magic), limit), np.uint8)
     used = 0
     for block in _blocks(path, raw, magic, issues):
         if used + len(block) > limit:
-            raise ReadError(
-                f"unpacked it has more than {limit:,} bytes, {limit // len(raw):,} times its size",
-                path=path,
-                hint="--max-unpacked GIGABYTES allows more, if it is no mistake",
-            )
+            raise too_large_unpacked(limit, len(raw), path)
         if used + len(block) > len(out):
             grown = np.empty(max(2 * len(out), used + len(block)), np.uint8)
             grown[:used] = out[:used]

@@ -7,6 +7,9 @@ Rows come by way of ADBC (``adbc-driver-sqlite``), which makes no Python objects
 infers the types of columns from the first rows, so that each query begins with a row of the right
 types. It fails at cells of other types; the query is then repeated with a check of each cell.
 Of a damaged file, rows are read one by one, from both ends of a table up to the damage.
+
+A database may be hostile: it is opened to be read alone, no statement of its schema runs (views, triggers, virtual
+tables and generated columns are not read), and rows and texts can't be many times the file.
 """
 
 from __future__ import annotations
@@ -23,11 +26,11 @@ from urllib.parse import quote
 
 from chopper_interop.arrays import arrow
 from chopper_interop.errors import ReadError
-from chopper_interop.io import sqlite_files
+from chopper_interop.io import sqlite_files, sqlite_pages
 from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from concurrent.futures import Future
     from types import TracebackType
 
@@ -58,6 +61,16 @@ _BATCH = "262144"
 """Rows that ADBC returns at a time (chosen: few batches, of some megabytes each)."""
 _MAX_THREADS = 4
 """Tables that are read at a time (chosen: converters begin with few large ones)."""
+_NOT_INDEXED = " NOT INDEXED"
+"""As SQL says that rows are wanted in the order in which they are stored."""
+_SIZES = {"n": INTEGER, "size": INTEGER}
+_TEXT_RATIO, _TEXT_ROOM = 4, 64
+"""Bytes of texts that a table may have: so many times its file's, and so many more a row. Chosen: UTF-16 becomes up
+to 1.5 times as long in UTF-8, and a default text is in the file once."""
+_PRAGMAS = (
+    "PRAGMA writable_schema=ON",  # else a truncated file is refused
+    "PRAGMA trusted_schema=OFF",
+)
 _HINT = "copy it again from where it was recorded, or try sqlite3's .recover"
 
 
@@ -73,8 +86,9 @@ class Database:
 
     Attributes
     ----------
-    tables, views
-        Name → names of its columns, all as the database spells them.
+    tables
+        Name → names of its columns, all as the database spells them. Views, virtual tables and generated columns
+        are not among them: these run what a file says.
 
     Raises
     ------
@@ -93,8 +107,10 @@ class Database:
         try:
             plain = sqlite_files.plain_database(path, self._room, issues)
             self._uri = f"file:{quote(os.fsencode(plain.resolve()))}?mode=ro&immutable=1"
-            self.tables = self._columns("table")
-            self.views = self._columns("view")
+            self._bytes = plain.stat().st_size
+            roots = self._roots()
+            self._refuse_endless(plain, roots.values())
+            self.tables = self._columns(roots)
         except BaseException:
             self.close()
             raise
@@ -128,7 +144,7 @@ class Database:
         Parameters
         ----------
         table
-            Its name, as in `tables` or `views`.
+            Its name, as in `tables`.
         columns
             Name (in upper or lower case) → `INTEGER`, `REAL` or `TEXT`. A column that the table
             lacks is null.
@@ -143,17 +159,15 @@ class Database:
         Raises
         ------
         ReadError
-            A view cannot be read. (Of a damaged table, rows are missing, which is noted.)
+            Its texts are many times the file. (Of a damaged table, rows are missing, which is noted.)
         """
         cells, source = self._select(table, columns, where)
         try:
             begun = self._ahead.pop((table, tuple(columns), where), None)
             if begun is not None and (rows := begun.result()) is not None:
                 return self._with_valid_texts(rows, table)
-            return self._read_checked(f"FROM {source}", cells, columns, table)
-        except (OSError, ValueError) as error:
-            if table not in self.tables:
-                raise self._read_error(error, table) from error
+            return self._read_checked(source, cells, columns, table)
+        except (OSError, ValueError):
             return self._read_around_damage(table, source, cells, columns)
 
     def read_ahead(self, table: str, columns: Mapping[str, str], *, where: str = "") -> None:
@@ -163,18 +177,18 @@ class Database:
         `read` reads them again, and notes what is wrong.
         """
         cells, source = self._select(table, columns, where)
-        plain = ", ".join(f"{cell} AS {quote_name(n)}" for n, cell in cells.items())
         self._driver()  # opened here, before threads share it
         if self._pool is None:
             self._pool = ThreadPoolExecutor(min(_MAX_THREADS, cpu_count() or 1))
-        sql = f"SELECT {plain} FROM {source}"  # noqa: S608 # names are quoted
         self._ahead[table, tuple(columns), where] = self._pool.submit(
-            self._fetched_or_none, sql, columns
+            self._fetched_or_none, source, cells, columns
         )
 
-    def _fetched_or_none(self, sql: str, columns: Mapping[str, str]) -> pa.Table | None:
+    def _fetched_or_none(
+        self, source: str, cells: dict[str, str], columns: Mapping[str, str]
+    ) -> pa.Table | None:
         try:
-            return self._fetched(sql, columns)
+            return self._fetched_plain(source, cells, columns)
         except OSError:
             return None
 
@@ -187,51 +201,39 @@ class Database:
             name: quote_name(names[name.lower()]) if name.lower() in names else "NULL"
             for name in columns
         }
-        source = quote_name(table) + (" NOT INDEXED" if table in self.tables else "")
+        source = quote_name(table) + _NOT_INDEXED
         return cells, source + (f" WHERE {where}" if where else "")
 
-    def query(self, sql: str, columns: Mapping[str, str]) -> pa.Table:
-        """Return the result of a SELECT.
-
-        Parameters
-        ----------
-        sql
-            The statement.
-        columns
-            Columns of the result → their types.
-
-        Raises
-        ------
-        ReadError
-            The statement fails.
-        """
-        cells = {name: quote_name(name) for name in columns}
-        try:
-            return self._read_checked(f"FROM ({sql})", cells, columns, sql[:40])
-        except (OSError, ValueError) as error:
-            raise self._read_error(error, sql[:40]) from error
-
     def columns(self, table: str) -> tuple[str, ...]:
-        """Return the columns of a table or view; empty if there is none of that name."""
-        return self.tables.get(table) or self.views.get(table) or ()
+        """Return the columns of a table; empty if there is none of that name."""
+        return self.tables.get(table, ())
 
     def _room(self) -> Path:
         """Make a folder that is removed when the database is closed."""
         self._folder = tempfile.TemporaryDirectory(prefix="chopper-")
         return Path(self._folder.name)
 
-    def _columns(self, kind: str) -> dict[str, tuple[str, ...]]:
-        """Tables or views and their columns; those whose definition is damaged are left out."""
+    def _refuse_endless(self, plain: Path, roots: Iterable[int]) -> None:
+        """Raise `ReadError` if rows of tables have no end."""
+        if sqlite_pages.never_ends(plain, roots):
+            raise ReadError("pages of its tables repeat without an end", path=self.path, hint=_HINT)
+
+    def _roots(self) -> dict[str, int]:
+        """Tables and their first pages; virtual tables have none."""
         try:
-            plain = self._connection()
-            names = plain.execute(
-                "SELECT CAST(name AS TEXT) FROM sqlite_master WHERE type = ? ORDER BY rowid",
-                (kind,),
-            ).fetchall()
+            rows = self._connection().execute(
+                "SELECT CAST(name AS TEXT), rootpage FROM sqlite_master "
+                "WHERE type = 'table' AND typeof(rootpage) = 'integer' AND rootpage > 0 ORDER BY rowid"
+            )
+            return dict(rows.fetchall())
         except (sqlite3.Error, UnicodeDecodeError) as error:
             raise self._read_error(error) from error
+
+    def _columns(self, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
+        """Columns of tables; tables whose definition is damaged are left out."""
+        plain = self._connection()
         columns = {}
-        for (name,) in names:
+        for name in names:
             try:
                 cells = plain.execute(f"PRAGMA table_info({quote_name(name)})").fetchall()
             except (sqlite3.Error, UnicodeDecodeError):
@@ -246,27 +248,46 @@ class Database:
         if self._plain is None:
             self._plain = sqlite3.connect(self._uri, uri=True, check_same_thread=False)
             self._plain.text_factory = _decode
-            self._plain.execute("PRAGMA writable_schema=ON")  # else a truncated file is refused
+            for pragma in _PRAGMAS:
+                self._plain.execute(pragma)
         return self._plain
 
     def _read_checked(
         self, source: str, cells: dict[str, str], columns: Mapping[str, str], where: str
     ) -> pa.Table:
         """Rows, read without a check of cells; if that fails, again with a check of each cell."""
-        plain = ", ".join(f"{cell} AS {quote_name(n)}" for n, cell in cells.items())
         try:
-            return self._with_valid_texts(self._fetched(f"SELECT {plain} {source}", columns), where)
+            return self._with_valid_texts(self._fetched_plain(source, cells, columns), where)
         except OSError:
             pass
         converted = ", ".join(
             f"{cast_cell(cell, columns[n])} AS {quote_name(n)}" for n, cell in cells.items()
         )
         wrong = " + ".join(mismatch(cell, columns[n]) for n, cell in cells.items())
-        sql = f"SELECT {converted}, {wrong} AS wrong_cells {source}"
+        sql = f"SELECT {converted}, {wrong} AS wrong_cells FROM {source}"  # noqa: S608 # names are quoted
         rows = self._fetched(sql, {**columns, "wrong_cells": INTEGER})
         count = int(arrow.to_numpy(rows["wrong_cells"]).sum())
         self.issues.add(WRONG_CELLS, count, f"{where}")
         return self._with_valid_texts(rows.drop_columns(["wrong_cells"]), where)
+
+    def _fetched_plain(
+        self, source: str, cells: dict[str, str], columns: Mapping[str, str]
+    ) -> pa.Table:
+        """Rows without a check of their cells; `OSError` if that fails."""
+        self._refuse_large_texts(source, [cells[n] for n, kind in columns.items() if kind == TEXT])
+        plain = ", ".join(f"{cell} AS {quote_name(n)}" for n, cell in cells.items())
+        return self._fetched(f"SELECT {plain} FROM {source}", columns)  # noqa: S608 # names are quoted
+
+    def _refuse_large_texts(self, source: str, cells: Sequence[str]) -> None:
+        """Raise `ReadError` if texts are many times the file: rows can share one, or have it by default."""
+        if not cells:
+            return
+        total = " + ".join(f"ifnull(octet_length({cell}), 0)" for cell in cells)
+        sql = f"SELECT count(*) AS n, ifnull(sum({total}), 0) AS size FROM {source}"  # noqa: S608 # same
+        ((count, size),) = zip(*self._fetched(sql, _SIZES).to_pydict().values(), strict=True)
+        if size > _TEXT_RATIO * self._bytes + _TEXT_ROOM * count:
+            reason = f"texts of one of its tables have {size:,} bytes, many times the file"
+            raise ReadError(reason, path=self.path, at=source.removesuffix(_NOT_INDEXED))
 
     def _fetched(self, sql: str, columns: Mapping[str, str]) -> pa.Table:
         """Result of a SELECT by way of ADBC.
@@ -285,7 +306,8 @@ class Database:
                 closing(AdbcConnection(driver)) as connection,
                 closing(AdbcStatement(connection)) as statement,
             ):
-                _run(statement, "PRAGMA writable_schema=ON")
+                for pragma in _PRAGMAS:
+                    _run(statement, pragma)
                 statement.set_options(**{"adbc.sqlite.query.batch_rows": _BATCH})
                 statement.set_sql_query(f"{type_row(columns)} UNION ALL {sql}")
                 stream, _ = statement.execute_query()
@@ -347,8 +369,12 @@ class Database:
 
     def _rows(self, sql: str, order: str) -> Iterator[tuple[int, tuple[Any, ...]]]:
         """Row numbers and rows, in one direction, up to the first that cannot be read."""
+        room = _TEXT_RATIO * self._bytes
         try:
             for row in self._connection().execute(f"{sql} ORDER BY rowid {order}"):
+                room -= sum(len(cell) for cell in row if isinstance(cell, str | bytes))
+                if room < 0:
+                    return
                 yield row[0], row[1:]
         except (sqlite3.Error, UnicodeDecodeError):  # names of columns may be damaged as well
             return

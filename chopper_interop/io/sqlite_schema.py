@@ -94,7 +94,8 @@ def _tables_of(path: Path, state: tuple[tuple[int, int], ...]) -> dict[str, str]
                 base.execute("PRAGMA writable_schema=ON")  # else a truncated file is refused
                 rows = base.execute(
                     "SELECT CAST(name AS TEXT), CAST(sql AS TEXT) FROM sqlite_master "
-                    "WHERE type = 'table' AND name NOT LIKE 'sqlite~_%' ESCAPE '~' ORDER BY rowid"
+                    "WHERE type = 'table' AND rootpage > 0 AND name NOT LIKE 'sqlite~_%' ESCAPE '~' "
+                    "ORDER BY rowid"
                 ).fetchall()
         except (sqlite3.Error, UnicodeDecodeError, ReadError):
             return None

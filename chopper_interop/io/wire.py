@@ -95,6 +95,10 @@ def write_text(out: Bytes, i: int, key: int, data: Bytes, start: int, stop: int)
     return copy_bytes(out, i, data, start, stop)
 
 
+_MAX_FIELD = (1 << 29) - 1
+"""Highest number of a field, as protobuf defines it; a higher one, cut to 32 bits, could seem another field's."""
+
+
 @jit
 def read_varint(buffer: Bytes, i: int, stop: int) -> tuple[np.uint64, int]:
     """Return the varint at `i` and the offset behind it; -1 if it does not end."""
@@ -121,7 +125,7 @@ def read_field(buffer: Bytes, i: int, stop: int) -> tuple[int, int, np.uint64, i
     key, i = read_varint(buffer, i, stop)
     number, wire = np.int64(key >> np.uint64(3)), np.int64(key & np.uint64(7))
     value = np.uint64(0)
-    if i < 0 or number == 0:
+    if i < 0 or not 0 < number <= _MAX_FIELD:
         return number, wire, value, 0, -1
     if wire == 0:
         value, end = read_varint(buffer, i, stop)

@@ -41,7 +41,7 @@ FOREIGN: dict[str, bytes] = {
 _CUTS = (0.25, 0.5, 0.9)
 """Shares of a file that are kept. Chosen: a cut in the head, in the middle and near the end."""
 _GARBLED = 4
-"""Garbled copies of each file. Chosen: few, as each is read; `make fuzz` tries many more."""
+"""Garbled copies of each file. Chosen: few, as each is read; `make mutate` tries many more."""
 _MAX_FILES = 3
 """Files of a sample that are damaged, one at a time. Chosen: keeps the test short."""
 _BYTES_PER_FAULT = 500

@@ -60,6 +60,8 @@ def read(paths: list[Path], *, ets: str = "") -> Trace:
     """
     et_files = [path for path in paths if path.suffix == ".et" or is_groups(path)]
     logs = [path for path in paths if path not in et_files and path.name != ERRORS]
+    if not logs:  # a log may be called anything
+        logs, et_files = paths[:1], et_files[1:]
     issues = IssueLog(str(logs[0]))
     run = last_run([inputs.read(path, issues) for path in logs], issues)
     if not len(run.rank):

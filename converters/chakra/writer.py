@@ -127,7 +127,10 @@ def write(trace: Trace, path: Path, *, mode: ModeName = "full") -> IssueLog:
     if mode not in modes:
         raise UsageError(f"mode={mode}: there are {', '.join(modes)}")
     how = chakra_plan.Mode(mode)
-    folder, job = (path.parent, path.stem) if path.suffix == ".et" else (path, trace.meta.job)
+    is_named = path.suffix == ".et"
+    folder, job = (
+        (path.parent, path.stem) if is_named else (path, outputs.file_name(trace.meta.job))
+    )
     issues = IssueLog("ET")
     ranks = trace.ranks
     if not ranks:

@@ -103,8 +103,9 @@ def launch_edges(
     correlation = trace.array("correlation")
     calls = np.flatnonzero(is_any(kind, CALLS) & (correlation > 0))
     work = np.flatnonzero(is_any(kind, GPU_WORK))
-    is_launch_name = np.array([_LAUNCH_NAME.search(n) is not None for n in trace.names()], bool)
-    is_launch = is_launch_name[trace.array("name")[calls]]
+    names, name = trace.names(), trace.array("name")[calls]
+    launches = [n for n in np.unique(name).tolist() if _LAUNCH_NAME.search(names[n])]
+    is_launch = np.isin(name, launches)
     order = np.lexsort((ts[calls], ~is_launch, correlation[calls], rank[calls]))
     calls = calls[order]
     at = _first_match(

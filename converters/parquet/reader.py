@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from chopper_interop.arrays import arrow
 from chopper_interop.converters.parquet import layout
 from chopper_interop.errors import ReadError
+from chopper_interop.io import inputs
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.meta import Meta  # noqa: TC001 - msgspec looks it up
 from chopper_interop.trace import Text, Trace
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
 
 _RANK = re.compile(r"rank(-?\d+)\.parquet")
+_CELL_BYTES = 4
+"""Bytes of a value in memory, at least."""
 _AGAIN = "write the folder again from the profiles"
 _REFERENCES = (
     ("nodes", "lane", "lanes", 0),
@@ -133,7 +136,9 @@ def _rank_files(folder: Path) -> list[Path]:
 
 def _file(path: Path, table: str) -> pa.Table:
     try:
-        data = pq.ParquetFile(path, page_checksum_verification=True).read()
+        file = pq.ParquetFile(path, page_checksum_verification=True)
+        _refuse_bomb(path, file.metadata)
+        data = file.read()
     except (OSError, pa.ArrowException, ValueError, MemoryError) as error:
         raise ReadError(f"it cannot be read: {_line(error)}", path=path, hint=_AGAIN) from error
     mark = (data.schema.metadata or {}).get(layout.KEY, b"").decode("utf-8", "replace")
@@ -145,6 +150,14 @@ def _file(path: Path, table: str) -> pa.Table:
         if present is None or (present != kind and not _texts(present, kind)):
             raise ReadError(f"its column {name!r} is {present}, not {kind}", path=path, hint=_AGAIN)
     return data.replace_schema_metadata(None)
+
+
+def _refuse_bomb(path: Path, stated: pq.FileMetaData) -> None:
+    """Raise `ReadError` if a file has far more cells than bytes: equal ones may take no place in it."""
+    size = inputs.size(path)
+    limit = inputs.max_unpacked(size)
+    if _CELL_BYTES * stated.num_rows * stated.num_columns > limit:
+        raise inputs.too_large_unpacked(limit, size, path)
 
 
 def _texts(stored: pa.DataType, wanted: pa.DataType) -> bool:

@@ -1,7 +1,8 @@
 """Arguments of nodes: one JSON object for each row, encoded from columns.
 
 Two compiled passes over the rows, one to measure and one to write, so that the text is allocated once at its
-full size. Names and texts are escaped once for each distinct one.
+full size. Names and texts are escaped once for each distinct one. Rows whose arguments are long and equal share
+one object: a text that many calls refer to is in a database once, and so it is here.
 """
 
 from __future__ import annotations
@@ -13,20 +14,36 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
+from chopper_interop.arrays import gather
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.converters.rocm.tables import COLUMNS
 from chopper_interop.io import wire
+from chopper_interop.issues import Fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from chopper_interop.arrays.types import Array
     from chopper_interop.converters.rocm.rows import TableRows
+    from chopper_interop.issues import IssueLog
+
+SHORTENED = Fault.loss(
+    "shared-text-shortened",
+    "A long text that many rows with other arguments share is whole in the first of them, and cut in the others.",
+)
 
 _OPEN, _CLOSE, _COMMA, _MINUS, _ZERO = b"{},-0"
 _BLOCK_ROWS = 1 << 16
 """Rows that are encoded at once. Chosen: bounds the memory of their stacked columns, and spreads the
 cost of a call over many rows."""
+_LONG = 1 << 12
+"""Bytes from which equal objects are stored once. Chosen: longer than the arguments of nearly all calls, so
+that comparing rows costs little."""
+_COPIES, _ROOM = 4, 1 << 26
+"""Bytes that objects with long texts may take: so many times their texts, and so many more. Chosen: memory
+stays in proportion to the file."""
+_SHORT = 1000
+"""Characters of a text that is cut (chosen: a message's)."""
 _KNOWN_COLUMNS = frozenset(COLUMNS.values())
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?")
 _AGENTS = frozenset({"agent", "source_agent", "destination_agent"})
@@ -58,30 +75,94 @@ class _ArgumentColumn:
     texts: tuple[bytes, ...] = ()
     continues: bool = False
 
+    def take(self, rows: Array) -> _ArgumentColumn:
+        """Return the values of some rows."""
+        return replace(self, value=self.value[rows], known=self.known[rows])
 
-def encode_arguments(rows: TableRows) -> tuple[Array, Array, Array]:
+    def shortened(self, rows: Array) -> _ArgumentColumn:
+        """Return the column with cut texts in some rows, where these have long ones that other rows have too."""
+        uses = np.bincount(self.value[self.known], minlength=len(self.texts)) if self.texts else ()
+        long = np.array([len(t) > _LONG and n > 1 for t, n in zip(self.texts, uses, strict=True)])
+        if not long.any():
+            return self
+        code = np.cumsum(long) - 1 + len(self.texts)
+        which = rows & self.known & long[np.where(self.known, self.value, 0)]
+        cut = (_cut(text) for text, is_long in zip(self.texts, long, strict=True) if is_long)
+        value = np.where(which, code[np.where(which, self.value, 0)], self.value)
+        return replace(self, value=value, texts=(*self.texts, *cut))
+
+
+def encode_arguments(rows: TableRows, issues: IssueLog) -> tuple[Array, Array, Array]:
     """Encode the arguments of rows that the format of their table lists.
+
+    Parameters
+    ----------
+    rows
+        The rows.
+    issues
+        Where to note texts that were cut.
 
     Returns
     -------
     text, at, length
         The text (bytes), and the offset and the length of each row's object in it; the length is 0
-        for rows without known arguments.
+        for rows without known arguments. Equal objects may have the same offset.
     """
     columns = list(_argument_columns(rows))
     if not columns or not rows.count:
         return np.empty(0, np.uint8), np.zeros(rows.count, np.int64), np.zeros(rows.count, np.int32)
+    length = _lengths(columns, rows.count)
+    row, code = _distinct_rows(columns, length)
+    if len(row) < rows.count:
+        columns, length = [column.take(row) for column in columns], length[row]
+    cut = _over_budget(columns, length)
+    if cut.any():
+        issues.add(SHORTENED, np.count_nonzero(cut), rows.where)
+        columns = [column.shortened(cut) for column in columns]
+        length = _lengths(columns, len(row))
+    text, at = _written(columns, length)
+    return text, at[code], length[code].astype(np.int32)
+
+
+def _lengths(columns: list[_ArgumentColumn], count: int) -> Array:
+    """Bytes of each row's object (int64)."""
     pool = _TextPool.of(columns)
-    length = np.empty(rows.count, np.int32)
-    for start in range(0, rows.count, _BLOCK_ROWS):
+    length = np.empty(count, np.int64)
+    for start in range(0, count, _BLOCK_ROWS):
         value, known = _block(columns, start)
         _measure(value, known, pool.spans, pool.firsts, length[start : start + _BLOCK_ROWS])
-    at = np.cumsum(length, dtype=np.int64) - length
+    return length
+
+
+def _written(columns: list[_ArgumentColumn], length: Array) -> tuple[Array, Array]:
+    """All objects one after the other, and the offset of each."""
+    pool = _TextPool.of(columns)
+    at = np.cumsum(length) - length
     text = np.empty(int(at[-1]) + int(length[-1]), np.uint8)
-    for start in range(0, rows.count, _BLOCK_ROWS):
+    for start in range(0, len(length), _BLOCK_ROWS):
         value, known = _block(columns, start)
         _write(value, known, pool.spans, pool.firsts, pool.text, text[at[start] :])
-    return text, at, length
+    return text, at
+
+
+def _distinct_rows(columns: list[_ArgumentColumn], length: Array) -> tuple[Array, Array]:
+    """Rows to encode, all but repeated long ones; and for each row, which of them is equal to it."""
+    long = np.flatnonzero(length > _LONG)
+    row = np.arange(len(length))
+    keys = [key for c in columns for key in (np.where(c.known, c.value, 0)[long], c.known[long])]
+    first, code = gather.distinct(*keys) if len(long) else (long, long)
+    if len(first) == len(long):
+        return row, row
+    row[long] = long[first[code]]
+    kept, place = np.unique(row, return_inverse=True)
+    return kept, place.reshape(-1)
+
+
+def _over_budget(columns: list[_ArgumentColumn], length: Array) -> Array:
+    """Mask of the long rows for which there is no room: objects may take a multiple of their texts."""
+    texts = sum(len(text) for column in columns for text in column.texts)
+    is_long = length > _LONG
+    return is_long & (np.cumsum(np.where(is_long, length, 0)) > _COPIES * texts + _ROOM)
 
 
 def _argument_columns(rows: TableRows) -> Iterator[_ArgumentColumn]:
@@ -98,14 +179,17 @@ def _argument_columns(rows: TableRows) -> Iterator[_ArgumentColumn]:
             before = b"," if i else title + b"["
             after = b"]" if i == len(present) - 1 else b""
             yield replace(column, before=before, after=after, known=all_known, continues=bool(i))
-    for name in (c for c in rows.texts if c not in _KNOWN_COLUMNS and not c.startswith("#")):
+    listed = _KNOWN_COLUMNS.union(*(names for _, names in rows.form.args))
+    for name in (c for c in rows.texts if c not in listed and not c.startswith("#")):
         extra = _values(rows, name)
         if extra is not None:
             yield replace(extra, before=msgspec.json.encode(name) + b":")
     for key, ready in rows.raw.items():
+        number = {value: k for k, value in enumerate(dict.fromkeys(ready))}
+        value = np.array([number[value] for value in ready], np.int64)
         has = np.array([bool(value) for value in ready])
         before = msgspec.json.encode(key) + b":"
-        yield _ArgumentColumn(before, b"", np.arange(rows.count), has, tuple(ready))
+        yield _ArgumentColumn(before, b"", value, has, tuple(number))
 
 
 def _values(rows: TableRows, column: str) -> _ArgumentColumn | None:
@@ -126,6 +210,12 @@ def _json_text(text: str, *, as_number: bool) -> bytes:
     if as_number and _NUMBER.fullmatch(plain):
         return plain.encode()
     return msgspec.json.encode(text)
+
+
+def _cut(value: bytes) -> bytes:
+    """Begin of a text as a text, both in JSON; of another value, that of its JSON."""
+    text = msgspec.json.decode(value) if value.startswith(b'"') else value.decode(errors="replace")
+    return msgspec.json.encode(f"{text[:_SHORT]}…")
 
 
 def _block(columns: list[_ArgumentColumn], start: int) -> tuple[Array, Array]:

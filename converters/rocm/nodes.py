@@ -101,7 +101,7 @@ class NodeAdder:
         row_checks.check_times(rows, self.issues)
         if rows.form in (tables.KERNELS, tables.COUNTERS):
             row_checks.check_launch_shapes(rows, self.issues)
-        text, at, length = encode_arguments(rows)
+        text, at, length = encode_arguments(rows, self.issues)
         first = self.builder.nodes(
             kind=kind,
             name=self._names(rows),

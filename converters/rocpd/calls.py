@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.arrays import arrow
 from chopper_interop.converters.rocm import tables
 from chopper_interop.converters.rocm.database_parts import Columns, Lookup, first_of
 from chopper_interop.converters.rocm.rows import dictionary
@@ -100,13 +99,8 @@ class Calls:
         if not len(objects):
             return {}
         row = lookup.rows(columns.number("event_id"), columns.known("event_id"))
-        texts = arrow.take(objects, np.maximum(row, 0)).to_pylist()
-        return {
-            "args": [
-                text.encode() if r >= 0 else b""
-                for r, text in zip(row.tolist(), texts, strict=True)
-            ]
-        }
+        texts = [*(text.encode() for text in objects.to_pylist()), b""]  # the last is of row -1
+        return {"args": [texts[r] for r in row.tolist()]}
 
     @cached_property
     def _args(self) -> tuple[Lookup, pa.Array]:

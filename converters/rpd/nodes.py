@@ -216,7 +216,7 @@ class Reading:
         dur = np.where(columns.known("end"), np.maximum(end, 0) - start, 0)[kept]
         self.issues.add(NEGATIVE, np.count_nonzero(dur < 0), self.path.name)
         place = place.take(kept)
-        text, at, length = node_arguments.encode_arguments(rows.take(kept))
+        text, at, length = node_arguments.encode_arguments(rows.take(kept), self.issues)
         first = self.builder.nodes(
             kind=kind[kept],
             name=arrow.take(

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from chopper_interop.errors import ReadError
+from chopper_interop.io import sqlite_schema
 from chopper_interop.io.sqlite import INTEGER, REAL, TEXT, Database
 from chopper_interop.io.sqlite_files import MAGIC
 from chopper_interop.issues import IssueLog
@@ -54,18 +55,63 @@ def test_an_empty_table_and_absent_columns_have_types_too(tmp_path):
     assert table.schema.types == [pa.int64(), pa.string()]
 
 
-def test_tables_views_and_queries(base):
+def test_nothing_that_a_schema_says_is_run(base):
     with closing(sqlite3.connect(base)) as db:
-        db.execute("CREATE VIEW v AS SELECT a FROM t WHERE a > 4997")
+        db.executescript(
+            "CREATE VIEW v AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n;"
+            "CREATE TABLE g(a, b TEXT GENERATED ALWAYS AS (hex(zeroblob(400000000))));"
+            "INSERT INTO g VALUES (1), (2);"
+            "CREATE TRIGGER r AFTER INSERT ON t BEGIN DELETE FROM t; END;"
+            "CREATE VIRTUAL TABLE f USING fts5(a);"
+            "CREATE VIRTUAL TABLE d USING dbstat(main)"
+        )
     with Database(base, IssueLog()) as database:
-        assert database.tables == {"t": ("id", "a", "b", "c")}
-        assert database.views == {"v": ("a",)}
-        assert database.read("v", {"a": INTEGER})["a"].to_pylist() == [4998, 4999]
-        assert database.query("SELECT max(a) AS m FROM t", {"m": INTEGER})["m"].to_pylist() == [
-            4999
-        ]
-        with pytest.raises(ReadError, match="nowhere"):
-            database.query("SELECT * FROM nowhere", {"m": INTEGER})
+        assert database.tables["t"] == ("id", "a", "b", "c")
+        assert not {"v", "f", "d"} & set(database.tables)
+        table = database.read("g", {"a": INTEGER, "b": TEXT})
+        assert table.to_pydict() == {"a": [1, 2], "b": [None, None]}
+    assert "d" not in sqlite_schema.tables_of(base)
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_text_that_rows_have_by_default_is_not_multiplied(tmp_path, ahead):
+    path = make_database(tmp_path / "x.db", [(i, "", 0.5) for i in range(2000)])
+    with closing(sqlite3.connect(path)) as db:
+        db.execute(f"ALTER TABLE t ADD COLUMN d TEXT DEFAULT '{'x' * 500_000}'")
+    with Database(path, IssueLog()) as database:
+        if ahead:
+            database.read_ahead("t", {"d": TEXT})
+        with pytest.raises(ReadError, match="many times the file"):
+            database.read("t", {"d": TEXT})
+        assert database.read("t", {"a": INTEGER}).num_rows == 2000
+
+
+def test_pages_that_repeat_have_an_end(tmp_path):
+    """Each level of pages refers to the next a hundred times: 10 kB of a file are 10**8 rows."""
+    path = tmp_path / "x.db"
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA page_size=1024")
+        db.execute("CREATE TABLE t(a)")
+        db.executemany("INSERT INTO t VALUES(?)", [(1,)] * 100)
+        root = db.execute("SELECT rootpage FROM sqlite_master").fetchone()[0]
+        db.commit()
+    data = bytearray(path.read_bytes())
+    leaf = data[(root - 1) * 1024 : root * 1024]
+    pages = len(data) // 1024
+    for level in range(4):
+        below = (pages + level + 2 if level < 3 else pages + 5).to_bytes(4, "big")
+        cells = b"".join((100 + 5 * k).to_bytes(2, "big") for k in range(20))
+        page = b"\5\0\0" + (20).to_bytes(2, "big") + b"\0d\0" + below + cells
+        page = page.ljust(100, b"\0") + (below + b"\1") * 20
+        data += page.ljust(1024, b"\0")
+    data += leaf
+    data[(root - 1) * 1024 : root * 1024] = data[pages * 1024 : (pages + 1) * 1024]
+    data[28:32] = (len(data) // 1024).to_bytes(4, "big")
+    path.write_bytes(data)
+    with closing(sqlite3.connect(path)) as db:
+        assert len(db.execute("SELECT a FROM t LIMIT 100000").fetchall()) == 100_000
+    with pytest.raises(ReadError, match="repeat without an end"), Database(path, IssueLog()):
+        pass
 
 
 @pytest.mark.parametrize("before", [0, 70_000])

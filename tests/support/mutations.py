@@ -14,11 +14,16 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from seeds import Seed, seeds
 
 import chopper_interop as ci
+from chopper_interop import registry
 from chopper_interop.errors import ChopperError
+
+if TYPE_CHECKING:
+    from chopper_interop.trace import Trace
 
 Change = Callable[[random.Random, bytes], bytes]
 
@@ -158,27 +163,46 @@ def outcome(made: Mutant, folder: Path) -> str:
     AssertionError
         Something else than a `ChopperError` came out, or the count of its events is wrong.
     """
-    for name, data in {**made.seed.others, made.seed.name: made.data}.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(data)
-    given = folder if made.seed.others else folder / made.seed.name
     try:
-        trace = ci.read(given, **made.seed.options)
+        trace = ci.read(written(made, folder), **made.seed.options)
     except ChopperError as refused:
         if "\n" in str(refused):
             raise AssertionError(f"{made.how}: several lines: {refused}") from refused
         return type(refused).__name__
     except Exception as error:
         raise AssertionError(f"{made.how}: {type(error).__name__}: {error}") from error
-    for source in trace.meta.sources:
-        issues = [i for i in trace.meta.issues if i.events and i.source == source.path]
-        counted = sum(issue.count for issue in issues)
-        assert source.events == source.nodes + counted, f"{made.how}: {source}: {issues}"
+    require_balance(trace, made.how)
     codes = {issue.code for issue in trace.meta.issues}
     if made.intact >= 0 and not made.seed.others and not codes & COUNTED_OTHERWISE:
         events = sum(source.events for source in trace.meta.sources)
         assert events >= made.intact, f"{made.how}: {made.intact} records intact, {events} events"
     return "read"
+
+
+def written(made: Mutant, folder: Path) -> Path:
+    """Write a damaged input and what lies next to it; what is to be read."""
+    for name, data in {**made.seed.others, made.seed.name: made.data}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+    return folder if made.seed.others else folder / made.seed.name
+
+
+def require_balance(trace: Trace, how: str = "") -> None:
+    """Raise `AssertionError` unless each event is a node or is counted."""
+    for source in trace.meta.sources:
+        issues = [i for i in trace.meta.issues if i.events and i.source == source.path]
+        counted = sum(issue.count for issue in issues)
+        assert source.events == source.nodes + counted, f"{how}: {source}: {issues}"
+
+
+def family_of(seed: Seed) -> str:
+    """Package of converters that reads a seed."""
+    return str(registry.converter(seed.format).read).split(".")[2]
+
+
+def seeds_of(family: str) -> list[Seed]:
+    """Seeds that a package of converters reads."""
+    return [seed for seed in seeds() if family_of(seed) == family]
 
 
 def tried(numbers: range, failed: Path) -> Counter[str]:

@@ -15,10 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop.arrays.compiled import jit
+from chopper_interop.io import inputs
 from chopper_interop.io.wire import read_field, read_varint
 from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from chopper_interop.arrays.types import Array, Bytes
 
 CLOCK_SNAPSHOT, TRACK_EVENT, TRACK_DESCRIPTOR = 6, 11, 60
@@ -40,8 +43,6 @@ UNPACKED_BADLY = Fault.loss_of_events(
 _HEADER_FIELDS = np.zeros(256, np.bool_)
 _HEADER_FIELDS[[3, 8, 10, 12, 13, 41, 42, 58, 59, 79, 87, 98]] = True
 """Fields of a packet's header, as opposed to its payload."""
-_MAX_UNPACKED = 1 << 31
-"""Bytes that a compressed packet may unpack to. Chosen: a bound against corrupted lengths."""
 
 
 @dataclass(frozen=True)
@@ -81,15 +82,21 @@ class Packets:
         return [(r, self.buffer[self.at[r] : self.at[r] + self.length[r]].tobytes()) for r in rows]
 
 
-def read_packets(buffer: Bytes, issues: IssueLog) -> Packets:
-    """Find the packets of a trace."""
+def read_packets(buffer: Bytes, issues: IssueLog, path: Path) -> Packets:
+    """Find the packets of a trace.
+
+    Raises
+    ------
+    ReadError
+        Its compressed packets have more bytes when unpacked than a file may have.
+    """
     if not buffer.flags.writeable or not buffer.flags.c_contiguous:
         buffer = buffer.copy()
     at, length, broken = _find_packets(buffer)
     kind, sequence, upper_bounds = _scan_packets(buffer, at, length, _HEADER_FIELDS)
     damaged = 0
     if np.isin(kind, (COMPRESSED, COMPRESSED_ZSTD)).any():
-        buffer, damaged = _decompress_packets(buffer, at, length, kind, issues)
+        buffer, damaged = _decompress_packets(buffer, at, length, kind, issues, path)
         end = broken
         at, length, broken = _find_packets(buffer)
         broken = end if end >= 0 else broken
@@ -101,17 +108,22 @@ def read_packets(buffer: Bytes, issues: IssueLog) -> Packets:
 
 
 def _decompress_packets(
-    buffer: Bytes, at: Array, length: Array, kind: Array, issues: IssueLog
+    buffer: Bytes, at: Array, length: Array, kind: Array, issues: IssueLog, path: Path
 ) -> tuple[Bytes, int]:
     """Put what was compressed in its place; return the trace, and the number of damaged packets."""
     pieces: list[Any] = []
     done = damaged = 0
+    limit = room = inputs.max_unpacked(len(buffer))
     for row in np.flatnonzero(np.isin(kind, (COMPRESSED, COMPRESSED_ZSTD))).tolist():
         start = _frame_start(buffer, int(at[row]), int(length[row]))
         pieces.append(buffer[done:start])
         done = int(at[row] + length[row])
         packed = _field_bytes(buffer, int(at[row]), done, int(kind[row]))
-        unpacked = _inflate(packed) if kind[row] == COMPRESSED else _unpack_zstd(packed)
+        unpack = _inflate if kind[row] == COMPRESSED else _unpack_zstd
+        unpacked = unpack(packed, room + 1)
+        room -= len(unpacked or b"")
+        if room < 0:
+            raise inputs.too_large_unpacked(limit, len(buffer), path)
         if unpacked is None:
             damaged += 1
             issues.add(UNPACKED_BADLY, 1, f"at byte {start}")
@@ -141,21 +153,24 @@ def _field_bytes(buffer: Bytes, i: int, stop: int, field: int) -> bytes:
     return b""
 
 
-def _inflate(packed: bytes) -> bytes | None:
+def _inflate(packed: bytes, at_most: int) -> bytes | None:
     """Unpack what zlib or gzip packed; of what breaks off, the part before; None if damaged."""
     unpacker = zlib.decompressobj(wbits=47)  # 32 more than the largest window: zlib or gzip
     try:
-        return unpacker.decompress(packed, _MAX_UNPACKED) or None
+        return unpacker.decompress(packed, at_most) or None
     except zlib.error:
         return None
 
 
-def _unpack_zstd(packed: bytes) -> bytes | None:
+def _unpack_zstd(packed: bytes, at_most: int) -> bytes | None:
     import pyarrow as pa
 
     try:
         with pa.CompressedInputStream(pa.BufferReader(packed), "zstd") as stream:
-            return bytes(stream.read(_MAX_UNPACKED)) or None
+            unpacked = bytearray()
+            while len(unpacked) < at_most and (block := stream.read(inputs.BLOCK_BYTES)):
+                unpacked += block
+            return bytes(unpacked[:at_most]) or None
     except OSError:
         return None
 

@@ -114,7 +114,7 @@ class Recording:
 
     def __init__(self, path: Path, issues: IssueLog) -> None:
         self.path, self.issues = path, issues
-        self.packets = wire_packets.read_packets(inputs.read(path, issues), issues)
+        self.packets = wire_packets.read_packets(inputs.read(path, issues), issues, path)
         if not len(self.packets.at):
             raise ReadError("there is no complete packet in it", path=path, hint="record it again")
         self.tracks: TrackTable = read_tracks(self.packets, issues)

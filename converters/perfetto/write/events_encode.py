@@ -329,6 +329,10 @@ def room_for(k: int, arguments: Arguments, columns: Columns, lists: Lists) -> in
     return room + 12 * (lists.flow_first[k + 1] - lists.flow_first[k])
 
 
+_LONG = 1 << 12
+"""Bytes of arguments from which equal ones of several slices are encoded once."""
+
+
 @jit
 def encode_slices(
     out: Bytes,
@@ -356,6 +360,11 @@ def encode_slices(
     i, n = 0, len(slices.ts)
     half = len(scratch) // 2
     event, annotation = scratch[:half], scratch[half:]
+    kept, kept_at, kept_length = (
+        np.empty(0, np.uint8),
+        -1,
+        0,
+    )  # long arguments, which many may share
     while k < n:
         room = room_for(k, arguments, columns, lists)
         if i + room + _CLOSING_MAX > len(out) or room > half:
@@ -374,9 +383,15 @@ def encode_slices(
         size = _encode_counters(event, size, k, lists, annotation)
         if arguments.length[k]:
             at, length = arguments.at[k], arguments.length[k]
-            size = _encode_arguments(
-                event, size, arguments.buffer, at, length, annotation, keys, texts
-            )
+            begin = size
+            if at == kept_at and length == kept_length:
+                size = wire.copy_bytes(event, size, kept, 0, len(kept))
+            else:
+                size = _encode_arguments(
+                    event, size, arguments.buffer, at, length, annotation, keys, texts
+                )
+                if length > _LONG:
+                    kept, kept_at, kept_length = event[begin:size].copy(), at, length
         for f in range(lists.flow_first[k], lists.flow_first[k + 1]):
             size = write_fixed64(event, write_varint(event, size, _FLOW_ID), lists.flow[f])
         i = _encode_packet(out, i, start, event, size)

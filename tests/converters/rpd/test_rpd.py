@@ -13,6 +13,7 @@ from shared_data import SHARED, each, real
 
 import chopper_interop as ci
 from chopper_interop import registry
+from chopper_interop.converters.rocm import node_arguments
 from chopper_interop.converters.rpd import sniff
 from chopper_interop.converters.rpd.database import read
 from chopper_interop.errors import UsageError
@@ -205,3 +206,35 @@ def test_the_user_can_tell_which_monitored_gpu_is_whose(tmp_path):
     assert (match.number, match.rank, match.known_by) == (1, 0, "the user")
     with pytest.raises(UsageError, match="has such a GPU"):
         ci.read(path, map_device=["rpd:9=rank0"])
+
+
+def shares_a_text(path, calls, size):
+    """A database of which most is one text, that all calls refer to; half of them say the same otherwise."""
+    base = rpd.Base(path)
+    for number in range(calls):
+        call = base.call("hipMemcpyAsync", 10 * number, 10 * number + 5, "x" * size)
+        if number % 2:
+            base.add("rocpd_copyapi", api_ptr_id=call, stream="0x1", size=number, kind=2)
+    base.close()
+    return path
+
+
+def test_a_text_that_calls_share_is_there_once(tmp_path):
+    path = shares_a_text(tmp_path / "x.rpd", 40, 200_000)
+    trace = read([path])
+    assert trace.args(0) == {"text": "x" * 200_000}
+    assert trace.args(2) == trace.args(0)
+    assert trace.args(3) == {**trace.args(0), "stream": "0x1", "size": 3, "copy_kind": 2}
+    assert "shared-text-shortened" not in issues(trace)
+    assert trace.text.starts[-1] < 22 * 200_000  # the twenty that differ, and one for the others
+
+
+def test_a_shared_text_takes_memory_in_proportion_to_the_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(node_arguments, "_ROOM", 0)
+    path = shares_a_text(tmp_path / "x.rpd", 40, 200_000)
+    trace = read([path])
+    assert trace.text.starts[-1] < 6 * path.stat().st_size
+    assert trace.args(1)["text"] == "x" * 200_000
+    assert trace.args(39) == {"text": "x" * 1000 + "…", "stream": "0x1", "size": 39, "copy_kind": 2}
+    assert issues(trace)["shared-text-shortened"] == 18
+    assert accounted(trace)

@@ -88,6 +88,7 @@ ODD = [
     Odd("astra-sim: lines out of order", _log(*LINES[::-1]), Reads(8)),
     Odd("astra-sim: lines twice", _log(*(text for text in LINES for _ in range(2))), Reads(16)),
     Odd("astra-sim: Windows' line ends", {"log.log": SOUND.replace(b"\n", b"\r\n")}, Reads(8)),
+    Odd("astra-sim: a log that is called as ETs are", {"a.et": SOUND}, Reads(8)),
     Odd("astra-sim: UTF-16", {"log.log": SOUND.decode().encode("utf-16")}, Reads(8)),
     Odd("astra-sim: a name in Latin-1",
         {"log.log": SOUND.replace(b"Cijk_Ailk", "Größe".encode("latin-1"))}, Reads(8)),

@@ -339,6 +339,11 @@ ODD = [
         {"a.pftrace": trace(*Sdk().packets) + PAIR[: PAIR.index(b"work") + 4]},
         Refused(ReadError, "no events"),
     ),
+    Odd(
+        "a field number beyond protobuf's, which is 11 in 32 bits",
+        {"a.pftrace": PAIR + b"\x0a\x06" + b"\xda\x80\x80\x80\x80\x02"},
+        Reads(1, issues={"perfetto-packet-broken": 1}),
+    ),
     Odd("NUL bytes", {"a.pftrace": b"\0" * 100}, Refused(UnknownFormatError, "no format")),
     Odd(
         "a trace as UTF-8 text",

@@ -6,7 +6,7 @@ import rocprof
 from rocprof import CALLS, COPIES, COUNTERS, KERNELS, T0, row
 
 from chopper_interop.errors import ReadError, UnknownFormatError
-from seeds import Odd, Reads, Refused, Seed
+from seeds import Odd, Reads, Refused, Seed, rocprof_old
 
 HEADER = ",".join(f'"{name}"' for name in KERNELS)
 
@@ -130,6 +130,9 @@ ODD = (
     Odd("rocprofv3: header alone", _kernels(), Refused(ReadError, "no events")),
     Odd("rocprofv3: header again between rows", _kernels(*ROWS[:3], HEADER, *ROWS[3:5]),
         Reads(nodes=5)),
+    Odd("rocprofv3: a table of rocprofv2 behind one of kernels",
+        {"k.csv": _csv(KERNELS, ROWS) + rocprof_old.V2.encode()},
+        Reads(nodes=12, issues={"table-of-other-tool": 6})),
     Odd("rocprofv3: UTF-16", {"k.csv": _csv(KERNELS, ROWS).decode().encode("utf-16")},
         Reads(nodes=12)),
     Odd("rocprofv3: ROCm 6.2's header and node ids", _kernels(row(OLD, Agent_Id=4), header=OLD),

@@ -1,0 +1,78 @@
+"""What hostile files cost: status, seconds and memory of `chopper-convert` for each; the table of SECURITY.md.
+
+``python tests/benchmarks/hostile.py [--scale SCALE] [NAME …]`` makes each file, converts it, and prints a row.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+
+from hostile_files import FILES
+
+ADDRESS_SPACE = 12 * 10**9
+"""Bytes that the process may have: a part of the machine."""
+TIMEOUT_S = 240
+
+
+def limited() -> None:
+    """Take a part of the memory, in the child."""
+    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
+
+
+def measured(path: Path) -> tuple[int, float, float, str]:
+    """Status, seconds, gigabytes and what was said of a conversion."""
+    command = [sys.executable, "-c", "from chopper_interop.start import convert; convert()", "-q"]
+    begin = time.monotonic()
+    with tempfile.TemporaryFile() as said:
+        child = subprocess.Popen(
+            [*command, str(path), "-o", str(path.parent / "out.pftrace")],
+            stdout=said, stderr=said, preexec_fn=limited,  # noqa: PLW1509 # no threads here
+        )  # fmt: skip
+        while (done := os.wait4(child.pid, os.WNOHANG))[0] == 0:
+            time.sleep(0.01)
+            if time.monotonic() - begin > TIMEOUT_S:
+                os.kill(child.pid, signal.SIGKILL)
+        seconds = time.monotonic() - begin
+        said.seek(0)
+        text = said.read().decode(errors="replace")
+    return os.waitstatus_to_exitcode(done[1]), seconds, done[2].ru_maxrss * 1024 / 1e9, text
+
+
+def row(name: str, scale: float) -> str:
+    """The row of one file."""
+    file, make = FILES[name]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, file)
+        make(path, scale)
+        size = sum(f.stat().st_size for f in [path, *path.rglob("*")] if f.is_file())
+        status, seconds, memory, said = measured(path)
+    line = said.strip().replace(folder, "").replace("|", "/")
+    count = f"{line.count(chr(10)) + 1} LINES: " if "\n" in line else ""
+    cells = (f"{size / 1e6:.1f} MB", str(status), f"{seconds:.1f} s", f"{memory:.2f} GB")
+    return f"| {name} | {' | '.join(cells)} | {count}{line[:150]} |"
+
+
+def main() -> None:
+    """Try those whose name contains one of these texts, or all."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--scale", type=float, default=1)
+    parser.add_argument("name", nargs="*")
+    args = parser.parse_args()
+    print("| attack | file | status | time | memory | says |\n|---|---|---|---|---|---|")
+    for name in FILES:
+        if not args.name or any(part in name for part in args.name):
+            print(row(name, args.scale), flush=True)
+
+
+if __name__ == "__main__":
+    main()

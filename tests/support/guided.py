@@ -1,0 +1,219 @@
+"""Fuzzing guided by coverage: inputs that reach new branches of the readers are kept and damaged further.
+
+``make fuzz`` runs it in an environment of its own, for all families of readers or some::
+
+    NUMBA_DISABLE_JIT=1 python tests/support/guided.py FOLDER SECONDS [FAMILY …]
+
+Loops that are compiled have no coverage. With ``NUMBA_DISABLE_JIT=1`` they run as Python, slower, and an index
+beyond an array is an error that is seen. Differences between Python and compiled loops (numbers that do not fit
+their array) are found too; `tests/support/guided.py --confirm FOLDER` says which of the kept inputs fail as they are.
+FOLDER keeps the corpus (``FAMILY/``), from one run to the next, and what failed (``failed/``);
+``guided.py --keep FOLDER tests/corpus`` takes over some of it for the tests.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import atheris
+
+with atheris.instrument_imports(include=["chopper_interop"], exclude=["chopper_interop.schemas"]):
+    from chopper_interop import registry, sources
+    from chopper_interop.converters.pytorch_et import nodes_decode
+    from chopper_interop.io import json_events
+
+    for _name, _converter in registry.formats().items():
+        if _converter.read:
+            registry.converter(_name).reader  # imports it  # noqa: B018
+
+import mutations
+import numpy as np
+from seeds import Seed, seeds
+
+import chopper_interop
+from chopper_interop.errors import ChopperError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# fields are attributes, as in compiled loops
+json_events.EVENT = np.dtype((np.record, json_events.EVENT))
+nodes_decode.NODE = np.dtype((np.record, nodes_decode.NODE))
+nodes_decode.TENSOR = np.dtype((np.record, nodes_decode.TENSOR))
+_find_tensors = nodes_decode._find_tensors
+nodes_decode._find_tensors = lambda buffer, nodes, table: _find_tensors(
+    buffer, nodes.view(nodes_decode.NODE), table
+)
+_LARGEST_KEPT, _KEPT = 1 << 11, 20
+"""Bytes of an input that tests keep, and inputs of a family, at most (chosen: the corpus stays small)."""
+json_events.TEXT_ID = np.int64(json_events.TEXT_ID)  # whose sums are as wide as in compiled loops
+json_events.HAS_TS, json_events.HAS_DUR = (
+    np.uint8(json_events.HAS_TS),
+    np.uint8(json_events.HAS_DUR),
+)
+_LARGEST = 1 << 15
+"""Bytes of an input at most (chosen: loops that are not compiled read so many in milliseconds)."""
+
+
+def families() -> list[str]:
+    """All packages of converters that have a seed."""
+    return sorted({mutations.family_of(seed) for seed in seeds()})
+
+
+def read(seed: Seed, data: bytes, folder: Path) -> None:
+    """Recognise and read a damaged input, alone; its events must balance.
+
+    Raises
+    ------
+    Exception
+        Anything but a `ChopperError` of one line.
+    """
+    path = folder / seed.name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    try:
+        inventory = sources.find([folder if seed.others else path])
+        for source in inventory.sources:
+            chosen = registry.chosen_options(source.converter.reader, dict(seed.options))
+            trace = source.converter.reader(list(source.paths), **chosen)
+            mutations.require_balance(trace)
+    except ChopperError as refused:
+        if "\n" in str(refused):
+            raise AssertionError(str(refused)) from refused
+
+
+class Target:
+    """What is tried with each input; the first byte chooses the seed that it is a change of.
+
+    Parameters
+    ----------
+    family
+        Package of converters.
+    failed
+        Folder for inputs that fail, one for each place in the sources.
+    until
+        Time at which it ends, in seconds of `time.monotonic`.
+    """
+
+    def __init__(self, family: str, failed: Path, until: float) -> None:
+        self.seeds = mutations.seeds_of(family)
+        self.family, self.failed, self.until = family, failed, until
+        self.count = 0
+        self._folders = [Path(tempfile.mkdtemp()) for _ in self.seeds]
+        for seed, folder in zip(self.seeds, self._folders, strict=True):
+            for name, data in seed.others.items():
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                (folder / name).write_bytes(data)
+
+    def __call__(self, data: bytes) -> None:
+        """Try one input."""
+        if not data:
+            return
+        self.count += 1
+        which = data[0] % len(self.seeds)
+        try:
+            read(self.seeds[which], data[1:], self._folders[which])
+        except Exception as error:  # noqa: BLE001 # whatever comes out is a finding
+            self._keep(data, error)
+        if time.monotonic() > self.until:
+            self.report()
+            os._exit(0)  # libFuzzer has no other way to end by time without its own report
+
+    def changed(self, data: bytes, largest: int, number: int) -> bytes:
+        """Damage an input as a person or a program would, or as libFuzzer does."""
+        chance = random.Random(number)  # noqa: S311
+        if not data or chance.random() < 1 / 2:
+            return bytes(atheris.Mutate(data, largest))
+        changes: tuple[Callable[[random.Random, bytes], bytes], ...] = mutations.CHANGES
+        body = data[1:]
+        return data[:1] + (chance.choice(changes)(chance, body) if body else body)[: largest - 1]
+
+    def report(self) -> None:
+        """Say how many were tried."""
+        sys.stdout.write(f"{self.family}: {self.count} executions\n")
+        sys.stdout.flush()
+
+    def _keep(self, data: bytes, error: Exception) -> None:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        name = f"{self.family}-{type(error).__name__}-{Path(frame.filename).stem}-{frame.lineno}"
+        if not (self.failed / name).exists():
+            (self.failed / name).write_bytes(data)
+            sys.stdout.write(f"{name}: {str(error)[:200]}\n")
+            sys.stdout.flush()
+
+
+def confirm(folder: Path) -> None:
+    """Say which of the kept inputs fail in reading with compiled loops, too."""
+    for path in sorted((folder / "failed").iterdir()):
+        data, own = path.read_bytes(), mutations.seeds_of(path.name.split("-")[0])
+        made = mutations.Mutant(own[data[0] % len(own)], data[1:], path.name, -1)
+        with tempfile.TemporaryDirectory() as place:
+            try:
+                sys.stdout.write(f"{path.name}: {mutations.outcome(made, Path(place))}\n")
+            except AssertionError as error:
+                sys.stdout.write(f"confirmed: {error}\n")
+
+
+def keep(folder: Path, corpus: Path) -> None:
+    """Keep of the corpus the shortest input of each outcome: what is refused, or which issues there are."""
+    for family in families():
+        outcomes: dict[str, Path] = {}
+        for path in sorted((folder / family).iterdir(), key=lambda path: path.stat().st_size):
+            if 1 < path.stat().st_size <= _LARGEST_KEPT:
+                outcomes.setdefault(outcome(family, path.read_bytes()), path)
+        for number, path in enumerate(list(outcomes.values())[:_KEPT]):
+            (corpus / f"{family}-{number}").write_bytes(path.read_bytes())
+
+
+def outcome(family: str, data: bytes) -> str:
+    """Class and kind of what becomes of an input."""
+    own = mutations.seeds_of(family)
+    seed = own[data[0] % len(own)]
+    with tempfile.TemporaryDirectory() as place:
+        path = mutations.written(mutations.Mutant(seed, data[1:], "", -1), Path(place))
+        try:
+            trace = chopper_interop.read(path, **seed.options)
+        except ChopperError as error:
+            return f"{type(error).__name__} {error.message[:30]}"
+    return " ".join(sorted({issue.code for issue in trace.meta.issues}))
+
+
+def fuzz(family: str, folder: Path, seconds: float) -> None:
+    """Fuzz one family for some time; this ends the process."""
+    corpus, failed = folder / family, folder / "failed"
+    for each in (corpus, failed):
+        each.mkdir(parents=True, exist_ok=True)
+    target = Target(family, failed, time.monotonic() + seconds)
+    for number, seed in enumerate(target.seeds):
+        if len(seed.data) < _LARGEST:
+            (corpus / f"seed{number}").write_bytes(bytes([number]) + seed.data)
+    warnings.simplefilter("ignore")  # numpy's at overflows, which compiled loops do not have
+    arguments = [sys.argv[0], f"-max_len={_LARGEST}", "-verbosity=0", "-len_control=0", str(corpus)]
+    atheris.Setup(arguments, target, custom_mutator=target.changed)
+    atheris.Fuzz()
+
+
+def main(folder: Path, seconds: float, chosen: list[str]) -> None:
+    """Fuzz families one after the other, each in a child: libFuzzer ends the process."""
+    for family in chosen or families():
+        child = os.fork()
+        if not child:
+            fuzz(family, folder, seconds)
+        os.waitpid(child, 0)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--confirm":
+        confirm(Path(sys.argv[2]))
+    elif sys.argv[1] == "--keep":
+        keep(Path(sys.argv[2]), Path(sys.argv[3]))
+    else:
+        main(Path(sys.argv[1]), float(sys.argv[2]), sys.argv[3:])
