@@ -58,7 +58,7 @@ def find(trace: Trace, nodes: Array, *keys: str) -> tuple[ArgumentRanges, ...]:
     key_ends = np.cumsum([len(key.encode()) for key in keys])
     at = np.zeros((len(keys), len(nodes)), np.int64)
     length = np.zeros((len(keys), len(nodes)), np.int64)
-    for rows, buffer, begin in _rows_by_buffer(trace.text, start, size):
+    for rows, buffer, begin in rows_by_buffer(trace.text, start, size):
         offsets, lengths = _scan_objects(
             buffer, start[rows] - begin, size[rows], key_bytes, key_ends
         )
@@ -155,7 +155,7 @@ def _keep_values(code: Array, decoded: list[Any], keep: list[bool]) -> tuple[Arr
     return new[code], [value for value, kept in zip(decoded, keep, strict=True) if kept]
 
 
-def _rows_by_buffer(text: Text, at: Array, length: Array) -> list[tuple[Array, Bytes, int]]:
+def rows_by_buffer(text: Text, at: Array, length: Array) -> list[tuple[Array, Bytes, int]]:
     """Group the non-empty ranges by buffer: their rows, the buffer, and its offset in the text.
 
     Compiled loops take one contiguous buffer at a time; `text` has one for each source.

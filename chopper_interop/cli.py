@@ -66,6 +66,8 @@ def _convert(args: argparse.Namespace) -> int:
         clock_offset=args.clock_offset,
         run=args.run,
         on_loss=args.on_loss,
+        keep_environment=args.keep_environment,
+        anonymise=common.anonymise(args),
     )
     console.show_inventory(conversion.inventory, quiet=args.quiet)
     console.announce_compilation(quiet=args.quiet)

@@ -28,6 +28,9 @@ class Severity(str, Enum):
     """The trace is wrong in a way that the user must know."""
 
 
+_DECLARED: set[tuple[str, str]] = set()
+
+
 @dataclass(frozen=True)
 class Fault:
     """One kind of fault.
@@ -48,6 +51,10 @@ class Fault:
     severity: Severity
     meaning: str
     events: bool = False
+
+    def __post_init__(self) -> None:
+        """Note that this text is of a program, and of no input."""
+        _DECLARED.add((self.code, self.meaning))
 
     @classmethod
     def info(cls, code: str, meaning: str) -> Fault:
@@ -97,6 +104,11 @@ class Issue:
     example: str = ""
     events: bool = False
     source: str = ""
+
+    @property
+    def is_declared(self) -> bool:
+        """True if its code and meaning are of a `Fault` of this program, not words out of a file."""
+        return (self.code, self.meaning) in _DECLARED
 
 
 @dataclass

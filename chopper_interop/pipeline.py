@@ -3,7 +3,8 @@
 ::
 
     paths ─ sources.find ─▶ Inventory ─ converters ─▶ fragments ─ joining.job ─▶ one trace on one clock
-          ─ edges.inference ─▶ edges ─ annotate ─▶ annotations ─ converters ─▶ outputs
+          ─ edges.inference ─▶ edges ─ annotate ─▶ annotations ─ sharing ─▶ what others may see
+          ─ converters ─▶ outputs
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from chopper_interop.joining.fragment import Fragment
 from chopper_interop.result import Result
 from chopper_interop.run import Run
 from chopper_interop.schemas.meta import Meta
+from chopper_interop.sharing.stage import Sharing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -72,7 +74,7 @@ _MAX_RANK = 1 << 20
 """Highest rank accepted: ten times the largest training job known; beyond it is a mistyped number."""
 
 
-def read(
+def read(  # noqa: PLR0913 # options
     *paths: PathArg,
     from_format: str | None = None,
     name: str | None = None,
@@ -80,6 +82,8 @@ def read(
     clock_offset: Sequence[str] = (),
     run: int | str | None = None,
     max_unpacked: float | None = None,
+    keep_environment: bool = False,
+    anonymise: bool | str = False,
     **options: Any,
 ) -> Trace:
     """Read files and folders as one job.
@@ -104,6 +108,13 @@ def read(
         the error without it holds; or "all" for windows of one run that follow each other.
     max_unpacked
         Gigabytes that a compressed file may have when unpacked; by default 200 times its size.
+    keep_environment
+        Keep command lines, environment variables, and names of users, hosts and folders that the
+        files hold. Without it they are left out, and no output can have them.
+    anonymise
+        Replace names of the program (functions, modules, ranges, kernels of its own, files, hosts,
+        process groups) by aliases: True with a random key, or with this key, by which equal names
+        have equal aliases in several traces. Times, shapes and names of libraries stay.
     **options
         Options of readers (see ``formats()``); each goes to the readers that take it. For all
         formats, ``comm`` is a regular expression for names of kernels that are communication.
@@ -131,18 +142,20 @@ def read(
     if not files:
         raise UsageError("there is nothing to read: name files or folders")
     inventory = sources.find(files, from_format)
-    name = name or job_name(*files)
+    sharing = Sharing.of(keep_environment=keep_environment, anonymise=anonymise)
+    name = name or sharing.job_name(job_name(*files))
     with inputs.unpacking_at_most(max_unpacked):
-        return read_inventory(inventory, name, options, map_device, clock_offset, run)
+        return read_inventory(inventory, name, options, map_device, clock_offset, run, sharing)
 
 
-def read_inventory(  # options
+def read_inventory(  # noqa: PLR0913, PLR0917 # options
     inventory: Inventory,
     name: str,
     options: dict[str, Any],
     map_device: Sequence[str] = (),
     clock_offset: Sequence[str] = (),
     run: int | str | None = None,
+    sharing: Sharing = Sharing(),  # noqa: B008 # it is never changed
 ) -> Trace:
     """Read the sources of an inventory as one job; parameters as of `read`."""
     device_rules = [devices.parse_device_rule(text) for text in map_device]
@@ -172,7 +185,9 @@ def read_inventory(  # options
     for error in failures:
         issues.extend(_unreadable(error.path, str(error)))
     issues.add(OUTPUTS_LEFT_OUT, len(inventory.outputs), ", ".join(map(str, inventory.outputs[:1])))
-    return _printable(trace.with_meta(issues=tuple(issues)))
+    trace = sharing.apply(trace.with_meta(issues=tuple(issues)), inventory.given)
+    files = (str(path) for source in inventory.sources for path in source.paths)
+    return _printable(replace(trace, files=tuple(files)))
 
 
 def write(
@@ -205,7 +220,7 @@ def write(
     """
     target = write_target(path, to_format)
     function = target.converter.writer
-    refuse_overwriting([Path(s.path) for s in trace.meta.sources], [path])
+    refuse_overwriting(input_files(trace), [path])
     for option in registry.unknown_options([function], options):
         raise UsageError(f"writing {target.converter.name} takes no option {option!r}")
     with _unexpected(f"writing {target.converter.name}", Path(path)):
@@ -268,6 +283,8 @@ class Conversion:
         As of `read`.
     on_loss
         "error" to raise `LossError` if something was lost, "warn" and "ignore" to go on.
+    sharing
+        What the outputs hold of where the input was recorded.
     """
 
     inventory: Inventory
@@ -279,6 +296,7 @@ class Conversion:
     clock_offset: Sequence[str] = ()
     chosen_run: int | str | None = None
     on_loss: str = "warn"
+    sharing: Sharing = field(default_factory=Sharing)
 
     def run(self) -> tuple[Trace, tuple[Issue, ...]]:
         """Read once and write every target.
@@ -294,7 +312,7 @@ class Conversion:
         LossError
             Something was lost in reading and `on_loss` is "error"; nothing was written.
         """
-        rules = (self.map_device, self.clock_offset, self.chosen_run)
+        rules = (self.map_device, self.clock_offset, self.chosen_run, self.sharing)
         trace = read_inventory(self.inventory, self.name, self.reading, *rules)
         refuse_losses(trace.meta.issues, self.on_loss)
         return trace, (*trace.meta.issues, *write_all(trace, self.targets, self.writing))
@@ -311,6 +329,8 @@ def plan_conversion(  # noqa: PLR0913 # options
     clock_offset: Sequence[str] = (),
     run: int | str | None = None,
     on_loss: str = "warn",
+    keep_environment: bool = False,
+    anonymise: bool | str = False,
 ) -> Conversion:
     """Find the inputs of a conversion and check its options; parameters as of `convert`.
 
@@ -331,16 +351,18 @@ def plan_conversion(  # noqa: PLR0913 # options
         raise UsageError(f"-O {option}: neither the inputs nor the outputs have such an option")
     not_read = registry.unknown_reading_options(readers, options)
     refuse_targets(targets, inventory.sources)
+    sharing = Sharing.of(keep_environment=keep_environment, anonymise=anonymise)
     return Conversion(
         inventory=inventory,
         targets=targets,
-        name=name or job_name(*map(Path, inputs_)),
+        name=name or sharing.job_name(job_name(*map(Path, inputs_))),
         reading={n: value for n, value in options.items() if n not in not_read},
         writing=options,
         map_device=map_device,
         clock_offset=clock_offset,
         chosen_run=run,
         on_loss=on_loss,
+        sharing=sharing,
     )
 
 
@@ -356,6 +378,8 @@ def convert(  # noqa: PLR0913 # options
     run: int | str | None = None,
     on_loss: str = "warn",
     max_unpacked: float | None = None,
+    keep_environment: bool = False,
+    anonymise: bool | str = False,
     **options: Any,
 ) -> Trace:
     """Read files and folders once as one job and write every output.
@@ -371,7 +395,7 @@ def convert(  # noqa: PLR0913 # options
     on_loss
         "error" to raise `LossError` if something was lost: before anything is written, or, if a
         format has no place for it, afterwards.
-    from_format, name, map_device, clock_offset, run, max_unpacked
+    from_format, name, map_device, clock_offset, run, max_unpacked, keep_environment, anonymise
         As of `read`.
     **options
         Options of readers and writers; each goes to those that take it.
@@ -403,6 +427,8 @@ def convert(  # noqa: PLR0913 # options
         clock_offset=clock_offset,
         run=run,
         on_loss=on_loss,
+        keep_environment=keep_environment,
+        anonymise=anonymise,
     )
     with inputs.unpacking_at_most(max_unpacked):
         trace, issues = conversion.run()
@@ -482,6 +508,11 @@ def _runs_of_item(item: Any) -> tuple[Run, ...]:
     if isinstance(item, str | PathLike):
         return (Run(job_name(Path(item)), partial(read, item), fspath(item)),)
     return runs.of(item)
+
+
+def input_files(trace: Trace) -> list[Path]:
+    """Files that a trace was read from, and those that its sources name."""
+    return [Path(path) for path in (*trace.files, *(s.path for s in trace.meta.sources))]
 
 
 def refuse_overwriting(read_: Iterable[Path], written: Iterable[PathArg]) -> None:

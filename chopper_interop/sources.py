@@ -55,6 +55,8 @@ class Inventory:
         Skipped outputs of an earlier conversion: the first file of each.
     marked
         Files with the mark of a conversion's output.
+    given
+        Files and folders that the user gave.
     """
 
     sources: list[SourceFiles] = field(default_factory=list)
@@ -62,6 +64,7 @@ class Inventory:
     unreadable: list[Path] = field(default_factory=list)
     outputs: list[Path] = field(default_factory=list)
     marked: set[Path] = field(default_factory=set)
+    given: list[Path] = field(default_factory=list)
 
 
 def to_path(text: str | os.PathLike[str]) -> Path:
@@ -100,7 +103,7 @@ def find(paths: Iterable[Path], format_name: str | None = None) -> Inventory:
         A file given by name is of no known format, or no file is.
     """
     paths = list(paths)
-    inventory = Inventory()
+    inventory = Inventory(given=paths)
     by_format: dict[str, list[Path]] = {}
     named_paths = set()
     for path, named in _files(paths, inventory):

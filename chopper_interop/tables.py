@@ -90,6 +90,8 @@ class TraceTables:
     groups: pa.Table
     meta: Meta
     text: Text = field(default_factory=Text)
+    files: tuple[str, ...] = ()
+    """Files that it was read from, which must not be overwritten; no output holds their names."""
 
     def __post_init__(self) -> None:
         for name in hub.TABLES:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from chopper_interop.commands.analysis_plan import AnalysisPlan, Outcome
     from chopper_interop.commands.runs import RunFiles
     from chopper_interop.pipeline import WriteTarget
+    from chopper_interop.sharing.stage import Sharing
     from chopper_interop.sources import Inventory
     from chopper_interop.trace import Trace
 
@@ -58,14 +59,15 @@ def run(args: argparse.Namespace) -> int:
     targets = [common.parse_output(text, args.to) for text in args.output]
     writers = [target.converter.writer for target in targets]
     quiet = args.quiet or args.json
+    sharing = common.sharing(args)
     jobs, runs = _find_jobs(args, paths, plan)
     inventories = [job.inventory for job in (*jobs, *runs)]
     pipeline.refuse_targets(targets, (s for job in inventories for s in job.sources))
     console.announce_compilation(quiet=quiet)
     with console.show_progress(quiet=quiet):
         _refuse_unknown(args, inventories, [*plan.functions, *writers])
-        trace, against = _read_jobs(args, jobs, plan)
-        others = [run.run(options, args.on_loss, args.against_run) for run in runs]
+        trace, against = _read_jobs(args, jobs, plan, sharing)
+        others = [run.run(options, args.on_loss, sharing, args.against_run) for run in runs]
         outcome = analysis_plan.run_analyses(trace, plan, against, others)
         tables = console_results.csv_paths(outcome.results, args.csv) if args.csv else []
         outputs = [*(target.path for target in targets), *tables]
@@ -148,8 +150,10 @@ def _find_jobs(
 
 def _input_files(inventories: list[Inventory], traces: list[Trace | None]) -> list[Path]:
     """List all files read, and those that traces written earlier were made of."""
+    from chopper_interop import pipeline
+
     read = [path for job in inventories for source in job.sources for path in source.paths]
-    earlier = [Path(source.path) for trace in traces if trace for source in trace.meta.sources]
+    earlier = [path for trace in traces if trace for path in pipeline.input_files(trace)]
     return [*read, *earlier]
 
 
@@ -166,7 +170,7 @@ def _refuse_unknown(
 
 
 def _read_jobs(
-    args: argparse.Namespace, jobs: list[RunFiles], plan: AnalysisPlan
+    args: argparse.Namespace, jobs: list[RunFiles], plan: AnalysisPlan, sharing: Sharing
 ) -> tuple[Trace, Trace | None]:
     """Read the job to analyse and, if there is one, the job that it is compared with."""
     from chopper_interop import pipeline
@@ -179,15 +183,20 @@ def _read_jobs(
         console.show_formats_read(job.inventory, quiet=quiet)
         try:
             if traces:
-                trace = job.read_compared(options, args.against_run)
+                trace = job.read_compared(options, sharing, args.against_run)
             else:
                 chosen = runs.reader_options(job.inventory, options)
                 rules = (args.map_device, args.clock_offset, args.run)
-                trace = pipeline.read_inventory(job.inventory, job.name, chosen, *rules)
+                name = sharing.run_name(job.name)
+                trace = pipeline.read_inventory(
+                    job.inventory, name, chosen, *rules, sharing=sharing
+                )
         except ChopperError as error:
             if not plan.compares_only_runs or isinstance(error, UsageError):
                 raise
-            trace = pipeline.empty_trace(job.name, error)  # its row of the result says why
+            trace = pipeline.empty_trace(
+                sharing.run_name(job.name), error
+            )  # its row of the result says why
         traces.append(trace)
         pipeline.refuse_losses(trace.meta.issues, args.on_loss)
         console.show_warnings(trace, on_loss=args.on_loss, quiet=quiet)

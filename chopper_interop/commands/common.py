@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from chopper_interop.pipeline import WriteTarget
+    from chopper_interop.sharing.stage import Sharing
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C: 128 + SIGINT, as shells report it."""
@@ -121,6 +122,21 @@ def parse_options(texts: list[str]) -> dict[str, str]:
     return options
 
 
+def sharing(args: argparse.Namespace) -> Sharing:
+    """Return what outputs keep of the place where the sources were recorded."""
+    from chopper_interop.sharing.stage import Sharing
+
+    return Sharing.of(keep_environment=args.keep_environment, anonymise=anonymise(args))
+
+
+def anonymise(args: argparse.Namespace) -> bool | str:
+    """Return the key of ``--anonymise-key``, else if ``--anonymise`` was given."""
+    key: str | None = args.anonymise_key
+    if key == "":
+        raise UsageError("--anonymise-key: a key is not empty")
+    return bool(args.anonymise) if key is None else key
+
+
 def base_parser(name: str, description: str, epilog: str = "") -> argparse.ArgumentParser:
     """Make a parser with the options of all commands."""
     parser = argparse.ArgumentParser(
@@ -183,6 +199,24 @@ def add_conversion_options(parser: argparse.ArgumentParser, *, output: str, opti
         metavar="N|all",
         help="which run or window to read where the sources hold several, by its number in the list "
         "that is printed without it; all joins windows of one run that follow each other",
+    )
+    parser.add_argument(
+        "--keep-environment",
+        action="store_true",
+        help="keep command lines, environment variables, and names of users, hosts and folders that "
+        "the sources hold; without it they are left out of everything that is written",
+    )
+    parser.add_argument(
+        "--anonymise",
+        action="store_true",
+        help="replace names of the program (functions, modules, ranges, own kernels, files, hosts, "
+        "process groups) by aliases; times, shapes and names of libraries stay",
+    )
+    parser.add_argument(
+        "--anonymise-key",
+        metavar="KEY",
+        help="anonymise with this key, by which equal names have equal aliases in several outputs; "
+        "keep it secret (default: a random key, which nobody knows)",
     )
     parser.add_argument(
         "--on-loss",

@@ -16,6 +16,7 @@ from chopper_interop.sources import Inventory
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from chopper_interop.sharing.stage import Sharing
     from chopper_interop.trace import Trace
 
 
@@ -38,7 +39,9 @@ class RunFiles:
     inventory: Inventory = field(default_factory=Inventory)
     error: ChopperError | None = None
 
-    def run(self, options: dict[str, Any], on_loss: str, number: str | None = None) -> Run:
+    def run(
+        self, options: dict[str, Any], on_loss: str, sharing: Sharing, number: str | None = None
+    ) -> Run:
         """Make the run, not yet read.
 
         Parameters
@@ -47,24 +50,31 @@ class RunFiles:
             Options of readers; those of other formats are ignored.
         on_loss
             What to do if part of the input is lost.
+        sharing
+            Which names the trace keeps.
         number
             Which of the runs or windows to read, where the files hold several (``--run``).
         """
-        return Run(self.name, partial(self._read, options, on_loss, number), self.path)
+        read = partial(self._read, options, on_loss, sharing, number)
+        return Run(sharing.run_name(self.name), read, sharing.run_name(self.path))
 
-    def read_compared(self, options: dict[str, Any], number: str | None) -> Trace:
+    def read_compared(self, options: dict[str, Any], sharing: Sharing, number: str | None) -> Trace:
         """Read a job that another is compared with; parameters as of `run`."""
-        chosen = reader_options(self.inventory, options)
+        name, chosen = sharing.run_name(self.name), reader_options(self.inventory, options)
         try:
-            return pipeline.read_inventory(self.inventory, self.name, chosen, run=number)
+            return pipeline.read_inventory(
+                self.inventory, name, chosen, run=number, sharing=sharing
+            )
         except AmbiguousRunError as error:
             error.hint = (error.hint or "").replace("--run", "--against-run")
             raise
 
-    def _read(self, options: dict[str, Any], on_loss: str, number: str | None) -> Trace:
+    def _read(
+        self, options: dict[str, Any], on_loss: str, sharing: Sharing, number: str | None
+    ) -> Trace:
         if self.error is not None:
             raise self.error
-        trace = self.read_compared(options, number)
+        trace = self.read_compared(options, sharing, number)
         pipeline.refuse_losses(trace.meta.issues, on_loss)
         return trace
 

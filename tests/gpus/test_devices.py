@@ -216,7 +216,8 @@ def test_hosts_in_names_as_pytorch_makes_them(tmp_path: Path) -> None:
     job(tmp_path / "a", {0: 0})
     name = "gpu-a17_100.1700000000.pt.trace.json"
     (tmp_path / "a" / "rank0.json").rename(tmp_path / name)
-    assert ci.read(tmp_path / name).meta.ranks[0].host == "gpu-a17"
+    trace = ci.read(tmp_path / name, keep_environment=True)
+    assert trace.meta.ranks[0].host == "gpu-a17"
     (tmp_path / name).rename(tmp_path / "gpu-a17_99.pt.trace.json")  # of another process
     assert ci.read(tmp_path / "gpu-a17_99.pt.trace.json").meta.ranks[0].host == ""
 

@@ -77,7 +77,7 @@ def test_two_runs_are_still_refused(tmp_path, host, node):
 def test_nodes_are_one_job_whose_clocks_are_stated(tmp_path):
     process(tmp_path, 100, 0, host="a")
     process(tmp_path, 101, 1, host="b", node=2, later=5)
-    trace = ci.read(tmp_path)
+    trace = ci.read(tmp_path, keep_environment=True)
     assert [(r.rank, r.host, r.pid) for r in trace.meta.ranks] == [(0, "a", 100), (1, "b", 101)]
     assert codes(trace)["clocks-of-hosts-unrelated"] == 2
     assert {d.host for d in trace.meta.devices} == {"a", "b"}

@@ -81,7 +81,7 @@ def test_rounded_times_are_an_error() -> None:
 
 
 def test_a_machine_is_described() -> None:
-    trace = ci.read(workload("omp_MI300A"))
+    trace = ci.read(workload("omp_MI300A"), keep_environment=True)
     assert trace.meta.facts["num_xcc"] == "6"
     assert trace.meta.facts["gfx"] == "gfx942"
     assert trace.meta.facts["cu_count"] == "228"

@@ -1,0 +1,187 @@
+"""What inputs say of the machine and its user, and what outputs hold of it: the tables of both.
+
+============================  =====================================================  =================
+where it comes in             what it is                                             what remains
+============================  =====================================================  =================
+all sources                   paths of the files                                     path from the
+                                                                                     folder given
+Kineto: header                ``host_name``, metadata of the user, variables         `LEFT_OUT`
+Kineto: ``python_function``   ``/home/USER/…/train.py(12): step``; ``Call stack``,   name of the file
+                              ``kernel_file`` of Triton and others in arguments
+Kineto, rocprofv3: names      ``HOST_PID.pt.trace.json``, ``HOST/PID_…``             number of the host
+rocprofv3 JSON                ``metadata.node`` (host, machine id), ``command``,     number of the host
+                              ``config``
+rocpd                         ``info_node``, ``info_process.command`` and            number of the
+                              ``.environment``                                       host, the rank
+rocprof-compute               ``hostname``, command and paths of ``sysinfo.csv``     number of the host
+rpd, rocpd, rocprof           arguments of calls: paths of modules that are loaded   name of the file
+PyTorch execution traces      ``kernel_file``, paths in arguments                    name of the file
+Perfetto                      command lines of processes, arguments of slices        name of the
+                                                                                     program
+amd-smi, nvidia-smi           lists of processes, host names in columns              nothing
+issues, clocks                messages that quote any of these                       file, host number
+============================  =====================================================  =================
+
+Host names are needed: ranks and telemetry of one host share its clock, and GPUs are counted by host. So
+each host has a number in the outputs, in the order of its ranks (``host0``). Nothing needs the rest. Names
+of kernels, operators and ranges are no secrets here; `anonymise` is for those.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from os.path import commonpath
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from chopper_interop.issues import Fault, IssueLog
+from chopper_interop.sharing import texts
+from chopper_interop.sharing.argument_texts import Changes, change_arguments
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from chopper_interop.schemas.meta import Meta
+    from chopper_interop.sharing.texts import Change
+    from chopper_interop.trace import Trace
+
+LEFT_OUT = (
+    "cmdline", "commandline", "command", "cmd", "argv", "environment", "environ", "env",
+    "user", "username", "login", "home", "host", "hostname", "nodename", "machineid",
+    "cwd", "workdir", "workingdirectory", "executable", "exepath",
+)  # fmt: skip
+"""Arguments and facts whose values are left out; in lower case and without ``_``."""
+ENVIRONMENT_LEFT_OUT = Fault.info(
+    "environment-left-out",
+    "Command lines, environment variables, users, hosts and folders in the input were left out or "
+    "shortened to the names of files; --keep-environment keeps them.",
+)
+_HOSTS = ("Rank.host", "Device.host")
+_MESSAGES = ("Issue.example", "ClockFit.reason", "DeviceMatch.known_by")
+_HOST = re.compile(r"host\d+")
+_VARIABLE = re.compile(r"[A-Z][A-Z0-9]*_[A-Z0-9_]+")
+"""Name of an environment variable."""
+
+_ROOTS = (
+    "home", "Users", "root", "tmp", "var", "opt", "usr", "etc", "mnt", "media", "srv", "data", "datasets",
+    "scratch", "work", "workspace", "workspaces", "projects", "project", "proj", "shared", "storage",
+    "lustre", "gpfs", "nfs", "fsx", "efs", "ceph", "beegfs", "dev/shm", "proc", "private", "Volumes",
+    "nix", "conda", "export",
+)  # fmt: skip
+"""First folders of systems and clusters. A path that begins with none is one only with an ending."""
+_END = r"\s;:,'\"<>|()\[\]{}\\"
+_WORD = r"[^/\s;:,'\"<>|]{1,64}"
+_USER = rf"(?:{_WORD}(?: {_WORD}){{0,3}}(?=/)|{_WORD})"
+_PATH = re.compile(
+    rf"(?<![\w.~-])(?P<home>~|\$HOME|\$\{{HOME\}})?/+(?P<user>(?:home|Users)/{_USER})?(?P<rest>[^{_END}]*)"
+    r"|(?<!\w)(?:[A-Za-z]:|\\)\\(?P<windows>[^;:,'\"<>|()]*)"
+)
+_OF_ROOT = re.compile(rf"(?:{'|'.join(_ROOTS)})(?:/|$)")
+_FILE = re.compile(r".*[^/]\.[A-Za-z]\w{0,7}")
+_LIBRARY = re.compile(
+    r".*(?:site-packages|dist-packages|lib/python[0-9.]+)/"
+    r"|.*?/(?=(?:torch|torchvision|torchrec|transformers|deepspeed|megatron|transformer_engine|triton)/)"
+)
+"""Folders around Python's libraries: paths within these are the same everywhere."""
+
+
+def without_folders(text: str) -> str:
+    """Return a text in which absolute paths are the names of their files.
+
+    Paths within Python's libraries keep the library's part.
+
+    Examples
+    --------
+    >>> without_folders("/home/ann/llm/train.py(12): step")
+    'train.py(12): step'
+    >>> without_folders("/opt/venv/lib/python3.12/site-packages/torch/optim/adam.py(7): step")
+    'torch/optim/adam.py(7): step'
+    >>> without_folders("/model/layers.0/attn")  # a name, and no file
+    '/model/layers.0/attn'
+    """
+    return _PATH.sub(_shortened, text) if "/" in text or "\\" in text else text
+
+
+def _shortened(match: re.Match[str]) -> str:
+    windows = match["windows"]
+    if windows is not None:
+        return windows.replace("\\\\", "\\").rstrip("\\").rpartition("\\")[2]
+    path = (match["user"] or "") + (match["rest"] or "")
+    known = match["home"] or match["user"] or _OF_ROOT.match(path)
+    if not known and not ("/" in path and _FILE.match(path)):
+        return match[0]
+    if match["user"] and not match["rest"]:
+        return ""
+    library = _LIBRARY.match(f"/{path}")
+    return f"/{path}"[library.end() :] if library else path.rstrip("/").rpartition("/")[2]
+
+
+def leave_out(trace: Trace, given: Iterable[Path]) -> Trace:
+    """Return a trace without command lines, environment, users, hosts and folders.
+
+    Parameters
+    ----------
+    trace
+        A job's trace.
+    given
+        Files and folders that the user gave; paths of sources are kept from there on.
+    """
+    trace, in_tables = texts.change_tables(trace, lambda _, text: without_folders(text))
+    changes = Changes(without_folders, left_out=LEFT_OUT, only_paths=True)
+    trace, in_arguments = change_arguments(trace, changes)
+    facts = {k: v for k, v in trace.meta.facts.items() if not _is_left_out(k)}
+    hosts = _host_numbers(trace.meta)
+    meta = texts.change_meta(replace(trace.meta, facts=facts), _meta_change(given, hosts))
+    count = in_tables + in_arguments + len(trace.meta.facts) - len(facts)
+    count += sum(number != host for host, number in hosts.items())
+    issues = IssueLog("job")
+    issues.extend(meta.issues)
+    issues.add(ENVIRONMENT_LEFT_OUT, count)
+    return trace.with_meta(**{**vars(meta), "issues": tuple(issues)})
+
+
+def _is_left_out(key: str) -> bool:
+    return key.lower().replace("_", "") in LEFT_OUT or _VARIABLE.fullmatch(key) is not None
+
+
+def _host_numbers(meta: Meta) -> dict[str, str]:
+    """Number of each host, by its first rank; hosts that have numbers keep them."""
+    by_rank = sorted(meta.ranks, key=lambda rank: rank.rank)
+    others = sorted(device.host for device in meta.devices)
+    hosts = dict.fromkeys(host for host in (*(r.host for r in by_rank), *others) if host)
+    if all(_HOST.fullmatch(host) for host in hosts):
+        return {host: host for host in hosts}
+    return {host: f"host{k}" for k, host in enumerate(hosts)}
+
+
+def _meta_change(given: Iterable[Path], hosts: dict[str, str]) -> Change:
+    """Make the change of texts in metadata: folders of inputs, names of hosts, other folders."""
+    prefixes = sorted(_prefixes(list(given)), key=len, reverse=True)
+    quoted = "|".join(re.escape(host) for host in hosts)
+    of_host = re.compile(rf"(?<![\w.-])(?:{quoted})(?![\w-])") if hosts else None
+
+    def change(place: str, text: str) -> str:
+        if place in _HOSTS:
+            return hosts.get(text, text)
+        for prefix in prefixes:
+            text = text.replace(prefix, "")
+        if of_host is not None and place in _MESSAGES:
+            text = of_host.sub(lambda match: hosts[match[0]], text)
+        return without_folders(text)
+
+    return change
+
+
+def _prefixes(given: list[Path]) -> set[str]:
+    """Folders above what was given; above all of it where the names are not enough."""
+    folders = {path: path.parent for path in given}
+    if len({path.name for path in given}) < len(set(given)):
+        common = Path(commonpath([path.absolute() for path in given]))
+        folders = {path: common if path.is_absolute() else path.parent for path in given}
+    folders = {p: p if _is_of_user(p) else folder for p, folder in folders.items()}
+    return {f"{folder}/" for folder in folders.values()} - {"./", "//"}
+
+
+def _is_of_user(path: Path) -> bool:
+    return path.name != "" and path.absolute().parent.name in ("home", "Users")

@@ -1,0 +1,142 @@
+"""What outputs say of the machine and the user: the names of files, and nothing else."""
+
+import json
+from pathlib import Path
+
+import kineto_files
+import pytest
+from outputs import written
+from seeds import rocprofv3
+
+import chopper_interop as ci
+from chopper_interop.errors import UsageError
+from chopper_interop.sharing.environment import LEFT_OUT, without_folders
+from chopper_interop.testing.equality import assert_trace_equal
+
+PATHS = [
+    ("/home/ann/llm/train.py(12): step", "train.py(12): step"),
+    ("/home/ann smith/train.py", "train.py"),
+    ("a.py(1): f;/tmp/torchinductor_ann/ab/cd.py(2): call", "a.py(1): f;cd.py(2): call"),
+    ("/opt/x/lib/python3.12/site-packages/torch/optim/adam.py(7): step", "torch/optim/adam.py(7): step"),
+    ("/weird/place/train.py", "train.py"),
+    ("/lustre/ann/checkpoint", "checkpoint"),
+    ("~/x.py", "x.py"),
+    ("file:///home/ann/x.cc", "file:x.cc"),
+    (r"C:\Users\ann\x.py(3): f", "x.py(3): f"),
+    (r"\\server\ann\x.txt", "x.txt"),
+    # no paths
+    ("/model/layers.0/attn", "/model/layers.0/attn"),
+    ("## /device:GPU:0 ##", "## /device:GPU:0 ##"),
+    ("operator/(int)", "operator/(int)"),
+    ("torch/nn/modules/linear.py(9): forward", "torch/nn/modules/linear.py(9): forward"),
+    ("a / b", "a / b"),
+    (r"two\lines", r"two\lines"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "expected"), PATHS)
+def test_paths_become_names_of_files(text: str, expected: str) -> None:
+    assert without_folders(text) == expected
+    assert without_folders(expected) == expected
+
+
+def kineto(folder: Path) -> Path:
+    span = kineto_files.span
+    events = [
+        span("python_function", "/home/zoltan/llm/train.py(12): step", 0, 90),
+        span(
+            "cpu_op", "aten::mm", 2, 70, args={"Call stack": "/home/zoltan/x.py(1): f;y.py(2): g"}
+        ),
+        kineto_files.call("hipLaunchKernel", 3, 5, 1),
+        kineto_files.kernel("gemm", 20, 9, 1, kernel_file="/tmp/zoltan/k.py"),  # noqa: S108
+        span(
+            "cpu_op",
+            "aten::add",
+            80,
+            2,
+            args={"cmdline": ["zoltan", 1], "Env": {"A": "zoltan"}, "n": 3},
+        ),
+    ]
+    header = {
+        "host_name": "node-of-zoltan", "user": "zoltan", "SLURM_JOB_USER": "zoltan", "cmdline": "python zoltan.py",
+        "roctracer_version": 4,
+    }  # fmt: skip
+    return kineto_files.write(folder / "rank0.json", events, **header)
+
+
+def rocprofv3_json(folder: Path) -> Path:
+    document = json.loads(next(s.data for s in rocprofv3.SEEDS if s.name.endswith(".json")))
+    metadata = document["rocprofiler-sdk-tool"][0]["metadata"]
+    metadata["node"] = {
+        "hostname": "node-of-zoltan",
+        "machine_id": "zoltan",
+        "system_name": "zoltan",
+    }
+    metadata |= {
+        "command": ["/home/zoltan/a.out", "--zoltan"],
+        "config": {"output_path": "/home/zoltan"},
+    }
+    (folder / "7_results.json").write_text(json.dumps(document))
+    return folder
+
+
+@pytest.mark.parametrize("make", [kineto, rocprofv3_json])
+def test_no_output_says_who_and_where(tmp_path: Path, make) -> None:
+    (tmp_path / "of_zoltan").mkdir()
+    path = make(tmp_path / "of_zoltan")
+    trace = ci.read(path)
+    for name, raw in written(trace, tmp_path).items():
+        raw = raw.replace(b"of_zoltan", b"")  # noqa: PLW2901 # the folder that was given
+        assert b"zoltan" not in raw, name
+    assert {rank.host for rank in trace.meta.ranks} == {"host0"}
+    (issue,) = [i for i in trace.meta.issues if i.code == "environment-left-out"]
+    assert issue.count > 0
+    kept = ci.read(path, keep_environment=True)
+    assert {rank.host for rank in kept.meta.ranks} == {"node-of-zoltan"}
+    assert not [i for i in kept.meta.issues if i.code == "environment-left-out"]
+    assert_trace_equal(ci.read(path), trace)
+
+
+def test_all_else_stays(tmp_path: Path) -> None:
+    path = kineto(tmp_path)
+    trace, kept = ci.read(path), ci.read(path, keep_environment=True)
+    assert trace.names()[0] == "train.py(12): step"
+    assert trace.args(1)["Call stack"] == "x.py(1): f;y.py(2): g"
+    assert trace.args(4) == kept.args(4) | {"cmdline": "", "Env": ""}
+    assert trace.meta.facts == {"roctracer_version": "4"}
+    ignored = ("nodes.name", "nodes.operation", "nodes.args", "meta")
+    assert_trace_equal(trace, kept, ignore=ignored)
+
+
+def test_nothing_is_counted_where_nothing_is_left_out(demo: Path, tmp_path: Path) -> None:
+    """What was written once is read back as it is."""
+    ci.write(ci.read(demo), tmp_path / "a.parquet")
+    again = ci.read(tmp_path / "a.parquet")
+    ci.write(again, tmp_path / "b.parquet")
+    assert_trace_equal(
+        again, ci.read(tmp_path / "b.parquet"), ignore=["meta.sources", "meta.job", "meta.issues"]
+    )
+    (count,) = [i.count for i in again.meta.issues if i.code == "environment-left-out"]
+    assert count == 1, "the host's name, when it was first read"
+
+
+def test_inputs_are_not_overwritten_though_their_folders_are_not_known(tmp_path: Path) -> None:
+    path = kineto(tmp_path)
+    trace = ci.read(path)
+    assert [source.path for source in trace.meta.sources] == ["rank0.json"]
+    with pytest.raises(UsageError):
+        ci.write(trace, path)
+
+
+def test_folders_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name / "run").mkdir(parents=True)
+        kineto(tmp_path / name / "run").rename(
+            tmp_path / name / "run" / f"rank{ord(name) - 97}.json"
+        )
+    trace = ci.read(tmp_path / "a" / "run", tmp_path / "b" / "run", run="all")
+    assert [s.path for s in trace.meta.sources] == ["a/run/rank0.json", "b/run/rank1.json"]
+
+
+def test_keys_are_found_in_any_case() -> None:
+    assert all(key == key.lower().replace("_", "") for key in LEFT_OUT)
