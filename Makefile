@@ -49,8 +49,8 @@ picture: $(VENV)/test.stamp ## the picture of the README, by Perfetto's UI in Ch
 	$(BIN)/python -m pip install --quiet playwright
 	$(BIN)/python tests/support/picture.py tests/demo/picture.png
 
-formats: $(VENV)/test.stamp ## the table of formats of the README
-	$(BIN)/python tests/support/readme.py README.md
+formats: $(VENV)/test.stamp ## tables of formats, analyses and findings
+	$(BIN)/python tests/support/readme.py README.md analyses/README.md
 
 code: $(VENV)/test.stamp ## compile the loops ahead, so that a wheel's first run does not
 	$(BIN)/python tests/support/machine_code.py $(VENV)/machine_code

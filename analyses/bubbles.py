@@ -9,7 +9,7 @@ import pyarrow as pa
 from chopper_interop.analyses.methods.activity import windows
 from chopper_interop.analyses.methods.communication import stages
 from chopper_interop.analyses.methods.communication.stage_times import StageTimes
-from chopper_interop.errors import UsageError
+from chopper_interop.errors import OptionError, similar
 from chopper_interop.result import Result
 
 if TYPE_CHECKING:
@@ -108,9 +108,7 @@ def bubbles(
 def _grains(by: str) -> set[str]:
     names = {name.strip() for name in by.split(",") if name.strip()}
     if wrong := sorted(names - set(_GRAINS)):
-        raise UsageError(
-            f"by={by}: there is no {wrong[0]!r}", hint=f"there are {', '.join(_GRAINS)}"
-        )
+        raise OptionError(f"by={by}: there is no {wrong[0]!r}", hint=similar(wrong[0], _GRAINS))
     return names
 
 

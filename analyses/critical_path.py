@@ -12,7 +12,7 @@ from chopper_interop.analyses.methods.peers import hta_critical_path as peers_cr
 from chopper_interop.analyses.methods.timing import critical, spans
 from chopper_interop.analyses.methods.timing.paths import CLASSES
 from chopper_interop.arrays import arrow, gather
-from chopper_interop.errors import UsageError
+from chopper_interop.errors import OptionError, UsageError
 from chopper_interop.result import Result
 from chopper_interop.timing.model import timing_of
 
@@ -132,10 +132,10 @@ def critical_path(
 def _grains(by: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in by.split(",") if name.strip())
     if _PIECE in names:
-        raise UsageError(
+        raise OptionError(
             f"by={by}: {_PIECE} cannot be combined", hint="it gives every piece of the path"
         )
-    grouping.parse_grains(by)
+    grouping.parse_grains(by, (_PIECE,))
     return tuple(name for name in names if name != "job")
 
 

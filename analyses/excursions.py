@@ -13,7 +13,7 @@ from chopper_interop.analyses.methods.power import excursions as power_excursion
 from chopper_interop.annotate.telemetry import lines
 from chopper_interop.annotate.telemetry.quantity_series import POWER
 from chopper_interop.arrays import arrow, intervals
-from chopper_interop.errors import UsageError
+from chopper_interop.errors import OptionError, UsageError, similar
 from chopper_interop.result import Result
 
 if TYPE_CHECKING:
@@ -148,10 +148,10 @@ def _parse_by(by: str) -> tuple[str, ...]:
         return names
     for name in names:
         if name in _BY and name not in grouping.GRAINS:
-            raise UsageError(f"by={by}: {name} cannot be joined with others", hint=f"by={name}")
+            raise OptionError(f"by={by}: {name} cannot be joined with others", hint=f"by={name}")
         if name not in grouping.GRAINS:
-            known = ", ".join(dict.fromkeys((*_BY, *grouping.GRAINS)))
-            raise UsageError(f"by={by}: there is no {name!r}", hint=f"there are {known}")
+            known = dict.fromkeys((*_BY, *grouping.GRAINS))
+            raise OptionError(f"by={by}: there is no {name!r}", hint=similar(name, known))
     return names
 
 

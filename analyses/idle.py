@@ -115,7 +115,7 @@ def idle(  # noqa: PLR0913 # each choice is an option
     if compat == "hta":
         return peers_idle.idle(trace, all_windows, steps, threshold_ns)
     names = [name.strip() for name in by.split(",") if name.strip()]
-    grouping.parse_grains(",".join(name for name in names if name not in _OWN_GRAINS))
+    grouping.parse_grains(by, _OWN_GRAINS)
     rows = gaps.work_rows(trace)
     works = _work_times(trace, rows)
     resource, resource_count = _resources(trace, rows, names)

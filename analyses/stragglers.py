@@ -16,7 +16,7 @@ from chopper_interop.analyses.methods.fleet.compared_job import (
     ComparedJob,
 )
 from chopper_interop.arrays.members import is_any
-from chopper_interop.errors import UsageError
+from chopper_interop.errors import OptionError
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import GPU_WORK
 
@@ -94,7 +94,7 @@ def stragglers(
     """
     gaps.check_choice("by", by, _BY)
     if not 1 <= threshold < np.inf:
-        raise UsageError(f"threshold={threshold}: it must be at least 1")
+        raise OptionError(f"threshold={threshold}: it must be at least 1")
     selected = windows.chosen_ranks(trace, ranks)
     window = windows.describe(steps, "all training steps")
     conventions = _conventions(threshold)

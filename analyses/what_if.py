@@ -11,12 +11,11 @@ from chopper_interop.analyses.methods.activity import gaps, windows
 from chopper_interop.analyses.methods.changes import values, verbs
 from chopper_interop.analyses.methods.changes.changer import Change, ChangedJob, Changer
 from chopper_interop.analyses.methods.timing import paths, spans
-from chopper_interop.analyses.methods.timing.steps import isolated_steps
+from chopper_interop.analyses.methods.timing.steps import timing_of_steps
 from chopper_interop.arrays import arrow
-from chopper_interop.arrays.members import is_any
 from chopper_interop.errors import UsageError
 from chopper_interop.result import Result
-from chopper_interop.schemas.kinds import GPU_WORK, Kind
+from chopper_interop.schemas.kinds import Kind
 from chopper_interop.timing.model import timing_of
 
 if TYPE_CHECKING:
@@ -129,7 +128,7 @@ def what_if(
     """
     gaps.check_choice("by", by, _BY)
     requested = verbs.parse_changes(change)
-    timing = _timing(trace, steps)
+    timing = timing_of_steps(trace) if steps else timing_of(trace)
     window_spans = spans.spans_of_timing(timing, steps, ranks, by_rank=by == "rank")
     notes = _notes(trace, steps, ranks)
     cases: list[tuple[str, list[Change]]] = [
@@ -143,17 +142,9 @@ def what_if(
     notes |= _unmatched(timing, int(window_spans.lengths(timing.at_ns).sum()))
     replay = _Replay(timing, window_spans, with_paths=by != "rank")
     for text, parts in cases:
-        notes |= replay.add(text, parts)
+        notes |= replay.add(text, parts, is_requested=bool(requested))
     rows = replay.by_class() if by == "class" else replay.rows()
     return Result("what_if", rows, replay.summary(), _CONVENTIONS, notes=notes)
-
-
-def _timing(trace: Trace, steps: str) -> Timing:
-    """Timing model: of single steps without recorded launches one in which each begins when it did."""
-    work = is_any(trace.array("kind"), GPU_WORK) & (trace.integers("iteration") >= 0)
-    if steps and not (trace.launch[work] >= 0).any():
-        return isolated_steps(trace, windows.step_windows(trace))
-    return timing_of(trace)
 
 
 def _notes(trace: Trace, steps: str, ranks: str) -> dict[str, str]:
@@ -203,7 +194,7 @@ class _Replay:
             job = ChangedJob(timing, timing.lag_ns, timing.delay_ns, timing.at_ns)
             self._record(_MEASURED, job, self._paths)
 
-    def add(self, text: str, parts: list[Change]) -> dict[str, str]:
+    def add(self, text: str, parts: list[Change], *, is_requested: bool) -> dict[str, str]:
         """Re-time the job under these changes, and return the note about them."""
         changed = verbs.apply_changes(self._changer, parts)
         job = verbs.changed_job(self._changer, changed)
@@ -214,7 +205,7 @@ class _Replay:
             binding = None
         self._record(text, job, binding)
         counts = ", ".join(f"{count:,} {name}" for name, count in changed.notes.items() if count)
-        notes = {f"change: {text}": counts or "no node is selected"}
+        notes = {f"change: {text}": counts or "no node is selected"} if is_requested else {}
         before, gain = int(self._before.sum()), int((self._before - self._after[-1]).sum())
         if binding and len(self._spans) and gain < _MIN_GAIN_SHARE * before:
             notes[f"gains nothing: {text}"] = self._binding(binding, job)

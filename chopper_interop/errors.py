@@ -5,12 +5,22 @@ A message is one line: where (file, row or byte), what is wrong, what to do abou
 
 from __future__ import annotations
 
+import difflib
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Iterable
+
+
+def similar(name: str, known: Iterable[str]) -> str:
+    """Hint for a name that is not known: the one that is similar, or all there are."""
+    names = list(known)
+    near = difflib.get_close_matches(name, names, 1)
+    listed = f"there {'is' if len(names) == 1 else 'are'} {', '.join(names)}"
+    return f"did you mean {near[0]!r}?" if near else listed
 
 
 class ChopperError(Exception):
@@ -56,7 +66,11 @@ class UsageError(ChopperError):
     exit_status = 2
 
 
-class NoSuchDefinitionsError(UsageError):
+class OptionError(UsageError):
+    """A value of an option that no input makes right; the message begins with ``option=value``."""
+
+
+class NoSuchDefinitionsError(OptionError):
     """The tool of `compat` defines no such figures, or not for such rows."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 import re
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from chopper_interop.arrays import arrow, nest
-from chopper_interop.errors import UsageError
+from chopper_interop.errors import OptionError, UsageError
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 
@@ -81,6 +82,34 @@ def _with_self_times(trace: TraceTables) -> pa.Table:
     own = nest.self_times(trace.array("ts"), trace.array("dur"), trace.array("parent"))
     at = trace.nodes.schema.get_field_index("dur") + 1
     return trace.nodes.add_column(at, SELF_NS, arrow.array(own))
+
+
+def check_query(query: str, option: str) -> None:
+    """Raise `OptionError` if a query is no expression, or names a column that nodes never have.
+
+    Parameters
+    ----------
+    option
+        The option with its value, for the message.
+    """
+    if "@" in query or "`" in query:  # pandas' own syntax
+        return
+    try:
+        tree = ast.parse(query.strip(), mode="eval")
+    except SyntaxError as error:
+        hint = "to compare, write ==" if _ASSIGNS.search(query) else None
+        message = f"{option}: {query!r} is no condition: {error.msg}"
+        raise OptionError(message, hint=hint) from None
+    known = {column.name for column in (*hub.NODES, *hub.ANNOTATIONS)} | {"index"}
+    functions = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id not in known and id(node) not in functions:
+            near = difflib.get_close_matches(node.id, sorted(known), 1)
+            common = "kind, name, rank, dur, phase, operation and others of schemas/hub.py"
+            raise OptionError(
+                f"{option}: nodes have no column {node.id!r}",
+                hint=f"did you mean {near[0]!r}?" if near else f"there are {common}",
+            )
 
 
 def _selected(data: pa.Table, table: str, columns: list[str]) -> pa.Table:

@@ -8,7 +8,6 @@ listed as broken, and asking for it raises an error with the reason.
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import re
 from collections.abc import Iterable, Mapping
@@ -18,7 +17,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
-from chopper_interop.errors import UnknownFormatError, UsageError
+from chopper_interop.errors import OptionError, UnknownFormatError, similar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -306,13 +305,13 @@ def _typed(name: str, value: Any, parameter: inspect.Parameter) -> Any:
     if kind is bool:
         switches = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
         if value.lower() not in switches:
-            raise UsageError(f"option {name}={value}: say yes or no")
+            raise OptionError(f"{name}={value}: say yes or no")
         return switches[value.lower()]
     try:
         return kind(value)
     except ValueError as error:
         expected = {int: "a whole number, in digits"}.get(kind, f"a {kind.__name__}")
-        raise UsageError(f"option {name}={value}: it must be {expected}") from error
+        raise OptionError(f"{name}={value}: it must be {expected}") from error
 
 
 def _as_text(name: str, value: Any) -> str:
@@ -341,7 +340,5 @@ def _named(name: str, known: dict[str, Any], what: str) -> Any:
     if isinstance(item, Broken):
         raise UnknownFormatError(f"{what} {name!r} does not load: {item.reason}")
     if item is None:
-        near = difflib.get_close_matches(name, known, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
-        raise UnknownFormatError(f"there is no {what} {name!r}", hint=hint)
+        raise UnknownFormatError(f"there is no {what} {name!r}", hint=similar(name, known))
     return item

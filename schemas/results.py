@@ -720,6 +720,27 @@ _DVFS = {
     },
 }
 
+_FINDINGS = {
+    "code": "What was found: a stable name for scripts, such as late-rank-host.",
+    "saves_ns": "By how much the mean step would be shorter without it.",
+    "saves_low_ns": "Least that a single step would be shorter, of three or more; of a clock the lower end "
+    "of the 95 % interval. Null where there is none.",
+    "saves_high_ns": "The most, or the upper end.",
+    "share": "saves_ns of the mean step.",
+    "ranks": "Ranks concerned, such as 3 or 0-7.",
+    "where": "Layer, operation or kernel concerned.",
+    "at_ns": "Start of one place where it can be seen, since the trace's origin.",
+    "until_ns": "End of that place.",
+    "certainty": "measured; modelled, by re-timing the job; or likely, on an assumption.",
+    "finding": "What was found, in one sentence.",
+    "command": "Command that shows it; RUN/ stands for the input.",
+}
+
+_SUMMARY = {
+    "topic": "read, trust, step, idle, binds, late, clock, finding or record.",
+    "text": "The line.",
+}
+
 FIGURES: dict[str, dict[str, str]] = {
     "breakdown": _BREAKDOWN,
     "bubbles": _BUBBLES,
@@ -730,6 +751,7 @@ FIGURES: dict[str, dict[str, str]] = {
     "efficiency": _EFFICIENCY,
     "energy": _ENERGY,
     "excursions": _EXCURSIONS,
+    "findings": _FINDINGS,
     "idle": _IDLE,
     "imbalance": _IMBALANCE,
     "kernels": _KERNELS,
@@ -739,6 +761,7 @@ FIGURES: dict[str, dict[str, str]] = {
     "power": _POWER,
     "replay": _REPLAY,
     "stragglers": _STRAGGLERS,
+    "summary": _SUMMARY,
     "sweep": _SWEEP,
     "taxes": _TAXES,
     "telemetry": _TELEMETRY,
@@ -748,6 +771,25 @@ FIGURES: dict[str, dict[str, str]] = {
     "what_if": _WHAT_IF,
 }
 """Meaning of each analysis' figures, by column; some occur only in some of its modes."""
+
+
+FIRST = {
+    "bubbles": ("bubble_ns", "bubble_share"),
+    "collectives": ("busbw_gbps", "late_rank", "late_share", "wait_ns", "transfer_ns"),
+    "compare": ("delta_ns", "ratio"),
+    "critical_path": ("dur_ns", "path_share"),
+    "dvfs": ("ceiling", "measured_ns", "ideal_ns", "loss_ns", "loss_share"),
+    "energy": ("energy_j", "mean_power_w", "work_j", "idle_j"),
+    "idle": ("idle_ns",),
+    "kernels": ("total_ns", "share", "count", "median_ns"),
+    "overlap": ("exposed_comm_ns", "comm_ns", "comm_overlap_share"),
+    "stragglers": ("cause", "gain_ns", "host_gain_ns", "slowdown_factor"),
+    "taxes": ("taxed_ns", "taxed_share", "wait_ns", "sync_ns", "launch_ns"),
+    "temporal": ("span_ns", "compute_ns", "exposed_comm_ns", "idle_ns"),
+    "throttling": ("cause", "throttled_share", "clock_mhz"),
+    "what_if": ("change", "gain_ns", "after_ns", "before_ns"),
+}
+"""Columns that answer the question of an analysis, which tables show first."""
 
 
 def columns(analysis: str) -> dict[str, str]:

@@ -7,11 +7,17 @@ import readme
 
 from chopper_interop import registry
 
-README = Path(__file__).parents[1] / "README.md"
+ROOT = Path(__file__).parents[1]
+_MARKS = {
+    "README.md": (readme.BEGIN, readme.BEGIN_ANALYSES),
+    "analyses/README.md": (readme.BEGIN_FINDINGS,),
+}
 
 
-def test_the_table_of_formats_is_that_of_the_registry() -> None:
-    text = README.read_text()
+@pytest.mark.parametrize("name", _MARKS)
+def test_tables_are_those_of_the_code(name: str) -> None:
+    text = (ROOT / name).read_text()
+    assert all(mark in text for mark in _MARKS[name])
     assert text == readme.with_table(text), "run 'make formats' and commit the result"
 
 

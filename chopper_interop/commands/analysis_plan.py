@@ -6,12 +6,16 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from chopper_interop import pipeline, registry
+from chopper_interop.analyses.methods.activity import windows
+from chopper_interop.build import TraceBuilder
 from chopper_interop.errors import (
     ChopperError,
     MissingDataError,
     NoSuchDefinitionsError,
+    OptionError,
     UsageError,
 )
+from chopper_interop.schemas.meta import Meta
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +24,8 @@ if TYPE_CHECKING:
     from chopper_interop.run import Runs
     from chopper_interop.trace import Trace
 
+ALL, DEFAULT = "all", "summary"
+"""Word that names all analyses, and the analysis that is run where none is named."""
 AGAINST, COMPAT = "against", "compat"
 """Options that decide if an analysis can run at all: a second job, and another tool's definitions."""
 
@@ -131,8 +137,34 @@ def plan_analyses(
     required = [*common, *([AGAINST] if against else [])]
     for option in registry.unknown_options(plan.functions, required):
         searched = f"none of the analyses {', '.join(names)}" if names else "no analysis"
-        raise UsageError(f"--{option}: {searched} has such an option")
+        hint = "name the analyses, or all" if names == [DEFAULT] else None
+        raise UsageError(f"--{option}: {searched} has such an option", hint=hint)
     return plan
+
+
+def check_options(plan: AnalysisPlan) -> None:
+    """Raise `OptionError` for values of options that no input makes right, before anything is read.
+
+    Each analysis is asked about a trace of nothing. An error counts if all analyses that were given
+    options raise one: of many, some lack a value that others have.
+    """
+    nothing = TraceBuilder(Meta()).finish()
+    errors = []
+    for name, options in plan.options.items():
+        function = registry.analysis(name)
+        second = ((),) if registry.takes_runs(function) else (nothing,)
+        other = dict.fromkeys([AGAINST] if AGAINST in registry.options(function) else [], *second)
+        try:
+            windows.check_steps_and_ranks(*(options.get(n, "") for n in ("steps", "ranks")))
+            given = {n: v for n, v in options.items() if n not in ("steps", "ranks")}
+            if given:
+                pipeline.analyze(nothing, name, **given, **other)
+        except OptionError as error:
+            errors.append(error)
+        except ChopperError:
+            continue  # of what a trace of nothing lacks
+    if errors and len(errors) == sum(bool(options) for options in plan.options.values()):
+        raise errors[0]
 
 
 def run_analyses(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import codecs
+import difflib
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,12 +27,14 @@ ROWS = 20
 
 _EXAMPLES = (
     "examples:\n"
-    "  chopper-analyze RUN/                              all analyses\n"
+    "  chopper-analyze RUN/                              why steps take so long, in 15 lines\n"
+    "  chopper-analyze RUN/ findings                     what would save time, where it is\n"
+    "  chopper-analyze RUN/ all                          all analyses\n"
     "  chopper-analyze RUN/ temporal --by rank,stream    one, with finer rows\n"
     "  chopper-analyze RUN/ critical_path -o job.pftrace show it in Perfetto\n"
     "  chopper-analyze RUN/ compare --against OLD_RUN/   what became slower\n"
     "  chopper-analyze RUN/ sweep --against 'RUNS/*'     many runs in one table\n"
-    "  chopper-analyze RUN/ --json > all.json            for programs: integer ns\n"
+    "  chopper-analyze RUN/ all --json > all.json        for programs: integer ns\n"
 )
 _COMMON_OPTIONS = {
     "by": "one row for each of these: job, rank, stream, iteration, phase, layer, operation, class, "
@@ -56,10 +60,17 @@ def run(args: argparse.Namespace) -> int:
     values = {name: getattr(args, name) for name in _COMMON_OPTIONS}
     common_options = {name: value for name, value in values.items() if value is not None}
     plan = analysis_plan.plan_analyses(names, options, common_options, against=bool(args.against))
+    if args.output and names == [analysis_plan.DEFAULT]:
+        raise UsageError(
+            "-o: a summary has no results of single operations",
+            hint="name analyses, such as critical_path, or all",
+        )
+    analysis_plan.check_options(plan)
     targets = [common.parse_output(text, args.to) for text in args.output]
     writers = [target.converter.writer for target in targets]
     quiet = args.quiet or args.json
     sharing = common.sharing(args)
+    args.sources = [str(path) for path in paths]
     jobs, runs = _find_jobs(args, paths, plan)
     inventories = [job.inventory for job in (*jobs, *runs)]
     pipeline.refuse_targets(targets, (s for job in inventories for s in job.sources))
@@ -81,17 +92,24 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _names_and_paths(texts: list[str]) -> tuple[list[str], list[Path]]:
-    """Separate names of analyses from paths; a text that is neither raises `UnknownFormatError`."""
-    from chopper_interop import registry, sources
+    """Separate names of analyses, none for all of them, from paths.
 
-    names = list(dict.fromkeys(n for n in texts if n in registry.analyses()))
-    paths = [sources.to_path(n) for n in texts if n not in names]
+    A text that is neither raises `UnknownFormatError`.
+    """
+    from chopper_interop import registry, sources
+    from chopper_interop.commands.analysis_plan import ALL, DEFAULT
+
+    known = registry.analyses()
+    names = list(dict.fromkeys(n for n in texts if n in known))
+    paths = [sources.to_path(n) for n in texts if n not in (*names, ALL)]
     if not paths:
         raise UsageError("name the profiles to read", hint="see --help")
     for path in paths:
         if not path.exists() and not any(sign in str(path) for sign in "/\\."):
             _refuse_name(str(path))
-    return names, paths
+    if not names and ALL not in texts and DEFAULT in known:
+        names = [DEFAULT]
+    return ([] if ALL in texts else names), paths
 
 
 def _refuse_name(name: str) -> None:
@@ -166,7 +184,12 @@ def _refuse_unknown(
     readers = [s.converter.reader for job in inventories for s in job.sources]
     options = common.parse_options(args.option)
     for option in registry.unknown_reading_options([*readers, *functions], options):
-        raise UsageError(f"-O {option}: no input, analysis or output has such an option")
+        known = {name for function in functions for name in registry.options(function)}
+        near = difflib.get_close_matches(option, known, 1)
+        raise UsageError(
+            f"-O {option}: no input, analysis or output has such an option",
+            hint=f"did you mean {near[0]}?" if near else None,
+        )
 
 
 def _read_jobs(
@@ -210,14 +233,24 @@ def _ascii_only() -> bool:
 
 def _show(args: argparse.Namespace, outcome: Outcome, plan: AnalysisPlan) -> None:
     from chopper_interop.commands import console_results
+    from chopper_interop.commands.analysis_plan import DEFAULT
 
     if args.csv:
         console_results.write_csv(outcome.results, Path(args.csv))
     if args.json:
         print(console_results.to_json(outcome.results, ascii_only=_ascii_only()))
     elif not args.csv:
+        shown, empty = outcome.results, {}
+        if not plan.named:
+            shown, empty = console_results.answered(shown)
+            shown.sort(key=lambda result: result.analysis != DEFAULT)
+        outcome.skipped |= empty
         console_results.show(
-            outcome.results, max_rows=args.rows or None, definitions=args.definitions
+            shown,
+            max_rows=args.rows or None,
+            definitions=args.definitions,
+            compat=args.compat or "",
+            source=shlex.join(args.sources),
         )
         if outcome.results and not (args.definitions or args.quiet):
             console_results.show_definitions_hint()
@@ -247,14 +280,14 @@ def build_parser() -> argparse.ArgumentParser:
     """Make the parser of ``chopper-analyze``."""
     parser = common.base_parser(
         "chopper-analyze",
-        "Analyse the profiles of a job. Without the name of an analysis, all are run.",
+        "Analyse the profiles of a job. Without the name of an analysis, print a summary.",
         _EXAMPLES,
     )
     parser.add_argument(
         "analysis",
         nargs="*",
         metavar="SOURCE|ANALYSIS",
-        help="files and folders of one job; names of analyses (see --list)",
+        help="files and folders of one job; names of analyses (see --list), or all",
     )
     parser.add_argument(
         "--list", action="store_true", help="list all analyses, or those named, with their options"

@@ -8,16 +8,20 @@ import json
 import math
 import re
 import sys
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 from chopper_interop import registry
 from chopper_interop.analyses.methods.activity import grouping
+from chopper_interop.analyses.methods.findings import catalogue
+from chopper_interop.commands import console_tables
 from chopper_interop.commands.console import console_for
 from chopper_interop.errors import SchemaError
 from chopper_interop.schemas import results
@@ -29,21 +33,35 @@ if TYPE_CHECKING:
 
     from chopper_interop.result import Result
 
-_PIPE_WIDTH = 10_000
-"""Width where stdout is no terminal: no row is folded where a program may read it."""
-_MAX_CELL = 48
-"""Longest text in a cell on a terminal. Chosen: names of kernels stay apart, other columns fit."""
-_GAP = 2
-"""Spaces between two columns of a table, as rich draws them."""
-_TIME_UNITS = ((10**9, "s"), (10**6, "ms"), (10**3, "µs"), (1, "ns"))
 _SUMMARY = "summary.json"
 _NO_ROWS = "no rows"
 """Name of the note that says why a result has no rows."""
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_SOURCE = "RUN/"
+"""Stands for the input in commands of findings."""
+_WINDOW = "window"
+"""Name of the note that says which time counts: a definition for who reads the table."""
+_NO_NEWS = re.compile(r"(nothing|none)$|0 |(\d[\d,]*) of \2\b")
+"""Notes that say that nothing is left out: "nothing", "0 of 84 …", "4 of 4"."""
+_LINES = ["topic", "text"]
+"""Columns of rows that are lines of text."""
+_FINDING = "finding"
+_MAX_LINES, _MIN_FINDINGS = 15, 2
+"""Lines of the summary, and findings that it has in any case. Fixed by its purpose: the answer at a glance."""
+_SAME_SUM = 1e-9
+"""Relative difference of sums that are the same but for rounding."""
+_MAX_IN_LINE = 3
+"""Figures of a summary that share a line. Chosen: more are read faster one below the other."""
 
 
-def show(all_results: list[Result], *, max_rows: int | None, definitions: bool) -> None:
-    """Print summary, rows and notes of each result on stdout.
+def show(
+    all_results: list[Result],
+    *,
+    max_rows: int | None,
+    definitions: bool,
+    compat: str = "",
+    source: str = "RUN/",
+) -> None:
+    """Print rows, summary and notes of each result on stdout.
 
     Parameters
     ----------
@@ -53,38 +71,149 @@ def show(all_results: list[Result], *, max_rows: int | None, definitions: bool) 
         Rows to show of each; None for all.
     definitions
         True to print the definitions of the figures too.
+    compat
+        The tool whose definitions were asked for: only its figures are printed, as it prints them.
+    source
+        The input, for commands to copy.
     """
-    console = console_for(sys.stdout, _PIPE_WIDTH)
+    console = console_for(sys.stdout, console_tables.PIPE_WIDTH)
     for index, result in enumerate(all_results):
         if index:
             console.print()
-        console.print(f"[bold]{escape(result.analysis)}[/bold]")
-        reasons = _no_row_reasons(result)
-        for name, text in reasons.items():
-            _print_line(console, name, text)
-        _print_line(console, "summary", _summary_text(result, max_rows))
-        if result.rows.num_rows:
-            _print_table(console, result.rows, max_rows)
-        for name, value in result.summary.items():
-            if _is_table(value):
-                console.print(f"{escape(result.analysis)}: {escape(name)}")
-                _print_table(console, pa.Table.from_pylist(value), max_rows)
-        for name, text in result.notes.items():
-            _print_line(console, name, "" if name in reasons else text)
+        if result.rows.column_names == _LINES:
+            _print_lines(console, result, source)
+        elif result.analysis == "findings":
+            _print_findings(console, result, max_rows, source)
+        elif compat:
+            console.print(f"[bold]{escape(result.analysis)} --compat {escape(compat)}[/bold]")
+            console_tables.print_table(console, result.rows, max_rows, compat=compat)
+        else:
+            _print_result(console, result, max_rows)
+        if definitions:
+            _print_line(console, _WINDOW, result.notes.get(_WINDOW, ""))
         for name, text in result.conventions.items() if definitions else ():
             _print_line(console, name, text, style="dim")
+
+
+def _print_lines(console: Console, result: Result, source: str) -> None:
+    """Print rows that are lines already, each topic once, in at most `_MAX_LINES` on a terminal."""
+    topics, texts = (result.rows[name].to_pylist() for name in _LINES)
+    width = max(map(len, topics), default=0) + 2
+    room = None if console_tables.is_unfolded(console) else console.width - width
+    blocks = []
+    for topic, text in zip(topics, texts, strict=True):
+        shown = console_tables.escape_control(text.replace(_SOURCE, source))
+        blocks.append((topic, _folded(shown, room, is_cut=topic == _FINDING)))
+    while sum(len(lines) for _, lines in blocks) > _MAX_LINES and room:
+        of_findings = [k for k, (topic, _) in enumerate(blocks) if topic == _FINDING]
+        if len(of_findings) <= _MIN_FINDINGS:
+            break
+        del blocks[of_findings[-1]]
+    before = ""
+    for topic, lines in blocks:
+        for number, part in enumerate(lines):
+            line = Text(f"{'' if number or topic == before else topic:<{width}}{part}")
+            line.stylize("bold", 0, width)
+            console.print(line, soft_wrap=True)
+        before = topic
+
+
+def _folded(text: str, room: int | None, *, is_cut: bool) -> list[str]:
+    """Lines of a text as wide as there is room; of one that is cut the first."""
+    if room is None or len(text) <= room:
+        return [text]
+    return [f"{text[: room - 1]}…"] if is_cut else textwrap.wrap(text, room, break_on_hyphens=False)
+
+
+def _print_findings(console: Console, result: Result, max_rows: int | None, source: str) -> None:
+    """Print findings one below the other, with where they are and the command that shows each."""
+    console.print(f"[bold]{escape(result.analysis)}[/bold]")
+    for name, text in _no_row_reasons(result).items():
+        _print_line(console, name, text)
+    for number, row in enumerate(result.rows.slice(0, max_rows).to_pylist(), 1):
+        times = [row["saves_ns"], row["saves_low_ns"], row["saves_high_ns"]]
+        saves, low, high = console_tables.cells("saves_ns", times)
+        interval = f" ({low} to {high})" if low and high else ""
+        what = f"{number}. {row['code']}: saves {saves}{interval} a step, {row['share']:.1%}"
+        console.print(Text(console_tables.escape_control(what), style="bold"))
+        where = f"ranks {row['ranks']}: {row['where']}" if row["ranks"] else row["where"]
+        seen = ", ".join(console_tables.cells("at_ns", [row["at_ns"]]))
+        sure = f"{row['certainty']}; {where}; seen at {seen}"
+        entry = catalogue.CATALOGUE.get(row["code"])
+        remedy = f"remedy: {entry.remedy}" if entry else ""
+        shown = (row["finding"], sure, remedy, row["command"].replace(_SOURCE, source))
+        for text in filter(None, shown):
+            line = Text("   " + console_tables.escape_control(text))
+            console.print(line, soft_wrap=console_tables.is_unfolded(console))
+    if max_rows is not None and result.rows.num_rows > max_rows:
+        console.print(f"[dim]… {result.rows.num_rows - max_rows:,} more[/dim]")
+
+
+def _print_result(console: Console, result: Result, max_rows: int | None) -> None:
+    console.print(f"[bold]{escape(result.analysis)}[/bold]")
+    reasons = _no_row_reasons(result)
+    for name, text in reasons.items():
+        _print_line(console, name, text)
+    if result.rows.num_rows and _is_empty(result):
+        _print_line(console, "no figures", "; ".join(_without_window(result.notes)) or "no data")
+        return
+    total = _total(result)
+    if result.rows.num_rows:
+        console_tables.print_table(
+            console, result.rows, max_rows, analysis=result.analysis, total=total
+        )
+    _print_summary(console, result, total or {}, max_rows)
+    for name, value in result.summary.items():
+        if _is_table(value) and not value[0].keys() <= set(result.rows.column_names):
+            console.print(f"{escape(result.analysis)}: {escape(name)}")
+            table = pa.Table.from_pylist(value)
+            console_tables.print_table(console, table, max_rows, analysis=result.analysis)
+    notes = {n: t for n, t in result.notes.items() if n not in reasons and _is_news(n, t)}
+    for name, text in _together(notes).items():
+        _print_line(console, name, text)
+
+
+def _is_news(name: str, text: str) -> bool:
+    """True if a note says something of this result: something is left out, unknown or assumed."""
+    return name != _WINDOW and _NO_NEWS.match(text) is None
+
+
+def _together(notes: Mapping[str, str]) -> dict[str, str]:
+    """Notes of one kind with one text as one: "kind: a; b" for "kind: a" and "kind: b"."""
+    names: dict[tuple[str, str], list[str]] = {}
+    for name, text in notes.items():
+        kind, _, of = name.partition(": ")
+        names.setdefault((kind, text), []).append(of)
+    return {
+        f"{kind}: {'; '.join(of)}" if any(of) else kind: text for (kind, text), of in names.items()
+    }
 
 
 def _no_row_reasons(result: Result) -> Mapping[str, str]:
     """Notes that say why a result has no rows: the note `_NO_ROWS` or, without it, all notes."""
     if result.rows.num_rows:
         return {}
-    return {n: text for n, text in result.notes.items() if n == _NO_ROWS} or result.notes
+    others = {n: text for n, text in result.notes.items() if n != _WINDOW}
+    return {n: text for n, text in others.items() if n == _NO_ROWS} or others
 
 
-def _is_unfolded(console: Console) -> bool:
-    """True if stdout is no terminal, so that each row must be one line."""
-    return console.width >= _PIPE_WIDTH
+def _total(result: Result) -> dict[str, Any] | None:
+    """The sums over all rows that the summary has; None for less than two rows, or without any."""
+    rows = result.rows
+    if rows.num_rows < 2 or not _begins_with_key(result):  # noqa: PLR2004
+        return None
+    return {
+        name: value
+        for name in rows.column_names
+        if not console_tables.is_text(rows[name].type)
+        and isinstance(value := result.summary.get(name), int | float)
+        and math.isclose(value, pc.sum(rows[name]).as_py() or 0, rel_tol=_SAME_SUM)
+    }
+
+
+def _begins_with_key(result: Result) -> bool:
+    """True if the first column says what a row is of, so that a total can be named there."""
+    return console_tables.is_key(result.rows.column_names[0], result.analysis)
 
 
 def _is_table(value: Any) -> bool:
@@ -92,91 +221,34 @@ def _is_table(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(v, dict) for v in value)
 
 
-def _print_table(console: Console, rows: pa.Table, max_rows: int | None) -> None:
-    """Print the first rows, the names of hidden columns, and the number of further rows."""
-    table, hidden = _result_table(rows, max_rows, None if _is_unfolded(console) else console.width)
-    console.print(table)
-    if hidden:
-        console.print(f"[dim]columns that did not fit: {escape(', '.join(hidden))}[/dim]")
-    if max_rows is not None and rows.num_rows > max_rows:
-        console.print(f"[dim]… {rows.num_rows - max_rows:,} more[/dim]")
-
-
-def _result_table(
-    rows: pa.Table, max_rows: int | None, width: int | None
-) -> tuple[Table, list[str]]:
-    """Make a table of the first rows; also return the columns that a terminal has no room for."""
-    columns = {n: _cells(n, rows[n].slice(0, max_rows).to_pylist()) for n in rows.column_names}
-    hidden: list[str] = []
-    if width is not None:
-        room = width
-        for name, cells in list(columns.items()):
-            room -= _GAP + min(max(map(len, (name, *cells))), _MAX_CELL)
-            if room < 0 and len(hidden) < len(columns) - 1:
-                hidden.append(name)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    shown = {name: cells for name, cells in columns.items() if name not in hidden}
-    for name in shown:
-        kind = rows[name].type
-        is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
-        table.add_column(
-            name,
-            justify="right" if is_number else "left",
-            overflow="fold" if width is None else "ellipsis",
-            no_wrap=width is not None,
-            max_width=None if width is None else _MAX_CELL,
-        )
-    for row in zip(*shown.values(), strict=True):
-        table.add_row(*(Text(_escape_control(cell)) for cell in row))
-    return table, hidden
-
-
-def _cells(name: str, values: list[Any]) -> list[str]:
-    """Format the values of a column; all times of a column in one unit, so that they align."""
-    if name.endswith("_ns"):
-        known = (v for v in values if isinstance(v, int | float) and math.isfinite(v))
-        longest = max(map(abs, known), default=0)
-        unit, symbol = next((u for u in _TIME_UNITS if longest >= u[0]), _TIME_UNITS[-1])
-        return ["" if v is None else _time_text(v, unit, symbol) for v in values]
-    if results.unit(name) == "1" and name.endswith("share"):
-        return ["" if v is None else f"{v:,.1%}" for v in values]
-    return [_value_text(value) for value in values]
-
-
-def _time_text(value: float, unit: int, symbol: str) -> str:
-    return f"{value:,.0f} ns" if unit == 1 else f"{value / unit:,.3f} {symbol}"
-
-
-def _escape_control(text: str) -> str:
-    """Escape control characters, which a terminal would obey."""
-    return _CONTROL.sub(lambda match: repr(match.group())[1:-1], text)
-
-
-def _value_text(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    return f"{value:,.4g}" if isinstance(value, float) else str(value)
+def _print_summary(
+    console: Console, result: Result, total: dict[str, Any], max_items: int | None
+) -> None:
+    """Print the known figures of a summary but tables and sums: in a line, or many as a table."""
+    single = result.rows.num_rows == 1
+    texts = {}
+    for name, value in result.summary.items():
+        in_rows = name in total or (single and name in result.rows.column_names)
+        text = "" if in_rows or _is_table(value) else _summary_value(name, value, max_items)
+        if text:
+            texts[name] = console_tables.header(name, list(result.summary)), text
+    if len(texts) <= _MAX_IN_LINE:
+        _print_line(console, "summary", " · ".join(f"{n} {text}" for n, text in texts.values()))
+        return
+    known = [texts[name] for name in texts if result.summary[name] != 0]
+    width = max((len(shown) for shown, _ in known), default=0) + 2
+    room = None if console_tables.is_unfolded(console) else console.width - width
+    for shown, text in known:
+        lines = _folded(console_tables.escape_control(text), room, is_cut=False)
+        for first, part in zip([shown, *[""] * len(lines)], lines, strict=False):
+            console.print(Text(f"{first:<{width}}{part}"), soft_wrap=True)
 
 
 def _print_line(console: Console, name: str, text: str, style: str = "") -> None:
     """Print "name: text", wrapped on a terminal, else as one line; nothing if the text is empty."""
     if text:
-        line = Text(_escape_control(f"{name}: {text}"), style=style)
-        console.print(line, soft_wrap=_is_unfolded(console))
-
-
-def _summary_text(result: Result, max_items: int | None) -> str:
-    """Format the known values of a summary, without its tables."""
-    texts = {
-        name: _summary_value(name, value, max_items)
-        for name, value in result.summary.items()
-        if not _is_table(value)
-    }
-    return " · ".join(f"{name} {text}" for name, text in texts.items() if text)
+        line = Text(console_tables.escape_control(f"{name}: {text}"), style=style)
+        console.print(line, soft_wrap=console_tables.is_unfolded(console))
 
 
 def _summary_value(name: str, value: Any, max_items: int | None) -> str:
@@ -185,13 +257,37 @@ def _summary_value(name: str, value: Any, max_items: int | None) -> str:
             key: _summary_value(key if results.unit(key) else name, item, max_items)
             for key, item in value.items()
         }
-        return ", ".join(f"{key} {text}" for key, text in texts.items() if text)
+        names = list(texts)
+        known = (f"{console_tables.header(k, names)} {text}" for k, text in texts.items() if text)
+        return ", ".join(known)
     if isinstance(value, list | tuple):
         shown = [_summary_value(name, item, max_items) for item in value[:max_items]]
         more = len(value) - len(shown)
         return ", ".join([*shown, *([f"… {more:,} more"] if more else [])])
     single = not isinstance(value, bool) and (value is None or isinstance(value, int | float))
-    return _cells(name, [value])[0] if single else _value_text(value)
+    return console_tables.cells(name, [value])[0] if single else console_tables.value_text(value)
+
+
+def answered(all_results: list[Result]) -> tuple[list[Result], dict[str, str]]:
+    """Separate results with figures from those without, with the reason of each of these."""
+    empty = {r.analysis: r for r in all_results if _is_empty(r)}
+    reasons = {
+        name: "; ".join(_without_window(_no_row_reasons(result) or result.notes)) or "no data"
+        for name, result in empty.items()
+    }
+    return [result for result in all_results if result.analysis not in empty], reasons
+
+
+def _without_window(notes: Mapping[str, str]) -> list[str]:
+    return [text for name, text in notes.items() if name != _WINDOW]
+
+
+def _is_empty(result: Result) -> bool:
+    """True if there are no rows, or no figure of any row is known."""
+    rows = result.rows
+    figures = [n for n in rows.column_names if not console_tables.is_key(n, result.analysis)]
+    unknown = [rows[name].null_count == rows.num_rows for name in figures]
+    return not rows.num_rows or (bool(unknown) and all(unknown))
 
 
 def show_definitions_hint() -> None:

@@ -477,9 +477,9 @@ def _pair_messages(members: CommMembers, sent: Array, received: Array) -> tuple[
     _, code = gather.distinct(members.size)
     ranks = [RankSequence(code[p], members.end[p], np.ones(len(p), np.bool_)) for p in ends]
     a, b = match_by_order(ranks) if all(map(len, ends)) else ends
-    matched = a != UNMATCHED
-    _, i, j = np.intersect1d(a[matched], b, assume_unique=True, return_indices=True)
-    return np.flatnonzero(matched)[i], j
+    known_a, known_b = (np.flatnonzero(position != UNMATCHED) for position in (a, b))
+    _, i, j = np.intersect1d(a[known_a], b[known_b], assume_unique=True, return_indices=True)
+    return known_a[i], known_b[j]
 
 
 def _pair_by_number(

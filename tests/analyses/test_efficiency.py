@@ -12,7 +12,7 @@ import chopper_interop as ci
 from chopper_interop.analyses.efficiency import efficiency
 from chopper_interop.arrays import arrow
 from chopper_interop.build import TraceBuilder
-from chopper_interop.commands import console_results
+from chopper_interop.commands import console_tables
 from chopper_interop.demo import make_demo
 from chopper_interop.demo.clock import TICK_NS
 from chopper_interop.demo.folder import simulate_job
@@ -334,7 +334,7 @@ def test_shares_of_the_peak_are_lower_bounds_where_flops_are_not_known(tmp_path:
 
 def test_a_terminal_shows_the_main_columns(job) -> None:
     rows = ci.analyze(job[0], "efficiency").rows
-    _, hidden = console_results._result_table(rows, None, 120)
+    _, hidden = console_tables.make_table(rows, None, 120)
     assert hidden
     assert not {"tokens_per_s", "j_per_token", "tokens_per_s_per_w", "mfu_share"} & set(hidden)
 

@@ -155,7 +155,7 @@ def test_each_alone_and_all_together(trace) -> None:
         ("scale", "no number"),
         ("faster=2", "there is no 'faster'"),
         ("scale=0.5 where", "behind where"),
-        ("scale=0.5 where nothing == 3", "cannot be answered"),
+        ("scale=0.5 where nothing == 3", "no column"),
         ("scale=0.5 speed=3", "no option"),
         ("launch=fast", "no time"),
         ("launch=9e99", "no time"),

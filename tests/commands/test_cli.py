@@ -143,8 +143,8 @@ def test_analyze_as_table_json_and_csv(tmp_path: Path, run) -> None:
     path = sample(tmp_path)
     status, table, _ = run("analyze", path, "temporal")
     assert status == 0
-    assert "busy_ns" in table
-    status, stdout, stderr = run("analyze", path, "--json")
+    assert "busy" in table
+    status, stdout, stderr = run("analyze", path, "temporal", "--json")
     result = json.loads(stdout)["temporal"]
     assert (status, stderr) == (0, "")
     assert result["rows"][0]["busy_ns"] == 5000

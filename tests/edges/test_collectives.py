@@ -178,6 +178,19 @@ def test_sends_without_a_receive_are_logged() -> None:
     assert counts == {"sends-unpaired": 2}
 
 
+def test_receives_of_no_send_do_not_pair_with_each_other() -> None:
+    send, recv = Collective.SEND, Collective.RECV
+    members = [Member(0, 0, 0, 50, kind=send, size=8, peer=1)]
+    sizes = (1, 2, 8, 3)
+    members += [
+        Member(0 if size == 8 else 9 + i, 1, i * MS, i * MS + 60, kind=recv, size=size, peer=0)
+        for i, size in enumerate(sizes)
+    ]
+    trace, counts = matched(job(members))
+    assert rows_of_instances(trace) == truth(trace)
+    assert counts == {"sends-unpaired": 3}
+
+
 def _messages(numbers: dict[str, list[tuple[int, int]]]) -> list[Member]:
     """Sends of rank 0 and receives of rank 1, of each what message it is and its number."""
     return [

@@ -1,6 +1,6 @@
-"""The README's tables of formats and analyses, made of what these say of themselves.
+"""Tables of formats, analyses and findings, made of what these say of themselves.
 
-``python tests/support/readme.py README.md`` writes it there.
+``python tests/support/readme.py README.md analyses/README.md`` writes them there.
 """
 
 import inspect
@@ -8,10 +8,12 @@ import sys
 from pathlib import Path
 
 from chopper_interop import registry
+from chopper_interop.analyses.methods.findings import catalogue
 
 BEGIN = "<!-- made by `make formats` from what the converters say of themselves -->\n"
 END = "<!-- end of what `make formats` makes -->\n"
 BEGIN_ANALYSES = "<!-- made by `make formats` from what the analyses say of themselves -->\n"
+BEGIN_FINDINGS = "<!-- made by `make formats` from what the findings say of themselves -->\n"
 PACKAGE = "chopper_interop."
 
 
@@ -58,17 +60,28 @@ def analyses() -> str:
     return "\n".join(rows) + "\n"
 
 
+def findings() -> str:
+    """All codes of findings, as a table in Markdown."""
+    rows = ["| code | found by | saving: the job if | what to do |", "|---|---|---|---|"]
+    rows += [f"| `{code}` | {' | '.join(entry)} |" for code, entry in catalogue.CATALOGUE.items()]
+    return "\n".join(rows) + "\n"
+
+
 def with_table(readme: str) -> str:
     """A README with the tables between their marks."""
-    for begin, made in ((BEGIN, table()), (BEGIN_ANALYSES, analyses())):
+    marks = {BEGIN: table, BEGIN_ANALYSES: analyses, BEGIN_FINDINGS: findings}
+    there = {begin: made for begin, made in marks.items() if begin in readme}
+    if not there:
+        raise ValueError("the README has no marks for its tables")
+    for begin, made in there.items():
         before, _, rest = readme.partition(begin)
         _, mark, after = rest.partition(END)
         if not mark:
-            raise ValueError("the README has no marks for its tables")
-        readme = before + begin + made + END + after
+            raise ValueError("a table of the README has no end")
+        readme = before + begin + made() + END + after
     return readme
 
 
 if __name__ == "__main__":
-    path = Path(sys.argv[1])
-    path.write_text(with_table(path.read_text()))
+    for path in map(Path, sys.argv[1:]):
+        path.write_text(with_table(path.read_text()))

@@ -11,7 +11,7 @@ from chopper_interop.analyses.methods.activity import grouping
 from chopper_interop.arrays import arrow, gather
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.members import is_any
-from chopper_interop.errors import NoSuchDefinitionsError, UsageError
+from chopper_interop.errors import NoSuchDefinitionsError, OptionError, similar
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
 
 if TYPE_CHECKING:
@@ -215,18 +215,18 @@ def _values(column: Array | pa.Array, rows: Array) -> pa.Array:
 
 
 def check_choice(
-    option: str, text: str, known: Collection[str], error: type[UsageError] = UsageError
+    option: str, text: str, known: Collection[str], error: type[OptionError] = OptionError
 ) -> str:
     """Check that an option is one of the known words, and return it.
 
     Raises
     ------
-    UsageError
+    OptionError
         It is none of them; of class `error`.
     """
     if text not in known:
-        listed = ", ".join(repr(word) for word in known)
-        raise error(f"{option}={text}: there is no such", hint=f"there are {listed}")
+        hint = similar(text, (word for word in known if word))
+        raise error(f"{option}={text}: there is no {text!r}", hint=hint)
     return text
 
 

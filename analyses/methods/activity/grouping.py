@@ -10,11 +10,13 @@ import pyarrow as pa
 
 from chopper_interop.annotate.work import kernel_categories
 from chopper_interop.arrays import arrow, gather
-from chopper_interop.errors import UsageError
+from chopper_interop.errors import OptionError, similar
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
@@ -56,20 +58,24 @@ class Groups:
         return total
 
 
-def parse_grains(by: str) -> tuple[str, ...]:
+def parse_grains(by: str, also: Iterable[str] = ()) -> tuple[str, ...]:
     """The names in a text like ``"rank,phase"``, each once.
+
+    Parameters
+    ----------
+    also
+        Names that are known in addition to `GRAINS`, for the hint.
 
     Raises
     ------
-    UsageError
-        One of them is not in `GRAINS`.
+    OptionError
+        One of them is not known.
     """
     names = tuple(name.strip() for name in by.split(",") if name.strip())
+    known = dict.fromkeys((*also, *GRAINS))
     for name in names:
-        if name not in GRAINS:
-            raise UsageError(
-                f"by={by}: there is no {name!r}", hint=f"there are {', '.join(GRAINS)}"
-            )
+        if name not in known:
+            raise OptionError(f"by={by}: there is no {name!r}", hint=similar(name, known))
     return tuple(name for name in dict.fromkeys(names) if name != "job")
 
 

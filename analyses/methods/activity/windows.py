@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ import numpy as np
 
 from chopper_interop import training_steps
 from chopper_interop.arrays.members import is_any
-from chopper_interop.errors import UsageError
+from chopper_interop.errors import OptionError, UsageError
 from chopper_interop.schemas.kinds import GPU_WORK
 
 if TYPE_CHECKING:
@@ -148,6 +149,7 @@ def _extent(trace: Trace, rank: int, rows: Array) -> Window:
 
 def _steps(trace: Trace, steps: str) -> list[Window]:
     """Windows of the training steps that the option names, on all ranks."""
+    requested = [] if steps == "each" else _numbers("steps", steps)
     marked = step_windows(trace)
     if not marked:
         raise UsageError(
@@ -155,25 +157,34 @@ def _steps(trace: Trace, steps: str) -> list[Window]:
         )
     if steps == "each":
         return marked
-    requested = _numbers("steps", steps)
     present = sorted({w.iteration for w in marked})
     if missing := [n for n in requested if n not in present]:
         raise UsageError(f"the trace has no training step {missing[0]}", hint=f"it has {present}")
     return [w for w in marked if w.iteration in requested]
 
 
+def check_steps_and_ranks(steps: str = "", ranks: str = "") -> None:
+    """Raise `OptionError` for what names no steps or ranks in any trace."""
+    for option, text in (("steps", steps), ("ranks", ranks)):
+        if text and (option, text) != ("steps", "each"):
+            _numbers(option, text)
+
+
 def _numbers(option: str, text: str) -> list[int]:
     """Numbers and ranges of numbers, ascending."""
     if not _NUMBERS.fullmatch(text):
-        raise UsageError(f"{option}={text}: write numbers and ranges, as 0,4-7")
+        words = ("each",) if option == "steps" else ()
+        near = difflib.get_close_matches(text, words, 1)
+        hint = f"did you mean {near[0]!r}?" if near else None
+        raise OptionError(f"{option}={text}: write numbers and ranges, as 0,4-7", hint=hint)
     numbers: set[int] = set()
     for part in text.split(","):
         first, _, last = part.partition("-")
         length = int(last or first) - int(first)
         if length < 0:
             hint = f"write {last}-{first}"
-            raise UsageError(f"{option}={text}: {part} goes backwards", hint=hint)
+            raise OptionError(f"{option}={text}: {part} goes backwards", hint=hint)
         if length > _MAX_RANGE:
-            raise UsageError(f"{option}={text}: that is too many")
+            raise OptionError(f"{option}={text}: that is too many")
         numbers.update(range(int(first), int(last or first) + 1))
     return sorted(numbers)

@@ -6,12 +6,14 @@ changes are separated by ``;``.
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chopper_interop import pandas_view
 from chopper_interop.analyses.methods.changes import (
     buckets,
     operations,
@@ -30,7 +32,7 @@ from chopper_interop.analyses.methods.changes.changer import (
 )
 from chopper_interop.analyses.methods.dvfs import target_clocks
 from chopper_interop.analyses.methods.timing import paths
-from chopper_interop.errors import UsageError
+from chopper_interop.errors import OptionError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -156,7 +158,7 @@ def _split(text: str) -> list[str]:
     while start < len(text):
         match = _PART_PATTERN.match(text, start)
         if match is None or match.end() == start:
-            raise UsageError(f"change={text}: a quote is not closed")
+            raise OptionError(f"change={text}: a quote is not closed")
         parts.append(match[1].strip())
         start = match.end()
     return [part for part in parts if part]
@@ -167,22 +169,28 @@ def _parse_change(text: str) -> Change:
     match = _CHANGE_PATTERN.fullmatch(text)
     head, query = (match[1], match[2]) if match else (text, None)
     if query is not None and not query:
-        raise UsageError(f"change={text}: there is no condition behind where", hint=_HINT)
+        raise OptionError(f"change={text}: there is no condition behind where", hint=_HINT)
     words = [word.partition("=") for word in head.split()]
     if not words:
-        raise UsageError(f"change={text}: it does not say what changes", hint=_verbs_hint())
+        raise OptionError(f"change={text}: it does not say what changes", hint=_verbs_hint())
     name, equals, value = words[0]
     if name not in VERBS:
-        raise UsageError(f"change={text}: there is no {name!r}", hint=_verbs_hint())
+        near = difflib.get_close_matches(name, VERBS, 1)
+        hint = f"did you mean {VERBS[near[0]].syntax}?" if near else _verbs_hint()
+        raise OptionError(f"change={text}: there is no {name!r}", hint=hint)
     verb = VERBS[name]
     options = {key: parse("") for key, parse in verb.options.items()}
     for key, _, option in words[1:]:
         if key not in options:
-            hint = f"{name} takes {', '.join(options) or 'no options'}; {_HINT}"
-            raise UsageError(f"change={text}: {name} has no option {key!r}", hint=hint)
+            near = difflib.get_close_matches(key, options, 1)
+            takes = f"{name} takes {', '.join(options) or 'no options'}; {_HINT}"
+            hint = f"did you mean {near[0]!r}?" if near else takes
+            raise OptionError(f"change={text}: {name} has no option {key!r}", hint=hint)
         options[key] = _parse_value(verb.options[key], option, text, verb)
+    if query:
+        pandas_view.check_query(query, f"change={text}")
     if equals and not value:
-        raise UsageError(f"change={text}: there is no value behind {name}=", hint=verb.syntax)
+        raise OptionError(f"change={text}: there is no value behind {name}=", hint=verb.syntax)
     return Change(
         name, _parse_value(verb.value, value, text, verb), query or "", options, text=text
     )
@@ -193,7 +201,7 @@ def _parse_value(parse: Callable[[str], Any], value: str, text: str, verb: Verb)
     try:
         return parse(value)
     except ValueError as error:
-        raise UsageError(f"change={text}: {error}", hint=f"write {verb.syntax}") from error
+        raise OptionError(f"change={text}: {error}", hint=f"write {verb.syntax}") from error
 
 
 def _verbs_hint() -> str:

@@ -11,7 +11,6 @@ from chopper_interop.analyses.methods.activity import grouping
 from chopper_interop.analyses.methods.communication import times as collective_times
 from chopper_interop.analyses.methods.communication.times import null_nan, null_unknown
 from chopper_interop.arrays import arrow, gather
-from chopper_interop.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -166,12 +165,7 @@ def _groups(
         ),
     }
     plain = [name for name in names if name not in more and name != "job"]
-    for name in plain:
-        if name not in grouping.GRAINS:
-            known = ", ".join((*grouping.GRAINS, *more))
-            raise UsageError(
-                f"by={','.join(names)}: there is no {name!r}", hint=f"there are {known}"
-            )
+    grouping.parse_grains(",".join(names), more)
     extra = {name: make() for name, make in more.items() if name in names}
     if iteration is not None:
         plain = [name for name in plain if name != "iteration"]

@@ -9,7 +9,6 @@ import pyarrow as pa
 
 from chopper_interop.analyses.methods.activity import grouping
 from chopper_interop.arrays import arrow, gather
-from chopper_interop.errors import UsageError
 from chopper_interop.gpus.devices import only_host
 
 if TYPE_CHECKING:
@@ -60,10 +59,7 @@ def grains(by: str, steps: str) -> tuple[str, ...]:
         One of them is neither of `grouping.GRAINS` nor `NODE`.
     """
     names = [name.strip() for name in by.split(",") if name.strip()]
-    for name in names:
-        if name not in (*grouping.GRAINS, NODE):
-            there = ", ".join((*grouping.GRAINS, NODE))
-            raise UsageError(f"by={by}: there is no {name!r}", hint=f"there are {there}")
+    grouping.parse_grains(by, (NODE,))
     requested = [name for name in dict.fromkeys(names) if name != "job"]
     if steps and "iteration" not in requested:
         requested.insert(requested.index("rank") + 1 if "rank" in requested else 0, "iteration")

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from chopper_interop.analyses.methods.activity import windows
 from chopper_interop.analyses.methods.peers import temporal
-from chopper_interop.errors import NoSuchDefinitionsError
+from chopper_interop.errors import NoSuchDefinitionsError, similar
 from chopper_interop.result import Result
 
 if TYPE_CHECKING:
@@ -43,7 +43,8 @@ def kernels(trace: Trace, compat: str, ranks: str, *, default: bool) -> Result:
         True if all other options have their defaults.
     """
     if compat != "hta":
-        raise NoSuchDefinitionsError(f"compat={compat}: there are charllm, hta")
+        hint = similar(compat, ("charllm", "hta"))
+        raise NoSuchDefinitionsError(f"compat={compat}: there is no {compat!r}", hint=hint)
     if not default:
         raise NoSuchDefinitionsError(
             "compat=hta has rows of types of kernels and a window of its own",

@@ -27,7 +27,7 @@ from chopper_interop import arguments
 from chopper_interop.analyses.methods.activity import windows
 from chopper_interop.arrays import intervals
 from chopper_interop.arrays.members import is_any
-from chopper_interop.errors import NoSuchDefinitionsError
+from chopper_interop.errors import NoSuchDefinitionsError, similar
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
 
@@ -114,7 +114,8 @@ def _result(
     default: bool,
 ) -> Result:
     if compat not in definitions:
-        raise NoSuchDefinitionsError(f"compat={compat}: there are {', '.join(sorted(definitions))}")
+        hint = similar(compat, sorted(definitions))
+        raise NoSuchDefinitionsError(f"compat={compat}: there is no {compat!r}", hint=hint)
     if not default:
         raise NoSuchDefinitionsError(
             f"compat={compat} has rows of ranks and a window of its own",

@@ -9,7 +9,7 @@ import numpy as np
 
 from chopper_interop.analyses.methods.activity import grouping, windows
 from chopper_interop.arrays import arrow, gather, intervals
-from chopper_interop.errors import UsageError
+from chopper_interop.errors import OptionError, UsageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,14 +52,9 @@ def by_of(by: str) -> By:
     names = [name.strip() for name in by.split(",") if name.strip()]
     owner = [name for name in dict.fromkeys(names) if name in OWNERS]
     if len(owner) > 1:
-        raise UsageError(f"by={by}: choose one of {', '.join(owner)}")
-    rest = ",".join(name for name in names if name not in OWNERS)
-    try:
-        grains = grouping.parse_grains(rest)
-    except UsageError as error:
-        there = ", ".join((*OWNERS, *(g for g in grouping.GRAINS if g not in OWNERS)))
-        raise UsageError(str(error).partition(" (")[0], hint=f"there are {there}") from error
-    return By(owner[0] if owner else RANK, grains)
+        raise OptionError(f"by={by}: choose one of {', '.join(owner)}")
+    known = grouping.parse_grains(by, OWNERS)
+    return By(owner[0] if owner else RANK, tuple(n for n in known if n not in OWNERS))
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.analyses.methods.activity import counterparts
+from chopper_interop.analyses.methods.activity import counterparts, windows
 from chopper_interop.arrays import gather
 from chopper_interop.arrays.members import is_any
 from chopper_interop.schemas.kinds import GPU_WORK, LaneKind
@@ -149,6 +149,14 @@ def step_timing(trace: Trace, rank_steps: Sequence[Window]) -> StepTiming:
         timing, steps, step, src, kind, first, after, lag, delay, at,
         np.concatenate([sources, inside]), rank_steps, window_step, begins, ends,
     )  # fmt: skip
+
+
+def timing_of_steps(trace: Trace) -> Timing:
+    """Timing model for lengths of steps: where no launches are recorded, each begins when it did."""
+    work = is_any(trace.array("kind"), GPU_WORK) & (trace.integers("iteration") >= 0)
+    if not work.any() or (trace.launch[work] >= 0).any():
+        return timing_of(trace)
+    return isolated_steps(trace, windows.step_windows(trace))
 
 
 def isolated_steps(trace: Trace, rank_steps: Sequence[Window]) -> Timing:

@@ -95,7 +95,7 @@ class _Writer:
         for done in slices:
             if done.on_gpu:
                 self._gpu(done)
-            elif done.category == "cuda_runtime":
+            elif done.category == "cuda_runtime" and not self._is_range(done):
                 self._call(done)
             else:
                 self._range(done)
@@ -124,6 +124,11 @@ class _Writer:
             "traceEvents": self.events,
             "traceName": f"rank{self.rank}.json",
         }
+
+    def _is_range(self, done: p.Slice) -> bool:
+        """True of calls that programs write as ranges, as they do nothing but take time."""
+        place = done.place
+        return isinstance(self.program.threads[place.rank][place.thread][place.position], p.Begin)
 
     def _x(self, done: p.Slice, where: tuple[int, int], name: str, args: Event) -> None:
         pid, tid = where

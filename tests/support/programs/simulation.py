@@ -59,6 +59,23 @@ def span_ns(run: Run, changed: Run) -> int:
     return end - min(first for first, _ in bounds.values())
 
 
+def period_ns(run: Run) -> float:
+    """Mean time from the end of one step's work to that of the next, over the recorded steps."""
+    ended: dict[p.Place, int] = {}
+    for done in run.slices:
+        if done.on_gpu:
+            ended[done.place] = max(ended.get(done.place, 0), done.end_ns)
+    ends: dict[int, int] = {}
+    for step in (s for s in run.recorded() if "step" in s.facts):
+        number, rank = step.facts["step"], step.place.rank
+        for call in run.recorded():
+            inside = step.start_ns <= call.start_ns < step.end_ns and call.place.rank == rank
+            if inside and not call.on_gpu and call.category == "cuda_runtime":
+                ends[number] = max(ends.get(number, step.end_ns), ended.get(call.place, 0))
+    first, last = min(ends), max(ends)
+    return (ends[last] - ends[first]) / (last - first)
+
+
 def job_ns(run: Run, changed: Run) -> int:
     """Time of all that is recorded, from the first start on, in a changed run of the program."""
     recorded = run.recorded()

@@ -1,0 +1,56 @@
+"""What makes training steps longer than they need be, in order of what its absence would save."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chopper_interop.analyses.methods.findings import catalogue, finding
+from chopper_interop.result import Result
+
+if TYPE_CHECKING:
+    from chopper_interop.trace import Trace
+
+__all__ = ["findings"]
+
+_CONVENTIONS = {
+    "saves_ns": "by how much the mean step would be shorter, by re-timing the job without what was "
+    "found; each finding alone: they do not add up",
+    "shown": f"what saves {finding.MIN_SHARE:.1%} of the step or more",
+    "certainty": "measured: the saving is a difference of measured times; modelled: of a re-timed job; "
+    "likely: it rests on an assumption that the trace cannot confirm",
+    "range": "saves_low_ns and saves_high_ns: of single steps, of three or more; of throttled-gpu the 95 % "
+    "interval of dvfs",
+    **{
+        code: f"{entry.found}. Saves if {entry.saving}. Remedy: {entry.remedy}"
+        for code, entry in catalogue.CATALOGUE.items()
+    },
+}
+
+
+def findings(trace: Trace, *, steps: str = "", ranks: str = "") -> Result:
+    """Find what makes steps longer than they need be: an ordered list with what each would save.
+
+    Parameters
+    ----------
+    trace
+        Any trace.
+    steps
+        Training steps, ``10`` or ``10-12``; all of them if empty or ``each``. A trace without
+        training steps counts as one step.
+    ranks
+        Ranks of which findings are listed (``"0,4-7"``); all if empty.
+
+    Returns
+    -------
+    Result
+        One row a finding, the largest saving first: `code` (stable), `saves_ns` with
+        `saves_low_ns` and `saves_high_ns`, `share` of the step, `ranks`, `where`, one place `at_ns`
+        to `until_ns` where it can be seen, `certainty`, `finding` (a sentence), `command`.
+    """
+    job, all_of_them = catalogue.find(trace, steps, ranks)
+    table = finding.to_table(all_of_them, job.step_ns)
+    summary = {"steps": job.steps if job.has_steps else 0, "step_ns": job.step_ns}
+    notes = {}
+    if not table.num_rows:
+        notes["no rows"] = f"nothing was found that would save {finding.MIN_SHARE:.1%} of the step"
+    return Result("findings", table, summary, _CONVENTIONS, notes=notes)

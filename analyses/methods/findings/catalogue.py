@@ -1,0 +1,187 @@
+"""All findings: how each is found, what its saving is, and what to do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from chopper_interop.analyses.methods.findings import (
+    clock,
+    communication,
+    hosts,
+    kernels,
+    ranks,
+    steps,
+)
+from chopper_interop.analyses.methods.findings.job import Job
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from chopper_interop.analyses.methods.findings.finding import Finding
+    from chopper_interop.trace import Trace
+
+
+class Entry(NamedTuple):
+    """What there is to say of a code.
+
+    Parameters
+    ----------
+    found
+        How it is found.
+    saving
+        How what it saves is computed: the job is re-timed so.
+    remedy
+        What to do.
+    """
+
+    found: str
+    saving: str
+    remedy: str
+
+
+CATALOGUE = {
+    "late-rank-gpu": Entry(
+        "kernels longer than their counterparts on other ranks, which wait for it (stragglers)",
+        "its operations take the median of their counterparts",
+        "compare clock, power and temperature of that GPU (imbalance); balance the work",
+    ),
+    "late-rank-host": Entry(
+        "a host that launches work later than those of other ranks, which wait for it",
+        "its host is as early as the median of others",
+        "look for other processes, pinning and data loading on that host",
+    ),
+    "late-rank-unknown": Entry(
+        "a rank that others wait for, whose delays nothing recorded explains",
+        "without its unexplained delays",
+        "record the host (CPU activity, HIP or CUDA calls) of that rank",
+    ),
+    "late-rank-link": Entry(
+        "transfers between some ranks longer than others of their kind and size",
+        "they take the median of the others",
+        "test that link (rccl-tests, xGMI or NIC counters)",
+    ),
+    "straggling-stage": Entry(
+        "a stage of a pipeline whose operations are longer than those of others",
+        "its operations take the mean of their type",
+        "give that stage fewer layers",
+    ),
+    "exposed-collective": Entry(
+        "transfers of a kind of collective on the critical path",
+        "they take no time, as if hidden wholly: an upper bound",
+        "start it sooner, in smaller pieces or another stream; other buckets (what_if buckets=)",
+    ),
+    "small-launches": Entry(
+        "the median kernel is below 20 µs and GPUs wait for launches",
+        "operators and calls that launch kernels take no time, as with a graph",
+        "hipGraph or CUDA graph, torch.compile, fused optimizers, larger batches",
+    ),
+    "serialised-launches": Entry(
+        "nine tenths of a rank's launches return behind the end of their kernel",
+        "launches take what is left without their kernel's duration",
+        "unset AMD_SERIALIZE_KERNEL, HIP_LAUNCH_BLOCKING, CUDA_LAUNCH_BLOCKING",
+    ),
+    "item": Entry(
+        "hosts wait for copies within aten::item and the like",
+        "these calls do not wait",
+        "fetch values rarely, or asynchronously some steps later",
+    ),
+    "blocking-copy": Entry(
+        "hosts wait within calls that copy",
+        "these calls do not wait",
+        "pinned memory and non_blocking=True; no nonzero or masked_select on the GPU",
+    ),
+    "host-sync": Entry(
+        "hosts wait in calls that do nothing else",
+        "these calls do not wait",
+        "remove synchronize() of timers and loggers from steps",
+    ),
+    "full-queue": Entry(
+        "launches wait for a place in a full queue",
+        "they do not wait",
+        "none for one stream: the GPU is the limit; else launch what others wait for first",
+    ),
+    "allocator": Entry(
+        "calls of hipMalloc, hipFree, cudaMalloc, … within steps",
+        "these calls take no time and do not wait",
+        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, memory that is left free, equal shapes",
+    ),
+    "data-loader": Entry(
+        "ranges of the data loader in steps",
+        "they take no time",
+        "more workers, pinned memory, prefetching",
+    ),
+    "host-work": Entry(
+        "ranges of hosts for which GPUs are idle 0.1 ms or more at a time (idle --by blame)",
+        "its own time is 0",
+        "move it off the launching thread, or let the host run ahead",
+    ),
+    "throttled-gpu": Entry(
+        "the clock was recorded and below its highest (dvfs)",
+        "all steps at the highest clock, with the interval of dvfs",
+        "power cap, cooling; see throttling and power",
+    ),
+    "below-roofline": Entry(
+        "kernels of 20 µs and more at less than a quarter of what their FLOPs and bytes by shapes allow",
+        "they reach half of it",
+        "other shapes, layouts, element types or tuned libraries",
+    ),
+    "unfused-elementwise": Entry(
+        "elementwise kernels behind one of their size on the same stream",
+        "no gap before them, and two thirds of the shorter one's time less (not of optimizers and "
+        "sums of gradients, whose kernels work on different tensors)",
+        "torch.compile, fused or foreach optimizers",
+    ),
+    "recompute": Entry(
+        "work of the phase recompute",
+        "it and its launches take no time",
+        "keep activations of some layers, as far as memory allows",
+    ),
+    "warm-up-steps": Entry(
+        "first steps that take 1.2 times the longest of the others",
+        "mean of all steps less that of the others: measured",
+        "leave them out with --steps, or by the profiler's schedule (warmup=)",
+    ),
+}
+"""All codes. They never change their meaning."""
+
+FINDERS: tuple[Callable[[Job], Iterator[Finding]], ...] = (
+    ranks.late_ranks,
+    communication.exposed_collectives,
+    hosts.small_launches,
+    hosts.serialised_launches,
+    hosts.waits,
+    hosts.allocator,
+    hosts.data_loader,
+    hosts.host_work,
+    clock.throttled_gpus,
+    kernels.below_roofline,
+    kernels.unfused_elementwise,
+    kernels.recompute,
+)
+"""What finds them."""
+
+
+def find(trace: Trace, chosen_steps: str, chosen_ranks: str) -> tuple[Job, list[Finding]]:
+    """Find all there is, of any size.
+
+    Warm-up steps count in no other finding, unless steps were chosen.
+
+    Parameters
+    ----------
+    chosen_steps, chosen_ranks
+        As of `windows.rank_windows`.
+
+    Returns
+    -------
+    job
+        The job with the steps that count.
+    findings
+        In any order.
+    """
+    job = Job(trace, chosen_steps, chosen_ranks)
+    if not job.has_times:
+        return job, []
+    warm_up = list(steps.warm_up_steps(job))
+    if warm_up and not job.chosen_steps:
+        job = Job(trace, steps.without_warm_up(job), chosen_ranks)
+    return job, [*warm_up, *(finding for finder in FINDERS for finding in finder(job))]

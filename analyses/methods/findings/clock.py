@@ -1,0 +1,58 @@
+"""GPUs whose clock was held down."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chopper_interop.analyses.methods.findings.finding import LIKELY, MODELLED, Finding
+from chopper_interop.schemas.kinds import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from chopper_interop.analyses.methods.findings.job import Job
+
+_MIN_SHARE = 0.01
+"""Share of time from which on a cause counts. Chosen: less is a moment at the start or end."""
+_CAUSES = {"power_share": "power", "thermal_share": "temperature", "hardware_share": "hardware"}
+
+
+def throttled_gpus(job: Job) -> Iterator[Finding]:
+    """Find GPUs that ran below their highest clock, and what held them down."""
+    if not job.trace.has("gfxclk_mhz"):
+        return
+    at_peak = job.result("dvfs")
+    if at_peak is None or at_peak.summary.get("ideal_step_ns") is None:
+        return
+    figures = at_peak.summary
+    measured, ideal = figures["measured_step_ns"], figures["ideal_step_ns"]
+    low, high = measured - figures["ideal_step_high_ns"], measured - figures["ideal_step_low_ns"]
+    if low <= 0:  # the clock may cost nothing
+        return
+    kernels = (job.trace.array("kind") == Kind.KERNEL) & job.inside
+    place, mhz = job.place(kernels), job.trace.reals("gfxclk_mhz", np.flatnonzero(kernels))
+    causes = _causes(job)
+    held = f", held down by {' and '.join(causes)}" if causes else ""
+    peak = at_peak.notes.get("clock: peak", "their highest clock")
+    yield Finding(
+        "throttled-gpu",
+        measured - ideal,
+        place.ranks,
+        " and ".join(causes) or "core clock",
+        place.at_ns,
+        place.until_ns,
+        MODELLED if causes else LIKELY,
+        f"GPUs ran at {np.nanmean(mhz):,.0f} MHz instead of {peak}{held}.",
+        "chopper-analyze RUN/ dvfs throttling",
+        low,
+        high,
+    )
+
+
+def _causes(job: Job) -> list[str]:
+    """What held the clocks down, by telemetry."""
+    known = job.result("throttling")
+    figures = known.summary if known else {}
+    return [text for name, text in _CAUSES.items() if (figures.get(name) or 0) >= _MIN_SHARE]

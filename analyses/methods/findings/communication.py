@@ -1,0 +1,47 @@
+"""Communication that nothing hides."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chopper_interop.analyses.methods.findings.finding import LIKELY, MODELLED, Finding
+from chopper_interop.schemas.kinds import Collective, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from chopper_interop.analyses.methods.findings.job import Job
+
+_SENDS = {Collective.SEND: "sends and receives", Collective.RECV: "sends and receives"}
+"""Kinds that are two ends of one communication."""
+_MAX_KINDS = 6
+"""Kinds of communication that are re-timed. Chosen: those with most time, few enough to be quick."""
+
+
+def exposed_collectives(job: Job) -> Iterator[Finding]:
+    """Find kinds of communication whose transfers make steps longer."""
+    trace = job.trace
+    row = np.flatnonzero((trace.array("kind") == Kind.COMM) & job.inside)
+    if not row.size:
+        return
+    code, texts = trace.texts("collective", row)
+    kinds = [_SENDS.get(text, text) for text in (*texts, "communication of an unknown kind")]
+    of_row = np.array(kinds)[code]
+    total = {kind: int(trace.array("dur")[row[of_row == kind]].sum()) for kind in set(kinds)}
+    for name in sorted(total, key=lambda kind: (-total[kind], kind))[:_MAX_KINDS]:
+        members = job.mask(row[of_row == name])
+        saved = job.saved(job.times().take_no_time(members))
+        place = job.place(members)
+        alone = bool((trace.integers("instance")[members] < 0).all())
+        waits = " It includes waits for ranks that were not recorded." if alone else ""
+        yield Finding.of(
+            "exposed-collective",
+            saved,
+            place,
+            name,
+            LIKELY if alone else MODELLED,
+            f"Transfers of {name} are not hidden by compute.{waits}",
+            "chopper-analyze RUN/ overlap --by collective",
+        )

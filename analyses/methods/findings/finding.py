@@ -1,0 +1,96 @@
+"""A finding, and findings as a table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from chopper_interop.analyses.methods.findings.job import Place, Saved
+
+MEASURED, MODELLED, LIKELY = "measured", "modelled", "likely"
+"""How certain a finding is: its saving was measured; a model of measured times says so; it rests on an
+assumption that the trace cannot confirm."""
+MIN_SHARE = 0.005
+"""Share of the step from which on a saving is worth showing. Fixed by the definition of findings."""
+COLUMNS = {
+    "code": pa.string(), "saves_ns": pa.int64(), "saves_low_ns": pa.int64(),
+    "saves_high_ns": pa.int64(), "share": pa.float64(), "ranks": pa.string(), "where": pa.string(),
+    "at_ns": pa.int64(), "until_ns": pa.int64(), "certainty": pa.string(), "finding": pa.string(),
+    "command": pa.string(),
+}  # fmt: skip
+"""Columns of findings. Stable: scripts, the report and the marks in Perfetto build on them."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that makes steps longer, with what it costs.
+
+    Parameters
+    ----------
+    code
+        Its stable name, a key of `catalogue.CATALOGUE`.
+    saves_ns
+        By how much the mean step would be shorter without it.
+    ranks
+        Ranks concerned: "3", "0,4" or "0-7".
+    where
+        Layer, operation or kernel.
+    at_ns, until_ns
+        One place where it can be seen, on the axis of the trace's `ts`.
+    certainty
+        `MEASURED`, `MODELLED` or `LIKELY`.
+    finding
+        One plain sentence.
+    command
+        The command that shows it; ``RUN/`` stands for the input.
+    saves_low_ns, saves_high_ns
+        Range of `saves_ns` over steps, or its 95 % interval; None where there is none.
+    """
+
+    code: str
+    saves_ns: int
+    ranks: str
+    where: str
+    at_ns: int
+    until_ns: int
+    certainty: str
+    finding: str
+    command: str
+    saves_low_ns: int | None = None
+    saves_high_ns: int | None = None
+
+    @classmethod
+    def of(  # noqa: PLR0913, PLR0917 # parts of a finding
+        cls,
+        code: str,
+        saved: Saved,
+        place: Place,
+        where: str,
+        certainty: str,
+        sentence: str,
+        command: str,
+    ) -> Finding:
+        """Make a finding of a saving and a place; the rest as of the class."""
+        at = place.ranks, where, place.at_ns, place.until_ns
+        return cls(code, saved.ns, *at, certainty, sentence, command, saved.low_ns, saved.high_ns)
+
+
+def to_table(findings: Iterable[Finding], step_ns: int) -> pa.Table:
+    """Make a table of the findings that save enough, the largest first.
+
+    Parameters
+    ----------
+    findings
+        Findings in any order.
+    step_ns
+        Mean length of a step, by which `share` is counted.
+    """
+    shown = [f for f in findings if f.saves_ns >= max(MIN_SHARE * step_ns, 1)]
+    shown.sort(key=lambda f: (-f.saves_ns, f.code, f.ranks, f.where))
+    rows = [vars(f) | {"share": f.saves_ns / step_ns} for f in shown]
+    return pa.Table.from_pylist(rows, pa.schema(list(COLUMNS.items())))

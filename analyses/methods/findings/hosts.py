@@ -1,0 +1,263 @@
+"""Hosts that keep GPUs waiting: launches, waits, the allocator, the data loader, other code."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chopper_interop.analyses.methods.activity import host_waits
+from chopper_interop.analyses.methods.findings.finding import MODELLED, Finding
+from chopper_interop.arrays import name_stems
+from chopper_interop.arrays.members import is_any
+from chopper_interop.edges import ordering_calls
+from chopper_interop.schemas.kinds import CALLS, Kind
+from chopper_interop.schemas.names import Role
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from chopper_interop.analyses.methods.findings.job import Job, Times
+    from chopper_interop.arrays.types import Array
+
+_ALLOCATES = re.compile(
+    r"(hip|cuda)(Malloc|Free|MallocHost|HostMalloc|HostAlloc|FreeHost|HostFree|MallocManaged|"
+    r"HostRegister|HostUnregister|MemCreate|MemRelease|MemMap|MemUnmap)(_v\d+)?|"
+    r"cu(MemAlloc|MemFree|MemAllocHost|MemFreeHost|MemCreate|MemRelease|MemMap|MemUnmap)(_v\d+)?|"
+    r"hsa_amd_memory_pool_(allocate|free)"
+)
+_LOADS = re.compile(r"(?i).*data_?loader.*")
+_FETCHES = re.compile(r"aten::(item|_local_scalar_dense|is_nonzero|equal)|.*tensor\.item.*")
+_COPIES = re.compile(r"aten::(copy_|_?to|_to_copy|cpu|nonzero|masked_select|unique\w*|tolist)\b.*")
+_ONLY_WAITS = (Role.DEVICE_SYNC, Role.STREAM_SYNC, Role.EVENT_SYNC, Role.SIGNAL_WAIT)
+_SMALL_NS = 20_000
+"""Median duration of kernels from which on they are not small. Chosen: a launch by a framework takes
+hosts about 5 to 20 µs, so that longer kernels keep a GPU busy while the next is launched."""
+_SERIALISED_SHARE = 0.9
+"""Share of launches that return behind the end of their kernel where launches are serialised. Chosen:
+without it hardly any do, and with it all."""
+_MIN_KERNEL_NS = 3_000
+"""Kernels that end before their call could return, however launched, are shorter. Chosen: a call takes
+a few microseconds."""
+_LONG_GAP_NS = 100_000
+"""Mean idle time from which on it is not that of launches. Chosen: operators take hosts 10 to 50 µs."""
+_MAX_NAMES = 4
+"""Host operations that are re-timed each. Chosen: those that GPUs waited for most."""
+
+
+def named_nodes(job: Job, pattern: re.Pattern[str]) -> Array:
+    """Mark the nodes of hosts whose name matches as a whole."""
+    names = job.trace.names()
+    matches = np.array([pattern.fullmatch(name) is not None for name in names], bool)
+    return matches[job.trace.array("name")] & job.on_host if len(names) else job.on_host
+
+
+def _under(job: Job, nodes: Array) -> Array:
+    """Mark these nodes and all that they call."""
+    return job.changer.within(nodes)
+
+
+def small_launches(job: Job) -> Iterator[Finding]:
+    """Find hosts that cannot launch small kernels as fast as the GPU runs them."""
+    trace = job.trace
+    kernels = (trace.array("kind") == Kind.KERNEL) & job.inside & (trace.launch >= 0)
+    if not kernels.any() or serialised_calls(job).any():
+        return
+    median = float(np.median(trace.array("dur")[kernels]))
+    if median >= _SMALL_NS:
+        return
+    saved = job.saved(job.times().take_no_time(_launching(job) & job.inside))
+    place = job.idlest(kernels, ("host_late", "launch"))
+    count = int(np.count_nonzero(kernels)) // (job.steps * max(len(job.ranks), 1))
+    yield Finding.of(
+        "small-launches",
+        saved,
+        place,
+        f"{count:,} kernels a step and rank",
+        MODELLED,
+        f"The host launches kernels more slowly than they run: {count:,} a step and rank, half of them "
+        f"shorter than {median / 1e3:,.1f} µs.",
+        "chopper-analyze RUN/ launch --by operation",
+    )
+
+
+def _launching(job: Job) -> Array:
+    """Mark calls that launch kernels, and the operators around them."""
+    trace = job.trace
+    kernels = (trace.array("kind") == Kind.KERNEL) & (trace.launch >= 0)
+    calls = job.mask(np.unique(trace.launch[kernels]))
+    operators = job.on_host & is_any(trace.array("kind"), (Kind.CPU_OP, *CALLS))
+    return calls | (operators & _encloses(job, calls))
+
+
+def _encloses(job: Job, inner: Array) -> Array:
+    """Mark the nodes that call one of these, at any depth."""
+    parent = job.trace.array("parent")
+    outer = np.zeros(len(parent), bool)
+    level = np.unique(parent[inner])
+    while (level := level[level >= 0]).size:
+        level = level[~outer[level]]
+        outer[level] = True
+        level = np.unique(parent[level])
+    return outer
+
+
+def serialised_launches(job: Job) -> Iterator[Finding]:
+    """Find launches that return only when their kernel has ended."""
+    calls = serialised_calls(job) & job.inside
+    if not calls.any():
+        return
+    trace = job.trace
+    work = np.flatnonzero((trace.launch >= 0) & job.on_gpu)
+    took = np.zeros(trace.nodes.num_rows, np.int64)
+    np.maximum.at(took, trace.launch[work], trace.array("dur")[work])
+    times = job.times().wait_for_nothing(calls).shorten(calls, took)
+    saved, place = job.saved(times), job.place(calls)
+    yield Finding.of(
+        "serialised-launches",
+        saved,
+        place,
+        "launches of kernels",
+        MODELLED,
+        "Each launch waits until its kernel has ended, as with AMD_SERIALIZE_KERNEL, "
+        "HIP_LAUNCH_BLOCKING or CUDA_LAUNCH_BLOCKING.",
+        "chopper-analyze RUN/ launch",
+    )
+
+
+def serialised_calls(job: Job) -> Array:
+    """Mark launches of ranks on which nearly all launches return behind the end of their kernel."""
+    trace = job.trace
+    ts, dur = trace.array("ts"), trace.array("dur")
+    work = np.flatnonzero(
+        (trace.array("kind") == Kind.KERNEL) & (trace.launch >= 0) & (dur >= _MIN_KERNEL_NS)
+    )
+    call = trace.launch[work]
+    late = ts[call] + dur[call] >= ts[work] + dur[work]
+    late &= ts[work] >= ts[call]  # else clocks are apart
+    marked = np.zeros(len(ts), bool)
+    for rank in job.ranks:
+        of_rank = trace.array("rank")[work] == rank
+        if of_rank.any() and late[of_rank].mean() >= _SERIALISED_SHARE:
+            marked[call[of_rank & late]] = True
+    return marked
+
+
+def waits(job: Job) -> Iterator[Finding]:
+    """Find waits of hosts for GPUs: values that are fetched, blocking copies, synchronisation, full queues."""
+    trace = job.trace
+    waiting = job.mask(host_waits.calls_that_waited(trace)) & job.inside & ~serialised_calls(job)
+    if not waiting.any():
+        return
+    fetching = waiting & _under(job, named_nodes(job, _FETCHES))
+    role = ordering_calls.node_roles(trace)
+    launching = job.mask(np.unique(trace.launch[(trace.launch >= 0) & ~job.copies]))
+    only_waits = is_any(role, _ONLY_WAITS)
+    copying = waiting & ~fetching & ~launching
+    copying &= ~only_waits | _under(job, named_nodes(job, _COPIES))
+    kinds = {
+        "item": (fetching, "The host fetches values from the GPU and waits for them: {names}."),
+        "blocking-copy": (copying & ~allocating_calls(job), "The host waits for copies: {names}."),
+        "host-sync": (
+            waiting & only_waits & ~fetching & ~copying,
+            "The host waits for the GPU in {names}.",
+        ),
+        "full-queue": (
+            waiting & launching & ~fetching,
+            "Launches wait for a full queue, which holds up other streams or ranks.",
+        ),
+    }
+    for code, (calls, text) in kinds.items():
+        if calls.any():
+            yield _wait(job, code, calls, text)
+
+
+def _wait(job: Job, code: str, calls: Array, text: str) -> Finding:
+    trace = job.trace
+    saved, place = job.saved(job.times().wait_for_nothing(calls)), job.place(calls)
+    caller = trace.array("parent")
+    by_operator = (caller >= 0) & (trace.array("kind")[caller] != Kind.ANNOTATION)
+    at = job.mask(np.where(by_operator, caller, np.arange(len(caller)))[calls])
+    names = job.names(at)
+    return Finding.of(
+        code,
+        saved,
+        place,
+        ", ".join(names),
+        MODELLED,
+        text.format(names=" and ".join(names)),
+        "chopper-analyze RUN/ idle --by blame",
+    )
+
+
+def allocator(job: Job) -> Iterator[Finding]:
+    """Find memory that is allocated or freed by the runtime within steps."""
+    calls = allocating_calls(job) & job.inside
+    if not job.has_steps:  # a program begins by setting up memory
+        calls &= job.trace.array("ts") > job.first_work_ns
+    if calls.any():
+        names = ", ".join(job.names(calls))
+        count = int(np.count_nonzero(calls))
+        text = f"The runtime allocates or frees memory of the GPU in {count:,} calls of {names}."
+        times = job.times().wait_for_nothing(calls).take_no_time(calls)
+        yield _of_nodes(job, "allocator", calls, names, text, times)
+
+
+def data_loader(job: Job) -> Iterator[Finding]:
+    """Find steps that wait for their data."""
+    loading = named_nodes(job, _LOADS) & job.inside
+    if loading.any():
+        name = job.names(loading)[0]
+        times = job.times().take_no_time(_under(job, loading))
+        text = "GPUs wait for the data loader."
+        yield _of_nodes(job, "data-loader", loading, name, text, times)
+
+
+def allocating_calls(job: Job) -> Array:
+    """Mark calls that allocate or free memory of GPUs, or pinned memory."""
+    return named_nodes(job, _ALLOCATES) & is_any(job.trace.array("kind"), CALLS)
+
+
+def host_work(job: Job) -> Iterator[Finding]:
+    """Find other code of hosts for which GPUs wait long at a time, unlike for launches."""
+    trace = job.trace
+    known = allocating_calls(job) | _under(job, named_nodes(job, _LOADS))
+    known |= _launching(job) | is_any(trace.array("kind"), CALLS)
+    others = job.on_host & job.inside & ~known
+    stems, _ = name_stems.split_numbers(trace.names())
+    blamed = _blamed_stems(job)
+    for stem in sorted(blamed, key=lambda stem: -blamed[stem][0])[:_MAX_NAMES]:
+        late_ns, gaps = blamed[stem]
+        same = np.array([text == stem for text in stems], bool)[trace.array("name")] & others
+        if same.any() and late_ns >= _LONG_GAP_NS * gaps:
+            text = f"GPUs wait for the host in {stem}, {late_ns / gaps / 1e6:,.2f} ms at a time."
+            times = job.times().take_no_time(same)
+            yield _of_nodes(job, "host-work", same, stem, text, times)
+
+
+def _blamed_stems(job: Job) -> dict[str, tuple[int, int]]:
+    """Time that GPUs waited for operations of hosts, and how often, by names without numbers."""
+    idle = job.result("idle", by="blame")
+    blamed: dict[str, tuple[int, int]] = {}
+    for row in idle.rows.to_pylist() if idle else []:
+        if row["blame"] is not None:
+            stem = name_stems.split_numbers([row["blame"]])[0][0]
+            late_ns, gaps = blamed.get(stem, (0, 0))
+            blamed[stem] = late_ns + row["host_late_ns"], gaps + row["gaps"]
+    return blamed
+
+
+def _of_nodes(  # parts of a finding
+    job: Job, code: str, nodes: Array, where: str, text: str, times: Times
+) -> Finding:
+    saved, place = job.saved(times), job.place(nodes)
+    return Finding.of(
+        code,
+        saved,
+        place,
+        where,
+        MODELLED,
+        text,
+        "chopper-analyze RUN/ idle --by blame",
+    )

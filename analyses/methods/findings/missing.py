@@ -1,0 +1,104 @@
+"""Data that was not recorded, the analyses that need it, and what to record."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from chopper_interop.annotate.telemetry import throttle_causes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from chopper_interop.trace import Trace
+
+
+class Need(NamedTuple):
+    """Data that some analyses need.
+
+    Parameters
+    ----------
+    what
+        Its name.
+    analyses
+        The analyses that cannot answer without it.
+    record
+        How to record it.
+    is_there
+        ``(trace) -> bool``: True if the trace has it.
+    """
+
+    what: str
+    analyses: tuple[str, ...]
+    record: str
+    is_there: Callable[[Trace], bool]
+
+
+def _has_steps(trace: Trace) -> bool:
+    return bool(trace.known("iteration").any())
+
+
+def _has_causes(trace: Trace) -> bool:
+    series = zip(trace.series["name"].to_pylist(), trace.series["unit"].to_pylist(), strict=True)
+    return any(throttle_causes.is_cause(name, unit) for name, unit in series)
+
+
+_METRIC = "amd-smi metric --watch"
+NEEDS = (
+    Need(
+        "training steps",
+        ("replay", "stragglers"),
+        "prof.step()",
+        _has_steps,
+    ),
+    Need(
+        "launches",
+        ("idle", "launch"),
+        "CPU activity or --hip-trace",
+        lambda trace: bool((trace.launch >= 0).any()),
+    ),
+    Need(
+        "core clock",
+        ("dvfs",),
+        _METRIC,
+        lambda trace: bool(
+            trace.known("gfxclk_mhz").any() or trace.known("gfxclk_counted_mhz").any()
+        ),
+    ),
+    Need(
+        "power",
+        ("energy", "excursions", "power"),
+        _METRIC,
+        lambda trace: bool(trace.known("power_w").any()),
+    ),
+    Need("throttle reasons", ("throttling",), _METRIC, _has_causes),
+    Need(
+        "shapes",
+        ("breakdown", "efficiency"),
+        "record_shapes=True",
+        lambda trace: bool(trace.known("flops").any()),
+    ),
+    Need(
+        "hardware counters",
+        ("breakdown", "memory_round_trips"),
+        "rocprofv3 --pmc",
+        lambda trace: bool(trace.counters.num_rows),
+    ),
+)
+"""Kinds of data that analyses need."""
+
+
+def missing(trace: Trace) -> list[Need]:
+    """Data that a trace with GPU work lacks."""
+    return [need for need in NEEDS if not need.is_there(trace)]
+
+
+def sentence(needs: list[Need]) -> str:
+    """What to record for which analyses, in one line; nvidia-smi and others do as well."""
+    by_record: dict[str, list[Need]] = {}
+    for need in needs:
+        by_record.setdefault(need.record, []).append(need)
+    parts = []
+    for record, same in by_record.items():
+        names = dict.fromkeys(name for need in same for name in need.analyses)
+        parts.append(f"{record} for {', '.join(names)}")
+    return "; ".join(parts)

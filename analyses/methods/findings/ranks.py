@@ -1,0 +1,139 @@
+"""Ranks, links and stages that others wait for, as `stragglers` finds them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chopper_interop.analyses.methods.communication import times as collective_times
+from chopper_interop.analyses.methods.findings.finding import LIKELY, MODELLED, Finding
+from chopper_interop.analyses.methods.findings.job import Place, ranks_text
+from chopper_interop.schemas.kinds import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from chopper_interop.analyses.methods.findings.job import Job
+    from chopper_interop.result import Result
+
+_GAINS = {"gpu": "gain_ns", "host": "host_gain_ns", "delays": "delay_gain_ns"}
+"""Cause of a rank's lateness as `stragglers` names it, and the column of the gain without it."""
+_LONGER_STAGE = 1.03
+"""Ratio of kernel times from which on a stage is longer than others. Chosen: equal ones differ by 1 % or 2 %."""
+_EXPLAINS = 0.8
+"""Share of a stage's gain from which on one rank of it explains the stage. Chosen: the rest is small."""
+_SIGMAS = 4.0
+"""Standard deviations by which more kernels must be slower than a half. Chosen: 1 in 30,000 is by chance."""
+_CODES = {"gpu": "late-rank-gpu", "host": "late-rank-host", "delays": "late-rank-unknown"}
+_TEXTS = {
+    "gpu": "Rank {rank} is late: its kernels take {slower:.1%} longer than those of other ranks.",
+    "host": "Rank {rank} is late: its host launches work {late} ms later than those of other ranks.",
+    "delays": "Rank {rank} is late, and nothing that was recorded says why.",
+}
+
+
+def late_ranks(job: Job) -> Iterator[Finding]:
+    """Find late ranks, slow links and slow stages of pipelines."""
+    compared = job.result("stragglers") if len(job.trace.ranks) > 1 else None
+    if compared is None or not compared.rows.num_rows:
+        return
+    rows = compared.rows.to_pylist()
+    stages = [row["stage"] for row in rows]
+    stage = compared.summary["slow_stage"]
+    if stage is not None and _stage_ratio(rows, stage) >= _LONGER_STAGE:
+        of_stage = _stage(job, rows, stage)
+        one_rank = max((row["gain_ns"] or 0 for row in rows if row["stage"] == stage), default=0)
+        if one_rank < _EXPLAINS * of_stage.saves_ns * job.steps or stages.count(stage) == 1:
+            yield of_stage
+    for row in rows:
+        has_peers = len(set(stages)) == 1 or stages.count(row["stage"]) > 1
+        if row["cause"] and row["rank"] in job.ranks and has_peers and _is_sure(job, row):
+            yield _rank(job, row)
+    yield from _link(job, compared)
+
+
+def _is_sure(job: Job, row: dict[str, Any]) -> bool:
+    """True unless so many of a rank's kernels could be slower than their counterparts by chance."""
+    of_rank = job.trace.array("rank") == row["rank"]
+    kernels = (job.trace.array("kind") == Kind.KERNEL) & job.inside & of_rank
+    deviations = (row["slower_share"] or 0) * 2 - 1
+    return row["cause"] != "gpu" or deviations * np.sqrt(kernels.sum()) > _SIGMAS
+
+
+def _rank(job: Job, row: dict[str, Any]) -> Finding:
+    rank, cause = row["rank"], row["cause"]
+    late_ms = f"{(row['host_late_ns'] or 0) / 1e6:,.3f}"
+    place = _waits_for(job, [rank])
+    return Finding(
+        _CODES[cause],
+        row[_GAINS[cause]] // job.steps,
+        str(rank),
+        {"gpu": "kernels", "host": "launches"}.get(cause, "delays"),
+        place.at_ns,
+        place.until_ns,
+        LIKELY if cause == "delays" else MODELLED,
+        _TEXTS[cause].format(rank=rank, slower=(row["slowdown_factor"] or 1) - 1, late=late_ms),
+        "chopper-analyze RUN/ stragglers"
+        + (f" --by operation --ranks {rank}" if cause == "gpu" else ""),
+    )
+
+
+def _link(job: Job, compared: Result) -> Iterator[Finding]:
+    link, gain = compared.summary["slow_link"], compared.summary["link_gain_ns"]
+    if link is None:
+        return
+    members = [int(rank) for rank in link.split(",")]
+    place = _waits_for(job, members)
+    longer = compared.summary["link_slowdown_factor"] - 1
+    yield Finding(
+        "late-rank-link",
+        gain // job.steps,
+        ranks_text(members),
+        "transfers",
+        place.at_ns,
+        place.until_ns,
+        MODELLED,
+        f"Transfers between ranks {ranks_text(members)} take {longer:.1%} longer than others of "
+        "their kind and size.",
+        "chopper-analyze RUN/ stragglers --by link",
+    )
+
+
+def _stage_ratio(rows: list[dict[str, Any]], stage: int) -> float:
+    """Mean time of kernels of a stage's ranks by the median of those of other ranks."""
+    own = [row["kernel_time_ns"] for row in rows if row["stage"] == stage]
+    others = [row["kernel_time_ns"] for row in rows if row["stage"] != stage]
+    return float(np.mean(own) / max(np.median(others), 1)) if others else 0.0
+
+
+def _stage(job: Job, rows: list[dict[str, Any]], stage: int) -> Finding:
+    parts = job.result("stragglers", by="stage")
+    gain = {row["stage"]: row["gain_ns"] for row in parts.rows.to_pylist()} if parts else {}
+    members = [row["rank"] for row in rows if row["stage"] == stage]
+    place = _waits_for(job, members)
+    return Finding(
+        "straggling-stage",
+        (gain.get(stage) or 0) // job.steps,
+        ranks_text(members),
+        f"stage {stage}",
+        place.at_ns,
+        place.until_ns,
+        MODELLED,
+        f"Stage {stage} of {len(gain)} of the pipeline takes longer than the others, which wait for "
+        "it.",
+        "chopper-analyze RUN/ stragglers --by stage",
+    )
+
+
+def _waits_for(job: Job, members: list[int]) -> Place:
+    """The longest wait of communication for one of these ranks."""
+    times = collective_times.communication_times(job.trace)
+    awaited = np.where(times.waited_for >= 0, times.rank[times.waited_for], -1)
+    waits = np.flatnonzero(np.isin(awaited, members) & job.inside[times.row])
+    if not waits.size:
+        own = np.isin(job.trace.array("rank"), members) & job.inside
+        return job.place(own & job.on_gpu)
+    longest = waits[np.argmax(times.wait[waits])]
+    at = int(times.start[longest])
+    return Place(ranks_text(members), at, at + int(times.wait[longest]))

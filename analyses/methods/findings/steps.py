@@ -1,0 +1,56 @@
+"""Steps that are not like the others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chopper_interop.analyses.methods.findings.finding import MEASURED, Finding
+from chopper_interop.analyses.methods.findings.job import ranks_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from chopper_interop.analyses.methods.findings.job import Job
+    from chopper_interop.arrays.types import Array
+
+_LONGER = 1.2
+"""By how many times a warm-up exceeds the longest of the other steps. Chosen: more than steps vary."""
+_MIN_OTHERS = 2
+
+
+def _count(length: Array) -> int:
+    """How many first steps exceed all that follow."""
+    first = 0
+    while len(length) - first > _MIN_OTHERS and length[first] > _LONGER * length[first + 1 :].max():
+        first += 1
+    return first
+
+
+def without_warm_up(job: Job) -> str:
+    """Steps that are none, as text for an option."""
+    return ranks_text(job.iterations[_count(job.of_steps_ns) :].tolist())
+
+
+def warm_up_steps(job: Job) -> Iterator[Finding]:
+    """Find first steps that take longer than all others, and so are part of every mean."""
+    length, number = job.of_steps_ns, job.iterations
+    first = _count(length)
+    if not first:
+        return
+    where = f"step {number[0]}" if first == 1 else f"steps {number[0]}-{number[first - 1]}"
+    start, _ = job.span_ns()
+    longer = length[0] / np.median(length[first:])
+    yield Finding(
+        "warm-up-steps",
+        round(float(length.mean() - length[first:].mean())),
+        ranks_text(job.ranks),
+        where,
+        start,
+        start + int(length[:first].sum()),
+        MEASURED,
+        f"The recording begins with a warm-up: {where} takes {longer:.1f} times as long as the others, and "
+        "is left out of all other findings.",
+        f"chopper-analyze RUN/ --steps {without_warm_up(job)}",
+    )

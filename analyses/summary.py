@@ -1,0 +1,273 @@
+"""The answer in a few lines: what a step consists of, what binds, who is late, and what to do first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from chopper_interop.analyses.methods.communication import instances
+from chopper_interop.analyses.methods.findings import catalogue, finding
+from chopper_interop.analyses.methods.findings.job import ranks_text
+from chopper_interop.analyses.methods.findings.missing import missing, sentence
+from chopper_interop.issues import Severity
+from chopper_interop.result import Result
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from chopper_interop.analyses.methods.findings.job import Job
+    from chopper_interop.trace import Trace
+
+__all__ = ["summary"]
+
+_MAX_FINDINGS = 5
+_MAX_PARTS = 3
+"""Gaps in the numbers of steps that are written. Chosen: of more the first and last say enough."""
+_MAX_SHARES = 3
+"""Causes and classes that a line names. Chosen: they fit a line, and the rest is small."""
+_MIN_SHOWN = 0.0005
+"""Smallest share that is written: less would read 0.0 %."""
+_CAUSES = {
+    "host_late": "host late", "sync": "waits of the host", "launch": "launches",
+    "kernel_to_kernel": "between kernels", "event": "other streams", "peer": "other ranks",
+    "window": "before and after all work", "unknown": "unknown",
+}  # fmt: skip
+"""Causes of idle time as `idle` names them, in words."""
+_BY_HOST = ("host", "runtime", "handover")
+"""Classes of the critical path that are the host's."""
+_WAITS = ("launch", "stream", "event", "sync", "dependency")
+"""Its latencies and waits."""
+_CONVENTIONS = {
+    "shares": "of the time of all ranks in all steps that count; compute, exposed communication, copies "
+    "and idle time add up to 100 %",
+    "findings": "see the analysis findings",
+}
+
+
+def summary(trace: Trace, *, steps: str = "", ranks: str = "") -> Result:
+    """Answer in at most 15 lines why steps take as long as they do.
+
+    Parameters
+    ----------
+    trace
+        Any trace.
+    steps
+        Training steps, ``10`` or ``10-12``; all of them if empty or ``each``.
+    ranks
+        Ranks that count: ``0,4-7``; all by default.
+
+    Returns
+    -------
+    Result
+        One row a line: `topic` (``read``, ``trust``, ``step``, ``idle``, ``binds``, ``late``,
+        ``clock``, ``finding``, ``more``, ``record``) and `text`. The summary has the figures of these
+        lines, and under `findings` the rows of `findings`.
+    """
+    job, all_of_them = catalogue.find(trace, steps, ranks)
+    findings = finding.to_table(all_of_them, job.step_ns).to_pylist()
+    figures = _read(trace, job) | _step(job) | _late(job) | _clock(job)
+    absent = missing(trace)
+    figures["not_recorded"] = [need.what for need in absent]
+    lines = [*_lines(trace, job, figures)]
+    if job.has_times:
+        lines += _finding_lines(findings)
+        lines += [("record", sentence(absent))] if absent else []
+    topic, text = zip(*lines, strict=True)
+    rows = pa.table({"topic": pa.array(topic, pa.string()), "text": pa.array(text, pa.string())})
+    return Result("summary", rows, figures | {"findings": findings}, _CONVENTIONS)
+
+
+def _read(trace: Trace, job: Job) -> dict[str, Any]:
+    """Figures of what was read and how far it can be trusted."""
+    losses: dict[str, int] = {}
+    for issue in trace.meta.issues:
+        if issue.severity is not Severity.INFO:
+            losses[issue.code] = losses.get(issue.code, 0) + issue.count
+    work = int(job.on_gpu.sum())
+    uncertainty = instances.rank_uncertainties(trace)
+    return {
+        "formats": sorted({source.format for source in trace.meta.sources}),
+        "ranks": len(trace.ranks),
+        "steps": job.steps if job.has_steps else 0,
+        "operations": trace.nodes.num_rows,
+        "gpu_work": work,
+        "losses": losses,
+        "launch_known_share": float((trace.launch[job.on_gpu] >= 0).mean()) if work else None,
+        "clock_uncertainty_ns": max(uncertainty.values(), default=0),
+    }
+
+
+def _step(job: Job) -> dict[str, Any]:
+    """Length of steps, and what they consist of."""
+    each = "each" if job.has_steps and not job.chosen_steps else job.chosen_steps
+    ranks = ",".join(map(str, job.ranks))
+    figures: dict[str, Any] = {
+        "step_ns": job.step_ns,
+        "step_min_ns": int(job.of_steps_ns.min(initial=job.step_ns)),
+        "step_max_ns": int(job.of_steps_ns.max(initial=job.step_ns)),
+    }
+    time = job.figures("temporal", steps=each, ranks=ranks)
+    whole = time.get("span_ns") or 0
+    if whole:
+        parts = {"compute": "compute", "exposed_comm": "exposed_comm", "copy": "memcpy_only"}
+        figures |= {f"{n}_share": time[f"{part}_ns"] / whole for n, part in parts.items()}
+        waits = job.figures("taxes", steps=each, ranks=ranks).get("exposed_wait_ns")
+        figures["exposed_wait_share"] = None if waits is None else waits / whole
+        idle = job.figures("idle", steps=each, ranks=ranks)
+        figures["idle_share"] = time["idle_ns"] / whole
+        figures |= {f"idle_{name}_share": idle[f"{name}_ns"] / whole for name in _CAUSES}
+    path = job.figures("critical_path", ranks=ranks)
+    length = path.get("path_ns") or 0
+    for name in ("compute", "comm", "copy") if length else ():
+        figures[f"path_{name}_share"] = path[f"{name}_ns"] / length
+    for name, classes in (("host", _BY_HOST), ("wait", _WAITS)) if length else ():
+        figures[f"path_{name}_share"] = sum(path[f"{c}_ns"] for c in classes) / length
+    return figures
+
+
+def _late(job: Job) -> dict[str, Any]:
+    """The rank or link that is late, with its cause."""
+    known = job.figures("stragglers") if len(job.trace.ranks) > 1 else {}
+    if not known or known["measured_ns"] is None:
+        return {}
+    rank = known["slow_rank"] if known["slow_rank"] >= 0 else None
+    gain = known["rank_gain_ns"] if rank is not None else None
+    return {
+        "late_rank": rank,
+        "late_cause": known["cause"] if rank is not None else None,
+        "late_saves_ns": None if gain is None else gain // job.steps,
+        "late_link": known["slow_link"],
+    }
+
+
+def _clock(job: Job) -> dict[str, Any]:
+    """What the clock costs, if it was recorded."""
+    known = job.figures("dvfs") if job.trace.has("gfxclk_mhz") else {}
+    if known.get("ideal_step_ns") is None:
+        return {}
+    measured = known["measured_step_ns"]
+    return {
+        "clock_loss_ns": measured - known["ideal_step_ns"],
+        "clock_loss_low_ns": measured - known["ideal_step_high_ns"],
+        "clock_loss_high_ns": measured - known["ideal_step_low_ns"],
+    }
+
+
+def _lines(trace: Trace, job: Job, figures: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Lines on the job as a whole."""
+    yield "read", _read_text(trace, figures)
+    yield "trust", _trust_text(figures)
+    if not job.has_times:
+        yield "step", _why_no_times(trace)
+        return
+    yield "step", _length_text(job, figures)
+    if "compute_share" in figures:
+        yield "step", _consists_text(figures)
+        idle = _shares({f"idle_{name}_share": text for name, text in _CAUSES.items()}, figures)
+        if idle:
+            yield "idle", idle
+    names = {"compute": "compute", "host": "host", "comm": "communication", "copy": "copies"}
+    names["wait"] = "launches and waits"
+    path = _shares({f"path_{name}_share": text for name, text in names.items()}, figures)
+    if path:
+        yield "binds", f"critical path: {path}"
+    if "late_rank" in figures:
+        yield "late", _late_text(figures)
+    if "clock_loss_ns" in figures:
+        low, high = figures["clock_loss_low_ns"], figures["clock_loss_high_ns"]
+        cost = f"{_ms(figures['clock_loss_ns'])} a step ({_ms(low)} to {_ms(high)})"
+        yield "clock", f"below its highest, it costs {cost}"
+
+
+def _read_text(trace: Trace, figures: dict[str, Any]) -> str:
+    names = {rank.host for rank in trace.meta.ranks if rank.host}
+    parts = [_count(figures["ranks"], "rank")]
+    parts += [_count(len(names), "host")] if len(names) > 1 else []
+    parts += [_count(figures["steps"], "step")] if figures["steps"] else []
+    parts += [_count(figures["operations"], "operation")]
+    return ": ".join(filter(None, (", ".join(parts), ", ".join(figures["formats"]))))
+
+
+def _trust_text(figures: dict[str, Any]) -> str:
+    losses, known = figures["losses"], figures["launch_known_share"]
+    lost = ", ".join(f"{code} {count:,}" for code, count in losses.items())
+    parts = [f"lost or wrong: {lost}" if losses else "nothing was lost"]
+    if known is not None and known < 1:
+        parts.append(f"launches of {known:.0%} of the GPU's work are known")
+    if figures["clock_uncertainty_ns"]:
+        parts.append(f"ranks' clocks agree within {figures['clock_uncertainty_ns'] / 1e3:,.1f} µs")
+    return "; ".join(parts)
+
+
+def _why_no_times(trace: Trace) -> str:
+    """Why there is no length of a step, and what would have one."""
+    if not trace.nodes.num_rows:
+        return "no operations were recorded: give profiles of the job too"
+    return "no times were recorded: give a profile of the same job too"
+
+
+def _length_text(job: Job, figures: dict[str, Any]) -> str:
+    if not job.has_steps:
+        return f"{_ms(figures['step_ns'])} in all, as no training steps were recorded"
+    if job.steps == 1:
+        return f"{_ms(figures['step_ns'])}, step {job.iterations[0]}"
+    spread = f"{_ms(figures['step_min_ns'])} to {_ms(figures['step_max_ns'])}"
+    numbers = ranks_text(job.iterations.tolist())
+    if numbers.count(",") > _MAX_PARTS:
+        numbers = f"{job.iterations[0]} to {job.iterations[-1]}"
+    return f"{_ms(figures['step_ns'])}, mean of {job.steps} steps, {numbers} ({spread})"
+
+
+def _consists_text(figures: dict[str, Any]) -> str:
+    waits = figures["exposed_wait_share"]
+    of_it = f" ({waits:.1%} waits)" if waits and waits >= _MIN_SHOWN else ""
+    names = {"compute": "compute", "exposed_comm": f"exposed communication{of_it}"}
+    names |= {"copy": "copies", "idle": "idle"}
+    return ", ".join(
+        f"{figures[f'{name}_share']:.1%} {text}"
+        for name, text in names.items()
+        if figures[f"{name}_share"] >= _MIN_SHOWN
+    )
+
+
+def _late_text(figures: dict[str, Any]) -> str:
+    rank, link = figures["late_rank"], figures["late_link"]
+    causes = {"gpu": "its GPU", "host": "its host", "delays": "for an unknown reason"}
+    parts = []
+    if rank is not None:
+        cause = causes.get(figures["late_cause"], "its link")
+        parts.append(f"rank {rank}, {cause}: {_ms(figures['late_saves_ns'] or 0)} a step")
+    if link is not None:
+        parts.append(f"the link between ranks {link}")
+    return "; ".join(parts) or "no rank and no link"
+
+
+def _finding_lines(findings: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
+    for number, row in enumerate(findings[:_MAX_FINDINGS], 1):
+        sure = ", likely" if row["certainty"] == finding.LIKELY else ""
+        saves = f"{number}. {_ms(row['saves_ns'])} ({row['share']:.1%}{sure})"
+        yield "finding", f"{saves}: {row['finding']}"
+    if not findings:
+        share = f"{finding.MIN_SHARE:.1%}"
+        yield "finding", f"nothing was found that would save {share} of the step or more"
+    if findings:
+        yield "more", "chopper-analyze RUN/ findings: all of them"
+
+
+def _shares(names: dict[str, str], figures: dict[str, Any]) -> str:
+    """The largest shares, the largest first."""
+    known = {text: figures.get(name) or 0.0 for name, text in names.items()}
+    order = sorted(known, key=lambda text: -known[text])[:_MAX_SHARES]
+    return ", ".join(f"{known[t]:.1%} {t}" for t in order if known[t] >= _MIN_SHOWN)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _ms(ns: float) -> str:
+    """A time in milliseconds with four digits that count."""
+    digits = max(0, 3 - int(np.floor(np.log10(max(abs(ns) / 1e6, 1e-3)))))
+    return f"{ns / 1e6:,.{min(digits, 3)}f} ms"

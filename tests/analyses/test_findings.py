@@ -1,0 +1,198 @@
+"""Findings: each on a job that is made to have it, and on the same job without it; and the summary."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from clocked_job import job as clocked_job
+from gpu_work import Work
+from gpu_work import trace as gpu_trace
+from made_stragglers import MadeJob, length_ns
+from made_stragglers import trace_of as straggling_trace
+from programs import kineto, simulation
+from programs.defects import DEFECTS, EXACT
+
+import chopper_interop as ci
+from chopper_interop.analyses.findings import findings
+from chopper_interop.analyses.methods.findings import catalogue, finding
+from chopper_interop.analyses.summary import summary
+from chopper_interop.arrays import arrow
+from chopper_interop.schemas.kinds import Kind
+from chopper_interop.testing import check_analysis
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import Any
+
+_US, _MI300X = 1_000, ("AMD Instinct MI300X",)
+_RANKS = {
+    "late-rank-host": ({"host": {1: 6.0}}, "1"),
+    "late-rank-gpu": ({"gpu": {2: 1.2}}, "2"),
+    "late-rank-link": ({"link": {1: 20.0}}, "1-2"),
+    "late-rank-unknown": ({"host": {1: 6.0}, "hosts": False}, "1"),
+}
+"""What is wrong with a rank, and the ranks that are named."""
+
+
+def found(trace: ci.Trace, **options: str) -> dict[str, dict[str, Any]]:
+    """Findings by code; of equal ones the largest."""
+    rows = ci.analyze(trace, "findings", **options).rows.to_pylist()
+    return {row["code"]: row for row in reversed(rows)}
+
+
+def program_of(folder: Path, code: str, seed: int, *, has: bool) -> tuple[ci.Trace, float]:
+    """The trace of a program with or without a defect, and its step as simulated."""
+    run = simulation.simulate(DEFECTS[code](seed, has=has))
+    kineto.write(run, folder / f"{code}-{seed}-{has}")
+    return ci.read(folder / f"{code}-{seed}-{has}"), simulation.period_ns(run)
+
+
+def check_defect(folder: Path, code: str, seed: int) -> None:
+    """A finding is there with what it saves, and only where the job has it."""
+    trace, step_ns = program_of(folder, code, seed, has=True)
+    row = found(trace)[code]
+    plain, plain_ns = program_of(folder, code, seed, has=False)
+    assert code not in found(plain)
+    if code in EXACT:
+        assert row["saves_ns"] == pytest.approx(step_ns - plain_ns, rel=0.3)
+    ends = trace.array("ts") + trace.array("dur")
+    assert trace.array("ts").min() <= row["at_ns"] < row["until_ns"] <= ends.max()
+
+
+@pytest.mark.parametrize("code", DEFECTS)
+def test_a_defect_is_found_where_it_is(tmp_path: Path, code: str) -> None:
+    check_defect(tmp_path, code, seed=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(40, 50))
+@pytest.mark.parametrize("code", DEFECTS)
+def test_defects_of_many_jobs_are_found(tmp_path: Path, code: str, seed: int) -> None:
+    check_defect(tmp_path, code, seed)
+
+
+@pytest.mark.parametrize("code", _RANKS)
+def test_a_late_rank_is_found_with_its_cause(code: str) -> None:
+    facts, ranks = _RANKS[code]
+    job = MadeJob(**facts)  # type: ignore[arg-type] # one table of different facts
+    row = found(straggling_trace(job))[code]
+    assert row["ranks"] == ranks
+    if "hosts" not in facts:
+        truth = (length_ns(job) - length_ns(MadeJob())) / job.steps
+        assert row["saves_ns"] == pytest.approx(truth, rel=0.15)
+
+
+@pytest.mark.parametrize("hosts", [True, False])
+def test_equal_ranks_are_not_late(*, hosts: bool) -> None:
+    assert not found(straggling_trace(MadeJob(hosts=hosts))).keys() & _RANKS.keys()
+
+
+def kernels_at(lowest_mhz: float, highest_mhz: float, **columns: float) -> ci.Trace:
+    """Kernels of 100 µs at the highest of some clocks, which they follow in part."""
+    count = 40
+    clock = np.linspace(lowest_mhz, highest_mhz, count)
+    took = 100 * _US * (0.8 * highest_mhz / clock + 0.2)
+    trace = clocked_job(clock, np.round(took), gpus=_MI300X)
+    return trace.with_columns(
+        **{name: arrow.array(np.full(count, value)) for name, value in columns.items()}
+    )
+
+
+@pytest.mark.parametrize(("size", "is_far"), [(26_000_000, True), (400_000_000, False)])
+def test_kernels_far_below_their_roofline(*, size: int, is_far: bool) -> None:
+    """At 5.3 TB/s 26 MB take 4.9 of 100 µs; at half of the roofline kernels take 9.8."""
+    row = found(kernels_at(2100, 2100, mem_bytes=size)).get("below-roofline")
+    assert (row is not None) == is_far
+    if row:
+        assert row["saves_ns"] == pytest.approx(40 * 90.2 * _US, rel=0.02)
+        assert row["certainty"] == finding.LIKELY
+
+
+@pytest.mark.parametrize(
+    ("lowest", "highest", "is_held"), [(1200, 1400, True), (2098, 2100, False)]
+)
+def test_a_clock_below_the_highest(*, lowest: float, highest: float, is_held: bool) -> None:
+    row = found(kernels_at(lowest, highest)).get("throttled-gpu")
+    assert (row is not None) == is_held
+    if row:
+        assert row["saves_low_ns"] <= row["saves_ns"] <= row["saves_high_ns"]
+
+
+def test_the_sample_job_is_throttled_only_where_its_clock_is_known(demo: Path) -> None:
+    assert found(ci.read(demo))["throttled-gpu"]["where"] == "power"
+    assert "throttled-gpu" not in found(ci.read(demo / "kineto"))
+
+
+def chain(name: str, phase: str = "forward") -> ci.Trace:
+    """Kernels of one name, 1 µs apart, each of 30 µs, and one of another."""
+    works = [Work(Kind.KERNEL, 31 * _US * k, 30 * _US, name=name) for k in range(10)]
+    works.append(Work(Kind.KERNEL, 320 * _US, 30 * _US, name="Cijk_gemm"))
+    return gpu_trace(works).with_columns(phase=[phase] * 10 + [None])
+
+
+def test_elementwise_kernels_behind_each_other() -> None:
+    name = "void at::native::vectorized_elementwise_kernel<4, at::native::AddFunctor>"
+    assert found(chain(name))["unfused-elementwise"]["saves_ns"] == 9 * 21 * _US
+    assert "unfused-elementwise" not in found(chain("Cijk_gemm_1"))
+    assert "unfused-elementwise" not in found(chain(f"triton_{name}"))
+    of_optimizer = found(chain(name, "optimizer"))["unfused-elementwise"]
+    assert of_optimizer["saves_ns"] == 9 * _US  # of other tensors: no more than the gaps
+
+
+def test_work_that_is_computed_again() -> None:
+    assert found(chain("Cijk_gemm_1", "recompute"))["recompute"]["saves_ns"] >= 300 * _US
+    assert "recompute" not in found(chain("Cijk_gemm_1", "backward"))
+
+
+def test_every_code_has_a_test() -> None:
+    tested = {*DEFECTS, *_RANKS, "below-roofline", "throttled-gpu", "unfused-elementwise"}
+    assert tested | {"recompute"} == set(catalogue.CATALOGUE)
+
+
+def test_a_saving_below_half_a_percent_is_not_shown() -> None:
+    def row(saves_ns: int) -> finding.Finding:
+        return finding.Finding("item", saves_ns, "0", "x", 0, 1, finding.MODELLED, "x", "x")
+
+    assert finding.to_table([row(4), row(5), row(9)], 1000)["saves_ns"].to_pylist() == [9, 5]
+
+
+def test_findings_and_summary_keep_the_contract_of_analyses(demo: Path) -> None:
+    trace = ci.read(demo)
+    check_analysis(findings, trace)
+    check_analysis(summary, trace)
+
+
+def test_steps_and_ranks_can_be_chosen(demo: Path) -> None:
+    trace = ci.read(demo / "kineto")
+    late = found(trace)["late-rank-gpu"]
+    assert late["ranks"] == "1"
+    assert "late-rank-gpu" not in found(trace, ranks="0")
+    assert ci.analyze(trace, "findings", steps="11").summary["steps"] == 1
+
+
+def test_shares_of_the_summary_add_up(demo: Path) -> None:
+    result = ci.analyze(ci.read(demo), "summary")
+    assert result.rows.num_rows <= 15
+    parts = [result.summary[f"{n}_share"] for n in ("compute", "exposed_comm", "copy", "idle")]
+    assert sum(parts) == pytest.approx(1)
+    causes = [v for n, v in result.summary.items() if n.startswith("idle_") and n != "idle_share"]
+    assert sum(causes) == pytest.approx(result.summary["idle_share"])
+    text = "\n".join(result.rows["text"].to_pylist())
+    for part in ("2 ranks, 2 steps", "nothing was lost", "rank 1, its GPU", "critical path: "):
+        assert part in text
+
+
+def test_what_was_not_recorded_is_named_with_how_to_record_it(demo: Path) -> None:
+    lines = ci.analyze(ci.read(demo / "kineto"), "summary").rows.to_pylist()
+    (line,) = (row["text"] for row in lines if row["topic"] == "record")
+    assert "amd-smi" in line
+    assert "dvfs" in line
+    assert "clock" not in {row["topic"] for row in lines}
+
+
+def test_a_trace_of_nothing_has_a_summary() -> None:
+    result = ci.analyze(gpu_trace([]), "summary")
+    assert result.summary["findings"] == []
+    assert "no operations were recorded" in result.rows["text"][-1].as_py()
