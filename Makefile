@@ -7,16 +7,16 @@ COUNT  ?= 100000
 SECONDS ?= 60
 FUZZ   := .venv-fuzz
 
-.PHONY: demo test thorough fuzz mutate lint bench picture formats code schemas wheel clean
+.PHONY: demo test thorough fuzz mutate lint bench picture pictures formats code schemas wheel clean
 
 demo: $(VENV)/run.stamp ## convert a sample job, and say what to open
 	rm -rf $(DEMO)
 	$(BIN)/chopper-convert --quiet --demo $(DEMO)/profiles
 	$(BIN)/chopper-convert $(DEMO)/profiles -o $(DEMO)/job.parquet -o $(DEMO)/et/ -O mode=gpu
 	$(BIN)/chopper-check $(DEMO)/et/profiles
-	$(BIN)/chopper-analyze $(DEMO)/job.parquet --quiet temporal critical_path dvfs -o $(DEMO)/job.pftrace
+	$(BIN)/chopper-analyze $(DEMO)/job.parquet --quiet temporal critical_path idle dvfs findings -o $(DEMO)/job.pftrace
 	@echo
-	@echo "Open $(DEMO)/job.pftrace at https://ui.perfetto.dev (nothing is uploaded)."
+	@echo "Open $(DEMO)/job.pftrace in Perfetto (nothing is uploaded): $(BIN)/chopper-view $(DEMO)/job.pftrace"
 	@echo "A simulator such as ASTRA-sim runs $(DEMO)/et/profiles.*.et."
 
 # without bytecode each worker would compile all modules and rewrite all assertions at each run
@@ -49,6 +49,10 @@ picture: $(VENV)/test.stamp ## the picture of the README, by Perfetto's UI in Ch
 	$(BIN)/python -m pip install --quiet playwright
 	$(BIN)/python tests/support/picture.py tests/demo/picture.png
 
+pictures: $(VENV)/test.stamp ## screenshots of jobs in Perfetto, by Chromium, in pictures/
+	$(BIN)/python -m pip install --quiet playwright
+	$(BIN)/python tests/support/perfetto_pictures.py pictures
+
 formats: $(VENV)/test.stamp ## tables of formats, analyses and findings
 	$(BIN)/python tests/support/readme.py README.md analyses/README.md
 
@@ -71,7 +75,7 @@ wheel: $(VENV)/dev.stamp code ## sdist, and the wheel that comes of it
 	$(BIN)/check-wheel-contents --toplevel chopper_interop --package chopper_interop --package-omit "README.md,*.pyc,__pycache__" dist/*.whl
 
 clean:
-	rm -rf $(VENV) $(FUZZ) $(DEMO) chopper_interop/machine_code bench build dist *.egg-info
+	rm -rf $(VENV) $(FUZZ) $(DEMO) chopper_interop/machine_code bench pictures build dist *.egg-info
 
 $(VENV)/pip.stamp:
 	$(PYTHON) -m venv $(VENV)

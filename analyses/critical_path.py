@@ -90,7 +90,7 @@ def critical_path(
         `start_ns`, `dur_ns`, `delay_ns`; else the groups with `pieces`, `dur_ns`, `delay_ns` and
         `path_share`. The summary has `path_ns` (the length of all windows), the time by class, and
         the number of near-critical nodes. Annotations: `critical_ns` with `critical_start_ns` and
-        `critical_end_ns`, `slack_ns`, `drag_ns`.
+        `critical_end_ns`, `critical_delay_ns`, `slack_ns`, `drag_ns`.
 
     Notes
     -----

@@ -1,4 +1,4 @@
-"""The commands: ``chopper-convert``, ``chopper-analyze``, ``chopper-check``, ``chopper-record``.
+"""The commands: ``chopper-convert``, ``chopper-analyze``, ``chopper-view``, ``chopper-check``, ``chopper-record``.
 
 Nothing heavy is imported before the arguments are parsed, so that help appears at once.
 """
@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chopper_interop.commands import analyze, common, record
+from chopper_interop.commands import analyze, common, record, view
 from chopper_interop.commands.common import INTERRUPTED
 from chopper_interop.errors import UsageError
 from chopper_interop.issues import IssueLog
@@ -18,7 +18,14 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-__all__ = ["INTERRUPTED", "analyze_main", "check_main", "convert_main", "record_main"]
+__all__ = [
+    "INTERRUPTED",
+    "analyze_main",
+    "check_main",
+    "convert_main",
+    "record_main",
+    "view_main",
+]
 
 
 def convert_main(arguments: Sequence[str] | None = None) -> int:
@@ -43,6 +50,11 @@ def record_main(arguments: Sequence[str] | None = None) -> int:
     parser = record.build_parser()
     parser.set_defaults(command=command)
     return common.run_command(record.run, parser, own)
+
+
+def view_main(arguments: Sequence[str] | None = None) -> int:
+    """Run ``chopper-view`` and return its exit status."""
+    return common.run_command(view.run, view.build_parser(), arguments)
 
 
 def _convert(args: argparse.Namespace) -> int:

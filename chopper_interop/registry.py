@@ -17,7 +17,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
-from chopper_interop.errors import OptionError, UnknownFormatError, similar
+from chopper_interop.errors import OptionError, UnknownFormatError, UsageError, similar
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from chopper_interop.schemas import results
+from chopper_interop.schemas.meta import Mark
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,6 +17,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from chopper_interop.trace import Trace
+
+_OF_MARKS = ("at_ns", "until_ns", "finding")
+"""Columns that a mark shows by itself."""
 
 
 _NAMES_SHOWN = 4
@@ -99,5 +104,23 @@ class Result:
         }
 
     def annotate(self, trace: Trace) -> Trace:
-        """Add the annotations to the analysed trace, or to one with the same nodes."""
-        return trace.with_columns(**self.annotations)
+        """Add the annotations and marks to the analysed trace, or to one with the same nodes."""
+        marks = [*trace.meta.marks, *self.marks()]
+        return trace.with_columns(**self.annotations).with_meta(marks=tuple(marks))
+
+    def marks(self) -> list[Mark]:
+        """Places of which the rows speak: of rows from `at_ns` to `until_ns`."""
+        if not {"at_ns", "until_ns"} <= set(self.rows.column_names):
+            return []
+        rows = [row for row in self.rows.to_pylist() if row["at_ns"] is not None]
+        return [
+            Mark(
+                row["at_ns"],
+                max(row["until_ns"] or 0, row["at_ns"]),
+                row.get("code") or self.analysis,
+                row.get("finding") or self.analysis,
+                row.get("ranks") or "",
+                json.dumps({k: v for k, v in row.items() if k not in _OF_MARKS and v is not None}),
+            )
+            for row in rows
+        ]

@@ -49,3 +49,12 @@ def record() -> NoReturn:
     from chopper_interop.commands.common import exit_now
 
     exit_now(cli.record_main())
+
+
+def view() -> NoReturn:
+    """Run ``chopper-view`` and exit."""
+    _end_on_interrupt()
+    from chopper_interop import cli
+    from chopper_interop.commands.common import exit_now
+
+    exit_now(cli.view_main())

@@ -141,6 +141,12 @@ ANNOTATIONS = (
         "critical_end_ns", pa.int64(), "End of its last segment on the critical path, as ts.", "ns"
     ),
     Column(
+        "critical_delay_ns",
+        pa.int64(),
+        "Time of its waits on the critical path beyond the least that such waits take.",
+        "ns",
+    ),
+    Column(
         "slack_ns", pa.int64(), "Delay of its end that would not delay the end of the window.", "ns"
     ),
     Column(

@@ -135,6 +135,23 @@ class ClockFit:
 
 
 @dataclass(frozen=True)
+class Mark:
+    """A place in time of which an analysis speaks."""
+
+    start_ns: int
+    """Its start and end, as `ts`."""
+    end_ns: int
+    kind: str
+    """What it is, for grouping: a stable code."""
+    text: str
+    """What is said of it."""
+    ranks: str = ""
+    """Ranks concerned: "3", "0,4" or "0-7"; empty for the job."""
+    details: str = "{}"
+    """Further values as a JSON object."""
+
+
+@dataclass(frozen=True)
 class Meta:
     """Metadata of a trace as a whole."""
 
@@ -155,3 +172,5 @@ class Meta:
     issues: tuple[Issue, ...] = ()
     facts: dict[str, str] = field(default_factory=dict)
     """Versions of tools and drivers, and the like."""
+    marks: tuple[Mark, ...] = ()
+    """Places of which analyses speak, for pictures."""

@@ -81,7 +81,7 @@ def job(request: pytest.FixtureRequest) -> Job:
 
 def test_kineto_to_perfetto(job: Job, tmp_path: Path) -> None:
     name, events, trace = job
-    ci.write(trace, tmp_path / "job.pftrace")
+    ci.write(trace, tmp_path / "job.pftrace", all_samples=True)
 
     (source,) = trace.meta.sources
     counted = sum(issue.count for issue in trace.meta.issues if issue.events)

@@ -46,6 +46,27 @@ def union(start: Array, end: Array) -> Intervals:
     return start[first], reach[last]
 
 
+def difference(a: Intervals, b: Intervals) -> Intervals:
+    """Time that a union covers and another does not, as a union.
+
+    ::
+
+        a           |--------|   |---|
+        b              |--|          |---|
+        difference  |--|  |--|   |---|
+    """
+    time = np.concatenate([*a, *b])
+    bounds = (np.ones(len(a[0])), -np.ones(len(a[1])), np.ones(len(b[0])), -np.ones(len(b[1])))
+    in_a, in_b = (
+        np.concatenate(bounds).astype(np.int64),
+        np.repeat([0, 1], [2 * len(a[0]), 2 * len(b[0])]),
+    )
+    order = np.argsort(time, kind="stable")
+    time, step, of_b = time[order], in_a[order], in_b[order] > 0
+    covered = (np.cumsum(np.where(of_b, 0, step)) > 0) & (np.cumsum(np.where(of_b, step, 0)) == 0)
+    return union(time[:-1][covered[:-1]], time[1:][covered[:-1]])
+
+
 def total_length(intervals: Intervals) -> int:
     """Time that a union covers."""
     start, end = intervals

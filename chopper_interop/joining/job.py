@@ -417,6 +417,8 @@ def _meta(
         device_matches=(*(m for f in timing for m in f.trace.meta.device_matches), *matches),
         facts=_facts(fragments),
         issues=tuple(issue for f in timing for issue in f.trace.meta.issues),
+        # of several traces the analyses would say something else
+        marks=fragments[0].trace.meta.marks if len(fragments) == 1 else (),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chopper_interop.converters.perfetto.framing import FIXED64, LENGTH, VARINT, wire_field
 from chopper_interop.registry import Converter
 
 if TYPE_CHECKING:
@@ -13,7 +14,6 @@ _FIRST_PACKETS = 32
 """Packets that are checked. Chosen: enough that other data does not match by chance, and quick."""
 _TYPICAL_PAYLOADS = frozenset({1, 2, 6, 11, 33, 35, 36, 43, 44, 45, 50, 60, 69, 89, 133})
 """Fields of ``trace_packet.proto`` that traces begin with: descriptors, clocks, events, statistics."""
-_VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 
 
 def sniff(head: bytes) -> bool:
@@ -30,8 +30,8 @@ def sniff(head: bytes) -> bool:
     for _ in range(_FIRST_PACKETS):
         if at >= len(head):
             break
-        field = _field(head, at)
-        if field is None or field[:2] != (1, _LENGTH):
+        field = wire_field(head, at)
+        if field is None or field[:2] != (1, LENGTH):
             return is_typical and field is None and at > 0
         _, _, begin, end = field
         numbers = _packet_fields(head[begin : min(end, len(head))], complete=end <= len(head))
@@ -50,7 +50,7 @@ def _packet_fields(raw: bytes, *, complete: bool) -> set[int] | None:
     numbers: set[int] = set()
     at = 0
     while at < len(raw):
-        field = _field(raw, at)
+        field = wire_field(raw, at)
         if field is None or (field[3] > len(raw) and complete):
             return None if complete else numbers
         number, wire, _, at = field
@@ -63,43 +63,15 @@ def _packet_fields(raw: bytes, *, complete: bool) -> set[int] | None:
 def _wire_type(field: FieldDescriptor | None) -> int:
     """Wire type of a field; of one that is not known, that of messages, as all new payloads are."""
     if field is None or field.message_type:
-        return _LENGTH
+        return LENGTH
     by_type = {
-        field.TYPE_STRING: _LENGTH,
-        field.TYPE_BYTES: _LENGTH,
-        field.TYPE_DOUBLE: _FIXED64,
-        field.TYPE_FIXED64: _FIXED64,
-        field.TYPE_SFIXED64: _FIXED64,
+        field.TYPE_STRING: LENGTH,
+        field.TYPE_BYTES: LENGTH,
+        field.TYPE_DOUBLE: FIXED64,
+        field.TYPE_FIXED64: FIXED64,
+        field.TYPE_SFIXED64: FIXED64,
     }
-    return by_type.get(field.type, _VARINT)
-
-
-def _field(raw: bytes, at: int) -> tuple[int, int, int, int] | None:
-    """Number, wire type, begin and end of a field; None if there is none."""
-    key, at = _varint(raw, at)
-    if at < 0 or key >> 3 == 0:
-        return None
-    wire = key & 7
-    if wire == _VARINT:
-        _, end = _varint(raw, at)
-        return None if end < 0 else (key >> 3, wire, at, end)
-    if wire == _LENGTH:
-        size, at = _varint(raw, at)
-        return None if at < 0 else (key >> 3, wire, at, at + size)
-    sizes = {_FIXED64: 8, _FIXED32: 4}
-    return (key >> 3, wire, at, at + sizes[wire]) if wire in sizes else None
-
-
-def _varint(raw: bytes, at: int) -> tuple[int, int]:
-    """The number at `at` and the offset behind it; -1 if it does not end."""
-    value = shift = 0
-    while at < len(raw) and shift < 70:  # noqa: PLR2004 - ten bytes
-        value |= (raw[at] & 127) << shift
-        at += 1
-        if raw[at - 1] < 128:  # noqa: PLR2004
-            return value, at
-        shift += 7
-    return 0, -1
+    return by_type.get(field.type, VARINT)
 
 
 PERFETTO = Converter(
@@ -114,7 +86,9 @@ PERFETTO = Converter(
     write="chopper_interop.converters.perfetto.write.writer:write",
     carries="read: slices with their arguments, kinds by category, threads, streams, queues, "
     "counters of kernels, counter tracks as series, flows as launches, all clocks that snapshots tie together; "
-    "written: every node as a slice with its arguments, series as counter lanes, launches, "
-    "forward to backward and other recorded edges as arrows (dependencies of no kind between tracks "
-    "only; the others are counted), iterations, phases and layers as tracks",
+    "written: every node as a slice with its arguments, series as counter lanes that end with their "
+    "samples, launches, forward to backward and other recorded edges as arrows (dependencies of no kind "
+    "between tracks only; the others are counted), as tracks iterations, phases, layers, exposed "
+    "communication, rates of kernels, and of analyses the critical path, idle time and findings; marks "
+    "of the profiler far from all work are counted",
 )

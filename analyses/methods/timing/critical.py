@@ -79,8 +79,8 @@ def critical_paths(
     paths
         In order of their windows.
     columns
-        `critical_ns`, `critical_start_ns`, `critical_end_ns`, `slack_ns` and `drag_ns` of each node;
-        -1 where unknown.
+        `critical_ns`, `critical_start_ns`, `critical_end_ns`, `critical_delay_ns`, `slack_ns` and
+        `drag_ns` of each node; -1 where unknown.
     """
     columns = _NodeColumns(timing)
     start, end = spans.starts(timing.at_ns), spans.ends(timing.at_ns)
@@ -117,7 +117,7 @@ class _NodeColumns:
         }
         self._max = {
             name: np.full(self._nodes, -1, np.int64)
-            for name in ("drag_ns", "critical_ns", "critical_end_ns")
+            for name in ("drag_ns", "critical_ns", "critical_end_ns", "critical_delay_ns")
         }
 
     def add(
@@ -177,6 +177,10 @@ class _NodeColumns:
         longest[used] = np.maximum(longest[used], total)
         np.minimum.at(self._min["critical_start_ns"], node, start)
         np.maximum.at(self._max["critical_end_ns"], node, end)
+        delay = np.zeros(self._nodes, np.int64)
+        np.add.at(delay, path.node[path.node >= 0], path.delay[path.node >= 0])
+        delays = self._max["critical_delay_ns"]
+        delays[used] = np.maximum(delays[used], delay[used])
 
     def columns(self) -> dict[str, Array]:
         """All columns, -1 where unknown."""

@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.converters.perfetto.chopper_metadata import CONSTANT_SUFFIX, DISPATCH_SOURCE
+from chopper_interop.converters.perfetto.chopper_metadata import (
+    CONSTANT_SUFFIX,
+    DISPATCH_SOURCE,
+    RATES_SOURCE,
+)
 from chopper_interop.converters.perfetto.read import kinds
 from chopper_interop.converters.perfetto.read.events_decode import COUNTER
 from chopper_interop.converters.perfetto.read.tracks import Track
@@ -24,10 +28,13 @@ if TYPE_CHECKING:
 AS_SAMPLES = Fault.info_of_events("counters-as-samples", "Values of counter tracks became samples.")
 REDUNDANT = Fault.info_of_events(
     "counters-redundant",
-    "Counter tracks that draw the hardware counters of slices again were not read twice.",
+    "Counter tracks that draw hardware counters or columns of slices again were not read twice.",
 )
 NOT_FINITE = Fault.loss_of_events(
     "counter-not-finite", "Values of counters that are no finite numbers were left out."
+)
+END_MARKS = Fault.info_of_events(
+    "counter-ends", "Marks by which our writer ends the lanes of samples are no samples."
 )
 TRUNCATED = Fault.info(
     "counter-values-truncated",
@@ -92,14 +99,17 @@ class CounterReader:
         ancestry = self.recording.tracks.ancestry(uuid)
         track = ancestry[0] if ancestry else Track(name=f"track {uuid}")
         parents = [t.name for t in ancestry[1:] if t.name]
-        if from_chopper and parents and parents[0] == DISPATCH_SOURCE:
+        if from_chopper and parents and parents[0] in (DISPATCH_SOURCE, RATES_SOURCE):
             issues.add(REDUNDANT, len(ts))
             return
         if track.incremental:
             value = np.cumsum(value)
         value = value * track.multiplier
         finite = np.isfinite(value)
-        issues.add(NOT_FINITE, np.count_nonzero(~finite), track.name)
+        lost = np.count_nonzero(~finite)
+        ends = min(max(self.recording.metadata.ends.get(uuid, 0), 0), lost)
+        issues.add(END_MARKS, ends)
+        issues.add(NOT_FINITE, lost - ends, track.name)
         issues.add(AS_SAMPLES, np.count_nonzero(finite))
         if kinds.TRUNCATED_COUNTER.match(track.name):
             issues.add(TRUNCATED, 1, track.name)
@@ -108,7 +118,7 @@ class CounterReader:
         by_group = from_chopper and parents
         row = self.builder.series(
             self._rank(uuid),
-            track.name,
+            self.recording.metadata.series.get(uuid, track.name),
             track.unit,
             parents[0].removesuffix(CONSTANT_SUFFIX) if by_group else self.tool,
             device=_device(track.name, parents),
@@ -122,6 +132,8 @@ class CounterReader:
         pid = tracks.process_of(uuid)
         if pid in self.ranks:
             return self.ranks[pid]
+        if self.recording.from_chopper:
+            return -1  # the host's
         known = set(self.ranks.values()) - {-1}
         return known.pop() if len(known) == 1 and pid not in tracks.processes else -1
 

@@ -11,10 +11,12 @@ from chopper_interop.arrays import arrow
 from chopper_interop.arrays.interning import TextTable, empty_text_table
 from chopper_interop.converters.perfetto.chopper_metadata import COLUMNS_GROUP, COUNTERS_GROUP
 from chopper_interop.converters.perfetto.write import events_encode as encode
+from chopper_interop.converters.perfetto.write.critical_path import CLASS_NAMES, node_classes
 from chopper_interop.schemas import hub
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
+    from chopper_interop.converters.perfetto.write.critical_path import CriticalPath
     from chopper_interop.trace import Trace
 
 
@@ -43,7 +45,7 @@ class NodeColumns:
         self.names = [(i + 1, name) for i, name in enumerate(trace.names())]
         self.fixed_names: list[tuple[int, str]] = [(1, COLUMNS_GROUP), (2, COUNTERS_GROUP)]
         self.fixed_texts: list[tuple[int, str]] = []
-        self._further = len(self.names) + 1
+        self._others: dict[str, int] = {}
         self._ints: list[tuple[int, Array, Array]] = []
         self._floats: list[tuple[int, Array, Array]] = []
         self._texts: list[tuple[int, Array]] = []
@@ -52,6 +54,10 @@ class NodeColumns:
             if name not in _CORE_COLUMNS:
                 self._add(name, arrow.single_chunk(trace.nodes[name]))
         self._counter_iids = self._add_counters()
+        self._class_iid, self._share_iid = self._name("class"), self._name("share")
+        first = len(self.fixed_texts) + 1
+        self.fixed_texts += [(first + k, name) for k, name in enumerate(CLASS_NAMES)]
+        self._first_class = first
         owner = trace.array("node", "counters").astype(np.int64)
         # counters are ordered by node: those of node i are the rows from [i] to [i + 1]
         self._counters = np.searchsorted(owner, np.arange(trace.nodes.num_rows + 1))
@@ -86,11 +92,13 @@ class NodeColumns:
         names = column.chunk(0).dictionary.to_pylist()
         return np.array([self._name(name) for name in names], np.int64)
 
-    def further_names(self, texts: list[str]) -> list[int]:
-        """Return interned numbers for slice names that no node has."""
-        first = self._further
-        self._further += len(texts)
-        return list(range(first, self._further))
+    def further_names(self, texts: list[str]) -> tuple[Array, list[tuple[int, str]]]:
+        """Return interned numbers for slice names that no node has, and those that are new."""
+        new = [text for text in dict.fromkeys(texts) if text not in self._others]
+        first = len(self.names) + len(self._others) + 1
+        self._others |= {text: first + k for k, text in enumerate(new)}
+        numbers = np.array([self._others[text] for text in texts], np.int64)
+        return numbers, [(self._others[text], text) for text in new]
 
     def interned(self, buffer: Array) -> tuple[TextTable, TextTable]:
         """Return the tables of argument names and texts of a buffer, kept from lane to lane.
@@ -134,6 +142,20 @@ class NodeColumns:
             texts_iid=np.array([i for i, _ in texts], np.int64),
         )
 
+    def path_columns(self, path: CriticalPath) -> encode.Columns:
+        """Return the columns of the nodes on a path, with their class and share of the path."""
+        columns, n = self.columns(path.nodes), len(path.nodes)
+        own = self.trace.integers("critical_ns", path.nodes, unknown=0)
+        length = int((path.ts + path.dur).max() - path.ts.min())
+        code = node_classes(self.trace, path.nodes) + self._first_class
+        return columns._replace(
+            floats=np.concatenate([columns.floats, (own / length)[None]]),
+            floats_known=np.concatenate([columns.floats_known, np.ones((1, n), np.bool_)]),
+            floats_iid=np.append(columns.floats_iid, self._share_iid),
+            texts=np.concatenate([columns.texts, code[None]]),
+            texts_iid=np.append(columns.texts_iid, self._class_iid),
+        )
+
     def lists(self, nodes: Array, flows: tuple[Array, Array]) -> encode.Lists:
         """Return the flows and hardware counters of these nodes.
 
@@ -156,8 +178,18 @@ class NodeColumns:
         )
 
 
-def no_slice_data(n: int) -> tuple[encode.Arguments, encode.Columns, encode.Lists]:
-    """Return arguments, columns and lists of n slices that have none."""
+def no_slice_data(
+    n: int, flows: tuple[Array, Array] | None = None
+) -> tuple[encode.Arguments, encode.Columns, encode.Lists]:
+    """Return arguments, columns and lists of n slices that have none, or no lists but flows.
+
+    Parameters
+    ----------
+    n
+        Number of slices.
+    flows
+        Where the flow ids of each begin, and the ids.
+    """
     none = np.empty(0, np.int64)
     zeros = np.zeros(n + 1, np.int64)
     flat = np.empty((0, n))
@@ -172,7 +204,7 @@ def no_slice_data(n: int) -> tuple[encode.Arguments, encode.Columns, encode.List
         texts=flat.astype(np.int64),
         texts_iid=none,
     )
-    lists = encode.Lists(zeros, none, zeros, none, np.empty(0), 0)
+    lists = encode.Lists(*(flows or (zeros, none)), zeros, none, np.empty(0), 0)
     arguments = encode.Arguments(np.zeros(1, np.uint8), zeros[:n], np.zeros(n, np.int32))
     return arguments, columns, lists
 

@@ -6,6 +6,7 @@ a track for each stream, and a group of counter lanes for each tool that measure
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -13,20 +14,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 
-from chopper_interop.arrays import gather
-from chopper_interop.converters.perfetto.chopper_metadata import CONSTANT_SUFFIX, DISPATCH_SOURCE
+from chopper_interop.converters.perfetto.chopper_metadata import CONSTANT_SUFFIX, RATES_SOURCE
 from chopper_interop.schemas.kinds import GPU_LANES, Kind, LaneKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from chopper_interop.arrays.types import Array
+    from chopper_interop.converters.perfetto.write.counter_lanes import CounterLane
     from chopper_interop.schemas.meta import Rank
     from chopper_interop.trace import Trace
 
-DERIVED_TRACKS = {"iterations": "iteration", "phases": "phase", "layers": "layer"}
-"""Tracks of slices that stand for no event, from the top, and the columns they are made of."""
+SPAN_COLUMNS = {"iterations": "iteration", "phases": "phase", "layers": "layer"}
+"""Tracks of a GPU that are made of columns, and these."""
+EXPOSED, IDLE = "exposed communication", "idle"
+_DERIVED_TRACKS = (*SPAN_COLUMNS, EXPOSED, IDLE)
+"""Tracks of slices that stand for no event, from the top."""
 
+CRITICAL_PATH = "critical path"
+"""Name of the group of the tracks of the critical path."""
+FINDINGS = "findings"
+"""Name of the group of the marks of analyses."""
 _EXPLICIT = proto.TrackDescriptor.ChildTracksOrdering.EXPLICIT
 _UNITS = {
     "ns": proto.CounterDescriptor.UNIT_TIME_NS,
@@ -46,36 +52,11 @@ _WORK_LABELS = {
 }
 _FIRST_COUNTERS = ("socket power", "gfx clock", "GFX activity", "memory activity", "temperature")
 """Counter lanes that come first in their group."""
-_COUNTERS_POSITION = 1000
+_RATES_POSITION, _COUNTERS_POSITION = 900, 1000
 """Counters come below all streams and other tracks, whose positions end at 599."""
 _MAX_PID = 2**31 - 1
 _FIRST_MADE_UP_PID = 2**30
 """Process ids from here on are made up; beyond those that Linux gives (``PID_MAX_LIMIT``, 2**22)."""
-
-
-@dataclass(frozen=True)
-class CounterLane:
-    """Name of a counter lane and all that decides on its position.
-
-    Parameters
-    ----------
-    rank, device
-        Rank (-1: the node) and device (-1: the host) that it belongs to.
-    source, name, unit
-        Tool that measured it, its name, and the unit of its values.
-    uncertainty_ns
-        The better times are known, the nearer the tool's group stands to the GPU's work.
-    steady
-        True if it never changes: such lanes go last, into a group of their own.
-    """
-
-    rank: int
-    device: int
-    source: str
-    name: str
-    unit: str
-    uncertainty_ns: int = 0
-    steady: bool = False
 
 
 @dataclass
@@ -107,41 +88,50 @@ class TrackAllocator:
             return known
         lane = self.lanes[row]
         kind = LaneKind(lane["kind"])
+        label = self._lane_labels[row]
         if kind in _GPU_POSITIONS:
             parent = self._gpu(lane["rank"], lane["device"])
             position = _GPU_POSITIONS[kind] + min(max(lane["number"], 0), 99)
-            work = self._work_labels[row] if kind in GPU_LANES else ""
-            return self._track(("lane", row, part), lane["name"] + work, parent, position)
+            return self._track(("lane", row, part), label, parent, position)
         parent = self.process(lane["rank"])
         if kind is LaneKind.THREAD and part == 0 and lane["number"] >= 0:
             return self._thread(row, lane)
-        return self._track(("lane", row, part), lane["name"], parent, 0)
+        return self._track(("lane", row, part), label, parent, 0)
 
-    def lanes_and_uncertainty(self) -> tuple[dict[int, dict[str, Any]], dict[int, int]]:
-        """Return, by uuid of the tracks so far, the lanes and the uncertainty of samples' times."""
-        lanes, uncertainty = {}, {}
-        for key, uuid in self._uuids.items():
-            if key[0] == "lane":
-                lanes[uuid] = self.lanes[key[1]]
-            elif key[0] == "counter":
-                uncertainty[uuid] = key[1].uncertainty_ns
-        return lanes, uncertainty
+    def drawn_lanes(self) -> dict[int, dict[str, Any]]:
+        """Return the lanes of the tracks so far, by the uuids of these."""
+        return {uuid: self.lanes[key[1]] for key, uuid in self._uuids.items() if key[0] == "lane"}
+
+    def drawn_counters(self) -> dict[int, CounterLane]:
+        """Return the counter lanes so far, by the uuids of their tracks."""
+        return {uuid: key[1] for key, uuid in self._uuids.items() if key[0] == "counter"}
 
     def derived(self, rank: int, device: int, name: str) -> int:
-        """Return the track of a GPU's iterations, phases or layers."""
-        position = 1 + list(DERIVED_TRACKS).index(name)
+        """Return a track of a GPU that stands for no event, above its streams."""
+        position = 1 + _DERIVED_TRACKS.index(name)
         return self._track((name, rank, device), name, self._gpu(rank, device), position)
 
     def critical(self, rank: int, name: str, position: int) -> int:
         """Return a track of the critical path, of a rank (-1: of the job), above all ranks."""
         top = self._uuids.get(("critical", -1))
         if top is None:
-            track = self._new_track(("critical", -1), name="critical path")
+            track = self._new_track(("critical", -1), name=CRITICAL_PATH)
             track.sibling_order_rank = -1000  # above all else
             track.child_ordering = _EXPLICIT
             top = int(track.uuid)
         label = name if rank < 0 else f"rank {rank} {name}"
         return self._track(("critical", rank, name, position), label, top, position)
+
+    def marks(self, rank: int, name: str, row: int) -> int:
+        """Return a row of a lane of marks: of a rank, or (-1) in a group of their own."""
+        parent = self.process(rank) if rank >= 0 else self._findings()
+        return self._track(("mark", rank, name, row), name, parent, 0)
+
+    def _findings(self) -> int:
+        known = self._uuids.get(("findings",))
+        if known is not None:
+            return known
+        return int(self._new_track(("findings",), name=FINDINGS).uuid)
 
     def counter(self, lane: CounterLane) -> int:
         """Return the track of a counter lane, in a group for the tool that measured it."""
@@ -150,14 +140,16 @@ class TrackAllocator:
         if known is not None:
             return known
         rank, device, source = lane.rank, lane.device, lane.source
-        parent = self._gpu(rank, device) if device >= 0 else self.process(rank)
+        parent = self._gpu(rank, device) if device >= 0 else self._owner(rank)
         position = _COUNTERS_POSITION + min(lane.uncertainty_ns // 10**6, 10**6)
+        if source == RATES_SOURCE:
+            position = _RATES_POSITION
         if lane.steady:
             source, position = source + CONSTANT_SUFFIX, position + 10**7
         group = self._track(
             ("source", rank, device, source), source, parent, position, ordered=True
         )
-        track = self._new_track(key, parent_uuid=group, name=lane.name)
+        track = self._new_track(key, parent_uuid=group, name=lane.label)
         first = (i for i, begin in enumerate(_FIRST_COUNTERS) if lane.name.startswith(begin))
         track.sibling_order_rank = next(first, len(_FIRST_COUNTERS)) * 10**6 + len(self._uuids)
         unit = lane.unit
@@ -174,28 +166,75 @@ class TrackAllocator:
 
     @cached_property
     def _work_labels(self) -> list[str]:
-        """Label of the kind of work that takes most of each lane's time."""
+        """Label of the kind of work that takes most of the time of each lane of a GPU."""
         kinds = max(Kind) + 1
         # total time per (lane, kind), as one histogram over the pair's number
         key = self.trace.array("lane").astype(np.int64) * kinds + self.trace.array("kind")
         time = np.bincount(key, self.trace.array("dur"), minlength=kinds * len(self.lanes))
-        return [_WORK_LABELS.get(int(k), "") for k in time.reshape(-1, kinds).argmax(axis=1)]
+        most = time.reshape(-1, kinds).argmax(axis=1).tolist()
+        return [
+            _WORK_LABELS.get(kind, "") if LaneKind(lane["kind"]) in GPU_LANES else ""
+            for kind, lane in zip(most, self.lanes, strict=True)
+        ]
+
+    @cached_property
+    def _lane_labels(self) -> list[str]:
+        """Name of each lane as it is drawn: with the work on it, and its number if others have it."""
+        names = [
+            (lane["rank"], lane["device"], lane["name"] + work)
+            for lane, work in zip(self.lanes, self._work_labels, strict=True)
+        ]
+        count = Counter(names)
+        return [
+            name[2] if count[name] == 1 else f"{name[2]} [{_kind_text(lane)} {lane['number']}]"
+            for name, lane in zip(names, self.lanes, strict=True)
+        ]
+
+    def _owner(self, rank: int) -> int:
+        """Return the track that what belongs to a rank is under; -1 stands for the host."""
+        return self.process(rank) if rank >= 0 else self._host()
+
+    def _host(self) -> int:
+        """Return the track of the host; not a process, of which the UI would show a number."""
+        known = self._uuids.get(("host",))
+        if known is not None:
+            return known
+        track = self._new_track(("host",), name=self.host_name())
+        track.child_ordering = _EXPLICIT
+        return int(track.uuid)
+
+    def host_name(self) -> str:
+        """Return the name of the group of what belongs to no rank."""
+        meta = self.trace.meta
+        hosts = {h.host for h in (*meta.ranks, *meta.devices) if h.host}
+        return f"host {hosts.pop()}" if len(hosts) == 1 else "hosts" if hosts else "host"
 
     def process(self, rank: int) -> int:
-        """Return the track of a rank; -1 stands for the node."""
+        """Return the track of a rank; -1 stands for what ran on a host and has no rank."""
         known = self._uuids.get(("process", rank))
         if known is not None:
             return known
-        metadata = self._rank_metadata(rank)
-        hosts = {r.host for r in self.trace.meta.ranks}
         track = self._new_track(("process", rank))
         track.process.pid = self._pid(rank)
-        name = f"rank {rank}" if rank >= 0 else "node"
-        if metadata and len(hosts) > 1:
-            name = f"{name} on {metadata.host}"
-        track.process.process_name = name
-        track.process.legacy_sort_index = rank
+        track.process.process_name = self.process_name(rank)
+        track.sibling_order_rank = rank  # as `root` says, and the first processes of v57
         return int(track.uuid)
+
+    def process_name(self, rank: int) -> str:
+        """Return the name of a rank's process, with its host if there are several."""
+        metadata = self._rank_metadata(rank)
+        hosts = {r.host for r in self.trace.meta.ranks}
+        name = f"rank {rank}" if rank >= 0 else "node"
+        return f"{name} on {metadata.host}" if metadata and len(hosts) > 1 else name
+
+    @staticmethod
+    def root() -> proto.TrackDescriptor:
+        """Return the descriptor by which processes and threads are in the order of their ranks."""
+        return proto.TrackDescriptor(
+            uuid=0,
+            process_ordering=proto.TrackDescriptor.PROCESS_ORDERING_EXPLICIT,
+            thread_ordering=proto.TrackDescriptor.THREAD_ORDERING_EXPLICIT,
+        )
 
     def _rank_metadata(self, rank: int) -> Rank | None:
         return {r.rank: r for r in self.trace.meta.ranks}.get(rank)
@@ -215,9 +254,20 @@ class TrackAllocator:
         track = self._new_track(("lane", row, 0), parent_uuid=self.process(lane["rank"]))
         track.thread.pid = self._pid(lane["rank"])
         track.thread.tid = lane["number"]
-        track.thread.thread_name = lane["name"]
-        track.thread.legacy_sort_index = row
+        if lane["name"] != f"thread {lane['number']}":  # which the UI calls it by itself
+            track.thread.thread_name = lane["name"]
+        track.sibling_order_rank = self._thread_positions[row]
         return int(track.uuid)
+
+    @cached_property
+    def _thread_positions(self) -> Array:
+        """Position of each lane among the threads: the main thread, then the busiest first."""
+        nodes = np.bincount(self.trace.array("lane"), minlength=len(self.lanes))
+        pids = {r.rank: r.pid for r in self.trace.meta.ranks}
+        is_main = np.array([lane["number"] == pids.get(lane["rank"]) for lane in self.lanes])
+        position = np.empty(len(self.lanes), np.int64)
+        position[np.lexsort((-nodes, ~is_main))] = np.arange(len(self.lanes))
+        return position
 
     def _gpu(self, rank: int, device: int) -> int:
         known = self._uuids.get(("gpu", rank, device))
@@ -226,7 +276,8 @@ class TrackAllocator:
         name = f"GPU {device}" if device >= 0 else "GPU"
         model = self._model(rank, device)
         label = f"{name} ({model})" if model else name
-        track = self._new_track(("gpu", rank, device), parent_uuid=self.process(rank), name=label)
+        track = self._new_track(("gpu", rank, device), parent_uuid=self._owner(rank), name=label)
+        track.sibling_order_rank = device
         track.child_ordering = _EXPLICIT
         return int(track.uuid)
 
@@ -260,71 +311,5 @@ class TrackAllocator:
         return track
 
 
-def sampled_lanes(
-    trace: Trace, window: tuple[int, int] | None
-) -> Iterator[tuple[CounterLane, Array, Array, int]]:
-    """Yield the lanes of the trace's series.
-
-    Parameters
-    ----------
-    trace
-        Any trace.
-    window
-        First and last `ts` to draw, ns; all if None.
-
-    Yields
-    ------
-    lane, ts, value, outside
-        A lane, its samples, possibly none, and how many were left out as outside of the window. The
-        value with which the window begins is drawn at its beginning.
-    """
-    bounds = np.searchsorted(trace.array("series", "samples"), np.arange(len(trace.series) + 1))
-    all_ts, all_values = trace.array("ts", "samples"), trace.array("value", "samples")
-    for row, series in enumerate(trace.series.to_pylist()):
-        ts, value = (a[bounds[row] : bounds[row + 1]] for a in (all_ts, all_values))
-        total = len(ts)
-        if window is not None and total:
-            first = max(int(np.searchsorted(ts, window[0], "right")) - 1, 0)
-            stop = int(np.searchsorted(ts, window[1], "right"))
-            ts, value = np.maximum(ts[first:stop], window[0]), value[first:stop]
-        lane = CounterLane(
-            series["rank"],
-            series["device"],
-            series["source"],
-            series["name"],
-            series["unit"],
-            series["uncertainty_ns"],
-            steady=len(value) > 0 and bool((value == value[0]).all()),
-        )
-        yield lane, ts, value, total - len(ts)
-
-
-def dispatch_lanes(trace: Trace) -> Iterator[tuple[CounterLane, Array, Array]]:
-    """Yield the lanes of hardware counters: a dispatch's value while it runs, and then 0."""
-    if not trace.counters.num_rows:
-        return
-    node, code, value = (trace.array(c, "counters") for c in ("node", "name", "value"))
-    names = trace.counters["name"].chunk(0).dictionary.to_pylist()
-    rank = trace.array("rank")[node]
-    device = trace.array("device", "lanes")[trace.array("lane")[node]]
-    first, group = gather.distinct(rank, device, code)
-    bounds, rows = gather.group_values(group, np.arange(len(node)), len(first))
-    for g, row in enumerate(first.tolist()):
-        lane_rows = rows[bounds[g] : bounds[g + 1]]
-        ts, steps = _steps(trace, node[lane_rows], value[lane_rows])
-        name = names[code[row]]
-        unit = "ns" if name.endswith("_ns") else ""
-        lane = CounterLane(int(rank[row]), int(device[row]), DISPATCH_SOURCE, name, unit)
-        yield lane, ts, steps
-
-
-def _steps(trace: Trace, nodes: Array, value: Array) -> tuple[Array, Array]:
-    """Values from each node's start on, and 0 from its end unless the next has begun by then."""
-    order = np.argsort(trace.array("ts")[nodes], kind="stable")
-    start, value = trace.array("ts")[nodes][order], value[order]
-    end = start + trace.array("dur")[nodes][order]
-    falls = np.append(end[:-1] < start[1:], [True])
-    ts = np.concatenate([start, end[falls]])
-    steps = np.concatenate([value, np.zeros(np.count_nonzero(falls))])
-    by_time = np.argsort(ts, kind="stable")
-    return ts[by_time], steps[by_time]
+def _kind_text(lane: dict[str, Any]) -> str:
+    return LaneKind(lane["kind"]).name.lower().replace("_", " ")

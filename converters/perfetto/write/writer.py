@@ -10,6 +10,7 @@ order; an arrow is a flow id that two slices share, and needs a fresh one.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,17 +18,21 @@ from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 
 from chopper_interop import progress
 from chopper_interop.arrays.interning import TextTable, empty_text_table
-from chopper_interop.arrays.members import is_any
-from chopper_interop.converters.perfetto.chopper_metadata import DERIVED_CATEGORY, metadata_packet
-from chopper_interop.converters.perfetto.write import derived_tracks as derived_slices
+from chopper_interop.converters.perfetto.chopper_metadata import (
+    DERIVED_CATEGORY,
+    DrawnTracks,
+    metadata_packet,
+)
+from chopper_interop.converters.perfetto.opening import Opening, opening_packet
+from chopper_interop.converters.perfetto.write import critical_path, windows
 from chopper_interop.converters.perfetto.write import events_encode as encode
 from chopper_interop.converters.perfetto.write import slice_data as slice_columns
-from chopper_interop.converters.perfetto.write.tracks import (
-    CounterLane,
-    TrackAllocator,
-    dispatch_lanes,
-    sampled_lanes,
-)
+from chopper_interop.converters.perfetto.write.counter_lanes import dispatch_lanes, sampled_lanes
+from chopper_interop.converters.perfetto.write.derived_tracks import derived_tracks
+from chopper_interop.converters.perfetto.write.flows import Flows, has_arrow
+from chopper_interop.converters.perfetto.write.marks import mark_lanes
+from chopper_interop.converters.perfetto.write.rates import rate_lanes
+from chopper_interop.converters.perfetto.write.tracks import CRITICAL_PATH, FINDINGS, TrackAllocator
 from chopper_interop.io import outputs
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.categories import PERFETTO_CATEGORY
@@ -39,7 +44,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from chopper_interop.arrays.types import Array
-    from chopper_interop.converters.perfetto.write.derived_tracks import CriticalPath, DerivedTrack
+    from chopper_interop.converters.perfetto.write.counter_lanes import Samples
+    from chopper_interop.converters.perfetto.write.critical_path import CriticalPath
+    from chopper_interop.converters.perfetto.write.named_slices import NamedSlices
     from chopper_interop.trace import Trace
 
     _SliceData = tuple[encode.Arguments, encode.Columns, encode.Lists, TextTable, TextTable]
@@ -50,17 +57,11 @@ OUTSIDE_WINDOW = Fault.info(
     "samples-outside-window",
     "Telemetry from long before or after the profiled time is not drawn; -O all_samples=yes does.",
 )
-
-ARROW_KINDS = (
-    EdgeKind.LAUNCH,
-    EdgeKind.FWDBWD,
-    EdgeKind.EVENT,
-    EdgeKind.SYNC,
-    EdgeKind.COMM,
-    EdgeKind.DATA,
-    EdgeKind.HANDOVER,
+MARKS_OUTSIDE = Fault.info(
+    "marks-outside-window",
+    "Marks that the profiler set long before or after the profiled time are not drawn; "
+    "-O all_samples=yes does.",
 )
-"""Edges that are drawn; calls and orders can be seen without."""
 
 WITHOUT_ARROW = Fault.info(
     "edges-without-arrow",
@@ -75,7 +76,8 @@ _NAMES_PER_PACKET = 1000
 """Interned texts per packet. Chosen: packets stay small where texts are a thousand bytes long."""
 _MAX_DEPTH = 500
 """The trace processor drops what is nested deeper than 512 (``slice_tracker.h``)."""
-_CLOCKS = {REALTIME: proto.BUILTIN_CLOCK_REALTIME}
+_FIRST_DATE_NS = 946_684_800 * 10**9
+"""2000-01-01 UTC: what is called real time before it counts from an origin that was not recorded."""
 _TASK = "writing Perfetto"
 
 
@@ -98,23 +100,25 @@ def write(
     args
         Give slices what else their source recorded of them, as arguments.
     derived
-        Add tracks of the critical path, where an analysis found it, and of iterations,
-        phases and layers. Their slices have the category "derived".
+        Add tracks of the critical path, where an analysis found it, of iterations, phases, layers,
+        exposed communication and idle time, and rates of kernels. Slices on them have the category
+        "derived".
     all_samples
-        Draw telemetry from long before and after the nodes' time too.
+        Draw telemetry and the profiler's marks from long before and after the work too.
 
     Returns
     -------
     IssueLog
-        How many samples lay outside the nodes' time and were left out, and how many edges have
-        no arrow.
+        How many samples and marks lay outside the time of the work and were left out, and how
+        many edges have no arrow.
     """
     issues = IssueLog("Perfetto")
     progress.start(_TASK, trace.nodes.num_rows, "events")
     with outputs.file(path) as stream:
-        writer = PerfettoWriter(trace, stream, args=args)
-        left_out = writer.write(derived=derived, all_samples=all_samples)
-    issues.add(OUTSIDE_WINDOW, left_out)
+        writer = PerfettoWriter(trace, stream, args=args, derived=derived, all_samples=all_samples)
+        writer.write()
+    issues.add(OUTSIDE_WINDOW, writer.samples_outside)
+    issues.add(MARKS_OUTSIDE, trace.nodes.num_rows - np.count_nonzero(writer.is_drawn))
     dependency = trace.array("kind", "edges") == EdgeKind.DEPENDENCY
     issues.add(WITHOUT_ARROW, np.count_nonzero(dependency & ~has_arrow(trace)))
     return issues
@@ -131,48 +135,61 @@ class PerfettoWriter:
         An open file.
     args
         True if slices carry their nodes' arguments.
+    derived
+        True if tracks are added that stand for no event of the input.
+    all_samples
+        True if nothing is left out for its time.
     """
 
-    def __init__(self, trace: Trace, stream: IO[bytes], *, args: bool) -> None:
+    def __init__(
+        self, trace: Trace, stream: IO[bytes], *, args: bool, derived: bool, all_samples: bool
+    ) -> None:
         self.trace = trace
         self.stream = stream
+        self.derived = derived
         self.tracks = TrackAllocator(trace, _first_uuid(trace))
         self.columns = slice_columns.NodeColumns(trace, with_args=args)
-        self.flows, self.flow_runs = _flows(trace, self.tracks.first_uuid)
+        self.paths = list(critical_path.critical_paths(trace)) if derived else []
+        self.flows = Flows(trace, self.tracks.first_uuid, [path.nodes for path in self.paths])
+        self.window = None if all_samples else windows.window_of_work(trace)
+        self.is_drawn = windows.drawn_nodes(trace, self.window)
+        self.samples_outside = 0
+        self.ended_lanes: Counter[int] = Counter()
         self.out = np.empty(_CHUNK, np.uint8)
         self.scratch = np.empty(_SCRATCH, np.uint8)
 
-    def write(self, *, derived: bool, all_samples: bool) -> int:
-        """Write preamble, slices lane by lane, and counters; return how many samples it left out."""
+    def write(self) -> None:
+        """Write preamble, slices lane by lane, and counters."""
         self._write_preamble()
         for rows in self.trace.rank_rows.values():
             self._write_rank(rows)
-        if derived:
-            for path in derived_slices.critical_paths(self.trace):
-                self._write_critical_path(path)
-            for track in derived_slices.derived_tracks(self.trace):
-                self._write_derived(track)
-        left_out = self._write_counter_lanes(all_samples=all_samples)
-        lanes, uncertainty_ns = self.tracks.lanes_and_uncertainty()
-        metadata = metadata_packet(self.trace, lanes, uncertainty_ns, self.flow_runs)
+        if self.derived:
+            for path, ids in zip(self.paths, self.flows.of_paths, strict=True):
+                self._write_critical_path(path, ids)
+            for rank, name, row, slices in mark_lanes(self.trace):
+                self._write_named(self.tracks.marks(rank, name, row), slices)
+            for rank, device, name, slices in derived_tracks(self.trace):
+                self._write_named(self.tracks.derived(rank, device, name), slices)
+        self._write_counter_lanes()
+        drawn = DrawnTracks(
+            self.tracks.drawn_lanes(),
+            self.tracks.drawn_counters(),
+            self.ended_lanes,
+            self.flows.runs,
+        )
+        metadata = metadata_packet(self.trace, drawn)
         metadata.trusted_packet_sequence_id = encode.SEQUENCE
         self._write_messages([metadata])
-        return left_out
 
     def _write_preamble(self) -> None:
-        meta = self.trace.meta
         first = proto.TracePacket()
         first.trusted_packet_sequence_id = encode.SEQUENCE
         first.sequence_flags = 1  # SEQ_INCREMENTAL_STATE_CLEARED
-        clock = _CLOCKS.get(meta.clock, proto.BUILTIN_CLOCK_BOOTTIME)
-        first.trace_packet_defaults.timestamp_clock_id = clock
-        snapshot = proto.TracePacket()
-        snapshot.trusted_packet_sequence_id = encode.SEQUENCE
-        snapshot.clock_snapshot.primary_trace_clock = clock
-        snapshot.clock_snapshot.clocks.add(clock_id=clock, timestamp=max(meta.origin_ns, 0))
         system = proto.TracePacket()
         system.system_info.tracing_service_version = outputs.MARK
-        self._write_messages([system, snapshot, first])
+        opening = self._opening_packets()
+        self._write_messages([system, *opening, *self._clock_packets(first), first])
+        self.tracks.descriptors.append(self.tracks.root())
         categories = [
             *((int(kind), text) for kind, text in PERFETTO_CATEGORY.items()),
             (_DERIVED_IID, DERIVED_CATEGORY),
@@ -182,12 +199,45 @@ class PerfettoWriter:
         self._write_interned("debug_annotation_names", self.columns.fixed_names)
         self._write_interned("debug_annotation_string_values", self.columns.fixed_texts)
 
+    def _opening_packets(self) -> list[proto.TracePacket]:
+        """Return the packet that says what is in view when the trace is opened."""
+        steps, trace = windows.training_steps(self.trace), self.trace
+        if steps is None:
+            return []
+        ranks = [self.tracks.process_name(rank) for rank in trace.rank_rows]
+        top = [CRITICAL_PATH] if trace.has("critical_start_ns") else []
+        top += [FINDINGS] if trace.meta.marks else []
+        groups = (*top, *ranks, self.tracks.host_name())
+        origin = trace.meta.origin_ns
+        opening = Opening(steps[0] + origin, steps[1] + origin, groups, (*top, *ranks[:1]))
+        packet = opening_packet(opening)
+        packet.trusted_packet_sequence_id = encode.SEQUENCE
+        return [packet]
+
+    def _clock_packets(self, first: proto.TracePacket) -> list[proto.TracePacket]:
+        """Name the clock of the times in the first packet, and return the snapshot that it needs.
+
+        Without a snapshot times are on the trace processor's own clock, the time since boot.
+        """
+        meta = self.trace.meta
+        is_dated = meta.clock == REALTIME and meta.origin_ns >= _FIRST_DATE_NS
+        clock = proto.BUILTIN_CLOCK_REALTIME if is_dated else proto.BUILTIN_CLOCK_BOOTTIME
+        first.trace_packet_defaults.timestamp_clock_id = clock
+        if not is_dated:
+            return []
+        snapshot = proto.TracePacket()
+        snapshot.trusted_packet_sequence_id = encode.SEQUENCE
+        snapshot.clock_snapshot.primary_trace_clock = clock
+        snapshot.clock_snapshot.clocks.add(clock_id=clock, timestamp=meta.origin_ns)
+        return [snapshot]
+
     def _write_rank(self, rows: slice) -> None:
         """Write all slices of one rank, lane after lane."""
-        lane = self.trace.array("lane")[rows]
+        drawn = np.flatnonzero(self.is_drawn[rows]) + rows.start
+        lane = self.trace.array("lane")[drawn]
         # a stable sort by lane keeps the nodes of a lane in order of start, longest first
         order = np.argsort(lane, kind="stable")
-        ordered, order = lane[order], order + rows.start
+        ordered, order = lane[order], drawn[order]
         firsts = np.flatnonzero(np.diff(ordered, prepend=-1))
         for first, last in zip(firsts, [*firsts[1:], len(order)], strict=True):
             self._write_lane(int(ordered[first]), order[first:last])
@@ -209,7 +259,7 @@ class PerfettoWriter:
             category=self.trace.array("kind")[nodes].astype(np.int64),
         )
         arguments = self.columns.arguments(nodes)
-        columns, lists = self.columns.columns(nodes), self.columns.lists(nodes, self.flows)
+        columns, lists = self.columns.columns(nodes), self.columns.lists(nodes, self.flows.of_nodes)
         tables = self.columns.interned(arguments.buffer)
         self._write_slices(slices, uuids, (arguments, columns, lists, *tables))
         progress.advance(_TASK, len(nodes))
@@ -242,41 +292,48 @@ class PerfettoWriter:
         self.scratch = np.empty(2 * room + 1024, np.uint8)
         self.out = np.empty(room + _CHUNK, np.uint8)
 
-    def _write_derived(self, track: DerivedTrack) -> None:
-        rank, device, name, ts, dur, texts = track
-        self._write_named(self.tracks.derived(rank, device, name), ts, dur, texts)
-
-    def _write_named(self, track: int, ts: Array, dur: Array, texts: list[str]) -> None:
-        """Write slices that have nothing but a name, and do not overlap.
-
-        Their names are interned as they come, as no node has them.
-        """
+    def _write_named(
+        self, track: int, slices: NamedSlices, flows: tuple[Array, Array] | None = None
+    ) -> None:
+        """Write slices that stand for no event; their names are interned as they come."""
+        iids, new = self.columns.further_names(slices.names)
+        self._write_interned("event_names", new)
+        n = len(slices.ts)
         uuid = np.array([track], np.int64)
-        iids = self.columns.further_names(texts)
-        self._write_interned("event_names", list(zip(iids, texts, strict=True)))
-        n = len(ts)
-        slices = encode.Slices(
-            ts=ts + self.trace.meta.origin_ns,
-            dur=dur,
-            uuid=np.full(n, uuid[0]),
+        encoded = encode.Slices(
+            ts=slices.ts + self.trace.meta.origin_ns,
+            dur=slices.dur,
+            uuid=np.full(n, track),
             row=np.zeros(n, np.int32),
-            name=np.array(iids, np.int64),
+            name=iids[slices.code],
             category=np.full(n, _DERIVED_IID, np.int64),
         )
-        no_data = slice_columns.no_slice_data(n)
-        self._write_slices(slices, uuid, (*no_data, *2 * (empty_text_table(1),)))
+        _, columns, lists = slice_columns.no_slice_data(n, flows)
+        arguments = slices.encoded_arguments()
+        tables = self.columns.interned(arguments.buffer)
+        self._write_slices(encoded, uuid, (arguments, columns, lists, *tables))
 
-    def _write_critical_path(self, path: CriticalPath) -> None:
-        """Write the critical path: the class of work that it runs over, below it the nodes."""
-        ts, dur, texts = derived_slices.class_segments(self.trace, path)
-        position = 1 + 2 * (path.rank + 1) * _MAX_DEPTH
-        track = self.tracks.critical(path.rank, derived_slices.CLASS_TRACK, position)
-        self._write_named(track, ts, dur, texts)
-        ts = path.ts + self.trace.meta.origin_ns
+    def _write_critical_path(self, path: CriticalPath, ids: Array) -> None:
+        """Write the tracks of a critical path: merged spans, classes of work, and the nodes.
+
+        An arrow leads from each span to the next, and from each node to its slice on the path.
+        """
+        parts = critical_path.segments(self.trace, path)
+        with_rank = path.rank < 0 and len(self.trace.rank_rows) > 1
+        position = 1 + 3 * (path.rank + 1) * _MAX_DEPTH
+        spans = critical_path.span_slices(self.trace, parts, with_rank=with_rank)
+        classes = critical_path.class_slices(parts, with_rank=with_rank)
+        track = self.tracks.critical(path.rank, critical_path.SPAN_TRACK, position)
+        self._write_named(track, spans, self.flows.chain(len(spans.ts)))
+        track = self.tracks.critical(path.rank, critical_path.CLASS_TRACK, position + 1)
+        self._write_named(track, classes)
+        self._write_path_nodes(path, position + 2, ids)
+
+    def _write_path_nodes(self, path: CriticalPath, position: int, ids: Array) -> None:
+        n, ts = len(path.ts), path.ts + self.trace.meta.origin_ns
         row = encode.rows_without_overlap(ts, path.dur, _MAX_DEPTH)
-        parts = [
-            self.tracks.critical(path.rank, "nodes", position + 1 + k) for k in range(row.max() + 1)
-        ]
+        name = critical_path.NODE_TRACK
+        parts = [self.tracks.critical(path.rank, name, position + k) for k in range(row.max() + 1)]
         uuids = np.array(parts, np.int64)
         slices = encode.Slices(
             ts=ts,
@@ -284,36 +341,26 @@ class PerfettoWriter:
             uuid=uuids[row],
             row=row,
             name=self.trace.array("name")[path.nodes].astype(np.int64) + 1,
-            category=np.full(len(ts), _DERIVED_IID, np.int64),
+            category=np.full(n, _DERIVED_IID, np.int64),
         )
-        arguments, _, lists = slice_columns.no_slice_data(len(ts))
-        columns = self.columns.columns(path.nodes)
+        arguments, _, lists = slice_columns.no_slice_data(n, (np.arange(n + 1), ids))
+        columns = self.columns.path_columns(path)
         self._write_slices(slices, uuids, (arguments, columns, lists, *2 * (empty_text_table(1),)))
 
-    def _write_counter_lanes(self, *, all_samples: bool) -> int:
-        """Write counter lanes; return how many samples lay outside the window and were left out."""
-        window = None if all_samples else self._window()
-        left_out = 0
-        for lane, ts, value, outside in sampled_lanes(self.trace, window):
-            left_out += outside
-            if len(ts):  # a lane without samples would be an empty track
-                self._write_samples(lane, ts, value)
-        for lane, ts, value in dispatch_lanes(self.trace):
-            self._write_samples(lane, ts, value)
-        return left_out
+    def _write_counter_lanes(self) -> None:
+        for samples in sampled_lanes(self.trace, self.window):
+            self.samples_outside += samples.outside
+            if len(samples.ts):  # a lane without samples would be an empty track
+                self._write_samples(samples)
+        rates = rate_lanes(self.trace) if self.derived else ()
+        for samples in (*dispatch_lanes(self.trace), *rates):
+            self._write_samples(samples)
 
-    def _window(self) -> tuple[int, int] | None:
-        """Return the nodes' time and a twentieth more at each end; telemetry often lasts longer."""
-        if not self.trace.nodes.num_rows:
-            return None
-        start = int(self.trace.array("ts").min())
-        margin = self.trace.span_ns // 20
-        return start - margin, start + self.trace.span_ns + margin
-
-    def _write_samples(self, lane: CounterLane, ts: Array, value: Array) -> None:
-        uuid = self.tracks.counter(lane)
+    def _write_samples(self, samples: Samples) -> None:
+        uuid = self.tracks.counter(samples.lane)
+        self.ended_lanes[uuid] += samples.ends
         self._write_descriptors()
-        ts = ts + self.trace.meta.origin_ns
+        ts, value = samples.ts + self.trace.meta.origin_ns, samples.value
         step = len(self.out) // encode.SAMPLE_MAX
         for at in range(0, len(ts), step):
             size = encode.encode_samples(self.out, ts[at : at + step], value[at : at + step], uuid)
@@ -362,51 +409,3 @@ def _first_uuid(trace: Trace) -> int:
     identity = [meta.job, str(meta.origin_ns), *(s.path + s.sha256 for s in meta.sources)]
     digest = hashlib.sha256("\0".join(identity).encode()).digest()
     return int.from_bytes(digest[:4], "little") >> 1 | 1 << 20
-
-
-def has_arrow(trace: Trace) -> Array:
-    """Mark the edges that have arrows: of dependencies of no kind, those between tracks only."""
-    kind, src, dst = (trace.array(c, "edges") for c in ("kind", "src", "dst"))
-    lane = trace.array("lane")
-    between = (kind == EdgeKind.DEPENDENCY) & (lane[src] != lane[dst])
-    return np.asarray(is_any(kind, ARROW_KINDS) | between)
-
-
-def _flows(trace: Trace, base: int) -> tuple[tuple[Array, Array], list[tuple[int, int, int, int]]]:
-    """Give each edge that is drawn a fresh flow id; those of one kind and direction are consecutive.
-
-    Returns
-    -------
-    flows, runs
-        For each node where its flow ids begin, and the ids; and first id, number, kind and
-        direction of each run of ids, see `ChopperMetadata.flows`.
-    """
-    edges = np.flatnonzero(has_arrow(trace))
-    kind, src, dst = (trace.array(c, "edges")[edges] for c in ("kind", "src", "dst"))
-    key = kind.astype(np.int64) * 2 + _is_reversed(trace, src, dst)
-    order = np.argsort(key, kind="stable")
-    key, src, dst = key[order], src[order], dst[order]
-    ids = np.arange(1, len(key) + 1, dtype=np.int64) + (base << 31)
-    keys, at, count = np.unique(key, return_index=True, return_counts=True)
-    runs = [
-        (int(ids[a]), n, k // 2, k % 2)
-        for k, a, n in zip(keys.tolist(), at.tolist(), count.tolist(), strict=True)
-    ]
-    # both ends of an edge carry its id: sorted by node, those of node i are first[i]:first[i + 1]
-    node = np.concatenate([src, dst])
-    order = np.argsort(node, kind="stable")
-    first = np.searchsorted(node[order], np.arange(trace.nodes.num_rows + 1))
-    return (first, np.tile(ids, 2)[order]), runs
-
-
-def _is_reversed(trace: Trace, src: Array, dst: Array) -> Array:
-    """Mark the edges whose source is read after their target: by time, then position in the file.
-
-    Perfetto lets arrows point forward in this order, so the metadata notes those that do not.
-    """
-    later, equal = np.zeros(len(src), np.bool_), np.ones(len(src), np.bool_)
-    for column in ("ts", "rank", "lane"):
-        a, b = (trace.array(column)[node] for node in (src, dst))
-        later |= equal & (a > b)
-        equal &= a == b
-    return later | (equal & (src > dst))

@@ -225,7 +225,7 @@ def test_our_own_trace_next_to_its_inputs_is_left_out(demo: Path, tmp_path: Path
     job.mkdir()
     for path in (demo / "kineto").iterdir():
         (job / path.name).write_bytes(path.read_bytes())
-    ci.write(trace, job / "a.pftrace")
+    ci.write(trace, job / "a.pftrace", all_samples=True)
     ci.write(trace, job / "b.pftrace.gz")
     assert ci.read(job).nodes.num_rows == trace.nodes.num_rows
     assert ci.read(job / "a.pftrace").nodes.num_rows == trace.nodes.num_rows

@@ -1,0 +1,176 @@
+"""What a trace looks like when it is opened: order, names, and ends of lanes."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
+from trace_processor import TraceProcessor
+
+import chopper_interop as ci
+from chopper_interop.build import TraceBuilder
+from chopper_interop.schemas.kinds import Kind, LaneKind
+from chopper_interop.schemas.meta import BOOTTIME, REALTIME, Device, Meta, Rank
+
+EPOCH = 1_767_189_312_000_000_000
+SAMPLES = (
+    "select c.ts, c.value from counter c join track t on c.track_id = t.id where t.name = '{}'"
+)
+
+
+def written(trace: ci.Trace, folder: Path, **options) -> TraceProcessor:
+    ci.write(trace, folder / "job.pftrace", **options)
+    return TraceProcessor(folder / "job.pftrace")
+
+
+def kernels(builder: TraceBuilder, rank: int, count: int, lane: int | None = None) -> None:
+    """Kernels of 800 ns, one each microsecond, on a stream of GPU 0."""
+    lane = builder.lane(rank, LaneKind.STREAM, 7, "stream 7", 0) if lane is None else lane
+    ts = EPOCH + 1000 * np.arange(count)
+    builder.nodes(kind=int(Kind.KERNEL), name="k", rank=rank, lane=lane, ts=ts, dur=ts * 0 + 800)
+
+
+def descriptors(path: Path) -> list[proto.TrackDescriptor]:
+    trace = proto.Trace.FromString(path.read_bytes())
+    return [p.track_descriptor for p in trace.packet if p.HasField("track_descriptor")]
+
+
+def test_processes_and_threads_say_their_order(tmp_path: Path) -> None:
+    """Perfetto orders them from v57 on, if the root says so; the busiest thread is no main thread."""
+    builder = TraceBuilder(Meta(ranks=(Rank(0, pid=5), Rank(1, pid=9))))
+    for rank, pid in ((1, 9), (0, 5)):
+        kernels(builder, rank, 3)
+        for tid, count in ((pid, 1), (100, 2), (50, 3)):
+            lane = builder.lane(rank, LaneKind.THREAD, tid, f"thread {tid}")
+            ts = EPOCH + 1000 * np.arange(count)
+            builder.nodes(kind=int(Kind.CPU_OP), name="o", rank=rank, lane=lane, ts=ts, dur=10)
+    perfetto = written(builder.finish(), tmp_path)
+    tracks = descriptors(tmp_path / "job.pftrace")
+    root = next(t for t in tracks if t.uuid == 0)
+    assert root.process_ordering == root.PROCESS_ORDERING_EXPLICIT
+    assert root.thread_ordering == root.THREAD_ORDERING_EXPLICIT
+    processes = {t.process.process_name: t.sibling_order_rank for t in tracks if t.process.pid}
+    assert processes == {"rank 0": 0, "rank 1": 1}
+    threads = sorted((t.sibling_order_rank, t.thread.tid) for t in tracks if t.thread.pid == 5)
+    assert [tid for _, tid in threads] == [5, 50, 100]
+    assert perfetto.query("select count(*) from thread where name like 'thread %'") == [(0,)]
+    assert perfetto.losses() == {}
+    assert ci.read(tmp_path / "job.pftrace").lanes["name"].to_pylist().count("thread 50") == 2
+
+
+def test_lanes_of_the_host_are_below_its_name(tmp_path: Path) -> None:
+    builder = TraceBuilder(Meta(ranks=(Rank(0, "gpu-17"),), devices=(Device("gpu-17", 0),)))
+    kernels(builder, 0, 3)
+    row = builder.series(-1, "CPU", "%", "tool")
+    builder.samples(row, EPOCH + 500 * np.arange(3), np.arange(3.0))
+    perfetto = written(builder.finish(), tmp_path)
+    rows = perfetto.query(
+        "select h.name, h.parent_id from track t join track g on t.parent_id = g.id "
+        "join track h on g.parent_id = h.id where t.name = 'CPU'"
+    )
+    assert rows == [("host gpu-17", None)]
+    assert perfetto.query("select name from process where upid > 0") == [("rank 0",)]
+    assert ci.read(tmp_path / "job.pftrace").series["rank"].to_pylist() == [-1]
+
+
+def test_a_lane_ends_with_its_samples(tmp_path: Path) -> None:
+    builder = TraceBuilder()
+    kernels(builder, 0, 30)
+    row = builder.series(0, "power", "W", "tool", device=0)
+    builder.samples(row, EPOCH + 2000 * np.arange(5), np.arange(5.0))
+    limit = builder.series(0, "limit", "W", "tool", device=0)
+    builder.samples(limit, EPOCH + np.arange(1), np.array([9.0]))
+    perfetto = written(builder.finish(), tmp_path)
+    samples = [(EPOCH + 2000 * i, float(i)) for i in range(5)]
+    assert perfetto.query(SAMPLES.format("power")) == [*samples, (EPOCH + 10000, None)]
+    assert perfetto.query(SAMPLES.format("limit")) == [(EPOCH, 9.0)]  # nothing says that it ended
+    back = ci.read(tmp_path / "job.pftrace")
+    assert back.array("value", "samples").tolist() == [0, 1, 2, 3, 4, 9]
+    assert {i.code for i in back.meta.issues if i.severity.name != "INFO"} == set()
+    events = sum(i.count for i in back.meta.issues if i.events)
+    assert back.meta.sources[0].events == events + back.nodes.num_rows
+
+
+def test_a_lane_that_lasts_to_the_end_has_no_mark(tmp_path: Path) -> None:
+    builder = TraceBuilder()
+    kernels(builder, 0, 10)
+    row = builder.series(0, "power", "W", "tool", device=0)
+    builder.samples(row, EPOCH + 2000 * np.arange(5), np.arange(5.0))
+    assert len(written(builder.finish(), tmp_path).query(SAMPLES.format("power"))) == 5
+
+
+def test_series_of_one_name_have_lanes_of_their_own_if_they_overlap(tmp_path: Path) -> None:
+    """The trace processor would mix the samples of two tracks of one name."""
+    builder = TraceBuilder()
+    kernels(builder, 0, 30)
+    for uncertainty, first in ((10, 0), (20, 1)):
+        row = builder.series(0, "power", "W", "tool", device=0, uncertainty_ns=uncertainty)
+        builder.samples(row, EPOCH + 100 * first + 6000 * np.arange(5), np.arange(5.0))
+    perfetto = written(builder.finish(), tmp_path)
+    assert len(perfetto.query(SAMPLES.format("power"))) == 5
+    assert len(perfetto.query(SAMPLES.format("power (2)"))) == 5
+    back = ci.read(tmp_path / "job.pftrace")
+    assert back.series["name"].to_pylist() == ["power", "power"]
+
+
+def test_captures_that_follow_each_other_share_a_lane(tmp_path: Path) -> None:
+    from chopper_interop.build import concat
+
+    parts = []
+    for start in (0, 20000):
+        builder = TraceBuilder()
+        kernels(builder, 0, 40)
+        row = builder.series(0, "power", "W", "tool", device=0)
+        builder.samples(row, EPOCH + start + 1000 * np.arange(5), np.arange(5.0))
+        parts.append(builder.finish())
+    perfetto = written(concat(parts, parts[0].meta), tmp_path)
+    seen = perfetto.query(SAMPLES.format("power"))
+    assert [ts - EPOCH for ts, value in seen if value is None] == [5000, 25000]
+    assert len(seen) == 12
+
+
+def test_lanes_of_one_name_are_told_apart_by_their_numbers(tmp_path: Path) -> None:
+    builder = TraceBuilder()
+    for number in (3, 4):
+        kernels(builder, 0, 3, builder.lane(0, LaneKind.STREAM, number, "stream", 0))
+    perfetto = written(builder.finish(), tmp_path)
+    names = perfetto.query("select distinct t.name from slice s join track t on s.track_id = t.id")
+    assert sorted(names) == [("stream (compute) [stream 3]",), ("stream (compute) [stream 4]",)]
+    assert ci.read(tmp_path / "job.pftrace").lanes["name"].to_pylist() == ["stream", "stream"]
+
+
+@pytest.mark.parametrize(("after_us", "drawn"), [(31, 1), (40, 0)])
+def test_marks_of_the_profiler_do_not_stretch_the_picture(
+    tmp_path: Path, after_us: int, drawn: int
+) -> None:
+    """PyTorch marks the end of its recording when it has collected all events."""
+    builder = TraceBuilder()
+    kernels(builder, 0, 30)
+    lane = builder.lane(0, LaneKind.PROFILER, 0, "profiler")
+    ts = np.array([EPOCH + 1000 * after_us])
+    builder.nodes(kind=int(Kind.INSTANT), name="end", rank=0, lane=lane, ts=ts, dur=0)
+    trace = builder.finish()
+    issues = ci.write(trace, tmp_path / "job.pftrace")
+    names = TraceProcessor(tmp_path / "job.pftrace").query("select distinct name from slice")
+    assert names.count(("end",)) == drawn
+    assert sum(i.count for i in issues if i.code == "marks-outside-window") == 1 - drawn
+    everything = written(trace, tmp_path, all_samples=True)
+    assert ("end",) in everything.query("select distinct name from slice")
+
+
+@pytest.mark.parametrize(
+    ("clock", "origin_ns", "shown"),
+    [(REALTIME, EPOCH, "REALTIME"), (REALTIME, 10**15, None), (BOOTTIME, 10**15, None)],
+)
+def test_only_times_with_a_date_are_real_time(
+    tmp_path: Path, clock: str, origin_ns: int, shown: str | None
+) -> None:
+    """PyTorch's times without the base that they count from look like days after 1970."""
+    builder = TraceBuilder()
+    kernels(builder, 0, 3)
+    trace = builder.finish().with_meta(clock=clock, origin_ns=origin_ns)
+    perfetto = written(trace, tmp_path)
+    assert perfetto.query("select clock_name from clock_snapshot") == ([(shown,)] if shown else [])
+    assert perfetto.query("select min(ts) from slice") == [(origin_ns,)]
+    assert perfetto.losses() == {}
+    assert ci.read(tmp_path / "job.pftrace").meta.clock == clock
