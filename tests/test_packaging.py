@@ -39,6 +39,16 @@ def test_resources_are_installed(name: str) -> None:
     assert files("chopper_interop").joinpath("py.typed").is_file()
 
 
+@pytest.mark.parametrize("name", ["page.css", "page.js", "timeline.js"])
+def test_parts_of_the_report_are_installed(name: str) -> None:
+    assert files("chopper_interop.report").joinpath(name).is_file()
+
+
+def test_the_extra_is_what_the_tests_install() -> None:
+    extra = PROJECT["project"]["optional-dependencies"]["report"]
+    assert set(extra) <= set(PROJECT["dependency-groups"]["test"])
+
+
 @pytest.mark.parametrize("group", ["chopper_interop.converters", "chopper_interop.analyses"])
 def test_entry_points_are_those_of_the_checkout_and_load(group: str) -> None:
     declared = PROJECT["project"]["entry-points"][group]

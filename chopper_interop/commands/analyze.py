@@ -32,6 +32,7 @@ _EXAMPLES = (
     "  chopper-analyze RUN/ all                          all analyses\n"
     "  chopper-analyze RUN/ temporal --by rank,stream    one, with finer rows\n"
     "  chopper-analyze RUN/ critical_path -o job.pftrace show it in Perfetto\n"
+    "  chopper-analyze RUN/ --html report.html           charts in one file\n"
     "  chopper-analyze RUN/ compare --against OLD_RUN/   what became slower\n"
     "  chopper-analyze RUN/ sweep --against 'RUNS/*'     many runs in one table\n"
     "  chopper-analyze RUN/ all --json > all.json        for programs: integer ns\n"
@@ -49,11 +50,12 @@ _COMMON_OPTIONS = {
 def run(args: argparse.Namespace) -> int:
     """Run ``chopper-analyze`` and return its exit status."""
     from chopper_interop import pipeline
-    from chopper_interop.commands import analysis_plan, console, console_results
+    from chopper_interop.commands import analysis_plan, console, console_results, report
 
     if args.list or args.schema:
         return _show_analyses(args)
     names, paths = _names_and_paths(args.analysis)
+    names = report.with_comparisons(args, names)
     if args.rows < 0:
         raise UsageError(f"--rows {args.rows}: give a number of rows, or 0 for all")
     options = common.parse_options(args.option)
@@ -68,12 +70,14 @@ def run(args: argparse.Namespace) -> int:
     analysis_plan.check_options(plan)
     targets = [common.parse_output(text, args.to) for text in args.output]
     writers = [target.converter.writer for target in targets]
+    pages = report.targets(args)
     quiet = args.quiet or args.json
     sharing = common.sharing(args)
     args.sources = [str(path) for path in paths]
     jobs, runs = _find_jobs(args, paths, plan)
     inventories = [job.inventory for job in (*jobs, *runs)]
     pipeline.refuse_targets(targets, (s for job in inventories for s in job.sources))
+    pipeline.refuse_overwriting(_input_files(inventories, []), pages)
     console.announce_compilation(quiet=quiet)
     with console.show_progress(quiet=quiet):
         _refuse_unknown(args, inventories, [*plan.functions, *writers])
@@ -85,6 +89,10 @@ def run(args: argparse.Namespace) -> int:
         pipeline.refuse_overwriting(_input_files(inventories, [trace, against]), outputs)
     _show(args, outcome, plan)
     _write(args, outcome.annotate(trace), targets)
+    if pages:
+        report.write(
+            args, trace, outcome, against=against, runs=others, options=options | common_options
+        )
     for name, error in outcome.failed.items():
         print(f"chopper-analyze: error: {name}: {common.one_line(str(error))}", file=sys.stderr)
     pipeline.refuse_other_runs(trace.meta.issues, args.on_loss)
@@ -311,6 +319,12 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
     parser.add_argument(
         "--csv", metavar="DIR", help="write a CSV file for each analysis, and summary.json"
+    )
+    parser.add_argument(
+        "--html", metavar="FILE", help="write a report: one file with charts, that opens offline"
+    )
+    parser.add_argument(
+        "--figures", metavar="DIR", help="write the charts of the report as SVG and PNG"
     )
     parser.add_argument(
         "--rows",

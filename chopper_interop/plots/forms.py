@@ -1,0 +1,317 @@
+"""Forms of charts: bars, heat maps, points, lines. Each takes a table and returns a specification.
+
+Every chart is one view that fills the width it is given, and has a `description` for those who cannot see it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chopper_interop.plots import style
+from chopper_interop.plots.library import alt
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pandas as pd
+
+Chart = Any
+"""An Altair chart; None where there is nothing to draw."""
+HEIGHT = 260
+"""Height of a chart whose rows have no names, pixels."""
+_LABEL_STEP = 16
+FEW = 5
+"""Kernels or operations that get a colour each."""
+ROW = "row"
+"""Column of the position of a named row."""
+MAX_POINTS = 2000
+"""Points that a chart draws; of more, evenly spaced ones."""
+MAX_CELLS = 6000
+"""Cells of a heat map. Chosen: some pixels each, and small files."""
+MAX_BARS = 20
+"""Bars of a chart whose rows have names; of more, the longest."""
+
+
+def base(frame: pd.DataFrame, description: str, rows: int = 0) -> Chart:
+    """Chart of a table, `rows` rows high, or of the usual height if 0."""
+    height = alt.Step(style.step(rows)) if rows else HEIGHT
+    data = alt.Data(values=style.records(frame))
+    return alt.Chart(data, width="container", height=height, description=description)
+
+
+def stacked_bars(
+    frame: pd.DataFrame, key: str, parts: Mapping[str, str], unit: str, description: str
+) -> Chart:
+    """Draw a bar for each row, made of parts.
+
+    Parameters
+    ----------
+    frame
+        The rows, in the order to draw them.
+    key
+        Column that names them; its name is the axis' title.
+    parts
+        Label of each part → its column.
+    unit
+        Title of the other axis.
+    description
+        What is shown.
+    """
+    wide = frame[[key, *parts.values()]].set_axis([key, *parts], axis="columns")
+    labels = [label for label in parts if (wide[label].fillna(0) != 0).any()]
+    if not labels or wide.empty:
+        return None
+    wide = in_order(wide, key)
+    long = wide[[key, ROW, *labels]].melt([key, ROW], var_name="part", value_name="value")
+    long["order"] = long["part"].map({label: i for i, label in enumerate(labels)})
+    return (
+        base(long, description, len(wide))
+        .mark_bar()
+        .encode(
+            x=alt.X("value:Q", title=unit),
+            y=rows_axis(key, is_number=_are_numbers(wide[key])),
+            color=colour("part", labels),
+            order=alt.Order("order:Q"),
+            tooltip=[tip(key), tip("part"), tip("value", unit)],
+        )
+    )
+
+
+def heat_map(
+    frame: pd.DataFrame, axes: tuple[str, str], value: str, description: str, *, middle: Any = None
+) -> Chart:
+    """Draw a coloured cell for each row.
+
+    Parameters
+    ----------
+    frame
+        One row a cell.
+    axes
+        Columns that are drawn to the right and downwards; their names are the axes' titles.
+    value
+        Column that is coloured; its name is the legend's title.
+    description
+        What is shown.
+    middle
+        Value in the middle of two colours; by default one range of colours is used.
+    """
+    if not frame[value].notna().any():
+        return None
+    across, down = axes
+    known, description = _thinned(in_order(frame, down).dropna(subset=[value]), across, description)
+    scale = alt.Scale(scheme=style.CONTINUOUS)
+    if middle is not None:
+        reach = max(float(np.abs(known[value] - middle).max()), 1.0)
+        domain = [middle - reach, middle, middle + reach]
+        scale = alt.Scale(domain=domain, range=list(style.DIVERGING))
+    return (
+        base(known, description, known[down].nunique())
+        .mark_rect()
+        .encode(
+            x=alt.X(f"{across}:O", title=across, axis=alt.Axis(labelAngle=0, labelOverlap=True)),
+            y=rows_axis(down, is_number=_are_numbers(known[down])),
+            color=alt.Color(f"{value}:Q", scale=scale, title=value),
+            tooltip=[tip(down), tip(across), tip(value)],
+        )
+    )
+
+
+def time_map(frame: pd.DataFrame, down: str, value: str, description: str) -> Chart:
+    """Heat map over time: cells from column `from` to column `to`, both in seconds."""
+    if frame.empty:
+        return None
+    return (
+        base(in_order(frame, down), description, frame[down].nunique())
+        .mark_rect()
+        .encode(
+            x=alt.X("from:Q", title="time (s)", scale=alt.Scale(nice=False, zero=False)),
+            x2="to:Q",
+            y=rows_axis(down, is_number=False),
+            color=alt.Color(f"{value}:Q", scale=alt.Scale(scheme=style.CONTINUOUS, zero=False)),
+            tooltip=[tip(down), tip("from", "from (s)"), tip(value)],
+        )
+    )
+
+
+def points(  # two axes, colours, and what is special about a scale
+    frame: pd.DataFrame, axes: tuple[str, str], group: str, description: str, *,
+    logarithmic: Sequence[str] = (), tips: Sequence[str] = (),
+) -> Chart:  # fmt: skip
+    """Draw a point for each row, coloured by `group`; says so if it draws a sample."""
+    known = frame.dropna(subset=list(axes))
+    for axis in set(axes) & set(logarithmic):
+        known = known[known[axis] > 0]
+    if known.empty:
+        return None
+    known = known.assign(**{group: known[group].astype("string").fillna("(none)")})
+    sample, description = sampled(known, description)
+    across, down = axes
+    return (
+        base(sample, description)
+        .mark_point(filled=True, opacity=0.65, size=36)
+        .encode(
+            x=alt.X(f"{across}:Q", title=across, scale=_scale(across, logarithmic)),
+            y=alt.Y(f"{down}:Q", title=down, scale=_scale(down, logarithmic)),
+            color=colour(group, _names(sample[group])),
+            tooltip=[tip(name) for name in dict.fromkeys((*tips, group, across, down))],
+        )
+    )
+
+
+def lines(
+    frame: pd.DataFrame, axes: tuple[str, str], group: str, description: str, *, stepped: bool
+) -> Chart:
+    """Draw a line for each value of `group`."""
+    known = frame.dropna(subset=list(axes))
+    if known.empty:
+        return None
+    across, down = axes
+    return (
+        base(known, description)
+        .mark_line(interpolate="step-after" if stepped else "linear", strokeWidth=1.6)
+        .encode(
+            x=alt.X(f"{across}:Q", title=across, scale=alt.Scale(nice=False, zero=False)),
+            y=alt.Y(f"{down}:Q", title=down, scale=alt.Scale(zero=False)),
+            detail=f"{group}:N",
+            color=colour(group, _names(known[group])),
+            tooltip=[tip(group), tip(across), tip(down)],
+        )
+    )
+
+
+def spreads(  # noqa: PLR0913 # as of the other forms, and the kind of axis
+    frame: pd.DataFrame, key: str, stem: str, unit: str, description: str, *,
+    colour_by: str = "", logarithmic: bool = True,
+) -> Chart:  # fmt: skip
+    """Draw quantiles of each row: a line from 5 to 95 %, a box from 25 to 75 %, a tick at the median.
+
+    Columns are `stem` with p5, p25, median, p75 and p95 in place of ``{}``.
+    """
+    columns = [stem.format(q) for q in ("p5", "p25", "median", "p75", "p95")]
+    low, box_low, middle, box_high, high = columns
+    known = in_order(frame.dropna(subset=[middle]), key)
+    if known.empty:
+        return None
+    if logarithmic:
+        known[columns] = known[columns].clip(lower=_least(known[columns]))
+    axis = alt.Axis(grid=not logarithmic, ticks=logarithmic)
+    scale = alt.Scale(type="log", nice=False) if logarithmic else alt.Undefined
+    y = rows_axis(key, is_number=_are_numbers(known[key]))
+    hue = colour(colour_by, _names(known[colour_by])) if colour_by else alt.value(style.BLUE)
+    chart = base(known, description).encode(y=y, tooltip=[tip(key), *map(tip, columns)])
+    x = alt.X(f"{low}:Q", title=unit, scale=scale, axis=axis)
+    whisker = chart.mark_rule(color=style.GREY).encode(x=x, x2=f"{high}:Q")
+    box = chart.mark_bar(opacity=0.75).encode(x=f"{box_low}:Q", x2=f"{box_high}:Q", color=hue)
+    tick = chart.mark_tick(color=style.RED, thickness=2).encode(x=f"{middle}:Q")
+    height = alt.Step(max(style.step(len(known)), _LABEL_STEP if len(known) <= MAX_BARS else 0))
+    return (whisker + box + tick).properties(
+        width="container", height=height, description=description
+    )
+
+
+def distribution(frame: pd.DataFrame, value: str, group: str, description: str) -> Chart:
+    """Draw the share of each group's values that are at most as large (its distribution function)."""
+    parts = [_steps_up(rows, value, group) for _, rows in frame.dropna().groupby(group, sort=False)]
+    if not parts:
+        return None
+    share = "share of them that are smaller"
+    return lines(concatenated(parts), (value, share), group, description, stepped=True)
+
+
+def _steps_up(rows: pd.DataFrame, value: str, group: str) -> pd.DataFrame:
+    """At most a hundred quantiles of the values."""
+    import pandas as pd
+
+    share = np.linspace(0, 1, min(len(rows), 100))
+    values = np.quantile(rows[value].to_numpy(float), share)
+    name = rows[group].iloc[0]
+    return pd.DataFrame({value: values, "share of them that are smaller": share, group: name})
+
+
+def in_order(frame: pd.DataFrame, key: str) -> pd.DataFrame:
+    """Add the position of each row's name, in the order in which names come: `row`, for `rows_axis`."""
+    names = frame[key].astype("string").fillna("(none)")
+    position = {name: i for i, name in enumerate(dict.fromkeys(names))}
+    return frame.assign(row=[position[name] for name in names])
+
+
+def rows_axis(key: str, *, is_number: bool) -> Any:
+    """Axis of named rows by their column `row`; numbers get their key's name, as rank 3.
+
+    Names are not listed as the order: Vega-Lite would make expressions of them.
+    """
+    label = {"labelExpr": f"'{key} ' + datum.label"} if is_number else {}
+    axis = alt.Axis(labelOverlap=True, title=None, **label)
+    return alt.Y(f"{key}:O", sort=alt.EncodingSortField(ROW, op="min"), axis=axis)
+
+
+def colour(field: str, names: Sequence[str]) -> Any:
+    """Colours of names; without a legend if there is only one, one colour if they are many."""
+    if style.are_many(names):
+        return alt.value(style.BLUE)
+    domain, used = style.colours(names)
+    legend = alt.Legend(title=None) if len(domain) > 1 else None
+    return alt.Color(f"{field}:N", scale=alt.Scale(domain=domain, range=used), legend=legend)
+
+
+def tip(column: str, title: str = "") -> Any:
+    """Line of a tooltip."""
+    return alt.Tooltip(field=column, type="nominal", title=title or column)
+
+
+def sampled(frame: pd.DataFrame, description: str) -> tuple[pd.DataFrame, str]:
+    """At most `MAX_POINTS` rows, evenly spaced, and a description that says so."""
+    if len(frame) <= MAX_POINTS:
+        return frame, description
+    chosen = np.linspace(0, len(frame) - 1, MAX_POINTS).round().astype(int)
+    return frame.iloc[chosen], f"{description} {MAX_POINTS:,} of {len(frame):,} are drawn."
+
+
+def longest(
+    frame: pd.DataFrame, column: str, description: str, limit: int = MAX_BARS
+) -> tuple[pd.DataFrame, str]:
+    """At most so many rows, the largest first, and a description that says so."""
+    ordered = frame.sort_values(column, ascending=False, kind="stable")
+    if len(ordered) <= limit:
+        return ordered, description
+    return ordered.head(limit), f"{description} The {limit} largest of {len(ordered):,}."
+
+
+def _thinned(frame: pd.DataFrame, across: str, description: str) -> tuple[pd.DataFrame, str]:
+    """At most `MAX_CELLS` cells, of evenly spaced values of an axis, and a description that says so."""
+    values = np.unique(frame[across].to_numpy())
+    kept = max(len(values) * MAX_CELLS // max(len(frame), 1), 1)
+    if kept >= len(values):
+        return frame, description
+    chosen = values[np.linspace(0, len(values) - 1, kept).round().astype(int)]
+    text = f"{description} {kept:,} of {len(values):,} are drawn ({across})."
+    return frame[frame[across].isin(chosen)], text
+
+
+def concatenated(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Rows of several tables, one below the other."""
+    import pandas as pd
+
+    return pd.concat(frames, ignore_index=True)
+
+
+def _scale(axis: str, logarithmic: Sequence[str]) -> Any:
+    return alt.Scale(type="log") if axis in logarithmic else alt.Scale(zero=False)
+
+
+def _names(column: pd.Series[Any]) -> list[str]:
+    return list(dict.fromkeys(column.tolist()))
+
+
+def _are_numbers(column: pd.Series[Any]) -> bool:
+    """True if these names of rows are numbers, such as ranks."""
+    return column.dtype.kind in "iuf"
+
+
+def _least(columns: pd.DataFrame) -> float:
+    """Begin of a logarithmic axis: the smallest value, or a thousandth of the largest if above."""
+    values = columns.to_numpy(float)
+    positive = values[values > 0]
+    return max(float(positive.min()), float(positive.max()) / 1000) if positive.size else 1.0

@@ -1,0 +1,124 @@
+"""Charts of kernels: rooflines, spreads of durations, and a GPU over the time of a step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chopper_interop.gpus import ratings
+from chopper_interop.plots import forms, style
+from chopper_interop.plots.library import alt
+from chopper_interop.plots.tables import frame_of, gpu_work, in_unit, named
+from chopper_interop.schemas.kinds import Kind
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from chopper_interop.plots.forms import Chart
+    from chopper_interop.result import Result
+    from chopper_interop.trace import Trace
+
+_AXES = "arithmetic intensity (FLOP/B)", "rate (TFLOP/s)"
+_TYPES = ("bf16", "f32")
+"""Types of elements whose peaks are drawn as roofs."""
+
+
+def roofline(result: Result, trace: Trace | None = None) -> Chart:
+    """Rate of kernels against their arithmetic intensity, of `kernels` by class,kernel.
+
+    Parameters
+    ----------
+    result
+        The result.
+    trace
+        The trace, for the roofs: peak rates of its first GPU. There are none without it.
+    """
+    frame = forms.concatenated([_points(frame_of(result), *way) for way in _WAYS])
+    if frame.empty:
+        return None
+    text = (
+        "Rates of kernels, by shapes and by counters, below the roofs of memory and matrix cores."
+    )
+    frame, text = forms.longest(frame, "GPU time (ms)", text)
+    tips = ("kernel", "GPU time (ms)")
+    chart = forms.points(frame, _AXES, "by", text, logarithmic=_AXES, tips=tips)
+    roofs = _roofs(trace, frame) if chart is not None and trace is not None else None
+    if roofs is None:
+        return chart
+    line = forms.base(roofs, text).mark_line(color=style.GREY, strokeDash=[4, 3])
+    drawn = line.encode(
+        x=f"{_AXES[0]}:Q", y=f"{_AXES[1]}:Q", detail="roof:N", tooltip=[forms.tip("roof")]
+    )
+    return (drawn + chart).properties(width="container", height=forms.HEIGHT, description=text)
+
+
+_WAYS = (
+    ("shapes", "intensity_flop_per_byte", "tflop_per_s"),
+    ("counters", "intensity_flop_per_byte_counted", "tflop_per_s_counted"),
+)
+
+
+def _points(frame: pd.DataFrame, by: str, intensity: str, rate: str) -> pd.DataFrame:
+    frame = frame.dropna(subset=[intensity, rate])
+    frame = named(frame[(frame[intensity] > 0) & (frame[rate] > 0)], ["kernel"])
+    return frame[["name"]].assign(**{
+        "kernel": frame["name"], "by": by, _AXES[0]: frame[intensity], _AXES[1]: frame[rate],
+        "GPU time (ms)": frame["total_ns"] / 1e6,
+    })  # fmt: skip
+
+
+def _roofs(trace: Trace, points: pd.DataFrame) -> pd.DataFrame | None:
+    import pandas as pd
+
+    rated = next(iter(ratings.rate_gpus(trace).values()), None)
+    if rated is None or rated.bandwidth_gbs is None:
+        return None
+    peaks = {t: rated.peak_flop_per_s(t) for t in _TYPES}
+    span = np.geomspace(points[_AXES[0]].min() / 2, points[_AXES[0]].max() * 2, 60)
+    parts = [
+        pd.DataFrame({
+            _AXES[0]: span,
+            _AXES[1]: np.minimum(span * rated.bandwidth_gbs / 1e3, peak / 1e12),
+            "roof": f"{kind}: {peak / 1e12:,.0f} TFLOP/s, {rated.bandwidth_gbs:,.0f} GB/s",
+        })
+        for kind, peak in peaks.items()
+        if peak
+    ]  # fmt: skip
+    return pd.concat(parts) if parts else None
+
+
+def kernel_durations(result: Result) -> Chart:
+    """Spread of durations by operation and phase, of `kernels` by phase,operation,category."""
+    columns = [f"{q}_ns" for q in ("p5", "p25", "median", "p75", "p95")]
+    text = "Durations of kernels by operation and phase."
+    frame = frame_of(result)
+    frame, text = forms.longest(named(frame, ["operation", "phase", "category"]), "total_ns", text)
+    frame, unit = in_unit(frame.drop(columns="operation"), columns)
+    frame = frame.rename(columns={"name": "operation"})
+    return forms.spreads(
+        frame, "operation", "{}_ns", f"duration ({unit})", text, colour_by="category"
+    )
+
+
+def device_timeline(trace: Trace) -> Chart:
+    """Use of the matrix cores and bandwidth of the first rank's kernels over time."""
+    columns = ["rank", "name", "ts", "dur", "mfma_util", "mem_bytes", "mem_bytes_counted"]
+    frame = gpu_work(trace, columns, [Kind.KERNEL])
+    frame = frame[(frame["rank"] == frame["rank"].min()) & frame["mfma_util"].notna()]
+    if frame.empty:
+        return None
+    frame = frame.assign(**{
+        "time (ms)": frame["ts"] / 1e6, "matrix cores busy (%)": frame["mfma_util"],
+        "duration (µs)": frame["dur"] / 1e3, "kernel": [style.shorten(str(n)) for n in frame["name"]],
+        "rate of memory (GB/s)": frame["mem_bytes_counted"] / frame["dur"].clip(lower=1),
+    })  # fmt: skip
+    sample, text = forms.sampled(frame, "Use of the matrix cores by kernels of the first rank.")
+    kept = [*sample.columns[-5:]]
+    chart = forms.base(sample[kept], text).mark_point(filled=True, size=30, opacity=0.7)
+    return chart.encode(
+        x=alt.X("time (ms):Q", scale=alt.Scale(zero=False, nice=False)),
+        y="matrix cores busy (%):Q",
+        color=alt.Color("rate of memory (GB/s):Q", scale=alt.Scale(scheme=style.CONTINUOUS)),
+        tooltip=[forms.tip(c) for c in kept],
+    )

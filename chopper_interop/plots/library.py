@@ -1,0 +1,45 @@
+"""The plotting library, an extra: whoever lacks it gets one line that names it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from chopper_interop.errors import UsageError
+
+if TYPE_CHECKING:
+    import types
+
+HINT = "pip install 'chopper-interop[report]'"
+
+
+def module(name: str) -> types.ModuleType:
+    """Import a module of the extra.
+
+    Raises
+    ------
+    UsageError
+        It is not installed.
+    """
+    from importlib import import_module
+
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise UsageError(f"charts need {error.name or name}", hint=HINT) from error
+
+
+def require() -> None:
+    """Raise `UsageError` unless all of the extra is installed."""
+    for name in ("altair", "vl_convert"):
+        module(name)
+
+
+class _Altair:
+    """Altair, imported when the first chart is made."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(module("altair"), name)
+
+
+alt: Any = _Altair()
+"""Stands for the module altair."""

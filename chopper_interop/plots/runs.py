@@ -1,0 +1,146 @@
+"""Charts of several runs side by side."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chopper_interop.plots import forms
+from chopper_interop.plots.tables import frame_of, in_unit, labels, named
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from chopper_interop.plots.forms import Chart
+    from chopper_interop.result import Result
+
+_PARTS = {
+    "compute": "compute_ns",
+    "exposed communication": "exposed_comm_ns",
+    "idle": "idle_ns",
+}
+_LINKS = ("pcie_bytes", "nvlink_bytes", "xgmi_bytes")
+_KINDS = (
+    "matmul", "attention", "convolution", "normalization", "elementwise", "other", "copy", "fill",
+    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv", "other_comm",
+)  # fmt: skip
+
+
+def run_steps(result: Result) -> Chart:
+    """What a step of each run consists of, of `sweep`."""
+    frame, unit = in_unit(_valid(result), _PARTS.values())
+    text = "Time of a rank in a step of each run."
+    return forms.stacked_bars(frame, "run", _PARTS, f"time ({unit})", text)
+
+
+def run_kernels(result: Result) -> Chart:
+    """GPU time of each run by kind of work, of `sweep`."""
+    frame = _valid(result)
+    parts = {kind: f"{kind}_ns" for kind in _KINDS if f"{kind}_ns" in frame}
+    frame, unit = in_unit(frame, parts.values())
+    text = "GPU time of a rank in a step of each run, by kind of work."
+    return forms.stacked_bars(frame, "run", parts, f"time ({unit})", text)
+
+
+def run_power(result: Result) -> Chart:
+    """Mean and peak power of a GPU in each run, of `sweep`."""
+    return _mean_and_peak(result, "power (W)", "mean_power_w", "peak_power_w")
+
+
+def run_temperature(result: Result) -> Chart:
+    """Mean and peak temperature of GPUs in each run, of `sweep`."""
+    names = "mean_temperature_c", "peak_temperature_c"
+    return _mean_and_peak(result, "temperature (°C)", *names)
+
+
+def run_clock(result: Result) -> Chart:
+    """Mean and highest core clock in each run, of `sweep`."""
+    return _mean_and_peak(result, "core clock (MHz)", "gfxclk_mhz", "peak_gfxclk_mhz")
+
+
+def run_efficiency(result: Result) -> Chart:
+    """Efficiency of each run by the best one of its model, of `sweep`."""
+    frame = _valid(result).dropna(subset=["efficiency_share"])
+    frame = frame.assign(percent=100 * frame["efficiency_share"])
+    text = "Throughput by energy of each run, in % of the best run of the model."
+    return forms.stacked_bars(frame, "run", {"efficiency": "percent"}, "% of the best", text)
+
+
+def run_throughput(result: Result) -> Chart:
+    """Throughput of each run by GPU, of `sweep`; runs that are invalid are named."""
+    frame = named(frame_of(result), ["run"])
+    for column, what in (
+        ("tokens_per_s_per_gpu", "tokens/s of a GPU"),
+        ("samples_per_s_per_gpu", "samples/s of a GPU"),
+    ):
+        if frame[column].notna().any():
+            broken = frame.loc[frame["status"] == "invalid", "name"]
+            lost = f" Invalid, without a bar: {', '.join(broken)}." if len(broken) else ""
+            frame = frame.drop(columns="run").rename(columns={"name": "run"})
+            parts = {"throughput": column}
+            return forms.stacked_bars(frame, "run", parts, what, f"Throughput of each run.{lost}")
+    return None
+
+
+def _gpu_map(frame: pd.DataFrame, value: str, label: str) -> Chart:
+    frame = frame.dropna(subset=[value]).rename(columns={"gpu": "GPU", value: label})
+    frame = frame.assign(run=labels(frame["run"]))
+    text = f"{label[:1].upper()}{label[1:]} of each GPU of each run."
+    return forms.heat_map(frame, ("GPU", "run"), label, text)
+
+
+def run_gpu_power(result: Result) -> Chart:
+    """Mean power of each GPU in each run, of `sweep` by run,gpu."""
+    return _gpu_map(frame_of(result), "mean_power_w", "mean power (W)")
+
+
+def run_gpu_temperature(result: Result) -> Chart:
+    """Mean temperature of each GPU in each run, of `sweep` by run,gpu."""
+    return _gpu_map(frame_of(result), "mean_temperature_c", "mean temperature (°C)")
+
+
+def run_gpu_clock(result: Result) -> Chart:
+    """Mean core clock of each GPU in each run, of `sweep` by run,gpu."""
+    return _gpu_map(frame_of(result), "gfxclk_mhz", "mean core clock (MHz)")
+
+
+def run_gpu_busy(result: Result) -> Chart:
+    """Share of the time in which each GPU of each run is busy, of `sweep` by run,gpu."""
+    return _gpu_map(frame_of(result), "busy_share", "busy share")
+
+
+def run_gpu_bytes(result: Result) -> Chart:
+    """Bytes over the links of each GPU in each run, of `sweep` by run,gpu."""
+    frame = frame_of(result)
+    columns = [column for column in _LINKS if column in frame]
+    frame = frame.assign(bytes=frame[columns].sum(axis=1, min_count=1) / 1e9)
+    return _gpu_map(frame.dropna(subset=["bytes"]), "bytes", "bytes over links (GB)")
+
+
+def changed_kernels(result: Result) -> Chart:
+    """Kernels whose time changed most between two jobs, of `compare`."""
+    frame = frame_of(result)
+    frame = frame[frame["delta_ns"] != 0].assign(change=np.abs(frame["delta_ns"]))
+    text = "Change of GPU time by rank and step against the other job: to the right is slower."
+    keys = [c for c in ("kernel", "operation", "category") if c in frame][:1]
+    frame, text = forms.longest(named(frame, keys), "change", text)
+    frame, unit = in_unit(frame.drop(columns=keys), ["delta_ns"])
+    frame = frame.rename(columns={"name": "work"})
+    return forms.stacked_bars(frame, "work", {"change": "delta_ns"}, f"change ({unit})", text)
+
+
+def _mean_and_peak(result: Result, title: str, mean: str, peak: str) -> Chart:
+    frame = _valid(result).dropna(subset=[mean])
+    if frame.empty:
+        return None
+    frame = frame.assign(above=(frame[peak] - frame[mean]).fillna(0))
+    text = f"Mean and, above it, highest {title} of each run."
+    parts = {"mean": mean, "up to the highest": "above"}
+    return forms.stacked_bars(frame, "run", parts, title, text)
+
+
+def _valid(result: Result) -> pd.DataFrame:
+    frame = frame_of(result)
+    frame = named(frame[frame["status"] != "invalid"], ["run"])
+    return frame.drop(columns="run").rename(columns={"name": "run"})

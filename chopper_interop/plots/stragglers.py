@@ -1,0 +1,56 @@
+"""Charts of ranks that hold the others up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chopper_interop.plots import forms
+from chopper_interop.plots.tables import frame_of, in_unit, labels
+
+if TYPE_CHECKING:
+    from chopper_interop.plots.forms import Chart
+    from chopper_interop.result import Result
+
+
+def straggler_map(result: Result) -> Chart:
+    """Computation of each rank in each step by the median of ranks, of `temporal` by rank,iteration."""
+    frame = frame_of(result).dropna(subset=["iteration"])
+    usual = frame.groupby("iteration")["compute_ns"].transform("median")
+    value = "compute, from the median (%)"
+    frame = frame[usual > 0].assign(**{value: 100 * (frame["compute_ns"] / usual - 1)})
+    frame = frame.assign(step=frame["iteration"])
+    if frame["rank"].nunique() == 1:
+        return None
+    text = "Time in which each rank computes in each step, by the median of ranks: red is slower."
+    return forms.heat_map(frame, ("step", "rank"), value, text, middle=0.0)
+
+
+def slow_operations(result: Result) -> Chart:
+    """Slow-down of operations on each rank by their counterparts, of `stragglers` by operation."""
+    frame = frame_of(result).dropna(subset=["slowdown_factor"])
+    time = frame.groupby("operation", sort=False)["time_ns"].sum()
+    frame = frame[frame["operation"].isin(time.nlargest(forms.MAX_BARS).index)]
+    value = "slow-down (%)"
+    frame = frame.assign(**{value: 100 * (frame["slowdown_factor"] - 1)})
+    frame = frame.assign(operation=labels(frame["operation"]))
+    text = (
+        f"Operations of each rank by the same on other ranks; the {forms.MAX_BARS} with most time."
+    )
+    return forms.heat_map(frame, ("rank", "operation"), value, text, middle=0.0)
+
+
+def straggler_gains(result: Result) -> Chart:
+    """What the job would gain if a rank was as the others, of `stragglers` by rank."""
+    frame = frame_of(result)
+    parts = {"GPU": "gain_ns", "host": "host_gain_ns", "delays": "delay_gain_ns"}
+    frame, unit = in_unit(frame, parts.values())
+    text = "Time that the job would gain if a rank's GPU, host or delays were as those of others."
+    return forms.stacked_bars(frame, "rank", parts, f"gain ({unit})", text)
+
+
+def rank_leads(result: Result) -> Chart:
+    """How far each rank is ahead of the last one, of `imbalance` by rank."""
+    frame = frame_of(result).dropna(subset=["lead_median_ns"])
+    frame, unit = in_unit(frame, ["lead_median_ns"])
+    text = "Median lead of each rank's kernels over the last rank's: the straggler leads least."
+    return forms.stacked_bars(frame, "rank", {"lead": "lead_median_ns"}, f"lead ({unit})", text)

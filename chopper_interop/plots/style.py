@@ -1,0 +1,92 @@
+"""Colours, sizes and units that all charts share.
+
+Colours are of middle lightness, so that they can be told from a white and from a black page.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import pandas as pd
+
+BLUE, ORANGE, GREEN, RED = "#3b82c4", "#e08a2e", "#3a9d6e", "#d1495b"
+PURPLE, TEAL, BROWN, GREY = "#8a63c9", "#1f9aa8", "#a5794f", "#8a8f98"
+PINK, OLIVE, _SAND = "#d46aa5", "#8f9a2f", "#b7a16a"
+PALETTE = (BLUE, ORANGE, GREEN, PURPLE, TEAL, RED, BROWN, PINK, OLIVE, GREY)
+COLOURS = {
+    "compute": BLUE, "compute only": BLUE, "compute and communication": TEAL,
+    "communication": ORANGE, "comm": ORANGE, "exposed communication": ORANGE, "hidden": TEAL,
+    "exposed": ORANGE, "waiting": RED, "transfer": ORANGE, "copy": PURPLE, "copies": PURPLE,
+    "host": GREEN, "runtime": OLIVE, "launch": BROWN, "idle": GREY,
+    "matmul": BLUE, "attention": TEAL, "normalization": PINK, "convolution": OLIVE,
+    "elementwise": BROWN, "other": GREY, "fill": _SAND,
+    "all_reduce": ORANGE, "all_gather": "#c9651b", "reduce_scatter": "#eeb25c", "broadcast": "#b98a3c",
+    "all_to_all": "#b5522f", "send_recv": "#d98c6a", "send": "#d98c6a", "recv": "#c98f80",
+    "event": _SAND, "sync": "#6b7a8f", "stream": GREY, "handover": PINK, "dependency": GREY,
+    "host late": GREEN, "waits for the GPU": TEAL, "between kernels": GREY, "another rank": ORANGE,
+    "edge of the recording": _SAND, "not recorded": PINK, "preparation": GREEN, "call": BROWN,
+    "measured": GREY, "at the highest clock": BLUE, "at the achievable clock": TEAL,
+    "at the peak rate": BLUE, "more instructions": PURPLE, "idle matrix cores": BROWN,
+    "communication beside": ORANGE, "reduced clock": RED, "not explained": GREY,
+}  # fmt: skip
+"""Colour of each class and category of work, the same in every chart; others take `PALETTE` in turn."""
+CONTINUOUS = "viridis"
+"""Colours of quantities; both ends can be told from a white and from a black page."""
+DIVERGING = ("#3b82c4", "#9a9da3", "#d1495b")
+"""Colours of what is below, at and above the usual."""
+
+_TIMES = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
+_ROWS_HEIGHT = 420
+_MIN_STEP, _MAX_STEP = 5, 20
+_MANY = 10
+_DIGITS = 5
+
+
+def colours(names: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Domain and range of a colour scale for these names."""
+    domain = list(dict.fromkeys(names))
+    spare = [c for c in PALETTE if c not in {COLOURS.get(n) for n in domain}] or list(PALETTE)
+    others = [n for n in domain if n not in COLOURS]
+    given = {name: spare[i % len(spare)] for i, name in enumerate(others)}
+    return domain, [COLOURS.get(name) or given[name] for name in domain]
+
+
+def are_many(names: Iterable[str]) -> bool:
+    """True for more names than colours can tell apart, as of the ranks of a large job."""
+    return len({name for name in names if name not in COLOURS}) > _MANY
+
+
+def time_unit(values: Any) -> tuple[float, str]:
+    """Nanoseconds of the unit in which the largest of these times is readable, and its name."""
+    array = np.abs(np.asarray(values, float))
+    known = array[np.isfinite(array)]
+    largest = float(known.max()) if known.size else 0.0
+    return next(((ns, name) for ns, name in _TIMES if largest >= ns), _TIMES[-1])
+
+
+def step(rows: int) -> float:
+    """Height of one of so many rows, pixels."""
+    return float(np.clip(_ROWS_HEIGHT / max(rows, 1), _MIN_STEP, _MAX_STEP))
+
+
+def shorten(name: str, length: int = 44) -> str:
+    """Name that fits beside an axis: its middle is left out, as names of kernels differ at both ends."""
+    half = (length - 1) // 2
+    return name if len(name) <= length else f"{name[: length - 1 - half]}…{name[-half:]}"
+
+
+def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows for a specification: plain values of five digits, null where unknown."""
+    columns = {str(name): [_plain(v) for v in frame[name].tolist()] for name in frame.columns}
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.{_DIGITS}g}") if np.isfinite(value) else None
+    return None if value is None else value

@@ -1,0 +1,157 @@
+"use strict";
+// Charts and tables of the report. Texts reach the page as text nodes alone, never as markup.
+const report = JSON.parse(document.getElementById("data").textContent);
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const tip = Object.assign(document.createElement("div"), { id: "tip", hidden: true });
+document.body.append(tip);
+
+function element(name, properties = {}, ...children) {
+  const made = Object.assign(document.createElement(name), properties);
+  made.append(...children);
+  return made;
+}
+
+function showTip(rows, x, y) {
+  tip.replaceChildren(element("table", {}, ...rows.map(([name, value]) =>
+    element("tr", {}, element("td", { textContent: name }), element("td", { textContent: value })))));
+  tip.hidden = false;
+  const box = tip.getBoundingClientRect();
+  tip.style.left = `${Math.max(4, Math.min(x + 14, innerWidth - box.width - 6))}px`;
+  tip.style.top = `${y + box.height + 24 > innerHeight ? y - box.height - 10 : y + 14}px`;
+}
+
+function hideTip() { tip.hidden = true; }
+
+// Charts: drawn when they come near the window, and again when the colours of the system change.
+function colours() {
+  const style = getComputedStyle(document.documentElement);
+  const of = (name) => style.getPropertyValue(`--${name}`).trim();
+  const narrow = innerWidth < 600;
+  const axis = {
+    labelColor: of("muted"), titleColor: of("muted"), gridColor: of("line"), domainColor: of("line"),
+    tickColor: of("line"), labelLimit: narrow ? 140 : 250,
+  };
+  return { axis, legend: { labelColor: of("muted"), titleColor: of("muted") }, background: null };
+}
+
+function legend(scale) {
+  const items = scale.domain.map((name, i) => {
+    const mark = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+    const box = document.createElementNS("http://www.w3.org/2000/svg", "rect");
+    mark.setAttribute("aria-hidden", "true");
+    for (const [key, value] of [["width", 11], ["height", 11], ["rx", 2], ["fill", scale.range[i]]]) {
+      box.setAttribute(key, value);
+    }
+    mark.append(box);
+    return element("li", {}, mark, String(name));
+  });
+  return element("ul", { className: "legend" }, ...items);
+}
+
+function draw(place) {
+  const spec = structuredClone(report.charts[place.dataset.chart]);
+  const named = (spec.scales || []).find((s) => s.name === "color" && s.type === "ordinal");
+  if (named) {
+    if (spec.legends && !place.dataset.drawn) place.before(legend(named));
+    spec.legends = [];
+  }
+  const tooltip = (_handler, event, _item, value) =>
+    value ? showTip(Object.entries(value), event.clientX, event.clientY) : hideTip();
+  return vegaEmbed(place, spec, {
+    mode: "vega", ast: true, renderer: "canvas", actions: false, defaultStyle: false,
+    config: colours(), tooltip,
+  }).then(() => { place.dataset.drawn = "yes"; });
+}
+
+const near = new IntersectionObserver((entries) => {
+  for (const { isIntersecting, target } of entries) {
+    if (isIntersecting) {
+      near.unobserve(target);
+      draw(target);
+    }
+  }
+}, { rootMargin: "500px" });
+const places = [...document.querySelectorAll("[data-chart]")];
+for (const place of places) {
+  place.style.minHeight = `${place.dataset.height}px`;
+  near.observe(place);
+}
+dark.addEventListener("change", () => places.filter((p) => p.dataset.drawn).forEach(draw));
+addEventListener("beforeprint", () => places.filter((p) => !p.dataset.drawn).forEach(draw));
+
+// Tables: sorted by a click on a heading, filtered by what is typed, first rows first.
+const FIRST = 50, LONG = 30;
+
+function text(value) {
+  if (value === null) return "–";
+  if (typeof value !== "number") return String(value);
+  return Number.isInteger(value) ? value.toLocaleString("en") : Number(value.toPrecision(4)).toLocaleString("en", { maximumSignificantDigits: 4 });
+}
+
+function compare(column, sign) {
+  return (a, b) => {
+    const [x, y] = [a[column], b[column]];
+    if (x === null || y === null) return (x === null) - (y === null);
+    return sign * (typeof x === "number" && typeof y === "number" ? x - y : String(x).localeCompare(String(y)));
+  };
+}
+
+function cell(value, numeric) {
+  const shown = text(value);
+  if (numeric || shown.length <= LONG) return element("td", { className: numeric ? "number" : "", textContent: shown });
+  const name = element("div", { textContent: shown, title: shown });
+  name.addEventListener("click", () => name.classList.toggle("whole"));
+  return element("td", { className: "name" }, name);
+}
+
+function table({ columns, rows }, caption) {
+  const numeric = columns.map((_, i) => rows.some((r) => typeof r[i] === "number") && rows.every((r) => r[i] === null || typeof r[i] === "number"));
+  let shown = rows, order = null, all = false, wanted = "";
+  const body = element("tbody");
+  const more = element("button", { type: "button" });
+  const count = element("span", { className: "muted", role: "status" });
+  const heads = columns.map((title, i) => {
+    const button = element("button", { type: "button", textContent: title });
+    const head = element("th", { scope: "col", className: numeric[i] ? "number" : "" }, button);
+    button.addEventListener("click", () => {
+      const up = head.getAttribute("aria-sort") === (numeric[i] ? "descending" : "none") || (!numeric[i] && !head.hasAttribute("aria-sort"));
+      heads.forEach((h) => h.removeAttribute("aria-sort"));
+      head.setAttribute("aria-sort", up ? "ascending" : "descending");
+      order = compare(i, up ? 1 : -1);
+      fill();
+    });
+    return head;
+  });
+  function fill() {
+    shown = wanted ? rows.filter((r) => r.some((v) => typeof v === "string" && v.toLowerCase().includes(wanted))) : rows.slice();
+    if (order) shown.sort(order);
+    const drawn = all ? shown : shown.slice(0, FIRST);
+    body.replaceChildren(...drawn.map((row) => element("tr", {}, ...row.map((value, i) =>
+      cell(value, numeric[i])))));
+    count.textContent = `${drawn.length.toLocaleString("en")} of ${rows.length.toLocaleString("en")} rows`;
+    more.hidden = drawn.length === shown.length;
+    more.textContent = `Show all ${shown.length.toLocaleString("en")}`;
+  }
+  more.addEventListener("click", () => { all = true; fill(); });
+  const filter = element("input", { type: "search", placeholder: "Filter by name", ariaLabel: `Filter ${caption}` });
+  filter.addEventListener("input", () => { wanted = filter.value.toLowerCase(); fill(); });
+  fill();
+  const scroll = element("div", { className: "table", tabIndex: 0, role: "region", ariaLabel: caption },
+    element("table", {}, element("thead", {}, element("tr", {}, ...heads)), body));
+  const tools = element("div", { className: "tools" }, ...(rows.length > 8 ? [filter] : []), count, more);
+  return element("div", {}, ...(rows.length > 8 ? [tools] : []), scroll);
+}
+
+for (const place of document.querySelectorAll("[data-table]")) {
+  place.append(table(report.tables[place.dataset.table], place.dataset.caption));
+}
+
+// Data behind a chart, for those who cannot see it and for those who want the figures.
+for (const details of document.querySelectorAll("details[data-of]")) {
+  details.addEventListener("toggle", () => {
+    if (!details.open || details.querySelector("table")) return;
+    const values = report.charts[details.dataset.of].data.map((d) => d.values).find((v) => Array.isArray(v) && v.length) || [];
+    const columns = [...new Set(values.flatMap(Object.keys))].filter((name) => name !== "order" && name !== "row");
+    details.append(table({ columns, rows: values.map((row) => columns.map((name) => row[name] ?? null)) }, "data of the chart"));
+  });
+}

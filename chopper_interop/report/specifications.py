@@ -1,0 +1,58 @@
+"""Specifications of charts: compiled for a page, and as pictures."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from chopper_interop.plots import forms
+from chopper_interop.plots.library import module
+
+if TYPE_CHECKING:
+    from chopper_interop.plots.forms import Chart
+
+_CONFIG: dict[str, Any] = {
+    "font": "system-ui, DejaVu Sans, sans-serif",
+    "view": {"stroke": None},
+    "axis": {"labelOverlap": True, "tickCount": 6, "titleFontWeight": "normal", "labelFontSize": 11,
+             "titleFontSize": 11, "gridOpacity": 0.7, "ticks": False, "domain": False, "labelPadding": 5},
+    "legend": {"orient": "top", "gradientLength": 180, "gradientThickness": 8, "titleFontWeight": "normal",
+               "labelFontSize": 11, "titleFontSize": 11, "columns": 5, "labelLimit": 200},
+    "scale": {"barBandPaddingInner": 0.15, "rectBandPaddingInner": 0.02},
+}  # fmt: skip
+"""Fonts, sizes and lines; colours of text and lines are the page's."""
+_PICTURE = {
+    "axis": {"labelLimit": 260, "labelColor": "#444", "titleColor": "#444", "gridColor": "#ddd"},
+    "title": {"anchor": "start", "fontSize": 14, "subtitleFontSize": 11, "subtitleColor": "#666"},
+}
+_WIDTH, _SCALE = 640, 2
+_AROUND = 44
+"""Height of the axis and its title."""
+
+
+def compiled(chart: Chart) -> dict[str, Any]:
+    """Specification for Vega, whose colours of text and lines are left to the page."""
+    specification = chart.to_dict() | {"config": _CONFIG}
+    vega: dict[str, Any] = module("vl_convert").vegalite_to_vega(specification)
+    vega.pop("background", None)
+    return vega
+
+
+def height(chart: Chart) -> int:
+    """Height of a chart, pixels, which a page keeps free until it is drawn."""
+    drawn = chart.to_dict()
+    asked = drawn["height"]
+    if not isinstance(asked, dict):
+        return int(asked) + _AROUND
+    data = drawn.get("data") or drawn["layer"][0]["data"]
+    rows = {value[forms.ROW] for value in data["values"]}
+    return round(asked["step"] * len(rows)) + _AROUND
+
+
+def pictures(chart: Chart, title: str) -> tuple[str, bytes]:
+    """SVG and PNG of a chart with its title, on white, in the width of a column of a paper."""
+    config = {k: v | _PICTURE.get(k, {}) if isinstance(v, dict) else v for k, v in _CONFIG.items()}
+    titled = chart.properties(title={"text": title, "subtitle": chart.description}, width=_WIDTH)
+    specification = titled.to_dict() | {"config": _PICTURE | config, "background": "white"}
+    converter = module("vl_convert")
+    vega = converter.vegalite_to_vega(specification)
+    return converter.vega_to_svg(vega), converter.vega_to_png(vega, scale=_SCALE)

@@ -1,0 +1,88 @@
+"""What a report says first: figures of the whole job, and lines of its summary."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from chopper_interop.errors import MissingDataError
+from chopper_interop.plots import style
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from chopper_interop.report.gather import Job
+
+_IN_THE_TABLE = ("finding", "more")
+"""Topics of the summary that the table of findings has in full."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One figure.
+
+    Parameters
+    ----------
+    name, value
+        What it is, and the figure with its unit.
+    more
+        What it is of.
+    """
+
+    name: str
+    value: str
+    more: str
+
+
+def _time(nanoseconds: Any) -> str:
+    factor, unit = style.time_unit([nanoseconds])
+    return f"{nanoseconds / factor:.4g} {unit}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _whole(value: float) -> str:
+    return f"{value:,.0f}"
+
+
+def _watts(value: float) -> str:
+    return f"{value:,.0f} W"
+
+
+_TILES: tuple[tuple[str, str, str, Callable[[Any], str], str], ...] = (
+    ("summary", "step_ns", "step", _time, "mean"),
+    ("summary", "compute_share", "compute", _percent, "of the GPUs' time"),
+    ("summary", "exposed_comm_share", "exposed communication", _percent, "of the GPUs' time"),
+    ("summary", "idle_share", "idle", _percent, "of the GPUs' time"),
+    ("summary", "clock_loss_ns", "reduced clock", _time, "of a step"),
+    ("efficiency", "tokens_per_s", "throughput", _whole, "tokens/s"),
+    ("efficiency", "samples_per_s", "throughput", _whole, "samples/s"),
+    ("efficiency", "mfu_share", "MFU", _percent, "of the peak rate, at least"),
+    ("efficiency", "power_w", "power", _watts, "all GPUs, mean"),
+)
+"""Analysis and figure of its summary, name, format, and what it is of."""
+
+
+def tiles(job: Job) -> list[Tile]:
+    """Figures of the job that are known; of two with one name the first."""
+    found: dict[str, Tile] = {}
+    for analysis, figure, name, shown, more in _TILES:
+        value = _figures(job, analysis).get(figure)
+        if value is not None and name not in found:
+            found[name] = Tile(name, shown(value), more)
+    return list(found.values())
+
+
+def lines(job: Job) -> list[tuple[str, str]]:
+    """Lines of the summary: topic and text, without those that the table of findings has."""
+    rows = job.result("summary").rows.to_pylist()
+    return [(row["topic"], row["text"]) for row in rows if row["topic"] not in _IN_THE_TABLE]
+
+
+def _figures(job: Job, analysis: str) -> dict[str, Any]:
+    try:
+        return job.result(analysis).summary
+    except MissingDataError:
+        return {}

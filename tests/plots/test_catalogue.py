@@ -1,0 +1,45 @@
+"""Every chart: its analysis takes its options, its name is its own, and the docs know it."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from chopper_interop import plots, registry
+from chopper_interop.report import tables
+
+pytest.importorskip("altair", reason="the extra report is not installed")
+DOCS = (Path(plots.__file__).parent / "README.md").read_text()
+
+
+@pytest.mark.parametrize("plot", plots.PLOTS, ids=lambda plot: plot.name)
+def test_the_analysis_of_a_chart_takes_its_options(plot: plots.Plot) -> None:
+    assert plot.needs
+    if plot.analysis:
+        function = registry.analysis(plot.analysis)
+        assert set(plot.options) <= set(registry.options(function))
+
+
+def test_names_of_charts_are_names_of_files_and_differ() -> None:
+    names = [plot.name for plot in plots.PLOTS]
+    assert len(set(names)) == len(names)
+    assert all(re.fullmatch(r"[a-z0-9-]+", name) for name in names)
+
+
+def test_charts_that_the_docs_name_exist() -> None:
+    titles = {plot.title for plot in plots.PLOTS} | {view.title for view in tables.VIEWS}
+    cells = [line.split("|")[2] for line in DOCS.splitlines() if line.startswith("| ")]
+    named = {text.strip() for cell in cells for text in re.split(r"[;:,(]", cell)}
+    others = {"chart of the report", "the report", "the report itself", "each chart is a file of `--figures`",
+              "the peaks of the GPU with the kernels below them", "which names them",
+              "a table that is sorted and filtered)"}  # fmt: skip
+    assert named - others <= titles
+    assert {plot.title for plot in plots.PLOTS if plot.section == "GPUs over time"} - named <= {
+        "Causes of throttling"
+    }
+
+
+def test_public_functions_are_those_of_the_catalogue() -> None:
+    functions = {plot.function for plot in plots.PLOTS}
+    public = {getattr(plots, name) for name in plots.__all__ if name not in ("PLOTS", "Plot")}
+    assert functions <= public

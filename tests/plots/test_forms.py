@@ -1,0 +1,73 @@
+"""Charts of tables with holes, of many rows, and of rows of one name."""
+
+import json
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from chopper_interop import plots
+from chopper_interop.plots import forms, style
+from chopper_interop.plots.tables import named
+from chopper_interop.result import Result
+
+pytest.importorskip("altair", reason="the extra report is not installed")
+
+
+def values(chart: object) -> list[dict[str, object]]:
+    specification = chart.to_dict()  # type: ignore[attr-defined]
+    json.dumps(specification, allow_nan=False)
+    return specification["data"]["values"]
+
+
+def path(**columns: list[object]) -> Result:
+    return Result(
+        "critical_path", pa.table({"class": ["compute", "host"], "dur_ns": [3, 1]} | columns)
+    )
+
+
+def test_work_without_an_operation_has_a_row() -> None:
+    shown = values(plots.path_operations(path(operation=pa.array([None, "mm"], pa.string()))))
+    assert {row["operation"] for row in shown} == {"(none)", "mm"}
+
+
+def test_points_without_a_group_are_drawn() -> None:
+    frame = pd.DataFrame({"a": [1.0, 2.0], "b": [1.0, float("nan")], "of": [None, "x"]})
+    assert [row["of"] for row in values(forms.points(frame, ("a", "b"), "of", "text"))] == [
+        "(none)"
+    ]
+
+
+def test_of_many_points_some_are_drawn_and_the_text_says_so() -> None:
+    frame = pd.DataFrame({"a": range(5000), "b": range(5000), "of": "x"})
+    chart = forms.points(frame, ("a", "b"), "of", "Points.")
+    assert len(values(chart)) == forms.MAX_POINTS
+    assert chart.description == "Points. 2,000 of 5,000 are drawn."
+
+
+def test_nothing_to_draw_is_no_chart() -> None:
+    empty = pd.DataFrame({"rank": [0], "idle": [0]})
+    assert forms.stacked_bars(empty, "rank", {"idle": "idle"}, "ms", "") is None
+    assert plots.idle_blame(Result("idle", pa.table({}), {"blame": []})) is None
+
+
+def test_long_names_that_look_alike_stay_apart() -> None:
+    names = ["k" * 50 + "a" * 50, "k" * 50 + "a" * 50 + "a"]
+    assert named(pd.DataFrame({"kernel": names}), ["kernel"])["name"].nunique() == 2
+
+
+@pytest.mark.parametrize(("largest", "unit"), [(0, "ns"), (999, "ns"), (5e6, "ms"), (2e10, "s")])
+def test_times_have_one_readable_unit(largest: float, unit: str) -> None:
+    assert style.time_unit([0, largest])[1] == unit
+
+
+def test_many_ranks_share_one_colour() -> None:
+    assert style.are_many([f"rank {i}" for i in range(64)])
+    assert not style.are_many([*style.COLOURS, "rank 0"])
+
+
+def test_of_many_steps_evenly_spaced_ones_are_drawn() -> None:
+    frame = pd.DataFrame({"step": range(20_000), "rank": 0, "ms": 1.0})
+    chart = forms.heat_map(frame, ("step", "rank"), "ms", "Steps.")
+    assert len(values(chart)) == forms.MAX_CELLS
+    assert chart.description == "Steps. 6,000 of 20,000 are drawn (step)."

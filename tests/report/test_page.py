@@ -1,0 +1,152 @@
+"""The report as a file: one that loads nothing, and in which nothing from a trace is markup."""
+
+import base64
+import hashlib
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import browser
+import gpu_work
+import pytest
+
+import chopper_interop as ci
+from chopper_interop.report import gather, page
+from chopper_interop.schemas.kinds import Kind
+
+pytest.importorskip("altair", reason="the extra report is not installed")
+
+HOSTILE = "</script><img src=x onerror=alert(1)><!--<script>'\"&\u2028"
+
+
+class Parts(HTMLParser):
+    """Elements of a page, and the text of its scripts and styles."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: dict[str, list[str]] = {"script": [], "style": []}
+        self.within = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        self.within = tag
+        if tag in self.texts:
+            self.texts[tag].append("")
+
+    def handle_data(self, data: str) -> None:
+        if self.within in self.texts:
+            self.texts[self.within][-1] += data
+
+    def handle_endtag(self, _tag: str) -> None:
+        self.within = ""
+
+
+def hostile_trace() -> ci.Trace:
+    works = [
+        gpu_work.Work(kind, start, 1000, rank, stream=stream, name=f"{HOSTILE}{kind}", iteration=step,
+                      operation=f"{HOSTILE}op", collective="all_reduce" if kind == Kind.COMM else "")
+        for step in range(2)
+        for rank in range(2)
+        for kind, stream, start in (
+            (Kind.KERNEL, 0, 10_000 * step + 100 * rank),
+            (Kind.COMM, 1, 10_000 * step + 500),
+            (Kind.KERNEL, 0, 10_000 * step + 4000),
+        )
+    ]  # fmt: skip
+    trace = gpu_work.trace(works)
+    return replace(trace, meta=replace(trace.meta, job=HOSTILE))
+
+
+def report_of(trace: ci.Trace) -> str:
+    job = gather.Job(trace)
+    return page.make_page(job, gather.charts_of(job))
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    path.write_text(report_of(hostile_trace()), "utf-8")
+    return path
+
+
+def test_names_of_a_trace_are_text_alone(hostile: Path) -> None:
+    parts = Parts(hostile.read_text("utf-8"))
+    assert not [e for e in parts.elements if e[0] == "img"]
+    assert not [name for _, attributes in parts.elements for name in attributes if name[:2] == "on"]
+    assert HOSTILE in json.dumps(json.loads(parts.texts["script"][0]), ensure_ascii=False).replace(
+        '\\"', '"'
+    )
+    assert [a.get("type") for t, a in parts.elements if t == "script"] == [
+        "application/json",
+        *[None] * 3,
+    ]
+
+
+def test_scripts_and_styles_count_by_their_hash_and_nothing_is_loaded(hostile: Path) -> None:
+    parts = Parts(hostile.read_text("utf-8"))
+    policy = next(a["content"] for t, a in parts.elements if "http-equiv" in a)
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    texts = [*parts.texts["script"][1:], *parts.texts["style"]]
+    digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in texts]
+    assert sorted(digests) == sorted(re.findall(r"'sha256-([^']+)'", policy))
+    assert not [a for _, a in parts.elements if "src" in a]
+    assert all(a["href"].startswith("#") for _, a in parts.elements if "href" in a)
+
+
+def test_every_chart_is_drawn_without_a_complaint(hostile: Path) -> None:
+    with browser.opened(hostile) as shown:
+        assert shown.page.query_selector_all("[data-chart]")
+        assert shown.undrawn() == []
+        shown.page.get_by_role("button", name="Zoom in").click()
+        assert shown.page.evaluate("document.images.length") == 0
+        assert shown.complaints == []
+        assert len(shown.requests) == 1
+
+
+def test_tables_sort_and_filter_by_keyboard(hostile: Path) -> None:
+    with browser.opened(hostile) as shown:
+        head = shown.page.locator("#kernels th", has_text="total (ms)").first
+        head.get_by_role("button").press("Enter")
+        assert head.get_attribute("aria-sort") == "descending"
+        head.get_by_role("button").press("Enter")
+        assert head.get_attribute("aria-sort") == "ascending"
+        rows = shown.page.locator("#kernels [data-table] tbody").first.locator("tr")
+        totals = [float(row.locator("td").nth(3).inner_text()) for row in rows.all()]
+        assert totals == sorted(totals)
+
+
+def test_charts_without_data_are_named_with_what_to_record() -> None:
+    charts = gather.charts_of(gather.Job(hostile_trace()))
+    (needs,) = [n for n, titles in charts.missing.items() if "Power over time" in titles]
+    assert "amd-smi" in needs
+
+
+def test_an_empty_trace_has_a_report() -> None:
+    parts = Parts(report_of(gpu_work.trace([])))
+    assert not [a for _, a in parts.elements if "data-chart" in a]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("size", "scheme"), [(browser.DESKTOP, "dark"), (browser.PHONE, "light")])
+def test_the_demo_on_a_phone_and_in_the_dark(
+    demo: Path, tmp_path: Path, size: dict[str, int], scheme: str
+) -> None:
+    path = tmp_path / "report.html"
+    path.write_text(report_of(ci.read(demo)), "utf-8")
+    with browser.opened(path, size, scheme) as shown:
+        assert shown.undrawn() == []
+        assert shown.complaints == []
+        assert shown.page.evaluate("document.documentElement.scrollWidth") <= size["width"]
+
+
+@pytest.mark.slow
+def test_a_job_of_64_ranks_is_below_25_megabytes(tmp_path: Path) -> None:
+    from chopper_interop.demo import make_demo
+
+    folder = make_demo(tmp_path / "job", ranks=64, layers=2, steps=2, recorder_hz=100)
+    assert len(report_of(ci.read(folder)).encode()) < 25e6

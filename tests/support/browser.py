@@ -1,0 +1,73 @@
+"""Chromium without a screen, where there is one: what a page draws, asks for and complains about."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_NAMES = ("chromium", "chromium-browser", "google-chrome")
+FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run")
+DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+_CHARTS = "[data-chart], canvas.timeline"
+
+
+@dataclass
+class Page:
+    """A page that is open.
+
+    Parameters
+    ----------
+    page
+        Playwright's page.
+    complaints
+        Errors and warnings of its console, and errors of its scripts.
+    requests
+        Addresses that it asked for.
+    """
+
+    page: Any
+    complaints: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+
+    def undrawn(self) -> list[str]:
+        """Bring every chart into view; names of those that are not drawn after that."""
+        for place in self.page.query_selector_all(_CHARTS):
+            place.scroll_into_view_if_needed()
+            self.page.wait_for_timeout(60)
+        self.page.wait_for_timeout(400)
+        script = f"[...document.querySelectorAll('{_CHARTS}')].filter(e => !e.dataset.drawn).map(e => e.dataset.chart || e.className)"
+        return list(self.page.evaluate(script))
+
+
+@contextmanager
+def opened(file: Path, size: dict[str, int] = DESKTOP, scheme: str = "light") -> Iterator[Page]:
+    """Open a file in Chromium; the test is skipped where there is none."""
+    chromium = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, _NAMES)), None)
+    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if not chromium:
+        pytest.skip("there is no Chromium (CHROMIUM names one)")
+    with sync_api.sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=chromium, args=list(FLAGS))
+        context = browser.new_context(
+            viewport=size, color_scheme=scheme, has_touch=size is PHONE, accept_downloads=False
+        )
+        page = Page(context.new_page())
+        page.page.on(
+            "console",
+            lambda m: page.complaints.append(m.text) if m.type in ("error", "warning") else None,
+        )
+        page.page.on("pageerror", lambda e: page.complaints.append(str(e)))
+        page.page.on("dialog", lambda d: (page.complaints.append(d.message), d.dismiss()))
+        page.page.on("request", lambda r: page.requests.append(r.url))
+        page.page.goto(file.as_uri())
+        yield page
+        browser.close()
