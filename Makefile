@@ -50,6 +50,7 @@ picture: $(VENV)/test.stamp ## the picture of the README, by Perfetto's UI in Ch
 	$(BIN)/python tests/support/picture.py tests/demo/picture.png
 
 pictures: $(VENV)/test.stamp ## screenshots of the report, and of jobs in Perfetto, by Chromium, in pictures/
+	$(BIN)/python -m pip install --quiet playwright
 	$(BIN)/python tests/support/report_pictures.py pictures
 	$(BIN)/python tests/support/perfetto_pictures.py pictures
 

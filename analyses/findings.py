@@ -16,6 +16,7 @@ _CONVENTIONS = {
     "saves_ns": "by how much the mean step would be shorter, by re-timing the job without what was "
     "found; each finding alone: they do not add up",
     "shown": f"what saves {finding.MIN_SHARE:.1%} of the step or more",
+    "share": "of the mean step; of warm-up-steps of the mean with the warm-up",
     "certainty": "measured: the saving is a difference of measured times; modelled: of a re-timed job; "
     "likely: it rests on an assumption that the trace cannot confirm",
     "range": "saves_low_ns and saves_high_ns: of single steps, of three or more; of throttled-gpu the 95 % "
@@ -51,6 +52,8 @@ def findings(trace: Trace, *, steps: str = "", ranks: str = "") -> Result:
     table = finding.to_table(all_of_them, job.step_ns)
     summary = {"steps": job.steps if job.has_steps else 0, "step_ns": job.step_ns}
     notes = {}
-    if not table.num_rows:
+    if not job.has_times:
+        notes["no rows"] = "no times of operations were recorded: give a profile of the job"
+    elif not table.num_rows:
         notes["no rows"] = f"nothing was found that would save {finding.MIN_SHARE:.1%} of the step"
     return Result("findings", table, summary, _CONVENTIONS, notes=notes)

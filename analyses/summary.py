@@ -109,15 +109,20 @@ def _step(job: Job) -> dict[str, Any]:
         "step_max_ns": int(job.of_steps_ns.max(initial=job.step_ns)),
     }
     time = job.figures("temporal", steps=each, ranks=ranks)
-    whole = time.get("span_ns") or 0
-    if whole:
+    covered = time.get("span_ns") or 0
+    whole = covered if job.has_steps else max(covered, job.step_ns * len(job.ranks))
+    if covered:
         parts = {"compute": "compute", "exposed_comm": "exposed_comm", "copy": "memcpy_only"}
         figures |= {f"{n}_share": time[f"{part}_ns"] / whole for n, part in parts.items()}
         waits = job.figures("taxes", steps=each, ranks=ranks).get("exposed_wait_ns")
         figures["exposed_wait_share"] = None if waits is None else waits / whole
         idle = job.figures("idle", steps=each, ranks=ranks)
-        figures["idle_share"] = time["idle_ns"] / whole
-        figures |= {f"idle_{name}_share": idle[f"{name}_ns"] / whole for name in _CAUSES}
+        outside = {"window": whole - covered}  # the host before and after all work
+        figures["idle_share"] = (time["idle_ns"] + whole - covered) / whole
+        figures |= {
+            f"idle_{name}_share": (idle[f"{name}_ns"] + outside.get(name, 0)) / whole
+            for name in _CAUSES
+        }
     path = job.figures("critical_path", ranks=ranks)
     length = path.get("path_ns") or 0
     for name in ("compute", "comm", "copy") if length else ():
@@ -169,7 +174,8 @@ def _lines(trace: Trace, job: Job, figures: dict[str, Any]) -> Iterator[tuple[st
         if idle:
             yield "idle", idle
     names = {"compute": "compute", "host": "host", "comm": "communication", "copy": "copies"}
-    names["wait"] = "launches and waits"
+    has_launches = figures["launch_known_share"] != 0
+    names["wait"] = "launches and waits" if has_launches else "gaps of unknown cause"
     path = _shares({f"path_{name}_share": text for name, text in names.items()}, figures)
     if path:
         yield "binds", f"critical path: {path}"
@@ -236,9 +242,12 @@ def _late_text(figures: dict[str, Any]) -> str:
     rank, link = figures["late_rank"], figures["late_link"]
     causes = {"gpu": "its GPU", "host": "its host", "delays": "for an unknown reason"}
     parts = []
-    if rank is not None:
+    if (
+        rank is not None
+        and (figures["late_saves_ns"] or 0) >= finding.MIN_SHARE * figures["step_ns"]
+    ):
         cause = causes.get(figures["late_cause"], "its link")
-        parts.append(f"rank {rank}, {cause}: {_ms(figures['late_saves_ns'] or 0)} a step")
+        parts.append(f"rank {rank}, {cause}: {_ms(figures['late_saves_ns'])} a step")
     if link is not None:
         parts.append(f"the link between ranks {link}")
     return "; ".join(parts) or "no rank and no link"

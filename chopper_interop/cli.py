@@ -114,10 +114,12 @@ def _demo(args: argparse.Namespace, options: dict[str, str]) -> int:
 
 
 def _check(args: argparse.Namespace) -> int:
+    from chopper_interop import sources
     from chopper_interop.commands import console
     from chopper_interop.converters.chakra import check
     from chopper_interop.io import outputs
 
+    sources.to_path(f"{args.prefix}.0.et")  # refuses what can't be a name
     prefix = Path(args.prefix)
     outputs.require_finished(prefix.parent)
     findings = check.check(prefix, args.tolerance / 100)
@@ -156,6 +158,7 @@ def _check_parser() -> argparse.ArgumentParser:
         "example:\n  chopper-check et/job      checks et/job.0.et, et/job.1.et, …\n",
     )
     parser.add_argument("prefix", help="path of the ETs without the ending .RANK.et")
+    common.add_unpacking_option(parser)
     parser.add_argument(
         "--tolerance",
         type=float,

@@ -212,19 +212,28 @@ def sniffed(head: bytes, path: Path | None = None) -> list[Converter]:
     """
     known = [c for c in converters().values() if isinstance(c, Converter)]
     possible = [c for c in known if c.json in (None, is_json(head))]
-    candidates = [c for c in possible if c.sniff and _accepts(c, c.sniff, head)]
-    if path is None:
-        return candidates
-    return [
-        c
-        for c in candidates or known
-        if (_accepts(c, c.confirms, path, head) if c.confirms else c in candidates)
-    ]
+    accepted = False
+    # formats that are only recognised are asked about what none of those that are read takes
+    for group in ([c for c in possible if c.read], [c for c in possible if not c.read]):
+        candidates = [c for c in group if c.sniff and _accepts(c, c.sniff, head)]
+        accepted = accepted or bool(candidates)
+        confirmed = [c for c in candidates if _confirms(c, path, head)]
+        if confirmed:
+            return confirmed
+    if accepted or path is None:
+        return []
+    return [c for c in known if c.confirms and _confirms(c, path, head)]
 
 
 def is_json(head: bytes) -> bool:
     """True if a file begins as a JSON object or a list of them; logs may begin with "[" too."""
     return _JSON.match(head) is not None
+
+
+def _confirms(converter: Converter, path: Path | None, head: bytes) -> bool:
+    if path is None or converter.confirms is None:
+        return True
+    return _accepts(converter, converter.confirms, path, head)
 
 
 def _accepts(converter: Converter, function: Callable[..., bool], *arguments: Any) -> bool:

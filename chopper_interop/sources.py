@@ -102,7 +102,7 @@ def find(paths: Iterable[Path], format_name: str | None = None) -> Inventory:
     UnknownFormatError
         A file given by name is of no known format, or no file is.
     """
-    paths = list(paths)
+    paths = sorted(paths, key=lambda path: (path.is_dir(), path))  # files by name come first
     inventory = Inventory(given=paths)
     by_format: dict[str, list[Path]] = {}
     named_paths = set()

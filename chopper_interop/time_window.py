@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from numbers import Real
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
     Tables = TypeVar("Tables", bound=TraceTables)
 
+_FAR_NS = 2**62
+"""Beyond all times of traces, and within 64 bits."""
 OUTSIDE = Fault.info(
     "outside-window", "Nodes outside of the window of time that was chosen were left out."
 )
@@ -86,6 +90,6 @@ def _in_order(counters: pa.Table) -> pa.Table:
 
 def _whole_ns(time: float) -> int:
     """A time as a whole number of nanoseconds."""
-    if not np.isfinite(time) or time != int(time):
-        raise UsageError(f"{time} is no time: times are whole numbers of nanoseconds")
-    return int(time)
+    if not isinstance(time, Real) or not math.isfinite(time) or time != int(time):
+        raise UsageError(f"{time!r} is no time: times are whole numbers of nanoseconds")
+    return min(max(int(time), -_FAR_NS), _FAR_NS)

@@ -38,14 +38,14 @@ def steps(trace: TraceTables) -> list[Step]:
     host = trace.array("kind", "lanes")[trace.array("lane")] == LaneKind.THREAD
     gpu = is_any(trace.array("kind"), GPU_WORK)
     ranges = _ranges(trace, iteration, host)
-    found: list[Step] = []
+    steps: list[Step] = []
     for rank, rows in trace.rank_rows.items():
         for bounds in (ranges, host, gpu):  # the first of these that the rank has
             stepped = np.flatnonzero(bounds[rows] & (iteration[rows] >= 0)) + rows.start
             if stepped.size:
-                found += _extents(trace, rank, stepped, iteration[stepped])
+                steps += _extents(trace, rank, stepped, iteration[stepped])
                 break
-    return found
+    return steps
 
 
 def _extents(trace: TraceTables, rank: int, rows: Array, iteration: Array) -> list[Step]:

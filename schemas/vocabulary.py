@@ -123,6 +123,19 @@ unroll unrolled vector volta vs vsmem warp warpgroupsize warpsize wrapped wrw ws
 """
 """Of kernels of libraries."""
 
+_APIS = """
+abort access advise alignment allv anisotropy argument arrays ato attach attribute attributes available border
+callback capability capture capturing carveout child close coherent color compression concurrent configure
+cooperative cubin decompression dependencies dependent deregister destroy dev disable drv dynamic encode entry ex
+export ext fat flag flush functions gl granularity hcc hipblas hop image instantiate instantiated interprocess jit
+linker malloc managed mapped mempool mip mipmap mipmapped modules multicast multiprocessor multiprocessors nvls
+opportunistic peek pitch potential predecessors primary priority proc properties rdma red redop reference release
+remove resource resources retain ring semaphore semaphores setup shareable simple spatial stages suballoc
+successors surf surface tex texref texture tiled topology trim tuner unbind unbound uncache unload unmap unregister
+upload work writes
+"""
+"""Of functions of HIP, CUDA and NCCL."""
+
 _OTHERS = """
 wg tensile
 unified addition multiply subtract multiplication gated softplus topk routing combined quantize ggml cpy cta fuse
@@ -141,7 +154,7 @@ xt xtx zeus
 
 WORDS = frozenset(
     word
-    for block in (_OPERATORS, _RULES, _TELEMETRY, _ARGUMENTS, _KERNELS, _OTHERS)
+    for block in (_OPERATORS, _RULES, _TELEMETRY, _ARGUMENTS, _KERNELS, _APIS, _OTHERS)
     for word in block.split()
 ) | frozenset(name.strip("_").lower() for name in dir(builtins))
 """All of them; single letters count too, wherever they stand."""

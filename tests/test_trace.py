@@ -185,10 +185,17 @@ def test_a_window_may_cut_what_reaches_beyond_it(job: ci.Trace) -> None:
     assert busy == covered
 
 
-@pytest.mark.parametrize("window", [(5, 5), (9, 3), (0.5, 7), (0, float("nan")), (0, float("inf"))])
+@pytest.mark.parametrize(
+    "window", [(5, 5), (9, 3), (0.5, 7), (0, float("nan")), (0, float("inf")), ("0", 9)]
+)
 def test_what_is_no_window_is_refused(window: tuple[float, float]) -> None:
     with pytest.raises(UsageError):
         tiny_trace().between(*window)
+
+
+def test_a_window_beyond_all_times_is_the_trace() -> None:
+    whole = tiny_trace().between(-(2**70), 2**70, cut=True)
+    assert whole.array("dur").tolist() == tiny_trace().array("dur").tolist()
 
 
 def test_own_times_of_a_thread_add_up_to_its_busy_time(job: ci.Trace) -> None:

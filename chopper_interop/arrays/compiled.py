@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 Function = TypeVar("Function")
 _result: Any = compiler.CompileResult
 _dumps: Any = serialize.dumps
+_unliteral: Any = types.unliteral
+_dispatcher: Any = Dispatcher
+_njit: Any = numba.njit
 _MAX_AGE_S = 30 * 86_400
 """Age at which code that no run loaded is removed (chosen: a month unused)."""
 _TOUCHED_S = 86_400
@@ -44,7 +47,10 @@ _VERSIONS = (
 # different functions with one name could meet where code of several processes is loaded into one.
 bytecode.FunctionIdentity._unique_ids = itertools.count(time.time_ns())  # noqa: SLF001
 _announce: list[Callable[[], None]] = []
-"""What is to be called before the first compilation of this process, once."""
+"""What is to be called once when this process must compile more than a few loops."""
+_misses = itertools.count(1)
+_FEW = 5
+"""Compilations from which on it is called (chosen: they take more than a second)."""
 
 
 def jit(function: Function) -> Function:
@@ -53,8 +59,8 @@ def jit(function: Function) -> Function:
     Such a function must not call itself: the code that numba caches of it crashes. Arrays should
     be writable, contiguous and always of the same type: each other combination is compiled, too.
     """
-    compiled: Any = numba.njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True)(function)
-    if isinstance(compiled, Dispatcher):  # not with NUMBA_DISABLE_JIT
+    compiled: Any = _njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True)(function)
+    if isinstance(compiled, _dispatcher):  # not with NUMBA_DISABLE_JIT
         compiled._cache = _CodeCache(compiled)  # noqa: SLF001 # numba has no hook for it
         compiled.get_call_template = _without_constants(compiled.get_call_template)
     return compiled
@@ -64,14 +70,14 @@ def _without_constants(template: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a function that others call once for all constants that they give it, not for each."""
 
     def general_template(arguments: Iterable[Any], keywords: Mapping[str, Any]) -> Any:
-        general = {name: types.unliteral(kind) for name, kind in keywords.items()}
-        return template([types.unliteral(kind) for kind in arguments], general)
+        general = {name: _unliteral(kind) for name, kind in keywords.items()}
+        return template([_unliteral(kind) for kind in arguments], general)
 
     return general_template
 
 
 def announce_compilation(announce: Callable[[], None]) -> None:
-    """Have a function called once, if and before something is compiled in this process."""
+    """Have a function called once, if this process must compile more than a few loops."""
     _announce[:] = [announce]
 
 
@@ -94,8 +100,9 @@ class _CodeCache:
             with contextlib.suppress(EOFError, pickle.UnpicklingError):
                 payload = pickle.loads(data)  # noqa: S301 # the folder is the user's own
                 return _result._rebuild(target, *payload)  # noqa: SLF001
-        while _announce:
-            _announce.pop()()
+        if next(_misses) >= _FEW:
+            while _announce:
+                _announce.pop()()
         return None
 
     def save_overload(self, signature: Any, result: Any) -> None:

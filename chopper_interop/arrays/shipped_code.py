@@ -14,9 +14,13 @@ import zipfile
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-import llvmlite.binding as llvm
+import llvmlite.binding
 from numba.core import config
+
+_config: Any = config
+llvm: Any = llvmlite.binding
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ def archive_path() -> Path:
 def usable_baseline() -> Baseline | None:
     """Return the baseline that shipped code was compiled for; None if it cannot be used here."""
     base = baseline()
-    if base is None or config.CPU_NAME is not None or _archive() is None:
+    if base is None or _config.CPU_NAME is not None or _archive() is None:
         return None
     features = llvm.get_host_cpu_features()
     return base if all(features.get(name, False) for name in base.features) else None

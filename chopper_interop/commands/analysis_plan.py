@@ -152,8 +152,8 @@ def check_options(plan: AnalysisPlan) -> None:
     errors = []
     for name, options in plan.options.items():
         function = registry.analysis(name)
-        second = ((),) if registry.takes_runs(function) else (nothing,)
-        other = dict.fromkeys([AGAINST] if AGAINST in registry.options(function) else [], *second)
+        second: Any = () if registry.takes_runs(function) else nothing
+        other = {AGAINST: second} if AGAINST in registry.options(function) else {}
         try:
             windows.check_steps_and_ranks(*(options.get(n, "") for n in ("steps", "ranks")))
             given = {n: v for n, v in options.items() if n not in ("steps", "ranks")}

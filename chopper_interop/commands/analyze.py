@@ -225,9 +225,8 @@ def _read_jobs(
         except ChopperError as error:
             if not plan.compares_only_runs or isinstance(error, UsageError):
                 raise
-            trace = pipeline.empty_trace(
-                sharing.run_name(job.name), error
-            )  # its row of the result says why
+            reason = sharing.reason(error)  # its row of the result says why
+            trace = pipeline.empty_trace(sharing.run_name(job.name), reason)
         traces.append(trace)
         pipeline.refuse_losses(trace.meta.issues, args.on_loss)
         console.show_warnings(trace, on_loss=args.on_loss, quiet=quiet)
@@ -248,17 +247,17 @@ def _show(args: argparse.Namespace, outcome: Outcome, plan: AnalysisPlan) -> Non
     if args.json:
         print(console_results.to_json(outcome.results, ascii_only=_ascii_only()))
     elif not args.csv:
-        shown, empty = outcome.results, {}
+        shown = outcome.results
         if not plan.named:
             shown, empty = console_results.answered(shown)
             shown.sort(key=lambda result: result.analysis != DEFAULT)
-        outcome.skipped |= empty
+            outcome.skipped |= empty
         console_results.show(
             shown,
             max_rows=args.rows or None,
             definitions=args.definitions,
             compat=args.compat or "",
-            source=shlex.join(args.sources),
+            source="RUN/" if common.anonymise(args) else shlex.join(args.sources),
         )
         if outcome.results and not (args.definitions or args.quiet):
             console_results.show_definitions_hint()

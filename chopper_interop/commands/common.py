@@ -188,12 +188,7 @@ def add_conversion_options(parser: argparse.ArgumentParser, *, output: str, opti
         "SOURCE is a format, a pattern of files or rankN (default: all telemetry); write "
         "--clock-offset=-500ms if it begins with a minus; repeatable",
     )
-    parser.add_argument(
-        "--max-unpacked",
-        type=float,
-        metavar="GB",
-        help="size that a compressed file may have when unpacked (default: 200 times its own)",
-    )
+    add_unpacking_option(parser)
     parser.add_argument(
         "--run",
         metavar="N|all",
@@ -223,4 +218,14 @@ def add_conversion_options(parser: argparse.ArgumentParser, *, output: str, opti
         choices=("ignore", "warn", "error"),
         default="warn",
         help="what to do if part of the input is lost (default: warn)",
+    )
+
+
+def add_unpacking_option(parser: argparse.ArgumentParser) -> None:
+    """Add the option of commands that read files, which may be compressed."""
+    parser.add_argument(
+        "--max-unpacked",
+        type=float,
+        metavar="GB",
+        help="size that a compressed file may have when unpacked (default: 200 times its own)",
     )

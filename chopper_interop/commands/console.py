@@ -51,10 +51,13 @@ def console_for(stream: TextIO, width: int = _DEFAULT_WIDTH) -> Console:
 
 
 def announce_compilation(*, quiet: bool) -> None:
-    """Have it said, if loops must be compiled, that this happens once, and where the result is kept."""
+    """Have it said, if loops must be compiled, that this happens once, and where the result is kept.
+
+    If quiet, only where someone waits at a terminal; logs of quiet commands stay empty.
+    """
     from chopper_interop.arrays import compiled
 
-    if not quiet:
+    if not quiet or sys.stderr.isatty():
         compiled.announce_compilation(_show_compilation)
 
 

@@ -130,21 +130,25 @@ def _print_findings(console: Console, result: Result, max_rows: int | None, sour
     console.print(f"[bold]{escape(result.analysis)}[/bold]")
     for name, text in _no_row_reasons(result).items():
         _print_line(console, name, text)
+    indent = " " * 3
+    room = None if console_tables.is_unfolded(console) else console.width - len(indent)
     for number, row in enumerate(result.rows.slice(0, max_rows).to_pylist(), 1):
         times = [row["saves_ns"], row["saves_low_ns"], row["saves_high_ns"]]
         saves, low, high = console_tables.cells("saves_ns", times)
         interval = f" ({low} to {high})" if low and high else ""
         what = f"{number}. {row['code']}: saves {saves}{interval} a step, {row['share']:.1%}"
         console.print(Text(console_tables.escape_control(what), style="bold"))
-        where = f"ranks {row['ranks']}: {row['where']}" if row["ranks"] else row["where"]
+        noun = "rank" if row["ranks"].isdecimal() else "ranks"
+        where = f"{noun} {row['ranks']}: {row['where']}" if row["ranks"] else row["where"]
         seen = ", ".join(console_tables.cells("at_ns", [row["at_ns"]]))
         sure = f"{row['certainty']}; {where}; seen at {seen}"
         entry = catalogue.CATALOGUE.get(row["code"])
         remedy = f"remedy: {entry.remedy}" if entry else ""
-        shown = (row["finding"], sure, remedy, row["command"].replace(_SOURCE, source))
-        for text in filter(None, shown):
-            line = Text("   " + console_tables.escape_control(text))
-            console.print(line, soft_wrap=console_tables.is_unfolded(console))
+        for text in filter(None, (row["finding"], sure, remedy)):
+            for line in _folded(console_tables.escape_control(text), room, is_cut=False):
+                console.print(Text(indent + line), soft_wrap=True)
+        command = console_tables.escape_control(row["command"].replace(_SOURCE, source))
+        console.print(Text(indent + command), soft_wrap=True)  # whole, to copy it
     if max_rows is not None and result.rows.num_rows > max_rows:
         console.print(f"[dim]… {result.rows.num_rows - max_rows:,} more[/dim]")
 

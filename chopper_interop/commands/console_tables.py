@@ -82,7 +82,7 @@ def print_table(  # what is shown, and how
         The tool whose figures these are: its names, and numbers as it writes them.
     """
     width = None if is_unfolded(console) else console.width
-    unknown, zero = ([], []) if compat else _empty_columns(rows, analysis)
+    unknown, zero = _empty_columns(rows.slice(0, 0) if compat else rows, analysis)
     columns = rows.column_names
     if not compat:
         rows = arranged(rows.drop_columns([*unknown, *zero]), analysis)

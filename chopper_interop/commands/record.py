@@ -28,18 +28,18 @@ _EXAMPLES = """examples:
 
 def run(args: argparse.Namespace) -> int:
     """Run ``chopper-record`` and return the exit status of the program."""
-    from chopper_interop.recording import host, preparation, session
+    from chopper_interop.recording import host, preparation, program, session
 
     command = args.command
     if not command:
         raise UsageError("name the program to run", hint="chopper-record -o RUN/ -- prog args")
-    local_rank = next((os.environ[n] for n in host.LOCAL_RANK if os.environ.get(n)), "0")
-    if local_rank != "0":  # another process of this node records it
-        os.execvp(command[0], command)  # noqa: S606 # the user's own program
     folder = Path(args.output)
     environment = preparation.torch_environment(folder) if args.torch else {}
     if args.rocprof:
         command = preparation.rocprof_command(args.rocprof, folder, command)
+    local_rank = next((os.environ[n] for n in host.LOCAL_RANK if os.environ.get(n)), "0")
+    if local_rank != "0":  # another process of this node records it
+        program.become(command, os.environ | environment)
     recording = session.record(command, environment, folder, args.rate, wake=args.wake)
     if not args.quiet:
         _show(recording, folder)

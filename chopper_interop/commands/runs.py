@@ -72,9 +72,12 @@ class RunFiles:
     def _read(
         self, options: dict[str, Any], on_loss: str, sharing: Sharing, number: str | None
     ) -> Trace:
-        if self.error is not None:
-            raise self.error
-        trace = self.read_compared(options, sharing, number)
+        try:
+            if self.error is not None:
+                raise self.error
+            trace = self.read_compared(options, sharing, number)
+        except ChopperError as error:
+            raise sharing.reason(error) from error
         pipeline.refuse_losses(trace.meta.issues, on_loss)
         return trace
 

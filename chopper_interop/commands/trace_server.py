@@ -11,6 +11,7 @@ import contextlib
 import os
 import secrets
 import shutil
+import sys
 import threading
 from functools import cached_property
 from http import HTTPStatus
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from chopper_interop.commands.common import one_line
 from chopper_interop.errors import UsageError
 
 if TYPE_CHECKING:
@@ -67,16 +69,24 @@ class TraceServer(ThreadingHTTPServer):
         self._token = secrets.token_urlsafe(16)
         try:
             super().__init__((HOST, port), _Handler)
-        except OSError as error:
+        except (OSError, OverflowError) as error:
+            reason = getattr(error, "strerror", None) or error
             raise UsageError(
-                f"port {port} of this machine cannot be used: {error.strerror or error}",
+                f"port {port} of this machine cannot be used: {reason}",
                 hint="end the other chopper-view or trace processor, or view with --offline",
             ) from None
 
     @cached_property
     def path(self) -> str:
         """Path of the trace."""
-        return f"/{self._token}/{quote(self.trace.name)}"
+        return f"/{self._token}/{quote(os.fsencode(self.trace.name))}"
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say in one line why an answer failed; a page that was closed is no failure."""
+        del request, client_address
+        error = sys.exc_info()[1]
+        if not isinstance(error, ConnectionError | TimeoutError):
+            print(f"chopper-view: an answer failed: {one_line(str(error))}", file=sys.stderr)
 
     @property
     def url(self) -> str:

@@ -51,6 +51,8 @@ def _trace_file(
     if [source.converter.name for source in inventory.sources] == [_FORMAT] and len(files) == 1:
         if args.output:
             raise UsageError("-o: this is a Perfetto trace, which is opened as it is")
+        if common.anonymise(args):
+            raise UsageError("--anonymise: this is a Perfetto trace, which is opened as it is")
         yield files[0]
         return
     with tempfile.TemporaryDirectory(prefix="chopper-view-") as folder:
@@ -78,12 +80,13 @@ def _convert(
     pipeline.refuse_targets(targets, inventory.sources)
     reading = registry.unknown_options([t.converter.writer for t in targets], options)
     chosen = {name: options[name] for name in reading}
+    sharing = common.sharing(args)
     console.show_formats_read(inventory, quiet=args.quiet)
     console.announce_compilation(quiet=args.quiet)
     with console.show_progress(quiet=args.quiet):
         rules = (args.map_device, args.clock_offset, args.run)
-        name = pipeline.job_name(*paths)
-        trace = pipeline.read_inventory(inventory, name, chosen, *rules)
+        name = sharing.job_name(pipeline.job_name(*paths))
+        trace = pipeline.read_inventory(inventory, name, chosen, *rules, sharing=sharing)
         pipeline.refuse_losses(trace.meta.issues, args.on_loss)
         present = [name for name in _ANALYSES if name in registry.working_analyses()]
         plan = analysis_plan.plan_analyses(present, {}, {}, against=False)

@@ -47,7 +47,7 @@ _UNFINISHED = ".chopper-interop.unfinished"
 _OUTDATED = ".outdated"
 """File in it with the names of the entries to remove."""
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
-"""Errors of file systems that can't be told to write at once: of some networks, for folders."""
+"""Errors of file systems that cannot write at once: of some networks, for folders."""
 _SEPARATORS = re.compile(r"[/\\\0]")
 _LOCKING_S = 1
 """Seconds between making a workspace and locking it, at most (chosen: two system calls in a row)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING
@@ -20,7 +21,7 @@ from chopper_interop.schemas.meta import COMPUTED, LOCALTIME, ORDER, REALTIME
 from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from chopper_interop.schemas.meta import Meta, Rank
 
@@ -77,7 +78,7 @@ def concat(traces: Iterable[Trace], *, name: str | None = None) -> Trace:
     chopper_interop.errors.AmbiguousRunError: rank 0 is in both 'tiny' and 'tiny' at the same time \
 (give traces of different ranks, or windows that follow each other)
     """
-    given = list(traces)
+    given = list(traces) if isinstance(traces, Iterable) else []
     _refuse_others(given)
     if len(given) == 1:
         return given[0]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _FACTORS = {
     "more instructions": "o_inst_ratio",
     "idle matrix cores": "o_util_ratio",
-    "communication beside": "o_ovl_ratio",
+    "concurrent communication": "o_ovl_ratio",
     "reduced clock": "o_freq_ratio",
     "not explained": "o_rest_ratio",
 }

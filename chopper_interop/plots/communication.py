@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _OVERLAP = "overlap (%)"
 _HALF = 0.5
 _BOTH = 2
+_SIZES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 _ROWS = 240
 """Rows of collectives and ranks that fit a page."""
 
@@ -81,8 +82,8 @@ def solo_and_overlapped(trace: Trace) -> Chart:
     usual = frame.groupby("name", observed=True)["dur"].transform("median")
     frame = frame[usual > 0]
     value = "duration by median"
-    beside = (frame["overlap_share"] >= _HALF).map({True: "under communication", False: "alone"})
-    table = frame.assign(**{value: frame["dur"] / usual[usual > 0], "kernels": beside})
+    where = (frame["overlap_share"] >= _HALF).map({True: "under communication", False: "alone"})
+    table = frame.assign(**{value: frame["dur"] / usual[usual > 0], "kernels": where})
     if table["kernels"].nunique() < _BOTH:
         return None
     text = (
@@ -111,7 +112,7 @@ def collective_waits(result: Result) -> Chart:
     frame = frame_of(result)
     frame = frame.assign(transfer=frame["duration_ns"] - frame["wait_ns"])
     text = "Time of members: waiting for the last one to start, and transfer from then on."
-    frame = frame.assign(size=[f"{size / 1e6:,.4g} MB" for size in frame["bytes"]])
+    frame = frame.assign(size=[_size(size) for size in frame["bytes"]])
     frame, text = forms.longest(named(frame, ["collective", "size"]), "duration_ns", text)
     frame, unit = in_unit(frame, ["transfer", "wait_ns"])
     frame = frame.rename(columns={"name": "collective and size"})
@@ -153,3 +154,9 @@ def link_bytes(result: Result) -> Chart:
     parts = {c: c for c in wide.columns}
     text = "Bytes over the links of each rank's GPU, from counters of telemetry."
     return forms.stacked_bars(wide.reset_index(), "rank", parts, "GB", text)
+
+
+def _size(count: float) -> str:
+    """Bytes in a readable unit."""
+    factor, unit = next(((f, u) for f, u in _SIZES if count >= f), (1.0, "B"))
+    return f"{count / factor:.4g} {unit}" if count == count else "?"  # noqa: PLR0124 # of NaN

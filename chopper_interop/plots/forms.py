@@ -247,12 +247,12 @@ def rows_axis(key: str, *, is_number: bool) -> Any:
     return alt.Y(f"{key}:O", sort=alt.EncodingSortField(ROW, op="min"), axis=axis)
 
 
-def colour(field: str, names: Sequence[str]) -> Any:
-    """Colours of names; without a legend if there is only one, one colour if they are many."""
+def colour(field: str, names: Sequence[str], title: str = "") -> Any:
+    """Colours of names; without a legend if there is only one and no title, one colour if they are many."""
     if style.are_many(names):
         return alt.value(style.BLUE)
     domain, used = style.colours(names)
-    legend = alt.Legend(title=None) if len(domain) > 1 else None
+    legend = alt.Legend(title=title or None) if title or len(domain) > 1 else None
     return alt.Color(f"{field}:N", scale=alt.Scale(domain=domain, range=used), legend=legend)
 
 

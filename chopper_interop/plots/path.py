@@ -34,7 +34,11 @@ def path_classes(result: Result) -> Chart:
 
 def path_operations(result: Result) -> Chart:
     """Operations with most time on the critical path, of `critical_path` by class,operation."""
+    if not result.rows.num_rows:
+        return None
     text = "Time on the critical path by operation."
+    if not result.rows.num_rows:
+        return None
     frame, text = forms.longest(frame_of(result), "dur_ns", text)
     frame = frame.assign(operation=labels(frame["operation"]))
     return _path_bars(frame, "operation", "operation", text)
@@ -42,6 +46,8 @@ def path_operations(result: Result) -> Chart:
 
 def path_layers(result: Result) -> Chart:
     """Time on the critical path by layer, of `critical_path` by layer,class."""
+    if not result.rows.num_rows:
+        return None
     frame = frame_of(result).dropna(subset=["layer"])
     return _path_bars(frame, "layer", "layer", "Time on the critical path by layer of the model.")
 

@@ -1,6 +1,6 @@
 """Colours, sizes and units that all charts share.
 
-Colours are of middle lightness, so that they can be told from a white and from a black page.
+Colours are of middle lightness, so that they stand out from a white and from a black page.
 """
 
 from __future__ import annotations
@@ -25,18 +25,19 @@ COLOURS = {
     "host": GREEN, "runtime": OLIVE, "launch": BROWN, "idle": GREY,
     "matmul": BLUE, "attention": TEAL, "normalization": PINK, "convolution": OLIVE,
     "elementwise": BROWN, "other": GREY, "fill": _SAND,
-    "all_reduce": ORANGE, "all_gather": "#c9651b", "reduce_scatter": "#eeb25c", "broadcast": "#b98a3c",
-    "all_to_all": "#b5522f", "send_recv": "#d98c6a", "send": "#d98c6a", "recv": "#c98f80",
-    "event": _SAND, "sync": "#6b7a8f", "stream": GREY, "handover": PINK, "dependency": GREY,
+    "all_reduce": "#c2362b", "all_gather": "#2f8a3a", "reduce_scatter": "#d9b61e", "broadcast": "#6cb5ea",
+    "all_to_all": "#b0308f", "send": "#63bf5e", "recv": "#4a50c4", "send_recv": "#c17df2",
+    "reduce": "#8c2f52", "gather": "#17604a", "scatter": "#00c2a0", "barrier": "#4f565f",
+    "event": _SAND, "sync": RED, "stream": GREY, "handover": PINK, "dependency": TEAL,
     "host late": GREEN, "waits for the GPU": TEAL, "between kernels": GREY, "another rank": ORANGE,
     "edge of the recording": _SAND, "not recorded": PINK, "preparation": GREEN, "call": BROWN,
     "measured": GREY, "at the highest clock": BLUE, "at the achievable clock": TEAL,
     "at the peak rate": BLUE, "more instructions": PURPLE, "idle matrix cores": BROWN,
-    "communication beside": ORANGE, "reduced clock": RED, "not explained": GREY,
+    "concurrent communication": ORANGE, "reduced clock": RED, "not explained": GREY,
 }  # fmt: skip
 """Colour of each class and category of work, the same in every chart; others take `PALETTE` in turn."""
 CONTINUOUS = "viridis"
-"""Colours of quantities; both ends can be told from a white and from a black page."""
+"""Colours of quantities; both ends stand out from a white and from a black page."""
 DIVERGING = ("#3b82c4", "#9a9da3", "#d1495b")
 """Colours of what is below, at and above the usual."""
 
@@ -75,7 +76,7 @@ def step(rows: int) -> float:
 
 
 def shorten(name: str, length: int = 44) -> str:
-    """Name that fits beside an axis: its middle is left out, as names of kernels differ at both ends."""
+    """Name that fits at an axis: its middle is left out, as names of kernels differ at both ends."""
     half = (length - 1) // 2
     return name if len(name) <= length else f"{name[: length - 1 - half]}…{name[-half:]}"
 

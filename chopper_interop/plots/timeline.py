@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 MAX_SLICES = 40_000
 """Rectangles that a browser draws at each movement, in some milliseconds."""
 _FIGURE_SLICES = 4_000
-PATH = "critical path"
+PATH, GPUS = "critical path", "GPUs"
+"""Parts of a timeline, each with colours of its own: classes of the path, and categories of GPU work."""
 _COMPUTE, _COMM = "compute", "communication"
 _COLUMNS = ("row", "start_ns", "dur_ns", "category", "name", "critical")
 
@@ -106,13 +107,20 @@ def step_timeline(result: Result, trace: Trace) -> Chart:
     text = f"What each GPU ran in {shown.title}, and the critical path of the job."
     if shown.merged:
         text += f" {shown.merged:,} short pieces are joined with their neighbours."
-    chart = forms.base(table, text, frame["row"].nunique()).mark_bar()
-    return chart.encode(
+    bars = forms.base(table, text, frame["row"].nunique()).mark_bar().encode(
         x=alt.X("start:Q", title="time in the step (ms)", scale=alt.Scale(nice=False)),
         x2="end:Q", y=forms.rows_axis("of", is_number=False),
-        color=forms.colour("category", list(dict.fromkeys(table["category"]))),
         tooltip=[forms.tip(c) for c in ("of", "name", "category", "start", "end")],
     )  # fmt: skip
+    parts = {PATH: "datum.row == 0", GPUS: "datum.row > 0"}
+    of_path = table["row"] == 0
+    layers = [
+        bars.transform_filter(parts[title]).encode(
+            color=forms.colour("category", list(names), f"{title}:")
+        )
+        for title, names in table.groupby(np.where(of_path, PATH, GPUS))["category"]
+    ]
+    return alt.layer(*layers).resolve_scale(color="independent")
 
 
 def _step_of(path: Result | None) -> int | None:

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chopper_interop.errors import UsageError
+from chopper_interop.errors import UsageError, WriteError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,6 +68,8 @@ def rocprof_command(what: str, folder: Path, command: Sequence[str]) -> list[str
     ------
     UsageError
         rocprofv3 is not installed.
+    WriteError
+        The folder cannot be written.
     """
     tool = shutil.which("rocprofv3") or shutil.which("rocprofv3", path="/opt/rocm/bin")
     if tool is None:
@@ -75,9 +77,12 @@ def rocprof_command(what: str, folder: Path, command: Sequence[str]) -> list[str
     to = folder / "rocprof"
     options = ["-d", str(to), "--output-format", "csv"]
     if what == "counters":
-        to.mkdir(parents=True, exist_ok=True)
         passes = to / "counters.json"
         jobs = [{"pmc": list(counters), "kernel_trace": True} for counters in COUNTER_PASSES]
-        passes.write_text(json.dumps({"jobs": jobs}, indent=1), encoding="utf-8")
+        try:
+            to.mkdir(parents=True, exist_ok=True)
+            passes.write_text(json.dumps({"jobs": jobs}, indent=1), encoding="utf-8")
+        except OSError as error:
+            raise WriteError(str(error.strerror), path=passes) from error
         return [tool, "-i", str(passes), *options, "--", *command]
     return [tool, *_TRACES, *options, "--", *command]

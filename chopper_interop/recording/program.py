@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
-import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from chopper_interop.errors import UsageError
 
@@ -46,15 +46,11 @@ def run(
     UsageError
         It cannot be started.
     """
+    passing = _Passing()
+    before = passing.install()
     try:
-        process = subprocess.Popen(command, env=environment)  # noqa: S603 # the user's own program
-    except OSError as error:
-        status = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
-        failure = UsageError(f"{command[0]}: {error.strerror}", hint="name the program after --")
-        failure.exit_status = status
-        raise failure from error
-    before = _pass_signals_to(process)
-    try:
+        process = _started(command, environment)
+        passing.pass_to(process)
         started(process.pid)
         status = process.wait()
     finally:
@@ -63,21 +59,65 @@ def run(
     return status if status >= 0 else _SIGNALLED - status
 
 
-def _pass_signals_to(process: subprocess.Popen[bytes]) -> dict[int, Any]:
-    """Pass signals on; return the handlers that were there before."""
-    before: dict[int, Any] = {}
-    for name in (*_PASSED_ON, *_OF_TERMINAL):
-        number = getattr(signal, name, None)
-        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
-            is_terminal = name in _OF_TERMINAL and _has_terminal()
-            handler = (lambda *_: None) if is_terminal else (lambda n, _: process.send_signal(n))
-            before[number] = signal.signal(number, handler)
-    return before
+def become(command: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
+    """Run a program in place of this process; `UsageError` if it cannot be started."""
+    try:
+        os.execvpe(command[0], list(command), environment)  # noqa: S606 # the user's own program
+    except OSError as error:
+        raise _not_started(command, error) from error
+
+
+def _started(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(command, env=environment)  # noqa: S603 # the user's own program
+    except OSError as error:
+        raise _not_started(command, error) from error
+
+
+def _not_started(command: Sequence[str], error: OSError) -> UsageError:
+    failure = UsageError(f"{command[0]}: {error.strerror}", hint="name the program after --")
+    failure.exit_status = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
+    return failure
+
+
+class _Passing:
+    """Handler that passes signals on to the program; those that come before it has started wait for it."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._waiting: list[int] = []
+        self._has_terminal = _has_terminal()
+
+    def install(self) -> dict[int, Any]:
+        """Handle all signals that are not ignored; return the handlers that were there before."""
+        numbers = [getattr(signal, name, None) for name in (*_PASSED_ON, *_OF_TERMINAL)]
+        wanted = [n for n in numbers if n is not None and signal.getsignal(n) != signal.SIG_IGN]
+        return {number: signal.signal(number, self._handle) for number in wanted}
+
+    def pass_to(self, process: subprocess.Popen[bytes]) -> None:
+        """Pass signals to a process from now on."""
+        self._process = process
+        for number in self._waiting:
+            _send(process, number)
+
+    def _handle(self, number: int, _: object) -> None:
+        if self._process is None:
+            self._waiting.append(number)
+        elif not (self._has_terminal and signal.Signals(number).name in _OF_TERMINAL):
+            _send(self._process, number)
+
+
+def _send(process: subprocess.Popen[bytes], number: int) -> None:
+    with contextlib.suppress(PermissionError):  # a program of another user, as by sudo
+        process.send_signal(number)
 
 
 def _has_terminal() -> bool:
     """Return True if this process is in the foreground of a terminal, which signals the program too."""
-    try:
-        return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
-    except (OSError, ValueError, AttributeError):
-        return False
+    with contextlib.suppress(OSError, AttributeError):  # there is none; Windows
+        terminal = os.open(os.ctermid(), os.O_RDONLY | os.O_NOCTTY)
+        try:
+            return os.tcgetpgrp(terminal) == os.getpgrp()
+        finally:
+            os.close(terminal)
+    return False

@@ -6,8 +6,8 @@
     |gpu0 gpu1    |gpu0 gpu1    |                 each row begins with the clocks, read just before its GPU
                                  ^ a tick whose time is over when the one before ends is left out and counted
 
-The columns are those that the first readings have. What a full disk does not take is lost, and the recording says
-from when on.
+The columns are those that the first readings have; where all GPUs sleep then, those of the first that wakes. Columns
+that come later have no place, and what a full disk does not take is lost; the recording says so.
 """
 
 from __future__ import annotations
@@ -98,6 +98,7 @@ class Sampler:
     """Ticks that were left out, as the one before took too long."""
     _periods: list[int] = field(default_factory=list)
     _stride: int = 1
+    _extra_failure: str = ""
 
     def __post_init__(self) -> None:
         """Read each GPU once, which names the columns, and start the file.
@@ -109,13 +110,21 @@ class Sampler:
         """
         self._gpus = [_Gpu(f, gpu_state.may_sleep(f.pci)) for f in self.facts]
         first = [self._values(k, slow=True) for k in range(len(self._gpus))]
-        columns = dict.fromkeys([*self.extra(), *(name for values in first for name in values)])
-        self._columns = list(columns)
+        self._columns: dict[str, Any] = {}
+        self._too_late: set[str] = set()
         self._file = self.path.open("w", buffering=1 << 20, encoding="utf-8")
-        self._file.write(",".join([*CLOCKS, "gpu", *self._columns]) + "\n")
-        self._file.flush()
+        if any(first):
+            self._begin_file(*first)
+            self._file.flush()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"sampler-{self.gpus.vendor}")
+
+    def _begin_file(self, *readings: Values) -> None:
+        """Write the names of the columns that readings have."""
+        self._columns = dict.fromkeys(
+            name for values in (self._of_host(), *readings) for name in values
+        )
+        self._file.write(",".join([*CLOCKS, "gpu", *self._columns]) + "\n")
 
     def start(self) -> None:
         """Start to sample."""
@@ -124,8 +133,11 @@ class Sampler:
     def stop(self) -> None:
         """Take the last sample, and close the file and the library."""
         self._stop.set()
-        self._thread.join()
+        if self._thread.ident is not None:  # it was started
+            self._thread.join()
         try:
+            if not (self._columns or self._file.closed):
+                self._begin_file()
             self._file.close()
         except OSError as error:
             self._note_write(error)
@@ -162,12 +174,15 @@ class Sampler:
 
     def _write_tick(self, *, slow: bool) -> bool:
         """Write a row for each GPU; False if the disk takes no more."""
-        extra = self.extra() if slow else {}
+        extra = self._of_host() if slow else {}
         try:
             for k, gpu in enumerate(self._gpus):
                 clocks = [str(clock()) for clock in CLOCKS.values()]
-                values = self._values(k, slow=slow)
+                values = self._values(k, slow=slow or not self._columns)
                 if values:
+                    if not self._columns:
+                        self._begin_file(values)
+                    self._too_late |= values.keys() - self._columns.keys()
                     cells = [str(values.get(c, extra.get(c, ""))) for c in self._columns]
                     self._file.write(",".join([*clocks, str(gpu.facts.gpu), *cells]) + "\n")
                     gpu.rows += 1
@@ -178,6 +193,14 @@ class Sampler:
             self._note_write(error)
             return False
         return True
+
+    def _of_host(self) -> Values:
+        """Read what stands with the first GPU; it never ends the samples of GPUs."""
+        try:
+            return self.extra()
+        except Exception as error:  # noqa: BLE001 # psutil's, of what the system shows or not
+            self._extra_failure = self._extra_failure or f"{type(error).__name__}: {error}"
+            return {}
 
     def _note_write(self, error: OSError) -> None:
         since = time.strftime("%H:%M:%S")
@@ -194,7 +217,7 @@ class Sampler:
             gpu.failed += 1
             return {}
         try:
-            values = self.gpus.read(k)
+            values = self.gpus.read(k) | (self.gpus.read_slow(k) if slow else {})
         except Exception as error:  # noqa: BLE001 # whatever a vendor's library raises, the others go on
             gpu.failures += 1
             gpu.failed += 1
@@ -202,7 +225,7 @@ class Sampler:
             gpu.first_failure = gpu.first_failure or f"{type(error).__name__}: {error}"
             return {}
         gpu.failures = 0
-        return values | self.gpus.read_slow(k) if slow else values
+        return values
 
     def summary(self) -> dict[str, Any]:
         """Describe what was sampled: the rate that was reached, its jitter, what is missing."""
@@ -215,6 +238,11 @@ class Sampler:
                 self.problems.append(
                     f"{name} was powered down at {gpu.asleep} ticks and not woken (--wake reads it)"
                 )
+        if self._extra_failure:
+            self.problems.append(f"values of the host failed, first: {self._extra_failure}")
+        if self._too_late:
+            names = ", ".join(sorted(self._too_late))
+            self.problems.append(f"no GPU had them at the start, so they are left out: {names}")
         ordered = sorted(self._periods)
         quantiles = {
             name: ordered[min(len(ordered) - 1, int(q * len(ordered)))] if ordered else None

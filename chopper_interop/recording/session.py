@@ -54,9 +54,16 @@ def open_gpus(unavailable: dict[str, str]) -> list[Gpus]:
     opened = []
     for vendor, (load, _) in VENDORS.items():
         try:
-            opened.append(load())
-        except Exception as error:  # noqa: BLE001, PERF203 # libraries raise anything
+            gpus = load()
+            count = len(gpus.facts(0))
+        except Exception as error:  # noqa: BLE001 # libraries raise anything
             unavailable[vendor] = f"{type(error).__name__}: {error}".splitlines()[0]
+            continue
+        if count:
+            opened.append(gpus)
+        else:
+            gpus.close()
+            unavailable[vendor] = "the library lists none"
     return opened
 
 
@@ -106,9 +113,9 @@ def record(
     result = Recording()
     begin = clock_offsets()
     started_ns, cpu_s = time.time_ns(), time.process_time()
-    for sampler in samplers:
-        sampler.start()
     try:
+        for sampler in samplers:
+            sampler.start()
         result.status = program.run(command, os.environ | environment, host.follow)
     finally:
         for sampler in samplers:

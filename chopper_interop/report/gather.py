@@ -57,10 +57,10 @@ class Job:
                 self.results[key] = self._run(analysis, options)
             except ChopperError as error:
                 self.results[key] = error
-        found = self.results[key]
-        if isinstance(found, ChopperError):
-            raise found
-        return found
+        result = self.results[key]
+        if isinstance(result, ChopperError):
+            raise result
+        return result
 
     def _run(self, analysis: str, options: dict[str, Any]) -> Result:
         function = registry.analysis(analysis)

@@ -34,18 +34,19 @@ function colours() {
   return { axis, legend: { labelColor: of("muted"), titleColor: of("muted") }, background: null };
 }
 
-function legend(scale) {
-  const items = scale.domain.map((name, i) => {
+function legend({ title, domain, range }) {
+  const items = domain.map((name, i) => {
     const mark = document.createElementNS("http://www.w3.org/2000/svg", "svg");
     const box = document.createElementNS("http://www.w3.org/2000/svg", "rect");
     mark.setAttribute("aria-hidden", "true");
-    for (const [key, value] of [["width", 11], ["height", 11], ["rx", 2], ["fill", scale.range[i]]]) {
+    for (const [key, value] of [["width", 11], ["height", 11], ["rx", 2], ["fill", range[i]]]) {
       box.setAttribute(key, value);
     }
     mark.append(box);
     return element("li", {}, mark, String(name));
   });
-  return element("ul", { className: "legend" }, ...items);
+  const heading = title ? [element("li", { textContent: `${title}:` })] : [];
+  return element("ul", { className: "legend" }, ...heading, ...items);
 }
 
 function draw(place) {
@@ -96,9 +97,11 @@ function compare(column, sign) {
   };
 }
 
+function isLong(value) { return typeof value === "string" && value.length > LONG; }
+
 function cell(value, numeric) {
   const shown = text(value);
-  if (numeric || shown.length <= LONG) return element("td", { className: numeric ? "number" : "", textContent: shown });
+  if (numeric || !isLong(shown)) return element("td", { className: numeric ? "number" : "", textContent: shown });
   const name = element("div", { textContent: shown, title: shown });
   name.addEventListener("click", () => name.classList.toggle("whole"));
   return element("td", { className: "name" }, name);
@@ -106,6 +109,7 @@ function cell(value, numeric) {
 
 function table({ columns, rows }, caption) {
   const numeric = columns.map((_, i) => rows.some((r) => typeof r[i] === "number") && rows.every((r) => r[i] === null || typeof r[i] === "number"));
+  const texts = columns.filter((_, i) => rows.some((r) => isLong(r[i]))).length > 1;
   let shown = rows, order = null, all = false, wanted = "";
   const body = element("tbody");
   const more = element("button", { type: "button" });
@@ -137,7 +141,7 @@ function table({ columns, rows }, caption) {
   filter.addEventListener("input", () => { wanted = filter.value.toLowerCase(); fill(); });
   fill();
   const scroll = element("div", { className: "table", tabIndex: 0, role: "region", ariaLabel: caption },
-    element("table", {}, element("thead", {}, element("tr", {}, ...heads)), body));
+    element("table", { className: texts ? "texts" : "" }, element("thead", {}, element("tr", {}, ...heads)), body));
   const tools = element("div", { className: "tools" }, ...(rows.length > 8 ? [filter] : []), count, more);
   return element("div", {}, ...(rows.length > 8 ? [tools] : []), scroll);
 }

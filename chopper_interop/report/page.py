@@ -14,6 +14,8 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from chopper_interop import __version__
 from chopper_interop.errors import MissingDataError
 from chopper_interop.plots import style, timeline
@@ -42,8 +44,8 @@ _HELP = (
 def make_page(job: Job, charts: Charts) -> str:
     """Make the report of a job with these charts, as HTML."""
     step = _timeline(job)
-    shown = {view.title: found for view in (tables.FINDINGS, *tables.VIEWS)
-             if (found := tables.table(job, view)) is not None}  # fmt: skip
+    shown = {view.title: table for view in (tables.FINDINGS, *tables.VIEWS)
+             if (table := tables.table(job, view)) is not None}  # fmt: skip
     data = {
         "charts": {plot.name: specifications.compiled(chart) for plot, chart in charts.drawn},
         "tables": shown,
@@ -155,8 +157,8 @@ def _figure(plot: Plot, chart: Any) -> str:
     )
 
 
-def _table(title: str, found: dict[str, Any]) -> str:
-    lost = found["left_out"]
+def _table(title: str, table: dict[str, Any]) -> str:
+    lost = table["left_out"]
     note = f'<p class="muted">Without {lost:,} rows that have less time.</p>' if lost else ""
     name = html.escape(title)
     return f'<h3>{name}</h3>{note}<div data-table="{name}" data-caption="{name}"></div>'
@@ -207,21 +209,27 @@ def _timeline_view(step: Timeline) -> str:
 
 
 def _timeline_data(step: Timeline) -> dict[str, Any]:
-    """Rows of the timeline as lists; names and categories by number."""
+    """Rows of the timeline as lists; names by number, categories by number in the legend of the row."""
     frame = step.slices
     names, of_name = _numbered(frame["name"].tolist())
-    categories, of_category = _numbered(frame["category"].tolist())
-    coded = frame.assign(name=of_name, category=of_category, critical=frame["critical"].astype(int))
+    of_path = frame["row"].to_numpy() == 0
+    number, legends = np.zeros(len(frame), int), []
+    for title, part in ((timeline.PATH, of_path), (timeline.GPUS, ~of_path)):
+        categories, of_category = _numbered(frame.loc[part, "category"].tolist())
+        number[part] = of_category
+        colours = style.colours(categories)[1]
+        legends.append({"title": title, "domain": categories, "range": colours})
+    coded = frame.assign(name=of_name, category=number, critical=frame["critical"].astype(int))
     rows = []
     for i, name in enumerate(step.rows):
         part = coded[coded["row"] == i]
         label = name.removesuffix(" compute") if not name.endswith("communication") else ""
         values = {c: part[c].tolist() for c in ("dur_ns", "category", "name", "critical")}
         values["dur"] = values.pop("dur_ns")
-        rows.append({"label": label, "full": name, "start": part["start_ns"].tolist(), **values})
+        start = part["start_ns"].tolist()
+        rows.append({"label": label, "full": name, "legend": min(i, 1), "start": start, **values})
     return {
-        "span": step.end_ns - step.start_ns, "rows": rows, "names": names,
-        "categories": categories, "colours": style.colours(categories)[1],
+        "span": step.end_ns - step.start_ns, "rows": rows, "names": names, "legends": legends,
         "marks": bool(frame.loc[frame["row"] > 0, "critical"].any()),
     }  # fmt: skip
 

@@ -20,8 +20,9 @@ _CONFIG: dict[str, Any] = {
     "scale": {"barBandPaddingInner": 0.15, "rectBandPaddingInner": 0.02},
 }  # fmt: skip
 """Fonts, sizes and lines; colours of text and lines are the page's."""
-_PICTURE = {
+_PICTURE: dict[str, Any] = {
     "axis": {"labelLimit": 260, "labelColor": "#444", "titleColor": "#444", "gridColor": "#ddd"},
+    "legend": {"layout": {"top": {"direction": "vertical"}}},
     "title": {"anchor": "start", "fontSize": 14, "subtitleFontSize": 11, "subtitleColor": "#666"},
 }
 _WIDTH, _SCALE = 640, 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from chopper_interop.errors import MissingDataError
@@ -67,12 +67,14 @@ _TILES: tuple[tuple[str, str, str, Callable[[Any], str], str], ...] = (
 
 def tiles(job: Job) -> list[Tile]:
     """Figures of the job that are known; of two with one name the first."""
-    found: dict[str, Tile] = {}
+    tiles: dict[str, Tile] = {}
     for analysis, figure, name, shown, more in _TILES:
         value = _figures(job, analysis).get(figure)
-        if value is not None and name not in found:
-            found[name] = Tile(name, shown(value), more)
-    return list(found.values())
+        if value is not None and name not in tiles:
+            tiles[name] = Tile(name, shown(value), more)
+    if "step" in tiles and not _figures(job, "summary")["steps"]:
+        tiles["step"] = replace(tiles["step"], name="time", more="of the job: it has no steps")
+    return list(tiles.values())
 
 
 def lines(job: Job) -> list[tuple[str, str]]:

@@ -54,11 +54,12 @@ function timeline(canvas, data) {
   }
 
   function drawRow(row, top, style) {
+    const colours = data.legends[row.legend].range;
     let last = -1, lastColour = "";
     for (let i = firstEndingAfter(row, from); i < row.start.length && row.start[i] < to; i++) {
       const left = Math.max(LABEL, LABEL + (row.start[i] - from) * scale());
       const right = Math.min(width, LABEL + (row.start[i] + row.dur[i] - from) * scale());
-      const size = Math.max(right - left, 1), colour = data.colours[row.category[i]];
+      const size = Math.max(right - left, 1), colour = colours[row.category[i]];
       if (left + size <= last + 1 && colour === lastColour) continue;
       last = left + size; lastColour = colour;
       context.fillStyle = colour;
@@ -106,7 +107,7 @@ function timeline(canvas, data) {
   }
   function facts({ row, i }) {
     const time = (ns) => { const [size, name] = unit(ns); return `${Number((ns / size).toPrecision(5))} ${name}`; };
-    return [["", data.names[row.name[i]]], ["category", data.categories[row.category[i]]], ["on", row.full],
+    return [["", data.names[row.name[i]]], ["category", data.legends[row.legend].domain[row.category[i]]], ["on", row.full],
       ["start", time(row.start[i])], ["duration", time(row.dur[i])],
       ...(data.marks ? [["critical path", row.critical[i] ? "yes" : "no"]] : [])];
   }
@@ -162,6 +163,6 @@ function timeline(canvas, data) {
 
 const drawing = document.querySelector("canvas.timeline");
 if (drawing) {
-  drawing.parentElement.before(legend({ domain: report.timeline.categories, range: report.timeline.colours }));
+  drawing.parentElement.before(...report.timeline.legends.filter((l) => l.domain.length).map(legend));
   timeline(drawing, report.timeline);
 }

@@ -31,16 +31,20 @@ def _any(words: list[str]) -> str:
     return "|".join(sorted(map(re.escape, words), key=len, reverse=True))
 
 
+_ADDRESS = (  # of a network: versions 4 and 6, and of a card
+    r"(?<![\d.])\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}(?![\d.])"
+    r"|(?<![\w:])(?=[\d:]*[a-fA-F])(?:[0-9a-fA-F]{1,4}::?){3,7}[0-9a-fA-F]{1,4}(?![\w:])"
+    r"|(?<![\w:])(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}(?![\w:])"
+)
 _HASHED = (
     r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"  # UUID
-    r"|\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}"  # address of a network
+    rf"|{_ADDRESS}"
     r"|(?<![^\W_])(?=[a-fA-F]{0,9}\d)(?=\d{0,9}[a-fA-F])[0-9a-fA-F]{7,64}(?![^\W_])"  # hash
     r"|\d{10,}"
 )
 _KEPT = (
     rf"(?<![\w:])(?:{_any(NAMESPACES)})(?:::(?:~?\w+|\(anonymous namespace\)))+"
-    r"|(?<!\w)(?:hip|cuda|cu|nccl|rccl|miopen|MIOpen)[A-Z]\w*"
-    r"|(?<!\w)(?:hsa|Cijk|igemm|volta|ampere|turing|sm\d\d|cutlass|nvjet|xmma|__amd_rocclr)_\w+"
+    r"|(?<!\w)(?:hsa|Cijk|igemm|turing|sm\d\d|nvjet|xmma|__amd_rocclr)_\w+"
     rf"|(?<![\w/.-])(?:{_any(PACKAGES)})/[\w./-]*\.pyx?\(\d+\): [\w<>.]+"
     r"|0[xX][0-9a-fA-F]+"
 )
@@ -52,6 +56,7 @@ _TYPES = re.compile(r"(?:t?f\d\d?|bf?\d\d?|fp\d\d?|e\dm\d|[ius]\d\d?|\d\d?d)+", 
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^A-Za-z]+")
 _STEM = re.compile(_any(STEMS), re.IGNORECASE)
 _NUMBERS = re.compile(r"(?i:[\s\d.,+\-\[\](){}<>:]|e[+-]?\d|true|false|none|null|nan|inf)*")
+_HAS_ADDRESS = re.compile(_ADDRESS)
 _IDENTIFIER = re.compile(
     r"L[a-z]n?\d+E|DF\d+[b_]?|T\d*_|S[\dA-Z]{0,3}_(?!\d)"  # values, types, parameters: no identifiers
     r"|(?P<nested>N[rVK]{0,3})?(?P<again>S[\dA-Z]{0,3}_|St)?(?P<size>[1-9]\d{0,3})"
@@ -85,7 +90,7 @@ class Aliases:
 
     def text(self, text: str) -> str:
         """Return a text with aliases for all words that are not of the field."""
-        if _NUMBERS.fullmatch(text):
+        if _NUMBERS.fullmatch(text) and not _HAS_ADDRESS.search(text):
             return text
         if text not in self._known:
             self._known[text] = _TOKEN.sub(self._token, text)
@@ -150,11 +155,11 @@ class Aliases:
 
     def _mangled(self, name: str) -> str:
         """Return a mangled name with aliases for its identifiers; one of libraries alone stays."""
-        found = list(_identifiers(name))
-        outer = [text for _, _, text, nested in found if nested == "N"]
+        identifiers = list(_identifiers(name))
+        outer = [text for _, _, text, nested in identifiers if nested == "N"]
         of_library = bool(outer) and {*outer} <= {*NAMESPACES, _LOCAL}
         new, end = [], 0
-        for start, stop, text, nested in found:
+        for start, stop, text, nested in identifiers:
             alias = text if of_library and nested else self.text(text)
             new += [name[end:start], f"{len(alias)}{alias}"]
             end = stop

@@ -1,4 +1,4 @@
-"""Texts within the arguments of nodes, found and replaced without parsing every object.
+"""Texts within the arguments of nodes, recognised and replaced without parsing every object.
 
 A compiled loop lists the strings; each distinct one is decoded, changed and encoded once, and the
 objects in which something changed are put together from pieces of the old and the new text::
@@ -10,6 +10,7 @@ objects in which something changed are put together from pieces of the old and t
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
 
 KEY, VALUE, LEFT_OUT = range(3)
 """What a range is: a key, a string, or the value of a key that is left out."""
-_SLASH, _BACKSLASH, _UNDERSCORE = ord("/"), ord("\\"), ord("_")
+_SLASH, _BACKSLASH = ord("/"), ord("\\")
+_JOINS = tuple(b"_- ")
+"""Between the words of a key."""
 _EMPTY = b'""'
 _TO_LOWER = ord("a") - ord("A")
 
@@ -46,7 +49,7 @@ class Changes:
     key
         Makes the new text of a key; None leaves keys as they are.
     left_out
-        Keys whose values are replaced by an empty text, in lower case and without ``_``.
+        Keys whose values are replaced by an empty text, in lower case, their words joined.
     only_paths
         True if `value` changes only strings with a slash or backslash, so that others are not decoded.
     """
@@ -65,7 +68,7 @@ class _Objects(NamedTuple):
     of_node: Array | slice
 
 
-class _Found(NamedTuple):
+class _Places(NamedTuple):
     """Ranges in the text that may change: object, offset, length and what each is."""
 
     row: Array
@@ -75,15 +78,24 @@ class _Found(NamedTuple):
 
 
 class _LeftOut(NamedTuple):
-    """Keys whose values are left out: their letters, and where each ends."""
+    """Keys whose values are left out: their letters, where each ends, and their outer letters.
+
+    `outer` says of each pair of a first and a last letter, of any case, if a key has them.
+    """
 
     text: Bytes
     ends: Array
+    outer: Array
 
     @classmethod
     def of(cls, keys: tuple[str, ...]) -> _LeftOut:
+        """Return the table of some keys."""
         text = np.frombuffer("".join(keys).encode(), np.uint8).copy()
-        return cls(text, np.cumsum([len(key) for key in keys], dtype=np.int64))
+        outer = np.zeros((256, 256), np.bool_)
+        for key in keys:
+            for first, last in product((key[0], key[0].upper()), (key[-1], key[-1].upper())):
+                outer[ord(first), ord(last)] = True
+        return cls(text, np.cumsum([len(key) for key in keys], dtype=np.int64), outer)
 
 
 def change_arguments(trace: Trace, changes: Changes) -> tuple[Trace, int]:
@@ -97,8 +109,8 @@ def change_arguments(trace: Trace, changes: Changes) -> tuple[Trace, int]:
         The trace, and how many keys, values and objects were changed.
     """
     objects = _objects(trace)
-    found, damaged = _find(trace.text, objects, changes)
-    edits, code, new = _edits(trace.text, found, changes)
+    places, damaged = _find(trace.text, objects, changes)
+    edits, code, new = _edits(trace.text, places, changes)
     count = len(edits.row) + int(damaged.sum())
     if not count:
         return trace, 0
@@ -118,13 +130,13 @@ def _objects(trace: Trace) -> _Objects:
     return _Objects(at[first], length[first], code)
 
 
-def _find(text: Text, objects: _Objects, changes: Changes) -> tuple[_Found, Array]:
+def _find(text: Text, objects: _Objects, changes: Changes) -> tuple[_Places, Array]:
     """List what may change, by object and offset, and mark objects that are no JSON."""
     start, size = objects.at, objects.length
     keys = _LeftOut.of(changes.left_out)
     wanted = np.array([changes.key is not None, not changes.only_paths])
     damaged = np.zeros(len(start), np.bool_)
-    parts = [_Found(*(np.empty(0, np.int64) for _ in _Found._fields))]
+    parts = [_Places(*(np.empty(0, np.int64) for _ in _Places._fields))]
     for rows, buffer, begin in arguments.rows_by_buffer(text, start, size):
         at, length = start[rows] - begin, size[rows]
         none = np.empty((4, 0), np.int64)
@@ -133,11 +145,11 @@ def _find(text: Text, objects: _Objects, changes: Changes) -> tuple[_Found, Arra
         if count:
             out = np.zeros((4, count), np.int64)
             _list_texts(buffer, at, np.where(bad, 0, length), keys, wanted, out)
-            parts.append(_Found(rows[out[0]], out[1] + begin, out[2], out[3]))
-    found = _Found(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
-    known = found.length > 0  # room of damaged objects stays empty
-    order = np.argsort(found.row[known], kind="stable")
-    return _Found(*(column[known][order] for column in found)), damaged
+            parts.append(_Places(rows[out[0]], out[1] + begin, out[2], out[3]))
+    places = _Places(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+    known = places.length > 0  # room of damaged objects stays empty
+    order = np.argsort(places.row[known], kind="stable")
+    return _Places(*(column[known][order] for column in places)), damaged
 
 
 @jit
@@ -208,13 +220,15 @@ def _has_slash(buffer: Bytes, begin: int, end: int) -> bool:
 
 @jit
 def _is_left_out(buffer: Bytes, begin: int, end: int, keys: _LeftOut) -> bool:
-    """True if a key is one of those, whatever its case and with or without ``_``."""
+    """True if a key is one of those, whatever its case and what joins its words."""
+    if end <= begin or not keys.outer[buffer[begin], buffer[end - 1]]:
+        return False
     first = 0
     for k in range(len(keys.ends)):
         i, j = begin, first
         while i < end:
             c = buffer[i]
-            if c != _UNDERSCORE:
+            if c not in _JOINS:
                 if j == keys.ends[k] or (c != keys.text[j] and c + _TO_LOWER != keys.text[j]):
                     break
                 j += 1
@@ -225,15 +239,15 @@ def _is_left_out(buffer: Bytes, begin: int, end: int, keys: _LeftOut) -> bool:
     return False
 
 
-def _edits(text: Text, found: _Found, changes: Changes) -> tuple[_Found, Array, list[bytes]]:
+def _edits(text: Text, places: _Places, changes: Changes) -> tuple[_Places, Array, list[bytes]]:
     """Keep what really changes; with the index of each one's new text, and the new texts."""
     new: list[bytes] = [_EMPTY]
-    code = np.where(found.what == LEFT_OUT, 0, -1)
+    code = np.where(places.what == LEFT_OUT, 0, -1)
     for what, change in ((KEY, changes.key), (VALUE, changes.value)):
-        chosen = np.flatnonzero(found.what == what)
+        chosen = np.flatnonzero(places.what == what)
         if change is None or not chosen.size:
             continue
-        ranges = ArgumentRanges(found.at[chosen], found.length[chosen])
+        ranges = ArgumentRanges(places.at[chosen], places.length[chosen])
         of_range, texts = arguments.values_at(text, ranges)
         changed = [_changed(old, change) for old in texts]
         number = np.array([*(-1 if t is None else k for k, t in enumerate(changed)), -1])
@@ -241,7 +255,7 @@ def _edits(text: Text, found: _Found, changes: Changes) -> tuple[_Found, Array, 
         code[chosen] = np.where(of_range >= 0, number[of_range], 0)  # no valid text: left out
         new += [text or b"" for text in changed]
     keep = code >= 0
-    return _Found(*(column[keep] for column in found)), code[keep], new
+    return _Places(*(column[keep] for column in places)), code[keep], new
 
 
 def _changed(old: Any, change: Callable[[str], str]) -> bytes | None:
@@ -251,7 +265,7 @@ def _changed(old: Any, change: Callable[[str], str]) -> bytes | None:
 
 
 def _rebuilt(
-    old: Text, objects: _Objects, edits: _Found, code: Array, new: list[bytes]
+    old: Text, objects: _Objects, edits: _Places, code: Array, new: list[bytes]
 ) -> tuple[Text, Array, Array]:
     """Put the objects with edits together, in a buffer of their own.
 

@@ -4,7 +4,8 @@
 where it comes in             what it is                                             what remains
 ============================  =====================================================  =================
 all sources                   paths of the files                                     path from the
-                                                                                     folder given
+                                                                                     folder given, with
+                                                                                     number of the host
 Kineto: header                ``host_name``, metadata of the user, variables         `LEFT_OUT`
 Kineto: ``python_function``   ``/home/USER/…/train.py(12): step``; ``Call stack``,   name of the file
                               ``kernel_file`` of Triton and others in arguments
@@ -51,7 +52,7 @@ LEFT_OUT = (
     "user", "username", "login", "home", "host", "hostname", "nodename", "machineid",
     "cwd", "workdir", "workingdirectory", "executable", "exepath",
 )  # fmt: skip
-"""Arguments and facts whose values are left out; in lower case and without ``_``."""
+"""Arguments and facts whose values are left out; in lower case, their words joined."""
 ENVIRONMENT_LEFT_OUT = Fault.info(
     "environment-left-out",
     "Command lines, environment variables, users, hosts and folders in the input were left out or "
@@ -59,6 +60,7 @@ ENVIRONMENT_LEFT_OUT = Fault.info(
 )
 _HOSTS = ("Rank.host", "Device.host")
 _MESSAGES = ("Issue.example", "ClockFit.reason", "DeviceMatch.known_by")
+_FILES = ("Source.path", "Issue.source", "ClockFit.of", "DeviceMatch.source")
 _HOST = re.compile(r"host\d+")
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9]*_[A-Z0-9_]+")
 """Name of an environment variable."""
@@ -67,17 +69,19 @@ _ROOTS = (
     "home", "Users", "root", "tmp", "var", "opt", "usr", "etc", "mnt", "media", "srv", "data", "datasets",
     "scratch", "work", "workspace", "workspaces", "projects", "project", "proj", "shared", "storage",
     "lustre", "gpfs", "nfs", "fsx", "efs", "ceph", "beegfs", "dev/shm", "proc", "private", "Volumes",
-    "nix", "conda", "export",
+    "nix", "conda", "export", "users", "homes", "global", "pscratch", "lus", "cluster", "hpc", "u",
 )  # fmt: skip
 """First folders of systems and clusters. A path that begins with none is one only with an ending."""
 _END = r"\s;:,'\"<>|()\[\]{}\\"
 _WORD = r"[^/\s;:,'\"<>|]{1,64}"
 _USER = rf"(?:{_WORD}(?: {_WORD}){{0,3}}(?=/)|{_WORD})"
 _PATH = re.compile(
-    rf"(?<![\w.~-])(?P<home>~|\$HOME|\$\{{HOME\}})?/+(?P<user>(?:home|Users)/{_USER})?(?P<rest>[^{_END}]*)"
+    rf"(?<![\w.~-])(?P<home>~|\$HOME|\$\{{HOME\}})?/+(?P<user>(?:home|[Uu]sers)/{_USER})?(?P<rest>[^{_END}]*)"
     r"|(?<!\w)(?:[A-Za-z]:|\\)\\(?P<windows>[^;:,'\"<>|()]*)"
 )
-_OF_ROOT = re.compile(rf"(?:{'|'.join(_ROOTS)})(?:/|$)")
+_OF_ROOT = re.compile(rf"(?:{'|'.join(_ROOTS)})\d*(?:/|$)")
+_ACCOUNT = re.compile(r"(?<![\w.-])[\w.-]+@[\w.-]+")
+"""User and host, as prompts of shells and mail have them."""
 _FILE = re.compile(r".*[^/]\.[A-Za-z]\w{0,7}")
 _LIBRARY = re.compile(
     r".*(?:site-packages|dist-packages|lib/python[0-9.]+)/"
@@ -111,7 +115,7 @@ def _shortened(match: re.Match[str]) -> str:
     known = match["home"] or match["user"] or _OF_ROOT.match(path)
     if not known and not ("/" in path and _FILE.match(path)):
         return match[0]
-    if match["user"] and not match["rest"]:
+    if match["user"] and not (match["rest"] or "").strip("/"):
         return ""
     library = _LIBRARY.match(f"/{path}")
     return f"/{path}"[library.end() :] if library else path.rstrip("/").rpartition("/")[2]
@@ -142,7 +146,7 @@ def leave_out(trace: Trace, given: Iterable[Path]) -> Trace:
 
 
 def _is_left_out(key: str) -> bool:
-    return key.lower().replace("_", "") in LEFT_OUT or _VARIABLE.fullmatch(key) is not None
+    return re.sub("[-_ ]", "", key.lower()) in LEFT_OUT or _VARIABLE.fullmatch(key) is not None
 
 
 def _host_numbers(meta: Meta) -> dict[str, str]:
@@ -157,17 +161,19 @@ def _host_numbers(meta: Meta) -> dict[str, str]:
 
 def _meta_change(given: Iterable[Path], hosts: dict[str, str]) -> Change:
     """Make the change of texts in metadata: folders of inputs, names of hosts, other folders."""
-    prefixes = sorted(_prefixes(list(given)), key=len, reverse=True)
+    prefixes = sorted(_prefixes(list(given)), key=lambda p: (len(p), p), reverse=True)
     quoted = "|".join(re.escape(host) for host in hosts)
-    of_host = re.compile(rf"(?<![\w.-])(?:{quoted})(?![\w-])") if hosts else None
+    of_host = re.compile(rf"(?<![^\W_])(?<![.-])(?:{quoted})(?![^\W_]|-)") if hosts else None
 
     def change(place: str, text: str) -> str:
         if place in _HOSTS:
             return hosts.get(text, text)
         for prefix in prefixes:
             text = text.replace(prefix, "")
-        if of_host is not None and place in _MESSAGES:
+        if of_host is not None and place in (*_MESSAGES, *_FILES):
             text = of_host.sub(lambda match: hosts[match[0]], text)
+        if place in _MESSAGES:
+            text = _ACCOUNT.sub("", text)
         return without_folders(text)
 
     return change

@@ -6,9 +6,9 @@ import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from chopper_interop.errors import UsageError
+from chopper_interop.errors import ChopperError, UsageError
 from chopper_interop.sharing.aliases import Aliases
-from chopper_interop.sharing.environment import leave_out
+from chopper_interop.sharing.environment import leave_out, without_folders
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -49,8 +49,15 @@ class Sharing:
         return name if self.key is None else ANONYMOUS_JOB
 
     def run_name(self, name: str) -> str:
-        """Return the name of one of several runs, which are told apart by it."""
+        """Return the name of one of several runs, which differ by it."""
         return name if self.key is None else Aliases(self.key).text(name)
+
+    def reason(self, error: ChopperError) -> ChopperError:
+        """Return the error of an input that could not be read as results may quote it."""
+        if self.keep_environment:
+            return error
+        text = without_folders(str(error))
+        return ChopperError(text if self.key is None else Aliases(self.key).text(text))
 
     def apply(self, trace: Trace, given: Iterable[Path]) -> Trace:
         """Return the trace as it may be shared; `given` is what the user named as input."""

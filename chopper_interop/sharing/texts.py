@@ -2,7 +2,7 @@
 
 Each text has a place: ``nodes.name``, ``lanes.name``, ``args`` and ``args.key`` in arguments, and in the
 metadata class and field (``Rank.host``), keys and values of mappings as ``Meta.facts.key`` and
-``Meta.facts``. Columns and fields are found by their type, so that none that is added later is missed.
+``Meta.facts``. Columns and fields are recognised by their type, so that none that is added later is missed.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class Processes:
             for cell in [cell_of(value)]
         }
         if row is None or not pid.isdecimal() or not self._are_new(row, cells):
-            self.issues.add(own_faults.PROCESS, 1, f"{at}: {process}"[:80])
+            self.issues.add(own_faults.PROCESS, 1, at)  # not its name and command line
             return
         for key, cell in cells.items():
             self.columns.setdefault(key, ColumnBuilder(key)).add(row, cell)

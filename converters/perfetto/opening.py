@@ -79,7 +79,7 @@ class Opening:
 
 def sql_modules() -> dict[str, str]:
     """Return the SQL modules for traces that our writer wrote, by their names, without comments."""
-    folder = files("chopper_interop.converters.perfetto").joinpath("sql", "chopper")
+    folder = files("chopper_interop.converters.perfetto").joinpath("sql").joinpath("chopper")
     modules = {}
     for name in _MODULES:
         lines = folder.joinpath(f"{name}.sql").read_text("utf-8").splitlines()
@@ -140,5 +140,5 @@ def _parsed(text: str) -> Opening | None:
             tuple(str(name) for name in value["groups"]),
             tuple(str(name) for name in value["unfolded"]),
         )
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None  # of a later version, or damaged: the trace is opened without it

@@ -73,7 +73,9 @@ def readings(column: Column, name: Name, rows: int, issues: IssueLog) -> list[Re
                 value = faults.GARBLED
             if isinstance(value, Fault):
                 fault_counts[value] += int(uses[code])
-                examples.setdefault(value, f"{column.key}: {item.value} {item.unit}".strip())
+                # words may name hosts, users and processes
+                quoted = "" if value is faults.TEXT else f": {item.value} {item.unit}".rstrip()
+                examples.setdefault(value, f"{column.key}{quoted}")
             elif value is not None and uses[code]:
                 unit = name.lane.unit if name.lane.unit is not None else _shown(item.unit)
                 numbers[index, unit].append((code, value))

@@ -19,7 +19,8 @@ from chopper_interop.analyses.findings import findings
 from chopper_interop.analyses.methods.findings import catalogue, finding
 from chopper_interop.analyses.summary import summary
 from chopper_interop.arrays import arrow
-from chopper_interop.schemas.kinds import Kind
+from chopper_interop.build import TraceBuilder
+from chopper_interop.schemas.kinds import Kind, LaneKind
 from chopper_interop.testing import check_analysis
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ def test_a_saving_below_half_a_percent_is_not_shown() -> None:
 
 
 def test_findings_and_summary_keep_the_contract_of_analyses(demo: Path) -> None:
-    trace = ci.read(demo)
+    trace = ci.read(demo / "kineto")
     check_analysis(findings, trace)
     check_analysis(summary, trace)
 
@@ -182,6 +183,41 @@ def test_shares_of_the_summary_add_up(demo: Path) -> None:
     text = "\n".join(result.rows["text"].to_pylist())
     for part in ("2 ranks, 2 steps", "nothing was lost", "rank 1, its GPU", "critical path: "):
         assert part in text
+
+
+def test_shares_without_steps_are_of_the_time_of_the_summary() -> None:
+    builder = TraceBuilder()
+    thread = builder.lane(0, LaneKind.THREAD, 1, "main")
+    stream = builder.lane(0, LaneKind.STREAM, 7, "stream 7", 0)
+    for kind, lane, ts, dur in ((Kind.CPU_OP, thread, 0, 1000), (Kind.KERNEL, stream, 300, 250)):
+        builder.nodes(
+            kind=int(kind), name="x", rank=0, lane=lane, ts=np.array([ts]), dur=np.array([dur])
+        )
+    figures = ci.analyze(builder.finish(), "summary").summary
+    assert (figures["step_ns"], figures["compute_share"]) == (1000, 0.25)
+    assert figures["idle_share"] == figures["idle_window_share"] == 0.75
+
+
+def test_gaps_without_launches_have_no_cause() -> None:
+    work = [Work(Kind.KERNEL, 1000 * i, 100, name="k") for i in range(3)]
+    lines = ci.analyze(gpu_trace(work), "summary").rows.to_pylist()
+    (binds,) = (row["text"] for row in lines if row["topic"] == "binds")
+    assert binds == "critical path: 85.7% gaps of unknown cause, 14.3% compute"
+
+
+def test_a_rank_that_hardly_costs_time_is_not_named() -> None:
+    result = ci.analyze(straggling_trace(MadeJob(gpu={1: 1.012})), "summary")
+    assert result.summary["late_saves_ns"] < 0.005 * result.summary["step_ns"]
+    assert ("late", "no rank and no link") in zip(*result.rows.to_pydict().values(), strict=True)
+
+
+def test_a_warm_up_is_less_than_the_whole_of_the_steps() -> None:
+    starts = (0, 100_000, 101_000, 102_000)
+    work = [Work(Kind.KERNEL, start, 100_000 if not i else 1000, iteration=i)
+            for i, start in enumerate(starts)]  # fmt: skip
+    row = found(gpu_trace(work))["warm-up-steps"]
+    assert row["saves_ns"] == 24_750
+    assert row["share"] == pytest.approx(24_750 / 25_750)
 
 
 def test_what_was_not_recorded_is_named_with_how_to_record_it(demo: Path) -> None:

@@ -148,3 +148,20 @@ def test_what_does_not_fit_is_compiled(archive: Path, tmp_path: Path, change: st
     if "features" in change and not shipped_code.baseline().features:
         pytest.skip("every processor of this kind has the features")
     assert python(SHIPPED.format(archive=str(archive), change=change), tmp_path) == ("23", 2)
+
+
+def test_compilation_is_announced_once_if_there_is_more_than_a_little(tmp_path: Path) -> None:
+    code = """
+from chopper_interop.arrays import compiled
+from chopper_interop.arrays.compiled import jit
+compiled._FEW = 2
+compiled.announce_compilation(lambda: print("compiling"))
+def plus(k):
+    def added(x):
+        return x + k
+    return jit(added)
+for k in range(4):
+    print(plus(k)(1))
+"""
+    assert python(code, tmp_path)[0].split() == ["1", "compiling", "2", "3", "4"]
+    assert python(code, tmp_path)[0].split() == ["1", "2", "3", "4"]

@@ -450,6 +450,16 @@ def test_findings_are_listed_with_the_command_that_shows_them(demo: Path, run) -
     assert f"chopper-analyze {demo / 'kineto'} stragglers --by operation --ranks 1" in out
 
 
+def test_texts_of_findings_are_folded_and_commands_whole(demo: Path, run, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    lines = run("analyze", demo / "kineto", "-q", "findings")[1].splitlines()[1:]
+    commands = [line for line in lines if line.startswith("   chopper-analyze ")]
+    texts = [line for line in lines if line.startswith("   ") and line not in commands]
+    assert f"   chopper-analyze {demo / 'kineto'} stragglers --by operation --ranks 1" in commands
+    assert max(map(len, texts)) <= 60
+    assert [line for line in lines if line not in commands + texts and not line[0].isdigit()] == []
+
+
 @pytest.mark.parametrize(
     ("words", "similar"),
     [

@@ -2,13 +2,16 @@
 
 import http.client
 import json
+import os
 import re
+import sys
 import threading
 import urllib.parse
 from pathlib import Path
 
 import numpy as np
 import pytest
+from perfetto.protos.perfetto.trace import perfetto_trace_pb2
 
 import chopper_interop as ci
 from chopper_interop import cli
@@ -94,6 +97,32 @@ def test_the_offline_ui_and_the_trace_come_from_one_server(job: Path) -> None:
         assert ask(server, server.path, Origin=UI)[0] == 403
 
 
+def test_a_failed_answer_is_one_line(job: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with trace_server.serving(trace_server.TraceServer(job, pages=job.parent)) as server:
+        for path in ("/%00", server.path):
+            job.unlink(missing_ok=True)
+            with pytest.raises(http.client.HTTPException):
+                ask(server, path)
+    lines = capfd.readouterr().err.splitlines()
+    assert [line.startswith("chopper-view: an answer failed: ") for line in lines] == [True, True]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of other systems are Unicode")
+def test_any_name_of_a_file_has_an_address(job: Path) -> None:
+    path = job.rename(job.parent / os.fsdecode(b"\xff.pftrace"))
+    with trace_server.serving(trace_server.TraceServer(path, origin=UI)) as server:
+        assert ask(server, server.path)[:1] == (200,)
+
+
+@pytest.mark.parametrize("start", ["Infinity", "null", "[]", '"x"', "[" * 100_000])
+def test_damaged_notes_are_ignored(start: str) -> None:
+    text = f'{{"start_ns": {start}, "end_ns": 1, "groups": [], "unfolded": []}}'
+    packet = opening.opening_packet(opening.Opening(0, 1, (), ()))
+    packet.chrome_events.metadata[0].json_value = text
+    trace = perfetto_trace_pb2.Trace(packet=[packet])
+    assert opening.read_opening(trace.SerializeToString()) is None
+
+
 def view_in_browser(
     monkeypatch: pytest.MonkeyPatch, arguments: list[str]
 ) -> tuple[int, dict[str, str], bytes]:
@@ -146,6 +175,23 @@ def test_profiles_are_converted_first(
     assert ci.read(kept).has("critical_ns")
 
 
+def test_what_is_converted_is_anonymised(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, kept = tmp_path / "zeppelin.json", tmp_path / "kept.pftrace"
+    builder = TraceBuilder(Meta(ranks=(Rank(0, pid=5),)))
+    lane = builder.lane(0, LaneKind.THREAD, 7, "zeppelin", 0)
+    builder.nodes(
+        kind=int(Kind.CPU_OP), name="zeppelin", rank=0, lane=lane, ts=EPOCH + np.array([0]), dur=9
+    )
+    ci.write(builder.finish(), source, to_format="kineto")
+    arguments = [str(source), "-q", "--anonymise", "-o", str(kept)]
+    _, _, body = view_in_browser(monkeypatch, arguments)
+    assert b"zeppelin" not in body
+    assert cli.view_main([str(kept), "--anonymise"]) == 2, "a Perfetto trace is shown as it is"
+    assert "opened as it is" in capsys.readouterr().err
+
+
 def test_a_trace_of_another_program_is_opened_as_it_is(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -193,6 +239,7 @@ def test_a_large_trace_is_left_to_a_trace_processor(
         (["job.pftrace", "-o", "x.pftrace"], 2, "opened as it is"),
         (["kineto.json", "-o", "x.parquet"], 2, "name one Perfetto trace"),
         (["kineto.json", "-O", "nonsense=1"], 2, "nonsense"),
+        (["job.pftrace", "--offline", "--port", "70000"], 2, "port 70000"),
     ],
 )
 def test_errors_are_one_line(

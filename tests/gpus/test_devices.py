@@ -199,6 +199,11 @@ def test_telemetry_of_another_day_is_reported(tmp_path: Path, run) -> None:
         assert (tmp_path.parent / "a.pftrace").exists()
     ignored = ["-q", "--on-loss", "ignore", tmp_path, "-o", tmp_path.parent / "a.pftrace"]
     assert run("convert", *ignored)[0] == 0
+    target = tmp_path.parent / "b.pftrace"
+    with pytest.raises(AmbiguousRunError, match="6 telemetry-apart"):
+        ci.convert(tmp_path, target)
+    assert target.exists()
+    assert ci.convert(tmp_path, target, on_loss="ignore").nodes.num_rows == trace.nodes.num_rows
 
 
 @pytest.mark.parametrize(("power_w", "count"), [(105, 0), (200, 1)])

@@ -293,6 +293,8 @@ def test_names_that_are_too_long_are_refused_in_one_line(tmp_path: Path, run) ->
     assert (status, output.count("\n")) == (UsageError.exit_status, 1)
     status, _, output = run("convert", tmp_path / long, "-o", tmp_path / "b.pftrace")
     assert (status, output.count("\n")) == (UsageError.exit_status, 1)
+    for name in (long, "j" * 252):  # to which .0.et is added
+        assert run("check", tmp_path / name)[0] == UsageError.exit_status
 
 
 def test_an_empty_path_is_not_the_current_folder(tmp_path: Path, run, monkeypatch) -> None:

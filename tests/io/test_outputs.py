@@ -87,7 +87,7 @@ def test_files_of_an_earlier_run_are_replaced_and_sources_are_not(run_folder: Pa
 def test_tables_of_analyses_leave_other_tables_alone(run_folder: Path, run) -> None:
     (run_folder / "watch.csv").write_text("of others")
     for _ in range(2):
-        assert run("analyze", run_folder, "--csv", run_folder)[0] == 0
+        assert run("analyze", run_folder, "temporal", "--csv", run_folder)[0] == 0
     assert (run_folder / "watch.csv").read_text() == "of others"
     assert (run_folder / "temporal.csv").read_text().startswith("rank,")
 

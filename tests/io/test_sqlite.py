@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from chopper_interop.errors import ReadError
-from chopper_interop.io import sqlite_schema
+from chopper_interop.io import sqlite_pages, sqlite_schema
 from chopper_interop.io.sqlite import INTEGER, REAL, TEXT, Database
 from chopper_interop.io.sqlite_files import MAGIC
 from chopper_interop.issues import IssueLog
@@ -112,6 +112,30 @@ def test_pages_that_repeat_have_an_end(tmp_path):
         assert len(db.execute("SELECT a FROM t LIMIT 100000").fetchall()) == 100_000
     with pytest.raises(ReadError, match="repeat without an end"), Database(path, IssueLog()):
         pass
+
+
+def test_a_table_too_deep_hides_no_endless_one(tmp_path):
+    """What is below a page is counted again for a table in which it is less deep."""
+    size, repeats, shared = 512, 50, 22
+    chain = {page: [page + 1] for page in range(2, shared)}
+    tree = {
+        shared: [shared + 1] * repeats,
+        shared + 1: [shared + 2] * repeats,
+        shared + 3: [shared],
+    }
+    pages = [bytearray(size) for _ in range(shared + 3)]
+    pages[0][16:18] = size.to_bytes(2, "big")
+    for number, below in (chain | tree).items():
+        page = pages[number - 1]
+        page[0], page[3:5] = 5, (len(below) - 1).to_bytes(2, "big")
+        page[8:12] = below[-1].to_bytes(4, "big")
+        for k, child in enumerate(below[:-1]):
+            at = size - 4 * (k + 1)
+            page[12 + 2 * k : 14 + 2 * k] = at.to_bytes(2, "big")
+            page[at : at + 4] = child.to_bytes(4, "big")
+    (tmp_path / "pages").write_bytes(b"".join(pages))
+    assert sqlite_pages.never_ends(tmp_path / "pages", [shared + 3])
+    assert sqlite_pages.never_ends(tmp_path / "pages", [2, shared + 3])
 
 
 @pytest.mark.parametrize("before", [0, 70_000])

@@ -116,7 +116,7 @@ def test_what_cannot_be_one_job_is_refused() -> None:
     ]
     with pytest.raises(UsageError, match="of different machines: a, b"):
         ci.concat(machines)
-    for nothing in ([], [None], ["tiny.parquet"]):
+    for nothing in ([], [None], ["tiny.parquet"], trace, 5):
         with pytest.raises(UsageError, match="takes a list of traces"):
             ci.concat(nothing)
 

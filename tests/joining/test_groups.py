@@ -128,10 +128,9 @@ def test_they_are_listed_in_one_line_and_each_can_be_chosen(tmp_path: Path, make
     assert all(str(files[0].relative_to(tmp_path)) in line for files in groups)
     assert f"--run 1 to --run {len(groups)}" in line
     for k, files in enumerate(groups, 1):
-        chosen = ci.read(tmp_path, run=k)
-        assert content(chosen) == content(ci.read(*files))
-        folder = tmp_path.parent
-        assert {folder / s.path for s in chosen.meta.sources} == set(files)
+        chosen = ci.read(tmp_path, run=k, keep_environment=True)
+        assert content(chosen) == content(ci.read(*files, keep_environment=True))
+        assert {Path(s.path) for s in chosen.meta.sources} == set(files)
         (left_out,) = [i for i in chosen.meta.issues if i.code == "runs-left-out"]
         assert left_out.count == sum(map(len, groups)) - len(files)
 
@@ -139,7 +138,7 @@ def test_they_are_listed_in_one_line_and_each_can_be_chosen(tmp_path: Path, make
 @pytest.mark.parametrize("make", [schedule, named_steps, warm_up])
 def test_all_windows_of_a_run_are_one_job(tmp_path: Path, make) -> None:
     groups = make(tmp_path)
-    trace = ci.read(tmp_path, run="all")
+    trace = ci.read(tmp_path, run="all", keep_environment=True)
     alone = [ci.read(*files) for files in groups]
     assert trace.nodes.num_rows == sum(t.nodes.num_rows for t in alone)
     assert trace.lanes.num_rows == alone[0].lanes.num_rows
@@ -149,7 +148,7 @@ def test_all_windows_of_a_run_are_one_job(tmp_path: Path, make) -> None:
     assert launched == np.count_nonzero(trace.array("kind") == Kind.KERNEL)
     every = {s for t in alone for s in t.values("iteration") if s is not None}
     assert {s for s in trace.values("iteration") if s is not None} == every
-    paths = {tmp_path.parent / s.path for s in trace.meta.sources}
+    paths = {Path(s.path) for s in trace.meta.sources}
     assert paths == {p for files in groups for p in files}
 
 

@@ -4,8 +4,17 @@ import gpu_work
 import numpy as np
 
 import chopper_interop as ci
-from chopper_interop.plots import timeline
+from chopper_interop.analyses.methods.timing import paths
+from chopper_interop.annotate.work import kernel_categories
+from chopper_interop.plots import style, timeline
 from chopper_interop.schemas.kinds import Kind
+
+TO_LMS = np.array(
+    [[0.41222, 0.53633, 0.05145], [0.21190, 0.68070, 0.10740], [0.08830, 0.28172, 0.62998]]
+)
+TO_LAB = np.array(
+    [[0.21045, 0.79362, -0.00407], [1.97800, -2.42859, 0.45059], [0.02590, 0.78277, -0.80868]]
+)
 
 
 def many(count: int) -> ci.Trace:
@@ -47,6 +56,25 @@ def test_a_path_is_cut_to_the_step() -> None:
     first = shown.slices[shown.slices["row"] == 0]
     assert first["dur_ns"].sum() == shown.end_ns - shown.start_ns
     assert np.all(shown.slices["dur_ns"] >= 0)
+
+
+def test_the_path_and_the_gpus_have_legends_of_distinct_colours() -> None:
+    trace = many(20)
+    chart = timeline.step_timeline(ci.analyze(trace, "critical_path", by="piece"), trace)
+    colours = [layer["encoding"]["color"] for layer in chart.to_dict()["layer"]]
+    assert [colour["legend"]["title"] for colour in colours] == ["GPUs:", "critical path:"]
+    assert set(colours[1]["scale"]["domain"]) <= set(paths.CLASSES)
+    for names in (paths.CLASSES, kernel_categories.CATEGORIES):
+        assert least_distance(style.colours(names)[1]) > 0.07
+
+
+def least_distance(colours: list[str]) -> float:
+    """Least distance between two colours in OKLab, where 0.02 is just visible (Björn Ottosson, 2020)."""
+    srgb = np.array([list(bytes.fromhex(colour[1:])) for colour in colours]) / 255
+    linear = np.where(srgb > 0.04045, ((srgb + 0.055) / 1.055) ** 2.4, srgb / 12.92)
+    lab = np.cbrt(linear @ TO_LMS.T) @ TO_LAB.T
+    apart = np.linalg.norm(lab[:, None] - lab[None], axis=2)
+    return float(apart[np.triu_indices(len(lab), 1)].min())
 
 
 def test_a_trace_without_work_has_no_timeline() -> None:

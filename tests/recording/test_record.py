@@ -13,7 +13,7 @@ import pytest
 
 import chopper_interop as ci
 from chopper_interop.converters.amd_smi import recorder_facts
-from chopper_interop.recording import preparation
+from chopper_interop.recording import gpus, preparation, program, sampler
 from chopper_interop.schemas.meta import Device
 
 AMDSMI = Path(__file__).parent / "libraries" / "amd"
@@ -86,6 +86,7 @@ def test_each_row_has_the_clocks_of_its_moment(tmp_path: Path) -> None:
     record(tmp_path, "--rate", 100)
     trace = ci.read(tmp_path)
     at = trace.samples["ts"].to_numpy() + trace.meta.origin_ns
+    assert len(at) > 0
     assert (at >= before).all()
     assert (at <= time.time_ns()).all()
 
@@ -110,8 +111,52 @@ def test_signals_reach_the_program_and_the_samples_stay(tmp_path: Path) -> None:
     assert described(tmp_path)["samplers"][0]["rows"] > 0
 
 
-def test_a_missing_program_is_one_line(tmp_path: Path) -> None:
-    environment = os.environ | {"PYTHONPATH": str(AMDSMI)}
+def test_a_signal_before_the_program_runs_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    popen = subprocess.Popen
+
+    def start(*arguments: object, **options: object) -> subprocess.Popen[bytes]:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return popen(*arguments, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    status = program.run(["sleep", "20"], os.environ, print)
+    assert status == 128 + signal.SIGTERM
+
+
+def test_an_interrupt_of_the_terminal_comes_once(tmp_path: Path) -> None:
+    """The terminal signals the program itself, wherever its input comes from."""
+    import pty
+
+    master, slave = pty.openpty()
+    script = (
+        "import signal, sys, time\n"
+        "count = []\n"
+        "signal.signal(signal.SIGINT, lambda *_: count.append(1))\n"
+        f"open({str(tmp_path / 'ready')!r}, 'w')\n"
+        "end = time.time() + 1.5\n"
+        "while time.time() < end: time.sleep(0.1)\n"
+        "sys.exit(len(count))\n"
+    )
+    entry = (
+        "import fcntl, os, sys, termios; from chopper_interop.recording import program\n"
+        f"fcntl.ioctl({slave}, termios.TIOCSCTTY, 0)\n"
+        f"sys.exit(program.run([sys.executable, '-c', {script!r}], os.environ, print))"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", entry],
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+        pass_fds=[slave],
+    ) as process:
+        while not (tmp_path / "ready").exists():
+            time.sleep(0.02)
+        os.write(master, b"\x03")
+        assert process.wait() == 1
+
+
+@pytest.mark.parametrize("local_rank", [0, 1])
+def test_a_missing_program_is_one_line(tmp_path: Path, local_rank: int) -> None:
+    environment = os.environ | {"PYTHONPATH": str(AMDSMI), "LOCAL_RANK": str(local_rank)}
     entry = "import sys; from chopper_interop import start; sys.argv[0] = 'x'; start.record()"
     command = [sys.executable, "-c", entry, "-o", str(tmp_path), "--", "/no/such/program"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -138,22 +183,77 @@ def test_a_gpu_that_falls_away_is_named_and_the_others_go_on(tmp_path: Path) -> 
 def test_values_that_are_not_available_are_absent(tmp_path: Path) -> None:
     record(tmp_path)
     names = {s["name"] for s in ci.read(tmp_path).series.to_pylist()}
+    assert "temperature hotspot" in names
     assert "temperature edge" not in names
 
 
-def test_a_sleeping_gpu_is_not_woken(tmp_path: Path) -> None:
+class OneGpu:
+    """A GPU whose slow values fail at the start."""
+
+    vendor, library, reads, slow_reads = "amd", "one", 0, 0
+
+    def read(self, _: int) -> dict:
+        self.reads += 1
+        return {"current_socket_power": 700, "accumulation_counter": self.slow_reads}
+
+    def read_slow(self, _: int) -> dict:
+        self.slow_reads += 1
+        if self.slow_reads == 1:
+            raise ValueError("not yet")
+        return {"vram_used": 5 << 30}
+
+    def close(self) -> None: ...
+
+
+def test_a_sleeping_gpu_is_not_woken_and_has_all_its_columns_later(
+    tmp_path: Path, monkeypatch
+) -> None:
     """The GPU is in no /sys here, so that only the recorder's own rule is tested."""
     state = tmp_path / "0000:05:00.0" / "power"
     state.mkdir(parents=True)
     (state / "control").write_text("auto\n")
     (state / "runtime_status").write_text("suspended\n")
-    entry = (
-        "from pathlib import Path; from chopper_interop.recording import gpus;"
-        f"gpus._PCI = Path({str(tmp_path)!r}); print(gpus.may_sleep('0000:05:00.0'), "
-        "gpus.is_asleep('0000:05:00.0'), gpus.may_sleep('0000:06:00.0'))"
+    monkeypatch.setattr(gpus, "_PCI", tmp_path)
+    facts = [gpus.GpuFacts(0, 0, "amd", pci="0000:05:00.0")]
+    path = tmp_path / "telemetry.csv"
+    gpu, of_host = OneGpu(), {"host_cpu_percent": 5}
+    recorder = sampler.Sampler(gpu, facts, path, 200.0, extra=lambda: of_host)
+    recorder.start()
+    time.sleep(0.1)
+    assert gpu.reads == 0
+    (state / "runtime_status").write_text("active\n")
+    time.sleep(0.1)
+    recorder.stop()
+    names = {row["name"] for row in ci.read(path).series.to_pylist()}
+    assert {"socket power", "VRAM used", "host CPU activity"} <= names
+    recorder.summary()
+    assert any("1 of" in p and "ValueError: not yet" in p for p in recorder.problems)
+
+
+def test_values_of_the_host_that_fail_end_nothing(tmp_path: Path) -> None:
+    def fail() -> dict:
+        raise OSError("no /proc")
+
+    gpu = OneGpu()
+    gpu.slow_reads = 1
+    recorder = sampler.Sampler(
+        gpu, [gpus.GpuFacts(0, 0, "amd")], tmp_path / "x.csv", 200.0, extra=fail
     )
-    done = subprocess.run([sys.executable, "-c", entry], capture_output=True, text=True, check=True)
-    assert done.stdout == "True True False\n"
+    recorder.start()
+    recorder.stop()
+    assert recorder.summary()["rows"] > 0
+    assert recorder.problems == ["values of the host failed, first: OSError: no /proc"]
+
+
+def test_columns_that_come_late_are_named(tmp_path: Path) -> None:
+    gpu = OneGpu()
+    gpu.slow_reads = 1
+    recorder = sampler.Sampler(gpu, [gpus.GpuFacts(0, 0, "amd")], tmp_path / "x.csv", 200.0)
+    gpu.read = lambda _: {"temperature_mem": 46}
+    recorder.start()
+    recorder.stop()
+    recorder.summary()
+    assert any("temperature_mem" in problem for problem in recorder.problems)
 
 
 def test_a_full_disk_ends_the_samples_and_not_the_program(tmp_path: Path) -> None:
@@ -193,9 +293,16 @@ def test_without_a_gpu_nothing_is_started(tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
+def test_a_library_without_gpus_is_no_vendor(tmp_path: Path) -> None:
+    done = record(tmp_path / "out", GPUS=0)
+    assert done.returncode == 2
+    assert "there is no GPU to read (amd: the library lists none; " in done.stderr
+
+
 def test_one_process_of_a_node_records(tmp_path: Path) -> None:
-    done = record(tmp_path / "out", script="print('ran')", LOCAL_RANK=1)
-    assert (done.returncode, done.stdout) == (0, "ran\n")
+    script = "import os; print('CHOPPER_TORCH_FOLDER' in os.environ)"
+    done = record(tmp_path / "out", "--torch", script=script, LOCAL_RANK=1)
+    assert (done.returncode, done.stdout) == (0, "True\n"), "all of them are profiled"
     assert not (tmp_path / "out").exists()
 
 
@@ -238,6 +345,7 @@ def test_hook_changes_the_defaults_of_the_profiler(tmp_path: Path) -> None:
     assert own == "own sitecustomize"
     assert default.startswith(f"True {tmp_path}/rank2-")
     assert chosen.startswith("False ")
+    assert default.split()[1] != chosen.split()[1], "the second profile does not replace the first"
 
 
 def test_rocprof_gets_the_program(tmp_path: Path) -> None:

@@ -4,16 +4,20 @@ import base64
 import hashlib
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import browser
 import gpu_work
+import numpy as np
+import pyarrow as pa
 import pytest
 
 import chopper_interop as ci
-from chopper_interop.report import gather, page
+from chopper_interop.report import gather, page, summary
+from chopper_interop.schemas import hub
 from chopper_interop.schemas.kinds import Kind
 
 pytest.importorskip("altair", reason="the extra report is not installed")
@@ -63,7 +67,9 @@ def hostile_trace() -> ci.Trace:
 
 def report_of(trace: ci.Trace) -> str:
     job = gather.Job(trace)
-    return page.make_page(job, gather.charts_of(job))
+    charts = gather.charts_of(job)
+    assert charts.failed == {}
+    return page.make_page(job, charts)
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +77,12 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("report") / "report.html"
     path.write_text(report_of(hostile_trace()), "utf-8")
     return path
+
+
+@pytest.fixture(scope="module")
+def shown(hostile: Path) -> Iterator[browser.Page]:
+    with browser.opened(hostile) as page_:
+        yield page_
 
 
 def test_names_of_a_trace_are_text_alone(hostile: Path) -> None:
@@ -98,32 +110,52 @@ def test_scripts_and_styles_count_by_their_hash_and_nothing_is_loaded(hostile: P
     assert all(a["href"].startswith("#") for _, a in parts.elements if "href" in a)
 
 
-def test_every_chart_is_drawn_without_a_complaint(hostile: Path) -> None:
-    with browser.opened(hostile) as shown:
-        assert shown.page.query_selector_all("[data-chart]")
-        assert shown.undrawn() == []
-        shown.page.get_by_role("button", name="Zoom in").click()
-        assert shown.page.evaluate("document.images.length") == 0
-        assert shown.complaints == []
-        assert len(shown.requests) == 1
+def is_changed_by(shown: browser.Page, key: str) -> bool:
+    """Whether a key changes the timeline."""
+    canvas = shown.page.locator("canvas.timeline")
+    canvas.focus()
+    before = canvas.screenshot()
+    canvas.press(key)
+    shown.page.wait_for_timeout(100)
+    return bool(canvas.screenshot() != before)
 
 
-def test_tables_sort_and_filter_by_keyboard(hostile: Path) -> None:
-    with browser.opened(hostile) as shown:
-        head = shown.page.locator("#kernels th", has_text="total (ms)").first
-        head.get_by_role("button").press("Enter")
-        assert head.get_attribute("aria-sort") == "descending"
-        head.get_by_role("button").press("Enter")
-        assert head.get_attribute("aria-sort") == "ascending"
-        rows = shown.page.locator("#kernels [data-table] tbody").first.locator("tr")
-        totals = [float(row.locator("td").nth(3).inner_text()) for row in rows.all()]
-        assert totals == sorted(totals)
+def test_every_chart_is_drawn_without_a_complaint(shown: browser.Page) -> None:
+    assert shown.page.query_selector_all("[data-chart]")
+    assert shown.undrawn() == []
+    assert shown.page.evaluate("document.images.length") == 0
+    assert shown.complaints == []
+    assert len(shown.requests) == 1
+
+
+def test_the_timeline_zooms_by_keyboard(shown: browser.Page) -> None:
+    for key in ("+", "ArrowRight", "0"):
+        assert is_changed_by(shown, key)
+
+
+def test_tables_sort_by_keyboard(shown: browser.Page) -> None:
+    head = shown.page.locator("#kernels th", has_text="total (ms)").first
+    head.get_by_role("button").press("Enter")
+    assert head.get_attribute("aria-sort") == "descending"
+    head.get_by_role("button").press("Enter")
+    assert head.get_attribute("aria-sort") == "ascending"
+    rows = shown.page.locator("#kernels [data-table] tbody").first.locator("tr")
+    totals = [float(row.locator("td").nth(3).inner_text()) for row in rows.all()]
+    assert totals == sorted(totals)
 
 
 def test_charts_without_data_are_named_with_what_to_record() -> None:
     charts = gather.charts_of(gather.Job(hostile_trace()))
     (needs,) = [n for n, titles in charts.missing.items() if "Power over time" in titles]
     assert "amd-smi" in needs
+
+
+def test_a_job_without_steps_has_no_length_of_a_step() -> None:
+    work = [gpu_work.Work(Kind.KERNEL, 0, 1000)]
+    assert [tile.name for tile in summary.tiles(gather.Job(gpu_work.trace(work)))][:2] == [
+        "time",
+        "compute",
+    ]
 
 
 def test_an_empty_trace_has_a_report() -> None:
@@ -142,11 +174,61 @@ def test_the_demo_on_a_phone_and_in_the_dark(
         assert shown.undrawn() == []
         assert shown.complaints == []
         assert shown.page.evaluate("document.documentElement.scrollWidth") <= size["width"]
+        kernels = shown.page.locator("[data-table='All kernels']")
+        kernels.get_by_role("searchbox").fill("NCCL")
+        names = kernels.locator("tbody tr td:first-child").all_inner_texts()
+        assert names
+        assert all("nccl" in name.lower() for name in names)
+        findings = shown.page.locator("[data-table=Findings] .table")
+        is_whole = findings.evaluate("e => e.scrollWidth <= e.clientWidth")
+        assert is_whole or size is browser.PHONE
+
+
+@pytest.mark.slow
+def test_a_real_job_is_below_10_megabytes_and_soon_there(shared: Path, tmp_path: Path) -> None:
+    folder = shared / "pytorch" / "ddp_resnet_4rank_amd"
+    path = tmp_path / "report.html"
+    path.write_text(report_of(ci.read(*sorted(folder.glob("rank?.json.gz")))), "utf-8")
+    assert path.stat().st_size < 10e6
+    with browser.opened(path) as shown:
+        shown.page.wait_for_selector("[data-chart][data-drawn]")
+        assert shown.page.evaluate("performance.now()") < 2000
+
+
+def large_job(ranks: int = 64, steps: int = 3, kernels: int = 200) -> ci.Trace:
+    """Many ranks with kernels of long names, collectives, and 1000 samples of four quantities each."""
+    works = [
+        gpu_work.Work(Kind.COMM if i % 20 == 19 else Kind.KERNEL, 10_000 * (step * kernels + i) + rank, 9000,
+                      rank, stream=i % 20 == 19, name=f"void at::native::kernel<{i % 50}, {'x' * 200}>",
+                      iteration=step, operation=f"aten::op{i % 30}", collective="all_reduce" * (i % 20 == 19))
+        for rank in range(ranks) for step in range(steps) for i in range(kernels)
+    ]  # fmt: skip
+    trace = gpu_work.trace(works)
+    quantities = (
+        ("gfx clock", "MHz"),
+        ("socket power", "W"),
+        ("temperature hotspot", "°C"),
+        ("GFX activity", "%"),
+    )
+    rows = [
+        (rank, 0, name, unit, "amd-smi", 0) for rank in range(ranks) for name, unit in quantities
+    ]
+    names = hub.schema("series").names
+    series = pa.table(
+        dict(zip(names, zip(*rows, strict=True), strict=True)), schema=hub.schema("series")
+    )
+    owner = np.repeat(np.arange(len(rows), dtype=np.int32), 1000)
+    ts = np.tile(np.linspace(0, 10_000 * steps * kernels, 1000).astype(np.int64), len(rows))
+    value = 50 + 40 * np.random.default_rng(1).random(len(ts))
+    samples = pa.table({"series": owner, "ts": ts, "value": value}, schema=hub.schema("samples"))
+    return replace(trace, series=series, samples=samples)
 
 
 @pytest.mark.slow
 def test_a_job_of_64_ranks_is_below_25_megabytes(tmp_path: Path) -> None:
-    from chopper_interop.demo import make_demo
-
-    folder = make_demo(tmp_path / "job", ranks=64, layers=2, steps=2, recorder_hz=100)
-    assert len(report_of(ci.read(folder)).encode()) < 25e6
+    path = tmp_path / "report.html"
+    path.write_text(report_of(large_job()), "utf-8")
+    assert path.stat().st_size < 25e6
+    with browser.opened(path) as shown:
+        assert shown.undrawn() == []
+        assert shown.complaints == []

@@ -98,6 +98,22 @@ def test_a_file_full_of_names_keeps_none(tmp_path: Path, run) -> None:
     assert "zeppelin" not in text.lower()
 
 
+def test_reasons_of_failures_name_nothing(tmp_path: Path, run) -> None:
+    """A sweep has a row for a run that cannot be read; without an option it names no folder."""
+    sound, broken = tmp_path / "zeppelin", tmp_path / "broken_zeppelin"
+    sound.mkdir()
+    broken.mkdir()
+    secrets_file(sound)
+    (broken / "zeppelin.json").write_text('{"traceEvents": [}')
+    for job, other in ((sound, broken), (broken, sound)):
+        arguments = ("analyze", job, "sweep", "--against", other, "--json")
+        status, text, _ = run(*arguments, "--anonymise")
+        assert status == 0
+        assert "holds no events" in text
+        assert "zeppelin" not in text.lower()
+        assert str(tmp_path) not in run(*arguments)[1]
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -107,7 +123,9 @@ def test_a_file_full_of_names_keeps_none(tmp_path: Path, run) -> None:
         "torch/nn/modules/module.py(1501): _call_impl", "nn.Module: Linear_3", "Optimizer.step#AdamW.step",
         "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<int>, at::detail::Array<char*, 1> >",
         "_ZN2ck16tensor_operation6device12_GLOBAL__N_13fooE", "triton_poi_fused_add_mul_0", "TCC_EA_RDREQ_32B_sum",
-        "nccl:all_reduce", "[[2, 3], 4.5, true]", "c10::BFloat16", "cuda:0", "GFX busy accumulated XCP 0 XCD 3",
+        "nccl:all_reduce", "[[2, 3], 4.5, true]", "c10::BFloat16", "hipGraphExecExternalSemaphoresSignalNodeSetParams", "cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags",
+        "hipTexRefGetMipmapLevelClamp", "cudaFuncSetAttribute", "ncclRedOpCreatePreMulSum", "MIOpenBatchNormBwdSpatial",
+        "cuda:0", "0000:c5:00.0", "0:1:2:3", "GFX busy accumulated XCP 0 XCD 3",
     ],
 )  # fmt: skip
 def test_names_of_libraries_stay(name: str) -> None:
@@ -120,8 +138,12 @@ def test_names_of_libraries_stay(name: str) -> None:
         ("AcmeDecoderLayer_3", r"[A-Z]\w+DecoderLayer_3"),
         ("void at::native::f<acme::Op>(int)", r"void at::native::f<[a-z]{12}::Op>\(int\)"),
         ("_ZN4acme4normIfEEv", r"_ZN12[a-z]{12}4normIfEEv"),
+        ("hipAcmeNorm cutlass_acme_gemm", r"hip[A-Z][a-z]{11}Norm cutlass_[a-z]{12}_gemm"),
         ("train.py(12): acme_main", r"train\.py\(12\): [a-z]{12}_main"),
         ("10.1.2.3 3fa9c0d1 0198a2f4-0000-0000-0000-000000000001", r"[a-z]{12} [a-z]{12} [a-z]{12}"),
+        ("10.1.2.3:29500", r"[a-z]{12}:29500"),
+        ("00:1a:2b:3c:4d:5e", r"[a-z]{12}"),
+        ("fe80::1ff:fe23:4567:890a", r"[a-z]{12}"),
         ("ДРУГ", r"[A-Z]{12}"),
     ],
 )  # fmt: skip

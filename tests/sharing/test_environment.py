@@ -20,6 +20,9 @@ PATHS = [
     ("/opt/x/lib/python3.12/site-packages/torch/optim/adam.py(7): step", "torch/optim/adam.py(7): step"),
     ("/weird/place/train.py", "train.py"),
     ("/lustre/ann/checkpoint", "checkpoint"),
+    ("/home/ann/", ""),
+    ("/global/homes/a/ann/run", "run"),
+    ("/scratch2/ann/run", "run"),
     ("~/x.py", "x.py"),
     ("file:///home/ann/x.cc", "file:x.cc"),
     (r"C:\Users\ann\x.py(3): f", "x.py(3): f"),
@@ -54,7 +57,7 @@ def kineto(folder: Path) -> Path:
             "aten::add",
             80,
             2,
-            args={"cmdline": ["zoltan", 1], "Env": {"A": "zoltan"}, "n": 3},
+            args={"cmdline": ["zoltan", 1], "Host-Name": {"A": "zoltan"}, "n": 3},
         ),
     ]
     header = {
@@ -80,6 +83,29 @@ def rocprofv3_json(folder: Path) -> Path:
     return folder
 
 
+def amd_smi_json(folder: Path) -> Path:
+    """Telemetry with what must not be quoted: hosts, prompts of a shell, processes."""
+    process = {"process_info": {"name": "zoltan.py", "pid": "zoltan"}}
+    rows = [
+        {
+            "timestamp": 1_786_553_852 + tick,
+            "gpu": 0,
+            "hostname": "node-of-zoltan",
+            "power": {"socket_power": {"value": 700 + tick, "unit": "W"}},
+            "process_list": [process],
+        }
+        for tick in range(3)
+    ]
+    (folder / "metric.json").write_text(f"{json.dumps(rows)}\nzoltan@node:~$ exit\n")
+    return folder / "metric.json"
+
+
+def test_issues_of_telemetry_quote_no_names(tmp_path: Path) -> None:
+    issues = ci.read(amd_smi_json(tmp_path)).meta.issues
+    assert {"cell-not-a-number", "process-row"} <= {i.code for i in issues}
+    assert "zoltan" not in str(issues)
+
+
 @pytest.mark.parametrize("make", [kineto, rocprofv3_json])
 def test_no_output_says_who_and_where(tmp_path: Path, make) -> None:
     (tmp_path / "of_zoltan").mkdir()
@@ -102,7 +128,7 @@ def test_all_else_stays(tmp_path: Path) -> None:
     trace, kept = ci.read(path), ci.read(path, keep_environment=True)
     assert trace.names()[0] == "train.py(12): step"
     assert trace.args(1)["Call stack"] == "x.py(1): f;y.py(2): g"
-    assert trace.args(4) == kept.args(4) | {"cmdline": "", "Env": ""}
+    assert trace.args(4) == kept.args(4) | {"cmdline": "", "Host-Name": ""}
     assert trace.meta.facts == {"roctracer_version": "4"}
     ignored = ("nodes.name", "nodes.operation", "nodes.args", "meta")
     assert_trace_equal(trace, kept, ignore=ignored)
@@ -118,6 +144,14 @@ def test_nothing_is_counted_where_nothing_is_left_out(demo: Path, tmp_path: Path
     )
     (count,) = [i.count for i in again.meta.issues if i.code == "environment-left-out"]
     assert count == 1, "the host's name, when it was first read"
+
+
+def test_hosts_in_names_of_files_have_their_numbers(tmp_path: Path) -> None:
+    """PyTorch names a trace HOST_PID.TIME if the program does not."""
+    kineto(tmp_path).rename(tmp_path / "node-of-zoltan_100.170.pt.trace.json")
+    trace = ci.read(tmp_path)
+    assert [s.path for s in trace.meta.sources] == [f"{tmp_path.name}/host0_100.170.pt.trace.json"]
+    assert "node-of-zoltan" not in str(trace.meta)
 
 
 def test_inputs_are_not_overwritten_though_their_folders_are_not_known(tmp_path: Path) -> None:

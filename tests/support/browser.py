@@ -18,6 +18,15 @@ _NAMES = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run")
 DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 _CHARTS = "[data-chart], canvas.timeline"
+_VISIT = """async (charts) => {
+  const all = [...document.querySelectorAll(charts)];
+  const frame = () => new Promise(requestAnimationFrame);
+  for (const one of all) { one.scrollIntoView(); await frame(); await frame(); }
+  const missing = () => all.filter((one) => !one.dataset.drawn);
+  for (let i = 0; i < 100 && missing().length; i++) await new Promise((go) => setTimeout(go, 50));
+  return missing().map((one) => one.dataset.chart || one.className);
+}"""
+"""Scrolls to each chart, waits until it is drawn, and returns the names of those that are not."""
 
 
 @dataclass
@@ -40,12 +49,7 @@ class Page:
 
     def undrawn(self) -> list[str]:
         """Bring every chart into view; names of those that are not drawn after that."""
-        for place in self.page.query_selector_all(_CHARTS):
-            place.scroll_into_view_if_needed()
-            self.page.wait_for_timeout(60)
-        self.page.wait_for_timeout(400)
-        script = f"[...document.querySelectorAll('{_CHARTS}')].filter(e => !e.dataset.drawn).map(e => e.dataset.chart || e.className)"
-        return list(self.page.evaluate(script))
+        return list(self.page.evaluate(_VISIT, _CHARTS))
 
 
 @contextmanager

@@ -59,7 +59,7 @@ json_events.HAS_TS, json_events.HAS_DUR = (
     np.uint8(json_events.HAS_TS),
     np.uint8(json_events.HAS_DUR),
 )
-_LARGEST = 1 << 15
+_LARGEST = 1 << 17
 """Bytes of an input at most (chosen: loops that are not compiled read so many in milliseconds)."""
 
 

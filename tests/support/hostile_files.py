@@ -210,7 +210,7 @@ FILES: dict[str, tuple[str, Callable[[Path, float], None]]] = {
     "digits in amd-smi": ("a.json", partial(filled, AMD % DIGITS)),
     "digits of an id in a host ET": ("a.json", partial(filled, HOST_ET % (DIGITS, b"[]"))),
     "digits of a time in rocprofv3 CSV": ("a.csv", partial(filled, CSV % (b'"k"', DIGITS))),
-    "SQLite: schema that runs": ("a.rpd", partial(database, RUNS, GB // 2)),
+    "SQLite: schema that runs": ("a.rpd", partial(database, RUNS, 2 * GB // 5)),
     "SQLite: text of 2000 calls": ("a.rpd", partial(database, SHARED, GB // 20)),
     "SQLite: default text": ("a.rpd", partial(database, DEFAULT, MILLION)),
     "XML: entities of entities": ("a.xml", entities),

@@ -96,6 +96,9 @@ def group_nodes(trace: Trace, rows: Array, by: str) -> Groups:
     """
     names = parse_grains(by)
     columns = [_coded(trace, name, rows) for name in names]
+    if "stream" in names and "rank" not in names:
+        at = names.index("stream")
+        columns[at] = columns[at][0], lambda used: _streams_apart(trace, used)
     if not columns:
         groups = min(len(rows), 1)
         return Groups(np.zeros(len(rows), np.int64), pa.table({"job": [trace.meta.job] * groups}))
@@ -149,6 +152,19 @@ def _annotated(trace: Trace, name: str, rows: Array) -> tuple[Array, Any]:
 
 def _streams(trace: Trace, rows: Array) -> tuple[Array, list[str]]:
     return trace.array("lane")[rows], trace.lanes["name"].to_pylist()
+
+
+def _streams_apart(trace: Trace, lanes: Array) -> pa.Array:
+    """Names of lanes, with their rank where lanes of several ranks have the same; -1 is none."""
+    names, rank = trace.lanes["name"].to_pylist(), trace.array("rank", "lanes").tolist()
+    ranks_of: dict[str, set[int]] = {}
+    for lane in lanes[lanes >= 0].tolist():
+        ranks_of.setdefault(names[lane], set()).add(rank[lane])
+    texts = [
+        name if len(ranks_of.get(name, ())) < 2 else f"rank {of}, {name}"  # noqa: PLR2004
+        for name, of in zip(names, rank, strict=True)
+    ]
+    return _texts(texts, lanes)
 
 
 def _kernels(trace: Trace, rows: Array) -> tuple[Array, list[str]]:

@@ -98,6 +98,7 @@ class _Plan:
         self.edges: list[tuple[int, int, int, int]] = []
         self.nodes: list[int] = []
         self.count = 0
+        self._removed: list[Array] = []
         ends = np.concatenate([2 * one.row.ravel() + 1 for one in measured])
         self._into = self._edges_by(graph.after, ends, EdgeKind.COMM)
         starts = np.concatenate([2 * one.row.ravel() for one in measured])
@@ -154,6 +155,7 @@ class _Plan:
     def carried_out(self) -> Timing:
         for one, fixed in zip(self.measured, self.fixed, strict=True):
             self._add(one, fixed.ns)
+        self._remove_operators(np.concatenate(self._removed))
         columns = (np.array(column, np.int64) for column in zip(*self.edges, strict=True))
         nodes = np.array(self.nodes, np.int64)
         timing = edited(self.timing, self.lag, self.delay, self.keep, NewEdges(*columns), nodes)
@@ -196,8 +198,8 @@ class _Plan:
         operator = gradients.issuing_operator(self.trace, one.row)
         closing = {(b.measured, b.part) for b in asked}
         last = [0] * len(rows) if parts is None else [len(p.size) - 1 for p in parts]
-        self._remove_operators(
-            operator[[k for k in range(len(rows)) if (k, last[k]) not in closing]]
+        self._removed.append(
+            operator[[k for k in range(len(rows)) if (k, last[k]) not in closing]].ravel()
         )
         gap_ns = self._unchained(rows)
         before = -1

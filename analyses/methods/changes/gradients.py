@@ -100,15 +100,20 @@ def find_buckets(trace: Trace, chosen: Array) -> tuple[list[Buckets], int]:
 
 def issuing_operator(trace: Trace, work: Array) -> Array:
     """Outermost operator that is about the communication alone, of each piece of work; -1 if unknown."""
-    names = np.array([n.startswith(_COMM_OPS) for n in trace.names()], bool)
-    name, parent = trace.array("name"), np.append(trace.array("parent"), -1)
+    names = trace.cached("gradients.communication_names", _communication_names)
+    name, parent = trace.array("name"), trace.array("parent")
     operator = trace.launch[work]
     while True:
-        around = parent[operator]
+        around = np.where(operator >= 0, parent[operator], -1)
         inner = (around >= 0) & names[name[around]]
         if not inner.any():
             return operator
         operator = np.where(inner, around, operator)
+
+
+def _communication_names(trace: Trace) -> Array:
+    """Mark the names of operators that issue communication."""
+    return np.array([name.startswith(_COMM_OPS) for name in trace.names()], bool)
 
 
 def gradients_of(trace: Trace, buckets: Buckets) -> list[Gradients] | None:
@@ -116,20 +121,17 @@ def gradients_of(trace: Trace, buckets: Buckets) -> list[Gradients] | None:
     accumulate = trace.cached("gradients.accumulations", _accumulations)
     if accumulate is None:
         return None
-    node, size = accumulate
+    node, size = accumulate.node, accumulate.size
     ts, lane, parent = trace.array("ts"), trace.array("lane"), trace.array("parent")
-    ready = ts[node]
     steps_of_bucket: list[list[tuple[Array, Array]]] = [[] for _ in buckets.size]
     for of_rank in buckets.row.T:
         call = trace.launch[of_rank]
         if (call < 0).any():
             return None
         since = 0
-        same = np.flatnonzero(lane[node] == lane[call[0]])
-        step = trace.integers("iteration")
-        same = same[step[node[same]] == step[of_rank[0]]]
-        same = same[np.argsort(ready[same], kind="stable")]
-        stops = np.searchsorted(ready[same], ts[call])
+        step = int(trace.integers("iteration", of_rank[:1])[0])
+        same = accumulate.by_thread.get((int(lane[call[0]]), step), node[:0])
+        stops = np.searchsorted(ts[node[same]], ts[call])
         for k, stop in enumerate(stops.tolist()):
             part = same[since:stop]
             if int(size[part].sum()) != int(buckets.size[k]):
@@ -145,8 +147,19 @@ def gradients_of(trace: Trace, buckets: Buckets) -> list[Gradients] | None:
     ]
 
 
-def _accumulations(trace: Trace) -> tuple[Array, Array] | None:
-    """Nodes that accumulate gradients, and bytes of each; None without any, or without shapes."""
+class _Accumulations(NamedTuple):
+    """Nodes that accumulate gradients, bytes of each, and their positions by thread and step.
+
+    Positions are in the order of start.
+    """
+
+    node: Array
+    size: Array
+    by_thread: dict[tuple[int, int], Array]
+
+
+def _accumulations(trace: Trace) -> _Accumulations | None:
+    """Nodes that accumulate gradients; None without any, or without shapes."""
     names = np.array([name == _ACCUMULATE for name in trace.names()], bool)
     node = np.flatnonzero(names[trace.array("name")] & (trace.array("kind") == Kind.CPU_OP))
     if not node.size:
@@ -160,7 +173,12 @@ def _accumulations(trace: Trace) -> tuple[Array, Array] | None:
         width = np.array([dtypes.element_bytes(each[0]) for each in listed], np.int64)
     except (TypeError, IndexError):  # other arguments than one tensor
         return None
-    return node, count[dims] * width[types]
+    lane, step = trace.array("lane")[node], trace.integers("iteration", node)
+    order = np.lexsort((trace.array("ts")[node], step, lane))
+    begins = np.flatnonzero(np.diff(lane[order], prepend=-1) | np.diff(step[order], prepend=-2))
+    keys = zip(lane[order[begins]].tolist(), step[order[begins]].tolist(), strict=True)
+    by_thread = dict(zip(keys, np.split(order, begins[1:]), strict=True))
+    return _Accumulations(node, count[dims] * width[types], by_thread)
 
 
 def last_kernels(trace: Trace, host: Array) -> Array:

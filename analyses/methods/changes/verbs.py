@@ -31,7 +31,7 @@ from chopper_interop.analyses.methods.changes.changer import (
     total_ns,
 )
 from chopper_interop.analyses.methods.dvfs import target_clocks
-from chopper_interop.analyses.methods.timing import paths
+from chopper_interop.analyses.methods.timing import paths, variation
 from chopper_interop.errors import OptionError, UsageError
 
 if TYPE_CHECKING:
@@ -144,8 +144,8 @@ def apply_changes(changer: Changer, changes: Sequence[Change]) -> ChangedTimes:
 def changed_job(changer: Changer, now: ChangedTimes) -> ChangedJob:
     """Re-time a job with these lags and delays, and with the plans that were made."""
     timing = changer.timing
-    at = timing.retimed(now.lag_ns, now.delay_ns)
-    job = ChangedJob(timing, now.lag_ns, now.delay_ns, at)
+    lag, delay = variation.on_edges(timing, now.lag_ns, now.delay_ns)
+    job = ChangedJob(timing, lag, delay, timing.retimed(lag, delay))
     for kind in _PLANS:
         if kind in now.plans:
             job = now.plans[kind](job)

@@ -50,6 +50,8 @@ class Finding:
         The command that shows it; ``RUN/`` stands for the input.
     saves_low_ns, saves_high_ns
         Range of `saves_ns` over steps, or its 95 % interval; None where there is none.
+    step_ns
+        Mean length of the steps of which `saves_ns` is a part; None for the steps that count.
     """
 
     code: str
@@ -63,6 +65,7 @@ class Finding:
     command: str
     saves_low_ns: int | None = None
     saves_high_ns: int | None = None
+    step_ns: int | None = None
 
     @classmethod
     def of(  # noqa: PLR0913, PLR0917 # parts of a finding
@@ -88,9 +91,9 @@ def to_table(findings: Iterable[Finding], step_ns: int) -> pa.Table:
     findings
         Findings in any order.
     step_ns
-        Mean length of a step, by which `share` is counted.
+        Mean length of the steps that count, of which `share` is a part.
     """
-    shown = [f for f in findings if f.saves_ns >= max(MIN_SHARE * step_ns, 1)]
+    shown = [f for f in findings if f.saves_ns >= max(MIN_SHARE * (f.step_ns or step_ns), 1)]
     shown.sort(key=lambda f: (-f.saves_ns, f.code, f.ranks, f.where))
-    rows = [vars(f) | {"share": f.saves_ns / step_ns} for f in shown]
+    rows = [vars(f) | {"share": f.saves_ns / (f.step_ns or step_ns)} for f in shown]
     return pa.Table.from_pylist(rows, pa.schema(list(COLUMNS.items())))

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
 
 _ALLOCATES = re.compile(
-    r"(hip|cuda)(Malloc|Free|MallocHost|HostMalloc|HostAlloc|FreeHost|HostFree|MallocManaged|"
+    r"^(?:(hip|cuda)(Malloc|Free|MallocHost|HostMalloc|HostAlloc|FreeHost|HostFree|MallocManaged|"
     r"HostRegister|HostUnregister|MemCreate|MemRelease|MemMap|MemUnmap)(_v\d+)?|"
     r"cu(MemAlloc|MemFree|MemAllocHost|MemFreeHost|MemCreate|MemRelease|MemMap|MemUnmap)(_v\d+)?|"
-    r"hsa_amd_memory_pool_(allocate|free)"
+    r"hsa_amd_memory_pool_(allocate|free))$"
 )
-_LOADS = re.compile(r"(?i).*data_?loader.*")
-_FETCHES = re.compile(r"aten::(item|_local_scalar_dense|is_nonzero|equal)|.*tensor\.item.*")
-_COPIES = re.compile(r"aten::(copy_|_?to|_to_copy|cpu|nonzero|masked_select|unique\w*|tolist)\b.*")
+_LOADS = re.compile(r"(?i)data_?loader")
+_FETCHES = re.compile(r"^aten::(item|_local_scalar_dense|is_nonzero|equal)$|tensor\.item")
+_COPIES = re.compile(r"^aten::(copy_|_?to|_to_copy|cpu|nonzero|masked_select|unique\w*|tolist)\b")
 _ONLY_WAITS = (Role.DEVICE_SYNC, Role.STREAM_SYNC, Role.EVENT_SYNC, Role.SIGNAL_WAIT)
 _SMALL_NS = 20_000
 """Median duration of kernels from which on they are not small. Chosen: a launch by a framework takes
@@ -47,9 +47,9 @@ _MAX_NAMES = 4
 
 
 def named_nodes(job: Job, pattern: re.Pattern[str]) -> Array:
-    """Mark the nodes of hosts whose name matches as a whole."""
+    """Mark the nodes of hosts in whose name the pattern occurs."""
     names = job.trace.names()
-    matches = np.array([pattern.fullmatch(name) is not None for name in names], bool)
+    matches = np.array([pattern.search(name) is not None for name in names], bool)
     return matches[job.trace.array("name")] & job.on_host if len(names) else job.on_host
 
 

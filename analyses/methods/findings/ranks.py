@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 _GAINS = {"gpu": "gain_ns", "host": "host_gain_ns", "delays": "delay_gain_ns"}
 """Cause of a rank's lateness as `stragglers` names it, and the column of the gain without it."""
-_LONGER_STAGE = 1.03
-"""Ratio of kernel times from which on a stage is longer than others. Chosen: equal ones differ by 1 % or 2 %."""
+_LONGER_STAGE, _FAR_LONGER_STAGE = 1.03, 1.1
+"""Ratio of kernel times from which on a stage is longer than others; and, of few kernels, from which on it is
+not by chance. Chosen: equal ones of a hundred kernels differ by 1 % or 2 %, and hardly ever by 5 %."""
 _EXPLAINS = 0.8
 """Share of a stage's gain from which on one rank of it explains the stage. Chosen: the rest is small."""
 _SIGMAS = 4.0
@@ -41,9 +42,10 @@ def late_ranks(job: Job) -> Iterator[Finding]:
     rows = compared.rows.to_pylist()
     stages = [row["stage"] for row in rows]
     stage = compared.summary["slow_stage"]
-    if stage is not None and _stage_ratio(rows, stage) >= _LONGER_STAGE:
+    own = [row for row in rows if row["stage"] == stage]
+    if stage is not None and _is_longer(job, rows, own):
         of_stage = _stage(job, rows, stage)
-        one_rank = max((row["gain_ns"] or 0 for row in rows if row["stage"] == stage), default=0)
+        one_rank = max(row["gain_ns"] or 0 for row in own)
         if one_rank < _EXPLAINS * of_stage.saves_ns * job.steps or stages.count(stage) == 1:
             yield of_stage
     for row in rows:
@@ -54,11 +56,16 @@ def late_ranks(job: Job) -> Iterator[Finding]:
 
 
 def _is_sure(job: Job, row: dict[str, Any]) -> bool:
-    """True unless so many of a rank's kernels could be slower than their counterparts by chance."""
+    """True unless a rank could be late by chance."""
+    return row["cause"] != "gpu" or _is_slower(job, row)
+
+
+def _is_slower(job: Job, row: dict[str, Any]) -> bool:
+    """True if more of a rank's kernels are slower than their counterparts than could be by chance."""
     of_rank = job.trace.array("rank") == row["rank"]
     kernels = (job.trace.array("kind") == Kind.KERNEL) & job.inside & of_rank
     deviations = (row["slower_share"] or 0) * 2 - 1
-    return row["cause"] != "gpu" or deviations * np.sqrt(kernels.sum()) > _SIGMAS
+    return bool(deviations * np.sqrt(kernels.sum()) > _SIGMAS)
 
 
 def _rank(job: Job, row: dict[str, Any]) -> Finding:
@@ -100,11 +107,12 @@ def _link(job: Job, compared: Result) -> Iterator[Finding]:
     )
 
 
-def _stage_ratio(rows: list[dict[str, Any]], stage: int) -> float:
-    """Mean time of kernels of a stage's ranks by the median of those of other ranks."""
-    own = [row["kernel_time_ns"] for row in rows if row["stage"] == stage]
-    others = [row["kernel_time_ns"] for row in rows if row["stage"] != stage]
-    return float(np.mean(own) / max(np.median(others), 1)) if others else 0.0
+def _is_longer(job: Job, rows: list[dict[str, Any]], own: list[dict[str, Any]]) -> bool:
+    """True if a stage's kernels take so much longer than those of others that it is not by chance."""
+    others = [row["kernel_time_ns"] for row in rows if row not in own]
+    ratio = np.mean([row["kernel_time_ns"] for row in own]) / max(np.median(others or [0]), 1)
+    by_chance = not any(_is_slower(job, row) for row in own)
+    return bool(ratio >= (_FAR_LONGER_STAGE if by_chance else _LONGER_STAGE))
 
 
 def _stage(job: Job, rows: list[dict[str, Any]], stage: int) -> Finding:

@@ -53,4 +53,5 @@ def warm_up_steps(job: Job) -> Iterator[Finding]:
         f"The recording begins with a warm-up: {where} takes {longer:.1f} times as long as the others, and "
         "is left out of all other findings.",
         f"chopper-analyze RUN/ --steps {without_warm_up(job)}",
+        step_ns=job.step_ns,
     )

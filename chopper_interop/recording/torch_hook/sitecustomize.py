@@ -10,6 +10,7 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import inspect
+import itertools
 import os
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any
 _FOLDER = "CHOPPER_TORCH_FOLDER"
 _MODULE = "torch.profiler.profiler"
 _OBSERVER = "execution_trace_observer"
+_NUMBERS = itertools.count(1)  # of the profilers of this process, each of which has a file
 _RANK = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 
 
@@ -70,7 +72,7 @@ def _change_defaults(module: Any) -> None:
 def _path() -> str:
     ranks = [os.environ[name] for name in _RANK if os.environ.get(name, "").isdigit()]
     rank = ranks[0] if ranks else "0"
-    return str(Path(os.environ[_FOLDER]) / f"rank{rank}-{os.getpid()}.et.json")
+    return str(Path(os.environ[_FOLDER]) / f"rank{rank}-{os.getpid()}-{next(_NUMBERS)}.et.json")
 
 
 if _FOLDER in os.environ:

@@ -106,7 +106,7 @@ class CounterReader:
             value = np.cumsum(value)
         value = value * track.multiplier
         finite = np.isfinite(value)
-        lost = np.count_nonzero(~finite)
+        lost = int(np.count_nonzero(~finite))
         ends = min(max(self.recording.metadata.ends.get(uuid, 0), 0), lost)
         issues.add(END_MARKS, ends)
         issues.add(NOT_FINITE, lost - ends, track.name)

@@ -131,9 +131,8 @@ def _series_lanes(trace: Trace, bounds: Array, ts: Array) -> list[tuple[CounterL
     lanes: dict[tuple[Any, ...], list[tuple[CounterLane, int]]] = {}
     for row in sorted(range(len(rows)), key=lambda r: _first(ts[bounds[r] : bounds[r + 1]])):
         series, own = rows[row], ts[bounds[row] : bounds[row + 1]]
-        place = tuple(series[c] for c in ("rank", "device", "source", "name", "unit"))
-        same = lanes.setdefault(place[:4], [])
-        lane = CounterLane(*place, series["uncertainty_ns"], ordinal=len(same))
+        same = lanes.setdefault(tuple(series[c] for c in ("rank", "device", "source", "name")), [])
+        lane = CounterLane(**series, ordinal=len(same))
         begin = _first(own)
         for k, (other, before) in enumerate(same):
             end = _first(ts[bounds[before] : bounds[before + 1]][::-1])

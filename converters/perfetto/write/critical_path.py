@@ -28,7 +28,7 @@ SPAN_TRACK, CLASS_TRACK, NODE_TRACK = "path", "class", "nodes"
 _START, _END, _TIME = "critical_start_ns", "critical_end_ns", "critical_ns"
 _DELAY = "critical_delay_ns"
 _SPANS_PER_STEP = 200
-"""Merged spans of a training step, at most. Chosen: as many as can be told apart on a screen."""
+"""Merged spans of a training step, at most. Chosen: as many as can be distinguished on a screen."""
 
 _CLASSES: dict[int, str] = {
     int(Kind.KERNEL): "compute", int(Kind.MEMSET): "compute", int(Kind.COMM): "communication",
@@ -187,13 +187,18 @@ def span_slices(trace: Trace, parts: Segments, *, with_rank: bool) -> NamedSlice
     place = _SIDE_OF_CLASS[parts.code]
     lane = np.where(place == _HOST_CODE, trace.array("lane")[parts.node], -1)
     side = _keys(parts.rank, place, lane)
-    cuts = _cuts(side, parts.ts, end, length // max(steps, 1) // _SPANS_PER_STEP)
+    least = length // max(steps, 1) // _SPANS_PER_STEP
+    cuts = _cuts(side, parts.ts, end, least)
     span = np.searchsorted(cuts, np.arange(len(parts)), "right") - 1
     key = _most_time(span, side, parts.dur, len(cuts))
-    first = np.flatnonzero(np.diff(key, prepend=-1))  # neighbours that came to be of one name
+    is_behind_gap = parts.ts[cuts] - end[cuts - 1] > least
+    first = np.flatnonzero(
+        (np.diff(key, prepend=-1) != 0) | is_behind_gap
+    )  # others join the one before
     span, key = np.repeat(np.arange(len(first)), np.diff(first, append=len(cuts)))[span], key[first]
     cuts = cuts[first]
-    stop = np.append(parts.ts[cuts[1:]], end[-1])
+    stop, after = end[np.append(cuts[1:], len(parts)) - 1], np.append(parts.ts[cuts[1:]], end[-1])
+    stop = np.where(after - stop > least, stop, after)
     arguments = _span_arguments(trace, parts, span, stop - parts.ts[cuts], length)
     code, names = _names(key, trace.lanes["name"].to_pylist(), with_rank=with_rank)
     return NamedSlices(parts.ts[cuts], stop - parts.ts[cuts], code, names, arguments)
@@ -201,11 +206,17 @@ def span_slices(trace: Trace, parts: Segments, *, with_rank: bool) -> NamedSlice
 
 @jit
 def _cuts(side: Array, ts: Array, end: Array, least: int) -> Array:
-    """Return the segments with which spans begin: from there on `least` ns are not as before."""
+    """Return the segments with which spans begin: those from which on `least` ns are not as before.
+
+    Where the path is on no node for longer than that, as between windows, a span begins, too.
+    """
     cuts = np.empty(len(side), np.int64)
     cuts[0], count = 0, 1
     current, other = side[0], -1
     for i in range(1, len(side)):
+        if ts[i] - end[i - 1] > least:
+            cuts[count], count = i, count + 1
+            current, other = side[i], -1
         if side[i] == current:
             other = -1
             continue

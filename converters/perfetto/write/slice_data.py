@@ -204,7 +204,8 @@ def no_slice_data(
         texts=flat.astype(np.int64),
         texts_iid=none,
     )
-    lists = encode.Lists(*(flows or (zeros, none)), zeros, none, np.empty(0), 0)
+    flow_first, flow = flows or (zeros, none)
+    lists = encode.Lists(flow_first, flow, zeros, none, np.empty(0), 0)
     arguments = encode.Arguments(np.zeros(1, np.uint8), zeros[:n], np.zeros(n, np.int32))
     return arguments, columns, lists
 

@@ -206,7 +206,8 @@ class TrackAllocator:
     def host_name(self) -> str:
         """Return the name of the group of what belongs to no rank."""
         meta = self.trace.meta
-        hosts = {h.host for h in (*meta.ranks, *meta.devices) if h.host}
+        hosts = {r.host for r in meta.ranks} | {d.host for d in meta.devices}
+        hosts.discard("")
         return f"host {hosts.pop()}" if len(hosts) == 1 else "hosts" if hosts else "host"
 
     def process(self, rank: int) -> int:

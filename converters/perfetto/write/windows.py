@@ -38,10 +38,8 @@ def training_steps(trace: Trace) -> tuple[int, int] | None:
 
     Without steps it is the time of the work; None without nodes.
     """
-    in_step = np.flatnonzero(trace.known("iteration")) if trace.has("iteration") else ()
-    if not len(in_step):
-        return _span(trace, np.flatnonzero(~_is_mark(trace)))
-    return _span(trace, in_step)
+    in_step = np.flatnonzero(trace.known("iteration"))
+    return _span(trace, in_step if len(in_step) else np.flatnonzero(~_is_mark(trace)))
 
 
 def drawn_nodes(trace: Trace, window: tuple[int, int] | None) -> Array:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from itertools import pairwise
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from chopper_interop.converters.perfetto.chopper_metadata import (
     metadata_packet,
 )
 from chopper_interop.converters.perfetto.opening import Opening, opening_packet
-from chopper_interop.converters.perfetto.write import critical_path, windows
+from chopper_interop.converters.perfetto.write import critical_path, parts, windows
 from chopper_interop.converters.perfetto.write import events_encode as encode
 from chopper_interop.converters.perfetto.write import slice_data as slice_columns
 from chopper_interop.converters.perfetto.write.counter_lanes import dispatch_lanes, sampled_lanes
@@ -68,6 +69,11 @@ WITHOUT_ARROW = Fault.info(
     "Dependencies between slices of one track have no arrow, and are not in the picture.",
 )
 
+BETWEEN_FILES = Fault.info(
+    "edges-between-files",
+    "Dependencies between ranks have no arrow where each rank has a file of its own.",
+)
+
 _CHUNK = 8 << 20
 """Bytes written at once. Chosen: few calls for a trace of GB, little memory."""
 _SCRATCH = 4 << 20
@@ -88,6 +94,7 @@ def write(
     args: bool = True,
     derived: bool = True,
     all_samples: bool = False,
+    split: bool = False,
 ) -> IssueLog:
     """Write a trace for Perfetto's UI and trace processor.
 
@@ -105,6 +112,9 @@ def write(
         "derived".
     all_samples
         Draw telemetry and the profiler's marks from long before and after the work too.
+    split
+        Write a folder with a file for each rank, for jobs that are too large for a browser, and a
+        manifest by which Perfetto merges those that are put in one archive.
 
     Returns
     -------
@@ -114,14 +124,29 @@ def write(
     """
     issues = IssueLog("Perfetto")
     progress.start(_TASK, trace.nodes.num_rows, "events")
+    options = {"args": args, "derived": derived, "all_samples": all_samples}
+    if not split:
+        _write_file(trace, path, issues, options)
+        return issues
+    hosts = {}
+    with outputs.folder(path, owns=parts.is_part) as folder:
+        for name, host, part in parts.parts(trace):
+            _write_file(part, folder / name, issues, options)
+            hosts[name] = host
+        with outputs.file(folder / parts.MANIFEST) as stream:
+            stream.write(parts.manifest(hosts).encode())
+    issues.add(BETWEEN_FILES, parts.between_files(trace))
+    return issues
+
+
+def _write_file(trace: Trace, path: Path, issues: IssueLog, options: dict[str, bool]) -> None:
     with outputs.file(path) as stream:
-        writer = PerfettoWriter(trace, stream, args=args, derived=derived, all_samples=all_samples)
+        writer = PerfettoWriter(trace, stream, **options)
         writer.write()
     issues.add(OUTSIDE_WINDOW, writer.samples_outside)
     issues.add(MARKS_OUTSIDE, trace.nodes.num_rows - np.count_nonzero(writer.is_drawn))
     dependency = trace.array("kind", "edges") == EdgeKind.DEPENDENCY
     issues.add(WITHOUT_ARROW, np.count_nonzero(dependency & ~has_arrow(trace)))
-    return issues
 
 
 class PerfettoWriter:
@@ -238,8 +263,8 @@ class PerfettoWriter:
         # a stable sort by lane keeps the nodes of a lane in order of start, longest first
         order = np.argsort(lane, kind="stable")
         ordered, order = lane[order], drawn[order]
-        firsts = np.flatnonzero(np.diff(ordered, prepend=-1))
-        for first, last in zip(firsts, [*firsts[1:], len(order)], strict=True):
+        bounds = np.flatnonzero(np.diff(ordered, prepend=-1, append=-1))
+        for first, last in pairwise(bounds.tolist()):
             self._write_lane(int(ordered[first]), order[first:last])
 
     def _write_lane(self, lane: int, nodes: Array) -> None:
@@ -318,11 +343,11 @@ class PerfettoWriter:
 
         An arrow leads from each span to the next, and from each node to its slice on the path.
         """
-        parts = critical_path.segments(self.trace, path)
+        segments = critical_path.segments(self.trace, path)
         with_rank = path.rank < 0 and len(self.trace.rank_rows) > 1
         position = 1 + 3 * (path.rank + 1) * _MAX_DEPTH
-        spans = critical_path.span_slices(self.trace, parts, with_rank=with_rank)
-        classes = critical_path.class_slices(parts, with_rank=with_rank)
+        spans = critical_path.span_slices(self.trace, segments, with_rank=with_rank)
+        classes = critical_path.class_slices(segments, with_rank=with_rank)
         track = self.tracks.critical(path.rank, critical_path.SPAN_TRACK, position)
         self._write_named(track, spans, self.flows.chain(len(spans.ts)))
         track = self.tracks.critical(path.rank, critical_path.CLASS_TRACK, position + 1)
@@ -333,8 +358,8 @@ class PerfettoWriter:
         n, ts = len(path.ts), path.ts + self.trace.meta.origin_ns
         row = encode.rows_without_overlap(ts, path.dur, _MAX_DEPTH)
         name = critical_path.NODE_TRACK
-        parts = [self.tracks.critical(path.rank, name, position + k) for k in range(row.max() + 1)]
-        uuids = np.array(parts, np.int64)
+        rows = range(row.max() + 1)
+        uuids = np.array([self.tracks.critical(path.rank, name, position + k) for k in rows])
         slices = encode.Slices(
             ts=ts,
             dur=path.dur,
@@ -407,5 +432,6 @@ def _first_uuid(trace: Trace) -> int:
     """Return the first track and flow id: it differs between traces, so that two can be joined."""
     meta = trace.meta
     identity = [meta.job, str(meta.origin_ns), *(s.path + s.sha256 for s in meta.sources)]
+    identity += map(str, trace.ranks)  # of which a part of a trace has one
     digest = hashlib.sha256("\0".join(identity).encode()).digest()
     return int.from_bytes(digest[:4], "little") >> 1 | 1 << 20

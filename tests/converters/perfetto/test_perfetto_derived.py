@@ -201,6 +201,12 @@ def test_short_pieces_are_part_of_the_span_around_them() -> None:
     assert arguments[1]["longest"] == "n100000"
 
 
+def test_spans_end_where_the_path_does() -> None:
+    """Between the windows of steps there is no path."""
+    spans, _ = spans_of(on_path([(Kind.KERNEL, 7, 0, 100), (Kind.KERNEL, 7, 900, 1000)]))
+    assert spans == [(0, 100, "compute"), (900, 100, "compute")]
+
+
 @given(
     st.lists(st.tuples(st.sampled_from([Kind.CPU_OP, Kind.KERNEL, Kind.COMM]), st.integers(1, 9)),
              min_size=1, max_size=30)

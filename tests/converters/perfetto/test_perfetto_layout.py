@@ -1,5 +1,6 @@
 """What a trace looks like when it is opened: order, names, and ends of lanes."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ from trace_processor import TraceProcessor
 
 import chopper_interop as ci
 from chopper_interop.build import TraceBuilder
-from chopper_interop.schemas.kinds import Kind, LaneKind
+from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 from chopper_interop.schemas.meta import BOOTTIME, REALTIME, Device, Meta, Rank
 
 EPOCH = 1_767_189_312_000_000_000
@@ -158,6 +159,17 @@ def test_marks_of_the_profiler_do_not_stretch_the_picture(
     assert ("end",) in everything.query("select distinct name from slice")
 
 
+def test_a_rank_with_nothing_but_marks(tmp_path: Path) -> None:
+    builder = TraceBuilder()
+    kernels(builder, 0, 30)
+    lane = builder.lane(1, LaneKind.PROFILER, 0, "profiler")
+    ts = np.array([EPOCH + 10**6])
+    builder.nodes(kind=int(Kind.INSTANT), name="end", rank=1, lane=lane, ts=ts, dur=0)
+    perfetto = written(builder.finish(), tmp_path)
+    assert perfetto.query("select count(*) from slice") == [(30,)]
+    assert perfetto.losses() == {}
+
+
 @pytest.mark.parametrize(
     ("clock", "origin_ns", "shown"),
     [(REALTIME, EPOCH, "REALTIME"), (REALTIME, 10**15, None), (BOOTTIME, 10**15, None)],
@@ -174,3 +186,38 @@ def test_only_times_with_a_date_are_real_time(
     assert perfetto.query("select min(ts) from slice") == [(origin_ns,)]
     assert perfetto.losses() == {}
     assert ci.read(tmp_path / "job.pftrace").meta.clock == clock
+
+
+def test_a_file_for_each_rank(tmp_path: Path) -> None:
+    """Together they have what the one file has, under other track ids; a second run replaces them."""
+    builder = TraceBuilder(Meta(ranks=(Rank(0, "a", 5), Rank(1, "b", 5))))
+    for rank in (0, 1):
+        kernels(builder, rank, 3 + rank)
+        row = builder.series(rank, "power", "W", "tool", device=0)
+        builder.samples(row, EPOCH + 100 * np.arange(5), np.arange(5.0) + rank)
+    row = builder.series(-1, "CPU", "%", "tool")
+    builder.samples(row, EPOCH + 100 * np.arange(5), np.arange(5.0))
+    builder.edges(np.array([0]), np.array([3]), int(EdgeKind.COMM))
+    trace = builder.finish()
+    folder = tmp_path / "parts"
+    for _ in range(2):
+        issues = ci.write(trace, folder, to_format="perfetto", split=True)
+    assert {i.code: i.count for i in issues} == {"edges-between-files": 1}
+    names = ["host.pftrace", "perfetto_manifest.json", "rank0.pftrace", "rank1.pftrace"]
+    assert sorted(p.name for p in folder.iterdir()) == names
+    uuids = []
+    for rank in (0, 1):
+        part = TraceProcessor(folder / f"rank{rank}.pftrace")
+        assert part.losses() == {}
+        assert part.query("select count(*) from slice") == [(3 + rank,)]
+        assert part.query("select min(value), max(value) from counter") == [(rank, 4 + rank)]
+        uuids.append({t.uuid for t in descriptors(folder / f"rank{rank}.pftrace")} - {0})
+    assert not uuids[0] & uuids[1]
+    assert TraceProcessor(folder / "host.pftrace").query("select max(value) from counter") == [(4,)]
+    text = (folder / "perfetto_manifest.json").read_text()
+    assert text.startswith('{"perfetto_manifest"')
+    manifest = json.loads(text)["perfetto_manifest"]
+    assert manifest["version"] == 1
+    assert {f["path"]: f.get("machine") for f in manifest["files"]} == {
+        "rank0.pftrace": {"name": "a"}, "rank1.pftrace": {"name": "b"}, "host.pftrace": None
+    }  # fmt: skip

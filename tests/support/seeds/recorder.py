@@ -25,7 +25,16 @@ def text(*rows: str) -> bytes:
     return "".join(f"{line}\n" for line in (HEADER, *rows)).encode()
 
 
-SEEDS = (Seed("recorder", "recorder.csv", text(*ROWS), frozenset(r.encode() for r in ROWS)),)
+DESCRIPTION = (
+    b'{"chopper_recording": 1, "tool": "chopper-record 0.1.0", "host": "node", "gpus": ['
+    b'{"gpu": 0, "index": 0, "vendor": "amd", "name": "Instinct MI300X", "pci": "0000:05:00.0", '
+    b'"max_mhz": 2100, "power_limit_w": 750.0}], "samplers": [{"library": "amdsmi 26.1.0", '
+    b'"rate_hz": 100.0, "achieved_hz": 99.8, "ticks_left_out": 3}], "problems": []}'
+)
+SEEDS = (
+    Seed("recorder", "recorder.csv", text(*ROWS), frozenset(r.encode() for r in ROWS)),
+    Seed("recording", "recording.json", DESCRIPTION, others={"recorder.csv": text(*ROWS)}),
+)
 ODD = (
     Odd("recorder: cut within a row", {"r.csv": text(*ROWS)[:-60]},
         Reads(samples=60, issues={"row-cut-short": 1})),

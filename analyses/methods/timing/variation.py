@@ -1,0 +1,59 @@
+"""Delays that belong to the edge that binds, and do not count where another one binds after a change.
+
+The delay of an endpoint is what the edge that binds it does not explain. Most of it varies with what
+the edge stands for: a launch takes a little longer than the shortest one to reach the GPU. If after
+a change the work ahead on the stream ends later than the launch arrives, this no longer counts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chopper_interop.arrays.members import is_any
+from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind
+
+if TYPE_CHECKING:
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.timing.model import Timing
+
+_VARYING = (EdgeKind.LAUNCH, EdgeKind.STREAM, EdgeKind.EVENT)
+_FENCE = 1.5
+"""Delays up to so many interquartile ranges above the upper quartile vary as usual (Tukey, Exploratory
+Data Analysis, 1977); longer ones have a cause that was not recorded."""
+_MAX_VARIATION_NS = 50_000
+"""Longest delay that may be a variation. Chosen: the same as for least latencies of launches."""
+
+
+def on_edges(timing: Timing, lag_ns: Array, delay_ns: Array) -> tuple[Array, Array]:
+    """Lags and delays of a changed job, with usual delays that did not change as part of lags.
+
+    Parameters
+    ----------
+    lag_ns, delay_ns
+        Of each edge and each vertex, after the change.
+    """
+    lag, delay = lag_ns.copy(), delay_ns.copy()
+    varies = _variations(timing)
+    varies = varies[delay[varies] == timing.delay_ns[varies]]
+    lag[timing.binding[varies]] += delay[varies]
+    delay[varies] = 0
+    return lag, delay
+
+
+def _variations(timing: Timing) -> Array:
+    """Starts of GPU work whose delay is a usual one behind an edge of the kind that binds them."""
+    trace = timing.trace
+    work = 2 * np.flatnonzero(is_any(trace.array("kind"), GPU_WORK))
+    work = work[timing.binding[work] >= 0]
+    kind = timing.graph.kind[timing.binding[work]]
+    delay = timing.delay_ns[work]
+    chosen = np.zeros(len(work), bool)
+    for edge_kind in _VARYING:
+        of_kind = kind == edge_kind
+        if of_kind.any():
+            lower, upper = np.quantile(delay[of_kind], (0.25, 0.75))
+            limit = min(upper + _FENCE * (upper - lower), _MAX_VARIATION_NS)
+            chosen |= of_kind & (delay > 0) & (delay <= limit)
+    return work[chosen]
