@@ -84,14 +84,8 @@ def test_the_first_conversion_of_an_installed_wheel_compiles_nothing(tmp_path: P
         pytest.skip("a checkout compiles what has changed since `make code`")
     job = make_demo(tmp_path / "job", ranks=2, layers=2, steps=2)
     command = [Path(sys.executable).with_name("chopper-convert"), "-q", job]
-    outputs = [
-        "-o",
-        tmp_path / "job.pftrace",
-        "-o",
-        tmp_path / "et/",
-        "-o",
-        tmp_path / "job.parquet",
-    ]
+    names = ("job.pftrace", "et/", "job.parquet")
+    outputs = [text for name in names for text in ("-o", f"{tmp_path}/{name}")]
     environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache")}
     subprocess.run([*command, *outputs], env=environment, check=True)
     assert not list((tmp_path / "cache").rglob("*.nbc"))

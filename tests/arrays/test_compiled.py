@@ -48,6 +48,8 @@ def call(tmp_path: Path):
             lines = [line[8:] for line in text.format(added=added, start=start).splitlines()]
             (tmp_path / folder / name).write_text(above + "\n".join(lines))
         environment = os.environ | {"HOME": str(home), "XDG_CACHE_HOME": str(home)}
+        # bytecode of a file that changes within a second, and keeps its size, would be taken for current
+        environment["PYTHONDONTWRITEBYTECODE"] = "1"
         command = [sys.executable, str(tmp_path / folder / "caller.py")]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
         return done.stdout.strip(), len(list(home.rglob("*.nbc")))

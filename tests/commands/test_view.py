@@ -58,7 +58,7 @@ def test_only_the_page_of_the_origin_may_read(job: Path) -> None:
         status, headers, body = ask(server, server.path, Origin=UI)
         assert (status, body) == (200, job.read_bytes())
         assert headers["access-control-allow-origin"] == UI
-        assert server.was_read.is_set()
+        assert server.was_read.wait(5)
         assert ask(server, server.path, Origin="https://evil.example")[0] == 403
         assert ask(server, server.path, Origin="null")[0] == 403
         assert ask(server, server.path, Host=f"evil.example:{server.server_port}")[0] == 403

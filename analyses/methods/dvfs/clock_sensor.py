@@ -38,8 +38,8 @@ _UNITS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 _PART = re.compile(r"(mean|hold|lag)\s*:\s*(\d+(?:\.\d*)?|\.\d+)\s*(ns|us|ms|s)")
 _INSTANT = "instant"
 HINT = 'write "instant" or "mean:100ms", with ",hold:50ms" and ",lag:30ms" where known'
-_HELD = 1.5
-"""Steps longer than this many times the usual one are of several updates, some of which changed no value."""
+_CANDIDATES = (0.75, 0.5, 0.25, 0.1, 0.05, 0.02)
+"""Quantiles of the steps between changes of value that may be one update, the longest first."""
 _SEEN = 1.75
 """Updates that are this many sampling periods apart or more are seen as repeated values. Chosen: changes at
 chance, with what is regular about them, are mistaken for shorter holds."""
@@ -235,6 +235,33 @@ class Cumulative:
         return high_area - low_area
 
 
+class Work(NamedTuple):
+    """Kernels of a trace by what they do.
+
+    Parameters
+    ----------
+    key
+        Number that repeats share.
+    dur
+        Durations, nanoseconds.
+    usable
+        Mark kernels whose durations show the clock: those without concurrent communication.
+    highest
+        Highest clock of each one's GPU, MHz.
+    place
+        Number that those share which do the same at the same place of training steps.
+    phase
+        Share of its step's kernels that started before each.
+    """
+
+    key: Array
+    dur: Array
+    usable: Array
+    highest: Array
+    place: Array
+    phase: Array
+
+
 class SensedGpus(NamedTuple):
     """Readings of GPUs by one kind of sensor.
 
@@ -321,16 +348,9 @@ def _readings(
     """Reduce samples to the updates of a sensor, where samples are closer than these."""
     time, mhz, period = samples
     changed = np.flatnonzero(np.diff(mhz) != 0) + 1
-    steps = np.diff(time[changed])
     hold = sensor.hold_ns if sensor is not None else None
-    if hold is None and len(steps) >= _MIN_UPDATES:
-        usual = float(np.median(steps))
-        hold = float(np.mean(steps[steps < _HELD * usual]))
-        # An update is as likely to show as not where the clock is still: only a regular step is one.
-        # Changes at chance come sooner as well, in multiples of the sampling period from one on.
-        of_holds = np.maximum(np.rint(steps / hold), 1) * hold
-        square = np.minimum(((steps - of_holds) / period) ** 2, 1.0)
-        hold = hold if square.mean() <= _IRREGULAR else 0.0
+    if hold is None and len(changed) > _MIN_UPDATES:
+        hold = _regular_step(time[changed], period)
     quantum = _quantum(mhz)
     if not hold or hold < _SEEN * period or len(changed) < 2:  # noqa: PLR2004
         return Readings(kernel, start, end, time, mhz, period, 0.0, quantum)
@@ -343,6 +363,21 @@ def _readings(
         kernel, start, end, time[first][repeat] - period / 2 + nth * hold, mhz[first][repeat],
         hold, hold, quantum,
     )  # fmt: skip
+
+
+def _regular_step(time: Array, period: float) -> float:
+    """Longest time of which all steps between these times are multiples, nanoseconds; 0 if there is none.
+
+    An update is as likely to show as not where the clock is still, so that steps may be of several. Changes at
+    chance come sooner as well, in multiples of the sampling period from one on.
+    """
+    steps = np.diff(time)
+    for candidate in np.quantile(steps, _CANDIDATES):
+        number = np.append([0.0], np.cumsum(np.maximum(np.rint(steps / candidate), 1)))
+        hold, first = np.polyfit(number, time, 1)
+        if np.minimum(((time - first - number * hold) / period) ** 2, 1.0).mean() <= _IRREGULAR:
+            return float(hold)
+    return 0.0
 
 
 def _nth(count: Array) -> Array:

@@ -50,6 +50,10 @@ class Durations:
     sensor
         Half of the range of `log` over the assumptions on the sensor, negative where it gets less as
         that of others gets more.
+    direction
+        Which statistical errors are alike, (key, block), as of `sensitivity_combination.Ratio`.
+    free
+        `log` that is not held within what is possible for each kernel, for sums over many; None if it is `log`.
     """
 
     log: Array
@@ -60,6 +64,8 @@ class Durations:
     unknown: Array
     single: Array
     sensor: Array
+    direction: Array | None = None
+    free: Array | None = None
 
     @property
     def error(self) -> Array:
@@ -85,6 +91,7 @@ class Durations:
         return replace(
             base,
             log=base.log + np.log(factor),
+            free=None if base.free is None else base.free + np.log(factor),
             statistical=base.statistical / factor,
             clock=base.clock / factor,
             form=np.hypot(base.form / factor, error),
@@ -104,6 +111,8 @@ class Durations:
             unknown=self.unknown & mask,
             single=np.where(mask, self.single, 0.0),
             sensor=np.where(mask, self.sensor, 0.0),
+            direction=self.direction,
+            free=None if self.free is None else np.where(mask, self.free, 0.0),
         )
 
 
@@ -122,20 +131,14 @@ def durations(
         New clock of each repeat, as passed to `Sensitivities.ratio`.
     """
     r = known.repeats
-    shape, noise, error = known.shapes(ratio, mhz, is_change=is_change)
     n = r.trace.nodes.num_rows
     is_known = ~np.isnan(ratio.log[r.key]) & ~np.isnan(mhz)
-    log, statistical, clock, form, sensor = (np.zeros(n) for _ in range(5))
+    log, free, statistical, clock, form, sensor = (np.zeros(n) for _ in range(6))
     rows, k = r.node[is_known], r.key[is_known]
-    # `shape` says how repeats differ from each other; their mean is moved to that of all sources.
-    shift = (ratio.log - r.mean(shape, is_known))[r.key]
-    floor = np.minimum(np.log(np.maximum(known.floors(mhz), 1.0) / r.dur), 0.0)
-    log_of_repeat = (
-        _shifted_within_clocks(known, shape, shift, mhz, is_known)
-        if is_change
-        else shape + shift - noise
-    )
-    log[rows] = np.maximum(log_of_repeat, floor)[is_known]
+    held = known.held(ratio, mhz, is_change=is_change)
+    of_repeat, error = _of_repeats(known, held, mhz, is_known, is_change=is_change)
+    log[rows] = of_repeat[is_known]
+    free[rows] = _of_repeats(known, ratio, mhz, is_known, is_change=is_change)[0][is_known]
     for column, values in (
         (statistical, ratio.statistical),
         (clock, ratio.clock),
@@ -148,7 +151,26 @@ def durations(
     key[rows], unknown[r.node] = k, ~is_known
     single = np.zeros(n)
     single[rows] = error[is_known]
-    return Durations(log, statistical, clock, form, key, unknown, single, sensor)
+    return Durations(
+        log, statistical, clock, form, key, unknown, single, sensor, ratio.direction, free
+    )
+
+
+def _of_repeats(
+    known: Sensitivities, ratio: Ratio, mhz: Array, is_known: Array, *, is_change: bool
+) -> tuple[Array, Array]:
+    """Logarithm of each repeat's new duration over the measured one, and its own error."""
+    r = known.repeats
+    shape, noise, error = known.shapes(ratio, mhz, is_change=is_change)
+    # `shape` says how repeats differ from each other; their mean is moved to that of all sources.
+    shift = (ratio.log - r.mean(shape, is_known))[r.key]
+    floor = np.minimum(np.log(np.maximum(known.floors(mhz), 1.0) / r.dur), 0.0)
+    log = (
+        _shifted_within_clocks(known, shape, shift, mhz, is_known)
+        if is_change
+        else shape + shift - noise
+    )
+    return np.maximum(log, floor), error
 
 
 def _shifted_within_clocks(
@@ -204,7 +226,7 @@ class Lengths:
     ns
         Durations.
     statistical
-        Error of each by the errors of single kernels, (window, kernel).
+        Error of each by errors that are independent of each other, (window, source of error).
     clock, form
         Error of each by the errors that all kernels have in common.
     sensor
@@ -265,7 +287,7 @@ class Retiming:
 
     def lengths(self, new: Durations, limits: Limits) -> Lengths:
         """Predict the durations of the windows, with errors and bounds."""
-        lag = self._lag(new.log)
+        lag = self._lag(new.log if new.free is None else new.free)
         at = self._timing.retimed(lag)
         ns = self._spans.lengths(at).astype(float)
         # An error that all kernels share moves them all: re-time with it added and subtracted.
@@ -302,7 +324,29 @@ class Retiming:
         for row, (last, start) in enumerate(zip(ends, starts, strict=True)):
             by_class = walked.by_class(lag, at, last, start)
             table[row, : len(by_class)] = by_class
-        return table[:, 1:] * error
+        return by_source(table[:, 1:] * error, new.direction)
+
+
+def by_source(errors: Array, direction: Array | None) -> Array:
+    """Resolve errors of kernels that are partly alike into independent ones.
+
+    Parameters
+    ----------
+    errors
+        (sum, kernel).
+    direction
+        As of `Durations`.
+
+    Returns
+    -------
+    Array
+        (sum, source of error): what each kernel has of its own, and what those of a block have in common.
+    """
+    if direction is None:
+        return errors
+    direction = direction[: errors.shape[1]]
+    own = np.sqrt(np.maximum(1 - np.sum(direction**2, axis=1), 0.0))
+    return np.hstack([errors * own, errors @ direction])
 
 
 def windows_of(timing: Timing, steps: str, ranks: str) -> Spans:

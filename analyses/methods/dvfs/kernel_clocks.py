@@ -15,13 +15,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from chopper_interop.analyses.methods.dvfs import clock_sensor, sensor_fit
+from chopper_interop.analyses.methods.dvfs import clock_sensor, expected_clocks, sensor_fit
 from chopper_interop.analyses.methods.dvfs.intervals import TWO_SIDED, student
 from chopper_interop.annotate.counters import counter_metrics
 
 if TYPE_CHECKING:
-    from chopper_interop.analyses.methods.dvfs.clock_sensor import Assumption, Readings, Sensor
-    from chopper_interop.analyses.methods.dvfs.sensor_fit import Accepted, Work
+    from chopper_interop.analyses.methods.dvfs.clock_sensor import (
+        Assumption,
+        Readings,
+        Sensor,
+        Work,
+    )
+    from chopper_interop.analyses.methods.dvfs.sensor_fit import Accepted
     from chopper_interop.arrays.types import Array
     from chopper_interop.schemas.clock_sensors import ClockField
     from chopper_interop.trace import Trace
@@ -66,8 +71,15 @@ class Clocks(NamedTuple):
         Mark clocks by counted cycles. Their error is noise.
     is_sensed
         Mark clocks by a model of the sensor: slopes over them need no correction.
-    is_sparse
-        Mark those of them whose readings show nothing of the clock in between.
+    is_resolved
+        Mark those of them whose readings show the clock within their windows too.
+    size_error
+        Error of the size of the clock's changes, as a share of it; 0 unless sensed.
+    apart
+        Logarithm of how much longer each takes at its place in the step than its repeats in the mean; 0
+        unless sensed.
+    beta, beta_error
+        Mean sensitivity of the kernels on GPUs with this sensor; NaN unless sensed.
     common
         Error that the clocks of all kernels of a GPU have in common, as a share; NaN unless sensed.
     """
@@ -77,7 +89,11 @@ class Clocks(NamedTuple):
     resolution_ns: Array
     is_counted: Array
     is_sensed: Array
-    is_sparse: Array
+    is_resolved: Array
+    size_error: Array
+    apart: Array
+    beta: Array
+    beta_error: Array
     common: Array
 
 
@@ -125,13 +141,14 @@ def kernel_clocks(trace: Trace, node: Array) -> Clocks:
     is_counted &= counted_mhz > 0
     mhz[is_counted] = counted_mhz[is_counted]
     share[is_counted], resolution[is_counted] = COUNTED_ERROR, dur[is_counted]
-    nothing = np.zeros(len(node), bool)
-    common = np.full(len(node), np.nan)
-    return Clocks(mhz, share, resolution.astype(np.int64), is_counted, nothing, nothing, common)
+    nothing, zero = np.zeros(len(node), bool), np.zeros(len(node))
+    none = np.full(len(node), np.nan)
+    times = resolution.astype(np.int64)
+    return Clocks(mhz, share, times, is_counted, nothing, nothing, zero, zero, none, none, none)
 
 
 def with_sensor(
-    clocks: Clocks, gpus: list[Readings], assumed: Assumption, beta: Array, scale: float
+    clocks: Clocks, gpus: list[Readings], work: Work, assumed: Assumption, beta: Array
 ) -> Clocks:
     """Return the clocks with those of the GPUs of a sensor under one assumption on it.
 
@@ -141,51 +158,60 @@ def with_sensor(
         Clocks by columns; those that are unknown there stay unknown.
     gpus
         Readings of the sensor.
+    work
+        Kernels of the trace.
     assumed
         Window and delay.
     beta
         Sensitivity of each node by straight lines, for the effect of its power on the clock.
-    scale
-        Factor to the deviations from each GPU's mean clock.
     """
-    mhz, share, common = clocks.mhz.copy(), clocks.error_share.copy(), clocks.common.copy()
-    is_sensed, is_sparse = clocks.is_sensed.copy(), clocks.is_sparse.copy()
-    every = [gpu.at_kernels(assumed) for gpu in gpus]
+    new = Clocks(*(column.copy() for column in clocks))
+    every = expected_clocks.expected_clocks(gpus, work, assumed)
     levels = [_level_error(gpu, assumed) for gpu in gpus]
-    for gpu, seen, mean, error in zip(gpus, every, _means(every, levels), levels, strict=True):
-        k = gpu.kernel
-        expected = mean + scale * (seen - seen.mean())
-        own = beta[k]
-        mixed = gpu.blurred(own, assumed), gpu.blurred(np.ones(len(k)), assumed)
-        by_power = _BY_POWER * np.abs(own - mixed[0])
-        by_idle = _BY_IDLE * np.clip(1 - mixed[1], 0.0, 1.0)
-        level = np.hypot(error, _MIN_LEVEL)
-        good = k[~np.isnan(mhz[k]) & ~clocks.is_counted[k]]
-        known = ~np.isnan(mhz[k]) & ~clocks.is_counted[k]
-        mhz[good] = np.maximum(expected[known], 1.0)
-        common[good] = np.sqrt(level**2 + by_power**2 + by_idle**2)[known]
-        share[good] = _unseen(gpu, assumed)
-        is_sensed[good] = True
-        is_sparse[good] = gpu.is_sparse(assumed)
-    return Clocks(mhz, share, clocks.resolution_ns, clocks.is_counted, is_sensed, is_sparse, common)
+    means = [
+        float(np.average(one.mhz, weights=work.dur[g.kernel]))
+        for one, g in zip(every, gpus, strict=True)
+    ]
+    drawn = _drawn_together(means, levels)
+    for gpu, one, mean, level_mhz, error in zip(gpus, every, means, drawn, levels, strict=True):
+        known = ~np.isnan(clocks.mhz[gpu.kernel]) & ~clocks.is_counted[gpu.kernel]
+        k = gpu.kernel[known]
+        highest = np.fmax(work.highest[k], gpu.mhz.max())
+        new.mhz[k] = np.clip(one.mhz[known] + level_mhz - mean, 1.0, highest)
+        new.common[k] = _common_error(gpu, assumed, beta[gpu.kernel], error)[known]
+        new.error_share[k] = max(
+            one.unseen, 0.0 if _is_followed(gpu, assumed) else _hidden(gpu, assumed)
+        )
+        new.is_sensed[k], new.is_resolved[k] = True, one.is_resolved
+        new.size_error[k], new.apart[k] = one.size_error, one.apart[known]
+        new.beta[k], new.beta_error[k] = one.beta, one.beta_error
+    return new
 
 
-def _unseen(gpu: Readings, assumed: Assumption) -> float:
-    """Standard deviation of the clock around what readings show, as a share of it."""
-    is_followed = assumed.window_ns < gpu.period_ns and not gpu.is_sparse(assumed)
-    if not is_followed:
-        return float(changes_within(max(assumed.window_ns, gpu.period_ns)))
-    # Between two readings a clock of independent changes deviates from the straight line by a third
-    # of the mean square of half their difference.
-    return float(gpu.mhz.std() / gpu.mhz.mean() * np.sqrt((1 - gpu.correlation) / 3))
+def _common_error(gpu: Readings, assumed: Assumption, beta: Array, level: float) -> Array:
+    """Error of each kernel's clock that its repeats have in common, as a share."""
+    mixed = gpu.blurred(beta, assumed), gpu.blurred(np.ones(len(beta)), assumed)
+    by_power = _BY_POWER * np.abs(beta - mixed[0])
+    by_idle = _BY_IDLE * np.clip(1 - mixed[1], 0.0, 1.0)
+    return np.sqrt(level**2 + _MIN_LEVEL**2 + by_power**2 + by_idle**2)
 
 
-def _means(expected: list[Array], errors: list[float]) -> list[float]:
+def _is_followed(gpu: Readings, assumed: Assumption) -> bool:
+    """True if readings of parts of the time show the clock in between."""
+    return assumed.window_ns < gpu.period_ns and not gpu.is_sparse(assumed)
+
+
+def _hidden(gpu: Readings, assumed: Assumption) -> float:
+    """Expected deviation of the clock from what readings show, as a share of it, where they hide its changes."""
+    return float(changes_within(max(assumed.window_ns, gpu.period_ns)))
+
+
+def _drawn_together(values: list[float], errors: list[float]) -> list[float]:
     """Mean clocks of GPUs, drawn together by as much as their errors explain of the differences.
 
     A slope over differences that are errors would be too flat (James and Stein's estimate).
     """
-    means = np.array([one.mean() for one in expected])
+    means = np.array(values)
     all_gpus = float(means.mean())
     squares = float(np.sum((means / all_gpus - 1) ** 2))
     noise = float(np.mean(np.square(errors))) * (len(means) + 1)
@@ -205,7 +231,10 @@ def _level_error(gpu: Readings, assumed: Assumption) -> float:
     else:
         spread, unsure = float(mhz.std(ddof=1) / mhz.mean()), student(len(mhz) - 1) / TWO_SIDED
     if not gpu.is_sparse(assumed):
-        return _unseen(gpu, assumed) * unsure / np.sqrt(count)
+        # Between two readings a clock of independent changes deviates from the straight line by a third
+        # of the mean square of half their difference.
+        between = float(gpu.mhz.std() / gpu.mhz.mean() * np.sqrt((1 - gpu.correlation) / 3))
+        return between * unsure / np.sqrt(count)
     return spread * unsure * np.sqrt((1 - assumed.window_ns / gpu.period_ns) / count)
 
 

@@ -87,6 +87,41 @@ def kernel_repeats(trace: Trace) -> Repeats:
     return Repeats(trace, node, key, kernel_clocks.kernel_clocks(trace, node), dur, solo)
 
 
+_FEWEST_STEPS = 5
+"""Repeats of each place in the mean that show what is usual there."""
+
+
+def places(r: Repeats) -> tuple[Array, Array]:
+    """Return the place of each kernel in the training steps of its rank.
+
+    Returns
+    -------
+    place
+        Number that repeats share before which the same kernel ran equally often in the step; that of all
+        repeats of the kernel if there are no steps, or too few.
+    phase
+        Share of the step's kernels that started earlier; 0 throughout without steps.
+    """
+    trace = r.trace
+    step, rank = trace.integers("iteration", r.node, unknown=-1), trace.array("rank")[r.node]
+    start = trace.array("ts")[r.node]
+    first, place = gather.distinct(r.key, _count_before(start, r.key, step, rank))
+    if len(first) * _FEWEST_STEPS > len(place):
+        return r.key, np.zeros(len(place))
+    _, of_step = gather.distinct(rank, step)
+    return place, _count_before(start, step, rank) / np.bincount(of_step)[of_step]
+
+
+def _count_before(start: Array, *columns: Array) -> Array:
+    """How many of those with equal values in all columns started before each."""
+    order = np.lexsort((start, *columns))
+    index = np.arange(len(order))
+    changes = [np.append([True], np.diff(column[order]) != 0)[: len(order)] for column in columns]
+    before = np.empty(len(order), np.int64)
+    before[order] = index - np.maximum.accumulate(np.where(np.logical_or.reduce(changes), index, 0))
+    return before
+
+
 def mean_of(values: Array, key: Array, mask: Array, n: int) -> Array:
     """Mean of the marked values of each of `n` keys; NaN where none is marked."""
     count = np.bincount(key[mask], minlength=n)

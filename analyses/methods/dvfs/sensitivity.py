@@ -89,6 +89,10 @@ _MIN_BETA_ERROR = 0.01
 _MIN_RATIO = 0.05
 """Smallest ratio of times by a sensitivity, so that it has a logarithm. Chosen: reached
 only where a sensitivity near 1 meets a clock twenty times as fast."""
+_BEYOND_MEAN = 0.12
+"""Error of the mean sensitivity beyond the clocks that were seen, as a share of it; as of laws."""
+_OF_UNIFORM = 3.0
+"""Share of the largest variance with the same mean: that of sensitivities that are uniform from 0 to 1."""
 _BETWEEN = 0.12
 """Expected standard deviation of the sensitivities in a class. Chosen: somewhat less than the priors'
 errors, which also hold what traces differ by."""
@@ -151,14 +155,20 @@ class Sensitivities:
         together, each, weight = self._ratio(mhz, is_change=is_change)
         if self.extremes is None:
             return together._replace(sensor=np.zeros(len(together.log))), each, weight
-        low, high = (one._ratio(mhz, is_change=is_change)[0] for one in self.extremes)  # noqa: SLF001
+        low, high = (
+            one._ratio(self._of(one, mhz, is_change=is_change), is_change=is_change)[0]  # noqa: SLF001
+            for one in self.extremes
+        )
         log, reach = (low.log + high.log) / 2, (high.log - low.log) / 2
-        if any(one.accepted.origin == clock_sensor.UNKNOWN for one in self.sensors):
-            # Nothing shows the sensor: what the samples say if they are the clock, and all else around it.
-            reach = np.copysign(np.abs(reach) + np.abs(together.log - log), reach)
-            log = together.log
         errors = [np.maximum(a, b) for a, b in zip(low[1:4], high[1:4], strict=True)]
-        return Ratio(log, errors[0], errors[1], errors[2], np.nan_to_num(reach)), each, weight
+        statistical, clock, form = errors
+        sensor = np.nan_to_num(reach)
+        ratio = Ratio(log, statistical, clock, form, sensor, together.direction)
+        return ratio, each, weight
+
+    def _of(self, other: Sensitivities, mhz: Array, *, is_change: bool) -> Array:
+        """New clocks under another assumption on the sensor: a change is as large as under this one."""
+        return mhz * (other.mhz / self.mhz) if is_change else mhz
 
     def _ratio(self, mhz: Array, *, is_change: bool) -> tuple[Ratio, list[Ratio], Array]:
         """Predict the times of kernels under one assumption on the sensors; as `ratio`."""
@@ -169,28 +179,43 @@ class Sensitivities:
             counted = self._by(self._chord_of_counted, target)
         each = [law, counted, self._by(self._by_counters, target)]
         of_class = self._by(self._of_class(each[combined.REGRESSION], target), target)
-        of_law = self._mean_of_class(each[combined.REGRESSION].clock)
-        each.append(of_class._replace(clock=np.fmax(of_class.clock, of_law)))
+        each.append(combined.first_known(of_class, self._by_mean(target)))
         each.append(self._by_prior(target))
         if is_change:  # an error that both clocks share
             each = [one._replace(clock=np.abs(one.log) * self.clock_error) for one in each]
+            law = each[combined.REGRESSION]
+            each[combined.REGRESSION] = law._replace(clock=np.hypot(law.clock, self._size(law.log)))
+        of_class = each[combined.CLASS]
+        alike = self._alike_in_class(each[combined.REGRESSION])
+        each[combined.CLASS] = of_class._replace(clock=np.fmax(of_class.clock, alike))
         together, weight = combined.combine_ratios(each)
-        beyond = _CLOCK_BEYOND * self.clock_error * (0.0 if is_change else 1.0)
-        return self._possible(together, target, np.nan_to_num(beyond)), each, weight
+        free = together.log
+        together = self.held(together, mhz, is_change=is_change)
+        return together._replace(log=free), each, weight
 
-    def _possible(self, ratio: Ratio, target: Array, beyond: Array) -> Ratio:
+    def held(self, ratio: Ratio, mhz: Array, *, is_change: bool = False) -> Ratio:
         """Hold ratios between none of the time following the clock and all of it; no error is larger.
 
         They may lie outside by no more than clocks may be wrong: another run shows how long kernels
-        take at a clock, whatever clock was recorded here.
+        take at a clock, whatever clock was recorded here. `ratio` does not hold them, as sums of many
+        that are held would be off to one side.
+
+        Parameters
+        ----------
+        ratio, mhz, is_change
+            Ratio by all sources for these clocks, and the clocks, as of `ratio`.
         """
-        in_full = np.log(target / self._period)
+        in_full = np.log(self._periods(mhz, is_change=is_change) / self._period)
         low, high = (self.repeats.mean(end(in_full, 0.0)) for end in (np.minimum, np.maximum))
         unknown = np.isnan(low)  # another run may time kernels without clocks of their own
         low[unknown], high[unknown] = -np.inf, np.inf
+        beyond = np.nan_to_num(_CLOCK_BEYOND * self.clock_error * (0.0 if is_change else 1.0))
         reach = np.maximum(-low, high) + beyond
-        errors = (np.fmin(error, reach) for error in ratio[1:4])
-        return Ratio(np.clip(ratio.log, low - beyond, high + beyond), *errors)
+        statistical, clock, form = (np.fmin(error, reach) for error in ratio[1:4])
+        return ratio._replace(
+            log=np.clip(ratio.log, low - beyond, high + beyond),
+            statistical=statistical, clock=clock, form=form,
+        )  # fmt: skip
 
     @cached_property
     def _chord_of_counted(self) -> Estimate:
@@ -346,31 +371,50 @@ class Sensitivities:
         knee = laws.knee[k, best]
         bent = np.maximum(0, to - knee) / new - np.maximum(0, x - knee) / now
         u = self._mean_log(rows, np.stack([1 / new - 1 / now, to / new - x / now, bent]).T)
-        statistical = np.sqrt(np.maximum(np.einsum("ki,kij,kj->k", u, laws.covariance, u), 0.0))
+        variance = np.maximum(np.einsum("ki,kij,kj->k", u, laws.covariance, u), 0.0)
+        parts = np.einsum("ki,kci->kc", u, laws.parts)
         steep = np.einsum("ij,ij->i", laws.weight[k], laws.slopes(k, to)) / laws.times(k, to)
         form = self._mean_log(rows, (steep * beyond * slope_error)[:, None])[:, 0]
         core = np.maximum(self._mean_log(rows, (steep * to)[:, None])[:, 0], 0.0)
-        statistical, unseen = self._split_errors(statistical, core)
-        clock = np.hypot(core * self.clock_error, unseen)
-        columns = [log, statistical, clock, np.sqrt(models + form**2)]
+        columns = [
+            log,
+            np.sqrt(variance),
+            np.hypot(core * self.clock_error, self._size(log)),
+            np.sqrt(models + form**2),
+        ]
         for column in columns:
             column[~usable] = np.nan
-        return Ratio(*columns)
+        length = np.sqrt(np.sum(parts**2, axis=1, keepdims=True))
+        direction = parts / np.where(length > 0, length, np.inf)
+        return Ratio(*columns)._replace(direction=direction)
 
-    def _split_errors(self, error: Array, core: Array) -> tuple[Array, Array]:
-        """Split the error of laws into that of each kernel and that of changes no reading shows.
+    def _size(self, log: Array) -> Array:
+        """Error of these ratios by the size of the clock's changes, which all laws have in common."""
+        size: Array = self.repeats.mean(self.repeats.clocks.size_error) * np.abs(log)
+        return size
 
-        All kernels that run at the same time deviate by such changes, so they do not average out.
-        """
-        r, laws = self.repeats, self.regression.laws
-        changes = np.where(r.clocks.is_sensed, r.clocks.error_share, 0.0)
-        unseen = np.nan_to_num(r.mean(changes)) * core
-        share = np.clip(unseen**2 / np.maximum(laws.spread**2, _TINY), 0.0, 1.0)
-        few = (
-            r.mean(r.clocks.is_sparse.astype(float)) > 0
-        )  # a few readings are those of all kernels
-        share = np.where(few, 1.0, share)
-        return error * np.sqrt(1 - share), error * np.sqrt(share)
+    def _alike_in_class(self, law: Ratio) -> Array:
+        """Error that laws of each kernel's class have in common, so that their mean has it too; NaN without laws."""
+        mean = self._mean_of_class(law.clock)
+        if law.direction is None:
+            return mean
+        parts = (law.direction * law.statistical[:, np.newaxis]).T
+        square: Array = sum((self._mean_of_class(part) ** 2 for part in parts), mean**2)
+        return np.sqrt(square)
+
+    @cached_property
+    def _mean_estimate(self) -> Estimate:
+        """Mean sensitivity of all kernels on GPUs with a sensor, with the error of the mean."""
+        clocks, mean = self.repeats.clocks, self.repeats.mean
+        return Estimate(np.clip(mean(clocks.beta), 0.0, 1.0), mean(clocks.beta_error))
+
+    def _by_mean(self, target: Array) -> Ratio:
+        """Ratios by the mean sensitivity of all kernels; each deviates from it by what is possible."""
+        beta, error = self._mean_estimate
+        ratio = self._by(Estimate(beta, np.hypot(error, _BEYOND_MEAN * beta)), target)
+        share = np.abs(1 - self._longer(target))
+        deviation = np.sqrt(beta * (1 - beta) / _OF_UNIFORM) * share
+        return ratio._replace(statistical=deviation)
 
     def _mean_of_class(self, values: Array) -> Array:
         """Mean of the known values of each kernel's class."""
@@ -419,6 +463,12 @@ class Sensitivities:
             estimates.append(Estimate(value, np.hypot(error, _CURVATURE[1])))
         # Sensitivities of other kernels hold at other clocks.
         of_class = self._class_means(*estimates[combined.REGRESSION])
+        alike = np.nan_to_num(self._alike_in_class(each[combined.REGRESSION]) / np.abs(share))
+        of_class = of_class._replace(error=np.hypot(of_class.error, alike))
+        mean = self._mean_estimate
+        of_class = Estimate(
+            *(np.where(np.isnan(of_class.value), b, a) for a, b in zip(of_class, mean, strict=True))
+        )
         for value, error in (of_class, self._prior):
             estimates.append(Estimate(value, np.hypot(error, _CURVATURE[1])))
         together, weight = combined.combine_estimates(estimates)
@@ -450,7 +500,7 @@ class Sensitivities:
         mixed = np.sum(laws.weight[k] * each, axis=1)
         varies = self._mean_log(rows, ((mixed - beta[k]) ** 2)[:, None])[:, 0]
         variance = np.einsum("ki,kij,kj->k", u, laws.covariance, u) + models + varies
-        variance += (_OF_ATTENUATION * regression.unreliable * beta) ** 2
+        variance += (_OF_ATTENUATION * regression.unreliable * beta) ** 2 + self._size(beta) ** 2
         estimate = Estimate(beta, np.sqrt(np.maximum(variance, 0)) + _MIN_BETA_ERROR)
         for column in estimate:
             column[~usable] = np.nan
@@ -589,39 +639,40 @@ def _estimate(trace: Trace, given: Sensor | None) -> Sensitivities:
     work = _work(r)
     sensors = tuple(kernel_clocks.sensed_clocks(trace, r.node, work, given))
 
-    def under(*assumed: tuple[Assumption, float]) -> Sensitivities:
+    def under(*assumed: Assumption) -> Sensitivities:
         own = replace(r, clocks=_clocks(r, sensors, work, assumed))
         laws = sensitivity_laws.fit_repeats(own, classes)
         return Sensitivities(own, laws, counted, busy, classes, bandwidth, sensors)
 
     accepted = [one.accepted for one in sensors]
-    known = under(*((one.central, 1.0) for one in accepted))
+    known = under(*(one.central for one in accepted))
     if not any(one.is_range for one in accepted):
         return known
-    low = under(*((one.low, one.least_scale) for one in accepted))
-    high = under(*((one.high, 1.0) for one in accepted))
+    low = under(*(one.low for one in accepted))
+    high = under(*(one.high for one in accepted))
     return replace(known, extremes=(low, high))
 
 
-def _work(r: Repeats) -> sensor_fit.Work:
+def _work(r: Repeats) -> clock_sensor.Work:
     """Kernels by what they do, for comparison with readings of the clock."""
     devices, device = ratings.rate_gpus_of_nodes(r.trace, r.node)
     boost = np.array([gpu.boost_mhz or np.nan for gpu in devices.values()] + [np.nan], float)
     known = r.clocks.mhz[~np.isnan(r.clocks.mhz)]
     highest = np.nan_to_num(boost[device], nan=float(known.max(initial=1.0)))
-    return sensor_fit.Work(r.key, r.dur, r.solo & ~np.isnan(r.clocks.mhz), highest)
+    usable = r.solo & ~np.isnan(r.clocks.mhz)
+    return clock_sensor.Work(r.key, r.dur, usable, highest, *repeats.places(r))
 
 
 def _clocks(
     r: Repeats,
     sensors: tuple[SensedClocks, ...],
-    work: sensor_fit.Work,
-    assumed: tuple[tuple[Assumption, float], ...],
+    work: clock_sensor.Work,
+    assumed: tuple[Assumption, ...],
 ) -> Clocks:
-    """Clocks of repeats under an assumption on each sensor, and a factor to deviations."""
+    """Clocks of repeats under an assumption on each sensor."""
     clocks = r.clocks
-    for one, (assumption, scale) in zip(sensors, assumed, strict=True):
+    for one, assumption in zip(sensors, assumed, strict=True):
         slopes = sensor_fit.straight_slopes(one.gpus, work, assumption)
         beta = np.clip(slopes, 0.0, 1.0)[r.key]
-        clocks = kernel_clocks.with_sensor(clocks, one.gpus, assumption, beta, scale)
+        clocks = kernel_clocks.with_sensor(clocks, one.gpus, work, assumption, beta)
     return clocks

@@ -17,6 +17,7 @@ _MIN_ERROR = 1e-3
 """Smallest error of a source, so that none has infinite weight. Chosen: far below all errors that matter."""
 _PRIOR_FREEDOM = 3
 """Number of values that the expected spread counts as. Chosen: few, so that six kernels outweigh it."""
+_TINY = 1e-12
 _ROUNDS = 20
 """Rounds of the fixed-point iteration for the spread. Chosen: more than it takes to converge."""
 
@@ -33,6 +34,9 @@ class Ratio(NamedTuple):
         by the form of the law.
     sensor
         Half of the range of `log` over the assumptions on the clock's sensor, with a sign.
+    direction
+        Which statistical errors are alike, (kernel, block), with a length of at most 1: those of two kernels
+        have its product as their correlation. None if all are independent.
     """
 
     log: Array
@@ -40,6 +44,7 @@ class Ratio(NamedTuple):
     clock: Array
     form: Array
     sensor: Array | float = 0.0
+    direction: Array | None = None
 
     @property
     def variance(self) -> Array:
@@ -88,6 +93,12 @@ def random_effects(value: Array, error: Array, expected: float) -> tuple[float, 
     return mean, float(np.sqrt(between + 1 / np.sum(weight)))
 
 
+def first_known(first: Ratio, second: Ratio) -> Ratio:
+    """Return the first ratio of each kernel, the second where it is not known."""
+    unknown = np.isnan(first.log)
+    return Ratio(*(np.where(unknown, b, a) for a, b in zip(first[:4], second[:4], strict=True)))
+
+
 def combine_ratios(sources: list[Ratio]) -> tuple[Ratio, Array]:
     """Combine ratios by the inverses of their variances; the prior counts only where there is no other.
 
@@ -110,10 +121,16 @@ def combine_ratios(sources: list[Ratio]) -> tuple[Ratio, Array]:
     scatter = np.sum(weight * (known - mean) ** 2, axis=0)
     expected = np.where(total > 0, (good.sum(axis=0) - 1) / np.where(total > 0, total, 1), 0)
     disagreement = np.sqrt(np.maximum(scatter - expected, 0.0))
+    together = np.hypot(np.sqrt(np.sum((weight * statistical) ** 2, axis=0)), disagreement)
+    direction = sources[REGRESSION].direction
+    if direction is not None:
+        of_law = weight[REGRESSION] * statistical[REGRESSION] / np.maximum(together, _TINY)
+        direction = direction * of_law[:, np.newaxis]
     # Errors of one source are independent of the others'; those by the clocks are common to all.
     return Ratio(
         mean,
-        np.hypot(np.sqrt(np.sum((weight * statistical) ** 2, axis=0)), disagreement),
+        together,
         np.sum(weight * clock, axis=0),
         np.sqrt(np.sum((weight * form) ** 2, axis=0)),
+        direction=direction,
     ), weight

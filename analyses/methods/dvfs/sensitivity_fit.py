@@ -36,6 +36,9 @@ _ROUNDS = 5
 """Rounds of reweighting. Chosen: weights of these few parameters settle in as many."""
 _HUBER = 1.345
 """Huber's constant: 95 % efficiency for normal errors."""
+_FAR = 4.0
+"""Root mean squares beyond which a repeat counts less if only means of its clock are known. Chosen: a clock
+that is 2 % of the time a third lower stays within them."""
 _SIZE = 3
 """Parameters of a law with a bend."""
 _SINGULAR = 1e-14
@@ -60,6 +63,9 @@ class Laws(NamedTuple):
         Covariance of a, b and c of the best model, (kernel, 3, 3).
     spread
         Robust standard deviation of the repeats around the best model, as a share, (kernel,).
+    parts
+        Deviation of a, b and c of the best model without each block of repeats, (kernel, block, 3). Kernels
+        whose parameters deviate alike have errors in common.
     """
 
     base: Array
@@ -70,6 +76,7 @@ class Laws(NamedTuple):
     best: Array
     covariance: Array
     spread: Array
+    parts: Array
 
     def times(self, kernel: Array, x: Array) -> Array:
         """Time of each of these kernels at x, the weighted mean of all models."""
@@ -91,8 +98,23 @@ class Laws(NamedTuple):
         return slope
 
 
+class Groups(NamedTuple):
+    """Groups of repeats with errors in common; all numbers from 0 on.
+
+    Parameters
+    ----------
+    cluster
+        Of one kernel, such as its repeats on one GPU.
+    block
+        Of all kernels, such as those at one time on one GPU.
+    """
+
+    cluster: Array
+    block: Array
+
+
 def fit_laws(
-    x: Array, t: Array, key: Array, cluster: Array, n_keys: int, bends: Array | None = None
+    x: Array, t: Array, key: Array, groups: Groups, n_keys: int, bends: Array | None = None
 ) -> Laws:
     """Fit a law to the repeats of each kernel.
 
@@ -104,12 +126,13 @@ def fit_laws(
         Duration of each repeat, nanoseconds.
     key
         Kernel of each repeat, from 0 on.
-    cluster
-        Repeats of one number have errors in common, such as those of one GPU; from 0 on.
+    groups
+        Groups of the repeats.
     n_keys
         Number of kernels.
     bends
-        Mark kernels whose laws may have bends; all if None.
+        Mark kernels whose laws may have bends; all if None. Others are those of whose clock only means are
+        known, so that times deviate by as much as it does around these.
     """
     bends = np.ones(n_keys, np.bool_) if bends is None else bends
     first, order = gather.group_rows(
@@ -119,12 +142,13 @@ def fit_laws(
     base, slope, bend, knee, weight = (np.zeros((n_keys, models)) for _ in range(5))
     best = np.zeros(n_keys, np.int64)
     covariance, spread = np.zeros((n_keys, _SIZE, _SIZE)), np.zeros(n_keys)
+    cluster, block = (np.ascontiguousarray(column[order], np.int64) for column in groups)
+    parts = np.zeros((n_keys, int(block.max(initial=0)) + 1, _SIZE))
     _fit_all(
         np.ascontiguousarray(x[order], float), np.ascontiguousarray(t[order], float),
-        np.ascontiguousarray(cluster[order], np.int64), first, bends,
-        base, slope, bend, knee, weight, best, covariance, spread,
+        cluster, block, first, bends, base, slope, bend, knee, weight, best, covariance, spread, parts,
     )  # fmt: skip
-    return Laws(base, slope, bend, knee, weight, best, covariance, spread)
+    return Laws(base, slope, bend, knee, weight, best, covariance, spread, parts)
 
 
 @jit
@@ -132,6 +156,7 @@ def _fit_all(  # noqa: PLR0913, PLR0917 # columns
     x: Array,
     t: Array,
     cluster: Array,
+    block: Array,
     first: Array,
     bends: Array,
     base: Array,
@@ -142,6 +167,7 @@ def _fit_all(  # noqa: PLR0913, PLR0917 # columns
     best: Array,
     covariance: Array,
     spread: Array,
+    parts: Array,
 ) -> None:
     """Fit all models to each kernel; compiled, as thousands of small fits cost numpy its overhead each."""
     models = base.shape[1]
@@ -156,7 +182,7 @@ def _fit_all(  # noqa: PLR0913, PLR0917 # columns
         if not max_x > min_x or not scale > 0:
             continue
         y = own_t / scale
-        w, sigma = _huber_weights(own_x, y)
+        w, sigma = _huber_weights(own_x, y, bends[k])
         sums = np.full(models, np.inf)
         for m in range(models):
             bent = m > 0 and bends[k]
@@ -175,7 +201,9 @@ def _fit_all(  # noqa: PLR0913, PLR0917 # columns
             weight[k, 0] = 1.0
         best[k] = np.argmax(weight[k])
         spread[k] = sigma
-        matrix = _jackknife(own_x, y, w, knee[k, best[k]], bend[k, best[k]] > 0, cluster[low:high])
+        is_bent = bend[k, best[k]] > 0
+        own = cluster[low:high], block[low:high]
+        matrix = _jackknife(own_x, y, w, knee[k, best[k]], is_bent, own, parts[k])
         covariance[k] = matrix * scale * scale
 
 
@@ -198,23 +226,28 @@ def _model_weights(sums: Array, n: int, models: int, weight: Array) -> None:
 
 
 @jit
-def _huber_weights(x: Array, y: Array) -> tuple[Array, float]:
-    """Huber's weights of repeats around a line with one bend in the middle, and their spread.
+def _huber_weights(x: Array, y: Array, bent: bool) -> tuple[Array, float]:  # noqa: FBT001
+    """Huber's weights of repeats around a line, with one bend in the middle if `bent`, and their spread.
 
-    Weights are relative to the fitted time, as errors of durations are shares of these.
+    Weights are relative to the fitted time, as errors of durations are shares of these. If only means of
+    the clock are known, few repeats at another clock are no outliers: limits are by the root mean square.
     """
     w = np.ones(len(x))
     sigma = 0.0
     middle = 0.5 * (x.min() + x.max())
     for _ in range(_ROUNDS):
-        theta, _ = _fit_law(x, y, w, middle, True)  # numba
+        theta, _ = _fit_law(x, y, w, middle, bent)  # numba
         fit = theta[0] + theta[1] * x + theta[2] * np.maximum(0.0, x - middle)
         rest = y / fit - 1.0
-        sigma = MAD_TO_SIGMA * np.median(np.abs(rest - np.median(rest)))
+        if bent:
+            sigma = MAD_TO_SIGMA * np.median(np.abs(rest - np.median(rest)))
+        else:
+            sigma = np.sqrt(np.mean(rest**2))
         if sigma <= 0:
             break
+        limit = (_HUBER if bent else _FAR) * sigma
         for i in range(len(x)):
-            w[i] = min(1.0, _HUBER * sigma / max(abs(rest[i]), 1e-300)) / (fit[i] * fit[i])
+            w[i] = min(1.0, limit / max(abs(rest[i]), 1e-300)) / (fit[i] * fit[i])
     return w, sigma
 
 
@@ -313,16 +346,26 @@ def _cofactors(m: Array) -> tuple[Array, float]:
 
 
 @jit
-def _jackknife(x: Array, y: Array, w: Array, knee: float, bent: bool, cluster: Array) -> Array:  # noqa: FBT001
+def _jackknife(  # noqa: PLR0913, PLR0917 # compiled
+    x: Array,
+    y: Array,
+    w: Array,
+    knee: float,
+    bent: bool,  # noqa: FBT001
+    groups: tuple[Array, Array],
+    parts: Array,
+) -> Array:
     """Covariance of a law's parameters by fits without one cluster of repeats after the other.
 
     Parameters are not held within what is possible. Repeats are visited sorted by cluster, and each
     cluster's part of the normal equations is taken off, so that all fits together cost one pass.
+    `parts` receives the deviations by block.
     """
+    cluster, block = groups
     h, r = np.zeros((_SIZE, _SIZE)), np.zeros(_SIZE)
     _normal_equations(x, y, w, knee, h, r)
     order = np.argsort(cluster)
-    thetas = np.zeros((len(x), _SIZE))
+    thetas, blocks = np.zeros((len(x), _SIZE)), np.zeros(len(x), np.int64)
     count, start = 0, 0
     while start < len(order):
         stop = start
@@ -334,7 +377,7 @@ def _jackknife(x: Array, y: Array, w: Array, knee: float, bent: bool, cluster: A
         if h[0, 0] - h_out[0, 0] > 1e-9 * h[0, 0]:
             theta = _solve_3(h - h_out, r - r_out) if bent else _line(h - h_out, r - r_out)
             if not np.isnan(theta[0]):
-                thetas[count] = theta
+                thetas[count], blocks[count] = theta, block[rows[0]]
                 count += 1
         start = stop
     matrix = np.zeros((_SIZE, _SIZE))
@@ -344,6 +387,7 @@ def _jackknife(x: Array, y: Array, w: Array, knee: float, bent: bool, cluster: A
     for c in range(count):
         mean += thetas[c] / count
     for c in range(count):
+        parts[blocks[c]] += thetas[c] - mean
         for i in range(_SIZE):
             for j in range(_SIZE):
                 matrix[i, j] += (thetas[c, i] - mean[i]) * (thetas[c, j] - mean[j])

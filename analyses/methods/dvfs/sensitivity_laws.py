@@ -147,10 +147,10 @@ def _fit(r: Repeats, preferred: Array) -> Regression:
     mean_x = mean_of(x, r.key, used, n)
     calibrated = mean_x[r.key] + reliable[r.key] * (x - mean_x[r.key])
     rows = np.flatnonzero(used & (why_not[r.key] == 0))
-    is_sparse = np.bincount(r.key[r.clocks.is_sparse], minlength=n) > 0
-    laws = fit.fit_laws(
-        calibrated[rows], r.dur[rows], r.key[rows], _clusters(r, rows), n, ~is_sparse
-    )
+    # Where readings average the clock, durations bend over it by that.
+    averaged = np.bincount(r.key[r.clocks.is_sensed & ~r.clocks.is_resolved], minlength=n) > 0
+    dur = r.dur[rows] * np.exp(-r.clocks.apart[rows])
+    laws = fit.fit_laws(calibrated[rows], dur, r.key[rows], _groups(r, rows), n, ~averaged)
     usable = laws.weight.sum(axis=1) > 0
     fast, slow = np.full(n, np.inf), np.full(n, -np.inf)
     np.minimum.at(fast, r.key[rows], calibrated[rows])
@@ -205,7 +205,11 @@ _PARTS = 8
 long enough for clocks that no sample shows to be independent, enough for an error."""
 
 
-def _clusters(r: Repeats, rows: Array) -> Array:
+_MAX_BLOCKS = 64
+"""Blocks that show which errors kernels have in common. Chosen: memory is in proportion; GPUs beyond share them."""
+
+
+def _groups(r: Repeats, rows: Array) -> fit.Groups:
     """Number repeats that have errors in common: of one GPU, else of a part of the time on one, else alone."""
     rank = r.trace.array("rank")[r.node[rows]].astype(np.int64)
     start = r.trace.array("ts")[r.node[rows]]
@@ -213,6 +217,7 @@ def _clusters(r: Repeats, rows: Array) -> Array:
     parts = max(_PARTS, -(-2 * _PARTS // len(np.unique(rank))) if len(rank) else 1)
     part = np.minimum((start - first) * parts // length, parts - 1)
     coarser = [rank, rank * parts + part]
+    block = np.unique(coarser[1], return_inverse=True)[1] % _MAX_BLOCKS
     # The coarsest clusters of which a kernel has enough; numbers above all of them stand for none.
     cluster = np.arange(len(rows)) + 1 + int(max(c.max(initial=0) for c in coarser))
     undecided = np.ones(len(rows), bool)
@@ -222,7 +227,7 @@ def _clusters(r: Repeats, rows: Array) -> Array:
         decided = undecided & enough[r.key[rows]]
         cluster[decided] = candidate[decided]
         undecided &= ~decided
-    return cluster
+    return fit.Groups(cluster, block)
 
 
 def _spread(x: Array, key: Array, mask: Array, n: int) -> Array:

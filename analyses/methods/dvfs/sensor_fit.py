@@ -23,11 +23,12 @@ from chopper_interop.analyses.methods.dvfs.clock_sensor import (
     Cumulative,
     Sensor,
 )
+from chopper_interop.analyses.methods.dvfs.expected_clocks import saved_time
 from chopper_interop.arrays.statistics import MAD_TO_SIGMA
 from chopper_interop.schemas import clock_sensors
 
 if TYPE_CHECKING:
-    from chopper_interop.analyses.methods.dvfs.clock_sensor import Readings, SensedGpus
+    from chopper_interop.analyses.methods.dvfs.clock_sensor import Readings, SensedGpus, Work
     from chopper_interop.arrays.types import Array
 
 _MS = 1e6
@@ -45,19 +46,22 @@ _BLOCKS = 24
 window even in short runs, and enough for a standard deviation."""
 _ACCEPTED = 2.0
 """Standard errors by which the misfit of an assumption may exceed that of the best: 95 %, two-sided."""
-_MOST = 48
+_MOST = 16
 """Kept assumptions for which the answer is estimated. Chosen: the extremes of more are hardly wider."""
 _NOISE = 1e-3
 """Smallest deviation of repeats. Chosen: far below all real ones; keeps weights finite."""
-_SHORTEST = 4
-"""Kernels, by their median duration, over which durations are averaged for a reading of an instant."""
 _FEWEST = 5
-"""Readings of a GPU below which they are not compared with durations."""
+"""Readings of a GPU, and blocks of time, below which they are not compared with durations."""
 _TINY = 1e-12
-_SIGNAL = 0.5
-"""Least share of the durations' variance that counts as signal and not as noise."""
-_FOLLOWS = 0.6
-"""Correlation below which durations show nothing of the sensor, so that all assumptions are kept."""
+_PARTS = 40, 100
+"""Fewest and most parts of training steps whose usual readings are means. Chosen: about one for each kernel."""
+_OF_HARMONIC = 8
+"""Readings for each harmonic of the step. Chosen: a quarter of what changes from step to step is lost."""
+_SHOWN = 3.0
+"""Standard errors by which durations must explain readings, else they show nothing of the sensor and all
+assumptions are kept. Chosen: above the two by which the best of several independent ones does by chance."""
+_LEAST_WEIGHT = 0.05
+"""Smallest sensitivity as a weight of kernels, as estimates of it have errors."""
 _TESTED = 0.6
 """Share of the blocks of time in which an assumption must be comparable, where one that is fits."""
 _LARGEST = 0.98
@@ -78,8 +82,6 @@ class Accepted(NamedTuple):
         The ones by which kernels would take the least and the most at a higher clock.
     spread
         All, (assumption, window and delay), nanoseconds.
-    correlation
-        Correlation of readings with durations under the best; NaN if unknown.
     origin
         `GIVEN`, `KNOWN`, `ESTIMATED` or `UNKNOWN`.
     fixed
@@ -92,7 +94,6 @@ class Accepted(NamedTuple):
     low: Assumption
     high: Assumption
     spread: Array
-    correlation: float
     origin: str
     fixed: Sensor
     is_given: bool
@@ -124,37 +125,9 @@ class Accepted(NamedTuple):
         return self.best if self.origin != UNKNOWN else Assumption(*self.spread.min(axis=0))
 
     @property
-    def least_scale(self) -> float:
-        """Least factor from predicted to true deviations of the clock: its updates may jitter."""
-        if not self.correlation > _FOLLOWS:
-            return 1.0
-        return min(self.correlation, 1.0)
-
-    @property
     def is_range(self) -> bool:
-        """True if more than one assumption remains, or the size of deviations is not certain."""
-        return self.low != self.high or self.least_scale < 1.0
-
-
-class Work(NamedTuple):
-    """Kernels of a trace by what they do.
-
-    Parameters
-    ----------
-    key
-        Number that repeats share.
-    dur
-        Durations, nanoseconds.
-    usable
-        Mark kernels whose durations show the clock: those without concurrent communication.
-    highest
-        Highest clock of each one's GPU, MHz.
-    """
-
-    key: Array
-    dur: Array
-    usable: Array
-    highest: Array
+        """True if more than one assumption remains."""
+        return self.low != self.high
 
 
 def accepted(sensed: SensedGpus, work: Work, given: Sensor | None) -> Accepted:
@@ -165,22 +138,23 @@ def accepted(sensed: SensedGpus, work: Work, given: Sensor | None) -> Accepted:
     grid = _grid(sensed, sensor)
     fit = _Fit(sensed.gpus, work)
     origin = GIVEN if given is not None else KNOWN
-    kept, correlation = grid, np.nan
+    kept = grid
     if len(grid) > 1:
-        kept, correlation = fit.compare(grid)
-        origin = ESTIMATED if len(kept) < len(grid) / 2 else UNKNOWN
+        kept, is_shown = fit.compare(grid)
+        origin = ESTIMATED if is_shown else UNKNOWN
     best = kept[0]
     thinned = kept
     if len(kept) > _MOST:
-        evenly = np.linspace(0, len(kept) - 1, _MOST).astype(int)
-        thinned = kept[np.union1d(evenly, _corners(kept))]
-    gains = [fit.gain(Assumption(*row)) for row in thinned]
-    low, high = thinned[int(np.argmax(gains))], thinned[int(np.argmin(gains))]
+        some = np.append(
+            np.arange(_MOST // 2), np.linspace(0, len(kept) - 1, _MOST // 2).astype(int)
+        )
+        thinned = kept[np.union1d(some, _corners(kept))]
+    saved = np.array([saved_time(sensed.gpus, work, Assumption(*row)) for row in thinned])
+    low, high = thinned[int(saved[:, 1].argmax())], thinned[int(saved[:, 0].argmin())]
     is_given = given is not None and given.window_ns is not None
     return Accepted(
-        Assumption(*best), Assumption(*low), Assumption(*high), kept, correlation, origin, sensor,
-        is_given,
-    )  # fmt: skip
+        Assumption(*best), Assumption(*low), Assumption(*high), kept, origin, sensor, is_given
+    )
 
 
 def _corners(kept: Array) -> Array:
@@ -231,20 +205,21 @@ class _Fit:
     """Comparison of assumptions on one kind of sensor, over all of its GPUs."""
 
     def __init__(self, gpus: list[Readings], work: Work) -> None:
-        self.gpus, self.work = gpus, work
+        self.gpus, self.work = [_unusual(gpu, work.phase[gpu.kernel]) for gpu in gpus], work
         self.n = int(work.key.max(initial=-1)) + 1
         self.log = np.log(work.dur)
         usable = work.usable
-        count = np.maximum(np.bincount(work.key[usable], minlength=self.n), 1)
-        mean = np.bincount(work.key[usable], self.log[usable], self.n) / count
-        rest = self.log - mean[work.key]
+        # What is usual at a place of the step is none of what readings are compared with.
+        count = np.bincount(work.place[usable], minlength=int(work.place.max(initial=-1)) + 1)
+        total = np.bincount(work.place[usable], self.log[usable], len(count))
+        mean = total / np.where(count > 0, count, np.nan)
+        rest = np.nan_to_num(self.log - mean[work.place])
         # Repeats that deviate by far have other reasons than the clock.
         spread = MAD_TO_SIGMA * float(np.median(np.abs(rest[usable]))) if usable.any() else 0.0
         self.rest = np.clip(rest, -6 * max(spread, 0.01), 6 * max(spread, 0.01))
         self.time = np.bincount(work.key, work.dur, self.n)
-        some = ((gpu, np.flatnonzero(usable[gpu.kernel])) for gpu in gpus)
+        some = ((gpu, np.flatnonzero(usable[gpu.kernel])) for gpu in self.gpus)
         self._samples = [_thinned(gpu, rows) for gpu, rows in some if rows.size]
-        self._every = [_thinned(gpu, np.arange(len(gpu.kernel))) for gpu in gpus]
 
     def slopes(self, assumed: Assumption) -> tuple[Array, Array]:
         """Sensitivity of each kernel by a straight line, and the variance of what it leaves."""
@@ -261,57 +236,29 @@ class _Fit:
         slope = -xy / np.where(xx > 0, xx, np.inf)
         return slope, np.maximum(yy - slope**2 * xx, 0.0) / np.maximum(count - 2, 1)
 
-    def gain(self, assumed: Assumption) -> float:
-        """Time that kernels would save at the highest clock, by straight lines."""
-        beta = np.clip(self.slopes(assumed)[0], 0.0, 1.0)
-        total = 0.0
-        for gpu, one in zip(self.gpus, self._every, strict=True):
-            mhz, k = one.at_kernels(assumed), one.kernel
-            share = 1 - mhz / self.work.highest[k]
-            saved = float(np.nansum(self.work.dur[k] * beta[self.work.key[k]] * share))
-            total += saved * len(gpu.kernel) / len(k)
-        return total
-
-    def compare(self, grid: Array) -> tuple[Array, float]:
-        """Return the assumptions that agree, the best first, and the correlation under the best."""
-        start = self._first_guess(grid)
-        for _ in range(2):
-            beta, variance = self.slopes(start)
-            # Slopes within their errors of 0 show nothing of the clock.
-            beta = np.clip(beta, 0.0, 1.0)
-            losses, correlations = self._losses(grid, beta, variance)
+    def compare(self, grid: Array) -> tuple[Array, bool]:
+        """Return the assumptions that agree, the best first, and whether durations show the sensor."""
+        weight = np.ones(self.n)
+        for _ in range(2):  # by all kernels, then by those that follow the clock
+            losses = self._losses(grid, weight)
             blocks = (~np.isnan(losses)).sum(axis=1)
             testable = blocks >= _TESTED * blocks.max(initial=1)
             total = np.where(testable, np.nansum(losses, axis=1) / np.maximum(blocks, 1), np.inf)
             best = int(np.argmin(total))
-            start = Assumption(*grid[best])
-        excess = losses - losses[best]
-        count = np.maximum((~np.isnan(excess)).sum(axis=1), 1)
-        with np.errstate(invalid="ignore"):
-            mean = np.nansum(excess, axis=1) / count
-            square = np.nansum((excess - mean[:, np.newaxis]) ** 2, axis=1)
-        error = np.sqrt(square / np.maximum(count - 1, 1) / count)
-        keep = testable & (mean <= _ACCEPTED * error)
+            order = np.argsort(total, kind="stable")
+            gain, error = _mean_and_error(1 - losses[[best]])
+            if blocks[best] < _FEWEST or not gain[0] > _SHOWN * error[0]:
+                return grid[order], False
+            beta, variance = self.slopes(Assumption(*grid[best]))
+            weight = np.clip(beta, _LEAST_WEIGHT, 1.0) / np.maximum(variance, _NOISE**2)
+        excess, error = _mean_and_error(losses - losses[best])
+        keep = testable & (excess <= _ACCEPTED * error)
         keep[best] = True
-        if not correlations[best] > _FOLLOWS:
-            keep[:] = True
-        order = np.argsort(total, kind="stable")
-        return grid[order[keep[order]]], correlations[best]
+        return grid[order[keep[order]]], True
 
-    def _first_guess(self, grid: Array) -> Assumption:
-        """Assumption under which straight lines leave the least."""
-        score = []
-        for row in grid[:: max(len(grid) // 64, 1)]:
-            _, variance = self.slopes(Assumption(*row))
-            some = (self.time > 0) & (variance > 0)
-            score.append(
-                (float(np.sum(self.time[some] * np.log(variance[some]))), Assumption(*row))
-            )
-        return min(score)[1]
-
-    def _losses(self, grid: Array, beta: Array, variance: Array) -> tuple[Array, Array]:
-        """Misfit of each assumption in each block of time, and correlations of readings and durations."""
-        parts = [self._part(gpu, beta, variance) for gpu in self.gpus]
+    def _losses(self, grid: Array, weight: Array) -> Array:
+        """Misfit of each assumption in each block of time, with these weights of kernels."""
+        parts = [self._part(gpu, weight) for gpu in self.gpus]
         fewest = min(len(part.time) for part in parts) // _FEWEST
         each = max(min(_BLOCKS // len(parts), fewest), 3)
         for number, part in enumerate(parts):
@@ -320,34 +267,66 @@ class _Fit:
             block = np.minimum((share * each).astype(np.int64), each - 1)
             parts[number] = part._replace(block=number * each + block)
         losses = np.zeros((len(grid), each * len(parts)))
-        correlations = np.zeros(len(grid))
         for row, (window, delay) in enumerate(grid):
-            losses[row], correlations[row] = _loss(parts, window, delay, losses.shape[1])
-        return losses, correlations
+            losses[row] = _loss(parts, window, delay, losses.shape[1])
+        return losses
 
-    def _part(self, gpu: Readings, beta: Array, variance: Array) -> _Part:
+    def _part(self, gpu: Readings, weight: Array) -> _Part:
         """Durations of a GPU's kernels as a signal over time, and its readings."""
         k = gpu.kernel
-        key = self.work.key[k]
-        weight = np.where(
-            self.work.usable[k], beta[key] / np.maximum(variance[key], _NOISE**2), 0.0
-        )
-        odd = np.argsort(np.argsort(gpu.start, kind="stable"), kind="stable") % 2 == 1
-        halves = [
-            (
-                Cumulative(gpu.start, gpu.end, np.where(half, -weight * self.rest[k], 0.0)),
-                Cumulative(gpu.start, gpu.end, np.where(half, weight * beta[key], 0.0)),
-            )
-            for half in (odd, ~odd)
-        ]
+        weights = np.where(self.work.usable[k], weight[self.work.key[k]], 0.0)
+        clock = Cumulative(gpu.start, gpu.end, -weights * self.rest[k])
+        total = Cumulative(gpu.start, gpu.end, weights)
         inside = np.flatnonzero(
             (gpu.time >= gpu.start.min()) & (gpu.time <= gpu.end.max() + DELAYS_NS[-1])
         )
         inside = inside[:: max(len(inside) // _MAX_UPDATES, 1)]
-        shortest = max(_SHORTEST * float(np.median(gpu.end - gpu.start)), _SHORTEST_NS)
+        shortest = max(float(np.median(gpu.end - gpu.start)), _SHORTEST_NS)
         return _Part(
-            gpu.time[inside], np.log(gpu.mhz[inside]), inside * 0, halves, min(shortest, 20 * _MS)
+            gpu.time[inside],
+            np.log(gpu.mhz[inside]),
+            inside * 0,
+            clock,
+            total,
+            min(shortest, 20 * _MS),
         )
+
+
+def _unusual(gpu: Readings, phase: Array) -> Readings:
+    """Return the readings without what is usual in their part of training steps.
+
+    Windows and delays shift what is usual within the step, and leave it usual.
+    """
+    order = np.argsort(gpu.start, kind="stable")
+    running = np.searchsorted(gpu.start[order], gpu.time, side="right") - 1
+    inside = (running >= 0) & (gpu.time <= gpu.end.max())
+    if not inside.any() or not phase.any():
+        return gpu
+    steps = np.count_nonzero(np.diff(phase[order]) < 0) + 1
+    mhz, of_step = gpu.mhz[inside], phase[order][running[inside]]
+    usual = _usual(mhz, of_step, len(mhz) // steps)
+    left = gpu.mhz.copy()
+    left[inside] = np.maximum(mhz - usual + mhz.mean(), 1.0)
+    return replace(gpu, mhz=left)
+
+
+def _usual(values: Array, phase: Array, of_step: int) -> Array:
+    """Mean of values at their phase of the step; `of_step` are read in each."""
+    if of_step >= _PARTS[0]:
+        parts = min(of_step, _PARTS[1])
+        part = np.minimum(phase * parts, parts - 1).astype(np.int64)
+        count = np.maximum(np.bincount(part, minlength=parts), 1)
+        mean: Array = (np.bincount(part, values, parts) / count)[part]
+        return mean
+    # Too few for each part of a step: its first harmonics.
+    turn = (
+        2
+        * np.pi
+        * np.outer(phase, np.arange(1, min(len(values) // _OF_HARMONIC, _PARTS[0] // 2) + 1))
+    )
+    waves = np.hstack([np.ones((len(values), 1)), np.cos(turn), np.sin(turn)])
+    fitted: Array = waves @ np.linalg.lstsq(waves, values, rcond=None)[0]
+    return fitted
 
 
 def _longest_ns(gpus: list[Readings]) -> float:
@@ -373,48 +352,49 @@ class _Part(NamedTuple):
         Time and logarithm of each reading.
     block
         Block of time of each.
-    halves
-        Integrals of the weighted logarithm of the clock by durations, and of the weights, of every
-        second kernel and of the others: the noise of one half is independent of the other's.
+    clock, weight
+        Integrals of the weighted logarithm of the clock by durations, and of the weights.
     shortest_ns
-        Time in which both halves have kernels.
+        Time in which there are several kernels.
     """
 
     time: Array
     log: Array
     block: Array
-    halves: list[tuple[Cumulative, Cumulative]]
+    clock: Cumulative
+    weight: Cumulative
     shortest_ns: float
 
 
-def _loss(parts: list[_Part], window: float, delay: float, count: int) -> tuple[Array, float]:
-    """Misfit in each block of time, and the correlation, of one assumption."""
-    columns: list[list[Array]] = [[], [], [], []]
+def _loss(parts: list[_Part], window: float, delay: float, count: int) -> Array:
+    """Share of the readings' variance in each block of time that durations leave under one assumption."""
+    columns: list[list[Array]] = [[], [], []]
     for part in parts:
         width = max(window, part.shortest_ns)
         stop = part.time - delay + (width - window) / 2
-        clocks, good = [], np.ones(len(stop), bool)
-        for clock, weights in part.halves:
-            weight = weights.between(stop - width, stop)
-            usual = float(np.median(weight[weight > 0])) if (weight > 0).any() else np.inf
-            good &= weight > _COVERED * usual
-            clocks.append(clock.between(stop - width, stop) / np.where(weight > 0, weight, np.inf))
-        if good.sum() >= _FEWEST:
-            of_gpu = (
-                *(c[good] - c[good].mean() for c in clocks),
-                part.log[good] - part.log[good].mean(),
-            )
-            for column, values in zip(columns, (*of_gpu, part.block[good]), strict=True):
-                column.append(values)
+        weight = part.weight.between(stop - width, stop)
+        usual = float(np.median(weight[weight > 0])) if (weight > 0).any() else np.inf
+        good = weight > _COVERED * usual
+        if good.sum() < _FEWEST:
+            continue
+        clock = part.clock.between(stop - width, stop)[good] / weight[good]
+        of_gpu = clock - clock.mean(), part.log[good] - part.log[good].mean(), part.block[good]
+        for column, values in zip(columns, of_gpu, strict=True):
+            column.append(values)
     if not columns[0]:
-        return np.full(count, np.nan), 0.0
-    one, other, y, block = (np.concatenate(column) for column in columns)
-    square = max(float(y @ y), _TINY)
-    both = (one + other) / 2
-    slope = float(both @ y) / square
-    signal = max(float(one @ other), _SIGNAL * float(both @ both), _TINY)
-    correlation = slope * np.sqrt(square / signal)
+        return np.full(count, np.nan)
+    x, y, block = (np.concatenate(column) for column in columns)
     # A falling clock that goes with shorter times is none of the sensor.
-    misfit = (both - max(slope, 0.0) * y) ** 2 / signal * len(y)
+    slope = max(float(x @ y), 0.0) / max(float(x @ x), _TINY)
+    left = (y - slope * x) ** 2 / max(float(np.mean(y**2)), _TINY)
     of_block = np.bincount(block, minlength=count)
-    return np.bincount(block, misfit, count) / np.where(of_block > 0, of_block, np.nan), correlation
+    return np.bincount(block, left, count) / np.where(of_block > 0, of_block, np.nan)
+
+
+def _mean_and_error(values: Array) -> tuple[Array, Array]:
+    """Mean of the known values of each row, and its error."""
+    known = ~np.isnan(values)
+    count = np.maximum(known.sum(axis=1), 1)
+    mean = np.where(known, values, 0.0).sum(axis=1) / count
+    square = (np.where(known, values - mean[:, np.newaxis], 0.0) ** 2).sum(axis=1)
+    return mean, np.sqrt(square / np.maximum(count - 1, 1) / count)

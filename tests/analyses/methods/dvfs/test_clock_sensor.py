@@ -48,7 +48,7 @@ def test_window_hold_and_lag_are_found_by_the_times_of_kernels(sensor: ClockSens
     assert summary["sensor_hold_ns"] == pytest.approx(sensor.hold_ms * MS, rel=0.05)
     assert holds(summary, true)
     assert summary["ideal_step_ns"] == pytest.approx(true, rel=0.025)
-    assert width(summary) < 0.1 * true
+    assert width(summary) < 0.15 * true
 
 
 def test_a_given_sensor_is_taken() -> None:
@@ -73,7 +73,7 @@ def test_nothing_is_lost_where_no_kernel_follows_the_clock() -> None:
 
 @pytest.mark.parametrize(
     ("betas", "options"),
-    [("1", {"hz": 1, "seconds": 6.0}), ("0", {"kernels": 200, "seconds": 2.0, "hz": 10})],
+    [("1", {"hz": 1, "seconds": 6.0}), ("0", {"hz": 1, "seconds": 2.0})],
 )
 def test_clocks_too_coarse_for_a_sensitivity_leave_the_range(betas: str, options: dict) -> None:
     """No class of kernels narrows it: it reaches from none to all of the time following the clock."""

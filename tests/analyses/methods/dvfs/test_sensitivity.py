@@ -28,7 +28,7 @@ from chopper_interop.schemas.meta import Device, Rank
 def fitted(x: np.ndarray, t: np.ndarray, cluster: np.ndarray | None = None) -> fit.Laws:
     """Fit the law of one kernel."""
     own = np.arange(len(x)) if cluster is None else cluster
-    return fit.fit_laws(x, t, np.zeros(len(x), np.int64), own, 1)
+    return fit.fit_laws(x, t, np.zeros(len(x), np.int64), fit.Groups(own, own * 0), 1)
 
 
 def at(laws: fit.Laws, *x: float) -> np.ndarray:

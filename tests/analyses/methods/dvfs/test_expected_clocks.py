@@ -1,0 +1,45 @@
+"""Clocks between readings: what runs decides part of them, and readings average the rest."""
+
+import numpy as np
+import pytest
+from sensed_jobs import ClockSensor, Job, sensed
+from sensor_jobs.cells import matching
+from sensor_judge import judge
+
+import chopper_interop as ci
+from chopper_interop.analyses.methods.dvfs import clock_sensor, ideal
+
+MS = 1_000_000
+
+
+def test_clocks_that_follow_what_runs() -> None:
+    """Slopes over readings around a kernel were too flat: 14 % too long, with an error of 7 %."""
+    (cell,) = matching(["beta1/1kHz/mean100"])
+    ((_, answer),) = judge(cell.kind, cell.vendor, 102, [cell], known=False)
+    assert answer is not None
+    assert answer.inside
+
+
+def test_steps_between_updates_of_a_still_clock() -> None:
+    """Most updates change no value, and those that are seen are one sample early or late."""
+    rng = np.random.default_rng(0)
+    number = np.cumsum(rng.choice([1, 2, 3, 7], 60))
+    time = 50.0 * MS * number + MS * rng.choice([-0.5, 0.5], 60)
+    assert clock_sensor._regular_step(time, MS) == pytest.approx(50 * MS, rel=0.01)
+
+
+def test_errors_that_kernels_have_in_common_add_up() -> None:
+    errors = np.array([[3.0, 4.0]])
+    alike, apart = np.array([[1.0, 0.0], [1.0, 0.0]]), np.array([[1.0, 0.0], [0.0, 1.0]])
+    assert np.sum(ideal.by_source(errors, alike) ** 2) == pytest.approx(49)
+    for direction in (apart, 0 * apart, None):
+        assert np.sum(ideal.by_source(errors, direction) ** 2) == pytest.approx(25)
+
+
+def test_a_change_is_as_large_under_each_assumption_on_the_sensor() -> None:
+    """Halving the clock halves it, whatever it was: clocks of the extremes were compared with others'."""
+    trace = sensed(Job(betas="1", sensor=ClockSensor(100, 50, 30), seed=3)).trace
+    rows = ci.analyze(trace, "dvfs", by="job", clock="1.0x").rows.to_pylist()
+    asked = next(r for r in rows if r["ceiling"] == "asked")
+    assert asked["ideal_ns"] == asked["measured_ns"]
+    assert asked["ideal_high_ns"] - asked["ideal_low_ns"] <= 0.001 * asked["measured_ns"]
