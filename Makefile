@@ -46,11 +46,9 @@ bench: $(VENV)/test.stamp ## speed and memory, as ratios to json.load of the sam
 	$(BIN)/python tests/benchmarks/changes.py
 
 picture: $(VENV)/test.stamp ## the picture of the README, by Perfetto's UI in Chromium
-	$(BIN)/python -m pip install --quiet playwright
 	$(BIN)/python tests/support/picture.py tests/demo/picture.png
 
 pictures: $(VENV)/test.stamp ## screenshots of the report, and of jobs in Perfetto, by Chromium, in pictures/
-	$(BIN)/python -m pip install --quiet playwright
 	$(BIN)/python tests/support/report_pictures.py pictures
 	$(BIN)/python tests/support/perfetto_pictures.py pictures
 

@@ -1,6 +1,6 @@
 """Clocks of kernels that readings of a sensor lead to expect, so that slopes over them are those over the clock.
 
-Part of a clock follows what runs: it is lower in kernels that draw much power, in each step anew. Readings mix the
+Part of a clock follows what runs: it is lower in kernels that draw much power, again in each step. Readings mix the
 kernels of a window, and those around a kernel differ by its place in the step, while its own clock need not. So slopes
 are taken over changes from step to step: readings less what is usual for the places in their window (`Changes.rest`),
 and durations less what is usual at their place (`Changes.apart`).
@@ -75,10 +75,10 @@ class Expected(NamedTuple):
         Logarithm of how much longer each takes at its place in the step than in the mean.
     size_error
         Error of the size of the clock's changes, as a share of it.
-    beta, beta_error
-        Mean sensitivity of all kernels by how they follow these changes.
     is_resolved
         True if readings show the clock within their windows too.
+    beta, beta_error
+        Mean sensitivity of all kernels by how they follow these changes, and its standard error.
     unseen
         Standard deviation of the clocks of kernels around the expected, by the readings' changes, as a share.
     """
