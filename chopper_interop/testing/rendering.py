@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
@@ -157,16 +158,16 @@ class _TraceText:
 
     def samples(self) -> Iterator[str]:
         """Yield a line for each series, and one for each of its samples."""
-        owner, ts, value = (
-            self.trace.array(c, "samples").tolist() for c in ("series", "ts", "value")
-        )
+        owner, ts, value = (self.trace.array(c, "samples") for c in ("series", "ts", "value"))
+        points: dict[int, list[tuple[int, float]]] = defaultdict(list)
+        for row, t, v in zip(owner.tolist(), ts.tolist(), value.tolist(), strict=True):
+            points[row].append((t, v))
         series = [_series_text(row) for row in self.trace.series.to_pylist()]
         for row in sorted(range(len(series)), key=series.__getitem__):
             yield series[row]
-            points = sorted((ts[k], value[k]) for k in range(len(ts)) if owner[k] == row)
-            yield from (f"  at {t}: {v!r}" for t, v in points)
+            yield from (f"  at {t}: {v!r}" for t, v in sorted(points[row]))
         for k in np.flatnonzero(~np.isin(owner, range(len(series)))):
-            yield f"series {owner[k]}?: at {ts[k]}: {value[k]!r}"
+            yield f"series {owner[k]}?: at {ts[k]}: {value[k].item()!r}"
 
 
 def _meta_lines(meta: Meta) -> Iterator[str]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 PER_CENT = 0.01
 _WATTS = {"W": 1.0, "watts": 1.0, "mW": 1e-3}
@@ -39,6 +40,12 @@ COUNTED_CAUSES = {
 """Counters of nvidia-smi since driver 555, microseconds → name of the cause in statuses."""
 WITHIN_WINDOWS = "power within windows"
 """Series of mean power (W) of windows around which a counter was read; see `SeriesPattern`."""
+
+
+@lru_cache(maxsize=1 << 16)
+def _full_match(pattern: str, name: str) -> re.Match[str] | None:
+    """Match a name, once for all the stages that ask for it."""
+    return re.fullmatch(pattern, name)
 
 
 @dataclass(frozen=True)
@@ -79,7 +86,7 @@ class SeriesPattern:
 
     def match(self, name: str) -> re.Match[str] | None:
         """Match the name of a series."""
-        return re.fullmatch(self.name, name)
+        return _full_match(self.name, name)
 
 
 @dataclass(frozen=True)
