@@ -77,6 +77,7 @@ def _convert(args: argparse.Namespace) -> int:
         map_device=args.map_device,
         clock_offset=args.clock_offset,
         run=args.run,
+        ranks=args.ranks,
         on_loss=args.on_loss,
         keep_environment=args.keep_environment,
         anonymise=common.anonymise(args),
@@ -143,6 +144,7 @@ def _convert_parser() -> argparse.ArgumentParser:
         output="file or folder to write; repeatable",
         option="an option of a reader or writer; repeatable",
     )
+    common.add_ranks_option(parser)
     parser.add_argument(
         "--job", help="name of the job (default: name of the source, or of the folder of several)"
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import os
@@ -53,6 +53,13 @@ class ChopperError(Exception):
         self.path = path
         self.at = at
         self.hint = hint
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _remade, (
+            type(self),
+            self.args,
+            self.__dict__,
+        )  # errors of workers reach this process
 
     def __str__(self) -> str:
         location = ", ".join(str(part) for part in (self.path, self.at) if part is not None)
@@ -116,6 +123,12 @@ class SchemaError(ChopperError):
     exit_status = 8
 
 
+class TooLittleMemoryError(ChopperError):
+    """The input needs more memory than there is. Nothing of it is left out to make it fit."""
+
+    exit_status = 10
+
+
 class InternalError(ChopperError):
     """An error that no part of the program expected: a defect of it or of a plug-in.
 
@@ -142,6 +155,16 @@ class InternalError(ChopperError):
             path=path,
             hint="please report it as SECURITY.md says, with the input; --debug shows more",
         )
+
+
+def _remade(
+    kind: type[ChopperError], arguments: tuple[Any, ...], state: dict[str, Any]
+) -> ChopperError:
+    """Make an error as it was in another process, whatever arguments its class takes."""
+    error = kind.__new__(kind)
+    error.args = arguments
+    error.__dict__.update(state)
+    return error
 
 
 _MAX_REASON = 300

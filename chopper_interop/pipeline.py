@@ -10,17 +10,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from contextvars import copy_context
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from os import PathLike, cpu_count, fspath
+from os import PathLike, fspath
 from os.path import commonpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chopper_interop import progress, registry, sources
+from chopper_interop import defects, number_ranges, registry, sources
 from chopper_interop import run as runs
 from chopper_interop.annotate import stages
 from chopper_interop.build import TraceBuilder
@@ -29,9 +27,7 @@ from chopper_interop.edges import communication, inference
 from chopper_interop.errors import (
     AmbiguousRunError,
     ChopperError,
-    InternalError,
     LossError,
-    ReadError,
     SchemaError,
     UnknownFormatError,
     UsageError,
@@ -39,22 +35,23 @@ from chopper_interop.errors import (
 from chopper_interop.gpus import devices
 from chopper_interop.io import inputs, memory, outputs
 from chopper_interop.issues import Fault, Issue, IssueLog, Severity
-from chopper_interop.joining import job, telemetry
-from chopper_interop.joining.fragment import Fragment
+from chopper_interop.joining import chosen_ranks, job, telemetry
+from chopper_interop.reading import every
+from chopper_interop.reading.workers import Workers, reading_by
 from chopper_interop.result import Result
 from chopper_interop.run import Run
 from chopper_interop.schemas.meta import Meta
 from chopper_interop.sharing.stage import Sharing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Sequence
 
     from chopper_interop.registry import Converter
     from chopper_interop.sources import Inventory, SourceFiles
     from chopper_interop.trace import Trace
 
 PathArg = str | PathLike[str]
-_TASK = "reading"
+Ranks = str | Iterable[int] | None
 _LOSS_HANDLING = ("ignore", "warn", "error")
 UNREADABLE = Fault.loss(
     "file-unreadable",
@@ -67,11 +64,6 @@ OUTPUTS_LEFT_OUT = Fault.info(
 )
 _OTHER_RUN = (telemetry.TELEMETRY_APART, telemetry.CONTRADICTS)
 """Faults by which the inputs are no single run, though outputs can be made of them."""
-_MEMORY_OF_ONE = 4
-"""Part of the memory that may hold files that are being read. Chosen: a reader's columns, and what an
-earlier one made, take a multiple of the file."""
-_MAX_RANK = 1 << 20
-"""Highest rank accepted: ten times the largest training job known; beyond it is a mistyped number."""
 
 
 def read(  # noqa: PLR0913 # options
@@ -81,7 +73,10 @@ def read(  # noqa: PLR0913 # options
     map_device: Sequence[str] = (),
     clock_offset: Sequence[str] = (),
     run: int | str | None = None,
+    ranks: Ranks = None,
     max_unpacked: float | None = None,
+    max_memory: float | None = None,
+    workers: Workers = None,
     keep_environment: bool = False,
     anonymise: bool | str = False,
     **options: Any,
@@ -106,8 +101,19 @@ def read(  # noqa: PLR0913 # options
     run
         Which run or window is read, if there are several: its number, from 1 on, in the list that
         the error without it holds; or "all" for windows of one run that follow each other.
+    ranks
+        The only ranks to read, as numbers or as ``"0,4-7"``; None for all. Files that state another are left
+        unread. The others are not known to the trace: collectives meet without them.
     max_unpacked
         Gigabytes that a compressed file may have when unpacked; by default 200 times its size.
+    max_memory
+        Gigabytes of memory that reading may need, by the estimate from the sizes of the files; by default
+        what is available to the process.
+    workers
+        Who reads the files, each of which is read by one worker: a number of processes of this machine; the
+        address of a dask scheduler (``"tcp://node:8786"``) whose workers can open the files by the same
+        names; an executor of `concurrent.futures` or of the same shape; by default threads. The trace is
+        the same.
     keep_environment
         Keep command lines, environment variables, and names of users, hosts and folders that the
         files hold. Without it they are left out, and no output can have them.
@@ -141,13 +147,28 @@ def read(  # noqa: PLR0913 # options
     files = [sources.to_path(p) for p in paths]
     if not files:
         raise UsageError("there is nothing to read: name files or folders")
-    inventory = sources.find(files, from_format)
+    inventory = sources.find(files, from_format, rank_numbers(ranks))
     sharing = Sharing.of(keep_environment=keep_environment, anonymise=anonymise)
     name = name or sharing.job_name(job_name(*files))
-    with inputs.unpacking_at_most(max_unpacked):
+    with (
+        inputs.unpacking_at_most(max_unpacked),
+        memory.at_most(max_memory),
+        reading_by(workers),
+    ):
         return read_inventory(inventory, name, options, map_device, clock_offset, run, sharing)
 
 
+def rank_numbers(ranks: Ranks) -> list[int] | None:
+    """Return the numbers of ranks that are given as such or as text, ascending; None for all ranks."""
+    if ranks is None:
+        return None
+    numbers = number_ranges.parse("ranks", ranks) if isinstance(ranks, str) else sorted({*ranks})
+    if not numbers:
+        raise UsageError("ranks: there are none to read")
+    return numbers
+
+
+@memory.sufficing("reading the job")
 def read_inventory(  # noqa: PLR0913, PLR0917 # options
     inventory: Inventory,
     name: str,
@@ -169,11 +190,11 @@ def read_inventory(  # noqa: PLR0913, PLR0917 # options
     for option in registry.unknown_reading_options(readers, options):
         raise UsageError(f"no reader of these sources takes an option {option!r}")
     names = communication.user_pattern(options.get("comm"))
-    progress.start(_TASK, sum(source.size for source in inventory.sources), "bytes")
-    fragments, failures = _read_all(inventory.sources, options, names)
+    fragments, failures = every.read_all(inventory.sources, options, names)
     trace = job.assemble(fragments, name, device_rules, offset_rules, run)
     issues = IssueLog("job")
     issues.extend(trace.meta.issues)
+    trace = _chosen_ranks(trace, inventory, issues)
     communication.note_names(trace, issues)
     trace = inference.infer_edges(trace, issues)
     trace = stages.annotate(trace.with_meta(issues=tuple(issues)))
@@ -188,6 +209,15 @@ def read_inventory(  # noqa: PLR0913, PLR0917 # options
     trace = sharing.apply(trace.with_meta(issues=tuple(issues)), inventory.given)
     files = (str(path) for source in inventory.sources for path in source.paths)
     return _printable(replace(trace, files=tuple(files)))
+
+
+def _chosen_ranks(trace: Trace, inventory: Inventory, issues: IssueLog) -> Trace:
+    """Leave out ranks that were not asked for and that only reading could tell."""
+    if inventory.ranks is None:
+        return trace
+    left_out = set(trace.ranks) - set(inventory.ranks)
+    issues.add(chosen_ranks.RANKS_LEFT_OUT, len(left_out) + inventory.other_ranks)
+    return chosen_ranks.of_ranks(trace, inventory.ranks)
 
 
 def write(
@@ -223,7 +253,7 @@ def write(
     refuse_overwriting(input_files(trace), [path])
     for option in registry.unknown_options([function], options):
         raise UsageError(f"writing {target.converter.name} takes no option {option!r}")
-    with _unexpected(f"writing {target.converter.name}", Path(path)):
+    with defects.as_errors(f"writing {target.converter.name}", Path(path)):
         issues = function(trace, Path(path), **registry.chosen_options(function, options))
     return tuple(issues or ())
 
@@ -328,6 +358,7 @@ def plan_conversion(  # noqa: PLR0913 # options
     map_device: Sequence[str] = (),
     clock_offset: Sequence[str] = (),
     run: int | str | None = None,
+    ranks: Ranks = None,
     on_loss: str = "warn",
     keep_environment: bool = False,
     anonymise: bool | str = False,
@@ -344,7 +375,8 @@ def plan_conversion(  # noqa: PLR0913 # options
         raise UsageError(f"on_loss={on_loss}: there are {', '.join(_LOSS_HANDLING)}")
     options = options or {}
     targets = tuple(targets)
-    inventory = sources.find([sources.to_path(path) for path in inputs_], from_format)
+    paths = [sources.to_path(path) for path in inputs_]
+    inventory = sources.find(paths, from_format, rank_numbers(ranks))
     readers = [source.converter.reader for source in inventory.sources]
     writers = [target.converter.writer for target in targets]
     for option in registry.unknown_reading_options([*readers, *writers], options):
@@ -355,7 +387,7 @@ def plan_conversion(  # noqa: PLR0913 # options
     return Conversion(
         inventory=inventory,
         targets=targets,
-        name=name or sharing.job_name(job_name(*map(Path, inputs_))),
+        name=name or sharing.job_name(job_name(*paths)),
         reading={n: value for n, value in options.items() if n not in not_read},
         writing=options,
         map_device=map_device,
@@ -376,8 +408,11 @@ def convert(  # noqa: PLR0913 # options
     map_device: Sequence[str] = (),
     clock_offset: Sequence[str] = (),
     run: int | str | None = None,
+    ranks: Ranks = None,
     on_loss: str = "warn",
     max_unpacked: float | None = None,
+    max_memory: float | None = None,
+    workers: Workers = None,
     keep_environment: bool = False,
     anonymise: bool | str = False,
     **options: Any,
@@ -395,7 +430,9 @@ def convert(  # noqa: PLR0913 # options
     on_loss
         "error" to raise `LossError` if something was lost: before anything is written, or, if a
         format has no place for it, afterwards.
-    from_format, name, map_device, clock_offset, run, max_unpacked, keep_environment, anonymise
+    from_format, name, map_device, clock_offset, run, ranks, max_unpacked, max_memory, workers
+        As of `read`.
+    keep_environment, anonymise
         As of `read`.
     **options
         Options of readers and writers; each goes to those that take it.
@@ -426,11 +463,16 @@ def convert(  # noqa: PLR0913 # options
         map_device=map_device,
         clock_offset=clock_offset,
         run=run,
+        ranks=ranks,
         on_loss=on_loss,
         keep_environment=keep_environment,
         anonymise=anonymise,
     )
-    with inputs.unpacking_at_most(max_unpacked):
+    with (
+        inputs.unpacking_at_most(max_unpacked),
+        memory.at_most(max_memory),
+        reading_by(workers),
+    ):
         trace, issues = conversion.run()
     refuse_losses(issues, on_loss)
     refuse_other_runs(issues, on_loss)
@@ -479,7 +521,7 @@ def analyze(trace: Trace, analysis: str, **options: Any) -> Result:
         raise UsageError(f"analysis {analysis} takes no option {option!r}")
     if registry.takes_runs(function) and "against" in options:
         options["against"] = _runs(options["against"])
-    with _unexpected(f"analysis {analysis}"):
+    with defects.as_errors(f"analysis {analysis}"):
         result = function(trace, **registry.chosen_options(function, options))
     if not isinstance(result, Result):
         raise SchemaError(f"analysis {analysis} returns a {type(result).__name__}, not a Result")
@@ -596,81 +638,6 @@ def _printable(trace: Trace) -> Trace:
 
 def _escaped(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
-
-
-def _read_all(
-    files: Sequence[SourceFiles], options: dict[str, Any], names: str | None
-) -> tuple[list[Fragment], list[ReadError]]:
-    """Read all sources, in threads: the loops over events run without Python's lock.
-
-    Returns
-    -------
-    fragments, failures
-        Why files of a folder could not be read; the error of one that was given by name is raised.
-    """
-    fragments: list[Fragment] = []
-    failures: list[ReadError] = []
-    room = memory.Room(memory.physical_bytes() // _MEMORY_OF_ONE)
-    with ThreadPoolExecutor(max_workers=cpu_count()) as pool:
-        futures = [
-            pool.submit(copy_context().run, _read_within, room, s, options, names) for s in files
-        ]
-        try:
-            for source, future in zip(files, futures, strict=True):
-                error = future.exception()
-                if isinstance(error, ReadError) and not source.named:
-                    failures.append(error)
-                else:
-                    fragments.append(future.result())
-        except BaseException:
-            pool.shutdown(cancel_futures=True)  # sources that are not begun need not be read
-            raise
-    if not fragments:
-        raise failures[0]
-    return fragments, failures
-
-
-def _read_within(
-    room: memory.Room, source: SourceFiles, options: dict[str, Any], names: str | None
-) -> Fragment:
-    """Read a source as soon as what others hold in memory leaves room for it."""
-    with room.taken(sum(inputs.expected_bytes(path) for path in source.paths)):
-        return _read_one(source, options, names)
-
-
-def _read_one(source: SourceFiles, options: dict[str, Any], names: str | None) -> Fragment:
-    function = source.converter.reader
-    chosen = registry.chosen_options(function, options)
-    _refuse_rank(chosen.get("rank"))
-    with _unexpected(f"reading {source.converter.name}", source.paths[0]):
-        trace = communication.recognise(function(list(source.paths), **chosen), names)
-    recorded = trace.meta.sources
-    if len(source.paths) == 1 and len(recorded) == 1:  # a trace read back names files long gone
-        recorded = (replace(recorded[0], sha256=inputs.sha256(source.paths[0])),)
-    progress.advance(_TASK, source.size)
-    return Fragment(source, trace.with_meta(sources=recorded))
-
-
-@contextmanager
-def _unexpected(subject: str, path: Path | None = None) -> Iterator[None]:
-    """Raise `InternalError` for an error that a converter or analysis, often a plug-in, does not expect."""
-    try:
-        yield
-    except ChopperError:
-        raise
-    except MemoryError as error:
-        hint = "give fewer files at a time"
-        raise ReadError(
-            f"{subject} takes more memory than there is", path=path, hint=hint
-        ) from error
-    except (Exception, SystemExit) as error:
-        raise InternalError(error, subject, path) from error
-
-
-def _refuse_rank(rank: Any) -> None:
-    """Raise `UsageError` for a number that cannot be a rank, whatever reader it is for."""
-    if isinstance(rank, int) and not 0 <= rank <= _MAX_RANK:
-        raise UsageError(f"option rank={rank}: a rank is a number from 0 to {_MAX_RANK}")
 
 
 def job_name(*paths: Path) -> str:

@@ -64,6 +64,12 @@ class Converter:
         which is imported when it is first used.
     write
         ``(trace, path, *, options) -> IssueLog | None``: writes, and returns what was lost; as `read`.
+    rank_of
+        ``(path, head) -> rank``: the only rank that a file that begins with these bytes states, None where
+        that needs reading all of it. With it, files of ranks that are not asked for are left unread.
+    memory_ratio
+        Peak memory of reading and joining, as a multiple of the unpacked files; estimates that refuse what
+        does not fit use it, so it is rather too low.
     folder
         True if `write` makes a folder.
     derived
@@ -84,6 +90,8 @@ class Converter:
     group: Callable[[list[Path]], list[list[Path]]] | None = None
     read: Callable[..., Any] | str | None = None
     write: Callable[..., Any] | str | None = None
+    rank_of: Callable[[Path, bytes], int | None] | None = None
+    memory_ratio: float = 2.0
     folder: bool = False
     derived: bool = False
     not_read_because: str = "it holds nothing for a trace"

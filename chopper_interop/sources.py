@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chopper_interop import registry
+from chopper_interop import number_ranges, registry
 from chopper_interop.errors import ReadError, UnknownFormatError, UsageError
 from chopper_interop.io import inputs, outputs, sqlite_schema
 
@@ -57,6 +57,10 @@ class Inventory:
         Files with the mark of a conversion's output.
     given
         Files and folders that the user gave.
+    ranks
+        The only ranks to read, ascending; None for all. Sources that state another are among the skipped.
+    other_ranks
+        Number of sources that were skipped because they state another rank.
     """
 
     sources: list[SourceFiles] = field(default_factory=list)
@@ -65,6 +69,8 @@ class Inventory:
     outputs: list[Path] = field(default_factory=list)
     marked: set[Path] = field(default_factory=set)
     given: list[Path] = field(default_factory=list)
+    ranks: list[int] | None = None
+    other_ranks: int = 0
 
 
 def to_path(text: str | os.PathLike[str]) -> Path:
@@ -82,7 +88,9 @@ def to_path(text: str | os.PathLike[str]) -> Path:
     return Path(text)
 
 
-def find(paths: Iterable[Path], format_name: str | None = None) -> Inventory:
+def find(
+    paths: Iterable[Path], format_name: str | None = None, ranks: list[int] | None = None
+) -> Inventory:
     """Find the sources among files and folders.
 
     A file given by name must be of a known format; a file in a folder may be anything, and is
@@ -94,6 +102,8 @@ def find(paths: Iterable[Path], format_name: str | None = None) -> Inventory:
         Files and folders; folders are searched recursively.
     format_name
         Format of all files, instead of recognising each.
+    ranks
+        The only ranks to read, ascending; None for all.
 
     Raises
     ------
@@ -103,7 +113,7 @@ def find(paths: Iterable[Path], format_name: str | None = None) -> Inventory:
         A file given by name is of no known format, or no file is.
     """
     paths = sorted(paths, key=lambda path: (path.is_dir(), path))  # files by name come first
-    inventory = Inventory(given=paths)
+    inventory = Inventory(given=paths, ranks=ranks)
     by_format: dict[str, list[Path]] = {}
     named_paths = set()
     for path, named in _files(paths, inventory):
@@ -127,6 +137,7 @@ def find(paths: Iterable[Path], format_name: str | None = None) -> Inventory:
     folders = (path for path in paths if path not in named_paths)
     in_output_folders = (path for folder in folders for path in _output_files(folder, inventory))
     _skip_outputs(inventory, named_paths.union(in_output_folders))
+    _skip_other_ranks(inventory)
     inventory.skipped.sort()
     inventory.unreadable.sort()
     return inventory
@@ -246,6 +257,33 @@ def _skip_reason(candidates: list[Converter], head: bytes, path: Path) -> str:
     if len(candidates) > 1:
         return f"it could be {' or '.join(c.name for c in candidates)}"
     return f"{candidates[0].description}: {candidates[0].not_read_because}"
+
+
+def _skip_other_ranks(inventory: Inventory) -> None:
+    """Skip sources that state another rank than those to read; others are known when they were read."""
+    if inventory.ranks is None:
+        return
+    stated = {source.paths: _stated_rank(source) for source in inventory.sources}
+    for files, rank in stated.items():
+        if rank is not None and rank not in inventory.ranks:
+            inventory.skipped.append((files[0], f"rank {rank} is not among those to read"))
+            inventory.other_ranks += 1
+    inventory.sources = [
+        s for s in inventory.sources if stated[s.paths] in {None, *inventory.ranks}
+    ]
+    if not inventory.sources:
+        present = number_ranges.describe(sorted({r for r in stated.values() if r is not None}))
+        hint = f"they have {present}" if present else None
+        wanted = number_ranges.describe(inventory.ranks)
+        raise UsageError(f"ranks={wanted}: the files have no such rank", hint=hint)
+
+
+def _stated_rank(source: SourceFiles) -> int | None:
+    """The rank that a source states near its beginning; None if it must be read for that."""
+    rank_of = source.converter.rank_of
+    if rank_of is None or len(source.paths) > 1:
+        return None
+    return rank_of(source.paths[0], inputs.head(source.paths[0]))
 
 
 def _without_parts(sources: list[SourceFiles]) -> list[SourceFiles]:

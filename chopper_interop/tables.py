@@ -7,7 +7,7 @@ tables (`graph`, `pandas_view`) takes a `TraceTables`; `trace.Trace` adds method
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -54,6 +54,9 @@ class Text:
 
     buffers: tuple[Array, ...] = ()
 
+    def __getstate__(self) -> dict[str, Any]:
+        return _fields(self)
+
     @cached_property
     def starts(self) -> Array:
         """Offset of each buffer, and behind the last one the total length."""
@@ -92,6 +95,9 @@ class TraceTables:
     text: Text = field(default_factory=Text)
     files: tuple[str, ...] = ()
     """Files that it was read from, which must not be overwritten; no output holds their names."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return _fields(self)  # what is cached is made again where it is needed
 
     def __post_init__(self) -> None:
         for name in hub.TABLES:
@@ -353,6 +359,11 @@ class TraceTables:
             edges=renumbered(self.edges, ("src", "dst"), new),
             counters=renumbered(self.counters, ("node",), new),
         )
+
+
+def _fields(made: Text | TraceTables) -> dict[str, Any]:
+    """Fields of a dataclass, without what is cached: what is sent to other processes."""
+    return {declared.name: getattr(made, declared.name) for declared in fields(made)}
 
 
 def _check(table: str, data: pa.Table) -> None:

@@ -13,10 +13,10 @@ import traceback
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from chopper_interop import __version__
-from chopper_interop.errors import ChopperError, InternalError, UsageError
+from chopper_interop.errors import ChopperError, InternalError, TooLittleMemoryError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from chopper_interop.pipeline import WriteTarget
     from chopper_interop.sharing.stage import Sharing
@@ -49,7 +49,7 @@ def run_command(
         _handle_signals()
         args = parser.parse_intermixed_args(arguments)  # paths may stand among options
         debug = args.debug
-        with _unpacking_at_most(getattr(args, "max_unpacked", None)):
+        with _limits(args):
             return command(args)
     except BrokenPipeError:
         sys.stderr.close()
@@ -61,19 +61,35 @@ def run_command(
     except Exception as error:  # noqa: BLE001 # the last resort: a defect is one line as well
         if debug:
             traceback.print_exc()
-        shown = error if isinstance(error, ChopperError) else InternalError(error, "the command")
+        shown = _as_shown(error)
         version = f" {__version__}" if isinstance(shown, InternalError) else ""
         print(f"{parser.prog}{version}: error: {one_line(str(shown))}", file=sys.stderr)
         return shown.exit_status
 
 
-def _unpacking_at_most(gigabytes: float | None) -> contextlib.AbstractContextManager[None]:
-    """Set how large compressed files may be when unpacked, if the user says so."""
-    if gigabytes is None:
-        return contextlib.nullcontext()  # help and errors of usage need not import numpy
-    from chopper_interop.io import inputs
+def _as_shown(error: Exception) -> ChopperError:
+    if isinstance(error, ChopperError):
+        return error
+    if isinstance(error, MemoryError):
+        hint = "give fewer files or ranks at a time"
+        return TooLittleMemoryError("there is too little memory", hint=hint)
+    return InternalError(error, "the command")
 
-    return inputs.unpacking_at_most(gigabytes)
+
+@contextlib.contextmanager
+def _limits(args: argparse.Namespace) -> Iterator[None]:
+    """Set how large compressed files may be when unpacked, what memory reading may take, and who reads."""
+    names = ("max_unpacked", "max_memory", "jobs", "scheduler")
+    unpacked, gigabytes, jobs, scheduler = (getattr(args, name, None) for name in names)
+    if (unpacked, gigabytes, jobs, scheduler) == (None,) * 4:
+        yield  # help and errors of usage need not import numpy
+        return
+    from chopper_interop.io import inputs, memory
+    from chopper_interop.reading.workers import reading_by
+
+    workers = scheduler if jobs is None else jobs
+    with inputs.unpacking_at_most(unpacked), memory.at_most(gigabytes), reading_by(workers):
+        yield
 
 
 def one_line(text: str) -> str:
@@ -189,6 +205,7 @@ def add_conversion_options(parser: argparse.ArgumentParser, *, output: str, opti
         "--clock-offset=-500ms if it begins with a minus; repeatable",
     )
     add_unpacking_option(parser)
+    _add_machine_options(parser)
     parser.add_argument(
         "--run",
         metavar="N|all",
@@ -218,6 +235,34 @@ def add_conversion_options(parser: argparse.ArgumentParser, *, output: str, opti
         choices=("ignore", "warn", "error"),
         default="warn",
         help="what to do if part of the input is lost (default: warn)",
+    )
+
+
+def add_ranks_option(parser: argparse.ArgumentParser) -> None:
+    """Add the option that reads some ranks alone."""
+    parser.add_argument(
+        "--ranks",
+        help="read only these ranks: 0,4-7; files that state another rank are left unread",
+    )
+
+
+def _add_machine_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say what of machines reading may use; results do not depend on them."""
+    parser.add_argument(
+        "--max-memory",
+        type=float,
+        metavar="GB",
+        help="memory that reading may need, as estimated from the sizes of the files (default: what is "
+        "available)",
+    )
+    workers = parser.add_mutually_exclusive_group()
+    workers.add_argument(
+        "--jobs", type=int, metavar="N", help="read ranks in N processes (default: in threads)"
+    )
+    workers.add_argument(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="read ranks by the workers of a dask scheduler (tcp://HOST:8786) that can open the same files",
     )
 
 

@@ -32,12 +32,12 @@ _ANALYSES = ("critical_path", "idle", "findings")
 
 def run(args: argparse.Namespace) -> int:
     """Run ``chopper-view`` and return its exit status."""
-    from chopper_interop import sources
+    from chopper_interop import pipeline, sources
 
     if not args.source:
         raise UsageError("name a trace or profiles", hint="see --help")
     paths = [sources.to_path(text) for text in args.source]
-    inventory = sources.find(paths, args.from_format)
+    inventory = sources.find(paths, args.from_format, pipeline.rank_numbers(args.ranks))
     with _trace_file(args, paths, inventory) as trace:
         return _show(args, trace)
 
@@ -231,6 +231,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--port", type=int, default=0, help="port of --offline (default: one that is free)"
     )
+    common.add_ranks_option(parser)
     common.add_conversion_options(
         parser,
         output="keep the trace that profiles are converted to; repeatable for other formats",

@@ -32,7 +32,6 @@ HEAD_BYTES = 64 * 1024
 would slow down folders of many files, less would miss what stands behind a long header)."""
 _PACKED_HEAD_BYTES = 1 << 21
 """Bytes on disk that are read for a head: a block of bzip2, the largest unit, has up to 900,000."""
-_TOO_LARGE = "free some memory, or give fewer files at a time"
 _MAX_UNPACKED: ContextVar[int | None] = ContextVar("_MAX_UNPACKED", default=None)
 """Bytes that a compressed file may have when unpacked, as the user says; None for a multiple of its size."""
 _MAX_GIGABYTES = 1e9
@@ -42,6 +41,11 @@ _MAX_RATIO = 200
 tenth to a fortieth; gzip reaches 1,000 with one byte repeated."""
 _PACKED_RATIO = 10
 """Ratio of sizes that is expected of traces, for the memory that reading them takes."""
+_GZIP = b"\x1f\x8b"
+_GZIP_CERTAIN = 1 << 26
+"""Bytes of a gzip file up to which it states its unpacked size, modulo 4 GiB, without doubt (chosen)."""
+_STATED_RATIO = 100
+"""Ratio of sizes beyond which the last bytes are no size: the file was cut short (chosen: see `_MAX_RATIO`)."""
 _ALWAYS_UNPACKED = 1 << 28
 """Bytes that are unpacked whatever the ratio (chosen: any machine has them)."""
 BLOCK_BYTES = 1 << 16
@@ -105,7 +109,7 @@ def _bzip2() -> _Decompressor:
 
 
 DECOMPRESSORS: dict[bytes, Callable[[], _Decompressor] | None] = {
-    b"\x1f\x8b": _gzip,
+    _GZIP: _gzip,
     b"\xfd7zXZ\x00": _xz,
     b"BZh": _bzip2,
     b"\x28\xb5\x2f\xfd": None,  # zstd, which pyarrow unpacks as a stream
@@ -134,6 +138,12 @@ def unpacking_at_most(gigabytes: float | None) -> Iterator[None]:
         _MAX_UNPACKED.reset(before)
 
 
+def stated_max_unpacked() -> float | None:
+    """Return the gigabytes that `unpacking_at_most` set; None if it set nothing."""
+    stated = _MAX_UNPACKED.get()
+    return None if stated is None else stated / 1e9
+
+
 def max_unpacked(packed: int) -> int:
     """Return how large compressed data of so many bytes may be when unpacked.
 
@@ -155,11 +165,15 @@ def too_large_unpacked(limit: int, packed: int, path: Path) -> ReadError:
 
 
 def expected_bytes(path: Path) -> int:
-    """Return about how many bytes a file has when unpacked."""
+    """Return about how many bytes a file has when unpacked: what gzip states, else a guess."""
     try:
         with path.open("rb") as file:
-            packed = _packing(file.read(8)) is not None
-            return os.fstat(file.fileno()).st_size * (_PACKED_RATIO if packed else 1)
+            magic, size = _packing(file.read(8)), os.fstat(file.fileno()).st_size
+            if magic != _GZIP or size > _GZIP_CERTAIN:
+                return size if magic is None else size * _PACKED_RATIO
+            file.seek(max(size - 4, 0))
+            stated = int.from_bytes(file.read(4), "little")
+            return stated if size <= stated <= _STATED_RATIO * size else size * _PACKED_RATIO
     except OSError:  # reading it says what is wrong
         return 0
 
@@ -177,18 +191,16 @@ def read(path: Path, issues: IssueLog | None = None) -> Bytes:
     Raises
     ------
     ReadError
-        It cannot be opened, nothing of it can be decompressed, or memory does not suffice.
+        It cannot be opened, or nothing of it can be decompressed.
+    TooLittleMemoryError
+        Memory does not suffice for it.
     """
-    raw = _on_disk(path)
-    magic = _packing(bytes(raw[:8]))
-    try:
+    with memory.sufficing("reading all of it", path):
+        raw = _on_disk(path)
+        magic = _packing(bytes(raw[:8]))
         log = IssueLog() if issues is None else issues
         data = raw if magic is None else _decompressed(path, raw, magic, log)
         return _utf8(data, log)
-    except MemoryError as error:
-        raise ReadError(
-            "unpacked it does not fit into memory", path=path, hint=_TOO_LARGE
-        ) from error
 
 
 def head(path: Path) -> bytes:
@@ -256,8 +268,6 @@ def _on_disk(path: Path, at_most: int | None = None) -> Bytes:
                 used += count
     except (OSError, ValueError) as error:
         raise ReadError(f"cannot be opened: {_reason(error)}", path=path) from error
-    except MemoryError as error:
-        raise ReadError("it does not fit into memory", path=path, hint=_TOO_LARGE) from error
     if used < len(data):
         raise ReadError(
             f"it was cut short while it was read: {used} of {expected} bytes",
@@ -295,7 +305,7 @@ def _expected_size(raw: Bytes, magic: bytes) -> int:
     Gzip states the decompressed size, modulo 4 GiB, in its last four bytes. Traces shrink to a
     tenth or so (chosen: room for eight times; the buffer grows if that is too little).
     """
-    if magic == b"\x1f\x8b" and len(raw) > len(b"size"):
+    if magic == _GZIP and len(raw) > len(b"size"):
         stated = int.from_bytes(bytes(raw[-4:]), "little")
         if len(raw) <= stated <= 1000 * len(raw):
             return stated

@@ -1,21 +1,37 @@
-"""Memory of the machine, shared by what is read at the same time."""
+"""Memory: what the machine has, what this process may still take of it, and errors where that is too little."""
 
 from __future__ import annotations
 
+import errno
 import os
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from threading import Condition
 from typing import TYPE_CHECKING
+
+from chopper_interop.errors import TooLittleMemoryError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _UNKNOWN = 1 << 34
 """Bytes that are assumed where the system does not say (chosen: a laptop's)."""
-_GROUP_LIMITS = ("memory.max", "memory/memory.limit_in_bytes")
-"""Files in which Linux states what a container may take, versions 2 and 1."""
+_GROUPS = Path("/proc/self/cgroup")
+"""File in which Linux states the control groups of this process, a line for each hierarchy."""
+_CONTROL = Path("/sys/fs/cgroup")
+_GROUP_FILES = {
+    "": ("memory.max", "memory.current", "inactive_file"),
+    "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+}
+"""Version 2 and 1 of Linux's control groups: files with the limit and what is taken, and the line of
+``memory.stat`` with the part of it that is given back on demand."""
+_MAX_GIGABYTES = 1e9
+"""Gigabytes that an option may state; beyond it bytes are no 64-bit number."""
+_STATED: ContextVar[int | None] = ContextVar("_STATED", default=None)
+"""Bytes that reading may take, as the user says; None for what is available."""
+FEWER = "give fewer files or ranks at a time"
 
 
 @cache
@@ -24,10 +40,113 @@ def physical_bytes() -> int:
     known = [_UNKNOWN]
     with suppress(AttributeError, OSError, ValueError):  # Windows has no sysconf
         known = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    for name in _GROUP_LIMITS:
-        with suppress(OSError, ValueError):  # no such file, or "max"
-            known.append(int(Path("/sys/fs/cgroup", name).read_text()))
-    return min(known)
+    return min(known + [limit for limit, _ in _group_limits()])
+
+
+def available_bytes() -> int:
+    """Return the memory that this process may still take.
+
+    That is the least of what the user says (`at_most`) or, if nothing is said, of what the machine has
+    available, what the limits of the control groups of this process leave (a container's, a job's), and
+    what its own limits leave (``ulimit -v`` and ``-d``).
+    """
+    stated = _STATED.get()
+    if stated is not None:
+        return stated
+    import psutil
+
+    left = [psutil.virtual_memory().available]
+    left += [limit - used for limit, used in _group_limits()]
+    return max(0, min(left + _process_limits()))
+
+
+@contextmanager
+def at_most(gigabytes: float | None) -> Iterator[None]:
+    """Set how much memory reading may take, within a block; None leaves it as it is.
+
+    Raises
+    ------
+    UsageError
+        It is no size.
+    """
+    if gigabytes is None:
+        yield
+        return
+    if not 0 < gigabytes < _MAX_GIGABYTES:
+        raise UsageError(f"max-memory={gigabytes:g}: give gigabytes above 0")
+    before = _STATED.set(round(gigabytes * 1e9))
+    try:
+        yield
+    finally:
+        _STATED.reset(before)
+
+
+@contextmanager
+def sufficing(subject: str, path: os.PathLike[str] | None = None) -> Iterator[None]:
+    """Raise `TooLittleMemoryError` if memory does not suffice for a block.
+
+    Parameters
+    ----------
+    subject
+        What the block does, such as "reading kineto".
+    path
+        The file concerned.
+    """
+    try:
+        yield
+    except (MemoryError, OSError) as error:
+        if isinstance(error, OSError) and error.errno != errno.ENOMEM:
+            raise
+        raise TooLittleMemoryError(
+            f"{subject} takes more memory than there is", path=path, hint=FEWER
+        ) from error
+
+
+def _group_limits() -> list[tuple[int, int]]:
+    """Limit and use, in bytes, of the control groups that this process is in and that have a limit."""
+    try:
+        lines = _GROUPS.read_text().splitlines()
+    except OSError:  # not Linux
+        return []
+    found = []
+    for line in lines:
+        _, controllers, group = line.split(":", 2)
+        for controller in set(controllers.split(",")) & _GROUP_FILES.keys():
+            names = _GROUP_FILES[controller]
+            for root in (_CONTROL / controller, _CONTROL / "unified"):
+                found += [_limit(folder, names) for folder in _with_parents(root, group)]
+    return [known for known in found if known is not None]
+
+
+def _with_parents(root: Path, group: str) -> list[Path]:
+    """Folders of a control group and of those that it is in; within a container they may begin at `root`."""
+    parts = Path(group.strip("/")).parts
+    return [root.joinpath(*parts[:count]) for count in range(len(parts), -1, -1)]
+
+
+def _limit(folder: Path, names: tuple[str, str, str]) -> tuple[int, int] | None:
+    """Limit and use of a control group; None where it has no limit."""
+    try:
+        limit, used = (int((folder / name).read_text()) for name in names[:2])
+        lines = (folder / "memory.stat").read_text().splitlines()
+    except (OSError, ValueError):  # no such folder, or "max"
+        return None
+    state = dict(line.split(" ", 1) for line in lines if " " in line)
+    return limit, used - int(state.get(names[2], 0))
+
+
+def _process_limits() -> list[int]:
+    """Bytes that the limits of this process leave."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return []
+    import psutil
+
+    taken = psutil.Process().memory_info()
+    uses = {resource.RLIMIT_AS: taken.vms, resource.RLIMIT_DATA: getattr(taken, "data", taken.rss)}
+    limits = {kind: resource.getrlimit(kind)[0] for kind in uses}
+    return [limits[kind] - uses[kind] for kind in uses if limits[kind] != resource.RLIM_INFINITY]
 
 
 class Room:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 
+from chopper_interop.converters.kineto.stated_rank import stated_rank
 from chopper_interop.converters.rocm.sniff import is_v1_json
 from chopper_interop.registry import Converter
 
@@ -58,6 +59,7 @@ KINETO = Converter(
     suffixes=(".json", ".json.gz"),
     sniff=sniff,
     json=True,
+    rank_of=stated_rank,
     read="chopper_interop.converters.kineto.reader:read",
     write="chopper_interop.converters.kineto.writer:write",
     carries="operators, annotations, Python stacks, runtime and driver calls, kernels, copies, "

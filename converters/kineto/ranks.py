@@ -12,6 +12,7 @@ from chopper_interop.arrays import gather
 from chopper_interop.arrays.members import is_any
 from chopper_interop.converters.kineto.categories import ON_DEVICE
 from chopper_interop.converters.kineto.numbers import MAX_RANK, is_id, whole_number
+from chopper_interop.converters.kineto.stated_rank import IN_NAME
 from chopper_interop.issues import RANK_ASSUMED, Fault, IssueLog
 from chopper_interop.schemas.meta import ASSUMED, Rank
 
@@ -25,7 +26,6 @@ FUSED = Fault.info(
     "ranks-split", "Another tool had fused several ranks into the file; they were separated again."
 )
 
-_IN_NAME = re.compile(r"(?:rank|worker)[-_.]?(\d+)", re.IGNORECASE)
 _IN_LABEL = re.compile(r"\brank\s*[:#-]?\s*(\d+)", re.IGNORECASE)
 _THREAD = re.compile(r"thread -?\d+ \((.+)\)$")
 _PROBES = 1000
@@ -106,7 +106,7 @@ def _single_rank(path: Path, header: dict[str, Any], requested: int | None) -> t
     stated = whole_number(info.get("rank"), maximum=MAX_RANK) if isinstance(info, dict) else None
     if stated is not None:
         return stated, "header"
-    in_name = _IN_NAME.search(path.name)
+    in_name = IN_NAME.search(path.name)
     named = whole_number(in_name.group(1), maximum=MAX_RANK) if in_name else None
     return (0, ASSUMED) if named is None else (named, "name")
 

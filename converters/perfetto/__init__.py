@@ -82,6 +82,7 @@ PERFETTO = Converter(
     "written as v58 defines it, for trace processors since v40",
     suffixes=(".pftrace", ".pftrace.gz", ".perfetto-trace", ".perfetto-trace.gz"),
     sniff=sniff,
+    memory_ratio=7.0,
     read="chopper_interop.converters.perfetto.read.reader:read",
     write="chopper_interop.converters.perfetto.write.writer:write",
     carries="read: slices with their arguments, kinds by category, threads, streams, queues, "

@@ -434,7 +434,7 @@ def test_a_reader_that_raises_is_one_line(tmp_path: Path, run, monkeypatch, erro
     ci.write(tiny_trace(), tmp_path / "a.parquet")
     monkeypatch.setattr(reader, "read", fails)
     status, _, output = run("convert", "-q", tmp_path / "a.parquet", "-o", tmp_path / "b.pftrace")
-    assert status == (4 if isinstance(error, MemoryError) else 70)
+    assert status == (10 if isinstance(error, MemoryError) else 70)
     assert output.count("\n") == 1
     assert "Traceback" not in output
     assert "reading parquet" in output

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
+import pytest
+
+from chopper_interop.errors import TooLittleMemoryError, UsageError
 from chopper_interop.io import memory
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def test_no_more_than_fits_at_the_same_time() -> None:
@@ -43,3 +52,82 @@ def test_what_is_larger_than_all_room_is_read_alone() -> None:
 
 def test_the_machine_has_memory() -> None:
     assert 1 << 26 < memory.physical_bytes() < 1 << 50
+
+
+GROUPS = {  # files of control groups → bytes that they leave
+    "version 2, in a group of its own": (
+        "0::/job/step",
+        {
+            "job/memory.max": "1000",
+            "job/memory.current": "600",
+            "job/memory.stat": "inactive_file 100",
+        }
+        | {
+            "job/step/memory.max": "max",
+            "job/step/memory.current": "5",
+            "job/step/memory.stat": "",
+        },
+        500,
+    ),
+    "version 2, the folder of a container": (
+        "0::/",
+        {"memory.max": "1000", "memory.current": "600", "memory.stat": "anon 7\ninactive_file 0"},
+        400,
+    ),
+    "version 1": (
+        "9:name=systemd:/\n4:cpu,memory:/box",
+        {"memory/box/memory.limit_in_bytes": "800", "memory/box/memory.usage_in_bytes": "300"}
+        | {"memory/box/memory.stat": "cache 9\ntotal_inactive_file 50"},
+        550,
+    ),
+    "no limit": ("0::/", {"memory.max": "max", "memory.current": "1", "memory.stat": ""}, None),
+}
+
+
+@pytest.mark.parametrize(("lines", "files", "left"), GROUPS.values(), ids=GROUPS)
+def test_the_limit_of_a_container_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: str, files: dict[str, str], left
+) -> None:
+    for name, text in files.items():
+        (tmp_path / "control" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "control" / name).write_text(text + "\n")
+    (tmp_path / "groups").write_text(lines + "\n")
+    monkeypatch.setattr(memory, "_GROUPS", tmp_path / "groups")
+    monkeypatch.setattr(memory, "_CONTROL", tmp_path / "control")
+    if left is None:
+        assert memory.available_bytes() > 1 << 24
+    else:
+        assert memory.available_bytes() == left
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of processes are tried on Linux")
+def test_the_limit_of_the_process_counts() -> None:
+    import resource
+
+    import psutil
+
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    taken = psutil.Process().memory_info().vms
+    resource.setrlimit(resource.RLIMIT_AS, (taken + (100 << 20), before[1]))
+    try:
+        assert memory.available_bytes() <= 101 << 20
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def test_what_the_user_says_counts_alone() -> None:
+    with memory.at_most(0.5):
+        assert memory.available_bytes() == 500_000_000
+    with pytest.raises(UsageError, match="max-memory=-1"), memory.at_most(-1):
+        pass
+
+
+@pytest.mark.parametrize("error", [MemoryError(), OSError(errno.ENOMEM, "no memory")])
+def test_too_little_memory_is_one_error(error: Exception) -> None:
+    with pytest.raises(TooLittleMemoryError, match="reading a"), memory.sufficing("reading a"):
+        raise error
+
+
+def test_other_errors_of_the_system_are_left() -> None:
+    with pytest.raises(FileNotFoundError), memory.sufficing("reading a"):
+        raise FileNotFoundError

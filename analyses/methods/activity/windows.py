@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop import training_steps
+from chopper_interop import number_ranges, training_steps
 from chopper_interop.arrays.members import is_any
-from chopper_interop.errors import OptionError, UsageError
+from chopper_interop.errors import UsageError
 from chopper_interop.schemas.kinds import GPU_WORK
 
 if TYPE_CHECKING:
@@ -24,9 +22,6 @@ NO_STEP = -1
 """Iteration of a window that is not one step."""
 ALL_RANKS = -1
 """Rank of a window of the whole job."""
-_MAX_RANGE = 1_000_000
-"""Longest range of an option. Chosen: far beyond any job, and small enough to be listed at once."""
-_NUMBERS = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
 
 
 @dataclass(frozen=True)
@@ -71,7 +66,7 @@ def chosen_ranks(trace: Trace, ranks: str = "", also: Collection[int] = ()) -> l
     """
     if not ranks:
         return trace.ranks
-    requested = _numbers("ranks", ranks)
+    requested = number_ranges.parse("ranks", ranks)
     present = {*trace.ranks, *also}
     if missing := [r for r in requested if r not in present]:
         raise UsageError(f"the trace has no rank {missing[0]}", hint=f"it has {sorted(present)}")
@@ -149,7 +144,7 @@ def _extent(trace: Trace, rank: int, rows: Array) -> Window:
 
 def _steps(trace: Trace, steps: str) -> list[Window]:
     """Windows of the training steps that the option names, on all ranks."""
-    requested = [] if steps == "each" else _numbers("steps", steps)
+    requested = [] if steps == "each" else number_ranges.parse("steps", steps)
     marked = step_windows(trace)
     if not marked:
         raise UsageError(
@@ -167,24 +162,4 @@ def check_steps_and_ranks(steps: str = "", ranks: str = "") -> None:
     """Raise `OptionError` for what names no steps or ranks in any trace."""
     for option, text in (("steps", steps), ("ranks", ranks)):
         if text and (option, text) != ("steps", "each"):
-            _numbers(option, text)
-
-
-def _numbers(option: str, text: str) -> list[int]:
-    """Numbers and ranges of numbers, ascending."""
-    if not _NUMBERS.fullmatch(text):
-        words = ("each",) if option == "steps" else ()
-        near = difflib.get_close_matches(text, words, 1)
-        hint = f"did you mean {near[0]!r}?" if near else None
-        raise OptionError(f"{option}={text}: write numbers and ranges, as 0,4-7", hint=hint)
-    numbers: set[int] = set()
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        length = int(last or first) - int(first)
-        if length < 0:
-            hint = f"write {last}-{first}"
-            raise OptionError(f"{option}={text}: {part} goes backwards", hint=hint)
-        if length > _MAX_RANGE:
-            raise OptionError(f"{option}={text}: that is too many")
-        numbers.update(range(int(first), int(last or first) + 1))
-    return sorted(numbers)
+            number_ranges.parse(option, text)

@@ -1,0 +1,115 @@
+"""Reading of all sources of a job."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any
+
+from chopper_interop import progress
+from chopper_interop.errors import ReadError
+from chopper_interop.joining.fragment import Fragment
+from chopper_interop.reading import needs, workers
+from chopper_interop.reading.task import SourceTask
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chopper_interop.reading.workers import Pool
+    from chopper_interop.sources import SourceFiles
+    from chopper_interop.trace import Trace
+
+TASK = "reading"
+_ATTEMPTS = 3
+"""Attempts at a source whose reading ends its worker (chosen: dask's number of them)."""
+
+
+def read_all(
+    sources: Sequence[SourceFiles], options: dict[str, Any], names: str | None
+) -> tuple[list[Fragment], list[ReadError]]:
+    """Read all sources by the workers that were chosen.
+
+    Parameters
+    ----------
+    sources
+        The sources.
+    options
+        Options of readers; each goes to those that take it.
+    names
+        Pattern of names that the user calls communication.
+
+    Returns
+    -------
+    fragments, failures
+        In the order of the sources; why files of a folder could not be read. The error of a file that was
+        given by name is raised.
+
+    Raises
+    ------
+    TooLittleMemoryError
+        They need more memory than is available.
+    """
+    needs.require_memory(sources)
+    progress.start(TASK, sum(source.size for source in sources), "bytes")
+    tasks = [SourceTask.of(source, options, names) for source in sources]
+    fragments: list[Fragment] = []
+    failures: list[ReadError] = []
+    with workers.opened() as pool:
+        futures = [_first_attempt(pool, *pair) for pair in zip(tasks, sources, strict=True)]
+        for source, task, future in zip(sources, tasks, futures, strict=True):
+            result = _fragment(pool, source, task, future)
+            if isinstance(result, Fragment):
+                fragments.append(result)
+            else:
+                failures.append(result)
+    if not fragments:
+        raise failures[0]
+    return fragments, failures
+
+
+def _first_attempt(pool: Pool, task: SourceTask, source: SourceFiles) -> Future[Trace]:
+    future = _submitted(pool, task)
+    context = copy_context()  # the reporter of progress is set in it
+    future.add_done_callback(lambda _: context.run(progress.advance, TASK, source.size))
+    return future
+
+
+def _submitted(pool: Pool, task: SourceTask) -> Future[Trace]:
+    try:
+        return pool.submit(task)
+    except pool.deaths as error:  # of a pool that is broken as a whole
+        failed: Future[Trace] = Future()
+        failed.set_exception(error)
+        return failed
+
+
+def _fragment(
+    pool: Pool, source: SourceFiles, task: SourceTask, future: Future[Trace]
+) -> Fragment | ReadError:
+    """The trace of a source, or why a file of a folder could not be read."""
+    try:
+        return Fragment(source, _result(pool, task, future, attempt=1))
+    except ReadError as error:
+        if source.named:
+            raise
+        return error
+
+
+def _result(pool: Pool, task: SourceTask, future: Future[Trace], attempt: int) -> Trace:
+    """The trace of a source; one whose worker dies is read again, a few times.
+
+    Raises
+    ------
+    ReadError
+        Its workers die each time.
+    """
+    try:
+        return future.result()
+    except pool.deaths as error:
+        if attempt == _ATTEMPTS:
+            raise ReadError(
+                f"each process that read it ended before it was done, {attempt} times",
+                path=task.paths[0],
+                hint="too little memory is the most frequent reason",
+            ) from error
+    return _result(pool, task, _submitted(pool, task), attempt + 1)

@@ -1,0 +1,151 @@
+"""Who reads sources: threads of this process, processes, a dask cluster, or any executor."""
+
+from __future__ import annotations
+
+from concurrent.futures import BrokenExecutor, Executor, ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
+from os import cpu_count
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from chopper_interop.errors import UsageError
+from chopper_interop.io import inputs, memory
+from chopper_interop.reading import task
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from concurrent.futures import Future
+
+    from chopper_interop.reading.task import SourceTask
+    from chopper_interop.trace import Trace
+
+Workers: TypeAlias = int | str | Executor | None
+"""Number of processes, address of a dask scheduler, an executor, or None for threads of this process."""
+_MAX_PROCESSES = 1024
+"""Processes that may be asked for (chosen: more than a machine has use for is a mistyped number)."""
+_MEMORY_OF_ONE = 4
+"""Part of the memory that may hold files that are being read. Chosen: a reader's columns, and what an
+earlier one made, take a multiple of the file."""
+_SCHEDULER_S = 10
+"""Seconds in which a scheduler must answer (chosen: a loaded one of a large cluster takes a few)."""
+_chosen: ContextVar[Workers] = ContextVar("_chosen", default=None)
+
+
+@contextmanager
+def reading_by(workers: Workers) -> Iterator[None]:
+    """Set who reads sources within a block; None leaves it as it is.
+
+    Raises
+    ------
+    UsageError
+        It is neither a number of processes nor the address of a scheduler nor an executor.
+    """
+    if workers is None:
+        yield
+        return
+    if isinstance(workers, int) and not 1 <= workers <= _MAX_PROCESSES:
+        raise UsageError(f"jobs={workers}: give 1 to {_MAX_PROCESSES} processes")
+    if not isinstance(workers, int | str | Executor):
+        raise UsageError(f"workers={workers!r}: give a number, an address or an executor")
+    before = _chosen.set(workers)
+    try:
+        yield
+    finally:
+        _chosen.reset(before)
+
+
+class Pool:
+    """Executor of tasks, with what its workers' deaths look like.
+
+    Parameters
+    ----------
+    executor
+        Where tasks run.
+    deaths
+        Exceptions by which it says that a worker ended before its result was there.
+    """
+
+    def __init__(self, executor: Executor, deaths: tuple[type[Exception], ...] = ()) -> None:
+        self.executor = executor
+        self.deaths: tuple[type[Exception], ...] = (BrokenExecutor, *deaths)
+
+    def submit(self, source: SourceTask) -> Future[Trace]:
+        """Have a source read."""
+        return self.executor.submit(task.read, source)
+
+
+class _Threads(Pool):
+    """Threads of this process: the loops over events run without Python's lock.
+
+    Each reads a source as soon as what others hold in memory leaves room for it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(ThreadPoolExecutor(cpu_count()))
+        self._room = memory.Room(memory.physical_bytes() // _MEMORY_OF_ONE)
+
+    def submit(self, source: SourceTask) -> Future[Trace]:
+        """Have a source read when there is room."""
+        return self.executor.submit(copy_context().run, self._read, source)
+
+    def _read(self, source: SourceTask) -> Trace:
+        with self._room.taken(sum(map(inputs.expected_bytes, source.paths))):
+            return task.read(source)
+
+
+@contextmanager
+def opened() -> Iterator[Pool]:
+    """Open the pool that was chosen by `reading_by`; what it has not begun when a block fails is dropped."""
+    workers = _chosen.get()
+    if isinstance(workers, Executor):  # its owner shuts it down
+        yield Pool(workers)
+    elif isinstance(workers, str):
+        with _dask(workers) as pool:
+            yield pool
+    elif workers is None:
+        with _shut_down(_Threads()) as pool:
+            yield pool
+    else:
+        from chopper_interop.reading.processes import Processes
+
+        with _shut_down(Pool(Processes(workers))) as pool:
+            yield pool
+
+
+@contextmanager
+def _shut_down(pool: Pool) -> Iterator[Pool]:
+    try:
+        yield pool
+    except BaseException:
+        pool.executor.shutdown(cancel_futures=True)
+        raise
+    pool.executor.shutdown()
+
+
+@contextmanager
+def _dask(address: str) -> Iterator[Pool]:
+    """Open a pool of the workers of a dask scheduler.
+
+    A worker that dies costs a further attempt, by the scheduler, as often as its configuration says
+    (``distributed.scheduler.allowed-failures``).
+
+    Raises
+    ------
+    UsageError
+        dask is not installed, or nothing answers at the address.
+    """
+    try:
+        from distributed import Client, KilledWorker
+    except ImportError as error:
+        hint = "pip install 'chopper-interop[dask]'"
+        raise UsageError(f"scheduler {address}: distributed is not installed", hint=hint) from error
+    try:
+        make: Any = Client  # it has no types
+        client = make(address, timeout=_SCHEDULER_S, set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"scheduler {address}: no dask scheduler answers there: {error}",
+            hint="start one by dask scheduler, and workers by dask worker",
+        ) from error
+    with client:
+        yield Pool(client.get_executor(pure=False), (KilledWorker,))

@@ -1,0 +1,28 @@
+"""The rank that a file states near its beginning or in its name, without reading the file."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+IN_NAME = re.compile(r"(?:rank|worker)[-_.]?(\d+)", re.IGNORECASE)
+_IN_HEADER = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}\[\]]*"rank"\s*:\s*(\d{1,7})\s*[,}]')
+_FUSED = re.compile(rb'"pid_raw"|"(?:name|labels)"\s*:\s*"[^"]*\brank\s*[:#-]?\s*\d', re.IGNORECASE)
+"""What tools write into files in which they fuse ranks."""
+
+
+def stated_rank(path: Path, head: bytes) -> int | None:
+    """Return the rank of a file that begins so; None if it may hold several, or states none.
+
+    It is the rank that `ranks.assign_ranks` gives the file when it is read.
+    """
+    if _FUSED.search(head):
+        return None
+    stated = _IN_HEADER.search(head)
+    if stated is not None:
+        return int(stated[1])
+    named = None if b'"distributedInfo"' in head else IN_NAME.search(path.name)
+    return None if named is None else int(named[1])

@@ -1,0 +1,63 @@
+"""What does not fit into memory is refused before it is read, in one line, with a status of its own."""
+
+from __future__ import annotations
+
+import gzip
+from typing import TYPE_CHECKING
+
+import pytest
+from kineto_files import kernel, write
+
+from chopper_interop import errors
+from chopper_interop.io import inputs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_too_little_memory_is_said_before_reading(tmp_path: Path, run) -> None:
+    for rank in range(2):
+        write(tmp_path / f"rank{rank}.json", [kernel("k", t, 1, t) for t in range(500)])
+    output = tmp_path / "a.pftrace"
+    status, _, text = run("convert", "-q", tmp_path, "--max-memory", "0.0001", "-o", output)
+    assert (status, text.count("\n")) == (10, 1)
+    assert "2 sources" in text
+    assert "--ranks" in text
+    assert "--max-memory 0.1" in text  # what it says suffices
+    assert not output.exists()
+    assert run("convert", "-q", tmp_path, "--max-memory", "0.1", "-o", output)[0] == 0
+
+
+def test_a_file_in_a_folder_that_does_not_fit_is_no_loss(
+    tmp_path: Path, run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rest of the folder would be a job that lacks a rank for want of memory."""
+    from chopper_interop.io import json_events
+
+    for rank in range(2):
+        write(tmp_path / f"rank{rank}.json", [kernel(f"k{rank}", 1, 1, 1)])
+    scan = json_events.scan
+
+    def fails(data, *arguments, **options):
+        if b"k1" in bytes(data):
+            raise MemoryError
+        return scan(data, *arguments, **options)
+
+    monkeypatch.setattr(json_events, "scan", fails)
+    status, _, text = run("convert", "-q", tmp_path, "-o", tmp_path / "a.pftrace")
+    assert status == errors.TooLittleMemoryError.exit_status
+    assert "rank1.json" in text
+    assert not (tmp_path / "a.pftrace").exists()
+
+
+@pytest.mark.parametrize("size", [10, 100_000])
+def test_gzip_states_how_large_it_is(tmp_path: Path, size: int) -> None:
+    path = tmp_path / "a.gz"
+    path.write_bytes(gzip.compress(bytes(range(97)) * (size // 97 + 1)))
+    unpacked = len(inputs.read(path))
+    assert inputs.expected_bytes(path) in {unpacked, 10 * path.stat().st_size}
+
+
+def test_the_end_of_a_gzip_file_that_is_cut_is_no_size(tmp_path: Path) -> None:
+    (tmp_path / "a.gz").write_bytes(gzip.compress(bytes(100))[:-4] + b"\xff\xff\xff\xff")
+    assert inputs.expected_bytes(tmp_path / "a.gz") < 1000

@@ -1,0 +1,200 @@
+"""Whoever reads the ranks, the outputs are the same; a worker that dies costs an attempt."""
+
+from __future__ import annotations
+
+import sys
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from kineto_files import call, kernel, write
+
+import chopper_interop as ci
+from chopper_interop import registry
+from chopper_interop.errors import ChopperError, InternalError, ReadError, UsageError
+from chopper_interop.reading import handover, workers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PLUGIN = '''
+import os, signal
+from pathlib import Path
+
+from chopper_interop.registry import Converter
+
+
+def sniff(head):
+    return head.startswith(b"deaths")
+
+
+def read(paths):
+    """Read the hidden Kineto file next to it, once so many processes have died of it."""
+    from chopper_interop.converters.kineto.reader import read as read_kineto
+
+    deaths = int(paths[0].read_text().split()[1])
+    if deaths:
+        paths[0].write_text(f"deaths {deaths - 1}")
+        os.kill(os.getpid(), signal.SIGKILL)
+    return read_kineto([paths[0].with_name(".hidden")])
+
+
+DEADLY = Converter(name="deadly", description="a file that kills its reader", sniff=sniff, read=read)
+'''
+
+
+@pytest.fixture
+def deadly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A plug-in, which new processes load too, with a format that kills its reader."""
+    folder = tmp_path / "plugin"
+    (folder / "deadly-1.dist-info").mkdir(parents=True)
+    (folder / "deadly.py").write_text(PLUGIN)
+    (folder / "deadly-1.dist-info/METADATA").write_text("Name: deadly\nVersion: 1\n")
+    points = "[chopper_interop.converters]\ndeadly = deadly:DEADLY\n"
+    (folder / "deadly-1.dist-info/entry_points.txt").write_text(points)
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    registry.converters.cache_clear()
+    yield
+    registry.converters.cache_clear()
+    sys.modules.pop("deadly", None)
+
+
+def job(folder: Path, deaths: int = 0, ranks: int = 3) -> Path:
+    """A folder of ranks; reading the last of them kills so many processes first."""
+    folder.mkdir()
+    for rank in range(ranks):
+        events = [call("cudaLaunchKernel", 1, 2, 1), kernel(f"k{rank}", 10 + rank, 5, 1)]
+        write(folder / f"{rank}.json", events, distributedInfo={"backend": "nccl", "rank": rank})
+    if deaths:
+        (folder / f"{ranks - 1}.json").rename(folder / ".hidden")  # else it is a source
+        (folder / f"{ranks - 1}.txt").write_text(f"deaths {deaths}")
+    return folder
+
+
+def tables(trace: ci.Trace) -> dict[str, Any]:
+    return {name: getattr(trace, name) for name in ("nodes", "edges", "lanes", "groups")}
+
+
+def assert_equal(trace: ci.Trace, expected: ci.Trace) -> None:
+    for name, table in tables(expected).items():
+        assert tables(trace)[name].equals(table), name
+    assert trace.meta == expected.meta
+    assert [trace.args(k) for k in range(6)] == [expected.args(k) for k in range(6)]
+
+
+class Backwards(Executor):
+    """Runs what it was given last first, and only when a result is asked for."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[Future[Any], Any]] = []
+
+    def submit(self, fn, /, *args, **_kwargs) -> Future[Any]:
+        outer = self
+
+        class Late(Future[Any]):
+            def result(self, timeout: float | None = None) -> Any:
+                while outer.waiting:
+                    future, (function, arguments) = outer.waiting.pop()
+                    try:
+                        future.set_result(function(*arguments))
+                    except ChopperError as error:
+                        future.set_exception(error)
+                return super().result(timeout)
+
+        future = Late()
+        self.waiting.append((future, (fn, args)))
+        return future
+
+
+@pytest.mark.parametrize("executor", [Backwards, ThreadPoolExecutor])
+def test_any_executor_in_any_order_gives_the_same(tmp_path: Path, executor) -> None:
+    folder = job(tmp_path / "job")
+    with executor() as workers_:
+        assert_equal(ci.read(folder, workers=workers_), ci.read(folder))
+
+
+def test_a_rank_that_fails_is_named_and_the_others_are_read(tmp_path: Path) -> None:
+    folder = job(tmp_path / "job")
+    (folder / "1.json").write_bytes(b'{"schemaVersion": 1, "traceEvents": 7}')
+    trace = ci.read(folder, workers=Backwards())
+    assert trace.ranks == [0, 2]
+    lost = {issue.code: issue for issue in trace.meta.issues}["file-unreadable"]
+    assert "1.json" in lost.example
+    with pytest.raises(ReadError, match=r"1\.json"):
+        ci.read(*sorted(folder.iterdir()), workers=Backwards())
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("deadly")
+def test_processes_give_the_same_and_one_that_dies_costs_an_attempt(tmp_path: Path, run) -> None:
+    expected, output = tmp_path / "threads.pftrace", tmp_path / "processes.pftrace"
+    assert run("convert", "-q", job(tmp_path / "job"), "--job", "a", "-o", expected)[0] == 0
+    for jobs in (1, 2):
+        assert (
+            run("convert", "-q", tmp_path / "job", "--job", "a", "--jobs", jobs, "-o", output)[0]
+            == 0
+        )
+        assert output.read_bytes() == expected.read_bytes()
+    trace = ci.read(job(tmp_path / "dies", deaths=1), workers=2)
+    assert trace.to_pandas()["name"].tolist().count("k2") == 1
+    assert not [issue for issue in trace.meta.issues if issue.code == "file-unreadable"]
+    trace = ci.read(job(tmp_path / "dies often", deaths=9), workers=2)
+    assert trace.ranks == [0, 1]
+    lost = {issue.code: issue for issue in trace.meta.issues}["file-unreadable"]
+    assert "2.txt: each process that read it ended before it was done, 3 times" in lost.example
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("deadly")
+@pytest.mark.filterwarnings("default")
+def test_dask_gives_the_same_and_a_killed_worker_costs_an_attempt(tmp_path: Path, run) -> None:
+    distributed = pytest.importorskip("distributed")
+    expected, output = tmp_path / "threads.pftrace", tmp_path / "dask.pftrace"
+    assert run("convert", "-q", job(tmp_path / "job"), "--job", "a", "-o", expected)[0] == 0
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+    ) as cluster:
+        address = cluster.scheduler_address
+        options = ("--job", "a", "--scheduler", address, "-o", output)
+        assert run("convert", "-q", tmp_path / "job", *options)[0] == 0
+        assert output.read_bytes() == expected.read_bytes()
+        trace = ci.read(job(tmp_path / "dies", deaths=1), workers=address)
+        assert trace.to_pandas()["name"].tolist().count("k2") == 1
+        (tmp_path / "job/1.json").write_bytes(b'{"schemaVersion": 1, "traceEvents": 7}')
+        assert ci.read(tmp_path / "job", workers=address).ranks == [0, 2]
+
+
+def test_a_result_is_handed_over_by_a_file(tmp_path: Path) -> None:
+    expected = ci.read(job(tmp_path / "job"))
+    stored = handover.store(tmp_path, lambda: expected)
+    assert_equal(stored.load(), expected)
+    assert not stored.path.exists()
+    assert handover.store(tmp_path, dict).load() == {}
+
+
+ERRORS = [
+    ReadError("no", path="a", at="byte 3", hint="do"),
+    InternalError(KeyError("x"), "reading a", "b"),
+]
+
+
+@pytest.mark.parametrize("error", ERRORS)
+def test_errors_of_workers_stay_what_they_are(tmp_path: Path, error: ChopperError) -> None:
+    again = handover.store(tmp_path, lambda: error).load()
+    assert (type(again), str(again), again.path) == (type(error), str(error), error.path)
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 10**6, 1.5])
+def test_workers_that_make_no_sense_are_refused(wrong: Any) -> None:
+    with pytest.raises(UsageError), workers.reading_by(wrong):
+        pass
+
+
+def test_without_distributed_the_error_names_the_extra(tmp_path: Path, run, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    options = ("--scheduler", "tcp://127.0.0.1:1", "-o", tmp_path / "a.pftrace")
+    status, _, text = run("convert", "-q", job(tmp_path / "job"), *options)
+    assert status == 2
+    assert "chopper-interop[dask]" in text
