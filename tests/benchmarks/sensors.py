@@ -5,21 +5,26 @@ job, rate, sensor, counters) a line states in how many jobs the 95 % interval ho
 highest clock, the mean error and its range, and the mean half-width, in percent of that length. `none` counts jobs without
 an answer, and `wide` is the half-width divided by that of an analysis to which the sensor is given. With ``--power`` a line
 states for how many GPUs the idle power is within two standard errors, its mean and range, the mean error, and how
-often the result says that idle power was not seen. Usage:
+often the result says that idle power was not seen. ``--answers`` keeps the answers in a file and asks only for those
+that it lacks, so that a long table is made in parts (``--seconds``). Usage:
 ``python tests/benchmarks/sensors.py [--cells PATTERN …] [--programs N] [--first SEED] [--processes N]
-[--known-sensor] [--each] [--power [--idle W]]``
+[--known-sensor] [--answers FILE [--seconds N]] [--power [--idle W]]``
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import math
 import os
 import statistics
 import sys
 import tempfile
+import time
 from collections import defaultdict
-from concurrent.futures import ProcessPoolExecutor
-from itertools import product
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import asdict
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
@@ -52,35 +57,71 @@ def line(cell: Cell, answers: list[Answer | None]) -> str:
     )
 
 
-def dvfs_table(options: argparse.Namespace) -> None:
-    """Print the table of `dvfs`."""
-    cells = matching(options.cells)
+class Answers:
+    """Answers by cell and seed, kept in a file of JSON lines if there is one."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._answers: dict[tuple[str, int], Answer | None] = {}
+        if path and path.exists():
+            for one in map(json.loads, path.read_text().splitlines()):
+                answer = Answer(**one["answer"]) if one["answer"] else None
+                self._answers[one["cell"], one["seed"]] = answer
+
+    def add(self, seed: int, answers: list[tuple[Cell, Answer | None]]) -> None:
+        """Add the answers of one job."""
+        self._answers |= {(cell.name, seed): answer for cell, answer in answers}
+        if self._path:
+            with self._path.open("a") as file:
+                for cell, answer in answers:
+                    kept = asdict(answer) if answer else None
+                    file.write(json.dumps({"cell": cell.name, "seed": seed, "answer": kept}) + "\n")
+
+    def missing(self, cells: list[Cell], seed: int) -> list[Cell]:
+        """Return the cells without an answer for this seed."""
+        return [cell for cell in cells if (cell.name, seed) not in self._answers]
+
+    def of(self, cell: Cell, seeds: range) -> list[Answer | None]:
+        """Return the answers of a cell."""
+        return [self._answers[cell.name, s] for s in seeds if (cell.name, s) in self._answers]
+
+
+def ask(options: argparse.Namespace, cells: list[Cell], answers: Answers) -> None:
+    """Generate and analyse the jobs of all answers that are missing, as far as the time allows."""
     groups: dict[tuple[str, str], list[Cell]] = defaultdict(list)
     for cell in cells:
         groups[cell.kind, cell.vendor].append(cell)
     seeds = range(options.first, options.first + options.programs)
-    answers: dict[Cell, list[Answer | None]] = defaultdict(list)
+    jobs = [(key, seed, answers.missing(of, seed)) for seed in seeds for key, of in groups.items()]
+    begin, waiting = time.monotonic(), iter([job for job in jobs if job[2]])
+    with ProcessPoolExecutor(options.processes) as pool:
+        running: dict[Future[list[tuple[Cell, Answer | None]]], int] = {}
+        while True:
+            in_time = time.monotonic() - begin < options.seconds
+            for key, seed, of in islice(waiting, (options.processes - len(running)) * in_time):
+                future = pool.submit(judge, *key, seed, of, known=options.known_sensor)
+                running[future] = seed
+            if not running:
+                return
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                answers.add(running.pop(future), future.result())
+
+
+def dvfs_table(options: argparse.Namespace) -> None:
+    """Print the table of `dvfs`."""
+    cells, answers = matching(options.cells), Answers(options.answers)
+    seeds = range(options.first, options.first + options.programs)
+    ask(options, cells, answers)
     print(
         "% of the ideal step".rjust(32),
         "  inside    mean     min     max    half   loss  none  wide",
-        flush=True,
     )
-    with ProcessPoolExecutor(options.processes) as pool:
-        waiting = {
-            key: [pool.submit(judge, *key, seed, of, known=options.known_sensor) for seed in seeds]
-            for key, of in groups.items()
-        }
-        for key, of in groups.items():
-            for future in waiting[key]:
-                for cell, answer in future.result():
-                    answers[cell].append(answer)
-                    if options.each:
-                        print(cell.name, answer, flush=True)
-            for cell in of:
-                print(line(cell, answers[cell]), flush=True)
-    good = sum(a is not None and a.inside for of in answers.values() for a in of)
-    every = [sum(a is not None and a.inside for a in of) / len(of) for of in answers.values()]
-    print(f"inside: {good} of {sum(map(len, answers.values()))}; cells of 90 % and more: ", end="")
+    of_cells = {cell: of for cell in cells if (of := answers.of(cell, seeds))}
+    for cell, of in of_cells.items():
+        print(line(cell, of))
+    good = sum(a is not None and a.inside for of in of_cells.values() for a in of)
+    every = [sum(a is not None and a.inside for a in of) / len(of) for of in of_cells.values()]
+    print(f"inside: {good} of {sum(map(len, of_cells.values()))}; cells of 90 % and more: ", end="")
     print(f"{sum(share >= 0.9 for share in every)} of {len(every)}")
 
 
@@ -105,8 +146,6 @@ def power_table(options: argparse.Namespace) -> None:
             futures = [pool.submit(judge_power, s, cell, sensor, **changes) for s in seeds]
             rows = [row for future in futures for row in future.result()]
             print(power_line(f"{bubble}/{kind}/{rate}/{sensor}", rows), flush=True)
-            if options.each:
-                print(*rows, sep="\n")
 
 
 def power_line(name: str, rows: list[dict[str, Any]]) -> str:
@@ -139,7 +178,10 @@ def main() -> None:
     parser.add_argument(
         "--known-sensor", action="store_true", help="compare with an analysis that is given it"
     )
-    parser.add_argument("--each", action="store_true", help="print each job")
+    parser.add_argument("--answers", type=Path, metavar="FILE", help="file that keeps the answers")
+    parser.add_argument(
+        "--seconds", type=float, default=math.inf, metavar="N", help="begin no job after this time"
+    )
     parser.add_argument("--power", action="store_true", help="idle power instead")
     parser.add_argument("--idle", type=float, default=130.0, metavar="W", help="true idle power")
     options = parser.parse_args()
