@@ -121,11 +121,14 @@ def _check(args: argparse.Namespace) -> int:
     from chopper_interop.io import outputs
 
     sources.to_path(f"{args.prefix}.0.et")  # refuses what can't be a name
-    prefix = Path(args.prefix)
-    outputs.require_finished(prefix.parent)
-    findings = check.check(prefix, args.tolerance / 100)
-    console.show_findings(findings, quiet=args.quiet)
-    return 1 if any(finding.stops for finding in findings.entries) else 0
+    jobs = check.jobs_at(args.prefix)
+    outputs.require_finished(jobs[0].parent)
+    stops = False
+    for prefix in jobs:
+        findings = check.check(prefix, args.tolerance / 100)
+        console.show_findings(findings, None if len(jobs) == 1 else prefix, quiet=args.quiet)
+        stops = stops or not findings.runs
+    return 1 if stops else 0
 
 
 def _convert_parser() -> argparse.ArgumentParser:
@@ -157,9 +160,13 @@ def _check_parser() -> argparse.ArgumentParser:
     parser = common.base_parser(
         "chopper-check",
         "Check that a simulator can run these Chakra ETs to the end (exit status 0 if so).",
-        "example:\n  chopper-check et/job      checks et/job.0.et, et/job.1.et, …\n",
+        "examples:\n"
+        "  chopper-check et/         checks each job in the folder\n"
+        "  chopper-check et/job      checks et/job.0.et, et/job.1.et, …\n",
     )
-    parser.add_argument("prefix", help="path of the ETs without the ending .RANK.et")
+    parser.add_argument(
+        "prefix", help="folder of ETs, or path of one job's without the ending .RANK.et"
+    )
     common.add_unpacking_option(parser)
     parser.add_argument(
         "--tolerance",

@@ -70,6 +70,8 @@ class Converter:
     memory_ratio
         Peak memory of reading and joining, as a multiple of the unpacked files; estimates that refuse what
         does not fit use it, so it is rather too low.
+    usage
+        ``(trace, path) -> str``: one line, for people, on how others take what `write` wrote; as `read`.
     folder
         True if `write` makes a folder.
     derived
@@ -92,6 +94,7 @@ class Converter:
     write: Callable[..., Any] | str | None = None
     rank_of: Callable[[Path, bytes], int | None] | None = None
     memory_ratio: float = 2.0
+    usage: Callable[..., str] | str | None = None
     folder: bool = False
     derived: bool = False
     not_read_because: str = "it holds nothing for a trace"
@@ -110,6 +113,10 @@ class Converter:
         if self.write is None:
             raise UnknownFormatError(f"format {self.name!r} can be read but not written")
         return _function(self.write)
+
+    def usage_of(self, trace: Any, path: Path) -> str:
+        """One line on how others take what was written to a path; empty if there is nothing to say."""
+        return "" if self.usage is None else str(_function(self.usage)(trace, path))
 
 
 def _function(reference: Callable[..., Any] | str) -> Callable[..., Any]:

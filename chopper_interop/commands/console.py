@@ -184,6 +184,10 @@ def show_written(trace: Trace, targets: Iterable[WriteTarget]) -> None:
     )
     for group, counts in _edge_counts(graph).items():
         console.print(f"{group} edges: {counts}")
+    for target in targets:
+        usage = target.converter.usage_of(trace, Path(target.path))
+        if usage:
+            console.print(Text(usage), soft_wrap=True)
 
 
 def _edge_counts(graph: Graph) -> dict[str, str]:
@@ -358,11 +362,13 @@ def _format_details(converter: registry.Converter) -> dict[str, str]:
     return {label: text for label, text in details.items() if text}
 
 
-def show_findings(findings: Any, *, quiet: bool) -> None:
-    """Print the findings of ``chopper-check``, on stdout."""
+def show_findings(findings: Any, job: Path | None, *, quiet: bool) -> None:
+    """Print the findings of ``chopper-check`` on stdout, under the path of the job if it is one of several."""
     if quiet:
         return
     console = console_for(sys.stdout)
+    if job is not None:
+        console.print(Text(f"{job}:"), soft_wrap=True)
     for finding in findings.entries:
         console.print(Text(f"{'stops' if finding.stops else 'note'}: {finding}"), soft_wrap=True)
     console.print(Text(findings.verdict), soft_wrap=True)

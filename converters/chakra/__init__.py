@@ -19,6 +19,7 @@ CHAKRA = Converter(
     group=group,
     read="chopper_interop.converters.chakra.reader:read",
     write="chopper_interop.converters.chakra.writer:write",
+    usage="chopper_interop.converters.chakra.writer:usage",
     folder=True,
     derived=True,
     carries="operations with exact times and dependencies, collectives with kind, size and group, "

@@ -7,9 +7,10 @@ and workload layer, and of MLCommons' own feeder where that is stricter.
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from google.protobuf.message import DecodeError
 
@@ -20,14 +21,35 @@ from chopper_interop.converters.chakra.checks.nodes import check_nodes
 from chopper_interop.converters.chakra.decode import EtFile, decode
 from chopper_interop.converters.chakra.reaction import DEVIATIONS, is_far
 from chopper_interop.errors import ReadError
+from chopper_interop.io import outputs
 from chopper_interop.io.inputs import read as read_bytes
 from chopper_interop.schemas.chakra import message_class
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 _GZIP = b"\x1f\x8b"
+_SEPARATORS = tuple(filter(None, (os.sep, os.altsep)))
 _INT_MAX = 2**31 - 1
+
+
+def jobs_at(path: str) -> list[Path]:
+    """Prefixes of the jobs to check: the path itself, or those of each job in a folder.
+
+    Raises
+    ------
+    ReadError
+        The folder can't be read, or has no ETs.
+    """
+    prefix = Path(path)
+    is_prefix = not path.endswith(_SEPARATORS) and _with_ending(prefix, ".0.et").exists()
+    if is_prefix or not prefix.is_dir():
+        return [prefix]
+    outputs.require_finished(prefix)
+    try:
+        jobs = chakra_files.prefixes(prefix)
+    except OSError as error:
+        raise ReadError(f"cannot be opened: {error.strerror}", path=prefix) from error
+    if not jobs:
+        raise ReadError("there is no such file in this folder", path=prefix / "JOB.0.et")
+    return jobs
 
 
 def check(prefix: Path, tolerance: float = 0.005) -> Findings:

@@ -22,6 +22,7 @@ GROUPS_DIFFER = Fault.loss(
 )
 
 _NAMED = re.compile(r"(?P<job>.*)\.(?P<rank>\d{1,7})\.(?:et|json)(?:\.\w+)?", re.IGNORECASE)
+_RANK_FILE = re.compile(r"(?P<job>.+)\.\d+\.et")
 _JOB_GROUPS = ".comm_groups.json"
 _GROUPS_JSON = re.compile(rb'\s*\{\s*"\d+"\s*:\s*\[[\s\d,]*[\],]')
 _VERSION = re.compile(rb"\d+\.\d+\.\d+[\w.-]*\Z")
@@ -155,6 +156,12 @@ def group(paths: list[Path]) -> list[list[Path]]:
             if source == [path] and source not in sources:
                 sources.append(source)
     return sources
+
+
+def prefixes(folder: Path) -> list[Path]:
+    """Paths of the jobs with ETs ``JOB.RANK.et`` in a folder, without that ending, in order of name."""
+    matches = (_RANK_FILE.fullmatch(path.name) for path in folder.iterdir() if path.is_file())
+    return [folder / job for job in sorted({match.group("job") for match in matches if match})]
 
 
 def job_and_rank(path: Path) -> tuple[str, int | None]:

@@ -7,6 +7,7 @@ count); what is written here satisfies both. Plain files: the newer feeder reads
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections import Counter
 from typing import IO, TYPE_CHECKING, Literal
@@ -127,10 +128,7 @@ def write(trace: Trace, path: Path, *, mode: ModeName = "full") -> IssueLog:
     if mode not in modes:
         raise UsageError(f"mode={mode}: there are {', '.join(modes)}")
     how = chakra_plan.Mode(mode)
-    is_named = path.suffix == ".et"
-    folder, job = (
-        (path.parent, path.stem) if is_named else (path, outputs.file_name(trace.meta.job))
-    )
+    folder, job = _place(trace, path)
     issues = IssueLog("ET")
     ranks = trace.ranks
     if not ranks:
@@ -189,6 +187,19 @@ def write(trace: Trace, path: Path, *, mode: ModeName = "full") -> IssueLog:
     _note_figures(trace, figures, issues)
     _note_reactions(reacts, figures, issues)
     return issues
+
+
+def usage(trace: Trace, path: Path) -> str:
+    """Line on what a simulator takes."""
+    folder, job = _place(trace, path)
+    return f"simulators take the prefix {folder / job}; chopper-check {folder}{os.sep} checks it"
+
+
+def _place(trace: Trace, path: Path) -> tuple[Path, str]:
+    """Folder of the ETs, and the job in their names."""
+    if path.suffix == ".et":
+        return path.parent, path.stem
+    return path, outputs.file_name(trace.meta.job)
 
 
 def _accuracy(

@@ -11,6 +11,7 @@ from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop.converters.chakra import check
+from chopper_interop.errors import ReadError
 from chopper_interop.issues import Severity
 from chopper_interop.schemas.chakra import CommType, NodeType
 from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind, Kind
@@ -329,6 +330,45 @@ def test_jobs_in_one_folder_are_checked_separately(tmp_path: Path, run) -> None:
     (tmp_path / "run[1].0.et").rename(tmp_path / "run[1].4.et")
     (tmp_path / "run[1].1.et").rename(tmp_path / "run[1].0.et")
     assert "there is no run[1].1.et" in run("check", tmp_path / "run[1]")[1]
+
+
+def test_each_job_of_a_folder_is_checked(tmp_path: Path, run) -> None:
+    for name, ranks in (("good", [[{}], [{}]]), ("bad", [[{"deps": [7]}], [{}]])):
+        for path in make_et(tmp_path, ranks).parent.glob("job.*.et"):
+            path.rename(tmp_path / path.name.replace("job", name))
+    status, output, _ = run("check", f"{tmp_path}/")
+    assert status == 1
+    names = [line for line in output.splitlines() if line.endswith(":")]
+    assert names == [f"{tmp_path / name}:" for name in ("bad", "good")]
+    for path in tmp_path.glob("bad.*"):
+        path.unlink()
+    status, output, _ = run("check", tmp_path)
+    assert (status, output) == run("check", tmp_path / "good")[:2]
+    assert status == 0
+    with pytest.raises(ReadError, match="no such file in this folder"):
+        check.jobs_at(str(tmp_path.parent))
+
+
+def test_a_prefix_that_is_a_folder_too(tmp_path: Path, run) -> None:
+    prefix = make_et(tmp_path, [[{}], [{}]])
+    prefix.mkdir()
+    assert run("check", prefix)[0] == 0
+    assert run("check", f"{prefix}/")[0] == 4
+
+
+def test_the_job_of_several_files_is_their_folder(tmp_path: Path, run) -> None:
+    for rank in range(2):
+        (tmp_path / f"run 7/{rank}").mkdir(parents=True)
+        info = {"rank": rank, "world_size": 2}
+        path = tmp_path / f"run 7/{rank}/trace.json"
+        write(path, [kernel("k", 4, 5, 0)], distributedInfo=info)
+    sources = sorted(tmp_path.glob("run 7/*/*"))
+    status, _, stderr = run("convert", *sources, "-o", f"{tmp_path}/et/")
+    assert status == 0
+    prefix = tmp_path / "et/run 7"
+    assert f"simulators take the prefix {prefix}; chopper-check {tmp_path}/et/ checks it" in stderr
+    assert sorted(path.name for path in prefix.parent.glob("*.et")) == ["run 7.0.et", "run 7.1.et"]
+    assert run("check", prefix)[0] == 0
 
 
 def test_names_are_shown_as_they_are(tmp_path: Path, run) -> None:
