@@ -147,7 +147,6 @@ def read(  # noqa: PLR0913 # options
     files = [sources.to_path(p) for p in paths]
     if not files:
         raise UsageError("there is nothing to read: name files or folders")
-    inventory = sources.find(files, from_format, rank_numbers(ranks))
     sharing = Sharing.of(keep_environment=keep_environment, anonymise=anonymise)
     name = name or sharing.job_name(job_name(*files))
     with (
@@ -155,6 +154,7 @@ def read(  # noqa: PLR0913 # options
         memory.at_most(max_memory),
         reading_by(workers),
     ):
+        inventory = sources.find(files, from_format, rank_numbers(ranks))
         return read_inventory(inventory, name, options, map_device, clock_offset, run, sharing)
 
 
@@ -207,7 +207,7 @@ def read_inventory(  # noqa: PLR0913, PLR0917 # options
         issues.extend(_unreadable(error.path, str(error)))
     issues.add(OUTPUTS_LEFT_OUT, len(inventory.outputs), ", ".join(map(str, inventory.outputs[:1])))
     trace = sharing.apply(trace.with_meta(issues=tuple(issues)), inventory.given)
-    files = (str(path) for source in inventory.sources for path in source.paths)
+    files = (str(path) for source in inventory.sources for path in source.recorded)
     return _printable(replace(trace, files=tuple(files)))
 
 
@@ -454,25 +454,25 @@ def convert(  # noqa: PLR0913 # options
     """
     paths = [outputs] if isinstance(outputs, str | PathLike) else list(outputs)
     files = [inputs_] if isinstance(inputs_, str | PathLike) else list(inputs_)
-    conversion = plan_conversion(
-        files,
-        [write_target(path, to_format) for path in paths],
-        from_format=from_format,
-        name=name,
-        options=options,
-        map_device=map_device,
-        clock_offset=clock_offset,
-        run=run,
-        ranks=ranks,
-        on_loss=on_loss,
-        keep_environment=keep_environment,
-        anonymise=anonymise,
-    )
     with (
         inputs.unpacking_at_most(max_unpacked),
         memory.at_most(max_memory),
         reading_by(workers),
     ):
+        conversion = plan_conversion(
+            files,
+            [write_target(path, to_format) for path in paths],
+            from_format=from_format,
+            name=name,
+            options=options,
+            map_device=map_device,
+            clock_offset=clock_offset,
+            run=run,
+            ranks=ranks,
+            on_loss=on_loss,
+            keep_environment=keep_environment,
+            anonymise=anonymise,
+        )
         trace, issues = conversion.run()
     refuse_losses(issues, on_loss)
     refuse_other_runs(issues, on_loss)
@@ -576,14 +576,14 @@ def refuse_targets(targets: Iterable[WriteTarget], read_: Iterable[SourceFiles])
         The folder that an output is in does not exist.
     """
     read_ = list(read_)
-    refuse_overwriting((path for s in read_ for path in s.paths), (t.path for t in targets))
+    refuse_overwriting((path for s in read_ for path in s.recorded), (t.path for t in targets))
     places = [Path(target.path).absolute() for target in targets]
     if len(set(places)) < len(places):
         raise UsageError("it is named twice as an output", path=max(places, key=places.count))
     for target in targets:
         place = Path(target.path).absolute()
         same_format = [s for s in read_ if s.converter.name == target.converter.name]
-        if any(place in path.resolve().parents for s in same_format for path in s.paths):
+        if any(place in path.resolve().parents for s in same_format for path in s.recorded):
             raise UsageError("it would be overwritten by what is made of it", path=target.path)
         outputs.require_folder(place.parent)
 

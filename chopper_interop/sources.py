@@ -5,13 +5,15 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import weakref
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chopper_interop import number_ranges, registry
 from chopper_interop.errors import ReadError, UnknownFormatError, UsageError
-from chopper_interop.io import inputs, outputs, sqlite_schema
+from chopper_interop.io import archives, inputs, outputs, sqlite_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -27,11 +29,21 @@ class SourceFiles:
     paths: tuple[Path, ...]
     named: bool = True
 
+    @cached_property
+    def first(self) -> Path:
+        """Its first file as users see it: within an archive, if it was unpacked."""
+        return archives.shown(self.paths[0])
+
     @property
     def label(self) -> str:
         """Human-readable name: its first file and the number of others."""
         more = f" (+{len(self.paths) - 1})" if len(self.paths) > 1 else ""
-        return f"{self.paths[0]}{more}"
+        return f"{self.first}{more}"
+
+    @cached_property
+    def recorded(self) -> tuple[Path, ...]:
+        """The files that the user has: archives instead of what was unpacked of them."""
+        return tuple(dict.fromkeys(archives.origin(path) for path in self.paths))
 
     @property
     def size(self) -> int:
@@ -61,6 +73,8 @@ class Inventory:
         The only ranks to read, ascending; None for all. Sources that state another are among the skipped.
     other_ranks
         Number of sources that were skipped because they state another rank.
+    archives
+        Holds archives unpacked as long as there is this inventory.
     """
 
     sources: list[SourceFiles] = field(default_factory=list)
@@ -71,6 +85,10 @@ class Inventory:
     given: list[Path] = field(default_factory=list)
     ranks: list[int] | None = None
     other_ranks: int = 0
+    archives: archives.Archives = field(default_factory=archives.Archives, repr=False)
+
+    def __post_init__(self) -> None:
+        weakref.finalize(self, self.archives.close)
 
 
 def to_path(text: str | os.PathLike[str]) -> Path:
@@ -119,11 +137,12 @@ def find(
     for path, named in _files(paths, inventory):
         if named:
             named_paths.add(path)
-        converter = _recognise(path, named=named, format_name=format_name, inventory=inventory)
-        if converter is not None:
-            by_format.setdefault(converter.name, []).append(path)
+        for file, converter in _recognise(
+            path, named=named, format_name=format_name, inventory=inventory
+        ):
+            by_format.setdefault(converter.name, []).append(file)
     for name, files in sorted(by_format.items()):
-        files.sort()  # the order of arguments changes nothing
+        files.sort(key=archives.shown)  # the order of arguments changes nothing
         converter = registry.converter(name)
         groups = converter.group(files) if converter.group else [[path] for path in files]
         inventory.sources += [
@@ -134,12 +153,15 @@ def find(
     used = {path for source in inventory.sources for path in source.paths}
     inventory.skipped = [(path, why) for path, why in inventory.skipped if path not in used]
     inventory.unreadable = [path for path in inventory.unreadable if path not in used]
-    folders = (path for path in paths if path not in named_paths)
+    unpacked = inventory.archives.folders
+    folders = [path for path in paths if path not in named_paths]
+    folders += [folder for folder, path in unpacked.items() if path in named_paths]
     in_output_folders = (path for folder in folders for path in _output_files(folder, inventory))
     _skip_outputs(inventory, named_paths.union(in_output_folders))
     _skip_other_ranks(inventory)
-    inventory.skipped.sort()
-    inventory.unreadable.sort()
+    inventory.skipped = sorted((archives.shown(path), why) for path, why in inventory.skipped)
+    inventory.unreadable = sorted(map(archives.shown, inventory.unreadable))
+    inventory.outputs = [archives.shown(path) for path in inventory.outputs]
     return inventory
 
 
@@ -214,22 +236,30 @@ def _files_below(folder: Path, inventory: Inventory) -> list[Path]:
 
 def _recognise(
     path: Path, *, named: bool, format_name: str | None, inventory: Inventory
-) -> Converter | None:
-    """Return the converter that reads a file; note in the inventory why there is none."""
-    if format_name is not None:
-        return _reader(format_name)
+) -> list[tuple[Path, Converter]]:
+    """Return a file, or those in it if it is an archive, with the converters that read them.
+
+    Why there is none is noted in the inventory; for a file that was given by name it is raised.
+    """
     reason = ""
     try:
         head = inputs.head(path)
     except ReadError as error:
-        if named:
+        if named and format_name is None:
             raise
         head, reason = b"", error.message
     if outputs.has_mark(head):
         inventory.marked.add(path)
+    is_archive = archives.is_archive(head)
+    if format_name is not None and not is_archive:
+        return [(path, _reader(format_name))]
     candidates = registry.sniffed(head, path) if head else []
     if len(candidates) == 1 and candidates[0].read is not None:
-        return candidates[0]
+        return [(path, candidates[0])]
+    if is_archive and not candidates and archives.origin(path) == path:
+        return _recognise_members(
+            path, head, named=named, format_name=format_name, inventory=inventory
+        )
     reason = reason or _skip_reason(candidates, head, path)
     if named:
         hint = (
@@ -239,7 +269,34 @@ def _recognise(
     inventory.skipped.append((path, reason))
     if not head.strip():
         inventory.unreadable.append(path)
-    return None
+    return []
+
+
+def _recognise_members(
+    path: Path, head: bytes, *, named: bool, format_name: str | None, inventory: Inventory
+) -> list[tuple[Path, Converter]]:
+    """Unpack an archive, and recognise its files as those of a folder."""
+    try:
+        unpacked = inventory.archives.unpack(path, head, _is_known)
+    except ReadError as error:
+        if named:
+            raise
+        inventory.skipped.append((path, error.message))
+        inventory.unreadable.append(path)
+        return []
+    inventory.skipped += [(path / name, why) for name, why in unpacked.left_out]
+    inventory.unreadable += [path / name for name in unpacked.unreadable]
+    files = _files_below(unpacked.folder, inventory)
+    return [
+        pair
+        for file in files
+        for pair in _recognise(file, named=False, format_name=format_name, inventory=inventory)
+    ]
+
+
+def _is_known(path: Path) -> bool:
+    """True if a file, of which only the beginning may be there, is or belongs to a profile."""
+    return inputs.has_known_ending(path) or bool(registry.sniffed(inputs.head(path)))
 
 
 def _reader(name: str) -> Converter:
@@ -251,6 +308,8 @@ def _reader(name: str) -> Converter:
 def _skip_reason(candidates: list[Converter], head: bytes, path: Path) -> str:
     if not head.strip():
         return "it is empty"
+    if not candidates and archives.is_archive(head):
+        return "it is an archive in an archive, which is not unpacked"
     if not candidates:
         database = sqlite_schema.describe(path, head)
         return f"no format that is known here{': ' if database else ''}{database}"

@@ -178,7 +178,7 @@ def _input_files(inventories: list[Inventory], traces: list[Trace | None]) -> li
     """List all files read, and those that traces written earlier were made of."""
     from chopper_interop import pipeline
 
-    read = [path for job in inventories for source in job.sources for path in source.paths]
+    read = [path for job in inventories for source in job.sources for path in source.recorded]
     earlier = [path for trace in traces if trace for path in pipeline.input_files(trace)]
     return [*read, *earlier]
 

@@ -81,7 +81,7 @@ def show_inventory(inventory: Inventory, *, quiet: bool) -> None:
         return
     table = new_table("source", "format")
     shorten = _path_shortener(
-        [s.paths[0] for s in inventory.sources] + [p for p, _ in inventory.skipped]
+        [s.first for s in inventory.sources] + [p for p, _ in inventory.skipped]
     )
     for source in inventory.sources:
         table.add_row(escape(str(shorten(source.label))), source.converter.description)

@@ -22,7 +22,7 @@ from chopper_interop.io import memory
 from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from chopper_interop.arrays.types import Bytes
@@ -34,6 +34,8 @@ _PACKED_HEAD_BYTES = 1 << 21
 """Bytes on disk that are read for a head: a block of bzip2, the largest unit, has up to 900,000."""
 _MAX_UNPACKED: ContextVar[int | None] = ContextVar("_MAX_UNPACKED", default=None)
 """Bytes that a compressed file may have when unpacked, as the user says; None for a multiple of its size."""
+_BOUNDS: dict[Path, int] = {}
+"""Bytes that compressed files of archives may have when unpacked."""
 _MAX_GIGABYTES = 1e9
 """Gigabytes that an option may state; beyond it bytes are no 64-bit number."""
 _MAX_RATIO = 200
@@ -55,7 +57,7 @@ _DENSE_BLOCK_BYTES = 1 << 12
 
 _ENDING = re.compile(
     r"\.(gz|xz|bz2|zst|json|jsonl|trace|pt|csv|txt|log|db|et|pftrace|perfetto-trace|parquet|graphml"
-    r"|tmp)$",
+    r"|tmp|tar|tgz|txz|tbz2|tzst|zip)$",
     re.IGNORECASE,
 )
 
@@ -144,15 +146,50 @@ def stated_max_unpacked() -> float | None:
     return None if stated is None else stated / 1e9
 
 
-def max_unpacked(packed: int) -> int:
-    """Return how large compressed data of so many bytes may be when unpacked.
+def max_unpacked(packed: int, path: Path) -> int:
+    """Return how large compressed data of so many bytes, in this file, may be when unpacked.
 
-    That is what the user says, else 200 times its size, and no more than the memory.
+    That is what the user says, else 200 times its size, and no more than the memory; for a file of an
+    archive no more than its part of what the archive may have.
     """
     stated = _MAX_UNPACKED.get()
     if stated is not None:
         return stated
-    return min(max(_ALWAYS_UNPACKED, _MAX_RATIO * packed), memory.physical_bytes())
+    allowed = _BOUNDS.get(path, max_unpacked_to_disk(packed))
+    return min(allowed, max_unpacked_to_disk(packed), memory.physical_bytes())
+
+
+def max_unpacked_to_disk(packed: int) -> int:
+    """Return how large compressed data of so many bytes may be when unpacked into files."""
+    stated = _MAX_UNPACKED.get()
+    return max(_ALWAYS_UNPACKED, _MAX_RATIO * packed) if stated is None else stated
+
+
+def bound_unpacked(paths: Sequence[Path], packed: int) -> None:
+    """Bound what files of one archive of so many bytes may have when unpacked.
+
+    In sum that is what the archive may have: archives of archives would grow by the product of ratios else.
+    """
+    sizes = [path.stat().st_size for path in paths]
+    share = min(1.0, packed / max(sum(sizes), 1))
+    for path, n_bytes in zip(paths, sizes, strict=True):
+        _BOUNDS[path] = max(_ALWAYS_UNPACKED // len(paths), int(_MAX_RATIO * share * n_bytes))
+
+
+def unpacked_bounds(paths: Iterable[Path]) -> dict[Path, int]:
+    """Return the bounds of those of these files that `bound_unpacked` set some for, in bytes."""
+    return {path: _BOUNDS[path] for path in paths if path in _BOUNDS}
+
+
+def set_unpacked_bounds(bounds: dict[Path, int]) -> None:
+    """Set bounds that `unpacked_bounds` returned in another process."""
+    _BOUNDS.update(bounds)
+
+
+def unbound_unpacked(paths: Iterable[Path]) -> None:
+    """Forget the bounds of these files."""
+    for path in paths:
+        _BOUNDS.pop(path, None)
 
 
 def too_large_unpacked(limit: int, packed: int, path: Path) -> ReadError:
@@ -226,6 +263,16 @@ def head(path: Path) -> bytes:
     return bytes(_utf8(np.frombuffer(first[:HEAD_BYTES], np.uint8)))
 
 
+def is_packed(path: Path) -> bool:
+    """True if a file is compressed."""
+    return _packing(bytes(_on_disk(path, 8))) is not None
+
+
+def has_known_ending(path: Path) -> bool:
+    """True if a file's name ends as those of profiles do."""
+    return _ENDING.search(path.name) is not None
+
+
 def plain_name(path: Path) -> str:
     """Return a file's name without endings of known file types; dots elsewhere are part of it."""
     name = path.name
@@ -284,7 +331,7 @@ def _packing(first: bytes) -> bytes | None:
 
 def _decompressed(path: Path, raw: Bytes, magic: bytes, issues: IssueLog) -> Bytes:
     """All decompressed bytes, in one buffer that grows as needed."""
-    limit = max_unpacked(len(raw))
+    limit = max_unpacked(len(raw), path)
     out = np.empty(min(_expected_size(raw, magic), limit), np.uint8)
     used = 0
     for block in _blocks(path, raw, magic, issues):

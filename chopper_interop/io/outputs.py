@@ -96,7 +96,7 @@ def file(path: Path) -> Iterator[IO[bytes]]:
         target = path.resolve() if path.is_symlink() else path
         special = target.exists() and not target.is_file()
         with ExitStack() as stack:
-            destination = target if special else stack.enter_context(_workspace(target.parent))
+            destination = target if special else stack.enter_context(workspace(target.parent))
             with ExitStack() as content:
                 yield _opened(destination, content, packed=path.name.endswith(".gz"))
             if not special:
@@ -129,7 +129,7 @@ def folder(path: Path, *, owns: Callable[[Path], bool]) -> Iterator[Path]:
     is_fixed = path.is_dir() and (path.is_mount() or not _may_write(path.parent))
     try:
         _finish(path)
-        with _workspace(path if is_fixed else path.parent, is_folder=True) as new:
+        with workspace(path if is_fixed else path.parent, is_folder=True) as new:
             yield new
             _sync_below(new)
             _put_in_place(new, path, owns)
@@ -222,11 +222,11 @@ def _finish(path: Path) -> None:
         if (unfinished / _OUTDATED).exists():
             content = (unfinished / _OUTDATED).read_bytes()
             for name in msgspec.json.decode(content, type=list[bytes]):
-                _remove(path / os.fsdecode(name))
+                remove(path / os.fsdecode(name))
             for entry in sorted(unfinished.iterdir()):
                 if entry.name != _OUTDATED:
                     if entry.is_dir():
-                        _remove(path / entry.name)  # a folder replaces only an empty one
+                        remove(path / entry.name)  # a folder replaces only an empty one
                     entry.replace(path / entry.name)
         shutil.rmtree(unfinished, ignore_errors=True)
 
@@ -242,7 +242,7 @@ def _refuse_foreign(folder: Path, names: set[str]) -> None:
 
 
 @contextmanager
-def _workspace(parent: Path, *, is_folder: bool = False) -> Iterator[Path]:
+def workspace(parent: Path, *, is_folder: bool = False) -> Iterator[Path]:
     """Make a file or folder of a new name and lock it; it is removed at the end if it is still there."""
     require_folder(parent)
     path = parent / f".chopper-{secrets.token_hex(8)}.part"
@@ -251,7 +251,7 @@ def _workspace(parent: Path, *, is_folder: bool = False) -> Iterator[Path]:
             parent.mkdir()
             stack.callback(_remove_if_empty, parent)
         _remove_abandoned(parent)
-        stack.callback(_remove, path)
+        stack.callback(remove, path)
         if is_folder:
             path.mkdir()
         else:
@@ -270,7 +270,7 @@ def _remove_abandoned(parent: Path) -> None:
             state = path.lstat()
             is_removable = stat.S_ISREG(state.st_mode) or stat.S_ISDIR(state.st_mode)
             if is_removable and time.time() - state.st_mtime > _LOCKING_S:
-                _remove(path)
+                remove(path)
 
 
 def _is_workspace(path: Path) -> bool:
@@ -343,7 +343,8 @@ def _remove_if_empty(folder: Path) -> None:
         folder.rmdir()
 
 
-def _remove(path: Path) -> None:
+def remove(path: Path) -> None:
+    """Remove a file or a folder with all in it."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:

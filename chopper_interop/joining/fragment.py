@@ -29,8 +29,8 @@ class Fragment:
 
     @property
     def path(self) -> Path:
-        """First file of the source."""
-        return self.files.paths[0]
+        """First file of the source, as users see it."""
+        return self.files.first
 
     @property
     def has_counters(self) -> bool:

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from chopper_interop import progress
 from chopper_interop.errors import ReadError
+from chopper_interop.io import archives
 from chopper_interop.joining.fragment import Fragment
 from chopper_interop.reading import needs, workers
 from chopper_interop.reading.task import SourceTask
+from chopper_interop.sharing import texts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,11 +90,16 @@ def _fragment(
 ) -> Fragment | ReadError:
     """The trace of a source, or why a file of a folder could not be read."""
     try:
-        return Fragment(source, _result(pool, task, future, attempt=1))
+        with archives.names_shown():
+            trace = _result(pool, task, future, attempt=1)
     except ReadError as error:
         if source.named:
             raise
         return error
+    if source.recorded != source.paths:
+        meta = texts.change_meta(trace.meta, lambda _, text: archives.shown_text(text))
+        trace = trace.with_meta(**vars(meta))
+    return Fragment(source, trace)
 
 
 def _result(pool: Pool, task: SourceTask, future: Future[Trace], attempt: int) -> Trace:

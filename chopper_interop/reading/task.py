@@ -36,6 +36,8 @@ class SourceTask:
         Pattern of names that the user calls communication; see `communication.user_pattern`.
     max_unpacked
         Gigabytes that a compressed file may have when unpacked; None for a multiple of its size.
+    bounds
+        Bytes that files of an archive may have when unpacked.
     """
 
     converter: str
@@ -43,6 +45,7 @@ class SourceTask:
     options: dict[str, Any] = field(default_factory=dict)
     names: str | None = None
     max_unpacked: float | None = None
+    bounds: dict[Path, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, source: SourceFiles, options: dict[str, Any], names: str | None) -> SourceTask:
@@ -50,7 +53,8 @@ class SourceTask:
         chosen = registry.chosen_options(source.converter.reader, options)
         _refuse_rank(chosen.get("rank"))
         stated = inputs.stated_max_unpacked()
-        return cls(source.converter.name, source.paths, chosen, names, stated)
+        bounds = inputs.unpacked_bounds(source.paths)
+        return cls(source.converter.name, source.paths, chosen, names, stated, bounds)
 
 
 def read(task: SourceTask) -> Trace:
@@ -63,6 +67,7 @@ def read(task: SourceTask) -> Trace:
     """
     function = registry.converter(task.converter).reader
     first = task.paths[0]
+    inputs.set_unpacked_bounds(task.bounds)
     with inputs.unpacking_at_most(task.max_unpacked):
         with defects.as_errors(f"reading {task.converter}", first):
             trace = function(list(task.paths), **task.options)

@@ -155,7 +155,7 @@ def _file(path: Path, table: str) -> pa.Table:
 def _refuse_bomb(path: Path, stated: pq.FileMetaData) -> None:
     """Raise `ReadError` if a file has far more cells than bytes: equal ones may take no place in it."""
     size = inputs.size(path)
-    limit = inputs.max_unpacked(size)
+    limit = inputs.max_unpacked(size, path)
     if _CELL_BYTES * stated.num_rows * stated.num_columns > limit:
         raise inputs.too_large_unpacked(limit, size, path)
 

@@ -113,7 +113,7 @@ def _decompress_packets(
     """Put what was compressed in its place; return the trace, and the number of damaged packets."""
     pieces: list[Any] = []
     done = damaged = 0
-    limit = room = inputs.max_unpacked(len(buffer))
+    limit = room = inputs.max_unpacked(len(buffer), path)
     for row in np.flatnonzero(np.isin(kind, (COMPRESSED, COMPRESSED_ZSTD))).tolist():
         start = _frame_start(buffer, int(at[row]), int(length[row]))
         pieces.append(buffer[done:start])
