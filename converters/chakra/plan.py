@@ -11,7 +11,7 @@ edges become dependencies, so that an ET reacts to changes as the model does:
 * of work that overlaps other work of its slot only a share counts (`slots`);
 * what then is missing to the measured times (`schedule`) becomes nodes of its own, called unexplained.
 
-Least latencies of launches and streams have no slot. They are left out, and the return of the next wait
+Usual latencies of launches and streams have no slot. They are left out, and the return of the next wait
 makes up for them; where more than `schedule` tolerates adds up on the GPU, that is a node as well.
 """
 
@@ -42,6 +42,7 @@ from chopper_interop.edges.handover import IDLE_NS
 from chopper_interop.graph.chains import stream_orders
 from chopper_interop.schemas.chakra import Cause
 from chopper_interop.schemas.kinds import GPU_LANES, GPU_WORK, EdgeKind, Kind, LaneKind
+from chopper_interop.timing import variation
 from chopper_interop.timing.model import timing_of
 
 if TYPE_CHECKING:
@@ -184,7 +185,7 @@ class _Links(NamedTuple):
     Parameters
     ----------
     src, dst, kind, lag_ns
-        Endpoints, kind and least time of each edge.
+        Endpoints, kind and time of each edge: the least one, and how it usually varies.
     return_ns
         Of endpoints that are ends of waits of hosts, the least latency of the wait; -1 of others.
     sources
@@ -224,7 +225,7 @@ def _links(timing: Timing, gpu: Array) -> _Links:
     inside &= (early_ns <= 0) | (graph.kind == EdgeKind.STREAM) | late_launch
     edge = np.flatnonzero(inside)
     src, dst, kind = src[edge], dst[edge], graph.kind[edge]
-    lag = timing.lag_ns[edge]
+    lag = variation.on_edges(timing, timing.lag_ns, timing.delay_ns)[0][edge]
     return_ns = np.full(len(timing.at_ns), -1, np.int64)
     sources = np.zeros(len(timing.at_ns), bool)
     waits = np.flatnonzero(is_any(kind, _WAITS) & on_thread[dst // 2])

@@ -15,6 +15,7 @@ from chopper_interop.arrays.members import is_any
 from chopper_interop.converters.chakra import run
 from chopper_interop.converters.chakra.host_chain import watching_threads
 from chopper_interop.schemas.kinds import EdgeKind, Kind
+from chopper_interop.timing import variation
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
@@ -59,7 +60,8 @@ def _model_end_ns(timing: Timing, compute: Array, planned: Array, factor: float)
     lasting = np.flatnonzero(edges.kind == EdgeKind.DURATION)
     lasting = lasting[compute[edges.src[lasting] // 2]]
     lag_ns[lasting] = np.rint(lag_ns[lasting] * factor).astype(np.int64)
-    return int(timing.retimed(lag_ns)[2 * planned + 1].max())
+    lag_ns, delay_ns = variation.on_edges(timing, lag_ns, timing.delay_ns)
+    return int(timing.retimed(lag_ns, delay_ns)[2 * planned + 1].max())
 
 
 def _et_end_ns(plan: Plan, compute: Array, factor: float) -> int:

@@ -2,9 +2,10 @@
 
 A table by family of programs and change: of how many programs, median and largest error, in percent of
 the time without the change, predicted later than simulated with a plus. Usage:
-``python tests/benchmarks/changes.py [--seeds N] [--first N] [--family NAME …] [--programs] [--astra-sim PATH] [--network]``.
-With the path of ASTRA-sim (an analytical network), the ETs of each program are run there as well, with
-durations scaled: replayed, and with ``--network`` also with simulated communication.
+``python tests/benchmarks/changes.py [--seeds N] [--first N] [--family NAME …] [--programs] [--ets MODE …] [--astra-sim PATH] [--network]``.
+With ``--ets`` ETs of these modes are also run by `converters.chakra.run` with durations scaled; a second table has how far
+they are from `what_if`. With the path of ASTRA-sim (an analytical network) they run there as well: replayed, and with
+``--network`` also with simulated communication.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import sys
 import tempfile
 from collections import defaultdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
@@ -26,31 +28,57 @@ from programs.program import NO_CHANGE
 from programs.simulation import job_ns, simulate
 
 import chopper_interop as ci
+from chopper_interop.converters.chakra import check
+from chopper_interop.converters.chakra import run as simulator
+from chopper_interop.converters.chakra.checks import findings, jobs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from programs.program import Change
 
 Errors = dict[str, float]
 
 
-def simulated_errors(
-    binary: Path, trace: ci.Trace, job_before_ns: int, cases: list[predictions.Case], work: Path,
-    *, replay: bool,
+def et_errors(
+    run: Callable[[Path, Change], float], trace: ci.Trace, job_before_ns: int,
+    cases: list[predictions.Case], work: Path, *, mode: str = "full", replay: bool = True,
 ) -> Errors:  # fmt: skip
-    """Errors of ASTRA-sim for the unchanged program and for all changes; infinite if it never ends."""
+    """Errors of ETs for the unchanged program and for all changes; `run` gives their end."""
     prefix = work / "et" / "job"
     prefix.parent.mkdir(parents=True)
-    ci.write(trace, prefix.with_suffix(".et"))
+    ci.write(trace, prefix.with_suffix(".et"), mode=mode)
     errors = {}
     listed = [("unchanged", NO_CHANGE, job_before_ns, job_before_ns)]
     listed += [(c.name, c.change, c.job_after_ns, c.before_ns) for c in cases]
     for name, change, true_ns, before_ns in listed:
         scaled = work / "scaled" / "job"
         scaled_ets.write(prefix, scaled, change, replay=replay)
+        errors[name] = 100 * (run(scaled, change) - true_ns) / before_ns
+    return errors
+
+
+def own_end_ns(prefix: Path, _: Change) -> float:
+    """End of ETs by `converters.chakra.run`; infinite if a node never ends."""
+    found = findings.Findings()
+    ets = [et for _, et in check.read_files(prefix, found)]
+    job = jobs.job_of(ets, check.read_groups(prefix, len(ets), found))
+    end_ns = simulator.run(job, len(ets)).end_ns
+    return float("inf") if (end_ns < 0).any() else float(end_ns.max())
+
+
+def simulated_end_ns(binary: Path, work: Path, *, replay: bool) -> Callable[[Path, Change], float]:
+    """Ends of ETs in ASTRA-sim; infinite if it does not run all nodes."""
+
+    def end_ns(prefix: Path, change: Change) -> float:
         faster = 1 / change.factor if change.of == "communication" else 1.0
         bandwidth = families.LINK_BYTES_PER_US / 1000 * (1.0 if replay else faster)
-        ran = astra_sim.run(binary, scaled, work / "run", replay=replay, bandwidth_gbps=bandwidth)
-        complete = len(ran.finished_ns) == len(trace.ranks) and len(ran.ended_ns) == _nodes(scaled)
-        end_ns = max(ran.ended_ns.values(), default=0) if complete else float("inf")
-        errors[name] = 100 * (end_ns - true_ns) / before_ns
-    return errors
+        ran = astra_sim.run(binary, prefix, work / "run", replay=replay, bandwidth_gbps=bandwidth)
+        ranks = len(list(prefix.parent.glob(f"{prefix.name}.*.et")))
+        complete = len(ran.finished_ns) == ranks and len(ran.ended_ns) == _nodes(prefix)
+        return float(max(ran.ended_ns.values(), default=0)) if complete else float("inf")
+
+    return end_ns
 
 
 def _nodes(prefix: Path) -> int:
@@ -81,6 +109,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="first seed (default: 0)")
     parser.add_argument("--family", nargs="*", default=list(families.FAMILIES))
     parser.add_argument("--programs", action="store_true", help="print errors of each program")
+    parser.add_argument("--ets", nargs="*", default=[], help="modes of ETs to run by their rules")
     parser.add_argument("--astra-sim", type=Path)
     parser.add_argument("--network", action="store_true")
     options = parser.parse_args()
@@ -109,13 +138,22 @@ def all_errors(program, work: Path, options: argparse.Namespace) -> dict[str, Er
     trace = predictions.read(run, work / "kineto")
     gains = predictions.gains_ns(trace, cases)
     found = {"what_if": {c.name: c.error_percent(g) for c, g in zip(cases, gains, strict=True)}}
+    whole_ns = job_ns(run, run)
+    for mode in options.ets:
+        way = f"ETs, mode {mode}"
+        found[way] = et_errors(own_end_ns, trace, whole_ns, cases, work / mode, mode=mode)
+        found[f"{way}, less what_if"] = _less(found[way], found["what_if"])
     if options.astra_sim:
-        whole_ns = job_ns(run, run)
         for way in ("replay", "network") if options.network else ("replay",):
-            found[way] = simulated_errors(
-                options.astra_sim, trace, whole_ns, cases, work / way, replay=way == "replay"
+            end_ns = simulated_end_ns(options.astra_sim, work / way, replay=way == "replay")
+            found[way] = et_errors(
+                end_ns, trace, whole_ns, cases, work / way, replay=way == "replay"
             )
     return found
+
+
+def _less(errors: Errors, others: Errors) -> Errors:
+    return {name: errors[name] - other for name, other in others.items()}
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ import schedule
 from programs.program import Change
 
 import chopper_interop as ci
-from chopper_interop.analyses.methods.dvfs import changes
+from chopper_interop.analyses.methods.changes import changer, verbs
 from chopper_interop.arrays.members import is_any
 from chopper_interop.converters.chakra import check, host_chain, plan
 from chopper_interop.converters.chakra import run as simulator
@@ -124,14 +124,14 @@ class Model:
 
     def __init__(self, trace: ci.Trace, mode: str) -> None:
         self.timing = timing_of(trace)
-        self.changer = changes.Changer(self.timing)
+        self.changer = changer.Changer(self.timing)
         moves = takes_time(trace) & ~host_chain.watching_threads(self.timing)[trace.array("lane")]
         self.planned = np.repeat(plan._planned(trace, plan.Mode(mode)) & moves, 2)
 
     def end_ns(self, text: str) -> int:
         """End of the last node with a change, on the trace's axis."""
-        now = self.changer.apply(changes.parse_changes(text))
-        at = self.timing.retimed(now.lag_ns, now.delay_ns)
+        now = verbs.apply_changes(self.changer, verbs.parse_changes(text))
+        at = verbs.changed_job(self.changer, now).at_ns
         return int(at[: len(self.planned)][self.planned].max())
 
 

@@ -31,8 +31,9 @@ from chopper_interop.analyses.methods.changes.changer import (
     total_ns,
 )
 from chopper_interop.analyses.methods.dvfs import target_clocks
-from chopper_interop.analyses.methods.timing import paths, variation
+from chopper_interop.analyses.methods.timing import paths
 from chopper_interop.errors import OptionError, UsageError
+from chopper_interop.timing import variation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

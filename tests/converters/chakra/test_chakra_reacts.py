@@ -488,3 +488,20 @@ def test_what_would_explain_more_is_named(tmp_path: Path, run) -> None:
     assert status == 0
     assert "rank 0: 81" in output
     assert "enable_cuda_sync_events=True" in output
+
+
+@pytest.mark.parametrize("mode", ["gpu", "full"])
+def test_how_latencies_of_launches_vary_counts_only_where_launches_bind(
+    tmp_path: Path, mode: str
+) -> None:
+    events = []
+    for k in range(40):  # the GPU waits for each launch, but not if kernels take 5 times as long
+        start = 40 * k + 6 + 7 * k % 20
+        events += [call("hipLaunchKernel", 40 * k, 5, k + 1), kernel("gemm", start, 10, k + 1)]
+    events.append(call("hipDeviceSynchronize", 1600, 5, 41))
+    trace = ci.read(write(tmp_path / "rank0.json", events, baseTimeNanoseconds=BASE))
+    ci.write(trace, tmp_path / "job.et", mode=mode)
+    slower = scaled_replay_us(tmp_path / "job.0.et", 5, ("kernel",))
+    predicted = ci.analyze(trace, "what_if", change="scale=5 where kind == 'kernel'").summary
+    assert predicted["changes"][0]["gain_ns"] == pytest.approx(-410_000, abs=10_000)
+    assert slower == pytest.approx(40 * 50 + 6, abs=15)

@@ -7,8 +7,8 @@ from hypothesis import given
 from predictions import errors_percent
 from programs import program as p
 
-from chopper_interop.analyses.methods.timing import variation
 from chopper_interop.testing import strategies
+from chopper_interop.timing import variation
 from chopper_interop.timing.model import timing_of
 
 
