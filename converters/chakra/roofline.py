@@ -2,7 +2,8 @@
 
 ASTRA-sim with ``roofline-enabled`` computes the time of each compute node of a GPU from `num_ops` and
 `tensor_size`, and stalls at nodes without. Work of which the bytes are not known gets those that the
-GPU's memory moves in the measured time, so that it lasts as long as measured at that bandwidth.
+GPU's memory moves in the measured time, so that it lasts as long as measured at that bandwidth. So does
+work of so few bytes that they take less than a nanosecond: ASTRA-sim aborts where a node takes no time.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 _UNKNOWN_GBS = 1000.0
 """Bandwidth of memory, in 10^9 bytes a second, of GPUs that are not known. Chosen: a round number, which
 the ET's metadata states, so that whoever runs it can give the simulator the same."""
+_MIN_NS = 2
+"""Nanoseconds that a node takes at least. Chosen: one, and one for what simulators cut off."""
 
 
 class Roofline(NamedTuple):
@@ -34,7 +37,7 @@ class Roofline(NamedTuple):
     num_ops
         Floating-point operations, at least 1.
     tensor_size
-        Bytes moved, at least 1.
+        Bytes moved, at least those of two nanoseconds.
     is_computed
         Mask of the nodes that a simulator computes: those of the GPU's compute slot.
     is_assumed
@@ -63,8 +66,10 @@ def roofline(trace: Trace, plan: Plan) -> Roofline:
     size = np.where(copies, trace.integers("bytes"), trace.integers("mem_bytes"))
     size = np.where(is_node, size[plan.row], 0)
     flops = np.where(is_node, trace.integers("flops")[plan.row], 0)
-    assumed = computed & (size <= 0)
-    as_measured = np.rint(1000 * plan.slot_us * bandwidth_gbs(trace)).astype(np.int64)
+    bandwidth = bandwidth_gbs(trace)
+    min_size = int(np.ceil(_MIN_NS * bandwidth))
+    assumed = computed & (size < min_size)
+    as_measured = np.rint(1000 * plan.slot_us * bandwidth).astype(np.int64)
     size = np.where(assumed, as_measured, size)
     flops = np.where(assumed, 1, flops)
-    return Roofline(np.maximum(flops, 1), np.maximum(size, 1), computed, assumed)
+    return Roofline(np.maximum(flops, 1), np.maximum(size, min_size), computed, assumed)

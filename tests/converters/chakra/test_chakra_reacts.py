@@ -231,16 +231,30 @@ def test_kernels_mode_has_gpu_work_alone(tmp_path: Path, run) -> None:
 def test_a_roofline_model_finds_what_it_reads(jobs: dict[str, ci.Trace], tmp_path: Path) -> None:
     trace = jobs["ddp"]
     ci.write(trace, tmp_path / "job.et", mode="gpu")
-    _, nodes = messages(tmp_path / "job.0.et")
+    metadata, nodes = messages(tmp_path / "job.0.et")
+    bandwidth = next(a.int64_val for a in metadata.attr if a.name == "roofline_gbs")
     computed = [n for n in nodes if n.type == NodeType.COMP and not attributes(n)["is_cpu_op"]]
     assert computed
     fields = [{a.name: a.WhichOneof("value") for a in n.attr} for n in computed]
     assert all(f["num_ops"] == "int64_val" and f["tensor_size"] == "uint64_val" for f in fields)
     values = [attributes(n) for n in computed]
     assert all(v["num_ops"] >= 1 and v["tensor_size"] >= 1 for v in values)
-    known = [v for v in values if v["kind"] == "kernel" and v.get("mem_bytes", 0) > 0]
+    kernels = [v for v in values if v["kind"] == "kernel"]
+    known = [v for v in kernels if v.get("mem_bytes", 0) >= 2 * bandwidth]
     assert known
     assert all(v["tensor_size"] == v["mem_bytes"] and "bytes_from_time" not in v for v in known)
+
+
+def test_work_of_few_bytes_takes_time_in_a_roofline_model(tmp_path: Path) -> None:
+    events = [call("cudaMemsetAsync", 0, 5, 1), {**kernel("Memset (Device)", 10, 3, 1, bytes=4)}]
+    events[1]["cat"] = "gpu_memset"
+    trace = ci.read(write(tmp_path / "rank0.json", events, baseTimeNanoseconds=BASE))
+    ci.write(trace, tmp_path / "job.et")
+    metadata, nodes = messages(tmp_path / "job.0.et")
+    bandwidth = next(a.int64_val for a in metadata.attr if a.name == "roofline_gbs")
+    (fill,) = [v for v in map(attributes, nodes) if v["kind"] == "memset"]
+    assert fill["bytes"] == 4
+    assert fill["tensor_size"] / bandwidth == pytest.approx(3000)  # ASTRA-sim aborts below 1 ns
 
 
 def test_matched_collectives_of_unknown_size_are_joined(shared: Path, tmp_path: Path, run) -> None:
