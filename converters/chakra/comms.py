@@ -94,6 +94,9 @@ class Comms:
         1 where the size stands for the measured time.
     src, dst, tag
         Ranks of sends and receives, and the number that pairs a send with its receive.
+    turn
+        Number of a joined collective in the order in which all its members had come, the same on all ranks;
+        -1 for others.
     """
 
     groups: dict[int, list[int]]
@@ -105,6 +108,7 @@ class Comms:
     src: Array
     dst: Array
     tag: Array
+    turn: Array
 
 
 def communications(trace: Trace, numbering: dict[int, int], issues: IssueLog) -> Comms:
@@ -121,7 +125,7 @@ def communications(trace: Trace, numbering: dict[int, int], issues: IssueLog) ->
     """
     trace = collectives.match_collectives(trace, IssueLog())
     n = trace.nodes.num_rows
-    comms = Comms({}, *np.zeros((8, n), np.int64))
+    comms = Comms({}, *np.zeros((8, n), np.int64), np.full(n, -1))
     rows = np.flatnonzero(trace.array("kind") == Kind.COMM)
     kinds = trace.values("collective")[rows]
     sizes = trace.integers("bytes", rows)
@@ -191,6 +195,7 @@ def _match_collectives(
     members = [g["ranks"] for g in trace.groups.to_pylist()]
     all_ranks = tuple(sorted(numbering))
     groups_by_ranks: dict[tuple[int, ...], list[int]] = {}
+    joined: list[Array] = []
     for g in np.unique(group).tolist():
         ranks = tuple(members[g]) if g >= 0 and members[g] else all_ranks
         groups_by_ranks.setdefault(ranks, []).append(g)
@@ -207,6 +212,8 @@ def _match_collectives(
         matched = _matched_rows(trace, comms.size, rows[of_group], kinds[of_group], len(ranks))
         issues.add(TIMED_UNMATCHED, np.count_nonzero(of_group) - matched.size)
         _set_collectives(comms, matched, trace, number, issues)
+        joined += list(matched.T)
+    _set_turns(comms, joined, trace.array("ts"))
     if not comms.groups or all_ranks in {tuple(sorted(ranks)) for ranks in groups_by_ranks}:
         comms.groups[len(comms.groups) + 1] = [numbering[r] for r in all_ranks]
 
@@ -251,6 +258,17 @@ def _set_collectives(
     comms.comm_type[matched] = [int(SIMULATED[k]) for k in kinds]
     comms.size[matched] = np.maximum(common, MIN_BYTES)
     comms.group[matched] = number
+
+
+def _set_turns(comms: Comms, joined: list[Array], ts: Array) -> None:
+    """Number joined collectives, of which each entry lists the rows, by when the last member came.
+
+    All ranks can keep this order, as what waits for a collective starts behind all its members. In the order in
+    which each rank starts them, ranks with several streams may wait for each other for ever.
+    """
+    order = sorted(joined, key=lambda rows: (int(ts[rows].max()), int(rows[0])))
+    for turn, rows in enumerate(order):
+        comms.turn[rows] = turn
 
 
 def _match_p2p(  # noqa: PLR0913, PLR0917 # columns of one table

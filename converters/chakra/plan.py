@@ -131,7 +131,14 @@ class Plan:
         return self.slot == HOST
 
 
-def build_plan(trace: Trace, *, mode: Mode, origin_ns: int, messages: Array | None = None) -> Plan:
+def build_plan(
+    trace: Trace,
+    *,
+    mode: Mode,
+    origin_ns: int,
+    messages: Array | None = None,
+    turn: Array | None = None,
+) -> Plan:
     """Plan the ET of a trace of one rank.
 
     Parameters
@@ -144,6 +151,9 @@ def build_plan(trace: Trace, *, mode: Mode, origin_ns: int, messages: Array | No
         When the job starts, on the trace's `ts` axis: before that nothing is simulated.
     messages
         Mask of the nodes that are sends or receives; none if None.
+    turn
+        For each node its turn among the collectives that simulators join, the same on all ranks; -1 for
+        others, and for all if None.
     """
     timing = timing_of(trace)
     gpu = np.flatnonzero(is_any(trace.array("kind"), GPU_WORK))
@@ -158,9 +168,10 @@ def build_plan(trace: Trace, *, mode: Mode, origin_ns: int, messages: Array | No
         operations=mode is Mode.FULL,
     )
     dep = _dependencies(timing, gpu, links, host, watches)
-    columns = _shared_slots(trace, gpu, host, dep)
+    joined = _joined(gpu, turn)
+    columns = _shared_slots(trace, gpu, host, dep, joined)
     columns, keep = _from_origin(columns, origin_ns, with_host=mode is not Mode.KERNELS)
-    order, first, dep_of = _connected(columns, keep, mode)
+    order, first, dep_of = _connected(columns, keep, mode, len(host.row) + joined)
     nodes = Nodes(
         slot=columns.slot,
         is_return=columns.is_return,
@@ -308,6 +319,14 @@ def _gpu_numbers(trace: Trace, gpu: Array, h: int) -> Array:
     return number
 
 
+def _joined(gpu: Array, turn: Array | None) -> Array:
+    """Positions in `gpu` of the collectives that simulators join, in the order that all ranks keep."""
+    if turn is None:
+        return np.empty(0, np.int64)
+    taken = np.flatnonzero(turn[gpu] >= 0)
+    return taken[np.argsort(turn[gpu[taken]])]
+
+
 class _Columns(NamedTuple):
     """Columns of host nodes and, behind them, GPU work; and dependencies between them.
 
@@ -340,7 +359,11 @@ class _Columns(NamedTuple):
 
 
 def _shared_slots(
-    trace: Trace, gpu: Array, host: host_chain.HostChain, dep: tuple[Array, Array]
+    trace: Trace,
+    gpu: Array,
+    host: host_chain.HostChain,
+    dep: tuple[Array, Array],
+    joined: Array,
 ) -> _Columns:
     """Give each node its share of its slot; `short_ns` is by how much sooner than measured it ends."""
     h = len(host.row)
@@ -355,10 +378,10 @@ def _shared_slots(
     order, src, dst = _ordered(start, np.ones(len(slot), bool), *dep)
     needed = leading_to(order, np.arange(len(slot)) >= h, *gather.group_values(dst, src, len(slot)))
     rank += 2 * ~needed
-    share = slots.shares(start, end, slot, lane, rank)
+    share = slots.shares(*slots.in_turn(start, end, h + joined), slot, lane, rank)
     behind = np.flatnonzero(share.after >= 0)
-    src = np.concatenate([dep[0], share.after[behind]])
-    dst = np.concatenate([dep[1], behind])
+    src = np.concatenate([dep[0], share.after[behind], h + joined[:-1]])
+    dst = np.concatenate([dep[1], behind, h + joined[1:]])
     no_gpu = np.zeros(len(gpu), bool)
     return _Columns(
         slot=slot,
@@ -397,11 +420,13 @@ def _from_origin(columns: _Columns, origin_ns: int, *, with_host: bool) -> tuple
     return columns._replace(start_ns=np.maximum(start, 0), own_ns=own), keep
 
 
-def _connected(columns: _Columns, keep: Array, mode: Mode) -> tuple[Array, Array, Array]:
+def _connected(
+    columns: _Columns, keep: Array, mode: Mode, joined: Array
+) -> tuple[Array, Array, Array]:
     """Topological order of the nodes that stay, and dependencies by node.
 
     Dependencies lead past nodes without a share of their slot and, in mode kernels, past all of the host:
-    what it waits for stays awaited.
+    what it waits for stays awaited. Joined collectives keep their order, also those without a share.
     """
     without_host = mode is Mode.KERNELS
     stays = np.ones(len(keep), bool) if without_host else keep
@@ -415,6 +440,11 @@ def _connected(columns: _Columns, keep: Array, mode: Mode) -> tuple[Array, Array
         hidden, side = hidden | ~columns.is_gpu, columns.slot == COMM
     first, dep = gather.group_values(dst, src, len(keep))
     src, dst = slots.bypassed(order, hidden, side, columns.start_ns, first, dep)
+    position = np.full(len(keep), -1, np.int64)
+    position[order] = np.arange(len(order))
+    follows = position[joined[:-1]] < position[joined[1:]]
+    src = np.concatenate([src, joined[:-1][follows]])
+    dst = np.concatenate([dst, joined[1:][follows]])
     both = keep[src] & keep[dst]
     first, dep = gather.group_values(dst[both], src[both], len(keep))
     order = order[keep[order]]

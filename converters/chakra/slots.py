@@ -38,6 +38,31 @@ class Shares(NamedTuple):
     after: Array
 
 
+def in_turn(start_ns: Array, end_ns: Array, ordered: Array) -> tuple[Array, Array]:
+    """Starts and ends of work of which some has its slot in a given order, one piece after the other.
+
+    Each piece of it begins with the latest end so far, or has no time where that is later than its own end::
+
+        first     [      ]          [      ]
+        second   [          ]               [   ]
+        third      [  ]             (none)
+
+    Parameters
+    ----------
+    start_ns, end_ns
+        Of each piece of work.
+    ordered
+        Those that keep an order, in this order.
+    """
+    start, end = start_ns.copy(), end_ns.copy()
+    free = np.maximum.accumulate(end[ordered])[:-1]
+    later = ordered[1:]
+    start[later] = np.maximum(start[later], free)
+    none = later[end[later] <= free]
+    start[none] = end[none] = start_ns[none]
+    return start, end
+
+
 def shares(start_ns: Array, end_ns: Array, slot: Array, stream: Array, rank: Array) -> Shares:
     """Divide the time of slots among work that runs concurrently.
 

@@ -166,6 +166,7 @@ def write(trace: Trace, path: Path, *, mode: ModeName = "full") -> IssueLog:
                     mode=how,
                     origin_ns=origin_ns,
                     messages=is_any(of_rank["node_type"], _MESSAGES),
+                    turn=of_rank["turn"],
                 )
                 fits = [f for f in trace.meta.clocks if relations.rank_of(f) in (-1, rank)]
                 rank_facts: dict[str, str | int] = {

@@ -3,8 +3,11 @@
 from pathlib import Path
 
 import numpy as np
+import predictions
 import pytest
 from kineto_files import BASE, call, kernel, write
+from programs import families
+from programs.simulation import simulate
 from schedule import attributes, messages, replay_us
 
 import chopper_interop as ci
@@ -519,3 +522,43 @@ def test_how_latencies_of_launches_vary_counts_only_where_launches_bind(
     predicted = ci.analyze(trace, "what_if", change="scale=5 where kind == 'kernel'").summary
     assert predicted["changes"][0]["gain_ns"] == pytest.approx(-410_000, abs=10_000)
     assert slower == pytest.approx(40 * 50 + 6, abs=15)
+
+
+@pytest.mark.parametrize("mode", ["gpu", "full", "kernels"])
+def test_ranks_run_collectives_of_two_streams_in_one_order(tmp_path: Path, mode: str, run) -> None:
+    group = {"Process Group Name": "0", "Process Group Ranks": "[0, 1]", "dtype": "Float",
+             "Group size": 2, "Out msg nelems": 1000}  # fmt: skip
+    names = ("allreduce", "_allgather_base")
+    (tmp_path / "in").mkdir()
+    for rank in range(2):  # another stream has more work on each rank, and so would keep its time
+        events = []
+        for k, (name, start, dur) in enumerate([(names[0], 10, 110), (names[1], 12, 98)]):
+            args = {**group, "Rank": rank, "Collective name": name, "In msg nelems": 1000 + k}
+            at = start + 40 * rank
+            launch = call("hipLaunchKernel", 4 * k + 1, 2, k + 1)
+            work = kernel(f"nccl_{name}", at, dur - 40 * rank, k + 1, stream=8 + k)
+            work["args"] |= args
+            about = {**call("record_param_comms", 4 * k, 4, 20 + k), "cat": "cpu_op", "args": args}
+            events += [about, launch, work]
+        more = kernel("gemm", 130, 50, 9, stream=9 - rank)
+        events += [call("hipLaunchKernel", 20, 2, 9), more]
+        write(
+            tmp_path / f"in/rank{rank}.json",
+            events,
+            baseTimeNanoseconds=BASE,
+            distributedInfo={"rank": rank, "world_size": 2},
+        )
+    ci.write(ci.read(tmp_path / "in"), tmp_path / "job.et", mode=mode)
+    for rank in range(2):
+        _, nodes = messages(tmp_path / f"job.{rank}.et")
+        found = [n.name for n in nodes if attributes(n).get("collective")]
+        assert found == [f"nccl_{name}" for name in names]
+    status, output, _ = run("check", tmp_path / "job")
+    assert status == 0, output
+
+
+def test_ets_of_several_streams_of_collectives_end(tmp_path: Path, run) -> None:
+    ran = simulate(families.fsdp(702))
+    ci.write(predictions.read(ran, tmp_path / "in"), tmp_path / "job.et")
+    status, output, _ = run("check", tmp_path / "job")
+    assert status == 0, output
