@@ -7,7 +7,7 @@ COUNT  ?= 100000
 SECONDS ?= 60
 FUZZ   := .venv-fuzz
 
-.PHONY: demo test thorough fuzz mutate lint bench picture pictures formats code schemas wheel clean
+.PHONY: demo test docs thorough fuzz mutate lint bench picture pictures formats outputs code schemas wheel clean
 
 demo: $(VENV)/run.stamp ## convert a sample job, and say what to open
 	rm -rf $(DEMO)
@@ -22,6 +22,9 @@ demo: $(VENV)/run.stamp ## convert a sample job, and say what to open
 # without bytecode each worker would compile all modules and rewrite all assertions at each run
 test: $(VENV)/test.stamp ## all tests, on all cores
 	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n auto --dist worksteal -q
+
+docs: $(VENV)/docs.stamp ## the site, in docs/_build/html; runs the notebooks, and fails on broken links
+	$(BIN)/sphinx-build -q -W --keep-going -d docs/_build/doctrees docs docs/_build/html
 
 thorough: $(VENV)/test.stamp ## slow tests too, and other random cases at each run
 	$(BIN)/pytest -n auto --dist worksteal -q -m "slow or not slow" --hypothesis-profile=explore
@@ -52,8 +55,11 @@ pictures: $(VENV)/test.stamp ## screenshots of the report, and of jobs in Perfet
 	$(BIN)/python tests/support/report_pictures.py pictures
 	$(BIN)/python tests/support/perfetto_pictures.py pictures
 
-formats: $(VENV)/test.stamp ## tables of formats, analyses and findings
-	$(BIN)/python tests/support/readme.py README.md analyses/README.md
+formats: $(VENV)/test.stamp ## tables of the docs: formats, analyses, findings, columns
+	$(BIN)/python tests/support/pages.py tables
+
+outputs: $(VENV)/test.stamp demo ## outputs of commands that the docs show, by the sample job
+	$(BIN)/python tests/support/pages.py outputs $(DEMO)/profiles
 
 code: $(VENV)/test.stamp ## compile the loops ahead, so that a wheel's first run does not
 	$(BIN)/python tests/support/machine_code.py $(VENV)/machine_code
@@ -74,7 +80,7 @@ wheel: $(VENV)/dev.stamp code ## sdist, and the wheel that comes of it
 	$(BIN)/check-wheel-contents --toplevel chopper_interop --package chopper_interop --package-omit "README.md,*.pyc,__pycache__" dist/*.whl
 
 clean:
-	rm -rf $(VENV) $(FUZZ) $(DEMO) chopper_interop/machine_code bench pictures build dist *.egg-info
+	rm -rf $(VENV) $(FUZZ) $(DEMO) chopper_interop/machine_code docs/_build bench pictures build dist *.egg-info
 
 $(VENV)/pip.stamp:
 	$(PYTHON) -m venv $(VENV)
@@ -96,6 +102,10 @@ $(VENV)/run.stamp: $(VENV)/pip.stamp pyproject.toml
 $(VENV)/test.stamp: $(VENV)/run.stamp
 	$(BIN)/python -m pip install --quiet --group test
 	$(BIN)/python -m pip install --quiet --no-deps "mlc-chakra==1.0.0"
+	touch $@
+
+$(VENV)/docs.stamp: $(VENV)/test.stamp
+	$(BIN)/python -m pip install --quiet --group docs
 	touch $@
 
 $(VENV)/dev.stamp: $(VENV)/test.stamp

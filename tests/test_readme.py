@@ -1,24 +1,100 @@
-"""Statements of the README, checked."""
+"""What the pages of the docs show: tables, commands, code and links."""
 
+import re
 from pathlib import Path
 
+import pages
 import pytest
-import readme
 
+import chopper_interop as ci
 from chopper_interop import registry
 
-ROOT = Path(__file__).parents[1]
-_MARKS = {
-    "README.md": (readme.BEGIN, readme.BEGIN_ANALYSES),
-    "analyses/README.md": (readme.BEGIN_FINDINGS,),
-}
+ROOT = pages.ROOT
+README = ROOT / "README.md"
+_BY_NAME = {str(page.relative_to(ROOT)): page for page in pages.PAGES}
+_TEXTS = {name: page.read_text("utf-8") for name, page in _BY_NAME.items()}
+_COMMANDS = {name: [w for b in pages.blocks(t) for w in b.commands] for name, t in _TEXTS.items()}
+_RUN = ("chopper-analyze", "chopper-convert", "chopper-check")
+_NOT_RUN = {"chopper-record", "chopper-view"}
+"""They need GPUs, or open a browser; their own tests run them."""
+_WRITE = {"-o", "--csv", "--html", "--figures"}
 
 
-@pytest.mark.parametrize("name", _MARKS)
+def _slow_if_it_draws(name: str, commands: list[tuple[str, ...]]) -> object:
+    """Mark pages that draw charts, which takes 20 s; `tests/commands/test_report.py` draws one."""
+    draws = any({"--html", "--figures"} & set(words) for words in commands)
+    return pytest.param(name, marks=pytest.mark.slow) if draws else name
+
+
+@pytest.fixture(scope="module")
+def folder(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the jobs that pages name: the small sample job, as tables, which are read quickly."""
+    made = tmp_path_factory.mktemp("docs")
+    ci.write(ci.read(demo), made / "job.parquet")
+    pages.lay_out(made, made / "job.parquet")
+    return made
+
+
+@pytest.mark.parametrize("mark", pages.MARKS)
+def test_each_table_is_in_one_page(mark: str) -> None:
+    assert sum(mark in text for text in _TEXTS.values()) == 1
+
+
+@pytest.mark.parametrize("name", [n for n, t in _TEXTS.items() if pages.END in t])
 def test_tables_are_those_of_the_code(name: str) -> None:
-    text = (ROOT / name).read_text()
-    assert all(mark in text for mark in _MARKS[name])
-    assert text == readme.with_table(text), "run 'make formats' and commit the result"
+    assert _TEXTS[name] == pages.with_tables(_TEXTS[name]), (
+        "run 'make formats' and commit the result"
+    )
+
+
+@pytest.mark.parametrize("name", [_slow_if_it_draws(n, c) for n, c in _COMMANDS.items() if c])
+def test_commands_run(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    for words in _COMMANDS[name]:
+        if words[0] in _RUN:
+            status, out, err = pages.run(words)
+            assert status == 0, (words, err)
+            assert out or _WRITE & set(words), words
+        elif words[0] == "make":
+            assert f"\n{words[1]}:" in (ROOT / "Makefile").read_text()
+        elif words[:2] == ("pip", "install"):
+            assert re.fullmatch(r"chopper-interop\[(amdsmi|nvml|report|viewer)\]", words[2])
+        else:
+            assert words[0] in _NOT_RUN, words
+
+
+@pytest.mark.parametrize("name", [n for n, text in _TEXTS.items() if pages.python(text)])
+def test_python_runs(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    names: dict[str, object] = {"__name__": "page"}
+    for code in pages.python(_TEXTS[name]):
+        exec(compile(code, name, "exec", dont_inherit=True), names)  # noqa: S102 # the docs' own
+
+
+@pytest.mark.parametrize("name", _BY_NAME)
+def test_links_lead_to_files(name: str) -> None:
+    links = re.findall(r"\]\(([^)#\s:]+)(?:#[\w-]+)?\)", _TEXTS[name])
+    assert [link for link in links if not (_BY_NAME[name].parent / link).exists()] == []
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.read_bytes()) < 8192
+    sections = README.read_text("utf-8").split("\n## ")
+    assert max(len(section.splitlines()) for section in sections) <= 110
+    assert len(pages.blocks(sections[2])) == 5
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed", "differ"),
+    [
+        ("a  1,000 ms", "a 1,000.4 ms", False),
+        ("a 1.00 ms", "a 1.01 ms", True),
+        ("a 1 ms", "b 1 ms", True),
+        ("a 1 ms", "a 1 ms\nb", True),
+    ],
+)
+def test_differences_of_outputs(shown: str, printed: str, differ: bool) -> None:  # noqa: FBT001
+    assert bool(pages.differences(shown, printed)) == differ
 
 
 @pytest.mark.parametrize("name", sorted(registry.converters()))
