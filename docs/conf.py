@@ -32,10 +32,14 @@ html_static_path = ["_static"]
 html_css_files = ["style.css"]
 html_copy_source = False
 html_show_sphinx = False
+html_show_search_summary = False  # it fetches pages, which browsers refuse from disk
 html_show_copyright = False
 html_theme_options = {"navigation_with_keys": True}
 html_math_renderer = "mathml"
 pygments_style, pygments_dark_style = "tango", "github-dark"
+
+highlight_language = "none"  # of docstrings' drawings; pages state theirs
+add_module_names = False
 
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 4
