@@ -125,7 +125,8 @@ def communications(trace: Trace, numbering: dict[int, int], issues: IssueLog) ->
     """
     trace = collectives.match_collectives(trace, IssueLog())
     n = trace.nodes.num_rows
-    comms = Comms({}, *np.zeros((8, n), np.int64), np.full(n, -1))
+    comms = Comms({}, *np.zeros((9, n), np.int64))
+    comms.turn[:] = -1
     rows = np.flatnonzero(trace.array("kind") == Kind.COMM)
     kinds = trace.values("collective")[rows]
     sizes = trace.integers("bytes", rows)
