@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from chopper_interop.arrays import interning
-from chopper_interop.arrays.compiled import jit
+from chopper_interop.arrays.compiled import jit, jit_in_place
 from chopper_interop.io import json_text
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def _distinct_texts(buffer: Bytes, at: Array, length: Array) -> tuple[Array, Tex
         table = interning.enlarged_text_table(table)
 
 
-@jit
+@jit_in_place
 def _number_texts(
     buffer: Bytes, at: Array, length: Array, done: int, table: TextTable, code: Array
 ) -> int:
@@ -256,7 +256,7 @@ def _scan_objects(
     return at, length
 
 
-@jit
+@jit_in_place
 def _key_index(buffer: Bytes, at: int, length: int, key_bytes: Bytes, key_ends: Array) -> int:
     """Index of the requested key that these bytes are; -1 if none.
 

@@ -59,7 +59,21 @@ def jit(function: Function) -> Function:
     Such a function must not call itself: the code that numba caches of it crashes. Arrays should
     be writable, contiguous and always of the same type: each other combination is compiled, too.
     """
-    compiled: Any = _njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True)(function)
+    return _compiled(function, counts_references=True)
+
+
+def jit_in_place(function: Function) -> Function:
+    """Compile a function, as `jit` does, that neither makes nor returns an array, nor calls one that does.
+
+    References to its arrays are not counted, which takes a third of the time of small functions
+    that are called for each event: the caller keeps the arrays. Views of them may be made.
+    """
+    return _compiled(function, counts_references=False)
+
+
+def _compiled(function: Function, *, counts_references: bool) -> Function:
+    options = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+    compiled: Any = _njit(**options, _nrt=counts_references)(function)
     if isinstance(compiled, _dispatcher):  # not with NUMBA_DISABLE_JIT
         compiled._cache = _CodeCache(compiled)  # noqa: SLF001 # numba has no hook for it
         compiled.get_call_template = _without_constants(compiled.get_call_template)
@@ -145,10 +159,11 @@ class _CodeCache:
 def _digest(compiled: Any) -> str:
     """Hash all that machine code depends on: versions, bytecode, constants, functions called."""
     function = compiled.py_func
+    counts_references = compiled.targetoptions.get("_nrt", True)
     cells = tuple(cell.cell_contents for cell in function.__closure__ or ())
     parts = [
         *_VERSIONS,
-        *(function.__module__, function.__qualname__),
+        *(function.__module__, function.__qualname__, str(counts_references)),
         *(repr(function.__defaults__), _description(cells, ())),
     ]
     for code in _codes(function.__code__):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.arrays import arrow
-from chopper_interop.arrays.compiled import jit
+from chopper_interop.arrays.compiled import jit, jit_in_place
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -118,7 +118,7 @@ def concatenate_ranges(buffers: Sequence[Array], starts: Array, at: Array, lengt
     return out
 
 
-@jit
+@jit_in_place
 def _copy(buffer: Array, source: Array, target: Array, length: Array, out: Array) -> None:
     """Copy byte ranges; compiled, as most are too short for a numpy call each."""
     for row in range(len(source)):

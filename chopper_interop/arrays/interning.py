@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from chopper_interop.arrays.compiled import jit
+from chopper_interop.arrays.compiled import jit_in_place
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array, Bytes
@@ -72,7 +72,7 @@ def enlarged_text_table(table: TextTable) -> TextTable:
     return larger
 
 
-@jit
+@jit_in_place
 def _fill_slots(table: TextTable) -> None:
     """Enter the texts that a table has into its slots; a full slot sends to the next one."""
     slots = np.uint64(len(table.slots))
@@ -83,7 +83,7 @@ def _fill_slots(table: TextTable) -> None:
         table.slots[slot] = i
 
 
-@jit
+@jit_in_place
 def _hash(buffer: Bytes, start: int, stop: int) -> np.uint64:
     """FNV-1a of a text; of a long one, of bytes at even steps and its length."""
     value = np.uint64(14695981039346656037) ^ np.uint64(stop - start)
@@ -93,7 +93,7 @@ def _hash(buffer: Bytes, start: int, stop: int) -> np.uint64:
     return value ^ (value >> np.uint64(29))
 
 
-@jit
+@jit_in_place
 def _equal_bytes(buffer: Bytes, a: int, b: int, length: int) -> bool:
     """True if two ranges are equal.
 
@@ -112,7 +112,7 @@ def _equal_bytes(buffer: Bytes, a: int, b: int, length: int) -> bool:
     return True
 
 
-@jit
+@jit_in_place
 def intern_text(buffer: Bytes, start: int, stop: int, table: TextTable) -> int:
     """Return the number of the text buffer[start:stop], and enter it if it is a new one.
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.arrays.compiled import jit
+from chopper_interop.arrays.compiled import jit, jit_in_place
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
@@ -34,7 +34,7 @@ def time_order(rank: Array, ts: Array, dur: Array) -> Array:
     return order
 
 
-@jit
+@jit_in_place
 def _order_ties(order: Array, rank: Array, ts: Array, dur: Array) -> int:
     """Put the longest first among equal starts, in place, and return the size of the largest tie.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.arrays.compiled import jit
+from chopper_interop.arrays.compiled import jit_in_place
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
@@ -42,7 +42,7 @@ def _powers() -> Array:
 _POWERS = _powers()
 
 
-@jit
+@jit_in_place
 def real_number(buffer: Array, at: int, stop: int) -> tuple[float, bool]:
     """Return the double nearest to the number in buffer[at:stop], and False if there is none.
 
@@ -90,7 +90,7 @@ def real_number(buffer: Array, at: int, stop: int) -> tuple[float, bool]:
     return (-value if negative else value), True
 
 
-@jit
+@jit_in_place
 def _product(mantissa: int, high: float, low: float) -> float:
     """Mantissa times (high + low), rounded once.
 

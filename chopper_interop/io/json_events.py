@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop.arrays import interning
-from chopper_interop.arrays.compiled import jit
+from chopper_interop.arrays.compiled import jit, jit_in_place
 from chopper_interop.arrays.interning import TextTable, intern_text
 from chopper_interop.io.json_text import (
     CLOSE,
@@ -188,7 +188,7 @@ def extract_integers(
     return values, present
 
 
-@jit
+@jit_in_place
 def _identity(buffer: Bytes, i: int, n: int, strings: TextTable) -> tuple[int, int]:
     """A pid, tid or id as a number, and the offset behind it; a string as `EVENT` says."""
     end = skip_value(buffer, i, n)
@@ -203,7 +203,7 @@ def _identity(buffer: Bytes, i: int, n: int, strings: TextTable) -> tuple[int, i
     return TEXT_ID + intern_text(buffer, i, end, strings), end
 
 
-@jit
+@jit_in_place
 def _member(
     buffer: Bytes,
     key: int,
@@ -248,7 +248,7 @@ def _member(
     return end
 
 
-@jit
+@jit_in_place
 def _key_number(buffer: Bytes, key: int, key_end: int) -> int:
     """Bytes of a short key as one number, to compare keys in one step; 0 for a longer one."""
     if key_end - key > _MAX_KEY:
@@ -259,7 +259,7 @@ def _key_number(buffer: Bytes, key: int, key_end: int) -> int:
     return word
 
 
-@jit
+@jit_in_place
 def _time(buffer: Bytes, i: int, n: int) -> tuple[int, int, bool]:
     """Nanoseconds of the microseconds at `i`, 0 if there are none; offset behind; if it is a time."""
     value, end, ok = parse_integer(buffer, i, n, 3)
@@ -267,7 +267,7 @@ def _time(buffer: Bytes, i: int, n: int) -> tuple[int, int, bool]:
     return (value if good else 0), end, good
 
 
-@jit
+@jit_in_place
 def _event(buffer: Bytes, i: int, n: int, event: Any, strings: TextTable) -> tuple[int, int]:
     """Read the object that opens at `i` into an event.
 
@@ -311,7 +311,7 @@ def _event(buffer: Bytes, i: int, n: int, event: Any, strings: TextTable) -> tup
     return -1, n
 
 
-@jit
+@jit_in_place
 def _next_event(buffer: Bytes, i: int, n: int, hopeless: Array) -> int:
     """Offset of the next ``{"`` that follows ``},``: the likely start of an event; n if none."""
     while i < n:
@@ -330,7 +330,7 @@ def _next_event(buffer: Bytes, i: int, n: int, hopeless: Array) -> int:
     return n
 
 
-@jit
+@jit_in_place
 def _event_key(buffer: Bytes, key: int, n: int) -> bool:
     """True if at `key` stands one of the keys with which writers begin an event."""
     end = key
@@ -400,7 +400,7 @@ def _walk(
         i = end
 
 
-@jit
+@jit_in_place
 def _extract(
     buffer: Bytes,
     at: Array,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.arrays.compiled import jit
+from chopper_interop.arrays.compiled import jit_in_place
 from chopper_interop.io.json_text import (
     CLOSE,
     COLON,
@@ -55,7 +55,7 @@ def merge_objects(
     return out[:used].copy(), starts, lengths
 
 
-@jit
+@jit_in_place
 def _write_merged(
     a: Bytes,
     at: Array,
@@ -111,7 +111,7 @@ def _write_merged(
     return o
 
 
-@jit
+@jit_in_place
 def _has_key(a: Bytes, i: int, n: int, b: Bytes, key: int, key_end: int) -> bool:
     """True if the object at `i` of `a` has the key b[key:key_end], which includes its quotes."""
     i = skip_blank(a, i + 1, n)

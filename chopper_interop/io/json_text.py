@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.arrays import nest
-from chopper_interop.arrays.compiled import jit
+from chopper_interop.arrays.compiled import jit, jit_in_place
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array, Bytes
@@ -47,7 +47,7 @@ _NO_BRACKET = byte_table(b'"{}[]', but=True)
 _IN_SCALAR = byte_table(bytes(range(33)) + b'":,{}[]', but=True)
 
 
-@jit
+@jit_in_place
 def skip_bytes(buffer: Bytes, i: int, n: int, table: Array) -> int:
     """Return the offset of the next byte that is not in the table, n if there is none."""
     at, end = np.uint64(i), np.uint64(n)  # unsigned: no check for a negative index at each byte
@@ -56,13 +56,13 @@ def skip_bytes(buffer: Bytes, i: int, n: int, table: Array) -> int:
     return np.int64(at)
 
 
-@jit
+@jit_in_place
 def skip_blank(buffer: Bytes, i: int, n: int) -> int:
     """Return the offset of the next byte that is no white space, n if there is none."""
     return skip_bytes(buffer, i, n, _BLANK)
 
 
-@jit
+@jit_in_place
 def skip_string(buffer: Bytes, i: int, n: int) -> int:
     """Return the offset behind the string whose opening quote is at `i`.
 
@@ -77,7 +77,7 @@ def skip_string(buffer: Bytes, i: int, n: int) -> int:
     return i + 1 if buffer[i] == QUOTE else -2
 
 
-@jit
+@jit_in_place
 def skip_value(buffer: Bytes, i: int, n: int) -> int:
     """Return the offset behind the value at `i`; -1 if it does not end, -2 if it is no value.
 
@@ -115,7 +115,7 @@ def skip_value(buffer: Bytes, i: int, n: int) -> int:
             return i
 
 
-@jit
+@jit_in_place
 def _next_bracket(buffer: Bytes, i: int, n: int) -> int:
     """Offset of the next bracket outside of strings; -1 if there is none, -2 at a stray quote."""
     while True:
@@ -169,7 +169,7 @@ def _skip_deep(buffer: Bytes, i: int, n: int) -> int:
     return end
 
 
-@jit
+@jit_in_place
 def _exponent(buffer: Bytes, i: int, n: int) -> tuple[int, int]:
     """Power of ten behind the ``e`` at `i`, and the offset behind it: `i` if no digit follows."""
     at = i + 1
@@ -185,7 +185,7 @@ def _exponent(buffer: Bytes, i: int, n: int) -> tuple[int, int]:
     return (-power if negative else power), at
 
 
-@jit
+@jit_in_place
 def _digits(buffer: Bytes, i: int, n: int) -> tuple[np.uint64, int, int, int, int]:
     """Digits and decimal point at `i`: as many of the first digits as fit 64 bits, as a number.
 
@@ -216,7 +216,7 @@ def _digits(buffer: Bytes, i: int, n: int) -> tuple[np.uint64, int, int, int, in
     return value, power, dropped, digits, i
 
 
-@jit
+@jit_in_place
 def parse_decimal(buffer: Bytes, i: int, n: int, decimals: int) -> tuple[int, int, bool]:
     """Return the number at `i` times 10**decimals, rounded to the nearest integer.
 
@@ -260,7 +260,7 @@ def parse_decimal(buffer: Bytes, i: int, n: int, decimals: int) -> tuple[int, in
     return (-signed if negative else signed), i, digits > 0
 
 
-@jit
+@jit_in_place
 def parse_integer(buffer: Bytes, i: int, n: int, decimals: int) -> tuple[int, int, bool]:
     """Return the whole number at `i` times 10**decimals, which may be quoted or hexadecimal.
 
@@ -277,7 +277,7 @@ def parse_integer(buffer: Bytes, i: int, n: int, decimals: int) -> tuple[int, in
     return value, end, ok
 
 
-@jit
+@jit_in_place
 def parse_integer_within(buffer: Bytes, at: int, stop: int, decimals: int) -> tuple[int, bool]:
     """Return `parse_integer` of the value buffer[at:stop], whose end is known, and if it is one."""
     if buffer[at] == QUOTE:
@@ -291,7 +291,7 @@ def parse_integer_within(buffer: Bytes, at: int, stop: int, decimals: int) -> tu
     return value, True
 
 
-@jit
+@jit_in_place
 def _hexadecimal(buffer: Bytes, at: int, stop: int) -> tuple[int, bool]:
     """Value of hexadecimal digits; False if they are none, or of more than 63 bits."""
     value = np.int64(0)

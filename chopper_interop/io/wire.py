@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.arrays.compiled import jit
+from chopper_interop.arrays.compiled import jit_in_place
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Bytes
@@ -30,7 +30,7 @@ def tag(field: int, wire_type: int) -> int:
     return field << 3 | wire_type
 
 
-@jit
+@jit_in_place
 def write_varint(out: Bytes, i: int, value: int) -> int:
     """Write a varint; a negative number takes ten bytes, as int64 does."""
     rest = np.uint64(value)
@@ -42,7 +42,7 @@ def write_varint(out: Bytes, i: int, value: int) -> int:
     return i + 1
 
 
-@jit
+@jit_in_place
 def write_padded_varint(out: Bytes, i: int, size: int, value: int) -> None:
     """Write a varint in exactly `size` bytes, more than it needs: for lengths known afterwards."""
     rest = np.uint64(value)
@@ -52,7 +52,7 @@ def write_padded_varint(out: Bytes, i: int, size: int, value: int) -> None:
     out[i + size - 1] = np.uint8(rest)
 
 
-@jit
+@jit_in_place
 def varint_size(value: int) -> int:
     """Return how many bytes `write_varint` needs."""
     rest, size = np.uint64(value) >> np.uint64(7), 1
@@ -62,7 +62,7 @@ def varint_size(value: int) -> int:
     return size
 
 
-@jit
+@jit_in_place
 def write_fixed64(out: Bytes, i: int, value: int) -> int:
     """Write eight bytes, the lowest first."""
     rest = np.uint64(value)
@@ -72,7 +72,7 @@ def write_fixed64(out: Bytes, i: int, value: int) -> int:
     return i + 8
 
 
-@jit
+@jit_in_place
 def copy_bytes(out: Bytes, i: int, data: Bytes, start: int, stop: int) -> int:
     """Copy data[start:stop]."""
     # an unsigned index is not checked for being negative: the loop is compiled to one of words
@@ -82,13 +82,13 @@ def copy_bytes(out: Bytes, i: int, data: Bytes, start: int, stop: int) -> int:
     return i + stop - start
 
 
-@jit
+@jit_in_place
 def write_number(out: Bytes, i: int, key: int, value: int) -> int:
     """Write a field of an integer type, `key` being its tag."""
     return write_varint(out, write_varint(out, i, key), value)
 
 
-@jit
+@jit_in_place
 def write_text(out: Bytes, i: int, key: int, data: Bytes, start: int, stop: int) -> int:
     """Write a field of bytes or text, data[start:stop], `key` being its tag."""
     i = write_varint(out, write_varint(out, i, key), stop - start)
@@ -99,7 +99,7 @@ _MAX_FIELD = (1 << 29) - 1
 """Highest number of a field, as protobuf defines it; a higher one, cut to 32 bits, could seem another field's."""
 
 
-@jit
+@jit_in_place
 def read_varint(buffer: Bytes, i: int, stop: int) -> tuple[np.uint64, int]:
     """Return the varint at `i` and the offset behind it; -1 if it does not end."""
     if i < stop and buffer[i] < 128:  # tags, lengths and most values
@@ -115,7 +115,7 @@ def read_varint(buffer: Bytes, i: int, stop: int) -> tuple[np.uint64, int]:
     return np.uint64(0), -1
 
 
-@jit
+@jit_in_place
 def read_field(buffer: Bytes, i: int, stop: int) -> tuple[int, int, np.uint64, int, int]:
     """Return the field at `i`: number, wire type, value, offset of the value, offset behind it.
 
@@ -145,7 +145,7 @@ def read_field(buffer: Bytes, i: int, stop: int) -> tuple[int, int, np.uint64, i
     return number, wire, value, i, -1
 
 
-@jit
+@jit_in_place
 def read_fixed64(buffer: Bytes, i: int) -> np.uint64:
     """Return the eight bytes at `i` as a number, the lowest first."""
     value = np.uint64(0)
@@ -154,9 +154,7 @@ def read_fixed64(buffer: Bytes, i: int) -> np.uint64:
     return value
 
 
-@jit
+@jit_in_place
 def double_from_bits(bits: np.uint64) -> float:
     """Return the double of these 64 bits."""
-    box = np.empty(1, np.uint64)
-    box[0] = bits
-    return box.view(np.float64)[0]
+    return np.uint64(bits).view(np.float64)

@@ -19,7 +19,7 @@ import numpy as np
 from chopper_interop import arguments
 from chopper_interop.arguments import ArgumentRanges
 from chopper_interop.arrays import arrow, gather
-from chopper_interop.arrays.compiled import jit
+from chopper_interop.arrays.compiled import jit, jit_in_place
 from chopper_interop.io import json_text
 from chopper_interop.trace import Text
 
@@ -192,7 +192,7 @@ def _list_texts(
     return count, damaged
 
 
-@jit
+@jit_in_place
 def _note(out: Array, count: int, row: int, begin: int, end: int, what: int) -> int:
     """Add a range to the list, if there is room; nothing is done about empty strings."""
     if end - begin == len(_EMPTY):
@@ -202,14 +202,14 @@ def _note(out: Array, count: int, row: int, begin: int, end: int, what: int) -> 
     return count + 1
 
 
-@jit
+@jit_in_place
 def _value_behind(buffer: Bytes, colon: int, n: int) -> tuple[int, int]:
     """Begin and end of the value behind a colon; an end below 0 if there is none."""
     begin = json_text.skip_blank(buffer, colon + 1, n)
     return begin, json_text.skip_value(buffer, begin, n) if begin < n else -1
 
 
-@jit
+@jit_in_place
 def _has_slash(buffer: Bytes, begin: int, end: int) -> bool:
     """True if a string can hold a path; escapes may stand for a slash."""
     i = begin
@@ -218,7 +218,7 @@ def _has_slash(buffer: Bytes, begin: int, end: int) -> bool:
     return i < end
 
 
-@jit
+@jit_in_place
 def _is_left_out(buffer: Bytes, begin: int, end: int, keys: _LeftOut) -> bool:
     """True if a key is one of those, whatever its case and what joins its words."""
     if end <= begin or not keys.outer[buffer[begin], buffer[end - 1]]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from chopper_interop.arrays.compiled import jit
+from chopper_interop.arrays.compiled import jit, jit_in_place
 from chopper_interop.converters.kineto import json_text as kineto_json_text
 from chopper_interop.io import json_text
 from chopper_interop.io.wire import copy_bytes
@@ -129,13 +129,13 @@ _VALUE = np.frombuffer(bytearray(b',"args":{"":'), np.uint8)
 _SOURCE_SUFFIX = np.frombuffer(bytearray(SOURCE_SUFFIX), np.uint8)
 
 
-@jit
+@jit_in_place
 def _write_text(out: Bytes, i: int, data: Bytes, first: Array, k: int) -> int:
     """Write the k-th text."""
     return copy_bytes(out, i, data, first[k], first[k + 1])
 
 
-@jit
+@jit_in_place
 def _write_key(out: Bytes, i: int, data: Bytes, first: Array, k: int) -> int:
     """Write the k-th key in quotes, a comma before it unless it is the first, and a colon."""
     if out[i - 1] != _OPEN:
@@ -148,7 +148,7 @@ def _write_key(out: Bytes, i: int, data: Bytes, first: Array, k: int) -> int:
     return i + 2
 
 
-@jit
+@jit_in_place
 def _equals(buffer: Bytes, at: int, stop: int, data: Bytes, start: int) -> bool:
     """True if ``buffer[at:stop]`` equals `data` from `start` on."""
     for j in range(stop - at):  # noqa: SIM110 - numba knows no generators
@@ -163,7 +163,7 @@ KEEP, RENAME, DROP = 0, 1, 2
 """Actions on a member of the source."""
 
 
-@jit
+@jit_in_place
 def _action(
     buffer: Bytes, key: int, key_stop: int, value: int, stop: int, form: Array, new_key: Array,
     new_value: Array, is_present: Array, count: int, data: Bytes, first: Array,
@@ -187,7 +187,7 @@ def _action(
     return KEEP
 
 
-@jit
+@jit_in_place
 def _copy_members(
     out: Bytes, i: int, buffer: Bytes, at: int, n: int, form: Array, new_key: Array,
     new_value: Array, is_present: Array, count: int, data: Bytes, first: Array, stack: Bytes,
@@ -237,7 +237,7 @@ def _copy_members(
             return -1
 
 
-@jit
+@jit_in_place
 def _numbers_size(k: int, numbers: Numbers, keys: Texts) -> int:
     max_size = 0
     for c in range(len(numbers.key)):
@@ -246,7 +246,7 @@ def _numbers_size(k: int, numbers: Numbers, keys: Texts) -> int:
     return max_size
 
 
-@jit
+@jit_in_place
 def _rendered_size(k: int, rendered: Rendered, keys: Texts) -> int:
     max_size = 0
     for c in range(len(rendered.key)):
@@ -401,7 +401,7 @@ _END_MAX = 128
 """Bytes of an arrow's end, or of a sample, in addition to its texts: a number, a time, brackets."""
 
 
-@jit
+@jit_in_place
 def write_arrows(
     out: Bytes, k: int, head: Bytes, ids: Array, track: Array, ts: Array, tracks: Texts
 ) -> tuple[int, int]:
@@ -422,7 +422,7 @@ def write_arrows(
     return i, k
 
 
-@jit
+@jit_in_place
 def write_samples(out: Bytes, k: int, head: Bytes, ts: Array, values: Texts) -> tuple[int, int]:
     """Write samples from the k-th on; return the bytes written, and the next sample."""
     i = 0

@@ -88,6 +88,33 @@ print(sums(10), len(added.overloads))
     assert python(code, tmp_path) == ("45 1", 2)
 
 
+IN_PLACE = """
+import sys
+import numpy as np
+from chopper_interop.arrays.compiled import {decorator} as compiled
+@compiled
+def raised(values, by):
+    for i in range(len(values)):
+        values[i] += by
+@compiled
+def raise_both(values, by):
+    raised(values[:2], by)
+    raised(values[2:], 2 * by)
+values = np.arange(4)
+before = sys.getrefcount(values)
+for _ in range(3):
+    raise_both(values, 10)
+print(values.tolist(), sys.getrefcount(values) - before)
+"""
+
+
+def test_what_makes_no_array_works_in_those_of_the_caller(tmp_path: Path) -> None:
+    in_place, counting = (IN_PLACE.format(decorator=name) for name in ("jit_in_place", "jit"))
+    assert python(in_place, tmp_path) == ("[30, 31, 62, 63] 0", 2)
+    assert python(in_place, tmp_path) == ("[30, 31, 62, 63] 0", 2)
+    assert python(counting, tmp_path) == ("[30, 31, 62, 63] 0", 4), "machine code of its own"
+
+
 def test_loops_run_as_python_where_numba_is_switched_off(tmp_path: Path) -> None:
     code = """
 from chopper_interop.io.wire import varint_size

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from chopper_interop.arrays import nest
-from chopper_interop.arrays.compiled import jit
+from chopper_interop.arrays.compiled import jit, jit_in_place
 from chopper_interop.arrays.interning import TextTable, intern_text
 from chopper_interop.arrays.reals import real_number
 from chopper_interop.io import json_text, wire
@@ -154,7 +154,7 @@ def rows_without_overlap(ts: Array, dur: Array, max_depth: int) -> Array:
     return row
 
 
-@jit
+@jit_in_place
 def _encode_packet(out: Bytes, i: int, ts: int, event: Bytes, size: int) -> int:
     """Write one packet around the track event in event[:size]."""
     body = (
@@ -167,21 +167,19 @@ def _encode_packet(out: Bytes, i: int, ts: int, event: Bytes, size: int) -> int:
     return wire.write_text(out, i, _TRACK_EVENT, event, 0, size)
 
 
-@jit
+@jit_in_place
 def _encode_end(out: Bytes, i: int, ts: int, uuid: int, event: Bytes) -> int:
     size = wire.write_number(event, 0, _TYPE, _END)
     size = wire.write_number(event, size, _TRACK_UUID, uuid)
     return _encode_packet(out, i, ts, event, size)
 
 
-@jit
+@jit_in_place
 def _bits(value: float) -> int:
-    box = np.empty(1, np.float64)
-    box[0] = value
-    return box.view(np.int64)[0]
+    return np.float64(value).view(np.int64)
 
 
-@jit
+@jit_in_place
 def _encode_value(out: Bytes, i: int, buffer: Bytes, at: int, stop: int, texts: TextTable) -> int:
     """Write the value of an annotation, of the type that the JSON text buffer[at:stop] has."""
     c = buffer[at]
@@ -214,7 +212,7 @@ def _encode_value(out: Bytes, i: int, buffer: Bytes, at: int, stop: int, texts: 
     return _encode_json(out, i, buffer, at, stop)
 
 
-@jit
+@jit_in_place
 def _encode_json(out: Bytes, i: int, buffer: Bytes, at: int, stop: int) -> int:
     """Write an array or object of JSON without the blanks between its parts.
 
@@ -239,7 +237,7 @@ def _encode_json(out: Bytes, i: int, buffer: Bytes, at: int, stop: int) -> int:
     return np.int64(j)
 
 
-@jit
+@jit_in_place
 def _encode_arguments(
     out: Bytes, i: int, buffer: Bytes, at: int, length: int, scratch: Bytes, keys: TextTable,
     texts: TextTable,
@@ -273,7 +271,7 @@ def _encode_arguments(
     return i
 
 
-@jit
+@jit_in_place
 def _encode_columns(out: Bytes, i: int, k: int, columns: Columns, scratch: Bytes) -> int:
     """Write the annotation columns of slice k as one dictionary."""
     size = wire.write_number(scratch, 0, _A_NAME_IID, columns.iid)
@@ -303,7 +301,7 @@ def _encode_columns(out: Bytes, i: int, k: int, columns: Columns, scratch: Bytes
     return i if size == empty else wire.write_text(out, i, _ANNOTATION, scratch, 0, size)
 
 
-@jit
+@jit_in_place
 def _encode_counters(out: Bytes, i: int, k: int, lists: Lists, scratch: Bytes) -> int:
     """Write the hardware counters of slice k as one dictionary."""
     first, stop = lists.counter_first[k], lists.counter_first[k + 1]
@@ -320,7 +318,7 @@ def _encode_counters(out: Bytes, i: int, k: int, lists: Lists, scratch: Bytes) -
     return wire.write_text(out, i, _ANNOTATION, scratch, 0, size)
 
 
-@jit
+@jit_in_place
 def room_for(k: int, arguments: Arguments, columns: Columns, lists: Lists) -> int:
     """Return how many bytes the BEGIN packet of slice k takes at most."""
     room = _PACKET_MAX + 4 * arguments.length[k] + 64
@@ -333,7 +331,7 @@ _LONG = 1 << 12
 """Bytes of arguments from which equal ones of several slices are encoded once."""
 
 
-@jit
+@jit_in_place
 def encode_slices(
     out: Bytes,
     k: int,
@@ -358,16 +356,12 @@ def encode_slices(
         Number of bytes written, and the first slice for which there was no room.
     """
     i, n = 0, len(slices.ts)
-    half = len(scratch) // 2
-    event, annotation = scratch[:half], scratch[half:]
-    kept, kept_at, kept_length = (
-        np.empty(0, np.uint8),
-        -1,
-        0,
-    )  # long arguments, which many may share
+    third = len(scratch) // 3
+    event, annotation, kept = scratch[:third], scratch[third : 2 * third], scratch[2 * third :]
+    kept_at, kept_length, kept_size = -1, 0, 0  # long arguments, which many may share
     while k < n:
         room = room_for(k, arguments, columns, lists)
-        if i + room + _CLOSING_MAX > len(out) or room > half:
+        if i + room + _CLOSING_MAX > len(out) or room > third:
             return i, k
         start, r = slices.ts[k], slices.row[k]
         while depth[r] and ends[r, depth[r] - 1] <= start:
@@ -385,13 +379,14 @@ def encode_slices(
             at, length = arguments.at[k], arguments.length[k]
             begin = size
             if at == kept_at and length == kept_length:
-                size = wire.copy_bytes(event, size, kept, 0, len(kept))
+                size = wire.copy_bytes(event, size, kept, 0, kept_size)
             else:
                 size = _encode_arguments(
                     event, size, arguments.buffer, at, length, annotation, keys, texts
                 )
                 if length > _LONG:
-                    kept, kept_at, kept_length = event[begin:size].copy(), at, length
+                    kept_size = wire.copy_bytes(kept, 0, event, begin, size)
+                    kept_at, kept_length = at, length
         for f in range(lists.flow_first[k], lists.flow_first[k + 1]):
             size = write_fixed64(event, write_varint(event, size, _FLOW_ID), lists.flow[f])
         i = _encode_packet(out, i, start, event, size)
