@@ -77,10 +77,22 @@ def _fill_slots(table: TextTable) -> None:
     """Enter the texts that a table has into its slots; a full slot sends to the next one."""
     slots = np.uint64(len(table.slots))
     for i in range(table.used[0]):
-        slot = table.hash[i] % slots
+        slot = _first_slot(table.hash[i], slots)
         while table.slots[slot] >= 0:
-            slot = (slot + np.uint64(1)) % slots
+            slot = _next_slot(slot, slots)
         table.slots[slot] = i
+
+
+@jit_in_place
+def _first_slot(value: np.uint64, slots: np.uint64) -> np.uint64:
+    """Slot of a hash value: its upper half as a fraction, as a remainder takes longer than all else."""
+    return ((value >> np.uint64(32)) * slots) >> np.uint64(32)
+
+
+@jit_in_place
+def _next_slot(slot: np.uint64, slots: np.uint64) -> np.uint64:
+    following = slot + np.uint64(1)
+    return np.uint64(0) if following == slots else following
 
 
 @jit_in_place
@@ -123,13 +135,13 @@ def intern_text(buffer: Bytes, start: int, stop: int, table: TextTable) -> int:
     """
     value, length = _hash(buffer, start, stop), stop - start
     slots = np.uint64(len(table.slots))
-    slot = value % slots
+    slot = _first_slot(value, slots)
     while table.slots[slot] >= 0:
         i = table.slots[slot]
         is_likely = table.hash[i] == value and table.length[i] == length
         if is_likely and _equal_bytes(buffer, table.start[i], start, length):
             return table.base + i
-        slot = (slot + np.uint64(1)) % slots
+        slot = _next_slot(slot, slots)
     i = table.used[0]
     if i == len(table.start):
         return -1
@@ -137,3 +149,14 @@ def intern_text(buffer: Bytes, start: int, stop: int, table: TextTable) -> int:
     table.slots[slot] = i
     table.used[0] = i + 1
     return table.base + i
+
+
+@jit_in_place
+def merge_texts(buffer: Bytes, other: TextTable, table: TextTable, number: Array) -> None:
+    """Enter the texts of another table of the same buffer; their numbers go to `number`.
+
+    The table must have room for them.
+    """
+    for k in range(other.used[0]):
+        start = other.start[k]
+        number[k] = intern_text(buffer, start, start + other.length[k], table)

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 
     from chopper_interop.arrays.types import Array
 
+_BYTES = 256
+"""Values of a column of kinds, for which a table is the quickest test."""
+
 
 def is_any(values: Array, members: Iterable[int]) -> Array:
     """Mark the values that are one of `members`, such as kinds of nodes in ``GPU_WORK``.
@@ -27,4 +30,9 @@ def is_any(values: Array, members: Iterable[int]) -> Array:
     Array
         Truth values, of the shape of `values`.
     """
-    return np.isin(values, [int(member) for member in members])
+    numbers = [int(member) for member in members]
+    if values.dtype != np.uint8:
+        return np.isin(values, numbers)
+    is_member = np.zeros(_BYTES, np.bool_)
+    is_member[[number for number in numbers if 0 <= number < _BYTES]] = True
+    return is_member[values]

@@ -5,6 +5,11 @@ objects it takes ten times its size and a second for each 60 MB. Here numba loop
 once and return columns of integers. They leave `args` as byte ranges, to be looked into later: by
 `extract_integers` for a few keys of many events, or by a JSON library for a few events.
 
+Threads walk pieces of a long text at the same time. A piece begins at what looks like the start of
+an event; whether it is one shows when the piece before it has been walked to its end. If that is
+elsewhere, or an element is no proper event, the piece is walked again, from where it does begin:
+events and numbers of strings are those of one walk, whatever the number of threads.
+
 The walk is tolerant: an event that is no proper JSON is counted and left out, and the walk goes
 on at the next position that looks like the start of an event.
 """
@@ -12,13 +17,14 @@ on at the next position that looks like the start of an event.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from chopper_interop.arrays import interning
+from chopper_interop.arrays import interning, threads
 from chopper_interop.arrays.compiled import jit, jit_in_place
-from chopper_interop.arrays.interning import TextTable, intern_text
+from chopper_interop.arrays.interning import TextTable, intern_text, merge_texts
 from chopper_interop.io.json_text import (
     CLOSE,
     CLOSE_LIST,
@@ -37,7 +43,7 @@ from chopper_interop.io.json_text import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from chopper_interop.arrays.types import Array, Bytes
 
@@ -60,13 +66,19 @@ _MAX_TIME_NS = 1 << 61
 _MIN_NUMBER = TEXT_ID // 2
 """Numbers below this stand for strings; an id of a file that is so low is taken for a string."""
 
+_PIECE = 1 << 23
+"""Bytes of a text that a thread walks at a time (chosen: they take some hundredths of a second, so
+that little is walked in vain, and threads end at about the same time)."""
 _BATCH = 1 << 14
 """Events of a batch (chosen: 1 MiB of rows, which stay in the processor's cache)."""
-_STRINGS_PER_EVENT = 5
-"""Most strings that an event adds to the table: category, name, pid, tid and id."""
+_STRINGS = 1 << 12
+"""Distinct strings that a piece has room for at first (chosen: most have some hundred)."""
+_POSITIONS = 64
+"""Positions that are kept of elements that are no proper events."""
 
-DONE, MORE, CUT = 0, 1, 2
-"""Ends of a walk: at the array's end, with more to come, where the text breaks off."""
+_DONE, _MORE, _CUT, _REACHED, _DAMAGED = range(5)
+"""Ends of a walk: at the array's end, with more to come, where the text breaks off, behind its
+piece, at an element that is no proper event."""
 
 _MAX_KEY = 4
 """Bytes of the longest key that is looked for."""
@@ -85,8 +97,8 @@ class Events:
     ----------
     buffer
         The text.
-    rows
-        One `EVENT` a row, in the order of the text.
+    columns
+        Each field of `EVENT` as a column, events in the order of the text.
     strings
         The distinct strings.
     end
@@ -100,12 +112,17 @@ class Events:
     """
 
     buffer: Bytes
-    rows: Array
+    columns: dict[str, Array]
     strings: TextTable
     end: int
     closed: bool
     malformed: int
     malformed_at: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        """Number of events."""
+        return len(self.columns["at"])
 
     def texts(self) -> list[str]:
         """Return the distinct strings, unescaped; bytes that are no UTF-8 become U+FFFD."""
@@ -134,28 +151,107 @@ def scan(buffer: Bytes, start: int) -> Events:
     start
         Offset of the array's ``[``.
     """
-    batch_strings = _BATCH * _STRINGS_PER_EVENT
-    strings = interning.empty_text_table(2 * batch_strings)
-    errors = np.zeros(64, np.int64)
-    malformed = np.zeros(1, np.int64)
-    hopeless = np.zeros(len(buffer), np.bool_)  # takes no memory until it is written to
-    batches = []
-    at, status = start + 1, MORE
-    while status == MORE:
-        if strings.used[0] + batch_strings > strings.capacity:
-            strings = interning.enlarged_text_table(strings)
-        batch = np.zeros(_BATCH, EVENT)
-        at, n, status = _walk(buffer, at, batch, strings, errors, malformed, hopeless)
-        batches.append(batch[:n])
+    damage = _Damage.room(_POSITIONS, len(buffer))
+    strings = interning.empty_text_table(_STRINGS)
+    batches: list[dict[str, Array]] = []
+    end, status = start + 1, _REACHED
+    for piece in threads.ahead(_walk_piece, _guessed_pieces(buffer, end, damage)):
+        if piece.begin != end or piece.status == _DAMAGED:
+            piece = _walk_piece(buffer, end, piece.stop, damage)  # noqa: PLW2901 # the right one
+        strings = _renumber(buffer, piece, strings)
+        batches += piece.batches
+        end, status = piece.end, piece.status
+        if status != _REACHED:
+            break
+    malformed = int(damage.count[0])
     return Events(
         buffer=buffer,
-        rows=np.concatenate(batches),
+        columns={name: np.concatenate([b.pop(name) for b in batches]) for name in EVENT.names},
         strings=strings,
-        end=at,
-        closed=status == DONE,
-        malformed=int(malformed[0]),
-        malformed_at=tuple(errors[: min(int(malformed[0]), len(errors))].tolist()),
+        end=end,
+        closed=status == _DONE,
+        malformed=malformed,
+        malformed_at=tuple(damage.positions[: min(malformed, _POSITIONS)].tolist()),
     )
+
+
+class _Damage(NamedTuple):
+    """Elements that are no proper events: the first positions, their number, and brackets.
+
+    A walk that has room for no position ends at the first of them. `hopeless` marks the brackets
+    that do not close (see `_give_up`).
+    """
+
+    positions: Array
+    count: Array
+    hopeless: Array
+
+    @classmethod
+    def room(cls, positions: int, size: int) -> _Damage:
+        """Make room for so many positions, of a text of a size; what is not used takes no memory."""
+        return cls(np.zeros(positions, np.int64), np.zeros(1, np.int64), np.zeros(size, np.bool_))
+
+
+class _Piece(NamedTuple):
+    """Events of a text that begin from `begin` on and before `stop`, and how their walk ended."""
+
+    begin: int
+    stop: int
+    batches: list[dict[str, Array]]
+    strings: TextTable
+    end: int
+    status: int
+
+
+def _guessed_pieces(
+    buffer: Bytes, start: int, damage: _Damage
+) -> Iterator[tuple[Bytes, int, int, _Damage]]:
+    """Yield what `_walk_piece` is called with, for pieces that begin where an event seems to."""
+    at_first = _Damage.room(0, 0)
+    for begin, stop in pairwise(_borders(buffer, start, damage.hopeless)):
+        yield buffer, begin, stop, at_first
+
+
+def _borders(buffer: Bytes, start: int, hopeless: Array) -> Iterator[int]:
+    """Yield `start`, where events seem to begin at about every `_PIECE` bytes, and the end."""
+    n = len(buffer)
+    yield start
+    for at in range(start + _PIECE, n, _PIECE):
+        limit = min(at + _PIECE, n)
+        border = _next_event(buffer, at, limit, hopeless)
+        if border < limit:
+            yield border
+    yield n
+
+
+def _walk_piece(buffer: Bytes, begin: int, stop: int, damage: _Damage) -> _Piece:
+    """Read the events from `begin` on and before `stop`."""
+    strings = interning.empty_text_table(_STRINGS)
+    batches: list[dict[str, Array]] = []
+    rows = np.empty(_BATCH, EVENT)
+    end, status = begin, _MORE
+    while status == _MORE:
+        if strings.used[0] == strings.capacity:
+            strings = interning.enlarged_text_table(strings)
+        end, count, status = _walk(buffer, end, rows, stop, strings, damage)
+        batches.append({name: rows[name][:count].copy() for name in EVENT.names})
+    return _Piece(begin, stop, batches, strings, end, status)
+
+
+def _renumber(buffer: Bytes, piece: _Piece, strings: TextTable) -> TextTable:
+    """Give a piece's strings the numbers that they have in the whole text; return its table."""
+    used = int(piece.strings.used[0])
+    while strings.used[0] + used > strings.capacity:
+        strings = interning.enlarged_text_table(strings)
+    number = np.full(used + 1, -1, np.int32)  # the last of an event without such a string
+    merge_texts(buffer, piece.strings, strings, number)
+    for batch in piece.batches:
+        for name in ("cat", "name"):
+            batch[name] = number[batch[name]]
+        for name in ("pid", "tid", "id"):
+            textual = np.flatnonzero(batch[name] < TEXT_ID + used)
+            batch[name][textual] = number[batch[name][textual] - TEXT_ID] + np.int64(TEXT_ID)
+    return strings
 
 
 def extract_integers(
@@ -277,7 +373,9 @@ def _event(buffer: Bytes, i: int, n: int, event: Any, strings: TextTable) -> tup
         The offset behind it, negative if it is broken; and then where the part of it begins that
         could not be read.
     """
-    event.at, event.cat, event.name = i, -1, -1
+    event.at, event.ts, event.dur, event.pid, event.tid, event.id = i, 0, 0, 0, 0, 0
+    event.args_at, event.args_len, event.cat, event.name = 0, 0, -1, -1
+    event.ph, event.has = 0, 0
     i = skip_blank(buffer, i + 1, n)
     if i < n and buffer[i] == CLOSE:
         return i + 1, i
@@ -354,49 +452,48 @@ def _give_up(buffer: Bytes, at: int, n: int, hopeless: Array) -> None:
             hopeless[opened[:depth]] = True
 
 
-@jit
+@jit_in_place
 def _walk(
-    buffer: Bytes,
-    i: int,
-    batch: Array,
-    strings: TextTable,
-    errors: Array,
-    malformed: Array,
-    hopeless: Array,
+    buffer: Bytes, i: int, batch: Array, stop: int, strings: TextTable, damage: _Damage
 ) -> tuple[int, int, int]:
     """Fill a batch with events; the offset reached, the number of events, and how it ended.
 
-    Written to, besides: distinct `strings`, offsets of the first `errors` and the number of
-    `malformed` elements, and `hopeless` brackets (see `_give_up`).
+    Written to, besides: distinct `strings` and `damage`. If the strings are full, some of the last
+    event may lack: it is left to the next walk.
     """
     n, count = len(buffer), 0
     while True:
         i = skip_blank(buffer, i, n)
         if i >= n:
-            return n, count, CUT
+            return n, count, _CUT
         if buffer[i] == CLOSE_LIST:
-            return i + 1, count, DONE
+            return i + 1, count, _DONE
         if buffer[i] == COMMA:
             i += 1
             continue
+        if i >= stop:
+            return i, count, _REACHED
         if count == len(batch):
-            return i, count, MORE
+            return i, count, _MORE
         is_object = buffer[i] == OPEN
         if is_object:
             end, at = _event(buffer, i, n, batch[count], strings)
         else:
             end, at = skip_value(buffer, i, n), i
+        if strings.used[0] == len(strings.start):
+            return i, count, _MORE
         if is_object and end > 0:
             count += 1
             i = end
             continue
-        batch[count] = np.zeros(1, EVENT)[0]
-        if malformed[0] < len(errors):
-            errors[malformed[0]] = i
-        malformed[0] += 1
+        if len(damage.positions) == 0:
+            return i, count, _DAMAGED
+        if damage.count[0] < len(damage.positions):
+            damage.positions[damage.count[0]] = i
+        damage.count[0] += 1
         if end < 0:
-            _give_up(buffer, at, n, hopeless)
-            end = _next_event(buffer, max(at, i + 1), n, hopeless)
+            _give_up(buffer, at, n, damage.hopeless)
+            end = _next_event(buffer, max(at, i + 1), n, damage.hopeless)
         i = end
 
 

@@ -195,21 +195,21 @@ def _digits(buffer: Bytes, i: int, n: int) -> tuple[np.uint64, int, int, int, in
         The number is `value` times 10**`power`, and `dropped` is the first digit that did not
         fit, if any; there are `digits` in all.
     """
-    value, power, dropped, digits, point = np.uint64(0), 0, -1, 0, False
+    value, power, dropped, digits, decimals = np.uint64(0), 0, -1, 0, 0
     while i < n:
         c = buffer[i]
         if _ZERO <= c <= _NINE:
             digits += 1
-            room = value < _TENTH_OF_LARGEST
-            room |= value == _TENTH_OF_LARGEST and c <= _LAST_OF_LARGEST
+            room = digits < _MAX_DIGITS or value < _TENTH_OF_LARGEST
+            room = room or (value == _TENTH_OF_LARGEST and c <= _LAST_OF_LARGEST)
             if dropped < 0 and room:
                 value = value * np.uint64(10) + np.uint64(c - _ZERO)
-                power -= 1 if point else 0
+                power -= decimals
             else:
                 dropped = np.int64(c) - _ZERO if dropped < 0 else dropped
-                power += 0 if point else 1
-        elif c == _DOT and not point:
-            point = True
+                power += 1 - decimals
+        elif c == _DOT and not decimals:
+            decimals = 1
         else:
             break
         i += 1

@@ -34,36 +34,36 @@ PHASES = (_BEGIN, _END)
 _EMPTY = len("{}")
 
 
-def close_spans(rows: Array, issues: IssueLog) -> None:
+def close_spans(columns: dict[str, Array], issues: IssueLog) -> None:
     """Turn begins into spans, in place; ends stay, and are counted here.
 
     Parameters
     ----------
-    rows
-        The events (`jsonscan.EVENT`).
+    columns
+        Columns of the events (`json_events.EVENT`).
     issues
         Receives the counts of ends, and of begins and ends without a partner.
     """
-    phase = rows["ph"]
+    phase = columns["ph"]
     begin = np.flatnonzero(phase == _BEGIN)
     end = np.flatnonzero(phase == _END)
-    both = np.flatnonzero(((phase == _BEGIN) | (phase == _END)) & (rows["has"] & HAS_TS != 0))
-    both = both[np.lexsort((both, *(rows[c][both] for c in ("ts", "tid", "pid"))))]
-    pid, tid = rows["pid"][both], rows["tid"][both]
+    both = np.flatnonzero(((phase == _BEGIN) | (phase == _END)) & (columns["has"] & HAS_TS != 0))
+    both = both[np.lexsort((both, *(columns[c][both] for c in ("ts", "tid", "pid"))))]
+    pid, tid = columns["pid"][both], columns["tid"][both]
     starts_thread = np.ones(len(both), bool)
     starts_thread[1:] = (pid[1:] != pid[:-1]) | (tid[1:] != tid[:-1])
     partner = _match_ends(phase[both] == _BEGIN, starts_thread)
     opened = both[partner >= 0]
     closed = both[partner[partner >= 0]]
-    rows["ph"][begin] = _SPAN
-    timed = begin[rows["has"][begin] & HAS_TS != 0]
-    rows["dur"][timed] = 0
-    rows["has"][timed] |= HAS_DUR
-    rows["dur"][opened] = rows["ts"][closed] - rows["ts"][opened]
+    columns["ph"][begin] = _SPAN
+    timed = begin[columns["has"][begin] & HAS_TS != 0]
+    columns["dur"][timed] = 0
+    columns["has"][timed] |= HAS_DUR
+    columns["dur"][opened] = columns["ts"][closed] - columns["ts"][opened]
     issues.add(ENDS, len(closed))
     issues.add(NO_BEGIN, len(end) - len(closed))
     issues.add(NO_END, len(timed) - len(opened))
-    issues.add(END_ARGUMENTS, np.count_nonzero(rows["args_len"][closed] > _EMPTY))
+    issues.add(END_ARGUMENTS, np.count_nonzero(columns["args_len"][closed] > _EMPTY))
 
 
 @jit

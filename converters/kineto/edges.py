@@ -177,13 +177,13 @@ def _by_arrows(
     """Host node from which an arrow leads to each node, and the number of arrows that bind none."""
     call_of_node = np.full(trace.nodes.num_rows, -1, np.int64)
     codes = [i for i, text in enumerate(file.texts) if text in categories]
-    launch_flow = np.isin(file.rows["cat"], codes) & ((file.rows["has"] & HAS_TS) != 0)
+    launch_flow = np.isin(file.columns["cat"], codes) & ((file.columns["has"] & HAS_TS) != 0)
     starts, ends = (np.flatnonzero(launch_flow & file.phase(*p)) for p in ("s", "tf"))
-    rank, ids = owners.rank.astype(np.int64), file.rows["id"]
+    rank, ids = owners.rank.astype(np.int64), file.columns["id"]
     # number the (rank, category, id) over starts and ends alike; the first of each is its start,
     # unless the arrow has none
     both = np.concatenate([starts, ends])
-    category = file.rows["cat"].astype(np.int64)
+    category = file.columns["cat"].astype(np.int64)
     first, code = gather.distinct(rank[both], category[both], ids[both])
     begin = np.where(first < len(starts), both[first], -1)[code[len(starts) :]]
     find = _calls_around if categories is LAUNCH_FLOWS else _operators_at
@@ -197,7 +197,9 @@ def _by_arrows(
 def _calls_around(trace: Trace, file: TraceFile, owners: Owners, rows: Array) -> Array:
     """Call that runs where each arrow begins, the last to start; -1 if none does."""
     calls = np.flatnonzero(is_any(trace.array("kind"), CALLS))
-    lane = find_lanes(trace, LaneKind.THREAD, rank=owners.rank[rows], number=file.rows["tid"][rows])
+    lane = find_lanes(
+        trace, LaneKind.THREAD, rank=owners.rank[rows], number=file.columns["tid"][rows]
+    )
     calls, node_key, row_key, ts = _keys_by_lane_and_time(trace, file, calls, lane, rows)
     if not calls.size:
         return np.full(len(rows), -1, np.int64)
@@ -216,7 +218,7 @@ def _work_at(trace: Trace, file: TraceFile, owners: Owners, rows: Array) -> Arra
         LaneKind.STREAM,
         rank=owners.rank[rows],
         device=owners.raw_pid[rows],
-        number=file.rows["tid"][rows],
+        number=file.columns["tid"][rows],
     )
     work, node_key, row_key, _ = _keys_by_lane_and_time(trace, file, work, lane, rows)
     if not work.size:
@@ -249,7 +251,7 @@ def _keys_by_lane_and_time(
     nodes, node_key, row_key, ts
         The nodes by ascending key, their keys, the events' keys, and the events' times.
     """
-    ts = file.rows["ts"][rows] + file.base_ns - trace.meta.origin_ns
+    ts = file.columns["ts"][rows] + file.base_ns - trace.meta.origin_ns
     if not nodes.size:
         return nodes, nodes, nodes, ts
     starts, lanes = trace.array("ts")[nodes], trace.array("lane")[nodes].astype(np.int64)
@@ -266,15 +268,15 @@ def _forward_backward(
     """Forward operator → backward operator, by the arrows of category ``fwdbwd``."""
     if "fwdbwd" not in file.texts:
         return np.empty(0, np.int32), np.empty(0, np.int32)
-    fwdbwd = file.rows["cat"] == file.texts.index("fwdbwd")
+    fwdbwd = file.columns["cat"] == file.texts.index("fwdbwd")
     starts, ends = (np.flatnonzero(fwdbwd & file.phase(p)) for p in ("s", "f"))
-    ids = file.rows["id"]
+    ids = file.columns["id"]
     starts = starts[np.lexsort((ids[starts], owners.rank[starts]))]
     at = _first_match(owners.rank[starts], ids[starts], owners.rank[ends], ids[ends])
     ends, starts = ends[at >= 0], starts[at[at >= 0]]
     src = _operator_at(trace, file, owners, starts, innermost=True)
     dst = _operator_at(trace, file, owners, ends, innermost=False)
-    timed = (file.rows["has"] & HAS_TS) != 0
+    timed = (file.columns["has"] & HAS_TS) != 0
     bound = (src >= 0) & (dst >= 0) & timed[starts] & timed[ends]
     issues.add(FLOW_UNBOUND, np.count_nonzero(~bound) + np.count_nonzero(at < 0))
     return src[bound].astype(np.int32), dst[bound].astype(np.int32)
@@ -291,7 +293,9 @@ def _operator_at(
 
     Of operators that start together it is the shortest (`innermost`) or the longest.
     """
-    lane = find_lanes(trace, LaneKind.THREAD, rank=owners.rank[rows], number=file.rows["tid"][rows])
+    lane = find_lanes(
+        trace, LaneKind.THREAD, rank=owners.rank[rows], number=file.columns["tid"][rows]
+    )
     ops = np.flatnonzero(trace.array("kind") == Kind.CPU_OP)
     dur = trace.array("dur")[ops]
     ops = ops[np.argsort(dur if innermost else -dur, kind="stable")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -39,16 +39,15 @@ def lane_of_events(
 
     A stream's device and number are those of the arguments, or else `pid` and `tid`.
     """
-    events = file.rows[rows]
     device = np.where(on_device, owners.raw_pid[rows], -1)
-    number = events["tid"].copy()
+    number = file.columns["tid"][rows]
     values, present = file.numbers(rows[on_device], "device", "stream")
     device[on_device] = np.where(present[0], values[0], device[on_device])
     device[~is_id(device)] = -1  # a text, or no device
     number[on_device] = np.where(present[1], values[1], number[on_device])
     rank = owners.rank[rows].astype(np.int64)
     lane_kind = np.full(len(rows), int(LaneKind.THREAD), np.int64)
-    profiler = is_any(kind, _PROFILER_KINDS) | (events["pid"] <= _TEXT_ID)
+    profiler = is_any(kind, _PROFILER_KINDS) | (file.columns["pid"][rows] <= _TEXT_ID)
     lane_kind[profiler & ~on_device] = LaneKind.PROFILER
     lane_kind[on_device] = LaneKind.STREAM
     for node_kind, of_device in _DEVICE_LANES.items():
@@ -60,7 +59,7 @@ def lane_of_events(
             int(rank[i]),
             LaneKind(int(lane_kind[i])),
             int(number[i]),
-            _lane_name(LaneKind(int(lane_kind[i])), int(number[i]), names, file, events[i]),
+            _lane_name(LaneKind(int(lane_kind[i])), int(number[i]), names, file, int(rows[i])),
             int(device[i]),
         )
         for i in first.tolist()
@@ -69,7 +68,7 @@ def lane_of_events(
 
 
 def _lane_name(
-    kind: LaneKind, number: int, names: dict[tuple[int, int], str], file: TraceFile, event: Any
+    kind: LaneKind, number: int, names: dict[tuple[int, int], str], file: TraceFile, row: int
 ) -> str:
     label = file.labels.get(number)
     if kind is LaneKind.STREAM:
@@ -78,7 +77,7 @@ def _lane_name(
         return f"annotations of stream {number}"
     if kind is LaneKind.GPU_SYNC:
         return f"waits of stream {number}" if number >= 0 else "waits of the device"
-    name_in_file = names.get((int(event["pid"]), int(event["tid"])))
+    name_in_file = names.get((int(file.columns["pid"][row]), int(file.columns["tid"][row])))
     return label or name_in_file or ("profiler" if label == "" else f"thread {number}")
 
 

@@ -69,8 +69,7 @@ def assign_ranks(file: TraceFile, requested: int | None, issues: IssueLog) -> Ow
     issues
         Receives whether ranks were separated, or one was assumed.
     """
-    rows = file.rows
-    raw_pid = rows["pid"].copy()
+    raw_pid = file.columns["pid"].copy()
     fused = None
     if requested is None:
         fused = _ranks_by_arguments(file) or _ranks_by_labels(file)
@@ -82,7 +81,7 @@ def assign_ranks(file: TraceFile, requested: int | None, issues: IssueLog) -> Ow
     number, known_by = _single_rank(file.path, file.header, requested)
     if known_by == ASSUMED:
         issues.add(RANK_ASSUMED)
-    rank = np.full(len(rows), number, np.int32)
+    rank = np.full(len(raw_pid), number, np.int32)
     return Owners(rank, raw_pid, _describe_ranks(file, rank, raw_pid, known_by), fused=False)
 
 
@@ -91,10 +90,10 @@ def thread_names(file: TraceFile) -> dict[tuple[int, int], str]:
     names = {}
     for row in np.flatnonzero(file.phase("M")).tolist():
         if file.name(row) == "thread_name":
-            event = file.rows[row]
             text = str(file.args(row).get("name", "")).strip()
             inner = _THREAD.match(text)  # "thread 123 (python3)": the lane has the number already
-            names[int(event["pid"]), int(event["tid"])] = inner.group(1) if inner else text
+            pid, tid = int(file.columns["pid"][row]), int(file.columns["tid"][row])
+            names[pid, tid] = inner.group(1) if inner else text
     return names
 
 
@@ -128,8 +127,8 @@ def _ranks_by_arguments(file: TraceFile) -> tuple[Array, Array] | None:
     _, present = _stated_rank_and_pid(file, probe)
     if not probe.size or present.all(axis=0).mean() < _MIN_STATED_SHARE:
         return None
-    first, process = gather.distinct(file.rows["pid"])
-    shared = np.isin(process, np.flatnonzero(file.rows["pid"][first] < 0))
+    first, process = gather.distinct(file.columns["pid"])
+    shared = np.isin(process, np.flatnonzero(file.columns["pid"][first] < 0))
     probe = np.concatenate(
         [_first_with_arguments(file, process, len(first)), np.flatnonzero(shared)]
     )
@@ -159,7 +158,7 @@ def _set_present(by_process: Array, process: Array, values: Array, present: Arra
 
 def _first_with_arguments(file: TraceFile, process: Array, processes: int) -> Array:
     """Row of the first event with arguments of each process that has one."""
-    rows = np.flatnonzero(file.rows["args_len"] > 0)[::-1]
+    rows = np.flatnonzero(file.columns["args_len"] > 0)[::-1]
     first = np.full(processes, -1, np.int64)
     first[process[rows]] = rows  # in reverse order, so that the first is assigned last and stays
     return first[first >= 0]
@@ -174,11 +173,11 @@ def _ranks_by_labels(file: TraceFile) -> tuple[Array, Array] | None:
             label = _IN_LABEL.search(str(args.get("name", args.get("labels", ""))))
             number = whole_number(label.group(1), maximum=MAX_RANK) if label else None
             if number is not None:
-                rank_of_pid[int(file.rows[row]["pid"])] = number
+                rank_of_pid[int(file.columns["pid"][row])] = number
     if len(set(rank_of_pid.values())) < 2:  # noqa: PLR2004 # one rank is no fused file
         return None
-    first, code = gather.distinct(file.rows["pid"])
-    pids = file.rows["pid"][first].tolist()
+    first, code = gather.distinct(file.columns["pid"])
+    pids = file.columns["pid"][first].tolist()
     fallback = min(rank_of_pid.values())
     rank = np.array([rank_of_pid.get(pid, fallback) for pid in pids], np.int32)[code]
     return rank, np.full(len(rank), -1, np.int64)
@@ -201,7 +200,7 @@ def _describe_ranks(
 
 def _most_used_device(file: TraceFile, mask: Array) -> int:
     values, present = file.numbers(np.flatnonzero(mask), "device")
-    devices = values[0][present[0]] if present.any() else file.rows["pid"][mask]
+    devices = values[0][present[0]] if present.any() else file.columns["pid"][mask]
     return _mode(devices[is_id(devices)])
 
 

@@ -124,7 +124,7 @@ def read(paths: list[Path], *, rank: int | None = None) -> Trace:
     (path,) = paths
     issues = IssueLog(str(path))
     file = trace_file.load(path, issues)
-    unknown = np.flatnonzero((file.kind == 0) & (file.rows["cat"] < 0) & file.phase("X"))
+    unknown = np.flatnonzero((file.kind == 0) & (file.columns["cat"] < 0) & file.phase("X"))
     if unknown.size:
         uncategorized.fill_kinds(file, unknown)
     trace_file.note_bind_ids(file, issues)
@@ -154,7 +154,7 @@ def read_chrome_trace(paths: list[Path], *, rank: int | None = None) -> Trace:
 
 def _node_rows(file: TraceFile, issues: IssueLog) -> Array:
     """Rows of the events that become nodes; all others but samples and ends are counted here."""
-    timed = (file.rows["has"] & HAS_TS) != 0
+    timed = (file.columns["has"] & HAS_TS) != 0
     instant = file.phase("i", "I", "R") & ~samples.is_memory(file)
     candidates = file.phase("X") | instant
     issues.add(METADATA, np.count_nonzero(file.phase("M")))
@@ -162,7 +162,7 @@ def _node_rows(file: TraceFile, issues: IssueLog) -> Array:
     known_codes = [
         i for i, t in enumerate(file.texts) if t in FLOWS | LAUNCH_FLOWS | OPERATOR_FLOWS
     ]
-    known_flow = np.isin(file.rows["cat"], known_codes)
+    known_flow = np.isin(file.columns["cat"], known_codes)
     issues.add(FLOW, np.count_nonzero(flow & known_flow))
     issues.add(OTHER_FLOW, np.count_nonzero(flow & ~known_flow), _example(file, flow & ~known_flow))
     other = ~file.phase(*_KNOWN_PHASES)
@@ -183,7 +183,7 @@ def _example(file: TraceFile, mask: Array) -> str:
 def _example_of_rows(file: TraceFile, rows: Array) -> str:
     if not rows.size:
         return ""
-    return f"{file.name(rows[0])[:_EXAMPLE_LENGTH]!r} at byte {file.rows[rows[0]]['at']}"
+    return f"{file.name(rows[0])[:_EXAMPLE_LENGTH]!r} at byte {file.columns['at'][rows[0]]}"
 
 
 def _add_nodes(
@@ -193,34 +193,37 @@ def _add_nodes(
     rows: Array,
     issues: IssueLog,
 ) -> None:
-    events = file.rows[rows]
+    columns = file.columns
     kind = _kinds(file, rows, issues)
     correlation = _correlations(file, rows, kind, fused=owners.fused)
     on_device = is_any(kind, ON_DEVICE)
     builder.nodes(
         kind=kind,
-        name=_names(file, events["name"]),
+        name=_names(file, columns["name"][rows]),
         rank=owners.rank[rows],
         lane=lane_of_events(builder, file, owners, rows, kind, on_device),
-        ts=events["ts"] + file.base_ns,
+        ts=columns["ts"][rows] + file.base_ns,
         dur=_durations(file, rows, issues),
         correlation=correlation,
         bytes=_moved_bytes(file, rows, kind),
-        args=(builder.text(file.events.buffer) + events["args_at"], events["args_len"]),
+        args=(
+            columns["args_at"][rows] + builder.text(file.events.buffer),
+            columns["args_len"][rows],
+        ),
     )
 
 
 def _kinds(file: TraceFile, rows: Array, issues: IssueLog) -> Array:
     """Kind of each node, by category, and for communication kernels by name."""
     kind = file.kind[rows].copy()
-    names = file.rows["name"][rows]
+    names = file.columns["name"][rows]
     of_kernels = gather.unique_codes(names[kind == Kind.KERNEL])
     is_comm_name = np.zeros(len(file.texts) + 1, np.bool_)
     is_comm_name[of_kernels] = [communicates(file.texts[i]) for i in of_kernels.tolist()]
     kind[(kind == Kind.KERNEL) & is_comm_name[names]] = Kind.COMM
     is_step = np.array([t.startswith(STEP_RANGE) for t in [*file.texts, ""]])
     kind[(kind == Kind.CPU_OP) & is_step[names]] = Kind.ANNOTATION  # an operator until mid-2022
-    instant = file.rows["ph"][rows] != ord("X")
+    instant = file.columns["ph"][rows] != ord("X")
     kind[instant] = Kind.INSTANT
     unknown = kind == 0
     issues.add(OTHER_CATEGORY, np.count_nonzero(unknown), _example_of_rows(file, rows[unknown]))
@@ -238,10 +241,10 @@ def _names(file: TraceFile, numbers: Array) -> pa.DictionaryArray:
 
 
 def _durations(file: TraceFile, rows: Array, issues: IssueLog) -> Array:
-    events = file.rows[rows]
-    dur = np.where(events["has"] & HAS_DUR, events["dur"], 0)
-    span = events["ph"] == ord("X")
-    bad = span & (((events["has"] & HAS_DUR) == 0) | ((events["has"] & BAD_TIME) != 0))
+    has = file.columns["has"][rows]
+    dur = np.where(has & HAS_DUR, file.columns["dur"][rows], 0)
+    span = file.columns["ph"][rows] == ord("X")
+    bad = span & (has & (HAS_DUR | BAD_TIME) != HAS_DUR)
     issues.add(BAD_DURATION, np.count_nonzero(bad), _example_of_rows(file, rows[bad]))
     negative = dur < 0
     negative_example = _example_of_rows(file, rows[negative])

@@ -43,13 +43,13 @@ _GPU_COUNTERS = re.compile(r"GPU (\d{1,9}) Counters\Z")
 def is_memory(file: TraceFile) -> Array:
     """Mask of instants that report an allocation or release."""
     number = file.texts.index(MEMORY) if MEMORY in file.texts else -2
-    return (file.rows["name"] == number) & file.phase("i", "I", "R")
+    return (file.columns["name"] == number) & file.phase("i", "I", "R")
 
 
 def add_samples(builder: TraceBuilder, file: TraceFile, owners: Owners, issues: IssueLog) -> None:
     """Add the samples of memory instants and counter events."""
     memory = np.flatnonzero(is_memory(file))
-    timed = (file.rows["has"][memory] & HAS_TS) != 0
+    timed = (file.columns["has"][memory] & HAS_TS) != 0
     sampled = _add_memory(builder, file, owners, memory[timed])
     counters = np.flatnonzero(file.phase("C"))
     sampled += _add_counters(builder, file, owners, counters, issues)
@@ -67,7 +67,7 @@ def _add_memory(builder: TraceBuilder, file: TraceFile, owners: Owners, rows: Ar
     """
     keys = ("Device Type", "Device Id", "Bytes", *(key for key, _ in _TOTALS))
     values, present = file.numbers(rows, *keys)
-    ts = file.rows["ts"][rows] + file.base_ns
+    ts = file.columns["ts"][rows] + file.base_ns
     device_of_rank = {r.rank: r.device for r in owners.ranks}
     used = np.array([device_of_rank[r] for r in owners.rank[rows].tolist()], np.int64)
     # `Device Id` is HIP's ordinal, but kernels may have HSA agents: a rank's own device wins
@@ -106,7 +106,7 @@ def _add_counters(
     ambiguous = _names_of_several_processes(file, owners, rows)
     sampled = not_numbers = 0
     for row in rows.tolist():
-        event = file.rows[row]
+        event = {name: column[row] for name, column in file.columns.items()}
         args = file.args(row)
         numbers = {
             key: float(value)
@@ -140,7 +140,7 @@ def _names_of_several_processes(
     file: TraceFile, owners: Owners, rows: Array
 ) -> set[tuple[int, int]]:
     """Ranks and names of counters that several of a rank's processes have."""
-    name, pid, rank = file.rows["name"][rows], file.rows["pid"][rows], owners.rank[rows]
+    name, pid, rank = file.columns["name"][rows], file.columns["pid"][rows], owners.rank[rows]
     first, _ = gather.distinct(rank, name, pid)
     processes = Counter(zip(rank[first].tolist(), name[first].tolist(), strict=True))
     return {key for key, count in processes.items() if count > 1}

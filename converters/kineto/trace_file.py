@@ -92,14 +92,14 @@ class TraceFile:
     left_out: int = 0
 
     @property
-    def rows(self) -> Array:
-        """The events, one `json_events.EVENT` a row."""
-        return self.events.rows
+    def columns(self) -> dict[str, Array]:
+        """Columns of the events: the fields of `json_events.EVENT`."""
+        return self.events.columns
 
     @property
     def event_count(self) -> int:
         """Number of events in the file, also of those that could not be read."""
-        return len(self.rows) + self.events.malformed + self.left_out
+        return self.events.count + self.events.malformed + self.left_out
 
     @property
     def base_ns(self) -> int:
@@ -126,7 +126,7 @@ class TraceFile:
         These are lists that begin with an empty event (``rpd2tracing.py``).
         """
         start = bytes(self.events.buffer[:_PROBED_BYTES])
-        timed = self.rows["ts"][self.rows["has"] & json_events.HAS_TS != 0]
+        timed = self.columns["ts"][self.columns["has"] & json_events.HAS_TS != 0]
         return (
             re.match(rb"\s*\[\s*\{\s*\}\s*,", start) is not None
             and bool(timed.size)
@@ -136,12 +136,12 @@ class TraceFile:
     @property
     def is_empty(self) -> Array:
         """Mask of events that are ``{}``: a brace closes them right after the one that opens."""
-        second_byte = np.minimum(self.rows["at"] + 1, max(len(self.events.buffer) - 1, 0))
+        second_byte = np.minimum(self.columns["at"] + 1, max(len(self.events.buffer) - 1, 0))
         return np.asarray(self.events.buffer[second_byte] == _END_OBJECT)
 
     def phase(self, *letters: str) -> Array:
         """Mask of events of these phases (``ph``)."""
-        return np.isin(self.rows["ph"], [ord(letter) for letter in letters])
+        return is_any(self.columns["ph"], [ord(letter) for letter in letters])
 
     def numbers(self, rows: Array, *keys: str) -> tuple[Array, Array]:
         """Integer arguments of the events at these rows; see `json_events.extract_integers`.
@@ -151,15 +151,13 @@ class TraceFile:
         values, present
             A row a key, a column an event.
         """
-        events = self.rows[rows]
-        return json_events.extract_integers(
-            self.events.buffer, events["args_at"], events["args_len"], keys
-        )
+        at, length = self.columns["args_at"][rows], self.columns["args_len"][rows]
+        return json_events.extract_integers(self.events.buffer, at, length, keys)
 
     def args(self, row: int) -> dict[str, Any]:
         """All arguments of one event; empty where they are not proper JSON."""
-        event = self.rows[row]
-        raw = bytes(self.events.buffer[event["args_at"] : event["args_at"] + event["args_len"]])
+        at = self.columns["args_at"][row]
+        raw = bytes(self.events.buffer[at : at + self.columns["args_len"][row]])
         try:
             return dict(msgspec.json.decode(raw)) if raw else {}
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -167,7 +165,7 @@ class TraceFile:
 
     def name(self, row: int) -> str:
         """Name of one event."""
-        number = int(self.rows[row]["name"])
+        number = int(self.columns["name"][row])
         return self.texts[number] if number >= 0 else ""
 
 
@@ -183,17 +181,17 @@ def load(path: Path, issues: IssueLog) -> TraceFile:
     document = _read_documents(path, buffer, issues)
     events = document.events
     _note_losses(document, issues)
-    if not len(events.rows):
+    if not events.count:
         raise ReadError(
             "it holds no events", path=path, hint="was the profiler stopped before it was exported?"
         )
     texts = events.texts()
-    _note_replaced(events.rows, texts, issues)
-    labels = _resolve_ids(events.rows, texts)
-    if is_any(events.rows["ph"], begin_end.PHASES).any():
-        begin_end.close_spans(events.rows, issues)
+    _note_replaced(events.columns, texts, issues)
+    labels = _resolve_ids(events.columns, texts)
+    if is_any(events.columns["ph"], begin_end.PHASES).any():
+        begin_end.close_spans(events.columns, issues)
     kinds = np.array([PYTORCH.get(t.lower(), 0) for t in texts] + [0], np.uint8)
-    kind = kinds[events.rows["cat"]]
+    kind = kinds[events.columns["cat"]]
     return TraceFile(path, document.header, events, kind, texts, labels, document.left_out)
 
 
@@ -234,7 +232,7 @@ def _read_documents(path: Path, buffer: Array, issues: IssueLog) -> _Document:
         except ReadError:
             issues.add(BYTES_AFTER_END, len(rest), f"byte {start}")
             break
-        events = len(last.events.rows) + last.events.malformed + last.left_out
+        events = last.events.count + last.events.malformed + last.left_out
         first.left_out += events
         issues.add(SECOND_LIST, events, f"byte {start}")
     return first
@@ -285,7 +283,7 @@ def _read_document(path: Path, buffer: Array, issues: IssueLog) -> _Document:
     complete = end < n and buffer[end] == json_text.CLOSE
     if not (complete or broken):
         issues.add(BYTES_AFTER_END, n - end, f"byte {end}")
-    left_out = sum(len(more.rows) + more.malformed for more in lists[1:])
+    left_out = sum(more.count + more.malformed for more in lists[1:])
     issues.add(SECOND_LIST, left_out)
     return _Document(header, lists[0], complete, end + 1, left_out)
 
@@ -319,32 +317,32 @@ def _note_losses(document: _Document, issues: IssueLog) -> None:
     if not events.closed:
         issues.add(NOT_CLOSED, example=f"byte {events.end}")
     if not document.complete and "baseTimeNanoseconds" not in document.header:
-        timed = events.rows["ts"][events.rows["has"] & json_events.HAS_TS != 0]
+        timed = events.columns["ts"][events.columns["has"] & json_events.HAS_TS != 0]
         if timed.size and timed.max() < _SINCE_1970_NS and "schemaVersion" in document.header:
             issues.add(NO_BASE)
 
 
-def _note_replaced(rows: Array, texts: list[str], issues: IssueLog) -> None:
+def _note_replaced(columns: dict[str, Array], texts: list[str], issues: IssueLog) -> None:
     """Count names of which bytes were replaced."""
     replaced = [number for number, text in enumerate(texts) if "\N{REPLACEMENT CHARACTER}" in text]
-    events = np.flatnonzero(np.isin(rows["name"], replaced)) if replaced else np.empty(0, int)
+    events = np.flatnonzero(np.isin(columns["name"], replaced)) if replaced else np.empty(0, int)
     if events.size:
-        text = texts[int(rows["name"][events[0]])]
-        issues.add(NAME_BYTES, len(events), f"{text[:60]!r} at byte {rows['at'][events[0]]}")
+        text = texts[int(columns["name"][events[0]])]
+        issues.add(NAME_BYTES, len(events), f"{text[:60]!r} at byte {columns['at'][events[0]]}")
 
 
-def _resolve_ids(rows: Array, texts: list[str]) -> dict[int, str]:
+def _resolve_ids(columns: dict[str, Array], texts: list[str]) -> dict[int, str]:
     """Replace pids, tids and ids that are texts of numbers; return the other texts by their id."""
     labels: dict[int, str] = {}
     for field in ("pid", "tid", "id"):
-        values = rows[field]
+        values = columns[field]
         textual = values < json_events.TEXT_ID + len(texts)
         for value in np.unique(values[textual]):
             text = texts[int(value) - json_events.TEXT_ID]
             number = _NUMBER_IN_TEXT.fullmatch(text)
             if number:
                 decimal, hexadecimal = number.groups()
-                rows[field][values == value] = int(decimal or hexadecimal, 10 if decimal else 16)
+                values[values == value] = int(decimal or hexadecimal, 10 if decimal else 16)
             else:
                 labels[int(value)] = text
     return labels

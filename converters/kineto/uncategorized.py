@@ -48,11 +48,11 @@ KIND_BY_NAME: tuple[tuple[Kind, str, Kind], ...] = (
 def fill_kinds(file: TraceFile, unknown: Array) -> None:
     """Fill in the kinds of spans without a category, given by their rows, in place."""
     process_names, thread_names = _process_and_thread_names(file)
-    rows = file.rows[unknown]
-    first, code = gather.distinct(rows["pid"], rows["tid"], rows["name"])
+    pids, tids = file.columns["pid"][unknown], file.columns["tid"][unknown]
+    first, code = gather.distinct(pids, tids, file.columns["name"][unknown])
     kinds = []
     for row in first.tolist():
-        pid, tid = int(rows["pid"][row]), int(rows["tid"][row])
+        pid, tid = int(pids[row]), int(tids[row])
         process = process_names.get(pid, file.labels.get(pid, ""))
         thread = thread_names.get((pid, tid), file.labels.get(tid, ""))
         kinds.append(int(_kind(process, thread, file.name(int(unknown[row])))))
@@ -83,7 +83,7 @@ def _process_and_thread_names(file: TraceFile) -> tuple[dict[int, str], dict[tup
         named = file.name(row)
         if named not in ("process_name", "thread_name"):
             continue
-        pid, tid = int(file.rows["pid"][row]), int(file.rows["tid"][row])
+        pid, tid = int(file.columns["pid"][row]), int(file.columns["tid"][row])
         name = str(file.args(row).get("name", "")).strip()
         if named == "process_name":
             processes[pid] = name

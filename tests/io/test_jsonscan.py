@@ -24,7 +24,8 @@ def scan(text: str | bytes) -> tuple[json_events.Events, list[dict[str, Any]]]:
     events = json_events.scan(buffer(text), 0)
     texts = events.texts()
     result = []
-    for row in events.rows:
+    for k in range(events.count):
+        row = {name: column[k] for name, column in events.columns.items()}
         event = {
             "ph": chr(row["ph"]) if row["ph"] else None,
             "cat": texts[row["cat"]] if row["cat"] >= 0 else None,
@@ -171,8 +172,8 @@ def _shifted(number: str, power: int) -> Decimal:
 def test_times_out_of_range_give_none(text: str) -> None:
     events, (event,) = scan(f'[{{"ph": "X", "ts": {text}, "dur": {text}}}]')
     assert (event["ts"], event["dur"]) == (None, None)
-    assert events.rows["has"].tolist() == [json_events.BAD_TIME]
-    assert (events.rows["ts"].tolist(), events.rows["dur"].tolist()) == ([0], [0])
+    assert events.columns["has"].tolist() == [json_events.BAD_TIME]
+    assert (events.columns["ts"].tolist(), events.columns["dur"].tolist()) == ([0], [0])
 
 
 @pytest.mark.parametrize(
@@ -261,13 +262,13 @@ def test_only_the_malformed_event_is_left_out(bad: str) -> None:
 def test_events_of_any_depth(depth: int) -> None:
     inner = '{"a":[' * depth + "]}" * depth
     events, actual = scan('[{"ph":"X","name":"good","args":' + inner + "}," + GOOD + "]")
-    assert events.rows["args_len"].tolist() == [len(inner), 0]
+    assert events.columns["args_len"].tolist() == [len(inner), 0]
     assert (events.malformed, len(actual)) == (0, 2)
 
 
 OF_NAMES_AND_NUMBERS = {
     json_text: ("parse_integer_within",),
-    json_events: ("parse_decimal", "intern_text"),
+    json_events: ("parse_decimal", "intern_text", "merge_texts"),
 }
 CALLED_BY_THESE = ("parse_decimal", "_digits", "_exponent", "_hexadecimal")
 
@@ -352,7 +353,7 @@ def test_broken_text_takes_no_more_steps_than_proper_text(
 
     assert_steps_are_in_proportion(monkeypatch, text(2_000), text(8_000))
     events = json_events.scan(buffer(text(500_000)), 0)
-    complete = np.count_nonzero(events.rows["ts"] == 1000)
+    complete = np.count_nonzero(events.columns["ts"] == 1000)
     assert complete >= more * (500_000 // len(piece))
 
 
@@ -378,6 +379,33 @@ def assert_steps_are_in_proportion(monkeypatch: pytest.MonkeyPatch, short: str, 
     assert steps[1] / len(long) < 1.2 * steps[0] / len(short)
 
 
+DAMAGED = [
+    *(',{"ph":"X","name":"a" b"}', "]", ',{"ph":"X","args":[[1}', ",null", ',{"ph":"X","name":"'),
+    ',{"ph":"X","args":{"x":[{},{"name":"within","ts":5},{"ph":"X"}]}}',
+    ',{"ph":"X","name":"},{\\"ph\\":","tid":"worker"}',
+]
+"""What follows an event: most is damaged, the last two have what only looks like an event."""
+
+
+@given(
+    st.lists(EVENTS.map(json.dumps) | st.sampled_from(DAMAGED), max_size=30),
+    st.integers(1, 300),
+    st.integers(1, 40),
+)
+def test_pieces_are_read_as_the_whole_text(parts: list[str], piece: int, batch: int) -> None:
+    text = "[" + GOOD + "".join(p if p in DAMAGED else f",\n{p}" for p in parts)
+    whole = json_events.scan(buffer(text), 0)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, size in (("_PIECE", piece), ("_BATCH", batch), ("_STRINGS", 1)):
+            patch.setattr(json_events, name, size)
+        in_pieces = json_events.scan(buffer(text), 0)
+    for name, column in whole.columns.items():
+        assert in_pieces.columns[name].tolist() == column.tolist(), name
+    assert in_pieces.texts() == whole.texts()
+    for name in ("end", "closed", "malformed", "malformed_at"):
+        assert getattr(in_pieces, name) == getattr(whole, name), name
+
+
 @given(st.integers(1, 400))
 def test_a_truncated_text_keeps_every_complete_event(at: int) -> None:
     text = "[" + ",\n".join([GOOD] * 12) + "]"
@@ -393,7 +421,7 @@ def test_the_table_of_strings_grows() -> None:
     text = "[" + ",".join(f'{{"ph":"X","name":"{n}","ts":{i}}}' for i, n in enumerate(names)) + "]"
     events = json_events.scan(buffer(text), 0)
     texts = events.texts()
-    assert [texts[i] for i in events.rows["name"]] == names
+    assert [texts[i] for i in events.columns["name"]] == names
 
 
 @given(
