@@ -7,7 +7,7 @@ COUNT  ?= 100000
 SECONDS ?= 60
 FUZZ   := .venv-fuzz
 
-.PHONY: demo test docs thorough fuzz mutate lint bench picture pictures formats outputs code schemas wheel clean
+.PHONY: demo test docs thorough fuzz mutate lint bench picture pictures formats outputs code man schemas wheel clean
 
 demo: $(VENV)/run.stamp ## convert a sample job, and say what to open
 	rm -rf $(DEMO)
@@ -64,23 +64,27 @@ outputs: $(VENV)/test.stamp demo ## outputs of commands that the docs show, by t
 code: $(VENV)/test.stamp ## compile the loops ahead, so that a wheel's first run does not
 	$(BIN)/python tests/support/machine_code.py $(VENV)/machine_code
 
+man: $(VENV)/dev.stamp ## man pages of the commands, in man/, for the wheel
+	$(BIN)/python tests/support/man_pages.py man
+
 schemas: $(VENV)/dev.stamp ## compile the .proto files
 	$(BIN)/python -m grpc_tools.protoc -Ischemas --descriptor_set_out=schemas/chakra_et.binpb schemas/chakra_et.proto
 
-# the wheel has machine code for this version of Python, the sdist has none
-wheel: $(VENV)/dev.stamp code ## sdist, and the wheel that comes of it
+# the wheel has machine code for this version of Python and man pages, the sdist has neither
+wheel: $(VENV)/dev.stamp code man ## sdist, and the wheel that comes of it
 	rm -rf dist build
 	$(BIN)/python -m build --quiet --sdist
 	mkdir build
 	tar -xzf dist/*.tar.gz -C build --strip-components 1
 	cp -r chopper_interop/machine_code build/chopper_interop/
+	cp -r man build/
 	$(BIN)/python -m build --quiet --wheel --outdir dist build
 	rm -rf build
 	$(BIN)/twine check --strict dist/*
 	$(BIN)/check-wheel-contents --toplevel chopper_interop --package chopper_interop --package-omit "README.md,*.pyc,__pycache__" dist/*.whl
 
 clean:
-	rm -rf $(VENV) $(FUZZ) $(DEMO) chopper_interop/machine_code docs/_build bench pictures build dist *.egg-info
+	rm -rf $(VENV) $(FUZZ) $(DEMO) chopper_interop/machine_code docs/_build man bench pictures build dist *.egg-info
 
 $(VENV)/pip.stamp:
 	$(PYTHON) -m venv $(VENV)

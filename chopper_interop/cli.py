@@ -176,3 +176,13 @@ def _check_parser() -> argparse.ArgumentParser:
         help="how far a rank's end may be from its measured one (default: 0.5)",
     )
     return parser
+
+
+PARSERS = {
+    "chopper-analyze": analyze.build_parser,
+    "chopper-check": _check_parser,
+    "chopper-convert": _convert_parser,
+    "chopper-record": record.build_parser,
+    "chopper-view": view.build_parser,
+}
+"""What makes the parser of each command."""

@@ -13,6 +13,7 @@ import traceback
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from chopper_interop import __version__
+from chopper_interop.commands import completion
 from chopper_interop.errors import ChopperError, InternalError, TooLittleMemoryError, UsageError
 
 if TYPE_CHECKING:
@@ -169,6 +170,7 @@ def base_parser(name: str, description: str, epilog: str = "") -> argparse.Argum
         "-q", "--quiet", action="store_true", help="print only errors and one line on what was lost"
     )
     parser.add_argument("--debug", action="store_true", help="show where an internal error is")
+    completion.add_option(parser)
     return parser
 
 

@@ -1,0 +1,100 @@
+"""Completion of the commands' arguments in bash, zsh and fish: scripts made of the parsers, when asked for.
+
+They are static: completing starts no Python. They have the formats and analyses, also of plug-ins, that are installed
+when they are made. For each command, where the shell looks for them::
+
+    chopper-convert --print-completion bash > ~/.local/share/bash-completion/completions/chopper-convert
+    chopper-convert --print-completion zsh > FOLDER_OF_FPATH/_chopper-convert
+    chopper-convert --print-completion fish > ~/.config/fish/completions/chopper-convert.fish
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+SHELLS = ("bash", "zsh", "fish")
+_FOLDERS = ("csv", "figures", "demo")
+_FILES = ("source", "output", "against", "html", "prefix")
+"""Destinations of arguments that are folders, and of those that are files or folders."""
+_CORRECTED: dict[str, dict[str, str]] = {
+    "bash": {},
+    "zsh": {'"(*)::': '"*:', "_defaults_added=0": "_defaults_added=1"},
+    "fish": {},
+}
+"""What differs from shtab's scripts: in zsh it completes the first of several arguments only."""
+
+
+class PrintCompletion(argparse.Action):
+    """Option that prints a script and ends the command."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,  # noqa: ARG002
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,  # noqa: ARG002
+    ) -> None:
+        """Print the script for a shell, of another parser: this one is changed while it parses."""
+        from chopper_interop.cli import PARSERS
+
+        print(script(PARSERS[parser.prog](), str(values)))
+        parser.exit()
+
+
+def add_option(parser: argparse.ArgumentParser) -> None:
+    """Add the option that prints the script."""
+    parser.add_argument(
+        "--print-completion",
+        action=PrintCompletion,
+        metavar="SHELL",
+        choices=SHELLS,
+        help=f"print what completes arguments in {', '.join(SHELLS[:-1])} or {SHELLS[-1]}, and exit",
+    )
+
+
+def script(parser: argparse.ArgumentParser, shell: str) -> str:
+    """Return the script by which a shell completes the arguments of a command."""
+    import shtab
+
+    for action in parser._actions:  # noqa: SLF001 # argparse has no public list of them
+        _describe(action, shtab.FILE, shtab.DIRECTORY)
+    text: str = shtab.complete(parser, shell)
+    for before, after in _CORRECTED[shell].items():
+        text = text.replace(before, after)
+    return text
+
+
+def _describe(action: Any, file: dict[str, Any], folder: dict[str, Any]) -> None:
+    """Say of an argument what completes it."""
+    from chopper_interop import registry
+
+    formats = registry.formats()
+    if action.dest == "from_format":
+        action.choices = sorted(name for name, item in formats.items() if item.read)
+    elif action.dest == "to":
+        action.choices = sorted(name for name, item in formats.items() if item.write)
+    elif action.dest == "analysis":
+        action.complete = _files_or([*registry.working_analyses(), "all"])
+    elif action.dest in _FOLDERS:
+        action.complete = folder
+    elif action.dest in _FILES:
+        action.complete = file
+
+
+def _files_or(names: Iterable[str]) -> dict[str, Any]:
+    """What completes a file, a folder or one of these names."""
+    words = " ".join(names)
+    function = "_chopper_files_or_names"
+    bash = f'{function}() {{ compgen -W "{words}" -- "$1"; compgen -f -- "$1"; }}'
+    zsh = f"{function}() {{ compadd -- {words}; _files }}"
+    fish = f"(string split ' ' '{words}'; __fish_complete_path (commandline -ct))"
+    return {
+        "bash": function,
+        "zsh": function,
+        "fish": fish,
+        "preamble": {"bash": bash, "zsh": zsh},
+    }
