@@ -83,7 +83,7 @@ def _convert(args: argparse.Namespace) -> int:
         anonymise=common.anonymise(args),
     )
     console.show_inventory(conversion.inventory, quiet=args.quiet)
-    console.announce_compilation(quiet=args.quiet)
+    console.announce_compilation()
     with console.show_progress(quiet=args.quiet):
         trace, issues = conversion.run()
     log = IssueLog()

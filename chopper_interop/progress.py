@@ -23,6 +23,9 @@ class Reporter(Protocol):
     def advance(self, task: str, amount: int) -> None:
         """Add to what is done of a task."""
 
+    def count(self, task: str, done: int, unit: str) -> None:
+        """Show how much is done of a task whose size is unknown."""
+
 
 _reporter: ContextVar[Reporter | None] = ContextVar("reporter", default=None)
 
@@ -39,6 +42,13 @@ def advance(task: str, amount: int) -> None:
     reporter = _reporter.get()
     if reporter is not None:
         reporter.advance(task, amount)
+
+
+def count(task: str, done: int, unit: str) -> None:
+    """Say how much is done of a task whose size is unknown."""
+    reporter = _reporter.get()
+    if reporter is not None:
+        reporter.count(task, done, unit)
 
 
 @contextmanager

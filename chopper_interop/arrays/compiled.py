@@ -46,10 +46,10 @@ _VERSIONS = (
 # Names of symbols contain a running number. Were it to start at 1 in each process, as numba has it,
 # different functions with one name could meet where code of several processes is loaded into one.
 bytecode.FunctionIdentity._unique_ids = itertools.count(time.time_ns())  # noqa: SLF001
-_announce: list[Callable[[], None]] = []
-"""What is to be called once when this process must compile more than a few loops."""
+_announce: list[Callable[[int], None]] = []
+"""What is to be called for each loop that this process compiles, from a few on, with their number."""
 _misses = itertools.count(1)
-_FEW = 5
+FEW = 5
 """Compilations from which on it is called (chosen: they take more than a second)."""
 
 
@@ -90,8 +90,8 @@ def _without_constants(template: Callable[..., Any]) -> Callable[..., Any]:
     return general_template
 
 
-def announce_compilation(announce: Callable[[], None]) -> None:
-    """Have a function called once, if this process must compile more than a few loops."""
+def announce_compilation(announce: Callable[[int], None]) -> None:
+    """Have a function called with the number of loops compiled so far, each time from `FEW` on."""
     _announce[:] = [announce]
 
 
@@ -114,9 +114,10 @@ class _CodeCache:
             with contextlib.suppress(EOFError, pickle.UnpicklingError):
                 payload = pickle.loads(data)  # noqa: S301 # the folder is the user's own
                 return _result._rebuild(target, *payload)  # noqa: SLF001
-        if next(_misses) >= _FEW:
-            while _announce:
-                _announce.pop()()
+        count = next(_misses)
+        if count >= FEW:
+            for announce in _announce:
+                announce(count)
         return None
 
     def save_overload(self, signature: Any, result: Any) -> None:

@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
     inventories = [job.inventory for job in (*jobs, *runs)]
     pipeline.refuse_targets(targets, (s for job in inventories for s in job.sources))
     pipeline.refuse_overwriting(_input_files(inventories, []), pages)
-    console.announce_compilation(quiet=quiet)
+    console.announce_compilation()
     with console.show_progress(quiet=quiet):
         _refuse_unknown(args, inventories, [*plan.functions, *writers])
         trace, against = _read_jobs(args, jobs, plan, sharing)

@@ -50,26 +50,25 @@ def console_for(stream: TextIO, width: int = _DEFAULT_WIDTH) -> Console:
     return Console(file=stream, highlight=False, width=None if has_width else width)
 
 
-def announce_compilation(*, quiet: bool) -> None:
-    """Have it said, if loops must be compiled, that this happens once, and where the result is kept.
-
-    If quiet, only where someone waits at a terminal; logs of quiet commands stay empty.
-    """
+def announce_compilation() -> None:
+    """Have it said in one line, if loops must be compiled, that this happens once, and then how many were."""
     from chopper_interop.arrays import compiled
 
-    if not quiet or sys.stderr.isatty():
-        compiled.announce_compilation(_show_compilation)
+    def show(count: int) -> None:
+        if count == compiled.FEW:
+            _show_compilation()
+        progress.count("compiling, once", count, "loops")
+
+    compiled.announce_compilation(show)
 
 
 def _show_compilation() -> None:
     from chopper_interop.arrays import compiled
 
-    text = "compiling for this machine, once; this takes up to a minute"
+    text = "compiling loops for this machine, once; this takes up to a minute"
     folder = compiled.cache_folder()
     if folder is None:
-        text = (
-            "compiling, up to a minute at each run: no cache folder can be written (XDG_CACHE_HOME)"
-        )
+        text = "compiling loops, up to a minute at each run: no cache folder can be written (XDG_CACHE_HOME)"
     elif folder.parent == Path(tempfile.gettempdir()):
         text += f"; the result is kept in {folder}, as the home folder cannot be written"
     _stderr().print(f"[dim]{escape(text)}[/dim]")
@@ -410,9 +409,15 @@ class _ProgressBars:
         self.bars = bars
         self.tasks: dict[str, tuple[Any, str]] = {}
 
-    def start(self, task: str, total: int, unit: str) -> None:
+    def start(self, task: str, total: int | None, unit: str) -> None:
         """Add the bar of a task."""
         self.tasks[task] = (self.bars.add_task(task, total=total, done=""), unit)
+
+    def count(self, task: str, done: int, unit: str) -> None:
+        """Show what is done of a task without a bar that ends."""
+        if task not in self.tasks:
+            self.start(task, None, unit)
+        self.bars.update(self.tasks[task][0], completed=done, done=f"{done:,} {unit}")
 
     def advance(self, task: str, amount: int) -> None:
         """Advance the bar of a task."""

@@ -82,7 +82,7 @@ def _convert(
     chosen = {name: options[name] for name in reading}
     sharing = common.sharing(args)
     console.show_formats_read(inventory, quiet=args.quiet)
-    console.announce_compilation(quiet=args.quiet)
+    console.announce_compilation()
     with console.show_progress(quiet=args.quiet):
         rules = (args.map_device, args.clock_offset, args.run)
         name = sharing.job_name(pipeline.job_name(*paths))

@@ -268,3 +268,22 @@ def test_a_file_that_may_not_be_read(tmp_path: Path, run) -> None:
     status, _, stderr = run("convert", "-q", path, "-o", tmp_path / "x.pftrace")
     assert status == 4
     assert "Permission denied" in stderr
+
+
+def test_compilation_is_one_line_and_then_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    from chopper_interop import progress
+    from chopper_interop.arrays import compiled
+    from chopper_interop.commands import console
+
+    shown = []
+
+    class Counts:
+        def count(self, task: str, done: int, unit: str) -> None:
+            shown.append(f"{task}: {done} {unit}")
+
+    console.announce_compilation()
+    with progress.reporting(Counts()):
+        for count in range(compiled.FEW, compiled.FEW + 3):
+            compiled._announce[0](count)
+    assert capsys.readouterr().err.count("\n") == 1
+    assert shown == [f"compiling, once: {count} loops" for count in (5, 6, 7)]
