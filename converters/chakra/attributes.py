@@ -26,12 +26,16 @@ from chopper_interop.schemas.chakra import CAUSE_NAMES, Cause, CommType, NodeTyp
 from chopper_interop.schemas.kinds import GPU_LANES, Kind, LaneKind
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from chopper_interop.arrays.types import Array
     from chopper_interop.converters.chakra.plan import Plan
     from chopper_interop.trace import Trace
 
     Values = tuple[Array, Array]
     """Values, and a mask of those that are known."""
+    Column = Callable[[slice], Values]
+    """Gives the values of a part of the plan's nodes."""
 
 
 _KIND_NAMES = {int(k): k.name.lower() for k in Kind}
@@ -50,10 +54,10 @@ class _StringTable:
         return np.array([self.number(t) for t in texts] or [0], np.int64)
 
 
-def attributes(
-    trace: Trace, plan: Plan, comms: dict[str, Array]
-) -> tuple[list[str], Array, Numbers, Words]:
-    """Return all texts, the number of each node's name, and the nodes' attributes.
+class Attributes:
+    """Names and attributes of the nodes of a rank's plan, of which a part at a time is put in columns.
+
+    All together they take several times the memory of the trace.
 
     Parameters
     ----------
@@ -62,20 +66,33 @@ def attributes(
     comms
         Columns of its communication (fields of `Comms`), a value for each node of the trace.
     """
-    strings = _StringTable()
-    name = _names(trace, plan, strings)
-    columns = _number_columns(trace, plan, comms)
-    numbers = Numbers(
-        name=strings.number_all(list(columns)),
-        tag=np.array([tag for tag, _ in columns.values()], np.int64),
-        values=_stacked([_bits(values) for _, (values, _) in columns.values()], np.int64),
-        known=_stacked([known for _, (_, known) in columns.values()], np.bool_),
-    )
-    texts = _text_columns(trace, plan, comms, strings)
-    words = Words(
-        name=strings.number_all(list(texts)), values=_stacked(list(texts.values()), np.int64)
-    )
-    return list(strings.numbers), name, numbers, words
+
+    def __init__(self, trace: Trace, plan: Plan, comms: dict[str, Array]) -> None:
+        strings = _StringTable()
+        self.name = _names(trace, plan, strings)
+        """Number of each node's name in `texts`."""
+        self._numbers = _number_columns(trace, plan, comms)
+        self._number_names = strings.number_all(list(self._numbers))
+        self._words = _text_columns(trace, plan, comms, strings)
+        self._word_names = strings.number_all(list(self._words))
+        self.texts = list(strings.numbers)
+        """All texts that nodes have."""
+
+    def columns(self, part: slice) -> tuple[Numbers, Words]:
+        """Attributes of these nodes of the plan, those that any of them has."""
+        columns = [(tag, *of_part(part)) for tag, of_part in self._numbers.values()]
+        has = np.array([known.any() for _, _, known in columns], bool)
+        columns = [column for column, taken in zip(columns, has, strict=True) if taken]
+        numbers = Numbers(
+            name=self._number_names[: len(has)][has],
+            tag=np.array([tag for tag, _, _ in columns], np.int64),
+            values=_stacked([_bits(values) for _, values, _ in columns], np.int64),
+            known=_stacked([known for _, _, known in columns], np.bool_),
+        )
+        words = [of_part(part) for of_part in self._words.values()]
+        has = np.array([(numbers >= 0).any() for numbers in words], bool)
+        words = [of_nodes for of_nodes, taken in zip(words, has, strict=True) if taken]
+        return numbers, Words(self._word_names[: len(has)][has], _stacked(words, np.int64))
 
 
 def _stacked(columns: list[Array], dtype: Any) -> Array:
@@ -99,21 +116,36 @@ def _names(trace: Trace, plan: Plan, strings: _StringTable) -> Array:
     return np.where(source >= 0, number_of_code[code[source]] if len(code) else by_cause, by_cause)
 
 
-def _planned(plan: Plan, values: Array, known: Array) -> Values:
-    """Rearrange a column of the trace's nodes for the plan's; unknown for gaps."""
-    is_node = plan.row >= 0
-    return np.where(is_node, values[plan.row], 0), is_node & known[plan.row]
+def _planned(plan: Plan, values: Array, known: Array) -> Column:
+    """Column of the trace's nodes, rearranged for the plan's; unknown for gaps."""
+    real = np.float64 if values.dtype.kind == "f" else np.int64
+
+    def of_part(part: slice) -> Values:
+        row = plan.row[part]
+        is_node = row >= 0
+        return np.where(is_node, values[row].astype(real), 0), is_node & known[row]
+
+    return of_part
 
 
-def _or_delay(delays: Array, value: int, of_nodes: Values) -> Values:
+def _ready(values: Array, known: Array) -> Column:
+    """Column of the plan's nodes."""
+    return lambda part: (values[part], known[part])
+
+
+def _or_delay(delays: Array, value: int, of_nodes: Column) -> Column:
     """Values of nodes, and one value of the delays that hold the slot of communication."""
-    values, known = of_nodes
-    return np.where(delays, value, values), known | delays
+
+    def of_part(part: slice) -> Values:
+        values, known = of_nodes(part)
+        return np.where(delays[part], value, values), known | delays[part]
+
+    return of_part
 
 
 def _number_columns(
     trace: Trace, plan: Plan, comms: dict[str, Array]
-) -> dict[str, tuple[int, Values]]:
+) -> dict[str, tuple[int, Column]]:
     """Attributes that are numbers: name → tag of their type, and values of the plan's nodes."""
     always = np.ones(len(plan.row), np.bool_)
     lane = trace.array("lane")
@@ -121,51 +153,43 @@ def _number_columns(
     streams = is_any(lane_kind, GPU_LANES)
     node_type = comms["node_type"]
     p2p = np.isin(node_type, (NodeType.COMM_SEND, NodeType.COMM_RECV))
-    device = trace.array("device", "lanes")[lane].astype(np.int64)
+    device = trace.array("device", "lanes")[lane]
     correlation = trace.array("correlation")
     work = roofline(trace, plan)
     delays = (plan.slot == COMM) & (plan.row < 0)
     continues = (plan.row < 0) & (plan.owner >= 0)
-    table: dict[str, tuple[int, Values]] = {
-        "is_cpu_op": (BOOL_VAL, (plan.on_host.astype(np.int64), always)),
-        "start_ns": (INT64_VAL, (plan.start_ns, always)),
-        "duration_ns": (INT64_VAL, (plan.duration_ns, always)),
-        "comm_type": (
-            INT64_VAL,
-            _or_delay(
-                delays,
-                int(CommType.BROADCAST),
-                _planned(plan, comms["comm_type"], node_type == NodeType.COMM_COLL),
-            ),
-        ),
-        "comm_size": (
-            INT64_VAL,
-            _or_delay(delays, MIN_BYTES, _planned(plan, comms["size"], node_type > 0)),
-        ),
+    collective = _planned(plan, comms["comm_type"], node_type == NodeType.COMM_COLL)
+    size = _planned(plan, comms["size"], node_type > 0)
+    table: dict[str, tuple[int, Column]] = {
+        "is_cpu_op": (BOOL_VAL, _ready(plan.on_host, always)),
+        "start_ns": (INT64_VAL, _ready(plan.start_ns, always)),
+        "duration_ns": (INT64_VAL, _ready(plan.duration_ns, always)),
+        "comm_type": (INT64_VAL, _or_delay(delays, int(CommType.BROADCAST), collective)),
+        "comm_size": (INT64_VAL, _or_delay(delays, MIN_BYTES, size)),
         "comm_src": (INT32_VAL, _planned(plan, comms["src"], p2p)),
         "comm_dst": (INT32_VAL, _planned(plan, comms["dst"], p2p)),
         "comm_tag": (INT32_VAL, _planned(plan, comms["tag"], p2p)),
-        "num_ops": (INT64_VAL, (work.num_ops, work.is_computed)),
-        "tensor_size": (UINT64_VAL, (work.tensor_size, work.is_computed)),
+        "num_ops": (INT64_VAL, _ready(work.num_ops, work.is_computed)),
+        "tensor_size": (UINT64_VAL, _ready(work.tensor_size, work.is_computed)),
         "bytes_from_time": (BOOL_VAL, _from_time(plan, work.is_assumed, comms["from_time"] > 0)),
         "stream": (INT64_VAL, _planned(plan, lane_number, streams)),
         "tid": (INT64_VAL, _planned(plan, lane_number, lane_kind == LaneKind.THREAD)),
         "device": (INT64_VAL, _planned(plan, device, streams)),
         "correlation": (INT64_VAL, _planned(plan, correlation, correlation > 0)),
-        "continues_ns": (INT64_VAL, (trace.array("ts")[plan.owner], continues)),
-    }
-    for name, (values, known) in _annotated_numbers(trace).items():
-        tag = DOUBLE_VAL if values.dtype == np.float64 else INT64_VAL
+        "continues_ns": (
+            INT64_VAL, lambda part: (trace.array("ts")[plan.owner[part]], continues[part]),
+        ),
+    }  # fmt: skip
+    for name, (values, known) in (_annotated_numbers(trace) | _counters(trace)).items():
+        tag = DOUBLE_VAL if values.dtype.kind == "f" else INT64_VAL
         table[name] = (tag, _planned(plan, values, known))
-    for name, (values, known) in _counters(trace).items():
-        table[name] = (DOUBLE_VAL, _planned(plan, values, known))
-    return {n: (t, (v, k)) for n, (t, (v, k)) in table.items() if k.any()}
+    return table
 
 
-def _from_time(plan: Plan, assumed: Array, comm_assumed: Array) -> Values:
+def _from_time(plan: Plan, assumed: Array, comm_assumed: Array) -> Column:
     """Mark nodes of which the bytes stand for their measured time."""
     mask = assumed | ((plan.row >= 0) & comm_assumed[plan.row])
-    return mask.astype(np.int64), mask
+    return _ready(mask, mask)
 
 
 def _annotated_numbers(trace: Trace) -> dict[str, Values]:
@@ -176,10 +200,7 @@ def _annotated_numbers(trace: Trace) -> dict[str, Values]:
         column = trace.nodes[name].combine_chunks()
         if name in core or pa.types.is_dictionary(column.type) or pa.types.is_string(column.type):
             continue
-        known = arrow.is_valid(column)
-        values = arrow.to_numpy(column)
-        real = np.float64 if pa.types.is_floating(column.type) else np.int64
-        columns[name] = (values.astype(real), known)
+        columns[name] = (arrow.to_numpy(column), arrow.is_valid(column))
     return columns
 
 
@@ -200,26 +221,45 @@ def _counters(trace: Trace) -> dict[str, Values]:
 
 def _text_columns(
     trace: Trace, plan: Plan, comms: dict[str, Array], strings: _StringTable
-) -> dict[str, Array]:
+) -> dict[str, Callable[[slice], Array]]:
     """Attributes that are texts: name → numbers of the texts of the plan's nodes, -1 without."""
-    is_node = plan.row >= 0
     kind_text = strings.number_all([_KIND_NAMES.get(k, "") for k in range(int(max(Kind)) + 1)])
     gap = strings.number(_KIND_NAMES[int(Kind.HOST_GAP)])
-    table = {"kind": np.where(is_node, kind_text[trace.array("kind")[plan.row]], gap)}
+    kind = trace.array("kind")
     collective = comms["node_type"] == NodeType.COMM_COLL
     groups = strings.number_all(
         ["" if g == 0 else str(g) for g in range(int(comms["group"].max(initial=0)) + 1)]
     )
     causes = strings.number_all([cause.name.lower() for cause in Cause])
-    table["cause"] = np.where(is_node, -1, causes[plan.cause])
-    group = np.where(is_node, comms["group"][plan.row], 0)
-    has_group = (plan.slot == COMM) & (~is_node | collective[plan.row])
-    table["pg_name"] = np.where(has_group, groups[group], -1)
+
+    def of_kind(part: slice) -> Array:
+        row = plan.row[part]
+        return np.where(row >= 0, kind_text[kind[row]], gap)
+
+    def of_cause(part: slice) -> Array:
+        return np.where(plan.row[part] >= 0, -1, causes[plan.cause[part]])
+
+    def of_group(part: slice) -> Array:
+        row = plan.row[part]
+        group = np.where(row >= 0, comms["group"][row], 0)
+        has_group = (plan.slot[part] == COMM) & ((row < 0) | collective[row])
+        return np.where(has_group, groups[group], -1)
+
+    table = {"kind": of_kind, "cause": of_cause, "pg_name": of_group}
     for name in trace.nodes.column_names:
         column = trace.nodes[name].combine_chunks()
-        if name == "name" or not pa.types.is_dictionary(column.type):
-            continue
-        texts = strings.number_all(column.dictionary.to_pylist())
-        codes = arrow.to_numpy(column, -1)[plan.row]
-        table[name] = np.where(is_node & (codes >= 0), texts[codes], -1)
-    return {n: v for n, v in table.items() if (v >= 0).any()}
+        if name != "name" and pa.types.is_dictionary(column.type):
+            texts = strings.number_all(column.dictionary.to_pylist())
+            table[name] = _numbered(plan, arrow.to_numpy(column, -1), texts)
+    return table
+
+
+def _numbered(plan: Plan, codes: Array, texts: Array) -> Callable[[slice], Array]:
+    """Numbers of the texts of a column of the trace's nodes, whose codes stand for `texts`."""
+
+    def of_part(part: slice) -> Array:
+        row = plan.row[part]
+        code = codes[row]
+        return np.where((row >= 0) & (code >= 0), texts[code], -1)
+
+    return of_part

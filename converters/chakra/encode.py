@@ -62,7 +62,7 @@ class Texts(NamedTuple):
 
 
 class Numbers(NamedTuple):
-    """Attributes that are numbers: a row of values for each attribute, floats as their bits."""
+    """Attributes that are numbers of a part of the nodes: a row of values each, floats as their bits."""
 
     name: Array
     tag: Array
@@ -71,7 +71,7 @@ class Numbers(NamedTuple):
 
 
 class Words(NamedTuple):
-    """Attributes that are texts: a row of text numbers for each attribute, -1 where unknown."""
+    """Attributes that are texts of a part of the nodes: a row of text numbers each, -1 where unknown."""
 
     name: Array
     values: Array
@@ -85,15 +85,15 @@ def text_table(strings: list[str]) -> Texts:
 
 
 @jit
-def room_for(k: int, nodes: Nodes, table: Texts, numbers: Numbers, words: Words) -> int:
-    """Upper bound of the bytes that node k takes."""
+def room_for(k: int, begin: int, nodes: Nodes, table: Texts, numbers: Numbers, words: Words) -> int:
+    """Upper bound of the bytes that node k takes; attributes are those from node `begin` on."""
     room = _FIXED_MAX + 10 * (nodes.dep_first[k + 1] - nodes.dep_first[k])
     room += table.first[nodes.name[k] + 1] - table.first[nodes.name[k]]
     for c in range(len(numbers.name)):
         room += _ATTR_MAX + table.first[numbers.name[c] + 1] - table.first[numbers.name[c]]
     for c in range(len(words.name)):
         room += _ATTR_MAX + table.first[words.name[c] + 1] - table.first[words.name[c]]
-        value = words.values[c, k]
+        value = words.values[c, k - begin]
         if value >= 0:
             room += table.first[value + 1] - table.first[value]
     return room
@@ -113,6 +113,7 @@ def _attribute(out: Bytes, i: int, attribute: Bytes, size: int) -> int:
 def write_nodes(
     out: Bytes,
     k: int,
+    part: tuple[int, int],
     nodes: Nodes,
     table: Texts,
     numbers: Numbers,
@@ -121,6 +122,18 @@ def write_nodes(
 ) -> tuple[int, int]:
     """Write nodes from the k-th on, each after its length; ids are row numbers.
 
+    Parameters
+    ----------
+    out, scratch
+        What is written, and room for single nodes.
+    k
+        First node to write.
+    part
+        Nodes of which attributes are given: from the first number on, and before the second.
+
+    nodes, table, numbers, words
+        Columns of all nodes, all texts, and attributes of the part.
+
     Returns
     -------
     size, next
@@ -128,10 +141,12 @@ def write_nodes(
     """
     # A message's length goes before it, so a node is built in the first half of `scratch`, each of
     # its attributes in the second, and then copied. Nodes are written whole or not at all.
-    i, n, half = 0, len(nodes.type), len(scratch) // 2
+    i, half = 0, len(scratch) // 2
+    begin, n = part
     body, inner = scratch[:half], scratch[half:]
     while k < n:
-        room = room_for(k, nodes, table, numbers, words)
+        row = k - begin
+        room = room_for(k, begin, nodes, table, numbers, words)
         if i + room > len(out) or room > half:
             return i, k
         size = wire.write_number(body, 0, _ID, k) if k else 0
@@ -146,18 +161,18 @@ def write_nodes(
         size = wire.write_number(body, size, _START, nodes.start_us[k])
         size = wire.write_number(body, size, _DURATION, nodes.slot_us[k])
         for c in range(len(numbers.name)):
-            if numbers.known[c, k]:
+            if numbers.known[c, row]:
                 at = _text(inner, 0, _ATTR_NAME, table, numbers.name[c])
                 at = write_varint(inner, at, numbers.tag[c])
                 if numbers.tag[c] == DOUBLE_VAL:
-                    at = write_fixed64(inner, at, numbers.values[c, k])
+                    at = write_fixed64(inner, at, numbers.values[c, row])
                 else:
-                    at = write_varint(inner, at, numbers.values[c, k])
+                    at = write_varint(inner, at, numbers.values[c, row])
                 size = _attribute(body, size, inner, at)
         for c in range(len(words.name)):
-            if words.values[c, k] >= 0:
+            if words.values[c, row] >= 0:
                 at = _text(inner, 0, _ATTR_NAME, table, words.name[c])
-                at = _text(inner, at, STRING_VAL, table, words.values[c, k])
+                at = _text(inner, at, STRING_VAL, table, words.values[c, row])
                 size = _attribute(body, size, inner, at)
         i = write_varint(out, i, size)
         i = wire.copy_bytes(out, i, body, 0, size)

@@ -155,8 +155,33 @@ def build_plan(
         For each node its turn among the collectives that simulators join, the same on all ranks; -1 for
         others, and for all if None.
     """
-    timing = timing_of(trace)
     gpu = np.flatnonzero(is_any(trace.array("kind"), GPU_WORK))
+    host, nodes, order = _connected_nodes(
+        timing_of(trace), gpu, mode, origin_ns, _joined(gpu, turn)
+    )
+    times = schedule(order, nodes, mode is not Mode.KERNELS)
+    plan = _assembled(trace, gpu, host, nodes, times, order, origin_ns, messages, mode)
+    if mode is Mode.KERNELS:
+        return replace(plan, figures=plan.figures._replace(span_ns=0))
+    return plan
+
+
+class _Host(NamedTuple):
+    """What of a `host_chain.HostChain` is asked of nodes that have been connected."""
+
+    row: Array
+    owner: Array
+    is_return: Array
+
+
+def _connected_nodes(
+    timing: Timing, gpu: Array, mode: Mode, origin_ns: int, joined: Array
+) -> tuple[_Host, Nodes, Array]:
+    """Host nodes, and these with GPU work and all dependencies, in a topological order.
+
+    What this takes of memory is free again when it ends.
+    """
+    trace = timing.trace
     links = _links(timing, gpu)
     watches = host_chain.watching_threads(timing)
     host = host_chain.host_chain(
@@ -168,7 +193,6 @@ def build_plan(
         operations=mode is Mode.FULL,
     )
     dep = _dependencies(timing, gpu, links, host, watches)
-    joined = _joined(gpu, turn)
     columns = _shared_slots(trace, gpu, host, dep, joined)
     columns, keep = _from_origin(columns, origin_ns, with_host=mode is not Mode.KERNELS)
     order, first, dep_of = _connected(columns, keep, mode, len(host.row) + joined)
@@ -183,11 +207,7 @@ def build_plan(
         dep_first=first,
         dep=dep_of,
     )
-    times = schedule(order, nodes, mode is not Mode.KERNELS)
-    plan = _assembled(trace, gpu, host, nodes, times, order, origin_ns, messages, mode)
-    if mode is Mode.KERNELS:
-        return replace(plan, figures=plan.figures._replace(span_ns=0))
-    return plan
+    return _Host(host.row, host.owner, host.is_return), nodes, order
 
 
 class _Links(NamedTuple):
@@ -459,7 +479,7 @@ def _ordered(start_ns: Array, keep: Array, src: Array, dst: Array) -> tuple[Arra
     Dependencies against the order of starts are left out where dependencies go in circles, as clocks
     contradict each other there.
     """
-    by_start = np.lexsort((np.arange(len(start_ns)), start_ns))
+    by_start = np.argsort(start_ns, kind="stable")
     position = np.empty(len(by_start), np.int64)
     position[by_start] = np.arange(len(by_start))
     order = topological_order(position, *gather.group_values(src, dst, len(position)))
@@ -498,7 +518,7 @@ def _known_latencies(
 def _assembled(
     trace: Trace,
     gpu: Array,
-    host: host_chain.HostChain,
+    host: _Host,
     nodes: Nodes,
     times: Schedule,
     order: Array,
@@ -544,7 +564,7 @@ def _assembled(
     return Plan(**_in_order(columns, keep, src, dst), figures=figures)
 
 
-def _identities(host: host_chain.HostChain, gpu: Array, gaps: int) -> dict[str, Array]:
+def _identities(host: _Host, gpu: Array, gaps: int) -> dict[str, Array]:
     """Rows of the trace, owners and causes of host nodes, GPU work, gaps and the end."""
     is_row = host.row >= 0
     absent = np.full(gaps + 1, -1, np.int64)
@@ -563,7 +583,7 @@ def _identities(host: host_chain.HostChain, gpu: Array, gaps: int) -> dict[str, 
 def _measured_times(
     trace: Trace,
     gpu: Array,
-    host: host_chain.HostChain,
+    host: _Host,
     nodes: Nodes,
     times: Schedule,
     used: Array,
@@ -605,9 +625,10 @@ def _all_dependencies(
         (times.anchor, anchored),
         (times.follows, anchored),
     ]
-    src, dst = (np.concatenate(side) for side in zip(*pairs, strict=True))
-    real = (src >= 0) & (dst >= 0)
-    return src[real], dst[real]
+    real = [(a >= 0) & (b >= 0) for a, b in pairs]
+    kept = [(a[taken], b[taken]) for (a, b), taken in zip(pairs, real, strict=True)]
+    src, dst = (np.concatenate(side) for side in zip(*kept, strict=True))
+    return src, dst
 
 
 def _last_messages(gpu: Array, h: int, src: Array, used: Array, messages: Array | None) -> Array:
@@ -629,7 +650,7 @@ def _in_order(columns: dict[str, Any], keep: Array, src: Array, dst: Array) -> d
     number[kept] = np.arange(len(kept))
     src, dst = number[src], number[dst]
     is_gap = columns["cause"][kept] == Cause.UNEXPLAINED
-    by_start = np.lexsort((kept, ~is_gap, columns["start_ns"][kept]))
+    by_start = np.lexsort((~is_gap, columns["start_ns"][kept]))
     position = np.empty(len(kept), np.int64)
     position[by_start] = np.arange(len(kept))
     order = by_start
@@ -637,13 +658,12 @@ def _in_order(columns: dict[str, Any], keep: Array, src: Array, dst: Array) -> d
         # clocks of host and device differ by microseconds: work may seem to start before its launch
         order = topological_order(position, *gather.group_values(src, dst, len(kept)))
         position[order] = np.arange(len(kept))
-    src, dst = position[src], position[dst]
     # distinct pairs by (dst, src); those of node i lie between first[i] and first[i + 1]
-    by_node = np.lexsort((src, dst))
-    src, dst = src[by_node], dst[by_node]
-    new = np.concatenate([[True], (np.diff(src) != 0) | (np.diff(dst) != 0)])[: len(src)]
-    src, dst = src[new], dst[new]
-    ordered = {name: column[kept][order] for name, column in columns.items()}
+    pair = np.sort(position[dst] * len(kept) + position[src])
+    pair = pair[np.diff(pair, prepend=-1) != 0]
+    dst, src = np.divmod(pair, max(len(kept), 1))
+    chosen = kept[order]
+    ordered = {name: column[chosen] for name, column in columns.items()}
     # pieces that stand for no row of the trace begin when rounded times say, but not out of order
     start, derived = ordered["start_ns"], ordered["row"] < 0
     ordered["start_ns"] = np.where(derived, np.maximum.accumulate(start), start)

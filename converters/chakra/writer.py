@@ -21,7 +21,7 @@ from chopper_interop.clocks import relations
 from chopper_interop.converters.chakra import comms as chakra_comms
 from chopper_interop.converters.chakra import encode, reaction
 from chopper_interop.converters.chakra import plan as chakra_plan
-from chopper_interop.converters.chakra.attributes import attributes
+from chopper_interop.converters.chakra.attributes import Attributes
 from chopper_interop.converters.chakra.checks.findings import shares_text
 from chopper_interop.converters.chakra.messages import length_prefix
 from chopper_interop.converters.chakra.reaction import DEVIATIONS, is_far
@@ -90,6 +90,8 @@ begin where the option exists: CUPTI alone records waits."""
 
 _CHUNK = 4 << 20
 """Bytes encoded at a time. Chosen: thousands of nodes a call, yet small next to a trace."""
+_PART = 1 << 15
+"""Nodes of which attributes are in memory. Chosen: some ten megabytes, and hundreds of calls a million nodes."""
 _TASK = "writing ETs"
 _MESSAGES = (NodeType.COMM_SEND, NodeType.COMM_RECV)
 ModeName = Literal["full", "gpu", "kernels"]
@@ -293,26 +295,31 @@ def _rank_comms(trace: Trace, rank: int, comms: chakra_comms.Comms) -> dict[str,
 def _write_nodes(
     stream: IO[bytes], trace: Trace, plan: chakra_plan.Plan, comms: dict[str, Array]
 ) -> None:
-    strings, name, numbers, words = attributes(trace, plan, comms)
-    table = encode.text_table(strings)
+    attributes = Attributes(trace, plan, comms)
+    table = encode.text_table(attributes.texts)
     comm_type = np.where(plan.row >= 0, comms["node_type"][plan.row], int(NodeType.COMM_COLL))
     nodes = encode.Nodes(
         type=np.where(plan.slot == COMM, comm_type, int(NodeType.COMP)),
-        name=name,
+        name=attributes.name,
         start_us=(np.maximum(plan.start_ns, 0) + 500) // 1000,
         slot_us=plan.slot_us,
         dep_first=plan.dep_first,
         dep=plan.dep,
     )
     out, scratch = np.empty(_CHUNK, np.uint8), np.empty(_CHUNK, np.uint8)
-    done = 0
-    while done < len(nodes.type):
-        size, reached = encode.write_nodes(out, done, nodes, table, numbers, words, scratch)
-        if reached == done:  # a name of megabytes
-            room = encode.room_for(done, nodes, table, numbers, words)
-            out, scratch = np.empty(2 * room, np.uint8), np.empty(2 * room + 2, np.uint8)
-        stream.write(out[:size].data)
-        done = reached
+    for begin in range(0, len(nodes.type), _PART):
+        part = (begin, min(begin + _PART, len(nodes.type)))
+        numbers, words = attributes.columns(slice(*part))
+        done = begin
+        while done < part[1]:
+            size, reached = encode.write_nodes(
+                out, done, part, nodes, table, numbers, words, scratch
+            )
+            if reached == done:  # a name of megabytes
+                room = encode.room_for(done, begin, nodes, table, numbers, words)
+                out, scratch = np.empty(2 * room, np.uint8), np.empty(2 * room + 2, np.uint8)
+            stream.write(out[:size].data)
+            done = reached
 
 
 def _write_metadata(stream: IO[bytes], facts: dict[str, str | int]) -> None:
