@@ -17,6 +17,7 @@ import chopper_interop as ci
 from chopper_interop import pipeline
 from chopper_interop.demo import make_demo
 from chopper_interop.errors import ChopperError
+from chopper_interop.reading import workers
 
 JOBS = (
     "pytorch/ddp_resnet_4rank_amd",
@@ -43,7 +44,7 @@ def threads(monkeypatch):
     before = pa.cpu_count()
 
     def choose(count: int) -> None:
-        monkeypatch.setattr(pipeline, "cpu_count", lambda: count)
+        monkeypatch.setattr(workers, "cpu_count", lambda: count)
         pa.set_cpu_count(count)
 
     yield choose
