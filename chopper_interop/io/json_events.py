@@ -163,10 +163,12 @@ def scan(buffer: Bytes, start: int) -> Events:
         end, status = piece.end, piece.status
         if status != _REACHED:
             break
-    malformed = int(damage.count[0])
+    malformed = int(damage.number[0])
     return Events(
         buffer=buffer,
-        columns={name: np.concatenate([b.pop(name) for b in batches]) for name in EVENT.names},
+        columns={
+            name: np.concatenate([b.pop(name) for b in batches]) for name in EVENT.names or ()
+        },
         strings=strings,
         end=end,
         closed=status == _DONE,
@@ -183,7 +185,7 @@ class _Damage(NamedTuple):
     """
 
     positions: Array
-    count: Array
+    number: Array
     hopeless: Array
 
     @classmethod
@@ -234,7 +236,7 @@ def _walk_piece(buffer: Bytes, begin: int, stop: int, damage: _Damage) -> _Piece
         if strings.used[0] == strings.capacity:
             strings = interning.enlarged_text_table(strings)
         end, count, status = _walk(buffer, end, rows, stop, strings, damage)
-        batches.append({name: rows[name][:count].copy() for name in EVENT.names})
+        batches.append({name: rows[name][:count].copy() for name in EVENT.names or ()})
     return _Piece(begin, stop, batches, strings, end, status)
 
 
@@ -488,9 +490,9 @@ def _walk(
             continue
         if len(damage.positions) == 0:
             return i, count, _DAMAGED
-        if damage.count[0] < len(damage.positions):
-            damage.positions[damage.count[0]] = i
-        damage.count[0] += 1
+        if damage.number[0] < len(damage.positions):
+            damage.positions[damage.number[0]] = i
+        damage.number[0] += 1
         if end < 0:
             _give_up(buffer, at, n, damage.hopeless)
             end = _next_event(buffer, max(at, i + 1), n, damage.hopeless)

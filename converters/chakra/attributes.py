@@ -245,7 +245,11 @@ def _text_columns(
         has_group = (plan.slot[part] == COMM) & ((row < 0) | collective[row])
         return np.where(has_group, groups[group], -1)
 
-    table = {"kind": of_kind, "cause": of_cause, "pg_name": of_group}
+    table: dict[str, Callable[[slice], Array]] = {
+        "kind": of_kind,
+        "cause": of_cause,
+        "pg_name": of_group,
+    }
     for name in trace.nodes.column_names:
         column = trace.nodes[name].combine_chunks()
         if name != "name" and pa.types.is_dictionary(column.type):
