@@ -28,6 +28,9 @@ the ET's metadata states, so that whoever runs it can give the simulator the sam
 _MIN_NS = 2
 """Nanoseconds that a node takes at least. Chosen: one, and one for what simulators cut off."""
 
+_MAX_BYTES = 2.0**62
+"""Bytes that stand for any longer time; below what a signed 64-bit number holds."""
+
 
 class Roofline(NamedTuple):
     """Columns of a plan's nodes for a roofline model.
@@ -70,7 +73,8 @@ def roofline(trace: Trace, plan: Plan) -> Roofline:
     min_size = int(np.ceil(_MIN_NS * bandwidth))
     assumed = computed & (size < min_size)
     slot_us = np.where(assumed, plan.slot_us, 0)
-    as_measured = np.rint(1000 * slot_us * bandwidth).astype(np.int64)
+    # weeks at this bandwidth are more bytes than 64 bits hold
+    as_measured = np.rint(np.minimum(1000 * slot_us * bandwidth, _MAX_BYTES)).astype(np.int64)
     size = np.where(assumed, as_measured, size)
     flops = np.where(assumed, 1, flops)
     return Roofline(np.maximum(flops, 1), np.maximum(size, min_size), computed, assumed)
