@@ -51,6 +51,9 @@ def run_command(
     debug = False
     try:
         _handle_signals()
+        if shell := completion.shell_of(arguments):
+            print(completion.script(parser, shell))
+            return 0
         args = parser.parse_intermixed_args(arguments)  # paths may stand among options
         debug = args.debug
         with _limits(args):

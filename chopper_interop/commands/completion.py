@@ -28,28 +28,20 @@ _CORRECTED: dict[str, dict[str, str]] = {
 """What differs from shtab's scripts: in zsh it completes the first of several arguments only."""
 
 
-class PrintCompletion(argparse.Action):
-    """Option that prints a script and ends the command."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,  # noqa: ARG002
-        values: str | Sequence[Any] | None,
-        option_string: str | None = None,  # noqa: ARG002
-    ) -> None:
-        """Print the script for a shell, of another parser: this one is changed while it parses."""
-        from chopper_interop.cli import PARSERS
-
-        print(script(PARSERS[parser.prog](), str(values)))
-        parser.exit()
+def shell_of(arguments: Sequence[str] | None) -> str | None:
+    """Return the shell whose script is asked for; None if none is. Parsing the others changes their parser."""
+    only = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    add_option(only)
+    try:
+        return only.parse_known_args(arguments)[0].print_completion
+    except argparse.ArgumentError:  # the command's parser says what is wrong
+        return None
 
 
 def add_option(parser: argparse.ArgumentParser) -> None:
     """Add the option that prints the script."""
     parser.add_argument(
         "--print-completion",
-        action=PrintCompletion,
         metavar="SHELL",
         choices=SHELLS,
         help=f"print what completes arguments in {', '.join(SHELLS[:-1])} or {SHELLS[-1]}, and exit",

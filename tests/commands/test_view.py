@@ -128,6 +128,7 @@ def view_in_browser(
 ) -> tuple[int, dict[str, str], bytes]:
     """Run the command with a browser that reads what the address names: status, parameters, trace."""
     seen: dict[str, object] = {}
+    readers: list[threading.Thread] = []
 
     def read() -> None:
         parts = urllib.parse.urlsplit(seen["parameters"]["url"])
@@ -138,12 +139,15 @@ def view_in_browser(
     def browser(url: str) -> bool:
         assert url.startswith(f"{UI}/#!/?")
         seen["parameters"] = dict(urllib.parse.parse_qsl(url.split("?", 1)[1]))
-        threading.Thread(target=read).start()
+        readers.append(threading.Thread(target=read))
+        readers[0].start()
         return True
 
     monkeypatch.setattr("webbrowser.open", browser)
     monkeypatch.setattr(view, "PORT", 0)  # the only port that the UI may read is one for all tests
     status = cli.view_main(arguments)
+    for reader in readers:  # the command ends when all is sent, which may be before it is taken
+        reader.join()
     return status, seen["parameters"], seen["body"]
 
 
