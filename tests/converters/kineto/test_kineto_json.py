@@ -650,14 +650,19 @@ def test_contract_of_converters(shared):
 
 
 REAL = (
-    "ddp_resnet_4rank_amd/rank0.json.gz",
     "dlrm_8rank_v100/kineto/worker3_step_12.1694128201557.pt.trace.json",
-    "mi300x/resnet_act_checkpoint.json.gz",
     "hip_graph_mi300x/sglang_Qwen3-8B_decode.json.gz",
     "misc/mtia_inference_rank_0.json.gz",
-    "odd/rccl_corr0_roctracer100.json.gz",
     "odd/duplicate_kernels.json",
-    pytest.param("ddp_resnet_4rank_amd/merged_all_events.json.gz", marks=pytest.mark.slow),
+    *(
+        pytest.param(name, marks=pytest.mark.slow)
+        for name in (
+            "ddp_resnet_4rank_amd/rank0.json.gz",
+            "ddp_resnet_4rank_amd/merged_all_events.json.gz",
+            "mi300x/resnet_act_checkpoint.json.gz",
+            "odd/rccl_corr0_roctracer100.json.gz",
+        )
+    ),
 )
 
 
