@@ -59,9 +59,10 @@ def kept(
         if clashes and len(clashes) == len(fragment.trace.ranks) and not different:
             issues.add(SAME_EVENTS, 1, fragment.files.label)
             continue
-        for rank in different or clashes:
-            ranks_of_others.setdefault(fragment, []).append(owner[rank].rank_of(rank))
-        owner = {r.rank: fragment for r in known} | owner
+        for number in different or clashes:
+            ranks_of_others.setdefault(fragment, []).append(owner[number].rank_of(number))
+        for rank in known:
+            owner.setdefault(rank.rank, fragment)
         originals.add(fragment)
     return [f for f in timing if f in originals], ranks_of_others
 
@@ -98,7 +99,7 @@ two runs share none but by chance."""
 
 def _drop_other_formats(timing: list[Fragment], issues: IssueLog) -> list[Fragment]:
     """Drop files that a tool wrote in another format as well; they may hold less of the run."""
-    kept: list[Fragment] = []
+    kept: dict[Fragment, None] = {}
     richest_first = sorted(
         timing, key=lambda f: (-f.trace.nodes.num_rows, resolution_ns(_starts(f.trace)))
     )
@@ -106,7 +107,7 @@ def _drop_other_formats(timing: list[Fragment], issues: IssueLog) -> list[Fragme
         if fragment.ranks_are_assumed and any(contains(other, fragment) for other in kept):
             issues.add(SAME_EVENTS, 1, fragment.files.label)
         else:
-            kept.append(fragment)
+            kept[fragment] = None
     return [f for f in timing if f in kept]
 
 

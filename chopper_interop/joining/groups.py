@@ -48,10 +48,18 @@ class Group:
     steps: set[int] = field(default_factory=set)
     """Numbers of its training steps."""
     folders: set[Path] = field(default_factory=set)
+    by_rank: dict[int, list[Fragment]] = field(default_factory=dict)
+    """Profiles that state a rank."""
+    unnumbered: list[Fragment] = field(default_factory=list)
+    """Profiles that state none."""
 
     def add(self, fragment: Fragment) -> None:
         """Add a profile."""
         self.fragments.append(fragment)
+        for rank in fragment.stated_ranks:
+            self.by_rank.setdefault(rank, []).append(fragment)
+        if fragment.ranks_are_assumed:
+            self.unnumbered.append(fragment)
         self.steps |= fragment.steps
         self.folders.add(fragment.path.parent)
 
@@ -177,18 +185,17 @@ def split(timing: Sequence[Fragment]) -> list[Group]:
 
 def _fits(fragment: Fragment, group: Group) -> bool:
     """True if nothing contradicts that a profile was recorded together with a group."""
-    return all(_agree(fragment, other) for other in group.fragments) and _overlaps_unnumbered(
-        fragment, group
-    )
-
-
-def _agree(fragment: Fragment, other: Fragment) -> bool:
-    """True if two profiles have no rank in common but with the same events, or of its children."""
-    common = fragment.stated_ranks & other.stated_ranks
     return all(
-        copies.same_events(fragment, other, rank)
-        or processes.are_of_one_rank(other, fragment, rank)
-        for rank in common
+        _agree(fragment, other, rank)
+        for rank in fragment.stated_ranks
+        for other in group.by_rank.get(rank, ())
+    ) and _overlaps_unnumbered(fragment, group)
+
+
+def _agree(fragment: Fragment, other: Fragment, rank: int) -> bool:
+    """True if a rank that two profiles have in common has the same events, or is of its children."""
+    return copies.same_events(fragment, other, rank) or processes.are_of_one_rank(
+        other, fragment, rank
     )
 
 
@@ -199,7 +206,7 @@ def _overlaps_unnumbered(fragment: Fragment, group: Group) -> bool:
     """
     if not fragment.ranks_are_assumed:
         return True
-    unnumbered = [f for f in group.fragments if f.ranks_are_assumed and _on_one_clock(fragment, f)]
+    unnumbered = [f for f in group.unnumbered if _on_one_clock(fragment, f)]
     overlaps = [_overlap_ns(fragment, f) > 0 for f in unnumbered]
     apart = (f for f, overlap in zip(unnumbered, overlaps, strict=True) if not overlap)
     return not unnumbered or (

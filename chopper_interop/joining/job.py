@@ -318,14 +318,19 @@ def _split_passes(timed: list[Fragment]) -> tuple[list[Fragment], list[Fragment]
         )
     realtime = [f for f in timed if f.trace.meta.clock == REALTIME]
     if realtime:
-        return realtime, [f for f in timed if f not in realtime]
+        return realtime, _without(timed, realtime)
     plain = [f for f in timed if not f.has_counters]
     if plain:
-        return plain, [f for f in timed if f not in plain]
+        return plain, _without(timed, plain)
     with_times = [f for f in timed if f.trace.meta.clock != ORDER]
     first = min((f.trace.meta.run for f in with_times), default="")
     timing = [f for f in with_times if f.trace.meta.run == first]
-    return timing, [f for f in timed if f not in timing]
+    return timing, _without(timed, timing)
+
+
+def _without(fragments: list[Fragment], left_out: list[Fragment]) -> list[Fragment]:
+    known = set(left_out)
+    return [f for f in fragments if f not in known]
 
 
 def _number_ranks(timing: list[Fragment], issues: IssueLog) -> list[Fragment]:
@@ -333,7 +338,7 @@ def _number_ranks(timing: list[Fragment], issues: IssueLog) -> list[Fragment]:
     unnumbered = [f for f in timing if f.ranks_are_assumed]
     if len(timing) == 1 or not unnumbered:
         return timing
-    used = {r for f in timing if f not in unnumbered for r in f.trace.ranks}
+    used = {r for f in _without(timing, unnumbered) for r in f.trace.ranks}
     free = (n for n in count() if n not in used)
     order = sorted(unnumbered, key=lambda f: (_min_device(f), _min_pid(f)))
     numbers = {id(f): [next(free) for _ in f.trace.meta.ranks] for f in order}

@@ -91,7 +91,8 @@ def collect_clocks(
         for offset in f.trace.meta.offsets
     ]
     known = Clocks(tuple(relations), tuple(rules), hosts)
-    moved = [_moved_by_user(f, known, joined=_is_joined(f, fragments)) for f in fragments]
+    are_joined = _are_joined(fragments)
+    moved = [_moved_by_user(f, known, joined=are_joined and _is_relative(f)) for f in fragments]
     return known, moved
 
 
@@ -110,11 +111,16 @@ def _moved_by_user(fragment: Fragment, known: Clocks, *, joined: bool) -> Fragme
     return replace(fragment, trace=moved)
 
 
-def _is_joined(fragment: Fragment, fragments: Sequence[Fragment]) -> bool:
-    """True if rules without a source apply to a profile: only if there is no telemetry."""
-    if any(is_telemetry(f) for f in fragments) or fragment.trace.meta.clock == REALTIME:
+def _are_joined(fragments: Sequence[Fragment]) -> bool:
+    """True if rules without a source apply to profiles on other clocks: only if there is no telemetry."""
+    if any(is_telemetry(f) for f in fragments):
         return False
-    return any(f.trace.meta.clock == REALTIME and f.trace.nodes.num_rows for f in fragments)
+    return any(not _is_relative(f) and f.trace.nodes.num_rows for f in fragments)
+
+
+def _is_relative(fragment: Fragment) -> bool:
+    """True if its clock is not real time."""
+    return fragment.trace.meta.clock != REALTIME
 
 
 def is_telemetry(fragment: Fragment) -> bool:
@@ -228,7 +234,9 @@ def refuse_unused(
     fragments = list(fragments)
     timed = [f for f in fragments if _has_times(f)]
     sources = [(f.files.converter.name, str(f.path)) for f in timed]
-    is_any_joined = any(is_telemetry(f) or _is_joined(f, fragments) for f in timed)
+    is_any_joined = any(map(is_telemetry, timed)) or (
+        _are_joined(fragments) and any(map(_is_relative, timed))
+    )
     numbers = set(ranks)
     for rule in rules:
         if rule.rank >= 0:

@@ -25,6 +25,8 @@ _TEXTS_PER_BUFFER = 1 << 15
 
 Chosen: room for the names that recur, in tables of 1 MB.
 """
+_BYTES_PER_TEXT = 4
+"""Bytes of JSON that each name of an argument takes at least, and so does each of its texts: ``"":0``."""
 _CORE_COLUMNS = {column.name for column in hub.NODES} - {"correlation"}
 
 
@@ -50,6 +52,7 @@ class NodeColumns:
         self._floats: list[tuple[int, Array, Array]] = []
         self._texts: list[tuple[int, Array]] = []
         self._tables: dict[int, tuple[TextTable, TextTable]] = {}
+        self._buffers = {id(buffer) for buffer in trace.text.buffers}
         for name in trace.nodes.column_names:
             if name not in _CORE_COLUMNS:
                 self._add(name, arrow.single_chunk(trace.nodes[name]))
@@ -105,16 +108,18 @@ class NodeColumns:
 
         A buffer that is not of the trace's text, so a copy, has tables of its own.
         """
-        if not any(buffer is known for known in self.trace.text.buffers):
-            return self._new_tables()
+        if id(buffer) not in self._buffers:
+            return self._new_tables(len(buffer))
         if id(buffer) not in self._tables:
-            self._tables[id(buffer)] = self._new_tables()
+            self._tables[id(buffer)] = self._new_tables(len(buffer))
         return self._tables[id(buffer)]
 
-    def _new_tables(self) -> tuple[TextTable, TextTable]:
-        tables = tuple(empty_text_table(_TEXTS_PER_BUFFER, base) for base in self._next)
-        self._next = [at + t.capacity for at, t in zip(self._next, tables, strict=True)]
-        return tables[0], tables[1]
+    def _new_tables(self, size: int) -> tuple[TextTable, TextTable]:
+        """Return tables for the texts that a buffer of `size` bytes can have."""
+        capacity = min(size // _BYTES_PER_TEXT + 1, _TEXTS_PER_BUFFER)
+        names, texts = (empty_text_table(capacity, base) for base in self._next)
+        self._next = [base + _TEXTS_PER_BUFFER for base in self._next]
+        return names, texts
 
     def arguments(self, nodes: Array) -> encode.Arguments:
         """Return the arguments of these nodes."""

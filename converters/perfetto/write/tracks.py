@@ -205,8 +205,7 @@ class TrackAllocator:
 
     def host_name(self) -> str:
         """Return the name of the group of what belongs to no rank."""
-        meta = self.trace.meta
-        hosts = {r.host for r in meta.ranks} | {d.host for d in meta.devices}
+        hosts = self._hosts_of_ranks | {d.host for d in self.trace.meta.devices}
         hosts.discard("")
         return f"host {hosts.pop()}" if len(hosts) == 1 else "hosts" if hosts else "host"
 
@@ -223,10 +222,10 @@ class TrackAllocator:
 
     def process_name(self, rank: int) -> str:
         """Return the name of a rank's process, with its host if there are several."""
-        metadata = self._rank_metadata(rank)
-        hosts = {r.host for r in self.trace.meta.ranks}
+        metadata = self._ranks.get(rank)
         name = f"rank {rank}" if rank >= 0 else "node"
-        return f"{name} on {metadata.host}" if metadata and len(hosts) > 1 else name
+        several = len(self._hosts_of_ranks) > 1
+        return f"{name} on {metadata.host}" if metadata and several else name
 
     @staticmethod
     def root() -> proto.TrackDescriptor:
@@ -237,17 +236,27 @@ class TrackAllocator:
             thread_ordering=proto.TrackDescriptor.THREAD_ORDERING_EXPLICIT,
         )
 
-    def _rank_metadata(self, rank: int) -> Rank | None:
-        return {r.rank: r for r in self.trace.meta.ranks}.get(rank)
+    @cached_property
+    def _ranks(self) -> dict[int, Rank]:
+        """What is known of each rank."""
+        return {r.rank: r for r in self.trace.meta.ranks}
+
+    @cached_property
+    def _hosts_of_ranks(self) -> set[str]:
+        return {r.host for r in self.trace.meta.ranks}
+
+    @cached_property
+    def _ranks_by_pid(self) -> Counter[int]:
+        """How many ranks have each process id."""
+        return Counter(r.pid for r in self.trace.meta.ranks)
 
     def _pid(self, rank: int) -> int:
         """Return the id of the rank's process where it is known and no other rank has it too.
 
         On several nodes two ranks may have the same.
         """
-        metadata = self._rank_metadata(rank)
-        pids = [r.pid for r in self.trace.meta.ranks]
-        if metadata and 0 < metadata.pid <= _MAX_PID and pids.count(metadata.pid) == 1:
+        metadata = self._ranks.get(rank)
+        if metadata and 0 < metadata.pid <= _MAX_PID and self._ranks_by_pid[metadata.pid] == 1:
             return metadata.pid
         return _FIRST_MADE_UP_PID + rank + 1
 
@@ -264,7 +273,7 @@ class TrackAllocator:
     def _thread_positions(self) -> Array:
         """Position of each lane among the threads: the main thread, then the busiest first."""
         nodes = np.bincount(self.trace.array("lane"), minlength=len(self.lanes))
-        pids = {r.rank: r.pid for r in self.trace.meta.ranks}
+        pids = {rank: r.pid for rank, r in self._ranks.items()}
         is_main = np.array([lane["number"] == pids.get(lane["rank"]) for lane in self.lanes])
         position = np.empty(len(self.lanes), np.int64)
         position[np.lexsort((-nodes, ~is_main))] = np.arange(len(self.lanes))
@@ -284,12 +293,22 @@ class TrackAllocator:
 
     def _model(self, rank: int, device: int) -> str:
         """Return the model of a GPU: that of its number, or that of all GPUs of the host."""
-        host = {r.rank: r.host for r in self.trace.meta.ranks}.get(rank, "")
-        devices = [d for d in self.trace.meta.devices if d.name and d.host in ("", host)]
+        host = self._ranks[rank].host if rank in self._ranks else ""
+        rows = (row for name in {"", host} for row in self._rows_of_named_devices.get(name, ()))
+        devices = [self.trace.meta.devices[row] for row in sorted(rows)]
         models = {d.name for d in devices}
         if len(models) == 1:
             return models.pop()
         return next((d.name for d in devices if d.device == device), "")
+
+    @cached_property
+    def _rows_of_named_devices(self) -> dict[str, list[int]]:
+        """Positions of the devices whose model is known, by host."""
+        by_host: dict[str, list[int]] = {}
+        for row, device in enumerate(self.trace.meta.devices):
+            if device.name:
+                by_host.setdefault(device.host, []).append(row)
+        return by_host
 
     def _track(
         self, key: Any, name: str, parent: int, position: int, *, ordered: bool = False
