@@ -8,6 +8,7 @@ the options.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -188,11 +189,17 @@ def _devices(records: Sequence[Record]) -> tuple[Device, ...]:
     return facts.devices_by_names(devices, SOURCE)
 
 
+@lru_cache(maxsize=1 << 14)
+def _is_key(pattern: str, name: str) -> bool:
+    """True if a key of rocm-smi matches a pattern; kept, as the same keys come in every row."""
+    return re.fullmatch(pattern, name, re.IGNORECASE) is not None
+
+
 def _first(record: Record, keys: str) -> str:
     """The first of a record's values that have one of these keys, in the keys' order."""
     for key in keys.split("|"):
         for name, value in record.values.items():
-            if re.fullmatch(key, name, re.IGNORECASE) and facts.text_or_empty(value):
+            if _is_key(key, name) and facts.text_or_empty(value):
                 return facts.text_or_empty(value)
     return ""
 
