@@ -171,6 +171,11 @@ def test_real_jobs_have_counterparts_for_all(name: str) -> None:
 
 _MADE = {
     "late host": (MadeJob(host={3: 1.5}, host_ns=60_000), 3, "host"),
+    "late host among others that poll": (
+        MadeJob(host={2: 6.0}, polls=dict.fromkeys(range(4), 9) | {2: 1}),
+        2,
+        "host",
+    ),
     "slow GPU": (MadeJob(gpu={2: 1.3}), 2, "gpu"),
     "late host that was not recorded": (
         MadeJob(host={1: 3.0}, host_ns=60_000, hosts=False),

@@ -43,6 +43,8 @@ class MadeJob:
         Factors of the times of hosts and kernels by rank, and of transfers from a rank to the next.
     host_ns, kernel_ns, transfer_ns
         Host's time before each launch, duration of kernels and of transfers, all before factors.
+    polls
+        How often each rank asks for an event before each launch, which takes no time.
     jitter
         Standard deviation of all these, as a share.
     hosts
@@ -58,6 +60,7 @@ class MadeJob:
     host_ns: int = 20_000
     kernel_ns: int = 100_000
     transfer_ns: int = 30_000
+    polls: dict[int, int] = field(default_factory=dict)
     jitter: float = 0.005
     seed: int = 1
     hosts: bool = True
@@ -105,6 +108,10 @@ class _Simulation:
         """Let the host prepare and launch something; when it may start, the call, and its number."""
         job, now = self.job, self.host[rank]
         called = now + self._noisy(job.host_ns * job.host.get(rank, 1.0))
+        for poll in range(job.polls.get(rank, 0)):
+            self._add(
+                Kind.RUNTIME, "hipEventQuery", rank, now + 10 * poll, now + 10 * poll + 5, step
+            )
         self.call += 1
         op_end = called + _CALL_NS
         self._add(Kind.CPU_OP, name, rank, now, op_end, step)

@@ -75,6 +75,17 @@ CATALOGUE = {
         "operators and calls that launch kernels take no time, as with a graph",
         "hipGraph or CUDA graph, torch.compile, fused optimizers, larger batches",
     ),
+    "slow-operators": Entry(
+        "as small-launches, but operators take hosts 100 µs or more for each kernel that they launch",
+        "they take 50 µs for each kernel",
+        "measure steps without the profiler, record fewer shapes and stacks; then as for small-launches",
+    ),
+    "code-loading": Entry(
+        "launches that take 0.1 ms or more without waiting, calls that load modules, and calls that "
+        "allocate or free memory but take 50 ms or more, as they set up a library",
+        "they take no time",
+        "warm up before what is measured; HIP_ENABLE_DEFERRED_LOADING=0, CUDA_MODULE_LOADING=EAGER",
+    ),
     "serialised-launches": Entry(
         "nine tenths of a rank's launches return behind the end of their kernel",
         "launches take what is left without their kernel's duration",
@@ -112,7 +123,7 @@ CATALOGUE = {
     ),
     "host-work": Entry(
         "ranges of hosts for which GPUs are idle 0.1 ms or more at a time (idle --by blame)",
-        "its own time is 0",
+        "its own time is 0, and that of all that it calls if nothing of it launches work",
         "move it off the launching thread, or let the host run ahead",
     ),
     "throttled-gpu": Entry(
@@ -148,6 +159,7 @@ FINDERS: tuple[Callable[[Job], Iterator[Finding]], ...] = (
     ranks.late_ranks,
     communication.exposed_collectives,
     hosts.small_launches,
+    hosts.code_loading,
     hosts.serialised_launches,
     hosts.waits,
     hosts.allocator,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.analyses.methods.activity import host_waits
-from chopper_interop.analyses.methods.findings.finding import MODELLED, Finding
+from chopper_interop.analyses.methods.findings.finding import LIKELY, MODELLED, Finding
 from chopper_interop.arrays import name_stems
 from chopper_interop.arrays.members import is_any
 from chopper_interop.edges import ordering_calls
@@ -40,8 +40,19 @@ without it hardly any do, and with it all."""
 _MIN_KERNEL_NS = 3_000
 """Kernels that end before their call could return, however launched, are shorter. Chosen: a call takes
 a few microseconds."""
-_LONG_GAP_NS = 100_000
-"""Mean idle time from which on it is not that of launches. Chosen: operators take hosts 10 to 50 µs."""
+_LONG_NS = 100_000
+"""Time of a host, and mean idle time of a GPU, from which on it is not that of launches. Chosen: operators
+take hosts 10 to 50 µs."""
+_USUAL_NS = 50_000
+"""Time of operators for each kernel that they launch which is not long. Chosen: the highest of ordinary
+recordings, which have 16 to 50 µs; hosts that record stacks and shapes take more."""
+_SETS_UP_NS = 50_000_000
+"""Duration from which on calls that allocate or free memory set up a library. Chosen: allocations take a
+few milliseconds, and initialisation some 100."""
+_LOADS_CODE = re.compile(
+    r"^(?:hip|cu|cuda)(Module|Library)(Load\w*|GetFunction|GetKernel)|^cuLink|^hiprtc"
+)
+_STEP = re.compile(r"^ProfilerStep")
 _MAX_NAMES = 4
 """Host operations that are re-timed each. Chosen: those that GPUs waited for most."""
 
@@ -67,19 +78,57 @@ def small_launches(job: Job) -> Iterator[Finding]:
     median = float(np.median(trace.array("dur")[kernels]))
     if median >= _SMALL_NS:
         return
-    saved = job.saved(job.times().take_no_time(_launching(job) & job.inside))
-    place = job.idlest(kernels, ("host_late", "launch"))
+    launching = _launching(job) & job.inside & ~loading_calls(job)
+    each_ns = job.own_ns(launching) / np.count_nonzero(kernels)
     count = int(np.count_nonzero(kernels)) // (job.steps * max(len(job.ranks), 1))
-    yield Finding.of(
-        "small-launches",
-        saved,
-        place,
-        f"{count:,} kernels a step and rank",
-        MODELLED,
+    times, code, certainty = job.times().take_no_time(launching), "small-launches", MODELLED
+    text = (
         f"The host launches kernels more slowly than they run: {count:,} a step and rank, half of them "
-        f"shorter than {median / 1e3:,.1f} µs.",
+        f"shorter than {median / 1e3:,.1f} µs."
+    )
+    if each_ns >= _LONG_NS:
+        times = job.times().take_no_time(launching, factor=_USUAL_NS / each_ns)
+        code, certainty = "slow-operators", LIKELY
+        text = (
+            f"Operators of the host take {each_ns / 1e3:,.0f} µs for each kernel that they launch, more "
+            f"than {_USUAL_NS / 1e3:,.0f} µs: recording may slow them down."
+        )
+    yield Finding.of(
+        code,
+        job.saved(times),
+        job.idlest(kernels, ("host_late", "launch"), _LONG_NS),
+        f"{count:,} kernels a step and rank",
+        certainty,
+        text,
         "chopper-analyze RUN/ launch --by operation",
     )
+
+
+def loading_calls(job: Job) -> Array:
+    """Mark calls that load code, or set up a library, rather than what they are named for."""
+    calls = is_any(job.trace.array("kind"), CALLS)
+    own = np.where(calls, job.trace.array("dur"), 0)
+    own[host_waits.calls_that_waited(job.trace)] = 0
+    launches = job.mask(np.unique(job.trace.launch[(job.trace.launch >= 0) & ~job.copies]))
+    long = launches & (own >= _LONG_NS)
+    long |= named_nodes(job, _ALLOCATES) & (own >= _SETS_UP_NS)
+    return long | (named_nodes(job, _LOADS_CODE) & calls)
+
+
+def code_loading(job: Job) -> Iterator[Finding]:
+    """Find launches and other calls that take long once, as code is loaded when it is first used."""
+    calls = loading_calls(job) & job.inside & ~serialised_calls(job)
+    if not job.has_steps:  # a program begins by loading code
+        calls &= job.trace.array("ts") > job.first_work_ns
+    if calls.any():
+        dur = job.trace.array("dur")[calls]
+        names = " and ".join(job.names(calls))
+        text = (
+            f"Code is loaded when it is first used: {names} took up to "
+            f"{dur.max() / 1e6:,.1f} ms, and {dur.sum() / 1e6:,.1f} ms in all."
+        )
+        times = job.times().take_no_time(calls)
+        yield _of_nodes(job, "code-loading", calls, names, text, times, LIKELY)
 
 
 def _launching(job: Job) -> Array:
@@ -216,7 +265,8 @@ def data_loader(job: Job) -> Iterator[Finding]:
 
 def allocating_calls(job: Job) -> Array:
     """Mark calls that allocate or free memory of GPUs, or pinned memory."""
-    return named_nodes(job, _ALLOCATES) & is_any(job.trace.array("kind"), CALLS)
+    calls = named_nodes(job, _ALLOCATES) & is_any(job.trace.array("kind"), CALLS)
+    return calls & ~loading_calls(job)
 
 
 def host_work(job: Job) -> Iterator[Finding]:
@@ -226,13 +276,20 @@ def host_work(job: Job) -> Iterator[Finding]:
     known |= _launching(job) | is_any(trace.array("kind"), CALLS)
     others = job.on_host & job.inside & ~known
     stems, _ = name_stems.split_numbers(trace.names())
+    launches = job.mask(np.unique(trace.launch[trace.launch >= 0]))
     blamed = _blamed_stems(job)
     for stem in sorted(blamed, key=lambda stem: -blamed[stem][0])[:_MAX_NAMES]:
         late_ns, gaps = blamed[stem]
         same = np.array([text == stem for text in stems], bool)[trace.array("name")] & others
-        if same.any() and late_ns >= _LONG_GAP_NS * gaps:
+        if same.any() and late_ns >= _LONG_NS * gaps:
             text = f"GPUs wait for the host in {stem}, {late_ns / gaps / 1e6:,.2f} ms at a time."
-            times = job.times().take_no_time(same)
+            if _STEP.match(stem):
+                text = (
+                    f"GPUs wait for code of the host that no range names, {late_ns / gaps / 1e6:,.2f} ms "
+                    "at a time."
+                )
+            alone = same & ~_encloses(job, launches)  # nothing below them reaches the GPU
+            times = job.times().take_no_time(same | _under(job, alone))
             yield _of_nodes(job, "host-work", same, stem, text, times)
 
 
@@ -248,8 +305,14 @@ def _blamed_stems(job: Job) -> dict[str, tuple[int, int]]:
     return blamed
 
 
-def _of_nodes(  # parts of a finding
-    job: Job, code: str, nodes: Array, where: str, text: str, times: Times
+def _of_nodes(  # noqa: PLR0913, PLR0917 # parts of a finding
+    job: Job,
+    code: str,
+    nodes: Array,
+    where: str,
+    text: str,
+    times: Times,
+    certainty: str = MODELLED,
 ) -> Finding:
     saved, place = job.saved(times), job.place(nodes)
     return Finding.of(
@@ -257,7 +320,7 @@ def _of_nodes(  # parts of a finding
         saved,
         place,
         where,
-        MODELLED,
+        certainty,
         text,
         "chopper-analyze RUN/ idle --by blame",
     )

@@ -237,8 +237,15 @@ class Job:
         present = np.unique(self.trace.array("rank")[row]).tolist()
         return Place(ranks_text(present), at, at + int(self.trace.array("dur")[longest]))
 
-    def idlest(self, work: Array, causes: Collection[str]) -> Place:
-        """Ranks of the marked work, and the longest idle time before it for one of these causes."""
+    def own_ns(self, nodes: Array) -> int:
+        """Own time of the marked nodes: without that of what they call and wait for."""
+        return int(np.maximum(self.timing.lag_ns[self.changer.edges(nodes)], 0).sum())
+
+    def idlest(self, work: Array, causes: Collection[str], below_ns: int) -> Place:
+        """Ranks of the marked work, and the longest idle time before it for one of these causes.
+
+        Idle time of `below_ns` and more counts only where there is no shorter one.
+        """
         place, idle = self.place(work), self.result("idle")
         if idle is None:
             return place
@@ -247,7 +254,8 @@ class Job:
             pc.fill_null(pc.is_in(cause.cast("string"), pa.array(causes)), False)
         )
         idle_ns = arrow.to_numpy(pc.fill_null(idle.annotations["idle_ns"], 0)) * (work & chosen)
-        longest = int(np.argmax(idle_ns))
+        short_ns = np.where(idle_ns < below_ns, idle_ns, 0)
+        longest = int(np.argmax(short_ns if short_ns.any() else idle_ns))
         until = int(self.trace.array("ts")[longest])
         return Place(place.ranks, until - int(idle_ns[longest]), until) if idle_ns.any() else place
 

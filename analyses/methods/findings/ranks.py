@@ -29,7 +29,7 @@ _SIGMAS = 4.0
 _CODES = {"gpu": "late-rank-gpu", "host": "late-rank-host", "delays": "late-rank-unknown"}
 _TEXTS = {
     "gpu": "Rank {rank} is late: its kernels take {slower:.1%} longer than those of other ranks.",
-    "host": "Rank {rank} is late: its host launches work {late} ms later than those of other ranks.",
+    "host": "Rank {rank} is late: half of what its host launches is {late} ms or more later than that of other ranks.",
     "delays": "Rank {rank} is late, and nothing that was recorded says why.",
 }
 

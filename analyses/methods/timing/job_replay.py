@@ -18,6 +18,7 @@ from chopper_interop.analyses.methods.timing import paths, spans
 from chopper_interop.analyses.methods.timing.reduced import ReducedTiming
 from chopper_interop.analyses.methods.timing.spans import Spans
 from chopper_interop.analyses.methods.timing.steps import BORDER_EDGE, step_timing
+from chopper_interop.arrays import sequences
 from chopper_interop.arrays.members import is_any
 from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind, LaneKind
 from chopper_interop.timing import loops
@@ -203,7 +204,7 @@ class HostTimes:
         For each node how much later it began than its counterparts on other ranks, by their (lower)
         median.
     known
-        Mask of the nodes on host threads that have counterparts.
+        Mask of the nodes on host threads that have counterparts, in the order of those.
     """
 
     def __init__(self, replay: JobReplay) -> None:
@@ -213,15 +214,17 @@ class HostTimes:
         group = counterparts.counterpart_groups(trace, across="ranks")
         group = np.where(replay.on_thread, group, -1)
         rank = trace.array("rank").astype(np.int64)
-        late = np.zeros(2 * nodes, np.int64)
-        self.known = np.zeros(nodes, bool)
+        of_peers = np.zeros(2 * nodes, np.int64)
+        known = np.zeros(2 * nodes, bool)
         for end in (0, 1):
             at = replay.at_ns[end : 2 * nodes : 2]
-            peers, members = counterparts.group_medians(at, group, apart=rank)
-            late[end::2] = np.where(members > 0, at - peers, 0)
-            self.known = members > 0
-        self.late_ns = late[::2]
-        self._late = self._filled(np.repeat(self.known, 2), np.maximum(late, 0))
+            of_peers[end::2], members = counterparts.group_medians(at, group, apart=rank)
+            known[end::2] = members > 0
+        self._endpoint, self._lane = self._in_order()
+        known = self._follows(known, of_peers)
+        late = np.where(known, replay.at_ns[: 2 * nodes] - of_peers, 0)
+        self.late_ns, self.known = late[::2], known[::2]
+        self._late = self._filled(known, np.maximum(late, 0))
         graph, kind = replay.graph, replay.kind
         passes = is_any(kind, paths.OWN_TIME_EDGES) & (graph.after < 2 * nodes)
         self._edge = np.flatnonzero(passes & (replay.src < 2 * nodes))
@@ -230,13 +233,30 @@ class HostTimes:
         waits[graph.after[is_any(kind, (EdgeKind.SYNC, EdgeKind.HANDOVER))]] = True
         self._edge = self._edge[~waits[graph.after[self._edge]]]
 
-    def _filled(self, known: Array, late: Array) -> Array:
-        """Lateness of each endpoint on a thread; without counterparts that of the one before it."""
+    def _in_order(self) -> tuple[Array, Array]:
+        """Endpoints on threads by lane and time, and their lanes."""
         trace = self._replay.trace
         endpoint = np.flatnonzero(np.repeat(self._replay.on_thread, 2))
         lane = np.repeat(trace.array("lane"), 2)[endpoint]
-        endpoint = endpoint[np.lexsort((self._replay.at_ns[endpoint], lane))]
-        lane = np.sort(lane)
+        return endpoint[np.lexsort((self._replay.at_ns[endpoint], lane))], np.sort(lane)
+
+    def _follows(self, known: Array, of_peers: Array) -> Array:
+        """Mark the known endpoints whose counterparts come in the order of their lane: a longest run.
+
+        Where ranks repeat a call differently often, as they poll, the n-th of one is no counterpart
+        of the n-th of another, and lateness would jump there.
+        """
+        chosen = known[self._endpoint]
+        endpoint = self._endpoint[chosen]
+        place = np.empty(len(endpoint), np.int64)
+        place[np.lexsort((of_peers[endpoint], self._lane[chosen]))] = np.arange(len(endpoint))
+        follows = np.zeros(len(known), bool)
+        follows[endpoint[sequences.longest_ascending(place)]] = True
+        return follows
+
+    def _filled(self, known: Array, late: Array) -> Array:
+        """Lateness of each endpoint on a thread; without counterparts that of the one before it."""
+        endpoint, lane = self._endpoint, self._lane
         has = known[endpoint]
         place = np.arange(len(endpoint))
         before = np.maximum.accumulate(np.where(has, place, -1))

@@ -89,6 +89,31 @@ def small_launches(seed: int, *, has: bool) -> p.Program:
     return _one_rank("small-launches", seed, lambda _thread, _index: None, 4.0 if has else 0.0)
 
 
+def slow_operators(seed: int, *, has: bool) -> p.Program:
+    """Operators take the host far longer than they usually do."""
+    job = _job("slow-operators", seed)
+    thread = job.thread(0)
+    thread.host_us = 200.0 if has else 6.0
+    for number in _steps(job, 4):
+        with thread.step(number):
+            for _ in range(_BLOCKS * _KERNELS):
+                thread.kernel(15.0, name="gemm")
+    _end(thread)
+    return job.program()
+
+
+def code_loading(seed: int, *, has: bool) -> p.Program:
+    """One launch in each block takes long, as of a kernel that was not used before."""
+
+    def block(thread: _Thread, _index: int) -> None:
+        call_ns = 900_000 if has else 3_000
+        with thread.range("aten::new"):
+            thread.add(p.Launch(MAIN, "new", 40_000, call_ns, *thread.latencies()))
+        thread.work(80)
+
+    return _one_rank("code-loading", seed, block)
+
+
 def serialised_launches(seed: int, *, has: bool) -> p.Program:
     """Launches return when their kernel has ended."""
     program = _one_rank("serialised-launches", seed, lambda thread, _index: thread.work(40))
@@ -213,6 +238,8 @@ DEFECTS: dict[str, Callable[..., p.Program]] = {
     "blocking-copy": blocking_copy,
     "host-sync": host_sync,
     "small-launches": small_launches,
+    "slow-operators": slow_operators,
+    "code-loading": code_loading,
     "serialised-launches": serialised_launches,
     "allocator": allocator,
     "data-loader": data_loader,
@@ -225,6 +252,6 @@ DEFECTS: dict[str, Callable[..., p.Program]] = {
 """Programs by the code of what is wrong with them: ``(seed, has=True)``."""
 EXACT = (
     "item", "blocking-copy", "host-sync", "allocator", "data-loader", "host-work", "full-queue",
-    "serialised-launches",
+    "serialised-launches", "code-loading",
 )  # fmt: skip
 """Those of which the program without the defect shows what it costs."""
