@@ -38,6 +38,12 @@ _SIGMAS = 3.0
 which keeps false alarms rare among hundreds of groups."""
 _MEDIAN_ERROR = (np.pi / 2) ** 0.5
 """Standard error of a normal sample's median by that of its mean."""
+_WITHOUT = {
+    (False, True): "this job has no values of it",
+    (True, False): "the job compared with has no values of it",
+    (False, False): "neither job has values of it",
+}
+"""Why a grain is left out, by which of the jobs know it."""
 _CONVENTIONS = {
     "links": selected_work.LINKS,
     "memset": "fills count as compute",
@@ -335,7 +341,9 @@ def _notes(
     }
     if missing:
         instead = ", kernel instead" if "kernel" in used else ""
-        notes["rows"] = f"without {', '.join(missing)}, which one job has no values of{instead}"
+        this, other = sides
+        without = (f"{name} ({_WITHOUT[this.knows(name), other.knows(name)]})" for name in missing)
+        notes["rows"] = f"without {', '.join(without)}{instead}"
     if "kernel" in used:
         notes["names"] = (
             name_stems.STEM_DEFINITION

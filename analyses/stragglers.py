@@ -64,7 +64,7 @@ def stragglers(
     Returns
     -------
     Result
-        Rows by rank: its place in the job (`dp_rank`, `stage`); `kernel_time_ns` (sum over its
+        Rows by rank, the largest gain first: its place in the job (`dp_rank`, `stage`); `kernel_time_ns` (sum over its
         kernels), `compute_ns` (time in which a kernel or fill runs), `slowdown_factor`
         (`kernel_time_ns` by the median of the other ranks'), `excess_ns` (time by which its operations
         exceeded their counterparts), `slower_share` (share of its operations that took longer),
@@ -109,6 +109,7 @@ def stragglers(
         )
     job = ComparedJob(trace, steps, threshold)
     of_ranks = [row for row in job.rank_rows() if row["rank"] in selected]
+    of_ranks.sort(key=_gain_of_cause, reverse=True)
     of_links = job.link_rows()
     notes |= job.notes()
     tables: dict[str, Callable[[], list[dict[str, Any]]]] = {
@@ -157,6 +158,11 @@ def _why_no_rows(trace: Trace, steps: str) -> str | None:
     in_steps = np.isin(trace.integers("iteration"), list({w.iteration for w in marked}))
     work = is_any(trace.array("kind"), GPU_WORK) & in_steps
     return None if work.any() else "the training steps have no GPU work"
+
+
+def _gain_of_cause(row: dict[str, Any]) -> int:
+    """Gain without the cause of a rank's lateness; 0 if nothing is to be gained."""
+    return row[CAUSES[row["cause"]]] if row["cause"] else 0
 
 
 def _part_rows(name: str, parts: list[Part]) -> list[dict[str, Any]]:
@@ -219,8 +225,8 @@ def _summary(
     if job is None:
         return dict.fromkeys(_FIGURES) | {"ranks": 0, "slow_rank": _NO_RANK}
     slow = job.slowdowns
-    ranks = [(row[CAUSES[row["cause"]]], row) for row in rows if row["cause"]]
-    gain, straggler = max(ranks, key=lambda pair: pair[0], default=(None, None))
+    straggler = rows[0] if rows and rows[0]["cause"] else None
+    gain = _gain_of_cause(straggler) if straggler else None
     link = job.slowest_link(links)
     causes = [(gain, straggler["cause"])] if straggler and gain is not None else []
     causes += [(link["gain_ns"], "link")] if link else []

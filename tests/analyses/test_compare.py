@@ -203,6 +203,14 @@ def test_without_a_second_job(demo: Path) -> None:
     assert "--against" in result.notes["no rows"]
 
 
+def test_a_grain_that_is_left_out_says_who_has_no_values_of_it(demo: Path, shared: Path) -> None:
+    trace = ci.read(demo / "kineto")
+    assert "neither job" in compare(trace, against=trace, by="category").notes["rows"]
+    without = ci.read(shared / "pytorch/cuda_sync_a100/event_sync_multi_stream.json.gz")
+    assert "compared with" in compare(trace, against=without, by="layer").notes["rows"]
+    assert "this job" in compare(without, against=trace, by="layer").notes["rows"]
+
+
 def test_unknown_words_are_refused(demo: Path) -> None:
     trace = ci.read(demo)
     for options in ({"by": "color"}, {"names": "odd"}, {"steps": "99"}, {"against_steps": "99"},

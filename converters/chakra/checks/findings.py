@@ -12,8 +12,10 @@ if TYPE_CHECKING:
 
 _SHOWN = 3
 """Nodes named as examples of a fault."""
-_SHOWN_RANKS = 8
-"""Ranks whose shares are listed."""
+_SHOWN_RANKS = 3
+"""Ranks whose shares are listed: those that one looks at first."""
+_SHOWN_SHARE = 0.0005
+"""Smallest share that is listed; less is 0.0% in text."""
 
 
 @dataclass(frozen=True)
@@ -79,16 +81,19 @@ class Findings:
 
     @property
     def verdict(self) -> str:
-        """Human-readable summary in one line."""
+        """Human-readable summary: a line each on the end, the time and what is unexplained of it."""
         size = f"{self.nodes:,} nodes of {self.ranks} rank{'s' if self.ranks != 1 else ''}"
         if not self.runs:
             return f"{size}: a simulator will NOT run them to the end"
-        text = f"{size}: they run to the end; by their durations in {self.makespan_us:,} µs"
+        lines = [
+            f"{size}: they run to the end",
+            f"by their durations in {self.makespan_us:,} µs",
+        ]
         if self.span_ns:
-            text += f", measured {(max(self.span_ns.values()) + 500) // 1000:,} µs"
+            lines[1] += f", measured {(max(self.span_ns.values()) + 500) // 1000:,} µs"
         if self.unexplained:
-            text += f"; unexplained: {shares_text(self.unexplained)}"
-        return text
+            lines.append(f"unexplained of critical paths: {shares_text(self.unexplained)}")
+        return "\n".join(lines)
 
     def add(
         self, where: str, what: str, count: int = 1, example: str = "", *, stops: bool = True
@@ -107,8 +112,14 @@ class Findings:
 def shares_text(shares: dict[int, float]) -> str:
     """Shares of the paths of ranks, the largest first."""
     by_share = sorted(shares.items(), key=lambda item: -item[1])
-    texts = [f"rank {rank}: {share:.1%} of its path" for rank, share in by_share[:_SHOWN_RANKS]]
-    return ", ".join(texts) + (", …" if len(by_share) > _SHOWN_RANKS else "")
+    listed = [item for item in by_share if item[1] >= _SHOWN_SHARE][:_SHOWN_RANKS]
+    texts = [f"{share:.1%} of rank {rank}" for rank, share in listed]
+    rest = len(shares) - len(listed)
+    if not listed:
+        return f"less than {_SHOWN_SHARE:.2%} of every rank"
+    if rest:
+        texts.append(f"less of {rest} other{'s' if rest > 1 else ''}")
+    return ", ".join(texts)
 
 
 def examples(et: EtFile, rows: Array) -> str:

@@ -11,6 +11,7 @@ from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop.converters.chakra import check
+from chopper_interop.converters.chakra.checks.findings import Findings
 from chopper_interop.errors import ReadError
 from chopper_interop.issues import Severity
 from chopper_interop.schemas.chakra import CommType, NodeType
@@ -97,6 +98,18 @@ def test_nodes_have_what_both_feeders_need(shared: Path, tmp_path: Path) -> None
         assert named == {"all_reduce", "broadcast"}
     assert len(joined_by_rank[0]) == 15
     assert joined_by_rank == [joined_by_rank[0]] * 4
+
+
+def test_the_verdict_is_short_lines_however_many_ranks() -> None:
+    found = Findings(
+        nodes=10**6, ranks=64, makespan_us=10**6, span_ns=dict.fromkeys(range(64), 10**9)
+    )
+    found.unexplained = {rank: rank / 1000 for rank in range(64)}
+    assert max(map(len, found.verdict.split("\n"))) < 100
+    assert "6.3% of rank 63" in found.verdict
+    assert "less of 61 others" in found.verdict
+    found.unexplained = dict.fromkeys(range(64), 0.0)
+    assert "of every rank" in found.verdict
 
 
 def test_streams_are_chained(demo: Path, tmp_path: Path) -> None:
