@@ -148,7 +148,7 @@ CAPS_W = (300, 500, 700)
 
 
 @pytest.mark.parametrize("caps_w", slow_from([CAPS_W, [400, 600]], 1))
-@pytest.mark.parametrize("straggler", [1, -1])
+@pytest.mark.parametrize("straggler", slow_from([1, -1], 1))
 def test_caps_count_from_what_each_gpu_was_held_at(tmp_path: Path, straggler, caps_w) -> None:
     size = {"straggler": straggler, "ranks": 4, "layers": 2, "steps": 3}
     trace = ci.read(make_demo(tmp_path / "job", **size))
