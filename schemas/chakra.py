@@ -56,12 +56,15 @@ class Cause(IntEnum):
     """Nothing that was recorded explains the time."""
     END = 4
     """The latency of the last launches, or no time: simulators must not end with a send or receive."""
+    READY = 5
+    """A message of a few bytes by which a receiver says that it waits, or its receive by the sender."""
 
 
 CAUSE_NAMES: dict[Cause, str] = {
     Cause.HOST: "host",
     Cause.RETURN: "return of a wait",
     Cause.UNEXPLAINED: "unexplained delay",
+    Cause.READY: "ready to receive",
     Cause.END: "end",
 }
 """Names of nodes that are part of no operation, by their cause."""

@@ -370,18 +370,27 @@ def _barrier_pairs(
     These are members of collectives in which all wait for all, and a send and its receive if that
     began before the send's end: the one that started last comes first then.
     """
-    paired = trace.is_text("collective", (Collective.SEND,), last)
-    paired &= ~_is_buffered(trace, at, last, member)
-    receive_last = paired & (at[2 * member] > at[2 * last])
+    paired = np.flatnonzero(trace.is_text("collective", (Collective.SEND,), last))
+    size = trace.integers("bytes")[last[paired]]
+    buffered = is_buffered(at[2 * last[paired] + 1], at[2 * member[paired]], size)
+    meets = np.zeros(len(last), bool)
+    meets[paired[~buffered]] = True
+    receive_last = meets & (at[2 * member] > at[2 * last])
     last, member = np.where(receive_last, member, last), np.where(receive_last, last, member)
-    return last, member, paired | trace.is_text("collective", SYNCHRONIZING, last)
+    return last, member, meets | trace.is_text("collective", SYNCHRONIZING, last)
 
 
-def _is_buffered(trace: Trace, at: Array, last: Array, member: Array) -> Array:
-    """Mark sends that wait for nobody: of sizes of which one ended before its receive began."""
-    size = trace.integers("bytes")[last]
-    early = trace.is_text("collective", (Collective.SEND,), last)
-    early &= at[2 * member] >= at[2 * last + 1]
+def is_buffered(send_end_ns: Array, receive_ns: Array, size: Array) -> Array:
+    """Mark sends that wait for nobody: of sizes of which one ended before its receive began.
+
+    Parameters
+    ----------
+    send_end_ns, receive_ns
+        End of each send, and start of its receive.
+    size
+        Bytes of each.
+    """
+    early = receive_ns >= send_end_ns
     return early | (size <= size[early].max(initial=-2))
 
 

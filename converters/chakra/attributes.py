@@ -111,7 +111,7 @@ def _names(trace: Trace, plan: Plan, strings: _StringTable) -> Array:
     """Numbers of the nodes' names; a piece of an operation's own time has that operation's name."""
     number_of_code = strings.number_all(trace.names())
     code = trace.array("name")
-    source = np.where(plan.row >= 0, plan.row, plan.owner)
+    source = np.where((plan.row >= 0) | (plan.cause == Cause.READY), plan.row, plan.owner)
     by_cause = strings.number_all([CAUSE_NAMES.get(cause, "") for cause in Cause])[plan.cause]
     return np.where(source >= 0, number_of_code[code[source]] if len(code) else by_cause, by_cause)
 
@@ -131,6 +131,17 @@ def _planned(plan: Plan, values: Array, known: Array) -> Column:
 def _ready(values: Array, known: Array) -> Column:
     """Column of the plan's nodes."""
     return lambda part: (values[part], known[part])
+
+
+def _or_ready(plan: Plan, of_messages: Array, of_nodes: Column) -> Column:
+    """Values of nodes, and for those that say that a receiver is there values of the message it is for."""
+
+    def of_part(part: slice) -> Values:
+        values, known = of_nodes(part)
+        ready = plan.cause[part] == Cause.READY
+        return np.where(ready, of_messages[plan.owner[part]], values), known | ready
+
+    return of_part
 
 
 def _or_delay(delays: Array, value: int, of_nodes: Column) -> Column:
@@ -156,19 +167,21 @@ def _number_columns(
     device = trace.array("device", "lanes")[lane]
     correlation = trace.array("correlation")
     work = roofline(trace, plan)
-    delays = (plan.slot == COMM) & (plan.row < 0)
-    continues = (plan.row < 0) & (plan.owner >= 0)
+    ready = plan.cause == Cause.READY
+    delays = (plan.slot == COMM) & (plan.row < 0) & ~ready
+    continues = (plan.row < 0) & (plan.owner >= 0) & ~ready
     collective = _planned(plan, comms["comm_type"], node_type == NodeType.COMM_COLL)
     size = _planned(plan, comms["size"], node_type > 0)
+    src, dst, tag = (_planned(plan, comms[name], p2p) for name in ("src", "dst", "tag"))
     table: dict[str, tuple[int, Column]] = {
         "is_cpu_op": (BOOL_VAL, _ready(plan.on_host, always)),
         "start_ns": (INT64_VAL, _ready(plan.start_ns, always)),
         "duration_ns": (INT64_VAL, _ready(plan.duration_ns, always)),
         "comm_type": (INT64_VAL, _or_delay(delays, int(CommType.BROADCAST), collective)),
-        "comm_size": (INT64_VAL, _or_delay(delays, MIN_BYTES, size)),
-        "comm_src": (INT32_VAL, _planned(plan, comms["src"], p2p)),
-        "comm_dst": (INT32_VAL, _planned(plan, comms["dst"], p2p)),
-        "comm_tag": (INT32_VAL, _planned(plan, comms["tag"], p2p)),
+        "comm_size": (INT64_VAL, _or_delay(delays | ready, MIN_BYTES, size)),
+        "comm_src": (INT32_VAL, _or_ready(plan, comms["dst"], src)),
+        "comm_dst": (INT32_VAL, _or_ready(plan, comms["src"], dst)),
+        "comm_tag": (INT32_VAL, _or_ready(plan, comms["ready_tag"], tag)),
         "num_ops": (INT64_VAL, _ready(work.num_ops, work.is_computed)),
         "tensor_size": (UINT64_VAL, _ready(work.tensor_size, work.is_computed)),
         "bytes_from_time": (BOOL_VAL, _from_time(plan, work.is_assumed, comms["from_time"] > 0)),
@@ -242,7 +255,8 @@ def _text_columns(
     def of_group(part: slice) -> Array:
         row = plan.row[part]
         group = np.where(row >= 0, comms["group"][row], 0)
-        has_group = (plan.slot[part] == COMM) & ((row < 0) | collective[row])
+        is_delay = (row < 0) & (plan.cause[part] != Cause.READY)
+        has_group = (plan.slot[part] == COMM) & (is_delay | ((row >= 0) & collective[row]))
         return np.where(has_group, groups[group], -1)
 
     table: dict[str, Callable[[slice], Array]] = {

@@ -162,7 +162,8 @@ def _peers(et: EtFile) -> Array:
     """Other rank of sends and receives; -1 for any other node."""
     sent, received = integers(et, "comm_dst", -1), integers(et, "comm_src", -1)
     peer = np.where(et.type == NodeType.COMM_SEND, sent, received)
-    return np.where(np.isin(et.type, (NodeType.COMM_SEND, NodeType.COMM_RECV)), peer, -1)
+    message = np.isin(et.type, (NodeType.COMM_SEND, NodeType.COMM_RECV))
+    return np.where(message & (kinds(et) != Kind.HOST_GAP), peer, -1)
 
 
 def arguments(

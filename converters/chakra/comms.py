@@ -20,6 +20,7 @@ from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.chakra import CommType, NodeType
 from chopper_interop.schemas.collectives import bus_factor
 from chopper_interop.schemas.kinds import Collective, Kind
+from chopper_interop.timing.model import is_buffered
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
@@ -94,6 +95,9 @@ class Comms:
         1 where the size stands for the measured time.
     src, dst, tag
         Ranks of sends and receives, and the number that pairs a send with its receive.
+    ready_tag
+        Of a send that waits for its receive, and of this receive, the number of the message by which the
+        receiver says that it is there; -1 for others.
     turn
         Number of a joined collective in the order in which all its members had come, the same on all ranks;
         -1 for others.
@@ -108,6 +112,7 @@ class Comms:
     src: Array
     dst: Array
     tag: Array
+    ready_tag: Array
     turn: Array
 
 
@@ -125,8 +130,8 @@ def communications(trace: Trace, numbering: dict[int, int], issues: IssueLog) ->
     """
     trace = collectives.match_collectives(trace, IssueLog())
     n = trace.nodes.num_rows
-    comms = Comms({}, *np.zeros((9, n), np.int64))
-    comms.turn[:] = -1
+    comms = Comms({}, *np.zeros((10, n), np.int64))
+    comms.ready_tag[:] = comms.turn[:] = -1
     rows = np.flatnonzero(trace.array("kind") == Kind.COMM)
     kinds = trace.values("collective")[rows]
     sizes = trace.integers("bytes", rows)
@@ -294,10 +299,36 @@ def _match_p2p(  # noqa: PLR0913, PLR0917 # columns of one table
     sound &= rank[sent] != rank[received]
     sent, received = sent[sound], received[sound]
     issues.add(TIMED_UNMATCHED, np.count_nonzero(known) - 2 * len(sent))
+    waits = _waits_for_receive(trace, comms, rows[sent], rows[received])
     next_tag: Counter[tuple[int, int]] = Counter()
-    for s, r in sorted(zip(sent.tolist(), received.tolist(), strict=True)):
+    for s, r, is_waiting in sorted(
+        zip(sent.tolist(), received.tolist(), waits.tolist(), strict=True)
+    ):
         src, dst = numbering[int(rank[s])], numbering[int(rank[r])]
         both = rows[[s, r]]
         comms.node_type[both] = [NodeType.COMM_SEND, NodeType.COMM_RECV]
         comms.src[both], comms.dst[both], comms.tag[both] = src, dst, next_tag[src, dst]
         next_tag[src, dst] += 1
+        if is_waiting:
+            comms.ready_tag[both] = next_tag[dst, src]
+            next_tag[dst, src] += 1
+
+
+def _waits_for_receive(trace: Trace, comms: Comms, sent: Array, received: Array) -> Array:
+    """Mask of the sends that wait for their receives, as the timing model has it.
+
+    Not of those whose receive began while a collective held the slot of communication: what the receiver
+    has to say would have to wait for that, and ranks might wait for each other for ever.
+    """
+    ts, rank = trace.array("ts"), trace.array("rank")
+    end = ts + trace.array("dur")
+    waits = ~is_buffered(end[sent], ts[received], trace.integers("bytes")[sent])
+    joined = np.flatnonzero(comms.turn >= 0)
+    for of_rank in np.unique(rank[received]).tolist():
+        held = joined[rank[joined] == of_rank]
+        held = held[np.argsort(ts[held], kind="stable")]
+        until = np.maximum.accumulate(end[held])
+        of_pair = np.flatnonzero(rank[received] == of_rank)
+        before = np.searchsorted(ts[held], ts[received[of_pair]], side="right") - 1
+        waits[of_pair] &= (before < 0) | (np.append(until, 0)[before] <= ts[received[of_pair]])
+    return waits

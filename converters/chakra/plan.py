@@ -31,6 +31,7 @@ from chopper_interop.converters.chakra.schedule import (
     COMPUTE,
     HOST,
     MOST_LATENCY_US,
+    NO_SLOT,
     Nodes,
     Schedule,
     leading_to,
@@ -107,7 +108,7 @@ class Plan:
     slot_us
         Microseconds for which the node holds its slot.
     slot
-        HOST, COMPUTE or COMM of `schedule`.
+        HOST, COMPUTE, COMM or NO_SLOT of `schedule`.
     dep_first, dep
         Dependencies of node i are ``dep[dep_first[i]:dep_first[i + 1]]``.
     figures
@@ -131,14 +132,26 @@ class Plan:
         return self.slot == HOST
 
 
-def build_plan(
-    trace: Trace,
-    *,
-    mode: Mode,
-    origin_ns: int,
-    messages: Array | None = None,
-    turn: Array | None = None,
-) -> Plan:
+class Communication(NamedTuple):
+    """What a plan asks of communication, a value for each node of the trace.
+
+    Parameters
+    ----------
+    sends, receives
+        Masks of the nodes that do so.
+    meets
+        Mask of sends that wait for their receive, and of these receives.
+    turn
+        Turn among the collectives that simulators join, the same on all ranks; -1 of other nodes.
+    """
+
+    sends: Array
+    receives: Array
+    meets: Array
+    turn: Array
+
+
+def build_plan(trace: Trace, *, mode: Mode, origin_ns: int, comm: Communication) -> Plan:
     """Plan the ET of a trace of one rank.
 
     Parameters
@@ -149,18 +162,13 @@ def build_plan(
         How much of the host the plan holds.
     origin_ns
         When the job starts, on the trace's `ts` axis: before that nothing is simulated.
-    messages
-        Mask of the nodes that are sends or receives; none if None.
-    turn
-        For each node its turn among the collectives that simulators join, the same on all ranks; -1 for
-        others, and for all if None.
+    comm
+        Its communication.
     """
     gpu = np.flatnonzero(is_any(trace.array("kind"), GPU_WORK))
-    host, nodes, order = _connected_nodes(
-        timing_of(trace), gpu, mode, origin_ns, _joined(gpu, turn)
-    )
+    host, nodes, order = _connected_nodes(timing_of(trace), gpu, mode, origin_ns, comm)
     times = schedule(order, nodes, mode is not Mode.KERNELS)
-    plan = _assembled(trace, gpu, host, nodes, times, order, origin_ns, messages, mode)
+    plan = _assembled(trace, gpu, host, nodes, times, order, origin_ns, comm, mode)
     if mode is Mode.KERNELS:
         return replace(plan, figures=plan.figures._replace(span_ns=0))
     return plan
@@ -175,7 +183,7 @@ class _Host(NamedTuple):
 
 
 def _connected_nodes(
-    timing: Timing, gpu: Array, mode: Mode, origin_ns: int, joined: Array
+    timing: Timing, gpu: Array, mode: Mode, origin_ns: int, comm: Communication
 ) -> tuple[_Host, Nodes, Array]:
     """Host nodes, and these with GPU work and all dependencies, in a topological order.
 
@@ -193,9 +201,10 @@ def _connected_nodes(
         operations=mode is Mode.FULL,
     )
     dep = _dependencies(timing, gpu, links, host, watches)
-    columns = _shared_slots(trace, gpu, host, dep, joined)
+    joined = len(host.row) + _joined(gpu, comm.turn)
+    columns = _shared_slots(trace, gpu, host, dep, comm.receives[gpu], joined)
     columns, keep = _from_origin(columns, origin_ns, with_host=mode is not Mode.KERNELS)
-    order, first, dep_of = _connected(columns, keep, mode, len(host.row) + joined)
+    order, first, dep_of = _connected(columns, keep, mode, joined)
     nodes = Nodes(
         slot=columns.slot,
         is_return=columns.is_return,
@@ -339,10 +348,8 @@ def _gpu_numbers(trace: Trace, gpu: Array, h: int) -> Array:
     return number
 
 
-def _joined(gpu: Array, turn: Array | None) -> Array:
+def _joined(gpu: Array, turn: Array) -> Array:
     """Positions in `gpu` of the collectives that simulators join, in the order that all ranks keep."""
-    if turn is None:
-        return np.empty(0, np.int64)
     taken = np.flatnonzero(turn[gpu] >= 0)
     return taken[np.argsort(turn[gpu[taken]])]
 
@@ -383,12 +390,14 @@ def _shared_slots(
     gpu: Array,
     host: host_chain.HostChain,
     dep: tuple[Array, Array],
+    receives: Array,
     joined: Array,
 ) -> _Columns:
     """Give each node its share of its slot; `short_ns` is by how much sooner than measured it ends."""
     h = len(host.row)
     kind = trace.array("kind")[gpu]
-    slot = np.concatenate([np.full(h, HOST), np.where(kind == Kind.COMM, COMM, COMPUTE)])
+    of_work = np.where(receives, NO_SLOT, np.where(kind == Kind.COMM, COMM, COMPUTE))
+    slot = np.concatenate([np.full(h, HOST), of_work])
     start = np.concatenate([host.at_ns, trace.array("ts")[gpu]])
     end = np.concatenate([host.at_ns + host.own_ns, (trace.array("ts") + trace.array("dur"))[gpu]])
     lane = np.concatenate([host.thread, trace.array("lane")[gpu].astype(np.int64)])
@@ -398,10 +407,10 @@ def _shared_slots(
     order, src, dst = _ordered(start, np.ones(len(slot), bool), *dep)
     needed = leading_to(order, np.arange(len(slot)) >= h, *gather.group_values(dst, src, len(slot)))
     rank += 2 * ~needed
-    share = slots.shares(*slots.in_turn(start, end, h + joined), slot, lane, rank)
+    share = slots.shares(*slots.in_turn(start, end, joined), slot, lane, rank, slot == NO_SLOT)
     behind = np.flatnonzero(share.after >= 0)
-    src = np.concatenate([dep[0], share.after[behind], h + joined[:-1]])
-    dst = np.concatenate([dep[1], behind, h + joined[1:]])
+    src = np.concatenate([dep[0], share.after[behind], joined[:-1]])
+    dst = np.concatenate([dep[1], behind, joined[1:]])
     no_gpu = np.zeros(len(gpu), bool)
     return _Columns(
         slot=slot,
@@ -457,7 +466,7 @@ def _connected(
     hidden = without_share & ~columns.is_return
     side = ~columns.is_gpu
     if without_host:
-        hidden, side = hidden | ~columns.is_gpu, columns.slot == COMM
+        hidden, side = hidden | ~columns.is_gpu, columns.slot >= COMM
     first, dep = gather.group_values(dst, src, len(keep))
     src, dst = slots.bypassed(order, hidden, side, columns.start_ns, first, dep)
     position = np.full(len(keep), -1, np.int64)
@@ -523,35 +532,41 @@ def _assembled(
     times: Schedule,
     order: Array,
     origin_ns: int,
-    messages: Array | None,
+    comm: Communication,
     mode: Mode,
 ) -> Plan:
-    """All nodes and their gaps as one list in order of start."""
-    # numbers before sorting: | host nodes | GPU work | gaps | end |
+    """All nodes, their gaps and what precedes messages as one list in order of start."""
+    # numbers before sorting: | host nodes | GPU work | gaps | messages of readiness | end |
     h, n = len(host.row), len(nodes.slot)
     used = np.zeros(n, bool)
     used[order] = True
     gapped = np.flatnonzero(used & (times.gap_us > 0))
     src, dst = _all_dependencies(nodes, times, used, gapped)
+    meets = h + np.flatnonzero(comm.meets[gpu] & used[h:])
+    src, dst = _with_readiness(meets, comm.sends[gpu][meets - h], n, len(gapped), src, dst)
     start, dur, end_ns = _measured_times(trace, gpu, host, nodes, times, used, origin_ns)
     # latencies of the last launches, for which no return makes up
     late_us = (end_ns + 500) // 1000 - int(times.ended_us[used].max(initial=0))
     end_us = late_us if mode is not Mode.KERNELS and 0 < late_us <= MOST_LATENCY_US else 0
-    leaves = _last_messages(gpu, h, src, used, messages)
+    leaves = _last_messages(gpu, h, src, used, comm)
     if end_us:
         leaves = np.setdiff1d(np.flatnonzero(used), src)
+    if used[:h].any():
+        leaves = np.union1d(leaves, n + len(gapped) + np.flatnonzero(comm.receives[gpu][meets - h]))
     gap_start = np.maximum(start[gapped] - 1000 * times.gap_us[gapped], 0)
-    columns: dict[str, Any] = _identities(host, gpu, len(gapped)) | {
-        "start_ns": np.concatenate([start, gap_start, [max(end_ns - 1000 * end_us, 0)]]),
-        "duration_ns": np.concatenate([dur, 1000 * times.gap_us[gapped], [1000 * end_us]]),
-        "slot_us": np.concatenate([times.slot_us, times.gap_us[gapped], [end_us]]),
+    none = np.zeros(len(meets), np.int64)
+    ready_slot = np.where(comm.receives[gpu][meets - h], COMM, NO_SLOT)
+    columns: dict[str, Any] = _identities(host, gpu, len(gapped), gpu[meets - h]) | {
+        "start_ns": np.concatenate([start, gap_start, start[meets], [max(end_ns - 1000 * end_us, 0)]]),
+        "duration_ns": np.concatenate([dur, 1000 * times.gap_us[gapped], none, [1000 * end_us]]),
+        "slot_us": np.concatenate([times.slot_us, times.gap_us[gapped], none, [end_us]]),
         "slot": np.concatenate([
-            nodes.slot, nodes.slot[gapped], [HOST if used[:h].any() else COMPUTE],
+            nodes.slot, nodes.slot[gapped], ready_slot, [HOST if used[:h].any() else COMPUTE],
         ]),
     }  # fmt: skip
     # simulators do not run files without any node
     has_end = leaves.size > 0 or not used.any()
-    keep = np.concatenate([used, np.ones(len(gapped), bool), [has_end]])
+    keep = np.concatenate([used, np.ones(len(gapped) + len(meets), bool), [has_end]])
     src, dst = np.append(src, leaves), np.append(dst, np.full(len(leaves), len(keep) - 1))
     unexplained_us, length_us = unexplained_on_path(times)
     figures = Figures(
@@ -564,18 +579,19 @@ def _assembled(
     return Plan(**_in_order(columns, keep, src, dst), figures=figures)
 
 
-def _identities(host: _Host, gpu: Array, gaps: int) -> dict[str, Array]:
-    """Rows of the trace, owners and causes of host nodes, GPU work, gaps and the end."""
+def _identities(host: _Host, gpu: Array, gaps: int, messages: Array) -> dict[str, Array]:
+    """Rows of the trace, owners and causes of host nodes, GPU work, gaps, readiness and the end."""
     is_row = host.row >= 0
-    absent = np.full(gaps + 1, -1, np.int64)
+    absent = np.full(gaps + len(messages) + 1, -1, np.int64)
     cause = np.where(is_row, Cause.WORK, np.where(host.is_return, Cause.RETURN, Cause.HOST))
     return {
         "row": np.concatenate([host.row, gpu, absent]),
         "owner": np.concatenate([
-            np.where(is_row, -1, host.owner), np.full(len(gpu), -1, np.int64), absent,
+            np.where(is_row, -1, host.owner), np.full(len(gpu) + gaps, -1, np.int64), messages, [-1],
         ]),
         "cause": np.concatenate([
-            cause, np.full(len(gpu), Cause.WORK), np.full(gaps, Cause.UNEXPLAINED), [Cause.END],
+            cause, np.full(len(gpu), Cause.WORK), np.full(gaps, Cause.UNEXPLAINED),
+            np.full(len(messages), Cause.READY), [Cause.END],
         ]),
     }  # fmt: skip
 
@@ -631,16 +647,45 @@ def _all_dependencies(
     return src, dst
 
 
-def _last_messages(gpu: Array, h: int, src: Array, used: Array, messages: Array | None) -> Array:
+def _with_readiness(
+    meets: Array, sends: Array, nodes: int, gaps: int, src: Array, dst: Array
+) -> tuple[Array, Array]:
+    """Dependencies with those of messages by which receivers say that they are there.
+
+    Simulators' sends wait for no receive, so a send waits for such a message, which its receiver sends when
+    the receive begins::
+
+        receiver   ...work ──> ready to receive        ...work ──> receive
+        sender     ...work ──> (receives that) ──> send
+
+    Parameters
+    ----------
+    meets
+        Sends that wait for their receive, and these receives.
+    sends
+        Mask of the sends among these.
+    nodes, gaps
+        Number of nodes and of gaps, behind which the messages are numbered.
+    src, dst
+        Pairs of nodes of which the second depends on the first.
+    """
+    message = np.full(nodes + gaps, -1, np.int64)
+    message[meets] = nodes + gaps + np.arange(len(meets))
+    likewise = np.flatnonzero((message[dst] >= 0) & (src < nodes))
+    src = np.concatenate([src, src[likewise], message[meets[sends]]])
+    return src, np.concatenate([dst, message[dst[likewise]], meets[sends]])
+
+
+def _last_messages(gpu: Array, h: int, src: Array, used: Array, comm: Communication) -> Array:
     """Sends and receives that nothing waits for, in an ET with host nodes; else none.
 
     ASTRA-sim aborts in its statistics if such a node is the last of a rank with host nodes.
     """
-    if messages is None or not used[:h].any():
+    if not used[:h].any():
         return np.empty(0, np.int64)
     awaited = np.zeros(len(used), bool)
     awaited[src[src < len(used)]] = True
-    return h + np.flatnonzero(messages[gpu] & ~awaited[h:])
+    return h + np.flatnonzero((comm.sends | comm.receives)[gpu] & ~awaited[h:])
 
 
 def _in_order(columns: dict[str, Any], keep: Array, src: Array, dst: Array) -> dict[str, Any]:
@@ -649,7 +694,7 @@ def _in_order(columns: dict[str, Any], keep: Array, src: Array, dst: Array) -> d
     number = np.full(len(keep), -1, np.int64)
     number[kept] = np.arange(len(kept))
     src, dst = number[src], number[dst]
-    is_gap = columns["cause"][kept] == Cause.UNEXPLAINED
+    is_gap = is_any(columns["cause"][kept], (Cause.UNEXPLAINED, Cause.READY))
     by_start = np.lexsort((~is_gap, columns["start_ns"][kept]))
     position = np.empty(len(kept), np.int64)
     position[by_start] = np.arange(len(kept))

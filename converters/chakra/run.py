@@ -3,7 +3,7 @@
 Rules are those of ASTRA-sim: for each rank a slot for host operations, one for compute and one
 for communication; of the nodes that are ready, the lowest id starts. Collectives of a group are
 joined in order of issue, and never end if they differ in kind or size. Broadcasts are only timed; a
-receive ends when its send has. Nodes that end at the same moment are seen in order of their start.
+receive ends when its send has, and a send whose receive has begun takes the shorter of both times. Nodes that end at the same moment are seen in order of their start.
 
 Compiled, as which node starts next depends on all that ended before.
 """
@@ -174,7 +174,10 @@ def _simulate(job: Job, ranks: int) -> tuple[Array, Array, Array]:
                         if sender >= 0 and end[sender] >= 0:
                             heapq.heappush(heap, (now, turn, job.order[i], i))
                     else:
-                        heapq.heappush(heap, (now + job.duration[i], turn, job.order[i], i))
+                        lasts = job.duration[i]
+                        if receiver[i] >= 0 and started[receiver[i]]:
+                            lasts = min(lasts, job.duration[receiver[i]])
+                        heapq.heappush(heap, (now + lasts, turn, job.order[i], i))
         if len(heap) == 0:
             return end, started, mismatch
         now, _, _, i = heapq.heappop(heap)

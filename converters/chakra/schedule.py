@@ -16,8 +16,9 @@ from chopper_interop.arrays.compiled import jit
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
 
-HOST, COMPUTE, COMM = 0, 1, 2
-SLOTS = 3
+HOST, COMPUTE, COMM, NO_SLOT = 0, 1, 2, 3
+"""Slots of a simulator; receives need none."""
+_SLOTS = 3
 _TOLERATED_US = 5
 """Microseconds by which GPU work may start earlier than measured without a node for the difference.
 Chosen: below what a launch takes, and small enough that few such differences stay unseen at a
@@ -35,7 +36,7 @@ class Nodes(NamedTuple):
     Parameters
     ----------
     slot
-        HOST, COMPUTE or COMM.
+        HOST, COMPUTE, COMM or NO_SLOT.
     is_return
         Mask of returns of waits: nodes that end when measured, with `known_ns` of their own.
     is_watch
@@ -130,14 +131,14 @@ def schedule(  # noqa: C901, PLR0912, PLR0915
     ended = np.zeros(n, np.int64)
     anchor, binding = np.full(n, -1, np.int64), np.full(n, -1, np.int64)
     kept = np.ones(len(nodes.dep), np.bool_)
-    free = np.zeros(SLOTS, np.int64)
-    last = np.full(SLOTS, -1, np.int64)
-    busy_until = np.zeros(SLOTS, np.int64)  # measured
-    rounded_off = np.zeros(SLOTS, np.int64)
+    free = np.zeros(_SLOTS + 1, np.int64)
+    last = np.full(_SLOTS + 1, -1, np.int64)
+    busy_until = np.zeros(_SLOTS + 1, np.int64)  # measured
+    rounded_off = np.zeros(_SLOTS, np.int64)
     # the last node of each slot that did not start as soon as the slot was free, and when it did; when the
     # last node of each slot started
-    follows, opener = np.full(n, -1, np.int64), np.full(SLOTS, -1, np.int64)
-    opened, held = np.zeros(SLOTS, np.int64), np.zeros(SLOTS, np.int64)
+    follows, opener = np.full(n, -1, np.int64), np.full(_SLOTS, -1, np.int64)
+    opened, held = np.zeros(_SLOTS, np.int64), np.zeros(_SLOTS, np.int64)
     for i in order:
         s = slot[i]
         begin, waits_for = free[s], last[s]
@@ -157,7 +158,7 @@ def schedule(  # noqa: C901, PLR0912, PLR0915
                 begin, waits_for = ended[d], d
         if not depends:  # it follows what had ended last when it started
             latest = s
-            for other in range(SLOTS):
+            for other in range(_SLOTS):
                 if (
                     last[other] >= 0
                     and busy_until[other] <= start[i]
@@ -174,11 +175,15 @@ def schedule(  # noqa: C901, PLR0912, PLR0915
             if anchor[i] >= 0:
                 ready = ended[anchor[i]]
         # other ranks wait for communication to start, so none may wait for other communication to end
-        if with_gaps and s != COMM:
+        if with_gaps and s < COMM:
             if ready < opened[s]:
                 follows[i] = opener[s]
             elif last[s] >= 0 and ready <= held[s] and nodes.began_ns[i] < nodes.began_ns[last[s]]:
                 follows[i] = last[s]
+        if s == NO_SLOT:  # it may begin as soon as it can, and ends when the message has come
+            slot_us[i] = max(_micros(start[i] + own[i]) - ready, 0)
+            binding[i], ended[i] = waits_for, ready + slot_us[i]
+            continue
         held_from = begin
         missing = max(measured_us - begin, 0) if with_gaps else 0
         if nodes.is_return[i]:

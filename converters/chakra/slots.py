@@ -63,7 +63,9 @@ def in_turn(start_ns: Array, end_ns: Array, ordered: Array) -> tuple[Array, Arra
     return start, end
 
 
-def shares(start_ns: Array, end_ns: Array, slot: Array, stream: Array, rank: Array) -> Shares:
+def shares(
+    start_ns: Array, end_ns: Array, slot: Array, stream: Array, rank: Array, is_free: Array
+) -> Shares:
     """Divide the time of slots among work that runs concurrently.
 
     Parameters
@@ -76,14 +78,18 @@ def shares(start_ns: Array, end_ns: Array, slot: Array, stream: Array, rank: Arr
         Number of its stream or thread, from 0 on.
     rank
         Work of lower rank keeps its duration before all of higher rank, whatever its stream.
+    is_free
+        Mask of the work that needs no slot, and keeps its duration.
     """
+    ends = np.where(is_free, start_ns, end_ns)
     dur = end_ns - start_ns
     busy = np.bincount(stream, weights=np.where(rank == 0, dur, 0), minlength=1)
     order = np.lexsort((start_ns, stream, -busy[stream], rank))
     priority = np.empty(len(order), np.int64)
     priority[order] = np.arange(len(order))
-    events = np.lexsort((np.repeat([1, 0], len(dur)), np.concatenate([start_ns, end_ns])))
-    return Shares(*_shares(start_ns, end_ns, slot, priority, order, events))
+    events = np.lexsort((np.repeat([1, 0], len(dur)), np.concatenate([start_ns, ends])))
+    share = Shares(*_shares(start_ns, ends, slot, priority, order, events))
+    return share._replace(end_ns=np.where(is_free, end_ns, share.end_ns))
 
 
 @jit

@@ -16,7 +16,6 @@ import msgspec
 import numpy as np
 
 from chopper_interop import progress
-from chopper_interop.arrays.members import is_any
 from chopper_interop.clocks import relations
 from chopper_interop.converters.chakra import comms as chakra_comms
 from chopper_interop.converters.chakra import encode, reaction
@@ -31,7 +30,7 @@ from chopper_interop.converters.chakra.schedule import COMM
 from chopper_interop.errors import UsageError, WriteError
 from chopper_interop.io import outputs
 from chopper_interop.issues import Fault, IssueLog
-from chopper_interop.schemas.chakra import VERSION, NodeType, message_class
+from chopper_interop.schemas.chakra import VERSION, Cause, NodeType, message_class
 from chopper_interop.schemas.kinds import Kind
 from chopper_interop.schemas.meta import REALTIME
 from chopper_interop.timing.model import timing_of
@@ -93,7 +92,6 @@ _CHUNK = 4 << 20
 _PART = 1 << 15
 """Nodes of which attributes are in memory. Chosen: some ten megabytes, and hundreds of calls a million nodes."""
 _TASK = "writing ETs"
-_MESSAGES = (NodeType.COMM_SEND, NodeType.COMM_RECV)
 ModeName = Literal["full", "gpu", "kernels"]
 
 
@@ -167,8 +165,12 @@ def write(trace: Trace, path: Path, *, mode: ModeName = "full") -> IssueLog:
                     rank_trace,
                     mode=how,
                     origin_ns=origin_ns,
-                    messages=is_any(of_rank["node_type"], _MESSAGES),
-                    turn=of_rank["turn"],
+                    comm=chakra_plan.Communication(
+                        of_rank["node_type"] == NodeType.COMM_SEND,
+                        of_rank["node_type"] == NodeType.COMM_RECV,
+                        of_rank["ready_tag"] >= 0,
+                        of_rank["turn"],
+                    ),
                 )
                 fits = [f for f in trace.meta.clocks if relations.rank_of(f) in (-1, rank)]
                 rank_facts: dict[str, str | int] = {
@@ -298,8 +300,10 @@ def _write_nodes(
     attributes = Attributes(trace, plan, comms)
     table = encode.text_table(attributes.texts)
     comm_type = np.where(plan.row >= 0, comms["node_type"][plan.row], int(NodeType.COMM_COLL))
+    of_ready = np.where(plan.slot == COMM, int(NodeType.COMM_SEND), int(NodeType.COMM_RECV))
+    comm_type = np.where(plan.cause == Cause.READY, of_ready, comm_type)
     nodes = encode.Nodes(
-        type=np.where(plan.slot == COMM, comm_type, int(NodeType.COMP)),
+        type=np.where(plan.slot >= COMM, comm_type, int(NodeType.COMP)),
         name=attributes.name,
         start_us=(np.maximum(plan.start_ns, 0) + 500) // 1000,
         slot_us=plan.slot_us,

@@ -5,8 +5,10 @@ from pathlib import Path
 import numpy as np
 import predictions
 import pytest
+import scaled_ets
 from kineto_files import BASE, call, kernel, write
 from programs import families
+from programs.program import Change
 from programs.simulation import simulate
 from schedule import attributes, messages, replay_us
 
@@ -181,7 +183,7 @@ def test_no_rank_ends_with_a_send_or_receive(tmp_path: Path, mode: str, run) -> 
     for rank in range(2):
         _, nodes = messages(tmp_path / f"job.{rank}.et")
         sends = {n.id for n in nodes if n.type in (NodeType.COMM_SEND, NodeType.COMM_RECV)}
-        assert len(sends) == 1
+        assert len(sends) == 2  # the message, and that its receiver is there
         assert sends <= {d for n in nodes for d in n.data_deps}
     assert run("check", tmp_path / "job")[0] == 0
     for rank in range(2):
@@ -194,6 +196,44 @@ def test_no_rank_ends_with_a_send_or_receive(tmp_path: Path, mode: str, run) -> 
     status, output, _ = run("check", tmp_path / "job")
     assert status == 1
     assert "ASTRA-sim aborts" in output
+
+
+def rendezvous(folder: Path) -> ci.Trace:
+    """A send that begins 90 µs before its receive, and ends with it; both ranks compute after it."""
+    group = {"Process Group Name": "0", "Process Group Ranks": "[0, 1]", "dtype": "Float"}
+    for rank, (name, began) in enumerate((("send", 110), ("recv", 200))):
+        args = {**group, "Collective name": name, "In msg nelems": 1000, "Out msg nelems": 1000,
+                "Group size": 2, "Rank": rank, "Src Rank": 0, "Dst Rank": 1}  # fmt: skip
+        events = [call("hipLaunchKernel", 2 * k, 1, k) for k in (1, 2, 3)]
+        events += [kernel("gemm", 10, began - 10, 1), kernel("gemm", 250, 100, 3)]
+        events += [kernel("ncclDevKernel_SendRecv", began, 250 - began, 2, **args)]
+        header = {"distributedInfo": {"rank": rank, "world_size": 2}}
+        write(folder / f"rank{rank}.json", events, baseTimeNanoseconds=BASE, **header)
+    return ci.read(folder)
+
+
+@pytest.mark.parametrize("mode", ["gpu", "full"])
+@pytest.mark.parametrize(("rank", "factor"), [(1, 0.1), (1, 1.5), (0, 0.1), (0, 1.5)])
+def test_a_send_waits_for_its_receiver(
+    tmp_path: Path, run, mode: str, rank: int, factor: float
+) -> None:
+    trace = rendezvous(tmp_path)
+    ci.write(trace, tmp_path / "et/job.et", mode=mode)
+    assert run("check", tmp_path / "et/job")[0] == 0
+    change = Change("rank", factor, rank=rank)
+    scaled_ets.write(tmp_path / "et/job", tmp_path / "changed/job", change, replay=False)
+    text = f"scale={factor} where rank == {rank} and kind == 'kernel'"
+    before, after = ci.analyze(trace, "what_if", change=text).rows["after_ns"].to_pylist()
+    for folder, expected in (("et", before), ("changed", after)):
+        job = job_at(tmp_path / folder)
+        ran = simulator.run(job, len(set(job.rank.tolist())))
+        assert ran.makespan_us == pytest.approx(expected / 1000, abs=9)  # latencies of launches
+
+
+def job_at(folder: Path) -> simulator.Job:
+    """The job of a folder of ETs, as a simulator sees it."""
+    ets = [decode(read(path).copy()) for path in sorted(folder.glob("job.*.et"))]
+    return job_of(ets, check.read_groups(folder / "job", len(ets), Findings()))
 
 
 def test_a_thread_that_only_asks_does_not_hold_the_job_up(tmp_path: Path) -> None:
