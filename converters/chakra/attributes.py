@@ -172,7 +172,7 @@ def _number_columns(
     continues = (plan.row < 0) & (plan.owner >= 0) & ~ready
     collective = _planned(plan, comms["comm_type"], node_type == NodeType.COMM_COLL)
     size = _planned(plan, comms["size"], node_type > 0)
-    src, dst, tag = (_planned(plan, comms[name], p2p) for name in ("src", "dst", "tag"))
+    src, dst, pair = (_planned(plan, comms[name], p2p) for name in ("src", "dst", "tag"))
     table: dict[str, tuple[int, Column]] = {
         "is_cpu_op": (BOOL_VAL, _ready(plan.on_host, always)),
         "start_ns": (INT64_VAL, _ready(plan.start_ns, always)),
@@ -181,7 +181,7 @@ def _number_columns(
         "comm_size": (INT64_VAL, _or_delay(delays | ready, MIN_BYTES, size)),
         "comm_src": (INT32_VAL, _or_ready(plan, comms["dst"], src)),
         "comm_dst": (INT32_VAL, _or_ready(plan, comms["src"], dst)),
-        "comm_tag": (INT32_VAL, _or_ready(plan, comms["ready_tag"], tag)),
+        "comm_tag": (INT32_VAL, _or_ready(plan, comms["ready_tag"], pair)),
         "num_ops": (INT64_VAL, _ready(work.num_ops, work.is_computed)),
         "tensor_size": (UINT64_VAL, _ready(work.tensor_size, work.is_computed)),
         "bytes_from_time": (BOOL_VAL, _from_time(plan, work.is_assumed, comms["from_time"] > 0)),
