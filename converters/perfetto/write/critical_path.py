@@ -14,7 +14,7 @@ import numpy as np
 
 from chopper_interop.arrays import gather
 from chopper_interop.arrays.compiled import jit
-from chopper_interop.converters.perfetto.write.named_slices import NamedSlices
+from chopper_interop.converters.perfetto.write.derived_tracks import NamedSlices
 from chopper_interop.schemas.kinds import CALLS, Kind
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 SPAN_TRACK, CLASS_TRACK, NODE_TRACK = "path", "class", "nodes"
 """Names of the tracks: merged spans, classes of work, and the nodes."""
-_START, _END, _TIME = "critical_start_ns", "critical_end_ns", "critical_ns"
+START, _END, _TIME = "critical_start_ns", "critical_end_ns", "critical_ns"
 _DELAY = "critical_delay_ns"
 _SPANS_PER_STEP = 200
 """Merged spans of a training step, at most. Chosen: as many as can be distinguished on a screen."""
@@ -71,8 +71,8 @@ class CriticalPath:
 
 def critical_paths(trace: Trace) -> Iterator[CriticalPath]:
     """Yield the critical paths that a trace's columns describe, if there are such columns."""
-    start, end = (trace.integers(column, unknown=0) for column in (_START, _END))
-    known = trace.known(_START) & trace.known(_END)
+    start, end = (trace.integers(column, unknown=0) for column in (START, _END))
+    known = trace.known(START) & trace.known(_END)
     nodes = np.flatnonzero(known & (end > start))
     rank = trace.array("rank")[nodes]
     if not len(nodes):

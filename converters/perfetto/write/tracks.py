@@ -15,6 +15,7 @@ import numpy as np
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 
 from chopper_interop.converters.perfetto.chopper_metadata import CONSTANT_SUFFIX, RATES_SOURCE
+from chopper_interop.converters.perfetto.write.derived_tracks import DERIVED_TRACKS
 from chopper_interop.schemas.kinds import GPU_LANES, Kind, LaneKind
 
 if TYPE_CHECKING:
@@ -22,12 +23,6 @@ if TYPE_CHECKING:
     from chopper_interop.converters.perfetto.write.counter_lanes import CounterLane
     from chopper_interop.schemas.meta import Rank
     from chopper_interop.trace import Trace
-
-SPAN_COLUMNS = {"iterations": "iteration", "phases": "phase", "layers": "layer"}
-"""Tracks of a GPU that are made of columns, and these."""
-EXPOSED, IDLE = "exposed communication", "idle"
-_DERIVED_TRACKS = (*SPAN_COLUMNS, EXPOSED, IDLE)
-"""Tracks of slices that stand for no event, from the top."""
 
 CRITICAL_PATH = "critical path"
 """Name of the group of the tracks of the critical path."""
@@ -108,7 +103,7 @@ class TrackAllocator:
 
     def derived(self, rank: int, device: int, name: str) -> int:
         """Return a track of a GPU that stands for no event, above its streams."""
-        position = 1 + _DERIVED_TRACKS.index(name)
+        position = 1 + DERIVED_TRACKS.index(name)
         return self._track((name, rank, device), name, self._gpu(rank, device), position)
 
     def critical(self, rank: int, name: str, position: int) -> int:

@@ -25,19 +25,21 @@ from chopper_interop.converters.perfetto.chopper_metadata import (
     metadata_packet,
 )
 from chopper_interop.converters.perfetto.opening import Opening, opening_packet
-from chopper_interop.converters.perfetto.write import critical_path, parts, windows
+from chopper_interop.converters.perfetto.write import critical_path, parts
 from chopper_interop.converters.perfetto.write import events_encode as encode
 from chopper_interop.converters.perfetto.write import slice_data as slice_columns
-from chopper_interop.converters.perfetto.write.counter_lanes import dispatch_lanes, sampled_lanes
-from chopper_interop.converters.perfetto.write.derived_tracks import derived_tracks
-from chopper_interop.converters.perfetto.write.flows import Flows, has_arrow
-from chopper_interop.converters.perfetto.write.marks import mark_lanes
-from chopper_interop.converters.perfetto.write.rates import rate_lanes
+from chopper_interop.converters.perfetto.write.counter_lanes import (
+    dispatch_lanes,
+    rate_lanes,
+    sampled_lanes,
+)
+from chopper_interop.converters.perfetto.write.derived_tracks import derived_tracks, mark_lanes
+from chopper_interop.converters.perfetto.write.slice_data import Flows, has_arrow
 from chopper_interop.converters.perfetto.write.tracks import CRITICAL_PATH, FINDINGS, TrackAllocator
 from chopper_interop.io import outputs
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.categories import PERFETTO_CATEGORY
-from chopper_interop.schemas.kinds import EdgeKind, LaneKind
+from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 from chopper_interop.schemas.meta import REALTIME
 
 if TYPE_CHECKING:
@@ -47,7 +49,7 @@ if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
     from chopper_interop.converters.perfetto.write.counter_lanes import Samples
     from chopper_interop.converters.perfetto.write.critical_path import CriticalPath
-    from chopper_interop.converters.perfetto.write.named_slices import NamedSlices
+    from chopper_interop.converters.perfetto.write.derived_tracks import NamedSlices
     from chopper_interop.trace import Trace
 
     _SliceData = tuple[encode.Arguments, encode.Columns, encode.Lists, TextTable, TextTable]
@@ -85,6 +87,8 @@ _MAX_DEPTH = 500
 _FIRST_DATE_NS = 946_684_800 * 10**9
 """2000-01-01 UTC: what is called real time before it counts from an origin that was not recorded."""
 _TASK = "writing Perfetto"
+_MARGIN = 20
+"""Share of the time of the work that is drawn before and after it: one twentieth."""
 
 
 def write(
@@ -174,10 +178,11 @@ class PerfettoWriter:
         self.derived = derived
         self.tracks = TrackAllocator(trace, _first_uuid(trace))
         self.columns = slice_columns.NodeColumns(trace, with_args=args)
-        self.paths = list(critical_path.critical_paths(trace)) if derived else []
+        with_path = derived and trace.has(critical_path.START)
+        self.paths = list(critical_path.critical_paths(trace)) if with_path else []
         self.flows = Flows(trace, self.tracks.first_uuid, [path.nodes for path in self.paths])
-        self.window = None if all_samples else windows.window_of_work(trace)
-        self.is_drawn = windows.drawn_nodes(trace, self.window)
+        self.window = None if all_samples else window_of_work(trace)
+        self.is_drawn = drawn_nodes(trace, self.window)
         self.samples_outside = 0
         self.ended_lanes: Counter[int] = Counter()
         self.out = np.empty(_CHUNK, np.uint8)
@@ -226,11 +231,11 @@ class PerfettoWriter:
 
     def _opening_packets(self) -> list[proto.TracePacket]:
         """Return the packet that says what is in view when the trace is opened."""
-        steps, trace = windows.training_steps(self.trace), self.trace
+        steps, trace = training_steps(self.trace), self.trace
         if steps is None:
             return []
         ranks = [self.tracks.process_name(rank) for rank in trace.rank_rows]
-        top = [CRITICAL_PATH] if trace.has("critical_start_ns") else []
+        top = [CRITICAL_PATH] if trace.has(critical_path.START) else []
         top += [FINDINGS] if trace.meta.marks else []
         groups = (*top, *ranks, self.tracks.host_name())
         origin = trace.meta.origin_ns
@@ -435,3 +440,54 @@ def _first_uuid(trace: Trace) -> int:
     identity += map(str, trace.ranks)  # of which a part of a trace has one
     digest = hashlib.sha256("\0".join(identity).encode()).digest()
     return int.from_bytes(digest[:4], "little") >> 1 | 1 << 20
+
+
+def window_of_work(trace: Trace) -> tuple[int, int] | None:
+    """Return the time of all nodes but the profiler's marks, and a margin at each end.
+
+    Returns
+    -------
+    tuple of int or None
+        First and last `ts`, ns; None without nodes. Telemetry often lasts longer, and PyTorch's
+        profiler marks the end of its recording when it has collected all events.
+    """
+    work = _span(trace, np.flatnonzero(~_is_mark(trace)))
+    if work is None:
+        return None
+    start, end = work
+    margin = (end - start) // _MARGIN
+    return start - margin, end + margin
+
+
+def training_steps(trace: Trace) -> tuple[int, int] | None:
+    """Return the time from the first start to the last end of all training steps, as `ts`.
+
+    Without steps it is the time of the work; None without nodes.
+    """
+    in_step = np.flatnonzero(trace.known("iteration"))
+    return _span(trace, in_step if len(in_step) else np.flatnonzero(~_is_mark(trace)))
+
+
+def drawn_nodes(trace: Trace, window: tuple[int, int] | None) -> Array:
+    """Return the mask of the nodes that are drawn: all but the profiler's marks outside a window."""
+    if window is None:
+        return np.ones(trace.nodes.num_rows, np.bool_)
+    ts = trace.array("ts")
+    return ~_is_mark(trace) | ((ts >= window[0]) & (ts <= window[1]))
+
+
+def _span(trace: Trace, nodes: Array) -> tuple[int, int] | None:
+    """Return the first start and the last end of some nodes, or of all if there are none of these."""
+    if not trace.nodes.num_rows:
+        return None
+    rows = nodes if len(nodes) else np.arange(trace.nodes.num_rows)
+    ts = trace.array("ts")[rows]
+    return int(ts.min()), int((ts + trace.array("dur")[rows]).max())
+
+
+def _is_mark(trace: Trace) -> Array:
+    """Mark the nodes that are no work: instants on the profiler's own lanes."""
+    on_profiler = trace.array("kind", "lanes") == LaneKind.PROFILER
+    if not on_profiler.any():
+        return np.zeros(trace.nodes.num_rows, np.bool_)
+    return (trace.array("kind") == Kind.INSTANT) & on_profiler[trace.array("lane")]

@@ -15,7 +15,7 @@ from trace_processor import TraceProcessor
 
 import chopper_interop as ci
 from chopper_interop.build import TraceBuilder
-from chopper_interop.converters.perfetto.write import critical_path, events_encode, flows
+from chopper_interop.converters.perfetto.write import critical_path, events_encode, slice_data
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 from chopper_interop.schemas.meta import BOOTTIME, Meta
 from chopper_interop.testing.strategies import traces
@@ -101,7 +101,7 @@ def test_any_trace_arrives_complete(tmp_path_factory, trace: ci.Trace) -> None:
     kinds, src, dst = (trace.array(c, "edges") for c in ("kind", "src", "dst"))
     lane = trace.array("lane")
     drawn = (kinds == EdgeKind.DEPENDENCY) & (lane[src] != lane[dst])
-    drawn |= np.isin(kinds, [int(k) for k in flows.ARROW_KINDS])
+    drawn |= np.isin(kinds, [int(k) for k in slice_data.ARROW_KINDS])
     ((arrows,),) = perfetto.query("select count(*) from flow")
     assert arrows == np.count_nonzero(drawn)
     points = Counter(
