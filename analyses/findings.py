@@ -22,7 +22,7 @@ _CONVENTIONS = {
     "range": "saves_low_ns and saves_high_ns: of single steps, of three or more; of throttled-gpu the 95 % "
     "interval of dvfs",
     **{
-        code: f"{entry.found}. Saves if {entry.saving}. Remedy: {entry.remedy}"
+        code: f"{entry.detection}. Saves if {entry.saving}. Remedy: {entry.remedy}"
         for code, entry in catalogue.CATALOGUE.items()
     },
 }

@@ -38,7 +38,7 @@ def patterns():
         for info in pkgutil.walk_packages(chopper_interop.__path__, "chopper_interop.")
         if not info.name.endswith("__main__")
     ]
-    found = {}
+    places_by_pattern = {}
     for name in names:
         module = importlib.import_module(name)
         source = Path(module.__file__).read_text("utf-8")
@@ -48,10 +48,10 @@ def patterns():
             methods.setdefault(attribute if owner else (name, attribute), set()).add(method)
         for attribute, value in vars(module).items():
             if isinstance(value, re.Pattern) and f"{name}.{attribute}" not in BOUNDED:
-                found.setdefault((value.pattern, value.flags), (value, []))[1].append(
+                places_by_pattern.setdefault((value.pattern, value.flags), (value, []))[1].append(
                     (name, attribute)
                 )
-    for pattern, places in found.values():
+    for pattern, places in places_by_pattern.values():
         used = set().union(*(methods.get(place, set()) for place in places))
         used = used or set().union(*(methods.get(attribute, set()) for _, attribute in places))
         yield pattern, places[0], not used or bool(used & SEARCHES), "fullmatch" in used

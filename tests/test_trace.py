@@ -96,12 +96,12 @@ def test_networkx_has_every_node_and_dependency(job: ci.Trace) -> None:
 
 def test_columns_of_ones_own(job: ci.Trace) -> None:
     n = job.nodes.num_rows
-    more = job.with_columns(mine=np.arange(n), phase=["forward"] * n)
-    assert more.values("mine").tolist() == list(range(n))
+    more = job.with_columns(own_column=np.arange(n), phase=["forward"] * n)
+    assert more.values("own_column").tolist() == list(range(n))
     assert set(more.values("phase")) == {"forward"}
     assert more.nodes["phase"].type == job.nodes["phase"].type  # as the hub declares it
-    assert "mine" not in job.nodes.column_names
-    assert job.values("mine").tolist() == [None] * n
+    assert "own_column" not in job.nodes.column_names
+    assert job.values("own_column").tolist() == [None] * n
 
 
 def test_edges_of_ones_own(job: ci.Trace) -> None:

@@ -145,24 +145,24 @@ def plan_analyses(
 def check_options(plan: AnalysisPlan) -> None:
     """Raise `OptionError` for values of options that no input makes right, before anything is read.
 
-    Each analysis is asked about a trace of nothing. An error counts if all analyses that were given
+    Each analysis is asked about an empty trace. An error counts if all analyses that were given
     options raise one: of many, some lack a value that others have.
     """
-    nothing = TraceBuilder(Meta()).finish()
+    empty_trace = TraceBuilder(Meta()).finish()
     errors = []
     for name, options in plan.options.items():
         function = registry.analysis(name)
-        second: Any = () if registry.takes_runs(function) else nothing
+        second: Any = () if registry.takes_runs(function) else empty_trace
         other = {AGAINST: second} if AGAINST in registry.options(function) else {}
         try:
             windows.check_steps_and_ranks(*(options.get(n, "") for n in ("steps", "ranks")))
             given = {n: v for n, v in options.items() if n not in ("steps", "ranks")}
             if given:
-                pipeline.analyze(nothing, name, **given, **other)
+                pipeline.analyze(empty_trace, name, **given, **other)
         except OptionError as error:
             errors.append(error)
         except ChopperError:
-            continue  # of what a trace of nothing lacks
+            continue  # of what an empty trace lacks
     if errors and len(errors) == sum(bool(options) for options in plan.options.values()):
         raise errors[0]
 

@@ -79,9 +79,9 @@ def _last_of_each_call(call: Array) -> Array:
 
 def _learned_depth(trace: Trace, queues: Queues, work: Array, launched: Array) -> tuple[int, Array]:
     """Places of a lane's queue, and positions of launches that waited; 0 if it never was full."""
-    nothing = 0, launched[:0]
+    never_full = 0, launched[:0]
     if len(launched) < _MIN_WAITS:
-        return nothing
+        return never_full
     call = queues.call[work[launched]]
     ts, dur = trace.array("ts")[call], trace.array("dur")[call]
     begun = np.sort(queues.start[work])
@@ -90,5 +90,5 @@ def _learned_depth(trace: Trace, queues: Queues, work: Array, launched: Array) -
     long = dur > _LONG_RATIO * np.median(dur[queued < depth]) if (queued < depth).any() else dur > 0
     full = long & (queued >= depth - _RETURNING)
     if depth < _MIN_PLACES or full.sum() < max(_MIN_WAITS, _AGREEING * long.sum()):
-        return nothing
+        return never_full
     return depth, launched[full]

@@ -108,14 +108,14 @@ def _group_limits() -> list[tuple[int, int]]:
         lines = _GROUPS.read_text().splitlines()
     except OSError:  # not Linux
         return []
-    found = []
+    limits = []
     for line in lines:
         _, controllers, group = line.split(":", 2)
         for controller in set(controllers.split(",")) & _GROUP_FILES.keys():
             names = _GROUP_FILES[controller]
             for root in (_CONTROL / controller, _CONTROL / "unified"):
-                found += [_limit(folder, names) for folder in _with_parents(root, group)]
-    return [known for known in found if known is not None]
+                limits += [_limit(folder, names) for folder in _with_parents(root, group)]
+    return [limit for limit in limits if limit is not None]
 
 
 def _with_parents(root: Path, group: str) -> list[Path]:

@@ -95,8 +95,8 @@ def clock_and_duration(trace: Trace) -> Chart:
     columns = ["name", "dur", "gfxclk_mhz", "rank", "flops", "mem_bytes"]
     frame = gpu_work(trace, columns, [Kind.KERNEL]).dropna(subset=["gfxclk_mhz"])
     totals = frame.groupby("name", observed=True)["dur"].transform("sum")
-    most = sorted(totals.unique())[-forms.FEW :]
-    frame = frame[totals.isin(most)]
+    largest_totals = sorted(totals.unique())[-forms.FEW :]
+    frame = frame[totals.isin(largest_totals)]
     same = frame.groupby(["name", "flops", "mem_bytes"], observed=True, dropna=False)["dur"]
     usual = same.transform("median")
     value = "duration by median"

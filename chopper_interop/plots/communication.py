@@ -55,12 +55,14 @@ def overlap_and_duration(result: Result) -> Chart:
         _OVERLAP: 100 * frame["overlap_share"],
         "duration by median": frame["elapsed_ns"] / usual.where(usual > 0),
     })  # fmt: skip
-    most = frame.groupby("operation", sort=False)["elapsed_ns"].sum().nlargest(forms.FEW).index
+    longest_operations = (
+        frame.groupby("operation", sort=False)["elapsed_ns"].sum().nlargest(forms.FEW).index
+    )
     text = (
         f"Do operations take longer while something communicates? The {forms.FEW} with most time."
     )
     return forms.points(
-        frame[frame["operation"].isin(most)], (_OVERLAP, "duration by median"),
+        frame[frame["operation"].isin(longest_operations)], (_OVERLAP, "duration by median"),
         "operation", text, tips=("rank",),
     )  # fmt: skip
 

@@ -195,7 +195,7 @@ def spreads(  # noqa: PLR0913 # as of the other forms, and the kind of axis
     if known.empty:
         return None
     if logarithmic:
-        known[columns] = known[columns].clip(lower=_least(known[columns]))
+        known[columns] = known[columns].clip(lower=_axis_start(known[columns]))
     axis = alt.Axis(grid=not logarithmic, ticks=logarithmic)
     scale = alt.Scale(type="log", nice=False) if logarithmic else alt.Undefined
     y = rows_axis(key, is_number=_are_numbers(known[key]))
@@ -310,7 +310,7 @@ def _are_numbers(column: pd.Series[Any]) -> bool:
     return column.dtype.kind in "iuf"
 
 
-def _least(columns: pd.DataFrame) -> float:
+def _axis_start(columns: pd.DataFrame) -> float:
     """Begin of a logarithmic axis: the smallest value, or a thousandth of the largest if above."""
     values = columns.to_numpy(float)
     positive = values[values > 0]

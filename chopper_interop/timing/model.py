@@ -373,11 +373,11 @@ def _barrier_pairs(
     paired = np.flatnonzero(trace.is_text("collective", (Collective.SEND,), last))
     size = trace.integers("bytes")[last[paired]]
     buffered = is_buffered(at[2 * last[paired] + 1], at[2 * member[paired]], size)
-    meets = np.zeros(len(last), bool)
-    meets[paired[~buffered]] = True
-    receive_last = meets & (at[2 * member] > at[2 * last])
+    at_barrier = np.zeros(len(last), bool)
+    at_barrier[paired[~buffered]] = True
+    receive_last = at_barrier & (at[2 * member] > at[2 * last])
     last, member = np.where(receive_last, member, last), np.where(receive_last, last, member)
-    return last, member, meets | trace.is_text("collective", SYNCHRONIZING, last)
+    return last, member, at_barrier | trace.is_text("collective", SYNCHRONIZING, last)
 
 
 def is_buffered(send_end_ns: Array, receive_ns: Array, size: Array) -> Array:

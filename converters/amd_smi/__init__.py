@@ -37,11 +37,11 @@ AMD_SMI_STATIC = Converter(
     "partitions as facts; traffic of xGMI and memory of processes where the time is known",
 )
 
-AMD_SMI_NOTHING = Converter(
-    name="amd-smi-nothing",
+AMD_SMI_MESSAGES = Converter(
+    name="amd-smi-messages",
     description="amd-smi output without values",
     sniff=sniff.is_without_values,
-    not_read_because="it holds an error, or nothing but amd-smi's first line",
+    not_read_because="it holds an error, or amd-smi's first line alone",
 )
 
 ROCM_SMI = Converter(

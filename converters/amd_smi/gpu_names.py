@@ -89,8 +89,8 @@ def devices_of(entries: Iterable[Entry], tool: str) -> tuple[Device, ...]:
 
 def facts_of(entries: Iterable[Entry]) -> dict[str, str]:
     """Return the facts of all GPUs."""
-    found = ((e.gpu, name, value) for e in entries for name, value in _facts(e))
-    return facts.join_facts(found)
+    gpu_facts = ((e.gpu, name, value) for e in entries for name, value in _facts(e))
+    return facts.join_facts(gpu_facts)
 
 
 def _facts(entry: Entry) -> Iterable[tuple[str, str]]:

@@ -24,7 +24,7 @@ class Output(Enum):
     SAMPLES = "metric or monitor as CSV or JSON"
     STATIC = "static, list, topology, xgmi, process, partition, firmware, in any form"
     TEXT = "metric or monitor in human-readable form"
-    NOTHING = "errors, or nothing but messages"
+    MESSAGES = "errors, or messages alone"
 
 
 class RocmSmiForm(Enum):
@@ -115,7 +115,7 @@ def is_static(head: bytes) -> bool:
 
 def is_without_values(head: bytes) -> bool:
     """True if a file that begins so is output of amd-smi without values."""
-    return output_of(head) is Output.NOTHING
+    return output_of(head) is Output.MESSAGES
 
 
 def is_rocm_smi(head: bytes) -> bool:
@@ -144,7 +144,7 @@ def output_of(head: bytes) -> Output | None:
     text = head.decode("utf-8", "replace").lstrip("\ufeff")
     body, watched = _without_messages(text)
     if not body:
-        return Output.NOTHING if watched else None
+        return Output.MESSAGES if watched else None
     if body[0] in "[{":
         return _kind_of_json(body)
     if layout.CSV_HEADER.match(body):
@@ -183,7 +183,7 @@ def _kind_of_csv(body: str) -> Output | None:
     names = tuple(name.strip() for name in csv_cells(line.strip()))
     if names == ("error", "code"):
         header = next((r for r in rest.split("\n") if r.startswith(("gpu,", "timestamp,"))), None)
-        return _kind_of_csv(header) if header else Output.NOTHING
+        return _kind_of_csv(header) if header else Output.MESSAGES
     if is_of_nvidia(names):
         return None
     if _STATIC & set(names):
@@ -199,7 +199,7 @@ def _kind_of_json(body: str) -> Output | None:
     if name in _ENVELOPES:
         return Output.STATIC
     if name == "error":
-        return Output.NOTHING if '"code"' in body else None
+        return Output.MESSAGES if '"code"' in body else None
     if first and name != "gpu":
         envelope = _GPU_DATA.search(body)
         if name not in layout.DOCUMENT_PARTS or not envelope:

@@ -30,7 +30,7 @@ from chopper_interop.converters.chakra.schedule import (
     COMM,
     COMPUTE,
     HOST,
-    MOST_LATENCY_US,
+    MAX_LATENCY_US,
     NO_SLOT,
     Nodes,
     Schedule,
@@ -139,7 +139,7 @@ class Communication(NamedTuple):
     ----------
     sends, receives
         Masks of the nodes that do so.
-    meets
+    synchronous
         Mask of sends that wait for their receive, and of these receives.
     turn
         Turn among the collectives that simulators join, the same on all ranks; -1 of other nodes.
@@ -147,7 +147,7 @@ class Communication(NamedTuple):
 
     sends: Array
     receives: Array
-    meets: Array
+    synchronous: Array
     turn: Array
 
 
@@ -261,7 +261,7 @@ def _links(timing: Timing, gpu: Array) -> _Links:
     # work that seems to begin before the work ahead of it on its stream has ended follows it all the same,
     # and so does work its launch, where the GPU's clock is ahead by no more than launches take
     early_ns = timing.at_ns[graph.src] - timing.at_ns[graph.after]
-    late_launch = (graph.kind == EdgeKind.LAUNCH) & (early_ns <= 1000 * MOST_LATENCY_US)
+    late_launch = (graph.kind == EdgeKind.LAUNCH) & (early_ns <= 1000 * MAX_LATENCY_US)
     inside &= (early_ns <= 0) | (graph.kind == EdgeKind.STREAM) | late_launch
     edge = np.flatnonzero(inside)
     src, dst, kind = src[edge], dst[edge], graph.kind[edge]
@@ -542,22 +542,26 @@ def _assembled(
     used[order] = True
     gapped = np.flatnonzero(used & (times.gap_us > 0))
     src, dst = _all_dependencies(nodes, times, used, gapped)
-    meets = h + np.flatnonzero(comm.meets[gpu] & used[h:])
-    src, dst = _with_readiness(meets, comm.sends[gpu][meets - h], n, len(gapped), src, dst)
+    synchronous = h + np.flatnonzero(comm.synchronous[gpu] & used[h:])
+    src, dst = _with_readiness(
+        synchronous, comm.sends[gpu][synchronous - h], n, len(gapped), src, dst
+    )
     start, dur, end_ns = _measured_times(trace, gpu, host, nodes, times, used, origin_ns)
     # latencies of the last launches, for which no return makes up
     late_us = (end_ns + 500) // 1000 - int(times.ended_us[used].max(initial=0))
-    end_us = late_us if mode is not Mode.KERNELS and 0 < late_us <= MOST_LATENCY_US else 0
+    end_us = late_us if mode is not Mode.KERNELS and 0 < late_us <= MAX_LATENCY_US else 0
     leaves = _last_messages(gpu, h, src, used, comm)
     if end_us:
         leaves = np.setdiff1d(np.flatnonzero(used), src)
     if used[:h].any():
-        leaves = np.union1d(leaves, n + len(gapped) + np.flatnonzero(comm.receives[gpu][meets - h]))
+        leaves = np.union1d(
+            leaves, n + len(gapped) + np.flatnonzero(comm.receives[gpu][synchronous - h])
+        )
     gap_start = np.maximum(start[gapped] - 1000 * times.gap_us[gapped], 0)
-    none = np.zeros(len(meets), np.int64)
-    ready_slot = np.where(comm.receives[gpu][meets - h], COMM, NO_SLOT)
-    columns: dict[str, Any] = _identities(host, gpu, len(gapped), gpu[meets - h]) | {
-        "start_ns": np.concatenate([start, gap_start, start[meets], [max(end_ns - 1000 * end_us, 0)]]),
+    none = np.zeros(len(synchronous), np.int64)
+    ready_slot = np.where(comm.receives[gpu][synchronous - h], COMM, NO_SLOT)
+    columns: dict[str, Any] = _identities(host, gpu, len(gapped), gpu[synchronous - h]) | {
+        "start_ns": np.concatenate([start, gap_start, start[synchronous], [max(end_ns - 1000 * end_us, 0)]]),
         "duration_ns": np.concatenate([dur, 1000 * times.gap_us[gapped], none, [1000 * end_us]]),
         "slot_us": np.concatenate([times.slot_us, times.gap_us[gapped], none, [end_us]]),
         "slot": np.concatenate([
@@ -566,7 +570,7 @@ def _assembled(
     }  # fmt: skip
     # simulators do not run files without any node
     has_end = leaves.size > 0 or not used.any()
-    keep = np.concatenate([used, np.ones(len(gapped) + len(meets), bool), [has_end]])
+    keep = np.concatenate([used, np.ones(len(gapped) + len(synchronous), bool), [has_end]])
     src, dst = np.append(src, leaves), np.append(dst, np.full(len(leaves), len(keep) - 1))
     unexplained_us, length_us = unexplained_on_path(times)
     figures = Figures(
@@ -648,7 +652,7 @@ def _all_dependencies(
 
 
 def _with_readiness(
-    meets: Array, sends: Array, nodes: int, gaps: int, src: Array, dst: Array
+    synchronous: Array, sends: Array, nodes: int, gaps: int, src: Array, dst: Array
 ) -> tuple[Array, Array]:
     """Dependencies with those of messages by which receivers say that they are there.
 
@@ -660,7 +664,7 @@ def _with_readiness(
 
     Parameters
     ----------
-    meets
+    synchronous
         Sends that wait for their receive, and these receives.
     sends
         Mask of the sends among these.
@@ -670,10 +674,10 @@ def _with_readiness(
         Pairs of nodes of which the second depends on the first.
     """
     message = np.full(nodes + gaps, -1, np.int64)
-    message[meets] = nodes + gaps + np.arange(len(meets))
+    message[synchronous] = nodes + gaps + np.arange(len(synchronous))
     likewise = np.flatnonzero((message[dst] >= 0) & (src < nodes))
-    src = np.concatenate([src, src[likewise], message[meets[sends]]])
-    return src, np.concatenate([dst, message[dst[likewise]], meets[sends]])
+    src = np.concatenate([src, src[likewise], message[synchronous[sends]]])
+    return src, np.concatenate([dst, message[dst[likewise]], synchronous[sends]])
 
 
 def _last_messages(gpu: Array, h: int, src: Array, used: Array, comm: Communication) -> Array:

@@ -23,7 +23,7 @@ _TOLERATED_US = 5
 """Microseconds by which GPU work may start earlier than measured without a node for the difference.
 Chosen: below what a launch takes, and small enough that few such differences stay unseen at a
 synchronization, where they are corrected."""
-MOST_LATENCY_US = 50
+MAX_LATENCY_US = 50
 """Longest latency of a launch that needs no node. Chosen: well above the time that a launch takes to
 reach an idle GPU; longer ones are waits of a queue."""
 _LATE_US = 50
@@ -144,7 +144,7 @@ def schedule(  # noqa: C901, PLR0912, PLR0915
         begin, waits_for = free[s], last[s]
         measured_us = _micros(start[i])
         depends, ready = False, 0
-        launched = -MOST_LATENCY_US  # when the host had done what GPU work waits for
+        launched = -MAX_LATENCY_US  # when the host had done what GPU work waits for
         for e in range(nodes.dep_first[i], nodes.dep_first[i + 1]):
             d = nodes.dep[e]
             if nodes.is_return[i] and slot[d] != HOST and ended[d] > measured_us + _LATE_US:
@@ -197,7 +197,7 @@ def schedule(  # noqa: C901, PLR0912, PLR0915
             slot_us[i] = max(_micros(own[i] + rounding), 0) if own[i] > 0 else 0
         else:
             latency = _micros(max(nodes.known_ns[i], 0))
-            latency = latency if latency <= MOST_LATENCY_US else 0
+            latency = latency if latency <= MAX_LATENCY_US else 0
             if s == COMPUTE:  # short delays of communication would hold up that of other streams
                 latency = max(launched + latency - begin, 0)
             if missing > latency + _TOLERATED_US and start[i] >= busy_until[s]:

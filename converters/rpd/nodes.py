@@ -305,19 +305,19 @@ def _kinds_and_names_of_calls(
         Mask of calls that end as they start.
     """
     code, names = _codes_of(name)
-    said, texts = _codes_of(text)
+    text_code, texts = _codes_of(text)
     kind = np.array([*(int(rpd_tables.kind_of_call(n)) for n in names), int(Kind.API)])[code]
-    marks = np.array([*(n == rpd_tables.MARKER for n in names), False])[code] & (said >= 0)
+    marks = np.array([*(n == rpd_tables.MARKER for n in names), False])[code] & (text_code >= 0)
     operator = [rpd_tables.OPERATOR.match(t) is not None for t in texts]
     split = [_split(t) if is_one else (t, "") for t, is_one in zip(texts, operator, strict=True)]
-    runs = np.array([*operator, False])[said]
+    runs = np.array([*operator, False])[text_code]
     marked = np.where(runs, int(Kind.CPU_OP), int(Kind.ANNOTATION))
     marked = np.where(at_once & ~runs, int(Kind.INSTANT), marked)
     shown = database_parts.first_of(
-        dictionary(np.where(marks, said, -1), [s for s, _ in split]), name
+        dictionary(np.where(marks, text_code, -1), [s for s, _ in split]), name
     )
     rest = [r for _, r in split]
-    left = np.where(said < 0, -1, np.where(marks, said, said + len(rest)))
+    left = np.where(text_code < 0, -1, np.where(marks, text_code, text_code + len(rest)))
     return np.where(marks, marked, kind), shown, dictionary(left, [*rest, *texts])
 
 

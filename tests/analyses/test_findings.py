@@ -37,8 +37,8 @@ _RANKS = {
 """What is wrong with a rank, and the ranks that are named."""
 
 
-def found(trace: ci.Trace, **options: str) -> dict[str, dict[str, Any]]:
-    """Findings by code; of equal ones the largest."""
+def findings_by_code(trace: ci.Trace, **options: str) -> dict[str, dict[str, Any]]:
+    """Rows by code; of several of one code the largest."""
     rows = ci.analyze(trace, "findings", **options).rows.to_pylist()
     return {row["code"]: row for row in reversed(rows)}
 
@@ -53,9 +53,9 @@ def program_of(folder: Path, code: str, seed: int, *, has: bool) -> tuple[ci.Tra
 def check_defect(folder: Path, code: str, seed: int) -> None:
     """A finding is there with what it saves, and only where the job has it."""
     trace, step_ns = program_of(folder, code, seed, has=True)
-    row = found(trace)[code]
+    row = findings_by_code(trace)[code]
     plain, plain_ns = program_of(folder, code, seed, has=False)
-    assert code not in found(plain)
+    assert code not in findings_by_code(plain)
     if code in EXACT:
         assert row["saves_ns"] == pytest.approx(step_ns - plain_ns, rel=0.3)
     ends = trace.array("ts") + trace.array("dur")
@@ -78,7 +78,7 @@ def test_defects_of_many_jobs_are_found(tmp_path: Path, code: str, seed: int) ->
 def test_a_late_rank_is_found_with_its_cause(code: str) -> None:
     facts, ranks = _RANKS[code]
     job = MadeJob(**facts)  # type: ignore[arg-type] # one table of different facts
-    row = found(straggling_trace(job))[code]
+    row = findings_by_code(straggling_trace(job))[code]
     assert row["ranks"] == ranks
     if "hosts" not in facts:
         truth = (length_ns(job) - length_ns(MadeJob())) / job.steps
@@ -87,7 +87,7 @@ def test_a_late_rank_is_found_with_its_cause(code: str) -> None:
 
 @pytest.mark.parametrize("hosts", [True, False])
 def test_equal_ranks_are_not_late(*, hosts: bool) -> None:
-    assert not found(straggling_trace(MadeJob(hosts=hosts))).keys() & _RANKS.keys()
+    assert not findings_by_code(straggling_trace(MadeJob(hosts=hosts))).keys() & _RANKS.keys()
 
 
 def kernels_at(lowest_mhz: float, highest_mhz: float, **columns: float) -> ci.Trace:
@@ -104,7 +104,7 @@ def kernels_at(lowest_mhz: float, highest_mhz: float, **columns: float) -> ci.Tr
 @pytest.mark.parametrize(("size", "is_far"), [(26_000_000, True), (400_000_000, False)])
 def test_kernels_far_below_their_roofline(*, size: int, is_far: bool) -> None:
     """At 5.3 TB/s 26 MB take 4.9 of 100 µs; at half of the roofline kernels take 9.8."""
-    row = found(kernels_at(2100, 2100, mem_bytes=size)).get("below-roofline")
+    row = findings_by_code(kernels_at(2100, 2100, mem_bytes=size)).get("below-roofline")
     assert (row is not None) == is_far
     if row:
         assert row["saves_ns"] == pytest.approx(40 * 90.2 * _US, rel=0.02)
@@ -115,15 +115,15 @@ def test_kernels_far_below_their_roofline(*, size: int, is_far: bool) -> None:
     ("lowest", "highest", "is_held"), [(1200, 1400, True), (2098, 2100, False)]
 )
 def test_a_clock_below_the_highest(*, lowest: float, highest: float, is_held: bool) -> None:
-    row = found(kernels_at(lowest, highest)).get("throttled-gpu")
+    row = findings_by_code(kernels_at(lowest, highest)).get("throttled-gpu")
     assert (row is not None) == is_held
     if row:
         assert row["saves_low_ns"] <= row["saves_ns"] <= row["saves_high_ns"]
 
 
 def test_the_sample_job_is_throttled_only_where_its_clock_is_known(demo: Path) -> None:
-    assert found(ci.read(demo))["throttled-gpu"]["where"] == "power"
-    assert "throttled-gpu" not in found(ci.read(demo / "kineto"))
+    assert findings_by_code(ci.read(demo))["throttled-gpu"]["where"] == "power"
+    assert "throttled-gpu" not in findings_by_code(ci.read(demo / "kineto"))
 
 
 def chain(name: str, phase: str = "forward") -> ci.Trace:
@@ -135,16 +135,16 @@ def chain(name: str, phase: str = "forward") -> ci.Trace:
 
 def test_elementwise_kernels_behind_each_other() -> None:
     name = "void at::native::vectorized_elementwise_kernel<4, at::native::AddFunctor>"
-    assert found(chain(name))["unfused-elementwise"]["saves_ns"] == 9 * 21 * _US
-    assert "unfused-elementwise" not in found(chain("Cijk_gemm_1"))
-    assert "unfused-elementwise" not in found(chain(f"triton_{name}"))
-    of_optimizer = found(chain(name, "optimizer"))["unfused-elementwise"]
+    assert findings_by_code(chain(name))["unfused-elementwise"]["saves_ns"] == 9 * 21 * _US
+    assert "unfused-elementwise" not in findings_by_code(chain("Cijk_gemm_1"))
+    assert "unfused-elementwise" not in findings_by_code(chain(f"triton_{name}"))
+    of_optimizer = findings_by_code(chain(name, "optimizer"))["unfused-elementwise"]
     assert of_optimizer["saves_ns"] == 9 * _US  # of other tensors: no more than the gaps
 
 
 def test_work_that_is_computed_again() -> None:
-    assert found(chain("Cijk_gemm_1", "recompute"))["recompute"]["saves_ns"] >= 300 * _US
-    assert "recompute" not in found(chain("Cijk_gemm_1", "backward"))
+    assert findings_by_code(chain("Cijk_gemm_1", "recompute"))["recompute"]["saves_ns"] >= 300 * _US
+    assert "recompute" not in findings_by_code(chain("Cijk_gemm_1", "backward"))
 
 
 def test_every_code_has_a_test() -> None:
@@ -167,9 +167,9 @@ def test_findings_and_summary_keep_the_contract_of_analyses(demo: Path) -> None:
 
 def test_steps_and_ranks_can_be_chosen(demo: Path) -> None:
     trace = ci.read(demo / "kineto")
-    late = found(trace)["late-rank-gpu"]
+    late = findings_by_code(trace)["late-rank-gpu"]
     assert late["ranks"] == "1"
-    assert "late-rank-gpu" not in found(trace, ranks="0")
+    assert "late-rank-gpu" not in findings_by_code(trace, ranks="0")
     assert ci.analyze(trace, "findings", steps="11").summary["steps"] == 1
 
 
@@ -215,7 +215,7 @@ def test_a_warm_up_is_less_than_the_whole_of_the_steps() -> None:
     starts = (0, 100_000, 101_000, 102_000)
     work = [Work(Kind.KERNEL, start, 100_000 if not i else 1000, iteration=i)
             for i, start in enumerate(starts)]  # fmt: skip
-    row = found(gpu_trace(work))["warm-up-steps"]
+    row = findings_by_code(gpu_trace(work))["warm-up-steps"]
     assert row["saves_ns"] == 24_750
     assert row["share"] == pytest.approx(24_750 / 25_750)
 

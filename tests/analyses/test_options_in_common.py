@@ -79,5 +79,5 @@ def test_what_is_no_list_of_names_is_refused(by: object) -> None:
 
 def test_an_analysis_that_gives_no_result_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "analysis", lambda _: lambda trace: [trace])
-    with pytest.raises(SchemaError, match="analysis mine returns a list, not a Result"):
-        ci.analyze(TraceBuilder().finish(), "mine")
+    with pytest.raises(SchemaError, match="analysis own_analysis returns a list, not a Result"):
+        ci.analyze(TraceBuilder().finish(), "own_analysis")

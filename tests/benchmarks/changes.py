@@ -60,9 +60,9 @@ def et_errors(
 
 def own_end_ns(prefix: Path, _: Change) -> float:
     """End of ETs by `converters.chakra.run`; infinite if a node never ends."""
-    found = findings.Findings()
-    ets = [et for _, et in check.read_files(prefix, found)]
-    job = jobs.job_of(ets, check.read_groups(prefix, len(ets), found))
+    findings_of_ets = findings.Findings()
+    ets = [et for _, et in check.read_files(prefix, findings_of_ets)]
+    job = jobs.job_of(ets, check.read_groups(prefix, len(ets), findings_of_ets))
     end_ns = simulator.run(job, len(ets)).end_ns
     return float("inf") if (end_ns < 0).any() else float(end_ns.max())
 
@@ -97,10 +97,10 @@ def table(title: str, errors: dict[str, dict[str, list[float]]]) -> None:
         print(f"{family:12}" + "".join(f"{cell:>21}" for cell in cells))
 
 
-def _cell(found: list[float]) -> str:
-    if not found:
+def _cell(errors: list[float]) -> str:
+    if not errors:
         return "-"
-    return f"{len(found)} {statistics.median(map(abs, found)):.2f} {max(found, key=abs):+.2f}"
+    return f"{len(errors)} {statistics.median(map(abs, errors)):.2f} {max(errors, key=abs):+.2f}"
 
 
 def main() -> None:
@@ -120,8 +120,8 @@ def main() -> None:
         for seed in range(options.first, options.first + options.seeds):
             program = families.FAMILIES[family](seed)
             with tempfile.TemporaryDirectory() as folder:
-                found = all_errors(program, Path(folder), options)
-            for way, errors in found.items():
+                errors_by_way = all_errors(program, Path(folder), options)
+            for way, errors in errors_by_way.items():
                 if options.programs:
                     listed = "  ".join(f"{name} {error:+.2f}" for name, error in errors.items())
                     print(f"{way:10} {program.name:28} {listed}", flush=True)
@@ -137,19 +137,21 @@ def all_errors(program, work: Path, options: argparse.Namespace) -> dict[str, Er
     cases = predictions.cases_of(run)
     trace = predictions.read(run, work / "kineto")
     gains = predictions.gains_ns(trace, cases)
-    found = {"what_if": {c.name: c.error_percent(g) for c, g in zip(cases, gains, strict=True)}}
+    errors_by_way = {
+        "what_if": {c.name: c.error_percent(g) for c, g in zip(cases, gains, strict=True)}
+    }
     whole_ns = job_ns(run, run)
     for mode in options.ets:
         way = f"ETs, mode {mode}"
-        found[way] = et_errors(own_end_ns, trace, whole_ns, cases, work / mode, mode=mode)
-        found[f"{way}, less what_if"] = _less(found[way], found["what_if"])
+        errors_by_way[way] = et_errors(own_end_ns, trace, whole_ns, cases, work / mode, mode=mode)
+        errors_by_way[f"{way}, less what_if"] = _less(errors_by_way[way], errors_by_way["what_if"])
     if options.astra_sim:
         for way in ("replay", "network") if options.network else ("replay",):
             end_ns = simulated_end_ns(options.astra_sim, work / way, replay=way == "replay")
-            found[way] = et_errors(
+            errors_by_way[way] = et_errors(
                 end_ns, trace, whole_ns, cases, work / way, replay=way == "replay"
             )
-    return found
+    return errors_by_way
 
 
 def _less(errors: Errors, others: Errors) -> Errors:

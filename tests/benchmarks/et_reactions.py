@@ -88,14 +88,14 @@ class Ets:
 
 def read_ets(prefix: Path) -> Ets:
     """Read the ETs ``PREFIX.0.et`` and so on."""
-    found = findings.Findings()
-    ets = [et for _, et in check.read_files(prefix, found)]
-    check.read_spans(ets, found)
-    job = jobs.job_of(ets, check.read_groups(prefix, len(ets), found))
+    findings_of_ets = findings.Findings()
+    ets = [et for _, et in check.read_files(prefix, findings_of_ets)]
+    check.read_spans(ets, findings_of_ets)
+    job = jobs.job_of(ets, check.read_groups(prefix, len(ets), findings_of_ets))
     texts = [et.texts("kind") for et in ets]
     kinds = [np.array([*listed, ""], object)[codes] for codes, listed in texts]
     names = [np.array([et.name(r) for r in range(len(et.id))], object) for et in ets]
-    return Ets(job, np.concatenate(kinds), np.concatenate(names), found.span_ns)
+    return Ets(job, np.concatenate(kinds), np.concatenate(names), findings_of_ets.span_ns)
 
 
 def changes_of(trace: ci.Trace) -> list[tuple[Change, str]]:

@@ -38,20 +38,20 @@ def main() -> None:
     parser.add_argument("codes", nargs="*", default=list(DEFECTS))
     args = parser.parse_args()
     print(
-        f"{'code':22}{'found':>7}{'false':>7}{'saves % of step':>17}{'error median':>14}{'max':>7}"
+        f"{'code':22}{'detected':>9}{'false':>7}{'saves % of step':>17}{'error median':>14}{'max':>7}"
     )
     for code in args.codes:
-        found, false, shares, errors = 0, 0, [], []
+        detected, false_alarms, shares, errors = 0, 0, [], []
         for seed in range(args.first, args.first + args.seeds):
             saves, step_ns, period_ns = rows_of(code, seed, has=True)
             others, _, plain_ns = rows_of(code, seed, has=False)
-            found += code in saves
-            false += code in others
+            detected += code in saves
+            false_alarms += code in others
             if code in saves:
                 shares.append(100 * saves[code] / step_ns)
                 errors.append(100 * abs(saves[code] - (period_ns - plain_ns)) / step_ns)
         shown = f"{np.median(errors):14.1f}{max(errors):7.1f}" if code in EXACT else ""
-        print(f"{code:22}{found:7}{false:7}{np.median(shares):17.1f}{shown}", flush=True)
+        print(f"{code:22}{detected:9}{false_alarms:7}{np.median(shares):17.1f}{shown}", flush=True)
 
 
 if __name__ == "__main__":

@@ -30,21 +30,21 @@ def limited() -> None:
 
 
 def measured(path: Path) -> tuple[int, float, float, str]:
-    """Status, seconds, gigabytes and what was said of a conversion."""
+    """Status, seconds, gigabytes and messages of a conversion."""
     command = [sys.executable, "-c", "from chopper_interop.start import convert; convert()", "-q"]
     begin = time.monotonic()
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as printed:
         child = subprocess.Popen(
             [*command, str(path), "-o", str(path.parent / "out.pftrace")],
-            stdout=said, stderr=said, preexec_fn=limited,  # noqa: PLW1509 # no threads here
+            stdout=printed, stderr=printed, preexec_fn=limited,  # noqa: PLW1509 # no threads here
         )  # fmt: skip
         while (done := os.wait4(child.pid, os.WNOHANG))[0] == 0:
             time.sleep(0.01)
             if time.monotonic() - begin > TIMEOUT_S:
                 os.kill(child.pid, signal.SIGKILL)
         seconds = time.monotonic() - begin
-        said.seek(0)
-        text = said.read().decode(errors="replace")
+        printed.seek(0)
+        text = printed.read().decode(errors="replace")
     return os.waitstatus_to_exitcode(done[1]), seconds, done[2].ru_maxrss * 1024 / 1e9, text
 
 
@@ -55,8 +55,8 @@ def row(name: str, scale: float) -> str:
         path = Path(folder, file)
         make(path, scale)
         size = sum(f.stat().st_size for f in [path, *path.rglob("*")] if f.is_file())
-        status, seconds, memory, said = measured(path)
-    line = said.strip().replace(folder, "").replace("|", "/")
+        status, seconds, memory, message = measured(path)
+    line = message.strip().replace(folder, "").replace("|", "/")
     count = f"{line.count(chr(10)) + 1} LINES: " if "\n" in line else ""
     cells = (f"{size / 1e6:.1f} MB", str(status), f"{seconds:.1f} s", f"{memory:.2f} GB")
     return f"| {name} | {' | '.join(cells)} | {count}{line[:150]} |"

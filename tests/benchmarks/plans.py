@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
 def listed(seed: int) -> dict[str, Plan]:
     """Jobs as recorded and as asked, and the change, by name."""
-    found = {}
+    plan_by_name = {}
     for recorded, asked in plans.BUCKETS_MB:
         before, after = (plans.bucketed(seed, n * plans.MB) for n in (recorded, asked))
-        found[f"buckets {recorded} -> {asked} MB"] = before, after, f"buckets={asked}MB"
+        plan_by_name[f"buckets {recorded} -> {asked} MB"] = before, after, f"buckets={asked}MB"
     for recorded, asked in plans.PIPELINES:
         before, after = (plans.pipelined(seed, *shape) for shape in (recorded, asked))
         change = f"stages={asked[0]} microbatches={asked[1]}"
-        found[f"stages, microbatches {recorded} -> {asked}"] = before, after, change
-    return found
+        plan_by_name[f"stages, microbatches {recorded} -> {asked}"] = before, after, change
+    return plan_by_name
 
 
 def main() -> None:

@@ -77,11 +77,11 @@ def test_an_earlier_demo_is_replaced(tmp_path):
 
 def test_files_of_the_users_within_an_earlier_demo_are_left_alone(tmp_path):
     path = make_demo(tmp_path / "job", **TINY)
-    user_file = path / "kineto" / "mine.json"
-    user_file.write_text("mine")
+    user_file = path / "kineto" / "notes.json"
+    user_file.write_text("of the user")
     with pytest.raises(UsageError, match=r"mine\.json is not of the demo"):
         make_demo(path, **TINY)
-    assert user_file.read_text() == "mine"
+    assert user_file.read_text() == "of the user"
 
 
 def test_an_empty_folder_is_taken(tmp_path):

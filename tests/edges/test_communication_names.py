@@ -134,9 +134,11 @@ def test_a_kernel_under_an_operator_of_a_collective(tmp_path: Path) -> None:
         *launched("my_reduce", 3000, 4, "vllm::all_reduce", "_C_custom_ar::all_reduce"),
         *launched("plain", 4000, 5, "aten::add"),
     )
-    found = kinds(trace)
-    assert found["my_exchange"] == found["my_reduce"] == "comm"
-    assert found["copy_kernel"] == found["fused_mm"] == found["plain"] == "kernel"
+    kind_by_name = kinds(trace)
+    assert kind_by_name["my_exchange"] == kind_by_name["my_reduce"] == "comm"
+    assert (
+        kind_by_name["copy_kernel"] == kind_by_name["fused_mm"] == kind_by_name["plain"] == "kernel"
+    )
     assert trace.to_pandas().set_index("name").loc["my_exchange", "collective"] == "all_reduce"
 
 
@@ -144,8 +146,11 @@ def test_what_prepares_a_collective_computes(tmp_path: Path) -> None:
     check = [call("cudaLaunchKernel", 1, 2, 1), kernel("checkForNaN", 200, 50, 1)]
     comm = [call("cudaLaunchKernelExC", 12, 2, 2), kernel("ncclDevKernel_AllReduce", 300, 50, 2)]
     around = [span("cpu_op", "record_param_comms", 0, 50), span("cpu_op", "nccl:all_reduce", 10, 9)]
-    found = kinds(read(tmp_path, *around, *check, *comm))
-    assert (found["checkForNaN"], found["ncclDevKernel_AllReduce"]) == ("kernel", "comm")
+    kind_by_name = kinds(read(tmp_path, *around, *check, *comm))
+    assert (kind_by_name["checkForNaN"], kind_by_name["ncclDevKernel_AllReduce"]) == (
+        "kernel",
+        "comm",
+    )
 
 
 def test_the_user_names_further_kernels(tmp_path: Path) -> None:
@@ -161,9 +166,9 @@ def test_the_user_names_further_kernels(tmp_path: Path) -> None:
 
 
 def test_a_pattern_longer_than_a_path(tmp_path: Path) -> None:
-    names = "|".join(f"kernel_of_ours_{k}" for k in range(1000))
-    assert kinds(read(tmp_path, kernel("kernel_of_ours_7", 0, 1, 1), comm=names)) == {
-        "kernel_of_ours_7": "comm"
+    names = "|".join(f"own_kernel_{k}" for k in range(1000))
+    assert kinds(read(tmp_path, kernel("own_kernel_7", 0, 1, 1), comm=names)) == {
+        "own_kernel_7": "comm"
     }
 
 

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 def test_no_more_than_fits_at_the_same_time() -> None:
     room, lock = memory.Room(10), threading.Lock()
-    held, most = 0, 0
+    held, highest = 0, 0
 
     def read(size: int) -> int:
-        nonlocal held, most
+        nonlocal held, highest
         with room.taken(size):
             with lock:
                 held += size
-                most = max(most, held)
+                highest = max(highest, held)
             time.sleep(0.002)
             with lock:
                 held -= size
@@ -36,7 +36,7 @@ def test_no_more_than_fits_at_the_same_time() -> None:
     sizes = [4, 3, 5, 2, 0, 6, 1, 10] * 4
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(read, sizes)) == sizes
-    assert 5 <= most <= 10
+    assert 5 <= highest <= 10
 
 
 def test_what_is_larger_than_all_room_is_read_alone() -> None:

@@ -116,9 +116,9 @@ def test_what_cannot_be_one_job_is_refused() -> None:
     ]
     with pytest.raises(UsageError, match="of different machines: a, b"):
         ci.concat(machines)
-    for nothing in ([], [None], ["tiny.parquet"], trace, 5):
+    for not_traces in ([], [None], ["tiny.parquet"], trace, 5):
         with pytest.raises(UsageError, match="takes a list of traces"):
-            ci.concat(nothing)
+            ci.concat(not_traces)
 
 
 def test_one_trace_is_itself() -> None:

@@ -48,9 +48,9 @@ def test_of_many_points_some_are_drawn_and_the_text_says_so() -> None:
 def test_nothing_to_draw_is_no_chart() -> None:
     empty = pd.DataFrame({"rank": [0], "idle": [0]})
     assert forms.stacked_bars(empty, "rank", {"idle": "idle"}, "ms", "") is None
-    nothing = Result("critical_path", pa.table({"class": pa.array([], pa.string())}))
-    assert plots.path_operations(nothing) is None
-    assert plots.path_layers(nothing) is None
+    without_rows = Result("critical_path", pa.table({"class": pa.array([], pa.string())}))
+    assert plots.path_operations(without_rows) is None
+    assert plots.path_layers(without_rows) is None
     assert plots.idle_blame(Result("idle", pa.table({}), {"blame": []})) is None
 
 

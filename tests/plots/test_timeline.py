@@ -65,11 +65,11 @@ def test_the_path_and_the_gpus_have_legends_of_distinct_colours() -> None:
     assert [colour["legend"]["title"] for colour in colours] == ["GPUs:", "critical path:"]
     assert set(colours[1]["scale"]["domain"]) <= set(paths.CLASSES)
     for names in (paths.CLASSES, kernel_categories.CATEGORIES):
-        assert least_distance(style.colours(names)[1]) > 0.07
+        assert smallest_distance(style.colours(names)[1]) > 0.07
 
 
-def least_distance(colours: list[str]) -> float:
-    """Least distance between two colours in OKLab, where 0.02 is just visible (Björn Ottosson, 2020)."""
+def smallest_distance(colours: list[str]) -> float:
+    """Smallest distance between two colours in OKLab, where 0.02 is just visible (Björn Ottosson, 2020)."""
     srgb = np.array([list(bytes.fromhex(colour[1:])) for colour in colours]) / 255
     linear = np.where(srgb > 0.04045, ((srgb + 0.055) / 1.055) ** 2.4, srgb / 12.92)
     lab = np.cbrt(linear @ TO_LMS.T) @ TO_LAB.T

@@ -52,15 +52,15 @@ def threads(monkeypatch):
 
 
 def assert_same_bytes(files: list[Path], tmp_path: Path, threads, tries: int) -> None:
-    found = []
+    digests_by_try = []
     for k in range(tries):
         threads((1, 8, 3)[k % 3])
         folder = tmp_path / f"out{k}"
         folder.mkdir()
-        found.append(digests(random.Random(k).sample(files, len(files)), folder))  # noqa: S311 # tries
-    assert found[0]
-    for other in found[1:]:
-        assert [name for name in other if other[name] != found[0].get(name)] == []
+        digests_by_try.append(digests(random.Random(k).sample(files, len(files)), folder))  # noqa: S311 # tries
+    assert digests_by_try[0]
+    for other in digests_by_try[1:]:
+        assert [name for name in other if other[name] != digests_by_try[0].get(name)] == []
 
 
 def small_job(folder: Path) -> list[Path]:
@@ -99,7 +99,7 @@ def ci_reads(path: Path) -> bool:
 @pytest.mark.slow
 def test_processes_that_hash_differently(tmp_path: Path) -> None:
     job = make_demo(tmp_path / "job", ranks=2, layers=1, steps=1, recorder_hz=100)
-    found = []
+    hashes_by_seed = []
     for seed in ("1", "2"):
         folder = tmp_path / f"out{seed}"
         folder.mkdir()
@@ -107,8 +107,8 @@ def test_processes_that_hash_differently(tmp_path: Path) -> None:
         command = [str(Path(sys.executable).parent / "chopper-convert"), "-q", str(job), *outputs]
         alone = {"OMP_NUM_THREADS": seed, "ARROW_IO_THREADS": seed, "PYTHONHASHSEED": seed}
         subprocess.run(command, check=True, env=os.environ | alone)  # our own
-        found.append(hashes(folder))
-    assert found[0] == found[1]
+        hashes_by_seed.append(hashes(folder))
+    assert hashes_by_seed[0] == hashes_by_seed[1]
 
 
 @pytest.mark.slow

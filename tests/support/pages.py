@@ -129,8 +129,8 @@ MARKS = {
 def with_tables(text: str) -> str:
     """A page with its tables as they are now."""
     for begin, maker in MARKS.items():
-        before, found, rest = text.partition(begin)
-        if found:
+        before, mark, rest = text.partition(begin)
+        if mark:
             _, end, after = rest.partition(END)
             if not end:
                 raise ValueError("a table has no end")
@@ -241,9 +241,13 @@ def _write_outputs(job: Path, *, check: bool) -> int:
             text = page.read_text("utf-8")
             made = with_outputs(text)
             if check:
-                found = differences(text, made)
-                wrong += len(found)
-                print(*(f"{page.relative_to(ROOT)}: {line}" for line in found), sep="\n", end="")
+                changed_lines = differences(text, made)
+                wrong += len(changed_lines)
+                print(
+                    *(f"{page.relative_to(ROOT)}: {line}" for line in changed_lines),
+                    sep="\n",
+                    end="",
+                )
             else:
                 page.write_text(made, "utf-8")
         os.chdir(ROOT)

@@ -2,7 +2,7 @@
 
 Prints modules, code lines, sizes of folders, modules with one importer, import cycles, imports that
 point up the layers of `.importlinter`, functions of a cyclomatic complexity above 10, modules that a
-conversion and a look at a file load, and how often words that say little occur.
+conversion and a look at a file load, and how often words that say little are identifiers.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ FOLDERS = {"schemas": f"{PACKAGE}.schemas", "converters": f"{PACKAGE}.converters
            "analyses": f"{PACKAGE}.analyses", PACKAGE: PACKAGE}  # fmt: skip
 WORDS = ("told", "untold", "tells", "found", "mine", "ours", "theirs", "most", "least", "nothing",
          "beside", "anew", "gift", "vouches", "stretches", "moments", "meets", "said")  # fmt: skip
+SPEAKING = frozenset({"at_most", "at_least", "unpacking_at_most", "most_common", "most_often_last", "_most_used_device",
+                      "NOT_FOUND"})  # fmt: skip
+"""Identifiers with one of `WORDS` that state what they hold all the same."""
 SHORT = 80
 """A module with one importer and fewer code lines than this is a candidate for folding."""
 
@@ -132,15 +135,29 @@ def ways(root: Path, trace: Path) -> list[list[str]]:
     return [line.split() for line in ran.stdout.strip().split("\n")[-3:]]
 
 
-def word_counts(root: Path) -> Counter[str]:
-    """Occurrences of `WORDS` in code, docstrings and documentation, as words or parts of names."""
+def word_counts(root: Path) -> tuple[Counter[str], Counter[str]]:
+    """Occurrences of `WORDS` as identifiers or parts of them, and in prose.
+
+    Identifiers are names in Python's code, but for names of tests, which are sentences, and those that
+    are `SPEAKING`. Prose is all the rest: comments, docstrings, messages, sentences of tests, Markdown.
+    """
     listed = subprocess.run(["git", "ls-files", "*.py", "*.md"], cwd=root, check=True, text=True,
                             capture_output=True).stdout.split()  # fmt: skip
-    counts: Counter[str] = Counter()
+    total: Counter[str] = Counter()
+    in_names: Counter[str] = Counter()
     for name in listed:
-        if (root / name).is_file() and not name.startswith("tests/support/structure_report"):
-            counts.update(re.findall(r"[a-z]+", (root / name).read_text(encoding="utf-8").lower()))
-    return Counter({word: counts[word] for word in WORDS})
+        path = root / name
+        if not path.is_file() or path.is_symlink() or name.startswith("tests/support/structure_"):
+            continue
+        text = path.read_text(encoding="utf-8")
+        total.update(re.findall(r"[a-z]+", text.lower()))
+        if name.endswith(".py"):
+            for token in tokenize.generate_tokens(io.StringIO(text).readline):
+                is_sentence = token.string.startswith("test_") or token.string in SPEAKING
+                if token.type == tokenize.NAME and not is_sentence:
+                    in_names.update(re.findall(r"[a-z]+", token.string.lower()))
+    identifiers = Counter({word: in_names[word] for word in WORDS})
+    return identifiers, Counter({word: total[word] - in_names[word] for word in WORDS})
 
 
 def main(root: Path) -> None:
@@ -169,7 +186,8 @@ def main(root: Path) -> None:
     ran = subprocess.run([sys.executable, "-m", "ruff", "check", "--isolated", "--select", "C901", "--output-format",
                           "concise", *FOLDERS], cwd=root, text=True, capture_output=True, check=False)  # fmt: skip
     print(f"functions with complexity above 10: {ran.stdout.count('C901')}")
-    print("words: " + ", ".join(f"{word} {n}" for word, n in word_counts(root).items()))
+    for where, counts in zip(("identifiers", "prose"), word_counts(root), strict=True):
+        print(f"words in {where}: " + ", ".join(f"{word} {n}" for word, n in counts.items()))
     with tempfile.TemporaryDirectory() as folder:
         make = f"from chopper_interop.demo import make_demo; make_demo({folder + '/job'!r}, ranks=1, layers=1, steps=1)"
         subprocess.run(

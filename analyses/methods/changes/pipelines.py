@@ -128,7 +128,7 @@ class _Measured:
         first = np.array([[one.first[0] for one in of_step] for of_step in self.passes])
         last = np.array([[one.last[-1] for one in of_step] for of_step in self.passes])
         self.bounds = np.stack([self.at[2 * first], self.at[2 * last + 1]], axis=2)
-        self.gap_ns = self._least_gap()
+        self.gap_ns = self._shortest_gap_ns()
 
     def _refuse(self, reason: str) -> None:
         raise UsageError(f"change={self.change.text}: {reason}")
@@ -169,8 +169,8 @@ class _Measured:
         self.bounds = self.bounds[kept]
         return self.recorded_steps - len(kept)
 
-    def _least_gap(self) -> int:
-        """Usual least time between two passes of a stage."""
+    def _shortest_gap_ns(self) -> int:
+        """Shortest time between two passes of a stage."""
         gaps = [
             np.min(self.at[2 * one.first[1:]] - self.at[2 * one.last[:-1] + 1], initial=2**62)
             for of_step in self.passes

@@ -29,11 +29,11 @@ _PROBES = 8
 """Random signs for readings by which degrees of freedom are counted. Chosen: good to some percent."""
 _INSTANT_NS = 1e3
 """Window of an instant, so that it has a length."""
-_LEAST = 1e-3
+_MIN_WINDOW_SHARE = 1e-3
 """Share of a window that work must take, so that a reading counts."""
 _FAR = 6.0
 """Standard deviations beyond which a duration has other reasons than the clock."""
-_LEAST_RELIABLE = 0.2
+_MIN_RELIABILITY = 0.2
 """Smallest share of readings' changes that is taken to be real. Chosen: below, nothing is known of slopes."""
 _SIGNIFICANT = 3.0
 """Standard errors by which averaged durations must follow readings to show the share. Chosen: fewer are chance."""
@@ -41,7 +41,7 @@ _SHARE_ERROR = 0.15
 """Error of the share by the readings' own variances. Chosen: twice the deviations of generated jobs."""
 _UNKNOWN_SHARE = 0.3, 0.2
 """Share and its error if readings show nothing of the clock in between. Chosen: all that is possible."""
-_LEAST_SHARE_ERROR = {False: 0.02, True: 0.06}
+_MIN_SHARE_ERROR = {False: 0.02, True: 0.06}
 """Smallest error of the share by durations, for readings that touch and for those apart. Chosen: deviations of
 generated jobs, as the shape of the clock's spectrum is not known."""
 _NOT_SHOWN = 0.5
@@ -52,14 +52,14 @@ _SWITCHING_NS = 3e6, 20e6
 """Shortest and longest correlation time of a clock that its readings do not show (ASPLOS 2025: 1 to 15 ms)."""
 _RESOLVED = 0.8
 """Correlation from window to window from which on readings show the clock within them too."""
-_LEAST_CHANGE = 1e-3
+_MIN_CHANGE = 1e-3
 """Smallest standard deviation of a clock, as a share, that shows a sensitivity. Chosen: 2 MHz of 2000."""
 _FEWEST_STEPS = 5
 """Repeats of each place on a GPU that show what is usual there. Chosen: of fewer, more than a fifth of the changes
 would be taken for usual."""
 _WITHIN = 0.5
 """Windows as a share of kernels' durations up to which readings show the clock of each kernel."""
-_AT_LEAST = 0.25
+_MIN_PART = 0.25
 """Smallest part of the expected share that is possible where durations do not show it."""
 _TINY = 1e-12
 
@@ -157,12 +157,12 @@ class _Windows:
         self._read = _Overlaps(start, end, low, high)
         self._spread = _Overlaps(middle - reach / 2, middle + reach / 2, start, end)
         self._own = _Overlaps(low, high, start, end) if reach > window else self._spread
-        self._least = _LEAST * window
+        self._min_ns = _MIN_WINDOW_SHARE * window
         inside = (low >= gpu.start.min()) & (high <= gpu.end.max())
         self.weight = self._read.sums(np.ones(len(start))) * inside
-        self.weight[self.weight < self._least] = 0.0
+        self.weight[self.weight < self._min_ns] = 0.0
         total = self._spread.sums(self.weight)
-        self._total = np.where(total > self._least, total, np.inf)
+        self._total = np.where(total > self._min_ns, total, np.inf)
 
     def read(self, values: Array, counts: Array | None = None) -> Array:
         """Return the mean of a quantity of the intervals in each window; 0 where there is none.
@@ -175,13 +175,13 @@ class _Windows:
             Mark intervals that have one; all if None.
         """
         weight = self.weight if counts is None else self._read.sums(counts.astype(float))
-        good = (weight >= self._least) & (self.weight > 0)
+        good = (weight >= self._min_ns) & (self.weight > 0)
         mean: Array = self._read.sums(values) / np.where(good, weight, np.inf)
         return mean
 
     def holds(self, counts: Array) -> Array:
         """Mark windows with marked intervals."""
-        some: Array = (self._read.sums(counts.astype(float)) >= self._least) & (self.weight > 0)
+        some: Array = (self._read.sums(counts.astype(float)) >= self._min_ns) & (self.weight > 0)
         return some
 
     def at_places(self, readings: Array, place: Array) -> Array:
@@ -190,7 +190,9 @@ class _Windows:
             np.bincount(place, self._own.sums(v * self.weight))
             for v in (readings, readings * 0 + 1)
         )
-        mean: Array = np.divide(total, weight, out=np.zeros(len(total)), where=weight > self._least)
+        mean: Array = np.divide(
+            total, weight, out=np.zeros(len(total)), where=weight > self._min_ns
+        )
         return mean[place]
 
     def spread(self, readings: Array) -> Array:
@@ -383,7 +385,7 @@ class Changes:
         """Share of what kernels see of the readings' changes that is no rounding of these."""
         count = max(self._assumed.window_ns / self._gpu.period_ns, 1.0)
         noise = (self._gpu.quantum_mhz / self.mean) ** 2 / 12 / count * self.time
-        return float(np.clip(1 - noise / max(self.size, _TINY), _LEAST_RELIABLE, 1.0))
+        return float(np.clip(1 - noise / max(self.size, _TINY), _MIN_RELIABILITY, 1.0))
 
     @cached_property
     def of_kernels(self) -> tuple[float, float]:
@@ -431,7 +433,7 @@ class Changes:
         What is usual has an error as well, where it is of few readings (generalised cross-validation).
         """
         explained = share**2 * self.size / self.time
-        variance = self._variance / max(self._freedom, _LEAST) ** 2
+        variance = self._variance / max(self._freedom, _MIN_WINDOW_SHARE) ** 2
         return float(np.sqrt(max(self.of_kernels[0] * variance - explained, 0.0)))
 
     def clocks(self, share: float) -> Array:
@@ -467,20 +469,20 @@ def _mean_beta(changes: list[Changes]) -> tuple[float, float]:
     weights = [one.size for one in changes]
     own, of_seen, as_read, in_full = _sums(changes)
     kept, lost = (_average([one.of_kernels[i] for one in changes], weights) for i in (0, 1))
-    least = _LEAST_SHARE_ERROR[any(one.is_sparse for one in changes)]
+    min_error = _MIN_SHARE_ERROR[any(one.is_sparse for one in changes)]
     true = _average([one.reliability for one in changes], weights)
-    is_still = not in_full.sum() > _LEAST_CHANGE**2 * sum(one.time for one in changes)
-    if is_still or true <= _LEAST_RELIABLE:
+    is_still = not in_full.sum() > _MIN_CHANGE**2 * sum(one.time for one in changes)
+    if is_still or true <= _MIN_RELIABILITY:
         return np.nan, np.nan
     beta = float(as_read.sum() / in_full.sum()) / (kept * true)
-    of_size = np.sqrt((lost / kept) ** 2 + least**2 + _vague(changes) ** 2)
+    of_size = np.sqrt((lost / kept) ** 2 + min_error**2 + _vague(changes) ** 2)
     error = float(np.hypot(_ratio_error(as_read, in_full) / (kept * true), beta * of_size))
     if _is_shown(changes):
         return beta, error
     # Single durations that do not follow are a bound, whatever the share is within its limits.
     share = max(_share(changes)[0], _TINY)
     single = float(own.sum() / of_seen.sum()) / share
-    single_error = np.hypot(_ratio_error(own, of_seen) / (_AT_LEAST * share), single)
+    single_error = np.hypot(_ratio_error(own, of_seen) / (_MIN_PART * share), single)
     weight = np.maximum([error, single_error], _TINY) ** -2.0
     return float(weight @ [beta, single] / weight.sum()), float(weight.sum() ** -0.5)
 
@@ -533,10 +535,10 @@ def _share(changes: list[Changes]) -> tuple[float, float]:
         total = sums.sum(axis=1, keepdims=True)
         value = kept * float(_follow(total)[0])
         own_error = np.hypot(kept * _jackknife(_follow(total - sums)), value * lost / kept)
-        own_error = np.hypot(own_error, _LEAST_SHARE_ERROR[any(one.is_sparse for one in changes)])
+        own_error = np.hypot(own_error, _MIN_SHARE_ERROR[any(one.is_sparse for one in changes)])
         inverse = np.maximum([error, own_error], _TINY) ** -2.0
         share, error = float(inverse @ [share, value] / inverse.sum()), float(inverse.sum() ** -0.5)
-    return max(share, _LEAST) * true, float(np.hypot(error, vague)) * true
+    return max(share, _MIN_WINDOW_SHARE) * true, float(np.hypot(error, vague)) * true
 
 
 def _follow(sums: Array) -> Array:

@@ -141,10 +141,10 @@ def kernel_clocks(trace: Trace, node: Array) -> Clocks:
     is_counted &= counted_mhz > 0
     mhz[is_counted] = counted_mhz[is_counted]
     share[is_counted], resolution[is_counted] = COUNTED_ERROR, dur[is_counted]
-    nothing, zero = np.zeros(len(node), bool), np.zeros(len(node))
+    unmarked, zero = np.zeros(len(node), bool), np.zeros(len(node))
     none = np.full(len(node), np.nan)
     times = resolution.astype(np.int64)
-    return Clocks(mhz, share, times, is_counted, nothing, nothing, zero, zero, none, none, none)
+    return Clocks(mhz, share, times, is_counted, unmarked, unmarked, zero, zero, none, none, none)
 
 
 def with_sensor(

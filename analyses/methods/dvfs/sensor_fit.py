@@ -46,7 +46,7 @@ _BLOCKS = 24
 window even in short runs, and enough for a standard deviation."""
 _ACCEPTED = 2.0
 """Standard errors by which the misfit of an assumption may exceed that of the best: 95 %, two-sided."""
-_MOST = 16
+_MAX_ESTIMATED = 16
 """Kept assumptions for which the answer is estimated. Chosen: the extremes of more are hardly wider."""
 _NOISE = 1e-3
 """Smallest deviation of repeats. Chosen: far below all real ones; keeps weights finite."""
@@ -60,7 +60,7 @@ _OF_HARMONIC = 8
 _SHOWN = 3.0
 """Standard errors by which durations must explain readings, else they show nothing of the sensor and all
 assumptions are kept. Chosen: above the two by which the best of several independent ones does by chance."""
-_LEAST_WEIGHT = 0.05
+_MIN_WEIGHT = 0.05
 """Smallest sensitivity as a weight of kernels, as estimates of it have errors."""
 _TESTED = 0.6
 """Share of the blocks of time in which an assumption must be comparable, where one that is fits."""
@@ -144,9 +144,10 @@ def accepted(sensed: SensedGpus, work: Work, given: Sensor | None) -> Accepted:
         origin = ESTIMATED if is_shown else UNKNOWN
     best = kept[0]
     thinned = kept
-    if len(kept) > _MOST:
+    if len(kept) > _MAX_ESTIMATED:
         some = np.append(
-            np.arange(_MOST // 2), np.linspace(0, len(kept) - 1, _MOST // 2).astype(int)
+            np.arange(_MAX_ESTIMATED // 2),
+            np.linspace(0, len(kept) - 1, _MAX_ESTIMATED // 2).astype(int),
         )
         thinned = kept[np.union1d(some, _corners(kept))]
     saved = np.array([saved_time(sensed.gpus, work, Assumption(*row)) for row in thinned])
@@ -250,7 +251,7 @@ class _Fit:
             if blocks[best] < _FEWEST or not gain[0] > _SHOWN * error[0]:
                 return grid[order], False
             beta, variance = self.slopes(Assumption(*grid[best]))
-            weight = np.clip(beta, _LEAST_WEIGHT, 1.0) / np.maximum(variance, _NOISE**2)
+            weight = np.clip(beta, _MIN_WEIGHT, 1.0) / np.maximum(variance, _NOISE**2)
         excess, error = _mean_and_error(losses - losses[best])
         keep = testable & (excess <= _ACCEPTED * error)
         keep[best] = True

@@ -26,7 +26,7 @@ class Entry(NamedTuple):
 
     Parameters
     ----------
-    found
+    detection
         How it is found.
     saving
         How what it saves is computed: the job is re-timed so.
@@ -34,7 +34,7 @@ class Entry(NamedTuple):
         What to do.
     """
 
-    found: str
+    detection: str
     saving: str
     remedy: str
 

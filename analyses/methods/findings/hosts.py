@@ -161,7 +161,7 @@ def serialised_launches(job: Job) -> Iterator[Finding]:
     work = np.flatnonzero((trace.launch >= 0) & job.on_gpu)
     took = np.zeros(trace.nodes.num_rows, np.int64)
     np.maximum.at(took, trace.launch[work], trace.array("dur")[work])
-    times = job.times().wait_for_nothing(calls).shorten(calls, took)
+    times = job.times().return_without_waiting(calls).shorten(calls, took)
     saved, place = job.saved(times), job.place(calls)
     yield Finding.of(
         "serialised-launches",
@@ -224,7 +224,7 @@ def waits(job: Job) -> Iterator[Finding]:
 
 def _wait(job: Job, code: str, calls: Array, text: str) -> Finding:
     trace = job.trace
-    saved, place = job.saved(job.times().wait_for_nothing(calls)), job.place(calls)
+    saved, place = job.saved(job.times().return_without_waiting(calls)), job.place(calls)
     caller = trace.array("parent")
     by_operator = (caller >= 0) & (trace.array("kind")[caller] != Kind.ANNOTATION)
     at = job.mask(np.where(by_operator, caller, np.arange(len(caller)))[calls])
@@ -249,7 +249,7 @@ def allocator(job: Job) -> Iterator[Finding]:
         names = ", ".join(job.names(calls))
         count = int(np.count_nonzero(calls))
         text = f"The runtime allocates or frees memory of the GPU in {count:,} calls of {names}."
-        times = job.times().wait_for_nothing(calls).take_no_time(calls)
+        times = job.times().return_without_waiting(calls).take_no_time(calls)
         yield _of_nodes(job, "allocator", calls, names, text, times)
 
 

@@ -69,7 +69,7 @@ class Times:
         self.lag_ns[edge] = np.where(lag > 0, np.maximum(lag - by, 0), lag)
         return self
 
-    def wait_for_nothing(self, calls: Array) -> Times:
+    def return_without_waiting(self, calls: Array) -> Times:
         """Let the marked calls of hosts return without the GPU work that they waited for."""
         graph = self._timing.graph
         ends = np.zeros(len(graph), bool)

@@ -106,8 +106,8 @@ def unfused_elementwise(job: Job) -> Iterator[Finding]:
     saved = job.saved(job.times().follow_at_once(follows).shorten(follows, by))
     place, count = job.place(follows), int(np.count_nonzero(follows))
     operations = grouping.group_nodes(trace, np.flatnonzero(follows), "operation")
-    most = int(np.argmax(np.bincount(operations.code, minlength=len(operations))))
-    where = operations.keys["operation"][most].as_py() or "elementwise kernels"
+    largest_group = int(np.argmax(np.bincount(operations.code, minlength=len(operations))))
+    where = operations.keys["operation"][largest_group].as_py() or "elementwise kernels"
     each = count / (job.steps * max(len(job.ranks), 1))
     yield Finding.of(
         "unfused-elementwise",

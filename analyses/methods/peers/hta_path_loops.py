@@ -208,9 +208,9 @@ def work_edges(  # noqa: C901, PLR0912, PLR0913, PLR0917 # one pass, columns
             edges[size] = before, start[e], _SYNC, 0
             size += 1
         call_start = began[c] if c >= 0 else 0
-        found_empty = queued_at_call[k] == _ONE and queued[k] == 0
+        queue_was_empty = queued_at_call[k] == _ONE and queued[k] == 0
         if (
-            found_empty
+            queue_was_empty
             and (last[s] < 0 or at[last[s]] < call_start)
             and (before < 0 or at[before] < call_start)
         ):

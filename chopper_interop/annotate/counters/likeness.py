@@ -120,8 +120,8 @@ def _best_stretch(missing: Array) -> tuple[int, int]:
     cost = np.concatenate([[0.0], _GAP_COST * missing])
     total = np.cumsum(1.0 - cost)
     before = total - 1.0  # of a stretch that begins at this pair
-    least = np.minimum.accumulate(before)
-    last = int(np.argmax(total - least))
+    lowest_before = np.minimum.accumulate(before)
+    last = int(np.argmax(total - lowest_before))
     return int(np.argmin(before[: last + 1])), last
 
 

@@ -187,26 +187,26 @@ def span_slices(trace: Trace, parts: Segments, *, with_rank: bool) -> NamedSlice
     place = _SIDE_OF_CLASS[parts.code]
     lane = np.where(place == _HOST_CODE, trace.array("lane")[parts.node], -1)
     side = _keys(parts.rank, place, lane)
-    least = length // max(steps, 1) // _SPANS_PER_STEP
-    cuts = _cuts(side, parts.ts, end, least)
+    shortest_ns = length // max(steps, 1) // _SPANS_PER_STEP
+    cuts = _cuts(side, parts.ts, end, shortest_ns)
     span = np.searchsorted(cuts, np.arange(len(parts)), "right") - 1
-    key = _most_time(span, side, parts.dur, len(cuts))
-    is_behind_gap = parts.ts[cuts] - end[cuts - 1] > least
+    key = _longest_keys(span, side, parts.dur, len(cuts))
+    is_behind_gap = parts.ts[cuts] - end[cuts - 1] > shortest_ns
     first = np.flatnonzero(
         (np.diff(key, prepend=-1) != 0) | is_behind_gap
     )  # others join the one before
     span, key = np.repeat(np.arange(len(first)), np.diff(first, append=len(cuts)))[span], key[first]
     cuts = cuts[first]
     stop, after = end[np.append(cuts[1:], len(parts)) - 1], np.append(parts.ts[cuts[1:]], end[-1])
-    stop = np.where(after - stop > least, stop, after)
+    stop = np.where(after - stop > shortest_ns, stop, after)
     arguments = _span_arguments(trace, parts, span, stop - parts.ts[cuts], length)
     code, names = _names(key, trace.lanes["name"].to_pylist(), with_rank=with_rank)
     return NamedSlices(parts.ts[cuts], stop - parts.ts[cuts], code, names, arguments)
 
 
 @jit
-def _cuts(side: Array, ts: Array, end: Array, least: int) -> Array:
-    """Return the segments with which spans begin: those from which on `least` ns are not as before.
+def _cuts(side: Array, ts: Array, end: Array, shortest_ns: int) -> Array:
+    """Return the segments with which spans begin: those from which on `shortest_ns` ns are not as before.
 
     Where the path is on no node for longer than that, as between windows, a span begins, too.
     """
@@ -214,7 +214,7 @@ def _cuts(side: Array, ts: Array, end: Array, least: int) -> Array:
     cuts[0], count = 0, 1
     current, other = side[0], -1
     for i in range(1, len(side)):
-        if ts[i] - end[i - 1] > least:
+        if ts[i] - end[i - 1] > shortest_ns:
             cuts[count], count = i, count + 1
             current, other = side[i], -1
         if side[i] == current:
@@ -222,13 +222,13 @@ def _cuts(side: Array, ts: Array, end: Array, least: int) -> Array:
             continue
         if other < 0:
             other = i
-        if end[i] - ts[other] > least:
+        if end[i] - ts[other] > shortest_ns:
             cuts[count], count = other, count + 1
             current, other = side[i], -1
     return cuts[:count]
 
 
-def _most_time(span: Array, key: Array, dur: Array, n: int) -> Array:
+def _longest_keys(span: Array, key: Array, dur: Array, n: int) -> Array:
     """Return for each of n spans the key with the most time in it."""
     first, group = gather.distinct(span, key)
     total = gather.group_sums(group, dur, len(first))
@@ -244,7 +244,7 @@ def _span_arguments(
     """Return the arguments of each span as JSON: share of the path, time by class, longest node."""
     n, classes, names = len(dur), len(CLASS_NAMES), trace.names()
     times = gather.group_sums(span * classes + parts.code, parts.dur, n * classes).reshape(n, -1)
-    longest = _most_time(span, trace.array("name")[parts.node].astype(np.int64), parts.dur, n)
+    longest = _longest_keys(span, trace.array("name")[parts.node].astype(np.int64), parts.dur, n)
     once = np.unique(parts.node, return_index=True)[1]  # a node has several segments around others
     delay = trace.integers(_DELAY, parts.node[once], unknown=0)
     columns = {

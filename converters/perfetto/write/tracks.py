@@ -166,10 +166,10 @@ class TrackAllocator:
         # total time per (lane, kind), as one histogram over the pair's number
         key = self.trace.array("lane").astype(np.int64) * kinds + self.trace.array("kind")
         time = np.bincount(key, self.trace.array("dur"), minlength=kinds * len(self.lanes))
-        most = time.reshape(-1, kinds).argmax(axis=1).tolist()
+        longest_kinds = time.reshape(-1, kinds).argmax(axis=1).tolist()
         return [
             _WORK_LABELS.get(kind, "") if LaneKind(lane["kind"]) in GPU_LANES else ""
-            for kind, lane in zip(most, self.lanes, strict=True)
+            for kind, lane in zip(longest_kinds, self.lanes, strict=True)
         ]
 
     @cached_property

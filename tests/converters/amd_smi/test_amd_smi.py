@@ -14,7 +14,7 @@ import chopper_interop as ci
 from chopper_interop import registry
 from chopper_interop.converters.amd_smi import (
     AMD_SMI,
-    AMD_SMI_NOTHING,
+    AMD_SMI_MESSAGES,
     AMD_SMI_STATIC,
     AMD_SMI_TEXT,
     RECORDER,
@@ -24,7 +24,7 @@ from chopper_interop.errors import UnknownFormatError
 from chopper_interop.io import inputs
 from chopper_interop.testing import check_converter
 
-FAMILY = (AMD_SMI, AMD_SMI_STATIC, AMD_SMI_TEXT, AMD_SMI_NOTHING, RECORDER)
+FAMILY = (AMD_SMI, AMD_SMI_STATIC, AMD_SMI_TEXT, AMD_SMI_MESSAGES, RECORDER)
 AT_NS = 1_700_000_000_123_456_789
 
 VERSIONS = ["v5.7.1", "v6.0.2", "v6.1.2", "v6.2.4", "v6.3.0", "v6.3.3", "v6.4dev", "v7.1.0"]
@@ -46,7 +46,7 @@ BY_VERSION = {
 }
 """Begin of the name of a CSV or JSON file → what it is; ``.txt`` is always the text form."""
 EXCEPT = {
-    "v6.1.2/monitor_proc.csv": "amd-smi-nothing",  # error: -q is not known there
+    "v6.1.2/monitor_proc.csv": "amd-smi-messages",  # error: -q is not known there
     "v7.1.0/metric_file.json": None,  # 7.1 leaves it empty and prints instead
     "v7.1.0/metric_file.json.stdout": "amd-smi",
     "v7.1.0/metric_watch_file.json.stdout": "amd-smi",
@@ -66,7 +66,7 @@ OTHER_FOLDERS = {
         "sampler-50Hz-8gpu-10s.csv": "recorder",
         "static.json": "amd-smi-static",
         "throttle.json": "amd-smi",
-        "topology.json": "amd-smi-nothing",
+        "topology.json": "amd-smi-messages",
         "watch-metric-12s.file.json": "amd-smi",
         "watch-metric-12s.file.json.stdout": "amd-smi",
         "watch-metric-20s.stdout.csv": "amd-smi",
@@ -120,7 +120,7 @@ def name_of(path: Path) -> str | None:
     if path.parent.name in OTHER_FOLDERS:
         return OTHER_FOLDERS[path.parent.name][path.name]
     if path.suffix == ".stdout":  # beside --file: nothing, or the first line of a watch
-        return "amd-smi-nothing" if path.stat().st_size else None
+        return "amd-smi-messages" if path.stat().st_size else None
     return "amd-smi-text" if path.suffix == ".txt" else BY_VERSION[path.stem]
 
 

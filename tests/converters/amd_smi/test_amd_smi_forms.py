@@ -11,7 +11,7 @@ from telemetry import assert_all_rows_counted, counts, lanes, points_of, units
 import chopper_interop as ci
 from chopper_interop.converters.amd_smi import (
     AMD_SMI,
-    AMD_SMI_NOTHING,
+    AMD_SMI_MESSAGES,
     AMD_SMI_STATIC,
     AMD_SMI_TEXT,
 )
@@ -450,9 +450,9 @@ def test_files_with_times_keep_their_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "converter"),
     [
-        (WATCHING, AMD_SMI_NOTHING),
-        ("error,code\r\nParameter '-q' is invalid.,-2\r\n", AMD_SMI_NOTHING),
-        ('{"error": "x", "code": -1002}', AMD_SMI_NOTHING),
+        (WATCHING, AMD_SMI_MESSAGES),
+        ("error,code\r\nParameter '-q' is invalid.,-2\r\n", AMD_SMI_MESSAGES),
+        ('{"error": "x", "code": -1002}', AMD_SMI_MESSAGES),
         ("gpu,name,pid\r\n0,python3,42\r\n", AMD_SMI_STATIC),
         ('[{"gpu": 0, "bdf": "0000:0c:00.0", "uuid": "x"}]', AMD_SMI_STATIC),
         ('{"gpu_data": [{"gpu": 0, "clock": {"sys": {"frequency_levels": {}}}}]}', AMD_SMI_STATIC),
@@ -468,5 +468,5 @@ def test_files_with_times_keep_their_own(tmp_path: Path) -> None:
     ],
 )
 def test_what_a_beginning_is_taken_for(text: str, converter: object) -> None:
-    family = (AMD_SMI, AMD_SMI_STATIC, AMD_SMI_TEXT, AMD_SMI_NOTHING)
+    family = (AMD_SMI, AMD_SMI_STATIC, AMD_SMI_TEXT, AMD_SMI_MESSAGES)
     assert [c for c in family if c.sniff(text.encode())] == ([converter] if converter else [])

@@ -101,15 +101,15 @@ def test_nodes_have_what_both_feeders_need(shared: Path, tmp_path: Path) -> None
 
 
 def test_the_verdict_is_short_lines_however_many_ranks() -> None:
-    found = Findings(
+    findings = Findings(
         nodes=10**6, ranks=64, makespan_us=10**6, span_ns=dict.fromkeys(range(64), 10**9)
     )
-    found.unexplained = {rank: rank / 1000 for rank in range(64)}
-    assert max(map(len, found.verdict.split("\n"))) < 100
-    assert "6.3% of rank 63" in found.verdict
-    assert "less of 61 others" in found.verdict
-    found.unexplained = dict.fromkeys(range(64), 0.0)
-    assert "of every rank" in found.verdict
+    findings.unexplained = {rank: rank / 1000 for rank in range(64)}
+    assert max(map(len, findings.verdict.split("\n"))) < 100
+    assert "6.3% of rank 63" in findings.verdict
+    assert "less of 61 others" in findings.verdict
+    findings.unexplained = dict.fromkeys(range(64), 0.0)
+    assert "of every rank" in findings.verdict
 
 
 def test_streams_are_chained(demo: Path, tmp_path: Path) -> None:
@@ -552,7 +552,7 @@ def test_ranks_with_a_hole_are_renumbered(demo: Path, tmp_path: Path, run) -> No
 
 def test_an_earlier_run_leaves_no_ranks_behind(demo: Path, tmp_path: Path) -> None:
     trace = ci.read(demo / "kineto")
-    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "notes.txt").write_text("of the user")
     (tmp_path / "other.0.et").write_text("another job's")
     ci.write(trace, tmp_path / "job.et")
     ci.write(trace.rank(0), tmp_path / "job.et")

@@ -591,8 +591,8 @@ def test_ranks_run_collectives_of_two_streams_in_one_order(tmp_path: Path, mode:
     ci.write(ci.read(tmp_path / "in"), tmp_path / "job.et", mode=mode)
     for rank in range(2):
         _, nodes = messages(tmp_path / f"job.{rank}.et")
-        found = [n.name for n in nodes if attributes(n).get("collective")]
-        assert found == [f"nccl_{name}" for name in names]
+        collectives = [n.name for n in nodes if attributes(n).get("collective")]
+        assert collectives == [f"nccl_{name}" for name in names]
     status, output, _ = run("check", tmp_path / "job")
     assert status == 0, output
 

@@ -53,9 +53,9 @@ def test_others_are_named_as_they_are(tmp_path: Path, program: str) -> None:
     document, nodes = OTHERS[program]
     path = tmp_path / "trace.json"
     path.write_text(json.dumps(document))
-    (found,) = registry.sniffed(head(path), path)
-    assert found.name == "chrome-trace"
-    assert "PyTorch did not write" in found.description
+    (converter,) = registry.sniffed(head(path), path)
+    assert converter.name == "chrome-trace"
+    assert "PyTorch did not write" in converter.description
     trace = ci.read(path)
     assert trace.nodes.num_rows == nodes
     assert [source.format for source in trace.meta.sources] == ["chrome-trace"]
@@ -80,6 +80,6 @@ def test_what_pytorch_writes(tmp_path: Path) -> None:
 
 def test_every_real_trace_of_pytorch_is_one(shared: Path) -> None:
     paths = [p for p in (shared / "pytorch").rglob("*.json*") if p.is_file()]
-    found = {p: [c.name for c in registry.sniffed(head(p))] for p in paths}
-    assert sum(names == ["kineto"] for names in found.values()) > 40
-    assert [p.name for p, names in found.items() if "chrome-trace" in names] == []
+    converters = {p: [c.name for c in registry.sniffed(head(p))] for p in paths}
+    assert sum(names == ["kineto"] for names in converters.values()) > 40
+    assert [p.name for p, names in converters.items() if "chrome-trace" in names] == []

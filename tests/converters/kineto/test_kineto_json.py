@@ -409,7 +409,7 @@ def test_fused_file_keeps_ranks_apart(tmp_path):
 
 def test_folder_gets_a_file_a_rank_with_one_base(tmp_path):
     (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "notes.txt").write_text("mine")
+    (tmp_path / "out" / "notes.txt").write_text("of the user")
     KINETO.writer(_job((0, 1, 2), (1, 2, 3)), tmp_path / "out")
     KINETO.writer(_job(), tmp_path / "out")
     names = sorted(path.name for path in (tmp_path / "out").iterdir())
@@ -429,8 +429,8 @@ def test_hta_finds_the_rank_of_each_file(tmp_path):
     pattern = re.compile(r'"rank":\s+(\d+)')  # of hta/common/trace_file.py, for each line
     for rank in (0, 2):
         lines = gzip.decompress((tmp_path / "out" / f"rank{rank}.json.gz").read_bytes()).decode()
-        found = [match for line in lines.splitlines() if (match := pattern.search(line))]
-        assert [match[1] for match in found] == [str(rank)]
+        matches = [match for line in lines.splitlines() if (match := pattern.search(line))]
+        assert [match[1] for match in matches] == [str(rank)]
 
 
 def test_folder_is_read_as_the_job_that_it_was(tmp_path):

@@ -239,10 +239,10 @@ def test_table_alone_says_what_is_missing(folder):
 
 
 def test_target_that_is_a_file_is_refused_and_stays(trace, tmp_path):
-    (tmp_path / "job.parquet").write_text("mine")
+    (tmp_path / "job.parquet").write_text("of the user")
     with pytest.raises(WriteError, match="cannot be written"):
         ci.write(trace, tmp_path / "job.parquet")
-    assert (tmp_path / "job.parquet").read_text() == "mine"
+    assert (tmp_path / "job.parquet").read_text() == "of the user"
     assert [path.name for path in tmp_path.iterdir()] == ["job.parquet"]
 
 

@@ -81,14 +81,14 @@ def test_rates_of_kernels(drawn: TraceProcessor, analysed: ci.Trace) -> None:
     )
     frame = analysed.to_pandas()
     kernels = frame[(frame["kind"] == "kernel") & (frame["dur"] > 0)]
-    most = {name: (unit, top) for name, unit, top, _ in rows}
+    largest = {name: (unit, top) for name, unit, top, _ in rows}
     assert all(low >= 0 for *_, low in rows)
     rate = (kernels["flops"] / kernels["dur"]).max() / 1000
-    assert most["FLOP rate (shapes)"] == ("TFLOP/s", pytest.approx(rate))
-    assert most["memory rate (counters)"][0] == "GB/s"
-    assert most["matrix cores busy"] == ("%", pytest.approx(kernels["mfma_util"].max()))
+    assert largest["FLOP rate (shapes)"] == ("TFLOP/s", pytest.approx(rate))
+    assert largest["memory rate (counters)"][0] == "GB/s"
+    assert largest["matrix cores busy"] == ("%", pytest.approx(kernels["mfma_util"].max()))
     energy = frame.groupby("rank")["energy_j"].sum().max()
-    assert most["energy of all work so far"] == ("J", pytest.approx(energy))
+    assert largest["energy of all work so far"] == ("J", pytest.approx(energy))
 
 
 def test_spans_of_the_path_tile_it_and_say_of_what(
@@ -137,12 +137,12 @@ def test_slices_of_the_path_have_what_the_analysis_says(
         "using (arg_set_id) join track t on slice.track_id = t.id join track p on t.parent_id = "
         "p.id where p.name = 'critical path' and t.name = 'nodes' group by k"
     )
-    found = {key: values for key, *values in rows}
+    values_by_key = {key: values for key, *values in rows}
     critical = analysed.integers("critical_ns", unknown=0)
-    assert found["critical_ns"][1] == critical.sum()
-    assert {"class", "slack_ns", "drag_ns", "critical_delay_ns", "share"} <= found.keys()
+    assert values_by_key["critical_ns"][1] == critical.sum()
+    assert {"class", "slack_ns", "drag_ns", "critical_delay_ns", "share"} <= values_by_key.keys()
     path = ci.analyze(analysed, "critical_path").summary["path_ns"]
-    assert found["share"][2] == pytest.approx(critical.sum() / path, rel=0.01)
+    assert values_by_key["share"][2] == pytest.approx(critical.sum() / path, rel=0.01)
 
 
 def test_delays_of_nodes_are_those_of_the_path(analysed: ci.Trace) -> None:

@@ -333,12 +333,12 @@ class _Simulation:
         changed = self.now >= self.since_ns[rank]
         if isinstance(what, p.Communicate):
             work.facts["message"] = what.message
-            yield from self._meets(rank, what.message, changed=changed)
+            yield from self._transfers(rank, what.message, changed=changed)
         else:
             yield self.change.kernel_ns(what, rank) if changed else what.ns
         work.end_ns = self.now
 
-    def _meets(self, rank: int, number: int, *, changed: bool) -> Process:
+    def _transfers(self, rank: int, number: int, *, changed: bool) -> Process:
         """A message is transferred when its last member has come; a buffered send at once."""
         message, meeting = self.program.messages[number], self.meetings[number]
         meeting.come += 1

@@ -232,7 +232,7 @@ ODD = [
             event_without_time=1, end_without_begin=1),
     _events("asynchronous", _begin("b", "a", 1, id=1), _begin("e", "a", 2, id=1), _A, nodes=1,
             event_phase_unknown=2),
-    _events("arrows of others", flow("s", "mine", 1, 1), flow("f", "mine", 1, 2), _A, nodes=1,
+    _events("arrows of others", flow("s", "unknown", 1, 1), flow("f", "unknown", 1, 2), _A, nodes=1,
             flow_unknown=2),
     _events("arrows by bind_id", _begin("X", "a", 1, dur=1, bind_id="0x1", flow_out=True), nodes=1,
             flow_by_bind_id=1),
