@@ -41,6 +41,9 @@ _MAX_SAMPLES = 4096
 """Chosen: so many differences of ends are enough for their median deviation."""
 _MIN_SAMPLES = 3
 """Fewer differences than this agree or differ by chance."""
+_MESSAGE_SCATTER_NS, _MIN_MESSAGES = 10_000, 5
+"""Ends of messages scatter by as much, where sends wait for their receives (measured, see above); and
+chosen: so many agree by chance only where steps repeat themselves as closely."""
 _SAME_SCATTER_FACTOR, _RESOLUTION_NS = 3, 2_000
 """Scatters within this factor of each other, or below twice the resolution of 1 µs that old profilers
 have, do not distinguish two shifts."""
@@ -81,6 +84,47 @@ def match_by_order(ranks: Sequence[RankSequence]) -> list[Array]:
     return [_positions(ranks[longest], sequence) for sequence in ranks]
 
 
+def match_messages(sent: RankSequence, received: RankSequence, send_start: Array) -> list[Array]:
+    """Position of each send and of each receive of two ranks in an order that both share.
+
+    Where sends end with their receives, the ends decide. The end of a send that is buffered means
+    nothing: if ends agree at no shift, that one is taken at which the fewest receives end before
+    their send begins, and of several the one at which messages take the least time.
+
+    Parameters
+    ----------
+    sent, received
+        Messages from one rank to another, as each end has them.
+    send_start
+        When the sends began, nanoseconds on the clock of their ends.
+    """
+    shifts = _fitting_shifts(sent, received)
+    if not shifts:
+        return match_by_order([sent, received])
+    rows = np.arange(len(received.code))
+    agreeing = [s for s in shifts if _all_ends_agree(sent, received, rows + s)]
+    best = (
+        _best_shift(sent, received, agreeing)
+        if agreeing
+        else min(shifts, key=lambda s: _early_and_delay(send_start, received.end, s))
+    )
+    return [np.arange(len(sent.code)), rows + best]
+
+
+def _early_and_delay(start: Array, end: Array, shift: int) -> tuple[int, float]:
+    """How many receives end before their send starts, and the median time from its start to their end."""
+    low, high = max(0, shift), min(len(start), len(end) + shift)
+    delay = end[low - shift : high - shift] - start[low:high]
+    return int(np.count_nonzero(delay < 0)), float(np.median(delay))
+
+
+def _all_ends_agree(reference: RankSequence, sequence: RankSequence, position: Array) -> bool:
+    """Return true if so many ends agree, and so well, that it is hardly by chance."""
+    compared = len(_end_differences(reference, sequence, position)[0])
+    agreeing = _count_agreeing(reference, sequence, position, _MESSAGE_SCATTER_NS)
+    return compared >= _MIN_MESSAGES and agreeing == compared
+
+
 def _positions(reference: RankSequence, sequence: RankSequence) -> Array:
     """Position in the reference of each collective of a sequence.
 
@@ -115,7 +159,12 @@ def _positions(reference: RankSequence, sequence: RankSequence) -> Array:
     return np.where(matched & enough, position, UNMATCHED)
 
 
-def _count_agreeing(reference: RankSequence, sequence: RankSequence, position: Array) -> int:
+def _count_agreeing(
+    reference: RankSequence,
+    sequence: RankSequence,
+    position: Array,
+    tolerance_ns: int = _TOLERANCES_NS[0],
+) -> int:
     """Count the ends that differ as the median one does, but for a drift of clocks."""
     rows, difference = _end_differences(reference, sequence, position)
     if not len(rows):
@@ -124,7 +173,7 @@ def _count_agreeing(reference: RankSequence, sequence: RankSequence, position: A
     residual = (difference - median).astype(np.float64)
     end = sequence.end[rows]
     residual -= _drift(end, residual) * (end - end[0])
-    return int(np.count_nonzero(np.abs(residual - np.median(residual)) <= _TOLERANCES_NS[0]))
+    return int(np.count_nonzero(np.abs(residual - np.median(residual)) <= tolerance_ns))
 
 
 def _vote_by_block(
@@ -212,12 +261,20 @@ def _fill_between(reference: RankSequence, sequence: RankSequence, rows: Array, 
 
 def _find_shift(reference: RankSequence, sequence: RankSequence) -> int | None:
     """Collectives by which the reference began earlier; None if no shift fits throughout."""
+    fitting = _fitting_shifts(reference, sequence)
+    return _best_shift(reference, sequence, fitting) if fitting else None
+
+
+def _fitting_shifts(reference: RankSequence, sequence: RankSequence) -> list[int]:
+    """Shifts that fit throughout and overlap by half of the longest overlap, the longest first."""
     shifts = _candidate_shifts(len(reference.code), len(sequence.code))
     fitting = [s for s in shifts if _fits(reference, sequence, s)]
-    if not fitting:
-        return None
-    longest = _overlap_length(reference, sequence, fitting[0])
-    fitting = [s for s in fitting if _overlap_length(reference, sequence, s) >= _HALF * longest]
+    longest = _overlap_length(reference, sequence, fitting[0]) if fitting else 0
+    return [s for s in fitting if _overlap_length(reference, sequence, s) >= _HALF * longest]
+
+
+def _best_shift(reference: RankSequence, sequence: RankSequence, fitting: list[int]) -> int:
+    """Of shifts that fit, the one at which ends agree best."""
     measured = [_median_and_scatter(*_sampled_differences(reference, sequence, s)) for s in fitting]
     min_scatter = min(scatter for _, scatter in measured)
     if not np.isfinite(min_scatter):

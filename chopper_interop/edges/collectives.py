@@ -14,7 +14,12 @@ import pyarrow as pa
 
 from chopper_interop.arrays import arrow, gather
 from chopper_interop.edges.collective_names import collective_of_kernel
-from chopper_interop.edges.collective_order import UNMATCHED, RankSequence, match_by_order
+from chopper_interop.edges.collective_order import (
+    UNMATCHED,
+    RankSequence,
+    match_by_order,
+    match_messages,
+)
 from chopper_interop.graph import endpoints
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import Collective, EdgeKind, Kind
@@ -99,8 +104,8 @@ class CommMembers:
         Bytes put in; -1 if unknown.
     seq, peer
         Sequence number, and rank of the other end, as the source states them; -1 if not.
-    end
-        When it ended, ns.
+    start, end
+        When it started and ended, ns.
     kinds
         Names of the kinds.
     """
@@ -112,6 +117,7 @@ class CommMembers:
     size: Array
     seq: Array
     peer: Array
+    start: Array
     end: Array
     kinds: tuple[str, ...]
 
@@ -273,6 +279,7 @@ def _read_members(trace: Trace) -> CommMembers:
         size=trace.integers("bytes", row),
         seq=trace.integers("seq", row),
         peer=trace.integers("peer", row),
+        start=trace.array("ts")[row],
         end=(trace.array("ts") + trace.array("dur"))[row],
         kinds=kinds,
     )
@@ -475,8 +482,8 @@ def _pair_messages(members: CommMembers, sent: Array, received: Array) -> tuple[
         return every, every
     ends = (sent, received)
     _, code = gather.distinct(members.size)
-    ranks = [RankSequence(code[p], members.end[p], np.ones(len(p), np.bool_)) for p in ends]
-    a, b = match_by_order(ranks) if all(map(len, ends)) else ends
+    out, into = (RankSequence(code[p], members.end[p], np.ones(len(p), np.bool_)) for p in ends)
+    a, b = match_messages(out, into, members.start[sent]) if all(map(len, ends)) else ends
     known_a, known_b = (np.flatnonzero(position != UNMATCHED) for position in (a, b))
     _, i, j = np.intersect1d(a[known_a], b[known_b], assume_unique=True, return_indices=True)
     return known_a[i], known_b[j]

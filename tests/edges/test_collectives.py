@@ -191,6 +191,21 @@ def test_receives_of_no_send_do_not_pair_with_each_other() -> None:
     assert counts == {"sends-unpaired": 3}
 
 
+def test_receives_do_not_end_before_their_sends_begin() -> None:
+    """Ends of buffered sends say nothing: here they would agree if each receive had the next send."""
+    delays = [0.2, 1.2, 0.2, 0.2, 1.2, 0.2, 0.2, 1.2]
+    starts = [0, 1, 3, 5, 6, 8, 10, 11, 13]
+    members = [
+        Member(i, 0, at * MS, at * MS + 30_000, kind=Collective.SEND, size=8, peer=1)
+        for i, at in enumerate(starts)
+    ]
+    for i, (at, delay) in enumerate(zip(starts[1:], delays, strict=True), 1):
+        end = at * MS + 30_000 + int(delay * MS)
+        members.append(Member(i, 1, end - 9_000, end, kind=Collective.RECV, size=8, peer=0))
+    trace, _ = matched(job(members))
+    assert rows_of_instances(trace) == truth(trace)
+
+
 def _messages(numbers: dict[str, list[tuple[int, int]]]) -> list[Member]:
     """Sends of rank 0 and receives of rank 1, of each what message it is and its number."""
     return [
