@@ -9,6 +9,7 @@ import networkx as nx
 import numpy as np
 import pytest
 from kineto_files import call, kernel, span, write
+from read_once import read_once
 
 import chopper_interop as ci
 
@@ -27,7 +28,7 @@ def truth(demo: Path) -> dict:
 
 @pytest.fixture(scope="module")
 def job(demo: Path) -> ci.Trace:
-    return ci.read(demo)
+    return read_once(demo)
 
 
 def test_layers_sum_to_the_time_and_clock_of_the_truth(job: ci.Trace, truth: dict) -> None:

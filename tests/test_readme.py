@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pages
 import pytest
+from read_once import read_once
 
 import chopper_interop as ci
 from chopper_interop import registry
@@ -30,7 +31,7 @@ def _slow_if_it_draws(name: str, commands: list[tuple[str, ...]]) -> object:
 def folder(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the jobs that pages name: the small sample job, as tables, which are read quickly."""
     made = tmp_path_factory.mktemp("docs")
-    ci.write(ci.read(demo), made / "job.parquet")
+    ci.write(read_once(demo), made / "job.parquet")
     pages.lay_out(made, made / "job.parquet")
     return made
 

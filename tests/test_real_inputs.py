@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from read_once import read_once
 from shared_data import SHARED, each, real
 from trace_processor import TraceProcessor
 
@@ -135,7 +136,7 @@ def test_launches_are_those_of_the_correlation_ids(job: Job) -> None:
 
 
 def test_forward_and_backward_are_tied_on_real_training(shared: Path) -> None:
-    trace = ci.read(shared / "pytorch" / "mi300x" / "resnet_act_checkpoint.json.gz")
+    trace = read_once(shared / "pytorch" / "mi300x" / "resnet_act_checkpoint.json.gz")
     names = trace.names()
     code = trace.array("name")
     pairs = [
@@ -151,7 +152,7 @@ def test_forward_and_backward_are_tied_on_real_training(shared: Path) -> None:
 
 
 def test_rccl_collectives_are_typed_and_agree_between_ranks(shared: Path) -> None:
-    trace = ci.read(shared / "pytorch" / "ddp_resnet_4rank_amd" / "merged_all_events.json.gz")
+    trace = read_once(shared / "pytorch" / "ddp_resnet_4rank_amd" / "merged_all_events.json.gz")
     frame = trace.to_pandas()
     comm = frame[frame["kind"] == "comm"]
     assert comm["name"].str.startswith("ncclDevKernel_Generic").all()

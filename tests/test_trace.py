@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
+from read_once import read_once
 
 import chopper_interop as ci
 from chopper_interop.build import concat
@@ -20,7 +21,7 @@ from chopper_interop.testing.strategies import traces
 
 @pytest.fixture(scope="module")
 def job(demo: Path) -> ci.Trace:
-    return ci.read(demo)
+    return read_once(demo)
 
 
 def test_a_rank_is_what_it_was_within_the_job(job: ci.Trace) -> None:

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from read_once import read_once
 from shared_data import real
 
 import chopper_interop as ci
@@ -213,7 +214,7 @@ def demo(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture(scope="module")
 def trace(demo: Path) -> ci.Trace:
-    return ci.read(demo)
+    return read_once(demo)
 
 
 @pytest.fixture(scope="module")
@@ -422,7 +423,7 @@ REAL = {
 
 @pytest.mark.parametrize("name", REAL)
 def test_real_traces_have_no_counters_and_so_a_rest(name: str) -> None:
-    trace = ci.read(real(f"pytorch/{name}"))
+    trace = read_once(real(f"pytorch/{name}"))
     summary = breakdown(trace).summary
     kernels, peak_ns = REAL[name]
     assert summary["known_kernels"] == kernels

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from read_once import read_once
 
 import chopper_interop as ci
 from chopper_interop.analyses.collectives import collectives
@@ -392,7 +393,7 @@ def test_the_sample_job_is_as_it_was_built(parameters: dict[str, Any], tmp_path:
 
 
 def test_the_contract_of_analyses(demo: Path) -> None:
-    check_analysis(collectives, ci.read(demo / "kineto"))
+    check_analysis(collectives, read_once(demo / "kineto"))
 
 
 def test_a_rank_of_the_sample_job_alone(demo: Path) -> None:
@@ -407,7 +408,7 @@ def test_tracelens_definitions(shared: Path) -> None:
 
     Ours say the same: no member ends before the last one starts, so that waits are equal.
     """
-    trace = ci.read(shared / "pytorch/dlrm_8rank_v100/kineto")
+    trace = read_once(shared / "pytorch/dlrm_8rank_v100/kineto")
     rows = collectives(trace, compat="tracelens", by="rank").rows.to_pylist()
     assert (rows[0]["rank"], rows[0]["times_last"], rows[0]["collectives"]) == (7, 5, 8)
     assert (rows[-1]["rank"], round(rows[-1]["wait_ns"] / 1e6, 1)) == (1, 11.1)
@@ -424,7 +425,7 @@ def test_a_real_job_against_its_plain_files(shared: Path) -> None:
         events = json.loads(path.read_text())["traceEvents"]
         kernels = [e for e in events if e.get("ph") == "X" and e["name"].startswith("ncclKernel")]
         parts.append(sorted((e["ts"] * 1000, e["dur"] * 1000) for e in kernels))
-    trace = ci.read(shared / "pytorch/dlrm_8rank_v100/kineto")
+    trace = read_once(shared / "pytorch/dlrm_8rank_v100/kineto")
     fits = {f.of: f.offset_ns for f in trace.meta.clocks if f.applied}
     assert not fits
     rows = collectives(trace, by="instance").rows.to_pylist()
@@ -451,7 +452,7 @@ def test_ranks_with_other_clocks_give_nearly_the_same(shared: Path) -> None:
     """The same job whose clocks were off by up to an hour; the reader brought them together."""
     files = sorted((shared / "pytorch/ddp_resnet_4rank_amd").glob("rank*.json.gz"))
     plain = collectives(ci.read(*files)).summary
-    skewed = collectives(ci.read(shared / "pytorch/clock_skew_4rank_amd")).summary
+    skewed = collectives(read_once(shared / "pytorch/clock_skew_4rank_amd")).summary
     assert skewed["collectives"] == plain["collectives"] == 21
     max_difference = 21 * (plain["uncertainty_ns"] + skewed["uncertainty_ns"])
     assert abs(skewed["transfer_ns"] - plain["transfer_ns"]) <= max_difference

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from read_once import read_once
 
 import chopper_interop as ci
 from chopper_interop import registry
@@ -165,7 +166,7 @@ def test_the_sample_job_against_another(tmp_path: Path, changes: dict) -> None:
 
 
 def test_a_job_against_itself(demo: Path) -> None:
-    trace = ci.read(demo)
+    trace = read_once(demo)
     for by in ("phase,layer,operation,class", "kernel", "rank,iteration", "job", "stream"):
         result = compare(trace, against=trace, by=by)
         for row in result.rows.to_pylist():
@@ -179,7 +180,7 @@ def test_a_job_against_itself(demo: Path) -> None:
 
 
 def test_the_contract_of_analyses(demo: Path) -> None:
-    trace = ci.read(demo)
+    trace = read_once(demo)
     check_analysis(compare, trace)
 
     def with_itself(
@@ -192,27 +193,27 @@ def test_the_contract_of_analyses(demo: Path) -> None:
 
 
 def test_a_grain_named_twice_counts_once(demo: Path) -> None:
-    trace = ci.read(demo / "kineto")
+    trace = read_once(demo / "kineto")
     twice = compare(trace, against=trace, by="class,class,operation", names="stem")
     assert twice.rows == compare(trace, against=trace, by="class,operation", names="stem").rows
 
 
 def test_without_a_second_job(demo: Path) -> None:
-    result = compare(ci.read(demo))
+    result = compare(read_once(demo))
     assert result.rows.num_rows == 0
     assert "--against" in result.notes["no rows"]
 
 
 def test_a_grain_that_is_left_out_says_who_has_no_values_of_it(demo: Path, shared: Path) -> None:
-    trace = ci.read(demo / "kineto")
+    trace = read_once(demo / "kineto")
     assert "neither job" in compare(trace, against=trace, by="category").notes["rows"]
-    without = ci.read(shared / "pytorch/cuda_sync_a100/event_sync_multi_stream.json.gz")
+    without = read_once(shared / "pytorch/cuda_sync_a100/event_sync_multi_stream.json.gz")
     assert "compared with" in compare(trace, against=without, by="layer").notes["rows"]
     assert "this job" in compare(without, against=trace, by="layer").notes["rows"]
 
 
 def test_unknown_words_are_refused(demo: Path) -> None:
-    trace = ci.read(demo)
+    trace = read_once(demo)
     for options in ({"by": "color"}, {"names": "odd"}, {"steps": "99"}, {"against_steps": "99"},
                     {"ranks": "7"}, {"against": "other/"}):  # fmt: skip
         with pytest.raises(UsageError):
@@ -220,7 +221,7 @@ def test_unknown_words_are_refused(demo: Path) -> None:
 
 
 def test_steps_of_both(demo: Path) -> None:
-    trace = ci.read(demo)
+    trace = read_once(demo)
     result = compare(trace, against=trace, by="class", steps="11", against_steps="10")
     assert result.summary["units"] == result.summary["units_against"] == 2
     closes(result)
@@ -230,7 +231,9 @@ def test_steps_of_both(demo: Path) -> None:
     "name", ["Qwen_Qwen1.5-0.5B-Chat__1016005", "gaunernst_bert-small-uncased__1016001", "Falconsai_nsfw_image_detection__1016002"]
 )  # fmt: skip
 def test_one_model_on_two_vendors(shared: Path, name: str) -> None:
-    amd, nvidia = (ci.read(shared / f"pytorch/{gpu}/{name}.json.gz") for gpu in ("mi300x", "h100"))
+    amd, nvidia = (
+        read_once(shared / f"pytorch/{gpu}/{name}.json.gz") for gpu in ("mi300x", "h100")
+    )
     result = compare(amd, against=nvidia)
     assert {"operation", "phase"} <= set(result.rows.column_names)
     assert min(result.summary["matched_share"], result.summary["matched_against_share"]) > 0.98
@@ -241,7 +244,7 @@ def test_one_model_on_two_vendors(shared: Path, name: str) -> None:
 
 
 def test_a_job_without_operations_is_matched_by_kernels(shared: Path) -> None:
-    trace = ci.read(shared / "rocprof/rocprof_compute_pmc/omp_MI300A")
+    trace = read_once(shared / "rocprof/rocprof_compute_pmc/omp_MI300A")
     result = compare(trace, against=trace)
     assert "kernel" in result.rows.column_names
     assert "operation" not in result.rows.column_names

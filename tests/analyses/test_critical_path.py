@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pytest
+from read_once import read_once
 from shared_data import real
 from slow import slow_from
 
@@ -93,13 +94,13 @@ def true_pieces(trace, path):
 def test_the_contract_of_analyses(demo: Path) -> None:
     from chopper_interop.analyses.critical_path import critical_path
 
-    check_analysis(critical_path, ci.read(demo))
+    check_analysis(critical_path, read_once(demo))
 
 
 @pytest.mark.parametrize("by", ["piece", "class", "rank", "class,operation", "layer", "job"])
 @pytest.mark.parametrize("steps", ["", "each", "10-11"])
 def test_pieces_tile_the_window_however_they_are_grouped(demo: Path, by: str, steps: str) -> None:
-    result = ci.analyze(ci.read(demo / "kineto"), "critical_path", by=by, steps=steps)
+    result = ci.analyze(read_once(demo / "kineto"), "critical_path", by=by, steps=steps)
     frame = result.to_pandas()
     assert frame["dur_ns"].sum() == result.summary["path_ns"]
     if by == "piece":
@@ -110,7 +111,7 @@ def test_pieces_tile_the_window_however_they_are_grouped(demo: Path, by: str, st
 
 def test_drag_is_the_gain_without_a_node_and_slack_delays_nothing(demo: Path) -> None:
     """Drag is what the end gains if the node takes no time; with its slack more nothing changes."""
-    trace = ci.read(demo / "kineto")
+    trace = read_once(demo / "kineto")
     result = ci.analyze(trace, "critical_path")
     frame = result.annotate(trace).to_pandas(columns=["kind", "dur", "drag_ns", "slack_ns"])
     timing = timing_of(trace)
@@ -134,7 +135,7 @@ def test_drag_is_the_gain_without_a_node_and_slack_delays_nothing(demo: Path) ->
 
 
 def test_waits_for_other_ranks_are_unknown_in_one_rank_alone(demo: Path) -> None:
-    trace = ci.read(demo / "kineto")
+    trace = read_once(demo / "kineto")
     alone = ci.analyze(trace, "critical_path", by="piece", ranks="1")
     assert set(alone.rows["rank"].to_pylist()) == {1}
     names, name = trace.names(), trace.array("name")
@@ -147,7 +148,7 @@ def test_waits_for_other_ranks_are_unknown_in_one_rank_alone(demo: Path) -> None
 
 
 def test_invalid_options_are_refused(demo: Path) -> None:
-    trace = ci.read(demo / "kineto")
+    trace = read_once(demo / "kineto")
     for options in ({"by": "piece,rank"}, {"by": "nothing"}, {"ranks": "99"}, {"steps": "99"}):
         with pytest.raises(UsageError):
             ci.analyze(trace, "critical_path", **options)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from peer_files import FILES
+from read_once import read_once
 
 import chopper_interop as ci
 from chopper_interop.analyses.critical_path import critical_path
@@ -48,7 +49,7 @@ def test_gives_the_figures_of_hta(shared: Path, name: str) -> None:
     document = json.loads((shared / "peer_figures" / f"{name}.json").read_text())
     # the version with the newest pandas does not load every file
     recorded = (document.get("hta_0.6.1_pandas2") or document["hta_0.6.1"])["cp"]
-    result = critical_path(ci.read(shared / FILES[name]), compat="hta")
+    result = critical_path(read_once(shared / FILES[name]), compat="hta")
     rows, by_rank = result.rows.to_pylist(), {r["rank"]: r for r in result.summary["by_rank"]}
     assert name not in WHY_NOT
     for figures in recorded:
@@ -200,7 +201,7 @@ def test_other_options(tmp_path: Path) -> None:
 
 
 def test_a_job_of_several_ranks(demo: Path) -> None:
-    trace = ci.read(demo)
+    trace = read_once(demo)
     result = critical_path(trace, compat="hta")
     each = {row["rank"]: row["cp_weight_us"] for row in result.summary["by_rank"]}
     assert set(each) == set(trace.ranks)

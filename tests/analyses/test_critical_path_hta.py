@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from read_once import read_once
 from shared_data import real
 
 import chopper_interop as ci
@@ -14,7 +15,7 @@ FIGURES = "peer_figures/hta_simple_add.json"
 
 def test_the_path_of_simple_add_is_that_of_hta_but_for_known_differences() -> None:
     """That of HTA has kernels that had ended long before the host asked; one launch counts differently."""
-    trace = ci.read(real(TRACE))
+    trace = read_once(real(TRACE))
     [hta] = json.loads(real(FIGURES).read_text())["hta_0.6.1"]["cp"]
     result = ci.analyze(trace, "critical_path", by="piece")
     pieces = result.to_pandas()
@@ -39,7 +40,7 @@ def test_the_path_of_simple_add_is_that_of_hta_but_for_known_differences() -> No
 
 def test_operations_on_the_path_of_hta_are_on_the_path() -> None:
     """All of the window is on it, so operators and calls that are on that of HTA are on this one."""
-    trace = ci.read(real(TRACE))
+    trace = read_once(real(TRACE))
     result = ci.analyze(trace, "critical_path", by="piece")
     nodes = result.annotate(trace).to_pandas(columns=["kind", "critical_ns"])
     on_path = nodes[nodes["critical_ns"].notna()]["kind"].value_counts().to_dict()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from read_once import read_once
 from slow import slow_from
 
 import chopper_interop as ci
@@ -175,7 +176,7 @@ def demo(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def trace(demo) -> ci.Trace:
-    return ci.read(demo)
+    return read_once(demo)
 
 
 def test_is_an_analysis(trace) -> None:

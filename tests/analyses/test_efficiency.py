@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from read_once import read_once
 from shared_data import real
 
 import chopper_interop as ci
@@ -355,7 +356,7 @@ def test_by_the_command(tmp_path: Path, run) -> None:
 
 
 def test_no_share_of_the_peak_where_most_matrix_time_is_unknown(shared: Path) -> None:
-    result = ci.analyze(ci.read(shared / "pytorch/misc/rank0.json.gz"), "efficiency")
+    result = ci.analyze(read_once(shared / "pytorch/misc/rank0.json.gz"), "efficiency")
     assert result.summary["mfu_share"] is None
     assert result.summary["hfu_share"] is None
     assert "are known" in result.notes["mfu"]
@@ -363,7 +364,7 @@ def test_no_share_of_the_peak_where_most_matrix_time_is_unknown(shared: Path) ->
 
 def test_gpus_of_several_files_count_once(shared: Path) -> None:
     """Four loops of rocm-smi on the same GPUs, one within the other."""
-    trace = ci.read(shared / "telemetry/rocm_smi_real/sampled_loop_8xmi300x")
+    trace = read_once(shared / "telemetry/rocm_smi_real/sampled_loop_8xmi300x")
     charllm = ci.analyze(trace, "energy", compat="charllm").summary
     assert charllm["gpus"] == 8
     result = ci.analyze(trace, "efficiency", samples=10).summary

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from read_once import read_once
 
 import chopper_interop as ci
 from chopper_interop import registry
@@ -270,7 +271,7 @@ def test_blank_rows_say_why() -> None:
 
 
 def test_the_demo_adds_up(demo: Path) -> None:
-    trace = ci.read(demo)
+    trace = read_once(demo)
     table = ci.analyze(trace, "energy").to_pandas()
     assert list(table["rank"]) == [0, 1]
     parts = table["work_j"] + table["cut_j"] + table["idle_j"]

@@ -13,6 +13,7 @@ from made_stragglers import MadeJob, length_ns
 from made_stragglers import trace_of as straggling_trace
 from programs import kineto, simulation
 from programs.defects import DEFECTS, EXACT
+from read_once import read_once
 
 import chopper_interop as ci
 from chopper_interop.analyses.findings import findings
@@ -122,8 +123,8 @@ def test_a_clock_below_the_highest(*, lowest: float, highest: float, is_held: bo
 
 
 def test_the_sample_job_is_throttled_only_where_its_clock_is_known(demo: Path) -> None:
-    assert findings_by_code(ci.read(demo))["throttled-gpu"]["where"] == "power"
-    assert "throttled-gpu" not in findings_by_code(ci.read(demo / "kineto"))
+    assert findings_by_code(read_once(demo))["throttled-gpu"]["where"] == "power"
+    assert "throttled-gpu" not in findings_by_code(read_once(demo / "kineto"))
 
 
 def chain(name: str, phase: str = "forward") -> ci.Trace:
@@ -160,13 +161,13 @@ def test_a_saving_below_half_a_percent_is_not_shown() -> None:
 
 
 def test_findings_and_summary_keep_the_contract_of_analyses(demo: Path) -> None:
-    trace = ci.read(demo / "kineto")
+    trace = read_once(demo / "kineto")
     check_analysis(findings, trace)
     check_analysis(summary, trace)
 
 
 def test_steps_and_ranks_can_be_chosen(demo: Path) -> None:
-    trace = ci.read(demo / "kineto")
+    trace = read_once(demo / "kineto")
     late = findings_by_code(trace)["late-rank-gpu"]
     assert late["ranks"] == "1"
     assert "late-rank-gpu" not in findings_by_code(trace, ranks="0")
@@ -174,7 +175,7 @@ def test_steps_and_ranks_can_be_chosen(demo: Path) -> None:
 
 
 def test_shares_of_the_summary_add_up(demo: Path) -> None:
-    result = ci.analyze(ci.read(demo), "summary")
+    result = ci.analyze(read_once(demo), "summary")
     assert result.rows.num_rows <= 15
     parts = [result.summary[f"{n}_share"] for n in ("compute", "exposed_comm", "copy", "idle")]
     assert sum(parts) == pytest.approx(1)
@@ -221,7 +222,7 @@ def test_a_warm_up_is_less_than_the_whole_of_the_steps() -> None:
 
 
 def test_what_was_not_recorded_is_named_with_how_to_record_it(demo: Path) -> None:
-    lines = ci.analyze(ci.read(demo / "kineto"), "summary").rows.to_pylist()
+    lines = ci.analyze(read_once(demo / "kineto"), "summary").rows.to_pylist()
     (line,) = (row["text"] for row in lines if row["topic"] == "record")
     assert "amd-smi" in line
     assert "dvfs" in line

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kineto_files import kernel, span, write
+from read_once import read_once
 
 import chopper_interop as ci
 from chopper_interop.analyses.idle import CAUSES, idle
@@ -344,7 +345,7 @@ REAL = [
 
 @pytest.mark.parametrize("name", REAL)
 def test_causes_close_on_real_files(shared: Path, name: str) -> None:
-    trace = ci.read(shared / "pytorch" / name)
+    trace = read_once(shared / "pytorch" / name)
     actual = idle(trace)
     expected = ci.analyze(trace, "temporal").rows
     assert actual.rows["idle_ns"].to_pylist() == expected["idle_ns"].to_pylist()
@@ -361,7 +362,7 @@ def test_causes_close_on_real_files(shared: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["ddp_resnet_4rank_amd/rank0.json.gz", "misc/nccl_data.json.gz"])
 def test_steps_of_real_files_close_too(shared: Path, name: str) -> None:
-    trace = ci.read(shared / "pytorch" / name)
+    trace = read_once(shared / "pytorch" / name)
     actual = idle(trace, steps="each").rows
     expected = ci.analyze(trace, "temporal", steps="each").rows
     for column in ("rank", "iteration", "idle_ns"):
@@ -395,7 +396,7 @@ UNLINKED = {"param_dlrm_8rank": (1, 3)}
 @pytest.mark.parametrize("name", SAME_AS_HTA)
 def test_agrees_with_hta(shared: Path, name: str) -> None:
     document = json.loads((shared / "peer_figures" / f"{name}.json").read_text())
-    result = idle(ci.read(shared / peer_files.FILES[name]), compat="hta")
+    result = idle(read_once(shared / peer_files.FILES[name]), compat="hta")
     by_stream = {(r["rank"], r["stream"]): r for r in result.rows.to_pylist()}
     compared = 0
     for row in document["hta_0.6.1"]["idle"]:
@@ -409,7 +410,7 @@ def test_agrees_with_hta(shared: Path, name: str) -> None:
 
 def test_agrees_with_hta_where_steps_are_operators(shared: Path) -> None:
     # figures of HTA f4d0062c: a trace of 2021 has ProfilerSteps of category Operator
-    result = idle(ci.read(shared / "pytorch/v100_2021"), compat="hta")
+    result = idle(read_once(shared / "pytorch/v100_2021"), compat="hta")
     (row,) = result.rows.to_pylist()
     assert (row["host_wait_ns"], row["kernel_wait_ns"]) == (318_934_000, 8_529_000)
 
@@ -425,7 +426,7 @@ def test_hta_rounds_inwards_and_knows_no_waits(tmp_path: Path) -> None:
 
 
 def test_steps_and_options(demo: Path) -> None:
-    trace = ci.read(demo / "kineto")
+    trace = read_once(demo / "kineto")
     each = idle(trace, by="rank,phase", steps="each")
     assert each.rows.column_names[:3] == ["rank", "phase", "iteration"]
     assert idle(trace, ranks="1").rows.num_rows == 1
@@ -447,4 +448,4 @@ def test_a_trace_without_gpu_work_has_no_rows() -> None:
 
 
 def test_the_contract_of_analyses(demo: Path) -> None:
-    check_analysis(idle, ci.read(demo / "kineto"))
+    check_analysis(idle, read_once(demo / "kineto"))

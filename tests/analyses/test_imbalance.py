@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from read_once import read_once
 from shared_data import real
 
 import chopper_interop as ci
@@ -321,7 +322,7 @@ def test_another_time_and_other_numbers_change_nothing() -> None:
 
 
 def test_a_real_log() -> None:
-    trace = ci.read(real("telemetry/nvidia_smi_real/8gpu_iso8601_0.24s.csv"))
+    trace = read_once(real("telemetry/nvidia_smi_real/8gpu_iso8601_0.24s.csv"))
     rows = imbalance(trace).rows.to_pylist()
     assert len(rows) == 8
     for row in rows:
@@ -346,7 +347,7 @@ TRACES = [
 
 @pytest.mark.parametrize("path", TRACES)
 def test_real_traces(path: str) -> None:
-    trace = ci.read(real(path))
+    trace = read_once(real(path))
     result = imbalance(trace)
     json.dumps(result.to_dict(), allow_nan=False)
     kernel = trace.array("kind") == Kind.KERNEL

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from read_once import read_once
 from slow import slow_from
 
 import chopper_interop as ci
@@ -149,7 +150,7 @@ def test_degree_of_pipelines_and_refusals() -> None:
 
 
 def test_the_sample_job(demo: Path) -> None:
-    trace = ci.read(demo)
+    trace = read_once(demo)
     rows = kernels(trace, by="class,category").rows.to_pylist()
     comm = {row["category"] for row in rows if row["class"] == "comm"}
     assert comm <= set(kernel_categories.CATEGORIES) - {"communication"}

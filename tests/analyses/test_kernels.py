@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from peer_files import FILES
+from read_once import read_once
 
 import chopper_interop as ci
 from chopper_interop.analyses.kernels import kernels
@@ -147,7 +148,7 @@ def test_the_worst_instance_is_named() -> None:
 
 
 def test_unknown_options_are_refused(demo: Path) -> None:
-    trace = ci.read(demo)
+    trace = read_once(demo)
     for options in ({"by": "color"}, {"steps": "99"}, {"ranks": "77"}, {"outlier_mads": math.nan},
                     {"compat": "tracelens"}, {"compat": "hta", "by": "rank"}):  # fmt: skip
         with pytest.raises(UsageError):
@@ -155,7 +156,7 @@ def test_unknown_options_are_refused(demo: Path) -> None:
 
 
 def test_analysis_contract(demo: Path) -> None:
-    check_analysis(kernels, ci.read(demo))
+    check_analysis(kernels, read_once(demo))
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -198,7 +199,7 @@ def test_kernels_of_the_sample_job(tmp_path: Path, seed: int) -> None:
 
 
 def test_rates_follow_from_work_and_time(demo: Path) -> None:
-    trace = ci.read(demo)
+    trace = read_once(demo)
     frame = trace.to_pandas()
     for row in kernels(trace, by="kernel").rows.to_pylist():
         instances = frame[
@@ -222,7 +223,7 @@ def test_rates_follow_from_work_and_time(demo: Path) -> None:
 
 
 def test_steps_are_windows_that_do_not_cut_instances(demo: Path) -> None:
-    trace = ci.read(demo)
+    trace = read_once(demo)
     every = kernels(trace, steps="each").summary
     one, two = (kernels(trace, steps=s).summary for s in ("10", "11"))
     assert every["count"] == one["count"] + two["count"]
@@ -242,7 +243,7 @@ HTA_KERNELS = {
 def test_kernels_agree_with_hta(shared: Path, name: str) -> None:
     document = json.loads((shared / "peer_figures" / f"{name}.json").read_text())
     _, reported = document["hta_0.6.1"]["kernel"]
-    rows = kernels(ci.read(shared / HTA_KERNELS[name]), by="rank,kernel").rows.to_pylist()
+    rows = kernels(read_once(shared / HTA_KERNELS[name]), by="rank,kernel").rows.to_pylist()
     computed = {(row["rank"], row["kernel"]): row for row in rows}
     summed = {(f["rank"], f["kernel_type"]) for f in reported if f["name"] == "others"}
     compared = 0
@@ -268,6 +269,6 @@ def test_kernels_agree_with_hta(shared: Path, name: str) -> None:
 def test_types_of_kernels_agree_with_hta(shared: Path, name: str) -> None:
     document = json.loads((shared / "peer_figures" / f"{name}.json").read_text())
     reported, _ = document["hta_0.6.1"]["kernel"]
-    result = kernels(ci.read(shared / FILES[name]), compat="hta")
+    result = kernels(read_once(shared / FILES[name]), compat="hta")
     computed = {r["kernel_type"]: (r["sum_us"], r["percent"]) for r in result.rows.to_pylist()}
     assert computed == {r["kernel_type"]: (r["sum"], r["percentage"]) for r in reported}

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from read_once import read_once
 
 import chopper_interop as ci
 from chopper_interop.analyses.launch import launch
@@ -172,7 +173,7 @@ def test_regions_are_runs_of_kernels_requested_with_an_empty_queue() -> None:
 
 
 def test_the_plot_of_chopper_can_be_made(demo: Path) -> None:
-    trace = ci.read(demo / "kineto")
+    trace = read_once(demo / "kineto")
     result = launch(trace, by="rank,iteration,operation", compat="chopper")
     frame = result.to_pandas()
     plot = frame.groupby("operation")[["prep_ns", "call_ns"]].median()
@@ -183,7 +184,7 @@ def test_the_plot_of_chopper_can_be_made(demo: Path) -> None:
 
 
 def test_steps_and_ranks_are_selected(demo: Path) -> None:
-    trace = ci.read(demo / "kineto")
+    trace = read_once(demo / "kineto")
     complete = launch(trace).to_pandas()
     each = launch(trace, steps="each")
     assert each.rows.column_names[:2] == ["rank", "iteration"]
@@ -197,7 +198,7 @@ def test_steps_and_ranks_are_selected(demo: Path) -> None:
 
 
 def test_other_work_counts_if_requested(demo: Path) -> None:
-    trace = ci.read(demo / "kineto")
+    trace = read_once(demo / "kineto")
     kind = trace.array("kind")
     counted = {w: launch(trace, work=w).summary["kernels"] for w in ("kernels", "all")}
     assert counted["kernels"] == np.count_nonzero(kind == Kind.KERNEL)
@@ -206,7 +207,7 @@ def test_other_work_counts_if_requested(demo: Path) -> None:
 
 
 def test_graphs_of_a_real_file(shared: Path) -> None:
-    trace = ci.read(shared / "pytorch/hip_graph_mi300x/vllm_graph_execution.json.gz")
+    trace = read_once(shared / "pytorch/hip_graph_mi300x/vllm_graph_execution.json.gz")
     (row,) = launch(trace).rows.to_pylist()
     assert row["kernels"] - row["unlinked"] > 50 * row["calls"] > 0
 
@@ -222,7 +223,7 @@ def test_graphs_of_a_real_file(shared: Path) -> None:
     ],
 )
 def test_prep_and_call_make_launch_in_real_files(shared: Path, name: str) -> None:
-    trace = ci.read(shared / "pytorch" / name)
+    trace = read_once(shared / "pytorch" / name)
     result = launch(trace)
     prep, call, gap = (result.annotations[n].to_numpy(zero_copy_only=False) for n in SPLIT)
     some = gap > 0
@@ -241,4 +242,4 @@ def test_a_trace_without_gpu_work_has_no_rows() -> None:
 
 
 def test_analysis_contract(demo: Path) -> None:
-    check_analysis(launch, ci.read(demo / "kineto"))
+    check_analysis(launch, read_once(demo / "kineto"))

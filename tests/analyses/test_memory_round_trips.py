@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from read_once import read_once
 
-import chopper_interop as ci
 from chopper_interop.analyses.memory_round_trips import memory_round_trips
 from chopper_interop.analyses.methods.activity import round_trips
 from chopper_interop.schemas.kinds import Kind
@@ -13,12 +13,12 @@ from chopper_interop.testing import check_analysis
 
 
 def test_analysis_contract(demo: Path) -> None:
-    check_analysis(memory_round_trips, ci.read(demo))
+    check_analysis(memory_round_trips, read_once(demo))
 
 
 @pytest.mark.parametrize("by", ["kernel", "layer,phase", "rank", "job"])
 def test_rows_add_up(demo: Path, by: str) -> None:
-    trace = ci.read(demo)
+    trace = read_once(demo)
     trips = round_trips.find_round_trips(trace)
     result = memory_round_trips(trace, by=by)
     rows = result.rows.to_pylist()
@@ -33,14 +33,14 @@ def test_rows_add_up(demo: Path, by: str) -> None:
 
 
 def test_without_counters_nothing_is_known(demo: Path) -> None:
-    result = memory_round_trips(ci.read(demo / "kineto"))
+    result = memory_round_trips(read_once(demo / "kineto"))
     assert not result.rows.num_rows
     assert result.summary["read_again_bytes"] is None
     assert "no rows" in result.notes
 
 
 def test_a_gpu_of_unknown_bandwidth_has_bytes_and_no_time(shared: Path) -> None:
-    trace = ci.read(shared / "rocprof/v1_two_pass_mi250x/laplacian_dp_kernel1")
+    trace = read_once(shared / "rocprof/v1_two_pass_mi250x/laplacian_dp_kernel1")
     summary = memory_round_trips(trace).summary
     assert summary["known_kernels"] == 1003
     assert summary["read_again_bytes"] > 0

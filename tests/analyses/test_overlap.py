@@ -11,6 +11,7 @@ import pytest
 from gpu_work import WORKS, Work, instants
 from hypothesis import given
 from hypothesis import strategies as st
+from read_once import read_once
 
 import chopper_interop as ci
 from chopper_interop.analyses.overlap import overlap
@@ -301,7 +302,7 @@ def test_neither_origin_nor_order_nor_rank_numbers_matter(works: list[Work], lat
 
 
 def test_exposed_communication_equals_that_of_temporal(demo: Path) -> None:
-    trace = ci.read(demo / "kineto")
+    trace = read_once(demo / "kineto")
     for options in ({}, {"steps": "each"}, {"ranks": "1"}):
         overlap_rows, temporal_rows = (
             ci.analyze(trace, name, **options).rows for name in ("overlap", "temporal")
@@ -312,7 +313,7 @@ def test_exposed_communication_equals_that_of_temporal(demo: Path) -> None:
 
 def test_every_collective_of_the_sample_job(demo: Path) -> None:
     truth = json.loads((demo / "truth.json").read_text())["collectives"]
-    trace = ci.read(demo / "kineto")
+    trace = read_once(demo / "kineto")
     rows = sorted(
         ci.analyze(trace, "overlap", by="instance").rows.to_pylist(), key=lambda r: r["start_ns"]
     )
@@ -341,7 +342,7 @@ FILES = {
 @pytest.mark.parametrize("name", FILES)
 def test_equals_the_figures_of_peers(name: str, shared: Path) -> None:
     document = json.loads((shared / "peer_figures" / f"{name}.json").read_text())
-    trace = ci.read(shared / FILES[name])
+    trace = read_once(shared / FILES[name])
     exact = document["independent_exact_ns"]
     rows = ci.analyze(trace, "overlap").rows.to_pylist()
     assert [row["comm_ns"] for row in rows] == [figures["comm_union"] for figures in exact]
@@ -359,7 +360,7 @@ def test_equals_the_figures_of_peers(name: str, shared: Path) -> None:
 
 
 def test_a_real_job_at_every_granularity(shared: Path) -> None:
-    trace = ci.read(shared / "pytorch/ddp_resnet_4rank_amd/merged_all_events.json.gz")
+    trace = read_once(shared / "pytorch/ddp_resnet_4rank_amd/merged_all_events.json.gz")
     summary = ci.analyze(trace, "overlap").summary
     for by in ("rank,iteration", "collective", "group", "operation", "rank,phase", "instance"):
         rows = ci.analyze(trace, "overlap", by=by)
@@ -372,9 +373,9 @@ def test_a_real_job_at_every_granularity(shared: Path) -> None:
 
 
 def test_analysis_contract(demo: Path) -> None:
-    check_analysis(overlap, ci.read(demo))
+    check_analysis(overlap, read_once(demo))
 
 
 def test_chopper_has_only_operation_instances(demo: Path) -> None:
     with pytest.raises(UsageError, match="operation instances"):
-        ci.analyze(ci.read(demo / "kineto"), "overlap", compat="chopper", by="layer")
+        ci.analyze(read_once(demo / "kineto"), "overlap", compat="chopper", by="layer")

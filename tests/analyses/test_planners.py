@@ -11,6 +11,7 @@ import pytest
 from predictions import plan_error_percent, read
 from programs import families, plans
 from programs.simulation import simulate
+from read_once import read_once
 from shared_data import real
 
 import chopper_interop as ci
@@ -80,7 +81,7 @@ def test_all_reduces_of_unknown_transfer_are_counted_and_stay(tmp_path) -> None:
 
 
 def test_the_default_buckets_of_a_real_job_are_those_that_it_had() -> None:
-    trace = ci.read(real("pytorch/ddp_resnet_4rank_amd/rank0.json.gz").parent)
+    trace = read_once(real("pytorch/ddp_resnet_4rank_amd/rank0.json.gz").parent)
     changes = "buckets=25MiB first=1MiB; buckets=1MB; buckets=1GB"
     result = ci.analyze(trace, "what_if", change=changes)
     as_measured, more, one = result.summary["changes"][:3]

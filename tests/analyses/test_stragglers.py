@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from made_stragglers import MadeJob, length_ns, trace_of
+from read_once import read_once
 from shared_data import real
 
 import chopper_interop as ci
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 def test_the_contract_of_analyses(demo: Path) -> None:
     from chopper_interop.analyses.stragglers import stragglers
 
-    check_analysis(stragglers, ci.read(demo / "kineto"))
+    check_analysis(stragglers, read_once(demo / "kineto"))
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from read_once import read_once
 
 import chopper_interop as ci
 from chopper_interop import registry
@@ -168,7 +169,7 @@ def test_steps_of_jobs_of_different_size_are_not_compared(gpus: int, by: str | N
 
 def test_times_are_those_of_efficiency(shared: Path) -> None:
     """GPU work ends long after its steps; both analyses measure the same time."""
-    trace = ci.read(shared / "pytorch/mi300x/resnet_act_checkpoint.json.gz")
+    trace = read_once(shared / "pytorch/mi300x/resnet_act_checkpoint.json.gz")
     (row,) = sweep(trace, samples=10).rows.to_pylist()
     (efficiency,) = ci.analyze(trace, "efficiency").rows.to_pylist()
     each = ci.analyze(trace, "efficiency", steps="each").rows

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from read_once import read_once
 
 import chopper_interop as ci
 from chopper_interop.analyses.critical_path import critical_path
@@ -155,15 +156,15 @@ def test_launches_that_nothing_waits_for_are_not_critical() -> None:
 
 
 def test_analysis_contract(demo: Path) -> None:
-    check_analysis(taxes, ci.read(demo / "kineto"))
+    check_analysis(taxes, read_once(demo / "kineto"))
 
 
 def test_round_trips_through_memory_need_counters(demo: Path) -> None:
-    trace = ci.read(demo)
+    trace = read_once(demo)
     trips = round_trips.find_round_trips(trace)
     rows = taxes(trace).rows.to_pylist()
     assert sum(r["locality_ns"] for r in rows) == trips.ns[trips.timed].sum() > 0
-    assert {r["locality_ns"] for r in taxes(ci.read(demo / "kineto")).rows.to_pylist()} == {None}
+    assert {r["locality_ns"] for r in taxes(read_once(demo / "kineto")).rows.to_pylist()} == {None}
 
 
 def test_without_gpu_work_there_are_no_rows() -> None:
@@ -174,7 +175,7 @@ def test_without_gpu_work_there_are_no_rows() -> None:
 
 def test_parts_add_up_on_real_jobs(shared: Path) -> None:
     for name in ("dlrm_8rank_v100/kineto", "torchrec_4rank_v100"):
-        trace = ci.read(shared / "pytorch" / name)
+        trace = read_once(shared / "pytorch" / name)
         for steps in ("", "each"):
             for row in taxes(trace, steps=steps).rows.to_pylist():
                 assert row["taxed_ns"] == row["bulk_sync_ns"] + row["launch_ns"] - row["overlap_ns"]

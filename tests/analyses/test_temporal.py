@@ -11,6 +11,7 @@ from gpu_work import WORKS, Work, instants
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from peer_files import FILES
+from read_once import read_once
 from slow import slow_from
 
 import chopper_interop as ci
@@ -110,7 +111,7 @@ WHY_NOT_TRACELENS = {
 @pytest.fixture(scope="module", params=FILES)
 def peer(request: pytest.FixtureRequest, shared: Path) -> tuple[str, dict, ci.Trace]:
     document = json.loads((shared / "peer_figures" / f"{request.param}.json").read_text())
-    return request.param, document, ci.read(shared / FILES[request.param])
+    return request.param, document, read_once(shared / FILES[request.param])
 
 
 def test_every_trace_with_figures_of_peers_is_compared(shared: Path) -> None:
@@ -180,7 +181,7 @@ def test_differences_to_peers_have_a_reason(peer: tuple) -> None:
 
 def test_busy_time_of_a_rocprof_trace_equals_that_of_tracelens(shared: Path) -> None:
     reported = json.loads((shared / "peer_figures" / "rocprofv3_mi350x_908.json").read_text())
-    trace = ci.read(shared / "rocprof/v3_json_mi350x")
+    trace = read_once(shared / "rocprof/v3_json_mi350x")
     (row,) = ci.analyze(trace, "temporal").rows.to_pylist()
     assert row["busy_ns"] == reported["independent_ns"]["kernel_union"]
     # its idle time is from the tool's start to its end, here from the first kernel to the last
@@ -204,7 +205,7 @@ SAME = {
 def test_analysis_contract(demo: Path) -> None:
     from chopper_interop.analyses.temporal import temporal
 
-    check_analysis(temporal, ci.read(demo))
+    check_analysis(temporal, read_once(demo))
 
 
 TRUTH = {
@@ -332,7 +333,7 @@ def test_any_trace(trace: ci.Trace) -> None:
 
 
 def test_without_gpu_work_there_are_no_rows_and_a_reason(demo: Path) -> None:
-    trace = ci.read(demo / "kineto")
+    trace = read_once(demo / "kineto")
     kind = trace.array("kind")
     host = replace(trace, nodes=arrow.take(trace.nodes, kind == Kind.CPU_OP), edges=empty("edges"))
     for name in ("temporal", "overlap"):
@@ -355,7 +356,7 @@ def test_without_gpu_work_there_are_no_rows_and_a_reason(demo: Path) -> None:
     ],
 )
 def test_invalid_options_are_refused(demo: Path, options: dict, message: str) -> None:
-    trace = ci.read(demo / "kineto")
+    trace = read_once(demo / "kineto")
     for name in ("temporal", "overlap"):
         with pytest.raises(UsageError, match=message):
             ci.analyze(trace, name, **options)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from made_stragglers import MadeJob, trace_of
+from read_once import read_once
 from shared_data import real
 
 import chopper_interop as ci
@@ -38,12 +39,12 @@ def gained(trace, change, **options):
 def test_the_contract_of_analyses(demo: Path) -> None:
     from chopper_interop.analyses.what_if import what_if
 
-    check_analysis(what_if, ci.read(demo / "kineto"))
+    check_analysis(what_if, read_once(demo / "kineto"))
 
 
 @pytest.fixture(scope="module")
 def trace(demo: Path):
-    return ci.read(demo / "kineto")
+    return read_once(demo / "kineto")
 
 
 @pytest.mark.parametrize("steps", ["", "each"])

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 from kineto_files import call, kernel, span, write
+from read_once import read_once
 
 import chopper_interop as ci
 from chopper_interop.annotate.stages import annotate
@@ -57,7 +58,7 @@ def test_without_training_there_are_no_phases(tmp_path: Path) -> None:
 
 
 def test_phases_of_real_training(shared: Path) -> None:
-    trace = ci.read(shared / "pytorch" / "ddp_resnet_4rank_amd" / "rank0.json.gz")
+    trace = read_once(shared / "pytorch" / "ddp_resnet_4rank_amd" / "rank0.json.gz")
     frame = trace.to_pandas()
     work = frame[frame["kind"].isin(["kernel", "comm"])]
     assert work["phase"].notna().mean() > 0.97

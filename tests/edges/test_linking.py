@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from read_once import read_once
 from shared_data import real
 
 import chopper_interop as ci
@@ -37,7 +38,7 @@ def operators(trace: ci.Trace, work: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("path", VALID)
 def test_kernels_are_of_the_operator_that_the_profiler_names(path: str) -> None:
-    trace = ci.read(real(path))
+    trace = read_once(real(path))
     work = np.flatnonzero(np.isin(trace.array("kind"), [int(Kind.KERNEL), int(Kind.MEMCPY)]))
     actual = operators(trace, work)
     ids = [

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from read_once import read_once
 from shared_data import real
 
 import chopper_interop as ci
@@ -222,7 +223,7 @@ def test_the_highest_clock_of_the_demo_job(slow: Path, parts: tuple[str, ...], b
 
 
 def test_real_devices() -> None:
-    (one,) = ratings.rate_gpus(ci.read(real("rocprof/rocprof_compute_pmc/omp_MI300A"))).values()
+    (one,) = ratings.rate_gpus(read_once(real("rocprof/rocprof_compute_pmc/omp_MI300A"))).values()
     assert (one.cus, one.xccs, one.boost_mhz, one.bandwidth_gbs) == (228, 6, 2100, 5300)
     assert one.sources["cus"] == "device"
 

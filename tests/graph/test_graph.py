@@ -9,6 +9,7 @@ import networkx as nx
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
+from read_once import read_once
 from shared_data import real
 
 import chopper_interop as ci
@@ -25,7 +26,7 @@ CIRCLES = settings(suppress_health_check=list(HealthCheck))
 
 @pytest.fixture(scope="module")
 def job(demo: Path) -> ci.Trace:
-    return ci.read(demo)
+    return read_once(demo)
 
 
 def as_networkx(graph: Graph) -> nx.MultiDiGraph:
@@ -275,7 +276,7 @@ REAL = (
 
 @pytest.mark.parametrize("path", REAL)
 def test_real_jobs_have_graphs_without_circles(path: str) -> None:
-    trace = ci.read(real(path))
+    trace = read_once(real(path))
     for graph in (trace.graph(), trace.endpoints()):
         assert_sound(graph)
         assert graph.left_out == 0

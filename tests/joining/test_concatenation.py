@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from read_once import read_once
 
 import chopper_interop as ci
 from chopper_interop.annotate.structure.annotations import COUNTED
@@ -21,7 +22,7 @@ from chopper_interop.testing.strategies import traces
 
 @pytest.fixture(scope="module")
 def job(demo: Path) -> ci.Trace:
-    return ci.read(demo)
+    return read_once(demo)
 
 
 def _same_nodes(one: ci.Trace, other: ci.Trace) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from host_et_oracle import count_of, flow, nodes_of
 from kineto_files import BASE, kernel, span, write
+from read_once import read_once
 from seeds import pytorch_et as seed
 
 import chopper_interop as ci
@@ -72,9 +73,9 @@ STEP = [(f"op{n % 7}.{n % 3}", 1) for n in range(40)]
 
 
 def test_real_ranks_of_different_iterations(shared: Path) -> None:
-    trace = ci.read(shared / DLRM)
+    trace = read_once(shared / DLRM)
     check_trace(trace)
-    bare = ci.read(shared / DLRM / "kineto")
+    bare = read_once(shared / DLRM / "kineto")
     assert trace.nodes.num_rows == bare.nodes.num_rows
     for column in ("ts", "dur", "kind", "parent"):
         assert np.array_equal(trace.array(column), bare.array(column)), column
@@ -112,7 +113,7 @@ COUNTED = (
 
 
 def test_one_iteration_among_forty(shared: Path) -> None:
-    trace = ci.read(shared / PAIR)
+    trace = read_once(shared / PAIR)
     path = shared / PAIR / "linear_et.json.gz"
     ids = linked(trace)
     assert len(ids) == len(nodes_of(path)) == 928
@@ -144,7 +145,9 @@ def test_ids_of_other_calls_are_not_used(shared: Path) -> None:
 
 
 def test_another_program_is_refused(shared: Path) -> None:
-    trace = ci.read(shared / "pytorch/misc/nccl_data.json.gz", shared / PAIR / "linear_et.json.gz")
+    trace = read_once(
+        shared / "pytorch/misc/nccl_data.json.gz", shared / PAIR / "linear_et.json.gz"
+    )
     assert issues(trace)["host-et-refused"] == 928
     assert {i.severity.value for i in trace.meta.issues if i.code == "host-et-refused"} == {"error"}
     assert not data(trace)

@@ -14,6 +14,7 @@ import gpu_work
 import numpy as np
 import pyarrow as pa
 import pytest
+from read_once import read_once
 
 import chopper_interop as ci
 from chopper_interop.report import gather, page, summary
@@ -169,7 +170,7 @@ def test_the_demo_on_a_phone_and_in_the_dark(
     demo: Path, tmp_path: Path, size: dict[str, int], scheme: str
 ) -> None:
     path = tmp_path / "report.html"
-    path.write_text(report_of(ci.read(demo)), "utf-8")
+    path.write_text(report_of(read_once(demo)), "utf-8")
     with browser.opened(path, size, scheme) as shown:
         assert shown.undrawn() == []
         assert shown.complaints == []

@@ -8,6 +8,7 @@ import kineto_files
 import pyarrow as pa
 import pytest
 from outputs import OUTPUTS, content, written
+from read_once import read_once
 from shared_data import SHARED, each
 
 import chopper_interop as ci
@@ -38,7 +39,7 @@ def with_canaries(trace: ci.Trace) -> ci.Trace:
 
 def test_no_text_of_the_trace_is_in_any_output(demo: Path, tmp_path: Path) -> None:
     """Whatever a format's reader puts into the hub, and wherever, it does not get out."""
-    marked = with_canaries(ci.read(demo))
+    marked = with_canaries(read_once(demo))
     shared = Sharing(key=KEY).apply(marked, []).with_meta(job="job")
     for name, raw in written(shared, tmp_path).items():
         assert not re.search(CANARY.encode(), raw, re.IGNORECASE), name
@@ -46,14 +47,14 @@ def test_no_text_of_the_trace_is_in_any_output(demo: Path, tmp_path: Path) -> No
 
 @pytest.mark.slow
 def test_no_text_of_the_trace_is_in_any_result(demo: Path) -> None:
-    shared = Sharing(key=KEY).apply(with_canaries(ci.read(demo)), []).with_meta(job="job")
+    shared = Sharing(key=KEY).apply(with_canaries(read_once(demo)), []).with_meta(job="job")
     assert CANARY not in str(results(shared)).lower()
 
 
 def test_every_kind_of_text_is_visited(demo: Path) -> None:
     """The test above sees nothing in what is not there: the sample has texts of all kinds."""
     places = set()
-    trace = ci.read(demo)
+    trace = read_once(demo)
     texts.change_tables(trace, lambda place, text: places.add(place) or text)
     texts.change_meta(trace.meta, lambda place, text: places.add(place) or text)
     columns = {

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from read_once import read_once
 from shared_data import SHARED, each, real
 
 import chopper_interop as ci
@@ -313,7 +314,7 @@ def dispatched(path: Path) -> list[tuple[str, int, dict[str, float]]]:
 
 
 def test_counters_of_the_demo_job_go_to_its_kernels(demo: Path) -> None:
-    trace = ci.read(demo)
+    trace = read_once(demo)
     table = trace.counters.to_pandas().pivot_table(index="node", columns="name", values="value")
     passes = sorted(demo.glob("rocprof/pmc_*/*/*counter_collection.csv"))
     ranks, correlation = trace.array("rank"), trace.array("correlation")
@@ -372,7 +373,7 @@ def test_a_pass_that_lost_its_first_kernels_shifts_none(demo: Path, tmp_path: Pa
 
 
 def test_clocks_of_an_mi300a() -> None:
-    trace = ci.read(real("rocprof/rocprof_compute_pmc/omp_MI300A"))
+    trace = read_once(real("rocprof/rocprof_compute_pmc/omp_MI300A"))
     clock = trace.values("gfxclk_counted_mhz").astype(float)
     assert (clock.min(), clock.max()) == (pytest.approx(1706, abs=1), pytest.approx(2133, abs=1))
     (device,) = trace.meta.devices
@@ -381,7 +382,7 @@ def test_clocks_of_an_mi300a() -> None:
 
 @pytest.mark.parametrize("name", ["vcopy_MI200", "vcopy_MI300X_A1"])
 def test_short_kernels_have_no_clock(name: str) -> None:
-    trace = ci.read(real(f"rocprof/rocprof_compute_pmc/{name}"))
+    trace = read_once(real(f"rocprof/rocprof_compute_pmc/{name}"))
     assert "gfxclk_counted_mhz" not in trace.nodes.column_names
     lost = {i.code for i in trace.meta.issues}
     assert lost & {"counted-clock-too-short", "counted-clock-without-time"}

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kineto_files import call, kernel, span, write
+from read_once import read_once
 
 import chopper_interop as ci
 from chopper_interop.annotate.structure import annotations as structure
@@ -326,7 +327,7 @@ LINKED = [
 
 @pytest.mark.parametrize("name", LINKED)
 def test_numbers_link_the_operators_that_recorded_edges_link(shared: Path, name: str) -> None:
-    trace = ci.read(shared / "pytorch" / name)
+    trace = read_once(shared / "pytorch" / name)
     recorded = trace.array("kind", "edges") == EdgeKind.FWDBWD
     src, dst = trace.array("src", "edges")[recorded], trace.array("dst", "edges")[recorded]
     bare = ci.Trace(
@@ -355,7 +356,7 @@ def test_the_last_operator_of_a_number_made_its_function(made: Any, used: Any) -
 
 
 def test_activations_computed_again_in_a_real_file(shared: Path) -> None:
-    frame = ci.read(shared / "pytorch/mi300x/resnet_act_checkpoint.json.gz").to_pandas()
+    frame = read_once(shared / "pytorch/mi300x/resnet_act_checkpoint.json.gz").to_pandas()
     convolutions = frame[frame["name"] == "aten::conv2d"]["phase"].value_counts()
     assert convolutions["recompute"] == 57
     assert convolutions["forward"] == 60
@@ -372,7 +373,7 @@ BLOCKS = [("Falconsai_nsfw_image_detection__1016002", 12), ("Qwen_Qwen1.5-0.5B-C
 @pytest.mark.parametrize("machine", ["mi300x", "h100"])
 @pytest.mark.parametrize(("name", "count"), BLOCKS)
 def test_layers_of_real_models(shared: Path, machine: str, name: str, count: int) -> None:
-    frame = ci.read(shared / "pytorch" / machine / f"{name}.json.gz").to_pandas()
+    frame = read_once(shared / "pytorch" / machine / f"{name}.json.gz").to_pandas()
     layers = frame[frame["kind"].isin(GPU)].groupby("layer").size()
     assert list(layers.index) == list(range(count))
     inner = layers.iloc[1:-1]
@@ -382,7 +383,7 @@ def test_layers_of_real_models(shared: Path, machine: str, name: str, count: int
 
 
 def test_steps_of_a_file_that_numbers_none(shared: Path) -> None:
-    trace = ci.read(shared / "pytorch/rtx2080ti_pairs/linear_kineto.json.gz")
+    trace = read_once(shared / "pytorch/rtx2080ti_pairs/linear_kineto.json.gz")
     frame = trace.to_pandas()
     kernels = frame[frame["kind"].isin(GPU)]
     assert kernels[["iteration", "phase", "operation"]].notna().all(axis=None)
@@ -392,7 +393,7 @@ def test_steps_of_a_file_that_numbers_none(shared: Path) -> None:
 
 
 def test_the_sample_job_is_known_to_the_last_kernel(demo: Path) -> None:
-    trace = ci.read(demo)
+    trace = read_once(demo)
     frame = trace.to_pandas()
     kernels = frame[frame["kind"].isin(["kernel", "comm"])]
     assert kernels[["phase", "step_part", "iteration", "operation"]].notna().all(axis=None)

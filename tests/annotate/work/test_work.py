@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kineto_files import call as runtime
 from kineto_files import kernel, span, write
+from read_once import read_once
 
 import chopper_interop as ci
 from chopper_interop.annotate.work import attention, kernels, operators
@@ -506,7 +507,7 @@ def test_a_kernel_of_an_entry_has_the_role_of_its_own_name() -> None:
 
 
 def test_flops_by_shapes_agree_with_the_sample_jobs_counters(demo: Path) -> None:
-    trace = ci.read(demo)
+    trace = read_once(demo)
     rows = compared_with_counters(trace)
     assert rows["aten::linear"][0] > 10
     for _, by_shapes, by_counters in rows.values():
@@ -529,7 +530,7 @@ MODELS = {
 def test_a_model_has_the_same_work_on_both_vendors_gpus(shared: Path, model: str) -> None:
     total = {}
     for gpu in ("mi300x", "h100"):
-        trace = ci.read(shared / "pytorch" / gpu / f"{model}.json.gz")
+        trace = read_once(shared / "pytorch" / gpu / f"{model}.json.gz")
         flops, kind = arrow.to_numpy(trace.nodes["flops"]), trace.array("kind")
         total[gpu] = flops[kind == Kind.KERNEL].sum()
         assert total[gpu] == flops[kind == Kind.CPU_OP].sum()
@@ -542,7 +543,7 @@ def test_a_model_has_the_same_work_on_both_vendors_gpus(shared: Path, model: str
 def test_resnet50_has_its_published_work(shared: Path) -> None:
     # 4.087 G multiply-adds an image of 224 pixels; 32 images, three steps. The gradients take
     # twice as much, but for that of the images themselves (0.118 G each).
-    trace = ci.read(shared / "pytorch" / "host_et" / "resnet_1gpu_et.json.gz")
+    trace = read_once(shared / "pytorch" / "host_et" / "resnet_1gpu_et.json.gz")
     name, flops = trace.array("name"), arrow.to_numpy(trace.nodes["flops"], -1)
     total = {
         n: flops[(name == c) & (flops >= 0)].sum()
@@ -562,7 +563,7 @@ REAL = ("ddp_resnet_4rank_amd/rank0.json.gz", "mi300x/resnet_act_checkpoint.json
 
 @pytest.mark.parametrize("file", REAL)
 def test_kernels_have_the_work_of_their_operators(shared: Path, file: str) -> None:
-    trace = ci.read(shared / "pytorch" / file)
+    trace = read_once(shared / "pytorch" / file)
     kind, launch = trace.array("kind"), trace.launch
     on_gpu = np.isin(kind, [int(k) for k in GPU_WORK])
     for column in ("flops", "mem_bytes"):

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from kineto_files import BASE, call, kernel, write
+from read_once import read_once
 from schedule import attributes, messages, replay_us
 from slow import slow_from
 
@@ -53,7 +54,7 @@ def measured_ns(trace: ci.Trace, mode: str) -> int:
 def test_real_jobs_run_to_the_end_in_the_measured_time(
     shared: Path, tmp_path: Path, job: str, mode: str, run
 ) -> None:
-    trace = ci.read(shared / JOBS[job])
+    trace = read_once(shared / JOBS[job])
     ci.write(trace, tmp_path / f"{job}.et", mode=mode)
     status, output, _ = run("check", tmp_path / job)
     assert status == 0, output
@@ -72,7 +73,7 @@ def test_real_jobs_run_to_the_end_in_the_measured_time(
 
 
 def test_nodes_have_what_both_feeders_need(shared: Path, tmp_path: Path) -> None:
-    trace = ci.read(shared / JOBS["ddp"])
+    trace = read_once(shared / JOBS["ddp"])
     ci.write(trace, tmp_path / "job.et")
     groups = json.loads((tmp_path / "job.comm_groups.json").read_text())
     assert groups == {"1": [0, 1, 2, 3]}
@@ -113,7 +114,7 @@ def test_the_verdict_is_short_lines_however_many_ranks() -> None:
 
 
 def test_streams_are_chained(demo: Path, tmp_path: Path) -> None:
-    ci.write(ci.read(demo / "kineto"), tmp_path / "job.et", mode="gpu")
+    ci.write(read_once(demo / "kineto"), tmp_path / "job.et", mode="gpu")
     _, nodes = messages(tmp_path / "job.0.et")
     last: dict[int, int] = {}
     for node in nodes:
@@ -125,7 +126,7 @@ def test_streams_are_chained(demo: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", ["gpu", "full"])
 def test_nodes_that_a_mode_leaves_out_are_counted(demo: Path, tmp_path: Path, mode: str) -> None:
-    trace = ci.read(demo / "kineto")
+    trace = read_once(demo / "kineto")
     issues = {i.code: i for i in ci.write(trace, tmp_path / "job.et", mode=mode)}
     written = [n for rank in (0, 1) for n in messages(tmp_path / f"job.{rank}.et")[1]]
     not_gaps = sum(attributes(n)["kind"] != "host_gap" for n in written)
@@ -161,7 +162,7 @@ def test_work_starts_at_its_measured_time(tmp_path: Path, name: str) -> None:
 
 
 def test_own_files_read_back(demo: Path, tmp_path: Path) -> None:
-    trace = ci.read(demo / "kineto")
+    trace = read_once(demo / "kineto")
     ci.write(trace, tmp_path / "et" / "job.et")
     again = ci.read(tmp_path / "et")
     for rank in trace.ranks:
@@ -516,7 +517,7 @@ def test_sends_without_a_receive_keep_their_measured_time_only(tmp_path: Path, r
 def test_counters_and_telemetry_are_attributes_at_the_right_time(
     demo: Path, tmp_path: Path, mode: str
 ) -> None:
-    trace = ci.read(demo)
+    trace = read_once(demo)
     ci.write(trace, tmp_path / "job.et", mode=mode)
     rank = trace.rank(0)
     clock = rank.values("gfxclk_mhz")
@@ -542,7 +543,7 @@ def test_counters_and_telemetry_are_attributes_at_the_right_time(
 
 
 def test_ranks_with_a_hole_are_renumbered(demo: Path, tmp_path: Path, run) -> None:
-    second_rank = ci.read(demo / "kineto").rank(1)
+    second_rank = read_once(demo / "kineto").rank(1)
     issues = ci.write(second_rank, tmp_path / "job.et", mode="gpu")
     assert "ranks-renumbered" in {i.code for i in issues}
     metadata, _ = messages(tmp_path / "job.0.et")
@@ -551,7 +552,7 @@ def test_ranks_with_a_hole_are_renumbered(demo: Path, tmp_path: Path, run) -> No
 
 
 def test_an_earlier_run_leaves_no_ranks_behind(demo: Path, tmp_path: Path) -> None:
-    trace = ci.read(demo / "kineto")
+    trace = read_once(demo / "kineto")
     (tmp_path / "notes.txt").write_text("of the user")
     (tmp_path / "other.0.et").write_text("another job's")
     ci.write(trace, tmp_path / "job.et")

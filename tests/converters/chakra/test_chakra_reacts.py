@@ -10,6 +10,7 @@ from kineto_files import BASE, call, kernel, write
 from programs import families
 from programs.program import Change
 from programs.simulation import simulate
+from read_once import read_once
 from schedule import attributes, messages, replay_us
 
 import chopper_interop as ci
@@ -81,7 +82,7 @@ JOBS = {
 
 @pytest.fixture(scope="module")
 def jobs(shared: Path) -> dict[str, ci.Trace]:
-    return {name: ci.read(shared / path) for name, path in JOBS.items()}
+    return {name: read_once(shared / path) for name, path in JOBS.items()}
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -301,7 +302,7 @@ def test_work_of_few_bytes_takes_time_in_a_roofline_model(tmp_path: Path) -> Non
 
 
 def test_matched_collectives_of_unknown_size_are_joined(shared: Path, tmp_path: Path, run) -> None:
-    trace = ci.read(shared / "pytorch/torchrec_4rank_v100")
+    trace = read_once(shared / "pytorch/torchrec_4rank_v100")
     issues = {i.code: i for i in ci.write(trace, tmp_path / "job.et", mode="gpu")}
     assert issues["comm-size-from-time"].count == 120
     sizes = []

@@ -8,6 +8,7 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import pytest
+from read_once import read_once
 from schedule import attributes, messages
 from seeds.chakra import GPU, HOST, REDUCE, VERSION, framed, node
 from shared_data import real
@@ -95,7 +96,7 @@ def dependencies(nodes: list[Any]) -> nx.DiGraph:
 
 
 def test_only_dependencies_in_circles_are_left_out() -> None:
-    trace = ci.read(real(REAL))
+    trace = read_once(real(REAL))
     graph = dependencies(messages(real(REAL))[1])
     circle = {k: c for c, part in enumerate(nx.strongly_connected_components(graph)) for k in part}
     backward = sum(a >= b and circle[a] == circle[b] for a, b in graph.edges)
@@ -107,7 +108,7 @@ def test_only_dependencies_in_circles_are_left_out() -> None:
 
 
 def test_computed_times_keep_to_dependencies_and_lanes() -> None:
-    trace = ci.read(real(REAL))
+    trace = read_once(real(REAL))
     assert trace.meta.clock == COMPUTED
     (issue,) = [i for i in trace.meta.issues if i.code == "et-times-scheduled"]
     assert "computed, not measured" in issue.meaning
@@ -139,7 +140,7 @@ def test_the_output_of_the_jsonizer_reads_the_same(
     )
     with pytest.raises(ValueError, match="Extra data"):
         json.loads(out.read_text())
-    binary, as_json = ci.read(real(REAL)), ci.read(out)
+    binary, as_json = read_once(real(REAL)), ci.read(out)
     assert issues(binary) == issues(as_json)
     for column in ("kind", "ts", "dur", "lane", "name"):
         assert np.array_equal(binary.array(column), as_json.array(column)), column
@@ -151,7 +152,7 @@ def test_the_output_of_the_jsonizer_reads_the_same(
 def test_written_ets_read_the_same_as_json(
     demo: Path, tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ci.write(ci.read(demo / "kineto"), tmp_path / "et" / "job.et", mode=mode)
+    ci.write(read_once(demo / "kineto"), tmp_path / "et" / "job.et", mode=mode)
     (tmp_path / "json").mkdir()
     for path in (tmp_path / "et").glob("*.et"):
         out = tmp_path / "json" / f"{path.stem}.json"
@@ -195,7 +196,7 @@ def test_groups_next_to_ets_belong_to_them(tmp_path: Path) -> None:
 def test_collectives_without_a_group_name_have_the_group_of_all_ranks(
     demo: Path, tmp_path: Path
 ) -> None:
-    trace = ci.read(demo / "kineto")
+    trace = read_once(demo / "kineto")
     ci.write(trace, tmp_path / "et" / "job.et")
     again = ci.read(tmp_path / "et")
     grouped = [sum(t.nodes["group"].is_valid().to_pylist()) for t in (trace, again)]

@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from read_once import read_once
 from shared_data import real
 
 import chopper_interop as ci
@@ -40,7 +41,7 @@ def pairs(trace: Trace) -> set[tuple[int, int]]:
 
 @pytest.mark.parametrize("name", DRAWN)
 def test_numbers_give_the_same_pairs_as_arrows(name: str) -> None:
-    trace = ci.read(real(f"pytorch/{name}"))
+    trace = read_once(real(f"pytorch/{name}"))
     by_arrows = pairs(trace)
     assert len(by_arrows) == DRAWN[name]
     src, dst = edges.pairs_by_number(trace, IssueLog("test"))
@@ -49,7 +50,7 @@ def test_numbers_give_the_same_pairs_as_arrows(name: str) -> None:
 
 @pytest.mark.parametrize("name", NOT_DRAWN)
 def test_files_without_arrows_have_the_pairs(name: str) -> None:
-    trace = ci.read(real(f"pytorch/{name}"))
+    trace = read_once(real(f"pytorch/{name}"))
     assert len(pairs(trace)) == NOT_DRAWN[name]
     issue = next(i for i in trace.meta.issues if i.code == "fwdbwd-by-number")
     assert issue.count == NOT_DRAWN[name]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from kineto_files import kernel, span, write
+from read_once import read_once
 from shared_data import real
 
 import chopper_interop as ci
@@ -70,5 +71,5 @@ def test_agents_keep_their_products_in_a_written_file(tmp_path: Path) -> None:
     ],
 )
 def test_real_files(path: str, expected: dict[int, str]) -> None:
-    trace = ci.read(real(f"pytorch/{path}"))
+    trace = read_once(real(f"pytorch/{path}"))
     assert {d.device: d.name for d in trace.meta.devices} == expected

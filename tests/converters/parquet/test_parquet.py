@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
+from read_once import read_once
 
 import chopper_interop as ci
 from chopper_interop import progress, sources
@@ -48,7 +49,7 @@ def test_any_size_of_row_groups_gives_the_same(tmp_path_factory, trace):
 
 @pytest.fixture(scope="module")
 def trace(demo):
-    return ci.read(demo)
+    return read_once(demo)
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from read_once import read_once
 from trace_processor import TraceProcessor
 
 import chopper_interop as ci
@@ -119,7 +120,7 @@ def test_any_trace_arrives_complete(tmp_path_factory, trace: ci.Trace) -> None:
 
 
 def test_arrows_tie_what_depends_to_what_it_depends_on(demo: Path, tmp_path: Path) -> None:
-    trace = ci.read(demo)
+    trace = read_once(demo)
     seen = written(trace, tmp_path).query(
         "select o.name, o.ts, i.name, i.ts from flow "
         "join slice o on o.id = slice_out join slice i on i.id = slice_in"
@@ -246,7 +247,7 @@ def test_more_texts_than_are_interned(tmp_path: Path) -> None:
 
 
 def test_layout_and_counters_of_the_sample_job(demo: Path, tmp_path: Path) -> None:
-    trace = ci.read(demo)
+    trace = read_once(demo)
     perfetto = written(trace, tmp_path)
     assert perfetto.losses() == {}
     processes = perfetto.query("select name, pid from process where name is not null order by pid")
@@ -267,7 +268,7 @@ def test_layout_and_counters_of_the_sample_job(demo: Path, tmp_path: Path) -> No
 
 
 def test_clock_is_real_time_and_exact(demo: Path, tmp_path: Path) -> None:
-    trace = ci.read(demo / "kineto")
+    trace = read_once(demo / "kineto")
     perfetto = written(trace, tmp_path)
     assert perfetto.query("select min(ts) from slice") == [(trace.meta.origin_ns,)]
     assert perfetto.query("select clock_name from clock_snapshot limit 1") == [("REALTIME",)]
@@ -281,7 +282,7 @@ def test_time_since_boot_stays_time_since_boot(tmp_path: Path) -> None:
 
 
 def test_gzipped_is_the_same(demo: Path, tmp_path: Path) -> None:
-    trace = ci.read(demo / "kineto")
+    trace = read_once(demo / "kineto")
     ci.write(trace, tmp_path / "a.pftrace")
     ci.write(trace, tmp_path / "b.pftrace.gz")
     plain = (tmp_path / "a.pftrace").read_bytes()
@@ -289,7 +290,7 @@ def test_gzipped_is_the_same(demo: Path, tmp_path: Path) -> None:
 
 
 def test_without_arguments_and_derived_tracks(demo: Path, tmp_path: Path) -> None:
-    perfetto = written(ci.read(demo / "kineto"), tmp_path, args=False, derived=False)
+    perfetto = written(read_once(demo / "kineto"), tmp_path, args=False, derived=False)
     assert perfetto.query("select count(*) from slice where category = 'derived'") == [(0,)]
     assert perfetto.query("select count(*) from args where key = 'debug.External id'") == [(0,)]
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from read_once import read_once
 from trace_processor import TraceProcessor
 
 import chopper_interop as ci
@@ -31,7 +32,7 @@ PATH = (
 
 @pytest.fixture(scope="module")
 def analysed(demo: Path) -> ci.Trace:
-    trace = ci.read(demo)
+    trace = read_once(demo)
     for analysis in ("critical_path", "idle", "overlap"):
         trace = ci.analyze(trace, analysis).annotate(trace)
     return trace

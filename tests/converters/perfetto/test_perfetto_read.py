@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
+from read_once import read_once
 from rocprof import KERNELS, row
 from rocprof import write as write_csv
 from seeds import perfetto as seeds
@@ -65,7 +66,7 @@ def balanced(trace: ci.Trace) -> bool:
 
 
 def test_what_our_writer_wrote_is_read_back(demo: Path, tmp_path: Path) -> None:
-    trace = ci.read(demo)
+    trace = read_once(demo)
     ci.write(trace, tmp_path / "a.pftrace", all_samples=True)
     again = ci.read(tmp_path / "a.pftrace")
     assert shape(again) == shape(trace)
@@ -220,7 +221,7 @@ def test_the_same_run_as_csv_and_as_perfetto_is_read_once(tmp_path: Path) -> Non
 
 
 def test_our_own_trace_next_to_its_inputs_is_left_out(demo: Path, tmp_path: Path) -> None:
-    trace = ci.read(demo / "kineto")
+    trace = read_once(demo / "kineto")
     job = tmp_path / "job"
     job.mkdir()
     for path in (demo / "kineto").iterdir():
@@ -385,7 +386,7 @@ def test_no_file_is_two_formats() -> None:
 
 
 def test_ets_and_traces_are_distinguished(demo: Path, tmp_path: Path) -> None:
-    trace = ci.read(demo / "kineto")
+    trace = read_once(demo / "kineto")
     ci.write(trace, tmp_path / "et" / "job.et", mode="gpu")
     ci.write(trace, tmp_path / "job.pftrace")
     for path in (tmp_path / "et").glob("*.et"):

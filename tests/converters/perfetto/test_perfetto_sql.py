@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from read_once import read_once
 from trace_processor import TraceProcessor
 
 import chopper_interop as ci
@@ -11,7 +12,7 @@ from chopper_interop.converters.perfetto import opening
 
 @pytest.fixture(scope="module")
 def analysed(demo: Path) -> ci.Trace:
-    trace = ci.read(demo)
+    trace = read_once(demo)
     for analysis in ("critical_path", "idle"):
         trace = ci.analyze(trace, analysis).annotate(trace)
     return trace

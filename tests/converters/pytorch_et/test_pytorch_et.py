@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from host_et_oracle import count_of, flow, nodes_of
+from read_once import read_once
 from seeds import pytorch_et as seed
 from shared_data import SHARED, each
 from slow import slow_from
@@ -81,7 +82,7 @@ def test_real_files_come_out_node_by_node(shared: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", each(n for n in REAL if "resnet" not in n))
 def test_the_flow_of_data_is_that_of_the_slow_oracle(shared: Path, name: str) -> None:
-    pairs = edges(ci.read(shared / name))
+    pairs = edges(read_once(shared / name))
     assert pairs == flow(nodes_of(shared / name))
     assert pairs
 
@@ -89,7 +90,7 @@ def test_the_flow_of_data_is_that_of_the_slow_oracle(shared: Path, name: str) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("name", each(n for n in REAL if "resnet" in n))
 def test_the_flow_of_data_of_large_files(shared: Path, name: str) -> None:
-    assert edges(ci.read(shared / name)) == flow(nodes_of(shared / name))
+    assert edges(read_once(shared / name)) == flow(nodes_of(shared / name))
 
 
 @pytest.mark.parametrize("schema", seed.SCHEMAS)

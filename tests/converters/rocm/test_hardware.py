@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import rocpd as databases
+from read_once import read_once
 from seeds.rocprof_old import V1_JSON
 from shared_data import real
 
@@ -104,4 +105,4 @@ def test_simds_of_a_unit_follow_from_all() -> None:
     ],
 )
 def test_real_files(path: str, expected: tuple[str, int, int, int, int]) -> None:
-    assert identity(ci.read(real(f"rocprof/{path}")).meta.devices[0]) == expected
+    assert identity(read_once(real(f"rocprof/{path}")).meta.devices[0]) == expected

@@ -4,6 +4,7 @@ import csv
 from pathlib import Path
 
 import pytest
+from read_once import read_once
 from seeds import rocprof_old as seeds
 from shared_data import SHARED, each, real
 
@@ -66,14 +67,14 @@ def test_counters_of_every_pass(name: str) -> None:
 
 
 def test_accumulators_are_named_by_the_counter_that_they_accumulate() -> None:
-    trace = ci.read(workload("omp_MI300A/pmc_perf.csv"))
+    trace = read_once(workload("omp_MI300A/pmc_perf.csv"))
     names = {name for _, name in counters(trace)}
     assert {"SQ_IFETCH_LEVEL_ACCUM", "SQ_LEVEL_WAVES_ACCUM", "SQ_INST_LEVEL_VMEM_ACCUM"} <= names
     assert not any("SQ_ACCUM_PREV" in name or name.endswith("_13") for name in names)
 
 
 def test_rounded_times_are_an_error() -> None:
-    trace = ci.read(workload("vcopy_MI300X_A1"))
+    trace = read_once(workload("vcopy_MI300X_A1"))
     wrong = {
         i.code: (i.severity.value, i.count) for i in trace.meta.issues if "timestamps" in i.example
     }
@@ -81,7 +82,7 @@ def test_rounded_times_are_an_error() -> None:
 
 
 def test_a_machine_is_described() -> None:
-    trace = ci.read(workload("omp_MI300A"), keep_environment=True)
+    trace = read_once(workload("omp_MI300A"), keep_environment=True)
     assert trace.meta.facts["num_xcc"] == "6"
     assert trace.meta.facts["gfx"] == "gfx942"
     assert trace.meta.facts["cu_count"] == "228"

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from read_once import read_once
 
-import chopper_interop as ci
 from chopper_interop.analyses.methods.activity import round_trips
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
 
@@ -13,7 +13,7 @@ MI300X_BYTES_PER_NS = 5300.0
 
 
 def test_round_trips_of_the_sample_job(demo: Path) -> None:
-    trace = ci.read(demo)
+    trace = read_once(demo)
     counted: dict[int, dict[str, float]] = {}
     for row in trace.counters.to_pylist():
         counted.setdefault(row["node"], {})[row["name"]] = row["value"]
@@ -41,7 +41,7 @@ def test_round_trips_of_the_sample_job(demo: Path) -> None:
 
 
 def test_without_a_known_gpu_there_are_bytes_and_no_time(demo: Path) -> None:
-    trace = ci.read(demo)
+    trace = read_once(demo)
     nobody = round_trips.find_round_trips(trace.with_meta(devices=()))
     assert nobody.known.any()
     assert not nobody.timed.any()
@@ -49,10 +49,12 @@ def test_without_a_known_gpu_there_are_bytes_and_no_time(demo: Path) -> None:
 
 
 def test_without_counters_nothing_is_known(demo: Path) -> None:
-    trace = ci.read(demo / "kineto")
+    trace = read_once(demo / "kineto")
     assert not round_trips.find_round_trips(trace).known.any()
 
 
 def test_round_trips_of_real_counters(shared: Path) -> None:
-    trips = round_trips.find_round_trips(ci.read(shared / "rocprof/rocprof_compute_pmc/omp_MI300A"))
+    trips = round_trips.find_round_trips(
+        read_once(shared / "rocprof/rocprof_compute_pmc/omp_MI300A")
+    )
     assert np.count_nonzero(trips.timed) == 5

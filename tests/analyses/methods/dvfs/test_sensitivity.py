@@ -7,6 +7,7 @@ import pytest
 from clocked_job import MS, job
 from hypothesis import given
 from hypothesis import strategies as st
+from read_once import read_once
 from shared_data import real
 
 import chopper_interop as ci
@@ -446,7 +447,7 @@ def test_texts_that_are_no_clock_are_refused(text: str) -> None:
 
 def test_counters_of_the_run_itself_show_its_clock(tmp_path: Path) -> None:
     demo = make_demo(tmp_path / "demo", ranks=1, layers=1, steps=1)
-    trace = ci.read(demo / "rocprof" / "pmc_1")
+    trace = read_once(demo / "rocprof" / "pmc_1")
     clocks = kernel_clocks.kernel_clocks(trace, np.flatnonzero(trace.array("kind") == Kind.KERNEL))
     mhz = clocks.mhz[~np.isnan(clocks.mhz)]
     assert mhz.size > 10

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from read_once import read_once
 from shared_data import real
 
 import chopper_interop as ci
@@ -180,7 +181,7 @@ def test_with_measured_lags_and_delays_the_model_gives_the_measured_times(name: 
 
 
 def test_latencies_of_the_sample_job_are_those_that_it_was_built_with(demo: Path) -> None:
-    timing = timing_of(ci.read(demo / "kineto"))
+    timing = timing_of(read_once(demo / "kineto"))
     kind, lag = timing.graph.kind, timing.lag_ns
     for edge, minimum in ((EdgeKind.EVENT, 1_200), (EdgeKind.SYNC, 3_000), (EdgeKind.STREAM, 0)):
         assert np.unique(lag[kind == edge]).tolist() == [minimum]
