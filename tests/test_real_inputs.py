@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from read_once import read_once
 from shared_data import SHARED, each, real
+from slow import slow_but_each, slow_from
 from trace_processor import TraceProcessor
 
 import chopper_interop as ci
@@ -48,8 +49,10 @@ COPIES = (
 """Files that have the events of ddp_resnet_4rank_amd/rank0 with other clocks, of other ranks, or in one file."""
 KINETO = kineto_files()
 CASES = each(
-    pytest.param(name, marks=pytest.mark.slow) if name.startswith(COPIES) else name
-    for name in KINETO
+    [
+        *slow_but_each([name for name in KINETO if not name.startswith(COPIES)], 2),
+        *slow_from([name for name in KINETO if name.startswith(COPIES)], 0),
+    ]
 )
 CALLS = ("cuda_runtime", "cuda_driver", "runtime", "mtia_runtime")
 GPU = ("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset", "mtia_ccp_events")

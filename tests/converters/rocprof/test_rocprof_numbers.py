@@ -202,8 +202,8 @@ def test_any_number_in_any_cell(tmp_path: Path, table: str) -> None:
     header = TABLES[table]
     rows = [row(header, Correlation_Id=i, Dispatch_Id=i, Operation="ALLOC") for i in range(1, 5)]
     path = write(tmp_path / f"9_{table}.csv", header, *rows)
-    read = [assert_held(path, text) for text in garbled_csv(path.read_text(), 60, seed=1)]
-    assert sum(trace is not None for trace in read) > 50
+    read = [assert_held(path, text) for text in garbled_csv(path.read_text(), 30, seed=1)]
+    assert sum(trace is not None for trace in read) > 25
 
 
 def test_any_number_for_any_agent(tmp_path: Path) -> None:
@@ -218,5 +218,5 @@ def test_any_number_for_any_agent(tmp_path: Path) -> None:
 
 def test_any_number_in_json(tmp_path: Path) -> None:
     path = tmp_path / "700_results.json"
-    read = [assert_held(path, text) for text in garbled_json(JSON, 250, seed=3)]
-    assert sum(trace is not None for trace in read) > 50
+    read = [assert_held(path, text) for text in garbled_json(JSON, 125, seed=3)]
+    assert sum(trace is not None for trace in read) > 25
